@@ -1,0 +1,55 @@
+// Package resourcesync is the ResourceSync standard (ANSI/NISO Z39.99-2017 and
+// its Change Notification and Archives companions): a Change, the documents
+// that carry changes, and their XML and JSON forms. It knows no server.
+package resourcesync
+
+import "time"
+
+// ChangeType says what happened to a resource (core section 7, rs:md change).
+type ChangeType string
+
+// The three things that can happen to a resource.
+const (
+	Created ChangeType = "created"
+	Updated ChangeType = "updated"
+	Deleted ChangeType = "deleted"
+)
+
+// A Change says that one resource was created, updated or deleted, with
+// everything the standard lets an entry say of a resource. The zero value of a
+// field means that it is absent. Times are in UTC; a zone offset in what was
+// read is resolved, a date without a time is its first second.
+type Change struct {
+	Loc        string     // the resource's URI, absolute
+	Change     ChangeType // empty only where a document lists resources, not changes
+	Datetime   time.Time  // when the change happened
+	Lastmod    time.Time  // the resource's own Last-Modified
+	Changefreq string     // always, hourly, daily, weekly, monthly, yearly, never
+	Hash       string     // "alg:hex", several separated by one space
+	Length     *int64     // in bytes; nil when absent
+	Type       string     // media type
+	Encoding   string     // content coding
+	Path       string     // in a dump, begins with a slash
+	Links      []Link     // rs:ln
+	Attrs      []Attr     // of rs:md, in foreign namespaces
+}
+
+// A Link relates a resource, or a whole document, to another (core section 7,
+// rs:ln). Rel and Href are required.
+type Link struct {
+	Rel, Href string
+	Pri       int // 1 to 999999; 0 when absent
+	Modified  time.Time
+	Hash      string
+	Length    *int64
+	Type      string
+	Encoding  string
+	Path      string
+	Profile   string
+	Attrs     []Attr
+}
+
+// An Attr is an attribute in a namespace that is not the standard's.
+type Attr struct {
+	Namespace, Name, Value string
+}

@@ -1,0 +1,116 @@
+package resourcesync
+
+import (
+	"bytes"
+	"os"
+	"reflect"
+	"testing"
+	"time"
+)
+
+func FuzzReadXML(f *testing.F) {
+	for _, file := range append(examples(f, "testdata/examples/*.xml"), examples(f, "testdata/*.golden.xml")...) {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(text)
+	}
+	f.Add([]byte("<!DOCTYPE a>" + document("")))
+	f.Add([]byte(document("<url><loc>urn:x:a</loc></url>")))
+	f.Add([]byte(document(`<rs:md capability="changelist"/><rs:ln rel="up" href="urn:x"/><x:y xmlns:x="urn:o"/>`)))
+	f.Add([]byte(document(`<url><loc>urn:x:a</loc><rs:md xmlns:o="urn:o" o:a="&#10;b" hash=" a:b&#9;c:d" change="created"/></url>`)))
+	f.Fuzz(func(t *testing.T, in []byte) {
+		d, err := ReadXML(bytes.NewReader(in), Limits{})
+		if err != nil {
+			return
+		}
+		// What was read can be written and read again, valid as changes or not.
+		wantSame(t, written(t, d), d)
+		for i := range d.Items {
+			sameInAllForms(t, &d.Items[i].Change)
+		}
+	})
+}
+
+func FuzzReadJSON(f *testing.F) {
+	f.Add([]byte(`{"set":"a","from":"2013-01-03","changes":[` + allOfAChange + `],"cursor":"7"}`))
+	f.Add([]byte(`{"changes":[` + goodChange + "," + goodChange + `]}`))
+	f.Fuzz(func(t *testing.T, in []byte) {
+		d, err := ReadJSON(bytes.NewReader(in), Limits{})
+		if err != nil {
+			return
+		}
+		for i := range d.Items {
+			sameInAllForms(t, &d.Items[i].Change)
+		}
+	})
+}
+
+func FuzzParseChange(f *testing.F) {
+	f.Add([]byte(allOfAChange))
+	for _, bad := range badChanges {
+		if len(bad.in) < 1000 {
+			f.Add([]byte(bad.in))
+		}
+	}
+	f.Fuzz(func(t *testing.T, in []byte) {
+		before := bytes.Clone(in)
+		c, err := ParseChange(in)
+		if !bytes.Equal(in, before) {
+			t.Error("ParseChange changes its input")
+		}
+		if err == nil {
+			sameInAllForms(t, c)
+		}
+	})
+}
+
+// sameInAllForms writes and reads a change that is valid, in JSON and in XML.
+func sameInAllForms(t *testing.T, c *Change) {
+	t.Helper()
+	if c.Validate() != nil {
+		return
+	}
+	text := append(AppendJSONMembers([]byte("{"), c), '}')
+	if bytes.ContainsAny(text, "\r\n") {
+		t.Errorf("JSON of more than one line: %q", text)
+	}
+	back, err := ParseChange(text)
+	if err != nil {
+		t.Fatalf("%v in %s", err, text)
+	}
+	if !reflect.DeepEqual(back, c) {
+		t.Errorf("JSON changed it\ngot  %+v\nwant %+v\n%s", back, c, text)
+	}
+	d := &Document{Items: []Item{{Change: *c}}}
+	wantSame(t, written(t, d), d)
+}
+
+func FuzzParseTime(f *testing.F) {
+	for _, s := range []string{"2013", "2013-02", "2013-02-03", "2013-02-03T04:05Z", "2013-02-03T04:05:06.789+01:00", "0001-01-01T00:00:00-00:01"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		got, err := ParseTime(s)
+		// The standard library knows one form of those that we know, and reads
+		// it less strictly.
+		if theirs, bad := time.Parse(time.RFC3339Nano, s); bad == nil && err == nil && !theirs.Equal(got) {
+			t.Errorf("ParseTime(%q) = %v, want %v", s, got, theirs)
+		}
+		if err != nil {
+			return
+		}
+		text := string(AppendTime(nil, got))
+		if want := got.Format(time.RFC3339Nano); text != want {
+			t.Errorf("AppendTime(%v) = %q, want %q", got, text, want)
+		}
+		if back, err := ParseTime(text); err != nil || back != got {
+			t.Errorf("ParseTime(%q) = %v, %v, want %v", text, back, err, got)
+		}
+		micro := string(AppendTimeMicro(nil, got.UnixMicro()))
+		if want := got.Format("2006-01-02T15:04:05.000000Z"); micro != want {
+			t.Errorf("AppendTimeMicro(%v) = %q, want %q", got, micro, want)
+		}
+	})
+}

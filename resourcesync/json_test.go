@@ -1,0 +1,352 @@
+package resourcesync
+
+import (
+	"errors"
+	"io"
+	"reflect"
+	"strings"
+	"testing"
+	"testing/iotest"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+const goodChange = `{"loc":"urn:x:a","change":"updated"}`
+
+// allOfAChange has every member, written as AppendJSONMembers does.
+const allOfAChange = `{"loc":"https://example.org/a?b&c","change":"updated","datetime":"2013-01-03T00:07:22.5Z","lastmod":"2013-01-03T00:00:00Z",` +
+	`"changefreq":"daily","hash":"md5:00 a:b","length":8876,"type":"application/pdf","encoding":"gzip","path":"/a \"ü\"",` +
+	`"ln":[{"rel":"duplicate","href":"urn:x:b","pri":1,"modified":"2013-01-03T00:00:00Z","hash":"a:b","length":0,"type":"a/b","encoding":"br","path":"/b","profile":"urn:x:p","{urn:o}how":"json"},` +
+	`{"rel":"up","href":"urn:x:c"}],"{urn:o}title":"A\n<B>\\ 𝄞","{urn:p}x":""}`
+
+func allOfIt() *Change {
+	day := time.Date(2013, 1, 3, 0, 0, 0, 0, time.UTC)
+	return &Change{
+		Loc: "https://example.org/a?b&c", Change: Updated, Datetime: day.Add(7*time.Minute + 22500*time.Millisecond), Lastmod: day,
+		Changefreq: "daily", Hash: "md5:00 a:b", Length: size(8876), Type: "application/pdf", Encoding: "gzip", Path: `/a "ü"`,
+		Links: []Link{
+			{Rel: "duplicate", Href: "urn:x:b", Pri: 1, Modified: day, Hash: "a:b", Length: size(0), Type: "a/b", Encoding: "br", Path: "/b", Profile: "urn:x:p", Attrs: []Attr{{"urn:o", "how", "json"}}},
+			{Rel: "up", Href: "urn:x:c"},
+		},
+		Attrs: []Attr{{"urn:o", "title", "A\n<B>\\ 𝄞"}, {"urn:p", "x", ""}},
+	}
+}
+
+func TestParseChange(t *testing.T) {
+	least := &Change{Loc: "urn:x:a", Change: Updated}
+	for _, test := range []struct {
+		name string
+		in   string
+		want *Change
+	}{
+		{"least", goodChange, least},
+		{"all", allOfAChange, allOfIt()},
+		{"white space", " {\n\"loc\" : \"urn:x:a\",\r\n\t\"change\":\"updated\" } \n", least},
+		{"escapes", `{"\u006coc":"urn\u003ax:\/a","change":"up\u0064ated"}`, &Change{Loc: "urn:x:/a", Change: Updated}},
+		{"surrogates", `{"loc":"urn:x:a","encoding":"\ud834\udd1e"}`, &Change{Loc: "urn:x:a", Encoding: "𝄞"}},
+		{"a hub's own members", `{"position":7,"loc":"urn:x:a","change":"updated","sourceDatetime":"2013-01-03T00:00:00Z"}`, least},
+		{"a hub's own attributes", `{"loc":"urn:x:a","change":"updated","{` + Terms + `}position":"7"}`, least},
+		{"xsi attributes", `{"loc":"urn:x:a","change":"updated","{http://www.w3.org/2001/XMLSchema-instance}nil":"true"}`, least},
+		{"null", `{"loc":"urn:x:a","change":"updated","lastmod":null,"length":null,"ln":null,"type":null,"hash":null,"{urn:o}a":null,"position":null}`, least},
+		{"no links", `{"loc":"urn:x:a","change":"updated","ln":[]}`, least},
+		{"no change", `{"loc":"urn:x:a"}`, &Change{Loc: "urn:x:a"}},
+		{"hash with spaces", `{"loc":"urn:x:a","hash":" a:b\n c:d"}`, &Change{Loc: "urn:x:a", Hash: "a:b c:d"}},
+		{"zone", `{"loc":"urn:x:a","datetime":"2013-01-03T01:00:00+01:00"}`, &Change{Loc: "urn:x:a", Datetime: time.Date(2013, 1, 3, 0, 0, 0, 0, time.UTC)}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			got, err := ParseChange([]byte(test.in))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !reflect.DeepEqual(got, test.want) {
+				t.Errorf("got  %+v\nwant %+v", got, test.want)
+			}
+		})
+	}
+}
+
+// badChanges break a rule of a change's JSON form.
+var badChanges = []struct{ name, in, rule string }{
+	{"empty object", `{}`, "loc is missing"},
+	{"no loc", `{"change":"updated"}`, "loc is missing"},
+	{"null loc", `{"loc":null}`, "loc is missing"},
+	{"array", `[]`, "a change is an object, not an array"},
+	{"string", `"a"`, "a change is an object, not a string"},
+	{"null", `null`, "a change is an object, not null"},
+	{"unknown member", `{"loc":"urn:x:a","url":"urn:x:b"}`, `a change has no member "url"`},
+	{"member in capitals", `{"Loc":"urn:x:a"}`, `no member "Loc"`},
+	{"deep unknown member", `{"a":` + strings.Repeat("[", 100_000), `no member "a"`},
+	{"empty name", `{"":1}`, "no name"},
+	{"member twice", `{"loc":"urn:x:a","loc":"urn:x:b"}`, `"loc" is there twice`},
+	{"member twice, escaped", `{"loc":"urn:x:a","\u006coc":"urn:x:b"}`, `"loc" is there twice`},
+	{"ignored member twice", `{"position":1,"position":1}`, `"position" is there twice`},
+	{"loc is a number", `{"loc":1}`, "loc is a string, not a number"},
+	{"loc is an object", `{"loc":{}}`, "loc is a string, not an object"},
+	{"unknown change", `{"loc":"urn:x:a","change":"moved"}`, `not "moved"`},
+	{"change is a boolean", `{"loc":"urn:x:a","change":true}`, "change is a string, not a boolean"},
+	{"bad datetime", `{"loc":"urn:x:a","datetime":"now"}`, `datetime "now"`},
+	{"no zone", `{"loc":"urn:x:a","lastmod":"2013-01-03T00:00:00"}`, "ends with its zone"},
+	{"datetime is a number", `{"loc":"urn:x:a","datetime":1357171642}`, "datetime is a string, not a number"},
+	{"length is a string", `{"loc":"urn:x:a","length":"8"}`, "length is a number, not a string"},
+	{"negative length", `{"loc":"urn:x:a","length":-1}`, "whole number of bytes, not -1"},
+	{"fraction", `{"loc":"urn:x:a","length":1.5}`, "not 1.5"},
+	{"exponent", `{"loc":"urn:x:a","length":1e3}`, "not 1e3"},
+	{"length too long", `{"loc":"urn:x:a","length":9223372036854775808}`, "whole number"},
+	{"ln is an object", `{"loc":"urn:x:a","ln":{}}`, "ln is an array, not an object"},
+	{"link is a string", `{"loc":"urn:x:a","ln":["urn:x:b"]}`, "a link in ln is an object, not a string"},
+	{"no href", `{"loc":"urn:x:a","ln":[{"rel":"up"}]}`, "a rel and an href"},
+	{"no rel", `{"loc":"urn:x:a","ln":[{"href":"urn:x:b"}]}`, "a rel and an href"},
+	{"unknown member of a link", `{"loc":"urn:x:a","ln":[{"loc":"up"}]}`, `a link in ln has no member "loc"`},
+	{"href twice", `{"loc":"urn:x:a","ln":[{"href":"a","href":"b"}]}`, `"href" is there twice`},
+	{"pri 0", `{"loc":"urn:x:a","ln":[{"pri":0}]}`, "pri is 1 to 999999"},
+	{"too many links", `{"loc":"urn:x:a","ln":[` + strings.Repeat(`{"rel":"a","href":"urn:x:b"},`, 101) + `]}`, "at most 100 links"},
+	{"attribute is a number", `{"loc":"urn:x:a","{urn:o}a":1}`, `"a" is a string, not a number`},
+	{"attribute without a namespace", `{"loc":"urn:x:a","{}a":"b"}`, "not a foreign namespace"},
+	{"attribute of the standard", `{"loc":"urn:x:a","{` + rsNS + `}hash":"b"}`, "not a foreign namespace"},
+	{"attribute without a name", `{"loc":"urn:x:a","{urn:o}":"b"}`, "the name is"},
+	{"attribute with half a brace", `{"loc":"urn:x:a","{urn:o":"b"}`, "no member"},
+	{"attribute injection", `{"loc":"urn:x:a","{urn:o}a b":"b"}`, "the name is"},
+	{"ignored object", `{"position":{"a":[]}}`, "is still no object"},
+	{"not UTF-8", "{\"loc\":\"urn:x:\xff\"}", "UTF-8"},
+	{"half a surrogate", `{"loc":"urn:x:\ud834"}`, "not valid JSON"},
+	{"raw line end", "{\"loc\":\"urn:x:\n\"}", "not valid JSON"},
+	{"single quotes", `{'loc':'urn:x:a'}`, "not valid JSON"},
+	{"comment", `{/**/"loc":"urn:x:a"}`, "not valid JSON"},
+	{"trailing comma", `{"loc":"urn:x:a",}`, "not valid JSON"},
+	{"ends early", `{"loc":"urn:x:a"`, "ends early"},
+	{"ends early in a string", `{"loc":"urn:x`, "ends early"},
+	{"ends early after a name", `{"loc"`, "ends early"},
+}
+
+func TestParseChangeRefuses(t *testing.T) {
+	for _, test := range badChanges {
+		t.Run(test.name, func(t *testing.T) {
+			c, err := ParseChange([]byte(test.in))
+			wantError(t, err, ErrInvalid, 0, 0, test.rule)
+			if c != nil {
+				t.Error("there is a change beside the error")
+			}
+		})
+	}
+	_, err := ParseChange(nil)
+	wantError(t, err, ErrInvalid, 0, 0, "is empty")
+	_, err = ParseChange([]byte(goodChange + goodChange))
+	wantError(t, err, ErrInvalid, 0, 0, "something follows")
+	_, err = ParseChange([]byte(goodChange + "x"))
+	wantError(t, err, ErrInvalid, 0, 0, "not valid JSON")
+}
+
+func TestChangeParserIsReusable(t *testing.T) {
+	var p ChangeParser
+	in := []byte(allOfAChange)
+	first, err := p.Parse(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		if _, err := p.Parse([]byte(`{"loc":"urn`)); !errors.Is(err, ErrInvalid) {
+			t.Errorf("Parse of half a change = %v", err)
+		}
+		c, err := p.Parse([]byte(goodChange))
+		if err != nil || c.Loc != "urn:x:a" {
+			t.Errorf("Parse after an error = %+v, %v", c, err)
+		}
+	}
+	if string(in) != allOfAChange {
+		t.Error("Parse changes its input")
+	}
+	clear(in)
+	if !reflect.DeepEqual(first, allOfIt()) {
+		t.Error("a change shares memory with its input")
+	}
+}
+
+func TestReadJSON(t *testing.T) {
+	want := &Document{
+		Header{Capability: ChangeNotification, From: time.Date(2013, 1, 3, 0, 0, 0, 0, time.UTC), Until: time.Date(2013, 1, 4, 0, 0, 0, 0, time.UTC)},
+		[]Item{{Change: *allOfIt()}, {Change: Change{Loc: "urn:x:a", Change: Updated}}},
+	}
+	for name, in := range map[string]string{
+		"before": `{"from":"2013-01-03","until":"2013-01-04","capability":"change-notification","changes":[` + allOfAChange + "," + goodChange + "]}",
+		"after":  `{"changes":[` + allOfAChange + "," + goodChange + `],"until":"2013-01-04T00:00:00Z","from":"2013-01-03","capability":"change-notification"}` + "\n",
+		"a hub's page": `{"set":"a","after":"0-0","from":"2013-01-03","until":"2013-01-04","capability":"change-notification","cursor":"2-7","next":null,"diverged":true,"changes":[` +
+			allOfAChange + "," + `{"position":2,"loc":"urn:x:a","change":"updated"}` + "]}",
+	} {
+		for how, r := range map[string]io.Reader{"whole": strings.NewReader(in), "by the byte": iotest.OneByteReader(strings.NewReader(in))} {
+			got, err := ReadJSON(r, Limits{})
+			if err != nil {
+				t.Errorf("%s, %s: %v", name, how, err)
+			} else if !reflect.DeepEqual(got, want) {
+				t.Errorf("%s, %s: got %+v\nwant %+v", name, how, got, want)
+			}
+		}
+	}
+	if d, err := ReadJSON(strings.NewReader(`{"changes":[]}`), Limits{}); err != nil || len(d.Items) > 0 || !d.IsChanges() {
+		t.Errorf("no changes: %+v, %v", d, err)
+	}
+}
+
+func TestReadJSONRefuses(t *testing.T) {
+	for _, test := range badChanges {
+		t.Run(test.name, func(t *testing.T) {
+			in := `{"changes":[` + goodChange + "," + test.in
+			if !strings.HasPrefix(test.name, "ends early") {
+				in += "]}"
+			}
+			_, err := ReadJSON(strings.NewReader(in), Limits{})
+			wantError(t, err, ErrInvalid, 2, 0, test.rule)
+		})
+	}
+	for _, test := range []struct{ name, in, rule string }{
+		{"empty", "", "is empty"},
+		{"blank", " \n", "is empty"},
+		{"XML", document(""), "not valid JSON"},
+		{"array", "[" + goodChange + "]", "the document is an object, not an array"},
+		{"a change", goodChange, `a document has no member "loc"`},
+		{"no changes", `{"from":"2013-01-03"}`, `"changes" is missing`},
+		{"changes is null", `{"changes":null}`, `"changes" is an array, not null`},
+		{"changes is an object", `{"changes":{}}`, `"changes" is an array, not an object`},
+		{"changes twice", `{"changes":[],"changes":[]}`, `"changes" is there twice`},
+		{"unknown member", `{"changes":[],"hash":"a"}`, `a document has no member "hash"`},
+		{"bad from", `{"from":"now","changes":[]}`, `from "now"`},
+		{"bad until", `{"changes":[],"until":7}`, "until is a string"},
+		{"ignored member twice", `{"set":"a","set":"a","changes":[]}`, `"set" is there twice`},
+		{"ignored object", `{"cursor":{},"changes":[]}`, "is still no object"},
+		{"ends early", `{"changes":[]`, "ends early"},
+		{"trailing object", `{"changes":[]}{}`, "something follows"},
+		{"trailing text", `{"changes":[]}x`, "not valid JSON"},
+		{"byte order mark", "\uFEFF" + `{"changes":[]}`, "not valid JSON"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			_, err := ReadJSON(strings.NewReader(test.in), Limits{})
+			wantError(t, err, ErrInvalid, 0, 0, test.rule)
+		})
+	}
+	lost := errors.New("connection lost")
+	for _, in := range []string{"", `{"changes":[`, `{"changes":[]}`} {
+		_, err := ReadJSON(io.MultiReader(strings.NewReader(in), iotest.ErrReader(lost)), Limits{})
+		if !errors.Is(err, lost) || errors.Is(err, ErrInvalid) {
+			t.Errorf("after %q: %v, want %v", in, err, lost)
+		}
+	}
+}
+
+func TestReadJSONLimits(t *testing.T) {
+	three := `{"changes":[` + goodChange + "," + goodChange + "," + goodChange + "]}"
+	for _, test := range []struct {
+		name   string
+		limits Limits
+		entry  int
+		rule   string
+	}{
+		{"none", Limits{}, 0, ""},
+		{"as many entries", Limits{Entries: 3}, 0, ""},
+		{"fewer entries", Limits{Entries: 2}, 3, "at most 2 entries, this is entry 3"},
+		{"as many bytes", Limits{Bytes: int64(len(three))}, 0, ""},
+		{"fewer bytes", Limits{Bytes: int64(len(three)) - 1}, 0, "bytes"},
+		{"as deep", Limits{Depth: 3}, 0, ""},
+		{"less deep", Limits{Depth: 2}, 1, "at most 2 levels"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			_, err := ReadJSON(strings.NewReader(three), test.limits)
+			if test.rule == "" {
+				if err != nil {
+					t.Error(err)
+				}
+				return
+			}
+			wantError(t, err, ErrTooLarge, test.entry, 0, test.rule)
+		})
+	}
+}
+
+func TestAppendJSONMembers(t *testing.T) {
+	if got := "{" + string(AppendJSONMembers(nil, allOfIt())) + "}"; got != allOfAChange {
+		t.Errorf("got  %s\nwant %s", got, allOfAChange)
+	}
+	if got, want := string(AppendJSONMembers([]byte("x"), &Change{Loc: "urn:x:a"})), `x"loc":"urn:x:a"`; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	bad := "\x00\r\n\"\\\xff\u2028"
+	c := &Change{
+		Loc: bad, Change: ChangeType(bad), Changefreq: bad, Hash: bad, Type: bad, Encoding: bad, Path: bad,
+		Links: []Link{{Rel: bad, Href: bad, Profile: bad}}, Attrs: []Attr{{bad, bad, bad}, {"", "none", ""}},
+	}
+	got := AppendJSONMembers([]byte("{"), c)
+	got = append(got, '}')
+	if v := jsontext.Value(got); !v.IsValid() || strings.ContainsAny(string(got), "\r\n") {
+		t.Errorf("not one line of JSON: %q", got)
+	}
+}
+
+func TestNDJSONReader(t *testing.T) {
+	in := "\n" + goodChange + "\r\n \t\n" + allOfAChange + "\n\n" + goodChange
+	for how, r := range map[string]io.Reader{"whole": strings.NewReader(in), "by the byte": iotest.OneByteReader(strings.NewReader(in))} {
+		nd := NewNDJSONReader(r, Limits{Entries: 1, Bytes: int64(len(allOfAChange))}) // entries are not limited
+		for _, want := range []struct {
+			line  int
+			bytes string
+		}{{2, goodChange + "\r"}, {4, allOfAChange}, {6, goodChange}} {
+			c, err := nd.Next()
+			if err != nil || c.Change != Updated || nd.Line() != want.line || string(nd.Bytes()) != want.bytes {
+				t.Fatalf("%s: Next() = %+v, %v, line %d, %q, want line %d", how, c, err, nd.Line(), nd.Bytes(), want.line)
+			}
+		}
+		for range 2 {
+			if c, err := nd.Next(); c != nil || err != io.EOF || nd.Line() != 6 {
+				t.Errorf("%s: Next() = %v, %v at the end, line %d", how, c, err, nd.Line())
+			}
+		}
+	}
+	long := `{"loc":"urn:x:` + strings.Repeat("a", 200_000) + `"}`
+	nd := NewNDJSONReader(strings.NewReader(goodChange+"\n"+long+"\n"+goodChange), Limits{})
+	for _, want := range []string{goodChange, long, goodChange} {
+		if _, err := nd.Next(); err != nil || string(nd.Bytes()) != want {
+			t.Fatalf("line %d: %v", nd.Line(), err)
+		}
+	}
+	if _, err := NewNDJSONReader(strings.NewReader(""), Limits{}).Next(); err != io.EOF {
+		t.Errorf("Next() of nothing = %v", err)
+	}
+}
+
+func TestNDJSONReaderRefuses(t *testing.T) {
+	lost := errors.New("connection lost")
+	for _, test := range []struct {
+		name   string
+		in     string
+		limits Limits
+		is     error
+		line   int
+		rule   string
+	}{
+		{"bad line", goodChange + "\n\n{\"loc\":1}\n" + goodChange, Limits{}, ErrInvalid, 3, "loc is a string"},
+		{"two on a line", goodChange + "\n" + goodChange + goodChange, Limits{}, ErrInvalid, 2, "something follows"},
+		{"one on two lines", goodChange + "\n" + `{"loc":` + "\n" + `"urn:x:a"}`, Limits{}, ErrInvalid, 2, "ends early"},
+		{"truncated", goodChange + "\n" + `{"loc":`, Limits{}, ErrInvalid, 2, "ends early"},
+		{"line too long", goodChange + "\n" + allOfAChange, Limits{Bytes: int64(len(allOfAChange)) - 1}, ErrTooLarge, 2, "a line has at most"},
+		{"blanks too long", goodChange + "\n" + strings.Repeat(" ", 2<<20), Limits{}, ErrTooLarge, 2, "at most 1,048,576 bytes"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			nd := NewNDJSONReader(strings.NewReader(test.in), test.limits)
+			if _, err := nd.Next(); err != nil {
+				t.Fatal(err)
+			}
+			for range 2 { // an error comes again
+				_, err := nd.Next()
+				wantError(t, err, test.is, 0, test.line, test.rule)
+				if nd.Line() != test.line {
+					t.Errorf("Line() = %d, want %d", nd.Line(), test.line)
+				}
+			}
+		})
+	}
+	nd := NewNDJSONReader(io.MultiReader(strings.NewReader(goodChange+"\n{"), iotest.ErrReader(lost)), Limits{})
+	if _, err := nd.Next(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := nd.Next(); !errors.Is(err, lost) || errors.Is(err, ErrInvalid) {
+		t.Errorf("Next() = %v, want %v", err, lost)
+	}
+}

@@ -1,0 +1,249 @@
+package resourcesync
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// jsonInput reads values of known names. A null is as good as no member.
+type jsonInput struct {
+	dec   jsontext.Decoder
+	depth int
+}
+
+func (j *jsonInput) unknown(of string, name []byte) error {
+	return j.fail(of + " has no member " + quote(string(name)))
+}
+
+// open reads the beginning of an object or an array.
+func (j *jsonInput) open(kind jsontext.Kind, what string) error {
+	shape := "an object"
+	if kind == '[' {
+		shape = "an array"
+	}
+	if err := j.expect(kind, what, shape); err != nil {
+		return err
+	}
+	if j.dec.StackDepth() >= j.depth {
+		return Limits{Depth: j.depth}.tooDeep()
+	}
+	return j.skip()
+}
+
+// close reads the end of an object or an array.
+func (j *jsonInput) close() error { return j.skip() }
+
+// skip reads a token whose kind is known.
+func (j *jsonInput) skip() error {
+	if _, err := j.dec.ReadToken(); err != nil {
+		return jsonError(err)
+	}
+	return nil
+}
+
+// end sees to it that nothing follows.
+func (j *jsonInput) end() error {
+	switch _, err := j.dec.ReadToken(); {
+	case err == io.EOF:
+		return nil
+	case err == nil:
+		return j.fail("something follows the end of the object")
+	default:
+		return jsonError(err)
+	}
+}
+
+// name reads the next member's name, good until the next read, or nothing at
+// the end of the object, which stays to be closed.
+func (j *jsonInput) name() ([]byte, error) {
+	if j.dec.PeekKind() == '}' {
+		return nil, nil
+	}
+	raw, err := j.dec.ReadValue()
+	if err != nil {
+		return nil, jsonError(err)
+	}
+	name := unquoted(raw)
+	if len(name) == 0 {
+		return nil, j.fail("a member has no name")
+	}
+	return name, nil
+}
+
+// unquoted returns what a string says, in its own bytes where it can.
+func unquoted(raw []byte) []byte {
+	if bytes.IndexByte(raw, '\\') < 0 && len(raw) >= 2 {
+		return raw[1 : len(raw)-1]
+	}
+	b, _ := jsontext.AppendUnquote(nil, raw) // the decoder has checked it
+	return b
+}
+
+func (j *jsonInput) null() bool { return j.dec.PeekKind() == 'n' }
+
+// expect says whether the next value is of a kind.
+func (j *jsonInput) expect(kind jsontext.Kind, what, shape string) error {
+	switch got := j.dec.PeekKind(); got {
+	case kind:
+		return nil
+	case 0:
+		return j.broken()
+	default:
+		return j.fail(what + " is " + shape + ", not " + kindName(got))
+	}
+}
+
+// broken returns the error behind a token that could not be peeked at.
+func (j *jsonInput) broken() error {
+	if _, err := j.dec.ReadToken(); err != nil {
+		return jsonError(err)
+	}
+	return j.fail("not valid JSON")
+}
+
+// value reads the string or number of a member, nil for null. It is good until
+// the next read.
+func (j *jsonInput) value(kind jsontext.Kind, name, shape string) ([]byte, error) {
+	if j.null() {
+		return nil, j.skip()
+	}
+	if err := j.expect(kind, name, shape); err != nil {
+		return nil, err
+	}
+	raw, err := j.dec.ReadValue()
+	if err != nil {
+		return nil, jsonError(err)
+	}
+	if kind == '"' {
+		return unquoted(raw), nil
+	}
+	return raw, nil
+}
+
+func (j *jsonInput) string(name string, dst *string) error {
+	v, err := j.value('"', name, "a string")
+	if err == nil && v != nil {
+		*dst = string(v)
+	}
+	return err
+}
+
+func (j *jsonInput) hash(dst *string) error {
+	err := j.string("hash", dst)
+	*dst = oneSpace(*dst)
+	return err
+}
+
+func (j *jsonInput) changeType(dst *ChangeType) error {
+	v, err := j.value('"', "change", "a string")
+	if err != nil || v == nil {
+		return err
+	}
+	switch string(v) {
+	case string(Created):
+		*dst = Created
+	case string(Updated):
+		*dst = Updated
+	case string(Deleted):
+		*dst = Deleted
+	default:
+		return j.fail(unknownChange(string(v)))
+	}
+	return nil
+}
+
+func (j *jsonInput) time(name string, dst *time.Time) error {
+	v, err := j.value('"', name, "a string")
+	if err != nil || v == nil {
+		return err
+	}
+	t, rule := parseTime(string(v))
+	if rule != "" {
+		return j.fail(name + " " + quote(string(v)) + ": " + rule)
+	}
+	*dst = t
+	return nil
+}
+
+func (j *jsonInput) length() (*int64, error) {
+	v, err := j.value('0', "length", "a number")
+	if err != nil || v == nil {
+		return nil, err
+	}
+	n, ok := parseLength(string(v))
+	if !ok {
+		return nil, j.fail("length is a whole number of bytes, not " + shorten(string(v)))
+	}
+	return &n, nil
+}
+
+func (j *jsonInput) pri() (int, error) {
+	v, err := j.value('0', "pri", "a number")
+	if err != nil || v == nil {
+		return 0, err
+	}
+	n, err := strconv.Atoi(string(v))
+	if err != nil || n < 1 || n > maxPri {
+		return 0, j.fail("pri is 1 to 999999, not " + shorten(string(v)))
+	}
+	return n, nil
+}
+
+// ignore reads over a value that is no object and no array.
+func (j *jsonInput) ignore() error {
+	switch kind := j.dec.PeekKind(); kind {
+	case 0:
+		return j.broken()
+	case '{', '[':
+		return j.fail("a value that is ignored is still no " + strings.TrimPrefix(strings.TrimPrefix(kindName(kind), "an "), "a "))
+	}
+	return j.skip()
+}
+
+func kindName(k jsontext.Kind) string {
+	switch k {
+	case 'n':
+		return "null"
+	case 't', 'f':
+		return "a boolean"
+	case '"':
+		return "a string"
+	case '0':
+		return "a number"
+	case '{':
+		return "an object"
+	case '[':
+		return "an array"
+	}
+	return strconv.Quote(k.String())
+}
+
+func (j *jsonInput) fail(rule string) error {
+	return &Error{Err: ErrInvalid, Rule: rule}
+}
+
+// jsonError says what an error of the decoder, or of the reader below, means.
+func jsonError(err error) error {
+	var own *Error
+	var syntax *jsontext.SyntacticError
+	switch {
+	case errors.As(err, &own):
+		return own
+	case err == io.EOF:
+		return &Error{Err: ErrInvalid, Rule: "the document is empty"}
+	case !errors.As(err, &syntax):
+		return fmt.Errorf("read document: %w", err)
+	case errors.Is(syntax.Err, io.ErrUnexpectedEOF):
+		return &Error{Err: ErrInvalid, Rule: "the document ends early"}
+	case errors.Is(syntax.Err, jsontext.ErrDuplicateName):
+		return &Error{Err: ErrInvalid, Rule: "the member " + quote(syntax.JSONPointer.LastToken()) + " is there twice"}
+	}
+	return &Error{Err: ErrInvalid, Rule: fmt.Sprintf("not valid JSON: %s, after %d bytes", shorten(syntax.Err.Error()), syntax.ByteOffset)}
+}

@@ -1,0 +1,126 @@
+package resourcesync
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// AppendJSONMembers appends the members of c's JSON object without its braces,
+// so that the caller can add members of its own: "loc" always and first, then
+// change, datetime, lastmod, changefreq, hash, length, type, encoding, path,
+// ln and the foreign attributes, each where c has it. Attributes are written
+// as "{namespace}name", those without a namespace not at all.
+//
+// The text is one line and always valid: bytes that are not UTF-8, which
+// Validate refuses, become U+FFFD.
+func AppendJSONMembers(dst []byte, c *Change) []byte {
+	dst = append(dst, `"loc":`...)
+	dst = appendQuoted(dst, c.Loc)
+	dst = appendMember(dst, `,"change":`, string(c.Change))
+	dst = appendTimeMember(dst, `,"datetime":`, c.Datetime)
+	dst = appendTimeMember(dst, `,"lastmod":`, c.Lastmod)
+	dst = appendMember(dst, `,"changefreq":`, c.Changefreq)
+	dst = appendMember(dst, `,"hash":`, c.Hash)
+	dst = appendLengthMember(dst, c.Length)
+	dst = appendMember(dst, `,"type":`, c.Type)
+	dst = appendMember(dst, `,"encoding":`, c.Encoding)
+	dst = appendMember(dst, `,"path":`, c.Path)
+	for i := range c.Links {
+		if i == 0 {
+			dst = append(dst, `,"ln":[`...)
+		} else {
+			dst = append(dst, ',')
+		}
+		dst = appendJSONLink(dst, &c.Links[i])
+	}
+	if len(c.Links) > 0 {
+		dst = append(dst, ']')
+	}
+	return appendAttrMembers(dst, c.Attrs)
+}
+
+func appendJSONLink(dst []byte, l *Link) []byte {
+	dst = append(dst, `{"rel":`...)
+	dst = appendQuoted(dst, l.Rel)
+	dst = append(dst, `,"href":`...)
+	dst = appendQuoted(dst, l.Href)
+	if l.Pri != 0 {
+		dst = append(dst, `,"pri":`...)
+		dst = strconv.AppendInt(dst, int64(l.Pri), 10)
+	}
+	dst = appendTimeMember(dst, `,"modified":`, l.Modified)
+	dst = appendMember(dst, `,"hash":`, l.Hash)
+	dst = appendLengthMember(dst, l.Length)
+	dst = appendMember(dst, `,"type":`, l.Type)
+	dst = appendMember(dst, `,"encoding":`, l.Encoding)
+	dst = appendMember(dst, `,"path":`, l.Path)
+	dst = appendMember(dst, `,"profile":`, l.Profile)
+	dst = appendAttrMembers(dst, l.Attrs)
+	return append(dst, '}')
+}
+
+// appendMember appends a member with its comma and name, which come as name,
+// where it has a value.
+func appendMember(dst []byte, name, value string) []byte {
+	if value == "" {
+		return dst
+	}
+	return appendQuoted(append(dst, name...), value)
+}
+
+func appendTimeMember(dst []byte, name string, t time.Time) []byte {
+	if t.IsZero() {
+		return dst
+	}
+	dst = append(dst, name...)
+	dst = append(dst, '"')
+	dst = AppendTime(dst, t)
+	return append(dst, '"')
+}
+
+func appendLengthMember(dst []byte, length *int64) []byte {
+	if length == nil {
+		return dst
+	}
+	return strconv.AppendInt(append(dst, `,"length":`...), *length, 10)
+}
+
+func appendAttrMembers(dst []byte, attrs []Attr) []byte {
+	for i := range attrs {
+		a := &attrs[i]
+		if a.Namespace == "" {
+			continue
+		}
+		// A quoted string is as good in pieces: what stands between the
+		// quotes does not depend on its neighbours.
+		dst = append(dst, `,"{`...)
+		dst = appendInside(dst, a.Namespace)
+		dst = append(dst, '}')
+		dst = appendInside(dst, a.Name)
+		dst = append(dst, `":`...)
+		dst = appendQuoted(dst, a.Value)
+	}
+	return dst
+}
+
+func appendQuoted(dst []byte, s string) []byte {
+	dst = append(dst, '"')
+	dst = appendInside(dst, s)
+	return append(dst, '"')
+}
+
+// appendInside appends s as it stands between quotes. Most values are plain
+// ASCII and are copied whole.
+func appendInside(dst []byte, s string) []byte {
+	for i := 0; i < len(s); i++ {
+		if b := s[i]; b < 0x20 || b >= 0x7F || b == '"' || b == '\\' {
+			n := len(dst)
+			dst, _ = jsontext.AppendQuote(dst, s) // it has replaced what is not UTF-8
+			copy(dst[n:], dst[n+1:len(dst)-1])
+			return dst[:len(dst)-2]
+		}
+	}
+	return append(dst, s...)
+}

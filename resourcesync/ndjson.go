@@ -1,0 +1,108 @@
+package resourcesync
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+)
+
+// An NDJSONReader reads changes that stand one a line, in bounded memory. It
+// reads a stream of any length: of its Limits, Bytes bounds a line, 1 MiB by
+// default, and Entries nothing.
+type NDJSONReader struct {
+	in     *bufio.Reader
+	max    int64
+	parser ChangeParser
+	buf    []byte // of a line that does not fit into in
+	last   []byte
+	line   int   // read last
+	at     int   // returned last, or failed at
+	err    error // final
+}
+
+// NewNDJSONReader returns an NDJSONReader of r. It reads nothing until Next.
+func NewNDJSONReader(r io.Reader, l Limits) *NDJSONReader {
+	if l.Bytes <= 0 {
+		l.Bytes = defaultLineBytes
+	}
+	return &NDJSONReader{in: bufio.NewReaderSize(r, 64<<10), max: l.Bytes}
+}
+
+// Next returns the change on the next line that is not blank. The change is
+// the caller's to keep, and not validated. After the last one it returns
+// io.EOF. An *Error has the line; every error is final and comes again.
+func (r *NDJSONReader) Next() (*Change, error) {
+	if r.err != nil {
+		return nil, r.err
+	}
+	c, err := r.next()
+	if err != nil {
+		r.last = nil
+		var e *Error
+		if errors.As(err, &e) {
+			e.Line = r.line
+			r.at = r.line
+		}
+		r.err = err
+		return nil, err
+	}
+	r.at = r.line
+	return c, nil
+}
+
+// Line returns the number of the line that Next returned last, or failed at,
+// counted from 1 with the blank ones.
+func (r *NDJSONReader) Line() int { return r.at }
+
+// Bytes returns the line that Next returned last as it stood, without its end.
+// It is good until the next Next.
+func (r *NDJSONReader) Bytes() []byte { return r.last }
+
+func (r *NDJSONReader) next() (*Change, error) {
+	for {
+		line, err := r.readLine()
+		if err != nil {
+			return nil, err
+		}
+		if blank(line) {
+			continue
+		}
+		r.last = line
+		return r.parser.Parse(line)
+	}
+}
+
+// readLine returns the next line without its end, good until the next one.
+func (r *NDJSONReader) readLine() ([]byte, error) {
+	r.buf = r.buf[:0]
+	for begun := false; ; {
+		part, err := r.in.ReadSlice('\n')
+		if len(part) > 0 && !begun {
+			begun = true
+			r.line++
+		}
+		ended := err == nil
+		if ended {
+			part = part[:len(part)-1]
+		}
+		if int64(len(r.buf)+len(part)) > r.max {
+			return nil, &Error{Err: ErrTooLarge, Rule: "a line has at most " + group(r.max) + " bytes"}
+		}
+		if ended && len(r.buf) == 0 {
+			return part, nil
+		}
+		r.buf = append(r.buf, part...)
+		switch {
+		case ended:
+			return r.buf, nil
+		case err == bufio.ErrBufferFull:
+		case err == io.EOF && begun:
+			return r.buf, nil
+		case err == io.EOF:
+			return nil, io.EOF
+		default:
+			return nil, fmt.Errorf("read line: %w", err)
+		}
+	}
+}

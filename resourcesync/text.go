@@ -1,0 +1,106 @@
+package resourcesync
+
+import (
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// xmlSpace is what XML 1.0 counts as white space.
+const xmlSpace = " \t\r\n"
+
+func trim(s string) string {
+	return strings.Trim(s, xmlSpace)
+}
+
+func blank(b []byte) bool {
+	for _, c := range b {
+		if c != ' ' && c != '\t' && c != '\n' && c != '\r' {
+			return false
+		}
+	}
+	return true
+}
+
+// oneSpace puts one space between the words of s.
+func oneSpace(s string) string {
+	if !strings.ContainsAny(s, xmlSpace) {
+		return s
+	}
+	return strings.Join(strings.Fields(s), " ")
+}
+
+// isXMLChar says whether XML 1.0 can carry r (its section 2.2).
+func isXMLChar(r rune) bool {
+	return r == '\t' || r == '\n' || r == '\r' ||
+		0x20 <= r && r <= 0xD7FF ||
+		0xE000 <= r && r <= 0xFFFD ||
+		0x10000 <= r && r <= 0x10FFFF
+}
+
+// badText says what keeps s out of an XML document, or nothing.
+func badText(s string) string {
+	for i := 0; i < len(s); {
+		if b := s[i]; 0x20 <= b && b < utf8.RuneSelf {
+			i++
+			continue
+		}
+		r, size := utf8.DecodeRuneInString(s[i:])
+		switch {
+		case r == utf8.RuneError && size == 1:
+			return "it is not valid UTF-8"
+		case !isXMLChar(r):
+			return "XML cannot carry the character U+" + strings.ToUpper(strconv.FormatInt(int64(r)+0x10000, 16)[1:])
+		}
+		i += size
+	}
+	return ""
+}
+
+// hasControl says whether s has a control character, white space other than
+// the blank included.
+func hasControl(s string) bool {
+	return strings.ContainsFunc(s, unicode.IsControl)
+}
+
+// isNCName says whether s is a name without a colon (Namespaces in XML 1.0,
+// section 3) in ASCII. XML allows more letters, but its editions, and so its
+// tools, disagree which.
+func isNCName(s string) bool {
+	for i := range len(s) {
+		switch b := s[i]; {
+		case isLetter(b) || b == '_':
+		case i > 0 && (isDigit(b) || b == '-' || b == '.'):
+		default:
+			return false
+		}
+	}
+	return s != ""
+}
+
+func isLetter(b byte) bool { return 'a' <= b|0x20 && b|0x20 <= 'z' }
+func isDigit(b byte) bool  { return '0' <= b && b <= '9' }
+func isHex(b byte) bool    { return isDigit(b) || 'a' <= b|0x20 && b|0x20 <= 'f' }
+
+// shorten makes s fit for a message: one line, at most 120 bytes or so.
+func shorten(s string) string {
+	const most = 120
+	if len(s) > most {
+		cut := most
+		for cut > 0 && !utf8.RuneStart(s[cut]) {
+			cut--
+		}
+		s = s[:cut] + "…"
+	}
+	return strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return '\uFFFD'
+		}
+		return r
+	}, s)
+}
+
+func quote(s string) string {
+	return strconv.Quote(shorten(s))
+}

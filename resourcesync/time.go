@@ -1,0 +1,205 @@
+package resourcesync
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+)
+
+// ParseTime reads a W3C datetime as the standard has it on the wire (core
+// section 7): YYYY, YYYY-MM or YYYY-MM-DD, or a date with a time of day, whose
+// seconds and their fraction may be missing and whose zone, "Z" or ±hh:mm, may
+// not. The result is in UTC, a date alone is its first second, and digits
+// finer than a nanosecond are cut off. What is wrong comes as an *Error.
+func ParseTime(s string) (time.Time, error) {
+	t, rule := parseTime(s)
+	if rule != "" {
+		return time.Time{}, &Error{Err: ErrInvalid, Rule: fmt.Sprintf("%s is not a datetime: %s", quote(s), rule)}
+	}
+	return t, nil
+}
+
+// parseTime returns what is wrong with s, or nothing.
+func parseTime(s string) (t time.Time, rule string) {
+	const shape = "it has the form YYYY-MM-DDThh:mm:ssZ"
+	year, s, ok := digits(s, 4)
+	if !ok {
+		return t, shape
+	}
+	month, day, hour, minute, second, nano := 1, 1, 0, 0, 0, 0
+	var offset time.Duration
+	if s != "" {
+		if month, s, ok = after(s, '-'); !ok {
+			return t, shape
+		}
+	}
+	hasDay := s != ""
+	if hasDay {
+		if day, s, ok = after(s, '-'); !ok {
+			return t, shape
+		}
+	}
+	if s != "" {
+		if s[0] != 'T' {
+			return t, "a time of day follows the date after the letter T"
+		}
+		if hour, s, ok = digits(s[1:], 2); !ok {
+			return t, shape
+		}
+		if minute, s, ok = after(s, ':'); !ok {
+			return t, shape
+		}
+		if s != "" && s[0] == ':' {
+			if second, s, ok = after(s, ':'); !ok {
+				return t, shape
+			}
+			if s != "" && s[0] == '.' {
+				if nano, s, ok = fraction(s[1:]); !ok {
+					return t, "digits follow the decimal point"
+				}
+			}
+		}
+		if offset, rule = zone(s); rule != "" {
+			return t, rule
+		}
+	}
+	switch {
+	case month < 1 || month > 12:
+		return t, "the month is 01 to 12"
+	case day < 1 || day > daysIn(year, month):
+		return t, "the month has no such day"
+	case hour > 23 || minute > 59 || second > 59:
+		return t, "the time of day is 00:00:00 to 23:59:59"
+	}
+	t = time.Date(year, time.Month(month), day, hour, minute, second, nano, time.UTC).Add(-offset)
+	if !inYears(t) {
+		return time.Time{}, "the year is 0001 to 9999"
+	}
+	return t, ""
+}
+
+// inYears says whether t can be written with four digits for its year, and is
+// not the zero time, which means absent.
+func inYears(t time.Time) bool {
+	year := t.UTC().Year()
+	return !t.IsZero() && 1 <= year && year <= 9999
+}
+
+func zone(s string) (offset time.Duration, rule string) {
+	switch {
+	case s == "":
+		return 0, `a time of day ends with its zone, best "Z"`
+	case s == "Z":
+		return 0, ""
+	case s[0] != '+' && s[0] != '-':
+		return 0, `the zone is "Z" or ±hh:mm`
+	}
+	h, rest, ok := digits(s[1:], 2)
+	if !ok {
+		return 0, `the zone is "Z" or ±hh:mm`
+	}
+	m, rest, ok := after(rest, ':')
+	if !ok || rest != "" || h > 23 || m > 59 {
+		return 0, `the zone is "Z" or ±hh:mm`
+	}
+	offset = time.Duration(h)*time.Hour + time.Duration(m)*time.Minute
+	if s[0] == '-' {
+		offset = -offset
+	}
+	return offset, ""
+}
+
+// digits cuts n digits off s.
+func digits(s string, n int) (v int, rest string, ok bool) {
+	if len(s) < n {
+		return 0, s, false
+	}
+	for i := range n {
+		if s[i] < '0' || s[i] > '9' {
+			return 0, s, false
+		}
+		v = v*10 + int(s[i]-'0')
+	}
+	return v, s[n:], true
+}
+
+// after cuts sep and two digits off s.
+func after(s string, sep byte) (v int, rest string, ok bool) {
+	if s == "" || s[0] != sep {
+		return 0, s, false
+	}
+	return digits(s[1:], 2)
+}
+
+func fraction(s string) (nano int, rest string, ok bool) {
+	unit := 100_000_000
+	i := 0
+	for ; i < len(s) && '0' <= s[i] && s[i] <= '9'; i++ {
+		nano += int(s[i]-'0') * unit
+		unit /= 10
+	}
+	return nano, s[i:], i > 0
+}
+
+func daysIn(year, month int) int {
+	switch month {
+	case 2:
+		if year%4 == 0 && (year%100 != 0 || year%400 == 0) {
+			return 29
+		}
+		return 28
+	case 4, 6, 9, 11:
+		return 30
+	}
+	return 31
+}
+
+// AppendTime appends t as a W3C datetime: in UTC with "Z", as a known client
+// misreads any other zone, and with a fraction only where there is one, up to
+// nanoseconds and without trailing zeros.
+func AppendTime(dst []byte, t time.Time) []byte {
+	t = t.UTC()
+	dst = appendSeconds(dst, t)
+	if nano := t.Nanosecond(); nano > 0 {
+		dst = append(dst, '.')
+		for unit := 100_000_000; nano > 0; unit /= 10 {
+			dst = append(dst, '0'+byte(nano/unit))
+			nano %= unit
+		}
+	}
+	return append(dst, 'Z')
+}
+
+// AppendTimeMicro appends the time micros microseconds after 1970 in the form
+// of the hub's own datetimes: always six digits of fraction, and "Z". Texts of
+// this form compare as the times do.
+func AppendTimeMicro(dst []byte, micros int64) []byte {
+	t := time.UnixMicro(micros).UTC()
+	dst = appendSeconds(dst, t)
+	micro := t.Nanosecond() / 1000
+	dst = append(dst, '.')
+	dst = append2(dst, micro/10_000)
+	dst = append2(dst, micro/100%100)
+	dst = append2(dst, micro%100)
+	return append(dst, 'Z')
+}
+
+func appendSeconds(dst []byte, t time.Time) []byte {
+	year, month, day := t.Date()
+	hour, minute, second := t.Clock()
+	if 0 <= year && year <= 9999 {
+		dst = append2(dst, year/100)
+		dst = append2(dst, year%100)
+	} else {
+		dst = strconv.AppendInt(dst, int64(year), 10) // not a datetime any more, but the truth
+	}
+	dst = append2(append(dst, '-'), int(month))
+	dst = append2(append(dst, '-'), day)
+	dst = append2(append(dst, 'T'), hour)
+	dst = append2(append(dst, ':'), minute)
+	return append2(append(dst, ':'), second)
+}
+
+func append2(dst []byte, v int) []byte {
+	return append(dst, '0'+byte(v/10), '0'+byte(v%10))
+}

@@ -1,0 +1,74 @@
+package resourcesync
+
+import "strings"
+
+// badURI says what keeps s from being an absolute URI (RFC 3986, section 3),
+// or nothing. A fragment is no reason.
+func badURI(s string) string {
+	scheme, rest, ok := strings.Cut(s, ":")
+	if !ok || !isScheme(scheme) {
+		return `it is not an absolute URI, which begins like "https://"`
+	}
+	// Brackets stand only around an IP address.
+	hostEnd := 0
+	authority, hasAuthority := strings.CutPrefix(rest, "//")
+	if hasAuthority {
+		hostEnd = len(rest)
+		if i := strings.IndexAny(authority, "/?#"); i >= 0 {
+			authority = authority[:i]
+			hostEnd = i + len("//")
+		}
+	}
+	if isWeb(scheme) && (!hasAuthority || !hasHost(authority)) {
+		return "it has no host"
+	}
+	fragment := false
+	for i := 0; i < len(rest); i++ {
+		switch b := rest[i]; {
+		case isLetter(b) || isDigit(b):
+		case strings.IndexByte("-._~:/?@!$&'()*+,;=", b) >= 0:
+		case b == '[' || b == ']':
+			if i >= hostEnd {
+				return "a bracket in a URI is percent-encoded"
+			}
+		case b == '#':
+			if fragment {
+				return `a URI has one "#" at most`
+			}
+			fragment = true
+		case b == '%':
+			if i+2 >= len(rest) || !isHex(rest[i+1]) || !isHex(rest[i+2]) {
+				return `two hex digits follow a "%" in a URI`
+			}
+		case b >= 0x80:
+			return "letters other than ASCII's are percent-encoded in a URI"
+		case b <= ' ' || b == 0x7F:
+			return "a URI has no spaces or control characters"
+		default:
+			return "a URI does not have the character " + quote(string(b))
+		}
+	}
+	return ""
+}
+
+func isScheme(s string) bool {
+	for i := range len(s) {
+		switch b := s[i]; {
+		case isLetter(b):
+		case i > 0 && (isDigit(b) || b == '+' || b == '-' || b == '.'):
+		default:
+			return false
+		}
+	}
+	return s != ""
+}
+
+func isWeb(scheme string) bool {
+	return strings.EqualFold(scheme, "http") || strings.EqualFold(scheme, "https")
+}
+
+// hasHost says whether authority, [userinfo@]host[:port], has a host.
+func hasHost(authority string) bool {
+	host := authority[strings.LastIndexByte(authority, '@')+1:]
+	return host != "" && host[0] != ':'
+}

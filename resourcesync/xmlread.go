@@ -1,0 +1,474 @@
+package resourcesync
+
+import (
+	"encoding/xml"
+	"errors"
+	"io"
+	"strconv"
+	"time"
+)
+
+// A Reader reads a document an entry at a time, in bounded memory. It takes
+// what core section 7 and its schema describe, of every version since 0.8, and
+// leaves out elements of other namespaces. It checks that values can be read,
+// that every entry has a loc and every link its rel and href; whether an entry
+// makes sense as a change is for Change.Validate.
+//
+// Its errors are an *Error, with line and, where there is one, entry, or
+// wrapped from the reader below.
+type Reader struct {
+	in      *xmlTokens
+	limits  Limits
+	header  Header
+	entry   string            // what an entry's element is called
+	begun   bool              // the header was asked for
+	headed  bool              // and is known
+	pending *xml.StartElement // the first entry, met while looking for the header
+	entries int               // begun so far
+	inEntry bool              // within the last of them
+	loc     string            // its loc, as far as it is known
+	text    []byte
+	err     error // final
+}
+
+// NewXMLReader returns a Reader of the XML document in r. It reads nothing
+// until Header or Next.
+func NewXMLReader(r io.Reader, l Limits) *Reader {
+	l = l.withDefaults()
+	return &Reader{in: newXMLTokens(r, l), limits: l}
+}
+
+// Header reads up to the first entry and returns what the document says of
+// itself. It may be called again at any time.
+func (r *Reader) Header() (Header, error) {
+	r.begin()
+	if !r.headed {
+		return Header{}, r.err
+	}
+	return r.header, nil
+}
+
+// Next returns the next entry, which is the caller's to keep. After the last
+// one, when the document has ended as it should, it returns io.EOF. Every
+// error is final and comes again.
+func (r *Reader) Next() (*Item, error) {
+	it := new(Item)
+	if err := r.read(it); err != nil {
+		return nil, err
+	}
+	return it, nil
+}
+
+// ReadXML reads the XML document in r into memory; it promises what Reader
+// does.
+func ReadXML(r io.Reader, l Limits) (*Document, error) {
+	in := NewXMLReader(r, l)
+	h, err := in.Header()
+	if err != nil {
+		return nil, err
+	}
+	d := &Document{Header: h}
+	for {
+		var it Item
+		switch err := in.read(&it); err {
+		case nil:
+			d.Items = append(d.Items, it)
+		case io.EOF:
+			return d, nil
+		default:
+			return nil, err
+		}
+	}
+}
+
+func (r *Reader) read(it *Item) error {
+	r.begin()
+	if r.err != nil {
+		return r.err
+	}
+	r.err = r.place(r.next(it))
+	return r.err
+}
+
+// place adds to err which entry it is about.
+func (r *Reader) place(err error) error {
+	var e *Error
+	if r.inEntry && errors.As(err, &e) {
+		e.Entry = r.entries
+		e.Loc = shorten(r.loc)
+	}
+	return err
+}
+
+func (r *Reader) begin() {
+	if r.begun {
+		return
+	}
+	r.begun = true
+	r.err = r.place(r.top())
+	r.headed = r.err == nil
+}
+
+// top reads the root and all that stands before the first entry.
+func (r *Reader) top() error {
+	tok, err := r.in.next()
+	if err != nil {
+		return err
+	}
+	root, _ := tok.(xml.StartElement) // nothing else comes first
+	switch {
+	case root.Name == xml.Name{Space: sitemapNS, Local: "urlset"}:
+		r.entry = "url"
+	case root.Name == xml.Name{Space: sitemapNS, Local: "sitemapindex"}:
+		r.entry = "sitemap"
+		r.header.Index = true
+	default:
+		return r.in.fail("the root element is urlset or sitemapindex in the namespace %s, not %s in %s",
+			sitemapNS, shorten(root.Name.Local), quote(root.Name.Space))
+	}
+	var seen bool
+	for {
+		el, err := r.child("the document")
+		if err != nil || el == nil {
+			return err
+		}
+		switch el.Name {
+		case xml.Name{Space: sitemapNS, Local: r.entry}:
+			r.pending = el
+			return nil
+		case xml.Name{Space: rsNS, Local: "md"}:
+			if seen {
+				return r.in.fail("a document has one rs:md of its own")
+			}
+			seen = true
+			var it Item
+			if err := r.metadata(&it, el.Attr); err != nil {
+				return err
+			}
+			h := &r.header
+			h.Capability, h.From, h.Until, h.At, h.Completed, h.Attrs = it.Capability, it.From, it.Until, it.At, it.Completed, it.Attrs
+		case xml.Name{Space: rsNS, Local: "ln"}:
+			if err := r.link(&r.header.Links, el.Attr); err != nil {
+				return err
+			}
+		default:
+			if err := r.unknown(el); err != nil {
+				return err
+			}
+		}
+		if err := r.skip(); err != nil {
+			return err
+		}
+	}
+}
+
+// next reads the next entry into it.
+func (r *Reader) next(it *Item) error {
+	el := r.pending
+	r.pending = nil
+	for el == nil {
+		var err error
+		if el, err = r.child("the document"); err != nil {
+			return err
+		}
+		if el == nil {
+			return r.finish()
+		}
+		if el.Name == (xml.Name{Space: sitemapNS, Local: r.entry}) {
+			break
+		}
+		if el.Name.Space == rsNS {
+			return r.in.fail("rs:%s of the document stands before the first entry", shorten(el.Name.Local))
+		}
+		if err := r.unknown(el); err != nil {
+			return err
+		}
+		if err := r.skip(); err != nil {
+			return err
+		}
+		el = nil
+	}
+	r.entries++
+	r.inEntry, r.loc = true, ""
+	if r.entries > r.limits.Entries {
+		e := r.limits.tooMany(r.entries)
+		e.Line = r.in.line
+		return e
+	}
+	return r.readEntry(it)
+}
+
+// finish sees to it that nothing follows the root.
+func (r *Reader) finish() error {
+	_, err := r.in.next()
+	if err == nil {
+		return r.in.fail("something follows the root element")
+	}
+	return err
+}
+
+func (r *Reader) readEntry(it *Item) error {
+	line := r.in.line
+	var loc, lastmod, changefreq, md bool
+	for {
+		el, err := r.child(r.entry)
+		if err != nil {
+			return err
+		}
+		if el == nil {
+			break
+		}
+		switch el.Name {
+		case xml.Name{Space: sitemapNS, Local: "loc"}:
+			err = r.textElement("loc", &loc, &it.Loc)
+			r.loc = it.Loc
+		case xml.Name{Space: sitemapNS, Local: "lastmod"}:
+			var s string
+			if err = r.textElement("lastmod", &lastmod, &s); err == nil {
+				err = r.time(&it.Lastmod, "lastmod", s)
+			}
+		case xml.Name{Space: sitemapNS, Local: "changefreq"}:
+			err = r.textElement("changefreq", &changefreq, &it.Changefreq)
+		case xml.Name{Space: sitemapNS, Local: "priority"}:
+			err = r.skip()
+		case xml.Name{Space: rsNS, Local: "md"}:
+			if md {
+				return r.in.fail("an entry has one rs:md")
+			}
+			md = true
+			if err = r.metadata(it, el.Attr); err == nil {
+				err = r.skip()
+			}
+		case xml.Name{Space: rsNS, Local: "ln"}:
+			if err = r.link(&it.Links, el.Attr); err == nil {
+				err = r.skip()
+			}
+		default:
+			if err = r.unknown(el); err == nil {
+				err = r.skip()
+			}
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if it.Loc == "" {
+		r.in.line = line
+		return r.in.fail("loc is missing")
+	}
+	r.inEntry = false
+	return nil
+}
+
+// child returns the next element within the current one, or nil where that
+// ends.
+func (r *Reader) child(of string) (*xml.StartElement, error) {
+	for {
+		tok, err := r.in.next()
+		if err != nil {
+			return nil, err
+		}
+		switch tok := tok.(type) {
+		case xml.StartElement:
+			return &tok, nil
+		case xml.EndElement:
+			return nil, nil
+		case xml.CharData:
+			if !blank(tok) {
+				return nil, r.in.fail("text stands in %s, outside of its elements", of)
+			}
+		}
+	}
+}
+
+// unknown refuses an element that the namespaces of the standard do not have.
+func (r *Reader) unknown(el *xml.StartElement) error {
+	switch el.Name.Space {
+	case sitemapNS:
+		return r.in.fail("the element %s has no place here", quote(el.Name.Local))
+	case rsNS:
+		return r.in.fail("ResourceSync has no element %s", quote("rs:"+el.Name.Local))
+	}
+	return nil
+}
+
+// skip reads on to the end of the current element.
+func (r *Reader) skip() error {
+	for depth := 1; depth > 0; {
+		tok, err := r.in.next()
+		if err != nil {
+			return err
+		}
+		switch tok.(type) {
+		case xml.StartElement:
+			depth++
+		case xml.EndElement:
+			depth--
+		}
+	}
+	return nil
+}
+
+// textElement reads the text of the current element, which an entry has once.
+func (r *Reader) textElement(name string, seen *bool, dst *string) error {
+	if *seen {
+		return r.in.fail("an entry has one %s", name)
+	}
+	*seen = true
+	r.text = r.text[:0]
+	for {
+		tok, err := r.in.next()
+		if err != nil {
+			return err
+		}
+		switch tok := tok.(type) {
+		case xml.StartElement:
+			return r.in.fail("%s holds text only", name)
+		case xml.EndElement:
+			*dst = trim(string(r.text))
+			return nil
+		case xml.CharData:
+			r.text = append(r.text, tok...)
+		}
+	}
+}
+
+// metadata reads the attributes of an rs:md.
+func (r *Reader) metadata(it *Item, attrs []xml.Attr) error {
+	for i := range attrs {
+		a := &attrs[i]
+		if a.Name.Space != "" {
+			if err := r.foreign(&it.Attrs, a, "rs:md"); err != nil {
+				return err
+			}
+			continue
+		}
+		var err error
+		switch v := trim(a.Value); a.Name.Local {
+		case "capability":
+			it.Capability = v
+		case "change":
+			if it.Change.Change = ChangeType(v); !it.Change.Change.known() {
+				return r.in.fail("%s", unknownChange(v))
+			}
+		case "datetime":
+			err = r.time(&it.Datetime, "datetime", v)
+		case "at":
+			err = r.time(&it.At, "at", v)
+		case "completed":
+			err = r.time(&it.Completed, "completed", v)
+		case "from":
+			err = r.time(&it.From, "from", v)
+		case "until":
+			err = r.time(&it.Until, "until", v)
+		case "hash":
+			it.Hash = oneSpace(v)
+		case "length":
+			it.Length, err = r.length(v)
+		case "type":
+			it.Type = v
+		case "encoding":
+			it.Encoding = v
+		case "path":
+			it.Path = v
+		case "modified":
+			// The schema has it here too, the standard gives it no meaning.
+		default:
+			return r.in.fail("rs:md has no attribute %s", quote(a.Name.Local))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// link adds the rs:ln with the given attributes to links.
+func (r *Reader) link(links *[]Link, attrs []xml.Attr) error {
+	if len(*links) == maxLinks {
+		return r.in.fail("%s", tooManyLinks)
+	}
+	var l Link
+	for i := range attrs {
+		a := &attrs[i]
+		if a.Name.Space != "" {
+			if err := r.foreign(&l.Attrs, a, "rs:ln"); err != nil {
+				return err
+			}
+			continue
+		}
+		var err error
+		switch v := trim(a.Value); a.Name.Local {
+		case "rel":
+			l.Rel = v
+		case "href":
+			l.Href = v
+		case "pri":
+			if l.Pri, err = strconv.Atoi(v); err != nil || l.Pri < 1 || l.Pri > maxPri {
+				return r.in.fail("pri is 1 to 999999, not %s", quote(v))
+			}
+		case "modified":
+			err = r.time(&l.Modified, "modified", v)
+		case "hash":
+			l.Hash = oneSpace(v)
+		case "length":
+			l.Length, err = r.length(v)
+		case "type":
+			l.Type = v
+		case "encoding":
+			l.Encoding = v
+		case "path":
+			l.Path = v
+		case "profile":
+			l.Profile = v
+		default:
+			return r.in.fail("rs:ln has no attribute %s", quote(a.Name.Local))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if l.Rel == "" || l.Href == "" {
+		return r.in.fail("rs:ln has a rel and an href")
+	}
+	*links = append(*links, l)
+	return nil
+}
+
+// foreign keeps an attribute of another namespace. Its value stays as it is.
+func (r *Reader) foreign(dst *[]Attr, a *xml.Attr, of string) error {
+	switch {
+	case dropped(a.Name.Space):
+		return nil
+	case a.Name.Space == rsNS || a.Name.Space == sitemapNS:
+		return r.in.fail("attribute %s of %s stands without a prefix", quote(a.Name.Local), of)
+	}
+	if rule := attrNameRule(a.Name.Space, a.Name.Local); rule != "" {
+		return r.in.fail("%s", rule)
+	}
+	*dst = append(*dst, Attr{a.Name.Space, a.Name.Local, a.Value})
+	return nil
+}
+
+func (r *Reader) time(dst *time.Time, name, value string) error {
+	t, rule := parseTime(value)
+	if rule != "" {
+		return r.in.fail("%s %s: %s", name, quote(value), rule)
+	}
+	*dst = t
+	return nil
+}
+
+func (r *Reader) length(value string) (*int64, error) {
+	n, ok := parseLength(value)
+	if !ok {
+		return nil, r.in.fail("length is a whole number of bytes, not %s", quote(value))
+	}
+	return &n, nil
+}
+
+// parseLength reads a length: digits only, within an int64.
+func parseLength(s string) (int64, bool) {
+	n, err := strconv.ParseInt(s, 10, 64)
+	return n, err == nil && n >= 0 && isDigit(s[0])
+}

@@ -1,0 +1,374 @@
+package resourcesync
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"reflect"
+	"strings"
+	"testing"
+	"testing/iotest"
+	"time"
+)
+
+const root = `<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9" xmlns:rs="http://www.openarchives.org/rs/terms/">`
+
+// document wraps what stands within a urlset, which begins on line 1.
+func document(inner string) string { return root + inner + "</urlset>" }
+
+func TestReadXML(t *testing.T) {
+	at := time.Date(2013, 1, 3, 0, 7, 22, 0, time.UTC)
+	least := Item{Change: Change{Loc: "urn:x:a"}}
+	for _, test := range []struct {
+		name string
+		in   string
+		want Document
+	}{
+		{"no entries", document(""), Document{}},
+		{"notification", document(`
+			<rs:ln rel="up" href="https://example.org/capabilitylist.xml"/>
+			<rs:md capability="change-notification" from="2013-01-03T00:07:22Z" until="2013-01-03T01:07:22+01:00"/>
+			<url><loc> urn:x:a
+			</loc><lastmod> 2013-01-03 </lastmod><changefreq>daily</changefreq><priority>0.5</priority>
+			<rs:md change="deleted" datetime="2013-01-03T00:07:22Z" hash=" md5:00
+				sha-256:11 " length="8876" type=" a/b" encoding="gzip" path="/a"/>
+			<rs:ln rel="duplicate" href="urn:x:b" pri="1" modified="2013-01-03T00:07:22Z" hash="a:b" length="0" type="a/c" encoding="br" path="/b" profile="urn:x:p"/>
+			<rs:ln rel="via" href="urn:x:c"/></url>`),
+			Document{
+				Header{Capability: ChangeNotification, From: at, Until: at, Links: []Link{{Rel: "up", Href: "https://example.org/capabilitylist.xml"}}},
+				[]Item{{Change: Change{
+					Loc: "urn:x:a", Change: Deleted, Datetime: at, Lastmod: time.Date(2013, 1, 3, 0, 0, 0, 0, time.UTC), Changefreq: "daily",
+					Hash: "md5:00 sha-256:11", Length: size(8876), Type: "a/b", Encoding: "gzip", Path: "/a",
+					Links: []Link{
+						{Rel: "duplicate", Href: "urn:x:b", Pri: 1, Modified: at, Hash: "a:b", Length: size(0), Type: "a/c", Encoding: "br", Path: "/b", Profile: "urn:x:p"},
+						{Rel: "via", Href: "urn:x:c"},
+					},
+				}}},
+			}},
+		{"index", `<sitemapindex xmlns="http://www.sitemaps.org/schemas/sitemap/0.9" xmlns:rs="http://www.openarchives.org/rs/terms/">
+			<rs:md capability="changelist" from="2013-01-03T00:07:22Z"/>
+			<sitemap><loc>urn:x:a</loc><rs:md from="2013-01-03T00:07:22Z" until="2013-01-03T00:07:22Z"/></sitemap></sitemapindex>`,
+			Document{Header{Index: true, Capability: ChangeList, From: at}, []Item{{Change: Change{Loc: "urn:x:a"}, From: at, Until: at}}}},
+		{"capability and times of an entry", document(`<rs:md capability="later-version" at="2013-01-03T00:07:22Z" completed="2013-01-03T00:07:22Z"/>
+			<url><loc>urn:x:a</loc><rs:md capability="resourcelist" at="2013-01-03T00:07:22Z" completed="2013-01-03T00:07:22Z"/></url>`),
+			Document{Header{Capability: "later-version", At: at, Completed: at}, []Item{{Change: Change{Loc: "urn:x:a"}, Capability: ResourceList, At: at, Completed: at}}}},
+		{"other prefixes", `<s:urlset xmlns:s="http://www.sitemaps.org/schemas/sitemap/0.9"><md xmlns="http://www.openarchives.org/rs/terms/" capability="changelist"/>
+			<s:url><s:loc>urn:x:a</s:loc></s:url></s:urlset>`,
+			Document{Header{Capability: ChangeList}, []Item{least}}},
+		{"prefix bound anew inside", document(`<url><loc>urn:x:a</loc><a:a xmlns:a="urn:o"><a:a xmlns:a="urn:p"/></a:a><rs:md xmlns:o="urn:o" o:a="b"/></url>`),
+			Document{Items: []Item{{Change: Change{Loc: "urn:x:a", Attrs: []Attr{{"urn:o", "a", "b"}}}}}}},
+		{"foreign attributes", document(`<rs:md xmlns:o="urn:o" o:seq="7"/><url><loc>urn:x:a</loc>
+			<rs:md xmlns:o="urn:o" xmlns:h="` + Terms + `" o:a=" b&#10;" h:position="7" xml:lang="de" xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance" xsi:nil="true"/>
+			<rs:ln rel="up" href="urn:x:b" xmlns:o="urn:o" xmlns:h="` + Terms + `" o:b="" h:c="d"/></url>`),
+			Document{Header{Attrs: []Attr{{"urn:o", "seq", "7"}}}, []Item{{Change: Change{Loc: "urn:x:a",
+				Attrs: []Attr{{"urn:o", "a", " b\n"}, {xmlNS, "lang", "de"}},
+				Links: []Link{{Rel: "up", Href: "urn:x:b", Attrs: []Attr{{"urn:o", "b", ""}}}}}}}}},
+		{"foreign elements", document(`<x:x xmlns:x="urn:o">t<x:x/></x:x><url><loc>urn:x:a</loc>
+			<image:image xmlns:image="http://www.google.com/schemas/sitemap-image/1.1"><image:loc>urn:x:b</image:loc></image:image></url><x:x xmlns:x="urn:o"/>`),
+			Document{Items: []Item{least}}},
+		{"any order in an entry", document(`<url><rs:ln rel="up" href="urn:x:b"/><rs:md change="created"/><lastmod>2013-01-03T00:07:22Z</lastmod><loc>urn:x:a</loc></url>`),
+			Document{Items: []Item{{Change: Change{Loc: "urn:x:a", Change: Created, Lastmod: at, Links: []Link{{Rel: "up", Href: "urn:x:b"}}}}}}},
+		{"version 1.0 has lastmod only", document(`<rs:md capability="changelist-notification"/><url><loc>urn:x:a</loc><lastmod>2013-01-03T00:07:22Z</lastmod><rs:md change="created"/></url>`),
+			Document{Header{Capability: ChangeListNotification}, []Item{{Change: Change{Loc: "urn:x:a", Change: Created, Lastmod: at}}}}},
+		{"references, comments, CDATA", "<?xml version='1.0'?>\n<?style x?><!-- c -->" + document(`<url><!-- c --><loc>urn:x<!-- c -->:<![CDATA[a]]>&#38;&amp;</loc></url>`) + "<!-- c -->\n",
+			Document{Items: []Item{{Change: Change{Loc: "urn:x:a&&"}}}}},
+		{"byte order mark", "\uFEFF<?xml version=\"1.0\" encoding=\"utf-8\"?>" + document(`<url><loc>urn:x:a</loc></url>`), Document{Items: []Item{least}}},
+		{"US-ASCII", `<?xml version="1.0" encoding="US-ASCII" standalone="yes"?>` + document(`<url><loc>urn:x:a</loc></url>`), Document{Items: []Item{least}}},
+		{"meaningless attributes", document(`<url id="1"><loc x="y">urn:x:a</loc><rs:md modified="whenever"/></url>`), Document{Items: []Item{least}}},
+		{"longest length", document(`<url><loc>urn:x:a</loc><rs:md length="9223372036854775807"/></url>`),
+			Document{Items: []Item{{Change: Change{Loc: "urn:x:a", Length: size(1<<63 - 1)}}}}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			for name, in := range map[string]io.Reader{
+				"whole":       strings.NewReader(test.in),
+				"by the byte": iotest.OneByteReader(strings.NewReader(test.in)),
+			} {
+				got, err := ReadXML(in, Limits{})
+				if err != nil {
+					t.Fatalf("%s: %v", name, err)
+				}
+				if !reflect.DeepEqual(*got, test.want) {
+					t.Errorf("%s: got  %+v\nwant %+v", name, *got, test.want)
+				}
+			}
+		})
+	}
+}
+
+func TestReadXMLRefuses(t *testing.T) {
+	const good = "<url><loc>urn:x:a</loc></url>\n"
+	entry := func(inner string) string { return document("\n" + good + "<url><loc>urn:x:b</loc>" + inner + "</url>") }
+	for _, test := range []struct {
+		name  string
+		in    string
+		entry int
+		line  int
+		rule  string
+	}{
+		{"empty", "", 0, 1, "is empty"},
+		{"white space", " \n", 0, 2, "is empty"},
+		{"no XML", `{"changes":[]}`, 0, 1, "outside of the root"},
+		{"HTML", "<html></html>", 0, 1, "root element is urlset or sitemapindex"},
+		{"no namespace", "<urlset></urlset>", 0, 1, "root element is urlset or sitemapindex"},
+		{"old sitemap", `<urlset xmlns="http://www.google.com/schemas/sitemap/0.84"/>`, 0, 1, "root element is urlset or sitemapindex"},
+		{"DOCTYPE", "<!DOCTYPE urlset>" + document(""), 0, 1, "document type"},
+		{"entity bomb", `<!DOCTYPE a [<!ENTITY a "b"><!ENTITY c "&a;&a;">]>` + document("&c;"), 0, 1, "document type"},
+		{"external entity", `<!DOCTYPE a [<!ENTITY a SYSTEM "file:///etc/passwd">]>` + document("&a;"), 0, 1, "document type"},
+		{"directive inside", document("<!ELEMENT a ANY>"), 0, 1, "document type"},
+		{"unknown entity", entry("<lastmod>&now;</lastmod>"), 2, 3, "unknown entity &now;"},
+		{"HTML entity", entry(`<rs:md type="&nbsp;"/>`), 2, 3, "unknown entity &nbsp;"},
+		{"Latin 1", `<?xml version="1.0" encoding="ISO-8859-1"?>` + document(""), 0, 1, "UTF-8, not in ISO-8859-1"},
+		{"UTF-16", "\xFE\xFF\x00<", 0, 1, "UTF-16"},
+		{"UTF-16 without mark", "<\x00u\x00", 0, 1, "UTF-16"},
+		{"XML 1.1", `<?xml version="1.1"?>` + document(""), 0, 1, "version"},
+		{"late declaration", "\n<?xml version=\"1.0\"?>" + document(""), 0, 2, "very beginning"},
+		{"declaration inside", entry(`<?xml version="1.0"?>`), 2, 3, "very beginning"},
+		{"not UTF-8", entry("<lastmod>\xff</lastmod>"), 2, 3, "UTF-8"},
+		{"comment not UTF-8", entry("<!--\xff-->"), 2, 3, "UTF-8"},
+		{"control character", entry("<lastmod>\x01</lastmod>"), 2, 3, "U+0001"},
+		{"control reference", entry("<lastmod>&#1;</lastmod>"), 2, 3, ""},
+		{"truncated in a tag", root + "\n<url><lo", 1, 2, "ends early"},
+		{"truncated in an entry", root + "\n<url><loc>urn:x:a</loc>", 1, 2, "ends early, in the middle of url"},
+		{"truncated between entries", root + good, 0, 2, "ends early, in the middle of urlset"},
+		{"trailing text", document(good) + "x", 0, 2, "outside of the root"},
+		{"trailing element", document(good) + "<a/>", 0, 2, "after the root"},
+		{"second document", document(good) + document(good), 0, 2, "after the root"},
+		{"crossed tags", entry("<lastmod></loc>"), 2, 3, `"loc" closes no element`},
+		{"unknown prefix on an element", entry("<x:a/>"), 2, 3, `prefix "x" is not declared`},
+		{"unknown prefix on an attribute", entry(`<rs:md x:a="b"/>`), 2, 3, `prefix "x" is not declared`},
+		{"prefix out of scope", entry(`<a xmlns="urn:o" xmlns:o="urn:o"/><rs:md o:a="b"/>`), 2, 3, `prefix "o" is not declared`},
+		{"empty prefix", entry(`<:a/>`), 2, 3, "not a name"},
+		{"prefix of nothing", entry(`<rs:md xmlns:a="" a:b="c"/>`), 2, 3, "is empty"},
+		{"xml bound anew", entry(`<rs:md xmlns:xml="urn:o"/>`), 2, 3, "declared anew"},
+		{"attribute twice", entry(`<rs:md length="1" length="2"/>`), 2, 3, "length of rs:md is there twice"},
+		{"attribute twice by namespace", entry(`<rs:md xmlns:a="urn:o" xmlns:b="urn:o" a:c="1" b:c="2"/>`), 2, 3, "b:c of rs:md is there twice"},
+		{"prefix declared twice", entry(`<rs:md xmlns:a="urn:o" xmlns:a="urn:p"/>`), 2, 3, `prefix "a" is declared twice`},
+		{"attribute without quotes", entry(`<rs:md length=1/>`), 2, 3, "not well-formed"},
+		{"less than in an attribute", entry(`<rs:md type="<"/>`), 2, 3, "not well-formed"},
+		{"too many attributes", entry("<rs:md" + fmt.Sprintf(strings.Repeat(` a%d=""`, 257), numbers(257)...) + "/>"), 2, 3, "at most 256 attributes"},
+
+		{"text in the document", document("x"), 0, 1, "text stands in the document"},
+		{"text in an entry", entry("x"), 2, 3, "text stands in url"},
+		{"wrong entry", document("<sitemap><loc>urn:x:a</loc></sitemap>"), 0, 1, `"sitemap" has no place`},
+		{"wrong entry after", document(good + "<sitemap/>"), 0, 2, `"sitemap" has no place`},
+		{"unknown element", entry("<owner>me</owner>"), 2, 3, `"owner" has no place`},
+		{"unknown element of rs", entry("<rs:owner/>"), 2, 3, `no element "rs:owner"`},
+		{"rs:md after an entry", document(good + `<rs:md capability="changelist"/>`), 0, 2, "before the first entry"},
+		{"rs:ln after an entry", document(good + `<rs:ln rel="up" href="urn:x:b"/>`), 0, 2, "before the first entry"},
+		{"two rs:md on top", document("<rs:md/>\n<rs:md/>"), 0, 2, "one rs:md of its own"},
+		{"two rs:md in an entry", entry("<rs:md/>\n<rs:md/>"), 2, 4, "one rs:md"},
+		{"two loc", entry("<loc>urn:x:c</loc>"), 2, 3, "one loc"},
+		{"two lastmod", entry("<lastmod>2013</lastmod><lastmod>2013</lastmod>"), 2, 3, "one lastmod"},
+		{"two changefreq", entry("<changefreq>daily</changefreq><changefreq>daily</changefreq>"), 2, 3, "one changefreq"},
+		{"element in loc", document("<url><loc>a<b/></loc></url>"), 1, 1, "text only"},
+		{"no loc", document("\n<url><rs:md/>\n\n</url>"), 1, 2, "loc is missing"},
+		{"empty loc", document("<url><loc> </loc></url>"), 1, 1, "loc is missing"},
+		{"unknown change", entry(`<rs:md change="moved"/>`), 2, 3, `created, updated or deleted, not "moved"`},
+		{"bad lastmod", entry("<lastmod>yesterday</lastmod>"), 2, 3, `lastmod "yesterday"`},
+		{"no zone", entry("<lastmod>2013-01-01T00:00:00</lastmod>"), 2, 3, "ends with its zone"},
+		{"empty lastmod", entry("<lastmod/>"), 2, 3, `lastmod ""`},
+		{"bad datetime", entry(`<rs:md datetime="1"/>`), 2, 3, `datetime "1"`},
+		{"bad at", entry(`<rs:md at="1"/>`), 2, 3, `at "1"`},
+		{"bad completed", entry(`<rs:md completed="1"/>`), 2, 3, `completed "1"`},
+		{"bad until on top", document(`<rs:md until="1"/>`), 0, 1, `until "1"`},
+		{"bad from on top", document(`<rs:md from=""/>`), 0, 1, `from ""`},
+		{"bad modified", entry(`<rs:ln rel="a" href="urn:x" modified="1"/>`), 2, 3, `modified "1"`},
+		{"length with a unit", entry(`<rs:md length="8k"/>`), 2, 3, `not "8k"`},
+		{"negative length", entry(`<rs:md length="-1"/>`), 2, 3, `not "-1"`},
+		{"length with a sign", entry(`<rs:md length="+1"/>`), 2, 3, `not "+1"`},
+		{"fraction of a length", entry(`<rs:md length="1.0"/>`), 2, 3, `not "1.0"`},
+		{"empty length", entry(`<rs:md length=""/>`), 2, 3, `not ""`},
+		{"length too long", entry(`<rs:md length="9223372036854775808"/>`), 2, 3, "whole number"},
+		{"length of a link", entry(`<rs:ln rel="a" href="urn:x" length="x"/>`), 2, 3, `not "x"`},
+		{"pri 0", entry(`<rs:ln rel="a" href="urn:x" pri="0"/>`), 2, 3, "pri is"},
+		{"pri too high", entry(`<rs:ln rel="a" href="urn:x" pri="1000000"/>`), 2, 3, "pri is"},
+		{"no href", entry(`<rs:ln rel="a"/>`), 2, 3, "a rel and an href"},
+		{"no rel", document(`<rs:ln href="urn:x"/>`), 0, 1, "a rel and an href"},
+		{"unknown attribute", entry(`<rs:md owner="me"/>`), 2, 3, `no attribute "owner"`},
+		{"unknown attribute of a link", entry(`<rs:ln rel="a" href="urn:x" change="created"/>`), 2, 3, `no attribute "change"`},
+		{"attribute with rs prefix", entry(`<rs:md rs:hash="a:b"/>`), 2, 3, "without a prefix"},
+		{"too many links", entry(strings.Repeat(`<rs:ln rel="a" href="urn:x"/>`, 101)), 2, 3, "at most 100 links"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			d, err := ReadXML(strings.NewReader(test.in), Limits{})
+			wantError(t, err, ErrInvalid, test.entry, test.line, test.rule)
+			if d != nil {
+				t.Errorf("there is a document beside the error")
+			}
+			var e *Error
+			if errors.As(err, &e) && test.entry == 2 && e.Loc != "urn:x:b" {
+				t.Errorf("Loc = %q, want the entry's", e.Loc)
+			}
+		})
+	}
+}
+
+func numbers(n int) []any {
+	v := make([]any, n)
+	for i := range v {
+		v[i] = i
+	}
+	return v
+}
+
+// wantError checks an error's sentinel, place and words.
+func wantError(t *testing.T, err, is error, entry, line int, rule string) {
+	t.Helper()
+	var e *Error
+	if !errors.As(err, &e) || !errors.Is(err, is) {
+		t.Fatalf("error is %v, want an *Error of %q", err, is)
+	}
+	if e.Entry != entry || e.Line != line || !strings.Contains(e.Rule, rule) {
+		t.Errorf("error is at entry %d, line %d: %q, want entry %d, line %d, and %q in it", e.Entry, e.Line, e.Rule, entry, line, rule)
+	}
+}
+
+func TestReadXMLLimits(t *testing.T) {
+	deep := func(n int) string {
+		return document(strings.Repeat(`<x xmlns="urn:o">`, n) + strings.Repeat("</x>", n))
+	}
+	entries := func(n int) string { return document(strings.Repeat("<url><loc>urn:x:a</loc></url>", n)) }
+	three := entries(3)
+	for _, test := range []struct {
+		name   string
+		in     string
+		limits Limits
+		entry  int
+		rule   string // fine when empty
+	}{
+		{"depth", deep(15), Limits{}, 0, ""},
+		{"too deep", deep(16), Limits{}, 0, "at most 16 levels"},
+		{"deep bomb", root + strings.Repeat("<a>", 100_000), Limits{}, 0, "has no place here"},
+		{"depth set", deep(2), Limits{Depth: 2}, 0, "at most 2 levels"},
+		{"entries", three, Limits{Entries: 3}, 0, ""},
+		{"too many entries", three, Limits{Entries: 2}, 3, "at most 2 entries"},
+		{"50,000 entries", entries(50_000), Limits{}, 0, ""},
+		{"50,001 entries", entries(50_001), Limits{}, 50_001, "at most 50,000 entries, this is entry 50,001"},
+		{"bytes", three, Limits{Bytes: int64(len(three))}, 0, ""},
+		{"too many bytes", three, Limits{Bytes: int64(len(three)) - 1}, 0, "bytes"},
+		{"far too many bytes", three + strings.Repeat(" ", 100_000), Limits{Bytes: int64(len(three))}, 0, "bytes"},
+		{"largest limit", three, Limits{Bytes: 1<<63 - 1}, 0, ""},
+		{"50 MiB of one tag", "<urlset a='" + strings.Repeat("a", 50<<20), Limits{}, 0, "at most 52,428,800 bytes"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			_, err := ReadXML(strings.NewReader(test.in), test.limits)
+			if test.rule == "" {
+				if err != nil {
+					t.Errorf("ReadXML: %v", err)
+				}
+				return
+			}
+			is := ErrTooLarge
+			if test.name == "deep bomb" {
+				is = ErrInvalid // it is refused before it is deep
+			}
+			wantError(t, err, is, test.entry, 1, test.rule)
+		})
+	}
+}
+
+// endless is a document without an end, for readers that must stop by
+// themselves.
+type endless struct{ at int }
+
+func (e *endless) Read(p []byte) (int, error) {
+	const entry = "<url><loc>urn:x:a</loc></url>"
+	for i := range p {
+		if e.at < len(root) {
+			p[i] = root[e.at]
+		} else {
+			p[i] = entry[(e.at-len(root))%len(entry)]
+		}
+		e.at++
+	}
+	return len(p), nil
+}
+
+func TestReaderIsStreaming(t *testing.T) {
+	in := new(endless)
+	r := NewXMLReader(in, Limits{Entries: 10})
+	if in.at > 0 {
+		t.Error("NewXMLReader reads already")
+	}
+	if h, err := r.Header(); err != nil || !h.IsChanges() {
+		t.Fatalf("Header() = %v, %v", h, err)
+	}
+	for range 10 {
+		if _, err := r.Next(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, err := r.Next()
+	wantError(t, err, ErrTooLarge, 11, 1, "at most 10 entries")
+	if in.at > 100_000 {
+		t.Errorf("%d bytes are read for 10 entries", in.at)
+	}
+}
+
+func TestReader(t *testing.T) {
+	r := NewXMLReader(strings.NewReader(document(`<rs:md capability="changelist"/>
+		<url><loc>urn:x:a</loc></url><url><loc>urn:x:b</loc></url><url/>`)), Limits{})
+	a, err := r.Next() // also without asking for the header first
+	if err != nil || a.Loc != "urn:x:a" {
+		t.Fatalf("Next() = %v, %v", a, err)
+	}
+	b, err := r.Next()
+	if err != nil || b.Loc != "urn:x:b" || a.Loc != "urn:x:a" {
+		t.Fatalf("Next() = %v, %v, after %v", b, err, a)
+	}
+	for range 2 {
+		it, err := r.Next()
+		wantError(t, err, ErrInvalid, 3, 2, "loc is missing")
+		if it != nil {
+			t.Errorf("Next() = %v beside an error", it)
+		}
+	}
+	if h, err := r.Header(); err != nil || h.Capability != ChangeList {
+		t.Errorf("Header() = %v, %v after the entries", h, err)
+	}
+
+	r = NewXMLReader(strings.NewReader(document("")), Limits{})
+	for range 2 {
+		if it, err := r.Next(); it != nil || err != io.EOF {
+			t.Errorf("Next() = %v, %v, want io.EOF", it, err)
+		}
+	}
+
+	r = NewXMLReader(strings.NewReader(document("x")), Limits{})
+	for range 2 {
+		_, err := r.Header()
+		wantError(t, err, ErrInvalid, 0, 1, "text stands")
+	}
+}
+
+func TestReadXMLPassesErrorsOn(t *testing.T) {
+	lost := errors.New("connection lost")
+	for _, in := range []string{"", "<", root, root + "<url><loc>a"} {
+		_, err := ReadXML(io.MultiReader(strings.NewReader(in), iotest.ErrReader(lost)), Limits{})
+		if !errors.Is(err, lost) || errors.Is(err, ErrInvalid) {
+			t.Errorf("after %q: %v, want %v", in, err, lost)
+		}
+	}
+}
+
+func TestIsChanges(t *testing.T) {
+	for _, test := range []struct {
+		header Header
+		want   bool
+	}{
+		{Header{Capability: ChangeNotification}, true},
+		{Header{Capability: ChangeListNotification}, true},
+		{Header{Capability: ChangeList}, true},
+		{Header{}, true},
+		{Header{Capability: ChangeList, Index: true}, false},
+		{Header{Index: true}, false},
+		{Header{Capability: ResourceList}, false},
+		{Header{Capability: ChangeDump}, false},
+		{Header{Capability: FrameworkNotification}, false},
+		{Header{Capability: "Changelist"}, false},
+	} {
+		if got := test.header.IsChanges(); got != test.want {
+			t.Errorf("%+v.IsChanges() = %v", test.header, got)
+		}
+	}
+}

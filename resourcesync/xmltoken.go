@@ -1,0 +1,261 @@
+package resourcesync
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/xml"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"unicode/utf8"
+)
+
+// maxAttributes bounds what an element of the input may carry, declarations of
+// namespaces included: looking for duplicates takes its square.
+const maxAttributes = 256
+
+// xmlTokens reads well-formed XML 1.0 with namespaces as start elements, end
+// elements and text. It uses the raw tokens of encoding/xml and does itself
+// what that package leaves undone or does loosely: it matches tags, resolves
+// namespaces and refuses a prefix that is not declared, attributes that are
+// there twice, document types, and anything after the end.
+type xmlTokens struct {
+	in       *bufio.Reader
+	dec      *xml.Decoder
+	limits   Limits
+	open     []openElement
+	bindings []binding
+	raw      []rawName // of the attributes of the current element
+	started  bool      // the root has begun
+	line     int       // where the last token begins; 0 before the first
+}
+
+type rawName struct{ prefix, local string }
+
+func (n rawName) String() string {
+	if n.prefix == "" {
+		return n.local
+	}
+	return n.prefix + ":" + n.local
+}
+
+type openElement struct {
+	name     rawName
+	bindings int // how many were in force outside
+}
+
+type binding struct{ prefix, uri string }
+
+func newXMLTokens(r io.Reader, l Limits) *xmlTokens {
+	in := bufio.NewReaderSize(newLimitReader(r, l.Bytes), 32<<10)
+	t := &xmlTokens{in: in, limits: l, bindings: []binding{{"xml", xmlNS}}}
+	t.dec = xml.NewDecoder(in)
+	t.dec.CharsetReader = charset
+	return t
+}
+
+// encoding looks for a byte order mark. It leaves an error of reading for the
+// first token to meet again.
+func (t *xmlTokens) encoding() error {
+	mark, _ := t.in.Peek(3)
+	switch {
+	case bytes.HasPrefix(mark, []byte("\xEF\xBB\xBF")):
+		_, _ = t.in.Discard(3)
+	case bytes.HasPrefix(mark, []byte("\xFE\xFF")), bytes.HasPrefix(mark, []byte("\xFF\xFE")), bytes.IndexByte(mark, 0) >= 0:
+		return t.fail("the document is encoded in UTF-8, not in UTF-16 or UTF-32")
+	}
+	return nil
+}
+
+// charset is asked about every encoding but UTF-8. Of the others, US-ASCII is a
+// part of it.
+func charset(name string, r io.Reader) (io.Reader, error) {
+	switch strings.ToLower(name) {
+	case "us-ascii", "ascii":
+		return r, nil
+	}
+	return nil, &Error{Err: ErrInvalid, Rule: "the document is encoded in UTF-8, not in " + shorten(name)}
+}
+
+// next returns an xml.StartElement, whose name and attributes have their
+// namespace and whose declarations are gone, an xml.EndElement, or text that
+// is good until the next call, as xml.CharData. At the end of the document it
+// returns io.EOF.
+func (t *xmlTokens) next() (xml.Token, error) {
+	if t.line == 0 {
+		t.line = 1
+		if err := t.encoding(); err != nil {
+			return nil, err
+		}
+	}
+	for {
+		t.line, _ = t.dec.InputPos()
+		start := t.dec.InputOffset()
+		tok, err := t.dec.RawToken()
+		if err != nil {
+			return nil, t.wrap(err)
+		}
+		switch tok := tok.(type) {
+		case xml.StartElement:
+			return t.start(tok)
+		case xml.EndElement:
+			return tok, t.end(rawName{tok.Name.Space, tok.Name.Local})
+		case xml.CharData:
+			if len(t.open) > 0 {
+				return tok, nil
+			}
+			if !blank(tok) {
+				return nil, t.fail("text stands outside of the root element")
+			}
+		case xml.Comment:
+			if !utf8.Valid(tok) {
+				return nil, t.fail("a comment is not valid UTF-8")
+			}
+		case xml.ProcInst:
+			if strings.EqualFold(tok.Target, "xml") && start > 0 {
+				return nil, t.fail("the XML declaration stands at the very beginning")
+			}
+		case xml.Directive:
+			return nil, t.fail("a document type declaration (<!DOCTYPE) is not allowed")
+		}
+	}
+}
+
+func (t *xmlTokens) start(el xml.StartElement) (xml.Token, error) {
+	if len(t.open) == 0 && t.started {
+		return nil, t.fail("an element stands after the root element")
+	}
+	t.started = true
+	if len(t.open) >= t.limits.Depth {
+		e := t.limits.tooDeep()
+		e.Line = t.line
+		return nil, e
+	}
+	if len(el.Attr) > maxAttributes {
+		return nil, t.fail("an element has at most %d attributes", maxAttributes)
+	}
+	name := rawName{el.Name.Space, el.Name.Local}
+	t.open = append(t.open, openElement{name, len(t.bindings)})
+
+	attrs := el.Attr[:0]
+	t.raw = t.raw[:0]
+	for _, a := range el.Attr {
+		prefix, declares := "", false
+		switch {
+		case a.Name.Space == "xmlns":
+			prefix, declares = a.Name.Local, true
+		case a.Name.Space == "" && a.Name.Local == "xmlns":
+			declares = true
+		}
+		if !declares {
+			attrs = append(attrs, a)
+			t.raw = append(t.raw, rawName{a.Name.Space, a.Name.Local})
+			continue
+		}
+		if err := t.bind(prefix, a.Value); err != nil {
+			return nil, err
+		}
+	}
+	var err error
+	if el.Name.Space, err = t.resolve(name, true); err != nil {
+		return nil, err
+	}
+	for i := range attrs {
+		if attrs[i].Name.Space, err = t.resolve(t.raw[i], false); err != nil {
+			return nil, err
+		}
+		for j := range i {
+			if attrs[j].Name == attrs[i].Name {
+				return nil, t.fail("attribute %s of %s is there twice", shorten(t.raw[i].String()), shorten(name.String()))
+			}
+		}
+	}
+	el.Attr = attrs
+	return el, nil
+}
+
+// bind puts a declaration of the current element in force.
+func (t *xmlTokens) bind(prefix, uri string) error {
+	for _, b := range t.bindings[t.open[len(t.open)-1].bindings:] {
+		if b.prefix == prefix {
+			return t.fail("the namespace prefix %s is declared twice on one element", quote(prefix))
+		}
+	}
+	switch {
+	case prefix == "xml" && uri == xmlNS:
+		return nil
+	case prefix == "xml" || prefix == "xmlns" || uri == xmlNS || uri == xmlnsNS:
+		return t.fail("the prefixes xml and xmlns and their namespaces cannot be declared anew")
+	case prefix != "" && uri == "":
+		return t.fail("the namespace of prefix %s is empty", quote(prefix))
+	case strings.Contains(prefix, ":"):
+		return t.fail("%s is not a namespace prefix", quote(prefix))
+	}
+	t.bindings = append(t.bindings, binding{prefix, uri})
+	return nil
+}
+
+// resolve returns the namespace of a name. An attribute without a prefix is in
+// none, whatever the default.
+func (t *xmlTokens) resolve(n rawName, element bool) (string, error) {
+	if strings.Contains(n.local, ":") {
+		return "", t.fail("%s is not a name with a namespace prefix", quote(n.String()))
+	}
+	if n.prefix == "" && !element {
+		return "", nil
+	}
+	for i := len(t.bindings) - 1; i >= 0; i-- {
+		if t.bindings[i].prefix == n.prefix {
+			return t.bindings[i].uri, nil
+		}
+	}
+	if n.prefix == "" {
+		return "", nil
+	}
+	return "", t.fail("the namespace prefix %s is not declared", quote(n.prefix))
+}
+
+func (t *xmlTokens) end(name rawName) error {
+	last := len(t.open) - 1
+	if last < 0 || t.open[last].name != name {
+		return t.fail("the end tag %s closes no element", quote(name.String()))
+	}
+	t.bindings = t.bindings[:t.open[last].bindings]
+	t.open = t.open[:last]
+	return nil
+}
+
+// fail returns the error for a broken rule at the current token.
+func (t *xmlTokens) fail(format string, args ...any) *Error {
+	return &Error{Err: ErrInvalid, Line: t.line, Rule: fmt.Sprintf(format, args...)}
+}
+
+// wrap says what an error of the decoder, or of the reader below, means.
+func (t *xmlTokens) wrap(err error) error {
+	var own *Error
+	var syntax *xml.SyntaxError
+	switch {
+	case errors.As(err, &own):
+		own.Line = t.line
+		return own
+	case err == io.EOF && !t.started:
+		return t.fail("the document is empty")
+	case err == io.EOF && len(t.open) == 0:
+		return io.EOF
+	case err == io.EOF:
+		return t.fail("the document ends early, in the middle of %s", shorten(t.open[len(t.open)-1].name.String()))
+	case errors.As(err, &syntax):
+		t.line = syntax.Line
+		if syntax.Msg == "unexpected EOF" {
+			return t.fail("the document ends early")
+		}
+		if entity, ok := strings.CutPrefix(syntax.Msg, "invalid character entity "); ok {
+			return t.fail("unknown entity %s: a document has those of XML and character references only", shorten(entity))
+		}
+		return t.fail("not well-formed XML: %s", shorten(syntax.Msg))
+	case strings.HasPrefix(err.Error(), "xml: "):
+		return t.fail("not well-formed XML: %s", shorten(strings.TrimPrefix(err.Error(), "xml: ")))
+	}
+	return fmt.Errorf("read document: %w", err)
+}

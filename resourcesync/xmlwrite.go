@@ -1,0 +1,222 @@
+package resourcesync
+
+import (
+	"io"
+	"strconv"
+	"time"
+	"unicode/utf8"
+)
+
+// AppendXMLHeader appends what stands before the first entry: the XML
+// declaration, the root with its namespaces, rs:ln and rs:md. The root is
+// sitemapindex where h.Index is set, else urlset. ns may be nil.
+func AppendXMLHeader(dst []byte, h *Header, ns *Namespaces) []byte {
+	dst = append(dst, `<?xml version="1.0" encoding="UTF-8"?>`+"\n"...)
+	if h.Index {
+		dst = append(dst, "<sitemapindex"...)
+	} else {
+		dst = append(dst, "<urlset"...)
+	}
+	dst = append(dst, ` xmlns="`+sitemapNS+`" xmlns:rs="`+rsNS+`"`...)
+	dst = ns.appendDeclarations(dst)
+	dst = append(dst, ">\n"...)
+	for i := range h.Links {
+		dst = append(dst, "  "...)
+		dst = appendXMLLink(dst, &h.Links[i], ns)
+		dst = append(dst, '\n')
+	}
+	start := len(dst)
+	dst = append(dst, "  <rs:md"...)
+	empty := len(dst)
+	dst = appendAttr(dst, ` capability="`, h.Capability)
+	dst = appendTimes(dst, h.At, h.Completed, h.From, h.Until)
+	dst = appendForeign(dst, h.Attrs, ns)
+	if len(dst) == empty {
+		return dst[:start]
+	}
+	return append(dst, "/>\n"...)
+}
+
+// AppendXMLFooter appends the end of the root.
+func AppendXMLFooter(dst []byte, h *Header) []byte {
+	if h.Index {
+		return append(dst, "</sitemapindex>\n"...)
+	}
+	return append(dst, "</urlset>\n"...)
+}
+
+// AppendXMLItem appends a whole entry with its line end, in the order of the
+// schema: loc, lastmod, changefreq, rs:md, rs:ln. It is a sitemap where
+// ns.Index is set, which has no changefreq, else a url. ns may be nil. A
+// namespace that ns does not know is declared on the element that needs it.
+//
+// The text is well-formed as long as no attribute is there twice: what XML
+// cannot carry becomes U+FFFD, and an attribute that cannot be one is left out.
+// Validate refuses all three.
+func AppendXMLItem(dst []byte, it *Item, ns *Namespaces) []byte {
+	index := ns != nil && ns.Index
+	if index {
+		dst = append(dst, "  <sitemap><loc>"...)
+	} else {
+		dst = append(dst, "  <url><loc>"...)
+	}
+	dst = appendEscaped(dst, it.Loc)
+	dst = append(dst, "</loc>"...)
+	if !it.Lastmod.IsZero() {
+		dst = append(dst, "<lastmod>"...)
+		dst = AppendTime(dst, it.Lastmod)
+		dst = append(dst, "</lastmod>"...)
+	}
+	if it.Changefreq != "" && !index {
+		dst = append(dst, "<changefreq>"...)
+		dst = appendEscaped(dst, it.Changefreq)
+		dst = append(dst, "</changefreq>"...)
+	}
+	dst = appendXMLMetadata(dst, it, ns)
+	for i := range it.Links {
+		dst = appendXMLLink(dst, &it.Links[i], ns)
+	}
+	if index {
+		return append(dst, "</sitemap>\n"...)
+	}
+	return append(dst, "</url>\n"...)
+}
+
+// appendXMLMetadata appends the rs:md of an entry that has anything to say.
+func appendXMLMetadata(dst []byte, it *Item, ns *Namespaces) []byte {
+	start := len(dst)
+	dst = append(dst, "<rs:md"...)
+	empty := len(dst)
+	dst = appendAttr(dst, ` capability="`, it.Capability)
+	dst = appendAttr(dst, ` change="`, string(it.Change.Change))
+	dst = appendTimeAttr(dst, ` datetime="`, it.Datetime)
+	dst = appendTimes(dst, it.At, it.Completed, it.From, it.Until)
+	dst = appendAttr(dst, ` hash="`, it.Hash)
+	dst = appendLengthAttr(dst, it.Length)
+	dst = appendAttr(dst, ` type="`, it.Type)
+	dst = appendAttr(dst, ` encoding="`, it.Encoding)
+	dst = appendAttr(dst, ` path="`, it.Path)
+	dst = appendForeign(dst, it.Attrs, ns)
+	if len(dst) == empty {
+		return dst[:start]
+	}
+	return append(dst, "/>"...)
+}
+
+func appendXMLLink(dst []byte, l *Link, ns *Namespaces) []byte {
+	dst = append(dst, `<rs:ln rel="`...)
+	dst = appendEscaped(dst, l.Rel)
+	dst = append(dst, `" href="`...)
+	dst = appendEscaped(dst, l.Href)
+	dst = append(dst, '"')
+	if l.Pri != 0 {
+		dst = append(dst, ` pri="`...)
+		dst = strconv.AppendInt(dst, int64(l.Pri), 10)
+		dst = append(dst, '"')
+	}
+	dst = appendTimeAttr(dst, ` modified="`, l.Modified)
+	dst = appendAttr(dst, ` hash="`, l.Hash)
+	dst = appendLengthAttr(dst, l.Length)
+	dst = appendAttr(dst, ` type="`, l.Type)
+	dst = appendAttr(dst, ` encoding="`, l.Encoding)
+	dst = appendAttr(dst, ` path="`, l.Path)
+	dst = appendAttr(dst, ` profile="`, l.Profile)
+	dst = appendForeign(dst, l.Attrs, ns)
+	return append(dst, "/>"...)
+}
+
+func appendTimes(dst []byte, at, completed, from, until time.Time) []byte {
+	dst = appendTimeAttr(dst, ` at="`, at)
+	dst = appendTimeAttr(dst, ` completed="`, completed)
+	dst = appendTimeAttr(dst, ` from="`, from)
+	return appendTimeAttr(dst, ` until="`, until)
+}
+
+// appendAttr appends an attribute whose name, with the blank before and the
+// quote after, comes as name, where it has a value.
+func appendAttr(dst []byte, name, value string) []byte {
+	if value == "" {
+		return dst
+	}
+	dst = append(dst, name...)
+	dst = appendEscaped(dst, value)
+	return append(dst, '"')
+}
+
+func appendTimeAttr(dst []byte, name string, t time.Time) []byte {
+	if t.IsZero() {
+		return dst
+	}
+	dst = append(dst, name...)
+	dst = AppendTime(dst, t)
+	return append(dst, '"')
+}
+
+func appendLengthAttr(dst []byte, length *int64) []byte {
+	if length == nil {
+		return dst
+	}
+	dst = append(dst, ` length="`...)
+	dst = strconv.AppendInt(dst, *length, 10)
+	return append(dst, '"')
+}
+
+// appendEscaped appends s as text or as an attribute's value. White space
+// other than the blank is escaped, as a parser would make blanks of it.
+func appendEscaped(dst []byte, s string) []byte {
+	done := 0
+	for i := 0; i < len(s); {
+		size := 1
+		var to string
+		switch b := s[i]; {
+		case b == '&':
+			to = "&amp;"
+		case b == '<':
+			to = "&lt;"
+		case b == '>':
+			to = "&gt;"
+		case b == '"':
+			to = "&quot;"
+		case 0x20 <= b && b < utf8.RuneSelf:
+			i++
+			continue
+		case b == '\t':
+			to = "&#x9;"
+		case b == '\n':
+			to = "&#xA;"
+		case b == '\r':
+			to = "&#xD;"
+		default:
+			var r rune
+			if r, size = utf8.DecodeRuneInString(s[i:]); isXMLChar(r) && !(r == utf8.RuneError && size == 1) {
+				i += size
+				continue
+			}
+			to = "\uFFFD"
+		}
+		dst = append(dst, s[done:i]...)
+		dst = append(dst, to...)
+		i += size
+		done = i
+	}
+	return append(dst, s[done:]...)
+}
+
+// WriteXML writes the whole document, an entry a line. Namespaces that are not
+// the standard's are declared where they are used.
+func (d *Document) WriteXML(w io.Writer) error {
+	const chunk = 64 << 10
+	ns := &Namespaces{Index: d.Index}
+	buf := AppendXMLHeader(make([]byte, 0, chunk+4<<10), &d.Header, ns)
+	for i := range d.Items {
+		buf = AppendXMLItem(buf, &d.Items[i], ns)
+		if len(buf) >= chunk {
+			if _, err := w.Write(buf); err != nil {
+				return err
+			}
+			buf = buf[:0]
+		}
+	}
+	_, err := w.Write(AppendXMLFooter(buf, &d.Header))
+	return err
+}
