@@ -1,0 +1,260 @@
+// Package disklog keeps the change memory on the local disk, for one hub that
+// needs no other server. It stores blocks in Pebble: one write-ahead log and
+// one group commit over all sets.
+package disklog
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/rshub/rshub/changelog"
+)
+
+// Options are what a Log can be told. The zero value is good.
+type Options struct {
+	ClockSkew time.Duration    // how far a set's head may lie in the future; default 1 minute
+	Reserve   uint64           // free bytes below which nothing is added; default 64 MiB
+	Now       func() time.Time // default time.Now
+	FS        vfs.FS           // default vfs.Default
+	Logger    *slog.Logger     // default: discard
+
+	// Fatal ends the process because a write failed, and does not return: what
+	// reached the disk is unknown then, and a failed fsync must not be tried
+	// again. The store recovers when it is opened the next time. The default
+	// logs one line, to stderr where no Logger is given, and exits with status 1.
+	Fatal func(msg string, err error)
+}
+
+func (o Options) withDefaults() Options {
+	if o.ClockSkew <= 0 {
+		o.ClockSkew = time.Minute
+	}
+	if o.Reserve == 0 {
+		o.Reserve = 64 << 20
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.FS == nil {
+		o.FS = vfs.Default
+	}
+	var last io.Writer = io.Discard // the last word, where there is no logger to say it
+	if o.Logger == nil {
+		o.Logger, last = slog.New(slog.DiscardHandler), os.Stderr
+	}
+	if o.Fatal == nil {
+		logger := o.Logger
+		o.Fatal = func(msg string, err error) {
+			logger.Error(msg, "err", err)
+			fmt.Fprintf(last, "rshub: %s: %v\n", msg, err)
+			os.Exit(1)
+		}
+	}
+	return o
+}
+
+// A Log is a changelog.Log in a directory of the local disk.
+type Log struct {
+	dir  string
+	opts Options
+	id   string
+	lock *pebble.Lock
+	db   *pebble.DB
+
+	failed atomic.Bool // a write failed; the process is about to end
+	making sync.Mutex  // held by who makes or deletes a set
+
+	mu   sync.RWMutex
+	sets map[string]*set
+}
+
+var _ changelog.Log = (*Log)(nil)
+
+// Open opens the change memory in a directory, which it makes when there is
+// none. After a crash at any moment the memory holds everything that was
+// acknowledged. Only one process may have the directory open.
+func Open(dir string, opts Options) (*Log, error) {
+	l := &Log{dir: dir, opts: opts.withDefaults(), sets: make(map[string]*set)}
+	if err := l.open(); err != nil {
+		if l.db != nil {
+			err = errors.Join(err, l.db.Close())
+		}
+		if l.lock != nil {
+			err = errors.Join(err, l.lock.Close())
+		}
+		return nil, err
+	}
+	return l, nil
+}
+
+func (l *Log) open() (err error) {
+	if err := l.opts.FS.MkdirAll(l.dir, 0o755); err != nil {
+		return fmt.Errorf("the directory %s for the change memory cannot be made: %w", l.dir, err)
+	}
+	if l.lock, err = pebble.LockDirectory(l.dir, l.opts.FS); err != nil {
+		l.lock = nil
+		if inFile(err) {
+			return fmt.Errorf("the change memory in %s cannot be written: %w", l.dir, err)
+		}
+		return fmt.Errorf("the change memory in %s is in use by another process (or opened twice): %w", l.dir, err)
+	}
+	if l.db, err = pebble.Open(l.dir, l.pebbleOptions()); err != nil {
+		l.db = nil
+		return fmt.Errorf("open the change memory in %s: %w", l.dir, damage(err))
+	}
+	if err := l.identify(); err != nil {
+		return fmt.Errorf("open the change memory in %s: %w", l.dir, err)
+	}
+	if err := l.load(); err != nil {
+		return fmt.Errorf("open the change memory in %s: %w", l.dir, err)
+	}
+	return nil
+}
+
+// inFile tells an error about a file from one about its lock.
+func inFile(err error) bool {
+	_, ok := errors.AsType[*os.PathError](err)
+	return ok
+}
+
+// identify reads the format and the identity, or writes them into a new store.
+func (l *Log) identify() error {
+	format, err := l.get(formatKey)
+	if err != nil {
+		return fmt.Errorf("read the format: %w", err)
+	}
+	if format == nil {
+		return l.found()
+	}
+	if string(format) != formatVersion {
+		return fmt.Errorf("it has format %q, and this version of rshub knows only format %s: start the version that wrote it, or a newer one", format, formatVersion)
+	}
+	id, err := l.get(idKey)
+	if err != nil {
+		return fmt.Errorf("read the identity: %w", err)
+	}
+	if l.id = string(id); l.id == "" {
+		return fmt.Errorf("%w: it has no identity", changelog.ErrCorrupt)
+	}
+	return nil
+}
+
+// found makes an empty store a change memory.
+func (l *Log) found() error {
+	it, err := l.db.NewIter(nil)
+	if err != nil {
+		return err
+	}
+	foreign := it.First()
+	if err := it.Close(); err != nil {
+		return damage(err)
+	}
+	if foreign {
+		return errors.New("it is a Pebble store of another program")
+	}
+	l.id = rand.Text()
+	b := l.db.NewBatch()
+	put(b, formatKey, []byte(formatVersion))
+	put(b, idKey, []byte(l.id))
+	return l.commit(b)
+}
+
+// ID returns the identity of this memory.
+func (l *Log) ID() string { return l.id }
+
+// Check reports whether an append could succeed now: there is room, and no
+// set's head lies too far in the future.
+func (l *Log) Check(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("check the change memory: %w", err)
+	}
+	if l.failed.Load() {
+		return errFailed
+	}
+	if err := l.room(); err != nil {
+		return err
+	}
+	limit := l.now() + l.opts.ClockSkew.Microseconds()
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	for _, s := range l.sets {
+		if state := s.state.Load(); state != nil && state.Head.Micros > limit {
+			return l.late(s.name, state.Head)
+		}
+	}
+	return nil
+}
+
+// late is the error for a head too far in the future.
+func (l *Log) late(set string, head changelog.Cursor) error {
+	return fmt.Errorf("%w: the newest entry of set %q is of %s and now is %s", changelog.ErrClock, set,
+		head.Time().Format(time.RFC3339), l.opts.Now().UTC().Format(time.RFC3339))
+}
+
+// room returns ErrFull when the disk is.
+func (l *Log) room() error {
+	usage, err := l.opts.FS.GetDiskUsage(l.dir)
+	if errors.Is(err, vfs.ErrUnsupported) {
+		return nil // nobody knows; the write will tell
+	}
+	if err != nil {
+		return fmt.Errorf("ask for the free space of %s: %w", l.dir, err)
+	}
+	if usage.AvailBytes < l.opts.Reserve {
+		return fmt.Errorf("%w: the disk of %s has %d MiB left, less than the reserve of %d MiB", changelog.ErrFull, l.dir,
+			usage.AvailBytes>>20, l.opts.Reserve>>20)
+	}
+	return nil
+}
+
+// Checkpoint writes a consistent copy of the memory, with all that was
+// acknowledged before, into a directory that must not exist, while it is in
+// use. The copy can be opened as it is. On the same disk it costs little: what
+// does not change any more is linked.
+func (l *Log) Checkpoint(dir string) error {
+	if err := l.db.Checkpoint(dir, pebble.WithFlushedWAL()); err != nil {
+		return fmt.Errorf("copy the change memory in %s to %s: %w", l.dir, dir, err)
+	}
+	return nil
+}
+
+// Close releases the store. Nothing may be called after it.
+func (l *Log) Close() error {
+	if err := errors.Join(l.db.Close(), l.lock.Close()); err != nil {
+		return fmt.Errorf("close the change memory in %s: %w", l.dir, err)
+	}
+	return nil
+}
+
+// now is the store's clock in microseconds.
+func (l *Log) now() int64 { return l.opts.Now().UnixMicro() }
+
+// Sets returns the states of all sets, sorted by name.
+func (l *Log) Sets(ctx context.Context) ([]changelog.State, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("list the sets: %w", err)
+	}
+	l.mu.RLock()
+	states := make([]changelog.State, 0, len(l.sets))
+	for _, s := range l.sets {
+		if state := s.state.Load(); state != nil {
+			states = append(states, *state)
+		}
+	}
+	l.mu.RUnlock()
+	slices.SortFunc(states, func(a, b changelog.State) int { return strings.Compare(a.Set, b.Set) })
+	return states, nil
+}

@@ -1,0 +1,28 @@
+package disklog
+
+import (
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/changelog/logtest"
+)
+
+// In memory, so that a slow disk does not decide how long the tests take.
+func TestLog(t *testing.T) {
+	logtest.Run(t, logtest.Backend{FakeClock: true, New: func(t *testing.T, o logtest.Options) func() (changelog.Log, error) {
+		fs := vfs.NewMem()
+		return func() (changelog.Log, error) {
+			return Open("data", Options{FS: fs, Now: o.Now, ClockSkew: o.ClockSkew, Fatal: fatal(t)})
+		}
+	}})
+}
+
+// fatal fails the test where the process would end.
+func fatal(t *testing.T) func(string, error) {
+	return func(msg string, err error) {
+		t.Errorf("%s: %v", msg, err)
+		panic(msg)
+	}
+}

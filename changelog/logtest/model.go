@@ -1,0 +1,322 @@
+package logtest
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sort"
+	"strings"
+	"time"
+
+	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/resourcesync"
+)
+
+var modelTests = []test{
+	{"random", true, func(m *memory) {
+		for range 4 {
+			seed := rand.Uint64()
+			m.Logf("seed %d", seed) // to repeat it, put it here
+			r := &run{memory: m, Rand: rand.New(rand.NewPCG(seed, 0)), sets: make(map[string]*modelSet), was: make(map[string]int64)}
+			for range 1_000 {
+				r.step()
+			}
+			for set := range r.sets {
+				r.same("deleted", m.Delete(m.ctx, set), nil)
+			}
+			m.clock.advance(time.Minute)
+		}
+	}},
+}
+
+// A modelSet is what a set should be.
+type modelSet struct {
+	changelog.State
+	entries []changelog.Entry // behind the floor
+	keys    map[string]changelog.Appended
+	hashes  map[string]byte
+}
+
+// A run drives a memory and the model of it, and compares all answers.
+type run struct {
+	*memory
+	*rand.Rand
+	sets map[string]*modelSet
+	was  map[string]int64 // heads of deleted sets
+}
+
+var modelNames = []string{"a", "a-b", "a.b"}
+
+func (r *run) step() {
+	r.Helper()
+	set := modelNames[r.IntN(len(modelNames))]
+	s := r.sets[set]
+	if s == nil {
+		r.make(set)
+		return
+	}
+	switch n := r.IntN(100); {
+	case n < 35:
+		r.append(s)
+	case n < 60:
+		r.since(s)
+	case n < 70:
+		r.seek(s)
+	case n < 80:
+		r.at(s)
+	case n < 86:
+		r.trim(s)
+	case n < 96:
+		r.tick()
+	case n < 97:
+		s.Description = changelog.Description{Title: fmt.Sprint(r.Uint32())}
+		r.ok(r.Describe(r.ctx, set, s.Description))
+	case n < 98 && r.IntN(4) == 0:
+		r.ok(r.Delete(r.ctx, set))
+		r.was[set] = max(r.was[set], s.Head.Micros)
+		delete(r.sets, set)
+	case n < 99:
+		r.reopen()
+	}
+	r.compare()
+}
+
+func (r *run) compare() {
+	r.Helper()
+	states, err := r.Sets(r.ctx)
+	r.ok(err)
+	var want []changelog.State
+	for _, s := range r.sets {
+		want = append(want, s.State)
+	}
+	slices.SortFunc(want, func(a, b changelog.State) int { return strings.Compare(a.Set, b.Set) })
+	r.same("number of sets", len(states), len(want))
+	for i := range want {
+		r.same("state", states[i], want[i])
+	}
+}
+
+func (r *run) make(set string) {
+	r.Helper()
+	size := 1 + r.IntN(12)
+	r.ok(r.Make(r.ctx, set, changelog.Description{}, size))
+	begin := r.now()
+	if was, ok := r.was[set]; ok {
+		begin = max(begin, was+1)
+	}
+	floor := changelog.Cursor{Micros: begin}
+	r.sets[set] = &modelSet{
+		State: changelog.State{Set: set, ListSize: size, Begin: begin, Floor: floor, Head: floor, Latest: floor},
+		keys:  make(map[string]changelog.Appended), hashes: make(map[string]byte),
+	}
+}
+
+// tick moves the clock, mostly a little, sometimes far, sometimes back.
+func (r *run) tick() {
+	switch n := r.IntN(20); {
+	case n < 10:
+		r.clock.advance(time.Duration(r.IntN(200_000)) * time.Microsecond)
+	case n < 16:
+		r.clock.advance(time.Duration(r.IntN(200)) * time.Second)
+	case n < 18:
+		r.clock.advance(-time.Duration(r.IntN(40)) * time.Second)
+	case n < 19:
+		r.clock.advance(-time.Duration(r.IntN(100)) * time.Microsecond)
+	default:
+		r.clock.advance(time.Duration(r.IntN(30)) * time.Hour)
+	}
+}
+
+func (r *run) append(s *modelSet) {
+	r.Helper()
+	publishes := make([]changelog.Publish, 1+r.IntN(3)*r.IntN(2))
+	for i := range publishes {
+		p := publish(1 + r.IntN(3)*r.IntN(15))
+		if r.IntN(3) == 0 {
+			p.Key = fmt.Sprint("key", r.IntN(20))
+			p.Hash[0] = byte(r.IntN(4) / 3)
+			if old, ok := s.keys[p.Key]; ok {
+				// What the age is measured by may differ by the skew.
+				if age := r.now() - old.Cursor.Micros; max(age, changelog.KeyAge.Microseconds())-min(age, changelog.KeyAge.Microseconds()) < 2*skew.Microseconds() {
+					p.Key = ""
+				}
+			}
+		}
+		publishes[i] = p
+	}
+	got, err := r.Append(r.ctx, s.Set, publishes...)
+	if s.Head.Micros > r.now()+skew.Microseconds() {
+		r.wants(changelog.ErrClock, err)
+		return
+	}
+	r.ok(err)
+	for i, p := range publishes {
+		want, known := s.keys[p.Key]
+		known = known && r.now()-want.Cursor.Micros <= changelog.KeyAge.Microseconds()
+		switch {
+		case known && s.hashes[p.Key] != p.Hash[0]:
+			r.wants(changelog.ErrKeyReused, got[i].Err)
+			continue
+		case known:
+			want.Replayed = true
+		default:
+			want = s.add(p, r.now())
+		}
+		r.same("answer", got[i], want)
+	}
+}
+
+func (s *modelSet) add(p changelog.Publish, now int64) changelog.Appended {
+	a := changelog.Appended{After: s.Head, Count: len(p.Changes)}
+	for _, c := range p.Changes {
+		s.Head = changelog.Cursor{Position: s.Head.Position + 1, Micros: max(now, s.Head.Micros+1)}
+		s.entries = append(s.entries, changelog.Entry{Cursor: s.Head, Change: c})
+	}
+	a.Cursor, s.Latest = s.Head, a.After
+	if p.Key != "" {
+		s.keys[p.Key], s.hashes[p.Key] = a, p.Hash[0]
+	}
+	return a
+}
+
+// cursor is one that a destination might have.
+func (r *run) cursor(s *modelSet) changelog.Cursor {
+	c := s.Floor
+	switch n := r.IntN(12); {
+	case n == 0:
+		return changelog.Cursor{}
+	case n == 1:
+		c = s.Head
+	case n > 2 && len(s.entries) > 0:
+		c = s.entries[r.IntN(len(s.entries))].Cursor
+	}
+	if r.IntN(3) == 0 {
+		c.Position = uint64(max(0, int64(c.Position)+int64(r.IntN(9)-4)))
+	}
+	if r.IntN(3) == 0 {
+		c.Micros += []int64{1, 1000, 1_000_000, 60_000_000, 100_000_000}[r.IntN(5)] * int64(r.IntN(3)-1)
+	}
+	return c
+}
+
+func (r *run) since(s *modelSet) {
+	r.Helper()
+	c, limit := r.cursor(s), 1+r.IntN(40)
+	got, err := r.Since(r.ctx, s.Set, c, limit)
+	after, diverged, gone := s.verify(c)
+	if gone {
+		r.wants(changelog.ErrGone, err)
+		return
+	}
+	r.ok(err)
+	r.same("diverged", got.Diverged, diverged)
+	r.same("after", got.After, after)
+	rest := s.entries[s.index(after.Position):]
+	if n := len(got.Entries); n > limit || n > len(rest) || n == 0 && len(rest) > 0 {
+		r.Fatalf("%d entries of %d, limit %d", n, len(rest), limit)
+	}
+	cursor := after
+	for i, e := range got.Entries {
+		r.same("entry", e, rest[i])
+		cursor = e.Cursor
+	}
+	r.same("cursor", got.Cursor, cursor)
+}
+
+// index is where the entries behind a position begin.
+func (s *modelSet) index(position uint64) int {
+	return int(max(position, s.Floor.Position) - s.Floor.Position)
+}
+
+func (s *modelSet) verify(c changelog.Cursor) (after changelog.Cursor, diverged, gone bool) {
+	if c == s.Floor || c.IsZero() && s.Floor.Position == 0 {
+		return c, false, false
+	}
+	for _, e := range s.entries {
+		if e.Cursor == c {
+			return c, false, false
+		}
+	}
+	if c.Micros < s.Floor.Micros {
+		return c, false, true
+	}
+	after = s.Floor
+	for _, e := range s.entries {
+		if e.Position < c.Position && e.Micros <= c.Micros-skew.Microseconds() {
+			after = e.Cursor
+		}
+	}
+	return after, true, false
+}
+
+func (r *run) seek(s *modelSet) {
+	r.Helper()
+	micros := r.cursor(s).Micros
+	got, err := r.Seek(r.ctx, s.Set, micros)
+	if micros < s.Floor.Micros || micros == s.Floor.Micros && s.Floor.Position > 0 {
+		r.wants(changelog.ErrGone, err)
+		return
+	}
+	r.ok(err)
+	want := s.Floor
+	if n := sort.Search(len(s.entries), func(i int) bool { return s.entries[i].Micros >= micros }); n > 0 {
+		want = s.entries[n-1].Cursor
+	}
+	r.same("cursor", got, want)
+}
+
+func (r *run) at(s *modelSet) {
+	r.Helper()
+	position := r.cursor(s).Position
+	got, err := r.At(r.ctx, s.Set, position)
+	switch {
+	case position < s.Floor.Position:
+		r.wants(changelog.ErrGone, err)
+	case position > s.Head.Position:
+		r.wants(resourcesync.ErrInvalid, err)
+	case position == s.Floor.Position:
+		r.same("cursor", got, s.Floor)
+	default:
+		r.same("cursor", got, s.entries[s.index(position)-1].Cursor)
+	}
+	if err != nil && errors.Is(err, changelog.ErrGone) == errors.Is(err, resourcesync.ErrInvalid) {
+		r.Fatal(err)
+	}
+}
+
+func (r *run) trim(s *modelSet) {
+	r.Helper()
+	var ret changelog.Retention
+	if r.IntN(2) == 0 {
+		ret.Age = time.Duration(r.IntN(2000)) * time.Second
+	}
+	if r.IntN(2) == 0 {
+		ret.Count = uint64(r.IntN(60))
+	}
+	removed := 0
+	k := uint64(s.ListSize)
+	for {
+		oldest, open := s.Lists()
+		if oldest+1 >= open {
+			break
+		}
+		last := s.entries[k-1]
+		old := ret.Age > 0 && last.Micros < r.now()-ret.Age.Microseconds()
+		many := ret.Count > 0 && s.Head.Position-last.Position >= ret.Count
+		if !old && !many {
+			break
+		}
+		s.Floor = last.Cursor
+		s.entries = s.entries[k:]
+		removed += int(k)
+	}
+	got, err := r.Trim(r.ctx, s.Set, ret)
+	r.ok(err)
+	r.same("removed", got, removed)
+	for key, a := range s.keys {
+		if r.now()-a.Cursor.Micros > changelog.KeyAge.Microseconds()+2*skew.Microseconds() {
+			delete(s.keys, key)
+		}
+	}
+}

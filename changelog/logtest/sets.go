@@ -1,0 +1,241 @@
+package logtest
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/resourcesync"
+)
+
+var setTests = []test{
+	{"make", false, func(m *memory) {
+		before := m.now()
+		d := changelog.Description{Title: "Two words & <more>, ünïcode", DescribedBy: "https://example.org/about"}
+		m.ok(m.Make(m.ctx, name, d, 123))
+		s := m.state()
+		if s.Begin < before-skew.Microseconds() || s.Begin > before+skew.Microseconds() {
+			m.Errorf("log begins at %d, want about %d", s.Begin, before)
+		}
+		floor := changelog.Cursor{Micros: s.Begin}
+		m.same("state", s, changelog.State{Set: name, Description: d, ListSize: 123, Begin: s.Begin, Floor: floor, Head: floor, Latest: floor})
+		if b := m.after(changelog.Cursor{}, 0); len(b.Entries) > 0 {
+			m.Error("a new log has entries")
+		}
+	}},
+	{"a log begins at the store's now", true, func(m *memory) {
+		m.make(name, k)
+		m.same("begin", m.state().Begin, m.now())
+	}},
+	{"make again changes nothing", false, func(m *memory) {
+		m.make(name, k)
+		m.add(3)
+		s := m.state()
+		m.ok(m.Make(m.ctx, name, changelog.Description{Title: "other"}, k+1))
+		m.same("state", m.state(), s)
+	}},
+	{"make refuses names and list sizes that are none", false, func(m *memory) {
+		for _, bad := range []string{"", "a/b", "A", ".a", "a b", "é"} {
+			m.wants(resourcesync.ErrInvalid, m.Make(m.ctx, bad, changelog.Description{}, k))
+		}
+		for _, size := range []int{-1, 0, changelog.MaxListSize + 1} {
+			m.wants(resourcesync.ErrInvalid, m.Make(m.ctx, name, changelog.Description{}, size))
+		}
+		m.ok(m.Make(m.ctx, name, changelog.Description{}, changelog.MaxListSize))
+		m.ok(m.Make(m.ctx, "a.b-c_9", changelog.Description{}, 1))
+	}},
+	{"describe", false, func(m *memory) {
+		m.make(name, k)
+		m.add(3)
+		want := m.state()
+		want.Description = changelog.Description{DescribedBy: "https://example.org/new"}
+		m.ok(m.Describe(m.ctx, name, want.Description))
+		m.same("state", m.state(), want)
+		m.reopen()
+		m.same("state", m.state(), want)
+	}},
+	{"sets are sorted and apart", false, func(m *memory) {
+		for _, set := range []string{"b", "a-b", "a", "a.b", "a0", "c", "ab"} {
+			m.make(set, k)
+		}
+		for i, set := range []string{"a", "a-b", "a.b", "a0", "ab"} {
+			_, err := m.Append(m.ctx, set, publish(i+1))
+			m.ok(err)
+		}
+		m.ok(m.Delete(m.ctx, "c"))
+		m.ok(m.Delete(m.ctx, "a"))
+		check := func() {
+			states, err := m.Sets(m.ctx)
+			m.ok(err)
+			var got []string
+			for _, s := range states {
+				got = append(got, fmt.Sprint(s.Set, " ", s.Head.Position))
+				one, err := m.State(m.ctx, s.Set)
+				m.ok(err)
+				m.same("state", s, one)
+				b, err := m.Since(m.ctx, s.Set, changelog.Cursor{}, 0)
+				m.ok(err)
+				m.same("entries", uint64(len(b.Entries)), s.Head.Position)
+			}
+			m.same("sets", got, []string{"a-b 2", "a.b 3", "a0 4", "ab 5", "b 0"})
+		}
+		check()
+		m.reopen()
+		check()
+	}},
+	{"no sets", false, func(m *memory) {
+		states, err := m.Sets(m.ctx)
+		m.ok(err)
+		m.same("number of sets", len(states), 0)
+	}},
+	{"what is not made", false, func(m *memory) {
+		m.make("other", k)
+		m.wants(changelog.ErrNoSet, m.Describe(m.ctx, name, changelog.Description{}))
+		m.wants(changelog.ErrNoSet, m.Delete(m.ctx, name))
+		_, err := m.State(m.ctx, name)
+		m.wants(changelog.ErrNoSet, err)
+		_, err = m.Append(m.ctx, name, publish(1))
+		m.wants(changelog.ErrNoSet, err)
+		_, err = m.At(m.ctx, name, 0)
+		m.wants(changelog.ErrNoSet, err)
+		_, err = m.Seek(m.ctx, name, 0)
+		m.wants(changelog.ErrNoSet, err)
+		_, err = m.Trim(m.ctx, name, changelog.Retention{})
+		m.wants(changelog.ErrNoSet, err)
+		_, err = m.Since(m.ctx, name, changelog.Cursor{Position: 1, Micros: 1}, 0)
+		m.wants(changelog.ErrGone, err)
+		_, err = m.Since(m.ctx, name, changelog.Cursor{Micros: 1}, 0)
+		m.wants(changelog.ErrGone, err)
+		b, err := m.Since(m.ctx, name, changelog.Cursor{}, 0)
+		m.ok(err)
+		if b.Set != name || b.Diverged || len(b.Entries) > 0 || !b.After.IsZero() || !b.Cursor.IsZero() {
+			m.Errorf("batch is %+v", b)
+		}
+	}},
+	{"delete", false, func(m *memory) {
+		m.make(name, k)
+		m.add(25)
+		m.ok(m.Delete(m.ctx, name))
+		for range 2 {
+			_, err := m.State(m.ctx, name)
+			m.wants(changelog.ErrNoSet, err)
+			_, err = m.Append(m.ctx, name, publish(1))
+			m.wants(changelog.ErrNoSet, err)
+			m.wants(changelog.ErrNoSet, m.Delete(m.ctx, name))
+			m.reopen()
+		}
+	}},
+	{"made again", false, func(m *memory) {
+		m.make(name, k)
+		m.publish(keyed("key", 1))
+		m.add(25)
+		_, err := m.Trim(m.ctx, name, changelog.Retention{Count: 1})
+		m.ok(err)
+		old := m.state()
+		gone := m.all(old.Floor)
+		m.ok(m.Delete(m.ctx, name))
+		m.ok(m.Make(m.ctx, name, changelog.Description{Title: "new"}, 7))
+		s := m.state()
+		if s.Begin <= old.Head.Micros {
+			m.Errorf("begins at %d, not later than %d", s.Begin, old.Head.Micros)
+		}
+		floor := changelog.Cursor{Micros: s.Begin}
+		m.same("state", s, changelog.State{Set: name, Description: changelog.Description{Title: "new"}, ListSize: 7, Begin: s.Begin, Floor: floor, Head: floor, Latest: floor})
+		check := func() {
+			m.Helper()
+			for _, c := range []changelog.Cursor{{Micros: old.Begin}, old.Floor, gone[0].Cursor, old.Latest, old.Head} {
+				_, err := m.Since(m.ctx, name, c, 0)
+				m.wants(changelog.ErrGone, err)
+			}
+		}
+		check()
+		if a := m.publish(keyed("key", 2))[0]; a.Err != nil || a.Replayed {
+			m.Errorf("a key of the deleted set is remembered: %+v", a)
+		}
+		m.add(40)
+		check()
+		m.same("entries", len(m.all(changelog.Cursor{})), 41)
+		m.reopen()
+		check()
+		m.same("entries", len(m.all(changelog.Cursor{})), 41)
+	}},
+	{"made again begins later although the clock went back", true, func(m *memory) {
+		m.make(name, k)
+		head := m.add(25).Cursor
+		m.ok(m.Delete(m.ctx, name))
+		m.clock.advance(-30 * time.Second)
+		m.reopen()
+		m.make(name, k)
+		if s := m.state(); s.Begin <= head.Micros {
+			m.Errorf("begins at %d, not later than %d", s.Begin, head.Micros)
+		}
+		again := m.state().Head
+		m.ok(m.Delete(m.ctx, name)) // empty this time
+		m.make(name, k)
+		if s := m.state(); s.Begin <= again.Micros {
+			m.Errorf("begins at %d, not later than %d", s.Begin, again.Micros)
+		}
+	}},
+	{"the identity stays", false, func(m *memory) {
+		id := m.ID()
+		if len(id) < 16 {
+			m.Errorf("identity %q is short", id)
+		}
+		m.reopen()
+		m.same("identity", m.ID(), id)
+	}},
+	{"all stays", false, func(m *memory) {
+		m.make(name, k)
+		m.publish(publish(3), publish(30), publish(5))
+		_, err := m.Trim(m.ctx, name, changelog.Retention{Count: 1})
+		m.ok(err)
+		s := m.state()
+		entries := m.all(s.Floor)
+		m.reopen()
+		m.same("state", m.state(), s)
+		m.same("entries", m.all(s.Floor), entries)
+		a := m.add(1)
+		m.same("after", a.After, s.Head)
+	}},
+	{"check", false, func(m *memory) {
+		m.ok(m.Check(m.ctx))
+		m.make(name, k)
+		m.add(1)
+		m.ok(m.Check(m.ctx))
+	}},
+	{"check knows the clock", true, func(m *memory) {
+		m.make(name, k)
+		m.add(1)
+		m.clock.advance(-skew - time.Second)
+		m.wants(changelog.ErrClock, m.Check(m.ctx))
+		m.clock.advance(2 * time.Second)
+		m.ok(m.Check(m.ctx))
+	}},
+	{"a context that is done", false, func(m *memory) {
+		m.make(name, k)
+		m.add(25)
+		s := m.state()
+		ctx, cancel := context.WithCancel(m.ctx)
+		cancel()
+		_, err := m.Append(ctx, name, publish(1))
+		m.wants(context.Canceled, err)
+		_, err = m.Since(ctx, name, changelog.Cursor{}, 0)
+		m.wants(context.Canceled, err)
+		_, err = m.State(ctx, name)
+		m.wants(context.Canceled, err)
+		_, err = m.Sets(ctx)
+		m.wants(context.Canceled, err)
+		_, err = m.At(ctx, name, 1)
+		m.wants(context.Canceled, err)
+		_, err = m.Seek(ctx, name, s.Head.Micros)
+		m.wants(context.Canceled, err)
+		_, err = m.Trim(ctx, name, changelog.Retention{Count: 1})
+		m.wants(context.Canceled, err)
+		m.wants(context.Canceled, m.Make(ctx, "other", changelog.Description{}, k))
+		m.wants(context.Canceled, m.Describe(ctx, name, changelog.Description{}))
+		m.wants(context.Canceled, m.Delete(ctx, name))
+		m.wants(context.Canceled, m.Check(ctx))
+		m.same("state", m.state(), s)
+	}},
+}

@@ -1,0 +1,171 @@
+package logtest
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/resourcesync"
+)
+
+var togetherTests = []test{
+	{"publishers, readers and retention", false, func(m *memory) {
+		m.make(name, 100)
+		const publishers, readers, each = 16, 4, 60
+		var running, readersDone sync.WaitGroup
+		var done atomic.Bool
+		locs := make(map[uint64]string) // by position, as the publishers were told
+		var mu sync.Mutex
+		for p := range publishers {
+			running.Go(func() {
+				for i := range each {
+					batch := changelog.Publish{Changes: make([]resourcesync.Change, 1+(p+i)%7*(i%3))}
+					for n := range batch.Changes {
+						batch.Changes[n] = resourcesync.Change{Loc: fmt.Sprintf("https://example.org/%d/%d/%d", p, i, n), Change: resourcesync.Updated}
+					}
+					a, err := m.Append(m.ctx, name, batch)
+					if err != nil {
+						m.Error(err)
+						return
+					}
+					// Whoever was answered reads what it wrote.
+					if s, err := m.State(m.ctx, name); err != nil || s.Head.Position < a[0].Cursor.Position {
+						m.Errorf("head is %v after %v was acknowledged, %v", s.Head, a[0].Cursor, err)
+					}
+					mu.Lock()
+					for n, c := range batch.Changes {
+						locs[a[0].After.Position+1+uint64(n)] = c.Loc
+					}
+					mu.Unlock()
+				}
+			})
+		}
+		seen := make([]map[uint64]string, readers)
+		ends := make([]changelog.Cursor, readers)
+		for r := range readers {
+			seen[r] = make(map[uint64]string)
+			readersDone.Go(func() { ends[r] = m.follow(seen[r], 1+r*40, &done) })
+		}
+		readersDone.Go(func() {
+			for !done.Load() {
+				if _, err := m.Trim(m.ctx, name, changelog.Retention{Count: 500}); err != nil {
+					m.Error(err)
+					return
+				}
+			}
+		})
+		running.Wait()
+		done.Store(true)
+		readersDone.Wait()
+		head := m.state().Head
+		m.same("entries", uint64(len(locs)), head.Position)
+		for r := range readers {
+			m.same("a reader's end", ends[r], head)
+			for p, loc := range seen[r] {
+				if locs[p] != loc {
+					m.Fatalf("position %d is %q, and was acknowledged as %q", p, loc, locs[p])
+				}
+			}
+		}
+	}},
+	{"publishers with the same keys", false, func(m *memory) {
+		m.make(name, k)
+		var running sync.WaitGroup
+		const publishers, keys = 8, 25
+		answers := make([][keys]changelog.Appended, publishers)
+		for p := range publishers {
+			running.Go(func() {
+				for i := range keys {
+					a, err := m.Append(m.ctx, name, keyed(fmt.Sprint("key", i), 1))
+					if err != nil {
+						m.Error(err)
+						return
+					}
+					answers[p][i] = a[0]
+					if s, err := m.State(m.ctx, name); err != nil || s.Head.Position < a[0].Cursor.Position {
+						m.Errorf("head is %v after %v was acknowledged, %v", s.Head, a[0].Cursor, err)
+					}
+				}
+			})
+		}
+		running.Wait()
+		m.same("head", m.state().Head.Position, uint64(keys))
+		for i := range keys {
+			added := 0
+			for p := range publishers {
+				m.same("cursor", answers[p][i].Cursor, answers[0][i].Cursor)
+				if !answers[p][i].Replayed {
+					added++
+				}
+			}
+			m.same("how often a publish was added", added, 1)
+		}
+	}},
+	{"sets come and go", false, func(m *memory) {
+		var running sync.WaitGroup
+		for p := range 4 {
+			running.Go(func() {
+				for range 25 {
+					if err := m.Make(m.ctx, name, changelog.Description{}, k); err != nil {
+						m.Error(err)
+					}
+					if _, err := m.Append(m.ctx, name, publish(3), publish(9)); err != nil && !errors.Is(err, changelog.ErrNoSet) {
+						m.Error(err)
+					}
+					b, err := m.Since(m.ctx, name, changelog.Cursor{}, 0)
+					if err != nil {
+						m.Error(err)
+					} else if n := len(b.Entries); n%12 != 0 && n != 1000 {
+						m.Errorf("%d entries: a publish in halves", n)
+					}
+					if p == 0 {
+						if err := m.Delete(m.ctx, name); err != nil && !errors.Is(err, changelog.ErrNoSet) {
+							m.Error(err)
+						}
+					}
+				}
+			})
+		}
+		running.Wait()
+	}},
+}
+
+// follow reads until nothing more comes, and keeps what it saw. Where it was
+// overtaken by retention it goes on at the floor. It returns its last cursor.
+func (m *memory) follow(seen map[uint64]string, limit int, done *atomic.Bool) changelog.Cursor {
+	var c changelog.Cursor
+	for {
+		last := done.Load() // before the read: what was acknowledged by now is read
+		b, err := m.Since(m.ctx, name, c, limit)
+		if errors.Is(err, changelog.ErrGone) {
+			s, err := m.State(m.ctx, name)
+			if err != nil || s.Floor.Position <= c.Position {
+				m.Errorf("after %v is gone, and the floor is %v, %v", c, s.Floor, err)
+				return c
+			}
+			c = s.Floor
+			continue
+		}
+		if err != nil {
+			m.Error(err)
+			return c
+		}
+		if b.After != c || b.Diverged || len(b.Entries) > limit {
+			m.Errorf("asked after %v for %d, got %d after %v, diverged %t", c, limit, len(b.Entries), b.After, b.Diverged)
+			return c
+		}
+		for _, e := range b.Entries {
+			if e.Position != c.Position+1 || e.Micros <= c.Micros {
+				m.Errorf("%v follows %v", e.Cursor, c)
+				return c
+			}
+			c = e.Cursor
+			seen[e.Position] = e.Change.Loc
+		}
+		if last && len(b.Entries) == 0 {
+			return c
+		}
+	}
+}
