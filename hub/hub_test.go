@@ -1,0 +1,253 @@
+package hub
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/changelog/disklog"
+	"github.com/rshub/rshub/resourcesync"
+)
+
+const base = "https://hub.example.org"
+
+// A testLog is a real memory whose calls a test can look at, hold up and let
+// fail. The zero hooks do nothing.
+type testLog struct {
+	changelog.Log
+
+	mu       sync.Mutex
+	onAppend func(ctx context.Context, publishes []changelog.Publish) error
+	onSince  func() error
+}
+
+func (l *testLog) Append(ctx context.Context, set string, publishes ...changelog.Publish) ([]changelog.Appended, error) {
+	l.mu.Lock()
+	hook := l.onAppend
+	l.mu.Unlock()
+	if hook != nil {
+		if err := hook(ctx, publishes); err != nil {
+			return nil, err
+		}
+	}
+	return l.Log.Append(ctx, set, publishes...)
+}
+
+func (l *testLog) Since(ctx context.Context, set string, after changelog.Cursor, limit int) (*changelog.Batch, error) {
+	l.mu.Lock()
+	hook := l.onSince
+	l.mu.Unlock()
+	if hook != nil {
+		if err := hook(); err != nil {
+			return nil, err
+		}
+	}
+	return l.Log.Since(ctx, set, after, limit)
+}
+
+func openLog(t testing.TB) *testLog {
+	t.Helper()
+	l, err := disklog.Open(filepath.Join(t.TempDir(), "log"), disklog.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return &testLog{Log: l}
+}
+
+// newHub returns a hub on a memory of its own. When the test ends nothing of it
+// may be left.
+func newHub(t testing.TB, o Options) (*Hub, *testLog) {
+	t.Helper()
+	log := openLog(t)
+	o.BaseURL = base
+	h := New(log, o)
+	t.Cleanup(func() {
+		h.Close()
+		if len(h.queues) > 0 || len(h.tails) > 0 {
+			t.Errorf("%d queues and %d tails are left", len(h.queues), len(h.tails))
+		}
+	})
+	return h, log
+}
+
+// changes returns n changes whose locs begin with a name.
+func changes(name string, n int) []resourcesync.Change {
+	cs := make([]resourcesync.Change, n)
+	for i := range cs {
+		cs[i] = resourcesync.Change{Loc: fmt.Sprintf("https://example.org/%s/%d", name, i), Change: resourcesync.Updated}
+	}
+	return cs
+}
+
+func mustPublish(t testing.TB, h *Hub, set string, cs []resourcesync.Change) changelog.Appended {
+	t.Helper()
+	a, err := h.Publish(t.Context(), set, changelog.Publish{Changes: cs})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+// locs returns what a set holds, from its floor on.
+func locs(t testing.TB, log changelog.Log, set string) []string {
+	t.Helper()
+	st, err := log.State(t.Context(), set)
+	if errors.Is(err, changelog.ErrNoSet) {
+		return nil
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []string
+	for cur := st.Floor; cur != st.Head; {
+		b, err := log.Since(t.Context(), set, cur, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range b.Entries {
+			all = append(all, e.Change.Loc)
+		}
+		cur = b.Cursor
+	}
+	return all
+}
+
+func TestPublish(t *testing.T) {
+	long := changelog.Publish{Changes: changes("a", 1), Key: string(make([]byte, changelog.MaxKey+1))}
+	for _, test := range []struct {
+		name    string
+		sets    []string
+		set     string
+		publish changelog.Publish
+		want    error
+	}{
+		{"a first publish makes the set", nil, "demo", changelog.Publish{Changes: changes("a", 2)}, nil},
+		{"a configured set", []string{"demo"}, "demo", changelog.Publish{Changes: changes("a", 2)}, nil},
+		{"no configured set", []string{"other"}, "demo", changelog.Publish{Changes: changes("a", 2)}, changelog.ErrNoSet},
+		{"no name of a set", nil, "De/mo", changelog.Publish{Changes: changes("a", 2)}, resourcesync.ErrInvalid},
+		{"no change", nil, "demo", changelog.Publish{}, resourcesync.ErrInvalid},
+		{"most changes", nil, "demo", changelog.Publish{Changes: changes("a", changelog.MaxBatch)}, nil},
+		{"too many changes", nil, "demo", changelog.Publish{Changes: changes("a", changelog.MaxBatch+1)}, resourcesync.ErrTooLarge},
+		// The memory would refuse it together with all that was gathered with it.
+		{"a long key", nil, "demo", long, resourcesync.ErrInvalid},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			h, log := newHub(t, Options{Sets: test.sets})
+			a, err := h.Publish(t.Context(), test.set, test.publish)
+			if !errors.Is(err, test.want) {
+				t.Fatalf("Publish() = %v, want %v", err, test.want)
+			}
+			n := 0
+			if err == nil {
+				n = len(test.publish.Changes)
+			}
+			if got := len(locs(t, log, "demo")); got != n || a.Count != n {
+				t.Errorf("%d changes are in the memory, the answer says %d, want %d", got, a.Count, n)
+			}
+		})
+	}
+}
+
+// Answers come after the memory has it: what was answered is there at once.
+func TestPublishIsDurable(t *testing.T) {
+	h, log := newHub(t, Options{})
+	var wg sync.WaitGroup
+	for i := range 20 {
+		wg.Go(func() {
+			for j := range 10 {
+				a, err := h.Publish(t.Context(), "demo", changelog.Publish{Changes: changes(fmt.Sprint(i, "-", j), 3)})
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if st, err := log.State(t.Context(), "demo"); err != nil || st.Head.Position < a.Cursor.Position {
+					t.Errorf("answered %v while the head is %v (%v)", a.Cursor, st.Head, err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if n := len(locs(t, log, "demo")); n != 600 {
+		t.Errorf("%d changes, want 600", n)
+	}
+}
+
+func TestDescribe(t *testing.T) {
+	for _, test := range []struct {
+		name  string
+		sets  []string
+		first bool // something was published before
+		want  error
+	}{
+		{"makes the set", nil, false, nil},
+		{"keeps the log", nil, true, nil},
+		{"makes a configured set", []string{"demo"}, false, nil},
+		{"no configured set", []string{"other"}, false, changelog.ErrNoSet},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			h, log := newHub(t, Options{Sets: test.sets})
+			var before uint64
+			if test.first {
+				before = mustPublish(t, h, "demo", changes("a", 2)).Cursor.Position
+			}
+			d := changelog.Description{Title: "A demo", DescribedBy: "https://example.org/about"}
+			if err := h.Describe(t.Context(), "demo", d); !errors.Is(err, test.want) {
+				t.Fatalf("Describe() = %v, want %v", err, test.want)
+			}
+			if test.want != nil {
+				return
+			}
+			st, err := log.State(t.Context(), "demo")
+			if err != nil || st.Description != d || st.Head.Position != before {
+				t.Errorf("state is %+v (%v)", st, err)
+			}
+		})
+	}
+}
+
+func TestRun(t *testing.T) {
+	log := openLog(t)
+	h := New(log, Options{Sets: []string{"b", "a"}, ListSize: 7})
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() { done <- h.Run(ctx) }()
+	// The sets are made before anything waits for the clock, so a Run that was
+	// told to stop still makes them, or says why not.
+	for {
+		states, err := log.Sets(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(states) == 2 {
+			if states[0].Set != "a" || states[0].ListSize != 7 {
+				t.Errorf("the sets are %+v", states)
+			}
+			break
+		}
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestCloseRefuses(t *testing.T) {
+	h, log := newHub(t, Options{})
+	mustPublish(t, h, "demo", changes("a", 1))
+	h.Close()
+	if _, err := h.Publish(t.Context(), "demo", changelog.Publish{Changes: changes("b", 1)}); !errors.Is(err, changelog.ErrUnavailable) {
+		t.Errorf("Publish() = %v after Close", err)
+	}
+	if n := len(locs(t, log, "demo")); n != 1 {
+		t.Errorf("%d changes, want 1", n)
+	}
+}

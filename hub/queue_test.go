@@ -1,0 +1,294 @@
+package hub
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/resourcesync"
+)
+
+// A gate holds the first Append up until it is opened, and notes what each call
+// brings.
+type gate struct {
+	entered chan struct{} // closed when the first is there
+	open    chan struct{}
+	fail    func(call int) error
+
+	mu    sync.Mutex
+	calls [][]changelog.Publish
+}
+
+func newGate(log *testLog) *gate {
+	g := &gate{entered: make(chan struct{}), open: make(chan struct{})}
+	log.onAppend = func(_ context.Context, publishes []changelog.Publish) error {
+		g.mu.Lock()
+		g.calls = append(g.calls, slices.Clone(publishes))
+		n := len(g.calls)
+		g.mu.Unlock()
+		if n == 1 {
+			close(g.entered)
+			<-g.open
+		}
+		if g.fail != nil {
+			return g.fail(n)
+		}
+		return nil
+	}
+	return g
+}
+
+// waiting waits until n publishes wait in a set's queue.
+func waiting(h *Hub, set string, n int) {
+	for {
+		h.mu.Lock()
+		q := h.queues[set]
+		ready := q != nil && len(q.waiting) == n
+		h.mu.Unlock()
+		if ready {
+			return
+		}
+		runtime.Gosched()
+	}
+}
+
+type answer struct {
+	name string
+	a    changelog.Appended
+	err  error
+}
+
+// held makes a set, and publishes one change whose Append is held by the gate.
+func held(t *testing.T, h *Hub, log *testLog) (*gate, chan answer) {
+	t.Helper()
+	if err := log.Make(t.Context(), "demo", changelog.Description{}, 10_000); err != nil {
+		t.Fatal(err)
+	}
+	g := newGate(log)
+	answers := make(chan answer, 200)
+	publish(t.Context(), h, "first", changes("first", 1), answers)
+	<-g.entered
+	return g, answers
+}
+
+func publish(ctx context.Context, h *Hub, name string, cs []resourcesync.Change, answers chan<- answer) {
+	go func() {
+		a, err := h.Publish(ctx, "demo", changelog.Publish{Changes: cs})
+		answers <- answer{name, a, err}
+	}()
+}
+
+func TestGather(t *testing.T) {
+	h, log := newHub(t, Options{})
+	g, answers := held(t, h, log)
+	const n = 50
+	for i := range n {
+		publish(t.Context(), h, fmt.Sprint(i), changes(fmt.Sprint(i), i%3+1), answers)
+	}
+	waiting(h, "demo", n)
+	close(g.open)
+	got := make([]answer, 0, n+1)
+	for range n + 1 {
+		got = append(got, <-answers)
+	}
+	h.Close()
+	if len(g.calls) != 2 || len(g.calls[1]) != n {
+		t.Errorf("%d calls of Append, want 2: one for what was gathered", len(g.calls))
+	}
+	// Each publish is a batch of its own: its receipt says exactly where its own
+	// changes are, one after the other.
+	slices.SortFunc(got, func(a, b answer) int { return int(a.a.After.Position) - int(b.a.After.Position) })
+	all := locs(t, log, "demo")
+	end := changelog.Cursor{}
+	for i, a := range got {
+		if a.err != nil {
+			t.Fatal(a.err)
+		}
+		if i > 0 && a.a.After != end {
+			t.Errorf("publish %s comes after %v, the one before it ends at %v", a.name, a.a.After, end)
+		}
+		end = a.a.Cursor
+		for _, loc := range all[a.a.After.Position:a.a.Cursor.Position] {
+			if !strings.HasPrefix(loc, "https://example.org/"+a.name+"/") {
+				t.Errorf("%s is where publish %s should be", loc, a.name)
+			}
+		}
+	}
+	if int(end.Position) != len(all) {
+		t.Errorf("the last publish ends at %v, the log has %d entries", end, len(all))
+	}
+}
+
+func TestGatherBounds(t *testing.T) {
+	large := func(name string, bytes int) []resourcesync.Change {
+		cs := changes(name, 1)
+		cs[0].Hash = strings.Repeat("a", bytes)
+		return cs
+	}
+	for _, test := range []struct {
+		name    string
+		waiting [][]resourcesync.Change
+		want    []int // publishes in each call that follows
+	}{
+		{"entries", [][]resourcesync.Change{changes("a", 4000), changes("b", 4000), changes("c", 4000), changes("d", 1)}, []int{2, 2}},
+		{"exactly", [][]resourcesync.Change{changes("a", 5000), changes("b", 5000), changes("c", 1)}, []int{2, 1}},
+		{"a single one may be larger", [][]resourcesync.Change{changes("a", 1), changes("b", 20_000), changes("c", 1)}, []int{1, 1, 1}},
+		{"bytes", [][]resourcesync.Change{large("a", 2<<20), large("b", 1<<20), large("c", 2<<20)}, []int{2, 1}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			h, log := newHub(t, Options{})
+			g, answers := held(t, h, log)
+			for i, cs := range test.waiting {
+				publish(t.Context(), h, "", cs, answers)
+				waiting(h, "demo", i+1) // the order matters here
+			}
+			close(g.open)
+			for range len(test.waiting) + 1 {
+				if a := <-answers; a.err != nil {
+					t.Error(a.err)
+				}
+			}
+			h.Close()
+			var got []int
+			for _, call := range g.calls[1:] {
+				got = append(got, len(call))
+			}
+			if !slices.Equal(got, test.want) {
+				t.Errorf("the calls have %v publishes, want %v", got, test.want)
+			}
+		})
+	}
+}
+
+// Who goes away while waiting writes nothing; who goes away while the append is
+// under way still gets its answer.
+func TestPublisherGoesAway(t *testing.T) {
+	h, log := newHub(t, Options{})
+	if err := log.Make(t.Context(), "demo", changelog.Description{}, 10_000); err != nil {
+		t.Fatal(err)
+	}
+	g := newGate(log)
+	ctx, cancel := context.WithCancel(t.Context())
+	answers := make(chan answer, 3)
+	publish(ctx, h, "under way", changes("first", 1), answers)
+	<-g.entered
+	publish(ctx, h, "waiting", changes("second", 1), answers)
+	waiting(h, "demo", 1)
+	cancel()
+	if a := <-answers; a.name != "waiting" || !errors.Is(a.err, context.Canceled) {
+		t.Fatalf("the first answer is %+v", a)
+	}
+	if _, err := h.Publish(ctx, "demo", changelog.Publish{Changes: changes("third", 1)}); !errors.Is(err, context.Canceled) {
+		t.Errorf("who is gone already gets %v", err)
+	}
+	close(g.open)
+	if a := <-answers; a.name != "under way" || a.err != nil || a.a.Cursor.Position != 1 {
+		t.Fatalf("the second answer is %+v", a)
+	}
+	h.Close()
+	if got := locs(t, log, "demo"); !slices.Equal(got, []string{"https://example.org/first/0"}) {
+		t.Errorf("the memory has %v", got)
+	}
+}
+
+func TestAppendFailsForAll(t *testing.T) {
+	for _, want := range []error{changelog.ErrFull, changelog.ErrUnknown, changelog.ErrClock, changelog.ErrUnavailable} {
+		t.Run(want.Error(), func(t *testing.T) {
+			h, log := newHub(t, Options{})
+			g, answers := held(t, h, log)
+			g.fail = func(call int) error {
+				if call == 2 {
+					return want
+				}
+				return nil
+			}
+			for range 5 {
+				publish(t.Context(), h, "gathered", changes("b", 1), answers)
+			}
+			waiting(h, "demo", 5)
+			close(g.open)
+			for range 6 {
+				a := <-answers
+				if a.name == "first" && a.err != nil || a.name != "first" && !errors.Is(a.err, want) {
+					t.Errorf("%s: %v", a.name, a.err)
+				}
+			}
+			mustPublish(t, h, "demo", changes("c", 1))
+			h.Close()
+			if n := len(locs(t, log, "demo")); n != 2 {
+				t.Errorf("%d changes, want 2", n)
+			}
+		})
+	}
+}
+
+// A key that was used with other content is refused without harm to those that
+// it was gathered with.
+func TestKeyReusedAmongGathered(t *testing.T) {
+	h, log := newHub(t, Options{})
+	g, answers := held(t, h, log)
+	keyed := func(name string, hash byte) {
+		go func() {
+			a, err := h.Publish(t.Context(), "demo", changelog.Publish{Changes: changes(name, 1), Key: "k", Hash: [32]byte{hash}})
+			answers <- answer{name, a, err}
+		}()
+	}
+	keyed("a", 1)
+	waiting(h, "demo", 1)
+	keyed("b", 2)
+	waiting(h, "demo", 2)
+	keyed("again", 1)
+	waiting(h, "demo", 3)
+	close(g.open)
+	got := map[string]answer{}
+	for range 4 {
+		a := <-answers
+		got[a.name] = a
+	}
+	h.Close()
+	if !errors.Is(got["b"].err, changelog.ErrKeyReused) || got["a"].err != nil || got["first"].err != nil {
+		t.Errorf("answers: %+v", got)
+	}
+	if a := got["again"]; a.err != nil || !a.a.Replayed || a.a.Cursor != got["a"].a.Cursor {
+		t.Errorf("sent again: %+v, at first %+v", a, got["a"])
+	}
+	if n := len(locs(t, log, "demo")); n != 2 {
+		t.Errorf("%d changes, want 2", n)
+	}
+}
+
+// A deletion comes in its turn: what waited before it is deleted, what came
+// after makes the set anew.
+func TestDeleteInTurn(t *testing.T) {
+	h, log := newHub(t, Options{})
+	g, answers := held(t, h, log)
+	publish(t.Context(), h, "before", changes("before", 1), answers)
+	waiting(h, "demo", 1)
+	deleted := make(chan error)
+	go func() { deleted <- h.Delete(t.Context(), "demo") }()
+	waiting(h, "demo", 2)
+	publish(t.Context(), h, "after", changes("after", 1), answers)
+	waiting(h, "demo", 3)
+	close(g.open)
+	if err := <-deleted; err != nil {
+		t.Error(err)
+	}
+	for range 3 {
+		if a := <-answers; a.err != nil {
+			t.Errorf("%s: %v", a.name, a.err)
+		}
+	}
+	h.Close()
+	if got := locs(t, log, "demo"); !slices.Equal(got, []string{"https://example.org/after/0"}) {
+		t.Errorf("the memory has %v", got)
+	}
+	if err := New(log, Options{}).Delete(t.Context(), "other"); !errors.Is(err, changelog.ErrNoSet) {
+		t.Errorf("Delete of no set: %v", err)
+	}
+}

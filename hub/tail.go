@@ -1,0 +1,184 @@
+package hub
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"math/rand/v2"
+	"slices"
+	"sort"
+	"sync"
+	"time"
+
+	"github.com/rshub/rshub/changelog"
+)
+
+// What a tail's window holds at most. It is small on purpose: a follower that
+// is further back reads the memory.
+const (
+	windowBatches = 1024
+	windowBytes   = 4 << 20
+)
+
+// A tail is the end of one set's log while somebody follows it: a window of
+// recent batches without a gap, and a wake-up.
+type tail struct {
+	followers int // guarded by Hub.mu
+
+	mu     sync.Mutex
+	window []*changelog.Batch // each begins where the one before ends
+	sizes  []int              // of the batches in window
+	bytes  int                // their sum
+	behind int                // bytes of dropped batches that window's array may still hold
+	moved  chan struct{}      // closed when the window changes
+}
+
+// after returns the batches behind a cursor, as many as the window has. It
+// reports !ok when the window does not know the cursor, and the memory has to
+// be asked. moved is closed at the next change after this call.
+//
+// The batches' slice is shared: a window only ever grows at its end, or is
+// replaced.
+func (t *tail) after(cur changelog.Cursor) (batches []*changelog.Batch, ok bool, moved <-chan struct{}) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	n := len(t.window)
+	if n == 0 {
+		return nil, false, t.moved
+	}
+	if t.window[n-1].Cursor == cur {
+		return nil, true, t.moved
+	}
+	i := sort.Search(n, func(i int) bool { return t.window[i].After.Position >= cur.Position })
+	if i == n || t.window[i].After != cur {
+		return nil, false, t.moved
+	}
+	return t.window[i:n:n], true, t.moved
+}
+
+// add shows batches to the followers. What does not begin at the window's head
+// replaces the window: who needs what lies between reads the memory.
+func (t *tail) add(batches []*changelog.Batch) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, b := range batches {
+		if n := len(t.window); n > 0 && t.window[n-1].Cursor != b.After {
+			t.clear()
+		}
+		size := b.Size()
+		t.window, t.sizes, t.bytes = append(t.window, b), append(t.sizes, size), t.bytes+size
+	}
+	drop := 0
+	for ; len(t.window)-drop > 1 && (len(t.window)-drop > windowBatches || t.bytes > windowBytes); drop++ {
+		t.bytes -= t.sizes[drop]
+		t.behind += t.sizes[drop]
+	}
+	t.window, t.sizes = t.window[drop:], t.sizes[drop:]
+	if t.behind > windowBytes {
+		// Readers hold slices of the array, so it cannot be cleared: leave it to them.
+		t.window, t.sizes, t.behind = slices.Clone(t.window), slices.Clone(t.sizes), 0
+	}
+	t.wake()
+}
+
+// forget drops the window and makes every follower read the memory.
+func (t *tail) forget() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.clear()
+	t.wake()
+}
+
+func (t *tail) clear() { t.window, t.sizes, t.bytes, t.behind = nil, nil, 0, 0 }
+
+func (t *tail) wake() {
+	close(t.moved)
+	t.moved = make(chan struct{})
+}
+
+// attach returns the set's tail, made for its first follower.
+func (h *Hub) attach(set string) *tail {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	t := h.tails[set]
+	if t == nil {
+		t = &tail{moved: make(chan struct{})}
+		h.tails[set] = t
+	}
+	t.followers++
+	return t
+}
+
+func (h *Hub) detach(set string, t *tail) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if t.followers--; t.followers == 0 {
+		delete(h.tails, set)
+	}
+}
+
+// Follow yields what follows a cursor in a set's log, and waits for more until
+// ctx is done. Each time it yields all that waits, up to the size of the window
+// or of one read of the memory: one or more batches, each beginning where the
+// one before ends, shared by all followers and read-only. A batch without
+// entries is yielded only to say Diverged. Nothing is skipped and nothing
+// repeated, except after Diverged.
+//
+// An error ends the sequence: changelog.ErrGone, or a damaged memory. While the
+// memory cannot be reached, Follow waits and tries again. When ctx is done the
+// sequence ends without an error.
+//
+// A set that is not made yet is followed from the zero cursor.
+func (h *Hub) Follow(ctx context.Context, set string, after changelog.Cursor) iter.Seq2[[]*changelog.Batch, error] {
+	return func(yield func([]*changelog.Batch, error) bool) {
+		t := h.attach(set)
+		defer h.detach(set, t)
+		var failures int
+		for ctx.Err() == nil {
+			batches, ok, moved := t.after(after)
+			if !ok {
+				b, err := h.log.Since(ctx, set, after, 0)
+				switch {
+				case err == nil:
+					failures = 0
+					if len(b.Entries) > 0 || b.Diverged {
+						batches = []*changelog.Batch{b}
+					}
+				case ctx.Err() != nil:
+					return
+				case errors.Is(err, changelog.ErrUnavailable), errors.Is(err, context.DeadlineExceeded):
+					h.opts.Logger.Warn("follow: waiting for the memory", "set", set, "err", err)
+					failures++
+					pause(ctx, failures)
+					continue
+				default:
+					yield(nil, fmt.Errorf("follow set %q after %v: %w", set, after, err))
+					return
+				}
+			}
+			if len(batches) > 0 {
+				if !yield(batches, nil) {
+					return
+				}
+				after = batches[len(batches)-1].Cursor
+				continue
+			}
+			select {
+			case <-moved:
+			case <-ctx.Done():
+			}
+		}
+	}
+}
+
+// pause waits longer with each failure, up to about five seconds.
+func pause(ctx context.Context, failures int) {
+	d := min(100*time.Millisecond<<min(failures, 10), 5*time.Second)
+	timer := time.NewTimer(d/2 + rand.N(d/2))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
