@@ -1,0 +1,521 @@
+package subscribe_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gorilla/websocket"
+
+	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/resourcesync"
+	"github.com/rshub/rshub/subscribe"
+)
+
+func TestWebSocket(t *testing.T) {
+	s := newSite(t, settings{})
+	before := s.publish(3)
+	clients := []*client{s.dial("", dialer{}), s.dial("", dialer{protocol: "rs.json"}), s.dial("?since=now", dialer{protocol: "rs.xml"})}
+	for _, c := range clients {
+		if m := c.next(); m.Cursor != before.String() {
+			t.Errorf("now is %s, want %v", m.Cursor, before)
+		}
+	}
+	var end changelog.Cursor
+	for n := range 20 {
+		end = s.publish(1 + n%4)
+	}
+	for _, c := range clients {
+		c.readTo(end)
+		if c.entries != 50 {
+			t.Errorf("%d entries, want 50", c.entries)
+		}
+	}
+}
+
+func TestWebSocketSince(t *testing.T) {
+	s := newSite(t, settings{})
+	s.publish(2)
+	second := s.publish(3)
+	end := s.publish(2)
+	entry := func(c changelog.Cursor, back time.Duration) string {
+		return url.QueryEscape(c.Time().Add(-back).Format("2006-01-02T15:04:05.999999999Z07:00"))
+	}
+	for _, test := range []struct {
+		since   string
+		entries int
+	}{
+		{"start", 7},
+		{"now", 0},
+		{"", 0},
+		{second.String(), 2},
+		{end.String(), 0},
+		{entry(second, 0), 3}, // inclusive
+		{entry(second, -time.Microsecond), 2},
+		{entry(second, -999*time.Nanosecond), 3}, // finer digits are cut off
+		{strings.ReplaceAll(second.Time().In(time.FixedZone("", 7200)).Format(time.RFC3339Nano), "+", "%20"), 3},
+	} {
+		t.Run(test.since, func(t *testing.T) {
+			c := s.dial("?since="+test.since, dialer{})
+			c.readTo(end)
+			if c.entries != test.entries {
+				t.Errorf("%d entries, want %d", c.entries, test.entries)
+			}
+		})
+	}
+}
+
+// What is wrong with a request is said, in the same way for all transports.
+func TestBadRequests(t *testing.T) {
+	s := newSite(t, settings{sets: []string{"a", "b"}})
+	s.publish(1)
+	const forms = "since is a cursor (position-microseconds), a datetime (2026-01-31T12:00:00Z), start or now"
+	for _, test := range []struct {
+		query  string
+		status int
+		says   string
+	}{
+		{"?since=yesterday", 400, forms},
+		{"?since=12-", 400, forms},
+		{"?since=-1", 400, forms},
+		{"?since=99999999999999999999-1", 400, forms},
+		{"?since=" + strings.Repeat("x", 10_000), 400, forms},
+		{"?since=2999-01-01", 400, "lies in the future"},
+		{"?since=2026-13", 410, ""}, // it can only be a cursor
+		{"?change=moved", 400, "a change is created, updated or deleted"},
+		{"?type=html", 400, "a type is a media type"},
+	} {
+		for name, header := range map[string][]string{
+			"page":      {"Accept", "application/json"},
+			"events":    {"Accept", "text/event-stream"},
+			"websocket": {"Connection", "Upgrade", "Upgrade", "websocket", "Sec-WebSocket-Version", "13", "Sec-WebSocket-Key", "AAAAAAAAAAAAAAAAAAAAAA=="},
+		} {
+			if name == "websocket" && test.status == 410 {
+				continue // it is accepted
+			}
+			resp, body := s.get(test.query, header...)
+			s.problem(resp, body, test.status, test.says)
+		}
+	}
+	s.problemAt("/sets/unknown/changes", 404, "there is no such set")
+	s.problemAt("/sets/UNKNOWN/changes", 400, "cannot name a set")
+	for _, test := range []struct{ query, says string }{
+		{"?limit=0", "a limit is a number from 1 to 10000"},
+		{"?limit=-5", "a limit is a number from 1 to 10000"},
+		{"?limit=10001", "a limit is a number from 1 to 10000"},
+		{"?limit=many", "a limit is a number from 1 to 10000"},
+		{"?wait=long", "a wait is a duration"},
+		{"?wait=-1s", "a wait is at least 0s"},
+		{"?wait=1h", "at most 5m0s"},
+		{"?wait=18446744074", "at most 5m0s"}, // does not overflow
+	} {
+		resp, body := s.get(test.query)
+		s.problem(resp, body, 400, test.says)
+	}
+	if _, resp, err := s.tryDial("?since=yesterday", dialer{}); err == nil || resp.StatusCode != 400 {
+		t.Errorf("dial: %v, %v", resp, err)
+	}
+}
+
+func (s *site) problemAt(path string, status int, says string) {
+	s.Helper()
+	resp, body := s.do(http.MethodGet, s.http.URL+path)
+	s.problem(resp, body, status, says)
+}
+
+func TestOrigin(t *testing.T) {
+	for _, test := range []struct {
+		check  func(*http.Request) bool
+		origin string
+		ok     bool
+	}{
+		{nil, "https://evil.example", false},
+		{func(r *http.Request) bool { return r.Header.Get("Origin") == "https://good.example" }, "https://good.example", true},
+		{func(r *http.Request) bool { return r.Header.Get("Origin") == "https://good.example" }, "https://evil.example", false},
+	} {
+		s := newSite(t, settings{Options: subscribe.Options{CheckOrigin: test.check}})
+		ws, resp, err := websocket.DefaultDialer.Dial("ws"+strings.TrimPrefix(s.url(""), "http"), http.Header{"Origin": {test.origin}})
+		if (err == nil) != test.ok {
+			t.Errorf("%s: %v", test.origin, err)
+		}
+		if err == nil {
+			ws.Close()
+		} else if resp.StatusCode != 403 || resp.Header.Get("Content-Type") != "application/problem+json" {
+			t.Errorf("%s: %v", test.origin, resp)
+		}
+	}
+}
+
+// A set that is not made yet is waited for, by all transports, and by those who
+// come when it is made but empty.
+func TestSetNotMade(t *testing.T) {
+	s := newSite(t, settings{})
+	early := []*client{s.dial("", dialer{}), s.dial("?since=start", dialer{protocol: "rs.xml"}), s.dial("?since=2020-01-01", dialer{}),
+		s.dial("?prefix=https:", dialer{}), s.dial("?since=0-0", dialer{})}
+	for _, c := range early {
+		if m := c.next(); m.Cursor != "0-0" {
+			t.Errorf("a set that is not made begins at %s", m.Cursor)
+		}
+	}
+	events := s.stream("")
+	if e, _ := events.next(); e.id != "0-0" || e.data != "" {
+		t.Errorf("first event: %+v", e)
+	}
+	if err := s.log.Make(t.Context(), "a", changelog.Description{}, 10); err != nil {
+		t.Fatal(err)
+	}
+	late := []*client{s.dial("", dialer{}), s.dial("?prefix=https:", dialer{})}
+	for _, c := range late {
+		if m := c.next(); position(m.Cursor) != 0 || m.Cursor == "0-0" {
+			t.Errorf("an empty set begins at %s", m.Cursor)
+		}
+	}
+	s.publish(2)
+	end := s.publish(3)
+	for _, c := range append(early, late...) {
+		c.readTo(end)
+		if c.entries != 5 {
+			t.Errorf("%d entries, want 5", c.entries)
+		}
+	}
+	for events.cursor != end.String() {
+		events.next()
+	}
+}
+
+// Messages of a filtered stream follow each other: what was left out belongs to
+// the interval of the next message, or of the next heartbeat.
+func TestFilters(t *testing.T) {
+	s := newSite(t, settings{Options: subscribe.Options{Heartbeat: 100 * time.Millisecond}})
+	s.publish(1)
+	kinds := []resourcesync.ChangeType{resourcesync.Created, resourcesync.Updated, resourcesync.Deleted}
+	types := []string{"text/html", "text/plain; charset=utf-8", "image/png"}
+	clients := map[string]*client{}
+	for _, query := range []string{"?prefix=https://example.org/b/", "?change=created", "?change=created,deleted", "?type=text/*",
+		"?type=image/png&change=updated", "?prefix=https://example.org/a/&type=text/html", "?prefix=https://example.org/nothing"} {
+		clients[query] = s.dial(query, dialer{})
+		clients[query].next()
+	}
+	want := map[string]int{}
+	var end changelog.Cursor
+	for i := range 60 {
+		dir := []string{"a/", "b/"}[i%2]
+		c := change(fmt.Sprint(dir, i), kinds[i%3], types[i/3%3])
+		end = s.publishChanges(c)
+		for query := range clients {
+			q, _ := url.ParseQuery(query[1:])
+			if f, err := changelog.ParseFilter(q); err == nil && f.Match(&c) {
+				want[query]++
+			}
+		}
+	}
+	for query, c := range clients {
+		c.readTo(end) // by a heartbeat at the latest
+		if c.entries != want[query] {
+			t.Errorf("%s: %d entries, want %d", query, c.entries, want[query])
+		}
+	}
+	// The same, read from the memory by goroutines of their own.
+	for query := range clients {
+		c := s.dial(query+"&since=start", dialer{protocol: "rs.xml"})
+		c.readTo(end)
+		if n := want[query]; c.entries < n || c.entries > n+1 {
+			t.Errorf("%s: %d entries from the start, want %d", query, c.entries, n)
+		}
+	}
+}
+
+// Two connections with one filter that were told different cursors each get a
+// message that begins at their own.
+func TestFilterVariants(t *testing.T) {
+	s := newSite(t, settings{})
+	s.publish(1)
+	var clients []*client
+	for i := range 150 {
+		c := s.dial("?change=created", dialer{})
+		c.next()
+		clients = append(clients, c)
+		if i%3 == 0 {
+			s.publishChanges(change("u", resourcesync.Updated, ""))
+		}
+	}
+	end := s.publishChanges(change("c", resourcesync.Created, ""))
+	for _, c := range clients {
+		if m := c.next(); m.Cursor != end.String() || len(m.Changes) != 1 {
+			t.Errorf("got %+v", m)
+		}
+	}
+}
+
+func TestGone(t *testing.T) {
+	s := newSite(t, settings{listSize: 10})
+	first := s.publish(1)
+	for range 5 {
+		s.publish(10)
+	}
+	if n, err := s.log.Trim(t.Context(), "a", changelog.Retention{Count: 1}); n == 0 || err != nil {
+		t.Fatal(n, err)
+	}
+	for _, since := range []string{first.String(), "2020-01-01", "2026-01"} {
+		if reason := s.dial("?since="+since, dialer{}).closed(4410); !strings.Contains(reason, "Resource List") {
+			t.Errorf("reason %q", reason)
+		}
+		resp, body := s.get("?since=" + since)
+		s.problem(resp, body, 410, "read the Resource List")
+		resp, body = s.get("?since="+since, "Accept", "text/event-stream")
+		s.problem(resp, body, 410, "read the Resource List")
+	}
+}
+
+func TestDeletedSet(t *testing.T) {
+	s := newSite(t, settings{})
+	s.publish(1)
+	clients := []*client{s.dial("", dialer{}), s.dial("?since=start", dialer{}), s.dial("?change=created", dialer{protocol: "rs.xml"})}
+	for _, c := range clients {
+		c.next()
+	}
+	events := s.stream("")
+	events.next()
+	if err := s.hub.Delete(t.Context(), "a"); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range clients {
+		if reason := c.closed(4410); !strings.HasPrefix(reason, "gone") {
+			t.Errorf("reason %q", reason)
+		}
+	}
+	e, err := events.event()
+	if err != nil || e.name != "gone" || !strings.Contains(e.data, `"status":410`) {
+		t.Errorf("event %+v, %v", e, err)
+	}
+	if e, err := events.event(); err == nil {
+		t.Errorf("the stream goes on with %+v", e)
+	}
+	// A new set of that name is another log.
+	end := s.publish(1)
+	c := s.dial("?since=start", dialer{})
+	c.readTo(end)
+}
+
+func TestDivergedStart(t *testing.T) {
+	s := newSite(t, settings{})
+	s.publish(2)
+	end := s.publish(3)
+	lost := changelog.Cursor{Position: end.Position + 5, Micros: end.Micros + 5}.String()
+	for _, protocol := range []string{"rs.json", "rs.xml"} {
+		c := s.dial("?since="+lost, dialer{protocol: protocol})
+		if m := c.next(); !m.Diverged || position(m.After) >= end.Position {
+			t.Errorf("first message %+v", m)
+		}
+		c.readTo(end)
+	}
+	events := s.stream("?since=" + lost)
+	if e, m := events.next(); !m.Diverged || e.id != m.After || events.resp.Header.Get("RS-Diverged") != "true" {
+		t.Errorf("first event %+v", e)
+	}
+	for events.cursor != end.String() {
+		events.next()
+	}
+	resp, body := s.get("?since=" + lost)
+	if m, err := parseJSON(body); !m.Diverged || resp.Header.Get("RS-Diverged") != "true" || err != nil {
+		t.Errorf("page %s, %v", body, err)
+	}
+}
+
+func TestShutdown(t *testing.T) {
+	s := newSite(t, settings{Options: subscribe.Options{Heartbeat: time.Minute}})
+	end := s.publish(5)
+	clients := []*client{s.dial("?since=start", dialer{}), s.dial("", dialer{protocol: "rs.xml"}), s.dial("?change=deleted", dialer{})}
+	for _, c := range clients {
+		c.next()
+	}
+	clients[0].readTo(end)
+	later := s.publish(2)
+	clients[0].readTo(later)
+	clients[1].readTo(later)
+	// Shutdown waits for the clients' own closes, so they have to read.
+	done := make(chan error)
+	go func() { done <- s.server.Shutdown(t.Context()) }()
+	for i, c := range clients {
+		reason := c.closed(websocket.CloseGoingAway)
+		cursor, text, _ := strings.Cut(reason, " ")
+		if want := later.String(); cursor != want && (i < 2 || position(cursor) > later.Position) {
+			t.Errorf("client %d: the reason %q does not begin with %s", i, reason, want)
+		}
+		if text != "the hub is stopping" {
+			t.Errorf("client %d: reason %q", i, reason)
+		}
+	}
+	if err := <-done; err != nil {
+		t.Error("Shutdown:", err)
+	}
+	resp, body := s.get("?since=now")
+	s.problem(resp, body, 503, "connect again with your cursor")
+	if resp.Header.Get("Retry-After") == "" {
+		t.Error("no Retry-After")
+	}
+}
+
+// Who resumes at the cursor of a close misses nothing, while publishing goes on.
+func TestResumeAfterShutdown(t *testing.T) {
+	s := newSite(t, settings{})
+	s.publish(1)
+	c := s.dial("?since=start", dialer{})
+	c.next()
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				s.publish(3)
+			}
+		}
+	}()
+	for c.entries < 100 {
+		c.next()
+	}
+	go s.server.Shutdown(t.Context())
+	reason := c.closed(websocket.CloseGoingAway)
+	cursor, _, _ := strings.Cut(reason, " ")
+	if cursor != c.cursor {
+		t.Errorf("closed at %s, got everything up to %s", cursor, c.cursor)
+	}
+	close(stop)
+	<-stopped
+	b, err := s.log.Since(t.Context(), "a", mustCursor(t, cursor), 1)
+	if err != nil || b.Diverged || len(b.Entries) > 0 && b.Entries[0].Position != c.last+1 {
+		t.Errorf("resuming after %s: %v, %v", cursor, b, err)
+	}
+}
+
+func mustCursor(t testing.TB, s string) changelog.Cursor {
+	t.Helper()
+	c, err := changelog.ParseCursor(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func TestClientMessages(t *testing.T) {
+	s := newSite(t, settings{})
+	end := s.publish(1)
+	for _, test := range []struct {
+		name string
+		send func(*websocket.Conn) error
+		code int
+	}{
+		{"a message", func(ws *websocket.Conn) error { return ws.WriteMessage(websocket.TextMessage, []byte("hello")) }, websocket.ClosePolicyViolation},
+		{"a large message", func(ws *websocket.Conn) error {
+			return ws.WriteMessage(websocket.BinaryMessage, make([]byte, 1<<20))
+		}, websocket.CloseMessageTooBig},
+		{"a frame that is not masked", func(ws *websocket.Conn) error {
+			_, err := ws.NetConn().Write([]byte{0x81, 0x01, 'x'})
+			return err
+		}, websocket.CloseProtocolError},
+		{"its own close", func(ws *websocket.Conn) error {
+			return ws.WriteMessage(websocket.CloseMessage, websocket.FormatCloseMessage(websocket.CloseNormalClosure, "bye"))
+		}, websocket.CloseNormalClosure},
+		{"a close without a code", func(ws *websocket.Conn) error {
+			return ws.WriteMessage(websocket.CloseMessage, nil)
+		}, websocket.CloseNoStatusReceived},
+	} {
+		for _, when := range []string{"live", "at once"} {
+			t.Run(test.name+" "+when, func(t *testing.T) {
+				c := s.dial("", dialer{})
+				if when == "live" {
+					c.next()
+				}
+				if err := test.send(c.ws); err != nil {
+					t.Fatal(err)
+				}
+				reason := c.closed(test.code)
+				if test.code != websocket.CloseNoStatusReceived && !strings.HasPrefix(reason, end.String()) {
+					t.Errorf("reason %q", reason)
+				}
+			})
+		}
+	}
+}
+
+func TestPings(t *testing.T) {
+	const heartbeat = 100 * time.Millisecond
+	s := newSite(t, settings{Options: subscribe.Options{Heartbeat: heartbeat}})
+	s.publish(1)
+	c := s.dial("", dialer{})
+	c.next()
+	pings, pongs := 0, []string{}
+	answer := c.ws.PingHandler()
+	c.ws.SetPingHandler(func(data string) error {
+		pings++
+		if err := answer(data); err != nil {
+			return err
+		}
+		if pings < 10 { // more than a silent client is kept for
+			return c.ws.WriteControl(websocket.PingMessage, []byte(fmt.Sprint(pings)), time.Now().Add(time.Second))
+		}
+		s.publish(1)
+		return nil
+	})
+	c.ws.SetPongHandler(func(data string) error {
+		pongs = append(pongs, data)
+		return nil
+	})
+	c.nextChanges()
+	if want := []string{"1", "2", "3", "4", "5", "6", "7", "8", "9"}; !slices.Equal(pongs, want) {
+		t.Errorf("answers %v, want %v", pongs, want)
+	}
+
+	silent := s.dial("", dialer{})
+	silent.next()
+	silent.ws.SetPingHandler(func(string) error { return nil })
+	if _, err := silent.read(); !websocket.IsCloseError(err, websocket.CloseAbnormalClosure) {
+		t.Errorf("a silent client is kept: %v", err)
+	}
+}
+
+// While the memory cannot be reached, those who would join their group wait;
+// they are pinged all the same, and closed when the hub stops.
+func TestPingsWhileMemoryIsAway(t *testing.T) {
+	away := &awayMemory{}
+	s := newSite(t, settings{
+		Options: subscribe.Options{Heartbeat: 50 * time.Millisecond},
+		memory:  func(m subscribe.Memory) subscribe.Memory { away.Memory = m; return away },
+	})
+	s.publish(1)
+	c := s.dial("", dialer{})
+	c.next()
+	pings := 0
+	answer := c.ws.PingHandler()
+	c.ws.SetPingHandler(func(data string) error {
+		if pings++; pings == 10 {
+			s.publish(1)
+		}
+		return answer(data)
+	})
+	c.nextChanges()
+	go s.server.Shutdown(t.Context())
+	c.closed(websocket.CloseGoingAway)
+}
+
+// An awayMemory lets connections start, and then has no state for them.
+type awayMemory struct {
+	subscribe.Memory
+	started bool
+}
+
+func (m *awayMemory) State(ctx context.Context, set string) (changelog.State, error) {
+	if m.started {
+		return changelog.State{}, changelog.ErrUnavailable
+	}
+	m.started = true
+	return m.Memory.State(ctx, set)
+}
