@@ -1,0 +1,231 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/url"
+	"os"
+	"reflect"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/kelseyhightower/envconfig"
+
+	"github.com/rshub/rshub/changelog"
+)
+
+// config is the whole configuration, read from the environment. The names are
+// whole: envconfig would take a prefix off, and be content with DATA or INSECURE.
+type config struct {
+	Listen    string `envconfig:"RSHUB_LISTEN" default:"127.0.0.1:8080" desc:"address that the hub listens on"`
+	OpsListen string `envconfig:"RSHUB_OPS_LISTEN" default:"127.0.0.1:8081" desc:"address for health, profiles and backups; empty: none"`
+	BaseURL   string `envconfig:"RSHUB_BASE_URL" desc:"the hub's URL as others see it, http or https; required beyond loopback; default http://LISTEN"`
+
+	Data        string `envconfig:"RSHUB_DATA" default:"./rshub-data" desc:"directory of the change memory"`
+	DiskReserve size   `envconfig:"RSHUB_DISK_RESERVE" default:"64MiB" desc:"with less free space than this the hub takes no changes"`
+
+	Sets           []string      `envconfig:"RSHUB_SETS" desc:"the only sets that take changes, by comma; empty: the first publish to a set makes it"`
+	NoPushSets     []string      `envconfig:"RSHUB_NO_PUSH_SETS" desc:"sets whose Capability List does not name the push channel, for clients that stumble over it"`
+	ChangeListSize int           `envconfig:"RSHUB_CHANGELIST_SIZE" default:"10000" desc:"changes in one Change List of a new set, 1 to 25000"`
+	RetentionAge   time.Duration `envconfig:"RSHUB_RETENTION_AGE" default:"2160h" desc:"Change Lists older than this are removed; 0: age is no reason"`
+	RetentionCount uint64        `envconfig:"RSHUB_RETENTION_COUNT" default:"0" desc:"Change Lists beyond this many changes of a set are removed; 0: count is no reason"`
+
+	TokensFile string   `envconfig:"RSHUB_TOKENS_FILE" desc:"file with the digests and rights of tokens, see rshub token"`
+	Insecure   string   `envconfig:"RSHUB_INSECURE" desc:"anyone-may-publish: listen beyond loopback without tokens"`
+	Origins    []string `envconfig:"RSHUB_ORIGINS" desc:"origins whose pages may use the hub, by comma, such as https://example.org; *: all"`
+
+	MaxBody      size          `envconfig:"RSHUB_MAX_BODY" default:"50MiB" desc:"largest publish, before and after decompression; a stream of NDJSON as a whole has no limit"`
+	Heartbeat    time.Duration `envconfig:"RSHUB_HEARTBEAT" default:"30s" desc:"between signs of life on a connection that is followed"`
+	WriteTimeout time.Duration `envconfig:"RSHUB_WRITE_TIMEOUT" default:"15s" desc:"a client that takes no data for this long is closed"`
+	ClockSkew    time.Duration `envconfig:"RSHUB_CLOCK_SKEW" default:"1m" desc:"by how much clocks may differ"`
+	Grace        time.Duration `envconfig:"RSHUB_GRACE" default:"25s" desc:"for closing connections when the hub is told to stop"`
+	LogLevel     slog.Level    `envconfig:"RSHUB_LOG_LEVEL" default:"info" desc:"debug, info, warn or error"`
+}
+
+// size is a number of bytes, written with or without a unit: 1024, 64KiB, 50MB.
+type size uint64
+
+var units = []struct {
+	name  string
+	bytes uint64
+}{{"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}, {"TiB", 1 << 40}, {"kB", 1e3}, {"MB", 1e6}, {"GB", 1e9}, {"TB", 1e12}, {"B", 1}, {"", 1}}
+
+func (s *size) Decode(text string) error {
+	for _, u := range units {
+		number, ok := strings.CutSuffix(strings.TrimSpace(text), u.name)
+		if !ok {
+			continue
+		}
+		n, err := strconv.ParseUint(strings.TrimSpace(number), 10, 64)
+		if err != nil || n > 1<<62/u.bytes {
+			break
+		}
+		*s = size(n * u.bytes)
+		return nil
+	}
+	return fmt.Errorf("%q is no size: write bytes, or a number with KiB, MiB or GiB", text)
+}
+
+// problems is what is wrong with the configuration, all of it.
+type problems struct {
+	errs       []error
+	unreadable map[string]bool // variables that have no value to be checked
+}
+
+// add adds what is wrong with a variable.
+func (p *problems) add(name, format string, args ...any) {
+	if !p.unreadable[name] {
+		p.errs = append(p.errs, fmt.Errorf(name+" "+format, args...))
+	}
+}
+
+// readConfig reads and checks the environment, and reports every problem at
+// once.
+func readConfig() (*config, error) {
+	var c config
+	p := &problems{unreadable: map[string]bool{}}
+	c.read(p)
+	c.checkAddresses(p)
+	checkSets(p, "RSHUB_SETS", c.Sets)
+	checkSets(p, "RSHUB_NO_PUSH_SETS", c.NoPushSets)
+	if c.ChangeListSize < 1 || c.ChangeListSize > changelog.MaxListSize {
+		p.add("RSHUB_CHANGELIST_SIZE", "is %d; it is 1 to %d", c.ChangeListSize, changelog.MaxListSize)
+	}
+	if c.Insecure != "" && c.Insecure != insecure {
+		p.add("RSHUB_INSECURE", "is %q; the only value is %s", c.Insecure, insecure)
+	}
+	if c.MaxBody < 1<<10 || c.MaxBody > 1<<40 {
+		p.add("RSHUB_MAX_BODY", "is %d bytes; it is 1KiB to 1TiB", c.MaxBody)
+	}
+	for i, o := range c.Origins {
+		o = strings.ToLower(strings.TrimSpace(o)) // as browsers write them
+		c.Origins[i] = o
+		if u, err := url.Parse(o); o != "*" && (err != nil || u.Host == "" || u.Scheme+"://"+u.Host != o) {
+			p.add("RSHUB_ORIGINS", "has %q, which is no origin such as https://example.org", o)
+		}
+	}
+	for _, d := range []struct {
+		name         string
+		value, least time.Duration
+	}{
+		{"RSHUB_RETENTION_AGE", c.RetentionAge, 0}, {"RSHUB_HEARTBEAT", c.Heartbeat, time.Second},
+		{"RSHUB_WRITE_TIMEOUT", c.WriteTimeout, 100 * time.Millisecond},
+		{"RSHUB_CLOCK_SKEW", c.ClockSkew, time.Second}, {"RSHUB_GRACE", c.Grace, 0},
+	} {
+		if d.value < d.least {
+			p.add(d.name, "is %v; it is at least %v", d.value, d.least)
+		}
+	}
+	return &c, errors.Join(p.errs...)
+}
+
+// read reads each variable by itself: envconfig stops at the first one that it
+// cannot read.
+func (c *config) read(p *problems) {
+	fields := reflect.ValueOf(c).Elem()
+	for i := range fields.NumField() {
+		alone := reflect.New(reflect.StructOf([]reflect.StructField{fields.Type().Field(i)}))
+		err := envconfig.Process("", alone.Interface())
+		if e, ok := errors.AsType[*envconfig.ParseError](err); ok {
+			p.add(e.KeyName, "is %q: %w", e.Value, e.Err)
+			p.unreadable[e.KeyName] = true
+		} else if err != nil {
+			p.errs = append(p.errs, err)
+		}
+		fields.Field(i).Set(alone.Elem().Field(0))
+	}
+}
+
+// checkSets checks, and trims, names of sets.
+func checkSets(p *problems, name string, sets []string) {
+	for i, set := range sets {
+		sets[i] = strings.TrimSpace(set)
+		if err := changelog.CheckSet(sets[i]); err != nil {
+			p.add(name, "has a name that is none: %w", err)
+		}
+	}
+}
+
+// insecure is what RSHUB_INSECURE has to say in as many words.
+const insecure = "anyone-may-publish"
+
+// checkAddresses checks where the hub listens against who may then reach it.
+func (c *config) checkAddresses(p *problems) {
+	open := c.TokensFile == "" && c.Insecure != insecure
+	switch host, _, err := net.SplitHostPort(c.Listen); {
+	case err != nil:
+		p.add("RSHUB_LISTEN", "is %q; it is HOST:PORT: %w", c.Listen, err)
+	case !loopback(host):
+		if open {
+			p.add("RSHUB_LISTEN", "is %s, beyond loopback, and there are no tokens, so anyone could publish: set RSHUB_TOKENS_FILE (rshub token new makes one), or RSHUB_INSECURE=%s", c.Listen, insecure)
+		}
+		if c.BaseURL == "" {
+			p.add("RSHUB_LISTEN", "is %s, beyond loopback: set RSHUB_BASE_URL to the URL that others reach the hub by", c.Listen)
+		}
+	}
+	if c.OpsListen != "" {
+		switch host, _, err := net.SplitHostPort(c.OpsListen); {
+		case err != nil:
+			p.add("RSHUB_OPS_LISTEN", "is %q; it is HOST:PORT: %w", c.OpsListen, err)
+		case !loopback(host) && open:
+			p.add("RSHUB_OPS_LISTEN", "is %s, beyond loopback, and there are no tokens, so anyone could read a backup: set RSHUB_TOKENS_FILE, or RSHUB_INSECURE=%s", c.OpsListen, insecure)
+		}
+	}
+	if c.BaseURL == "" {
+		return
+	}
+	switch u, err := url.Parse(c.BaseURL); {
+	case err == nil && u.User != nil:
+		p.add("RSHUB_BASE_URL", "has a user or a password in it; it is a URL such as https://hub.example.org")
+	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.RawQuery != "" || u.Fragment != "":
+		p.add("RSHUB_BASE_URL", "is %q; it is a URL such as https://hub.example.org", c.BaseURL)
+	default:
+		c.BaseURL = strings.TrimRight(u.String(), "/")
+	}
+}
+
+// loopback reports whether a host that is listened on can be reached from this
+// machine only. A name is not looked up: it may change.
+func loopback(host string) bool {
+	if host == "localhost" {
+		return true
+	}
+	ip := net.ParseIP(host)
+	return ip != nil && ip.IsLoopback()
+}
+
+// unknownVariables returns the variables that begin like rshub's and mean
+// nothing to it: probably misspelt.
+func unknownVariables() []string {
+	known := map[string]bool{"RSHUB_TOKEN": true} // of rshub backup
+	for _, f := range reflect.VisibleFields(reflect.TypeFor[config]()) {
+		known[f.Tag.Get("envconfig")] = true
+	}
+	var unknown []string
+	for _, v := range os.Environ() {
+		name, _, _ := strings.Cut(v, "=")
+		switch {
+		case !strings.HasPrefix(name, "RSHUB_") || known[name]:
+		case strings.Contains(name, "_SERVICE_"), strings.Contains(name, "_PORT"):
+			// Kubernetes sets these for every service whose name begins with rshub.
+		default:
+			unknown = append(unknown, name)
+		}
+	}
+	return unknown
+}
+
+// printVariables explains every variable.
+func printVariables(w io.Writer) error {
+	t := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
+	const row = "{{range .}}  {{usage_key .}}\t{{usage_default .}}\t{{usage_description .}}\n{{end}}"
+	if err := envconfig.Usagef("", &config{}, t, "  VARIABLE\tDEFAULT\tMEANING\n"+row); err != nil {
+		return err
+	}
+	return t.Flush()
+}

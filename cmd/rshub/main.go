@@ -1,0 +1,94 @@
+// Command rshub is a ResourceSync push hub: it takes in which resources of a
+// source were created, updated or deleted, remembers it, and pushes it to those
+// who follow.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"syscall"
+)
+
+const usage = `rshub is a ResourceSync push hub.
+
+  rshub                run the hub
+  rshub backup DIR     copy the change memory of the running hub to DIR, which
+                       must not exist; start from it with RSHUB_DATA=DIR.
+                       Where there are tokens, RSHUB_TOKEN is one with the right
+                       operate
+  rshub token new -name NAME -rights RIGHTS [-file FILE]
+                       make a token and the line for RSHUB_TOKENS_FILE; RIGHTS
+                       are publish:SET, follow:SET and operate, by comma, where
+                       SET may end in *
+  rshub version        print the version
+  rshub -h             print this
+
+It is configured by its environment:
+
+`
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // a second signal ends the process at once
+	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
+}
+
+// run runs a command and returns the exit code: 0, 1 when it failed, 2 when it
+// was called wrongly.
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	if len(args) == 0 {
+		args = []string{"serve"}
+	}
+	var err error
+	switch args[0] {
+	case "serve":
+		if err = noArguments(args); err == nil {
+			err = serve(ctx, stderr, nil)
+		}
+	case "backup":
+		err = backup(ctx, args[1:], stdout)
+	case "token":
+		err = token(args[1:], stdout)
+	case "version", "-version", "--version":
+		fmt.Fprintln(stdout, "rshub", version())
+	case "-h", "-help", "--help", "help":
+		fmt.Fprint(stdout, usage)
+		err = printVariables(stdout)
+	default:
+		err = usageError("there is no command " + args[0])
+	}
+	if err == nil {
+		return 0
+	}
+	fmt.Fprintln(stderr, "rshub:", err)
+	if _, ok := errors.AsType[usageError](err); ok {
+		fmt.Fprintln(stderr, "rshub -h explains how to call it")
+		return 2
+	}
+	return 1
+}
+
+func noArguments(args []string) error {
+	if len(args) > 1 {
+		return usageError("rshub " + args[0] + " takes no arguments; it is configured by its environment")
+	}
+	return nil
+}
+
+// usageError is a wrong call.
+type usageError string
+
+func (e usageError) Error() string { return string(e) }
+
+// version returns what this binary was built from.
+func version() string {
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
+		return info.Main.Version
+	}
+	return "(devel)"
+}

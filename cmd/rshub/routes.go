@@ -1,0 +1,331 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/pprof"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/rshub/rshub/access"
+	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/resourcesync"
+	"github.com/rshub/rshub/subscribe"
+)
+
+// routes is the hub as its users see it.
+func (s *server) routes() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("/{$}", s.servePage)
+	mux.HandleFunc("/.well-known/resourcesync", s.documents.ServeDescription)
+	mux.HandleFunc("/hub", s.serveHub)
+	mux.HandleFunc("/sets", s.serveSets)
+	mux.HandleFunc("/sets/{set}", s.serveSet)
+	mux.HandleFunc("/sets/{set}/changes", s.serveTopic)
+	mux.HandleFunc("/sets/{set}/{name...}", s.serveDocument)
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		changelog.WriteError(w, r, changelog.NewStatus(http.StatusNotFound, "not-found", "there is nothing at this URL; GET / says what is where"))
+	})
+	return s.guard(s.identify(mux))
+}
+
+// opsRoutes is the hub as those see it who run it.
+func (s *server) opsRoutes() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
+		writeJSON(w, http.StatusOK, map[string]string{"status": "ok"})
+	})
+	mux.HandleFunc("GET /readyz", s.serveReady)
+	operator := func(h http.HandlerFunc) http.Handler {
+		return s.identify(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if !s.refused(w, r, access.MayOperate(r.Context())) {
+				h(w, r)
+			}
+		}))
+	}
+	mux.Handle("GET /backup", operator(s.serveBackup))
+	mux.Handle("GET /debug/pprof/", operator(pprof.Index))
+	mux.Handle("GET /debug/pprof/profile", operator(pprof.Profile))
+	mux.Handle("GET /debug/pprof/symbol", operator(pprof.Symbol))
+	mux.Handle("GET /debug/pprof/trace", operator(pprof.Trace))
+	return s.guard(mux)
+}
+
+// serveReady says whether the hub can take and hand out changes, and if not, why.
+func (s *server) serveReady(w http.ResponseWriter, r *http.Request) {
+	checks := map[string]string{"memory": "ok"}
+	status, ready := http.StatusOK, true
+	if err := s.memory.Check(r.Context()); err != nil {
+		checks["memory"], ready = err.Error(), false
+	}
+	if s.stopping.Load() {
+		checks["hub"], ready = "stopping", false
+	}
+	if !ready {
+		status = http.StatusServiceUnavailable
+	}
+	writeJSON(w, status, map[string]any{"ready": ready, "checks": checks})
+}
+
+// serveTopic is the whole API of a set, at one URL.
+func (s *server) serveTopic(w http.ResponseWriter, r *http.Request) {
+	set := r.PathValue("set")
+	if s.refused(w, r, changelog.CheckSet(set)) {
+		return
+	}
+	switch r.Method {
+	case http.MethodPost:
+		if s.refused(w, r, access.MayPublish(r.Context(), set)) {
+			return
+		}
+		s.hub.ServePublish(w, r, set)
+	case http.MethodGet, http.MethodHead:
+		if s.refused(w, r, access.MayFollow(r.Context(), set)) {
+			return
+		}
+		w.Header().Set("Link", s.documents.Link(set))
+		if subscribe.Wants(r) {
+			s.subscribe.ServeHTTP(w, r, set)
+		} else {
+			s.documents.ServeLatest(w, r, set)
+		}
+	default:
+		notAllowed(w, r, "GET, HEAD, POST")
+	}
+}
+
+// serveHub takes what is POSTed to the hub's own URL.
+func (s *server) serveHub(w http.ResponseWriter, r *http.Request) {
+	switch r.Method {
+	case http.MethodPost:
+		s.hub.ServeHub(w, r, func(set string) error { return access.MayPublish(r.Context(), set) })
+	case http.MethodGet, http.MethodHead:
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		_, _ = w.Write([]byte("This is the hub's URL. POST changes here with Link headers rel=self (the topic) and rel=hub, or to the topic itself: " + s.base + "/sets/SET/changes\n"))
+	default:
+		notAllowed(w, r, "GET, HEAD, POST")
+	}
+}
+
+func (s *server) serveDocument(w http.ResponseWriter, r *http.Request) {
+	set, name := r.PathValue("set"), r.PathValue("name")
+	rule := changelog.CheckSet(set)
+	if more, ok := strings.CutSuffix(name, "/changes"); ok && rule == nil {
+		rule = changelog.CheckSet(set + "/" + more) // meant as a topic, with a slash in the set's name
+	}
+	if s.refused(w, r, rule) || s.refused(w, r, access.MayFollow(r.Context(), set)) {
+		return
+	}
+	s.documents.ServeSet(w, r, set, name)
+}
+
+// A setView is a set as the API shows it.
+type setView struct {
+	Set            string `json:"set"`
+	Title          string `json:"title,omitempty"`
+	DescribedBy    string `json:"describedby,omitempty"`
+	Topic          string `json:"topic"`
+	CapabilityList string `json:"capabilitylist"`
+	Begin          string `json:"begin"` // when its log began
+	Floor          string `json:"floor"` // cursor before the oldest change that is kept
+	Head           string `json:"head"`  // cursor of the newest change
+	Changes        uint64 `json:"changes"`
+	Updated        string `json:"updated,omitempty"` // datetime of the newest change
+}
+
+func (s *server) view(st changelog.State) setView {
+	v := setView{
+		Set: st.Set, Title: st.Title, DescribedBy: st.DescribedBy,
+		Topic: s.documents.Topic(st.Set), CapabilityList: s.documents.CapabilityList(st.Set),
+		Begin: string(resourcesync.AppendTimeMicro(nil, st.Begin)),
+		Floor: st.Floor.String(), Head: st.Head.String(), Changes: st.Head.Position - st.Floor.Position,
+	}
+	if v.Changes > 0 {
+		v.Updated = string(resourcesync.AppendTimeMicro(nil, st.Head.Micros))
+	}
+	return v
+}
+
+// visible returns the sets that the caller may follow.
+func (s *server) visible(r *http.Request) ([]setView, error) {
+	states, err := s.memory.Sets(r.Context())
+	if err != nil {
+		return nil, err
+	}
+	caller := access.FromContext(r.Context())
+	views := []setView{}
+	for _, st := range states {
+		if caller.Rights.Follow(st.Set) {
+			views = append(views, s.view(st))
+		}
+	}
+	return views, nil
+}
+
+func (s *server) serveSets(w http.ResponseWriter, r *http.Request) {
+	if r.Method != http.MethodGet && r.Method != http.MethodHead {
+		notAllowed(w, r, "GET, HEAD")
+		return
+	}
+	views, err := s.visible(r)
+	if s.refused(w, r, err) {
+		return
+	}
+	w.Header().Add("Vary", "Authorization")
+	writeJSON(w, http.StatusOK, map[string]any{"sets": views})
+}
+
+// maxDescription bounds the body that describes a set, in bytes.
+const maxDescription = 16 << 10
+
+func (s *server) serveSet(w http.ResponseWriter, r *http.Request) {
+	ctx, set := r.Context(), r.PathValue("set")
+	if s.refused(w, r, changelog.CheckSet(set)) {
+		return
+	}
+	switch r.Method {
+	case http.MethodGet, http.MethodHead:
+		if s.refused(w, r, access.MayFollow(ctx, set)) {
+			return
+		}
+	case http.MethodPut:
+		if s.refused(w, r, access.MayPublish(ctx, set)) {
+			return
+		}
+		d, err := readDescription(http.MaxBytesReader(w, r.Body, maxDescription))
+		if s.refused(w, r, err) || s.refused(w, r, s.hub.Describe(ctx, set, d)) {
+			return
+		}
+	case http.MethodDelete:
+		if s.refused(w, r, access.MayOperate(ctx)) || s.refused(w, r, s.hub.Delete(ctx, set)) {
+			return
+		}
+		w.WriteHeader(http.StatusNoContent)
+		return
+	default:
+		notAllowed(w, r, "DELETE, GET, HEAD, PUT")
+		return
+	}
+	st, err := s.memory.State(ctx, set)
+	if s.refused(w, r, err) {
+		return
+	}
+	writeJSON(w, http.StatusOK, s.view(st))
+}
+
+func readDescription(body io.Reader) (changelog.Description, error) {
+	var d changelog.Description
+	decoder := json.NewDecoder(body)
+	decoder.DisallowUnknownFields()
+	err := decoder.Decode(&d)
+	if err == nil {
+		if _, more := decoder.Token(); more != io.EOF {
+			err = errors.New("something follows it")
+		}
+	}
+	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		return d, err
+	}
+	if err != nil {
+		return d, changelog.Invalid(`the body is not {"title": "…", "describedby": "URI"}: %v`, err)
+	}
+	if len(d.Title) > 1000 || strings.ContainsFunc(d.Title, func(c rune) bool { return c < ' ' || c == 0xFFFD }) {
+		return d, changelog.Invalid("title is one line of at most 1,000 bytes")
+	}
+	if u, err := url.Parse(d.DescribedBy); d.DescribedBy != "" && (err != nil || !u.IsAbs() || len(d.DescribedBy) > 2048) {
+		return d, changelog.Invalid("describedby is an absolute URI of at most 2,048 bytes")
+	}
+	return d, nil
+}
+
+// identify puts the caller into the request's context.
+func (s *server) identify(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		caller := access.Caller{Rights: access.All()}
+		if s.tokens != nil {
+			var err error
+			if caller, err = s.tokens.Caller(r); s.refused(w, r, err) {
+				return
+			}
+		}
+		next.ServeHTTP(w, r.WithContext(access.NewContext(r.Context(), caller)))
+	})
+}
+
+// guard keeps web pages of others away from the hub. A page may come from an
+// origin that is configured, or from the hub itself. Where no token is needed a
+// page could do everything that its reader may: there the Host must be the
+// hub's own too, else a name that was rebound to this machine would do.
+func (s *server) guard(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if s.tokens == nil && s.config.Insecure == "" && !s.ownHost(r.Host) {
+			changelog.WriteError(w, r, changelog.NewStatus(http.StatusMisdirectedRequest, "wrong-host", "this hub is not "+r.Host+"; it is reached as "+s.base))
+			return
+		}
+		w.Header().Add("Vary", "Origin") // also where there is none: a cache may keep the answer
+		if origin := r.Header.Get("Origin"); origin != "" {
+			if !s.allowedOrigin(r) {
+				changelog.WriteError(w, r, changelog.NewStatus(http.StatusForbidden, "origin", "pages of "+origin+" may not use this hub; RSHUB_ORIGINS allows them"))
+				return
+			}
+			h := w.Header()
+			h.Set("Access-Control-Allow-Origin", origin)
+			h.Set("Access-Control-Expose-Headers", "ETag, Link, Last-Modified, Retry-After, RS-Diverged")
+			if r.Method == http.MethodOptions {
+				h.Set("Access-Control-Allow-Methods", "DELETE, GET, HEAD, POST, PUT")
+				h.Set("Access-Control-Allow-Headers", "Authorization, Content-Type, Idempotency-Key, If-None-Match, Last-Event-ID, Link")
+				h.Set("Access-Control-Max-Age", "600")
+				w.WriteHeader(http.StatusNoContent)
+				return
+			}
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// ownHost reports whether a Host header names this hub or this machine.
+func (s *server) ownHost(host string) bool {
+	u, err := url.Parse("http://" + host)
+	if err != nil {
+		return false
+	}
+	base, err := url.Parse(s.base)
+	return err == nil && (loopback(u.Hostname()) || strings.EqualFold(u.Host, base.Host))
+}
+
+// allowedOrigin reports whether the page that makes r may.
+func (s *server) allowedOrigin(r *http.Request) bool {
+	origin := r.Header.Get("Origin")
+	if origin == "" || slices.Contains(s.config.Origins, "*") || slices.Contains(s.config.Origins, origin) {
+		return true
+	}
+	u, err := url.Parse(origin)
+	return err == nil && u.Host != "" && strings.EqualFold(u.Host, r.Host)
+}
+
+// refused answers with err, if there is one.
+func (s *server) refused(w http.ResponseWriter, r *http.Request, err error) bool {
+	if err == nil {
+		return false
+	}
+	if p := changelog.WriteError(w, r, err); p.Status == http.StatusInternalServerError {
+		s.log.Error("request failed", "method", r.Method, "path", r.URL.Path, "err", err)
+	}
+	return true
+}
+
+func notAllowed(w http.ResponseWriter, r *http.Request, methods string) {
+	p := changelog.NewStatus(http.StatusMethodNotAllowed, "method", r.Method+" is not for this URL; it takes "+methods)
+	p.Header = http.Header{"Allow": {methods}}
+	changelog.WriteError(w, r, p)
+}
+
+func writeJSON(w http.ResponseWriter, status int, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(v) // the client may be gone
+}

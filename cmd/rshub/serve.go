@@ -1,0 +1,210 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/rshub/rshub/access"
+	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/changelog/disklog"
+	"github.com/rshub/rshub/hub"
+	"github.com/rshub/rshub/subscribe"
+)
+
+// storeDir is where in the data directory the change memory is.
+const storeDir = "changes"
+
+// A server is one running hub: what its requests need.
+type server struct {
+	config       *config
+	base         string // the base URL, without a slash at the end
+	log          *slog.Logger
+	memory       changelog.Log
+	checkpointer checkpointer
+	hub          *hub.Hub
+	subscribe    *subscribe.Server
+	documents    *changelog.Documents
+	tokens       *access.Tokens // nil: everybody may do everything
+	stopping     atomic.Bool
+}
+
+// serve runs the hub until ctx is done. ready, which may be nil, is told the
+// addresses once the hub listens; ops is nil where there is none.
+func serve(ctx context.Context, stderr io.Writer, ready func(listen, ops net.Addr)) error {
+	c, err := readConfig()
+	if err != nil {
+		return fmt.Errorf("configuration:\n%w", err)
+	}
+	log := newLogger(stderr, c.LogLevel)
+	for _, name := range unknownVariables() {
+		log.Warn("this variable means nothing to rshub; is it misspelt?", "variable", name)
+	}
+	s := &server{config: c, log: log}
+	if c.TokensFile != "" {
+		if s.tokens, err = access.OpenTokens(c.TokensFile); err != nil {
+			return err
+		}
+	}
+	if err := os.MkdirAll(c.Data, 0o700); err != nil {
+		return fmt.Errorf("make the data directory: %w", err)
+	}
+	memory, err := disklog.Open(filepath.Join(c.Data, storeDir), disklog.Options{
+		ClockSkew: c.ClockSkew, Reserve: max(uint64(c.DiskReserve), 1), Logger: log, // 0 would be the default
+	})
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err := memory.Close(); err != nil {
+			log.Error("close the change memory", "err", err)
+		}
+	}()
+	if err := removeOldBackups(c.Data); err != nil {
+		return err
+	}
+	s.memory, s.checkpointer = memory, memory
+
+	listener, err := net.Listen("tcp", c.Listen)
+	if err != nil {
+		return fmt.Errorf("RSHUB_LISTEN: %w", err)
+	}
+	defer listener.Close()
+	var opsListener net.Listener
+	if c.OpsListen != "" {
+		if opsListener, err = net.Listen("tcp", c.OpsListen); err != nil {
+			return fmt.Errorf("RSHUB_OPS_LISTEN: %w", err)
+		}
+		defer opsListener.Close()
+	}
+	s.wire(listener.Addr())
+	var ops net.Addr
+	opsText := "none"
+	if opsListener != nil {
+		ops = opsListener.Addr()
+		opsText = ops.String()
+	}
+	log.Info("rshub is running", "version", version(), "listen", listener.Addr().String(), "ops", opsText, "url", s.base, "data", c.Data)
+	if ready != nil {
+		ready(listener.Addr(), ops)
+	}
+	return s.run(ctx, listener, opsListener)
+}
+
+// wire introduces the parts to each other.
+func (s *server) wire(addr net.Addr) {
+	c := s.config
+	s.base = c.BaseURL
+	if s.base == "" {
+		s.base = "http://" + addr.String()
+	}
+	s.hub = hub.New(s.memory, hub.Options{
+		BaseURL: s.base, Sets: c.Sets, ListSize: c.ChangeListSize, MaxBody: int64(c.MaxBody),
+		Retention: changelog.Retention{Age: c.RetentionAge, Count: c.RetentionCount},
+		Caller:    func(ctx context.Context) string { return access.FromContext(ctx).Name },
+		Logger:    s.log,
+	})
+	s.subscribe = subscribe.New(s.hub, s.memory, subscribe.Options{
+		BaseURL: s.base, Waits: s.hub.Waits, CheckOrigin: s.allowedOrigin,
+		Heartbeat: c.Heartbeat, WriteTimeout: c.WriteTimeout, ClockSkew: c.ClockSkew, Logger: s.log,
+	})
+	s.documents = changelog.NewDocuments(s.memory, s.base, changelog.DocumentsOptions{
+		ClockSkew: c.ClockSkew,
+		MayFollow: func(ctx context.Context, set string) bool { return access.MayFollow(ctx, set) == nil },
+		NoPush:    func(set string) bool { return slices.Contains(c.NoPushSets, set) },
+		Logger:    s.log,
+	})
+}
+
+// run serves until ctx is done, and then stops in this order: not ready, no new
+// work, connections closed with their cursors, appends answered.
+func (s *server) run(ctx context.Context, listener, opsListener net.Listener) error {
+	background, stopBackground := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopBackground()
+	failed := make(chan error, 4)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	beside := func(name string, f func(context.Context) error) {
+		wg.Go(func() {
+			if err := f(background); err != nil {
+				failed <- fmt.Errorf("%s: %w", name, err)
+			}
+		})
+	}
+	beside("hub", s.hub.Run)
+	beside("subscribe", s.subscribe.Run)
+
+	public := s.httpServer(s.routes())
+	ops := s.httpServer(s.opsRoutes())
+	listen := func(srv *http.Server, l net.Listener) {
+		wg.Go(func() {
+			if err := srv.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+				failed <- err
+			}
+		})
+	}
+	listen(public, listener)
+	if opsListener != nil {
+		listen(ops, opsListener)
+	}
+	var err error
+	select {
+	case <-ctx.Done():
+		s.log.Info("stopping: closing connections; a second signal ends at once")
+	case err = <-failed:
+		s.log.Error("stopping", "err", err)
+	}
+	s.stopping.Store(true)
+	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.config.Grace)
+	defer cancel()
+	_ = listener.Close()
+	if e := s.subscribe.Shutdown(grace); e != nil {
+		s.log.Warn("connections were still open after the grace period")
+	}
+	if e := public.Shutdown(grace); e != nil {
+		_ = public.Close()
+		s.log.Warn("requests were still under way after the grace period")
+	}
+	s.hub.Close()
+	stopBackground()
+	_ = ops.Close()
+	wg.Wait()
+	s.log.Info("stopped")
+	return err
+}
+
+// httpServer returns a server for h. A request's body must come within
+// ReadTimeout, else net/http would wait for ever to read over one that no handler
+// wanted; a publish sets a deadline of its own, and a stream of answers has none
+// once its request is read. For what is written, see withDeadlines.
+func (s *server) httpServer(h http.Handler) *http.Server {
+	return &http.Server{
+		Handler:           withDeadlines(h, s.config.WriteTimeout),
+		ReadHeaderTimeout: 10 * time.Second,
+		ReadTimeout:       time.Minute,
+		IdleTimeout:       2 * time.Minute,
+		MaxHeaderBytes:    32 << 10,
+		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
+	}
+}
+
+// newLogger writes text to a terminal and JSON to anything else.
+func newLogger(w io.Writer, level slog.Level) *slog.Logger {
+	o := &slog.HandlerOptions{Level: level}
+	if f, ok := w.(*os.File); ok {
+		if info, err := f.Stat(); err == nil && info.Mode()&os.ModeCharDevice != 0 {
+			return slog.New(slog.NewTextHandler(w, o))
+		}
+	}
+	return slog.New(slog.NewJSONHandler(w, o))
+}

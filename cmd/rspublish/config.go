@@ -1,0 +1,159 @@
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"net/url"
+	"os"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/rshub/rshub/resourcesync"
+)
+
+// config is what the command line and the environment ask for.
+type config struct {
+	hub, set  string
+	token     string
+	bareToken bool // the token would travel in the clear, and not to this machine
+	key       string
+	retry     time.Duration
+	restart   bool
+	goOn      bool // -continue
+	check     bool
+	quiet     bool
+	json      bool
+	version   bool
+	changes   []resourcesync.Change // of -created, -updated and -deleted, in their order
+	files     []string
+}
+
+var setName = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,62}$`)
+
+// parse reads the command line. It returns flag.ErrHelp for -h.
+func parse(args []string, env func(string) string) (*config, error) {
+	cfg := new(config)
+	var tokenFile string
+	fs := flag.NewFlagSet("rspublish", flag.ContinueOnError)
+	fs.SetOutput(io.Discard)
+	fs.StringVar(&cfg.hub, "hub", orElse(env("RSPUBLISH_HUB"), "http://127.0.0.1:8080"), "")
+	fs.StringVar(&cfg.set, "set", env("RSPUBLISH_SET"), "")
+	fs.StringVar(&tokenFile, "token-file", "", "")
+	fs.StringVar(&cfg.key, "key", "", "")
+	fs.DurationVar(&cfg.retry, "retry", 10*time.Minute, "")
+	fs.BoolVar(&cfg.restart, "restart", false, "")
+	fs.BoolVar(&cfg.goOn, "continue", false, "")
+	fs.BoolVar(&cfg.check, "check", false, "")
+	fs.BoolVar(&cfg.quiet, "q", false, "")
+	fs.BoolVar(&cfg.json, "json", false, "")
+	fs.BoolVar(&cfg.version, "version", false, "")
+	for _, change := range []resourcesync.ChangeType{resourcesync.Created, resourcesync.Updated, resourcesync.Deleted} {
+		fs.Func(string(change), "", func(loc string) error {
+			cfg.changes = append(cfg.changes, resourcesync.Change{Loc: loc, Change: change})
+			return nil
+		})
+	}
+	if err := fs.Parse(args); err != nil || cfg.version {
+		return cfg, err
+	}
+	cfg.files = fs.Args()
+	if err := cfg.arguments(); err != nil {
+		return nil, err
+	}
+	if err := cfg.target(); err != nil {
+		return nil, err
+	}
+	return cfg, cfg.credentials(tokenFile, env("RSPUBLISH_TOKEN"))
+}
+
+func orElse(s, other string) string {
+	if s == "" {
+		return other
+	}
+	return s
+}
+
+// arguments checks what is to be published, and flags that contradict it.
+func (c *config) arguments() error {
+	stdin := 0
+	for _, file := range c.files {
+		switch {
+		case file == "":
+			return errors.New("a file's name is empty")
+		case file == "-":
+			stdin++
+		case file[0] == '-':
+			return fmt.Errorf("flags stand before the files, and %s does not (a file of that name is written ./%[1]s)", file)
+		}
+	}
+	switch {
+	case stdin > 1:
+		return errors.New("standard input can be read once only")
+	case len(c.files) == 0 && len(c.changes) == 0:
+		return errors.New("nothing to publish: name files, or - for standard input, or give -created, -updated or -deleted")
+	case len(c.files) > 0 && len(c.changes) > 0:
+		return errors.New("publish either files or the changes of -created, -updated and -deleted, not both at once")
+	case c.restart && c.goOn:
+		return errors.New("-restart and -continue exclude each other")
+	case c.retry < 0:
+		return errors.New("-retry is not negative")
+	case c.key != "" && (len(c.key) > 200 || strings.ContainsFunc(c.key, func(r rune) bool { return r <= ' ' || r > '~' || r == '"' })):
+		return errors.New("-key is at most 200 characters of ASCII, without blanks and quotes")
+	}
+	return nil
+}
+
+// target checks the hub's URL and the set's name, and gives the URL its one
+// form, by which a state file knows it again.
+func (c *config) target() error {
+	if !setName.MatchString(c.set) {
+		if c.set == "" && c.check {
+			return nil
+		}
+		if c.set == "" {
+			return errors.New("which set? give -set NAME or RSPUBLISH_SET")
+		}
+		return fmt.Errorf("%q cannot name a set: a name is 1 to 63 of a-z, 0-9, dot, hyphen and underscore, and begins with a letter or a digit", c.set)
+	}
+	u, err := url.Parse(c.hub)
+	switch {
+	case err != nil:
+		return errors.New("-hub is not a URL") // without the text, which may hold a password
+	case u.User != nil:
+		return errors.New("-hub has no user and password: give a token in RSPUBLISH_TOKEN or -token-file")
+	case u.Scheme != "http" && u.Scheme != "https":
+		return fmt.Errorf("-hub is a URL that begins with http:// or https://, not %q", c.hub)
+	case u.Hostname() == "" || u.RawQuery != "" || u.Fragment != "":
+		return fmt.Errorf("-hub is a URL like https://hub.example.org, without query and fragment, not %q", c.hub)
+	}
+	u.Host = strings.ToLower(u.Host)
+	c.hub = strings.TrimRight(u.String(), "/")
+	return nil
+}
+
+// credentials takes the token from a file or the environment. It never comes
+// from the command line, which every user of the machine can read.
+func (c *config) credentials(file, fromEnv string) error {
+	c.token = strings.TrimSpace(fromEnv)
+	if file != "" {
+		b, err := os.ReadFile(file)
+		if err != nil {
+			return fmt.Errorf("read the token: %w", err)
+		}
+		if c.token = strings.TrimSpace(string(b)); c.token == "" {
+			return fmt.Errorf("the token file %s is empty", file)
+		}
+	}
+	if strings.ContainsFunc(c.token, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		return errors.New("the token has a blank, or a character that is not ASCII: it is one word")
+	}
+	if u, err := url.Parse(c.hub); err == nil && c.token != "" {
+		ip := net.ParseIP(u.Hostname())
+		c.bareToken = u.Scheme == "http" && u.Hostname() != "localhost" && (ip == nil || !ip.IsLoopback())
+	}
+	return nil
+}

@@ -1,0 +1,328 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"iter"
+	"os"
+
+	"github.com/rshub/rshub/resourcesync"
+)
+
+// An input is a source of changes: a file, which can be read twice, or a
+// stream, or what stands on the command line.
+type input struct {
+	name   string
+	file   *os.File // a regular file
+	size   int64    // of file when it was opened; what is appended later is not read
+	stream io.Reader
+	given  []resourcesync.Change
+
+	sum   string // of file's bytes as they are, after check
+	total int    // changes; -1 while unknown
+}
+
+// An entry is a change and its place in the input, both from 1. The line is 0
+// where the form has no lines.
+type entry struct {
+	change *resourcesync.Change
+	number int
+	line   int
+}
+
+// openInput opens a file and keeps other rspublishes from it until close.
+func openInput(ctx context.Context, name string, stdin io.Reader) (*input, error) {
+	if name == "-" {
+		return &input{name: "standard input", stream: interruptible(ctx, stdin), total: -1}, nil
+	}
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	info, err := f.Stat()
+	switch {
+	case err != nil:
+	case info.IsDir():
+		err = fmt.Errorf("%s is a directory", name)
+	case info.Mode().IsRegular():
+		if err = lock(f); err == nil {
+			return &input{name: name, file: f, size: info.Size(), total: -1}, nil
+		}
+		err = fmt.Errorf("%s: %w", name, err)
+	default: // a named pipe, or the shell's <(command)
+		return &input{name: name, stream: interruptible(ctx, f), total: -1}, nil
+	}
+	f.Close()
+	return nil, err
+}
+
+var errInUse = errors.New("another rspublish is publishing it, or it is named twice")
+
+func (in *input) close() {
+	if in.file != nil {
+		in.file.Close()
+	}
+}
+
+// interruptible returns a reader of r whose Read ends with ctx. A read from a
+// terminal or a pipe cannot be called off, so a goroutine stays behind in it
+// until the process ends.
+func interruptible(ctx context.Context, r io.Reader) io.Reader {
+	pr, pw := io.Pipe()
+	context.AfterFunc(ctx, func() { pr.CloseWithError(ctx.Err()) })
+	go func() {
+		_, err := io.Copy(pw, r)
+		pw.CloseWithError(err)
+	}()
+	return pr
+}
+
+// check reads a file to its end, so that it is known to be good, and how many
+// changes and which bytes it has.
+func (in *input) check(ctx context.Context, seen func(changes int)) error {
+	sum := newSum()
+	n := 0
+	for e, err := range in.read(ctx, sum) {
+		if err != nil {
+			return err
+		}
+		n = e.number
+		seen(n)
+	}
+	in.total = n
+	in.sum = sum.text()
+	return nil
+}
+
+// A sum tells one content from another.
+type sum struct{ hash.Hash }
+
+func newSum() sum { return sum{sha256.New()} }
+
+func (s sum) text() string { return hex.EncodeToString(s.Sum(nil)) }
+
+// read yields the input's changes, each of them valid, from its beginning, and
+// copies its bytes to sum. An error is the last that it yields.
+func (in *input) read(ctx context.Context, sum io.Writer) iter.Seq2[entry, error] {
+	return func(yield func(entry, error) bool) {
+		raw := in.stream
+		if in.file != nil {
+			raw = io.TeeReader(io.NewSectionReader(in.file, 0, in.size), sum)
+		}
+		for e, err := range in.decode(raw) {
+			if err == nil && e.number%1000 == 0 {
+				err = ctx.Err()
+			}
+			if err != nil {
+				yield(entry{}, fmt.Errorf("%s: %w", in.name, err))
+				return
+			}
+			if !yield(e, nil) {
+				return
+			}
+		}
+		if in.file == nil {
+			return
+		}
+		// The sum is of all bytes, also of those that the decoder left.
+		if _, err := io.Copy(io.Discard, raw); err != nil {
+			yield(entry{}, fmt.Errorf("%s: %w", in.name, err))
+		}
+	}
+}
+
+func (in *input) decode(raw io.Reader) iter.Seq2[entry, error] {
+	if in.given != nil {
+		return validated(sliceReader(in.given))
+	}
+	next, err := open(raw)
+	if err != nil {
+		next = func() (*resourcesync.Change, int, error) { return nil, 0, err }
+	}
+	return validated(next)
+}
+
+// A next returns the next change and its line, or io.EOF. The line is 0 where
+// it is not known.
+type next func() (*resourcesync.Change, int, error)
+
+// validated yields what next returns. A bad change is an *Error that names its
+// place.
+func validated(next next) iter.Seq2[entry, error] {
+	return func(yield func(entry, error) bool) {
+		for n := 1; ; n++ {
+			c, line, err := next()
+			if err == io.EOF {
+				return
+			}
+			if err == nil {
+				err = c.Validate()
+			}
+			if e, ok := errors.AsType[*resourcesync.Error](err); ok && (c != nil || line > 0) {
+				e.Entry, e.Line = n, line // else the reader has said it
+			}
+			if !yield(entry{c, n, line}, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+// open finds out what r holds: gzip or not, with or without a byte order mark,
+// XML, JSON or NDJSON. Nothing but the content decides.
+func open(r io.Reader) (next, error) {
+	in := bufio.NewReaderSize(r, peekSize)
+	if magic, _ := in.Peek(2); bytes.Equal(magic, []byte{0x1f, 0x8b}) {
+		z, err := gzip.NewReader(in)
+		if err != nil {
+			return nil, fmt.Errorf("unpack: %w", err)
+		}
+		in = bufio.NewReaderSize(z, peekSize)
+	}
+	if mark, _ := in.Peek(3); string(mark) == "\uFEFF" {
+		_, _ = in.Discard(3)
+	}
+	first, err := firstByte(in)
+	switch {
+	case err == io.EOF: // no line is no change
+		return sliceReader(nil), nil
+	case err != nil:
+		return nil, err
+	case first == '<':
+		return xmlReader(in)
+	case first == '{':
+		// What is looked at is read again. A change is smaller than a line may
+		// be, and so the limit decides nothing that could be published.
+		var seen bytes.Buffer
+		document := isDocument(io.TeeReader(io.LimitReader(in, 1<<20), &seen))
+		all := io.MultiReader(&seen, in)
+		if document {
+			return jsonReader(all)
+		}
+		return ndjsonReader(all), nil
+	}
+	return nil, &resourcesync.Error{Err: resourcesync.ErrInvalid, Line: 1,
+		Rule: fmt.Sprintf(`it begins with %q: it is neither XML, nor a JSON object with "changes", nor NDJSON`, first)}
+}
+
+const peekSize = 64 << 10
+
+// firstByte returns the first byte that is not white space, and consumes
+// nothing, as lines are counted later.
+func firstByte(in *bufio.Reader) (byte, error) {
+	for n := 1; n <= peekSize; n++ {
+		b, err := in.Peek(n)
+		if err != nil {
+			return 0, err
+		}
+		switch c := b[n-1]; c {
+		case ' ', '\t', '\r', '\n':
+		default:
+			return c, nil
+		}
+	}
+	return 0, &resourcesync.Error{Err: resourcesync.ErrInvalid, Rule: "it begins with nothing but white space"}
+}
+
+// isDocument says whether the first object in r is a document, which has
+// "changes", and not itself a change. The first telling member decides, so that
+// a large document need not be read.
+func isDocument(r io.Reader) bool {
+	dec := json.NewDecoder(r)
+	if _, err := dec.Token(); err != nil {
+		return false
+	}
+	for dec.More() {
+		name, err := dec.Token()
+		if err != nil {
+			return false
+		}
+		switch name {
+		case "changes":
+			return true
+		case "loc", "change":
+			return false
+		}
+		var value json.RawMessage
+		if dec.Decode(&value) != nil {
+			return false
+		}
+	}
+	return false
+}
+
+func xmlReader(r io.Reader) (next, error) {
+	in := resourcesync.NewXMLReader(r, resourcesync.Limits{})
+	header, err := in.Header()
+	if err != nil {
+		return nil, err
+	}
+	if err := publishable(&header); err != nil {
+		return nil, err
+	}
+	return func() (*resourcesync.Change, int, error) {
+		it, err := in.Next()
+		if err != nil {
+			return nil, 0, err
+		}
+		return &it.Change, 0, nil
+	}, nil
+}
+
+func jsonReader(r io.Reader) (next, error) {
+	doc, err := resourcesync.ReadJSON(r, resourcesync.Limits{})
+	if err != nil {
+		return nil, err
+	}
+	if err := publishable(&doc.Header); err != nil {
+		return nil, err
+	}
+	i := 0
+	return func() (*resourcesync.Change, int, error) {
+		if i == len(doc.Items) {
+			return nil, 0, io.EOF
+		}
+		i++
+		return &doc.Items[i-1].Change, 0, nil
+	}, nil
+}
+
+func publishable(h *resourcesync.Header) error {
+	if h.IsChanges() {
+		return nil
+	}
+	what := fmt.Sprintf("its capability is %q", h.Capability)
+	if h.Index {
+		what = "it is an index"
+	}
+	return &resourcesync.Error{Err: resourcesync.ErrInvalid,
+		Rule: "the document holds no changes, " + what + ": publish a change notification or a change list"}
+}
+
+func ndjsonReader(r io.Reader) next {
+	in := resourcesync.NewNDJSONReader(r, resourcesync.Limits{})
+	return func() (*resourcesync.Change, int, error) {
+		c, err := in.Next()
+		return c, in.Line(), err
+	}
+}
+
+func sliceReader(changes []resourcesync.Change) next {
+	return func() (*resourcesync.Change, int, error) {
+		if len(changes) == 0 {
+			return nil, 0, io.EOF
+		}
+		c := &changes[0]
+		changes = changes[1:]
+		return c, 0, nil
+	}
+}

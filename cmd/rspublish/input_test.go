@@ -1,0 +1,251 @@
+package main
+
+import (
+	"bytes"
+	"compress/gzip"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/rshub/rshub/resourcesync"
+)
+
+func gzipped(parts ...string) string {
+	var b bytes.Buffer
+	for _, part := range parts {
+		z := gzip.NewWriter(&b)
+		_, _ = io.WriteString(z, part)
+		_ = z.Close()
+	}
+	return b.String()
+}
+
+// document writes n entries as an XML document of a capability.
+func document(capability string, from, to int) string {
+	var b strings.Builder
+	b.WriteString(`<?xml version="1.0" encoding="UTF-8"?>
+<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9" xmlns:rs="http://www.openarchives.org/rs/terms/">
+`)
+	if capability != "" {
+		fmt.Fprintf(&b, `<rs:md capability=%q from="2026-01-01T00:00:00Z" until="2026-01-02T00:00:00Z"/>`+"\n", capability)
+	}
+	for i := from; i <= to; i++ {
+		fmt.Fprintf(&b, `<url><loc>%s</loc><rs:md change="updated" datetime="2026-01-01T10:00:00Z"/></url>`+"\n", testLoc(i))
+	}
+	return b.String() + "</urlset>\n"
+}
+
+func jsonDocument(from, to int) string {
+	entries := strings.ReplaceAll(strings.TrimSpace(lines(from, to)), "\n", ",\n")
+	return "{\n  \"set\": \"other\", \"after\": \"0-0\",\n  \"changes\": [" + entries + "]\n}\n"
+}
+
+func TestFormats(t *testing.T) {
+	for _, test := range []struct {
+		name, content string
+		want          int
+	}{
+		{"change notification", document("change-notification", 1, 3), 3},
+		{"change list", document("changelist", 1, 3), 3},
+		{"older notification", document("changelist-notification", 1, 3), 3},
+		{"no capability", document("", 1, 3), 3},
+		{"xml after space", "\uFEFF \n" + strings.TrimPrefix(document("changelist", 1, 3), `<?xml version="1.0" encoding="UTF-8"?>`), 3},
+		{"xml with mark", "\uFEFF" + document("changelist", 1, 3), 3},
+		{"xml gzipped", gzipped(document("changelist", 1, 3)), 3},
+		{"xml of several batches", document("changelist", 1, 2500), 2500},
+		{"json", jsonDocument(1, 3), 3},
+		{"json with mark", "\uFEFF" + jsonDocument(1, 3), 3},
+		{"json gzipped", gzipped("\uFEFF" + jsonDocument(1, 2500)), 2500},
+		{"json without changes", `{"changes":[]}`, 0},
+		{"ndjson", lines(1, 3), 3},
+		{"ndjson without the last end", strings.TrimSpace(lines(1, 3)), 3},
+		{"ndjson with blank lines", "\n\n" + lines(1, 2) + "\r\n\n" + lines(3, 3) + "\n\n", 3},
+		{"ndjson with mark", "\uFEFF" + lines(1, 3), 3},
+		{"ndjson in gzip of several members", gzipped(lines(1, 1000), lines(1001, 2500)), 2500},
+		{"ndjson in other order", `{"change":"updated","loc":"https://example.org/1"}`, 1},
+		{"ndjson that begins with neither", `{"lastmod":"2026-01-01","length":3,"ln":[{"rel":"up","href":"https://a/"}],"loc":"https://example.org/1","change":"updated"}`, 1},
+		{"empty", "", 0},
+		{"blank", " \n\t\n", 0},
+		{"gzip of nothing", gzipped(""), 0},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			b := newBench(t)
+			b.run(0, b.write("any.name", test.content))
+			b.published(test.want)
+			if !strings.HasPrefix(b.stdout, fmt.Sprintf("published %d changes to peps", test.want)) {
+				t.Errorf("stdout %q", b.stdout)
+			}
+			b.leftovers()
+
+			b.hub.locs = nil
+			b.stdin = strings.NewReader(test.content)
+			b.run(0, "-")
+			b.published(test.want)
+		})
+	}
+}
+
+func TestSourceDatetimeStays(t *testing.T) {
+	b := newBench(t)
+	b.run(0, b.write("a", document("changelist", 1, 1)))
+	if want := `"datetime":"2026-01-01T10:00:00Z"`; !strings.Contains(b.hub.requests[0].body, want) {
+		t.Errorf("%s lacks %s", b.hub.requests[0].body, want)
+	}
+}
+
+func TestBadInput(t *testing.T) {
+	long := "https://example.org/" + strings.Repeat("x", 3000)
+	bad := lines(1, 1499) + "\n" + `{"loc":"/relative","change":"updated"}` + "\n" + lines(1501, 1600)
+	for _, test := range []struct {
+		name, content string
+		says          []string
+	}{
+		{"long loc", `{"loc":"` + long + `","change":"updated"}`, []string{"line 1: entry 1 (https://example.org/xxx", "loc is longer than"}},
+		{"relative loc", bad, []string{"line 1501: entry 1500 (/relative)", "absolute"}},
+		{"unknown change", lines(1, 2) + `{"loc":"https://a/","change":"moved"}`, []string{"line 3: entry 3 (https://a/)", `not "moved"`}},
+		{"no change", `{"loc":"https://a/"}`, []string{"entry 1", "change is missing"}},
+		{"unknown member", lines(1, 1) + `{"loc":"https://a/","change":"updated","size":3}`, []string{"line 2: entry 2", "size"}},
+		{"broken line", lines(1, 1) + `{"loc":`, []string{"line 2: entry 2"}},
+		{"line too long", lines(1, 1) + `{"loc":"` + strings.Repeat("x", 2<<20), []string{"line 2: entry 2", "1,048,576"}},
+		{"gzip of a line too long", gzipped(lines(1, 1) + `{"loc":"` + strings.Repeat("x", 8<<20)), []string{"line 2: entry 2", "1,048,576"}},
+		{"gzip of white space", gzipped(strings.Repeat(" ", 8<<20)), []string{"white space"}},
+		{"xml entry", strings.Replace(document("changelist", 1, 3), `"updated"`, `"moved"`, 1), []string{"entry 1", "moved"}},
+		{"xml relative loc", strings.Replace(document("changelist", 1, 3), testLoc(2), "/2", 1), []string{"entry 2 (/2)"}},
+		{"xml cut", document("changelist", 1, 3)[:400], []string{"line"}},
+		{"xml too long", document("changelist", 1, 50_001), []string{"50,000 entries"}},
+		{"resource list", document("resourcelist", 1, 3), []string{`"resourcelist"`}},
+		{"index", strings.ReplaceAll(document("changelist", 1, 0), "urlset", "sitemapindex"), []string{"an index"}},
+		{"json entry", strings.Replace(jsonDocument(1, 3), testLoc(2), "/2", 1), []string{"entry 2 (/2)"}},
+		{"json cut", strings.TrimSuffix(jsonDocument(1, 3), "}\n"), []string{"ends early"}},
+		{"json of a resource list", `{"capability":"resourcelist","changes":[]}`, []string{`"resourcelist"`}},
+		{"array", "[" + lines(1, 1) + "]", []string{`begins with '['`}},
+		{"text", "hello", []string{`begins with 'h'`}},
+		{"gzip cut", gzipped(lines(1, 3000))[:300], []string{"unexpected EOF"}},
+		{"gzip without its end", strings.TrimSuffix(gzipped(lines(1, 3)), "\x00"), []string{"unexpected EOF"}},
+		{"gzip header only", "\x1f\x8b", []string{"unpack"}},
+		{"an object that is neither", `{"a":1}`, []string{"line 1: entry 1"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			b := newBench(t)
+			good := b.write("good", lines(1, 1))
+			b.run(exitInput, good, b.write("a.xml", test.content))
+			b.says(append(test.says, "a.xml: ", "nothing was sent")...)
+			if len(b.hub.requests) > 0 || b.stdout != "" {
+				t.Errorf("%d requests, stdout %q", len(b.hub.requests), b.stdout)
+			}
+			b.leftovers()
+		})
+	}
+}
+
+func TestBadInputOfAStreamSaysHowFarItCame(t *testing.T) {
+	b := newBench(t)
+	b.stdin = strings.NewReader(lines(1, 2400) + `{"loc":"/relative","change":"updated"}` + "\n" + lines(2402, 2500))
+	b.run(exitInput, "-key", "my-key", "-")
+	b.published(2000)
+	b.says("standard input: line 2401: entry 2401 (/relative)", "published so far: 2,000 changes", "-key my-key")
+
+	// Mended, the same key goes on after what was accepted.
+	b.stdin = strings.NewReader(lines(1, 2500))
+	b.run(0, "-key", "my-key", "-")
+	b.published(2500)
+	if want := "published 2500 changes to peps, cursor 2500-17 (2000 were there already)\n"; b.stdout != want {
+		t.Errorf("stdout %q, want %q", b.stdout, want)
+	}
+}
+
+func TestUnreadableFiles(t *testing.T) {
+	b := newBench(t)
+	b.run(exitInput, filepath.Join(b.dir, "nosuch"))
+	b.says("nosuch")
+	b.run(exitInput, b.dir)
+	b.says("is a directory")
+}
+
+func TestOneFileIsPublishedByOneAtATime(t *testing.T) {
+	b := newBench(t)
+	file := b.write("a", lines(1, 1))
+	f, err := os.Open(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := lock(f); err != nil {
+		t.Fatal(err)
+	}
+	again, _ := os.Open(file)
+	defer again.Close()
+	if err := lock(again); !errors.Is(err, errInUse) {
+		t.Skip("no locks here")
+	}
+	b.run(exitInput, file)
+	b.says("another rspublish is publishing it")
+	f.Close()
+	b.run(0, file)
+}
+
+func TestNamedTwice(t *testing.T) {
+	b := newBench(t)
+	file := b.write("a", lines(1, 1))
+	b.run(exitInput, file, file)
+	b.says("named twice")
+}
+
+func FuzzOpen(f *testing.F) {
+	for _, seed := range []string{"", " \n", lines(1, 2), jsonDocument(1, 2), document("changelist", 1, 2), "\uFEFF" + lines(1, 1),
+		gzipped(document("changelist", 1, 2)), gzipped(jsonDocument(1, 2), " "), "\x1f\x8b", "{", `{"changes":`, `{"a":[[[[`, "<", "[1]", `{"loc":1}`, "{}\n{}"} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, content []byte) {
+		decode := func(r io.Reader) (n int, err error) {
+			in := &input{stream: r}
+			for e, err := range in.read(t.Context(), io.Discard) {
+				if err != nil {
+					return n, err
+				}
+				if n++; e.number != n {
+					t.Fatalf("entry %d is number %d", n, e.number)
+				}
+				if err := e.change.Validate(); err != nil {
+					t.Fatal(err)
+				}
+				var b batch
+				if !b.add(e) || bytes.Count(b.body, []byte("\n")) != 1 {
+					t.Fatalf("body %q", b.body)
+				}
+				again, err := resourcesync.ParseChange(bytes.TrimSpace(b.body))
+				if err != nil || again.Validate() != nil {
+					t.Fatalf("the hub cannot read %q: %v", b.body, err)
+				}
+			}
+			return n, nil
+		}
+		n, err := decode(bytes.NewReader(content))
+		// How the bytes arrive changes nothing, and neither does gzip.
+		slow, slowErr := decode(&oneByte{content})
+		if n != slow || (err == nil) != (slowErr == nil) {
+			t.Fatalf("%d changes, %v; byte by byte %d, %v", n, err, slow, slowErr)
+		}
+		if !bytes.HasPrefix(content, []byte{0x1f, 0x8b}) {
+			packed, packedErr := decode(strings.NewReader(gzipped(string(content))))
+			if n != packed || (err == nil) != (packedErr == nil) {
+				t.Fatalf("%d changes, %v; gzipped %d, %v", n, err, packed, packedErr)
+			}
+		}
+	})
+}
+
+type oneByte struct{ rest []byte }
+
+func (o *oneByte) Read(p []byte) (int, error) {
+	if len(o.rest) == 0 {
+		return 0, io.EOF
+	}
+	n := copy(p, o.rest[:1])
+	o.rest = o.rest[n:]
+	return n, nil
+}

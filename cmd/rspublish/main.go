@@ -1,0 +1,158 @@
+// Command rspublish is the source's tool: it publishes the changes in files, on
+// standard input or on its command line to an rshub, in order, and each once,
+// however often it is interrupted.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"syscall"
+)
+
+// The exit codes, which scripts rely on. help.go explains them to users.
+const (
+	exitOK          = 0
+	exitRefused     = 1
+	exitUsage       = 2
+	exitInput       = 3
+	exitUnavailable = 4
+	exitInterrupted = 130
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // a second Ctrl-C ends it on the spot, and even that is safe
+	os.Exit(run(ctx, os.Args[1:], os.Getenv, os.Stdin, os.Stdout, os.Stderr))
+}
+
+func run(ctx context.Context, args []string, env func(string) string, stdin io.Reader, stdout, stderr io.Writer) int {
+	p := &program{
+		env: env, stdin: stdin, stdout: stdout, stderr: stderr,
+		terminal: isTerminal(stderr) && env("TERM") != "dumb",
+		cacheDir: os.UserCacheDir,
+		clock:    realClock{},
+	}
+	return p.run(ctx, args)
+}
+
+// A program is rspublish and the world that it runs in.
+type program struct {
+	env            func(string) string
+	stdin          io.Reader
+	stdout, stderr io.Writer
+	terminal       bool // stderr is one
+	cacheDir       func() (string, error)
+	clock          clock
+}
+
+// A failure is an error that knows its exit code.
+type failure struct {
+	code int
+	err  error
+}
+
+func (f *failure) Error() string { return f.err.Error() }
+func (f *failure) Unwrap() error { return f.err }
+
+func fail(code int, format string, args ...any) error {
+	return &failure{code, fmt.Errorf(format, args...)}
+}
+
+func (p *program) run(ctx context.Context, args []string) int {
+	cfg, err := parse(args, p.env)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		fmt.Fprint(p.stdout, help)
+		return exitOK
+	case err != nil:
+		fmt.Fprintf(p.stderr, "rspublish: %v\nrspublish -h explains everything.\n", err)
+		return exitUsage
+	case cfg.version:
+		fmt.Fprintf(p.stdout, "rspublish %s\n", version())
+		return exitOK
+	}
+
+	bar := &progress{w: p.stderr, terminal: p.terminal, quiet: cfg.quiet, now: p.clock.now}
+	if cfg.bareToken {
+		bar.note("rspublish: warning: the token travels unencrypted to %s; use https", cfg.hub)
+	}
+	r := &publication{program: p, cfg: cfg, bar: bar}
+	defer r.close()
+	err = r.run(ctx)
+	bar.clear()
+	if err == nil {
+		p.summarize(cfg, r)
+		return exitOK
+	}
+
+	code := exitInput
+	if f, ok := errors.AsType[*failure](err); ok {
+		code = f.code
+	}
+	if ctx.Err() != nil {
+		code, err = exitInterrupted, errors.New("interrupted")
+	}
+	fmt.Fprintf(p.stderr, "rspublish: %v\n", err)
+	for _, line := range r.howToGoOn(err) {
+		fmt.Fprintf(p.stderr, "rspublish: %s\n", line)
+	}
+	return code
+}
+
+// summarize writes the one line that scripts read.
+func (p *program) summarize(cfg *config, r *publication) {
+	switch {
+	case cfg.json && cfg.check:
+		p.printJSON(map[string]any{"checked": r.total})
+	case cfg.json:
+		p.printJSON(struct {
+			Set       string `json:"set"`
+			Published int    `json:"published"`
+			Already   int    `json:"already"` // of these, were there before this run
+			Cursor    string `json:"cursor,omitempty"`
+		}{cfg.set, r.total, r.already, r.cursor})
+	case cfg.quiet:
+	case cfg.check:
+		fmt.Fprintf(p.stdout, "checked %d changes\n", r.total)
+	default:
+		fmt.Fprintf(p.stdout, "published %d changes to %s", r.total, cfg.set)
+		if r.cursor != "" {
+			fmt.Fprintf(p.stdout, ", cursor %s", r.cursor)
+		}
+		if r.already > 0 {
+			fmt.Fprintf(p.stdout, " (%d were there already)", r.already)
+		}
+		fmt.Fprintln(p.stdout)
+	}
+}
+
+func (p *program) printJSON(v any) {
+	b, _ := json.Marshal(v) // strings and numbers only
+	fmt.Fprintf(p.stdout, "%s\n", b)
+}
+
+// version is what the toolchain knows of this build.
+func version() string {
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" && info.Main.Version != "(devel)" {
+		return info.Main.Version
+	}
+	return "devel"
+}
+
+// isTerminal takes every character device for one: writing a progress bar to
+// /dev/null does no harm, and needs no terminal library.
+func isTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	if !ok {
+		return false
+	}
+	info, err := f.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0
+}

@@ -1,0 +1,410 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// TestMain lets the test binary be rspublish itself, for a test that kills it.
+func TestMain(m *testing.M) {
+	if os.Getenv("RSPUBLISH_TEST_MAIN") != "" {
+		main()
+	}
+	os.Exit(m.Run())
+}
+
+// A testHub does what the hub's API says of NDJSON batches with keys.
+type testHub struct {
+	*httptest.Server
+	mu       sync.Mutex
+	requests []request
+	locs     []string // accepted, in order
+	first    map[string]request
+	ends     map[string]int
+
+	// before and after run around the acceptance of request n, from 1. When
+	// one returns true, it has answered.
+	before, after func(n int, w http.ResponseWriter, r *http.Request) bool
+}
+
+type request struct {
+	key, body, auth, agent, contentType string
+}
+
+func newHub(t *testing.T) *testHub {
+	h := &testHub{first: map[string]request{}, ends: map[string]int{}}
+	h.Server = httptest.NewServer(h)
+	t.Cleanup(h.Close)
+	return h
+}
+
+func (h *testHub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return
+	}
+	got := request{r.Header.Get("Idempotency-Key"), string(body), r.Header.Get("Authorization"), r.Header.Get("User-Agent"), r.Header.Get("Content-Type")}
+	h.mu.Lock()
+	h.requests = append(h.requests, got)
+	n := len(h.requests)
+	h.mu.Unlock()
+	if h.before != nil && h.before(n, w, r) {
+		return
+	}
+	if r.Method != http.MethodPost || r.URL.Path != "/sets/peps/changes" {
+		problem404(w)
+		return
+	}
+	h.mu.Lock()
+	old, replayed := h.first[got.key]
+	if replayed && old.body != got.body {
+		h.mu.Unlock()
+		writeProblem(w, 422, `"detail":"this Idempotency-Key was used before with other content"`)
+		return
+	}
+	lines := strings.Split(strings.TrimSuffix(got.body, "\n"), "\n")
+	if !replayed {
+		for _, line := range lines {
+			var c struct{ Loc string }
+			_ = json.Unmarshal([]byte(line), &c)
+			h.locs = append(h.locs, c.Loc)
+		}
+		h.first[got.key] = got
+		h.ends[got.key] = len(h.locs)
+	}
+	end := h.ends[got.key]
+	h.mu.Unlock()
+	if h.after != nil && h.after(n, w, r) {
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(map[string]any{
+		"set": "peps", "first": fmt.Sprintf("%d-17", end-len(lines)+1), "cursor": fmt.Sprintf("%d-17", end), "count": len(lines), "replayed": replayed})
+}
+
+func problem404(w http.ResponseWriter) { writeProblem(w, 404, `"detail":"there is no such set"`) }
+
+func writeProblem(w http.ResponseWriter, status int, members string) {
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(status)
+	fmt.Fprintf(w, `{"status":%d,"title":%q,%s}`, status, http.StatusText(status), members)
+}
+
+// keys returns the keys as they were sent, cut of what all share, and fails
+// when they do not share it.
+func (h *testHub) keys(t *testing.T) []string {
+	t.Helper()
+	var run string
+	var keys []string
+	for _, r := range h.requests {
+		key, i, _ := strings.Cut(r.key, "/")
+		if run == "" {
+			run = key
+		}
+		if key != run || len(key) < 16 {
+			t.Errorf("key %q, others are %q", key, run)
+		}
+		keys = append(keys, i)
+	}
+	return keys
+}
+
+// A testClock moves when somebody waits, and never waits.
+type testClock struct {
+	mu    sync.Mutex
+	t     time.Time
+	waits []time.Duration
+}
+
+func (c *testClock) now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.t
+}
+
+func (c *testClock) sleep(ctx context.Context, d time.Duration) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.t = c.t.Add(d)
+	c.waits = append(c.waits, d)
+	return ctx.Err()
+}
+
+// A bench is where a test runs rspublish, again and again.
+type bench struct {
+	t              *testing.T
+	hub            *testHub
+	dir, cache     string
+	env            map[string]string
+	stdin          io.Reader
+	terminal       bool
+	clock          *testClock
+	ctx            context.Context
+	stdout, stderr string // of the last run
+}
+
+func newBench(t *testing.T) *bench {
+	return &bench{t: t, hub: newHub(t), dir: t.TempDir(), cache: t.TempDir(), env: map[string]string{}, stdin: strings.NewReader(""),
+		clock: &testClock{t: time.Date(2026, 2, 3, 4, 5, 6, 0, time.UTC)}, ctx: t.Context()}
+}
+
+// run runs rspublish at the hub and for the set peps, and checks its exit code.
+func (b *bench) run(want int, args ...string) {
+	b.t.Helper()
+	b.runBare(want, append([]string{"-hub", b.hub.URL, "-set", "peps"}, args...)...)
+}
+
+func (b *bench) runBare(want int, args ...string) {
+	b.t.Helper()
+	var stdout, stderr bytes.Buffer
+	p := &program{
+		env: func(name string) string { return b.env[name] }, stdin: b.stdin, stdout: &stdout, stderr: &stderr,
+		terminal: b.terminal, cacheDir: func() (string, error) { return b.cache, nil }, clock: b.clock,
+	}
+	got := p.run(b.ctx, args)
+	b.stdout, b.stderr = stdout.String(), stderr.String()
+	if got != want {
+		b.t.Fatalf("rspublish %q: exit code %d, want %d\n%s", args, got, want, b.stderr)
+	}
+}
+
+func (b *bench) write(name, content string) string {
+	b.t.Helper()
+	path := filepath.Join(b.dir, name)
+	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+		b.t.Fatal(err)
+	}
+	return path
+}
+
+func (b *bench) says(texts ...string) {
+	b.t.Helper()
+	for _, text := range texts {
+		if !strings.Contains(b.stderr, text) {
+			b.t.Errorf("stderr lacks %q:\n%s", text, b.stderr)
+		}
+	}
+}
+
+// published checks that the hub has the changes 1 to n of lines, once each.
+func (b *bench) published(n int) {
+	b.t.Helper()
+	if len(b.hub.locs) != n {
+		b.t.Fatalf("the hub has %d changes, want %d", len(b.hub.locs), n)
+	}
+	for i, loc := range b.hub.locs {
+		if want := testLoc(i + 1); loc != want {
+			b.t.Fatalf("change %d is %s, want %s", i+1, loc, want)
+		}
+	}
+}
+
+func (b *bench) leftovers(want ...string) {
+	b.t.Helper()
+	got, _ := filepath.Glob(filepath.Join(b.dir, "*.rspublish*"))
+	cached, _ := filepath.Glob(filepath.Join(b.cache, "rspublish", "*"))
+	if got = append(got, cached...); len(got) != len(want) {
+		b.t.Errorf("states %q, want %q", got, want)
+	}
+	for i := range min(len(got), len(want)) {
+		if filepath.Base(got[i]) != want[i] {
+			b.t.Errorf("states %q, want %q", got, want)
+		}
+	}
+}
+
+func testLoc(i int) string { return fmt.Sprintf("https://example.org/%d", i) }
+
+func lines(from, to int) string {
+	var b strings.Builder
+	for i := from; i <= to; i++ {
+		fmt.Fprintf(&b, `{"loc":%q,"change":"updated"}`+"\n", testLoc(i))
+	}
+	return b.String()
+}
+
+func TestMixedFlagsKeepTheirOrder(t *testing.T) {
+	b := newBench(t)
+	b.run(0, "-updated", testLoc(1), "-deleted", testLoc(2), "-updated", testLoc(3), "-created", testLoc(4))
+	b.published(4)
+	want := `{"loc":"https://example.org/1","change":"updated"}
+{"loc":"https://example.org/2","change":"deleted"}
+{"loc":"https://example.org/3","change":"updated"}
+{"loc":"https://example.org/4","change":"created"}
+`
+	if got := b.hub.requests[0]; got.body != want || got.contentType != "application/x-ndjson" || !strings.HasPrefix(got.agent, "rspublish/") {
+		t.Errorf("request %+v", got)
+	}
+	if want := "published 4 changes to peps, cursor 4-17\n"; b.stdout != want {
+		t.Errorf("stdout %q, want %q", b.stdout, want)
+	}
+}
+
+func TestUsage(t *testing.T) {
+	b := newBench(t)
+	file := b.write("a", lines(1, 1))
+	for _, test := range []struct {
+		name string
+		args []string
+		says string
+	}{
+		{"nothing", []string{"-set", "peps"}, "nothing to publish"},
+		{"no set", []string{file}, "-set NAME"},
+		{"bad set", []string{"-set", "Peps/1", file}, `"Peps/1" cannot name a set`},
+		{"unknown flag", []string{"-x"}, "-x"},
+		{"token on the command line", []string{"-set", "peps", "-token", "abc", file}, "not defined: -token"},
+		{"flag after file", []string{"-set", "peps", file, "-q"}, "flags stand before"},
+		{"both", []string{"-set", "peps", "-updated", "https://a/", file}, "not both"},
+		{"stdin twice", []string{"-set", "peps", "-", "-"}, "once only"},
+		{"no http", []string{"-set", "peps", "-hub", "ftp://h", file}, "http://"},
+		{"no host", []string{"-set", "peps", "-hub", "http:///x", file}, "-hub is a URL"},
+		{"password", []string{"-set", "peps", "-hub", "http://me:pw@h", file}, "no user"},
+		{"unreadable URL", []string{"-set", "peps", "-hub", "http://me:pw@h:x", file}, "not a URL"},
+		{"key of a file", []string{"-set", "peps", "-key", "k", file}, "-key is for"},
+		{"key of two streams", []string{"-set", "peps", "-key", "k", "-", "/dev/null"}, "-key is for"},
+		{"bad key", []string{"-set", "peps", "-key", "a b", "-"}, "-key is at most"},
+		{"continue and restart", []string{"-set", "peps", "-continue", "-restart", file}, "exclude"},
+		{"negative retry", []string{"-set", "peps", "-retry", "-1s", file}, "-retry"},
+		{"no token file", []string{"-set", "peps", "-token-file", file + ".nosuch", file}, "read the token"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			b := *b
+			b.t = t
+			b.runBare(exitUsage, test.args...)
+			b.says(test.says)
+			if strings.Contains(b.stderr, "pw") {
+				t.Errorf("a password shows: %s", b.stderr)
+			}
+		})
+	}
+	if len(b.hub.requests) > 0 {
+		t.Error("something was sent")
+	}
+}
+
+func TestHelpNamesEveryExitCodeAndVariable(t *testing.T) {
+	b := newBench(t)
+	b.runBare(exitOK, "-h")
+	for _, text := range []string{"\n  0 ", "\n  1 ", "\n  2 ", "\n  3 ", "\n  4 ", "\n  130 ", "RSPUBLISH_HUB", "RSPUBLISH_SET", "RSPUBLISH_TOKEN",
+		"-hub", "-set", "-token-file", "-created", "-updated", "-deleted", "-check", "-retry", "-continue", "-restart", "-key", "-q", "-json", "-version"} {
+		if !strings.Contains(b.stdout, text) {
+			t.Errorf("the help lacks %q", text)
+		}
+	}
+	for line := range strings.Lines(b.stdout) {
+		if len(line) > 91 {
+			t.Errorf("long line: %s", line)
+		}
+	}
+	b.runBare(exitOK, "-version")
+	if !strings.HasPrefix(b.stdout, "rspublish ") {
+		t.Errorf("version %q", b.stdout)
+	}
+}
+
+func TestEnvironment(t *testing.T) {
+	b := newBench(t)
+	b.env["RSPUBLISH_HUB"], b.env["RSPUBLISH_SET"] = b.hub.URL+"/", "peps"
+	b.runBare(0, "-q", b.write("a", lines(1, 2)))
+	b.published(2)
+	if b.stdout+b.stderr != "" {
+		t.Errorf("-q prints %q %q", b.stdout, b.stderr)
+	}
+}
+
+func TestTokenIsSentAndNeverShown(t *testing.T) {
+	const token = "s3cret-tok3n"
+	b := newBench(t)
+	b.env["RSPUBLISH_TOKEN"] = token
+	var state string
+	file := b.write("a", lines(1, 3))
+	b.hub.before = func(n int, w http.ResponseWriter, r *http.Request) bool {
+		s, _ := os.ReadFile(file + ".rspublish")
+		state += string(s)
+		if n < 3 {
+			writeProblem(w, 503, `"detail":"later"`)
+		}
+		return n < 3
+	}
+	b.run(0, file)
+	output := b.stdout + b.stderr
+
+	b.env["RSPUBLISH_TOKEN"] = "other"
+	b.run(0, "-token-file", b.write("token", token+"\n"), file)
+	b.hub.before = func(n int, w http.ResponseWriter, r *http.Request) bool {
+		writeProblem(w, 403, `"detail":"not yours"`)
+		return true
+	}
+	output += b.stdout + b.stderr
+	b.run(exitRefused, "-token-file", filepath.Join(b.dir, "token"), file)
+	output += b.stdout + b.stderr
+	for _, r := range b.hub.requests {
+		if r.auth != "Bearer "+token {
+			t.Errorf("Authorization %q", r.auth)
+		}
+	}
+	if state == "" {
+		t.Error("there was no state")
+	}
+	if strings.Contains(output+state, token) {
+		t.Errorf("the token shows:\n%s%s", output, state)
+	}
+	b.env["RSPUBLISH_TOKEN"] = token + "\n" + token
+	b.run(exitUsage, file)
+	if strings.Contains(b.stderr, token) {
+		t.Errorf("the token shows: %s", b.stderr)
+	}
+}
+
+func TestBareToken(t *testing.T) {
+	for _, test := range []struct {
+		hub, token string
+		want       bool
+	}{
+		{"http://hub.example.org", "t", true},
+		{"http://192.0.2.1:8080", "t", true},
+		{"http://hub.example.org", "", false},
+		{"https://hub.example.org", "t", false},
+		{"http://localhost:8080", "t", false},
+		{"http://127.0.0.1:8080", "t", false},
+		{"http://[::1]:8080", "t", false},
+	} {
+		env := map[string]string{"RSPUBLISH_TOKEN": test.token}
+		cfg, err := parse([]string{"-hub", test.hub, "-set", "peps", "a"}, func(name string) string { return env[name] })
+		if err != nil || cfg.bareToken != test.want {
+			t.Errorf("%s with token %q: %v, %v, want %v", test.hub, test.token, cfg.bareToken, err, test.want)
+		}
+	}
+}
+
+func TestSummaryAsJSON(t *testing.T) {
+	b := newBench(t)
+	b.run(0, "-json", b.write("a", lines(1, 2)))
+	if want := `{"set":"peps","published":2,"already":0,"cursor":"2-17"}` + "\n"; b.stdout != want {
+		t.Errorf("got %s want %s", b.stdout, want)
+	}
+}
+
+func TestCheckSendsNothing(t *testing.T) {
+	b := newBench(t)
+	b.stdin = strings.NewReader(lines(3, 5))
+	b.runBare(0, "-check", b.write("a", lines(1, 2)), "-")
+	if len(b.hub.requests) > 0 || b.stdout != "checked 5 changes\n" {
+		t.Errorf("%d requests, stdout %q", len(b.hub.requests), b.stdout)
+	}
+	b.leftovers()
+}
+
+func sha(s string) string { return fmt.Sprintf("%x", sha256.Sum256([]byte(s))) }
