@@ -1,0 +1,45 @@
+# make build   the two programs, in bin/
+# make test    everything that has to hold: format, vet, static analysis, all tests
+# make bench   what it costs, each figure beside a floor measured in the same run
+# make fuzz    each fuzz test for FUZZTIME
+# make soak    the end-to-end tests again and again, on programs with the race detector
+GO       ?= go
+FUZZTIME ?= 20s
+SOAK     ?= 10
+TOOL     := $(GO) tool -modfile=$(CURDIR)/tools/go.mod
+MODULES  := . e2e
+
+.PHONY: all build test need lint unit e2e bench fuzz soak clean
+
+all: build
+
+build:
+	$(GO) build -trimpath -ldflags '-s -w' -o bin/ ./cmd/...
+
+test: need lint unit e2e
+
+# What the tests need besides Go; installed with apt where that is possible.
+need:
+	@scripts/need
+
+lint:
+	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { gofmt -d $$(git ls-files '*.go'); exit 1; }
+	@set -e; for m in $(MODULES); do echo "vet and staticcheck in $$m"; (cd $$m && $(GO) vet ./... && $(TOOL) staticcheck ./...); done
+
+unit:
+	$(GO) test -race ./...
+
+e2e:
+	cd e2e && $(GO) test ./...
+
+bench:
+	$(GO) run ./bench $(BENCH)
+
+fuzz:
+	scripts/fuzz $(FUZZTIME)
+
+soak:
+	cd e2e && RSHUB_E2E_RACE=1 $(GO) test -race -count=$(SOAK) -timeout 0 ./...
+
+clean:
+	rm -rf bin
