@@ -149,7 +149,7 @@ func (e *Entry) AppendJSON(dst []byte) []byte {
 // 3). The caller must not change it.
 func (b *Batch) XML() []byte {
 	b.xml.once.Do(func() {
-		w := NewXMLWriter(false)
+		w := NewXMLWriter()
 		dst := make([]byte, 0, 400+500*len(b.Entries))
 		h := b.header()
 		dst = w.AppendHeader(dst, h)

@@ -49,7 +49,7 @@ func (d *Documents) index(ctx context.Context, s State) (*document, error) {
 				From:       ends[0].Time(),
 				Links:      []resourcesync.Link{{Rel: "up", Href: d.CapabilityList(s.Set)}},
 			}
-			ns := &resourcesync.Namespaces{Index: true}
+			ns := &resourcesync.Namespaces{Index: true, Micros: true}
 			buf := resourcesync.AppendXMLHeader(nil, h, ns)
 			for n := oldest; n <= newest; n++ {
 				var item resourcesync.Item

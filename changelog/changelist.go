@@ -188,7 +188,7 @@ func (d *Documents) listHeader(set string, after, last Cursor) *resourcesync.Hea
 // from how the log pages. Where the log no longer has exactly these entries it
 // returns an error, never a short document.
 func (d *Documents) writeEntries(ctx context.Context, w io.Writer, set string, h *resourcesync.Header, after, last Cursor) error {
-	xml := NewXMLWriter(false)
+	xml := NewXMLWriter()
 	buf := xml.AppendHeader(make([]byte, 0, writePage+4<<10), h)
 	for after.Position < last.Position {
 		b, err := d.log.Since(ctx, set, after, int(min(readPage, last.Position-after.Position)))

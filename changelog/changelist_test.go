@@ -102,7 +102,7 @@ func TestListsTogetherAreTheLog(t *testing.T) {
 		}
 		state := m.state("peps")
 		index := s.read("/sets/peps/changelist-index.xml")
-		from := string(resourcesync.AppendTime(nil, state.Floor.Time()))
+		from := string(resourcesync.AppendTimeMicro(nil, state.Floor.Micros))
 		if index.XMLName.Local != "sitemapindex" || index.MD.Capability != "changelist" || index.MD.From != from || index.MD.Until != "" {
 			t.Fatalf("index with %d entries: %v %+v, want from %s", n, index.XMLName, index.MD, from)
 		}

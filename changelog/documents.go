@@ -61,6 +61,10 @@ type DocumentsOptions struct {
 	// whom it finds in ctx; default: every set to everybody.
 	MayFollow func(ctx context.Context, set string) bool
 
+	// Waits says of a set that is not made that a publish may make it, so that
+	// its topic is there already; default: none.
+	Waits func(set string) bool
+
 	// NoPush says that a set's Capability List does not name its push channel:
 	// rs-aggregator refuses a whole set that has a capability it does not know.
 	// Default: every set's list names it.
@@ -85,6 +89,9 @@ func NewDocuments(log Log, base string, o DocumentsOptions) *Documents {
 	o.ClockSkew = cmp.Or(o.ClockSkew, time.Minute)
 	if o.MayFollow == nil {
 		o.MayFollow = func(context.Context, string) bool { return true }
+	}
+	if o.Waits == nil {
+		o.Waits = func(string) bool { return false }
 	}
 	if o.NoPush == nil {
 		o.NoPush = func(string) bool { return false }
@@ -193,14 +200,17 @@ func (d *Documents) ServeSet(w http.ResponseWriter, r *http.Request, set, name s
 
 // ServeLatest answers GET and HEAD on a set's topic, {base}/sets/{set}/changes:
 // the newest batch as a change notification, with Link self and hub (Change
-// Notification section 4.1). While there is none, and after retention removed a
-// part of it, the body is empty.
+// Notification section 4.1). While there is none, also in a set that waits to be
+// made, and after retention removed a part of it, the body is empty.
 func (d *Documents) ServeLatest(w http.ResponseWriter, r *http.Request, set string) {
 	w.Header().Add("Vary", "Accept, Accept-Encoding")
 	if !allow(w, r, "GET, HEAD, POST") { // POST publishes; it is not for here
 		return
 	}
 	doc, err := d.plan(r.Context(), set, "changes", d.latest)
+	if errors.Is(err, ErrNoSet) && d.opts.Waits(set) {
+		doc, err = d.noLatest(set, 0), nil
+	}
 	if err == nil {
 		err = d.answer(w, r, doc)
 		if errors.Is(err, ErrGone) { // removed since; a topic itself is never gone

@@ -14,10 +14,10 @@ type XMLWriter struct {
 	attrs []resourcesync.Attr
 }
 
-// NewXMLWriter returns a writer for a urlset, or for a sitemapindex.
-func NewXMLWriter(index bool) *XMLWriter {
+// NewXMLWriter returns a writer for a urlset.
+func NewXMLWriter() *XMLWriter {
 	ns := resourcesync.NewNamespaces("h", resourcesync.Terms)
-	ns.Index = index
+	ns.Micros = true
 	return &XMLWriter{ns: ns}
 }
 

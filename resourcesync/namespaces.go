@@ -19,8 +19,9 @@ const (
 // foreign namespaces. A nil *Namespaces declares none, like the zero value. It
 // is read only while in use, so that encoders can share one.
 type Namespaces struct {
-	Index bool // entries are written as sitemap instead of url
-	pairs []declaration
+	Index  bool // entries are written as sitemap instead of url
+	Micros bool // datetime, from, until, at and completed have six digits of fraction, always
+	pairs  []declaration
 }
 
 type declaration struct{ prefix, uri string }

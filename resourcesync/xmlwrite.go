@@ -29,7 +29,7 @@ func AppendXMLHeader(dst []byte, h *Header, ns *Namespaces) []byte {
 	dst = append(dst, "  <rs:md"...)
 	empty := len(dst)
 	dst = appendAttr(dst, ` capability="`, h.Capability)
-	dst = appendTimes(dst, h.At, h.Completed, h.From, h.Until)
+	dst = ns.appendTimes(dst, h.At, h.Completed, h.From, h.Until)
 	dst = appendForeign(dst, h.Attrs, ns)
 	if len(dst) == empty {
 		return dst[:start]
@@ -89,8 +89,8 @@ func appendXMLMetadata(dst []byte, it *Item, ns *Namespaces) []byte {
 	empty := len(dst)
 	dst = appendAttr(dst, ` capability="`, it.Capability)
 	dst = appendAttr(dst, ` change="`, string(it.Change.Change))
-	dst = appendTimeAttr(dst, ` datetime="`, it.Datetime)
-	dst = appendTimes(dst, it.At, it.Completed, it.From, it.Until)
+	dst = ns.appendTime(dst, ` datetime="`, it.Datetime)
+	dst = ns.appendTimes(dst, it.At, it.Completed, it.From, it.Until)
 	dst = appendAttr(dst, ` hash="`, it.Hash)
 	dst = appendLengthAttr(dst, it.Length)
 	dst = appendAttr(dst, ` type="`, it.Type)
@@ -125,11 +125,21 @@ func appendXMLLink(dst []byte, l *Link, ns *Namespaces) []byte {
 	return append(dst, "/>"...)
 }
 
-func appendTimes(dst []byte, at, completed, from, until time.Time) []byte {
-	dst = appendTimeAttr(dst, ` at="`, at)
-	dst = appendTimeAttr(dst, ` completed="`, completed)
-	dst = appendTimeAttr(dst, ` from="`, from)
-	return appendTimeAttr(dst, ` until="`, until)
+func (ns *Namespaces) appendTimes(dst []byte, at, completed, from, until time.Time) []byte {
+	dst = ns.appendTime(dst, ` at="`, at)
+	dst = ns.appendTime(dst, ` completed="`, completed)
+	dst = ns.appendTime(dst, ` from="`, from)
+	return ns.appendTime(dst, ` until="`, until)
+}
+
+// appendTime appends a time that whoever writes the document gave.
+func (ns *Namespaces) appendTime(dst []byte, name string, t time.Time) []byte {
+	if ns == nil || !ns.Micros || t.IsZero() {
+		return appendTimeAttr(dst, name, t)
+	}
+	dst = append(dst, name...)
+	dst = AppendTimeMicro(dst, t.UnixMicro())
+	return append(dst, '"')
 }
 
 // appendAttr appends an attribute whose name, with the blank before and the

@@ -121,6 +121,7 @@ func (s *server) wire(addr net.Addr) {
 	s.documents = changelog.NewDocuments(s.memory, s.base, changelog.DocumentsOptions{
 		ClockSkew: c.ClockSkew,
 		MayFollow: func(ctx context.Context, set string) bool { return access.MayFollow(ctx, set) == nil },
+		Waits:     s.hub.Waits,
 		NoPush:    func(set string) bool { return slices.Contains(c.NoPushSets, set) },
 		Logger:    s.log,
 	})

@@ -1,0 +1,177 @@
+package disklog
+
+import (
+	"bufio"
+	"compress/gzip"
+	"fmt"
+	"os"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/resourcesync"
+)
+
+const peps = "/work/shared/data/peps-changes.jsonl.gz"
+
+// sample returns n changes of a real source where its file is there, else
+// changes that look alike.
+var sample = sync.OnceValue(func() []resourcesync.Change {
+	if changes := read(peps); len(changes) > 0 {
+		return changes
+	}
+	changes := make([]resourcesync.Change, 20_000)
+	for i := range changes {
+		length := int64(i * 7919 % 100_000)
+		changes[i] = resourcesync.Change{
+			Loc:    fmt.Sprintf("https://example.org/documents/%d/document-%d.txt", i%100, i),
+			Change: resourcesync.Updated,
+			Hash:   fmt.Sprintf("md5:%032x sha-256:%064x", i*2654435761, i*40503),
+			Length: &length,
+			Type:   "text/plain",
+		}
+	}
+	return changes
+})
+
+func read(path string) (changes []resourcesync.Change) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil
+	}
+	defer f.Close()
+	z, err := gzip.NewReader(f)
+	if err != nil {
+		return nil
+	}
+	for lines := bufio.NewScanner(z); lines.Scan(); {
+		c, err := resourcesync.ParseChange(lines.Bytes())
+		if err != nil {
+			return nil
+		}
+		changes = append(changes, c)
+	}
+	return changes
+}
+
+func part(from, n int) []resourcesync.Change {
+	all := sample()
+	from %= len(all) - n
+	return all[from : from+n]
+}
+
+func open(b *testing.B) *Log {
+	b.Helper()
+	l, err := Open(b.TempDir(), Options{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() {
+		if err := l.Close(); err != nil {
+			b.Error(err)
+		}
+	})
+	if err := l.Make(b.Context(), "set", changelog.Description{}, 10_000); err != nil {
+		b.Fatal(err)
+	}
+	return l
+}
+
+// BenchmarkAppend is one publish a call.
+func BenchmarkAppend(b *testing.B) {
+	for _, batch := range []int{1, 10, 100, 1000} {
+		for _, writers := range []int{1, 16} {
+			b.Run(fmt.Sprintf("batch=%d/goroutines=%d", batch, writers), func(b *testing.B) {
+				l := open(b)
+				var next atomic.Int64
+				var running sync.WaitGroup
+				b.ReportAllocs()
+				b.ResetTimer()
+				for range writers {
+					running.Go(func() {
+						for {
+							i := int(next.Add(1))
+							if i > b.N {
+								return
+							}
+							if _, err := l.Append(b.Context(), "set", changelog.Publish{Changes: part(i*batch, batch)}); err != nil {
+								b.Error(err)
+								return
+							}
+						}
+					})
+				}
+				running.Wait()
+				b.ReportMetric(float64(b.N*batch)/b.Elapsed().Seconds(), "changes/s")
+			})
+		}
+	}
+}
+
+// BenchmarkSince is catching up over half a million changes.
+func BenchmarkSince(b *testing.B) {
+	const total = 500_000
+	for _, batch := range []int{1, 100, 1000} {
+		b.Run(fmt.Sprintf("batch=%d", batch), func(b *testing.B) {
+			l := open(b)
+			for i := 0; i < total; {
+				var publishes []changelog.Publish
+				for n := 0; n < 10_000; n += batch {
+					publishes = append(publishes, changelog.Publish{Changes: part(i, batch)})
+					i += batch
+				}
+				if _, err := l.Append(b.Context(), "set", publishes...); err != nil {
+					b.Fatal(err)
+				}
+			}
+			for _, limit := range []int{1000, 10_000} {
+				b.Run(fmt.Sprintf("limit=%d", limit), func(b *testing.B) {
+					b.ReportAllocs()
+					n := 0
+					for b.Loop() {
+						for c := (changelog.Cursor{}); ; {
+							batch, err := l.Since(b.Context(), "set", c, limit)
+							if err != nil {
+								b.Fatal(err)
+							}
+							if len(batch.Entries) == 0 {
+								break
+							}
+							n += len(batch.Entries)
+							c = batch.Cursor
+						}
+					}
+					if n != b.N*total {
+						b.Fatalf("%d entries", n)
+					}
+					b.ReportMetric(float64(n)/b.Elapsed().Seconds(), "changes/s")
+				})
+			}
+		})
+	}
+}
+
+// BenchmarkSinceHead is a follower that asks and finds nothing, and one that
+// finds the newest.
+func BenchmarkSinceHead(b *testing.B) {
+	l := open(b)
+	var last changelog.Appended
+	for i := range 1000 {
+		a, err := l.Append(b.Context(), "set", changelog.Publish{Changes: part(i, 1)})
+		if err != nil {
+			b.Fatal(err)
+		}
+		last = a[0]
+	}
+	for name, c := range map[string]changelog.Cursor{"nothing": last.Cursor, "newest": last.After} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := l.Since(b.Context(), "set", c, 0); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
