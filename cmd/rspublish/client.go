@@ -185,6 +185,9 @@ func (c *client) post(ctx context.Context, key string, body []byte, count int) (
 	if err != nil {
 		return nil, fail(exitUsage, "the hub's URL: %w", err)
 	}
+	// The transport may not send it again by itself: whether an answer was lost
+	// is ours to know.
+	req.GetBody = nil
 	req.Header.Set("Content-Type", "application/x-ndjson")
 	req.Header.Set("Accept", "application/json, application/problem+json")
 	req.Header.Set("Idempotency-Key", key)

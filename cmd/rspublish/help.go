@@ -16,7 +16,7 @@ Examples
   rspublish -set articles changes.xml
   rspublish -set articles -created https://example.org/a -deleted https://example.org/b
   zcat day-*.jsonl.gz | rspublish -hub https://hub.example.org -set articles -
-  RSPUBLISH_TOKEN=... rspublish -hub https://hub.example.org -set articles *.jsonl.gz
+  rspublish -hub https://hub.example.org -set articles -token-file token *.jsonl.gz
 
 Where to
   -hub URL          the hub (RSPUBLISH_HUB; default http://127.0.0.1:8080)

@@ -59,8 +59,9 @@ func (h *testHub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.mu.Lock()
 	h.requests = append(h.requests, got)
 	n := len(h.requests)
+	before, after := h.before, h.after
 	h.mu.Unlock()
-	if h.before != nil && h.before(n, w, r) {
+	if before != nil && before(n, w, r) {
 		return
 	}
 	if r.Method != http.MethodPost || r.URL.Path != "/sets/peps/changes" {
@@ -86,7 +87,7 @@ func (h *testHub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	end := h.ends[got.key]
 	h.mu.Unlock()
-	if h.after != nil && h.after(n, w, r) {
+	if after != nil && after(n, w, r) {
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")

@@ -66,7 +66,7 @@ func (p *progress) update(done int) {
 func (p *progress) finish() {
 	p.update(p.done)
 	took := p.now().Sub(p.began)
-	p.note("%s: %s published in %s%s", p.name, changes(p.done-p.from), took.Round(10*time.Millisecond), p.rate(took, " (", "/s)"))
+	p.note("%s: %s published in %s%s", p.name, changes(p.done-p.from), took.Round(time.Millisecond), p.rate(took, " (", "/s)"))
 }
 
 // note prints a line of its own.

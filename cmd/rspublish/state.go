@@ -10,13 +10,13 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 	"time"
 )
 
 // A state says how far the publishing of one input came. That of a file is on
-// disk, in its key's keeping from before the first batch is sent until all is
-// published; that of a stream lives only as long as the run. It never holds a
-// token.
+// disk from before its first batch is sent until all is published; that of a
+// stream lives only as long as the run. It never holds a token.
 type state struct {
 	Version int       `json:"version"`
 	File    string    `json:"file"`
@@ -62,7 +62,7 @@ func newShelf(file string, cacheDir func() (string, error)) shelf {
 func (s shelf) load() (*state, error) {
 	for _, path := range s {
 		b, err := os.ReadFile(path)
-		if errors.Is(err, fs.ErrNotExist) {
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
 			continue
 		}
 		if err != nil {

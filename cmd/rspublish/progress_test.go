@@ -1,0 +1,75 @@
+package main
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+)
+
+// slow makes every request take a while.
+func (b *bench) slow(d time.Duration) {
+	b.hub.before = func(int, http.ResponseWriter, *http.Request) bool {
+		b.clock.mu.Lock()
+		defer b.clock.mu.Unlock()
+		b.clock.t = b.clock.t.Add(d)
+		return false
+	}
+}
+
+func TestProgressOnATerminal(t *testing.T) {
+	b := newBench(t)
+	b.terminal = true
+	b.slow(500 * time.Millisecond)
+	b.run(0, b.write("a-file-whose-name-is-much-too-long-for-any-line-of-a-terminal-and-goes-on.jsonl", lines(1, 4000)))
+	b.says("checking", "[#####---------------] 1,000/4,000  25%  2,000/s  2s left", "[##########----------] 2,000/4,000  50%", "4,000/4,000  100%")
+	for part := range strings.SplitSeq(b.stderr, "\r\x1b[K") {
+		if !strings.Contains(part, "\n") && utf8.RuneCountInString(part) > columns {
+			t.Errorf("wider than the terminal: %q", part)
+		}
+	}
+	if !strings.HasSuffix(b.stderr, ".jsonl: 4,000 changes published in 2s (2,000/s)\n") {
+		t.Errorf("it ends %q", b.stderr[max(0, len(b.stderr)-100):])
+	}
+}
+
+func TestProgressOfAStreamOnATerminal(t *testing.T) {
+	b := newBench(t)
+	b.terminal = true
+	b.slow(500 * time.Millisecond)
+	b.stdin = strings.NewReader(lines(1, 2000))
+	b.run(0, "-")
+	b.says("standard input  1,000 changes  2,000/s")
+}
+
+func TestProgressElsewhere(t *testing.T) {
+	b := newBench(t)
+	b.slow(4 * time.Second)
+	b.run(0, b.write("a", lines(1, 8000)))
+	dir := b.dir + "/"
+	want := dir + "a: 3,000/8,000  37%  250/s  20s left\n" +
+		dir + "a: 6,000/8,000  75%  250/s  8s left\n" +
+		dir + "a: 8,000 changes published in 32s (250/s)\n"
+	if b.stderr != want {
+		t.Errorf("stderr\n%swant\n%s", b.stderr, want)
+	}
+}
+
+func TestQuietSaysErrorsOnly(t *testing.T) {
+	b := newBench(t)
+	b.terminal = true
+	b.slow(time.Minute)
+	b.run(exitRefused, "-q", "-set", "nosuch", b.write("a", lines(1, 1)))
+	if strings.Contains(b.stderr, "\r") || !strings.HasPrefix(b.stderr, "rspublish: ") {
+		t.Errorf("stderr %q", b.stderr)
+	}
+}
+
+func TestNumbers(t *testing.T) {
+	for n, want := range map[int]string{0: "0", 999: "999", 1000: "1,000", 20681: "20,681", 1234567: "1,234,567"} {
+		if got := group(n); got != want {
+			t.Errorf("group(%d) = %s", n, got)
+		}
+	}
+}

@@ -1,0 +1,518 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestBatches(t *testing.T) {
+	b := newBench(t)
+	b.run(0, b.write("a", lines(1, 2500)))
+	b.published(2500)
+	if got := b.hub.keys(t); !slices.Equal(got, []string{"1", "2", "3"}) {
+		t.Errorf("batches %q", got)
+	}
+	for i, want := range []int{1000, 1000, 500} {
+		if got := strings.Count(b.hub.requests[i].body, "\n"); got != want {
+			t.Errorf("batch %d has %d changes, want %d", i+1, got, want)
+		}
+	}
+	if want := "published 2500 changes to peps, cursor 2500-17\n"; b.stdout != want {
+		t.Errorf("stdout %q, want %q", b.stdout, want)
+	}
+	b.leftovers()
+
+	// Another run is another publishing.
+	b.hub.requests, b.hub.locs = nil, nil
+	b.run(0, filepath.Join(b.dir, "a"))
+	b.published(2500)
+}
+
+func TestBatchesAreBoundedInBytes(t *testing.T) {
+	b := newBench(t)
+	link := `{"rel":"describedby","href":"https://example.org/` + strings.Repeat("y", 1900) + `"}`
+	var s strings.Builder
+	for i := 1; i <= 60; i++ {
+		fmt.Fprintf(&s, `{"loc":%q,"change":"updated","ln":[%s]}`+"\n", testLoc(i), strings.Repeat(link+",", 99)+link)
+	}
+	b.run(0, b.write("a", s.String()))
+	b.published(60)
+	for i, r := range b.hub.requests {
+		if len(r.body) > batchBytes {
+			t.Errorf("batch %d has %d bytes", i+1, len(r.body))
+		}
+	}
+	if len(b.hub.requests) < 3 {
+		t.Errorf("%d batches", len(b.hub.requests))
+	}
+}
+
+func TestSeveralFilesInOrder(t *testing.T) {
+	b := newBench(t)
+	b.stdin = strings.NewReader(lines(1501, 1600))
+	b.run(0, b.write("z", lines(1, 1200)), b.write("a.xml", document("changelist", 1201, 1500)), "-", b.write("b.json", jsonDocument(1601, 1700)))
+	b.published(1700)
+	b.leftovers()
+}
+
+func TestRetries(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		answer func(w http.ResponseWriter)
+		least  time.Duration // of each wait
+		says   string
+	}{
+		{"503", func(w http.ResponseWriter) { writeProblem(w, 503, `"detail":"the memory is away"`) }, firstPause / 2, "503 Service Unavailable (the memory is away)"},
+		{"500", func(w http.ResponseWriter) { w.WriteHeader(500) }, firstPause / 2, "500 Internal Server Error"},
+		{"429", func(w http.ResponseWriter) { w.WriteHeader(429) }, firstPause / 2, "429"},
+		{"408", func(w http.ResponseWriter) { w.WriteHeader(408) }, firstPause / 2, "408"},
+		{"507", func(w http.ResponseWriter) { writeProblem(w, 507, `"detail":"full"`) }, 30 * time.Second, "507 Insufficient Storage (full)"},
+		{"Retry-After", func(w http.ResponseWriter) { w.Header().Set("Retry-After", "40"); w.WriteHeader(503) }, 40 * time.Second, "trying again in 40s"},
+		{"Retry-After date", func(w http.ResponseWriter) {
+			w.Header().Set("Retry-After", "Tue, 03 Feb 2026 04:09:06 GMT")
+			w.WriteHeader(429)
+		}, 4 * time.Minute, "trying again in 4m0s"},
+		{"dropped", func(http.ResponseWriter) { panic(http.ErrAbortHandler) }, firstPause / 2, "cannot reach"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			b := newBench(t)
+			b.hub.before = func(n int, w http.ResponseWriter, r *http.Request) bool {
+				if n == 2 || n == 3 && test.name != "Retry-After date" {
+					test.answer(w)
+					return true
+				}
+				return false
+			}
+			b.run(0, b.write("a", lines(1, 2500)))
+			b.published(2500)
+			b.says(test.says)
+			b.hub.keys(t)
+			if len(b.clock.waits) == 0 {
+				t.Error("there was no wait")
+			}
+			for _, wait := range b.clock.waits {
+				if wait < test.least || wait > test.least*4 {
+					t.Errorf("waits %v, want at least %v", b.clock.waits, test.least)
+				}
+			}
+			for _, r := range b.hub.requests[1:3] {
+				if test.name != "Retry-After date" && r != b.hub.requests[1] {
+					t.Error("a retry differs from the first try")
+				}
+			}
+		})
+	}
+}
+
+func TestPausesGrowToABound(t *testing.T) {
+	for try := range 100 {
+		most := longestPause
+		if try < 6 {
+			most = firstPause << try
+		}
+		if d := pause(try); d < most/2 || d > most {
+			t.Errorf("pause %d is %v, want up to %v", try, d, most)
+		}
+	}
+}
+
+func TestAnswerLostAfterAcceptance(t *testing.T) {
+	b := newBench(t)
+	b.hub.after = func(n int, w http.ResponseWriter, r *http.Request) bool {
+		if n == 2 {
+			panic(http.ErrAbortHandler)
+		}
+		return false
+	}
+	b.run(0, b.write("a", lines(1, 2500)))
+	b.published(2500)
+	if got := b.hub.keys(t); !slices.Equal(got, []string{"1", "2", "2", "3"}) {
+		t.Errorf("batches %q", got)
+	}
+	if b.hub.requests[1] != b.hub.requests[2] {
+		t.Error("the retry differs")
+	}
+	if want := "published 2500 changes to peps, cursor 2500-17\n"; b.stdout != want {
+		t.Errorf("stdout %q, want %q", b.stdout, want)
+	}
+}
+
+func TestRetryLimit(t *testing.T) {
+	b := newBench(t)
+	down := true
+	b.hub.before = func(n int, w http.ResponseWriter, r *http.Request) bool {
+		if down && n > 1 {
+			writeProblem(w, 503, `"detail":"away"`)
+		}
+		return down && n > 1
+	}
+	file := b.write("a", lines(1, 2500))
+	b.run(exitUnavailable, "-retry", "2m", file)
+	var waited time.Duration
+	for _, w := range b.clock.waits {
+		waited += w
+	}
+	if waited != 2*time.Minute {
+		t.Errorf("waited %v, want 2m", waited)
+	}
+	b.says("503", "gave up after", "published so far: 1,000 of 2,500 changes", "run the same command again to go on")
+	b.leftovers("a.rspublish")
+	if b.stdout != "" {
+		t.Errorf("stdout %q", b.stdout)
+	}
+
+	b.clock.waits = nil
+	b.run(exitUnavailable, "-retry", "0", file)
+	if len(b.clock.waits) > 0 {
+		t.Errorf("waits %v", b.clock.waits)
+	}
+
+	down = false
+	b.run(0, file)
+	b.published(2500)
+	b.hub.keys(t)
+	b.leftovers()
+}
+
+func TestRetryAfterBeyondTheLimitIsNotWaitedFor(t *testing.T) {
+	b := newBench(t)
+	b.hub.before = func(n int, w http.ResponseWriter, r *http.Request) bool {
+		w.Header().Set("Retry-After", "3600")
+		w.WriteHeader(503)
+		return true
+	}
+	b.run(exitUnavailable, b.write("a", lines(1, 1)))
+	b.says("1h0m0s", "-retry 10m0s")
+	if len(b.clock.waits) > 0 {
+		t.Errorf("waits %v", b.clock.waits)
+	}
+}
+
+func TestHubIsNotThere(t *testing.T) {
+	b := newBench(t)
+	b.hub.Close()
+	b.run(exitUnavailable, "-retry", "1m", b.write("a", lines(1, 1)))
+	b.says("cannot reach "+b.hub.URL, "refused", "trying again in", "gave up after")
+}
+
+func TestRefusals(t *testing.T) {
+	answer := func(status int, members string) func(http.ResponseWriter) {
+		return func(w http.ResponseWriter) { writeProblem(w, status, members) }
+	}
+	for _, test := range []struct {
+		name   string
+		answer func(w http.ResponseWriter)
+		says   []string
+	}{
+		{"entry", answer(400, `"entry":3,"line":3,"loc":"https://x/","detail":"line 3: entry 3 (https://x/): loc is not mine"`),
+			[]string{"a: line 1004: entry 1003 (https://x/): loc is not mine (the hub refused it: 400)", "mend the file"}},
+		{"line only", answer(413, `"line":2,"detail":"line 2: too long"`), []string{"a: line 1003: entry 1002: too long (the hub refused it: 413)"}},
+		{"entry that is not there", answer(400, `"entry":5000,"detail":"hm"`), []string{"400 Bad Request: hm"}},
+		{"no token", answer(401, `"detail":"who are you?"`), []string{"401 Unauthorized: who are you?; give a token", "run the same command again"}},
+		{"no right", answer(403, `"detail":"not yours"`), []string{"403 Forbidden: not yours"}},
+		{"no set", answer(404, `"detail":"there is no such set"`), []string{"404 Not Found: there is no such set"}},
+		{"other content", answer(422, `"detail":"key used"`), []string{"422", "key used"}},
+		{"page", func(w http.ResponseWriter) {
+			w.Header().Set("Content-Type", "text/html")
+			w.WriteHeader(405)
+			fmt.Fprint(w, "<html>\x1b[31m")
+		}, []string{"405 Method Not Allowed\n"}},
+		{"control characters", answer(400, `"detail":"a\u001b[31m\nb"`), []string{"a [31m b"}},
+		{"redirect", func(w http.ResponseWriter) {
+			w.Header().Set("Location", "https://other.example.org/")
+			w.WriteHeader(308)
+		}, []string{"308 Permanent Redirect", "https://other.example.org/", "-hub"}},
+		{"not a hub", func(w http.ResponseWriter) { fmt.Fprint(w, "<html>welcome") }, []string{"not as a hub does"}},
+		{"wrong count", func(w http.ResponseWriter) { fmt.Fprint(w, `{"set":"peps","cursor":"1-1","count":3}`) }, []string{"took 3 changes of a batch of 1000"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			b := newBench(t)
+			b.hub.before = func(n int, w http.ResponseWriter, r *http.Request) bool {
+				if n == 2 {
+					test.answer(w)
+				}
+				return n == 2
+			}
+			file := b.write("a", lines(1, 500)+"\n"+lines(501, 2500)) // a blank line: from there on, line = entry + 1
+			b.run(exitRefused, file)
+			b.says(append(test.says, "published so far: 1,000 of 2,500 changes")...)
+			if strings.Contains(b.stderr, "\x1b") {
+				t.Errorf("stderr %q", b.stderr)
+			}
+			b.leftovers("a.rspublish")
+			if len(b.hub.requests) != 2 {
+				t.Errorf("%d requests", len(b.hub.requests))
+			}
+			b.run(0, file)
+			b.published(2500)
+			b.hub.keys(t)
+		})
+	}
+}
+
+func TestRedirectIsNotFollowed(t *testing.T) {
+	b, other := newBench(t), newHub(t)
+	b.env["RSPUBLISH_TOKEN"] = "t"
+	b.hub.before = func(n int, w http.ResponseWriter, r *http.Request) bool {
+		http.Redirect(w, r, other.URL+r.URL.Path, http.StatusTemporaryRedirect)
+		return true
+	}
+	b.run(exitRefused, b.write("a", lines(1, 1)))
+	if len(other.requests) > 0 {
+		t.Error("the other host got a request")
+	}
+}
+
+func TestRefusedAtOnceLeavesNothing(t *testing.T) {
+	b := newBench(t)
+	b.hub.before = func(n int, w http.ResponseWriter, r *http.Request) bool {
+		writeProblem(w, 403, `"detail":"no"`)
+		return true
+	}
+	b.run(exitRefused, b.write("a", lines(1, 10)))
+	b.says("nothing was sent")
+	b.leftovers()
+
+	// But not where an earlier try may have been accepted.
+	b.hub.before = func(n int, w http.ResponseWriter, r *http.Request) bool {
+		if n == 2 {
+			panic(http.ErrAbortHandler)
+		}
+		writeProblem(w, 403, `"detail":"no"`)
+		return true
+	}
+	b.run(exitRefused, filepath.Join(b.dir, "a"))
+	b.leftovers("a.rspublish")
+}
+
+func TestTLSMistakesAreFinal(t *testing.T) {
+	b := newBench(t)
+	secure := newTLSHub(t)
+	b.runBare(exitUnavailable, "-hub", secure, "-set", "peps", "-updated", "https://a/")
+	b.says("certificate")
+	b.runBare(exitUnavailable, "-hub", strings.Replace(b.hub.URL, "http:", "https:", 1), "-set", "peps", "-updated", "https://a/")
+	b.says("HTTP response to HTTPS client")
+	if len(b.clock.waits) > 0 {
+		t.Errorf("waits %v", b.clock.waits)
+	}
+}
+
+func TestInterruptedAndResumed(t *testing.T) {
+	for _, test := range []struct {
+		name     string
+		accepted bool // the batch in flight is
+		sent     []string
+	}{
+		{"before acceptance", false, []string{"1", "2", "3", "3", "4"}},
+		{"after acceptance", true, []string{"1", "2", "3", "3", "4"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			b := newBench(t)
+			ctx, cancel := context.WithCancel(b.ctx)
+			b.ctx = ctx
+			stop := func(n int, w http.ResponseWriter, r *http.Request) bool {
+				if n == 3 {
+					cancel()
+					<-r.Context().Done()
+				}
+				return n == 3
+			}
+			if test.accepted {
+				b.hub.after = stop
+			} else {
+				b.hub.before = stop
+			}
+			file := b.write("a", lines(1, 3500))
+			b.run(exitInterrupted, file)
+			b.says("interrupted", "published so far: 2,000 of 3,500 changes", "run the same command again to go on")
+			var st state
+			readJSON(t, file+".rspublish", &st)
+			if st.Changes != 2000 || st.Batches != 2 || st.Cursor != "2000-17" || st.SHA256 != sha(lines(1, 3500)) || st.Hub != b.hub.URL || st.Set != "peps" {
+				t.Errorf("state %+v", st)
+			}
+
+			b.ctx = t.Context()
+			b.run(0, file)
+			b.published(3500)
+			if got := b.hub.keys(t); !slices.Equal(got, test.sent) {
+				t.Errorf("batches %q, want %q", got, test.sent)
+			}
+			b.says("going on after 2,000 changes")
+			b.leftovers()
+			already := 2000
+			if test.accepted {
+				already = 3000
+			}
+			if want := fmt.Sprintf("published 3500 changes to peps, cursor 3500-17 (%d were there already)\n", already); b.stdout != want {
+				t.Errorf("stdout %q, want %q", b.stdout, want)
+			}
+		})
+	}
+}
+
+func TestInterruptedWhileItWaits(t *testing.T) {
+	b := newBench(t)
+	ctx, cancel := context.WithCancel(b.ctx)
+	b.ctx = ctx
+	b.hub.before = func(n int, w http.ResponseWriter, r *http.Request) bool {
+		w.WriteHeader(503)
+		if n == 3 {
+			defer cancel()
+		}
+		return true
+	}
+	b.run(exitInterrupted, b.write("a", lines(1, 10)))
+	b.says("published so far: 0 of 10 changes")
+}
+
+func TestInterruptedAmongSeveralFiles(t *testing.T) {
+	b := newBench(t)
+	ctx, cancel := context.WithCancel(b.ctx)
+	b.ctx = ctx
+	b.hub.before = func(n int, w http.ResponseWriter, r *http.Request) bool {
+		if n == 4 {
+			cancel()
+			<-r.Context().Done()
+		}
+		return n == 4
+	}
+	files := []string{b.write("a", lines(1, 1500)), b.write("b", lines(1501, 3000)), b.write("c", lines(3001, 3100))}
+	b.run(exitInterrupted, files...)
+	b.leftovers("a.rspublish", "b.rspublish")
+
+	b.ctx = t.Context()
+	b.run(0, files...)
+	b.says("a: published already")
+	b.published(3100)
+	if len(b.hub.requests) != 6 { // 1 1 | 1 -, 1 | 1
+		t.Errorf("%d requests", len(b.hub.requests))
+	}
+	b.leftovers()
+	if want := "published 3100 changes to peps, cursor 3100-17 (2500 were there already)\n"; b.stdout != want {
+		t.Errorf("stdout %q, want %q", b.stdout, want)
+	}
+}
+
+func TestInterruptedStandardInput(t *testing.T) {
+	b := newBench(t)
+	ctx, cancel := context.WithCancel(b.ctx)
+	b.ctx = ctx
+	b.hub.before = func(n int, w http.ResponseWriter, r *http.Request) bool {
+		if n == 2 {
+			cancel()
+			<-r.Context().Done()
+		}
+		return n == 2
+	}
+	b.stdin = strings.NewReader(lines(1, 2500))
+	b.run(exitInterrupted, "-")
+	b.says("published so far: 1,000 changes")
+	_, key, ok := strings.Cut(b.stderr, "-key ")
+	if !ok {
+		t.Fatalf("no key: %s", b.stderr)
+	}
+	b.ctx = t.Context()
+	b.stdin = strings.NewReader(lines(1, 2500))
+	b.run(0, "-key", strings.TrimSpace(key), "-")
+	b.published(2500)
+	b.hub.keys(t)
+	b.leftovers()
+}
+
+func TestInterruptedWhileStandardInputIsSilent(t *testing.T) {
+	b := newBench(t)
+	ctx, cancel := context.WithCancel(b.ctx)
+	b.ctx = ctx
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	defer w.Close()
+	b.stdin = r
+	b.hub.after = func(int, http.ResponseWriter, *http.Request) bool { cancel(); return false }
+	if _, err := w.WriteString(lines(1, 1100)); err != nil {
+		t.Fatal(err)
+	}
+	b.run(exitInterrupted, "-")
+}
+
+// The state is on disk before the hub sees a key, so that even kill -9 loses
+// nothing.
+func TestKilledAndResumed(t *testing.T) {
+	for _, accepted := range []bool{false, true} {
+		for at := 1; at <= 3; at++ {
+			t.Run(fmt.Sprintf("accepted=%v,at=%d", accepted, at), func(t *testing.T) {
+				b := newBench(t)
+				file := b.write("a", lines(1, 2500))
+				cmd := exec.Command(os.Args[0], "-hub", b.hub.URL, "-set", "peps", file)
+				cmd.Env = append(os.Environ(), "RSPUBLISH_TEST_MAIN=1", "XDG_CACHE_HOME="+b.cache)
+				reached := make(chan struct{})
+				hang := func(n int, w http.ResponseWriter, r *http.Request) bool {
+					if n == at {
+						close(reached)
+						<-r.Context().Done()
+					}
+					return n == at
+				}
+				b.hub.mu.Lock() // the race detector does not see another process ask
+				if accepted {
+					b.hub.after = hang
+				} else {
+					b.hub.before = hang
+				}
+				b.hub.mu.Unlock()
+				if err := cmd.Start(); err != nil {
+					t.Fatal(err)
+				}
+				<-reached
+				_ = cmd.Process.Kill()
+				_ = cmd.Wait()
+				var st state
+				readJSON(t, file+".rspublish", &st)
+				if st.Changes != (at-1)*1000 {
+					t.Errorf("state %+v", st)
+				}
+				b.run(0, file)
+				b.published(2500)
+				if got := b.hub.keys(t); len(got) != 4 || got[at-1] != got[at] {
+					t.Errorf("batches %q", got)
+				}
+				b.leftovers()
+			})
+		}
+	}
+}
+
+func newTLSHub(t *testing.T) string {
+	h := newHub(t)
+	h.Close()
+	h.Server = httptest.NewUnstartedServer(h)
+	h.Config.ErrorLog = log.New(io.Discard, "", 0)
+	h.StartTLS()
+	t.Cleanup(h.Close)
+	return h.URL
+}
+
+func readJSON(t *testing.T, path string, v any) {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err == nil {
+		err = json.Unmarshal(b, v)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
