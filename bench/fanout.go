@@ -1,0 +1,269 @@
+//go:build linux
+
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"os"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	messageSize = 1024
+	pace        = 20 // messages a second
+	window      = 16 // messages that are unfinished at most
+	warmUp      = 5  // messages
+	settle      = 1500 * time.Millisecond
+)
+
+var (
+	deliveriesPerSecond = metric{name: "deliveries/s"}
+	cpuPerDelivery      = metric{name: "CPU µs/delivery"}
+	pacedCPU            = metric{name: "CPU µs/delivery", limit: 1.6, ratio: true}
+	saturatedCPU        = metric{name: "CPU µs/delivery", limit: 0.8, ratio: true}
+	latency50           = metric{name: "p50 ms"}
+	latency99           = metric{name: "p99 ms"}
+	perConnection       = metric{name: "KB/connection", limit: 12}
+)
+
+// A channel is how messages come into a server and out of it.
+type channel struct {
+	server *server
+	path   string // of subscribers
+	events bool
+	posts  []func(body []byte) error // one for each publisher
+	body   []byte                    // with a mark
+}
+
+// A feed publishes numbered messages, one after the other.
+type feed struct {
+	post func(body []byte) error
+	body []byte
+	seq  uint32
+}
+
+func (c channel) feeds() []*feed {
+	out := make([]*feed, len(c.posts))
+	for i, post := range c.posts {
+		out[i] = &feed{post, bytes.Clone(c.body), uint32(i) << feedShift}
+	}
+	return out
+}
+
+func (f *feed) publish() error {
+	f.seq++
+	stamp(f.body, f.seq, now())
+	return f.post(f.body)
+}
+
+// A delivery is what a server took to deliver.
+type delivery struct {
+	usage
+	count    float64
+	p50, p99 float64 // ms from before the publish until the message was read
+}
+
+// deliver publishes for a while, paced or as fast as the window allows, and
+// waits for everything. Anything lost or out of order is an error.
+func (b *bench) deliver(c channel, length time.Duration, paced bool) (d delivery, err error) {
+	split := splitFrame
+	if c.events {
+		split = splitEvent
+	}
+	r, err := newReader(split)
+	if err != nil {
+		return d, err
+	}
+	go r.run()
+	defer r.close()
+	if err := r.connect(c.server.addr, c.path, c.events, b.connections); err != nil {
+		return d, err
+	}
+	n := int64(b.connections)
+	fs := c.feeds()
+	for i := range int64(warmUp) {
+		if err := cmp.Or(fs[0].publish(), r.await(b.ctx, (i+1)*n)); err != nil {
+			return d, fmt.Errorf("warm-up: %w", err)
+		}
+	}
+	r.reset()
+	d.usage, err = measure(c.server.pid, func() error {
+		var sent atomic.Int64
+		var wg sync.WaitGroup
+		errs := make(chan error, len(fs))
+		begin := time.Now()
+		for _, f := range fs {
+			wg.Go(func() {
+				for time.Since(begin) < length {
+					i := sent.Add(1) - 1
+					if paced {
+						time.Sleep(time.Until(begin.Add(time.Duration(i) * time.Second / pace)))
+					}
+					if err := cmp.Or(r.await(b.ctx, (i-window+1)*n), f.publish()); err != nil {
+						errs <- err
+						return
+					}
+				}
+			})
+		}
+		wg.Wait()
+		close(errs)
+		return cmp.Or(<-errs, r.await(b.ctx, sent.Load()*n))
+	})
+	if err = cmp.Or(err, r.check()); err != nil {
+		return d, err
+	}
+	slices.Sort(r.latencies)
+	d.count = float64(len(r.latencies))
+	d.p50, d.p99 = quantile(r.latencies, .5)/1000, quantile(r.latencies, .99)/1000
+	return d, nil
+}
+
+// delivered adds what a round measured.
+func (t *table) delivered(what string, cpu metric, floor, ours delivery) {
+	others := max(floor.others, ours.others)
+	t.add(what, cpu, 1e6*floor.cpu/floor.count, 1e6*ours.cpu/ours.count, others)
+	t.add(what, deliveriesPerSecond, floor.count/floor.seconds, ours.count/ours.seconds, others)
+	t.add(what, latency50, floor.p50, ours.p50, others)
+	t.add(what, latency99, floor.p99, ours.p99, others)
+}
+
+// deliverFloor and deliverOurs each start a server for one delivery.
+func (b *bench) deliverFloor(events bool, length time.Duration, paced bool) (d delivery, err error) {
+	s, err := b.floor("fanout")
+	if err != nil {
+		return d, err
+	}
+	defer s.stop()
+	_, body := marked(messageSize)
+	c := channel{server: s, path: "/", events: events, body: body}
+	for range publishersFor(paced) {
+		f, err := newFeeder(s.addr)
+		if err != nil {
+			return d, err
+		}
+		defer f.conn.Close()
+		c.posts = append(c.posts, f.post)
+	}
+	return b.deliver(c, length, paced)
+}
+
+// publishersFor returns how many publishers there are. One of them alone waits for
+// an fsync most of the time, which saturates nothing.
+func publishersFor(paced bool) int {
+	if paced {
+		return 1
+	}
+	return feeds
+}
+
+func (b *bench) deliverOurs(events bool, length time.Duration, paced bool) (d delivery, err error) {
+	dir, err := b.dir()
+	if err != nil {
+		return d, err
+	}
+	defer os.RemoveAll(dir)
+	s, err := b.rshub(dir)
+	if err != nil {
+		return d, err
+	}
+	defer s.stop()
+	path := "/sets/" + benchSet + "/changes"
+	line, _ := marked(messageSize)
+	c := channel{server: s, path: path, events: events, body: line}
+	for range publishersFor(paced) {
+		p, err := newPoster(s.addr, path)
+		if err != nil {
+			return d, err
+		}
+		defer p.conn.Close()
+		c.posts = append(c.posts, p.post)
+	}
+	return b.deliver(c, length, paced)
+}
+
+// fanout measures WebSockets, paced and saturated.
+func (b *bench) fanout(t *table) error {
+	for _, paced := range []bool{true, false} {
+		what, cpu, length := "saturated", saturatedCPU, b.saturated
+		if paced {
+			what, cpu, length = fmt.Sprintf("%d/s", pace), pacedCPU, b.paced
+		}
+		err := alternate(b,
+			func() (delivery, error) { return b.deliverFloor(false, length, paced) },
+			func() (delivery, error) { return b.deliverOurs(false, length, paced) },
+			func(floor, ours delivery) {
+				t.delivered(fmt.Sprintf("%d connections, %s", b.connections, what), cpu, floor, ours)
+			})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// events measures event streams, paced.
+func (b *bench) events(t *table) error {
+	return alternate(b,
+		func() (delivery, error) { return b.deliverFloor(true, b.paced, true) },
+		func() (delivery, error) { return b.deliverOurs(true, b.paced, true) },
+		func(floor, ours delivery) {
+			t.delivered(fmt.Sprintf("%d streams, %d/s", b.connections, pace), cpuPerDelivery, floor, ours)
+		})
+}
+
+// idleConnections measures what connections take that nothing is sent to.
+func (b *bench) idleConnections(t *table) error {
+	if need := uint64(b.idle + 500); need > b.files {
+		return fmt.Errorf("%d connections need as many open files, and the limit is %d: raise ulimit -n", b.idle, b.files)
+	}
+	return alternate(b,
+		func() (float64, error) {
+			s, err := b.floor("fanout")
+			if err != nil {
+				return 0, err
+			}
+			return b.hold(s, "/")
+		},
+		func() (float64, error) {
+			dir, err := b.dir()
+			if err != nil {
+				return 0, err
+			}
+			s, err := b.rshub(dir, "RSHUB_SETS="+benchSet)
+			if err != nil {
+				return 0, err
+			}
+			return b.hold(s, "/sets/"+benchSet+"/changes")
+		},
+		func(floor, ours float64) {
+			t.add(fmt.Sprintf("%d connections", b.idle), perConnection, floor, ours, notMeasured)
+		})
+}
+
+// hold returns the KB by which a server grows for each idle connection, and
+// stops the server.
+func (b *bench) hold(s *server, path string) (float64, error) {
+	defer s.stop()
+	r, err := newReader(splitFrame)
+	if err != nil {
+		return 0, err
+	}
+	go r.run()
+	defer r.close()
+	before, err := rssOf(s.pid)
+	if err != nil {
+		return 0, err
+	}
+	if err := r.connect(s.addr, path, false, b.idle); err != nil {
+		return 0, err
+	}
+	time.Sleep(settle)
+	after, err := rssOf(s.pid)
+	return (after - before) / 1024 / float64(b.idle), cmp.Or(err, r.check())
+}

@@ -1,0 +1,205 @@
+//go:build linux
+
+// Command bench measures what rshub costs, each figure beside a floor that is
+// measured in the same run: the least that any program could spend on the same
+// bytes. See README.md.
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"regexp"
+	"syscall"
+	"time"
+)
+
+// benchSet is the set that changes are published to.
+const benchSet = "bench"
+
+// longest bounds a run; it takes about three minutes.
+const longest = 20 * time.Minute
+
+// A bench is one run of this program.
+type bench struct {
+	ctx     context.Context
+	out     io.Writer
+	begun   string
+	program string // rshub
+	ops     string // its ops address
+	work    string // a directory for everything, removed at the end
+	data    string // the file with real changes
+	content content
+	rounds  int
+	files   uint64 // that a process may open
+	sizes
+}
+
+// sizes are what -quick makes smaller.
+type sizes struct {
+	publishing  time.Duration // of one figure
+	connections int           // that messages fan out to
+	paced       time.Duration
+	saturated   time.Duration
+	idle        int // connections
+	behind      int // changes that a follower catches up with
+	list        int // changes in a Change List
+}
+
+var (
+	fullSizes  = sizes{700 * time.Millisecond, 1000, 4 * time.Second, 2500 * time.Millisecond, 5000, 500_000, 25_000}
+	quickSizes = sizes{60 * time.Millisecond, 200, time.Second, 300 * time.Millisecond, 500, 50_000, 5_000}
+)
+
+// A part answers one question.
+type part struct {
+	name, title string
+	run         func(*bench, *table) error
+}
+
+var parts = []part{
+	{"publish", "Durable publishes, in process: hub.Publish; floor: append the same blocks to a file, fsync once for all that wait", (*bench).publish},
+	{"publish-http", "Durable publishes over HTTP, NDJSON on kept connections; floor: net/http that reads the body, then the floor above", (*bench).publishHTTP},
+	{"fanout", "WebSocket fan-out of messages of 1 KB; floor: the same frame, one write(2) for each connection and message", (*bench).fanout},
+	{"events", "Event streams, the same messages; floor: as above", (*bench).events},
+	{"idle", "Memory of idle WebSocket connections; floor: a bare descriptor for each", (*bench).idleConnections},
+	{"catchup", "Catching up over WebSocket; floor: the same bytes from memory to one connection", (*bench).catchup},
+	{"documents", "Documents, time until the last byte; floor: net/http serving the same bytes from memory", (*bench).documents},
+}
+
+func main() {
+	if len(os.Args) > 2 && os.Args[1] == "floor" {
+		fmt.Fprintln(os.Stderr, runFloor(os.Args[2], os.Args[3:]))
+		os.Exit(1)
+	}
+	// A broken pipe too: the directory has to go.
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGPIPE)
+	defer stop()
+	if err := run(ctx, os.Args[1:], os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string, out io.Writer) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, longest)
+	defer cancel()
+	b := &bench{ctx: ctx, out: out, begun: time.Now().UTC().Format(time.RFC3339)}
+	flags := flag.NewFlagSet("bench", flag.ExitOnError)
+	pick := flags.String("run", "", "regular expression; only parts whose name it matches")
+	quick := flags.Bool("quick", false, "a smoke run: does it work? Its figures mean little")
+	flags.IntVar(&b.rounds, "rounds", 0, "rounds, of whose figures the medians are shown; 0: 3, with -quick 1")
+	jsonFile := flags.String("json", "", "file to append the figures to, as lines of JSON")
+	dir := flags.String("dir", ".", "where to make the directory for data, on the disk to measure")
+	flags.StringVar(&b.program, "rshub", "", "the program to measure; default: it is built")
+	flags.StringVar(&b.ops, "ops", "127.0.0.1:0", "rshub's ops address, to profile it meanwhile")
+	flags.StringVar(&b.data, "data", "../shared/data/peps-changes.jsonl.gz", "real changes, gzipped NDJSON; synthetic ones when there is no such file")
+	_ = flags.Parse(args) // it exits by itself
+	which, err := regexp.Compile(*pick)
+	if err != nil {
+		return fmt.Errorf("-run: %w", err)
+	}
+	b.sizes = fullSizes
+	if *quick {
+		b.sizes = quickSizes
+	}
+	if b.rounds <= 0 {
+		b.rounds = 3
+		if *quick {
+			b.rounds = 1
+		}
+	}
+	figures := io.Discard
+	if *jsonFile != "" {
+		f, err := os.OpenFile(*jsonFile, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, f.Close()) }()
+		figures = f
+	}
+	if b.work, err = os.MkdirTemp(*dir, ".rshub-bench-"); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(b.work)) }()
+	if err := b.prepare(); err != nil {
+		return err
+	}
+	for _, p := range parts {
+		if which.MatchString(p.name) {
+			err = errors.Join(err, b.runPart(p, figures))
+		}
+	}
+	return err
+}
+
+// prepare makes what every part needs.
+func (b *bench) prepare() (err error) {
+	if b.work, err = filepath.Abs(b.work); err != nil {
+		return err
+	}
+	if b.files, err = raiseFiles(); err != nil {
+		return err
+	}
+	var name string
+	if b.content, name, err = loadContent(b.data); err != nil {
+		return err
+	}
+	if b.program == "" {
+		b.program = filepath.Join(b.work, "rshub")
+		if err := build(b.ctx, b.program); err != nil {
+			return err
+		}
+	}
+	fmt.Fprintf(b.out, "%s; medians of %d rounds, in each floor and rshub in turn; others: what other processes took of the machine meanwhile\n", name, b.rounds)
+	return nil
+}
+
+// runPart runs a part and prints what it measured, also when it failed halfway.
+func (b *bench) runPart(p part, figures io.Writer) error {
+	if b.ctx.Err() != nil {
+		return b.ctx.Err()
+	}
+	begin := time.Now()
+	t := &table{run: b.begun, part: p.name, aimless: b.sizes == quickSizes}
+	err := p.run(b, t)
+	fmt.Fprintf(b.out, "\n%s: %s (%.0f s)\n", p.name, p.title, time.Since(begin).Seconds())
+	err = cmp.Or(err, t.print(b.out), t.writeJSON(figures))
+	if err != nil {
+		err = fmt.Errorf("%s: %w", p.name, err)
+		fmt.Fprintln(b.out, "  FAILED:", err)
+	}
+	return err
+}
+
+// dir makes a directory for a part's data. It is removed with the rest.
+func (b *bench) dir() (string, error) { return os.MkdirTemp(b.work, "data-") }
+
+// alternate measures floor and ours once in each round, which of them first in
+// turn, and gives add both.
+func alternate[T any](b *bench, floor, ours func() (T, error), add func(floor, ours T)) error {
+	for i := range b.rounds {
+		var f, o T
+		var err error
+		if i%2 == 0 {
+			f, err = floor()
+		}
+		if err == nil {
+			o, err = ours()
+		}
+		if i%2 == 1 && err == nil {
+			f, err = floor()
+		}
+		if err = cmp.Or(err, b.ctx.Err()); err != nil {
+			return err
+		}
+		add(f, o)
+	}
+	return nil
+}

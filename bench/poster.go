@@ -1,0 +1,75 @@
+//go:build linux
+
+package main
+
+import (
+	"bufio"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"time"
+)
+
+// answerTime bounds how long one answer of a server may take.
+const answerTime = 20 * time.Second
+
+// A poster POSTs NDJSON on one kept connection, without net/http's client, which
+// would cost more than what is measured.
+type poster struct {
+	conn net.Conn
+	in   *bufio.Reader
+	head []byte
+	buf  []byte
+}
+
+func newPoster(addr, path string) (*poster, error) {
+	conn, err := net.Dial("tcp", addr)
+	if err != nil {
+		return nil, err
+	}
+	head := fmt.Appendf(nil, "POST %s HTTP/1.1\r\nHost: %s\r\nContent-Type: application/x-ndjson\r\nContent-Length: ", path, addr)
+	return &poster{conn: conn, in: bufio.NewReader(conn), head: head}, nil
+}
+
+// post returns when body is published.
+func (p *poster) post(body []byte) error {
+	p.buf = strconv.AppendInt(append(p.buf[:0], p.head...), int64(len(body)), 10)
+	p.buf = append(append(p.buf, "\r\n\r\n"...), body...)
+	_ = p.conn.SetDeadline(time.Now().Add(answerTime))
+	if _, err := p.conn.Write(p.buf); err != nil {
+		return err
+	}
+	resp, err := http.ReadResponse(p.in, nil)
+	if err != nil {
+		return err
+	}
+	answer, err := io.ReadAll(resp.Body)
+	if err == nil && resp.StatusCode != http.StatusOK {
+		err = fmt.Errorf("publish: %s: %.300s", resp.Status, answer)
+	}
+	return err
+}
+
+// A feeder hands the fan-out floor its messages: a length, and a frame's body.
+type feeder struct {
+	conn net.Conn
+	buf  []byte
+}
+
+func newFeeder(addr string) (*feeder, error) {
+	conn, err := net.Dial("tcp", addr)
+	if err != nil {
+		return nil, err
+	}
+	_, err = io.WriteString(conn, feedStart)
+	return &feeder{conn: conn}, err
+}
+
+func (f *feeder) post(body []byte) error {
+	f.buf = append(binary.BigEndian.AppendUint32(f.buf[:0], uint32(len(body))), body...)
+	_, err := f.conn.Write(f.buf)
+	return err
+}
