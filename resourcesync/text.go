@@ -25,10 +25,22 @@ func blank(b []byte) bool {
 
 // oneSpace puts one space between the words of s.
 func oneSpace(s string) string {
-	if !strings.ContainsAny(s, xmlSpace) {
-		return s
+	if isOneSpaced(s) {
+		return s // as nearly every hash comes
 	}
 	return strings.Join(strings.Fields(s), " ")
+}
+
+// isOneSpaced says whether the words of s stand apart by one space each.
+func isOneSpaced(s string) bool {
+	before := byte(' ')
+	for i := range len(s) {
+		if c := s[i]; c == '\t' || c == '\n' || c == '\r' || c == ' ' && before == ' ' {
+			return false
+		}
+		before = s[i]
+	}
+	return s == "" || before != ' '
 }
 
 // isXMLChar says whether XML 1.0 can carry r (its section 2.2).
