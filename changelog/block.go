@@ -74,7 +74,7 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // sharing. Their options cannot fail.
 var (
 	encoder = sync.OnceValue(func() *zstd.Encoder {
-		e, _ := zstd.NewWriter(nil, zstd.WithEncoderCRC(false), zstd.WithEncoderLevel(zstd.SpeedDefault))
+		e, _ := zstd.NewWriter(nil, zstd.WithEncoderCRC(false), zstd.WithEncoderLevel(zstd.SpeedFastest))
 		return e
 	})
 	decoder = sync.OnceValue(func() *zstd.Decoder {
@@ -141,6 +141,27 @@ func (b Block) Entries(last Cursor) ([]Entry, error) {
 	return entries, nil
 }
 
+// Size returns how many bytes the entries have as they were encoded, before
+// compression. It looks at the head only and trusts it.
+func (b Block) Size() int {
+	if len(b) == 0 || b[0] != zstdForm {
+		return len(b)
+	}
+	d := blockDecoder{b: b[1:]}
+	d.uvarint() // how many entries
+	for range d.uvarint() {
+		if d.uvarint(); d.bad {
+			break
+		}
+		d.uvarint()
+	}
+	var head zstd.Header
+	if err := head.Decode(d.b); err != nil || !head.HasFCS {
+		return len(b)
+	}
+	return int(min(head.FrameContentSize, maxDecoded))
+}
+
 // places fills in the cursors: positions count down from the last, datetimes
 // are resolved from the gaps between runs.
 func (d *blockDecoder) places(entries []Entry, last Cursor) error {
@@ -149,9 +170,9 @@ func (d *blockDecoder) places(entries []Entry, last Cursor) error {
 		return fmt.Errorf("%w: block of %d runs", ErrCorrupt, runs)
 	}
 	i, micros := 0, int64(0)
-	for range runs {
+	for run := range runs {
 		n, gap := d.uvarint(), d.uvarint()
-		if n == 0 || n > uint64(len(entries)-i) || gap > maxNumber {
+		if n == 0 || n > uint64(len(entries)-i) || gap > maxNumber || micros > maxNumber || (gap == 0) != (run == 0) {
 			return fmt.Errorf("%w: runs of a block", ErrCorrupt)
 		}
 		micros += int64(gap)

@@ -66,16 +66,18 @@ func New(log changelog.Log, o Options) *Hub {
 	return &Hub{log: log, opts: o, queues: map[string]*queue{}, tails: map[string]*tail{}}
 }
 
-// Run makes the configured sets, and applies retention until ctx is done.
+// Run makes the configured sets and applies retention, at once and each minute
+// until ctx is done. What fails is logged and tried again in the next round:
+// meanwhile the hub serves what it has.
 func (h *Hub) Run(ctx context.Context) error {
-	for _, set := range h.opts.Sets {
-		if err := h.make(ctx, set, changelog.Description{}); err != nil {
-			return err
-		}
-	}
 	tick := time.NewTicker(time.Minute)
 	defer tick.Stop()
 	for {
+		for _, set := range h.opts.Sets {
+			if err := h.make(ctx, set, changelog.Description{}); err != nil && ctx.Err() == nil {
+				h.opts.Logger.Warn("a configured set is not there", "err", err)
+			}
+		}
 		h.trim(ctx)
 		select {
 		case <-tick.C:
@@ -90,7 +92,9 @@ func (h *Hub) Run(ctx context.Context) error {
 func (h *Hub) trim(ctx context.Context) {
 	sets, err := h.log.Sets(ctx)
 	if err != nil {
-		h.opts.Logger.Warn("retention: list the sets", "err", err)
+		if ctx.Err() == nil {
+			h.opts.Logger.Warn("retention", "err", err)
+		}
 		return
 	}
 	for _, s := range sets {

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/changelog/disklog"
@@ -137,11 +139,16 @@ func TestPublish(t *testing.T) {
 		{"no change", nil, "demo", changelog.Publish{}, resourcesync.ErrInvalid},
 		{"most changes", nil, "demo", changelog.Publish{Changes: changes("a", changelog.MaxBatch)}, nil},
 		{"too many changes", nil, "demo", changelog.Publish{Changes: changes("a", changelog.MaxBatch+1)}, resourcesync.ErrTooLarge},
-		// The memory would refuse it together with all that was gathered with it.
 		{"a long key", nil, "demo", long, resourcesync.ErrInvalid},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			h, log := newHub(t, Options{Sets: test.sets})
+			log.onAppend = func(context.Context, []changelog.Publish) error {
+				if test.want != nil {
+					t.Error("the memory is asked, which would refuse others with it")
+				}
+				return nil
+			}
 			a, err := h.Publish(t.Context(), test.set, test.publish)
 			if !errors.Is(err, test.want) {
 				t.Fatalf("Publish() = %v, want %v", err, test.want)
@@ -214,30 +221,40 @@ func TestDescribe(t *testing.T) {
 	}
 }
 
+// Configured sets are there from the beginning, and come back. That one cannot
+// be made harms nobody.
 func TestRun(t *testing.T) {
-	log := openLog(t)
-	h := New(log, Options{Sets: []string{"b", "a"}, ListSize: 7})
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error)
-	go func() { done <- h.Run(ctx) }()
-	// The sets are made before anything waits for the clock, so a Run that was
-	// told to stop still makes them, or says why not.
-	for {
-		states, err := log.Sets(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if len(states) == 2 {
-			if states[0].Set != "a" || states[0].ListSize != 7 {
-				t.Errorf("the sets are %+v", states)
+	synctest.Test(t, func(t *testing.T) {
+		h, log := newHub(t, Options{Sets: []string{"b", "not a name/", "a"}, ListSize: 7})
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- h.Run(ctx) }()
+		names := func() (names string) {
+			states, err := log.Sets(t.Context())
+			if err != nil {
+				t.Fatal(err)
 			}
-			break
+			for _, st := range states {
+				names += st.Set
+			}
+			return names
 		}
-	}
-	cancel()
-	if err := <-done; err != nil {
-		t.Error(err)
-	}
+		<-time.After(time.Second) // fake time
+		if got := names(); got != "ab" {
+			t.Errorf("the sets are %q", got)
+		}
+		if err := h.Delete(ctx, "a"); err != nil || names() != "b" {
+			t.Errorf("after Delete (%v) the sets are %q", err, names())
+		}
+		<-time.After(time.Minute)
+		if got := names(); got != "ab" {
+			t.Errorf("a minute later the sets are %q", got)
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 func TestCloseRefuses(t *testing.T) {

@@ -318,7 +318,7 @@ func (s *server) refused(w http.ResponseWriter, r *http.Request, err error) bool
 }
 
 func notAllowed(w http.ResponseWriter, r *http.Request, methods string) {
-	p := changelog.NewStatus(http.StatusMethodNotAllowed, "method", r.Method+" is not for this URL; it takes "+methods)
+	p := changelog.NewStatus(http.StatusMethodNotAllowed, "method-not-allowed", r.Method+" is not for this URL; it takes "+methods)
 	p.Header = http.Header{"Allow": {methods}}
 	changelog.WriteError(w, r, p)
 }

@@ -178,7 +178,9 @@ func (s *server) run(ctx context.Context, listener, opsListener net.Listener) er
 	}
 	s.hub.Close()
 	stopBackground()
-	_ = ops.Close()
+	if e := ops.Shutdown(grace); e != nil { // last, so that it says until the end that the hub is not ready
+		_ = ops.Close()
+	}
 	wg.Wait()
 	s.log.Info("stopped")
 	return err

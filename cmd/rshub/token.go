@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"strings"
+	"unicode"
 
 	"github.com/rshub/rshub/access"
 )
@@ -32,7 +33,8 @@ func token(args []string, stdout io.Writer) error {
 		return usageError(err.Error())
 	}
 	text, digest := access.NewToken()
-	line := fmt.Sprintf("%s %s %s", *name, digest, strings.Join(strings.Fields(*rights), ","))
+	words := strings.FieldsFunc(*rights, func(c rune) bool { return c == ',' || unicode.IsSpace(c) })
+	line := fmt.Sprintf("%s %s %s", *name, digest, strings.Join(words, ","))
 	if _, err := access.ReadTokens(strings.NewReader(line)); err != nil {
 		return usageError(err.Error())
 	}

@@ -1,0 +1,210 @@
+package main
+
+import (
+	"archive/tar"
+	"bytes"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// backupOf runs rshub backup against a hub.
+func backupOf(t *testing.T, ops, dir string) (code int, stdout, stderr string) {
+	t.Helper()
+	t.Setenv("RSHUB_OPS_LISTEN", strings.TrimPrefix(ops, "http://"))
+	return command(t, "backup", dir)
+}
+
+// A backup is a data directory that a hub starts from, and the hub that it was
+// made of goes on.
+func TestBackup(t *testing.T) {
+	h := start(t)
+	h.publish("demo")
+	dir := filepath.Join(t.TempDir(), "copy")
+	code, stdout, stderr := backupOf(t, h.ops, dir)
+	if code != 0 || !strings.Contains(stdout, "RSHUB_DATA="+dir) {
+		t.Fatalf("exit %d, %q, %q", code, stdout, stderr)
+	}
+	h.publish("demo")
+	state := func(h *running) string {
+		_, body := do(t, "GET", h.url+"/sets/demo/changes?since=start", "")
+		return body
+	}
+	if n := strings.Count(state(h), `"position"`); n != 2 {
+		t.Errorf("the hub has %d changes, want 2", n)
+	}
+	left, err := filepath.Glob(filepath.Join(h.data, backupPattern))
+	if err != nil || len(left) > 0 {
+		t.Errorf("the hub has left %v (%v)", left, err)
+	}
+	if err := filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if info, err := d.Info(); err != nil || info.Mode().Perm()&0o077 != 0 {
+			t.Errorf("%s can be read by others (%v)", path, err)
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	restored := start(t, "RSHUB_DATA", dir)
+	if n := strings.Count(state(restored), `"position"`); n != 1 {
+		t.Errorf("the restored hub has %d changes, want 1", n)
+	}
+}
+
+func TestBackupNeedsOperate(t *testing.T) {
+	file, texts := tokens(t, "operate", "publish:*,follow:*")
+	h := start(t, "RSHUB_TOKENS_FILE", file)
+	for _, test := range []struct {
+		name, token string
+		code        int
+		stderr      string
+	}{
+		{"no token", "", 1, "401"},
+		{"another right", texts[1], 1, "does not have the right operate"},
+		{"operate", texts[0], 0, ""},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Setenv("RSHUB_TOKEN", test.token)
+			dir := filepath.Join(t.TempDir(), "copy")
+			code, _, stderr := backupOf(t, h.ops, dir)
+			if code != test.code || !strings.Contains(stderr, test.stderr) || test.token != "" && strings.Contains(stderr, test.token) {
+				t.Errorf("exit %d, %q", code, stderr)
+			}
+			if _, err := os.Stat(dir); (err == nil) != (test.code == 0) {
+				t.Errorf("the directory: %v", err)
+			}
+		})
+	}
+	for _, path := range []string{"/backup", "/debug/pprof/", "/debug/pprof/heap"} {
+		resp, body := do(t, "GET", h.ops+path, "")
+		problem(t, resp, body, http.StatusUnauthorized, "unauthorized")
+	}
+	for _, path := range []string{"/healthz", "/readyz"} { // probes have no token
+		if resp, _ := do(t, "GET", h.ops+path, ""); resp.StatusCode != http.StatusOK {
+			t.Errorf("%s is %d", path, resp.StatusCode)
+		}
+	}
+}
+
+// archived is a backup's archive of files and their texts.
+func archived(t *testing.T, files ...string) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	w := tar.NewWriter(&b)
+	for i := 0; i < len(files); i += 2 {
+		if err := w.WriteHeader(&tar.Header{Name: files[i], Mode: 0o600, Size: int64(len(files[i+1])), ModTime: time.Unix(0, 0)}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.WriteString(w, files[i+1]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+// What is not a whole backup is refused, and nothing of it stays.
+func TestBackupRefused(t *testing.T) {
+	whole := archived(t, "changes/a", strings.Repeat("a", 2000), backupEnd, "")
+	for _, test := range []struct {
+		name    string
+		archive []byte
+		want    string // empty: it is taken
+	}{
+		{"whole", whole, ""},
+		{"without its end", archived(t, "changes/a", "a"), "ended early"},
+		{"cut within a file", whole[:1500], "unexpected EOF"},
+		{"cut between files", whole[:512+2048], "ended early"},
+		{"empty", nil, "ended early"},
+		{"no archive", bytes.Repeat([]byte("<html>"), 200), "tar"},
+		{"a file outside", archived(t, "../evil", "x", backupEnd, ""), "outside"},
+		{"an absolute file", archived(t, "/tmp/evil", "x", backupEnd, ""), "outside"},
+		{"a file twice", archived(t, "a", "1", "a", "2", backupEnd, ""), "exists"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			setenv(t)
+			srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(test.archive) }))
+			defer srv.Close()
+			parent := t.TempDir()
+			dir := filepath.Join(parent, "copy")
+			code, _, stderr := backupOf(t, srv.URL, dir)
+			if (code == 0) != (test.want == "") || !strings.Contains(stderr, test.want) {
+				t.Errorf("exit %d, %q, want %q", code, stderr, test.want)
+			}
+			entries, err := os.ReadDir(parent)
+			if err != nil || len(entries) > 0 != (test.want == "") {
+				t.Errorf("the directory has %v (%v)", entries, err)
+			}
+			if test.want == "" && read(t, filepath.Join(dir, "changes", "a")) != strings.Repeat("a", 2000) {
+				t.Error("the file is another")
+			}
+		})
+	}
+}
+
+func TestBackupWithoutHub(t *testing.T) {
+	setenv(t)
+	nobody, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := nobody.Addr().String()
+	if err := nobody.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		name, ops string
+		prepare   func(dir string) error
+		want      string
+	}{
+		{"it does not run", addr, func(string) error { return nil }, "is it running?"},
+		{"it has no such address", "", func(string) error { return nil }, "RSHUB_OPS_LISTEN is empty"},
+		{"the directory exists", addr, func(dir string) error { return os.Mkdir(dir, 0o700) }, "exists; a backup goes into a new directory"},
+		{"another backup is under way", addr, func(dir string) error { return os.Mkdir(dir+".partial", 0o700) }, "copy.partial exists"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			dir := filepath.Join(t.TempDir(), "copy")
+			if err := test.prepare(dir); err != nil {
+				t.Fatal(err)
+			}
+			code, stdout, stderr := backupOf(t, test.ops, dir)
+			if code != 1 || stdout != "" || !strings.Contains(stderr, test.want) {
+				t.Errorf("exit %d, %q, %q", code, stdout, stderr)
+			}
+			if _, err := os.Stat(dir + ".partial"); test.name != "another backup is under way" && !errors.Is(err, os.ErrNotExist) {
+				t.Errorf("something is left: %v", err)
+			}
+		})
+	}
+}
+
+// A hub that listens on every address is reached by loopback.
+func TestOpsAddress(t *testing.T) {
+	for _, test := range []struct{ listen, want string }{
+		{"127.0.0.1:8081", "127.0.0.1:8081"},
+		{"localhost:8081", "localhost:8081"},
+		{"10.1.2.3:8081", "10.1.2.3:8081"},
+		{":8081", "127.0.0.1:8081"},
+		{"0.0.0.0:8081", "127.0.0.1:8081"},
+		{"[::]:8081", "[::1]:8081"},
+		{"[::1]:8081", "[::1]:8081"},
+		{"", ""},
+		{"8081", ""},
+	} {
+		if got, err := opsAddress(test.listen); got != test.want || (err == nil) != (test.want != "") {
+			t.Errorf("opsAddress(%q) = %q, %v", test.listen, got, err)
+		}
+	}
+}

@@ -1,0 +1,122 @@
+package main
+
+import (
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestDefaults(t *testing.T) {
+	setenv(t)
+	c, err := readConfig()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Listen != "127.0.0.1:8080" || c.OpsListen != "127.0.0.1:8081" || c.Data != "./rshub-data" || c.BaseURL != "" {
+		t.Errorf("addresses and places: %+v", c)
+	}
+	if c.ChangeListSize != 10_000 || c.DiskReserve != 64<<20 || c.MaxBody != 50<<20 || c.ClockSkew != time.Minute || c.LogLevel != slog.LevelInfo {
+		t.Errorf("sizes and times: %+v", c)
+	}
+}
+
+func TestConfig(t *testing.T) {
+	setenv(t, "RSHUB_LISTEN", "0.0.0.0:80", "RSHUB_BASE_URL", "https://Hub.example.org/rs//", "RSHUB_INSECURE", insecure,
+		"RSHUB_OPS_LISTEN", "", "RSHUB_SETS", "a, b", "RSHUB_ORIGINS", "https://Example.org,*", "RSHUB_MAX_BODY", "2MiB", "RSHUB_LOG_LEVEL", "debug",
+		// Without their prefix they are others' variables.
+		"DATA", "/tmp/other", "GRACE", "nonsense", "LOG_LEVEL", "nonsense", "TOKENS_FILE", "other")
+	c, err := readConfig()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.BaseURL != "https://Hub.example.org/rs" || c.OpsListen != "" || !slices.Equal(c.Sets, []string{"a", "b"}) || !slices.Equal(c.Origins, []string{"https://example.org", "*"}) {
+		t.Errorf("the configuration is %+v", c)
+	}
+	if c.MaxBody != 2<<20 || c.LogLevel != slog.LevelDebug || c.Data != "./rshub-data" || c.Grace != 25*time.Second || c.TokensFile != "" {
+		t.Errorf("the configuration is %+v", c)
+	}
+}
+
+func TestConfigProblems(t *testing.T) {
+	for _, test := range []struct {
+		name      string
+		variables []string
+		want      []string // a part of each problem, in order
+	}{
+		{"all at once", []string{"RSHUB_LISTEN", "here", "RSHUB_OPS_LISTEN", "there", "RSHUB_HEARTBEAT", "often", "RSHUB_CHANGELIST_SIZE", "many",
+			"RSHUB_CLOCK_SKEW", "1ms", "RSHUB_SETS", "a,B", "RSHUB_NO_PUSH_SETS", "C", "RSHUB_INSECURE", "yes", "RSHUB_LOG_LEVEL", "loud", "RSHUB_DISK_RESERVE", "1 apple"},
+			[]string{`RSHUB_DISK_RESERVE is "1 apple"`, `RSHUB_CHANGELIST_SIZE is "many"`, `RSHUB_HEARTBEAT is "often"`, `RSHUB_LOG_LEVEL is "loud"`,
+				`RSHUB_LISTEN is "here"`, `RSHUB_OPS_LISTEN is "there"`, `RSHUB_SETS has`, `RSHUB_NO_PUSH_SETS has`, `RSHUB_INSECURE is "yes"`, `RSHUB_CLOCK_SKEW is 1ms`}},
+		{"list size", []string{"RSHUB_CHANGELIST_SIZE", "25001"}, []string{"RSHUB_CHANGELIST_SIZE is 25001; it is 1 to 25000"}},
+		{"no list size", []string{"RSHUB_CHANGELIST_SIZE", "0"}, []string{"RSHUB_CHANGELIST_SIZE is 0"}},
+		{"times", []string{"RSHUB_RETENTION_AGE", "-1h", "RSHUB_HEARTBEAT", "1ms", "RSHUB_WRITE_TIMEOUT", "0", "RSHUB_GRACE", "-1s"},
+			[]string{"RSHUB_RETENTION_AGE is -1h", "RSHUB_HEARTBEAT is 1ms", "RSHUB_WRITE_TIMEOUT is 0s", "RSHUB_GRACE is -1s"}},
+		{"body", []string{"RSHUB_MAX_BODY", "1"}, []string{"RSHUB_MAX_BODY is 1 bytes"}},
+		{"origins", []string{"RSHUB_ORIGINS", "example.org,https://example.org/,null"}, []string{`"example.org"`, `"https://example.org/"`, `"null"`}},
+
+		{"beyond loopback", []string{"RSHUB_LISTEN", "0.0.0.0:8080"}, []string{"RSHUB_INSECURE=anyone-may-publish", "set RSHUB_BASE_URL"}},
+		{"any address", []string{"RSHUB_LISTEN", ":8080"}, []string{"RSHUB_TOKENS_FILE", "set RSHUB_BASE_URL"}},
+		{"a name", []string{"RSHUB_LISTEN", "hub.example.org:8080", "RSHUB_BASE_URL", "http://hub.example.org"}, []string{"beyond loopback"}},
+		{"IPv6", []string{"RSHUB_LISTEN", "[::]:8080", "RSHUB_BASE_URL", "http://hub.example.org"}, []string{"beyond loopback"}},
+		{"with tokens", []string{"RSHUB_LISTEN", ":8080", "RSHUB_TOKENS_FILE", "x"}, []string{"set RSHUB_BASE_URL"}},
+		{"told so in as many words", []string{"RSHUB_LISTEN", ":8080", "RSHUB_INSECURE", insecure, "RSHUB_BASE_URL", "http://hub.example.org"}, nil},
+		{"not quite told so", []string{"RSHUB_LISTEN", ":8080", "RSHUB_INSECURE", "true", "RSHUB_BASE_URL", "http://hub.example.org"}, []string{"anyone could publish", "RSHUB_INSECURE is"}},
+		{"loopback", []string{"RSHUB_LISTEN", "[::1]:8080", "RSHUB_OPS_LISTEN", "localhost:1"}, nil},
+		{"all of 127", []string{"RSHUB_LISTEN", "127.3.2.1:8080"}, nil},
+		{"operations beyond loopback", []string{"RSHUB_OPS_LISTEN", ":8081"}, []string{"anyone could read a backup"}},
+
+		{"base", []string{"RSHUB_BASE_URL", "hub.example.org"}, []string{`RSHUB_BASE_URL is "hub.example.org"`}},
+		{"base of another kind", []string{"RSHUB_BASE_URL", "ftp://hub.example.org"}, []string{"RSHUB_BASE_URL is"}},
+		{"base with a query", []string{"RSHUB_BASE_URL", "https://hub.example.org/?a"}, []string{"RSHUB_BASE_URL is"}},
+		{"a password is not shown", []string{"RSHUB_BASE_URL", "https://me:secret@hub.example.org"}, []string{"RSHUB_BASE_URL has a user or a password"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			setenv(t, test.variables...)
+			_, err := readConfig()
+			var got []string
+			if err != nil {
+				got = strings.Split(err.Error(), "\n")
+			}
+			if len(got) != len(test.want) {
+				t.Fatalf("there are %d problems, want %d:\n%v", len(got), len(test.want), err)
+			}
+			for i, want := range test.want {
+				if !strings.HasPrefix(got[i], "RSHUB_") || !strings.Contains(got[i], want) || strings.Contains(got[i], "secret") {
+					t.Errorf("problem %d is %q, want %q", i+1, got[i], want)
+				}
+			}
+		})
+	}
+}
+
+func TestSize(t *testing.T) {
+	for _, test := range []struct {
+		text string
+		want size // 0: none
+	}{
+		{"1024", 1024}, {"1B", 1}, {"64KiB", 64 << 10}, {"3 MiB", 3 << 20}, {"1GiB", 1 << 30}, {"2TiB", 2 << 40},
+		{"5kB", 5000}, {"5MB", 5e6}, {"5GB", 5e9}, {"5TB", 5e12}, {" 7 ", 7},
+		{"", 0}, {"MiB", 0}, {"-1", 0}, {"1.5GiB", 0}, {"1mib", 0}, {"99999999999TiB", 0}, {"18446744073709551616", 0},
+	} {
+		var s size
+		if err := s.Decode(test.text); s != test.want || (err == nil) != (test.want > 0) {
+			t.Errorf("Decode(%q) = %v, %d", test.text, err, s)
+		}
+	}
+}
+
+func TestUnknownVariables(t *testing.T) {
+	setenv(t, "RSHUB_LISTEN", "x", "RSHUB_LISTENN", "x", "RSHUB_TOKEN", "x", "RSHUB_REDIS_URL", "redis://x",
+		"RSHUB_SERVICE_HOST", "10.0.0.1", "RSHUB_PORT_8080_TCP", "tcp://10.0.0.1:8080") // Kubernetes sets these
+	got := unknownVariables()
+	slices.Sort(got)
+	if !slices.Equal(got, []string{"RSHUB_LISTENN", "RSHUB_REDIS_URL"}) {
+		t.Errorf("unknownVariables() = %v", got)
+	}
+	h := start(t, "RSHUB_LISTENN", "x")
+	if !strings.Contains(h.log.String(), `"variable":"RSHUB_LISTENN"`) {
+		t.Errorf("nobody is warned: %s", h.log)
+	}
+}

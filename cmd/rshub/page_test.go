@@ -1,0 +1,138 @@
+package main
+
+import (
+	"encoding/json"
+	"encoding/xml"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// elements returns the names of a page's elements in order, and its links. It
+// fails where one is not closed, or closed wrongly.
+func elements(t *testing.T, page string) (names, links []string) {
+	t.Helper()
+	d := xml.NewDecoder(strings.NewReader(page))
+	d.Strict = false
+	d.AutoClose, d.Entity = []string{"meta", "link", "br"}, xml.HTMLEntity
+	depth := 0
+	for {
+		token, err := d.Token()
+		if errors.Is(err, io.EOF) {
+			if depth != 0 {
+				t.Errorf("%d elements are not closed", depth)
+			}
+			return names, links
+		}
+		if err != nil {
+			t.Fatalf("the page is no HTML: %v", err)
+		}
+		switch e := token.(type) {
+		case xml.StartElement:
+			depth++
+			names = append(names, e.Name.Local)
+			for _, a := range e.Attr {
+				if a.Name.Local == "href" {
+					links = append(links, a.Value)
+				}
+			}
+		case xml.EndElement:
+			depth--
+		}
+	}
+}
+
+func TestPage(t *testing.T) {
+	h := start(t)
+	_, empty := do(t, "GET", h.url+"/", "")
+	elements(t, empty)
+	if !strings.Contains(empty, "The first publish to a set makes it") {
+		t.Errorf("the page of a new hub is %s", empty)
+	}
+	for set, description := range map[string]string{
+		"evil": `{"title":"<script>alert(1)</script>","describedby":"javascript:alert(2)"}`,
+		"good": `{"title":"Fish & chips","describedby":"https://example.org/?a=1&b=2"}`,
+	} {
+		if resp, body := do(t, "PUT", h.url+"/sets/"+set, description); resp.StatusCode != http.StatusOK {
+			t.Fatalf("PUT: %d %s", resp.StatusCode, body)
+		}
+	}
+	h.publish("good")
+	resp, page := do(t, "GET", h.url+"/", "")
+	names, links := elements(t, page)
+	for _, name := range names {
+		if name == "script" {
+			t.Errorf("a title became a script:\n%s", page)
+		}
+	}
+	want := map[string]bool{"https://example.org/?a=1&b=2": true, h.url + "/sets/good/capabilitylist.xml": true, h.url + "/sets": true, h.url + "/.well-known/resourcesync": true}
+	for _, link := range links {
+		delete(want, link)
+		if strings.HasPrefix(link, "javascript") {
+			t.Errorf("a link runs %s", link)
+		}
+		if strings.HasPrefix(link, h.url) {
+			if resp, _ := do(t, "GET", link, ""); resp.StatusCode != http.StatusOK {
+				t.Errorf("%s is %d", link, resp.StatusCode)
+			}
+		}
+	}
+	if len(want) > 0 {
+		t.Errorf("these links are missing: %v", want)
+	}
+	for _, text := range []string{"&lt;script&gt;", "Fish &amp; chips", ">1</td>"} {
+		if !strings.Contains(page, text) {
+			t.Errorf("%s is missing:\n%s", text, page)
+		}
+	}
+	policy := resp.Header.Get("Content-Security-Policy")
+	for _, part := range []string{"default-src 'none'", "base-uri 'none'", "form-action 'none'", "frame-ancestors 'none'"} {
+		if !strings.Contains(policy, part) {
+			t.Errorf("the policy %q lacks %s", policy, part)
+		}
+	}
+	// The policy forbids what is not in the page itself.
+	if m := regexp.MustCompile(`(?i)\s(src|on\w+)=`).FindString(page); m != "" {
+		t.Errorf("the page has%s", m)
+	}
+}
+
+// Links stay within the hub when it is reached below a path, through a proxy.
+func TestPageBelowAPath(t *testing.T) {
+	h := start(t, "RSHUB_BASE_URL", "https://example.org/rs/")
+	h.publish("demo")
+	_, page := do(t, "GET", h.url+"/", "")
+	_, links := elements(t, page)
+	for _, link := range links {
+		if !strings.HasPrefix(link, "https://example.org/rs/") && !strings.HasPrefix(link, "https://www.openarchives.org/") {
+			t.Errorf("a link leads to %s", link)
+		}
+	}
+}
+
+func TestPageWithManySets(t *testing.T) {
+	sets := make([]string, maxShown+3)
+	for i := range sets {
+		sets[i] = fmt.Sprintf("set%04d", i)
+	}
+	h := start(t, "RSHUB_SETS", strings.Join(sets, ","))
+	h.publish(sets[len(sets)-1]) // they are made in order
+	for {
+		_, body := do(t, "GET", h.url+"/sets", "")
+		var answer struct{ Sets []setView }
+		if err := json.Unmarshal([]byte(body), &answer); err != nil {
+			t.Fatal(err)
+		}
+		if len(answer.Sets) == len(sets) {
+			break
+		}
+	}
+	_, page := do(t, "GET", h.url+"/", "")
+	if n := strings.Count(page, "<tr><td>"); n != maxShown || !strings.Contains(page, "And 3 more") {
+		t.Errorf("the page shows %d sets", n)
+	}
+}

@@ -1,0 +1,130 @@
+package main
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/rshub/rshub/access"
+)
+
+var tokenText = regexp.MustCompile(`(?m)^token: (rshub_[A-Z2-7]{26})$`)
+
+func TestTokenNew(t *testing.T) {
+	code, stdout, stderr := command(t, "token", "new", "-name", "alice", "-rights", "publish:demo, follow:*")
+	m := tokenText.FindStringSubmatch(stdout)
+	if code != 0 || stderr != "" || m == nil {
+		t.Fatalf("exit %d, %q, %q", code, stdout, stderr)
+	}
+	if want := "add to RSHUB_TOKENS_FILE: alice " + access.Digest(m[1]) + " publish:demo,follow:*\n"; !strings.HasSuffix(stdout, want) {
+		t.Errorf("it says %q, want %q at the end", stdout, want)
+	}
+}
+
+func TestTokenNewRefuses(t *testing.T) {
+	for _, test := range []struct{ name, rights, want string }{
+		{"", "publish:demo", "NAME"},
+		{"two words", "publish:demo", "NAME"},
+		{"a#b", "publish:demo", "NAME"},
+		{"anyone", "publish:demo", "NAME"},
+		{"rshub_SECRET", "publish:demo", "name"},
+		{"alice", "", "RIGHTS"},
+		{"alice", ",", "no right"},
+		{"alice", "publish", `"publish"`},
+		{"alice", "publish:a #,operate", `"#"`}, // the rest would be a comment
+	} {
+		t.Run(test.name+" "+test.rights, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "tokens")
+			code, stdout, stderr := command(t, "token", "new", "-name", test.name, "-rights", test.rights, "-file", path)
+			if code != 2 || stdout != "" || !strings.Contains(stderr, test.want) || strings.Contains(stderr, "SECRET") {
+				t.Errorf("exit %d, %q, %q", code, stdout, stderr)
+			}
+			if _, err := os.Stat(path); err == nil {
+				t.Error("the file was written")
+			}
+		})
+	}
+}
+
+func TestTokenNewInFile(t *testing.T) {
+	const before = "# ours\nanyone - follow:*" // without a newline at the end
+	dir := t.TempDir()
+	path := filepath.Join(dir, "tokens")
+	newToken := func(name string) (int, string, string) {
+		return command(t, "token", "new", "-name", name, "-rights", "publish:demo", "-file", path)
+	}
+	if code, _, stderr := newToken("alice"); code != 0 {
+		t.Fatalf("a new file: %s", stderr)
+	}
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("a new file has mode %v (%v)", info.Mode(), err)
+	}
+	if err := os.WriteFile(path, []byte(before), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(path, 0o640); err != nil { // for the hub's group
+		t.Fatal(err)
+	}
+	code, stdout, stderr := newToken("alice")
+	if code != 0 {
+		t.Fatal(stderr)
+	}
+	text := read(t, path)
+	if m := tokenText.FindStringSubmatch(stdout); m == nil || text != before+"\nalice "+access.Digest(m[1])+" publish:demo\n" {
+		t.Errorf("it says %q and the file is %q", stdout, text)
+	}
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o640 {
+		t.Errorf("the mode became %v (%v)", info.Mode(), err)
+	}
+
+	// What cannot be added leaves the file as it was.
+	for _, test := range []struct {
+		name   string
+		broken func()
+		want   string
+	}{
+		{"a name twice", func() {}, `the name "alice" is there twice`},
+		{"another command is at work", func() { write(t, path+".new", "") }, "tokens.new exists"},
+		{"the file is broken", func() { remove(t, path+".new"); write(t, path, text+"half\n") }, "line 4"},
+	} {
+		test.broken()
+		was := read(t, path)
+		code, stdout, stderr := newToken("alice")
+		if code != 1 || stdout != "" || !strings.Contains(stderr, test.want) {
+			t.Errorf("%s: exit %d, %q, %q", test.name, code, stdout, stderr)
+		}
+		if now := read(t, path); now != was {
+			t.Errorf("%s: the file became %q", test.name, now)
+		}
+	}
+	names, err := fs.Glob(os.DirFS(dir), "*")
+	if err != nil || len(names) != 1 {
+		t.Errorf("in the directory are %v (%v)", names, err)
+	}
+}
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+func write(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func remove(t *testing.T, path string) {
+	t.Helper()
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+}

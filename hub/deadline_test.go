@@ -1,0 +1,157 @@
+package hub
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/iotest"
+	"time"
+
+	"github.com/rshub/rshub/changelog"
+)
+
+// serveOver sends a request, whole or not, over a real connection, and closes
+// its writing side if cut says so. It returns the answer.
+func serveOver(t *testing.T, h *Hub, request string, cut bool) (*http.Response, []byte) {
+	t.Helper()
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { h.ServePublish(w, r, "demo") }))
+	t.Cleanup(srv.Close)
+	conn, err := net.Dial("tcp", srv.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	if _, err := io.WriteString(conn, request); err != nil {
+		t.Fatal(err)
+	}
+	if cut {
+		if err := conn.(*net.TCPConn).CloseWrite(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp, body
+}
+
+// A body that ends before it should is not taken, not even its whole lines: they
+// are no whole batch.
+func TestTruncatedBody(t *testing.T) {
+	for _, form := range []string{"application/xml", "application/json", "application/x-ndjson"} {
+		t.Run(form, func(t *testing.T) {
+			h, log := newHub(t, Options{})
+			body := map[string]string{"application/xml": xmlOf(""), "application/json": jsonDoc, "application/x-ndjson": linesDoc}[form]
+			resp, text := serveOver(t, h, fmt.Sprintf("POST / HTTP/1.1\r\nHost: x\r\nContent-Type: %s\r\nContent-Length: %d\r\n\r\n%s",
+				form, len(body)+1, body), true)
+			if p := problemOf(t, resp.StatusCode, resp.Header, text); p.Status != http.StatusBadRequest || !strings.Contains(p.Detail, "ends early") {
+				t.Errorf("the problem is %+v", p)
+			}
+			if got := locs(t, log, "demo"); len(got) > 0 {
+				t.Errorf("the memory has %d entries", len(got))
+			}
+		})
+	}
+}
+
+// A publisher that falls silent is told so, and what it had sent is not taken.
+func TestSilentPublisher(t *testing.T) {
+	for _, test := range []struct{ headers, sent string }{
+		{"Content-Type: application/json", jsonDoc[:60]},
+		{"Content-Type: application/json", ""},
+		{"Content-Type: application/xml", xmlOf("")[:60]},
+		{"Content-Type: application/x-ndjson", linesDoc},
+		{"Content-Type: application/json\r\nContent-Encoding: gzip", ""}, // its header is read early
+	} {
+		t.Run(test.headers, func(t *testing.T) {
+			h, log := newHub(t, Options{ReadTimeout: 20 * time.Millisecond})
+			resp, body := serveOver(t, h, "POST / HTTP/1.1\r\nHost: x\r\n"+test.headers+"\r\nContent-Length: 1000\r\n\r\n"+test.sent, false)
+			if p := problemOf(t, resp.StatusCode, resp.Header, body); p.Status != http.StatusRequestTimeout {
+				t.Errorf("the problem is %+v", p)
+			}
+			if !resp.Close {
+				t.Error("the connection is kept, though nobody knows what will come on it")
+			}
+			if got := locs(t, log, "demo"); len(got) > 0 {
+				t.Errorf("the memory has %d entries", len(got))
+			}
+		})
+	}
+}
+
+// The deadline holds for what is read of a body. Neither an append that takes
+// longer nor the next request on the connection is harmed by it.
+func TestReadDeadlineIsTakenBack(t *testing.T) {
+	const timeout = 20 * time.Millisecond
+	h, log := newHub(t, Options{ReadTimeout: timeout})
+	slow := true
+	log.onAppend = func(context.Context, []changelog.Publish) error {
+		if slow { // longer than the deadline, which must not be in force any more
+			<-time.After(3 * timeout)
+			slow = false
+		}
+		return nil
+	}
+	var cancelled error
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h.ServePublish(w, r, "demo")
+		cancelled = errors.Join(cancelled, r.Context().Err())
+	}))
+	t.Cleanup(srv.Close)
+	conn, err := net.Dial("tcp", srv.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	answers := bufio.NewReader(conn)
+	for i := range 2 {
+		if _, err := fmt.Fprintf(conn, "POST / HTTP/1.1\r\nHost: x\r\nContent-Type: application/x-ndjson\r\nContent-Length: %d\r\n\r\n%s", len(linesDoc), linesDoc); err != nil {
+			t.Fatal(err)
+		}
+		resp, err := http.ReadResponse(answers, nil)
+		if err != nil {
+			t.Fatalf("answer %d: %v", i+1, err)
+		}
+		body, err := io.ReadAll(resp.Body)
+		if err != nil || resp.StatusCode != http.StatusOK {
+			t.Fatalf("answer %d is %d %s (%v)", i+1, resp.StatusCode, body, err)
+		}
+		<-time.After(3 * timeout) // idle for longer than the deadline
+	}
+	srv.Close() // waits for the handlers
+	if cancelled != nil {
+		t.Error(cancelled)
+	}
+}
+
+// A deadlines counts those that are set.
+type deadlines struct {
+	http.ResponseWriter
+	n int
+}
+
+func (d *deadlines) SetReadDeadline(time.Time) error { d.n++; return nil }
+
+// Behind the end of the body it is net/http that reads, and no publisher can be
+// silent any more.
+func TestNoDeadlineBehindTheEnd(t *testing.T) {
+	d := &deadlines{}
+	r := &patientReader{ReadCloser: io.NopCloser(iotest.OneByteReader(strings.NewReader("ab"))), conn: http.NewResponseController(d)}
+	for i, want := range []int{1, 2, 3, 3, 3} { // the third finds the end
+		if _, err := r.Read(make([]byte, 10)); (err == io.EOF) != (i >= 2) || d.n != want {
+			t.Errorf("read %d: %v, %d deadlines, want %d", i+1, err, d.n, want)
+		}
+	}
+}

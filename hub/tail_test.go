@@ -1,0 +1,471 @@
+package hub
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rshub/rshub/changelog"
+)
+
+// A reader follows a set in a goroutine of its own, one yield at a time.
+type reader struct {
+	yields chan []*changelog.Batch
+	err    error // set when yields is closed
+}
+
+func follow(ctx context.Context, h *Hub, set string, after changelog.Cursor) *reader {
+	r := &reader{yields: make(chan []*changelog.Batch)}
+	go func() {
+		defer close(r.yields)
+		for batches, err := range h.Follow(ctx, set, after) {
+			if err != nil {
+				r.err = err
+				return
+			}
+			r.yields <- batches
+		}
+	}()
+	return r
+}
+
+// to reads until a cursor and returns the batches.
+func (r *reader) to(t *testing.T, cur changelog.Cursor) []*changelog.Batch {
+	t.Helper()
+	var all []*changelog.Batch
+	for batches := range r.yields {
+		all = append(all, batches...)
+		if all[len(all)-1].Cursor == cur {
+			return all
+		}
+	}
+	t.Fatalf("the sequence ended before %v: %v", cur, r.err)
+	return nil
+}
+
+// ended waits for the end of the sequence and returns its error.
+func (r *reader) ended(t *testing.T) error {
+	t.Helper()
+	for batches := range r.yields {
+		t.Errorf("after the end came %v", batches)
+	}
+	return r.err
+}
+
+// Whatever the place a follower begins at, and however that moves between the
+// memory and the window meanwhile, it sees every position behind it once.
+func TestFollowWhilePublishing(t *testing.T) {
+	const publishers, each, followers = 8, 60, 12
+	h, log := newHub(t, Options{})
+	begin := mustPublish(t, h, "demo", changes("begin", 1500)) // more than one read
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+
+	var publishing, following sync.WaitGroup
+	var total int
+	for p := range publishers {
+		for i := range each {
+			total += p%3 + i%2 + 1
+		}
+		publishing.Go(func() {
+			for i := range each {
+				mustPublish(t, h, "demo", changes(fmt.Sprint(p, "-", i), p%3+i%2+1))
+			}
+		})
+	}
+	end := begin.Cursor.Position + uint64(total)
+	for f := range followers {
+		following.Go(func() {
+			rng := rand.New(rand.NewPCG(uint64(f), 1))
+			var after changelog.Cursor
+			if f%3 > 0 {
+				st, err := log.State(ctx, "demo")
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if after, err = log.At(ctx, "demo", rng.Uint64N(st.Head.Position+1)); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+			for after.Position < end && ctx.Err() == nil {
+				// Now and then it breaks off and comes again, as destinations do.
+				for batches, err := range h.Follow(ctx, "demo", after) {
+					if err != nil {
+						t.Errorf("follower %d: %v", f, err)
+						return
+					}
+					for _, b := range batches {
+						if b.After != after && !after.IsZero() || b.Diverged {
+							t.Errorf("follower %d: a batch is after %v, want %v", f, b.After, after)
+							return
+						}
+						for i, e := range b.Entries {
+							if e.Position != after.Position+uint64(i)+1 {
+								t.Errorf("follower %d: position %d, want %d", f, e.Position, after.Position+uint64(i)+1)
+								return
+							}
+						}
+						after = b.Cursor
+					}
+					if after.Position == end || rng.IntN(20) == 0 {
+						break
+					}
+				}
+			}
+			if after.Position != end {
+				t.Errorf("follower %d ended at %v, want position %d", f, after, end)
+			}
+		})
+	}
+	publishing.Wait()
+	following.Wait()
+}
+
+// Those who are up to date get the same batches, so each is encoded once.
+func TestFollowersShare(t *testing.T) {
+	h, _ := newHub(t, Options{})
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	head := mustPublish(t, h, "demo", changes("a", 1)).Cursor
+	one, two := follow(ctx, h, "demo", head), follow(ctx, h, "demo", head)
+	attached(h, "demo", 2)
+	end := mustPublish(t, h, "demo", changes("b", 3)).Cursor
+	b1, b2 := one.to(t, end), two.to(t, end)
+	if len(b1) != 1 || len(b2) != 1 || b1[0] != b2[0] {
+		t.Errorf("the followers got %p and %p", b1, b2)
+	}
+	if &b1[0].JSON()[0] != &b2[0].JSON()[0] {
+		t.Error("the batch was encoded twice")
+	}
+	cancel()
+	if err := errors.Join(one.ended(t), two.ended(t)); err != nil {
+		t.Error(err)
+	}
+}
+
+// attached waits until a set has n followers.
+func attached(h *Hub, set string, n int) {
+	for {
+		h.mu.Lock()
+		t := h.tails[set]
+		ready := t != nil && t.followers == n || t == nil && n == 0
+		h.mu.Unlock()
+		if ready {
+			return
+		}
+		runtime.Gosched()
+	}
+}
+
+// A large publish is pushed in parts that anyone can hold.
+func TestFollowSplits(t *testing.T) {
+	h, _ := newHub(t, Options{})
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	head := mustPublish(t, h, "demo", changes("a", 1)).Cursor
+	r := follow(ctx, h, "demo", head)
+	attached(h, "demo", 1)
+	end := mustPublish(t, h, "demo", changes("b", 2500)).Cursor
+	n := 0
+	for _, b := range r.to(t, end) {
+		if len(b.Entries) > changelog.MaxBlockEntries {
+			t.Errorf("a batch has %d entries", len(b.Entries))
+		}
+		n += len(b.Entries)
+	}
+	if n != 2500 {
+		t.Errorf("%d entries, want 2500", n)
+	}
+	cancel()
+	if err := r.ended(t); err != nil {
+		t.Error(err)
+	}
+}
+
+// Nobody follows, so nothing is kept.
+func TestNoFollowerNoWindow(t *testing.T) {
+	h, _ := newHub(t, Options{})
+	mustPublish(t, h, "demo", changes("a", 10))
+	if len(h.tails) != 0 {
+		t.Errorf("tails: %v", h.tails)
+	}
+}
+
+// What has left the window is read from the memory.
+func TestFollowSlowerThanTheWindow(t *testing.T) {
+	h, _ := newHub(t, Options{})
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	after := mustPublish(t, h, "demo", changes("a", 1)).Cursor
+	r := follow(ctx, h, "demo", after)
+	attached(h, "demo", 1)
+	var end changelog.Cursor
+	for range 3 { // nobody reads meanwhile, and each is more than the window holds
+		large := changes("large", 10_000)
+		for i := range large {
+			large[i].Loc += strings.Repeat("x", 500)
+		}
+		end = mustPublish(t, h, "demo", large).Cursor
+	}
+	for _, b := range r.to(t, end) {
+		if b.After != after || b.Diverged {
+			t.Fatalf("a batch is after %v, want %v", b.After, after)
+		}
+		after = b.Cursor
+	}
+	cancel()
+	if err := r.ended(t); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestWindowBounds(t *testing.T) {
+	log := newTailLog()
+	tail := &tail{moved: make(chan struct{})}
+	for range 3 * windowBatches {
+		tail.add(log.batch(1, 10))
+	}
+	if n := len(tail.window); n != windowBatches {
+		t.Errorf("the window has %d small batches, want %d", n, windowBatches)
+	}
+	// Large ones push the small ones out, and what was pushed out is let go.
+	for range 200 {
+		tail.add(log.batch(1, 300_000))
+		if tail.bytes > windowBytes || tail.behind > windowBytes {
+			t.Fatalf("the window has %d bytes and %d behind it", tail.bytes, tail.behind)
+		}
+	}
+	sum := 0
+	for i, b := range tail.window {
+		sum += b.Size()
+		if i > 0 && b.After != tail.window[i-1].Cursor {
+			t.Errorf("batch %d is after %v", i, b.After)
+		}
+	}
+	if sum != tail.bytes || len(tail.window) != len(tail.sizes) {
+		t.Errorf("the window has %d bytes and counts %d", sum, tail.bytes)
+	}
+	// One that is larger than the window alone still reaches its followers.
+	huge := log.batch(1, windowBytes+1)
+	tail.add(huge)
+	if got, ok, _ := tail.after(huge[0].After); !ok || len(got) != 1 {
+		t.Errorf("the huge batch is not in the window: %v, %v", got, ok)
+	}
+}
+
+// A gap makes the window begin anew, and who is before it reads the memory.
+func TestWindowGap(t *testing.T) {
+	log := newTailLog()
+	tail := &tail{moved: make(chan struct{})}
+	first := log.batch(2, 10)
+	tail.add(first)
+	log.batch(1, 10) // never seen here
+	third := log.batch(1, 10)
+	_, _, moved := tail.after(first[0].Cursor)
+	tail.add(third)
+	select {
+	case <-moved:
+	default:
+		t.Error("nobody was woken")
+	}
+	for _, test := range []struct {
+		name  string
+		after changelog.Cursor
+		ok    bool
+		n     int
+	}{
+		{"before the gap", first[0].After, false, 0},
+		{"in the gap", first[0].Cursor, false, 0},
+		{"behind the gap", third[0].After, true, 1},
+		{"at the head", third[0].Cursor, true, 0},
+		{"another history", changelog.Cursor{Position: third[0].After.Position, Micros: 1}, false, 0},
+		{"zero", changelog.Cursor{}, false, 0},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			if got, ok, _ := tail.after(test.after); ok != test.ok || len(got) != test.n {
+				t.Errorf("after(%v) = %d batches, %v", test.after, len(got), ok)
+			}
+		})
+	}
+}
+
+// A tailLog makes batches that follow each other.
+type tailLog struct{ head changelog.Cursor }
+
+func newTailLog() *tailLog { return &tailLog{changelog.Cursor{Position: 10, Micros: 1e15}} }
+
+func (l *tailLog) batch(n, bytes int) []*changelog.Batch {
+	cs := changes("a", n)
+	cs[0].Hash = strings.Repeat("a", bytes)
+	after := l.head
+	l.head = changelog.Cursor{Position: after.Position + uint64(n), Micros: after.Micros + int64(n) + 5}
+	return []*changelog.Batch{changelog.NewBatch("demo", changelog.Appended{After: after, Cursor: l.head, Count: n}, cs)}
+}
+
+func TestFollowEnds(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		follow func(t *testing.T, h *Hub, log *testLog) *reader
+		want   error
+	}{
+		{"trimmed", func(t *testing.T, h *Hub, log *testLog) *reader {
+			first := mustPublish(t, h, "demo", changes("a", 1)).Cursor
+			mustPublish(t, h, "demo", changes("b", 50))
+			if n, err := log.Trim(t.Context(), "demo", changelog.Retention{Count: 5}); err != nil || n == 0 {
+				t.Fatalf("Trim() = %d, %v", n, err)
+			}
+			return follow(t.Context(), h, "demo", first)
+		}, changelog.ErrGone},
+		{"a cursor of a set that was never made", func(t *testing.T, h *Hub, _ *testLog) *reader {
+			return follow(t.Context(), h, "demo", changelog.Cursor{Position: 3, Micros: 4})
+		}, changelog.ErrGone},
+		{"deleted while waiting", func(t *testing.T, h *Hub, _ *testLog) *reader {
+			r := follow(t.Context(), h, "demo", mustPublish(t, h, "demo", changes("a", 1)).Cursor)
+			attached(h, "demo", 1)
+			if err := h.Delete(t.Context(), "demo"); err != nil {
+				t.Fatal(err)
+			}
+			return r
+		}, changelog.ErrGone},
+		{"deleted and made again", func(t *testing.T, h *Hub, log *testLog) *reader {
+			head := mustPublish(t, h, "demo", changes("a", 1)).Cursor
+			if err := h.Delete(t.Context(), "demo"); err != nil {
+				t.Fatal(err)
+			}
+			mustPublish(t, h, "demo", changes("b", 1))
+			return follow(t.Context(), h, "demo", head)
+		}, changelog.ErrGone},
+		{"damaged", func(t *testing.T, h *Hub, log *testLog) *reader {
+			log.onSince = func() error { return changelog.ErrCorrupt }
+			return follow(t.Context(), h, "demo", changelog.Cursor{})
+		}, changelog.ErrCorrupt},
+		{"the follower leaves", func(t *testing.T, h *Hub, log *testLog) *reader {
+			ctx, cancel := context.WithCancel(t.Context())
+			r := follow(ctx, h, "demo", changelog.Cursor{})
+			attached(h, "demo", 1)
+			cancel()
+			return r
+		}, nil},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			h, log := newHub(t, Options{ListSize: 10})
+			if err := test.follow(t, h, log).ended(t); !errors.Is(err, test.want) {
+				t.Errorf("the sequence ended with %v, want %v", err, test.want)
+			}
+			attached(h, "demo", 0)
+		})
+	}
+}
+
+// A set that is not made yet is followed from the zero cursor, and sees its
+// first change.
+func TestFollowBeforeTheSetIsMade(t *testing.T) {
+	h, _ := newHub(t, Options{})
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	r := follow(ctx, h, "demo", changelog.Cursor{})
+	attached(h, "demo", 1)
+	for range 3 { // it goes on from there as any other
+		end := mustPublish(t, h, "demo", changes("a", 2)).Cursor
+		if got := r.to(t, end); got[len(got)-1].Entries[1].Position != end.Position {
+			t.Errorf("got %+v", got)
+		}
+	}
+	cancel()
+	if err := r.ended(t); err != nil {
+		t.Error(err)
+	}
+}
+
+// A cursor of a tail that the memory lost is told so, and goes on.
+func TestFollowDiverged(t *testing.T) {
+	h, _ := newHub(t, Options{})
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	head := mustPublish(t, h, "demo", changes("a", 2)).Cursor
+	r := follow(ctx, h, "demo", changelog.Cursor{Position: head.Position + 5, Micros: head.Micros + 5})
+	batches := <-r.yields
+	if len(batches) != 1 || !batches[0].Diverged || batches[0].After.Position != 0 || len(batches[0].Entries) != 2 {
+		t.Errorf("first came %+v", batches)
+	}
+	end := mustPublish(t, h, "demo", changes("b", 1)).Cursor
+	if got := r.to(t, end); got[0].Diverged {
+		t.Error("it is told twice")
+	}
+	cancel()
+	if err := r.ended(t); err != nil {
+		t.Error(err)
+	}
+}
+
+// While the memory cannot be reached, a follower waits, ever longer but not
+// without bound, and then goes on as if nothing had been.
+func TestFollowWaitsForTheMemory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, log := newHub(t, Options{})
+		end := mustPublish(t, h, "demo", changes("a", 3)).Cursor
+		var tries []time.Time
+		log.onSince = func() error {
+			switch tries = append(tries, time.Now()); {
+			case len(tries) > 20:
+				return nil
+			case len(tries)%2 == 0:
+				return fmt.Errorf("read: %w", context.DeadlineExceeded)
+			}
+			return fmt.Errorf("read: %w", changelog.ErrUnavailable)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		r := follow(ctx, h, "demo", changelog.Cursor{})
+		if got := r.to(t, end); len(got) != 1 || len(got[0].Entries) != 3 {
+			t.Errorf("got %+v", got)
+		}
+		cancel()
+		if err := r.ended(t); err != nil {
+			t.Error(err)
+		}
+		for i := range 20 { // what comes after is no failure
+			if d := tries[i+1].Sub(tries[i]); d < 50*time.Millisecond || d > 5*time.Second || i > 10 && d < 2*time.Second {
+				t.Errorf("try %d came %v after the one before", i+2, d)
+			}
+		}
+	})
+}
+
+// Retention works by the clock, and harms nobody who is up to date.
+func TestRunTrims(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, log := newHub(t, Options{ListSize: 10, Retention: changelog.Retention{Age: time.Hour}})
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- h.Run(ctx) }()
+		mustPublish(t, h, "demo", changes("a", 35))
+		floor := func() uint64 {
+			st, err := log.State(t.Context(), "demo")
+			if err != nil {
+				t.Fatal(err)
+			}
+			return st.Floor.Position
+		}
+		<-time.After(59 * time.Minute) // fake time: it takes none
+		if got := floor(); got != 0 {
+			t.Errorf("the floor is %d before the hour", got)
+		}
+		<-time.After(5 * time.Minute)
+		if got := floor(); got != 20 {
+			t.Errorf("the floor is %d after the hour, want 20: the newest closed list stays", got)
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
