@@ -68,6 +68,33 @@ func CutBlocks(changes []resourcesync.Change, first uint64, listSize int) []CutB
 	return blocks
 }
 
+// MergeBlock encodes consecutive entries, from one publish or from several, as
+// one block. That they fit into one is up to the caller: at most
+// MaxBlockEntries, of MaxBlockBytes (see Block.Size), and of one list.
+func MergeBlock(entries []Entry) Block {
+	var runs []run
+	body := make([]byte, 0, 4096)
+	for i := range entries {
+		gap := int64(0)
+		if i > 0 {
+			gap = entries[i].Micros - entries[i-1].Micros
+		}
+		if i > 0 && gap == 1 {
+			runs[len(runs)-1].count++
+		} else {
+			runs = append(runs, run{1, gap})
+		}
+		body = appendChange(body, &entries[i].Change)
+	}
+	return seal(body, len(entries), runs...)
+}
+
+// A run is a run of entries in a block, see Block.
+type run struct {
+	count int
+	gap   int64
+}
+
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // The codecs hold no state between calls, only scratch space that is worth
@@ -83,18 +110,23 @@ var (
 	})
 )
 
-// seal makes the block of count entries that follow each other by 1 µs.
-func seal(body []byte, count int) Block {
-	b := make([]byte, 0, len(body)+16)
+// seal makes the block of count entries, which are one run if it is not told.
+func seal(body []byte, count int, runs ...run) Block {
+	if len(runs) == 0 {
+		runs = []run{{count, 0}}
+	}
+	b := make([]byte, 0, len(body)+16+4*len(runs))
 	form := plainForm
 	if count >= compressFrom {
 		form = zstdForm
 	}
 	b = append(b, form)
 	b = binary.AppendUvarint(b, uint64(count))
-	b = binary.AppendUvarint(b, 1)
-	b = binary.AppendUvarint(b, uint64(count))
-	b = binary.AppendUvarint(b, 0)
+	b = binary.AppendUvarint(b, uint64(len(runs)))
+	for _, r := range runs {
+		b = binary.AppendUvarint(b, uint64(r.count))
+		b = binary.AppendUvarint(b, uint64(r.gap))
+	}
 	if form == zstdForm {
 		b = encoder().EncodeAll(body, b)
 	} else {

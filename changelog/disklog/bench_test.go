@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
+
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/resourcesync"
 )
@@ -50,7 +52,7 @@ func read(path string) (changes []resourcesync.Change) {
 		if err != nil {
 			return nil
 		}
-		changes = append(changes, c)
+		changes = append(changes, *c)
 	}
 	return changes
 }
@@ -173,5 +175,61 @@ func BenchmarkSinceHead(b *testing.B) {
 				}
 			}
 		})
+	}
+}
+
+// BenchmarkSets is what 10,000 sets cost: opening them, and what is asked of
+// one of them.
+func BenchmarkSets(b *testing.B) {
+	const sets = 10_000
+	fs := vfs.NewMem()
+	open := func() *Log {
+		l, err := Open("data", Options{FS: fs})
+		if err != nil {
+			b.Fatal(err)
+		}
+		return l
+	}
+	l := open()
+	name := func(i int) string { return fmt.Sprintf("set-%d", i%sets) }
+	for i := range sets {
+		if err := l.Make(b.Context(), name(i), changelog.Description{Title: "A set of resources"}, 10_000); err != nil {
+			b.Fatal(err)
+		}
+		if _, err := l.Append(b.Context(), name(i), changelog.Publish{Changes: part(i, 1)}); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.Run("open", func(b *testing.B) {
+		for b.Loop() {
+			if err := l.Close(); err != nil {
+				b.Fatal(err)
+			}
+			l = open()
+		}
+	})
+	b.Run("state", func(b *testing.B) {
+		for i := 0; b.Loop(); i++ {
+			if _, err := l.State(b.Context(), name(i)); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("append", func(b *testing.B) {
+		for i := 0; b.Loop(); i++ {
+			if _, err := l.Append(b.Context(), name(i), changelog.Publish{Changes: part(i, 1)}); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("sets", func(b *testing.B) {
+		for b.Loop() {
+			if _, err := l.Sets(b.Context()); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	if err := l.Close(); err != nil {
+		b.Fatal(err)
 	}
 }

@@ -36,6 +36,8 @@ type Options struct {
 	// again. The store recovers when it is opened the next time. The default
 	// logs one line, to stderr where no Logger is given, and exits with status 1.
 	Fatal func(msg string, err error)
+
+	tune func(*pebble.Options) // for tests
 }
 
 func (o Options) withDefaults() Options {
@@ -51,7 +53,7 @@ func (o Options) withDefaults() Options {
 	if o.FS == nil {
 		o.FS = vfs.Default
 	}
-	var last io.Writer = io.Discard // the last word, where there is no logger to say it
+	last := io.Discard // the last word, where there is no logger to say it
 	if o.Logger == nil {
 		o.Logger, last = slog.New(slog.DiscardHandler), os.Stderr
 	}
@@ -74,8 +76,10 @@ type Log struct {
 	lock *pebble.Lock
 	db   *pebble.DB
 
-	failed atomic.Bool // a write failed; the process is about to end
-	making sync.Mutex  // held by who makes or deletes a set
+	opened atomic.Bool // from now on a write that fails ends the process
+	failed atomic.Bool // one did
+	ending sync.Once
+	making sync.Mutex // held by who makes or deletes a set
 
 	mu   sync.RWMutex
 	sets map[string]*set
@@ -101,7 +105,7 @@ func Open(dir string, opts Options) (*Log, error) {
 }
 
 func (l *Log) open() (err error) {
-	if err := l.opts.FS.MkdirAll(l.dir, 0o755); err != nil {
+	if err := makeDir(l.opts.FS, l.dir); err != nil {
 		return fmt.Errorf("the directory %s for the change memory cannot be made: %w", l.dir, err)
 	}
 	if l.lock, err = pebble.LockDirectory(l.dir, l.opts.FS); err != nil {
@@ -115,6 +119,7 @@ func (l *Log) open() (err error) {
 		l.db = nil
 		return fmt.Errorf("open the change memory in %s: %w", l.dir, damage(err))
 	}
+	l.opened.Store(true)
 	if err := l.identify(); err != nil {
 		return fmt.Errorf("open the change memory in %s: %w", l.dir, err)
 	}

@@ -10,9 +10,11 @@ import (
 
 const (
 	defaultLimit = 1_000
-	// A read ends where its blocks have more bytes than this, so that neither a
-	// batch nor the time that it takes grows without bound.
+	// A read ends where its blocks have more bytes than this, as they are stored
+	// or before compression, so that neither a batch nor the time that it takes
+	// grows without bound.
 	maxRead = 1 << 20
+	maxSize = 8 << 20
 )
 
 // Since returns the entries that directly follow a cursor.

@@ -17,7 +17,7 @@ import (
 // pebbleOptions are modest: the hub is meant to sit beside other programs.
 func (l *Log) pebbleOptions() *pebble.Options {
 	o := &pebble.Options{
-		FS:     l.opts.FS,
+		FS:     guard{l.opts.FS, l.failedLog},
 		Lock:   l.lock,
 		Logger: chatter{l},
 		// A store cannot go back to an older format, so it is named here and not
@@ -35,6 +35,11 @@ func (l *Log) pebbleOptions() *pebble.Options {
 		CompactionConcurrencyRange:  func() (int, int) { return 1, 2 },
 		EventListener: &pebble.EventListener{
 			BackgroundError: func(err error) { l.opts.Logger.Error("the change memory failed in the background", "err", err) },
+			WALCreated: func(info pebble.WALCreateInfo) {
+				if info.Err != nil {
+					l.failedLog(info.Err)
+				}
+			},
 			// Pebble would end the process. Who reads the damage is told, and the
 			// rest stays available.
 			DataCorruption: func(info pebble.DataCorruptionInfo) {
@@ -47,15 +52,29 @@ func (l *Log) pebbleOptions() *pebble.Options {
 		// A publish with a new key asks for it and finds nothing.
 		o.Levels[i].FilterPolicy = bloom.FilterPolicy(10)
 	}
+	if l.opts.tune != nil {
+		l.opts.tune(o)
+	}
 	return o
 }
 
 var errFailed = fmt.Errorf("%w: a write to the disk failed, and the process must end", changelog.ErrUnavailable)
 
-// fail ends the process.
+// fail ends the process. Nobody gets further before it did, and nothing is
+// acknowledged.
 func (l *Log) fail(err error) {
 	l.failed.Store(true)
-	l.opts.Fatal("a write to the change memory in "+l.dir+" failed; it recovers at the next start", err)
+	l.ending.Do(func() {
+		l.opts.Fatal("a write to the change memory in "+l.dir+" failed; it recovers at the next start", err)
+	})
+}
+
+// failedLog ends the process because the write-ahead log failed, but for Open,
+// which can return it.
+func (l *Log) failedLog(err error) {
+	if l.opened.Load() {
+		l.fail(err)
+	}
 }
 
 // apply gives a batch its place in the order of all writes. It is readable in
@@ -64,14 +83,6 @@ func (l *Log) apply(b *pebble.Batch) error {
 	if l.failed.Load() {
 		return errFailed
 	}
-	defer func() { // Pebble panics where it cannot make a new write-ahead log
-		if p := recover(); p != nil {
-			if !l.failed.Load() {
-				l.fail(fmt.Errorf("%v", p))
-			}
-			panic(p)
-		}
-	}()
 	if err := l.db.ApplyNoSyncWait(b, pebble.Sync); err != nil {
 		return fmt.Errorf("%w: %w", changelog.ErrUnknown, err)
 	}

@@ -101,15 +101,17 @@ func (v *view) read(position uint64, limit int) ([]changelog.Entry, error) {
 		return nil, nil
 	}
 	entries := make([]changelog.Entry, 0, min(uint64(limit), head-position))
-	size := 0
+	read, size := 0, 0
 	for v.seek(position + 1); ; v.it.Next() {
 		last, err := v.here(position + 1)
 		if err != nil {
 			return nil, err
 		}
-		size += len(v.it.Value())
+		value := v.it.Value()
+		read += len(value)
+		size += changelog.Block(value[8:]).Size()
 		n := int(last.Position - position)
-		if len(entries) > 0 && (n > limit-len(entries) || size > maxRead) {
+		if len(entries) > 0 && (n > limit-len(entries) || read > maxRead || size > maxSize) {
 			return entries, nil
 		}
 		block, err := v.block(last)
@@ -124,7 +126,7 @@ func (v *view) read(position uint64, limit int) ([]changelog.Entry, error) {
 			return nil, fmt.Errorf("%w: datetimes of set %q go back at position %d", changelog.ErrCorrupt, v.state.Set, position+1)
 		}
 		entries = append(entries, block[:min(n, limit)]...)
-		if position = last.Position; position == head || n >= limit {
+		if position = last.Position; position == head || len(entries) >= limit {
 			return entries, nil
 		}
 	}

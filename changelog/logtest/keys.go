@@ -126,6 +126,9 @@ var keyTests = []test{
 		m.same("replayed", m.publish(keyed("key", 1))[0].Replayed, false)
 	}},
 	{"expire by count", false, func(m *memory) {
+		if race {
+			m.Skip("100,000 publishes take minutes with the race detector")
+		}
 		m.make(name, 10_000)
 		m.publish(keyed("key", 1), keyed("next", 1), keyed("third", 1))
 		add := func(from, to int) {

@@ -101,17 +101,17 @@ var sinceTests = []test{
 	}},
 	{"a read of entries that compress well ends early too", false, func(m *memory) {
 		m.make(name, 1000)
-		for range 20 {
-			p := publish(5)
+		for range 80 {
+			p := publish(4)
 			for i := range p.Changes {
-				p.Changes[i].Attrs = []resourcesync.Attr{{Namespace: "urn:x", Name: "big", Value: strings.Repeat("x", 1_000_000)}}
+				p.Changes[i].Attrs = []resourcesync.Attr{{Namespace: "urn:x", Name: "big", Value: strings.Repeat("x", 60_000)}}
 			}
 			m.publish(p)
 		}
-		if n := len(m.after(changelog.Cursor{}, 0).Entries); n < 1 || n > 50 {
-			m.Errorf("%d entries of 1 MB in one batch", n)
+		if n := len(m.after(changelog.Cursor{}, 0).Entries); n < 1 || n > 200 {
+			m.Errorf("%d entries of 60 kB in one batch", n)
 		}
-		m.same("entries", len(m.all(changelog.Cursor{})), 100)
+		m.same("entries", len(m.all(changelog.Cursor{})), 320)
 	}},
 	{"the zero cursor is gone with the first entries", false, func(m *memory) {
 		m.make(name, k)

@@ -1,0 +1,131 @@
+package disklog
+
+import (
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+
+	"github.com/rshub/rshub/changelog"
+)
+
+// heldDisk is a disk whose syncs of the write-ahead log wait between hold and
+// release.
+func heldDisk() (fs vfs.FS, hold, release func()) {
+	var held atomic.Bool
+	released := make(chan struct{})
+	fs = errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
+		switch op.Kind {
+		case errorfs.OpFileSync, errorfs.OpFileSyncData, errorfs.OpFileSyncTo:
+			if held.Load() && strings.HasSuffix(op.Path, ".log") {
+				<-released
+			}
+		}
+		return nil
+	}))
+	return fs, func() { held.Store(true) }, func() { close(released) }
+}
+
+// TestNotDurableYet holds the disk up in the middle of an append: nobody reads
+// what it adds, and who sends it again gets no answer either.
+func TestNotDurableYet(t *testing.T) {
+	ctx := t.Context()
+	var released atomic.Bool
+	fs, hold, release := heldDisk()
+	var asked atomic.Int64 // how often for the time
+	l := filled(t, "data", Options{FS: fs, Now: func() time.Time {
+		asked.Add(1)
+		return time.Now()
+	}})
+	defer stop(t, l)
+	before, err := l.State(ctx, "set")
+	if err != nil {
+		t.Fatal(err)
+	}
+	hold()
+	s := l.find("set")
+	var running sync.WaitGroup
+	answers := make(chan changelog.Appended, 2)
+	for range 2 {
+		n := asked.Load()
+		running.Go(func() {
+			a, err := l.Append(ctx, "set", changelog.Publish{Key: "key", Changes: changes("x", 1)})
+			if err != nil || !released.Load() {
+				t.Errorf("answered %+v, %v; released: %t", a, err, released.Load())
+				a = make([]changelog.Appended, 1)
+			}
+			answers <- a[0]
+		})
+		for asked.Load() == n {
+			runtime.Gosched()
+		}
+		s.write.Lock() // it asked under the lock, so now it is applied
+		if s.tip.Head.Position != before.Head.Position+1 {
+			t.Errorf("the tip is at %v", s.tip.Head)
+		}
+		s.write.Unlock()
+		for range 100 {
+			runtime.Gosched() // a chance to answer too early
+		}
+		if now, err := l.State(ctx, "set"); err != nil || now != before {
+			t.Errorf("state is %+v, %v; want %+v", now, err, before)
+		}
+		if b, err := l.Since(ctx, "set", before.Latest, 0); err != nil || b.Cursor != before.Head {
+			t.Errorf("reads to %v, %v; want %v", b.Cursor, err, before.Head)
+		}
+		if _, err := l.At(ctx, "set", before.Head.Position+1); err == nil {
+			t.Error("finds what is not durable")
+		}
+		if c, err := l.Seek(ctx, "set", before.Head.Micros+time.Hour.Microseconds()); err != nil || c != before.Head {
+			t.Errorf("seeks to %v, %v; want %v", c, err, before.Head)
+		}
+	}
+	released.Store(true)
+	release()
+	running.Wait()
+	a, b := <-answers, <-answers
+	if a.Cursor != b.Cursor || a.Replayed == b.Replayed {
+		t.Errorf("answers are %+v and %+v", a, b)
+	}
+	if now, err := l.State(ctx, "set"); err != nil || now.Head != a.Cursor {
+		t.Errorf("head is %v, %v; want %v", now.Head, err, a.Cursor)
+	}
+}
+
+// TestBlocksStayWithinLists: also those that were cut for another place than
+// they got.
+func TestBlocksStayWithinLists(t *testing.T) {
+	l := filled(t, "data", Options{FS: vfs.NewMem()}) // lists of 10
+	defer stop(t, l)
+	first := changelog.Publish{Key: "key", Changes: changes("first", 3)}
+	for range 3 {
+		if _, err := l.Append(t.Context(), "set", first, changelog.Publish{Changes: changes("x", 18)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	from, to := bounds("log/", "set")
+	it, err := l.db.NewIter(&pebble.IterOptions{LowerBound: from, UpperBound: to})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var before uint64
+	for it.First(); it.Valid(); it.Next() {
+		last := number(it.Key())
+		if before/10 != (last-1)/10 {
+			t.Errorf("the block of the positions %d to %d crosses a boundary", before+1, last)
+		}
+		before = last
+	}
+	if err := it.Close(); err != nil {
+		t.Error(err)
+	}
+	if before != 157 {
+		t.Errorf("blocks end at %d", before)
+	}
+}

@@ -1,0 +1,417 @@
+package disklog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+
+	"github.com/rshub/rshub/changelog"
+)
+
+// filled is a memory with one set of blocks that end at 10, 20, ... 100.
+func filled(t *testing.T, dir string, o Options) *Log {
+	t.Helper()
+	l := start(t, dir, o)
+	if err := l.Make(t.Context(), "set", changelog.Description{}, 10); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.Append(t.Context(), "set", changelog.Publish{Changes: changes("x", 100)}); err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// names fails the test unless err is a damage that names all the words.
+func names(t *testing.T, err error, words ...string) {
+	t.Helper()
+	if !errors.Is(err, changelog.ErrCorrupt) {
+		t.Fatalf("error is %v, want %v", err, changelog.ErrCorrupt)
+	}
+	for _, w := range words {
+		if !strings.Contains(err.Error(), w) {
+			t.Errorf("%q does not name %q", err, w)
+		}
+	}
+}
+
+func TestDamagedBlock(t *testing.T) {
+	l := filled(t, "data", Options{FS: vfs.NewMem()})
+	defer stop(t, l)
+	ctx := t.Context()
+	key := logKey("set", 50)
+	good, err := l.get(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := func(p uint64) changelog.Cursor {
+		c, err := l.At(ctx, "set", p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	at40, at45, at47, at50 := at(40), at(45), at(47), at(50)
+	put := func(v []byte) {
+		if err := l.db.Set(key, v, pebble.Sync); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := 8; i < len(good); i++ {
+		bad := append([]byte(nil), good...)
+		bad[i] ^= 1 << (i % 8)
+		put(bad)
+		_, err := l.Since(ctx, "set", at40, 0)
+		names(t, err, `"set"`, "position 50")
+	}
+	_, err = l.Since(ctx, "set", at45, 0)
+	names(t, err, `"set"`, "position 50")
+	_, err = l.At(ctx, "set", 47)
+	names(t, err, `"set"`, "position 50")
+	_, err = l.Seek(ctx, "set", at47.Micros)
+	names(t, err, `"set"`, "position 50")
+	// The rest is there: before it, and behind it.
+	if _, err := l.Since(ctx, "set", changelog.Cursor{}, 40); err != nil {
+		t.Error(err)
+	}
+	if b, err := l.Since(ctx, "set", at50, 0); err != nil || len(b.Entries) != 50 {
+		t.Errorf("behind the damage: %v", err)
+	}
+	for n := range 12 { // cut short
+		put(good[:n])
+		_, err := l.Since(ctx, "set", at40, 0)
+		names(t, err, `"set"`, "position 50")
+	}
+	// A sound block with a datetime that goes back.
+	late := append([]byte(nil), good...)
+	copy(late, []byte{0, 0, 0, 0, 0, 0, 0, 1})
+	put(late)
+	_, err = l.Since(ctx, "set", changelog.Cursor{}, 0)
+	names(t, err, `"set"`, "position 41")
+	// A hole.
+	if err := l.db.Delete(key, pebble.Sync); err != nil {
+		t.Fatal(err)
+	}
+	_, err = l.Since(ctx, "set", changelog.Cursor{}, 0)
+	names(t, err, `"set"`, "41")
+	_, err = l.Since(ctx, "set", at40, 0)
+	names(t, err, `"set"`, "41")
+	_, err = l.At(ctx, "set", 45)
+	names(t, err, `"set"`, "45")
+	// A hole at the end.
+	if err := l.db.Delete(logKey("set", 100), pebble.Sync); err != nil {
+		t.Fatal(err)
+	}
+	at90 := at(90)
+	_, err = l.Since(ctx, "set", at90, 0)
+	names(t, err, `"set"`, "91 to 100")
+	put(good)
+	if b, err := l.Since(ctx, "set", at40, 50); err != nil || len(b.Entries) != 50 {
+		t.Errorf("after repair: %v", err)
+	}
+}
+
+func TestDamagedFile(t *testing.T) {
+	dir := t.TempDir()
+	l := filled(t, dir, Options{})
+	for i := range 200 {
+		if _, err := l.Append(t.Context(), "set", changelog.Publish{Changes: changes(fmt.Sprint(i), 10)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := l.db.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	stop(t, l)
+	tables, err := filepath.Glob(filepath.Join(dir, "*.sst"))
+	if err != nil || len(tables) == 0 {
+		t.Fatalf("tables %v, %v", tables, err)
+	}
+	for _, table := range tables {
+		b, err := os.ReadFile(table)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := 0; i < len(b)/2; i += 100 {
+			b[i] ^= 0xff
+		}
+		if err := os.WriteFile(table, b, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l, err = Open(dir, Options{Fatal: fatal(t)})
+	if err == nil { // what Open reads may have been spared
+		defer stop(t, l)
+		_, err = l.Since(t.Context(), "set", changelog.Cursor{}, 0)
+	}
+	names(t, err)
+}
+
+// TestFailedWrite wants a write that fails to end the process, and no
+// acknowledgement from then on.
+func TestFailedWrite(t *testing.T) {
+	is := func(op errorfs.Op, suffix string, kinds ...errorfs.OpKind) bool {
+		for _, k := range kinds {
+			if op.Kind == k && (strings.HasSuffix(op.Path, suffix) || strings.HasPrefix(filepath.Base(op.Path), suffix)) {
+				return true
+			}
+		}
+		return false
+	}
+	for name, fails := range map[string]func(errorfs.Op) bool{
+		"write-ahead log, write": func(op errorfs.Op) bool { return is(op, ".log", errorfs.OpFileWrite) },
+		"write-ahead log, sync": func(op errorfs.Op) bool {
+			return is(op, ".log", errorfs.OpFileSync, errorfs.OpFileSyncData, errorfs.OpFileSyncTo)
+		},
+		"write-ahead log, create": func(op errorfs.Op) bool { return is(op, ".log", errorfs.OpCreate, errorfs.OpReuseForWrite) },
+		"manifest, write":         func(op errorfs.Op) bool { return is(op, "MANIFEST", errorfs.OpFileWrite) },
+		"manifest, sync": func(op errorfs.Op) bool {
+			return is(op, "MANIFEST", errorfs.OpFileSync, errorfs.OpFileSyncData)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			base := vfs.NewCrashableMem()
+			var broken atomic.Bool
+			fs := errorfs.Wrap(base, errorfs.InjectorFunc(func(op errorfs.Op) error {
+				if broken.Load() && fails(op) {
+					return errors.New("input/output error")
+				}
+				return nil
+			}))
+			ended := make(chan string, 100)
+			l := filled(t, "data", Options{FS: fs, tune: small, Fatal: func(msg string, err error) {
+				ended <- fmt.Sprint(msg, ": ", err)
+				select {} // like the end of the process: nobody is answered any more
+			}})
+			var acked atomic.Uint64
+			broken.Store(true)
+			for p := range 4 {
+				go func() { // ends with the test's process
+					for i := 0; ; i++ {
+						a, err := l.Append(context.Background(), "set", changelog.Publish{Changes: changes(fmt.Sprint(p, i), 20)})
+						if err != nil {
+							return
+						}
+						for old := acked.Load(); old < a[0].Cursor.Position; old = acked.Load() {
+							acked.CompareAndSwap(old, a[0].Cursor.Position)
+						}
+					}
+				}()
+			}
+			msg := <-ended
+			if !strings.Contains(msg, "data") || !strings.Contains(msg, "input/output error") {
+				t.Errorf("the last word is %q", msg)
+			}
+			if err := l.Check(t.Context()); err == nil {
+				t.Error("all is well after a write failed")
+			}
+			again := start(t, "data", Options{FS: base.CrashClone(vfs.CrashCloneCfg{})})
+			defer stop(t, again)
+			have := uint64(len(entries(t, again, "set")))
+			if n := acked.Load(); have < n { // also of what was answered since
+				t.Errorf("%d entries after %d were acknowledged", have, n)
+			}
+		})
+	}
+}
+
+// TestFatalReturns: even then nothing is acknowledged.
+func TestFatalReturns(t *testing.T) {
+	var broken atomic.Bool
+	fs := errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if broken.Load() && strings.HasSuffix(op.Path, ".log") && op.Kind.ReadOrWrite() == errorfs.OpIsWrite {
+			return errors.New("input/output error")
+		}
+		return nil
+	}))
+	l := filled(t, "data", Options{FS: fs, Fatal: func(string, error) {}})
+	broken.Store(true)
+	s, err := l.State(t.Context(), "set")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = l.Append(t.Context(), "set", changelog.Publish{Changes: changes("x", 1)})
+	if !errors.Is(err, changelog.ErrUnknown) {
+		t.Errorf("error is %v, want %v", err, changelog.ErrUnknown)
+	}
+	_, err = l.Append(t.Context(), "set", changelog.Publish{Changes: changes("y", 1)})
+	if !errors.Is(err, changelog.ErrUnavailable) {
+		t.Errorf("error is %v, want %v", err, changelog.ErrUnavailable)
+	}
+	if now, err := l.State(t.Context(), "set"); err != nil || now != s {
+		t.Errorf("state is %+v, %v; want %+v", now, err, s)
+	}
+}
+
+func TestFull(t *testing.T) {
+	ctx := t.Context()
+	fs := vfs.NewMem()
+	l := filled(t, "data", Options{FS: fs})
+	defer stop(t, l)
+	before, err := l.State(ctx, "set")
+	if err != nil {
+		t.Fatal(err)
+	}
+	fs.TestingSetDiskUsage(vfs.DiskUsage{AvailBytes: 64<<20 - 1, TotalBytes: 1 << 40})
+	_, err = l.Append(ctx, "set", changelog.Publish{Changes: changes("x", 1)})
+	if !errors.Is(err, changelog.ErrFull) {
+		t.Errorf("error is %v, want %v", err, changelog.ErrFull)
+	}
+	if err := l.Check(ctx); !errors.Is(err, changelog.ErrFull) {
+		t.Errorf("error is %v, want %v", err, changelog.ErrFull)
+	}
+	if err := l.Make(ctx, "other", changelog.Description{}, 10); !errors.Is(err, changelog.ErrFull) {
+		t.Errorf("error is %v, want %v", err, changelog.ErrFull)
+	}
+	if s, err := l.State(ctx, "set"); err != nil || s != before {
+		t.Errorf("state is %+v, %v; want %+v", s, err, before)
+	}
+	if n := len(entries(t, l, "set")); n != 100 {
+		t.Errorf("%d entries", n)
+	}
+	if n, err := l.Trim(ctx, "set", changelog.Retention{Count: 50}); err != nil || n != 50 {
+		t.Errorf("retention removes %d, %v", n, err) // this is how room comes back
+	}
+	fs.TestingSetDiskUsage(vfs.DiskUsage{AvailBytes: 64 << 20, TotalBytes: 1 << 40})
+	if err := l.Check(ctx); err != nil {
+		t.Error(err)
+	}
+	a, err := l.Append(ctx, "set", changelog.Publish{Changes: changes("x", 1)})
+	if err != nil || a[0].After != before.Head {
+		t.Errorf("answer %+v, %v", a, err)
+	}
+}
+
+// says fails the test unless err has all the words.
+func says(t *testing.T, err error, words ...string) {
+	t.Helper()
+	if err == nil {
+		t.Fatalf("no error, want one with %q", words)
+	}
+	for _, w := range words {
+		if !strings.Contains(err.Error(), w) {
+			t.Errorf("%q does not say %q", err, w)
+		}
+	}
+}
+
+func TestInUse(t *testing.T) {
+	if dir := os.Getenv("DISKLOG_TEST_IN_USE"); dir != "" { // the other process
+		_, err := Open(dir, Options{})
+		fmt.Println(err)
+		os.Exit(0)
+	}
+	dir := t.TempDir()
+	l := filled(t, dir, Options{})
+	_, err := Open(dir, Options{})
+	says(t, err, dir, "in use")
+	cmd := exec.Command(os.Args[0], "-test.run=^TestInUse$")
+	cmd.Env = append(os.Environ(), "DISKLOG_TEST_IN_USE="+dir)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatal(err)
+	}
+	says(t, errors.New(string(out)), dir, "in use by another process")
+	if n := len(entries(t, l, "set")); n != 100 {
+		t.Errorf("%d entries", n)
+	}
+	stop(t, l)
+	l = start(t, dir, Options{})
+	stop(t, l)
+}
+
+func TestCannotOpen(t *testing.T) {
+	t.Run("a file in its place", func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "data")
+		if err := os.WriteFile(path, nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		_, err := Open(path, Options{})
+		says(t, err, path, "cannot be made")
+		_, err = Open(filepath.Join(path, "below"), Options{})
+		says(t, err, path, "cannot be made")
+	})
+	t.Run("read-only", func(t *testing.T) {
+		fs := vfs.NewMem()
+		stop(t, filled(t, "data", Options{FS: fs}))
+		ro := errorfs.Wrap(fs, errorfs.InjectorFunc(func(op errorfs.Op) error {
+			if op.Kind.ReadOrWrite() == errorfs.OpIsWrite && op.Kind != errorfs.OpMkdirAll && op.Kind != errorfs.OpFileClose {
+				return &os.PathError{Op: "open", Path: op.Path, Err: syscall.EROFS}
+			}
+			return nil
+		}))
+		_, err := Open("data", Options{FS: ro})
+		says(t, err, "data", "cannot be written", "read-only")
+	})
+	t.Run("newer format", func(t *testing.T) {
+		fs := vfs.NewMem()
+		l := filled(t, "data", Options{FS: fs})
+		if err := l.db.Set(formatKey, []byte("2"), pebble.Sync); err != nil {
+			t.Fatal(err)
+		}
+		stop(t, l)
+		_, err := Open("data", Options{FS: fs})
+		says(t, err, "data", `format "2"`, "newer")
+	})
+	t.Run("another program's", func(t *testing.T) {
+		fs := vfs.NewMem()
+		db, err := pebble.Open("data", &pebble.Options{FS: fs, Logger: chatter{&Log{opts: Options{}.withDefaults()}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(db.Set([]byte("a"), []byte("b"), pebble.Sync), db.Close()); err != nil {
+			t.Fatal(err)
+		}
+		_, err = Open("data", Options{FS: fs})
+		says(t, err, "data", "another program")
+	})
+	t.Run("no tip", func(t *testing.T) {
+		fs := vfs.NewMem()
+		l := filled(t, "data", Options{FS: fs})
+		if err := l.db.Delete(tipKey("set"), pebble.Sync); err != nil {
+			t.Fatal(err)
+		}
+		stop(t, l)
+		_, err := Open("data", Options{FS: fs})
+		names(t, err, "data", `"set"`)
+	})
+	t.Run("and then", func(t *testing.T) { // nothing stays locked
+		fs := vfs.NewMem()
+		l := filled(t, "data", Options{FS: fs})
+		if err := l.db.Set(formatKey, []byte("2"), pebble.Sync); err != nil {
+			t.Fatal(err)
+		}
+		stop(t, l)
+		for range 2 {
+			_, err := Open("data", Options{FS: fs})
+			says(t, err, `format "2"`)
+		}
+	})
+}
+
+// TestDefaultFatal: the process ends with one line.
+func TestDefaultFatal(t *testing.T) {
+	if os.Getenv("DISKLOG_TEST_FATAL") != "" {
+		Options{}.withDefaults().Fatal("a write failed", io.ErrShortWrite)
+	}
+	cmd := exec.Command(os.Args[0], "-test.run=^TestDefaultFatal$")
+	cmd.Env = append(os.Environ(), "DISKLOG_TEST_FATAL=1")
+	out, err := cmd.CombinedOutput()
+	if exit, ok := errors.AsType[*exec.ExitError](err); !ok || exit.ExitCode() != 1 {
+		t.Errorf("ended with %v", err)
+	}
+	if got, want := string(out), "rshub: a write failed: short write\n"; got != want {
+		t.Errorf("last word is %q, want %q", got, want)
+	}
+}

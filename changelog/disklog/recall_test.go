@@ -1,0 +1,71 @@
+package disklog
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/rshub/rshub/changelog"
+)
+
+// TestKeyCount is the quick form of what logtest does with 100,000 publishes.
+func TestKeyCount(t *testing.T) {
+	l := filled(t, "data", Options{FS: vfs.NewMem()})
+	defer stop(t, l)
+	replayed := func(key string) bool {
+		t.Helper()
+		a, err := l.Append(t.Context(), "set", changelog.Publish{Key: key, Changes: changes(key, 1)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a[0].Replayed
+	}
+	replayed("key")
+	l.find("set").tip.Keys += changelog.KeyCount - 1
+	if !replayed("key") {
+		t.Error("a key is forgotten too early")
+	}
+	replayed("other")
+	if replayed("key") {
+		t.Error("a key is known after KeyCount others")
+	}
+}
+
+// TestForget wants the store to be empty of keys in the end, however often they
+// were used again.
+func TestForget(t *testing.T) {
+	now := time.Now()
+	l := filled(t, "data", Options{FS: vfs.NewMem(), Now: func() time.Time { return now }})
+	defer stop(t, l)
+	for round := range 3 {
+		for call := range 4 {
+			var publishes []changelog.Publish
+			for i := range forgetStep / 2 {
+				publishes = append(publishes, changelog.Publish{Key: fmt.Sprint((call*forgetStep/2 + i) * (round + 1)), Changes: changes("x", 1)})
+			}
+			if _, err := l.Append(t.Context(), "set", publishes...); err != nil {
+				t.Fatal(err)
+			}
+		}
+		now = now.Add(changelog.KeyAge + time.Hour)
+	}
+	if _, err := l.Trim(t.Context(), "set", changelog.Retention{}); err != nil {
+		t.Fatal(err)
+	}
+	for _, prefix := range []string{"key/", "age/"} {
+		from, to := bounds(prefix, "set")
+		it, err := l.db.NewIter(&pebble.IterOptions{LowerBound: from, UpperBound: to})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if it.First() {
+			t.Errorf("%q is left", it.Key())
+		}
+		if err := it.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}

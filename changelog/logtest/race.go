@@ -1,0 +1,5 @@
+//go:build race
+
+package logtest
+
+const race = true // whether the race detector is on
