@@ -26,8 +26,10 @@ lint:
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { gofmt -d $$(git ls-files '*.go'); exit 1; }
 	@set -e; for m in $(MODULES); do echo "vet and staticcheck in $$m"; (cd $$m && $(GO) vet ./... && $(TOOL) staticcheck ./...); done
 
+# The suite of the log leaves out under -race what would take minutes there.
 unit:
 	$(GO) test -race ./...
+	$(GO) test -run 'TestLog' ./changelog/...
 
 e2e:
 	cd e2e && $(GO) test ./...
