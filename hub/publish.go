@@ -45,11 +45,21 @@ func (h *Hub) ServePublish(w http.ResponseWriter, r *http.Request, set string) {
 		case p.Status > http.StatusInternalServerError:
 			h.opts.Logger.Warn("publish refused", "set", set, "err", err)
 		}
+		drain(w, r)
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
 	body, _ := json.Marshal(receipt) // strings and numbers only
 	_, _ = w.Write(append(body, '\n'))
+}
+
+// drain reads on for a moment after a refusal: a connection that is closed with
+// input unread is reset, and the client would never see the answer.
+func drain(w http.ResponseWriter, r *http.Request) {
+	c := http.NewResponseController(w)
+	_ = c.Flush()
+	_ = c.SetReadDeadline(time.Now().Add(2 * time.Second))
+	_, _ = io.CopyN(io.Discard, r.Body, 8<<20)
 }
 
 // ServeHub answers a POST of changes to the hub's own URL, where a Link header

@@ -143,7 +143,7 @@ func (h *Hub) Follow(ctx context.Context, set string, after changelog.Cursor) it
 				case err == nil:
 					failures = 0
 					if len(b.Entries) > 0 || b.Diverged {
-						batches = []*changelog.Batch{b}
+						batches = b.Split() // what was compressed can be large
 					}
 				case ctx.Err() != nil:
 					return

@@ -106,7 +106,7 @@ func (t *xmlTokens) next() (xml.Token, error) {
 				return tok, nil
 			}
 			if !blank(tok) {
-				return nil, t.fail("text stands outside of the root element")
+				return nil, t.fail("text stands outside of the root element; that is no XML document")
 			}
 		case xml.Comment:
 			if !utf8.Valid(tok) {

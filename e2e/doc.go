@@ -1,0 +1,11 @@
+// Package e2e tests the built programs from outside: rshub and rspublish as
+// processes, followers over the network, and a real browser. It is a module of
+// its own, so that what only these tests need is no dependency of rshub.
+//
+//	go test -count=1 .                        everything, in about half a minute
+//	RSHUB_E2E_RACE=1 go test -count=1 .       with programs built with -race
+//	RSHUB_E2E_NO_BROWSER=1 go test -count=1 . without Chromium
+//
+// Without -count=1 go may show an old result: it does not know that these tests
+// build and run what is in the module above.
+package e2e
