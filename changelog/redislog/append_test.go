@@ -1,0 +1,41 @@
+package redislog
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/rshub/rshub/changelog"
+)
+
+// Hubs that cross the boundaries of small lists cut until it fits.
+func TestCut(t *testing.T) {
+	o := Options{Prefix: prefix()}
+	a, b := start(t, shared.url(), o), start(t, shared.url(), o)
+	makeSet(t, a, 7)
+	for i := range 20 {
+		add(t, a, fmt.Sprint("a", i), 1+i%5)
+		add(t, b, fmt.Sprint("b", i), 9) // thinks that the head is where it left it
+	}
+	kept := changelog.Publish{Changes: changes("kept", 5), Key: "key"}
+	for range 3 { // a replay in the middle shifts what follows
+		_, err := b.Append(t.Context(), "set", changelog.Publish{Changes: changes("x", 3)}, kept, changelog.Publish{Changes: changes("y", 30)})
+		ok(t, err)
+	}
+	entries := all(t, a, changelog.Cursor{})
+	if n := uint64(len(entries)); n != state(t, a).Head.Position || n != 20*3+20*9+5+3*33 {
+		t.Errorf("%d entries", n)
+	}
+	// However often another one is faster.
+	overtaken := appending{publishes: []changelog.Publish{{Changes: changes("z", 20)}}}
+	overtaken.cut(place{7, 0})
+	for try := 1; try <= recuts; try++ {
+		if _, err := overtaken.recut(answer{"cut", "7", fmt.Sprint(try)}, try); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for position := range uint64(7) {
+		if !fit(overtaken.blocks[0], position, 7) {
+			t.Errorf("blocks do not fit behind position %d", position)
+		}
+	}
+}

@@ -1,0 +1,228 @@
+package redislog
+
+import (
+	"bufio"
+	"compress/gzip"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/resourcesync"
+)
+
+const peps = "/work/shared/data/peps-changes.jsonl.gz"
+
+// sample returns changes of a real source where its file is there, else changes
+// that look alike.
+var sample = sync.OnceValue(func() []resourcesync.Change {
+	if changes := read(peps); len(changes) > 0 {
+		return changes
+	}
+	changes := make([]resourcesync.Change, 20_000)
+	for i := range changes {
+		length := int64(i * 7919 % 100_000)
+		changes[i] = resourcesync.Change{
+			Loc:    fmt.Sprintf("https://example.org/documents/%d/document-%d.txt", i%100, i),
+			Change: resourcesync.Updated,
+			Hash:   fmt.Sprintf("md5:%032x", i*2654435761),
+			Length: &length,
+			Type:   "text/plain",
+		}
+	}
+	return changes
+})
+
+func read(path string) (changes []resourcesync.Change) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil
+	}
+	defer f.Close()
+	z, err := gzip.NewReader(f)
+	if err != nil {
+		return nil
+	}
+	for lines := bufio.NewScanner(z); lines.Scan(); {
+		c, err := resourcesync.ParseChange(lines.Bytes())
+		if err != nil {
+			return nil
+		}
+		changes = append(changes, *c)
+	}
+	return changes
+}
+
+func part(from, n int) []resourcesync.Change {
+	all := sample()
+	from %= len(all) - n
+	return all[from : from+n]
+}
+
+// used is what Redis has in memory.
+func used(t testing.TB, admin *redis.Client) int {
+	t.Helper()
+	for line := range strings.Lines(admin.Info(t.Context(), "memory").Val()) {
+		if v, found := strings.CutPrefix(strings.TrimSpace(line), "used_memory:"); found {
+			n, err := strconv.Atoi(v)
+			ok(t, err)
+			return n
+		}
+	}
+	t.Fatal("used_memory is unknown")
+	return 0
+}
+
+// A change takes at most 120 bytes of Redis, also when it was published alone,
+// once it is packed. What answers and keys take for a while is not in it.
+func TestMemory(t *testing.T) {
+	total := min(len(sample())-1, 20_000)
+	for _, batch := range []int{100, 1} {
+		s := newServer(t, "--appendonly", "no")
+		admin, ctx := s.admin(t), t.Context()
+		l := start(t, s.url(), Options{})
+		makeSet(t, l, 10_000)
+		empty := used(t, admin)
+		for from := 0; from < total; {
+			var p []changelog.Publish
+			for n := 0; n < 2000 && from+batch <= total; n += batch {
+				p = append(p, changelog.Publish{Changes: part(from, batch)})
+				from += batch
+			}
+			if len(p) == 0 {
+				break
+			}
+			_, err := l.Append(ctx, "set", p...)
+			ok(t, err)
+		}
+		ok(t, admin.Del(ctx, l.keys("set")[5:7]...).Err())
+		n := int(state(t, l).Head.Position)
+		published := (used(t, admin) - empty) / n
+		_, err := l.Pack(ctx, "set")
+		ok(t, err)
+		packed := (used(t, admin) - empty) / n
+		var streams int64
+		for _, key := range l.keys("set")[1:3] {
+			streams += admin.MemoryUsage(ctx, key, 0).Val()
+		}
+		t.Logf("%d changes in batches of %d: %d bytes each, %d packed (MEMORY USAGE says %d)", n, batch, published, packed, int(streams)/n)
+		if batch == 100 && published > 120 || packed > 120 {
+			t.Errorf("batches of %d take %d bytes a change, %d packed", batch, published, packed)
+		}
+	}
+}
+
+// BenchmarkAppend is one publish a call, and beside it what the same blocks take
+// with one XADD each.
+func BenchmarkAppend(b *testing.B) {
+	for _, batch := range []int{1, 10, 100, 1000} {
+		for _, writers := range []int{1, 16} {
+			name := fmt.Sprintf("batch=%d/goroutines=%d", batch, writers)
+			l := start(b, shared.url(), Options{})
+			makeSet(b, l, 10_000)
+			b.Run(name, func(b *testing.B) {
+				together(b, batch, writers, func(i int) error {
+					_, err := l.Append(b.Context(), "set", changelog.Publish{Changes: part(i*batch, batch)})
+					return err
+				})
+			})
+			b.Run(name+"/bare", func(b *testing.B) {
+				key := prefix()
+				var blocks [][]byte
+				for i := range 100 {
+					blocks = append(blocks, changelog.CutBlocks(part(i*batch, batch), 1, 10_000)[0].Block)
+				}
+				together(b, batch, writers, func(i int) error {
+					return l.client.XAdd(b.Context(), &redis.XAddArgs{Stream: key, ID: "*", Values: []any{"b", blocks[i%100]}}).Err()
+				})
+				ok(b, l.client.Del(b.Context(), key).Err())
+			})
+			ok(b, l.Delete(b.Context(), "set"))
+		}
+	}
+}
+
+// together does something b.N times.
+func together(b *testing.B, batch, writers int, do func(i int) error) {
+	sample()
+	var next atomic.Int64
+	var running sync.WaitGroup
+	b.ReportAllocs()
+	b.ResetTimer()
+	for range writers {
+		running.Go(func() {
+			for {
+				i := int(next.Add(1))
+				if i > b.N {
+					return
+				}
+				if err := do(i); err != nil {
+					b.Error(err)
+					return
+				}
+			}
+		})
+	}
+	running.Wait()
+	b.ReportMetric(float64(b.N*batch)/b.Elapsed().Seconds(), "changes/s")
+}
+
+// BenchmarkSince is catching up over a hundred thousand changes.
+func BenchmarkSince(b *testing.B) {
+	const total = 100_000
+	for _, batch := range []int{1, 100, 1000} {
+		l := start(b, shared.url(), Options{})
+		makeSet(b, l, 10_000)
+		for i := 0; i < total; {
+			var publishes []changelog.Publish
+			for n := 0; n < 2_000; n += batch {
+				publishes = append(publishes, changelog.Publish{Changes: part(i, batch)})
+				i += batch
+			}
+			_, err := l.Append(b.Context(), "set", publishes...)
+			ok(b, err)
+		}
+		catchUp := func(b *testing.B) {
+			for b.Loop() {
+				if n := len(all(b, l, changelog.Cursor{})); n != total {
+					b.Fatalf("%d entries", n)
+				}
+			}
+			b.ReportMetric(float64(b.N*total)/b.Elapsed().Seconds(), "changes/s")
+		}
+		b.Run(fmt.Sprintf("batch=%d", batch), catchUp)
+		begin := time.Now()
+		n, err := l.Pack(b.Context(), "set")
+		ok(b, err)
+		b.Logf("batches of %d: packed %.0f changes/s", batch, float64(n)/time.Since(begin).Seconds())
+		b.Run(fmt.Sprintf("batch=%d/packed", batch), catchUp)
+		ok(b, l.Delete(b.Context(), "set"))
+	}
+}
+
+// BenchmarkSinceHead is a follower that asks and finds nothing, and one that
+// finds the newest.
+func BenchmarkSinceHead(b *testing.B) {
+	l := start(b, shared.url(), Options{})
+	makeSet(b, l, 10_000)
+	var last changelog.Appended
+	for i := range 1000 {
+		last = add(b, l, fmt.Sprint(i), 1)
+	}
+	for name, c := range map[string]changelog.Cursor{"nothing": last.Cursor, "newest": last.After} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				_, err := l.Since(b.Context(), "set", c, 0)
+				ok(b, err)
+			}
+		})
+	}
+}

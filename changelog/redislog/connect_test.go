@@ -1,0 +1,106 @@
+package redislog
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/rshub/rshub/changelog"
+)
+
+// works adds and reads by a URL.
+func works(t *testing.T, url string, o Options) *Log {
+	t.Helper()
+	l := start(t, url, o)
+	makeSet(t, l, 10)
+	add(t, l, "a", 25)
+	if n := len(all(t, l, changelog.Cursor{})); n != 25 {
+		t.Errorf("%d entries", n)
+	}
+	ok(t, l.Check(t.Context()))
+	return l
+}
+
+func TestSocket(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "redis.sock")
+	newServer(t, "--unixsocket", path)
+	works(t, "unix://"+path+"?db=2", Options{})
+}
+
+func TestSentinel(t *testing.T) {
+	first, second := newServer(t), newServer(t)
+	host, port, _ := strings.Cut(first.addr, ":")
+	ok(t, second.admin(t).ReplicaOf(t.Context(), host, port).Err())
+	waitFor(t, func() bool {
+		return strings.Contains(second.admin(t).Info(t.Context(), "replication").Val(), "master_link_status:up")
+	})
+	config := filepath.Join(t.TempDir(), "sentinel.conf")
+	ok(t, os.WriteFile(config, []byte("sentinel monitor one "+host+" "+port+" 1\nsentinel down-after-milliseconds one 300\nsentinel failover-timeout one 3000\n"), 0o600))
+	sentinel := newSentinel(t, config)
+	l := works(t, "redis-sentinel://"+sentinel.addr+"?master=one", Options{Wait: 1, WaitTimeout: 5 * time.Second})
+	id, head := l.ID(), state(t, l).Head
+	admin := redis.NewSentinelClient(&redis.Options{Addr: sentinel.addr})
+	defer admin.Close()
+	waitFor(t, func() bool { return len(admin.Replicas(t.Context(), "one").Val()) == 1 })
+	first.kill()
+	l.opts.Wait = 0 // the only replica is to be the primary
+	waitFor(t, func() bool {
+		a, err := l.Append(t.Context(), "set", changelog.Publish{Changes: changes("b", 1), Key: "key"})
+		return err == nil && a[0].After == head
+	})
+	if n := len(all(t, l, changelog.Cursor{})); n != 26 || l.Check(t.Context()) != nil || l.ID() != id {
+		t.Errorf("%d entries", n)
+	}
+}
+
+// newSentinel is a server of another kind.
+func newSentinel(t *testing.T, config string) *server {
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	ok(t, err)
+	s := &server{addr: free.Addr().String(), dir: filepath.Dir(config)}
+	ok(t, free.Close())
+	_, port, _ := net.SplitHostPort(s.addr)
+	ok(t, s.run(config, "--sentinel", "--bind", "127.0.0.1", "--port", port))
+	t.Cleanup(s.kill)
+	return s
+}
+
+func TestTLS(t *testing.T) {
+	dir := t.TempDir()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	ok(t, err)
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature, IPAddresses: []net.IP{{127, 0, 0, 1}},
+	}
+	certificate, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	ok(t, err)
+	private, err := x509.MarshalPKCS8PrivateKey(key)
+	ok(t, err)
+	crt, pkcs := filepath.Join(dir, "crt"), filepath.Join(dir, "key")
+	ok(t, os.WriteFile(crt, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certificate}), 0o600))
+	ok(t, os.WriteFile(pkcs, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private}), 0o600))
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	ok(t, err)
+	addr := free.Addr().String()
+	_, port, _ := net.SplitHostPort(addr)
+	ok(t, free.Close())
+	newServer(t, "--tls-port", port, "--tls-cert-file", crt, "--tls-key-file", pkcs, "--tls-auth-clients", "no")
+	works(t, "rediss://"+addr+"?ca_file="+crt, Options{})
+	_, err = Open(t.Context(), "rediss://"+addr, Options{})
+	wants(t, changelog.ErrUnavailable, err)
+	if !strings.Contains(err.Error(), "certificate") {
+		t.Errorf("error is %v", err)
+	}
+}

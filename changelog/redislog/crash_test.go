@@ -1,0 +1,196 @@
+package redislog
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rshub/rshub/changelog"
+)
+
+// Redis is killed under load and comes back. What was acknowledged is there,
+// what is there was published, and nothing is there twice.
+func TestKill(t *testing.T) {
+	s := newServer(t, "--appendfsync", "always")
+	l := start(t, s.url(), Options{})
+	makeSet(t, l, 100)
+	const publishers, kills = 6, 3
+	var running sync.WaitGroup
+	var mu sync.Mutex
+	acknowledged := make(map[string]changelog.Cursor)
+	stop := make(chan struct{})
+	progress := func() int {
+		mu.Lock()
+		defer mu.Unlock()
+		return len(acknowledged)
+	}
+	for p := range publishers {
+		running.Go(func() {
+			for i := 0; ; i++ {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				what := fmt.Sprintf("%d-%d", p, i)
+				publish := changelog.Publish{Changes: changes(what, 1+i%3), Key: what}
+				for { // as a client that retries with its key
+					a, err := l.Append(t.Context(), "set", publish)
+					if err == nil {
+						mu.Lock()
+						acknowledged[what] = a[0].Cursor
+						mu.Unlock()
+						break
+					}
+					if !errors.Is(err, changelog.ErrUnknown) && !errors.Is(err, changelog.ErrUnavailable) {
+						t.Error(err)
+						return
+					}
+				}
+				if i%10 == p {
+					if _, err := l.Pack(t.Context(), "set"); err != nil && !errors.Is(err, changelog.ErrUnknown) && !errors.Is(err, changelog.ErrUnavailable) {
+						t.Error(err)
+						return
+					}
+				}
+			}
+		})
+	}
+	for range kills {
+		n := progress()
+		waitFor(t, func() bool { return progress() > n+100 || t.Failed() })
+		s.kill()
+		ok(t, s.start())
+	}
+	n := progress()
+	waitFor(t, func() bool { return progress() > n+20 || t.Failed() })
+	close(stop)
+	running.Wait()
+	at := make(map[string]changelog.Cursor)
+	for _, e := range all(t, l, changelog.Cursor{}) {
+		if _, ok := at[e.Change.Loc]; ok {
+			t.Errorf("%s is there twice", e.Change.Loc)
+		}
+		at[e.Change.Loc] = e.Cursor
+	}
+	for what, c := range acknowledged {
+		var n int
+		_, err := fmt.Sscanf(what[strings.Index(what, "-")+1:], "%d", &n)
+		ok(t, err)
+		if got := at[fmt.Sprintf("https://example.org/%s/%d", what, n%3)]; got != c {
+			t.Errorf("%s was acknowledged at %v and is at %v", what, c, got)
+		}
+	}
+}
+
+// A replica is promoted that had not got the last writes.
+func TestFailover(t *testing.T) {
+	primary, replica := newServer(t), newServer(t)
+	host, port, _ := strings.Cut(primary.addr, ":")
+	follow := func() {
+		ok(t, replica.admin(t).ReplicaOf(t.Context(), host, port).Err())
+		waitFor(t, func() bool {
+			return strings.Contains(replica.admin(t).Info(t.Context(), "replication").Val(), "master_link_status:up")
+		})
+	}
+	follow()
+	const skew = 50 * time.Millisecond
+	o := Options{Wait: 1, WaitTimeout: time.Second}
+	before := start(t, primary.url(), o)
+	o.Prefix = before.opts.Prefix
+	makeSet(t, before, 10)
+	singles := func(l *Log, what string, n int) (last changelog.Appended) {
+		for i := range n {
+			last = add(t, l, fmt.Sprint(what, i), 2)
+		}
+		return last
+	}
+	kept := singles(before, "kept", 30)
+	waitFor(t, func() bool { // its entries get older than the skew
+		now, err := before.same(t.Context(), "")
+		ok(t, err)
+		return now > kept.Cursor.Micros+2*skew.Microseconds()
+	})
+	ok(t, replica.admin(t).ReplicaOf(t.Context(), "no", "one").Err())
+	o.Wait = 0
+	lonely := start(t, primary.url(), o)
+	lost := singles(lonely, "lost", 10)
+	entries := all(t, lonely, changelog.Cursor{})
+	_, err := before.Append(t.Context(), "set", changelog.Publish{Changes: changes("unmet", 1)})
+	wants(t, changelog.ErrUnknown, err)
+
+	after := start(t, replica.url(), o)
+	o.ClockSkew = skew
+	follower := start(t, replica.url(), o)
+	if after.ID() != before.ID() {
+		t.Error("the replica has another identity")
+	}
+	for range 2 { // at first the head is before the cursor's position, then there is another entry
+		for _, e := range entries[60:] {
+			b, err := follower.Since(t.Context(), "set", e.Cursor, 0)
+			ok(t, err)
+			if !b.Diverged || b.After.Position > 60 || b.After.Micros < entries[0].Micros {
+				t.Fatalf("after %v, which is lost: %v, diverged %t", e.Cursor, b.After, b.Diverged)
+			}
+		}
+		b, err := follower.Since(t.Context(), "set", kept.Cursor, 0)
+		if err != nil || b.Diverged || b.After != kept.Cursor {
+			t.Fatalf("after %v, which is kept: %v, %v", kept.Cursor, b, err)
+		}
+		singles(after, "new", 20)
+	}
+	// Who had seen what is lost gets all that is new.
+	seen := make(map[string]bool)
+	for c := lost.Cursor; ; {
+		b, err := follower.Since(t.Context(), "set", c, 7)
+		ok(t, err)
+		if len(b.Entries) == 0 {
+			break
+		}
+		for _, e := range b.Entries {
+			seen[e.Change.Loc] = true
+		}
+		c = b.Cursor
+	}
+	for i := range 20 {
+		for n := range 2 {
+			if loc := fmt.Sprintf("https://example.org/new%d/%d", i, n); !seen[loc] {
+				t.Errorf("%s was skipped", loc)
+			}
+		}
+	}
+	// A replica takes no writes.
+	ok(t, replica.admin(t).ReplicaOf(t.Context(), host, port).Err())
+	_, err = after.Append(t.Context(), "set", changelog.Publish{Changes: changes("x", 1)})
+	wants(t, changelog.ErrUnavailable, err)
+}
+
+// Without replicas a publish is not acknowledged, nor is its retry, until there
+// is one.
+func TestWait(t *testing.T) {
+	primary, replica := newServer(t), newServer(t)
+	ctx := t.Context()
+	l := start(t, primary.url(), Options{})
+	makeSet(t, l, 10)
+	l = start(t, primary.url(), Options{Prefix: l.opts.Prefix, Wait: 1, WaitTimeout: 100 * time.Millisecond})
+	p := changelog.Publish{Changes: changes("a", 1), Key: "key"}
+	for range 2 {
+		_, err := l.Append(ctx, "set", p)
+		wants(t, changelog.ErrUnknown, err)
+	}
+	wants(t, changelog.ErrUnknown, l.Check(ctx))
+	host, port, _ := strings.Cut(primary.addr, ":")
+	ok(t, replica.admin(t).ReplicaOf(ctx, host, port).Err())
+	waitFor(t, func() bool { return l.Check(ctx) == nil })
+	ok(t, primary.admin(t).ScriptFlush(ctx).Err())
+	a, err := l.Append(ctx, "set", p)
+	if err != nil || !a[0].Replayed || a[0].Cursor.Position != 1 {
+		t.Errorf("%v, %v", a, err)
+	}
+	if n := len(all(t, l, changelog.Cursor{})); n != 1 {
+		t.Errorf("%d entries", n)
+	}
+}

@@ -1,0 +1,6 @@
+-- describe replaces a description. ARGV: 4 title, 5 describedby. Answers: ok.
+
+local s, no = open()
+if not s then return no end
+redis.call('HSET', SET, 'title', ARGV[4], 'describedby', ARGV[5])
+return { 'ok' }

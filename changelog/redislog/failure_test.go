@@ -1,0 +1,327 @@
+package redislog
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/rshub/rshub/changelog"
+)
+
+// within fails the test when something takes longer.
+func within(t *testing.T, limit time.Duration, do func()) {
+	t.Helper()
+	begin := time.Now()
+	do()
+	if d := time.Since(begin); d > limit {
+		t.Errorf("it took %v, more than %v", d, limit)
+	}
+}
+
+func TestHang(t *testing.T) {
+	p := newProxy(t, shared.addr)
+	l := start(t, p.url(), Options{Timeout: 200 * time.Millisecond})
+	makeSet(t, l, 10)
+	first := add(t, l, "first", 1)
+	p.set(func(p *proxy) { p.hang = true })
+	within(t, 3*time.Second, func() {
+		_, err := l.Append(t.Context(), "set", changelog.Publish{Changes: changes("lost", 1)})
+		wants(t, changelog.ErrUnknown, err)
+	})
+	within(t, 3*time.Second, func() {
+		_, err := l.Since(t.Context(), "set", first.Cursor, 0)
+		wants(t, changelog.ErrUnavailable, err)
+	})
+	within(t, 3*time.Second, func() { wants(t, changelog.ErrUnavailable, l.Check(t.Context())) })
+	within(t, 3*time.Second, func() {
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
+		_, err := l.State(ctx, "set")
+		wants(t, context.DeadlineExceeded, err)
+	})
+	p.set(func(p *proxy) { p.hang = false })
+	add(t, l, "second", 1)
+	if got := all(t, l, changelog.Cursor{}); len(got) != 2 || got[1].Change.Loc != "https://example.org/second/0" {
+		t.Errorf("entries are %v", got)
+	}
+}
+
+func TestUnreachable(t *testing.T) {
+	s := newServer(t)
+	l := start(t, s.url(), Options{})
+	makeSet(t, l, 10)
+	c := add(t, l, "a", 1).Cursor
+	s.kill()
+	within(t, 5*time.Second, func() {
+		p := changelog.Publish{Changes: changes("lost", 1)}
+		for range 3 {
+			_, err := l.Append(t.Context(), "set", p)
+			wants(t, changelog.ErrUnavailable, err) // a connection that is known to be dead is not written to
+		}
+		_, err := l.Since(t.Context(), "set", c, 0)
+		wants(t, changelog.ErrUnavailable, err)
+		_, err = l.Sets(t.Context())
+		wants(t, changelog.ErrUnavailable, err)
+		wants(t, changelog.ErrUnavailable, l.Check(t.Context()))
+		_, err = Open(t.Context(), s.url(), Options{})
+		wants(t, changelog.ErrUnavailable, err)
+	})
+	ok(t, s.start())
+	if got := len(all(t, l, changelog.Cursor{})); got != 1 {
+		t.Errorf("%d entries", got)
+	}
+	add(t, l, "b", 1)
+}
+
+func TestLostAnswer(t *testing.T) {
+	p := newProxy(t, shared.addr)
+	l := start(t, p.url(), Options{})
+	makeSet(t, l, 3)
+	var lost atomic.Int32
+	for i := range 12 {
+		n := int32(1 + i%3)
+		lost.Store(n) // more tries than that are made
+		p.set(func(p *proxy) { p.lose = func() bool { return lost.Add(-1) >= 0 } })
+		kept := changelog.Publish{Changes: changes("kept", 2), Key: "key", Hash: [32]byte{1}}
+		other := kept
+		other.Hash[0] = 2
+		head := state(t, l).Head
+		lost.Store(n)
+		a, err := l.Append(t.Context(), "set", changelog.Publish{Changes: changes("x", 4)}, kept, other, changelog.Publish{Changes: changes("y", 1)})
+		ok(t, err)
+		if a[0].Replayed || a[0].After != head || a[3].Replayed || a[1].Replayed != (i > 0) || !errors.Is(a[2].Err, changelog.ErrKeyReused) {
+			t.Errorf("append %d with %d lost answers: %+v", i, n, a)
+		}
+		if s := state(t, l); s.Head != a[3].Cursor {
+			t.Fatalf("append %d was added twice: head %v, want %v", i, s.Head, a[3].Cursor)
+		}
+	}
+	if got := len(all(t, l, changelog.Cursor{})); got != 12*5+2 {
+		t.Errorf("%d entries", got)
+	}
+	// Delete answers that it deleted.
+	lost.Store(1)
+	ok(t, l.Delete(t.Context(), "set"))
+	p.set(func(p *proxy) { p.lose = func() bool { return true } })
+	_, err := l.Append(t.Context(), "set", changelog.Publish{Changes: changes("x", 1)})
+	wants(t, changelog.ErrUnavailable, err) // its state was not read
+	ok(t, start(t, shared.url(), Options{Prefix: l.opts.Prefix}).Make(t.Context(), "set", changelog.Description{}, 10))
+	l.keep("set", place{10, 0})
+	_, err = l.Append(t.Context(), "set", changelog.Publish{Changes: changes("x", 1)})
+	wants(t, changelog.ErrUnknown, err)
+}
+
+// A request that was held up and arrives when its answer is forgotten is refused
+// for its time.
+func TestLateRequest(t *testing.T) {
+	var now atomic.Int64
+	now.Store(time.Now().UnixMicro())
+	admin := shared.admin(t)
+	tick := func(d time.Duration) {
+		now.Add(d.Microseconds())
+		ok(t, admin.Set(t.Context(), t.Name(), now.Load(), 0).Err())
+	}
+	tick(0)
+	l := start(t, shared.url(), Options{ClockSkew: time.Second, Now: func() time.Time { return time.UnixMicro(now.Load()) }, edit: func(s string) string {
+		return strings.Replace(s, "redis.call('TIME')", "{ 0, redis.call('GET', '"+t.Name()+"') }", 1)
+	}})
+	makeSet(t, l, 10)
+	a := appending{publishes: []changelog.Publish{{Changes: changes("a", 1)}}, id: "call", common: l.common()}
+	a.cut(place{10, 0})
+	first := ""
+	for range 400 { // ten seconds
+		reply, err := l.tellAll(t.Context(), l.scripts.append, l.keys("set"), a.args(&l.opts))
+		ok(t, err)
+		switch reply.word() {
+		case "ok":
+			if first == "" {
+				first = reply.text(1)
+			}
+			if reply.text(1) != first {
+				t.Fatalf("answer is %q, at first it was %q", reply.text(1), first)
+			}
+		case "clock":
+		default:
+			t.Fatal(reply)
+		}
+		tick(25 * time.Millisecond)
+		add(t, l, "other", 1) // drops what is old
+	}
+	if n := state(t, l).Head.Position; n != 401 {
+		t.Errorf("head is at %d", n)
+	}
+	for _, calls := range l.keys("set")[5:7] {
+		if n := admin.HLen(t.Context(), calls).Val(); n > 100 {
+			t.Errorf("%d calls are remembered", n)
+		}
+	}
+}
+
+func TestNoScript(t *testing.T) {
+	s := newServer(t)
+	l := start(t, s.url(), Options{})
+	makeSet(t, l, 10)
+	for range 3 {
+		ok(t, s.admin(t).ScriptFlush(t.Context()).Err())
+		a := add(t, l, "a", 3)
+		ok(t, s.admin(t).ScriptFlush(t.Context()).Err())
+		if b, err := l.Since(t.Context(), "set", a.After, 0); err != nil || len(b.Entries) != 3 {
+			t.Errorf("%v, %v", b, err)
+		}
+	}
+}
+
+func TestEmptied(t *testing.T) {
+	s := newServer(t)
+	l := start(t, s.url(), Options{})
+	makeSet(t, l, 10)
+	c := add(t, l, "a", 3).Cursor
+	ok(t, s.admin(t).FlushAll(t.Context()).Err())
+	_, err := l.Append(t.Context(), "set", changelog.Publish{Changes: changes("b", 1)})
+	wants(t, changelog.ErrNoSet, err)
+	_, err = l.Since(t.Context(), "set", c, 0)
+	wants(t, changelog.ErrGone, err)
+	id := l.ID()
+	makeSet(t, l, 10) // it begins again
+	_, err = l.Since(t.Context(), "set", c, 0)
+	wants(t, changelog.ErrGone, err)
+	add(t, l, "b", 1)
+	if again := start(t, s.url(), Options{Prefix: l.opts.Prefix}); again.ID() != id {
+		t.Error("another identity")
+	}
+	// Somebody else was faster.
+	ok(t, s.admin(t).FlushAll(t.Context()).Err())
+	other := start(t, s.url(), Options{Prefix: l.opts.Prefix})
+	makeSet(t, other, 10)
+	for _, err := range []error{
+		l.Check(t.Context()), l.Make(t.Context(), "set", changelog.Description{}, 10), l.Describe(t.Context(), "set", changelog.Description{}),
+	} {
+		wants(t, changelog.ErrUnavailable, err)
+		if !strings.Contains(err.Error(), "restart the hub") {
+			t.Errorf("error is %v", err)
+		}
+	}
+	_, err = l.Append(t.Context(), "set", changelog.Publish{Changes: changes("b", 1)})
+	wants(t, changelog.ErrUnavailable, err)
+	_, err = l.Since(t.Context(), "set", changelog.Cursor{}, 0)
+	wants(t, changelog.ErrUnavailable, err)
+	_, err = l.State(t.Context(), "set")
+	wants(t, changelog.ErrUnavailable, err)
+}
+
+func TestFull(t *testing.T) {
+	s := newServer(t)
+	l := start(t, s.url(), Options{})
+	makeSet(t, l, 10)
+	kept := changelog.Publish{Changes: changes("kept", 1), Key: "key"}
+	_, err := l.Append(t.Context(), "set", kept)
+	ok(t, err)
+	add(t, l, "a", 39)
+	before := state(t, l)
+	ok(t, s.admin(t).ConfigSet(t.Context(), "maxmemory", "1000000").Err())
+	_, err = l.Append(t.Context(), "set", changelog.Publish{Changes: changes("b", 3)})
+	wants(t, changelog.ErrFull, err)
+	wants(t, changelog.ErrFull, l.Check(t.Context()))
+	wants(t, changelog.ErrFull, l.Make(t.Context(), "other", changelog.Description{}, 10))
+	if s := state(t, l); s != before {
+		t.Errorf("state is %v, was %v", s, before)
+	}
+	if n := len(all(t, l, changelog.Cursor{})); n != 40 {
+		t.Errorf("%d entries", n)
+	}
+	a, err := l.Append(t.Context(), "set", kept)
+	if err != nil || !a[0].Replayed {
+		t.Errorf("a retry is answered with %v, %v", a, err)
+	}
+	removed, err := l.Trim(t.Context(), "set", changelog.Retention{Count: 1})
+	if removed != 30 {
+		t.Errorf("%d removed, %v", removed, err)
+	}
+	start(t, s.url(), Options{Prefix: l.opts.Prefix})
+	ok(t, l.Delete(t.Context(), "set"))
+	ok(t, s.admin(t).ConfigSet(t.Context(), "maxmemory", "0").Err())
+	makeSet(t, l, 10)
+	add(t, l, "b", 3)
+}
+
+func TestEviction(t *testing.T) {
+	s := newServer(t, "--maxmemory-policy", "allkeys-lru")
+	_, err := Open(t.Context(), s.url(), Options{})
+	wants(t, changelog.ErrUnavailable, err)
+	if !strings.Contains(err.Error(), "allkeys-lru") || !strings.Contains(err.Error(), "noeviction") {
+		t.Errorf("error is %v", err)
+	}
+	l := start(t, s.url(), Options{AllowEviction: true})
+	makeSet(t, l, 10)
+	add(t, l, "a", 1)
+	ok(t, l.Check(t.Context()))
+
+	ok(t, s.admin(t).ConfigSet(t.Context(), "maxmemory-policy", "noeviction").Err())
+	l = start(t, s.url(), Options{})
+	makeSet(t, l, 10)
+	add(t, l, "a", 1)
+	ok(t, s.admin(t).ConfigSet(t.Context(), "maxmemory-policy", "volatile-lru").Err())
+	wants(t, changelog.ErrUnavailable, l.Check(t.Context()))
+	_, err = l.Append(t.Context(), "set", changelog.Publish{Changes: changes("b", 1)})
+	wants(t, changelog.ErrUnavailable, err)
+	ok(t, s.admin(t).ConfigSet(t.Context(), "maxmemory-policy", "noeviction").Err())
+	ok(t, l.Check(t.Context()))
+	add(t, l, "b", 1)
+
+	// A user who may not ask.
+	ok(t, s.admin(t).ACLSetUser(t.Context(), "hub", "on", ">pass#word", "~*", "+@all", "-info").Err())
+	url := "redis://hub:pass%23word@" + s.addr
+	if _, err = Open(t.Context(), url, Options{}); err == nil || !strings.Contains(err.Error(), "INFO") || strings.Contains(err.Error(), "word") {
+		t.Errorf("error is %v", err)
+	}
+	start(t, url, Options{AllowEviction: true})
+	if _, err = Open(t.Context(), "redis://hub:wrong@"+s.addr, Options{}); !errors.Is(err, changelog.ErrUnavailable) {
+		t.Errorf("error is %v", err)
+	}
+}
+
+func TestClocks(t *testing.T) {
+	var off atomic.Int64
+	l := start(t, shared.url(), Options{Now: func() time.Time { return time.Now().Add(time.Duration(off.Load())) }})
+	makeSet(t, l, 10)
+	add(t, l, "a", 1)
+	for _, d := range []time.Duration{2 * time.Minute, -2 * time.Minute} {
+		off.Store(int64(d))
+		before := state(t, l)
+		_, err := l.Append(t.Context(), "set", changelog.Publish{Changes: changes("b", 1)})
+		wants(t, changelog.ErrClock, err)
+		wants(t, changelog.ErrClock, l.Check(t.Context()))
+		if s := state(t, l); s != before {
+			t.Errorf("state is %v, was %v", s, before)
+		}
+	}
+	off.Store(int64(30 * time.Second))
+	add(t, l, "b", 1)
+	ok(t, l.Check(t.Context()))
+}
+
+func TestDamage(t *testing.T) {
+	l := start(t, shared.url(), Options{})
+	makeSet(t, l, 100)
+	for range 5 {
+		add(t, l, "a", 10)
+	}
+	entries := all(t, l, changelog.Cursor{})
+	admin, ctx := shared.admin(t), t.Context()
+	ok(t, admin.XDel(ctx, l.keys("set")[2], entries[29].String()).Err())
+	for _, c := range []changelog.Cursor{entries[19].Cursor, entries[24].Cursor} {
+		_, err := l.Since(ctx, "set", c, 0)
+		wants(t, changelog.ErrCorrupt, err)
+	}
+	ok(t, admin.XDel(ctx, l.keys("set")[2], entries[39].String(), entries[49].String()).Err())
+	_, err := l.At(ctx, "set", 45)
+	wants(t, changelog.ErrCorrupt, err)
+	if !strings.Contains(err.Error(), "no block holds position 45") || strings.Contains(err.Error(), "user_script") {
+		t.Errorf("error is %v", err)
+	}
+	_, err = l.Since(ctx, "set", entries[19].Cursor, 0)
+	wants(t, changelog.ErrCorrupt, err)
+}

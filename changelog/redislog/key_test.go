@@ -1,0 +1,57 @@
+package redislog
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/rshub/rshub/changelog"
+)
+
+// Prefixes are apart, also where one begins with another.
+func TestPrefixes(t *testing.T) {
+	s := newServer(t)
+	var logs []*Log
+	for _, p := range []string{"a", "a:b", "a:memory", "a:sets", "A"} {
+		l := start(t, s.url(), Options{Prefix: p})
+		makeSet(t, l, 10)
+		add(t, l, p, len(logs)+1)
+		logs = append(logs, l)
+	}
+	check := func(logs []*Log) {
+		t.Helper()
+		ids := make(map[string]bool)
+		for _, l := range logs {
+			ids[l.ID()] = true
+			if got := all(t, l, changelog.Cursor{}); !strings.HasSuffix(got[0].Change.Loc, "/"+l.opts.Prefix+"/0") {
+				t.Errorf("prefix %s has %v", l.opts.Prefix, got)
+			}
+			if sets, err := l.Sets(t.Context()); err != nil || len(sets) != 1 {
+				t.Errorf("prefix %s has the sets %v, %v", l.opts.Prefix, sets, err)
+			}
+		}
+		if len(ids) != len(logs) {
+			t.Errorf("identities: %v", ids)
+		}
+	}
+	check(logs)
+	ok(t, logs[0].Delete(t.Context(), "set"))
+	check(logs[1:])
+	for _, key := range s.admin(t).Keys(t.Context(), "*").Val() {
+		if !strings.HasPrefix(key, "a:") && !strings.HasPrefix(key, "A:") {
+			t.Errorf("key %q", key)
+		}
+	}
+	for _, bad := range []string{"a{b", "}", "a b", "ü", strings.Repeat("x", 65)} {
+		if _, err := Open(t.Context(), s.url(), Options{Prefix: bad}); err == nil {
+			t.Errorf("prefix %q is taken", bad)
+		}
+	}
+}
+
+func TestFormat(t *testing.T) {
+	l := start(t, shared.url(), Options{})
+	ok(t, shared.admin(t).HSet(t.Context(), l.memoryKey(), "format", "2").Err())
+	if _, err := Open(t.Context(), shared.url(), Options{Prefix: l.opts.Prefix}); err == nil || !strings.Contains(err.Error(), `format "2"`) {
+		t.Errorf("error is %v", err)
+	}
+}

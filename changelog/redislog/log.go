@@ -1,0 +1,309 @@
+// Package redislog keeps the change memory in Redis, for several hubs. It
+// stores blocks in streams; each step on a set is one script, so it is atomic,
+// and all keys of a set share a hash tag, so Redis Cluster works.
+//
+// How safe an append is, Redis decides: with appendfsync always it survives a
+// crash of the machine, with everysec all but about a second of it. A failover
+// loses what the replica did not have; Options.Wait makes that unlikely. What
+// is lost is noticed: cursors verify themselves. Other hubs may read an entry
+// while its append still waits for replicas.
+package redislog
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"github.com/rshub/rshub/changelog"
+)
+
+// Options are what a Log can be told. The zero value is good.
+type Options struct {
+	Prefix    string           // begins every key; default "rshub"
+	ClockSkew time.Duration    // how far the clocks of Redis, the hub and a set's head may differ, the same for all hubs; default 1 minute
+	Now       func() time.Time // the hub's clock; default time.Now
+	Logger    *slog.Logger     // default: discard
+	Timeout   time.Duration    // of connecting, of writing and of waiting for an answer; a call takes at most about twice as long; default 5 s
+
+	// Wait is how many replicas must have a write before it is answered. When
+	// they do not within WaitTimeout, by default 1 s, it is ErrUnknown. 0: none.
+	Wait        int
+	WaitTimeout time.Duration
+
+	// AllowEviction takes a Redis that may evict keys, or that does not say (INFO
+	// is forbidden). What Redis evicts is lost.
+	AllowEviction bool
+
+	edit func(script string) string // for tests
+}
+
+func (o Options) withDefaults() Options {
+	if o.Prefix == "" {
+		o.Prefix = "rshub"
+	}
+	if o.ClockSkew <= 0 {
+		o.ClockSkew = time.Minute
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Timeout <= 0 {
+		o.Timeout = 5 * time.Second
+	}
+	if o.Wait <= 0 {
+		o.Wait, o.WaitTimeout = 0, 0
+	} else if o.WaitTimeout <= 0 {
+		o.WaitTimeout = time.Second
+	}
+	return o
+}
+
+// A Log is a changelog.Log in Redis.
+type Log struct {
+	opts    Options
+	client  redis.UniversalClient
+	scripts scripts
+	id      string
+
+	newest  atomic.Int64          // datetime of the newest entry that was seen, of any set
+	checked atomic.Int64          // when the server was last looked at, in microseconds
+	unfit   atomic.Pointer[error] // why it must not be written to, as far as known
+
+	mu     sync.Mutex
+	places map[string]place
+}
+
+var _ changelog.Log = (*Log)(nil)
+
+// Open opens the change memory in a Redis, 6.2 or newer, or the like, and makes
+// one where there is none behind the prefix. The forms of the URL:
+//
+//	redis://[user:password@]host[:port][/db]           one server
+//	redis://[user:password@]host[:port],host[:port]    a Redis Cluster
+//	unix://[user:password@]/path/of/the/socket         one server
+//	redis-sentinel://[user:password@]host[:port],host[:port][/db]?master=NAME
+//
+// rediss and rediss-sentinel are the same over TLS. The query may have ca_file
+// (PEM; default: the system's), client_name, db, cluster=true for a cluster that
+// is named by one address, and sentinel_username and sentinel_password.
+//
+// Open refuses a Redis that may evict keys: it would lose changes in silence.
+func Open(ctx context.Context, url string, opts Options) (*Log, error) {
+	l := &Log{opts: opts.withDefaults(), places: make(map[string]place)}
+	if err := checkPrefix(l.opts.Prefix); err != nil {
+		return nil, fmt.Errorf("open the change memory in Redis: %w", err)
+	}
+	o, err := parseURL(url)
+	if err != nil {
+		return nil, fmt.Errorf("open the change memory in Redis: the URL: %w", err)
+	}
+	l.scripts.load(l.opts.edit)
+	l.connect(o)
+	if err := l.open(ctx); err != nil {
+		return nil, errors.Join(fmt.Errorf("open the change memory in Redis: %w", err), l.client.Close())
+	}
+	return l, nil
+}
+
+// connect makes the client. It connects when it is used.
+func (l *Log) connect(o *redis.UniversalOptions) {
+	o.DialTimeout = l.opts.Timeout
+	o.ReadTimeout = l.opts.Timeout + l.opts.WaitTimeout
+	o.WriteTimeout = l.opts.Timeout
+	o.PoolTimeout = l.opts.Timeout
+	o.ContextTimeoutEnabled = true
+	o.DialerRetries = 1
+	o.MaxRetries = -1 // do tries again, and knows what happened before
+	o.PoolSize = 32
+	o.PipelinePoolSize = -1
+	o.MaxIdleConns = 16
+	o.ConnMaxIdleTime = 5 * time.Minute
+	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+	l.client = redis.NewUniversalClient(o)
+	if cluster, ok := l.client.(*redis.ClusterClient); ok {
+		cluster.OnNewNode(func(node *redis.Client) { node.AddHook(watch{}) })
+	} else {
+		l.client.AddHook(watch{})
+	}
+}
+
+func (l *Log) open(ctx context.Context) error {
+	if err := l.fit(ctx, true); err != nil {
+		return err
+	}
+	l.id = rand.Text() // in case that there is no memory yet
+	a, err := l.memory(ctx, "")
+	if err != nil {
+		return err
+	}
+	l.id = a.text(2)
+	return nil
+}
+
+// memory makes the memory where there is none.
+func (l *Log) memory(ctx context.Context, check string) (a answer, err error) {
+	err = l.read(ctx, func(ctx context.Context) error {
+		run := l.ask // it makes the memory once; Check is what shows whether replicas follow
+		if check != "" {
+			run = l.tell
+		}
+		a, err = run(ctx, l.scripts.memory, []string{l.memoryKey()}, formatVersion, check)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	if f := a.text(1); f != formatVersion {
+		return nil, fmt.Errorf("it has format %q, and this version of rshub knows only format %s: start the version that wrote it, or a newer one", f, formatVersion)
+	}
+	return a, nil
+}
+
+// same returns nil when Redis holds the memory that was opened. A memory that
+// is gone altogether was emptied; it goes on under its identity, as its cursors
+// are known to be gone.
+func (l *Log) same(ctx context.Context, check string) (now int64, err error) {
+	a, err := l.memory(ctx, check)
+	if err != nil {
+		return 0, err
+	}
+	if a.text(2) != l.id {
+		return 0, l.other(a.text(2))
+	}
+	if a.number(3) == 1 {
+		l.opts.Logger.Error("Redis was emptied, or restarted without its data: the change memory is lost and begins again", "prefix", l.opts.Prefix)
+	}
+	return a.number(4), nil
+}
+
+// ID returns the identity of this memory.
+func (l *Log) ID() string { return l.id }
+
+// Check reports whether an append could succeed now: Redis takes a write, its
+// clock and the hub's agree, no head that this hub saw lies too far in the
+// future, and Redis does not evict.
+func (l *Log) Check(ctx context.Context) error {
+	if err := l.check(ctx); err != nil {
+		return fmt.Errorf("check the change memory: %w", err)
+	}
+	return nil
+}
+
+func (l *Log) check(ctx context.Context) error {
+	if err := l.fit(ctx, false); err != nil {
+		return err
+	}
+	hub := l.opts.Now().UnixMicro()
+	now, err := l.same(ctx, "check")
+	if err != nil {
+		return err
+	}
+	skew := l.opts.ClockSkew.Microseconds()
+	if d := now - hub; d > skew || -d > skew {
+		return late(now, changelog.Cursor{}, hub)
+	}
+	if newest := l.newest.Load(); newest > now+skew {
+		return late(now, changelog.Cursor{Micros: newest}, hub)
+	}
+	return nil
+}
+
+// late is the error for clocks that differ too much.
+func late(now int64, head changelog.Cursor, hub int64) error {
+	text := func(micros int64) string { return time.UnixMicro(micros).UTC().Format(time.RFC3339) }
+	if head.Micros > now {
+		return refuse("%w: the newest entry is of %s and the clock of Redis says %s", changelog.ErrClock, text(head.Micros), text(now))
+	}
+	return refuse("%w: the clock of Redis says %s and the hub's %s", changelog.ErrClock, text(now), text(hub))
+}
+
+// saw notes the head of a set.
+func (l *Log) saw(head changelog.Cursor) {
+	for {
+		old := l.newest.Load()
+		if head.Micros <= old || l.newest.CompareAndSwap(old, head.Micros) {
+			return
+		}
+	}
+}
+
+// Close releases the connections. Nothing may be called after it.
+func (l *Log) Close() error {
+	if err := l.client.Close(); err != nil {
+		return fmt.Errorf("close the change memory: %w", err)
+	}
+	return nil
+}
+
+// setsAtOnce bounds one pipeline.
+const setsAtOnce = 1000
+
+// Sets returns the states of all sets, sorted by name.
+func (l *Log) Sets(ctx context.Context) ([]changelog.State, error) {
+	states, err := l.sets(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("list the sets: %w", err)
+	}
+	slices.SortFunc(states, func(a, b changelog.State) int { return strings.Compare(a.Set, b.Set) })
+	return states, nil
+}
+
+func (l *Log) sets(ctx context.Context) ([]changelog.State, error) {
+	if _, err := l.same(ctx, ""); err != nil {
+		return nil, err
+	}
+	var names []string
+	err := l.read(ctx, func(ctx context.Context) (err error) {
+		names, err = l.client.SMembers(ctx, l.setsKey()).Result()
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	states := make([]changelog.State, 0, len(names))
+	for part := range slices.Chunk(names, setsAtOnce) {
+		var values []*redis.SliceCmd
+		err := l.read(ctx, func(ctx context.Context) error {
+			values = values[:0]
+			_, err := l.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+				for _, name := range part {
+					values = append(values, p.HMGet(ctx, l.setKey(name), stateFields...))
+				}
+				return nil
+			})
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+		for i, name := range part {
+			s, err := l.decodeState(name, values[i].Val())
+			if errors.Is(err, changelog.ErrNoSet) {
+				continue // it was deleted
+			}
+			if err != nil {
+				return nil, fmt.Errorf("set %q: %w", name, err)
+			}
+			states = append(states, s)
+		}
+	}
+	return states, nil
+}
+
+// read runs a step that only reads.
+func (l *Log) read(ctx context.Context, step func(context.Context) error) error {
+	return l.do(ctx, &call{reads: true}, step)
+}

@@ -1,0 +1,52 @@
+package redislog
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/changelog/logtest"
+)
+
+// storeClock makes the hub's clock, which a test can set, Redis' own.
+func storeClock(script string) string {
+	return strings.Replace(script, "redis.call('TIME')", "{ 0, ARGV[2] }", 1)
+}
+
+func backend(url string, fake bool) logtest.Backend {
+	return logtest.Backend{FakeClock: fake, New: func(t *testing.T, o logtest.Options) func() (changelog.Log, error) {
+		opts := Options{Prefix: prefix(), ClockSkew: o.ClockSkew}
+		if fake {
+			opts.Now, opts.edit = o.Now, storeClock
+		}
+		return func() (changelog.Log, error) { return Open(t.Context(), url, opts) }
+	}}
+}
+
+func TestLog(t *testing.T) {
+	logtest.Run(t, backend(shared.url(), true))
+}
+
+// On a cluster a script that touches keys of two slots fails. The clock is that
+// of Redis, as it is outside of tests.
+func TestLogOnCluster(t *testing.T) {
+	s := newServer(t, "--cluster-enabled", "yes", "--cluster-require-full-coverage", "no")
+	if err := s.admin(t).ClusterAddSlotsRange(t.Context(), 0, 16383).Err(); err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, func() bool {
+		return strings.Contains(s.admin(t).ClusterInfo(t.Context()).Val(), "cluster_state:ok")
+	})
+	url := s.url() + "?cluster=true"
+	logtest.Run(t, backend(url, false))
+
+	l := start(t, url, Options{Wait: 1, WaitTimeout: 10 * time.Millisecond})
+	err := l.Make(t.Context(), "set", changelog.Description{}, 10)
+	wants(t, changelog.ErrUnknown, err)
+	_, err = l.Append(t.Context(), "set", changelog.Publish{Changes: changes("a", 3)})
+	wants(t, changelog.ErrUnknown, err)
+	if n := len(all(t, l, changelog.Cursor{})); n != 3 {
+		t.Errorf("%d entries", n)
+	}
+}

@@ -1,0 +1,241 @@
+package redislog
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/rshub/rshub/changelog"
+)
+
+// lengths returns how many blocks are packed and live.
+func lengths(t *testing.T, l *Log) (packed, live int64) {
+	t.Helper()
+	admin, keys := shared.admin(t), l.keys("set")
+	return admin.XLen(t.Context(), keys[1]).Val(), admin.XLen(t.Context(), keys[2]).Val()
+}
+
+// singles adds n publishes of one change, some at a time.
+func singles(t *testing.T, l *Log, what string, n int) {
+	t.Helper()
+	for n > 0 {
+		p := make([]changelog.Publish, min(n, 1+rand.IntN(20)))
+		for i := range p {
+			p[i].Changes = changes(fmt.Sprint(what, n-i), 1)
+		}
+		_, err := l.Append(t.Context(), "set", p...)
+		ok(t, err)
+		n -= len(p)
+	}
+}
+
+// views is all that can be asked of a log.
+func views(t *testing.T, l *Log, entries []changelog.Entry) []any {
+	t.Helper()
+	ctx := t.Context()
+	views := []any{state(t, l), all(t, l, changelog.Cursor{})}
+	if len(views[1].([]changelog.Entry)) != len(entries) {
+		t.Fatal("entries are missing")
+	}
+	for i := 0; i < len(entries); i += 1 + rand.IntN(2)*len(entries)/100 {
+		c := entries[i].Cursor
+		at, err := l.At(ctx, "set", c.Position)
+		ok(t, err)
+		seek, err := l.Seek(ctx, "set", c.Micros)
+		ok(t, err)
+		if at != c || seek.Position != c.Position-1 {
+			t.Fatalf("at %v is %v, and before its datetime %v", c, at, seek)
+		}
+		for _, c := range []changelog.Cursor{c, {Position: c.Position, Micros: c.Micros + 1}} {
+			b, err := l.Since(ctx, "set", c, 3)
+			ok(t, err)
+			after := int(b.After.Position)
+			want := entries[after:min(after+3, len(entries))]
+			if len(b.Entries) < len(want) { // a read may end early, but not empty
+				want = want[:max(1, len(b.Entries))]
+			}
+			if b.Diverged != (c != entries[i].Cursor) || !slices.EqualFunc(b.Entries, want, same) {
+				t.Fatalf("after %v: %v, diverged %t; want %v", c, b.Entries, b.Diverged, want)
+			}
+		}
+	}
+	return views
+}
+
+func same(a, b changelog.Entry) bool { return reflect.DeepEqual(a, b) }
+
+func TestPack(t *testing.T) {
+	for _, listSize := range []int{1, 7, 100, 10_000} {
+		t.Run(fmt.Sprint("lists of ", listSize), func(t *testing.T) {
+			t.Parallel()
+			l := start(t, shared.url(), Options{})
+			makeSet(t, l, listSize)
+			singles(t, l, "a", 1100)
+			add(t, l, "b", 950)
+			add(t, l, "c", 900)
+			add(t, l, "d", 1000)
+			singles(t, l, "e", 1300)
+			entries := all(t, l, changelog.Cursor{})
+			before := views(t, l, entries)
+			moved, err := l.Pack(t.Context(), "set")
+			ok(t, err)
+			if !reflect.DeepEqual(views(t, l, entries), before) {
+				t.Error("the log is another one after packing")
+			}
+			packed, live := lengths(t, l)
+			t.Logf("%d entries in %d packed blocks, %d live blocks", moved, packed, live)
+			if moved < 4000 || listSize > 1 && packed > int64(moved/min(listSize, 400)+1) {
+				t.Errorf("%d entries in %d blocks", moved, packed)
+			}
+			if moved, err := l.Pack(t.Context(), "set"); moved != 0 || err != nil {
+				t.Errorf("packed again: %d, %v", moved, err)
+			}
+			// It goes on, and retention takes from both streams.
+			singles(t, l, "f", 50)
+			if n := len(all(t, l, changelog.Cursor{})); n != len(entries)+50 {
+				t.Errorf("%d entries", n)
+			}
+			for _, keep := range []uint64{4000, 1000, 1} {
+				_, err = l.Trim(t.Context(), "set", changelog.Retention{Count: keep})
+				ok(t, err)
+				s := state(t, l)
+				if n := uint64(len(all(t, l, s.Floor))); n != s.Head.Position-s.Floor.Position || n >= keep+2*uint64(listSize) {
+					t.Errorf("%d entries from %v to %v, want %d", n, s.Floor, s.Head, keep)
+				}
+			}
+		})
+	}
+}
+
+// Trim packs where it saves much, and only there.
+func TestTrimPacks(t *testing.T) {
+	for _, test := range []struct {
+		listSize, publishes, each int
+		packs                     bool
+	}{
+		{10_000, 1500, 1, true}, {10_000, 130, 10, true}, {10_000, 20, 100, false}, {1, 50, 1, false}, {20, 500, 1, true},
+	} {
+		l := start(t, shared.url(), Options{})
+		makeSet(t, l, test.listSize)
+		p := make([]changelog.Publish, test.publishes)
+		for i := range p {
+			p[i].Changes = changes("a", test.each)
+		}
+		_, err := l.Append(t.Context(), "set", p...)
+		ok(t, err)
+		_, err = l.Trim(t.Context(), "set", changelog.Retention{})
+		ok(t, err)
+		if packed, live := lengths(t, l); packed > 0 != test.packs {
+			t.Errorf("%+v: %d packed and %d live blocks", test, packed, live)
+		}
+	}
+}
+
+// Several hubs publish, pack, trim and follow at once.
+func TestPackTogether(t *testing.T) {
+	o := Options{Prefix: prefix()}
+	hubs := []*Log{start(t, shared.url(), o), start(t, shared.url(), o), start(t, shared.url(), o)}
+	makeSet(t, hubs[0], 50)
+	const publishers, each = 4, 300
+	var publishing, others sync.WaitGroup
+	var done atomic.Bool
+	for p := range publishers {
+		publishing.Go(func() {
+			for i := range each {
+				if _, err := hubs[p%3].Append(t.Context(), "set", changelog.Publish{Changes: changes(fmt.Sprintf("%d-%d", p, i), 1)}); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	for _, l := range hubs[:2] {
+		others.Go(func() {
+			for !done.Load() {
+				if _, err := l.Pack(t.Context(), "set"); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	for f := range 3 {
+		others.Go(func() {
+			var c changelog.Cursor
+			for last := false; !last || c.Position < publishers*each; {
+				last = done.Load()
+				b, err := hubs[f].Since(t.Context(), "set", c, 1+f*30)
+				if err != nil || b.Diverged || b.After != c {
+					t.Errorf("after %v: %v, %v", c, b, err)
+					return
+				}
+				for _, e := range b.Entries {
+					if e.Position != c.Position+1 || e.Micros <= c.Micros {
+						t.Errorf("%v follows %v", e.Cursor, c)
+						return
+					}
+					c = e.Cursor
+				}
+				if last && len(b.Entries) == 0 && c.Position < publishers*each {
+					t.Errorf("the end is %v", c)
+					return
+				}
+			}
+		})
+	}
+	publishing.Wait()
+	done.Store(true)
+	others.Wait()
+	seen := make(map[string]bool)
+	for _, e := range all(t, hubs[2], changelog.Cursor{}) {
+		seen[e.Change.Loc] = true
+	}
+	if len(seen) != publishers*each {
+		t.Errorf("%d changes", len(seen))
+	}
+}
+
+// Between the reading and the swap anything may happen.
+func TestPackIsOvertaken(t *testing.T) {
+	for name, meanwhile := range map[string]func(*testing.T, *Log){
+		"by another": func(t *testing.T, l *Log) {
+			_, err := l.Pack(t.Context(), "set")
+			ok(t, err)
+		},
+		"by retention": func(t *testing.T, l *Log) {
+			_, err := l.Trim(t.Context(), "set", changelog.Retention{Count: 20})
+			ok(t, err)
+		},
+		"by a new set": func(t *testing.T, l *Log) {
+			ok(t, l.Delete(t.Context(), "set"))
+			makeSet(t, l, 10)
+			singles(t, l, "new", 100)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := Options{Prefix: prefix()}
+			l, other := start(t, shared.url(), o), start(t, shared.url(), o)
+			makeSet(t, l, 10)
+			singles(t, l, "a", 100)
+			reply, err := l.ask(t.Context(), l.scripts.oldest, l.keys("set"), packBlocks, packBytes)
+			ok(t, err)
+			meanwhile(t, other)
+			want := state(t, l)
+			moved, err := l.swap(t.Context(), "set", reply)
+			if moved != 0 || err != nil {
+				t.Errorf("%d moved, %v", moved, err)
+			}
+			if got := state(t, l); got != want {
+				t.Errorf("state is %v, was %v", got, want)
+			}
+			s := state(t, l)
+			if n := uint64(len(all(t, l, s.Floor))); n != s.Head.Position-s.Floor.Position {
+				t.Errorf("%d entries from %v to %v", n, s.Floor, s.Head)
+			}
+		})
+	}
+}
