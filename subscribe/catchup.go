@@ -28,31 +28,18 @@ var (
 // in the goroutine that owns c's output.
 func (c *conn) follow(pending [][]byte) {
 	s := c.server
-	var scratch chunk
+	var next chunk
 	err := c.finish(pending...)
-	for err == nil {
+	for all := true; err == nil; {
 		if err = c.between(); err != nil {
 			break
 		}
-		if s.join(c) {
+		if all && s.join(c) {
 			return
 		}
-		ctx, cancel := c.waiting()
-		for batches, ferr := range s.follower.Follow(ctx, c.key.set, c.cursor) {
-			if ferr != nil {
-				s.logFailure(c.key.set, ferr)
-				c.goodbye(closeCode(ferr))
-				break
-			}
-			if err = c.send(&scratch, batches); err != nil {
-				break
-			}
-			if s.join(c) {
-				cancel()
-				return
-			}
+		if all = c.catchUp(&next); len(next.frames) > 0 {
+			err = c.write(&next)
 		}
-		cancel()
 	}
 	if errors.Is(err, errTooSlow) {
 		c.goodbye(closeTooSlow, "too slow: the connection took nothing for too long")
@@ -63,6 +50,54 @@ func (c *conn) follow(pending [][]byte) {
 	} else {
 		_ = c.nc.Close() // its reader notices
 	}
+}
+
+// catchUp waits for what follows c's cursor, or for something else to do. It
+// puts the first chunk of it into next, and reports whether there was no more.
+// Then it has let go of the batches: writing may take long, and they are large.
+func (c *conn) catchUp(next *chunk) (all bool) {
+	next.reset(c.cursor)
+	ctx, cancel := c.waiting()
+	defer cancel()
+	for batches, err := range c.server.follower.Follow(ctx, c.key.set, c.cursor) {
+		if err != nil {
+			c.server.logFailure(c.key.set, err)
+			c.goodbye(closeCode(err))
+			break
+		}
+		return c.take(next, batches) == len(batches)
+	}
+	return true
+}
+
+// take puts batches into a chunk as long as they fit in, and returns how many
+// it took. What a filter leaves out moves the cursor.
+func (c *conn) take(next *chunk, batches []*changelog.Batch) int {
+	for i, b := range batches {
+		told := c.told
+		if b.Diverged {
+			told = b.After
+		}
+		if !c.filter.IsZero() {
+			passed := c.filter.Apply(b)
+			if len(passed.Entries) == 0 && !b.Diverged {
+				c.moveTo(b.Cursor, told)
+				continue
+			}
+			next.reset(b.After)
+			next.addCopy(message(c.key.protocol, retold(passed, told)), b)
+			return i + 1 // the next message begins where this one ends
+		}
+		body := message(c.key.protocol, b)
+		if next.full(len(body)) {
+			return i
+		}
+		if len(next.frames) == 0 {
+			next.reset(b.After) // a set that was not made has another beginning than 0-0
+		}
+		next.addCopy(body, b)
+	}
+	return len(batches)
 }
 
 // waiting returns the context to follow with. It is done as soon as there is
@@ -76,34 +111,6 @@ func (c *conn) waiting() (context.Context, context.CancelFunc) {
 		cancel()
 	}
 	return ctx, cancel
-}
-
-// send writes batches, and waits for the socket to take them.
-func (c *conn) send(scratch *chunk, batches []*changelog.Batch) (err error) {
-	if c.filter.IsZero() {
-		chunks(scratch, c.key.protocol, batches, func(ch *chunk) bool {
-			err = c.write(ch)
-			return err == nil
-		})
-		return err
-	}
-	for _, b := range batches {
-		told := c.told
-		if b.Diverged {
-			told = b.After
-		}
-		passed := c.filter.Apply(b)
-		if len(passed.Entries) == 0 && !b.Diverged {
-			c.moveTo(b.Cursor, told)
-			continue
-		}
-		scratch.reset(b.After)
-		scratch.add(message(c.key.protocol, retold(passed, told)), b)
-		if err := c.write(scratch); err != nil {
-			return err
-		}
-	}
-	return c.between()
 }
 
 // write writes a chunk, and what waits to be written at its end.

@@ -51,11 +51,12 @@ type chunk struct {
 // A frame is a batch in a chunk.
 type frame struct {
 	cursor changelog.Cursor // of the batch
-	body   []byte           // its message, shared by all
+	body   []byte           // its message, shared by all; nil: only in buf
 	end    int              // in buf
 }
 
 func (c *chunk) reset(after changelog.Cursor) {
+	clear(c.frames) // their bodies may go
 	c.after, c.diverged, c.frames, c.buf = after, false, c.frames[:0], c.buf[:0]
 }
 
@@ -64,6 +65,12 @@ func (c *chunk) add(body []byte, b *changelog.Batch) {
 	c.buf = appendFrame(c.buf, websocket.TextMessage, body)
 	c.frames = append(c.frames, frame{b.Cursor, body, len(c.buf)})
 	c.diverged = c.diverged || b.Diverged
+}
+
+// addCopy adds a message that need not be kept besides.
+func (c *chunk) addCopy(body []byte, b *changelog.Batch) {
+	c.add(body, b)
+	c.frames[len(c.frames)-1].body = nil
 }
 
 // end returns the cursor behind the chunk.
@@ -110,26 +117,23 @@ func (c *chunk) cut(offset int) (cur changelog.Cursor, head, rest []byte) {
 	return cur, nil, nil
 }
 
-// chunks cuts batches into chunks and gives each to write, until that says no.
-// The scratch chunk is used again for each; it does not keep a large buffer.
-func chunks(scratch *chunk, protocol string, batches []*changelog.Batch, write func(*chunk) bool) bool {
+// chunks cuts batches into chunks and gives each to write. The scratch chunk is
+// used again for each; it does not keep a large buffer.
+func chunks(scratch *chunk, protocol string, batches []*changelog.Batch, write func(*chunk)) {
 	scratch.reset(batches[0].After)
 	for _, b := range batches {
 		body := message(protocol, b)
 		if scratch.full(len(body)) {
-			if !write(scratch) {
-				return false
-			}
+			write(scratch)
 			scratch.reset(b.After)
 		}
 		scratch.add(body, b)
 	}
-	ok := write(scratch)
-	clear(scratch.frames) // the batches may go
+	write(scratch)
+	scratch.reset(scratch.end())
 	if cap(scratch.buf) > maxIdle {
 		scratch.buf = nil
 	}
-	return ok
 }
 
 // message returns what a batch is in a subprotocol.

@@ -126,9 +126,8 @@ func (s *Server) run(ctx context.Context, g *group, after changelog.Cursor) {
 			s.fail(g, err)
 			return
 		case g.filter.IsZero():
-			chunks(&g.chunk, g.key.protocol, batches, func(ch *chunk) bool {
+			chunks(&g.chunk, g.key.protocol, batches, func(ch *chunk) {
 				g.deliver(ch.end(), ch.diverged, func(changelog.Cursor) *chunk { return ch })
-				return true
 			})
 		default:
 			for _, b := range batches {

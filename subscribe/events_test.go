@@ -1,0 +1,299 @@
+package subscribe_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"iter"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/resourcesync"
+	"github.com/rshub/rshub/subscribe"
+)
+
+func TestEvents(t *testing.T) {
+	s := newSite(t, settings{})
+	s.publish(2)
+	begin := s.publish(3)
+	ws := s.dial("", dialer{})
+	ws.next()
+	events := s.stream("")
+	e, _ := events.next()
+	if e.id != begin.String() || e.data != "" || events.retry != "1000" {
+		t.Errorf("the first event is %+v, retry %s", e, events.retry)
+	}
+	if h := events.resp.Header; h.Get("Cache-Control") != "no-store" || h.Get("Vary") != "Accept" {
+		t.Errorf("header %v", h)
+	}
+	for range 5 {
+		end := s.publish(3)
+		e, m := events.nextData()
+		if m.Cursor != end.String() || len(m.Changes) != 3 {
+			t.Errorf("event %+v", e)
+		}
+		// What a WebSocket says is the same, byte for byte.
+		_, b, err := ws.ws.ReadMessage()
+		if err != nil || string(b) != e.data {
+			t.Errorf("a message is\n%s, the event\n%s, %v", b, e.data, err)
+		}
+	}
+
+	// A browser connects again with the URL that it began with.
+	again := s.stream("?since=start", "Last-Event-ID", begin.String())
+	if e, _ := again.next(); e.id != begin.String() {
+		t.Errorf("Last-Event-ID %v resumes at %s", begin, e.id)
+	}
+	for again.cursor != events.cursor {
+		again.next()
+	}
+	if again.entries != 15 {
+		t.Errorf("%d entries after Last-Event-ID, want 15", again.entries)
+	}
+	resp, body := s.get("", "Accept", "text/event-stream", "Last-Event-ID", "nonsense")
+	s.problem(resp, body, 400, "since is a cursor")
+}
+
+func TestEventsHead(t *testing.T) {
+	s := newSite(t, settings{})
+	s.publish(1)
+	resp, body := s.do(http.MethodHead, s.url(""), "Accept", "text/event-stream")
+	if resp.StatusCode != 200 || resp.Header.Get("Content-Type") != "text/event-stream" || len(body) > 0 {
+		t.Errorf("%v %q", resp, body)
+	}
+}
+
+// A heartbeat is a comment; when a filter moved the cursor it is an id, too.
+func TestEventHeartbeats(t *testing.T) {
+	s := newSite(t, settings{Options: subscribe.Options{Heartbeat: 50 * time.Millisecond}})
+	begin := s.publish(1)
+	events := s.stream("?prefix=https://example.org/b")
+	events.next()
+	if e, _ := events.next(); !e.comment || e.id != "" || e.data != "" {
+		t.Errorf("a silent heartbeat is %+v", e)
+	}
+	end := s.publishChanges(change("a", resourcesync.Created, ""))
+	for events.cursor == begin.String() {
+		events.next()
+	}
+	if events.cursor != end.String() || events.entries != 0 {
+		t.Errorf("the heartbeat is at %s, want %v", events.cursor, end)
+	}
+	s.publishChanges(change("a", resourcesync.Updated, ""))
+	end = s.publishChanges(change("a", resourcesync.Deleted, ""), change("b", resourcesync.Created, ""))
+	for events.entries == 0 {
+		events.next()
+	}
+	if events.cursor != end.String() {
+		t.Errorf("the event is at %s, want %v", events.cursor, end)
+	}
+}
+
+func TestEventsShutdown(t *testing.T) {
+	s := newSite(t, settings{Options: subscribe.Options{WriteTimeout: 50 * time.Millisecond}})
+	s.publish(1)
+	events := s.stream("")
+	events.next()
+	<-time.After(100 * time.Millisecond) // a deadline that was left behind would be over
+	if err := s.server.Shutdown(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if e, err := events.event(); err != io.EOF {
+		t.Errorf("the stream does not end properly: %+v, %v", e, err)
+	}
+}
+
+// A stream that nobody reads ends at the write timeout, and its handler too.
+func TestEventsStalled(t *testing.T) {
+	s := newSite(t, settings{Options: subscribe.Options{WriteTimeout: 200 * time.Millisecond}})
+	s.publish(1)
+	events := s.stream("")
+	events.next()
+	for range 20 {
+		s.publishLarge(1_000_000) // more than loopback takes by itself
+	}
+	eventually(t, "the handler ends", func() bool { return !strings.Contains(stacks(), "subscribe.(*Server).serveEvents") })
+	for {
+		if _, err := events.event(); err != nil {
+			break
+		}
+	}
+}
+
+// A request that comes later on the same connection is not hit by an old
+// deadline.
+func TestDeadlinesDoNotLast(t *testing.T) {
+	s := newSite(t, settings{Options: subscribe.Options{WriteTimeout: 20 * time.Millisecond}})
+	s.publish(1)
+	s.get("?since=start")
+	<-time.After(100 * time.Millisecond)
+	s.problemAt("/sets/UNKNOWN/changes", 400, "cannot name a set")
+}
+
+// A script is a follower and a memory for what a log on disk does not do.
+type script struct {
+	head changelog.Cursor
+	next chan []*changelog.Batch
+	err  error // after next is closed
+}
+
+func (f *script) Follow(ctx context.Context, _ string, _ changelog.Cursor) iter.Seq2[[]*changelog.Batch, error] {
+	return func(yield func([]*changelog.Batch, error) bool) {
+		for {
+			select {
+			case b, ok := <-f.next:
+				if !ok {
+					yield(nil, f.err)
+					return
+				}
+				if !yield(b, nil) {
+					return
+				}
+			case <-ctx.Done():
+				return
+			}
+		}
+	}
+}
+
+func (f *script) State(_ context.Context, set string) (changelog.State, error) {
+	return changelog.State{Set: set, Head: f.head}, nil
+}
+
+func (f *script) Since(_ context.Context, set string, after changelog.Cursor, _ int) (*changelog.Batch, error) {
+	return &changelog.Batch{Set: set, After: after, Cursor: after}, nil
+}
+
+func (f *script) Seek(context.Context, string, int64) (changelog.Cursor, error) { return f.head, nil }
+
+// run returns a batch of entries between two positions of one history, which
+// its datetimes tell from others.
+func run(history int64, from, to uint64) *changelog.Batch {
+	b := &changelog.Batch{Set: "a", After: changelog.Cursor{Position: from, Micros: history + int64(from)}}
+	for p := from + 1; p <= to; p++ {
+		b.Entries = append(b.Entries, changelog.Entry{
+			Cursor: changelog.Cursor{Position: p, Micros: history + int64(p)},
+			Change: change("x", resourcesync.Updated, ""),
+		})
+	}
+	b.Cursor = changelog.Cursor{Position: to, Micros: history + int64(to)}
+	return b
+}
+
+// When the log loses its tail, everybody is told, and goes on from there.
+func TestDivergedInTheMiddle(t *testing.T) {
+	const old, young = 1_000_000, 2_000_000
+	for _, query := range []string{"", "?prefix=https:", "?prefix=nothing"} {
+		f := &script{head: run(old, 0, 7).Cursor, next: make(chan []*changelog.Batch)}
+		s := newSite(t, settings{
+			follower: func(subscribe.Follower) subscribe.Follower { return f },
+			memory:   func(subscribe.Memory) subscribe.Memory { return f },
+		})
+		c := s.dial(query, dialer{})
+		c.next()
+		eventually(t, "it is in its group", func() bool { return !strings.Contains(stacks(), "subscribe.(*conn).follow") })
+		f.next <- []*changelog.Batch{run(old, 7, 10), run(old, 10, 12)}
+		diverged := run(young, 5, 9)
+		diverged.Diverged = true
+		f.next <- []*changelog.Batch{diverged}
+		f.next <- []*changelog.Batch{run(young, 9, 10)}
+		for !c.next().Diverged {
+		}
+		if query != "?prefix=nothing" {
+			for c.cursor != run(young, 9, 10).Cursor.String() {
+				c.next()
+			}
+		}
+		if c.cursor[:1] == "7" || c.cursor[:1] == "1" && !strings.HasPrefix(c.cursor, "10-2") {
+			t.Errorf("%s ended at %s", query, c.cursor)
+		}
+	}
+	f := &script{head: run(old, 0, 7).Cursor, next: make(chan []*changelog.Batch, 3)}
+	s := newSite(t, settings{
+		follower: func(subscribe.Follower) subscribe.Follower { return f },
+		memory:   func(subscribe.Memory) subscribe.Memory { return f },
+	})
+	diverged := run(young, 5, 9)
+	diverged.Diverged = true
+	f.next <- []*changelog.Batch{run(old, 7, 8)}
+	f.next <- []*changelog.Batch{diverged}
+	f.next <- []*changelog.Batch{run(young, 9, 10)}
+	events := s.stream("")
+	for events.cursor != run(young, 9, 10).Cursor.String() {
+		events.next()
+	}
+	if events.entries != 6 {
+		t.Errorf("%d entries, want 6", events.entries)
+	}
+}
+
+// A failure of the memory closes those who follow, with their cursors.
+func TestFailure(t *testing.T) {
+	f := &script{head: run(0, 0, 7).Cursor, next: make(chan []*changelog.Batch), err: errors.New("secret")}
+	s := newSite(t, settings{
+		follower: func(subscribe.Follower) subscribe.Follower { return f },
+		memory:   func(subscribe.Memory) subscribe.Memory { return f },
+	})
+	var clients []*client
+	for range 10 {
+		c := s.dial("", dialer{})
+		c.next()
+		clients = append(clients, c)
+	}
+	events := s.stream("")
+	events.next()
+	close(f.next)
+	for _, c := range clients {
+		if reason := c.closed(1011); !strings.HasPrefix(reason, f.head.String()) || strings.Contains(reason, "secret") {
+			t.Errorf("reason %q", reason)
+		}
+	}
+	e, err := events.event()
+	if err != nil || e.name != "error" || !strings.Contains(e.data, `"status":500`) || strings.Contains(e.data, "secret") {
+		t.Errorf("event %+v, %v", e, err)
+	}
+}
+
+func FuzzSince(f *testing.F) {
+	s := newSite(f, settings{})
+	s.publish(3)
+	for _, since := range []string{"", "now", "start", "0-0", "3-1", "2026-01", "2026", "2026-01-31T12:00:00Z", "2026-01-31T12:00:00.123456789 02:00",
+		"9007199254740991-9007199254740991", "-", "1-", "0001-01-01", "9999-12-31T23:59:59Z", "\x00", "%s%d", strings.Repeat("9", 400) + "-1"} {
+		f.Add(since)
+	}
+	f.Fuzz(func(t *testing.T, since string) {
+		for _, accept := range []string{"application/json", "text/event-stream"} {
+			w := httptest.NewRecorder()
+			r := httptest.NewRequest(http.MethodGet, "/sets/a/changes", nil)
+			r.Header.Set("Accept", accept)
+			q := r.URL.Query()
+			q.Set("since", since)
+			r.URL.RawQuery = q.Encode()
+			ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+			defer cancel()
+			if accept == "application/json" {
+				ctx = t.Context()
+			}
+			s.server.ServeHTTP(w, r.WithContext(ctx), "a")
+			body := w.Body.Bytes()
+			switch {
+			case w.Code == 400 || w.Code == 410 || w.Code == 503 && ctx.Err() != nil:
+			case w.Code != 200:
+				t.Fatalf("since=%q: %d %s", since, w.Code, body)
+			case accept == "application/json":
+				m, err := parseJSON(body)
+				if err != nil {
+					t.Fatalf("since=%q: %v: %s", since, err, body)
+				}
+				mustCursor(t, m.Cursor)
+			case len(body) > 0 && !bytes.HasPrefix(body, []byte("retry: 1000\nid: ")):
+				t.Fatalf("since=%q: %s", since, body)
+			}
+		}
+	})
+}

@@ -1,0 +1,425 @@
+//go:build unix
+
+package subscribe_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"math/rand/v2"
+	"net"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+	"weak"
+
+	"github.com/gorilla/websocket"
+
+	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/resourcesync"
+	"github.com/rshub/rshub/subscribe"
+)
+
+// Buffers that are full at once.
+const (
+	smallSend = 16 << 10
+	smallRead = 64 << 10
+)
+
+// smallBuffers returns how to connect with little room for what is not read.
+// With the large segments of a loopback interface that would be slow as well.
+func smallBuffers(size int) dialer {
+	return dialer{readBuffer: size, control: func(_, _ string, c syscall.RawConn) (err error) {
+		cerr := c.Control(func(fd uintptr) {
+			err = syscall.SetsockoptInt(int(fd), syscall.IPPROTO_TCP, syscall.TCP_MAXSEG, 1400)
+		})
+		return errors.Join(cerr, err)
+	}}
+}
+
+// A client that stops reading delays nobody and takes no memory for what it
+// misses. When it reads again it has everything in order up to its end, and
+// from its last cursor it misses nothing.
+func TestStalledClient(t *testing.T) {
+	for _, query := range []string{"", "?prefix=https:"} {
+		t.Run(query, func(t *testing.T) {
+			s := newSite(t, settings{Options: subscribe.Options{WriteTimeout: 300 * time.Millisecond}, sendBuffer: smallSend})
+			s.publish(1)
+			stalled := s.dial(query, smallBuffers(smallRead))
+			stalled.next()
+			others := []*client{s.dial(query, dialer{}), s.dial(query, dialer{protocol: "rs.xml"}), s.dial("", dialer{})}
+			for _, c := range others {
+				c.next()
+			}
+			var end changelog.Cursor
+			const missed = 15
+			for range missed {
+				end = s.publishLarge(100_000)
+				for _, c := range others { // they have it all while one has not
+					c.readTo(end)
+				}
+			}
+			eventually(t, "it is given up", func() bool { return !strings.Contains(stacks(), "subscribe.(*conn).follow") })
+			err := stalled.readAll()
+			ce, closed := errors.AsType[*websocket.CloseError](err)
+			switch {
+			case closed && ce.Code == 4408:
+				if cursor, _, _ := strings.Cut(ce.Text, " "); cursor != stalled.cursor {
+					t.Errorf("closed with %q, but the last message was up to %s", ce.Text, stalled.cursor)
+				}
+			case closed && ce.Code == websocket.CloseAbnormalClosure, errors.Is(err, io.ErrUnexpectedEOF), isReset(err): // closed hard
+			default:
+				t.Errorf("the stalled client ended with %v", err)
+			}
+			if position(stalled.cursor) == end.Position {
+				t.Error("the stalled client did not stall")
+			}
+			again := s.dial(query+orQuery(query)+"since="+stalled.cursor, dialer{})
+			again.readTo(end)
+			if stalled.entries+again.entries != missed {
+				t.Errorf("%d entries before and %d after resuming, want %d", stalled.entries, again.entries, missed)
+			}
+		})
+	}
+}
+
+func isReset(err error) bool {
+	_, ok := errors.AsType[*net.OpError](err)
+	return ok
+}
+
+// readAll reads until there is an error.
+func (c *client) readAll() error {
+	for {
+		if _, err := c.read(); err != nil {
+			return err
+		}
+	}
+}
+
+func orQuery(query string) string {
+	if query == "" {
+		return "?"
+	}
+	return "&"
+}
+
+// A counter knows which of the batches that it passed on are still kept.
+type counter struct {
+	subscribe.Follower
+	mu      sync.Mutex
+	batches []weak.Pointer[changelog.Batch]
+}
+
+func (f *counter) Follow(ctx context.Context, set string, after changelog.Cursor) iter.Seq2[[]*changelog.Batch, error] {
+	return func(yield func([]*changelog.Batch, error) bool) {
+		for batches, err := range f.Follower.Follow(ctx, set, after) {
+			f.mu.Lock()
+			for _, b := range batches {
+				f.batches = append(f.batches, weak.Make(b))
+			}
+			f.mu.Unlock()
+			if !yield(batches, err) {
+				return
+			}
+		}
+	}
+}
+
+func (f *counter) kept() (n int) {
+	runtime.GC()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, b := range f.batches {
+		if b.Value() != nil {
+			n++
+		}
+	}
+	return n
+}
+
+// Nothing is kept for a client that stalls but the bytes that it was to have
+// next.
+func TestStalledMemory(t *testing.T) {
+	f := &counter{}
+	s := newSite(t, settings{
+		Options: subscribe.Options{WriteTimeout: time.Minute}, sendBuffer: smallSend,
+		follower: func(h subscribe.Follower) subscribe.Follower { f.Follower = h; return f },
+	})
+	end := s.publish(1)
+	var stalled []*client
+	for _, query := range []string{"", "?prefix=https:", "?since=start"} {
+		c := s.dial(query, smallBuffers(smallRead))
+		c.next()
+		stalled = append(stalled, c)
+	}
+	other := s.dial("", dialer{})
+	for range 14 {
+		end = s.publishLarge(200_000)
+		other.readTo(end)
+	}
+	for _, c := range stalled {
+		c.nextChanges() // and once more they meet a whole window
+		c.nextChanges()
+	}
+	other.ws.Close()
+	eventually(t, "what was missed is let go", func() bool { return f.kept() == 0 })
+	for _, c := range stalled {
+		c.readTo(end)
+	}
+}
+
+// A client that reads again in time is told: it gets the frame that was begun,
+// and then the close with its cursor.
+func TestTooSlowIsTold(t *testing.T) {
+	const timeout = 600 * time.Millisecond
+	s := newSite(t, settings{Options: subscribe.Options{WriteTimeout: timeout}, sendBuffer: smallSend})
+	s.publish(1)
+	c := s.dial("", smallBuffers(smallRead))
+	c.next()
+	end := s.publishLarge(1_000_000)
+	behind := s.publishLarge(1_000_000)
+	// The kernel takes something at first, and perhaps a little later; then comes
+	// a timeout in which it takes nothing, and as long again for the rest.
+	<-time.After(timeout * 23 / 10)
+	reason := c.closed(4408)
+	if !strings.HasPrefix(reason, end.String()+" too slow") || c.cursor != end.String() {
+		t.Errorf("closed with %q at %s, want %v", reason, c.cursor, end)
+	}
+	again := s.dial("?since="+end.String(), dialer{})
+	again.readTo(behind)
+}
+
+// A client that reads slowly but steadily gets everything, however long a
+// message takes.
+func TestSlowButSteady(t *testing.T) {
+	const timeout = 500 * time.Millisecond
+	s := newSite(t, settings{Options: subscribe.Options{WriteTimeout: timeout}, sendBuffer: smallSend})
+	s.publish(1)
+	slow := &throttle{step: 20_000, pause: timeout / 20}
+	d := smallBuffers(smallRead)
+	d.slow = slow
+	c := s.dial("", d)
+	c.next()
+	events := s.stream("")
+	events.next()
+	events.r.Reset(&throttle{Reader: events.resp.Body, step: 20_000, pause: timeout / 20})
+	end := s.publishLarge(2_000_000)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for events.cursor != end.String() {
+			events.next()
+		}
+	})
+	begun := time.Now()
+	c.readTo(end)
+	if took := time.Since(begun); took < 2*timeout {
+		t.Errorf("it took only %v: this was not slow", took)
+	}
+	wg.Wait()
+}
+
+// Whatever part of a frame the socket takes, of frames with all three lengths
+// of header, the stream goes on with the rest of it.
+func TestPartialWrites(t *testing.T) {
+	seed := uint64(time.Now().UnixNano())
+	t.Log("seed", seed)
+	random := rand.New(rand.NewPCG(seed, 0))
+	s := newSite(t, settings{sendBuffer: smallSend})
+	s.publish(1)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	for i, query := range []string{"", "?since=start", "?prefix=https:", ""} {
+		d := smallBuffers(smallRead >> i)
+		d.protocol = []string{"rs.json", "rs.xml"}[i%2]
+		c := s.dial(query, d)
+		wg.Go(func() {
+			if err := c.readToEnd(); err != nil {
+				t.Errorf("%s after %d entries: %v", query, c.entries, err)
+			}
+		})
+	}
+	for range 120 {
+		switch random.IntN(4) {
+		case 0:
+			s.publishLarge(random.IntN(120_000))
+		case 1:
+			s.publish(1 + random.IntN(300))
+		default:
+			s.publish(1)
+		}
+	}
+	s.publishEnd()
+}
+
+// publishEnd publishes the change that readToEnd waits for.
+func (s *site) publishEnd() changelog.Cursor {
+	s.Helper()
+	return s.publishChanges(change("1end", resourcesync.Created, "text/html"))
+}
+
+func (c *client) readToEnd() error {
+	for {
+		m, err := c.read()
+		if err != nil {
+			return err
+		}
+		if n := len(m.Changes); n > 0 && m.Changes[n-1].Loc == "https://example.org/1end" {
+			return nil
+		}
+	}
+}
+
+// Connections come and go at random while changes are published, in bursts and
+// one by one; some are slow, some vanish. Everybody sees consecutive positions
+// from where it began.
+func TestComingAndGoing(t *testing.T) {
+	seed := uint64(time.Now().UnixNano())
+	t.Log("seed", seed)
+	s := newSite(t, settings{Options: subscribe.Options{Heartbeat: 20 * time.Second}, sendBuffer: 16 << 10})
+	s.publish(1)
+	queries := []string{"", "", "?since=start", "?prefix=https://example.org/1", "?change=created", "?type=text/html&since=start"}
+	var wg sync.WaitGroup
+	var seen atomic.Int64
+	for i := range 200 {
+		random := rand.New(rand.NewPCG(seed, uint64(i)))
+		wg.Go(func() {
+			since := ""
+			for {
+				query := queries[i%len(queries)]
+				if since != "" {
+					query = "?" + strings.Join([]string{strings.TrimPrefix(strings.ReplaceAll(query, "since=start", ""), "?"), "since=" + since}, "&")
+				}
+				var d dialer
+				if random.IntN(8) == 0 {
+					d = smallBuffers(smallRead)
+				}
+				d.protocol = []string{"", "rs.json", "rs.xml"}[random.IntN(3)]
+				c, _, err := s.tryDial(query, d)
+				if err != nil {
+					t.Errorf("dial %s: %v", query, err)
+					return
+				}
+				if m, err := c.read(); err != nil || since != "" && m.Cursor != since {
+					t.Errorf("resuming at %s: %v, %v", since, m, err)
+					return
+				}
+				leave := random.IntN(4) > 0
+				for n := random.IntN(40); !leave || n > 0; n-- {
+					m, err := c.read()
+					if err != nil {
+						t.Errorf("client %d, %s, at %s: %v", i, query, c.cursor, err)
+						return
+					}
+					seen.Add(int64(len(m.Changes)))
+					if n := len(m.Changes); n > 0 && m.Changes[n-1].Loc == "https://example.org/1end" {
+						c.ws.Close()
+						return
+					}
+				}
+				since = c.cursor
+				if random.IntN(2) == 0 {
+					_ = c.ws.WriteMessage(websocket.CloseMessage, websocket.FormatCloseMessage(websocket.CloseNormalClosure, ""))
+				}
+				c.ws.Close()
+			}
+		})
+	}
+	random := rand.New(rand.NewPCG(seed, 1000))
+	for i := range 150 {
+		s.publish(1 + random.IntN(5))
+		if i%10 == 0 { // everybody's filter lets it pass
+			s.publishChanges(change("1x", resourcesync.Created, "text/html"))
+		}
+		if random.IntN(20) == 0 {
+			s.publish(100)
+		}
+	}
+	// Everybody passes the end, also those with a filter.
+	stop := make(chan struct{})
+	var publisher sync.WaitGroup
+	publisher.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				s.publishEnd()
+			}
+		}
+	})
+	wg.Wait()
+	close(stop)
+	publisher.Wait()
+	t.Log(seen.Load(), "changes were seen")
+}
+
+// After Shutdown no goroutine of the server is left, whatever its connections
+// were doing.
+func TestNoGoroutineIsLeft(t *testing.T) {
+	s := newSite(t, settings{Options: subscribe.Options{WriteTimeout: 2 * time.Second}, sendBuffer: smallSend})
+	s.publish(1)
+	for i := range 30 {
+		query := []string{"", "?since=start", "?change=created", fmt.Sprint("?prefix=https://example.org/", i)}[i%4]
+		c := s.dial(query, smallBuffers(smallRead))
+		switch i % 3 {
+		case 0: // stalls
+		case 1:
+			c.next()
+			c.ws.NetConn().Close()
+		case 2:
+			go c.readAll()
+		}
+	}
+	events := s.stream("")
+	events.next()
+	go s.get("?wait=1m&change=deleted", "Accept", "application/json")
+	for range 20 {
+		s.publishLarge(100_000)
+	}
+	eventually(t, "the page is waited for", func() bool { return strings.Contains(stacks(), "subscribe.(*Server).collect") || s.Failed() })
+	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+	defer cancel()
+	if err := s.server.Shutdown(ctx); err != nil && !errors.Is(err, context.DeadlineExceeded) {
+		t.Error("Shutdown:", err)
+	}
+	for _, left := range []string{"subscribe.(*conn)", "subscribe.(*Server).run(", "subscribe.(*Server).register"} {
+		if all := stacks(); strings.Contains(all, left) {
+			t.Errorf("%s is left:\n%s", left, all)
+		}
+	}
+}
+
+// Nothing is kept of connections and filters that are gone.
+func TestNothingIsKept(t *testing.T) {
+	s := newSite(t, settings{})
+	var wg sync.WaitGroup
+	for i := range 100 {
+		wg.Go(func() {
+			query := fmt.Sprint("?prefix=https://example.org/", i)
+			if i%3 == 0 {
+				query += "&since=5-5" // gone
+			}
+			c, _, err := s.tryDial(query, dialer{})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if i%2 == 0 {
+				_, _ = c.read()
+			}
+			c.ws.Close()
+		})
+	}
+	wg.Wait()
+	eventually(t, "all goroutines end", func() bool {
+		all := stacks()
+		return !strings.Contains(all, "subscribe.(*conn)") && !strings.Contains(all, "subscribe.(*Server).run(")
+	})
+}
