@@ -168,11 +168,12 @@ func (s *server) run(ctx context.Context, listener, opsListener net.Listener) er
 	s.stopping.Store(true)
 	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.config.Grace)
 	defer cancel()
-	_ = listener.Close()
+	drained := make(chan error, 1)
+	go func() { drained <- public.Shutdown(grace) }() // takes no connections from here on
 	if e := s.subscribe.Shutdown(grace); e != nil {
 		s.log.Warn("connections were still open after the grace period")
 	}
-	if e := public.Shutdown(grace); e != nil {
+	if e := <-drained; e != nil {
 		_ = public.Close()
 		s.log.Warn("requests were still under way after the grace period")
 	}
