@@ -29,6 +29,9 @@ type Options struct {
 	ReadTimeout   time.Duration                    // a publisher that sends nothing for so long is cut; default 60 s
 	Caller        func(ctx context.Context) string // who publishes: idempotency keys count per caller; default: one for all
 	Logger        *slog.Logger                     // default: discard
+
+	Bus    *Bus          // announces to other hubs of the same memory; default: none
+	Shared time.Duration // other hubs use the memory: so often Run looks whether it moved unannounced; default: they do not
 }
 
 // A Hub publishes into a change memory and lets it be followed.
@@ -67,24 +70,40 @@ func New(log changelog.Log, o Options) *Hub {
 }
 
 // Run makes the configured sets and applies retention, at once and each minute
-// until ctx is done. What fails is logged and tried again in the next round:
+// until ctx is done. Of a shared memory it also finds what was not announced. What fails is logged and tried again in the next round:
 // meanwhile the hub serves what it has.
 func (h *Hub) Run(ctx context.Context) error {
+	var compare <-chan time.Time
+	if h.opts.Shared > 0 {
+		ticker := time.NewTicker(h.opts.Shared)
+		defer ticker.Stop()
+		compare = ticker.C
+	}
 	tick := time.NewTicker(time.Minute)
 	defer tick.Stop()
 	for {
-		for _, set := range h.opts.Sets {
-			if err := h.make(ctx, set, changelog.Description{}); err != nil && ctx.Err() == nil {
-				h.opts.Logger.Warn("a configured set is not there", "err", err)
+		h.tidy(ctx)
+		for due := false; !due; {
+			select {
+			case <-compare:
+				h.compare(ctx)
+			case <-tick.C:
+				due = true
+			case <-ctx.Done():
+				return nil
 			}
 		}
-		h.trim(ctx)
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return nil
+	}
+}
+
+// tidy makes the configured sets and applies retention.
+func (h *Hub) tidy(ctx context.Context) {
+	for _, set := range h.opts.Sets {
+		if err := h.make(ctx, set, changelog.Description{}); err != nil && ctx.Err() == nil {
+			h.opts.Logger.Warn("a configured set is not there", "err", err)
 		}
 	}
+	h.trim(ctx)
 }
 
 // trim applies retention to every set. A failure is for the log: the next round

@@ -2,6 +2,7 @@ package hub
 
 import (
 	"context"
+	"errors"
 	"slices"
 
 	"github.com/rshub/rshub/changelog"
@@ -129,6 +130,9 @@ func (h *Hub) append(ctx context.Context, set string, requests []*request) {
 		for _, r := range requests {
 			r.err = err
 		}
+		if t := h.tail(set); t != nil && errors.Is(err, changelog.ErrUnknown) {
+			t.forget() // the memory may have it
+		}
 		return
 	}
 	// Who begins to follow only now finds the entries in the memory.
@@ -136,12 +140,23 @@ func (h *Hub) append(ctx context.Context, set string, requests []*request) {
 	var added []*changelog.Batch
 	for i, r := range requests {
 		r.result, r.err = results[i], results[i].Err
-		if t != nil && r.err == nil && !r.result.Replayed {
+		if (t != nil || h.opts.Bus != nil) && r.err == nil && !r.result.Replayed {
 			added = append(added, changelog.NewBatch(set, r.result, r.publish.Changes).Split()...)
 		}
 	}
-	if len(added) > 0 {
+	if t != nil && len(added) > 0 {
 		t.add(added)
+	}
+	h.announce(added...)
+}
+
+// announce tells the other hubs, if there can be any.
+func (h *Hub) announce(batches ...*changelog.Batch) {
+	if h.opts.Bus == nil {
+		return
+	}
+	for _, b := range batches {
+		h.opts.Bus.announce(h.log.ID(), b)
 	}
 }
 
@@ -150,6 +165,7 @@ func (h *Hub) delete(ctx context.Context, set string) error {
 	if t := h.tail(set); t != nil {
 		t.forget() // also after an error, which may have come too late
 	}
+	h.announce(&changelog.Batch{Set: set})
 	return err
 }
 

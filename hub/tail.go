@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"sort"
@@ -24,7 +25,10 @@ const (
 // A tail is the end of one set's log while somebody follows it: a window of
 // recent batches without a gap, and a wake-up.
 type tail struct {
-	followers int // guarded by Hub.mu
+	followers int    // guarded by Hub.mu
+	silence   func() // ends the listening to other hubs; nil: there are none
+
+	checked changelog.Cursor // the memory's head when Hub.compare looked last; its own
 
 	mu     sync.Mutex
 	window []*changelog.Batch // each begins where the one before ends
@@ -105,6 +109,9 @@ func (h *Hub) attach(set string) *tail {
 	if t == nil {
 		t = &tail{moved: make(chan struct{})}
 		h.tails[set] = t
+		if h.opts.Bus != nil {
+			t.silence = h.opts.Bus.subscribe(set, h.log.ID(), t)
+		}
 	}
 	t.followers++
 	return t
@@ -115,6 +122,38 @@ func (h *Hub) detach(set string, t *tail) {
 	defer h.mu.Unlock()
 	if t.followers--; t.followers == 0 {
 		delete(h.tails, set)
+		if t.silence != nil {
+			t.silence()
+		}
+	}
+}
+
+// compare looks whether the memory moved without an announcement, for every set
+// that is followed: the last one may have been lost, or the memory have lost its
+// tail. Then the followers read the memory, which verifies their cursors.
+func (h *Hub) compare(ctx context.Context) {
+	h.mu.Lock()
+	tails := maps.Clone(h.tails)
+	h.mu.Unlock()
+	for set, t := range tails {
+		state, err := h.log.State(ctx, set)
+		if err != nil && !errors.Is(err, changelog.ErrNoSet) {
+			return // no set can be read; followers wait for the memory by themselves
+		}
+		t.compare(state.Head)
+	}
+}
+
+func (t *tail) compare(head changelog.Cursor) {
+	t.mu.Lock()
+	known := t.checked == head
+	if n := len(t.window); n > 0 {
+		known = t.window[n-1].Cursor == head
+	}
+	t.checked = head
+	t.mu.Unlock()
+	if !known {
+		t.forget()
 	}
 }
 

@@ -111,12 +111,21 @@ func Open(ctx context.Context, url string, opts Options) (*Log, error) {
 		return nil, fmt.Errorf("open the change memory in Redis: the URL: %w", err)
 	}
 	l.scripts.load(l.opts.edit)
+	hush()
 	l.connect(o)
 	if err := l.open(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("open the change memory in Redis: %w", err), l.client.Close())
 	}
 	return l, nil
 }
+
+// hush keeps go-redis from writing to standard error, which it does for the
+// whole process, what every call here returns as an error.
+var hush = sync.OnceFunc(func() { redis.SetLogger(silence{}) })
+
+type silence struct{}
+
+func (silence) Printf(context.Context, string, ...any) {}
 
 // connect makes the client. It connects when it is used.
 func (l *Log) connect(o *redis.UniversalOptions) {

@@ -30,6 +30,10 @@ type checkpointer interface {
 // serveBackup answers with the change memory as it is now, as a tar archive of
 // a data directory. The hub goes on meanwhile.
 func (s *server) serveBackup(w http.ResponseWriter, r *http.Request) {
+	if s.checkpointer == nil {
+		changelog.WriteError(w, r, changelog.NewStatus(http.StatusNotImplemented, "backup", "the change memory is in Redis; back up Redis"))
+		return
+	}
 	tmp, err := os.MkdirTemp(s.config.Data, backupPattern)
 	if err == nil {
 		defer os.RemoveAll(tmp)

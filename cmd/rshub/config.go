@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"os"
 	"reflect"
+	"regexp"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -28,6 +29,11 @@ type config struct {
 
 	Data        string `envconfig:"RSHUB_DATA" default:"./rshub-data" desc:"directory of the change memory"`
 	DiskReserve size   `envconfig:"RSHUB_DISK_RESERVE" default:"64MiB" desc:"with less free space than this the hub takes no changes"`
+
+	RedisURL  string `envconfig:"RSHUB_REDIS_URL" desc:"keeps the change memory in Redis, for several hubs: redis://, rediss://, redis-sentinel://HOST,HOST/0?master=NAME; then RSHUB_DATA is not used"`
+	NATSURL   string `envconfig:"RSHUB_NATS_URL" desc:"announces changes to the other hubs; servers by comma; without it they find them a little later"`
+	NATSCreds string `envconfig:"RSHUB_NATS_CREDENTIALS" desc:"a NATS credentials file"`
+	Prefix    string `envconfig:"RSHUB_PREFIX" default:"rshub" desc:"begins every Redis key and NATS subject, so that several installations can share them"`
 
 	Sets           []string      `envconfig:"RSHUB_SETS" desc:"the only sets that take changes, by comma; empty: the first publish to a set makes it"`
 	NoPushSets     []string      `envconfig:"RSHUB_NO_PUSH_SETS" desc:"sets whose Capability List does not name the push channel, for clients that stumble over it"`
@@ -176,6 +182,15 @@ func (c *config) checkAddresses(p *problems) {
 			p.add("RSHUB_OPS_LISTEN", "is %s, beyond loopback, and there are no tokens, so anyone could read a backup: set RSHUB_TOKENS_FILE, or RSHUB_INSECURE=%s", c.OpsListen, insecure)
 		}
 	}
+	if c.BaseURL == "" && c.RedisURL != "" {
+		p.add("RSHUB_REDIS_URL", "makes this one of several hubs: set RSHUB_BASE_URL to the URL that others reach them by")
+	}
+	if c.NATSURL != "" && c.RedisURL == "" {
+		p.add("RSHUB_NATS_URL", "announces to other hubs, which there are only with RSHUB_REDIS_URL")
+	}
+	if !prefixForm.MatchString(c.Prefix) {
+		p.add("RSHUB_PREFIX", "is %q; it is 1 to 40 of a-z, A-Z, 0-9, hyphen and underscore", c.Prefix)
+	}
 	if c.BaseURL == "" {
 		return
 	}
@@ -188,6 +203,8 @@ func (c *config) checkAddresses(p *problems) {
 		c.BaseURL = strings.TrimRight(u.String(), "/")
 	}
 }
+
+var prefixForm = regexp.MustCompile(`^[A-Za-z0-9_-]{1,40}$`)
 
 // loopback reports whether a host that is listened on can be reached from this
 // machine only. A name is not looked up: it may change.

@@ -108,11 +108,11 @@ func TestSize(t *testing.T) {
 }
 
 func TestUnknownVariables(t *testing.T) {
-	setenv(t, "RSHUB_LISTEN", "x", "RSHUB_LISTENN", "x", "RSHUB_TOKEN", "x", "RSHUB_REDIS_URL", "redis://x",
+	setenv(t, "RSHUB_LISTEN", "x", "RSHUB_LISTENN", "x", "RSHUB_TOKEN", "x", "RSHUB_REDDIS_URL", "redis://x",
 		"RSHUB_SERVICE_HOST", "10.0.0.1", "RSHUB_PORT_8080_TCP", "tcp://10.0.0.1:8080") // Kubernetes sets these
 	got := unknownVariables()
 	slices.Sort(got)
-	if !slices.Equal(got, []string{"RSHUB_LISTENN", "RSHUB_REDIS_URL"}) {
+	if !slices.Equal(got, []string{"RSHUB_LISTENN", "RSHUB_REDDIS_URL"}) {
 		t.Errorf("unknownVariables() = %v", got)
 	}
 	h := start(t, "RSHUB_LISTENN", "x")

@@ -61,6 +61,12 @@ func (s *server) serveReady(w http.ResponseWriter, r *http.Request) {
 	if err := s.memory.Check(r.Context()); err != nil {
 		checks["memory"], ready = err.Error(), false
 	}
+	if s.bus != nil {
+		checks["nats"] = "ok"
+		if err := s.bus.Check(); err != nil {
+			checks["nats"] = "degraded: " + err.Error() // late, but complete
+		}
+	}
 	if s.stopping.Load() {
 		checks["hub"], ready = "stopping", false
 	}

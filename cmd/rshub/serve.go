@@ -18,6 +18,7 @@ import (
 	"github.com/rshub/rshub/access"
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/changelog/disklog"
+	"github.com/rshub/rshub/changelog/redislog"
 	"github.com/rshub/rshub/hub"
 	"github.com/rshub/rshub/subscribe"
 )
@@ -31,7 +32,8 @@ type server struct {
 	base         string // the base URL, without a slash at the end
 	log          *slog.Logger
 	memory       changelog.Log
-	checkpointer checkpointer
+	checkpointer checkpointer // nil: the memory is backed up otherwise
+	bus          *hub.Bus     // nil: there is none
 	hub          *hub.Hub
 	subscribe    *subscribe.Server
 	documents    *changelog.Documents
@@ -56,24 +58,21 @@ func serve(ctx context.Context, stderr io.Writer, ready func(listen, ops net.Add
 			return err
 		}
 	}
-	if err := os.MkdirAll(c.Data, 0o700); err != nil {
-		return fmt.Errorf("make the data directory: %w", err)
-	}
-	memory, err := disklog.Open(filepath.Join(c.Data, storeDir), disklog.Options{
-		ClockSkew: c.ClockSkew, Reserve: max(uint64(c.DiskReserve), 1), Logger: log, // 0 would be the default
-	})
-	if err != nil {
+	if err := s.openMemory(ctx); err != nil {
 		return err
 	}
 	defer func() {
-		if err := memory.Close(); err != nil {
+		if err := s.memory.Close(); err != nil {
 			log.Error("close the change memory", "err", err)
 		}
 	}()
-	if err := removeOldBackups(c.Data); err != nil {
-		return err
+	if c.NATSURL != "" {
+		s.bus, err = hub.ConnectNATS(c.NATSURL, hub.NATSOptions{Prefix: c.Prefix, Credentials: c.NATSCreds, Logger: log})
+		if err != nil {
+			return fmt.Errorf("RSHUB_NATS_URL: %w", err)
+		}
+		defer s.bus.Close()
 	}
-	s.memory, s.checkpointer = memory, memory
 
 	listener, err := net.Listen("tcp", c.Listen)
 	if err != nil {
@@ -101,6 +100,36 @@ func serve(ctx context.Context, stderr io.Writer, ready func(listen, ops net.Add
 	return s.run(ctx, listener, opsListener)
 }
 
+// openMemory opens the change memory in Redis or on the local disk.
+func (s *server) openMemory(ctx context.Context) error {
+	c := s.config
+	if c.RedisURL != "" {
+		memory, err := redislog.Open(ctx, c.RedisURL, redislog.Options{Prefix: c.Prefix, ClockSkew: c.ClockSkew, Logger: s.log})
+		if err != nil {
+			return fmt.Errorf("RSHUB_REDIS_URL: %w", err)
+		}
+		s.memory = memory
+		return nil
+	}
+	if err := os.MkdirAll(c.Data, 0o700); err != nil {
+		return fmt.Errorf("make the data directory: %w", err)
+	}
+	memory, err := disklog.Open(filepath.Join(c.Data, storeDir), disklog.Options{
+		ClockSkew: c.ClockSkew, Reserve: max(uint64(c.DiskReserve), 1), Logger: s.log, // 0 would be the default
+	})
+	if err != nil {
+		return err
+	}
+	s.memory, s.checkpointer = memory, memory
+	if err := removeOldBackups(c.Data); err != nil {
+		return errors.Join(err, memory.Close())
+	}
+	return nil
+}
+
+// compareEvery is how often a hub looks for changes that were not announced.
+const compareEvery = 2 * time.Second
+
 // wire introduces the parts to each other.
 func (s *server) wire(addr net.Addr) {
 	c := s.config
@@ -108,11 +137,16 @@ func (s *server) wire(addr net.Addr) {
 	if s.base == "" {
 		s.base = "http://" + addr.String()
 	}
+	shared := time.Duration(0)
+	if c.RedisURL != "" {
+		shared = compareEvery
+	}
 	s.hub = hub.New(s.memory, hub.Options{
 		BaseURL: s.base, Sets: c.Sets, ListSize: c.ChangeListSize, MaxBody: int64(c.MaxBody),
 		Retention: changelog.Retention{Age: c.RetentionAge, Count: c.RetentionCount},
 		Caller:    func(ctx context.Context) string { return access.FromContext(ctx).Name },
 		Logger:    s.log,
+		Bus:       s.bus, Shared: shared,
 	})
 	s.subscribe = subscribe.New(s.hub, s.memory, subscribe.Options{
 		BaseURL: s.base, Waits: s.hub.Waits, CheckOrigin: s.allowedOrigin,
