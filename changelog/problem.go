@@ -82,7 +82,7 @@ func newProblem(err error) *Problem {
 	}
 	switch {
 	case errors.Is(err, ErrGone):
-		return NewStatus(http.StatusGone, "gone", "the change memory no longer reaches back that far: read the Resource List, or follow from since=start")
+		return NewStatus(http.StatusGone, "gone", "the change memory does not reach back that far: read the resources of the source anew, then follow from since=start")
 	case errors.Is(err, ErrNoSet):
 		return NewStatus(http.StatusNotFound, "no-such-set", "there is no such set; GET /sets lists them")
 	case errors.Is(err, ErrKeyReused):

@@ -28,7 +28,7 @@ func TestNewProblem(t *testing.T) {
 		{large, 413, "too-large", "1 byte", false},
 		{&http.MaxBytesError{Limit: 5}, 413, "too-large", "5 bytes", false},
 		{own, 418, "teapot", "stout", false},
-		{ErrGone, 410, "gone", "Resource List", false},
+		{ErrGone, 410, "gone", "read the resources", false},
 		{ErrNoSet, 404, "no-such-set", "no such set", false},
 		{ErrKeyReused, 422, "key-reused", "Idempotency-Key", false},
 		{ErrFull, 507, "full", "nothing was written", false},

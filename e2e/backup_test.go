@@ -34,7 +34,7 @@ func TestBackup(t *testing.T) {
 	p.finish()
 	all := memory(t, h, set)
 	p.check(t, all)
-	if left, _ := filepath.Glob(filepath.Join(h.data, "backup-*")); len(left) > 0 {
+	if left, _ := filepath.Glob(filepath.Join(h.data, ".rshub-backup-*")); len(left) > 0 {
 		t.Errorf("the backup left %q", left)
 	}
 

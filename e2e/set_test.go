@@ -117,7 +117,7 @@ func TestDelete(t *testing.T) {
 	gone(followers[0], "close 4410")
 	gone(followers[1], "event gone")
 	gone(followers[2], `"status":410`)
-	if end := followers[0].ends[0]; !strings.Contains(end, "Resource List") {
+	if end := followers[0].ends[0]; !strings.Contains(end, "read the resources") {
 		t.Errorf("the WebSocket is told %q", end)
 	}
 	// Who comes later with the old cursor learns the same, also once the set is

@@ -45,7 +45,6 @@ func (h *Hub) ServePublish(w http.ResponseWriter, r *http.Request, set string) {
 		case p.Status > http.StatusInternalServerError:
 			h.opts.Logger.Warn("publish refused", "set", set, "err", err)
 		}
-		drain(w, r)
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
@@ -53,20 +52,15 @@ func (h *Hub) ServePublish(w http.ResponseWriter, r *http.Request, set string) {
 	_, _ = w.Write(append(body, '\n'))
 }
 
-// drain reads on for a moment after a refusal: a connection that is closed with
-// input unread is reset, and the client would never see the answer.
-func drain(w http.ResponseWriter, r *http.Request) {
-	c := http.NewResponseController(w)
-	_ = c.Flush()
-	_ = c.SetReadDeadline(time.Now().Add(2 * time.Second))
-	_, _ = io.CopyN(io.Discard, r.Body, 8<<20)
-}
-
 // ServeHub answers a POST of changes to the hub's own URL, where a Link header
 // with rel="self" names the topic and one with rel="hub" this hub (Change
 // Notification section 4.1). allowed says whether the caller may publish to the
 // set that was named.
 func (h *Hub) ServeHub(w http.ResponseWriter, r *http.Request, allowed func(set string) error) {
+	if mediaType, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type")); mediaType == "application/x-www-form-urlencoded" {
+		changelog.WriteError(w, r, changelog.NewStatus(http.StatusNotImplemented, "websub", "this hub takes no WebSub requests yet; follow the topic over WebSocket, as an event stream or page by page"))
+		return
+	}
 	set, err := h.linkedSet(r.Header)
 	if err == nil {
 		err = allowed(set)

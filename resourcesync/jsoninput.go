@@ -19,7 +19,11 @@ type jsonInput struct {
 }
 
 func (j *jsonInput) unknown(of string, name []byte) error {
-	return j.fail(of + " has no member " + quote(string(name)))
+	hint := ""
+	if of == "a document" && string(name) == "loc" { // a change alone: what many try first
+		hint = `; changes stand in {"changes": [...]}, or one on each line as application/x-ndjson`
+	}
+	return j.fail(of + " has no member " + quote(string(name)) + hint)
 }
 
 // open reads the beginning of an object or an array.

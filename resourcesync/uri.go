@@ -2,6 +2,15 @@ package resourcesync
 
 import "strings"
 
+// CheckURI returns nil when s is an absolute URI (RFC 3986) of at most 2,048
+// bytes. The error is an *Error that begins with name.
+func CheckURI(name, s string) error {
+	if rule := uriRule(name, s); rule != "" {
+		return &Error{Err: ErrInvalid, Rule: rule}
+	}
+	return nil
+}
+
 // badURI says what keeps s from being an absolute URI (RFC 3986, section 3),
 // or nothing. A fragment is no reason.
 func badURI(s string) string {

@@ -19,12 +19,20 @@ const (
 	closeTooSlow = 4408
 	closeGone    = 4410 // without a cursor
 
-	goneReason = "gone from the change memory: read the Resource List"
+	goneReason = "gone from the change memory: read the resources of the source anew, then follow from start"
 )
 
-// A conn is a WebSocket that follows a set. While it is live, its group writes
-// to it, and anybody else who holds mu; else a goroutine of its own does, which
-// ends by making it live again or by closing it.
+// A conn is a WebSocket that follows a set. It is in one of these states:
+//
+//   - live: its group writes to it, and whoever else holds mu. A socket that is
+//     full, or something to say that takes more than a moment, makes it
+//   - on its own (detach): a goroutine, catchup.go's follow, owns its output and
+//     catches up. It ends by joining the group (release: live again), or by
+//   - leaving, once bye is set: the close frame is written and the client's
+//     awaited, until
+//   - closed: its reader has ended, which every path leads to.
+//
+// Locks are taken in the order Server.mu, group.mu, conn.mu.
 type conn struct {
 	server *Server
 	key    groupKey

@@ -235,7 +235,7 @@ func TestWants(t *testing.T) {
 		query, accept string
 		want          bool
 	}{
-		{"", "", false}, {"", "*/*", false}, {"", "application/xml", false}, {"?prefix=x", "", false},
+		{"", "", false}, {"", "*/*", false}, {"", "application/xml", false}, {"?prefix=x", "", true}, {"?x=since", "", false},
 		{"?since=now", "", true}, {"?wait=1s", "", true}, {"", "application/json", true}, {"", "text/event-stream", true},
 		{"", "application/x-ndjson", true}, {"", "application/json;q=0", false}, {"", "application/json;q=0.0, text/html", false},
 		{"", "application/json;q=0.5", true}, {"", "text/*", false}, {"", "APPLICATION/JSON", true}, {"", "application/json;;", false},

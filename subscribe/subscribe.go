@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"mime"
 	"net/http"
+	"net/url"
 	"strings"
 	"sync"
 	"time"
@@ -106,10 +107,19 @@ func New(f Follower, m Memory, o Options) *Server {
 // age is a clock that nobody sets.
 func (s *Server) age() time.Duration { return time.Since(s.begun) }
 
+// parameters are those of a query that follows.
+var parameters = []string{"since", "limit", "wait", "prefix", "change", "type"}
+
 // Wants reports whether r, a GET of a topic, asks to follow it and not for the
-// latest change notification.
+// latest change notification: by a query, or by a type that it accepts.
 func Wants(r *http.Request) bool {
-	return websocket.IsWebSocketUpgrade(r) || r.URL.Query().Has("since") || r.URL.Query().Has("wait") ||
+	q := r.URL.Query()
+	for _, name := range parameters {
+		if q.Has(name) {
+			return true
+		}
+	}
+	return websocket.IsWebSocketUpgrade(r) ||
 		accepts(r, eventStream) || accepts(r, "application/json") || accepts(r, ndjson)
 }
 
@@ -131,8 +141,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request, set string) {
 	}
 	defer s.requests.Done()
 	w.Header().Add("Vary", "Accept")
-	var err error
+	err := once(r.URL.Query(), "since", "limit", "wait")
 	switch {
+	case err != nil:
 	case websocket.IsWebSocketUpgrade(r):
 		err = s.serveWebSocket(w, r, set)
 	case accepts(r, eventStream):
@@ -145,6 +156,16 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request, set string) {
 			s.opts.Logger.Error("follow failed", "set", set, "err", err)
 		}
 	}
+}
+
+// once refuses a parameter that is there twice: one of the two would not count.
+func once(q url.Values, names ...string) error {
+	for _, name := range names {
+		if len(q[name]) > 1 {
+			return changelog.Invalid("%s is there %d times; give it once", name, len(q[name]))
+		}
+	}
+	return nil
 }
 
 // accepts reports whether the Accept header names a media type itself, not by

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"runtime"
+	"slices"
 	"syscall"
 	"time"
 
@@ -27,6 +28,9 @@ func (s *Server) serveWebSocket(w http.ResponseWriter, r *http.Request, set stri
 	filter, err := changelog.ParseFilter(q)
 	if err != nil {
 		return err
+	}
+	if asked := websocket.Subprotocols(r); len(asked) > 0 && !slices.Contains(asked, protocolJSON) && !slices.Contains(asked, protocolXML) {
+		return changelog.Invalid("subprotocol %.40q: it is %s or %s, or none", asked[0], protocolJSON, protocolXML)
 	}
 	begin, err := s.start(r, set, q.Get("since"))
 	gone := errors.Is(err, changelog.ErrGone)

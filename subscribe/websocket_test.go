@@ -263,13 +263,13 @@ func TestGone(t *testing.T) {
 		t.Fatal(n, err)
 	}
 	for _, since := range []string{first.String(), "2020-01-01", "2026-01"} {
-		if reason := s.dial("?since="+since, dialer{}).closed(4410); !strings.Contains(reason, "Resource List") {
+		if reason := s.dial("?since="+since, dialer{}).closed(4410); !strings.Contains(reason, "read the resources") {
 			t.Errorf("reason %q", reason)
 		}
 		resp, body := s.get("?since=" + since)
-		s.problem(resp, body, 410, "read the Resource List")
+		s.problem(resp, body, 410, "read the resources")
 		resp, body = s.get("?since="+since, "Accept", "text/event-stream")
-		s.problem(resp, body, 410, "read the Resource List")
+		s.problem(resp, body, 410, "read the resources")
 	}
 }
 

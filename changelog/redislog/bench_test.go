@@ -18,7 +18,7 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-const peps = "/work/shared/data/peps-changes.jsonl.gz"
+const peps = "../../../shared/data/peps-changes.jsonl.gz"
 
 // sample returns changes of a real source where its file is there, else changes
 // that look alike.

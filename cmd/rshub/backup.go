@@ -34,7 +34,7 @@ func (s *server) serveBackup(w http.ResponseWriter, r *http.Request) {
 		changelog.WriteError(w, r, changelog.NewStatus(http.StatusNotImplemented, "backup", "the change memory is in Redis; back up Redis"))
 		return
 	}
-	tmp, err := os.MkdirTemp(s.config.Data, backupPattern)
+	tmp, err := os.MkdirTemp(s.config.Data, backupPrefix+"*")
 	if err == nil {
 		defer os.RemoveAll(tmp)
 		err = s.checkpointer.Checkpoint(filepath.Join(tmp, storeDir))
@@ -205,18 +205,21 @@ func syncDir(dir string) error {
 	return f.Sync()
 }
 
-// backupPattern names the directory in which a backup is prepared. It is on the
+// backupPrefix begins the name of the directory in which a backup is prepared. It is on the
 // same file system as the memory, so that most of it is linked and not copied.
-const backupPattern = "backup-*"
+const backupPrefix = ".rshub-backup-"
 
 // removeOldBackups removes what a hub that was killed during a backup left.
 func removeOldBackups(data string) error {
-	left, err := filepath.Glob(filepath.Join(data, backupPattern))
+	entries, err := os.ReadDir(data)
 	if err != nil {
-		return err
+		return fmt.Errorf("look for unfinished backups: %w", err)
 	}
-	for _, dir := range left {
-		if err := os.RemoveAll(dir); err != nil {
+	for _, e := range entries {
+		if !strings.HasPrefix(e.Name(), backupPrefix) {
+			continue
+		}
+		if err := os.RemoveAll(filepath.Join(data, e.Name())); err != nil {
 			return fmt.Errorf("remove an unfinished backup: %w", err)
 		}
 	}

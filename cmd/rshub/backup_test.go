@@ -40,7 +40,7 @@ func TestBackup(t *testing.T) {
 	if n := strings.Count(state(h), `"position"`); n != 2 {
 		t.Errorf("the hub has %d changes, want 2", n)
 	}
-	left, err := filepath.Glob(filepath.Join(h.data, backupPattern))
+	left, err := filepath.Glob(filepath.Join(h.data, backupPrefix+"*"))
 	if err != nil || len(left) > 0 {
 		t.Errorf("the hub has left %v (%v)", left, err)
 	}

@@ -38,7 +38,7 @@ type config struct {
 	Sets           []string      `envconfig:"RSHUB_SETS" desc:"the only sets that take changes, by comma; empty: the first publish to a set makes it"`
 	NoPushSets     []string      `envconfig:"RSHUB_NO_PUSH_SETS" desc:"sets whose Capability List does not name the push channel, for clients that stumble over it"`
 	ChangeListSize int           `envconfig:"RSHUB_CHANGELIST_SIZE" default:"10000" desc:"changes in one Change List of a new set, 1 to 25000"`
-	RetentionAge   time.Duration `envconfig:"RSHUB_RETENTION_AGE" default:"2160h" desc:"Change Lists older than this are removed; 0: age is no reason"`
+	RetentionAge   time.Duration `envconfig:"RSHUB_RETENTION_AGE" default:"2160h" desc:"Change Lists older than this are removed; 0: age is no reason; 2160h are 90 days"`
 	RetentionCount uint64        `envconfig:"RSHUB_RETENTION_COUNT" default:"0" desc:"Change Lists beyond this many changes of a set are removed; 0: count is no reason"`
 
 	TokensFile string   `envconfig:"RSHUB_TOKENS_FILE" desc:"file with the digests and rights of tokens, see rshub token"`

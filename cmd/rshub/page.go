@@ -29,7 +29,8 @@ func (s *server) servePage(w http.ResponseWriter, r *http.Request) {
 		Sets                   []setView
 		More                   int
 		Configured             bool // which sets there are
-	}{Base: s.base, Version: version(), Example: "demo", Sets: views, Configured: len(s.config.Sets) > 0}
+		Tokens                 bool // who publishes needs one
+	}{Base: s.base, Version: version(), Example: "demo", Sets: views, Configured: len(s.config.Sets) > 0, Tokens: s.tokens != nil}
 	if len(views) > maxShown {
 		page.Sets, page.More = views[:maxShown], len(views)-maxShown
 	}

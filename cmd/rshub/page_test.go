@@ -54,7 +54,7 @@ func TestPage(t *testing.T) {
 		t.Errorf("the page of a new hub is %s", empty)
 	}
 	for set, description := range map[string]string{
-		"evil": `{"title":"<script>alert(1)</script>","describedby":"javascript:alert(2)"}`,
+		"evil": `{"title":"<script>alert(1)</script>","describedby":"https://example.org/%3Cscript%3E"}`,
 		"good": `{"title":"Fish & chips","describedby":"https://example.org/?a=1&b=2"}`,
 	} {
 		if resp, body := do(t, "PUT", h.url+"/sets/"+set, description); resp.StatusCode != http.StatusOK {

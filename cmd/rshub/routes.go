@@ -29,7 +29,7 @@ func (s *server) routes() http.Handler {
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		changelog.WriteError(w, r, changelog.NewStatus(http.StatusNotFound, "not-found", "there is nothing at this URL; GET / says what is where"))
 	})
-	return s.guard(s.identify(mux))
+	return readOn(s.guard(s.identify(mux)))
 }
 
 // opsRoutes is the hub as those see it who run it.
@@ -241,10 +241,13 @@ func readDescription(body io.Reader) (changelog.Description, error) {
 	if len(d.Title) > 1000 || strings.ContainsFunc(d.Title, func(c rune) bool { return c < ' ' || c == 0xFFFD }) {
 		return d, changelog.Invalid("title is one line of at most 1,000 bytes")
 	}
-	if u, err := url.Parse(d.DescribedBy); d.DescribedBy != "" && (err != nil || !u.IsAbs() || len(d.DescribedBy) > 2048) {
-		return d, changelog.Invalid("describedby is an absolute URI of at most 2,048 bytes")
+	if d.DescribedBy == "" {
+		return d, nil
 	}
-	return d, nil
+	if !strings.HasPrefix(d.DescribedBy, "https://") && !strings.HasPrefix(d.DescribedBy, "http://") {
+		return d, changelog.Invalid("describedby is a URI that begins with https:// or http://")
+	}
+	return d, resourcesync.CheckURI("describedby", d.DescribedBy)
 }
 
 // identify puts the caller into the request's context.

@@ -148,7 +148,9 @@ func TestDescribeAndDelete(t *testing.T) {
 		{`{"title":"x"} {}`, 400, "invalid", "something follows"},
 		{`{"title":"a\nb"}`, 400, "invalid", "one line"},
 		{`{"title":"` + strings.Repeat("x", 1001) + `"}`, 400, "invalid", "1,000 bytes"},
-		{`{"describedby":"about"}`, 400, "invalid", "absolute URI"},
+		{`{"describedby":"about"}`, 400, "invalid", "begins with https://"},
+		{`{"describedby":"javascript:alert(1)"}`, 400, "invalid", "begins with https://"},
+		{`{"describedby":"https://example.org/<a>"}`, 400, "invalid", "does not have the character"},
 		{`{"title":"` + strings.Repeat("x", 20_000) + `"}`, 413, "too-large", "16384"},
 	} {
 		resp, body := do(t, "PUT", h.url+"/sets/demo", test.body)

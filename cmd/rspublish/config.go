@@ -122,7 +122,7 @@ func (c *config) target() error {
 	u, err := url.Parse(c.hub)
 	switch {
 	case err != nil:
-		return errors.New("-hub is not a URL") // without the text, which may hold a password
+		return errors.New("-hub is not a URL that begins with http:// or https://") // without the text, which may hold a password
 	case u.User != nil:
 		return errors.New("-hub has no user and password: give a token in RSPUBLISH_TOKEN or -token-file")
 	case u.Scheme != "http" && u.Scheme != "https":
