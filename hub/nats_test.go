@@ -119,6 +119,14 @@ func TestHear(t *testing.T) {
 func TestCompare(t *testing.T) {
 	start := changelog.Cursor{Position: 7, Micros: 1_000}
 	b := batchAfter(start, 1)
+	lost := &tail{moved: make(chan struct{})}
+	_, _, moved := lost.after(start)
+	lost.compare(changelog.Cursor{}) // the set is not there any more
+	select {
+	case <-moved:
+	default:
+		t.Error("nobody was woken when the set was lost")
+	}
 	tail := &tail{moved: make(chan struct{})}
 	for _, step := range []struct {
 		name  string

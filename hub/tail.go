@@ -28,7 +28,7 @@ type tail struct {
 	followers int    // guarded by Hub.mu
 	silence   func() // ends the listening to other hubs; nil: there are none
 
-	checked changelog.Cursor // the memory's head when Hub.compare looked last; its own
+	checked *changelog.Cursor // the memory's head when Hub.compare looked last; nil: it has not
 
 	mu     sync.Mutex
 	window []*changelog.Batch // each begins where the one before ends
@@ -146,11 +146,11 @@ func (h *Hub) compare(ctx context.Context) {
 
 func (t *tail) compare(head changelog.Cursor) {
 	t.mu.Lock()
-	known := t.checked == head
+	known := t.checked != nil && *t.checked == head
 	if n := len(t.window); n > 0 {
 		known = t.window[n-1].Cursor == head
 	}
-	t.checked = head
+	t.checked = &head
 	t.mu.Unlock()
 	if !known {
 		t.forget()
