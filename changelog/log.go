@@ -16,8 +16,8 @@ import (
 // What callers decide by. Everything else a Log returns is a failure of the
 // store, wrapped with what was being done.
 var (
-	// ErrGone means that the memory no longer reaches back to a cursor, a
-	// position or a datetime. The destination should read the Resource List.
+	// ErrGone means that the memory does not reach back to a cursor, a position or
+	// a datetime. The destination should read the source's resources anew.
 	ErrGone = errors.New("gone from the change memory")
 
 	// ErrNoSet means that there is no set of that name.
@@ -169,6 +169,21 @@ type Publish struct {
 	Key     string                // names the publish, unique per set and caller, at most MaxKey bytes; empty: none
 	Hash    [32]byte              // of its content, compared when the key is seen again
 	Brief   bool                  // Key was made by the hub: it need only outlive the retries of this call
+}
+
+// CheckPublishes returns nil when a log can take publishes: it is for those who
+// implement Log. What a change may be, whoever appends has checked. The error is
+// a *resourcesync.Error with ErrInvalid.
+func CheckPublishes(publishes []Publish) error {
+	for _, p := range publishes {
+		if n := len(p.Changes); n < 1 || n > MaxBatch {
+			return Invalid("a publish has 1 to %d changes, not %d", MaxBatch, n)
+		}
+		if len(p.Key) > MaxKey {
+			return Invalid("an idempotency key has at most %d bytes, not %d", MaxKey, len(p.Key))
+		}
+	}
+	return nil
 }
 
 // An Appended says where a publish is in the log.

@@ -23,7 +23,7 @@ func (l *Log) append(ctx context.Context, name string, publishes []changelog.Pub
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	if err := valid(publishes); err != nil {
+	if err := changelog.CheckPublishes(publishes); err != nil {
 		return nil, err
 	}
 	s := l.find(name)
@@ -54,20 +54,6 @@ func (l *Log) append(ctx context.Context, name string, publishes []changelog.Pub
 		}
 	})
 	return a.appended, nil
-}
-
-// valid refuses what would break the log. What a change may be, the caller has
-// checked.
-func valid(publishes []changelog.Publish) error {
-	for _, p := range publishes {
-		if n := len(p.Changes); n < 1 || n > changelog.MaxBatch {
-			return changelog.Invalid("a publish has 1 to %d changes, not %d", changelog.MaxBatch, n)
-		}
-		if len(p.Key) > changelog.MaxKey {
-			return changelog.Invalid("an idempotency key has at most %d bytes, not %d", changelog.MaxKey, len(p.Key))
-		}
-	}
-	return nil
 }
 
 // An appending is one call of Append on its way.
