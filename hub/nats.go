@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -27,13 +28,28 @@ type NATSOptions struct {
 // It only announces: core NATS, at most once. What it loses, repeats or
 // reorders is repaired from the memory.
 type Bus struct {
-	nc   *nats.Conn
-	opts NATSOptions
+	nc        *nats.Conn
+	opts      NATSOptions
+	connected atomic.Bool
+	out       chan outgoing  // to be announced, in order
+	done      chan struct{}  // closed by Close
+	wg        sync.WaitGroup // of the goroutines
 }
 
+// outgoing is a batch on its way to the other hubs of a memory.
+type outgoing struct {
+	memory string
+	batch  *changelog.Batch
+}
+
+// maxOutgoing bounds the batches that wait to be announced. NATS may hang, and
+// then they are dropped: the memory has them.
+const maxOutgoing = 1024
+
 // ConnectNATS returns a Bus on a NATS server or cluster; url may name several
-// servers, by comma. It does not wait for the connection: that is made, and made
-// again, in the background and for ever. The caller closes the Bus.
+// servers, by comma. It waits for the first attempt, at most two seconds for each
+// server, but not for its success: the connection is made, and made again, in the
+// background and for ever. The caller closes the Bus.
 func ConnectNATS(url string, o NATSOptions) (*Bus, error) {
 	if o.Prefix == "" {
 		o.Prefix = "rshub"
@@ -44,6 +60,7 @@ func ConnectNATS(url string, o NATSOptions) (*Bus, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
+	b := &Bus{opts: o, out: make(chan outgoing, maxOutgoing), done: make(chan struct{})}
 	options := []nats.Option{
 		nats.Name(o.Name),
 		nats.NoEcho(), // a hub wakes its own followers directly
@@ -52,14 +69,19 @@ func ConnectNATS(url string, o NATSOptions) (*Bus, error) {
 		nats.ReconnectWait(500 * time.Millisecond),
 		nats.ReconnectJitter(500*time.Millisecond, time.Second),
 		nats.ReconnectBufSize(-1), // what was not announced in time is found by the ticker
-		nats.Timeout(5 * time.Second),
+		nats.Timeout(2 * time.Second),
 		nats.FlusherTimeout(5 * time.Second),
 		nats.PingInterval(5 * time.Second),
 		nats.MaxPingsOutstanding(2),
+		nats.ConnectHandler(func(*nats.Conn) { b.connected.Store(true) }),
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
+			b.connected.Store(false)
 			o.Logger.Warn("NATS is gone; changes of other hubs come late", "err", err)
 		}),
-		nats.ReconnectHandler(func(nc *nats.Conn) { o.Logger.Info("NATS is back", "server", nc.ConnectedUrlRedacted()) }),
+		nats.ReconnectHandler(func(nc *nats.Conn) {
+			b.connected.Store(true)
+			o.Logger.Info("NATS is back", "server", nc.ConnectedUrlRedacted())
+		}),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
 			o.Logger.Warn("NATS lost announcements; the memory has them", "err", err)
 		}),
@@ -74,16 +96,22 @@ func ConnectNATS(url string, o NATSOptions) (*Bus, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connect to NATS: %w", err)
 	}
-	return &Bus{nc: nc, opts: o}, nil
+	b.nc = nc
+	b.wg.Go(b.send)
+	return b, nil
 }
 
-// Close ends the connection.
-func (b *Bus) Close() { b.nc.Close() }
+// Close ends the connection, once nobody publishes or follows any more.
+func (b *Bus) Close() {
+	close(b.done)
+	b.nc.Close()
+	b.wg.Wait()
+}
 
 // Check returns nil while there is a connection. Without one the hub goes on,
 // only later.
 func (b *Bus) Check() error {
-	if b.nc.IsConnected() {
+	if b.connected.Load() {
 		return nil
 	}
 	return errors.New("no connection to NATS: changes of other hubs come late")
@@ -95,39 +123,73 @@ func (b *Bus) subject(set string) string {
 }
 
 // announce tells the other hubs of a batch, or by one without entries that they
-// have to look at the memory. The change is safe already: a lost announcement
-// only delays it.
+// have to look at the memory. It does not block. The change is safe already: a
+// lost announcement only delays it.
 func (b *Bus) announce(memory string, batch *changelog.Batch) {
-	a := announcement{memory: memory, after: batch.After, cursor: batch.Cursor}
-	if len(batch.Entries) > 0 {
-		a.block = changelog.MergeBlock(batch.Entries)
-	}
-	payload := a.encode()
-	if int64(len(payload)) > b.nc.MaxPayload() && b.nc.MaxPayload() > 0 {
-		a.block = nil
-		payload = a.encode()
-	}
-	if err := b.nc.Publish(b.subject(batch.Set), payload); err != nil {
-		b.opts.Logger.Debug("announcement lost", "set", batch.Set, "cursor", batch.Cursor, "err", err)
+	select {
+	case b.out <- outgoing{memory, batch}:
+	default:
+		b.lost(batch, errors.New("too many wait"))
 	}
 }
 
-// subscribe has tail told of what other hubs append to a set, until the
-// function that it returns is called. Errors are not reported: the ticker finds
-// what is not announced.
-func (b *Bus) subscribe(set, memory string, t *tail) (cancel func()) {
-	sub, err := b.nc.Subscribe(b.subject(set), func(m *nats.Msg) {
-		batch, err := decodeAnnouncement(set, memory, m.Data)
-		if err != nil {
-			b.opts.Logger.Debug("announcement not understood", "set", set, "err", err)
+func (b *Bus) lost(batch *changelog.Batch, err error) {
+	b.opts.Logger.Debug("announcement lost", "set", batch.Set, "cursor", batch.Cursor, "err", err)
+}
+
+// send publishes what is to be announced. Calls of nats.go may block while it
+// connects, so they are made by nobody whom that would hold up.
+func (b *Bus) send() {
+	for {
+		select {
+		case o := <-b.out:
+			if err := b.publish(o); err != nil {
+				b.lost(o.batch, err)
+			}
+		case <-b.done:
+			return
 		}
-		t.hear(batch)
-	})
-	if err != nil {
-		b.opts.Logger.Warn("subscribe to announcements", "set", set, "err", err)
-		return func() {}
 	}
-	return sync.OnceFunc(func() { _ = sub.Unsubscribe() }) // fails only when the connection is closed
+}
+
+func (b *Bus) publish(o outgoing) error {
+	a := announcement{memory: o.memory, after: o.batch.After, cursor: o.batch.Cursor}
+	if len(o.batch.Entries) > 0 {
+		a.block = changelog.MergeBlock(o.batch.Entries)
+	}
+	payload := a.encode()
+	if most := b.nc.MaxPayload(); most > 0 && int64(len(payload)) > most {
+		a.block = nil
+		payload = a.encode()
+	}
+	return b.nc.Publish(b.subject(o.batch.Set), payload)
+}
+
+// subscribe has tail told of what other hubs append to a set, until the
+// function that it returns is called. Neither blocks. Errors are not reported:
+// the ticker finds what is not announced.
+func (b *Bus) subscribe(set, memory string, t *tail) (cancel func()) {
+	made := make(chan *nats.Subscription, 1)
+	b.wg.Go(func() {
+		sub, err := b.nc.Subscribe(b.subject(set), func(m *nats.Msg) {
+			batch, err := decodeAnnouncement(set, memory, m.Data)
+			if err != nil {
+				b.opts.Logger.Debug("announcement not understood", "set", set, "err", err)
+			}
+			t.hear(batch)
+		})
+		if err != nil {
+			b.opts.Logger.Warn("subscribe to announcements", "set", set, "err", err)
+		}
+		made <- sub
+	})
+	return sync.OnceFunc(func() {
+		b.wg.Go(func() {
+			if sub := <-made; sub != nil {
+				_ = sub.Unsubscribe() // fails only when the connection is closed
+			}
+		})
+	})
 }
 
 // An announcement says that a batch was appended to a memory:

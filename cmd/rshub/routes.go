@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"io"
@@ -9,6 +10,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/rshub/rshub/access"
 	"github.com/rshub/rshub/changelog"
@@ -54,11 +56,16 @@ func (s *server) opsRoutes() http.Handler {
 	return s.guard(mux)
 }
 
+// readyTimeout bounds how long /readyz looks: probes do not wait long.
+const readyTimeout = 2 * time.Second
+
 // serveReady says whether the hub can take and hand out changes, and if not, why.
 func (s *server) serveReady(w http.ResponseWriter, r *http.Request) {
 	checks := map[string]string{"memory": "ok"}
 	status, ready := http.StatusOK, true
-	if err := s.memory.Check(r.Context()); err != nil {
+	ctx, cancel := context.WithTimeout(r.Context(), readyTimeout)
+	defer cancel()
+	if err := s.memory.Check(ctx); err != nil {
 		checks["memory"], ready = err.Error(), false
 	}
 	if s.bus != nil {
