@@ -291,8 +291,6 @@ func allow(w http.ResponseWriter, r *http.Request, methods string) bool {
 	if r.Method == http.MethodGet || r.Method == http.MethodHead {
 		return true
 	}
-	p := NewStatus(http.StatusMethodNotAllowed, "method-not-allowed", "this is for "+methods)
-	p.Header = http.Header{"Allow": {methods}}
-	WriteError(w, r, p)
+	NotAllowed(w, r, methods)
 	return false
 }

@@ -132,3 +132,11 @@ func WriteError(w http.ResponseWriter, r *http.Request, err error) *Problem {
 	}
 	return p
 }
+
+// NotAllowed answers a request whose method is not for its URL. methods are
+// those that are, by comma.
+func NotAllowed(w http.ResponseWriter, r *http.Request, methods string) {
+	p := NewStatus(http.StatusMethodNotAllowed, "method-not-allowed", r.Method+" is not for this URL; it takes "+methods)
+	p.Header = http.Header{"Allow": {methods}}
+	WriteError(w, r, p)
+}

@@ -1,10 +1,7 @@
 package disklog
 
 import (
-	"bufio"
-	"compress/gzip"
 	"fmt"
-	"os"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -12,56 +9,8 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/rshub/rshub/changelog"
-	"github.com/rshub/rshub/resourcesync"
+	"github.com/rshub/rshub/changelog/logtest"
 )
-
-const peps = "../../../shared/data/peps-changes.jsonl.gz"
-
-// sample returns n changes of a real source where its file is there, else
-// changes that look alike.
-var sample = sync.OnceValue(func() []resourcesync.Change {
-	if changes := read(peps); len(changes) > 0 {
-		return changes
-	}
-	changes := make([]resourcesync.Change, 20_000)
-	for i := range changes {
-		length := int64(i * 7919 % 100_000)
-		changes[i] = resourcesync.Change{
-			Loc:    fmt.Sprintf("https://example.org/documents/%d/document-%d.txt", i%100, i),
-			Change: resourcesync.Updated,
-			Hash:   fmt.Sprintf("md5:%032x sha-256:%064x", i*2654435761, i*40503),
-			Length: &length,
-			Type:   "text/plain",
-		}
-	}
-	return changes
-})
-
-func read(path string) (changes []resourcesync.Change) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil
-	}
-	defer f.Close()
-	z, err := gzip.NewReader(f)
-	if err != nil {
-		return nil
-	}
-	for lines := bufio.NewScanner(z); lines.Scan(); {
-		c, err := resourcesync.ParseChange(lines.Bytes())
-		if err != nil {
-			return nil
-		}
-		changes = append(changes, *c)
-	}
-	return changes
-}
-
-func part(from, n int) []resourcesync.Change {
-	all := sample()
-	from %= len(all) - n
-	return all[from : from+n]
-}
 
 func open(b *testing.B) *Log {
 	b.Helper()
@@ -97,7 +46,7 @@ func BenchmarkAppend(b *testing.B) {
 							if i > b.N {
 								return
 							}
-							if _, err := l.Append(b.Context(), "set", changelog.Publish{Changes: part(i*batch, batch)}); err != nil {
+							if _, err := l.Append(b.Context(), "set", changelog.Publish{Changes: logtest.Sample(i*batch, batch)}); err != nil {
 								b.Error(err)
 								return
 							}
@@ -120,7 +69,7 @@ func BenchmarkSince(b *testing.B) {
 			for i := 0; i < total; {
 				var publishes []changelog.Publish
 				for n := 0; n < 10_000; n += batch {
-					publishes = append(publishes, changelog.Publish{Changes: part(i, batch)})
+					publishes = append(publishes, changelog.Publish{Changes: logtest.Sample(i, batch)})
 					i += batch
 				}
 				if _, err := l.Append(b.Context(), "set", publishes...); err != nil {
@@ -160,7 +109,7 @@ func BenchmarkSinceHead(b *testing.B) {
 	l := open(b)
 	var last changelog.Appended
 	for i := range 1000 {
-		a, err := l.Append(b.Context(), "set", changelog.Publish{Changes: part(i, 1)})
+		a, err := l.Append(b.Context(), "set", changelog.Publish{Changes: logtest.Sample(i, 1)})
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -196,7 +145,7 @@ func BenchmarkSets(b *testing.B) {
 		if err := l.Make(b.Context(), name(i), changelog.Description{Title: "A set of resources"}, 10_000); err != nil {
 			b.Fatal(err)
 		}
-		if _, err := l.Append(b.Context(), name(i), changelog.Publish{Changes: part(i, 1)}); err != nil {
+		if _, err := l.Append(b.Context(), name(i), changelog.Publish{Changes: logtest.Sample(i, 1)}); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -217,7 +166,7 @@ func BenchmarkSets(b *testing.B) {
 	})
 	b.Run("append", func(b *testing.B) {
 		for i := 0; b.Loop(); i++ {
-			if _, err := l.Append(b.Context(), name(i), changelog.Publish{Changes: part(i, 1)}); err != nil {
+			if _, err := l.Append(b.Context(), name(i), changelog.Publish{Changes: logtest.Sample(i, 1)}); err != nil {
 				b.Fatal(err)
 			}
 		}

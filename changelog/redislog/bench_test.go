@@ -1,10 +1,7 @@
 package redislog
 
 import (
-	"bufio"
-	"compress/gzip"
 	"fmt"
-	"os"
 	"strconv"
 	"strings"
 	"sync"
@@ -15,56 +12,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/rshub/rshub/changelog"
-	"github.com/rshub/rshub/resourcesync"
+	"github.com/rshub/rshub/changelog/logtest"
 )
-
-const peps = "../../../shared/data/peps-changes.jsonl.gz"
-
-// sample returns changes of a real source where its file is there, else changes
-// that look alike.
-var sample = sync.OnceValue(func() []resourcesync.Change {
-	if changes := read(peps); len(changes) > 0 {
-		return changes
-	}
-	changes := make([]resourcesync.Change, 20_000)
-	for i := range changes {
-		length := int64(i * 7919 % 100_000)
-		changes[i] = resourcesync.Change{
-			Loc:    fmt.Sprintf("https://example.org/documents/%d/document-%d.txt", i%100, i),
-			Change: resourcesync.Updated,
-			Hash:   fmt.Sprintf("md5:%032x", i*2654435761),
-			Length: &length,
-			Type:   "text/plain",
-		}
-	}
-	return changes
-})
-
-func read(path string) (changes []resourcesync.Change) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil
-	}
-	defer f.Close()
-	z, err := gzip.NewReader(f)
-	if err != nil {
-		return nil
-	}
-	for lines := bufio.NewScanner(z); lines.Scan(); {
-		c, err := resourcesync.ParseChange(lines.Bytes())
-		if err != nil {
-			return nil
-		}
-		changes = append(changes, *c)
-	}
-	return changes
-}
-
-func part(from, n int) []resourcesync.Change {
-	all := sample()
-	from %= len(all) - n
-	return all[from : from+n]
-}
 
 // used is what Redis has in memory.
 func used(t testing.TB, admin *redis.Client) int {
@@ -83,7 +32,7 @@ func used(t testing.TB, admin *redis.Client) int {
 // A change takes at most 120 bytes of Redis, also when it was published alone,
 // once it is packed. What answers and keys take for a while is not in it.
 func TestMemory(t *testing.T) {
-	total := min(len(sample())-1, 20_000)
+	const total = 19_999 // as many as there are, whatever they are
 	for _, batch := range []int{100, 1} {
 		s := newServer(t, "--appendonly", "no")
 		admin, ctx := s.admin(t), t.Context()
@@ -93,7 +42,7 @@ func TestMemory(t *testing.T) {
 		for from := 0; from < total; {
 			var p []changelog.Publish
 			for n := 0; n < 2000 && from+batch <= total; n += batch {
-				p = append(p, changelog.Publish{Changes: part(from, batch)})
+				p = append(p, changelog.Publish{Changes: logtest.Sample(from, batch)})
 				from += batch
 			}
 			if len(p) == 0 {
@@ -129,7 +78,7 @@ func BenchmarkAppend(b *testing.B) {
 			makeSet(b, l, 10_000)
 			b.Run(name, func(b *testing.B) {
 				together(b, batch, writers, func(i int) error {
-					_, err := l.Append(b.Context(), "set", changelog.Publish{Changes: part(i*batch, batch)})
+					_, err := l.Append(b.Context(), "set", changelog.Publish{Changes: logtest.Sample(i*batch, batch)})
 					return err
 				})
 			})
@@ -137,7 +86,7 @@ func BenchmarkAppend(b *testing.B) {
 				key := prefix()
 				var blocks [][]byte
 				for i := range 100 {
-					blocks = append(blocks, changelog.CutBlocks(part(i*batch, batch), 1, 10_000)[0].Block)
+					blocks = append(blocks, changelog.CutBlocks(logtest.Sample(i*batch, batch), 1, 10_000)[0].Block)
 				}
 				together(b, batch, writers, func(i int) error {
 					return l.client.XAdd(b.Context(), &redis.XAddArgs{Stream: key, ID: "*", Values: []any{"b", blocks[i%100]}}).Err()
@@ -151,7 +100,7 @@ func BenchmarkAppend(b *testing.B) {
 
 // together does something b.N times.
 func together(b *testing.B, batch, writers int, do func(i int) error) {
-	sample()
+	logtest.Sample(0, 1)
 	var next atomic.Int64
 	var running sync.WaitGroup
 	b.ReportAllocs()
@@ -183,7 +132,7 @@ func BenchmarkSince(b *testing.B) {
 		for i := 0; i < total; {
 			var publishes []changelog.Publish
 			for n := 0; n < 2_000; n += batch {
-				publishes = append(publishes, changelog.Publish{Changes: part(i, batch)})
+				publishes = append(publishes, changelog.Publish{Changes: logtest.Sample(i, batch)})
 				i += batch
 			}
 			_, err := l.Append(b.Context(), "set", publishes...)

@@ -4,6 +4,8 @@ import (
 	_ "embed"
 	"html/template"
 	"net/http"
+
+	"github.com/rshub/rshub/changelog"
 )
 
 //go:embed page.html
@@ -17,7 +19,7 @@ const maxShown = 200
 // servePage says to people what runs here.
 func (s *server) servePage(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
-		notAllowed(w, r, "GET, HEAD")
+		changelog.NotAllowed(w, r, "GET, HEAD")
 		return
 	}
 	views, err := s.visible(r)

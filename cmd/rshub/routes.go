@@ -106,7 +106,7 @@ func (s *server) serveTopic(w http.ResponseWriter, r *http.Request) {
 			s.documents.ServeLatest(w, r, set)
 		}
 	default:
-		notAllowed(w, r, "GET, HEAD, POST")
+		changelog.NotAllowed(w, r, "GET, HEAD, POST")
 	}
 }
 
@@ -119,7 +119,7 @@ func (s *server) serveHub(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 		_, _ = w.Write([]byte("This is the hub's URL. POST changes here with Link headers rel=self (the topic) and rel=hub, or to the topic itself: " + s.base + "/sets/SET/changes\n"))
 	default:
-		notAllowed(w, r, "GET, HEAD, POST")
+		changelog.NotAllowed(w, r, "GET, HEAD, POST")
 	}
 }
 
@@ -180,7 +180,7 @@ func (s *server) visible(r *http.Request) ([]setView, error) {
 
 func (s *server) serveSets(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
-		notAllowed(w, r, "GET, HEAD")
+		changelog.NotAllowed(w, r, "GET, HEAD")
 		return
 	}
 	views, err := s.visible(r)
@@ -219,7 +219,7 @@ func (s *server) serveSet(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusNoContent)
 		return
 	default:
-		notAllowed(w, r, "DELETE, GET, HEAD, PUT")
+		changelog.NotAllowed(w, r, "DELETE, GET, HEAD, PUT")
 		return
 	}
 	st, err := s.memory.State(ctx, set)
@@ -331,12 +331,6 @@ func (s *server) refused(w http.ResponseWriter, r *http.Request, err error) bool
 		s.log.Error("request failed", "method", r.Method, "path", r.URL.Path, "err", err)
 	}
 	return true
-}
-
-func notAllowed(w http.ResponseWriter, r *http.Request, methods string) {
-	p := changelog.NewStatus(http.StatusMethodNotAllowed, "method-not-allowed", r.Method+" is not for this URL; it takes "+methods)
-	p.Header = http.Header{"Allow": {methods}}
-	changelog.WriteError(w, r, p)
 }
 
 func writeJSON(w http.ResponseWriter, status int, v any) {
