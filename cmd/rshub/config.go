@@ -30,9 +30,16 @@ type config struct {
 	Data        string `envconfig:"RSHUB_DATA" default:"./rshub-data" desc:"directory of the change memory"`
 	DiskReserve size   `envconfig:"RSHUB_DISK_RESERVE" default:"64MiB" desc:"with less free space than this the hub takes no changes"`
 
-	RedisURL  string `envconfig:"RSHUB_REDIS_URL" desc:"keeps the change memory in Redis, for several hubs: redis://, rediss://, redis-sentinel://HOST,HOST/0?master=NAME; then RSHUB_DATA is not used"`
+	RedisURL string `envconfig:"RSHUB_REDIS_URL" desc:"keeps the change memory in Redis, for several hubs: redis://, rediss://, redis-sentinel://HOST,HOST/0?master=NAME; then RSHUB_DATA is not used"`
+
+	RedisTimeout       time.Duration `envconfig:"RSHUB_REDIS_TIMEOUT" default:"5s" desc:"for connecting to Redis, and for each answer of it"`
+	RedisWait          int           `envconfig:"RSHUB_REDIS_WAIT" default:"0" desc:"replicas that must have a change before its publish is answered (WAIT)"`
+	RedisWaitTimeout   time.Duration `envconfig:"RSHUB_REDIS_WAIT_TIMEOUT" default:"1s" desc:"when they have it not by then, the publish is answered 503"`
+	RedisAllowEviction bool          `envconfig:"RSHUB_REDIS_ALLOW_EVICTION" default:"false" desc:"take a Redis that may evict keys, or that does not say; what it evicts is lost"`
+
 	NATSURL   string `envconfig:"RSHUB_NATS_URL" desc:"announces changes to the other hubs; servers by comma; without it they find them a little later"`
 	NATSCreds string `envconfig:"RSHUB_NATS_CREDENTIALS" desc:"a NATS credentials file"`
+	NATSCA    string `envconfig:"RSHUB_NATS_CA_FILE" desc:"certificates (PEM) to trust besides the system's, for tls:// servers"`
 	Prefix    string `envconfig:"RSHUB_PREFIX" default:"rshub" desc:"begins every Redis key and NATS subject, so that several installations can share them"`
 
 	Sets           []string      `envconfig:"RSHUB_SETS" desc:"the only sets that take changes, by comma; empty: the first publish to a set makes it"`
@@ -122,6 +129,7 @@ func readConfig() (*config, error) {
 		{"RSHUB_RETENTION_AGE", c.RetentionAge, 0}, {"RSHUB_HEARTBEAT", c.Heartbeat, time.Second},
 		{"RSHUB_WRITE_TIMEOUT", c.WriteTimeout, 100 * time.Millisecond},
 		{"RSHUB_CLOCK_SKEW", c.ClockSkew, time.Second}, {"RSHUB_GRACE", c.Grace, 0},
+		{"RSHUB_REDIS_TIMEOUT", c.RedisTimeout, 100 * time.Millisecond}, {"RSHUB_REDIS_WAIT_TIMEOUT", c.RedisWaitTimeout, time.Millisecond},
 	} {
 		if d.value < d.least {
 			p.add(d.name, "is %v; it is at least %v", d.value, d.least)
@@ -187,6 +195,12 @@ func (c *config) checkAddresses(p *problems) {
 	}
 	if c.NATSURL != "" && c.RedisURL == "" {
 		p.add("RSHUB_NATS_URL", "announces to other hubs, which there are only with RSHUB_REDIS_URL")
+	}
+	if c.RedisWait < 0 || c.RedisWait > 0 && c.RedisURL == "" {
+		p.add("RSHUB_REDIS_WAIT", "is %d; it is a number of replicas of RSHUB_REDIS_URL", c.RedisWait)
+	}
+	if (c.NATSCA != "" || c.NATSCreds != "") && c.NATSURL == "" {
+		p.errs = append(p.errs, errors.New("RSHUB_NATS_CA_FILE and RSHUB_NATS_CREDENTIALS are for RSHUB_NATS_URL, which is not set"))
 	}
 	if !prefixForm.MatchString(c.Prefix) {
 		p.add("RSHUB_PREFIX", "is %q; it is 1 to 40 of a-z, A-Z, 0-9, hyphen and underscore", c.Prefix)

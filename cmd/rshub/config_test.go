@@ -67,6 +67,10 @@ func TestConfigProblems(t *testing.T) {
 		{"all of 127", []string{"RSHUB_LISTEN", "127.3.2.1:8080"}, nil},
 		{"operations beyond loopback", []string{"RSHUB_OPS_LISTEN", ":8081"}, []string{"anyone could read a backup"}},
 
+		{"of Redis", []string{"RSHUB_REDIS_WAIT", "1", "RSHUB_REDIS_TIMEOUT", "1ms", "RSHUB_REDIS_WAIT_TIMEOUT", "0s"},
+			[]string{"RSHUB_REDIS_WAIT is 1", "RSHUB_REDIS_TIMEOUT is 1ms", "RSHUB_REDIS_WAIT_TIMEOUT is 0s"}},
+		{"of NATS", []string{"RSHUB_NATS_CA_FILE", "ca.pem"}, []string{"RSHUB_NATS_CA_FILE"}},
+
 		{"base", []string{"RSHUB_BASE_URL", "hub.example.org"}, []string{`RSHUB_BASE_URL is "hub.example.org"`}},
 		{"base of another kind", []string{"RSHUB_BASE_URL", "ftp://hub.example.org"}, []string{"RSHUB_BASE_URL is"}},
 		{"base with a query", []string{"RSHUB_BASE_URL", "https://hub.example.org/?a"}, []string{"RSHUB_BASE_URL is"}},

@@ -67,7 +67,7 @@ func serve(ctx context.Context, stderr io.Writer, ready func(listen, ops net.Add
 		}
 	}()
 	if c.NATSURL != "" {
-		s.bus, err = hub.ConnectNATS(c.NATSURL, hub.NATSOptions{Prefix: c.Prefix, Credentials: c.NATSCreds, Logger: log})
+		s.bus, err = hub.ConnectNATS(c.NATSURL, hub.NATSOptions{Prefix: c.Prefix, Credentials: c.NATSCreds, RootCAs: c.NATSCA, Logger: log})
 		if err != nil {
 			return fmt.Errorf("RSHUB_NATS_URL: %w", err)
 		}
@@ -104,7 +104,10 @@ func serve(ctx context.Context, stderr io.Writer, ready func(listen, ops net.Add
 func (s *server) openMemory(ctx context.Context) error {
 	c := s.config
 	if c.RedisURL != "" {
-		memory, err := redislog.Open(ctx, c.RedisURL, redislog.Options{Prefix: c.Prefix, ClockSkew: c.ClockSkew, Logger: s.log})
+		memory, err := redislog.Open(ctx, c.RedisURL, redislog.Options{
+			Prefix: c.Prefix, ClockSkew: c.ClockSkew, Logger: s.log, Timeout: c.RedisTimeout,
+			Wait: c.RedisWait, WaitTimeout: c.RedisWaitTimeout, AllowEviction: c.RedisAllowEviction,
+		})
 		if err != nil {
 			return fmt.Errorf("RSHUB_REDIS_URL: %w", err)
 		}
