@@ -110,7 +110,7 @@ func (d *Documents) numbered(ctx context.Context, s State, begin int64, n uint64
 
 // serveFrom answers changelist.xml?from=DATETIME.
 func (d *Documents) serveFrom(w http.ResponseWriter, r *http.Request, set string, values []string) error {
-	from, err := resourcesync.ParseTime(values[0])
+	from, err := resourcesync.ParseTime(strings.ReplaceAll(values[0], " ", "+")) // a plus that was not escaped
 	if err != nil {
 		return Invalid("from: %v", err)
 	}
@@ -125,7 +125,7 @@ func (d *Documents) serveFrom(w http.ResponseWriter, r *http.Request, set string
 	switch {
 	case micros < s.Floor.Micros, micros == s.Floor.Micros && s.Floor.Position > 0:
 		return fmt.Errorf("changes of set %q since %v: %w", set, from, ErrGone) // as Seek has it, also for a 304
-	case micros > s.Head.Micros && from.After(d.opts.Now().Add(d.opts.ClockSkew)):
+	case future(from, s.Head, d.opts.Now(), d.opts.ClockSkew):
 		return Invalid("from=%s lies in the future", shorten(values[0]))
 	}
 	return d.answer(w, r, d.since(s, micros))

@@ -24,7 +24,7 @@ func (s *Server) serveEvents(w http.ResponseWriter, r *http.Request, set string)
 	if err != nil {
 		return err
 	}
-	begin, err := s.start(r, set, since)
+	begin, err := s.begin.Find(r.Context(), set, since)
 	if err != nil {
 		return err
 	}

@@ -60,7 +60,7 @@ func (s *Server) servePage(w http.ResponseWriter, r *http.Request, set string) e
 	if err != nil {
 		return err
 	}
-	begin, err := s.start(r, set, q.Get("since"))
+	begin, err := s.begin.Find(r.Context(), set, q.Get("since"))
 	if err != nil {
 		return err
 	}

@@ -49,6 +49,7 @@ type Options struct {
 type Server struct {
 	follower Follower
 	memory   Memory
+	begin    changelog.Start
 	opts     Options
 	upgrader websocket.Upgrader
 
@@ -86,6 +87,7 @@ func New(f Follower, m Memory, o Options) *Server {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	s := &Server{follower: f, memory: m, opts: o, begun: time.Now(), groups: map[groupKey]*group{}}
+	s.begin = changelog.Start{Log: m, Parameter: "since", Waits: o.Waits, Now: o.Now, ClockSkew: o.ClockSkew}
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	for i := range s.wheel {
 		s.wheel[i] = map[*conn]struct{}{}

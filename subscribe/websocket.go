@@ -32,7 +32,7 @@ func (s *Server) serveWebSocket(w http.ResponseWriter, r *http.Request, set stri
 	if asked := websocket.Subprotocols(r); len(asked) > 0 && !slices.Contains(asked, protocolJSON) && !slices.Contains(asked, protocolXML) {
 		return changelog.Invalid("subprotocol %.40q: it is %s or %s, or none", asked[0], protocolJSON, protocolXML)
 	}
-	begin, err := s.start(r, set, q.Get("since"))
+	begin, err := s.begin.Find(r.Context(), set, q.Get("since"))
 	gone := errors.Is(err, changelog.ErrGone)
 	if err != nil && !gone {
 		return err
