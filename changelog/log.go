@@ -191,8 +191,9 @@ type Appended struct {
 	After    Cursor // before its first entry
 	Cursor   Cursor // of its last
 	Count    int
-	Replayed bool  // it was there already
-	Err      error // it was refused: ErrKeyReused
+	Blocks   []CutBlock // its entries as the log keeps them, for who passes them on; nil where they are of no use to anybody else
+	Replayed bool       // it was there already
+	Err      error      // it was refused: ErrKeyReused
 }
 
 // Retention says what to keep. Trim removes the oldest closed list as long as

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -36,13 +37,14 @@ type Bus struct {
 	wg        sync.WaitGroup // of the goroutines
 }
 
-// outgoing is a batch on its way to the other hubs of a memory.
+// outgoing is what was appended to a set, on its way to the other hubs of a
+// memory.
 type outgoing struct {
-	memory string
-	batch  *changelog.Batch
+	memory, set string
+	appended    changelog.Appended
 }
 
-// maxOutgoing bounds the batches that wait to be announced. NATS may hang, and
+// maxOutgoing bounds the appends that wait to be announced. NATS may hang, and
 // then they are dropped: the memory has them.
 const maxOutgoing = 1024
 
@@ -122,19 +124,19 @@ func (b *Bus) subject(set string) string {
 	return b.opts.Prefix + ".changes." + strings.ReplaceAll(set, ".", "~")
 }
 
-// announce tells the other hubs of a batch, or by one without entries that they
+// announce tells the other hubs of an append, or by one without blocks that they
 // have to look at the memory. It does not block. The change is safe already: a
 // lost announcement only delays it.
-func (b *Bus) announce(memory string, batch *changelog.Batch) {
+func (b *Bus) announce(memory, set string, a changelog.Appended) {
 	select {
-	case b.out <- outgoing{memory, batch}:
+	case b.out <- outgoing{memory, set, a}:
 	default:
-		b.lost(batch, errors.New("too many wait"))
+		b.lost(set, errors.New("too many wait"))
 	}
 }
 
-func (b *Bus) lost(batch *changelog.Batch, err error) {
-	b.opts.Logger.Debug("announcement lost", "set", batch.Set, "cursor", batch.Cursor, "err", err)
+func (b *Bus) lost(set string, err error) {
+	b.opts.Logger.Debug("announcement lost", "set", set, "err", err)
 }
 
 // send publishes what is to be announced. Calls of nats.go may block while it
@@ -144,7 +146,7 @@ func (b *Bus) send() {
 		select {
 		case o := <-b.out:
 			if err := b.publish(o); err != nil {
-				b.lost(o.batch, err)
+				b.lost(o.set, err)
 			}
 		case <-b.done:
 			return
@@ -152,17 +154,19 @@ func (b *Bus) send() {
 	}
 }
 
+// publish announces an append, in as many announcements as NATS takes its blocks
+// in.
 func (b *Bus) publish(o outgoing) error {
-	a := announcement{memory: o.memory, after: o.batch.After, cursor: o.batch.Cursor}
-	if len(o.batch.Entries) > 0 {
-		a.block = changelog.MergeBlock(o.batch.Entries)
+	most := int(b.nc.MaxPayload())
+	if most <= 0 {
+		most = 1 << 20 // as servers have it that say nothing yet
 	}
-	payload := a.encode()
-	if most := b.nc.MaxPayload(); most > 0 && int64(len(payload)) > most {
-		a.block = nil
-		payload = a.encode()
+	for _, a := range announcements(o.memory, o.appended, most) {
+		if err := b.nc.Publish(b.subject(o.set), a); err != nil {
+			return err
+		}
 	}
-	return b.nc.Publish(b.subject(o.batch.Set), payload)
+	return nil
 }
 
 // subscribe has tail told of what other hubs append to a set, until the
@@ -192,31 +196,61 @@ func (b *Bus) subscribe(set, memory string, t *tail) (cancel func()) {
 	})
 }
 
-// An announcement says that a batch was appended to a memory:
+// An announcement says that something was appended to a memory:
 //
 //	version 1 byte: 1
 //	memory  its identity: length uvarint, text
 //	after   cursor before the first entry: position and microseconds, uvarints
 //	cursor  of the last entry, the same
-//	block   the entries; absent when they are larger than NATS takes
-type announcement struct {
-	memory        string
-	after, cursor changelog.Cursor
-	block         changelog.Block
-}
-
+//	blocks  with the entries, as the memory keeps them, of each: the number of its
+//	        entries and its length, uvarints, and its bytes; none where they are
+//	        larger than NATS takes
 const announcementVersion = 1
 
-func (a *announcement) encode() []byte {
-	p := make([]byte, 0, 64+len(a.memory)+len(a.block))
-	p = append(p, announcementVersion)
-	p = binary.AppendUvarint(p, uint64(len(a.memory)))
-	p = append(p, a.memory...)
-	for _, c := range []changelog.Cursor{a.after, a.cursor} {
-		p = binary.AppendUvarint(p, c.Position)
-		p = binary.AppendUvarint(p, uint64(c.Micros))
+// announcements encodes an append in as few announcements as take most bytes
+// each. What is not in a block that fits is announced without content.
+func announcements(memory string, a changelog.Appended, most int) [][]byte {
+	begin := func(after, cursor changelog.Cursor) []byte {
+		p := append(make([]byte, 0, 64+len(memory)), announcementVersion)
+		p = binary.AppendUvarint(p, uint64(len(memory)))
+		p = append(p, memory...)
+		for _, c := range []changelog.Cursor{after, cursor} {
+			p = binary.AppendUvarint(p, c.Position)
+			p = binary.AppendUvarint(p, uint64(c.Micros))
+		}
+		return p
 	}
-	return append(p, a.block...)
+	if len(a.Blocks) == 0 {
+		return [][]byte{begin(a.After, a.Cursor)}
+	}
+	var all [][]byte
+	room := most - len(begin(a.Cursor, a.Cursor)) // the largest numbers
+	left := a.Count
+	after := a.After
+	for i := 0; i < len(a.Blocks); {
+		var blocks []byte
+		count := 0
+		for ; i < len(a.Blocks); i++ {
+			b := a.Blocks[i]
+			if n := len(blocks) + len(b.Block) + 2*binary.MaxVarintLen32; n > room || count > 0 && count+b.Count > changelog.MaxBlockEntries {
+				break
+			}
+			blocks = binary.AppendUvarint(blocks, uint64(b.Count))
+			blocks = binary.AppendUvarint(blocks, uint64(len(b.Block)))
+			blocks = append(blocks, b.Block...)
+			count += b.Count
+		}
+		if blocks == nil { // one that is too large
+			count = a.Blocks[i].Count
+			i++
+		}
+		left -= count
+		// The entries of a publish follow each other by 1 µs.
+		cursor := changelog.Cursor{Position: a.Cursor.Position - uint64(left), Micros: a.Cursor.Micros - int64(left)}
+		all = append(all, append(begin(after, cursor), blocks...))
+		after = cursor
+	}
+	return all
 }
 
 var errAnnouncement = errors.New("malformed announcement")
@@ -235,13 +269,10 @@ func decodeAnnouncement(set, memory string, p []byte) (*changelog.Batch, error) 
 	p = p[1+size:]
 	from := string(p[:n])
 	p = p[n:]
-	var numbers [4]uint64
-	for i := range numbers {
-		v, size := binary.Uvarint(p)
-		if size <= 0 {
-			return nil, errAnnouncement
-		}
-		numbers[i], p = v, p[size:]
+	numbers := make([]uint64, 4)
+	var err error
+	if p, err = uvarints(p, numbers); err != nil {
+		return nil, err
 	}
 	if from != memory || len(p) == 0 {
 		return nil, nil
@@ -251,28 +282,63 @@ func decodeAnnouncement(set, memory string, p []byte) (*changelog.Batch, error) 
 		After:  changelog.Cursor{Position: numbers[0], Micros: int64(numbers[1])},
 		Cursor: changelog.Cursor{Position: numbers[2], Micros: int64(numbers[3])},
 	}
-	var err error
-	b.Entries, err = changelog.Block(p).Entries(b.Cursor)
-	if err != nil {
-		return nil, err
+	if b.Cursor.Position < b.After.Position || b.Cursor.Micros < b.After.Micros {
+		return nil, errAnnouncement
 	}
-	if uint64(len(b.Entries)) != b.Cursor.Position-b.After.Position || b.Entries[0].Micros <= b.After.Micros {
+	left := b.Cursor.Position - b.After.Position
+	for len(p) > 0 {
+		head := make([]uint64, 2)
+		if p, err = uvarints(p, head); err != nil {
+			return nil, err
+		}
+		count, length := head[0], head[1]
+		if length > uint64(len(p)) || count > left {
+			return nil, errAnnouncement
+		}
+		left -= count
+		last := changelog.Cursor{Position: b.Cursor.Position - left, Micros: b.Cursor.Micros - int64(left)}
+		entries, err := changelog.Block(p[:length]).Entries(last)
+		if err != nil {
+			return nil, err
+		}
+		if uint64(len(entries)) != count {
+			return nil, errAnnouncement
+		}
+		b.Entries = append(b.Entries, entries...)
+		p = p[length:]
+	}
+	if left > 0 || len(b.Entries) == 0 || b.Entries[0].Micros <= b.After.Micros {
 		return nil, errAnnouncement
 	}
 	return b, nil
 }
 
+// uvarints reads as many numbers as fit into numbers and returns the rest.
+func uvarints(p []byte, numbers []uint64) ([]byte, error) {
+	for i := range numbers {
+		v, size := binary.Uvarint(p)
+		if size <= 0 {
+			return nil, errAnnouncement
+		}
+		numbers[i], p = v, p[size:]
+	}
+	return p, nil
+}
+
 // hear takes what another hub announced. What directly follows the window, or
 // begins one, is taken as it is: who is not at its beginning reads the memory.
-// Anything else makes all followers read it, and so does nil.
+// What the window has already is left. Anything else makes all followers read
+// it, and so does nil.
 func (t *tail) hear(b *changelog.Batch) {
 	t.mu.Lock()
 	n := len(t.window)
 	fits := b != nil && (n == 0 || t.window[n-1].Cursor == b.After)
+	known := b != nil && !fits && slices.ContainsFunc(t.window, func(w *changelog.Batch) bool { return w.After == b.After && w.Cursor == b.Cursor })
 	t.mu.Unlock()
-	if !fits {
+	switch {
+	case fits:
+		t.add([]*changelog.Batch{b})
+	case !known:
 		t.forget()
-		return
 	}
-	t.add([]*changelog.Batch{b})
 }

@@ -18,29 +18,42 @@ func batchAfter(after changelog.Cursor, n int) *changelog.Batch {
 	return changelog.NewBatch("a.set", changelog.Appended{After: after, Cursor: last, Count: n}, changes)
 }
 
-func encoded(memory string, b *changelog.Batch, block changelog.Block) []byte {
-	return (&announcement{memory: memory, after: b.After, cursor: b.Cursor, block: block}).encode()
+// appended returns b as a log with lists of some size says that it appended it.
+func appended(b *changelog.Batch, listSize int) changelog.Appended {
+	changes := make([]resourcesync.Change, len(b.Entries))
+	for i := range changes {
+		changes[i] = b.Entries[i].Change
+	}
+	blocks := changelog.CutBlocks(changes, b.After.Position+1, listSize)
+	return changelog.Appended{After: b.After, Cursor: b.Cursor, Count: len(changes), Blocks: blocks}
 }
+
+// encoded is the only announcement of an append.
+func encoded(memory string, a changelog.Appended) []byte { return announcements(memory, a, 1<<20)[0] }
 
 func TestAnnouncement(t *testing.T) {
 	b := batchAfter(changelog.Cursor{Position: 7, Micros: 1_000}, 10)
-	block := changelog.MergeBlock(b.Entries)
-	other := batchAfter(b.After, 9)
-	other.Cursor = b.Cursor
+	whole := appended(b, 1000)
+	bare := changelog.Appended{After: b.After, Cursor: b.Cursor, Count: 10}
+	hole := appended(batchAfter(b.After, 9), 1000)
+	hole.Cursor, hole.Count, hole.Blocks[0].Count = b.Cursor, 10, 10
+	none := changelog.Appended{After: b.After, Cursor: b.After, Blocks: []changelog.CutBlock{{}}}
 	for _, test := range []struct {
 		name string
 		in   []byte
 		want *changelog.Batch
 		ok   bool
 	}{
-		{"whole", encoded("m", b, block), b, true},
-		{"without entries", encoded("m", b, nil), nil, true},
-		{"of another memory", encoded("n", b, block), nil, true},
+		{"whole", encoded("m", whole), b, true},
+		{"in several blocks", encoded("m", appended(b, 4)), b, true},
+		{"without entries", encoded("m", bare), nil, true},
+		{"of another memory", encoded("n", whole), nil, true},
 		{"empty", nil, nil, false},
-		{"of another version", append([]byte{2}, encoded("m", b, block)[1:]...), nil, false},
-		{"cut in the cursor", encoded("m", b, nil)[:6], nil, false},
-		{"cut in the block", encoded("m", b, block[:len(block)-1]), nil, false},
-		{"with a hole", encoded("m", b, changelog.MergeBlock(other.Entries)), nil, false},
+		{"of another version", append([]byte{2}, encoded("m", whole)[1:]...), nil, false},
+		{"cut in the cursor", encoded("m", bare)[:6], nil, false},
+		{"cut in the block", encoded("m", whole)[:60], nil, false},
+		{"with a hole", encoded("m", hole), nil, false},
+		{"with an empty block", encoded("m", none), nil, false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			got, err := decodeAnnouncement("a.set", "m", test.in)
@@ -60,10 +73,43 @@ func TestAnnouncement(t *testing.T) {
 	}
 }
 
+// An append that is larger than NATS takes is announced in parts, and what does
+// not fit into one without its content. Nothing between them is left out.
+func TestAnnouncementParts(t *testing.T) {
+	b := batchAfter(changelog.Cursor{Position: 7, Micros: 1_000}, 2500)
+	for _, test := range []struct{ listSize, most, want, bare int }{
+		{10_000, 1 << 20, 3, 0}, // MaxBlockEntries each
+		{500, 1 << 20, 3, 0},
+		{10_000, 60, 3, 3},
+		{100, 200, 5, 0},
+	} {
+		after, bare := b.After, 0
+		all := announcements("m", appended(b, test.listSize), test.most)
+		for _, p := range all {
+			got, err := decodeAnnouncement("a.set", "m", p)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got == nil {
+				bare++
+				continue
+			}
+			if bare == 0 && got.After != after || len(p) > test.most {
+				t.Fatalf("%+v: after %v comes %v to %v in %d bytes", test, after, got.After, got.Cursor, len(p))
+			}
+			after = got.Cursor
+		}
+		if len(all) < test.want || bare != test.bare || bare == 0 && after != b.Cursor {
+			t.Errorf("%+v: %d announcements, %d of them bare, up to %v", test, len(all), bare, after)
+		}
+	}
+}
+
 func FuzzDecodeAnnouncement(f *testing.F) {
 	b := batchAfter(changelog.Cursor{Position: 7, Micros: 1_000}, 10)
-	f.Add(encoded("m", b, changelog.MergeBlock(b.Entries)))
-	f.Add(encoded("m", b, nil))
+	f.Add(encoded("m", appended(b, 1000)))
+	f.Add(encoded("m", appended(b, 3)))
+	f.Add(encoded("m", changelog.Appended{After: b.After, Cursor: b.Cursor}))
 	f.Fuzz(func(t *testing.T, p []byte) {
 		got, err := decodeAnnouncement("a.set", "m", p)
 		if err != nil || got == nil {
@@ -90,7 +136,7 @@ func TestHear(t *testing.T) {
 		{"the first", []*changelog.Batch{first}, start, 1},
 		{"in order", []*changelog.Batch{first, second}, start, 2},
 		{"up to date", []*changelog.Batch{first, second}, second.Cursor, 0},
-		{"twice", []*changelog.Batch{first, second, second}, start, -1},
+		{"twice", []*changelog.Batch{first, second, second, first}, start, 2},
 		{"reordered", []*changelog.Batch{second, first}, start, -1},
 		{"of another history", []*changelog.Batch{first, second, lost}, second.Cursor, -1},
 		{"not understood", []*changelog.Batch{first, nil}, first.Cursor, -1},

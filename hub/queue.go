@@ -140,23 +140,24 @@ func (h *Hub) append(ctx context.Context, set string, requests []*request) {
 	var added []*changelog.Batch
 	for i, r := range requests {
 		r.result, r.err = results[i], results[i].Err
-		if (t != nil || h.opts.Bus != nil) && r.err == nil && !r.result.Replayed {
+		if r.err != nil || r.result.Replayed {
+			continue
+		}
+		if t != nil {
 			added = append(added, changelog.NewBatch(set, r.result, r.publish.Changes).Split()...)
 		}
+		h.announce(set, r.result)
 	}
-	if t != nil && len(added) > 0 {
+	if len(added) > 0 {
 		t.add(added)
 	}
-	h.announce(added...)
 }
 
-// announce tells the other hubs, if there can be any.
-func (h *Hub) announce(batches ...*changelog.Batch) {
-	if h.opts.Bus == nil {
-		return
-	}
-	for _, b := range batches {
-		h.opts.Bus.announce(h.log.ID(), b)
+// announce tells the other hubs of an append, if there can be any; without
+// blocks, that they have to look at the memory.
+func (h *Hub) announce(set string, a changelog.Appended) {
+	if h.opts.Bus != nil {
+		h.opts.Bus.announce(h.log.ID(), set, a)
 	}
 }
 
@@ -165,7 +166,7 @@ func (h *Hub) delete(ctx context.Context, set string) error {
 	if t := h.tail(set); t != nil {
 		t.forget() // also after an error, which may have come too late
 	}
-	h.announce(&changelog.Batch{Set: set})
+	h.announce(set, changelog.Appended{})
 	return err
 }
 

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/exec"
+	"reflect"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -143,7 +144,7 @@ func TestCrash(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if want.Replayed = true; a[0] != want {
+			if want.Replayed = true; !reflect.DeepEqual(a[0], want) {
 				t.Fatalf("round %d: key %q has %+v, want %+v", round, key, a[0], want)
 			}
 		}

@@ -53,6 +53,9 @@ var keyTests = []test{
 			}
 			a, err := m.Append(m.ctx, set, p...)
 			m.ok(err)
+			for i := range a {
+				a[i].Blocks = nil // the others have none
+			}
 			again := a[0]
 			again.Replayed = true
 			m.same("answer 2", a[2], again)

@@ -175,7 +175,30 @@ func (m *memory) publish(p ...changelog.Publish) []changelog.Appended {
 	if len(a) != len(p) {
 		m.Fatalf("%d publishes have %d answers", len(p), len(a))
 	}
+	for i := range a {
+		m.blocks(p[i], &a[i])
+	}
 	return a
+}
+
+// blocks checks the blocks of an answer, if there are any, and takes them away.
+func (m *memory) blocks(p changelog.Publish, a *changelog.Appended) {
+	m.Helper()
+	var changes []resourcesync.Change
+	left := a.Count
+	for _, b := range a.Blocks {
+		left -= b.Count
+		entries, err := b.Block.Entries(changelog.Cursor{Position: a.Cursor.Position - uint64(left), Micros: a.Cursor.Micros - int64(left)})
+		m.ok(err)
+		for _, e := range entries {
+			m.same("position in a block", e.Position, a.After.Position+uint64(len(changes))+1)
+			changes = append(changes, e.Change)
+		}
+	}
+	if a.Blocks != nil {
+		m.same("changes in the blocks", changes, p.Changes)
+	}
+	a.Blocks = nil
 }
 
 // after reads once, and checks what is true of every batch.

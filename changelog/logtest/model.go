@@ -164,6 +164,7 @@ func (r *run) append(s *modelSet) {
 		default:
 			want = s.add(p, r.now())
 		}
+		r.blocks(p, &got[i])
 		r.same("answer", got[i], want)
 	}
 }

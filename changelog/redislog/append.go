@@ -192,7 +192,7 @@ func (a *appending) read(text string) ([]changelog.Appended, changelog.Cursor, e
 		n := len(a.publishes[i].Changes)
 		micros += int64(n)
 		last := changelog.Cursor{Position: head.Position + uint64(n), Micros: micros}
-		appended[i] = changelog.Appended{After: head, Cursor: last, Count: n}
+		appended[i] = changelog.Appended{After: head, Cursor: last, Count: n, Blocks: a.blocks[i]}
 		head = last
 	}
 	if err := errors.Join(errs...); err != nil || len(fields) > 0 {
