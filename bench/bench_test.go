@@ -69,11 +69,11 @@ func TestMark(t *testing.T) {
 	}
 	for _, p := range [][]byte{line, delivered} {
 		stamp(p, 3<<feedShift|77, 1<<40+5)
-		if seq, at, ok := readMark(p); seq != 3<<feedShift|77 || at != 1<<40+5 || !ok {
-			t.Errorf("readMark = %d, %d, %v", seq, at, ok)
+		if seq, at, rest, ok := readMark(p); seq != 3<<feedShift|77 || at != 1<<40+5 || !ok || !bytes.HasSuffix(p, rest) {
+			t.Errorf("readMark = %d, %d, %q, %v", seq, at, rest, ok)
 		}
 	}
-	if _, _, ok := readMark([]byte("no mark but @@ in it")); ok {
+	if _, _, _, ok := readMark([]byte("no mark but @@ in it")); ok {
 		t.Error("a mark where there is none")
 	}
 }

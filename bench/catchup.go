@@ -37,7 +37,7 @@ func (b *bench) catchUpWith(t *table, n int) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	if err := b.fill(dir, b.behind, n, 10_000); err != nil {
+	if err := b.fillDisk(dir, b.behind, n, 10_000); err != nil {
 		return err
 	}
 	ours, err := b.rshub(dir)
@@ -80,13 +80,18 @@ func memory(dir string) (*disklog.Log, error) {
 	return disklog.Open(filepath.Join(dir, "changes"), disklog.Options{})
 }
 
-// fill publishes count changes, n at a time, from many publishers, so that it
-// does not take long. Each publish is a block.
-func (b *bench) fill(dir string, count, n, listSize int) error {
+// fillDisk fills the memory in a data directory of rshub's.
+func (b *bench) fillDisk(dir string, count, n, listSize int) error {
 	log, err := memory(dir)
 	if err != nil {
 		return err
 	}
+	return cmp.Or(b.fill(log, count, n, listSize), log.Close())
+}
+
+// fill publishes count changes, n at a time, from many publishers, so that it
+// does not take long. Each publish is a block.
+func (b *bench) fill(log changelog.Log, count, n, listSize int) error {
 	h := hub.New(log, hub.Options{ListSize: listSize})
 	var next atomic.Int64
 	var wg sync.WaitGroup
@@ -105,7 +110,7 @@ func (b *bench) fill(dir string, count, n, listSize int) error {
 	wg.Wait()
 	close(errs)
 	h.Close()
-	return cmp.Or(<-errs, log.Close())
+	return <-errs
 }
 
 // follow follows from the start until nothing is missing.
@@ -118,12 +123,12 @@ func (b *bench) follow(s *server, path string, tee *bufio.Writer) (u usage, err 
 	go r.run()
 	defer r.close()
 	time.Sleep(settle / 3) // until what was before is over
-	u, err = measure(s.pid, func() error {
+	u, err = measure(func() error {
 		if err := r.connect(s.addr, path, false, 1); err != nil {
 			return err
 		}
 		return r.await(b.ctx, int64(b.behind))
-	})
+	}, s)
 	if err = cmp.Or(err, r.check()); err != nil {
 		err = fmt.Errorf("GET %s: %w", path, err)
 	}

@@ -88,7 +88,7 @@ func (b *bench) documents(t *table) error {
 func (b *bench) fillLists(dir string) ([]fetch, error) {
 	const n = 1000
 	count := b.list*2 + 10*n
-	if err := b.fill(dir, count, n, b.list); err != nil {
+	if err := b.fillDisk(dir, count, n, b.list); err != nil {
 		return nil, err
 	}
 	log, err := memory(dir)
@@ -154,10 +154,10 @@ func times(s *server, fetches []fetch) (t fetched, err error) {
 	if _, _, err := get(s, fetch{path: "/sets"}, ""); err != nil { // connects
 		return t, err
 	}
-	t.usage, err = measure(s.pid, func() error {
+	t.usage, err = measure(func() error {
 		t.ms, err = timeEach(s, fetches)
 		return err
-	})
+	}, s)
 	return t, err
 }
 

@@ -16,7 +16,7 @@ import (
 const (
 	messageSize = 1024
 	pace        = 20 // messages a second
-	window      = 16 // messages that are unfinished at most
+	window      = 16 // messages that are unfinished at most, when not paced
 	warmUp      = 5  // messages
 	settle      = 1500 * time.Millisecond
 )
@@ -33,11 +33,17 @@ var (
 
 // A channel is how messages come into a server and out of it.
 type channel struct {
-	server *server
-	path   string // of subscribers
-	events bool
-	posts  []func(body []byte) error // one for each publisher
-	body   []byte                    // with a mark
+	server      *server
+	path        string // of subscribers
+	events      bool
+	subscribers int
+	posts       []func(body []byte) error // one for each publisher
+	body        []byte                    // with a mark
+}
+
+// connect connects the subscribers.
+func (c channel) connect(r *reader) error {
+	return r.connect(c.server.addr, c.path, c.events, c.subscribers)
 }
 
 // A feed publishes numbered messages, one after the other.
@@ -68,23 +74,30 @@ type delivery struct {
 	p50, p99 float64 // ms from before the publish until the message was read
 }
 
-// deliver publishes for a while, paced or as fast as the window allows, and
-// waits for everything. Anything lost or out of order is an error.
-func (b *bench) deliver(c channel, length time.Duration, paced bool) (d delivery, err error) {
+// deliver publishes for a while, rate messages a second or, where that is 0, as
+// fast as the window allows, and waits for everything. Anything lost or out of
+// order is an error.
+func (b *bench) deliver(c channel, length time.Duration, rate int) (delivery, error) {
 	split := splitFrame
 	if c.events {
 		split = splitEvent
 	}
 	r, err := newReader(split)
 	if err != nil {
-		return d, err
+		return delivery{}, err
 	}
 	go r.run()
 	defer r.close()
-	if err := r.connect(c.server.addr, c.path, c.events, b.connections); err != nil {
-		return d, err
+	if err := c.connect(r); err != nil {
+		return delivery{}, err
 	}
-	n := int64(b.connections)
+	return b.drive(r, c, length, rate, c.server)
+}
+
+// drive is deliver when the subscribers are connected.
+func (b *bench) drive(r *reader, c channel, length time.Duration, rate int, servers ...*server) (d delivery, err error) {
+	n := int64(c.subscribers)
+	most := int64(max(window, rate)) // a second's worth
 	fs := c.feeds()
 	for i := range int64(warmUp) {
 		if err := cmp.Or(fs[0].publish(), r.await(b.ctx, (i+1)*n)); err != nil {
@@ -92,7 +105,7 @@ func (b *bench) deliver(c channel, length time.Duration, paced bool) (d delivery
 		}
 	}
 	r.reset()
-	d.usage, err = measure(c.server.pid, func() error {
+	d.usage, err = measure(func() error {
 		var sent atomic.Int64
 		var wg sync.WaitGroup
 		errs := make(chan error, len(fs))
@@ -101,10 +114,10 @@ func (b *bench) deliver(c channel, length time.Duration, paced bool) (d delivery
 			wg.Go(func() {
 				for time.Since(begin) < length {
 					i := sent.Add(1) - 1
-					if paced {
-						time.Sleep(time.Until(begin.Add(time.Duration(i) * time.Second / pace)))
+					if rate > 0 {
+						time.Sleep(time.Until(begin.Add(time.Duration(i) * time.Second / time.Duration(rate))))
 					}
-					if err := cmp.Or(r.await(b.ctx, (i-window+1)*n), f.publish()); err != nil {
+					if err := cmp.Or(r.await(b.ctx, (i-most+1)*n), f.publish()); err != nil {
 						errs <- err
 						return
 					}
@@ -114,7 +127,7 @@ func (b *bench) deliver(c channel, length time.Duration, paced bool) (d delivery
 		wg.Wait()
 		close(errs)
 		return cmp.Or(<-errs, r.await(b.ctx, sent.Load()*n))
-	})
+	}, servers...)
 	if err = cmp.Or(err, r.check()); err != nil {
 		return d, err
 	}
@@ -134,15 +147,15 @@ func (t *table) delivered(what string, cpu metric, floor, ours delivery) {
 }
 
 // deliverFloor and deliverOurs each start a server for one delivery.
-func (b *bench) deliverFloor(events bool, length time.Duration, paced bool) (d delivery, err error) {
+func (b *bench) deliverFloor(events bool, length time.Duration, rate int) (d delivery, err error) {
 	s, err := b.floor("fanout")
 	if err != nil {
 		return d, err
 	}
 	defer s.stop()
 	_, body := marked(messageSize)
-	c := channel{server: s, path: "/", events: events, body: body}
-	for range publishersFor(paced) {
+	c := channel{server: s, path: "/", events: events, subscribers: b.connections, body: body}
+	for range publishersFor(rate) {
 		f, err := newFeeder(s.addr)
 		if err != nil {
 			return d, err
@@ -150,19 +163,19 @@ func (b *bench) deliverFloor(events bool, length time.Duration, paced bool) (d d
 		defer f.conn.Close()
 		c.posts = append(c.posts, f.post)
 	}
-	return b.deliver(c, length, paced)
+	return b.deliver(c, length, rate)
 }
 
 // publishersFor returns how many publishers there are. One of them alone waits for
 // an fsync most of the time, which saturates nothing.
-func publishersFor(paced bool) int {
-	if paced {
+func publishersFor(rate int) int {
+	if rate == pace {
 		return 1
 	}
 	return feeds
 }
 
-func (b *bench) deliverOurs(events bool, length time.Duration, paced bool) (d delivery, err error) {
+func (b *bench) deliverOurs(events bool, length time.Duration, rate int) (d delivery, err error) {
 	dir, err := b.dir()
 	if err != nil {
 		return d, err
@@ -175,8 +188,8 @@ func (b *bench) deliverOurs(events bool, length time.Duration, paced bool) (d de
 	defer s.stop()
 	path := "/sets/" + benchSet + "/changes"
 	line, _ := marked(messageSize)
-	c := channel{server: s, path: path, events: events, body: line}
-	for range publishersFor(paced) {
+	c := channel{server: s, path: path, events: events, subscribers: b.connections, body: line}
+	for range publishersFor(rate) {
 		p, err := newPoster(s.addr, path)
 		if err != nil {
 			return d, err
@@ -184,19 +197,19 @@ func (b *bench) deliverOurs(events bool, length time.Duration, paced bool) (d de
 		defer p.conn.Close()
 		c.posts = append(c.posts, p.post)
 	}
-	return b.deliver(c, length, paced)
+	return b.deliver(c, length, rate)
 }
 
 // fanout measures WebSockets, paced and saturated.
 func (b *bench) fanout(t *table) error {
-	for _, paced := range []bool{true, false} {
+	for _, rate := range []int{pace, 0} {
 		what, cpu, length := "saturated", saturatedCPU, b.saturated
-		if paced {
+		if rate > 0 {
 			what, cpu, length = fmt.Sprintf("%d/s", pace), pacedCPU, b.paced
 		}
 		err := alternate(b,
-			func() (delivery, error) { return b.deliverFloor(false, length, paced) },
-			func() (delivery, error) { return b.deliverOurs(false, length, paced) },
+			func() (delivery, error) { return b.deliverFloor(false, length, rate) },
+			func() (delivery, error) { return b.deliverOurs(false, length, rate) },
 			func(floor, ours delivery) {
 				t.delivered(fmt.Sprintf("%d connections, %s", b.connections, what), cpu, floor, ours)
 			})
@@ -210,8 +223,8 @@ func (b *bench) fanout(t *table) error {
 // events measures event streams, paced.
 func (b *bench) events(t *table) error {
 	return alternate(b,
-		func() (delivery, error) { return b.deliverFloor(true, b.paced, true) },
-		func() (delivery, error) { return b.deliverOurs(true, b.paced, true) },
+		func() (delivery, error) { return b.deliverFloor(true, b.paced, pace) },
+		func() (delivery, error) { return b.deliverOurs(true, b.paced, pace) },
 		func(floor, ours delivery) {
 			t.delivered(fmt.Sprintf("%d streams, %d/s", b.connections, pace), cpuPerDelivery, floor, ours)
 		})

@@ -40,15 +40,15 @@ func stamp(p []byte, seq uint32, at int64) {
 	putHex(p[i+10:i+markLen], uint64(at))
 }
 
-// readMark finds the mark in p.
-func readMark(p []byte) (seq uint32, at int64, ok bool) {
+// readMark finds the first mark in p. rest is what follows it.
+func readMark(p []byte) (seq uint32, at int64, rest []byte, ok bool) {
 	i := bytes.Index(p, markStart)
 	if i < 0 || len(p) < i+markLen {
-		return 0, 0, false
+		return 0, 0, nil, false
 	}
 	s, err1 := strconv.ParseUint(string(p[i+2:i+10]), 16, 32)
 	t, err2 := strconv.ParseUint(string(p[i+10:i+markLen]), 16, 64)
-	return uint32(s), int64(t), err1 == nil && err2 == nil
+	return uint32(s), int64(t), p[i+markLen:], err1 == nil && err2 == nil
 }
 
 func putHex(b []byte, v uint64) {

@@ -72,19 +72,23 @@ func machineCPU() (busy, all float64) {
 // A usage is what a piece of work took.
 type usage struct {
 	seconds float64
-	cpu     float64 // seconds, of the server
-	others  float64 // share of the machine that neither the server nor the bench took
+	cpu     float64 // seconds, of the servers
+	own     float64 // seconds, of this process
+	others  float64 // share of the machine that neither the servers nor the bench took
 }
 
-// measure runs f and says what it took. pid is the server's; 0: this process.
-func measure(pid int, f func() error) (u usage, err error) {
-	cpu := func() float64 {
-		if pid == 0 || err != nil {
-			return 0
+// measure runs f and says what it took. Without servers, this process is the
+// one that is measured.
+func measure(f func() error, servers ...*server) (u usage, err error) {
+	cpu := func() (sum float64) {
+		for _, s := range servers {
+			if err == nil {
+				var c float64
+				c, err = cpuOf(s.pid)
+				sum += c
+			}
 		}
-		var c float64
-		c, err = cpuOf(pid)
-		return c
+		return sum
 	}
 	server, own := cpu(), ownCPU()
 	busy, all := machineCPU()
@@ -94,14 +98,14 @@ func measure(pid int, f func() error) (u usage, err error) {
 	}
 	err = f()
 	u.seconds = time.Since(begin).Seconds()
-	mine := ownCPU() - own
+	u.own = ownCPU() - own
 	u.cpu = cpu() - server
 	busyNow, allNow := machineCPU()
 	if allNow > all {
-		u.others = max(0, busyNow-busy-mine-u.cpu) / (allNow - all)
+		u.others = max(0, busyNow-busy-u.own-u.cpu) / (allNow - all)
 	}
-	if pid == 0 {
-		u.cpu = mine
+	if len(servers) == 0 {
+		u.cpu = u.own
 	}
 	return u, err
 }

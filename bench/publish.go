@@ -63,22 +63,26 @@ type publishing struct {
 	publishes float64
 }
 
-func (l load) measure(pid int) (p publishing, err error) {
-	p.usage, err = measure(pid, func() error {
+func (l load) measure(servers ...*server) (p publishing, err error) {
+	p.usage, err = measure(func() error {
 		n, err := l.run()
 		p.publishes = float64(n)
 		return err
-	})
+	}, servers...)
 	return p, err
+}
+
+// String says what the load is.
+func (l load) String() string {
+	if l.publishers == 1 {
+		return fmt.Sprintf("1 publisher, batches of %d", l.n)
+	}
+	return fmt.Sprintf("%d publishers, batches of %d", l.publishers, l.n)
 }
 
 // publishing adds what a round of a case measured.
 func (t *table) publishing(l load, floor, ours publishing) {
-	what := fmt.Sprintf("%d publishers", l.publishers)
-	if l.publishers == 1 {
-		what = "1 publisher"
-	}
-	what += fmt.Sprintf(", batches of %d", l.n)
+	what := l.String()
 	n, others := float64(l.n), max(floor.others, ours.others)
 	t.add(what, publishesPerSecond, floor.publishes/floor.seconds, ours.publishes/ours.seconds, others)
 	t.add(what, changesPerSecond, n*floor.publishes/floor.seconds, n*ours.publishes/ours.seconds, others)
@@ -118,7 +122,7 @@ func (b *bench) publishFloor(l load, blocks [][]byte) (p publishing, err error) 
 		return p, err
 	}
 	l.post = func(_, i int) error { return file.append(blocks[i%len(blocks)]) }
-	p, err = l.measure(0)
+	p, err = l.measure()
 	return p, cmp.Or(err, file.f.Close(), os.RemoveAll(dir))
 }
 
@@ -131,16 +135,22 @@ func (b *bench) publishHere(l load) (p publishing, err error) {
 	if err != nil {
 		return p, err
 	}
+	p, err = b.publishInto(log, l)
+	return p, cmp.Or(err, log.Close(), os.RemoveAll(dir))
+}
+
+// publishInto measures a load of publishes into a memory, through a hub.
+func (b *bench) publishInto(log changelog.Log, l load, servers ...*server) (p publishing, err error) {
 	h := hub.New(log, hub.Options{})
+	defer h.Close()
 	l.post = func(_, i int) error {
 		_, err := h.Publish(b.ctx, benchSet, changelog.Publish{Changes: b.content.batch(i, l.n)})
 		return err
 	}
-	if err = l.post(0, 0); err == nil { // makes the set
-		p, err = l.measure(0)
+	if err := l.post(0, 0); err != nil { // makes the set
+		return p, err
 	}
-	h.Close()
-	return p, cmp.Or(err, log.Close(), os.RemoveAll(dir))
+	return l.measure(servers...)
 }
 
 // publishHTTP measures the program and its floor under POSTs from this process,
@@ -185,5 +195,5 @@ func (l load) over(s *server, path string, bodies [][]byte) (p publishing, err e
 		}
 	}
 	l.post = func(p, i int) error { return posters[p].post(bodies[i%len(bodies)]) }
-	return l.measure(s.pid)
+	return l.measure(s)
 }

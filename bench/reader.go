@@ -150,20 +150,24 @@ func (r *reader) took(s *subscriber, b []byte) error {
 	return nil
 }
 
-// mark handles messages that carry a mark. Others are not counted: the first
-// one says where the following begins.
-func (r *reader) mark(s *subscriber, body []byte, at int64) int {
-	seq, sent, ok := readMark(body)
-	if !ok {
-		return 0
+// mark handles messages that carry marks: one each, or several where a message
+// has several publishes. Others are not counted: the first one says where the
+// following begins.
+func (r *reader) mark(s *subscriber, body []byte, at int64) (deliveries int) {
+	for {
+		seq, sent, rest, ok := readMark(body)
+		if !ok {
+			return deliveries
+		}
+		body = rest
+		last := &s.last[seq>>feedShift%feeds]
+		if seq = seq << (32 - feedShift) >> (32 - feedShift); seq != *last+1 {
+			r.disorder++
+		}
+		*last = seq
+		r.latencies = append(r.latencies, uint32(max(0, at-sent)/1000))
+		deliveries++
 	}
-	last := &s.last[seq>>feedShift%feeds]
-	if seq = seq << (32 - feedShift) >> (32 - feedShift); seq != *last+1 {
-		r.disorder++
-	}
-	*last = seq
-	r.latencies = append(r.latencies, uint32(max(0, at-sent)/1000))
-	return 1
 }
 
 // reset forgets what was measured so far.

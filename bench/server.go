@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/exec"
 	"runtime"
@@ -21,9 +22,10 @@ import (
 
 // A server is a process that is measured: the rshub program, or a floor.
 type server struct {
-	pid  int
-	addr string // host:port
-	end  func()
+	pid    int
+	addr   string        // host:port
+	exited chan struct{} // closed when the process has ended
+	end    func()
 }
 
 // stop ends the process, softly if it lets itself be ended so.
@@ -61,31 +63,14 @@ func (b *bench) floor(args ...string) (*server, error) {
 func start(cmd *exec.Cmd) (*server, error) {
 	r, w := io.Pipe()
 	cmd.Stderr = w
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
-	started, stop, exited := make(chan error), make(chan struct{}), make(chan error, 1)
-	go func() {
-		runtime.LockOSThread() // the process is signalled when its parent's thread ends, not the parent
-		started <- cmd.Start()
-		<-stop
-	}()
-	if err := <-started; err != nil {
-		close(stop)
+	s, err := spawn(cmd)
+	if err != nil {
 		return nil, err
 	}
 	go func() {
-		exited <- cmd.Wait()
+		<-s.exited
 		_ = w.Close()
 	}()
-	s := &server{pid: cmd.Process.Pid, end: sync.OnceFunc(func() {
-		defer close(stop)
-		_ = cmd.Process.Signal(syscall.SIGTERM)
-		select {
-		case <-exited:
-		case <-time.After(5 * time.Second):
-			_ = cmd.Process.Kill()
-			<-exited
-		}
-	})}
 	listen := make(chan string, 1)
 	go readLog(r, listen)
 	select {
@@ -97,6 +82,68 @@ func start(cmd *exec.Cmd) (*server, error) {
 		return nil, errors.New(cmd.Path + " did not say where it listens")
 	}
 	return s, nil
+}
+
+// startAt runs a command that listens at addr, and waits until it does.
+func startAt(addr string, cmd *exec.Cmd) (*server, error) {
+	s, err := spawn(cmd)
+	if err != nil {
+		return nil, err
+	}
+	s.addr = addr
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	for begin := time.Now(); time.Since(begin) < answerTime; {
+		conn, err := net.Dial("tcp", addr)
+		if err == nil {
+			return s, conn.Close()
+		}
+		select {
+		case <-tick.C:
+		case <-s.exited:
+			return nil, errors.New(cmd.Path + " ended at once")
+		}
+	}
+	s.stop()
+	return nil, errors.New(cmd.Path + " does not listen at " + addr)
+}
+
+// freeAddress returns an address of this machine that nobody listens at.
+func freeAddress() (string, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	return l.Addr().String(), l.Close()
+}
+
+// spawn runs a command that ends with this process, if not before.
+func spawn(cmd *exec.Cmd) (*server, error) {
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
+	started, stop, exited := make(chan error), make(chan struct{}), make(chan struct{})
+	go func() {
+		runtime.LockOSThread() // the process is signalled when its parent's thread ends, not the parent
+		started <- cmd.Start()
+		<-stop
+	}()
+	if err := <-started; err != nil {
+		close(stop)
+		return nil, err
+	}
+	go func() {
+		_ = cmd.Wait() // how it ended is no matter
+		close(exited)
+	}()
+	return &server{pid: cmd.Process.Pid, exited: exited, end: sync.OnceFunc(func() {
+		defer close(stop)
+		_ = cmd.Process.Signal(syscall.SIGTERM)
+		select {
+		case <-exited:
+		case <-time.After(5 * time.Second):
+			_ = cmd.Process.Kill()
+			<-exited
+		}
+	})}, nil
 }
 
 // readLog tells listen the address, empty when the log ends without one, and
