@@ -77,6 +77,7 @@ var parts = []part{
 	{"catchup", "Catching up over WebSocket; floor: the same bytes from memory to one connection", (*bench).catchup},
 	{"redis", "Durable publishes into Redis, in process: hub.Publish on redislog; floor: go-redis, one XADD of the same block for each publish, from as many goroutines; appendfsync everysec", (*bench).redis},
 	{"redis-memory", "Memory of Redis; floor: the same blocks in one bare stream", (*bench).redisMemory},
+	{"redis-catchup", "Catching up from Redis, in process: hub.Follow; floor: go-redis, XRANGE of the same blocks", (*bench).redisCatchup},
 	{"documents", "Documents, time until the last byte; floor: net/http serving the same bytes from memory", (*bench).documents},
 }
 
