@@ -55,11 +55,12 @@ type sizes struct {
 	idle        int // connections
 	behind      int // changes that a follower catches up with
 	list        int // changes in a Change List
+	clustered   time.Duration
 }
 
 var (
-	fullSizes  = sizes{700 * time.Millisecond, 1000, 4 * time.Second, 2500 * time.Millisecond, 5000, 500_000, 25_000}
-	quickSizes = sizes{60 * time.Millisecond, 200, time.Second, 300 * time.Millisecond, 500, 50_000, 5_000}
+	fullSizes  = sizes{700 * time.Millisecond, 1000, 4 * time.Second, 2500 * time.Millisecond, 5000, 500_000, 25_000, 2 * time.Second}
+	quickSizes = sizes{60 * time.Millisecond, 200, time.Second, 300 * time.Millisecond, 500, 50_000, 5_000, 400 * time.Millisecond}
 )
 
 // A part answers one question.
@@ -78,6 +79,7 @@ var parts = []part{
 	{"redis", "Durable publishes into Redis, in process: hub.Publish on redislog; floor: go-redis, one XADD of the same block for each publish, from as many goroutines; appendfsync everysec", (*bench).redis},
 	{"redis-memory", "Memory of Redis; floor: the same blocks in one bare stream", (*bench).redisMemory},
 	{"redis-catchup", "Catching up from Redis, in process: hub.Follow; floor: go-redis, XRANGE of the same blocks", (*bench).redisCatchup},
+	{"cluster", "Latency from publish to receipt, 1,000 changes a second over HTTP, followed by one WebSocket; Redis, NATS and two hubs; floor: go-redis, one XADD, then publish over NATS to one subscriber", (*bench).cluster},
 	{"documents", "Documents, time until the last byte; floor: net/http serving the same bytes from memory", (*bench).documents},
 }
 

@@ -16,6 +16,7 @@ type metric struct {
 	limit float64 // the aim; 0: there is none
 	least bool    // the aim is a minimum of the value, not a maximum
 	ratio bool    // the aim is for the ratio to the floor
+	over  bool    // the aim is for what comes on top of the floor
 }
 
 func (m metric) aim() string {
@@ -29,6 +30,9 @@ func (m metric) aim() string {
 	s += format(m.limit)
 	if m.ratio {
 		s += " x"
+	}
+	if m.over {
+		s += " more"
 	}
 	return s
 }
@@ -78,6 +82,9 @@ func (r *row) verdict() string {
 	v := median(r.Rshub)
 	if r.metric.ratio {
 		v = median(ratios(r.Floor, r.Rshub))
+	}
+	if r.metric.over {
+		v -= median(r.Floor)
 	}
 	if v > r.metric.limit == r.metric.least || v == r.metric.limit {
 		return "met"
