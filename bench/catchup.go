@@ -86,12 +86,12 @@ func (b *bench) fillDisk(dir string, count, n, listSize int) error {
 	if err != nil {
 		return err
 	}
-	return cmp.Or(b.fill(log, count, n, listSize), log.Close())
+	return cmp.Or(b.fill(log, benchSet, count, n, listSize), log.Close())
 }
 
 // fill publishes count changes, n at a time, from many publishers, so that it
 // does not take long. Each publish is a block.
-func (b *bench) fill(log changelog.Log, count, n, listSize int) error {
+func (b *bench) fill(log changelog.Log, set string, count, n, listSize int) error {
 	h := hub.New(log, hub.Options{ListSize: listSize})
 	var next atomic.Int64
 	var wg sync.WaitGroup
@@ -100,7 +100,7 @@ func (b *bench) fill(log changelog.Log, count, n, listSize int) error {
 	for range writers {
 		wg.Go(func() {
 			for i := int(next.Add(1)) - 1; i < count/n; i = int(next.Add(1)) - 1 {
-				if _, err := h.Publish(b.ctx, benchSet, changelog.Publish{Changes: b.content.batch(i, n)}); err != nil {
+				if _, err := h.Publish(b.ctx, set, changelog.Publish{Changes: b.content.batch(i, n)}); err != nil {
 					errs <- err
 					return
 				}

@@ -56,11 +56,14 @@ type sizes struct {
 	behind      int // changes that a follower catches up with
 	list        int // changes in a Change List
 	clustered   time.Duration
+	flatLength  time.Duration // of one figure
+	changes     int           // in a large memory
+	sets        int
 }
 
 var (
-	fullSizes  = sizes{700 * time.Millisecond, 1000, 4 * time.Second, 2500 * time.Millisecond, 5000, 500_000, 25_000, 2 * time.Second}
-	quickSizes = sizes{60 * time.Millisecond, 200, time.Second, 300 * time.Millisecond, 500, 50_000, 5_000, 400 * time.Millisecond}
+	fullSizes  = sizes{700 * time.Millisecond, 1000, 4 * time.Second, 2500 * time.Millisecond, 5000, 500_000, 25_000, 2 * time.Second, 300 * time.Millisecond, 5_000_000, 10_000}
+	quickSizes = sizes{60 * time.Millisecond, 200, time.Second, 300 * time.Millisecond, 500, 50_000, 5_000, 400 * time.Millisecond, 60 * time.Millisecond, 200_000, 1_000}
 )
 
 // A part answers one question.
@@ -80,6 +83,8 @@ var parts = []part{
 	{"redis-memory", "Memory of Redis; floor: the same blocks in one bare stream", (*bench).redisMemory},
 	{"redis-catchup", "Catching up from Redis, in process: hub.Follow; floor: go-redis, XRANGE of the same blocks", (*bench).redisCatchup},
 	{"cluster", "Latency from publish to receipt, 1,000 changes a second over HTTP, followed by one WebSocket; Redis, NATS and two hubs; floor: go-redis, one XADD, then publish over NATS to one subscriber", (*bench).cluster},
+	{"redis-flat", "Does it stay the same in Redis? In process, two hubs, Redis and NATS: a memory with 10,000 changes in one set, and a larger one", (*bench).redisFlat},
+	{"disk-flat", "And on disk, with one hub", (*bench).diskFlat},
 	{"documents", "Documents, time until the last byte; floor: net/http serving the same bytes from memory", (*bench).documents},
 }
 

@@ -121,7 +121,7 @@ func (b *bench) redisBytes(s *redisServer, n int) (published, trimmed float64, e
 	if err != nil {
 		return 0, 0, err
 	}
-	if err = b.fill(log, contentSize, n, 10_000); err == nil {
+	if err = b.fill(log, benchSet, contentSize, n, 10_000); err == nil {
 		published, err = s.used(b.ctx)
 	}
 	if err == nil {

@@ -26,7 +26,7 @@ func (b *bench) redisCatchup(t *table) error {
 			return err
 		}
 		what := fmt.Sprintf("%s behind, published by %d", format(float64(b.behind)), n)
-		err = cmp.Or(b.fill(log, b.behind, n, 10_000), b.fillBare(s, n))
+		err = cmp.Or(b.fill(log, benchSet, b.behind, n, 10_000), b.fillBare(s, n))
 		if err == nil {
 			err = b.redisFollowing(t, what, s, log, n)
 		}

@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"net"
+	"os"
 	"os/exec"
 
 	"github.com/redis/go-redis/v9"
@@ -17,6 +18,7 @@ import (
 // that is never rewritten: that would begin whenever it likes.
 type redisServer struct {
 	*server
+	dir    string
 	client *redis.Client // for what is bare
 }
 
@@ -40,7 +42,7 @@ func (b *bench) redisServer() (*redisServer, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &redisServer{s, redis.NewClient(&redis.Options{
+	return &redisServer{s, dir, redis.NewClient(&redis.Options{
 		Addr: addr, PoolSize: 32,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	})}, nil
@@ -49,6 +51,7 @@ func (b *bench) redisServer() (*redisServer, error) {
 func (s *redisServer) stop() {
 	_ = s.client.Close()
 	s.server.stop()
+	_ = os.RemoveAll(s.dir) // what is left goes with the rest
 }
 
 func (s *redisServer) url() string { return "redis://" + s.addr }

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -52,7 +53,8 @@ type row struct {
 // A table gathers the figures of a part.
 type table struct {
 	run, part string
-	aimless   bool // the run is too small for aims
+	aimless   bool      // the run is too small for aims
+	heads     [2]string // of the two columns; empty: floor, rshub
 	rows      []*row
 }
 
@@ -96,7 +98,7 @@ func (r *row) verdict() string {
 // the ratio in a round, with the lowest and the highest.
 func (t *table) print(w io.Writer) error {
 	tw := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
-	fmt.Fprintln(tw, "  case\tfigure\tfloor\trshub\tratio\t(range)\taim\t\tothers")
+	fmt.Fprintf(tw, "  case\tfigure\t%s\t%s\tratio\t(range)\taim\t\tothers\n", cmp.Or(t.heads[0], "floor"), cmp.Or(t.heads[1], "rshub"))
 	last := ""
 	for _, r := range t.rows {
 		what := r.Case
