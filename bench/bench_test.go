@@ -69,9 +69,22 @@ func TestMark(t *testing.T) {
 	}
 	for _, p := range [][]byte{line, delivered} {
 		stamp(p, 3<<feedShift|77, 1<<40+5)
-		if seq, at, rest, ok := readMark(p); seq != 3<<feedShift|77 || at != 1<<40+5 || !ok || !bytes.HasSuffix(p, rest) {
+		seq, at, rest, ok := readMark(append(p, "@@"...))
+		if seq != 3<<feedShift|77 || at != 1<<40+5 || !ok || !bytes.HasSuffix(rest, markStart) {
 			t.Errorf("readMark = %d, %d, %q, %v", seq, at, rest, ok)
 		}
+	}
+	// A message may have several publishes.
+	var r reader
+	var s subscriber
+	next := bytes.Clone(delivered)
+	stamp(delivered, 1, 0)
+	stamp(next, 2, 0)
+	if n := r.mark(&s, append(delivered, next...), 0); n != 2 || r.disorder != 0 {
+		t.Errorf("%d deliveries and %d out of order, want 2 and 0", n, r.disorder)
+	}
+	if r.mark(&s, next, 0); r.disorder != 1 {
+		t.Error("a repeated message was not noticed")
 	}
 	if _, _, _, ok := readMark([]byte("no mark but @@ in it")); ok {
 		t.Error("a mark where there is none")
@@ -115,6 +128,8 @@ func TestAims(t *testing.T) {
 		{metric{limit: 12, least: true}, 1, 11, "MISSED"},
 		{metric{limit: 1.6, ratio: true}, 10, 15, "met"},
 		{metric{limit: 1.6, ratio: true}, 10, 17, "MISSED"},
+		{metric{limit: 2, over: true}, 10, 11, "met"},
+		{metric{limit: 2, over: true}, 10, 13, "MISSED"},
 	} {
 		var tab table
 		tab.add("case", test.m, test.floor, test.ours, 0)

@@ -89,7 +89,7 @@ func (b *bench) redisMemory(t *table) error {
 		if err != nil {
 			return err
 		}
-		what := fmt.Sprintf("%s changes, published by %d", format(contentSize), n)
+		what := fmt.Sprintf("%s changes, published by %d", format(float64(len(b.content))), n)
 		first := bytesPerChange
 		if n == 100 {
 			first = bytesAtMost
@@ -111,7 +111,7 @@ func (b *bench) bareBytes(s *redisServer, n int) (float64, error) {
 		}
 	}
 	bytes, err := s.used(b.ctx)
-	return bytes / contentSize, err
+	return bytes / float64(len(b.content)), err
 }
 
 // redisBytes is what a change takes that was published with n - 1 others, with
@@ -121,7 +121,7 @@ func (b *bench) redisBytes(s *redisServer, n int) (published, trimmed float64, e
 	if err != nil {
 		return 0, 0, err
 	}
-	if err = b.fill(log, benchSet, contentSize, n, 10_000); err == nil {
+	if err = b.fill(log, benchSet, len(b.content), n, 10_000); err == nil {
 		published, err = s.used(b.ctx)
 	}
 	if err == nil {
@@ -130,5 +130,6 @@ func (b *bench) redisBytes(s *redisServer, n int) (published, trimmed float64, e
 	if err == nil {
 		trimmed, err = s.used(b.ctx)
 	}
-	return published / contentSize, trimmed / contentSize, cmp.Or(err, log.Close())
+	all := float64(len(b.content))
+	return published / all, trimmed / all, cmp.Or(err, log.Close())
 }
