@@ -6,7 +6,6 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"os"
 	"os/exec"
 	"slices"
 	"strconv"
@@ -57,17 +56,6 @@ func (r *redisServer) start(t *testing.T) {
 	t.Helper()
 	if _, err := exec.LookPath("redis-server"); err != nil {
 		t.Fatal("this test needs redis-server: apt-get install redis-server")
-	}
-	// Redis 7.0 cuts a file that a kill tore within a transaction behind the last
-	// whole command, and leaves its MULTI open: what comes then would be read into
-	// it at the start after the next. redis-check-aof cuts before the transaction.
-	manifest := r.dir + "/appendonlydir/appendonly.aof.manifest"
-	if _, err := os.Stat(manifest); err == nil {
-		fix := exec.Command("redis-check-aof", "--fix", manifest)
-		fix.Stdin = strings.NewReader("y\n")
-		if out, err := fix.CombinedOutput(); err != nil {
-			t.Fatalf("redis-check-aof: %v: %s", err, out)
-		}
 	}
 	host, port, _ := net.SplitHostPort(r.addr)
 	r.process = start(t, nil, nil, "redis-server", "--bind", host, "--port", port, "--dir", r.dir, "--save", "", "--appendonly", "yes", "--appendfsync", "always")

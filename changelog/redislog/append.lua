@@ -16,12 +16,13 @@ if not s then return no end
 -- again answers once more. Who waits for replicas waits for what its connection
 -- wrote: a write of the same makes it wait for all before.
 local function again(answer)
-  if ARGV[7] == 'wait' then redis.call('HSET', SET, 'head', write(s.head)) end
+  if ARGV[7] == 'wait' then save(s.log) end
   return { 'ok', answer }
 end
 
-for _, calls in ipairs({ CALLS, CALLED }) do
-  local answer = redis.call('HGET', calls, ARGV[4])
+if s.call == ARGV[4] then return again(s.answer) end
+for _, key in ipairs({ CALLS0, CALLS1 }) do
+  local answer = redis.call('HGET', key, ARGV[4])
   if answer then return again(answer) end
 end
 
@@ -36,14 +37,14 @@ local head = s.head
 local micros = math.max(now - 1, head.micros) -- of the entry before, had it come just now
 local answer = { write(head), text(micros + 1) }
 local cut, fits = { 'cut', text(s.size) }, true
-local blocks, keys, seen = {}, {}, {}
+local added, keys, seen = {}, {}, {}
 local latest
 local arg = 9
 for i = 1, tonumber(ARGV[8]) do
   local kind, key, hash, count = ARGV[arg], ARGV[arg + 1], ARGV[arg + 2], tonumber(ARGV[arg + 3])
   arg = arg + 4
   local old
-  if kind ~= '' then old = seen[key] or kind == 'kept' and recall(s, now, key, maxAge, maxCount) end
+  if kind ~= '' then old = seen[key] or kind == 'kept' and recall(s, now, key, maxAge, maxCount - #keys) end
   if old then
     answer[#answer + 1] = i - 1
     answer[#answer + 1] = old.hash == hash and 'again ' .. old.place or 'reused'
@@ -57,30 +58,33 @@ for i = 1, tonumber(ARGV[8]) do
       local n = tonumber(ARGV[arg])
       if position % s.size + n > s.size then fits = false end
       position, micros = position + n, micros + n
-      blocks[#blocks + 1] = { write(cursor(position, micros)), ARGV[arg + 1] }
+      added[#added + 1] = write(cursor(position, micros)) .. ' ' .. ARGV[arg + 1]
       arg = arg + 2
     end
     head = cursor(position, micros)
     latest = after
     if kind ~= '' then seen[key] = { hash = hash, place = after .. ' ' .. write(head) } end
     if kind == 'kept' then
-      s.known = s.known + 1
-      keys[#keys + 1] = { key = key, number = text(s.known), known = seen[key], micros = text(micros) }
+      keys[#keys + 1] = { key = key, known = hash .. seen[key].place .. ' ' .. key }
     end
   end
 end
 if not fits then return cut end
 answer = table.concat(answer, ' ')
-if #blocks == 0 then return again(answer) end
+if #added == 0 then return again(answer) end
 
--- An XADD comes first: it is refused when Redis is full, or when the stream is
--- ahead of the head.
-for _, b in ipairs(blocks) do redis.call('XADD', LIVE, b[1], 'b', b[2]) end
-redis.call('HSET', SET, 'head', write(head), 'latest', latest, 'known', text(s.known))
+-- A block comes first: it is refused when Redis is full.
+for _, block in ipairs(added) do
+  s.live.last = s.live.last + 1
+  redis.call('HSET', LIVE, text(s.live.last), block)
+end
 for _, k in ipairs(keys) do
-  redis.call('HSET', KNOWN, k.key, k.known.hash .. k.number .. ' ' .. k.known.place)
-  redis.call('RPUSH', AGES, k.number .. ' ' .. k.micros .. ' ' .. k.key)
+  s.known = s.known + 1
+  redis.call('HSET', KNOWN, text(s.known), k.known)
+  redis.call('HSET', NUMBERS, k.key, text(s.known))
 end
 turn(s, now)
-redis.call('HSET', CALLS, ARGV[4], answer)
+if s.call ~= '' then redis.call('HSET', calls(s), s.call, s.answer) end
+s.head, s.latest, s.call, s.answer = head, parse(latest), ARGV[4], answer
+save(log(s))
 return { 'ok', answer }

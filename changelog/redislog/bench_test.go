@@ -2,6 +2,7 @@ package redislog
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"strconv"
 	"strings"
 	"sync"
@@ -57,11 +58,11 @@ func TestMemory(t *testing.T) {
 		_, err := l.Pack(ctx, "set")
 		ok(t, err)
 		packed := (used(t, admin) - empty) / n
-		var streams int64
+		var blocks int64
 		for _, key := range l.keys("set")[1:3] {
-			streams += admin.MemoryUsage(ctx, key, 0).Val()
+			blocks += admin.MemoryUsage(ctx, key, 0).Val()
 		}
-		t.Logf("%d changes in batches of %d: %d bytes each, %d packed (MEMORY USAGE says %d)", n, batch, published, packed, int(streams)/n)
+		t.Logf("%d changes in batches of %d: %d bytes each, %d packed (MEMORY USAGE says %d)", n, batch, published, packed, int(blocks)/n)
 		if batch == 100 && published > 120 || packed > 120 {
 			t.Errorf("batches of %d take %d bytes a change, %d packed", batch, published, packed)
 		}
@@ -69,7 +70,7 @@ func TestMemory(t *testing.T) {
 }
 
 // BenchmarkAppend is one publish a call, and beside it what the same blocks take
-// with one XADD each.
+// with one HSET each.
 func BenchmarkAppend(b *testing.B) {
 	for _, batch := range []int{1, 10, 100, 1000} {
 		for _, writers := range []int{1, 16} {
@@ -84,12 +85,13 @@ func BenchmarkAppend(b *testing.B) {
 			})
 			b.Run(name+"/bare", func(b *testing.B) {
 				key := prefix()
+				var number atomic.Int64
 				var blocks [][]byte
 				for i := range 100 {
 					blocks = append(blocks, changelog.CutBlocks(logtest.Sample(i*batch, batch), 1, 10_000)[0].Block)
 				}
 				together(b, batch, writers, func(i int) error {
-					return l.client.XAdd(b.Context(), &redis.XAddArgs{Stream: key, ID: "*", Values: []any{"b", blocks[i%100]}}).Err()
+					return l.client.HSet(b.Context(), key, number.Add(1), blocks[i%100]).Err()
 				})
 				ok(b, l.client.Del(b.Context(), key).Err())
 			})
@@ -173,5 +175,50 @@ func BenchmarkSinceHead(b *testing.B) {
 				ok(b, err)
 			}
 		})
+	}
+}
+
+// BenchmarkSinceLength reads a little from anywhere, of logs of several lengths.
+func BenchmarkSinceLength(b *testing.B) {
+	const batch = 100
+	for _, total := range []int{10_000, 1_000_000} {
+		l := start(b, shared.url(), Options{})
+		makeSet(b, l, 10_000)
+		var cursors []changelog.Cursor // in the middle of blocks
+		for i := 0; i < total; {
+			var publishes []changelog.Publish
+			for range 2_000 / batch {
+				publishes = append(publishes, changelog.Publish{Changes: logtest.Sample(i%10_000, batch)})
+				i += batch
+			}
+			appended, err := l.Append(b.Context(), "set", publishes...)
+			ok(b, err)
+			for _, a := range appended {
+				cursors = append(cursors, changelog.Cursor{Position: a.Cursor.Position - batch/2, Micros: a.Cursor.Micros - batch/2})
+			}
+		}
+		read := func(b *testing.B) {
+			for b.Loop() {
+				batch, err := l.Since(b.Context(), "set", cursors[rand.IntN(len(cursors))], 10)
+				if err != nil || batch.Diverged || len(batch.Entries) != 10 {
+					b.Fatalf("%v, %v", batch, err)
+				}
+			}
+		}
+		seek := func(b *testing.B) {
+			for b.Loop() {
+				c := cursors[rand.IntN(len(cursors))]
+				if got, err := l.Seek(b.Context(), "set", c.Micros+1); got != c {
+					b.Fatalf("%v, %v, want %v", got, err, c)
+				}
+			}
+		}
+		b.Run(fmt.Sprintf("changes=%d", total), read)
+		b.Run(fmt.Sprintf("changes=%d/seek", total), seek)
+		_, err := l.Pack(b.Context(), "set")
+		ok(b, err)
+		b.Run(fmt.Sprintf("changes=%d/packed", total), read)
+		b.Run(fmt.Sprintf("changes=%d/packed/seek", total), seek)
+		ok(b, l.Delete(b.Context(), "set"))
 	}
 }

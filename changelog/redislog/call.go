@@ -146,8 +146,8 @@ func (l *Log) common() []any {
 	return []any{l.id, l.opts.Now().UnixMicro(), l.opts.ClockSkew.Microseconds()}
 }
 
-// ask runs a script that only reads, on keys of one slot. An answer that the set
-// is not there is an error.
+// ask runs a script that only reads, or whose writes no replica is waited for, on
+// keys of one slot. An answer that the set is not there is an error.
 func (l *Log) ask(ctx context.Context, s *redis.Script, keys []string, args ...any) (answer, error) {
 	a, err := s.Run(ctx, l.client, keys, append(l.common(), args...)...).Slice()
 	if err != nil {

@@ -3,4 +3,5 @@
 local s, no = open()
 if not s then return no end
 redis.call('HSET', SET, 'title', ARGV[4], 'describedby', ARGV[5])
+save(s.log)
 return { 'ok' }

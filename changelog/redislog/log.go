@@ -1,6 +1,7 @@
 // Package redislog keeps the change memory in Redis, for several hubs. It
-// stores blocks in streams; each step on a set is one script, so it is atomic,
-// and all keys of a set share a hash tag, so Redis Cluster works.
+// stores blocks in hashes; each step on a set is one script, so it is atomic,
+// and all keys of a set share a hash tag, so Redis Cluster works. What a kill of
+// Redis leaves of a step in its append-only file does no harm: see lib.lua.
 //
 // How safe an append is, Redis decides: with appendfsync always it survives a
 // crash of the machine, with everysec all but about a second of it. A failover
@@ -276,7 +277,7 @@ func (l *Log) sets(ctx context.Context) ([]changelog.State, error) {
 	}
 	var names []string
 	err := l.read(ctx, func(ctx context.Context) (err error) {
-		names, err = l.client.SMembers(ctx, l.setsKey()).Result()
+		names, err = l.client.HKeys(ctx, l.setsKey()).Result()
 		return err
 	})
 	if err != nil {

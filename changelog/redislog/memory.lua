@@ -6,7 +6,7 @@ local v = redis.call('HMGET', KEYS[1], 'format', 'id')
 local made = 0
 if not v[2] then
   made, v = 1, { ARGV[4], ARGV[1] }
-  redis.call('HSET', KEYS[1], 'format', v[1], 'id', v[2])
+  for _ = 1, 2 do redis.call('HSET', KEYS[1], 'format', v[1], 'id', v[2]) end -- twice, see lib.lua
 end
 if ARGV[5] == 'check' then redis.call('HSET', KEYS[1], 'checked', ARGV[2]) end
 return { 'ok', v[1] or '', v[2], made, clock() }

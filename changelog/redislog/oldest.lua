@@ -1,24 +1,20 @@
 -- oldest reads the oldest live blocks. ARGV: 4 at most so many, 5 at most so many
--- bytes. Answers: ok SIZE POSITION (ID BLOCK)...: the list size, the position
--- before the first of them, and the blocks.
+-- bytes. Answers: ok SIZE POSITION BLOCK...: the list size, the position before
+-- the first of them, and the blocks.
 
 local s, no = open()
 if not s then return no end
 
-local count, most = tonumber(ARGV[4]), tonumber(ARGV[5])
-local answer = { 'ok', s.size, math.max(s.packed, s.floor.position) }
-local from, bytes, step = '-', 0, 1
-while count > 0 do
-  local found = redis.call('XRANGE', LIVE, from, '+', 'COUNT', math.min(step, count))
-  for _, b in ipairs(found) do
-    bytes = bytes + #b[2][2]
+local upto, most = math.min(s.live.last, s.live.first + ARGV[4] - 1), tonumber(ARGV[5])
+local answer = { 'ok', s.size, s.packed.upto.position }
+local n, bytes, step = s.live.first, 0, 1
+while n <= upto do
+  for _, block in ipairs(blocks(s.live, n, math.min(upto, n + step - 1))) do
+    bytes = bytes + #block
     if bytes > most and #answer > 3 then return answer end
-    answer[#answer + 1] = b[1]
-    answer[#answer + 1] = b[2][2]
-    from = '(' .. b[1]
+    answer[#answer + 1] = block
+    n = n + 1
   end
-  if #found < math.min(step, count) then break end
-  count = count - #found
   step = math.min(2 * step, 64)
 end
 return answer

@@ -34,7 +34,25 @@ func (l *Log) pack(ctx context.Context, set string) (moved int, err error) {
 		if err != nil || n == 0 {
 			return moved, err
 		}
+		if err := l.sweep(ctx, set); err != nil {
+			return moved, err
+		}
 	}
+}
+
+// sweep removes what other steps have left.
+func (l *Log) sweep(ctx context.Context, set string) error {
+	for more := true; more; {
+		err := l.do(ctx, new(call), func(ctx context.Context) error {
+			reply, err := l.tell(ctx, l.scripts.sweep, l.keys(set))
+			more = reply.number(1) == 1
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // packSome is one step of Pack.
@@ -107,12 +125,11 @@ func liveBlocks(set string, reply answer) ([]live, error) {
 	}
 	position := uint64(reply.number(2))
 	var blocks []live
-	for i := 3; i+1 < len(reply); i += 2 {
-		last, err := changelog.ParseCursor(reply.text(i))
+	for i := 3; i < len(reply); i++ {
+		last, bytes, err := block(reply.text(i))
 		if err != nil {
 			return nil, corrupt(fmt.Sprintf("a block of set %q", set), err)
 		}
-		bytes := changelog.Block(reply.text(i + 1))
 		if last.Position <= position || len(bytes) < 4 {
 			return nil, fmt.Errorf("%w: the block of set %q that ends at position %d", changelog.ErrCorrupt, set, last.Position)
 		}

@@ -16,7 +16,7 @@ import (
 func lengths(t *testing.T, l *Log) (packed, live int64) {
 	t.Helper()
 	admin, keys := shared.admin(t), l.keys("set")
-	return admin.XLen(t.Context(), keys[1]).Val(), admin.XLen(t.Context(), keys[2]).Val()
+	return admin.HLen(t.Context(), keys[1]).Val(), admin.HLen(t.Context(), keys[2]).Val()
 }
 
 // singles adds n publishes of one change, some at a time.
@@ -94,7 +94,7 @@ func TestPack(t *testing.T) {
 			if moved, err := l.Pack(t.Context(), "set"); moved != 0 || err != nil {
 				t.Errorf("packed again: %d, %v", moved, err)
 			}
-			// It goes on, and retention takes from both streams.
+			// It goes on, and retention takes from both stores.
 			singles(t, l, "f", 50)
 			if n := len(all(t, l, changelog.Cursor{})); n != len(entries)+50 {
 				t.Errorf("%d entries", n)

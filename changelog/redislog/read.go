@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 
 	"github.com/rshub/rshub/changelog"
 )
@@ -75,29 +76,28 @@ func entries(set string, blocks answer, after changelog.Cursor, head uint64, lim
 	}
 	entries := make([]changelog.Entry, 0, min(uint64(limit), head-after.Position))
 	size := 0
-	for i := 0; i+1 < len(blocks); i += 2 {
-		last, err := changelog.ParseCursor(blocks.text(i))
+	for i := range blocks {
+		last, bytes, err := block(blocks.text(i))
 		if err != nil {
 			return nil, corrupt("a block of set "+strconv.Quote(set), err)
 		}
-		bytes := changelog.Block(blocks.text(i + 1))
 		n := int(last.Position - after.Position)
 		size += bytes.Size()
 		if len(entries) > 0 && (n > limit-len(entries) || size > maxSize) {
 			return entries, nil
 		}
-		block, err := bytes.Entries(last)
+		decoded, err := bytes.Entries(last)
 		if err != nil {
 			return nil, fmt.Errorf("the block of set %q that ends at position %d: %w", set, last.Position, err)
 		}
-		if len(block) < n || len(block) > n && len(entries) > 0 {
+		if len(decoded) < n || len(decoded) > n && len(entries) > 0 {
 			return nil, hole(set, after.Position+1, last.Position)
 		}
-		block = block[len(block)-n:]
-		if block[0].Micros <= after.Micros {
+		decoded = decoded[len(decoded)-n:]
+		if decoded[0].Micros <= after.Micros {
 			return nil, fmt.Errorf("%w: datetimes of set %q go back at position %d", changelog.ErrCorrupt, set, after.Position+1)
 		}
-		entries = append(entries, block[:min(n, limit)]...)
+		entries = append(entries, decoded[:min(n, limit)]...)
 		if n >= limit {
 			return entries, nil
 		}
@@ -107,6 +107,13 @@ func entries(set string, blocks answer, after changelog.Cursor, head uint64, lim
 		return nil, hole(set, after.Position+1, head)
 	}
 	return entries, nil
+}
+
+// block reads a block as lib.lua has it.
+func block(text string) (last changelog.Cursor, bytes changelog.Block, err error) {
+	cursor, rest, _ := strings.Cut(text, " ")
+	last, err = changelog.ParseCursor(cursor)
+	return last, changelog.Block(rest), err
 }
 
 func hole(set string, from, to uint64) error {

@@ -29,7 +29,7 @@ func (l *Log) make(ctx context.Context, set string, d changelog.Description, lis
 	// The name comes first, so that there is no set without one. It is never
 	// removed: that could meet a new set of the name.
 	return l.do(ctx, new(call), func(ctx context.Context) error {
-		if err := l.client.SAdd(ctx, l.setsKey(), set).Err(); err != nil {
+		if _, err := l.ask(ctx, l.scripts.name, []string{l.setsKey()}, set); err != nil { // replicas are waited for below
 			return err
 		}
 		_, err := l.tell(ctx, l.scripts.make, l.keys(set), listSize, d.Title, d.DescribedBy)
@@ -53,11 +53,16 @@ func (l *Log) Describe(ctx context.Context, set string, d changelog.Description)
 // that a set made again under its name begins later.
 func (l *Log) Delete(ctx context.Context, set string) error {
 	c := new(call)
+	deleted := false
 	err := l.do(ctx, c, func(ctx context.Context) error {
-		_, err := l.tell(ctx, l.scripts.delete, l.keys(set))
-		if errors.Is(err, changelog.ErrNoSet) && c.lost.Load() {
-			return nil // an earlier try did it
+		if !deleted {
+			_, err := l.tell(ctx, l.scripts.delete, l.keys(set))
+			if err != nil && !(errors.Is(err, changelog.ErrNoSet) && c.lost.Load()) { // else an earlier try did it
+				return err
+			}
+			deleted = true
 		}
+		_, err := l.tell(ctx, l.scripts.sweep, l.keys(set))
 		return err
 	})
 	if err != nil {

@@ -1,7 +1,7 @@
 -- since reads what follows a cursor. ARGV: 4 and 5 the cursor's position and
 -- datetime, 6 at most so many entries, 7 at most so many bytes, but one block.
 --
--- Answers: ok AFTER DIVERGED HEAD (ID BLOCK)...: the place to go on behind, 1
+-- Answers: ok AFTER DIVERGED HEAD BLOCK...: the place to go on behind, 1
 -- where the log has lost its tail, and the blocks from the one that holds the
 -- next entry. gone.
 
@@ -31,23 +31,24 @@ if not knows(asked) then
 end
 
 local answer = { 'ok', write(after), diverged, write(s.head) }
-local position, entries, bytes, step = after.position, 0, 0, 1
-for _, stream in ipairs({ PACKED, LIVE }) do
-  local asking = position < s.head.position
-  while asking do
-    local found = redis.call('XRANGE', stream, text(position + 1) .. '-0', '+', 'COUNT', step)
-    for _, b in ipairs(found) do
-      local last = parse(b[1])
-      local n = last.position - position
-      bytes = bytes + #b[2][2]
-      if entries > 0 and (entries + n > limit or bytes > most) then return answer end
-      answer[#answer + 1] = b[1]
-      answer[#answer + 1] = b[2][2]
-      position, entries = last.position, entries + n
-      if entries >= limit then return answer end
-    end
-    asking = #found == step and position < s.head.position
-    step = math.min(2 * step, 64) -- few at first, as nobody knows how large they are
+if after.position == s.head.position then return answer end
+local found = search(s, 'position', after.position + 1)
+local store, number, list = found.store, found.number, { found.block }
+local position, entries, bytes, count = after.position, 0, 0, 0
+while true do
+  for _, block in ipairs(list) do
+    local upto = last(block).position
+    local n = upto - position
+    bytes = bytes + #block
+    if count > 0 and (entries + n > limit or bytes > most) then return answer end
+    answer[#answer + 1] = block
+    position, entries, count = upto, entries + n, count + 1
+    if entries >= limit then return answer end
   end
+  number = number + #list
+  if number > store.last and store == s.packed then store, number = s.live, s.live.first end
+  if number > store.last then return answer end
+  -- As many as there were, or as seem to be needed.
+  local need = math.ceil(math.min((limit - entries) * count / entries, (most - bytes) * count / bytes))
+  list = blocks(store, number, math.min(store.last, number + math.max(1, math.min(need, count, 64)) - 1))
 end
-return answer

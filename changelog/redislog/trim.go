@@ -32,6 +32,11 @@ func (l *Log) trim(ctx context.Context, set string, r changelog.Retention) (remo
 		if reply.number(2) == 1 {
 			continue
 		}
+		if reply.number(6) == 1 {
+			if err := l.sweep(ctx, set); err != nil {
+				return removed, err
+			}
+		}
 		if saves(reply.number(3), reply.number(4), reply.number(5)) {
 			if _, err := l.pack(ctx, set); err != nil {
 				return removed, err

@@ -2,8 +2,9 @@
 -- everybody. ARGV: 4 the age in microseconds and 5 the count that retention
 -- keeps, 6 KeyAge in microseconds, 7 KeyCount.
 --
--- Answers: ok REMOVED MORE SIZE BLOCKS ENTRIES: how many entries were removed, 1
--- when there is more to do, the list size, and what is in the live stream.
+-- Answers: ok REMOVED MORE SIZE BLOCKS ENTRIES SWEEP: how many entries were
+-- removed, 1 when there is more to do, the list size, what is live, and 1 when
+-- there is something to sweep.
 
 local s, no = open()
 if not s then return no end
@@ -12,45 +13,35 @@ local now = clock()
 local age, count = tonumber(ARGV[4]), tonumber(ARGV[5])
 local maxAge, maxCount = tonumber(ARGV[6]), tonumber(ARGV[7])
 
--- go reports whether the list that ends at a position may go.
-local function go(position)
-  if count > 0 and s.head.position - position >= count then return true end
-  return age > 0 and at(s, position).micros < now - age
-end
-
-local oldest = math.floor(s.floor.position / s.size)
-local list, more = oldest, 0
+room()
+local upto = 0 -- entries up to there may go
+if count > 0 then upto = s.head.position - count end
+if age > 0 then upto = math.max(upto, newest(s, now - age - 1).position) end
 local keep = math.floor(s.head.position / s.size) - 1 -- the open list and the newest closed one stay
-local most = oldest + math.min(1000, math.max(1, math.floor(100000 / s.size)))
-while list < keep and go((list + 1) * s.size) do
-  if list == most then
-    more = 1
-    break
-  end
-  list = list + 1
-end
-local removed = 0
-if list > oldest then
-  local floor = at(s, list * s.size)
-  local rest = text(floor.position + 1) .. '-0'
-  redis.call('XTRIM', PACKED, 'MINID', rest)
-  redis.call('XTRIM', LIVE, 'MINID', rest)
-  redis.call('HSET', SET, 'floor', write(floor))
-  removed = floor.position - s.floor.position
-  s.floor = floor
+local position = s.size * math.min(keep, math.floor(upto / s.size))
+local removed = position - s.floor.position
+if removed > 0 then
+  local found = search(s, 'position', position)
+  if found.last.position ~= position then damaged('a block crosses position ' .. text(position)) end
+  s.floor = found.last
+  if found.store == s.live then s.packed.first, s.packed.upto = s.packed.last + 1, s.floor end
+  found.store.first = found.number + 1
 end
 
-for n = 1, 5000 do
-  local entry = redis.call('LINDEX', AGES, 0)
-  if not entry then break end
-  local number, micros, key = string.match(entry, '^(%d+) (%d+) (.*)$')
-  if s.known - number < maxCount and tonumber(micros) >= now - maxAge then break end
-  redis.call('LPOP', AGES)
-  local v = redis.call('HGET', KNOWN, key)
-  -- A key that was used again has a new number.
-  if v and string.match(string.sub(v, 33), '^%d+') == number then redis.call('HDEL', KNOWN, key) end
-  if n == 5000 then more = 1 end
+local more = 1
+for _ = 1, 5000 do
+  if s.forgot == s.known then more = 0 break end
+  local number = text(s.forgot + 1)
+  local k = known(number)
+  if k then
+    if s.known - number < maxCount and k.micros >= now - maxAge then more = 0 break end
+    redis.call('HDEL', KNOWN, number)
+    -- A key that was used again has a new number.
+    if redis.call('HGET', NUMBERS, k.key) == number then redis.call('HDEL', NUMBERS, k.key) end
+  end
+  s.forgot = s.forgot + 1
 end
 turn(s, now)
-local live = s.head.position - math.max(s.packed, s.floor.position)
-return { 'ok', removed, more, s.size, redis.call('XLEN', LIVE), live }
+if log(s) ~= s.log then saveOnly(log(s)) end
+local sweep = (s.packed.swept < s.packed.first or s.live.swept < s.live.first) and 1 or 0
+return { 'ok', math.max(removed, 0), more, s.size, s.live.last - s.live.first + 1, s.head.position - s.packed.upto.position, sweep }

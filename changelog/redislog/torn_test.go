@@ -1,0 +1,285 @@
+package redislog
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/rshub/rshub/changelog"
+)
+
+// Redis, killed while it writes what a script wrote, leaves a part of it in its
+// append-only file: MULTI and some commands, the last of them torn. At the next
+// start it removes the torn command only, and applies nothing of the rest. But at
+// the start after that, the rest is applied, before what came later.
+//
+// Here every step is torn at each of its commands, something else is done after
+// the first start, and after the second all must be as it was before it.
+func TestTorn(t *testing.T) {
+	for _, step := range tornSteps {
+		t.Run(step.name, func(t *testing.T) {
+			t.Parallel()
+			s := newServer(t, "--appendfsync", "always")
+			frozen := time.Now()
+			for _, clock := range []func() time.Time{time.Now, func() time.Time { return frozen }} {
+				// With a clock that stands, what comes later gets the same cursors.
+				opts := Options{Prefix: prefix(), Now: clock, edit: storeClock}
+				l := start(t, s.url(), opts)
+				makeSet(t, l, 20)
+				ok(t, l.Make(t.Context(), "other", changelog.Description{}, 20))
+				step.before(t, l)
+				before := readAOF(t, s)
+				step.do(t, l)
+				after := look(t, l)
+				written := readAOF(t, s)[len(before):]
+				ends := commandStarts(t, written)
+				for i, at := range ends {
+					for name, later := range laterSteps {
+						// All of them where nearly all is written; else one after the other.
+						if i < len(ends)-2 && len(name)%len(ends) != i {
+							continue
+						}
+						t.Run(fmt.Sprintf("%d of %d then %s", i, len(ends), name), func(t *testing.T) {
+							s.kill()
+							ok(t, os.WriteFile(aof(s), append(bytes.Clone(before), written[:at+3]...), 0o600))
+							ok(t, s.start())
+							l := start(t, s.url(), opts)
+							later(t, l)
+							want := look(t, l)
+							s.kill()
+							ok(t, s.start())
+							got := look(t, l)
+							if name == "elsewhere" && reflect.DeepEqual(got, after) {
+								return // it came late, and nobody saw it not there
+							}
+							if !reflect.DeepEqual(got, want) {
+								t.Fatalf("after the second start it is\n\t%v, before it was\n\t%v", got, want)
+							}
+							goesOnAfter(t, l)
+						})
+					}
+				}
+			}
+		})
+	}
+}
+
+var tornAppend = appending{id: "the call that is torn", publishes: []changelog.Publish{
+	{Changes: changes("torn-a", 2), Key: "a", Hash: [32]byte{1}}, {Changes: changes("torn-b", 45), Key: "b"}, {Changes: changes("torn-c", 1)},
+}}
+
+// tornSteps are the steps that are torn, and what is done before.
+var tornSteps = []struct {
+	name       string
+	before, do func(*testing.T, *Log)
+}{
+	{"append one", history, func(t *testing.T, l *Log) { add(t, l, "torn", 1) }},
+	{"append first", func(*testing.T, *Log) {}, tellAppend},
+	{"append several", history, tellAppend},
+	{"pack", history, func(t *testing.T, l *Log) {
+		n, err := l.Pack(t.Context(), "set")
+		if err != nil || n == 0 {
+			t.Fatalf("%d packed, %v", n, err)
+		}
+	}},
+	{"trim", history, func(t *testing.T, l *Log) {
+		n, err := l.Trim(t.Context(), "set", changelog.Retention{Count: 45})
+		if err != nil || n == 0 {
+			t.Fatalf("%d removed, %v", n, err)
+		}
+	}},
+	{"delete", history, remove},
+	{"make again", func(t *testing.T, l *Log) { history(t, l); remove(t, l) }, func(t *testing.T, l *Log) { makeSet(t, l, 30) }},
+}
+
+// history is a log with a floor, packed blocks, live ones and keys.
+func history(t *testing.T, l *Log) {
+	t.Helper()
+	singles(t, l, "packed", 100)
+	_, err := l.Pack(t.Context(), "set")
+	ok(t, err)
+	_, err = l.Trim(t.Context(), "set", changelog.Retention{Count: 60})
+	ok(t, err)
+	singles(t, l, "live", 50)
+	_, err = l.Append(t.Context(), "set", changelog.Publish{Changes: changes("kept", 7), Key: "kept"})
+	ok(t, err)
+}
+
+func remove(t *testing.T, l *Log) {
+	t.Helper()
+	ok(t, l.Delete(t.Context(), "set"))
+}
+
+// tellAppend makes the torn append, or makes it again.
+func tellAppend(t *testing.T, l *Log) {
+	t.Helper()
+	s := state(t, l)
+	a := tornAppend
+	a.common = l.common()
+	a.cut(place{s.ListSize, s.Head.Position})
+	reply, err := l.tellAll(t.Context(), l.scripts.append, l.keys("set"), a.args(&l.opts))
+	ok(t, err)
+	if reply.word() != "ok" {
+		t.Fatal(reply)
+	}
+	appended, _, err := a.read(reply.text(1))
+	ok(t, err)
+	for i, p := range a.publishes {
+		b, err := l.Since(t.Context(), "set", appended[i].After, 1)
+		ok(t, err)
+		if b.Diverged || b.Entries[0].Change.Loc != p.Changes[0].Loc {
+			t.Errorf("publish %d is said to be at %v, and there is %v", i, appended[i], b)
+		}
+	}
+}
+
+// laterSteps are what is done between the two starts.
+var laterSteps = map[string]func(*testing.T, *Log){
+	"append": func(t *testing.T, l *Log) {
+		l.makeIf(t)
+		add(t, l, "later", 1)
+	},
+	"append keyed": func(t *testing.T, l *Log) {
+		l.makeIf(t)
+		_, err := l.Append(t.Context(), "set", changelog.Publish{Changes: changes("x", 30), Key: "x"}, changelog.Publish{Changes: changes("torn-b", 45), Key: "b"})
+		ok(t, err)
+	},
+	"append again": func(t *testing.T, l *Log) {
+		l.makeIf(t)
+		tellAppend(t, l)
+	},
+	"pack": func(t *testing.T, l *Log) {
+		l.makeIf(t)
+		singles(t, l, "later", 13)
+		_, err := l.Pack(t.Context(), "set")
+		ok(t, err)
+	},
+	"trim all": func(t *testing.T, l *Log) {
+		l.makeIf(t)
+		_, err := l.Trim(t.Context(), "set", changelog.Retention{Count: 1})
+		ok(t, err)
+	},
+	"describe": func(t *testing.T, l *Log) {
+		l.makeIf(t)
+		ok(t, l.Describe(t.Context(), "set", changelog.Description{Title: "later"}))
+	},
+	"delete": func(t *testing.T, l *Log) {
+		l.makeIf(t)
+		remove(t, l)
+	},
+	"make again": func(t *testing.T, l *Log) {
+		l.makeIf(t)
+		remove(t, l)
+		makeSet(t, l, 7)
+		add(t, l, "later", 20)
+	},
+	"elsewhere": func(t *testing.T, l *Log) {
+		_, err := l.Append(t.Context(), "other", changelog.Publish{Changes: changes("later", 1)})
+		ok(t, err)
+	},
+}
+
+func (l *Log) makeIf(t *testing.T) {
+	t.Helper()
+	if _, err := l.State(t.Context(), "set"); errors.Is(err, changelog.ErrNoSet) {
+		makeSet(t, l, 10)
+	}
+}
+
+// look is what there is to see of the set: nil where it is not.
+func look(t *testing.T, l *Log) []any {
+	t.Helper()
+	s, err := l.State(t.Context(), "set")
+	if errors.Is(err, changelog.ErrNoSet) {
+		return nil
+	}
+	ok(t, err)
+	entries := all(t, l, s.Floor)
+	seen := []any{s}
+	for _, e := range entries {
+		seen = append(seen, e.Cursor, e.Change.Loc)
+	}
+	if n := s.Head.Position - s.Floor.Position; n != uint64(len(entries)) {
+		t.Errorf("%d entries from %v to %v", len(entries), s.Floor, s.Head)
+	}
+	return seen
+}
+
+// goesOnAfter checks that all works.
+func goesOnAfter(t *testing.T, l *Log) {
+	t.Helper()
+	ctx := t.Context()
+	l.makeIf(t)
+	s := state(t, l)
+	entries := all(t, l, s.Floor)
+	for _, e := range entries {
+		at, err := l.At(ctx, "set", e.Position)
+		ok(t, err)
+		seek, err := l.Seek(ctx, "set", e.Micros)
+		ok(t, err)
+		if at != e.Cursor || seek.Position != e.Position-1 {
+			t.Fatalf("at %v is %v, and before its datetime %v", e.Cursor, at, seek)
+		}
+	}
+	tellAppend(t, l) // whose keys or id may have been seen
+	tellAppend(t, l)
+	add(t, l, "new", 3)
+	singles(t, l, "new", 10)
+	_, err := l.Pack(ctx, "set")
+	ok(t, err)
+	removed, err := l.Trim(ctx, "set", changelog.Retention{Count: 30})
+	ok(t, err)
+	now := all(t, l, state(t, l).Floor)
+	n := max(len(entries)-removed, 0)
+	if n > 0 && !reflect.DeepEqual(now[:n], entries[removed:]) {
+		t.Errorf("entries are\n\t%v, were\n\t%v", now[:n], entries[removed:])
+	}
+	seen := make(map[string]bool)
+	for _, e := range now[n:] {
+		if seen[e.Change.Loc] {
+			t.Errorf("%s is there twice", e.Change.Loc)
+		}
+		seen[e.Change.Loc] = true
+	}
+}
+
+// aof is the file that Redis appends to.
+func aof(s *server) string {
+	return filepath.Join(s.dir, "appendonlydir", "appendonly.aof.1.incr.aof")
+}
+
+func readAOF(t *testing.T, s *server) []byte {
+	t.Helper()
+	b, err := os.ReadFile(aof(s))
+	ok(t, err)
+	return b
+}
+
+// commandStarts returns where the commands of a part of the file begin.
+func commandStarts(t *testing.T, b []byte) (starts []int) {
+	t.Helper()
+	at := 0
+	number := func(mark byte) int {
+		n := bytes.IndexByte(b[at:], '\n')
+		if b[at] != mark || n < 0 {
+			t.Fatalf("not a command: %.20q", b[at:])
+		}
+		v, err := strconv.Atoi(string(b[at+1 : at+n-1]))
+		ok(t, err)
+		at += n + 1
+		return v
+	}
+	for at < len(b) {
+		starts = append(starts, at)
+		for range number('*') {
+			at += number('$') + 2
+		}
+	}
+	return starts
+}
