@@ -85,6 +85,6 @@ for _, k in ipairs(keys) do
 end
 turn(s, now)
 if s.call ~= '' then redis.call('HSET', calls(s), s.call, s.answer) end
-s.head, s.latest, s.call, s.answer = head, parse(latest), ARGV[4], answer
+s.head, s.latest, s.call, s.answer = head, latest, ARGV[4], answer
 save(log(s))
 return { 'ok', answer }

@@ -53,26 +53,23 @@ local function open()
   local v = redis.call('HMGET', SET, 'memory', 'size', 'log')
   if not v[3] or deleted(v[3]) then return nil, { 'noset' } end
   if v[1] ~= ARGV[1] then return nil, { 'other', v[1] } end
-  local s = { log = v[3], size = tonumber(v[2]) }
-  local numbers
-  numbers, s.call, s.answer = string.match(v[3], '^([^,]*),([^,]*),(.*)$')
-  local word = string.gmatch(numbers, '%S+')
-  local function number() return tonumber(word()) end
-  s.floor, s.head, s.latest = parse(word()), parse(word()), parse(word())
-  s.packed, s.live = { key = PACKED, upto = parse(word()) }, { key = LIVE, upto = s.head }
-  for _, store in ipairs({ s.packed, s.live }) do
-    store.swept, store.first, store.last = number(), number(), number()
-  end
-  s.known, s.forgot, s.turns, s.turned = number(), number(), number(), number()
+  local n = { string.match(v[3], '^(%d+)%-(%d+) (%d+)%-(%d+) (%S+) (%d+)%-(%d+)' .. string.rep(' (%d+)', 10) .. ',([^,]*),(.*)$') }
+  if not n[1] then damaged('the log of the set') end
+  local s = { log = v[3], size = tonumber(v[2]), latest = n[5], call = n[18], answer = n[19] }
+  for i = 1, 17 do n[i] = tonumber(n[i]) end
+  s.floor, s.head = cursor(n[1], n[2]), cursor(n[3], n[4])
+  s.packed = { key = PACKED, upto = cursor(n[6], n[7]), swept = n[8], first = n[9], last = n[10] }
+  s.live = { key = LIVE, upto = s.head, swept = n[11], first = n[12], last = n[13] }
+  s.known, s.forgot, s.turns, s.turned = n[14], n[15], n[16], n[17]
   return s
 end
 
 -- log writes the field log.
 local function log(s)
   local p, l = s.packed, s.live
-  return table.concat({ write(s.floor), write(s.head), write(s.latest), write(p.upto),
-    text(p.swept), text(p.first), text(p.last), text(l.swept), text(l.first), text(l.last),
-    text(s.known), text(s.forgot), text(s.turns), text(s.turned) }, ' ') .. ',' .. s.call .. ',' .. s.answer
+  return string.format('%.0f-%.0f %.0f-%.0f %s %.0f-%.0f' .. string.rep(' %.0f', 10) .. ',%s,%s',
+    s.floor.position, s.floor.micros, s.head.position, s.head.micros, s.latest, p.upto.position, p.upto.micros,
+    p.swept, p.first, p.last, l.swept, l.first, l.last, s.known, s.forgot, s.turns, s.turned, s.call, s.answer)
 end
 
 -- save ends a step that wrote something before.

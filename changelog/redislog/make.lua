@@ -14,7 +14,7 @@ local floor = cursor(0, begin)
 redis.call('HSET', SET, 'memory', ARGV[1], 'size', ARGV[4], 'title', ARGV[5], 'describedby', ARGV[6], 'begin', text(begin))
 redis.call('UNLINK', PACKED, LIVE, KNOWN, NUMBERS, CALLS0, CALLS1)
 save(log({
-  floor = floor, head = floor, latest = floor,
+  floor = floor, head = floor, latest = write(floor),
   packed = { upto = floor, swept = 1, first = 1, last = 0 },
   live = { swept = 1, first = 1, last = 0 },
   known = 0, forgot = 0, turns = 0, turned = begin, call = '', answer = '',
