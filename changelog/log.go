@@ -64,8 +64,9 @@ const (
 // increase: an entry's is max(now, the previous one's + 1 µs) where now is the
 // store's clock. No entry is readable before it is durable.
 type Log interface {
-	// ID is the identity of this memory: random, made with it, never changed.
-	// A copy and a backup keep it.
+	// ID is the identity of this memory: random and made with it. A copy and a
+	// backup keep it. It changes only where the store is found to hold another
+	// memory than before, so it is to be asked for each time.
 	ID() string
 
 	// Make makes a set with the description and the list size K, and an empty

@@ -169,14 +169,14 @@ func (b *Bus) publish(o outgoing) error {
 	return nil
 }
 
-// subscribe has tail told of what other hubs append to a set, until the
-// function that it returns is called. Neither blocks. Errors are not reported:
+// subscribe has tail told of what other hubs append to a set of the memory with
+// the identity, until the function that it returns is called. Neither blocks. Errors are not reported:
 // the ticker finds what is not announced.
-func (b *Bus) subscribe(set, memory string, t *tail) (cancel func()) {
+func (b *Bus) subscribe(set string, memory func() string, t *tail) (cancel func()) {
 	made := make(chan *nats.Subscription, 1)
 	b.wg.Go(func() {
 		sub, err := b.nc.Subscribe(b.subject(set), func(m *nats.Msg) {
-			batch, err := decodeAnnouncement(set, memory, m.Data)
+			batch, err := decodeAnnouncement(set, memory(), m.Data)
 			if err != nil {
 				b.opts.Logger.Debug("announcement not understood", "set", set, "err", err)
 			}

@@ -110,7 +110,7 @@ func (h *Hub) attach(set string) *tail {
 		t = &tail{moved: make(chan struct{})}
 		h.tails[set] = t
 		if h.opts.Bus != nil {
-			t.silence = h.opts.Bus.subscribe(set, h.log.ID(), t)
+			t.silence = h.opts.Bus.subscribe(set, h.log.ID, t)
 		}
 	}
 	t.followers++

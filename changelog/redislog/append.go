@@ -50,6 +50,7 @@ func (l *Log) append(ctx context.Context, set string, publishes []changelog.Publ
 		args := a.args(&l.opts)
 		var reply answer
 		err := l.do(ctx, c, func(ctx context.Context) (err error) {
+			args[0] = l.ID() // which may have changed
 			reply, err = l.tellAll(ctx, l.scripts.append, l.keys(set), args)
 			if err == nil && reply.word() == "clock" {
 				err = a.late(reply)

@@ -35,10 +35,17 @@ func (l *Log) do(ctx context.Context, c *call, step func(context.Context) error)
 	}
 	limited, cancel := context.WithTimeout(context.WithValue(ctx, callKey{}, c), 2*l.opts.Timeout+l.opts.WaitTimeout)
 	defer cancel()
+	adopted := false
 	for try := 1; ; try++ {
 		err := step(limited)
 		if err == nil {
 			return nil
+		}
+		if _, other := errors.AsType[otherError](err); other && !adopted {
+			adopted = true
+			if err = l.adopt(limited); err == nil {
+				continue
+			}
 		}
 		if !passing(err) || try == tries || !pause(limited, try) {
 			return verdict(ctx, c, err)
@@ -143,7 +150,7 @@ func pause(ctx context.Context, try int) bool {
 
 // common are the first arguments of every script.
 func (l *Log) common() []any {
-	return []any{l.id, l.opts.Now().UnixMicro(), l.opts.ClockSkew.Microseconds()}
+	return []any{l.ID(), l.opts.Now().UnixMicro(), l.opts.ClockSkew.Microseconds()}
 }
 
 // ask runs a script that only reads, or whose writes no replica is waited for, on
@@ -227,12 +234,6 @@ func (l *Log) tellWait(ctx context.Context, s *redis.Script, keys []string, args
 	}
 	n, err := replicas.Int64()
 	return a, n, err
-}
-
-// other is the error for a set of another memory.
-func (l *Log) other(id string) error {
-	return refuse("%w: what is in Redis now is another memory (%s) than the one that was opened (%s): restart the hub",
-		changelog.ErrUnavailable, id, l.id)
 }
 
 // A watch sees each single try of a call, also those that go-redis makes by

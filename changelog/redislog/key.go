@@ -75,7 +75,7 @@ func (l *Log) decodeState(set string, values []any) (changelog.State, error) {
 	if len(log) == 0 || log[0] == "deleted" {
 		return s, changelog.ErrNoSet
 	}
-	if v[0] != l.id {
+	if v[0] != l.ID() {
 		return s, l.other(v[0])
 	}
 	if len(log) < 3 {

@@ -77,7 +77,7 @@ type Log struct {
 	opts    Options
 	client  redis.UniversalClient
 	scripts scripts
-	id      string
+	id      atomic.Pointer[string]
 
 	newest  atomic.Int64          // datetime of the newest entry that was seen, of any set
 	checked atomic.Int64          // when the server was last looked at, in microseconds
@@ -154,53 +154,16 @@ func (l *Log) open(ctx context.Context) error {
 	if err := l.fit(ctx, true); err != nil {
 		return err
 	}
-	l.id = rand.Text() // in case that there is no memory yet
+	id := rand.Text() // in case that there is no memory yet
+	l.id.Store(&id)
 	a, err := l.memory(ctx, "")
 	if err != nil {
 		return err
 	}
-	l.id = a.text(2)
+	is := a.text(2)
+	l.id.Store(&is)
 	return nil
 }
-
-// memory makes the memory where there is none.
-func (l *Log) memory(ctx context.Context, check string) (a answer, err error) {
-	err = l.read(ctx, func(ctx context.Context) error {
-		run := l.ask // it makes the memory once; Check is what shows whether replicas follow
-		if check != "" {
-			run = l.tell
-		}
-		a, err = run(ctx, l.scripts.memory, []string{l.memoryKey()}, formatVersion, check)
-		return err
-	})
-	if err != nil {
-		return nil, err
-	}
-	if f := a.text(1); f != formatVersion {
-		return nil, fmt.Errorf("it has format %q, and this version of rshub knows only format %s: start the version that wrote it, or a newer one", f, formatVersion)
-	}
-	return a, nil
-}
-
-// same returns nil when Redis holds the memory that was opened. A memory that
-// is gone altogether was emptied; it goes on under its identity, as its cursors
-// are known to be gone.
-func (l *Log) same(ctx context.Context, check string) (now int64, err error) {
-	a, err := l.memory(ctx, check)
-	if err != nil {
-		return 0, err
-	}
-	if a.text(2) != l.id {
-		return 0, l.other(a.text(2))
-	}
-	if a.number(3) == 1 {
-		l.opts.Logger.Error("Redis was emptied, or restarted without its data: the change memory is lost and begins again", "prefix", l.opts.Prefix)
-	}
-	return a.number(4), nil
-}
-
-// ID returns the identity of this memory.
-func (l *Log) ID() string { return l.id }
 
 // Check reports whether an append could succeed now: Redis takes a write, its
 // clock and the hub's agree, no head that this hub saw lies too far in the

@@ -1,10 +1,10 @@
 -- make makes a set, unless there is one. ARGV: 4 list size, 5 title,
--- 6 describedby. Answers: ok.
+-- 6 describedby. Answers: ok MADE, where MADE is 1 if there was none.
 
 local v = redis.call('HMGET', SET, 'memory', 'log')
 local was = v[2] and deleted(v[2])
 if v[2] and not was then
-  if v[1] == ARGV[1] then return { 'ok' } end
+  if v[1] == ARGV[1] then return { 'ok', 0 } end
   return { 'other', v[1] }
 end
 
@@ -19,4 +19,4 @@ save(log({
   live = { swept = 1, first = 1, last = 0 },
   known = 0, forgot = 0, turns = 0, turned = begin, call = '', answer = '',
 }))
-return { 'ok' }
+return { 'ok', 1 }

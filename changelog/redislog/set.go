@@ -23,16 +23,54 @@ func (l *Log) make(ctx context.Context, set string, d changelog.Description, lis
 	if listSize < 1 || listSize > changelog.MaxListSize {
 		return changelog.Invalid("a list size is 1 to %d, not %d", changelog.MaxListSize, listSize)
 	}
-	if _, err := l.same(ctx, ""); err != nil {
-		return err
+	for range tries {
+		if _, err := l.same(ctx, ""); err != nil {
+			return err
+		}
+		id := l.ID()
+		made, err := l.makeHere(ctx, set, d, listSize)
+		if err != nil {
+			return err
+		}
+		// Redis may have been emptied between, and another memory begun: then the set
+		// that was made there has the wrong identity, and is removed again.
+		if _, err := l.same(ctx, ""); err != nil || l.ID() == id {
+			return err
+		}
+		if made {
+			if err := l.unmake(ctx, set, id); err != nil {
+				return err
+			}
+		}
 	}
+	return fmt.Errorf("%w: its memory is replaced again and again", changelog.ErrUnavailable)
+}
+
+// makeHere makes a set in the memory that is thought to be there, and reports
+// whether there was none.
+func (l *Log) makeHere(ctx context.Context, set string, d changelog.Description, listSize int) (made bool, err error) {
 	// The name comes first, so that there is no set without one. It is never
 	// removed: that could meet a new set of the name.
-	return l.do(ctx, new(call), func(ctx context.Context) error {
+	err = l.do(ctx, new(call), func(ctx context.Context) error {
 		if _, err := l.ask(ctx, l.scripts.name, []string{l.setsKey()}, set); err != nil { // replicas are waited for below
 			return err
 		}
-		_, err := l.tell(ctx, l.scripts.make, l.keys(set), listSize, d.Title, d.DescribedBy)
+		reply, err := l.tell(ctx, l.scripts.make, l.keys(set), listSize, d.Title, d.DescribedBy)
+		made = reply.number(1) == 1
+		return err
+	})
+	return made, err
+}
+
+// unmake deletes a set that has an identity which is no longer the log's.
+func (l *Log) unmake(ctx context.Context, set, id string) error {
+	args := l.common()
+	args[0] = id
+	return l.do(ctx, new(call), func(ctx context.Context) error {
+		_, err := l.tellAll(ctx, l.scripts.delete, l.keys(set), args)
+		if _, other := errors.AsType[otherError](err); other || errors.Is(err, changelog.ErrNoSet) {
+			return nil // it is not there, or is made as it should be
+		}
 		return err
 	})
 }
