@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"hash/crc32"
+	"math"
 	"sync"
 	"time"
 
@@ -72,21 +73,42 @@ func CutBlocks(changes []resourcesync.Change, first uint64, listSize int) []CutB
 // one block. That they fit into one is up to the caller: at most
 // MaxBlockEntries, of MaxBlockBytes (see Block.Size), and of one list.
 func MergeBlock(entries []Entry) Block {
+	b, _ := encodeEntries(entries, math.MaxInt)
+	return b
+}
+
+// FillBlock encodes the first of consecutive entries as one block, as many as
+// fit: it does not cross the boundary of a list of listSize entries, nor exceeds
+// MaxBlockEntries and MaxBlockBytes. It returns how many.
+func FillBlock(entries []Entry, listSize int) (b Block, n int) {
+	k := uint64(listSize)
+	room := min(MaxBlockEntries, int(k-(entries[0].Position-1)%k), len(entries))
+	return encodeEntries(entries[:room], MaxBlockBytes)
+}
+
+// encodeEntries encodes entries as one block, as many as have maxBytes, but at
+// least one.
+func encodeEntries(entries []Entry, maxBytes int) (b Block, n int) {
 	var runs []run
 	body := make([]byte, 0, 4096)
-	for i := range entries {
-		gap := int64(0)
-		if i > 0 {
-			gap = entries[i].Micros - entries[i-1].Micros
+	for ; n < len(entries); n++ {
+		before := len(body)
+		body = appendChange(body, &entries[n].Change)
+		if n > 0 && len(body) > maxBytes {
+			body = body[:before]
+			break
 		}
-		if i > 0 && gap == 1 {
+		gap := int64(0)
+		if n > 0 {
+			gap = entries[n].Micros - entries[n-1].Micros
+		}
+		if n > 0 && gap == 1 {
 			runs[len(runs)-1].count++
 		} else {
 			runs = append(runs, run{1, gap})
 		}
-		body = appendChange(body, &entries[i].Change)
 	}
-	return seal(body, len(entries), runs...)
+	return seal(body, n, runs...), n
 }
 
 // A run is a run of entries in a block, see Block.

@@ -98,6 +98,28 @@ func TestCutBlocks(t *testing.T) {
 			if !reflect.DeepEqual(decode(t, blocks, test.first), test.changes) {
 				t.Error("the changes are not what they were")
 			}
+
+			// Entries with gaps between them are cut alike.
+			entries := make([]Entry, len(test.changes))
+			for i := range entries {
+				n := uint64(i)
+				entries[i] = Entry{Cursor{test.first + n, int64(1000 + n + n/3*(n%5))}, test.changes[i]}
+				if i > 0 {
+					entries[i].Micros = max(entries[i].Micros, entries[i-1].Micros+1)
+				}
+			}
+			got = nil
+			for rest := entries; len(rest) > 0; {
+				b, n := FillBlock(rest, test.listSize)
+				got = append(got, n)
+				if back, err := b.Entries(rest[n-1].Cursor); err != nil || !reflect.DeepEqual(back, rest[:n]) {
+					t.Errorf("the entries of a block of %d are not what they were: %v", n, err)
+				}
+				rest = rest[n:]
+			}
+			if !reflect.DeepEqual(got, test.want) {
+				t.Errorf("blocks of %v, want %v", got, test.want)
+			}
 		})
 	}
 }

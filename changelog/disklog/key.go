@@ -10,7 +10,7 @@ import (
 
 // The store holds, numbers in eight bytes big endian:
 //
-//	meta/format                  formatVersion
+//	meta/format                  formatVersion, until a copy is finished formatUnfinished
 //	meta/id                      the identity
 //	set/<set>                    record, as JSON
 //	tip/<set>                    tip
@@ -21,7 +21,10 @@ import (
 //
 // A set's name has no slash, so what begins with log/<set>/ is that set's.
 // Whatever else the hub keeps here takes a first word of its own.
-const formatVersion = "1"
+const (
+	formatVersion    = "1"
+	formatUnfinished = "unfinished copy"
+)
 
 var (
 	formatKey = []byte("meta/format")

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"os"
 	"slices"
@@ -28,6 +29,7 @@ type Options struct {
 	ClockSkew time.Duration    // how far a set's head may lie in the future; default 1 minute
 	Reserve   uint64           // free bytes below which nothing is added; default 64 MiB
 	Now       func() time.Time // default time.Now
+	Existing  bool             // do not make a memory where there is none
 	FS        vfs.FS           // default vfs.Default
 	Logger    *slog.Logger     // default: discard
 
@@ -37,7 +39,8 @@ type Options struct {
 	// logs one line, to stderr where no Logger is given, and exits with status 1.
 	Fatal func(msg string, err error)
 
-	tune func(*pebble.Options) // for tests
+	tune        func(*pebble.Options) // for tests
+	importBytes int                   // that an Import gathers for one fsync; default 4 MiB
 }
 
 func (o Options) withDefaults() Options {
@@ -52,6 +55,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.FS == nil {
 		o.FS = vfs.Default
+	}
+	if o.importBytes == 0 {
+		o.importBytes = 4 << 20
 	}
 	last := io.Discard // the last word, where there is no logger to say it
 	if o.Logger == nil {
@@ -91,8 +97,13 @@ var _ changelog.Log = (*Log)(nil)
 // none. After a crash at any moment the memory holds everything that was
 // acknowledged. Only one process may have the directory open.
 func Open(dir string, opts Options) (*Log, error) {
+	return openDir(dir, opts, (*Log).identify)
+}
+
+// openDir opens a directory; identify reads or writes whose memory it is.
+func openDir(dir string, opts Options, identify func(*Log) error) (*Log, error) {
 	l := &Log{dir: dir, opts: opts.withDefaults(), sets: make(map[string]*set)}
-	if err := l.open(); err != nil {
+	if err := l.open(identify); err != nil {
 		if l.db != nil {
 			err = errors.Join(err, l.db.Close())
 		}
@@ -104,7 +115,10 @@ func Open(dir string, opts Options) (*Log, error) {
 	return l, nil
 }
 
-func (l *Log) open() (err error) {
+func (l *Log) open(identify func(*Log) error) (err error) {
+	if err := l.exists(); err != nil {
+		return err
+	}
 	if err := makeDir(l.opts.FS, l.dir); err != nil {
 		return fmt.Errorf("the directory %s for the change memory cannot be made: %w", l.dir, err)
 	}
@@ -113,18 +127,36 @@ func (l *Log) open() (err error) {
 		if inFile(err) {
 			return fmt.Errorf("the change memory in %s cannot be written: %w", l.dir, err)
 		}
-		return fmt.Errorf("the change memory in %s is in use by another process (or opened twice): %w", l.dir, err)
+		return fmt.Errorf("the change memory in %s is %w: %w", l.dir, ErrInUse, err)
 	}
 	if l.db, err = pebble.Open(l.dir, l.pebbleOptions()); err != nil {
 		l.db = nil
 		return fmt.Errorf("open the change memory in %s: %w", l.dir, damage(err))
 	}
 	l.opened.Store(true)
-	if err := l.identify(); err != nil {
+	if err := identify(l); err != nil {
 		return fmt.Errorf("open the change memory in %s: %w", l.dir, err)
 	}
 	if err := l.load(); err != nil {
 		return fmt.Errorf("open the change memory in %s: %w", l.dir, err)
+	}
+	return nil
+}
+
+// ErrInUse means that another process has a directory open.
+var ErrInUse = errors.New("in use by another process (or opened twice)")
+
+// exists returns nil when there is a store, or one may be made.
+func (l *Log) exists() error {
+	if !l.opts.Existing {
+		return nil
+	}
+	store, err := pebble.Peek(l.dir, l.opts.FS)
+	if err == nil && !store.Exists {
+		err = fs.ErrNotExist
+	}
+	if err != nil {
+		return fmt.Errorf("there is no change memory in %s: %w", l.dir, err)
 	}
 	return nil
 }
@@ -142,7 +174,11 @@ func (l *Log) identify() error {
 		return fmt.Errorf("read the format: %w", err)
 	}
 	if format == nil {
-		return l.found()
+		l.id = rand.Text()
+		return l.found(formatVersion)
+	}
+	if string(format) == formatUnfinished {
+		return changelog.ErrUnfinished
 	}
 	if string(format) != formatVersion {
 		return fmt.Errorf("it has format %q, and this version of rshub knows only format %s: start the version that wrote it, or a newer one", format, formatVersion)
@@ -157,8 +193,9 @@ func (l *Log) identify() error {
 	return nil
 }
 
-// found makes an empty store a change memory.
-func (l *Log) found() error {
+// found makes an empty store a change memory, or what is to become one, of the
+// identity l.id.
+func (l *Log) found(format string) error {
 	it, err := l.db.NewIter(nil)
 	if err != nil {
 		return err
@@ -170,9 +207,8 @@ func (l *Log) found() error {
 	if foreign {
 		return errors.New("it is a Pebble store of another program")
 	}
-	l.id = rand.Text()
 	b := l.db.NewBatch()
-	put(b, formatKey, []byte(formatVersion))
+	put(b, formatKey, []byte(format))
 	put(b, idKey, []byte(l.id))
 	return l.commit(b)
 }

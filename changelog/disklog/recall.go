@@ -45,9 +45,7 @@ func (a *appending) remember(b *pebble.Batch, p *changelog.Publish, k known) {
 	if !p.Brief {
 		a.tip.Keys++
 		k.Number = a.tip.Keys
-		put(b, keyKey(a.set.name, p.Key), k.encode())
-		at := binary.BigEndian.AppendUint64(make([]byte, 0, 8+len(p.Key)), uint64(k.Cursor.Micros))
-		put(b, ageKey(a.set.name, k.Number), append(at, p.Key...))
+		k.put(b, a.set.name, p.Key)
 	}
 	if len(a.publishes) > 1 {
 		if a.seen == nil {
@@ -55,6 +53,13 @@ func (a *appending) remember(b *pebble.Batch, p *changelog.Publish, k known) {
 		}
 		a.seen[p.Key] = k
 	}
+}
+
+// put keeps a known publish.
+func (k known) put(b *pebble.Batch, set, key string) {
+	put(b, keyKey(set, key), k.encode())
+	at := binary.BigEndian.AppendUint64(make([]byte, 0, 8+len(key)), uint64(k.Cursor.Micros))
+	put(b, ageKey(set, k.Number), append(at, key...))
 }
 
 // forgetStep bounds for how long appends wait while keys are forgotten.

@@ -209,13 +209,8 @@ func (l *Log) delete(ctx context.Context, name string) error {
 	defer s.write.Unlock()
 	s.state.Store(nil) // before the entries go: see view
 	b := l.db.NewBatch()
-	for _, prefix := range []string{"log/", "key/", "age/"} {
-		from, to := bounds(prefix, name)
-		removeRange(b, from, to)
-	}
-	remove(b, setKey(name))
-	remove(b, tipKey(name))
-	put(b, wasKey(name), binary.BigEndian.AppendUint64(nil, uint64(s.tip.Head.Micros)))
+	removeSet(b, name)
+	putWas(b, name, s.tip.Head.Micros)
 	if err := l.commit(b); err != nil {
 		return err
 	}
@@ -223,6 +218,26 @@ func (l *Log) delete(ctx context.Context, name string) error {
 	defer l.mu.Unlock()
 	delete(l.sets, name)
 	return nil
+}
+
+// removeSet removes all that is of a set.
+func removeSet(b *pebble.Batch, name string) {
+	removeAll(b, name, "log/", "key/", "age/")
+	remove(b, setKey(name))
+	remove(b, tipKey(name))
+}
+
+// removeAll removes what a set has under some prefixes.
+func removeAll(b *pebble.Batch, name string, prefixes ...string) {
+	for _, prefix := range prefixes {
+		from, to := bounds(prefix, name)
+		removeRange(b, from, to)
+	}
+}
+
+// putWas notes what a set made again under a name must begin after.
+func putWas(b *pebble.Batch, name string, head int64) {
+	put(b, wasKey(name), binary.BigEndian.AppendUint64(nil, uint64(head)))
 }
 
 // State returns what a set is now.

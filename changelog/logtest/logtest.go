@@ -17,14 +17,23 @@ import (
 
 // A Backend is a kind of change memory.
 type Backend struct {
-	// New provides for one memory and returns what opens it: at first it is
-	// empty, and after Close it is opened again with what it holds. What was
-	// provided is the backend's to clean up when the test ends.
-	New func(t *testing.T, o Options) (open func() (changelog.Log, error))
+	// New provides for one memory. What was provided is the backend's to clean
+	// up when the test ends.
+	New func(t *testing.T, o Options) Store
 
 	// FakeClock says that the memory's clock is Options.Now. Where it has a
 	// clock of its own, the tests that set the clock are skipped.
 	FakeClock bool
+}
+
+// A Store is what one memory is in. One at a time has it open.
+type Store struct {
+	// Open opens it: at first it is empty, and after Close it is opened again with
+	// what it holds.
+	Open func() (changelog.Log, error)
+
+	// Import opens it to become the copy of a memory.
+	Import func(id string) (changelog.Importer, error)
 }
 
 // Options are what a memory under test is configured with.
@@ -50,6 +59,7 @@ func Run(t *testing.T, b Backend) {
 		{"trim", trimTests},
 		{"together", togetherTests},
 		{"model", modelTests},
+		{"copy", copyTests},
 	} {
 		t.Run(group.name, func(t *testing.T) {
 			for _, test := range group.tests {
@@ -79,14 +89,16 @@ type memory struct {
 	reopen func() // closes and opens again
 	clock  *clock
 	fake   bool
+	store  func() Store // provides for another memory with the same clock
 }
 
 func (b Backend) open(t *testing.T) *memory {
 	m := &memory{T: t, ctx: t.Context(), clock: new(clock), fake: b.FakeClock}
 	m.clock.set(time.Date(2026, 3, 4, 5, 6, 7, 89_000, time.UTC))
-	open := b.New(t, Options{Now: m.clock.now, ClockSkew: skew})
+	m.store = func() Store { return b.New(t, Options{Now: m.clock.now, ClockSkew: skew}) }
+	store := m.store()
 	start := func() {
-		log, err := open()
+		log, err := store.Open()
 		if err != nil {
 			t.Fatalf("open: %v", err)
 		}

@@ -1,0 +1,618 @@
+package logtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/resourcesync"
+)
+
+var copyTests = []test{
+	{"answers everything the same", false, func(m *memory) {
+		history := m.eventful()
+		store := m.store()
+		p, err := m.copyTo(store, nil)
+		m.ok(err)
+		states, err := m.Sets(m.ctx)
+		m.ok(err)
+		var changes uint64
+		for _, s := range states {
+			changes += s.Head.Position - s.Floor.Position
+		}
+		m.same("progress", p, changelog.Progress{Sets: len(states), SetsDone: len(states), Changes: changes, ChangesDone: changes})
+		m.twins(m.opened(store), history)
+	}},
+	{"of an empty memory", false, func(m *memory) {
+		store := m.store()
+		_, err := m.copyTo(store, nil)
+		m.ok(err)
+		m.twins(m.opened(store), nil)
+	}},
+	{"of a copy", false, func(m *memory) {
+		history := m.eventful()
+		first, second := m.store(), m.store()
+		_, err := m.copyTo(first, nil)
+		m.ok(err)
+		twin := m.opened(first)
+		_, err = twin.copyTo(second, nil)
+		m.ok(err)
+		m.twins(m.opened(second), history)
+	}},
+	{"is no memory before it is finished", false, func(m *memory) {
+		m.make(name, k)
+		m.add(25)
+		store := m.store()
+		for stop := 1; ; stop++ {
+			_, err := m.copyTo(store, failing(stop, false))
+			if err == nil {
+				break
+			}
+			m.wants(errInterrupted, err)
+			_, err = store.Open()
+			m.wants(changelog.ErrUnfinished, err)
+		}
+		m.twins(m.opened(store), nil)
+	}},
+	{"interrupted at every step", false, func(m *memory) {
+		history := m.eventful()
+		for _, done := range []bool{false, true} {
+			store := m.store()
+			stop := 1
+			for ; ; stop += sparsely(1) {
+				_, err := m.copyTo(store, failing(stop, done))
+				if err == nil || errors.Is(err, changelog.ErrCopied) { // then the step that failed last was Finish
+					break
+				}
+				m.wants(errInterrupted, err)
+			}
+			if stop < 10 {
+				m.Errorf("a copy of much has %d steps", stop)
+			}
+			m.twins(m.opened(store), history)
+		}
+	}},
+	{"goes on where it was interrupted", false, func(m *memory) {
+		m.make(name, 10_000)
+		m.publish(publish(30_000), publish(5))
+		store := m.store()
+		at, runs := uint64(0), 0
+		for p := (changelog.Progress{}); ; {
+			runs++
+			imp, err := store.Import(m.ID())
+			m.ok(err)
+			adds := 0
+			p, err = changelog.Copy(m.ctx, m.exporter(), &stepping{imp, func(step string, do func() error) error {
+				if step == "add" {
+					if adds++; adds == 2 {
+						return errInterrupted
+					}
+				}
+				return do()
+			}}, nil)
+			m.ok(imp.Close())
+			if p.Before != at {
+				m.Fatalf("goes on at %d, was interrupted at %d", p.Before, at)
+			}
+			at = p.ChangesDone
+			if err == nil {
+				break
+			}
+			m.wants(errInterrupted, err)
+		}
+		m.same("entries", at, uint64(30_005))
+		if runs < 3 {
+			m.Errorf("it took %d runs", runs)
+		}
+		m.twins(m.opened(store), nil)
+	}},
+	{"the source goes on between two runs", false, func(m *memory) {
+		for stop := 1; ; stop += sparsely(5) {
+			history := m.eventful()
+			store := m.store()
+			if _, err := m.copyTo(store, failing(stop, true)); err == nil {
+				return
+			}
+			m.later(history)
+			m.reopen()
+			_, err := m.copyTo(store, nil)
+			if errors.Is(err, changelog.ErrCopied) {
+				return // the first run was interrupted behind its last step
+			}
+			m.ok(err)
+			m.twins(m.opened(store), history)
+			m.clear()
+		}
+	}},
+	{"the source goes on meanwhile", false, func(m *memory) {
+		for at := 1; ; at += sparsely(2) {
+			history := m.eventful()
+			store := m.store()
+			imp, err := store.Import(m.ID())
+			m.ok(err)
+			n := 0
+			_, err = changelog.Copy(m.ctx, m.exporter(), &stepping{imp, func(_ string, do func() error) error {
+				if n++; n == at {
+					m.later(history)
+				}
+				return do()
+			}}, nil)
+			m.ok(err)
+			m.ok(imp.Close())
+			copied := m.opened(store)
+			m.same("identity", copied.ID(), m.ID())
+			states, err := copied.Sets(m.ctx)
+			m.ok(err)
+			for _, s := range states {
+				m.isMoment(copied, s, history[s.Set])
+			}
+			if at > n {
+				return
+			}
+			m.clear()
+		}
+	}},
+	{"what was copied is no more so", true, func(m *memory) {
+		other := m.opened(m.store())
+		for _, mem := range []*memory{m, other} { // at the same time, so that they begin alike
+			mem.make(name, k)
+			mem.make("shorter", k)
+		}
+		m.make("unknown", k)
+		m.add(25)
+		_, err := m.Append(m.ctx, "shorter", publish(25))
+		m.ok(err)
+		m.clock.advance(time.Second)
+		other.add(95)
+		_, err = other.Append(m.ctx, "shorter", publish(5))
+		m.ok(err)
+
+		store := m.store()
+		imp, err := store.Import(other.ID())
+		m.ok(err)
+		_, err = changelog.Copy(m.ctx, m.exporter(), &stepping{imp, func(step string, do func() error) error {
+			if step == "finish" {
+				return errInterrupted
+			}
+			return do()
+		}}, nil)
+		m.wants(errInterrupted, err)
+		m.ok(imp.Close())
+		p, err := other.copyTo(store, nil)
+		m.ok(err)
+		m.same("changes from before", p.Before, uint64(0))
+		other.twins(m.opened(store), nil)
+	}},
+	{"a key that is used anew between two runs", true, func(m *memory) {
+		m.make(name, k)
+		m.publish(keyed("key", 1))
+		store := m.store()
+		_, err := m.copyTo(store, failing(4, false))
+		m.wants(errInterrupted, err) // behind begin, add and keys
+		m.clock.advance(changelog.KeyAge + time.Second)
+		want := m.publish(keyed("key", 2))[0]
+		want.Replayed = true
+		_, err = m.copyTo(store, nil)
+		m.ok(err)
+		copied := m.opened(store)
+		_, err = copied.Trim(m.ctx, name, changelog.Retention{}) // takes the first use, if it is there
+		m.ok(err)
+		m.same("answer", copied.publish(keyed("key", 2))[0], want)
+	}},
+	{"a finished copy is left alone", false, func(m *memory) {
+		m.make(name, k)
+		m.add(25)
+		store := m.store()
+		_, err := m.copyTo(store, nil)
+		m.ok(err)
+		copied := m.opened(store)
+		copied.add(3)
+		s := copied.state()
+		m.ok(copied.Close())
+		_, err = store.Import(m.ID())
+		m.wants(changelog.ErrCopied, err)
+		m.same("state", m.opened(store).state(), s)
+	}},
+	{"another memory is left alone", false, func(m *memory) {
+		m.make(name, k)
+		m.add(25)
+		memories, unfinished := m.store(), m.store()
+		other := m.opened(memories)
+		other.make(name, k)
+		other.add(3)
+		s := other.state()
+		m.ok(other.Close())
+		imp, err := unfinished.Import(other.ID())
+		m.ok(err)
+		m.ok(imp.Close())
+		for _, store := range []Store{memories, unfinished} {
+			_, err := store.Import(m.ID())
+			if err == nil || errors.Is(err, changelog.ErrCopied) {
+				m.Fatalf("another memory is copied over: %v", err)
+			}
+			if !strings.Contains(err.Error(), other.ID()) {
+				m.Errorf("the error does not name the memory: %v", err)
+			}
+		}
+		again := m.opened(memories)
+		m.same("identity", again.ID(), other.ID())
+		m.same("state", again.state(), s)
+		imp, err = unfinished.Import(other.ID())
+		m.ok(err)
+		m.ok(imp.Close())
+	}},
+	{"a context that is done", false, func(m *memory) {
+		m.make(name, k)
+		m.add(25)
+		store := m.store()
+		imp, err := store.Import(m.ID())
+		m.ok(err)
+		ctx, cancel := context.WithCancel(m.ctx)
+		_, err = changelog.Copy(ctx, m.exporter(), imp, func(changelog.Progress) { cancel() })
+		m.wants(context.Canceled, err)
+		m.ok(imp.Close())
+		_, err = m.copyTo(store, nil)
+		m.ok(err)
+		m.twins(m.opened(store), nil)
+	}},
+}
+
+// A history is the cursors that a set ever had, by set.
+type history map[string][]changelog.Cursor
+
+func (m *memory) exporter() changelog.Exporter {
+	m.Helper()
+	log := m.Log
+	if c, ok := log.(*closing); ok {
+		log = c.Log
+	}
+	e, ok := log.(changelog.Exporter)
+	if !ok {
+		m.Skipf("a %T cannot be copied", m.Log)
+	}
+	return e
+}
+
+// copyTo copies m into a store, which it closes again. steps, which may be nil,
+// is what is between.
+func (m *memory) copyTo(store Store, steps func(changelog.Importer) changelog.Importer) (changelog.Progress, error) {
+	m.Helper()
+	e := m.exporter()
+	if store.Import == nil {
+		m.Skip("nothing can be copied to it")
+	}
+	imp, err := store.Import(m.ID())
+	if err != nil {
+		return changelog.Progress{}, err
+	}
+	to := imp
+	if steps != nil {
+		to = steps(imp)
+	}
+	p, err := changelog.Copy(m.ctx, e, to, nil)
+	m.ok(imp.Close())
+	return p, err
+}
+
+// opened opens a store; it is closed with the test.
+func (m *memory) opened(store Store) *memory {
+	m.Helper()
+	log, err := store.Open()
+	m.ok(err)
+	o := *m
+	o.Log = &closing{Log: log}
+	m.Cleanup(func() { m.ok(o.Close()) })
+	return &o
+}
+
+// closing is a log that may be closed twice.
+type closing struct {
+	changelog.Log
+	closed bool
+}
+
+func (c *closing) Close() error {
+	if c.closed {
+		return nil
+	}
+	c.closed = true
+	return c.Log.Close()
+}
+
+// eventful makes a memory in which much has happened.
+func (m *memory) eventful() history {
+	m.Helper()
+	h := make(history)
+	add := func(set string, p ...changelog.Publish) {
+		m.Helper()
+		a, err := m.Append(m.ctx, set, p...)
+		m.ok(err)
+		for _, a := range a {
+			for i := range uint64(a.Count) {
+				c, err := m.At(m.ctx, set, a.After.Position+1+i)
+				m.ok(err)
+				h[set] = append(h[set], c)
+			}
+		}
+	}
+	trim := func(set string, count uint64) {
+		m.Helper()
+		n, err := m.Trim(m.ctx, set, changelog.Retention{Count: count})
+		m.ok(err)
+		if n == 0 {
+			m.Fatalf("nothing is trimmed of %q", set)
+		}
+	}
+	m.make("empty", k)
+	m.make("trimmed", k) // its newest batch reaches behind the floor
+	add("trimmed", publish(95))
+	trim("trimmed", 1)
+	m.make("to-the-boundary", k)
+	add("to-the-boundary", publish(40))
+	trim("to-the-boundary", 20)
+	m.make("single", 100)
+	for i := range 130 {
+		add("single", keyed(fmt.Sprint("key", i), byte(i)))
+	}
+	m.make("mixed", 1500)
+	add("mixed", publish(2), publish(1), publish(2500), keyed("last", 1))
+	m.ok(m.Describe(m.ctx, "mixed", changelog.Description{DescribedBy: "https://example.org/about"}))
+	m.make("large", 7)
+	for i, size := range []int{1, 100_000, 256_000, 300_000, 10, 200_000} {
+		p := publish(3)
+		p.Changes[1].Attrs = []resourcesync.Attr{{Namespace: "urn:x", Name: "big", Value: noise(size, uint32(i))}}
+		add("large", p)
+	}
+	m.make("fields", k)
+	add("fields", changelog.Publish{Changes: everyField()})
+	for _, set := range []string{"gone", "again"} {
+		m.make(set, k)
+		add(set, publish(25), keyed("gone", 1))
+		m.ok(m.Delete(m.ctx, set))
+	}
+	m.make("again", k+1)
+	add("again", publish(12), keyed("again", 1))
+	return h
+}
+
+// later is what happens after eventful.
+func (m *memory) later(h history) {
+	m.Helper()
+	for _, set := range []string{"empty", "single", "mixed", "again"} {
+		_, err := m.Append(m.ctx, set, publish(1), keyed("later", 1), publish(15))
+		m.ok(err)
+	}
+	_, err := m.Trim(m.ctx, "single", changelog.Retention{Count: 30})
+	m.ok(err)
+	m.ok(m.Describe(m.ctx, "large", changelog.Description{Title: "later"}))
+	m.ok(m.Delete(m.ctx, "fields"))
+	m.ok(m.Delete(m.ctx, "trimmed"))
+	m.ok(m.Delete(m.ctx, "again"))
+	m.make("again", k)
+	m.make("gone", k)
+	m.make("new", k)
+	for _, set := range []string{"again", "gone", "new"} {
+		_, err := m.Append(m.ctx, set, publish(3), keyed("new", 1))
+		m.ok(err)
+	}
+	states, err := m.Sets(m.ctx)
+	m.ok(err)
+	for _, s := range states {
+		h[s.Set] = append(h[s.Set], s.Floor, s.Head, s.Latest)
+	}
+}
+
+// clear deletes all sets.
+func (m *memory) clear() {
+	m.Helper()
+	states, err := m.Sets(m.ctx)
+	m.ok(err)
+	for _, s := range states {
+		m.ok(m.Delete(m.ctx, s.Set))
+	}
+}
+
+// twins compares m with a copy of it, in all that they answer. It then adds to
+// both.
+func (m *memory) twins(copied *memory, h history) {
+	m.Helper()
+	m.same("identity", copied.ID(), m.ID())
+	want, err := m.Sets(m.ctx)
+	m.ok(err)
+	got, err := copied.Sets(m.ctx)
+	m.ok(err)
+	m.same("states", got, want)
+	for _, s := range want {
+		entries := m.entries(s)
+		m.same("entries of "+s.Set, copied.entries(s), entries)
+		few := max(s.Head.Position-s.Floor.Position, 40) / 40 // of many entries some
+		for p := max(s.Floor.Position, 2) - 2; p <= s.Head.Position+2; p++ {
+			if p > s.Floor.Position+2 && p+2 < s.Head.Position && p%few != 0 {
+				continue
+			}
+			m.alike(copied, fmt.Sprint("At of ", s.Set), func(log changelog.Log) (any, error) { return log.At(m.ctx, s.Set, p) })
+		}
+		cursors := []changelog.Cursor{{}, s.Floor, s.Head, s.Latest, {Micros: s.Begin}}
+		for i, c := range h[s.Set] {
+			if i%(len(h[s.Set])/40+1) == 0 {
+				cursors = append(cursors, c)
+			}
+		}
+		for i, e := range entries {
+			if uint64(i)%few == 0 {
+				cursors = append(cursors, e.Cursor)
+			}
+		}
+		for _, c := range cursors {
+			for _, d := range []int64{-1, 0, 1} {
+				micros := max(c.Micros+d, 0)
+				m.alike(copied, fmt.Sprint("Seek of ", s.Set), func(log changelog.Log) (any, error) { return log.Seek(m.ctx, s.Set, micros) })
+				for _, c := range []changelog.Cursor{{Position: c.Position, Micros: micros}, {Position: c.Position + uint64(d+1), Micros: c.Micros}} {
+					m.alike(copied, fmt.Sprint("Since of ", s.Set), func(log changelog.Log) (any, error) {
+						b, err := log.Since(m.ctx, s.Set, c, 1)
+						if err != nil {
+							return nil, err
+						}
+						return changelog.Batch{Set: b.Set, After: b.After, Cursor: b.Cursor, Entries: b.Entries, Diverged: b.Diverged}, nil
+					})
+				}
+			}
+		}
+	}
+	for _, s := range want {
+		m.sameKeys(copied, s)
+		for _, mem := range []*memory{m, copied} {
+			a, err := mem.Append(m.ctx, s.Set, publish(k+1), keyed("after the copy", 1))
+			m.ok(err)
+			m.same("after", a[0].After.Position, s.Head.Position)
+			m.same("follows", a[0].After, s.Head)
+		}
+		m.same("known in the copy", copied.known(s.Set, "after the copy"), true)
+	}
+	left, err := m.exporter().Deleted(m.ctx)
+	m.ok(err)
+	for set, micros := range left {
+		copied.make(set, k)
+		s, err := copied.State(m.ctx, set)
+		m.ok(err)
+		if s.Begin <= micros {
+			m.Errorf("set %q begins at %d, and before it was deleted it reached to %d", set, s.Begin, micros)
+		}
+	}
+}
+
+// sameKeys sends all keys of a set again, and others.
+func (m *memory) sameKeys(copied *memory, s changelog.State) {
+	m.Helper()
+	keys := []string{"gone", "again", "last", "later", "new", "never"}
+	for i := range 130 {
+		keys = append(keys, fmt.Sprint("key", i))
+	}
+	for _, key := range keys {
+		if m.known(s.Set, key) != copied.known(s.Set, key) {
+			m.Errorf("set %q knows the key %q, or its copy does", s.Set, key)
+			continue
+		}
+		for hash := range 3 {
+			if m.known(s.Set, key) {
+				p := keyed(key, byte(hash))
+				m.alike(copied, "Append to "+s.Set, func(log changelog.Log) (any, error) { return log.Append(m.ctx, s.Set, p) })
+			}
+		}
+	}
+}
+
+// known reports whether a set knows a key.
+func (m *memory) known(set, key string) bool {
+	m.Helper()
+	for k, err := range m.exporter().Keys(m.ctx, set) {
+		m.ok(err)
+		if k.Key == key {
+			return true
+		}
+	}
+	return false
+}
+
+// entries reads a set.
+func (m *memory) entries(s changelog.State) []changelog.Entry {
+	m.Helper()
+	var entries []changelog.Entry
+	for c := s.Floor; c != s.Head; {
+		b, err := m.Since(m.ctx, s.Set, c, 0)
+		m.ok(err)
+		if b.Diverged || b.After != c || len(b.Entries) == 0 {
+			m.Fatalf("set %q after %v: after %v, %d entries, diverged %t", s.Set, c, b.After, len(b.Entries), b.Diverged)
+		}
+		entries = append(entries, b.Entries...)
+		c = b.Cursor
+	}
+	return entries
+}
+
+// alike asks m and its copy the same.
+func (m *memory) alike(copied *memory, what string, ask func(changelog.Log) (any, error)) {
+	m.Helper()
+	want, wantErr := ask(m.Log)
+	got, err := ask(copied.Log)
+	for _, kind := range []error{nil, changelog.ErrGone, changelog.ErrNoSet, resourcesync.ErrInvalid} {
+		if errors.Is(err, kind) != errors.Is(wantErr, kind) {
+			m.Fatalf("%s: %v, want %v", what, err, wantErr)
+		}
+	}
+	m.same(what, got, want)
+}
+
+// isMoment wants a set of a copy to be whole, and one that there was.
+func (m *memory) isMoment(copied *memory, s changelog.State, cursors []changelog.Cursor) {
+	m.Helper()
+	copied.entries(s)
+	for k, err := range copied.exporter().Keys(m.ctx, s.Set) {
+		m.ok(err)
+		if k.Cursor.Position > s.Head.Position {
+			m.Fatalf("set %q ends at %v and knows what was published up to %v", s.Set, s.Head, k.Cursor)
+		}
+	}
+	for _, c := range cursors {
+		if c == s.Head {
+			return
+		}
+	}
+	if s.Head != s.Floor { // of an empty set nothing else can be wrong
+		m.Fatalf("set %q ends at %v, which it never did: %v", s.Set, s.Head, cursors)
+	}
+}
+
+// sparsely is how many steps are passed over; more where all takes long.
+func sparsely(n int) int {
+	if race {
+		return 8 * n
+	}
+	return n
+}
+
+var errInterrupted = errors.New("interrupted")
+
+// failing interrupts a copy at its nth step, which was done or not.
+func failing(n int, done bool) func(changelog.Importer) changelog.Importer {
+	return func(imp changelog.Importer) changelog.Importer {
+		return &stepping{imp, func(_ string, do func() error) error {
+			if n--; n != 0 {
+				return do()
+			}
+			if done {
+				return errors.Join(do(), errInterrupted)
+			}
+			return errInterrupted
+		}}
+	}
+}
+
+// stepping is an importer whose steps go through a function.
+type stepping struct {
+	changelog.Importer
+	step func(name string, do func() error) error
+}
+
+func (i *stepping) Begin(ctx context.Context, s changelog.State, after changelog.Cursor) error {
+	return i.step("begin", func() error { return i.Importer.Begin(ctx, s, after) })
+}
+
+func (i *stepping) Add(ctx context.Context, set string, after changelog.Cursor, blocks []changelog.PlacedBlock) error {
+	return i.step("add", func() error { return i.Importer.Add(ctx, set, after, blocks) })
+}
+
+func (i *stepping) AddKeys(ctx context.Context, set string, keys []changelog.Known) error {
+	return i.step("keys", func() error { return i.Importer.AddKeys(ctx, set, keys) })
+}
+
+func (i *stepping) Deleted(ctx context.Context, set string, micros int64) error {
+	return i.step("deleted", func() error { return i.Importer.Deleted(ctx, set, micros) })
+}
+
+func (i *stepping) Finish(ctx context.Context) error {
+	return i.step("finish", func() error { return i.Importer.Finish(ctx) })
+}
