@@ -41,7 +41,7 @@ func (l *Log) do(ctx context.Context, c *call, step func(context.Context) error)
 		if err == nil {
 			return nil
 		}
-		if _, other := errors.AsType[otherError](err); other && !adopted {
+		if _, other := errors.AsType[otherError](err); other && !adopted && !l.fixed {
 			adopted = true
 			if err = l.adopt(limited); err == nil {
 				continue

@@ -28,9 +28,16 @@ func (l *Log) memory(ctx context.Context, check string) (a answer, err error) {
 }
 
 func checkFormat(format string) error {
-	if format == formatVersion {
+	switch format {
+	case formatVersion:
 		return nil
+	case formatUnfinished:
+		return changelog.ErrUnfinished
 	}
+	return unknownFormat(format)
+}
+
+func unknownFormat(format string) error {
 	return fmt.Errorf("it has format %q, and this version of rshub knows only format %s: start the version that wrote it, or a newer one", format, formatVersion)
 }
 

@@ -10,10 +10,11 @@ import (
 
 // Redis holds, behind the prefix and a colon; a cursor is written as its text:
 //
-//	memory             hash: format, id; checked by Check
+//	memory             hash: format, until a copy is finished formatUnfinished; id;
+//	                   checked by Check; run by copies
 //	sets               hash: by the names of all sets that there are or were, nothing
 //	{<set>}:set        hash: memory (the identity), size, title, describedby, begin,
-//	                   log (what steps change)
+//	                   log (what steps change); run by copies
 //	{<set>}:packed     hash: the older blocks by number, merged where they were small
 //	{<set>}:live       hash: the newer blocks by number, as they came
 //	{<set>}:known      hash: publishes that had an idempotency key, by number
@@ -31,7 +32,10 @@ import (
 // The braces make all keys of a set live in one slot of a cluster. A prefix has no
 // brace, and no word above is another with something before it and a colon, so two
 // prefixes never have a key in common.
-const formatVersion = "1"
+const (
+	formatVersion    = "1"
+	formatUnfinished = "unfinished copy"
+)
 
 // checkPrefix returns nil when a prefix can begin all keys.
 func checkPrefix(prefix string) error {

@@ -36,6 +36,8 @@ type Options struct {
 	Logger    *slog.Logger     // default: discard
 	Timeout   time.Duration    // of connecting, of writing and of waiting for an answer; a call takes at most about twice as long; default 5 s
 
+	Existing bool // do not make a memory where there is none
+
 	// Wait is how many replicas must have a write before it is answered. When
 	// they do not within WaitTimeout, by default 1 s, it is ErrUnknown. 0: none.
 	Wait        int
@@ -77,6 +79,7 @@ type Log struct {
 	opts    Options
 	client  redis.UniversalClient
 	scripts scripts
+	fixed   bool // another memory is never taken for this one: it is being copied to
 	id      atomic.Pointer[string]
 
 	newest  atomic.Int64          // datetime of the newest entry that was seen, of any set
@@ -103,6 +106,11 @@ var _ changelog.Log = (*Log)(nil)
 //
 // Open refuses a Redis that may evict keys: it would lose changes in silence.
 func Open(ctx context.Context, url string, opts Options) (*Log, error) {
+	return openURL(ctx, url, opts, func(l *Log) error { return l.identify(ctx) })
+}
+
+// openURL opens a Redis; identify reads or writes whose memory it holds.
+func openURL(ctx context.Context, url string, opts Options, identify func(*Log) error) (*Log, error) {
 	l := &Log{opts: opts.withDefaults(), places: make(map[string]place)}
 	if err := checkPrefix(l.opts.Prefix); err != nil {
 		return nil, fmt.Errorf("open the change memory in Redis: %w", err)
@@ -114,7 +122,11 @@ func Open(ctx context.Context, url string, opts Options) (*Log, error) {
 	l.scripts.load(l.opts.edit)
 	hush()
 	l.connect(o)
-	if err := l.open(ctx); err != nil {
+	err = l.fit(ctx, true)
+	if err == nil {
+		err = identify(l)
+	}
+	if err != nil {
 		return nil, errors.Join(fmt.Errorf("open the change memory in Redis: %w", err), l.client.Close())
 	}
 	return l, nil
@@ -150,9 +162,12 @@ func (l *Log) connect(o *redis.UniversalOptions) {
 	}
 }
 
-func (l *Log) open(ctx context.Context) error {
-	if err := l.fit(ctx, true); err != nil {
-		return err
+// identify reads the identity of the memory, or makes a memory.
+func (l *Log) identify(ctx context.Context) error {
+	if l.opts.Existing {
+		if err := l.exists(ctx); err != nil {
+			return err
+		}
 	}
 	id := rand.Text() // in case that there is no memory yet
 	l.id.Store(&id)
@@ -163,6 +178,17 @@ func (l *Log) open(ctx context.Context) error {
 	is := a.text(2)
 	l.id.Store(&is)
 	return nil
+}
+
+// exists returns nil when there is a memory.
+func (l *Log) exists(ctx context.Context) error {
+	return l.read(ctx, func(ctx context.Context) error {
+		n, err := l.client.Exists(ctx, l.memoryKey()).Result()
+		if err == nil && n == 0 {
+			err = refuse("there is no change memory behind the prefix %q", l.opts.Prefix)
+		}
+		return err
+	})
 }
 
 // Check reports whether an append could succeed now: Redis takes a write, its
@@ -238,42 +264,58 @@ func (l *Log) sets(ctx context.Context) ([]changelog.State, error) {
 	if _, err := l.same(ctx, ""); err != nil {
 		return nil, err
 	}
+	return l.states(ctx)
+}
+
+// states reads the states of all sets.
+func (l *Log) states(ctx context.Context) ([]changelog.State, error) {
+	var states []changelog.State
+	err := l.everySet(ctx, stateFields, func(name string, values []any) error {
+		s, err := l.decodeState(name, values)
+		if errors.Is(err, changelog.ErrNoSet) {
+			return nil // it was deleted
+		}
+		states = append(states, s)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return states, nil
+}
+
+// everySet reads fields of all sets that there are or were.
+func (l *Log) everySet(ctx context.Context, fields []string, do func(name string, values []any) error) error {
 	var names []string
 	err := l.read(ctx, func(ctx context.Context) (err error) {
 		names, err = l.client.HKeys(ctx, l.setsKey()).Result()
 		return err
 	})
 	if err != nil {
-		return nil, err
+		return err
 	}
-	states := make([]changelog.State, 0, len(names))
 	for part := range slices.Chunk(names, setsAtOnce) {
 		var values []*redis.SliceCmd
 		err := l.read(ctx, func(ctx context.Context) error {
 			values = values[:0]
 			_, err := l.client.Pipelined(ctx, func(p redis.Pipeliner) error {
 				for _, name := range part {
-					values = append(values, p.HMGet(ctx, l.setKey(name), stateFields...))
+					values = append(values, p.HMGet(ctx, l.setKey(name), fields...))
 				}
 				return nil
 			})
 			return err
 		})
 		if err != nil {
-			return nil, err
+			return err
 		}
 		for i, name := range part {
-			s, err := l.decodeState(name, values[i].Val())
-			if errors.Is(err, changelog.ErrNoSet) {
-				continue // it was deleted
+			if err := do(name, values[i].Val()); err != nil {
+				return fmt.Errorf("set %q: %w", name, err)
 			}
-			if err != nil {
-				return nil, fmt.Errorf("set %q: %w", name, err)
-			}
-			states = append(states, s)
 		}
 	}
-	return states, nil
+	return nil
 }
 
 // read runs a step that only reads.

@@ -15,12 +15,15 @@ func storeClock(script string) string {
 }
 
 func backend(url string, fake bool) logtest.Backend {
-	return logtest.Backend{FakeClock: fake, New: func(t *testing.T, o logtest.Options) func() (changelog.Log, error) {
+	return logtest.Backend{FakeClock: fake, New: func(t *testing.T, o logtest.Options) logtest.Store {
 		opts := Options{Prefix: prefix(), ClockSkew: o.ClockSkew}
 		if fake {
 			opts.Now, opts.edit = o.Now, storeClock
 		}
-		return func() (changelog.Log, error) { return Open(t.Context(), url, opts) }
+		return logtest.Store{
+			Open:   func() (changelog.Log, error) { return Open(t.Context(), url, opts) },
+			Import: func(id string) (changelog.Importer, error) { return OpenImport(t.Context(), url, id, opts) },
+		}
 	}}
 }
 

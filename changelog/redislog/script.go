@@ -13,6 +13,7 @@ var sources embed.FS
 // scripts are the steps that are atomic, each in the .lua file of its name.
 type scripts struct {
 	append, since, find, trim, oldest, pack, sweep, name, make, describe, delete, memory *redis.Script
+	keys, imports, adopt                                                                 *redis.Script
 }
 
 // load reads the scripts; edit may change one, for tests.
@@ -27,6 +28,7 @@ func (s *scripts) load(edit func(string) string) {
 	for name, script := range map[string]**redis.Script{
 		"append": &s.append, "since": &s.since, "find": &s.find, "trim": &s.trim, "oldest": &s.oldest, "pack": &s.pack, "sweep": &s.sweep,
 		"name": &s.name, "make": &s.make, "describe": &s.describe, "delete": &s.delete, "memory": &s.memory,
+		"keys": &s.keys, "import": &s.imports, "adopt": &s.adopt,
 	} {
 		source := read("lib") + read(name)
 		if edit != nil {
