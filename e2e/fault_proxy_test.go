@@ -20,6 +20,7 @@ type proxy struct {
 	mu    sync.Mutex
 	to    string
 	goes  chan struct{} // closed while it forwards
+	left  int           // bytes until it holds by itself; 0: it does not
 	conns map[net.Conn]bool
 	wg    sync.WaitGroup
 }
@@ -49,6 +50,25 @@ func (p *proxy) hold() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.goes = make(chan struct{})
+}
+
+// holdAfter is hold, once so many bytes have passed.
+func (p *proxy) holdAfter(bytes int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.left = bytes
+}
+
+// holds reports whether it holds something by now.
+func (p *proxy) holds() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	select {
+	case <-p.goes:
+		return false
+	default:
+		return true
+	}
 }
 
 func (p *proxy) release() {
@@ -105,6 +125,11 @@ func (p *proxy) forward(to, from net.Conn) {
 	for {
 		n, err := from.Read(buf)
 		p.mu.Lock()
+		if p.left > 0 {
+			if p.left -= n; p.left <= 0 {
+				p.left, p.goes = 0, make(chan struct{})
+			}
+		}
 		goes := p.goes
 		p.mu.Unlock()
 		<-goes

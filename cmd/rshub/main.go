@@ -21,6 +21,11 @@ const usage = `rshub is a ResourceSync push hub.
                        must not exist; start from it with RSHUB_DATA=DIR.
                        Where there are tokens, RSHUB_TOKEN is one with the right
                        operate
+  rshub copy --from MEMORY --to MEMORY
+                       copy a change memory with positions, datetimes, cursors
+                       and idempotency keys, from disk to Redis or back; MEMORY
+                       is a data directory or the URL of a Redis. rshub copy -h
+                       explains more
   rshub token new -name NAME -rights RIGHTS [-file FILE]
                        make a token and the line for RSHUB_TOKENS_FILE; RIGHTS
                        are publish:SET, follow:SET and operate, by comma, where
@@ -52,6 +57,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		}
 	case "backup":
 		err = backup(ctx, args[1:], stdout)
+	case "copy":
+		err = copyMemory(ctx, args[1:], stdout, stderr)
 	case "token":
 		err = token(args[1:], stdout)
 	case "version", "-version", "--version":
