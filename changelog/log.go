@@ -83,8 +83,10 @@ type Log interface {
 	// State returns what a set is now, in one atomic step. ErrNoSet.
 	State(ctx context.Context, set string) (State, error)
 
-	// Sets returns the states of all sets, sorted by name.
-	Sets(ctx context.Context) ([]State, error)
+	// Sets returns the states of the sets with the names, without one of all sets,
+	// sorted by name. Each is atomic, not all together. A set that is not there is
+	// left out.
+	Sets(ctx context.Context, names ...string) ([]State, error)
 
 	// Append adds publishes to a set's log in the given order, in one atomic and
 	// durable step: when it returns nil, every publish whose Appended has no Err

@@ -135,12 +135,19 @@ func (h *Hub) compare(ctx context.Context) {
 	h.mu.Lock()
 	tails := maps.Clone(h.tails)
 	h.mu.Unlock()
-	for set, t := range tails {
-		state, err := h.log.State(ctx, set)
-		if err != nil && !errors.Is(err, changelog.ErrNoSet) {
-			return // no set can be read; followers wait for the memory by themselves
-		}
-		t.compare(state.Head)
+	if len(tails) == 0 {
+		return
+	}
+	states, err := h.log.Sets(ctx, slices.Collect(maps.Keys(tails))...)
+	if err != nil {
+		return // no set can be read; followers wait for the memory by themselves
+	}
+	for _, s := range states {
+		tails[s.Set].compare(s.Head)
+		delete(tails, s.Set)
+	}
+	for _, t := range tails { // of sets that are not there
+		t.compare(changelog.Cursor{})
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"io"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -283,16 +284,22 @@ func (l *Log) Close() error {
 // now is the store's clock in microseconds.
 func (l *Log) now() int64 { return l.opts.Now().UnixMicro() }
 
-// Sets returns the states of all sets, sorted by name.
-func (l *Log) Sets(ctx context.Context) ([]changelog.State, error) {
+// Sets returns the states of the sets with the names, without one of all sets,
+// sorted by name.
+func (l *Log) Sets(ctx context.Context, names ...string) ([]changelog.State, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("list the sets: %w", err)
 	}
 	l.mu.RLock()
-	states := make([]changelog.State, 0, len(l.sets))
-	for _, s := range l.sets {
-		if state := s.state.Load(); state != nil {
-			states = append(states, *state)
+	if len(names) == 0 {
+		names = slices.Collect(maps.Keys(l.sets))
+	}
+	states := make([]changelog.State, 0, len(names))
+	for _, name := range names {
+		if s := l.sets[name]; s != nil {
+			if state := s.state.Load(); state != nil {
+				states = append(states, *state)
+			}
 		}
 	}
 	l.mu.RUnlock()

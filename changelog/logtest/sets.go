@@ -79,6 +79,9 @@ var setTests = []test{
 				m.same("entries", uint64(len(b.Entries)), s.Head.Position)
 			}
 			m.same("sets", got, []string{"a-b 2", "a.b 3", "a0 4", "ab 5", "b 0"})
+			some, err := m.Sets(m.ctx, "b", "a", "never", "a.b")
+			m.ok(err)
+			m.same("sets by name", some, []changelog.State{states[1], states[4]})
 		}
 		check()
 		m.reopen()

@@ -82,15 +82,18 @@ func encodeKnown(k changelog.Known) []byte {
 // Deleted returns the sets that were deleted and not made again.
 func (l *Log) Deleted(ctx context.Context) (map[string]int64, error) {
 	deleted := make(map[string]int64)
-	err := l.everySet(ctx, []string{"log"}, func(name string, values []any) (err error) {
-		log, _ := values[0].(string)
-		if micros, ok := strings.CutPrefix(log, "deleted "); ok {
-			if deleted[name], err = strconv.ParseInt(micros, 10, 64); err != nil {
-				return corrupt("what it left", err)
+	names, err := l.names(ctx)
+	if err == nil {
+		err = l.everySet(ctx, names, []string{"log"}, func(name string, values []any) (err error) {
+			log, _ := values[0].(string)
+			if micros, ok := strings.CutPrefix(log, "deleted "); ok {
+				if deleted[name], err = strconv.ParseInt(micros, 10, 64); err != nil {
+					return corrupt("what it left", err)
+				}
 			}
-		}
-		return nil
-	})
+			return nil
+		})
+	}
 	if err != nil {
 		return nil, fmt.Errorf("list the deleted sets: %w", err)
 	}

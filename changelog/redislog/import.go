@@ -70,7 +70,7 @@ func (l *Log) runAdopt(ctx context.Context, finish ...any) (a answer, err error)
 
 // Sets returns what the store holds by now.
 func (m *Import) Sets(ctx context.Context) ([]changelog.State, error) {
-	states, err := m.log.states(ctx)
+	states, err := m.log.states(ctx, nil)
 	if err != nil {
 		return nil, fmt.Errorf("list the sets of an unfinished copy: %w", err)
 	}

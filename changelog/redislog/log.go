@@ -250,9 +250,10 @@ func (l *Log) Close() error {
 // setsAtOnce bounds one pipeline.
 const setsAtOnce = 1000
 
-// Sets returns the states of all sets, sorted by name.
-func (l *Log) Sets(ctx context.Context) ([]changelog.State, error) {
-	states, err := l.sets(ctx)
+// Sets returns the states of the sets with the names, without one of all sets,
+// sorted by name.
+func (l *Log) Sets(ctx context.Context, names ...string) ([]changelog.State, error) {
+	states, err := l.sets(ctx, names)
 	if err != nil {
 		return nil, fmt.Errorf("list the sets: %w", err)
 	}
@@ -260,17 +261,21 @@ func (l *Log) Sets(ctx context.Context) ([]changelog.State, error) {
 	return states, nil
 }
 
-func (l *Log) sets(ctx context.Context) ([]changelog.State, error) {
+func (l *Log) sets(ctx context.Context, names []string) ([]changelog.State, error) {
 	if _, err := l.same(ctx, ""); err != nil {
 		return nil, err
 	}
-	return l.states(ctx)
+	return l.states(ctx, names)
 }
 
-// states reads the states of all sets.
-func (l *Log) states(ctx context.Context) ([]changelog.State, error) {
-	var states []changelog.State
-	err := l.everySet(ctx, stateFields, func(name string, values []any) error {
+// states reads the states of sets, without names of all.
+func (l *Log) states(ctx context.Context, names []string) (states []changelog.State, err error) {
+	if len(names) == 0 {
+		if names, err = l.names(ctx); err != nil {
+			return nil, err
+		}
+	}
+	err = l.everySet(ctx, names, stateFields, func(name string, values []any) error {
 		s, err := l.decodeState(name, values)
 		if errors.Is(err, changelog.ErrNoSet) {
 			return nil // it was deleted
@@ -284,16 +289,17 @@ func (l *Log) states(ctx context.Context) ([]changelog.State, error) {
 	return states, nil
 }
 
-// everySet reads fields of all sets that there are or were.
-func (l *Log) everySet(ctx context.Context, fields []string, do func(name string, values []any) error) error {
-	var names []string
-	err := l.read(ctx, func(ctx context.Context) (err error) {
+// names returns the names of all sets that there are or were.
+func (l *Log) names(ctx context.Context) (names []string, err error) {
+	err = l.read(ctx, func(ctx context.Context) (err error) {
 		names, err = l.client.HKeys(ctx, l.setsKey()).Result()
 		return err
 	})
-	if err != nil {
-		return err
-	}
+	return names, err
+}
+
+// everySet reads fields of sets, many in one round trip.
+func (l *Log) everySet(ctx context.Context, names, fields []string, do func(name string, values []any) error) error {
 	for part := range slices.Chunk(names, setsAtOnce) {
 		var values []*redis.SliceCmd
 		err := l.read(ctx, func(ctx context.Context) error {
