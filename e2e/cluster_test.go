@@ -70,16 +70,19 @@ func (r *redisServer) start(t *testing.T) {
 
 // A natsServer is a real NATS server that can be stopped and started again.
 type natsServer struct {
-	addr string
-	s    *server.Server
+	addr    string
+	options server.Options
+	s       *server.Server
 }
 
 func (n *natsServer) start(t *testing.T) {
 	t.Helper()
 	host, port, _ := net.SplitHostPort(n.addr)
 	number, _ := strconv.Atoi(port)
+	options := n.options
+	options.Host, options.Port, options.NoSigs, options.NoLog = host, number, true, true
 	var err error
-	if n.s, err = server.NewServer(&server.Options{Host: host, Port: number, NoSigs: true, NoLog: true}); err != nil {
+	if n.s, err = server.NewServer(&options); err != nil {
 		t.Fatal(err)
 	}
 	n.s.Start()
