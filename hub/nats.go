@@ -78,6 +78,9 @@ func ConnectNATS(url string, o NATSOptions) (*Bus, error) {
 		nats.ConnectHandler(func(*nats.Conn) { b.connected.Store(true) }),
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
 			b.connected.Store(false)
+			if err == nil {
+				return // Close
+			}
 			o.Logger.Warn("NATS is gone; changes of other hubs come late", "err", err)
 		}),
 		nats.ReconnectHandler(func(nc *nats.Conn) {
