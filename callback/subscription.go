@@ -68,6 +68,7 @@ func (s *Subscription) ID() ID { return NewID(s.Set, s.Callback) }
 // so it may lag behind by what a crash repeats.
 type Progress struct {
 	Cursor   changelog.Cursor `json:"cursor"`            // behind the last change that was delivered, or left out by the filter
+	From     changelog.Cursor `json:"from,omitzero"`     // where the next delivery's interval begins, when a filter moved Cursor on since the last one; zero: at Cursor
 	Gap      changelog.Cursor `json:"gap,omitzero"`      // the memory overran the subscription: its cursor before that, until the next delivery has said so
 	Gaps     int              `json:"gaps,omitempty"`    // how often that happened
 	Diverged bool             `json:"diverged,omitzero"` // the log had lost its tail: until the next delivery has said so

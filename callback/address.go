@@ -1,0 +1,173 @@
+package callback
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/rshub/rshub/changelog"
+)
+
+// ErrAddress means that a callback leads to an address that may not be reached.
+var ErrAddress = errors.New("the address is not allowed")
+
+// maxCallback bounds a callback in bytes.
+const maxCallback = 2048
+
+// special are the special-purpose networks of the IANA registries that a
+// callback must never reach. Of IPv6, all that is outside 2000::/3 is refused
+// besides: loopback, unspecified, ULA, link-local, multicast, NAT64, v4-compatible.
+var special = [...]netip.Prefix{
+	prefix(0, 0, 0, 0, 8), prefix(10, 0, 0, 0, 8), prefix(100, 64, 0, 0, 10), prefix(127, 0, 0, 0, 8),
+	prefix(169, 254, 0, 0, 16), prefix(172, 16, 0, 0, 12), prefix(192, 0, 0, 0, 24), prefix(192, 0, 2, 0, 24),
+	prefix(192, 88, 99, 0, 24), prefix(192, 168, 0, 0, 16), prefix(198, 18, 0, 0, 15), prefix(198, 51, 100, 0, 24),
+	prefix(203, 0, 113, 0, 24), prefix(224, 0, 0, 0, 3), // multicast, reserved and broadcast
+	prefix6(0x2001, 0, 23),     // protocol assignments, Teredo, benchmarking, ORCHID
+	prefix6(0x2001, 0xdb8, 32), // documentation
+	prefix6(0x2002, 0, 16),     // 6to4
+	prefix6(0x3fff, 0, 20),     // documentation
+}
+
+var unicast6 = prefix6(0x2000, 0, 3)
+
+func prefix(a, b, c, d byte, bits int) netip.Prefix {
+	return netip.PrefixFrom(netip.AddrFrom4([4]byte{a, b, c, d}), bits)
+}
+
+func prefix6(a, b uint16, bits int) netip.Prefix {
+	return netip.PrefixFrom(netip.AddrFrom16([16]byte{byte(a >> 8), byte(a), byte(b >> 8), byte(b)}), bits)
+}
+
+// addresses says which addresses callbacks may lead to: public unicast ones,
+// and those that the operator allows.
+type addresses struct {
+	allow []netip.Prefix
+	ports []uint16 // empty: 80, 443 and from 1024 on
+	self  string   // the hub's own host and port, in lower case
+}
+
+// control is a net.Dialer.Control. It sees the address that the socket is about
+// to connect to, after every resolver and for every try, so neither a name that
+// changes its address nor an odd spelling gets past it. What it does not
+// understand it refuses.
+func (a *addresses) control(network, address string, _ syscall.RawConn) error {
+	if network != "tcp4" && network != "tcp6" {
+		return fmt.Errorf("%w: network %q", ErrAddress, network)
+	}
+	ap, err := netip.ParseAddrPort(address)
+	if err != nil {
+		return fmt.Errorf("%w: %q", ErrAddress, address)
+	}
+	if !a.port(ap.Port()) || !a.reaches(ap.Addr()) {
+		return fmt.Errorf("%w: %s", ErrAddress, ap)
+	}
+	return nil
+}
+
+// reaches reports whether an address may be reached. An IPv4 address inside of
+// an IPv6 one counts as IPv4.
+func (a *addresses) reaches(addr netip.Addr) bool {
+	addr = addr.WithZone("").Unmap()
+	contains := func(p netip.Prefix) bool { return p.Contains(addr) }
+	if slices.ContainsFunc(a.allow, contains) {
+		return true
+	}
+	if !addr.IsValid() || addr.Is6() && !unicast6.Contains(addr) {
+		return false
+	}
+	return !slices.ContainsFunc(special[:], contains)
+}
+
+func (a *addresses) port(p uint16) bool {
+	if len(a.ports) == 0 {
+		return p == 80 || p == 443 || p >= 1024
+	}
+	return slices.Contains(a.ports, p)
+}
+
+// check refuses what cannot be a callback. It asks no resolver: it is there to
+// tell a subscriber what is wrong; control is what protects.
+func (a *addresses) check(callback string) error {
+	if len(callback) > maxCallback {
+		return changelog.Invalid("a callback has at most %d bytes, not %d", maxCallback, len(callback))
+	}
+	if strings.ContainsFunc(callback, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		return changelog.Invalid("a callback has no blank, control or non-ASCII characters: percent-encode them")
+	}
+	u, err := url.Parse(callback)
+	if err != nil {
+		return changelog.Invalid("the callback is no URL")
+	}
+	switch {
+	case u.Scheme != "http" && u.Scheme != "https", u.Opaque != "", u.Hostname() == "":
+		return changelog.Invalid("a callback is an absolute URL that begins with http:// or https://")
+	case u.User != nil:
+		return changelog.Invalid("a callback has no user name or password; put a secret into its path or query")
+	case strings.Contains(callback, "#"):
+		return changelog.Invalid("a callback has no fragment")
+	case strings.HasSuffix(u.Host, ":"):
+		return changelog.Invalid("the callback's port is missing")
+	case !exact(callback, u):
+		return changelog.Invalid("the callback has characters that must be percent-encoded")
+	}
+	return a.checkHost(u)
+}
+
+func (a *addresses) checkHost(u *url.URL) error {
+	name := strings.TrimSuffix(u.Hostname(), ".")
+	port, err := strconv.ParseUint(portOf(u), 10, 16)
+	if err != nil || !a.port(uint16(port)) {
+		return changelog.Invalid("callbacks on port %.10q are not allowed", portOf(u))
+	}
+	if hostOf(u) == a.self {
+		return changelog.Invalid("the callback is on this hub")
+	}
+	if addr, err := netip.ParseAddr(name); err == nil {
+		if !a.reaches(addr) {
+			return changelog.Invalid("callbacks to %s are not allowed", addr)
+		}
+		return nil
+	}
+	// 127.1, 0x7f000001 and 2130706433 are addresses to some resolvers.
+	last := name[strings.LastIndexByte(name, '.')+1:]
+	if _, err := strconv.ParseUint(last, 0, 64); err == nil || last == "" || strings.Trim(last, "0123456789") == "" || strings.ContainsAny(name, "%:") {
+		return changelog.Invalid("the callback's host is neither a name nor an IP address")
+	}
+	return nil
+}
+
+// exact reports whether a request for u sends the path and query of the
+// callback as they are there: the hub must use the exact callback.
+func exact(callback string, u *url.URL) bool {
+	_, rest, ok := strings.Cut(callback, "//")
+	if !ok {
+		return false
+	}
+	i := strings.IndexAny(rest, "/?")
+	if i < 0 {
+		return true
+	}
+	return u.RequestURI() == rest[i:] || "/"+rest[i:] == u.RequestURI()
+}
+
+// hostOf returns the host and port that u leads to, in lower case.
+func hostOf(u *url.URL) string {
+	return net.JoinHostPort(strings.ToLower(strings.TrimSuffix(u.Hostname(), ".")), portOf(u))
+}
+
+func portOf(u *url.URL) string {
+	switch p := u.Port(); {
+	case p != "":
+		return p
+	case u.Scheme == "https":
+		return "443"
+	default:
+		return "80"
+	}
+}

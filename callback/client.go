@@ -1,0 +1,93 @@
+package callback
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"syscall"
+	"time"
+)
+
+// What is taken of an answer at most.
+const (
+	maxAnswer = 64 << 10        // bytes of a body, which is dropped
+	drainTime = 2 * time.Second // for a body after a successful status: it only keeps the connection
+)
+
+// newClient returns the client for all requests to callbacks. It takes no proxy
+// from the environment, which would hide the address from the guard, and follows
+// no redirects. Deadlines come with each request.
+func newClient(a *addresses, o *Options) *http.Client {
+	dialer := &net.Dialer{Timeout: o.ConnectTimeout, KeepAlive: 30 * time.Second, Control: a.control}
+	return &http.Client{
+		Transport: &http.Transport{
+			Proxy:                  nil,
+			DialContext:            dialer.DialContext,
+			ForceAttemptHTTP2:      true, // an own DialContext turns it off otherwise
+			MaxIdleConns:           16_000,
+			MaxIdleConnsPerHost:    o.PerHost, // all that there can be: else they are dialled again and again
+			IdleConnTimeout:        90 * time.Second,
+			TLSHandshakeTimeout:    o.ConnectTimeout,
+			MaxResponseHeaderBytes: 16 << 10,
+			DisableCompression:     true,
+			ReadBufferSize:         1 << 10,
+			WriteBufferSize:        4 << 10,
+			TLSClientConfig: &tls.Config{
+				MinVersion:         tls.VersionTLS12,
+				RootCAs:            o.CAs,
+				ClientSessionCache: tls.NewLRUClientSessionCache(16_000),
+			},
+		},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+}
+
+// drain reads what is left of an answer, so that its connection can be used
+// again, and closes it. What is large or slow costs the connection: then cancel,
+// which is the request's, ends it.
+func drain(resp *http.Response, cancel context.CancelFunc) {
+	defer resp.Body.Close()
+	if resp.Body == http.NoBody {
+		return
+	}
+	slow := time.AfterFunc(drainTime, cancel)
+	defer slow.Stop()
+	_, _ = io.CopyN(io.Discard, resp.Body, maxAnswer) // the status has said it all
+}
+
+// explain says why a request failed, for the subscriber: without the callback,
+// whose query may be a secret, and without addresses of the hub's network.
+func explain(err error) string {
+	var dns *net.DNSError
+	var unverified *tls.CertificateVerificationError
+	var record tls.RecordHeaderError
+	var alert tls.AlertError
+	switch {
+	case errors.Is(err, ErrAddress):
+		return ErrAddress.Error()
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded), isTimeout(err):
+		return "no answer in time"
+	case errors.Is(err, context.Canceled):
+		return "given up"
+	case errors.As(err, &dns):
+		return "the host's name was not found"
+	case errors.As(err, &unverified), errors.As(err, &record), errors.As(err, &alert):
+		return "the TLS handshake failed"
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return "the connection was refused"
+	case errors.Is(err, syscall.ENETUNREACH), errors.Is(err, syscall.EHOSTUNREACH):
+		return "the host cannot be reached"
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE), errors.Is(err, io.ErrClosedPipe):
+		return "the connection was closed before the answer"
+	}
+	return "the answer is not HTTP"
+}
+
+func isTimeout(err error) bool {
+	var t net.Error
+	return errors.As(err, &t) && t.Timeout()
+}

@@ -1,0 +1,254 @@
+package callback
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/resourcesync"
+)
+
+// A place is where a subscription stands in its set's log.
+type place struct {
+	cursor   changelog.Cursor
+	from     changelog.Cursor // Progress.From
+	until    changelog.Cursor // the end of the cut that is being retried; zero: there is none
+	diverged bool
+}
+
+// begin returns where the interval of the next delivery begins.
+func (p *place) begin() changelog.Cursor {
+	if p.from.IsZero() {
+		return p.cursor
+	}
+	return p.from
+}
+
+// A cut is what is delivered at once: a change notification (Change
+// Notification section 3) of the entries behind a cursor that pass a filter.
+// Its text is shared with all cuts that have the same entries.
+type cut struct {
+	from    changelog.Cursor // where its interval begins
+	cursor  changelog.Cursor // of the last entry that was looked at
+	changes int              // 0: nothing passed, so there is nothing to deliver
+	body    [][]byte
+}
+
+// size returns the length of the body in bytes.
+func (c *cut) size() (n int64) {
+	for _, part := range c.body {
+		n += int64(len(part))
+	}
+	return n
+}
+
+// reader returns a new reader of the body.
+func (c *cut) reader() io.ReadCloser { return &partsReader{parts: c.body} }
+
+type partsReader struct {
+	parts [][]byte
+	off   int
+}
+
+func (r *partsReader) Read(p []byte) (n int, err error) {
+	for n < len(p) && len(r.parts) > 0 {
+		k := copy(p[n:], r.parts[0][r.off:])
+		n, r.off = n+k, r.off+k
+		if r.off == len(r.parts[0]) {
+			r.parts, r.off = r.parts[1:], 0
+		}
+	}
+	if n == 0 && len(p) > 0 {
+		return 0, io.EOF
+	}
+	return n, nil
+}
+
+func (r *partsReader) Close() error { return nil }
+
+// readTime bounds a read of the memory, which has a place meanwhile.
+const readTime = 30 * time.Second
+
+// errNothing means that nothing follows a cursor now.
+var errNothing = errors.New("nothing to deliver")
+
+// A source is where a set's entries come from.
+type source struct {
+	set      string
+	log      Log
+	window   func(changelog.Cursor, int) ([]*page, int) // see window.behind
+	readings *readings
+	reading  *flights
+	limits   limits
+}
+
+// limits bound a cut.
+type limits struct {
+	changes int // that are looked at, and so that are delivered
+	bytes   int // of entries as XML, unless it is a single one
+}
+
+// cut returns what comes next at a place, at most limit changes. Where the log
+// has lost its tail it corrects the place and marks it. errNothing, or an error
+// of Log.Since.
+func (s *source) cut(ctx context.Context, at *place, f *filter, limit int) (*cut, error) {
+	want := s.limits.changes
+	if at.until.Position > at.cursor.Position {
+		want = int(at.until.Position - at.cursor.Position)
+	}
+	pages, first, err := s.pages(ctx, at, want)
+	if err != nil {
+		return nil, err
+	}
+	x := extent{filter: f, limit: limit, bytes: s.limits.bytes}
+	if !at.until.IsZero() {
+		x.limit, x.bytes = want, 1<<31-1 // the same again, whatever the limits are by now
+	}
+	for _, p := range pages {
+		if !x.take(p, first, want-x.looked) {
+			break
+		}
+		first = 0
+	}
+	c := &cut{from: at.begin(), cursor: x.cursor, changes: x.changes}
+	if c.changes > 0 {
+		c.body = append(append([][]byte{header(c, at.diverged, x.begins)}, x.parts...), footer)
+	}
+	return c, nil
+}
+
+// pages returns pages with the want entries behind a place, or fewer.
+func (s *source) pages(ctx context.Context, at *place, want int) ([]*page, int, error) {
+	if pages, first := s.window(at.cursor, want); len(pages) > 0 {
+		return pages, first, nil
+	}
+	p, first, err := s.read(ctx, at)
+	if err != nil {
+		return nil, 0, err
+	}
+	pages := []*page{p}
+	// Rare: a cut that came out of the window, or of several pages, is retried.
+	for !at.until.IsZero() && p.batch.Cursor.Position < at.until.Position {
+		next := place{cursor: p.batch.Cursor}
+		if p, _, err = s.read(ctx, &next); err != nil {
+			return nil, 0, err
+		}
+		if next.diverged {
+			at.until = changelog.Cursor{}
+			break
+		}
+		pages = append(pages, p)
+	}
+	return pages, first, nil
+}
+
+// read returns a page with entries behind a place, from what others read or from
+// the memory.
+func (s *source) read(ctx context.Context, at *place) (*page, int, error) {
+	if p, first := s.readings.behind(s.set, at.cursor); p != nil {
+		return p, first, nil
+	}
+	p, err := s.reading.do(ctx, at.cursor, func() (*page, error) {
+		ctx, cancel := context.WithTimeout(ctx, readTime)
+		defer cancel()
+		b, err := s.log.Since(ctx, s.set, at.cursor, s.limits.changes)
+		if err != nil {
+			return nil, fmt.Errorf("read set %q after %v: %w", s.set, at.cursor, err)
+		}
+		p := newPage(b)
+		if len(b.Entries) > 0 {
+			s.readings.add(s.set, p)
+		}
+		return p, nil
+	})
+	if err != nil {
+		return nil, 0, err
+	}
+	if p.batch.Diverged {
+		*at = place{cursor: p.batch.After, diverged: true}
+	}
+	if len(p.batch.Entries) == 0 {
+		return nil, 0, errNothing
+	}
+	return p, 0, nil
+}
+
+// An extent grows over entries until a cut is large enough.
+type extent struct {
+	filter       *filter
+	limit, bytes int
+
+	looked  int              // entries that were looked at
+	cursor  changelog.Cursor // of the last of them
+	changes int              // that pass
+	length  int              // of them as XML
+	begins  int64            // the first entry's datetime
+	parts   [][]byte         // of pages
+}
+
+// take takes entries of a page from first on, at most n, and reports whether
+// more may be taken.
+func (x *extent) take(p *page, first, n int) bool {
+	entries := p.batch.Entries
+	begin, end := 0, 0 // of the run of bytes that is not in parts yet
+	defer func() {
+		if end > begin {
+			x.parts = append(x.parts, p.text[begin:end:end])
+		}
+	}()
+	for i := first; i < len(entries); i++ {
+		if n == 0 {
+			return false
+		}
+		if x.filter.match(&entries[i].Change) {
+			_, ends := p.encoded()
+			start := 0
+			if i > 0 {
+				start = ends[i-1]
+			}
+			length := ends[i] - start
+			if x.changes == x.limit || x.changes > 0 && x.length+length > x.bytes {
+				return false
+			}
+			if start != end {
+				if end > begin {
+					x.parts = append(x.parts, p.text[begin:end:end])
+				}
+				begin = start
+			}
+			end = ends[i]
+			x.changes, x.length = x.changes+1, x.length+length
+		}
+		if x.looked == 0 {
+			x.begins = entries[i].Micros
+		}
+		x.looked, x.cursor, n = x.looked+1, entries[i].Cursor, n-1
+	}
+	return n > 0
+}
+
+// footer ends every body.
+var footer = resourcesync.AppendXMLFooter(nil, &resourcesync.Header{})
+
+// header returns what stands before the entries, as changelog.Batch.XML writes
+// it. begins is the first entry's datetime: a log that was not made when the
+// subscription was has no time at its beginning.
+func header(c *cut, diverged bool, begins int64) []byte {
+	from := c.from.Micros
+	if from == 0 {
+		from = begins - 1
+	}
+	h := &resourcesync.Header{Capability: resourcesync.ChangeNotification}
+	h.From, h.Until = changelog.Cursor{Micros: from}.Time(), c.cursor.Time()
+	h.Attrs = []resourcesync.Attr{
+		{Namespace: resourcesync.Terms, Name: "after", Value: c.from.String()},
+		{Namespace: resourcesync.Terms, Name: "cursor", Value: c.cursor.String()},
+	}
+	if diverged {
+		h.Attrs = append(h.Attrs, resourcesync.Attr{Namespace: resourcesync.Terms, Name: "diverged", Value: "true"})
+	}
+	return changelog.NewXMLWriter().AppendHeader(make([]byte, 0, 512), h)
+}

@@ -1,0 +1,226 @@
+package callback
+
+import (
+	"context"
+	"crypto/x509"
+	"log/slog"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Options of an Engine. Zero values are the defaults.
+type Options struct {
+	BaseURL string         // the hub's own, for topics, Link headers and status URLs; without a slash at the end
+	Allow   []netip.Prefix // networks that callbacks may lead to besides public addresses; default: none
+	Ports   []uint16       // that callbacks may have; default: 80, 443 and from 1024 on
+	CAs     *x509.CertPool // that vouch for callbacks; default: the system's
+
+	ConnectTimeout time.Duration // of a connection, and of its TLS handshake; default 5 s
+	Timeout        time.Duration // of a whole delivery, from the connection to the status; default 15 s
+	VerifyTimeout  time.Duration // the same of a verification; default 10 s
+
+	InFlight int // requests under way at most; default 1,024
+	PerHost  int // of them at most to one host and port; default 8
+
+	MaxChanges int // in one delivery, and looked at for one; default and maximum 1,000
+	MaxBytes   int // of changes in one delivery, unless it is a single one; default 1 MiB
+
+	Logger *slog.Logger // gets no secret, and of a callback only the host; default: discard
+}
+
+func (o *Options) defaults() {
+	o.BaseURL = strings.TrimSuffix(o.BaseURL, "/")
+	o.ConnectTimeout = or(o.ConnectTimeout, 5*time.Second)
+	o.Timeout = or(o.Timeout, 15*time.Second)
+	o.VerifyTimeout = or(o.VerifyTimeout, 10*time.Second)
+	o.InFlight = or(o.InFlight, 1024)
+	o.PerHost = or(o.PerHost, 8)
+	o.MaxChanges = min(or(o.MaxChanges, 1000), 1000)
+	o.MaxBytes = or(o.MaxBytes, 1<<20)
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+}
+
+func or[T comparable](v, otherwise T) T {
+	var zero T
+	if v == zero {
+		return otherwise
+	}
+	return v
+}
+
+// An Engine delivers to the subscriptions of those shards that this hub has a
+// claim on, and carries out the requests in their inboxes.
+//
+// It needs a goroutine for each request in flight, and one for each set that has
+// subscriptions, but none for a subscription.
+type Engine struct {
+	registry  Registry
+	log       Log
+	follower  Follower
+	opts      Options
+	addresses *addresses
+	client    *http.Client
+
+	readings readings // guarded by its own mutex
+	ringer   nudge    // the schedule's first task may have changed
+	saver    nudge    // there is something to save
+
+	ctx    context.Context // of all goroutines
+	cancel context.CancelFunc
+	wg     sync.WaitGroup // of those that Run does not begin with
+
+	mu       sync.Mutex
+	shards   map[int]*shard
+	topics   map[string]*topic
+	filters  filters
+	places   places
+	schedule schedule
+	draining bool
+	stats    Stats
+}
+
+// Stats are what an Engine has done, and is doing.
+type Stats struct {
+	Shards        int // that this hub has a claim on
+	Subscriptions int // in them
+	Failing       int // of them, that wait after a failure
+	InFlight      int // requests
+
+	Deliveries uint64 // that succeeded
+	Changes    uint64 // in them
+	Failures   uint64 // attempts to deliver that failed
+	Gaps       uint64 // subscriptions overrun by the memory
+	Verified   uint64 // requests confirmed by their subscriber
+	Denied     uint64 // requests not confirmed
+	Expired    uint64 // leases that ended unrenewed
+}
+
+// New returns an Engine, which does nothing until Run.
+func New(registry Registry, log Log, follower Follower, o Options) *Engine {
+	o.defaults()
+	e := &Engine{
+		registry: registry, log: log, follower: follower, opts: o,
+		addresses: &addresses{allow: o.Allow, ports: o.Ports},
+		ringer:    make(nudge, 1), saver: make(nudge, 1),
+		shards: map[int]*shard{}, topics: map[string]*topic{}, filters: filters{},
+		places: places{total: o.InFlight, perHost: o.PerHost, hosts: map[string]*host{}},
+	}
+	e.ctx, e.cancel = context.WithCancel(context.Background())
+	if u, err := url.Parse(o.BaseURL); err == nil && u.Host != "" {
+		e.addresses.self = hostOf(u)
+	}
+	e.client = newClient(e.addresses, &e.opts)
+	return e
+}
+
+// CheckCallback returns nil when a callback may be subscribed with. The error
+// says what is wrong with it, as a *resourcesync.Error with ErrInvalid. It asks
+// no resolver: whether the address may be reached shows at each connection.
+func (e *Engine) CheckCallback(callback string) error { return e.addresses.check(callback) }
+
+// Stats returns what the Engine has done and is doing now.
+func (e *Engine) Stats() Stats {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	st := e.stats
+	st.Shards = len(e.shards)
+	st.InFlight = e.places.running[proven] + e.places.running[unproven]
+	for _, s := range e.shards {
+		st.Subscriptions += len(s.subs)
+	}
+	return st
+}
+
+// topicURL returns the URL of a set's change notification channel.
+func (e *Engine) topicURL(set string) string { return e.opts.BaseURL + "/sets/" + set + "/changes" }
+
+// statusURL returns the URL where whoever has it can read how a subscription
+// goes.
+func (e *Engine) statusURL(token string) string { return e.opts.BaseURL + "/subscriptions/" + token }
+
+// fill gives places to those whose turn it is, as long as there are both. mu is
+// held.
+func (e *Engine) fill() {
+	for {
+		t := e.next()
+		if t == nil {
+			return
+		}
+		e.wg.Go(func() { e.work(t) })
+	}
+}
+
+// next returns a task that has got a place, or nil. mu is held.
+func (e *Engine) next() *task {
+	for !e.draining {
+		t := e.places.next()
+		if t == nil || !t.shard.leaving {
+			if t != nil {
+				t.shard.running++
+			}
+			return t
+		}
+		e.places.done(t) // its shard is another hub's soon
+	}
+	return nil
+}
+
+// work lets a task have its turn, and then those for which its place gets free.
+func (e *Engine) work(t *task) {
+	for t != nil {
+		settle := t.work.turn()
+		e.mu.Lock()
+		e.places.done(t)
+		if t.shard.running--; t.shard.running == 0 && t.shard.rested != nil {
+			close(t.shard.rested)
+			t.shard.rested = nil
+		}
+		if settle != nil {
+			settle()
+		}
+		t = e.next()
+		e.fill()
+		e.mu.Unlock()
+	}
+}
+
+// remind lets a task be rung at a time. mu is held.
+func (e *Engine) remind(t *task, at time.Time) {
+	e.schedule.set(t, at)
+	if t.index == 0 {
+		e.ringer.want()
+	}
+}
+
+// ringLoop rings what is due, until ctx is done.
+func (e *Engine) ringLoop(ctx context.Context) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		e.mu.Lock()
+		now := time.Now()
+		for t := e.schedule.take(now); t != nil; t = e.schedule.take(now) {
+			t.work.ring()
+		}
+		e.fill()
+		at, some := e.schedule.next()
+		e.mu.Unlock()
+		if some {
+			timer.Reset(time.Until(at))
+		} else {
+			timer.Stop()
+		}
+		select {
+		case <-timer.C:
+		case <-e.ringer:
+		case <-ctx.Done():
+			return
+		}
+	}
+}

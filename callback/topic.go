@@ -1,0 +1,185 @@
+package callback
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"math/rand/v2"
+	"time"
+
+	"github.com/rshub/rshub/changelog"
+)
+
+// A Follower yields the batches of a set that follow a cursor, and waits for
+// more until ctx is done.
+type Follower interface {
+	Follow(ctx context.Context, set string, after changelog.Cursor) iter.Seq2[[]*changelog.Batch, error]
+}
+
+// A Log is the part of changelog.Log that is read by who is behind.
+type Log interface {
+	Since(ctx context.Context, set string, after changelog.Cursor, limit int) (*changelog.Batch, error)
+	State(ctx context.Context, set string) (changelog.State, error)
+}
+
+// A topic is a set that has subscriptions on this hub. It is followed once for
+// all of them, and what comes is kept for them in a window. All of it is guarded
+// by Engine.mu.
+type topic struct {
+	set    string
+	source *source
+	cancel context.CancelFunc // ends the following
+	subs   int
+
+	ready   bool             // head is known
+	head    changelog.Cursor // of what was followed
+	version int              // how often something new came
+	window  window
+	idle    pool // subs that wait for what is new
+	failing pool // subs that wait after a failure
+}
+
+// topic returns the topic of a set for one more sub. mu is held.
+func (e *Engine) topic(set string) *topic {
+	t := e.topics[set]
+	if t == nil {
+		ctx, cancel := context.WithCancel(e.ctx)
+		t = &topic{set: set, cancel: cancel}
+		t.source = &source{
+			set: set, log: e.log, readings: &e.readings, reading: &flights{},
+			limits: limits{e.opts.MaxChanges, e.opts.MaxBytes},
+			window: func(c changelog.Cursor, n int) ([]*page, int) {
+				e.mu.Lock()
+				defer e.mu.Unlock()
+				return t.window.behind(c, n)
+			},
+		}
+		e.topics[set] = t
+		e.wg.Go(func() { e.follow(ctx, t) })
+	}
+	t.subs++
+	return t
+}
+
+// forsake says that a sub of a topic is no more. mu is held.
+func (e *Engine) forsake(t *topic) {
+	if t.subs--; t.subs == 0 {
+		t.cancel()
+		delete(e.topics, t.set)
+		e.readings.forget(t.set)
+	}
+}
+
+// follow keeps a topic's window up to date until ctx is done. A set that is
+// gone, or not made yet, is waited for.
+func (e *Engine) follow(ctx context.Context, t *topic) {
+	for failures := 0; ctx.Err() == nil; failures++ {
+		if failures > 0 && !pause(ctx, min(time.Second<<min(failures-1, 3), 5*time.Second)) {
+			return
+		}
+		state, err := e.log.State(ctx, t.set)
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err != nil && !errors.Is(err, changelog.ErrNoSet):
+			e.opts.Logger.Warn("callbacks: the memory cannot be read", "set", t.set, "err", err)
+			continue
+		}
+		e.restart(t, state.Head) // of a set that is not made: zero
+		for batches, err := range e.follower.Follow(ctx, t.set, state.Head) {
+			if err != nil {
+				if !errors.Is(err, changelog.ErrGone) {
+					e.opts.Logger.Warn("callbacks: following failed", "set", t.set, "err", err)
+				}
+				break
+			}
+			failures = 0
+			e.publish(t, batches)
+		}
+	}
+}
+
+// restart begins a topic's window anew. Everybody looks whether he is still in
+// this log.
+func (e *Engine) restart(t *topic, head changelog.Cursor) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	t.window, t.head, t.ready = window{}, head, true
+	t.version++
+	e.readings.forget(t.set)
+	for _, s := range t.idle.take() {
+		s.rest()
+	}
+	e.fill()
+}
+
+// publish adds what is new to a topic's window, and wakes its subs.
+func (e *Engine) publish(t *topic, batches []*changelog.Batch) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	before := t.head
+	passes := map[*filter]bool{}
+	for _, b := range batches {
+		if b.Diverged {
+			t.window = window{}
+			e.readings.forget(t.set)
+			before = changelog.Cursor{} // everybody has to look
+			passes = nil
+		}
+		if len(b.Entries) > 0 {
+			t.window.add(b)
+		}
+		t.head = b.Cursor
+	}
+	t.version++
+	for _, s := range t.idle.take() {
+		if passes != nil && s.cursor == before && s.filter.key != "" && !matches(passes, s.filter, batches) {
+			s.skip(t.head)
+			t.idle.add(s)
+			continue
+		}
+		s.rest()
+	}
+	// A failing callback is tried again for what is new, but not more often than
+	// earliest lets it: it leaves the pool until it has failed again.
+	now := time.Now()
+	for _, s := range t.failing.take() {
+		if s.earliest.Before(now) {
+			s.earliest = now
+		}
+		if s.earliest.Before(s.due) {
+			e.remind(&s.task, s.earliest)
+		}
+	}
+	e.fill()
+}
+
+// matches reports whether a filter lets anything of the batches pass.
+func matches(known map[*filter]bool, f *filter, batches []*changelog.Batch) bool {
+	m, ok := known[f]
+	if ok {
+		return m
+	}
+search:
+	for _, b := range batches {
+		for i := range b.Entries {
+			if m = f.match(&b.Entries[i].Change); m {
+				break search
+			}
+		}
+	}
+	known[f] = m
+	return m
+}
+
+// pause waits about d, and reports false when ctx is done.
+func pause(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d/2 + rand.N(d/2+1))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

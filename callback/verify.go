@@ -1,0 +1,257 @@
+package callback
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/resourcesync"
+)
+
+// verifyRetries are the waits before the second and third try of a verification
+// that got no answer, or one of the 5xx. Every other answer is final.
+var verifyRetries = [...]time.Duration{5 * time.Second, 20 * time.Second}
+
+// verify asks the callback whether its owner wants what the request says (WebSub
+// section 5.3), and does it if so. Else everything stays as it was. It returns
+// how long to wait until it should be asked again, 0 when the request is carried
+// out.
+func (s *shard) verify(r *Request, tries int) (again time.Duration) {
+	e := s.engine
+	e.mu.Lock()
+	known := s.subs[r.ID()]
+	if known == nil && r.Mode == Unsubscribe {
+		s.finish(r)
+		e.mu.Unlock()
+		return 0
+	}
+	about, progress := Subscription{}, Progress{}
+	if known != nil {
+		about, progress = *known.about, known.unpack()
+	}
+	e.mu.Unlock()
+
+	begin := time.Now()
+	wanted := r.subscription(&about, begin)
+	q := verification(r, e.topicURL(r.Set))
+	if r.Mode == Subscribe {
+		since := progress.Cursor
+		if known == nil || r.Move {
+			since = r.Start
+		}
+		q = append(q, extras(r, since, known != nil, e.statusURL(wanted.Token))...)
+	}
+	status, final, err := e.ask(s.ctx, r.Callback, q)
+	if s.ctx.Err() != nil {
+		return 0 // the next hub asks again
+	}
+	attempt := Attempt{At: begin.UTC(), Kind: string(r.Mode), Status: status, Took: time.Since(begin)}
+	if err == nil {
+		s.confirmed(r, wanted, attempt)
+		return 0
+	}
+	attempt.Error = err.Error()
+	return s.unconfirmed(r, attempt, final, tries)
+}
+
+// subscription returns what a request makes of a subscription; the zero one is
+// new.
+func (r *Request) subscription(was *Subscription, now time.Time) Subscription {
+	now = now.UTC().Round(0)
+	wanted := Subscription{
+		Set: r.Set, Callback: r.Callback, Secret: r.Secret, Filter: r.Filter,
+		LeaseEnd: now.Add(r.Lease), Token: was.Token, Made: was.Made,
+	}
+	if was.Token == "" {
+		wanted.Token, wanted.Made = rand.Text(), now
+	} else {
+		wanted.Renewed = now
+	}
+	return wanted
+}
+
+func (s *shard) confirmed(r *Request, wanted Subscription, a Attempt) {
+	e := s.engine
+	s.commitSoon(r, func() Changes {
+		known := s.subs[r.ID()]
+		if r.Mode == Unsubscribe {
+			if known == nil {
+				return Changes{}
+			}
+			return Changes{Delete: []ID{known.id}}
+		}
+		rec := Record{Subscription: wanted, Progress: Progress{Cursor: r.Start}}
+		if known != nil {
+			known.last.add(a)
+			rec.Progress = known.unpack()
+			rec.Next = time.Time{}
+			if r.Move {
+				rec.Progress = Progress{Cursor: r.Start, Gaps: rec.Gaps, Last: rec.Last}
+			}
+		} else {
+			rec.Last = []Attempt{a}
+		}
+		return Changes{Put: []Record{rec}}
+	}, func(c Changes) {
+		e.stats.Verified++
+		for _, id := range c.Delete {
+			if known := s.subs[id]; known != nil {
+				s.remove(known)
+			}
+		}
+		for i := range c.Put {
+			s.put(&c.Put[i], r.Move)
+		}
+		e.opts.Logger.Info("callbacks: confirmed", "mode", r.Mode, "id", r.ID(), "set", r.Set, "host", hostName(r.Callback))
+		e.fill()
+	})
+}
+
+func (s *shard) unconfirmed(r *Request, a Attempt, final bool, tries int) (again time.Duration) {
+	e := s.engine
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if known := s.subs[r.ID()]; known != nil {
+		known.last.add(a)
+		known.soil()
+	}
+	if !final && tries < len(verifyRetries) {
+		return jitter(verifyRetries[tries])
+	}
+	e.stats.Denied++
+	e.opts.Logger.Info("callbacks: not confirmed", "mode", r.Mode, "id", r.ID(), "set", r.Set, "host", hostName(r.Callback), "status", a.Status, "err", a.Error)
+	s.finish(r)
+	return 0
+}
+
+// A param is one parameter of a query. Their order is kept.
+type param struct{ name, value string }
+
+// verification returns the parameters of section 5.3, without the challenge.
+func verification(r *Request, topic string) []param {
+	q := []param{{"hub.mode", string(r.Mode)}, {"hub.topic", topic}}
+	if r.Mode == Subscribe {
+		q = append(q, param{"hub.lease_seconds", strconv.FormatInt(int64(r.Lease/time.Second), 10)})
+	}
+	return q
+}
+
+// extras returns what rshub adds, with its effective value: so a subscriber
+// knows that it was understood.
+func extras(r *Request, since changelog.Cursor, renewed bool, status string) []param {
+	q := []param{
+		{"rs.since", since.String()},
+		{"rs.renewed", strconv.FormatBool(renewed)},
+		{"rs.status", status},
+	}
+	if r.Filter.Prefix != "" {
+		q = append(q, param{"rs.prefix", r.Filter.Prefix})
+	}
+	if len(r.Filter.Changes) > 0 {
+		q = append(q, param{"rs.change", join(r.Filter.Changes)})
+	}
+	if len(r.Filter.Types) > 0 {
+		q = append(q, param{"rs.type", strings.Join(r.Filter.Types, ",")})
+	}
+	return q
+}
+
+func join(changes []resourcesync.ChangeType) string {
+	var b strings.Builder
+	for i, c := range changes {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		b.WriteString(string(c))
+	}
+	return b.String()
+}
+
+// ask sends a GET with a challenge, and returns nil when the callback gave it
+// back. final says that asking again is of no use.
+func (e *Engine) ask(ctx context.Context, callback string, q []param) (status int, final bool, err error) {
+	challenge := rand.Text()
+	q = append(q, param{"hub.challenge", challenge})
+	var answer []byte
+	status, err = e.get(ctx, addQuery(callback, q), func(body io.Reader) (err error) {
+		answer, err = io.ReadAll(io.LimitReader(body, int64(len(challenge))+1))
+		return err
+	})
+	switch {
+	case err != nil:
+		text := explain(err)
+		return status, text == ErrAddress.Error(), errorText(text)
+	case status >= 500:
+		return status, false, errorText("the answer is no confirmation: " + http.StatusText(status))
+	case status < 200 || status > 299:
+		return status, true, errorText("the answer is no confirmation: " + http.StatusText(status))
+	case string(answer) != challenge:
+		return status, true, errorText("the answer's body is not the challenge")
+	}
+	return status, true, nil
+}
+
+// errorText is an error that a subscriber may see.
+type errorText string
+
+func (t errorText) Error() string { return strings.TrimSuffix(string(t), ": ") }
+
+// deny tells a callback that its subscription ended (WebSub section 5.2), once
+// and as well as it goes.
+func (s *shard) deny(r *Request, reason string) {
+	q := []param{{"hub.mode", "denied"}, {"hub.topic", s.engine.topicURL(r.Set)}, {"hub.reason", reason}}
+	if _, err := s.engine.get(s.ctx, addQuery(r.Callback, q), nil); err != nil && s.ctx.Err() == nil {
+		s.engine.opts.Logger.Info("callbacks: could not be told that its subscription ended", "id", r.ID(), "host", hostName(r.Callback), "err", explain(err))
+	}
+}
+
+// get sends a GET and gives a successful answer's body to read, unless that is
+// nil.
+func (e *Engine) get(ctx context.Context, target string, read func(io.Reader) error) (status int, err error) {
+	ctx, cancel := context.WithTimeout(ctx, e.opts.VerifyTimeout)
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, target, nil)
+	if err != nil {
+		return 0, fmt.Errorf("ask a callback: %w", err)
+	}
+	r.Header.Set("User-Agent", userAgent)
+	resp, err := e.client.Do(r)
+	if err != nil {
+		return 0, err
+	}
+	defer drain(resp, cancel)
+	if read != nil && resp.StatusCode >= 200 && resp.StatusCode <= 299 {
+		err = read(resp.Body)
+	}
+	return resp.StatusCode, err
+}
+
+// addQuery appends parameters to a callback, whose own query stays as it is.
+func addQuery(callback string, q []param) string {
+	var b strings.Builder
+	b.WriteString(callback)
+	sep := byte('?')
+	if _, own, ok := strings.Cut(callback, "?"); ok {
+		sep = '&'
+		if own == "" || strings.HasSuffix(own, "&") {
+			sep = 0
+		}
+	}
+	for _, p := range q {
+		if sep != 0 {
+			b.WriteByte(sep)
+		}
+		sep = '&'
+		b.WriteString(url.QueryEscape(p.name))
+		b.WriteByte('=')
+		b.WriteString(url.QueryEscape(p.value))
+	}
+	return b.String()
+}
