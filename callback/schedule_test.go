@@ -1,0 +1,39 @@
+package callback
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+)
+
+func TestSchedule(t *testing.T) {
+	var s schedule
+	begin := time.Now()
+	tasks := make([]*task, 1000)
+	for i := range tasks {
+		tasks[i] = &task{index: -1}
+		s.set(tasks[i], begin.Add(time.Duration(rand.IntN(1000))))
+	}
+	for _, x := range tasks[:500] {
+		s.set(x, begin.Add(time.Duration(rand.IntN(1000))))
+	}
+	for _, x := range tasks[900:] {
+		s.remove(x)
+		s.remove(x)
+	}
+	if s.take(begin.Add(-1)) != nil {
+		t.Error("something is due before its time")
+	}
+	var got []time.Time
+	for at, ok := s.next(); ok; at, ok = s.next() {
+		x := s.take(begin.Add(2000))
+		if x.due != at || x.index != -1 {
+			t.Fatalf("took %+v, next() was %v", x, at)
+		}
+		got = append(got, x.due)
+	}
+	if len(got) != 900 || !slices.IsSortedFunc(got, time.Time.Compare) {
+		t.Errorf("%d were due, in order: %v", len(got), slices.IsSortedFunc(got, time.Time.Compare))
+	}
+}
