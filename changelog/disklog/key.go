@@ -18,9 +18,9 @@ import (
 //	log/<set>/<last position>    the last entry's datetime, then the block
 //	key/<set>/<key>              known
 //	age/<set>/<number>           the datetime of the key's publish, then the key
+//	keep/<name>/<key>            what else the hub keeps, see Keep
 //
 // A set's name has no slash, so what begins with log/<set>/ is that set's.
-// Whatever else the hub keeps here takes a first word of its own.
 const (
 	formatVersion    = "1"
 	formatUnfinished = "unfinished copy"

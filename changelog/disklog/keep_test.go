@@ -1,0 +1,148 @@
+package disklog
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/rshub/rshub/changelog"
+)
+
+// kept returns what is in a Keep behind a key.
+func kept(t *testing.T, k *Keep, prefix, after string) (keys []string, values map[string]string) {
+	t.Helper()
+	values = make(map[string]string)
+	if err := k.Scan(t.Context(), prefix, after, func(key string, v []byte) bool {
+		keys = append(keys, key)
+		values[key] = string(v)
+		return true
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return keys, values
+}
+
+func apply(t *testing.T, k *Keep, writes map[string][]byte) {
+	t.Helper()
+	if err := k.Apply(t.Context(), writes, true); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestKeep(t *testing.T) {
+	dir := t.TempDir()
+	l := filled(t, filepath.Join(dir, "data"), Options{})
+	k, other := l.Keep("some"), l.Keep("some2")
+	want := map[string]string{"a": "", "a/1": "1", "a/2": "2", "a\xff": "ff", "a\xff\xff": "ffff", "b": "b"}
+	writes := make(map[string][]byte)
+	for key, v := range want {
+		writes[key] = []byte(v)
+	}
+	apply(t, k, writes)
+	apply(t, other, map[string][]byte{"a/3": []byte("other")})
+	check := func(k *Keep) {
+		t.Helper()
+		for _, test := range []struct {
+			prefix, after string
+			want          []string
+		}{
+			{"", "", []string{"a", "a/1", "a/2", "a\xff", "a\xff\xff", "b"}},
+			{"a", "", []string{"a", "a/1", "a/2", "a\xff", "a\xff\xff"}},
+			{"a", "a", []string{"a/1", "a/2", "a\xff", "a\xff\xff"}},
+			{"a/", "a/1", []string{"a/2"}},
+			{"a\xff", "", []string{"a\xff", "a\xff\xff"}},
+			{"a/", "b", nil},
+			{"c", "", nil},
+		} {
+			got, values := kept(t, k, test.prefix, test.after)
+			if !slices.Equal(got, test.want) {
+				t.Errorf("behind %q with prefix %q: %q, want %q", test.after, test.prefix, got, test.want)
+			}
+			for key, v := range values {
+				if v != want[key] {
+					t.Errorf("%q is %q, want %q", key, v, want[key])
+				}
+			}
+		}
+		for key, v := range want {
+			if got, err := k.Get(t.Context(), key); err != nil || got == nil || string(got) != v {
+				t.Errorf("%q is %q, %v, want %q", key, got, err, v)
+			}
+		}
+		if got, err := k.Get(t.Context(), "a/3"); err != nil || got != nil {
+			t.Errorf("another's key is %q, %v", got, err)
+		}
+	}
+	check(k)
+
+	// A backup has it, and so has the store when it is opened again.
+	copied := filepath.Join(dir, "copy")
+	if err := l.Checkpoint(copied); err != nil {
+		t.Fatal(err)
+	}
+	apply(t, k, map[string][]byte{"later": []byte("x")})
+	c := start(t, copied, Options{})
+	check(c.Keep("some"))
+	stop(t, c)
+	stop(t, l)
+	l = start(t, filepath.Join(dir, "data"), Options{})
+	defer stop(t, l)
+	k = l.Keep("some")
+	apply(t, k, map[string][]byte{"later": nil, "none": nil})
+	check(k)
+	entries(t, l, "set") // which is not touched
+}
+
+// What overlaps is applied whole or not at all, and is there after a crash.
+func TestKeepTogether(t *testing.T) {
+	fs := vfs.NewCrashableMem()
+	l := start(t, "data", Options{FS: fs, Reserve: 1})
+	k := l.Keep("some")
+	var running sync.WaitGroup
+	for w := range 8 {
+		running.Go(func() {
+			for i := range 50 {
+				v := fmt.Appendf(nil, "%d-%d", w, i)
+				if err := k.Apply(t.Context(), map[string][]byte{"x": v, "y": v, fmt.Sprint("old", w, "-", i-1): nil, fmt.Sprint("old", w, "-", i): v}, true); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	running.Wait()
+	crashed := fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 0})
+	stop(t, l)
+	l = start(t, "data", Options{FS: crashed, Reserve: 1})
+	defer stop(t, l)
+	keys, values := kept(t, l.Keep("some"), "", "")
+	if len(keys) != 2+8 || values["x"] != values["y"] || values["x"] == "" {
+		t.Errorf("after the crash: %q", slices.Sorted(maps.Values(values)))
+	}
+}
+
+// Without room only what does not grow is taken.
+func TestKeepFull(t *testing.T) {
+	l := start(t, t.TempDir(), Options{Reserve: 1 << 62})
+	defer stop(t, l)
+	k := l.Keep("some")
+	writes := map[string][]byte{"a": []byte("1")}
+	if err := k.Apply(t.Context(), writes, true); !errors.Is(err, changelog.ErrFull) {
+		t.Errorf("error is %v, want %v", err, changelog.ErrFull)
+	}
+	if v, err := k.Get(t.Context(), "a"); err != nil || v != nil {
+		t.Errorf("it has %q, %v", v, err)
+	}
+	if err := k.Apply(t.Context(), writes, false); err != nil {
+		t.Error(err)
+	}
+	if v, err := k.Get(t.Context(), "a"); err != nil || !bytes.Equal(v, []byte("1")) {
+		t.Errorf("it has %q, %v", v, err)
+	}
+}
