@@ -13,40 +13,57 @@ import (
 // in it, and each change names the claim, so a hub that was stopped and comes
 // back changes nothing (fencing). Methods may be called concurrently. They block
 // until the store answered or ctx is done.
+//
+// Nothing is tried again by the registry itself. What failed with ErrUnknown
+// (changelog) may have been done; each call may be made again, and is harmless
+// when it is done twice. With ErrUnavailable nothing was done.
 type Registry interface {
+	// Name is this hub's name, random, and given to no other.
+	Name() string
+
+	// ClaimFor is how long a claim lasts after Acquire or Renew was called.
+	ClaimFor() time.Duration
+
 	// Send adds a request to the end of its shard's inbox. It is durable when nil
-	// is returned. ErrFull (changelog) when the store or the inbox has no room.
+	// is returned. Sent twice it is there twice, so carrying one out must be
+	// harmless the second time. ErrFull (changelog) when the store or the inbox
+	// has no room.
 	Send(ctx context.Context, r Request) error
 
 	// Join says that this hub lives, and returns the names of all that do, its own
-	// among them, sorted. Who has not joined for liveFor is not alive. To be called
-	// each second.
+	// among them, sorted. Who has not joined for some seconds is not alive. To be
+	// called each second, or more often.
 	Join(ctx context.Context) (live []string, err error)
 
-	// Acquire claims those of the shards that nobody has a claim on, and returns
-	// the claims. A claim ends claimFor after Acquire or the last Renew was called.
+	// Acquire claims those of the shards that no other hub has a claim on, and
+	// returns the claims. A shard that this hub has already gets a new number,
+	// which ends the old claim. With an error it may have claimed more than it
+	// returns.
 	Acquire(ctx context.Context, shards []int) ([]Claim, error)
 
 	// Renew prolongs claims, and returns those that this hub still has, each with
 	// the number of the newest request in the shard's inbox, 0 when it is empty.
-	// Claims that are not returned are lost.
+	// Claims that are not returned are lost; with an error that is unknown, and
+	// they end in their time.
 	Renew(ctx context.Context, claims []Claim) ([]Renewed, error)
 
 	// Release gives claims up. Those that are lost are left alone.
 	Release(ctx context.Context, claims []Claim) error
 
-	// Leave says that this hub lives no more.
+	// Leave says that this hub lives no more, until it joins again.
 	Leave(ctx context.Context) error
 
 	// Load yields all records of a shard, in no order. An error ends it.
 	Load(ctx context.Context, shard int) iter.Seq2[Record, error]
 
 	// Inbox returns the oldest requests of a shard's inbox that have a number
-	// greater than after, in order, at most limit.
+	// greater than after, in order, at most limit. None comes later with a lower
+	// number than one that was returned.
 	Inbox(ctx context.Context, shard int, after uint64, limit int) ([]Request, error)
 
 	// Commit makes changes to a shard in one atomic step, durable when nil is
-	// returned. ErrClaimLost.
+	// returned. ErrClaimLost; ErrFull (changelog) when it puts records and there
+	// is no room, which is no reason to refuse the rest.
 	Commit(ctx context.Context, c Claim, changes Changes) error
 
 	// Find returns one record, as of its last Commit. ErrNoSubscription.
@@ -58,10 +75,11 @@ type Registry interface {
 	List(ctx context.Context, set string, after ID, limit int) (records []Record, more bool, err error)
 }
 
-// Claims are short, so that a hub that died is soon replaced.
+// What a registry does when it is not told otherwise.
 const (
-	claimFor = 5 * time.Second // how long a claim lasts in the registry
+	claimFor = 5 * time.Second // how long a claim lasts: a hub that died is soon replaced
 	liveFor  = 3 * time.Second // how long a hub is alive after it joined
+	inboxMax = 10_000          // requests that wait in a shard's inbox
 )
 
 // A Claim is one hub's right to work on a shard. Number rises with each claim on
@@ -83,7 +101,8 @@ type Record struct {
 	Progress
 }
 
-// Changes are what one Commit does to a shard.
+// Changes are what one Commit does to a shard, in this order. Times are kept to
+// the microsecond.
 type Changes struct {
 	Put      []Record        // kept in whole; they replace what was there
 	Progress map[ID]Progress // kept for subscriptions that are there; those that are not are left out

@@ -9,6 +9,7 @@
 package callback
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -22,14 +23,23 @@ import (
 const Shards = 256
 
 // An ID names a subscription: it is made of what WebSub knows one by (section
-// 5.1), the pair of topic and callback.
+// 5.1), the pair of topic and callback. Its first byte is the shard, the next
+// four are of the set alone, so that those of a set stand together in a shard.
 type ID [16]byte
 
 // NewID returns the ID of a set's subscription by a callback, compared exactly.
 func NewID(set, callback string) (id ID) {
 	sum := sha256.Sum256([]byte(set + "\n" + callback)) // a set's name has no newline
 	copy(id[:], sum[:])
+	copy(id[1:], setMark(set))
 	return id
+}
+
+// setMark is what the IDs of a set have in common, behind the shard. Few sets
+// share one.
+func setMark(set string) []byte {
+	sum := sha256.Sum256([]byte(set))
+	return sum[:4]
 }
 
 // ParseID reads what String returns.
@@ -44,6 +54,9 @@ func ParseID(s string) (id ID, err error) {
 
 // String returns the ID in hexadecimal digits.
 func (id ID) String() string { return hex.EncodeToString(id[:]) }
+
+// after reports whether the ID follows another.
+func (id ID) after(other ID) bool { return bytes.Compare(id[:], other[:]) > 0 }
 
 // Shard returns the shard that the subscription is in, from 0 to Shards-1.
 func (id ID) Shard() int { return int(id[0]) }

@@ -1,0 +1,422 @@
+package callback
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"iter"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/rshub/rshub/changelog"
+)
+
+// A Keep is a durable, ordered map of bytes; disklog has one.
+type Keep interface {
+	// Get returns the value of a key, nil when there is none.
+	Get(ctx context.Context, key string) ([]byte, error)
+
+	// Scan calls do with the keys that begin with prefix and are greater than
+	// after, in ascending order, until do returns false. A value is valid until do
+	// returns.
+	Scan(ctx context.Context, prefix, after string, do func(key string, value []byte) bool) error
+
+	// Apply sets keys to values, and removes those whose value is nil, in one
+	// atomic step, durable when it returns nil. When it grows, it may be refused
+	// with ErrFull (changelog).
+	Apply(ctx context.Context, writes map[string][]byte, grows bool) error
+}
+
+// A Disk is the Registry of a hub that shares with nobody: it has every shard
+// for the asking, and its claims last until they are released. It holds:
+//
+//	started                the lowest claim number of the newest process
+//	record/<id>            a subscription
+//	progress/<id>          its progress
+//	inbox/<shard><number>  a request; a byte, then eight big endian
+type Disk struct {
+	keep   Keep
+	shards [Shards]diskShard
+}
+
+var _ Registry = (*Disk)(nil)
+
+// A diskShard is what is in memory of a shard.
+type diskShard struct {
+	change sync.Mutex // held by who changes the shard or its claim, until it is durable
+	claim  uint64     // the claim's number, 0: nobody's
+	last   uint64     // the newest claim's number
+
+	mu      sync.Mutex
+	number  uint64   // of the newest request
+	sending []uint64 // requests on their way to the disk, ascending
+	waiting []uint64 // requests in the inbox, ascending
+}
+
+// OpenDisk opens the registry in a Keep that nobody else uses.
+func OpenDisk(ctx context.Context, keep Keep) (*Disk, error) {
+	d := &Disk{keep: keep}
+	if err := d.open(ctx); err != nil {
+		return nil, fmt.Errorf("open the subscriptions: %w", err)
+	}
+	return d, nil
+}
+
+func (d *Disk) open(ctx context.Context) error {
+	started, err := d.keep.Get(ctx, "started")
+	if err != nil {
+		return err
+	}
+	now := uint64(time.Now().UnixMicro())
+	if len(started) == 8 { // and no process claims a shard four billion times
+		now = max(now, binary.BigEndian.Uint64(started)+1<<32)
+	}
+	if err := d.keep.Apply(ctx, map[string][]byte{"started": binary.BigEndian.AppendUint64(nil, now)}, false); err != nil {
+		return err
+	}
+	for i := range d.shards {
+		d.shards[i].last = now
+	}
+	bad := ""
+	err = d.keep.Scan(ctx, "inbox/", "", func(key string, _ []byte) bool {
+		if len(key) != len(inboxKey(0, 0)) {
+			bad = key
+			return false
+		}
+		s := &d.shards[key[len("inbox/")]]
+		s.number = binary.BigEndian.Uint64([]byte(key[len(key)-8:]))
+		s.waiting = append(s.waiting, s.number)
+		return true
+	})
+	if err == nil && bad != "" {
+		err = fmt.Errorf("%w: key %q", changelog.ErrCorrupt, bad)
+	}
+	return err
+}
+
+func recordKey(id ID) string   { return "record/" + string(id[:]) }
+func progressKey(id ID) string { return "progress/" + string(id[:]) }
+
+func inboxKey(shard int, number uint64) string {
+	return string(binary.BigEndian.AppendUint64(append([]byte("inbox/"), byte(shard)), number))
+}
+
+// Name returns the name of the only hub.
+func (d *Disk) Name() string { return "hub" }
+
+// ClaimFor returns how often a claim is to be renewed, at least.
+func (d *Disk) ClaimFor() time.Duration { return claimFor }
+
+// Join returns the only hub.
+func (d *Disk) Join(ctx context.Context) ([]string, error) { return []string{d.Name()}, ctx.Err() }
+
+// Leave does nothing.
+func (d *Disk) Leave(ctx context.Context) error { return ctx.Err() }
+
+// Send adds a request to the end of its shard's inbox.
+func (d *Disk) Send(ctx context.Context, r Request) error {
+	id := r.ID()
+	if err := d.send(ctx, id.Shard(), &r); err != nil {
+		return fmt.Errorf("send a request for subscription %v: %w", id, err)
+	}
+	return nil
+}
+
+func (d *Disk) send(ctx context.Context, shard int, r *Request) error {
+	b, err := encodeRequest(r)
+	if err != nil {
+		return err
+	}
+	s := &d.shards[shard]
+	number, err := s.begin()
+	if err != nil {
+		return err
+	}
+	err = d.keep.Apply(ctx, map[string][]byte{inboxKey(shard, number): b}, true)
+	s.end(number, err == nil)
+	return err
+}
+
+// begin gives a request its number.
+func (s *diskShard) begin() (uint64, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.waiting)+len(s.sending) >= inboxMax {
+		return 0, fmt.Errorf("%w: %d requests wait already", changelog.ErrFull, inboxMax)
+	}
+	s.number = max(s.number+1, uint64(time.Now().UnixMicro()))
+	s.sending = append(s.sending, s.number)
+	return s.number, nil
+}
+
+// end notes that a request is durable, or that it failed.
+func (s *diskShard) end(number uint64, sent bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if i, found := slices.BinarySearch(s.sending, number); found {
+		s.sending = slices.Delete(s.sending, i, i+1)
+	}
+	if i, found := slices.BinarySearch(s.waiting, number); sent && !found {
+		s.waiting = slices.Insert(s.waiting, i, number)
+	}
+}
+
+// settled returns the requests in the inbox behind after, but for those that
+// follow one that is still on its way.
+func (s *diskShard) settled(after uint64, limit int) []uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	from, found := slices.BinarySearch(s.waiting, after)
+	if found {
+		from++
+	}
+	to := len(s.waiting)
+	if len(s.sending) > 0 {
+		to, _ = slices.BinarySearch(s.waiting, s.sending[0])
+	}
+	if from >= to {
+		return nil
+	}
+	return slices.Clone(s.waiting[from:min(to, from+limit)])
+}
+
+// newest returns the number of the newest request, 0 when there is none.
+func (s *diskShard) newest() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.waiting) == 0 {
+		return 0
+	}
+	return s.waiting[len(s.waiting)-1]
+}
+
+// done notes that requests left the inbox.
+func (s *diskShard) done(numbers []uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, n := range numbers {
+		if i, found := slices.BinarySearch(s.waiting, n); found {
+			s.waiting = slices.Delete(s.waiting, i, i+1)
+		}
+	}
+}
+
+// Inbox returns the oldest requests of a shard behind after.
+func (d *Disk) Inbox(ctx context.Context, shard int, after uint64, limit int) ([]Request, error) {
+	var requests []Request
+	for _, number := range d.shards[shard].settled(after, limit) {
+		b, err := d.keep.Get(ctx, inboxKey(shard, number))
+		if err == nil && b == nil {
+			continue // it was done meanwhile
+		}
+		var r Request
+		if err == nil {
+			r, err = decodeRequest(number, b)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read the inbox of shard %d: %w", shard, err)
+		}
+		requests = append(requests, r)
+	}
+	return requests, nil
+}
+
+// Acquire claims shards. All are free.
+func (d *Disk) Acquire(ctx context.Context, shards []int) ([]Claim, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("claim shards: %w", err)
+	}
+	claims := make([]Claim, 0, len(shards))
+	for _, shard := range shards {
+		s := &d.shards[shard]
+		s.change.Lock()
+		s.last++
+		s.claim = s.last
+		claims = append(claims, Claim{shard, s.claim})
+		s.change.Unlock()
+	}
+	return claims, nil
+}
+
+// Renew returns the claims that were not released.
+func (d *Disk) Renew(ctx context.Context, claims []Claim) ([]Renewed, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("renew claims: %w", err)
+	}
+	held := make([]Renewed, 0, len(claims))
+	for _, c := range claims {
+		if s := &d.shards[c.Shard]; s.has(c) {
+			held = append(held, Renewed{c, s.newest()})
+		}
+	}
+	return held, nil
+}
+
+func (s *diskShard) has(c Claim) bool {
+	s.change.Lock()
+	defer s.change.Unlock()
+	return s.claim == c.Number && c.Number != 0
+}
+
+// Release gives claims up.
+func (d *Disk) Release(ctx context.Context, claims []Claim) error {
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("release claims: %w", err)
+	}
+	for _, c := range claims {
+		s := &d.shards[c.Shard]
+		s.change.Lock()
+		if s.claim == c.Number {
+			s.claim = 0
+		}
+		s.change.Unlock()
+	}
+	return nil
+}
+
+// Commit makes changes to a shard in one atomic step.
+func (d *Disk) Commit(ctx context.Context, c Claim, changes Changes) error {
+	if err := d.commit(ctx, c, changes); err != nil {
+		return fmt.Errorf("commit to shard %d: %w", c.Shard, err)
+	}
+	return nil
+}
+
+func (d *Disk) commit(ctx context.Context, c Claim, changes Changes) error {
+	s := &d.shards[c.Shard]
+	s.change.Lock()
+	defer s.change.Unlock()
+	if c.Number == 0 || s.claim != c.Number {
+		return ErrClaimLost
+	}
+	writes := make(map[string][]byte, 2*len(changes.Put)+len(changes.Progress)+2*len(changes.Delete)+len(changes.Done))
+	for i := range changes.Put {
+		r := &changes.Put[i]
+		id := r.ID()
+		if err := inShard(c, id); err != nil {
+			return err
+		}
+		b, err := encodeSubscription(&r.Subscription)
+		if err != nil {
+			return err
+		}
+		writes[recordKey(id)], writes[progressKey(id)] = b, encodeProgress(&r.Progress)
+	}
+	for id, p := range changes.Progress {
+		if err := inShard(c, id); err != nil {
+			return err
+		}
+		there := writes[recordKey(id)]
+		if there == nil {
+			var err error
+			if there, err = d.keep.Get(ctx, recordKey(id)); err != nil {
+				return err
+			}
+		}
+		if there != nil {
+			writes[progressKey(id)] = encodeProgress(&p)
+		}
+	}
+	for _, id := range changes.Delete {
+		if err := inShard(c, id); err != nil {
+			return err
+		}
+		writes[recordKey(id)], writes[progressKey(id)] = nil, nil
+	}
+	for _, number := range changes.Done {
+		writes[inboxKey(c.Shard, number)] = nil
+	}
+	if err := d.keep.Apply(ctx, writes, len(changes.Put) > 0); err != nil {
+		return err
+	}
+	s.done(changes.Done)
+	return nil
+}
+
+// inShard returns nil when a subscription is in a claim's shard.
+func inShard(c Claim, id ID) error {
+	if id.Shard() != c.Shard {
+		return fmt.Errorf("subscription %v is in shard %d", id, id.Shard())
+	}
+	return nil
+}
+
+// Find returns one record.
+func (d *Disk) Find(ctx context.Context, id ID) (Record, error) {
+	b, err := d.keep.Get(ctx, recordKey(id))
+	var r Record
+	if err == nil {
+		r, err = d.record(ctx, id, b)
+	}
+	if err != nil {
+		return r, fmt.Errorf("find subscription %v: %w", id, err)
+	}
+	return r, nil
+}
+
+// record completes a record. One without progress was removed since it was read.
+func (d *Disk) record(ctx context.Context, id ID, subscription []byte) (Record, error) {
+	if subscription == nil {
+		return Record{}, ErrNoSubscription
+	}
+	progress, err := d.keep.Get(ctx, progressKey(id))
+	if err != nil {
+		return Record{}, err
+	}
+	if progress == nil {
+		return Record{}, ErrNoSubscription
+	}
+	return decodeRecord(subscription, progress)
+}
+
+// Load yields all records of a shard.
+func (d *Disk) Load(ctx context.Context, shard int) iter.Seq2[Record, error] {
+	return func(yield func(Record, error) bool) {
+		if err := d.scan(ctx, string([]byte{byte(shard)}), ID{}, func(r Record) bool { return yield(r, nil) }); err != nil {
+			yield(Record{}, fmt.Errorf("load shard %d: %w", shard, err))
+		}
+	}
+}
+
+// List returns records of one set in the order of their IDs.
+func (d *Disk) List(ctx context.Context, set string, after ID, limit int) (records []Record, more bool, err error) {
+	mark := string(setMark(set))
+	for shard := after.Shard(); shard < Shards && !more; shard++ {
+		err := d.scan(ctx, string([]byte{byte(shard)})+mark, after, func(r Record) bool {
+			if more = r.Set == set && len(records) == limit; r.Set == set && !more {
+				records = append(records, r)
+			}
+			return !more
+		})
+		if err != nil {
+			return nil, false, fmt.Errorf("list the subscriptions of set %q: %w", set, err)
+		}
+	}
+	return records, more, nil
+}
+
+// scan calls do with the records whose ID begins with prefix, behind after.
+func (d *Disk) scan(ctx context.Context, prefix string, after ID, do func(Record) bool) error {
+	var failed error
+	err := d.keep.Scan(ctx, "record/"+prefix, recordKey(after), func(key string, b []byte) bool {
+		var id ID
+		if copy(id[:], key[len("record/"):]) != len(id) {
+			failed = fmt.Errorf("%w: key %q", changelog.ErrCorrupt, key)
+			return false
+		}
+		r, err := d.record(ctx, id, b)
+		switch err {
+		case nil:
+			return do(r)
+		case ErrNoSubscription:
+			return true
+		}
+		failed = fmt.Errorf("subscription %v: %w", id, err)
+		return false
+	})
+	if failed != nil {
+		return failed
+	}
+	return err
+}

@@ -1,0 +1,308 @@
+package callback
+
+import (
+	"context"
+	"crypto/rand"
+	"embed"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/rshub/rshub/changelog"
+)
+
+// Redis holds, behind the prefix and a colon, with the shard in the braces as a
+// number:
+//
+//	hubs                         sorted set: the hubs, by when they last joined
+//	{callback/<shard>}:claim     hash: hub, number, until; a free one has no hub
+//	{callback/<shard>}:records   hash: subscriptions by ID
+//	{callback/<shard>}:progress  hash: their progress by ID
+//	{callback/<shard>}:inbox     stream: requests
+//
+// Times are microseconds by the clock of Redis. The braces make all keys of a
+// shard live in one slot of a cluster. No set has a slash in its name, so none
+// of these is a key of the change memory; and a prefix has no brace, so none is
+// another prefix's.
+
+//go:embed lua/*.lua
+var sources embed.FS
+
+// script reads a script that is embedded.
+func script(name string) *redis.Script {
+	b, err := sources.ReadFile("lua/" + name + ".lua")
+	if err != nil {
+		panic(err) // it is embedded
+	}
+	return redis.NewScript(string(b))
+}
+
+// RedisOptions are what a Redis can be told. The zero value is good. All hubs
+// must be told the same.
+type RedisOptions struct {
+	ClaimFor time.Duration // how long a claim lasts; default 5 s
+	LiveFor  time.Duration // how long a hub is alive after it joined; default 3 s
+	InboxMax int           // requests that wait in a shard's inbox; default 10,000
+}
+
+// A Redis is a Registry that several hubs share. Each step on a shard is one
+// script. How safe what was committed is, Redis decides, as it does for the
+// change memory; a claim that Redis loses is fenced nevertheless, as numbers
+// are made of the time.
+type Redis struct {
+	client redis.UniversalClient
+	prefix string
+	opts   RedisOptions
+	name   string
+
+	join, acquire, renew, release, send, commit *redis.Script
+}
+
+var _ Registry = (*Redis)(nil)
+
+// NewRedis returns the registry behind a prefix, for one hub. The client is its
+// owner's to close.
+func NewRedis(client redis.UniversalClient, prefix string, opts RedisOptions) (*Redis, error) {
+	if prefix == "" || strings.ContainsAny(prefix, "{}") {
+		return nil, fmt.Errorf("%q cannot begin the keys in Redis", prefix)
+	}
+	if opts.ClaimFor <= 0 {
+		opts.ClaimFor = claimFor
+	}
+	if opts.LiveFor <= 0 {
+		opts.LiveFor = liveFor
+	}
+	if opts.InboxMax <= 0 {
+		opts.InboxMax = inboxMax
+	}
+	return &Redis{
+		client: client, prefix: prefix, opts: opts, name: rand.Text(),
+		join: script("join"), acquire: script("acquire"), renew: script("renew"),
+		release: script("release"), send: script("send"), commit: script("commit"),
+	}, nil
+}
+
+func (r *Redis) key(shard int, what string) string {
+	return r.prefix + ":{callback/" + strconv.Itoa(shard) + "}:" + what
+}
+
+func (r *Redis) hubsKey() string          { return r.prefix + ":hubs" }
+func (r *Redis) claimKey(s int) string    { return r.key(s, "claim") }
+func (r *Redis) recordsKey(s int) string  { return r.key(s, "records") }
+func (r *Redis) progressKey(s int) string { return r.key(s, "progress") }
+func (r *Redis) inboxKey(s int) string    { return r.key(s, "inbox") }
+
+// Name returns this hub's name.
+func (r *Redis) Name() string { return r.name }
+
+// ClaimFor returns how long a claim lasts.
+func (r *Redis) ClaimFor() time.Duration { return r.opts.ClaimFor }
+
+// failed wraps an error with what was being done, and with what callers decide
+// by.
+func (r *Redis) failed(ctx context.Context, err error, format string, args ...any) error {
+	what := fmt.Sprintf(format, args...)
+	if cluster, ok := r.client.(*redis.ClusterClient); ok && redis.HasErrorPrefix(err, "MOVED") {
+		cluster.ReloadState(ctx)
+	}
+	if kind := meaning(err); kind != nil {
+		return fmt.Errorf("%s: %w: %w", what, kind, err)
+	}
+	return fmt.Errorf("%s: %w", what, err)
+}
+
+// meaning is the error of the change memory that says what another is, or nil.
+func meaning(err error) error {
+	if _, answered := errors.AsType[redis.Error](err); answered {
+		text := err.Error()
+		if strings.Contains(text, "OOM command not allowed") {
+			return changelog.ErrFull
+		}
+		for _, word := range []string{"LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "BUSY", "NOREPLICAS",
+			"MOVED", "ASK", "NOAUTH", "WRONGPASS", "NOPERM", "MISCONF"} {
+			if redis.HasErrorPrefix(err, word) || strings.Contains(text, "-"+word+" ") { // the latter from within a script
+				return changelog.ErrUnavailable
+			}
+		}
+		return nil
+	}
+	if errors.Is(err, changelog.ErrFull) || errors.Is(err, changelog.ErrCorrupt) {
+		return nil
+	}
+	if dial, ok := errors.AsType[*net.OpError](err); ok && dial.Op == "dial" || errors.Is(err, redis.ErrPoolTimeout) || errors.Is(err, redis.ErrClosed) {
+		return changelog.ErrUnavailable
+	}
+	return changelog.ErrUnknown // something was sent, perhaps, and not answered
+}
+
+// Send adds a request to the end of its shard's inbox.
+func (r *Redis) Send(ctx context.Context, q Request) error {
+	id := q.ID()
+	b, err := encodeRequest(&q)
+	if err != nil {
+		return fmt.Errorf("send a request for subscription %v: %w", id, err)
+	}
+	number, err := r.send.Run(ctx, r.client, []string{r.inboxKey(id.Shard())}, r.opts.InboxMax, b).Text()
+	if err == nil && number == "" {
+		err = fmt.Errorf("%w: %d requests wait already", changelog.ErrFull, r.opts.InboxMax)
+	}
+	if err != nil {
+		return r.failed(ctx, err, "send a request for subscription %v", id)
+	}
+	return nil
+}
+
+// Join says that this hub lives, and returns all that do.
+func (r *Redis) Join(ctx context.Context) ([]string, error) {
+	live, err := r.join.Run(ctx, r.client, []string{r.hubsKey()}, r.name, r.opts.LiveFor.Microseconds()).StringSlice()
+	if err != nil {
+		return nil, r.failed(ctx, err, "join the hubs")
+	}
+	slices.Sort(live)
+	return live, nil
+}
+
+// Leave says that this hub lives no more.
+func (r *Redis) Leave(ctx context.Context) error {
+	if err := r.client.ZRem(ctx, r.hubsKey(), r.name).Err(); err != nil {
+		return r.failed(ctx, err, "leave the hubs")
+	}
+	return nil
+}
+
+// runAll runs a script once for each i from 0 to n-1, in one round trip, and
+// calls do with the answers. Its error is the first one; do is called for the
+// others nevertheless.
+func (r *Redis) runAll(ctx context.Context, s *redis.Script, n int, args func(i int) ([]string, []any), do func(i int, answer *redis.Cmd)) error {
+	all := make([]int, n)
+	for i := range all {
+		all[i] = i
+	}
+	answers := make([]*redis.Cmd, n)
+	run := func(eval func(context.Context, redis.Scripter, []string, ...any) *redis.Cmd) {
+		_, _ = r.client.Pipelined(ctx, func(p redis.Pipeliner) error { // each answer has its error
+			for _, i := range all {
+				keys, args := args(i)
+				answers[i] = eval(ctx, p, keys, args...)
+			}
+			return nil
+		})
+	}
+	run(s.EvalSha)
+	all = slices.DeleteFunc(all, func(i int) bool { return !redis.HasErrorPrefix(answers[i].Err(), "NOSCRIPT") })
+	if len(all) > 0 {
+		run(s.Eval)
+	}
+	var first error
+	for i, a := range answers {
+		if err := a.Err(); err != nil {
+			if first == nil {
+				first = err
+			}
+			continue
+		}
+		do(i, a)
+	}
+	return first
+}
+
+// Acquire claims shards that no other hub has.
+func (r *Redis) Acquire(ctx context.Context, shards []int) ([]Claim, error) {
+	var claims []Claim
+	var bad error
+	err := r.runAll(ctx, r.acquire, len(shards), func(i int) ([]string, []any) {
+		return []string{r.claimKey(shards[i])}, []any{r.name, r.opts.ClaimFor.Microseconds()}
+	}, func(i int, answer *redis.Cmd) {
+		if text, _ := answer.Text(); text != "" {
+			n, err := strconv.ParseUint(text, 10, 64)
+			if err != nil {
+				bad = fmt.Errorf("%w: the claim on shard %d has number %q", changelog.ErrCorrupt, shards[i], text)
+				return
+			}
+			claims = append(claims, Claim{shards[i], n})
+		}
+	})
+	if err := errors.Join(err, bad); err != nil {
+		return claims, r.failed(ctx, err, "claim shards")
+	}
+	return claims, nil
+}
+
+// Renew prolongs claims.
+func (r *Redis) Renew(ctx context.Context, claims []Claim) ([]Renewed, error) {
+	var held []Renewed
+	var bad error
+	err := r.runAll(ctx, r.renew, len(claims), func(i int) ([]string, []any) {
+		c := claims[i]
+		return []string{r.claimKey(c.Shard), r.inboxKey(c.Shard)}, []any{r.name, c.Number, r.opts.ClaimFor.Microseconds()}
+	}, func(i int, answer *redis.Cmd) {
+		if id, _ := answer.Text(); id != "" {
+			newest, err := number(id)
+			if err != nil {
+				bad = err
+			}
+			held = append(held, Renewed{claims[i], newest})
+		}
+	})
+	if err := errors.Join(err, bad); err != nil {
+		return held, r.failed(ctx, err, "renew claims")
+	}
+	return held, nil
+}
+
+// Release gives claims up.
+func (r *Redis) Release(ctx context.Context, claims []Claim) error {
+	err := r.runAll(ctx, r.release, len(claims), func(i int) ([]string, []any) {
+		return []string{r.claimKey(claims[i].Shard)}, []any{r.name, claims[i].Number}
+	}, func(int, *redis.Cmd) {})
+	if err != nil {
+		return r.failed(ctx, err, "release claims")
+	}
+	return nil
+}
+
+// Commit makes changes to a shard in one atomic step.
+func (r *Redis) Commit(ctx context.Context, c Claim, changes Changes) error {
+	var put, with, progress, gone, done []any
+	for i := range changes.Put {
+		record := &changes.Put[i]
+		id := record.ID()
+		b, err := encodeSubscription(&record.Subscription)
+		if err = errors.Join(inShard(c, id), err); err != nil {
+			return fmt.Errorf("commit to shard %d: %w", c.Shard, err)
+		}
+		put = append(put, id[:], b)
+		with = append(with, id[:], encodeProgress(&record.Progress))
+	}
+	for id, p := range changes.Progress {
+		if err := inShard(c, id); err != nil {
+			return fmt.Errorf("commit to shard %d: %w", c.Shard, err)
+		}
+		progress = append(progress, id[:], encodeProgress(&p))
+	}
+	for _, id := range changes.Delete {
+		if err := inShard(c, id); err != nil {
+			return fmt.Errorf("commit to shard %d: %w", c.Shard, err)
+		}
+		gone = append(gone, id[:])
+	}
+	for _, n := range changes.Done {
+		done = append(done, streamID(n))
+	}
+	args := []any{r.name, c.Number, len(put), len(with), len(progress), len(gone), len(done)}
+	keys := []string{r.claimKey(c.Shard), r.recordsKey(c.Shard), r.progressKey(c.Shard), r.inboxKey(c.Shard)}
+	held, err := r.commit.Run(ctx, r.client, keys, slices.Concat(args, put, with, progress, gone, done)...).Int()
+	if err != nil {
+		return r.failed(ctx, err, "commit to shard %d", c.Shard)
+	}
+	if held == 0 {
+		return fmt.Errorf("commit to shard %d: %w", c.Shard, ErrClaimLost)
+	}
+	return nil
+}

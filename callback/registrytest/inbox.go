@@ -1,0 +1,182 @@
+package registrytest
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/rshub/rshub/callback"
+	"github.com/rshub/rshub/changelog"
+)
+
+// request is request n about a record, with something in each field.
+func request(r *callback.Record, n int) callback.Request {
+	return callback.Request{
+		Mode: callback.Subscribe, Set: r.Set, Callback: r.Callback, Secret: r.Secret, Lease: time.Duration(n), Filter: r.Filter,
+		Start: changelog.Cursor{Position: uint64(n), Micros: 7}, Move: true, At: at.Add(time.Duration(n) * time.Second),
+	}
+}
+
+// full is how many requests an inbox holds.
+const full = 10_000
+
+var inboxTests = []test{
+	{"order", false, func(h *hub) {
+		r := inShard("set", 9, 2)
+		c := h.claim(9)
+		if newest, held := h.held(c); newest != 0 || !held {
+			h.Errorf("the newest request is %d, held %t", newest, held)
+		}
+		var want []callback.Request
+		for i := range 25 {
+			q := request(&r[i%2], i)
+			h.ok(h.Send(h.ctx, q))
+			want = append(want, q)
+		}
+		h.ok(h.Send(h.ctx, request(&inShard("set", 10, 1)[0], 0)))
+		check := func() {
+			h.Helper()
+			for _, limit := range []int{1, 7, 100} {
+				got := h.inbox(9, limit)
+				if len(got) != len(want) {
+					h.Fatalf("%d requests, want %d", len(got), len(want))
+				}
+				for i := range got {
+					want[i].Number = got[i].Number
+				}
+				h.same(got, want)
+			}
+			newest, _ := h.held(c)
+			if len(want) > 0 && newest != want[len(want)-1].Number || len(want) == 0 && newest != 0 {
+				h.Errorf("of %d requests the newest is %d", len(want), newest)
+			}
+		}
+		check()
+		h.restart()
+		c = h.claim(9)
+		check()
+		done := []uint64{want[0].Number, want[3].Number, want[24].Number}
+		for range 2 {
+			h.ok(h.Commit(h.ctx, c, callback.Changes{Done: append(done, 1, 1<<62)}))
+		}
+		last := want[24].Number
+		want = slices.Delete(slices.Delete(slices.Delete(want, 24, 25), 3, 4), 0, 1)
+		check()
+		h.ok(h.Commit(h.ctx, c, callback.Changes{Done: numbers(want)}))
+		want = nil
+		check()
+		h.restart()
+		c = h.claim(9)
+		check()
+		h.ok(h.Send(h.ctx, request(&r[0], 1)))
+		if got := h.inbox(9, 10); len(got) != 1 || got[0].Number <= last {
+			h.Errorf("behind %d comes %v", last, got)
+		}
+		if got := h.inbox(10, 10); len(got) != 1 {
+			h.Errorf("another shard's inbox has %v", got)
+		}
+	}},
+
+	// Many send at once, and while they do the inbox is read: all are met once,
+	// and those of one sender in its order. Then it is full.
+	{"full", false, func(h *hub) {
+		const senders = 100
+		r := inShard("set", 9, 1)[0]
+		c := h.claim(9)
+		var sending sync.WaitGroup
+		var failed atomic.Bool
+		for s := range senders {
+			sending.Go(func() {
+				for i := range full / senders {
+					if err := h.Send(h.ctx, request(&r, s*full/senders+i)); err != nil {
+						h.Errorf("request %d of %d: %v", i, s, err)
+						failed.Store(true)
+						return
+					}
+				}
+			})
+		}
+		seen := make(map[time.Duration]bool)
+		var next [senders]time.Duration
+		var after uint64
+		h.until("all requests are there", func() bool {
+			some, err := h.Inbox(h.ctx, 9, after, 100)
+			h.ok(err)
+			for _, q := range some {
+				sender := q.Lease / (full / senders)
+				if q.Number <= after || seen[q.Lease] || q.Lease%(full/senders) != next[sender] {
+					h.Fatalf("request %d of sender %d has number %d behind %d, seen %t", q.Lease%(full/senders), sender, q.Number, after, seen[q.Lease])
+				}
+				seen[q.Lease], after = true, q.Number
+				next[sender]++
+			}
+			return len(seen) == full || failed.Load()
+		})
+		sending.Wait()
+		h.wants(changelog.ErrFull, h.Send(h.ctx, request(&r, 1)))
+		h.ok(h.Send(h.ctx, request(&inShard("set", 8, 1)[0], 1)))
+		h.restart()
+		h.wants(changelog.ErrFull, h.Send(h.ctx, request(&r, 1)))
+		all := h.inbox(9, 1000)
+		if len(all) != full {
+			h.Errorf("%d requests, want %d", len(all), full)
+		}
+		c = h.claim(9)
+		h.ok(h.Commit(h.ctx, c, callback.Changes{Done: numbers(all[1:])}))
+		h.ok(h.Send(h.ctx, request(&r, 1)))
+		if n := len(h.inbox(9, 1000)); n != 2 {
+			h.Errorf("%d requests, want 2", n)
+		}
+	}},
+
+	// What a request wanted is there in the moment in which the request is gone.
+	{"atomic", false, func(h *hub) {
+		const rounds = 200
+		r := inShard("set", 9, 1)[0]
+		c := h.claim(9)
+		var running sync.WaitGroup
+		defer running.Wait()
+		running.Go(func() {
+			for i := range rounds {
+				err := h.Send(h.ctx, request(&r, i))
+				var some []callback.Request
+				if err == nil {
+					some, err = h.Inbox(h.ctx, 9, 0, 1)
+				}
+				if err == nil && len(some) != 1 {
+					err = fmt.Errorf("%d requests", len(some))
+				}
+				if err == nil {
+					put := r
+					put.Token = fmt.Sprint(i)
+					put.Cursor.Position = uint64(i)
+					err = h.Commit(h.ctx, c, callback.Changes{Put: []callback.Record{put}, Done: numbers(some)})
+				}
+				if err == nil && i%100 == 50 {
+					_, err = h.Renew(h.ctx, []callback.Claim{c})
+				}
+				if err != nil {
+					h.Error(err)
+					return
+				}
+			}
+		})
+		h.until("all is done", func() bool {
+			some, err := h.Inbox(h.ctx, 9, 0, 1)
+			h.ok(err)
+			found, err := h.Find(h.ctx, r.ID())
+			if err != nil && len(some) == 0 {
+				return false // it has not begun
+			}
+			if err == nil && found.Token != fmt.Sprint(found.Cursor.Position) {
+				h.Fatalf("subscription %s has the progress of %d", found.Token, found.Cursor.Position)
+			}
+			if err == nil && len(some) == 1 && found.Cursor.Position+1 < some[0].Start.Position {
+				h.Fatalf("request %d is next, and the record is of request %d", some[0].Start.Position, found.Cursor.Position)
+			}
+			return err == nil && found.Cursor.Position == rounds-1 || h.Failed()
+		})
+	}},
+}

@@ -1,0 +1,130 @@
+// Package redistest starts redis-servers for tests.
+package redistest
+
+import (
+	"context"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// A Server is a redis-server of one test, on a port of its own. What it answered
+// survives Kill. It ends with the test.
+type Server struct {
+	Addr string
+
+	t     testing.TB
+	args  []string
+	log   string
+	ready func() bool
+	cmd   *exec.Cmd
+	life  io.Closer
+}
+
+// hush keeps go-redis from telling each failed connection: here they are meant
+// to fail.
+var hush = sync.OnceFunc(func() { redis.SetLogger(silence{}) })
+
+type silence struct{}
+
+func (silence) Printf(context.Context, string, ...any) {}
+
+// Start starts a server with more arguments, and returns when it answers.
+func Start(t testing.TB, args ...string) *Server {
+	t.Helper()
+	if _, err := exec.LookPath("redis-server"); err != nil {
+		t.Fatal("these tests need redis-server: apt-get install redis-server")
+	}
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	_, port, _ := net.SplitHostPort(free.Addr().String())
+	s := &Server{Addr: free.Addr().String(), t: t, log: filepath.Join(dir, "redis.log")}
+	s.args = append([]string{"--bind", "127.0.0.1", "--port", port, "--dir", dir, "--save", "", "--appendonly", "yes",
+		"--appendfsync", "always", "--logfile", s.log}, args...)
+	if err := free.Close(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Kill)
+	hush()
+	c := s.Client()
+	s.ready = func() bool { return c.Ping(context.Background()).Err() == nil }
+	s.Restart()
+	return s
+}
+
+// StartCluster starts a cluster of one server: a script that touches keys of two
+// slots fails there.
+func StartCluster(t testing.TB) *Server {
+	t.Helper()
+	s := Start(t, "--cluster-enabled", "yes")
+	c := s.Client()
+	if err := c.ClusterAddSlotsRange(t.Context(), 0, 16383).Err(); err != nil {
+		t.Fatal(err)
+	}
+	s.ready = func() bool { return strings.Contains(c.ClusterInfo(context.Background()).Val(), "cluster_state:ok") }
+	s.until(s.ready)
+	return s
+}
+
+// Restart starts the server again, after Kill, with what it has on disk.
+func (s *Server) Restart() {
+	s.t.Helper()
+	// It ends with the pipe, so also with a test that dies.
+	s.cmd = exec.Command("sh", append([]string{"-c", `redis-server "$@" & cat >/dev/null; kill -9 $!; wait`, "sh"}, s.args...)...)
+	life, err := s.cmd.StdinPipe()
+	if err == nil {
+		s.life, err = life, s.cmd.Start()
+	}
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.until(s.ready)
+}
+
+func (s *Server) until(done func() bool) {
+	s.t.Helper()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for range 4000 {
+		if done() {
+			return
+		}
+		<-tick.C
+	}
+	log, _ := os.ReadFile(s.log)
+	s.t.Fatalf("redis-server is not ready: %s", log)
+}
+
+// Kill is kill -9. It may be called again.
+func (s *Server) Kill() {
+	if s.life != nil {
+		_ = s.life.Close()
+		_ = s.cmd.Wait() // how the shell ended is no matter
+		s.life = nil
+	}
+}
+
+// Client returns a client that tries nothing again. It is closed with the test.
+func (s *Server) Client() *redis.Client {
+	c := redis.NewClient(&redis.Options{Addr: s.Addr, MaxRetries: -1, DialerRetries: 1, ContextTimeoutEnabled: true})
+	s.t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// ClusterClient is Client for a cluster.
+func (s *Server) ClusterClient() *redis.ClusterClient {
+	c := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{s.Addr}, MaxRetries: -1, DialerRetries: 1, ContextTimeoutEnabled: true})
+	s.t.Cleanup(func() { _ = c.Close() })
+	return c
+}
