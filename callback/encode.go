@@ -67,7 +67,7 @@ const progressVersion = 1
 // order of the fields, and strings behind their length.
 func encodeProgress(p *Progress) []byte {
 	b := append(make([]byte, 0, 64+32*len(p.Last)), progressVersion)
-	b = appendCursor(appendCursor(b, p.Cursor), p.Gap)
+	b = appendCursor(appendCursor(appendCursor(b, p.Cursor), p.From), p.Gap)
 	b = binary.AppendUvarint(b, uint64(p.Gaps))
 	diverged := uint64(0)
 	if p.Diverged {
@@ -109,7 +109,7 @@ func decodeProgress(b []byte) (p Progress, err error) {
 		return p, fmt.Errorf("%w: a progress of an unknown version", changelog.ErrCorrupt)
 	}
 	r := fields{rest: b[1:]}
-	p.Cursor, p.Gap = r.cursor(), r.cursor()
+	p.Cursor, p.From, p.Gap = r.cursor(), r.cursor(), r.cursor()
 	p.Gaps = int(r.unsigned())
 	p.Diverged = r.unsigned() == 1
 	p.Failed = int(r.unsigned())

@@ -1,0 +1,278 @@
+package callback
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"net/http"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func TestDeliver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, Options{})
+		w.publish("old", 3)
+		c := w.listen("a.example")
+		c.url += "?key=a%2Fb&x"
+		id := w.send(Request{Mode: Subscribe, Callback: c.url, Secret: "hush", Start: w.head()})
+		w.settled()
+		if tries, _, asked := c.counts(); tries != 0 || asked != 1 {
+			t.Fatalf("%d deliveries and %d questions before anything new", tries, asked)
+		}
+		w.publish("a", 1)
+		w.publish("b", 2)
+		w.settled()
+		c.check(3, 3)
+		d := c.took[0]
+		mac := hmac.New(sha256.New, []byte("hush"))
+		mac.Write(d.body)
+		for name, want := range map[string]string{
+			"Content-Type":    "application/xml",
+			"Link":            `<https://hub.example.org/hub>; rel="hub", <https://hub.example.org/sets/demo/changes>; rel="self"`,
+			"X-Hub-Signature": "sha256=" + hex.EncodeToString(mac.Sum(nil)),
+			"RS-Attempt":      "1", "RS-Previous": "3", "RS-Gap": "", "RS-Diverged": "", "Idempotency-Key": "", "User-Agent": userAgent,
+		} {
+			if got := d.header.Values(name); len(got) > 1 || d.header.Get(name) != want {
+				t.Errorf("%s: %q, want %q", name, got, want)
+			}
+		}
+		if d.uri != "/cb?key=a%2Fb&x" {
+			t.Errorf("the request is for %s", d.uri)
+		}
+		time.Sleep(saveEvery)
+		w.settled()
+		if r := w.saved(id); r.Cursor != w.head() || len(r.Last) != 3 || r.Failed != 0 || r.Last[2].Status != 204 {
+			t.Errorf("saved: %+v", r.Progress)
+		}
+	})
+}
+
+func TestNoSecretNoSignature(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, Options{})
+		c := w.listen("a.example")
+		w.subscribe(c)
+		w.publish("a", 1)
+		w.settled()
+		if got := c.last().header.Values("X-Hub-Signature"); len(got) != 0 {
+			t.Errorf("X-Hub-Signature: %q", got)
+		}
+		c.check(0, 1)
+	})
+}
+
+// What cannot be delivered for an hour comes coalesced, in order and complete.
+func TestFailsForAnHour(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, Options{})
+		c := w.listen("a.example")
+		id := w.subscribe(c)
+		c.says(status(500))
+		w.publish("first", 2)
+		w.settled()
+		first := c.last()
+		for i := range 60 {
+			time.Sleep(time.Minute)
+			w.publish(fmt.Sprint("later", i), 1)
+		}
+		w.settled()
+		for i, d := range c.tries {
+			if string(d.body) != string(first.body) || d.header.Get("RS-Attempt") != fmt.Sprint(i+1) {
+				t.Fatalf("try %d (RS-Attempt %s) does not repeat the cut", i+1, d.header.Get("RS-Attempt"))
+			}
+		}
+		if r := w.saved(id); r.Failed < 10 || r.Cursor.Position != 0 || len(r.Last) != maxAttempts || r.Last[0].Status != 500 || r.Last[0].Error == "" {
+			t.Errorf("saved: %+v", r.Progress)
+		}
+		c.says(nil)
+		time.Sleep(lastRetry + lastRetry/5)
+		w.settled()
+		c.check(0, 62)
+		if _, took, _ := c.counts(); took != 2 {
+			t.Errorf("the backlog came in %d deliveries, want the cut that failed and one more", took)
+		}
+	})
+}
+
+// Without anything new, tries come ever more seldom.
+func TestBackoff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, Options{})
+		c := w.listen("a.example")
+		w.subscribe(c)
+		c.says(status(503))
+		w.publish("a", 1)
+		time.Sleep(time.Hour)
+		w.settled()
+		want := firstRetry
+		for i := 1; i < len(c.tries); i++ {
+			got := c.tries[i].at.Sub(c.tries[i-1].at)
+			if got < want*4/5 || got > want*6/5+time.Millisecond {
+				t.Errorf("wait %d is %v, want about %v", i, got, want)
+			}
+			want = min(2*want, lastRetry)
+		}
+		if n := len(c.tries); n < 18 || n > 24 {
+			t.Errorf("%d tries in an hour", n)
+		}
+	})
+}
+
+// A stream of changes does not hammer a callback that is dead; a change that
+// comes later than that brings the try forward.
+func TestNewChangesTryAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, Options{})
+		c := w.listen("a.example")
+		w.subscribe(c)
+		c.says(status(500))
+		for range 2000 {
+			w.publish("a", 1)
+			time.Sleep(5 * time.Millisecond)
+		}
+		if n, _, _ := c.counts(); n > 11 {
+			t.Errorf("%d tries in ten seconds", n)
+		}
+		time.Sleep(2 * time.Hour) // the waits are long by now
+		before, _, _ := c.counts()
+		for range 600 {
+			w.publish("a", 1)
+			time.Sleep(time.Second)
+		}
+		after, _, _ := c.counts()
+		if n := after - before; n < 15 || n > 40 {
+			t.Errorf("%d tries in ten minutes with a change each second", n)
+		}
+		time.Sleep(time.Hour)
+		for time.Since(c.last().at) < time.Minute {
+			time.Sleep(time.Second)
+		}
+		c.says(nil)
+		w.publish("a", 1)
+		w.settled()
+		if _, took, _ := c.counts(); took == 0 {
+			t.Error("a change did not bring the try forward")
+		}
+		time.Sleep(time.Minute)
+		c.check(0, 2601)
+	})
+}
+
+func TestStatuses(t *testing.T) {
+	for _, code := range []int{301, 302, 307, 308, 400, 401, 404, 408, 418, 429, 500, 502, 503} {
+		t.Run(fmt.Sprint(code), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, Options{})
+				c := w.listen("a.example")
+				id := w.subscribe(c)
+				c.says(func(w http.ResponseWriter, _ *http.Request) {
+					w.Header().Set("Location", "http://a.example/elsewhere")
+					w.WriteHeader(code)
+				})
+				w.publish("a", 1)
+				time.Sleep(saveEvery)
+				w.settled()
+				if r := w.saved(id); r.Failed != 1 || r.Last[1].Status != code || r.Cursor.Position != 0 {
+					t.Errorf("saved: %+v", r.Progress)
+				}
+				c.says(status(200))
+				time.Sleep(3 * time.Second)
+				w.settled()
+				c.check(0, 1)
+				if n, _, _ := c.counts(); n != 2 {
+					t.Errorf("%d tries, want 2", n)
+				}
+			})
+		})
+	}
+}
+
+func TestGoneEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, Options{})
+		c := w.listen("a.example")
+		id := w.subscribe(c)
+		c.says(status(410))
+		w.publish("a", 1)
+		w.settled()
+		if !w.gone(id) {
+			t.Error("the subscription is still there")
+		}
+		w.publish("b", 1)
+		time.Sleep(time.Hour)
+		if tries, _, asked := c.counts(); tries != 1 || asked != 1 {
+			t.Errorf("%d tries and %d questions, want one of each", tries, asked)
+		}
+		if st := w.engine.Stats(); st.Subscriptions != 0 || len(w.engine.topics)+len(w.engine.places.hosts)+len(w.engine.schedule) != 0 {
+			t.Errorf("something is left: %+v", st)
+		}
+	})
+}
+
+func TestRetryAfter(t *testing.T) {
+	for name, test := range map[string]struct {
+		value    func() string
+		min, max time.Duration
+	}{
+		"seconds":  {func() string { return "120" }, 120 * time.Second, 121 * time.Second},
+		"date":     {func() string { return time.Now().Add(3 * time.Minute).UTC().Format(http.TimeFormat) }, 179 * time.Second, 181 * time.Second},
+		"capped":   {func() string { return "999999" }, time.Hour, time.Hour + time.Second},
+		"past":     {func() string { return "Mon, 02 Jan 1989 15:04:05 GMT" }, 0, 2 * time.Second},
+		"zero":     {func() string { return "0" }, 0, 2 * time.Second},
+		"nonsense": {func() string { return "-5" }, 0, 2 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, Options{})
+				c := w.listen("a.example")
+				w.subscribe(c)
+				c.says(func(w http.ResponseWriter, _ *http.Request) {
+					w.Header().Set("Retry-After", test.value())
+					w.WriteHeader(429)
+				})
+				w.publish("a", 1)
+				w.settled()
+				c.says(nil)
+				for range 100 { // nothing new comes before Retry-After
+					w.publish("b", 1)
+					time.Sleep(time.Minute + time.Second)
+				}
+				if wait := c.tries[1].at.Sub(c.tries[0].at); wait < test.min || wait > max(test.max, time.Minute+2*time.Second+test.min) {
+					t.Errorf("tried again after %v", wait)
+				}
+				c.check(0, 101)
+			})
+		})
+	}
+}
+
+// A callback that takes only so much gets less.
+func TestTooLargeHalves(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, Options{})
+		c := w.listen("a.example")
+		w.subscribe(c)
+		c.says(func(w http.ResponseWriter, r *http.Request) {
+			if r.ContentLength > 1500 {
+				w.WriteHeader(413)
+			}
+		})
+		w.publish("a", 100)
+		time.Sleep(time.Minute)
+		w.settled()
+		c.check(0, 100)
+		if tries, took, _ := c.counts(); took > 100 || tries-took > 7 {
+			t.Errorf("%d tries, %d taken", tries, took)
+		}
+		c.says(status(413)) // nothing fits: retried as any other failure
+		w.publish("b", 1)
+		before, _, _ := c.counts()
+		time.Sleep(time.Minute)
+		if after, _, _ := c.counts(); after-before > 8 {
+			t.Errorf("%d tries in a minute", after-before)
+		}
+	})
+}

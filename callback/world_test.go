@@ -1,0 +1,380 @@
+package callback
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/changelog/disklog"
+	"github.com/rshub/rshub/hub"
+	"github.com/rshub/rshub/resourcesync"
+)
+
+const base = "https://hub.example.org"
+
+// A world is a hub with a memory and a registry on disk, an engine, and callbacks
+// in a network of its own, so that its time may be fake.
+type world struct {
+	t        testing.TB
+	log      *disklog.Log
+	hub      *hub.Hub
+	registry *Disk
+	engine   *Engine
+	ran      chan struct{} // closed when Run has returned
+	claims   []Claim
+	net      *network
+}
+
+func newWorld(t testing.TB, o Options) *world {
+	t.Helper()
+	w := &world{t: t, log: openLog(t), net: &network{listeners: map[string]chan net.Conn{}}}
+	w.hub = hub.New(w.log, hub.Options{BaseURL: base})
+	t.Cleanup(w.hub.Close)
+	var err error
+	if w.registry, err = OpenDisk(t.Context(), w.log.Keep("callback")); err != nil {
+		t.Fatal(err)
+	}
+	w.start(o)
+	t.Cleanup(func() { w.crash(); w.net.close() })
+	return w
+}
+
+// start begins to run an engine that has a claim on every shard.
+func (w *world) start(o Options) {
+	w.t.Helper()
+	o.BaseURL = base
+	e := New(w.registry, w.log, w.hub, o)
+	e.client.Transport.(*http.Transport).DialContext = w.net.dial
+	w.engine, w.ran = e, make(chan struct{})
+	go func() {
+		defer close(w.ran)
+		if err := e.Run(context.Background()); err != nil {
+			w.t.Error(err)
+		}
+	}()
+	all := make([]int, Shards)
+	for i := range all {
+		all[i] = i
+	}
+	var err error
+	if w.claims, err = w.registry.Acquire(w.t.Context(), all); err != nil || len(w.claims) != Shards {
+		w.t.Fatalf("%d claims, %v", len(w.claims), err)
+	}
+	for _, c := range w.claims {
+		if err := e.gain(w.t.Context(), c); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+	w.look()
+}
+
+// look lets the engine see what is in the inboxes, as the renewal of its claims
+// does.
+func (w *world) look() {
+	w.t.Helper()
+	renewed, err := w.registry.Renew(context.Background(), w.claims)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for _, r := range renewed {
+		w.engine.inbox(r.Shard, r.Newest)
+	}
+}
+
+// crash stops the engine without saving anything.
+func (w *world) crash() {
+	w.engine.cancel()
+	<-w.ran
+	if err := w.registry.Release(context.Background(), w.claims); err != nil {
+		w.t.Error(err)
+	}
+}
+
+// shutdown stops it as it should be.
+func (w *world) shutdown() {
+	w.engine.Shutdown(context.Background())
+	<-w.ran
+	if err := w.registry.Release(context.Background(), w.claims); err != nil {
+		w.t.Error(err)
+	}
+}
+
+func (w *world) send(r Request) ID {
+	w.t.Helper()
+	if r.Lease == 0 {
+		r.Lease = 10 * 24 * time.Hour
+	}
+	if r.Set == "" {
+		r.Set = "demo"
+	}
+	r.At = time.Now()
+	if err := w.registry.Send(w.t.Context(), r); err != nil {
+		w.t.Fatal(err)
+	}
+	w.look()
+	return r.ID()
+}
+
+func (w *world) publish(name string, n int) changelog.Appended {
+	w.t.Helper()
+	a, err := w.hub.Publish(w.t.Context(), "demo", changelog.Publish{Changes: changes(name, n)})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return a
+}
+
+func (w *world) head() changelog.Cursor {
+	w.t.Helper()
+	st, err := w.log.State(w.t.Context(), "demo")
+	if err != nil && !errors.Is(err, changelog.ErrNoSet) {
+		w.t.Fatal(err)
+	}
+	return st.Head
+}
+
+// saved returns what the registry has of a subscription.
+func (w *world) saved(id ID) Record {
+	w.t.Helper()
+	r, err := w.registry.Find(w.t.Context(), id)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return r
+}
+
+func (w *world) gone(id ID) bool {
+	_, err := w.registry.Find(w.t.Context(), id)
+	return errors.Is(err, ErrNoSubscription)
+}
+
+// subscribe makes a subscription of a callback that agrees, from the head on.
+func (w *world) subscribe(c *callee) ID {
+	w.t.Helper()
+	id := w.send(Request{Mode: Subscribe, Callback: c.url, Start: w.head()})
+	w.settled()
+	if w.gone(id) {
+		w.t.Fatal("the subscription was not made")
+	}
+	return id
+}
+
+// settled waits until nothing more happens without time passing.
+func (w *world) settled() { synctest.Wait() }
+
+// A network connects clients and servers within the process.
+type network struct {
+	mu        sync.Mutex
+	listeners map[string]chan net.Conn
+	servers   []*http.Server
+	dialled   int
+}
+
+func (n *network) dial(ctx context.Context, _, address string) (net.Conn, error) {
+	n.mu.Lock()
+	l := n.listeners[address]
+	n.dialled++
+	n.mu.Unlock()
+	if l == nil {
+		return nil, &net.OpError{Op: "dial", Err: errors.New("connection refused")}
+	}
+	ours, theirs := net.Pipe()
+	select {
+	case l <- theirs:
+		return ours, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+func (n *network) close() {
+	for _, s := range n.servers {
+		s.Close()
+	}
+}
+
+type listener struct {
+	conns  chan net.Conn
+	closed chan struct{}
+	once   sync.Once
+}
+
+func (l *listener) Accept() (net.Conn, error) {
+	select {
+	case c := <-l.conns:
+		return c, nil
+	case <-l.closed:
+		return nil, net.ErrClosed
+	}
+}
+func (l *listener) Close() error   { l.once.Do(func() { close(l.closed) }); return nil }
+func (l *listener) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)} }
+
+// A callee is a callback: it agrees to what is verified, and notes what is
+// delivered.
+type callee struct {
+	t   testing.TB
+	url string
+
+	mu     sync.Mutex
+	answer func(w http.ResponseWriter, r *http.Request) // to a delivery; nil: 204
+	agree  func(w http.ResponseWriter, r *http.Request) // to a verification; nil: the challenge
+	asked  []*http.Request                              // GETs
+	tries  []*delivered                                 // POSTs
+	took   []*delivered                                 // those that were answered with a success
+}
+
+// delivered is one POST.
+type delivered struct {
+	at     time.Time
+	header http.Header
+	uri    string
+	body   []byte
+	doc    *resourcesync.Document
+}
+
+// listen makes a callback at a host of the network.
+func (w *world) listen(host string) *callee {
+	c := &callee{t: w.t, url: "http://" + host + "/cb"}
+	l := &listener{conns: make(chan net.Conn), closed: make(chan struct{})}
+	w.net.mu.Lock()
+	defer w.net.mu.Unlock()
+	w.net.listeners[host+":80"] = l.conns
+	s := &http.Server{Handler: c}
+	w.net.servers = append(w.net.servers, s)
+	go s.Serve(l)
+	return c
+}
+
+func (c *callee) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return
+	}
+	c.mu.Lock()
+	answer, agree := c.answer, c.agree
+	if r.Method == http.MethodGet {
+		c.asked = append(c.asked, r)
+		c.mu.Unlock()
+		if agree == nil {
+			_, _ = io.WriteString(w, r.URL.Query().Get("hub.challenge"))
+			return
+		}
+		agree(w, r)
+		return
+	}
+	doc, err := resourcesync.ReadXML(bytes.NewReader(body), resourcesync.Limits{})
+	if err != nil {
+		c.t.Errorf("the body of a delivery: %v", err)
+	}
+	d := &delivered{at: time.Now(), header: r.Header, uri: r.RequestURI, body: body, doc: doc}
+	c.tries = append(c.tries, d)
+	c.mu.Unlock()
+	status := &statusWriter{ResponseWriter: w, status: http.StatusOK}
+	if answer == nil {
+		status.WriteHeader(http.StatusNoContent)
+	} else {
+		answer(status, r)
+	}
+	if status.status/100 == 2 {
+		c.mu.Lock()
+		c.took = append(c.took, d)
+		c.mu.Unlock()
+	}
+}
+
+type statusWriter struct {
+	http.ResponseWriter
+	status int
+}
+
+func (w *statusWriter) WriteHeader(status int) {
+	w.status = status
+	w.ResponseWriter.WriteHeader(status)
+}
+
+func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// says sets how deliveries are answered from now on.
+func (c *callee) says(answer func(w http.ResponseWriter, r *http.Request)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.answer = answer
+}
+
+func status(code int) func(http.ResponseWriter, *http.Request) {
+	return func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(code) }
+}
+
+// locs returns the locs of all that was delivered with success.
+func (c *callee) locs() (locs []string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, d := range c.took {
+		for i := range d.doc.Items {
+			locs = append(locs, strings.TrimPrefix(d.doc.Items[i].Loc, "https://example.org/"))
+		}
+	}
+	return locs
+}
+
+// check fails the test unless what was delivered is all of n changes after a
+// position, in order and once, with consecutive intervals.
+func (c *callee) check(after uint64, n int) {
+	c.t.Helper()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	position := after
+	var until time.Time
+	for i, d := range c.took {
+		if d.header.Get("RS-Previous") != strconv.FormatUint(position, 10) {
+			c.t.Errorf("delivery %d has RS-Previous %s, want %d", i, d.header.Get("RS-Previous"), position)
+		}
+		for _, got := range positions.FindAllSubmatch(d.body, -1) {
+			position++
+			if string(got[1]) != strconv.FormatUint(position, 10) {
+				c.t.Fatalf("delivery %d has position %s, want %d", i, got[1], position)
+			}
+		}
+		if d.header.Get("RS-Position") != strconv.FormatUint(position, 10) {
+			c.t.Errorf("delivery %d has RS-Position %s, want %d", i, d.header.Get("RS-Position"), position)
+		}
+		if i > 0 && !d.doc.Header.From.Equal(until) {
+			c.t.Errorf("delivery %d is from %v, want %v", i, d.doc.Header.From, until)
+		}
+		until = d.doc.Header.Until
+	}
+	if position != after+uint64(n) {
+		c.t.Errorf("%d changes were delivered, want %d", position-after, n)
+	}
+}
+
+// positions finds the entries' positions: a reader drops attributes of the hub's.
+var positions = regexp.MustCompile(`h:position="(\d+)"`)
+
+func (c *callee) counts() (tries, took, asked int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.tries), len(c.took), len(c.asked)
+}
+
+func (c *callee) last() *delivered {
+	c.t.Helper()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.tries) == 0 {
+		c.t.Fatal("nothing was delivered")
+	}
+	return c.tries[len(c.tries)-1]
+}
