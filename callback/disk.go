@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -32,8 +33,8 @@ type Keep interface {
 // for the asking, and its claims last until they are released. It holds:
 //
 //	started                the lowest claim number of the newest process
-//	record/<id>            a subscription
-//	progress/<id>          its progress
+//	record/<id>/progress   of a subscription, beside it, to be read in one step
+//	record/<id>/self       the subscription
 //	inbox/<shard><number>  a request; a byte, then eight big endian
 type Disk struct {
 	keep   Keep
@@ -95,8 +96,8 @@ func (d *Disk) open(ctx context.Context) error {
 	return err
 }
 
-func recordKey(id ID) string   { return "record/" + string(id[:]) }
-func progressKey(id ID) string { return "progress/" + string(id[:]) }
+func recordKey(id ID) string   { return "record/" + string(id[:]) + "/self" }
+func progressKey(id ID) string { return "record/" + string(id[:]) + "/progress" }
 
 func inboxKey(shard int, number uint64) string {
 	return string(binary.BigEndian.AppendUint64(append([]byte("inbox/"), byte(shard)), number))
@@ -162,23 +163,14 @@ func (s *diskShard) end(number uint64, sent bool) {
 	}
 }
 
-// settled returns the requests in the inbox behind after, but for those that
-// follow one that is still on its way.
-func (s *diskShard) settled(after uint64, limit int) []uint64 {
+// settled returns the number below which no request is on its way any more.
+func (s *diskShard) settled() uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	from, found := slices.BinarySearch(s.waiting, after)
-	if found {
-		from++
-	}
-	to := len(s.waiting)
 	if len(s.sending) > 0 {
-		to, _ = slices.BinarySearch(s.waiting, s.sending[0])
+		return s.sending[0]
 	}
-	if from >= to {
-		return nil
-	}
-	return slices.Clone(s.waiting[from:min(to, from+limit)])
+	return s.number + 1
 }
 
 // newest returns the number of the newest request, 0 when there is none.
@@ -205,19 +197,24 @@ func (s *diskShard) done(numbers []uint64) {
 // Inbox returns the oldest requests of a shard behind after.
 func (d *Disk) Inbox(ctx context.Context, shard int, after uint64, limit int) ([]Request, error) {
 	var requests []Request
-	for _, number := range d.shards[shard].settled(after, limit) {
-		b, err := d.keep.Get(ctx, inboxKey(shard, number))
-		if err == nil && b == nil {
-			continue // it was done meanwhile
+	var failed error
+	settled := d.shards[shard].settled()
+	err := d.keep.Scan(ctx, "inbox/"+string([]byte{byte(shard)}), inboxKey(shard, after), func(key string, b []byte) bool {
+		number := binary.BigEndian.Uint64([]byte(key[len(key)-8:]))
+		if number >= settled || len(requests) >= limit {
+			return false
 		}
 		var r Request
-		if err == nil {
-			r, err = decodeRequest(number, b)
+		if r, failed = decodeRequest(number, b); failed == nil {
+			requests = append(requests, r)
 		}
-		if err != nil {
-			return nil, fmt.Errorf("read the inbox of shard %d: %w", shard, err)
-		}
-		requests = append(requests, r)
+		return failed == nil
+	})
+	if failed != nil {
+		err = failed
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the inbox of shard %d: %w", shard, err)
 	}
 	return requests, nil
 }
@@ -344,30 +341,18 @@ func inShard(c Claim, id ID) error {
 
 // Find returns one record.
 func (d *Disk) Find(ctx context.Context, id ID) (Record, error) {
-	b, err := d.keep.Get(ctx, recordKey(id))
-	var r Record
-	if err == nil {
-		r, err = d.record(ctx, id, b)
+	found, there := Record{}, false
+	err := d.scan(ctx, string(id[:]), ID{}, func(r Record) bool {
+		found, there = r, true
+		return false
+	})
+	if err == nil && !there {
+		err = ErrNoSubscription
 	}
 	if err != nil {
-		return r, fmt.Errorf("find subscription %v: %w", id, err)
+		return Record{}, fmt.Errorf("find subscription %v: %w", id, err)
 	}
-	return r, nil
-}
-
-// record completes a record. One without progress was removed since it was read.
-func (d *Disk) record(ctx context.Context, id ID, subscription []byte) (Record, error) {
-	if subscription == nil {
-		return Record{}, ErrNoSubscription
-	}
-	progress, err := d.keep.Get(ctx, progressKey(id))
-	if err != nil {
-		return Record{}, err
-	}
-	if progress == nil {
-		return Record{}, ErrNoSubscription
-	}
-	return decodeRecord(subscription, progress)
+	return found, nil
 }
 
 // Load yields all records of a shard.
@@ -399,21 +384,15 @@ func (d *Disk) List(ctx context.Context, set string, after ID, limit int) (recor
 // scan calls do with the records whose ID begins with prefix, behind after.
 func (d *Disk) scan(ctx context.Context, prefix string, after ID, do func(Record) bool) error {
 	var failed error
+	var progress Progress
 	err := d.keep.Scan(ctx, "record/"+prefix, recordKey(after), func(key string, b []byte) bool {
-		var id ID
-		if copy(id[:], key[len("record/"):]) != len(id) {
-			failed = fmt.Errorf("%w: key %q", changelog.ErrCorrupt, key)
-			return false
+		if strings.HasSuffix(key, "/progress") { // its subscription follows
+			progress, failed = decodeProgress(b)
+			return failed == nil
 		}
-		r, err := d.record(ctx, id, b)
-		switch err {
-		case nil:
-			return do(r)
-		case ErrNoSubscription:
-			return true
-		}
-		failed = fmt.Errorf("subscription %v: %w", id, err)
-		return false
+		var s Subscription
+		s, failed = decodeSubscription(b)
+		return failed == nil && do(Record{s, progress})
 	})
 	if failed != nil {
 		return failed

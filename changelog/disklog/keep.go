@@ -43,6 +43,9 @@ func (k *Keep) Scan(ctx context.Context, prefix, after string, do func(key strin
 }
 
 func (k *Keep) scan(ctx context.Context, prefix, after string, do func(key string, value []byte) bool) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
 	from := []byte(k.prefix + prefix)
 	to := end(from)
 	if after >= prefix {
@@ -54,9 +57,6 @@ func (k *Keep) scan(ctx context.Context, prefix, after string, do func(key strin
 	}
 	defer it.Close()
 	for it.First(); it.Valid(); it.Next() {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
 		v, err := it.ValueAndErr()
 		if err != nil {
 			return damage(err)
