@@ -93,7 +93,7 @@ func TestRebinding(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("reached") }))
 	defer server.Close()
 	port := server.Listener.Addr().(*net.TCPAddr).Port
-	names := newNames(t, []string{"8.8.8.8", "127.0.0.1"}) // good when it is checked, bad when it is used
+	names := newNameServer(t, []string{"8.8.8.8", "127.0.0.1"}) // good when it is checked, bad when it is used
 	a := &addresses{}
 	dialer := &net.Dialer{Resolver: names.resolver(), Control: a.control, Timeout: 5 * time.Second}
 	if got, err := dialer.Resolver.LookupHost(t.Context(), "rebind.example"); err != nil || got[0] != "8.8.8.8" {

@@ -71,9 +71,13 @@ type Engine struct {
 	ringer   nudge    // the schedule's first task may have changed
 	saver    nudge    // there is something to save
 
-	ctx    context.Context // of all goroutines
-	cancel context.CancelFunc
-	wg     sync.WaitGroup // of those that Run does not begin with
+	claims   *claims
+	ctx      context.Context // of all goroutines
+	cancel   context.CancelFunc
+	working  context.Context // of the claims: when it ends they are given up
+	stop     context.CancelFunc
+	released chan struct{}  // closed when they are
+	wg       sync.WaitGroup // of the goroutines that Run does not begin with
 
 	mu       sync.Mutex
 	shards   map[int]*shard
@@ -111,7 +115,10 @@ func New(registry Registry, log Log, follower Follower, o Options) *Engine {
 		shards: map[int]*shard{}, topics: map[string]*topic{}, filters: filters{},
 		places: places{total: o.InFlight, perHost: o.PerHost, hosts: map[string]*host{}},
 	}
+	e.claims = newClaims(registry, e, o.Logger)
 	e.ctx, e.cancel = context.WithCancel(context.Background())
+	e.working, e.stop = context.WithCancel(e.ctx)
+	e.released = make(chan struct{})
 	if u, err := url.Parse(o.BaseURL); err == nil && u.Host != "" {
 		e.addresses.self = hostOf(u)
 	}
@@ -135,6 +142,22 @@ func (e *Engine) Stats() Stats {
 		st.Subscriptions += len(s.subs)
 	}
 	return st
+}
+
+// Send adds a request to its shard's inbox. It is durable when nil is returned,
+// and is carried out soon, by whichever hub has the shard. Errors are those of
+// Registry.Send.
+func (e *Engine) Send(ctx context.Context, r Request) error {
+	if err := e.registry.Send(ctx, r); err != nil {
+		return err
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if s := e.shards[r.ID().Shard()]; s != nil {
+		s.newest = max(s.newest, s.after+1) // it need not wait for the renewal of the claim
+		s.fetch()
+	}
+	return nil
 }
 
 // topicURL returns the URL of a set's change notification channel.
@@ -162,7 +185,7 @@ func (e *Engine) next() *task {
 		t := e.places.next()
 		if t == nil || !t.shard.leaving {
 			if t != nil {
-				t.shard.running++
+				t.shard.busy++
 			}
 			return t
 		}
@@ -177,9 +200,8 @@ func (e *Engine) work(t *task) {
 		settle := t.work.turn()
 		e.mu.Lock()
 		e.places.done(t)
-		if t.shard.running--; t.shard.running == 0 && t.shard.rested != nil {
+		if t.shard.busy--; t.shard.busy == 0 && t.shard.leaving {
 			close(t.shard.rested)
-			t.shard.rested = nil
 		}
 		if settle != nil {
 			settle()

@@ -168,7 +168,7 @@ func (s *shard) commitSoon(r *Request, build func() Changes, apply func(Changes)
 		if err == nil || s.ctx.Err() != nil {
 			return
 		}
-		s.engine.opts.Logger.Warn("callbacks: a request waits for the store", "shard", s.claim.Shard, "mode", r.Mode, "err", err)
+		s.engine.opts.Logger.Warn("callbacks: a request waits for the store", "shard", s.hold.Shard, "mode", r.Mode, "err", err)
 		if !pause(s.ctx, commitRetry) {
 			return
 		}

@@ -12,33 +12,33 @@ import (
 
 func itoa(n int) string { return strconv.Itoa(n) }
 
-// names is a name server that knows one IPv4 address for every name: the next of
+// A nameServer knows one IPv4 address for every name: the next of
 // its own with each question.
-type names struct {
+type nameServer struct {
 	conn      net.PacketConn
 	addresses []string
 	asked     atomic.Int64
 }
 
-func newNames(t *testing.T, addresses []string) *names {
+func newNameServer(t *testing.T, addresses []string) *nameServer {
 	conn, err := net.ListenPacket("udp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := &names{conn: conn, addresses: addresses}
+	n := &nameServer{conn: conn, addresses: addresses}
 	done := make(chan struct{})
 	go func() { defer close(done); n.serve() }()
 	t.Cleanup(func() { conn.Close(); <-done })
 	return n
 }
 
-func (n *names) resolver() *net.Resolver {
+func (n *nameServer) resolver() *net.Resolver {
 	return &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "udp", n.conn.LocalAddr().String())
 	}}
 }
 
-func (n *names) serve() {
+func (n *nameServer) serve() {
 	buf := make([]byte, 1500)
 	for {
 		size, from, err := n.conn.ReadFrom(buf)

@@ -3,45 +3,55 @@ package callback
 import (
 	"context"
 	"sync"
+	"time"
 )
 
-// Run works until ctx is done, or until Shutdown is through. It owns every
-// goroutine of the Engine and waits for them. When ctx ends first, what is under
-// way is cancelled and nothing more is saved, as in a crash: some deliveries
-// will be repeated. Run may be called once.
+// leaveTime bounds how long the claims wait to be given up. It is long: Shutdown
+// has the caller's deadline, and claims that cannot be renewed end by themselves.
+const leaveTime = time.Hour
+
+// Run gains claims and works on what they are for, until ctx is done or Shutdown
+// is called. It owns every goroutine of the Engine and waits for them. When ctx
+// ends without Shutdown, the requests under way are cancelled, to be made again
+// by another hub. Run may be called once.
 func (e *Engine) Run(ctx context.Context) error {
-	defer context.AfterFunc(ctx, e.cancel)()
 	var wg sync.WaitGroup
 	wg.Go(func() { e.ringLoop(e.ctx) })
 	wg.Go(func() { e.saveLoop(e.ctx) })
-	<-e.ctx.Done()
-	wg.Wait()
-	e.mu.Lock()
-	e.draining = true
-	for _, s := range e.shards {
-		e.drop(s)
+	wg.Go(func() {
+		defer close(e.released)
+		e.claims.run(e.working, leaveTime)
+	})
+	select {
+	case <-ctx.Done():
+		e.Shutdown(ctx)
+	case <-e.released:
 	}
-	e.mu.Unlock()
+	e.cancel()
+	wg.Wait()
 	e.wg.Wait()
 	e.client.CloseIdleConnections()
 	return nil
 }
 
-// Shutdown hands the work over to other hubs: it begins nothing new, waits until
-// ctx is done for the requests that are under way, saves what came of them, and
-// gives the claims up. Then Run returns.
+// Shutdown hands the work over to other hubs: it begins nothing new, waits for
+// the requests that are under way, until ctx is done and they are cancelled,
+// saves what came of them, and gives the claims up. It returns when that is done,
+// and Run returns then. Run must have been called.
 func (e *Engine) Shutdown(ctx context.Context) {
-	defer e.cancel()
 	e.mu.Lock()
 	e.draining = true
-	var claims []Claim
+	e.mu.Unlock()
+	e.stop()
+	select {
+	case <-e.released:
+		return
+	case <-ctx.Done():
+	}
+	e.mu.Lock()
 	for _, s := range e.shards {
-		claims = append(claims, s.claim)
+		s.cancel()
 	}
 	e.mu.Unlock()
-	var wg sync.WaitGroup
-	for _, c := range claims {
-		wg.Go(func() { e.yield(ctx, c.Shard) })
-	}
-	wg.Wait()
+	<-e.released
 }

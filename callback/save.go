@@ -117,7 +117,7 @@ func (s *shard) save(ctx context.Context, all bool) bool {
 	if err == nil || errors.Is(err, ErrClaimLost) {
 		return true
 	}
-	e.opts.Logger.Warn("callbacks: progress is not saved yet", "shard", s.claim.Shard, "err", err)
+	e.opts.Logger.Warn("callbacks: progress is not saved yet", "shard", s.hold.Shard, "err", err)
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if s.ctx.Err() != nil {
@@ -134,13 +134,14 @@ func (s *shard) save(ctx context.Context, all bool) bool {
 // commit commits for who has locked committing. A shard whose claim is lost is
 // dropped.
 func (s *shard) commit(ctx context.Context, changes Changes) error {
-	err := s.engine.registry.Commit(ctx, s.claim, changes)
+	err := s.engine.registry.Commit(ctx, s.hold.Claim, changes)
 	if errors.Is(err, ErrClaimLost) {
 		s.engine.mu.Lock()
 		defer s.engine.mu.Unlock()
-		if s.engine.shards[s.claim.Shard] == s {
+		if s.engine.shards[s.hold.Shard] == s {
 			s.engine.drop(s)
 		}
+		s.engine.claims.release(s.hold)
 	}
 	return err
 }

@@ -2,122 +2,152 @@ package callback
 
 import (
 	"context"
-	"fmt"
 	"net/url"
 	"sync"
+	"time"
 )
 
 // A shard is what this hub has a claim on: subscriptions, and requests to carry
-// out.
+// out. As a task it is rung when its claim counts no more.
 type shard struct {
+	task
 	engine *Engine
-	claim  Claim
+	hold   *hold
 	ctx    context.Context // of all its requests: it ends with the claim
 	cancel context.CancelFunc
 
 	committing sync.Mutex // one Commit at a time, of what is newest; locked before Engine.mu
 
 	// Guarded by Engine.mu.
+	loaded   bool // before that nothing is carried out
 	subs     map[ID]*sub
 	errands  map[ID]*errand
-	waiting  int      // requests in errands
-	after    uint64   // the last request that was taken from the inbox
-	newest   uint64   // that is known to be there
-	fetching bool     // somebody takes requests from the inbox
-	dirty    []*sub   // to be saved soon
-	moved    []*sub   // to be saved some time
-	done     []uint64 // requests that were carried out, to be taken out of the inbox
-	running  int      // tasks that have a place
-	leaving  bool     // nothing is started any more
-	rested   chan struct{}
+	waiting  int           // requests in errands
+	after    uint64        // the last request that was taken from the inbox
+	newest   uint64        // that is known to be there
+	fetching bool          // somebody takes requests from the inbox
+	dirty    []*sub        // to be saved soon
+	moved    []*sub        // to be saved some time
+	done     []uint64      // requests that were carried out, to be taken out of the inbox
+	busy     int           // tasks that have a place
+	leaving  bool          // nothing is started any more
+	rested   chan struct{} // closed when it is leaving and nothing is busy
 }
 
-// gain begins to work on a shard. The claim is valid until lose or yield is
-// called for it.
-func (e *Engine) gain(ctx context.Context, c Claim) error {
-	s := &shard{engine: e, claim: c, subs: map[ID]*sub{}, errands: map[ID]*errand{}}
+// gained begins to work on a shard, once its subscriptions are loaded.
+func (e *Engine) gained(h *hold) {
+	s := &shard{engine: e, hold: h, subs: map[ID]*sub{}, errands: map[ID]*errand{}, rested: make(chan struct{})}
+	s.task = task{work: s, shard: s, index: -1}
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	s.ctx, s.cancel = context.WithCancel(e.ctx)
+	if old := e.shards[h.Shard]; old != nil {
+		e.drop(old)
+	}
+	e.shards[h.Shard] = s
+	e.remind(&s.task, h.Until())
+	e.wg.Go(func() {
+		for !s.load() && pause(s.ctx, loadRetry) {
+		}
+	})
+}
+
+// loadRetry is how long to wait before a shard that could not be loaded is
+// loaded again.
+const loadRetry = time.Second
+
+// load loads the shard's subscriptions and lets them have their turns. It
+// reports whether that could be done.
+func (s *shard) load() bool {
+	e := s.engine
 	var records []Record
-	for r, err := range e.registry.Load(ctx, c.Shard) {
+	for r, err := range e.registry.Load(s.ctx, s.hold.Shard) {
 		if err != nil {
-			s.cancel()
-			return fmt.Errorf("load shard %d: %w", c.Shard, err)
+			if s.ctx.Err() == nil {
+				e.opts.Logger.Warn("callbacks: subscriptions cannot be loaded", "shard", s.hold.Shard, "err", err)
+			}
+			return false
 		}
 		records = append(records, r)
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if old := e.shards[c.Shard]; old != nil {
-		e.drop(old)
+	if s.ctx.Err() != nil {
+		return true // the claim is lost already
 	}
-	e.shards[c.Shard] = s
+	s.loaded = true
 	for i := range records {
 		x := s.add(&records[i])
 		x.earliest = x.next
 		x.proven = x.failed == 0 && len(x.last) > 0
 		x.rest()
 	}
+	s.fetch()
 	e.fill()
-	return nil
+	return true
 }
 
-// lose drops a shard whose claim is lost. What is under way is cancelled.
-func (e *Engine) lose(number int) {
+// lost drops a shard whose claim is lost. What is under way is cancelled.
+func (e *Engine) lost(h *hold) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if s := e.shards[number]; s != nil {
+	if s := e.shards[h.Shard]; s != nil && s.hold == h {
 		e.drop(s)
 	}
 }
 
-// yield gives a shard up: it starts nothing more, waits until ctx is done for
-// what is under way, saves what came of it and drops the shard. Then the claim
-// can be released.
-func (e *Engine) yield(ctx context.Context, number int) {
+// yield comes to an end with a shard: it starts nothing more, lets what is under
+// way end, saves what came of it, and then releases the claim.
+func (e *Engine) yield(h *hold) {
 	e.mu.Lock()
-	s := e.shards[number]
-	if s == nil {
-		e.mu.Unlock()
+	defer e.mu.Unlock()
+	s := e.shards[h.Shard]
+	if s == nil || s.hold != h {
+		e.claims.release(h)
 		return
 	}
 	s.leaving = true
-	rested := make(chan struct{})
-	if s.running > 0 {
-		s.rested = rested
-	} else {
-		close(rested)
+	if s.busy == 0 {
+		close(s.rested)
 	}
-	e.mu.Unlock()
-	select {
-	case <-rested:
-	case <-ctx.Done():
-	case <-s.ctx.Done():
-	}
-	s.save(ctx, true)
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.shards[number] == s {
-		e.drop(s)
-	}
+	e.wg.Go(func() {
+		<-s.rested // each request has a deadline
+		s.save(context.WithoutCancel(s.ctx), true)
+		e.lost(h)
+		e.claims.release(h)
+	})
 }
 
 // inbox takes in what is new in a shard's inbox, up to the request number newest
 // at least.
-func (e *Engine) inbox(number int, newest uint64) {
+func (e *Engine) inbox(h *hold, newest uint64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	s := e.shards[number]
-	if s == nil {
+	if s := e.shards[h.Shard]; s != nil && s.hold == h {
+		s.newest = max(s.newest, newest)
+		s.fetch()
+	}
+}
+
+// turn is never called: a shard gets no place.
+func (s *shard) turn() func() { return nil }
+
+// ring is called when the claim ends, unless it was renewed.
+func (s *shard) ring() {
+	if until := s.hold.Until(); until.After(time.Now()) {
+		s.engine.remind(&s.task, until)
 		return
 	}
-	s.newest = max(s.newest, newest)
-	s.fetch()
+	s.engine.opts.Logger.Warn("callbacks: a claim was not renewed in time", "shard", s.hold.Shard)
+	s.engine.drop(s)
+	s.engine.claims.release(s.hold)
 }
 
 // drop forgets a shard. mu is held.
 func (e *Engine) drop(s *shard) {
 	s.cancel()
-	delete(e.shards, s.claim.Shard)
+	delete(e.shards, s.hold.Shard)
+	e.schedule.remove(&s.task)
 	for _, x := range s.subs {
 		s.remove(x)
 	}
@@ -174,15 +204,15 @@ const (
 // fetch takes requests from the inbox, if there are any and there is room for
 // them. mu is held.
 func (s *shard) fetch() {
-	if s.fetching || s.leaving || s.newest <= s.after || s.waiting >= maxWaiting || s.ctx.Err() != nil {
+	if !s.loaded || s.fetching || s.leaving || s.newest <= s.after || s.waiting >= maxWaiting || s.ctx.Err() != nil {
 		return
 	}
 	s.fetching = true
 	after := s.after
 	s.engine.wg.Go(func() {
-		requests, err := s.engine.registry.Inbox(s.ctx, s.claim.Shard, after, inboxPage)
+		requests, err := s.engine.registry.Inbox(s.ctx, s.hold.Shard, after, inboxPage)
 		if err != nil && s.ctx.Err() == nil {
-			s.engine.opts.Logger.Warn("callbacks: the inbox cannot be read", "shard", s.claim.Shard, "err", err)
+			s.engine.opts.Logger.Warn("callbacks: the inbox cannot be read", "shard", s.hold.Shard, "err", err)
 		}
 		s.engine.mu.Lock()
 		defer s.engine.mu.Unlock()

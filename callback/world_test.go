@@ -32,7 +32,6 @@ type world struct {
 	registry *Disk
 	engine   *Engine
 	ran      chan struct{} // closed when Run has returned
-	claims   []Claim
 	net      *network
 }
 
@@ -50,7 +49,7 @@ func newWorld(t testing.TB, o Options) *world {
 	return w
 }
 
-// start begins to run an engine that has a claim on every shard.
+// start begins to run an engine, which claims every shard.
 func (w *world) start(o Options) {
 	w.t.Helper()
 	o.BaseURL = base
@@ -63,51 +62,25 @@ func (w *world) start(o Options) {
 			w.t.Error(err)
 		}
 	}()
-	all := make([]int, Shards)
-	for i := range all {
-		all[i] = i
-	}
-	var err error
-	if w.claims, err = w.registry.Acquire(w.t.Context(), all); err != nil || len(w.claims) != Shards {
-		w.t.Fatalf("%d claims, %v", len(w.claims), err)
-	}
-	for _, c := range w.claims {
-		if err := e.gain(w.t.Context(), c); err != nil {
-			w.t.Fatal(err)
-		}
-	}
-	w.look()
-}
-
-// look lets the engine see what is in the inboxes, as the renewal of its claims
-// does.
-func (w *world) look() {
-	w.t.Helper()
-	renewed, err := w.registry.Renew(context.Background(), w.claims)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	for _, r := range renewed {
-		w.engine.inbox(r.Shard, r.Newest)
-	}
+	w.settled()
 }
 
 // crash stops the engine without saving anything.
 func (w *world) crash() {
-	w.engine.cancel()
-	<-w.ran
-	if err := w.registry.Release(context.Background(), w.claims); err != nil {
-		w.t.Error(err)
+	e := w.engine
+	e.mu.Lock()
+	e.draining = true
+	for _, s := range e.shards {
+		e.drop(s)
 	}
+	e.mu.Unlock()
+	w.shutdown()
 }
 
 // shutdown stops it as it should be.
 func (w *world) shutdown() {
 	w.engine.Shutdown(context.Background())
 	<-w.ran
-	if err := w.registry.Release(context.Background(), w.claims); err != nil {
-		w.t.Error(err)
-	}
 }
 
 func (w *world) send(r Request) ID {
@@ -119,10 +92,9 @@ func (w *world) send(r Request) ID {
 		r.Set = "demo"
 	}
 	r.At = time.Now()
-	if err := w.registry.Send(w.t.Context(), r); err != nil {
+	if err := w.engine.Send(w.t.Context(), r); err != nil {
 		w.t.Fatal(err)
 	}
-	w.look()
 	return r.ID()
 }
 

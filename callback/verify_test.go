@@ -1,0 +1,309 @@
+package callback
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/resourcesync"
+)
+
+func TestVerify(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, Options{})
+		w.publish("a", 3)
+		c := w.listen("a.example")
+		for _, callback := range []string{c.url, c.url + "?", c.url + "?own=1&hub.mode=mine", c.url + "?own=%2f&"} {
+			start := changelog.Cursor{Position: 2, Micros: w.head().Micros - 1}
+			id := w.send(Request{
+				Mode: Subscribe, Callback: callback, Start: start, Lease: 3600 * time.Second,
+				Filter: changelog.Filter{Prefix: "https://example.org/x&y", Changes: []resourcesync.ChangeType{resourcesync.Created, resourcesync.Deleted}},
+			})
+			w.settled()
+			r := w.saved(id)
+			asked := c.asked[len(c.asked)-1]
+			if !strings.HasPrefix("http://a.example"+asked.RequestURI, strings.TrimRight(callback, "?&")) {
+				t.Errorf("%s: asked %s", callback, asked.RequestURI)
+			}
+			q := asked.URL.Query()
+			for name, want := range map[string]string{
+				"hub.topic": base + "/sets/demo/changes", "hub.lease_seconds": "3600", "rs.since": start.String(), "rs.renewed": "false",
+				"rs.prefix": "https://example.org/x&y", "rs.change": "created,deleted", "rs.status": base + "/subscriptions/" + r.Token,
+			} {
+				if q.Get(name) != want {
+					t.Errorf("%s: %s=%q, want %q", callback, name, q.Get(name), want)
+				}
+			}
+			if modes := q["hub.mode"]; modes[len(modes)-1] != "subscribe" || len(q.Get("hub.challenge")) < 26 {
+				t.Errorf("%s: %v", callback, q)
+			}
+			if !r.LeaseEnd.Equal(time.Now().Add(time.Hour)) || r.Cursor != start || len(r.Token) < 26 || r.Callback != callback {
+				t.Errorf("%s: saved %+v", callback, r)
+			}
+		}
+	})
+}
+
+// What is no confirmation changes nothing, for a new subscription and for one
+// that works.
+func TestNotConfirmed(t *testing.T) {
+	for name, test := range map[string]struct {
+		agree func(w http.ResponseWriter, r *http.Request)
+		tries int
+	}{
+		"404":   {status(404), 1},
+		"301":   {func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/elsewhere", 301) }, 1},
+		"empty": {status(200), 1},
+		"shorter": {func(w http.ResponseWriter, r *http.Request) {
+			_, _ = io.WriteString(w, r.URL.Query().Get("hub.challenge")[1:])
+		}, 1},
+		"longer": {func(w http.ResponseWriter, r *http.Request) {
+			_, _ = io.WriteString(w, r.URL.Query().Get("hub.challenge")+"\n")
+		}, 1},
+		"500":   {status(500), 3},
+		"503":   {status(503), 3},
+		"hangs": {func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, 3},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, Options{})
+				fresh, known := w.listen("fresh.example"), w.listen("known.example")
+				id := w.send(Request{Mode: Subscribe, Callback: known.url, Secret: "old", Lease: time.Hour, Start: w.head()})
+				w.settled()
+				before := w.saved(id)
+				fresh.agree, known.agree = test.agree, test.agree
+				other := w.send(Request{Mode: Subscribe, Callback: fresh.url})
+				w.send(Request{Mode: Subscribe, Callback: known.url, Secret: "new", Lease: 2 * time.Hour, Filter: changelog.Filter{Prefix: "no"}, Move: true})
+				time.Sleep(time.Minute)
+				w.publish("a", 1)
+				w.send(Request{Mode: Unsubscribe, Callback: known.url})
+				time.Sleep(time.Minute)
+				w.settled()
+				after := w.saved(id)
+				if !w.gone(other) || after.Secret != "old" || !after.LeaseEnd.Equal(before.LeaseEnd) || !after.Filter.IsZero() {
+					t.Errorf("something changed: %+v", after)
+				}
+				if len(fresh.asked) != test.tries || len(known.asked) != 1+2*test.tries {
+					t.Errorf("asked %d and %d times, want %d and %d", len(fresh.asked), len(known.asked), test.tries, 1+2*test.tries)
+				}
+				known.check(0, 1)
+				if d := known.last(); !strings.HasPrefix(d.header.Get("X-Hub-Signature"), signature("old", [][]byte{d.body})) {
+					t.Error("it is not signed with the old secret")
+				}
+			})
+		})
+	}
+}
+
+// A renewal keeps the place and replaces the rest.
+func TestRenew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, Options{})
+		c := w.listen("a.example")
+		id := w.send(Request{Mode: Subscribe, Callback: c.url, Secret: "old", Lease: time.Hour})
+		w.settled()
+		c.says(status(500))
+		w.publish("a", 2)
+		time.Sleep(10 * time.Minute)
+		tries, _, _ := c.counts()
+		token := w.saved(id).Token
+		c.says(nil)
+		w.send(Request{Mode: Subscribe, Callback: c.url, Secret: "new", Lease: 2 * time.Hour, Start: w.head()})
+		w.settled()
+		c.check(0, 2) // a fresh verification tries at once
+		if n, _, _ := c.counts(); n != tries+1 {
+			t.Errorf("%d tries after the renewal", n-tries)
+		}
+		d := c.last()
+		if d.header.Get("X-Hub-Signature") != signature("new", [][]byte{d.body}) {
+			t.Error("it is not signed with the new secret")
+		}
+		q := c.asked[1].URL.Query()
+		if q.Get("rs.renewed") != "true" || q.Get("rs.since") != "0-0" {
+			t.Errorf("asked with %v", q)
+		}
+		time.Sleep(saveEvery)
+		w.settled()
+		if r := w.saved(id); r.Token != token || r.Secret != "new" || r.Cursor != w.head() || r.Renewed.IsZero() || r.Made.Equal(r.Renewed) {
+			t.Errorf("saved %+v", r)
+		}
+		w.send(Request{Mode: Subscribe, Callback: c.url, Move: true}) // from the beginning again
+		w.settled()
+		if got := c.locs(); len(got) != 4 || got[0] != got[2] {
+			t.Errorf("after the move: %v", got)
+		}
+	})
+}
+
+func TestUnsubscribe(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, Options{})
+		c := w.listen("a.example")
+		id := w.subscribe(c)
+		w.send(Request{Mode: Unsubscribe, Callback: c.url})
+		w.settled()
+		q := c.asked[1].URL.Query()
+		if !w.gone(id) || q.Get("hub.mode") != "unsubscribe" || q.Has("hub.lease_seconds") || q.Get("hub.topic") != base+"/sets/demo/changes" {
+			t.Errorf("gone %v, asked %v", w.gone(id), q)
+		}
+		w.publish("a", 1)
+		w.send(Request{Mode: Unsubscribe, Callback: c.url}) // unknown: nobody is asked
+		time.Sleep(time.Second)
+		w.settled()
+		if tries, _, asked := c.counts(); tries != 0 || asked != 2 {
+			t.Errorf("%d deliveries, %d questions", tries, asked)
+		}
+		if left, err := w.registry.Inbox(t.Context(), id.Shard(), 0, 10); err != nil || len(left) != 0 {
+			t.Errorf("left in the inbox: %v, %v", left, err)
+		}
+	})
+}
+
+// Requests of one subscription are carried out in order, whatever comes.
+func TestRequestsInOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, Options{})
+		c := w.listen("a.example")
+		c.agree = func(w http.ResponseWriter, r *http.Request) {
+			if len(c.asked) == 1 {
+				w.WriteHeader(500) // the first is asked again later
+				return
+			}
+			_, _ = io.WriteString(w, r.URL.Query().Get("hub.challenge"))
+		}
+		id := NewID("demo", c.url)
+		for i := range 5 {
+			w.send(Request{Mode: Subscribe, Callback: c.url, Lease: time.Duration(i+1) * time.Hour})
+			w.send(Request{Mode: Unsubscribe, Callback: c.url})
+		}
+		w.send(Request{Mode: Subscribe, Callback: c.url, Secret: "last"})
+		time.Sleep(time.Minute)
+		w.settled()
+		var modes []string
+		for _, r := range c.asked[1:] {
+			modes = append(modes, r.URL.Query().Get("hub.mode"))
+		}
+		want := strings.Repeat("subscribe unsubscribe ", 5) + "subscribe"
+		if fmt.Sprint(modes) != "["+want+"]" || w.saved(id).Secret != "last" {
+			t.Errorf("asked %v", modes)
+		}
+	})
+}
+
+func TestLeaseEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, Options{})
+		for i, answer := range []func(http.ResponseWriter, *http.Request){nil, status(500)} {
+			c := w.listen(fmt.Sprint("host", i, ".example"))
+			id := w.send(Request{Mode: Subscribe, Callback: c.url, Lease: 300 * time.Second, Start: w.head()})
+			w.settled()
+			c.says(answer)
+			before := w.head().Position
+			w.publish("a", 1)
+			time.Sleep(299 * time.Second)
+			w.settled()
+			if w.gone(id) || len(c.asked) != 1 {
+				t.Fatal("it ended before its lease did")
+			}
+			if answer == nil {
+				c.check(before, 1)
+			}
+			time.Sleep(2 * time.Second)
+			w.settled()
+			if !w.gone(id) || len(c.asked) != 2 {
+				t.Fatalf("gone %v, asked %d times", w.gone(id), len(c.asked))
+			}
+			if q := c.asked[1].URL.Query(); q.Get("hub.mode") != "denied" || q.Get("hub.reason") != "lease expired" || q.Get("hub.topic") == "" || q.Has("hub.challenge") {
+				t.Errorf("asked %v", q)
+			}
+			tries, _, _ := c.counts()
+			w.publish("b", 1)
+			time.Sleep(10 * time.Minute)
+			if after, _, _ := c.counts(); after != tries {
+				t.Error("something was delivered after the lease")
+			}
+		}
+	})
+}
+
+// A renewal that came before the lease ended counts, though it is confirmed
+// after that.
+func TestRenewalAtTheEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, Options{})
+		c := w.listen("a.example")
+		id := w.send(Request{Mode: Subscribe, Callback: c.url, Lease: 300 * time.Second})
+		w.settled()
+		w.publish("a", 1)
+		time.Sleep(298 * time.Second)
+		c.agree = func(w http.ResponseWriter, r *http.Request) {
+			time.Sleep(5 * time.Second)
+			_, _ = io.WriteString(w, r.URL.Query().Get("hub.challenge"))
+		}
+		w.send(Request{Mode: Subscribe, Callback: c.url, Lease: 300 * time.Second})
+		time.Sleep(4 * time.Second) // the lease is over, the answer is not there
+		w.publish("b", 1)
+		w.settled()
+		c.check(0, 1)
+		time.Sleep(2 * time.Second)
+		w.settled()
+		c.check(0, 2)
+		if w.gone(id) || len(c.asked) != 2 {
+			t.Errorf("gone %v, asked %d times", w.gone(id), len(c.asked))
+		}
+	})
+}
+
+func TestOperator(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, Options{})
+		c := w.listen("a.example")
+		id := w.subscribe(c)
+		first := w.publish("a", 3)
+		time.Sleep(time.Second)
+		c.says(status(503))
+		w.publish("b", 1)
+		time.Sleep(time.Hour)
+		c.says(nil)
+		w.send(Request{Mode: Retry, Callback: c.url})
+		w.settled()
+		c.check(0, 4)
+		w.send(Request{Mode: Move, Callback: c.url, Start: first.Cursor})
+		w.settled()
+		if got := fmt.Sprint(c.locs()[4:]); got != "[b/0?a&b]" {
+			t.Errorf("after the move: %v", got)
+		}
+		w.send(Request{Mode: Remove, Callback: c.url})
+		w.settled()
+		q := c.asked[len(c.asked)-1].URL.Query()
+		if !w.gone(id) || q.Get("hub.mode") != "denied" || !strings.Contains(q.Get("hub.reason"), "operator") {
+			t.Errorf("gone %v, asked %v", w.gone(id), q)
+		}
+	})
+}
+
+func TestAddQuery(t *testing.T) {
+	q := []param{{"a.b", "x y&z"}, {"c", "%"}}
+	for callback, want := range map[string]string{
+		"http://h/p":     "http://h/p?a.b=x+y%26z&c=%25",
+		"http://h":       "http://h?a.b=x+y%26z&c=%25",
+		"http://h/p?":    "http://h/p?a.b=x+y%26z&c=%25",
+		"http://h/p?a=1": "http://h/p?a=1&a.b=x+y%26z&c=%25",
+		"http://h/p?a&":  "http://h/p?a&a.b=x+y%26z&c=%25",
+		"http://h/p&":    "http://h/p&?a.b=x+y%26z&c=%25",
+	} {
+		got := addQuery(callback, q)
+		if got != want {
+			t.Errorf("%s: %s, want %s", callback, got, want)
+		}
+		if _, err := url.Parse(got); err != nil {
+			t.Error(err)
+		}
+	}
+}
