@@ -75,7 +75,7 @@ func explain(err error) string {
 		return "given up"
 	case errors.As(err, &dns):
 		return "the host's name was not found"
-	case errors.As(err, &unverified), errors.As(err, &record), errors.As(err, &alert):
+	case errors.As(err, &unverified), errors.As(err, &record), errors.As(err, &alert), errors.Is(err, http.ErrSchemeMismatch):
 		return "the TLS handshake failed"
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return "the connection was refused"

@@ -114,6 +114,9 @@ func (s *source) cut(ctx context.Context, at *place, f *filter, limit int) (*cut
 		first = 0
 	}
 	c := &cut{from: at.begin(), cursor: x.cursor, changes: x.changes}
+	if c.changes == 0 && c.from.IsZero() {
+		c.from.Micros = x.begins - 1 // the zero cursor would say that nothing was left out
+	}
 	if c.changes > 0 {
 		c.body = append(append([][]byte{header(c, at.diverged, x.begins)}, x.parts...), footer)
 	}

@@ -134,7 +134,7 @@ func (e *Engine) publish(t *topic, batches []*changelog.Batch) {
 	t.version++
 	for _, s := range t.idle.take() {
 		if passes != nil && s.cursor == before && s.filter.key != "" && !matches(passes, s.filter, batches) {
-			s.skip(t.head)
+			s.skip(batches[0].Entries[0].Micros, t.head)
 			t.idle.add(s)
 			continue
 		}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"regexp"
 	"strconv"
 	"strings"
@@ -22,6 +23,16 @@ import (
 )
 
 const base = "https://hub.example.org"
+
+// The compressor of blocks is shared by all tests, so it has to be made outside
+// of fake time.
+func TestMain(m *testing.M) {
+	blocks := changelog.CutBlocks(changes("a", 100), 1, 100)
+	if len(blocks) == 0 {
+		panic("no block")
+	}
+	os.Exit(m.Run())
+}
 
 // A world is a hub with a memory and a registry on disk, an engine, and callbacks
 // in a network of its own, so that its time may be fake.
@@ -259,7 +270,7 @@ func (c *callee) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	} else {
 		answer(status, r)
 	}
-	if status.status/100 == 2 {
+	if status.status/100 == 2 && r.Context().Err() == nil {
 		c.mu.Lock()
 		c.took = append(c.took, d)
 		c.mu.Unlock()

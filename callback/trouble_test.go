@@ -1,0 +1,483 @@
+package callback
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rshub/rshub/changelog"
+)
+
+// Callbacks that misbehave in every way that a server can.
+func TestHostileAnswers(t *testing.T) {
+	hijack := func(do func(c net.Conn)) func(http.ResponseWriter, *http.Request) {
+		return func(w http.ResponseWriter, r *http.Request) {
+			c, _, err := http.NewResponseController(w).Hijack()
+			if err != nil {
+				panic(err)
+			}
+			defer c.Close()
+			do(c)
+		}
+	}
+	drip := func(text string, forever string) func(net.Conn) {
+		return func(c net.Conn) {
+			if _, err := io.WriteString(c, text); err != nil {
+				return
+			}
+			for {
+				time.Sleep(time.Second)
+				if _, err := io.WriteString(c, forever); err != nil {
+					return
+				}
+			}
+		}
+	}
+	for name, test := range map[string]struct {
+		answer func(http.ResponseWriter, *http.Request)
+		within time.Duration // the place is free again
+		ok     bool          // it counts as delivered
+		reason string
+	}{
+		"hangs":             {hijack(func(c net.Conn) { _, _ = io.Copy(io.Discard, c) }), 15 * time.Second, false, "in time"},
+		"closes":            {hijack(func(net.Conn) {}), time.Second, false, "closed"},
+		"closes early":      {hijack(func(c net.Conn) { _, _ = io.WriteString(c, "HTTP/1.1 200 O") }), time.Second, false, "closed"},
+		"no HTTP":           {hijack(func(c net.Conn) { _, _ = io.WriteString(c, "SSH-2.0-OpenSSH\r\n\r\n") }), time.Second, false, "not HTTP"},
+		"slow header":       {hijack(drip("HTTP/1.1 200 OK\r\nX-A: ", "a")), 15 * time.Second, false, "in time"},
+		"endless header":    {hijack(drip("HTTP/1.1 200 OK\r\n"+strings.Repeat("X-A: aaaaaaaaaaaaaaaaaaaaaaaaaa\r\n", 2000), "a")), time.Second, false, "not HTTP"},
+		"slow body":         {hijack(drip("HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n", "a")), drainTime, true, ""},
+		"1 GiB":             {func(w http.ResponseWriter, _ *http.Request) { _, _ = io.CopyN(w, zeros{}, 1<<30) }, time.Second, true, ""},
+		"body cut short":    {hijack(func(c net.Conn) { _, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nabc") }), time.Second, true, ""},
+		"informs endlessly": {hijack(drip(strings.Repeat("HTTP/1.1 103 Early Hints\r\n\r\n", 100), "HTTP/1.1 103 Early Hints\r\n\r\n")), 15 * time.Second, false, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, Options{})
+				c := w.listen("a.example")
+				id := w.subscribe(c)
+				c.says(test.answer)
+				w.publish("a", 1)
+				time.Sleep(test.within + 50*time.Millisecond)
+				w.settled()
+				if n := w.engine.Stats().InFlight; n != 0 {
+					t.Fatalf("%d requests are in flight after %v", n, test.within)
+				}
+				time.Sleep(saveEvery)
+				w.settled()
+				r := w.saved(id)
+				last := r.Last[len(r.Last)-1]
+				if (r.Cursor.Position == 1) != test.ok || !strings.Contains(last.Error, test.reason) || (last.Error == "") != test.ok {
+					t.Errorf("saved %+v", r.Progress)
+				}
+				c.says(nil)
+				w.publish("b", 1)
+				time.Sleep(3 * time.Second)
+				w.settled()
+				if r := w.saved(id); r.Cursor != w.head() {
+					t.Errorf("afterwards: %+v", r.Progress)
+				}
+			})
+		})
+	}
+}
+
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
+
+// A callback that nobody listens at is one of those that fail.
+func TestRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, Options{})
+		c := w.listen("a.example")
+		id := w.subscribe(c)
+		w.net.mu.Lock()
+		back := w.net.listeners["a.example:80"]
+		delete(w.net.listeners, "a.example:80")
+		w.net.mu.Unlock()
+		w.engine.client.CloseIdleConnections()
+		w.publish("a", 1)
+		time.Sleep(time.Hour)
+		if r := w.saved(id); r.Failed < 10 || r.Cursor.Position != 0 {
+			t.Errorf("saved %+v", r.Progress)
+		}
+		w.net.mu.Lock()
+		w.net.listeners["a.example:80"] = back
+		w.net.mu.Unlock()
+		time.Sleep(lastRetry * 6 / 5)
+		w.settled()
+		c.check(0, 1)
+	})
+}
+
+// Real sockets, the guard and TLS: what is not trusted, or not allowed, is not
+// delivered to.
+func TestRealCallbacks(t *testing.T) {
+	var got atomic.Int64
+	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPost {
+			got.Add(1)
+		}
+		_, _ = io.WriteString(w, r.URL.Query().Get("hub.challenge"))
+	})
+	plain, secure := httptest.NewServer(handler), httptest.NewUnstartedServer(handler)
+	secure.Config.ErrorLog = nil
+	secure.StartTLS()
+	defer plain.Close()
+	defer secure.Close()
+	for name, test := range map[string]struct {
+		callback string
+		o        Options
+		reason   string // empty: delivered
+	}{
+		"allowed":     {plain.URL, Options{Allow: loopback}, ""},
+		"not allowed": {plain.URL, Options{}, "not allowed"},
+		"other port":  {plain.URL, Options{Allow: loopback, Ports: []uint16{1}}, "not allowed"},
+		"own CA":      {secure.URL, Options{Allow: loopback, CAs: secure.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs}, ""},
+		"unknown CA":  {secure.URL, Options{Allow: loopback}, "TLS"},
+		"no TLS":      {strings.Replace(plain.URL, "http:", "https:", 1), Options{Allow: loopback}, "TLS"},
+		"TLS wanted":  {strings.Replace(secure.URL, "https:", "http:", 1), Options{Allow: loopback}, "no success"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got.Store(0)
+			log := openLog(t)
+			a := fill(t, log, "demo", changes("a", 1))
+			test.o.defaults()
+			e := New(nil, log, nil, test.o)
+			d := &delivery{engine: e, about: &Subscription{Set: "demo", Callback: test.callback}, filter: everything, limit: 1000, place: place{cursor: a[0].After}}
+			d.topic = &topic{source: newSource(log, "demo", &window{}, limits{1000, 1 << 20})}
+			d.run(t.Context())
+			e.client.CloseIdleConnections()
+			switch {
+			case d.err != nil:
+				t.Fatal(d.err)
+			case test.reason == "" && (d.attempt.Error != "" || got.Load() != 1):
+				t.Errorf("%+v", d.attempt)
+			case test.reason != "" && (!strings.Contains(d.attempt.Error, test.reason) || got.Load() != 0):
+				t.Errorf("%+v, want %q", d.attempt, test.reason)
+			case strings.Contains(d.attempt.Error, "127.0.0.1"):
+				t.Errorf("the error shows an address: %s", d.attempt.Error)
+			}
+		})
+	}
+}
+
+// A thousand callbacks that hang do not delay one that answers.
+func TestTarpits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, Options{})
+		good := w.listen("good.example")
+		w.subscribe(good)
+		w.publish("first", 1) // it is proven by that
+		w.settled()
+		release := make(chan struct{})
+		for i := range 1000 {
+			c := w.listen(fmt.Sprint("tarpit", i, ".example"))
+			c.answer = func(_ http.ResponseWriter, r *http.Request) {
+				select {
+				case <-release:
+				case <-r.Context().Done():
+				}
+			}
+			w.send(Request{Mode: Subscribe, Callback: c.url, Start: w.head()})
+		}
+		w.settled()
+		if n := w.engine.Stats().Subscriptions; n != 1001 {
+			t.Fatalf("%d subscriptions", n)
+		}
+		var worst time.Duration
+		most := 0
+		for i := range 120 {
+			begin := time.Now()
+			w.publish(fmt.Sprint("n", i), 1)
+			w.settled()
+			most = max(most, w.engine.Stats().InFlight)
+			worst = max(worst, good.last().at.Sub(begin))
+			if _, took, _ := good.counts(); took != i+2 {
+				t.Fatalf("publish %d was not delivered at once", i)
+			}
+			time.Sleep(time.Second)
+		}
+		if worst > 0 || most > 257 {
+			t.Errorf("the worst delay is %v, at most %d were in flight", worst, most)
+		}
+		// One that is new waits among them for its turn, but gets it.
+		late := w.listen("late.example")
+		w.send(Request{Mode: Subscribe, Callback: late.url, Start: w.head()})
+		w.publish("late", 1)
+		time.Sleep(5 * time.Minute)
+		w.settled()
+		late.check(121, 1)
+		close(release)
+	})
+}
+
+// The memory overran a callback: it gets the oldest that is kept, marked.
+func TestGap(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, Options{})
+		if err := w.log.Make(t.Context(), "demo", changelog.Description{}, 10); err != nil {
+			t.Fatal(err)
+		}
+		c := w.listen("a.example")
+		id := w.subscribe(c)
+		w.publish("a", 5)
+		w.settled()
+		c.check(0, 5)
+		c.says(status(500))
+		w.publish("b", 60)
+		w.settled()
+		time.Sleep(time.Hour)
+		if removed, err := w.log.Trim(t.Context(), "demo", changelog.Retention{Count: 20}); err != nil || removed == 0 {
+			t.Fatalf("%d removed, %v", removed, err)
+		}
+		w.crash() // else the window has it all still
+		w.start(Options{})
+		floor, err := w.log.State(t.Context(), "demo")
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * time.Minute)
+		want := fmt.Sprintf("6-%d", floor.Floor.Position)
+		for range 2 { // said again until it was heard
+			if got := c.last().header.Get("RS-Gap"); got != want || c.last().header.Get("RS-Previous") != fmt.Sprint(floor.Floor.Position) {
+				t.Errorf("RS-Gap %q, want %q; %v", got, want, c.last().header)
+			}
+			if r := w.saved(id); r.Gaps != 1 || r.Gap.Position != 5 {
+				t.Errorf("saved %+v", r.Progress)
+			}
+			w.shutdown()
+			w.start(Options{})
+			time.Sleep(10 * time.Minute)
+		}
+		c.says(nil)
+		time.Sleep(10 * time.Minute)
+		w.publish("c", 1)
+		w.settled()
+		if got := c.last().header.Get("RS-Gap"); got != "" {
+			t.Errorf("RS-Gap %q is said once too often", got)
+		}
+		if got := len(c.locs()); got != 5+65-int(floor.Floor.Position)+1 {
+			t.Errorf("%d changes were delivered", got)
+		}
+	})
+}
+
+// A subscription outlives its set, and follows the next of that name.
+func TestDeletedSet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, Options{})
+		c := w.listen("a.example")
+		w.send(Request{Mode: Subscribe, Callback: c.url}) // not made yet
+		w.settled()
+		w.publish("a", 3)
+		w.settled()
+		c.check(0, 3)
+		if err := w.hub.Delete(t.Context(), "demo"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		if tries, _, _ := c.counts(); tries != 1 {
+			t.Errorf("%d tries", tries)
+		}
+		w.publish("b", 2)
+		time.Sleep(time.Minute)
+		w.settled()
+		if got := fmt.Sprint(c.locs()[3:]); got != "[b/0?a&b b/1?a&b]" || c.last().header.Get("RS-Gap") != "4-" {
+			t.Errorf("after it was made anew: %v, RS-Gap %q", got, c.last().header.Get("RS-Gap"))
+		}
+	})
+}
+
+// A log that lost its tail repeats rather than skips, and says so until that was
+// heard.
+func TestDiverged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, Options{})
+		w.publish("a", 3)
+		c := w.listen("a.example")
+		start := w.head()
+		start.Micros += 5 // the subscription has seen another third entry
+		c.says(status(500))
+		w.send(Request{Mode: Subscribe, Callback: c.url, Start: start})
+		time.Sleep(time.Minute)
+		c.says(nil)
+		time.Sleep(2 * time.Minute)
+		w.settled()
+		for _, d := range c.tries {
+			if d.header.Get("RS-Diverged") != "true" || !strings.Contains(string(d.body), `h:diverged="true"`) {
+				t.Errorf("RS-Diverged is missing: %v", d.header)
+			}
+		}
+		c.check(0, 3)
+		w.publish("b", 1)
+		w.settled()
+		if c.last().header.Get("RS-Diverged") != "" {
+			t.Error("RS-Diverged is said once too often")
+		}
+		c.check(0, 4)
+	})
+}
+
+// What a filter leaves out moves the cursor without a POST, and the intervals
+// stay consecutive.
+func TestFilter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, Options{})
+		c := w.listen("a.example")
+		id := w.send(Request{Mode: Subscribe, Callback: c.url, Filter: changelog.Filter{Prefix: "https://example.org/x"}})
+		w.settled()
+		w.publish("x", 1)
+		w.settled()
+		until := c.last().doc.Header.Until
+		for range 50 {
+			w.publish("y", 100)
+			time.Sleep(time.Second)
+		}
+		w.settled()
+		if tries, _, _ := c.counts(); tries != 1 {
+			t.Fatalf("%d tries", tries)
+		}
+		time.Sleep(moveEvery + time.Second)
+		w.settled()
+		if r := w.saved(id); r.Cursor != w.head() || r.From.Position != 1 {
+			t.Errorf("saved %+v", r.Progress)
+		}
+		w.crash()
+		w.start(Options{})
+		w.publish("y", 1)
+		w.publish("x", 1)
+		w.settled()
+		d := c.last()
+		if !d.doc.Header.From.Equal(until) || d.header.Get("RS-Previous") != "1" || len(d.doc.Items) != 1 || d.header.Get("RS-Position") != "5003" {
+			t.Errorf("from %v, want %v; %v", d.doc.Header.From, until, d.header)
+		}
+	})
+}
+
+// A backlog that a filter leaves out in whole is gone through without a POST.
+func TestFilterBacklog(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, Options{})
+		c := w.listen("a.example")
+		for range 30 {
+			w.publish("y", 1000)
+		}
+		w.publish("x", 2)
+		w.send(Request{Mode: Subscribe, Callback: c.url, Filter: changelog.Filter{Prefix: "https://example.org/x"}})
+		w.settled()
+		if tries, _, _ := c.counts(); tries != 1 || len(c.locs()) != 2 || c.last().header.Get("RS-Previous") != "0" {
+			t.Errorf("%d tries: %v", tries, c.locs())
+		}
+	})
+}
+
+// Progress is saved within 100 ms of a delivery, so a crash repeats no more than
+// that; a shutdown repeats nothing.
+func TestSaved(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, Options{})
+		c := w.listen("a.example")
+		id := w.subscribe(c)
+		w.publish("a", 1)
+		time.Sleep(saveEvery)
+		w.settled()
+		if r := w.saved(id); r.Cursor.Position != 1 {
+			t.Fatalf("saved %v after %v", r.Cursor, saveEvery)
+		}
+		w.publish("b", 2) // not saved yet
+		w.settled()
+		w.crash()
+		w.start(Options{})
+		w.settled()
+		if got := fmt.Sprint(c.locs()); got != "[a/0?a&b b/0?a&b b/1?a&b b/0?a&b b/1?a&b]" {
+			t.Errorf("after the crash: %s", got)
+		}
+		w.publish("c", 1)
+		w.settled()
+		w.shutdown()
+		w.start(Options{})
+		w.settled()
+		if got := len(c.locs()); got != 6 {
+			t.Errorf("%d changes after a shutdown, want 6", got)
+		}
+	})
+}
+
+// Shutdown lets what is under way end, and begins nothing new.
+func TestShutdown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, Options{})
+		c := w.listen("a.example")
+		id := w.subscribe(c)
+		c.says(func(http.ResponseWriter, *http.Request) { time.Sleep(3 * time.Second) })
+		w.publish("a", 1)
+		w.settled()
+		w.publish("b", 1)
+		begin := time.Now()
+		w.shutdown()
+		if took := time.Since(begin); took < 2*time.Second || took > 4*time.Second {
+			t.Errorf("it took %v", took)
+		}
+		if r := w.saved(id); r.Cursor.Position != 1 || len(c.tries) != 1 {
+			t.Errorf("saved %+v after %d tries", r.Progress, len(c.tries))
+		}
+		c.says(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
+		w.start(Options{})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		begin = time.Now()
+		w.engine.Shutdown(ctx)
+		<-w.ran
+		if took := time.Since(begin); took > 2*time.Second {
+			t.Errorf("with a deadline of a second it took %v", took)
+		}
+		c.says(nil)
+		w.start(Options{})
+		w.settled()
+		c.check(0, 2)
+	})
+}
+
+// Who lost a claim stops at once, and changes nothing.
+func TestClaimLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, Options{})
+		c := w.listen("a.example")
+		id := w.subscribe(c)
+		stopped := make(chan struct{})
+		var once sync.Once
+		c.says(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done(); once.Do(func() { close(stopped) }) })
+		w.publish("a", 1)
+		w.settled()
+		claims, err := w.registry.Acquire(t.Context(), []int{id.Shard()}) // somebody else
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.publish("b", 1)
+		time.Sleep(time.Second) // a renewal finds out
+		w.settled()
+		select {
+		case <-stopped:
+		default:
+			t.Error("the request was not cancelled")
+		}
+		if err := w.registry.Release(t.Context(), claims); err != nil && !errors.Is(err, ErrClaimLost) {
+			t.Fatal(err)
+		}
+		c.says(nil)
+		time.Sleep(20 * time.Second)
+		w.settled()
+		c.check(0, 2)
+	})
+}
