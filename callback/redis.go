@@ -61,7 +61,7 @@ type Redis struct {
 	opts   RedisOptions
 	name   string
 
-	join, acquire, renew, release, send, commit *redis.Script
+	join, acquire, renew, release, send, commit, find *redis.Script
 }
 
 var _ Registry = (*Redis)(nil)
@@ -85,6 +85,7 @@ func NewRedis(client redis.UniversalClient, prefix string, opts RedisOptions) (*
 		client: client, prefix: prefix, opts: opts, name: rand.Text(),
 		join: script("join"), acquire: script("acquire"), renew: script("renew"),
 		release: script("release"), send: script("send"), commit: script("commit"),
+		find: script("find"),
 	}, nil
 }
 

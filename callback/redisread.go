@@ -2,7 +2,6 @@ package callback
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"iter"
 	"slices"
@@ -56,21 +55,18 @@ func (r *Redis) Inbox(ctx context.Context, shard int, after uint64, limit int) (
 
 // Find returns one record.
 func (r *Redis) Find(ctx context.Context, id ID) (Record, error) {
-	var record, progress *redis.StringCmd
-	_, err := r.client.TxPipelined(ctx, func(p redis.Pipeliner) error {
-		record = p.HGet(ctx, r.recordsKey(id.Shard()), string(id[:]))
-		progress = p.HGet(ctx, r.progressKey(id.Shard()), string(id[:]))
-		return nil
-	})
-	if errors.Is(err, redis.Nil) {
-		return Record{}, fmt.Errorf("find subscription %v: %w", id, ErrNoSubscription)
-	}
+	parts, err := r.find.Run(ctx, r.client, []string{r.recordsKey(id.Shard()), r.progressKey(id.Shard())}, id[:]).Slice()
 	if err != nil {
 		return Record{}, r.failed(ctx, err, "find subscription %v", id)
 	}
-	found, err := decodeRecord([]byte(record.Val()), []byte(progress.Val()))
+	subscription, there := parts[0].(string)
+	progress, _ := parts[1].(string)
+	if !there {
+		return Record{}, fmt.Errorf("find subscription %v: %w", id, ErrNoSubscription)
+	}
+	found, err := decodeRecord([]byte(subscription), []byte(progress))
 	if err != nil {
-		return found, fmt.Errorf("find subscription %v: %w", id, err)
+		return Record{}, fmt.Errorf("find subscription %v: %w", id, err)
 	}
 	return found, nil
 }
@@ -168,7 +164,7 @@ const maxShards = 32
 // more shards at once as long as it finds little.
 func (r *Redis) List(ctx context.Context, set string, after ID, limit int) ([]Record, bool, error) {
 	for {
-		some, err := r.find(ctx, set, after, limit+1)
+		some, err := r.behind(ctx, set, after, limit+1)
 		more := len(some) > limit
 		var records []Record
 		if err == nil {
@@ -185,9 +181,9 @@ func (r *Redis) List(ctx context.Context, set string, after ID, limit int) ([]Re
 	}
 }
 
-// find returns at least the first n subscriptions of a set behind after, if
+// behind returns at least the first n subscriptions of a set behind after, if
 // there are so many.
-func (r *Redis) find(ctx context.Context, set string, after ID, n int) (some []kept, err error) {
+func (r *Redis) behind(ctx context.Context, set string, after ID, n int) (some []kept, err error) {
 	for shard, shards := after.Shard(), 1; shard < Shards && len(some) < n; {
 		shards = min(shards, Shards-shard)
 		found, err := r.search(ctx, set, shard, shards)

@@ -1,0 +1,314 @@
+package callback
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/internal/redistest"
+)
+
+func hubOn(t testing.TB, c redis.UniversalClient, prefix string) *Redis {
+	t.Helper()
+	r, err := NewRedis(c, prefix, RedisOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func claim(t testing.TB, r Registry, shard int) Claim {
+	t.Helper()
+	claims, err := r.Acquire(t.Context(), []int{shard})
+	if err != nil || len(claims) != 1 {
+		t.Fatalf("claims are %v, %v", claims, err)
+	}
+	return claims[0]
+}
+
+// subscriptions returns n that are in a shard.
+func subscriptions(shard, n int) (all []Record) {
+	for i := 0; len(all) < n; i++ {
+		s := Subscription{Set: "set", Callback: fmt.Sprint("https://example.org/", i), LeaseEnd: time.UnixMicro(1), Made: time.UnixMicro(1)}
+		if s.ID().Shard() == shard {
+			all = append(all, Record{Subscription: s})
+		}
+	}
+	return all
+}
+
+// While Redis is full nothing new is taken, and what is there goes on.
+func TestRedisFull(t *testing.T) {
+	s := redistest.Start(t)
+	ctx, admin := t.Context(), s.Client()
+	r := hubOn(t, s.Client(), "p")
+	some := subscriptions(1, 2)
+	c := claim(t, r, 1)
+	q := Request{Mode: Subscribe, Set: "set", Callback: some[0].Callback}
+	for _, err := range []error{
+		r.Send(ctx, q), r.Commit(ctx, c, Changes{Put: some[:1]}), admin.ConfigSet(ctx, "maxmemory", "1").Err(),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := r.Send(ctx, q); !errors.Is(err, changelog.ErrFull) {
+		t.Errorf("send: %v", err)
+	}
+	if err := r.Commit(ctx, c, Changes{Put: some[1:]}); !errors.Is(err, changelog.ErrFull) {
+		t.Errorf("put: %v", err)
+	}
+	if _, err := r.Join(ctx); err != nil {
+		t.Error(err)
+	}
+	if held, err := r.Renew(ctx, []Claim{c}); err != nil || len(held) != 1 {
+		t.Errorf("renewed is %v, %v", held, err)
+	}
+	claim(t, r, 2)
+	if err := r.Commit(ctx, c, Changes{Progress: map[ID]Progress{some[0].ID(): {Failed: 7}}}); err != nil {
+		t.Error(err)
+	}
+	if found, err := r.Find(ctx, some[0].ID()); err != nil || found.Failed != 7 {
+		t.Errorf("found is %v, %v", found, err)
+	}
+	requests, err := r.Inbox(ctx, 1, 0, 10)
+	if err != nil || len(requests) != 1 {
+		t.Fatalf("requests are %v, %v", requests, err)
+	}
+	if err := r.Commit(ctx, c, Changes{Delete: []ID{some[0].ID()}, Done: []uint64{requests[0].Number}}); err != nil {
+		t.Error(err)
+	}
+	if err := r.Release(ctx, []Claim{c}); err != nil {
+		t.Error(err)
+	}
+	if err := r.Leave(ctx); err != nil {
+		t.Error(err)
+	}
+}
+
+// Numbers rise, and who had a claim stays fenced, when Redis lost everything.
+func TestRedisForgets(t *testing.T) {
+	s := redistest.Start(t)
+	ctx := t.Context()
+	r := hubOn(t, s.Client(), "p")
+	c := claim(t, r, 1)
+	q := Request{Mode: Retry, Set: "set", Callback: subscriptions(1, 1)[0].Callback}
+	last := uint64(0)
+	for range 3 {
+		for _, cmd := range []func(context.Context) *redis.StatusCmd{s.Client().FlushAll, s.Client().ScriptFlush} {
+			if err := cmd(ctx).Err(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := r.Commit(ctx, c, Changes{}); !errors.Is(err, ErrClaimLost) {
+			t.Errorf("error is %v", err)
+		}
+		if held, err := r.Renew(ctx, []Claim{c}); err != nil || len(held) != 0 {
+			t.Errorf("renewed is %v, %v", held, err)
+		}
+		next := claim(t, r, 1)
+		if next.Number <= c.Number {
+			t.Errorf("%v comes behind %v", next, c)
+		}
+		c = next
+		if err := r.Send(ctx, q); err != nil {
+			t.Fatal(err)
+		}
+		if some, err := r.Inbox(ctx, 1, last, 10); err != nil || len(some) != 1 {
+			t.Errorf("behind %d are %v, %v", last, some, err)
+		} else {
+			last = some[0].Number
+		}
+	}
+}
+
+// Redis is killed while many send and one commits. What was acknowledged is
+// there, and a request that is gone was carried out.
+func TestRedisKilled(t *testing.T) {
+	s := redistest.Start(t)
+	ctx := t.Context()
+	r := hubOn(t, s.Client(), "p")
+	some := subscriptions(1, 1)[0]
+	const senders = 4
+	var mu sync.Mutex
+	sent := make(map[time.Duration]bool)
+	count := func() int {
+		mu.Lock()
+		defer mu.Unlock()
+		return len(sent)
+	}
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	var running sync.WaitGroup
+	passing := func(err error) bool {
+		return err == nil || errors.Is(err, changelog.ErrUnknown) || errors.Is(err, changelog.ErrUnavailable)
+	}
+	for n := range senders {
+		running.Go(func() {
+			for i := 0; ctx.Err() == nil; i++ {
+				lease := time.Duration(i*senders + n)
+				err := r.Send(t.Context(), Request{Mode: Subscribe, Set: "set", Callback: some.Callback, Lease: lease})
+				if !passing(err) {
+					t.Error(err)
+					return
+				}
+				if err == nil {
+					mu.Lock()
+					sent[lease] = true
+					mu.Unlock()
+				}
+			}
+		})
+	}
+	// What is carried out is noted in records, one for each request.
+	done := make(map[time.Duration]bool)
+	c := claim(t, r, 1)
+	running.Go(func() {
+		for ctx.Err() == nil {
+			requests, err := r.Inbox(t.Context(), 1, 0, 20)
+			var changes Changes
+			for _, q := range requests {
+				for i := 0; ; i++ {
+					s := Subscription{Set: "done", Callback: fmt.Sprintf("%d/%d", q.Lease, i)}
+					if s.ID().Shard() == 1 {
+						changes.Put = append(changes.Put, Record{Subscription: s})
+						break
+					}
+				}
+				changes.Done = append(changes.Done, q.Number)
+			}
+			if err == nil {
+				err = r.Commit(t.Context(), c, changes)
+			}
+			if !passing(err) {
+				t.Error(err)
+				return
+			}
+		}
+	})
+	for range 3 {
+		n := count()
+		until(t, "more is sent", func() bool { return count() > n+300 || t.Failed() })
+		s.Kill()
+		s.Restart()
+	}
+	n := count()
+	until(t, "more is sent", func() bool { return count() > n+100 || t.Failed() })
+	stop()
+	running.Wait()
+	if t.Failed() {
+		return
+	}
+	for record, err := range r.Load(t.Context(), 1) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		lease, _, _ := strings.Cut(record.Callback, "/")
+		n, err := strconv.Atoi(lease)
+		if err != nil {
+			t.Fatal(err)
+		}
+		done[time.Duration(n)] = true
+	}
+	requests, err := r.Inbox(t.Context(), 1, 0, 100_000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, q := range requests {
+		done[q.Lease] = true
+	}
+	for lease := range sent {
+		if !done[lease] {
+			t.Errorf("request %d is lost", lease)
+		}
+	}
+}
+
+// What is told of errors is what callers decide by.
+func TestRedisErrors(t *testing.T) {
+	s := redistest.Start(t)
+	ctx := t.Context()
+	r := hubOn(t, s.Client(), "p")
+	some := subscriptions(1, 1)
+	c := claim(t, r, 1)
+	if err := r.Commit(ctx, c, Changes{Put: some}); err != nil {
+		t.Fatal(err)
+	}
+	for _, what := range []string{"subscription", "progress"} {
+		id := some[0].ID()
+		key := map[string]string{"subscription": r.recordsKey(1), "progress": r.progressKey(1)}[what]
+		if err := s.Client().HSet(ctx, key, id[:], "{").Err(); err != nil {
+			t.Fatal(err)
+		}
+		_, err := r.Find(ctx, some[0].ID())
+		_, _, listed := r.List(ctx, "set", ID{}, 10)
+		for _, err := range []error{err, listed} {
+			if !errors.Is(err, changelog.ErrCorrupt) || errors.Is(err, changelog.ErrUnknown) || !strings.Contains(err.Error(), what) {
+				t.Errorf("a damaged %s: %v", what, err)
+			}
+		}
+		if err := r.Commit(ctx, c, Changes{Put: some}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.Kill()
+	until(t, "it cannot be reached", func() bool {
+		err := r.Send(ctx, Request{Set: "set"})
+		if err == nil {
+			t.Fatal("no error")
+		}
+		return errors.Is(err, changelog.ErrUnavailable)
+	})
+	if held, err := r.Renew(ctx, []Claim{c}); !errors.Is(err, changelog.ErrUnavailable) || len(held) != 0 {
+		t.Errorf("renewed is %v, %v", held, err)
+	}
+	for _, prefix := range []string{"", "a{b", "}"} {
+		if _, err := NewRedis(s.Client(), prefix, RedisOptions{}); err == nil {
+			t.Errorf("prefix %q is taken", prefix)
+		}
+	}
+}
+
+// Keys begin with the prefix, and are in the right slot.
+func TestRedisKeys(t *testing.T) {
+	s := redistest.Start(t)
+	ctx := t.Context()
+	r := hubOn(t, s.Client(), "some:prefix")
+	c := claim(t, r, 17)
+	some := subscriptions(17, 1)
+	if _, err := r.Join(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Send(ctx, Request{Set: "set", Callback: some[0].Callback}); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Commit(ctx, c, Changes{Put: some}); err != nil {
+		t.Fatal(err)
+	}
+	keys, err := s.Client().Keys(ctx, "*").Result()
+	if err != nil || len(keys) != 5 {
+		t.Errorf("the keys are %q, %v", keys, err)
+	}
+	for _, key := range keys {
+		rest, ok := strings.CutPrefix(key, "some:prefix:")
+		if !ok || rest != "hubs" && !strings.HasPrefix(rest, "{callback/17}:") {
+			t.Errorf("key %q", key)
+		}
+	}
+	other := hubOn(t, s.Client(), "some")
+	if live, err := other.Join(ctx); err != nil || len(live) != 1 {
+		t.Errorf("live are %v, %v", live, err)
+	}
+	claim(t, other, 17)
+	if _, err := other.Find(ctx, some[0].ID()); !errors.Is(err, ErrNoSubscription) {
+		t.Errorf("error is %v", err)
+	}
+}
