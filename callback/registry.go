@@ -18,7 +18,7 @@ import (
 // (changelog) may have been done; each call may be made again, and is harmless
 // when it is done twice. With ErrUnavailable nothing was done.
 type Registry interface {
-	// Name is this hub's name, random, and given to no other.
+	// Name is this hub's name, which no other hub of the registry has or had.
 	Name() string
 
 	// ClaimFor is how long a claim lasts after Acquire or Renew was called.

@@ -84,7 +84,6 @@ var inboxTests = []test{
 	{"full", false, func(h *hub) {
 		const senders = 100
 		r := inShard("set", 9, 1)[0]
-		c := h.claim(9)
 		var sending sync.WaitGroup
 		var failed atomic.Bool
 		for s := range senders {
@@ -123,8 +122,7 @@ var inboxTests = []test{
 		if len(all) != full {
 			h.Errorf("%d requests, want %d", len(all), full)
 		}
-		c = h.claim(9)
-		h.ok(h.Commit(h.ctx, c, callback.Changes{Done: numbers(all[1:])}))
+		h.ok(h.Commit(h.ctx, h.claim(9), callback.Changes{Done: numbers(all[1:])}))
 		h.ok(h.Send(h.ctx, request(&r, 1)))
 		if n := len(h.inbox(9, 1000)); n != 2 {
 			h.Errorf("%d requests, want 2", n)

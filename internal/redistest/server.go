@@ -64,10 +64,10 @@ func Start(t testing.TB, args ...string) *Server {
 }
 
 // StartCluster starts a cluster of one server: a script that touches keys of two
-// slots fails there.
+// slots fails there. What it answered may not survive Kill.
 func StartCluster(t testing.TB) *Server {
 	t.Helper()
-	s := Start(t, "--cluster-enabled", "yes")
+	s := Start(t, "--cluster-enabled", "yes", "--appendfsync", "no")
 	c := s.Client()
 	if err := c.ClusterAddSlotsRange(t.Context(), 0, 16383).Err(); err != nil {
 		t.Fatal(err)
