@@ -157,11 +157,15 @@ func (h *hub) put(records ...callback.Record) {
 		s := r.ID().Shard()
 		shards[s] = append(shards[s], r)
 	}
-	for s, put := range shards {
-		c := h.claim(s)
-		h.ok(h.Commit(h.ctx, c, callback.Changes{Put: put}))
-		h.ok(h.Release(h.ctx, []callback.Claim{c}))
+	claims, err := h.Acquire(h.ctx, slices.Collect(maps.Keys(shards)))
+	h.ok(err)
+	if len(claims) != len(shards) {
+		h.Fatalf("%d of %d shards are claimed", len(claims), len(shards))
 	}
+	for _, c := range claims {
+		h.ok(h.Commit(h.ctx, c, callback.Changes{Put: shards[c.Shard]}))
+	}
+	h.ok(h.Release(h.ctx, claims))
 }
 
 // load returns the records of a shard.
