@@ -114,8 +114,8 @@ func (c *claims) leave(ctx context.Context, tick <-chan time.Time) {
 	c.lose(func(*hold) bool { return true })
 }
 
-// release takes note that the worker has come to an end with a shard. It may be
-// called by any goroutine, also for a hold that is lost meanwhile.
+// release takes note that the worker has come to an end with a shard, asked or
+// not. It may be called by any goroutine, also for a hold that is lost meanwhile.
 func (c *claims) release(h *hold) {
 	c.mu.Lock()
 	c.finished = append(c.finished, h)
