@@ -1,0 +1,252 @@
+package callback
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/rshub/rshub/changelog"
+)
+
+// ServerOptions are the options of a Server. Zero values are the defaults.
+type ServerOptions struct {
+	BaseURL       string                      // the hub's own; without a slash at the end
+	Waits         func(set string) bool       // whether a set that is not made can be subscribed to; default: none
+	CheckCallback func(callback string) error // refuses a callback that would not be called; default: takes all
+	Sent          func(Request)               // is told of each request that the registry has; must not block
+
+	// Ping fetches what a source that only pings has changed. Default: such a
+	// request is refused.
+	Ping func(ctx context.Context, set string) error
+
+	// Leases that are granted (Change Notification section 4.2); default 300 s, 10
+	// days and 31 days.
+	LeaseMin, LeaseDefault, LeaseMax time.Duration
+
+	MaxRequests int              // of one callback's host in one minute; default 1,000
+	ClockSkew   time.Duration    // by how much a datetime may lie in the future; default 1 minute
+	Now         func() time.Time // default time.Now
+	Logger      *slog.Logger     // default: discard
+}
+
+// A Server answers what subscribers and operators ask of the subscriptions. What
+// they want it puts into the registry; an Engine carries it out.
+type Server struct {
+	registry Registry
+	log      changelog.Log
+	begin    changelog.Start
+	opts     ServerOptions
+	rates    rates
+}
+
+// NewServer returns a Server.
+func NewServer(r Registry, log changelog.Log, o ServerOptions) *Server {
+	if o.Waits == nil {
+		o.Waits = func(string) bool { return false }
+	}
+	if o.CheckCallback == nil {
+		o.CheckCallback = func(string) error { return nil }
+	}
+	if o.Sent == nil {
+		o.Sent = func(Request) {}
+	}
+	if o.LeaseMin <= 0 {
+		o.LeaseMin = 300 * time.Second
+	}
+	if o.LeaseDefault <= 0 {
+		o.LeaseDefault = 10 * 24 * time.Hour
+	}
+	if o.LeaseMax <= 0 {
+		o.LeaseMax = 31 * 24 * time.Hour
+	}
+	if o.MaxRequests <= 0 {
+		o.MaxRequests = 1000
+	}
+	if o.ClockSkew <= 0 {
+		o.ClockSkew = time.Minute
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	s := &Server{registry: r, log: log, opts: o}
+	s.begin = changelog.Start{Log: log, Parameter: "rs.since", Waits: o.Waits, Now: o.Now, ClockSkew: o.ClockSkew}
+	return s
+}
+
+// ServeHub answers a form that was POSTed to the hub: a request to subscribe or
+// to unsubscribe (section 5.1), or a source's ping (section 6). Requests are
+// answered 202 once they are durable, and verified after. Errors are one line of
+// text. follow and publish say whether the caller may do that with a set.
+func (s *Server) ServeHub(w http.ResponseWriter, r *http.Request, follow, publish func(set string) error) {
+	note, err := s.take(w, r, follow, publish)
+	if err != nil {
+		s.refuse(w, r, err)
+		return
+	}
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(http.StatusAccepted)
+	_, _ = w.Write([]byte(note + "\n")) // the subscriber may be gone
+}
+
+// take carries a form as far as it goes at once, and returns what to say of it.
+func (s *Server) take(w http.ResponseWriter, r *http.Request, follow, publish func(set string) error) (note string, err error) {
+	form, err := readForm(w, r)
+	if err != nil {
+		return "", err
+	}
+	mode, err := parseMode(form)
+	if err != nil {
+		return "", err
+	}
+	if mode == publishing {
+		return s.ping(r.Context(), form, publish)
+	}
+	set, err := s.parseTopic(form, "hub.topic")
+	if err != nil {
+		return "", err
+	}
+	if err := follow(set); err != nil {
+		return "", err
+	}
+	request, err := s.parse(r.Context(), form, Mode(mode), set)
+	if err != nil {
+		return "", err
+	}
+	if err := s.send(r.Context(), request); err != nil {
+		return "", err
+	}
+	note = "accepted: the callback will be asked to confirm"
+	if request.Secret != "" && strings.HasPrefix(request.Callback, "http:") {
+		note += "; a secret over plain HTTP can be read by others on the way, better use https"
+	}
+	return note, nil
+}
+
+// parse reads a request to subscribe or to unsubscribe.
+func (s *Server) parse(ctx context.Context, form url.Values, mode Mode, set string) (r Request, err error) {
+	r = Request{Mode: mode, Set: set, At: s.opts.Now().UTC()}
+	if r.Callback, err = s.parseCallback(form); err != nil {
+		return r, err
+	}
+	if mode == Unsubscribe {
+		return r, s.known(ctx, r.ID())
+	}
+	if r.Secret, err = parseSecret(form); err != nil {
+		return r, err
+	}
+	if r.Lease, err = s.parseLease(form); err != nil {
+		return r, err
+	}
+	if r.Filter, err = parseFilter(form); err != nil {
+		return r, err
+	}
+	since, err := one(form, "rs.since")
+	if err != nil {
+		return r, err
+	}
+	begin, err := s.begin.Find(ctx, set, since)
+	if err != nil {
+		return r, err
+	}
+	r.Start, r.Move = begin.Cursor, since != ""
+	return r, s.rates.take(host(r.Callback), s.opts.MaxRequests, r.At)
+}
+
+// known returns nil when there is a subscription, or a request for one.
+func (s *Server) known(ctx context.Context, id ID) error {
+	_, err := s.registry.Find(ctx, id)
+	if !errors.Is(err, ErrNoSubscription) {
+		return err
+	}
+	for after := uint64(0); ; {
+		requests, err := s.registry.Inbox(ctx, id.Shard(), after, 1000)
+		if err != nil {
+			return err
+		}
+		for i := range requests {
+			if requests[i].ID() == id {
+				return nil
+			}
+			after = requests[i].Number
+		}
+		if len(requests) == 0 {
+			return ErrNoSubscription
+		}
+	}
+}
+
+// send makes a request durable and tells the engine.
+func (s *Server) send(ctx context.Context, r Request) error {
+	if err := s.registry.Send(ctx, r); err != nil {
+		return fmt.Errorf("keep a request to %s: %w", r.Mode, err)
+	}
+	s.opts.Sent(r)
+	return nil
+}
+
+// ping takes a source's word that a topic has news, under either name that is
+// in use for it.
+func (s *Server) ping(ctx context.Context, form url.Values, allowed func(set string) error) (string, error) {
+	name := "hub.topic"
+	if form.Has("hub.url") {
+		name = "hub.url"
+	}
+	set, err := s.parseTopic(form, name)
+	if err != nil {
+		return "", err
+	}
+	if err := allowed(set); err != nil {
+		return "", err
+	}
+	if s.opts.Ping == nil {
+		return "", changelog.Invalid("hub.mode=publish: this hub fetches nothing; POST the changes themselves")
+	}
+	if err := s.opts.Ping(ctx, set); err != nil {
+		return "", err
+	}
+	return "accepted: the source's Change List will be read", nil
+}
+
+// refuse answers with an error as one line of text (section 5.1.2).
+func (s *Server) refuse(w http.ResponseWriter, r *http.Request, err error) {
+	if errors.Is(err, ErrNoSubscription) {
+		err = changelog.NewStatus(http.StatusNotFound, "no-such-subscription", "this callback has no subscription to this topic")
+	}
+	p := changelog.NewProblem(err)
+	if p.Status == http.StatusInternalServerError {
+		s.opts.Logger.Error("request failed", "method", r.Method, "path", r.URL.Path, "err", err)
+	}
+	h := w.Header()
+	for name, values := range p.Header {
+		h[name] = values
+	}
+	if p.RetryAfter > 0 {
+		h.Set("Retry-After", fmt.Sprint(p.RetryAfter))
+	}
+	h.Set("Content-Type", "text/plain; charset=utf-8")
+	h.Set("Cache-Control", "no-store")
+	w.WriteHeader(p.Status)
+	text := p.Detail
+	if text == "" {
+		text = p.Title
+	}
+	_, _ = w.Write([]byte(strings.ReplaceAll(text, "\n", " ") + "\n"))
+}
+
+// host returns the host and port that a callback is at, in lower case.
+func host(callback string) string {
+	u, err := url.Parse(callback)
+	if err != nil {
+		return ""
+	}
+	return strings.ToLower(u.Host)
+}

@@ -1,0 +1,273 @@
+package callback
+
+import (
+	"context"
+	"crypto/subtle"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/rshub/rshub/changelog"
+)
+
+// Of a page of subscriptions.
+const (
+	defaultPage = 100
+	maxPage     = 1000
+)
+
+// A status is a subscription as its operator and its subscriber see it: without
+// its secret.
+type status struct {
+	ID       string     `json:"id"`
+	Topic    string     `json:"topic"`
+	Callback string     `json:"callback"`
+	State    string     `json:"state"`  // current, delivering, failing or waiting (for its next try)
+	Cursor   string     `json:"cursor"` // behind the last change that was delivered
+	Lag      lag        `json:"lag"`
+	Prefix   string     `json:"rs.prefix,omitempty"`
+	Change   []string   `json:"rs.change,omitempty"`
+	Type     []string   `json:"rs.type,omitempty"`
+	Signed   bool       `json:"signed"`           // it has a secret
+	Failed   int        `json:"failed,omitempty"` // attempts since the last success
+	Next     *time.Time `json:"next,omitempty"`   // the next try
+	Gaps     int        `json:"gaps,omitempty"`   // times that the change memory overran it
+	Made     time.Time  `json:"made"`
+	Renewed  *time.Time `json:"renewed,omitempty"`
+	LeaseEnd time.Time  `json:"leaseEnd"`
+	Attempts []attempt  `json:"attempts"` // the last, newest first
+}
+
+// lag is what is still to be delivered, before a filter.
+type lag struct {
+	Changes uint64  `json:"changes"`
+	Seconds float64 `json:"seconds"` // since the first of them was accepted
+}
+
+type attempt struct {
+	At      time.Time `json:"at"`
+	Kind    string    `json:"kind"`
+	Status  int       `json:"status,omitempty"`
+	Seconds float64   `json:"seconds"`
+	Changes int       `json:"changes,omitempty"`
+	Error   string    `json:"error,omitempty"`
+}
+
+// view makes the status of a record.
+func (s *Server) view(ctx context.Context, r *Record) (status, error) {
+	id := r.ID()
+	v := status{
+		ID: id.String(), Topic: s.topic(r.Set), Callback: r.Callback, Cursor: r.Cursor.String(),
+		Prefix: r.Filter.Prefix, Type: r.Filter.Types, Signed: r.Secret != "",
+		Failed: r.Failed, Gaps: r.Gaps, Made: r.Made, LeaseEnd: r.LeaseEnd, Attempts: []attempt{},
+	}
+	for _, c := range r.Filter.Changes {
+		v.Change = append(v.Change, string(c))
+	}
+	if !r.Renewed.IsZero() {
+		v.Renewed = &r.Renewed
+	}
+	for i := len(r.Last) - 1; i >= 0; i-- {
+		a := r.Last[i]
+		v.Attempts = append(v.Attempts, attempt{a.At, a.Kind, a.Status, a.Took.Seconds(), a.Changes, a.Error})
+	}
+	var err error
+	if v.Lag, err = s.lag(ctx, r.Set, r.Cursor); err != nil {
+		return v, err
+	}
+	switch {
+	case r.Failed > 0 && r.Next.After(s.opts.Now()):
+		v.State, v.Next = "waiting", &r.Next
+	case r.Failed > 0:
+		v.State = "failing"
+	case v.Lag.Changes > 0:
+		v.State = "delivering"
+	default:
+		v.State = "current"
+	}
+	return v, nil
+}
+
+// lag returns what follows a cursor in a set's log.
+func (s *Server) lag(ctx context.Context, set string, c changelog.Cursor) (l lag, err error) {
+	state, err := s.log.State(ctx, set)
+	if errors.Is(err, changelog.ErrNoSet) {
+		return l, nil
+	}
+	if err != nil {
+		return l, err
+	}
+	from := max(c.Position, state.Floor.Position)
+	if from >= state.Head.Position {
+		return l, nil
+	}
+	l.Changes = state.Head.Position - from
+	first, err := s.log.At(ctx, set, from+1)
+	if errors.Is(err, changelog.ErrGone) || errors.Is(err, changelog.ErrNoSet) {
+		first, err = state.Head, nil // it was removed just now
+	}
+	l.Seconds = max(s.opts.Now().Sub(first.Time()).Seconds(), 0)
+	return l, err
+}
+
+func (s *Server) topic(set string) string { return s.opts.BaseURL + "/sets/" + set + "/changes" }
+
+// ServeSubscriptions answers an operator: GET lists the subscriptions of a set,
+// page by page (?limit=, ?after= an id).
+func (s *Server) ServeSubscriptions(w http.ResponseWriter, r *http.Request, set string) error {
+	if r.Method != http.MethodGet && r.Method != http.MethodHead {
+		changelog.NotAllowed(w, r, "GET, HEAD")
+		return nil
+	}
+	q := r.URL.Query()
+	limit, after := defaultPage, ID{}
+	var err error
+	if v := q.Get("limit"); v != "" {
+		if limit, err = strconv.Atoi(v); err != nil || limit < 1 || limit > maxPage {
+			return changelog.Invalid("limit=%.20s: a limit is a number from 1 to %d", v, maxPage)
+		}
+	}
+	if v := q.Get("after"); v != "" {
+		if after, err = ParseID(v); err != nil {
+			return err
+		}
+	}
+	records, more, err := s.registry.List(r.Context(), set, after, limit)
+	if err != nil {
+		return fmt.Errorf("list the subscriptions of set %q: %w", set, err)
+	}
+	page := struct {
+		Subscriptions []status `json:"subscriptions"`
+		Next          string   `json:"next,omitempty"`
+	}{Subscriptions: []status{}}
+	for i := range records {
+		v, err := s.view(r.Context(), &records[i])
+		if err != nil {
+			return err
+		}
+		page.Subscriptions = append(page.Subscriptions, v)
+	}
+	if more && len(records) > 0 {
+		next := url.Values{"after": {records[len(records)-1].ID().String()}, "limit": {strconv.Itoa(limit)}}
+		page.Next = s.opts.BaseURL + "/sets/" + set + "/subscriptions?" + next.Encode()
+	}
+	return writeJSON(w, http.StatusOK, page)
+}
+
+// ServeSubscription answers an operator about one subscription of a set: GET
+// shows it, DELETE ends it, POST of its retry delivers now, and PUT of its cursor
+// moves it. What changes something is answered 202 when it is sure to be done.
+func (s *Server) ServeSubscription(w http.ResponseWriter, r *http.Request, set, id, part string) error {
+	parsed, err := ParseID(id)
+	if err != nil {
+		return err
+	}
+	record, err := s.registry.Find(r.Context(), parsed)
+	if errors.Is(err, ErrNoSubscription) || err == nil && record.Set != set {
+		return changelog.NewStatus(http.StatusNotFound, "no-such-subscription", "this set has no subscription of that id; GET /sets/"+set+"/subscriptions lists them")
+	}
+	if err != nil {
+		return fmt.Errorf("find subscription %s: %w", id, err)
+	}
+	request := Request{Set: set, Callback: record.Callback, At: s.opts.Now().UTC()}
+	switch {
+	case part == "" && (r.Method == http.MethodGet || r.Method == http.MethodHead):
+		v, err := s.view(r.Context(), &record)
+		if err != nil {
+			return err
+		}
+		return writeJSON(w, http.StatusOK, v)
+	case part == "" && r.Method == http.MethodDelete:
+		request.Mode = Remove
+	case part == "retry" && r.Method == http.MethodPost:
+		request.Mode = Retry
+	case part == "cursor" && r.Method == http.MethodPut:
+		request.Mode = Move
+		if request.Start, err = s.readCursor(w, r, set); err != nil {
+			return err
+		}
+	default:
+		allow, ok := map[string]string{"": "DELETE, GET, HEAD", "retry": "POST", "cursor": "PUT"}[part]
+		if !ok {
+			return changelog.NewStatus(http.StatusNotFound, "not-found", "a subscription has /retry (POST) and /cursor (PUT)")
+		}
+		changelog.NotAllowed(w, r, allow)
+		return nil
+	}
+	if err := s.send(r.Context(), request); err != nil {
+		return err
+	}
+	return writeJSON(w, http.StatusAccepted, map[string]string{"id": id, "accepted": string(request.Mode)})
+}
+
+// readCursor reads {"cursor": …}: a cursor, a datetime, start or now.
+func (s *Server) readCursor(w http.ResponseWriter, r *http.Request, set string) (changelog.Cursor, error) {
+	var body struct {
+		Cursor string `json:"cursor"`
+	}
+	d := json.NewDecoder(http.MaxBytesReader(w, r.Body, 1<<10))
+	d.DisallowUnknownFields()
+	err := d.Decode(&body)
+	if err == nil {
+		if _, more := d.Token(); more != io.EOF {
+			err = errors.New("something follows it")
+		}
+	}
+	if err == nil && body.Cursor == "" {
+		err = errors.New("there is no cursor in it")
+	}
+	if err != nil {
+		return changelog.Cursor{}, changelog.Invalid(`the body is not {"cursor": "a cursor, a datetime, start or now"}: %v`, err)
+	}
+	begin := s.begin
+	begin.Parameter = "cursor"
+	b, err := begin.Find(r.Context(), set, body.Cursor)
+	if err != nil {
+		return changelog.Cursor{}, err
+	}
+	return b.Cursor, nil
+}
+
+// StatusURL returns the URL at which whoever knows a subscription's token may
+// read its status.
+func StatusURL(base, token string) string { return base + "/subscriptions/" + token }
+
+// ServeStatus answers the subscriber that was given StatusURL.
+func (s *Server) ServeStatus(w http.ResponseWriter, r *http.Request, token string) error {
+	if r.Method != http.MethodGet && r.Method != http.MethodHead {
+		changelog.NotAllowed(w, r, "GET, HEAD")
+		return nil
+	}
+	none := changelog.NewStatus(http.StatusNotFound, "no-such-subscription", "there is no subscription at this URL: it ended, or was never confirmed")
+	text, _, _ := strings.Cut(token, ".")
+	id, err := ParseID(text)
+	if err != nil {
+		return none
+	}
+	record, err := s.registry.Find(r.Context(), id)
+	if errors.Is(err, ErrNoSubscription) || err == nil && subtle.ConstantTimeCompare([]byte(record.Token), []byte(token)) != 1 {
+		return none
+	}
+	if err != nil {
+		return fmt.Errorf("find a subscription: %w", err)
+	}
+	v, err := s.view(r.Context(), &record)
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, http.StatusOK, v)
+}
+
+func writeJSON(w http.ResponseWriter, status int, v any) error {
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(v) // the client may be gone
+	return nil
+}
