@@ -165,7 +165,9 @@ func (e *Engine) topicURL(set string) string { return e.opts.BaseURL + "/sets/" 
 
 // statusURL returns the URL where whoever has it can read how a subscription
 // goes.
-func (e *Engine) statusURL(token string) string { return e.opts.BaseURL + "/subscriptions/" + token }
+func (e *Engine) statusURL(id ID, token string) string {
+	return e.opts.BaseURL + "/subscriptions/" + statusName(id, token)
+}
 
 // fill gives places to those whose turn it is, as long as there are both. mu is
 // held.

@@ -110,7 +110,12 @@ func (s *Server) take(w http.ResponseWriter, r *http.Request, follow, publish fu
 	if mode == publishing {
 		return s.ping(r.Context(), form, publish)
 	}
-	set, err := s.parseTopic(form, "hub.topic")
+	var set string
+	if form.Has("callbackURI") && !form.Has("hub.topic") {
+		set, err = s.onlySet(r.Context())
+	} else {
+		set, err = s.parseTopic(form, "hub.topic")
+	}
 	if err != nil {
 		return "", err
 	}
@@ -129,6 +134,18 @@ func (s *Server) take(w http.ResponseWriter, r *http.Request, follow, publish fu
 		note += "; a secret over plain HTTP can be read by others on the way, better use https"
 	}
 	return note, nil
+}
+
+// onlySet returns the set that the draft of 2012 means, which knew no topics.
+func (s *Server) onlySet(ctx context.Context) (string, error) {
+	sets, err := s.log.Sets(ctx)
+	if err != nil {
+		return "", err
+	}
+	if len(sets) != 1 {
+		return "", changelog.Invalid("hub.topic is missing, and this hub has %d sets: GET %s/sets lists them", len(sets), s.opts.BaseURL)
+	}
+	return sets[0].Set, nil
 }
 
 // parse reads a request to subscribe or to unsubscribe.
@@ -158,17 +175,14 @@ func (s *Server) parse(ctx context.Context, form url.Values, mode Mode, set stri
 		return r, err
 	}
 	r.Start, r.Move = begin.Cursor, since != ""
-	return r, s.rates.take(host(r.Callback), s.opts.MaxRequests, r.At)
+	return r, s.rates.take(hostName(r.Callback), s.opts.MaxRequests, r.At)
 }
 
-// known returns nil when there is a subscription, or a request for one.
+// known returns nil when there is a subscription, or a request for one. The
+// inbox is read first: what leaves it meanwhile is in a record by then.
 func (s *Server) known(ctx context.Context, id ID) error {
-	_, err := s.registry.Find(ctx, id)
-	if !errors.Is(err, ErrNoSubscription) {
-		return err
-	}
 	for after := uint64(0); ; {
-		requests, err := s.registry.Inbox(ctx, id.Shard(), after, 1000)
+		requests, err := s.registry.Inbox(ctx, id.Shard(), after, inboxPage)
 		if err != nil {
 			return err
 		}
@@ -179,9 +193,11 @@ func (s *Server) known(ctx context.Context, id ID) error {
 			after = requests[i].Number
 		}
 		if len(requests) == 0 {
-			return ErrNoSubscription
+			break
 		}
 	}
+	_, err := s.registry.Find(ctx, id)
+	return err
 }
 
 // send makes a request durable and tells the engine.
@@ -240,13 +256,4 @@ func (s *Server) refuse(w http.ResponseWriter, r *http.Request, err error) {
 		text = p.Title
 	}
 	_, _ = w.Write([]byte(strings.ReplaceAll(text, "\n", " ") + "\n"))
-}
-
-// host returns the host and port that a callback is at, in lower case.
-func host(callback string) string {
-	u, err := url.Parse(callback)
-	if err != nil {
-		return ""
-	}
-	return strings.ToLower(u.Host)
 }

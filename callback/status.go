@@ -22,9 +22,9 @@ const (
 	maxPage     = 1000
 )
 
-// A status is a subscription as its operator and its subscriber see it: without
+// A shown is a subscription as its operator and its subscriber see it: without
 // its secret.
-type status struct {
+type shown struct {
 	ID       string     `json:"id"`
 	Topic    string     `json:"topic"`
 	Callback string     `json:"callback"`
@@ -41,7 +41,7 @@ type status struct {
 	Made     time.Time  `json:"made"`
 	Renewed  *time.Time `json:"renewed,omitempty"`
 	LeaseEnd time.Time  `json:"leaseEnd"`
-	Attempts []attempt  `json:"attempts"` // the last, newest first
+	Attempts []tried    `json:"attempts"` // the last, newest first
 }
 
 // lag is what is still to be delivered, before a filter.
@@ -50,7 +50,8 @@ type lag struct {
 	Seconds float64 `json:"seconds"` // since the first of them was accepted
 }
 
-type attempt struct {
+// tried is an Attempt as it is shown.
+type tried struct {
 	At      time.Time `json:"at"`
 	Kind    string    `json:"kind"`
 	Status  int       `json:"status,omitempty"`
@@ -59,13 +60,13 @@ type attempt struct {
 	Error   string    `json:"error,omitempty"`
 }
 
-// view makes the status of a record.
-func (s *Server) view(ctx context.Context, r *Record) (status, error) {
+// view shows a record.
+func (s *Server) view(ctx context.Context, r *Record) (shown, error) {
 	id := r.ID()
-	v := status{
+	v := shown{
 		ID: id.String(), Topic: s.topic(r.Set), Callback: r.Callback, Cursor: r.Cursor.String(),
 		Prefix: r.Filter.Prefix, Type: r.Filter.Types, Signed: r.Secret != "",
-		Failed: r.Failed, Gaps: r.Gaps, Made: r.Made, LeaseEnd: r.LeaseEnd, Attempts: []attempt{},
+		Failed: r.Failed, Gaps: r.Gaps, Made: r.Made, LeaseEnd: r.LeaseEnd, Attempts: []tried{},
 	}
 	for _, c := range r.Filter.Changes {
 		v.Change = append(v.Change, string(c))
@@ -75,7 +76,7 @@ func (s *Server) view(ctx context.Context, r *Record) (status, error) {
 	}
 	for i := len(r.Last) - 1; i >= 0; i-- {
 		a := r.Last[i]
-		v.Attempts = append(v.Attempts, attempt{a.At, a.Kind, a.Status, a.Took.Seconds(), a.Changes, a.Error})
+		v.Attempts = append(v.Attempts, tried{a.At, a.Kind, a.Status, a.Took.Seconds(), a.Changes, a.Error})
 	}
 	var err error
 	if v.Lag, err = s.lag(ctx, r.Set, r.Cursor); err != nil {
@@ -143,9 +144,9 @@ func (s *Server) ServeSubscriptions(w http.ResponseWriter, r *http.Request, set 
 		return fmt.Errorf("list the subscriptions of set %q: %w", set, err)
 	}
 	page := struct {
-		Subscriptions []status `json:"subscriptions"`
-		Next          string   `json:"next,omitempty"`
-	}{Subscriptions: []status{}}
+		Subscriptions []shown `json:"subscriptions"`
+		Next          string  `json:"next,omitempty"`
+	}{Subscriptions: []shown{}}
 	for i := range records {
 		v, err := s.view(r.Context(), &records[i])
 		if err != nil {
@@ -234,18 +235,15 @@ func (s *Server) readCursor(w http.ResponseWriter, r *http.Request, set string) 
 	return b.Cursor, nil
 }
 
-// StatusURL returns the URL at which whoever knows a subscription's token may
-// read its status.
-func StatusURL(base, token string) string { return base + "/subscriptions/" + token }
-
-// ServeStatus answers the subscriber that was given StatusURL.
-func (s *Server) ServeStatus(w http.ResponseWriter, r *http.Request, token string) error {
+// ServeStatus answers a subscriber, who was given the URL of its subscription's
+// status when it was verified. name is what the URL ends with, see statusName.
+func (s *Server) ServeStatus(w http.ResponseWriter, r *http.Request, name string) error {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		changelog.NotAllowed(w, r, "GET, HEAD")
 		return nil
 	}
 	none := changelog.NewStatus(http.StatusNotFound, "no-such-subscription", "there is no subscription at this URL: it ended, or was never confirmed")
-	text, _, _ := strings.Cut(token, ".")
+	text, token, _ := strings.Cut(name, ".")
 	id, err := ParseID(text)
 	if err != nil {
 		return none
@@ -263,6 +261,10 @@ func (s *Server) ServeStatus(w http.ResponseWriter, r *http.Request, token strin
 	}
 	return writeJSON(w, http.StatusOK, v)
 }
+
+// statusName ends the URL of a subscription's status: whoever knows it may read
+// that, so it has the subscription's token.
+func statusName(id ID, token string) string { return id.String() + "." + token }
 
 func writeJSON(w http.ResponseWriter, status int, v any) error {
 	w.Header().Set("Content-Type", "application/json")

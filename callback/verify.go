@@ -46,7 +46,7 @@ func (s *shard) verify(r *Request, tries int) (again time.Duration) {
 		if known == nil || r.Move {
 			since = r.Start
 		}
-		q = append(q, extras(r, since, known != nil, e.statusURL(wanted.Token))...)
+		q = append(q, extras(r, since, known != nil, e.statusURL(wanted.ID(), wanted.Token))...)
 	}
 	status, final, err := e.ask(s.ctx, r.Callback, q)
 	if s.ctx.Err() != nil {

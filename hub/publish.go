@@ -57,10 +57,6 @@ func (h *Hub) ServePublish(w http.ResponseWriter, r *http.Request, set string) {
 // Notification section 4.1). allowed says whether the caller may publish to the
 // set that was named.
 func (h *Hub) ServeHub(w http.ResponseWriter, r *http.Request, allowed func(set string) error) {
-	if mediaType, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type")); mediaType == "application/x-www-form-urlencoded" {
-		changelog.WriteError(w, r, changelog.NewStatus(http.StatusNotImplemented, "websub", "this hub takes no WebSub requests yet; follow the topic over WebSocket, as an event stream or page by page"))
-		return
-	}
 	set, err := h.linkedSet(r.Header)
 	if err == nil {
 		err = allowed(set)

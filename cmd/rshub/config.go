@@ -6,6 +6,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"net/netip"
 	"net/url"
 	"os"
 	"reflect"
@@ -51,6 +52,17 @@ type config struct {
 	TokensFile string   `envconfig:"RSHUB_TOKENS_FILE" desc:"file with the digests and rights of tokens, see rshub token"`
 	Insecure   string   `envconfig:"RSHUB_INSECURE" desc:"anyone-may-publish: listen beyond loopback without tokens"`
 	Origins    []string `envconfig:"RSHUB_ORIGINS" desc:"origins whose pages may use the hub, by comma, such as https://example.org; *: all"`
+
+	CallbackAllow    []netip.Prefix `envconfig:"RSHUB_CALLBACK_ALLOW" desc:"networks (CIDR, by comma) that callbacks may lead to besides public addresses, such as 10.0.0.0/8"`
+	CallbackPorts    []uint16       `envconfig:"RSHUB_CALLBACK_PORTS" desc:"ports that callbacks may have, by comma; default 80, 443 and from 1024 on"`
+	CallbackCA       string         `envconfig:"RSHUB_CALLBACK_CA_FILE" desc:"certificates (PEM) to trust besides the system's, for callbacks"`
+	CallbackTimeout  time.Duration  `envconfig:"RSHUB_CALLBACK_TIMEOUT" default:"15s" desc:"for one delivery, from the connection to the answer"`
+	CallbackInFlight int            `envconfig:"RSHUB_CALLBACK_IN_FLIGHT" default:"1024" desc:"requests to callbacks that may be under way at once"`
+	CallbackPerHost  int            `envconfig:"RSHUB_CALLBACK_PER_HOST" default:"8" desc:"the same to one host and port"`
+	CallbackRequests int            `envconfig:"RSHUB_CALLBACK_REQUESTS" default:"1000" desc:"requests to subscribe that are taken in a minute for callbacks of one host and port"`
+	LeaseMin         time.Duration  `envconfig:"RSHUB_LEASE_MIN" default:"300s" desc:"shortest lease of a WebSub subscription"`
+	LeaseDefault     time.Duration  `envconfig:"RSHUB_LEASE_DEFAULT" default:"240h" desc:"lease of who asks for none"`
+	LeaseMax         time.Duration  `envconfig:"RSHUB_LEASE_MAX" default:"744h" desc:"longest lease; 744h are 31 days"`
 
 	MaxBody      size          `envconfig:"RSHUB_MAX_BODY" default:"50MiB" desc:"largest publish, before and after decompression; a stream of NDJSON as a whole has no limit"`
 	Heartbeat    time.Duration `envconfig:"RSHUB_HEARTBEAT" default:"30s" desc:"between signs of life on a connection that is followed"`
@@ -129,10 +141,20 @@ func readConfig() (*config, error) {
 		{"RSHUB_RETENTION_AGE", c.RetentionAge, 0}, {"RSHUB_HEARTBEAT", c.Heartbeat, time.Second},
 		{"RSHUB_WRITE_TIMEOUT", c.WriteTimeout, 100 * time.Millisecond},
 		{"RSHUB_CLOCK_SKEW", c.ClockSkew, time.Second}, {"RSHUB_GRACE", c.Grace, 0},
+		{"RSHUB_CALLBACK_TIMEOUT", c.CallbackTimeout, 100 * time.Millisecond}, {"RSHUB_LEASE_MIN", c.LeaseMin, time.Second},
+		{"RSHUB_LEASE_DEFAULT", c.LeaseDefault, c.LeaseMin}, {"RSHUB_LEASE_MAX", c.LeaseMax, c.LeaseDefault},
 		{"RSHUB_REDIS_TIMEOUT", c.RedisTimeout, 100 * time.Millisecond}, {"RSHUB_REDIS_WAIT_TIMEOUT", c.RedisWaitTimeout, time.Millisecond},
 	} {
 		if d.value < d.least {
 			p.add(d.name, "is %v; it is at least %v", d.value, d.least)
+		}
+	}
+	for _, n := range []struct {
+		name  string
+		value int
+	}{{"RSHUB_CALLBACK_IN_FLIGHT", c.CallbackInFlight}, {"RSHUB_CALLBACK_PER_HOST", c.CallbackPerHost}, {"RSHUB_CALLBACK_REQUESTS", c.CallbackRequests}} {
+		if n.value < 1 {
+			p.add(n.name, "is %d; it is at least 1", n.value)
 		}
 	}
 	return &c, errors.Join(p.errs...)

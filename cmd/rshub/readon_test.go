@@ -21,7 +21,7 @@ func TestRefusedUpload(t *testing.T) {
 		{"POST", "/sets/Bad/changes", "", 400},
 		{"POST", "/sets/demo/changes", "Content-Type: text/csv\r\n", 415},
 		{"POST", "/hub", "Content-Type: application/xml\r\n", 400},
-		{"POST", "/hub", "Content-Type: application/x-www-form-urlencoded\r\n", 501},
+		{"POST", "/hub", "Content-Type: application/x-www-form-urlencoded\r\n", 413},
 		{"PUT", "/sets/demo", "", 400},
 		{"POST", "/nowhere", "", 404},
 	} {

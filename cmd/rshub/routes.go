@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/rshub/rshub/access"
+	"github.com/rshub/rshub/callback"
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/resourcesync"
 	"github.com/rshub/rshub/subscribe"
@@ -24,9 +25,15 @@ func (s *server) routes() http.Handler {
 	mux.HandleFunc("/{$}", s.servePage)
 	mux.HandleFunc("/.well-known/resourcesync", s.documents.ServeDescription)
 	mux.HandleFunc("/hub", s.serveHub)
+	mux.HandleFunc("/publish", s.serveHub)   // what resourcesync_push POSTs to
+	mux.HandleFunc("/subscribe", s.serveHub) // as the draft of 2012 had it
+	mux.HandleFunc("/subscriptions/{name}", s.serveStatus)
 	mux.HandleFunc("/sets", s.serveSets)
 	mux.HandleFunc("/sets/{set}", s.serveSet)
 	mux.HandleFunc("/sets/{set}/changes", s.serveTopic)
+	mux.HandleFunc("/sets/{set}/subscriptions", s.serveSubscriptions)
+	mux.HandleFunc("/sets/{set}/subscriptions/{id}", s.serveSubscriptions)
+	mux.HandleFunc("/sets/{set}/subscriptions/{id}/{part}", s.serveSubscriptions)
 	mux.HandleFunc("/sets/{set}/{name...}", s.serveDocument)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		changelog.WriteError(w, r, changelog.NewStatus(http.StatusNotFound, "not-found", "there is nothing at this URL; GET / says what is where"))
@@ -110,17 +117,44 @@ func (s *server) serveTopic(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// serveHub takes what is POSTed to the hub's own URL.
+// serveHub takes what is POSTed to the hub's own URL: changes, or the forms of
+// WebSub.
 func (s *server) serveHub(w http.ResponseWriter, r *http.Request) {
-	switch r.Method {
-	case http.MethodPost:
-		s.hub.ServeHub(w, r, func(set string) error { return access.MayPublish(r.Context(), set) })
-	case http.MethodGet, http.MethodHead:
+	publish := func(set string) error { return access.MayPublish(r.Context(), set) }
+	follow := func(set string) error { return access.MayFollow(r.Context(), set) }
+	switch {
+	case r.Method == http.MethodPost && callback.IsForm(r.Header):
+		s.callback.ServeHub(w, r, follow, publish)
+	case r.Method == http.MethodPost:
+		s.hub.ServeHub(w, r, publish)
+	case r.Method == http.MethodGet || r.Method == http.MethodHead:
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-		_, _ = w.Write([]byte("This is the hub's URL. POST changes here with Link headers rel=self (the topic) and rel=hub, or to the topic itself: " + s.base + "/sets/SET/changes\n"))
+		_, _ = io.WriteString(w, "This is the hub's URL. A topic is "+s.base+"/sets/SET/changes, and "+s.base+"/sets lists the sets.\n"+
+			"Sources POST changes here with Link headers rel=self (the topic) and rel=hub, or to the topic itself.\n"+
+			"Destinations POST a WebSub form here: hub.mode=subscribe, hub.topic, hub.callback, and hub.secret and hub.lease_seconds if they like.\n")
 	default:
 		changelog.NotAllowed(w, r, "GET, HEAD, POST")
 	}
+}
+
+// serveSubscriptions shows the operator the WebSub subscriptions of a set, and
+// takes what he wants of one.
+func (s *server) serveSubscriptions(w http.ResponseWriter, r *http.Request) {
+	set, id := r.PathValue("set"), r.PathValue("id")
+	if s.refused(w, r, changelog.CheckSet(set)) || s.refused(w, r, access.MayOperate(r.Context())) {
+		return
+	}
+	if id == "" {
+		s.refused(w, r, s.callback.ServeSubscriptions(w, r, set))
+	} else {
+		s.refused(w, r, s.callback.ServeSubscription(w, r, set, id, r.PathValue("part")))
+	}
+}
+
+// serveStatus shows a subscriber how its subscription is; the URL is the right
+// to see it.
+func (s *server) serveStatus(w http.ResponseWriter, r *http.Request) {
+	s.refused(w, r, s.callback.ServeStatus(w, r, r.PathValue("name")))
 }
 
 func (s *server) serveDocument(w http.ResponseWriter, r *http.Request) {

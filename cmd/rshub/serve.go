@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -16,6 +17,7 @@ import (
 	"time"
 
 	"github.com/rshub/rshub/access"
+	"github.com/rshub/rshub/callback"
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/changelog/disklog"
 	"github.com/rshub/rshub/changelog/redislog"
@@ -36,6 +38,9 @@ type server struct {
 	bus          *hub.Bus     // nil: there is none
 	hub          *hub.Hub
 	subscribe    *subscribe.Server
+	registry     callback.Registry
+	callback     *callback.Server
+	engine       *callback.Engine
 	documents    *changelog.Documents
 	tokens       *access.Tokens // nil: everybody may do everything
 	stopping     atomic.Bool
@@ -86,7 +91,9 @@ func serve(ctx context.Context, stderr io.Writer, ready func(listen, ops net.Add
 		}
 		defer opsListener.Close()
 	}
-	s.wire(listener.Addr())
+	if err := s.wire(listener.Addr()); err != nil {
+		return err
+	}
 	var ops net.Addr
 	opsText := "none"
 	if opsListener != nil {
@@ -112,6 +119,9 @@ func (s *server) openMemory(ctx context.Context) error {
 			return fmt.Errorf("RSHUB_REDIS_URL: %w", err)
 		}
 		s.memory = memory
+		if s.registry, err = callback.NewRedis(memory.Client(), c.Prefix, callback.RedisOptions{}); err != nil {
+			return errors.Join(err, memory.Close())
+		}
 		return nil
 	}
 	if err := os.MkdirAll(c.Data, 0o700); err != nil {
@@ -124,6 +134,9 @@ func (s *server) openMemory(ctx context.Context) error {
 		return err
 	}
 	s.memory, s.checkpointer = memory, memory
+	if s.registry, err = callback.OpenDisk(ctx, memory.Keep("callback")); err != nil {
+		return errors.Join(fmt.Errorf("open the subscriptions: %w", err), memory.Close())
+	}
 	if err := removeOldBackups(c.Data); err != nil {
 		return errors.Join(err, memory.Close())
 	}
@@ -134,8 +147,12 @@ func (s *server) openMemory(ctx context.Context) error {
 const compareEvery = 2 * time.Second
 
 // wire introduces the parts to each other.
-func (s *server) wire(addr net.Addr) {
+func (s *server) wire(addr net.Addr) error {
 	c := s.config
+	cas, err := readCAs(c.CallbackCA)
+	if err != nil {
+		return fmt.Errorf("RSHUB_CALLBACK_CA_FILE: %w", err)
+	}
 	s.base = c.BaseURL
 	if s.base == "" {
 		s.base = "http://" + addr.String()
@@ -162,6 +179,36 @@ func (s *server) wire(addr net.Addr) {
 		NoPush:    func(set string) bool { return slices.Contains(c.NoPushSets, set) },
 		Logger:    s.log,
 	})
+	s.engine = callback.New(s.registry, s.memory, s.hub, callback.Options{
+		BaseURL: s.base, Allow: c.CallbackAllow, Ports: c.CallbackPorts, CAs: cas,
+		Timeout: c.CallbackTimeout, InFlight: c.CallbackInFlight, PerHost: c.CallbackPerHost, Logger: s.log,
+	})
+	s.callback = callback.NewServer(s.registry, s.memory, callback.ServerOptions{
+		BaseURL: s.base, Waits: s.hub.Waits, CheckCallback: s.engine.CheckCallback, Sent: s.engine.Sent,
+		LeaseMin: c.LeaseMin, LeaseDefault: c.LeaseDefault, LeaseMax: c.LeaseMax,
+		MaxRequests: c.CallbackRequests, ClockSkew: c.ClockSkew, Logger: s.log,
+	})
+	return nil
+}
+
+// readCAs returns the system's certificate authorities and those in a file, nil
+// where there is no file.
+func readCAs(path string) (*x509.CertPool, error) {
+	if path == "" {
+		return nil, nil
+	}
+	pem, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	pool, err := x509.SystemCertPool()
+	if err != nil {
+		return nil, fmt.Errorf("the system's certificates: %w", err)
+	}
+	if !pool.AppendCertsFromPEM(pem) {
+		return nil, fmt.Errorf("%s has no certificate", path)
+	}
+	return pool, nil
 }
 
 // run serves until ctx is done, and then stops in this order: not ready, no new
@@ -181,6 +228,7 @@ func (s *server) run(ctx context.Context, listener, opsListener net.Listener) er
 	}
 	beside("hub", s.hub.Run)
 	beside("subscribe", s.subscribe.Run)
+	beside("callback", s.engine.Run)
 
 	public := s.httpServer(s.routes())
 	ops := s.httpServer(s.opsRoutes())
@@ -207,6 +255,8 @@ func (s *server) run(ctx context.Context, listener, opsListener net.Listener) er
 	defer cancel()
 	drained := make(chan error, 1)
 	go func() { drained <- public.Shutdown(grace) }() // takes no connections from here on
+	handed := make(chan struct{})
+	go func() { defer close(handed); s.engine.Shutdown(grace) }()
 	if e := s.subscribe.Shutdown(grace); e != nil {
 		s.log.Warn("connections were still open after the grace period")
 	}
@@ -214,6 +264,7 @@ func (s *server) run(ctx context.Context, listener, opsListener net.Listener) er
 		_ = public.Close()
 		s.log.Warn("requests were still under way after the grace period")
 	}
+	<-handed
 	s.hub.Close()
 	stopBackground()
 	if e := ops.Shutdown(grace); e != nil { // last, so that it says until the end that the hub is not ready
