@@ -32,13 +32,10 @@ var deliverChecks = []check{
 			t.Fatalf("%v, %v: %s", doc.XMLName, err, tail(string(d.body)))
 		}
 	}},
-	{"7 the body has the length that it says", func(t *trial) {
+	{"7 the delivery is not compressed, which nobody asked for", func(t *trial) {
 		d := t.someDelivery()
-		if n := d.header.Get("Content-Length"); n != "" && n != fmt.Sprint(len(d.body)) {
-			t.Fatalf("Content-Length is %s, and there are %d bytes", n, len(d.body))
-		}
 		if e := d.header.Get("Content-Encoding"); e != "" {
-			t.Fatalf("Content-Encoding is %s, which nobody asked for", e)
+			t.Fatalf("Content-Encoding is %s", e)
 		}
 	}},
 	{"7 the delivery links to the hub", func(t *trial) {
@@ -117,27 +114,37 @@ var deliverChecks = []check{
 	{"7 an answer that is no HTTP is tried again", triedAgain(raw("SSH-2.0-OpenSSH_9.2p1\r\n"))},
 	{"7 an answer that is cut short within its header is tried again", triedAgain(raw("HTTP/1.1 200 OK\r\nContent-Le"))},
 	{"7 a redirect is a failure, and is not followed", func(t *trial) {
+		elsewhere, tp := t.callback("/elsewhere"), t.topic()
+		all := map[int]*callback{}
 		for _, code := range []int{301, 302, 303, 307, 308} {
-			c, elsewhere, tp := t.callback(""), t.callback("/elsewhere"), t.topic()
+			c := t.callback("")
 			t.subscribed(c, tp)
 			c.on(delivery, status(code, "Location: "+elsewhere.url), status(http.StatusOK))
-			mark := t.publish(tp)
-			t.delivered(c, mark)
-			if c.times(mark) < 2 {
+			all[code] = c
+		}
+		mark := t.publish(tp)
+		for code, c := range all {
+			if t.delivered(c, mark); c.times(mark) < 2 {
 				t.Errorf("%d counts as success", code)
 			}
-			if n := len(elsewhere.arrivals()); n > 0 {
-				t.Errorf("%d is followed", code)
-			}
+		}
+		if n := len(elsewhere.arrivals()); n > 0 {
+			t.Errorf("redirects are followed %d times", n)
 		}
 	}},
 	{"7 an error does not end the subscription", func(t *trial) {
+		tp := t.topic()
+		all := map[int]*callback{}
 		for _, code := range []int{400, 401, 403, 404, 405, 413, 429, 500, 501, 503, 599} {
-			c, tp := t.callback(""), t.topic()
+			c := t.callback("")
 			t.subscribed(c, tp)
 			c.on(delivery, status(code), status(http.StatusOK))
-			t.publish(tp)
-			t.delivered(c, t.publish(tp))
+			all[code] = c
+		}
+		t.publish(tp)
+		mark := t.publish(tp)
+		for _, c := range all {
+			t.delivered(c, mark)
 		}
 	}},
 	{"7 a new change is tried at a callback that fails", func(t *trial) {

@@ -232,7 +232,7 @@ var verifyChecks = []check{
 		t.subscribed(c, tp)
 		t.becomes(c, tp, unsigned)
 	}},
-	{"5.1 a renewal that is refused changes nothing", func(t *trial) {
+	{"5.1 a renewal that the subscriber refuses changes nothing", func(t *trial) {
 		c, witness, tp := t.callback(""), t.callback(""), t.topic()
 		t.subscribed(c, tp, "hub.secret", "the old one")
 		t.subscribed(witness, tp)
