@@ -114,38 +114,14 @@ var deliverChecks = []check{
 	{"7 an answer that is no HTTP is tried again", triedAgain(raw("SSH-2.0-OpenSSH_9.2p1\r\n"))},
 	{"7 an answer that is cut short within its header is tried again", triedAgain(raw("HTTP/1.1 200 OK\r\nContent-Le"))},
 	{"7 a redirect is a failure, and is not followed", func(t *trial) {
-		elsewhere, tp := t.callback("/elsewhere"), t.topic()
-		all := map[int]*callback{}
-		for _, code := range []int{301, 302, 303, 307, 308} {
-			c := t.callback("")
-			t.subscribed(c, tp)
-			c.on(delivery, status(code, "Location: "+elsewhere.url), status(http.StatusOK))
-			all[code] = c
-		}
-		mark := t.publish(tp)
-		for code, c := range all {
-			if t.delivered(c, mark); c.times(mark) < 2 {
-				t.Errorf("%d counts as success", code)
-			}
-		}
+		elsewhere := t.callback("/elsewhere")
+		t.failing(func(code int) reply { return status(code, "Location: "+elsewhere.url) }, 301, 302, 303, 307, 308)
 		if n := len(elsewhere.arrivals()); n > 0 {
 			t.Errorf("redirects are followed %d times", n)
 		}
 	}},
 	{"7 an error does not end the subscription", func(t *trial) {
-		tp := t.topic()
-		all := map[int]*callback{}
-		for _, code := range []int{400, 401, 403, 404, 405, 413, 429, 500, 501, 503, 599} {
-			c := t.callback("")
-			t.subscribed(c, tp)
-			c.on(delivery, status(code), status(http.StatusOK))
-			all[code] = c
-		}
-		t.publish(tp)
-		mark := t.publish(tp)
-		for _, c := range all {
-			t.delivered(c, mark)
-		}
+		t.failing(func(code int) reply { return status(code) }, 400, 401, 403, 404, 405, 413, 429, 500, 501, 503, 599)
 	}},
 	{"7 a new change is tried at a callback that fails", func(t *trial) {
 		c, tp := t.callback(""), t.topic()
@@ -323,6 +299,32 @@ func triedAgain(answer reply) func(t *trial) {
 		if n := c.times(mark); n < 2 {
 			t.Fatalf("it arrived %d times", n)
 		}
+	}
+}
+
+// failing has a callback fail with each status once, and checks that each gets
+// that change again, and the next one.
+func (t *trial) failing(answer func(code int) reply, codes ...int) {
+	type failed struct {
+		code int
+		*callback
+		*topic
+		mark string
+	}
+	var all []failed
+	for _, code := range codes {
+		f := failed{code: code, callback: t.callback(""), topic: t.topic()}
+		t.subscribed(f.callback, f.topic)
+		f.on(delivery, answer(code), status(http.StatusOK))
+		f.mark = t.publish(f.topic)
+		all = append(all, f)
+	}
+	for _, f := range all {
+		t.delivered(f.callback, f.mark)
+		if f.times(f.mark) < 2 {
+			t.Errorf("%d counts as success", f.code)
+		}
+		t.delivered(f.callback, t.publish(f.topic))
 	}
 }
 

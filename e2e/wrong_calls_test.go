@@ -290,7 +290,7 @@ func deliveringFaults() []fault {
 		{name: "loses every other delivery", calls: drops(func(r *http.Request) bool { return sent.add(r.URL.Path)%2 == 0 }), breaks: []string{
 			"unknown parameters", "the body of the answer is ignored", "one topic has many", "the signature is that"}},
 		{name: "tries once", calls: answers(http.MethodPost, func(_ *http.Request, a *httptest.ResponseRecorder, _ http.Handler) { a.Code = http.StatusOK }),
-			breaks: []string{"is tried again", "a redirect is a failure"}},
+			breaks: []string{"is tried again", "a redirect is a failure", "an error does not end"}},
 		{name: "ends a subscription on an error", calls: func(next http.Handler) http.Handler {
 			return drops(func(r *http.Request) bool { return failed.get(r.URL.Path) > 0 })(fails(func(r *http.Request, a *httptest.ResponseRecorder) bool {
 				return a.Code/100 != 2 && failed.add(r.URL.Path) < 0
