@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -24,6 +25,9 @@ type callbackServer struct {
 	callbacks map[string]*callback // by the first two segments of the path
 	strays    []string             // requests for none of them
 }
+
+// names makes the names of callbacks and topics different.
+var names atomic.Int64
 
 // A callback is one callback URL: what it answers, and what arrived.
 type callback struct {
@@ -92,7 +96,7 @@ func serveCallbacks(t testing.TB, addr string, before func(http.Handler) http.Ha
 func (s *callbackServer) add(rest string) *callback {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	path := "/callback/" + strconv.Itoa(len(s.callbacks)+1)
+	path := "/callback/" + strconv.FormatInt(names.Add(1), 10)
 	c := &callback{url: s.url + path + rest, over: make(chan struct{}), answers: map[string][]reply{
 		verification: {confirm}, denial: {status(http.StatusOK)}, delivery: {status(http.StatusOK)},
 	}}

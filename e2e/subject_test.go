@@ -21,7 +21,7 @@ type subject struct {
 	rshub  *hub   // nil when it is another hub
 	origin *origin
 	client *http.Client
-	server *callbackServer
+	calls  func(http.Handler) http.Handler // what is between the hub and callbacks, nil: nothing
 }
 
 // otherHub names the variable that has the URL of a hub to check in place of the
@@ -32,7 +32,7 @@ const otherHub = "RSHUB_E2E_HUB"
 // startSubject starts rshub for checks, or takes the other hub.
 func startSubject(t testing.TB) *subject {
 	t.Helper()
-	s := &subject{client: client, server: serveCallbacks(t, "127.0.0.1:0", nil)}
+	s := &subject{client: client}
 	if u := os.Getenv(otherHub); u != "" {
 		s.hubURL, s.origin = u, &origin{hub: u, contents: map[string]string{}}
 		s.origin.url = serveOrigin(t, s.origin)
@@ -138,6 +138,7 @@ type trial struct {
 	*subject
 	name     string
 	patience time.Duration
+	server   *callbackServer // of its own: what callbacks of one host do may hold up others there
 
 	mu        sync.Mutex
 	failures  []string
@@ -152,6 +153,7 @@ func (s *subject) try(t testing.TB, c check, patience time.Duration) *trial {
 	done := make(chan struct{})
 	go func() { // a trial that gives up ends its goroutine
 		defer close(done)
+		tr.server = tr.elsewhere()
 		c.run(tr)
 	}()
 	<-done
@@ -235,25 +237,21 @@ func soon(patience time.Duration, cond func() error) error {
 	}
 }
 
+// elsewhere starts another server for callbacks.
+func (t *trial) elsewhere() *callbackServer { return serveCallbacks(t, "127.0.0.1:0", t.calls) }
+
 // callback makes a callback, with more behind its path.
-func (t *trial) callback(rest string) *callback {
-	c := t.server.add(rest)
+func (t *trial) callback(rest string) *callback { return t.callbackAt(t.server, rest) }
+
+func (t *trial) callbackAt(s *callbackServer, rest string) *callback {
+	c := s.add(rest)
 	t.callbacks = append(t.callbacks, c)
 	return c
 }
 
-// topicNumber makes the topics of all trials different.
-var topicNumber struct {
-	sync.Mutex
-	n int
-}
-
 // topic makes a topic that has one change.
 func (t *trial) topic() *topic {
-	topicNumber.Lock()
-	topicNumber.n++
-	name := "topic-" + strconv.Itoa(topicNumber.n)
-	topicNumber.Unlock()
+	name := "topic-" + strconv.FormatInt(names.Add(1), 10)
 	tp := &topic{set: name, made: map[string]time.Time{}}
 	if t.rshub != nil {
 		tp.url = t.rshub.topic(name)
@@ -281,7 +279,7 @@ func (t *trial) publish(tp *topic) (mark string) {
 	if t.rshub != nil {
 		tp.marks++
 		loc := fmt.Sprintf("https://example.org/%s/%d", tp.set, tp.marks)
-		must(t, http.StatusOK, http.MethodPost, tp.url, []byte(jsonOf(`{"loc":"`+loc+`","change":"created"}`)), asJSON)
+		must(t, http.StatusOK, http.MethodPost, tp.url, []byte(`{"changes":[{"loc":"`+loc+`","change":"created"}]}`), asJSON)
 		mark = "<loc>" + loc + "</loc>"
 	} else {
 		mark = t.origin.put(tp)

@@ -11,13 +11,12 @@ import (
 	"fmt"
 	"hash"
 	"net/http"
-	"net/url"
 	"regexp"
 	"strings"
 	"time"
 )
 
-// Content distribution (WebSub sections 7, 7.1 and 8.3), and publishing (6).
+// Content distribution (WebSub sections 7, 7.1 and 8.3).
 var deliverChecks = []check{
 	{"7 the delivery has the topic's media type", func(t *trial) {
 		d := t.someDelivery()
@@ -92,7 +91,7 @@ var deliverChecks = []check{
 		}
 	}},
 	{"7 the body of an answer without an end is no failure of others", func(t *trial) {
-		c, other, tp := t.callback(""), t.callback(""), t.topic()
+		c, other, tp := t.callbackAt(t.elsewhere(), ""), t.callback(""), t.topic()
 		c.on(delivery, func(w http.ResponseWriter, _ *arrival, over <-chan struct{}) {
 			w.WriteHeader(http.StatusOK)
 			_ = http.NewResponseController(w).Flush()
@@ -155,7 +154,7 @@ var deliverChecks = []check{
 	{"7 twenty callbacks that hang hold nobody up", func(t *trial) {
 		tp := t.topic()
 		for range 20 {
-			c := t.callback("")
+			c := t.callbackAt(t.elsewhere(), "")
 			t.verified("subscribe", c, tp)
 			c.on(delivery, hang)
 		}
@@ -265,19 +264,6 @@ var deliverChecks = []check{
 			}
 		}
 	}},
-
-	{"6 hub.mode=publish with hub.topic is taken", pinged("hub.topic")},
-	{"6 hub.mode=publish with hub.url is taken", pinged("hub.url")},
-}
-
-// pinged is a check that the hub takes the news of a change as other hubs do.
-func pinged(param string) func(t *trial) {
-	return func(t *trial) {
-		tp := t.topic()
-		if a := t.post(url.Values{"hub.mode": {"publish"}, param: {tp.url}}.Encode()); a.status/100 != 2 {
-			t.Fatalf("it is answered %d: %s", a.status, a.body)
-		}
-	}
 }
 
 // someDelivery is a delivery of a subscription without a secret.
@@ -331,7 +317,7 @@ func (t *trial) failing(answer func(code int) reply, codes ...int) {
 // othersGoOn is a check that one callback's answer holds up no other.
 func othersGoOn(answer reply) func(t *trial) {
 	return func(t *trial) {
-		bad, tp := t.callback(""), t.topic()
+		bad, tp := t.callbackAt(t.elsewhere(), ""), t.topic()
 		t.subscribed(bad, tp)
 		n := len(bad.got(delivery))
 		bad.on(delivery, answer)
