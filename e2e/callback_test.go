@@ -197,7 +197,7 @@ func (c *callback) got(kind string) (all []arrival) {
 
 // challenge is what the subscriber has to send back. A callback may have a
 // parameter of that name itself: the hub's is the last.
-func (a *arrival) challenge() string {
+func (a arrival) challenge() string {
 	if all := a.query["hub.challenge"]; len(all) > 0 {
 		return all[len(all)-1]
 	}
@@ -205,7 +205,7 @@ func (a *arrival) challenge() string {
 }
 
 // param is a parameter that the hub has appended.
-func (a *arrival) param(name string) string {
+func (a arrival) param(name string) string {
 	if all := a.query[name]; len(all) > 0 {
 		return all[len(all)-1]
 	}
@@ -320,6 +320,20 @@ func flood(begin func(a *arrival) string, n int64) reply {
 			}
 		}
 	}
+}
+
+// countedBytes counts what a callback could send.
+type countedBytes = atomic.Int64
+
+type countingWriter struct {
+	http.ResponseWriter
+	n *countedBytes
+}
+
+func (w countingWriter) Write(p []byte) (int, error) {
+	n, err := w.ResponseWriter.Write(p)
+	w.n.Add(int64(n))
+	return n, err
 }
 
 // describe shows what arrived, for the log.

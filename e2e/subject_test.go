@@ -4,7 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"os"
 	"runtime"
@@ -243,6 +245,17 @@ func (t *trial) elsewhere() *callbackServer { return serveCallbacks(t, "127.0.0.
 // callback makes a callback, with more behind its path.
 func (t *trial) callback(rest string) *callback { return t.callbackAt(t.server, rest) }
 
+// tlsCallback makes a callback with a certificate that the hub cannot trust.
+func (t *trial) tlsCallback() *callback {
+	s := &callbackServer{callbacks: map[string]*callback{}}
+	server := httptest.NewUnstartedServer(s)
+	server.Config.ErrorLog = log.New(io.Discard, "", 0) // handshakes fail
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	s.url = server.URL
+	return t.callbackAt(s, "")
+}
+
 func (t *trial) callbackAt(s *callbackServer, rest string) *callback {
 	c := s.add(rest)
 	t.callbacks = append(t.callbacks, c)
@@ -396,7 +409,7 @@ func (t *trial) delivered(c *callback, mark string) (d arrival) {
 	return d
 }
 
-func (a *arrival) has(mark string) bool { return strings.Contains(string(a.body), mark) }
+func (a arrival) has(mark string) bool { return strings.Contains(string(a.body), mark) }
 
 // times counts the deliveries that have a mark.
 func (c *callback) times(mark string) (n int) {
