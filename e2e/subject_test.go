@@ -141,6 +141,7 @@ type trial struct {
 	name     string
 	patience time.Duration
 	server   *callbackServer // of its own: what callbacks of one host do may hold up others there
+	direct   bool            // the test itself fails
 
 	mu        sync.Mutex
 	failures  []string
@@ -189,19 +190,53 @@ func runChecks(t *testing.T, s *subject, checks []check) {
 	}
 }
 
+// trialOf is a trial that is the whole test.
+func trialOf(t testing.TB, h *hub) *trial {
+	tr := &trial{TB: t, subject: &subject{hubURL: h.url + "/hub", rshub: h, client: client}, name: t.Name(), patience: patience, direct: true}
+	tr.server = tr.elsewhere()
+	t.Cleanup(func() {
+		for _, c := range tr.callbacks {
+			if c.end(); t.Failed() {
+				t.Logf("%s:\n%s", c.url, c.describe())
+			}
+		}
+	})
+	return tr
+}
+
+// note notes a failure.
 func (t *trial) note(text string) {
+	if t.direct {
+		t.TB.Error(text)
+		return
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.failures = append(t.failures, text)
 }
 
+// giveUp ends the check.
+func (t *trial) giveUp() {
+	if t.direct {
+		t.TB.FailNow()
+	}
+	runtime.Goexit()
+}
+
 func (t *trial) Failed() bool {
+	if t.direct {
+		return t.TB.Failed()
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return len(t.failures) > 0
 }
 
 func (t *trial) Cleanup(f func()) {
+	if t.direct {
+		t.TB.Cleanup(f)
+		return
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.cleanups = append(t.cleanups, f)
@@ -209,8 +244,8 @@ func (t *trial) Cleanup(f func()) {
 
 func (t *trial) Error(args ...any)                 { t.note(fmt.Sprint(args...)) }
 func (t *trial) Errorf(format string, args ...any) { t.note(fmt.Sprintf(format, args...)) }
-func (t *trial) Fatal(args ...any)                 { t.note(fmt.Sprint(args...)); runtime.Goexit() }
-func (t *trial) Fatalf(format string, args ...any) { t.Errorf(format, args...); runtime.Goexit() }
+func (t *trial) Fatal(args ...any)                 { t.note(fmt.Sprint(args...)); t.giveUp() }
+func (t *trial) Fatalf(format string, args ...any) { t.Errorf(format, args...); t.giveUp() }
 func (t *trial) Skip(args ...any)                  { t.skipped = fmt.Sprint(args...); runtime.Goexit() }
 
 // wait waits until cond returns nil, and gives up with its last error.

@@ -1,0 +1,196 @@
+// Callbacks is a destination with any number of callbacks, as a process of its
+// own: what is sent to it outlives the hub, and it can be killed like the hub.
+//
+//	callbacks [-refuse] ADDRESS...
+//
+// It listens on each address. With -refuse it confirms subscriptions and takes
+// nothing. A callback is any path; one below /flaky/ answers
+// a fifth of its deliveries with an error, or not at all. GET /report on any
+// address shows as JSON what each path has taken.
+package main
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"encoding/xml"
+	"flag"
+	"fmt"
+	"hash"
+	"io"
+	"log"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+)
+
+// A Report is what one callback has taken.
+type Report struct {
+	Verified   int      // verifications that were confirmed
+	Denied     int      // denials
+	Deliveries int      // that were taken
+	Entries    int      // in them, without repeats
+	Position   uint64   // of the last one
+	Digest     string   // of the positions and locs, in the order they came, without repeats
+	Repeats    int      // deliveries that held what was taken before
+	Gaps       []string // RS-Gap, as it was told
+	Faults     []string // what should not be
+}
+
+type callback struct {
+	mu sync.Mutex
+	Report
+	digest hash.Hash
+}
+
+// callbacks has all paths.
+type callbacks struct {
+	refuse bool
+
+	mu  sync.Mutex
+	all map[string]*callback
+}
+
+func main() {
+	cs := &callbacks{all: map[string]*callback{}}
+	failed := make(chan error)
+	flag.BoolVar(&cs.refuse, "refuse", false, "take nothing")
+	flag.Parse()
+	for _, addr := range flag.Args() {
+		l, err := net.Listen("tcp", addr)
+		if err != nil {
+			log.Fatalf("callbacks: %v", err)
+		}
+		go func() { failed <- http.Serve(l, cs) }()
+	}
+	fmt.Println("listening")
+	log.Fatalf("callbacks: %v", <-failed)
+}
+
+func (cs *callbacks) of(path string) *callback {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	c := cs.all[path]
+	if c == nil {
+		c = &callback{digest: sha256.New()}
+		cs.all[path] = c
+	}
+	return c
+}
+
+func (cs *callbacks) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.URL.Path == "/report" {
+		cs.report(w)
+		return
+	}
+	c := cs.of(r.URL.Path)
+	q := r.URL.Query()
+	switch {
+	case r.Method == http.MethodPost && cs.refuse:
+		w.WriteHeader(http.StatusServiceUnavailable)
+	case r.Method == http.MethodPost:
+		c.deliver(w, r)
+	case q.Get("hub.mode") == "denied":
+		c.mu.Lock()
+		c.Denied++
+		c.mu.Unlock()
+	default:
+		c.mu.Lock()
+		c.Verified++
+		c.mu.Unlock()
+		_, _ = io.WriteString(w, q.Get("hub.challenge")) // the hub may be gone
+	}
+}
+
+func (cs *callbacks) report(w http.ResponseWriter) {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	all := map[string]Report{}
+	for path, c := range cs.all {
+		c.mu.Lock()
+		all[path] = c.Report
+		c.mu.Unlock()
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(all) // the test may be gone
+}
+
+// A document is what is read of a change notification.
+type document struct {
+	URL []struct {
+		Loc string `xml:"loc"`
+		MD  struct {
+			Position uint64 `xml:"https://github.com/rshub/rshub/terms/ position,attr"`
+		} `xml:"http://www.openarchives.org/rs/terms/ md"`
+	} `xml:"url"`
+}
+
+// deliver takes a delivery, or fails at random.
+func (c *callback) deliver(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return // the hub went away
+	}
+	if strings.HasPrefix(r.URL.Path, "/flaky/") {
+		switch rand.IntN(15) {
+		case 0:
+			w.WriteHeader(http.StatusInternalServerError)
+			return
+		case 1:
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		case 2:
+			panic(http.ErrAbortHandler)
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.take(r.Header, body)
+}
+
+// take takes what is new in a delivery. mu is held.
+func (c *callback) take(h http.Header, body []byte) {
+	var doc document
+	if err := xml.Unmarshal(body, &doc); err != nil {
+		c.fault("a delivery is no XML: %v", err)
+		return
+	}
+	previous, err1 := strconv.ParseUint(h.Get("RS-Previous"), 10, 64)
+	position, err2 := strconv.ParseUint(h.Get("RS-Position"), 10, 64)
+	if err1 != nil || err2 != nil || len(doc.URL) == 0 || doc.URL[len(doc.URL)-1].MD.Position > position {
+		c.fault("RS-Previous %q, RS-Position %q, %d entries", h.Get("RS-Previous"), h.Get("RS-Position"), len(doc.URL))
+		return
+	}
+	gap := h.Get("RS-Gap")
+	switch {
+	case gap != "":
+		c.Gaps = append(c.Gaps, gap)
+	case previous > c.Position:
+		c.fault("a delivery behind %d follows %d", previous, c.Position)
+	case previous < c.Position:
+		c.Repeats++
+	}
+	c.Deliveries++
+	for i := range doc.URL {
+		if u := &doc.URL[i]; u.MD.Position > c.Position {
+			if gap == "" && u.MD.Position != c.Position+1 {
+				c.fault("entry %d follows %d", u.MD.Position, c.Position)
+			}
+			gap = ""
+			c.Position = u.MD.Position
+			c.Entries++
+			fmt.Fprintf(c.digest, "%d %s\n", u.MD.Position, u.Loc)
+		}
+	}
+	c.Digest = hex.EncodeToString(c.digest.Sum(nil))
+}
+
+// fault notes what should not be. mu is held.
+func (c *callback) fault(format string, args ...any) {
+	if len(c.Faults) < 5 {
+		c.Faults = append(c.Faults, fmt.Sprintf(format, args...))
+	}
+}
