@@ -258,7 +258,7 @@ func (t *trial) consecutive(all []arrival) {
 	var until time.Time
 	for i, d := range all {
 		doc := t.notification(d)
-		if !until.IsZero() && !doc.From.Equal(until) {
+		if doc.Until.IsZero() || !until.IsZero() && !doc.From.Equal(until) {
 			t.Errorf("delivery %d is from %v, and the one before it was until %v", i+1, doc.From, until)
 		}
 		if d.status/100 == 2 {

@@ -252,7 +252,7 @@ func deliveringFaults() []fault {
 			breaks: []string{"links to the topic, once", "several topics"}},
 		{name: "has another media type", calls: header(func(h http.Header) { h.Set("Content-Type", "text/xml") }), breaks: []string{"the topic's media type"}},
 		{name: "says that it compresses", calls: header(func(h http.Header) { h.Set("Content-Encoding", "gzip") }), breaks: []string{"is not compressed"}},
-		{name: "cuts documents", calls: posts(func(r *http.Request) { r.Body = io.NopCloser(io.LimitReader(r.Body, r.ContentLength-4)) }), breaks: []string{"well-formed"}},
+		{name: "cuts documents", calls: posts(func(r *http.Request) { r.Body = io.NopCloser(io.LimitReader(r.Body, r.ContentLength-4)) }), breaks: []string{"the delivery is well-formed"}},
 		{name: "forgets the callback's query", calls: func(next http.Handler) http.Handler {
 			return posts(func(r *http.Request) { retarget(r, r.URL.EscapedPath(), "") })(gets(func(r *http.Request, q url.Values) {
 				for name, all := range q {

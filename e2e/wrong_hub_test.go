@@ -26,11 +26,15 @@ type fault struct {
 func TestWrongHub(t *testing.T) {
 	t.Parallel()
 	s := startSubject(t)
+	checks, wrongs := websubChecks, faults()
+	if s.rshub != nil {
+		checks, wrongs = slices.Concat(checks, notificationChecks, extraChecks), append(wrongs, rshubFaults()...)
+	}
 	noticed := map[string]bool{}
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	room := make(chan struct{}, 12)
-	for _, f := range faults() {
+	for _, f := range wrongs {
 		wrong := *s
 		wrong.calls = f.calls
 		wrong.client = &http.Client{Transport: client.Transport, Timeout: wrongPatience}
@@ -39,7 +43,7 @@ func TestWrongHub(t *testing.T) {
 		}
 		for _, part := range f.breaks {
 			found := false
-			for _, c := range websubChecks {
+			for _, c := range checks {
 				if !strings.Contains(c.name, part) {
 					continue
 				}
@@ -62,8 +66,8 @@ func TestWrongHub(t *testing.T) {
 		}
 	}
 	wg.Wait()
-	for _, c := range websubChecks {
-		if !noticed[c.name] {
+	for _, c := range checks {
+		if !noticed[c.name] && !slices.ContainsFunc(beyond, func(part string) bool { return strings.Contains(c.name, part) }) {
 			t.Errorf("no fault makes this check fail: %q", c.name)
 		}
 	}
