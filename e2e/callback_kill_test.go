@@ -33,9 +33,9 @@ func TestHubKilledAtEachStep(t *testing.T) {
 			for i := range 3 { // each restart finds those of the ones before
 				c, tp := tr.callback(""), tr.topic()
 				at := head(t, h, tp.set)
-				dead := make(chan struct{})
+				asked, dead := make(chan struct{}), make(chan struct{})
 				die := func(then reply) reply {
-					return first(func() { h.kill(); close(dead) }, then)
+					return hangUntil(asked, first(func() { h.kill(); close(dead) }, then))
 				}
 				if step.within && step.kind == verification {
 					c.on(verification, die(confirm), confirm)
@@ -44,6 +44,7 @@ func TestHubKilledAtEachStep(t *testing.T) {
 					c.on(delivery, die(status(http.StatusOK)), status(http.StatusOK))
 				}
 				tr.accepted("subscribe", c, tp, "hub.secret", "secret "+strconv.Itoa(i))
+				close(asked) // it has its 202
 				var marks []string
 				if step.kind == delivery {
 					marks = append(marks, tr.publish(tp))
