@@ -20,7 +20,6 @@ func TestCallbackAddresses(t *testing.T) {
 	}
 	// Only the witness may be called.
 	h := startHub(t, "RSHUB_CALLBACK_ALLOW=127.0.0.2/32", "RSHUB_LEASE_MIN=1s")
-	needWebSub(t, h)
 	tr := trialOf(t, h)
 	tr.server = serveCallbacks(t, "127.0.0.2:0", nil)
 	trap := setTrap(t)

@@ -17,7 +17,6 @@ func TestManyCallbacks(t *testing.T) {
 		healthy, flaky, dead, more = 880, 100, 20, 300
 	}
 	c := startCluster(t, 3, slices.Clone(callable)...)
-	needWebSub(t, c.hubs[0])
 	publish(t, c.hubs[0], set, change("first"))
 
 	here, gone := newDestination(t, 20), newDestination(t, 2)

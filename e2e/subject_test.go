@@ -52,33 +52,7 @@ var callable = []string{"RSHUB_CALLBACK_ALLOW=127.0.0.0/8,::1/128", "RSHUB_LEASE
 func startWebSub(t testing.TB, env ...string) *hub {
 	t.Helper()
 	h := startHub(t, append(callable[:len(callable):len(callable)], env...)...)
-	needWebSub(t, h)
 	return h
-}
-
-// callsBack is what the first hub that was asked said to a subscription without
-// a callback.
-var callsBack struct {
-	sync.Once
-	*answer
-	err error
-}
-
-// needWebSub skips the test as long as the built rshub takes no WebSub
-// subscriptions. This is the one place that knows of such a time: what is in it
-// goes when that is over.
-func needWebSub(t testing.TB, h *hub) {
-	t.Helper()
-	callsBack.Do(func() {
-		form := url.Values{"hub.mode": {"subscribe"}, "hub.topic": {h.topic("none")}}
-		callsBack.answer, callsBack.err = request(http.MethodPost, h.url+"/hub", strings.NewReader(form.Encode()), asForm)
-	})
-	if callsBack.err != nil {
-		t.Fatal(callsBack.err)
-	}
-	if text := string(callsBack.body); !strings.Contains(text, "hub.callback") && !strings.Contains(text, "hub.topic") {
-		t.Skipf("the built rshub answers %d to a WebSub form at /hub, and names none of its parameters: it is no WebSub hub yet", callsBack.status)
-	}
 }
 
 const asForm = "Content-Type: application/x-www-form-urlencoded"
