@@ -46,7 +46,7 @@ func (c *cut) size() (n int64) {
 }
 
 // reader returns a new reader of the body.
-func (c *cut) reader() io.ReadCloser { return &partsReader{parts: c.body} }
+func (c *cut) reader() io.ReadCloser { return io.NopCloser(&partsReader{parts: c.body}) }
 
 type partsReader struct {
 	parts [][]byte
@@ -67,7 +67,15 @@ func (r *partsReader) Read(p []byte) (n int, err error) {
 	return n, nil
 }
 
-func (r *partsReader) Close() error { return nil }
+// WriteTo spares large parts the way through a buffer.
+func (r *partsReader) WriteTo(w io.Writer) (n int64, err error) {
+	for err == nil && len(r.parts) > 0 {
+		var k int
+		k, err = w.Write(r.parts[0][r.off:])
+		n, r.parts, r.off = n+int64(k), r.parts[1:], 0
+	}
+	return n, err
+}
 
 // readTime bounds a read of the memory, which has a place meanwhile.
 const readTime = 30 * time.Second

@@ -154,7 +154,8 @@ func (e *Engine) Send(ctx context.Context, r Request) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if s := e.shards[r.ID().Shard()]; s != nil {
-		s.newest = max(s.newest, s.after+1) // it need not wait for the renewal of the claim
+		s.sent++ // it need not wait for the renewal of the claim
+		s.newest = max(s.newest, s.after+1)
 		s.fetch()
 	}
 	return nil

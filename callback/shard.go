@@ -25,6 +25,7 @@ type shard struct {
 	waiting  int           // requests in errands
 	after    uint64        // the last request that was taken from the inbox
 	newest   uint64        // that is known to be there
+	sent     int           // requests that this hub put there itself
 	fetching bool          // somebody takes requests from the inbox
 	dirty    []*sub        // to be saved soon
 	moved    []*sub        // to be saved some time
@@ -219,7 +220,7 @@ func (s *shard) fetch() {
 		return
 	}
 	s.fetching = true
-	after := s.after
+	after, sent := s.after, s.sent
 	s.engine.wg.Go(func() {
 		requests, err := s.engine.registry.Inbox(s.ctx, s.hold.Shard, after, inboxPage)
 		if err != nil && s.ctx.Err() == nil {
@@ -237,6 +238,9 @@ func (s *shard) fetch() {
 		}
 		if len(requests) == 0 {
 			s.newest = s.after // somebody took them out
+		}
+		if s.sent != sent {
+			s.newest = max(s.newest, s.after+1) // it came too late for this look
 		}
 		s.fetch()
 		s.engine.fill()

@@ -352,6 +352,11 @@ func (c *callee) counts() (tries, took, asked int) {
 	return len(c.tries), len(c.took), len(c.asked)
 }
 
+func (c *callee) questions() int {
+	_, _, asked := c.counts()
+	return asked
+}
+
 func (c *callee) last() *delivered {
 	c.t.Helper()
 	c.mu.Lock()
