@@ -296,6 +296,13 @@ func (c *callee) says(answer func(w http.ResponseWriter, r *http.Request)) {
 	c.answer = answer
 }
 
+// agrees sets how verifications are answered from now on.
+func (c *callee) agrees(agree func(w http.ResponseWriter, r *http.Request)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.agree = agree
+}
+
 func status(code int) func(http.ResponseWriter, *http.Request) {
 	return func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(code) }
 }
