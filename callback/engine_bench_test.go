@@ -86,7 +86,7 @@ func newSink(b *testing.B) *sink {
 	return s
 }
 
-func cpu() time.Duration {
+func ownCPU() time.Duration {
 	var u syscall.Rusage
 	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u)
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
@@ -105,7 +105,7 @@ func BenchmarkDeliver(b *testing.B) {
 			client := newClient(&addresses{allow: loopback}, &o)
 			a := changelog.Appended{After: changelog.Cursor{Micros: 1}, Cursor: changelog.Cursor{Position: uint64(size), Micros: time.Now().UnixMicro()}}
 			body := changelog.NewBatch("demo", a, changes("a", size)).XML()
-			before := cpu()
+			before := ownCPU()
 			for b.Loop() {
 				var wg sync.WaitGroup
 				for range subs {
@@ -159,7 +159,7 @@ func BenchmarkDeliver(b *testing.B) {
 				time.Sleep(time.Millisecond)
 			}
 			publish()
-			before, began := cpu(), n
+			before, began := ownCPU(), n
 			for b.Loop() {
 				publish()
 			}
@@ -169,7 +169,7 @@ func BenchmarkDeliver(b *testing.B) {
 }
 
 func report(b *testing.B, before time.Duration, deliveries, size int) {
-	each := float64(cpu()-before) / float64(deliveries) / 1e3
+	each := float64(ownCPU()-before) / float64(deliveries) / 1e3
 	b.ReportMetric(each, "cpu-µs/delivery")
 	b.ReportMetric(each/float64(size), "cpu-µs/change")
 	b.ReportMetric(float64(deliveries)/b.Elapsed().Seconds(), "deliveries/s")

@@ -84,15 +84,15 @@ func (s *Server) parseTopic(form url.Values, name string) (set string, err error
 		return "", err
 	}
 	if topic == "" {
-		return "", changelog.Invalid("%s is missing: it is a topic, %s/sets/SET/changes", name, s.opts.BaseURL)
+		return "", changelog.Invalid("%s is missing: it is a topic, %s/sets/SET/changes", name, s.base)
 	}
-	set, ok := strings.CutPrefix(topic, s.opts.BaseURL+"/sets/")
+	set, ok := strings.CutPrefix(topic, s.base+"/sets/")
 	if ok {
 		set, ok = strings.CutSuffix(set, "/changes")
 	}
 	if !ok || changelog.CheckSet(set) != nil {
 		return "", changelog.NewStatus(http.StatusNotFound, "no-such-topic",
-			fmt.Sprintf("%s=%.200q is no topic of this hub: a topic is %s/sets/SET/changes, and GET %[3]s/sets lists the sets", name, topic, s.opts.BaseURL))
+			fmt.Sprintf("%s=%.200q is no topic of this hub: a topic is %s/sets/SET/changes, and GET %[3]s/sets lists the sets", name, topic, s.base))
 	}
 	return set, nil
 }
@@ -111,7 +111,7 @@ func (s *Server) parseCallback(form url.Values) (string, error) {
 	if callback == "" {
 		return "", changelog.Invalid("%s is missing: it is the URL that changes are POSTed to", name)
 	}
-	if err := s.opts.CheckCallback(callback); err != nil {
+	if err := s.engine.CheckCallback(callback); err != nil {
 		return "", named(name, err)
 	}
 	return callback, nil

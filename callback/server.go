@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net/http"
 	"net/url"
 	"strings"
@@ -15,10 +14,7 @@ import (
 
 // ServerOptions are the options of a Server. Zero values are the defaults.
 type ServerOptions struct {
-	BaseURL       string                      // the hub's own; without a slash at the end
-	Waits         func(set string) bool       // whether a set that is not made can be subscribed to; default: none
-	CheckCallback func(callback string) error // refuses a callback that would not be called; default: takes all
-	Sent          func(Request)               // is told of each request that the registry has; must not block
+	Waits func(set string) bool // whether a set that is not made can be subscribed to; default: none
 
 	// Ping fetches what a source that only pings has changed. Default: such a
 	// request is refused.
@@ -28,55 +24,37 @@ type ServerOptions struct {
 	// days and 31 days.
 	LeaseMin, LeaseDefault, LeaseMax time.Duration
 
-	MaxRequests int              // of one callback's host in one minute; default 1,000
+	MaxRequests int              // for callbacks at one host in one minute; default 1,000
 	ClockSkew   time.Duration    // by how much a datetime may lie in the future; default 1 minute
 	Now         func() time.Time // default time.Now
-	Logger      *slog.Logger     // default: discard
 }
 
 // A Server answers what subscribers and operators ask of the subscriptions. What
-// they want it puts into the registry; an Engine carries it out.
+// they want becomes a request that an Engine carries out.
 type Server struct {
+	engine   *Engine
 	registry Registry
 	log      changelog.Log
 	begin    changelog.Start
+	base     string
 	opts     ServerOptions
 	rates    rates
 }
 
-// NewServer returns a Server.
-func NewServer(r Registry, log changelog.Log, o ServerOptions) *Server {
+// NewServer returns a Server for the subscriptions of an Engine.
+func NewServer(e *Engine, log changelog.Log, o ServerOptions) *Server {
 	if o.Waits == nil {
 		o.Waits = func(string) bool { return false }
 	}
-	if o.CheckCallback == nil {
-		o.CheckCallback = func(string) error { return nil }
-	}
-	if o.Sent == nil {
-		o.Sent = func(Request) {}
-	}
-	if o.LeaseMin <= 0 {
-		o.LeaseMin = 300 * time.Second
-	}
-	if o.LeaseDefault <= 0 {
-		o.LeaseDefault = 10 * 24 * time.Hour
-	}
-	if o.LeaseMax <= 0 {
-		o.LeaseMax = 31 * 24 * time.Hour
-	}
-	if o.MaxRequests <= 0 {
-		o.MaxRequests = 1000
-	}
-	if o.ClockSkew <= 0 {
-		o.ClockSkew = time.Minute
-	}
+	o.LeaseMin = or(o.LeaseMin, 300*time.Second)
+	o.LeaseDefault = or(o.LeaseDefault, 10*24*time.Hour)
+	o.LeaseMax = or(o.LeaseMax, 31*24*time.Hour)
+	o.MaxRequests = or(o.MaxRequests, 1000)
+	o.ClockSkew = or(o.ClockSkew, time.Minute)
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
-	s := &Server{registry: r, log: log, opts: o}
+	s := &Server{engine: e, registry: e.registry, log: log, base: e.opts.BaseURL, opts: o}
 	s.begin = changelog.Start{Log: log, Parameter: "rs.since", Waits: o.Waits, Now: o.Now, ClockSkew: o.ClockSkew}
 	return s
 }
@@ -143,7 +121,7 @@ func (s *Server) onlySet(ctx context.Context) (string, error) {
 		return "", err
 	}
 	if len(sets) != 1 {
-		return "", changelog.Invalid("hub.topic is missing, and this hub has %d sets: GET %s/sets lists them", len(sets), s.opts.BaseURL)
+		return "", changelog.Invalid("hub.topic is missing, and this hub has %d sets: GET %s/sets lists them", len(sets), s.base)
 	}
 	return sets[0].Set, nil
 }
@@ -200,12 +178,11 @@ func (s *Server) known(ctx context.Context, id ID) error {
 	return err
 }
 
-// send makes a request durable and tells the engine.
+// send makes a request durable, to be carried out.
 func (s *Server) send(ctx context.Context, r Request) error {
-	if err := s.registry.Send(ctx, r); err != nil {
+	if err := s.engine.Send(ctx, r); err != nil {
 		return fmt.Errorf("keep a request to %s: %w", r.Mode, err)
 	}
-	s.opts.Sent(r)
 	return nil
 }
 
@@ -239,7 +216,7 @@ func (s *Server) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	}
 	p := changelog.NewProblem(err)
 	if p.Status == http.StatusInternalServerError {
-		s.opts.Logger.Error("request failed", "method", r.Method, "path", r.URL.Path, "err", err)
+		s.engine.opts.Logger.Error("request failed", "method", r.Method, "path", r.URL.Path, "err", err)
 	}
 	h := w.Header()
 	for name, values := range p.Header {

@@ -144,17 +144,6 @@ func (s *shard) ring() {
 	s.engine.claims.release(s.hold)
 }
 
-// Sent says that a request was put into the registry. If its shard is this hub's,
-// it is taken up at once; else the hub that has it finds it within a second.
-func (e *Engine) Sent(r Request) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if s := e.shards[r.ID().Shard()]; s != nil {
-		s.newest = max(s.newest, s.after+1)
-		s.fetch()
-	}
-}
-
 // drop forgets a shard. mu is held.
 func (e *Engine) drop(s *shard) {
 	s.cancel()

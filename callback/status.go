@@ -64,7 +64,7 @@ type tried struct {
 func (s *Server) view(ctx context.Context, r *Record) (shown, error) {
 	id := r.ID()
 	v := shown{
-		ID: id.String(), Topic: s.topic(r.Set), Callback: r.Callback, Cursor: r.Cursor.String(),
+		ID: id.String(), Topic: s.engine.topicURL(r.Set), Callback: r.Callback, Cursor: r.Cursor.String(),
 		Prefix: r.Filter.Prefix, Type: r.Filter.Types, Signed: r.Secret != "",
 		Failed: r.Failed, Gaps: r.Gaps, Made: r.Made, LeaseEnd: r.LeaseEnd, Attempts: []tried{},
 	}
@@ -117,8 +117,6 @@ func (s *Server) lag(ctx context.Context, set string, c changelog.Cursor) (l lag
 	return l, err
 }
 
-func (s *Server) topic(set string) string { return s.opts.BaseURL + "/sets/" + set + "/changes" }
-
 // ServeSubscriptions answers an operator: GET lists the subscriptions of a set,
 // page by page (?limit=, ?after= an id).
 func (s *Server) ServeSubscriptions(w http.ResponseWriter, r *http.Request, set string) error {
@@ -156,7 +154,7 @@ func (s *Server) ServeSubscriptions(w http.ResponseWriter, r *http.Request, set 
 	}
 	if more && len(records) > 0 {
 		next := url.Values{"after": {records[len(records)-1].ID().String()}, "limit": {strconv.Itoa(limit)}}
-		page.Next = s.opts.BaseURL + "/sets/" + set + "/subscriptions?" + next.Encode()
+		page.Next = s.base + "/sets/" + set + "/subscriptions?" + next.Encode()
 	}
 	return writeJSON(w, http.StatusOK, page)
 }

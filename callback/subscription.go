@@ -55,6 +55,9 @@ func ParseID(s string) (id ID, err error) {
 // String returns the ID in hexadecimal digits.
 func (id ID) String() string { return hex.EncodeToString(id[:]) }
 
+// MarshalText returns what String does, for logs.
+func (id ID) MarshalText() ([]byte, error) { return []byte(id.String()), nil }
+
 // after reports whether the ID follows another.
 func (id ID) after(other ID) bool { return bytes.Compare(id[:], other[:]) > 0 }
 

@@ -34,7 +34,7 @@ func TestVerify(t *testing.T) {
 			q := asked.URL.Query()
 			for name, want := range map[string]string{
 				"hub.topic": base + "/sets/demo/changes", "hub.lease_seconds": "3600", "rs.since": start.String(), "rs.renewed": "false",
-				"rs.prefix": "https://example.org/x&y", "rs.change": "created,deleted", "rs.status": base + "/subscriptions/" + r.Token,
+				"rs.prefix": "https://example.org/x&y", "rs.change": "created,deleted", "rs.status": base + "/subscriptions/" + statusName(r.ID(), r.Token),
 			} {
 				if q.Get(name) != want {
 					t.Errorf("%s: %s=%q, want %q", callback, name, q.Get(name), want)

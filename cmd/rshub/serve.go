@@ -38,7 +38,7 @@ type server struct {
 	bus          *hub.Bus     // nil: there is none
 	hub          *hub.Hub
 	subscribe    *subscribe.Server
-	registry     callback.Registry
+	registry     callback.Registry // of the WebSub subscriptions
 	callback     *callback.Server
 	engine       *callback.Engine
 	documents    *changelog.Documents
@@ -183,10 +183,9 @@ func (s *server) wire(addr net.Addr) error {
 		BaseURL: s.base, Allow: c.CallbackAllow, Ports: c.CallbackPorts, CAs: cas,
 		Timeout: c.CallbackTimeout, InFlight: c.CallbackInFlight, PerHost: c.CallbackPerHost, Logger: s.log,
 	})
-	s.callback = callback.NewServer(s.registry, s.memory, callback.ServerOptions{
-		BaseURL: s.base, Waits: s.hub.Waits, CheckCallback: s.engine.CheckCallback, Sent: s.engine.Sent,
-		LeaseMin: c.LeaseMin, LeaseDefault: c.LeaseDefault, LeaseMax: c.LeaseMax,
-		MaxRequests: c.CallbackRequests, ClockSkew: c.ClockSkew, Logger: s.log,
+	s.callback = callback.NewServer(s.engine, s.memory, callback.ServerOptions{
+		Waits: s.hub.Waits, LeaseMin: c.LeaseMin, LeaseDefault: c.LeaseDefault, LeaseMax: c.LeaseMax,
+		MaxRequests: c.CallbackRequests, ClockSkew: c.ClockSkew,
 	})
 	return nil
 }
