@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"bytes"
+	"encoding/json"
 	"encoding/xml"
 	"fmt"
 	"net/http"
@@ -61,28 +62,37 @@ func sameTexts(t testing.TB, who string, got []entry, want []string) {
 type list struct {
 	*resourcesync.Document
 	after, cursor string
+	diverged      bool
 	entries       []entry
+	changes       []json.RawMessage // the entries, as the hub shows them in JSON
 }
 
 // document fetches and reads a ResourceSync document.
 func document(t testing.TB, u string) *list {
 	t.Helper()
 	a := must(t, http.StatusOK, http.MethodGet, u, nil)
-	doc, err := resourcesync.ReadXML(bytes.NewReader(a.body), resourcesync.Limits{})
+	l, err := readList(a.body)
 	if err != nil {
 		t.Fatalf("%s: %v", u, err)
 	}
-	l := &list{Document: doc}
-	if err := l.readPlaces(a.body); err != nil {
-		t.Fatalf("%s: %v", u, err)
-	}
 	return l
+}
+
+// readList reads a ResourceSync document.
+func readList(b []byte) (*list, error) {
+	doc, err := resourcesync.ReadXML(bytes.NewReader(b), resourcesync.Limits{})
+	if err != nil {
+		return nil, err
+	}
+	l := &list{Document: doc}
+	return l, l.readPlaces(b)
 }
 
 // A place is what the hub's attributes say of a rs:md.
 type place struct {
 	After          string `xml:"https://github.com/rshub/rshub/terms/ after,attr"`
 	Cursor         string `xml:"https://github.com/rshub/rshub/terms/ cursor,attr"`
+	Diverged       bool   `xml:"https://github.com/rshub/rshub/terms/ diverged,attr"`
 	Position       uint64 `xml:"https://github.com/rshub/rshub/terms/ position,attr"`
 	SourceDatetime string `xml:"https://github.com/rshub/rshub/terms/ sourceDatetime,attr"`
 }
@@ -99,7 +109,7 @@ func (l *list) readPlaces(b []byte) error {
 	if err := xml.Unmarshal(b, &doc); err != nil {
 		return err
 	}
-	l.after, l.cursor = doc.MD.After, doc.MD.Cursor
+	l.after, l.cursor, l.diverged = doc.MD.After, doc.MD.Cursor, doc.MD.Diverged
 	if l.cursor == "" {
 		return nil // no list of changes
 	}
@@ -111,11 +121,12 @@ func (l *list) readPlaces(b []byte) error {
 			members += `,"sourceDatetime":"` + md.SourceDatetime + `"`
 		}
 		c.Datetime = time.Time{}
-		e, err := parseEntry([]byte("{" + members + "," + string(resourcesync.AppendJSONMembers(nil, &c)) + "}"))
+		raw := []byte("{" + members + "," + string(resourcesync.AppendJSONMembers(nil, &c)) + "}")
+		e, err := parseEntry(raw)
 		if err != nil {
 			return fmt.Errorf("entry %d: %w", i+1, err)
 		}
-		l.entries = append(l.entries, e)
+		l.entries, l.changes = append(l.entries, e), append(l.changes, raw)
 	}
 	return nil
 }

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// A proxy stands between hubs and Redis. It can hold what it should forward, and
+// A proxy stands between hubs and Redis or NATS. It can hold what it should forward, and
 // be pointed elsewhere.
 type proxy struct {
 	listener net.Listener
@@ -119,8 +119,13 @@ func (p *proxy) accept() {
 }
 
 func (p *proxy) forward(to, from net.Conn) {
-	defer to.Close()
-	defer from.Close()
+	defer func() {
+		_, _ = to.Close(), from.Close()
+		p.mu.Lock()
+		delete(p.conns, to)
+		delete(p.conns, from)
+		p.mu.Unlock()
+	}()
 	buf := make([]byte, 64<<10)
 	for {
 		n, err := from.Read(buf)

@@ -17,6 +17,7 @@ const (
 	byWebSocket = "websocket"
 	byEvents    = "event stream"
 	byPolling   = "long poll"
+	byXML       = "websocket of XML"
 )
 
 var allWays = []string{byWebSocket, byEvents, byPolling}
@@ -43,6 +44,8 @@ type follower struct {
 	mu       sync.Mutex
 	cursor   string // of what was seen; before that where to start
 	begun    bool   // the hub has told a cursor
+	from     string // the first one that it told
+	pace     func() // called after each message, by who reads; may wait
 	entries  []entry
 	diverged int      // times that it was told so
 	ends     []string // how connections ended
@@ -77,10 +80,20 @@ func (f *follower) run(t testing.TB) {
 	})
 }
 
+// connect follows until the connection ends, and returns how it did.
+func (f *follower) connect(ctx context.Context) error {
+	switch f.way {
+	case byEvents:
+		return f.eventStream(ctx)
+	case byPolling:
+		return f.poll(ctx)
+	}
+	return f.webSocket(ctx)
+}
+
 func (f *follower) keepFollowing(ctx context.Context) {
-	connect := map[string]func(context.Context) error{byWebSocket: f.webSocket, byEvents: f.eventStream, byPolling: f.poll}[f.way]
 	for {
-		err := connect(ctx)
+		err := f.connect(ctx)
 		if ctx.Err() != nil {
 			return
 		}
@@ -133,11 +146,17 @@ func (f *follower) starts(cursor string) {
 	if f.begun && cursor != f.cursor {
 		f.fault("a connection from %s begins at %s", f.cursor, cursor)
 	}
+	if !f.begun {
+		f.from = cursor
+	}
 	f.cursor, f.begun = cursor, true
 }
 
 // take takes a message. id is what the transport says is its cursor.
 func (f *follower) take(m *message, id string) {
+	if f.pace != nil {
+		defer f.pace()
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if m.Set != f.set || m.Cursor != id {
@@ -183,6 +202,9 @@ func (f *follower) take(m *message, id string) {
 		if m.Until != last.datetime || m.From > m.Until {
 			f.fault("from %s until %s, and the last datetime is %s", m.From, m.Until, last.datetime)
 		}
+	}
+	if !f.begun {
+		f.from = m.After
 	}
 	f.cursor, f.begun = m.Cursor, true
 }

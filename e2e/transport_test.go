@@ -13,6 +13,8 @@ import (
 	"strings"
 
 	"github.com/gorilla/websocket"
+
+	"github.com/rshub/rshub/resourcesync"
 )
 
 // header is the follower's own headers, and one for what it accepts.
@@ -35,7 +37,11 @@ func (f *follower) url() string {
 // webSocket follows until the connection ends, and returns how it did.
 func (f *follower) webSocket(ctx context.Context) error {
 	u := "ws" + strings.TrimPrefix(f.url(), "http")
-	conn, resp, err := (&websocket.Dialer{}).DialContext(ctx, u, f.header(""))
+	var dialer websocket.Dialer
+	if f.way == byXML {
+		dialer.Subprotocols = []string{"rs.xml"}
+	}
+	conn, resp, err := dialer.DialContext(ctx, u, f.header(""))
 	if err != nil {
 		if resp != nil {
 			b, _ := io.ReadAll(resp.Body)
@@ -58,7 +64,12 @@ func (f *follower) readMessages(conn *websocket.Conn) error {
 			return err
 		}
 		var m message
-		if err := json.Unmarshal(b, &m); err != nil {
+		if f.way == byXML {
+			m, err = f.notification(b)
+		} else {
+			err = json.Unmarshal(b, &m)
+		}
+		if err != nil {
 			return f.wrong("%s: %v", b, err)
 		}
 		if first && !m.Diverged {
@@ -70,6 +81,20 @@ func (f *follower) readMessages(conn *websocket.Conn) error {
 		}
 		f.take(&m, m.Cursor)
 	}
+}
+
+// notification reads a message that is XML.
+func (f *follower) notification(b []byte) (m message, err error) {
+	l, err := readList(b)
+	if err != nil {
+		return m, err
+	}
+	m = message{Set: f.set, After: l.after, Cursor: l.cursor, Diverged: l.diverged, Changes: l.changes}
+	if !l.Until.IsZero() {
+		m.From = string(resourcesync.AppendTimeMicro(nil, l.From.UnixMicro()))
+		m.Until = string(resourcesync.AppendTimeMicro(nil, l.Until.UnixMicro()))
+	}
+	return m, nil
 }
 
 // eventStream follows until the stream ends, and returns how it did.
@@ -141,6 +166,10 @@ func (f *follower) readEvents(r io.Reader) error {
 			f.take(&m, id)
 		case first && id != "":
 			f.starts(id)
+		case id != "": // a heartbeat: a filter has moved the cursor
+			f.mu.Lock()
+			f.cursor = id
+			f.mu.Unlock()
 		}
 		first, event, data = false, "", ""
 	}
@@ -177,7 +206,11 @@ func (f *follower) poll(ctx context.Context) error {
 			return f.wrong("next is %q, and Link %q", m.Next, links)
 		}
 		f.take(&m, m.Cursor)
-		if next = m.Next; !strings.Contains(next, "&wait=") {
+		// The link names the URL of all hubs; here nothing balances between them.
+		if next = m.Next; strings.Contains(next, "/sets/") {
+			next = f.hub.url + next[strings.Index(next, "/sets/"):]
+		}
+		if !strings.Contains(next, "&wait=") {
 			next += "&wait=10s" // the first page only says where it begins
 		}
 	}
