@@ -3,10 +3,11 @@
 # make bench   what it costs, each figure beside a floor measured in the same run
 # make fuzz    each fuzz test for FUZZTIME: a count (go test -fuzz reports a time that
 #              ends within an input as a failure now and then)
-# make soak    the end-to-end tests again and again, on programs with the race detector
+# make soak    faults at random for SOAK (a duration), on programs with the race
+#              detector; SEED=n repeats the choices of a run
 GO       ?= go
 FUZZTIME ?= 100000x
-SOAK     ?= 10
+SOAK     ?= 10m
 TOOL     := $(GO) tool -modfile=$(CURDIR)/tools/go.mod
 MODULES  := . e2e
 
@@ -43,7 +44,7 @@ fuzz:
 	scripts/fuzz $(FUZZTIME)
 
 soak:
-	cd e2e && RSHUB_E2E_RACE=1 $(GO) test -race -count=$(SOAK) -timeout 0 ./...
+	cd e2e && RSHUB_E2E_RACE=1 RSHUB_SOAK=$(SOAK) RSHUB_SOAK_SEED=$(SEED) $(GO) test -race -count=1 -timeout 0 -v -run '^TestSoak$$' .
 
 clean:
 	rm -rf bin
