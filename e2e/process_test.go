@@ -1,35 +1,36 @@
 package e2e
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 )
 
-// output gathers what a process writes.
-type output struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
+// An output is the file that a process writes to: a run of hours writes much.
+type output string
+
+func (o output) String() string {
+	b, err := os.ReadFile(string(o))
+	if err != nil {
+		return err.Error()
+	}
+	return string(b)
 }
 
-func (o *output) Write(p []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.buf.Write(p)
-}
-
-func (o *output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.buf.String()
+// redirect makes the file of an output.
+func redirect(t testing.TB, o output) *os.File {
+	f, err := os.Create(string(o))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
 }
 
 // A process is a program that was started by a test, and ends with it.
@@ -60,7 +61,12 @@ func start(t testing.TB, env []string, stdin io.Reader, name string, args ...str
 	p := &process{t: t, name: name, cmd: exec.Command(name, args...), done: make(chan struct{})}
 	p.cmd.Env = environment(t, env)
 	p.cmd.Dir = t.TempDir()
-	p.cmd.Stdin, p.cmd.Stdout, p.cmd.Stderr = stdin, &p.stdout, &p.stderr
+	said := filepath.Join(p.cmd.Dir, filepath.Base(name))
+	p.stdout, p.stderr = output(said+".out"), output(said+".err")
+	stdout, stderr := redirect(t, p.stdout), redirect(t, p.stderr)
+	defer stdout.Close()
+	defer stderr.Close()
+	p.cmd.Stdin, p.cmd.Stdout, p.cmd.Stderr = stdin, stdout, stderr
 	p.cmd.SysProcAttr = attributes()
 	p.cmd.WaitDelay = 2 * time.Second
 	if err := p.cmd.Start(); err != nil {
@@ -80,7 +86,7 @@ func start(t testing.TB, env []string, stdin io.Reader, name string, args ...str
 			t.Errorf("%s raced or panicked", name)
 		}
 		if t.Failed() {
-			t.Logf("%s %v wrote:\n%s%s", name, args, tail(p.stdout.String()), tail(text))
+			t.Logf("%s %v wrote in %s:\n%s%s", name, args, p.cmd.Dir, tail(p.stdout.String()), tail(text))
 		}
 	})
 	return p
