@@ -44,7 +44,7 @@ fuzz:
 	scripts/fuzz $(FUZZTIME)
 
 soak:
-	cd e2e && RSHUB_E2E_RACE=1 RSHUB_SOAK=$(SOAK) RSHUB_SOAK_SEED=$(SEED) $(GO) test -race -count=1 -timeout 0 -v -run '^TestSoak$$' .
+	@cd e2e && RSHUB_E2E_RACE=1 RSHUB_SOAK=$(SOAK) RSHUB_SOAK_SEED=$(SEED) $(GO) test -race -count=1 -timeout 0 -v -run '^TestSoak$$' .
 
 clean:
 	rm -rf bin

@@ -52,7 +52,7 @@ type redisServer struct {
 	addr, dir string
 }
 
-func (r *redisServer) start(t *testing.T) {
+func (r *redisServer) start(t testing.TB) {
 	t.Helper()
 	if _, err := exec.LookPath("redis-server"); err != nil {
 		t.Fatal("this test needs redis-server: apt-get install redis-server")
@@ -75,7 +75,7 @@ type natsServer struct {
 	s       *server.Server
 }
 
-func (n *natsServer) start(t *testing.T) {
+func (n *natsServer) start(t testing.TB) {
 	t.Helper()
 	host, port, _ := net.SplitHostPort(n.addr)
 	number, _ := strconv.Atoi(port)

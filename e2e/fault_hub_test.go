@@ -12,7 +12,7 @@ import (
 
 // joinCluster starts a hub on a Redis and a NATS. base is the URL of all; empty:
 // its own.
-func joinCluster(t *testing.T, base, redis, nats string, env ...string) *hub {
+func joinCluster(t testing.TB, base, redis, nats string, env ...string) *hub {
 	t.Helper()
 	h := newHub(t, env...)
 	if base == "" {
@@ -32,7 +32,7 @@ func startRedis(t *testing.T) *redisServer {
 }
 
 // startNATS starts a NATS of its own.
-func startNATS(t *testing.T) *natsServer {
+func startNATS(t testing.TB) *natsServer {
 	t.Helper()
 	n := &natsServer{addr: freePort(t)}
 	n.start(t)

@@ -25,7 +25,7 @@ type proxy struct {
 	wg    sync.WaitGroup
 }
 
-func startProxy(t *testing.T, to string) *proxy {
+func startProxy(t testing.TB, to string) *proxy {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

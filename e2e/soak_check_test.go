@@ -65,7 +65,7 @@ func (s *soak) compare(set string) {
 		all = append(all, e)
 	}
 	for _, r := range s.readers {
-		if r.set == set {
+		if r.set == set && r.manner != "sleeping" {
 			s.same(r, all)
 		}
 	}

@@ -29,8 +29,8 @@ func (s *soak) fault(kind string) fault {
 	}
 	h = s.c.hubs[i]
 	hub := fmt.Sprintf("hub%d", i)
-	f := fault{kind: kind, uses: []string{hub}, lasts: min(s.most, time.Second+time.Duration(r.Int64N(int64(19*time.Second))))}
-	short := min(s.most, time.Duration(r.Int64N(int64(5*time.Second))))
+	f := fault{kind: kind, uses: []string{hub}, lasts: s.most/10 + time.Duration(r.Int64N(int64(s.most*9/10)))}
+	short := f.lasts / 4
 	none := func() {}
 	hold := func(links ...string) {
 		f.uses = links
@@ -51,16 +51,19 @@ func (s *soak) fault(kind string) fault {
 	}
 	switch kind {
 	case "hub killed": // mended starts it
-		f.lasts, f.begin, f.end = short, func() { h.kill() }, none
+		f.lasts, f.begin, f.end = short, func() {
+			s.ending[h] = "killed"
+			h.kill()
+		}, none
 	case "hub drained":
 		f.lasts, f.begin, f.end = short, func() {
-			s.draining[h] = true
+			s.ending[h] = "drained"
 			h.signal(syscall.SIGTERM)
 		}, none
 	case "hub stopped":
 		f.begin, f.end = func() { h.signal(syscall.SIGSTOP) }, func() { h.signal(syscall.SIGCONT) }
 	case "NATS stopped":
-		f.uses, f.begin, f.end = []string{"nats"}, s.c.nats.stop, func() { s.c.nats.start(s.T) }
+		f.uses, f.begin, f.end = []string{"nats"}, s.c.nats.stop, func() { s.c.nats.start(s) }
 	case "NATS hangs":
 		hold("hub0-nats", "hub1-nats", "hub2-nats")
 	case "link to NATS hangs":
@@ -68,11 +71,7 @@ func (s *soak) fault(kind string) fault {
 	case "link to NATS cut":
 		cut(hub+"-nats", s.c.nats.addr)
 	case "Redis killed":
-		f.uses, f.lasts, f.begin = []string{"redis"}, short, func() { s.c.redis.kill() }
-		f.end = func() {
-			s.c.redis.start(s.T)
-			s.ran = append(s.ran, s.c.redis.process)
-		}
+		f.uses, f.lasts, f.begin, f.end = []string{"redis"}, short, func() { s.c.redis.kill() }, func() { s.c.redis.start(s) }
 	case "Redis stopped":
 		f.uses, f.lasts = []string{"redis"}, f.lasts/2
 		f.begin, f.end = func() { s.c.redis.signal(syscall.SIGSTOP) }, func() { s.c.redis.signal(syscall.SIGCONT) }
@@ -85,30 +84,53 @@ func (s *soak) fault(kind string) fault {
 	return f
 }
 
-// deal returns a fault of a kind that was not had for longest.
-func (s *soak) deal() fault {
-	if len(s.deck) == 0 {
-		s.deck = s.rand.Perm(len(faultKinds))
+// dealt says whether each kind of fault has happened.
+func (s *soak) dealt() bool {
+	for _, kind := range faultKinds {
+		if s.report.faults[kind] == 0 {
+			return false
+		}
 	}
-	kind := faultKinds[s.deck[0]]
-	s.deck = s.deck[1:]
-	return s.fault(kind)
+	return true
+}
+
+// deal returns a fault of a kind that was not had for longest, of those that
+// can happen together with others.
+func (s *soak) deal(others ...fault) (fault, bool) {
+	if len(s.deck) == 0 {
+		for _, i := range s.rand.Perm(len(faultKinds)) {
+			s.deck = append(s.deck, faultKinds[i])
+		}
+	}
+	var used []string
+	for _, f := range others {
+		used = append(used, f.uses...)
+	}
+	for i, kind := range s.deck {
+		f := s.fault(kind)
+		if !slices.ContainsFunc(f.uses, func(u string) bool { return slices.Contains(used, u) }) {
+			s.deck = slices.Delete(s.deck, i, i+1)
+			return f, true
+		}
+	}
+	return fault{}, false
 }
 
 // round has one fault happen, or two at once, after some time without.
 func (s *soak) round() {
 	s.wait(min(s.most, time.Duration(s.rand.Int64N(int64(4*time.Second)))))
-	faults := []fault{s.deal()}
-	if s.rand.IntN(5) < 2 || s.most < 2*time.Second {
-		if f := s.deal(); !slices.ContainsFunc(f.uses, func(u string) bool { return slices.Contains(faults[0].uses, u) }) {
+	f, _ := s.deal()
+	faults := []fault{f}
+	if s.rand.IntN(5) < 2 || s.most < time.Second {
+		if f, ok := s.deal(faults...); ok {
 			faults = append(faults, f)
 		}
 	}
 	s.happen(faults...)
 }
 
-// happen has faults happen at once, ends each at its time, and measures until
-// every follower has what was acknowledged by then.
+// happen has faults happen at once, ends each at its time, and measures from the
+// last end until every follower has what was acknowledged by then.
 func (s *soak) happen(faults ...fault) {
 	slices.SortFunc(faults, func(a, b fault) int { return int(a.lasts - b.lasts) })
 	var kinds []string
@@ -118,55 +140,52 @@ func (s *soak) happen(faults ...fault) {
 		s.Logf("%v: %s for %v: %s", time.Since(s.begun).Round(time.Second), f.kind, f.lasts.Round(time.Millisecond), strings.Join(f.uses, " "))
 		f.begin()
 	}
-	for _, f := range faults {
+	var ended time.Time
+	for i, f := range faults {
 		s.wait(f.lasts - time.Since(begun))
+		if i == len(faults)-1 {
+			ended = time.Now()
+			for _, r := range s.readers {
+				r.await(s.ledgers[r.set].head())
+			}
+		}
 		f.end()
 	}
 	s.mended()
-	kind := strings.Join(slices.Sorted(slices.Values(kinds)), " + ")
-	ended := time.Now()
-	heads := map[string]uint64{}
-	for set, l := range s.ledgers {
-		heads[set] = l.head()
-	}
-	behind := slices.Clone(s.readers)
-	until(s, "all have caught up after "+kind, func() error {
+	var slowest time.Duration
+	until(s, "all have caught up after "+strings.Join(kinds, " and "), func() error {
 		s.healthy()
-		behind = slices.DeleteFunc(behind, func(r *reader) bool {
+		slowest = 0
+		for _, r := range s.readers {
 			if r.manner != "" || r.change != "" {
-				return true // it is late by itself, or does not say where it is
+				continue // it is late by itself, or does not say where it is
 			}
-			p, _, err := splitCursor(r.at())
-			if err != nil || p < heads[r.set] {
-				return false
+			there, err := r.arrived()
+			if err != nil {
+				return fmt.Errorf("%s: %w", r.name(), err)
 			}
-			s.report.caughtUp(kind, time.Since(ended))
-			return true
-		})
-		if len(behind) > 0 {
-			return fmt.Errorf("%s is at %s, not at %d; ends %q", behind[0].name(), behind[0].at(), heads[behind[0].set], behind[0].ends)
+			slowest = max(slowest, there.Sub(ended))
 		}
 		return nil
 	})
-	s.report.happened(kind, kinds)
+	s.report.happened(kinds, slowest)
 }
 
 // mended starts the hubs that have ended, and waits until all run.
 func (s *soak) mended() {
 	for i, h := range s.c.hubs {
-		if s.draining[h] {
-			delete(s.draining, h)
-			if code := h.wait(); code != 0 {
-				s.Errorf("hub %d ended with %d after SIGTERM", i, code)
-			}
-		}
-		if !h.ended() {
+		how, ok := s.ending[h]
+		if !ok {
 			continue
 		}
-		h.start(s.T)
-		s.ran = append(s.ran, h.process)
+		if code := h.wait(); how == "drained" && code != 0 {
+			s.Errorf("hub %d ended with %d after SIGTERM", i, code)
+		}
+		h.start(s)
+		delete(s.ending, h)
 	}
 	until(s, "all hubs are ready", func() error {
+		s.healthy()
 		for i, h := range s.c.hubs {
 			a, err := request("GET", h.ops+"/readyz", nil)
 			if err == nil && a.status != 200 {
@@ -174,6 +193,35 @@ func (s *soak) mended() {
 			}
 			if err != nil {
 				return fmt.Errorf("hub %d: %w", i, err)
+			}
+		}
+		return nil
+	})
+}
+
+// overrun has retention pass every follower that sleeps, at least once. What no
+// minute's tick has done by now, the start of a hub does.
+func (s *soak) overrun() {
+	asleep := slices.DeleteFunc(slices.Clone(s.readers), func(r *reader) bool { return r.manner != "sleeping" || r.told() > 0 })
+	if len(asleep) == 0 {
+		return
+	}
+	until(s, "enough is published for retention", func() error {
+		s.healthy()
+		for _, r := range asleep {
+			p, _, err := splitCursor(r.at())
+			if r.told() == 0 && (err != nil || p == 0 || s.ledgers[r.set].head() < p+s.keeps+2*soakListSize) {
+				return fmt.Errorf("%s is at %s, and the set at %d", r.name(), r.at(), s.ledgers[r.set].head())
+			}
+		}
+		return nil
+	})
+	s.happen(s.fault("hub drained"))
+	until(s, "who was overrun is told so", func() error {
+		s.healthy()
+		for _, r := range asleep {
+			if r.told() == 0 {
+				return fmt.Errorf("%s is not, at %s", r.name(), r.at())
 			}
 		}
 		return nil

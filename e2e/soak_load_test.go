@@ -120,9 +120,15 @@ func (s *soak) batch(p *source, i int) error {
 			}
 			p.last[set] = first
 			s.report.acknowledged.Add(int64(n))
+			if r.Replayed {
+				s.report.replayed.Add(1)
+			}
 			if p.rand.IntN(10) == 0 { // once more: it is the same answer, or none
-				if again, _ := s.post(p, set, body, kind, key); again != nil && (!again.Replayed || again.First != r.First || again.Cursor != r.Cursor) {
-					return fmt.Errorf("%s of %s is answered %+v, and then %+v", key, set, r, again)
+				if again, _ := s.post(p, set, body, kind, key); again != nil {
+					if !again.Replayed || again.First != r.First || again.Cursor != r.Cursor {
+						return fmt.Errorf("%s of %s is answered %+v, and then %+v", key, set, r, again)
+					}
+					s.report.replayed.Add(1)
 				}
 			}
 			return nil
@@ -174,102 +180,4 @@ func (s *soak) post(p *source, set, body, kind, key string) (*receipt, string) {
 		return nil, "refused: " + string(b)
 	}
 	return r, ""
-}
-
-// A reader is a follower that goes to a random hub with its cursor each time,
-// and begins anew when it is told that its cursor is gone.
-type reader struct {
-	*follower
-	change string // the only kind of change that it follows; empty: all
-	manner string // "", slow or restless
-	rand   *rand.Rand
-	cancel context.CancelFunc
-	done   chan struct{}
-	skips  [][2]uint64 // what it was told is gone: behind the first, up to the second. mu guards it
-	gones  int         // times that it was told so. mu guards it
-	total  int         // entries that were compared
-}
-
-func (r *reader) name() string {
-	return strings.TrimSpace(fmt.Sprintf("%s %s of %s %s", r.manner, r.way, r.set, r.change))
-}
-
-func (s *soak) read(way, set, change, manner string) {
-	f := &follower{way: way, set: set, cursor: "start"}
-	if change != "" {
-		f.query = "&change=" + change
-	}
-	r := &reader{follower: f, change: change, manner: manner, rand: rand.New(rand.NewPCG(s.seed, uint64(2000+len(s.readers)))), done: make(chan struct{})}
-	s.readers = append(s.readers, r)
-	ctx, cancel := context.WithCancel(context.Background())
-	r.cancel = cancel
-	rest := func(d time.Duration) {
-		select {
-		case <-time.After(d):
-		case <-ctx.Done():
-		}
-	}
-	if manner == "slow" {
-		f.pace = func() {
-			rest(5 * time.Millisecond)
-			if r.rand.IntN(100) == 0 {
-				rest(min(s.most, time.Duration(r.rand.IntN(8000))*time.Millisecond))
-			}
-		}
-	}
-	go func() {
-		defer close(r.done)
-		for ctx.Err() == nil {
-			f.hub = s.c.hubs[r.rand.IntN(3)]
-			some, stop := ctx, context.CancelFunc(func() {})
-			if manner == "restless" {
-				some, stop = context.WithTimeout(ctx, time.Duration(100+r.rand.IntN(3000))*time.Millisecond)
-			}
-			err := f.connect(some)
-			stop()
-			if ctx.Err() == nil {
-				s.over(r, err)
-			}
-			rest(20 * time.Millisecond)
-		}
-	}()
-}
-
-// over notes how a connection ended. Gone is right where retention has passed
-// the cursor, or where the set is being deleted.
-func (s *soak) over(r *reader, err error) {
-	gone := strings.HasPrefix(err.Error(), errGone.Error())
-	l := s.ledgers[r.set]
-	l.mu.Lock()
-	deleted := l.deleted
-	l.mu.Unlock()
-	at, _, _ := splitCursor(r.at())
-	var floor uint64
-	if gone && !deleted {
-		for _, h := range s.c.hubs {
-			if v, err := state(h, r.set); err == nil {
-				floor, _, _ = splitCursor(v.Floor)
-				break
-			}
-		}
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.ends = append(r.ends, err.Error()); len(r.ends) > 3 {
-		r.ends = r.ends[1:]
-	}
-	switch {
-	case r.diverged > 0:
-		r.fault("it was told that the memory diverged")
-	case !gone:
-	case !deleted && floor <= at:
-		r.fault("its cursor %s is gone, and the floor is %d: %v", r.cursor, floor, err)
-	default:
-		if r.gones++; !deleted {
-			r.skips = append(r.skips, [2]uint64{at, floor})
-		} else {
-			r.skips = nil
-		}
-		r.cursor, r.begun = "start", false
-	}
 }

@@ -6,12 +6,13 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"path/filepath"
 	"strconv"
 	"sync"
 	"testing"
 	"time"
 )
+
+const soakListSize = 100
 
 // Sets of the soak. The trimmed one gets most changes; the reborn one is deleted
 // at checkpoints.
@@ -20,92 +21,104 @@ var soakSets = []string{"steady", "trimmed", "reborn"}
 // A soak is a cluster under load, to which faults happen.
 type soak struct {
 	*testing.T
-	seed     uint64
-	rand     *rand.Rand
-	c        *cluster
-	links    map[string]*proxy // "hub0-redis", "hub0-nats", …
-	dir      string            // of Redis, and of the logs when it fails
-	begun    time.Time
-	most     time.Duration // that a fault lasts
-	ledgers  map[string]*ledger
-	sources  []*source
-	readers  []*reader
-	gate     sync.RWMutex // who publishes holds it shared
-	stop     chan struct{}
-	report   report
-	ran      []*process          // every process that was started
-	deck     []int               // faults that are still to come before one comes again
-	closed   map[string][32]byte // what a closed list was, by its path
-	draining map[*hub]bool
+	seed    uint64
+	rand    *rand.Rand
+	c       *cluster
+	links   map[string]*proxy // "hub0-redis", "hub0-nats", …
+	dir     string            // of all data and logs
+	begun   time.Time
+	most    time.Duration // that a fault lasts
+	keeps   uint64        // how many changes of a set retention leaves, at least
+	ledgers map[string]*ledger
+	sources []*source
+	readers []*reader
+	gate    sync.RWMutex // who publishes holds it shared
+	stop    chan struct{}
+	report  report
+	deck    []string            // kinds of faults that are still to come before one comes again
+	closed  map[string][32]byte // what a closed list was, by its path
+	ending  map[*hub]string     // how a fault ends a hub: "killed" or "drained"
 }
 
 // TestSoak makes faults at random, under load, for RSHUB_SOAK (a duration), and
 // at times lets everybody catch up and compares what they have. RSHUB_SOAK_SEED
-// repeats its choices. Without RSHUB_SOAK it does so for a moment.
+// repeats its choices. Without RSHUB_SOAK each kind of fault happens once, for
+// a moment.
 func TestSoak(t *testing.T) {
-	seed, err := strconv.ParseUint(os.Getenv("RSHUB_SOAK_SEED"), 10, 64)
-	if err != nil {
-		seed = 1
+	seed := rand.Uint64N(1e6)
+	if text := os.Getenv("RSHUB_SOAK_SEED"); text != "" {
+		var err error
+		if seed, err = strconv.ParseUint(text, 10, 64); err != nil {
+			t.Fatalf("RSHUB_SOAK_SEED: %v", err)
+		}
 	}
 	text := os.Getenv("RSHUB_SOAK")
 	if text == "" {
 		t.Parallel()
-		s := startSoak(t, seed, 1200*time.Millisecond, 2)
-		for range 2 {
-			s.round()
-			s.round()
+		s := startSoak(t, 1, 800*time.Millisecond, 500, 2)
+		for !s.dealt() {
+			for range 3 {
+				s.round()
+			}
 			s.checkpoint()
 		}
+		s.overrun()
+		s.checkpoint()
 		return
 	}
 	d, err := time.ParseDuration(text)
 	if err != nil {
 		t.Fatalf("RSHUB_SOAK: %v", err)
 	}
-	if os.Getenv("RSHUB_SOAK_SEED") == "" {
-		seed = rand.Uint64N(1e6)
-	}
+	t.Logf("make soak SOAK=%v SEED=%d", d, seed)
 	for _, kind := range []string{"hub stopped", "NATS stopped"} {
-		t.Run(kind+" for 20s", func(t *testing.T) {
-			s := startSoak(t, seed, 20*time.Second, 4)
+		if !t.Run(kind+" for 20s", func(t *testing.T) {
+			s := startSoak(t, seed, 20*time.Second, 2000, 4)
 			s.wait(2 * time.Second)
 			f := s.fault(kind)
 			f.lasts = 20 * time.Second
 			s.happen(f)
 			s.checkpoint()
-		})
+		}) {
+			return
+		}
 	}
 	t.Run("random", func(t *testing.T) {
-		s := startSoak(t, seed, 20*time.Second, 5)
+		s := startSoak(t, seed, min(d/20, 20*time.Second), 2000, 5)
 		s.checkpoint()
-		for end := time.Now().Add(d); time.Now().Before(end); {
+		for end := time.Now().Add(d); time.Now().Before(end) || !s.dealt(); {
 			for range 1 + s.rand.IntN(3) {
 				s.round()
 			}
 			s.checkpoint()
 		}
+		s.overrun()
+		s.checkpoint()
+		if d >= 4*time.Minute {
+			if err := grew(s.report.usage, len(s.readers)+len(s.sources)); err != nil {
+				s.Errorf("hub 2 grew: %v", err)
+			}
+		}
 	})
 }
 
-func startSoak(t *testing.T, seed uint64, most time.Duration, sources int) *soak {
+func startSoak(t *testing.T, seed uint64, most time.Duration, keeps uint64, sources int) *soak {
 	dir, err := os.MkdirTemp("", "rshub-soak-")
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Logf("seed %d, in %s", seed, dir)
-	s := &soak{T: t, seed: seed, rand: rand.New(rand.NewPCG(seed, 0)), dir: dir, begun: time.Now(), most: most,
-		links: map[string]*proxy{}, ledgers: map[string]*ledger{}, stop: make(chan struct{}), closed: map[string][32]byte{}, draining: map[*hub]bool{}}
+	s := &soak{T: t, seed: seed, rand: rand.New(rand.NewPCG(seed, 0)), dir: dir, begun: time.Now(), most: most, keeps: keeps,
+		links: map[string]*proxy{}, ledgers: map[string]*ledger{}, stop: make(chan struct{}), closed: map[string][32]byte{}, ending: map[*hub]string{}}
 	t.Cleanup(s.finish)
-	s.c = &cluster{nats: startNATS(t), redis: &redisServer{addr: freePort(t), dir: dir}}
-	s.c.redis.start(t)
-	s.ran = append(s.ran, s.c.redis.process)
+	s.c = &cluster{nats: startNATS(s), redis: &redisServer{addr: freePort(s), dir: s.TempDir()}}
+	s.c.redis.start(s)
 	base := ""
 	for i := range 3 {
-		redis, nats := startProxy(t, s.c.redis.addr), startProxy(t, s.c.nats.addr)
+		redis, nats := startProxy(s, s.c.redis.addr), startProxy(s, s.c.nats.addr)
 		s.links[fmt.Sprintf("hub%d-redis", i)], s.links[fmt.Sprintf("hub%d-nats", i)] = redis, nats
-		h := joinCluster(t, base, redis.addr(), nats.addr(), "RSHUB_CHANGELIST_SIZE=200", "RSHUB_RETENTION_COUNT=3000",
-			"RSHUB_HEARTBEAT=2s", "RSHUB_WRITE_TIMEOUT=3s")
-		s.c.hubs, s.ran = append(s.c.hubs, h), append(s.ran, h.process)
+		s.c.hubs = append(s.c.hubs, joinCluster(s, base, redis.addr(), nats.addr(), fmt.Sprintf("RSHUB_CHANGELIST_SIZE=%d", soakListSize),
+			fmt.Sprintf("RSHUB_RETENTION_COUNT=%d", keeps), "RSHUB_HEARTBEAT=2s", "RSHUB_WRITE_TIMEOUT=3s"))
 		base = s.c.hubs[0].url
 	}
 	for i, set := range soakSets {
@@ -117,6 +130,9 @@ func startSoak(t *testing.T, seed uint64, most time.Duration, sources int) *soak
 				s.read(way, set, "", "slow")
 				s.read([]string{byEvents, byPolling, byXML}[i], set, "", "restless")
 			}
+			if set == "trimmed" {
+				s.read(way, set, "", "sleeping")
+			}
 		}
 	}
 	for i := range sources {
@@ -125,8 +141,18 @@ func startSoak(t *testing.T, seed uint64, most time.Duration, sources int) *soak
 	return s
 }
 
-// finish ends publishers and followers, prints the report, and keeps what shows
-// why the soak failed.
+// TempDir makes a directory in that of the soak, so that a soak which fails
+// keeps what its programs wrote.
+func (s *soak) TempDir() string {
+	dir, err := os.MkdirTemp(s.dir, "")
+	if err != nil {
+		s.Fatal(err)
+	}
+	return dir
+}
+
+// finish ends publishers and followers, prints the report, and removes what was
+// written unless that shows why the soak failed.
 func (s *soak) finish() {
 	close(s.stop)
 	for _, l := range s.links {
@@ -143,16 +169,12 @@ func (s *soak) finish() {
 		}
 		s.report.delivered(r)
 	}
-	s.report.print(s)
 	if !s.Failed() {
-		_ = os.RemoveAll(s.dir)
-		return
+		if err := os.RemoveAll(s.dir); err != nil {
+			s.Error(err)
+		}
 	}
-	for i, p := range s.ran {
-		name := filepath.Join(s.dir, fmt.Sprintf("%02d-%s.log", i, filepath.Base(p.name)))
-		_ = os.WriteFile(name, []byte(p.stdout.String()+p.stderr.String()), 0o600)
-	}
-	s.Logf("FAIL: logs and the data of Redis are kept in %s", s.dir)
+	s.report.print(s)
 }
 
 // wait lets time pass, or less when somebody has found something wrong.
@@ -168,9 +190,15 @@ func (s *soak) wait(d time.Duration) {
 	})
 }
 
-// healthy fails the soak when anybody has found something wrong.
+// healthy fails the soak when anybody has found something wrong, or a hub ended
+// without being told to.
 func (s *soak) healthy() {
 	s.Helper()
+	for i, h := range s.c.hubs {
+		if h.ended() && s.ending[h] == "" {
+			s.Fatalf("hub %d ended by itself: %v", i, h.cmd.ProcessState)
+		}
+	}
 	for _, r := range s.readers {
 		r.mu.Lock()
 		faults := r.faults
