@@ -37,7 +37,7 @@ func (s *soak) checkpoint() {
 	for _, set := range soakSets {
 		s.compare(set)
 	}
-	if s.rand.IntN(2) == 0 || s.most < 2*time.Second {
+	if s.rand.IntN(2) == 0 || s.most == moment {
 		s.delete("reborn")
 	}
 	s.report.sample(s)

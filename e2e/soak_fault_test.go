@@ -121,7 +121,7 @@ func (s *soak) round() {
 	s.wait(min(s.most, time.Duration(s.rand.Int64N(int64(4*time.Second)))))
 	f, _ := s.deal()
 	faults := []fault{f}
-	if s.rand.IntN(5) < 2 || s.most < time.Second {
+	if s.rand.IntN(5) < 2 || s.most == moment {
 		if f, ok := s.deal(faults...); ok {
 			faults = append(faults, f)
 		}
