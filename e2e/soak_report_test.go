@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// A report is what a soak tells at its end, also when it fails.
-type report struct {
+// A soakReport is what a soak tells at its end, also when it fails.
+type soakReport struct {
 	acknowledged, replayed, retried, unavailable, unknown, unanswered atomic.Int64
 
 	faults  map[string]int             // by kind
@@ -33,7 +33,7 @@ func (u usage) String() string {
 
 // happened notes that faults happened at once, and when the slowest follower had
 // caught up after the last end.
-func (r *report) happened(kinds []string, slowest time.Duration) {
+func (r *soakReport) happened(kinds []string, slowest time.Duration) {
 	if r.faults == nil {
 		r.faults, r.lags = map[string]int{}, map[string][]time.Duration{}
 	}
@@ -43,7 +43,7 @@ func (r *report) happened(kinds []string, slowest time.Duration) {
 	}
 }
 
-func (r *report) delivered(f *reader) {
+func (r *soakReport) delivered(f *reader) {
 	if r.changes == nil {
 		r.changes = map[string]int{}
 	}
@@ -54,7 +54,7 @@ func (r *report) delivered(f *reader) {
 
 // sample notes what the third hub uses. Its memory and files are known on Linux
 // only; elsewhere they are 0.
-func (r *report) sample(s *soak) {
+func (r *soakReport) sample(s *soak) {
 	h := s.c.hubs[2]
 	var u usage
 	a := must(s, 200, "GET", h.ops+"/debug/pprof/heap?gc=1&debug=1", nil)
@@ -110,7 +110,7 @@ func TestGrew(t *testing.T) {
 	}
 }
 
-func (r *report) print(s *soak) {
+func (r *soakReport) print(s *soak) {
 	var b strings.Builder
 	line := func(format string, args ...any) { fmt.Fprintf(&b, "\n  "+format, args...) }
 	line("%-32s %v, seed %d", "soak of", time.Since(s.begun).Round(time.Second), s.seed)

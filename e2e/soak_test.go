@@ -37,7 +37,7 @@ type soak struct {
 	readers []*reader
 	gate    sync.RWMutex // who publishes holds it shared
 	stop    chan struct{}
-	report  report
+	report  soakReport
 	deck    []string            // kinds of faults that are still to come before one comes again
 	closed  map[string][32]byte // what a closed list was, by its path
 	ending  map[*hub]string     // how a fault ends a hub: "killed" or "drained"
