@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// A fault begins, lasts, and ends. No two that use the same thing happen at once.
-type fault struct {
+// A soakFault begins, lasts, and ends. No two that use the same thing happen at once.
+type soakFault struct {
 	kind       string
 	uses       []string
 	lasts      time.Duration
@@ -21,7 +21,7 @@ var faultKinds = []string{"hub killed", "hub stopped", "hub drained", "NATS stop
 	"link to NATS cut", "Redis killed", "Redis stopped", "link to Redis hangs", "link to Redis cut"}
 
 // fault makes a fault of a kind, of which the seed decides the rest.
-func (s *soak) fault(kind string) fault {
+func (s *soak) fault(kind string) soakFault {
 	r := s.rand
 	i, h := r.IntN(3), s.c.hubs[0]
 	if kind == "hub killed" || kind == "hub drained" {
@@ -29,7 +29,7 @@ func (s *soak) fault(kind string) fault {
 	}
 	h = s.c.hubs[i]
 	hub := fmt.Sprintf("hub%d", i)
-	f := fault{kind: kind, uses: []string{hub}, lasts: s.most/10 + time.Duration(r.Int64N(int64(s.most*9/10)))}
+	f := soakFault{kind: kind, uses: []string{hub}, lasts: s.most/10 + time.Duration(r.Int64N(int64(s.most*9/10)))}
 	short := f.lasts / 4
 	none := func() {}
 	hold := func(links ...string) {
@@ -96,7 +96,7 @@ func (s *soak) dealt() bool {
 
 // deal returns a fault of a kind that was not had for longest, of those that
 // can happen together with others.
-func (s *soak) deal(others ...fault) (fault, bool) {
+func (s *soak) deal(others ...soakFault) (soakFault, bool) {
 	if len(s.deck) == 0 {
 		for _, i := range s.rand.Perm(len(faultKinds)) {
 			s.deck = append(s.deck, faultKinds[i])
@@ -113,14 +113,14 @@ func (s *soak) deal(others ...fault) (fault, bool) {
 			return f, true
 		}
 	}
-	return fault{}, false
+	return soakFault{}, false
 }
 
 // round has one fault happen, or two at once, after some time without.
 func (s *soak) round() {
 	s.wait(min(s.most, time.Duration(s.rand.Int64N(int64(4*time.Second)))))
 	f, _ := s.deal()
-	faults := []fault{f}
+	faults := []soakFault{f}
 	if s.rand.IntN(5) < 2 || s.most == moment {
 		if f, ok := s.deal(faults...); ok {
 			faults = append(faults, f)
@@ -131,8 +131,8 @@ func (s *soak) round() {
 
 // happen has faults happen at once, ends each at its time, and measures from the
 // last end until every follower has what was acknowledged by then.
-func (s *soak) happen(faults ...fault) {
-	slices.SortFunc(faults, func(a, b fault) int { return int(a.lasts - b.lasts) })
+func (s *soak) happen(faults ...soakFault) {
+	slices.SortFunc(faults, func(a, b soakFault) int { return int(a.lasts - b.lasts) })
 	var kinds []string
 	begun := time.Now()
 	for _, f := range faults {
