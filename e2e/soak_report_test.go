@@ -133,7 +133,7 @@ func (r *soakReport) print(s *soak) {
 		line("%-32s %v", "hub 2 at the last checkpoint", r.usage[n-1])
 	}
 	if s.Failed() {
-		line("FAIL: see above")
+		line("FAIL: see above; data and logs are kept in %s", s.dir)
 	}
 	s.Log(b.String())
 }
