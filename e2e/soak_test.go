@@ -61,7 +61,7 @@ func TestSoak(t *testing.T) {
 	}
 	if text == "" {
 		t.Parallel()
-		s := startSoak(t, seed, moment, 500, 2)
+		s := startSoak(t, seed, moment, 300, 2)
 		for !s.dealt() {
 			for range 3 {
 				s.round()
