@@ -85,7 +85,7 @@ type Log interface {
 
 	// Sets returns the states of the sets with the names, without one of all sets,
 	// sorted by name. Each is atomic, not all together. A set that is not there is
-	// left out.
+	// left out. With an error it returns those that could be read.
 	Sets(ctx context.Context, names ...string) ([]State, error)
 
 	// Append adds publishes to a set's log in the given order, in one atomic and

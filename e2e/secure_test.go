@@ -8,6 +8,8 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"errors"
+	"fmt"
 	"math/big"
 	"net"
 	"os"
@@ -52,6 +54,47 @@ func certificate(t *testing.T) (cert, key string) {
 		return path
 	}
 	return write("cert.pem", "CERTIFICATE", der), write("key.pem", "PRIVATE KEY", secret)
+}
+
+// A hub finds NATS again after its password was another for a while, and says
+// why it could not.
+func TestNATSPassword(t *testing.T) {
+	redis := &redisServer{addr: freePort(t), dir: t.TempDir()}
+	redis.start(t)
+	nats := &natsServer{addr: freePort(t), options: server.Options{Username: "hub", Password: "another"}}
+	nats.start(t)
+	t.Cleanup(func() { nats.stop() })
+	h := startHub(t, "RSHUB_REDIS_URL=redis://"+redis.addr, "RSHUB_NATS_URL=nats://hub:right@"+nats.addr, "RSHUB_BASE_URL=http://127.0.0.1:1")
+	connected := func() {
+		t.Helper()
+		until(t, "the hub has NATS", func() error {
+			if v := ready(t, h); v.Checks["nats"] != "ok" {
+				return errors.New(v.Checks["nats"])
+			}
+			return nil
+		})
+	}
+	h.says("uthorization") // nats.go begins it with a capital letter, or not
+	restart := func(password string) {
+		nats.stop()
+		nats.options.Password = password
+		nats.start(t)
+	}
+	restart("right")
+	connected()
+	restart("another")
+	tries := nats.s.NumClients
+	until(t, "the hub was refused more than once", func() error {
+		if v := ready(t, h); v.Checks["nats"] == "ok" {
+			return errors.New("it is connected")
+		}
+		if n := strings.Count(h.stderr.String(), "uthorization"); n < 2 {
+			return fmt.Errorf("%d lines say so; %d clients", n, tries())
+		}
+		return nil
+	})
+	restart("right")
+	connected()
 }
 
 // Two hubs reach Redis and NATS over TLS only, trust a CA of their own, and log

@@ -439,7 +439,7 @@ func (t *trial) rounds(tp *topic, witness *callback, n int) (marks []string) {
 // nothing checks that a callback gets no changes any more, soon or at once.
 func (t *trial) nothing(c *callback, tp *topic, witness *callback) {
 	t.wait("nothing is delivered any more", func() error {
-		for _, mark := range t.rounds(tp, witness, 3) {
+		for _, mark := range t.rounds(tp, witness, 8) {
 			if c.times(mark) > 0 {
 				return errors.New("changes are delivered")
 			}

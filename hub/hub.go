@@ -70,28 +70,30 @@ func New(log changelog.Log, o Options) *Hub {
 }
 
 // Run makes the configured sets and applies retention, at once and each minute
-// until ctx is done. Of a shared memory it also finds what was not announced. What fails is logged and tried again in the next round:
+// until ctx is done. Of a shared memory it also finds what was not announced.
+// What fails is logged and tried again in the next round:
 // meanwhile the hub serves what it has.
 func (h *Hub) Run(ctx context.Context) error {
-	var compare <-chan time.Time
+	var wg sync.WaitGroup
+	defer wg.Wait()
 	if h.opts.Shared > 0 {
-		ticker := time.NewTicker(h.opts.Shared)
-		defer ticker.Stop()
-		compare = ticker.C
+		wg.Go(func() { every(ctx, h.opts.Shared, h.compare) }) // also while retention takes long
 	}
-	tick := time.NewTicker(time.Minute)
-	defer tick.Stop()
+	h.tidy(ctx)
+	every(ctx, time.Minute, h.tidy)
+	return nil
+}
+
+// every calls do at intervals until ctx is done.
+func every(ctx context.Context, interval time.Duration, do func(context.Context)) {
+	ticker := time.NewTicker(interval)
+	defer ticker.Stop()
 	for {
-		h.tidy(ctx)
-		for due := false; !due; {
-			select {
-			case <-compare:
-				h.compare(ctx)
-			case <-tick.C:
-				due = true
-			case <-ctx.Done():
-				return nil
-			}
+		select {
+		case <-ticker.C:
+			do(ctx)
+		case <-ctx.Done():
+			return
 		}
 	}
 }
@@ -110,12 +112,10 @@ func (h *Hub) tidy(ctx context.Context) {
 // tries again, and keeping too much harms nobody.
 func (h *Hub) trim(ctx context.Context) {
 	sets, err := h.log.Sets(ctx)
-	if err != nil {
-		if ctx.Err() == nil {
-			h.opts.Logger.Warn("retention", "err", err)
-		}
-		return
+	if err != nil && ctx.Err() == nil {
+		h.opts.Logger.Warn("retention", "err", err)
 	}
+	failed := 0
 	for _, s := range sets {
 		removed, err := h.log.Trim(ctx, s.Set, h.opts.Retention)
 		switch {
@@ -123,6 +123,9 @@ func (h *Hub) trim(ctx context.Context) {
 			return
 		case err != nil && !errors.Is(err, changelog.ErrNoSet):
 			h.opts.Logger.Warn("retention", "set", s.Set, "err", err)
+			if failed++; failed == 3 {
+				return // the memory has other troubles now
+			}
 		case removed > 0:
 			h.opts.Logger.Info("retention removed old changes", "set", s.Set, "removed", removed)
 		}

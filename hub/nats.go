@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -32,9 +31,10 @@ type Bus struct {
 	nc        *nats.Conn
 	opts      NATSOptions
 	connected atomic.Bool
-	out       chan outgoing  // to be announced, in order
-	done      chan struct{}  // closed by Close
-	wg        sync.WaitGroup // of the goroutines
+	said      atomic.Pointer[error] // why it could not connect, as it was logged last
+	out       chan outgoing         // to be announced, in order
+	done      chan struct{}         // closed by Close
+	wg        sync.WaitGroup        // of the goroutines
 }
 
 // outgoing is what was appended to a set, on its way to the other hubs of a
@@ -85,10 +85,21 @@ func ConnectNATS(url string, o NATSOptions) (*Bus, error) {
 		}),
 		nats.ReconnectHandler(func(nc *nats.Conn) {
 			b.connected.Store(true)
+			b.said.Store(nil)
 			o.Logger.Info("NATS is back", "server", nc.ConnectedUrlRedacted())
 		}),
+		nats.IgnoreAuthErrorAbort(), // who rotates a password should not have to restart the hubs
+		nats.ReconnectErrHandler(func(_ *nats.Conn, err error) {
+			if last := b.said.Swap(&err); last == nil || (*last).Error() != err.Error() {
+				o.Logger.Warn("NATS cannot be reached; the hub goes on trying", "err", err)
+			}
+		}),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
-			o.Logger.Warn("NATS lost announcements; the memory has them", "err", err)
+			if errors.Is(err, nats.ErrSlowConsumer) {
+				o.Logger.Warn("NATS lost announcements; the memory has them", "err", err)
+			} else {
+				o.Logger.Warn("NATS", "err", err)
+			}
 		}),
 	}
 	if o.Credentials != "" {
@@ -102,6 +113,9 @@ func ConnectNATS(url string, o NATSOptions) (*Bus, error) {
 		return nil, fmt.Errorf("connect to NATS: %w", err)
 	}
 	b.nc = nc
+	if !nc.IsConnected() {
+		o.Logger.Warn("NATS cannot be reached yet; the hub goes on trying", "err", nc.LastError())
+	}
 	b.wg.Go(b.send)
 	return b, nil
 }
@@ -330,18 +344,27 @@ func uvarints(p []byte, numbers []uint64) ([]byte, error) {
 
 // hear takes what another hub announced. What directly follows the window, or
 // begins one, is taken as it is: who is not at its beginning reads the memory.
-// What the window has already is left. Anything else makes all followers read
-// it, and so does nil.
+// What is not newer than what was heard before is left: it came late or again,
+// and who needs it finds it in the window or the memory. Anything else makes all
+// followers read the memory, and so does nil.
 func (t *tail) hear(b *changelog.Batch) {
+	if b == nil {
+		t.forget()
+		return
+	}
 	t.mu.Lock()
 	n := len(t.window)
-	fits := b != nil && (n == 0 || t.window[n-1].Cursor == b.After)
-	known := b != nil && !fits && slices.ContainsFunc(t.window, func(w *changelog.Batch) bool { return w.After == b.After && w.Cursor == b.Cursor })
+	late := b.Cursor.Position <= t.newest.Position && b.Cursor.Micros <= t.newest.Micros
+	fits := n == 0 || t.window[n-1].Cursor == b.After
+	if !late {
+		t.newest = b.Cursor
+	}
 	t.mu.Unlock()
 	switch {
+	case late:
 	case fits:
 		t.add([]*changelog.Batch{b})
-	case !known:
+	default:
 		t.forget()
 	}
 }

@@ -29,6 +29,7 @@ type tail struct {
 	silence   func() // ends the listening to other hubs; nil: there are none
 
 	checked *changelog.Cursor // the memory's head when Hub.compare looked last; nil: it has not
+	newest  changelog.Cursor  // that was added or heard of; guarded by mu
 
 	mu     sync.Mutex
 	window []*changelog.Batch // each begins where the one before ends
@@ -67,6 +68,7 @@ func (t *tail) add(batches []*changelog.Batch) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, b := range batches {
+		t.newest = b.Cursor
 		if n := len(t.window); n > 0 && t.window[n-1].Cursor != b.After {
 			t.clear()
 		}
@@ -139,12 +141,15 @@ func (h *Hub) compare(ctx context.Context) {
 		return
 	}
 	states, err := h.log.Sets(ctx, slices.Collect(maps.Keys(tails))...)
-	if err != nil {
-		return // no set can be read; followers wait for the memory by themselves
-	}
 	for _, s := range states {
 		tails[s.Set].compare(s.Head)
 		delete(tails, s.Set)
+	}
+	if err != nil { // followers of the others wait for the memory by themselves
+		if ctx.Err() == nil {
+			h.opts.Logger.Warn("look for changes that were not announced", "err", err)
+		}
+		return
 	}
 	for _, t := range tails { // of sets that are not there
 		t.compare(changelog.Cursor{})

@@ -307,3 +307,19 @@ func TestDamage(t *testing.T) {
 	_, err = l.Since(ctx, "set", entries[19].Cursor, 0)
 	wants(t, changelog.ErrCorrupt, err)
 }
+
+// What is wrong with one set keeps no other from being listed.
+func TestSetsBesideABadOne(t *testing.T) {
+	l := start(t, shared.url(), Options{})
+	for _, set := range []string{"bad", "good", "other"} {
+		ok(t, l.Make(t.Context(), set, changelog.Description{}, 10))
+	}
+	ok(t, shared.admin(t).HSet(t.Context(), l.setKey("bad"), "size", 0).Err())
+	for _, names := range [][]string{nil, {"bad", "good", "other"}} {
+		states, err := l.Sets(t.Context(), names...)
+		wants(t, changelog.ErrCorrupt, err)
+		if len(states) != 2 || states[0].Set != "good" || states[1].Set != "other" || !strings.Contains(err.Error(), `"bad"`) {
+			t.Errorf("%v, %v", states, err)
+		}
+	}
+}

@@ -255,20 +255,23 @@ const setsAtOnce = 1000
 func (l *Log) Sets(ctx context.Context, names ...string) ([]changelog.State, error) {
 	states, err := l.sets(ctx, names)
 	if err != nil {
-		return nil, fmt.Errorf("list the sets: %w", err)
+		err = fmt.Errorf("list the sets: %w", err)
 	}
 	slices.SortFunc(states, func(a, b changelog.State) int { return strings.Compare(a.Set, b.Set) })
-	return states, nil
+	return states, err
 }
 
 func (l *Log) sets(ctx context.Context, names []string) ([]changelog.State, error) {
 	if _, err := l.same(ctx, ""); err != nil {
-		return nil, err
+		if _, cluster := l.client.(*redis.ClusterClient); !cluster || len(names) == 0 {
+			return nil, err
+		} // else only the shard may be down that knows what memory this is
 	}
 	return l.states(ctx, names)
 }
 
-// states reads the states of sets, without names of all.
+// states reads the states of sets, without names of all. With an error it returns
+// those that could be read.
 func (l *Log) states(ctx context.Context, names []string) (states []changelog.State, err error) {
 	if len(names) == 0 {
 		if names, err = l.names(ctx); err != nil {
@@ -280,13 +283,12 @@ func (l *Log) states(ctx context.Context, names []string) (states []changelog.St
 		if errors.Is(err, changelog.ErrNoSet) {
 			return nil // it was deleted
 		}
-		states = append(states, s)
+		if err == nil {
+			states = append(states, s)
+		}
 		return err
 	})
-	if err != nil {
-		return nil, err
-	}
-	return states, nil
+	return states, err
 }
 
 // names returns the names of all sets that there are or were.
@@ -298,11 +300,13 @@ func (l *Log) names(ctx context.Context) (names []string, err error) {
 	return names, err
 }
 
-// everySet reads fields of sets, many in one round trip.
+// everySet reads fields of sets, many in one round trip. What is wrong with one
+// keeps no other from being done; the error has the first of each round trip.
 func (l *Log) everySet(ctx context.Context, names, fields []string, do func(name string, values []any) error) error {
+	var errs []error
 	for part := range slices.Chunk(names, setsAtOnce) {
 		var values []*redis.SliceCmd
-		err := l.read(ctx, func(ctx context.Context) error {
+		failed := l.read(ctx, func(ctx context.Context) error {
 			values = values[:0]
 			_, err := l.client.Pipelined(ctx, func(p redis.Pipeliner) error {
 				for _, name := range part {
@@ -312,16 +316,22 @@ func (l *Log) everySet(ctx context.Context, names, fields []string, do func(name
 			})
 			return err
 		})
-		if err != nil {
-			return err
-		}
 		for i, name := range part {
-			if err := do(name, values[i].Val()); err != nil {
-				return fmt.Errorf("set %q: %w", name, err)
+			if values == nil || values[i].Err() != nil {
+				continue // failed says it
+			}
+			if err := do(name, values[i].Val()); err != nil && failed == nil {
+				failed = fmt.Errorf("set %q: %w", name, err)
 			}
 		}
+		if failed != nil {
+			errs = append(errs, failed)
+		}
+		if ctx.Err() != nil {
+			break
+		}
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
 // read runs a step that only reads.

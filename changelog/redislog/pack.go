@@ -44,7 +44,7 @@ func (l *Log) pack(ctx context.Context, set string) (moved int, err error) {
 func (l *Log) sweep(ctx context.Context, set string) error {
 	for more := true; more; {
 		err := l.do(ctx, new(call), func(ctx context.Context) error {
-			reply, err := l.tell(ctx, l.scripts.sweep, l.keys(set))
+			reply, err := l.ask(ctx, l.scripts.sweep, l.keys(set))
 			more = reply.number(1) == 1
 			return err
 		})
@@ -99,7 +99,7 @@ func (l *Log) swap(ctx context.Context, set string, reply answer) (moved int, er
 	}
 	c := new(call)
 	err = l.do(ctx, c, func(ctx context.Context) (err error) {
-		reply, err = l.tell(ctx, l.scripts.pack, l.keys(set), append(sources, args...)...)
+		reply, err = l.ask(ctx, l.scripts.pack, l.keys(set), append(sources, args...)...)
 		return err
 	})
 	if err != nil {

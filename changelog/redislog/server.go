@@ -60,7 +60,7 @@ func (l *Log) look(ctx context.Context, first bool) error {
 // often.
 func (l *Log) lookAt(ctx context.Context, node redis.Cmdable, first bool) error {
 	text, err := node.Info(ctx).Result()
-	if starts(err, "NOPERM", "unknown command") {
+	if starts(err, "NOPERM") || err != nil && strings.Contains(strings.ToLower(err.Error()), "unknown command 'info'") {
 		if l.opts.AllowEviction {
 			return nil
 		}

@@ -100,7 +100,7 @@ func (l *Log) Delete(ctx context.Context, set string) error {
 			}
 			deleted = true
 		}
-		_, err := l.tell(ctx, l.scripts.sweep, l.keys(set))
+		_, err := l.ask(ctx, l.scripts.sweep, l.keys(set))
 		return err
 	})
 	if err != nil {

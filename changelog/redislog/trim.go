@@ -22,7 +22,7 @@ func (l *Log) trim(ctx context.Context, set string, r changelog.Retention) (remo
 	for {
 		var reply answer
 		err := l.do(ctx, new(call), func(ctx context.Context) (err error) {
-			reply, err = l.tell(ctx, l.scripts.trim, l.keys(set), r.Age.Microseconds(), r.Count, changelog.KeyAge.Microseconds(), changelog.KeyCount)
+			reply, err = l.ask(ctx, l.scripts.trim, l.keys(set), r.Age.Microseconds(), r.Count, changelog.KeyAge.Microseconds(), changelog.KeyCount)
 			return err
 		})
 		if err != nil {

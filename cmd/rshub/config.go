@@ -96,6 +96,14 @@ func (s *size) Decode(text string) error {
 	return fmt.Errorf("%q is no size: write bytes, or a number with KiB, MiB or GiB", text)
 }
 
+// memory says in a few words where the change memory is.
+func (c *config) memory() string {
+	if c.RedisURL != "" {
+		return "Redis, keys begin with " + c.Prefix
+	}
+	return c.Data
+}
+
 // problems is what is wrong with the configuration, all of it.
 type problems struct {
 	errs       []error

@@ -256,5 +256,6 @@ func (p place) diskOptions() disklog.Options {
 }
 
 func (p place) redisOptions() redislog.Options {
-	return redislog.Options{Existing: true, Prefix: p.prefix, ClockSkew: p.config.ClockSkew, Logger: p.log}
+	return redislog.Options{Existing: true, Prefix: p.prefix, ClockSkew: p.config.ClockSkew, Logger: p.log,
+		Timeout: p.config.RedisTimeout, Wait: p.config.RedisWait, WaitTimeout: p.config.RedisWaitTimeout, AllowEviction: p.config.RedisAllowEviction}
 }

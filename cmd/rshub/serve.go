@@ -100,7 +100,7 @@ func serve(ctx context.Context, stderr io.Writer, ready func(listen, ops net.Add
 		ops = opsListener.Addr()
 		opsText = ops.String()
 	}
-	log.Info("rshub is running", "version", version(), "listen", listener.Addr().String(), "ops", opsText, "url", s.base, "data", c.Data)
+	log.Info("rshub is running", "version", version(), "listen", listener.Addr().String(), "ops", opsText, "url", s.base, "memory", c.memory())
 	if ready != nil {
 		ready(listener.Addr(), ops)
 	}

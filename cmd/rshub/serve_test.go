@@ -24,7 +24,7 @@ func TestStartup(t *testing.T) {
 		t.Fatal(err)
 	}
 	listen, ops := strings.TrimPrefix(h.url, "http://"), strings.TrimPrefix(h.ops, "http://")
-	if line["msg"] != "rshub is running" || line["listen"] != listen || line["ops"] != ops || line["url"] != h.url || line["data"] != h.data || line["version"] == "" {
+	if line["msg"] != "rshub is running" || line["listen"] != listen || line["ops"] != ops || line["url"] != h.url || line["memory"] != h.data || line["version"] == "" {
 		t.Errorf("the first line is %s", first)
 	}
 	if resp, body := do(t, "GET", h.ops+"/healthz", ""); resp.StatusCode != http.StatusOK || !strings.Contains(body, `"ok"`) {
