@@ -113,7 +113,9 @@ func (e *Engine) yield(h *hold) {
 	}
 	e.wg.Go(func() {
 		<-s.rested // each request has a deadline
-		s.save(context.WithoutCancel(s.ctx), true)
+		// What is not saved the next hub repeats.
+		for !s.save(context.WithoutCancel(s.ctx), true) && pause(s.ctx, saveAgain) {
+		}
 		e.lost(h)
 		e.claims.release(h)
 	})
