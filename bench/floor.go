@@ -48,6 +48,14 @@ func runFloor(kind string, args []string) error {
 			return err
 		}
 		serve = func() error { return http.Serve(l, h) }
+	case kind == "sink" && len(args) == 0:
+		serve = func() error { return serveSink(l) }
+	case kind == "callbacks" && len(args) == 3:
+		n, err := strconv.Atoi(args[1])
+		if err != nil {
+			return err
+		}
+		serve = func() error { return serveCallbackFloor(l, args[0], n, args[2]) }
 	default:
 		return fmt.Errorf("there is no floor %s %q", kind, args)
 	}

@@ -59,11 +59,15 @@ type sizes struct {
 	flatLength  time.Duration // of one figure
 	changes     int           // in a large memory
 	sets        int
+
+	called         time.Duration // of one figure of callbacks
+	subscriptions  int           // idle
+	behindCallback int           // changes
 }
 
 var (
-	fullSizes  = sizes{700 * time.Millisecond, 1000, 4 * time.Second, 2500 * time.Millisecond, 5000, 500_000, 25_000, 2 * time.Second, 300 * time.Millisecond, 5_000_000, 10_000}
-	quickSizes = sizes{60 * time.Millisecond, 200, time.Second, 300 * time.Millisecond, 500, 50_000, 5_000, 400 * time.Millisecond, 60 * time.Millisecond, 200_000, 1_000}
+	fullSizes  = sizes{700 * time.Millisecond, 1000, 4 * time.Second, 2500 * time.Millisecond, 5000, 500_000, 25_000, 2 * time.Second, 300 * time.Millisecond, 5_000_000, 10_000, 1500 * time.Millisecond, 100_000, 100_000}
+	quickSizes = sizes{60 * time.Millisecond, 200, time.Second, 300 * time.Millisecond, 500, 50_000, 5_000, 400 * time.Millisecond, 60 * time.Millisecond, 200_000, 1_000, 300 * time.Millisecond, 10_000, 10_000}
 )
 
 // A part answers one question.
@@ -79,6 +83,10 @@ var parts = []part{
 	{"events", "Event streams, the same messages; floor: as above", (*bench).events},
 	{"idle", "Memory of idle WebSocket connections; floor: a bare descriptor for each", (*bench).idleConnections},
 	{"catchup", "Catching up over WebSocket; floor: the same bytes from memory to one connection", (*bench).catchup},
+	{"callbacks", "Deliveries to callbacks, one to each for each publish, the next publish when all are answered; CPU without that of the same publishes with nobody subscribed; floor: net/http in a process of its own, a goroutine for each callback, the same bodies and headers", (*bench).callbacks},
+	{"callback-latency", "Latency from publish to callback; floor: as above, not stored", (*bench).callbackTimes},
+	{"callback-idle", "Memory of idle subscriptions; floor: the bytes of callback, secret and token", (*bench).idleSubscriptions},
+	{"callback-catchup", "Catching up over a callback, with the verification; floor: as above, the same 1,000 changes again and again", (*bench).callbackCatchUp},
 	{"redis", "Durable publishes into Redis, in process: hub.Publish on redislog; floor: go-redis, one XADD of the same block for each publish, from as many goroutines; appendfsync everysec", (*bench).redis},
 	{"redis-memory", "Memory of Redis; floor: the same blocks in one bare stream", (*bench).redisMemory},
 	{"redis-catchup", "Catching up from Redis, in process: hub.Follow; floor: go-redis, XRANGE of the same blocks", (*bench).redisCatchup},

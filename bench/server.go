@@ -24,6 +24,7 @@ import (
 type server struct {
 	pid    int
 	addr   string        // host:port
+	ops    string        // the same, where there is one
 	exited chan struct{} // closed when the process has ended
 	end    func()
 }
@@ -71,10 +72,11 @@ func start(cmd *exec.Cmd) (*server, error) {
 		<-s.exited
 		_ = w.Close()
 	}()
-	listen := make(chan string, 1)
+	listen := make(chan logLine, 1)
 	go readLog(r, listen)
 	select {
-	case s.addr = <-listen:
+	case line := <-listen:
+		s.addr, s.ops = line.Listen, line.Ops
 	case <-time.After(30 * time.Second):
 	}
 	if s.addr == "" {
@@ -146,23 +148,26 @@ func spawn(cmd *exec.Cmd) (*server, error) {
 	})}, nil
 }
 
-// readLog tells listen the address, empty when the log ends without one, and
+// A logLine is what is read of a line.
+type logLine struct{ Level, Listen, Ops string }
+
+// readLog tells listen the line with the address, an empty one when the log ends without one, and
 // shows what is worse than information.
-func readLog(r io.Reader, listen chan<- string) {
+func readLog(r io.Reader, listen chan<- logLine) {
 	told := false
 	lines := bufio.NewScanner(r)
 	for lines.Scan() {
-		var line struct{ Level, Listen string }
+		var line logLine
 		if json.Unmarshal(lines.Bytes(), &line) != nil || line.Level == "WARN" || line.Level == "ERROR" {
 			fmt.Fprintf(os.Stderr, "%s\n", lines.Bytes())
 		}
 		if line.Listen != "" && !told {
 			told = true
-			listen <- line.Listen
+			listen <- line
 		}
 	}
 	if !told {
-		listen <- ""
+		listen <- logLine{}
 	}
 	_, _ = io.Copy(io.Discard, r)
 }
