@@ -1,10 +1,12 @@
 package callback
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/rshub/rshub/changelog"
@@ -46,7 +48,16 @@ func (c *cut) size() (n int64) {
 }
 
 // reader returns a new reader of the body.
-func (c *cut) reader() io.ReadCloser { return io.NopCloser(&partsReader{parts: c.body}) }
+func (c *cut) reader() io.ReadCloser {
+	if len(c.body) == 1 {
+		return io.NopCloser(bytes.NewReader(c.body[0]))
+	}
+	return io.NopCloser(&partsReader{parts: c.body})
+}
+
+// smallBody is up to where a body is put together, in bytes. net/http knows that
+// what it reads then is in memory, and sends headers and body with one write.
+const smallBody = 64 << 10
 
 type partsReader struct {
 	parts [][]byte
@@ -126,7 +137,10 @@ func (s *source) cut(ctx context.Context, at *place, f *filter, limit int) (*cut
 		c.from.Micros = x.begins - 1 // the zero cursor would say that nothing was left out
 	}
 	if c.changes > 0 {
-		c.body = append(append([][]byte{header(c, at.diverged, x.begins)}, x.parts...), footer)
+		c.body = slices.Concat([][]byte{header(c, at.diverged, x.begins)}, x.parts, [][]byte{footer})
+		if c.size() <= smallBody {
+			c.body = [][]byte{slices.Concat(c.body...)}
+		}
 	}
 	return c, nil
 }
