@@ -57,8 +57,8 @@ func or[T comparable](v, otherwise T) T {
 // An Engine delivers to the subscriptions of those shards that this hub has a
 // claim on, and carries out the requests in their inboxes.
 //
-// It needs a goroutine for each request in flight, and one for each set that has
-// subscriptions, but none for a subscription.
+// It needs a goroutine for each request in flight, which stays a second longer,
+// and one for each set that has subscriptions, but none for a subscription.
 type Engine struct {
 	registry  Registry
 	log       Log
@@ -67,9 +67,10 @@ type Engine struct {
 	addresses *addresses
 	client    *http.Client
 
-	readings readings // guarded by its own mutex
-	ringer   nudge    // the schedule's first task may have changed
-	saver    nudge    // there is something to save
+	readings readings   // guarded by its own mutex
+	hands    chan *task // to goroutines that wait for a task
+	ringer   nudge      // the schedule's first task may have changed
+	saver    nudge      // there is something to save
 
 	claims   *claims
 	ctx      context.Context // of all goroutines
@@ -111,7 +112,7 @@ func New(registry Registry, log Log, follower Follower, o Options) *Engine {
 	e := &Engine{
 		registry: registry, log: log, follower: follower, opts: o,
 		addresses: &addresses{allow: o.Allow, ports: o.Ports},
-		ringer:    make(nudge, 1), saver: make(nudge, 1),
+		hands:     make(chan *task), ringer: make(nudge, 1), saver: make(nudge, 1),
 		shards: map[int]*shard{}, topics: map[string]*topic{}, filters: filters{},
 		places: places{total: o.InFlight, perHost: o.PerHost, hosts: map[string]*host{}},
 	}
@@ -178,7 +179,11 @@ func (e *Engine) fill() {
 		if t == nil {
 			return
 		}
-		e.wg.Go(func() { e.work(t) })
+		select {
+		case e.hands <- t:
+		default: // nobody waits there
+			e.wg.Go(func() { e.work(t) })
+		}
 	}
 }
 
@@ -197,9 +202,16 @@ func (e *Engine) next() *task {
 	return nil
 }
 
-// work lets a task have its turn, and then those for which its place gets free.
+// lingerTime is how long a goroutine without a task waits for the next. A new
+// one would have to grow its stack for each request.
+const lingerTime = time.Second
+
+// work lets a task have its turn, and then those for which its place gets free,
+// or that it is handed a little later.
 func (e *Engine) work(t *task) {
-	for t != nil {
+	linger := time.NewTimer(lingerTime)
+	defer linger.Stop()
+	for {
 		settle := t.work.turn()
 		e.mu.Lock()
 		e.places.done(t)
@@ -212,6 +224,17 @@ func (e *Engine) work(t *task) {
 		t = e.next()
 		e.fill()
 		e.mu.Unlock()
+		if t != nil {
+			continue
+		}
+		linger.Reset(lingerTime)
+		select {
+		case t = <-e.hands:
+		case <-linger.C:
+			return
+		case <-e.ctx.Done():
+			return
+		}
 	}
 }
 
