@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"net/http"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -228,5 +229,50 @@ func TestCommitter(t *testing.T) {
 	wg.Wait()
 	if info, err := c.f.Stat(); err != nil || info.Size() != 16*20*3 {
 		t.Errorf("size %v, %v", info.Size(), err)
+	}
+}
+
+// Deliveries to real sockets, through the floor and the sink.
+func TestCallbacks(t *testing.T) {
+	serve := func(serve func(net.Listener) error) *server {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { l.Close() })
+		go func() { _ = serve(l) }()
+		return &server{addr: l.Addr().String(), end: func() {}}
+	}
+	const callbacks, changes = 30, 7
+	sink := serve(serveSink)
+	floor := serve(func(l net.Listener) error { return serveCallbackFloor(l, sink.addr, callbacks, benchSecret) })
+	conn, err := net.Dial("tcp", floor.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	c := &caller{server: floor, sink: sink, to: callbacks, feed: callbackFeed{conn}}
+	for range 5 {
+		c.sent += 2 * changes
+		if err := c.feed.post(2, changes, notification(synthetic()[:changes])); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if r, err := c.arrived(""); err != nil || r.Deliveries == 0 {
+		t.Errorf("%+v, %v", r, err)
+	}
+	r, err := http.NewRequest(http.MethodPost, callbackURL(sink.addr, 0), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("RS-Previous", "1") // was before
+	r.Header.Set("RS-Position", "2")
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	if _, err := c.arrived(""); err == nil {
+		t.Error("a repeated delivery was not noticed")
 	}
 }
