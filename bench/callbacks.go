@@ -192,14 +192,26 @@ func (b *bench) call(c *caller, length time.Duration, n int) (d call, err error)
 	return d, err
 }
 
-// publishing returns the CPU seconds of a publish that is delivered to nobody.
-func (b *bench) publishingCPU(c *caller, length time.Duration, n int) (float64, error) {
+// publishCPU returns the CPU seconds of a publish that is delivered to nobody,
+// at a pace: a server that sleeps in between takes more for each.
+func (b *bench) publishCPU(length, every time.Duration, n int) (each float64, err error) {
+	dir, err := b.dir()
+	if err != nil {
+		return 0, err
+	}
+	defer os.RemoveAll(dir)
+	c, err := b.callerOurs(dir)
+	if err != nil {
+		return 0, err
+	}
+	defer c.stop()
 	count := 0
 	u, err := measure(func() error {
 		for begin := time.Now(); time.Since(begin) < length; count++ {
 			if err := c.publish(b.content.batch(count, n)); err != nil {
 				return err
 			}
+			time.Sleep(time.Until(begin.Add(time.Duration(count+1) * every)))
 		}
 		return nil
 	}, c.server)
@@ -240,7 +252,7 @@ func (b *bench) callFloor(n int, secret string) (d call, err error) {
 	return b.call(c, b.called, n)
 }
 
-// callOurs leaves out what the publishes take when nobody is subscribed.
+// callOurs leaves out what the same publishes take when nobody is subscribed.
 func (b *bench) callOurs(n int, secret string) (d call, err error) {
 	dir, err := b.dir()
 	if err != nil {
@@ -251,13 +263,20 @@ func (b *bench) callOurs(n int, secret string) (d call, err error) {
 	if err != nil {
 		return d, err
 	}
-	defer c.stop()
-	each, err := b.publishingCPU(c, b.called/3, n)
-	if err = cmp.Or(err, c.subscribe(calledSubscriptions, secret, "")); err != nil {
+	err = c.publish(b.content.batch(0, n)) // makes the set
+	if err == nil {
+		err = c.subscribe(calledSubscriptions, secret, "")
+	}
+	if err == nil {
+		d, err = b.call(c, b.called, n)
+	}
+	c.stop()
+	if err != nil {
 		return d, err
 	}
-	d, err = b.call(c, b.called, n)
-	d.cpu -= each * d.changes / float64(n*calledSubscriptions)
+	publishes := d.changes / float64(n*calledSubscriptions)
+	each, err := b.publishCPU(b.called/2, time.Duration(d.seconds/publishes*float64(time.Second)), n)
+	d.cpu -= each * publishes
 	return d, err
 }
 
@@ -336,7 +355,7 @@ func (b *bench) pacedCalls(c *caller, rate int) (d call, err error) {
 	var after sinkReport
 	d.usage, err = measure(func() (err error) {
 		begin := time.Now()
-		for i := range int(b.paced.Seconds() * float64(rate)) {
+		for i := range int(2 * b.called.Seconds() * float64(rate)) {
 			time.Sleep(time.Until(begin.Add(time.Duration(i) * time.Second / time.Duration(rate))))
 			if err := cmp.Or(one(), b.ctx.Err()); err != nil {
 				return err

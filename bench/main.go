@@ -66,7 +66,7 @@ type sizes struct {
 }
 
 var (
-	fullSizes  = sizes{700 * time.Millisecond, 1000, 4 * time.Second, 2500 * time.Millisecond, 5000, 500_000, 25_000, 2 * time.Second, 300 * time.Millisecond, 5_000_000, 10_000, 1500 * time.Millisecond, 100_000, 100_000}
+	fullSizes  = sizes{700 * time.Millisecond, 1000, 4 * time.Second, 2500 * time.Millisecond, 5000, 500_000, 25_000, 2 * time.Second, 300 * time.Millisecond, 5_000_000, 10_000, 1200 * time.Millisecond, 100_000, 100_000}
 	quickSizes = sizes{60 * time.Millisecond, 200, time.Second, 300 * time.Millisecond, 500, 50_000, 5_000, 400 * time.Millisecond, 60 * time.Millisecond, 200_000, 1_000, 300 * time.Millisecond, 10_000, 10_000}
 )
 
