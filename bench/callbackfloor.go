@@ -64,7 +64,11 @@ func serveCallbackFloor(l net.Listener, addr string, n int, secret string) error
 		f.queues = append(f.queues, queue)
 		go func() { failed <- f.call(u, queue) }()
 	}
-	go func() { failed <- f.feed(l) }()
+	go func() {
+		if err := f.feed(l); err != io.EOF { // else it ends with the bench
+			failed <- err
+		}
+	}()
 	return <-failed
 }
 

@@ -16,7 +16,7 @@ import (
 	"github.com/rshub/rshub/changelog"
 )
 
-var perSubscription = metric{name: "KB/subscription, RSS", limit: 1.6}
+var perSubscription = metric{name: "KB/subscription, RSS", limit: 2}
 
 // idleSubscriptions measures what subscriptions take to which nothing is
 // delivered, beside the bytes of their texts.

@@ -43,11 +43,11 @@ type caller struct {
 }
 
 func (c *caller) stop() {
-	c.server.stop()
-	c.sink.stop()
-	for _, end := range c.end {
+	for _, end := range c.end { // first: a server waits for connections that nothing came on
 		end()
 	}
+	c.server.stop()
+	c.sink.stop()
 }
 
 // report waits until the sink has got as much as is said in the query.
