@@ -12,7 +12,7 @@ import (
 // comes back catches up. RSHUB_E2E_FULL makes it 1,000 callbacks.
 func TestManyCallbacks(t *testing.T) {
 	const set = "called"
-	healthy, flaky, dead, more := 40, 10, 4, 20
+	healthy, flaky, dead, more := 40, 10, 4, 8
 	if full(t) {
 		healthy, flaky, dead, more = 880, 100, 20, 60
 	}
