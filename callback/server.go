@@ -180,10 +180,17 @@ func (s *Server) known(ctx context.Context, id ID) error {
 
 // send makes a request durable, to be carried out.
 func (s *Server) send(ctx context.Context, r Request) error {
-	if err := s.engine.Send(ctx, r); err != nil {
-		return fmt.Errorf("keep a request to %s: %w", r.Mode, err)
+	err := s.engine.Send(ctx, r)
+	if err == nil {
+		return nil
 	}
-	return nil
+	err = fmt.Errorf("keep a request to %s: %w", r.Mode, err)
+	if errors.Is(err, changelog.ErrUnknown) {
+		p := changelog.NewStatus(http.StatusServiceUnavailable, "unknown", "it is unknown whether the request was kept: send it again, twice does no harm")
+		p.RetryAfter, p.Err = 2, err
+		return p
+	}
+	return err
 }
 
 // ping takes a source's word that a topic has news, under either name that is

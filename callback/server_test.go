@@ -1,0 +1,615 @@
+package callback
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/changelog/disklog"
+	"github.com/rshub/rshub/resourcesync"
+)
+
+// now is the time at a front.
+var now = time.Date(2026, 3, 4, 5, 6, 0, 0, time.UTC)
+
+// secret must not be found in anything but the registry.
+const secret = "very-secret"
+
+// A front is a Server on a real disk whose engine does not run, so that what is
+// asked for stays where it can be looked at.
+type front struct {
+	t        *testing.T
+	log      *disklog.Log
+	registry *Disk
+	server   *Server
+	logged   *lines
+}
+
+// lines is what was logged.
+type lines struct {
+	mu sync.Mutex
+	bytes.Buffer
+}
+
+func (l *lines) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.Buffer.Write(b)
+}
+
+func (l *lines) text() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.String()
+}
+
+func (l *lines) logger() *slog.Logger {
+	return slog.New(slog.NewJSONHandler(l, &slog.HandlerOptions{Level: slog.LevelDebug}))
+}
+
+func newFront(t *testing.T, o ServerOptions) *front {
+	t.Helper()
+	f := &front{t: t, log: openLog(t), logged: &lines{}}
+	var err error
+	if f.registry, err = OpenDisk(t.Context(), f.log.Keep("callback")); err != nil {
+		t.Fatal(err)
+	}
+	o.Now = func() time.Time { return now }
+	e := New(f.registry, f.log, nil, Options{BaseURL: base, Logger: f.logged.logger()})
+	f.server = NewServer(e, f.log, o)
+	t.Cleanup(func() { f.discreet("the log", f.logged.text()) })
+	return f
+}
+
+// discreet fails the test when a text tells the secret.
+func (f *front) discreet(what, text string) {
+	f.t.Helper()
+	if strings.Contains(text, secret) {
+		f.t.Errorf("%s has the secret: %s", what, text)
+	}
+}
+
+func may(string) error { return nil }
+
+// post answers a form at the hub's URL.
+func (f *front) post(body string) (status int, text string) {
+	f.t.Helper()
+	w := f.answer(httptest.NewRequest(http.MethodPost, "/hub", strings.NewReader(body)), may, may)
+	return w.Code, w.Body.String()
+}
+
+func (f *front) answer(r *http.Request, follow, publish func(string) error) *httptest.ResponseRecorder {
+	f.t.Helper()
+	w := httptest.NewRecorder()
+	f.server.ServeHub(w, r, follow, publish)
+	text := w.Body.String()
+	if h := w.Header(); h.Get("Content-Type") != "text/plain; charset=utf-8" || h.Get("Cache-Control") != "no-store" {
+		f.t.Errorf("the header is %v", h)
+	}
+	if strings.Count(text, "\n") != 1 || !strings.HasSuffix(text, "\n") || len(text) < 5 {
+		f.t.Errorf("the answer is not one line of text: %q", text)
+	}
+	f.discreet("an answer", text)
+	return w
+}
+
+// waiting returns the requests in all inboxes, in the order of their times.
+func (f *front) waiting() (all []Request) {
+	f.t.Helper()
+	for shard := range Shards {
+		some, err := f.registry.Inbox(f.t.Context(), shard, 0, inboxMax)
+		if err != nil {
+			f.t.Fatal(err)
+		}
+		all = append(all, some...)
+	}
+	slices.SortFunc(all, func(a, b Request) int { return int(a.Number) - int(b.Number) })
+	return all
+}
+
+// newest returns the newest request.
+func (f *front) newest() Request {
+	f.t.Helper()
+	all := f.waiting()
+	if len(all) == 0 {
+		f.t.Fatal("there is no request")
+	}
+	return all[len(all)-1]
+}
+
+// put makes subscriptions.
+func (f *front) put(records ...Record) {
+	f.t.Helper()
+	for _, r := range records {
+		claims, err := f.registry.Acquire(f.t.Context(), []int{r.ID().Shard()})
+		if err == nil {
+			err = f.registry.Commit(f.t.Context(), claims[0], Changes{Put: []Record{r}})
+		}
+		if err != nil {
+			f.t.Fatal(err)
+		}
+	}
+}
+
+// asking is a whole and good form of a request to subscribe, with pairs of a
+// parameter and its value in place of its own; "-" takes one away.
+func asking(pairs ...string) string {
+	q := url.Values{
+		"hub.mode": {"subscribe"}, "hub.topic": {base + "/sets/demo/changes"}, "hub.callback": {"https://callback.example/cb"},
+		"hub.secret": {secret},
+	}
+	for i := 0; i < len(pairs); i += 2 {
+		if q.Set(pairs[i], pairs[i+1]); pairs[i+1] == "-" {
+			q.Del(pairs[i])
+		}
+	}
+	return q.Encode()
+}
+
+// Every request that is refused says which parameter is wrong, and leaves
+// nothing.
+func TestRefusedForms(t *testing.T) {
+	f := newFront(t, ServerOptions{})
+	fill(t, f.log, "demo", changes("a", 3))
+	topic := base + "/sets/demo/changes"
+	for name, test := range map[string]struct {
+		form   string
+		status int
+		says   string
+	}{
+		"nothing":                   {"", 400, "hub.mode"},
+		"no mode":                   {asking("hub.mode", "-"), 400, "hub.mode"},
+		"another mode":              {asking("hub.mode", "SUBSCRIBE"), 400, "hub.mode"},
+		"an operator's mode":        {asking("hub.mode", "remove"), 400, "hub.mode"},
+		"a long mode":               {asking("hub.mode", strings.Repeat("m", 60_000)), 400, "hub.mode"},
+		"two modes":                 {asking() + "&hub.mode=subscribe", 400, "hub.mode"},
+		"no topic":                  {asking("hub.topic", "-"), 400, "hub.topic"},
+		"an empty topic":            {asking("hub.topic", ""), 400, "hub.topic"},
+		"two topics":                {asking() + "&hub.topic=" + topic, 400, "hub.topic"},
+		"no topic's URL":            {asking("hub.topic", base), 404, "hub.topic"},
+		"another hub's topic":       {asking("hub.topic", "https://other.example/sets/demo/changes"), 404, "hub.topic"},
+		"a document":                {asking("hub.topic", base+"/sets/demo/changelist.xml"), 404, "hub.topic"},
+		"a topic with a slash":      {asking("hub.topic", topic+"/"), 404, "hub.topic"},
+		"a topic with a query":      {asking("hub.topic", topic+"?since=start"), 404, "hub.topic"},
+		"a topic in capitals":       {asking("hub.topic", base+"/sets/DEMO/changes"), 404, "hub.topic"},
+		"a topic of another scheme": {asking("hub.topic", "http"+strings.TrimPrefix(topic, "https")), 404, "hub.topic"},
+		"a set that is not made":    {asking("hub.topic", base+"/sets/other/changes"), 404, "no such set"},
+		"no callback":               {asking("hub.callback", "-"), 400, "hub.callback"},
+		"an empty callback":         {asking("hub.callback", ""), 400, "hub.callback"},
+		"two callbacks":             {asking() + "&hub.callback=https://b.example/", 400, "hub.callback"},
+		"a relative callback":       {asking("hub.callback", "/cb"), 400, "hub.callback"},
+		"a callback in this house":  {asking("hub.callback", "http://127.0.0.1/cb"), 400, "hub.callback"},
+		"a callback at the hub":     {asking("hub.callback", topic), 400, "hub.callback"},
+		"an empty callbackURI":      {asking("hub.callback", "-") + "&callbackURI=", 400, "callbackURI"},
+		"a bad callbackURI":         {asking("hub.callback", "-") + "&callbackURI=ftp://a.example/", 400, "callbackURI"},
+		"two callbackURIs":          {"callbackURI=https://a.example/&callbackURI=https://a.example/", 400, "callbackURI"},
+		"a secret of 200 bytes":     {asking("hub.secret", strings.Repeat("s", 200)), 400, "hub.secret has 200 bytes"},
+		"100 characters, 200 bytes": {asking("hub.secret", strings.Repeat("é", 100)), 400, "hub.secret has 200 bytes"},
+		"two secrets":               {asking() + "&hub.secret=" + secret, 400, "hub.secret"},
+		"no number of seconds":      {asking("hub.lease_seconds", "1h"), 400, "hub.lease_seconds"},
+		"negative seconds":          {asking("hub.lease_seconds", "-1"), 400, "hub.lease_seconds"},
+		"no seconds":                {asking("hub.lease_seconds", "0"), 400, "hub.lease_seconds"},
+		"half a second":             {asking("hub.lease_seconds", "0.5"), 400, "hub.lease_seconds"},
+		"two leases":                {asking("hub.lease_seconds", "600") + "&hub.lease_seconds=600", 400, "hub.lease_seconds"},
+		"two prefixes":              {asking() + "&rs.prefix=a&rs.prefix=b", 400, "rs.prefix"},
+		"a long prefix":             {asking("rs.prefix", strings.Repeat("p", 2049)), 400, "rs.prefix"},
+		"an unknown change":         {asking("rs.change", "created,moved"), 400, "rs.change"},
+		"an unknown type":           {asking("rs.type", "text"), 400, "rs.type"},
+		"two starts":                {asking() + "&rs.since=start&rs.since=now", 400, "rs.since"},
+		"no start":                  {asking("rs.since", "yesterday"), 400, "rs.since"},
+		"a start in the future":     {asking("rs.since", "2999-01-01"), 400, "rs.since"},
+		"a start before the log":    {asking("rs.since", "2001-01-01"), 410, "does not reach back"},
+		"unsubscribe of nothing":    {asking("hub.mode", "unsubscribe"), 404, "no subscription"},
+		"unsubscribe, no callback":  {asking("hub.mode", "unsubscribe", "hub.callback", "-"), 400, "hub.callback"},
+		"a ping":                    {"hub.mode=publish&hub.url=" + topic, 400, "hub.mode=publish"},
+		"a ping of nothing":         {"hub.mode=publish", 400, "hub.topic"},
+		"a ping of no topic":        {"hub.mode=publish&hub.url=https://other.example/", 404, "hub.url"},
+		"an escape that is none":    {asking() + "&a=%GG", 400, "%GG"},
+		"a semicolon":               {asking() + "&a=1;b=2", 400, "semicolon"},
+		"a secret in Latin-1":       {asking("hub.secret", "-") + "&hub.secret=%E9", 400, "hub.secret"},
+		"a name in Latin-1":         {asking() + "&%E9=1", 400, "UTF-8"},
+		"more than 64 KiB":          {asking() + "&a=" + strings.Repeat("a", maxForm), 413, "65536 bytes"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := &front{t: t, log: f.log, registry: f.registry, server: f.server}
+			status, text := f.post(test.form)
+			if status != test.status || !strings.Contains(text, test.says) {
+				t.Errorf("it is answered %d, %q; want %d and %q", status, text, test.status, test.says)
+			}
+			if len(text) > 600 {
+				t.Errorf("the answer has %d bytes", len(text))
+			}
+		})
+	}
+	if all := f.waiting(); len(all) > 0 {
+		t.Errorf("what was refused left %d requests", len(all))
+	}
+}
+
+// What is taken is kept just as it was said.
+func TestTakenForms(t *testing.T) {
+	const day = 24 * time.Hour
+	f := newFront(t, ServerOptions{})
+	head := fill(t, f.log, "demo", changes("a", 3))[0].Cursor
+	long := "https://callback.example/" + strings.Repeat("a", maxCallback-len("https://callback.example/"))
+	for name, test := range map[string]struct {
+		form  string
+		wants func(r *Request)
+	}{
+		"little":                      {asking("hub.secret", "-"), func(r *Request) { r.Secret = "" }},
+		"all that is standard":        {asking("hub.lease_seconds", "3600"), func(r *Request) { r.Lease = time.Hour }},
+		"unknown parameters, twice":   {asking() + "&foo=1&foo=2&hub.verify=sync", func(*Request) {}},
+		"64 KiB":                      {asking() + "&a=" + strings.Repeat("a", maxForm-len(asking()+"&a=")), func(*Request) {}},
+		"a secret of 199 bytes":       {asking("hub.secret", strings.Repeat("s", 199)), func(r *Request) { r.Secret = strings.Repeat("s", 199) }},
+		"99 characters, 198 bytes":    {asking("hub.secret", strings.Repeat("é", 99)), func(r *Request) { r.Secret = strings.Repeat("é", 99) }},
+		"a secret of odd characters":  {asking("hub.secret", " \x00\n&=+%é𝄞"), func(r *Request) { r.Secret = " \x00\n&=+%é𝄞" }},
+		"an empty secret":             {asking("hub.secret", ""), func(r *Request) { r.Secret = "" }},
+		"an empty lease":              {asking("hub.lease_seconds", ""), func(*Request) {}},
+		"a second":                    {asking("hub.lease_seconds", "1"), func(r *Request) { r.Lease = 300 * time.Second }},
+		"just under the least":        {asking("hub.lease_seconds", "299"), func(r *Request) { r.Lease = 300 * time.Second }},
+		"just over the least":         {asking("hub.lease_seconds", "301"), func(r *Request) { r.Lease = 301 * time.Second }},
+		"zeros before it":             {asking("hub.lease_seconds", "000301"), func(r *Request) { r.Lease = 301 * time.Second }},
+		"the most":                    {asking("hub.lease_seconds", "2678400"), func(r *Request) { r.Lease = 31 * day }},
+		"over the most":               {asking("hub.lease_seconds", "2678401"), func(r *Request) { r.Lease = 31 * day }},
+		"more than a Duration holds":  {asking("hub.lease_seconds", "9223372037"), func(r *Request) { r.Lease = 31 * day }},
+		"as much as 64 bits hold":     {asking("hub.lease_seconds", "18446744073709551615"), func(r *Request) { r.Lease = 31 * day }},
+		"more than they hold":         {asking("hub.lease_seconds", strings.Repeat("9", 40)), func(r *Request) { r.Lease = 31 * day }},
+		"a callback with a query":     {asking("hub.callback", "https://callback.example/a%2Fb?c=d&e=%20f"), func(r *Request) { r.Callback = "https://callback.example/a%2Fb?c=d&e=%20f" }},
+		"a callback in capitals":      {asking("hub.callback", "HTTPS://Callback.Example:443/CB"), func(r *Request) { r.Callback = "HTTPS://Callback.Example:443/CB" }},
+		"a callback of 2,048 bytes":   {asking("hub.callback", long), func(r *Request) { r.Callback = long }},
+		"filters":                     {asking("rs.prefix", "https://example.org/é", "rs.change", "updated, created", "rs.type", "text/*"), filtered},
+		"filters, said several times": {asking("rs.prefix", "https://example.org/é", "rs.type", "Text/*") + "&rs.change=created&rs.change=updated,created", filtered},
+		"from now on":                 {asking("rs.since", "now"), func(r *Request) { r.Move = true }},
+		"an empty start":              {asking("rs.since", ""), func(*Request) {}},
+		"from the start":              {asking("rs.since", "start"), func(r *Request) { r.Start, r.Move = changelog.Cursor{Micros: r.Start.Micros}, true }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := &front{t: t, log: f.log, registry: f.registry, server: f.server}
+			if status, text := f.post(test.form); status != 202 || !strings.Contains(text, "accepted") {
+				t.Fatalf("it is answered %d: %s", status, text)
+			}
+			want := Request{
+				Mode: Subscribe, Set: "demo", Callback: "https://callback.example/cb", Secret: secret,
+				Lease: 10 * day, Start: head, At: now,
+			}
+			got := f.newest()
+			want.Number = got.Number
+			if strings.Contains(test.form, "rs.since=start") {
+				want.Start.Micros = got.Start.Micros // when the log began
+			}
+			test.wants(&want)
+			if fmt.Sprintf("%+v", got) != fmt.Sprintf("%+v", want) {
+				t.Errorf("kept is\n%+v, want\n%+v", got, want)
+			}
+		})
+	}
+}
+
+func filtered(r *Request) {
+	r.Filter = changelog.Filter{Prefix: "https://example.org/é", Changes: []resourcesync.ChangeType{"created", "updated"}, Types: []string{"text/*"}}
+}
+
+// What is in the URL does not count.
+func TestParametersInTheURL(t *testing.T) {
+	f := newFront(t, ServerOptions{})
+	fill(t, f.log, "demo")
+	r := httptest.NewRequest(http.MethodPost, "/hub?"+asking(), strings.NewReader(""))
+	if w := f.answer(r, may, may); w.Code != 400 {
+		t.Errorf("a form in the URL is answered %d: %s", w.Code, w.Body)
+	}
+	r = httptest.NewRequest(http.MethodPost, "/hub?"+asking("hub.callback", "https://other.example/", "rs.since", "x"), strings.NewReader(asking()))
+	if w := f.answer(r, may, may); w.Code != 202 {
+		t.Errorf("parameters in the URL and in the body are answered %d: %s", w.Code, w.Body)
+	}
+	if r := f.newest(); r.Callback != "https://callback.example/cb" {
+		t.Errorf("kept is %+v", r)
+	}
+}
+
+// A secret that others can read on the way is taken, with a word on it.
+func TestSecretOverHTTP(t *testing.T) {
+	f := newFront(t, ServerOptions{})
+	fill(t, f.log, "demo")
+	for _, test := range []struct {
+		form string
+		note bool
+	}{
+		{asking(), false},
+		{asking("hub.callback", "http://callback.example/"), true},
+		{asking("hub.callback", "http://callback.example/", "hub.secret", "-"), false},
+	} {
+		if status, text := f.post(test.form); status != 202 || strings.Contains(text, "https") != test.note {
+			t.Errorf("%s is answered %d: %s", test.form, status, text)
+		}
+	}
+}
+
+// The draft of 2012 had no topics, and so only a hub with one set.
+func TestDraftOf2012(t *testing.T) {
+	const draft = "callbackURI=https://callback.example/cb"
+	f := newFront(t, ServerOptions{})
+	if status, text := f.post(draft); status != 400 || !strings.Contains(text, "0 sets") || !strings.Contains(text, "hub.topic") {
+		t.Errorf("without a set it is answered %d: %s", status, text)
+	}
+	fill(t, f.log, "demo", changes("a", 1))
+	for _, form := range []string{draft, draft + "&hub.mode=subscribe", draft + "&hub.topic=" + base + "/sets/demo/changes"} {
+		if status, text := f.post(form); status != 202 {
+			t.Errorf("%s is answered %d: %s", form, status, text)
+		}
+		if r := f.newest(); r.Mode != Subscribe || r.Set != "demo" || r.Callback != "https://callback.example/cb" {
+			t.Errorf("kept is %+v", r)
+		}
+	}
+	if status, text := f.post(draft + "&hub.mode=unsubscribe"); status != 202 || f.newest().Mode != Unsubscribe {
+		t.Errorf("unsubscribe is answered %d: %s", status, text)
+	}
+	if status, _ := f.post(draft + "&hub.callback=https://standard.example/"); status != 202 || f.newest().Callback != "https://standard.example/" {
+		t.Errorf("with hub.callback too it is answered %d", status)
+	}
+	fill(t, f.log, "second")
+	if status, text := f.post(draft); status != 400 || !strings.Contains(text, "2 sets") {
+		t.Errorf("with two sets it is answered %d: %s", status, text)
+	}
+	if status, _ := f.post(draft + "&hub.topic=" + base + "/sets/second/changes"); status != 202 || f.newest().Set != "second" {
+		t.Errorf("with a topic it is answered %d", status)
+	}
+}
+
+// Who may not follow or publish learns nothing, and leaves nothing.
+func TestRights(t *testing.T) {
+	pinged := []string{}
+	f := newFront(t, ServerOptions{Ping: func(_ context.Context, set string) error { pinged = append(pinged, set); return nil }})
+	fill(t, f.log, "demo")
+	never := func(set string) error { return changelog.NewStatus(http.StatusForbidden, "forbidden", "not "+set) }
+	ping := "hub.mode=publish&hub.topic=" + base + "/sets/demo/changes"
+	for _, test := range []struct {
+		form            string
+		follow, publish func(string) error
+		status          int
+	}{
+		{asking(), never, may, 403},
+		{asking(), may, never, 202},
+		{asking("hub.mode", "unsubscribe"), never, may, 403},
+		{asking("hub.mode", "unsubscribe"), may, never, 202},
+		{"callbackURI=https://callback.example/cb", never, may, 403},
+		{ping, may, never, 403},
+		{ping, never, may, 202},
+		{"hub.mode=publish&hub.url=" + base + "/sets/demo/changes", never, may, 202},
+	} {
+		before := len(f.waiting())
+		w := f.answer(httptest.NewRequest(http.MethodPost, "/hub", strings.NewReader(test.form)), test.follow, test.publish)
+		if w.Code != test.status {
+			t.Errorf("%s is answered %d: %s", test.form, w.Code, w.Body)
+		}
+		if test.status == 403 && (len(f.waiting()) != before || !strings.Contains(w.Body.String(), "not demo")) {
+			t.Errorf("%s was forbidden, and %d requests wait: %s", test.form, len(f.waiting()), w.Body)
+		}
+	}
+	if len(pinged) != 2 || pinged[0] != "demo" {
+		t.Errorf("pinged was %q", pinged)
+	}
+}
+
+// rs.since is a cursor, a datetime, start or now.
+func TestSince(t *testing.T) {
+	f := newFront(t, ServerOptions{Waits: func(set string) bool { return set == "later" }})
+	b := fill(t, f.log, "demo", changes("a", 150), changes("b", 150), changes("c", 50))
+	if n, err := f.log.Trim(t.Context(), "demo", changelog.Retention{Count: 250}); err != nil || n != 100 {
+		t.Fatalf("%d are trimmed, %v", n, err)
+	}
+	state, err := f.log.State(t.Context(), "demo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.server.begin.Now = time.Now
+	within := b[1].Entries[10].Cursor
+	for name, test := range map[string]struct {
+		since  string
+		status int
+		want   changelog.Cursor
+	}{
+		"start":                 {"start", 202, state.Floor},
+		"now":                   {"now", 202, state.Head},
+		"a cursor":              {within.String(), 202, within},
+		"the head":              {state.Head.String(), 202, state.Head},
+		"the floor":             {state.Floor.String(), 202, state.Floor},
+		"a datetime":            {within.Time().Format("2006-01-02T15:04:05.000000Z"), 202, b[1].Entries[9].Cursor},
+		"one behind the head":   {time.Now().Add(30 * time.Second).UTC().Format(time.RFC3339), 202, state.Head},
+		"one in the future":     {time.Now().Add(5 * time.Minute).UTC().Format(time.RFC3339), 400, changelog.Cursor{}},
+		"one before the floor":  {time.Now().AddDate(-1, 0, 0).UTC().Format(time.RFC3339), 410, changelog.Cursor{}},
+		"a cursor that is gone": {b[0].Entries[10].String(), 410, changelog.Cursor{}},
+		"a cursor of no log":    {"999999-1", 410, changelog.Cursor{}},
+		"a lost tail":           {changelog.Cursor{Position: 999, Micros: state.Head.Micros + 1}.String(), 202, state.Floor},
+		"a word":                {"begin", 400, changelog.Cursor{}},
+		"a position":            {"12", 400, changelog.Cursor{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := &front{t: t, log: f.log, registry: f.registry, server: f.server}
+			status, text := f.post(asking("rs.since", test.since))
+			if status != test.status || status == 400 && !strings.Contains(text, "rs.since") {
+				t.Fatalf("%s is answered %d: %s", test.since, status, text)
+			}
+			if status != 202 {
+				return
+			}
+			if r := f.newest(); r.Start != test.want || !r.Move {
+				t.Errorf("%s begins at %v, moves %t; want %v", test.since, r.Start, r.Move, test.want)
+			}
+		})
+	}
+	// A set that is not made yet.
+	topic := base + "/sets/later/changes"
+	for _, since := range []string{"-", "start", "now", "0-0", "2020-01-01"} {
+		if status, text := f.post(asking("hub.topic", topic, "rs.since", since)); status != 202 || !f.newest().Start.IsZero() {
+			t.Errorf("rs.since=%s of a set that is waited for is answered %d, %v: %s", since, status, f.newest().Start, text)
+		}
+	}
+}
+
+// A request to unsubscribe is taken while there is something to end, also when it
+// is still to be confirmed.
+func TestUnsubscribeKnown(t *testing.T) {
+	f := newFront(t, ServerOptions{})
+	fill(t, f.log, "demo")
+	end := asking("hub.mode", "unsubscribe", "hub.lease_seconds", "what a subscriber may send along")
+	if status, _ := f.post(end); status != 404 {
+		t.Errorf("without a subscription it is answered %d", status)
+	}
+	f.post(asking())
+	if status, text := f.post(end); status != 202 {
+		t.Errorf("after a request it is answered %d: %s", status, text)
+	}
+	r := Record{Subscription: Subscription{Set: "demo", Callback: "https://kept.example/", LeaseEnd: now}}
+	f.put(r)
+	if status, text := f.post(asking("hub.mode", "unsubscribe", "hub.callback", r.Callback)); status != 202 {
+		t.Errorf("with a subscription it is answered %d: %s", status, text)
+	}
+	if q := f.newest(); q.Mode != Unsubscribe || q.ID() != r.ID() || q.Secret != "" || q.Lease != 0 {
+		t.Errorf("kept is %+v", q)
+	}
+}
+
+// Requests for callbacks at one host are bounded by the minute, others go on.
+func TestRates(t *testing.T) {
+	at := now
+	f := newFront(t, ServerOptions{MaxRequests: 3})
+	f.server.opts.Now = func() time.Time { return at }
+	fill(t, f.log, "demo")
+	post := func(callback string) *httptest.ResponseRecorder {
+		return f.answer(httptest.NewRequest(http.MethodPost, "/hub", strings.NewReader(asking("hub.callback", callback))), may, may)
+	}
+	at = now.Add(20 * time.Second)
+	for _, callback := range []string{"https://a.example/1", "https://A.example:443/2", "https://a.example./3"} {
+		if w := post(callback); w.Code != 202 {
+			t.Errorf("%s is answered %d: %s", callback, w.Code, w.Body)
+		}
+	}
+	w := post("https://a.example/1")
+	if w.Code != 429 || !strings.Contains(w.Body.String(), "3 requests") || !strings.Contains(w.Body.String(), "a.example:443") {
+		t.Errorf("the fourth is answered %d: %s", w.Code, w.Body)
+	}
+	if s, err := strconv.Atoi(w.Header().Get("Retry-After")); err != nil || s < 40 || s > 41 {
+		t.Errorf("Retry-After is %q", w.Header().Get("Retry-After"))
+	}
+	for _, callback := range []string{"http://a.example/", "https://b.example/", "https://a.example:8443/"} {
+		if w := post(callback); w.Code != 202 {
+			t.Errorf("%s is answered %d: %s", callback, w.Code, w.Body)
+		}
+	}
+	at = now.Add(time.Minute)
+	if w := post("https://a.example/1"); w.Code != 202 {
+		t.Errorf("in the next minute it is answered %d: %s", w.Code, w.Body)
+	}
+}
+
+// A broken registry refuses everything, and what it says is for the client.
+func TestRegistryFails(t *testing.T) {
+	f := newFront(t, ServerOptions{})
+	fill(t, f.log, "demo")
+	for _, test := range []struct {
+		err    error
+		status int
+		says   string
+		logged bool
+	}{
+		{changelog.ErrUnavailable, 503, "cannot be reached", false},
+		{changelog.ErrUnknown, 503, "send it again", false},
+		{changelog.ErrFull, 507, "no room", false},
+		{errors.New("on fire"), 500, "the hub failed", true},
+	} {
+		before := len(f.logged.text())
+		f.server.engine.registry = failing{f.registry, test.err}
+		w := f.answer(httptest.NewRequest(http.MethodPost, "/hub", strings.NewReader(asking())), may, may)
+		if w.Code != test.status || !strings.Contains(w.Body.String(), test.says) || strings.Contains(w.Body.String(), "Idempotency-Key") {
+			t.Errorf("with %v it is answered %d: %s", test.err, w.Code, w.Body)
+		}
+		if (w.Header().Get("Retry-After") != "") != (w.Code == 503) {
+			t.Errorf("with %v, Retry-After is %q", test.err, w.Header().Get("Retry-After"))
+		}
+		if (len(f.logged.text()) > before) != test.logged {
+			t.Errorf("with %v is logged: %s", test.err, f.logged.text()[before:])
+		}
+	}
+}
+
+// failing is a registry that takes no request.
+type failing struct {
+	Registry
+	err error
+}
+
+func (r failing) Send(context.Context, Request) error { return fmt.Errorf("send: %w", r.err) }
+
+// Whatever is POSTed, a request that is taken is whole, and what it is made of
+// was there.
+func FuzzForm(f *testing.F) {
+	for _, seed := range []string{
+		"", asking(), asking("hub.lease_seconds", "99999999999999999999"), asking("rs.since", "start", "rs.change", "created,updated"),
+		asking("hub.secret", strings.Repeat("é", 99)), "callbackURI=https://callback.example/cb", "hub.mode=publish&hub.url=" + base + "/sets/demo/changes",
+		asking("hub.mode", "unsubscribe"), asking("rs.prefix", "a&b", "rs.type", "text/*"), "hub%2Emode=subscribe&a=%", "a=%FF;",
+	} {
+		f.Add(seed)
+	}
+	log, err := disklog.Open(f.TempDir(), disklog.Options{})
+	if err == nil {
+		err = log.Make(f.Context(), "demo", changelog.Description{}, 100)
+	}
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Cleanup(func() { _ = log.Close() })
+	f.Fuzz(func(t *testing.T, body string) {
+		sent := &noting{}
+		s := NewServer(New(sent, log, nil, Options{BaseURL: base}), log, ServerOptions{})
+		w := httptest.NewRecorder()
+		s.ServeHub(w, httptest.NewRequest(http.MethodPost, "/hub", strings.NewReader(body)), may, may)
+		if w.Code >= 500 || w.Body.Len() > 3000 || strings.Count(w.Body.String(), "\n") != 1 {
+			t.Fatalf("it is answered %d: %s", w.Code, w.Body)
+		}
+		if (w.Code == 202) != (len(sent.all) == 1) {
+			t.Fatalf("it is answered %d, and %d requests were sent", w.Code, len(sent.all))
+		}
+		for _, r := range sent.all {
+			b, err := encodeRequest(&r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if kept, err := decodeRequest(0, b); err != nil || fmt.Sprintf("%+v", kept) != fmt.Sprintf("%+v", r) {
+				t.Fatalf("kept is %+v of %+v, %v", kept, r, err)
+			}
+			form, err := url.ParseQuery(body)
+			if err != nil || r.Set != "demo" || !slices.Contains(append(form["hub.callback"], form["callbackURI"]...), r.Callback) || form.Get("hub.secret") != r.Secret && r.Mode == Subscribe ||
+				len(r.Secret) > maxSecret || r.Mode == Subscribe && (r.Lease < s.opts.LeaseMin || r.Lease > s.opts.LeaseMax) {
+				t.Fatalf("%q became %+v, %v", body, r, err)
+			}
+		}
+	})
+}
+
+// noting is a registry that notes the requests that are sent, and has nothing else.
+type noting struct {
+	Registry
+	all []Request
+}
+
+func (s *noting) Name() string            { return "noting" }
+func (s *noting) ClaimFor() time.Duration { return claimFor }
+func (s *noting) Send(_ context.Context, r Request) error {
+	r.At = micros(r.At)
+	s.all = append(s.all, r)
+	return nil
+}
+func (s *noting) Inbox(context.Context, int, uint64, int) ([]Request, error) { return nil, nil }
+func (s *noting) Find(context.Context, ID) (Record, error)                   { return Record{}, ErrNoSubscription }
