@@ -84,6 +84,7 @@ type Engine struct {
 	shards   map[int]*shard
 	topics   map[string]*topic
 	filters  filters
+	fresh    map[string]int // errands that are to make a subscription, by set
 	places   places
 	schedule schedule
 	draining bool
@@ -113,7 +114,7 @@ func New(registry Registry, log Log, follower Follower, o Options) *Engine {
 		registry: registry, log: log, follower: follower, opts: o,
 		addresses: &addresses{allow: o.Allow, ports: o.Ports},
 		hands:     make(chan *task), ringer: make(nudge, 1), saver: make(nudge, 1),
-		shards: map[int]*shard{}, topics: map[string]*topic{}, filters: filters{},
+		shards: map[int]*shard{}, topics: map[string]*topic{}, filters: filters{}, fresh: map[string]int{},
 		places: places{total: o.InFlight, perHost: o.PerHost, hosts: map[string]*host{}},
 	}
 	e.claims = newClaims(registry, e, o.Logger)

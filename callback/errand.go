@@ -25,6 +25,8 @@ const commitRetry = time.Second
 type errand struct {
 	task
 	id       ID
+	set      string
+	fresh    bool // it is to make a subscription
 	requests []Request
 	tries    int // of the first, that failed
 }
@@ -99,6 +101,7 @@ func (x *errand) settle(again time.Duration) {
 		x.begin()
 		return
 	}
+	x.setFresh(false)
 	delete(s.errands, x.id)
 	s.engine.places.leave(&x.task)
 	s.fetch()

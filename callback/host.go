@@ -49,6 +49,8 @@ const (
 type host struct {
 	name    string
 	users   int // tasks that point here
+	subs    int // of them subscriptions; and
+	fresh   int // errands that are to make one
 	queues  [lanes][]*task
 	running [lanes]int
 	listed  [lanes]bool // in places.rings

@@ -24,7 +24,14 @@ type ServerOptions struct {
 	// days and 31 days.
 	LeaseMin, LeaseDefault, LeaseMax time.Duration
 
-	MaxRequests int              // for callbacks at one host in one minute; default 1,000
+	MaxRequests int // for callbacks at one host in one minute; default 1,000
+
+	// How many subscriptions there may be. Hubs that share the work each know a part
+	// and conclude on the whole, so there it is about that many.
+	MaxPerHost    int // with callbacks at one host and port; default 10,000
+	MaxPerSet     int // default 100,000
+	MaxUnverified int // that are asked for and not confirmed yet, with callbacks at one host and port; default 1,000
+
 	ClockSkew   time.Duration    // by how much a datetime may lie in the future; default 1 minute
 	Now         func() time.Time // default time.Now
 }
@@ -50,6 +57,9 @@ func NewServer(e *Engine, log changelog.Log, o ServerOptions) *Server {
 	o.LeaseDefault = or(o.LeaseDefault, 10*24*time.Hour)
 	o.LeaseMax = or(o.LeaseMax, 31*24*time.Hour)
 	o.MaxRequests = or(o.MaxRequests, 1000)
+	o.MaxPerHost = or(o.MaxPerHost, 10_000)
+	o.MaxPerSet = or(o.MaxPerSet, 100_000)
+	o.MaxUnverified = or(o.MaxUnverified, 1000)
 	o.ClockSkew = or(o.ClockSkew, time.Minute)
 	if o.Now == nil {
 		o.Now = time.Now
@@ -153,6 +163,9 @@ func (s *Server) parse(ctx context.Context, form url.Values, mode Mode, set stri
 		return r, err
 	}
 	r.Start, r.Move = begin.Cursor, since != ""
+	if err := s.room(ctx, &r); err != nil {
+		return r, err
+	}
 	return r, s.rates.take(hostName(r.Callback), s.opts.MaxRequests, r.At)
 }
 

@@ -155,6 +155,7 @@ func (e *Engine) drop(s *shard) {
 		s.remove(x)
 	}
 	for id, r := range s.errands {
+		r.setFresh(false)
 		e.schedule.remove(&r.task)
 		e.places.leave(&r.task)
 		delete(s.errands, id)
@@ -176,6 +177,10 @@ func (s *shard) add(r *Record) *sub {
 		e.stats.Failing++
 	}
 	s.subs[x.id] = x
+	x.host.subs++
+	if made := s.errands[x.id]; made != nil {
+		made.setFresh(false)
+	}
 	return x
 }
 
@@ -183,6 +188,7 @@ func (s *shard) add(r *Record) *sub {
 func (s *shard) remove(x *sub) {
 	x.leave()
 	x.setFailed(0)
+	x.host.subs--
 	s.engine.schedule.remove(&x.task)
 	s.engine.places.leave(&x.task)
 	s.engine.forsake(x.topic)
@@ -243,9 +249,12 @@ func (s *shard) carry(r Request) {
 	id := r.ID()
 	x := s.errands[id]
 	if x == nil {
-		x = &errand{id: id}
+		x = &errand{id: id, set: r.Set}
 		x.task = task{work: x, host: s.engine.places.host(hostName(r.Callback)), shard: s, index: -1}
 		s.errands[id] = x
+	}
+	if r.Mode == Subscribe && s.subs[id] == nil {
+		x.setFresh(true)
 	}
 	x.requests = append(x.requests, r)
 	s.waiting++

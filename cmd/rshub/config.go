@@ -60,9 +60,14 @@ type config struct {
 	CallbackInFlight int            `envconfig:"RSHUB_CALLBACK_IN_FLIGHT" default:"1024" desc:"requests to callbacks that may be under way at once"`
 	CallbackPerHost  int            `envconfig:"RSHUB_CALLBACK_PER_HOST" default:"8" desc:"the same to one host and port"`
 	CallbackRequests int            `envconfig:"RSHUB_CALLBACK_REQUESTS" default:"1000" desc:"requests to subscribe that are taken in a minute for callbacks of one host and port"`
-	LeaseMin         time.Duration  `envconfig:"RSHUB_LEASE_MIN" default:"300s" desc:"shortest lease of a WebSub subscription"`
-	LeaseDefault     time.Duration  `envconfig:"RSHUB_LEASE_DEFAULT" default:"240h" desc:"lease of who asks for none"`
-	LeaseMax         time.Duration  `envconfig:"RSHUB_LEASE_MAX" default:"744h" desc:"longest lease; 744h are 31 days"`
+
+	CallbackMaxPerHost    int `envconfig:"RSHUB_CALLBACK_MAX_PER_HOST" default:"10000" desc:"subscriptions with callbacks at one host and port; with several hubs about that many"`
+	CallbackMaxPerSet     int `envconfig:"RSHUB_CALLBACK_MAX_PER_SET" default:"100000" desc:"the same to one set"`
+	CallbackMaxUnverified int `envconfig:"RSHUB_CALLBACK_MAX_UNVERIFIED" default:"1000" desc:"the same for callbacks of one host and port that are still to be asked"`
+
+	LeaseMin     time.Duration `envconfig:"RSHUB_LEASE_MIN" default:"300s" desc:"shortest lease of a WebSub subscription"`
+	LeaseDefault time.Duration `envconfig:"RSHUB_LEASE_DEFAULT" default:"240h" desc:"lease of who asks for none"`
+	LeaseMax     time.Duration `envconfig:"RSHUB_LEASE_MAX" default:"744h" desc:"longest lease; 744h are 31 days"`
 
 	MaxBody      size          `envconfig:"RSHUB_MAX_BODY" default:"50MiB" desc:"largest publish, before and after decompression; a stream of NDJSON as a whole has no limit"`
 	Heartbeat    time.Duration `envconfig:"RSHUB_HEARTBEAT" default:"30s" desc:"between signs of life on a connection that is followed"`
@@ -160,7 +165,8 @@ func readConfig() (*config, error) {
 	for _, n := range []struct {
 		name  string
 		value int
-	}{{"RSHUB_CALLBACK_IN_FLIGHT", c.CallbackInFlight}, {"RSHUB_CALLBACK_PER_HOST", c.CallbackPerHost}, {"RSHUB_CALLBACK_REQUESTS", c.CallbackRequests}} {
+	}{{"RSHUB_CALLBACK_IN_FLIGHT", c.CallbackInFlight}, {"RSHUB_CALLBACK_PER_HOST", c.CallbackPerHost}, {"RSHUB_CALLBACK_REQUESTS", c.CallbackRequests},
+		{"RSHUB_CALLBACK_MAX_PER_HOST", c.CallbackMaxPerHost}, {"RSHUB_CALLBACK_MAX_PER_SET", c.CallbackMaxPerSet}, {"RSHUB_CALLBACK_MAX_UNVERIFIED", c.CallbackMaxUnverified}} {
 		if n.value < 1 {
 			p.add(n.name, "is %d; it is at least 1", n.value)
 		}

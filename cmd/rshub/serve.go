@@ -185,7 +185,8 @@ func (s *server) wire(addr net.Addr) error {
 	})
 	s.callback = callback.NewServer(s.engine, s.memory, callback.ServerOptions{
 		Waits: s.hub.Waits, LeaseMin: c.LeaseMin, LeaseDefault: c.LeaseDefault, LeaseMax: c.LeaseMax,
-		MaxRequests: c.CallbackRequests, ClockSkew: c.ClockSkew,
+		MaxRequests: c.CallbackRequests, MaxPerHost: c.CallbackMaxPerHost, MaxPerSet: c.CallbackMaxPerSet, MaxUnverified: c.CallbackMaxUnverified,
+		ClockSkew: c.ClockSkew,
 	})
 	return nil
 }
