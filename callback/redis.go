@@ -49,6 +49,12 @@ type RedisOptions struct {
 	ClaimFor time.Duration // how long a claim lasts; default 5 s
 	LiveFor  time.Duration // how long a hub is alive after it joined; default 3 s
 	InboxMax int           // requests that wait in a shard's inbox; default 10,000
+
+	// Wait is how many replicas must have a request before Send returns nil, and
+	// what puts or deletes records before Commit does. When they do not within
+	// WaitTimeout, by default 1 s, it is ErrUnknown (changelog). 0: none.
+	Wait        int
+	WaitTimeout time.Duration
 }
 
 // A Redis is a Registry that several hubs share. Each step on a shard is one
@@ -61,7 +67,7 @@ type Redis struct {
 	opts   RedisOptions
 	name   string
 
-	join, acquire, renew, release, send, commit, find *redis.Script
+	join, acquire, renew, release, send, commit, find, scans *redis.Script
 }
 
 var _ Registry = (*Redis)(nil)
@@ -81,11 +87,14 @@ func NewRedis(client redis.UniversalClient, prefix string, opts RedisOptions) (*
 	if opts.InboxMax <= 0 {
 		opts.InboxMax = inboxMax
 	}
+	if opts.WaitTimeout <= 0 {
+		opts.WaitTimeout = time.Second
+	}
 	return &Redis{
 		client: client, prefix: prefix, opts: opts, name: rand.Text(),
 		join: script("join"), acquire: script("acquire"), renew: script("renew"),
 		release: script("release"), send: script("send"), commit: script("commit"),
-		find: script("find"),
+		find: script("find"), scans: script("scan"),
 	}, nil
 }
 
@@ -108,11 +117,23 @@ func (r *Redis) ClaimFor() time.Duration { return r.opts.ClaimFor }
 // failed wraps an error with what was being done, and with what callers decide
 // by.
 func (r *Redis) failed(ctx context.Context, err error, format string, args ...any) error {
-	what := fmt.Sprintf(format, args...)
+	return r.wrap(ctx, err, meaning(err), fmt.Sprintf(format, args...))
+}
+
+// missed is failed for what only reads: whether it was done makes no difference.
+func (r *Redis) missed(ctx context.Context, err error, format string, args ...any) error {
+	kind := meaning(err)
+	if kind == changelog.ErrUnknown {
+		kind = changelog.ErrUnavailable
+	}
+	return r.wrap(ctx, err, kind, fmt.Sprintf(format, args...))
+}
+
+func (r *Redis) wrap(ctx context.Context, err, kind error, what string) error {
 	if cluster, ok := r.client.(*redis.ClusterClient); ok && redis.HasErrorPrefix(err, "MOVED") {
 		cluster.ReloadState(ctx)
 	}
-	if kind := meaning(err); kind != nil {
+	if kind != nil {
 		return fmt.Errorf("%s: %w: %w", what, kind, err)
 	}
 	return fmt.Errorf("%s: %w", what, err)
@@ -120,6 +141,9 @@ func (r *Redis) failed(ctx context.Context, err error, format string, args ...an
 
 // meaning is the error of the change memory that says what another is, or nil.
 func meaning(err error) error {
+	if errors.Is(err, changelog.ErrFull) || errors.Is(err, changelog.ErrCorrupt) || errors.Is(err, changelog.ErrUnknown) {
+		return nil // it says so itself
+	}
 	if _, answered := errors.AsType[redis.Error](err); answered {
 		text := err.Error()
 		if strings.Contains(text, "OOM command not allowed") {
@@ -133,13 +157,62 @@ func meaning(err error) error {
 		}
 		return nil
 	}
-	if errors.Is(err, changelog.ErrFull) || errors.Is(err, changelog.ErrCorrupt) {
-		return nil
-	}
 	if dial, ok := errors.AsType[*net.OpError](err); ok && dial.Op == "dial" || errors.Is(err, redis.ErrPoolTimeout) || errors.Is(err, redis.ErrClosed) {
 		return changelog.ErrUnavailable
 	}
 	return changelog.ErrUnknown // something was sent, perhaps, and not answered
+}
+
+// run runs a script.
+func (r *Redis) run(ctx context.Context, s *redis.Script, keys []string, args ...any) *redis.Cmd {
+	return s.Run(ctx, r.client, keys, args...)
+}
+
+// tell runs a script that writes to one slot, and waits for replicas where the
+// options want it. WAIT is about what its own connection has sent.
+func (r *Redis) tell(ctx context.Context, s *redis.Script, keys []string, args ...any) *redis.Cmd {
+	if r.opts.Wait <= 0 {
+		return r.run(ctx, s, keys, args...)
+	}
+	var node interface {
+		Pipelined(context.Context, func(redis.Pipeliner) error) ([]redis.Cmder, error)
+	} = r.client
+	if cluster, ok := r.client.(*redis.ClusterClient); ok {
+		master, err := cluster.MasterForKey(ctx, keys[0])
+		if err != nil {
+			return failedCmd(ctx, err)
+		}
+		node = master
+	}
+	var reply, replicas *redis.Cmd
+	try := func(eval func(context.Context, redis.Scripter, []string, ...any) *redis.Cmd) {
+		_, _ = node.Pipelined(ctx, func(p redis.Pipeliner) error { // each answer has its error
+			reply = eval(ctx, p, keys, args...)
+			replicas = p.Do(ctx, "wait", r.opts.Wait, r.opts.WaitTimeout.Milliseconds())
+			return nil
+		})
+	}
+	if try(s.EvalSha); redis.HasErrorPrefix(reply.Err(), "NOSCRIPT") {
+		try(s.Eval)
+	}
+	if did := reply.Val(); reply.Err() != nil || did == int64(0) || did == "" {
+		return reply // nothing was written
+	}
+	n, err := replicas.Int()
+	if err == nil && n < r.opts.Wait {
+		err = fmt.Errorf("%d replicas have it, and %d are waited for", n, r.opts.Wait)
+	}
+	if err != nil {
+		return failedCmd(ctx, fmt.Errorf("%w: %w", changelog.ErrUnknown, err))
+	}
+	return reply
+}
+
+// failedCmd is the answer to what could not be run.
+func failedCmd(ctx context.Context, err error) *redis.Cmd {
+	c := redis.NewCmd(ctx)
+	c.SetErr(err)
+	return c
 }
 
 // Send adds a request to the end of its shard's inbox.
@@ -149,7 +222,7 @@ func (r *Redis) Send(ctx context.Context, q Request) error {
 	if err != nil {
 		return fmt.Errorf("send a request for subscription %v: %w", id, err)
 	}
-	number, err := r.send.Run(ctx, r.client, []string{r.inboxKey(id.Shard())}, r.opts.InboxMax, b).Text()
+	number, err := r.tell(ctx, r.send, []string{r.inboxKey(id.Shard())}, r.opts.InboxMax, b).Text()
 	if err == nil && number == "" {
 		err = fmt.Errorf("%w: %d requests wait already", changelog.ErrFull, r.opts.InboxMax)
 	}
@@ -298,7 +371,11 @@ func (r *Redis) Commit(ctx context.Context, c Claim, changes Changes) error {
 	}
 	args := []any{r.name, c.Number, len(put), len(with), len(progress), len(gone), len(done)}
 	keys := []string{r.claimKey(c.Shard), r.recordsKey(c.Shard), r.progressKey(c.Shard), r.inboxKey(c.Shard)}
-	held, err := r.commit.Run(ctx, r.client, keys, slices.Concat(args, put, with, progress, gone, done)...).Int()
+	run := r.tell
+	if len(put)+len(gone) == 0 { // what is lost of a progress is delivered again
+		run = r.run
+	}
+	held, err := run(ctx, r.commit, keys, slices.Concat(args, put, with, progress, gone, done)...).Int()
 	if err != nil {
 		return r.failed(ctx, err, "commit to shard %d", c.Shard)
 	}

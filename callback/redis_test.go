@@ -312,3 +312,59 @@ func TestRedisKeys(t *testing.T) {
 		t.Errorf("error is %v", err)
 	}
 }
+
+// What a subscriber is told is as safe as the replicas that are waited for; what
+// is delivered again when it is lost does not wait.
+func TestRedisWait(t *testing.T) {
+	primary := redistest.Start(t)
+	host, port, _ := strings.Cut(primary.Addr, ":")
+	replica := redistest.Start(t, "--replicaof", host+" "+port)
+	ctx := t.Context()
+	r, err := NewRedis(primary.Client(), "p", RedisOptions{Wait: 1, WaitTimeout: 100 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	some := subscriptions(1, 2)
+	request := Request{Mode: Subscribe, Set: "set", Callback: some[0].Callback}
+	until(t, "the replica follows", func() bool { return r.Send(ctx, request) == nil })
+	c := claim(t, r, 1)
+	all := Changes{Put: some, Progress: map[ID]Progress{some[0].ID(): {Failed: 1}}}
+	if err := r.Commit(ctx, c, all); err != nil {
+		t.Fatal(err)
+	}
+	client := replica.Client()
+	if n, err := client.HLen(ctx, r.recordsKey(1)).Result(); n != 2 {
+		t.Errorf("the replica has %d records, %v", n, err)
+	}
+	if n, err := client.XLen(ctx, r.inboxKey(1)).Result(); n == 0 {
+		t.Errorf("the replica has no request, %v", err)
+	}
+
+	replica.Kill()
+	for what, err := range map[string]error{
+		"a request":    r.Send(ctx, request),
+		"put records":  r.Commit(ctx, c, all),
+		"deleted ones": r.Commit(ctx, c, Changes{Delete: []ID{some[1].ID()}}),
+		"a fresh script": func() error {
+			primary.Client().ScriptFlush(ctx)
+			return r.Send(ctx, request)
+		}(),
+	} {
+		if !errors.Is(err, changelog.ErrUnknown) || strings.Count(err.Error(), changelog.ErrUnknown.Error()) != 1 || !strings.Contains(err.Error(), "0 replicas have it, and 1 are waited for") {
+			t.Errorf("of %s without a replica: %v", what, err)
+		}
+	}
+	if err := r.Commit(ctx, c, Changes{Progress: all.Progress, Done: []uint64{1}}); err != nil {
+		t.Errorf("a progress waits: %v", err)
+	}
+	if err := r.Commit(ctx, Claim{1, c.Number + 1}, all); !errors.Is(err, ErrClaimLost) {
+		t.Errorf("under no claim: %v", err)
+	}
+	r.opts.InboxMax = 1
+	if err := r.Send(ctx, request); !errors.Is(err, changelog.ErrFull) {
+		t.Errorf("to a full inbox: %v", err)
+	}
+	if n, err := primary.Client().HLen(ctx, r.recordsKey(1)).Result(); n != 1 {
+		t.Errorf("the primary has %d records, %v", n, err)
+	}
+}

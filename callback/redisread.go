@@ -1,7 +1,9 @@
 package callback
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"slices"
@@ -37,7 +39,7 @@ func streamID(number uint64) string {
 func (r *Redis) Inbox(ctx context.Context, shard int, after uint64, limit int) ([]Request, error) {
 	messages, err := r.client.XRangeN(ctx, r.inboxKey(shard), "("+streamID(after), "+", int64(limit)).Result()
 	if err != nil {
-		return nil, r.failed(ctx, err, "read the inbox of shard %d", shard)
+		return nil, r.missed(ctx, err, "read the inbox of shard %d", shard)
 	}
 	requests := make([]Request, len(messages))
 	for i, m := range messages {
@@ -57,7 +59,7 @@ func (r *Redis) Inbox(ctx context.Context, shard int, after uint64, limit int) (
 func (r *Redis) Find(ctx context.Context, id ID) (Record, error) {
 	parts, err := r.find.Run(ctx, r.client, []string{r.recordsKey(id.Shard()), r.progressKey(id.Shard())}, id[:]).Slice()
 	if err != nil {
-		return Record{}, r.failed(ctx, err, "find subscription %v", id)
+		return Record{}, r.missed(ctx, err, "find subscription %v", id)
 	}
 	subscription, there := parts[0].(string)
 	progress, _ := parts[1].(string)
@@ -74,87 +76,89 @@ func (r *Redis) Find(ctx context.Context, id ID) (Record, error) {
 // scanCount is about how many records one command looks at.
 const scanCount = 200
 
+// A kept is a record as it was read.
+type kept struct {
+	id                     ID
+	subscription, progress string
+}
+
+func (k *kept) decode() (Record, error) {
+	r, err := decodeRecord([]byte(k.subscription), []byte(k.progress))
+	if err != nil {
+		return r, fmt.Errorf("subscription %v: %w", k.id, err)
+	}
+	return r, nil
+}
+
+// scan reads records of some shards whose IDs fit a pattern, from a cursor of
+// each on until the last. It calls do with what it found, which may meet one
+// twice, until do returns false.
+func (r *Redis) scan(ctx context.Context, first, n int, pattern string, do func([]kept) bool) error {
+	type place struct {
+		shard  int
+		cursor string
+	}
+	places := make([]place, n)
+	for i := range places {
+		places[i] = place{first + i, "0"}
+	}
+	for len(places) > 0 {
+		var some []kept
+		var bad error
+		at := places
+		places = nil
+		err := r.runAll(ctx, r.scans, len(at), func(i int) ([]string, []any) {
+			return []string{r.recordsKey(at[i].shard), r.progressKey(at[i].shard)}, []any{at[i].cursor, pattern, scanCount}
+		}, func(i int, answer *redis.Cmd) {
+			parts, err := answer.StringSlice()
+			for k := 1; err == nil && k+2 < len(parts); k += 3 {
+				if len(parts[k]) != len(ID{}) {
+					err = fmt.Errorf("%w: a subscription with the ID %q", changelog.ErrCorrupt, parts[k])
+					break
+				}
+				some = append(some, kept{ID([]byte(parts[k])), parts[k+1], parts[k+2]})
+			}
+			if err != nil {
+				bad = err
+			} else if parts[0] != "0" {
+				places = append(places, place{at[i].shard, parts[0]})
+			}
+		})
+		if err := errors.Join(err, bad); err != nil {
+			return err
+		}
+		if !do(some) {
+			return nil
+		}
+	}
+	return nil
+}
+
 // Load yields all records of a shard.
 func (r *Redis) Load(ctx context.Context, shard int) iter.Seq2[Record, error] {
 	return func(yield func(Record, error) bool) {
-		seen := make(map[ID]bool) // a scan may meet one twice
-		for cursor := uint64(0); ; {
-			found, next, err := r.client.HScan(ctx, r.recordsKey(shard), cursor, "", scanCount).Result()
-			var some []kept
-			if err == nil {
-				some, err = keptOf(found)
-			}
-			some = slices.DeleteFunc(some, func(k kept) bool { return seen[k.id] })
-			var records []Record
-			if err == nil {
-				records, err = r.complete(ctx, some)
-			}
-			if err != nil {
-				yield(Record{}, r.failed(ctx, err, "load shard %d", shard))
-				return
-			}
-			for i := range records {
-				seen[records[i].ID()] = true
-				if !yield(records[i], nil) {
-					return
+		seen := make(map[ID]bool)
+		var bad error
+		err := r.scan(ctx, shard, 1, "*", func(some []kept) bool {
+			for i := range some {
+				if seen[some[i].id] {
+					continue
+				}
+				seen[some[i].id] = true
+				var record Record
+				if record, bad = some[i].decode(); bad != nil {
+					return false
+				}
+				if !yield(record, nil) {
+					return false
 				}
 			}
-			if cursor = next; cursor == 0 {
-				return
-			}
+			return true
+		})
+		if err := errors.Join(err, bad); err != nil {
+			yield(Record{}, r.missed(ctx, err, "load shard %d", shard))
 		}
 	}
-}
-
-// A kept is a subscription as it was read.
-type kept struct {
-	id   ID
-	text string
-}
-
-// keptOf reads the answer to HSCAN.
-func keptOf(found []string) ([]kept, error) {
-	some := make([]kept, 0, len(found)/2)
-	for i := 0; i+1 < len(found); i += 2 {
-		if len(found[i]) != len(ID{}) {
-			return nil, fmt.Errorf("%w: a subscription with the ID %q", changelog.ErrCorrupt, found[i])
-		}
-		some = append(some, kept{ID([]byte(found[i])), found[i+1]})
-	}
-	return some, nil
-}
-
-// complete adds their progress to subscriptions. Those without any were removed
-// since they were read.
-func (r *Redis) complete(ctx context.Context, some []kept) ([]Record, error) {
-	records := make([]Record, 0, len(some))
-	for len(some) > 0 {
-		shard, ids := some[0].id.Shard(), []string(nil)
-		for _, k := range some {
-			if k.id.Shard() == shard && len(ids) < scanCount {
-				ids = append(ids, string(k.id[:]))
-			} else {
-				break
-			}
-		}
-		progress, err := r.client.HMGet(ctx, r.progressKey(shard), ids...).Result()
-		if err != nil {
-			return nil, err
-		}
-		for i, k := range some[:len(ids)] {
-			p, there := progress[i].(string)
-			if !there {
-				continue
-			}
-			record, err := decodeRecord([]byte(k.text), []byte(p))
-			if err != nil {
-				return nil, fmt.Errorf("subscription %v: %w", k.id, err)
-			}
-			records = append(records, record)
-		}
-		some = some[len(ids):]
-	}
-	return records, nil
 }
 
 // maxShards bounds how many shards List looks through at once.
@@ -162,73 +166,32 @@ const maxShards = 32
 
 // List returns records of one set in the order of their IDs. It looks through
 // more shards at once as long as it finds little.
-func (r *Redis) List(ctx context.Context, set string, after ID, limit int) ([]Record, bool, error) {
-	for {
-		some, err := r.behind(ctx, set, after, limit+1)
-		more := len(some) > limit
-		var records []Record
-		if err == nil {
-			records, err = r.complete(ctx, some[:min(limit, len(some))])
-		}
-		if err != nil {
-			return nil, false, r.failed(ctx, err, "list the subscriptions of set %q", set)
-		}
-		records = slices.DeleteFunc(records, func(k Record) bool { return k.Set != set })
-		if len(records) > 0 || !more {
-			return records, more, nil
-		}
-		after = some[limit-1].id // all were removed meanwhile
-	}
-}
-
-// behind returns at least the first n subscriptions of a set behind after, if
-// there are so many.
-func (r *Redis) behind(ctx context.Context, set string, after ID, n int) (some []kept, err error) {
-	for shard, shards := after.Shard(), 1; shard < Shards && len(some) < n; {
+func (r *Redis) List(ctx context.Context, set string, after ID, limit int) (records []Record, more bool, err error) {
+	pattern := "?" + literal.Replace(string(setMark(set))) + "*"
+	for shard, shards := after.Shard(), 1; shard < Shards && !more; {
 		shards = min(shards, Shards-shard)
-		found, err := r.search(ctx, set, shard, shards)
-		if err != nil {
-			return nil, err
+		var some []kept
+		err := r.scan(ctx, shard, shards, pattern, func(found []kept) bool { some = append(some, found...); return true })
+		slices.SortFunc(some, func(a, b kept) int { return bytes.Compare(a.id[:], b.id[:]) })
+		some = slices.CompactFunc(some, func(a, b kept) bool { return a.id == b.id })
+		for i := 0; err == nil && i < len(some) && !more; i++ {
+			if !some[i].id.after(after) {
+				continue
+			}
+			var record Record
+			if record, err = some[i].decode(); record.Set != set { // few sets share a mark
+				continue
+			}
+			if more = len(records) == limit; !more {
+				records = append(records, record)
+			}
 		}
-		some = append(some, slices.DeleteFunc(found, func(k kept) bool { return !k.id.after(after) })...)
+		if err != nil {
+			return nil, false, r.missed(ctx, err, "list the subscriptions of set %q", set)
+		}
 		shard, shards = shard+shards, min(2*shards, maxShards)
 	}
-	return some, nil
-}
-
-// search returns the subscriptions of a set that are in n shards, in order.
-func (r *Redis) search(ctx context.Context, set string, first, n int) ([]kept, error) {
-	match := "?" + literal.Replace(string(setMark(set))) + "*"
-	cursors := make(map[int]uint64, n)
-	for i := range n {
-		cursors[first+i] = 0
-	}
-	var all []kept
-	for len(cursors) > 0 {
-		scans := make(map[int]*redis.ScanCmd, len(cursors))
-		_, err := r.client.Pipelined(ctx, func(p redis.Pipeliner) error {
-			for shard, cursor := range cursors {
-				scans[shard] = p.HScan(ctx, r.recordsKey(shard), cursor, match, scanCount)
-			}
-			return nil
-		})
-		if err != nil {
-			return nil, err
-		}
-		for shard, scan := range scans {
-			found, next := scan.Val()
-			some, err := keptOf(found)
-			if err != nil {
-				return nil, err
-			}
-			all = append(all, some...)
-			if cursors[shard] = next; next == 0 {
-				delete(cursors, shard)
-			}
-		}
-	}
-	slices.SortStableFunc(all, func(a, b kept) int { return strings.Compare(string(a.id[:]), string(b.id[:])) })
-	return slices.CompactFunc(all, func(a, b kept) bool { return a.id == b.id }), nil
+	return records, more, nil
 }
 
 // literal makes a text mean itself in a pattern of Redis.

@@ -32,8 +32,8 @@ type ServerOptions struct {
 	MaxPerSet     int // default 100,000
 	MaxUnverified int // that are asked for and not confirmed yet, with callbacks at one host and port; default 1,000
 
-	ClockSkew   time.Duration    // by how much a datetime may lie in the future; default 1 minute
-	Now         func() time.Time // default time.Now
+	ClockSkew time.Duration    // by how much a datetime may lie in the future; default 1 minute
+	Now       func() time.Time // default time.Now
 }
 
 // A Server answers what subscribers and operators ask of the subscriptions. What

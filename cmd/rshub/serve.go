@@ -119,7 +119,7 @@ func (s *server) openMemory(ctx context.Context) error {
 			return fmt.Errorf("RSHUB_REDIS_URL: %w", err)
 		}
 		s.memory = memory
-		if s.registry, err = callback.NewRedis(memory.Client(), c.Prefix, callback.RedisOptions{}); err != nil {
+		if s.registry, err = callback.NewRedis(memory.Client(), c.Prefix, callback.RedisOptions{Wait: c.RedisWait, WaitTimeout: c.RedisWaitTimeout}); err != nil {
 			return errors.Join(err, memory.Close())
 		}
 		return nil
