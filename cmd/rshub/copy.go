@@ -16,6 +16,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/rshub/rshub/callback"
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/changelog/disklog"
 	"github.com/rshub/rshub/changelog/redislog"
@@ -23,7 +24,8 @@ import (
 
 const copyUsage = `rshub copy --from MEMORY --to MEMORY copies a change memory with all that it
 knows: a hub that starts on the copy goes on as if nothing had happened. Cursors,
-positions, datetimes, documents and idempotency keys stay the same.
+positions, datetimes, documents and idempotency keys stay the same, and WebSub
+subscriptions go on where they are.
 
   --from MEMORY          the memory to copy: a data directory, as in RSHUB_DATA, or
                          the URL of a Redis, as in RSHUB_REDIS_URL
@@ -73,7 +75,7 @@ func copyMemory(ctx context.Context, args []string, stdout, stderr io.Writer) er
 	if err != nil {
 		return err
 	}
-	defer source.Close() // it was only read
+	defer source.Close() // it has nothing new, but for a number that claims begin at
 	target, err := to.openImport(ctx, source.ID())
 	if errors.Is(err, changelog.ErrCopied) {
 		return copied(ctx, source, to, stdout)
@@ -82,7 +84,12 @@ func copyMemory(ctx context.Context, args []string, stdout, stderr io.Writer) er
 		return err
 	}
 	begin := time.Now()
-	done, err := runCopy(ctx, source, target, stderr)
+	// The subscriptions go first: so the copy reaches at least as far as they do.
+	subscriptions, err := copySubscriptions(ctx, from, source, to, target)
+	var done changelog.Progress
+	if err == nil {
+		done, err = runCopy(ctx, source, target, stderr)
+	}
 	err = errors.Join(err, target.Close())
 	switch {
 	case ctx.Err() != nil && err != nil:
@@ -95,9 +102,37 @@ func copyMemory(ctx context.Context, args []string, stdout, stderr io.Writer) er
 	if done.Before > 0 {
 		fmt.Fprintf(stdout, ", %d of them from an earlier run", done.Before)
 	}
-	fmt.Fprintf(stdout, "; in %v, %.0f a second. Start from it with %s\n", took.Round(time.Millisecond),
+	fmt.Fprintf(stdout, ", %d subscriptions; in %v, %.0f changes a second. Start from it with %s\n", subscriptions, took.Round(time.Millisecond),
 		float64(done.Changes-done.Before)/math.Max(took.Seconds(), 1e-3), to.variables())
 	return nil
+}
+
+// copySubscriptions copies the WebSub subscriptions, and what is asked for.
+func copySubscriptions(ctx context.Context, from place, source any, to place, target any) (int, error) {
+	old, err := from.registry(ctx, source)
+	if err != nil {
+		return 0, err
+	}
+	kept, err := to.registry(ctx, target)
+	if err != nil {
+		return 0, err
+	}
+	return callback.Copy(ctx, old, kept)
+}
+
+// registry opens the subscriptions beside a memory, or beside what becomes one.
+func (p place) registry(ctx context.Context, memory any) (callback.Registry, error) {
+	switch m := memory.(type) {
+	case *redislog.Log:
+		return callback.NewRedis(m.Client(), p.prefix, callback.RedisOptions{})
+	case *redislog.Import:
+		return callback.NewRedis(m.Client(), p.prefix, callback.RedisOptions{})
+	case *disklog.Log:
+		return callback.OpenDisk(ctx, m.Keep(callbackKeep))
+	case *disklog.Import:
+		return callback.OpenDisk(ctx, m.Keep(callbackKeep))
+	}
+	return nil, fmt.Errorf("a %T has no subscriptions", memory)
 }
 
 // runCopy copies and says each second how far it is.

@@ -28,6 +28,9 @@ import (
 // storeDir is where in the data directory the change memory is.
 const storeDir = "changes"
 
+// callbackKeep is where in the memory on the disk the subscriptions are.
+const callbackKeep = "callback"
+
 // A server is one running hub: what its requests need.
 type server struct {
 	config       *config
@@ -134,7 +137,7 @@ func (s *server) openMemory(ctx context.Context) error {
 		return err
 	}
 	s.memory, s.checkpointer = memory, memory
-	if s.registry, err = callback.OpenDisk(ctx, memory.Keep("callback")); err != nil {
+	if s.registry, err = callback.OpenDisk(ctx, memory.Keep(callbackKeep)); err != nil {
 		return errors.Join(fmt.Errorf("open the subscriptions: %w", err), memory.Close())
 	}
 	if err := removeOldBackups(c.Data); err != nil {
