@@ -34,8 +34,8 @@ type config struct {
 	RedisURL string `envconfig:"RSHUB_REDIS_URL" desc:"keeps the change memory in Redis, for several hubs: redis://, rediss://, redis-sentinel://HOST,HOST/0?master=NAME; then RSHUB_DATA is not used"`
 
 	RedisTimeout       time.Duration `envconfig:"RSHUB_REDIS_TIMEOUT" default:"5s" desc:"for connecting to Redis, and for each answer of it"`
-	RedisWait          int           `envconfig:"RSHUB_REDIS_WAIT" default:"0" desc:"replicas that must have a change before its publish is answered (WAIT)"`
-	RedisWaitTimeout   time.Duration `envconfig:"RSHUB_REDIS_WAIT_TIMEOUT" default:"1s" desc:"when they have it not by then, the publish is answered 503"`
+	RedisWait          int           `envconfig:"RSHUB_REDIS_WAIT" default:"0" desc:"replicas that must have a change, or a WebSub request, before it is answered (WAIT)"`
+	RedisWaitTimeout   time.Duration `envconfig:"RSHUB_REDIS_WAIT_TIMEOUT" default:"1s" desc:"when they have it not by then, the answer is 503"`
 	RedisAllowEviction bool          `envconfig:"RSHUB_REDIS_ALLOW_EVICTION" default:"false" desc:"take a Redis that may evict keys, or that does not say; what it evicts is lost"`
 
 	NATSURL   string `envconfig:"RSHUB_NATS_URL" desc:"announces changes to the other hubs; servers by comma; without it they find them a little later"`
