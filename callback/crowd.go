@@ -18,8 +18,9 @@ type crowd struct {
 }
 
 // crowd returns how many there are beside a new one. A hub knows the shards that
-// it has, which are an even sample of all: with one hub it is exact, but for
-// requests that came this moment. While a shard is not loaded it is nobody.
+// it has, which are an even sample of all: with one hub it is exact, with several it
+// errs by a few in a hundred. Requests of this moment, or of the last second at
+// another hub, are not counted yet. While a shard is not loaded it is nobody.
 func (e *Engine) crowd(set, host string) (c crowd) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
