@@ -143,6 +143,10 @@ func TestNotModified(t *testing.T) {
 		t.Fatal(err)
 	}
 	changed("a description", "/.well-known/resourcesync", "/sets/peps/.well-known/resourcesync", "/sets/peps/capabilitylist.xml")
+	if err := m.Describe(t.Context(), "peps", changelog.Description{DescribedBy: "https://example.org/other", ChangeList: "https://example.org/changes.xml"}); err != nil {
+		t.Fatal(err)
+	}
+	changed("where the source's own list is, which no document shows")
 	m.trim("peps", 1)
 	paths = []string{"/sets/peps/changelist.xml", "/sets/peps/changelist-index.xml", "/sets/peps/changes"}
 	changed("retention", "/sets/peps/changelist-index.xml")

@@ -146,6 +146,7 @@ type Log interface {
 type Description struct {
 	Title       string `json:"title,omitempty"`
 	DescribedBy string `json:"describedby,omitempty"` // URI of a document about the set
+	ChangeList  string `json:"changelist,omitempty"`  // URL of the source's own Change List, or index of some; no document shows it
 }
 
 // A State is what a set is at one moment.

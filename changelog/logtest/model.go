@@ -71,7 +71,7 @@ func (r *run) step() {
 	case n < 96:
 		r.tick()
 	case n < 97:
-		s.Description = changelog.Description{Title: fmt.Sprint(r.Uint32())}
+		s.Description = changelog.Description{Title: fmt.Sprint(r.Uint32()), ChangeList: fmt.Sprint("https://example.org/", r.Uint32())}
 		r.ok(r.Describe(r.ctx, set, s.Description))
 	case n < 98 && r.IntN(4) == 0:
 		r.ok(r.Delete(r.ctx, set))

@@ -12,7 +12,7 @@ import (
 var setTests = []test{
 	{"make", false, func(m *memory) {
 		before := m.now()
-		d := changelog.Description{Title: "Two words & <more>, ünïcode", DescribedBy: "https://example.org/about"}
+		d := changelog.Description{Title: "Two words & <more>, ünïcode", DescribedBy: "https://example.org/about", ChangeList: "https://example.org/changelist.xml?a=1"}
 		m.ok(m.Make(m.ctx, name, d, 123))
 		s := m.state()
 		if s.Begin < before-skew.Microseconds() || s.Begin > before+skew.Microseconds() {
@@ -49,7 +49,7 @@ var setTests = []test{
 		m.make(name, k)
 		m.add(3)
 		want := m.state()
-		want.Description = changelog.Description{DescribedBy: "https://example.org/new"}
+		want.Description = changelog.Description{DescribedBy: "https://example.org/new", ChangeList: "https://example.org/new.xml"}
 		m.ok(m.Describe(m.ctx, name, want.Description))
 		m.same("state", m.state(), want)
 		m.reopen()

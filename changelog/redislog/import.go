@@ -115,7 +115,7 @@ func (m *Import) Begin(ctx context.Context, s changelog.State, after changelog.C
 	if err := m.name(ctx, s.Set); err != nil {
 		return err
 	}
-	return m.step(ctx, "begin", s.Set, s.ListSize, s.Title, s.DescribedBy, s.Begin, s.Floor.String(), s.Latest.String(), after.String())
+	return m.step(ctx, "begin", s.Set, s.ListSize, s.Title, s.DescribedBy, s.ChangeList, s.Begin, s.Floor.String(), s.Latest.String(), after.String())
 }
 
 // name keeps the name of a set, before there is one.

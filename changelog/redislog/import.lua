@@ -1,8 +1,8 @@
 -- import is the steps of a copy on a set. ARGV: 4 number of the run, 5 the step:
 --
---   begin   6 list size, 7 title, 8 describedby, 9 begin, 10 floor, 11 latest,
---           12 head: makes the set, without keys. Where there is one it must end
---           at head, and its blocks stay
+--   begin   6 list size, 7 title, 8 describedby, 9 changelist, 10 begin, 11 floor,
+--           12 latest, 13 head: makes the set, without keys. Where there is one it
+--           must end at head, and its blocks stay
 --   add     6 the head before, 7 the head, then the blocks as they are kept
 --   keys    then of each its number, its key and what is kept of it
 --   delete  6 the datetime that remains
@@ -21,19 +21,20 @@ if step == 'delete' then
 end
 
 if step == 'begin' then
-  local head = parse(ARGV[12])
+  local head = parse(ARGV[13])
   local packed = { swept = 1, first = 1, last = 0 }
   if v[2] and not deleted(v[2]) then
     local s, no = open()
     if not s then return no end
-    if write(s.head) ~= ARGV[12] then return { 'head', write(s.head) } end
+    if write(s.head) ~= ARGV[13] then return { 'head', write(s.head) } end
     packed = s.packed
   end
   packed.upto = head
-  redis.call('HSET', SET, 'run', ARGV[4], 'memory', ARGV[1], 'size', ARGV[6], 'title', ARGV[7], 'describedby', ARGV[8], 'begin', ARGV[9])
+  redis.call('HSET', SET, 'run', ARGV[4], 'memory', ARGV[1], 'size', ARGV[6], 'title', ARGV[7], 'describedby', ARGV[8],
+    'changelist', ARGV[9], 'begin', ARGV[10])
   redis.call('UNLINK', KNOWN, NUMBERS) -- each run begins with this and brings them again
   save(log({
-    floor = parse(ARGV[10]), head = head, latest = ARGV[11], packed = packed, live = { swept = 1, first = 1, last = 0 },
+    floor = parse(ARGV[11]), head = head, latest = ARGV[12], packed = packed, live = { swept = 1, first = 1, last = 0 },
     known = 0, forgot = 0, turns = 0, turned = clock(), call = '', answer = '',
   }))
   return { 'ok' }

@@ -13,8 +13,8 @@ import (
 //	memory             hash: format, until a copy is finished formatUnfinished; id;
 //	                   checked by Check; run by copies
 //	sets               hash: by the names of all sets that there are or were, nothing
-//	{<set>}:set        hash: memory (the identity), size, title, describedby, begin,
-//	                   log (what steps change); run by copies
+//	{<set>}:set        hash: memory (the identity), size, title, describedby,
+//	                   changelist, begin, log (what steps change); run by copies
 //	{<set>}:packed     hash: the older blocks by number, merged where they were small
 //	{<set>}:live       hash: the newer blocks by number, as they came
 //	{<set>}:known      hash: publishes that had an idempotency key, by number
@@ -63,7 +63,7 @@ func (l *Log) keys(set string) []string {
 }
 
 // stateFields are what a State is read from.
-var stateFields = []string{"memory", "size", "title", "describedby", "begin", "log"}
+var stateFields = []string{"memory", "size", "title", "describedby", "changelist", "begin", "log"}
 
 // decodeState reads the stateFields of a set.
 func (l *Log) decodeState(set string, values []any) (changelog.State, error) {
@@ -75,7 +75,7 @@ func (l *Log) decodeState(set string, values []any) (changelog.State, error) {
 	for i := range values {
 		v[i], _ = values[i].(string)
 	}
-	log := strings.Fields(v[5])
+	log := strings.Fields(v[6])
 	if len(log) == 0 || log[0] == "deleted" {
 		return s, changelog.ErrNoSet
 	}
@@ -83,12 +83,12 @@ func (l *Log) decodeState(set string, values []any) (changelog.State, error) {
 		return s, l.other(v[0])
 	}
 	if len(log) < 3 {
-		return s, fmt.Errorf("%w: its log is %q", changelog.ErrCorrupt, v[5])
+		return s, fmt.Errorf("%w: its log is %q", changelog.ErrCorrupt, v[6])
 	}
 	var errs [5]error
 	s.ListSize, errs[0] = strconv.Atoi(v[1])
-	s.Title, s.DescribedBy = v[2], v[3]
-	s.Begin, errs[1] = strconv.ParseInt(v[4], 10, 64)
+	s.Title, s.DescribedBy, s.ChangeList = v[2], v[3], v[4]
+	s.Begin, errs[1] = strconv.ParseInt(v[5], 10, 64)
 	s.Floor, errs[2] = changelog.ParseCursor(log[0])
 	s.Head, errs[3] = changelog.ParseCursor(log[1])
 	s.Latest, errs[4] = changelog.ParseCursor(log[2])

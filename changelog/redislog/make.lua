@@ -1,5 +1,5 @@
--- make makes a set, unless there is one. ARGV: 4 list size, 5 title,
--- 6 describedby. Answers: ok MADE, where MADE is 1 if there was none.
+-- make makes a set, unless there is one. ARGV: 4 list size, 5 title, 6 describedby,
+-- 7 changelist. Answers: ok MADE, where MADE is 1 if there was none.
 
 local v = redis.call('HMGET', SET, 'memory', 'log')
 local was = v[2] and deleted(v[2])
@@ -11,7 +11,7 @@ end
 local begin = clock()
 if was then begin = math.max(begin, was + 1) end
 local floor = cursor(0, begin)
-redis.call('HSET', SET, 'memory', ARGV[1], 'size', ARGV[4], 'title', ARGV[5], 'describedby', ARGV[6], 'begin', text(begin))
+redis.call('HSET', SET, 'memory', ARGV[1], 'size', ARGV[4], 'title', ARGV[5], 'describedby', ARGV[6], 'changelist', ARGV[7], 'begin', text(begin))
 redis.call('UNLINK', PACKED, LIVE, KNOWN, NUMBERS, CALLS0, CALLS1)
 save(log({
   floor = floor, head = floor, latest = write(floor),

@@ -55,7 +55,7 @@ func (l *Log) makeHere(ctx context.Context, set string, d changelog.Description,
 		if _, err := l.ask(ctx, l.scripts.name, []string{l.setsKey()}, set); err != nil { // replicas are waited for below
 			return err
 		}
-		reply, err := l.tell(ctx, l.scripts.make, l.keys(set), listSize, d.Title, d.DescribedBy)
+		reply, err := l.tell(ctx, l.scripts.make, l.keys(set), listSize, d.Title, d.DescribedBy, d.ChangeList)
 		made = reply.number(1) == 1
 		return err
 	})
@@ -78,7 +78,7 @@ func (l *Log) unmake(ctx context.Context, set, id string) error {
 // Describe replaces a set's description.
 func (l *Log) Describe(ctx context.Context, set string, d changelog.Description) error {
 	err := l.do(ctx, new(call), func(ctx context.Context) error {
-		_, err := l.tell(ctx, l.scripts.describe, l.keys(set), d.Title, d.DescribedBy)
+		_, err := l.tell(ctx, l.scripts.describe, l.keys(set), d.Title, d.DescribedBy, d.ChangeList)
 		return err
 	})
 	if err != nil {

@@ -4,7 +4,7 @@
 local state = redis.call('HGET', SET, 'log')
 if state and deleted(state) then
   redis.call('UNLINK', PACKED, LIVE, KNOWN, NUMBERS, CALLS0, CALLS1)
-  redis.call('HDEL', SET, 'size', 'title', 'describedby', 'begin')
+  redis.call('HDEL', SET, 'size', 'title', 'describedby', 'changelist', 'begin')
   return { 'ok', 0 }
 end
 local s, no = open()

@@ -174,6 +174,7 @@ type setView struct {
 	Set            string `json:"set"`
 	Title          string `json:"title,omitempty"`
 	DescribedBy    string `json:"describedby,omitempty"`
+	ChangeList     string `json:"changelist,omitempty"` // the source's own
 	Topic          string `json:"topic"`
 	CapabilityList string `json:"capabilitylist"`
 	Begin          string `json:"begin"` // when its log began
@@ -185,7 +186,7 @@ type setView struct {
 
 func (s *server) view(st changelog.State) setView {
 	v := setView{
-		Set: st.Set, Title: st.Title, DescribedBy: st.DescribedBy,
+		Set: st.Set, Title: st.Title, DescribedBy: st.DescribedBy, ChangeList: st.ChangeList,
 		Topic: s.documents.Topic(st.Set), CapabilityList: s.documents.CapabilityList(st.Set),
 		Begin: string(resourcesync.AppendTimeMicro(nil, st.Begin)),
 		Floor: st.Floor.String(), Head: st.Head.String(), Changes: st.Head.Position - st.Floor.Position,
@@ -277,18 +278,27 @@ func readDescription(body io.Reader) (changelog.Description, error) {
 		return d, err
 	}
 	if err != nil {
-		return d, changelog.Invalid(`the body is not {"title": "…", "describedby": "URI"}: %v`, err)
+		return d, changelog.Invalid(`the body is not {"title": "…", "describedby": "URI", "changelist": "URL"}: %v`, err)
 	}
 	if len(d.Title) > 1000 || strings.ContainsFunc(d.Title, func(c rune) bool { return c < ' ' || c == 0xFFFD }) {
 		return d, changelog.Invalid("title is one line of at most 1,000 bytes")
 	}
-	if d.DescribedBy == "" {
-		return d, nil
+	if err := checkWebURI("describedby", d.DescribedBy); err != nil {
+		return d, err
 	}
-	if !strings.HasPrefix(d.DescribedBy, "https://") && !strings.HasPrefix(d.DescribedBy, "http://") {
-		return d, changelog.Invalid("describedby is a URI that begins with https:// or http://")
+	return d, checkWebURI("changelist", d.ChangeList)
+}
+
+// checkWebURI returns nil when what is said of a set is a URI that a browser can
+// follow, or nothing.
+func checkWebURI(name, uri string) error {
+	switch {
+	case uri == "":
+		return nil
+	case !strings.HasPrefix(uri, "https://") && !strings.HasPrefix(uri, "http://"):
+		return changelog.Invalid("%s is a URI that begins with https:// or http://", name)
 	}
-	return d, resourcesync.CheckURI("describedby", d.DescribedBy)
+	return resourcesync.CheckURI(name, uri)
 }
 
 // identify puts the caller into the request's context.

@@ -122,13 +122,13 @@ func TestSlashInSet(t *testing.T) {
 
 func TestDescribeAndDelete(t *testing.T) {
 	h := start(t)
-	const description = `{"title":"A <demo>","describedby":"https://example.org/about"}`
+	const description = `{"title":"A <demo>","describedby":"https://example.org/about","changelist":"https://example.org/changelist.xml?a=1"}`
 	resp, body := do(t, "PUT", h.url+"/sets/demo", description)
 	var v setView
 	if err := json.Unmarshal([]byte(body), &v); err != nil || resp.StatusCode != http.StatusOK {
 		t.Fatalf("PUT: %d %s", resp.StatusCode, body)
 	}
-	if v.Title != "A <demo>" || v.DescribedBy != "https://example.org/about" || v.Topic != h.url+"/sets/demo/changes" || v.Changes != 0 || v.Updated != "" {
+	if v.Title != "A <demo>" || v.DescribedBy != "https://example.org/about" || v.ChangeList != "https://example.org/changelist.xml?a=1" || v.Topic != h.url+"/sets/demo/changes" || v.Changes != 0 || v.Updated != "" {
 		t.Errorf("PUT answers %+v", v)
 	}
 	h.publish("demo")
@@ -151,6 +151,9 @@ func TestDescribeAndDelete(t *testing.T) {
 		{`{"describedby":"about"}`, 400, "invalid", "begins with https://"},
 		{`{"describedby":"javascript:alert(1)"}`, 400, "invalid", "begins with https://"},
 		{`{"describedby":"https://example.org/<a>"}`, 400, "invalid", "does not have the character"},
+		{`{"changelist":"changelist.xml"}`, 400, "invalid", "changelist is a URI that begins with https://"},
+		{`{"changelist":"file:///etc/passwd"}`, 400, "invalid", "changelist is a URI that begins with https://"},
+		{`{"changelist":"https://example.org/<a>"}`, 400, "invalid", "changelist: a URI does not have the character"},
 		{`{"title":"` + strings.Repeat("x", 20_000) + `"}`, 413, "too-large", "16384"},
 	} {
 		resp, body := do(t, "PUT", h.url+"/sets/demo", test.body)
