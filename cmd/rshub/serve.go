@@ -44,6 +44,7 @@ type server struct {
 	registry     callback.Registry // of the WebSub subscriptions
 	callback     *callback.Server
 	engine       *callback.Engine
+	fetcher      *callback.Fetcher
 	documents    *changelog.Documents
 	tokens       *access.Tokens // nil: everybody may do everything
 	stopping     atomic.Bool
@@ -186,8 +187,9 @@ func (s *server) wire(addr net.Addr) error {
 		BaseURL: s.base, Allow: c.CallbackAllow, Ports: c.CallbackPorts, CAs: cas,
 		Timeout: c.CallbackTimeout, InFlight: c.CallbackInFlight, PerHost: c.CallbackPerHost, Logger: s.log,
 	})
+	s.fetcher = callback.NewFetcher(s.engine, s.memory, s.hub.Publish)
 	s.callback = callback.NewServer(s.engine, s.memory, callback.ServerOptions{
-		Waits: s.hub.Waits, LeaseMin: c.LeaseMin, LeaseDefault: c.LeaseDefault, LeaseMax: c.LeaseMax,
+		Waits: s.hub.Waits, Ping: s.fetcher.Ping, LeaseMin: c.LeaseMin, LeaseDefault: c.LeaseDefault, LeaseMax: c.LeaseMax,
 		MaxRequests: c.CallbackRequests, MaxPerHost: c.CallbackMaxPerHost, MaxPerSet: c.CallbackMaxPerSet, MaxUnverified: c.CallbackMaxUnverified,
 		ClockSkew: c.ClockSkew,
 	})
@@ -268,6 +270,7 @@ func (s *server) run(ctx context.Context, listener, opsListener net.Listener) er
 		s.log.Warn("requests were still under way after the grace period")
 	}
 	<-handed
+	s.fetcher.Close()
 	s.hub.Close()
 	stopBackground()
 	if e := ops.Shutdown(grace); e != nil { // last, so that it says until the end that the hub is not ready
