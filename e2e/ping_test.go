@@ -1,0 +1,196 @@
+package e2e
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// A pinger is a source that keeps a Change List and pings hubs when it grows.
+type pinger struct {
+	url string // of the list
+
+	mu      sync.Mutex
+	entries []string // locs
+	asked   int
+}
+
+func startPinger(t *testing.T) *pinger {
+	p := &pinger{}
+	s := httptest.NewServer(p)
+	t.Cleanup(s.Close)
+	p.url = s.URL + "/changelist.xml"
+	return p
+}
+
+// add adds changes to the list, two a second.
+func (p *pinger) add(locs ...string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.entries = append(p.entries, locs...)
+}
+
+func (p *pinger) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.asked++
+	var b bytes.Buffer
+	b.WriteString(`<?xml version="1.0" encoding="UTF-8"?>
+<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9" xmlns:rs="http://www.openarchives.org/rs/terms/">
+<rs:md capability="changelist" from="2026-01-01T00:00:00Z"/>
+`)
+	begin := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	for i, loc := range p.entries {
+		fmt.Fprintf(&b, `<url><loc>%s</loc><rs:md change="created" datetime="%s"/></url>`+"\n", loc, begin.Add(time.Duration(i/2)*time.Second).Format(time.RFC3339))
+	}
+	b.WriteString("</urlset>\n")
+	_, _ = w.Write(b.Bytes())
+}
+
+// requests is how often the list was read.
+func (p *pinger) requests() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.asked
+}
+
+// ping sends a ping for a set to a hub, under either name of the topic.
+func ping(t testing.TB, h *hub, topic, name string) {
+	t.Helper()
+	form := url.Values{"hub.mode": {"publish"}, name: {topic}}
+	must(t, http.StatusAccepted, http.MethodPost, h.url+"/hub", []byte(form.Encode()), "Content-Type: application/x-www-form-urlencoded")
+}
+
+// TestPing has a source that only pings, at two hubs: what its Change List has
+// comes to those who follow, once.
+func TestPing(t *testing.T) {
+	t.Parallel()
+	c := startCluster(t, 2, callable...)
+	one, two, topic := c.hubs[0], c.hubs[1], c.hubs[0].topic("pings")
+	p := startPinger(t)
+	var want []string
+	grow := func(n int) {
+		var locs []string
+		for range n {
+			locs = append(locs, fmt.Sprintf("https://example.org/pinged/%d", len(want)+len(locs)+1))
+		}
+		want = append(want, locs...)
+		p.add(locs...)
+	}
+	arrived := func(f *follower) {
+		t.Helper()
+		got := f.has(t, len(want))
+		for i, e := range got {
+			if !strings.Contains(e.text, `"`+want[i]+`"`) {
+				t.Fatalf("change %d is %s, not %s", i+1, e.text, want[i])
+			}
+		}
+	}
+	grow(1501) // the last one's second is not over
+	must(t, http.StatusOK, http.MethodPut, two.url+"/sets/pings", []byte(`{"title":"Pings","changelist":"`+p.url+`"}`))
+	if v := get[struct{ ChangeList string }](t, one.url+"/sets/pings"); v.ChangeList != p.url {
+		t.Errorf("the set is described with %q", v.ChangeList)
+	}
+	f := follow(t, two, byWebSocket, "pings", "start")
+	f.begins(t)
+	ping(t, one, topic, "hub.url")
+	arrived(f)
+
+	// Again, and at both hubs at once: nothing comes but what is new.
+	asked := p.requests()
+	ping(t, one, topic, "hub.topic")
+	ping(t, two, topic, "hub.topic")
+	until(t, "both hubs have read the list", func() error {
+		if p.requests() < asked+2 {
+			return errors.New("they have not")
+		}
+		return nil
+	})
+	grow(2)
+	ping(t, one, topic, "hub.url")
+	arrived(f)
+	for range 20 {
+		grow(3)
+		ping(t, one, topic, "hub.url")
+		ping(t, two, topic, "hub.url")
+	}
+	arrived(f)
+	same(t, "the follower", f.has(t, len(want)), memory(t, one, "pings"))
+
+	// A hub that is killed knows what it has when it is back.
+	one.kill()
+	grow(2)
+	ping(t, two, topic, "hub.url")
+	arrived(f)
+	one.start(t)
+	ping(t, one, topic, "hub.url")
+	grow(1)
+	ping(t, one, topic, "hub.url")
+	arrived(f)
+	if n := len(memory(t, two, "pings")); n != len(want) {
+		t.Errorf("the memory has %d changes of %d", n, len(want))
+	}
+}
+
+// TestHostileLists has lists without an end, lists that are where a hub must not
+// look, and redirects there. The hub says so in its log, and takes changes all
+// the while.
+func TestHostileLists(t *testing.T) {
+	t.Parallel()
+	inner := startPinger(t)
+	inner.add("https://example.org/secret")
+	endless := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write([]byte(`<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9">`))
+		blanks := bytes.Repeat([]byte(" "), 1<<16)
+		for range 1 << 14 { // 1 GiB
+			if _, err := w.Write(blanks); err != nil {
+				return
+			}
+		}
+	}))
+	t.Cleanup(endless.Close)
+	redirect := httptest.NewServer(http.RedirectHandler(inner.url, http.StatusTemporaryRedirect))
+	t.Cleanup(redirect.Close)
+	open, closed := startHub(t, callable...), startHub(t)
+	for _, test := range []struct {
+		hub             *hub
+		set, list, says string
+	}{
+		{open, "endless", endless.URL, "at most 52,428,800 bytes"},
+		{open, "redirect", redirect.URL + "/?key=SECRET", "the answer is a redirect (307)"},
+		{closed, "loopback", strings.Replace(inner.url, "127.0.0.1", "localhost", 1), "the address is not allowed"},
+	} {
+		must(t, http.StatusOK, http.MethodPut, test.hub.url+"/sets/"+test.set, []byte(`{"changelist":"`+test.list+`"}`))
+		ping(t, test.hub, test.hub.topic(test.set), "hub.url")
+		publish(t, test.hub, test.set, change("meanwhile"))
+		until(t, "the hub says why it cannot take the list", func() error {
+			log := test.hub.stderr.String()
+			if !strings.Contains(log, test.says) {
+				return errors.New(tail(log))
+			}
+			return nil
+		})
+		if strings.Contains(test.hub.stderr.String(), "SECRET") {
+			t.Error("the log has the URL's query")
+		}
+		if n := len(memory(t, test.hub, test.set)); n != 1 {
+			t.Errorf("%s has %d changes", test.set, n)
+		}
+	}
+	must(t, http.StatusOK, http.MethodPut, closed.url+"/sets/direct", []byte(`{"changelist":"`+inner.url+`"}`))
+	form := url.Values{"hub.mode": {"publish"}, "hub.url": {closed.topic("direct")}}
+	a := must(t, http.StatusBadRequest, http.MethodPost, closed.url+"/hub", []byte(form.Encode()), "Content-Type: application/x-www-form-urlencoded")
+	if !strings.Contains(string(a.body), "127.0.0.1 are not allowed") {
+		t.Errorf("a list on loopback is answered %s", a.body)
+	}
+	if n := inner.requests(); n > 0 {
+		t.Errorf("the inner server was asked %d times", n)
+	}
+}
