@@ -106,6 +106,9 @@ func TestPageBelowAPath(t *testing.T) {
 	h := start(t, "RSHUB_BASE_URL", "https://example.org/rs/")
 	h.publish("demo")
 	_, page := do(t, "GET", h.url+"/", "")
+	if !strings.Contains(page, "'https://example.org/rs/hub' -d hub.mode=subscribe -d 'hub.topic=https://example.org/rs/sets/demo/changes'") {
+		t.Error("the page does not say how to subscribe a callback")
+	}
 	_, links := elements(t, page)
 	for _, link := range links {
 		if !strings.HasPrefix(link, "https://example.org/rs/") && !strings.HasPrefix(link, "https://www.openarchives.org/") {

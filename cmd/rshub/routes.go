@@ -131,7 +131,8 @@ func (s *server) serveHub(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 		_, _ = io.WriteString(w, "This is the hub's URL. A topic is "+s.base+"/sets/SET/changes, and "+s.base+"/sets lists the sets.\n"+
 			"Sources POST changes here with Link headers rel=self (the topic) and rel=hub, or to the topic itself.\n"+
-			"Destinations POST a WebSub form here: hub.mode=subscribe, hub.topic, hub.callback, and hub.secret and hub.lease_seconds if they like.\n")
+			"Destinations POST a WebSub form here: hub.mode=subscribe, hub.topic, hub.callback, and hub.secret and hub.lease_seconds if they like.\n"+
+			"Sources that only ping POST one with hub.mode=publish and hub.topic: the Change List that the set is described with is read.\n")
 	default:
 		changelog.NotAllowed(w, r, "GET, HEAD, POST")
 	}
