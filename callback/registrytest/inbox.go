@@ -5,6 +5,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"testing"
 	"time"
 
 	"github.com/rshub/rshub/callback"
@@ -82,6 +83,9 @@ var inboxTests = []test{
 	// Many send at once, and while they do the inbox is read: all are met once,
 	// and those of one sender in its order. Then it is full.
 	{"full", false, func(h *hub) {
+		if testing.Short() {
+			h.Skip("10,000 requests")
+		}
 		const senders = 100
 		r := inShard("set", 9, 1)[0]
 		var sending sync.WaitGroup

@@ -566,10 +566,11 @@ func (m *memory) isMoment(copied *memory, s changelog.State, cursors []changelog
 	}
 }
 
-// sparsely is how many steps are passed over; more where all takes long.
+// sparsely is how many steps are passed over; more where all takes long. What is
+// left out is not about races.
 func sparsely(n int) int {
 	if race {
-		return 8 * n
+		return 50 * n
 	}
 	return n
 }

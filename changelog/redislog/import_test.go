@@ -128,6 +128,9 @@ func TestOpenExisting(t *testing.T) {
 // TestTornImport tears each command of a copy, see TestTorn, and copies again
 // between the two starts.
 func TestTornImport(t *testing.T) {
+	if testing.Short() {
+		t.Skip("restarts Redis for every command of an import")
+	}
 	l := start(t, shared.url(), Options{Prefix: prefix()})
 	makeSet(t, l, 20)
 	history(t, l)
