@@ -445,7 +445,7 @@ func TestClaimsForgotten(t *testing.T) {
 		t.Fatal(err)
 	}
 	until(t, "all is claimed anew", func() bool {
-		return balanced(rigs...) && max(rigs[0].lostSoFar(), rigs[1].lostSoFar()) > 0
+		return balanced(rigs...) && min(rigs[0].lostSoFar(), rigs[1].lostSoFar()) > 0
 	})
 	if after := max(rigs[0].number(Shards/2), rigs[1].number(Shards/2)); after <= before {
 		t.Errorf("number %d comes behind %d", after, before)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"testing"
 	"time"
 
 	"github.com/rshub/rshub/changelog"
@@ -13,6 +14,7 @@ import (
 
 var copyTests = []test{
 	{"answers everything the same", false, func(m *memory) {
+		m.long()
 		history := m.eventful()
 		store := m.store()
 		p, err := m.copyTo(store, nil)
@@ -33,6 +35,7 @@ var copyTests = []test{
 		m.twins(m.opened(store), nil)
 	}},
 	{"of a copy", false, func(m *memory) {
+		m.long()
 		history := m.eventful()
 		first, second := m.store(), m.store()
 		_, err := m.copyTo(first, nil)
@@ -58,11 +61,12 @@ var copyTests = []test{
 		m.twins(m.opened(store), nil)
 	}},
 	{"interrupted at every step", false, func(m *memory) {
+		m.long()
 		history := m.eventful()
 		for _, done := range []bool{false, true} {
 			store := m.store()
 			stop := 1
-			for ; ; stop += sparsely(1) {
+			for ; ; stop++ {
 				_, err := m.copyTo(store, failing(stop, done))
 				if err == nil || errors.Is(err, changelog.ErrCopied) { // then the step that failed last was Finish
 					break
@@ -76,6 +80,7 @@ var copyTests = []test{
 		}
 	}},
 	{"goes on where it was interrupted", false, func(m *memory) {
+		m.long()
 		m.make(name, 10_000)
 		m.publish(publish(30_000), publish(5))
 		store := m.store()
@@ -110,7 +115,8 @@ var copyTests = []test{
 		m.twins(m.opened(store), nil)
 	}},
 	{"the source goes on between two runs", false, func(m *memory) {
-		for stop := 1; ; stop += sparsely(5) {
+		m.long()
+		for stop := 1; ; stop += 5 {
 			history := m.eventful()
 			store := m.store()
 			if _, err := m.copyTo(store, failing(stop, true)); err == nil {
@@ -128,7 +134,11 @@ var copyTests = []test{
 		}
 	}},
 	{"the source goes on meanwhile", false, func(m *memory) {
-		for at := 1; ; at += sparsely(2) {
+		step := 2
+		if race {
+			step = 100
+		}
+		for at := 1; ; at += step {
 			history := m.eventful()
 			store := m.store()
 			imp, err := store.Import(m.ID())
@@ -566,13 +576,12 @@ func (m *memory) isMoment(copied *memory, s changelog.State, cursors []changelog
 	}
 }
 
-// sparsely is how many steps are passed over; more where all takes long. What is
-// left out is not about races.
-func sparsely(n int) int {
-	if race {
-		return 50 * n
+// long skips, with -short, what takes long with the race detector and is not
+// about races.
+func (m *memory) long() {
+	if testing.Short() {
+		m.Skip("a long test of copying")
 	}
-	return n
 }
 
 var errInterrupted = errors.New("interrupted")
