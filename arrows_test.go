@@ -23,11 +23,13 @@ var allowed = map[string][]string{
 	"subscribe":                   {"changelog", "resourcesync"},
 	"cmd/rshub":                   {"access", "callback", "changelog", "changelog/disklog", "changelog/redislog", "hub", "resourcesync", "subscribe"},
 	"cmd/rspublish":               {"resourcesync"},
+	"internal/metricstest":        {},
 	"internal/redistest":          {},
 	"github.com/redis/":           {"callback", "changelog/redislog", "internal/redistest"},
 	"github.com/nats-io/":         {"hub"},
 	"github.com/gorilla/":         {"subscribe"},
 	"github.com/cockroachdb/":     {"changelog/disklog"},
+	"github.com/prometheus/":      {"callback", "changelog", "cmd/rshub", "hub", "internal/metricstest", "subscribe"},
 	"github.com/kelseyhightower/": {"cmd/rshub", "cmd/rspublish"},
 }
 

@@ -248,18 +248,27 @@ func (l *Log) late(set string, head changelog.Cursor) error {
 
 // room returns ErrFull when the disk is.
 func (l *Log) room() error {
-	usage, err := l.opts.FS.GetDiskUsage(l.dir)
+	free, reserve, err := l.Space()
 	if errors.Is(err, vfs.ErrUnsupported) {
 		return nil // nobody knows; the write will tell
 	}
 	if err != nil {
-		return fmt.Errorf("ask for the free space of %s: %w", l.dir, err)
+		return err
 	}
-	if usage.AvailBytes < l.opts.Reserve {
-		return fmt.Errorf("%w: the disk of %s has %d MiB left, less than the reserve of %d MiB", changelog.ErrFull, l.dir,
-			usage.AvailBytes>>20, l.opts.Reserve>>20)
+	if free < reserve {
+		return fmt.Errorf("%w: the disk of %s has %d MiB left, less than the reserve of %d MiB", changelog.ErrFull, l.dir, free>>20, reserve>>20)
 	}
 	return nil
+}
+
+// Space returns the bytes that are free on the memory's disk, and those below
+// which nothing is added.
+func (l *Log) Space() (free, reserve uint64, err error) {
+	usage, err := l.opts.FS.GetDiskUsage(l.dir)
+	if err != nil {
+		return 0, 0, fmt.Errorf("ask for the free space of %s: %w", l.dir, err)
+	}
+	return usage.AvailBytes, l.opts.Reserve, nil
 }
 
 // Checkpoint writes a consistent copy of the memory, with all that was

@@ -1,0 +1,61 @@
+// Package metricstest reads metrics, for tests.
+package metricstest
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Values returns what a registry says now: by name, with the labels as
+// name{label="value"}. Of a histogram it is how much was observed.
+func Values(t testing.TB, g prometheus.Gatherer) map[string]float64 {
+	t.Helper()
+	families, err := g.Gather()
+	if err != nil {
+		t.Fatal("gather metrics:", err)
+	}
+	values := map[string]float64{}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			name := f.GetName()
+			var labels []string
+			for _, l := range m.GetLabel() {
+				labels = append(labels, fmt.Sprintf("%s=%q", l.GetName(), l.GetValue()))
+			}
+			if len(labels) > 0 {
+				name += "{" + strings.Join(labels, ",") + "}"
+			}
+			switch {
+			case m.GetCounter() != nil:
+				values[name] = m.GetCounter().GetValue()
+			case m.GetGauge() != nil:
+				values[name] = m.GetGauge().GetValue()
+			case m.GetHistogram() != nil:
+				values[name] = float64(m.GetHistogram().GetSampleCount())
+			default:
+				t.Fatalf("metric %s is of type %v", name, f.GetType())
+			}
+		}
+	}
+	return values
+}
+
+// Check compares what a registry says with what it should, and fails for what it
+// says besides unless that is 0.
+func Check(t testing.TB, g prometheus.Gatherer, want map[string]float64) {
+	t.Helper()
+	got := Values(t, g)
+	for name, v := range want {
+		if is, ok := got[name]; !ok || is != v {
+			t.Errorf("%s is %v (there: %v), want %v", name, is, ok, v)
+		}
+	}
+	for name, v := range got {
+		if _, ok := want[name]; !ok && v != 0 {
+			t.Errorf("%s is %v, and was not expected to move", name, v)
+		}
+	}
+}
