@@ -14,6 +14,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/resourcesync"
 )
@@ -29,6 +31,7 @@ type Options struct {
 	ReadTimeout   time.Duration                    // a publisher that sends nothing for so long is cut; default 60 s
 	Caller        func(ctx context.Context) string // who publishes: idempotency keys count per caller; default: one for all
 	Logger        *slog.Logger                     // default: discard
+	Metrics       prometheus.Registerer            // where the hub's metrics are registered, one hub in each; default: nowhere
 
 	Bus    *Bus          // announces to other hubs of the same memory; default: none
 	Shared time.Duration // other hubs use the memory: so often Run looks whether it moved unannounced; default: they do not
@@ -36,8 +39,9 @@ type Options struct {
 
 // A Hub publishes into a change memory and lets it be followed.
 type Hub struct {
-	log  changelog.Log
-	opts Options
+	log     changelog.Log
+	opts    Options
+	metrics *metrics
 
 	mu     sync.Mutex
 	closed bool
@@ -66,7 +70,7 @@ func New(log changelog.Log, o Options) *Hub {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Hub{log: log, opts: o, queues: map[string]*queue{}, tails: map[string]*tail{}}
+	return &Hub{log: log, opts: o, metrics: newMetrics(o.Metrics), queues: map[string]*queue{}, tails: map[string]*tail{}}
 }
 
 // Run makes the configured sets and applies retention, at once and each minute
@@ -111,12 +115,19 @@ func (h *Hub) tidy(ctx context.Context) {
 // trim applies retention to every set. A failure is for the log: the next round
 // tries again, and keeping too much harms nobody.
 func (h *Hub) trim(ctx context.Context) {
+	newest := h.metrics.newest.Load()
 	sets, err := h.log.Sets(ctx)
 	if err != nil && ctx.Err() == nil {
 		h.opts.Logger.Warn("retention", "err", err)
 	}
+	if err == nil {
+		h.metrics.looked(sets, newest)
+	}
 	failed := 0
 	for _, s := range sets {
+		if t := h.tail(s.Set); t != nil {
+			t.reaches(s.Head)
+		}
 		removed, err := h.log.Trim(ctx, s.Set, h.opts.Retention)
 		switch {
 		case ctx.Err() != nil:
@@ -127,6 +138,7 @@ func (h *Hub) trim(ctx context.Context) {
 				return // the memory has other troubles now
 			}
 		case removed > 0:
+			h.metrics.removed.Add(float64(removed))
 			h.opts.Logger.Info("retention removed old changes", "set", s.Set, "removed", removed)
 		}
 	}
@@ -148,13 +160,9 @@ func (h *Hub) Close() {
 // changelog.Log.Append; ctx is heeded until the append begins, and its error
 // means that nothing was written.
 func (h *Hub) Publish(ctx context.Context, set string, p changelog.Publish) (changelog.Appended, error) {
-	if err := check(set, &p); err != nil {
-		return changelog.Appended{}, err
-	}
-	if p.Key == "" {
-		p.Key, p.Brief = rand.Text(), true
-	}
+	begin := time.Now()
 	a, err := h.publish(ctx, set, p)
+	h.metrics.published(a, err, time.Since(begin))
 	if err != nil {
 		return changelog.Appended{}, fmt.Errorf("publish to set %q: %w", set, err)
 	}
@@ -184,8 +192,14 @@ func noChange() error {
 }
 
 func (h *Hub) publish(ctx context.Context, set string, p changelog.Publish) (changelog.Appended, error) {
+	if err := check(set, &p); err != nil {
+		return changelog.Appended{}, err
+	}
 	if !h.Waits(set) {
 		return changelog.Appended{}, changelog.ErrNoSet
+	}
+	if p.Key == "" {
+		p.Key, p.Brief = rand.Text(), true
 	}
 	size := p.Size()
 	r := &request{publish: p, size: size}

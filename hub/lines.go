@@ -28,7 +28,9 @@ func (h *Hub) receiveLines(ctx context.Context, set, key string, body io.Reader)
 	all := &Receipt{Set: set}
 	for i := 1; in.err != io.EOF; i++ {
 		p, err := in.batch(i * linesPerBatch)
-		if err == nil && len(p.Changes) > 0 {
+		if err != nil {
+			h.metrics.published(changelog.Appended{}, err, 0)
+		} else if len(p.Changes) > 0 {
 			if key != "" {
 				p.Key = h.callerKey(ctx, "lines", key, strconv.Itoa(i))
 			}
@@ -44,7 +46,9 @@ func (h *Hub) receiveLines(ctx context.Context, set, key string, body io.Reader)
 		}
 	}
 	if all.Count == 0 {
-		return nil, noChange()
+		err := noChange()
+		h.metrics.published(changelog.Appended{}, err, 0)
+		return nil, err
 	}
 	return all, nil
 }

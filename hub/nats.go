@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/rshub/rshub/changelog"
 )
@@ -22,6 +23,8 @@ type NATSOptions struct {
 	RootCAs     string       // a file of CA certificates to trust besides the system's; default: none
 	Name        string       // of this hub, as NATS shows it; default "rshub"
 	Logger      *slog.Logger // default: discard
+
+	Metrics prometheus.Registerer // where the bus's metrics are registered, one bus in each; default: nowhere
 }
 
 // A Bus announces over NATS, to the other hubs of a memory, what was appended.
@@ -30,6 +33,7 @@ type NATSOptions struct {
 type Bus struct {
 	nc        *nats.Conn
 	opts      NATSOptions
+	metrics   *busMetrics
 	connected atomic.Bool
 	said      atomic.Pointer[error] // why it could not connect, as it was logged last
 	out       chan outgoing         // to be announced, in order
@@ -63,6 +67,7 @@ func ConnectNATS(url string, o NATSOptions) (*Bus, error) {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	b := &Bus{opts: o, out: make(chan outgoing, maxOutgoing), done: make(chan struct{})}
+	b.metrics = newBusMetrics(o.Metrics, b.connected.Load)
 	options := []nats.Option{
 		nats.Name(o.Name),
 		nats.NoEcho(), // a hub wakes its own followers directly
@@ -96,6 +101,7 @@ func ConnectNATS(url string, o NATSOptions) (*Bus, error) {
 		}),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
 			if errors.Is(err, nats.ErrSlowConsumer) {
+				b.metrics.lost.Inc()
 				o.Logger.Warn("NATS lost announcements; the memory has them", "err", err)
 			} else {
 				o.Logger.Warn("NATS", "err", err)
@@ -153,6 +159,7 @@ func (b *Bus) announce(memory, set string, a changelog.Appended) {
 }
 
 func (b *Bus) lost(set string, err error) {
+	b.metrics.lost.Inc()
 	b.opts.Logger.Debug("announcement lost", "set", set, "err", err)
 }
 
@@ -182,6 +189,7 @@ func (b *Bus) publish(o outgoing) error {
 		if err := b.nc.Publish(b.subject(o.set), a); err != nil {
 			return err
 		}
+		b.metrics.sent.Inc()
 	}
 	return nil
 }
@@ -193,8 +201,10 @@ func (b *Bus) subscribe(set string, memory func() string, t *tail) (cancel func(
 	made := make(chan *nats.Subscription, 1)
 	b.wg.Go(func() {
 		sub, err := b.nc.Subscribe(b.subject(set), func(m *nats.Msg) {
+			b.metrics.received.Inc()
 			batch, err := decodeAnnouncement(set, memory(), m.Data)
 			if err != nil {
+				b.metrics.lost.Inc()
 				b.opts.Logger.Debug("announcement not understood", "set", set, "err", err)
 			}
 			t.hear(batch)
@@ -349,6 +359,9 @@ func uvarints(p []byte, numbers []uint64) ([]byte, error) {
 // followers read the memory, and so does nil.
 func (t *tail) hear(b *changelog.Batch) {
 	if b == nil {
+		t.mu.Lock()
+		t.told = true
+		t.mu.Unlock()
 		t.forget()
 		return
 	}
@@ -357,7 +370,7 @@ func (t *tail) hear(b *changelog.Batch) {
 	late := b.Cursor.Position <= t.newest.Position && b.Cursor.Micros <= t.newest.Micros
 	fits := n == 0 || t.window[n-1].Cursor == b.After
 	if !late {
-		t.newest = b.Cursor
+		t.newest, t.head = b.Cursor, b.Cursor
 	}
 	t.mu.Unlock()
 	switch {

@@ -99,24 +99,42 @@ func (h *Hub) linkedSet(header http.Header) (string, error) {
 
 // receive reads, validates and appends what r carries.
 func (h *Hub) receive(w http.ResponseWriter, r *http.Request, set string) (*Receipt, error) {
-	if err := changelog.CheckSet(set); err != nil {
-		return nil, err
-	}
-	key, err := h.idempotencyKey(r)
-	if err != nil {
-		return nil, err
-	}
-	mediaType, err := contentType(r.Header)
-	if err != nil {
-		return nil, err
-	}
-	body, err := h.body(w, r, mediaType == ndjson)
-	if err != nil {
-		return nil, err
-	}
-	if mediaType == ndjson {
+	body, mediaType, key, err := h.open(w, r, set)
+	if err == nil && mediaType == ndjson {
 		return h.receiveLines(r.Context(), set, key, body)
 	}
+	var p changelog.Publish
+	if err == nil {
+		p, err = h.readDocument(r.Context(), body, mediaType, key)
+	}
+	if err != nil {
+		h.metrics.published(changelog.Appended{}, err, 0)
+		return nil, err
+	}
+	a, err := h.Publish(r.Context(), set, p)
+	if err != nil {
+		return nil, err
+	}
+	return newReceipt(set, a), nil
+}
+
+// open checks what a publish says of itself, and returns its body to read.
+func (h *Hub) open(w http.ResponseWriter, r *http.Request, set string) (body io.Reader, mediaType, key string, err error) {
+	if err := changelog.CheckSet(set); err != nil {
+		return nil, "", "", err
+	}
+	if key, err = h.idempotencyKey(r); err != nil {
+		return nil, "", "", err
+	}
+	if mediaType, err = contentType(r.Header); err != nil {
+		return nil, "", "", err
+	}
+	body, err = h.body(w, r, mediaType == ndjson)
+	return body, mediaType, key, err
+}
+
+// readDocument reads a publish that is one document, whole.
+func (h *Hub) readDocument(ctx context.Context, body io.Reader, mediaType, key string) (p changelog.Publish, err error) {
 	sum := sha256.New()
 	body = io.TeeReader(body, sum)
 	var doc *resourcesync.Document
@@ -126,25 +144,20 @@ func (h *Hub) receive(w http.ResponseWriter, r *http.Request, set string) (*Rece
 		doc, err = resourcesync.ReadJSON(body, h.limits())
 	}
 	if err != nil {
-		return nil, readError(err)
+		return p, readError(err)
 	}
-	changes, err := documentChanges(doc)
-	if err != nil {
-		return nil, err
+	if p.Changes, err = documentChanges(doc); err != nil {
+		return p, err
 	}
-	p := changelog.Publish{Changes: changes, Hash: [32]byte(sum.Sum(nil))}
+	p.Hash = [32]byte(sum.Sum(nil))
 	switch {
 	case key != "":
-		p.Key = h.callerKey(r.Context(), "document", key)
+		p.Key = h.callerKey(ctx, "document", key)
 	case !doc.From.IsZero() && !doc.Until.IsZero():
 		// Its interval makes the document unique: sent again, it is a retry.
-		p.Key = h.callerKey(r.Context(), "interval", string(p.Hash[:]))
+		p.Key = h.callerKey(ctx, "interval", string(p.Hash[:]))
 	}
-	a, err := h.Publish(r.Context(), set, p)
-	if err != nil {
-		return nil, err
-	}
-	return newReceipt(set, a), nil
+	return p, nil
 }
 
 func newReceipt(set string, a changelog.Appended) *Receipt {

@@ -143,6 +143,7 @@ func (h *Hub) append(ctx context.Context, set string, requests []*request) {
 		if r.err != nil || r.result.Replayed {
 			continue
 		}
+		h.metrics.appended(r.result.Cursor.Micros)
 		if t != nil {
 			added = append(added, changelog.NewBatch(set, r.result, r.publish.Changes).Split()...)
 		}

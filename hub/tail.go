@@ -1,6 +1,7 @@
 package hub
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -28,10 +29,13 @@ type tail struct {
 	followers int    // guarded by Hub.mu
 	silence   func() // ends the listening to other hubs; nil: there are none
 
+	mu      sync.Mutex
 	checked *changelog.Cursor // the memory's head when Hub.compare looked last; nil: it has not
-	newest  changelog.Cursor  // that was added or heard of; guarded by mu
+	newest  changelog.Cursor  // that was added or heard of
+	head    changelog.Cursor  // the newest entry that is known of: newest, or one that was found
+	found   uint64            // position of the head that compare found before anybody told of it; 0: it did not
+	told    bool              // to look at the memory, since compare did
 
-	mu     sync.Mutex
 	window []*changelog.Batch // each begins where the one before ends
 	sizes  []int              // of the batches in window
 	bytes  int                // their sum
@@ -68,7 +72,7 @@ func (t *tail) add(batches []*changelog.Batch) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, b := range batches {
-		t.newest = b.Cursor
+		t.newest, t.head = b.Cursor, b.Cursor
 		if n := len(t.window); n > 0 && t.window[n-1].Cursor != b.After {
 			t.clear()
 		}
@@ -142,7 +146,7 @@ func (h *Hub) compare(ctx context.Context) {
 	}
 	states, err := h.log.Sets(ctx, slices.Collect(maps.Keys(tails))...)
 	for _, s := range states {
-		tails[s.Set].compare(s.Head)
+		h.compareTail(tails[s.Set], s.Head)
 		delete(tails, s.Set)
 	}
 	if err != nil { // followers of the others wait for the memory by themselves
@@ -152,21 +156,78 @@ func (h *Hub) compare(ctx context.Context) {
 		return
 	}
 	for _, t := range tails { // of sets that are not there
-		t.compare(changelog.Cursor{})
+		h.compareTail(t, changelog.Cursor{})
 	}
 }
 
-func (t *tail) compare(head changelog.Cursor) {
+// compareTail compares a tail with the memory's head.
+func (h *Hub) compareTail(t *tail, head changelog.Cursor) {
+	if t.compare(head) {
+		h.metrics.repaired.Inc()
+	}
+}
+
+// compare makes the followers read the memory if its head is not the one that
+// is known. It reports whether the head of the last call was never announced:
+// only now is that certain, for announcements may come a moment after a look.
+func (t *tail) compare(head changelog.Cursor) (unannounced bool) {
 	t.mu.Lock()
-	known := t.checked != nil && *t.checked == head
+	unannounced = t.found > t.newest.Position && !t.told
+	moved := t.checked != nil && *t.checked != head
+	known := t.checked != nil && !moved
 	if n := len(t.window); n > 0 {
 		known = t.window[n-1].Cursor == head
 	}
-	t.checked = &head
+	t.found = 0
+	if moved && head.Position > t.newest.Position && !t.told {
+		t.found = head.Position
+	}
+	t.checked, t.head, t.told = &head, head, false
 	t.mu.Unlock()
 	if !known {
 		t.forget()
 	}
+	return unannounced
+}
+
+// reaches notes that a set's log reached as far as an entry, when it was looked
+// at.
+func (t *tail) reaches(head changelog.Cursor) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if head.Micros > t.head.Micros {
+		t.head = head
+	}
+}
+
+// Behind says how far a follower of a set, which has got what comes up to a
+// cursor, is behind what this hub knows of: by how many changes, and the datetime
+// of the oldest of them in microseconds. It does not ask the memory. Where that
+// change is not in the window of recent ones it is the cursor's own datetime, which
+// is earlier. Of a set that nobody follows the hub knows nothing: 0 changes.
+func (h *Hub) Behind(set string, after changelog.Cursor) (changes uint64, oldest int64) {
+	t := h.tail(set)
+	if t == nil {
+		return 0, 0
+	}
+	return t.before(after)
+}
+
+func (t *tail) before(after changelog.Cursor) (changes uint64, oldest int64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.head.Position <= after.Position {
+		return 0, 0
+	}
+	oldest = cmp.Or(after.Micros, t.head.Micros) // zero in a set that was not made
+	n := len(t.window)
+	i := sort.Search(n, func(i int) bool { return t.window[i].Cursor.Position > after.Position })
+	if i < n && t.window[i].After.Position <= after.Position {
+		if b := t.window[i]; after.Position-b.After.Position < uint64(len(b.Entries)) {
+			oldest = b.Entries[after.Position-b.After.Position].Micros
+		}
+	}
+	return t.head.Position - after.Position, oldest
 }
 
 // Follow yields what follows a cursor in a set's log, and waits for more until
@@ -188,7 +249,11 @@ func (h *Hub) Follow(ctx context.Context, set string, after changelog.Cursor) it
 		var failures int
 		for ctx.Err() == nil {
 			batches, ok, moved := t.after(after)
+			if ok && len(batches) > 0 {
+				h.metrics.hits.Inc()
+			}
 			if !ok {
+				h.metrics.misses.Inc()
 				b, err := h.log.Since(ctx, set, after, 0)
 				switch {
 				case err == nil:

@@ -1,0 +1,146 @@
+package hub
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+
+	"github.com/rshub/rshub/changelog"
+)
+
+// metrics are what a Hub has done and what is in its memory.
+type metrics struct {
+	changes                             prometheus.Counter
+	accepted, replayed, refused, failed prometheus.Counter // publishes
+	duration                            prometheus.Histogram
+
+	sets, kept, oldest prometheus.Gauge
+	newest             atomic.Int64 // datetime in microseconds
+	removed            prometheus.Counter
+
+	hits, misses prometheus.Counter
+	repaired     prometheus.Counter
+}
+
+// newMetrics returns metrics that are registered, unless r is nil.
+func newMetrics(r prometheus.Registerer) *metrics {
+	auto := promauto.With(r)
+	counter := func(name, help string) prometheus.Counter {
+		return auto.NewCounter(prometheus.CounterOpts{Name: "rshub_" + name, Help: help})
+	}
+	gauge := func(name, help string) prometheus.Gauge {
+		return auto.NewGauge(prometheus.GaugeOpts{Name: "rshub_" + name, Help: help})
+	}
+	publishes := auto.NewCounterVec(prometheus.CounterOpts{
+		Name: "rshub_publishes_total",
+		Help: "Batches that came to be published: accepted, replayed (a retry of what was there), refused (the publisher's fault) or failed (the hub's).",
+	}, []string{"outcome"})
+	reads := auto.NewCounterVec(prometheus.CounterOpts{
+		Name: "rshub_window_reads_total",
+		Help: "Reads of followers that the window of recent batches answered (hit), or the change memory (miss).",
+	}, []string{"outcome"})
+	m := &metrics{
+		changes:  counter("published_changes_total", "Changes that were accepted, which means that the memory holds them; without replays."),
+		accepted: publishes.WithLabelValues("accepted"), replayed: publishes.WithLabelValues("replayed"),
+		refused: publishes.WithLabelValues("refused"), failed: publishes.WithLabelValues("failed"),
+		duration: auto.NewHistogram(prometheus.HistogramOpts{
+			Name: "rshub_publish_duration_seconds", Help: "Time from a batch that was read to its durable acceptance; of accepted ones.",
+			Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30},
+		}),
+		sets:     gauge("log_sets", "Sets in the memory, as of the last look, each minute."),
+		kept:     gauge("log_changes", "Changes that the memory keeps, of all sets, as of the last look, each minute."),
+		oldest:   gauge("log_oldest_timestamp_seconds", "How far back the memory reaches, of the set in which that is furthest, as of the last look, each minute; 0 while it has no changes."),
+		removed:  counter("retention_removed_changes_total", "Changes that this hub removed because of their age or number."),
+		hits:     reads.WithLabelValues("hit"),
+		misses:   reads.WithLabelValues("miss"),
+		repaired: counter("announcements_repaired_total", "Times that a look at the memory found changes of other hubs that were not announced."),
+	}
+	auto.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "rshub_log_newest_timestamp_seconds",
+		Help: "When the newest change was accepted: by this hub, or as of the last look, each minute, by any; 0 while there are no changes.",
+	}, func() float64 { return seconds(m.newest.Load()) })
+	return m
+}
+
+// seconds are microseconds as Prometheus has them.
+func seconds(micros int64) float64 { return float64(micros) / 1e6 }
+
+// published counts a publish by how it ended.
+func (m *metrics) published(a changelog.Appended, err error, took time.Duration) {
+	switch {
+	case err == nil && a.Replayed:
+		m.replayed.Inc()
+	case err == nil:
+		m.accepted.Inc()
+		m.changes.Add(float64(a.Count))
+		m.duration.Observe(took.Seconds())
+	case errors.Is(err, context.Canceled), changelog.NewProblem(err).Status < http.StatusInternalServerError: // it went away, or is wrong
+		m.refused.Inc()
+	default:
+		m.failed.Inc()
+	}
+}
+
+// appended notes the datetime of an entry that this hub appended.
+func (m *metrics) appended(micros int64) {
+	for {
+		old := m.newest.Load()
+		if micros <= old || m.newest.CompareAndSwap(old, micros) {
+			return
+		}
+	}
+}
+
+// looked notes what is in the memory. before is what newest was when the states
+// were asked for: what was appended since is newer than they are.
+func (m *metrics) looked(states []changelog.State, before int64) {
+	var kept uint64
+	var oldest, newest int64
+	for i := range states {
+		s := &states[i]
+		if s.Head.Position == s.Floor.Position {
+			continue
+		}
+		kept += s.Head.Position - s.Floor.Position
+		newest = max(newest, s.Head.Micros)
+		if oldest == 0 || s.Floor.Micros < oldest {
+			oldest = s.Floor.Micros
+		}
+	}
+	m.sets.Set(float64(len(states)))
+	m.kept.Set(float64(kept))
+	m.oldest.Set(seconds(oldest))
+	m.newest.CompareAndSwap(before, newest)
+}
+
+// busMetrics are what a Bus has done.
+type busMetrics struct {
+	sent, received, lost prometheus.Counter
+}
+
+// newBusMetrics returns metrics that are registered, unless r is nil. connected
+// says whether there is a connection.
+func newBusMetrics(r prometheus.Registerer, connected func() bool) *busMetrics {
+	auto := promauto.With(r)
+	counter := func(name, help string) prometheus.Counter {
+		return auto.NewCounter(prometheus.CounterOpts{Name: "rshub_announcements_" + name, Help: help})
+	}
+	auto.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "rshub_nats_connected", Help: "Whether there is a connection to NATS, 1 or 0; only where RSHUB_NATS_URL is set.",
+	}, func() float64 {
+		if connected() {
+			return 1
+		}
+		return 0
+	})
+	return &busMetrics{
+		sent:     counter("sent_total", "Announcements that were given to NATS; only where RSHUB_NATS_URL is set."),
+		received: counter("received_total", "Announcements of other hubs that came; only where RSHUB_NATS_URL is set."),
+		lost:     counter("lost_total", "Announcements that were not sent, or came and were not understood, and times that NATS dropped some which this hub was too slow for; only where RSHUB_NATS_URL is set."),
+	}
+}

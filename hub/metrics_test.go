@@ -1,0 +1,220 @@
+package hub
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/internal/metricstest"
+)
+
+// Each metric counts what it says, and nothing else does.
+func TestMetrics(t *testing.T) {
+	reg := prometheus.NewRegistry()
+	h, log := newHub(t, Options{Metrics: reg, ListSize: 2, Retention: changelog.Retention{Count: 1}})
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	metricstest.Check(t, reg, nil)
+
+	keyed := changelog.Publish{Changes: changes("a", 5), Key: "k"}
+	first, err := h.Publish(ctx, "demo", keyed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := follow(ctx, h, "demo", first.Cursor)
+	attached(h, "demo", 1)
+	for testutil.ToFloat64(h.metrics.misses) == 0 { // it looks into the memory first
+		runtime.Gosched()
+	}
+	if _, err := h.Publish(ctx, "demo", keyed); err != nil {
+		t.Fatal(err)
+	}
+	last := mustPublish(t, h, "demo", changes("b", 2)).Cursor
+	r.to(t, last)
+	if _, err := h.Publish(ctx, "demo", changelog.Publish{Key: "k", Hash: [32]byte{1}, Changes: changes("c", 1)}); !errors.Is(err, changelog.ErrKeyReused) {
+		t.Error(err)
+	}
+	for _, body := range []string{"{}", `{"changes":[{"loc":"/a","change":"updated"}]}`, "<"} { // refused before they come to Publish
+		w := httptest.NewRecorder()
+		req := httptest.NewRequest(http.MethodPost, "/sets/demo/changes", strings.NewReader(body))
+		req.Header.Set("Content-Type", "application/json")
+		h.ServePublish(w, req, "demo")
+		if w.Code != http.StatusBadRequest {
+			t.Errorf("%s: %d %s", body, w.Code, w.Body)
+		}
+	}
+	for _, body := range []string{"", "{}\n"} {
+		w := httptest.NewRecorder()
+		req := httptest.NewRequest(http.MethodPost, "/sets/demo/changes", strings.NewReader(body))
+		req.Header.Set("Content-Type", "application/x-ndjson")
+		h.ServePublish(w, req, "demo")
+	}
+	gone, leave := context.WithCancel(ctx)
+	leave()
+	if _, err := h.Publish(gone, "demo", changelog.Publish{Changes: changes("d", 1)}); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	for _, failure := range []error{changelog.ErrFull, changelog.ErrUnavailable, changelog.ErrUnknown, changelog.ErrClock, errors.New("no idea")} {
+		log.mu.Lock()
+		log.onAppend = func(context.Context, []changelog.Publish) error { return failure }
+		log.mu.Unlock()
+		if _, err := h.Publish(ctx, "demo", changelog.Publish{Changes: changes("e", 1)}); !errors.Is(err, failure) {
+			t.Error(err)
+		}
+	}
+	cancel()
+	if err := r.ended(t); err != nil {
+		t.Error(err)
+	}
+	misses := testutil.ToFloat64(h.metrics.misses) // an unknown append made the follower look again
+	h.tidy(t.Context())
+	metricstest.Check(t, reg, map[string]float64{
+		"rshub_published_changes_total":             7,
+		`rshub_publishes_total{outcome="accepted"}`: 2,
+		`rshub_publishes_total{outcome="replayed"}`: 1,
+		`rshub_publishes_total{outcome="refused"}`:  7,
+		`rshub_publishes_total{outcome="failed"}`:   5,
+		"rshub_publish_duration_seconds":            2,
+		`rshub_window_reads_total{outcome="hit"}`:   1,
+		`rshub_window_reads_total{outcome="miss"}`:  misses,
+		"rshub_log_sets":                            1,
+		"rshub_log_changes":                         7, // as it was before retention
+		"rshub_log_oldest_timestamp_seconds":        seconds(first.After.Micros),
+		"rshub_log_newest_timestamp_seconds":        seconds(last.Micros),
+		"rshub_retention_removed_changes_total":     4,
+	})
+	h.tidy(t.Context())
+	floor, err := log.State(t.Context(), "demo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := metricstest.Values(t, reg)
+	if got["rshub_log_changes"] != 3 || got["rshub_log_oldest_timestamp_seconds"] != seconds(floor.Floor.Micros) {
+		t.Errorf("after retention it keeps %v changes since %v", got["rshub_log_changes"], got["rshub_log_oldest_timestamp_seconds"])
+	}
+}
+
+// What another hub appended and announced is no repair, also when the
+// announcement comes a moment after the look. What it did not announce is one.
+func TestRepaired(t *testing.T) {
+	start := changelog.Cursor{Position: 7, Micros: 1_000}
+	next := batchAfter(start, 1)
+	later := batchAfter(next.Cursor, 1)
+	type step struct {
+		hear        *changelog.Batch
+		told        bool // to look, without content
+		head        changelog.Cursor
+		unannounced bool
+	}
+	for _, test := range []struct {
+		name  string
+		steps []step
+	}{
+		{"nothing happens", []step{{head: start}, {head: start}, {head: start}}},
+		{"announced before the look", []step{{head: start}, {hear: next, head: next.Cursor}, {head: next.Cursor}, {head: next.Cursor}}},
+		{"announced after the look", []step{{head: start}, {head: next.Cursor}, {hear: next, head: next.Cursor}, {head: next.Cursor}}},
+		{"announced without content before", []step{{head: start}, {told: true, head: next.Cursor}, {head: next.Cursor}}},
+		{"announced without content after", []step{{head: start}, {head: next.Cursor}, {told: true, head: next.Cursor}, {head: next.Cursor}}},
+		{"not announced", []step{{head: start}, {head: next.Cursor}, {head: next.Cursor, unannounced: true}, {head: next.Cursor}}},
+		{"never announced", []step{{head: start}, {head: next.Cursor}, {head: later.Cursor, unannounced: true}, {head: later.Cursor, unannounced: true}}},
+		{"the next was announced", []step{{head: start}, {head: next.Cursor}, {hear: later, head: later.Cursor}, {head: later.Cursor}}},
+		{"the set was removed", []step{{head: start}, {head: changelog.Cursor{}}, {head: changelog.Cursor{}}}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			tail := &tail{moved: make(chan struct{})}
+			for i, step := range test.steps {
+				if step.hear != nil || step.told {
+					tail.hear(step.hear)
+				}
+				if got := tail.compare(step.head); got != step.unannounced {
+					t.Errorf("look %d: unannounced %v", i+1, got)
+				}
+			}
+		})
+	}
+}
+
+// The looks are counted, at what other hubs did.
+func TestRepairedIsCounted(t *testing.T) {
+	reg := prometheus.NewRegistry()
+	h, log := newHub(t, Options{Metrics: reg})
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	r := follow(ctx, h, "demo", mustPublish(t, h, "demo", changes("a", 1)).Cursor)
+	attached(h, "demo", 1)
+	h.compare(ctx)
+	other, err := log.Append(ctx, "demo", changelog.Publish{Changes: changes("b", 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.compare(ctx)
+	r.to(t, other[0].Cursor)
+	h.compare(ctx)
+	if n := testutil.ToFloat64(h.metrics.repaired); n != 1 {
+		t.Errorf("%v repairs, want 1", n)
+	}
+	cancel()
+	if err := r.ended(t); err != nil {
+		t.Error(err)
+	}
+}
+
+// Announcements that have no place to wait are lost, and counted.
+func TestLostAnnouncements(t *testing.T) {
+	reg := prometheus.NewRegistry()
+	connected := false
+	b := &Bus{opts: NATSOptions{Logger: slog.New(slog.DiscardHandler)}, out: make(chan outgoing, 1)}
+	b.metrics = newBusMetrics(reg, func() bool { return connected })
+	for range 3 {
+		b.announce("m", "demo", changelog.Appended{})
+	}
+	connected = true
+	metricstest.Check(t, reg, map[string]float64{"rshub_announcements_lost_total": 2, "rshub_nats_connected": 1})
+}
+
+func TestBehind(t *testing.T) {
+	h, _ := newHub(t, Options{})
+	begin := changelog.Cursor{Position: 7, Micros: 1_000}
+	one := batchAfter(begin, 3) // positions 8 to 10
+	two := batchAfter(one.Cursor, 1)
+	seen := &tail{moved: make(chan struct{}), followers: 1}
+	seen.add([]*changelog.Batch{one, two})
+	found := &tail{moved: make(chan struct{}), followers: 1}
+	found.reaches(two.Cursor)
+	found.reaches(one.Cursor) // it was looked at before
+	h.tails["seen"], h.tails["found"], h.tails["new"] = seen, found, &tail{moved: make(chan struct{}), followers: 1}
+	for _, test := range []struct {
+		name    string
+		set     string
+		after   changelog.Cursor
+		changes uint64
+		oldest  int64
+	}{
+		{"current", "seen", two.Cursor, 0, 0},
+		{"ahead", "seen", changelog.Cursor{Position: 12, Micros: 5_000}, 0, 0},
+		{"one batch", "seen", one.Cursor, 1, two.Entries[0].Micros},
+		{"all of the window", "seen", begin, 4, one.Entries[0].Micros},
+		{"in the middle of a batch", "seen", one.Entries[1].Cursor, 2, one.Entries[2].Micros},
+		{"further back than the window", "seen", changelog.Cursor{Position: 3, Micros: 500}, 8, 500},
+		{"from before the set was made", "seen", changelog.Cursor{}, 11, two.Cursor.Micros},
+		{"what was found is in no window", "found", one.Cursor, 1, one.Cursor.Micros},
+		{"nothing is known", "new", begin, 0, 0},
+		{"not followed", "other", begin, 0, 0},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			if changes, oldest := h.Behind(test.set, test.after); changes != test.changes || oldest != test.oldest {
+				t.Errorf("Behind(%v) = %d, %d, want %d, %d", test.after, changes, oldest, test.changes, test.oldest)
+			}
+		})
+	}
+	clear(h.tails)
+}
