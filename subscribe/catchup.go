@@ -45,11 +45,14 @@ func (c *conn) follow(pending [][]byte) {
 		c.goodbye(closeTooSlow, "too slow: the connection took nothing for too long")
 		err = errBye
 	}
-	if errors.Is(err, errBye) {
+	switch {
+	case errors.Is(err, errBye):
 		c.leave()
-	} else {
-		_ = c.nc.Close() // its reader notices
+		return
+	case errors.Is(err, errStuck):
+		c.because(tooSlow)
 	}
+	_ = c.nc.Close() // its reader notices
 }
 
 // catchUp waits for what follows c's cursor, or for something else to do. It
@@ -85,7 +88,8 @@ func (c *conn) take(next *chunk, batches []*changelog.Batch) int {
 				continue
 			}
 			next.reset(b.After)
-			next.addCopy(message(c.key.protocol, retold(passed, told)), b)
+			passed = retold(passed, told)
+			next.addCopy(message(c.key.protocol, passed), passed)
 			return i + 1 // the next message begins where this one ends
 		}
 		body := message(c.key.protocol, b)
@@ -116,6 +120,9 @@ func (c *conn) waiting() (context.Context, context.CancelFunc) {
 // write writes a chunk, and what waits to be written at its end.
 func (c *conn) write(ch *chunk) error {
 	n, err := c.push(ch.buf)
+	var t tally
+	ch.tally(&t, 0, n)
+	c.server.metrics.delivered[byWebSocket].count(&t)
 	switch {
 	case err == nil:
 		c.moveTo(ch.end(), ch.end())

@@ -117,6 +117,7 @@ type client struct {
 	testing.TB
 	ws *websocket.Conn
 	chain
+	bytes int // of the frames with changes
 }
 
 // A dialer says how a client connects.
@@ -181,6 +182,12 @@ func (c *client) read() (message, error) {
 	m, err := parse(b)
 	if err != nil {
 		return m, fmt.Errorf("%w: %.200s", err, b)
+	}
+	if len(m.Changes) > 0 {
+		c.bytes += len(b) + 2 // and what is between 126 bytes and 64 KiB has 2 more
+		if len(b) > 125 {
+			c.bytes += 2
+		}
 	}
 	return m, c.add(m)
 }

@@ -52,6 +52,7 @@ type conn struct {
 	control   []byte             // frames that the own goroutine has to write between others
 	due       bool               // so is a heartbeat
 	bye       *closing           // c is to be closed; nothing but a close frame follows
+	why       reason             // c is closed, as far as is known
 	interrupt context.CancelFunc // ends the own goroutine's waiting
 }
 
@@ -62,8 +63,8 @@ type closing struct {
 }
 
 // deliver writes what pick chooses, as its group. It reports whether c stays in
-// the group.
-func (c *conn) deliver(w *directWriter, end changelog.Cursor, diverged bool, pick func(told changelog.Cursor) *chunk) bool {
+// the group, and adds to t what it wrote.
+func (c *conn) deliver(w *directWriter, t *tally, end changelog.Cursor, diverged bool, pick func(told changelog.Cursor) *chunk) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.live {
@@ -88,6 +89,7 @@ func (c *conn) deliver(w *directWriter, end changelog.Cursor, diverged bool, pic
 		_ = c.nc.Close() // its reader notices
 		return false
 	}
+	ch.tally(t, offset, offset+n)
 	if offset+n < len(ch.buf) {
 		var head, rest []byte
 		if n > 0 {
@@ -132,17 +134,32 @@ func (c *conn) wake() {
 
 // goodbye has c closed with a code, and a reason behind the cursor to resume
 // from. The first one counts. It does not block.
-func (c *conn) goodbye(code int, reason string) {
+func (c *conn) goodbye(code int, text string) { c.part(closeReason(code), code, text) }
+
+// part is goodbye for another reason than the code's.
+func (c *conn) part(why reason, code int, text string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed || c.bye != nil {
 		return
 	}
-	c.bye = &closing{code, reason}
+	c.bye = &closing{code, text}
+	if c.why == byClient { // else it was closed already
+		c.why = why
+	}
 	if !c.live { // a write that is under way gets no more time than the close frame
 		_ = c.nc.SetWriteDeadline(time.Now().Add(lingering))
 	}
 	c.wake()
+}
+
+// because notes why c is closed without a goodbye, unless there was one.
+func (c *conn) because(why reason) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.bye == nil {
+		c.why = why
+	}
 }
 
 // maxControl bounds the control frames that wait: a client that pings without
@@ -178,6 +195,7 @@ func (c *conn) writeLive(w *directWriter, frames []byte) error {
 // silently. A client that has given no sign of life for too long is given up.
 func (c *conn) heartbeat(w *directWriter, patience time.Duration) {
 	if c.server.age()-time.Duration(c.heard.Load()) > patience {
+		c.because(silent)
 		_ = c.nc.Close() // its reader notices
 		return
 	}

@@ -42,17 +42,26 @@ func (s *Server) serveEvents(w http.ResponseWriter, r *http.Request, set string)
 	if r.Method == http.MethodHead {
 		return nil
 	}
-	e := eventWriter{write: func(p []byte) error { return s.write(w, p) }, told: begin.Cursor}
+	place, leave := s.enter(byEventStream, set, begin.Cursor)
+	defer leave()
+	e := eventWriter{
+		write: func(p []byte) error { return s.write(w, p) }, told: begin.Cursor,
+		place: place, delivered: &s.metrics.delivered[byEventStream],
+	}
 	e.buf = append(e.buf, "retry: 1000\n"...)
 	e.start(begin)
-	for e.flush() == nil {
-		if err := s.streamEvents(ctx, &e, set, filter); err != nil || ctx.Err() != nil {
-			return nil // what was to say has been said in the stream
+	for err = e.flush(); err == nil; err = e.flush() {
+		if err = s.streamEvents(ctx, &e, set, filter); err != nil || ctx.Err() != nil {
+			break
 		}
 		e.heartbeat()
 	}
-	return nil
+	s.streamClosed(r, err)
+	return nil // what was to say has been said in the stream
 }
+
+// errFollow tells what is wrong with following from what is wrong with writing.
+var errFollow = errors.New("following failed")
 
 // streamEvents writes events until a heartbeat is due or ctx is done, then
 // returns nil, or until the stream is over.
@@ -63,7 +72,7 @@ func (s *Server) streamEvents(ctx context.Context, e *eventWriter, set string, f
 		if err != nil {
 			e.gone(err)
 			s.logFailure(set, err)
-			return errors.Join(err, e.flush())
+			return errors.Join(errFollow, err, e.flush())
 		}
 		for _, b := range batches {
 			e.batch(filter, b)
@@ -86,6 +95,10 @@ type eventWriter struct {
 	buf    []byte
 	cursor changelog.Cursor // of what was looked at
 	told   changelog.Cursor // of what the client knows
+
+	place     *place
+	tally     tally // of what waits
+	delivered *delivered
 }
 
 // start tells the cursor that the stream begins with. Without data it is no
@@ -124,10 +137,12 @@ func (e *eventWriter) batch(filter changelog.Filter, b *changelog.Batch) {
 }
 
 func (e *eventWriter) event(b *changelog.Batch) {
+	begin := len(e.buf)
 	e.id()
 	e.buf = append(e.buf, "data: "...)
 	e.buf = append(e.buf, b.JSON()...)
 	e.buf = append(e.buf, "\n\n"...)
+	e.tally.add(len(b.Entries), len(e.buf)-begin)
 }
 
 // heartbeat shows that the stream lives, and the cursor if it moved.
@@ -155,9 +170,14 @@ func (e *eventWriter) gone(err error) {
 
 func (e *eventWriter) flush() error {
 	if len(e.buf) == 0 {
+		e.place.moveTo(e.cursor) // past what a filter left out
 		return nil
 	}
 	err := e.write(e.buf)
+	if err == nil {
+		e.place.moveTo(e.cursor)
+		e.delivered.count(&e.tally)
+	}
 	if e.buf = e.buf[:0]; cap(e.buf) > maxIdle {
 		e.buf = nil // a stream is mostly silent
 	}

@@ -46,6 +46,7 @@ type chunk struct {
 	diverged bool             // after is not where the connections are
 	frames   []frame
 	buf      []byte
+	all      tally // what is in it
 }
 
 // A frame is a batch in a chunk.
@@ -53,17 +54,22 @@ type frame struct {
 	cursor changelog.Cursor // of the batch
 	body   []byte           // its message, shared by all; nil: only in buf
 	end    int              // in buf
+	tally  tally
 }
 
 func (c *chunk) reset(after changelog.Cursor) {
 	clear(c.frames) // their bodies may go
-	c.after, c.diverged, c.frames, c.buf = after, false, c.frames[:0], c.buf[:0]
+	c.after, c.diverged, c.frames, c.buf, c.all = after, false, c.frames[:0], c.buf[:0], tally{}
 }
 
 // add adds the message of a batch.
 func (c *chunk) add(body []byte, b *changelog.Batch) {
+	begin := len(c.buf)
 	c.buf = appendFrame(c.buf, websocket.TextMessage, body)
-	c.frames = append(c.frames, frame{b.Cursor, body, len(c.buf)})
+	f := frame{cursor: b.Cursor, body: body, end: len(c.buf)}
+	f.tally.add(len(b.Entries), len(c.buf)-begin)
+	c.all.plus(f.tally)
+	c.frames = append(c.frames, f)
 	c.diverged = c.diverged || b.Diverged
 }
 
@@ -93,6 +99,22 @@ func (c *chunk) from(cur changelog.Cursor) (offset int, ok bool) {
 		}
 	}
 	return 0, false
+}
+
+// tally adds to t the frames that are begun in buf[from:to], where from is where
+// one begins.
+func (c *chunk) tally(t *tally, from, to int) {
+	if from == 0 && to == len(c.buf) {
+		t.plus(c.all)
+		return
+	}
+	begin := 0
+	for i := range c.frames {
+		if begin >= from && begin < to {
+			t.plus(c.frames[i].tally)
+		}
+		begin = c.frames[i].end
+	}
 }
 
 // cut says where a write stands that stopped after buf[:offset]: the cursor of

@@ -35,6 +35,9 @@ type group struct {
 	conns  []*conn
 	writer directWriter
 	chunk  chunk
+	tally  tally
+
+	delivered *delivered // counts for all connections by WebSocket
 }
 
 // join puts c into its group if c is up to date, and reports whether it did.
@@ -70,7 +73,7 @@ func (s *Server) group(c *conn) (found *group, founded bool) {
 	}
 	ctx, cancel := context.WithCancel(s.ctx)
 	after := c.cursor
-	g := &group{key: c.key, filter: c.filter, cancel: cancel, cursor: after}
+	g := &group{key: c.key, filter: c.filter, cancel: cancel, cursor: after, delivered: &s.metrics.delivered[byWebSocket]}
 	if joined, _ := g.join(c); !joined { // an empty group would never end
 		cancel()
 		return nil, false
@@ -174,11 +177,12 @@ func (g *group) deliver(end changelog.Cursor, diverged bool, pick func(told chan
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for i := len(g.conns) - 1; i >= 0; i-- { // backwards: remove moves the last one
-		if c := g.conns[i]; !c.deliver(&g.writer, end, diverged, pick) {
+		if c := g.conns[i]; !c.deliver(&g.writer, &g.tally, end, diverged, pick) {
 			g.remove(c)
 		}
 	}
 	g.cursor = end
+	g.delivered.count(&g.tally)
 }
 
 // maxVariants bounds the memory that beginnings of one batch take.
@@ -204,7 +208,8 @@ func (g *group) deliverFiltered(b *changelog.Batch) {
 				clear(variants)
 			}
 			ch = &chunk{after: b.After}
-			ch.add(message(g.key.protocol, retold(passed, told)), b)
+			m := retold(passed, told)
+			ch.add(message(g.key.protocol, m), m)
 			variants[told] = ch
 		}
 		return ch

@@ -64,6 +64,10 @@ func (s *Server) servePage(w http.ResponseWriter, r *http.Request, set string) e
 	if err != nil {
 		return err
 	}
+	if p.wait > 0 {
+		_, leave := s.enter(byLongPoll, set, begin.Cursor)
+		defer leave()
+	}
 	page, err := s.collect(r.Context(), begin, p)
 	if err != nil {
 		return err
@@ -86,8 +90,10 @@ func (s *Server) servePage(w http.ResponseWriter, r *http.Request, set string) e
 		body = append(page.AppendJSON(nil, next), '\n')
 	}
 	h.Set("Content-Length", strconv.Itoa(len(body)))
-	if r.Method != http.MethodHead {
-		_ = s.write(w, body) // the client may be gone
+	if r.Method != http.MethodHead && s.write(w, body) == nil { // else the client may be gone
+		var t tally
+		t.add(len(page.Entries), len(body))
+		s.metrics.delivered[byLongPoll].count(&t)
 	}
 	return nil
 }

@@ -59,7 +59,7 @@ func newSite(t testing.TB, o settings) *site {
 		s.http.Listener = bufferedListener{s.http.Listener, o.sendBuffer}
 	}
 	o.BaseURL = "http://" + s.http.Listener.Addr().String()
-	o.Waits = s.hub.Waits
+	o.Waits, o.Behind = s.hub.Waits, s.hub.Behind
 	var follower subscribe.Follower = s.hub
 	if o.follower != nil {
 		follower = o.follower(follower)

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/gorilla/websocket"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/rshub/rshub/changelog"
 )
@@ -43,6 +44,12 @@ type Options struct {
 	ClockSkew    time.Duration              // by how much a datetime may lie in the future; default 1 minute
 	Now          func() time.Time           // default time.Now
 	Logger       *slog.Logger               // default: discard
+	Metrics      prometheus.Registerer      // where the server's metrics are registered, one server in each; default: nowhere
+
+	// Behind says for the metrics how far who follows a set, and has got what comes
+	// up to a cursor, is behind: by how many changes, and the datetime of the oldest
+	// of them in microseconds. It does not block. Default: nobody is.
+	Behind func(set string, after changelog.Cursor) (changes uint64, oldest int64)
 }
 
 // A Server serves the following of sets. Shutdown ends its connections.
@@ -51,6 +58,7 @@ type Server struct {
 	memory   Memory
 	begin    changelog.Start
 	opts     Options
+	metrics  *metrics
 	upgrader websocket.Upgrader
 
 	begun    time.Time
@@ -63,7 +71,8 @@ type Server struct {
 	closing bool
 	groups  map[groupKey]*group
 	wheel   [wheelSlots]map[*conn]struct{}
-	next    int // slot and shard of the next connection
+	places  map[*place]struct{} // of the other followers
+	next    int                 // slot and shard of the next connection
 }
 
 // New returns a Server. Run must run beside it.
@@ -86,7 +95,13 @@ func New(f Follower, m Memory, o Options) *Server {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	s := &Server{follower: f, memory: m, opts: o, begun: time.Now(), groups: map[groupKey]*group{}}
+	if o.Behind == nil {
+		o.Behind = func(string, changelog.Cursor) (uint64, int64) { return 0, 0 }
+	}
+	s := &Server{follower: f, memory: m, opts: o, metrics: newMetrics(o.Metrics), begun: time.Now(), groups: map[groupKey]*group{}, places: map[*place]struct{}{}}
+	if o.Metrics != nil {
+		o.Metrics.MustRegister(newGauges(s))
+	}
 	s.begin = changelog.Start{Log: m, Parameter: "since", Waits: o.Waits, Now: o.Now, ClockSkew: o.ClockSkew}
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	for i := range s.wheel {

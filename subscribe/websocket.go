@@ -107,7 +107,7 @@ func (c *conn) end() {
 	s := c.server
 	c.mu.Lock()
 	c.live, c.closed = false, true
-	g := c.group
+	g, why := c.group, c.why
 	c.wake()
 	c.mu.Unlock()
 	_ = c.nc.Close()
@@ -119,6 +119,7 @@ func (c *conn) end() {
 	s.mu.Lock()
 	delete(s.wheel[c.slot], c)
 	s.mu.Unlock()
+	s.metrics.closed[byWebSocket][why].Inc()
 }
 
 // wheelSlots is into how many parts a heartbeat is divided: one timer for all
@@ -187,7 +188,7 @@ func (w *wire) Write(p []byte) (int, error) {
 		if len(p) >= 4 {
 			code = int(binary.BigEndian.Uint16(p[2:]))
 		}
-		w.conn.goodbye(code, string(p[min(len(p), 4):]))
+		w.conn.part(byClient, code, string(p[min(len(p), 4):])) // the code may be the client's own
 	} else {
 		err = w.conn.pong(p)
 	}

@@ -1,0 +1,226 @@
+//go:build unix
+
+package subscribe_test
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gorilla/websocket"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/internal/metricstest"
+	"github.com/rshub/rshub/resourcesync"
+	"github.com/rshub/rshub/subscribe"
+)
+
+// by names a metric of a kind of followers.
+func by(name, kind string) string { return "rshub_" + name + `{kind="` + kind + `"}` }
+
+// What each kind of follower is sent is counted, whichever way it takes to the
+// socket, and who follows now.
+func TestMetrics(t *testing.T) {
+	reg := prometheus.NewRegistry()
+	s := newSite(t, settings{Options: subscribe.Options{Metrics: reg}})
+	metricstest.Check(t, reg, nil)
+	s.publish(2)
+	start := s.dial("?since=start", dialer{}) // its own following brings it 2 changes
+	start.next()
+	start.nextChanges()
+	filtered := s.dial("?prefix=https://example.org/1", dialer{}) // of what comes it gets one change of 3
+	filtered.next()
+	now := s.dial("", dialer{protocol: "rs.xml"})
+	now.next()
+	events := s.stream("")
+	events.next()
+	page := make(chan int, 1)
+	go func() {
+		_, body := s.get("?wait=1m", "Accept", "application/json")
+		page <- len(body)
+	}()
+	eventually(t, "all are current", func() bool {
+		return metricstest.Values(t, reg)[by("followers", "longpoll")] == 1 && strings.Contains(stacks(), "subscribe.(*Server).collect") &&
+			!strings.Contains(stacks(), "subscribe.(*conn).follow")
+	})
+	got := metricstest.Values(t, reg)
+	if got[by("followers", "websocket")] != 3 || got[by("followers", "eventstream")] != 1 {
+		t.Errorf("the followers are %v", got)
+	}
+	end := s.publish(3)
+	for _, c := range []*client{start, filtered, now} {
+		c.readTo(end)
+	}
+	e, _ := events.nextData()
+	polled := <-page
+	_, body := s.get("?since=start", "Accept", "application/json")
+	s.do(http.MethodHead, s.url("?since=start"), "Accept", "application/json") // delivers nothing
+	s.get("?since=now", "Accept", "application/json")                          // nor does this
+
+	want := map[string]float64{
+		by("followers", "websocket"): 3, by("followers", "eventstream"): 1,
+		by("deliveries_total", "websocket"): 4, by("delivered_changes_total", "websocket"): 2 + 3 + 1 + 3,
+		by("deliveries_total", "eventstream"): 1, by("delivered_changes_total", "eventstream"): 3,
+		by("deliveries_total", "longpoll"): 2, by("delivered_changes_total", "longpoll"): 3 + 5,
+		by("delivered_bytes_total", "websocket"):   float64(start.bytes + filtered.bytes + now.bytes),
+		by("delivered_bytes_total", "eventstream"): float64(len("id: ") + len(e.id) + len("\ndata: ") + len(e.data) + len("\n\n")),
+		by("delivered_bytes_total", "longpoll"):    float64(polled + len(body)),
+	}
+	// It is counted a moment after it was sent.
+	eventually(t, "all is counted", func() bool {
+		got := metricstest.Values(t, reg)
+		for _, kind := range []string{"websocket", "eventstream", "longpoll"} {
+			if name := by("delivered_bytes_total", kind); got[name] < want[name] {
+				return false
+			}
+		}
+		return got[by("followers", "longpoll")] == 0
+	})
+	metricstest.Check(t, reg, want)
+}
+
+// Who takes nothing is behind, by what is not begun for it yet, and then others
+// of its kind are not what is shown.
+func TestLag(t *testing.T) {
+	reg := prometheus.NewRegistry()
+	s := newSite(t, settings{Options: subscribe.Options{Metrics: reg, WriteTimeout: time.Minute}, sendBuffer: smallSend})
+	s.publish(1)
+	stalled := s.dial("", smallBuffers(smallRead))
+	stalled.next()
+	other := s.dial("", dialer{})
+	other.next()
+	stream := s.stream("")
+	stream.next()
+	var end changelog.Cursor
+	const published = 20
+	for range published {
+		end = s.publishLarge(100_000)
+		other.readTo(end)
+	}
+	got := metricstest.Values(t, reg)
+	behind, age := got[by("follower_lag_changes", "websocket")], got[by("follower_lag_seconds", "websocket")]
+	if behind < 1 || behind > published || age <= 0 || age > patience.Seconds() {
+		t.Errorf("the slowest WebSocket is %v changes and %v s behind", behind, age)
+	}
+	eventually(t, "the stream is behind too", func() bool { return metricstest.Values(t, reg)[by("follower_lag_changes", "eventstream")] > 0 })
+	stalled.readTo(end)
+	for stream.cursor != end.String() {
+		stream.next()
+	}
+	eventually(t, "nobody is behind", func() bool {
+		for name, v := range metricstest.Values(t, reg) {
+			if strings.HasPrefix(name, "rshub_follower_lag") && v != 0 {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// A breaking is a follower that breaks off.
+type breaking struct{ subscribe.Follower }
+
+func (f breaking) Follow(ctx context.Context, set string, after changelog.Cursor) iter.Seq2[[]*changelog.Batch, error] {
+	return func(yield func([]*changelog.Batch, error) bool) {
+		for batches, err := range f.Follower.Follow(ctx, set, after) {
+			if len(batches) > 0 && len(batches[0].Entries) > 0 && batches[0].Entries[0].Change.Loc == "https://example.org/break" {
+				batches, err = nil, errors.New("broken")
+			}
+			if !yield(batches, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+// Why connections end is counted, once for each.
+func TestClosedReasons(t *testing.T) {
+	for _, test := range []struct {
+		kind, reason string
+		options      subscribe.Options
+		close        func(s *site)
+	}{
+		{"websocket", "client", subscribe.Options{}, func(s *site) {
+			c := s.dial("", dialer{})
+			c.next()
+			// As browsers do when a page is left: the code is the client's.
+			_ = c.ws.WriteMessage(websocket.CloseMessage, websocket.FormatCloseMessage(websocket.CloseGoingAway, ""))
+			c.closed(websocket.CloseGoingAway)
+			c.ws.Close()
+		}},
+		{"websocket", "slow", subscribe.Options{WriteTimeout: 100 * time.Millisecond}, func(s *site) {
+			s.dial("", smallBuffers(smallRead)).next()
+			s.publishLarge(3_000_000)
+		}},
+		{"websocket", "silent", subscribe.Options{Heartbeat: 32 * time.Millisecond}, func(s *site) {
+			s.dial("", dialer{}).next() // and it never reads again: no ping is answered
+		}},
+		{"websocket", "gone", subscribe.Options{}, func(s *site) {
+			c := s.dial("?since=5-5", dialer{})
+			c.closed(4410)
+			c.ws.Close()
+		}},
+		{"websocket", "stopping", subscribe.Options{}, func(s *site) {
+			c := s.dial("", dialer{})
+			c.next()
+			go s.shutdown()
+			c.closed(websocket.CloseGoingAway)
+			c.ws.Close()
+		}},
+		{"websocket", "error", subscribe.Options{}, func(s *site) {
+			c := s.dial("", dialer{})
+			c.next()
+			s.publishChanges(change("break", resourcesync.Updated, ""))
+			c.closed(websocket.CloseInternalServerErr)
+			c.ws.Close()
+		}},
+		{"eventstream", "client", subscribe.Options{}, func(s *site) {
+			e := s.stream("")
+			e.next()
+			e.cancel()
+		}},
+		{"eventstream", "slow", subscribe.Options{WriteTimeout: 100 * time.Millisecond}, func(s *site) {
+			s.stream("").next()
+			s.publishLarge(3_000_000)
+		}},
+		{"eventstream", "gone", subscribe.Options{}, func(s *site) {
+			e := s.stream("")
+			e.next()
+			if err := s.hub.Delete(s.Context(), "a"); err != nil {
+				s.Error(err)
+			}
+		}},
+		{"eventstream", "stopping", subscribe.Options{}, func(s *site) {
+			s.stream("").next()
+			s.shutdown()
+		}},
+		{"eventstream", "error", subscribe.Options{}, func(s *site) {
+			s.stream("").next()
+			s.publishChanges(change("break", resourcesync.Updated, ""))
+		}},
+	} {
+		t.Run(test.kind+" "+test.reason, func(t *testing.T) {
+			t.Parallel()
+			reg := prometheus.NewRegistry()
+			test.options.Metrics = reg
+			s := newSite(t, settings{
+				Options: test.options, sendBuffer: smallSend,
+				follower: func(f subscribe.Follower) subscribe.Follower { return breaking{f} },
+			})
+			s.publish(1)
+			test.close(s)
+			name := `rshub_followers_closed_total{kind="` + test.kind + `",reason="` + test.reason + `"}`
+			eventually(t, "it is counted", func() bool { return metricstest.Values(t, reg)[name] > 0 })
+			for other, v := range metricstest.Values(t, reg) {
+				if strings.HasPrefix(other, "rshub_followers_closed") && v != map[bool]float64{true: 1}[other == name] {
+					t.Errorf("%s is %v", other, v)
+				}
+			}
+		})
+	}
+}
