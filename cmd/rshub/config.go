@@ -25,7 +25,7 @@ import (
 // whole: envconfig would take a prefix off, and be content with DATA or INSECURE.
 type config struct {
 	Listen    string `envconfig:"RSHUB_LISTEN" default:"127.0.0.1:8080" desc:"address that the hub listens on"`
-	OpsListen string `envconfig:"RSHUB_OPS_LISTEN" default:"127.0.0.1:8081" desc:"address for health, profiles and backups; empty: none"`
+	OpsListen string `envconfig:"RSHUB_OPS_LISTEN" default:"127.0.0.1:8081" desc:"address for health, metrics, profiles and backups; empty: none"`
 	BaseURL   string `envconfig:"RSHUB_BASE_URL" desc:"the hub's URL as others see it, http or https; required beyond loopback; default http://LISTEN"`
 
 	Data        string `envconfig:"RSHUB_DATA" default:"./rshub-data" desc:"directory of the change memory"`

@@ -21,24 +21,24 @@ import (
 
 // routes is the hub as its users see it.
 func (s *server) routes() http.Handler {
-	mux := http.NewServeMux()
-	mux.HandleFunc("/{$}", s.servePage)
-	mux.HandleFunc("/.well-known/resourcesync", s.documents.ServeDescription)
-	mux.HandleFunc("/hub", s.serveHub)
-	mux.HandleFunc("/publish", s.serveHub)   // what resourcesync_push POSTs to
-	mux.HandleFunc("/subscribe", s.serveHub) // as the draft of 2012 had it
-	mux.HandleFunc("/subscriptions/{name}", s.serveStatus)
-	mux.HandleFunc("/sets", s.serveSets)
-	mux.HandleFunc("/sets/{set}", s.serveSet)
-	mux.HandleFunc("/sets/{set}/changes", s.serveTopic)
-	mux.HandleFunc("/sets/{set}/subscriptions", s.serveSubscriptions)
-	mux.HandleFunc("/sets/{set}/subscriptions/{id}", s.serveSubscriptions)
-	mux.HandleFunc("/sets/{set}/subscriptions/{id}/{part}", s.serveSubscriptions)
-	mux.HandleFunc("/sets/{set}/{name...}", s.serveDocument)
-	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+	mux := newRouter(s.metrics)
+	mux.handle("/{$}", pageRoute, s.servePage)
+	mux.handle("/.well-known/resourcesync", documentsRoute, s.documents.ServeDescription)
+	mux.handle("/hub", hubRoute, s.serveHub)
+	mux.handle("/publish", hubRoute, s.serveHub)   // what resourcesync_push POSTs to
+	mux.handle("/subscribe", hubRoute, s.serveHub) // as the draft of 2012 had it
+	mux.handle("/subscriptions/{name}", statusRoute, s.serveStatus)
+	mux.handle("/sets", setsRoute, s.serveSets)
+	mux.handle("/sets/{set}", setsRoute, s.serveSet)
+	mux.handle("/sets/{set}/changes", topicRoute, s.serveTopic)
+	mux.handle("/sets/{set}/subscriptions", subscriptionsRoute, s.serveSubscriptions)
+	mux.handle("/sets/{set}/subscriptions/{id}", subscriptionsRoute, s.serveSubscriptions)
+	mux.handle("/sets/{set}/subscriptions/{id}/{part}", subscriptionsRoute, s.serveSubscriptions)
+	mux.handle("/sets/{set}/{name...}", documentsRoute, s.serveDocument)
+	mux.handle("/", otherRoute, func(w http.ResponseWriter, r *http.Request) {
 		changelog.WriteError(w, r, changelog.NewStatus(http.StatusNotFound, "not-found", "there is nothing at this URL; GET / says what is where"))
 	})
-	return readOn(s.guard(s.identify(mux)))
+	return mux.counted(readOn(s.guard(s.identify(mux))))
 }
 
 // opsRoutes is the hub as those see it who run it.
@@ -48,6 +48,7 @@ func (s *server) opsRoutes() http.Handler {
 		writeJSON(w, http.StatusOK, map[string]string{"status": "ok"})
 	})
 	mux.HandleFunc("GET /readyz", s.serveReady)
+	mux.Handle("GET /metrics", metricsHandler(s.metrics, s.log)) // open as the health is: no set and no callback is named
 	operator := func(h http.HandlerFunc) http.Handler {
 		return s.identify(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if !s.refused(w, r, access.MayOperate(r.Context())) {

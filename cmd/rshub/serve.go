@@ -16,6 +16,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/rshub/rshub/access"
 	"github.com/rshub/rshub/callback"
 	"github.com/rshub/rshub/changelog"
@@ -36,6 +38,7 @@ type server struct {
 	config       *config
 	base         string // the base URL, without a slash at the end
 	log          *slog.Logger
+	metrics      *prometheus.Registry
 	memory       changelog.Log
 	checkpointer checkpointer // nil: the memory is backed up otherwise
 	bus          *hub.Bus     // nil: there is none
@@ -61,7 +64,7 @@ func serve(ctx context.Context, stderr io.Writer, ready func(listen, ops net.Add
 	for _, name := range unknownVariables() {
 		log.Warn("this variable means nothing to rshub; is it misspelt?", "variable", name)
 	}
-	s := &server{config: c, log: log}
+	s := &server{config: c, log: log, metrics: newMetrics()}
 	if c.TokensFile != "" {
 		if s.tokens, err = access.OpenTokens(c.TokensFile); err != nil {
 			return err
@@ -76,7 +79,7 @@ func serve(ctx context.Context, stderr io.Writer, ready func(listen, ops net.Add
 		}
 	}()
 	if c.NATSURL != "" {
-		s.bus, err = hub.ConnectNATS(c.NATSURL, hub.NATSOptions{Prefix: c.Prefix, Credentials: c.NATSCreds, RootCAs: c.NATSCA, Logger: log})
+		s.bus, err = hub.ConnectNATS(c.NATSURL, hub.NATSOptions{Prefix: c.Prefix, Credentials: c.NATSCreds, RootCAs: c.NATSCA, Logger: log, Metrics: s.metrics})
 		if err != nil {
 			return fmt.Errorf("RSHUB_NATS_URL: %w", err)
 		}
@@ -122,7 +125,7 @@ func (s *server) openMemory(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("RSHUB_REDIS_URL: %w", err)
 		}
-		s.memory = memory
+		s.memory = changelog.Measure(memory, s.metrics)
 		if s.registry, err = callback.NewRedis(memory.Client(), c.Prefix, callback.RedisOptions{Wait: c.RedisWait, WaitTimeout: c.RedisWaitTimeout}); err != nil {
 			return errors.Join(err, memory.Close())
 		}
@@ -137,7 +140,8 @@ func (s *server) openMemory(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.memory, s.checkpointer = memory, memory
+	s.memory, s.checkpointer = changelog.Measure(memory, s.metrics), memory
+	measureDisk(s.metrics, memory.Space)
 	if s.registry, err = callback.OpenDisk(ctx, memory.Keep(callbackKeep)); err != nil {
 		return errors.Join(fmt.Errorf("open the subscriptions: %w", err), memory.Close())
 	}
@@ -169,12 +173,13 @@ func (s *server) wire(addr net.Addr) error {
 		BaseURL: s.base, Sets: c.Sets, ListSize: c.ChangeListSize, MaxBody: int64(c.MaxBody),
 		Retention: changelog.Retention{Age: c.RetentionAge, Count: c.RetentionCount},
 		Caller:    func(ctx context.Context) string { return access.FromContext(ctx).Name },
-		Logger:    s.log,
-		Bus:       s.bus, Shared: shared,
+		Logger:    s.log, Metrics: s.metrics,
+		Bus: s.bus, Shared: shared,
 	})
 	s.subscribe = subscribe.New(s.hub, s.memory, subscribe.Options{
 		BaseURL: s.base, Waits: s.hub.Waits, CheckOrigin: s.allowedOrigin,
 		Heartbeat: c.Heartbeat, WriteTimeout: c.WriteTimeout, ClockSkew: c.ClockSkew, Logger: s.log,
+		Metrics: s.metrics, Behind: s.hub.Behind,
 	})
 	s.documents = changelog.NewDocuments(s.memory, s.base, changelog.DocumentsOptions{
 		ClockSkew: c.ClockSkew,
@@ -193,6 +198,7 @@ func (s *server) wire(addr net.Addr) error {
 		MaxRequests: c.CallbackRequests, MaxPerHost: c.CallbackMaxPerHost, MaxPerSet: c.CallbackMaxPerSet, MaxUnverified: c.CallbackMaxUnverified,
 		ClockSkew: c.ClockSkew,
 	})
+	s.metrics.MustRegister(newReadyGauge(s))
 	return nil
 }
 

@@ -37,7 +37,7 @@ func TestStartup(t *testing.T) {
 		t.Errorf("the profiles are %d", resp.StatusCode)
 	}
 	// What is for operators is not at the hub's own address.
-	for _, path := range []string{"/healthz", "/readyz", "/backup", "/debug/pprof/"} {
+	for _, path := range []string{"/healthz", "/readyz", "/metrics", "/backup", "/debug/pprof/"} {
 		if resp, _ := do(t, "GET", h.url+path, ""); resp.StatusCode != http.StatusNotFound {
 			t.Errorf("%s is %d for everybody", path, resp.StatusCode)
 		}
