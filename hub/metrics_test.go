@@ -125,6 +125,8 @@ func TestRepaired(t *testing.T) {
 		{"announced without content before", []step{{head: start}, {told: true, head: next.Cursor}, {head: next.Cursor}}},
 		{"announced without content after", []step{{head: start}, {head: next.Cursor}, {told: true, head: next.Cursor}, {head: next.Cursor}}},
 		{"not announced", []step{{head: start}, {head: next.Cursor}, {head: next.Cursor, unannounced: true}, {head: next.Cursor}}},
+		{"not announced before the first look", []step{{hear: next, head: later.Cursor}, {head: later.Cursor, unannounced: true}, {head: later.Cursor}}},
+		{"it was there before", []step{{head: later.Cursor}, {head: later.Cursor}}},
 		{"never announced", []step{{head: start}, {head: next.Cursor}, {head: later.Cursor, unannounced: true}, {head: later.Cursor, unannounced: true}}},
 		{"the next was announced", []step{{head: start}, {head: next.Cursor}, {hear: later, head: later.Cursor}, {head: later.Cursor}}},
 		{"the set was removed", []step{{head: start}, {head: changelog.Cursor{}}, {head: changelog.Cursor{}}}},

@@ -173,13 +173,13 @@ func (h *Hub) compareTail(t *tail, head changelog.Cursor) {
 func (t *tail) compare(head changelog.Cursor) (unannounced bool) {
 	t.mu.Lock()
 	unannounced = t.found > t.newest.Position && !t.told
-	moved := t.checked != nil && *t.checked != head
-	known := t.checked != nil && !moved
+	known := t.checked != nil && *t.checked == head
+	since := !known && (t.checked != nil || !t.newest.IsZero()) // it is known from when on it moved
 	if n := len(t.window); n > 0 {
 		known = t.window[n-1].Cursor == head
 	}
 	t.found = 0
-	if moved && head.Position > t.newest.Position && !t.told {
+	if since && head.Position > t.newest.Position && !t.told {
 		t.found = head.Position
 	}
 	t.checked, t.head, t.told = &head, head, false
