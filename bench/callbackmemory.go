@@ -122,15 +122,8 @@ func (b *bench) memoryOf(dir string) (f footprint, err error) {
 		return f, err
 	}
 	defer s.stop()
-	const idle = 0.02 // seconds of CPU, of which two are steps of the clock
-	for used := 1.0; used > idle; {
-		before, err1 := cpuOf(s.pid)
-		time.Sleep(settle)
-		after, err2 := cpuOf(s.pid)
-		if err := cmp.Or(err1, err2, b.ctx.Err()); err != nil {
-			return f, err
-		}
-		used = after - before
+	if err := b.rest(s); err != nil {
+		return f, err
 	}
 	if f.rss, err = rssOf(s.pid); err != nil {
 		return f, err

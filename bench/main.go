@@ -63,11 +63,13 @@ type sizes struct {
 	called         time.Duration // of one figure of callbacks
 	subscriptions  int           // idle
 	behindCallback int           // changes
+
+	scrapes int // of one figure
 }
 
 var (
-	fullSizes  = sizes{700 * time.Millisecond, 1000, 4 * time.Second, 2500 * time.Millisecond, 5000, 500_000, 25_000, 2 * time.Second, 300 * time.Millisecond, 5_000_000, 10_000, 1200 * time.Millisecond, 100_000, 100_000}
-	quickSizes = sizes{60 * time.Millisecond, 200, time.Second, 300 * time.Millisecond, 500, 50_000, 5_000, 400 * time.Millisecond, 60 * time.Millisecond, 200_000, 1_000, 300 * time.Millisecond, 10_000, 10_000}
+	fullSizes  = sizes{700 * time.Millisecond, 1000, 4 * time.Second, 2500 * time.Millisecond, 5000, 500_000, 25_000, 2 * time.Second, 300 * time.Millisecond, 5_000_000, 10_000, 1200 * time.Millisecond, 100_000, 100_000, 200}
+	quickSizes = sizes{60 * time.Millisecond, 200, time.Second, 300 * time.Millisecond, 500, 50_000, 5_000, 400 * time.Millisecond, 60 * time.Millisecond, 200_000, 1_000, 300 * time.Millisecond, 10_000, 10_000, 20}
 )
 
 // A part answers one question.
@@ -87,6 +89,7 @@ var parts = []part{
 	{"callback-latency", "Latency from publish to callback; floor: as above, not stored", (*bench).callbackTimes},
 	{"callback-idle", "Memory of idle subscriptions; floor: the bytes of callback, secret and token", (*bench).idleSubscriptions},
 	{"callback-catchup", "Catching up over a callback, with the verification; floor: as above, the same 1,000 changes again and again", (*bench).callbackCatchUp},
+	{"scrape", "Reading the metrics of a hub with many sets and idle subscriptions; floor: net/http with the Go and process metrics alone", (*bench).scrape},
 	{"redis", "Durable publishes into Redis, in process: hub.Publish on redislog; floor: go-redis, one XADD of the same block for each publish, from as many goroutines; appendfsync everysec", (*bench).redis},
 	{"redis-memory", "Memory of Redis; floor: the same blocks in one bare stream", (*bench).redisMemory},
 	{"redis-catchup", "Catching up from Redis, in process: hub.Follow; floor: go-redis, XRANGE of the same blocks", (*bench).redisCatchup},
