@@ -59,32 +59,53 @@ func drain(resp *http.Response, cancel context.CancelFunc) {
 	_, _ = io.CopyN(io.Discard, resp.Body, maxAnswer) // the status has said it all
 }
 
-// explain says why a request failed, for the subscriber: without the callback,
+// A failure is why a request was no success. Its text may be shown to whoever it
+// concerns.
+type failure struct {
+	text    string
+	outcome outcome
+}
+
+func (f *failure) Error() string { return f.text }
+
+// answered is the failure that an answer with a status is.
+func answered(what string, status int) *failure {
+	f := &failure{what, statusOutcome(status)}
+	if name := http.StatusText(status); name != "" {
+		f.text += ": " + name
+	}
+	if f.outcome == outcomeSuccess { // but not the one that was asked for
+		f.outcome = outcomeOther
+	}
+	return f
+}
+
+// explain says why there was no answer, for the subscriber: without the callback,
 // whose query may be a secret, and without addresses of the hub's network.
-func explain(err error) string {
+func explain(err error) *failure {
 	var dns *net.DNSError
 	var unverified *tls.CertificateVerificationError
 	var record tls.RecordHeaderError
 	var alert tls.AlertError
 	switch {
 	case errors.Is(err, ErrAddress):
-		return ErrAddress.Error()
+		return &failure{ErrAddress.Error(), outcomeRefusedAddress}
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded), isTimeout(err):
-		return "no answer in time"
+		return &failure{"no answer in time", outcomeTimeout}
 	case errors.Is(err, context.Canceled):
-		return "given up"
+		return &failure{"given up", outcomeOther}
 	case errors.As(err, &dns):
-		return "the host's name was not found"
+		return &failure{"the host's name was not found", outcomeUnreachable}
 	case errors.As(err, &unverified), errors.As(err, &record), errors.As(err, &alert), errors.Is(err, http.ErrSchemeMismatch):
-		return "the TLS handshake failed"
+		return &failure{"the TLS handshake failed", outcomeTLS}
 	case errors.Is(err, syscall.ECONNREFUSED):
-		return "the connection was refused"
+		return &failure{"the connection was refused", outcomeUnreachable}
 	case errors.Is(err, syscall.ENETUNREACH), errors.Is(err, syscall.EHOSTUNREACH):
-		return "the host cannot be reached"
+		return &failure{"the host cannot be reached", outcomeUnreachable}
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE), errors.Is(err, io.ErrClosedPipe):
-		return "the connection was closed before the answer"
+		return &failure{"the connection was closed before the answer", outcomeOther}
 	}
-	return "the answer is not HTTP"
+	return &failure{"the answer is not HTTP", outcomeOther}
 }
 
 func isTimeout(err error) bool {

@@ -142,7 +142,7 @@ func TestCrowdOfAPart(t *testing.T) {
 		}
 		drop(func(i int) bool { return i%3 != 0 })
 		if c := crowds(); c.host < n*8/10 || c.host > n*12/10 || c.set != c.host {
-			t.Errorf("a third knows %d of %d, and concludes on %+v", w.engine.Stats().Subscriptions, n, c)
+			t.Errorf("a third knows %d of %d, and concludes on %+v", w.engine.present().subscriptions, n, c)
 		}
 		e.mu.Lock()
 		e.shards[0].loaded = false

@@ -35,6 +35,7 @@ func (p *place) begin() changelog.Cursor {
 type cut struct {
 	from    changelog.Cursor // where its interval begins
 	cursor  changelog.Cursor // of the last entry that was looked at
+	first   int64            // datetime of the first
 	changes int              // 0: nothing passed, so there is nothing to deliver
 	body    [][]byte
 }
@@ -132,7 +133,7 @@ func (s *source) cut(ctx context.Context, at *place, f *filter, limit int) (*cut
 		}
 		first = 0
 	}
-	c := &cut{from: at.begin(), cursor: x.cursor, changes: x.changes}
+	c := &cut{from: at.begin(), cursor: x.cursor, first: x.begins, changes: x.changes}
 	if c.changes == 0 && c.from.IsZero() {
 		c.from.Micros = x.begins - 1 // the zero cursor would say that nothing was left out
 	}

@@ -12,7 +12,6 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/rshub/rshub/changelog"
@@ -48,6 +47,7 @@ type delivery struct {
 	cut     *cut  // that was sent; nil: there was nothing, or err
 	err     error // the memory could not be read; errNothing
 	attempt Attempt
+	outcome outcome
 	retry   time.Duration // what the answer's Retry-After says
 }
 
@@ -116,12 +116,16 @@ func (d *delivery) send(ctx context.Context, c *cut) {
 	status, retry, err := d.post(ctx, cancel, c)
 	d.attempt = Attempt{At: begin.UTC(), Kind: "deliver", Status: status, Took: time.Since(begin), Changes: c.changes}
 	d.retry = retry
+	var f *failure
 	switch {
 	case err != nil:
-		d.attempt.Error = explain(err)
+		f = explain(err)
 	case status < 200 || status > 299:
-		d.attempt.Error = strings.TrimSpace("the answer is no success: " + http.StatusText(status))
+		f = answered("the answer is no success", status)
+	default:
+		return
 	}
+	d.attempt.Error, d.outcome = f.text, f.outcome
 }
 
 func (d *delivery) post(ctx context.Context, cancel context.CancelFunc, c *cut) (status int, retry time.Duration, err error) {
@@ -216,23 +220,27 @@ func (s *sub) settle(d *delivery) {
 	}
 	s.last.add(d.attempt)
 	s.soil()
-	e := s.shard.engine
-	switch status := d.attempt.Status; {
-	case status >= 200 && status <= 299:
-		e.stats.Deliveries++
-		e.stats.Changes += uint64(d.cut.changes)
+	m := s.shard.engine.metrics
+	m.attempted(forDelivery, d.outcome, d.attempt.Took)
+	if d.failed > 0 {
+		m.retries.Inc()
+	}
+	switch d.outcome {
+	case outcomeSuccess:
+		m.deliveries.Inc()
+		m.bytes.Add(float64(d.cut.size()))
+		m.changes.Add(float64(d.cut.changes))
 		s.advance(d, place{cursor: d.cut.cursor})
 		s.gap = changelog.Cursor{}
 		s.setFailed(0)
 		s.next, s.earliest = time.Time{}, time.Time{}
 		s.proven = d.attempt.Took <= slowAfter
 		s.rest()
-	case status == http.StatusGone:
+	case outcomeGone:
 		s.end(ended)
 	default:
-		e.stats.Failures++
 		s.advance(d, d.place)
-		s.until = d.cut.cursor
+		s.until, s.first = d.cut.cursor, d.cut.first
 		s.fail(d)
 		s.rest()
 	}
@@ -242,7 +250,7 @@ func (s *sub) settle(d *delivery) {
 func (s *sub) advance(d *delivery, to place) {
 	e := s.shard.engine
 	if d.gaps > s.gaps {
-		e.stats.Gaps += uint64(d.gaps - s.gaps)
+		e.metrics.gaps.Add(float64(d.gaps - s.gaps))
 		e.opts.Logger.Warn("callbacks: the memory overran a subscription", "id", s.id, "set", s.about.Set, "host", s.host.name, "lost", gapText(d.gap, d.place.cursor))
 		s.gap, s.gaps = d.gap, d.gaps
 		s.soil()
@@ -251,9 +259,12 @@ func (s *sub) advance(d *delivery, to place) {
 		e.opts.Logger.Warn("callbacks: the log had lost its tail", "id", s.id, "set", s.about.Set, "host", s.host.name)
 		s.soil()
 	}
-	if to.cursor != s.cursor && !s.dirty && !s.moved {
-		s.moved = true
-		s.shard.moved = append(s.shard.moved, s)
+	if to.cursor != s.cursor {
+		s.first = 0
+		if !s.dirty && !s.moved {
+			s.moved = true
+			s.shard.moved = append(s.shard.moved, s)
+		}
 	}
 	s.place = to
 }
@@ -305,9 +316,9 @@ func (s *sub) setFailed(n int) {
 	e := s.shard.engine
 	switch {
 	case s.failed == 0 && n > 0:
-		e.stats.Failing++
+		e.failing++
 	case s.failed > 0 && n == 0:
-		e.stats.Failing--
+		e.failing--
 	}
 	s.failed = n
 }

@@ -206,8 +206,8 @@ func TestGoneEnds(t *testing.T) {
 		if tries, _, asked := c.counts(); tries != 1 || asked != 1 {
 			t.Errorf("%d tries and %d questions, want one of each", tries, asked)
 		}
-		if st := w.engine.Stats(); st.Subscriptions != 0 || len(w.engine.topics)+len(w.engine.places.hosts)+len(w.engine.schedule) != Shards {
-			t.Errorf("something is left: %+v", st)
+		if p := w.engine.present(); p.subscriptions != 0 || len(w.engine.topics)+len(w.engine.places.hosts)+len(w.engine.schedule) != Shards {
+			t.Errorf("something is left: %+v", p)
 		}
 	})
 }

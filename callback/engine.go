@@ -10,6 +10,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 )
 
 // Options of an Engine. Zero values are the defaults.
@@ -29,7 +31,8 @@ type Options struct {
 	MaxChanges int // in one delivery, and looked at for one; default and maximum 1,000
 	MaxBytes   int // of changes in one delivery, unless it is a single one; default 1 MiB
 
-	Logger *slog.Logger // gets no secret, and of a callback only the host; default: discard
+	Logger  *slog.Logger          // gets no secret, and of a callback only the host; default: discard
+	Metrics prometheus.Registerer // of what is done, its Fetchers' fetches too; default: none
 }
 
 func (o *Options) defaults() {
@@ -66,6 +69,7 @@ type Engine struct {
 	opts      Options
 	addresses *addresses
 	client    *http.Client
+	metrics   *metrics
 
 	readings readings   // guarded by its own mutex
 	hands    chan *task // to goroutines that wait for a task
@@ -87,32 +91,18 @@ type Engine struct {
 	fresh    map[string]int // errands that are to make a subscription, by set
 	places   places
 	schedule schedule
+	failing  int // subs whose last attempt failed
 	draining bool
-	stats    Stats
 }
 
-// Stats are what an Engine has done, and is doing.
-type Stats struct {
-	Shards        int // that this hub has a claim on
-	Subscriptions int // in them
-	Failing       int // of them, that wait after a failure
-	InFlight      int // requests
-
-	Deliveries uint64 // that succeeded
-	Changes    uint64 // in them
-	Failures   uint64 // attempts to deliver that failed
-	Gaps       uint64 // subscriptions overrun by the memory
-	Verified   uint64 // requests confirmed by their subscriber
-	Denied     uint64 // requests not confirmed
-	Expired    uint64 // leases that ended unrenewed
-}
-
-// New returns an Engine, which does nothing until Run.
+// New returns an Engine, which does nothing until Run. It registers its metrics,
+// so there is one Engine for each registry.
 func New(registry Registry, log Log, follower Follower, o Options) *Engine {
 	o.defaults()
 	e := &Engine{
 		registry: registry, log: log, follower: follower, opts: o,
 		addresses: &addresses{allow: o.Allow, ports: o.Ports},
+		metrics:   newMetrics(o.Metrics),
 		hands:     make(chan *task), ringer: make(nudge, 1), saver: make(nudge, 1),
 		shards: map[int]*shard{}, topics: map[string]*topic{}, filters: filters{}, fresh: map[string]int{},
 		places: places{total: o.InFlight, perHost: o.PerHost, hosts: map[string]*host{}},
@@ -125,6 +115,9 @@ func New(registry Registry, log Log, follower Follower, o Options) *Engine {
 		e.addresses.self = hostOf(u)
 	}
 	e.client = newClient(e.addresses, &e.opts)
+	if o.Metrics != nil {
+		o.Metrics.MustRegister(newGauges(e))
+	}
 	return e
 }
 
@@ -132,19 +125,6 @@ func New(registry Registry, log Log, follower Follower, o Options) *Engine {
 // says what is wrong with it, as a *resourcesync.Error with ErrInvalid. It asks
 // no resolver: whether the address may be reached shows at each connection.
 func (e *Engine) CheckCallback(callback string) error { return e.addresses.check(callback) }
-
-// Stats returns what the Engine has done and is doing now.
-func (e *Engine) Stats() Stats {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	st := e.stats
-	st.Shards = len(e.shards)
-	st.InFlight = e.places.running[proven] + e.places.running[unproven]
-	for _, s := range e.shards {
-		st.Subscriptions += len(s.subs)
-	}
-	return st
-}
 
 // Send adds a request to its shard's inbox. It is durable when nil is returned,
 // and is carried out soon, by whichever hub has the shard. Errors are those of

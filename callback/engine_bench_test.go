@@ -155,7 +155,7 @@ func BenchmarkDeliver(b *testing.B) {
 					time.Sleep(20 * time.Microsecond)
 				}
 			}
-			for e.Stats().Verified < subs {
+			for e.present().subscriptions < subs {
 				time.Sleep(time.Millisecond)
 			}
 			publish()

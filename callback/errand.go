@@ -151,9 +151,7 @@ func (s *shard) end(r *Request, reason string) {
 			return
 		}
 		removed = true
-		if r.Mode == expired {
-			e.stats.Expired++
-		}
+		e.metrics.ended[r.Mode].Inc()
 		e.opts.Logger.Info("callbacks: a subscription ended", "id", known.id, "set", r.Set, "host", known.host.name, "why", r.Mode)
 		s.remove(known)
 	})
@@ -230,7 +228,7 @@ func (s *shard) put(r *Record, moved bool) {
 	if moved {
 		known.moves++
 		known.setFailed(0)
-		known.progress = newProgress(&r.Progress)
+		known.progress, known.first = newProgress(&r.Progress), 0
 	}
 	known.retry()
 }

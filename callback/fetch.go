@@ -40,19 +40,11 @@ type Fetcher struct {
 
 	mu     sync.Mutex
 	pinged map[string]nudge // by set that is fetched, or waits for it; nil: closed
-	stats  FetchStats
-}
-
-// FetchStats are what a Fetcher has done.
-type FetchStats struct {
-	Fetches  uint64 // that succeeded
-	Changes  uint64 // that they brought
-	Failures uint64 // fetches that failed
 }
 
 // NewFetcher returns a Fetcher that publishes with publish, as hub.Hub.Publish
-// does. It makes its requests as the Engine does, and logs where that logs. The
-// caller must Close it.
+// does. It makes its requests as the Engine does, and logs and counts where that
+// does. The caller must Close it.
 func NewFetcher(e *Engine, log changelog.Log, publish func(ctx context.Context, set string, p changelog.Publish) (changelog.Appended, error)) *Fetcher {
 	f := &Fetcher{
 		engine: e, log: log, publish: publish,
@@ -60,13 +52,6 @@ func NewFetcher(e *Engine, log changelog.Log, publish func(ctx context.Context, 
 	}
 	f.ctx, f.cancel = context.WithCancel(context.Background())
 	return f
-}
-
-// Stats returns what the Fetcher has done.
-func (f *Fetcher) Stats() FetchStats {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.stats
 }
 
 // Close ends the fetches that are under way and waits for them. What they have
@@ -163,26 +148,23 @@ func (f *Fetcher) again(set string, pinged nudge, failed int) bool {
 func (f *Fetcher) fetch(set string) bool {
 	ctx, cancel := context.WithTimeout(f.ctx, fetchTime)
 	defer cancel()
-	r := round{Fetcher: f, set: set}
+	r, begin, outcome := round{Fetcher: f, set: set}, time.Now(), outcomeSuccess
 	err := r.run(ctx)
 	if f.ctx.Err() != nil {
 		return true // it is closed: nothing failed
 	}
 	logger := f.engine.opts.Logger.With("set", set, "host", r.host, "changes", r.added)
 	if err != nil {
+		outcome = outcomeOther
+		if no, ok := errors.AsType[*failure](err); ok {
+			outcome = no.outcome
+		}
 		logger.Warn("fetch: the source's Change List could not be taken", "err", err)
 	} else {
 		logger.Debug("fetch: done")
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.stats.Changes += uint64(r.added)
-	if err != nil {
-		f.stats.Failures++
-		return false
-	}
-	f.stats.Fetches++
-	return true
+	f.engine.metrics.attempted(forFetch, outcome, time.Since(begin))
+	return err == nil
 }
 
 // A round is one fetch of a set's list.

@@ -2,6 +2,7 @@ package callback
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -13,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/rshub/rshub/changelog"
@@ -96,6 +98,8 @@ type fetching struct {
 	memo *disklog.Log
 	hub  *hub.Hub
 	said *noted
+
+	brought atomic.Int64 // changes
 }
 
 var here = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
@@ -110,7 +114,14 @@ func newFetching(t *testing.T, log *disklog.Log, allow []netip.Prefix) *fetching
 	}
 	h := hub.New(log, hub.Options{BaseURL: base})
 	e := New(registry, log, h, Options{BaseURL: base, Allow: allow, Logger: slog.New(slog.NewTextHandler(said, &slog.HandlerOptions{Level: slog.LevelDebug}))})
-	f := &fetching{NewFetcher(e, log, h.Publish), t, log, h, said}
+	f := &fetching{t: t, memo: log, hub: h, said: said}
+	f.Fetcher = NewFetcher(e, log, func(ctx context.Context, set string, p changelog.Publish) (changelog.Appended, error) {
+		a, err := h.Publish(ctx, set, p)
+		if err == nil && !a.Replayed {
+			f.brought.Add(int64(a.Count))
+		}
+		return a, err
+	})
 	t.Cleanup(func() {
 		f.Close()
 		h.Close()
@@ -136,13 +147,14 @@ func (f *fetching) ping(set string) {
 // fetched pings and waits until that has come to an end.
 func (f *fetching) fetched(set string) {
 	f.t.Helper()
-	before := f.Stats()
+	took, failed := f.engine.metrics.tally(forFetch)
 	f.ping(set)
 	until(f.t, "a fetch succeeds", func() bool {
-		if f.Stats().Failures > before.Failures {
+		t, n := f.engine.metrics.tally(forFetch)
+		if n > failed {
 			f.t.Fatalf("the fetch failed:\n%s", f.said)
 		}
-		return f.Stats().Fetches > before.Fetches
+		return t > took
 	})
 	f.rests(set)
 }
@@ -150,9 +162,12 @@ func (f *fetching) fetched(set string) {
 // fails pings and waits until the fetch has failed.
 func (f *fetching) fails(set string) {
 	f.t.Helper()
-	before := f.Stats().Failures
+	_, before := f.engine.metrics.tally(forFetch)
 	f.ping(set)
-	until(f.t, "a fetch fails", func() bool { return f.Stats().Failures > before })
+	until(f.t, "a fetch fails", func() bool {
+		_, failed := f.engine.metrics.tally(forFetch)
+		return failed > before
+	})
 }
 
 // rests waits until a set is not fetched any more.
@@ -250,13 +265,13 @@ func TestFetch(t *testing.T) {
 	if want := uint64(len(all) + 2500 + 2); err != nil || st.Head.Position != want {
 		t.Errorf("the head is %v, want %d (%v)", st.Head, want, err)
 	}
-	if got := f.Stats(); got != (FetchStats{Fetches: 6, Changes: 7}) {
-		t.Errorf("the stats are %+v", got)
+	if took, failed := f.engine.metrics.tally(forFetch); took != 6 || failed != 0 || f.brought.Load() != 7 {
+		t.Errorf("%d fetches brought %d changes, and %d failed", took, f.brought.Load(), failed)
 	}
 	// A list that ends before what the log has.
 	o.put("/list", listOf("", "a created 1", "b created 2"))
 	f.fetched("demo")
-	if got := f.Stats().Changes; got != 7 {
+	if got := f.brought.Load(); got != 7 {
 		t.Errorf("%d changes by now", got)
 	}
 	if s := f.said.String(); strings.Contains(s, "WARN") {
@@ -411,7 +426,7 @@ func TestFetchTogether(t *testing.T) {
 	one.fetched("demo")
 	two.rests("demo")
 	one.has("demo", entries...)
-	if got := one.Stats().Changes + two.Stats().Changes; got != uint64(len(entries)) {
+	if got := one.brought.Load() + two.brought.Load(); got != int64(len(entries)) {
 		t.Errorf("they count %d changes of %d", got, len(entries))
 	}
 	if s := one.said.String() + two.said.String(); strings.Contains(s, "WARN") {

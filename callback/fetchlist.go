@@ -34,14 +34,14 @@ func (e *Engine) getList(ctx context.Context, list string) (*resourcesync.Docume
 	r.Header.Set("Accept", "application/xml, text/xml;q=0.9, */*;q=0.1")
 	resp, err := e.client.Do(r)
 	if err != nil {
-		return nil, errors.New(explain(err))
+		return nil, explain(err)
 	}
 	defer drain(resp, cancel)
-	switch c := resp.Header.Get("Content-Encoding"); {
-	case resp.StatusCode >= 300 && resp.StatusCode <= 399:
-		return nil, fmt.Errorf("the answer is a redirect (%d), which the hub does not follow: describe the set with the URL that it leads to", resp.StatusCode)
-	case resp.StatusCode != http.StatusOK:
-		return nil, fmt.Errorf("the answer is %d %s", resp.StatusCode, http.StatusText(resp.StatusCode))
+	switch c, status := resp.Header.Get("Content-Encoding"), resp.StatusCode; {
+	case statusOutcome(status) == outcomeRedirect:
+		return nil, &failure{fmt.Sprintf("the answer is a redirect (%d), which the hub does not follow: describe the set with the URL that it leads to", status), outcomeRedirect}
+	case status != http.StatusOK:
+		return nil, answered(fmt.Sprintf("the answer is %d", status), status)
 	case c != "" && c != "identity":
 		return nil, fmt.Errorf("the answer has the Content-Encoding %.20q, which was not asked for", c)
 	case resp.ContentLength > maxList:
@@ -52,7 +52,7 @@ func (e *Engine) getList(ctx context.Context, list string) (*resourcesync.Docume
 		return nil, fmt.Errorf("it is no document of ResourceSync that can be read: %w", err)
 	}
 	if err != nil {
-		return nil, errors.New(explain(err))
+		return nil, explain(err)
 	}
 	if doc.Capability != resourcesync.ChangeList {
 		return nil, fmt.Errorf("its capability is %.40q, not changelist", doc.Capability)

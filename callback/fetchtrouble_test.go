@@ -32,7 +32,7 @@ func TestFetchRefuses(t *testing.T) {
 		{"another document", says(strings.Replace(listOf(""), "changelist", "resourcelist", 1)), `its capability is \"resourcelist\"`},
 		{"half of it", says(listOf("", "a created 1")[:200]), "no document of ResourceSync"},
 		{"1 GiB", func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Content-Length", "1073741824") }, "the answer has 1073741824 bytes"},
-		{"not found", http.NotFound, "the answer is 404 Not Found"},
+		{"not found", http.NotFound, "the answer is 404: Not Found"},
 		{"a redirect to metadata", func(w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r, "http://169.254.169.254/latest/meta-data/", http.StatusFound)
 		}, "a redirect (302), which the hub does not follow"},
@@ -122,18 +122,18 @@ func TestFetchSlow(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.settled()
-		if got := f.Stats(); got.Fetches != 1 || got.Changes != 1 {
-			t.Errorf("behind a slow list another one is not fetched: %+v", got)
+		if took, _ := w.engine.metrics.tally(forFetch); took != 1 {
+			t.Errorf("behind a slow list %d others were fetched", took)
 		}
 		time.Sleep(listTime + time.Second)
 		w.settled()
-		if got := f.Stats().Failures; got != 1 || slow.questions() != 1 {
-			t.Errorf("%d fetches failed, %d requests", got, slow.questions())
+		if _, failed := w.engine.metrics.tally(forFetch); failed != 1 || slow.questions() != 1 {
+			t.Errorf("%d fetches failed, %d requests", failed, slow.questions())
 		}
 		time.Sleep(time.Hour)
 		w.settled()
-		if got := f.Stats().Failures; got != uint64(1+len(fetchAgain)) || slow.questions() != 1+len(fetchAgain) {
-			t.Errorf("%d fetches failed, %d requests", got, slow.questions())
+		if _, failed := w.engine.metrics.tally(forFetch); failed != 1+len(fetchAgain) || slow.questions() != 1+len(fetchAgain) {
+			t.Errorf("%d fetches failed, %d requests", failed, slow.questions())
 		}
 	})
 }

@@ -139,7 +139,7 @@ func (s *shard) commit(ctx context.Context, changes Changes) error {
 		s.engine.mu.Lock()
 		defer s.engine.mu.Unlock()
 		if s.engine.shards[s.hold.Shard] == s {
-			s.engine.drop(s)
+			s.engine.lose(s)
 		}
 		s.engine.claims.release(s.hold)
 	}

@@ -46,6 +46,7 @@ func (e *Engine) gained(h *hold) {
 		e.drop(old)
 	}
 	e.shards[h.Shard] = s
+	e.metrics.claimsGained.Inc()
 	e.remind(&s.task, h.Until())
 	e.wg.Go(func() {
 		for !s.load() && pause(s.ctx, loadRetry) {
@@ -93,8 +94,14 @@ func (e *Engine) lost(h *hold) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if s := e.shards[h.Shard]; s != nil && s.hold == h {
-		e.drop(s)
+		e.lose(s)
 	}
+}
+
+// lose drops a shard that this hub had not given up. mu is held.
+func (e *Engine) lose(s *shard) {
+	e.metrics.claimsLost.Inc()
+	e.drop(s)
 }
 
 // yield comes to an end with a shard: it starts nothing more, lets what is under
@@ -116,7 +123,11 @@ func (e *Engine) yield(h *hold) {
 		// What is not saved the next hub repeats.
 		for !s.save(context.WithoutCancel(s.ctx), true) && pause(s.ctx, saveAgain) {
 		}
-		e.lost(h)
+		e.mu.Lock()
+		if e.shards[h.Shard] == s {
+			e.drop(s)
+		}
+		e.mu.Unlock()
 		e.claims.release(h)
 	})
 }
@@ -142,7 +153,7 @@ func (s *shard) ring() {
 		return
 	}
 	s.engine.opts.Logger.Warn("callbacks: a claim was not renewed in time", "shard", s.hold.Shard)
-	s.engine.drop(s)
+	s.engine.lose(s)
 	s.engine.claims.release(s.hold)
 }
 
@@ -174,7 +185,7 @@ func (s *shard) add(r *Record) *sub {
 	*x.about = r.Subscription
 	x.about.Set, x.about.Filter = x.topic.set, x.filter.Filter // one for all
 	if x.failed > 0 {
-		e.stats.Failing++
+		e.failing++
 	}
 	s.subs[x.id] = x
 	x.host.subs++

@@ -19,6 +19,7 @@ type sub struct {
 	filter *filter
 
 	progress
+	first    int64     // datetime of the entry behind cursor; 0: not known
 	earliest time.Time // a new change may bring the next try forward to then
 	moves    int       // how often it was made to go on elsewhere: what was begun before does not count
 	limit    int       // changes in a delivery, as few as the callback takes
@@ -84,11 +85,13 @@ func (s *sub) leave() {
 
 // rest decides what a sub that is idle waits for.
 func (s *sub) rest() {
+	if s.state != idle {
+		return
+	}
 	e := s.shard.engine
 	now := time.Now()
 	s.leave()
 	switch {
-	case s.state != idle:
 	case s.over != "":
 		e.schedule.remove(&s.task)
 	case !s.about.LeaseEnd.After(now):
@@ -113,6 +116,7 @@ func (s *sub) wait() {
 // queue lets a sub have its turn as soon as it may.
 func (e *Engine) queue(s *sub) {
 	s.leave()
+	s.topic.behind.add(s)
 	e.remind(&s.task, s.about.LeaseEnd)
 	e.places.queue(&s.task)
 }
@@ -156,8 +160,7 @@ func (s *sub) soil() {
 }
 
 // skip moves an idle sub over what its filter leaves out, which begins at a
-// datetime. That is saved only now
-// and then: whoever has to begin from what was saved leaves it out again.
+// datetime. That is saved only now and then: whoever has to begin from what was saved leaves it out again.
 func (s *sub) skip(begins int64, to changelog.Cursor) {
 	s.from, s.cursor = s.begin(), to
 	if s.from.IsZero() {

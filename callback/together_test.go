@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/rshub/rshub/callback"
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/changelog/disklog"
@@ -44,28 +46,46 @@ func TestHandOver(t *testing.T) {
 	}))
 	defer sink.Close()
 
-	options := callback.Options{BaseURL: "https://hub.example.org", Allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}
 	var engines []*callback.Engine
+	var metrics []*prometheus.Registry
 	var ran sync.WaitGroup
 	defer ran.Wait()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	for range 2 {
-		e := callback.New(newRedis(t, server.Client(), "p", short), log, h, options)
+		metrics = append(metrics, prometheus.NewRegistry())
+		e := callback.New(newRedis(t, server.Client(), "p", short), log, h, callback.Options{
+			BaseURL: "https://hub.example.org", Allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, Metrics: metrics[len(engines)],
+		})
 		engines = append(engines, e)
 		ran.Go(func() { _ = e.Run(ctx) })
+	}
+	get := func(i int, name string) (sum float64) {
+		t.Helper()
+		families, err := metrics[i].Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range families {
+			if f.GetName() == "rshub_callback_"+name {
+				for _, m := range f.Metric {
+					sum += m.GetGauge().GetValue() + m.GetCounter().GetValue()
+				}
+			}
+		}
+		return sum
 	}
 	wait := func(what string, done func() bool) {
 		t.Helper()
 		for deadline := time.Now().Add(30 * time.Second); !done(); {
 			if time.Now().After(deadline) {
-				t.Fatalf("%s: %+v, %+v", what, engines[0].Stats(), engines[1].Stats())
+				t.Fatalf("%s: one has %v claims, the other %v", what, get(0, "claims"), get(1, "claims"))
 			}
 			<-time.After(5 * time.Millisecond)
 		}
 	}
 	wait("both have shards, all are claimed", func() bool {
-		a, b := engines[0].Stats().Shards, engines[1].Stats().Shards
+		a, b := get(0, "claims"), get(1, "claims")
 		return a > 80 && b > 80 && a+b == callback.Shards
 	})
 	const n = 50
@@ -74,7 +94,7 @@ func TestHandOver(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	wait("all are verified", func() bool { return engines[0].Stats().Verified+engines[1].Stats().Verified == n })
+	wait("all are verified", func() bool { return get(0, "subscriptions")+get(1, "subscriptions") == n })
 	publish := func(i int) {
 		t.Helper()
 		c := []resourcesync.Change{{Loc: fmt.Sprint("https://example.org/", i), Change: resourcesync.Updated}}
@@ -108,7 +128,7 @@ func TestHandOver(t *testing.T) {
 			t.Errorf("%s got %v", path, all)
 		}
 	}
-	if s := engines[1].Stats(); s.Shards != callback.Shards || s.Subscriptions != n {
-		t.Errorf("the hub that is left: %+v", s)
+	if claims, subs := get(1, "claims"), get(1, "subscriptions"); claims != callback.Shards || subs != n {
+		t.Errorf("the hub that is left has %v claims and %v subscriptions", claims, subs)
 	}
 }

@@ -36,7 +36,8 @@ type topic struct {
 	version int              // how often something new came
 	window  window
 	idle    pool // subs that wait for what is new
-	failing pool // subs that wait after a failure
+	failing pool // subs that wait after a failure, and less long when something new comes
+	behind  pool // all others: those that have their turn, or wait for it
 }
 
 // topic returns the topic of a set for one more sub. mu is held.
@@ -117,7 +118,7 @@ func (e *Engine) restart(t *topic, head changelog.Cursor) {
 func (e *Engine) publish(t *topic, batches []*changelog.Batch) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	before := t.head
+	before, first := t.head, int64(0)
 	passes := map[*filter]bool{}
 	for _, b := range batches {
 		if b.Diverged {
@@ -128,15 +129,19 @@ func (e *Engine) publish(t *topic, batches []*changelog.Batch) {
 		}
 		if len(b.Entries) > 0 {
 			t.window.add(b)
+			first = or(first, b.Entries[0].Micros)
 		}
 		t.head = b.Cursor
 	}
 	t.version++
 	for _, s := range t.idle.take() {
 		if passes != nil && s.cursor == before && s.filter.key != "" && !matches(passes, s.filter, batches) {
-			s.skip(batches[0].Entries[0].Micros, t.head)
+			s.skip(first, t.head)
 			t.idle.add(s)
 			continue
+		}
+		if s.cursor == before {
+			s.first = first
 		}
 		s.rest()
 	}
@@ -144,6 +149,7 @@ func (e *Engine) publish(t *topic, batches []*changelog.Batch) {
 	// earliest lets it: it leaves the pool until it has failed again.
 	now := time.Now()
 	for _, s := range t.failing.take() {
+		t.behind.add(s)
 		if s.earliest.Before(now) {
 			s.earliest = now
 		}

@@ -69,7 +69,7 @@ func TestHostileAnswers(t *testing.T) {
 				w.publish("a", 1)
 				time.Sleep(test.within + 50*time.Millisecond)
 				w.settled()
-				if n := w.engine.Stats().InFlight; n != 0 {
+				if n := w.engine.present().inFlight; n != 0 {
 					t.Fatalf("%d requests are in flight after %v", n, test.within)
 				}
 				time.Sleep(saveEvery)
@@ -192,7 +192,7 @@ func TestTarpits(t *testing.T) {
 			w.send(Request{Mode: Subscribe, Callback: c.url, Start: w.head()})
 		}
 		w.settled()
-		if n := w.engine.Stats().Subscriptions; n != 1001 {
+		if n := w.engine.present().subscriptions; n != 1001 {
 			t.Fatalf("%d subscriptions", n)
 		}
 		var worst time.Duration
@@ -201,7 +201,7 @@ func TestTarpits(t *testing.T) {
 			begin := time.Now()
 			w.publish(fmt.Sprint("n", i), 1)
 			w.settled()
-			most = max(most, w.engine.Stats().InFlight)
+			most = max(most, w.engine.present().inFlight)
 			worst = max(worst, good.last().at.Sub(begin))
 			if _, took, _ := good.counts(); took != i+2 {
 				t.Fatalf("publish %d was not delivered at once", i)

@@ -48,16 +48,18 @@ func (s *shard) verify(r *Request, tries int) (again time.Duration) {
 		}
 		q = append(q, extras(r, since, known != nil, e.statusURL(wanted.ID(), wanted.Token))...)
 	}
-	status, final, err := e.ask(s.ctx, r.Callback, q)
+	status, final, no := e.ask(s.ctx, r.Callback, q)
 	if s.ctx.Err() != nil {
 		return 0 // the next hub asks again
 	}
 	attempt := Attempt{At: begin.UTC(), Kind: string(r.Mode), Status: status, Took: time.Since(begin)}
-	if err == nil {
+	if no == nil {
+		e.metrics.attempted(forVerification, outcomeSuccess, attempt.Took)
 		s.confirmed(r, wanted, attempt)
 		return 0
 	}
-	attempt.Error = err.Error()
+	e.metrics.attempted(forVerification, no.outcome, attempt.Took)
+	attempt.Error = no.text
 	return s.unconfirmed(r, attempt, final, tries)
 }
 
@@ -100,10 +102,10 @@ func (s *shard) confirmed(r *Request, wanted Subscription, a Attempt) {
 		}
 		return Changes{Put: []Record{rec}}
 	}, func(c Changes) {
-		e.stats.Verified++
 		for _, id := range c.Delete {
 			if known := s.subs[id]; known != nil {
 				s.remove(known)
+				e.metrics.ended[Unsubscribe].Inc()
 			}
 		}
 		for i := range c.Put {
@@ -125,7 +127,6 @@ func (s *shard) unconfirmed(r *Request, a Attempt, final bool, tries int) (again
 	if !final && tries < len(verifyRetries) {
 		return jitter(verifyRetries[tries])
 	}
-	e.stats.Denied++
 	e.opts.Logger.Info("callbacks: not confirmed", "mode", r.Mode, "id", r.ID(), "set", r.Set, "host", hostName(r.Callback), "status", a.Status, "err", a.Error)
 	s.finish(r)
 	return 0
@@ -176,39 +177,40 @@ func join(changes []resourcesync.ChangeType) string {
 
 // ask sends a GET with a challenge, and returns nil when the callback gave it
 // back. final says that asking again is of no use.
-func (e *Engine) ask(ctx context.Context, callback string, q []param) (status int, final bool, err error) {
+func (e *Engine) ask(ctx context.Context, callback string, q []param) (status int, final bool, no *failure) {
 	challenge := rand.Text()
 	q = append(q, param{"hub.challenge", challenge})
 	var answer []byte
-	status, err = e.get(ctx, addQuery(callback, q), func(body io.Reader) (err error) {
+	status, err := e.get(ctx, addQuery(callback, q), func(body io.Reader) (err error) {
 		answer, err = io.ReadAll(io.LimitReader(body, int64(len(challenge))+1))
 		return err
 	})
 	switch {
 	case err != nil:
-		text := explain(err)
-		return status, text == ErrAddress.Error(), errorText(text)
-	case status >= 500:
-		return status, false, errorText("the answer is no confirmation: " + http.StatusText(status))
+		no = explain(err)
+		return status, no.outcome == outcomeRefusedAddress, no
 	case status < 200 || status > 299:
-		return status, true, errorText("the answer is no confirmation: " + http.StatusText(status))
+		return status, status < 500, answered("the answer is no confirmation", status)
 	case string(answer) != challenge:
-		return status, true, errorText("the answer's body is not the challenge")
+		return status, true, &failure{"the answer's body is not the challenge", outcomeOther}
 	}
 	return status, true, nil
 }
-
-// errorText is an error that a subscriber may see.
-type errorText string
-
-func (t errorText) Error() string { return strings.TrimSuffix(string(t), ": ") }
 
 // deny tells a callback that its subscription ended (WebSub section 5.2), once
 // and as well as it goes.
 func (s *shard) deny(r *Request, reason string) {
 	q := []param{{"hub.mode", "denied"}, {"hub.topic", s.engine.topicURL(r.Set)}, {"hub.reason", reason}}
-	if _, err := s.engine.get(s.ctx, addQuery(r.Callback, q), nil); err != nil && s.ctx.Err() == nil {
-		s.engine.opts.Logger.Info("callbacks: could not be told that its subscription ended", "id", r.ID(), "host", hostName(r.Callback), "err", explain(err))
+	e, begin := s.engine, time.Now()
+	status, err := e.get(s.ctx, addQuery(r.Callback, q), nil)
+	switch {
+	case s.ctx.Err() != nil: // given up
+	case err != nil:
+		no := explain(err)
+		e.metrics.attempted(forDenial, no.outcome, time.Since(begin))
+		e.opts.Logger.Info("callbacks: could not be told that its subscription ended", "id", r.ID(), "host", hostName(r.Callback), "err", no)
+	default:
+		e.metrics.attempted(forDenial, statusOutcome(status), time.Since(begin))
 	}
 }
 

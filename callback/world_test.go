@@ -41,6 +41,7 @@ type world struct {
 	log      *disklog.Log
 	hub      *hub.Hub
 	registry *Disk
+	store    *outage // the registry that the engine has
 	engine   *Engine
 	ran      chan struct{} // closed when Run has returned
 	net      *network
@@ -55,6 +56,7 @@ func newWorld(t testing.TB, o Options) *world {
 	if w.registry, err = OpenDisk(t.Context(), w.log.Keep("callback")); err != nil {
 		t.Fatal(err)
 	}
+	w.store = &outage{Registry: w.registry}
 	w.start(o)
 	t.Cleanup(func() { w.crash(); w.net.close() })
 	return w
@@ -64,7 +66,7 @@ func newWorld(t testing.TB, o Options) *world {
 func (w *world) start(o Options) {
 	w.t.Helper()
 	o.BaseURL = base
-	e := New(w.registry, w.log, w.hub, o)
+	e := New(w.store, w.log, w.hub, o)
 	e.client.Transport.(*http.Transport).DialContext = w.net.dial
 	w.engine, w.ran = e, make(chan struct{})
 	go func() {

@@ -1,0 +1,291 @@
+package callback
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"net"
+	"net/http"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/rshub/rshub/changelog"
+)
+
+// tally returns how many attempts succeeded, and how many did not.
+func (m *metrics) tally(p purpose) (took, failed int) {
+	for o, c := range m.attempts[p] {
+		if outcome(o) == outcomeSuccess {
+			took = int(testutil.ToFloat64(c))
+		} else {
+			failed += int(testutil.ToFloat64(c))
+		}
+	}
+	return took, failed
+}
+
+// A reader reads what is on a registry.
+type reader struct {
+	t        *testing.T
+	registry *prometheus.Registry
+}
+
+// get returns a number, of a histogram how often something was observed. Labels
+// are written as in name{label="value"}.
+func (r reader) get(series string) float64 {
+	r.t.Helper()
+	families, err := r.registry.Gather()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	for _, f := range families {
+		for _, m := range f.Metric {
+			var labels []string
+			for _, l := range m.Label {
+				labels = append(labels, fmt.Sprintf("%s=%q", l.GetName(), l.GetValue()))
+			}
+			name := f.GetName()
+			if len(labels) > 0 {
+				name += "{" + strings.Join(labels, ",") + "}"
+			}
+			if name == series {
+				return m.GetGauge().GetValue() + m.GetCounter().GetValue() + float64(m.GetHistogram().GetSampleCount())
+			}
+		}
+	}
+	r.t.Fatalf("there is no %s", series)
+	return 0
+}
+
+// is fails the test unless the series have these values, to the millisecond.
+func (r reader) is(want map[string]float64) {
+	r.t.Helper()
+	for series, v := range want {
+		if got := r.get(series); math.Abs(got-v) > 1e-3 {
+			r.t.Errorf("%s is %v, want %v", series, got, v)
+		}
+	}
+}
+
+const (
+	lagChanges = `rshub_follower_lag_changes{kind="callback"}`
+	lagSeconds = `rshub_follower_lag_seconds{kind="callback"}`
+)
+
+func attemptsOf(kind, outcome string) string {
+	return fmt.Sprintf("rshub_callback_attempts_total{kind=%q,outcome=%q}", kind, outcome)
+}
+
+func TestMetrics(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := reader{t, prometheus.NewRegistry()}
+		w := newWorld(t, Options{Metrics: r.registry})
+		r.is(map[string]float64{
+			"rshub_callback_claims": Shards, "rshub_callback_claims_gained_total": Shards, "rshub_callback_claims_lost_total": 0,
+			"rshub_callback_subscriptions": 0, attemptsOf("delivery", "timeout"): 0, lagChanges: 0, lagSeconds: 0,
+		})
+
+		w.publish("old", 1)
+		time.Sleep(time.Hour)
+		c := w.listen("a.example")
+		w.subscribe(c)
+		r.is(map[string]float64{
+			"rshub_callback_subscriptions": 1, `rshub_followers{kind="callback"}`: 1, attemptsOf("verification", "success"): 1,
+			`rshub_callback_attempt_duration_seconds{kind="verification"}`: 1,
+		})
+
+		w.publish("a", 2)
+		w.settled()
+		r.is(map[string]float64{
+			`rshub_deliveries_total{kind="callback"}`: 1, `rshub_delivered_changes_total{kind="callback"}`: 2,
+			`rshub_delivered_bytes_total{kind="callback"}`: float64(len(c.last().body)), attemptsOf("delivery", "success"): 1,
+			`rshub_callback_attempt_duration_seconds{kind="delivery"}`: 1, lagChanges: 0, lagSeconds: 0,
+		})
+
+		// What is under way lags, from when it was published.
+		c.says(func(http.ResponseWriter, *http.Request) { time.Sleep(10 * time.Second) })
+		w.publish("b", 3)
+		time.Sleep(2 * time.Second)
+		r.is(map[string]float64{"rshub_callback_in_flight": 1, lagChanges: 3, lagSeconds: 2, "rshub_callback_failing": 0})
+		c.says(status(500))
+		w.publish("c", 1)
+		time.Sleep(8 * time.Second)
+		w.settled()
+		r.is(map[string]float64{"rshub_callback_in_flight": 0, lagChanges: 1, lagSeconds: 8, "rshub_callback_failing": 1, attemptsOf("delivery", "server_error"): 1})
+
+		// A new change takes it out of those that wait for one.
+		w.publish("d", 1)
+		w.settled()
+		r.is(map[string]float64{lagChanges: 2, lagSeconds: 8, "rshub_callback_retries_total": 0})
+		time.Sleep(time.Hour)
+		_, failed := w.engine.metrics.tally(forDelivery)
+		r.is(map[string]float64{"rshub_callback_retries_total": float64(failed - 1), lagSeconds: 3608})
+		c.says(nil)
+		time.Sleep(6 * time.Minute)
+		r.is(map[string]float64{"rshub_callback_retries_total": float64(failed), "rshub_callback_failing": 0, lagChanges: 0, lagSeconds: 0})
+	})
+}
+
+// A hub that was just started knows no more of who is behind than the time of
+// what it has got.
+func TestMetricsAfterAStart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, Options{})
+		c := w.listen("a.example")
+		w.subscribe(c)
+		w.publish("a", 1)
+		w.settled()
+		c.says(status(500))
+		time.Sleep(time.Hour)
+		w.publish("b", 1)
+		time.Sleep(time.Hour)
+		w.shutdown()
+		r := reader{t, prometheus.NewRegistry()}
+		w.start(Options{Metrics: r.registry})
+		r.is(map[string]float64{"rshub_callback_failing": 1, lagChanges: 1, lagSeconds: 7200})
+		time.Sleep(5 * time.Minute)
+		if got := r.get(lagSeconds); got < 3900 || got > 3901 {
+			t.Errorf("after an attempt the lag is %v seconds", got)
+		}
+	})
+}
+
+func TestMetricsOfEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := reader{t, prometheus.NewRegistry()}
+		w := newWorld(t, Options{Metrics: r.registry})
+		ended := func(reason string) string { return fmt.Sprintf("rshub_callback_ended_total{reason=%q}", reason) }
+
+		c := w.listen("unsubscribes.example")
+		w.subscribe(c)
+		w.send(Request{Mode: Unsubscribe, Callback: c.url})
+		w.settled()
+		r.is(map[string]float64{ended("unsubscribed"): 1, attemptsOf("verification", "success"): 2, "rshub_callback_subscriptions": 0})
+
+		c = w.listen("removed.example")
+		w.subscribe(c)
+		w.send(Request{Mode: Remove, Callback: c.url})
+		w.settled()
+		r.is(map[string]float64{ended("removed"): 1, attemptsOf("denial", "success"): 1})
+
+		c = w.listen("gone.example")
+		w.subscribe(c)
+		c.says(status(410))
+		w.publish("a", 1)
+		w.settled()
+		r.is(map[string]float64{ended("gone"): 1, attemptsOf("delivery", "gone"): 1, lagChanges: 0})
+
+		c = w.listen("expires.example")
+		w.send(Request{Mode: Subscribe, Callback: c.url, Lease: 300 * time.Second})
+		w.settled()
+		c.agrees(status(404))
+		time.Sleep(301 * time.Second)
+		r.is(map[string]float64{ended("lease"): 1, attemptsOf("denial", "client_error"): 1})
+
+		c = w.listen("refuses.example")
+		c.agrees(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "what?") })
+		w.send(Request{Mode: Subscribe, Callback: c.url})
+		w.settled()
+		r.is(map[string]float64{attemptsOf("verification", "other"): 1, "rshub_callback_subscriptions": 0})
+	})
+}
+
+func TestMetricsOfGapsAndClaims(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := reader{t, prometheus.NewRegistry()}
+		w := newWorld(t, Options{Metrics: r.registry})
+		if err := w.log.Make(t.Context(), "demo", changelog.Description{}, 10); err != nil {
+			t.Fatal(err)
+		}
+		w.publish("a", 50)
+		if _, err := w.log.Trim(t.Context(), "demo", changelog.Retention{Count: 20}); err != nil {
+			t.Fatal(err)
+		}
+		c := w.listen("a.example")
+		start := w.head()
+		start.Position, start.Micros = 1, start.Micros-1_000_000
+		id := w.send(Request{Mode: Subscribe, Callback: c.url, Start: start})
+		w.settled()
+		r.is(map[string]float64{"rshub_callback_gaps_total": 1})
+
+		if _, err := w.registry.Acquire(t.Context(), []int{id.Shard()}); err != nil { // somebody else
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second) // a renewal finds out, and the shard is claimed again
+		w.settled()
+		r.is(map[string]float64{
+			"rshub_callback_claims_lost_total": 1, "rshub_callback_claims_gained_total": Shards + 1,
+			"rshub_callback_claims": Shards, "rshub_callback_subscriptions": 1,
+		})
+		w.shutdown() // gives them up
+		r.is(map[string]float64{"rshub_callback_claims_lost_total": 1, "rshub_callback_claims": 0, "rshub_callback_subscriptions": 0})
+	})
+}
+
+func TestOutcomes(t *testing.T) {
+	for status, want := range map[int]outcome{
+		200: outcomeSuccess, 204: outcomeSuccess, 301: outcomeRedirect, 404: outcomeClientError, 410: outcomeGone,
+		413: outcomeClientError, 429: outcomeClientError, 500: outcomeServerError, 503: outcomeServerError, 101: outcomeOther, 999: outcomeOther,
+	} {
+		if got := statusOutcome(status); got != want {
+			t.Errorf("%d is %s, want %s", status, outcomeNames[got], outcomeNames[want])
+		}
+	}
+	for _, test := range []struct {
+		err  error
+		want outcome
+	}{
+		{&net.OpError{Op: "dial", Err: fmt.Errorf("%w: 10.0.0.1:80", ErrAddress)}, outcomeRefusedAddress},
+		{fmt.Errorf("post: %w", context.DeadlineExceeded), outcomeTimeout},
+		{&net.OpError{Op: "dial", Err: syscall.ETIMEDOUT}, outcomeTimeout},
+		{&net.DNSError{Err: "no such host", IsNotFound: true}, outcomeUnreachable},
+		{&net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}, outcomeUnreachable},
+		{&net.OpError{Op: "dial", Err: syscall.EHOSTUNREACH}, outcomeUnreachable},
+		{&tls.CertificateVerificationError{Err: errors.New("expired")}, outcomeTLS},
+		{io.ErrUnexpectedEOF, outcomeOther},
+		{errors.New("malformed HTTP response"), outcomeOther},
+	} {
+		if got := explain(test.err).outcome; got != test.want {
+			t.Errorf("%v is %s, want %s", test.err, outcomeNames[got], outcomeNames[test.want])
+		}
+	}
+}
+
+// A scrape does not look at those who are current.
+func BenchmarkScrape(b *testing.B) {
+	for _, behind := range []int{0, 100_000} {
+		b.Run(fmt.Sprint("behind=", behind), func(b *testing.B) {
+			registry := prometheus.NewRegistry()
+			e := New(nil, nil, nil, Options{BaseURL: base, Metrics: registry})
+			s := &shard{engine: e, subs: map[ID]*sub{}, errands: map[ID]*errand{}}
+			e.shards[0] = s
+			for set := range 10_000 {
+				t := &topic{set: fmt.Sprint("set", set), ready: true, head: changelog.Cursor{Position: 5, Micros: 5}}
+				e.topics[t.set] = t
+				for i := range 10 {
+					x := &sub{id: NewID(t.set, fmt.Sprint(i)), topic: t}
+					s.subs[x.id] = x
+					if set*10+i < behind {
+						t.behind.add(x)
+					} else {
+						t.idle.add(x)
+					}
+				}
+			}
+			for b.Loop() {
+				if _, err := registry.Gather(); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

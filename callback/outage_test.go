@@ -1,0 +1,203 @@
+package callback
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"iter"
+	"net/http"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rshub/rshub/changelog"
+)
+
+// An outage is a registry that fails for a while.
+type outage struct {
+	Registry
+	full atomic.Bool // it commits nothing
+	down atomic.Bool // it does nothing at all
+}
+
+func (o *outage) is(failing bool) error {
+	if failing || o.down.Load() {
+		return fmt.Errorf("%w: no answer", changelog.ErrUnavailable)
+	}
+	return nil
+}
+
+func (o *outage) Send(ctx context.Context, r Request) error {
+	if err := o.is(false); err != nil {
+		return err
+	}
+	return o.Registry.Send(ctx, r)
+}
+
+func (o *outage) Join(ctx context.Context) ([]string, error) {
+	if err := o.is(false); err != nil {
+		return nil, err
+	}
+	return o.Registry.Join(ctx)
+}
+
+func (o *outage) Acquire(ctx context.Context, shards []int) ([]Claim, error) {
+	if err := o.is(false); err != nil {
+		return nil, err
+	}
+	return o.Registry.Acquire(ctx, shards)
+}
+
+func (o *outage) Renew(ctx context.Context, claims []Claim) ([]Renewed, error) {
+	if err := o.is(false); err != nil {
+		return nil, err
+	}
+	return o.Registry.Renew(ctx, claims)
+}
+
+func (o *outage) Release(ctx context.Context, claims []Claim) error {
+	if err := o.is(false); err != nil {
+		return err
+	}
+	return o.Registry.Release(ctx, claims)
+}
+
+func (o *outage) Leave(ctx context.Context) error {
+	if err := o.is(false); err != nil {
+		return err
+	}
+	return o.Registry.Leave(ctx)
+}
+
+func (o *outage) Load(ctx context.Context, shard int) iter.Seq2[Record, error] {
+	if err := o.is(false); err != nil {
+		return func(yield func(Record, error) bool) { yield(Record{}, err) }
+	}
+	return o.Registry.Load(ctx, shard)
+}
+
+func (o *outage) Inbox(ctx context.Context, shard int, after uint64, limit int) ([]Request, error) {
+	if err := o.is(false); err != nil {
+		return nil, err
+	}
+	return o.Registry.Inbox(ctx, shard, after, limit)
+}
+
+func (o *outage) Commit(ctx context.Context, c Claim, changes Changes) error {
+	if err := o.is(o.full.Load()); err != nil {
+		return err
+	}
+	return o.Registry.Commit(ctx, c, changes)
+}
+
+// Who hands a shard over tries to save what it did until that is done, and keeps
+// the claim as long.
+func TestYieldSavesLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, Options{})
+		c := w.listen("a.example")
+		id := w.subscribe(c)
+		time.Sleep(time.Second)
+		w.store.full.Store(true)
+		w.publish("a", 3)
+		w.settled()
+		c.check(0, 3)
+		begin, done := time.Now(), make(chan struct{})
+		go func() {
+			defer close(done)
+			w.shutdown()
+		}()
+		time.Sleep(20 * time.Second) // longer than a claim lasts by itself
+		select {
+		case <-done:
+			t.Fatal("it gave up what it could not save")
+		default:
+		}
+		if p := w.engine.present(); p.claims != 1 {
+			t.Errorf("it has %d claims while it waits", p.claims)
+		}
+		w.store.full.Store(false)
+		<-done
+		if took := time.Since(begin); took > 22*time.Second {
+			t.Errorf("it took %v", took)
+		}
+		if r := w.saved(id); r.Cursor != w.head() {
+			t.Errorf("saved %v, want %v", r.Cursor, w.head())
+		}
+		w.start(Options{})
+		w.settled()
+		c.check(0, 3)
+	})
+}
+
+// The store fails while a callback is asked: what was confirmed is kept once it
+// is back, without asking again as long as the claim holds.
+func TestOutageDuringVerification(t *testing.T) {
+	for _, test := range []struct {
+		name  string
+		down  func(*outage) *atomic.Bool
+		asked int
+	}{
+		{"commits fail", func(o *outage) *atomic.Bool { return &o.full }, 1},
+		{"the claim is lost", func(o *outage) *atomic.Bool { return &o.down }, 2},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, Options{})
+				fails := test.down(w.store)
+				c := w.listen("a.example")
+				c.agrees(func(w http.ResponseWriter, r *http.Request) {
+					fails.Store(true)
+					_, _ = io.WriteString(w, r.URL.Query().Get("hub.challenge"))
+				})
+				id := w.send(Request{Mode: Subscribe, Callback: c.url})
+				w.settled()
+				c.agrees(nil)
+				w.publish("a", 1)
+				time.Sleep(20 * time.Second)
+				if !w.gone(id) {
+					t.Fatal("it was made while the store failed")
+				}
+				if tries, _, asked := c.counts(); tries != 0 || asked != 1 {
+					t.Errorf("%d deliveries and %d questions while the store failed", tries, asked)
+				}
+				fails.Store(false)
+				time.Sleep(10 * time.Second)
+				w.settled()
+				c.check(0, 1)
+				if w.gone(id) || c.questions() != test.asked {
+					t.Errorf("gone %v, asked %d times, want %d", w.gone(id), c.questions(), test.asked)
+				}
+				if waiting, err := w.registry.Inbox(t.Context(), id.Shard(), 0, 10); err != nil || len(waiting) > 0 {
+					t.Errorf("%d requests wait still (%v)", len(waiting), err)
+				}
+			})
+		})
+	}
+}
+
+// A subscription that is to end while the store fails ends once it is back, and
+// gets nothing more.
+func TestOutageAtTheEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, Options{})
+		c := w.listen("a.example")
+		id := w.subscribe(c)
+		c.says(status(410))
+		w.store.full.Store(true)
+		w.publish("a", 1)
+		time.Sleep(time.Second)
+		w.publish("b", 1)
+		time.Sleep(10 * time.Second)
+		if tries, _, _ := c.counts(); tries != 1 || w.gone(id) {
+			t.Errorf("%d tries; gone %v", tries, w.gone(id))
+		}
+		w.store.full.Store(false)
+		time.Sleep(2 * time.Second)
+		w.settled()
+		if tries, _, _ := c.counts(); tries != 1 || !w.gone(id) {
+			t.Errorf("afterwards %d tries; gone %v", tries, w.gone(id))
+		}
+	})
+}
