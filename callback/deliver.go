@@ -32,6 +32,7 @@ const userAgent = "rshub (+https://github.com/rshub/rshub)"
 // A delivery is one turn of a sub: what it works with, and what came of it. The
 // sub may change meanwhile.
 type delivery struct {
+	sub     *sub
 	engine  *Engine
 	about   *Subscription
 	topic   *topic
@@ -52,24 +53,20 @@ type delivery struct {
 }
 
 // turn delivers what is behind the sub's cursor, if there is anything.
-func (s *sub) turn() func() {
-	e := s.shard.engine
-	e.mu.Lock()
-	if s.state == dead || s.over != "" {
-		e.mu.Unlock()
+func (s *sub) turn() turn {
+	if s.over != "" {
 		return nil
 	}
-	d := &delivery{
-		engine: e, about: s.about, topic: s.topic, filter: s.filter, place: s.place,
+	e := s.shard.engine
+	return &delivery{
+		sub: s, engine: e, about: s.about, topic: s.topic, filter: s.filter, place: s.place,
 		gap: s.gap, gaps: s.gaps, failed: s.failed, limit: or(s.limit, e.opts.MaxChanges), moves: s.moves, version: s.topic.version,
 	}
-	e.mu.Unlock()
-	d.run(s.shard.ctx)
-	return func() { s.settle(d) }
 }
 
-// run makes the next cut that is not empty, and sends it.
-func (d *delivery) run(ctx context.Context) {
+// do makes the next cut that is not empty, and sends it.
+func (d *delivery) do() {
+	ctx := d.sub.shard.ctx
 	for range maxEmpty {
 		var c *cut
 		c, d.err = d.topic.source.cut(ctx, &d.place, d.filter, d.limit)
@@ -205,8 +202,9 @@ func retryAfter(value string, now time.Time) time.Duration {
 	return min(max(at.Sub(now), 0), maxRetryAfter)
 }
 
-// settle takes what came of a delivery into the sub. mu is held.
-func (s *sub) settle(d *delivery) {
+// settle takes what came of a delivery into the sub.
+func (d *delivery) settle() {
+	s := d.sub
 	switch {
 	case s.state == dead:
 		return

@@ -71,10 +71,10 @@ type Engine struct {
 	client    *http.Client
 	metrics   *metrics
 
-	readings readings   // guarded by its own mutex
-	hands    chan *task // to goroutines that wait for a task
-	ringer   nudge      // the schedule's first task may have changed
-	saver    nudge      // there is something to save
+	readings readings // guarded by its own mutex
+	hands    chan job // to goroutines that wait for one
+	ringer   nudge    // the schedule's first task may have changed
+	saver    nudge    // there is something to save
 
 	claims   *claims
 	ctx      context.Context // of all goroutines
@@ -103,7 +103,7 @@ func New(registry Registry, log Log, follower Follower, o Options) *Engine {
 		registry: registry, log: log, follower: follower, opts: o,
 		addresses: &addresses{allow: o.Allow, ports: o.Ports},
 		metrics:   newMetrics(o.Metrics),
-		hands:     make(chan *task), ringer: make(nudge, 1), saver: make(nudge, 1),
+		hands:     make(chan job), ringer: make(nudge, 1), saver: make(nudge, 1),
 		shards: map[int]*shard{}, topics: map[string]*topic{}, filters: filters{}, fresh: map[string]int{},
 		places: places{total: o.InFlight, perHost: o.PerHost, hosts: map[string]*host{}},
 	}
@@ -152,65 +152,73 @@ func (e *Engine) statusURL(id ID, token string) string {
 	return e.opts.BaseURL + "/subscriptions/" + statusName(id, token)
 }
 
+// A job is a task that has got a place, and what it does there.
+type job struct {
+	*task
+	turn
+}
+
 // fill gives places to those whose turn it is, as long as there are both. mu is
 // held.
 func (e *Engine) fill() {
 	for {
-		t := e.next()
-		if t == nil {
+		j, ok := e.next()
+		if !ok {
 			return
 		}
 		select {
-		case e.hands <- t:
+		case e.hands <- j:
 		default: // nobody waits there
-			e.wg.Go(func() { e.work(t) })
+			e.wg.Go(func() { e.work(j) })
 		}
 	}
 }
 
-// next returns a task that has got a place, or nil. mu is held.
-func (e *Engine) next() *task {
+// next gives the next task its place. ok is false when there is none. mu is held.
+func (e *Engine) next() (j job, ok bool) {
 	for !e.draining {
 		t := e.places.next()
-		if t == nil || !t.shard.leaving {
-			if t != nil {
-				t.shard.busy++
-			}
-			return t
+		if t == nil {
+			break
 		}
-		e.places.done(t) // its shard is another hub's soon
+		if !t.shard.leaving {
+			if turn := t.work.turn(); turn != nil {
+				t.shard.busy++
+				return job{t, turn}, true
+			}
+		}
+		e.places.done(t) // nothing is to be done, or its shard is another hub's soon
 	}
-	return nil
+	return job{}, false
 }
 
 // lingerTime is how long a goroutine without a task waits for the next. A new
 // one would have to grow its stack for each request.
 const lingerTime = time.Second
 
-// work lets a task have its turn, and then those for which its place gets free,
-// or that it is handed a little later.
-func (e *Engine) work(t *task) {
+// work does a job, and then those for which its place gets free, or that it is
+// handed a little later.
+func (e *Engine) work(j job) {
 	linger := time.NewTimer(lingerTime)
 	defer linger.Stop()
 	for {
-		settle := t.work.turn()
+		j.do()
 		e.mu.Lock()
-		e.places.done(t)
-		if t.shard.busy--; t.shard.busy == 0 && t.shard.leaving {
-			close(t.shard.rested)
+		e.places.done(j.task)
+		if j.shard.busy--; j.shard.busy == 0 && j.shard.leaving {
+			close(j.shard.rested)
 		}
-		if settle != nil {
-			settle()
-		}
-		t = e.next()
+		j.settle()
+		var ok bool
+		j, ok = e.next()
 		e.fill()
 		e.mu.Unlock()
-		if t != nil {
+		if ok {
 			continue
 		}
 		linger.Reset(lingerTime)
 		select {
-		case t = <-e.hands:
+		case j = <-e.hands:
 		case <-linger.C:
 			return
 		case <-e.ctx.Done():

@@ -52,47 +52,47 @@ func (x *errand) ring() {
 }
 
 // turn carries out the first request.
-func (x *errand) turn() func() {
-	s := x.shard
-	s.engine.mu.Lock()
-	if x.state == dead {
-		s.engine.mu.Unlock()
-		return nil
-	}
-	r := x.requests[0]
-	s.engine.mu.Unlock()
-	var again time.Duration
+func (x *errand) turn() turn { return &carrying{errand: x, request: x.requests[0]} }
+
+// A carrying is one try to carry out an errand's first request.
+type carrying struct {
+	errand  *errand
+	request Request
+	again   time.Duration // how long to wait for the next try; 0: there is none
+}
+
+func (c *carrying) do() {
+	s, r := c.errand.shard, &c.request
 	switch r.Mode {
 	case Subscribe, Unsubscribe:
-		again = s.verify(&r, x.tries)
+		c.again = s.verify(r, c.errand.tries)
 	case Remove:
-		s.end(&r, "removed by the operator of the hub")
+		s.end(r, "removed by the operator of the hub")
 	case expired:
-		s.end(&r, "lease expired")
+		s.end(r, "lease expired")
 	case ended:
-		s.end(&r, "")
+		s.end(r, "")
 	case Retry:
-		s.change(&r, func(known *sub) *Record { return known.record() })
+		s.change(r, func(known *sub) *Record { return known.record() })
 	case Move:
-		s.change(&r, func(known *sub) *Record {
+		s.change(r, func(known *sub) *Record {
 			rec := known.record()
 			rec.Progress = Progress{Cursor: r.Start, Gaps: rec.Gaps, Last: rec.Last}
 			return rec
 		})
 	}
-	return func() { x.settle(again) }
 }
 
 // settle goes on with the next request, or with the first one again after a
-// while. mu is held.
-func (x *errand) settle(again time.Duration) {
-	s := x.shard
+// while.
+func (c *carrying) settle() {
+	x, s := c.errand, c.errand.shard
 	if x.state == dead || s.ctx.Err() != nil {
 		return
 	}
-	if again > 0 {
+	if c.again > 0 {
 		x.tries++
-		s.engine.remind(&x.task, time.Now().Add(again))
+		s.engine.remind(&x.task, time.Now().Add(c.again))
 		return
 	}
 	x.requests, x.tries = x.requests[1:], 0

@@ -20,12 +20,21 @@ type task struct {
 
 // work is what a task is for.
 type work interface {
-	// turn does what is to be done now, and blocks meanwhile. What it returns is
-	// called with Engine.mu held once the place is free again; nil: nothing.
-	turn() (settle func())
+	// turn is called with Engine.mu held when the task has got a place. It returns
+	// what is to be done there, nil when there is nothing.
+	turn() turn
 
 	// ring is called with Engine.mu held when the task is due.
 	ring()
+}
+
+// A turn is what a task does with its place.
+type turn interface {
+	// do does it, and blocks meanwhile.
+	do()
+
+	// settle is called with Engine.mu held after that, when the place is free again.
+	settle()
 }
 
 type state uint8

@@ -8,8 +8,8 @@ import (
 // nothing is work that is never done.
 type nothing struct{}
 
-func (nothing) turn() func() { return nil }
-func (nothing) ring()        {}
+func (nothing) turn() turn { return nil }
+func (nothing) ring()      {}
 
 func newPlaces(total, perHost int) *places {
 	return &places{total: total, perHost: perHost, hosts: map[string]*host{}}

@@ -144,7 +144,7 @@ func (e *Engine) inbox(h *hold, newest uint64) {
 }
 
 // turn is never called: a shard gets no place.
-func (s *shard) turn() func() { return nil }
+func (s *shard) turn() turn { return nil }
 
 // ring is called when the claim ends, unless it was renewed.
 func (s *shard) ring() {

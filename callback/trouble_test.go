@@ -154,9 +154,10 @@ func TestRealCallbacks(t *testing.T) {
 			a := fill(t, log, "demo", changes("a", 1))
 			test.o.defaults()
 			e := New(nil, log, nil, test.o)
-			d := &delivery{engine: e, about: &Subscription{Set: "demo", Callback: test.callback}, filter: everything, limit: 1000, place: place{cursor: a[0].After}}
+			here := &sub{task: task{shard: &shard{ctx: t.Context()}}}
+			d := &delivery{sub: here, engine: e, about: &Subscription{Set: "demo", Callback: test.callback}, filter: everything, limit: 1000, place: place{cursor: a[0].After}}
 			d.topic = &topic{source: newSource(log, "demo", &window{}, limits{1000, 1 << 20})}
-			d.run(t.Context())
+			d.do()
 			e.client.CloseIdleConnections()
 			switch {
 			case d.err != nil:
