@@ -69,7 +69,7 @@ func (d *delivery) do() {
 	ctx := d.sub.shard.ctx
 	for range maxEmpty {
 		var c *cut
-		c, d.err = d.topic.source.cut(ctx, &d.place, d.filter, d.limit)
+		c, d.err = d.topic.cut(ctx, &d.place, d.filter, d.limit, d.version)
 		switch {
 		case errors.Is(d.err, changelog.ErrGone):
 			if d.err = d.overrun(ctx); d.err != nil {

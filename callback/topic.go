@@ -5,6 +5,7 @@ import (
 	"errors"
 	"iter"
 	"math/rand/v2"
+	"sync/atomic"
 	"time"
 
 	"github.com/rshub/rshub/changelog"
@@ -23,12 +24,13 @@ type Log interface {
 }
 
 // A topic is a set that has subscriptions on this hub. It is followed once for
-// all of them, and what comes is kept for them in a window. All of it is guarded
-// by Engine.mu.
+// all of them, and what comes is kept for them in a window. Unless it says
+// otherwise all of it is guarded by Engine.mu.
 type topic struct {
 	set    string
 	source *source
-	cancel context.CancelFunc // ends the following
+	made   atomic.Pointer[made] // the newest cut; needs no mutex
+	cancel context.CancelFunc   // ends the following
 	subs   int
 
 	ready   bool             // head is known
@@ -158,6 +160,34 @@ func (e *Engine) publish(t *topic, batches []*changelog.Batch) {
 		}
 	}
 	e.fill()
+}
+
+// made is a cut, with what it was made for.
+type made struct {
+	at      place
+	filter  *filter
+	limit   int
+	version int // of the topic: later there may be more to deliver
+
+	cut       *cut
+	corrected place
+}
+
+// cut is source.cut, at a version of the topic. Those that are at the same place
+// get the same cut, as long as no other is made.
+func (t *topic) cut(ctx context.Context, at *place, f *filter, limit, version int) (*cut, error) {
+	if m := t.made.Load(); m != nil && m.at == *at && m.filter == f && m.limit == limit && m.version == version {
+		*at = m.corrected
+		return m.cut, nil
+	}
+	m := &made{at: *at, filter: f, limit: limit, version: version}
+	c, err := t.source.cut(ctx, at, f, limit)
+	if err != nil {
+		return nil, err
+	}
+	m.cut, m.corrected = c, *at
+	t.made.Store(m)
+	return c, nil
 }
 
 // matches reports whether a filter lets anything of the batches pass.
