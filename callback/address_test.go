@@ -67,7 +67,7 @@ func TestNoSpellingReachesLoopback(t *testing.T) {
 	defer server.Close()
 	port := server.Listener.Addr().(*net.TCPAddr).Port
 	a := &addresses{}
-	client := newClient(a, &Options{ConnectTimeout: 5 * time.Second, PerHost: 1})
+	client := &http.Client{Transport: newTransport(a, &Options{ConnectTimeout: 5 * time.Second, PerHost: 1})}
 	for _, host := range []string{
 		"127.0.0.1", "127.0.0.1.", "localhost", "LOCALHOST", "localhost.", "127.1", "127.0.1", "0x7f000001", "0x7f.0.0.1", "2130706433", "017700000001",
 		"0177.0.0.1", "0.0.0.0", "0", "[::1]", "[::]", "[::ffff:127.0.0.1]", "[::ffff:7f00:1]", "[0:0:0:0:0:ffff:127.0.0.1]", "[::127.0.0.1]", "[::1%25lo]",
@@ -117,23 +117,22 @@ func TestNoRedirect(t *testing.T) {
 		w.WriteHeader(http.StatusFound)
 	}))
 	defer server.Close()
-	client := newClient(&addresses{allow: loopback}, &Options{ConnectTimeout: 5 * time.Second, PerHost: 1})
+	e := New(nil, nil, nil, Options{Allow: loopback})
+	defer e.transport.CloseIdleConnections()
 	for _, to := range []string{"http://169.254.169.254/latest/meta-data/", server.URL + "/second"} {
-		resp, err := client.Get(server.URL + "/?to=" + url.QueryEscape(to))
+		status, err := e.get(t.Context(), server.URL+"/?to="+url.QueryEscape(to), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		resp.Body.Close()
-		if resp.StatusCode != http.StatusFound || reached.Load() {
-			t.Errorf("%s: status %d, followed %v", to, resp.StatusCode, reached.Load())
+		if status != http.StatusFound || reached.Load() {
+			t.Errorf("%s: status %d, followed %v", to, status, reached.Load())
 		}
 	}
 }
 
 // A proxy of the environment would hide where a request goes.
 func TestNoProxy(t *testing.T) {
-	client := newClient(&addresses{}, &Options{})
-	if client.Transport.(*http.Transport).Proxy != nil {
+	if newTransport(&addresses{}, &Options{}).Proxy != nil {
 		t.Error("the environment may name a proxy")
 	}
 }

@@ -18,31 +18,29 @@ const (
 	drainTime = 2 * time.Second // for a body after a successful status: it only keeps the connection
 )
 
-// newClient returns the client for all requests to callbacks. It takes no proxy
-// from the environment, which would hide the address from the guard, and follows
-// no redirects. Deadlines come with each request.
-func newClient(a *addresses, o *Options) *http.Client {
+// newTransport returns what makes all requests to callbacks. It takes no proxy
+// from the environment, which would hide the address from the guard. There is no
+// http.Client around it, for all that this would add is to follow redirects, which
+// must not be, and a copy of the headers to do so. Deadlines come with each request.
+func newTransport(a *addresses, o *Options) *http.Transport {
 	dialer := &net.Dialer{Timeout: o.ConnectTimeout, KeepAlive: 30 * time.Second, Control: a.control}
-	return &http.Client{
-		Transport: &http.Transport{
-			Proxy:                  nil,
-			DialContext:            dialer.DialContext,
-			ForceAttemptHTTP2:      true, // an own DialContext turns it off otherwise
-			MaxIdleConns:           16_000,
-			MaxIdleConnsPerHost:    o.PerHost, // all that there can be: else they are dialled again and again
-			IdleConnTimeout:        90 * time.Second,
-			TLSHandshakeTimeout:    o.ConnectTimeout,
-			MaxResponseHeaderBytes: 16 << 10,
-			DisableCompression:     true,
-			ReadBufferSize:         1 << 10,
-			WriteBufferSize:        4 << 10,
-			TLSClientConfig: &tls.Config{
-				MinVersion:         tls.VersionTLS12,
-				RootCAs:            o.CAs,
-				ClientSessionCache: tls.NewLRUClientSessionCache(16_000),
-			},
+	return &http.Transport{
+		Proxy:                  nil,
+		DialContext:            dialer.DialContext,
+		ForceAttemptHTTP2:      true, // an own DialContext turns it off otherwise
+		MaxIdleConns:           16_000,
+		MaxIdleConnsPerHost:    o.PerHost, // all that there can be: else they are dialled again and again
+		IdleConnTimeout:        90 * time.Second,
+		TLSHandshakeTimeout:    o.ConnectTimeout,
+		MaxResponseHeaderBytes: 16 << 10,
+		DisableCompression:     true,
+		ReadBufferSize:         1 << 10,
+		WriteBufferSize:        4 << 10,
+		TLSClientConfig: &tls.Config{
+			MinVersion:         tls.VersionTLS12,
+			RootCAs:            o.CAs,
+			ClientSessionCache: tls.NewLRUClientSessionCache(16_000),
 		},
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 }
 

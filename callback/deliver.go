@@ -154,7 +154,7 @@ func (d *delivery) post(ctx context.Context, cancel context.CancelFunc, c *cut) 
 		Method: http.MethodPost, URL: u, Host: u.Host, Header: h, ContentLength: c.size(), Body: c.reader(),
 		GetBody: func() (io.ReadCloser, error) { return c.reader(), nil },
 	}).WithContext(ctx)
-	resp, err := d.engine.client.Do(r)
+	resp, err := d.engine.transport.RoundTrip(r)
 	if err != nil {
 		return 0, 0, err
 	}

@@ -68,7 +68,7 @@ type Engine struct {
 	follower  Follower
 	opts      Options
 	addresses *addresses
-	client    *http.Client
+	transport *http.Transport
 	metrics   *metrics
 
 	readings readings // guarded by its own mutex
@@ -114,7 +114,7 @@ func New(registry Registry, log Log, follower Follower, o Options) *Engine {
 	if u, err := url.Parse(o.BaseURL); err == nil && u.Host != "" {
 		e.addresses.self = hostOf(u)
 	}
-	e.client = newClient(e.addresses, &e.opts)
+	e.transport = newTransport(e.addresses, &e.opts)
 	if o.Metrics != nil {
 		o.Metrics.MustRegister(newGauges(e))
 	}

@@ -102,7 +102,7 @@ func BenchmarkDeliver(b *testing.B) {
 		o.defaults()
 		b.Run(fmt.Sprintf("floor/%d", size), func(b *testing.B) {
 			sink := newSink(b)
-			client := newClient(&addresses{allow: loopback}, &o)
+			client := &http.Client{Transport: newTransport(&addresses{allow: loopback}, &o)}
 			a := changelog.Appended{After: changelog.Cursor{Micros: 1}, Cursor: changelog.Cursor{Position: uint64(size), Micros: time.Now().UnixMicro()}}
 			body := changelog.NewBatch("demo", a, changes("a", size)).XML()
 			before := ownCPU()

@@ -125,7 +125,7 @@ func newFetching(t *testing.T, log *disklog.Log, allow []netip.Prefix) *fetching
 	t.Cleanup(func() {
 		f.Close()
 		h.Close()
-		e.client.CloseIdleConnections()
+		e.transport.CloseIdleConnections()
 	})
 	return f
 }

@@ -32,7 +32,7 @@ func (e *Engine) getList(ctx context.Context, list string) (*resourcesync.Docume
 	}
 	r.Header.Set("User-Agent", userAgent)
 	r.Header.Set("Accept", "application/xml, text/xml;q=0.9, */*;q=0.1")
-	resp, err := e.client.Do(r)
+	resp, err := e.transport.RoundTrip(r)
 	if err != nil {
 		return nil, explain(err)
 	}

@@ -30,7 +30,7 @@ func (e *Engine) Run(ctx context.Context) error {
 	e.cancel()
 	wg.Wait()
 	e.wg.Wait()
-	e.client.CloseIdleConnections()
+	e.transport.CloseIdleConnections()
 	return nil
 }
 

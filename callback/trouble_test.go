@@ -105,7 +105,7 @@ func TestRefused(t *testing.T) {
 		back := w.net.listeners["a.example:80"]
 		delete(w.net.listeners, "a.example:80")
 		w.net.mu.Unlock()
-		w.engine.client.CloseIdleConnections()
+		w.engine.transport.CloseIdleConnections()
 		w.publish("a", 1)
 		time.Sleep(20 * time.Minute)
 		if r := w.saved(id); r.Failed < 8 || r.Cursor.Position != 0 {
@@ -158,7 +158,7 @@ func TestRealCallbacks(t *testing.T) {
 			d := &delivery{sub: here, engine: e, about: &Subscription{Set: "demo", Callback: test.callback}, filter: everything, limit: 1000, place: place{cursor: a[0].After}}
 			d.topic = &topic{source: newSource(log, "demo", &window{}, limits{1000, 1 << 20})}
 			d.do()
-			e.client.CloseIdleConnections()
+			e.transport.CloseIdleConnections()
 			switch {
 			case d.err != nil:
 				t.Fatal(d.err)

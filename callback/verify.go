@@ -224,7 +224,7 @@ func (e *Engine) get(ctx context.Context, target string, read func(io.Reader) er
 		return 0, fmt.Errorf("ask a callback: %w", err)
 	}
 	r.Header.Set("User-Agent", userAgent)
-	resp, err := e.client.Do(r)
+	resp, err := e.transport.RoundTrip(r)
 	if err != nil {
 		return 0, err
 	}

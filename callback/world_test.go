@@ -67,7 +67,7 @@ func (w *world) start(o Options) {
 	w.t.Helper()
 	o.BaseURL = base
 	e := New(w.store, w.log, w.hub, o)
-	e.client.Transport.(*http.Transport).DialContext = w.net.dial
+	e.transport.DialContext = w.net.dial
 	w.engine, w.ran = e, make(chan struct{})
 	go func() {
 		defer close(w.ran)
