@@ -229,6 +229,9 @@ func (e *Engine) work(j job) {
 
 // remind lets a task be rung at a time. mu is held.
 func (e *Engine) remind(t *task, at time.Time) {
+	if t.index >= 0 && t.due.Equal(at) {
+		return
+	}
 	e.schedule.set(t, at)
 	if t.index == 0 {
 		e.ringer.want()
