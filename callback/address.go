@@ -49,7 +49,7 @@ func prefix6(a, b uint16, bits int) netip.Prefix {
 type addresses struct {
 	allow []netip.Prefix
 	ports []uint16 // empty: 80, 443 and from 1024 on
-	self  string   // the hub's own host and port, in lower case
+	self  string   // the hub's own host and port, see hostOf
 }
 
 // control is a net.Dialer.Control. It sees the address that the socket is about
@@ -91,20 +91,28 @@ func (a *addresses) port(p uint16) bool {
 	return slices.Contains(a.ports, p)
 }
 
+// portsText names the ports that callbacks may have.
+func (a *addresses) portsText() string {
+	if len(a.ports) == 0 {
+		return "80, 443 and from 1024 on"
+	}
+	return strings.Trim(strings.ReplaceAll(fmt.Sprint(a.ports), " ", ", "), "[]")
+}
+
 // check refuses what cannot be a callback. It asks no resolver: it is there to
 // tell a subscriber what is wrong; control is what protects.
 func (a *addresses) check(callback string) error {
 	if len(callback) > maxCallback {
 		return changelog.Invalid("a callback has at most %d bytes, not %d", maxCallback, len(callback))
 	}
-	if strings.ContainsFunc(callback, func(r rune) bool { return r <= ' ' || r > '~' }) {
-		return changelog.Invalid("a callback has no blank, control or non-ASCII characters: percent-encode them")
-	}
 	u, err := url.Parse(callback)
-	if err != nil {
-		return changelog.Invalid("the callback is no URL")
-	}
 	switch {
+	case err == nil && strings.ContainsFunc(u.Host, func(r rune) bool { return r > '~' }): // also when it was percent-encoded
+		return changelog.Invalid("the callback's host is not ASCII: write it with xn--, as DNS has it")
+	case strings.ContainsFunc(callback, func(r rune) bool { return r <= ' ' || r > '~' }):
+		return changelog.Invalid("a callback has no blank, control or non-ASCII characters: percent-encode them")
+	case err != nil:
+		return changelog.Invalid("the callback is no URL")
 	case u.Scheme != "http" && u.Scheme != "https", u.Opaque != "", u.Hostname() == "":
 		return changelog.Invalid("a callback is an absolute URL that begins with http:// or https://")
 	case u.User != nil:
@@ -120,10 +128,13 @@ func (a *addresses) check(callback string) error {
 }
 
 func (a *addresses) checkHost(u *url.URL) error {
-	name := strings.TrimSuffix(u.Hostname(), ".")
+	name := nameOf(u)
 	port, err := strconv.ParseUint(portOf(u), 10, 16)
-	if err != nil || !a.port(uint16(port)) {
-		return changelog.Invalid("callbacks on port %.10q are not allowed", portOf(u))
+	switch {
+	case err != nil || portOf(u)[0] == '0':
+		return changelog.Invalid("the callback's port, %.10q, is no number from 1 to 65535 without zeros before it", portOf(u))
+	case !a.port(uint16(port)):
+		return changelog.Invalid("callbacks on port %d are not allowed: those on %s are", port, a.portsText())
 	}
 	if hostOf(u) == a.self {
 		return changelog.Invalid("the callback is on this hub")
@@ -156,9 +167,18 @@ func exact(callback string, u *url.URL) bool {
 	return u.RequestURI() == rest[i:] || "/"+rest[i:] == u.RequestURI()
 }
 
-// hostOf returns the host and port that u leads to, in lower case.
-func hostOf(u *url.URL) string {
-	return net.JoinHostPort(strings.ToLower(strings.TrimSuffix(u.Hostname(), ".")), portOf(u))
+// hostOf returns the host and port that u leads to. What is bounded for each is
+// counted by it, so a host has one spelling here: see nameOf.
+func hostOf(u *url.URL) string { return net.JoinHostPort(nameOf(u), portOf(u)) }
+
+// nameOf returns the host that u leads to, in lower case, or its address as it is
+// written shortest: an IPv4 one inside of an IPv6 one is IPv4.
+func nameOf(u *url.URL) string {
+	name := strings.ToLower(strings.TrimSuffix(u.Hostname(), "."))
+	if addr, err := netip.ParseAddr(name); err == nil {
+		return addr.Unmap().WithZone("").String()
+	}
+	return name
 }
 
 func portOf(u *url.URL) string {

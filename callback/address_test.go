@@ -164,11 +164,15 @@ func TestCheckCallback(t *testing.T) {
 		"http://example.org/a b":          "percent-encode",
 		"http://example.org/\n":           "percent-encode",
 		"http://example.org/ä":            "percent-encode",
-		"http://bücher.example/":          "percent-encode",
+		"http://bücher.example/":          "xn--",
+		"http://b%C3%BCcher.example/":     "xn--",
+		"http://%EF%BD%85xample.org/":     "xn--", // a wide e
 		"http://example.org/a\"b":         "percent-encoded",
 		"http://example.org/%zz":          "no URL",
-		"http://example.org:22/":          "port",
-		"http://example.org:99999/":       "port",
+		"http://example.org:22/":          "port 22 are not allowed: those on 80, 443 and from 1024 on are",
+		"http://example.org:99999/":       "port, \"99999\"",
+		"http://example.org:0/":           "port, \"0\"",
+		"http://example.org:08080/":       "zeros",
 		"http://127.0.0.1/":               "127.0.0.1",
 		"http://127.0.0.1./":              "127.0.0.1",
 		"http://[::1]/":                   "::1",
@@ -186,6 +190,31 @@ func TestCheckCallback(t *testing.T) {
 		if !errors.Is(err, resourcesync.ErrInvalid) || !strings.Contains(err.Error(), want) {
 			t.Errorf("check(%.60q) = %v, want %q", callback, err, want)
 		}
+	}
+}
+
+// Whatever a host is spelt like, it is the same host to what is bounded by it,
+// and the hub is not called by another name of its address.
+func TestSpellingsOfAHost(t *testing.T) {
+	for want, spellings := range map[string][]string{
+		"a.example:443":    {"https://a.example", "https://A.Example./cb", "https://a.example:443/?x"},
+		"127.0.0.1:9000":   {"http://127.0.0.1:9000/", "http://127.0.0.1.:9000", "http://[::ffff:127.0.0.1]:9000/", "http://[::ffff:7f00:1]:9000/", "http://[0:0:0:0:0:FFFF:127.0.0.1]:9000/"},
+		"[2001:db8::1]:80": {"http://[2001:db8::1]/", "http://[2001:0DB8:0:0:0:0:0:1]:80/", "http://[2001:db8::0.0.0.1]/", "http://[2001:db8::1%25eth0]/"},
+	} {
+		for _, s := range spellings {
+			if got := hostName(s); got != want {
+				t.Errorf("the host of %s is %s, want %s", s, got, want)
+			}
+		}
+	}
+	a := &addresses{self: "127.0.0.1:8080", allow: loopback, ports: []uint16{80, 8080}}
+	for _, callback := range []string{"http://127.0.0.1:8080/", "http://[::ffff:127.0.0.1]:8080/", "http://[::ffff:7f00:1]:8080/cb", "http://127.0.0.1.:8080/"} {
+		if err := a.check(callback); err == nil || !strings.Contains(err.Error(), "on this hub") {
+			t.Errorf("check(%s) = %v", callback, err)
+		}
+	}
+	if err := a.check("http://127.0.0.1:9000/"); err == nil || !strings.Contains(err.Error(), "on 80, 8080 are") {
+		t.Errorf("a port that is not configured: %v", err)
 	}
 }
 
