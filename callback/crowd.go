@@ -1,8 +1,6 @@
 package callback
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"net/http"
 
@@ -60,21 +58,6 @@ func (x *errand) setFresh(fresh bool) {
 	if by[x.set]--; by[x.set] == 0 {
 		delete(by, x.set)
 	}
-}
-
-// room returns nil when there is room for what a request makes. A renewal needs
-// none.
-func (s *Server) room(ctx context.Context, r *Request) error {
-	host := hostName(r.Callback)
-	full := s.full(r.Set, host)
-	if full == nil {
-		return nil
-	}
-	_, err := s.registry.Find(ctx, r.ID())
-	if errors.Is(err, ErrNoSubscription) {
-		return full
-	}
-	return err
 }
 
 // full returns what a new subscription is refused with, or nil.

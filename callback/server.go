@@ -24,7 +24,9 @@ type ServerOptions struct {
 	// days and 31 days.
 	LeaseMin, LeaseDefault, LeaseMax time.Duration
 
-	MaxRequests int // for callbacks at one host in one minute; default 1,000
+	// Requests that make a subscription, for callbacks at one host in one minute;
+	// default 1,000. Renewals have a bound of their own.
+	MaxRequests int
 
 	// How many subscriptions there may be. Hubs that share the work each know a part
 	// and conclude on the whole, so there it is about that many.
@@ -143,6 +145,9 @@ func (s *Server) parse(ctx context.Context, form url.Values, mode Mode, set stri
 		return r, err
 	}
 	if mode == Unsubscribe {
+		if err := s.admit(ctx, &r); err != nil {
+			return r, err
+		}
 		return r, s.known(ctx, r.ID())
 	}
 	if r.Secret, err = parseSecret(form); err != nil {
@@ -163,10 +168,7 @@ func (s *Server) parse(ctx context.Context, form url.Values, mode Mode, set stri
 		return r, err
 	}
 	r.Start, r.Move = begin.Cursor, since != ""
-	if err := s.room(ctx, &r); err != nil {
-		return r, err
-	}
-	return r, s.rates.take(hostName(r.Callback), s.opts.MaxRequests, r.At)
+	return r, s.admit(ctx, &r)
 }
 
 // known returns nil when there is a subscription, or a request for one. The

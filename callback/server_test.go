@@ -343,30 +343,46 @@ func TestRates(t *testing.T) {
 	f := newFront(t, ServerOptions{MaxRequests: 3})
 	f.server.opts.Now = func() time.Time { return at }
 	fill(t, f.log, "demo")
-	post := func(callback string) *httptest.ResponseRecorder {
-		return f.answer(httptest.NewRequest(http.MethodPost, "/hub", strings.NewReader(asking("hub.callback", callback))), may, may)
+	kept := record(1, changelog.Cursor{})
+	kept.Callback = "https://a.example/kept"
+	f.put(kept)
+	post := func(callback string, more ...string) *httptest.ResponseRecorder {
+		return f.answer(httptest.NewRequest(http.MethodPost, "/hub", strings.NewReader(asking(append(more, "hub.callback", callback)...))), may, may)
 	}
 	at = now.Add(20 * time.Second)
-	for _, callback := range []string{"https://a.example/1", "https://A.example:443/2", "https://a.example./3"} {
+	for _, callback := range []string{"https://a.example/1", "https://A.example:8443/2", "http://a.example./3"} {
 		if w := post(callback); w.Code != 202 {
 			t.Errorf("%s is answered %d: %s", callback, w.Code, w.Body)
 		}
 	}
-	w := post("https://a.example/1")
-	if w.Code != 429 || !strings.Contains(w.Body.String(), "3 requests") || !strings.Contains(w.Body.String(), "a.example:443") {
-		t.Errorf("the fourth is answered %d: %s", w.Code, w.Body)
-	}
-	if s, err := strconv.Atoi(w.Header().Get("Retry-After")); err != nil || s < 40 || s > 41 {
-		t.Errorf("Retry-After is %q", w.Header().Get("Retry-After"))
-	}
-	for _, callback := range []string{"http://a.example/", "https://b.example/", "https://a.example:8443/"} {
-		if w := post(callback); w.Code != 202 {
-			t.Errorf("%s is answered %d: %s", callback, w.Code, w.Body)
+	tooMany := func(w *httptest.ResponseRecorder, says string) {
+		t.Helper()
+		if w.Code != 429 || !strings.Contains(w.Body.String(), says) {
+			t.Errorf("one too many is answered %d: %s", w.Code, w.Body)
+		}
+		if s, err := strconv.Atoi(w.Header().Get("Retry-After")); err != nil || s < 40 || s > 41 {
+			t.Errorf("Retry-After is %q", w.Header().Get("Retry-After"))
 		}
 	}
+	tooMany(post("https://a.example:9999/4"), "3 requests for callbacks at a.example within")
+	tooMany(post("https://a.example/1", "hub.mode", "unsubscribe"), "a.example")
+	if w := post("https://b.example/"); w.Code != 202 {
+		t.Errorf("another host is answered %d: %s", w.Code, w.Body)
+	}
+	// A subscription that there is can be renewed and ended nevertheless.
+	for n := range maxAgain {
+		mode := []string{"subscribe", "unsubscribe"}[n%2]
+		if w := post(kept.Callback, "hub.mode", mode); w.Code != 202 {
+			t.Fatalf("%s, request %d about a subscription, is answered %d: %s", mode, n, w.Code, w.Body)
+		}
+	}
+	tooMany(post(kept.Callback), "60 requests about subscription "+kept.ID().String())
+	tooMany(post(kept.Callback, "hub.mode", "unsubscribe"), "about subscription")
 	at = now.Add(time.Minute)
-	if w := post("https://a.example/1"); w.Code != 202 {
-		t.Errorf("in the next minute it is answered %d: %s", w.Code, w.Body)
+	for _, callback := range []string{"https://a.example/1", kept.Callback} {
+		if w := post(callback); w.Code != 202 {
+			t.Errorf("in the next minute %s is answered %d: %s", callback, w.Code, w.Body)
+		}
 	}
 }
 

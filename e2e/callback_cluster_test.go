@@ -105,7 +105,7 @@ func TestManySubscriptions(t *testing.T) {
 	for _, kill := range []bool{false, true} {
 		t.Run("killed "+strconv.FormatBool(kill), func(t *testing.T) {
 			const set = "sought"
-			h := startWebSub(t)
+			h := startWebSub(t, "RSHUB_CALLBACK_REQUESTS="+strconv.Itoa(2*n))
 			publish(t, h, set, change("first"))
 			d := newDestination(t, 20)
 			d.start(t)

@@ -59,7 +59,7 @@ type config struct {
 	CallbackTimeout  time.Duration  `envconfig:"RSHUB_CALLBACK_TIMEOUT" default:"15s" desc:"for one delivery, from the connection to the answer"`
 	CallbackInFlight int            `envconfig:"RSHUB_CALLBACK_IN_FLIGHT" default:"1024" desc:"requests to callbacks that may be under way at once"`
 	CallbackPerHost  int            `envconfig:"RSHUB_CALLBACK_PER_HOST" default:"8" desc:"the same to one host and port"`
-	CallbackRequests int            `envconfig:"RSHUB_CALLBACK_REQUESTS" default:"1000" desc:"requests to subscribe that are taken in a minute for callbacks of one host and port"`
+	CallbackRequests int            `envconfig:"RSHUB_CALLBACK_REQUESTS" default:"1000" desc:"requests for new subscriptions that are taken in a minute for callbacks at one host, on all its ports"`
 
 	CallbackMaxPerHost    int `envconfig:"RSHUB_CALLBACK_MAX_PER_HOST" default:"10000" desc:"subscriptions with callbacks at one host and port; with several hubs about that many"`
 	CallbackMaxPerSet     int `envconfig:"RSHUB_CALLBACK_MAX_PER_SET" default:"100000" desc:"the same to one set"`
