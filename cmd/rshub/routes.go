@@ -176,7 +176,7 @@ type setView struct {
 	Set            string `json:"set"`
 	Title          string `json:"title,omitempty"`
 	DescribedBy    string `json:"describedby,omitempty"`
-	ChangeList     string `json:"changelist,omitempty"` // the source's own
+	ChangeList     string `json:"changelist,omitempty"` // the source's own, for those who may have set it
 	Topic          string `json:"topic"`
 	CapabilityList string `json:"capabilitylist"`
 	Begin          string `json:"begin"` // when its log began
@@ -186,12 +186,15 @@ type setView struct {
 	Updated        string `json:"updated,omitempty"` // datetime of the newest change
 }
 
-func (s *server) view(st changelog.State) setView {
+func (s *server) view(st changelog.State, rights access.Rights) setView {
 	v := setView{
-		Set: st.Set, Title: st.Title, DescribedBy: st.DescribedBy, ChangeList: st.ChangeList,
+		Set: st.Set, Title: st.Title, DescribedBy: st.DescribedBy,
 		Topic: s.documents.Topic(st.Set), CapabilityList: s.documents.CapabilityList(st.Set),
 		Begin: string(resourcesync.AppendTimeMicro(nil, st.Begin)),
 		Floor: st.Floor.String(), Head: st.Head.String(), Changes: st.Head.Position - st.Floor.Position,
+	}
+	if rights.Publish(st.Set) || rights.Operate() {
+		v.ChangeList = st.ChangeList // its path or query may be a secret
 	}
 	if v.Changes > 0 {
 		v.Updated = string(resourcesync.AppendTimeMicro(nil, st.Head.Micros))
@@ -209,7 +212,7 @@ func (s *server) visible(r *http.Request) ([]setView, error) {
 	views := []setView{}
 	for _, st := range states {
 		if caller.Rights.Follow(st.Set) {
-			views = append(views, s.view(st))
+			views = append(views, s.view(st, caller.Rights))
 		}
 	}
 	return views, nil
@@ -263,7 +266,7 @@ func (s *server) serveSet(w http.ResponseWriter, r *http.Request) {
 	if s.refused(w, r, err) {
 		return
 	}
-	writeJSON(w, http.StatusOK, s.view(st))
+	writeJSON(w, http.StatusOK, s.view(st, access.FromContext(ctx).Rights))
 }
 
 func readDescription(body io.Reader) (changelog.Description, error) {

@@ -237,6 +237,34 @@ func TestRightsOfRoutes(t *testing.T) {
 	}
 }
 
+// Where a source's own Change List is may be a secret: only those see it who may
+// say it.
+func TestWhoSeesTheChangeList(t *testing.T) {
+	file, texts := tokens(t, "publish:demo,follow:demo", "follow:demo,publish:other", "follow:demo,operate", "anyone - follow:demo")
+	h := start(t, "RSHUB_TOKENS_FILE", file)
+	bearer := func(who int) []string {
+		if texts[who] == "" {
+			return nil
+		}
+		return []string{"Authorization", "Bearer " + texts[who]}
+	}
+	const list = "https://example.org/secret/changelist.xml"
+	if resp, body := do(t, "PUT", h.url+"/sets/demo", `{"changelist":"`+list+`"}`, bearer(0)...); resp.StatusCode != http.StatusOK || !strings.Contains(body, list) {
+		t.Fatalf("PUT is answered %d %s", resp.StatusCode, body)
+	}
+	for who, want := range []bool{true, false, true, false} {
+		for _, path := range []string{"/sets/demo", "/sets", "/", "/sets/demo/capabilitylist.xml", "/.well-known/resourcesync"} {
+			resp, body := do(t, "GET", h.url+path, "", bearer(who)...)
+			if resp.StatusCode != http.StatusOK || !strings.Contains(body, "demo") {
+				t.Errorf("caller %d: %s is %d %s", who, path, resp.StatusCode, body)
+			}
+			if got := strings.Contains(body, "secret"); got != (want && strings.HasPrefix(path, "/sets") && !strings.HasSuffix(path, ".xml")) {
+				t.Errorf("caller %d sees the list at %s: %t", who, path, got)
+			}
+		}
+	}
+}
+
 func TestConfiguredSets(t *testing.T) {
 	h := start(t, "RSHUB_SETS", "demo")
 	h.publish("demo")
