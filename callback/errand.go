@@ -77,7 +77,7 @@ func (c *carrying) do() {
 	case Move:
 		s.change(r, func(known *sub) *Record {
 			rec := known.record()
-			rec.Progress = Progress{Cursor: r.Start, Gaps: rec.Gaps, Last: rec.Last}
+			rec.Progress = Progress{Cursor: r.Start, Diverged: r.Diverged, Gaps: rec.Gaps, Last: rec.Last}
 			return rec
 		})
 	}

@@ -117,12 +117,13 @@ type Request struct {
 	Mode     Mode             `json:"mode"`
 	Set      string           `json:"set"`
 	Callback string           `json:"callback"`
-	Secret   string           `json:"secret,omitempty"` // subscribe
-	Lease    time.Duration    `json:"lease,omitempty"`  // subscribe: what is granted
-	Filter   changelog.Filter `json:"filter,omitzero"`  // subscribe
-	Start    changelog.Cursor `json:"start,omitzero"`   // subscribe, move: where to go on
-	Move     bool             `json:"move,omitempty"`   // subscribe: Start holds for a renewal too
-	At       time.Time        `json:"at"`               // when it was accepted
+	Secret   string           `json:"secret,omitempty"`   // subscribe
+	Lease    time.Duration    `json:"lease,omitempty"`    // subscribe: what is granted
+	Filter   changelog.Filter `json:"filter,omitzero"`    // subscribe
+	Start    changelog.Cursor `json:"start,omitzero"`     // subscribe, move: where to go on
+	Move     bool             `json:"move,omitempty"`     // subscribe: Start holds for a renewal too
+	Diverged bool             `json:"diverged,omitempty"` // with Start: the log had lost its tail since what was asked for
+	At       time.Time        `json:"at"`                 // when it was accepted
 }
 
 // A Mode is what a Request wants.

@@ -167,7 +167,7 @@ func (s *Server) parse(ctx context.Context, form url.Values, mode Mode, set stri
 	if err != nil {
 		return r, err
 	}
-	r.Start, r.Move = begin.Cursor, since != ""
+	r.Start, r.Diverged, r.Move = begin.Cursor, begin.Diverged, since != ""
 	return r, s.admit(ctx, &r)
 }
 

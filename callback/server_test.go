@@ -300,8 +300,8 @@ func TestSince(t *testing.T) {
 			if status != 202 {
 				return
 			}
-			if r := f.newest(); r.Start != test.want || !r.Move {
-				t.Errorf("%s begins at %v, moves %t; want %v", test.since, r.Start, r.Move, test.want)
+			if r := f.newest(); r.Start != test.want || !r.Move || r.Diverged != (name == "a lost tail") {
+				t.Errorf("%s begins at %v, moves %t, diverged %t; want %v", test.since, r.Start, r.Move, r.Diverged, test.want)
 			}
 		})
 	}

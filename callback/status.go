@@ -188,9 +188,11 @@ func (s *Server) ServeSubscription(w http.ResponseWriter, r *http.Request, set, 
 		request.Mode = Retry
 	case part == "cursor" && r.Method == http.MethodPut:
 		request.Mode = Move
-		if request.Start, err = s.readCursor(w, r, set); err != nil {
+		begin, err := s.readCursor(w, r, set)
+		if err != nil {
 			return err
 		}
+		request.Start, request.Diverged = begin.Cursor, begin.Diverged
 	default:
 		allow, ok := map[string]string{"": "DELETE, GET, HEAD", "retry": "POST", "cursor": "PUT"}[part]
 		if !ok {
@@ -205,8 +207,9 @@ func (s *Server) ServeSubscription(w http.ResponseWriter, r *http.Request, set, 
 	return writeJSON(w, http.StatusAccepted, map[string]string{"id": id, "accepted": string(request.Mode)})
 }
 
-// readCursor reads {"cursor": …}: a cursor, a datetime, start or now.
-func (s *Server) readCursor(w http.ResponseWriter, r *http.Request, set string) (changelog.Cursor, error) {
+// readCursor reads {"cursor": …}: a cursor, a datetime, start or now. It returns
+// what Start.Find does.
+func (s *Server) readCursor(w http.ResponseWriter, r *http.Request, set string) (*changelog.Batch, error) {
 	var body struct {
 		Cursor string `json:"cursor"`
 	}
@@ -222,15 +225,11 @@ func (s *Server) readCursor(w http.ResponseWriter, r *http.Request, set string) 
 		err = errors.New("there is no cursor in it")
 	}
 	if err != nil {
-		return changelog.Cursor{}, changelog.Invalid(`the body is not {"cursor": "a cursor, a datetime, start or now"}: %v`, err)
+		return nil, changelog.Invalid(`the body is not {"cursor": "a cursor, a datetime, start or now"}: %v`, err)
 	}
 	begin := s.begin
 	begin.Parameter = "cursor"
-	b, err := begin.Find(r.Context(), set, body.Cursor)
-	if err != nil {
-		return changelog.Cursor{}, err
-	}
-	return b.Cursor, nil
+	return begin.Find(r.Context(), set, body.Cursor)
 }
 
 // ServeStatus answers a subscriber, who was given the URL of its subscription's

@@ -243,6 +243,43 @@ func TestOperators(t *testing.T) {
 	}
 }
 
+// Who asks to go on behind a cursor that the log has lost is told so by the first
+// delivery, whoever asks.
+func TestSinceLostTail(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, Options{})
+		f := &front{t: t, log: w.log, registry: w.registry, server: NewServer(w.engine, w.log, ServerOptions{})}
+		w.publish("a", 3)
+		lost := w.head()
+		lost.Position += 2
+		lost.Micros++
+		c := w.listen("a.example")
+		id := NewID("demo", c.url)
+		subscribe := func() (int, string) {
+			return f.post(asking("hub.callback", c.url, "rs.since", lost.String()))
+		}
+		move := func() (int, string) {
+			return f.ask("PUT", "/sets/demo/subscriptions/"+id.String()+"/cursor", fmt.Sprintf(`{"cursor":%q}`, lost))
+		}
+		for i, ask := range []func() (int, string){subscribe, move, subscribe} { // the last is a renewal
+			before, _, _ := c.counts()
+			if status, text := ask(); status != 202 {
+				t.Fatalf("request %d is answered %d: %s", i, status, text)
+			}
+			w.settled()
+			if h := c.tries[before].header; h.Get("RS-Diverged") != "true" || h.Get("RS-Previous") != "0" {
+				t.Errorf("request %d: delivered is %v", i, h)
+			}
+			w.publish("b", 1)
+			w.settled()
+			if c.last().header.Get("RS-Diverged") != "" {
+				t.Errorf("request %d: RS-Diverged is said once too often", i)
+			}
+			lost.Position++
+		}
+	})
+}
+
 // The URL of a status is the right to read it: none that is not exactly it tells
 // anything, nor whether there is a subscription.
 func TestStatusURL(t *testing.T) {

@@ -89,13 +89,13 @@ func (s *shard) confirmed(r *Request, wanted Subscription, a Attempt) {
 			}
 			return Changes{Delete: []ID{known.id}}
 		}
-		rec := Record{Subscription: wanted, Progress: Progress{Cursor: r.Start}}
+		rec := Record{Subscription: wanted, Progress: Progress{Cursor: r.Start, Diverged: r.Diverged}}
 		if known != nil {
 			known.last.add(a)
 			rec.Progress = known.unpack()
 			rec.Next = time.Time{}
 			if r.Move {
-				rec.Progress = Progress{Cursor: r.Start, Gaps: rec.Gaps, Last: rec.Last}
+				rec.Progress = Progress{Cursor: r.Start, Diverged: r.Diverged, Gaps: rec.Gaps, Last: rec.Last}
 			}
 		} else {
 			rec.Last = []Attempt{a}
