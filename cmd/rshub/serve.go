@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	stdlog "log"
 	"log/slog"
 	"net"
 	"net/http"
@@ -61,6 +62,8 @@ func serve(ctx context.Context, stderr io.Writer, ready func(listen, ops net.Add
 		return fmt.Errorf("configuration:\n%w", err)
 	}
 	log := newLogger(stderr, c.LogLevel)
+	stdlog.SetFlags(0)
+	stdlog.SetOutput(slog.NewLogLogger(log.Handler(), slog.LevelDebug).Writer()) // net/http tells it what callbacks send unasked
 	for _, name := range unknownVariables() {
 		log.Warn("this variable means nothing to rshub; is it misspelt?", "variable", name)
 	}

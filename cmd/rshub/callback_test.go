@@ -1,0 +1,68 @@
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+)
+
+// What a callback sends unasked is in the hub's log as everything else is: as
+// JSON, and for who wants every detail.
+func TestUnaskedAnswer(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := start(t, "RSHUB_CALLBACK_ALLOW", "127.0.0.0/8", "RSHUB_LOG_LEVEL", "debug")
+	h.publish("demo")
+	closed := make(chan error, 1)
+	go func() { closed <- chatty(l) }()
+	form := url.Values{"hub.mode": {"subscribe"}, "hub.topic": {h.url + "/sets/demo/changes"}, "hub.callback": {"http://" + l.Addr().String() + "/cb"}}
+	if resp, body := do(t, "POST", h.url+"/hub", form.Encode(), "Content-Type", "application/x-www-form-urlencoded"); resp.StatusCode != http.StatusAccepted {
+		t.Fatalf("it is answered %d %s", resp.StatusCode, body)
+	}
+	if err := <-closed; err != nil {
+		t.Fatal(err)
+	}
+	h.stop()
+	said := false
+	for line := range strings.Lines(h.log.String()) {
+		var entry struct{ Level, Msg string }
+		if err := json.Unmarshal([]byte(line), &entry); err != nil {
+			t.Errorf("a line is no JSON: %s", line)
+		}
+		said = said || entry.Level == "DEBUG" && strings.Contains(entry.Msg, "out of turn")
+	}
+	if !said {
+		t.Errorf("the log says nothing of it:\n%s", h.log)
+	}
+}
+
+// chatty confirms one subscription, says more than it was asked for, and returns
+// when the hub has closed the connection.
+func chatty(l net.Listener) error {
+	defer l.Close()
+	c, err := l.Accept()
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	in := bufio.NewReader(c)
+	r, err := http.ReadRequest(in)
+	if err != nil {
+		return err
+	}
+	challenge := r.URL.Query().Get("hub.challenge")
+	if _, err := fmt.Fprintf(c, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%sHTTP/1.1 200 out of turn\r\n\r\n", len(challenge), challenge); err != nil {
+		return err
+	}
+	if _, err := in.ReadByte(); err == nil {
+		return fmt.Errorf("another request came")
+	}
+	return nil
+}
