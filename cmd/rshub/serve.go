@@ -193,7 +193,7 @@ func (s *server) wire(addr net.Addr) error {
 	})
 	s.engine = callback.New(s.registry, s.memory, s.hub, callback.Options{
 		BaseURL: s.base, Allow: c.CallbackAllow, Ports: c.CallbackPorts, CAs: cas,
-		Timeout: c.CallbackTimeout, InFlight: c.CallbackInFlight, PerHost: c.CallbackPerHost, Logger: s.log,
+		Timeout: c.CallbackTimeout, InFlight: c.CallbackInFlight, PerHost: c.CallbackPerHost, Logger: s.log, Metrics: s.metrics,
 	})
 	s.fetcher = callback.NewFetcher(s.engine, s.memory, s.hub.Publish)
 	s.callback = callback.NewServer(s.engine, s.memory, callback.ServerOptions{
