@@ -16,7 +16,7 @@ MODULES  := . e2e
 all: build
 
 build:
-	$(GO) build -trimpath -ldflags '-s -w' -o bin/ ./cmd/...
+	scripts/build bin
 
 test: need lint unit e2e
 

@@ -10,8 +10,9 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"runtime/debug"
 	"syscall"
+
+	"github.com/rshub/rshub/internal/build"
 )
 
 const usage = `rshub is a ResourceSync push hub.
@@ -30,7 +31,7 @@ const usage = `rshub is a ResourceSync push hub.
                        make a token and the line for RSHUB_TOKENS_FILE; RIGHTS
                        are publish:SET, follow:SET and operate, by comma, where
                        SET may end in *
-  rshub version        print the version
+  rshub version        print the version, and what it was built from
   rshub -h             print this
 
 It is configured by its environment:
@@ -62,7 +63,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	case "token":
 		err = token(args[1:], stdout)
 	case "version", "-version", "--version":
-		fmt.Fprintln(stdout, "rshub", version())
+		fmt.Fprintln(stdout, build.Line("rshub"))
 	case "-h", "-help", "--help", "help":
 		fmt.Fprint(stdout, usage)
 		err = printVariables(stdout)
@@ -91,11 +92,3 @@ func noArguments(args []string) error {
 type usageError string
 
 func (e usageError) Error() string { return string(e) }
-
-// version returns what this binary was built from.
-func version() string {
-	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
-		return info.Main.Version
-	}
-	return "(devel)"
-}

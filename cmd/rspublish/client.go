@@ -18,6 +18,7 @@ import (
 	"time"
 	"unicode"
 
+	"github.com/rshub/rshub/internal/build"
 	"github.com/rshub/rshub/resourcesync"
 )
 
@@ -191,7 +192,7 @@ func (c *client) post(ctx context.Context, key string, body []byte, count int) (
 	req.Header.Set("Content-Type", "application/x-ndjson")
 	req.Header.Set("Accept", "application/json, application/problem+json")
 	req.Header.Set("Idempotency-Key", key)
-	req.Header.Set("User-Agent", "rspublish/"+version())
+	req.Header.Set("User-Agent", "rspublish/"+build.Version())
 	if c.token != "" {
 		req.Header.Set("Authorization", "Bearer "+c.token)
 	}

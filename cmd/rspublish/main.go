@@ -12,8 +12,9 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"runtime/debug"
 	"syscall"
+
+	"github.com/rshub/rshub/internal/build"
 )
 
 // The exit codes, which scripts rely on. help.go explains them to users.
@@ -75,7 +76,7 @@ func (p *program) run(ctx context.Context, args []string) int {
 		fmt.Fprintf(p.stderr, "rspublish: %v\nrspublish -h explains everything.\n", err)
 		return exitUsage
 	case cfg.version:
-		fmt.Fprintf(p.stdout, "rspublish %s\n", version())
+		fmt.Fprintln(p.stdout, build.Line("rspublish"))
 		return exitOK
 	}
 
@@ -136,14 +137,6 @@ func (p *program) summarize(cfg *config, r *publication) {
 func (p *program) printJSON(v any) {
 	b, _ := json.Marshal(v) // strings and numbers only
 	fmt.Fprintf(p.stdout, "%s\n", b)
-}
-
-// version is what the toolchain knows of this build.
-func version() string {
-	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" && info.Main.Version != "(devel)" {
-		return info.Main.Version
-	}
-	return "devel"
 }
 
 // isTerminal takes every character device for one: writing a progress bar to

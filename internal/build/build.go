@@ -1,0 +1,55 @@
+// Package build says what a program was built from.
+package build
+
+import (
+	"fmt"
+	"runtime"
+	"runtime/debug"
+	"strings"
+)
+
+// version is set by the linker, see scripts/build, where the toolchain cannot
+// know it: in a build without the repository's history, such as an image's.
+var version string
+
+// Version returns the version of this program: v1.2.3, or what Go calls a commit
+// that has no tag, or devel.
+func Version() string {
+	info, _ := debug.ReadBuildInfo()
+	return versionOf(version, info)
+}
+
+// Line returns what rshub version prints: the program's name, its version, and
+// in brackets what else is known of the build.
+func Line(program string) string {
+	info, _ := debug.ReadBuildInfo()
+	return line(program, version, info)
+}
+
+func versionOf(linked string, info *debug.BuildInfo) string {
+	switch {
+	case linked != "":
+		return linked
+	case info == nil || info.Main.Version == "" || info.Main.Version == "(devel)":
+		return "devel"
+	}
+	return info.Main.Version
+}
+
+func line(program, linked string, info *debug.BuildInfo) string {
+	var known []string
+	if info != nil {
+		settings := map[string]string{}
+		for _, s := range info.Settings {
+			settings[s.Key] = s.Value
+		}
+		if revision := settings["vcs.revision"]; revision != "" {
+			known = append(known, "revision "+revision, settings["vcs.time"])
+		}
+		if settings["vcs.modified"] == "true" {
+			known = append(known, "modified")
+		}
+	}
+	known = append(known, runtime.Version(), runtime.GOOS+"/"+runtime.GOARCH)
+	return fmt.Sprintf("%s %s (%s)", program, versionOf(linked, info), strings.Join(known, ", "))
+}
