@@ -14,6 +14,8 @@ import (
 	"os/signal"
 	"syscall"
 
+	_ "golang.org/x/crypto/x509roots/fallback" // for images, which have no certificate authorities
+
 	"github.com/rshub/rshub/internal/build"
 )
 

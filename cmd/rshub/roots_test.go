@@ -1,0 +1,73 @@
+package main
+
+import (
+	"crypto/x509"
+	"encoding/pem"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"testing"
+	"time"
+
+	"golang.org/x/crypto/x509roots/fallback/bundle"
+)
+
+// Where the system has no certificate authorities, as in the image, those that
+// are compiled in are trusted, by themselves and beside a file of others.
+func TestWithoutSystemRoots(t *testing.T) {
+	const inside = "RSHUB_TEST_WITHOUT_ROOTS"
+	if runtime.GOOS == "windows" || runtime.GOOS == "darwin" {
+		t.Skip("here the system verifies certificates, and always has authorities")
+	}
+	if os.Getenv(inside) == "" { // a process looks for them once
+		self, err := os.Executable()
+		if err != nil {
+			t.Fatal(err)
+		}
+		cmd := exec.Command(self, "-test.run=^TestWithoutSystemRoots$", "-test.count=1")
+		cmd.Env = append(os.Environ(), inside+"=1", "SSL_CERT_FILE=/none", "SSL_CERT_DIR=/none")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("without authorities: %v\n%s", err, out)
+		}
+		return
+	}
+	server := httptest.NewTLSServer(nil)
+	defer server.Close()
+	file := filepath.Join(t.TempDir(), "ca.pem")
+	if err := os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	besides, err := readCAs(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	none, err := readCAs("")
+	if err != nil || none != nil {
+		t.Fatalf("readCAs of no file is %v, %v", none, err)
+	}
+	trusts := func(pool *x509.CertPool, c *x509.Certificate) bool {
+		_, err := c.Verify(x509.VerifyOptions{Roots: pool, CurrentTime: c.NotAfter.Add(-time.Hour)})
+		return err == nil
+	}
+	if trusts(none, server.Certificate()) || !trusts(besides, server.Certificate()) {
+		t.Error("the file's certificate is trusted without the file, or not with it")
+	}
+	n := 0
+	for root := range bundle.Roots() {
+		c, err := x509.ParseCertificate(root.Certificate)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if root.Constraint != nil {
+			continue // some of those may sign only what was signed long ago
+		}
+		if n++; !trusts(none, c) || !trusts(besides, c) {
+			t.Errorf("%s is not trusted", c.Subject)
+		}
+	}
+	if n < 50 {
+		t.Errorf("only %d authorities are compiled in", n)
+	}
+}
