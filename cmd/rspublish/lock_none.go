@@ -1,7 +1,0 @@
-//go:build !(linux || darwin || freebsd || netbsd || openbsd || dragonfly)
-
-package main
-
-import "os"
-
-func lock(*os.File) error { return nil }
