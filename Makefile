@@ -1,4 +1,5 @@
 # make build   the two programs, in bin/
+# make image   the container image, in dist/image.tar
 # make test    everything that has to hold: format, vet, static analysis, all tests
 # make bench   what it costs, each figure beside a floor measured in the same run
 # make fuzz    each fuzz test for FUZZTIME: a count (go test -fuzz reports a time that
@@ -11,12 +12,29 @@ SOAK     ?= 10m
 TOOL     := $(GO) tool -modfile=$(CURDIR)/tools/go.mod
 MODULES  := . e2e
 
-.PHONY: all build test need lint unit e2e bench fuzz soak clean
+# Everything is compiled as it is released, so that this is what is tested and
+# measured, and compiled once. Only the race detector needs cgo.
+export CGO_ENABLED := 0
+export GOFLAGS     := $(GOFLAGS) -trimpath
+RACE               := CGO_ENABLED=1 $(GO) test -race
+
+check = set -e; for m in $(1); do echo "vet and staticcheck in $$m"; (cd $$m && $(GO) vet ./... && $(TOOL) staticcheck ./...); done
+
+.PHONY: all build image test need lint unit e2e bench fuzz soak clean
 
 all: build
 
 build:
 	scripts/build bin
+
+# VERSION is what its labels say.
+image:
+	@rm -rf dist/programs
+	GOOS=linux GOARCH=amd64 scripts/build dist/programs/linux_amd64
+	GOOS=linux GOARCH=arm64 scripts/build dist/programs/linux_arm64
+	cd tools/image && $(GO) run . -dockerfile $(CURDIR)/deploy/Dockerfile -programs $(CURDIR)/dist/programs -o $(CURDIR)/dist/image.tar \
+	  -version '$(VERSION)' -revision "$$(git log -1 --format=%H)" -created "$$(git log -1 --format=%cI)"
+	@rm -r dist/programs
 
 test: need lint unit e2e
 
@@ -26,12 +44,12 @@ need:
 
 lint:
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { gofmt -d $$(git ls-files '*.go'); exit 1; }
-	@set -e; for m in $(MODULES); do echo "vet and staticcheck in $$m"; (cd $$m && $(GO) vet ./... && $(TOOL) staticcheck ./...); done
+	@$(call check,$(MODULES))
 
 # What would take minutes with the race detector, and has nothing to do with
 # races, runs without it.
 unit:
-	$(GO) test -race -short ./...
+	$(RACE) -short ./...
 	$(GO) test -run 'TestLog|TestTorn|TestDisk|TestRedis' ./changelog/... ./callback
 
 # Not cached: Go does not know that these tests build the programs.
@@ -45,7 +63,7 @@ fuzz:
 	scripts/fuzz $(FUZZTIME)
 
 soak:
-	@cd e2e && RSHUB_E2E_RACE=1 RSHUB_SOAK=$(SOAK) RSHUB_SOAK_SEED=$(SEED) $(GO) test -race -count=1 -timeout 0 -v -run '^TestSoak$$' .
+	@cd e2e && RSHUB_E2E_RACE=1 RSHUB_SOAK=$(SOAK) RSHUB_SOAK_SEED=$(SEED) $(RACE) -count=1 -timeout 0 -v -run '^TestSoak$$' .
 
 clean:
-	rm -rf bin
+	rm -rf bin dist

@@ -58,35 +58,44 @@ func environment(t testing.TB, extra []string) []string {
 // start starts a program in a process group of its own.
 func start(t testing.TB, env []string, stdin io.Reader, name string, args ...string) *process {
 	t.Helper()
-	p := &process{t: t, name: name, cmd: exec.Command(name, args...), done: make(chan struct{})}
-	p.cmd.Env = environment(t, env)
-	p.cmd.Dir = t.TempDir()
-	said := filepath.Join(p.cmd.Dir, filepath.Base(name))
+	cmd := exec.Command(name, args...)
+	cmd.Env = environment(t, env)
+	cmd.Dir = t.TempDir()
+	cmd.Stdin = stdin
+	cmd.SysProcAttr = attributes()
+	return launch(t, cmd)
+}
+
+// launch starts a command, whose group is its own.
+func launch(t testing.TB, cmd *exec.Cmd) *process {
+	t.Helper()
+	p := &process{t: t, name: cmd.Path, cmd: cmd, done: make(chan struct{})}
+	dir := t.TempDir()
+	said := filepath.Join(dir, filepath.Base(cmd.Path))
 	p.stdout, p.stderr = output(said+".out"), output(said+".err")
 	stdout, stderr := redirect(t, p.stdout), redirect(t, p.stderr)
 	defer stdout.Close()
 	defer stderr.Close()
-	p.cmd.Stdin, p.cmd.Stdout, p.cmd.Stderr = stdin, stdout, stderr
-	p.cmd.SysProcAttr = attributes()
-	p.cmd.WaitDelay = 2 * time.Second
-	if err := p.cmd.Start(); err != nil {
-		t.Fatalf("start %s: %v", name, err)
+	cmd.Stdout, cmd.Stderr = stdout, stderr
+	cmd.WaitDelay = 2 * time.Second
+	if err := cmd.Start(); err != nil {
+		t.Fatalf("start %s: %v", p.name, err)
 	}
-	if f, ok := stdin.(*os.File); ok {
+	if f, ok := cmd.Stdin.(*os.File); ok {
 		_ = f.Close() // it is the process's alone: who writes to it notices its end
 	}
 	go func() {
-		_ = p.cmd.Wait() // the exit code says it
+		_ = cmd.Wait() // the exit code says it
 		close(p.done)
 	}()
 	t.Cleanup(func() {
 		p.kill()
 		text := p.stderr.String()
 		if strings.Contains(text, "WARNING: DATA RACE") || strings.Contains(text, "\npanic: ") || strings.Contains(text, "http: panic") {
-			t.Errorf("%s raced or panicked", name)
+			t.Errorf("%s raced or panicked", p.name)
 		}
 		if t.Failed() {
-			t.Logf("%s %v wrote in %s:\n%s%s", name, args, p.cmd.Dir, tail(p.stdout.String()), tail(text))
+			t.Logf("%v wrote in %s:\n%s%s", cmd.Args, dir, tail(p.stdout.String()), tail(text))
 		}
 	})
 	return p

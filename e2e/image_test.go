@@ -1,0 +1,195 @@
+//go:build linux
+
+package e2e
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+)
+
+// crowd is how many follow while the image's hub is stopped.
+const crowd = 2000
+
+// What the image holds runs as Kubernetes runs it: as the image's user without
+// any capability, on a root that cannot be written to, with a volume at /data
+// and the variables that the Helm chart sets. It becomes ready, takes a publish,
+// reaches a callback over TLS, and when it is stopped it closes every connection
+// with its cursor.
+func TestImage(t *testing.T) {
+	switch {
+	case os.Geteuid() != 0:
+		t.Skip("only root can give a process another root, and other users")
+	case os.Getenv("RSHUB_E2E_RACE") != "":
+		t.Skip("the race detector's programs are not static, so they are not those of the image")
+	}
+	file := filepath.Join(t.TempDir(), "image.tar")
+	makeImage(t, file)
+	again := filepath.Join(t.TempDir(), "again.tar")
+	makeImage(t, again)
+	if a, b := sum(t, file), sum(t, again); a != b {
+		t.Errorf("the image is another each time: %x and %x", a, b)
+	}
+	c := unpackImage(t, file)
+	if got := strings.Join(c.config.Config.Entrypoint, " "); got != "/rshub" {
+		t.Errorf("the image runs %q", got)
+	}
+	info, err := os.Stat(filepath.Join(c.root, "data"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if owner := info.Sys().(*syscall.Stat_t); info.Mode() != os.ModeDir|0o700 || int(owner.Uid) != c.ids(t).uid || int(owner.Gid) != c.ids(t).gid {
+		t.Errorf("the image's /data is %v of %d:%d", info.Mode(), owner.Uid, owner.Gid)
+	}
+	if v := c.config.Config.Labels["org.opencontainers.image.version"]; v != "v1.2.3" {
+		t.Errorf("the image's label says version %q", v)
+	}
+
+	// What the chart mounts.
+	cert, key := certificate(t)
+	tokens := filepath.Join(t.TempDir(), "tokens")
+	token := newToken(t, tokens, "both", "publish:*,follow:*")
+	c.put(t, "/etc/rshub/tokens/tokens", tokens)
+	c.put(t, "/etc/rshub/ca/ca.pem", cert)
+	destination, challenged := serveTLS(t, cert, key)
+
+	c.isolate(t)
+	addr, ops := freePort(t), freePort(t)
+	h := &hub{host: addr, url: "http://" + addr, ops: "http://" + ops}
+	anywhere := func(addr string) string { return strings.TrimPrefix(addr, "127.0.0.1") } // only the ports are others
+	h.process = c.start(t, []string{
+		"RSHUB_LISTEN=" + anywhere(addr), "RSHUB_OPS_LISTEN=" + anywhere(ops), "RSHUB_BASE_URL=" + h.url, "RSHUB_GRACE=25s",
+		"RSHUB_TOKENS_FILE=/etc/rshub/tokens/tokens", "RSHUB_DATA=/data",
+		"RSHUB_CALLBACK_CA_FILE=/etc/rshub/ca/ca.pem", "RSHUB_CALLBACK_ALLOW=127.0.0.0/8", // in config
+	})
+	until(t, "the hub is ready", func() error {
+		if h.ended() {
+			t.Fatalf("it ended: %s", h.stderr.String())
+		}
+		a, err := request(http.MethodGet, h.ops+"/readyz", nil)
+		if err == nil && a.status != http.StatusOK {
+			err = fmt.Errorf("%d: %s", a.status, a.body)
+		}
+		return err
+	})
+	confined(t, h.process)
+
+	const set = "image"
+	bearer := "Authorization: Bearer " + token
+	ctx, cancel := context.WithCancel(t.Context())
+	followers := make([]*follower, crowd)
+	ends := make([]error, crowd)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer cancel()
+	for i := range followers {
+		way := byWebSocket
+		if i%2 == 1 {
+			way = byEvents
+		}
+		f := &follower{way: way, set: set, hub: h, cursor: "now", headers: []string{bearer}}
+		followers[i] = f
+		wg.Go(func() { ends[i] = f.connect(ctx) })
+	}
+	for _, f := range followers {
+		f.begins(t)
+	}
+	last := publish(t, h, set, changes("image", 2), bearer).Cursor
+	for _, f := range followers {
+		f.has(t, 2)
+	}
+	form := url.Values{"hub.mode": {"subscribe"}, "hub.topic": {h.topic(set)}, "hub.callback": {destination}}
+	must(t, http.StatusAccepted, http.MethodPost, h.url+"/hub", []byte(form.Encode()), bearer, "Content-Type: application/x-www-form-urlencoded")
+	until(t, "the callback is asked over TLS", func() error {
+		if !challenged() {
+			return errors.New("it is not")
+		}
+		return nil
+	})
+
+	h.stop(t)
+	wg.Wait()
+	for i, f := range followers {
+		want := "the stream ended: EOF"
+		if f.way == byWebSocket {
+			want = " " + last + " "
+		}
+		if end := ends[i]; f.at() != last || end == nil || !strings.Contains(end.Error(), want) || f.way == byWebSocket && !strings.Contains(end.Error(), "close 1001") {
+			t.Errorf("%s %d is at %s of %s, and ended with: %v", f.way, i, f.at(), last, end)
+		}
+		for _, fault := range f.faults {
+			t.Errorf("%s %d: %s", f.way, i, fault)
+		}
+	}
+	if said := h.stderr.String(); strings.Contains(said, "after the grace period") || !strings.Contains(said, `"stopped"`) {
+		t.Errorf("it did not stop as it should: %s", tail(said))
+	}
+	if code, out, said := c.run(t, "/rspublish", "-version"); code != 0 || !strings.HasPrefix(out, "rspublish ") {
+		t.Errorf("rspublish in the image ends with %d: %s%s", code, out, said)
+	}
+}
+
+// makeImage makes the image for this platform of the programs that are tested.
+func makeImage(t *testing.T, file string) {
+	t.Helper()
+	programs := t.TempDir()
+	if err := os.Symlink(filepath.Dir(rshubBin), filepath.Join(programs, "linux_"+runtime.GOARCH)); err != nil {
+		t.Fatal(err)
+	}
+	dockerfile, err := filepath.Abs("../deploy/Dockerfile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("go", "-C", "../tools/image", "run", ".", "-dockerfile", dockerfile, "-programs", programs,
+		"-platforms", "linux/"+runtime.GOARCH, "-version", "v1.2.3", "-o", file)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("make the image: %v\n%s", err, out)
+	}
+}
+
+func sum(t *testing.T, file string) [sha256.Size]byte {
+	t.Helper()
+	b, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return sha256.Sum256(b)
+}
+
+// serveTLS starts a callback at https, and returns its URL and what says whether
+// it was asked and has confirmed.
+func serveTLS(t *testing.T, cert, key string) (callback string, challenged func() bool) {
+	t.Helper()
+	pair, err := tls.LoadX509KeyPair(cert, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	asked := make(chan struct{}, 1)
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.TLS != nil && r.URL.Query().Get("hub.challenge") != "" {
+			_, _ = io.WriteString(w, r.URL.Query().Get("hub.challenge")) // the hub may be gone
+			select {
+			case asked <- struct{}{}:
+			default:
+			}
+		}
+	}))
+	server.TLS = &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	return server.URL + "/callback", func() bool { return len(asked) > 0 }
+}

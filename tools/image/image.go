@@ -1,0 +1,168 @@
+package main
+
+import (
+	"archive/tar"
+	"bytes"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+	"time"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/layout"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+	"github.com/google/go-containerregistry/pkg/v1/validate"
+)
+
+// emptyDirectory is what the build stage makes besides the programs.
+const emptyDirectory = "/out/data"
+
+// newImage makes the image of one platform; the programs are in the directory
+// out.
+func newImage(s *stage, out, system, architecture string, when time.Time) (v1.Image, error) {
+	image := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
+	for _, c := range s.copies {
+		content, err := layer(c, out, when)
+		if err != nil {
+			return nil, fmt.Errorf("copy %s: %w", c.from, err)
+		}
+		l, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) {
+			return io.NopCloser(bytes.NewReader(content)), nil
+		}, tarball.WithMediaType(types.OCILayer))
+		if err != nil {
+			return nil, err
+		}
+		image, err = mutate.Append(image, mutate.Addendum{
+			Layer: l, MediaType: types.OCILayer,
+			History: v1.History{Created: v1.Time{Time: when}, CreatedBy: fmt.Sprintf("COPY %s %s", c.from, c.to)},
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	config, err := image.ConfigFile()
+	if err != nil {
+		return nil, err
+	}
+	config = config.DeepCopy()
+	config.OS, config.Architecture, config.Created, config.Config = system, architecture, v1.Time{Time: when}, s.config
+	if image, err = mutate.ConfigFile(image, config); err != nil {
+		return nil, err
+	}
+	return mutate.Annotations(image, s.config.Labels).(v1.Image), nil
+}
+
+// layer returns the tar of one COPY: a program, which anybody may run, or an
+// empty directory, which is its owner's alone.
+func layer(c copied, out string, when time.Time) ([]byte, error) {
+	var b bytes.Buffer
+	w := tar.NewWriter(&b)
+	h := &tar.Header{
+		Name: strings.TrimPrefix(c.to, "/"), Typeflag: tar.TypeReg, Mode: 0o755, Uid: c.uid, Gid: c.gid,
+		ModTime: when, Format: tar.FormatPAX,
+	}
+	var program []byte
+	if c.from == emptyDirectory {
+		h.Name, h.Typeflag, h.Mode = h.Name+"/", tar.TypeDir, 0o700
+	} else {
+		var err error
+		if program, err = os.ReadFile(filepath.Join(out, path.Base(c.from))); err != nil {
+			return nil, err
+		}
+		h.Size = int64(len(program))
+	}
+	if err := w.WriteHeader(h); err != nil {
+		return nil, err
+	}
+	if _, err := w.Write(program); err != nil {
+		return nil, err
+	}
+	err := w.Close()
+	return b.Bytes(), err
+}
+
+func addImage(index v1.ImageIndex, image v1.Image, system, architecture string) v1.ImageIndex {
+	return mutate.AppendManifests(index, mutate.IndexAddendum{
+		Add: image, Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: system, Architecture: architecture}},
+	})
+}
+
+// annotate says of the whole what the labels say of each image.
+func annotate(index v1.ImageIndex, s *stage) v1.ImageIndex {
+	return mutate.Annotations(index, s.config.Labels).(v1.ImageIndex)
+}
+
+// writeImage writes an OCI image layout as a tar, verifies it, and returns the
+// digest of the index of all platforms.
+func writeImage(file string, index v1.ImageIndex, name string, when time.Time) (digest v1.Hash, err error) {
+	dir, err := os.MkdirTemp("", "rshub-image-")
+	if err != nil {
+		return digest, err
+	}
+	defer os.RemoveAll(dir)
+	root, err := layout.Write(dir, empty.Index)
+	if err != nil {
+		return digest, err
+	}
+	var options []layout.Option
+	if name != "" {
+		options = append(options, layout.WithAnnotations(map[string]string{"org.opencontainers.image.ref.name": name}))
+	}
+	if err := root.AppendIndex(index, options...); err != nil {
+		return digest, err
+	}
+	written, err := root.ImageIndex()
+	if err != nil {
+		return digest, err
+	}
+	if err := validate.Index(written); err != nil {
+		return digest, err
+	}
+	if err := pack(file, dir, when); err != nil {
+		return digest, err
+	}
+	return index.Digest()
+}
+
+// pack writes the files of a directory into a tar, in the order of their names.
+func pack(file, dir string, when time.Time) error {
+	f, err := os.Create(file)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	w := tar.NewWriter(f)
+	err = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		content, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		name, err := filepath.Rel(dir, path)
+		if err != nil {
+			return err
+		}
+		h := &tar.Header{Name: filepath.ToSlash(name), Typeflag: tar.TypeReg, Mode: 0o644, Size: int64(len(content)), ModTime: when, Format: tar.FormatUSTAR}
+		if err := w.WriteHeader(h); err != nil {
+			return err
+		}
+		_, err = w.Write(content)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if err := w.Close(); err != nil {
+		return err
+	}
+	return f.Close()
+}

@@ -1,0 +1,70 @@
+// Command image makes the container image of rshub without a container engine:
+// from the programs, as scripts/build makes them, and the last stage of
+// deploy/Dockerfile. The same programs make the same image, byte for byte.
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+)
+
+func main() {
+	if err := run(os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "image:", err)
+		os.Exit(1)
+	}
+}
+
+func run(args []string) error {
+	flags := flag.NewFlagSet("image", flag.ExitOnError)
+	dockerfile := flags.String("dockerfile", "deploy/Dockerfile", "`file` whose last stage says what the image holds")
+	programs := flags.String("programs", "", "`directory` with one for each platform, such as linux_amd64, that holds the programs")
+	platforms := flags.String("platforms", "linux/amd64,linux/arm64", "by comma")
+	version := flags.String("version", "", "of the programs")
+	revision := flags.String("revision", "", "commit that they were built from")
+	created := flags.String("created", "1970-01-01T00:00:00Z", "`time` of that commit, and of everything in the image")
+	out := flags.String("o", "", "`file` to write, the tar of an OCI image layout")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	if flags.NArg() > 0 || *programs == "" || *out == "" {
+		return errors.New("give -programs and -o; -h explains them")
+	}
+	when, err := time.Parse(time.RFC3339, *created)
+	if err != nil {
+		return fmt.Errorf("-created: %w", err)
+	}
+	when = when.UTC()
+	text, err := os.ReadFile(*dockerfile)
+	if err != nil {
+		return err
+	}
+	s, err := readStage(string(text), map[string]string{"VERSION": *version, "REVISION": *revision, "CREATED": when.Format(time.RFC3339)})
+	if err != nil {
+		return fmt.Errorf("%s: %w", *dockerfile, err)
+	}
+	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
+	for platform := range strings.SplitSeq(*platforms, ",") {
+		system, architecture, _ := strings.Cut(platform, "/")
+		image, err := newImage(s, filepath.Join(*programs, system+"_"+architecture), system, architecture, when)
+		if err != nil {
+			return fmt.Errorf("%s: %w", platform, err)
+		}
+		index = addImage(index, image, system, architecture)
+	}
+	digest, err := writeImage(*out, annotate(index, s), *version, when)
+	if err != nil {
+		return fmt.Errorf("write %s: %w", *out, err)
+	}
+	fmt.Println(digest)
+	return nil
+}
