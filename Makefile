@@ -1,5 +1,6 @@
 # make build   the two programs, in bin/
 # make image   the container image, in dist/image.tar
+# make release everything that a release consists of, in dist/, verified
 # make test    everything that has to hold: format, vet, static analysis, all tests
 # make bench   what it costs, each figure beside a floor measured in the same run
 # make fuzz    each fuzz test for FUZZTIME: a count (go test -fuzz reports a time that
@@ -20,14 +21,14 @@ RACE               := CGO_ENABLED=1 $(GO) test -race
 
 check = set -e; for m in $(1); do echo "vet and staticcheck in $$m"; (cd $$m && $(GO) vet ./... && $(TOOL) staticcheck ./...); done
 
-.PHONY: all build image test need lint unit e2e bench fuzz soak clean
+.PHONY: all build image release test need lint unit e2e bench fuzz soak clean
 
 all: build
 
 build:
 	scripts/build bin
 
-# VERSION is what its labels say.
+# VERSION is for both; the release asks git when it is not given.
 image:
 	@rm -rf dist/programs
 	GOOS=linux GOARCH=amd64 scripts/build dist/programs/linux_amd64
@@ -35,6 +36,11 @@ image:
 	cd tools/image && $(GO) run . -dockerfile $(CURDIR)/deploy/Dockerfile -programs $(CURDIR)/dist/programs -o $(CURDIR)/dist/image.tar \
 	  -version '$(VERSION)' -revision "$$(git log -1 --format=%H)" -created "$$(git log -1 --format=%cI)"
 	@rm -r dist/programs
+
+release:
+	@$(call check,tools/image tools/release)
+	cd tools/image && $(GO) test ./...
+	cd tools/release && $(GO) run . -root $(CURDIR) -version '$(VERSION)' $(RELEASE)
 
 test: need lint unit e2e
 

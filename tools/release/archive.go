@@ -1,0 +1,108 @@
+package main
+
+import (
+	"archive/tar"
+	"archive/zip"
+	"compress/gzip"
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path"
+	"path/filepath"
+)
+
+// A member is a file of an archive.
+type member struct {
+	name       string // in the archive
+	executable bool
+	content    []byte
+}
+
+func (m member) mode() os.FileMode {
+	if m.executable {
+		return 0o755
+	}
+	return 0o644
+}
+
+// archiveName is an archive's name without its ending, and the directory in it.
+func (r *release) archiveName(p platform) string { return "rshub_" + r.number() + "_" + p.String() }
+
+// makeArchives makes an archive of the programs for every platform.
+func (r *release) makeArchives(context.Context) error {
+	for _, p := range r.platforms {
+		dir := r.archiveName(p)
+		var members []member
+		add := func(file string, executable bool) error {
+			content, err := os.ReadFile(file)
+			members = append(members, member{path.Join(dir, filepath.Base(file)), executable, content})
+			return err
+		}
+		for _, name := range []string{"rshub", "rspublish"} {
+			if err := add(filepath.Join(r.work, p.String(), p.program(name)), true); err != nil {
+				return err
+			}
+		}
+		files := []string{"README.md", "CHANGELOG.md", "LICENSE"}
+		if p.system == "linux" {
+			files = append(files, "deploy/systemd/rshub.service", "deploy/systemd/rshub.env")
+		}
+		for _, file := range files {
+			if err := add(filepath.Join(r.root, file), false); err != nil {
+				return err
+			}
+		}
+		write, ending := r.writeTar, ".tar.gz"
+		if p.system == "windows" {
+			write, ending = r.writeZip, ".zip"
+		}
+		if err := writeFile(filepath.Join(r.dist, dir+ending), func(w io.Writer) error { return write(w, members) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *release) writeTar(w io.Writer, members []member) error {
+	z, err := gzip.NewWriterLevel(w, gzip.BestCompression)
+	if err != nil {
+		return err
+	}
+	t := tar.NewWriter(z)
+	for _, m := range members {
+		h := &tar.Header{Name: m.name, Typeflag: tar.TypeReg, Mode: int64(m.mode()), Size: int64(len(m.content)), ModTime: r.when}
+		if err := t.WriteHeader(h); err != nil {
+			return err
+		}
+		if _, err := t.Write(m.content); err != nil {
+			return err
+		}
+	}
+	return errors.Join(t.Close(), z.Close())
+}
+
+func (r *release) writeZip(w io.Writer, members []member) error {
+	z := zip.NewWriter(w)
+	for _, m := range members {
+		h := &zip.FileHeader{Name: m.name, Method: zip.Deflate, Modified: r.when}
+		h.SetMode(m.mode())
+		f, err := z.CreateHeader(h)
+		if err != nil {
+			return err
+		}
+		if _, err := f.Write(m.content); err != nil {
+			return err
+		}
+	}
+	return z.Close()
+}
+
+// writeFile makes a file of what write writes.
+func writeFile(name string, write func(io.Writer) error) error {
+	f, err := os.Create(name)
+	if err != nil {
+		return err
+	}
+	return errors.Join(write(f), f.Close())
+}
