@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/gorilla/websocket"
@@ -141,11 +142,41 @@ func moveOnDisk(t *testing.T, w *watch) {
 		t.Error(err)
 	}
 	w.until(t, h, `rshub_followers_closed_total{kind="websocket",reason="client"}`, positive)
+	c := callbackFails(t, w, h)
 	// What is in the memory is looked at when a hub starts, and retention applied.
 	h.stop(t)
 	h.start(t)
 	w.until(t, h, "rshub_log_sets", positive)
-	w.until(t, h, "rshub_retention_removed_changes_total", positive)
+	w.until(t, h, "rshub_retention_removed_changes_total", positive) // of the callback's set first, by its name
+	callbackEnds(t, w, h, c)
+}
+
+// called is the set of the callback.
+const called = "called"
+
+// callbackFails moves what a callback moves that takes nothing.
+func callbackFails(t *testing.T, w *watch, h *hub) *callback {
+	c := serveCallbacks(t, "127.0.0.1:0", nil).add("")
+	answer := make(chan struct{})
+	c.on(delivery, hangUntil(answer, status(http.StatusInternalServerError)), status(http.StatusInternalServerError))
+	must(t, http.StatusAccepted, http.MethodPost, h.url+"/hub", []byte(form("subscribe", c.url, h.topic(called)).Encode()), asForm)
+	w.until(t, h, "rshub_callback_subscriptions", positive)
+	publish(t, h, called, change("first"))
+	w.until(t, h, "rshub_callback_in_flight", positive)
+	close(answer)
+	w.until(t, h, "rshub_callback_failing", positive)
+	w.until(t, h, "rshub_callback_retries_total", positive)
+	publish(t, h, called, changes("overrun", 3))
+	return c
+}
+
+// callbackEnds moves what it moves after the memory overran it, and in the end.
+func callbackEnds(t *testing.T, w *watch, h *hub, c *callback) {
+	c.on(delivery, status(http.StatusOK), status(http.StatusGone))
+	publish(t, h, called, change("again")) // so it is tried soon
+	w.until(t, h, "rshub_callback_gaps_total", positive)
+	publish(t, h, called, change("last"))
+	w.until(t, h, `rshub_callback_ended_total{reason="gone"}`, positive)
 }
 
 // dialStalled follows over a WebSocket that never reads what comes.
@@ -197,6 +228,11 @@ func moveInCluster(t *testing.T, w *watch) {
 	f.has(t, n+1)
 	w.until(t, b, "rshub_announcements_lost_total", positive)
 	w.until(t, a, "rshub_announcements_repaired_total", positive)
+
+	b.signal(syscall.SIGSTOP) // until its claims are another's
+	w.until(t, a, "rshub_callback_claims", func(v float64) bool { return v == 256 })
+	b.signal(syscall.SIGCONT)
+	w.until(t, b, "rshub_callback_claims_lost_total", positive)
 
 	c.redis.kill()
 	for _, h := range c.hubs {
