@@ -69,7 +69,7 @@ func (c *carrying) do() {
 	case Remove:
 		s.end(r, "removed by the operator of the hub")
 	case expired:
-		s.end(r, "lease expired")
+		s.end(r, s.engine.whyExpired(s.ctx, r.Set))
 	case ended:
 		s.end(r, "")
 	case Retry:

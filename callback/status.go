@@ -28,7 +28,7 @@ type shown struct {
 	ID       string     `json:"id"`
 	Topic    string     `json:"topic"`
 	Callback string     `json:"callback"`
-	State    string     `json:"state"`  // current, delivering, failing or waiting (for its next try)
+	State    string     `json:"state"`  // current, delivering, failing, waiting (for its next try) or no set (it was removed, or is not made yet)
 	Cursor   string     `json:"cursor"` // behind the last change that was delivered
 	Lag      lag        `json:"lag"`
 	Prefix   string     `json:"rs.prefix,omitempty"`
@@ -78,11 +78,17 @@ func (s *Server) view(ctx context.Context, r *Record) (shown, error) {
 		a := r.Last[i]
 		v.Attempts = append(v.Attempts, tried{a.At, a.Kind, a.Status, a.Took.Seconds(), a.Changes, a.Error})
 	}
-	var err error
-	if v.Lag, err = s.lag(ctx, r.Set, r.Cursor); err != nil {
-		return v, err
+	state, err := s.log.State(ctx, r.Set)
+	made := err == nil
+	switch {
+	case made:
+		v.Lag, err = s.lag(ctx, &state, r.Cursor)
+	case errors.Is(err, changelog.ErrNoSet):
+		err = nil
 	}
 	switch {
+	case !made:
+		v.State = "no set"
 	case r.Failed > 0 && r.Next.After(s.opts.Now()):
 		v.State, v.Next = "waiting", &r.Next
 	case r.Failed > 0:
@@ -92,24 +98,17 @@ func (s *Server) view(ctx context.Context, r *Record) (shown, error) {
 	default:
 		v.State = "current"
 	}
-	return v, nil
+	return v, err
 }
 
 // lag returns what follows a cursor in a set's log.
-func (s *Server) lag(ctx context.Context, set string, c changelog.Cursor) (l lag, err error) {
-	state, err := s.log.State(ctx, set)
-	if errors.Is(err, changelog.ErrNoSet) {
-		return l, nil
-	}
-	if err != nil {
-		return l, err
-	}
+func (s *Server) lag(ctx context.Context, state *changelog.State, c changelog.Cursor) (l lag, err error) {
 	from := max(c.Position, state.Floor.Position)
 	if from >= state.Head.Position {
 		return l, nil
 	}
 	l.Changes = state.Head.Position - from
-	first, err := s.log.At(ctx, set, from+1)
+	first, err := s.log.At(ctx, state.Set, from+1)
 	if errors.Is(err, changelog.ErrGone) || errors.Is(err, changelog.ErrNoSet) {
 		first, err = state.Head, nil // it was removed just now
 	}
@@ -140,6 +139,11 @@ func (s *Server) ServeSubscriptions(w http.ResponseWriter, r *http.Request, set 
 	records, more, err := s.registry.List(r.Context(), set, after, limit)
 	if err != nil {
 		return fmt.Errorf("list the subscriptions of set %q: %w", set, err)
+	}
+	if len(records) == 0 {
+		if _, err := s.log.State(r.Context(), set); errors.Is(err, changelog.ErrNoSet) {
+			return err // subscriptions may outlive a set, so only now
+		}
 	}
 	page := struct {
 		Subscriptions []shown `json:"subscriptions"`

@@ -105,8 +105,15 @@ func TestListPages(t *testing.T) {
 	if page := see[listing](f, "/sets/demo/subscriptions"); len(page.Subscriptions) != 25 || page.Next != "" {
 		t.Errorf("without a limit there are %d, and %q", len(page.Subscriptions), page.Next)
 	}
-	if _, text := f.ask(http.MethodGet, "/sets/none/subscriptions", ""); text != "{\"subscriptions\":[]}\n" {
+	fill(t, f.log, "empty")
+	if _, text := f.ask(http.MethodGet, "/sets/empty/subscriptions", ""); text != "{\"subscriptions\":[]}\n" {
 		t.Errorf("a set without any is %q", text)
+	}
+	if status, text := f.ask(http.MethodGet, "/sets/none/subscriptions", ""); status != 404 || !strings.Contains(text, "no such set") {
+		t.Errorf("a set that is not there is answered %d: %s", status, text)
+	}
+	if page := see[listing](f, "/sets/other/subscriptions"); len(page.Subscriptions) != 1 || page.Subscriptions[0].State != "no set" {
+		t.Errorf("of a set that was removed there are %+v", page.Subscriptions)
 	}
 	for _, query := range []string{"limit=0", "limit=-1", "limit=1001", "limit=x", "after=x", "after=" + strings.Repeat("0", 31)} {
 		if status, text := f.ask(http.MethodGet, "/sets/demo/subscriptions?"+query, ""); status != 400 {
@@ -181,7 +188,7 @@ func TestLag(t *testing.T) {
 	if err := f.log.Delete(t.Context(), "demo"); err != nil {
 		t.Fatal(err)
 	}
-	check("of a deleted set", all[249].Cursor, 0, all[0], "current")
+	check("of a deleted set", all[249].Cursor, 0, all[0], "no set")
 }
 
 // What an operator wants becomes a request; what he may not want is refused.

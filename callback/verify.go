@@ -3,6 +3,7 @@ package callback
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -195,6 +196,16 @@ func (e *Engine) ask(ctx context.Context, callback string, q []param) (status in
 		return status, true, &failure{"the answer's body is not the challenge", outcomeOther}
 	}
 	return status, true, nil
+}
+
+// whyExpired is what a callback is told whose lease ended. A set that was removed
+// ends no subscription, since it may be made anew, and then RS-Gap says what is
+// gone. If it was not by now, nothing else will say so.
+func (e *Engine) whyExpired(ctx context.Context, set string) string {
+	if _, err := e.log.State(ctx, set); errors.Is(err, changelog.ErrNoSet) {
+		return "lease expired; there is no such set"
+	}
+	return "lease expired"
 }
 
 // deny tells a callback that its subscription ended (WebSub section 5.2), once

@@ -235,6 +235,30 @@ func TestLeaseEnds(t *testing.T) {
 	})
 }
 
+// Whose set was removed and not made anew is told when the lease ends.
+func TestExpiryWithoutASet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, Options{})
+		w.publish("a", 1)
+		c := w.listen("a.example")
+		id := w.send(Request{Mode: Subscribe, Callback: c.url, Lease: 300 * time.Second, Start: w.head()})
+		w.settled()
+		if err := w.hub.Delete(t.Context(), "demo"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(299 * time.Second)
+		w.settled()
+		if w.gone(id) || c.questions() != 1 {
+			t.Errorf("the subscription ended with its set, or %d questions were asked", c.questions())
+		}
+		time.Sleep(2 * time.Second)
+		w.settled()
+		if q := c.asked[1].URL.Query(); !w.gone(id) || q.Get("hub.mode") != "denied" || q.Get("hub.reason") != "lease expired; there is no such set" {
+			t.Errorf("asked %v", q)
+		}
+	})
+}
+
 // A renewal that came before the lease ended counts, though it is confirmed
 // after that.
 func TestRenewalAtTheEnd(t *testing.T) {
