@@ -99,64 +99,64 @@ func (a *addresses) portsText() string {
 	return strings.Trim(strings.ReplaceAll(fmt.Sprint(a.ports), " ", ", "), "[]")
 }
 
-// check refuses what cannot be a callback. It asks no resolver: it is there to
-// tell a subscriber what is wrong; control is what protects.
-func (a *addresses) check(callback string) error {
-	if len(callback) > maxCallback {
-		return changelog.Invalid("a callback has at most %d bytes, not %d", maxCallback, len(callback))
+// check refuses what the hub will not make a request to; name is what the URL is,
+// for errors. It asks no resolver: it is there to tell who gives the URL what is
+// wrong; control is what protects.
+func (a *addresses) check(name, target string) error {
+	if len(target) > maxCallback {
+		return changelog.Invalid("a %s has at most %d bytes, not %d", name, maxCallback, len(target))
 	}
-	u, err := url.Parse(callback)
+	u, err := url.Parse(target)
 	switch {
 	case err == nil && strings.ContainsFunc(u.Host, func(r rune) bool { return r > '~' }): // also when it was percent-encoded
-		return changelog.Invalid("the callback's host is not ASCII: write it with xn--, as DNS has it")
-	case strings.ContainsFunc(callback, func(r rune) bool { return r <= ' ' || r > '~' }):
-		return changelog.Invalid("a callback has no blank, control or non-ASCII characters: percent-encode them")
+		return changelog.Invalid("the %s's host is not ASCII: write it with xn--, as DNS has it", name)
+	case strings.ContainsFunc(target, func(r rune) bool { return r <= ' ' || r > '~' }):
+		return changelog.Invalid("a %s has no blank, control or non-ASCII characters: percent-encode them", name)
 	case err != nil:
-		return changelog.Invalid("the callback is no URL")
+		return changelog.Invalid("the %s is no URL", name)
 	case u.Scheme != "http" && u.Scheme != "https", u.Opaque != "", u.Hostname() == "":
-		return changelog.Invalid("a callback is an absolute URL that begins with http:// or https://")
+		return changelog.Invalid("a %s is an absolute URL that begins with http:// or https://", name)
 	case u.User != nil:
-		return changelog.Invalid("a callback has no user name or password; put a secret into its path or query")
-	case strings.Contains(callback, "#"):
-		return changelog.Invalid("a callback has no fragment")
+		return changelog.Invalid("a %s has no user name or password; put a secret into its path or query", name)
+	case strings.Contains(target, "#"):
+		return changelog.Invalid("a %s has no fragment", name)
 	case strings.HasSuffix(u.Host, ":"):
-		return changelog.Invalid("the callback's port is missing")
-	case !exact(callback, u):
-		return changelog.Invalid("the callback has characters that must be percent-encoded")
+		return changelog.Invalid("the %s's port is missing", name)
+	case !exact(target, u):
+		return changelog.Invalid("the %s has characters that must be percent-encoded", name)
 	}
-	return a.checkHost(u)
+	return a.checkHost(name, u)
 }
 
-func (a *addresses) checkHost(u *url.URL) error {
-	name := nameOf(u)
+func (a *addresses) checkHost(name string, u *url.URL) error {
+	host := nameOf(u)
 	port, err := strconv.ParseUint(portOf(u), 10, 16)
 	switch {
 	case err != nil || portOf(u)[0] == '0':
-		return changelog.Invalid("the callback's port, %.10q, is no number from 1 to 65535 without zeros before it", portOf(u))
+		return changelog.Invalid("the %s's port, %.10q, is no number from 1 to 65535 without zeros before it", name, portOf(u))
 	case !a.port(uint16(port)):
-		return changelog.Invalid("callbacks on port %d are not allowed: those on %s are", port, a.portsText())
+		return changelog.Invalid("a %s on port %d is not allowed: the ports are %s", name, port, a.portsText())
+	case hostOf(u) == a.self:
+		return changelog.Invalid("the %s is on this hub", name)
 	}
-	if hostOf(u) == a.self {
-		return changelog.Invalid("the callback is on this hub")
-	}
-	if addr, err := netip.ParseAddr(name); err == nil {
+	if addr, err := netip.ParseAddr(host); err == nil {
 		if !a.reaches(addr) {
-			return changelog.Invalid("callbacks to %s are not allowed", addr)
+			return changelog.Invalid("a %s at %s is not allowed", name, addr)
 		}
 		return nil
 	}
 	// 127.1, 0x7f000001 and 2130706433 are addresses to some resolvers.
-	last := name[strings.LastIndexByte(name, '.')+1:]
-	if _, err := strconv.ParseUint(last, 0, 64); err == nil || last == "" || strings.Trim(last, "0123456789") == "" || strings.ContainsAny(name, "%:") {
-		return changelog.Invalid("the callback's host is neither a name nor an IP address")
+	last := host[strings.LastIndexByte(host, '.')+1:]
+	if _, err := strconv.ParseUint(last, 0, 64); err == nil || last == "" || strings.Trim(last, "0123456789") == "" || strings.ContainsAny(host, "%:") {
+		return changelog.Invalid("the %s's host is neither a name nor an IP address", name)
 	}
 	return nil
 }
 
 // exact reports whether a request for u sends the path and query of the
-// callback as they are there: the hub must use the exact callback.
-func exact(callback string, u *url.URL) bool {
-	_, rest, ok := strings.Cut(callback, "//")
+// target as they are there: the hub must use the exact callback.
+func exact(target string, u *url.URL) bool {
+	_, rest, ok := strings.Cut(target, "//")
 	if !ok {
 		return false
 	}

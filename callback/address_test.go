@@ -82,7 +82,7 @@ func TestNoSpellingReachesLoopback(t *testing.T) {
 		if strings.HasPrefix(host, "localhost") || strings.EqualFold(host, "localhost") {
 			continue // a name: only the connection shows where it leads
 		}
-		if err := a.check(u); !errors.Is(err, resourcesync.ErrInvalid) {
+		if err := a.check("callback", u); !errors.Is(err, resourcesync.ErrInvalid) {
 			t.Errorf("check(%s) = %v", u, err)
 		}
 	}
@@ -144,7 +144,7 @@ func TestCheckCallback(t *testing.T) {
 		"http://example.org:8080/a%2Fb/../c//d;e=f", "http://10.1.2.3/", "http://8.8.8.8/", "http://[2606:4700::1111]:8080/", "http://hub.example.org/", "https://xn--bcher-kva.example/",
 		"http://example.org/" + strings.Repeat("a", maxCallback-len("http://example.org/")),
 	} {
-		if err := a.check(callback); err != nil {
+		if err := a.check("callback", callback); err != nil {
 			t.Errorf("check(%.60q) = %v", callback, err)
 		}
 	}
@@ -169,7 +169,7 @@ func TestCheckCallback(t *testing.T) {
 		"http://%EF%BD%85xample.org/":     "xn--", // a wide e
 		"http://example.org/a\"b":         "percent-encoded",
 		"http://example.org/%zz":          "no URL",
-		"http://example.org:22/":          "port 22 are not allowed: those on 80, 443 and from 1024 on are",
+		"http://example.org:22/":          "a callback on port 22 is not allowed: the ports are 80, 443 and from 1024 on",
 		"http://example.org:99999/":       "port, \"99999\"",
 		"http://example.org:0/":           "port, \"0\"",
 		"http://example.org:08080/":       "zeros",
@@ -186,7 +186,7 @@ func TestCheckCallback(t *testing.T) {
 		"https://HUB.example.org.:443/cb": "on this hub",
 		"http://example.org/" + strings.Repeat("a", maxCallback): "2048",
 	} {
-		err := a.check(callback)
+		err := a.check("callback", callback)
 		if !errors.Is(err, resourcesync.ErrInvalid) || !strings.Contains(err.Error(), want) {
 			t.Errorf("check(%.60q) = %v, want %q", callback, err, want)
 		}
@@ -209,11 +209,11 @@ func TestSpellingsOfAHost(t *testing.T) {
 	}
 	a := &addresses{self: "127.0.0.1:8080", allow: loopback, ports: []uint16{80, 8080}}
 	for _, callback := range []string{"http://127.0.0.1:8080/", "http://[::ffff:127.0.0.1]:8080/", "http://[::ffff:7f00:1]:8080/cb", "http://127.0.0.1.:8080/"} {
-		if err := a.check(callback); err == nil || !strings.Contains(err.Error(), "on this hub") {
+		if err := a.check("callback", callback); err == nil || !strings.Contains(err.Error(), "on this hub") {
 			t.Errorf("check(%s) = %v", callback, err)
 		}
 	}
-	if err := a.check("http://127.0.0.1:9000/"); err == nil || !strings.Contains(err.Error(), "on 80, 8080 are") {
+	if err := a.check("callback", "http://127.0.0.1:9000/"); err == nil || !strings.Contains(err.Error(), "the ports are 80, 8080") {
 		t.Errorf("a port that is not configured: %v", err)
 	}
 }

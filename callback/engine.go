@@ -124,7 +124,10 @@ func New(registry Registry, log Log, follower Follower, o Options) *Engine {
 // CheckCallback returns nil when a callback may be subscribed with. The error
 // says what is wrong with it, as a *resourcesync.Error with ErrInvalid. It asks
 // no resolver: whether the address may be reached shows at each connection.
-func (e *Engine) CheckCallback(callback string) error { return e.addresses.check(callback) }
+func (e *Engine) CheckCallback(callback string) error { return e.addresses.check("callback", callback) }
+
+// CheckChangeList is CheckCallback's twin for where a source's Change List is.
+func (e *Engine) CheckChangeList(list string) error { return e.addresses.check("changelist", list) }
 
 // Send adds a request to its shard's inbox. It is durable when nil is returned,
 // and is carried out soon, by whichever hub has the shard. Errors are those of

@@ -78,8 +78,8 @@ func (f *Fetcher) Ping(ctx context.Context, set string) error {
 		return changelog.Invalid(`the hub does not know where the Change List of set %q is: PUT %s/sets/%[1]s with {"changelist": "URL"} says it; or POST the changes themselves`,
 			set, f.engine.opts.BaseURL)
 	}
-	if err := f.engine.CheckCallback(state.ChangeList); err != nil {
-		return named("the set's changelist, which is under the rules of callbacks", err)
+	if err := f.engine.CheckChangeList(state.ChangeList); err != nil { // the configuration may have changed
+		return named("the description of set "+set, err)
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -21,8 +21,8 @@ const (
 // no redirects, as for callbacks. Its errors say nothing of the hub's network and
 // do not have the URL.
 func (e *Engine) getList(ctx context.Context, list string) (*resourcesync.Document, error) {
-	if err := e.CheckCallback(list); err != nil {
-		return nil, fmt.Errorf("the rules of callbacks forbid its URL: %w", err)
+	if err := e.CheckChangeList(list); err != nil {
+		return nil, fmt.Errorf("the rules for callbacks forbid its URL: %w", err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, listTime)
 	defer cancel()

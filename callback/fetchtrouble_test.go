@@ -43,8 +43,8 @@ func TestFetchRefuses(t *testing.T) {
 			_ = http.NewResponseController(w).Flush()
 			panic(http.ErrAbortHandler)
 		}, "the connection was closed"},
-		{"an index of lists on this hub", says(indexOf(base, "/sets/demo/changelist.xml")), "list 1 of the index: the rules of callbacks forbid its URL"},
-		{"an index of metadata", says(indexOf("http://169.254.169.254", "/latest")), "list 1 of the index: the rules of callbacks forbid its URL"},
+		{"an index of lists on this hub", says(indexOf(base, "/sets/demo/changelist.xml")), "list 1 of the index: the rules for callbacks forbid its URL"},
+		{"an index of metadata", says(indexOf("http://169.254.169.254", "/latest")), "list 1 of the index: the rules for callbacks forbid its URL"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			s := httptest.NewServer(test.answer)
@@ -76,7 +76,7 @@ func TestFetchAddress(t *testing.T) {
 	o.put("/list", listOf("", "a created 1"))
 	f := newFetching(t, openLog(t), nil)
 	f.describe("demo", o.url+"/list")
-	if err := f.Ping(t.Context(), "demo"); !errors.Is(err, resourcesync.ErrInvalid) || !strings.Contains(err.Error(), "to 127.0.0.1 are not allowed") {
+	if err := f.Ping(t.Context(), "demo"); !errors.Is(err, resourcesync.ErrInvalid) || !strings.Contains(err.Error(), "set demo: a changelist at 127.0.0.1 is not allowed") {
 		t.Errorf("loopback: %v", err)
 	}
 	f.describe("demo", strings.Replace(o.url, "127.0.0.1", "localhost", 1)+"/list")

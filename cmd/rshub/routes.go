@@ -249,6 +249,9 @@ func (s *server) serveSet(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		d, err := readDescription(http.MaxBytesReader(w, r.Body, maxDescription))
+		if err == nil && d.ChangeList != "" {
+			err = s.engine.CheckChangeList(d.ChangeList) // pings will fetch it
+		}
 		if s.refused(w, r, err) || s.refused(w, r, s.hub.Describe(ctx, set, d)) {
 			return
 		}
@@ -288,22 +291,13 @@ func readDescription(body io.Reader) (changelog.Description, error) {
 	if len(d.Title) > 1000 || strings.ContainsFunc(d.Title, func(c rune) bool { return c < ' ' || c == 0xFFFD }) {
 		return d, changelog.Invalid("title is one line of at most 1,000 bytes")
 	}
-	if err := checkWebURI("describedby", d.DescribedBy); err != nil {
-		return d, err
-	}
-	return d, checkWebURI("changelist", d.ChangeList)
-}
-
-// checkWebURI returns nil when what is said of a set is a URI that a browser can
-// follow, or nothing.
-func checkWebURI(name, uri string) error {
 	switch {
-	case uri == "":
-		return nil
-	case !strings.HasPrefix(uri, "https://") && !strings.HasPrefix(uri, "http://"):
-		return changelog.Invalid("%s is a URI that begins with https:// or http://", name)
+	case d.DescribedBy == "":
+		return d, nil
+	case !strings.HasPrefix(d.DescribedBy, "https://") && !strings.HasPrefix(d.DescribedBy, "http://"):
+		return d, changelog.Invalid("describedby is a URI that begins with https:// or http://") // a browser follows it
 	}
-	return resourcesync.CheckURI(name, uri)
+	return d, resourcesync.CheckURI("describedby", d.DescribedBy)
 }
 
 // identify puts the caller into the request's context.

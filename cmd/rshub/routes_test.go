@@ -151,9 +151,13 @@ func TestDescribeAndDelete(t *testing.T) {
 		{`{"describedby":"about"}`, 400, "invalid", "begins with https://"},
 		{`{"describedby":"javascript:alert(1)"}`, 400, "invalid", "begins with https://"},
 		{`{"describedby":"https://example.org/<a>"}`, 400, "invalid", "does not have the character"},
-		{`{"changelist":"changelist.xml"}`, 400, "invalid", "changelist is a URI that begins with https://"},
-		{`{"changelist":"file:///etc/passwd"}`, 400, "invalid", "changelist is a URI that begins with https://"},
-		{`{"changelist":"https://example.org/<a>"}`, 400, "invalid", "changelist: a URI does not have the character"},
+		{`{"changelist":"changelist.xml"}`, 400, "invalid", "a changelist is an absolute URL that begins with http://"},
+		{`{"changelist":"file:///etc/passwd"}`, 400, "invalid", "a changelist is an absolute URL that begins with http://"},
+		{`{"changelist":"https://example.org/<a>"}`, 400, "invalid", "the changelist has characters that must be percent-encoded"},
+		{`{"changelist":"http://127.0.0.1:9000/list"}`, 400, "invalid", "a changelist at 127.0.0.1 is not allowed"},
+		{`{"changelist":"` + h.url + `/sets/other/changelist.xml"}`, 400, "invalid", "the changelist is on this hub"},
+		{`{"changelist":"https://example.org:22/list"}`, 400, "invalid", "a changelist on port 22 is not allowed: the ports are 80, 443 and from 1024 on"},
+		{`{"changelist":"https://me:secret@example.org/"}`, 400, "invalid", "no user name or password"},
 		{`{"title":"` + strings.Repeat("x", 20_000) + `"}`, 413, "too-large", "16384"},
 	} {
 		resp, body := do(t, "PUT", h.url+"/sets/demo", test.body)
