@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -82,9 +83,6 @@ func answered(what string, status int) *failure {
 // whose query may be a secret, and without addresses of the hub's network.
 func explain(err error) *failure {
 	var dns *net.DNSError
-	var unverified *tls.CertificateVerificationError
-	var record tls.RecordHeaderError
-	var alert tls.AlertError
 	switch {
 	case errors.Is(err, ErrAddress):
 		return &failure{ErrAddress.Error(), outcomeRefusedAddress}
@@ -94,7 +92,7 @@ func explain(err error) *failure {
 		return &failure{"given up", outcomeOther}
 	case errors.As(err, &dns):
 		return &failure{"the host's name was not found", outcomeUnreachable}
-	case errors.As(err, &unverified), errors.As(err, &record), errors.As(err, &alert), errors.Is(err, http.ErrSchemeMismatch):
+	case isTLS(err):
 		return &failure{"the TLS handshake failed", outcomeTLS}
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return &failure{"the connection was refused", outcomeUnreachable}
@@ -104,6 +102,23 @@ func explain(err error) *failure {
 		return &failure{"the connection was closed before the answer", outcomeOther}
 	}
 	return &failure{"the answer is not HTTP", outcomeOther}
+}
+
+// isTLS reports whether a TLS handshake failed. Most of what crypto/tls says of
+// that has no type: an alert is an unexported one within a net.OpError, and the
+// rest is text.
+func isTLS(err error) bool {
+	var unverified *tls.CertificateVerificationError
+	var record tls.RecordHeaderError
+	if errors.As(err, &unverified) || errors.As(err, &record) || errors.Is(err, http.ErrSchemeMismatch) {
+		return true
+	}
+	for ; err != nil; err = errors.Unwrap(err) {
+		if strings.HasPrefix(err.Error(), "tls: ") {
+			return true
+		}
+	}
+	return false
 }
 
 func isTimeout(err error) bool {
