@@ -24,10 +24,10 @@ const (
 )
 
 // IsForm reports whether a request carries a form, as all of WebSub's do
-// (section 5.1).
+// (section 5.1). A parameter of the type that cannot be read does not matter.
 func IsForm(h http.Header) bool {
 	t, _, err := mime.ParseMediaType(h.Get("Content-Type"))
-	return err == nil && t == formType
+	return t == formType && (err == nil || errors.Is(err, mime.ErrInvalidMediaParameter))
 }
 
 // readForm reads the parameters in a request's body. Those in its URL do not

@@ -231,15 +231,20 @@ func (s *Server) ping(ctx context.Context, form url.Values, allowed func(set str
 	return "accepted: the source's Change List will be read", nil
 }
 
-// refuse answers with an error as one line of text (section 5.1.2).
+// refuse answers with an error, and logs what is the hub's own fault.
 func (s *Server) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	if errors.Is(err, ErrNoSubscription) {
 		err = changelog.NewStatus(http.StatusNotFound, "no-such-subscription", "this callback has no subscription to this topic")
 	}
-	p := changelog.NewProblem(err)
-	if p.Status == http.StatusInternalServerError {
+	if p := WriteError(w, err); p.Status == http.StatusInternalServerError {
 		s.engine.opts.Logger.Error("request failed", "method", r.Method, "path", r.URL.Path, "err", err)
 	}
+}
+
+// WriteError answers a form with an error as one line of text (section 5.1.2),
+// and returns the problem that err is, as changelog.WriteError does.
+func WriteError(w http.ResponseWriter, err error) *changelog.Problem {
+	p := changelog.NewProblem(err)
 	h := w.Header()
 	for name, values := range p.Header {
 		h[name] = values
@@ -255,4 +260,5 @@ func (s *Server) refuse(w http.ResponseWriter, r *http.Request, err error) {
 		text = p.Title
 	}
 	_, _ = w.Write([]byte(strings.ReplaceAll(text, "\n", " ") + "\n"))
+	return p
 }

@@ -202,6 +202,13 @@ const (
 	ndjson   = "application/x-ndjson"
 )
 
+// IsPublish reports whether a request to the hub's own URL is meant as a publish:
+// it names a topic in a Link header, or carries what changes are sent as.
+func IsPublish(header http.Header) bool {
+	_, err := contentType(header)
+	return err == nil || header.Get("Link") != ""
+}
+
 func contentType(header http.Header) (string, error) {
 	value := header.Get("Content-Type")
 	mediaType, params, err := mime.ParseMediaType(value)

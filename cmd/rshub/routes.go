@@ -15,6 +15,7 @@ import (
 	"github.com/rshub/rshub/access"
 	"github.com/rshub/rshub/callback"
 	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/hub"
 	"github.com/rshub/rshub/resourcesync"
 	"github.com/rshub/rshub/subscribe"
 )
@@ -24,9 +25,9 @@ func (s *server) routes() http.Handler {
 	mux := newRouter(s.metrics)
 	mux.handle("/{$}", pageRoute, s.servePage)
 	mux.handle("/.well-known/resourcesync", documentsRoute, s.documents.ServeDescription)
-	mux.handle("/hub", hubRoute, s.serveHub)
-	mux.handle("/publish", hubRoute, s.serveHub)   // what resourcesync_push POSTs to
-	mux.handle("/subscribe", hubRoute, s.serveHub) // as the draft of 2012 had it
+	for _, path := range hubPaths {
+		mux.handle(path, hubRoute, s.serveHub)
+	}
 	mux.handle("/subscriptions/{name}", statusRoute, s.serveStatus)
 	mux.handle("/sets", setsRoute, s.serveSets)
 	mux.handle("/sets/{set}", setsRoute, s.serveSet)
@@ -118,6 +119,10 @@ func (s *server) serveTopic(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// hubPaths are the names of the hub's own URL: the second is what
+// resourcesync_push POSTs to, the third is as the draft of 2012 had it.
+var hubPaths = []string{"/hub", "/publish", "/subscribe"}
+
 // serveHub takes what is POSTed to the hub's own URL: changes, or the forms of
 // WebSub.
 func (s *server) serveHub(w http.ResponseWriter, r *http.Request) {
@@ -126,8 +131,11 @@ func (s *server) serveHub(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case r.Method == http.MethodPost && callback.IsForm(r.Header):
 		s.callback.ServeHub(w, r, follow, publish)
-	case r.Method == http.MethodPost:
+	case r.Method == http.MethodPost && hub.IsPublish(r.Header):
 		s.hub.ServeHub(w, r, publish)
+	case r.Method == http.MethodPost:
+		callback.WriteError(w, changelog.NewStatus(http.StatusUnsupportedMediaType, "unsupported", "to subscribe, or to ping, POST a form here as application/x-www-form-urlencoded; "+
+			"changes are sent as application/xml, application/json or application/x-ndjson, with Link headers rel=self (the topic) and rel=hub"))
 	case r.Method == http.MethodGet || r.Method == http.MethodHead:
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 		_, _ = io.WriteString(w, "This is the hub's URL. A topic is "+s.base+"/sets/SET/changes, and "+s.base+"/sets lists the sets.\n"+
@@ -321,13 +329,13 @@ func (s *server) identify(next http.Handler) http.Handler {
 func (s *server) guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if s.tokens == nil && s.config.Insecure == "" && !s.ownHost(r.Host) {
-			changelog.WriteError(w, r, changelog.NewStatus(http.StatusMisdirectedRequest, "wrong-host", "this hub is not "+r.Host+"; it is reached as "+s.base))
+			s.refused(w, r, changelog.NewStatus(http.StatusMisdirectedRequest, "wrong-host", "this hub is not "+r.Host+"; it is reached as "+s.base))
 			return
 		}
 		w.Header().Add("Vary", "Origin") // also where there is none: a cache may keep the answer
 		if origin := r.Header.Get("Origin"); origin != "" {
 			if !s.allowedOrigin(r) {
-				changelog.WriteError(w, r, changelog.NewStatus(http.StatusForbidden, "origin", "pages of "+origin+" may not use this hub; RSHUB_ORIGINS allows them"))
+				s.refused(w, r, changelog.NewStatus(http.StatusForbidden, "origin", "pages of "+origin+" may not use this hub; RSHUB_ORIGINS allows them"))
 				return
 			}
 			h := w.Header()
@@ -365,12 +373,19 @@ func (s *server) allowedOrigin(r *http.Request) bool {
 	return err == nil && u.Host != "" && strings.EqualFold(u.Host, r.Host)
 }
 
-// refused answers with err, if there is one.
+// refused answers with err, if there is one: to a form for the hub with a line of
+// text, as WebSub has it.
 func (s *server) refused(w http.ResponseWriter, r *http.Request, err error) bool {
 	if err == nil {
 		return false
 	}
-	if p := changelog.WriteError(w, r, err); p.Status == http.StatusInternalServerError {
+	var p *changelog.Problem
+	if slices.Contains(hubPaths, r.URL.Path) && callback.IsForm(r.Header) {
+		p = callback.WriteError(w, err)
+	} else {
+		p = changelog.WriteError(w, r, err)
+	}
+	if p.Status == http.StatusInternalServerError {
 		s.log.Error("request failed", "method", r.Method, "path", r.URL.Path, "err", err)
 	}
 	return true
