@@ -34,6 +34,9 @@ func IsForm(h http.Header) bool {
 // count.
 func readForm(w http.ResponseWriter, r *http.Request) (url.Values, error) {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxForm))
+	if e, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		return nil, changelog.NewStatus(http.StatusRequestEntityTooLarge, "too-large", fmt.Sprintf("the form has more than %d bytes", e.Limit))
+	}
 	if err != nil {
 		return nil, fmt.Errorf("read the form: %w", err)
 	}
@@ -59,7 +62,7 @@ func one(form url.Values, name string) (string, error) {
 	case 1:
 		return v[0], nil
 	default:
-		return "", changelog.Invalid("%s is there %d times: one request is about one subscription", name, len(v))
+		return "", changelog.Invalid("%s is there %d times, and can be there once", name, len(v))
 	}
 }
 
@@ -73,6 +76,9 @@ func parseMode(form url.Values) (string, error) {
 		return mode, nil
 	case mode == "" && form.Has("callbackURI"):
 		return string(Subscribe), nil
+	}
+	if mode == "" {
+		return "", changelog.Invalid("hub.mode is missing: it is subscribe, unsubscribe or publish")
 	}
 	return "", changelog.Invalid("hub.mode=%.40q: it is subscribe, unsubscribe or publish", mode)
 }

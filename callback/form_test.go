@@ -27,7 +27,7 @@ func TestRefusedForms(t *testing.T) {
 		status int
 		says   string
 	}{
-		"nothing":                   {"", 400, "hub.mode"},
+		"nothing":                   {"", 400, "hub.mode is missing"},
 		"no mode":                   {asking("hub.mode", "-"), 400, "hub.mode"},
 		"another mode":              {asking("hub.mode", "SUBSCRIBE"), 400, "hub.mode"},
 		"an operator's mode":        {asking("hub.mode", "remove"), 400, "hub.mode"},
@@ -68,17 +68,18 @@ func TestRefusedForms(t *testing.T) {
 		"two starts":                {asking() + "&rs.since=start&rs.since=now", 400, "rs.since"},
 		"no start":                  {asking("rs.since", "yesterday"), 400, "rs.since"},
 		"a start in the future":     {asking("rs.since", "2999-01-01"), 400, "rs.since"},
-		"a start before the log":    {asking("rs.since", "2001-01-01"), 410, "does not reach back"},
+		"a start before the log":    {asking("rs.since", "2001-01-01"), 410, "begin with rs.since=start"},
 		"unsubscribe of nothing":    {asking("hub.mode", "unsubscribe"), 404, "no subscription"},
 		"unsubscribe, no callback":  {asking("hub.mode", "unsubscribe", "hub.callback", "-"), 400, "hub.callback"},
 		"a ping":                    {"hub.mode=publish&hub.url=" + topic, 400, "hub.mode=publish"},
 		"a ping of nothing":         {"hub.mode=publish", 400, "hub.topic"},
+		"a ping of two":             {"hub.mode=publish&hub.url=" + topic + "&hub.url=" + topic, 400, "hub.url is there 2 times"},
 		"a ping of no topic":        {"hub.mode=publish&hub.url=https://other.example/", 404, "hub.url"},
 		"an escape that is none":    {asking() + "&a=%GG", 400, "%GG"},
 		"a semicolon":               {asking() + "&a=1;b=2", 400, "semicolon"},
 		"a secret in Latin-1":       {asking("hub.secret", "-") + "&hub.secret=%E9", 400, "hub.secret"},
 		"a name in Latin-1":         {asking() + "&%E9=1", 400, "UTF-8"},
-		"more than 64 KiB":          {asking() + "&a=" + strings.Repeat("a", maxForm), 413, "65536 bytes"},
+		"more than 64 KiB":          {asking() + "&a=" + strings.Repeat("a", maxForm), 413, "the form has more than 65536 bytes"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := &front{t: t, log: f.log, registry: f.registry, server: f.server}

@@ -44,7 +44,7 @@ type Server struct {
 	engine   *Engine
 	registry Registry
 	log      changelog.Log
-	begin    changelog.Start
+	begin    changelog.Start // but for the parameter
 	base     string
 	opts     ServerOptions
 	rates    rates
@@ -67,7 +67,7 @@ func NewServer(e *Engine, log changelog.Log, o ServerOptions) *Server {
 		o.Now = time.Now
 	}
 	s := &Server{engine: e, registry: e.registry, log: log, base: e.opts.BaseURL, opts: o}
-	s.begin = changelog.Start{Log: log, Parameter: "rs.since", Waits: o.Waits, Now: o.Now, ClockSkew: o.ClockSkew}
+	s.begin = changelog.Start{Log: log, Waits: o.Waits, Now: o.Now, ClockSkew: o.ClockSkew}
 	return s
 }
 
@@ -163,12 +163,27 @@ func (s *Server) parse(ctx context.Context, form url.Values, mode Mode, set stri
 	if err != nil {
 		return r, err
 	}
-	begin, err := s.begin.Find(ctx, set, since)
+	begin, err := s.find(ctx, "rs.since", set, since)
 	if err != nil {
 		return r, err
 	}
 	r.Start, r.Diverged, r.Move = begin.Cursor, begin.Diverged, since != ""
 	return r, s.admit(ctx, &r)
+}
+
+// find finds where a subscription begins, see changelog.Start. parameter is what
+// the client calls it.
+func (s *Server) find(ctx context.Context, parameter, set, since string) (*changelog.Batch, error) {
+	begin := s.begin
+	begin.Parameter = parameter
+	b, err := begin.Find(ctx, set, since)
+	if errors.Is(err, changelog.ErrGone) {
+		p := changelog.NewStatus(http.StatusGone, "gone",
+			fmt.Sprintf("%s: the change memory does not reach back that far: read the resources of the source anew, then begin with %[1]s=start", parameter))
+		p.Err = err
+		return nil, p
+	}
+	return b, err
 }
 
 // known returns nil when there is a subscription, or a request for one. The

@@ -133,7 +133,7 @@ func (s *Server) ServeSubscriptions(w http.ResponseWriter, r *http.Request, set 
 	}
 	if v := q.Get("after"); v != "" {
 		if after, err = ParseID(v); err != nil {
-			return err
+			return named("after", err)
 		}
 	}
 	records, more, err := s.registry.List(r.Context(), set, after, limit)
@@ -212,7 +212,7 @@ func (s *Server) ServeSubscription(w http.ResponseWriter, r *http.Request, set, 
 }
 
 // readCursor reads {"cursor": …}: a cursor, a datetime, start or now. It returns
-// what Start.Find does.
+// what find does.
 func (s *Server) readCursor(w http.ResponseWriter, r *http.Request, set string) (*changelog.Batch, error) {
 	var body struct {
 		Cursor string `json:"cursor"`
@@ -228,12 +228,13 @@ func (s *Server) readCursor(w http.ResponseWriter, r *http.Request, set string) 
 	if err == nil && body.Cursor == "" {
 		err = errors.New("there is no cursor in it")
 	}
+	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		return nil, err
+	}
 	if err != nil {
 		return nil, changelog.Invalid(`the body is not {"cursor": "a cursor, a datetime, start or now"}: %v`, err)
 	}
-	begin := s.begin
-	begin.Parameter = "cursor"
-	return begin.Find(r.Context(), set, body.Cursor)
+	return s.find(r.Context(), "cursor", set, body.Cursor)
 }
 
 // ServeStatus answers a subscriber, who was given the URL of its subscription's
