@@ -29,6 +29,9 @@ const usage = `rshub is a ResourceSync push hub.
                        and idempotency keys, from disk to Redis or back; MEMORY
                        is a data directory or the URL of a Redis. rshub copy -h
                        explains more
+  rshub follow -set SET
+                       print the changes of a set as they come, from any hub;
+                       rshub follow -h explains more
   rshub token new -name NAME -rights RIGHTS [-file FILE]
                        make a token and the line for RSHUB_TOKENS_FILE; RIGHTS
                        are publish:SET, follow:SET and operate, by comma, where
@@ -62,6 +65,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		err = backup(ctx, args[1:], stdout)
 	case "copy":
 		err = copyMemory(ctx, args[1:], stdout, stderr)
+	case "follow":
+		err = follow(ctx, args[1:], stdout, stderr)
 	case "token":
 		err = token(args[1:], stdout)
 	case "version", "-version", "--version":
