@@ -100,3 +100,17 @@ func TestPreflight(t *testing.T) {
 	resp, body = do(t, "OPTIONS", h.url+"/sets/demo/changes", "")
 	problem(t, resp, body, http.StatusMethodNotAllowed, "method-not-allowed")
 }
+
+// A probe of Kubernetes has the address of the pod as its Host. There the hub
+// listens beyond loopback, with tokens or in the open.
+func TestProbes(t *testing.T) {
+	path, _ := tokens(t, "operate")
+	for _, variables := range [][]string{{"RSHUB_TOKENS_FILE", path}, {"RSHUB_INSECURE", insecure}} {
+		h := start(t, variables...)
+		for _, probe := range []string{"/healthz", "/readyz"} {
+			if resp, body := do(t, "GET", h.ops+probe, "", "Host", "10.1.2.3:8081"); resp.StatusCode != http.StatusOK {
+				t.Errorf("with %s, %s is %d %s", variables[0], probe, resp.StatusCode, body)
+			}
+		}
+	}
+}
