@@ -2,6 +2,7 @@
 # make image   the container image, in dist/image.tar
 # make release everything that a release consists of, in dist/, verified
 # make test    everything that has to hold: format, vet, static analysis, all tests
+# make chart   the Helm chart: linted, rendered, and read as Kubernetes reads it
 # make bench   what it costs, each figure beside a floor measured in the same run
 # make fuzz    each fuzz test for FUZZTIME: a count (go test -fuzz reports a time that
 #              ends within an input as a failure now and then)
@@ -11,7 +12,7 @@ GO       ?= go
 FUZZTIME ?= 100000x
 SOAK     ?= 10m
 TOOL     := $(GO) tool -modfile=$(CURDIR)/tools/go.mod
-MODULES  := . e2e
+MODULES  := . e2e deploy/helm/test
 
 # Everything is compiled as it is released, so that this is what is tested and
 # measured, and compiled once. Only the race detector needs cgo.
@@ -22,6 +23,7 @@ RACE               := CGO_ENABLED=1 $(GO) test -race
 check = set -e; for m in $(1); do echo "vet and staticcheck in $$m"; (cd $$m && $(GO) vet ./... && $(TOOL) staticcheck ./...); done
 
 .PHONY: all build image release test need lint unit e2e bench fuzz soak clean
+.PHONY: all build test need lint unit chart e2e bench fuzz soak clean
 
 all: build
 
@@ -42,7 +44,7 @@ release:
 	cd tools/image && $(GO) test ./...
 	cd tools/release && $(GO) run . -root $(CURDIR) -version '$(VERSION)' $(RELEASE)
 
-test: need lint unit e2e
+test: need lint unit chart e2e
 
 # What the tests need besides Go; installed with apt where that is possible.
 need:
@@ -57,6 +59,11 @@ lint:
 unit:
 	$(RACE) -short ./...
 	$(GO) test -run 'TestLog|TestTorn|TestDisk|TestRedis' ./changelog/... ./callback
+
+# Not cached: the chart is outside of that module. UPDATE=-update writes the golden
+# files and the table of values anew.
+chart:
+	cd deploy/helm/test && $(GO) test -count=1 ./... $(UPDATE)
 
 # Not cached: Go does not know that these tests build the programs.
 e2e:

@@ -1,0 +1,141 @@
+{{/* The name that all names begin with. */}}
+{{- define "rshub.fullname" -}}
+{{- $name := .Values.nameOverride | default .Chart.Name -}}
+{{- if .Values.fullnameOverride -}}
+{{- .Values.fullnameOverride | trunc 50 | trimSuffix "-" -}}
+{{- else if contains $name .Release.Name -}}
+{{- .Release.Name | trunc 50 | trimSuffix "-" -}}
+{{- else -}}
+{{- printf "%s-%s" .Release.Name $name | trunc 50 | trimSuffix "-" -}}
+{{- end -}}
+{{- end -}}
+
+{{/* What tells this release's objects from others. A StatefulSet never changes it. */}}
+{{- define "rshub.selector" -}}
+app.kubernetes.io/name: {{ .Values.nameOverride | default .Chart.Name }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
+
+{{/* The labels of everything. */}}
+{{- define "rshub.labels" -}}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
+{{ include "rshub.selector" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+{{- with .Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{- define "rshub.serviceAccount" -}}
+{{- .Values.serviceAccount.name | default (ternary (include "rshub.fullname" .) "default" .Values.serviceAccount.create) -}}
+{{- end -}}
+
+{{- define "rshub.image" -}}
+{{- with .Values.image -}}
+{{- if .digest -}}
+{{ .repository }}@{{ .digest }}
+{{- else -}}
+{{ .repository }}:{{ .tag | default $.Chart.AppVersion }}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Where the memory is: "redis", or "" for the disk. */}}
+{{- define "rshub.redis" -}}
+{{- if or .Values.redis.url .Values.redis.existingSecret }}redis{{ end -}}
+{{- end -}}
+
+{{/* "nats", or "" where there is none. */}}
+{{- define "rshub.nats" -}}
+{{- if or .Values.nats.url .Values.nats.existingSecret }}nats{{ end -}}
+{{- end -}}
+
+{{/* The Service within the cluster, as a URL. */}}
+{{- define "rshub.inside" -}}
+http://{{ include "rshub.fullname" . }}.{{ .Release.Namespace }}.svc
+{{- if ne (int .Values.service.port) 80 }}:{{ .Values.service.port }}{{ end -}}
+{{- end -}}
+
+{{/* The URL by which others reach the hub. */}}
+{{- define "rshub.baseURL" -}}
+{{- if .Values.baseURL -}}
+{{ .Values.baseURL | trimSuffix "/" }}
+{{- else if .Values.ingress.enabled -}}
+{{ ternary "https" "http" .Values.ingress.tls }}://{{ .Values.ingress.host }}
+{{- else if .Values.httpRoute.enabled -}}
+{{ ternary "https" "http" .Values.httpRoute.tls }}://{{ first .Values.httpRoute.hostnames }}
+{{- else -}}
+{{ include "rshub.inside" . }}
+{{- end -}}
+{{- end -}}
+
+{{/* The Secret that has the tokens file; "" where nobody needs a token. */}}
+{{- define "rshub.tokensSecret" -}}
+{{- if .Values.tokens.existingSecret -}}
+{{ .Values.tokens.existingSecret }}
+{{- else if and .Values.tokens.create (not .Values.insecure) -}}
+{{ include "rshub.fullname" . }}-tokens
+{{- end -}}
+{{- end -}}
+
+{{- define "rshub.tokensKey" -}}
+{{- if .Values.tokens.existingSecret }}{{ .Values.tokens.existingSecretKey }}{{ else }}tokens{{ end -}}
+{{- end -}}
+
+{{/*
+The data of the Secret that the chart makes, as YAML: each token under its name,
+and under "tokens" the file that the hub reads. A token is what the values say,
+else what the Secret in the cluster has, else a new one. A new one has to be the
+same for all who include this, so it is kept in the values of this rendering.
+*/}}
+{{- define "rshub.tokens" -}}
+{{- if not .Values.made -}}
+{{- $old := (lookup "v1" "Secret" .Release.Namespace (printf "%s-tokens" (include "rshub.fullname" .))).data | default dict -}}
+{{- $made := dict -}}
+{{- range $name, $t := .Values.tokens.make -}}
+{{- $token := $t.token | default (index $old $name | default "" | b64dec) | default (printf "rshub_%s" (randAlphaNum 32)) -}}
+{{- $_ := set $made $name $token -}}
+{{- end -}}
+{{- $_ := set .Values "made" $made -}}
+{{- end -}}
+{{- toYaml .Values.made }}
+tokens: |
+  # NAME sha256:HEX RIGHTS. The hub reads it when it starts.
+{{- range $name, $t := .Values.tokens.make }}
+  {{ $name }} sha256:{{ index $.Values.made $name | sha256sum }} {{ $t.rights }}
+{{- end }}
+{{- with .Values.tokens.anyone }}
+  anyone - {{ . }}
+{{- end }}
+{{- end -}}
+
+{{/* The data of the Secret with the URLs of Redis and NATS, which may have passwords. */}}
+{{- define "rshub.connections" -}}
+{{- with .Values.redis.url }}
+redis-url: {{ . | quote }}
+{{- end }}
+{{- with .Values.nats.url }}
+nats-url: {{ . | quote }}
+{{- end }}
+{{- end -}}
+
+{{/*
+Nine tenths of the memory limit, for the garbage collector; "" where the limit is
+written in something else than Mi or Gi.
+*/}}
+{{- define "rshub.goMemory" -}}
+{{- $limit := dig "limits" "memory" "" .Values.resources | toString -}}
+{{- if regexMatch "^[0-9]+[MG]i$" $limit -}}
+{{- $mi := mul (regexFind "^[0-9]+" $limit | int) (ternary 1024 1 (hasSuffix "Gi" $limit)) -}}
+{{ div (mul $mi 9) 10 }}MiB
+{{- end -}}
+{{- end -}}
+
+{{/* "test" where there is something to test with. */}}
+{{- define "rshub.test" -}}
+{{- $sets := index .Values.config "RSHUB_SETS" | default .Values.test.set | toString | splitList "," -}}
+{{- $known := false -}}
+{{- range $sets }}{{ if eq (trim .) $.Values.test.set }}{{ $known = true }}{{ end }}{{ end -}}
+{{- if and .Values.test.enabled $known }}test{{ end -}}
+{{- end -}}
