@@ -1,0 +1,53 @@
+package e2e
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+var (
+	chartFile    = regexp.MustCompile(`(?m)^  tokens: \|\n((?:    .*\n)+)`)
+	chartCommand = regexp.MustCompile(`(?m)^      command: \[/(\w+)\]\n      args: \[(.*)\]$`)
+)
+
+// TestChart runs what helm test runs, against a hub with the chart's tokens: it
+// publishes, and then follows what was published.
+func TestChart(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../deploy/helm/test/golden/default.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	manifests := string(text)
+	tokens := filepath.Join(t.TempDir(), "tokens")
+	if err := os.WriteFile(tokens, []byte(chartFile.FindStringSubmatch(manifests)[1]), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	token := func(name string) string {
+		return regexp.MustCompile(`(?m)^  ` + name + `: (\S+)$`).FindStringSubmatch(manifests)[1]
+	}
+	h := startHub(t, "RSHUB_TOKENS_FILE="+tokens)
+	commands := chartCommand.FindAllStringSubmatch(manifests, -1)
+	if len(commands) != 2 {
+		t.Fatalf("helm test runs %d commands", len(commands))
+	}
+	for _, c := range commands {
+		args := strings.Split(strings.ReplaceAll(c[2], `"`, ""), ", ")
+		args[slices.Index(args, "-hub")+1] = h.url
+		name, env := rshubBin, "RSHUB_TOKEN="+token("follow")
+		if c[1] == "rspublish" {
+			name, env = rspublishBin, "RSPUBLISH_TOKEN="+token("publish")
+		}
+		code, stdout, stderr := run(t, []string{env}, nil, name, args...)
+		if code != 0 {
+			t.Fatalf("%s %v ended with %d: %s", c[1], args, code, stderr)
+		}
+		if c[1] == "rshub" && strings.Count(stdout, "https://rshub.invalid/rshub/1/") != 1 {
+			t.Errorf("it followed: %s", stdout)
+		}
+	}
+}
