@@ -27,7 +27,7 @@ func newTransport(a *addresses, o *Options) *http.Transport {
 	dialer := &net.Dialer{Timeout: o.ConnectTimeout, KeepAlive: 30 * time.Second, Control: a.control}
 	return &http.Transport{
 		Proxy:                  nil,
-		DialContext:            dialer.DialContext,
+		DialContext:            dial(dialer),
 		ForceAttemptHTTP2:      true, // an own DialContext turns it off otherwise
 		MaxIdleConns:           16_000,
 		MaxIdleConnsPerHost:    o.PerHost, // all that there can be: else they are dialled again and again

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"slices"
 	"time"
 
@@ -79,14 +80,15 @@ func (r *partsReader) Read(p []byte) (n int, err error) {
 	return n, nil
 }
 
-// WriteTo spares large parts the way through a buffer.
-func (r *partsReader) WriteTo(w io.Writer) (n int64, err error) {
-	for err == nil && len(r.parts) > 0 {
-		var k int
-		k, err = w.Write(r.parts[0][r.off:])
-		n, r.parts, r.off = n+int64(k), r.parts[1:], 0
+// WriteTo writes what is left of the parts, with one system call where it can.
+func (r *partsReader) WriteTo(w io.Writer) (int64, error) {
+	if len(r.parts) == 0 {
+		return 0, nil
 	}
-	return n, err
+	rest := net.Buffers(slices.Clone(r.parts)) // which is used up
+	rest[0] = rest[0][r.off:]
+	r.parts, r.off = nil, 0
+	return rest.WriteTo(w)
 }
 
 // readTime bounds a read of the memory, which has a place meanwhile.
