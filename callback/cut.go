@@ -103,7 +103,7 @@ type source struct {
 	log      Log
 	window   func(changelog.Cursor, int) ([]*page, int) // see window.behind
 	readings *readings
-	reading  *flights
+	reading  flights[changelog.Cursor, *page]
 	limits   limits
 }
 

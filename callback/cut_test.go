@@ -8,6 +8,7 @@ import (
 	"io"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/rshub/rshub/changelog"
@@ -59,7 +60,7 @@ func fill(t testing.TB, log changelog.Log, set string, publishes ...[]resourcesy
 }
 
 func newSource(log Log, set string, w *window, l limits) *source {
-	return &source{set: set, log: log, window: w.behind, readings: &readings{}, reading: &flights{}, limits: l}
+	return &source{set: set, log: log, window: w.behind, readings: &readings{}, limits: l}
 }
 
 func body(t testing.TB, c *cut) []byte {
@@ -359,4 +360,54 @@ func TestPageOnce(t *testing.T) {
 			t.Fatal("it was encoded twice")
 		}
 	}
+}
+
+// A slowLog has one batch, and gives it when it may.
+type slowLog struct {
+	Log
+	batch *changelog.Batch
+	may   chan struct{}
+	reads int
+}
+
+func (l *slowLog) Since(context.Context, string, changelog.Cursor, int) (*changelog.Batch, error) {
+	l.reads++
+	<-l.may
+	return l.batch, nil
+}
+
+// Those that are at the same place at the same time get the same cut.
+func TestCutOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := changelog.Appended{After: changelog.Cursor{Micros: 1}, Cursor: changelog.Cursor{Position: 3, Micros: 9}, Count: 3}
+		log := &slowLog{batch: changelog.NewBatch("demo", a, changes("a", 3)), may: make(chan struct{})}
+		topic := &topic{source: newSource(log, "demo", &window{}, limits{1000, 1 << 20})}
+		cuts := make([]*cut, 10)
+		var wg sync.WaitGroup
+		for i := range cuts {
+			wg.Go(func() {
+				var err error
+				if cuts[i], err = topic.cut(t.Context(), &place{cursor: a.After}, everything, 1000, 1); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		synctest.Wait()
+		close(log.may)
+		wg.Wait()
+		for _, c := range cuts {
+			if c == nil || c != cuts[0] || c.changes != 3 {
+				t.Errorf("got the cut %p, another %p", c, cuts[0])
+			}
+		}
+		if log.reads != 1 {
+			t.Errorf("%d reads", log.reads)
+		}
+		// Of another version, and of another place, it is another.
+		for _, at := range []place{{cursor: a.After}, {cursor: a.After, from: changelog.Cursor{Micros: 1}}} {
+			if c, err := topic.cut(t.Context(), &at, everything, 1000, 2); err != nil || c == cuts[0] {
+				t.Errorf("%v, the cut is an old one", err)
+			}
+		}
+	})
 }

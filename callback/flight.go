@@ -4,29 +4,27 @@ import (
 	"context"
 	"errors"
 	"sync"
-
-	"github.com/rshub/rshub/changelog"
 )
 
-// flights are the reads of one set that are under way. Who wants what is being
-// read already waits for it.
-type flights struct {
+// flights are what is being made, by what it is made for. Who wants the same
+// waits for it.
+type flights[K comparable, V any] struct {
 	mu    sync.Mutex
-	under map[changelog.Cursor]*flight
+	under map[K]*flight[V]
 }
 
-type flight struct {
-	done chan struct{} // closed when page and err are there
-	page *page
+type flight[V any] struct {
+	done chan struct{} // closed when made and err are there
+	made V
 	err  error
 }
 
-// do returns what read returns, or what the same read by somebody else does.
-// When the reader was cancelled, a waiting one reads for itself.
-func (f *flights) do(ctx context.Context, after changelog.Cursor, read func() (*page, error)) (*page, error) {
+// do returns what doing returns, or what somebody else's that is under way does.
+// When that one was cancelled, a waiting one does it himself.
+func (f *flights[K, V]) do(ctx context.Context, key K, doing func() (V, error)) (made V, err error) {
 	for {
 		f.mu.Lock()
-		other := f.under[after]
+		other := f.under[key]
 		if other == nil {
 			break
 		}
@@ -34,23 +32,23 @@ func (f *flights) do(ctx context.Context, after changelog.Cursor, read func() (*
 		select {
 		case <-other.done:
 			if !errors.Is(other.err, context.Canceled) {
-				return other.page, other.err
+				return other.made, other.err
 			}
 		case <-ctx.Done():
-			return nil, context.Cause(ctx)
+			return made, context.Cause(ctx)
 		}
 	}
 	if f.under == nil {
-		f.under = map[changelog.Cursor]*flight{}
+		f.under = map[K]*flight[V]{}
 	}
-	own := &flight{done: make(chan struct{})}
-	f.under[after] = own
+	own := &flight[V]{done: make(chan struct{})}
+	f.under[key] = own
 	f.mu.Unlock()
 
-	own.page, own.err = read()
+	own.made, own.err = doing()
 	f.mu.Lock()
-	delete(f.under, after)
+	delete(f.under, key)
 	f.mu.Unlock()
 	close(own.done)
-	return own.page, own.err
+	return own.made, own.err
 }

@@ -29,8 +29,9 @@ type Log interface {
 type topic struct {
 	set    string
 	source *source
-	made   atomic.Pointer[made] // the newest cut; needs no mutex
-	cancel context.CancelFunc   // ends the following
+	made   atomic.Pointer[made]  // the newest cut; needs no mutex
+	making flights[order, *made] // the same
+	cancel context.CancelFunc    // ends the following
 	subs   int
 
 	ready   bool             // head is known
@@ -49,7 +50,7 @@ func (e *Engine) topic(set string) *topic {
 		ctx, cancel := context.WithCancel(e.ctx)
 		t = &topic{set: set, cancel: cancel}
 		t.source = &source{
-			set: set, log: e.log, readings: &e.readings, reading: &flights{},
+			set: set, log: e.log, readings: &e.readings,
 			limits: limits{e.opts.MaxChanges, e.opts.MaxBytes},
 			window: func(c changelog.Cursor, n int) ([]*page, int) {
 				e.mu.Lock()
@@ -162,13 +163,17 @@ func (e *Engine) publish(t *topic, batches []*changelog.Batch) {
 	e.fill()
 }
 
-// made is a cut, with what it was made for.
-type made struct {
+// An order is what a cut is made for.
+type order struct {
 	at      place
 	filter  *filter
 	limit   int
 	version int // of the topic: later there may be more to deliver
+}
 
+// made is a cut, with what it was made for.
+type made struct {
+	order
 	cut       *cut
 	corrected place
 }
@@ -176,18 +181,27 @@ type made struct {
 // cut is source.cut, at a version of the topic. Those that are at the same place
 // get the same cut, as long as no other is made.
 func (t *topic) cut(ctx context.Context, at *place, f *filter, limit, version int) (*cut, error) {
-	if m := t.made.Load(); m != nil && m.at == *at && m.filter == f && m.limit == limit && m.version == version {
-		*at = m.corrected
-		return m.cut, nil
+	o := order{at: *at, filter: f, limit: limit, version: version}
+	m := t.made.Load()
+	var err error
+	if m == nil || m.order != o {
+		m, err = t.making.do(ctx, o, func() (*made, error) {
+			if m := t.made.Load(); m != nil && m.order == o { // by now
+				return m, nil
+			}
+			m := &made{order: o, corrected: o.at}
+			var err error
+			if m.cut, err = t.source.cut(ctx, &m.corrected, f, limit); err == nil {
+				t.made.Store(m)
+			}
+			return m, err
+		})
+		if m == nil {
+			return nil, err
+		}
 	}
-	m := &made{at: *at, filter: f, limit: limit, version: version}
-	c, err := t.source.cut(ctx, at, f, limit)
-	if err != nil {
-		return nil, err
-	}
-	m.cut, m.corrected = c, *at
-	t.made.Store(m)
-	return c, nil
+	*at = m.corrected
+	return m.cut, err
 }
 
 // matches reports whether a filter lets anything of the batches pass.
