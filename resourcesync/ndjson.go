@@ -26,7 +26,7 @@ func NewNDJSONReader(r io.Reader, l Limits) *NDJSONReader {
 	if l.Bytes <= 0 {
 		l.Bytes = defaultLineBytes
 	}
-	return &NDJSONReader{in: bufio.NewReaderSize(r, 64<<10), max: l.Bytes}
+	return &NDJSONReader{in: bufio.NewReaderSize(r, 16<<10), max: l.Bytes}
 }
 
 // Next returns the change on the next line that is not blank. The change is
