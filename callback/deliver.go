@@ -133,7 +133,7 @@ func (d *delivery) post(ctx context.Context, cancel context.CancelFunc, c *cut) 
 	h := http.Header{
 		"Content-Type": {"application/xml"},
 		"User-Agent":   {userAgent},
-		"Link":         {d.engine.link(d.about.Set)},
+		"Link":         {d.topic.link},
 		"Rs-Position":  {strconv.FormatUint(c.cursor.Position, 10)},
 		"Rs-Previous":  {strconv.FormatUint(c.from.Position, 10)},
 		"Rs-Attempt":   {strconv.Itoa(d.failed + 1)},

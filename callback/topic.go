@@ -28,6 +28,7 @@ type Log interface {
 // otherwise all of it is guarded by Engine.mu.
 type topic struct {
 	set    string
+	link   string // see Engine.link
 	source *source
 	made   atomic.Pointer[made]  // the newest cut; needs no mutex
 	making flights[order, *made] // the same
@@ -48,7 +49,7 @@ func (e *Engine) topic(set string) *topic {
 	t := e.topics[set]
 	if t == nil {
 		ctx, cancel := context.WithCancel(e.ctx)
-		t = &topic{set: set, cancel: cancel}
+		t = &topic{set: set, link: e.link(set), cancel: cancel}
 		t.source = &source{
 			set: set, log: e.log, readings: &e.readings,
 			limits: limits{e.opts.MaxChanges, e.opts.MaxBytes},
