@@ -50,11 +50,11 @@ func (c *cut) size() (n int64) {
 }
 
 // reader returns a new reader of the body.
-func (c *cut) reader() io.ReadCloser {
+func (c *cut) reader() io.Reader {
 	if len(c.body) == 1 {
-		return io.NopCloser(bytes.NewReader(c.body[0]))
+		return bytes.NewReader(c.body[0])
 	}
-	return io.NopCloser(&partsReader{parts: c.body})
+	return &partsReader{parts: c.body}
 }
 
 // smallBody is up to where a body is put together, in bytes. net/http knows that

@@ -10,7 +10,6 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
-	"net/url"
 	"strconv"
 	"time"
 
@@ -126,11 +125,13 @@ func (d *delivery) send(ctx context.Context, c *cut) {
 }
 
 func (d *delivery) post(ctx context.Context, cancel context.CancelFunc, c *cut) (status int, retry time.Duration, err error) {
-	u, err := url.Parse(d.about.Callback)
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, d.about.Callback, c.reader())
 	if err != nil {
 		return 0, 0, err
 	}
-	h := http.Header{
+	r.ContentLength = c.size()
+	r.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(c.reader()), nil }
+	r.Header = http.Header{
 		"Content-Type": {"application/xml"},
 		"User-Agent":   {userAgent},
 		"Link":         {d.topic.link},
@@ -142,18 +143,14 @@ func (d *delivery) post(ctx context.Context, cancel context.CancelFunc, c *cut) 
 		"Idempotency-Key": {},
 	}
 	if !d.gap.IsZero() {
-		h["Rs-Gap"] = []string{gapText(d.gap, d.place.cursor)}
+		r.Header["Rs-Gap"] = []string{gapText(d.gap, d.place.cursor)}
 	}
 	if d.place.diverged {
-		h["Rs-Diverged"] = []string{"true"}
+		r.Header["Rs-Diverged"] = []string{"true"}
 	}
 	if d.about.Secret != "" {
-		h["X-Hub-Signature"] = []string{signature(d.about.Secret, c.body)}
+		r.Header["X-Hub-Signature"] = []string{signature(d.about.Secret, c.body)}
 	}
-	r := (&http.Request{
-		Method: http.MethodPost, URL: u, Host: u.Host, Header: h, ContentLength: c.size(), Body: c.reader(),
-		GetBody: func() (io.ReadCloser, error) { return c.reader(), nil },
-	}).WithContext(ctx)
 	resp, err := d.engine.transport.RoundTrip(r)
 	if err != nil {
 		return 0, 0, err
@@ -184,7 +181,7 @@ func signature(secret string, body [][]byte) string {
 	for _, part := range body {
 		mac.Write(part)
 	}
-	return "sha256=" + hex.EncodeToString(mac.Sum(nil))
+	return string(hex.AppendEncode([]byte("sha256="), mac.Sum(nil)))
 }
 
 // retryAfter reads the header of that name: seconds or a date.
