@@ -27,6 +27,7 @@ const benchSecret = "a secret of forty bytes, as one may have"
 
 var (
 	callbackCPU      = metric{name: "CPU µs/delivery", limit: 1.3, ratio: true}
+	callbackPaced    = metric{name: "floor at that pace"}
 	callbackLatency  = metric{name: "p99 ms"}
 	caughtUpCallback = metric{name: "changes/s", limit: 100_000, least: true}
 )
@@ -154,11 +155,12 @@ type call struct {
 	usage
 	count, changes float64
 	p50, p99       float64 // ms
+	paced          float64 // CPU seconds of the floor for a delivery, at the pace of the publishes
 }
 
 // call publishes for a while, changes by n, the next when all callbacks have got
-// the one before.
-func (b *bench) call(c *caller, length time.Duration, n int) (d call, err error) {
+// the one before, and so much time is over.
+func (b *bench) call(c *caller, length, every time.Duration, n int) (d call, err error) {
 	step := func(i int) error {
 		c.sent += n
 		if err := c.publish(b.content.batch(i, n)); err != nil {
@@ -181,6 +183,7 @@ func (b *bench) call(c *caller, length time.Duration, n int) (d call, err error)
 			if err := cmp.Or(step(i), b.ctx.Err()); err != nil {
 				return err
 			}
+			time.Sleep(time.Until(begin.Add(time.Duration(i+1) * every)))
 		}
 		return nil
 	}, c.server)
@@ -227,11 +230,12 @@ func (b *bench) callbacks(t *table) error {
 				what += ", signed"
 			}
 			err := alternate(b,
-				func() (call, error) { return b.callFloor(n, secret) },
+				func() (call, error) { return b.callFloor(n, secret, 0) },
 				func() (call, error) { return b.callOurs(n, secret) },
 				func(f, o call) {
 					others := max(f.others, o.others)
 					t.add(what, callbackCPU, 1e6*f.cpu/f.count, 1e6*o.cpu/o.count, others)
+					t.add(what, callbackPaced, 1e6*o.paced, 1e6*o.cpu/o.count, others)
 					t.add(what, deliveriesPerSecond, f.count/f.seconds, o.count/o.seconds, others)
 					t.add(what, changesPerSecond, f.changes/f.seconds, o.changes/o.seconds, others)
 				})
@@ -243,16 +247,18 @@ func (b *bench) callbacks(t *table) error {
 	return nil
 }
 
-func (b *bench) callFloor(n int, secret string) (d call, err error) {
+func (b *bench) callFloor(n int, secret string, every time.Duration) (d call, err error) {
 	c, err := b.callerFloor(calledSubscriptions, secret)
 	if err != nil {
 		return d, err
 	}
 	defer c.stop()
-	return b.call(c, b.called, n)
+	return b.call(c, b.called, every, n)
 }
 
 // callOurs leaves out what the same publishes take when nobody is subscribed.
+// It also has the floor deliver at its pace: what waits for the disk in between
+// takes more for each delivery than what goes on and on.
 func (b *bench) callOurs(n int, secret string) (d call, err error) {
 	dir, err := b.dir()
 	if err != nil {
@@ -268,15 +274,21 @@ func (b *bench) callOurs(n int, secret string) (d call, err error) {
 		err = c.subscribe(calledSubscriptions, secret, "")
 	}
 	if err == nil {
-		d, err = b.call(c, b.called, n)
+		d, err = b.call(c, b.called, 0, n)
 	}
 	c.stop()
 	if err != nil {
 		return d, err
 	}
 	publishes := d.changes / float64(n*calledSubscriptions)
-	each, err := b.publishCPU(b.called/2, time.Duration(d.seconds/publishes*float64(time.Second)), n)
+	every := time.Duration(d.seconds / publishes * float64(time.Second))
+	each, err := b.publishCPU(b.called/2, every, n)
+	if err != nil {
+		return d, err
+	}
 	d.cpu -= each * publishes
+	floor, err := b.callFloor(n, secret, every)
+	d.paced = floor.cpu / floor.count
 	return d, err
 }
 
