@@ -22,8 +22,7 @@ RACE               := CGO_ENABLED=1 $(GO) test -race
 
 check = set -e; for m in $(1); do echo "vet and staticcheck in $$m"; (cd $$m && $(GO) vet ./... && $(TOOL) staticcheck ./...); done
 
-.PHONY: all build image release test need lint unit e2e bench fuzz soak clean
-.PHONY: all build test need lint unit chart e2e bench fuzz soak clean
+.PHONY: all build image release test need lint unit chart e2e bench fuzz soak clean
 
 all: build
 
