@@ -252,7 +252,7 @@ func (s *Server) refuse(w http.ResponseWriter, r *http.Request, err error) {
 		err = changelog.NewStatus(http.StatusNotFound, "no-such-subscription", "this callback has no subscription to this topic")
 	}
 	if p := WriteError(w, err); p.Status == http.StatusInternalServerError {
-		s.engine.opts.Logger.Error("request failed", "method", r.Method, "path", r.URL.Path, "err", err)
+		s.engine.opts.Logger.ErrorContext(r.Context(), "request failed", "method", r.Method, "path", r.URL.Path, "err", err)
 	}
 }
 

@@ -257,7 +257,7 @@ func (d *Documents) stream(w http.ResponseWriter, r *http.Request, doc *document
 		return err
 	}
 	if !client.failed && r.Context().Err() == nil {
-		d.opts.Logger.Error("a document was broken off", "path", r.URL.Path, "err", err)
+		d.opts.Logger.ErrorContext(r.Context(), "a document was broken off", "path", r.URL.Path, "err", err)
 	}
 	panic(http.ErrAbortHandler)
 }
@@ -281,7 +281,7 @@ func (d *Documents) fail(w http.ResponseWriter, r *http.Request, err error) {
 		return
 	}
 	if p := WriteError(w, r, err); p.Status == http.StatusInternalServerError && r.Context().Err() == nil {
-		d.opts.Logger.Error("a document could not be served", "path", r.URL.Path, "err", err)
+		d.opts.Logger.ErrorContext(r.Context(), "a document could not be served", "path", r.URL.Path, "err", err)
 	}
 }
 

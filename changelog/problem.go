@@ -21,6 +21,8 @@ type Problem struct {
 	Line   int    `json:"line,omitempty"`  // which line of the input, from 1
 	Loc    string `json:"loc,omitempty"`   // that entry's loc
 
+	RequestID string `json:"requestId,omitempty"` // of the answer's X-Request-Id; the log's lines have it too
+
 	// What an NDJSON stream had accepted before the error.
 	Accepted *Accepted `json:"accepted,omitempty"`
 
@@ -106,7 +108,8 @@ func retry(p *Problem) *Problem {
 }
 
 // WriteError answers a request with the problem that err is, and returns that
-// problem so that the caller can log what is the hub's own fault.
+// problem so that the caller can log what is the hub's own fault. An X-Request-Id
+// that the answer has is in the problem too.
 func WriteError(w http.ResponseWriter, r *http.Request, err error) *Problem {
 	p := NewProblem(err)
 	h := w.Header()
@@ -123,7 +126,9 @@ func WriteError(w http.ResponseWriter, r *http.Request, err error) *Problem {
 	}
 	h.Set("Content-Type", "application/problem+json")
 	h.Set("Cache-Control", "no-store")
-	body, _ := json.Marshal(p) // strings and numbers only
+	shown := *p // others may answer with the same one
+	shown.RequestID = h.Get("X-Request-Id")
+	body, _ := json.Marshal(&shown) // strings and numbers only
 	body = append(body, '\n')
 	h.Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(p.Status)

@@ -41,9 +41,9 @@ func (h *Hub) ServePublish(w http.ResponseWriter, r *http.Request, set string) {
 		switch p := changelog.WriteError(w, r, err); {
 		case r.Context().Err() != nil: // the publisher went away
 		case p.Status == http.StatusInternalServerError:
-			h.opts.Logger.Error("publish failed", "set", set, "err", err)
+			h.opts.Logger.ErrorContext(r.Context(), "publish failed", "set", set, "err", err)
 		case p.Status > http.StatusInternalServerError:
-			h.opts.Logger.Warn("publish refused", "set", set, "err", err)
+			h.opts.Logger.WarnContext(r.Context(), "publish refused", "set", set, "err", err)
 		}
 		return
 	}

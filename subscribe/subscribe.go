@@ -170,7 +170,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request, set string) {
 	}
 	if err != nil && r.Context().Err() == nil {
 		if p := changelog.WriteError(w, r, err); p.Status == http.StatusInternalServerError {
-			s.opts.Logger.Error("follow failed", "set", set, "err", err)
+			s.opts.Logger.ErrorContext(r.Context(), "follow failed", "set", set, "err", err)
 		}
 	}
 }

@@ -41,13 +41,13 @@ func (s *server) serveBackup(w http.ResponseWriter, r *http.Request) {
 		err = s.checkpointer.Checkpoint(filepath.Join(tmp, storeDir))
 	}
 	if err != nil {
-		s.log.Error("backup failed", "err", err)
+		s.log.ErrorContext(r.Context(), "backup failed", "err", err)
 		changelog.WriteError(w, r, changelog.NewStatus(http.StatusInternalServerError, "internal", "the backup could not be made: "+err.Error()))
 		return
 	}
 	w.Header().Set("Content-Type", "application/x-tar")
 	if err := writeArchive(w, tmp); err != nil {
-		s.log.Error("backup was cut short", "err", err)
+		s.log.ErrorContext(r.Context(), "backup was cut short", "err", err)
 		panic(http.ErrAbortHandler) // the client must not take it for whole
 	}
 }

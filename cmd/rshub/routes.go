@@ -340,7 +340,7 @@ func (s *server) guard(next http.Handler) http.Handler {
 			}
 			h := w.Header()
 			h.Set("Access-Control-Allow-Origin", origin)
-			h.Set("Access-Control-Expose-Headers", "ETag, Link, Last-Modified, Retry-After, RS-Diverged")
+			h.Set("Access-Control-Expose-Headers", "ETag, Link, Last-Modified, Retry-After, RS-Diverged, X-Request-Id")
 			if r.Method == http.MethodOptions {
 				h.Set("Access-Control-Allow-Methods", "DELETE, GET, HEAD, POST, PUT")
 				h.Set("Access-Control-Allow-Headers", "Authorization, Content-Type, Idempotency-Key, If-None-Match, Last-Event-ID, Link")
@@ -386,7 +386,7 @@ func (s *server) refused(w http.ResponseWriter, r *http.Request, err error) bool
 		p = changelog.WriteError(w, r, err)
 	}
 	if p.Status == http.StatusInternalServerError {
-		s.log.Error("request failed", "method", r.Method, "path", r.URL.Path, "err", err)
+		s.log.ErrorContext(r.Context(), "request failed", "method", r.Method, "path", shownPath(r.URL.Path), "err", err)
 	}
 	return true
 }

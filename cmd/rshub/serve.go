@@ -244,8 +244,8 @@ func (s *server) run(ctx context.Context, listener, opsListener net.Listener) er
 	beside("subscribe", s.subscribe.Run)
 	beside("callback", s.engine.Run)
 
-	public := s.httpServer(s.routes())
-	ops := s.httpServer(s.opsRoutes())
+	public := s.httpServer(s.logged(s.routes(), slog.LevelWarn))
+	ops := s.httpServer(s.logged(s.opsRoutes(), slog.LevelDebug)) // probes ask again and again
 	listen := func(srv *http.Server, l net.Listener) {
 		wg.Go(func() {
 			if err := srv.Serve(l); !errors.Is(err, http.ErrServerClosed) {
@@ -310,8 +310,8 @@ func newLogger(w io.Writer, level slog.Level) *slog.Logger {
 	o := &slog.HandlerOptions{Level: level}
 	if f, ok := w.(*os.File); ok {
 		if info, err := f.Stat(); err == nil && info.Mode()&os.ModeCharDevice != 0 {
-			return slog.New(slog.NewTextHandler(w, o))
+			return slog.New(requestHandler{slog.NewTextHandler(w, o)})
 		}
 	}
-	return slog.New(slog.NewJSONHandler(w, o))
+	return slog.New(requestHandler{slog.NewJSONHandler(w, o)})
 }

@@ -1,0 +1,121 @@
+package main
+
+import (
+	"encoding/json"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/rshub/rshub/changelog"
+)
+
+// lines returns what was logged with a message.
+func (o *output) lines(t *testing.T, msg string) (all []map[string]any) {
+	t.Helper()
+	for text := range strings.Lines(o.String()) {
+		var line map[string]any
+		if err := json.Unmarshal([]byte(text), &line); err != nil {
+			t.Fatalf("%s: %v", text, err)
+		}
+		if line["msg"] == msg {
+			all = append(all, line)
+		}
+	}
+	return all
+}
+
+// A request keeps its id where that is harmless. It is in the answer, in the
+// problem and in the log.
+func TestRequestID(t *testing.T) {
+	h := start(t, "RSHUB_LOG_LEVEL", "debug")
+	for _, test := range []struct {
+		name, id string
+		kept     bool
+	}{
+		{"a UUID", "0b2fcf8d-7e2b-4a2e-9f0e-2c7f2f6f5a11", true},
+		{"of a tracing balancer", "Root=1-67891233-abcdef012345678912345678", true},
+		{"none", "", false},
+		{"too long", strings.Repeat("x", maxRequestID+1), false},
+		{"as long as may be", strings.Repeat("x", maxRequestID), true},
+		{"a quote", `a"b`, false},
+		{"a blank", "a b", false},
+		{"not ASCII", "é", false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			path := "/sets/demo/nothing-" + strings.ReplaceAll(test.name, " ", "-")
+			resp, body := do(t, "GET", h.url+path, "", requestIDHeader, test.id)
+			id := resp.Header.Get(requestIDHeader)
+			if (id == test.id) != test.kept || !goodRequestID(id) {
+				t.Errorf("the id %q is answered with %q", test.id, id)
+			}
+			var p changelog.Problem
+			if err := json.Unmarshal([]byte(body), &p); err != nil || p.RequestID != id {
+				t.Errorf("the problem is %s, and the id %q", body, id)
+			}
+			n := 0
+			for _, line := range h.log.lines(t, "request") {
+				if line["path"] == path && line["requestId"] == id && line["status"] == float64(resp.StatusCode) && line["level"] == "DEBUG" {
+					n++
+				}
+			}
+			if n != 1 {
+				t.Errorf("%d lines tell of it:\n%s", n, h.log)
+			}
+		})
+	}
+	one, _ := do(t, "GET", h.url+"/", "")
+	two, _ := do(t, "GET", h.ops+"/healthz", "")
+	if a, b := one.Header.Get(requestIDHeader), two.Header.Get(requestIDHeader); a == b || a == "" || b == "" {
+		t.Errorf("two requests have the ids %q and %q", a, b)
+	}
+}
+
+// What is logged about a request that failed has its id, at a level that is seen.
+func TestFailedRequestIsLogged(t *testing.T) {
+	h := start(t, "RSHUB_DISK_RESERVE", "1000000TiB", "RSHUB_SETS", "demo")
+	do(t, "POST", h.url+"/sets/demo/changes", oneChange, "Content-Type", "application/json", requestIDHeader, "mine")
+	for _, msg := range []string{"publish refused", "request"} {
+		if all := h.log.lines(t, msg); len(all) != 1 || all[0]["requestId"] != "mine" || all[0]["level"] != "WARN" {
+			t.Errorf("%q is logged %v", msg, all)
+		}
+	}
+}
+
+// A panic is no secret, and ends nothing but its request.
+func TestPanicIsLogged(t *testing.T) {
+	log := &output{}
+	s := &server{config: &config{}, log: newLogger(log, slog.LevelInfo)}
+	for _, what := range []any{"a bug", http.ErrAbortHandler} {
+		func() {
+			defer func() {
+				if p := recover(); p != http.ErrAbortHandler {
+					t.Errorf("%v becomes %v", what, p)
+				}
+			}()
+			r := httptest.NewRequest("GET", "/", nil)
+			r.Header.Set(requestIDHeader, "mine")
+			s.logged(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(what) }), slog.LevelWarn).ServeHTTP(httptest.NewRecorder(), r)
+		}()
+	}
+	all := log.lines(t, "http: panic in a request")
+	if len(all) != 1 || all[0]["panic"] != "a bug" || all[0]["requestId"] != "mine" || !strings.Contains(all[0]["stack"].(string), "TestPanicIsLogged") {
+		t.Errorf("it is logged %v", all)
+	}
+}
+
+func TestShownPath(t *testing.T) {
+	for path, want := range map[string]string{
+		"/sets/a.b/changes":                         "/sets/a.b/changes",
+		"/subscriptions/0123.SECRET":                "/subscriptions/0123",
+		"//subscriptions/0123.SECRET":               "//subscriptions/0123",
+		"/sets/a.b/subscriptions/0123/cursor":       "/sets/a.b/subscriptions/0123/cursor",
+		"/" + strings.Repeat("x", 1000):             "/" + strings.Repeat("x", 199) + "…",
+		"/subscriptions/" + strings.Repeat("x", 15): "/subscriptions/" + strings.Repeat("x", 15),
+	} {
+		if got := shownPath(path); got != want {
+			t.Errorf("shownPath(%q) = %q, want %q", path, got, want)
+		}
+	}
+}
