@@ -45,6 +45,11 @@ type receipt struct {
 
 // request makes a request with headers "Name: value".
 func request(method, url string, body io.Reader, headers ...string) (*answer, error) {
+	return requestBy(client, method, url, body, headers...)
+}
+
+// requestBy is request with another client.
+func requestBy(client *http.Client, method, url string, body io.Reader, headers ...string) (*answer, error) {
 	req, err := http.NewRequest(method, url, body)
 	if err != nil {
 		return nil, err

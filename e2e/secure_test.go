@@ -68,8 +68,8 @@ func TestNATSPassword(t *testing.T) {
 	connected := func() {
 		t.Helper()
 		until(t, "the hub has NATS", func() error {
-			if v := ready(t, h); v.Checks["nats"] != "ok" {
-				return errors.New(v.Checks["nats"])
+			if v := ready(t, h); !v.Checks["nats"].OK {
+				return errors.New(v.Checks["nats"].Reason)
 			}
 			return nil
 		})
@@ -85,7 +85,7 @@ func TestNATSPassword(t *testing.T) {
 	restart("another")
 	tries := nats.s.NumClients
 	until(t, "the hub was refused more than once", func() error {
-		if v := ready(t, h); v.Checks["nats"] == "ok" {
+		if v := ready(t, h); v.Checks["nats"].OK {
 			return errors.New("it is connected")
 		}
 		if n := strings.Count(h.stderr.String(), "uthorization"); n < 2 {
@@ -147,7 +147,7 @@ func TestSecure(t *testing.T) {
 		hubs = append(hubs, h)
 	}
 	for _, h := range hubs {
-		if v := ready(t, h); v.Checks["nats"] != "ok" || v.Checks["memory"] != "ok" {
+		if v := ready(t, h); !v.Checks["nats"].OK || !v.Checks["memory"].OK {
 			t.Errorf("the hub is ready: %+v", v)
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/url"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -35,6 +36,7 @@ type Bus struct {
 	opts      NATSOptions
 	metrics   *busMetrics
 	connected atomic.Bool
+	late      atomic.Bool           // it was not there when it was first tried
 	said      atomic.Pointer[error] // why it could not connect, as it was logged last
 	out       chan outgoing         // to be announced, in order
 	done      chan struct{}         // closed by Close
@@ -52,11 +54,11 @@ type outgoing struct {
 // then they are dropped: the memory has them.
 const maxOutgoing = 1024
 
-// ConnectNATS returns a Bus on a NATS server or cluster; url may name several
-// servers, by comma. It waits for the first attempt, at most two seconds for each
+// ConnectNATS returns a Bus on a NATS server or cluster; servers are their URLs,
+// by comma. It waits for the first attempt, at most two seconds for each
 // server, but not for its success: the connection is made, and made again, in the
 // background and for ever. The caller closes the Bus.
-func ConnectNATS(url string, o NATSOptions) (*Bus, error) {
+func ConnectNATS(servers string, o NATSOptions) (*Bus, error) {
 	if o.Prefix == "" {
 		o.Prefix = "rshub"
 	}
@@ -80,7 +82,12 @@ func ConnectNATS(url string, o NATSOptions) (*Bus, error) {
 		nats.FlusherTimeout(5 * time.Second),
 		nats.PingInterval(5 * time.Second),
 		nats.MaxPingsOutstanding(2),
-		nats.ConnectHandler(func(*nats.Conn) { b.connected.Store(true) }),
+		nats.ConnectHandler(func(nc *nats.Conn) {
+			b.connected.Store(true)
+			if b.late.Load() {
+				o.Logger.Info("NATS is there", "server", nc.ConnectedUrlRedacted())
+			}
+		}),
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
 			b.connected.Store(false)
 			if err == nil {
@@ -114,12 +121,16 @@ func ConnectNATS(url string, o NATSOptions) (*Bus, error) {
 	if o.RootCAs != "" {
 		options = append(options, nats.RootCAs(o.RootCAs))
 	}
-	nc, err := nats.Connect(url, options...)
+	nc, err := nats.Connect(servers, options...)
+	if u, ok := errors.AsType[*url.Error](err); ok {
+		err = fmt.Errorf("the URL: %w", u.Err) // u has the whole URL, with its password
+	}
 	if err != nil {
 		return nil, fmt.Errorf("connect to NATS: %w", err)
 	}
 	b.nc = nc
 	if !nc.IsConnected() {
+		b.late.Store(true)
 		o.Logger.Warn("NATS cannot be reached yet; the hub goes on trying", "err", nc.LastError())
 	}
 	b.wg.Go(b.send)

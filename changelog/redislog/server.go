@@ -43,6 +43,13 @@ func (l *Log) refused() error {
 	return nil
 }
 
+// MayPass reports whether an error of Open is that Redis cannot be reached or is
+// not ready yet, so that trying again makes sense. It does not where Redis refuses
+// the credentials, or cannot keep a memory as it is set up.
+func MayPass(err error) bool {
+	return errors.Is(err, changelog.ErrUnavailable) && !errors.Is(err, errUnfit) && !starts(err, "NOAUTH", "WRONGPASS", "NOPERM")
+}
+
 var errUnfit = fmt.Errorf("%w: this Redis cannot keep it", changelog.ErrUnavailable)
 
 func (l *Log) look(ctx context.Context, first bool) error {

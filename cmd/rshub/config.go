@@ -73,6 +73,8 @@ type config struct {
 	Heartbeat    time.Duration `envconfig:"RSHUB_HEARTBEAT" default:"30s" desc:"between signs of life on a connection that is followed"`
 	WriteTimeout time.Duration `envconfig:"RSHUB_WRITE_TIMEOUT" default:"15s" desc:"a client that takes no data for this long is closed"`
 	ClockSkew    time.Duration `envconfig:"RSHUB_CLOCK_SKEW" default:"1m" desc:"by how much clocks may differ"`
+	StartTimeout time.Duration `envconfig:"RSHUB_START_TIMEOUT" default:"1m" desc:"how long a start waits for Redis"`
+	DrainDelay   time.Duration `envconfig:"RSHUB_DRAIN_DELAY" default:"0s" desc:"how long a hub that is told to stop goes on, and is not ready, so that balancers notice; then RSHUB_GRACE begins"`
 	Grace        time.Duration `envconfig:"RSHUB_GRACE" default:"25s" desc:"for closing connections when the hub is told to stop"`
 	LogLevel     slog.Level    `envconfig:"RSHUB_LOG_LEVEL" default:"info" desc:"debug, info, warn or error"`
 }
@@ -153,7 +155,7 @@ func readConfig() (*config, error) {
 	}{
 		{"RSHUB_RETENTION_AGE", c.RetentionAge, 0}, {"RSHUB_HEARTBEAT", c.Heartbeat, time.Second},
 		{"RSHUB_WRITE_TIMEOUT", c.WriteTimeout, 100 * time.Millisecond},
-		{"RSHUB_CLOCK_SKEW", c.ClockSkew, time.Second}, {"RSHUB_GRACE", c.Grace, 0},
+		{"RSHUB_CLOCK_SKEW", c.ClockSkew, time.Second}, {"RSHUB_START_TIMEOUT", c.StartTimeout, time.Millisecond}, {"RSHUB_DRAIN_DELAY", c.DrainDelay, 0}, {"RSHUB_GRACE", c.Grace, 0},
 		{"RSHUB_CALLBACK_TIMEOUT", c.CallbackTimeout, 100 * time.Millisecond}, {"RSHUB_LEASE_MIN", c.LeaseMin, time.Second},
 		{"RSHUB_LEASE_DEFAULT", c.LeaseDefault, c.LeaseMin}, {"RSHUB_LEASE_MAX", c.LeaseMax, c.LeaseDefault},
 		{"RSHUB_REDIS_TIMEOUT", c.RedisTimeout, 100 * time.Millisecond}, {"RSHUB_REDIS_WAIT_TIMEOUT", c.RedisWaitTimeout, time.Millisecond},

@@ -71,8 +71,6 @@ func (r *readyGauge) Describe(to chan<- *prometheus.Desc) {
 }
 
 func (r *readyGauge) Collect(to chan<- prometheus.Metric) {
-	ctx, cancel := context.WithTimeout(context.Background(), readyTimeout)
-	defer cancel()
 	gauge := func(d *prometheus.Desc, ok bool, labels ...string) {
 		v := 0.0
 		if ok {
@@ -80,13 +78,12 @@ func (r *readyGauge) Collect(to chan<- prometheus.Metric) {
 		}
 		to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
 	}
-	s := r.server
-	memory := s.memory.Check(ctx) == nil
-	gauge(r.dependency, memory, "memory")
-	if s.bus != nil {
-		gauge(r.dependency, s.bus.Check() == nil, "nats")
+	ready := !r.server.stopping.Load()
+	for name, d := range r.server.dependencies(context.Background()) {
+		gauge(r.dependency, d.OK, name)
+		ready = ready && (d.OK || !d.Required)
 	}
-	gauge(r.ready, memory && !s.stopping.Load())
+	gauge(r.ready, ready)
 }
 
 // What answers are counted by: where the request went, and the class of the

@@ -119,3 +119,14 @@ func TestShownPath(t *testing.T) {
 		}
 	}
 }
+
+// Only what an operator has to know of net/http's complaints is more than debug.
+func TestNetHTTPLog(t *testing.T) {
+	log := &output{}
+	srv := (&server{config: &config{}, log: newLogger(log, slog.LevelInfo)}).httpServer(nil)
+	srv.ErrorLog.Print("http: URL query contains semicolon")
+	srv.ErrorLog.Print("http: Accept error: accept tcp: too many open files; retrying in 5ms")
+	if text := log.String(); strings.Count(text, "\n") != 1 || !strings.Contains(text, `"level":"ERROR"`) || !strings.Contains(text, "too many open files") {
+		t.Errorf("the log is %s", text)
+	}
+}

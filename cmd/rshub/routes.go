@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"io"
@@ -10,7 +9,6 @@ import (
 	"net/url"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/rshub/rshub/access"
 	"github.com/rshub/rshub/callback"
@@ -45,10 +43,7 @@ func (s *server) routes() http.Handler {
 // opsRoutes is the hub as those see it who run it.
 func (s *server) opsRoutes() http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
-		writeJSON(w, http.StatusOK, map[string]string{"status": "ok"})
-	})
-	mux.HandleFunc("GET /readyz", s.serveReady)
+	s.health(mux)
 	mux.Handle("GET /metrics", metricsHandler(s.metrics, s.log)) // open as the health is: no set and no callback is named
 	operator := func(h http.HandlerFunc) http.Handler {
 		return s.identify(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -63,33 +58,6 @@ func (s *server) opsRoutes() http.Handler {
 	mux.Handle("GET /debug/pprof/symbol", operator(pprof.Symbol))
 	mux.Handle("GET /debug/pprof/trace", operator(pprof.Trace))
 	return s.guard(mux)
-}
-
-// readyTimeout bounds how long /readyz looks: probes do not wait long.
-const readyTimeout = 2 * time.Second
-
-// serveReady says whether the hub can take and hand out changes, and if not, why.
-func (s *server) serveReady(w http.ResponseWriter, r *http.Request) {
-	checks := map[string]string{"memory": "ok"}
-	status, ready := http.StatusOK, true
-	ctx, cancel := context.WithTimeout(r.Context(), readyTimeout)
-	defer cancel()
-	if err := s.memory.Check(ctx); err != nil {
-		checks["memory"], ready = err.Error(), false
-	}
-	if s.bus != nil {
-		checks["nats"] = "ok"
-		if err := s.bus.Check(); err != nil {
-			checks["nats"] = "degraded: " + err.Error() // late, but complete
-		}
-	}
-	if s.stopping.Load() {
-		checks["hub"], ready = "stopping", false
-	}
-	if !ready {
-		status = http.StatusServiceUnavailable
-	}
-	writeJSON(w, status, map[string]any{"ready": ready, "checks": checks})
 }
 
 // serveTopic is the whole API of a set, at one URL.

@@ -9,7 +9,6 @@ import (
 	stdlog "log"
 	"log/slog"
 	"net"
-	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -23,7 +22,6 @@ import (
 	"github.com/rshub/rshub/callback"
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/changelog/disklog"
-	"github.com/rshub/rshub/changelog/redislog"
 	"github.com/rshub/rshub/hub"
 	"github.com/rshub/rshub/subscribe"
 )
@@ -50,8 +48,10 @@ type server struct {
 	engine       *callback.Engine
 	fetcher      *callback.Fetcher
 	documents    *changelog.Documents
-	tokens       *access.Tokens // nil: everybody may do everything
-	stopping     atomic.Bool
+	tokens       *access.Tokens         // nil: everybody may do everything
+	started      atomic.Bool            // the above is there
+	stopping     atomic.Bool            // and is about to go
+	away         atomic.Pointer[string] // why the hub itself is not ready; nil: it is
 }
 
 // serve runs the hub until ctx is done. ready, which may be nil, is told the
@@ -73,7 +73,21 @@ func serve(ctx context.Context, stderr io.Writer, ready func(listen, ops net.Add
 			return err
 		}
 	}
-	if err := s.openMemory(ctx); err != nil {
+	f, err := s.listen()
+	if err != nil {
+		return err
+	}
+	defer f.close()
+	if s.base = c.BaseURL; s.base == "" {
+		s.base = "http://" + f.listener.Addr().String()
+	}
+	s.leave("starting")
+	f.serve(s.startingRoutes(), s.startingOpsRoutes())
+
+	if err := s.openMemory(ctx); errors.Is(err, errStopped) {
+		log.Info("stopped before the start was over")
+		return nil
+	} else if err != nil {
 		return err
 	}
 	defer func() {
@@ -88,45 +102,19 @@ func serve(ctx context.Context, stderr io.Writer, ready func(listen, ops net.Add
 		}
 		defer s.bus.Close()
 	}
-
-	listener, err := net.Listen("tcp", c.Listen)
-	if err != nil {
-		return fmt.Errorf("RSHUB_LISTEN: %w", err)
-	}
-	defer listener.Close()
-	var opsListener net.Listener
-	if c.OpsListen != "" {
-		if opsListener, err = net.Listen("tcp", c.OpsListen); err != nil {
-			return fmt.Errorf("RSHUB_OPS_LISTEN: %w", err)
-		}
-		defer opsListener.Close()
-	}
-	if err := s.wire(listener.Addr()); err != nil {
+	if err := s.wire(); err != nil {
 		return err
 	}
-	var ops net.Addr
-	opsText := "none"
-	if opsListener != nil {
-		ops = opsListener.Addr()
-		opsText = ops.String()
-	}
-	log.Info("rshub is running", "version", version(), "listen", listener.Addr().String(), "ops", opsText, "url", s.base, "memory", c.memory())
-	if ready != nil {
-		ready(listener.Addr(), ops)
-	}
-	return s.run(ctx, listener, opsListener)
+	return s.run(ctx, f, ready)
 }
 
 // openMemory opens the change memory in Redis or on the local disk.
 func (s *server) openMemory(ctx context.Context) error {
 	c := s.config
 	if c.RedisURL != "" {
-		memory, err := redislog.Open(ctx, c.RedisURL, redislog.Options{
-			Prefix: c.Prefix, ClockSkew: c.ClockSkew, Logger: s.log, Timeout: c.RedisTimeout,
-			Wait: c.RedisWait, WaitTimeout: c.RedisWaitTimeout, AllowEviction: c.RedisAllowEviction,
-		})
+		memory, err := s.openRedis(ctx)
 		if err != nil {
-			return fmt.Errorf("RSHUB_REDIS_URL: %w", err)
+			return err
 		}
 		s.memory = changelog.Measure(memory, s.metrics)
 		if s.registry, err = callback.NewRedis(memory.Client(), c.Prefix, callback.RedisOptions{Wait: c.RedisWait, WaitTimeout: c.RedisWaitTimeout}); err != nil {
@@ -158,15 +146,11 @@ func (s *server) openMemory(ctx context.Context) error {
 const compareEvery = 2 * time.Second
 
 // wire introduces the parts to each other.
-func (s *server) wire(addr net.Addr) error {
+func (s *server) wire() error {
 	c := s.config
 	cas, err := readCAs(c.CallbackCA)
 	if err != nil {
 		return fmt.Errorf("RSHUB_CALLBACK_CA_FILE: %w", err)
-	}
-	s.base = c.BaseURL
-	if s.base == "" {
-		s.base = "http://" + addr.String()
 	}
 	shared := time.Duration(0)
 	if c.RedisURL != "" {
@@ -225,12 +209,18 @@ func readCAs(path string) (*x509.CertPool, error) {
 	return pool, nil
 }
 
-// run serves until ctx is done, and then stops in this order: not ready, no new
-// work, connections closed with their cursors, appends answered.
-func (s *server) run(ctx context.Context, listener, opsListener net.Listener) error {
+// run serves until ctx is done, and then stops in this order: not ready, and for
+// a while nothing more; no new work; what is under way ended. ready, which may be
+// nil, is told the addresses.
+func (s *server) run(ctx context.Context, f *front, ready func(listen, ops net.Addr)) error {
+	s.started.Store(true)
+	s.leave("")
+	f.open(s.routes(), s.opsRoutes())
+	s.announce(f, ready)
+
 	background, stopBackground := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopBackground()
-	failed := make(chan error, 4)
+	failed := make(chan error, 3)
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	beside := func(name string, f func(context.Context) error) {
@@ -244,65 +234,71 @@ func (s *server) run(ctx context.Context, listener, opsListener net.Listener) er
 	beside("subscribe", s.subscribe.Run)
 	beside("callback", s.engine.Run)
 
-	public := s.httpServer(s.logged(s.routes(), slog.LevelWarn))
-	ops := s.httpServer(s.logged(s.opsRoutes(), slog.LevelDebug)) // probes ask again and again
-	listen := func(srv *http.Server, l net.Listener) {
-		wg.Go(func() {
-			if err := srv.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-				failed <- err
-			}
-		})
-	}
-	listen(public, listener)
-	if opsListener != nil {
-		listen(ops, opsListener)
-	}
 	var err error
 	select {
 	case <-ctx.Done():
-		s.log.Info("stopping: closing connections; a second signal ends at once")
 	case err = <-failed:
+	case err = <-f.failed:
+	}
+	if err != nil {
 		s.log.Error("stopping", "err", err)
 	}
+	s.leave("stopping")
 	s.stopping.Store(true)
+	if err == nil {
+		s.linger()
+	}
+	s.log.Info("stopping: closing connections; a second signal ends at once")
 	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.config.Grace)
 	defer cancel()
+	s.drain(grace, f)
+	stopBackground()
+	wg.Wait()
+	_ = f.ops.Shutdown(grace) // last, so that it says until the end that the hub is not ready
+	f.close()
+	s.log.Info("stopped")
+	return err
+}
+
+// announce says that the hub runs.
+func (s *server) announce(f *front, ready func(listen, ops net.Addr)) {
+	listen, ops := f.addrs()
+	opsText := "none"
+	if ops != nil {
+		opsText = ops.String()
+	}
+	s.log.Info("rshub is running", "version", version(), "listen", listen.String(), "ops", opsText, "url", s.base, "memory", s.config.memory())
+	if ready != nil {
+		ready(listen, ops)
+	}
+}
+
+// linger goes on for a while although the hub is not ready any more: balancers
+// look for that only now and then, and send requests until they know.
+func (s *server) linger() {
+	if d := s.config.DrainDelay; d > 0 {
+		s.log.Info("stopping: not ready, and going on for a while; a second signal ends at once", "while", d.String())
+		<-time.After(d)
+	}
+}
+
+// drain ends the work, within the grace period: no new work, connections closed
+// with their cursors, appends answered, callbacks handed over to other hubs.
+func (s *server) drain(grace context.Context, f *front) {
 	drained := make(chan error, 1)
-	go func() { drained <- public.Shutdown(grace) }() // takes no connections from here on
+	go func() { drained <- f.public.Shutdown(grace) }() // takes no connections from here on
 	handed := make(chan struct{})
 	go func() { defer close(handed); s.engine.Shutdown(grace) }()
-	if e := s.subscribe.Shutdown(grace); e != nil {
+	if err := s.subscribe.Shutdown(grace); err != nil {
 		s.log.Warn("connections were still open after the grace period")
 	}
-	if e := <-drained; e != nil {
-		_ = public.Close()
+	if err := <-drained; err != nil {
+		_ = f.public.Close()
 		s.log.Warn("requests were still under way after the grace period")
 	}
 	<-handed
 	s.fetcher.Close()
 	s.hub.Close()
-	stopBackground()
-	if e := ops.Shutdown(grace); e != nil { // last, so that it says until the end that the hub is not ready
-		_ = ops.Close()
-	}
-	wg.Wait()
-	s.log.Info("stopped")
-	return err
-}
-
-// httpServer returns a server for h. A request's body must come within
-// ReadTimeout, else net/http would wait for ever to read over one that no handler
-// wanted; a publish sets a deadline of its own, and a stream of answers has none
-// once its request is read. For what is written, see withDeadlines.
-func (s *server) httpServer(h http.Handler) *http.Server {
-	return &http.Server{
-		Handler:           withDeadlines(h, s.config.WriteTimeout),
-		ReadHeaderTimeout: 10 * time.Second,
-		ReadTimeout:       time.Minute,
-		IdleTimeout:       2 * time.Minute,
-		MaxHeaderBytes:    32 << 10,
-		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
-	}
 }
 
 // newLogger writes text to a terminal and JSON to anything else.

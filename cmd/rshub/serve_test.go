@@ -30,7 +30,7 @@ func TestStartup(t *testing.T) {
 	if resp, body := do(t, "GET", h.ops+"/healthz", ""); resp.StatusCode != http.StatusOK || !strings.Contains(body, `"ok"`) {
 		t.Errorf("healthz is %d %s", resp.StatusCode, body)
 	}
-	if ready, checks := readiness(t, h); !ready || checks["memory"] != "ok" {
+	if ready, checks := readiness(t, h); !ready || len(checks) != 1 || checks["memory"] != (dependency{OK: true, Required: true}) {
 		t.Errorf("ready is %v, %v", ready, checks)
 	}
 	if resp, _ := do(t, "GET", h.ops+"/debug/pprof/", ""); resp.StatusCode != http.StatusOK {
@@ -94,12 +94,12 @@ func TestServeRefuses(t *testing.T) {
 }
 
 // readiness asks whether a hub is ready, and by which checks.
-func readiness(t *testing.T, h *running) (ready bool, checks map[string]string) {
+func readiness(t *testing.T, h *running) (ready bool, checks map[string]dependency) {
 	t.Helper()
 	resp, body := do(t, "GET", h.ops+"/readyz", "")
 	var answer struct {
 		Ready  bool
-		Checks map[string]string
+		Checks map[string]dependency
 	}
 	if err := json.Unmarshal([]byte(body), &answer); err != nil {
 		t.Fatal(err)
@@ -117,7 +117,7 @@ func TestDiskReserve(t *testing.T) {
 	h.publish("demo")
 	h.stop()
 	low := start(t, "RSHUB_DATA", h.data, "RSHUB_DISK_RESERVE", "1000000TiB", "RSHUB_SETS", "demo,new")
-	if ready, checks := readiness(t, low); ready || !strings.Contains(checks["memory"], "full") {
+	if ready, checks := readiness(t, low); ready || !strings.Contains(checks["memory"].Reason, "full") {
 		t.Errorf("ready is %v, %v", ready, checks)
 	}
 	for _, set := range []string{"demo", "new"} {
@@ -167,7 +167,7 @@ func TestStopWhilePublishing(t *testing.T) {
 	h.cancel()
 	for {
 		if ready, checks := readiness(t, h); !ready {
-			if checks["hub"] != "stopping" || checks["memory"] != "ok" {
+			if checks["hub"] != (dependency{Required: true, Reason: "stopping"}) || !checks["memory"].OK {
 				t.Errorf("it is not ready because of %v", checks)
 			}
 			break
