@@ -14,8 +14,9 @@ import (
 // A publisher publishes small batches one after the other, and remembers what
 // the hub said to each.
 type publisher struct {
-	name  string
-	keyed bool // tries again, with a key, until the hub accepts; else never
+	name   string
+	keyed  bool         // tries again, with a key, until the hub accepts; else never
+	client *http.Client // nil: the one that keeps no connections
 
 	mu      sync.Mutex
 	batches []*published
@@ -29,13 +30,22 @@ type published struct {
 	texts   []string
 	receipt *receipt
 	tries   int
-	last    string // what was said last
+	last    string   // what was said last
+	errs    []string // what was said to tries that failed
 }
 
 // publishing starts a publisher, which goes on until its finish.
 func publishing(t testing.TB, h *hub, set, name string, keyed bool) *publisher {
+	return (&publisher{name: name, keyed: keyed}).start(t, h, set)
+}
+
+// start starts it, and returns it.
+func (p *publisher) start(t testing.TB, h *hub, set string) *publisher {
 	ctx, cancel := context.WithCancel(context.Background())
-	p := &publisher{name: name, keyed: keyed, stop: cancel, done: make(chan struct{})}
+	p.stop, p.done = cancel, make(chan struct{})
+	if p.client == nil {
+		p.client = client
+	}
 	go func() {
 		defer close(p.done)
 		for i := 1; ctx.Err() == nil; i++ {
@@ -73,7 +83,7 @@ func (p *publisher) batch(ctx context.Context, topic string, i int) {
 	body := `{"changes":[` + strings.Join(lines, ",") + `]}`
 	deadline := time.Now().Add(patience)
 	for time.Now().Before(deadline) {
-		a, err := request(http.MethodPost, topic, strings.NewReader(body), headers...)
+		a, err := requestBy(p.client, http.MethodPost, topic, strings.NewReader(body), headers...)
 		p.mu.Lock()
 		b.tries++
 		switch {
@@ -85,6 +95,9 @@ func (p *publisher) batch(ctx context.Context, topic string, i int) {
 			b.receipt = new(receipt)
 			err = json.Unmarshal(a.body, b.receipt)
 			b.last = string(a.body)
+		}
+		if b.receipt == nil {
+			b.errs = append(b.errs, b.last)
 		}
 		over := b.receipt != nil || !p.keyed || err == nil && a.status >= 400 && a.status < 500
 		p.mu.Unlock()
