@@ -1,0 +1,318 @@
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// TestAlerts causes the condition of each alert at real hubs, and evaluates all
+// alerts over what the hubs say before and meanwhile: exactly those fire that
+// should.
+func TestAlerts(t *testing.T) {
+	t.Parallel()
+	program := buildAlerts(t)
+	caused := map[string]bool{}
+	for _, test := range []struct {
+		name string
+		want string // the alerts that fire
+		run  func(*testing.T, *alertWatch)
+	}{
+		{"a healthy cluster", "", healthyCluster},
+		{"a healthy hub on the disk", "", healthyDisk},
+		{"a hub is killed", "RshubHubDown", hubKilled},
+		{"all hubs are killed", "RshubDown RshubHubDown", allHubsKilled},
+		{"Redis is killed", "RshubClaimsMissing RshubMemoryUnavailable RshubPublishFailing", redisKilled},
+		{"Redis is slow", "RshubPublishSlow", redisSlow},
+		{"NATS is stopped", "RshubAnnouncementsDown", natsStopped},
+		{"the disk fills up", "RshubDiskFull", diskFillsUp},
+		{"the disk is full", "RshubDiskFull RshubMemoryUnavailable RshubPublishFailing", diskIsFull},
+		{"a follower takes nothing", "RshubFollowersLag", followerStuck},
+		{"callbacks answer 500", "RshubCallbacksFailing", callbacksFail},
+		{"retention overruns a callback", "RshubCallbackGap", callbackOverrun},
+		{"nobody works on a claim", "RshubClaimsMissing", claimMissing},
+	} {
+		want := strings.Fields(test.want)
+		for _, name := range want {
+			caused[name] = true
+		}
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			w := &alertWatch{}
+			test.run(t, w)
+			for _, a := range evaluateAlerts(t, program, w.series(t)) {
+				if a.Fires != slices.Contains(want, a.Alert) {
+					t.Errorf("%s fires: %v; what the hubs say: %q", a.Alert, a.Fires, w.said(a.Metrics))
+				}
+			}
+		})
+	}
+	alerts := evaluateAlerts(t, program, nil)
+	for _, a := range alerts {
+		if !caused[a.Alert] {
+			t.Errorf("nothing causes %s", a.Alert)
+		}
+	}
+	documented(t, alerts)
+}
+
+// documented holds that each metric that an alert names is there, and that
+// docs/operate.md says of each alert what to do, and of no other.
+func documented(t *testing.T, alerts []alert) {
+	text, err := os.ReadFile("../docs/operate.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var headings []string
+	for _, m := range regexp.MustCompile(`(?m)^### (Rshub\S*)$`).FindAllStringSubmatch(string(text), -1) {
+		headings = append(headings, m[1])
+	}
+	there := map[string]bool{"up": true}
+	for _, h := range []*hub{startHub(t), startCluster(t, 1).hubs[0]} {
+		all, err := scrape(h)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for series := range all {
+			name, _, _ := strings.Cut(series, "{")
+			there[name] = true
+		}
+	}
+	var names []string
+	for _, a := range alerts {
+		names = append(names, a.Alert)
+		for _, name := range a.Metrics {
+			if !there[name] {
+				t.Errorf("%s: no hub has the metric %s", a.Alert, name)
+			}
+		}
+		if a.Labels["severity"] != "critical" && a.Labels["severity"] != "warning" {
+			t.Errorf("%s: the severity is %q", a.Alert, a.Labels["severity"])
+		}
+		if a.Annotations["summary"] == "" || a.Annotations["description"] == "" {
+			t.Errorf("%s: the annotations are %q", a.Alert, a.Annotations)
+		}
+		if url := a.Annotations["runbook_url"]; !strings.HasSuffix(url, "/docs/operate.md#"+strings.ToLower(a.Alert)) {
+			t.Errorf("%s: the runbook is %s", a.Alert, url)
+		}
+	}
+	if !slices.Equal(names, headings) {
+		t.Errorf("docs/operate.md has headings for %q, and the alerts are %q", headings, names)
+	}
+}
+
+// healthyCluster has two hubs that do everything there is, with a publisher who
+// is wrong at times and one callback of four that fails.
+func healthyCluster(t *testing.T, w *alertWatch) {
+	const set = "healthy"
+	c := startCluster(t, 2, callable...)
+	w.hubs = c.hubs
+	tr := trialOf(t, c.hubs[0])
+	tp := tr.topic()
+	var last *callback
+	for range 4 {
+		last = tr.callback("")
+		tr.subscribed(last, tp)
+	}
+	last.on(delivery, status(http.StatusInternalServerError))
+	var followers []*follower
+	for _, h := range c.hubs {
+		for _, way := range allWays {
+			followers = append(followers, follow(t, h, way, set, "start"))
+		}
+	}
+	busy := func(name string) {
+		for i, h := range c.hubs {
+			publish(t, h, set, changes(name+strconv.Itoa(i), 20), "Idempotency-Key: "+name+strconv.Itoa(i))
+			publish(t, h, set, changes(name+strconv.Itoa(i), 20), "Idempotency-Key: "+name+strconv.Itoa(i))
+			must(t, http.StatusBadRequest, http.MethodPost, h.topic(set), []byte("nonsense"), "Content-Type: application/x-ndjson")
+		}
+		tr.publish(tp)
+		for _, f := range followers {
+			f.has(t, f.count())
+		}
+	}
+	busy("a")
+	until(t, "the last callback fails", func() error { return w.sums("rshub_callback_failing", 1) })
+	w.lookShared(t)
+	busy("b")
+	w.lookShared(t)
+}
+
+// healthyDisk has a hub with its memory on the disk.
+func healthyDisk(t *testing.T, w *alertWatch) {
+	h := startWebSub(t)
+	w.hubs = []*hub{h}
+	tr := trialOf(t, h)
+	c, tp := tr.callback(""), tr.topic()
+	tr.subscribed(c, tp)
+	f := follow(t, h, byWebSocket, tp.set, "start")
+	w.lookShared(t)
+	tr.delivered(c, tr.publish(tp))
+	f.has(t, 2)
+	w.lookShared(t)
+}
+
+func hubKilled(t *testing.T, w *alertWatch) {
+	c := startCluster(t, 2)
+	w.hubs = c.hubs
+	w.lookShared(t)
+	c.hubs[1].kill()
+	w.lookShared(t)
+}
+
+func allHubsKilled(t *testing.T, w *alertWatch) {
+	w.hubs = []*hub{startHub(t)}
+	w.look(t)
+	w.hubs[0].kill()
+	w.look(t)
+}
+
+func redisKilled(t *testing.T, w *alertWatch) {
+	c := startCluster(t, 1)
+	w.hubs = c.hubs
+	publish(t, c.hubs[0], "killed", change("before"))
+	w.look(t)
+	c.redis.kill()
+	must(t, http.StatusServiceUnavailable, http.MethodPost, c.hubs[0].topic("killed"), change("a"), "Content-Type: application/x-ndjson")
+	until(t, "the claims are lost", func() error { return w.sums("rshub_callback_claims", 0) })
+	w.look(t)
+}
+
+func redisSlow(t *testing.T, w *alertWatch) {
+	c := startCluster(t, 1)
+	w.hubs = c.hubs
+	publish(t, c.hubs[0], "slow", change("before"))
+	w.lookShared(t)
+	for range 2 {
+		c.redis.tell(t, "CLIENT", "PAUSE", "1500", "ALL")
+		publish(t, c.hubs[0], "slow", change("a"))
+	}
+	w.lookShared(t)
+}
+
+func natsStopped(t *testing.T, w *alertWatch) {
+	c := startCluster(t, 1)
+	w.hubs = c.hubs
+	w.lookShared(t)
+	c.nats.stop()
+	until(t, "it is not connected", func() error { return w.sums("rshub_nats_connected", 0) })
+	w.lookShared(t)
+}
+
+// diskFillsUp has less free than twice the reserve, and more than the reserve.
+func diskFillsUp(t *testing.T, w *alertWatch) {
+	h := newHub(t)
+	var disk syscall.Statfs_t
+	if err := syscall.Statfs(t.TempDir(), &disk); err != nil {
+		t.Fatal(err)
+	}
+	h.start(t, fmt.Sprintf("RSHUB_DISK_RESERVE=%dB", disk.Bavail*uint64(disk.Bsize)/4*3))
+	w.hubs = []*hub{h}
+	w.lookShared(t)
+	publish(t, h, "nearly", change("a"))
+	w.lookShared(t)
+}
+
+func diskIsFull(t *testing.T, w *alertWatch) {
+	h := startHub(t, "RSHUB_DISK_RESERVE=1000000TiB", "RSHUB_SETS=full")
+	w.hubs = []*hub{h}
+	w.lookShared(t)
+	must(t, http.StatusInsufficientStorage, http.MethodPost, h.topic("full"), change("a"), "Content-Type: application/x-ndjson")
+	w.lookShared(t)
+}
+
+// followerStuck has an event stream that is not read, behind all buffers that
+// are between here and there.
+func followerStuck(t *testing.T, w *alertWatch) {
+	const set = "stuck"
+	h := startHub(t, "RSHUB_WRITE_TIMEOUT=1h")
+	w.hubs = []*hub{h}
+	conn, err := net.Dial("tcp", h.host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	fmt.Fprintf(conn, "GET /sets/%s/changes?since=start HTTP/1.1\r\nHost: %s\r\nAccept: text/event-stream\r\n\r\n", set, h.host)
+	until(t, "it follows", func() error { return w.sums(`rshub_followers{kind="eventstream"}`, 1) })
+	long := changes(strings.Repeat("long", 400), 1000)
+	until(t, "it is behind", func() error {
+		publish(t, h, set, long)
+		return w.over(`rshub_follower_lag_changes{kind="eventstream"}`, 1000)
+	})
+	w.lookShared(t)
+	w.lookShared(t)
+}
+
+func callbacksFail(t *testing.T, w *alertWatch) {
+	h := startWebSub(t)
+	w.hubs = []*hub{h}
+	tr := trialOf(t, h)
+	tp := tr.topic()
+	for i := range 3 {
+		c := tr.callback("")
+		tr.subscribed(c, tp)
+		if i > 0 {
+			c.on(delivery, status(http.StatusInternalServerError))
+		}
+	}
+	w.lookShared(t)
+	tr.publish(tp)
+	until(t, "they fail", func() error { return w.sums("rshub_callback_failing", 2) })
+	w.lookShared(t)
+}
+
+// callbackOverrun has a callback that wants nothing within the hour, and then a
+// hub that keeps less than the one before.
+func callbackOverrun(t *testing.T, w *alertWatch) {
+	env := append(slices.Clone(callable), "RSHUB_CHANGELIST_SIZE=10")
+	c := startCluster(t, 1, env...)
+	tr := trialOf(t, c.hubs[0])
+	cb, tp := tr.callback(""), tr.topic()
+	tr.subscribed(cb, tp)
+	cb.on(delivery, status(http.StatusServiceUnavailable, "Retry-After: 3600"))
+	tr.publish(tp)
+	tr.wait("it is answered", func() error { return answered(cb, delivery, 1) })
+	publish(t, c.hubs[0], tp.set, changes("more", 50))
+	c.hubs[0].stop(t)
+
+	h := joinCluster(t, c.hubs[0].url, c.redis.addr, c.nats.addr, append(env, "RSHUB_RETENTION_COUNT=10")...)
+	w.hubs = []*hub{h}
+	until(t, "old changes are removed", func() error {
+		if v := get[struct{ Floor string }](t, h.url+"/sets/"+tp.set); strings.HasPrefix(v.Floor, "0-") {
+			return errors.New(v.Floor)
+		}
+		return nil
+	})
+	w.lookShared(t)
+	cb.on(delivery, status(http.StatusOK))
+	tr.rshub = h
+	must(t, http.StatusAccepted, http.MethodPost, h.url+"/sets/"+tp.set+"/subscriptions/"+tr.idOf(tp, cb)+"/retry", []byte{})
+	until(t, "it is told of the gap", func() error {
+		all := cb.got(delivery)
+		if last := all[len(all)-1]; last.header.Get("RS-Gap") == "" {
+			return errNotYet
+		}
+		return w.sums("rshub_callback_gaps_total", 1)
+	})
+	w.lookShared(t)
+}
+
+// claimMissing has a claim in Redis that belongs to nobody who lives, and does
+// not end.
+func claimMissing(t *testing.T, w *alertWatch) {
+	c := startCluster(t, 1)
+	w.hubs = c.hubs
+	w.lookShared(t)
+	c.redis.tell(t, "HSET", "rshub:{callback/7}:claim", "hub", "nobody", "number", "99999999999999999", "until", "99999999999999999")
+	until(t, "the claim is lost", func() error { return w.sums("rshub_callback_claims", 255) })
+	w.look(t)
+}
