@@ -275,7 +275,7 @@ func holds(file, list, before string) error {
 }
 
 // maxExposure is the most that systemd-analyze security may find in the unit: it
-// was 12 when this was written, of 100; what is left is mostly the network.
+// was 13 when this was written, of 100; what is left is mostly the network.
 const maxExposure = "15"
 
 // verifyUnit has systemd read the unit, with the program where it is now.
