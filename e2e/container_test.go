@@ -132,8 +132,8 @@ func (c *container) isolate(t *testing.T) {
 		t.Skipf("this machine does not let root have mounts of its own: %v", err)
 	}
 	// A volume as Kubernetes gives it to fsGroup.
-	mountPoint, volume := filepath.Join(c.root, "data"), t.TempDir()
-	if err := errors.Join(os.Chown(volume, 0, c.ids(t).gid), os.Chmod(volume, 0o775|os.ModeSetgid)); err != nil {
+	mountPoint, volume, proc := filepath.Join(c.root, "data"), t.TempDir(), filepath.Join(c.root, "proc")
+	if err := errors.Join(os.Chown(volume, 0, c.ids(t).gid), os.Chmod(volume, 0o775|os.ModeSetgid), os.Mkdir(proc, 0o555)); err != nil {
 		t.Fatal(err)
 	}
 	for _, m := range []struct {
@@ -143,6 +143,7 @@ func (c *container) isolate(t *testing.T) {
 		{"", "/", syscall.MS_REC | syscall.MS_PRIVATE},
 		{c.root, c.root, syscall.MS_BIND},
 		{volume, mountPoint, syscall.MS_BIND},
+		{"/proc", proc, syscall.MS_BIND}, // Go asks it how many connections may queue
 		{"", c.root, syscall.MS_REMOUNT | syscall.MS_BIND | syscall.MS_RDONLY | syscall.MS_NOSUID | syscall.MS_NODEV},
 	} {
 		if err := syscall.Mount(m.from, m.to, "", m.flags, ""); err != nil {
@@ -208,7 +209,7 @@ func confined(t *testing.T, p *process) {
 	}
 	for line := range strings.Lines(string(mounts)) { // those below its root
 		switch f := strings.Fields(line); {
-		case f[4] == "/data" && strings.HasPrefix(f[5], "rw"):
+		case f[4] == "/proc", f[4] == "/data" && strings.HasPrefix(f[5], "rw"):
 		case f[4] == "/" && strings.HasPrefix(f[5], "ro,nosuid,nodev"):
 		default:
 			t.Errorf("the process sees the mount %s", line)

@@ -37,13 +37,7 @@ func TestImage(t *testing.T) {
 	case os.Getenv("RSHUB_E2E_RACE") != "":
 		t.Skip("the race detector's programs are not static, so they are not those of the image")
 	}
-	file := filepath.Join(t.TempDir(), "image.tar")
-	makeImage(t, file)
-	again := filepath.Join(t.TempDir(), "again.tar")
-	makeImage(t, again)
-	if a, b := sum(t, file), sum(t, again); a != b {
-		t.Errorf("the image is another each time: %x and %x", a, b)
-	}
+	file := makeImage(t)
 	c := unpackImage(t, file)
 	if got := strings.Join(c.config.Config.Entrypoint, " "); got != "/rshub" {
 		t.Errorf("the image runs %q", got)
@@ -143,22 +137,33 @@ func TestImage(t *testing.T) {
 	}
 }
 
-// makeImage makes the image for this platform of the programs that are tested.
-func makeImage(t *testing.T, file string) {
+// makeImage makes the image for this platform of the programs that are tested,
+// twice: it has to be the same.
+func makeImage(t *testing.T) (file string) {
 	t.Helper()
-	programs := t.TempDir()
-	if err := os.Symlink(filepath.Dir(rshubBin), filepath.Join(programs, "linux_"+runtime.GOARCH)); err != nil {
-		t.Fatal(err)
+	dir := t.TempDir()
+	tool := filepath.Join(dir, "image")
+	if out, err := exec.Command("go", "build", "-C", "../tools/image", "-o", tool, ".").CombinedOutput(); err != nil {
+		t.Fatalf("build tools/image: %v\n%s", err, out)
 	}
-	dockerfile, err := filepath.Abs("../deploy/Dockerfile")
-	if err != nil {
-		t.Fatal(err)
+	var files, digests []string
+	for _, programs := range []string{"one", "other"} {
+		programs = filepath.Join(dir, programs)
+		if err := errors.Join(os.Mkdir(programs, 0o755), os.Symlink(filepath.Dir(rshubBin), filepath.Join(programs, "linux_"+runtime.GOARCH))); err != nil {
+			t.Fatal(err)
+		}
+		file := programs + ".tar"
+		out, err := exec.Command(tool, "-dockerfile", "../deploy/Dockerfile", "-programs", programs,
+			"-platforms", "linux/"+runtime.GOARCH, "-version", "v1.2.3", "-o", file).CombinedOutput()
+		if err != nil {
+			t.Fatalf("make the image: %v\n%s", err, out)
+		}
+		files, digests = append(files, file), append(digests, string(out))
 	}
-	cmd := exec.Command("go", "-C", "../tools/image", "run", ".", "-dockerfile", dockerfile, "-programs", programs,
-		"-platforms", "linux/"+runtime.GOARCH, "-version", "v1.2.3", "-o", file)
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("make the image: %v\n%s", err, out)
+	if digests[0] != digests[1] || sum(t, files[0]) != sum(t, files[1]) {
+		t.Errorf("the image is another each time: %s", digests)
 	}
+	return files[0]
 }
 
 func sum(t *testing.T, file string) [sha256.Size]byte {

@@ -3,6 +3,8 @@ package main
 import (
 	"archive/tar"
 	"bytes"
+	"compress/gzip"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -59,11 +61,12 @@ func newImage(s *stage, out, system, architecture string, when time.Time) (v1.Im
 	return mutate.Annotations(image, s.config.Labels).(v1.Image), nil
 }
 
-// layer returns the tar of one COPY: a program, which anybody may run, or an
-// empty directory, which is its owner's alone.
+// layer returns the compressed tar of one COPY: a program, which anybody may run,
+// or an empty directory, which is its owner's alone.
 func layer(c copied, out string, when time.Time) ([]byte, error) {
 	var b bytes.Buffer
-	w := tar.NewWriter(&b)
+	z := gzip.NewWriter(&b)
+	w := tar.NewWriter(z)
 	h := &tar.Header{
 		Name: strings.TrimPrefix(c.to, "/"), Typeflag: tar.TypeReg, Mode: 0o755, Uid: c.uid, Gid: c.gid,
 		ModTime: when, Format: tar.FormatPAX,
@@ -84,7 +87,7 @@ func layer(c copied, out string, when time.Time) ([]byte, error) {
 	if _, err := w.Write(program); err != nil {
 		return nil, err
 	}
-	err := w.Close()
+	err := errors.Join(w.Close(), z.Close())
 	return b.Bytes(), err
 }
 
