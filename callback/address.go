@@ -20,14 +20,15 @@ var ErrAddress = errors.New("the address is not allowed")
 // maxCallback bounds a callback in bytes.
 const maxCallback = 2048
 
-// special are the special-purpose networks of the IANA registries that a
-// callback must never reach. Of IPv6, all that is outside 2000::/3 is refused
+// special are the special-purpose networks of the IANA registries, and one of a
+// provider, that a callback must never reach. Of IPv6, all that is outside 2000::/3 is refused
 // besides: loopback, unspecified, ULA, link-local, multicast, NAT64, v4-compatible.
 var special = [...]netip.Prefix{
 	prefix(0, 0, 0, 0, 8), prefix(10, 0, 0, 0, 8), prefix(100, 64, 0, 0, 10), prefix(127, 0, 0, 0, 8),
 	prefix(169, 254, 0, 0, 16), prefix(172, 16, 0, 0, 12), prefix(192, 0, 0, 0, 24), prefix(192, 0, 2, 0, 24),
 	prefix(192, 88, 99, 0, 24), prefix(192, 168, 0, 0, 16), prefix(198, 18, 0, 0, 15), prefix(198, 51, 100, 0, 24),
 	prefix(203, 0, 113, 0, 24), prefix(224, 0, 0, 0, 3), // multicast, reserved and broadcast
+	prefix(168, 63, 129, 16, 32), // public by its number, but what serves each machine of Azure from within
 	prefix6(0x2001, 0, 23),     // protocol assignments, Teredo, benchmarking, ORCHID
 	prefix6(0x2001, 0xdb8, 32), // documentation
 	prefix6(0x2002, 0, 16),     // 6to4
