@@ -53,13 +53,13 @@ type config struct {
 	Insecure   string   `envconfig:"RSHUB_INSECURE" desc:"anyone-may-publish: listen beyond loopback without tokens"`
 	Origins    []string `envconfig:"RSHUB_ORIGINS" desc:"origins whose pages may use the hub, by comma, such as https://example.org; *: all"`
 
-	CallbackAllow    []netip.Prefix `envconfig:"RSHUB_CALLBACK_ALLOW" desc:"networks (CIDR, by comma) that callbacks may lead to besides public addresses, such as 10.0.0.0/8"`
-	CallbackPorts    []uint16       `envconfig:"RSHUB_CALLBACK_PORTS" desc:"ports that callbacks may have, by comma; default 80, 443 and from 1024 on"`
-	CallbackCA       string         `envconfig:"RSHUB_CALLBACK_CA_FILE" desc:"certificates (PEM) to trust besides the system's, for callbacks"`
-	CallbackTimeout  time.Duration  `envconfig:"RSHUB_CALLBACK_TIMEOUT" default:"15s" desc:"for one delivery, from the connection to the answer"`
-	CallbackInFlight int            `envconfig:"RSHUB_CALLBACK_IN_FLIGHT" default:"1024" desc:"requests to callbacks that may be under way at once"`
-	CallbackPerHost  int            `envconfig:"RSHUB_CALLBACK_PER_HOST" default:"8" desc:"the same to one host and port"`
-	CallbackRequests int            `envconfig:"RSHUB_CALLBACK_REQUESTS" default:"1000" desc:"requests for new subscriptions that are taken in a minute for callbacks at one host, on all its ports"`
+	CallbackAllow    networks      `envconfig:"RSHUB_CALLBACK_ALLOW" desc:"networks (CIDR, by comma) that callbacks may lead to besides public addresses, such as 10.0.0.0/8"`
+	CallbackPorts    ports         `envconfig:"RSHUB_CALLBACK_PORTS" desc:"ports that callbacks may have, by comma; default 80, 443 and from 1024 on"`
+	CallbackCA       string        `envconfig:"RSHUB_CALLBACK_CA_FILE" desc:"certificates (PEM) to trust besides the system's, for callbacks"`
+	CallbackTimeout  time.Duration `envconfig:"RSHUB_CALLBACK_TIMEOUT" default:"15s" desc:"for one delivery, from the connection to the answer"`
+	CallbackInFlight int           `envconfig:"RSHUB_CALLBACK_IN_FLIGHT" default:"1024" desc:"requests to callbacks that may be under way at once"`
+	CallbackPerHost  int           `envconfig:"RSHUB_CALLBACK_PER_HOST" default:"8" desc:"the same to one host and port"`
+	CallbackRequests int           `envconfig:"RSHUB_CALLBACK_REQUESTS" default:"1000" desc:"requests for new subscriptions that are taken in a minute for callbacks at one host, on all its ports"`
 
 	CallbackMaxPerHost    int `envconfig:"RSHUB_CALLBACK_MAX_PER_HOST" default:"10000" desc:"subscriptions with callbacks at one host and port; with several hubs about that many"`
 	CallbackMaxPerSet     int `envconfig:"RSHUB_CALLBACK_MAX_PER_SET" default:"100000" desc:"the same to one set"`
@@ -101,6 +101,50 @@ func (s *size) Decode(text string) error {
 		return nil
 	}
 	return fmt.Errorf("%q is no size: write bytes, or a number with KiB, MiB or GiB", text)
+}
+
+// networks are CIDRs, by comma.
+type networks []netip.Prefix
+
+func (n *networks) Decode(text string) error {
+	for _, part := range parts(text) {
+		p, err := netip.ParsePrefix(part)
+		if err != nil {
+			return err
+		}
+		if p.Addr().Is4In6() { // such addresses count as IPv4, so it would never hold one
+			return fmt.Errorf("%s is IPv4 within IPv6: write it as IPv4", p)
+		}
+		*n = append(*n, p)
+	}
+	return nil
+}
+
+// ports are numbers of ports, by comma.
+type ports []uint16
+
+func (p *ports) Decode(text string) error {
+	for _, part := range parts(text) {
+		n, err := strconv.ParseUint(part, 10, 16)
+		if err != nil || n == 0 {
+			return fmt.Errorf("%q is no port: it is a number from 1 to 65535", part)
+		}
+		*p = append(*p, uint16(n))
+	}
+	return nil
+}
+
+// parts are what commas separate, without blanks around it; of nothing there are
+// none.
+func parts(text string) []string {
+	if strings.TrimSpace(text) == "" {
+		return nil
+	}
+	all := strings.Split(text, ",")
+	for i := range all {
+		all[i] = strings.TrimSpace(all[i])
+	}
+	return all
 }
 
 // memory says in a few words where the change memory is.
@@ -268,6 +312,8 @@ func loopback(host string) bool {
 	return ip != nil && ip.IsLoopback()
 }
 
+var serviceLink = regexp.MustCompile(`_PORT_[0-9]+_`)
+
 // unknownVariables returns the variables that begin like rshub's and mean
 // nothing to it: probably misspelt.
 func unknownVariables() []string {
@@ -277,10 +323,10 @@ func unknownVariables() []string {
 	}
 	var unknown []string
 	for _, v := range os.Environ() {
-		name, _, _ := strings.Cut(v, "=")
+		name, value, _ := strings.Cut(v, "=")
 		switch {
 		case !strings.HasPrefix(name, "RSHUB_") || known[name]:
-		case strings.Contains(name, "_SERVICE_"), strings.Contains(name, "_PORT"):
+		case strings.Contains(name, "_SERVICE_"), serviceLink.MatchString(name), strings.HasSuffix(name, "_PORT") && strings.Contains(value, "://"):
 			// Kubernetes sets these for every service whose name begins with rshub.
 		default:
 			unknown = append(unknown, name)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
@@ -25,6 +26,7 @@ func TestDefaults(t *testing.T) {
 func TestConfig(t *testing.T) {
 	setenv(t, "RSHUB_LISTEN", "0.0.0.0:80", "RSHUB_BASE_URL", "https://Hub.example.org/rs//", "RSHUB_INSECURE", insecure,
 		"RSHUB_OPS_LISTEN", "", "RSHUB_SETS", "a, b", "RSHUB_ORIGINS", "https://Example.org,*", "RSHUB_MAX_BODY", "2MiB", "RSHUB_LOG_LEVEL", "debug",
+		"RSHUB_CALLBACK_ALLOW", "127.0.0.0/8, 10.0.0.0/8", "RSHUB_CALLBACK_PORTS", "80, 443",
 		// Without their prefix they are others' variables.
 		"DATA", "/tmp/other", "GRACE", "nonsense", "LOG_LEVEL", "nonsense", "TOKENS_FILE", "other")
 	c, err := readConfig()
@@ -33,6 +35,9 @@ func TestConfig(t *testing.T) {
 	}
 	if c.BaseURL != "https://Hub.example.org/rs" || c.OpsListen != "" || !slices.Equal(c.Sets, []string{"a", "b"}) || !slices.Equal(c.Origins, []string{"https://example.org", "*"}) {
 		t.Errorf("the configuration is %+v", c)
+	}
+	if fmt.Sprint(c.CallbackAllow, c.CallbackPorts) != "[127.0.0.0/8 10.0.0.0/8] [80 443]" {
+		t.Errorf("callbacks may be at %v, on %v", c.CallbackAllow, c.CallbackPorts)
 	}
 	if c.MaxBody != 2<<20 || c.LogLevel != slog.LevelDebug || c.Data != "./rshub-data" || c.Grace != 25*time.Second || c.TokensFile != "" {
 		t.Errorf("the configuration is %+v", c)
@@ -66,6 +71,11 @@ func TestConfigProblems(t *testing.T) {
 		{"loopback", []string{"RSHUB_LISTEN", "[::1]:8080", "RSHUB_OPS_LISTEN", "localhost:1"}, nil},
 		{"all of 127", []string{"RSHUB_LISTEN", "127.3.2.1:8080"}, nil},
 		{"operations beyond loopback", []string{"RSHUB_OPS_LISTEN", ":8081"}, []string{"anyone could read a backup"}},
+
+		{"callbacks", []string{"RSHUB_CALLBACK_ALLOW", "::ffff:10.0.0.0/104", "RSHUB_CALLBACK_PORTS", "443,0"},
+			[]string{`RSHUB_CALLBACK_ALLOW is "::ffff:10.0.0.0/104": ::ffff:10.0.0.0/104 is IPv4 within IPv6`, `RSHUB_CALLBACK_PORTS is "443,0": "0" is no port`}},
+		{"no networks and ports", []string{"RSHUB_CALLBACK_ALLOW", "127.0.0.0/8 10.0.0.0/8", "RSHUB_CALLBACK_PORTS", "80,,443"},
+			[]string{"RSHUB_CALLBACK_ALLOW is", `"" is no port`}},
 
 		{"of Redis", []string{"RSHUB_REDIS_WAIT", "1", "RSHUB_REDIS_TIMEOUT", "1ms", "RSHUB_REDIS_WAIT_TIMEOUT", "0s"},
 			[]string{"RSHUB_REDIS_WAIT is 1", "RSHUB_REDIS_TIMEOUT is 1ms", "RSHUB_REDIS_WAIT_TIMEOUT is 0s"}},
@@ -113,10 +123,12 @@ func TestSize(t *testing.T) {
 
 func TestUnknownVariables(t *testing.T) {
 	setenv(t, "RSHUB_LISTEN", "x", "RSHUB_LISTENN", "x", "RSHUB_TOKEN", "x", "RSHUB_REDDIS_URL", "redis://x",
-		"RSHUB_SERVICE_HOST", "10.0.0.1", "RSHUB_PORT_8080_TCP", "tcp://10.0.0.1:8080") // Kubernetes sets these
+		"RSHUB_CALLBACK_PORT", "443", "RSHUB_PORTS", "80",
+		"RSHUB_SERVICE_HOST", "10.0.0.1", "RSHUB_SERVICE_PORT_HTTP", "8080", "RSHUB_PORT", "tcp://10.0.0.1:8080", // Kubernetes sets these
+		"RSHUB_PORT_8080_TCP", "tcp://10.0.0.1:8080", "RSHUB_PORT_8080_TCP_PORT", "8080")
 	got := unknownVariables()
 	slices.Sort(got)
-	if !slices.Equal(got, []string{"RSHUB_LISTENN", "RSHUB_REDDIS_URL"}) {
+	if !slices.Equal(got, []string{"RSHUB_CALLBACK_PORT", "RSHUB_LISTENN", "RSHUB_PORTS", "RSHUB_REDDIS_URL"}) {
 		t.Errorf("unknownVariables() = %v", got)
 	}
 	h := start(t, "RSHUB_LISTENN", "x")
