@@ -29,10 +29,10 @@ var special = [...]netip.Prefix{
 	prefix(192, 88, 99, 0, 24), prefix(192, 168, 0, 0, 16), prefix(198, 18, 0, 0, 15), prefix(198, 51, 100, 0, 24),
 	prefix(203, 0, 113, 0, 24), prefix(224, 0, 0, 0, 3), // multicast, reserved and broadcast
 	prefix(168, 63, 129, 16, 32), // public by its number, but what serves each machine of Azure from within
-	prefix6(0x2001, 0, 23),     // protocol assignments, Teredo, benchmarking, ORCHID
-	prefix6(0x2001, 0xdb8, 32), // documentation
-	prefix6(0x2002, 0, 16),     // 6to4
-	prefix6(0x3fff, 0, 20),     // documentation
+	prefix6(0x2001, 0, 23),       // protocol assignments, Teredo, benchmarking, ORCHID
+	prefix6(0x2001, 0xdb8, 32),   // documentation
+	prefix6(0x2002, 0, 16),       // 6to4
+	prefix6(0x3fff, 0, 20),       // documentation
 }
 
 var unicast6 = prefix6(0x2000, 0, 3)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -102,7 +103,7 @@ func (s *Server) take(w http.ResponseWriter, r *http.Request, follow, publish fu
 	}
 	var set string
 	if form.Has("callbackURI") && !form.Has("hub.topic") {
-		set, err = s.onlySet(r.Context())
+		set, err = s.onlySet(r.Context(), follow)
 	} else {
 		set, err = s.parseTopic(form, "hub.topic")
 	}
@@ -126,14 +127,16 @@ func (s *Server) take(w http.ResponseWriter, r *http.Request, follow, publish fu
 	return note, nil
 }
 
-// onlySet returns the set that the draft of 2012 means, which knew no topics.
-func (s *Server) onlySet(ctx context.Context) (string, error) {
+// onlySet returns the set that the draft of 2012 means, which knew no topics: the
+// only one that the caller may follow.
+func (s *Server) onlySet(ctx context.Context, follow func(set string) error) (string, error) {
 	sets, err := s.log.Sets(ctx)
 	if err != nil {
 		return "", err
 	}
+	sets = slices.DeleteFunc(sets, func(st changelog.State) bool { return follow(st.Set) != nil })
 	if len(sets) != 1 {
-		return "", changelog.Invalid("hub.topic is missing, and this hub has %d sets: GET %s/sets lists them", len(sets), s.base)
+		return "", changelog.Invalid("hub.topic is missing, and there are %d sets here that you may follow: GET %s/sets lists them", len(sets), s.base)
 	}
 	return sets[0].Set, nil
 }

@@ -239,7 +239,6 @@ func TestRights(t *testing.T) {
 		{asking(), may, never, 202},
 		{asking("hub.mode", "unsubscribe"), never, may, 403},
 		{asking("hub.mode", "unsubscribe"), may, never, 202},
-		{"callbackURI=https://callback.example/cb", never, may, 403},
 		{ping, may, never, 403},
 		{ping, never, may, 202},
 		{"hub.mode=publish&hub.url=" + base + "/sets/demo/changes", never, may, 202},
@@ -252,6 +251,21 @@ func TestRights(t *testing.T) {
 		if test.status == 403 && (len(f.waiting()) != before || !strings.Contains(w.Body.String(), "not demo")) {
 			t.Errorf("%s was forbidden, and %d requests wait: %s", test.form, len(f.waiting()), w.Body)
 		}
+	}
+	// Where no topic is named, only what the caller may follow counts.
+	fill(t, f.log, "other")
+	draft := "callbackURI=https://callback.example/cb"
+	other := func(set string) error {
+		if set != "other" {
+			return never(set)
+		}
+		return nil
+	}
+	if w := f.answer(httptest.NewRequest(http.MethodPost, "/hub", strings.NewReader(draft)), never, may); w.Code != 400 || !strings.Contains(w.Body.String(), "0 sets") || strings.Contains(w.Body.String(), "demo") {
+		t.Errorf("who may follow nothing is answered %d: %s", w.Code, w.Body)
+	}
+	if w := f.answer(httptest.NewRequest(http.MethodPost, "/hub", strings.NewReader(draft)), other, may); w.Code != 202 || f.newest().Set != "other" {
+		t.Errorf("who may follow one is answered %d: %s", w.Code, w.Body)
 	}
 	if len(pinged) != 2 || pinged[0] != "demo" {
 		t.Errorf("pinged was %q", pinged)
