@@ -143,7 +143,7 @@ func (d *delivery) post(ctx context.Context, cancel context.CancelFunc, c *cut) 
 		"Idempotency-Key": {},
 	}
 	if !d.gap.IsZero() {
-		r.Header["Rs-Gap"] = []string{gapText(d.gap, d.place.cursor)}
+		r.Header["Rs-Gap"] = []string{gapText(d.gap, d.place.begin())}
 	}
 	if d.place.diverged {
 		r.Header["Rs-Diverged"] = []string{"true"}
@@ -246,7 +246,7 @@ func (s *sub) advance(d *delivery, to place) {
 	e := s.shard.engine
 	if d.gaps > s.gaps {
 		e.metrics.gaps.Add(float64(d.gaps - s.gaps))
-		e.opts.Logger.Warn("callbacks: the memory overran a subscription", "id", s.id, "set", s.about.Set, "host", s.host.name, "lost", gapText(d.gap, d.place.cursor))
+		e.opts.Logger.Warn("callbacks: the memory overran a subscription", "id", s.id, "set", s.about.Set, "host", s.host.name, "lost", gapText(d.gap, d.place.begin()))
 		s.gap, s.gaps = d.gap, d.gaps
 		s.soil()
 	}

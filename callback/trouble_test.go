@@ -485,3 +485,40 @@ func TestClaimLost(t *testing.T) {
 		c.check(0, 2)
 	})
 }
+
+// What a filter leaves out behind a gap is not in it.
+func TestGapWithFilter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, Options{})
+		if err := w.log.Make(t.Context(), "demo", changelog.Description{}, 10); err != nil {
+			t.Fatal(err)
+		}
+		c := w.listen("a.example")
+		w.send(Request{Mode: Subscribe, Callback: c.url, Filter: changelog.Filter{Prefix: "https://example.org/x"}})
+		w.settled()
+		w.publish("x", 5)
+		w.settled()
+		c.says(status(500))
+		w.publish("x", 15)
+		for range 3 {
+			w.publish("y", 1000)
+		}
+		w.publish("x", 1)
+		time.Sleep(time.Minute)
+		if removed, err := w.log.Trim(t.Context(), "demo", changelog.Retention{Count: 2500}); err != nil || removed == 0 {
+			t.Fatalf("%d removed, %v", removed, err)
+		}
+		state, err := w.log.State(t.Context(), "demo")
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.crash()
+		w.start(Options{})
+		c.says(nil)
+		time.Sleep(6 * time.Minute)
+		floor := fmt.Sprint(state.Floor.Position)
+		if h := c.last().header; h.Get("RS-Gap") != "6-"+floor || h.Get("RS-Previous") != floor || h.Get("RS-Position") != "3021" {
+			t.Errorf("the floor is %s: %v", floor, h)
+		}
+	})
+}

@@ -24,12 +24,15 @@ import (
 
 const base = "https://hub.example.org"
 
-// The compressor of blocks is shared by all tests, so it has to be made outside
-// of fake time.
+// The compressor and the decompressor of blocks are shared by all tests, so they
+// have to be made outside of fake time.
 func TestMain(m *testing.M) {
 	blocks := changelog.CutBlocks(changes("a", 100), 1, 100)
 	if len(blocks) == 0 {
 		panic("no block")
+	}
+	if _, err := blocks[0].Block.Entries(changelog.Cursor{Position: 100, Micros: 1_000_000}); err != nil {
+		panic(err)
 	}
 	os.Exit(m.Run())
 }
