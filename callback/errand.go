@@ -3,9 +3,8 @@ package callback
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
-
-	"github.com/rshub/rshub/changelog"
 )
 
 // What ends a subscription by itself. These modes are the engine's own: they are
@@ -19,28 +18,74 @@ const (
 // again.
 const commitRetry = time.Second
 
-// An errand carries out the requests about one subscription, in order. requests
-// and tries belong to its turn while it has one, except that carry adds at the
-// end with Engine.mu held.
+// An errand carries out the requests about one subscription, one at a time: an
+// operator's first, the others in the order in which they came.
 type errand struct {
 	task
 	id       ID
 	set      string
 	fresh    bool // it is to make a subscription
-	requests []Request
-	tries    int // of the first, that failed
+	requests []*pending
+	running  *pending // of requests
+}
+
+// A pending is a request that is to be carried out, with what earlier tries have
+// found out. It belongs to its turn while it has one.
+type pending struct {
+	Request
+	tries     int           // that the callback did not answer
+	confirmed *confirmation // by the callback: it has only to be kept
+}
+
+// add puts a request where it belongs. Of those that want the same only the newest
+// counts: so few wait, however many one subscription gets. mu is held.
+func (x *errand) add(p *pending) {
+	x.drop(func(q *pending) bool {
+		return q.Mode == p.Mode && q.Move == p.Move || p.Mode == Remove && (q.Mode == Subscribe || q.Mode == Unsubscribe)
+	})
+	switch p.Mode {
+	case Remove, Retry, Move: // what others want may take minutes
+		x.requests = slices.Insert(x.requests, 0, p)
+	default:
+		x.requests = append(x.requests, p)
+	}
+	if p.Number > 0 {
+		x.shard.waiting++
+	}
+	if x.state == idle && x.requests[0] == p {
+		x.begin()
+	}
+}
+
+// drop takes out requests that are not to be carried out any more. mu is held.
+func (x *errand) drop(which func(*pending) bool) {
+	for _, q := range slices.Clone(x.requests) {
+		if q != x.running && which(q) {
+			x.shard.finish(&q.Request)
+			x.take(q)
+		}
+	}
+}
+
+// take takes a request out. mu is held.
+func (x *errand) take(p *pending) {
+	i := slices.Index(x.requests, p)
+	x.requests = slices.Delete(x.requests, i, i+1)
+	if p.Number > 0 {
+		x.shard.waiting--
+	}
 }
 
 // begin lets the errand have its turn for its first request. mu is held.
 func (x *errand) begin() {
 	s := x.shard
-	known := s.subs[x.id]
-	switch x.requests[0].Mode {
-	case Subscribe, Unsubscribe, expired:
-		x.proven = known != nil && known.proven
-	default: // no request, or one that nobody waits for
-		x.proven = true
+	x.proven = true
+	switch p := x.requests[0]; p.Mode {
+	case Subscribe, Unsubscribe, Remove, expired: // the callback is asked, or told
+		known := s.subs[x.id]
+		x.proven = p.confirmed != nil || known != nil && known.proven
 	}
+	s.engine.schedule.remove(&x.task)
 	s.engine.places.queue(&x.task)
 }
 
@@ -52,58 +97,64 @@ func (x *errand) ring() {
 }
 
 // turn carries out the first request.
-func (x *errand) turn() turn { return &carrying{errand: x, request: x.requests[0]} }
+func (x *errand) turn() turn {
+	x.running = x.requests[0]
+	return &carrying{errand: x, pending: x.running}
+}
 
-// A carrying is one try to carry out an errand's first request.
+// A carrying is one try to carry out a request.
 type carrying struct {
-	errand  *errand
-	request Request
-	again   time.Duration // how long to wait for the next try; 0: there is none
+	*pending
+	errand *errand
+	again  time.Duration // how long to wait for the next try; 0: there is none
 }
 
 func (c *carrying) do() {
-	s, r := c.errand.shard, &c.request
-	switch r.Mode {
+	s := c.errand.shard
+	switch c.Mode {
 	case Subscribe, Unsubscribe:
-		c.again = s.verify(r, c.errand.tries)
+		c.again = s.verify(c.pending)
 	case Remove:
-		s.end(r, "removed by the operator of the hub")
+		c.again = s.end(&c.Request, "removed by the operator of the hub")
 	case expired:
-		s.end(r, s.engine.whyExpired(s.ctx, r.Set))
+		c.again = s.expire(c.errand, c.pending)
 	case ended:
-		s.end(r, "")
+		c.again = s.end(&c.Request, "")
 	case Retry:
-		s.change(r, func(known *sub) *Record { return known.record() })
+		c.again = s.change(&c.Request, func(known *sub) *Record { return known.record() })
 	case Move:
-		s.change(r, func(known *sub) *Record {
+		c.again = s.change(&c.Request, func(known *sub) *Record {
 			rec := known.record()
-			rec.Progress = Progress{Cursor: r.Start, Diverged: r.Diverged, Gaps: rec.Gaps, Last: rec.Last}
+			rec.Progress = Progress{Cursor: c.Start, Diverged: c.Diverged, Gaps: rec.Gaps, Last: rec.Last}
 			return rec
 		})
 	}
 }
 
-// settle goes on with the next request, or with the first one again after a
-// while.
+// settle goes on with what is first by now.
 func (c *carrying) settle() {
 	x, s := c.errand, c.errand.shard
+	x.running = nil
 	if x.state == dead || s.ctx.Err() != nil {
 		return
 	}
-	if c.again > 0 {
-		x.tries++
+	if c.again > 0 && slices.ContainsFunc(x.requests, func(q *pending) bool { return q.Mode == Remove && q != c.pending }) {
+		s.finish(&c.Request)
+		c.again = 0
+	}
+	if c.again == 0 {
+		x.take(c.pending)
+	}
+	switch {
+	case len(x.requests) == 0:
+		x.setFresh(false)
+		delete(s.errands, x.id)
+		s.engine.places.leave(&x.task)
+	case x.requests[0] == c.pending:
 		s.engine.remind(&x.task, time.Now().Add(c.again))
-		return
-	}
-	x.requests, x.tries = x.requests[1:], 0
-	s.waiting--
-	if len(x.requests) > 0 {
+	default:
 		x.begin()
-		return
 	}
-	x.setFresh(false)
-	delete(s.errands, x.id)
-	s.engine.places.leave(&x.task)
 	s.fetch()
 }
 
@@ -116,11 +167,9 @@ func (s *shard) finish(r *Request) {
 }
 
 // change replaces a subscription by what edit returns, and lets it have its
-// turn. One that is not there is left so. It returns when the store has it, or
-// the shard is lost.
-func (s *shard) change(r *Request, edit func(known *sub) *Record) {
-	e := s.engine
-	s.commitSoon(r, func() Changes {
+// turn. One that is not there is left so. It returns what commitSoon does.
+func (s *shard) change(r *Request, edit func(known *sub) *Record) (again time.Duration) {
+	return s.commitSoon(r, func() Changes {
 		known := s.subs[r.ID()]
 		if known == nil {
 			return Changes{}
@@ -128,18 +177,46 @@ func (s *shard) change(r *Request, edit func(known *sub) *Record) {
 		return Changes{Put: []Record{*edit(known)}}
 	}, func(c Changes) {
 		for i := range c.Put {
-			s.put(&c.Put[i], r.Move || r.Mode == Move)
+			s.put(&c.Put[i], r.Mode == Move)
 		}
-		e.fill()
+		s.engine.fill()
 	})
 }
 
+// expire ends a subscription whose lease is over. If it was asked to be renewed
+// meanwhile, perhaps in time, that is carried out first.
+func (s *shard) expire(x *errand, p *pending) (again time.Duration) {
+	e := s.engine
+	e.mu.Lock()
+	after := s.after
+	e.mu.Unlock()
+	newer, err := e.registry.Inbox(s.ctx, s.hold.Shard, after, 1)
+	if err != nil {
+		return jitter(commitRetry)
+	}
+	e.mu.Lock()
+	if len(newer) > 0 {
+		s.newest = max(s.newest, newer[0].Number)
+		s.fetch()
+		e.mu.Unlock()
+		return jitter(commitRetry)
+	}
+	if x.state != dead && slices.ContainsFunc(x.requests, func(q *pending) bool { return q.Mode == Subscribe }) {
+		x.take(p)
+		x.requests = append(x.requests, p)
+		e.mu.Unlock()
+		return jitter(commitRetry)
+	}
+	e.mu.Unlock()
+	return s.end(&p.Request, e.whyExpired(s.ctx, p.Set))
+}
+
 // end removes a subscription, and then tells its callback why, unless reason is
-// empty.
-func (s *shard) end(r *Request, reason string) {
+// empty. It returns what commitSoon does.
+func (s *shard) end(r *Request, reason string) (again time.Duration) {
 	e := s.engine
 	removed := false
-	s.commitSoon(r, func() Changes {
+	again = s.commitSoon(r, func() Changes {
 		known := s.subs[r.ID()]
 		if known == nil || r.Mode != Remove && known.over == "" { // it was renewed in time
 			return Changes{}
@@ -158,22 +235,20 @@ func (s *shard) end(r *Request, reason string) {
 	if removed && reason != "" {
 		s.deny(r, reason)
 	}
+	return again
 }
 
 // commitSoon makes changes and takes the request out of the inbox, in one step.
-// make and apply are called with mu held, the latter once the store has it. It
-// tries until it could or the shard is lost.
-func (s *shard) commitSoon(r *Request, build func() Changes, apply func(Changes)) {
-	for {
-		err := s.commitNow(r, build, apply)
-		if err == nil || s.ctx.Err() != nil {
-			return
-		}
-		s.engine.opts.Logger.Warn("callbacks: a request waits for the store", "shard", s.hold.Shard, "mode", r.Mode, "err", err)
-		if !pause(s.ctx, commitRetry) {
-			return
-		}
+// build and apply are called with mu held, the latter once the store has it. It
+// returns how long to wait until it should be tried again; 0 when it is done, or
+// the shard is lost.
+func (s *shard) commitSoon(r *Request, build func() Changes, apply func(Changes)) (again time.Duration) {
+	err := s.commitNow(r, build, apply)
+	if err == nil || s.ctx.Err() != nil {
+		return 0
 	}
+	s.engine.opts.Logger.Warn("callbacks: a request waits for the store", "shard", s.hold.Shard, "mode", r.Mode, "err", err)
+	return jitter(commitRetry)
 }
 
 func (s *shard) commitNow(r *Request, build func() Changes, apply func(Changes)) error {
@@ -219,9 +294,6 @@ func (s *shard) put(r *Record, moved bool) {
 	renewed := r.Subscription
 	f := e.filters.of(r.Filter)
 	e.filters.drop(known.filter)
-	if f != known.filter {
-		known.until = changelog.Cursor{}
-	}
 	known.filter = f
 	renewed.Set, renewed.Filter = known.topic.set, f.Filter
 	known.about, known.limit = &renewed, 0

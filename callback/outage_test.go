@@ -17,8 +17,9 @@ import (
 // An outage is a registry that fails for a while.
 type outage struct {
 	Registry
-	full atomic.Bool // it commits nothing
-	down atomic.Bool // it does nothing at all
+	tight atomic.Bool // it takes no records
+	full  atomic.Bool // it commits nothing
+	down  atomic.Bool // it does nothing at all
 }
 
 func (o *outage) is(failing bool) error {
@@ -85,6 +86,9 @@ func (o *outage) Inbox(ctx context.Context, shard int, after uint64, limit int) 
 }
 
 func (o *outage) Commit(ctx context.Context, c Claim, changes Changes) error {
+	if o.tight.Load() && len(changes.Put) > 0 {
+		return changelog.ErrFull
+	}
 	if err := o.is(o.full.Load()); err != nil {
 		return err
 	}

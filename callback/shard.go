@@ -22,7 +22,7 @@ type shard struct {
 	loaded   bool // before that nothing is carried out
 	subs     map[ID]*sub
 	errands  map[ID]*errand
-	waiting  int           // requests in errands
+	waiting  int           // requests of the inbox in errands
 	after    uint64        // the last request that was taken from the inbox
 	newest   uint64        // that is known to be there
 	sent     int           // requests that this hub put there itself
@@ -119,7 +119,7 @@ func (e *Engine) yield(h *hold) {
 		close(s.rested)
 	}
 	e.wg.Go(func() {
-		<-s.rested // each request has a deadline
+		<-s.rested // each turn has an end
 		// What is not saved the next hub repeats.
 		for !s.save(context.WithoutCancel(s.ctx), true) && pause(s.ctx, saveAgain) {
 		}
@@ -217,7 +217,7 @@ func hostName(callback string) string {
 
 // Requests of one shard that are taken from the inbox before others are done.
 const (
-	maxWaiting = 1000
+	maxWaiting = inboxMax
 	inboxPage  = 100
 )
 
@@ -267,9 +267,5 @@ func (s *shard) carry(r Request) {
 	if r.Mode == Subscribe && s.subs[id] == nil {
 		x.setFresh(true)
 	}
-	x.requests = append(x.requests, r)
-	s.waiting++
-	if len(x.requests) == 1 {
-		x.begin()
-	}
+	x.add(&pending{Request: r})
 }

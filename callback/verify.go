@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -22,10 +23,12 @@ var verifyRetries = [...]time.Duration{5 * time.Second, 20 * time.Second}
 
 // verify asks the callback whether its owner wants what the request says (WebSub
 // section 5.3), and does it if so. Else everything stays as it was. It returns
-// how long to wait until it should be asked again, 0 when the request is carried
-// out.
-func (s *shard) verify(r *Request, tries int) (again time.Duration) {
-	e := s.engine
+// how long to wait for the next try, 0 when the request is carried out.
+func (s *shard) verify(p *pending) (again time.Duration) {
+	e, r := s.engine, &p.Request
+	if p.confirmed != nil {
+		return s.keep(p)
+	}
 	e.mu.Lock()
 	known := s.subs[r.ID()]
 	if known == nil && r.Mode == Unsubscribe {
@@ -33,35 +36,46 @@ func (s *shard) verify(r *Request, tries int) (again time.Duration) {
 		e.mu.Unlock()
 		return 0
 	}
-	about, progress := Subscription{}, Progress{}
+	c, about := &confirmation{since: r.Start}, Subscription{}
 	if known != nil {
-		about, progress = *known.about, known.unpack()
+		about = *known.about
+		if !r.Move {
+			c.since = known.cursor
+		}
+		// What the old filter left out the new one may want.
+		if c.refilters = !r.Move && known.filter.key != r.Filter.Key(); c.refilters {
+			c.since = known.begin()
+		}
 	}
 	e.mu.Unlock()
 
 	begin := time.Now()
-	wanted := r.subscription(&about, begin)
+	c.wanted = r.subscription(&about, begin)
 	q := verification(r, e.topicURL(r.Set))
 	if r.Mode == Subscribe {
-		since := progress.Cursor
-		if known == nil || r.Move {
-			since = r.Start
-		}
-		q = append(q, extras(r, since, known != nil, e.statusURL(wanted.ID(), wanted.Token))...)
+		q = append(q, extras(r, c.since, known != nil, e.statusURL(c.wanted.ID(), c.wanted.Token))...)
 	}
 	status, final, no := e.ask(s.ctx, r.Callback, q)
 	if s.ctx.Err() != nil {
 		return 0 // the next hub asks again
 	}
-	attempt := Attempt{At: begin.UTC(), Kind: string(r.Mode), Status: status, Took: time.Since(begin)}
+	c.attempt = Attempt{At: begin.UTC(), Kind: string(r.Mode), Status: status, Took: time.Since(begin)}
 	if no == nil {
-		e.metrics.attempted(forVerification, outcomeSuccess, attempt.Took)
-		s.confirmed(r, wanted, attempt)
-		return 0
+		e.metrics.attempted(forVerification, outcomeSuccess, c.attempt.Took)
+		p.confirmed = c
+		return s.keep(p)
 	}
-	e.metrics.attempted(forVerification, no.outcome, attempt.Took)
-	attempt.Error = no.text
-	return s.unconfirmed(r, attempt, final, tries)
+	e.metrics.attempted(forVerification, no.outcome, c.attempt.Took)
+	c.attempt.Error = no.text
+	return s.unconfirmed(p, c.attempt, final)
+}
+
+// A confirmation is what a callback has confirmed.
+type confirmation struct {
+	wanted    Subscription
+	since     changelog.Cursor // as it was told
+	refilters bool             // a renewal goes on there, for its filter is another one
+	attempt   Attempt
 }
 
 // subscription returns what a request makes of a subscription; the zero one is
@@ -80,9 +94,10 @@ func (r *Request) subscription(was *Subscription, now time.Time) Subscription {
 	return wanted
 }
 
-func (s *shard) confirmed(r *Request, wanted Subscription, a Attempt) {
-	e := s.engine
-	s.commitSoon(r, func() Changes {
+// keep does what was confirmed. It returns what commitSoon does.
+func (s *shard) keep(p *pending) (again time.Duration) {
+	e, r, c := s.engine, &p.Request, p.confirmed
+	return s.commitSoon(r, func() Changes {
 		known := s.subs[r.ID()]
 		if r.Mode == Unsubscribe {
 			if known == nil {
@@ -90,43 +105,52 @@ func (s *shard) confirmed(r *Request, wanted Subscription, a Attempt) {
 			}
 			return Changes{Delete: []ID{known.id}}
 		}
-		rec := Record{Subscription: wanted, Progress: Progress{Cursor: r.Start, Diverged: r.Diverged}}
+		rec := Record{Subscription: c.wanted, Progress: Progress{Cursor: r.Start, Diverged: r.Diverged, Last: []Attempt{c.attempt}}}
 		if known != nil {
-			known.last.add(a)
-			rec.Progress = known.unpack()
-			rec.Next = time.Time{}
+			last := slices.Clone(known.last)
+			last.add(c.attempt)
 			if r.Move {
-				rec.Progress = Progress{Cursor: r.Start, Diverged: r.Diverged, Gaps: rec.Gaps, Last: rec.Last}
+				rec.Gaps = known.gaps
+			} else {
+				rec.Progress = known.unpack()
+				rec.Next = time.Time{}
 			}
-		} else {
-			rec.Last = []Attempt{a}
+			if c.refilters {
+				rec.Cursor, rec.From, rec.Failed = c.since, changelog.Cursor{}, 0
+			}
+			rec.Last = last.unpack()
 		}
 		return Changes{Put: []Record{rec}}
-	}, func(c Changes) {
-		for _, id := range c.Delete {
+	}, func(done Changes) {
+		for _, id := range done.Delete {
 			if known := s.subs[id]; known != nil {
 				s.remove(known)
 				e.metrics.ended[Unsubscribe].Inc()
 			}
 		}
-		for i := range c.Put {
-			s.put(&c.Put[i], r.Move)
+		for i := range done.Put {
+			if known := s.subs[r.ID()]; known != nil {
+				known.last.add(c.attempt)
+				known.proven = known.proven && c.attempt.Took <= slowAfter
+			}
+			s.put(&done.Put[i], r.Move || c.refilters)
 		}
 		e.opts.Logger.Info("callbacks: confirmed", "mode", r.Mode, "id", r.ID(), "set", r.Set, "host", hostName(r.Callback))
 		e.fill()
 	})
 }
 
-func (s *shard) unconfirmed(r *Request, a Attempt, final bool, tries int) (again time.Duration) {
-	e := s.engine
+func (s *shard) unconfirmed(p *pending, a Attempt, final bool) (again time.Duration) {
+	e, r := s.engine, &p.Request
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if known := s.subs[r.ID()]; known != nil {
 		known.last.add(a)
+		known.proven = known.proven && a.Took <= slowAfter
 		known.soil()
 	}
-	if !final && tries < len(verifyRetries) {
-		return jitter(verifyRetries[tries])
+	if p.tries++; !final && p.tries <= len(verifyRetries) {
+		return jitter(verifyRetries[p.tries-1])
 	}
 	e.opts.Logger.Info("callbacks: not confirmed", "mode", r.Mode, "id", r.ID(), "set", r.Set, "host", hostName(r.Callback), "status", a.Status, "err", a.Error)
 	s.finish(r)

@@ -168,7 +168,8 @@ func TestUnsubscribe(t *testing.T) {
 	})
 }
 
-// Requests of one subscription are carried out in order, whatever comes.
+// Requests of one subscription are carried out in order, but for those that newer
+// ones replace.
 func TestRequestsInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, Options{})
@@ -192,8 +193,7 @@ func TestRequestsInOrder(t *testing.T) {
 		for _, r := range c.asked[1:] {
 			modes = append(modes, r.URL.Query().Get("hub.mode"))
 		}
-		want := strings.Repeat("subscribe unsubscribe ", 5) + "subscribe"
-		if fmt.Sprint(modes) != "["+want+"]" || w.saved(id).Secret != "last" {
+		if n := len(modes); n < 1 || n > 4 || modes[n-1] != "subscribe" || w.saved(id).Secret != "last" {
 			t.Errorf("asked %v", modes)
 		}
 	})

@@ -1,0 +1,264 @@
+package callback
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rshub/rshub/changelog"
+)
+
+// hang is the answer of one who does not answer.
+func hang(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
+
+// A store that takes no records keeps renewals waiting, and nothing else.
+func TestFullStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, Options{})
+		c := w.listen("a.example")
+		renew := func(i int) ID {
+			return w.send(Request{Mode: Subscribe, Callback: fmt.Sprint(c.url, "?n=", i), Start: w.head()})
+		}
+		for i := range 9 {
+			renew(i)
+		}
+		w.settled()
+		w.publish("a", 1)
+		w.settled()
+		w.store.tight.Store(true)
+		for i := range 8 { // as many as the host has places
+			renew(i)
+		}
+		w.settled()
+		w.publish("b", 1)
+		time.Sleep(time.Hour)
+		if _, took, asked := c.counts(); took != 18 || asked != 17 {
+			t.Errorf("%d deliveries, want 18; asked %d times, want 17", took, asked)
+		}
+		if n := w.engine.present().inFlight; n != 0 {
+			t.Errorf("%d requests are in flight", n)
+		}
+		w.store.tight.Store(false)
+		time.Sleep(2 * time.Second)
+		w.settled()
+		id := NewID("demo", c.url+"?n=0")
+		if r := w.saved(id); r.Renewed.IsZero() || len(r.Last) != 4 || c.questions() != 17 {
+			t.Errorf("renewed %v, %d attempts, asked %d times", r.Renewed, len(r.Last), c.questions())
+		}
+
+		// It hands the shard over, and the next hub asks again.
+		w.store.tight.Store(true)
+		renew(0)
+		w.settled()
+		begin := time.Now()
+		w.shutdown()
+		if took := time.Since(begin); took > time.Second {
+			t.Errorf("the shutdown took %v", took)
+		}
+		w.store.tight.Store(false)
+		w.start(Options{})
+		time.Sleep(time.Second)
+		w.settled()
+		if c.questions() != 19 {
+			t.Errorf("asked %d times, want 19", c.questions())
+		}
+	})
+}
+
+// A renewal that was accepted before the lease ended keeps the subscription,
+// though it is carried out after that.
+func TestRenewalWaitsForAHub(t *testing.T) {
+	for _, agrees := range []bool{true, false} {
+		t.Run(fmt.Sprint("agrees ", agrees), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, Options{})
+				c := w.listen("a.example")
+				id := w.send(Request{Mode: Subscribe, Callback: c.url, Lease: 300 * time.Second, Start: w.head()})
+				w.settled()
+				c.says(status(503))
+				w.publish("a", 3)
+				time.Sleep(250 * time.Second)
+				w.crash()
+				r := Request{Mode: Subscribe, Set: "demo", Callback: c.url, Lease: 300 * time.Second, Start: w.head(), At: time.Now()}
+				if err := w.registry.Send(t.Context(), r); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(time.Minute) // the lease ends
+				c.says(nil)
+				if !agrees {
+					c.agrees(status(404))
+				}
+				w.start(Options{})
+				time.Sleep(time.Minute)
+				w.settled()
+				q := c.asked[1].URL.Query()
+				if q.Get("hub.mode") != "subscribe" || q.Get("rs.renewed") != "true" || q.Get("rs.since") != "0-0" {
+					t.Errorf("asked %v", q)
+				}
+				if agrees {
+					c.check(0, 3)
+					return
+				}
+				if got := c.asked[len(c.asked)-1].URL.Query(); !w.gone(id) || got.Get("hub.reason") != "lease expired" || len(c.locs()) != 0 {
+					t.Errorf("gone %v, %d delivered, asked %v", w.gone(id), len(c.locs()), got)
+				}
+			})
+		})
+	}
+}
+
+// A renewal with another filter goes on where it was told, so nothing is missing
+// that the new filter wants.
+func TestRenewalWithAnotherFilter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, Options{})
+		c := w.listen("a.example")
+		w.send(Request{Mode: Subscribe, Callback: c.url, Filter: changelog.Filter{Prefix: "https://example.org/x"}})
+		w.settled()
+		w.publish("x", 1)
+		w.publish("y", 5)
+		w.settled()
+		c.agrees(func(w http.ResponseWriter, r *http.Request) {
+			time.Sleep(3 * time.Second)
+			_, _ = io.WriteString(w, r.URL.Query().Get("hub.challenge"))
+		})
+		w.send(Request{Mode: Subscribe, Callback: c.url, Start: w.head()}) // everything
+		time.Sleep(time.Second)
+		w.publish("z", 1) // the old filter leaves it out
+		time.Sleep(time.Second)
+		c.says(func(w http.ResponseWriter, _ *http.Request) {
+			time.Sleep(5 * time.Second)
+			w.WriteHeader(http.StatusNoContent)
+		})
+		w.publish("xx", 1) // under way when the filter changes
+		time.Sleep(2 * time.Second)
+		c.says(nil)
+		time.Sleep(5 * time.Second)
+		w.publish("w", 1)
+		w.settled()
+		told, err := changelog.ParseCursor(c.asked[1].URL.Query().Get("rs.since"))
+		if err != nil || told.Position != 1 {
+			t.Errorf("told rs.since=%v (%v)", told, err)
+		}
+		c.mu.Lock()
+		took := c.took[2:] // x and xx were delivered under the old one
+		c.mu.Unlock()
+		if len(took) != 2 || took[0].header.Get("RS-Previous") != "1" || len(took[0].doc.Items) != 7 || took[1].header.Get("RS-Position") != "9" {
+			for _, d := range took {
+				t.Errorf("delivered %s to %s: %d changes", d.header.Get("RS-Previous"), d.header.Get("RS-Position"), len(d.doc.Items))
+			}
+		}
+	})
+}
+
+// Of many requests for one subscription that wait, few are kept.
+func TestRequestsReplaceEachOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, Options{})
+		c := w.listen("a.example")
+		id := w.subscribe(c)
+		c.agrees(hang)
+		for range 1500 {
+			w.send(Request{Mode: Unsubscribe, Callback: c.url})
+			w.send(Request{Mode: Subscribe, Callback: c.url, Lease: 300 * time.Second})
+		}
+		time.Sleep(time.Second)
+		w.settled()
+		waiting, err := w.registry.Inbox(t.Context(), id.Shard(), 0, 1000)
+		if err != nil || len(waiting) > 3 {
+			t.Fatalf("%d requests wait (%v)", len(waiting), err)
+		}
+		c.agrees(nil)
+		time.Sleep(2 * time.Minute)
+		w.settled()
+		if w.gone(id) {
+			t.Error("the newest request was not carried out")
+		}
+		if n := c.questions(); n > 6 {
+			t.Errorf("asked %d times", n)
+		}
+	})
+}
+
+// What an operator wants does not wait for a callback that does not answer, and
+// removing drops what waits.
+func TestOperatorGoesFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, Options{})
+		c := w.listen("a.example")
+		id := w.subscribe(c)
+		w.publish("a", 1)
+		w.settled()
+		c.agrees(hang)
+		w.send(Request{Mode: Subscribe, Callback: c.url})
+		time.Sleep(11 * time.Second) // its second try comes later
+		w.send(Request{Mode: Unsubscribe, Callback: c.url})
+		w.send(Request{Mode: Move, Callback: c.url})
+		w.settled()
+		if got := len(c.locs()); got != 2 {
+			t.Errorf("%d changes were delivered, want the one twice", got)
+		}
+		time.Sleep(5 * time.Second) // the second try is under way
+		w.send(Request{Mode: Remove, Callback: c.url})
+		time.Sleep(20 * time.Second)
+		w.settled()
+		if !w.gone(id) {
+			t.Error("it was not removed")
+		}
+		asked := c.questions()
+		time.Sleep(5 * time.Minute)
+		if n := c.questions(); n != asked || !w.gone(id) {
+			t.Errorf("asked %d times after it was removed; gone %v", n-asked, w.gone(id))
+		}
+		if left, err := w.registry.Inbox(t.Context(), id.Shard(), 0, 10); err != nil || len(left) != 0 {
+			t.Errorf("%d requests are left (%v)", len(left), err)
+		}
+	})
+}
+
+// Callbacks that do not answer when they are asked or told take no places from
+// others, though their deliveries succeeded before.
+func TestSlowQuestions(t *testing.T) {
+	for _, mode := range []Mode{Remove, Subscribe} {
+		t.Run(string(mode), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, Options{InFlight: 64})
+				good := w.listen("good.example")
+				w.subscribe(good)
+				var bad []*callee
+				for i := range 64 {
+					c := w.listen(fmt.Sprint("bad", i, ".example"))
+					w.subscribe(c)
+					bad = append(bad, c)
+				}
+				w.publish("first", 1)
+				w.settled()
+				for _, c := range bad {
+					c.agrees(hang)
+					c.says(hang)
+				}
+				if mode == Subscribe { // the first try shows what they are
+					for _, c := range bad {
+						w.send(Request{Mode: mode, Callback: c.url, Start: w.head()})
+					}
+				} else {
+					w.publish("x", 1)
+				}
+				time.Sleep(15 * time.Second)
+				for _, c := range bad {
+					w.send(Request{Mode: mode, Callback: c.url, Start: w.head()})
+				}
+				w.settled()
+				_, before, _ := good.counts()
+				w.publish("y", 1)
+				w.settled()
+				if _, after, _ := good.counts(); after != before+1 {
+					t.Error("the one that is well waits")
+				}
+			})
+		})
+	}
+}
