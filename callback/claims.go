@@ -69,6 +69,12 @@ func newClaims(r Registry, w worker, logger *slog.Logger) *claims {
 // every is the time between steps.
 func (c *claims) every() time.Duration { return c.registry.ClaimFor() / 10 }
 
+// within bounds one call to the registry. A step has four of them, and must come to
+// the next renewal in time though a part of the registry does not answer.
+func (c *claims) within(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, c.counts()/6)
+}
+
 // counts is how long a claim counts for this hub. What is missing makes up for
 // clocks that run at different rates, and for requests that do not end at once.
 func (c *claims) counts() time.Duration { return c.registry.ClaimFor() * 4 / 5 }
@@ -96,9 +102,11 @@ func (c *claims) run(ctx context.Context, grace time.Duration) {
 // leave yields everything and waits for it.
 func (c *claims) leave(ctx context.Context, tick <-chan time.Time) {
 	// First, so that others want the shards from now on.
-	if err := c.registry.Leave(ctx); err != nil {
+	leaving, cancel := c.within(ctx)
+	if err := c.registry.Leave(leaving); err != nil {
 		c.logger.Warn("the other hubs notice late that this one ends", "err", err)
 	}
+	cancel()
 	for _, h := range c.held {
 		c.yield(h)
 	}
@@ -127,15 +135,12 @@ func (c *claims) release(h *hold) {
 }
 
 // step does what is to be done every now and then. It must be called by one
-// goroutine at a time. A step that takes longer than it may gives up; the claims
-// then end in their time.
+// goroutine at a time. What takes longer than it may is given up; the claims then
+// end in their time.
 func (c *claims) step(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, c.counts()/2)
-	defer cancel()
-	c.giveUp(ctx)
-	joined := c.join(ctx)
 	c.renew(ctx)
-	if !joined {
+	c.giveUp(ctx)
+	if !c.join(ctx) {
 		return // who it is that lives is unknown
 	}
 	c.acquire(ctx)
@@ -144,6 +149,8 @@ func (c *claims) step(ctx context.Context) {
 
 // join says that this hub lives, and finds out what it should have.
 func (c *claims) join(ctx context.Context) bool {
+	ctx, cancel := c.within(ctx)
+	defer cancel()
 	live, err := c.registry.Join(ctx)
 	if err != nil {
 		c.failed(ctx, "this hub cannot say that it is alive", err)
@@ -165,6 +172,8 @@ func (c *claims) renew(ctx context.Context) {
 	for _, h := range c.held {
 		all = append(all, h.Claim)
 	}
+	ctx, cancel := c.within(ctx)
+	defer cancel()
 	until := time.Now().Add(c.counts())
 	renewed, err := c.registry.Renew(ctx, all)
 	has := make(map[int]bool, len(renewed))
@@ -194,6 +203,8 @@ func (c *claims) acquire(ctx context.Context) {
 	if len(missing) == 0 {
 		return
 	}
+	ctx, cancel := c.within(ctx)
+	defer cancel()
 	until := time.Now().Add(c.counts())
 	got, err := c.registry.Acquire(ctx, missing)
 	if err != nil {
@@ -262,6 +273,8 @@ func (c *claims) giveUp(ctx context.Context) {
 	if len(free) == 0 {
 		return
 	}
+	ctx, cancel := c.within(ctx)
+	defer cancel()
 	if err := c.registry.Release(ctx, free); err != nil {
 		c.failed(ctx, "claims cannot be released; they end in their time", err)
 	}

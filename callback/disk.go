@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/rshub/rshub/changelog"
@@ -45,9 +46,9 @@ var _ Registry = (*Disk)(nil)
 
 // A diskShard is what is in memory of a shard.
 type diskShard struct {
-	change sync.Mutex // held by who changes the shard or its claim, until it is durable
-	claim  uint64     // the claim's number, 0: nobody's
-	last   uint64     // the newest claim's number
+	change sync.Mutex    // held by who changes the shard or its claim, until it is durable
+	claim  atomic.Uint64 // the claim's number, 0: nobody's
+	last   uint64        // the newest claim's number
 
 	mu      sync.Mutex
 	number  uint64   // of the newest request
@@ -229,8 +230,8 @@ func (d *Disk) Acquire(ctx context.Context, shards []int) ([]Claim, error) {
 		s := &d.shards[shard]
 		s.change.Lock()
 		s.last++
-		s.claim = s.last
-		claims = append(claims, Claim{shard, s.claim})
+		s.claim.Store(s.last)
+		claims = append(claims, Claim{shard, s.last})
 		s.change.Unlock()
 	}
 	return claims, nil
@@ -250,11 +251,8 @@ func (d *Disk) Renew(ctx context.Context, claims []Claim) ([]Renewed, error) {
 	return held, nil
 }
 
-func (s *diskShard) has(c Claim) bool {
-	s.change.Lock()
-	defer s.change.Unlock()
-	return s.claim == c.Number && c.Number != 0
-}
+// has does not wait for a disk that is slow, for a claim must be renewed in time.
+func (s *diskShard) has(c Claim) bool { return s.claim.Load() == c.Number && c.Number != 0 }
 
 // Release gives claims up.
 func (d *Disk) Release(ctx context.Context, claims []Claim) error {
@@ -264,9 +262,7 @@ func (d *Disk) Release(ctx context.Context, claims []Claim) error {
 	for _, c := range claims {
 		s := &d.shards[c.Shard]
 		s.change.Lock()
-		if s.claim == c.Number {
-			s.claim = 0
-		}
+		s.claim.CompareAndSwap(c.Number, 0)
 		s.change.Unlock()
 	}
 	return nil
@@ -284,7 +280,7 @@ func (d *Disk) commit(ctx context.Context, c Claim, changes Changes) error {
 	s := &d.shards[c.Shard]
 	s.change.Lock()
 	defer s.change.Unlock()
-	if c.Number == 0 || s.claim != c.Number {
+	if !s.has(c) {
 		return ErrClaimLost
 	}
 	writes := make(map[string][]byte, 2*len(changes.Put)+len(changes.Progress)+2*len(changes.Delete)+len(changes.Done))
@@ -342,10 +338,14 @@ func inShard(c Claim, id ID) error {
 // Find returns one record.
 func (d *Disk) Find(ctx context.Context, id ID) (Record, error) {
 	found, there := Record{}, false
-	err := d.scan(ctx, string(id[:]), ID{}, func(r Record) bool {
-		found, there = r, true
+	var bad error
+	err := d.scan(ctx, string(id[:]), ID{}, func(r Record, err error) bool {
+		found, bad, there = r, err, true
 		return false
 	})
+	if err == nil {
+		err = bad
+	}
 	if err == nil && !there {
 		err = ErrNoSubscription
 	}
@@ -358,7 +358,12 @@ func (d *Disk) Find(ctx context.Context, id ID) (Record, error) {
 // Load yields all records of a shard.
 func (d *Disk) Load(ctx context.Context, shard int) iter.Seq2[Record, error] {
 	return func(yield func(Record, error) bool) {
-		if err := d.scan(ctx, string([]byte{byte(shard)}), ID{}, func(r Record) bool { return yield(r, nil) }); err != nil {
+		more := true
+		err := d.scan(ctx, string([]byte{byte(shard)}), ID{}, func(r Record, err error) bool {
+			more = yield(r, err)
+			return more
+		})
+		if err != nil && more {
 			yield(Record{}, fmt.Errorf("load shard %d: %w", shard, err))
 		}
 	}
@@ -368,12 +373,20 @@ func (d *Disk) Load(ctx context.Context, shard int) iter.Seq2[Record, error] {
 func (d *Disk) List(ctx context.Context, set string, after ID, limit int) (records []Record, more bool, err error) {
 	mark := string(setMark(set))
 	for shard := after.Shard(); shard < Shards && !more; shard++ {
-		err := d.scan(ctx, string([]byte{byte(shard)})+mark, after, func(r Record) bool {
+		var bad error
+		err := d.scan(ctx, string([]byte{byte(shard)})+mark, after, func(r Record, err error) bool {
+			if err != nil {
+				bad = err
+				return false
+			}
 			if more = r.Set == set && len(records) == limit; r.Set == set && !more {
 				records = append(records, r)
 			}
 			return !more
 		})
+		if err == nil {
+			err = bad
+		}
 		if err != nil {
 			return nil, false, fmt.Errorf("list the subscriptions of set %q: %w", set, err)
 		}
@@ -381,21 +394,20 @@ func (d *Disk) List(ctx context.Context, set string, after ID, limit int) (recor
 	return records, more, nil
 }
 
-// scan calls do with the records whose ID begins with prefix, behind after.
-func (d *Disk) scan(ctx context.Context, prefix string, after ID, do func(Record) bool) error {
-	var failed error
-	var progress Progress
-	err := d.keep.Scan(ctx, "record/"+prefix, recordKey(after), func(key string, b []byte) bool {
-		if strings.HasSuffix(key, "/progress") { // its subscription follows
-			progress, failed = decodeProgress(b)
-			return failed == nil
+// scan calls do with the records whose ID begins with prefix, behind after, or
+// with what is wrong with one, until do returns false.
+func (d *Disk) scan(ctx context.Context, prefix string, after ID, do func(Record, error) bool) error {
+	var progress []byte
+	return d.keep.Scan(ctx, "record/"+prefix, recordKey(after), func(key string, b []byte) bool {
+		id, isProgress := strings.CutSuffix(strings.TrimPrefix(key, "record/"), "/progress")
+		if isProgress { // its subscription follows
+			progress = slices.Clone(b)
+			return true
 		}
-		var s Subscription
-		s, failed = decodeSubscription(b)
-		return failed == nil && do(Record{s, progress})
+		r, err := decodeRecord(b, progress)
+		if err != nil {
+			err = fmt.Errorf("subscription %x: %w", strings.TrimSuffix(id, "/self"), err)
+		}
+		return do(r, err)
 	})
-	if failed != nil {
-		return failed
-	}
-	return err
 }

@@ -368,3 +368,60 @@ func TestRedisWait(t *testing.T) {
 		t.Errorf("the primary has %d records, %v", n, err)
 	}
 }
+
+// A record that cannot be read is named, and the others are loaded.
+func TestRedisCorrupt(t *testing.T) {
+	s := redistest.Start(t)
+	r := hubOn(t, s.Client(), "p")
+	some := subscriptions(1, 3)
+	if err := r.Commit(t.Context(), claim(t, r, 1), Changes{Put: some}); err != nil {
+		t.Fatal(err)
+	}
+	bad := some[1].ID()
+	if err := s.Client().HSet(t.Context(), r.recordsKey(1), bad[:], "no JSON").Err(); err != nil {
+		t.Fatal(err)
+	}
+	loadsOthers(t, r, 1, bad)
+}
+
+// loadsOthers fails the test unless two records of a shard are loaded, and it is
+// said of one why not.
+func loadsOthers(t *testing.T, r Registry, shard int, bad ID) {
+	t.Helper()
+	loaded, refused := 0, 0
+	for _, err := range r.Load(t.Context(), shard) {
+		switch {
+		case err == nil:
+			loaded++
+		case errors.Is(err, changelog.ErrCorrupt) && strings.Contains(err.Error(), bad.String()):
+			refused++
+		default:
+			t.Error(err)
+		}
+	}
+	if loaded != 2 || refused != 1 {
+		t.Errorf("%d were loaded, %d refused", loaded, refused)
+	}
+	if _, err := r.Find(t.Context(), bad); !errors.Is(err, changelog.ErrCorrupt) {
+		t.Errorf("Find: %v", err)
+	}
+}
+
+// A claim of a hub that died, made when the clock of Redis was ahead, keeps nobody
+// off its shard.
+func TestRedisClaimAhead(t *testing.T) {
+	s := redistest.Start(t)
+	r := hubOn(t, s.Client(), "p")
+	now, err := s.Client().Time(t.Context()).Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for shard, until := range map[int]time.Time{3: now.Add(time.Hour), 4: now.Add(claimFor - time.Second)} {
+		if err := s.Client().HSet(t.Context(), r.claimKey(shard), "hub", "dead", "number", "17", "until", fmt.Sprint(until.UnixMicro())).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, err := r.Acquire(t.Context(), []int{3, 4}); err != nil || len(got) != 1 || got[0].Shard != 3 {
+		t.Errorf("acquired %v (%v)", got, err)
+	}
+}

@@ -138,24 +138,20 @@ func (r *Redis) scan(ctx context.Context, first, n int, pattern string, do func(
 func (r *Redis) Load(ctx context.Context, shard int) iter.Seq2[Record, error] {
 	return func(yield func(Record, error) bool) {
 		seen := make(map[ID]bool)
-		var bad error
+		more := true
 		err := r.scan(ctx, shard, 1, "*", func(some []kept) bool {
 			for i := range some {
 				if seen[some[i].id] {
 					continue
 				}
 				seen[some[i].id] = true
-				var record Record
-				if record, bad = some[i].decode(); bad != nil {
-					return false
-				}
-				if !yield(record, nil) {
+				if more = yield(some[i].decode()); !more {
 					return false
 				}
 			}
 			return true
 		})
-		if err := errors.Join(err, bad); err != nil {
+		if err != nil && more {
 			yield(Record{}, r.missed(ctx, err, "load shard %d", shard))
 		}
 	}

@@ -53,7 +53,8 @@ type Registry interface {
 	// Leave says that this hub lives no more, until it joins again.
 	Leave(ctx context.Context) error
 
-	// Load yields all records of a shard, in no order. An error ends it.
+	// Load yields all records of a shard, in no order. An error ends it, but for
+	// ErrCorrupt (changelog), which is about one record and names it.
 	Load(ctx context.Context, shard int) iter.Seq2[Record, error]
 
 	// Inbox returns the oldest requests of a shard's inbox that have a number
