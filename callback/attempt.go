@@ -56,6 +56,16 @@ func (a attempts) unpack() []Attempt {
 	return all
 }
 
+// delivered reports whether the last delivery among them succeeded, and soon.
+func (a attempts) delivered() bool {
+	for i := len(a) - 1; i >= 0; i-- {
+		if kinds[a[i].kind] == "deliver" {
+			return a[i].err == "" && a[i].took <= slowAfter
+		}
+	}
+	return false
+}
+
 func (a *attempts) add(t Attempt) {
 	if len(*a) == maxAttempts {
 		copy(*a, (*a)[1:])

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -409,5 +410,31 @@ func TestCutOnce(t *testing.T) {
 				t.Errorf("%v, the cut is an old one", err)
 			}
 		}
+	})
+}
+
+// What everybody has got is kept in memory for nobody.
+func TestWindowIsForThoseBehind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, Options{})
+		c := w.listen("a.example")
+		w.subscribe(c)
+		kept := func() int {
+			w.engine.mu.Lock()
+			defer w.engine.mu.Unlock()
+			return w.engine.topics["demo"].window.bytes
+		}
+		c.says(func(http.ResponseWriter, *http.Request) { time.Sleep(time.Second) })
+		w.publish("a", 5)
+		w.settled()
+		if kept() == 0 {
+			t.Error("nothing is kept for who is behind")
+		}
+		time.Sleep(2 * time.Second)
+		w.settled()
+		if n := kept(); n != 0 {
+			t.Errorf("%d bytes are kept", n)
+		}
+		c.check(0, 5)
 	})
 }

@@ -11,6 +11,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/rshub/rshub/changelog"
@@ -49,6 +50,18 @@ type delivery struct {
 	attempt Attempt
 	outcome outcome
 	retry   time.Duration // what the answer's Retry-After says
+
+	over   atomic.Bool // the sub is no more
+	cancel atomic.Pointer[context.CancelFunc]
+}
+
+// end cancels a delivery whose sub is no more: who subscribes again must not get
+// two at once.
+func (d *delivery) end() {
+	d.over.Store(true)
+	if cancel := d.cancel.Load(); cancel != nil {
+		(*cancel)()
+	}
 }
 
 // turn delivers what is behind the sub's cursor, if there is anything.
@@ -57,10 +70,11 @@ func (s *sub) turn() turn {
 		return nil
 	}
 	e := s.shard.engine
-	return &delivery{
+	s.running = &delivery{
 		sub: s, engine: e, about: s.about, topic: s.topic, filter: s.filter, place: s.place,
 		gap: s.gap, gaps: s.gaps, failed: s.failed, limit: or(s.limit, e.opts.MaxChanges), moves: s.moves, version: s.topic.version,
 	}
+	return s.running
 }
 
 // do makes the next cut that is not empty, and sends it.
@@ -108,6 +122,9 @@ func (d *delivery) send(ctx context.Context, c *cut) {
 	d.cut = c
 	ctx, cancel := context.WithTimeout(ctx, d.engine.opts.Timeout)
 	defer cancel()
+	if d.cancel.Store(&cancel); d.over.Load() {
+		return
+	}
 	begin := time.Now()
 	status, retry, err := d.post(ctx, cancel, c)
 	d.attempt = Attempt{At: begin.UTC(), Kind: "deliver", Status: status, Took: time.Since(begin), Changes: c.changes}
@@ -202,6 +219,7 @@ func retryAfter(value string, now time.Time) time.Duration {
 // settle takes what came of a delivery into the sub.
 func (d *delivery) settle() {
 	s := d.sub
+	s.running = nil
 	switch {
 	case s.state == dead:
 		return

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -260,5 +261,57 @@ func TestSlowQuestions(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// Who unsubscribes and subscribes again gets one delivery at a time.
+func TestUnsubscribeCancels(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, Options{})
+		c := w.listen("a.example")
+		w.subscribe(c)
+		var now, cancelled atomic.Int32
+		c.says(func(w http.ResponseWriter, r *http.Request) {
+			if now.Add(1) > 1 {
+				t.Error("two deliveries are under way")
+			}
+			defer now.Add(-1)
+			select {
+			case <-time.After(10 * time.Second):
+				w.WriteHeader(http.StatusNoContent)
+			case <-r.Context().Done():
+				cancelled.Add(1)
+				panic(http.ErrAbortHandler)
+			}
+		})
+		w.publish("a", 1)
+		w.settled()
+		w.send(Request{Mode: Unsubscribe, Callback: c.url})
+		w.settled()
+		w.send(Request{Mode: Subscribe, Callback: c.url, Start: w.head()})
+		w.settled()
+		w.publish("b", 1)
+		time.Sleep(time.Minute)
+		if got := fmt.Sprint(c.locs()); got != "[b/0?a&b]" || cancelled.Load() != 1 {
+			t.Errorf("%s were delivered, %d cancelled", got, cancelled.Load())
+		}
+	})
+}
+
+func TestProvenByADelivery(t *testing.T) {
+	asked := Attempt{Kind: "subscribe", Status: 200}
+	sent := Attempt{Kind: "deliver", Status: 204, Took: time.Millisecond}
+	slow, failed := sent, sent
+	slow.Took, failed.Error = 2*slowAfter, "no answer in time"
+	for _, test := range []struct {
+		last []Attempt
+		want bool
+	}{
+		{nil, false}, {[]Attempt{asked}, false}, {[]Attempt{sent}, true}, {[]Attempt{sent, asked}, true},
+		{[]Attempt{sent, slow}, false}, {[]Attempt{sent, failed}, false}, {[]Attempt{failed, sent}, true},
+	} {
+		if got := packAll(test.last).delivered(); got != test.want {
+			t.Errorf("after %+v it is proven: %v", test.last, got)
+		}
 	}
 }

@@ -11,6 +11,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
 	"github.com/rshub/rshub/changelog"
 )
 
@@ -20,6 +22,9 @@ type outage struct {
 	tight atomic.Bool // it takes no records
 	full  atomic.Bool // it commits nothing
 	down  atomic.Bool // it does nothing at all
+
+	alone atomic.Bool  // who joins gets no answer
+	stuck atomic.Int32 // commits to this shard hang, if it is not 0
 }
 
 func (o *outage) is(failing bool) error {
@@ -37,6 +42,10 @@ func (o *outage) Send(ctx context.Context, r Request) error {
 }
 
 func (o *outage) Join(ctx context.Context) ([]string, error) {
+	if o.alone.Load() {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
 	if err := o.is(false); err != nil {
 		return nil, err
 	}
@@ -86,6 +95,10 @@ func (o *outage) Inbox(ctx context.Context, shard int, after uint64, limit int) 
 }
 
 func (o *outage) Commit(ctx context.Context, c Claim, changes Changes) error {
+	if n := o.stuck.Load(); n != 0 && c.Shard == int(n) {
+		<-ctx.Done()
+		return ctx.Err()
+	}
 	if o.tight.Load() && len(changes.Put) > 0 {
 		return changelog.ErrFull
 	}
@@ -202,6 +215,48 @@ func TestOutageAtTheEnd(t *testing.T) {
 		w.settled()
 		if tries, _, _ := c.counts(); tries != 1 || !w.gone(id) {
 			t.Errorf("afterwards %d tries; gone %v", tries, w.gone(id))
+		}
+	})
+}
+
+// A part of the store that does not answer costs no claims of others.
+func TestJoinHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, Options{})
+		c := w.listen("a.example")
+		w.subscribe(c)
+		w.store.alone.Store(true)
+		time.Sleep(20 * time.Second)
+		w.publish("a", 1)
+		w.settled()
+		c.check(0, 1)
+		if lost := testutil.ToFloat64(w.engine.metrics.claimsLost); lost != 0 {
+			t.Errorf("%v claims were lost", lost)
+		}
+	})
+}
+
+// A shard whose commits hang delays the progress of no other.
+func TestOneShardHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, Options{})
+		stuck, good := w.listen("a.example"), w.listen("b.example")
+		other, id := w.subscribe(stuck), w.subscribe(good)
+		time.Sleep(time.Second)
+		w.store.stuck.Store(int32(other.Shard()))
+		w.publish("a", 1)
+		time.Sleep(time.Second) // the commit hangs
+		w.publish("b", 1)
+		time.Sleep(saveEvery)
+		w.settled()
+		if r := w.saved(id); r.Cursor != w.head() {
+			t.Errorf("saved %v, want %v", r.Cursor, w.head())
+		}
+		w.store.stuck.Store(0)
+		time.Sleep(saveTime + 2*saveAgain)
+		w.settled()
+		if r := w.saved(other); r.Cursor != w.head() {
+			t.Errorf("afterwards %v, want %v", r.Cursor, w.head())
 		}
 	})
 }

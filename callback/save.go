@@ -3,8 +3,6 @@ package callback
 import (
 	"context"
 	"errors"
-	"sync"
-	"sync/atomic"
 	"time"
 )
 
@@ -14,7 +12,6 @@ const (
 	moveEvery = 10 * time.Second       // after a filter left something out
 	saveAgain = time.Second            // after a failure
 	saveTime  = 5 * time.Second        // for one Commit
-	saveAtOne = 16                     // Commits under way
 )
 
 // A nudge wakes a goroutine that may be busy: wants that come together count as
@@ -50,37 +47,32 @@ func (e *Engine) saveLoop(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		if !e.saveAll(ctx, all) && !pause(ctx, saveAgain) {
-			return
-		}
+		e.saveAll(ctx, all)
 	}
 }
 
-// saveAll saves what changed in any shard, and what only moved if all is set. It
-// reports whether all of it was saved.
-func (e *Engine) saveAll(ctx context.Context, all bool) bool {
+// saveAll begins to save what changed in any shard, and what only moved if all is
+// set. No shard waits for another one, whose store may be slow. mu must not be held.
+func (e *Engine) saveAll(ctx context.Context, all bool) {
 	e.mu.Lock()
-	var shards []*shard
+	defer e.mu.Unlock()
 	for _, s := range e.shards {
-		if len(s.dirty)+len(s.done) > 0 || all && len(s.moved) > 0 {
-			shards = append(shards, s)
+		if s.saving || len(s.dirty)+len(s.done) == 0 && (!all || len(s.moved) == 0) {
+			continue
 		}
-	}
-	e.mu.Unlock()
-	var failed atomic.Bool
-	var wg sync.WaitGroup
-	room := make(chan struct{}, saveAtOne)
-	for _, s := range shards {
-		room <- struct{}{}
-		wg.Go(func() {
-			defer func() { <-room }()
+		s.saving = true
+		e.wg.Go(func() {
 			if !s.save(ctx, all) {
-				failed.Store(true)
+				pause(ctx, saveAgain)
+			}
+			e.mu.Lock()
+			defer e.mu.Unlock()
+			s.saving = false
+			if len(s.dirty)+len(s.done) > 0 {
+				e.saver.want()
 			}
 		})
 	}
-	wg.Wait()
-	return !failed.Load()
 }
 
 // save commits a shard's progress. What cannot be saved is kept for the next
@@ -127,7 +119,6 @@ func (s *shard) save(ctx context.Context, all bool) bool {
 	for _, x := range dirty {
 		x.soil()
 	}
-	e.saver.want()
 	return false
 }
 

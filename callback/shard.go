@@ -2,9 +2,12 @@ package callback
 
 import (
 	"context"
+	"errors"
 	"net/url"
 	"sync"
 	"time"
+
+	"github.com/rshub/rshub/changelog"
 )
 
 // A shard is what this hub has a claim on: subscriptions, and requests to carry
@@ -30,6 +33,7 @@ type shard struct {
 	dirty    []*sub        // to be saved soon
 	moved    []*sub        // to be saved some time
 	done     []uint64      // requests that were carried out, to be taken out of the inbox
+	saving   bool          // saveAll sees to it
 	busy     int           // tasks that have a place
 	leaving  bool          // nothing is started any more
 	rested   chan struct{} // closed when it is leaving and nothing is busy
@@ -68,6 +72,9 @@ func (s *shard) load() bool {
 			if s.ctx.Err() == nil {
 				e.opts.Logger.Warn("callbacks: subscriptions cannot be loaded", "shard", s.hold.Shard, "err", err)
 			}
+			if errors.Is(err, changelog.ErrCorrupt) {
+				continue // the others should not suffer from it
+			}
 			return false
 		}
 		records = append(records, r)
@@ -81,7 +88,7 @@ func (s *shard) load() bool {
 	for i := range records {
 		x := s.add(&records[i])
 		x.earliest = x.next
-		x.proven = x.failed == 0 && len(x.last) > 0
+		x.proven = x.failed == 0 && x.last.delivered()
 		x.rest()
 	}
 	s.fetch()
@@ -197,6 +204,9 @@ func (s *shard) add(r *Record) *sub {
 
 // remove forgets a subscription. mu is held.
 func (s *shard) remove(x *sub) {
+	if x.running != nil {
+		x.running.end()
+	}
 	x.leave()
 	x.setFailed(0)
 	x.host.subs--

@@ -15,8 +15,9 @@ type sub struct {
 	pool  *pool // of topic, that it waits in; nil: it waits in none
 	at    int   // there
 
-	about  *Subscription // replaced, never changed
-	filter *filter
+	about   *Subscription // replaced, never changed
+	filter  *filter
+	running *delivery
 
 	progress
 	first    int64     // datetime of the entry behind cursor; 0: not known
@@ -109,6 +110,9 @@ func (s *sub) rest() {
 // wait lets an idle sub wait for what is published next.
 func (s *sub) wait() {
 	s.leave()
+	if len(s.topic.behind) == 0 {
+		s.topic.window = window{} // nobody needs it: memory is for sets with somebody behind
+	}
 	s.topic.idle.add(s)
 	s.shard.engine.remind(&s.task, s.about.LeaseEnd)
 }

@@ -128,8 +128,7 @@ func (e *Engine) publish(t *topic, batches []*changelog.Batch) {
 		if b.Diverged {
 			t.window = window{}
 			e.readings.forget(t.set)
-			before = changelog.Cursor{} // everybody has to look
-			passes = nil
+			passes = nil // everybody has to look
 		}
 		if len(b.Entries) > 0 {
 			t.window.add(b)
@@ -144,7 +143,7 @@ func (e *Engine) publish(t *topic, batches []*changelog.Batch) {
 			t.idle.add(s)
 			continue
 		}
-		if s.cursor == before {
+		if passes != nil && s.cursor == before {
 			s.first = first
 		}
 		s.rest()
