@@ -2,6 +2,7 @@ package callback
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"slices"
 	"sync"
@@ -152,6 +153,12 @@ func (c *claims) join(ctx context.Context) bool {
 	ctx, cancel := c.within(ctx)
 	defer cancel()
 	live, err := c.registry.Join(ctx)
+	if errors.Is(err, ErrClock) { // others are to have what it has
+		c.live, c.wanted = nil, nil
+		for _, h := range c.held {
+			c.yield(h)
+		}
+	}
 	if err != nil {
 		c.failed(ctx, "this hub cannot say that it is alive", err)
 		return false

@@ -131,7 +131,7 @@ func (d *Disk) send(ctx context.Context, shard int, r *Request) error {
 		return err
 	}
 	s := &d.shards[shard]
-	number, err := s.begin()
+	number, err := s.begin(r.inboxRoom(inboxMax))
 	if err != nil {
 		return err
 	}
@@ -141,11 +141,11 @@ func (d *Disk) send(ctx context.Context, shard int, r *Request) error {
 }
 
 // begin gives a request its number.
-func (s *diskShard) begin() (uint64, error) {
+func (s *diskShard) begin(room int) (uint64, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.waiting)+len(s.sending) >= inboxMax {
-		return 0, fmt.Errorf("%w: %d requests wait already", changelog.ErrFull, inboxMax)
+	if n := len(s.waiting) + len(s.sending); n >= room {
+		return 0, fmt.Errorf("%w: %d", ErrBusy, n)
 	}
 	s.number = max(s.number+1, uint64(time.Now().UnixMicro()))
 	s.sending = append(s.sending, s.number)

@@ -48,7 +48,11 @@ func script(name string) *redis.Script {
 type RedisOptions struct {
 	ClaimFor time.Duration // how long a claim lasts; default 5 s
 	LiveFor  time.Duration // how long a hub is alive after it joined; default 3 s
-	InboxMax int           // requests that wait in a shard's inbox; default 10,000
+	InboxMax int           // subscribers' requests that wait in a shard's inbox; default 10,000
+
+	// ClockSkew is by how much the hub's clock may differ from that of Redis;
+	// default 1 minute. A hub that is ahead would find leases over that are not.
+	ClockSkew time.Duration
 
 	// Wait is how many replicas must have a request before Send returns nil, and
 	// what puts or deletes records before Commit does. When they do not within
@@ -66,6 +70,7 @@ type Redis struct {
 	prefix string
 	opts   RedisOptions
 	name   string
+	now    func() time.Time
 
 	join, acquire, renew, release, send, commit, find, scans *redis.Script
 }
@@ -87,11 +92,14 @@ func NewRedis(client redis.UniversalClient, prefix string, opts RedisOptions) (*
 	if opts.InboxMax <= 0 {
 		opts.InboxMax = inboxMax
 	}
+	if opts.ClockSkew <= 0 {
+		opts.ClockSkew = time.Minute
+	}
 	if opts.WaitTimeout <= 0 {
 		opts.WaitTimeout = time.Second
 	}
 	return &Redis{
-		client: client, prefix: prefix, opts: opts, name: rand.Text(),
+		client: client, prefix: prefix, opts: opts, name: rand.Text(), now: time.Now,
 		join: script("join"), acquire: script("acquire"), renew: script("renew"),
 		release: script("release"), send: script("send"), commit: script("commit"),
 		find: script("find"), scans: script("scan"),
@@ -222,9 +230,10 @@ func (r *Redis) Send(ctx context.Context, q Request) error {
 	if err != nil {
 		return fmt.Errorf("send a request for subscription %v: %w", id, err)
 	}
-	number, err := r.tell(ctx, r.send, []string{r.inboxKey(id.Shard())}, r.opts.InboxMax, b).Text()
+	room := q.inboxRoom(r.opts.InboxMax)
+	number, err := r.tell(ctx, r.send, []string{r.inboxKey(id.Shard())}, room, b).Text()
 	if err == nil && number == "" {
-		err = fmt.Errorf("%w: %d requests wait already", changelog.ErrFull, r.opts.InboxMax)
+		return fmt.Errorf("send a request for subscription %v: %w: %d", id, ErrBusy, room)
 	}
 	if err != nil {
 		return r.failed(ctx, err, "send a request for subscription %v", id)
@@ -234,7 +243,11 @@ func (r *Redis) Send(ctx context.Context, q Request) error {
 
 // Join says that this hub lives, and returns all that do.
 func (r *Redis) Join(ctx context.Context) ([]string, error) {
-	live, err := r.join.Run(ctx, r.client, []string{r.hubsKey()}, r.name, r.opts.LiveFor.Microseconds()).StringSlice()
+	answer := r.join.Run(ctx, r.client, []string{r.hubsKey()}, r.name, r.opts.LiveFor.Microseconds(), r.now().UnixMicro(), r.opts.ClockSkew.Microseconds())
+	if ahead, ok := answer.Val().(int64); ok {
+		return nil, fmt.Errorf("join the hubs: %w: it is %v ahead of that of Redis", ErrClock, time.Duration(ahead)*time.Microsecond)
+	}
+	live, err := answer.StringSlice()
 	if err != nil {
 		return nil, r.failed(ctx, err, "join the hubs")
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strconv"
 	"strings"
 	"sync"
@@ -361,7 +362,7 @@ func TestRedisWait(t *testing.T) {
 		t.Errorf("under no claim: %v", err)
 	}
 	r.opts.InboxMax = 1
-	if err := r.Send(ctx, request); !errors.Is(err, changelog.ErrFull) {
+	if err := r.Send(ctx, request); !errors.Is(err, ErrBusy) {
 		t.Errorf("to a full inbox: %v", err)
 	}
 	if n, err := primary.Client().HLen(ctx, r.recordsKey(1)).Result(); n != 1 {
@@ -404,6 +405,45 @@ func loadsOthers(t *testing.T, r Registry, shard int, bad ID) {
 	}
 	if _, err := r.Find(t.Context(), bad); !errors.Is(err, changelog.ErrCorrupt) {
 		t.Errorf("Find: %v", err)
+	}
+}
+
+// An idler has claims and does nothing.
+type idler struct{}
+
+func (idler) gained(*hold)        {}
+func (idler) lost(*hold)          {}
+func (idler) yield(*hold)         {}
+func (idler) inbox(*hold, uint64) {}
+
+// A hub whose clock is far off is not alive, and has no claims: it would find
+// leases over that are not.
+func TestRedisClock(t *testing.T) {
+	s := redistest.Start(t)
+	one, other := hubOn(t, s.Client(), "p"), hubOn(t, s.Client(), "p")
+	ahead := time.Duration(0)
+	one.now = func() time.Time { return time.Now().Add(ahead) }
+	if live, err := one.Join(t.Context()); err != nil || len(live) != 1 {
+		t.Fatalf("%v live (%v)", live, err)
+	}
+	c := newClaims(one, idler{}, slog.New(slog.DiscardHandler))
+	c.step(t.Context())
+	if len(c.held) != Shards {
+		t.Fatalf("%d claims", len(c.held))
+	}
+	for _, ahead = range []time.Duration{11 * 24 * time.Hour, -2 * time.Minute} {
+		if live, err := one.Join(t.Context()); !errors.Is(err, ErrClock) {
+			t.Errorf("%v ahead: %v live (%v)", ahead, live, err)
+		}
+	}
+	if live, err := other.Join(t.Context()); err != nil || len(live) != 1 || live[0] != other.Name() {
+		t.Errorf("%v live (%v)", live, err)
+	}
+	c.step(t.Context())
+	for _, h := range c.held {
+		if !h.yielding {
+			t.Fatal("it keeps its claims")
+		}
 	}
 }
 

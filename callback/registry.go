@@ -26,13 +26,13 @@ type Registry interface {
 
 	// Send adds a request to the end of its shard's inbox. It is durable when nil
 	// is returned. Sent twice it is there twice, so carrying one out must be
-	// harmless the second time. ErrFull (changelog) when the store or the inbox
-	// has no room.
+	// harmless the second time. ErrFull (changelog) when the store has no room,
+	// ErrBusy when the inbox has none; it keeps some for operators.
 	Send(ctx context.Context, r Request) error
 
 	// Join says that this hub lives, and returns the names of all that do, its own
 	// among them, sorted. Who has not joined for some seconds is not alive. To be
-	// called each second, or more often.
+	// called each second, or more often. With ErrClock it is not alive from then on.
 	Join(ctx context.Context) (live []string, err error)
 
 	// Acquire claims those of the shards that no other hub has a claim on, and
@@ -137,6 +137,15 @@ const (
 	Retry       Mode = "retry"       // by an operator: deliver now
 	Move        Mode = "move"        // by an operator: go on behind Start
 )
+
+// inboxRoom returns how many requests may wait where this one is to go, when it is
+// most for a subscriber's: an operator's must get there though others filled it.
+func (r *Request) inboxRoom(most int) int {
+	if r.Mode == Subscribe || r.Mode == Unsubscribe {
+		return most
+	}
+	return most + most/10 + 1
+}
 
 // ID returns the ID of the subscription that the request is about.
 func (r *Request) ID() ID { return NewID(r.Set, r.Callback) }

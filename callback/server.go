@@ -218,6 +218,11 @@ func (s *Server) send(ctx context.Context, r Request) error {
 		return nil
 	}
 	err = fmt.Errorf("keep a request to %s: %w", r.Mode, err)
+	if errors.Is(err, ErrBusy) {
+		p := changelog.NewStatus(http.StatusServiceUnavailable, "busy", "too many requests about subscriptions wait to be carried out: try again in a minute")
+		p.RetryAfter, p.Err = 60, err
+		return p
+	}
 	if errors.Is(err, changelog.ErrUnknown) {
 		p := changelog.NewStatus(http.StatusServiceUnavailable, "unknown", "it is unknown whether the request was kept: send it again, twice does no harm")
 		p.RetryAfter, p.Err = 2, err

@@ -413,6 +413,7 @@ func TestRegistryFails(t *testing.T) {
 		{changelog.ErrUnavailable, 503, "cannot be reached", false},
 		{changelog.ErrUnknown, 503, "send it again", false},
 		{changelog.ErrFull, 507, "no room", false},
+		{ErrBusy, 503, "in a minute", false},
 		{errors.New("on fire"), 500, "the hub failed", true},
 	} {
 		before := len(f.logged.text())

@@ -113,4 +113,10 @@ var (
 
 	// ErrClaimLost means that a shard is another hub's by now: nothing was written.
 	ErrClaimLost = errors.New("the claim is lost")
+
+	// ErrBusy means that too many requests wait in a shard's inbox.
+	ErrBusy = errors.New("too many requests wait")
+
+	// ErrClock means that a hub's clock is not to be trusted with leases.
+	ErrClock = errors.New("the clock differs too much")
 )

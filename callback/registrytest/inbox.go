@@ -118,13 +118,16 @@ var inboxTests = []test{
 			return len(seen) == full || failed.Load()
 		})
 		sending.Wait()
-		h.wants(changelog.ErrFull, h.Send(h.ctx, request(&r, 1)))
+		h.wants(callback.ErrBusy, h.Send(h.ctx, request(&r, 1)))
 		h.ok(h.Send(h.ctx, request(&inShard("set", 8, 1)[0], 1)))
+		remove := request(&r, 1)
+		remove.Mode = callback.Remove // by an operator
+		h.ok(h.Send(h.ctx, remove))
 		h.restart()
-		h.wants(changelog.ErrFull, h.Send(h.ctx, request(&r, 1)))
+		h.wants(callback.ErrBusy, h.Send(h.ctx, request(&r, 1)))
 		all := h.inbox(9, 1000)
-		if len(all) != full {
-			h.Errorf("%d requests, want %d", len(all), full)
+		if len(all) != full+1 {
+			h.Errorf("%d requests, want %d", len(all), full+1)
 		}
 		h.ok(h.Commit(h.ctx, h.claim(9), callback.Changes{Done: numbers(all[1:])}))
 		h.ok(h.Send(h.ctx, request(&r, 1)))

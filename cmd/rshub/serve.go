@@ -117,7 +117,7 @@ func (s *server) openMemory(ctx context.Context) error {
 			return err
 		}
 		s.memory = changelog.Measure(memory, s.metrics)
-		if s.registry, err = callback.NewRedis(memory.Client(), c.Prefix, callback.RedisOptions{Wait: c.RedisWait, WaitTimeout: c.RedisWaitTimeout}); err != nil {
+		if s.registry, err = callback.NewRedis(memory.Client(), c.Prefix, callback.RedisOptions{Wait: c.RedisWait, WaitTimeout: c.RedisWaitTimeout, ClockSkew: c.ClockSkew}); err != nil {
 			return errors.Join(err, memory.Close())
 		}
 		return nil
