@@ -7,6 +7,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/rshub/rshub/changelog"
 )
 
 // At once, by Copy.
@@ -122,6 +124,11 @@ func allRequests(ctx context.Context, r Registry, shard int) (all []Request, err
 		some, err := r.Inbox(ctx, shard, after, inboxPage)
 		if err != nil || len(some) == 0 {
 			return all, err
+		}
+		for i := range some {
+			if some[i].Mode == "" {
+				return nil, fmt.Errorf("%w: request %d in the inbox of shard %d", changelog.ErrCorrupt, some[i].Number, shard)
+			}
 		}
 		all = append(all, some...)
 	}

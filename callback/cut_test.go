@@ -82,7 +82,7 @@ func TestCutIsTheBatch(t *testing.T) {
 	batches := fill(t, log, "demo", changes("a", 3), changes("b", 2), changes("c", 4))
 	var w window
 	for _, b := range batches {
-		w.add(b)
+		w.add(b, windowBytes)
 	}
 	begin := batches[0].After
 	for name, src := range map[string]*source{
@@ -135,7 +135,7 @@ func TestCutLimits(t *testing.T) {
 	one := len(pageOf(batches[1]))
 	var w window
 	for _, b := range batches {
-		w.add(b)
+		w.add(b, windowBytes)
 	}
 	for _, test := range []struct {
 		name   string
@@ -189,7 +189,7 @@ func TestCutFilter(t *testing.T) {
 	f := filters{}.of(changelog.Filter{Prefix: "https://example.org/b/"})
 	var w window
 	for _, b := range batches {
-		w.add(b)
+		w.add(b, windowBytes)
 	}
 	src := newSource(log, "demo", &w, limits{2, 1 << 20})
 	at := &place{cursor: batches[0].After}
@@ -228,7 +228,7 @@ func TestCutAgain(t *testing.T) {
 	batches := fill(t, log, "demo", changes("a", 3), changes("b", 2))
 	var w window
 	for _, b := range batches {
-		w.add(b)
+		w.add(b, windowBytes)
 	}
 	at := place{cursor: batches[0].After}
 	first, err := newSource(log, "demo", &w, limits{1000, 1 << 20}).cut(t.Context(), &at, everything, 1000)
@@ -236,7 +236,7 @@ func TestCutAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, b := range fill(t, log, "demo", changes("c", 1), changes("d", 7)) {
-		w.add(b)
+		w.add(b, windowBytes)
 	}
 	for name, src := range map[string]*source{
 		"window":         newSource(log, "demo", &w, limits{1000, 1 << 20}),

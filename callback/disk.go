@@ -198,22 +198,15 @@ func (s *diskShard) done(numbers []uint64) {
 // Inbox returns the oldest requests of a shard behind after.
 func (d *Disk) Inbox(ctx context.Context, shard int, after uint64, limit int) ([]Request, error) {
 	var requests []Request
-	var failed error
 	settled := d.shards[shard].settled()
 	err := d.keep.Scan(ctx, "inbox/"+string([]byte{byte(shard)}), inboxKey(shard, after), func(key string, b []byte) bool {
 		number := binary.BigEndian.Uint64([]byte(key[len(key)-8:]))
 		if number >= settled || len(requests) >= limit {
 			return false
 		}
-		var r Request
-		if r, failed = decodeRequest(number, b); failed == nil {
-			requests = append(requests, r)
-		}
-		return failed == nil
+		requests = append(requests, decodeRequest(number, b))
+		return true
 	})
-	if failed != nil {
-		err = failed
-	}
 	if err != nil {
 		return nil, fmt.Errorf("read the inbox of shard %d: %w", shard, err)
 	}

@@ -3,6 +3,7 @@ package callback
 import (
 	"context"
 	"testing"
+	"testing/synctest"
 )
 
 // A slow is a Keep that writes only when it is let.
@@ -53,4 +54,21 @@ func TestDiskCorrupt(t *testing.T) {
 	bad := some[1].ID()
 	k.kept[progressKey(bad)] = []byte("no progress")
 	loadsOthers(t, d, 1, bad)
+}
+
+// A request that cannot be read holds up no other.
+func TestBadRequest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, Options{})
+		c := w.listen("a.example")
+		shard := NewID("demo", c.url).Shard()
+		if err := w.log.Keep("callback").Apply(t.Context(), map[string][]byte{inboxKey(shard, 1): []byte("no JSON")}, false); err != nil {
+			t.Fatal(err)
+		}
+		w.subscribe(c)
+		left, err := w.registry.Inbox(t.Context(), shard, 0, 10)
+		if err != nil || len(left) != 1 || left[0].Number != 1 || left[0].Mode != "" {
+			t.Errorf("%v are left (%v)", left, err)
+		}
+	})
 }

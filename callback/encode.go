@@ -40,12 +40,14 @@ func encodeRequest(r *Request) ([]byte, error) {
 	return json.Marshal(&kept)
 }
 
-func decodeRequest(number uint64, b []byte) (r Request, err error) {
+// decodeRequest reads what encodeRequest wrote; of anything else only the number
+// is known.
+func decodeRequest(number uint64, b []byte) (r Request) {
 	if err := json.Unmarshal(b, &r); err != nil {
-		return r, fmt.Errorf("%w: a request: %w", changelog.ErrCorrupt, err)
+		r = Request{}
 	}
 	r.Number = number
-	return r, nil
+	return r
 }
 
 // checkText refuses what JSON would change.

@@ -56,6 +56,7 @@ func (p *page) behind(c changelog.Cursor) (i int, ok bool) {
 const (
 	windowPages = 1024    // of one set, the newest
 	windowBytes = 4 << 20 // the same
+	allWindows  = 256 << 20
 	readBytes   = 32 << 20
 )
 
@@ -66,13 +67,15 @@ type window struct {
 	bytes int
 }
 
-func (w *window) add(b *changelog.Batch) {
+// add adds what is new, and drops what is oldest until at most so many bytes are
+// kept, or only what is new.
+func (w *window) add(b *changelog.Batch, most int) {
 	if n := len(w.pages); n > 0 && w.pages[n-1].batch.Cursor != b.After {
 		*w = window{}
 	}
 	p := newPage(b)
 	w.pages, w.bytes = append(w.pages, p), w.bytes+p.size
-	for len(w.pages) > 1 && (len(w.pages) > windowPages || w.bytes > windowBytes) {
+	for len(w.pages) > 1 && (len(w.pages) > windowPages || w.bytes > most) {
 		w.bytes -= w.pages[0].size
 		w.pages[0] = nil
 		w.pages = w.pages[1:]

@@ -44,13 +44,11 @@ func (r *Redis) Inbox(ctx context.Context, shard int, after uint64, limit int) (
 	requests := make([]Request, len(messages))
 	for i, m := range messages {
 		n, err := number(m.ID)
-		if err == nil {
-			text, _ := m.Values["r"].(string)
-			requests[i], err = decodeRequest(n, []byte(text))
-		}
 		if err != nil {
 			return nil, fmt.Errorf("read the inbox of shard %d: %w", shard, err)
 		}
+		text, _ := m.Values["r"].(string)
+		requests[i] = decodeRequest(n, []byte(text))
 	}
 	return requests, nil
 }

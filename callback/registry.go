@@ -59,7 +59,7 @@ type Registry interface {
 
 	// Inbox returns the oldest requests of a shard's inbox that have a number
 	// greater than after, in order, at most limit. None comes later with a lower
-	// number than one that was returned.
+	// number than one that was returned. One that cannot be read has no Mode.
 	Inbox(ctx context.Context, shard int, after uint64, limit int) ([]Request, error)
 
 	// Commit makes changes to a shard in one atomic step, durable when nil is

@@ -252,6 +252,10 @@ func (s *shard) fetch() {
 		}
 		for _, r := range requests {
 			s.after = max(s.after, r.Number)
+			if r.Mode == "" {
+				s.engine.opts.Logger.Error("callbacks: a request cannot be read; it stays in the inbox", "shard", s.hold.Shard, "number", r.Number)
+				continue
+			}
 			s.carry(r)
 		}
 		if len(requests) == 0 {

@@ -131,7 +131,7 @@ func (e *Engine) publish(t *topic, batches []*changelog.Batch) {
 			passes = nil // everybody has to look
 		}
 		if len(b.Entries) > 0 {
-			t.window.add(b)
+			t.window.add(b, min(windowBytes, allWindows/len(e.topics)))
 			first = or(first, b.Entries[0].Micros)
 		}
 		t.head = b.Cursor
