@@ -147,28 +147,30 @@ func (e *Engine) present() present {
 	for _, s := range e.shards {
 		p.subscriptions += len(s.subs)
 	}
-	now := time.Now()
+	now := time.Now().UnixMicro()
+	oldest := now
 	for _, t := range e.topics {
 		for _, some := range [...]pool{t.behind, t.failing} {
 			for _, s := range some {
-				changes, since := s.lag()
-				if changes > 0 {
-					p.lagChanges, p.lag = max(p.lagChanges, changes), max(p.lag, now.Sub(since))
+				if changes, since := s.lag(); changes > 0 {
+					p.lagChanges, oldest = max(p.lagChanges, changes), min(oldest, since)
 				}
 			}
 		}
 	}
+	p.lag = time.Duration(now-oldest) * time.Microsecond
 	return p
 }
 
 // lag returns how much is before a sub in its set's log, and when the first of it
-// was accepted. Where that is not known it is the time of what was delivered last.
-func (s *sub) lag() (changes uint64, since time.Time) {
+// was accepted, in microseconds. Where that is not known it is the time of what was
+// delivered last.
+func (s *sub) lag() (changes uint64, since int64) {
 	head := s.topic.head
 	if !s.topic.ready || head.Position <= s.cursor.Position {
-		return 0, since
+		return 0, 0
 	}
-	return head.Position - s.cursor.Position, time.UnixMicro(cmp.Or(s.first, s.cursor.Micros, head.Micros))
+	return head.Position - s.cursor.Position, cmp.Or(s.first, s.cursor.Micros, head.Micros)
 }
 
 // gauges tell what an Engine is doing, as a prometheus.Collector.
