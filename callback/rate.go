@@ -43,27 +43,27 @@ func (r *rates) take(about string, most int, now time.Time) error {
 }
 
 // admit returns nil when a request may be made: there were not too many, and
-// there is room for what it makes. Requests about a subscription that there is
-// are counted by themselves, and need no room: so nobody can keep it from being
-// renewed by asking for others at its host. Others are counted by host, whatever
-// their port: one machine has many.
-func (s *Server) admit(ctx context.Context, r *Request) error {
-	_, err := s.registry.Find(ctx, r.ID())
+// there is room for what it makes. known says whether there is a subscription that
+// it is about. Requests about one are counted by themselves, and need no room: so
+// nobody can keep it from being renewed by asking for others at its host. Others
+// are counted by host, whatever their port: one machine has many.
+func (s *Server) admit(ctx context.Context, r *Request) (known bool, err error) {
+	_, err = s.registry.Find(ctx, r.ID())
 	if err == nil {
-		return s.rates.take("about subscription "+r.ID().String(), maxAgain, r.At)
+		return true, s.rates.take("about subscription "+r.ID().String(), maxAgain, r.At)
 	}
 	if !errors.Is(err, ErrNoSubscription) {
-		return err
+		return false, err
 	}
 	host := hostName(r.Callback)
 	if r.Mode == Subscribe {
 		if full := s.full(r.Set, host); full != nil {
-			return full
+			return false, full
 		}
 	}
 	name, _, err := net.SplitHostPort(host)
 	if err != nil {
-		return fmt.Errorf("the host of a callback: %w", err)
+		return false, fmt.Errorf("the host of a callback: %w", err)
 	}
-	return s.rates.take("for callbacks at "+name, s.opts.MaxRequests, r.At)
+	return false, s.rates.take("for callbacks at "+name, s.opts.MaxRequests, r.At)
 }

@@ -148,10 +148,10 @@ func (s *Server) parse(ctx context.Context, form url.Values, mode Mode, set stri
 		return r, err
 	}
 	if mode == Unsubscribe {
-		if err := s.admit(ctx, &r); err != nil {
+		if known, err := s.admit(ctx, &r); known || err != nil {
 			return r, err
 		}
-		return r, s.known(ctx, r.ID())
+		return r, s.asked(ctx, r.ID())
 	}
 	if r.Secret, err = parseSecret(form); err != nil {
 		return r, err
@@ -171,7 +171,8 @@ func (s *Server) parse(ctx context.Context, form url.Values, mode Mode, set stri
 		return r, err
 	}
 	r.Start, r.Diverged, r.Move = begin.Cursor, begin.Diverged, since != ""
-	return r, s.admit(ctx, &r)
+	_, err = s.admit(ctx, &r)
+	return r, err
 }
 
 // find finds where a subscription begins, see changelog.Start. parameter is what
@@ -189,9 +190,10 @@ func (s *Server) find(ctx context.Context, parameter, set, since string) (*chang
 	return b, err
 }
 
-// known returns nil when there is a subscription, or a request for one. The
-// inbox is read first: what leaves it meanwhile is in a record by then.
-func (s *Server) known(ctx context.Context, id ID) error {
+// asked returns nil when a subscription, of which there was no record just now, is
+// asked for or there by now. The inbox is read first: what leaves it meanwhile is
+// in a record by then.
+func (s *Server) asked(ctx context.Context, id ID) error {
 	for after := uint64(0); ; {
 		requests, err := s.registry.Inbox(ctx, id.Shard(), after, inboxPage)
 		if err != nil {
