@@ -70,10 +70,10 @@ func newClaims(r Registry, w worker, logger *slog.Logger) *claims {
 // every is the time between steps.
 func (c *claims) every() time.Duration { return c.registry.ClaimFor() / 10 }
 
-// within bounds one call to the registry. A step has four of them, and must come to
-// the next renewal in time though a part of the registry does not answer.
+// within bounds a call to the registry, of which a part may not answer: what comes
+// after it has to have its time too.
 func (c *claims) within(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(ctx, c.counts()/6)
+	return context.WithTimeout(ctx, c.counts()/4)
 }
 
 // counts is how long a claim counts for this hub. What is missing makes up for
@@ -139,13 +139,14 @@ func (c *claims) release(h *hold) {
 // goroutine at a time. What takes longer than it may is given up; the claims then
 // end in their time.
 func (c *claims) step(ctx context.Context) {
-	c.renew(ctx)
+	ctx, cancel := context.WithTimeout(ctx, c.counts()/2)
+	defer cancel()
+	c.renew(ctx) // first, for it must not be late
+	if c.join(ctx) {
+		c.acquire(ctx)
+		c.share()
+	} // else who it is that lives is unknown
 	c.giveUp(ctx)
-	if !c.join(ctx) {
-		return // who it is that lives is unknown
-	}
-	c.acquire(ctx)
-	c.share()
 }
 
 // join says that this hub lives, and finds out what it should have.

@@ -54,7 +54,7 @@ func TestHandOver(t *testing.T) {
 	defer cancel()
 	for range 2 {
 		metrics = append(metrics, prometheus.NewRegistry())
-		e := callback.New(newRedis(t, server.Client(), "p", short), log, h, callback.Options{
+		e := callback.New(newRedis(t, server.Client(), "p", callback.RedisOptions{ClaimFor: 2 * time.Second}), log, h, callback.Options{
 			BaseURL: "https://hub.example.org", Allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, Metrics: metrics[len(engines)],
 		})
 		engines = append(engines, e)
