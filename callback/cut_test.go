@@ -438,3 +438,25 @@ func TestWindowIsForThoseBehind(t *testing.T) {
 		c.check(0, 5)
 	})
 }
+
+// What comes for a set of which the last subscription has just left is for nobody.
+func TestPublishToNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, Options{})
+		e := w.engine
+		e.mu.Lock()
+		topic := e.topic("demo")
+		e.forsake(topic)
+		e.mu.Unlock()
+		before := w.head()
+		w.publish("a", 1)
+		batch, err := w.log.Since(t.Context(), "demo", before, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		e.publish(topic, []*changelog.Batch{batch})
+		if n := topic.window.bytes; n != 0 {
+			t.Errorf("%d bytes are kept", n)
+		}
+	})
+}

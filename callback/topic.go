@@ -122,6 +122,9 @@ func (e *Engine) restart(t *topic, head changelog.Cursor) {
 func (e *Engine) publish(t *topic, batches []*changelog.Batch) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	if t.subs == 0 { // forsaken while this was on its way
+		return
+	}
 	before, first := t.head, int64(0)
 	passes := map[*filter]bool{}
 	for _, b := range batches {
