@@ -132,7 +132,7 @@ func (r *release) buildPrograms(ctx context.Context) error {
 		return err
 	}
 	if info.Main.Version == "(devel)" {
-		return errors.New("Go does not see the commit here, as in a worktree of git: release from a clone")
+		return errors.New("the programs do not know their commit, as in a worktree of git: release from a clone")
 	}
 	if r.version == "" {
 		r.version = info.Main.Version
