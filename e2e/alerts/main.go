@@ -15,12 +15,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"os"
 	"slices"
 	"time"
 
-	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/histogram"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/model/rulefmt"
@@ -54,22 +52,21 @@ func run(args []string, in io.Reader, out io.Writer) error {
 	if len(args) != 1 {
 		return errors.New("one argument is needed: the file of rules")
 	}
-	language := parser.NewParser(parser.Options{})
-	groups, errs := rulefmt.ParseFile(args[0], false, model.LegacyValidation, language, slog.New(slog.NewTextHandler(os.Stderr, nil)))
+	groups, errs := rulefmt.ParseFile(args[0], false)
 	if len(errs) > 0 {
 		return errors.Join(errs...)
 	}
-	series, end, err := readSeries(in, language)
+	series, end, err := readSeries(in)
 	if err != nil {
 		return err
 	}
-	engine := promql.NewEngine(promql.EngineOpts{MaxSamples: 1e7, Timeout: time.Minute, Parser: language})
+	engine := promql.NewEngine(promql.EngineOpts{MaxSamples: 1e7, Timeout: time.Minute})
 	defer engine.Close()
 	answers := []answer{}
 	for _, g := range groups.Groups {
 		for _, r := range g.Rules {
 			a := answer{Alert: r.Alert, Labels: r.Labels, Annotations: r.Annotations}
-			if a.Metrics, err = metrics(r.Expr, language); err == nil {
+			if a.Metrics, err = metrics(r.Expr); err == nil {
 				a.Fires, err = fires(engine, series, r.Expr, time.Duration(r.For), end)
 			}
 			if err != nil {
@@ -82,8 +79,8 @@ func run(args []string, in io.Reader, out io.Writer) error {
 }
 
 // metrics are the names in an expression.
-func metrics(text string, language parser.Parser) (names []string, err error) {
-	expr, err := language.ParseExpr(text)
+func metrics(text string) (names []string, err error) {
+	expr, err := parser.ParseExpr(text)
 	if err != nil {
 		return nil, err
 	}
@@ -122,7 +119,7 @@ func fires(engine *promql.Engine, stored queryable, expr string, since time.Dura
 }
 
 // readSeries returns the series and the time of the last point.
-func readSeries(in io.Reader, language parser.Parser) (all queryable, end time.Time, err error) {
+func readSeries(in io.Reader) (all queryable, end time.Time, err error) {
 	d := json.NewDecoder(in)
 	for {
 		var line struct {
@@ -134,7 +131,7 @@ func readSeries(in io.Reader, language parser.Parser) (all queryable, end time.T
 		} else if err != nil {
 			return nil, end, fmt.Errorf("read series: %w", err)
 		}
-		of, err := language.ParseMetric(line.Series)
+		of, err := parser.ParseMetric(line.Series)
 		if err != nil {
 			return nil, end, fmt.Errorf("series %s: %w", line.Series, err)
 		}
@@ -156,7 +153,6 @@ type point struct {
 }
 
 func (p point) T() int64                      { return p.t }
-func (p point) ST() int64                     { return 0 }
 func (p point) F() float64                    { return p.v }
 func (p point) H() *histogram.Histogram       { return nil }
 func (p point) FH() *histogram.FloatHistogram { return nil }
