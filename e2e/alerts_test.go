@@ -12,6 +12,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 )
 
 // TestAlerts causes the condition of each alert at real hubs, and evaluates all
@@ -307,12 +308,13 @@ func callbackOverrun(t *testing.T, w *alertWatch) {
 }
 
 // claimMissing has a claim in Redis that belongs to nobody who lives, and does
-// not end.
+// not end soon.
 func claimMissing(t *testing.T, w *alertWatch) {
 	c := startCluster(t, 1)
 	w.hubs = c.hubs
 	w.lookShared(t)
-	c.redis.tell(t, "HSET", "rshub:{callback/7}:claim", "hub", "nobody", "number", "99999999999999999", "until", "99999999999999999")
+	end := strconv.FormatInt(time.Now().Add(30*time.Second).UnixMicro(), 10)
+	c.redis.tell(t, "HSET", "rshub:{callback/7}:claim", "hub", "nobody", "number", end, "until", end)
 	until(t, "the claim is lost", func() error { return w.sums("rshub_callback_claims", 255) })
 	w.look(t)
 }
