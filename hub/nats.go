@@ -21,7 +21,7 @@ import (
 type NATSOptions struct {
 	Prefix      string       // begins every subject; default "rshub"
 	Credentials string       // a NATS credentials file; default: none
-	RootCAs     string       // a file of CA certificates to trust besides the system's; default: none
+	RootCAs     string       // a file of CA certificates to trust in place of the system's; default: none
 	Name        string       // of this hub, as NATS shows it; default "rshub"
 	Logger      *slog.Logger // default: discard
 

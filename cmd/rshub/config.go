@@ -40,7 +40,7 @@ type config struct {
 
 	NATSURL   string `envconfig:"RSHUB_NATS_URL" desc:"announces changes to the other hubs; servers by comma; without it they find them a little later"`
 	NATSCreds string `envconfig:"RSHUB_NATS_CREDENTIALS" desc:"a NATS credentials file"`
-	NATSCA    string `envconfig:"RSHUB_NATS_CA_FILE" desc:"certificates (PEM) to trust besides the system's, for tls:// servers"`
+	NATSCA    string `envconfig:"RSHUB_NATS_CA_FILE" desc:"certificates (PEM) to trust in place of the system's, for tls:// servers"`
 	Prefix    string `envconfig:"RSHUB_PREFIX" default:"rshub" desc:"begins every Redis key and NATS subject, so that several installations can share them"`
 
 	Sets           []string      `envconfig:"RSHUB_SETS" desc:"the only sets that take changes, by comma; empty: the first publish to a set makes it"`
