@@ -56,8 +56,9 @@ lint:
 # What would take minutes with the race detector, and has nothing to do with
 # races, runs without it.
 unit:
-	$(RACE) -short ./...
-	$(GO) test -run 'TestLog|TestTorn|TestDisk|TestRedis' ./changelog/... ./callback
+	$(RACE) -short $$($(GO) list ./... | grep -v /bench)
+	$(GO) test ./bench ./callback
+	$(GO) test -run 'TestLog|TestTorn' ./changelog/...
 
 # Not vetted: with the types of Kubernetes that takes half as long as all the rest. Not
 # cached: the chart is outside of that module. UPDATE=-update writes the golden files

@@ -179,7 +179,7 @@ func (r *reader) reset() {
 }
 
 // stall is how long nothing may arrive while something is missing.
-const stall = 5 * time.Second
+const stall = 15 * time.Second
 
 // await returns when so much was delivered, or with an error when no more comes.
 func (r *reader) await(ctx context.Context, want int64) error {

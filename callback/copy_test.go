@@ -42,6 +42,7 @@ func content(t *testing.T, r Registry) (records map[ID]Record, requests map[int]
 // Subscriptions go from the disk to Redis and back, with all that is known of
 // them, however often that was begun.
 func TestCopy(t *testing.T) {
+	long(t)
 	const n = 700
 	ctx := t.Context()
 	f := newFront(t, ServerOptions{})

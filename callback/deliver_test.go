@@ -66,6 +66,7 @@ func TestNoSecretNoSignature(t *testing.T) {
 
 // What cannot be delivered for an hour comes coalesced, in order and complete.
 func TestFailsForAnHour(t *testing.T) {
+	long(t)
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, Options{})
 		c := w.listen("a.example")
@@ -99,6 +100,7 @@ func TestFailsForAnHour(t *testing.T) {
 
 // Without anything new, tries come ever more seldom.
 func TestBackoff(t *testing.T) {
+	long(t)
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, Options{})
 		c := w.listen("a.example")
@@ -124,6 +126,7 @@ func TestBackoff(t *testing.T) {
 // A stream of changes does not hammer a callback that is dead; a change that
 // comes later than that brings the try forward.
 func TestNewChangesTryAgain(t *testing.T) {
+	long(t)
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, Options{})
 		c := w.listen("a.example")
@@ -213,6 +216,7 @@ func TestGoneEnds(t *testing.T) {
 }
 
 func TestRetryAfter(t *testing.T) {
+	long(t)
 	for name, test := range map[string]struct {
 		value    func() string
 		min, max time.Duration

@@ -21,6 +21,7 @@ import (
 // TestIdleMemory holds what a subscription costs while nothing happens: memory
 // for itself, no goroutine and no timer.
 func TestIdleMemory(t *testing.T) {
+	long(t)
 	const n, sets, most = 100_000, 10, 1536
 	log := openLog(t)
 	h := hub.New(log, hub.Options{})

@@ -89,6 +89,7 @@ func TestFetchAddress(t *testing.T) {
 // A list that comes slowly is given up, tried again some times, and delays no
 // other set.
 func TestFetchSlow(t *testing.T) {
+	long(t)
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, Options{})
 		f := NewFetcher(w.engine, w.log, w.hub.Publish)

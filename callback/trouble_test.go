@@ -175,6 +175,7 @@ func TestRealCallbacks(t *testing.T) {
 
 // A thousand callbacks that hang do not delay one that answers.
 func TestTarpits(t *testing.T) {
+	long(t)
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, Options{InFlight: 128})
 		good := w.listen("good.example")

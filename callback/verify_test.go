@@ -200,6 +200,7 @@ func TestRequestsInOrder(t *testing.T) {
 }
 
 func TestLeaseEnds(t *testing.T) {
+	long(t)
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, Options{})
 		for i, answer := range []func(http.ResponseWriter, *http.Request){nil, status(500)} {

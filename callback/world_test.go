@@ -37,6 +37,14 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
+// long skips, with -short, what takes long with the race detector, and does what
+// shorter tests do only more often or for longer.
+func long(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a long test")
+	}
+}
+
 // A world is a hub with a memory and a registry on disk, an engine, and callbacks
 // in a network of its own, so that its time may be fake.
 type world struct {
