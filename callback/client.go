@@ -50,8 +50,8 @@ func newTransport(a *addresses, o *Options) *http.Transport {
 // which is the request's, ends it.
 func drain(resp *http.Response, cancel context.CancelFunc) {
 	defer resp.Body.Close()
-	if resp.Body == http.NoBody {
-		return
+	if resp.Body == http.NoBody || resp.StatusCode == http.StatusSwitchingProtocols {
+		return // the latter's is the connection, which cancel would not end
 	}
 	slow := time.AfterFunc(drainTime, cancel)
 	defer slow.Stop()
