@@ -103,8 +103,15 @@ type source struct {
 	log      Log
 	window   func(changelog.Cursor, int) ([]*page, int) // see window.behind
 	readings *readings
-	reading  flights[changelog.Cursor, *page]
+	reading  flights[asked, *page]
 	limits   limits
+}
+
+// asked is what was read behind. A read that began before something new came is
+// not for those who know of it: it may have found nothing.
+type asked struct {
+	cursor  changelog.Cursor
+	version int // of the topic
 }
 
 // limits bound a cut.
@@ -113,15 +120,16 @@ type limits struct {
 	bytes   int // of entries as XML, unless it is a single one
 }
 
-// cut returns what comes next at a place, at most limit changes. Where the log
+// cut returns what comes next at a place, at most limit changes, of what there
+// was at a version of the topic, and perhaps more. Where the log
 // has lost its tail it corrects the place and marks it. errNothing, or an error
 // of Log.Since.
-func (s *source) cut(ctx context.Context, at *place, f *filter, limit int) (*cut, error) {
+func (s *source) cut(ctx context.Context, at *place, f *filter, limit, version int) (*cut, error) {
 	want := s.limits.changes
 	if at.until.Position > at.cursor.Position {
 		want = int(at.until.Position - at.cursor.Position)
 	}
-	pages, first, err := s.pages(ctx, at, want)
+	pages, first, err := s.pages(ctx, at, want, version)
 	if err != nil {
 		return nil, err
 	}
@@ -149,11 +157,11 @@ func (s *source) cut(ctx context.Context, at *place, f *filter, limit int) (*cut
 }
 
 // pages returns pages with the want entries behind a place, or fewer.
-func (s *source) pages(ctx context.Context, at *place, want int) ([]*page, int, error) {
+func (s *source) pages(ctx context.Context, at *place, want, version int) ([]*page, int, error) {
 	if pages, first := s.window(at.cursor, want); len(pages) > 0 {
 		return pages, first, nil
 	}
-	p, first, err := s.read(ctx, at)
+	p, first, err := s.read(ctx, at, version)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -161,7 +169,7 @@ func (s *source) pages(ctx context.Context, at *place, want int) ([]*page, int, 
 	// Rare: a cut that came out of the window, or of several pages, is retried.
 	for !at.until.IsZero() && p.batch.Cursor.Position < at.until.Position {
 		next := place{cursor: p.batch.Cursor}
-		if p, _, err = s.read(ctx, &next); err != nil {
+		if p, _, err = s.read(ctx, &next, version); err != nil {
 			return nil, 0, err
 		}
 		if next.diverged {
@@ -175,11 +183,11 @@ func (s *source) pages(ctx context.Context, at *place, want int) ([]*page, int, 
 
 // read returns a page with entries behind a place, from what others read or from
 // the memory.
-func (s *source) read(ctx context.Context, at *place) (*page, int, error) {
+func (s *source) read(ctx context.Context, at *place, version int) (*page, int, error) {
 	if p, first := s.readings.behind(s.set, at.cursor); p != nil {
 		return p, first, nil
 	}
-	p, err := s.reading.do(ctx, at.cursor, func() (*page, error) {
+	p, err := s.reading.do(ctx, asked{at.cursor, version}, func() (*page, error) {
 		ctx, cancel := context.WithTimeout(ctx, readTime)
 		defer cancel()
 		b, err := s.log.Since(ctx, s.set, at.cursor, s.limits.changes)

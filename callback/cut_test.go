@@ -100,7 +100,7 @@ func TestCutIsTheBatch(t *testing.T) {
 		for i, after := range cursors[:len(cursors)-1] {
 			for _, diverged := range []bool{false, true} {
 				at := &place{cursor: after, diverged: diverged}
-				c, err := src.cut(t.Context(), at, everything, 1000)
+				c, err := src.cut(t.Context(), at, everything, 1000, 0)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -113,12 +113,12 @@ func TestCutIsTheBatch(t *testing.T) {
 				}
 			}
 		}
-		if _, err := src.cut(t.Context(), &place{cursor: all.Cursor}, everything, 1000); !errors.Is(err, errNothing) {
+		if _, err := src.cut(t.Context(), &place{cursor: all.Cursor}, everything, 1000, 0); !errors.Is(err, errNothing) {
 			t.Errorf("%s: at the head: %v", name, err)
 		}
 	}
 	// Before the set was made: the log began just before its first entry.
-	c, err := newSource(log, "demo", &window{}, limits{1000, 1 << 20}).cut(t.Context(), &place{}, everything, 1000)
+	c, err := newSource(log, "demo", &window{}, limits{1000, 1 << 20}).cut(t.Context(), &place{}, everything, 1000, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -152,7 +152,7 @@ func TestCutLimits(t *testing.T) {
 			at := &place{cursor: batches[0].After}
 			total := 0
 			for {
-				c, err := src.cut(t.Context(), at, everything, test.limit)
+				c, err := src.cut(t.Context(), at, everything, test.limit, 0)
 				if errors.Is(err, errNothing) {
 					break
 				}
@@ -195,7 +195,7 @@ func TestCutFilter(t *testing.T) {
 	at := &place{cursor: batches[0].After}
 	var got []string
 	for {
-		c, err := src.cut(t.Context(), at, f, 1000)
+		c, err := src.cut(t.Context(), at, f, 1000, 0)
 		if errors.Is(err, errNothing) {
 			break
 		}
@@ -231,7 +231,7 @@ func TestCutAgain(t *testing.T) {
 		w.add(b, windowBytes)
 	}
 	at := place{cursor: batches[0].After}
-	first, err := newSource(log, "demo", &w, limits{1000, 1 << 20}).cut(t.Context(), &at, everything, 1000)
+	first, err := newSource(log, "demo", &w, limits{1000, 1 << 20}).cut(t.Context(), &at, everything, 1000, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -244,7 +244,7 @@ func TestCutAgain(t *testing.T) {
 		"smaller limits": newSource(log, "demo", &window{}, limits{2, 100}),
 	} {
 		at := place{cursor: batches[0].After, until: first.cursor}
-		again, err := src.cut(t.Context(), &at, everything, 1)
+		again, err := src.cut(t.Context(), &at, everything, 1, 0)
 		if err != nil || !bytes.Equal(body(t, again), body(t, first)) {
 			t.Errorf("%s: %v:\n%s", name, err, body(t, again))
 		}
@@ -271,7 +271,7 @@ func TestCutsShare(t *testing.T) {
 	batches := fill(t, log.Log.(*disklog.Log), "demo", changes("a", 50), changes("b", 50), changes("c", 50))
 	src := newSource(log, "demo", &window{}, limits{1000, 1 << 20})
 	begin := batches[0].After
-	if _, err := src.cut(t.Context(), &place{cursor: begin}, everything, 1000); err != nil {
+	if _, err := src.cut(t.Context(), &place{cursor: begin}, everything, 1000, 0); err != nil {
 		t.Fatal(err)
 	}
 	var wg sync.WaitGroup
@@ -284,7 +284,7 @@ func TestCutsShare(t *testing.T) {
 				at.cursor = begin
 			}
 			for {
-				c, err := src.cut(t.Context(), &at, everything, 10)
+				c, err := src.cut(t.Context(), &at, everything, 10, 0)
 				if errors.Is(err, errNothing) {
 					return
 				}
@@ -311,7 +311,7 @@ func TestCutDivergedAndGone(t *testing.T) {
 	other := batches[1].Cursor
 	other.Micros -= 7 // of a log that had another tail
 	at := place{cursor: other, from: batches[0].Cursor, until: other}
-	c, err := src.cut(t.Context(), &at, everything, 1000)
+	c, err := src.cut(t.Context(), &at, everything, 1000, 0)
 	if err != nil || !at.diverged || !at.until.IsZero() || c.from != at.cursor || at.cursor.Position != 0 {
 		t.Fatalf("%v, %+v, %+v", err, at, c)
 	}
@@ -319,7 +319,7 @@ func TestCutDivergedAndGone(t *testing.T) {
 		t.Errorf("the body does not say diverged:\n%s", body(t, c))
 	}
 	at = place{cursor: changelog.Cursor{Position: 1, Micros: 5}}
-	if _, err := src.cut(t.Context(), &at, everything, 1000); !errors.Is(err, changelog.ErrGone) {
+	if _, err := src.cut(t.Context(), &at, everything, 1000, 0); !errors.Is(err, changelog.ErrGone) {
 		t.Errorf("%v, want ErrGone", err)
 	}
 }

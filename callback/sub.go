@@ -112,6 +112,7 @@ func (s *sub) wait() {
 	s.leave()
 	if len(s.topic.behind) == 0 {
 		s.topic.window = window{} // nobody needs it: memory is for sets with somebody behind
+		s.topic.made.Store(nil)
 	}
 	s.topic.idle.add(s)
 	s.shard.engine.remind(&s.task, s.about.LeaseEnd)

@@ -194,7 +194,7 @@ func (t *topic) cut(ctx context.Context, at *place, f *filter, limit, version in
 			}
 			m := &made{order: o, corrected: o.at}
 			var err error
-			if m.cut, err = t.source.cut(ctx, &m.corrected, f, limit); err == nil {
+			if m.cut, err = t.source.cut(ctx, &m.corrected, f, limit, version); err == nil {
 				t.made.Store(m)
 			}
 			return m, err

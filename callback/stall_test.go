@@ -1,0 +1,103 @@
+package callback
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/resourcesync"
+)
+
+// A connection that is not HTTP any more is not waited for.
+func TestSwitchingProtocols(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, Options{})
+		c := w.listen("a.example")
+		w.subscribe(c)
+		c.says(func(w http.ResponseWriter, _ *http.Request) {
+			conn, _, err := http.NewResponseController(w).Hijack()
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer conn.Close()
+			_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n")
+			_, _ = io.Copy(io.Discard, conn)
+		})
+		w.publish("a", 1)
+		time.Sleep(time.Minute)
+		w.settled()
+		if n := w.engine.present().inFlight; n != 0 {
+			t.Errorf("%d requests are in flight", n)
+		}
+		begin := time.Now()
+		w.shutdown()
+		if took := time.Since(begin); took > time.Second {
+			t.Errorf("the shutdown took %v", took)
+		}
+	})
+}
+
+// A gate holds up the answer of one read.
+type gate struct {
+	Log
+	shut atomic.Bool
+	open chan struct{}
+}
+
+func (g *gate) Since(ctx context.Context, set string, after changelog.Cursor, limit int) (*changelog.Batch, error) {
+	b, err := g.Log.Since(ctx, set, after, limit)
+	if g.shut.CompareAndSwap(true, false) {
+		<-g.open
+	}
+	return b, err
+}
+
+// A read that found nothing, because it began before something came, is not for
+// those who know that it came.
+func TestReadBeforePublish(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, Options{})
+		w.shutdown()
+		g := &gate{Log: w.log, open: make(chan struct{})}
+		w.engine, w.ran = New(w.store, g, w.hub, Options{BaseURL: base}), make(chan struct{})
+		w.engine.transport.DialContext = w.net.dial
+		go func() {
+			defer close(w.ran)
+			_ = w.engine.Run(context.Background())
+		}()
+		w.settled()
+		w.publish("first", 1)
+		a, b := w.listen("a.example"), w.listen("b.example")
+		w.subscribe(a)
+		w.subscribe(b)
+		time.Sleep(time.Minute)
+		g.shut.Store(true)
+		w.send(Request{Mode: Retry, Callback: a.url})
+		w.settled()
+		if g.shut.Load() {
+			t.Fatal("nothing is read")
+		}
+		var all []resourcesync.Change // more than the window holds
+		for i := range 1700 {
+			all = append(all, resourcesync.Change{Loc: fmt.Sprintf("https://example.org/%s%d", strings.Repeat("x", 1500), i), Change: resourcesync.Created})
+		}
+		if _, err := w.hub.Publish(t.Context(), "demo", changelog.Publish{Changes: all}); err != nil {
+			t.Fatal(err)
+		}
+		w.settled()
+		close(g.open)
+		time.Sleep(time.Minute)
+		w.settled()
+		if len(a.locs()) < len(all) || len(b.locs()) < len(all) {
+			t.Errorf("delivered are %d and %d of %d", len(a.locs()), len(b.locs()), len(all))
+		}
+	})
+}
