@@ -399,7 +399,7 @@ func (d *Disk) scan(ctx context.Context, prefix string, after ID, do func(Record
 		}
 		r, err := decodeRecord(b, progress)
 		if err != nil {
-			err = fmt.Errorf("subscription %x: %w", strings.TrimSuffix(id, "/self"), err)
+			err = fmt.Errorf("%w, %x: %w", ErrRecord, strings.TrimSuffix(id, "/self"), err)
 		}
 		return do(r, err)
 	})

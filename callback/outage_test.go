@@ -23,6 +23,8 @@ type outage struct {
 	full  atomic.Bool // it commits nothing
 	down  atomic.Bool // it does nothing at all
 
+	damaged atomic.Bool // what it has cannot be loaded
+
 	alone atomic.Bool  // who joins gets no answer
 	stuck atomic.Int32 // commits to this shard hang, if it is not 0
 }
@@ -81,6 +83,11 @@ func (o *outage) Leave(ctx context.Context) error {
 }
 
 func (o *outage) Load(ctx context.Context, shard int) iter.Seq2[Record, error] {
+	if o.damaged.Load() {
+		return func(yield func(Record, error) bool) {
+			yield(Record{}, fmt.Errorf("%w: a bad block", changelog.ErrCorrupt))
+		}
+	}
 	if err := o.is(false); err != nil {
 		return func(yield func(Record, error) bool) { yield(Record{}, err) }
 	}
@@ -258,5 +265,25 @@ func TestOneShardHangs(t *testing.T) {
 		if r := w.saved(other); r.Cursor != w.head() {
 			t.Errorf("afterwards %v, want %v", r.Cursor, w.head())
 		}
+	})
+}
+
+// A shard that cannot be read is not taken for an empty one.
+func TestDamagedStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, Options{})
+		c := w.listen("a.example")
+		w.subscribe(c)
+		w.crash()
+		w.publish("a", 3)
+		w.store.damaged.Store(true)
+		w.start(Options{})
+		time.Sleep(time.Minute)
+		w.send(Request{Mode: Subscribe, Callback: c.url, Start: w.head()})
+		time.Sleep(time.Minute)
+		w.store.damaged.Store(false)
+		time.Sleep(time.Minute)
+		w.settled()
+		c.check(0, 3)
 	})
 }

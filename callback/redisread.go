@@ -83,7 +83,7 @@ type kept struct {
 func (k *kept) decode() (Record, error) {
 	r, err := decodeRecord([]byte(k.subscription), []byte(k.progress))
 	if err != nil {
-		return r, fmt.Errorf("subscription %v: %w", k.id, err)
+		return r, fmt.Errorf("%w, %v: %w", ErrRecord, k.id, err)
 	}
 	return r, nil
 }

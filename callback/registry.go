@@ -54,7 +54,7 @@ type Registry interface {
 	Leave(ctx context.Context) error
 
 	// Load yields all records of a shard, in no order. An error ends it, but for
-	// ErrCorrupt (changelog), which is about one record and names it.
+	// ErrRecord, which is about one record.
 	Load(ctx context.Context, shard int) iter.Seq2[Record, error]
 
 	// Inbox returns the oldest requests of a shard's inbox that have a number

@@ -6,8 +6,6 @@ import (
 	"net/url"
 	"sync"
 	"time"
-
-	"github.com/rshub/rshub/changelog"
 )
 
 // A shard is what this hub has a claim on: subscriptions, and requests to carry
@@ -72,7 +70,7 @@ func (s *shard) load() bool {
 			if s.ctx.Err() == nil {
 				e.opts.Logger.Warn("callbacks: subscriptions cannot be loaded", "shard", s.hold.Shard, "err", err)
 			}
-			if errors.Is(err, changelog.ErrCorrupt) {
+			if errors.Is(err, ErrRecord) {
 				continue // the others should not suffer from it
 			}
 			return false

@@ -108,6 +108,10 @@ const maxAttempts = 10
 
 // What callers decide by.
 var (
+	// ErrRecord means that what is kept of one subscription cannot be read. It says
+	// nothing of the others.
+	ErrRecord = errors.New("a subscription cannot be read")
+
 	// ErrNoSubscription means that there is no such subscription.
 	ErrNoSubscription = errors.New("no such subscription")
 
