@@ -33,15 +33,27 @@ type errand struct {
 // found out. It belongs to its turn while it has one.
 type pending struct {
 	Request
+	older     uint64        // number of the first request that it replaced, which says where to start
+	kept      bool          // it is that request for a newer one
 	tries     int           // that the callback did not answer
 	confirmed *confirmation // by the callback: it has only to be kept
 }
 
 // add puts a request where it belongs. Of those that want the same only the newest
-// counts: so few wait, however many one subscription gets. mu is held.
+// counts, so few wait, however many one subscription gets; but it starts where the
+// first of them did, which was accepted then and stays in the inbox for that. What
+// was confirmed is kept all the same. mu is held.
 func (x *errand) add(p *pending) {
+	same := func(q *pending) bool { return q.Mode == p.Mode && q.Move == p.Move && q.confirmed == nil }
+	for i, q := range x.requests {
+		between := slices.ContainsFunc(x.requests[i:], func(r *pending) bool { return r.Mode == Unsubscribe })
+		if q != x.running && same(q) && p.Mode == Subscribe && !p.Move && !between {
+			p.Start, p.Diverged = q.Start, q.Diverged
+			p.older, q.older, q.kept = or(q.older, q.Number), 0, q.older == 0
+		}
+	}
 	x.drop(func(q *pending) bool {
-		return q.Mode == p.Mode && q.Move == p.Move || p.Mode == Remove && (q.Mode == Subscribe || q.Mode == Unsubscribe)
+		return same(q) || p.Mode == Remove && (q.Mode == Subscribe || q.Mode == Unsubscribe)
 	})
 	switch p.Mode {
 	case Remove, Retry, Move: // what others want may take minutes
@@ -61,7 +73,9 @@ func (x *errand) add(p *pending) {
 func (x *errand) drop(which func(*pending) bool) {
 	for _, q := range slices.Clone(x.requests) {
 		if q != x.running && which(q) {
-			x.shard.finish(&q.Request)
+			if !q.kept {
+				x.shard.finish(&q.Request)
+			}
 			x.take(q)
 		}
 	}
@@ -73,6 +87,9 @@ func (x *errand) take(p *pending) {
 	x.requests = slices.Delete(x.requests, i, i+1)
 	if p.Number > 0 {
 		x.shard.waiting--
+	}
+	if p.older > 0 {
+		x.shard.finish(&Request{Number: p.older})
 	}
 }
 

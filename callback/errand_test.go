@@ -169,7 +169,7 @@ func TestRequestsReplaceEachOther(t *testing.T) {
 		time.Sleep(time.Second)
 		w.settled()
 		waiting, err := w.registry.Inbox(t.Context(), id.Shard(), 0, 1000)
-		if err != nil || len(waiting) > 3 {
+		if err != nil || len(waiting) > 4 {
 			t.Fatalf("%d requests wait (%v)", len(waiting), err)
 		}
 		c.agrees(nil)
@@ -314,4 +314,62 @@ func TestProvenByADelivery(t *testing.T) {
 			t.Errorf("after %+v it is proven: %v", test.last, got)
 		}
 	}
+}
+
+// Who asks twice while the callback cannot answer starts where he asked first, also
+// at the next hub.
+func TestFirstStartCounts(t *testing.T) {
+	for _, crash := range []bool{false, true} {
+		t.Run(fmt.Sprint("crash=", crash), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, Options{})
+				c := w.listen("a.example")
+				c.agrees(status(http.StatusServiceUnavailable))
+				var id ID
+				ask := func() {
+					id = w.send(Request{Mode: Subscribe, Callback: c.url, Start: w.head()})
+					w.settled()
+				}
+				ask()
+				w.publish("a", 1)
+				time.Sleep(time.Second)
+				ask()
+				w.publish("b", 1)
+				time.Sleep(time.Second)
+				ask()
+				if crash {
+					time.Sleep(time.Second)
+					w.crash()
+					w.start(Options{})
+				}
+				c.agrees(nil)
+				time.Sleep(time.Minute)
+				w.settled()
+				c.check(0, 2)
+				if left, err := w.registry.Inbox(t.Context(), id.Shard(), 0, 10); err != nil || len(left) != 0 {
+					t.Errorf("%v, left in the inbox is %v", err, left)
+				}
+			})
+		})
+	}
+}
+
+// What a callback has confirmed is not asked again because of a newer request.
+func TestConfirmedIsKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, Options{})
+		c := w.listen("a.example")
+		w.store.tight.Store(true)
+		id := w.send(Request{Mode: Subscribe, Callback: c.url, Start: w.head()})
+		w.settled()
+		c.agrees(status(http.StatusNotFound))
+		time.Sleep(300 * time.Millisecond) // between two tries
+		w.send(Request{Mode: Subscribe, Callback: c.url, Start: w.head()})
+		time.Sleep(time.Minute)
+		w.store.tight.Store(false)
+		time.Sleep(time.Minute)
+		if w.gone(id) {
+			t.Error("it is not made")
+		}
+	})
 }
