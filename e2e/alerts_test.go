@@ -245,9 +245,12 @@ func followerStuck(t *testing.T, w *alertWatch) {
 	fmt.Fprintf(conn, "GET /sets/%s/changes?since=start HTTP/1.1\r\nHost: %s\r\nAccept: text/event-stream\r\n\r\n", set, h.host)
 	until(t, "it follows", func() error { return w.sums(`rshub_followers{kind="eventstream"}`, 1) })
 	long := changes(strings.Repeat("long", 400), 1000)
-	until(t, "it is behind", func() error {
-		publish(t, h, set, long)
-		return w.over(`rshub_follower_lag_changes{kind="eventstream"}`, 1000)
+	until(t, "it is behind, and stays so", func() error {
+		if err := w.over(`rshub_follower_lag_changes{kind="eventstream"}`, 1000); err != nil {
+			publish(t, h, set, long)
+			return err
+		}
+		return w.over(`rshub_follower_lag_seconds{kind="eventstream"}`, 1)
 	})
 	w.lookShared(t)
 	w.lookShared(t)
