@@ -137,6 +137,8 @@ func (a *addresses) checkHost(name string, u *url.URL) error {
 		return changelog.Invalid("the %s's port, %.10q, is no number from 1 to 65535 without zeros before it", name, portOf(u))
 	case !a.port(uint16(port)):
 		return changelog.Invalid("a %s on port %d is not allowed: the ports are %s", name, port, a.portsText())
+	case len(host) > 253:
+		return changelog.Invalid("the %s's host is longer than the 253 bytes that a name has at most", name)
 	case hostOf(u) == a.self:
 		return changelog.Invalid("the %s is on this hub", name)
 	}
