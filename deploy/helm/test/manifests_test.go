@@ -185,6 +185,9 @@ func (i *installation) check(o metav1.Object) {
 		if s := find[*corev1.Service](i, o.Spec.ServiceName); s == nil || s.Spec.ClusterIP != corev1.ClusterIPNone {
 			i.t.Errorf("there is no headless Service %s", o.Spec.ServiceName)
 		}
+		if o.Spec.PodManagementPolicy != appsv1.ParallelPodManagement {
+			i.t.Errorf("with %s an upgrade cannot replace a hub that is not ready", o.Spec.PodManagementPolicy)
+		}
 		if *o.Spec.Replicas > 1 {
 			i.t.Errorf("%d hubs have a disk each", *o.Spec.Replicas)
 		}
