@@ -31,6 +31,8 @@ func TestAlerts(t *testing.T) {
 		{"a healthy hub on the disk", "", healthyDisk},
 		{"a hub is killed", "RshubHubDown", hubKilled},
 		{"all hubs are killed", "RshubDown RshubHubDown", allHubsKilled},
+		{"all hubs are down for days", "RshubDown RshubHubDown", hubsDownForDays},
+		{"Prometheus finds no hub", "RshubDown", hubsVanished},
 		{"Redis is killed", "RshubClaimsMissing RshubMemoryUnavailable RshubPublishFailing", redisKilled},
 		{"Redis is slow", "RshubPublishSlow", redisSlow},
 		{"NATS is stopped", "RshubAnnouncementsDown", natsStopped},
@@ -175,6 +177,18 @@ func allHubsKilled(t *testing.T, w *alertWatch) {
 	w.look(t)
 	w.hubs[0].kill()
 	w.look(t)
+}
+
+func hubsDownForDays(t *testing.T, w *alertWatch) {
+	w.eventful = 50 * time.Hour
+	allHubsKilled(t, w)
+}
+
+// hubsVanished has hubs that are no targets any more, as pods without an address.
+func hubsVanished(t *testing.T, w *alertWatch) {
+	w.vanish = true
+	w.eventful = 20 * time.Hour
+	allHubsKilled(t, w)
 }
 
 func redisKilled(t *testing.T, w *alertWatch) {

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -92,17 +93,18 @@ func scrape(h *hub) (map[string]sample, error) {
 }
 
 // An alertWatch is what a Prometheus sees of some hubs. From two looks at them it makes
-// an hour in which nothing happens, and half an hour in which, in each interval,
-// happens again what did between the looks. So no test waits for minutes.
+// an hour in which nothing happens, and then an eventful time in which, in each
+// interval, happens again what did between the looks. So no test waits for minutes.
 type alertWatch struct {
-	hubs  []*hub
-	looks [][]map[string]sample // of each hub
+	hubs     []*hub
+	looks    [][]map[string]sample // of each hub
+	eventful time.Duration         // half an hour unless it is set
+	vanish   bool                  // a hub that does not answer is no target any more
 }
 
 const (
 	scrapeEvery = 30 * time.Second
 	quiet       = time.Hour
-	eventful    = 30 * time.Minute
 )
 
 // look reads the metrics of all hubs. There are two looks.
@@ -178,10 +180,22 @@ func (w *alertWatch) series(t *testing.T) []byte {
 	t.Helper()
 	var out bytes.Buffer
 	encoder := json.NewEncoder(&out)
+	encode := func(series string, points [][2]float64) {
+		if err := encoder.Encode(map[string]any{"series": series, "points": points}); err != nil {
+			t.Fatalf("%s: %v", series, err)
+		}
+	}
+	end := quiet + cmp.Or(w.eventful, 30*time.Minute)
+	// A target that is no hub, and that is down, is nobody's alert.
+	var other [][2]float64
+	for at := time.Duration(0); at <= end; at += scrapeEvery {
+		other = append(other, [2]float64{float64(at.Milliseconds()), 0})
+	}
+	encode(`up{job="other",instance="other:9100"}`, other)
 	for i, h := range w.hubs {
 		before, after := w.looks[0][i], w.looks[1][i]
 		points := map[string][][2]float64{}
-		for at := time.Duration(0); at <= quiet+eventful; at += scrapeEvery {
+		for at := time.Duration(0); at <= end; at += scrapeEvery {
 			seen, again := before, 0.0
 			if at > quiet {
 				seen, again = after, float64((at-quiet)/scrapeEvery)
@@ -190,7 +204,9 @@ func (w *alertWatch) series(t *testing.T) []byte {
 				points[series] = append(points[series], [2]float64{float64(at.Milliseconds()), v})
 			}
 			if seen == nil {
-				add("up", 0)
+				if !w.vanish {
+					add("up", 0)
+				}
 				continue
 			}
 			add("up", 1)
@@ -214,9 +230,7 @@ func (w *alertWatch) series(t *testing.T) []byte {
 			} else {
 				name += "}"
 			}
-			if err := encoder.Encode(map[string]any{"series": name, "points": points[series]}); err != nil {
-				t.Fatalf("%s: %v", name, err)
-			}
+			encode(name, points[series])
 		}
 	}
 	return out.Bytes()
