@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
+	"strings"
 	"testing"
 
 	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
@@ -37,11 +39,11 @@ func TestAlerts(t *testing.T) {
 	if err := yaml.UnmarshalStrict(text, &file); err != nil {
 		t.Fatal(err)
 	}
-	rules := rulesOf(t, "prometheusRule: {enabled: true}")
+	rules := rulesOf(t, "{serviceMonitor: {enabled: true}, prometheusRule: {enabled: true}}")
 	var name string
 	for _, g := range file.Groups {
 		for _, r := range g.Rules {
-			if got := rules[r.Alert]; got.Expr != r.Expr || fmt.Sprint(got.Annotations) != fmt.Sprint(r.Annotations) || fmt.Sprint(got.Labels) != fmt.Sprint(r.Labels) {
+			if got := rules[r.Alert]; got.Expr.String() != strings.ReplaceAll(r.Expr.String(), `job=~".+"`, `job="rshub",namespace="hubs"`) || fmt.Sprint(got.Annotations) != fmt.Sprint(r.Annotations) || fmt.Sprint(got.Labels) != fmt.Sprint(r.Labels) {
 				t.Errorf("%s is installed as %+v", r.Alert, got)
 			}
 			if r.Alert != "" {
@@ -52,13 +54,35 @@ func TestAlerts(t *testing.T) {
 	if name == "" {
 		t.Fatal("there is no alert")
 	}
-	changed := rulesOf(t, fmt.Sprintf("prometheusRule: {enabled: true, alertLabels: {team: data}, alerts: {%s: {for: 17m, labels: {severity: none}}}}", name))[name]
+	changed := rulesOf(t, fmt.Sprintf("prometheusRule: {enabled: true, matchers: 'job=\"rshub\",namespace=\"hubs\"', alertLabels: {team: data}, alerts: {%s: {for: 17m, labels: {severity: none}}}}", name))[name]
 	if changed.For == nil || *changed.For != "17m" || changed.Labels["severity"] != "none" || changed.Labels["team"] != "data" || changed.Expr != rules[name].Expr {
 		t.Errorf("%s is changed to %+v", name, changed)
 	}
 	// Another rule stays, so that there is a group.
-	fewer := rulesOf(t, fmt.Sprintf("prometheusRule: {enabled: true, alerts: {%s: {enabled: false}}, extraGroups: [{name: ours, rules: [{alert: Ours, expr: up == 0}]}]}", name))
+	fewer := rulesOf(t, fmt.Sprintf("prometheusRule: {enabled: true, matchers: 'job=\"rshub\",namespace=\"hubs\"', alerts: {%s: {enabled: false}}, extraGroups: [{name: ours, rules: [{alert: Ours, expr: up == 0}]}]}", name))
 	if _, ok := fewer[name]; ok || len(fewer) != len(rules) {
 		t.Errorf("without %s there are %d rules, and were %d", name, len(fewer), len(rules))
+	}
+}
+
+var metric = regexp.MustCompile(`\b(?:rshub_[a-z_]+|up)\b(.{0,60})`)
+
+// An alert looks at the hubs of one release, or at those that the values say.
+func TestAlertsOfRelease(t *testing.T) {
+	for values, matchers := range map[string]string{
+		"{serviceMonitor: {enabled: true}, prometheusRule: {enabled: true}}":     `{job="rshub",namespace="hubs"`,
+		`{prometheusRule: {enabled: true, matchers: 'job="a", cluster=~"b.*"'}}`: `{job="a", cluster=~"b.*"`,
+	} {
+		for name, rule := range rulesOf(t, values) {
+			metrics := metric.FindAllStringSubmatch(rule.Expr.String(), -1)
+			if len(metrics) == 0 {
+				t.Errorf("%s looks at nothing: %s", name, rule.Expr.String())
+			}
+			for _, m := range metrics {
+				if !strings.HasPrefix(m[1], matchers) {
+					t.Errorf("%s looks at other hubs too: %s", name, m[0])
+				}
+			}
+		}
 	}
 }

@@ -44,6 +44,8 @@ func TestRefused(t *testing.T) {
 		{"two hosts", "{ingress: {enabled: true, host: a.org}, httpRoute: {enabled: true, parentRefs: [{name: g}], hostnames: [b.org]}}", "a hub has one URL: set baseURL"},
 		{"outside without a URL", "service: {type: LoadBalancer}", "set baseURL"},
 		{"metrics that nobody may read", "{serviceMonitor: {enabled: true}, networkPolicy: {enabled: true}}", "name it in networkPolicy.opsFrom"},
+		{"alerts of no job", "prometheusRule: {enabled: true}", "set serviceMonitor.enabled, or prometheusRule.matchers"},
+		{"matchers that are none", "prometheusRule: {matchers: rshub}", "/prometheusRule/matchers"},
 		{"a variable of the chart's as more", "extraEnv: [{name: RSHUB_DATA, value: /x}]", "extraEnv has RSHUB_DATA"},
 		{"a variable twice", "{config: {RSHUB_PREFIX: a}, extraEnv: [{name: RSHUB_PREFIX, value: b}]}", "extraEnv and config both have RSHUB_PREFIX"},
 		{"an alert that is none", "prometheusRule: {alerts: {RshubNotRaedy: {enabled: false}}}", "RshubNotRaedy: there is no such alert; there are "},

@@ -95,6 +95,9 @@ misspelt values.schema.json finds.
 {{- if and $v.networkPolicy.enabled $v.serviceMonitor.enabled (not $v.networkPolicy.opsFrom) }}
 - serviceMonitor lets Prometheus read the metrics, and networkPolicy lets nobody: name it in networkPolicy.opsFrom.
 {{- end }}
+{{- if and $v.prometheusRule.enabled (not $v.serviceMonitor.enabled) (not $v.prometheusRule.matchers) }}
+- prometheusRule has alerts of the job that the ServiceMonitor makes, and there is none: set serviceMonitor.enabled, or prometheusRule.matchers to what your own job's hubs have, such as job="rshub".
+{{- end }}
 
 {{- /* what the chart sets itself */ -}}
 {{- range $v.extraEnv }}
