@@ -191,6 +191,10 @@ func (i *installation) check(o metav1.Object) {
 		if *o.Spec.Replicas > 1 {
 			i.t.Errorf("%d hubs have a disk each", *o.Spec.Replicas)
 		}
+	case *appsv1.Deployment:
+		if s := o.Spec.Strategy; (s.RollingUpdate != nil) != (s.Type == appsv1.RollingUpdateDeploymentStrategyType) {
+			i.t.Errorf("hubs are replaced by %s with %v", s.Type, s.RollingUpdate)
+		}
 	case *autoscalingv2.HorizontalPodAutoscaler:
 		d := find[*appsv1.Deployment](i, o.Spec.ScaleTargetRef.Name)
 		if d == nil {
