@@ -20,6 +20,9 @@ func TestRefused(t *testing.T) {
 		{"a token that could be guessed", "tokens: {make: {publish: {token: secret}}}", "/tokens/make/publish/token"},
 		{"not that word", "insecure: yes-please", "anyone-may-publish"},
 		{"not a size", "persistence: {size: 8GB}", "/persistence/size"},
+		{"alive only at the second time", "probes: {liveness: {successThreshold: 2}}", "'successThreshold' not allowed"},
+		{"started only at the second time", "probes: {startup: {successThreshold: 2}}", "'successThreshold' not allowed"},
+		{"ready elsewhere", "probes: {readiness: {path: /metrics}}", "/probes/readiness/path"},
 
 		{"replicas without Redis", "replicas: 3", "replicas is 3, and hubs share a memory only in Redis: set redis.url"},
 		{"scaling without Redis", "autoscaling: {enabled: true}", "autoscaling makes several hubs"},

@@ -62,9 +62,9 @@ spec:
         {{- toYaml $v.probes.liveness | nindent 8 }}
       readinessProbe:
         httpGet:
-          path: /readyz
+          path: {{ $v.probes.readiness.path }}
           port: ops
-        {{- toYaml $v.probes.readiness | nindent 8 }}
+        {{- omit $v.probes.readiness "path" | toYaml | nindent 8 }}
       {{- if $v.drain.preStopSeconds }}
       lifecycle:
         preStop:
