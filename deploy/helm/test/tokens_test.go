@@ -61,3 +61,19 @@ func TestTokensStay(t *testing.T) {
 		t.Error("the pods do not notice other tokens")
 	}
 }
+
+// helm test and the notes use sets that the tokens are for.
+func TestTokensOfSets(t *testing.T) {
+	const narrow = `{config: {RSHUB_SETS: "library, checks"}, test: {set: checks}, tokens: {anyone: "operate, follow:lib*",
+		make: {publish: {rights: "publish:library,publish:check*"}, follow: {rights: follow:checks}}}}`
+	texts, err := render(t, parse(t, narrow), installed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if test := texts["tests/follow.yaml"]; strings.Count(test, `-set, "checks"`) != 2 {
+		t.Errorf("helm test is\n%s", test)
+	}
+	if notes := texts["NOTES.txt"]; strings.Count(notes, "/sets/library/changes") != 2 || strings.Contains(notes, ".data.follow") {
+		t.Errorf("the notes use another set, or a token that needs not be:\n%s", notes)
+	}
+}

@@ -132,10 +132,29 @@ written in something else than Mi or Gi.
 {{- end -}}
 {{- end -}}
 
+{{/* The sets that there may be, by comma; "" where there may be any. */}}
+{{- define "rshub.sets" -}}
+{{- range $i, $set := index .Values.config "RSHUB_SETS" | default "" | toString | splitList "," -}}
+{{- if $i }},{{ end }}{{ trim $set -}}
+{{- end -}}
+{{- end -}}
+
 {{/* "test" where there is something to test with. */}}
 {{- define "rshub.test" -}}
-{{- $sets := index .Values.config "RSHUB_SETS" | default .Values.test.set | toString | splitList "," -}}
-{{- $known := false -}}
-{{- range $sets }}{{ if eq (trim .) $.Values.test.set }}{{ $known = true }}{{ end }}{{ end -}}
-{{- if and .Values.test.enabled $known }}test{{ end -}}
+{{- $sets := include "rshub.sets" . | default .Values.test.set | splitList "," -}}
+{{- if and .Values.test.enabled (has .Values.test.set $sets) }}test{{ end -}}
+{{- end -}}
+
+{{/* "may" where the rights that are the first of a list let do the second with the set that is the third. */}}
+{{- define "rshub.may" -}}
+{{- $rights := index . 0 -}}
+{{- $act := index . 1 -}}
+{{- $set := index . 2 -}}
+{{- $may := false -}}
+{{- range regexSplit "[, ]+" $rights -1 -}}
+{{- $right := . -}}
+{{- if eq $right (printf "%s:%s" $act $set) }}{{ $may = true }}{{ end -}}
+{{- if and (hasSuffix "*" $right) (hasPrefix (trimSuffix "*" $right) (printf "%s:%s" $act $set)) }}{{ $may = true }}{{ end -}}
+{{- end -}}
+{{- if $may }}may{{ end -}}
 {{- end -}}

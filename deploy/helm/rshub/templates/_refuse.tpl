@@ -62,8 +62,27 @@ misspelt values.schema.json finds.
 {{- if and $v.insecure $outside }}
 - insecure together with an Ingress, an HTTPRoute or a Service of type {{ $v.service.type }} would let anyone out there publish: leave insecure out; tokens.anyone says what needs no token.
 {{- end }}
-{{- if and (not $v.tokens.existingSecret) (not $open) (include "rshub.test" .) (not (and $v.tokens.make.publish $v.tokens.make.follow)) }}
+{{- if and (not $v.tokens.existingSecret) (not $open) (include "rshub.test" .) }}
+{{- if not (and $v.tokens.make.publish $v.tokens.make.follow) }}
 - helm test publishes and follows with the tokens.make named publish and follow: keep both, or set test.enabled to false.
+{{- else }}
+{{- range $act := list "publish" "follow" }}
+{{- $rights := printf "%s,%s" (index $v.tokens.make $act).rights $v.tokens.anyone }}
+{{- if not (include "rshub.may" (list $rights $act $v.test.set)) }}
+- helm test may not {{ $act }} {{ $v.test.set }} by tokens.make.{{ $act }}.rights: set test.set to a set that they name, or test.enabled to false.
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- if or $v.tokens.existingSecret $v.insecure }}
+{{- if $v.tokens.anyone }}
+- tokens.anyone is for the tokens file that the chart makes, and {{ if $v.insecure }}insecure{{ else }}tokens.existingSecret{{ end }} is in place of that{{ if not $v.insecure }}: write a line "anyone - {{ $v.tokens.anyone }}" there{{ end }}.
+{{- end }}
+{{- range $name, $t := $v.tokens.make }}
+{{- if $t.token }}
+- tokens.make.{{ $name }}.token is for the tokens file that the chart makes, and {{ if $v.insecure }}insecure{{ else }}tokens.existingSecret{{ end }} is in place of that.
+{{- end }}
+{{- end }}
 {{- end }}
 {{- range $name, $t := $v.tokens.make }}
 {{- range $other, $u := $v.tokens.make }}
