@@ -110,7 +110,25 @@ misspelt values.schema.json finds.
 {{- if and (ne $v.service.type "ClusterIP") (not $v.baseURL) (not $v.ingress.enabled) (not $v.httpRoute.enabled) }}
 - service.type is {{ $v.service.type }}, so others reach the hub from outside: set baseURL to the URL that they use.
 {{- end }}
+{{- if ne $v.service.type "LoadBalancer" }}
+{{- if or $v.service.loadBalancerClass $v.service.loadBalancerSourceRanges }}
+- service.loadBalancerClass and service.loadBalancerSourceRanges are of a LoadBalancer, and service.type is {{ $v.service.type }}: leave them out.
+{{- end }}
+{{- end }}
+{{- if and $v.service.externalTrafficPolicy (eq $v.service.type "ClusterIP") }}
+- service.externalTrafficPolicy is of a LoadBalancer or NodePort, and service.type is ClusterIP: leave it out.
+{{- end }}
 
+{{- /* whom it may reach */ -}}
+{{- if $v.networkPolicy.enabled }}
+{{- range $name, $ports := dict "redis" $v.networkPolicy.redisPorts "nats" $v.networkPolicy.natsPorts }}
+{{- range include "rshub.ports" (index $v $name).url | splitList " " }}
+{{- if and . (not (has . (toStrings $ports))) }}
+- {{ $name }}.url has the port {{ . }}, and networkPolicy.{{ $name }}Ports lets the hub reach only {{ join ", " $ports }}: add it there.
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
 {{- if and $v.networkPolicy.enabled $v.serviceMonitor.enabled (not $v.networkPolicy.opsFrom) }}
 - serviceMonitor lets Prometheus read the metrics, and networkPolicy lets nobody: name it in networkPolicy.opsFrom.
 {{- end }}
@@ -131,6 +149,17 @@ misspelt values.schema.json finds.
 - prometheusRule.alerts.{{ $name }}: there is no such alert; there are {{ include "rshub.alertNames" $ | replace " " ", " }}.
 {{- end }}
 {{- end }}
+{{- end -}}
+
+{{/* The ports that are said in a URL, or in several by comma, with a space between. */}}
+{{- define "rshub.ports" -}}
+{{- $ports := list -}}
+{{- range splitList "," . -}}
+{{- $host := regexReplaceAll "^[a-z-]+://" (trim .) "" -}}
+{{- $host = regexReplaceAll "^.*@" (regexReplaceAll "[/?].*$" $host "") "" -}}
+{{- with regexFind ":[0-9]+$" $host }}{{ $ports = append $ports (trimPrefix ":" .) }}{{ end -}}
+{{- end -}}
+{{- join " " $ports -}}
 {{- end -}}
 
 {{/* The variables that the chart sets, and config cannot. */}}
