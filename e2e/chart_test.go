@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"encoding/base64"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -9,10 +10,7 @@ import (
 	"testing"
 )
 
-var (
-	chartFile    = regexp.MustCompile(`(?m)^  tokens: \|\n((?:    .*\n)+)`)
-	chartCommand = regexp.MustCompile(`(?m)^      command: \[/(\w+)\]\n      args: \[(.*)\]$`)
-)
+var chartCommand = regexp.MustCompile(`(?m)^      command: \[/(\w+)\]\n      args: \[(.*)\]$`)
 
 // TestChart runs what helm test runs, against a hub with the chart's tokens: it
 // publishes, and then follows what was published.
@@ -23,12 +21,17 @@ func TestChart(t *testing.T) {
 		t.Fatal(err)
 	}
 	manifests := string(text)
-	tokens := filepath.Join(t.TempDir(), "tokens")
-	if err := os.WriteFile(tokens, []byte(chartFile.FindStringSubmatch(manifests)[1]), 0o600); err != nil {
-		t.Fatal(err)
+	secret := func(key string) string {
+		t.Helper()
+		text, err := base64.StdEncoding.DecodeString(regexp.MustCompile(`(?m)^  ` + key + `: (\S+)$`).FindStringSubmatch(manifests)[1])
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
 	}
-	token := func(name string) string {
-		return regexp.MustCompile(`(?m)^  ` + name + `: (\S+)$`).FindStringSubmatch(manifests)[1]
+	tokens := filepath.Join(t.TempDir(), "tokens")
+	if err := os.WriteFile(tokens, []byte(secret("tokens")), 0o600); err != nil {
+		t.Fatal(err)
 	}
 	h := startHub(t, "RSHUB_TOKENS_FILE="+tokens)
 	commands := chartCommand.FindAllStringSubmatch(manifests, -1)
@@ -38,9 +41,9 @@ func TestChart(t *testing.T) {
 	for _, c := range commands {
 		args := strings.Split(strings.ReplaceAll(c[2], `"`, ""), ", ")
 		args[slices.Index(args, "-hub")+1] = h.url
-		name, env := rshubBin, "RSHUB_TOKEN="+token("follow")
+		name, env := rshubBin, "RSHUB_TOKEN="+secret("follow")
 		if c[1] == "rspublish" {
-			name, env = rspublishBin, "RSPUBLISH_TOKEN="+token("publish")
+			name, env = rspublishBin, "RSPUBLISH_TOKEN="+secret("publish")
 		}
 		code, stdout, stderr := run(t, []string{env}, nil, name, args...)
 		if code != 0 {

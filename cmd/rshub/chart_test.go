@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/base64"
 	"maps"
 	"net/http"
 	"path/filepath"
@@ -17,7 +18,7 @@ var fromSecrets = map[string]string{"RSHUB_REDIS_URL": "redis://redis:6379", "RS
 
 var (
 	chartVariable = regexp.MustCompile(`(?m)^ +- name: (RSHUB_[A-Z_]+)\n +(value|valueFrom): ?(.*)$`)
-	chartTokens   = regexp.MustCompile(`(?m)^  tokens: \|\n((?:    .*\n)+)`)
+	chartTokens   = regexp.MustCompile(`(?m)^  tokens: (\S+)$`)
 	chartToken    = regexp.MustCompile(`(?m)^  (publish|follow|operate): (\S+)$`)
 )
 
@@ -65,7 +66,7 @@ func checkChartTokens(t *testing.T, manifests string) {
 	if file == nil {
 		return // a Secret of somebody else's
 	}
-	known, err := access.ReadTokens(strings.NewReader(file[1]))
+	known, err := access.ReadTokens(base64.NewDecoder(base64.StdEncoding, strings.NewReader(file[1])))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,7 +75,11 @@ func checkChartTokens(t *testing.T, manifests string) {
 		t.Error("there is no token")
 	}
 	for _, token := range tokens {
-		caller, err := known.Caller(&http.Request{Header: http.Header{"Authorization": {"Bearer " + token[2]}}})
+		text, err := base64.StdEncoding.DecodeString(token[2])
+		if err != nil {
+			t.Fatal(err)
+		}
+		caller, err := known.Caller(&http.Request{Header: http.Header{"Authorization": {"Bearer " + string(text)}}})
 		if err != nil || caller.Name != token[1] {
 			t.Errorf("the token of %s is that of %q, %v", token[1], caller.Name, err)
 			continue

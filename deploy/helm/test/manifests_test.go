@@ -173,6 +173,10 @@ func (i *installation) check(o metav1.Object) {
 		if o.AutomountServiceAccountToken == nil || *o.AutomountServiceAccountToken {
 			i.t.Error("the ServiceAccount has a token")
 		}
+	case *corev1.Secret:
+		if len(o.StringData) > 0 {
+			i.t.Errorf("the Secret %s keeps in the cluster what the values have no longer", o.Name)
+		}
 	case *corev1.Service:
 		i.selects(metav1.SetAsLabelSelector(o.Spec.Selector), i.pod.Labels, "Service "+o.Name)
 		for _, p := range o.Spec.Ports {
@@ -332,7 +336,7 @@ func (i *installation) hasKey(secret, key string) {
 	if strings.HasPrefix(secret, "hub-") && find[*corev1.Secret](i, secret) == nil {
 		return
 	}
-	if s := find[*corev1.Secret](i, secret); s == nil || s.StringData[key] == "" {
+	if s := find[*corev1.Secret](i, secret); s == nil || len(s.Data[key]) == 0 {
 		i.t.Errorf("there is no Secret %s with the key %s", secret, key)
 	}
 }

@@ -19,16 +19,20 @@ func tokensOf(t *testing.T, values string, in cluster) (tokens map[string]string
 	if s == nil {
 		t.Fatal("there is no Secret with tokens")
 	}
-	for name, token := range s.StringData {
+	tokens = map[string]string{}
+	for name, text := range s.Data {
+		tokens[name] = string(text)
+	}
+	for name, token := range tokens {
 		if name == "tokens" {
 			continue
 		}
 		sum := sha256.Sum256([]byte(token))
-		if line := name + " sha256:" + hex.EncodeToString(sum[:]) + " "; !strings.Contains(s.StringData["tokens"], "\n"+line) {
-			t.Errorf("there is no line %q in\n%s", line, s.StringData["tokens"])
+		if line := name + " sha256:" + hex.EncodeToString(sum[:]) + " "; !strings.Contains(tokens["tokens"], "\n"+line) {
+			t.Errorf("there is no line %q in\n%s", line, tokens["tokens"])
 		}
 	}
-	return s.StringData, i.pod.Annotations["checksum/tokens"]
+	return tokens, i.pod.Annotations["checksum/tokens"]
 }
 
 // The first installation makes tokens at random, an upgrade keeps them, and adds
