@@ -5,11 +5,14 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	batchv1 "k8s.io/api/batch/v1"
 )
 
 var yamlBlock = regexp.MustCompile("(?s)```yaml\n(.*?)```")
 
-// The values and manifests in the documentation are such.
+// The values and manifests in the documentation are such, and pods in it may do
+// nothing that they need not.
 func TestDocs(t *testing.T) {
 	text, err := os.ReadFile("../../../docs/kubernetes.md")
 	if err != nil {
@@ -21,7 +24,9 @@ func TestDocs(t *testing.T) {
 	}
 	for _, b := range blocks {
 		if strings.HasPrefix(b[1], "apiVersion: ") {
-			decode(t, "docs/kubernetes.md", b[1])
+			if job, ok := decode(t, "docs/kubernetes.md", b[1]).(*batchv1.Job); ok {
+				(&installation{t: t}).checkPod(&job.Spec.Template.Spec, nil)
+			}
 		} else {
 			install(t, parse(t, b[1]), installed)
 		}

@@ -288,7 +288,7 @@ func (i *installation) checkPod(p *corev1.PodSpec, claims []string) {
 	if p.AutomountServiceAccountToken == nil || *p.AutomountServiceAccountToken {
 		i.t.Error("a pod has a token of the cluster")
 	}
-	if p.ServiceAccountName != "default" && find[*corev1.ServiceAccount](i, p.ServiceAccountName) == nil {
+	if p.ServiceAccountName != "" && p.ServiceAccountName != "default" && find[*corev1.ServiceAccount](i, p.ServiceAccountName) == nil {
 		i.t.Errorf("there is no ServiceAccount %s", p.ServiceAccountName)
 	}
 	if c := p.SecurityContext; c == nil || !*c.RunAsNonRoot || *c.RunAsUser != 65532 || c.SeccompProfile.Type != corev1.SeccompProfileTypeRuntimeDefault {
