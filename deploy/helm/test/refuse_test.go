@@ -61,6 +61,7 @@ func TestRefused(t *testing.T) {
 		{"alerts of no job", "prometheusRule: {enabled: true}", "set serviceMonitor.enabled, or prometheusRule.matchers"},
 		{"matchers that are none", "prometheusRule: {matchers: rshub}", "/prometheusRule/matchers"},
 		{"a variable of the chart's as more", "extraEnv: [{name: RSHUB_DATA, value: /x}]", "extraEnv has RSHUB_DATA"},
+		{"a delay twice", "extraEnv: [{name: RSHUB_DRAIN_DELAY, value: 5s}]", "drain.preStopSeconds is for that"},
 		{"a variable twice", "{config: {RSHUB_PREFIX: a}, extraEnv: [{name: RSHUB_PREFIX, value: b}]}", "extraEnv and config both have RSHUB_PREFIX"},
 		{"an alert that is none", "prometheusRule: {alerts: {RshubNotRaedy: {enabled: false}}}", "RshubNotRaedy: there is no such alert; there are "},
 	} {

@@ -138,7 +138,9 @@ misspelt values.schema.json finds.
 
 {{- /* what the chart sets itself */ -}}
 {{- range $v.extraEnv }}
-{{- if has .name (include "rshub.ownVariables" $ | splitList " ") }}
+{{- if eq .name "RSHUB_DRAIN_DELAY" }}
+- extraEnv has RSHUB_DRAIN_DELAY, and drain.preStopSeconds is for that: the hub goes on meanwhile.
+{{- else if has .name (include "rshub.ownVariables" $ | splitList " ") }}
 - extraEnv has {{ .name }}, which the chart sets from other values; README.md says which.
 {{- else if hasKey $v.config .name }}
 - extraEnv and config both have {{ .name }}: leave one out.
