@@ -158,6 +158,7 @@ func TestManifests(t *testing.T) {
 				i.check(o)
 			}
 			i.checkPod(&i.pod.Spec, i.claims)
+			i.checkWait()
 			i.checkDrain()
 		})
 	}
@@ -338,6 +339,21 @@ func (i *installation) hasKey(secret, key string) {
 	}
 	if s := find[*corev1.Secret](i, secret); s == nil || len(s.Data[key]) == 0 {
 		i.t.Errorf("there is no Secret %s with the key %s", secret, key)
+	}
+}
+
+// checkWait checks that a hub waits for Redis for long: one that ends, Kubernetes
+// starts again later and later.
+func (i *installation) checkWait() {
+	i.t.Helper()
+	env := map[string]string{}
+	for _, e := range i.pod.Spec.Containers[0].Env {
+		env[e.Name] = e.Value
+	}
+	_, redis := env["RSHUB_REDIS_URL"]
+	wait, _ := time.ParseDuration(env["RSHUB_START_TIMEOUT"])
+	if redis && wait < 10*time.Minute {
+		i.t.Errorf("a hub waits for Redis for %v", wait)
 	}
 }
 

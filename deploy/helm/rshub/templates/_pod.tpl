@@ -200,6 +200,13 @@ spec:
     secretKeyRef:
       name: {{ $v.redis.existingSecret | default (printf "%s-connections" (include "rshub.fullname" .)) }}
       key: {{ ternary $v.redis.existingSecretKey "redis-url" (ne $v.redis.existingSecret "") }}
+{{- $said := hasKey $v.config "RSHUB_START_TIMEOUT" }}
+{{- range $v.extraEnv }}{{ if eq .name "RSHUB_START_TIMEOUT" }}{{ $said = true }}{{ end }}{{ end }}
+{{- if not $said }}
+{{- /* a hub that ends is started later and later; one that waits goes on at once, and is not ready meanwhile */}}
+- name: RSHUB_START_TIMEOUT
+  value: 30m
+{{- end }}
 {{- else }}
 - name: RSHUB_DATA
   value: /data
