@@ -30,9 +30,8 @@ func TestReserve(t *testing.T) {
 	if n := len(walk(t, h, "full")); n != 100 {
 		t.Errorf("the Change Lists have %d changes", n)
 	}
-	ready := must(t, http.StatusServiceUnavailable, http.MethodGet, h.ops+"/readyz", nil)
-	if !strings.Contains(string(ready.body), "less than the reserve") {
-		t.Errorf("/readyz says %s", ready.body)
+	if r := ready(t, h); !r.Ready || r.Checks["memory"].OK || !strings.Contains(r.Checks["memory"].Reason, "less than the reserve") {
+		t.Errorf("/readyz says %+v", r)
 	}
 	h.stop(t)
 	h.start(t)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"time"
 
@@ -15,7 +16,7 @@ const readyTimeout = 2 * time.Second
 // A dependency is something that the hub needs, as /readyz shows it.
 type dependency struct {
 	OK       bool   `json:"ok"`
-	Required bool   `json:"required"`         // without it the hub is not ready; else changes only come later
+	Required bool   `json:"required"`         // while it is not OK the hub is not ready; else something is late or refused
 	Reason   string `json:"reason,omitempty"` // why it is not OK
 }
 
@@ -32,7 +33,9 @@ func newDependency(required bool, err error) dependency {
 func (s *server) dependencies(ctx context.Context) map[string]dependency {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
-	all := map[string]dependency{"memory": newDependency(true, s.memory.Check(ctx))}
+	err := s.memory.Check(ctx)
+	// A full memory still hands out what it has, and room is made by a request too.
+	all := map[string]dependency{"memory": newDependency(!errors.Is(err, changelog.ErrFull), err)}
 	if s.bus != nil {
 		all["nats"] = newDependency(false, s.bus.Check())
 	}
@@ -47,8 +50,8 @@ func (s *server) health(mux *http.ServeMux) {
 	mux.HandleFunc("GET /readyz", s.serveReady)
 }
 
-// serveReady says whether the hub can take and hand out changes, and of each
-// thing that it needs whether it is there, and if not, why.
+// serveReady says whether requests should come to this hub, and of each thing
+// that it needs whether it is there, and if not, why.
 func (s *server) serveReady(w http.ResponseWriter, r *http.Request) {
 	checks := map[string]dependency{}
 	if s.started.Load() {

@@ -110,15 +110,19 @@ func readiness(t *testing.T, h *running) (ready bool, checks map[string]dependen
 	return answer.Ready, answer.Checks
 }
 
-// Below the reserve it takes nothing and says so; what there is it goes on to
-// hand out.
+// Below the reserve it takes nothing and says so. It stays ready: what there is it
+// goes on to hand out, and who is refused learns why.
 func TestDiskReserve(t *testing.T) {
 	h := start(t)
 	h.publish("demo")
 	h.stop()
 	low := start(t, "RSHUB_DATA", h.data, "RSHUB_DISK_RESERVE", "1000000TiB", "RSHUB_SETS", "demo,new")
-	if ready, checks := readiness(t, low); ready || !strings.Contains(checks["memory"].Reason, "full") {
+	ready, checks := readiness(t, low)
+	if memory := checks["memory"]; !ready || memory.OK || memory.Required || !strings.Contains(memory.Reason, "full") {
 		t.Errorf("ready is %v, %v", ready, checks)
+	}
+	if _, body := do(t, "GET", low.ops+"/metrics", ""); !strings.Contains(body, "\nrshub_ready 1\n") || !strings.Contains(body, "\nrshub_dependency_ok{dependency=\"memory\"} 0\n") {
+		t.Errorf("the metrics are %s", body)
 	}
 	for _, set := range []string{"demo", "new"} {
 		resp, body := do(t, "POST", low.url+"/sets/"+set+"/changes", oneChange, "Content-Type", "application/json")
@@ -126,6 +130,9 @@ func TestDiskReserve(t *testing.T) {
 	}
 	if resp, body := do(t, "GET", low.url+"/sets/demo/changes?since=start", ""); resp.StatusCode != http.StatusOK || !strings.Contains(body, "https://example.org/a") {
 		t.Errorf("the changes are %d %s", resp.StatusCode, body)
+	}
+	if resp, body := do(t, "DELETE", low.url+"/sets/demo", ""); resp.StatusCode != http.StatusNoContent {
+		t.Errorf("making room is answered %d %s", resp.StatusCode, body)
 	}
 }
 
