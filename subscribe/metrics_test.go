@@ -122,6 +122,38 @@ func TestLag(t *testing.T) {
 	})
 }
 
+// A long poll is not behind by what its filter leaves out, neither of what was
+// there nor of what comes.
+func TestLagOfFilteredLongPoll(t *testing.T) {
+	reg := prometheus.NewRegistry()
+	s := newSite(t, settings{Options: subscribe.Options{Metrics: reg}})
+	s.publish(3)
+	ctx, leave := context.WithCancel(t.Context())
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, s.url("?since=start&wait=5m&prefix=https://example.org/none"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() {
+		resp, err := http.DefaultClient.Do(r)
+		if err == nil {
+			err = resp.Body.Close()
+		}
+		ended <- err
+	}()
+	current := func() bool {
+		got := metricstest.Values(t, reg)
+		return got[by("followers", "longpoll")] == 1 && got[by("follower_lag_changes", "longpoll")] == 0 && strings.Contains(stacks(), "subscribe.(*Server).collect")
+	}
+	eventually(t, "it is not behind by what was there", current)
+	s.publish(3)
+	eventually(t, "nor by what comes", current)
+	leave()
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Errorf("it ended before: %v", err)
+	}
+}
+
 // A breaking is a follower that breaks off.
 type breaking struct{ subscribe.Follower }
 

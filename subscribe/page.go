@@ -64,11 +64,13 @@ func (s *Server) servePage(w http.ResponseWriter, r *http.Request, set string) e
 	if err != nil {
 		return err
 	}
+	looked := func(changelog.Cursor) {}
 	if p.wait > 0 {
-		_, leave := s.enter(byLongPoll, set, begin.Cursor)
+		place, leave := s.enter(byLongPoll, set, begin.Cursor)
 		defer leave()
+		looked = place.moveTo
 	}
-	page, err := s.collect(r.Context(), begin, p)
+	page, err := s.collect(r.Context(), begin, p, looked)
 	if err != nil {
 		return err
 	}
@@ -98,8 +100,9 @@ func (s *Server) servePage(w http.ResponseWriter, r *http.Request, set string) e
 	return nil
 }
 
-// collect reads what is there, and waits if that is nothing.
-func (s *Server) collect(ctx context.Context, begin *changelog.Batch, p pageRequest) (*changelog.Batch, error) {
+// collect reads what is there, and waits if that is nothing. It tells looked up to
+// where it has looked: what a filter leaves out, the follower is not behind by.
+func (s *Server) collect(ctx context.Context, begin *changelog.Batch, p pageRequest, looked func(changelog.Cursor)) (*changelog.Batch, error) {
 	page := &changelog.Batch{Set: begin.Set, After: begin.After, Cursor: begin.Cursor, Diverged: begin.Diverged}
 	examined := 0
 	for examined < maxExamined && len(page.Entries) < p.limit {
@@ -112,6 +115,7 @@ func (s *Server) collect(ctx context.Context, begin *changelog.Batch, p pageRequ
 			return nil, err
 		}
 		extend(page, b, p)
+		looked(page.Cursor)
 		if len(b.Entries) == 0 {
 			break
 		}
@@ -130,6 +134,7 @@ func (s *Server) collect(ctx context.Context, begin *changelog.Batch, p pageRequ
 		for _, b := range batches {
 			extend(page, b, p)
 		}
+		looked(page.Cursor)
 		if len(page.Entries) > 0 || page.Diverged {
 			break
 		}
