@@ -72,6 +72,9 @@ func addLine(path, line string) (err error) {
 			_ = os.Remove(beside) // and if it stays, the next command says so
 		}
 	}()
+	if err := f.Chmod(mode); err != nil { // the umask took what the hub's group may need
+		return fmt.Errorf("write tokens: %w", err)
+	}
 	old, err := os.ReadFile(path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("read tokens: %w", err)
