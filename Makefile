@@ -41,7 +41,7 @@ image:
 release:
 	@$(call check,tools/image tools/release)
 	cd tools/image && $(GO) test ./...
-	cd tools/release && $(GO) run . -root $(CURDIR) -version '$(VERSION)' $(RELEASE)
+	cd tools/release && $(GO) test ./... && $(GO) run . -root $(CURDIR) -version '$(VERSION)' $(RELEASE)
 
 test: need lint unit chart e2e
 

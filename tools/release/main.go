@@ -96,8 +96,16 @@ func run(ctx context.Context, args []string) (err error) {
 	return nil
 }
 
-// prepare asks git what is released, and makes empty directories.
+// prepare asks git what is released, and makes empty directories. What is not
+// committed would be released too, under the commit's name, so it is refused.
 func (r *release) prepare(ctx context.Context) error {
+	changed, err := r.output(ctx, nil, "git", "status", "--porcelain")
+	if err != nil {
+		return err
+	}
+	if changed != "" {
+		return fmt.Errorf("a release is of what is committed, and these are not:\n%s", changed)
+	}
 	said, err := r.output(ctx, nil, "git", "log", "-1", "--format=%H %cI")
 	if err != nil {
 		return err

@@ -57,7 +57,7 @@ func (r *release) verifyPrograms(ctx context.Context) error {
 			for _, s := range info.Settings {
 				settings[s.Key] = s.Value
 			}
-			for key, want := range map[string]string{"GOOS": p.system, "GOARCH": p.architecture, "CGO_ENABLED": "0", "-trimpath": "true", "vcs.revision": r.revision} {
+			for key, want := range map[string]string{"GOOS": p.system, "GOARCH": p.architecture, "CGO_ENABLED": "0", "-trimpath": "true", "vcs.revision": r.revision, "vcs.modified": "false"} {
 				if settings[key] != want {
 					return fmt.Errorf("%s of %s has %s=%q, not %q", name, p, key, settings[key], want)
 				}
