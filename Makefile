@@ -59,6 +59,7 @@ unit:
 	$(RACE) -short $$($(GO) list ./... | grep -v /bench)
 	$(GO) test ./bench ./callback
 	$(GO) test -run 'TestLog|TestTorn' ./changelog/...
+	$(GO) test -run TestLargeScrape ./cmd/rshub
 
 # Not vetted: with the types of Kubernetes that takes half as long as all the rest. Not
 # cached: the chart is outside of that module. UPDATE=-update writes the golden files
