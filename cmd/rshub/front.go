@@ -21,7 +21,7 @@ type front struct {
 	listener, opsListener net.Listener // the latter nil: there is none
 	public, ops           *http.Server
 	publicDoor, opsDoor   door
-	failed                chan error // of a server that cannot take connections any more
+	failed                chan error // of a server that cannot take connections any more, or of a part beside them
 	wg                    sync.WaitGroup
 }
 
@@ -35,7 +35,7 @@ func (d *door) ServeHTTP(w http.ResponseWriter, r *http.Request) { (*d.to.Load()
 // listen returns a front on the addresses that are configured. It answers
 // nothing until serve. The caller closes it.
 func (s *server) listen() (*front, error) {
-	f := &front{failed: make(chan error, 2)}
+	f := &front{failed: make(chan error, 5)}
 	var err error
 	if f.listener, err = net.Listen("tcp", s.config.Listen); err != nil {
 		return nil, fmt.Errorf("RSHUB_LISTEN: %w", err)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/x509"
 	"errors"
@@ -220,13 +221,12 @@ func (s *server) run(ctx context.Context, f *front, ready func(listen, ops net.A
 
 	background, stopBackground := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopBackground()
-	failed := make(chan error, 3)
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	beside := func(name string, f func(context.Context) error) {
+	beside := func(name string, part func(context.Context) error) {
 		wg.Go(func() {
-			if err := f(background); err != nil {
-				failed <- fmt.Errorf("%s: %w", name, err)
+			if err := part(background); err != nil {
+				f.failed <- fmt.Errorf("%s: %w", name, err)
 			}
 		})
 	}
@@ -237,16 +237,15 @@ func (s *server) run(ctx context.Context, f *front, ready func(listen, ops net.A
 	var err error
 	select {
 	case <-ctx.Done():
-	case err = <-failed:
 	case err = <-f.failed:
-	}
-	if err != nil {
-		s.log.Error("stopping", "err", err)
 	}
 	s.leave("stopping")
 	s.stopping.Store(true)
 	if err == nil {
-		s.linger()
+		err = s.linger(f)
+	}
+	if err != nil {
+		s.log.Error("stopping", "err", err)
 	}
 	s.log.Info("stopping: closing connections; a second signal ends at once")
 	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.config.Grace)
@@ -256,6 +255,11 @@ func (s *server) run(ctx context.Context, f *front, ready func(listen, ops net.A
 	wg.Wait()
 	_ = f.ops.Shutdown(grace) // last, so that it says until the end that the hub is not ready
 	f.close()
+	select {
+	case late := <-f.failed: // while it was stopping
+		err = cmp.Or(err, late)
+	default:
+	}
 	s.log.Info("stopped")
 	return err
 }
@@ -274,11 +278,19 @@ func (s *server) announce(f *front, ready func(listen, ops net.Addr)) {
 }
 
 // linger goes on for a while although the hub is not ready any more: balancers
-// look for that only now and then, and send requests until they know.
-func (s *server) linger() {
-	if d := s.config.DrainDelay; d > 0 {
-		s.log.Info("stopping: not ready, and going on for a while; a second signal ends at once", "while", d.String())
-		<-time.After(d)
+// look for that only now and then, and send requests until they know. It returns
+// early with what fails meanwhile.
+func (s *server) linger(f *front) error {
+	d := s.config.DrainDelay
+	if d <= 0 {
+		return nil
+	}
+	s.log.Info("stopping: not ready, and going on for a while; a second signal ends at once", "while", d.String())
+	select {
+	case <-time.After(d):
+		return nil
+	case err := <-f.failed:
+		return err
 	}
 }
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"io"
@@ -11,6 +12,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -203,6 +205,44 @@ func TestStopWhilePublishing(t *testing.T) {
 	again := start(t, "RSHUB_DATA", h.data)
 	if _, body := do(t, "GET", again.url+"/sets/demo", ""); !strings.Contains(body, `"changes":1001`) {
 		t.Errorf("afterwards the set is %s", body)
+	}
+}
+
+// A hub whose listener fails while it goes on, not ready, stops at once and says
+// so by its exit.
+func TestFailureWhileStopping(t *testing.T) {
+	setenv(t, "RSHUB_LISTEN", "127.0.0.1:0", "RSHUB_OPS_LISTEN", "127.0.0.1:0", "RSHUB_DATA", t.TempDir(), "RSHUB_DRAIN_DELAY", "1h")
+	c, err := readConfig()
+	if err != nil {
+		t.Fatal(err)
+	}
+	log := &output{}
+	s := &server{config: c, log: newLogger(log, slog.LevelInfo), metrics: newMetrics()}
+	f, err := s.listen()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.close()
+	f.serve(s.startingRoutes(), s.startingOpsRoutes())
+	if err := s.openMemory(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	defer s.memory.Close()
+	if err := s.wire(); err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- s.run(ctx, f, nil) }()
+	stop()
+	for len(log.lines(t, "stopping: not ready, and going on for a while; a second signal ends at once")) == 0 {
+		runtime.Gosched()
+	}
+	if err := f.listener.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-ended; !errors.Is(err, net.ErrClosed) {
+		t.Errorf("it ended with %v", err)
 	}
 }
 
