@@ -1,10 +1,12 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"crypto/rand"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
 	"runtime/debug"
 	"strings"
@@ -49,6 +51,9 @@ func (s *server) logged(next http.Handler, failed slog.Level) http.Handler {
 				s.log.ErrorContext(ctx, "http: panic in a request", "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
 				p = http.ErrAbortHandler // net/http has nothing to add
 			}
+			if p == nil && answer.status == 0 {
+				answer.status = http.StatusOK // what net/http says for who says nothing
+			}
 			level := slog.LevelDebug
 			if answer.status >= http.StatusInternalServerError && r.Context().Err() == nil {
 				level = failed
@@ -79,8 +84,8 @@ func shownPath(path string) string {
 	return path
 }
 
-// A notedAnswer notes what is answered. A status of 0 is a connection that was
-// taken over, such as a WebSocket's.
+// A notedAnswer notes what is answered. The status is 0 while there is no answer,
+// and 101 when the connection was taken over, as by a WebSocket.
 type notedAnswer struct {
 	http.ResponseWriter
 	status int
@@ -103,6 +108,15 @@ func (a *notedAnswer) Write(p []byte) (int, error) {
 	n, err := a.ResponseWriter.Write(p)
 	a.bytes += int64(n)
 	return n, err
+}
+
+// Hijack is how a WebSocket begins.
+func (a *notedAnswer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	conn, rw, err := http.NewResponseController(a.ResponseWriter).Hijack()
+	if err == nil {
+		a.status = http.StatusSwitchingProtocols
+	}
+	return conn, rw, err
 }
 
 // A requestHandler adds to what is logged with the context of a request the

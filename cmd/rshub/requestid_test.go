@@ -2,9 +2,12 @@ package main
 
 import (
 	"encoding/json"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -69,6 +72,44 @@ func TestRequestID(t *testing.T) {
 	two, _ := do(t, "GET", h.ops+"/healthz", "")
 	if a, b := one.Header.Get(requestIDHeader), two.Header.Get(requestIDHeader); a == b || a == "" || b == "" {
 		t.Errorf("two requests have the ids %q and %q", a, b)
+	}
+}
+
+// The line of a request has the status that the client got, also where the handler
+// wrote nothing or took the connection over.
+func TestLoggedStatus(t *testing.T) {
+	log := &output{}
+	s := &server{log: newLogger(log, slog.LevelDebug)}
+	mux := http.NewServeMux()
+	mux.HandleFunc("/nothing", func(http.ResponseWriter, *http.Request) {})
+	mux.HandleFunc("/written", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("x")) })
+	mux.HandleFunc("/taken", func(w http.ResponseWriter, _ *http.Request) {
+		conn, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer conn.Close()
+		_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\n\r\n")
+	})
+	srv := httptest.NewServer(s.logged(mux, slog.LevelWarn))
+	defer srv.Close()
+	var want []int
+	for _, path := range []string{"/nothing", "/written", "/taken", "/missing"} {
+		resp, _ := do(t, "GET", srv.URL+path, "")
+		want = append(want, resp.StatusCode)
+	}
+	for len(log.lines(t, "request")) < len(want) { // the last is written just after its answer
+		runtime.Gosched()
+	}
+	var got []int
+	for _, line := range log.lines(t, "request") {
+		got = append(got, int(line["status"].(float64)))
+	}
+	slices.Sort(got)
+	slices.Sort(want)
+	if !slices.Equal(got, want) {
+		t.Errorf("the lines have %v, and the answers were %v", got, want)
 	}
 }
 
