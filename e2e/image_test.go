@@ -15,7 +15,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -65,11 +67,10 @@ func TestImage(t *testing.T) {
 	addr, ops := freePort(t), freePort(t)
 	h := &hub{host: addr, url: "http://" + addr, ops: "http://" + ops}
 	anywhere := func(addr string) string { return strings.TrimPrefix(addr, "127.0.0.1") } // only the ports are others
-	h.process = c.start(t, []string{
-		"RSHUB_LISTEN=" + anywhere(addr), "RSHUB_OPS_LISTEN=" + anywhere(ops), "RSHUB_BASE_URL=" + h.url, "RSHUB_GRACE=25s",
-		"RSHUB_TOKENS_FILE=/etc/rshub/tokens/tokens", "RSHUB_DATA=/data",
+	h.process = c.start(t, append(chartVariables(t),                                      // of two values the last counts
+		"RSHUB_LISTEN="+anywhere(addr), "RSHUB_OPS_LISTEN="+anywhere(ops), "RSHUB_BASE_URL="+h.url,
 		"RSHUB_CALLBACK_CA_FILE=/etc/rshub/ca/ca.pem", "RSHUB_CALLBACK_ALLOW=127.0.0.0/8", // in config
-	})
+	))
 	until(t, "the hub is ready", func() error {
 		if h.ended() {
 			t.Fatalf("it ended: %s", h.stderr.String())
@@ -135,6 +136,27 @@ func TestImage(t *testing.T) {
 	if code, out, said := c.run(t, "/rspublish", "-version"); code != 0 || !strings.HasPrefix(out, "rspublish ") {
 		t.Errorf("rspublish in the image ends with %d: %s%s", code, out, said)
 	}
+}
+
+var chartVariable = regexp.MustCompile(`(?m)^ +- name: (\w+)\n +value: "?(.*?)"?$`)
+
+// chartVariables returns the environment that the chart gives a hub.
+func chartVariables(t *testing.T) (env []string) {
+	t.Helper()
+	text, err := os.ReadFile("../deploy/helm/test/golden/default.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	hub, _, _ := strings.Cut(string(text), "helm.sh/hook: test")
+	for _, v := range chartVariable.FindAllStringSubmatch(hub, -1) {
+		env = append(env, v[1]+"="+v[2])
+	}
+	for _, mounted := range []string{"RSHUB_TOKENS_FILE=/etc/rshub/tokens/tokens", "RSHUB_DATA=/data"} { // as here
+		if !slices.Contains(env, mounted) {
+			t.Fatalf("the chart does not set %s, only %v", mounted, env)
+		}
+	}
+	return env
 }
 
 // makeImage makes the image for this platform of the programs that are tested,
