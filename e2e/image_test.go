@@ -67,7 +67,7 @@ func TestImage(t *testing.T) {
 	addr, ops := freePort(t), freePort(t)
 	h := &hub{host: addr, url: "http://" + addr, ops: "http://" + ops}
 	anywhere := func(addr string) string { return strings.TrimPrefix(addr, "127.0.0.1") } // only the ports are others
-	h.process = c.start(t, append(chartVariables(t),                                      // of two values the last counts
+	h.process = c.start(t, append(chartVariables(t),
 		"RSHUB_LISTEN="+anywhere(addr), "RSHUB_OPS_LISTEN="+anywhere(ops), "RSHUB_BASE_URL="+h.url,
 		"RSHUB_CALLBACK_CA_FILE=/etc/rshub/ca/ca.pem", "RSHUB_CALLBACK_ALLOW=127.0.0.0/8", // in config
 	))
@@ -140,7 +140,8 @@ func TestImage(t *testing.T) {
 
 var chartVariable = regexp.MustCompile(`(?m)^ +- name: (\w+)\n +value: "?(.*?)"?$`)
 
-// chartVariables returns the environment that the chart gives a hub.
+// chartVariables returns the environment that the chart gives a hub. What is
+// appended counts before it.
 func chartVariables(t *testing.T) (env []string) {
 	t.Helper()
 	text, err := os.ReadFile("../deploy/helm/test/golden/default.yaml")
