@@ -34,7 +34,6 @@ type errand struct {
 type pending struct {
 	Request
 	older     uint64        // number of the first request that it replaced, which says where to start
-	kept      bool          // it is that request for a newer one
 	tries     int           // that the callback did not answer
 	confirmed *confirmation // by the callback: it has only to be kept
 }
@@ -49,12 +48,18 @@ func (x *errand) add(p *pending) {
 		between := slices.ContainsFunc(x.requests[i:], func(r *pending) bool { return r.Mode == Unsubscribe })
 		if q != x.running && same(q) && p.Mode == Subscribe && !p.Move && !between {
 			p.Start, p.Diverged = q.Start, q.Diverged
-			p.older, q.older, q.kept = or(q.older, q.Number), 0, q.older == 0
+			p.older, q.older = or(q.older, q.Number), 0
 		}
 	}
-	x.drop(func(q *pending) bool {
-		return same(q) || p.Mode == Remove && (q.Mode == Subscribe || q.Mode == Unsubscribe)
-	})
+	for _, q := range slices.Clone(x.requests) {
+		if q == x.running || !same(q) && (p.Mode != Remove || q.Mode != Subscribe && q.Mode != Unsubscribe) {
+			continue
+		}
+		if q.Number != p.older {
+			x.shard.finish(&q.Request)
+		}
+		x.take(q)
+	}
 	switch p.Mode {
 	case Remove, Retry, Move: // what others want may take minutes
 		x.requests = slices.Insert(x.requests, 0, p)
@@ -66,18 +71,6 @@ func (x *errand) add(p *pending) {
 	}
 	if x.state == idle && x.requests[0] == p {
 		x.begin()
-	}
-}
-
-// drop takes out requests that are not to be carried out any more. mu is held.
-func (x *errand) drop(which func(*pending) bool) {
-	for _, q := range slices.Clone(x.requests) {
-		if q != x.running && which(q) {
-			if !q.kept {
-				x.shard.finish(&q.Request)
-			}
-			x.take(q)
-		}
 	}
 }
 

@@ -165,7 +165,8 @@ func (s *sub) soil() {
 }
 
 // skip moves an idle sub over what its filter leaves out, which begins at a
-// datetime. That is saved only now and then: whoever has to begin from what was saved leaves it out again.
+// datetime. That is saved only now and then: whoever has to begin from what was
+// saved leaves it out again.
 func (s *sub) skip(begins int64, to changelog.Cursor) {
 	s.from, s.cursor = s.begin(), to
 	if s.from.IsZero() {
