@@ -43,16 +43,7 @@ func TestDrainDelay(t *testing.T) {
 	if h.ended() {
 		t.Fatal("it has ended")
 	}
-	until(t, "the second signal ends it", func() error {
-		if h.ended() {
-			return nil
-		}
-		h.signal(syscall.SIGTERM) // the first one's handler goes away a moment after the log line
-		return errors.New("it still runs")
-	})
-	if s := h.cmd.ProcessState.Sys().(syscall.WaitStatus); !s.Signaled() || s.Signal() != syscall.SIGTERM {
-		t.Errorf("it ended with %v", s)
-	}
+	endsAtSecondSignal(t, h)
 }
 
 // TestDrainOrder stops one of two hubs that has a follower, a publish and a

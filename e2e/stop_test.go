@@ -87,6 +87,21 @@ func TestGrace(t *testing.T) {
 	}
 }
 
+// endsAtSecondSignal sends signals to a hub that is stopping until it ends by one.
+func endsAtSecondSignal(t *testing.T, h *hub) {
+	t.Helper()
+	until(t, "the second signal ends it", func() error {
+		if h.ended() {
+			return nil
+		}
+		h.signal(syscall.SIGTERM) // the first one's handler goes away a moment after the log line
+		return errors.New("it still runs")
+	})
+	if s := h.cmd.ProcessState.Sys().(syscall.WaitStatus); !s.Signaled() || s.Signal() != syscall.SIGTERM {
+		t.Errorf("it ended with %v", s)
+	}
+}
+
 // TestSecondSignal ends a hub that is stopping, at once.
 func TestSecondSignal(t *testing.T) {
 	t.Parallel()
@@ -101,16 +116,7 @@ func TestSecondSignal(t *testing.T) {
 	if h.ended() {
 		t.Fatal("the hub did not wait for the request")
 	}
-	until(t, "the second signal ends it", func() error {
-		if h.ended() {
-			return nil
-		}
-		h.signal(syscall.SIGTERM) // the first one's handler goes away a moment after the log line
-		return errors.New("it still runs")
-	})
-	if s := h.cmd.ProcessState.Sys().(syscall.WaitStatus); !s.Signaled() || s.Signal() != syscall.SIGTERM {
-		t.Errorf("it ended with %v", s)
-	}
+	endsAtSecondSignal(t, h)
 	h.start(t)
 	if n := len(memory(t, h, "twice")); n != 10 {
 		t.Errorf("the memory has %d changes", n)
