@@ -1,11 +1,9 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"log/slog"
 	"math"
-	"net"
 	"net/http"
 	"runtime"
 
@@ -141,43 +139,11 @@ func (r *router) handle(pattern, route string, h http.HandlerFunc) {
 func (r *router) counted(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		_, pattern := r.Handler(req)
-		c := &countedWriter{ResponseWriter: w, counters: r.counters[pattern]}
-		next.ServeHTTP(c, req)
-		c.count(http.StatusOK) // what net/http says for who says nothing
+		answer := &notedAnswer{ResponseWriter: w}
+		if counters := r.counters[pattern]; counters != nil {
+			answer.begins = func(status int) { counters[class(status)].Inc() }
+		}
+		next.ServeHTTP(answer, req)
+		answer.note(http.StatusOK) // what net/http says for who says nothing
 	})
-}
-
-// A countedWriter counts an answer once, when it begins.
-type countedWriter struct {
-	http.ResponseWriter
-	counters *[len(classes)]prometheus.Counter // nil: it was counted
-}
-
-func (w *countedWriter) count(status int) {
-	if w.counters != nil && (status >= http.StatusOK || status == http.StatusSwitchingProtocols) {
-		w.counters[class(status)].Inc()
-		w.counters = nil
-	}
-}
-
-// Unwrap lets http.ResponseController find what the connection can do.
-func (w *countedWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
-
-func (w *countedWriter) WriteHeader(status int) {
-	w.count(status)
-	w.ResponseWriter.WriteHeader(status)
-}
-
-func (w *countedWriter) Write(b []byte) (int, error) {
-	w.count(http.StatusOK)
-	return w.ResponseWriter.Write(b)
-}
-
-// Hijack is how a WebSocket begins.
-func (w *countedWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
-	conn, rw, err := http.NewResponseController(w.ResponseWriter).Hijack()
-	if err == nil {
-		w.count(http.StatusSwitchingProtocols)
-	}
-	return conn, rw, err
 }

@@ -51,8 +51,8 @@ func (s *server) logged(next http.Handler, failed slog.Level) http.Handler {
 				s.log.ErrorContext(ctx, "http: panic in a request", "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
 				p = http.ErrAbortHandler // net/http has nothing to add
 			}
-			if p == nil && answer.status == 0 {
-				answer.status = http.StatusOK // what net/http says for who says nothing
+			if p == nil {
+				answer.note(http.StatusOK) // what net/http says for who says nothing
 			}
 			level := slog.LevelDebug
 			if answer.status >= http.StatusInternalServerError && r.Context().Err() == nil {
@@ -88,23 +88,33 @@ func shownPath(path string) string {
 // and 101 when the connection was taken over, as by a WebSocket.
 type notedAnswer struct {
 	http.ResponseWriter
+	begins func(status int) // called once, when the answer begins; nil: nobody wants to know
 	status int
 	bytes  int64
 }
 
+// note notes the first status of an answer; what comes before it, such as 103, is
+// none.
+func (a *notedAnswer) note(status int) {
+	if a.status != 0 || status < http.StatusOK && status != http.StatusSwitchingProtocols {
+		return
+	}
+	a.status = status
+	if a.begins != nil {
+		a.begins(status)
+	}
+}
+
+// Unwrap lets http.ResponseController find what the connection can do.
 func (a *notedAnswer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 
 func (a *notedAnswer) WriteHeader(status int) {
-	if a.status == 0 && status >= http.StatusOK {
-		a.status = status
-	}
+	a.note(status)
 	a.ResponseWriter.WriteHeader(status)
 }
 
 func (a *notedAnswer) Write(p []byte) (int, error) {
-	if a.status == 0 {
-		a.status = http.StatusOK
-	}
+	a.note(http.StatusOK)
 	n, err := a.ResponseWriter.Write(p)
 	a.bytes += int64(n)
 	return n, err
@@ -114,7 +124,7 @@ func (a *notedAnswer) Write(p []byte) (int, error) {
 func (a *notedAnswer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, rw, err := http.NewResponseController(a.ResponseWriter).Hijack()
 	if err == nil {
-		a.status = http.StatusSwitchingProtocols
+		a.note(http.StatusSwitchingProtocols)
 	}
 	return conn, rw, err
 }
