@@ -120,3 +120,10 @@ func BenchmarkAppendTimeMicro(b *testing.B) {
 		dst = AppendTimeMicro(dst[:0], 1_357_171_642_120_000)
 	}
 }
+
+func BenchmarkSize(b *testing.B) {
+	c := benchChange()
+	for b.Loop() {
+		c.Size()
+	}
+}

@@ -15,10 +15,11 @@ const (
 	Deleted ChangeType = "deleted"
 )
 
-// A Change says that one resource was created, updated or deleted, with
-// everything the standard lets an entry say of a resource. The zero value of a
-// field means that it is absent. Times are in UTC; a zone offset in what was
-// read is resolved, a date without a time is its first second.
+// A Change says that one resource was created, updated or deleted. It has a field
+// for everything that an entry may say of a resource (core section 7). The zero
+// value of a field means that it is absent. Times are in UTC: the readers of this
+// package convert other zones, and take a date without a time as the first second of
+// that day.
 type Change struct {
 	Loc        string     // the resource's URI, absolute
 	Change     ChangeType // empty only where a document lists resources, not changes
@@ -29,9 +30,9 @@ type Change struct {
 	Length     *int64     // in bytes; nil when absent
 	Type       string     // media type
 	Encoding   string     // content coding
-	Path       string     // in a dump, begins with a slash
+	Path       string     // of the resource within a dump; it begins with a slash
 	Links      []Link     // rs:ln
-	Attrs      []Attr     // of rs:md, in foreign namespaces
+	Attrs      []Attr     // the attributes of rs:md in foreign namespaces
 }
 
 // A Link relates a resource, or a whole document, to another (core section 7,

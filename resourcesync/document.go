@@ -21,21 +21,22 @@ const (
 	ChangeListNotification = "changelist-notification" // what version 1.0 called ChangeNotification
 )
 
-// A Header is what a document says of itself before its first entry.
+// A Header is what a document says of itself before its first entry. The zero value
+// of a field means that it is absent.
 type Header struct {
-	Index      bool   // a sitemapindex: its entries are documents
-	Capability string // as it was read, also a value this package does not know; empty when absent
+	Index      bool   // the document is a sitemapindex: its entries are documents
+	Capability string // as it was read, also a value that this package does not know
 	From       time.Time
 	Until      time.Time
 	At         time.Time
 	Completed  time.Time
 	Links      []Link
-	Attrs      []Attr // of the top rs:md, in foreign namespaces
+	Attrs      []Attr // the attributes of the top rs:md in foreign namespaces
 }
 
-// An Item is an entry of a document: a change, or a resource, or in a Source
-// Description, a Capability List, an index or an archive, another document with
-// its capability and times.
+// An Item is an entry of a document: a change or a resource. In a Source Description,
+// a Capability List, an index or an archive it is another document, with its
+// capability and times.
 type Item struct {
 	Change
 	Capability string
@@ -51,9 +52,10 @@ type Document struct {
 	Items []Item
 }
 
-// IsChanges says whether the document's entries may be published as changes:
-// it is a Change Notification or a Change List, also as older versions of the
-// standard named them or failed to, and not an index.
+// IsChanges reports whether the document's entries may be published as changes. The
+// document must be a Change Notification or a Change List, and not an index. The name
+// that version 1.0 had for a Change Notification is accepted, and so is a document
+// without a capability, as older versions of the standard allowed.
 func (h *Header) IsChanges() bool {
 	switch h.Capability {
 	case ChangeNotification, ChangeListNotification, ChangeList, "":

@@ -5,21 +5,21 @@ import (
 	"fmt"
 )
 
-// ErrInvalid means that input breaks a rule of the standard or of its form.
-// The *Error around it names the entry and the rule.
+// ErrInvalid means that input breaks a rule of the standard, of XML or of JSON. The
+// *Error around it names the entry and the rule.
 var ErrInvalid = errors.New("invalid")
 
-// ErrTooLarge means that input is over one of its Limits.
+// ErrTooLarge means that input exceeds one of the Limits.
 var ErrTooLarge = errors.New("too large")
 
-// An Error names the place and the rule that input breaks. errors.Is finds
-// ErrInvalid or ErrTooLarge in it.
+// An Error names the rule that input breaks, and where. errors.Is finds ErrInvalid or
+// ErrTooLarge in it.
 type Error struct {
 	Err   error  // ErrInvalid or ErrTooLarge
-	Entry int    // the entry, from 1; 0 when it is not about an entry
+	Entry int    // the entry, from 1; 0 when the error is not about an entry
 	Line  int    // the line, from 1; 0 when unknown
 	Loc   string // the entry's loc, shortened; empty when unknown
-	Rule  string // what is wrong and what is asked, in words
+	Rule  string // what is wrong, and what the rule asks for, in words
 }
 
 func (e *Error) Error() string {
@@ -39,3 +39,21 @@ func (e *Error) Error() string {
 }
 
 func (e *Error) Unwrap() error { return e.Err }
+
+// Invalid returns an *Error with ErrInvalid. format and args say in words what is
+// wrong.
+func Invalid(format string, args ...any) error {
+	return &Error{Err: ErrInvalid, Rule: fmt.Sprintf(format, args...)}
+}
+
+// About returns err with name and a colon before its text, where name says what err is
+// about. In an *Error they come before the Rule. Any other err is wrapped.
+func About(name string, err error) error {
+	e, ok := errors.AsType[*Error](err)
+	if !ok {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	about := *e
+	about.Rule = name + ": " + e.Rule
+	return &about
+}

@@ -69,9 +69,8 @@ func TestExampleByHand(t *testing.T) {
 	}
 }
 
-// TestExamplesAreValidChanges: what the standard shows as changes is valid as
-// one, but for the example whose digests are not hex, against the standard's
-// own words.
+// TestExamplesAreValidChanges validates the changes in the standard's examples. One example
+// is not valid: its digests are not hex digits, although the standard asks for them.
 func TestExamplesAreValidChanges(t *testing.T) {
 	for _, file := range append(examples(t, "testdata/examples/*.xml"), examples(t, specExamples)...) {
 		base := filepath.Base(file)

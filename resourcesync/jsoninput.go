@@ -12,13 +12,18 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// jsonInput reads values of known names. A null is as good as no member.
+// A jsonInput reads the members of objects. A member that is null counts as absent.
 type jsonInput struct {
 	dec   jsontext.Decoder
 	depth int
+	entry *PageEntry // the entry that ReadPage is at; nil in all other input, where unknown members are errors
 }
 
+// unknown handles a member that the kind of object, of, does not have.
 func (j *jsonInput) unknown(of string, name []byte) error {
+	if j.entry != nil {
+		return j.pass()
+	}
 	hint := ""
 	if of == "a document" && string(name) == "loc" { // a change alone: what many try first
 		hint = `; changes stand in {"changes": [...]}, or one on each line as application/x-ndjson`
@@ -52,7 +57,7 @@ func (j *jsonInput) skip() error {
 	return nil
 }
 
-// end sees to it that nothing follows.
+// end checks that nothing follows the object.
 func (j *jsonInput) end() error {
 	switch _, err := j.dec.ReadToken(); {
 	case err == io.EOF:
@@ -64,8 +69,8 @@ func (j *jsonInput) end() error {
 	}
 }
 
-// name reads the next member's name, good until the next read, or nothing at
-// the end of the object, which stays to be closed.
+// name reads the name of the next member. The name is valid until the next read. At
+// the end of the object it is empty; the caller then calls close.
 func (j *jsonInput) name() ([]byte, error) {
 	if j.dec.PeekKind() == '}' {
 		return nil, nil
@@ -81,7 +86,8 @@ func (j *jsonInput) name() ([]byte, error) {
 	return name, nil
 }
 
-// unquoted returns what a string says, in its own bytes where it can.
+// unquoted returns the text of a JSON string. If the string has no escapes, the result
+// shares its bytes.
 func unquoted(raw []byte) []byte {
 	if bytes.IndexByte(raw, '\\') < 0 && len(raw) >= 2 {
 		return raw[1 : len(raw)-1]
@@ -92,7 +98,8 @@ func unquoted(raw []byte) []byte {
 
 func (j *jsonInput) null() bool { return j.dec.PeekKind() == 'n' }
 
-// expect says whether the next value is of a kind.
+// expect returns an error unless the next value is of a kind. what names the value,
+// and shape the kind, for the error.
 func (j *jsonInput) expect(kind jsontext.Kind, what, shape string) error {
 	switch got := j.dec.PeekKind(); got {
 	case kind:
@@ -112,8 +119,8 @@ func (j *jsonInput) broken() error {
 	return j.fail("not valid JSON")
 }
 
-// value reads the string or number of a member, nil for null. It is good until
-// the next read.
+// value reads the string or the number of a member. The result is nil for null. It is
+// valid until the next read.
 func (j *jsonInput) value(kind jsontext.Kind, name, shape string) ([]byte, error) {
 	if j.null() {
 		return nil, j.skip()
@@ -183,7 +190,7 @@ func (j *jsonInput) length() (*int64, error) {
 	}
 	n, ok := parseLength(string(v))
 	if !ok {
-		return nil, j.fail("length is a whole number of bytes, not " + shorten(string(v)))
+		return nil, j.fail("length is a whole number of bytes, not " + Shorten(string(v)))
 	}
 	return &n, nil
 }
@@ -195,12 +202,12 @@ func (j *jsonInput) pri() (int, error) {
 	}
 	n, err := strconv.Atoi(string(v))
 	if err != nil || n < 1 || n > maxPri {
-		return 0, j.fail("pri is 1 to 999999, not " + shorten(string(v)))
+		return 0, j.fail("pri is 1 to 999999, not " + Shorten(string(v)))
 	}
 	return n, nil
 }
 
-// ignore reads over a value that is no object and no array.
+// ignore skips a value, which must not be an object or an array.
 func (j *jsonInput) ignore() error {
 	switch kind := j.dec.PeekKind(); kind {
 	case 0:
@@ -209,6 +216,14 @@ func (j *jsonInput) ignore() error {
 		return j.fail("a value that is ignored is still no " + strings.TrimPrefix(strings.TrimPrefix(kindName(kind), "an "), "a "))
 	}
 	return j.skip()
+}
+
+// pass skips any value.
+func (j *jsonInput) pass() error {
+	if err := j.dec.SkipValue(); err != nil {
+		return jsonError(err)
+	}
+	return nil
 }
 
 func kindName(k jsontext.Kind) string {
@@ -233,7 +248,8 @@ func (j *jsonInput) fail(rule string) error {
 	return &Error{Err: ErrInvalid, Rule: rule}
 }
 
-// jsonError says what an error of the decoder, or of the reader below, means.
+// jsonError makes an *Error of an error of the decoder. It wraps an error of the
+// reader that the input comes from.
 func jsonError(err error) error {
 	var own *Error
 	var syntax *jsontext.SyntacticError
@@ -249,5 +265,5 @@ func jsonError(err error) error {
 	case errors.Is(syntax.Err, jsontext.ErrDuplicateName):
 		return &Error{Err: ErrInvalid, Rule: "the member " + quote(syntax.JSONPointer.LastToken()) + " is there twice"}
 	}
-	return &Error{Err: ErrInvalid, Rule: fmt.Sprintf("not valid JSON: %s, after %d bytes", shorten(syntax.Err.Error()), syntax.ByteOffset)}
+	return &Error{Err: ErrInvalid, Rule: fmt.Sprintf("not valid JSON: %s, after %d bytes", Shorten(syntax.Err.Error()), syntax.ByteOffset)}
 }

@@ -8,17 +8,17 @@ import (
 	"strings"
 )
 
-// ReadJSON reads a document in rshub's JSON form into memory: one object whose
-// "changes" are an array of changes, and which may have from, until and
-// capability. What else a page of a hub has, that is set, after, cursor, next
-// and diverged, is accepted and ignored; any other member is an error, and so
-// are a member that is there twice, bytes that are not UTF-8, and anything
-// that follows the object. It checks that values can be read and that every
-// change has a loc; whether an entry makes sense as a change is for
-// Change.Validate.
+// ReadJSON reads a document in rshub's JSON form into memory. The document is one
+// object. Its member "changes" is an array of changes. It may have the members from,
+// until and capability. ReadJSON ignores the other members of a hub's page: set,
+// after, cursor, next and diverged. These are errors: any other member, a member that
+// is there twice, bytes that are not UTF-8, and anything that follows the object.
 //
-// Its errors are an *Error, with the entry where there is one, or wrapped from
-// the reader below.
+// ReadJSON checks that values can be read and that every change has a loc.
+// Change.Validate checks whether the values make sense.
+//
+// An error is an *Error, with the entry if it is about one, or it wraps the error of
+// r.
 func ReadJSON(r io.Reader, l Limits) (*Document, error) {
 	l = l.withDefaults()
 	j := &jsonInput{depth: l.Depth}
@@ -33,21 +33,21 @@ func ReadJSON(r io.Reader, l Limits) (*Document, error) {
 	return d, nil
 }
 
-// ParseChange reads one change in its JSON form, as ReadJSON does those in
-// "changes". To read many, a ChangeParser is faster.
+// ParseChange reads one change in its JSON form, by the rules of ReadJSON. For many
+// changes, a ChangeParser is faster.
 func ParseChange(b []byte) (*Change, error) {
 	return new(ChangeParser).Parse(b)
 }
 
-// A ChangeParser is a ParseChange that keeps its memory from one change to the
-// next. Its zero value is ready; it is for one goroutine.
+// A ChangeParser does what ParseChange does, and reuses its buffers for the next
+// change. The zero value is ready to use. Only one goroutine may use it at a time.
 type ChangeParser struct {
 	in  jsonInput
 	buf bytes.Buffer
 }
 
-// Parse reads the change in b, which it neither changes nor keeps. The change
-// is the caller's to keep.
+// Parse reads the change in b. It does not write to b, and does not keep it. The
+// change belongs to the caller.
 func (p *ChangeParser) Parse(b []byte) (*Change, error) {
 	p.buf = *bytes.NewBuffer(b)
 	p.in.depth = defaultDepth
@@ -61,7 +61,7 @@ func (p *ChangeParser) Parse(b []byte) (*Change, error) {
 	if err != nil {
 		var e *Error
 		if errors.As(err, &e) {
-			e.Loc = shorten(c.Loc)
+			e.Loc = Shorten(c.Loc)
 		}
 		return nil, err
 	}
@@ -86,7 +86,10 @@ func (j *jsonInput) document(d *Document, l Limits) error {
 			return j.close()
 		case "changes":
 			changes = true
-			err = j.changes(d, l)
+			err = j.changes(l, func(c *Change) error {
+				d.Items = append(d.Items, Item{Change: *c})
+				return nil
+			})
 		case "from":
 			err = j.time("from", &d.From)
 		case "until":
@@ -104,24 +107,31 @@ func (j *jsonInput) document(d *Document, l Limits) error {
 	}
 }
 
-func (j *jsonInput) changes(d *Document, l Limits) error {
+// changes reads an array of changes, and calls each for every one of them. each must
+// copy the Change, because the next call reuses it. It may keep what the Change
+// points to.
+func (j *jsonInput) changes(l Limits, each func(*Change) error) error {
 	if err := j.open('[', `"changes"`); err != nil {
 		return err
 	}
-	for j.dec.PeekKind() != ']' {
-		if len(d.Items) == l.Entries && j.dec.PeekKind() == '{' {
-			return l.tooMany(l.Entries + 1)
+	var c Change // one for all calls of each, so that it is allocated once
+	for n := 0; j.dec.PeekKind() != ']'; n++ {
+		if n == l.Entries && j.dec.PeekKind() == '{' {
+			return l.tooMany(n + 1)
 		}
-		var it Item
-		if err := j.change(&it.Change); err != nil {
+		c = Change{}
+		err := j.change(&c)
+		if err == nil {
+			err = each(&c)
+		}
+		if err != nil {
 			var e *Error
 			if errors.As(err, &e) {
-				e.Entry = len(d.Items) + 1
-				e.Loc = shorten(it.Loc)
+				e.Entry = n + 1
+				e.Loc = Shorten(c.Loc)
 			}
 			return err
 		}
-		d.Items = append(d.Items, it)
 	}
 	return j.close()
 }
@@ -163,8 +173,10 @@ func (j *jsonInput) change(c *Change) error {
 			err = j.string("path", &c.Path)
 		case "ln":
 			err = j.links(&c.Links)
-		case "position", "sourceDatetime": // a hub wrote them, and writes its own
-			err = j.ignore()
+		case "position":
+			err = j.position()
+		case "sourceDatetime":
+			err = j.sourceDatetime()
 		default:
 			err = j.foreign(&c.Attrs, "a change", name)
 		}
@@ -238,7 +250,7 @@ func (j *jsonInput) link(l *Link) error {
 	}
 }
 
-// foreign keeps a member "{namespace}name".
+// foreign reads a member "{namespace}name" as a foreign attribute.
 func (j *jsonInput) foreign(dst *[]Attr, of string, member []byte) error {
 	namespace, name, ok := strings.Cut(string(member), "}")
 	if !ok || namespace == "" || namespace[0] != '{' {

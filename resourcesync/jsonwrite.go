@@ -7,14 +7,14 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// AppendJSONMembers appends the members of c's JSON object without its braces,
-// so that the caller can add members of its own: "loc" always and first, then
-// change, datetime, lastmod, changefreq, hash, length, type, encoding, path,
-// ln and the foreign attributes, each where c has it. Attributes are written
-// as "{namespace}name", those without a namespace not at all.
+// AppendJSONMembers appends the members of c's JSON object without the braces, so
+// that the caller can add members. The first member is always loc. Then follow
+// change, datetime, lastmod, changefreq, hash, length, type, encoding, path, ln and
+// the foreign attributes, as far as c has them. The name of an attribute is
+// "{namespace}name". An attribute without a namespace is left out.
 //
-// The text is one line and always valid: bytes that are not UTF-8, which
-// Validate refuses, become U+FFFD.
+// The text is one line and always valid JSON: bytes that are not UTF-8 become U+FFFD.
+// (Validate refuses them.)
 func AppendJSONMembers(dst []byte, c *Change) []byte {
 	dst = append(dst, `"loc":`...)
 	dst = appendQuoted(dst, c.Loc)
@@ -61,8 +61,8 @@ func appendJSONLink(dst []byte, l *Link) []byte {
 	return append(dst, '}')
 }
 
-// appendMember appends a member with its comma and name, which come as name,
-// where it has a value.
+// appendMember appends a member, unless its value is empty. name is the name with the
+// comma before it and the colon after it.
 func appendMember(dst []byte, name, value string) []byte {
 	if value == "" {
 		return dst
@@ -93,8 +93,8 @@ func appendAttrMembers(dst []byte, attrs []Attr) []byte {
 		if a.Namespace == "" {
 			continue
 		}
-		// A quoted string is as good in pieces: what stands between the
-		// quotes does not depend on its neighbours.
+		// The name is quoted piece by piece. That gives the same text as quoting it
+		// whole, because escapes do not depend on their neighbours.
 		dst = append(dst, `,"{`...)
 		dst = appendInside(dst, a.Namespace)
 		dst = append(dst, '}')
@@ -111,8 +111,8 @@ func appendQuoted(dst []byte, s string) []byte {
 	return append(dst, '"')
 }
 
-// appendInside appends s as it stands between quotes. Most values are plain
-// ASCII and are copied whole.
+// appendInside appends s as it is written between quotes. Most values are plain ASCII
+// without escapes, and are copied whole.
 func appendInside(dst []byte, s string) []byte {
 	for i := 0; i < len(s); i++ {
 		if b := s[i]; b < 0x20 || b >= 0x7F || b == '"' || b == '\\' {

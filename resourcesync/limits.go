@@ -6,12 +6,12 @@ import (
 	"strconv"
 )
 
-// Limits bound what a reader takes in. A field that is not positive means its
-// default. Input over a limit is refused with ErrTooLarge.
+// Limits bound what a reader accepts. A field that is 0 or less has its default. Input
+// that exceeds a limit is refused with ErrTooLarge.
 type Limits struct {
-	Bytes   int64 // of a document, default 52,428,800 (50 MiB); of one NDJSON line, default 1 MiB
-	Entries int   // in a document, default 50,000; an NDJSON stream has no such limit
-	Depth   int   // how deep elements, or objects and arrays, are nested; default 16
+	Bytes   int64 // in a document, default 52,428,800 (50 MiB); in one line of NDJSON, default 1 MiB
+	Entries int   // in a document, default 50,000; a stream of NDJSON has no such limit
+	Depth   int   // how deep elements, or objects and arrays, may be nested; default 16
 }
 
 const (
@@ -34,7 +34,7 @@ func (l Limits) withDefaults() Limits {
 	return l
 }
 
-// tooMany is the error for entry number n, the first one over the limit.
+// tooMany returns the error for entry number n, the first one over the limit.
 func (l Limits) tooMany(n int) *Error {
 	return &Error{Err: ErrTooLarge, Entry: n, Rule: fmt.Sprintf("a document has at most %s entries, this is entry %s",
 		group(int64(l.Entries)), group(int64(n)))}
@@ -44,12 +44,12 @@ func (l Limits) tooDeep() *Error {
 	return &Error{Err: ErrTooLarge, Rule: fmt.Sprintf("a document nests at most %d levels", l.Depth)}
 }
 
-// A limitReader passes left bytes of r on; where r has more, it fails instead
-// of pretending that they were all.
+// A limitReader reads at most max bytes from r. If r has more, it fails. (An
+// io.LimitReader would report the end, and the document would seem complete.)
 type limitReader struct {
 	r    io.Reader
 	max  int64
-	left int64
+	left int64 // negative when r had more
 }
 
 func newLimitReader(r io.Reader, max int64) *limitReader {
@@ -60,8 +60,8 @@ func (l *limitReader) Read(p []byte) (int, error) {
 	if l.left < 0 {
 		return 0, l.err()
 	}
-	// One byte more than is left tells the end from too much. The comparison
-	// cannot overflow, even where left is the largest int64.
+	// Reading one byte more than left shows whether r has more. The comparison cannot
+	// overflow, even if left is the largest int64.
 	if int64(len(p))-1 > l.left {
 		p = p[:l.left+1]
 	}

@@ -2,9 +2,9 @@ package resourcesync
 
 import "strconv"
 
-// Terms is the namespace of rshub's own attributes. Readers drop attributes of
-// this namespace, so that what a hub wrote can be published again without its
-// positions passing for the new hub's.
+// Terms is the namespace of rshub's own attributes. Readers drop attributes of this
+// namespace. So somebody can publish a hub's document to another hub, and the other
+// hub does not take the positions in it for its own.
 const Terms = "https://github.com/rshub/rshub/terms/"
 
 const (
@@ -15,21 +15,21 @@ const (
 	xsiNS     = "http://www.w3.org/2001/XMLSchema-instance"
 )
 
-// Namespaces are the prefixes that a written document declares at its root for
-// foreign namespaces. A nil *Namespaces declares none, like the zero value. It
-// is read only while in use, so that encoders can share one.
+// Namespaces say how a document is written: which prefixes for foreign namespaces its
+// root declares, and two details. A nil *Namespaces and the zero value declare no
+// prefix. The functions that write only read it, so several goroutines may share one.
 type Namespaces struct {
-	Index  bool // entries are written as sitemap instead of url
-	Micros bool // datetime, from, until, at and completed have six digits of fraction, always
+	Index  bool // entries are written as sitemap elements instead of url elements
+	Micros bool // datetime, from, until, at and completed always have six digits after the second
 	pairs  []declaration
 }
 
 type declaration struct{ prefix, uri string }
 
-// NewNamespaces returns Namespaces with the given pairs of prefix and URI. A
-// pair that cannot be declared is left out, and so is one whose prefix is ns
-// and a number, which is how local declarations are named; its attributes are
-// still written, with a local declaration.
+// NewNamespaces returns Namespaces with the given pairs of prefix and URI. It leaves
+// out a pair that cannot be declared. It also leaves out a pair whose prefix is "ns"
+// and a number, because the prefixes of local declarations look like that. Attributes
+// of a namespace that was left out are written with a local declaration.
 func NewNamespaces(pairs ...string) *Namespaces {
 	ns := new(Namespaces)
 	for i := 0; i+1 < len(pairs); i += 2 {
@@ -55,8 +55,8 @@ func (ns *Namespaces) declares(d declaration) bool {
 	return false
 }
 
-// isForeign says whether attributes of the namespace uri may stand on an
-// element of the standard.
+// isForeign reports whether an element of the standard may have attributes of the
+// namespace uri.
 func isForeign(uri string) bool {
 	switch uri {
 	case "", sitemapNS, rsNS, xmlNS, xmlnsNS:
@@ -65,8 +65,9 @@ func isForeign(uri string) bool {
 	return true
 }
 
-// dropped says whether readers leave attributes of the namespace uri out: they
-// are the hub's own, or speak of the text's schema and not of the resource.
+// dropped reports whether readers leave out attributes of the namespace uri. Those of
+// Terms are a hub's own, and those of XML Schema describe the document and not the
+// resource.
 func dropped(uri string) bool {
 	return uri == Terms || uri == xsiNS
 }
@@ -108,9 +109,9 @@ func (ns *Namespaces) appendDeclarations(dst []byte) []byte {
 	return dst
 }
 
-// appendForeign appends attrs, and before the first one of a namespace that ns
-// does not know its declaration. The prefix is the number of that first one,
-// so that nothing needs to be remembered.
+// appendForeign appends attrs. If ns does not know a namespace, appendForeign declares
+// it before the first attribute that has it. The prefix of this local declaration is
+// "ns" and the number of that attribute. So no table of prefixes is needed.
 func appendForeign(dst []byte, attrs []Attr, ns *Namespaces) []byte {
 	for i := range attrs {
 		a := &attrs[i]
@@ -144,7 +145,7 @@ func appendForeign(dst []byte, attrs []Attr, ns *Namespaces) []byte {
 	return dst
 }
 
-// writable says whether a can be an attribute in XML at all.
+// writable reports whether XML can carry the attribute a.
 func writable(a *Attr) bool {
 	return (isForeign(a.Namespace) || a.Namespace == xmlNS) && isNCName(a.Name) && badText(a.Namespace) == ""
 }

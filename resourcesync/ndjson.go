@@ -7,18 +7,18 @@ import (
 	"io"
 )
 
-// An NDJSONReader reads changes that stand one a line, in bounded memory. It
-// reads a stream of any length: of its Limits, Bytes bounds a line, 1 MiB by
-// default, and Entries nothing.
+// An NDJSONReader reads a stream of changes, one on each line, in bounded memory. The
+// stream may have any length. Of its Limits, Bytes bounds one line, and Entries has
+// no effect. Only one goroutine may use it at a time.
 type NDJSONReader struct {
 	in     *bufio.Reader
 	max    int64
 	parser ChangeParser
-	buf    []byte // of a line that does not fit into in
-	last   []byte
-	line   int   // read last
-	at     int   // returned last, or failed at
-	err    error // final
+	buf    []byte // a line that does not fit into the buffer of in
+	last   []byte // the line of the last change
+	line   int    // number of the line that was read last
+	at     int    // number of the line that Next returned last, or failed at
+	err    error  // the error that ended the reading, if any
 }
 
 // NewNDJSONReader returns an NDJSONReader of r. It reads nothing until Next.
@@ -29,9 +29,10 @@ func NewNDJSONReader(r io.Reader, l Limits) *NDJSONReader {
 	return &NDJSONReader{in: bufio.NewReaderSize(r, 16<<10), max: l.Bytes}
 }
 
-// Next returns the change on the next line that is not blank. The change is
-// the caller's to keep, and not validated. After the last one it returns
-// io.EOF. An *Error has the line; every error is final and comes again.
+// Next returns the change on the next line that is not blank. The change belongs to
+// the caller, and is not validated. After the last change Next returns io.EOF. An
+// *Error has the number of the line. After an error, Next returns the same error
+// again and again.
 func (r *NDJSONReader) Next() (*Change, error) {
 	if r.err != nil {
 		return nil, r.err
@@ -51,12 +52,12 @@ func (r *NDJSONReader) Next() (*Change, error) {
 	return c, nil
 }
 
-// Line returns the number of the line that Next returned last, or failed at,
-// counted from 1 with the blank ones.
+// Line returns the number of the line that Next returned last, or failed at. Lines are
+// counted from 1, and blank lines count.
 func (r *NDJSONReader) Line() int { return r.at }
 
-// Bytes returns the line that Next returned last as it stood, without its end.
-// It is good until the next Next.
+// Bytes returns the text of the line that Next returned last, without the line end. It
+// is valid until the next call of Next.
 func (r *NDJSONReader) Bytes() []byte { return r.last }
 
 func (r *NDJSONReader) next() (*Change, error) {
@@ -73,7 +74,8 @@ func (r *NDJSONReader) next() (*Change, error) {
 	}
 }
 
-// readLine returns the next line without its end, good until the next one.
+// readLine returns the next line without its end. The line is valid until the next
+// call.
 func (r *NDJSONReader) readLine() ([]byte, error) {
 	r.buf = r.buf[:0]
 	for begun := false; ; {

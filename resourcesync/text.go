@@ -26,12 +26,13 @@ func blank(b []byte) bool {
 // oneSpace puts one space between the words of s.
 func oneSpace(s string) string {
 	if isOneSpaced(s) {
-		return s // as nearly every hash comes
+		return s // nearly every hash
 	}
 	return strings.Join(strings.Fields(s), " ")
 }
 
-// isOneSpaced says whether the words of s stand apart by one space each.
+// isOneSpaced reports whether exactly one space is between the words of s, and none is
+// before or after them.
 func isOneSpaced(s string) bool {
 	before := byte(' ')
 	for i := range len(s) {
@@ -43,7 +44,7 @@ func isOneSpaced(s string) bool {
 	return s == "" || before != ' '
 }
 
-// isXMLChar says whether XML 1.0 can carry r (its section 2.2).
+// isXMLChar reports whether XML 1.0 can carry r (XML 1.0, section 2.2).
 func isXMLChar(r rune) bool {
 	return r == '\t' || r == '\n' || r == '\r' ||
 		0x20 <= r && r <= 0xD7FF ||
@@ -51,7 +52,7 @@ func isXMLChar(r rune) bool {
 		0x10000 <= r && r <= 0x10FFFF
 }
 
-// badText says what keeps s out of an XML document, or nothing.
+// badText says why XML cannot carry s. It returns "" if XML can.
 func badText(s string) string {
 	for i := 0; i < len(s); {
 		if b := s[i]; 0x20 <= b && b < utf8.RuneSelf {
@@ -70,15 +71,15 @@ func badText(s string) string {
 	return ""
 }
 
-// hasControl says whether s has a control character, white space other than
-// the blank included.
+// hasControl reports whether s has a control character. Tabs and line ends are control
+// characters.
 func hasControl(s string) bool {
 	return strings.ContainsFunc(s, unicode.IsControl)
 }
 
-// isNCName says whether s is a name without a colon (Namespaces in XML 1.0,
-// section 3) in ASCII. XML allows more letters, but its editions, and so its
-// tools, disagree which.
+// isNCName reports whether s is a name without a colon (Namespaces in XML 1.0,
+// section 3), in ASCII. XML allows more letters, but its editions disagree which, and
+// so do its tools.
 func isNCName(s string) bool {
 	for i := range len(s) {
 		switch b := s[i]; {
@@ -95,8 +96,9 @@ func isLetter(b byte) bool { return 'a' <= b|0x20 && b|0x20 <= 'z' }
 func isDigit(b byte) bool  { return '0' <= b && b <= '9' }
 func isHex(b byte) bool    { return isDigit(b) || 'a' <= b|0x20 && b|0x20 <= 'f' }
 
-// shorten makes s fit for a message: one line, at most 120 bytes or so.
-func shorten(s string) string {
+// Shorten makes s fit for a message: one line of about 120 bytes at most. Characters
+// that cannot be printed become U+FFFD.
+func Shorten(s string) string {
 	const most = 120
 	if len(s) > most {
 		cut := most
@@ -114,5 +116,5 @@ func shorten(s string) string {
 }
 
 func quote(s string) string {
-	return strconv.Quote(shorten(s))
+	return strconv.Quote(Shorten(s))
 }

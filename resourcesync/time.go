@@ -6,11 +6,11 @@ import (
 	"time"
 )
 
-// ParseTime reads a W3C datetime as the standard has it on the wire (core
-// section 7): YYYY, YYYY-MM or YYYY-MM-DD, or a date with a time of day, whose
-// seconds and their fraction may be missing and whose zone, "Z" or ±hh:mm, may
-// not. The result is in UTC, a date alone is its first second, and digits
-// finer than a nanosecond are cut off. What is wrong comes as an *Error.
+// ParseTime reads a W3C datetime in the forms that the standard allows (core section
+// 7): YYYY, YYYY-MM, YYYY-MM-DD, or a date with a time of day. In a time of day, the
+// seconds and their fraction may be missing. The zone, "Z" or ±hh:mm, must be there.
+// The result is in UTC. A date without a time is its first second. Digits finer than a
+// nanosecond are cut off. An error is an *Error with ErrInvalid.
 func ParseTime(s string) (time.Time, error) {
 	t, rule := parseTime(s)
 	if rule != "" {
@@ -19,7 +19,7 @@ func ParseTime(s string) (time.Time, error) {
 	return t, nil
 }
 
-// parseTime returns what is wrong with s, or nothing.
+// parseTime is ParseTime, but says in rule what is wrong with s; "" if nothing is.
 func parseTime(s string) (t time.Time, rule string) {
 	const shape = "it has the form YYYY-MM-DDThh:mm:ssZ"
 	year, s, ok := digits(s, 4)
@@ -78,8 +78,8 @@ func parseTime(s string) (t time.Time, rule string) {
 	return t, ""
 }
 
-// inYears says whether t can be written with four digits for its year, and is
-// not the zero time, which means absent.
+// inYears reports whether the year of t has at most four digits, and t is not the zero
+// time, which means absent.
 func inYears(t time.Time) bool {
 	year := t.UTC().Year()
 	return !t.IsZero() && 1 <= year && year <= 9999
@@ -109,7 +109,7 @@ func zone(s string) (offset time.Duration, rule string) {
 	return offset, ""
 }
 
-// digits cuts n digits off s.
+// digits reads n digits at the beginning of s, and returns what follows them.
 func digits(s string, n int) (v int, rest string, ok bool) {
 	if len(s) < n {
 		return 0, s, false
@@ -123,7 +123,7 @@ func digits(s string, n int) (v int, rest string, ok bool) {
 	return v, s[n:], true
 }
 
-// after cuts sep and two digits off s.
+// after reads sep and two digits at the beginning of s, and returns what follows them.
 func after(s string, sep byte) (v int, rest string, ok bool) {
 	if s == "" || s[0] != sep {
 		return 0, s, false
@@ -154,9 +154,9 @@ func daysIn(year, month int) int {
 	return 31
 }
 
-// AppendTime appends t as a W3C datetime: in UTC with "Z", as a known client
-// misreads any other zone, and with a fraction only where there is one, up to
-// nanoseconds and without trailing zeros.
+// AppendTime appends t as a W3C datetime. It is in UTC with "Z", because a client in
+// use misreads any other zone. The fraction of the second has up to nine digits and no
+// trailing zeros, and is left out if it is 0.
 func AppendTime(dst []byte, t time.Time) []byte {
 	t = t.UTC()
 	dst = appendSeconds(dst, t)
@@ -170,9 +170,9 @@ func AppendTime(dst []byte, t time.Time) []byte {
 	return append(dst, 'Z')
 }
 
-// AppendTimeMicro appends the time micros microseconds after 1970 in the form
-// of the hub's own datetimes: always six digits of fraction, and "Z". Texts of
-// this form compare as the times do.
+// AppendTimeMicro appends a time, given in microseconds since 1970, in the form of the
+// hub's own datetimes: always with six digits after the second, and with "Z". Texts of
+// this form sort like the times.
 func AppendTimeMicro(dst []byte, micros int64) []byte {
 	t := time.UnixMicro(micros).UTC()
 	dst = appendSeconds(dst, t)
@@ -191,7 +191,7 @@ func appendSeconds(dst []byte, t time.Time) []byte {
 		dst = append2(dst, year/100)
 		dst = append2(dst, year%100)
 	} else {
-		dst = strconv.AppendInt(dst, int64(year), 10) // not a datetime any more, but the truth
+		dst = strconv.AppendInt(dst, int64(year), 10) // this is no valid datetime, but a wrong year would be worse
 	}
 	dst = append2(append(dst, '-'), int(month))
 	dst = append2(append(dst, '-'), day)

@@ -11,14 +11,14 @@ func CheckURI(name, s string) error {
 	return nil
 }
 
-// badURI says what keeps s from being an absolute URI (RFC 3986, section 3),
-// or nothing. A fragment is no reason.
+// badURI says why s is not an absolute URI (RFC 3986, section 3). It returns "" if s
+// is one. A fragment is allowed.
 func badURI(s string) string {
 	scheme, rest, ok := strings.Cut(s, ":")
 	if !ok || !isScheme(scheme) {
 		return `it is not an absolute URI, which begins like "https://"`
 	}
-	// Brackets stand only around an IP address.
+	// Brackets are allowed only around an IP address, so only within the host.
 	hostEnd := 0
 	authority, hasAuthority := strings.CutPrefix(rest, "//")
 	if hasAuthority {
@@ -76,7 +76,7 @@ func isWeb(scheme string) bool {
 	return strings.EqualFold(scheme, "http") || strings.EqualFold(scheme, "https")
 }
 
-// hasHost says whether authority, [userinfo@]host[:port], has a host.
+// hasHost reports whether authority, [userinfo@]host[:port], has a host.
 func hasHost(authority string) bool {
 	host := authority[strings.LastIndexByte(authority, '@')+1:]
 	return host != "" && host[0] != ':'

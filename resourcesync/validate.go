@@ -7,34 +7,33 @@ import (
 	"time"
 )
 
-// What an entry may hold at most. The standard sets no such bounds; a URI's is
-// that of the sitemap schema.
+// The most that an entry may hold. The standard sets no such bounds, except that maxURI
+// is the bound of the sitemap schema.
 const (
 	maxURI   = 2048 // bytes of a URI
 	maxText  = 1024 // bytes of any other string
-	maxLinks = 100  // rs:ln of an entry, or of a header
+	maxLinks = 100  // rs:ln elements of an entry, or of a header
 	maxAttrs = 100  // foreign attributes of an element
 	maxPri   = 999_999
 )
 
-// Validate checks c as an entry of a Change List or a Change Notification, or
-// of what is published. It asks for an absolute loc and a change, and of every
-// other field that is there, that the standard allows its value (core section
-// 7), that XML can carry it, and that it is of sane size. An error is an
-// *Error of ErrInvalid whose Rule names the field.
+// Validate checks whether c may be published, or be an entry of a Change List or a
+// Change Notification. c must have an absolute loc and a change. Every other field may
+// be absent. If it is there, the standard must allow its value (core section 7), XML
+// must be able to carry it, and it must not be too long. An error is an *Error with
+// ErrInvalid, and its Rule names the field.
 //
-// As the one thing that it changes, it puts single spaces between the values
-// of a Hash.
+// Validate changes one thing: it puts single spaces between the values of a Hash.
 func (c *Change) Validate() error {
 	rule := c.rule()
 	if rule == "" {
 		return nil
 	}
-	return &Error{Err: ErrInvalid, Loc: shorten(c.Loc), Rule: rule}
+	return &Error{Err: ErrInvalid, Loc: Shorten(c.Loc), Rule: rule}
 }
 
-// rule returns the rule that c breaks, or nothing. Values that are repeated in
-// every change, and right in all but a few, are checked without allocating.
+// rule returns the rule that c breaks, or "". It allocates nothing for a value that
+// breaks no rule, because it runs for every change that is published.
 func (c *Change) rule() string {
 	switch {
 	case c.Loc == "":
@@ -73,8 +72,13 @@ func (c *Change) rule() string {
 			return fmt.Sprintf("ln %d: %s", i+1, rule)
 		}
 	}
+	if len(c.Links) > 0 && c.Size() > maxChange { // without links it cannot be so large
+		return tooLarge
+	}
 	return ""
 }
+
+var tooLarge = "an entry has at most " + group(maxChange) + " bytes as it is written"
 
 var tooManyLinks = fmt.Sprintf("an entry has at most %d links", maxLinks)
 
@@ -126,8 +130,8 @@ func uriRule(name, s string) string {
 	return ""
 }
 
-// relRule checks a relation type: a registered one's shape, or a URI (RFC 5988,
-// section 5).
+// relRule checks a relation type: a URI, or a name in the form of registered relation
+// types (RFC 5988, section 5).
 func relRule(s string) string {
 	for i := range len(s) {
 		b := s[i]
@@ -155,7 +159,7 @@ func timeRule(name string, t time.Time) string {
 	return ""
 }
 
-// bodyRule checks what an entry and a link both say of a representation.
+// bodyRule checks the fields of a representation that entries and links share.
 func bodyRule(hash string, length *int64, mediaType, encoding, path string) string {
 	if hash != "" {
 		if rule := hashRule(hash); rule != "" {
@@ -186,8 +190,8 @@ func bodyRule(hash string, length *int64, mediaType, encoding, path string) stri
 	return ""
 }
 
-// hashRule checks "alg:hex" values that are separated by a space each. An
-// algorithm that it does not know is fine, as the standard leaves them open.
+// hashRule checks "alg:hex" values with one space between them. It accepts unknown
+// algorithms, because the standard does not list the allowed ones.
 func hashRule(s string) string {
 	if len(s) > maxText {
 		return fmt.Sprintf("hash is longer than %d bytes", maxText)
@@ -217,7 +221,8 @@ func hashRule(s string) string {
 	return ""
 }
 
-// hexDigits is the length of an algorithm's digest, 0 when it is not known.
+// hexDigits returns the length of an algorithm's digest in hex digits; 0 for an unknown
+// algorithm.
 func hexDigits(alg string) int {
 	switch {
 	case strings.EqualFold(alg, "md5"):
@@ -232,9 +237,9 @@ func hexDigits(alg string) int {
 	return 0
 }
 
-// typeRule checks a media type (RFC 6838), with or without parameters. The XSD
-// allows neither parameters nor a plus sign; the standard's text does, and so
-// do we.
+// typeRule checks a media type (RFC 6838), with or without parameters. The schema of
+// the standard allows neither parameters nor a plus sign. The text of the standard
+// allows both, and so does typeRule.
 func typeRule(s string) string {
 	if rule := lineRule("type", s); rule != "" {
 		return rule
@@ -252,7 +257,7 @@ func typeRule(s string) string {
 	return "type is a media type like text/html, not " + quote(s)
 }
 
-// isToken says whether s is a token of HTTP (RFC 9110, section 5.6.2).
+// isToken reports whether s is a token of HTTP (RFC 9110, section 5.6.2).
 func isToken(s string) bool {
 	for i := range len(s) {
 		if b := s[i]; !isLetter(b) && !isDigit(b) && strings.IndexByte("!#$%&'*+-.^_`|~", b) < 0 {

@@ -8,27 +8,27 @@ import (
 	"time"
 )
 
-// A Reader reads a document an entry at a time, in bounded memory. It takes
-// what core section 7 and its schema describe, of every version since 0.8, and
-// leaves out elements of other namespaces. It checks that values can be read,
-// that every entry has a loc and every link its rel and href; whether an entry
-// makes sense as a change is for Change.Validate.
+// A Reader reads an XML document one entry at a time, in bounded memory. It accepts
+// the documents of core section 7 and of its schema, in every version since 0.8. It
+// ignores elements of other namespaces. It checks that values can be read, that every
+// entry has a loc, and that every link has a rel and an href. Change.Validate checks
+// whether the values make sense. Only one goroutine may use a Reader at a time.
 //
-// Its errors are an *Error, with line and, where there is one, entry, or
-// wrapped from the reader below.
+// An error is an *Error, with the line, and with the entry if it is about one; or it
+// wraps the error of the reader that the document comes from.
 type Reader struct {
 	in      *xmlTokens
 	limits  Limits
 	header  Header
-	entry   string            // what an entry's element is called
-	begun   bool              // the header was asked for
-	headed  bool              // and is known
-	pending *xml.StartElement // the first entry, met while looking for the header
-	entries int               // begun so far
-	inEntry bool              // within the last of them
-	loc     string            // its loc, as far as it is known
-	text    []byte
-	err     error // final
+	entry   string            // name of the element of an entry: url or sitemap
+	begun   bool              // reading has begun
+	headed  bool              // the header was read without an error
+	pending *xml.StartElement // the first entry, which ended the header
+	entries int               // how many entries have begun
+	inEntry bool              // the reader is within an entry
+	loc     string            // the loc of this entry, as far as it was read
+	text    []byte            // buffer of textElement
+	err     error             // the error that ended the reading, if any
 }
 
 // NewXMLReader returns a Reader of the XML document in r. It reads nothing
@@ -38,8 +38,8 @@ func NewXMLReader(r io.Reader, l Limits) *Reader {
 	return &Reader{in: newXMLTokens(r, l), limits: l}
 }
 
-// Header reads up to the first entry and returns what the document says of
-// itself. It may be called again at any time.
+// Header returns what the document says of itself. The first call of Header or Next
+// reads up to the first entry. Header may be called again at any time.
 func (r *Reader) Header() (Header, error) {
 	r.begin()
 	if !r.headed {
@@ -48,9 +48,9 @@ func (r *Reader) Header() (Header, error) {
 	return r.header, nil
 }
 
-// Next returns the next entry, which is the caller's to keep. After the last
-// one, when the document has ended as it should, it returns io.EOF. Every
-// error is final and comes again.
+// Next returns the next entry, which belongs to the caller. After the last entry, if
+// the document ends properly, it returns io.EOF. After an error, Next returns the same
+// error again and again.
 func (r *Reader) Next() (*Item, error) {
 	it := new(Item)
 	if err := r.read(it); err != nil {
@@ -59,8 +59,8 @@ func (r *Reader) Next() (*Item, error) {
 	return it, nil
 }
 
-// ReadXML reads the XML document in r into memory; it promises what Reader
-// does.
+// ReadXML reads the XML document in r into memory. It accepts what a Reader accepts,
+// and returns the errors of a Reader.
 func ReadXML(r io.Reader, l Limits) (*Document, error) {
 	in := NewXMLReader(r, l)
 	h, err := in.Header()
@@ -86,16 +86,16 @@ func (r *Reader) read(it *Item) error {
 	if r.err != nil {
 		return r.err
 	}
-	r.err = r.place(r.next(it))
+	r.err = r.locate(r.next(it))
 	return r.err
 }
 
-// place adds to err which entry it is about.
-func (r *Reader) place(err error) error {
+// locate adds to an *Error which entry it is about.
+func (r *Reader) locate(err error) error {
 	var e *Error
 	if r.inEntry && errors.As(err, &e) {
 		e.Entry = r.entries
-		e.Loc = shorten(r.loc)
+		e.Loc = Shorten(r.loc)
 	}
 	return err
 }
@@ -105,17 +105,17 @@ func (r *Reader) begin() {
 		return
 	}
 	r.begun = true
-	r.err = r.place(r.top())
+	r.err = r.locate(r.top())
 	r.headed = r.err == nil
 }
 
-// top reads the root and all that stands before the first entry.
+// top reads the root and everything before the first entry.
 func (r *Reader) top() error {
 	tok, err := r.in.next()
 	if err != nil {
 		return err
 	}
-	root, _ := tok.(xml.StartElement) // nothing else comes first
+	root, _ := tok.(xml.StartElement) // the first token of a document is always one
 	switch {
 	case root.Name == xml.Name{Space: sitemapNS, Local: "urlset"}:
 		r.entry = "url"
@@ -124,7 +124,7 @@ func (r *Reader) top() error {
 		r.header.Index = true
 	default:
 		return r.in.fail("the root element is urlset or sitemapindex in the namespace %s, not %s in %s",
-			sitemapNS, shorten(root.Name.Local), quote(root.Name.Space))
+			sitemapNS, Shorten(root.Name.Local), quote(root.Name.Space))
 	}
 	var seen bool
 	for {
@@ -178,7 +178,7 @@ func (r *Reader) next(it *Item) error {
 			break
 		}
 		if el.Name.Space == rsNS {
-			return r.in.fail("rs:%s of the document stands before the first entry", shorten(el.Name.Local))
+			return r.in.fail("rs:%s of the document stands before the first entry", Shorten(el.Name.Local))
 		}
 		if err := r.unknown(el); err != nil {
 			return err
@@ -198,7 +198,7 @@ func (r *Reader) next(it *Item) error {
 	return r.readEntry(it)
 }
 
-// finish sees to it that nothing follows the root.
+// finish checks that nothing follows the root. It returns io.EOF if so.
 func (r *Reader) finish() error {
 	_, err := r.in.next()
 	if err == nil {
@@ -260,8 +260,8 @@ func (r *Reader) readEntry(it *Item) error {
 	return nil
 }
 
-// child returns the next element within the current one, or nil where that
-// ends.
+// child returns the next element within the current one, or nil at the end of the
+// current one. of names the current element, for errors.
 func (r *Reader) child(of string) (*xml.StartElement, error) {
 	for {
 		tok, err := r.in.next()
@@ -281,7 +281,8 @@ func (r *Reader) child(of string) (*xml.StartElement, error) {
 	}
 }
 
-// unknown refuses an element that the namespaces of the standard do not have.
+// unknown refuses an unexpected element in a namespace of the standard. It accepts an
+// element in any other namespace.
 func (r *Reader) unknown(el *xml.StartElement) error {
 	switch el.Name.Space {
 	case sitemapNS:
@@ -292,7 +293,7 @@ func (r *Reader) unknown(el *xml.StartElement) error {
 	return nil
 }
 
-// skip reads on to the end of the current element.
+// skip reads up to the end of the current element.
 func (r *Reader) skip() error {
 	for depth := 1; depth > 0; {
 		tok, err := r.in.next()
@@ -309,7 +310,8 @@ func (r *Reader) skip() error {
 	return nil
 }
 
-// textElement reads the text of the current element, which an entry has once.
+// textElement reads the text of the current element. An entry may have such an element
+// only once, so seen must be false, and is then set.
 func (r *Reader) textElement(name string, seen *bool, dst *string) error {
 	if *seen {
 		return r.in.fail("an entry has one %s", name)
@@ -372,7 +374,7 @@ func (r *Reader) metadata(it *Item, attrs []xml.Attr) error {
 		case "path":
 			it.Path = v
 		case "modified":
-			// The schema has it here too, the standard gives it no meaning.
+			// The schema allows modified here. The standard gives it no meaning.
 		default:
 			return r.in.fail("rs:md has no attribute %s", quote(a.Name.Local))
 		}
@@ -435,7 +437,7 @@ func (r *Reader) link(links *[]Link, attrs []xml.Attr) error {
 	return nil
 }
 
-// foreign keeps an attribute of another namespace. Its value stays as it is.
+// foreign keeps an attribute of a foreign namespace, with its value unchanged.
 func (r *Reader) foreign(dst *[]Attr, a *xml.Attr, of string) error {
 	switch {
 	case dropped(a.Name.Space):
@@ -467,7 +469,7 @@ func (r *Reader) length(value string) (*int64, error) {
 	return &n, nil
 }
 
-// parseLength reads a length: digits only, within an int64.
+// parseLength reads a length: digits only, no more than an int64 can hold.
 func parseLength(s string) (int64, bool) {
 	n, err := strconv.ParseInt(s, 10, 64)
 	return n, err == nil && n >= 0 && isDigit(s[0])

@@ -11,22 +11,23 @@ import (
 	"unicode/utf8"
 )
 
-// maxAttributes bounds what an element of the input may carry, declarations of
-// namespaces included: looking for duplicates takes its square.
+// maxAttributes is how many attributes an element of the input may have, with the
+// declarations of namespaces. The time to look for duplicates grows with the square of
+// this number.
 const maxAttributes = 256
 
-// xmlTokens reads well-formed XML 1.0 with namespaces as start elements, end
-// elements and text. It uses the raw tokens of encoding/xml and does itself
-// what that package leaves undone or does loosely: it matches tags, resolves
-// namespaces and refuses a prefix that is not declared, attributes that are
-// there twice, document types, and anything after the end.
+// xmlTokens reads well-formed XML 1.0 with namespaces as start elements, end elements
+// and text. It uses the raw tokens of encoding/xml, because that package is not strict
+// enough. xmlTokens itself matches tags and resolves namespaces. It refuses prefixes
+// that are not declared, duplicate attributes, document types, and anything after the
+// root.
 type xmlTokens struct {
 	in       *bufio.Reader
 	dec      *xml.Decoder
 	limits   Limits
 	open     []openElement
 	bindings []binding
-	raw      []rawName // of the attributes of the current element
+	raw      []rawName // the names of the current element's attributes
 	started  bool      // the root has begun
 	line     int       // where the last token begins; 0 before the first
 }
@@ -42,7 +43,7 @@ func (n rawName) String() string {
 
 type openElement struct {
 	name     rawName
-	bindings int // how many were in force outside
+	bindings int // how many bindings were in force outside the element
 }
 
 type binding struct{ prefix, uri string }
@@ -55,8 +56,8 @@ func newXMLTokens(r io.Reader, l Limits) *xmlTokens {
 	return t
 }
 
-// encoding looks for a byte order mark. It leaves an error of reading for the
-// first token to meet again.
+// encoding skips a byte order mark of UTF-8, and refuses UTF-16 and UTF-32. It ignores
+// an error of reading: the read of the first token returns that error again.
 func (t *xmlTokens) encoding() error {
 	mark, _ := t.in.Peek(3)
 	switch {
@@ -68,20 +69,20 @@ func (t *xmlTokens) encoding() error {
 	return nil
 }
 
-// charset is asked about every encoding but UTF-8. Of the others, US-ASCII is a
-// part of it.
+// charset is called when a document declares an encoding other than UTF-8. It accepts
+// only US-ASCII, which is a part of UTF-8.
 func charset(name string, r io.Reader) (io.Reader, error) {
 	switch strings.ToLower(name) {
 	case "us-ascii", "ascii":
 		return r, nil
 	}
-	return nil, &Error{Err: ErrInvalid, Rule: "the document is encoded in UTF-8, not in " + shorten(name)}
+	return nil, &Error{Err: ErrInvalid, Rule: "the document is encoded in UTF-8, not in " + Shorten(name)}
 }
 
-// next returns an xml.StartElement, whose name and attributes have their
-// namespace and whose declarations are gone, an xml.EndElement, or text that
-// is good until the next call, as xml.CharData. At the end of the document it
-// returns io.EOF.
+// next returns an xml.StartElement, an xml.EndElement, or xml.CharData. In a start
+// element the names have their namespaces, and the declarations of namespaces are left
+// out. CharData is valid until the next call. At the end of the document next returns
+// io.EOF.
 func (t *xmlTokens) next() (xml.Token, error) {
 	if t.line == 0 {
 		t.line = 1
@@ -167,7 +168,7 @@ func (t *xmlTokens) start(el xml.StartElement) (xml.Token, error) {
 		}
 		for j := range i {
 			if attrs[j].Name == attrs[i].Name {
-				return nil, t.fail("attribute %s of %s is there twice", shorten(t.raw[i].String()), shorten(name.String()))
+				return nil, t.fail("attribute %s of %s is there twice", Shorten(t.raw[i].String()), Shorten(name.String()))
 			}
 		}
 	}
@@ -196,8 +197,8 @@ func (t *xmlTokens) bind(prefix, uri string) error {
 	return nil
 }
 
-// resolve returns the namespace of a name. An attribute without a prefix is in
-// none, whatever the default.
+// resolve returns the namespace of a name. An attribute without a prefix has no
+// namespace: the default namespace is for elements only.
 func (t *xmlTokens) resolve(n rawName, element bool) (string, error) {
 	if strings.Contains(n.local, ":") {
 		return "", t.fail("%s is not a name with a namespace prefix", quote(n.String()))
@@ -231,7 +232,8 @@ func (t *xmlTokens) fail(format string, args ...any) *Error {
 	return &Error{Err: ErrInvalid, Line: t.line, Rule: fmt.Sprintf(format, args...)}
 }
 
-// wrap says what an error of the decoder, or of the reader below, means.
+// wrap makes an *Error of an error of the decoder. It wraps an error of the reader
+// that the document comes from.
 func (t *xmlTokens) wrap(err error) error {
 	var own *Error
 	var syntax *xml.SyntaxError
@@ -244,18 +246,18 @@ func (t *xmlTokens) wrap(err error) error {
 	case err == io.EOF && len(t.open) == 0:
 		return io.EOF
 	case err == io.EOF:
-		return t.fail("the document ends early, in the middle of %s", shorten(t.open[len(t.open)-1].name.String()))
+		return t.fail("the document ends early, in the middle of %s", Shorten(t.open[len(t.open)-1].name.String()))
 	case errors.As(err, &syntax):
 		t.line = syntax.Line
 		if syntax.Msg == "unexpected EOF" {
 			return t.fail("the document ends early")
 		}
 		if entity, ok := strings.CutPrefix(syntax.Msg, "invalid character entity "); ok {
-			return t.fail("unknown entity %s: a document has those of XML and character references only", shorten(entity))
+			return t.fail("unknown entity %s: a document has those of XML and character references only", Shorten(entity))
 		}
-		return t.fail("not well-formed XML: %s", shorten(syntax.Msg))
+		return t.fail("not well-formed XML: %s", Shorten(syntax.Msg))
 	case strings.HasPrefix(err.Error(), "xml: "):
-		return t.fail("not well-formed XML: %s", shorten(strings.TrimPrefix(err.Error(), "xml: ")))
+		return t.fail("not well-formed XML: %s", Shorten(strings.TrimPrefix(err.Error(), "xml: ")))
 	}
 	return fmt.Errorf("read document: %w", err)
 }

@@ -7,9 +7,9 @@ import (
 	"unicode/utf8"
 )
 
-// AppendXMLHeader appends what stands before the first entry: the XML
-// declaration, the root with its namespaces, rs:ln and rs:md. The root is
-// sitemapindex where h.Index is set, else urlset. ns may be nil.
+// AppendXMLHeader appends everything before the first entry: the XML declaration, the
+// start of the root with its namespaces, rs:ln and rs:md. The root is sitemapindex if
+// h.Index is set, else urlset. ns may be nil.
 func AppendXMLHeader(dst []byte, h *Header, ns *Namespaces) []byte {
 	dst = append(dst, `<?xml version="1.0" encoding="UTF-8"?>`+"\n"...)
 	if h.Index {
@@ -37,7 +37,7 @@ func AppendXMLHeader(dst []byte, h *Header, ns *Namespaces) []byte {
 	return append(dst, "/>\n"...)
 }
 
-// AppendXMLFooter appends the end of the root.
+// AppendXMLFooter appends the end of the root, for the same h as AppendXMLHeader.
 func AppendXMLFooter(dst []byte, h *Header) []byte {
 	if h.Index {
 		return append(dst, "</sitemapindex>\n"...)
@@ -45,14 +45,14 @@ func AppendXMLFooter(dst []byte, h *Header) []byte {
 	return append(dst, "</urlset>\n"...)
 }
 
-// AppendXMLItem appends a whole entry with its line end, in the order of the
-// schema: loc, lastmod, changefreq, rs:md, rs:ln. It is a sitemap where
-// ns.Index is set, which has no changefreq, else a url. ns may be nil. A
-// namespace that ns does not know is declared on the element that needs it.
+// AppendXMLItem appends a whole entry and a line end, in the order of the schema: loc,
+// lastmod, changefreq, rs:md, rs:ln. If ns.Index is set, the entry is a sitemap element
+// and has no changefreq, else it is a url element. ns may be nil. A namespace that ns
+// does not know is declared on the element that needs it.
 //
-// The text is well-formed as long as no attribute is there twice: what XML
-// cannot carry becomes U+FFFD, and an attribute that cannot be one is left out.
-// Validate refuses all three.
+// The text is well-formed if no attribute is there twice. A character that XML cannot
+// carry becomes U+FFFD. An attribute that XML cannot carry is left out. Validate
+// refuses all three.
 func AppendXMLItem(dst []byte, it *Item, ns *Namespaces) []byte {
 	index := ns != nil && ns.Index
 	if index {
@@ -82,7 +82,7 @@ func AppendXMLItem(dst []byte, it *Item, ns *Namespaces) []byte {
 	return append(dst, "</url>\n"...)
 }
 
-// appendXMLMetadata appends the rs:md of an entry that has anything to say.
+// appendXMLMetadata appends the rs:md of an entry, unless it would have no attribute.
 func appendXMLMetadata(dst []byte, it *Item, ns *Namespaces) []byte {
 	start := len(dst)
 	dst = append(dst, "<rs:md"...)
@@ -132,7 +132,8 @@ func (ns *Namespaces) appendTimes(dst []byte, at, completed, from, until time.Ti
 	return ns.appendTime(dst, ` until="`, until)
 }
 
-// appendTime appends a time that whoever writes the document gave.
+// appendTime appends a time that the writer of the document sets, and not the source of
+// a resource: only these obey ns.Micros.
 func (ns *Namespaces) appendTime(dst []byte, name string, t time.Time) []byte {
 	if ns == nil || !ns.Micros || t.IsZero() {
 		return appendTimeAttr(dst, name, t)
@@ -142,8 +143,8 @@ func (ns *Namespaces) appendTime(dst []byte, name string, t time.Time) []byte {
 	return append(dst, '"')
 }
 
-// appendAttr appends an attribute whose name, with the blank before and the
-// quote after, comes as name, where it has a value.
+// appendAttr appends an attribute, unless its value is empty. name is the name with the
+// blank before it, and with the equals sign and the quote after it.
 func appendAttr(dst []byte, name, value string) []byte {
 	if value == "" {
 		return dst
@@ -171,8 +172,8 @@ func appendLengthAttr(dst []byte, length *int64) []byte {
 	return append(dst, '"')
 }
 
-// appendEscaped appends s as text or as an attribute's value. White space
-// other than the blank is escaped, as a parser would make blanks of it.
+// appendEscaped appends s as text or as the value of an attribute. It escapes tabs and
+// line ends, because a parser would replace them by blanks.
 func appendEscaped(dst []byte, s string) []byte {
 	done := 0
 	for i := 0; i < len(s); {
@@ -212,8 +213,8 @@ func appendEscaped(dst []byte, s string) []byte {
 	return append(dst, s[done:]...)
 }
 
-// WriteXML writes the whole document, an entry a line. Namespaces that are not
-// the standard's are declared where they are used.
+// WriteXML writes the whole document, one entry on each line. Each element declares the
+// foreign namespaces that it needs. An error is that of w.
 func (d *Document) WriteXML(w io.Writer) error {
 	const chunk = 64 << 10
 	ns := &Namespaces{Index: d.Index}
