@@ -1,0 +1,65 @@
+package feed
+
+import "strings"
+
+// A Base is the URL that a hub is reached by, without a slash at its end. Its
+// methods return the URLs of everything that the hub serves, so that this file
+// is the only place that knows them.
+type Base string
+
+// Hub returns the URL that takes WebSub requests, and publishes whose Link
+// header names the topic.
+func (b Base) Hub() string { return string(b) + "/hub" }
+
+// Sets returns the URL of the list of all sets.
+func (b Base) Sets() string { return string(b) + "/sets" }
+
+// Description returns the URL of the Source Description with every set.
+func (b Base) Description() string { return string(b) + "/.well-known/resourcesync" }
+
+// Topic returns the URL of a set's change notification channel.
+func (b Base) Topic(set string) string { return b.Document(set, "changes") }
+
+// WebSocket returns the topic with the scheme ws or wss. It must never stand in
+// a loc: clients that walk a Capability List fail on it.
+func (b Base) WebSocket(set string) string { return "ws" + strings.TrimPrefix(b.Topic(set), "http") }
+
+// Document returns the URL of one of a set's documents.
+func (b Base) Document(set, name string) string { return string(b) + "/sets/" + set + "/" + name }
+
+// CapabilityList returns the URL of a set's Capability List.
+func (b Base) CapabilityList(set string) string { return b.Document(set, "capabilitylist.xml") }
+
+// ChangeList returns the URL of a set's rolling Change List.
+func (b Base) ChangeList(set string) string { return b.Document(set, "changelist.xml") }
+
+// ChangeListIndex returns the URL of a set's Change List Index.
+func (b Base) ChangeListIndex(set string) string { return b.Document(set, "changelist-index.xml") }
+
+// Subscriptions returns the URL at which an operator lists a set's WebSub
+// subscriptions.
+func (b Base) Subscriptions(set string) string { return b.Document(set, "subscriptions") }
+
+// Status returns the URL of a WebSub subscription's status. Whoever knows the
+// name may read the status, so the name is a secret.
+func (b Base) Status(name string) string { return string(b) + "/subscriptions/" + name }
+
+// Link returns the value of the Link header that a set's topic and each of its
+// deliveries have (Change Notification sections 4.1 and 4.3): the relations
+// self and hub in one field.
+func (b Base) Link(set string) string {
+	return "<" + b.Topic(set) + `>; rel="self", <` + b.Hub() + `>; rel="hub"`
+}
+
+// ParseTopic returns the set whose topic a URL is. ok is false when the URL is
+// not a topic of this hub.
+func (b Base) ParseTopic(topic string) (set string, ok bool) {
+	set, ok = strings.CutPrefix(topic, string(b)+"/sets/")
+	if ok {
+		set, ok = strings.CutSuffix(set, "/changes")
+	}
+	if !ok || CheckSet(set) != nil {
+		return "", false
+	}
+	return set, true
+}

@@ -1,0 +1,194 @@
+package feed
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rshub/rshub/resourcesync"
+)
+
+// noon is 2026-01-02T03:04:05Z in microseconds.
+const noon = 1767323045000000
+
+func twoEntries() *Batch {
+	length := int64(0)
+	return NewBatch("a.set", Cursor{6, noon - 2_500_000}, Cursor{8, noon + 1}, []resourcesync.Change{
+		{Loc: "https://example.org/a?b=c&d", Change: resourcesync.Created, Length: &length,
+			Datetime: time.Date(2020, 2, 3, 4, 5, 6, 7, time.UTC)},
+		{Loc: `https://example.org/"ü"`, Change: resourcesync.Deleted},
+	})
+}
+
+func TestNewBatch(t *testing.T) {
+	changes := plain(5)
+	b := NewBatch("set", Cursor{7, 40}, Cursor{12, 104}, changes)
+	if b.Set != "set" || b.After != (Cursor{7, 40}) || b.Cursor != (Cursor{12, 104}) || b.Diverged {
+		t.Errorf("batch is %+v", b)
+	}
+	for i, want := range []Cursor{{8, 100}, {9, 101}, {10, 102}, {11, 103}, {12, 104}} {
+		if b.Entries[i].Cursor != want || !reflect.DeepEqual(b.Entries[i].Change, changes[i]) {
+			t.Errorf("entry %d is %+v, want %v", i, b.Entries[i], want)
+		}
+	}
+}
+
+// whole fails the test unless the parts follow each other and together are b.
+func whole(t *testing.T, b *Batch, parts []*Batch) {
+	t.Helper()
+	after := b.After
+	var entries []Entry
+	for i, p := range parts {
+		if p.Set != b.Set || p.After != after {
+			t.Errorf("part %d of set %q begins after %v, want %v", i, p.Set, p.After, after)
+		}
+		if p.Diverged != (b.Diverged && i == 0) {
+			t.Errorf("part %d: diverged %t", i, p.Diverged)
+		}
+		after = p.Cursor
+		entries = append(entries, p.Entries...)
+	}
+	if after != b.Cursor {
+		t.Errorf("parts end at %v, want %v", after, b.Cursor)
+	}
+	if len(entries) != len(b.Entries) || len(entries) > 0 && !reflect.DeepEqual(entries, b.Entries) {
+		t.Error("parts have other entries")
+	}
+}
+
+func TestSplit(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		n      int
+		hash   int // bytes in every entry
+		cut    int // entries that a filter leaves out at the end
+		atMost int // entries in a part
+	}{
+		{"none", 0, 0, 0, 0},
+		{"one", 1, 0, 0, 1},
+		{"one, large", 1, 2 * splitBytes, 0, 1},
+		{"exactly a block", splitEntries, 0, 0, splitEntries},
+		{"one more", splitEntries + 1, 0, 0, splitEntries},
+		{"many", 2*splitEntries + 345, 0, 0, splitEntries},
+		{"large", 10, 200_000, 0, 2},
+		{"filtered", 2*splitEntries + 345, 0, 10, splitEntries},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			changes := plain(test.n)
+			for i := range changes {
+				changes[i].Hash = strings.Repeat("x", test.hash)
+			}
+			b := NewBatch("set", Cursor{6, 50}, Cursor{6 + uint64(test.n), 100_000}, changes)
+			b.Entries, b.Diverged = b.Entries[:test.n-test.cut], true
+			parts := b.Split()
+			whole(t, b, parts)
+			for _, p := range parts {
+				if len(p.Entries) > test.atMost || len(p.Entries) == 0 && test.n > 0 {
+					t.Errorf("a part of %d entries, want at most %d", len(p.Entries), test.atMost)
+				}
+			}
+			if len(parts) == 1 && parts[0] != b {
+				t.Error("a batch that needs no cut is copied")
+			}
+		})
+	}
+}
+
+func TestJSON(t *testing.T) {
+	b := twoEntries()
+	const want = `{"set":"a.set","after":"6-1767323042500000","from":"2026-01-02T03:04:02.500000Z","until":"2026-01-02T03:04:05.000001Z","cursor":"8-1767323045000001","changes":[` +
+		`{"position":7,"datetime":"2026-01-02T03:04:05.000000Z","sourceDatetime":"2020-02-03T04:05:06.000000007Z","loc":"https://example.org/a?b=c&d","change":"created","length":0},` +
+		`{"position":8,"datetime":"2026-01-02T03:04:05.000001Z","loc":"https://example.org/\"ü\"","change":"deleted"}]}`
+	if got := string(b.JSON()); got != want {
+		t.Errorf("JSON is\n%s, want\n%s", got, want)
+	}
+	if first, again := b.JSON(), b.JSON(); &first[0] != &again[0] {
+		t.Error("JSON is made twice")
+	}
+	if b.Entries[0].Change.Datetime.IsZero() {
+		t.Error("the entry was changed")
+	}
+	if got := JSON.Append([]byte("x"), b, ""); string(got) != "x"+want {
+		t.Errorf("appended is %s", got)
+	}
+	next := string(JSON.Append([]byte("x"), b, "https://example.org/?since=8-1&limit=2"))
+	if want := `","next":"https://example.org/?since=8-1&limit=2","changes":[`; !strings.Contains(next, want) || next[0] != 'x' || !strings.HasSuffix(next, "]}\n") {
+		t.Errorf("JSON is %s", next)
+	}
+	b.Diverged = true
+	if got := JSON.Append(nil, b, ""); !bytes.Contains(got, []byte(`,"diverged":true,`)) || !json.Valid(got) {
+		t.Errorf("JSON is %s", got)
+	}
+}
+
+func TestJSONOfNothing(t *testing.T) {
+	for name, test := range map[string]struct {
+		batch *Batch
+		want  string
+	}{
+		"a log that is not made": {&Batch{Set: "s"}, `{"set":"s","after":"0-0","cursor":"0-0","changes":[]}`},
+		"no news": {&Batch{Set: "s", After: Cursor{3, noon}, Cursor: Cursor{3, noon}},
+			`{"set":"s","after":"3-1767323045000000","from":"2026-01-02T03:04:05.000000Z","until":"2026-01-02T03:04:05.000000Z","cursor":"3-1767323045000000","changes":[]}`},
+		"all left out": {&Batch{Set: "s", After: Cursor{3, noon - 1}, Cursor: Cursor{5, noon}},
+			`{"set":"s","after":"3-1767323044999999","from":"2026-01-02T03:04:04.999999Z","until":"2026-01-02T03:04:05.000000Z","cursor":"5-1767323045000000","changes":[]}`},
+	} {
+		if got := string(test.batch.JSON()); got != test.want {
+			t.Errorf("%s: JSON is\n%s, want\n%s", name, got, test.want)
+		}
+	}
+	// The zero cursor has no datetime; the log began before its first entry.
+	b := NewBatch("s", Cursor{}, Cursor{2, noon}, plain(2))
+	if got := string(b.JSON()); !strings.Contains(got, `"after":"0-0","from":"2026-01-02T03:04:04.999998Z","until":"2026-01-02T03:04:05.000000Z"`) {
+		t.Errorf("JSON is %s", got)
+	}
+}
+
+// What is written as XML can be read back.
+func TestXML(t *testing.T) {
+	b := twoEntries()
+	b.Diverged = true
+	x := b.XML()
+	doc, err := resourcesync.ReadXML(bytes.NewReader(x), resourcesync.Limits{})
+	if err != nil {
+		t.Fatalf("%v in\n%s", err, x)
+	}
+	if doc.Capability != resourcesync.ChangeNotification {
+		t.Errorf("capability is %q", doc.Capability)
+	}
+	if !doc.From.Equal(b.After.Time()) || !doc.Until.Equal(b.Cursor.Time()) {
+		t.Errorf("interval is %v to %v", doc.From, doc.Until)
+	}
+	for i, item := range doc.Items {
+		e := b.Entries[i]
+		if item.Loc != e.Change.Loc || item.Change.Change != e.Change.Change || !item.Datetime.Equal(e.Time()) {
+			t.Errorf("item %d is %+v", i, item)
+		}
+	}
+	for _, want := range []string{
+		`h:after="6-1767323042500000"`, `h:cursor="8-1767323045000001"`, `h:diverged="true"`,
+		`h:position="7"`, `h:position="8"`, `h:sourceDatetime="2020-02-03T04:05:06.000000007Z"`, `length="0"`,
+	} {
+		if strings.Count(string(x), want) != 1 {
+			t.Errorf("%s is there %d times in\n%s", want, strings.Count(string(x), want), x)
+		}
+	}
+	if &x[0] != &b.XML()[0] {
+		t.Error("XML is made twice")
+	}
+	if _, err := resourcesync.ReadXML(bytes.NewReader((&Batch{Set: "s"}).XML()), resourcesync.Limits{}); err != nil {
+		t.Errorf("an empty batch: %v", err)
+	}
+}
+
+// plain returns n short changes.
+func plain(n int) []resourcesync.Change {
+	c := make([]resourcesync.Change, n)
+	for i := range c {
+		c[i] = resourcesync.Change{Loc: fmt.Sprintf("https://example.org/%d", i), Change: resourcesync.Updated}
+	}
+	return c
+}

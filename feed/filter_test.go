@@ -1,0 +1,143 @@
+package feed
+
+import (
+	"errors"
+	"net/url"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/rshub/rshub/resourcesync"
+)
+
+func TestParseFilter(t *testing.T) {
+	for _, test := range []struct {
+		query string
+		want  Filter
+		ok    bool
+	}{
+		{"", Filter{}, true},
+		{"prefix=&change=&type=", Filter{}, true},
+		{"prefix=https://example.org/a", Filter{Prefix: "https://example.org/a"}, true},
+		{"change=updated", Filter{Changes: []resourcesync.ChangeType{"updated"}}, true},
+		{"change=updated,created", Filter{Changes: []resourcesync.ChangeType{"created", "updated"}}, true},
+		{"change=updated&change=+deleted+,updated,", Filter{Changes: []resourcesync.ChangeType{"deleted", "updated"}}, true},
+		{"change=Updated", Filter{}, false},
+		{"change=moved", Filter{}, false},
+		{"type=text/html", Filter{Types: []string{"text/html"}}, true},
+		{"type=Text/*,application/PDF", Filter{Types: []string{"application/pdf", "text/*"}}, true},
+		{"type=text", Filter{}, false},
+		{"type=/html", Filter{}, false},
+		{"type=text/", Filter{}, false},
+		{"type=a/" + strings.Repeat("x", 254), Filter{}, false},
+		{"prefix=" + strings.Repeat("x", 2049), Filter{}, false},
+	} {
+		t.Run(test.query[:min(len(test.query), 40)], func(t *testing.T) {
+			q, err := url.ParseQuery(test.query)
+			if err != nil {
+				t.Fatal(err)
+			}
+			f, err := ParseFilter(q)
+			if !test.ok {
+				if !errors.Is(err, resourcesync.ErrInvalid) {
+					t.Errorf("error is %v, want %v", err, resourcesync.ErrInvalid)
+				}
+				return
+			}
+			if err != nil || !reflect.DeepEqual(f, test.want) {
+				t.Errorf("filter is %+v, %v; want %+v", f, err, test.want)
+			}
+			again, err := ParseFilter(f.Values())
+			if err != nil || !reflect.DeepEqual(again, f) || again.Key() != f.Key() {
+				t.Errorf("read again it is %+v, %v; want %+v", again, err, f)
+			}
+			if f.IsZero() != (f.Key() == "") {
+				t.Errorf("zero %t, key %q", f.IsZero(), f.Key())
+			}
+		})
+	}
+}
+
+func TestFilterKey(t *testing.T) {
+	keys := make(map[string]string)
+	for _, query := range []string{"", "prefix=a", "prefix=a%26change=updated", "prefix=a&change=updated", "change=updated", "change=updated,deleted", "type=a/b", "prefix=type%3Da/b"} {
+		q, _ := url.ParseQuery(query)
+		f, err := ParseFilter(q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if other, ok := keys[f.Key()]; ok {
+			t.Errorf("%q and %q have the same key", query, other)
+		}
+		keys[f.Key()] = query
+	}
+	a, _ := ParseFilter(url.Values{"change": {"deleted,updated"}, "type": {"A/b"}})
+	b, _ := ParseFilter(url.Values{"change": {"updated", "deleted", "deleted"}, "type": {"a/B"}})
+	if a.Key() != b.Key() {
+		t.Errorf("keys of equal filters are %q and %q", a.Key(), b.Key())
+	}
+}
+
+func TestFilterMatch(t *testing.T) {
+	c := resourcesync.Change{Loc: "https://example.org/a/b", Change: resourcesync.Updated, Type: "Text/HTML; charset=utf-8"}
+	for _, test := range []struct {
+		query string
+		want  bool
+	}{
+		{"", true},
+		{"prefix=https://example.org/", true},
+		{"prefix=https://example.org/a/b", true},
+		{"prefix=https://example.org/a/b/", false},
+		{"prefix=HTTPS://example.org/", false},
+		{"change=updated", true},
+		{"change=created,updated", true},
+		{"change=created,deleted", false},
+		{"type=text/html", true},
+		{"type=text/*", true},
+		{"type=image/png,text/*", true},
+		{"type=tex/*", false},
+		{"type=text/htm", false},
+		{"type=text/plain", false},
+		{"prefix=https://example.org/&change=updated&type=text/*", true},
+		{"prefix=https://example.org/&change=deleted&type=text/*", false},
+		{"prefix=https://example.com/&change=updated&type=text/*", false},
+	} {
+		t.Run(test.query, func(t *testing.T) {
+			q, _ := url.ParseQuery(test.query)
+			f, err := ParseFilter(q)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := f.Match(&c); got != test.want {
+				t.Errorf("match is %t, want %t", got, test.want)
+			}
+		})
+	}
+	if f := (Filter{Types: []string{"text/*"}}); f.Match(&resourcesync.Change{Loc: "a", Type: ""}) {
+		t.Error("a change without a type passes a filter by type")
+	}
+}
+
+func TestFilterApply(t *testing.T) {
+	changes := plain(4)
+	changes[1].Change, changes[3].Change = resourcesync.Deleted, resourcesync.Deleted
+	b := NewBatch("set", Cursor{6, 50}, Cursor{10, 103}, changes)
+	b.Diverged = true
+	if (Filter{}).Apply(b) != b {
+		t.Error("the zero filter makes a copy")
+	}
+	cut := Filter{Changes: []resourcesync.ChangeType{resourcesync.Updated}}.Apply(b)
+	if cut.Set != b.Set || cut.After != b.After || cut.Cursor != b.Cursor || !cut.Diverged {
+		t.Errorf("cut to %+v", cut)
+	}
+	if len(cut.Entries) != 2 || cut.Entries[0].Position != 7 || cut.Entries[1].Position != 9 {
+		t.Errorf("entries are %+v", cut.Entries)
+	}
+	if len(b.Entries) != 4 {
+		t.Error("the batch was changed")
+	}
+	none := Filter{Prefix: "urn:"}.Apply(b)
+	if len(none.Entries) != 0 || none.After != b.After || none.Cursor != b.Cursor {
+		t.Errorf("cut to %+v", none)
+	}
+}

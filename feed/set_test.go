@@ -1,0 +1,46 @@
+package feed
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/rshub/rshub/resourcesync"
+)
+
+func TestCheckSet(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		ok   bool
+	}{
+		{"demo", true},
+		{"a", true},
+		{"0", true},
+		{"lib.example.org_x-y", true},
+		{"a..b", true},
+		{strings.Repeat("a", 63), true},
+		{"", false},
+		{strings.Repeat("a", 64), false},
+		{strings.Repeat("a", 1<<20), false},
+		{".demo", false},
+		{"-demo", false},
+		{"_demo", false},
+		{"..", false},
+		{"Demo", false},
+		{"a/b", false},
+		{"a b", false},
+		{"a*", false},
+		{"ä", false},
+		{"a\x00", false},
+	} {
+		t.Run(resourcesync.Shorten(test.name), func(t *testing.T) {
+			err := CheckSet(test.name)
+			if (err == nil) != test.ok || err != nil && !errors.Is(err, resourcesync.ErrInvalid) {
+				t.Fatalf("CheckSet() = %v", err)
+			}
+			if err != nil && (len(err.Error()) > 500 || !strings.Contains(err.Error(), "1 to 63 of a-z")) {
+				t.Errorf("the error is %v", err)
+			}
+		})
+	}
+}

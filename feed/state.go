@@ -1,0 +1,32 @@
+package feed
+
+// A Description is what a source says about a set.
+type Description struct {
+	Title       string `json:"title,omitempty"`
+	DescribedBy string `json:"describedby,omitempty"` // URI of a document about the set
+	ChangeList  string `json:"changelist,omitempty"`  // URL of the source's own Change List, or of an index of several; no document shows it
+}
+
+// A State is what a set is at one moment.
+type State struct {
+	Set string
+	Description
+	ListSize int    // K, the number of entries in a closed Change List
+	Begin    int64  // when the log began, in microseconds since 1970
+	Was      int64  // the latest datetime that an entry of a deleted set of this name had, if not before Begin; else 0. Such a set had entries in the future
+	Floor    Cursor // the newest entry that retention removed; before that, position 0 and Begin
+	Head     Cursor // the newest entry; equal to Floor when there is none
+	Latest   Cursor // the cursor before the newest batch; equal to Head when there is none
+	Epochs   Epochs // of which epoch each list is
+}
+
+// Lists returns the number of the oldest Change List of which an entry is kept,
+// and the number of the newest list, which is open. List n holds the positions
+// (n-1)·K+1 to n·K.
+func (s State) Lists() (oldest, open uint64) {
+	k := uint64(s.ListSize)
+	return s.Floor.Position/k + 1, s.Head.Position/k + 1
+}
+
+// Len returns how many entries are kept.
+func (s State) Len() uint64 { return s.Head.Position - s.Floor.Position }
