@@ -1,0 +1,82 @@
+package problem
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/resourcesync"
+)
+
+// Bounds of what Read takes from an answer.
+const (
+	maxDocument = 1 << 20 // bytes
+	maxWords    = 500     // runes of each text
+)
+
+// Read is the client's end of Write: it returns the Problem that an
+// unsuccessful answer carries. If the body is not a problem document, the
+// Problem has only the status. Err is the feed.Error that the document's type
+// names, so a client can ask the same of the Problem as the hub's own callers
+// ask of the error: errors.Is(p, feed.ErrGone). RetryAfter comes from the
+// header of that name, in seconds from now even when the header is a date.
+//
+// Texts are made safe for a terminal: one line of bounded length. An error
+// means that the answer broke off. The caller closes the body.
+func Read(resp *http.Response, now time.Time) (*Problem, error) {
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxDocument))
+	if err != nil {
+		return nil, fmt.Errorf("read the answer %d: %w", resp.StatusCode, err)
+	}
+	p := new(Problem)
+	if t, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")); t != "application/problem+json" || json.Unmarshal(body, p) != nil {
+		p = &Problem{Type: "about:blank"} // RFC 9457 section 4.2.1: nothing beyond the status
+	}
+	p.Status = resp.StatusCode
+	p.Title, p.Detail, p.Loc = line(p.Title), line(p.Detail), line(p.Loc)
+	if p.Title == "" {
+		p.Title = http.StatusText(p.Status)
+	}
+	p.RetryAfter = retryAfter(resp.Header, now)
+	if code, ok := strings.CutPrefix(p.Type, resourcesync.Terms+"problems/"); ok {
+		if e := feed.FromCode(code); e != nil {
+			p.Err = e
+		}
+	}
+	return p, nil
+}
+
+// retryAfter reads the header Retry-After, which is a number of seconds or a
+// date. It returns seconds.
+func retryAfter(h http.Header, now time.Time) int {
+	v := strings.TrimSpace(h.Get("Retry-After"))
+	if s, err := strconv.Atoi(v); err == nil {
+		return min(max(s, 0), 1e9)
+	}
+	if t, err := http.ParseTime(v); err == nil {
+		return int((min(max(t.Sub(now), 0), 1e9*time.Second) + time.Second - 1) / time.Second) // rounded up, so that the client never comes too early
+	}
+	return 0
+}
+
+// line makes a text of somebody else safe for a terminal: one line of bounded
+// length.
+func line(s string) string {
+	r := []rune(s)
+	if len(r) > maxWords {
+		r = append(r[:maxWords], '…')
+	}
+	for i, c := range r {
+		if !unicode.IsPrint(c) {
+			r[i] = ' '
+		}
+	}
+	return string(r)
+}
