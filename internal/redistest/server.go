@@ -16,8 +16,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A Server is a redis-server of one test, on a port of its own. What it answered
-// survives Kill. It ends with the test.
+// A Server is a redis-server of one test, on a port of its own. Writes that it has
+// answered survive Kill. It ends with the test.
 type Server struct {
 	Addr string
 
@@ -29,15 +29,16 @@ type Server struct {
 	life  io.Closer
 }
 
-// hush keeps go-redis from telling each failed connection: here they are meant
-// to fail.
+// hush keeps go-redis from logging each failed connection: in these tests connections
+// are meant to fail.
 var hush = sync.OnceFunc(func() { redis.SetLogger(silence{}) })
 
 type silence struct{}
 
 func (silence) Printf(context.Context, string, ...any) {}
 
-// Start starts a server with more arguments, and returns when it answers.
+// Start starts a server, with further arguments of redis-server, and returns when it
+// answers.
 func Start(t testing.TB, args ...string) *Server {
 	t.Helper()
 	if _, err := exec.LookPath("redis-server"); err != nil {
@@ -64,7 +65,7 @@ func Start(t testing.TB, args ...string) *Server {
 }
 
 // StartCluster starts a cluster of one server: a script that touches keys of two
-// slots fails there. What it answered may not survive Kill.
+// slots fails there. Writes that it has answered may not survive Kill.
 func StartCluster(t testing.TB) *Server {
 	t.Helper()
 	s := Start(t, "--cluster-enabled", "yes", "--appendfsync", "no")
@@ -80,7 +81,7 @@ func StartCluster(t testing.TB) *Server {
 // Restart starts the server again, after Kill, with what it has on disk.
 func (s *Server) Restart() {
 	s.t.Helper()
-	// It ends with the pipe, so also with a test that dies.
+	// The shell kills the server when the pipe closes, so also when the test dies.
 	s.cmd = exec.Command("sh", append([]string{"-c", `redis-server "$@" & cat >/dev/null; kill -9 $!; wait`, "sh"}, s.args...)...)
 	life, err := s.cmd.StdinPipe()
 	if err == nil {

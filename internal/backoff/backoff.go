@@ -1,0 +1,25 @@
+// Package backoff waits before something is tried again. Its waits are random within
+// bounds. So callers that failed at the same time do not try again at the same time.
+package backoff
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+)
+
+// Wait waits for a random time between half of d and d, and returns true. If ctx is done
+// first, it returns false at once.
+func Wait(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d/2 + rand.N(d/2+1))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// Jitter returns d, made longer or shorter at random by up to a fifth.
+func Jitter(d time.Duration) time.Duration { return d - d/5 + rand.N(2*d/5+1) }

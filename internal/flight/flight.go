@@ -1,0 +1,78 @@
+// Package flight makes a value once when several callers want it at the same time. It
+// keeps no values: a later call makes the value anew.
+package flight
+
+import (
+	"context"
+	"sync"
+)
+
+// A Group makes values by key. Its zero value is ready, and must not be copied
+// after its first use.
+type Group[K comparable, V any] struct {
+	mu    sync.Mutex
+	under map[K]*flight[V] // the values that are being made
+}
+
+// A flight is a value that one caller makes and others wait for. Its maker sets v,
+// err and landed before it closes done; the others read them after that.
+type flight[V any] struct {
+	done   chan struct{}
+	v      V
+	err    error
+	landed bool // v and err are for all callers, not only for the maker
+}
+
+// Do returns what build returns. It calls build, unless another call for the same key is
+// under way. Then it waits for the result of that call. If ctx is done first, it returns
+// the cause of ctx.
+//
+// A result may be for its own call alone: if build panics, or if build fails after the
+// ctx of its call is done. Then one of the waiting calls calls its own build. A panic
+// goes on in the call in which it happened.
+func (g *Group[K, V]) Do(ctx context.Context, key K, build func() (V, error)) (V, error) {
+	for {
+		f, mine := g.join(key)
+		if mine {
+			return g.fly(ctx, key, f, build)
+		}
+		select {
+		case <-f.done:
+			if f.landed {
+				return f.v, f.err
+			}
+		case <-ctx.Done():
+			var zero V
+			return zero, context.Cause(ctx)
+		}
+	}
+}
+
+// join returns the flight of a key. If there is none, join makes one, and mine is true:
+// the caller must call fly.
+func (g *Group[K, V]) join(key K) (f *flight[V], mine bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if f, ok := g.under[key]; ok {
+		return f, false
+	}
+	if g.under == nil {
+		g.under = map[K]*flight[V]{}
+	}
+	f = &flight[V]{done: make(chan struct{})}
+	g.under[key] = f
+	return f, true
+}
+
+// fly makes the value of a flight, and wakes those who wait for it.
+func (g *Group[K, V]) fly(ctx context.Context, key K, f *flight[V], build func() (V, error)) (V, error) {
+	defer func() { // also when build panics
+		g.mu.Lock()
+		delete(g.under, key)
+		g.mu.Unlock()
+		close(f.done)
+	}()
+	f.v, f.err = build()
+	f.landed = f.err == nil || ctx.Err() == nil
+	return f.v, f.err
+}

@@ -1,0 +1,154 @@
+package flight
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+)
+
+func TestMakesOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var g Group[string, int]
+		made, proceed := 0, make(chan struct{})
+		var all sync.WaitGroup
+		for range 50 {
+			all.Go(func() {
+				v, err := g.Do(t.Context(), "key", func() (int, error) {
+					made++
+					<-proceed
+					return 7, nil
+				})
+				if v != 7 || err != nil {
+					t.Errorf("Do = %d, %v", v, err)
+				}
+			})
+		}
+		synctest.Wait()
+		if v, err := g.Do(t.Context(), "another key", func() (int, error) { return 8, nil }); v != 8 || err != nil {
+			t.Errorf("another key: Do = %d, %v", v, err)
+		}
+		close(proceed)
+		all.Wait()
+		if made != 1 {
+			t.Errorf("made %d times", made)
+		}
+	})
+}
+
+// The caller that makes a value may go away. The others must get a value all the same.
+func TestSurvivesItsMaker(t *testing.T) {
+	for name, leave := range map[string]func(cancel context.CancelFunc) error{
+		"cancelled":                     func(cancel context.CancelFunc) error { cancel(); return context.Canceled },
+		"cancelled, with another error": func(cancel context.CancelFunc) error { cancel(); return errors.New("in a test") },
+		"panic":                         func(context.CancelFunc) error { panic("in a test") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var g Group[string, int]
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				began, proceed := make(chan struct{}), make(chan struct{})
+				var all sync.WaitGroup
+				all.Go(func() {
+					defer func() { _ = recover() }()
+					_, err := g.Do(ctx, "key", func() (int, error) {
+						close(began)
+						<-proceed
+						return 0, leave(cancel)
+					})
+					if err == nil {
+						t.Error("the maker was given what another one made")
+					}
+				})
+				<-began
+				made := 0
+				for range 3 {
+					all.Go(func() {
+						v, err := g.Do(t.Context(), "key", func() (int, error) { made++; return 7, nil })
+						if v != 7 || err != nil {
+							t.Errorf("Do = %d, %v", v, err)
+						}
+					})
+				}
+				synctest.Wait()
+				if made != 0 {
+					t.Error("made while another one was under way")
+				}
+				close(proceed)
+				all.Wait()
+				if made == 0 || len(g.under) != 0 {
+					t.Errorf("made %d times, %d are under way", made, len(g.under))
+				}
+			})
+		})
+	}
+}
+
+// If the maker's call is cancelled but the value is made, all callers get it.
+func TestMadeInSpiteOfCancel(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var g Group[string, int]
+		ctx, cancel := context.WithCancel(t.Context())
+		proceed := make(chan struct{})
+		var all sync.WaitGroup
+		all.Go(func() {
+			_, _ = g.Do(ctx, "key", func() (int, error) { <-proceed; return 7, nil })
+		})
+		synctest.Wait()
+		all.Go(func() {
+			v, err := g.Do(t.Context(), "key", func() (int, error) { return 8, nil })
+			if v != 7 || err != nil {
+				t.Errorf("Do = %d, %v", v, err)
+			}
+		})
+		synctest.Wait()
+		cancel()
+		close(proceed)
+		all.Wait()
+	})
+}
+
+func TestWaiterLeaves(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var g Group[string, int]
+		proceed := make(chan struct{})
+		var all sync.WaitGroup
+		all.Go(func() {
+			_, _ = g.Do(t.Context(), "key", func() (int, error) { <-proceed; return 7, nil })
+		})
+		synctest.Wait()
+		why := errors.New("the reason")
+		ctx, cancel := context.WithCancelCause(t.Context())
+		cancel(why)
+		if _, err := g.Do(ctx, "key", nil); !errors.Is(err, why) {
+			t.Errorf("err = %v", err)
+		}
+		close(proceed)
+		all.Wait()
+	})
+}
+
+// An error is for all who wait for it, and for nobody later.
+func TestErrors(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var g Group[string, int]
+		failed := errors.New("failed")
+		proceed := make(chan struct{})
+		var all sync.WaitGroup
+		for range 3 {
+			all.Go(func() {
+				if _, err := g.Do(t.Context(), "key", func() (int, error) { <-proceed; return 0, failed }); err != failed {
+					t.Errorf("err = %v", err)
+				}
+			})
+		}
+		synctest.Wait()
+		close(proceed)
+		all.Wait()
+		if v, err := g.Do(t.Context(), "key", func() (int, error) { return 7, nil }); v != 7 || err != nil {
+			t.Errorf("Do = %d, %v", v, err)
+		}
+	})
+}

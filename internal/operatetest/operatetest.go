@@ -1,0 +1,41 @@
+// Package operatetest compares tables of docs/operate.md with the code that they are made
+// from, for tests.
+package operatetest
+
+import (
+	"flag"
+	"os"
+	"strings"
+	"testing"
+)
+
+var update = flag.Bool("update", false, "write the tables of docs/operate.md that are made from the code")
+
+// Cell returns a text as it is written in a table of Markdown.
+func Cell(text string) string {
+	return strings.NewReplacer("|", `\|`, "<", "&lt;", "*", `\*`, `\"`, `"`).Replace(text)
+}
+
+// Check compares a table with the text between the marks of name in file, which is
+// docs/operate.md. With the flag -update it writes the table into the file.
+func Check(t *testing.T, file, name, table string) {
+	t.Helper()
+	b, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	begin, end := "<!-- "+name+" -->\n", "<!-- end of "+name+" -->\n"
+	head, rest, ok1 := strings.Cut(string(b), begin)
+	old, tail, ok2 := strings.Cut(rest, end)
+	switch {
+	case !ok1 || !ok2:
+		t.Fatalf("%s has no place for the table: the marks %q and %q", file, begin, end)
+	case old == table:
+	case *update:
+		if err := os.WriteFile(file, []byte(head+begin+table+end+tail), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	default:
+		t.Errorf("the table of %s in %s is not what the code says; go test -run Table -update writes it:\n%s", name, file, table)
+	}
+}

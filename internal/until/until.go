@@ -1,0 +1,21 @@
+// Package until waits in tests for a condition, instead of for a time.
+package until
+
+import (
+	"testing"
+	"time"
+)
+
+// Done waits until done returns true. After a minute it fails the test, saying what
+// it waited for.
+func Done(t testing.TB, what string, done func() bool) {
+	t.Helper()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); <-tick.C {
+		if done() {
+			return
+		}
+	}
+	t.Fatalf("never: %s", what)
+}
