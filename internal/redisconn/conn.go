@@ -1,0 +1,116 @@
+// Package redisconn is the one way in which rshub speaks to Redis. A Conn makes
+// calls. It tries a call again while that makes sense, and it says what a failure
+// means in the errors of package feed, over all the tries. So no caller has to
+// know the client library, and every caller gets the same answer to the same
+// failure.
+package redisconn
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+)
+
+// Options are what a Conn can be told. The zero value is good.
+type Options struct {
+	// Timeout is for connecting, for writing and for waiting for an answer. A call
+	// takes at most about twice as long. Default 5 s.
+	Timeout time.Duration
+
+	// Wait is how many replicas must confirm what Try.RunWait has written. If they
+	// do not confirm it within WaitTimeout (default 1 s), the call returns
+	// feed.ErrUnknown. 0 waits for no replica.
+	Wait        int
+	WaitTimeout time.Duration
+}
+
+func (o Options) withDefaults() Options {
+	if o.Timeout <= 0 {
+		o.Timeout = 5 * time.Second
+	}
+	if o.Wait <= 0 {
+		o.Wait, o.WaitTimeout = 0, 0
+	} else if o.WaitTimeout <= 0 {
+		o.WaitTimeout = time.Second
+	}
+	return o
+}
+
+// A Conn is a way to one Redis: a server, the master that Sentinels name, or a
+// Cluster. It keeps a pool of connections, and its methods may be called
+// concurrently.
+type Conn struct {
+	opts    Options
+	client  redis.UniversalClient
+	cluster *redis.ClusterClient // the client of a Cluster, else nil
+}
+
+// Open reads the URL of a Redis. It does not connect: the first call does. The
+// forms of the URL:
+//
+//	redis://[user:password@]host[:port][/db]           one server
+//	redis://[user:password@]host[:port],host[:port]    a Redis Cluster
+//	unix://[user:password@]/path/of/the/socket         one server
+//	redis-sentinel://[user:password@]host[:port],host[:port][/db]?master=NAME
+//
+// rediss and rediss-sentinel are the same over TLS. The query may have ca_file
+// (PEM; default: the system's), client_name, db, cluster=true for a cluster that
+// is named by one address, and sentinel_username and sentinel_password.
+//
+// Whoever opens a Conn closes it. An error of Open has no secret in it.
+func Open(url string, opts Options) (*Conn, error) {
+	o, err := parseURL(url)
+	if err != nil {
+		return nil, fmt.Errorf("the URL of Redis: %w", err)
+	}
+	hush()
+	c := &Conn{opts: opts.withDefaults()}
+	o.DialTimeout = c.opts.Timeout
+	o.ReadTimeout = c.opts.Timeout + c.opts.WaitTimeout
+	o.WriteTimeout = c.opts.Timeout
+	o.PoolTimeout = c.opts.Timeout
+	o.ContextTimeoutEnabled = true
+	o.DialerRetries = 1
+	o.MaxRetries = -1 // a Call tries again, and knows what happened before
+	o.PoolSize = 32
+	o.PipelinePoolSize = -1
+	o.MaxIdleConns = 16
+	o.ConnMaxIdleTime = 5 * time.Minute
+	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+	c.client = redis.NewUniversalClient(o)
+	if cluster, ok := c.client.(*redis.ClusterClient); ok {
+		c.cluster = cluster
+		cluster.OnNewNode(func(node *redis.Client) { node.AddHook(watch{}) })
+	} else {
+		c.client.AddHook(watch{})
+	}
+	return c, nil
+}
+
+// hush turns off the logger of go-redis, which writes failures to standard error. Every
+// call of this package returns them as errors. go-redis has one logger for the whole
+// process.
+var hush = sync.OnceFunc(func() { redis.SetLogger(silence{}) })
+
+type silence struct{}
+
+func (silence) Printf(context.Context, string, ...any) {}
+
+// Cluster reports whether the Redis is a Cluster. In a Cluster some keys may be
+// reachable while others are not.
+func (c *Conn) Cluster() bool { return c.cluster != nil }
+
+// Waits reports whether Try.RunWait waits for replicas.
+func (c *Conn) Waits() bool { return c.opts.Wait > 0 }
+
+// Close closes the connections. Nothing may be called after it.
+func (c *Conn) Close() error {
+	if err := c.client.Close(); err != nil {
+		return fmt.Errorf("close the connections to Redis: %w", err)
+	}
+	return nil
+}

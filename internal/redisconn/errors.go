@@ -1,0 +1,90 @@
+package redisconn
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/rshub/rshub/feed"
+)
+
+// Said returns the text of an error that Redis answered with. ok is false for any other
+// error.
+func Said(err error) (text string, ok bool) {
+	if e, ok := errors.AsType[redis.Error](err); ok {
+		return e.Error(), true
+	}
+	return "", false
+}
+
+// meaning returns an error with one of the errors of package feed that callers look for.
+func meaning(err error) error {
+	if _, ours := errors.AsType[refusal](err); ours {
+		return err
+	}
+	text, answered := Said(err)
+	switch {
+	case !answered:
+		return fmt.Errorf("%w: %w", feed.ErrUnavailable, err)
+	case strings.Contains(text, "OOM command not allowed"):
+		return fmt.Errorf("%w: %w", feed.ErrFull, err)
+	case busy(err), starts(err, "NOAUTH", "WRONGPASS", "NOPERM", "MISCONF", "ASK"):
+		return fmt.Errorf("%w: %w", feed.ErrUnavailable, err)
+	}
+	return err
+}
+
+// passing reports whether trying again makes sense.
+func passing(err error) bool {
+	if _, ours := errors.AsType[refusal](err); ours || errors.Is(err, redis.ErrClosed) {
+		return false
+	}
+	if _, answered := Said(err); answered {
+		return busy(err)
+	}
+	return true
+}
+
+// busy reports whether Redis cannot do a command now, or not on this server.
+func busy(err error) bool {
+	return crowded(err) || starts(err, "LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "BUSY", "NOREPLICAS", "MOVED")
+}
+
+// crowded reports whether Redis refused a connection because it has too many.
+func crowded(err error) bool { return starts(err, "max number of clients") }
+
+// Denied reports whether Redis refuses the credentials, or does not allow their user a
+// command. Such an error does not pass by itself.
+func Denied(err error) bool { return starts(err, "NOAUTH", "WRONGPASS", "NOPERM") }
+
+// Forbidden reports whether Redis refuses this one command: the user has no right to it,
+// or this Redis does not have it.
+func Forbidden(err error) bool { return starts(err, "NOPERM", "unknown command") }
+
+// starts reports whether an error that Redis answered with begins with one of the
+// words. When a command of a script is refused, Redis says so in the middle of the
+// error of the script.
+func starts(err error, words ...string) bool {
+	text, answered := Said(err)
+	if !answered {
+		return false
+	}
+	for _, w := range words {
+		if redis.HasErrorPrefix(err, w) || strings.Contains(text, "-"+w+" ") {
+			return true
+		}
+	}
+	return false
+}
+
+// A refusal is an error that ends a call.
+type refusal struct{ error }
+
+func (r refusal) Unwrap() error { return r.error }
+
+// Refuse makes an error of a step end the call: nothing is tried again, and Do returns
+// the error as it is. (If Redis may have done an earlier try, Do returns feed.ErrUnknown
+// instead.) Refuse is for what a script refuses, and for an answer that makes no sense.
+func Refuse(err error) error { return refusal{err} }

@@ -1,0 +1,218 @@
+package redisconn
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/internal/redistest"
+)
+
+// If Redis has too many connections, nothing is sent on a new one, however Redis cuts it off
+// and however go-redis greets.
+func TestTooManyClients(t *testing.T) {
+	s := redistest.Start(t, "--maxclients", "8")
+	ok(t, s.Client().ACLSetUser(t.Context(), "hub", "on", ">secret", "~*", "+@all").Err())
+	for _, url := range []string{
+		"redis://" + s.Addr, "redis://" + s.Addr + "/3?client_name=hub", "redis://hub:secret@" + s.Addr, "redis://" + s.Addr + "?cluster=true",
+	} {
+		free := fill(t, s.Addr)
+		c := connect(t, url, Options{})
+		steps := 0
+		for range 20 {
+			write := c.Writing()
+			err := write.Once(t.Context(), step(&steps))
+			if !errors.Is(err, feed.ErrUnavailable) || errors.Is(err, feed.ErrUnknown) || write.Lost() {
+				t.Errorf("%s: a write: %v", url, err)
+			}
+			if err := c.Reading().Once(t.Context(), step(&steps)); !errors.Is(err, feed.ErrUnavailable) {
+				t.Errorf("%s: a read: %v", url, err)
+			}
+		}
+		if c.Cluster() {
+			continue
+		}
+		steps = 0
+		err := c.Writing().Do(t.Context(), func(try *Try) error {
+			if steps == 1 {
+				free()
+			}
+			return step(&steps)(try)
+		})
+		if err != nil || steps < 2 {
+			t.Errorf("%s: when one goes, after %d tries: %v", url, steps, err)
+		}
+		ok(t, c.Close())
+	}
+}
+
+// Each error that Redis answers with becomes the error that callers look for.
+func TestMeaning(t *testing.T) {
+	s := redistest.Start(t)
+	admin, ctx := s.Client(), t.Context()
+	ok(t, admin.ACLSetUser(ctx, "hub", "on", ">secret", "~*", "+@all", "-info", "-zrem").Err())
+	ok(t, admin.RPush(ctx, "list", "x").Err())
+	url := "redis://" + s.Addr
+	c := connect(t, url, Options{})
+	user := connect(t, "redis://hub:secret@"+s.Addr, Options{})
+	stranger := connect(t, "redis://hub:wrong@"+s.Addr, Options{})
+	fails := NewScript(`error('damaged: all of it')`, nil)
+	unknown := NewScript(`return redis.call('NOSUCH')`, nil)
+	info := func(try *Try) error { _, err := try.Info(); return err }
+	runs := func(s *Script) func(*Try) error {
+		return func(try *Try) error { _, err := try.Run(s, []string{"key"}, "value"); return err }
+	}
+	for _, test := range []struct {
+		what              string
+		conn              *Conn
+		step              func(*Try) error
+		is                error
+		denied, forbidden bool
+		says              string
+	}{
+		{"wrong password", stranger, runs(set), feed.ErrUnavailable, true, false, "WRONGPASS"},
+		{"forbidden", user, info, feed.ErrUnavailable, true, true, "NOPERM"},
+		{"forbidden write", user, func(try *Try) error { return try.ZRem("key", "x") }, feed.ErrUnavailable, true, true, "NOPERM"},
+		{"wrong type", c, func(try *Try) error { _, err := try.HMGet("list", "a"); return err }, nil, false, false, "WRONGTYPE"},
+		{"a script's error", c, runs(fails), nil, false, false, "damaged: all of it"},
+		{"a script's mistake", c, runs(unknown), nil, false, false, "Unknown Redis command"},
+	} {
+		steps := 0
+		for _, call := range []*Call{test.conn.Reading(), test.conn.Writing()} {
+			err := call.Do(ctx, func(try *Try) error { steps++; return test.step(try) })
+			if err == nil {
+				t.Errorf("%s: no error", test.what)
+				continue
+			}
+			for _, e := range []error{feed.ErrUnavailable, feed.ErrUnknown, feed.ErrFull} {
+				if errors.Is(err, e) != (test.is == e) {
+					t.Errorf("%s: %v", test.what, err)
+				}
+			}
+			if text, answered := Said(err); !answered || !strings.Contains(text, test.says) {
+				t.Errorf("%s: Redis said %q", test.what, text)
+			}
+			if Denied(err) != test.denied || Forbidden(err) != test.forbidden {
+				t.Errorf("%s: denied %t, forbidden %t", test.what, Denied(err), Forbidden(err))
+			}
+		}
+		if steps != 2 {
+			t.Errorf("%s: %d tries", test.what, steps)
+		}
+	}
+
+	ok(t, admin.ConfigSet(ctx, "maxmemory", "1").Err())
+	if err := c.Writing().Do(ctx, runs(set)); !errors.Is(err, feed.ErrFull) {
+		t.Errorf("full: %v", err)
+	}
+	ok(t, admin.ConfigSet(ctx, "maxmemory", "0").Err())
+
+	ok(t, admin.ReplicaOf(ctx, "127.0.0.1", "1").Err())
+	steps := 0
+	write := c.Writing()
+	if err := write.Do(ctx, step(&steps)); !errors.Is(err, feed.ErrUnavailable) || steps != tries || write.Lost() {
+		t.Errorf("a replica, after %d tries: %v", steps, err)
+	}
+	ok(t, admin.ReplicaOf(ctx, "no", "one").Err())
+	ok(t, c.Writing().Do(ctx, step(&steps)))
+
+	s.Kill()
+	steps = 0
+	write = c.Writing()
+	if err := write.Do(ctx, step(&steps)); !errors.Is(err, feed.ErrUnavailable) || steps != tries || write.Lost() {
+		t.Errorf("killed, after %d tries: %v", steps, err)
+	}
+	steps = 0
+	if err := c.Writing().Once(ctx, step(&steps)); !errors.Is(err, feed.ErrUnavailable) || steps != 1 {
+		t.Errorf("killed, after %d tries: %v", steps, err)
+	}
+	s.Restart()
+	ok(t, c.Writing().Do(ctx, step(&steps)))
+}
+
+// What a step refuses is not tried again.
+func TestRefuse(t *testing.T) {
+	c := connect(t, "redis://localhost", Options{})
+	steps := 0
+	err := c.Writing().Do(t.Context(), func(*Try) error {
+		steps++
+		return Refuse(fmt.Errorf("this once: %w", feed.ErrGone))
+	})
+	if steps != 1 || !errors.Is(err, feed.ErrGone) || err.Error() != "this once: "+feed.ErrGone.Error() {
+		t.Errorf("%d tries: %v", steps, err)
+	}
+}
+
+// A lost answer leaves a write unknown, and only a write.
+func TestLost(t *testing.T) {
+	s := redistest.Start(t)
+	p := redistest.NewProxy(t, s.Addr)
+	c := connect(t, "redis://"+p.Addr(), Options{Timeout: 5 * time.Second})
+	ctx := t.Context()
+	var lose atomic.Int32 // how many answers
+	p.Lose(func() bool { return lose.Add(-1) >= 0 })
+	steps := 0
+	// warm makes sure of a connection, so that no greeting is lost.
+	warm := func(n int32) {
+		t.Helper()
+		lose.Store(0)
+		ok(t, c.Reading().Do(ctx, func(try *Try) error { _, err := try.Exists("key"); return err }))
+		lose.Store(n)
+		steps = 0
+	}
+
+	warm(1)
+	write := c.Writing()
+	if err := write.Do(ctx, step(&steps)); err != nil || steps != 2 || !write.Lost() {
+		t.Errorf("a write, %d tries: %v", steps, err)
+	}
+	warm(1)
+	if err := c.Writing().Once(ctx, step(&steps)); !errors.Is(err, feed.ErrUnknown) || steps != 1 {
+		t.Errorf("one try of a write: %v", err)
+	}
+	warm(1)
+	if err := c.Reading().Once(ctx, step(&steps)); !errors.Is(err, feed.ErrUnavailable) {
+		t.Errorf("one try of a read: %v", err)
+	}
+	warm(1)
+	err := c.Writing().Do(ctx, func(try *Try) error {
+		if err := step(&steps)(try); err != nil {
+			return err
+		}
+		return Refuse(feed.ErrNoSet)
+	})
+	if !errors.Is(err, feed.ErrUnknown) || errors.Is(err, feed.ErrNoSet) || steps != 2 {
+		t.Errorf("a refusal, after one try may have been done: %v", err)
+	}
+	warm(1)
+	write = c.Writing()
+	err = write.Once(ctx, func(try *Try) error { _, err := try.HMGet("hash", "a"); return err })
+	if !errors.Is(err, feed.ErrUnavailable) || write.Lost() {
+		t.Errorf("a command of a write that only reads: %v", err)
+	}
+	warm(1)
+	err = c.Writing().Once(ctx, func(try *Try) error { return try.ZRem("key", "a") })
+	if !errors.Is(err, feed.ErrUnknown) {
+		t.Errorf("a plain command that writes: %v", err)
+	}
+	warm(1)
+	err = c.Writing().Once(ctx, func(try *Try) error {
+		return try.RunAll(set, 3, func(i int) ([]string, []any) { return []string{"key"}, []any{i} }, func(int, Answer) {})
+	})
+	if !errors.Is(err, feed.ErrUnknown) {
+		t.Errorf("many scripts: %v", err)
+	}
+
+	// A greeting is no write.
+	warm(1 << 30)
+	steps = 0
+	_ = c.Writing().Do(ctx, step(&steps)) // breaks the connections that are there
+	write = c.Writing()
+	if err := write.Do(ctx, step(&steps)); !errors.Is(err, feed.ErrUnavailable) || write.Lost() {
+		t.Errorf("a greeting: %v", err)
+	}
+}

@@ -1,0 +1,118 @@
+package redisconn
+
+import (
+	"context"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// A Try is one try of a step of a Call: its methods send to Redis. It must not be
+// used after the step. Its errors are raw: the step returns them, and Do says what
+// they mean. The plain commands only read, unless they say otherwise.
+type Try struct {
+	conn  *Conn
+	node  redis.UniversalClient // what commands are sent to: all of Redis, or one server
+	ctx   context.Context       // for commands that only read
+	noted context.Context       // for commands that may write: if an answer is lost, the Call notes it
+}
+
+// EachMaster calls do for each server that takes writes, with a Try that speaks to
+// that server alone. In a Cluster the calls run concurrently. It returns the first
+// error.
+func (t *Try) EachMaster(do func(*Try) error) error {
+	if t.conn.cluster == nil {
+		return do(t)
+	}
+	return t.conn.cluster.ForEachMaster(t.ctx, func(_ context.Context, node *redis.Client) error {
+		on := *t
+		on.node = node
+		return do(&on)
+	})
+}
+
+// Info returns what a server says about itself. In a Cluster it is for use in
+// EachMaster.
+func (t *Try) Info() (string, error) { return t.node.Info(t.ctx).Result() }
+
+// Exists reports whether there is a key.
+func (t *Try) Exists(key string) (bool, error) {
+	n, err := t.node.Exists(t.ctx, key).Result()
+	return n > 0, err
+}
+
+// HKeys returns the names of the fields of a hash, in no order.
+func (t *Try) HKeys(key string) ([]string, error) { return t.node.HKeys(t.ctx, key).Result() }
+
+// HMGet returns fields of a hash, nil for a field that is not there.
+func (t *Try) HMGet(key string, fields ...string) (Answer, error) {
+	return t.node.HMGet(t.ctx, key, fields...).Result()
+}
+
+// HMGetAll is HMGet for many hashes, in one round trip. The answer is nil for a
+// hash that could not be read, and the error is that of the first of them.
+func (t *Try) HMGetAll(keys []string, fields ...string) ([]Answer, error) {
+	if len(keys) == 0 {
+		return nil, nil
+	}
+	replies := make([]*redis.SliceCmd, len(keys))
+	_, err := t.node.Pipelined(t.ctx, func(p redis.Pipeliner) error {
+		for i, key := range keys {
+			replies[i] = p.HMGet(t.ctx, key, fields...)
+		}
+		return nil
+	})
+	answers := make([]Answer, len(keys))
+	for i, reply := range replies {
+		if reply.Err() == nil {
+			answers[i] = reply.Val()
+		}
+	}
+	return answers, err
+}
+
+// ZRem removes a member of a sorted set. It writes, and waits for no replica.
+func (t *Try) ZRem(key, member string) error { return t.node.ZRem(t.noted, key, member).Err() }
+
+// A Message is an entry of a stream.
+type Message struct {
+	ID    string
+	Value string // of the one field that was asked for; "" if the entry does not have it
+}
+
+// XRange returns the oldest messages of a stream that come after an ID, with one
+// field of each, at most limit.
+func (t *Try) XRange(key, after, field string, limit int) ([]Message, error) {
+	found, err := t.node.XRangeN(t.ctx, key, "("+after, "+", int64(limit)).Result()
+	if err != nil {
+		return nil, err
+	}
+	messages := make([]Message, len(found))
+	for i, m := range found {
+		value, _ := m.Values[field].(string)
+		messages[i] = Message{m.ID, value}
+	}
+	return messages, nil
+}
+
+// XNewest returns the ID of the newest message of each stream, "" for one that is
+// empty, in one round trip. When a part of the nodes fails, it returns the IDs that
+// the others have, with the error.
+func (t *Try) XNewest(keys []string) ([]string, error) {
+	if len(keys) == 0 {
+		return nil, nil
+	}
+	replies := make([]*redis.XMessageSliceCmd, len(keys))
+	_, err := t.node.Pipelined(t.ctx, func(p redis.Pipeliner) error {
+		for i, key := range keys {
+			replies[i] = p.XRevRangeN(t.ctx, key, "+", "-", 1)
+		}
+		return nil
+	})
+	ids := make([]string, len(keys))
+	for i, reply := range replies {
+		if found := reply.Val(); len(found) > 0 {
+			ids[i] = found[0].ID
+		}
+	}
+	return ids, err
+}

@@ -1,0 +1,157 @@
+package redisconn
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// parseURL reads a URL, see Open. An error has no secret in it.
+func parseURL(text string) (*redis.UniversalOptions, error) {
+	scheme, rest, ok := strings.Cut(text, "://")
+	if !ok {
+		return nil, errors.New("it is no URL such as redis://localhost:6379")
+	}
+	o := &redis.UniversalOptions{}
+	secure, sentinel := false, false
+	switch scheme {
+	case "redis", "unix":
+	case "rediss":
+		secure = true
+	case "redis-sentinel":
+		sentinel = true
+	case "rediss-sentinel":
+		secure, sentinel = true, true
+	default:
+		return nil, fmt.Errorf("its scheme is %q: use redis, rediss, unix, redis-sentinel or rediss-sentinel", scheme)
+	}
+	// net/url does not accept several hosts.
+	end := strings.IndexAny(rest, "/?#")
+	if end < 0 {
+		end = len(rest)
+	}
+	authority, rest := rest[:end], rest[end:]
+	user, hosts := "", authority
+	if i := strings.LastIndexByte(authority, '@'); i >= 0 {
+		user, hosts = authority[:i+1], authority[i+1:]
+	}
+	u, err := url.Parse(scheme + "://" + user + "host" + rest)
+	if err != nil {
+		return nil, errors.New("it cannot be read: check that special characters of the user and the password are written as %XX")
+	}
+	if u.Fragment != "" {
+		return nil, errors.New("it has a fragment: write # in a password as %23")
+	}
+	o.Username = u.User.Username()
+	o.Password, _ = u.User.Password()
+	if scheme == "unix" {
+		if hosts != "" || u.Path == "" {
+			return nil, errors.New("a unix URL is unix:///path/of/the/socket")
+		}
+		o.Addrs = []string{u.Path} // go-redis knows a path by its slash
+		return o, query(o, u, nil)
+	}
+	port := "6379"
+	if sentinel {
+		port = "26379"
+	}
+	for host := range strings.SplitSeq(hosts, ",") {
+		addr, err := address(host, port)
+		if err != nil {
+			return nil, err
+		}
+		o.Addrs = append(o.Addrs, addr)
+	}
+	if db := strings.Trim(u.Path, "/"); db != "" {
+		if o.DB, err = strconv.Atoi(db); err != nil || o.DB < 0 {
+			return nil, fmt.Errorf("its path %q is no number of a database", u.Path)
+		}
+	}
+	if secure {
+		o.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS12}
+	}
+	if err := query(o, u, o.TLSConfig); err != nil {
+		return nil, err
+	}
+	if sentinel != (o.MasterName != "") {
+		return nil, errors.New("a redis-sentinel URL, and no other, says which master it means: ?master=NAME")
+	}
+	if !sentinel && (len(o.Addrs) > 1 || o.IsClusterMode) && o.DB != 0 {
+		return nil, fmt.Errorf("a Redis Cluster has no database %d", o.DB)
+	}
+	return o, nil
+}
+
+// address reads host, host:port, [v6] or [v6]:port.
+func address(s, port string) (string, error) {
+	if host, p, err := net.SplitHostPort(s); err == nil {
+		if n, err := strconv.ParseUint(p, 10, 16); err != nil || n == 0 || host == "" {
+			return "", fmt.Errorf("%q is no host and port", s)
+		}
+		return s, nil
+	}
+	host := strings.TrimSuffix(strings.TrimPrefix(s, "["), "]")
+	if host == "" || strings.ContainsAny(host, "[] ") || strings.Contains(host, ":") && host == s {
+		return "", fmt.Errorf("%q is no host: write host, host:port or [address]:port, several by comma", s)
+	}
+	return net.JoinHostPort(host, port), nil
+}
+
+// query reads the options in a URL's query.
+func query(o *redis.UniversalOptions, u *url.URL, secure *tls.Config) error {
+	values, err := url.ParseQuery(u.RawQuery)
+	if err != nil {
+		return errors.New("what follows its question mark cannot be read")
+	}
+	for name, v := range values {
+		value := v[len(v)-1]
+		switch name {
+		case "master", "master_name":
+			o.MasterName = value
+		case "client_name":
+			o.ClientName = value
+		case "sentinel_username":
+			o.SentinelUsername = value
+		case "sentinel_password":
+			o.SentinelPassword = value
+		case "cluster":
+			if o.IsClusterMode, err = strconv.ParseBool(value); err != nil {
+				return errors.New("its cluster is true or false")
+			}
+		case "db":
+			if o.DB, err = strconv.Atoi(value); err != nil || o.DB < 0 {
+				return errors.New("its db is no number of a database")
+			}
+		case "ca_file":
+			if secure == nil {
+				return errors.New("it has a ca_file and no TLS: use rediss")
+			}
+			if secure.RootCAs, err = readCA(value); err != nil {
+				return err
+			}
+		default:
+			return fmt.Errorf("it has %q: known are ca_file, client_name, cluster, db, master, sentinel_username and sentinel_password", name)
+		}
+	}
+	return nil
+}
+
+func readCA(path string) (*x509.CertPool, error) {
+	pem, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("its ca_file: %w", err)
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(pem) {
+		return nil, fmt.Errorf("its ca_file %s has no certificate", path)
+	}
+	return pool, nil
+}

@@ -1,0 +1,48 @@
+package redisconn
+
+import (
+	"reflect"
+	"strings"
+	"testing"
+)
+
+func TestParseURL(t *testing.T) {
+	for _, test := range []struct {
+		url    string
+		addrs  []string
+		db     int
+		tls    bool
+		master string
+		user   string
+	}{
+		{"redis://localhost", []string{"localhost:6379"}, 0, false, "", ""},
+		{"redis://localhost:1234/5", []string{"localhost:1234"}, 5, false, "", ""},
+		{"redis://user:p%40ss@host/", []string{"host:6379"}, 0, false, "", "user"},
+		{"redis://:p@ss@host/", []string{"host:6379"}, 0, false, "", ""},
+		{"rediss://a:1,b,[::1]:3,[::2]", []string{"a:1", "b:6379", "[::1]:3", "[::2]:6379"}, 0, true, "", ""},
+		{"unix:///run/redis.sock?db=3", []string{"/run/redis.sock"}, 3, false, "", ""},
+		{"unix://user:pass@/run/redis.sock", []string{"/run/redis.sock"}, 0, false, "", "user"},
+		{"redis-sentinel://a,b:1/2?master=m", []string{"a:26379", "b:1"}, 2, false, "m", ""},
+		{"rediss-sentinel://a?master_name=m&client_name=hub", []string{"a:26379"}, 0, true, "m", ""},
+	} {
+		o, err := parseURL(test.url)
+		if err != nil {
+			t.Errorf("%s: %v", test.url, err)
+			continue
+		}
+		if !reflect.DeepEqual(o.Addrs, test.addrs) || o.DB != test.db || (o.TLSConfig != nil) != test.tls || o.MasterName != test.master || o.Username != test.user {
+			t.Errorf("%s is %+v", test.url, o)
+		}
+	}
+	for _, bad := range []string{
+		"", "localhost:6379", "http://secret@x", "redis://", "redis://a:secret", "redis://a:1:2", "redis://a/x", "redis://a,b/1", "redis://a,",
+		"redis://u:se#cret@a", "redis://u:se%cret@a", "redis://a?db=x", "redis://a?secret=1", "redis://a?master=m", "redis-sentinel://a",
+		"redis://a?ca_file=x", "rediss://a?ca_file=/nowhere", "unix://host/path", "unix://", "redis://::1", "redis://a?cluster=x",
+	} {
+		if _, err := parseURL(bad); err == nil {
+			t.Errorf("%q is taken", bad)
+		} else if strings.Contains(err.Error(), "cret@") {
+			t.Errorf("%q: the error has a secret in it: %v", bad, err)
+		}
+	}
+}
