@@ -1,0 +1,9 @@
+//go:build !linux
+
+package claim
+
+import "time"
+
+// sinceBoot returns the time of the wall clock, which goes on while the machine
+// is suspended.
+func sinceBoot() time.Duration { return wallClock() }

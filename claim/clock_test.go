@@ -1,0 +1,75 @@
+package claim
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/rshub/rshub/internal/redisconn"
+	"github.com/rshub/rshub/internal/redisconn/conntest"
+	"github.com/rshub/rshub/internal/redistest"
+)
+
+// storeOn returns a hub's claims on a server.
+func storeOn(t testing.TB, s *redistest.Server) *Redis {
+	return NewRedis(conntest.Open(t, s.Addr, redisconn.Options{}), "p", "work", RedisOptions{})
+}
+
+// An idler is a worker that does nothing with its claims.
+type idler struct{}
+
+func (idler) Gained(*Hold) {}
+func (idler) Lost(*Hold)   {}
+func (idler) Yield(*Hold)  {}
+
+// A hub whose clock is far off is not alive and has no claims, because it would
+// find leases expired that are not.
+func TestRedisClock(t *testing.T) {
+	s := redistest.Start(t)
+	one, other := storeOn(t, s), storeOn(t, s)
+	ahead := time.Duration(0)
+	one.now = func() time.Time { return time.Now().Add(ahead) }
+	if live, err := one.Join(t.Context()); err != nil || len(live) != 1 {
+		t.Fatalf("%v live (%v)", live, err)
+	}
+	k := NewKeeper(one, idler{}, shards, nil, slog.New(slog.DiscardHandler))
+	k.step(t.Context())
+	if len(k.held) != shards {
+		t.Fatalf("%d claims", len(k.held))
+	}
+	for _, ahead = range []time.Duration{11 * 24 * time.Hour, -2 * time.Minute} {
+		if live, err := one.Join(t.Context()); !errors.Is(err, ErrClock) {
+			t.Errorf("%v ahead: %v live (%v)", ahead, live, err)
+		}
+	}
+	if live, err := other.Join(t.Context()); err != nil || len(live) != 1 || live[0] != other.Name() {
+		t.Errorf("%v live (%v)", live, err)
+	}
+	k.step(t.Context())
+	for _, h := range k.held {
+		if !h.yielding {
+			t.Fatal("it keeps its claims")
+		}
+	}
+}
+
+// A hub made a claim while the clock of Redis was ahead, and died. The claim does
+// not keep other hubs from its shard.
+func TestRedisClaimAhead(t *testing.T) {
+	s := redistest.Start(t)
+	r := storeOn(t, s)
+	now, err := s.Client().Time(t.Context()).Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for shard, until := range map[int]time.Time{3: now.Add(time.Hour), 4: now.Add(claimFor - time.Second)} {
+		if err := s.Client().HSet(t.Context(), r.claimKey(shard), "hub", "dead", "number", "17", "until", fmt.Sprint(until.UnixMicro())).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, err := r.Acquire(t.Context(), []int{3, 4}); err != nil || len(got) != 1 || got[0].Shard != 3 {
+		t.Errorf("acquired %v (%v)", got, err)
+	}
+}

@@ -1,0 +1,47 @@
+package claim
+
+import (
+	"log/slog"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// A claim is over when its time is, also the time for which the machine was suspended:
+// then Go's own clock stands still. A clock that is set back prolongs nothing.
+func TestHoldOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		clock := time.Duration(0)
+		k := NewKeeper(nil, idler{}, shards, func() time.Duration { return clock }, slog.New(slog.DiscardHandler))
+		hold := func() *Hold {
+			h := &Hold{clock: k.clock}
+			h.until.Store(k.in(4 * time.Second))
+			return h
+		}
+		pass := func(awake, suspended time.Duration) {
+			time.Sleep(awake)
+			clock += awake + suspended
+		}
+		for _, test := range []struct {
+			awake, suspended time.Duration
+			over             bool
+		}{
+			{3 * time.Second, 0, false}, {4 * time.Second, 0, true}, {0, 3 * time.Second, false}, {0, 4 * time.Second, true},
+			{2 * time.Second, 2 * time.Second, true}, {3 * time.Second, -time.Hour, false}, {4 * time.Second, -time.Hour, true},
+		} {
+			h := hold()
+			pass(test.awake, test.suspended)
+			if h.Over() != test.over {
+				t.Errorf("after %v awake and %v suspended it is over: %v", test.awake, test.suspended, h.Over())
+			}
+		}
+	})
+}
+
+// The machine's clock goes on.
+func TestSinceBoot(t *testing.T) {
+	before := sinceBoot()
+	if before <= 0 || sinceBoot() < before {
+		t.Errorf("it shows %v and then %v", before, sinceBoot())
+	}
+}

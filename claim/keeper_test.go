@@ -1,0 +1,423 @@
+package claim
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/internal/keeptest"
+	"github.com/rshub/rshub/internal/redisconn"
+	"github.com/rshub/rshub/internal/redisconn/conntest"
+	"github.com/rshub/rshub/internal/redistest"
+	"github.com/rshub/rshub/internal/until"
+)
+
+// shards is how many shards the tests share.
+const shards = 256
+
+// A belief is a time during which a hub believes that a shard is its own.
+type belief struct {
+	hold     *Hold
+	hub      string
+	shard    int
+	from, to time.Time
+}
+
+// A witness notes the beliefs of all hubs. A belief that it notes is never shorter
+// than the real one.
+type witness struct {
+	mu   sync.Mutex
+	past []belief
+}
+
+// check fails the test if two hubs believed at the same time that a shard is their
+// own.
+func (w *witness) check(t *testing.T) {
+	t.Helper()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	slices.SortFunc(w.past, func(a, b belief) int {
+		return cmp.Or(cmp.Compare(a.shard, b.shard), a.from.Compare(b.from))
+	})
+	for i := 1; i < len(w.past); i++ {
+		a, b := w.past[i-1], w.past[i]
+		if a.shard == b.shard && b.from.Before(a.to) {
+			t.Errorf("shard %d: %s believed to have it for %v when %s got it", a.shard, a.hub, a.to.Sub(b.from), b.hub)
+		}
+	}
+}
+
+// A desk is a worker that does nothing, with a store that watches its hub.
+type desk struct {
+	Store
+	t       *testing.T
+	witness *witness
+	broken  atomic.Bool // the store cannot be reached
+	slow    time.Duration
+
+	keeper *Keeper
+	mu     sync.Mutex
+	works  map[int]*belief // by shard
+	last   map[int]uint64
+	gone   int // how many were lost
+}
+
+func newDesk(t *testing.T, r Store, w *witness) *desk {
+	d := &desk{Store: r, t: t, witness: w, works: make(map[int]*belief), last: make(map[int]uint64)}
+	d.keeper = NewKeeper(d, d, shards, nil, slog.New(slog.DiscardHandler))
+	return d
+}
+
+func (d *desk) Acquire(ctx context.Context, shards []int) ([]Claim, error) {
+	if d.broken.Load() {
+		return nil, feed.ErrUnavailable
+	}
+	return d.Store.Acquire(ctx, shards)
+}
+
+func (d *desk) Renew(ctx context.Context, claims []Claim) ([]Claim, error) {
+	if d.broken.Load() {
+		return nil, feed.ErrUnavailable
+	}
+	renewed, err := d.Store.Renew(ctx, claims)
+	until := time.Now().Add(d.keeper.counts()) // a little later than the keeper's own
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, r := range renewed {
+		if b := d.works[r.Shard]; b != nil {
+			b.to = until
+		}
+	}
+	return renewed, err
+}
+
+func (d *desk) Gained(h *Hold) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.works[h.Shard] != nil {
+		d.t.Errorf("shard %d is gained twice", h.Shard)
+	}
+	if h.Number <= d.last[h.Shard] {
+		d.t.Errorf("shard %d: number %d comes behind %d", h.Shard, h.Number, d.last[h.Shard])
+	}
+	d.last[h.Shard] = h.Number
+	d.works[h.Shard] = &belief{hold: h, hub: d.Name(), shard: h.Shard, from: time.Now(), to: h.Until()}
+}
+
+// ends notes that the work on a shard ends now, if it has not ended before.
+func (d *desk) ends(h *Hold) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	b := d.works[h.Shard]
+	if b == nil || b.hold != h {
+		return // the claim was lost while its work came to an end
+	}
+	delete(d.works, h.Shard)
+	if now := time.Now(); now.Before(b.to) {
+		b.to = now
+	}
+	d.witness.mu.Lock()
+	defer d.witness.mu.Unlock()
+	d.witness.past = append(d.witness.past, *b)
+}
+
+func (d *desk) Lost(h *Hold) {
+	d.ends(h)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.gone++
+}
+
+func (d *desk) Yield(h *Hold) {
+	if d.slow == 0 {
+		d.ends(h)
+		d.keeper.Release(h)
+		return
+	}
+	time.AfterFunc(d.slow, func() {
+		d.ends(h)
+		d.keeper.Release(h)
+	})
+}
+
+func (d *desk) lostSoFar() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.gone
+}
+
+// number returns the number of the newest claim.
+func (d *desk) number(shard int) uint64 {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.last[shard]
+}
+
+// has returns the shards on which the desk works now.
+func (d *desk) has() (shards []int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for shard, b := range d.works {
+		if b.to.After(time.Now()) {
+			shards = append(shards, shard)
+		}
+	}
+	slices.Sort(shards)
+	return shards
+}
+
+// A hub that is alone claims every shard at once, and keeps them.
+func TestClaimsAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		local, err := OpenLocal(t.Context(), &keeptest.Map{}, shards)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d := newDesk(t, local, new(witness))
+		d.slow = 3 * time.Second
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			d.keeper.Run(ctx, 10*time.Second)
+		}()
+		synctest.Wait()
+		if n := len(d.has()); n != shards {
+			t.Fatalf("it has %d shards", n)
+		}
+		time.Sleep(5 * time.Minute)
+		if n := len(d.has()); n != shards || d.lostSoFar() > 0 {
+			t.Errorf("after a while it has %d shards and lost %d", n, d.lostSoFar())
+		}
+		// The store cannot be reached for a while: the claims end four seconds
+		// after the last renewal. Later the hub claims again, with higher numbers.
+		d.broken.Store(true)
+		time.Sleep(3400 * time.Millisecond)
+		synctest.Wait()
+		if n := len(d.has()); n != shards {
+			t.Errorf("soon it has %d shards", n)
+		}
+		time.Sleep(600 * time.Millisecond)
+		synctest.Wait()
+		if n := len(d.has()); n != 0 {
+			t.Errorf("after all that time it has %d shards", n)
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if d.lostSoFar() != shards {
+			t.Errorf("%d shards are lost", d.lostSoFar())
+		}
+		d.broken.Store(false)
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if n := len(d.has()); n != shards {
+			t.Errorf("it has got back %d shards", n)
+		}
+
+		begun := time.Now()
+		stop()
+		<-ended
+		if n := len(d.has()); n != 0 || d.lostSoFar() != shards || time.Since(begun) != d.slow {
+			t.Errorf("it ends with %d shards, %d lost, after %v", n, d.lostSoFar()-shards, time.Since(begun))
+		}
+		if held, err := d.Store.Renew(t.Context(), []Claim{{1, d.last[1], d.Name()}}); err != nil || len(held) != 0 {
+			t.Errorf("the store says %v, %v", held, err)
+		}
+		d.witness.check(t)
+	})
+}
+
+// A worker that does not end its work in time loses its claims.
+func TestClaimsGrace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		local, err := OpenLocal(t.Context(), &keeptest.Map{}, shards)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d := newDesk(t, local, new(witness))
+		released := 0
+		d.keeper.worker = stuck{d, &released}
+		ctx, stop := context.WithCancel(t.Context())
+		stop()
+		begun := time.Now()
+		d.keeper.step(t.Context())
+		d.keeper.Run(ctx, 7*time.Second)
+		if time.Since(begun) != 7*time.Second || d.lostSoFar() != shards-1 || released != 1 {
+			t.Errorf("after %v %d are lost and %d released", time.Since(begun), d.lostSoFar(), released)
+		}
+	})
+}
+
+// A stuck worker gives back only one shard.
+type stuck struct {
+	*desk
+	released *int
+}
+
+func (s stuck) Yield(h *Hold) {
+	if h.Shard == 17 {
+		*s.released++
+		s.desk.Yield(h)
+	}
+}
+
+// A rig is a hub that steps until it is frozen.
+type rig struct {
+	*desk
+	frozen atomic.Bool
+	end    context.CancelFunc
+	ended  chan struct{}
+}
+
+func newRig(t *testing.T, r Store, w *witness) *rig {
+	ctx, end := context.WithCancel(t.Context())
+	g := &rig{desk: newDesk(t, r, w), end: end, ended: make(chan struct{})}
+	go func() {
+		defer close(g.ended)
+		tick := time.NewTicker(g.keeper.every())
+		defer tick.Stop()
+		for ctx.Err() == nil {
+			if !g.frozen.Load() {
+				g.keeper.step(ctx)
+			}
+			select {
+			case <-tick.C:
+			case <-ctx.Done():
+			}
+		}
+	}()
+	t.Cleanup(g.kill)
+	return g
+}
+
+func (g *rig) kill() {
+	g.end()
+	<-g.ended
+}
+
+// balanced reports whether each hub has the shards that it should have.
+func balanced(rigs ...*rig) bool {
+	var live []string
+	for _, g := range rigs {
+		live = append(live, g.Name())
+	}
+	for _, g := range rigs {
+		if !slices.Equal(g.has(), wanted(live, g.Name(), shards)) {
+			return false
+		}
+	}
+	return true
+}
+
+// Three hubs share the shards. One dies, one is frozen and comes back, one is slow
+// to hand over. At no time do two hubs have the same shard.
+func TestClaimsTogether(t *testing.T) {
+	s := redistest.Start(t, "--appendfsync", "no")
+	w := new(witness)
+	hub := func() *rig {
+		r := NewRedis(conntest.Open(t, s.Addr, redisconn.Options{}), "test", "work", RedisOptions{ClaimFor: time.Second, LiveFor: 500 * time.Millisecond})
+		return newRig(t, r, w)
+	}
+	a := hub()
+	until.Done(t, "one has all", func() bool { return balanced(a) })
+	a.slow = 10 * time.Millisecond
+	b := hub()
+	c := hub()
+	begun := time.Now()
+	until.Done(t, "three share", func() bool { return balanced(a, b, c) })
+	t.Logf("three share after %v: %d, %d, %d", time.Since(begun), len(a.has()), len(b.has()), len(c.has()))
+
+	begun = time.Now()
+	c.kill()
+	until.Done(t, "two share", func() bool { return balanced(a, b) })
+	if d := time.Since(begun); d > 6*time.Second {
+		t.Errorf("two share after %v", d)
+	} else {
+		t.Logf("two share after %v", d)
+	}
+
+	before := b.has()
+	b.frozen.Store(true)
+	until.Done(t, "one has all", func() bool { return balanced(a) })
+	if n := len(b.has()); n != 0 {
+		t.Errorf("who is frozen has %d shards", n)
+	}
+	b.frozen.Store(false)
+	until.Done(t, "two share", func() bool { return balanced(a, b) })
+	if b.lostSoFar() < len(before) {
+		t.Errorf("who was frozen had %d shards and lost %d", len(before), b.lostSoFar())
+	}
+	a.kill()
+	b.kill()
+	w.check(t)
+	if len(w.past) == 0 {
+		t.Error("nothing was seen")
+	}
+}
+
+// Redis loses everything, and with it all claims. The hubs share the shards again,
+// and no claim number is used twice.
+func TestClaimsForgotten(t *testing.T) {
+	s := redistest.Start(t, "--appendfsync", "no")
+	var rigs []*rig
+	for range 2 {
+		r := NewRedis(conntest.Open(t, s.Addr, redisconn.Options{}), "test", "work", RedisOptions{ClaimFor: time.Second, LiveFor: 500 * time.Millisecond})
+		rigs = append(rigs, newRig(t, r, new(witness)))
+	}
+	until.Done(t, "two share", func() bool { return balanced(rigs...) })
+	before := max(rigs[0].number(shards/2), rigs[1].number(shards/2))
+	if err := s.Client().FlushAll(t.Context()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	until.Done(t, "all is claimed anew", func() bool {
+		return balanced(rigs...) && min(rigs[0].lostSoFar(), rigs[1].lostSoFar()) > 0
+	})
+	if after := max(rigs[0].number(shards/2), rigs[1].number(shards/2)); after <= before {
+		t.Errorf("number %d comes behind %d", after, before)
+	}
+}
+
+// A hub that ends in an orderly way is replaced long before its claims would end.
+func TestClaimsLeave(t *testing.T) {
+	s := redistest.Start(t, "--appendfsync", "no")
+	w := new(witness)
+	var hubs []*desk
+	var ends []func()
+	for range 2 {
+		r := NewRedis(conntest.Open(t, s.Addr, redisconn.Options{}), "test", "work", RedisOptions{})
+		d := newDesk(t, r, w)
+		d.slow = time.Millisecond
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			d.keeper.Run(ctx, 10*time.Second)
+		}()
+		hubs, ends = append(hubs, d), append(ends, func() { stop(); <-ended })
+	}
+	until.Done(t, "two share", func() bool {
+		a, b := len(hubs[0].has()), len(hubs[1].has())
+		return a+b == shards && a > shards/4 && b > shards/4
+	})
+	begun := time.Now()
+	ends[0]()
+	until.Done(t, "one has all", func() bool { return len(hubs[1].has()) == shards })
+	if d := time.Since(begun); d > hubs[0].ClaimFor()/2 {
+		t.Errorf("the other hub has all after %v", d)
+	} else {
+		t.Logf("the other hub has all after %v", d)
+	}
+	ends[1]()
+	w.check(t)
+	if fmt.Sprint(hubs[0].lostSoFar(), hubs[1].lostSoFar()) != "0 0" {
+		t.Errorf("lost are %d and %d", hubs[0].lostSoFar(), hubs[1].lostSoFar())
+	}
+}

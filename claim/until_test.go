@@ -1,0 +1,57 @@
+package claim
+
+import (
+	"context"
+	"log/slog"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// A slowStore answers late: its claims last from the moment at which it was asked.
+type slowStore struct {
+	late time.Duration
+	ends time.Time // of the claim
+}
+
+func (*slowStore) Name() string                           { return "hub" }
+func (*slowStore) ClaimFor() time.Duration                { return 5 * time.Second }
+func (*slowStore) Join(context.Context) ([]string, error) { return []string{"hub"}, nil }
+func (*slowStore) Leave(context.Context) error            { return nil }
+func (*slowStore) Release(context.Context, []Claim) error { return nil }
+func (s *slowStore) Acquire(_ context.Context, shards []int) ([]Claim, error) {
+	s.ends = time.Now().Add(s.ClaimFor())
+	time.Sleep(s.late)
+	return []Claim{{shards[0], 1, "hub"}}, nil
+}
+
+func (s *slowStore) Renew(_ context.Context, claims []Claim) ([]Claim, error) {
+	s.ends = time.Now().Add(s.ClaimFor())
+	time.Sleep(s.late)
+	return claims, nil
+}
+
+// A holder notes what it holds.
+type holder struct{ hold *Hold }
+
+func (w *holder) Gained(h *Hold) { w.hold = h }
+func (w *holder) Lost(*Hold)     { w.hold = nil }
+func (w *holder) Yield(*Hold)    {}
+
+// A claim counts from before it was asked for. If it counted from the answer, a hub
+// whose store answers late would use it when another hub has it.
+func TestCountsFromTheQuestion(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, w := &slowStore{late: 900 * time.Millisecond}, &holder{}
+		k := NewKeeper(s, w, 1, nil, slog.New(slog.DiscardHandler))
+		for _, what := range []string{"acquired", "renewed", "renewed again"} {
+			k.step(t.Context())
+			if w.hold == nil {
+				t.Fatalf("it is not %s", what)
+			}
+			if left := s.ends.Sub(w.hold.Until()); left < s.ClaimFor()/5 {
+				t.Errorf("%s: it counts until %v before its end, want %v", what, left, s.ClaimFor()/5)
+			}
+		}
+	})
+}
