@@ -1,0 +1,86 @@
+package outbound
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"syscall"
+)
+
+// A Failure says why a request was no success. Its Text has no secrets, so it
+// may be shown to the owner of the target.
+type Failure struct {
+	Text    string
+	Outcome Outcome
+}
+
+// Error returns Text.
+func (f *Failure) Error() string { return f.Text }
+
+// Answered returns the Failure that stands for an answer with a status. Its
+// text begins with what.
+func Answered(what string, status int) *Failure {
+	f := &Failure{what, OfStatus(status)}
+	if name := http.StatusText(status); name != "" {
+		f.Text += ": " + name
+	}
+	if f.Outcome == Success { // a 2xx, but not the status that the caller needs
+		f.Outcome = Other
+	}
+	return f
+}
+
+// Explain says why there was no answer. The text has neither the URL, whose
+// query may be a secret, nor addresses of the hub's network.
+func Explain(err error) *Failure {
+	var dns *net.DNSError
+	switch {
+	case errors.Is(err, ErrAddress):
+		return &Failure{ErrAddress.Error(), RefusedAddress}
+	case errors.Is(err, ErrCrowded):
+		return &Failure{ErrCrowded.Error(), Other}
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded), isTimeout(err):
+		return &Failure{"no answer in time", Timeout}
+	case errors.Is(err, context.Canceled):
+		return &Failure{"given up", Other}
+	case errors.As(err, &dns):
+		return &Failure{"the host's name was not found", Unreachable}
+	case isTLS(err):
+		return &Failure{"the TLS handshake failed", TLS}
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return &Failure{"the connection was refused", Unreachable}
+	case errors.Is(err, syscall.ENETUNREACH), errors.Is(err, syscall.EHOSTUNREACH):
+		return &Failure{"the host cannot be reached", Unreachable}
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE), errors.Is(err, io.ErrClosedPipe):
+		return &Failure{"the connection was closed before the answer", Other}
+	}
+	return &Failure{"the answer is not HTTP", Other}
+}
+
+// isTLS reports whether a TLS handshake failed. Most errors of crypto/tls have
+// no exported type: an alert is an unexported type inside a net.OpError, and
+// others are only text.
+func isTLS(err error) bool {
+	var unverified *tls.CertificateVerificationError
+	var record tls.RecordHeaderError
+	if errors.As(err, &unverified) || errors.As(err, &record) || errors.Is(err, http.ErrSchemeMismatch) {
+		return true
+	}
+	for ; err != nil; err = errors.Unwrap(err) {
+		if strings.HasPrefix(err.Error(), "tls: ") {
+			return true
+		}
+	}
+	return false
+}
+
+// isTimeout reports whether an error says of itself that it is a timeout.
+func isTimeout(err error) bool {
+	var t net.Error
+	return errors.As(err, &t) && t.Timeout()
+}

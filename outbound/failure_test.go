@@ -1,0 +1,49 @@
+package outbound
+
+import (
+	"crypto/tls"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+)
+
+// Whatever the reason why a TLS handshake failed, the text says that it failed.
+func TestExplainTLS(t *testing.T) {
+	for name, test := range map[string]struct {
+		config *tls.Config
+		known  bool // its certificate is trusted, so the failure has another reason
+	}{
+		"an unknown authority":   {&tls.Config{}, false},
+		"TLS 1.1":                {&tls.Config{MaxVersion: tls.VersionTLS11}, true},
+		"asks for a certificate": {&tls.Config{ClientAuth: tls.RequireAnyClientCert, MaxVersion: tls.VersionTLS12}, true},
+		"wants nobody":           {&tls.Config{GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return nil, io.EOF }}, true},
+		"shares no cipher suite": {&tls.Config{MaxVersion: tls.VersionTLS12, CipherSuites: []uint16{tls.TLS_RSA_WITH_RC4_128_SHA}}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			server := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+			server.TLS, server.Config.ErrorLog = test.config, log.New(io.Discard, "", 0)
+			server.StartTLS()
+			defer server.Close()
+			o := Options{Allow: loopback}
+			if test.known {
+				o.CAs = server.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs
+			}
+			client := New(o)
+			defer client.Close()
+			r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			resp, err := client.RoundTrip(r)
+			if err == nil {
+				resp.Body.Close()
+				t.Fatalf("it is answered %s", resp.Status)
+			}
+			if no := Explain(err); no.Text != "the TLS handshake failed" || no.Outcome != TLS {
+				t.Errorf("%v is explained as %+v", err, no)
+			}
+		})
+	}
+}

@@ -1,0 +1,139 @@
+package outbound
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+	"sync"
+)
+
+// ErrCrowded means that no connection was made, because as many requests as the
+// options allow are connected to the address already, by whatever name.
+var ErrCrowded = errors.New("too many requests are under way to its address")
+
+// PlaceOf returns where the host of a target is, as far as its spelling says: the
+// address, in the form of Peer.Place, or the end of a name, such as example.org
+// of a.b.example.org, below which one owner can make as many names as it likes.
+// host is what Host returns.
+func PlaceOf(host string) string {
+	if ap, err := netip.ParseAddrPort(host); err == nil {
+		return placeOf(ap.Addr())
+	}
+	name := host[:max(strings.LastIndexByte(host, ':'), 0)]
+	if i := strings.LastIndexByte(name, '.'); i > 0 {
+		name = name[strings.LastIndexByte(name[:i], '.')+1:]
+	}
+	return name
+}
+
+// placeOf returns the text by which the requests to an address are counted. Of
+// IPv6 it has the first 64 bits: one machine has all addresses behind them.
+func placeOf(addr netip.Addr) string {
+	addr = addr.Unmap().WithZone("")
+	if addr.Is6() {
+		if p, err := addr.Prefix(64); err == nil {
+			return p.String()
+		}
+	}
+	return addr.String()
+}
+
+// A Peer is the other end of one request: the addresses to which the request had
+// to connect. It counts there from before the connection until the request ends.
+type Peer struct {
+	by     string  // set when the Peer is made, never changed
+	crowds *crowds // set when the request begins; nil: it has not
+
+	mu     sync.Mutex
+	places []string // where the request counts
+	last   string
+	over   bool
+}
+
+type peerKey struct{}
+
+// WithPeer returns a context for one request, and the Peer in which a Client
+// notes where the request leads. by says for whom the request is: the requests
+// for one of them get half of what an address may have, so that others get
+// there too.
+func WithPeer(ctx context.Context, by string) (context.Context, *Peer) {
+	p := &Peer{by: by}
+	return context.WithValue(ctx, peerKey{}, p), p
+}
+
+// Place returns the address to which the request tried to connect last, as a text
+// by which requests to one machine can be counted. It is empty when the request
+// made no connection: it used one that was there, or the name was not found.
+func (p *Peer) Place() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.last
+}
+
+// connect counts the request at an address, before the connection is made. It
+// returns ErrCrowded when it must not be made.
+func (p *Peer) connect(addr netip.Addr) error {
+	place := placeOf(addr)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.last = place; p.over {
+		return context.Canceled // a connection for a request that has ended
+	}
+	if !p.crowds.enter(place, p.by) {
+		return fmt.Errorf("%w: %s", ErrCrowded, place)
+	}
+	p.places = append(p.places, place)
+	return nil
+}
+
+// end says that the request is over.
+func (p *Peer) end() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.over = true
+	for _, place := range p.places {
+		p.crowds.leave(place, p.by)
+	}
+	p.places = nil
+}
+
+// crowds counts the requests that are connected to each address.
+type crowds struct {
+	most int // set when it is made, never changed
+
+	mu     sync.Mutex
+	counts map[crowd]int
+}
+
+// A crowd is the requests that are connected to an address, of everybody or of
+// one.
+type crowd struct{ place, by string }
+
+// everybody is crowd.by of all requests to an address.
+const everybody = "\x00"
+
+// enter counts a request at an address, if there is room for it.
+func (c *crowds) enter(place, by string) bool {
+	all, own := crowd{place, everybody}, crowd{place, by}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.counts[all] >= c.most || c.counts[own] >= (c.most+1)/2 {
+		return false
+	}
+	c.counts[all]++
+	c.counts[own]++
+	return true
+}
+
+// leave takes a request out.
+func (c *crowds) leave(place, by string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, k := range [...]crowd{{place, everybody}, {place, by}} {
+		if c.counts[k]--; c.counts[k] == 0 {
+			delete(c.counts, k)
+		}
+	}
+}
