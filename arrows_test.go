@@ -2,56 +2,150 @@
 package rshub
 
 import (
+	"maps"
 	"os/exec"
 	"slices"
 	"strings"
 	"testing"
 )
 
-// allowed says which packages of rshub a package may import, and which third
-// parties belong to it alone.
-var allowed = map[string][]string{
-	"resourcesync":                {},
-	"changelog":                   {"resourcesync"},
-	"changelog/disklog":           {"changelog", "resourcesync"},
-	"changelog/logtest":           {"changelog", "resourcesync"},
-	"changelog/redislog":          {"changelog", "resourcesync"},
-	"access":                      {"changelog"},
-	"callback":                    {"changelog", "resourcesync"},
-	"callback/registrytest":       {"callback", "changelog", "resourcesync"},
-	"hub":                         {"changelog", "resourcesync"},
-	"subscribe":                   {"changelog", "resourcesync"},
-	"cmd/rshub":                   {"access", "callback", "changelog", "changelog/disklog", "changelog/redislog", "hub", "internal/build", "resourcesync", "subscribe"},
-	"cmd/rspublish":               {"internal/build", "resourcesync"},
-	"internal/build":              {},
-	"internal/metricstest":        {},
-	"internal/redistest":          {},
-	"github.com/redis/":           {"callback", "changelog/redislog", "internal/redistest"},
+// arrows says which packages of rshub a package may import. Every package is here,
+// from the bottom up.
+var arrows = map[string][]string{
+	// What both ends know.
+	"resourcesync": {},
+	"feed":         {"resourcesync"},
+	"problem":      {"feed", "resourcesync"},
+	"access":       {"feed", "problem"},
+	"client":       {"feed", "problem", "resourcesync"},
+
+	// What several parts of a hub stand on.
+	"internal/accept":    {},
+	"internal/backoff":   {},
+	"internal/budget":    {"feed"},
+	"internal/flight":    {},
+	"internal/redisconn": {"feed", "internal/backoff"},
+	"claim":              {"internal/redisconn"},
+	"outbound":           {"resourcesync"},
+	"outbound/meter":     {"outbound"},
+
+	// The change memory.
+	"changelog":          {"feed", "resourcesync"},
+	"changelog/metered":  {"changelog", "feed", "resourcesync"},
+	"changelog/disklog":  {"changelog", "feed", "resourcesync"},
+	"changelog/redislog": {"changelog", "feed", "internal/redisconn", "resourcesync"},
+
+	// The parts of a hub. They never import each other: each declares the small
+	// interface that it needs, and server introduces them.
+	"hub":                   {"access", "changelog", "feed", "internal/backoff", "internal/budget", "problem", "resourcesync"},
+	"documents":             {"access", "changelog", "feed", "internal/accept", "internal/budget", "internal/flight", "problem", "resourcesync"},
+	"subscribe":             {"changelog", "feed", "internal/accept", "internal/budget", "problem", "resourcesync"},
+	"callback/subscription": {"changelog", "claim", "feed", "internal/backoff", "internal/redisconn", "resourcesync"},
+	"callback/outlet":       {"callback/subscription", "feed", "outbound"},
+	"callback":              {"callback/outlet", "callback/subscription", "claim", "feed", "internal/backoff", "internal/flight", "outbound", "outbound/meter", "resourcesync"},
+	"callback/websub":       {"access", "callback/outlet", "callback/subscription", "changelog", "feed", "outbound", "problem", "resourcesync"},
+	"harvest":               {"feed", "internal/backoff", "outbound", "resourcesync"},
+
+	// The hub, and the programs.
+	"server": {
+		"access", "callback", "callback/subscription", "callback/websub", "changelog", "changelog/disklog", "changelog/metered", "changelog/redislog", "claim",
+		"documents", "feed", "harvest", "hub", "internal/budget", "internal/redisconn", "outbound", "outbound/meter", "problem", "resourcesync", "subscribe",
+	},
+	"internal/build": {},
+	"cmd/rshub":      {"access", "changelog", "changelog/disklog", "client", "feed", "internal/build", "problem", "server"},
+	"cmd/rspublish":  {"client", "feed", "internal/build", "resourcesync"},
+
+	// The program that tries any hub.
+	"conformance/trial": {"resourcesync"},
+	"conformance":       {"conformance/trial", "resourcesync"},
+
+	// What only tests and measurements use.
+	"bench":                              {"callback/subscription", "changelog", "changelog/disklog", "changelog/redislog", "claim", "feed", "hub", "internal/redisconn", "resourcesync"},
+	"callback/subscription/registrytest": {"callback/subscription", "claim", "claim/claimtest", "feed", "internal/until", "resourcesync"},
+	"changelog/logtest":                  {"changelog", "documents", "feed", "resourcesync"},
+	"claim/claimtest":                    {"claim", "internal/until"},
+	"internal/keeptest":                  {},
+	"internal/logged":                    {},
+	"internal/memorytest":                {"changelog", "changelog/disklog", "feed", "resourcesync"},
+	"internal/metricstest":               {},
+	"internal/operatetest":               {},
+	"internal/pipenet":                   {},
+	"internal/redisconn/conntest":        {"internal/redisconn"},
+	"internal/redistest":                 {},
+	"internal/running":                   {"access"},
+	"internal/until":                     {},
+}
+
+// edges says which third parties stay at the edge, and with which packages. The
+// bench has the floors that are measured beside them.
+var edges = map[string][]string{
+	"github.com/redis/":           {"internal/redisconn", "internal/redistest"},
 	"github.com/nats-io/":         {"hub"},
 	"github.com/gorilla/":         {"subscribe"},
 	"github.com/cockroachdb/":     {"changelog/disklog"},
-	"github.com/prometheus/":      {"callback", "changelog", "cmd/rshub", "hub", "internal/metricstest", "subscribe"},
-	"github.com/kelseyhightower/": {"cmd/rshub", "cmd/rspublish"},
+	"github.com/prometheus/":      {"callback", "changelog/metered", "hub", "internal/metricstest", "internal/operatetest", "outbound/meter", "server", "subscribe"},
+	"github.com/kelseyhightower/": {"cmd/rshub"},
 }
 
-// TestArrows holds the arrows: resourcesync ← changelog ← hub, subscribe ← cmd.
-func TestArrows(t *testing.T) {
-	const module = "github.com/rshub/rshub/"
-	out, err := exec.Command("go", "list", "-f", `{{.ImportPath}} {{join .Imports " "}}`, "./...").Output()
+// apart says what a package must not link, however indirectly.
+var apart = map[string][]string{
+	"access":        {"github.com/prometheus/", "github.com/klauspost/compress/zstd", module + "changelog"},
+	"problem":       {"github.com/prometheus/", "github.com/klauspost/compress/zstd", module + "changelog"},
+	"changelog":     {"net/http", "github.com/prometheus/"},
+	"client":        {"github.com/cockroachdb/", "github.com/redis/", "github.com/prometheus/", module + "changelog"},
+	"harvest":       {"github.com/cockroachdb/", "github.com/redis/", "github.com/prometheus/", module + "changelog"},
+	"cmd/rspublish": {"github.com/cockroachdb/", "github.com/redis/", "github.com/prometheus/", module + "changelog"},
+	// Who tries another hub should not have to build this one.
+	"conformance": {"github.com/prometheus/", "github.com/klauspost/compress/zstd", "github.com/redis/", "github.com/gorilla/", module + "changelog"},
+}
+
+const module = "github.com/rshub/rshub/"
+
+// list returns what go list prints for each package. Packages that do not compile
+// are listed too: an arrow that is turned around makes a cycle, and the tests have
+// to name it.
+func list(t *testing.T, arguments ...string) []string {
+	t.Helper()
+	out, err := exec.Command("go", append([]string{"list", "-e"}, arguments...)...).Output()
 	if err != nil {
 		t.Fatalf("go list: %v", err)
 	}
-	for line := range strings.Lines(string(out)) {
+	return strings.Split(strings.TrimSpace(string(out)), "\n")
+}
+
+// TestArrows holds the arrows between the packages, and to third parties.
+func TestArrows(t *testing.T) {
+	for _, line := range list(t, "-f", `{{.ImportPath}} {{join .Imports " "}}`, "./...") {
 		fields := strings.Fields(line)
-		pkg := strings.TrimPrefix(fields[0], module)
-		may, known := allowed[pkg]
+		pkg, ok := strings.CutPrefix(fields[0], module)
+		if !ok {
+			continue // the root, which is this test
+		}
+		may, known := arrows[pkg]
+		if !known {
+			t.Errorf("%s is not among the arrows", pkg)
+			continue
+		}
 		for _, imported := range fields[1:] {
-			if inner, ok := strings.CutPrefix(imported, module); ok && known && !slices.Contains(may, inner) {
+			if inner, ok := strings.CutPrefix(imported, module); ok && !slices.Contains(may, inner) {
 				t.Errorf("%s imports %s", pkg, inner)
 			}
-			for third, users := range allowed {
-				if strings.HasPrefix(imported, third) && strings.HasPrefix(third, "github.com/") && known && !slices.Contains(users, pkg) {
+			for third, users := range edges {
+				if strings.HasPrefix(imported, third) && !slices.Contains(users, pkg) && pkg != "bench" {
 					t.Errorf("%s imports %s, which only %v may", pkg, imported, users)
+				}
+			}
+		}
+	}
+}
+
+// TestApart holds what a package must not link.
+func TestApart(t *testing.T) {
+	for _, pkg := range slices.Sorted(maps.Keys(apart)) {
+		for _, dep := range list(t, "-deps", "./"+pkg) {
+			for _, never := range apart[pkg] {
+				if dep == never || strings.HasSuffix(never, "/") && strings.HasPrefix(dep, never) {
+					t.Errorf("%s links %s", pkg, dep)
 				}
 			}
 		}

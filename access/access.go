@@ -1,5 +1,6 @@
-// Package access says who may do what: publish to a set, follow it, or operate
-// the hub. Who calls is told by a bearer token.
+// Package access decides who may do what: publish to a set, follow it, or
+// operate the hub. A bearer token says who calls. Rights travel through the
+// program only in a request's context. The package knows no store.
 package access
 
 import (
@@ -9,23 +10,24 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/problem"
 )
 
 // Rights are what a caller may do. The zero Rights allow nothing.
 type Rights struct {
-	publish, follow []string // names of sets, or beginnings of names that end in "*"
+	publish, follow []string // names of sets, or prefixes of names that end in "*"
 	operate         bool
 }
 
-// All are the rights to everything.
+// All returns the rights to everything.
 func All() Rights {
 	return Rights{publish: []string{"*"}, follow: []string{"*"}, operate: true}
 }
 
 // ParseRights reads "publish:SET", "follow:SET" and "operate", separated by
-// commas or spaces. SET is a set's name, or the beginning of names followed by
-// "*", so "*" alone is every set. There must be one right at least.
+// commas or spaces. SET is the name of a set, or the beginning of names
+// followed by "*"; "*" alone means every set. There must be at least one right.
 func ParseRights(s string) (Rights, error) {
 	var r Rights
 	for right := range strings.FieldsFuncSeq(s, func(c rune) bool { return c == ',' || c == ' ' || c == '\t' }) {
@@ -38,7 +40,7 @@ func ParseRights(s string) (Rights, error) {
 		case what != "publish" && what != "follow" || !ok:
 			return Rights{}, fmt.Errorf("right %s: a right is publish:SET, follow:SET or operate", quote(right))
 		case !star || name != "":
-			if changelog.CheckSet(name) != nil {
+			if feed.CheckSet(name) != nil {
 				return Rights{}, fmt.Errorf("right %s: SET is the name of a set, or the beginning of names and a *", quote(right))
 			}
 		}
@@ -54,15 +56,17 @@ func ParseRights(s string) (Rights, error) {
 	return r, nil
 }
 
-// Publish reports whether they allow publishing to a set.
+// Publish reports whether the rights allow publishing to a set.
 func (r Rights) Publish(set string) bool { return match(r.publish, set) }
 
-// Follow reports whether they allow following a set, and reading its documents.
+// Follow reports whether the rights allow following a set and reading its
+// documents.
 func (r Rights) Follow(set string) bool { return match(r.follow, set) }
 
-// Operate reports whether they allow operating the hub.
+// Operate reports whether the rights allow operating the hub.
 func (r Rights) Operate() bool { return r.operate }
 
+// match reports whether a set's name fits one of the patterns.
 func match(patterns []string, set string) bool {
 	for _, p := range patterns {
 		if prefix, ok := strings.CutSuffix(p, "*"); ok && strings.HasPrefix(set, prefix) || p == set {
@@ -72,7 +76,8 @@ func match(patterns []string, set string) bool {
 	return false
 }
 
-// with returns the rights of both.
+// with returns the rights that r and o have together. It does not change r,
+// which other requests use at the same time.
 func (r Rights) with(o Rights) Rights {
 	return Rights{
 		publish: append(r.publish[:len(r.publish):len(r.publish)], o.publish...),
@@ -83,42 +88,47 @@ func (r Rights) with(o Rights) Rights {
 
 // A Caller is who makes a request.
 type Caller struct {
-	Name   string // empty: nobody in particular
+	Name   string // empty: a caller without a token
 	Rights Rights
 }
 
 type contextKey struct{}
 
-// NewContext returns ctx with the caller of its request.
+// NewContext returns ctx with the caller of the request.
 func NewContext(ctx context.Context, c Caller) context.Context {
 	return context.WithValue(ctx, contextKey{}, c)
 }
 
-// FromContext returns the caller of a request; without one, nobody with no rights.
+// FromContext returns the caller of a request. If ctx has none, the caller has
+// no name and no rights.
 func FromContext(ctx context.Context) Caller {
 	c, _ := ctx.Value(contextKey{}).(Caller)
 	return c
 }
 
-// MayPublish returns nil, or the problem to answer with: 401 to nobody in
-// particular, who might have a token, and 403 to a caller who lacks the right.
+// MayPublish returns nil when the caller in ctx may publish to a set. Otherwise
+// it returns the problem to answer with: 401 to a caller without a token, 403
+// to a caller whose token does not have the right.
 func MayPublish(ctx context.Context, set string) error {
 	c := FromContext(ctx)
 	return c.need(c.Rights.Publish(set), "publish:"+set)
 }
 
-// MayFollow is MayPublish's twin for following and reading.
+// MayFollow does the same as MayPublish for following a set and reading its
+// documents.
 func MayFollow(ctx context.Context, set string) error {
 	c := FromContext(ctx)
 	return c.need(c.Rights.Follow(set), "follow:"+set)
 }
 
-// MayOperate is MayPublish's twin for operating the hub.
+// MayOperate does the same as MayPublish for operating the hub.
 func MayOperate(ctx context.Context) error {
 	c := FromContext(ctx)
 	return c.need(c.Rights.Operate(), "operate")
 }
 
+// need returns nil when the caller is allowed, or else the problem that names
+// the missing right.
 func (c Caller) need(allowed bool, right string) error {
 	switch {
 	case allowed:
@@ -126,13 +136,14 @@ func (c Caller) need(allowed bool, right string) error {
 	case c.Name == "":
 		return unauthorized("", "this needs a token with the right "+right+": Authorization: Bearer TOKEN")
 	}
-	return changelog.NewStatus(http.StatusForbidden, "forbidden", "your token does not have the right "+right)
+	return problem.New(http.StatusForbidden, "forbidden", "your token does not have the right "+right)
 }
 
-// unauthorized is the problem of a request without a good token. code is one of
-// RFC 6750, section 3.1, or empty where there was no token at all.
-func unauthorized(code, detail string) *changelog.Problem {
-	p := changelog.NewStatus(http.StatusUnauthorized, "unauthorized", detail)
+// unauthorized returns the problem of a request without a valid token. code is
+// an error code of RFC 6750 section 3.1, or empty when the request had no token
+// at all.
+func unauthorized(code, detail string) *problem.Problem {
+	p := problem.New(http.StatusUnauthorized, "unauthorized", detail)
 	challenge := `Bearer realm="rshub"`
 	if code != "" {
 		challenge += `, error="` + code + `"`

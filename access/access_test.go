@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/problem"
 )
 
 func TestRights(t *testing.T) {
@@ -77,7 +77,7 @@ func TestParseRightsRefuses(t *testing.T) {
 	}
 }
 
-// 401 is for those who might have a token, 403 for those who showed one.
+// A caller without a token gets 401, a caller whose token lacks the right gets 403.
 func TestMay(t *testing.T) {
 	follower, err := ParseRights("follow:demo")
 	if err != nil {
@@ -85,7 +85,7 @@ func TestMay(t *testing.T) {
 	}
 	for _, test := range []struct {
 		name                     string
-		caller                   *Caller // nil: there is none in the context
+		caller                   *Caller // nil: the context has no caller
 		publish, follow, operate int     // status, 0 for allowed
 	}{
 		{"everything", &Caller{Rights: All()}, 0, 0, 0},
@@ -113,7 +113,7 @@ func TestMay(t *testing.T) {
 					}
 					continue
 				}
-				p, ok := errors.AsType[*changelog.Problem](may.err)
+				p, ok := errors.AsType[*problem.Problem](may.err)
 				if !ok || p.Status != may.want || !strings.Contains(p.Detail, may.what) {
 					t.Errorf("%s: %v, want %d", may.what, may.err, may.want)
 					continue

@@ -14,27 +14,29 @@ import (
 	"strings"
 )
 
-// Anyone is the name, in a tokens file, of those who come without a token.
+// Anyone is the name that a tokens file uses for callers without a token.
 const Anyone = "anyone"
 
-// Tokens knows callers by the digests of their tokens.
+// Tokens knows callers by the digests of their tokens. It does not change after
+// ReadTokens.
 type Tokens struct {
 	callers map[[sha256.Size]byte]Caller
 	anyone  Rights
 }
 
-// tokenPrefix begins every token, so that one is known where it should not be.
+// tokenPrefix begins every token, so that a token is recognized where it must
+// not be: in a log, an error or a repository.
 const tokenPrefix = "rshub_"
 
-// NewToken makes a token of 130 random bits, and the digest that a tokens file
-// keeps of it.
+// NewToken makes a token of 130 random bits. It returns the token and the
+// digest of it that a tokens file holds.
 func NewToken() (token, digest string) {
 	token = tokenPrefix + rand.Text()
 	return token, Digest(token)
 }
 
-// Digest returns what a tokens file keeps of a token: "sha256:" and its SHA-256
-// in hex. A token is random, so it needs no salt.
+// Digest returns what a tokens file holds of a token: "sha256:" and the token's
+// SHA-256 in hex. A token is random, so its digest needs no salt.
 func Digest(token string) string {
 	sum := sha256.Sum256([]byte(token))
 	return "sha256:" + hex.EncodeToString(sum[:])
@@ -58,9 +60,10 @@ func OpenTokens(path string) (*Tokens, error) {
 //
 //	NAME sha256:HEX RIGHT[,RIGHT…]
 //
-// or "anyone - RIGHT[,RIGHT…]" for what needs no token, and is then allowed to
-// those with a token too. Empty lines and what follows a "#" do not count. An
-// error names the line, and never shows a token that got into it by mistake.
+// or "anyone - RIGHT[,RIGHT…]". The second form gives rights to callers without a
+// token; callers with a token have them too. Empty lines do not count, nor does
+// the rest of a line after "#". An error names the line, and never shows a token
+// that was written into the file by mistake.
 func ReadTokens(r io.Reader) (*Tokens, error) {
 	t := &Tokens{callers: map[[sha256.Size]byte]Caller{}}
 	names := map[string]bool{}
@@ -82,7 +85,8 @@ func ReadTokens(r io.Reader) (*Tokens, error) {
 	return t, nil
 }
 
-// add adds what a line says. names are those of the lines before.
+// add takes in one line, split into its fields. names has the names of all
+// lines before.
 func (t *Tokens) add(names map[string]bool, fields []string) error {
 	if len(fields) < 3 {
 		return errors.New("a line is NAME sha256:HEX RIGHTS")
@@ -117,7 +121,8 @@ func (t *Tokens) add(names map[string]bool, fields []string) error {
 	return err
 }
 
-// quote quotes what goes into an error, unless it has a token.
+// quote quotes a text for an error message. It hides the text if a token is in
+// it.
 func quote(s string) string {
 	if strings.Contains(s, tokenPrefix) {
 		return "(a token, which is not shown)"
@@ -125,9 +130,11 @@ func quote(s string) string {
 	return strconv.Quote(s)
 }
 
-// Caller returns who makes r by its bearer token. A token that is not known is
-// a problem even where none is needed: its owner would else wonder. The digests
-// are looked up, not compared, so nothing can be learnt from the time it takes.
+// Caller returns the caller whose bearer token r carries; a request without a
+// token gets the rights of Anyone. An unknown token is a problem even where no
+// token is needed: otherwise its owner would not notice the mistake. The
+// token's digest is looked up, not compared, so the time that it takes says
+// nothing about other tokens.
 func (t *Tokens) Caller(r *http.Request) (Caller, error) {
 	header := r.Header.Get("Authorization")
 	if header == "" {

@@ -10,10 +10,10 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/problem"
 )
 
-// Two tokens of this form, and what a tokens file keeps of them.
+// Two tokens, and the digests of them that a tokens file holds.
 const (
 	alicesToken = "rshub_ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 	bobsToken   = "rshub_ZYXWVUTSRQPONMLKJIHGFEDCBA"
@@ -72,7 +72,7 @@ func TestCaller(t *testing.T) {
 				}
 				return
 			}
-			p, ok := errors.AsType[*changelog.Problem](err)
+			p, ok := errors.AsType[*problem.Problem](err)
 			if !ok || p.Status != http.StatusUnauthorized || !strings.Contains(p.Header.Get("WWW-Authenticate"), test.challenge) {
 				t.Fatalf("the error is %v with %v", err, p)
 			}
@@ -86,8 +86,8 @@ func TestCaller(t *testing.T) {
 	}
 }
 
-// What everybody may do is added to a caller's rights for one request, and not
-// to what other requests see, at the same time or later.
+// The rights of Anyone are added to a caller's rights for one request only. Other
+// requests, at the same time or later, do not see that.
 func TestAnyonesRightsAreCopied(t *testing.T) {
 	tokens, err := ReadTokens(strings.NewReader(tokensFile("anyone - follow:a", "alice ALICE follow:b,follow:c,follow:d", "bob BOB follow:e")))
 	if err != nil {
@@ -160,7 +160,7 @@ func TestOpenTokens(t *testing.T) {
 	}
 }
 
-// No file panics, an error names a line, and a token is never in it.
+// No file makes ReadTokens panic. An error names a line, and never shows a token.
 func FuzzReadTokens(f *testing.F) {
 	for _, s := range []string{"", "alice ALICE publish:*", "anyone - follow:a*\n# x", "alice\nBOB", "a ALICE operate\nb ALICE operate", "rshub_x - ,", "\x00\xff \xff \xff"} {
 		f.Add(s)

@@ -13,7 +13,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/resourcesync"
 )
 
@@ -167,7 +167,7 @@ func TestDeliver(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, body := marked(messageSize)
-		one := feed{post: f.post, body: body}
+		one := publisher{post: f.post, body: body}
 		for i := range int64(messages) {
 			if err := one.publish(); err != nil {
 				t.Fatal(err)
@@ -196,9 +196,8 @@ func TestDeliver(t *testing.T) {
 
 func TestCatchUpCheck(t *testing.T) {
 	batch := func(after uint64, n int) []byte {
-		return changelog.NewBatch("s", changelog.Appended{
-			After: changelog.Cursor{Position: after, Micros: int64(after)}, Cursor: changelog.Cursor{Position: after + uint64(n), Micros: int64(after) + int64(n)}, Count: n,
-		}, synthetic()[:n]).JSON()
+		return feed.NewBatch("s", feed.Cursor{Position: after, Micros: int64(after)},
+			feed.Cursor{Position: after + uint64(n), Micros: int64(after) + int64(n)}, synthetic()[:n]).JSON()
 	}
 	var r reader
 	var s subscriber

@@ -27,7 +27,7 @@ type callbackFloor struct {
 	queues []chan work
 }
 
-// A work is a body to be sent some times.
+// A work is a body, and how often to send it.
 type work struct {
 	times, changes int
 	body           []byte
@@ -93,7 +93,7 @@ func (f *callbackFloor) feed(l net.Listener) error {
 	}
 }
 
-// call calls one callback. What waits is sent together, as a hub does.
+// call calls one callback. Like a hub, it sends all bodies that wait in one request.
 func (f *callbackFloor) call(u *url.URL, queue <-chan work) error {
 	position := 0
 	for w := range queue {
@@ -111,7 +111,7 @@ func (f *callbackFloor) call(u *url.URL, queue <-chan work) error {
 	return nil
 }
 
-// post sends what a hub sends.
+// post sends one delivery, with the same headers as a hub.
 func (f *callbackFloor) post(u *url.URL, body []byte, previous, position int) error {
 	h := http.Header{
 		"Content-Type": {"application/xml"},

@@ -12,14 +12,15 @@ import (
 	"strings"
 	"time"
 
-	"github.com/rshub/rshub/callback"
-	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/callback/subscription"
+	"github.com/rshub/rshub/claim"
+	"github.com/rshub/rshub/feed"
 )
 
 var perSubscription = metric{name: "KB/subscription, RSS", limit: 2}
 
-// idleSubscriptions measures what subscriptions take to which nothing is
-// delivered, beside the bytes of their texts.
+// idleSubscriptions measures the memory of subscriptions to which nothing is delivered,
+// and compares it with the bytes of their texts.
 func (b *bench) idleSubscriptions(t *table) error {
 	const sets = 10
 	n := b.subscriptions
@@ -66,7 +67,7 @@ func (b *bench) fillSubscriptions(dir string, n, sets int) (texts float64, err e
 		return 0, err
 	}
 	defer func() { err = cmp.Or(err, log.Close()) }()
-	heads := make([]changelog.Cursor, sets)
+	heads := make([]feed.Cursor, sets)
 	for i := range heads {
 		set := fmt.Sprint("idle-", i)
 		if err := b.fill(log, set, 1, 1, 10_000); err != nil {
@@ -78,33 +79,37 @@ func (b *bench) fillSubscriptions(dir string, n, sets int) (texts float64, err e
 		}
 		heads[i] = state.Head
 	}
-	registry, err := callback.OpenDisk(b.ctx, log.Keep("callback"))
+	claims, err := claim.OpenLocal(b.ctx, log.Keep("callback"), subscription.Shards)
 	if err != nil {
 		return 0, err
 	}
-	shards := make([]int, callback.Shards)
+	registry, err := subscription.OpenDisk(b.ctx, log.Keep("callback"), claims)
+	if err != nil {
+		return 0, err
+	}
+	shards := make([]int, subscription.Shards)
 	for i := range shards {
 		shards[i] = i
 	}
-	claims, err := registry.Acquire(b.ctx, shards)
+	held, err := claims.Acquire(b.ctx, shards)
 	if err != nil {
 		return 0, err
 	}
-	put := make([][]callback.Record, callback.Shards)
+	put := make([][]subscription.Record, subscription.Shards)
 	now := time.Now()
 	for i := range n {
-		r := callback.Record{Subscription: callback.Subscription{
+		r := subscription.Record{Subscription: subscription.Subscription{
 			Set: fmt.Sprint("idle-", i%sets), Callback: fmt.Sprintf("https://subscriber-%d.example.org/callbacks/resourcesync?key=%032x", i%1000, i),
 			Secret: fmt.Sprintf("%032x", i), LeaseEnd: now.Add(24 * time.Hour), Token: fmt.Sprintf("%026d", i), Made: now, Renewed: now,
 		}}
 		r.Cursor = heads[i%sets]
-		r.Last = []callback.Attempt{{At: now, Kind: "deliver", Status: http.StatusOK, Took: time.Millisecond, Changes: 1}}
+		r.Last = []subscription.Attempt{{At: now, Kind: "deliver", Status: http.StatusOK, Took: time.Millisecond, Changes: 1}}
 		texts += float64(len(r.Callback) + len(r.Secret) + len(r.Token))
 		shard := r.ID().Shard()
 		put[shard] = append(put[shard], r)
 	}
-	for _, c := range claims {
-		if err := registry.Commit(b.ctx, c, callback.Changes{Put: put[c.Shard]}); err != nil {
+	for _, c := range held {
+		if err := registry.Commit(b.ctx, c, subscription.Changes{Put: put[c.Shard]}); err != nil {
 			return 0, err
 		}
 	}
@@ -114,8 +119,8 @@ func (b *bench) fillSubscriptions(dir string, n, sets int) (texts float64, err e
 // A footprint is bytes of a process.
 type footprint struct{ rss, heap float64 }
 
-// memoryOf starts rshub and returns what it takes once it has nothing to do any
-// more: RSS as it comes, and the heap after a collection.
+// memoryOf starts rshub and returns its memory once it has nothing more to do: the RSS as
+// it is, and the heap after a garbage collection.
 func (b *bench) memoryOf(dir string) (f footprint, err error) {
 	s, err := b.rshub(dir)
 	if err != nil {
@@ -132,7 +137,7 @@ func (b *bench) memoryOf(dir string) (f footprint, err error) {
 	return f, err
 }
 
-// readNumber returns the number behind a prefix, in the line that has it.
+// readNumber returns the number that follows a prefix, in the line that begins with it.
 func readNumber(url, prefix string) (float64, error) {
 	resp, err := http.Get(url)
 	if err != nil {

@@ -14,12 +14,12 @@ import (
 	"strings"
 	"time"
 
-	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// calledSubscriptions is how many callbacks are called where not said otherwise,
-// each at an address of its own.
+// calledSubscriptions is how many callbacks are called unless a case says otherwise. Each
+// is at an address of its own.
 const calledSubscriptions = sinkHosts
 
 // benchSecret signs deliveries.
@@ -51,7 +51,7 @@ func (c *caller) stop() {
 	c.sink.stop()
 }
 
-// report waits until the sink has got as much as is said in the query.
+// report waits until the sink has received as much as the query says.
 func (c *caller) report(query string) (r sinkReport, err error) {
 	resp, err := http.Get("http://" + c.sink.addr + "/report?" + query)
 	if err != nil {
@@ -61,7 +61,7 @@ func (c *caller) report(query string) (r sinkReport, err error) {
 	return r, json.NewDecoder(resp.Body).Decode(&r)
 }
 
-// arrived waits until all that was published has arrived, once and in order.
+// arrived waits until all published changes have arrived, each once and in order.
 func (c *caller) arrived(query string) (sinkReport, error) {
 	want := c.sent * c.to
 	r, err := c.report(fmt.Sprintf("changes=%d&%s", want, query))
@@ -96,11 +96,11 @@ func (b *bench) callerFloor(n int, secret string) (*caller, error) {
 	return c, nil
 }
 
-// notification is what is delivered of changes.
+// notification returns the body of a delivery of changes.
 func notification(changes []resourcesync.Change) []byte {
-	at := changelog.Cursor{Position: 1_000_000, Micros: time.Now().UnixMicro()}
-	after := changelog.Cursor{Position: at.Position - uint64(len(changes)), Micros: at.Micros - 50_000}
-	return changelog.NewBatch(benchSet, changelog.Appended{After: after, Cursor: at, Count: len(changes)}, changes).XML()
+	at := feed.Cursor{Position: 1_000_000, Micros: time.Now().UnixMicro()}
+	after := feed.Cursor{Position: at.Position - uint64(len(changes)), Micros: at.Micros - 50_000}
+	return feed.NewBatch(benchSet, after, at, changes).XML()
 }
 
 // callerOurs starts rshub on a data directory, without subscriptions.
@@ -125,7 +125,7 @@ func (b *bench) callerOurs(dir string) (*caller, error) {
 	return c, nil
 }
 
-// subscribe has n callbacks of the sink subscribed, once they are verified.
+// subscribe subscribes n callbacks of the sink, and returns when all are verified.
 func (c *caller) subscribe(n int, secret, since string) error {
 	form := url.Values{"hub.mode": {"subscribe"}, "hub.topic": {"http://" + c.addr + "/sets/" + benchSet + "/changes"}, "rs.since": {since}}
 	if secret != "" {
@@ -150,7 +150,7 @@ func (c *caller) subscribe(n int, secret, since string) error {
 	return err
 }
 
-// A call is what deliveries took.
+// A call has the time and the CPU that deliveries took.
 type call struct {
 	usage
 	count, changes float64
@@ -158,8 +158,8 @@ type call struct {
 	paced          float64 // CPU seconds of the floor for a delivery, at the pace of the publishes
 }
 
-// call publishes for a while, changes by n, the next when all callbacks have got
-// the one before, and so much time is over.
+// call publishes n changes at a time for a while. It publishes the next ones when all
+// callbacks have received the last ones and the pace allows it.
 func (b *bench) call(c *caller, length, every time.Duration, n int) (d call, err error) {
 	step := func(i int) error {
 		c.sent += n
@@ -195,8 +195,8 @@ func (b *bench) call(c *caller, length, every time.Duration, n int) (d call, err
 	return d, err
 }
 
-// publishCPU returns the CPU seconds of a publish that is delivered to nobody,
-// at a pace: a server that sleeps in between takes more for each.
+// publishCPU returns the CPU seconds of a publish that is delivered to nobody. It publishes
+// at a pace, because a server that sleeps between publishes needs more for each.
 func (b *bench) publishCPU(length, every time.Duration, n int) (each float64, err error) {
 	dir, err := b.dir()
 	if err != nil {
@@ -256,9 +256,9 @@ func (b *bench) callFloor(n int, secret string, every time.Duration) (d call, er
 	return b.call(c, b.called, every, n)
 }
 
-// callOurs leaves out what the same publishes take when nobody is subscribed.
-// It also has the floor deliver at its pace: what waits for the disk in between
-// takes more for each delivery than what goes on and on.
+// callOurs subtracts the cost of the same publishes without subscriptions. It also lets the
+// floor deliver at the same pace as rshub. A server that waits for the disk between
+// deliveries needs more for each delivery than one that never waits.
 func (b *bench) callOurs(n int, secret string) (d call, err error) {
 	dir, err := b.dir()
 	if err != nil {
@@ -292,7 +292,7 @@ func (b *bench) callOurs(n int, secret string) (d call, err error) {
 	return d, err
 }
 
-// callbackTimes measures how long a change takes to the callbacks.
+// callbackTimes measures how long a change takes until the callbacks have it.
 func (b *bench) callbackTimes(t *table) error {
 	const to = 100
 	for _, rate := range []int{20, 200} {
@@ -381,7 +381,7 @@ func (b *bench) pacedCalls(c *caller, rate int) (d call, err error) {
 	return d, err
 }
 
-// callbackCatchUp measures a callback that is subscribed from the start.
+// callbackCatchUp measures a callback that subscribes to a set from its first change on.
 func (b *bench) callbackCatchUp(t *table) error {
 	dir, err := b.dir()
 	if err != nil {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/changelog/disklog"
+	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/hub"
 )
 
@@ -142,8 +143,8 @@ var positionMember = []byte(`{"position":`)
 func (r *reader) batch(s *subscriber, body []byte, _ int64) int {
 	after, cursor := member(body, `"after":"`), member(body, `"cursor":"`)
 	n := bytes.Count(body, positionMember)
-	from, err1 := changelog.ParseCursor(after)
-	to, err2 := changelog.ParseCursor(cursor)
+	from, err1 := feed.ParseCursor(after)
+	to, err2 := feed.ParseCursor(cursor)
 	if err1 != nil || err2 != nil || s.told != "" && s.told != after || to.Position-from.Position != uint64(n) {
 		r.disorder++
 	}

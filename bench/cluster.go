@@ -12,7 +12,8 @@ import (
 // clusterRate is the changes a second that the latency is measured at.
 const clusterRate = 1000
 
-// smallMessage is the bytes of a message with one change, about as the content's.
+// smallMessage is the size in bytes of a message with one change, about that of the
+// content.
 const smallMessage = 400
 
 var (
@@ -154,7 +155,7 @@ func (b *bench) acrossBare(c *cluster, n int) (d delivery, err error) {
 	return b.drive(r, ch, b.clustered, clusterRate/n, c.redis.server, c.nats)
 }
 
-// heard takes a message that came to this process by another way than sockets.
+// heard takes a message that this process did not receive over the reader's sockets.
 func (r *reader) heard(s *subscriber, body []byte) {
 	at := now()
 	r.mu.Lock()

@@ -30,8 +30,8 @@ type fetch struct {
 	validate bool // with the ETag: answered 304
 }
 
-// documents measures Change Lists. rshub is started anew for each round, so
-// that the first time is one.
+// documents measures Change Lists. It starts rshub anew for each round, so that each list
+// is really fetched for the first time.
 func (b *bench) documents(t *table) error {
 	dir, err := b.dir()
 	if err != nil {
@@ -114,7 +114,7 @@ func (b *bench) fillLists(dir string) ([]fetch, error) {
 	}, nil
 }
 
-// client asks for gzip only where it is told to, and unpacks nothing.
+// client asks for gzip only if a request says so, and does not decompress.
 var client = &http.Client{Transport: &http.Transport{DisableCompression: true, ReadBufferSize: 256 << 10}, Timeout: 4 * answerTime}
 
 // get fetches a whole answer.

@@ -31,7 +31,7 @@ var (
 	perConnection       = metric{name: "KB/connection", limit: 12}
 )
 
-// A channel is how messages come into a server and out of it.
+// A channel is the way in which messages come into a server and out of it.
 type channel struct {
 	server      *server
 	path        string // of subscribers
@@ -46,36 +46,36 @@ func (c channel) connect(r *reader) error {
 	return r.connect(c.server.addr, c.path, c.events, c.subscribers)
 }
 
-// A feed publishes numbered messages, one after the other.
-type feed struct {
+// A publisher publishes numbered messages, one after the other.
+type publisher struct {
 	post func(body []byte) error
 	body []byte
 	seq  uint32
 }
 
-func (c channel) feeds() []*feed {
-	out := make([]*feed, len(c.posts))
+func (c channel) feeds() []*publisher {
+	out := make([]*publisher, len(c.posts))
 	for i, post := range c.posts {
-		out[i] = &feed{post, bytes.Clone(c.body), uint32(i) << feedShift}
+		out[i] = &publisher{post, bytes.Clone(c.body), uint32(i) << feedShift}
 	}
 	return out
 }
 
-func (f *feed) publish() error {
+func (f *publisher) publish() error {
 	f.seq++
 	stamp(f.body, f.seq, now())
 	return f.post(f.body)
 }
 
-// A delivery is what a server took to deliver.
+// A delivery has the time and the CPU that a server took to deliver.
 type delivery struct {
 	usage
 	count    float64
 	p50, p99 float64 // ms from before the publish until the message was read
 }
 
-// deliver publishes for a while, rate messages a second or, where that is 0, as
-// fast as the window allows, and waits for everything. Anything lost or out of
+// deliver publishes rate messages a second for a while, and waits until all have arrived.
+// If rate is 0, it publishes as fast as the window allows. A message that is lost or out of
 // order is an error.
 func (b *bench) deliver(c channel, length time.Duration, rate int) (delivery, error) {
 	split := splitFrame
@@ -230,7 +230,7 @@ func (b *bench) events(t *table) error {
 		})
 }
 
-// idleConnections measures what connections take that nothing is sent to.
+// idleConnections measures the memory of connections to which nothing is sent.
 func (b *bench) idleConnections(t *table) error {
 	if need := uint64(b.idle + 500); need > b.files {
 		return fmt.Errorf("%d connections need as many open files, and the limit is %d: raise ulimit -n", b.idle, b.files)

@@ -15,12 +15,12 @@ import (
 	"unsafe"
 )
 
-// feedStart is what a connection begins with that brings messages.
+// feedStart is the beginning of a connection that brings messages to the floor.
 const feedStart = "FEED\n"
 
-// A fanoutFloor is the least that a push server can do: bare descriptors, no
-// goroutine and no buffer for a connection. A message is made a frame (or an
-// event) once, and written to every connection with a call of its own.
+// A fanoutFloor does the least that a push server can do. It has bare file descriptors, and
+// neither a goroutine nor a buffer for each connection. It makes a frame (or an event) of
+// each message once, and writes that to each connection with one system call.
 type fanoutFloor struct {
 	log []byte // what a connection to /replay gets
 

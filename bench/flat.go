@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/hub"
 )
 
@@ -88,7 +89,7 @@ func (b *bench) flatLong(open func() (*flatMemory, error), compare func(string, 
 	return cmp.Or(err, m.close())
 }
 
-// flatMany compares with a memory of many sets: of which one is used, and all.
+// flatMany compares with a memory of many sets, once with one set in use and once with all.
 func (b *bench) flatMany(open func() (*flatMemory, error), compare func(string, *flatMemory) error) error {
 	m, err := open()
 	if err != nil {
@@ -99,7 +100,7 @@ func (b *bench) flatMany(open func() (*flatMemory, error), compare func(string, 
 		sets = append(sets, fmt.Sprintf("set-%d", i))
 	}
 	err = inParallel(len(sets), func(i int) error {
-		return m.log.Make(b.ctx, sets[i], changelog.Description{}, 10_000)
+		return m.log.Make(b.ctx, sets[i], feed.Description{}, 10_000)
 	})
 	if err == nil {
 		err = b.fill(m.log, benchSet, fewChanges, 100, 10_000)
@@ -170,8 +171,8 @@ func (b *bench) flatMeasure(m *flatMemory) (f flatFigures, err error) {
 	return f, err
 }
 
-// p50 does something one after the other for a while, and returns what one
-// took: the median in ms.
+// p50 calls a function again and again for a while, and returns the median time of a call
+// in ms.
 func (b *bench) p50(do func(i int) error) (float64, error) {
 	var took []float64
 	for begin := time.Now(); time.Since(begin) < b.flatLength; {
@@ -192,11 +193,11 @@ func (b *bench) publishTo(m *flatMemory, i, n int) error {
 // A flatCursor is where to read.
 type flatCursor struct {
 	set   string
-	after changelog.Cursor
+	after feed.Cursor
 }
 
-// flatCursors returns cursors that so many changes follow, near the heads and
-// anywhere, most of them between two blocks of 100.
+// flatCursors returns cursors near the heads and cursors anywhere in the logs. A given
+// number of changes follows each. Most of them are between two blocks of 100.
 func (b *bench) flatCursors(m *flatMemory) (near, random []flatCursor, err error) {
 	for range 256 {
 		set := m.sets[rand.IntN(len(m.sets))]
@@ -227,8 +228,8 @@ func (m *flatMemory) read(ctx context.Context, at flatCursor) error {
 	return err
 }
 
-// flatReceive is the time from before a publish at one hub until a follower at the other
-// has it, of one at a time.
+// flatReceive measures the time from before a publish at one hub until a follower at the
+// other hub has it, one publish at a time.
 func (b *bench) flatReceive(m *flatMemory) (float64, error) {
 	ctx, cancel := context.WithCancel(b.ctx)
 	defer cancel()
@@ -251,7 +252,7 @@ func (b *bench) flatReceive(m *flatMemory) (float64, error) {
 		}
 		ended <- ctx.Err()
 	}()
-	// publish returns when what it published was heard, or after patience.
+	// publish returns when the follower has the published change, or after patience.
 	publish := func(i int, patience time.Duration) error {
 		a, err := m.publisher.Publish(ctx, set, changelog.Publish{Changes: b.content.batch(i, 1)})
 		if err != nil {

@@ -4,11 +4,14 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"os"
+	"time"
 
 	"github.com/rshub/rshub/changelog/disklog"
 	"github.com/rshub/rshub/changelog/redislog"
 	"github.com/rshub/rshub/hub"
+	"github.com/rshub/rshub/internal/redisconn"
 )
 
 // redisFlat compares memories in Redis, each with two hubs.
@@ -47,17 +50,31 @@ func (b *bench) flatOnRedis(nats *server) (_ *flatMemory, err error) {
 	ends = append(ends, func() error { s.stop(); return nil })
 	m := &flatMemory{servers: []*server{s.server, nats}, sets: []string{benchSet}, close: end}
 	for range 2 {
-		log, err := redislog.Open(b.ctx, s.url(), redislog.Options{})
+		conn, err := redisconn.Open(s.url(), redisconn.Options{})
 		if err != nil {
 			return nil, err
 		}
-		ends = append(ends, log.Close)
+		ends = append(ends, conn.Close)
+		log, err := redislog.Open(b.ctx, conn, redislog.Options{})
+		if err != nil {
+			return nil, err
+		}
 		bus, err := hub.ConnectNATS("nats://"+nats.addr, hub.NATSOptions{})
 		if err != nil {
 			return nil, err
 		}
-		h := hub.New(log, hub.Options{Bus: bus})
-		ends = append(ends, func() error { h.Close(); bus.Close(); return nil })
+		// Run finds what was announced before the hub listened to its follower's set.
+		h := hub.New(log, hub.Options{Bus: bus, Shared: 2 * time.Second})
+		ctx, cancel := context.WithCancel(b.ctx)
+		ran := make(chan error, 1)
+		go func() { ran <- h.Run(ctx) }()
+		ends = append(ends, func() error {
+			cancel()
+			err := <-ran
+			h.Close()
+			bus.Close()
+			return err
+		})
 		m.log, m.follower, m.publisher = log, h, m.follower
 	}
 	return m, nil

@@ -16,8 +16,7 @@ import (
 	"github.com/rshub/rshub/changelog"
 )
 
-// runFloor is the floors that are processes of their own. It returns only when
-// it fails.
+// runFloor runs a floor that is a process of its own. It returns only when it fails.
 func runFloor(kind string, args []string) error {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -65,8 +64,9 @@ func runFloor(kind string, args []string) error {
 	return serve()
 }
 
-// A committer appends to a file and makes that durable, with one fsync for all
-// who wait: whoever finds nobody at it writes for all who came meanwhile.
+// A committer appends to a file and makes the appends durable, with one fsync for all
+// callers that wait. A caller that finds nobody writing writes for itself and for all
+// callers that wait.
 type committer struct {
 	f *os.File
 

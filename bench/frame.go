@@ -22,11 +22,10 @@ type message struct {
 	body []byte // a part of what was read, valid until the next read
 }
 
-// A splitter takes the first message off b. It reports !ok while that is not
-// all there.
+// A splitter takes the first message off b. ok is false while the message is incomplete.
 type splitter func(b []byte) (m message, rest []byte, ok bool)
 
-// splitFrame takes a frame off what a WebSocket server sent: unmasked.
+// splitFrame takes an unmasked frame, as a WebSocket server sends it, off b.
 func splitFrame(b []byte) (m message, rest []byte, ok bool) {
 	if len(b) < 2 {
 		return m, b, false
@@ -47,8 +46,8 @@ func splitFrame(b []byte) (m message, rest []byte, ok bool) {
 	return message{b[0] & 15, b[head:end]}, b[end:], true
 }
 
-// splitEvent takes an event off an event stream. The heads of HTTP's chunks
-// stay in it: each event is written whole, so they never cut one.
+// splitEvent takes an event off an event stream. It leaves the heads of HTTP chunks in the
+// event. That works because each event is written whole, so no chunk ends within one.
 func splitEvent(b []byte) (m message, rest []byte, ok bool) {
 	i := bytes.Index(b, []byte("\n\n"))
 	if i < 0 {
@@ -57,8 +56,8 @@ func splitEvent(b []byte) (m message, rest []byte, ok bool) {
 	return message{opText, b[:i]}, b[i+2:], true
 }
 
-// appendFrame appends a final frame. Those of a client are masked, here with
-// the zero key: legal on the wire, and no work to apply.
+// appendFrame appends a final frame. The frames of a client must be masked. Here the
+// masking key is zero, which is legal and changes no byte.
 func appendFrame(dst []byte, op byte, body []byte, client bool) []byte {
 	var mask byte
 	if client {

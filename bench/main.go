@@ -46,7 +46,7 @@ type skipped string
 
 func (s skipped) Error() string { return string(s) }
 
-// sizes are what -quick makes smaller.
+// sizes are the numbers that -quick makes smaller.
 type sizes struct {
 	publishing  time.Duration // of one figure
 	connections int           // that messages fan out to
@@ -104,7 +104,7 @@ func main() {
 		fmt.Fprintln(os.Stderr, runFloor(os.Args[2], os.Args[3:]))
 		os.Exit(1)
 	}
-	// A broken pipe too: the directory has to go.
+	// SIGPIPE too must end the run in an orderly way, because the directory must be removed.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGPIPE)
 	defer stop()
 	if err := run(ctx, os.Args[1:], os.Stdout); err != nil {
@@ -208,11 +208,11 @@ func (b *bench) runPart(p part, figures io.Writer) error {
 	return err
 }
 
-// dir makes a directory for a part's data. It is removed with the rest.
+// dir makes a directory for a part's data, within the directory that is removed at the end.
 func (b *bench) dir() (string, error) { return os.MkdirTemp(b.work, "data-") }
 
-// alternate measures floor and ours once in each round, which of them first in
-// turn, and gives add both.
+// alternate measures floor and ours once in each round, and calls add with both results.
+// The two take turns in being first.
 func alternate[T any](b *bench, floor, ours func() (T, error), add func(floor, ours T)) error {
 	for i := range b.rounds {
 		var f, o T

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/resourcesync"
 )
 
@@ -62,10 +63,10 @@ func putHex(b []byte, v uint64) {
 // and as rshub delivers it: a message of about size bytes.
 func marked(size int) (line, delivered []byte) {
 	c := resourcesync.Change{Change: resourcesync.Updated, Loc: "https://bench.example.org/@@" + strings.Repeat("0", markLen-2)}
-	at := changelog.Cursor{Position: 1000, Micros: time.Now().UnixMicro()}
+	at := feed.Cursor{Position: 1000, Micros: time.Now().UnixMicro()}
 	deliver := func() []byte {
-		a := changelog.Appended{After: changelog.Cursor{Position: at.Position - 1, Micros: at.Micros - 50_000}, Cursor: at, Count: 1}
-		return changelog.NewBatch(benchSet, a, []resourcesync.Change{c}).JSON()
+		a := changelog.Appended{After: feed.Cursor{Position: at.Position - 1, Micros: at.Micros - 50_000}, Cursor: at, Count: 1}
+		return feed.NewBatch(benchSet, a.After, a.Cursor, []resourcesync.Change{c}).JSON()
 	}
 	if n := size - len(deliver()); n > 0 {
 		c.Loc += strings.Repeat("abcdefghijklmnopqrstuvwxyz0123456789", n/36+1)[:n]

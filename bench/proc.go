@@ -69,7 +69,7 @@ func machineCPU() (busy, all float64) {
 	return busy / clockTick, all / clockTick
 }
 
-// A usage is what a piece of work took.
+// A usage has the time and the CPU that a piece of work took.
 type usage struct {
 	seconds float64
 	cpu     float64 // seconds, of the servers
@@ -77,8 +77,8 @@ type usage struct {
 	others  float64 // share of the machine that neither the servers nor the bench took
 }
 
-// measure runs f and says what it took. Without servers, this process is the
-// one that is measured.
+// measure runs f and returns what the servers took meanwhile. Without servers, it measures
+// this process.
 func measure(f func() error, servers ...*server) (u usage, err error) {
 	cpu := func() (sum float64) {
 		for _, s := range servers {

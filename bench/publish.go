@@ -57,7 +57,7 @@ func (l load) run() (int, error) {
 	return int(count.Load()), <-errs
 }
 
-// A publishing is what a load took of a server.
+// A publishing has the time and the CPU that a load took.
 type publishing struct {
 	usage
 	publishes float64

@@ -150,9 +150,8 @@ func (r *reader) took(s *subscriber, b []byte) error {
 	return nil
 }
 
-// mark handles messages that carry marks: one each, or several where a message
-// has several publishes. Others are not counted: the first one says where the
-// following begins.
+// mark handles a message with marks: one for each publish in the message. It does not count
+// messages without marks: the first message only says where the following begins.
 func (r *reader) mark(s *subscriber, body []byte, at int64) (deliveries int) {
 	for {
 		seq, sent, rest, ok := readMark(body)
@@ -181,7 +180,7 @@ func (r *reader) reset() {
 // stall is how long nothing may arrive while something is missing.
 const stall = 15 * time.Second
 
-// await returns when so much was delivered, or with an error when no more comes.
+// await returns nil when that many messages were delivered, and an error when no more come.
 func (r *reader) await(ctx context.Context, want int64) error {
 	r.moved.L.Lock()
 	defer r.moved.L.Unlock()

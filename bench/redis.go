@@ -114,8 +114,8 @@ func (b *bench) bareBytes(s *redisServer, n int) (float64, error) {
 	return bytes / float64(len(b.content)), err
 }
 
-// redisBytes is what a change takes that was published with n - 1 others, with
-// all that the memory keeps besides, before and after Trim.
+// redisBytes returns how many bytes Redis needs for a change that was published with n - 1
+// others, before and after Trim. It counts everything that the memory keeps.
 func (b *bench) redisBytes(s *redisServer, n int) (published, trimmed float64, err error) {
 	log, err := s.open(b.ctx)
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/hub"
 )
 
@@ -61,7 +62,7 @@ func (b *bench) redisFollowing(t *table, what string, s *redisServer, log change
 
 // followHere follows from the start until nothing is missing.
 func (b *bench) followHere(h *hub.Hub) error {
-	var at changelog.Cursor
+	var at feed.Cursor
 	for batches, err := range h.Follow(b.ctx, benchSet, at) {
 		if err != nil {
 			return err

@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"net"
 	"os"
 	"os/exec"
@@ -12,14 +13,16 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"github.com/rshub/rshub/changelog/redislog"
+	"github.com/rshub/rshub/internal/redisconn"
 )
 
-// A redisServer is a redis-server of the bench's own, with an append-only file
-// that is never rewritten: that would begin whenever it likes.
+// A redisServer is a redis-server for this bench. It never rewrites its append-only file,
+// because a rewrite would begin at any time and disturb the measurement.
 type redisServer struct {
 	*server
 	dir    string
-	client *redis.Client // for what is bare
+	conn   *redisconn.Conn // for what is rshub's
+	client *redis.Client   // for what is bare
 }
 
 // redisServer starts one.
@@ -37,18 +40,23 @@ func (b *bench) redisServer() (*redisServer, error) {
 		return nil, err
 	}
 	host, port, _ := net.SplitHostPort(addr)
-	s, err := startAt(addr, exec.Command(path, "--bind", host, "--port", port, "--dir", dir, "--save", "",
-		"--appendonly", "yes", "--appendfsync", "everysec", "--auto-aof-rewrite-percentage", "0"))
+	conn, err := redisconn.Open("redis://"+addr, redisconn.Options{})
 	if err != nil {
 		return nil, err
 	}
-	return &redisServer{s, dir, redis.NewClient(&redis.Options{
+	s, err := startAt(addr, exec.Command(path, "--bind", host, "--port", port, "--dir", dir, "--save", "",
+		"--appendonly", "yes", "--appendfsync", "everysec", "--auto-aof-rewrite-percentage", "0"))
+	if err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	return &redisServer{s, dir, conn, redis.NewClient(&redis.Options{
 		Addr: addr, PoolSize: 32,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	})}, nil
 }
 
 func (s *redisServer) stop() {
+	_ = s.conn.Close()
 	_ = s.client.Close()
 	s.server.stop()
 	_ = os.RemoveAll(s.dir) // what is left goes with the rest
@@ -61,13 +69,13 @@ func (s *redisServer) open(ctx context.Context) (*redislog.Log, error) {
 	if err := s.empty(ctx); err != nil {
 		return nil, err
 	}
-	return redislog.Open(ctx, s.url(), redislog.Options{})
+	return redislog.Open(ctx, s.conn, redislog.Options{})
 }
 
 func (s *redisServer) empty(ctx context.Context) error { return s.client.FlushAll(ctx).Err() }
 
-// used is the bytes of all keys and what they hold. INFO would count the buffers
-// of connections too, hundreds of KB that come and go.
+// used returns the bytes of all keys and their values. INFO would also count the buffers of
+// connections, which are hundreds of KB that come and go.
 func (s *redisServer) used(ctx context.Context) (bytes float64, err error) {
 	keys := s.client.Scan(ctx, 0, "", 1000).Iterator()
 	for keys.Next(ctx) {
@@ -83,7 +91,7 @@ func (s *redisServer) used(ctx context.Context) (bytes float64, err error) {
 // bareStream is where the floors keep blocks: a stream, one entry for each.
 const bareStream = "bare"
 
-// bareAppend keeps a block: the cheapest that keeps it, and in an order.
+// bareAppend stores a block in the stream: the cheapest way to store blocks in order.
 func (s *redisServer) bareAppend(ctx context.Context, block []byte) error {
 	return s.client.XAdd(ctx, &redis.XAddArgs{Stream: bareStream, Values: []any{"b", block}}).Err()
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// serveMetricsFloor serves what every Go program can say of itself.
+// serveMetricsFloor serves the metrics that every Go program has.
 func serveMetricsFloor(l net.Listener) error {
 	r := prometheus.NewRegistry()
 	r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))

@@ -29,7 +29,7 @@ type server struct {
 	end    func()
 }
 
-// stop ends the process, softly if it lets itself be ended so.
+// stop ends the process: with SIGTERM first, and by force if that is not enough.
 func (s *server) stop() { s.end() }
 
 // build makes the rshub program.
@@ -148,11 +148,11 @@ func spawn(cmd *exec.Cmd) (*server, error) {
 	})}, nil
 }
 
-// A logLine is what is read of a line.
+// A logLine is the part of a log line that readLog looks at.
 type logLine struct{ Level, Listen, Ops string }
 
-// readLog tells listen the line with the address, an empty one when the log ends without one, and
-// shows what is worse than information.
+// readLog sends to listen the line with the address, or an empty line if the log ends
+// without one. It shows warnings and errors.
 func readLog(r io.Reader, listen chan<- logLine) {
 	told := false
 	lines := bufio.NewScanner(r)

@@ -16,12 +16,13 @@ import (
 	"time"
 )
 
-// sinkHosts is how many addresses a sink has: a hub bounds what it does at one.
+// sinkHosts is how many addresses a sink has. One would not do, because a hub bounds the
+// requests to one address.
 const sinkHosts = 20
 
-// A sink is callbacks in a process of its own: any path ending in a number. It
-// confirms subscriptions, counts what is delivered, and has each delivery begin
-// where the one before ended.
+// A sink serves callbacks in a process of its own: every path that ends in a number. It
+// confirms subscriptions and counts deliveries. It checks that each delivery begins where
+// the last one ended.
 type sink struct {
 	bodies sync.Pool // of *bytes.Buffer
 
@@ -32,7 +33,7 @@ type sink struct {
 	latencies []uint32 // µs
 }
 
-// A sinkReport is what a sink has got.
+// A sinkReport says what a sink has received.
 type sinkReport struct {
 	Verified   int
 	Deliveries int
@@ -116,8 +117,8 @@ func (s *sink) take(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// tell answers the report once so much has come as is asked for: verified or
-// changes. With reset, latencies begin anew.
+// tell answers with the report when the sink has received as much as the query asks for:
+// verified subscriptions, or changes. With reset, it drops the latencies of before.
 func (s *sink) tell(w http.ResponseWriter, r *http.Request) {
 	verified, _ := strconv.Atoi(r.FormValue("verified"))
 	changes, _ := strconv.Atoi(r.FormValue("changes"))

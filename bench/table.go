@@ -58,7 +58,7 @@ type table struct {
 	rows      []*row
 }
 
-// notMeasured is for others, where a figure does not depend on them.
+// notMeasured stands for the share of other processes, for a figure that does not depend on it.
 const notMeasured = -1
 
 // add adds a round's figure for a case.

@@ -2,22 +2,25 @@ package callback
 
 import (
 	"time"
+
+	"github.com/rshub/rshub/callback/subscription"
 )
 
-// An attempt is an Attempt in less space: there are up to maxAttempts of them
-// for each subscription.
+// An attempt is a subscription.Attempt in less space: each subscription keeps up to
+// subscription.MaxAttempts.
 type attempt struct {
 	at      int64 // microseconds since 1970
 	took    time.Duration
 	err     string
 	changes int32
 	status  int16
-	kind    uint8 // in kinds
+	kind    uint8 // index in kinds
 }
 
-var kinds = [...]string{"deliver", string(Subscribe), string(Unsubscribe), "denied"}
+// kinds are the kinds of attempts.
+var kinds = [...]string{"deliver", string(subscription.Subscribe), string(subscription.Unsubscribe), "denied"}
 
-func pack(a Attempt) attempt {
+func pack(a subscription.Attempt) attempt {
 	p := attempt{at: a.At.UnixMicro(), took: a.Took, err: a.Error, changes: int32(a.Changes), status: int16(a.Status)}
 	for i, k := range kinds {
 		if a.Kind == k {
@@ -27,14 +30,14 @@ func pack(a Attempt) attempt {
 	return p
 }
 
-func (p attempt) unpack() Attempt {
-	return Attempt{At: time.UnixMicro(p.at).UTC(), Kind: kinds[p.kind], Status: int(p.status), Took: p.took, Changes: int(p.changes), Error: p.err}
+func (p attempt) unpack() subscription.Attempt {
+	return subscription.Attempt{At: time.UnixMicro(p.at).UTC(), Kind: kinds[p.kind], Status: int(p.status), Took: p.took, Changes: int(p.changes), Error: p.err}
 }
 
-// attempts are the newest ones, oldest first.
+// attempts are the newest attempts, oldest first.
 type attempts []attempt
 
-func packAll(all []Attempt) attempts {
+func packAll(all []subscription.Attempt) attempts {
 	if len(all) == 0 {
 		return nil
 	}
@@ -45,34 +48,42 @@ func packAll(all []Attempt) attempts {
 	return packed
 }
 
-func (a attempts) unpack() []Attempt {
+func (a attempts) unpack() []subscription.Attempt {
 	if len(a) == 0 {
 		return nil
 	}
-	all := make([]Attempt, len(a))
+	all := make([]subscription.Attempt, len(a))
 	for i, p := range a {
 		all[i] = p.unpack()
 	}
 	return all
 }
 
-// delivered reports whether the last delivery among them succeeded, and soon.
-func (a attempts) delivered() bool {
+// standing returns what the last delivery says of a callback that has failed so often
+// in a row.
+func (a attempts) standing(failed int) lane {
 	for i := len(a) - 1; i >= 0; i-- {
 		if kinds[a[i].kind] == "deliver" {
-			return a[i].err == "" && a[i].took <= slowAfter
+			if failed == 0 && a[i].err == "" && a[i].took <= slowAfter {
+				return proven
+			}
+			return doubtful
 		}
 	}
-	return false
+	if failed > 0 {
+		return doubtful
+	}
+	return untried
 }
 
-func (a *attempts) add(t Attempt) {
-	if len(*a) == maxAttempts {
+// add adds an attempt, and drops the oldest when there are too many.
+func (a *attempts) add(t subscription.Attempt) {
+	if len(*a) == subscription.MaxAttempts {
 		copy(*a, (*a)[1:])
-		(*a)[maxAttempts-1] = pack(t)
+		(*a)[subscription.MaxAttempts-1] = pack(t)
 		return
 	}
-	grown := make(attempts, len(*a)+1) // without spare room: most stay few
+	grown := make(attempts, len(*a)+1) // without spare room, since most subscriptions have few attempts
 	copy(grown, *a)
 	grown[len(*a)] = pack(t)
 	*a = grown

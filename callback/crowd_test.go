@@ -2,12 +2,15 @@ package callback
 
 import (
 	"fmt"
-	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/rshub/rshub/callback/subscription"
+	"github.com/rshub/rshub/callback/websub"
+	"github.com/rshub/rshub/internal/memorytest"
 )
 
 // New subscriptions are bounded by host and by set, renewals never are.
@@ -15,14 +18,13 @@ func TestMostSubscriptions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, Options{})
 		a, b := w.listen("a.example"), w.listen("b.example")
-		s := NewServer(w.engine, w.log, ServerOptions{MaxPerHost: 3, MaxPerSet: 5})
-		fill(t, w.log, "demo")
-		fill(t, w.log, "other")
+		limits := websub.Options{MaxPerHost: 3, MaxPerSet: 5}
+		d := w.desk(limits)
+		memorytest.Fill(t, w.log, "demo")
+		memorytest.Fill(t, w.log, "other")
 		post := func(status int, callback string, more ...string) {
 			t.Helper()
-			r := httptest.NewRecorder()
-			body := asking(append([]string{"hub.callback", callback}, more...)...)
-			s.ServeHub(r, httptest.NewRequest(http.MethodPost, "/hub", strings.NewReader(body)), may, may)
+			r := d.post(asking(append([]string{"hub.callback", callback}, more...)...))
 			w.settled()
 			if r.Code != status {
 				t.Errorf("%s %q is answered %d, want %d: %s", callback, more, r.Code, status, r.Body)
@@ -43,45 +45,47 @@ func TestMostSubscriptions(t *testing.T) {
 		post(202, b.url+"2", "hub.topic", base+"/sets/other/changes")
 		post(202, a.url+"0")
 		post(202, b.url+"0")
-		if c := w.engine.crowd("demo", "a.example:80"); c != (crowd{host: 3, set: 5}) {
+		if c := w.engine.Crowd(&subscription.Request{Set: "demo"}, "a.example:80"); c != (subscription.Crowd{Host: 3, Set: 5}) {
 			t.Errorf("there are %+v", c)
 		}
-		// The place of one that ends is free.
+		// A subscription that ends makes room for another.
 		post(202, a.url+"0", "hub.mode", "unsubscribe")
 		post(202, a.url+"3")
 		post(403, a.url+"4")
-		// So they are after a start.
+		// The limits hold after a start, too.
 		w.shutdown()
 		w.start(Options{})
-		s = NewServer(w.engine, w.log, s.opts)
+		d = w.desk(limits)
 		post(403, a.url+"4")
 		post(202, a.url+"3")
 	})
 }
 
-// What is not confirmed is bounded by host, until it is given up.
+// Subscriptions that are not confirmed yet are bounded by host. One that is given up
+// makes room.
 func TestMostUnverified(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, Options{})
 		c := w.listen("a.example")
 		made := w.subscribe(c)
 		c.agrees(status(500))
-		w.listen("b.example")
-		s := NewServer(w.engine, w.log, ServerOptions{MaxUnverified: 4})
-		fill(t, w.log, "demo")
+		w.listen("b.example").agrees(status(500))
+		d := w.desk(websub.Options{MaxUnverified: 4})
+		memorytest.Fill(t, w.log, "demo")
 		post := func(callback string) *httptest.ResponseRecorder {
-			r := httptest.NewRecorder()
-			s.ServeHub(r, httptest.NewRequest(http.MethodPost, "/hub", strings.NewReader(asking("hub.callback", callback))), may, may)
+			r := d.post(asking("hub.callback", callback))
 			w.settled()
 			return r
 		}
 		for n := range 4 {
-			for range 1 + 3 - n { // again is no other one
+			d.caller = fmt.Sprint("caller", n) // one of them may have half of it
+			for range 1 + 3 - n {              // the same subscription again counts once
 				if r := post(fmt.Sprint(c.url, n)); r.Code != 202 {
 					t.Errorf("request %d is answered %d: %s", n, r.Code, r.Body)
 				}
 			}
 		}
+		d.caller = "alice"
 		if r := post(c.url + "4"); r.Code != 429 || r.Header().Get("Retry-After") != "30" || !strings.Contains(r.Body.String(), "4 subscriptions with callbacks at a.example:80") {
 			t.Errorf("one too many is answered %d: %s", r.Code, r.Body)
 		}
@@ -91,9 +95,15 @@ func TestMostUnverified(t *testing.T) {
 		if r := post("http://b.example/"); r.Code != 202 {
 			t.Errorf("another host is answered %d: %s", r.Code, r.Body)
 		}
+		if r := post("http://b.example/2"); r.Code != 202 {
+			t.Errorf("another host is answered %d: %s", r.Code, r.Body)
+		}
+		if r := post("http://b.example/3"); r.Code != 429 || !strings.Contains(r.Body.String(), "2 subscriptions that you asked for") {
+			t.Errorf("more than half of the limit for one caller is answered %d: %s", r.Code, r.Body)
+		}
 		time.Sleep(2 * time.Minute) // each request was tried three times
 		w.settled()
-		if got := w.engine.crowd("demo", "a.example:80"); got != (crowd{host: 1, set: 2}) {
+		if got := w.engine.Crowd(&subscription.Request{Set: "demo"}, "a.example:80"); got != (subscription.Crowd{Host: 1, Set: 1}) {
 			t.Errorf("there are %+v", got)
 		}
 		if r := post(c.url + "4"); r.Code != 202 {
@@ -102,32 +112,40 @@ func TestMostUnverified(t *testing.T) {
 		if w.gone(made) || len(w.engine.fresh) != 1 {
 			t.Errorf("fresh are %v", w.engine.fresh)
 		}
-		// A shard that is lost takes its errands along.
+		// The errands of a shard that is lost count no more.
 		w.crash()
-		if len(w.engine.fresh) != 0 || len(w.engine.places.hosts) != 0 {
-			t.Errorf("left are %v, %v", w.engine.fresh, w.engine.places.hosts)
+		if len(w.engine.fresh) != 0 || len(w.engine.slots.hosts) != 0 {
+			t.Errorf("left are %v, %v", w.engine.fresh, w.engine.slots.hosts)
 		}
 		w.start(Options{})
 	})
 }
 
-// A hub that has a part of the shards concludes on the whole; one that has none,
-// or has not loaded them, on nothing.
+// A hub that has a part of the shards estimates all of them. A hub that has none, or has
+// not loaded one of its shards, estimates zero.
 func TestCrowdOfAPart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n = 1000
 		w := newWorld(t, Options{})
 		w.shutdown()
-		fill(t, w.log, "demo")
-		f := &front{t: t, registry: w.registry}
+		memorytest.Fill(t, w.log, "demo")
 		for n := range n {
-			r := record(n, w.head())
-			r.LeaseEnd = time.Now().Add(time.Hour)
-			f.put(r)
+			r := subscription.Record{Subscription: subscription.Subscription{
+				Set: "demo", Callback: fmt.Sprintf("https://callback.example/%d", n), Token: fmt.Sprint("token", n), LeaseEnd: time.Now().Add(time.Hour),
+			}, Progress: subscription.Progress{Cursor: w.head()}}
+			claims, err := w.registry.Acquire(t.Context(), []int{r.ID().Shard()})
+			if err == nil {
+				err = w.registry.Commit(t.Context(), claims[0], subscription.Changes{Put: []subscription.Record{r}})
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
 		}
 		w.start(Options{})
-		crowds := func() crowd { return w.engine.crowd("demo", "callback.example:443") }
-		if c := crowds(); c != (crowd{host: n, set: n}) {
+		crowds := func() subscription.Crowd {
+			return w.engine.Crowd(&subscription.Request{Set: "demo"}, "callback.example:443")
+		}
+		if c := crowds(); c != (subscription.Crowd{Host: n, Set: n}) {
 			t.Errorf("all hubs have %+v", c)
 		}
 		e := w.engine
@@ -136,22 +154,22 @@ func TestCrowdOfAPart(t *testing.T) {
 			defer e.mu.Unlock()
 			for i, s := range e.shards {
 				if wanted(i) {
-					e.drop(s)
+					e.dropLocked(s)
 				}
 			}
 		}
 		drop(func(i int) bool { return i%3 != 0 })
-		if c := crowds(); c.host < n*8/10 || c.host > n*12/10 || c.set != c.host {
+		if c := crowds(); c.Host < n*8/10 || c.Host > n*12/10 || c.Set != c.Host {
 			t.Errorf("a third knows %d of %d, and concludes on %+v", w.engine.present().subscriptions, n, c)
 		}
 		e.mu.Lock()
 		e.shards[0].loaded = false
 		e.mu.Unlock()
-		if c := crowds(); c != (crowd{}) {
+		if c := crowds(); c != (subscription.Crowd{}) {
 			t.Errorf("a part that is not loaded concludes on %+v", c)
 		}
 		drop(func(int) bool { return true })
-		if c := crowds(); c != (crowd{}) {
+		if c := crowds(); c != (subscription.Crowd{}) {
 			t.Errorf("without a shard there are %+v", c)
 		}
 	})

@@ -1,269 +1,124 @@
+// Package callback is the delivery engine: it delivers changes to destinations
+// that are called, and makes, renews and ends their subscriptions as the requests
+// about them say.
+//
+// A subscription is a cursor in a set's log and a wake-up. There is no queue per
+// subscription: what follows the cursor is what is to be delivered, a retry leaves
+// the cursor where it is, and recovery after a crash is reading the cursor again.
+// Subscriptions are divided into shards, and one hub at a time works on a shard: the
+// hub that has the claim on it.
+//
+// The engine knows
+//   - a registry (package subscription), which keeps the subscriptions and the
+//     inboxes of requests about them,
+//   - claims (package claim), which say what shards this hub works on,
+//   - a follower, which yields what is new in a set,
+//   - the log, which still has what is older,
+//   - an outlet and a verifier (package outlet), which call the callbacks.
+//
+// It knows no HTTP: package websub is its outlet, its verifier, and the server that
+// sends it requests.
 package callback
 
 import (
 	"context"
-	"crypto/x509"
-	"log/slog"
-	"net/http"
-	"net/netip"
-	"net/url"
-	"strings"
 	"sync"
-	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
+	"github.com/rshub/rshub/callback/outlet"
+	"github.com/rshub/rshub/callback/subscription"
+	"github.com/rshub/rshub/claim"
+	"github.com/rshub/rshub/outbound/meter"
 )
-
-// Options of an Engine. Zero values are the defaults.
-type Options struct {
-	BaseURL string         // the hub's own, for topics, Link headers and status URLs; without a slash at the end
-	Allow   []netip.Prefix // networks that callbacks may lead to besides public addresses; default: none
-	Ports   []uint16       // that callbacks may have; default: 80, 443 and from 1024 on
-	CAs     *x509.CertPool // that vouch for callbacks; default: the system's
-
-	ConnectTimeout time.Duration // of a connection, and of its TLS handshake; default 5 s
-	Timeout        time.Duration // of a whole delivery, from the connection to the status; default 15 s
-	VerifyTimeout  time.Duration // the same of a verification; default 10 s
-
-	InFlight int // requests under way at most; default 1,024
-	PerHost  int // of them at most to one host and port; default 8
-
-	MaxChanges int // in one delivery, and looked at for one; default and maximum 1,000
-	MaxBytes   int // of changes in one delivery, unless it is a single one; default 1 MiB
-
-	Logger  *slog.Logger          // gets no secret, and of a callback only the host; default: discard
-	Metrics prometheus.Registerer // of what is done, its Fetchers' fetches too; default: none
-}
-
-func (o *Options) defaults() {
-	o.BaseURL = strings.TrimSuffix(o.BaseURL, "/")
-	o.ConnectTimeout = or(o.ConnectTimeout, 5*time.Second)
-	o.Timeout = or(o.Timeout, 15*time.Second)
-	o.VerifyTimeout = or(o.VerifyTimeout, 10*time.Second)
-	o.InFlight = or(o.InFlight, 1024)
-	o.PerHost = or(o.PerHost, 8)
-	o.MaxChanges = min(or(o.MaxChanges, 1000), 1000)
-	o.MaxBytes = or(o.MaxBytes, 1<<20)
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
-}
-
-func or[T comparable](v, otherwise T) T {
-	var zero T
-	if v == zero {
-		return otherwise
-	}
-	return v
-}
 
 // An Engine delivers to the subscriptions of those shards that this hub has a
 // claim on, and carries out the requests in their inboxes.
 //
-// It needs a goroutine for each request in flight, which stays a second longer,
-// and one for each set that has subscriptions, but none for a subscription.
+// It needs one goroutine for each request in flight, which lingers for a second, and
+// one for each set that has subscriptions. A subscription that waits needs none.
+//
+// One mutex, mu, guards nearly all state, also that of shards, subs, errands, topics
+// and hosts. A function whose name ends in Locked needs mu held; the one exception is
+// shard.commitLocked, which says which mutex it needs. Nothing that blocks is done with
+// mu held: a request, a Commit or a read of the log takes out what it needs first, and
+// brings back what came of it.
 type Engine struct {
-	registry  Registry
-	log       Log
-	follower  Follower
-	opts      Options
-	addresses *addresses
-	transport *http.Transport
-	metrics   *metrics
+	// Set by New, never changed.
+	registry subscription.Registry
+	log      Log
+	follower Follower
+	opts     Options
+	outlet   outlet.Outlet
+	verifier outlet.Verifier
+	metrics  *metrics
+	meter    *meter.Meter
+	claims   *claim.Keeper
 
-	readings readings // guarded by its own mutex
-	hands    chan job // to goroutines that wait for one
-	ringer   nudge    // the schedule's first task may have changed
-	saver    nudge    // there is something to save
-
-	claims   *claims
-	ctx      context.Context // of all goroutines
+	// How goroutines wake and end each other. Set by New, never changed.
+	hands    chan job        // takes a job to a goroutine that lingers; without one the sender starts a new goroutine
+	ringer   nudge           // wakes ringLoop: the first task of the schedule may have changed
+	saver    nudge           // wakes saveLoop: there is something to save
+	ctx      context.Context // all goroutines end with it
 	cancel   context.CancelFunc
-	working  context.Context // of the claims: when it ends they are given up
+	working  context.Context // the claims are given up when it ends
 	stop     context.CancelFunc
-	released chan struct{}  // closed when they are
-	wg       sync.WaitGroup // of the goroutines that Run does not begin with
+	released chan struct{}  // closed when the claims are given up
+	wg       sync.WaitGroup // all goroutines but those that Run starts at once
 
-	mu       sync.Mutex
+	// Guarded by a mutex of its own, which is locked after mu: deliveries use it while
+	// they read the log.
+	readings readings
+
+	mu sync.Mutex
+
+	// Guarded by mu.
 	shards   map[int]*shard
 	topics   map[string]*topic
 	filters  filters
 	fresh    map[string]int // errands that are to make a subscription, by set
-	places   places
+	slots    *slots
 	schedule schedule
-	failing  int // subs whose last attempt failed
-	draining bool
+	failing  int  // subs whose last attempt failed
+	draining bool // no task gets a slot any more
 }
 
 // New returns an Engine, which does nothing until Run. It registers its metrics,
-// so there is one Engine for each registry.
-func New(registry Registry, log Log, follower Follower, o Options) *Engine {
+// so each Engine needs a prometheus.Registerer of its own.
+//
+// The registry has the subscriptions, and the claims say on which of its shards this
+// hub works. A subscription gets what the follower yields; one that is behind gets
+// what the log has. Deliveries leave by the outlet.
+func New(registry subscription.Registry, claims claim.Store, log Log, follower Follower, outlet outlet.Outlet, verifier outlet.Verifier, o Options) *Engine {
 	o.defaults()
 	e := &Engine{
-		registry: registry, log: log, follower: follower, opts: o,
-		addresses: &addresses{allow: o.Allow, ports: o.Ports},
-		metrics:   newMetrics(o.Metrics),
-		hands:     make(chan job), ringer: make(nudge, 1), saver: make(nudge, 1),
+		registry: registry, log: log, follower: follower, outlet: outlet, verifier: verifier, opts: o,
+		metrics: newMetrics(o.Metrics), meter: o.Meter,
+		hands: make(chan job), ringer: make(nudge, 1), saver: make(nudge, 1),
 		shards: map[int]*shard{}, topics: map[string]*topic{}, filters: filters{}, fresh: map[string]int{},
-		places: places{total: o.InFlight, perHost: o.PerHost, hosts: map[string]*host{}},
+		slots: newSlots(o.InFlight, o.PerHost),
 	}
-	e.claims = newClaims(registry, e, o.Logger)
+	e.claims = claim.NewKeeper(claims, worker{e}, subscription.Shards, o.Clock, o.Logger.With("work", "callbacks"))
 	e.ctx, e.cancel = context.WithCancel(context.Background())
 	e.working, e.stop = context.WithCancel(e.ctx)
 	e.released = make(chan struct{})
-	if u, err := url.Parse(o.BaseURL); err == nil && u.Host != "" {
-		e.addresses.self = hostOf(u)
-	}
-	e.transport = newTransport(e.addresses, &e.opts)
 	if o.Metrics != nil {
 		o.Metrics.MustRegister(newGauges(e))
 	}
 	return e
 }
 
-// CheckCallback returns nil when a callback may be subscribed with. The error
-// says what is wrong with it, as a *resourcesync.Error with ErrInvalid. It asks
-// no resolver: whether the address may be reached shows at each connection.
-func (e *Engine) CheckCallback(callback string) error { return e.addresses.check("callback", callback) }
-
-// CheckChangeList is CheckCallback's twin for where a source's Change List is.
-func (e *Engine) CheckChangeList(list string) error { return e.addresses.check("changelist", list) }
-
-// Send adds a request to its shard's inbox. It is durable when nil is returned,
-// and is carried out soon, by whichever hub has the shard. Errors are those of
+// Send adds a request to its shard's inbox. The request is durable when nil is
+// returned, and whichever hub has the shard carries it out soon. Errors are those of
 // Registry.Send.
-func (e *Engine) Send(ctx context.Context, r Request) error {
+func (e *Engine) Send(ctx context.Context, r subscription.Request) error {
 	if err := e.registry.Send(ctx, r); err != nil {
 		return err
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if s := e.shards[r.ID().Shard()]; s != nil {
-		s.sent++ // it need not wait for the renewal of the claim
+		s.sent++ // the request need not wait until the inboxes are looked at
 		s.newest = max(s.newest, s.after+1)
-		s.fetch()
+		s.fetchLocked()
 	}
 	return nil
-}
-
-// topicURL returns the URL of a set's change notification channel.
-func (e *Engine) topicURL(set string) string { return e.opts.BaseURL + "/sets/" + set + "/changes" }
-
-// statusURL returns the URL where whoever has it can read how a subscription
-// goes.
-func (e *Engine) statusURL(id ID, token string) string {
-	return e.opts.BaseURL + "/subscriptions/" + statusName(id, token)
-}
-
-// A job is a task that has got a place, and what it does there.
-type job struct {
-	*task
-	turn
-}
-
-// fill gives places to those whose turn it is, as long as there are both. mu is
-// held.
-func (e *Engine) fill() {
-	for {
-		j, ok := e.next()
-		if !ok {
-			return
-		}
-		select {
-		case e.hands <- j:
-		default: // nobody waits there
-			e.wg.Go(func() { e.work(j) })
-		}
-	}
-}
-
-// next gives the next task its place. ok is false when there is none. mu is held.
-func (e *Engine) next() (j job, ok bool) {
-	for !e.draining {
-		t := e.places.next()
-		if t == nil {
-			break
-		}
-		if !t.shard.leaving {
-			if turn := t.work.turn(); turn != nil {
-				t.shard.busy++
-				return job{t, turn}, true
-			}
-		}
-		e.places.done(t) // nothing is to be done, or its shard is another hub's soon
-	}
-	return job{}, false
-}
-
-// lingerTime is how long a goroutine without a task waits for the next. A new
-// one would have to grow its stack for each request.
-const lingerTime = time.Second
-
-// work does a job, and then those for which its place gets free, or that it is
-// handed a little later.
-func (e *Engine) work(j job) {
-	linger := time.NewTimer(lingerTime)
-	defer linger.Stop()
-	for {
-		j.do()
-		e.mu.Lock()
-		e.places.done(j.task)
-		if j.shard.busy--; j.shard.busy == 0 && j.shard.leaving {
-			close(j.shard.rested)
-		}
-		j.settle()
-		var ok bool
-		j, ok = e.next()
-		e.fill()
-		e.mu.Unlock()
-		if ok {
-			continue
-		}
-		linger.Reset(lingerTime)
-		select {
-		case j = <-e.hands:
-		case <-linger.C:
-			return
-		case <-e.ctx.Done():
-			return
-		}
-	}
-}
-
-// remind lets a task be rung at a time. mu is held.
-func (e *Engine) remind(t *task, at time.Time) {
-	if t.index >= 0 && t.due.Equal(at) {
-		return
-	}
-	e.schedule.set(t, at)
-	if t.index == 0 {
-		e.ringer.want()
-	}
-}
-
-// ringLoop rings what is due, until ctx is done.
-func (e *Engine) ringLoop(ctx context.Context) {
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	for {
-		e.mu.Lock()
-		now := time.Now()
-		for t := e.schedule.take(now); t != nil; t = e.schedule.take(now) {
-			t.work.ring()
-		}
-		e.fill()
-		at, some := e.schedule.next()
-		e.mu.Unlock()
-		if some {
-			timer.Reset(time.Until(at))
-		} else {
-			timer.Stop()
-		}
-		select {
-		case <-timer.C:
-		case <-e.ringer:
-		case <-ctx.Done():
-			return
-		}
-	}
 }

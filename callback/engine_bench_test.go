@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -14,8 +15,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rshub/rshub/callback/subscription"
+	"github.com/rshub/rshub/callback/subscription/registrytest"
+	"github.com/rshub/rshub/callback/websub"
 	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/hub"
+	"github.com/rshub/rshub/internal/memorytest"
+	"github.com/rshub/rshub/outbound"
 )
 
 // TestIdleMemory holds what a subscription costs while nothing happens: memory
@@ -23,26 +30,26 @@ import (
 func TestIdleMemory(t *testing.T) {
 	long(t)
 	const n, sets, most = 100_000, 10, 1536
-	log := openLog(t)
+	log := memorytest.Open(t)
 	h := hub.New(log, hub.Options{})
 	defer h.Close()
-	e := New(nil, log, h, Options{BaseURL: base})
-	s := &shard{engine: e, subs: map[ID]*sub{}, errands: map[ID]*errand{}, loaded: true, rested: make(chan struct{})}
+	e := New(nil, nil, log, h, nil, nil, Options{})
+	s := &shard{engine: e, subs: map[subscription.ID]*sub{}, errands: map[subscription.ID]*errand{}, loaded: true, rested: make(chan struct{})}
 	s.ctx, s.cancel = context.WithCancel(e.ctx)
 	before, goroutines := heapBytes(), runtime.NumGoroutine()
 	e.mu.Lock()
 	for i := range n {
-		r := Record{
-			Subscription: Subscription{
+		r := subscription.Record{
+			Subscription: subscription.Subscription{
 				Set: fmt.Sprint("set", i%sets), Callback: fmt.Sprintf("https://subscriber-%d.example.org/callbacks/resourcesync?key=%032x", i%1000, i),
 				Secret: fmt.Sprintf("%032x", i), LeaseEnd: time.Now().Add(time.Hour), Token: fmt.Sprintf("%026d", i), Made: time.Now(), Renewed: time.Now(),
 			},
-			Progress: Progress{Last: make([]Attempt, maxAttempts)},
+			Progress: subscription.Progress{Last: make([]subscription.Attempt, subscription.MaxAttempts)},
 		}
 		for k := range r.Last {
-			r.Last[k] = Attempt{At: time.Now(), Kind: "deliver", Status: 200, Took: time.Second, Changes: 1}
+			r.Last[k] = subscription.Attempt{At: time.Now(), Kind: "deliver", Status: 200, Took: time.Second, Changes: 1}
 		}
-		s.add(&r).rest()
+		s.addLocked(&r).restLocked()
 	}
 	e.mu.Unlock()
 	per := float64(heapBytes()-before) / n
@@ -99,13 +106,12 @@ func ownCPU() time.Duration {
 func BenchmarkDeliver(b *testing.B) {
 	const subs = 20
 	for _, size := range []int{1, 100} {
-		o := Options{BaseURL: base, Allow: loopback, PerHost: subs, MaxChanges: size}
-		o.defaults()
+		out := outbound.Options{Allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, PerHost: subs}
 		b.Run(fmt.Sprintf("floor/%d", size), func(b *testing.B) {
 			sink := newSink(b)
-			client := &http.Client{Transport: newTransport(&addresses{allow: loopback}, &o)}
-			a := changelog.Appended{After: changelog.Cursor{Micros: 1}, Cursor: changelog.Cursor{Position: uint64(size), Micros: time.Now().UnixMicro()}}
-			body := changelog.NewBatch("demo", a, changes("a", size)).XML()
+			client := outbound.New(out).HTTP()
+			a := changelog.Appended{After: feed.Cursor{Micros: 1}, Cursor: feed.Cursor{Position: uint64(size), Micros: time.Now().UnixMicro()}}
+			body := feed.NewBatch("demo", a.After, a.Cursor, memorytest.Changes("a", size)).XML()
 			before := ownCPU()
 			for b.Loop() {
 				var wg sync.WaitGroup
@@ -126,29 +132,29 @@ func BenchmarkDeliver(b *testing.B) {
 		})
 		b.Run(fmt.Sprintf("engine/%d", size), func(b *testing.B) {
 			sink := newSink(b)
-			log := openLog(b)
-			h := hub.New(log, hub.Options{BaseURL: base})
+			log := memorytest.Open(b)
+			h := hub.New(log, hub.Options{Base: base})
 			defer h.Close()
-			registry, err := OpenDisk(b.Context(), log.Keep("callback"))
-			if err != nil {
-				b.Fatal(err)
-			}
-			e := New(registry, log, h, o)
+			registry := registrytest.OpenDisk(b, log.Keep("callback"))
+			client := outbound.New(out)
+			defer client.Close()
+			caller := websub.NewCaller(client, base, websub.CallerOptions{})
+			e := New(registry, registry, log, h, caller, caller, Options{PerHost: subs, MaxChanges: size})
 			ctx, cancel := context.WithCancel(b.Context())
 			var wg sync.WaitGroup
 			wg.Go(func() { _ = e.Run(ctx) })
 			defer wg.Wait()
 			defer cancel()
-			fill(b, log, "demo")
+			memorytest.Fill(b, log, "demo")
 			for i := range subs {
-				if err := e.Send(ctx, Request{Mode: Subscribe, Set: "demo", Callback: fmt.Sprint(sink.URL, "/", i), Lease: time.Hour}); err != nil {
+				if err := e.Send(ctx, subscription.Request{Mode: subscription.Subscribe, Set: "demo", Callback: fmt.Sprint(sink.URL, "/", i), Lease: time.Hour}); err != nil {
 					b.Fatal(err)
 				}
 			}
 			n := int64(0)
 			publish := func() {
 				n++
-				if _, err := h.Publish(ctx, "demo", changelog.Publish{Changes: changes("a", size)}); err != nil {
+				if _, err := h.Publish(ctx, "demo", changelog.Publish{Changes: memorytest.Changes("a", size)}); err != nil {
 					b.Fatal(err)
 				}
 				for sink.got.Load() < n*subs {

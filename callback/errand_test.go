@@ -9,10 +9,11 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/callback/subscription"
+	"github.com/rshub/rshub/feed"
 )
 
-// hang is the answer of one who does not answer.
+// hang is how a callback answers that does not answer.
 func hang(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
 
 // A store that takes no records keeps renewals waiting, and nothing else.
@@ -20,8 +21,8 @@ func TestFullStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, Options{})
 		c := w.listen("a.example")
-		renew := func(i int) ID {
-			return w.send(Request{Mode: Subscribe, Callback: fmt.Sprint(c.url, "?n=", i), Start: w.head()})
+		renew := func(i int) subscription.ID {
+			return w.send(subscription.Request{Mode: subscription.Subscribe, Callback: fmt.Sprint(c.url, "?n=", i), Start: w.head()})
 		}
 		for i := range 9 {
 			renew(i)
@@ -30,7 +31,7 @@ func TestFullStore(t *testing.T) {
 		w.publish("a", 1)
 		w.settled()
 		w.store.tight.Store(true)
-		for i := range 8 { // as many as the host has places
+		for i := range 8 { // as many as the host has slots
 			renew(i)
 		}
 		w.settled()
@@ -45,12 +46,12 @@ func TestFullStore(t *testing.T) {
 		w.store.tight.Store(false)
 		time.Sleep(2 * time.Second)
 		w.settled()
-		id := NewID("demo", c.url+"?n=0")
+		id := subscription.NewID("demo", c.url+"?n=0")
 		if r := w.saved(id); r.Renewed.IsZero() || len(r.Last) != 4 || c.questions() != 17 {
 			t.Errorf("renewed %v, %d attempts, asked %d times", r.Renewed, len(r.Last), c.questions())
 		}
 
-		// It hands the shard over, and the next hub asks again.
+		// The hub hands the shard over, and the next hub asks again.
 		w.store.tight.Store(true)
 		renew(0)
 		w.settled()
@@ -77,13 +78,13 @@ func TestRenewalWaitsForAHub(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld(t, Options{})
 				c := w.listen("a.example")
-				id := w.send(Request{Mode: Subscribe, Callback: c.url, Lease: 300 * time.Second, Start: w.head()})
+				id := w.send(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Lease: 300 * time.Second, Start: w.head()})
 				w.settled()
 				c.says(status(503))
 				w.publish("a", 3)
 				time.Sleep(250 * time.Second)
 				w.crash()
-				r := Request{Mode: Subscribe, Set: "demo", Callback: c.url, Lease: 300 * time.Second, Start: w.head(), At: time.Now()}
+				r := subscription.Request{Mode: subscription.Subscribe, Set: "demo", Callback: c.url, Lease: 300 * time.Second, Start: w.head(), At: time.Now()}
 				if err := w.registry.Send(t.Context(), r); err != nil {
 					t.Fatal(err)
 				}
@@ -111,13 +112,13 @@ func TestRenewalWaitsForAHub(t *testing.T) {
 	}
 }
 
-// A renewal with another filter goes on where it was told, so nothing is missing
-// that the new filter wants.
+// A renewal with another filter goes on where the callback was told. The new filter may
+// want what the old one left out, and misses nothing of it.
 func TestRenewalWithAnotherFilter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, Options{})
 		c := w.listen("a.example")
-		w.send(Request{Mode: Subscribe, Callback: c.url, Filter: changelog.Filter{Prefix: "https://example.org/x"}})
+		w.send(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Filter: feed.Filter{Prefix: "https://example.org/x"}})
 		w.settled()
 		w.publish("x", 1)
 		w.publish("y", 5)
@@ -126,7 +127,7 @@ func TestRenewalWithAnotherFilter(t *testing.T) {
 			time.Sleep(3 * time.Second)
 			_, _ = io.WriteString(w, r.URL.Query().Get("hub.challenge"))
 		})
-		w.send(Request{Mode: Subscribe, Callback: c.url, Start: w.head()}) // everything
+		w.send(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Start: w.head()}) // everything
 		time.Sleep(time.Second)
 		w.publish("z", 1) // the old filter leaves it out
 		time.Sleep(time.Second)
@@ -140,12 +141,12 @@ func TestRenewalWithAnotherFilter(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		w.publish("w", 1)
 		w.settled()
-		told, err := changelog.ParseCursor(c.asked[1].URL.Query().Get("rs.since"))
+		told, err := feed.ParseCursor(c.asked[1].URL.Query().Get("rs.since"))
 		if err != nil || told.Position != 1 {
 			t.Errorf("told rs.since=%v (%v)", told, err)
 		}
 		c.mu.Lock()
-		took := c.took[2:] // x and xx were delivered under the old one
+		took := c.took[2:] // x and xx were delivered under the old filter
 		c.mu.Unlock()
 		if len(took) != 2 || took[0].header.Get("RS-Previous") != "1" || len(took[0].doc.Items) != 7 || took[1].header.Get("RS-Position") != "9" {
 			for _, d := range took {
@@ -163,8 +164,8 @@ func TestRequestsReplaceEachOther(t *testing.T) {
 		id := w.subscribe(c)
 		c.agrees(hang)
 		for range 1500 {
-			w.send(Request{Mode: Unsubscribe, Callback: c.url})
-			w.send(Request{Mode: Subscribe, Callback: c.url, Lease: 300 * time.Second})
+			w.send(subscription.Request{Mode: subscription.Unsubscribe, Callback: c.url})
+			w.send(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Lease: 300 * time.Second})
 		}
 		time.Sleep(time.Second)
 		w.settled()
@@ -184,8 +185,8 @@ func TestRequestsReplaceEachOther(t *testing.T) {
 	})
 }
 
-// What an operator wants does not wait for a callback that does not answer, and
-// removing drops what waits.
+// An operator's request does not wait for a callback that does not answer. An operator's
+// removal drops the requests that wait.
 func TestOperatorGoesFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, Options{})
@@ -194,16 +195,16 @@ func TestOperatorGoesFirst(t *testing.T) {
 		w.publish("a", 1)
 		w.settled()
 		c.agrees(hang)
-		w.send(Request{Mode: Subscribe, Callback: c.url})
+		w.send(subscription.Request{Mode: subscription.Subscribe, Callback: c.url})
 		time.Sleep(11 * time.Second) // its second try comes later
-		w.send(Request{Mode: Unsubscribe, Callback: c.url})
-		w.send(Request{Mode: Move, Callback: c.url})
+		w.send(subscription.Request{Mode: subscription.Unsubscribe, Callback: c.url})
+		w.send(subscription.Request{Mode: subscription.Move, Callback: c.url})
 		w.settled()
 		if got := len(c.locs()); got != 2 {
 			t.Errorf("%d changes were delivered, want the one twice", got)
 		}
 		time.Sleep(5 * time.Second) // the second try is under way
-		w.send(Request{Mode: Remove, Callback: c.url})
+		w.send(subscription.Request{Mode: subscription.Remove, Callback: c.url})
 		time.Sleep(20 * time.Second)
 		w.settled()
 		if !w.gone(id) {
@@ -220,10 +221,10 @@ func TestOperatorGoesFirst(t *testing.T) {
 	})
 }
 
-// Callbacks that do not answer when they are asked or told take no places from
-// others, though their deliveries succeeded before.
+// Callbacks that do not answer when they are asked or told take no slots from others,
+// though their deliveries succeeded before.
 func TestSlowQuestions(t *testing.T) {
-	for _, mode := range []Mode{Remove, Subscribe} {
+	for _, mode := range []subscription.Mode{subscription.Remove, subscription.Subscribe} {
 		t.Run(string(mode), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld(t, Options{InFlight: 64})
@@ -241,16 +242,16 @@ func TestSlowQuestions(t *testing.T) {
 					c.agrees(hang)
 					c.says(hang)
 				}
-				if mode == Subscribe { // the first try shows what they are
+				if mode == subscription.Subscribe { // the first try shows that the callbacks do not answer
 					for _, c := range bad {
-						w.send(Request{Mode: mode, Callback: c.url, Start: w.head()})
+						w.send(subscription.Request{Mode: mode, Callback: c.url, Start: w.head()})
 					}
 				} else {
 					w.publish("x", 1)
 				}
 				time.Sleep(15 * time.Second)
 				for _, c := range bad {
-					w.send(Request{Mode: mode, Callback: c.url, Start: w.head()})
+					w.send(subscription.Request{Mode: mode, Callback: c.url, Start: w.head()})
 				}
 				w.settled()
 				_, before, _ := good.counts()
@@ -264,7 +265,7 @@ func TestSlowQuestions(t *testing.T) {
 	}
 }
 
-// Who unsubscribes and subscribes again gets one delivery at a time.
+// A callback that unsubscribes and subscribes again gets one delivery at a time.
 func TestUnsubscribeCancels(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, Options{})
@@ -277,7 +278,7 @@ func TestUnsubscribeCancels(t *testing.T) {
 			}
 			defer now.Add(-1)
 			select {
-			case <-time.After(10 * time.Second):
+			case <-time.After(4 * time.Second):
 				w.WriteHeader(http.StatusNoContent)
 			case <-r.Context().Done():
 				cancelled.Add(1)
@@ -286,9 +287,9 @@ func TestUnsubscribeCancels(t *testing.T) {
 		})
 		w.publish("a", 1)
 		w.settled()
-		w.send(Request{Mode: Unsubscribe, Callback: c.url})
+		w.send(subscription.Request{Mode: subscription.Unsubscribe, Callback: c.url})
 		w.settled()
-		w.send(Request{Mode: Subscribe, Callback: c.url, Start: w.head()})
+		w.send(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Start: w.head()})
 		w.settled()
 		w.publish("b", 1)
 		time.Sleep(time.Minute)
@@ -298,26 +299,27 @@ func TestUnsubscribeCancels(t *testing.T) {
 	})
 }
 
-func TestProvenByADelivery(t *testing.T) {
-	asked := Attempt{Kind: "subscribe", Status: 200}
-	sent := Attempt{Kind: "deliver", Status: 204, Took: time.Millisecond}
+func TestStandingByADelivery(t *testing.T) {
+	asked := subscription.Attempt{Kind: "subscribe", Status: 200}
+	sent := subscription.Attempt{Kind: "deliver", Status: 204, Took: time.Millisecond}
 	slow, failed := sent, sent
 	slow.Took, failed.Error = 2*slowAfter, "no answer in time"
 	for _, test := range []struct {
-		last []Attempt
-		want bool
+		last   []subscription.Attempt
+		failed int
+		want   lane
 	}{
-		{nil, false}, {[]Attempt{asked}, false}, {[]Attempt{sent}, true}, {[]Attempt{sent, asked}, true},
-		{[]Attempt{sent, slow}, false}, {[]Attempt{sent, failed}, false}, {[]Attempt{failed, sent}, true},
+		{nil, 0, untried}, {nil, 1, doubtful}, {[]subscription.Attempt{asked}, 0, untried}, {[]subscription.Attempt{sent}, 0, proven}, {[]subscription.Attempt{sent, asked}, 0, proven},
+		{[]subscription.Attempt{sent, slow}, 0, doubtful}, {[]subscription.Attempt{sent, failed}, 1, doubtful}, {[]subscription.Attempt{failed, sent}, 0, proven}, {[]subscription.Attempt{sent, asked}, 3, doubtful},
 	} {
-		if got := packAll(test.last).delivered(); got != test.want {
-			t.Errorf("after %+v it is proven: %v", test.last, got)
+		if got := packAll(test.last).standing(test.failed); got != test.want {
+			t.Errorf("after %+v, failed %d times, it is in lane %d, want %d", test.last, test.failed, got, test.want)
 		}
 	}
 }
 
-// Who asks twice while the callback cannot answer starts where he asked first, also
-// at the next hub.
+// A subscriber asks twice while the callback cannot answer. Its subscription starts where
+// the first request said, also when the next hub makes it.
 func TestFirstStartCounts(t *testing.T) {
 	for _, crash := range []bool{false, true} {
 		t.Run(fmt.Sprint("crash=", crash), func(t *testing.T) {
@@ -325,9 +327,9 @@ func TestFirstStartCounts(t *testing.T) {
 				w := newWorld(t, Options{})
 				c := w.listen("a.example")
 				c.agrees(status(http.StatusServiceUnavailable))
-				var id ID
+				var id subscription.ID
 				ask := func() {
-					id = w.send(Request{Mode: Subscribe, Callback: c.url, Start: w.head()})
+					id = w.send(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Start: w.head()})
 					w.settled()
 				}
 				ask()
@@ -360,11 +362,11 @@ func TestConfirmedIsKept(t *testing.T) {
 		w := newWorld(t, Options{})
 		c := w.listen("a.example")
 		w.store.tight.Store(true)
-		id := w.send(Request{Mode: Subscribe, Callback: c.url, Start: w.head()})
+		id := w.send(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Start: w.head()})
 		w.settled()
 		c.agrees(status(http.StatusNotFound))
 		time.Sleep(300 * time.Millisecond) // between two tries
-		w.send(Request{Mode: Subscribe, Callback: c.url, Start: w.head()})
+		w.send(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Start: w.head()})
 		time.Sleep(time.Minute)
 		w.store.tight.Store(false)
 		time.Sleep(time.Minute)

@@ -6,17 +6,19 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/rshub/rshub/callback/subscription"
 )
 
-// Who drops repeats as docs/callbacks.md says loses nothing when positions begin
-// anew, or the log lost its tail.
+// A destination that drops repeats as docs/callbacks.md says loses nothing when positions
+// begin anew, or when the log has lost its tail.
 func TestMark(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, Options{})
 		w.publish("a", 4)
 		c := w.listen("a.example")
-		c.says(status(500)) // what is repeated counts too
-		w.send(Request{Mode: Subscribe, Callback: c.url})
+		c.says(status(500)) // so that something is delivered twice
+		w.send(subscription.Request{Mode: subscription.Subscribe, Callback: c.url})
 		w.settled()
 		c.says(nil)
 		time.Sleep(time.Minute)
@@ -28,8 +30,8 @@ func TestMark(t *testing.T) {
 		w.publish("c", 2)
 		w.settled()
 		lost := w.head()
-		lost.Micros++ // it has seen another last entry
-		w.send(Request{Mode: Move, Callback: c.url, Start: lost})
+		lost.Micros++ // the subscription has seen another last entry
+		w.send(subscription.Request{Mode: subscription.Move, Callback: c.url, Start: lost})
 		w.settled()
 		w.publish("d", 3)
 		w.settled()

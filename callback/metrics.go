@@ -2,77 +2,23 @@ package callback
 
 import (
 	"cmp"
-	"net/http"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
+
+	"github.com/rshub/rshub/callback/subscription"
 )
 
-// A purpose is what an attempt is for, as the metrics tell it.
-type purpose uint8
-
-const (
-	forDelivery purpose = iota
-	forVerification
-	forDenial
-	forFetch // of a set's Change List, with those that an index names
-	purposes
-)
-
-var purposeNames = [purposes]string{"delivery", "verification", "denial", "fetch"}
-
-// An outcome is what came of an attempt, as the metrics tell it.
-type outcome uint8
-
-const (
-	outcomeSuccess outcome = iota
-	outcomeGone            // 410
-	outcomeClientError
-	outcomeServerError
-	outcomeRedirect
-	outcomeTimeout
-	outcomeUnreachable
-	outcomeRefusedAddress
-	outcomeTLS
-	outcomeOther
-	outcomes
-)
-
-var outcomeNames = [outcomes]string{
-	"success", "gone", "client_error", "server_error", "redirect",
-	"timeout", "unreachable", "refused_address", "tls", "other",
-}
-
-// statusOutcome is what an answer's status alone says.
-func statusOutcome(status int) outcome {
-	switch {
-	case status == http.StatusGone:
-		return outcomeGone
-	case status >= 200 && status <= 299:
-		return outcomeSuccess
-	case status >= 300 && status <= 399:
-		return outcomeRedirect
-	case status >= 400 && status <= 499:
-		return outcomeClientError
-	case status >= 500 && status <= 599:
-		return outcomeServerError
-	}
-	return outcomeOther
-}
-
-// metrics are what an Engine and its Fetchers have done. What an Engine is doing
-// is looked at when somebody asks, see present.
+// metrics count what an Engine has done. What an Engine is doing now is looked at when
+// somebody asks: see present.
 type metrics struct {
-	attempts  [purposes][outcomes]prometheus.Counter
-	durations [purposes]prometheus.Observer
-
 	deliveries prometheus.Counter
 	bytes      prometheus.Counter
 	changes    prometheus.Counter
 	retries    prometheus.Counter
 	gaps       prometheus.Counter
-	ended      map[Mode]prometheus.Counter // by what ended it
+	ended      map[subscription.Mode]prometheus.Counter // by the mode that ended the subscription
 
 	claimsGained prometheus.Counter
 	claimsLost   prometheus.Counter
@@ -99,51 +45,33 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		gaps:         counter("gaps_total", "Times that the change memory overran a subscription: changes were gone before they could be delivered."),
 		claimsGained: counter("claims_gained_total", "Claims on shards that this hub gained."),
 		claimsLost:   counter("claims_lost_total", "Claims on shards that this hub lost before it gave them up."),
-		ended:        map[Mode]prometheus.Counter{},
-	}
-	attempts := auto.NewCounterVec(prometheus.CounterOpts{
-		Name: "rshub_callback_attempts_total", Help: "Requests to callbacks that came to an end, and fetches of the Change Lists of sources that ping.",
-	}, []string{"kind", "outcome"})
-	durations := auto.NewHistogramVec(prometheus.HistogramOpts{
-		Name: "rshub_callback_attempt_duration_seconds", Help: "Time that those attempts took.",
-		Buckets: []float64{.002, .01, .05, .25, 1, 5, 15, 60},
-	}, []string{"kind"})
-	for p, name := range purposeNames { // all of them, for a counter that is not there cannot be seen to rise
-		m.durations[p] = durations.WithLabelValues(name)
-		for o, outcome := range outcomeNames {
-			m.attempts[p][o] = attempts.WithLabelValues(name, outcome)
-		}
+		ended:        map[subscription.Mode]prometheus.Counter{},
 	}
 	reasons := auto.NewCounterVec(prometheus.CounterOpts{
 		Name: "rshub_callback_ended_total", Help: "Subscriptions that ended, and why.",
 	}, []string{"reason"})
-	for mode, reason := range map[Mode]string{ended: "gone", expired: "lease", Unsubscribe: "unsubscribed", Remove: "removed"} {
+	for mode, reason := range map[subscription.Mode]string{ended: "gone", expired: "lease", subscription.Unsubscribe: "unsubscribed", subscription.Remove: "removed"} {
 		m.ended[mode] = reasons.WithLabelValues(reason)
 	}
 	return m
-}
-
-// attempted counts an attempt.
-func (m *metrics) attempted(p purpose, o outcome, took time.Duration) {
-	m.attempts[p][o].Inc()
-	m.durations[p].Observe(took.Seconds())
 }
 
 // A present is what an Engine is doing now.
 type present struct {
 	claims        int
 	subscriptions int
-	failing       int // of them, whose last attempt failed
-	inFlight      int
-	lagChanges    uint64        // of the subscription that has most before it
-	lag           time.Duration // of the one that is furthest behind
+	failing       int           // subscriptions whose last attempt failed
+	inFlight      int           // requests under way
+	lagChanges    uint64        // of the subscription that has most changes before it
+	lag           time.Duration // of the subscription whose next change is the oldest
 }
 
-// present looks at every topic and at what is behind, but not at what is current.
+// present looks at every topic and at the subs that are behind, but not at those that
+// are current: there may be very many.
 func (e *Engine) present() present {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	p := present{claims: len(e.shards), failing: e.failing, inFlight: e.places.running[proven] + e.places.running[unproven]}
+	p := present{claims: len(e.shards), failing: e.failing, inFlight: e.slots.inFlight()}
 	for _, s := range e.shards {
 		p.subscriptions += len(s.subs)
 	}
@@ -152,7 +80,7 @@ func (e *Engine) present() present {
 	for _, t := range e.topics {
 		for _, some := range [...]pool{t.behind, t.failing} {
 			for _, s := range some {
-				if changes, since := s.lag(); changes > 0 {
+				if changes, since := s.lagLocked(); changes > 0 {
 					p.lagChanges, oldest = max(p.lagChanges, changes), min(oldest, since)
 				}
 			}
@@ -162,10 +90,10 @@ func (e *Engine) present() present {
 	return p
 }
 
-// lag returns how much is before a sub in its set's log, and when the first of it
-// was accepted, in microseconds. Where that is not known it is the time of what was
-// delivered last.
-func (s *sub) lag() (changes uint64, since int64) {
+// lagLocked returns how many changes are before a sub in its set's log, and when the
+// first of them was accepted, in microseconds. Where that is not known it returns the
+// time of what was delivered last.
+func (s *sub) lagLocked() (changes uint64, since int64) {
 	head := s.topic.head
 	if !s.topic.ready || head.Position <= s.cursor.Position {
 		return 0, 0

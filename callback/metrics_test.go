@@ -1,37 +1,22 @@
 package callback
 
 import (
-	"context"
-	"crypto/tls"
-	"errors"
 	"fmt"
 	"io"
 	"math"
-	"net"
 	"net/http"
 	"strings"
-	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/testutil"
 
+	"github.com/rshub/rshub/callback/subscription"
 	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/outbound/meter"
 )
-
-// tally returns how many attempts succeeded, and how many did not.
-func (m *metrics) tally(p purpose) (took, failed int) {
-	for o, c := range m.attempts[p] {
-		if outcome(o) == outcomeSuccess {
-			took = int(testutil.ToFloat64(c))
-		} else {
-			failed += int(testutil.ToFloat64(c))
-		}
-	}
-	return took, failed
-}
 
 // A reader reads what is on a registry.
 type reader struct {
@@ -88,9 +73,9 @@ func attemptsOf(kind, outcome string) string {
 func TestMetrics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := reader{t, prometheus.NewRegistry()}
-		w := newWorld(t, Options{Metrics: r.registry})
+		w := newWorld(t, Options{Metrics: r.registry, Meter: meter.New(r.registry)})
 		r.is(map[string]float64{
-			"rshub_callback_claims": Shards, "rshub_callback_claims_gained_total": Shards, "rshub_callback_claims_lost_total": 0,
+			"rshub_callback_claims": subscription.Shards, "rshub_callback_claims_gained_total": subscription.Shards, "rshub_callback_claims_lost_total": 0,
 			"rshub_callback_subscriptions": 0, attemptsOf("delivery", "timeout"): 0, lagChanges: 0, lagSeconds: 0,
 		})
 
@@ -122,12 +107,12 @@ func TestMetrics(t *testing.T) {
 		w.settled()
 		r.is(map[string]float64{"rshub_callback_in_flight": 0, lagChanges: 1, lagSeconds: 8, "rshub_callback_failing": 1, attemptsOf("delivery", "server_error"): 1})
 
-		// A new change takes it out of those that wait for one.
+		// A new change takes the subscription out of the pool of those that fail.
 		w.publish("d", 1)
 		w.settled()
 		r.is(map[string]float64{lagChanges: 2, lagSeconds: 8, "rshub_callback_retries_total": 0})
 		time.Sleep(time.Hour)
-		_, failed := w.engine.metrics.tally(forDelivery)
+		failed := int(r.get(attemptsOf("delivery", "server_error")))
 		r.is(map[string]float64{"rshub_callback_retries_total": float64(failed - 1), lagSeconds: 3608})
 		c.says(nil)
 		time.Sleep(6 * time.Minute)
@@ -135,8 +120,8 @@ func TestMetrics(t *testing.T) {
 	})
 }
 
-// A hub that was just started knows no more of who is behind than the time of
-// what it has got.
+// A hub that was just started knows of a subscription that is behind only the time of
+// its last delivery.
 func TestMetricsAfterAStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, Options{})
@@ -152,7 +137,7 @@ func TestMetricsAfterAStart(t *testing.T) {
 		r := reader{t, prometheus.NewRegistry()}
 		w.start(Options{Metrics: r.registry})
 		r.is(map[string]float64{"rshub_callback_failing": 1, lagChanges: 1, lagSeconds: 7200})
-		time.Sleep(6 * time.Minute) // the longest that a try waits
+		time.Sleep(6 * time.Minute) // longer than any wait for a try
 		if got := r.get(lagSeconds); got < 3960 || got > 3961 {
 			t.Errorf("after an attempt the lag is %v seconds", got)
 		}
@@ -162,18 +147,18 @@ func TestMetricsAfterAStart(t *testing.T) {
 func TestMetricsOfEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := reader{t, prometheus.NewRegistry()}
-		w := newWorld(t, Options{Metrics: r.registry})
+		w := newWorld(t, Options{Metrics: r.registry, Meter: meter.New(r.registry)})
 		ended := func(reason string) string { return fmt.Sprintf("rshub_callback_ended_total{reason=%q}", reason) }
 
 		c := w.listen("unsubscribes.example")
 		w.subscribe(c)
-		w.send(Request{Mode: Unsubscribe, Callback: c.url})
+		w.send(subscription.Request{Mode: subscription.Unsubscribe, Callback: c.url})
 		w.settled()
 		r.is(map[string]float64{ended("unsubscribed"): 1, attemptsOf("verification", "success"): 2, "rshub_callback_subscriptions": 0})
 
 		c = w.listen("removed.example")
 		w.subscribe(c)
-		w.send(Request{Mode: Remove, Callback: c.url})
+		w.send(subscription.Request{Mode: subscription.Remove, Callback: c.url})
 		w.settled()
 		r.is(map[string]float64{ended("removed"): 1, attemptsOf("denial", "success"): 1})
 
@@ -185,7 +170,7 @@ func TestMetricsOfEnds(t *testing.T) {
 		r.is(map[string]float64{ended("gone"): 1, attemptsOf("delivery", "gone"): 1, lagChanges: 0})
 
 		c = w.listen("expires.example")
-		w.send(Request{Mode: Subscribe, Callback: c.url, Lease: 300 * time.Second})
+		w.send(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Lease: 300 * time.Second})
 		w.settled()
 		c.agrees(status(404))
 		time.Sleep(301 * time.Second)
@@ -193,7 +178,7 @@ func TestMetricsOfEnds(t *testing.T) {
 
 		c = w.listen("refuses.example")
 		c.agrees(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "what?") })
-		w.send(Request{Mode: Subscribe, Callback: c.url})
+		w.send(subscription.Request{Mode: subscription.Subscribe, Callback: c.url})
 		w.settled()
 		r.is(map[string]float64{attemptsOf("verification", "other"): 1, "rshub_callback_subscriptions": 0})
 	})
@@ -202,8 +187,8 @@ func TestMetricsOfEnds(t *testing.T) {
 func TestMetricsOfGapsAndClaims(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := reader{t, prometheus.NewRegistry()}
-		w := newWorld(t, Options{Metrics: r.registry})
-		if err := w.log.Make(t.Context(), "demo", changelog.Description{}, 10); err != nil {
+		w := newWorld(t, Options{Metrics: r.registry, Meter: meter.New(r.registry)})
+		if err := w.log.Make(t.Context(), "demo", feed.Description{}, 10); err != nil {
 			t.Fatal(err)
 		}
 		w.publish("a", 50)
@@ -213,66 +198,37 @@ func TestMetricsOfGapsAndClaims(t *testing.T) {
 		c := w.listen("a.example")
 		start := w.head()
 		start.Position, start.Micros = 1, start.Micros-1_000_000
-		id := w.send(Request{Mode: Subscribe, Callback: c.url, Start: start})
+		id := w.send(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Start: start})
 		w.settled()
 		r.is(map[string]float64{"rshub_callback_gaps_total": 1})
 
-		if _, err := w.registry.Acquire(t.Context(), []int{id.Shard()}); err != nil { // somebody else
+		if _, err := w.registry.Acquire(t.Context(), []int{id.Shard()}); err != nil { // another hub takes the claim
 			t.Fatal(err)
 		}
 		time.Sleep(time.Second) // a renewal finds out, and the shard is claimed again
 		w.settled()
 		r.is(map[string]float64{
-			"rshub_callback_claims_lost_total": 1, "rshub_callback_claims_gained_total": Shards + 1,
-			"rshub_callback_claims": Shards, "rshub_callback_subscriptions": 1,
+			"rshub_callback_claims_lost_total": 1, "rshub_callback_claims_gained_total": subscription.Shards + 1,
+			"rshub_callback_claims": subscription.Shards, "rshub_callback_subscriptions": 1,
 		})
-		w.shutdown() // gives them up
+		w.shutdown() // gives the claims up
 		r.is(map[string]float64{"rshub_callback_claims_lost_total": 1, "rshub_callback_claims": 0, "rshub_callback_subscriptions": 0})
 	})
 }
 
-func TestOutcomes(t *testing.T) {
-	for status, want := range map[int]outcome{
-		200: outcomeSuccess, 204: outcomeSuccess, 301: outcomeRedirect, 404: outcomeClientError, 410: outcomeGone,
-		413: outcomeClientError, 429: outcomeClientError, 500: outcomeServerError, 503: outcomeServerError, 101: outcomeOther, 999: outcomeOther,
-	} {
-		if got := statusOutcome(status); got != want {
-			t.Errorf("%d is %s, want %s", status, outcomeNames[got], outcomeNames[want])
-		}
-	}
-	for _, test := range []struct {
-		err  error
-		want outcome
-	}{
-		{&net.OpError{Op: "dial", Err: fmt.Errorf("%w: 10.0.0.1:80", ErrAddress)}, outcomeRefusedAddress},
-		{fmt.Errorf("post: %w", context.DeadlineExceeded), outcomeTimeout},
-		{&net.OpError{Op: "dial", Err: syscall.ETIMEDOUT}, outcomeTimeout},
-		{&net.DNSError{Err: "no such host", IsNotFound: true}, outcomeUnreachable},
-		{&net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}, outcomeUnreachable},
-		{&net.OpError{Op: "dial", Err: syscall.EHOSTUNREACH}, outcomeUnreachable},
-		{&tls.CertificateVerificationError{Err: errors.New("expired")}, outcomeTLS},
-		{io.ErrUnexpectedEOF, outcomeOther},
-		{errors.New("malformed HTTP response"), outcomeOther},
-	} {
-		if got := explain(test.err).outcome; got != test.want {
-			t.Errorf("%v is %s, want %s", test.err, outcomeNames[got], outcomeNames[test.want])
-		}
-	}
-}
-
-// A scrape does not look at those who are current.
+// A scrape does not look at subscriptions that are current.
 func BenchmarkScrape(b *testing.B) {
 	for _, behind := range []int{0, 100_000} {
 		b.Run(fmt.Sprint("behind=", behind), func(b *testing.B) {
 			registry := prometheus.NewRegistry()
-			e := New(nil, nil, nil, Options{BaseURL: base, Metrics: registry})
-			s := &shard{engine: e, subs: map[ID]*sub{}, errands: map[ID]*errand{}}
+			e := New(nil, nil, nil, nil, nil, nil, Options{Metrics: registry})
+			s := &shard{engine: e, subs: map[subscription.ID]*sub{}, errands: map[subscription.ID]*errand{}}
 			e.shards[0] = s
 			for set := range 10_000 {
-				t := &topic{set: fmt.Sprint("set", set), ready: true, head: changelog.Cursor{Position: 5, Micros: 5}}
+				t := &topic{set: fmt.Sprint("set", set), ready: true, head: feed.Cursor{Position: 5, Micros: 5}}
 				e.topics[t.set] = t
 				for i := range 10 {
-					x := &sub{id: NewID(t.set, fmt.Sprint(i)), topic: t}
+					x := &sub{id: subscription.NewID(t.set, fmt.Sprint(i)), topic: t}
 					s.subs[x.id] = x
 					if set*10+i < behind {
 						t.behind.add(x)

@@ -13,34 +13,38 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
+	"github.com/rshub/rshub/callback/subscription"
+	"github.com/rshub/rshub/callback/subscription/registrytest"
 	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/claim"
+	"github.com/rshub/rshub/feed"
 )
 
-// An outage is a registry that fails for a while.
+// An outage is a registry with its claims that fails for a while.
 type outage struct {
-	Registry
+	registrytest.Disk
 	tight atomic.Bool // it takes no records
 	full  atomic.Bool // it commits nothing
 	down  atomic.Bool // it does nothing at all
 
 	damaged atomic.Bool // what it has cannot be loaded
 
-	alone atomic.Bool  // who joins gets no answer
+	alone atomic.Bool  // Join gets no answer
 	stuck atomic.Int32 // commits to this shard hang, if it is not 0
 }
 
 func (o *outage) is(failing bool) error {
 	if failing || o.down.Load() {
-		return fmt.Errorf("%w: no answer", changelog.ErrUnavailable)
+		return fmt.Errorf("%w: no answer", feed.ErrUnavailable)
 	}
 	return nil
 }
 
-func (o *outage) Send(ctx context.Context, r Request) error {
+func (o *outage) Send(ctx context.Context, r subscription.Request) error {
 	if err := o.is(false); err != nil {
 		return err
 	}
-	return o.Registry.Send(ctx, r)
+	return o.Disk.Send(ctx, r)
 }
 
 func (o *outage) Join(ctx context.Context) ([]string, error) {
@@ -51,72 +55,79 @@ func (o *outage) Join(ctx context.Context) ([]string, error) {
 	if err := o.is(false); err != nil {
 		return nil, err
 	}
-	return o.Registry.Join(ctx)
+	return o.Disk.Join(ctx)
 }
 
-func (o *outage) Acquire(ctx context.Context, shards []int) ([]Claim, error) {
+func (o *outage) Acquire(ctx context.Context, shards []int) ([]claim.Claim, error) {
 	if err := o.is(false); err != nil {
 		return nil, err
 	}
-	return o.Registry.Acquire(ctx, shards)
+	return o.Disk.Acquire(ctx, shards)
 }
 
-func (o *outage) Renew(ctx context.Context, claims []Claim) ([]Renewed, error) {
+func (o *outage) Renew(ctx context.Context, claims []claim.Claim) ([]claim.Claim, error) {
 	if err := o.is(false); err != nil {
 		return nil, err
 	}
-	return o.Registry.Renew(ctx, claims)
+	return o.Disk.Renew(ctx, claims)
 }
 
-func (o *outage) Release(ctx context.Context, claims []Claim) error {
+func (o *outage) Release(ctx context.Context, claims []claim.Claim) error {
 	if err := o.is(false); err != nil {
 		return err
 	}
-	return o.Registry.Release(ctx, claims)
+	return o.Disk.Release(ctx, claims)
 }
 
 func (o *outage) Leave(ctx context.Context) error {
 	if err := o.is(false); err != nil {
 		return err
 	}
-	return o.Registry.Leave(ctx)
+	return o.Disk.Leave(ctx)
 }
 
-func (o *outage) Load(ctx context.Context, shard int) iter.Seq2[Record, error] {
+func (o *outage) Load(ctx context.Context, shard int) iter.Seq2[subscription.Record, error] {
 	if o.damaged.Load() {
-		return func(yield func(Record, error) bool) {
-			yield(Record{}, fmt.Errorf("%w: a bad block", changelog.ErrCorrupt))
+		return func(yield func(subscription.Record, error) bool) {
+			yield(subscription.Record{}, fmt.Errorf("%w: a bad block", changelog.ErrCorrupt))
 		}
 	}
 	if err := o.is(false); err != nil {
-		return func(yield func(Record, error) bool) { yield(Record{}, err) }
+		return func(yield func(subscription.Record, error) bool) { yield(subscription.Record{}, err) }
 	}
-	return o.Registry.Load(ctx, shard)
+	return o.Disk.Load(ctx, shard)
 }
 
-func (o *outage) Inbox(ctx context.Context, shard int, after uint64, limit int) ([]Request, error) {
+func (o *outage) Newest(ctx context.Context, shards []int) ([]uint64, error) {
+	if err := o.is(false); err != nil {
+		return make([]uint64, len(shards)), err
+	}
+	return o.Disk.Newest(ctx, shards)
+}
+
+func (o *outage) Inbox(ctx context.Context, shard int, after uint64, limit int) ([]subscription.Request, error) {
 	if err := o.is(false); err != nil {
 		return nil, err
 	}
-	return o.Registry.Inbox(ctx, shard, after, limit)
+	return o.Disk.Inbox(ctx, shard, after, limit)
 }
 
-func (o *outage) Commit(ctx context.Context, c Claim, changes Changes) error {
+func (o *outage) Commit(ctx context.Context, c claim.Claim, changes subscription.Changes) error {
 	if n := o.stuck.Load(); n != 0 && c.Shard == int(n) {
 		<-ctx.Done()
 		return ctx.Err()
 	}
 	if o.tight.Load() && len(changes.Put) > 0 {
-		return changelog.ErrFull
+		return feed.ErrFull
 	}
 	if err := o.is(o.full.Load()); err != nil {
 		return err
 	}
-	return o.Registry.Commit(ctx, c, changes)
+	return o.Disk.Commit(ctx, c, changes)
 }
 
-// Who hands a shard over tries to save what it did until that is done, and keeps
-// the claim as long.
+// A hub that hands a shard over tries to save its progress until that is done, and keeps
+// the claim until then.
 func TestYieldSavesLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, Options{})
@@ -155,8 +166,8 @@ func TestYieldSavesLate(t *testing.T) {
 	})
 }
 
-// The store fails while a callback is asked: what was confirmed is kept once it
-// is back, without asking again as long as the claim holds.
+// The store fails while a callback is asked. Once the store is back the subscription is
+// kept, and as long as the claim holds the callback is not asked again.
 func TestOutageDuringVerification(t *testing.T) {
 	for _, test := range []struct {
 		name  string
@@ -175,7 +186,7 @@ func TestOutageDuringVerification(t *testing.T) {
 					fails.Store(true)
 					_, _ = io.WriteString(w, r.URL.Query().Get("hub.challenge"))
 				})
-				id := w.send(Request{Mode: Subscribe, Callback: c.url})
+				id := w.send(subscription.Request{Mode: subscription.Subscribe, Callback: c.url})
 				w.settled()
 				c.agrees(nil)
 				w.publish("a", 1)
@@ -201,8 +212,8 @@ func TestOutageDuringVerification(t *testing.T) {
 	}
 }
 
-// A subscription that is to end while the store fails ends once it is back, and
-// gets nothing more.
+// A subscription that is to end while the store fails gets nothing more, and ends once
+// the store is back.
 func TestOutageAtTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, Options{})
@@ -279,7 +290,7 @@ func TestDamagedStore(t *testing.T) {
 		w.store.damaged.Store(true)
 		w.start(Options{})
 		time.Sleep(time.Minute)
-		w.send(Request{Mode: Subscribe, Callback: c.url, Start: w.head()})
+		w.send(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Start: w.head()})
 		time.Sleep(time.Minute)
 		w.store.damaged.Store(false)
 		time.Sleep(time.Minute)

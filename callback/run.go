@@ -6,21 +6,23 @@ import (
 	"time"
 )
 
-// leaveTime bounds how long the claims wait to be given up. It is long: Shutdown
-// has the caller's deadline, and claims that cannot be renewed end by themselves.
+// leaveTime bounds how long the claims may take to be given up. It is long, because
+// other things end the wait: Shutdown has the caller's deadline, and claims that cannot
+// be renewed end by themselves.
 const leaveTime = time.Hour
 
-// Run gains claims and works on what they are for, until ctx is done or Shutdown
-// is called. It owns every goroutine of the Engine and waits for them. When ctx
-// ends without Shutdown, the requests under way are cancelled, to be made again
-// by another hub. Run may be called once.
+// Run gains claims and works on their shards, until ctx is done or Shutdown is called.
+// It owns every goroutine of the Engine and waits for them. When ctx ends without
+// Shutdown, the requests under way are cancelled, and another hub makes them again. Run
+// may be called once.
 func (e *Engine) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	wg.Go(func() { e.ringLoop(e.ctx) })
 	wg.Go(func() { e.saveLoop(e.ctx) })
+	wg.Go(func() { e.watchInboxes(e.ctx) })
 	wg.Go(func() {
 		defer close(e.released)
-		e.claims.run(e.working, leaveTime)
+		e.claims.Run(e.working, leaveTime)
 	})
 	select {
 	case <-ctx.Done():
@@ -30,14 +32,13 @@ func (e *Engine) Run(ctx context.Context) error {
 	e.cancel()
 	wg.Wait()
 	e.wg.Wait()
-	e.transport.CloseIdleConnections()
 	return nil
 }
 
-// Shutdown hands the work over to other hubs: it begins nothing new, waits for
-// the requests that are under way, until ctx is done and they are cancelled,
-// saves what came of them, and gives the claims up. It returns when that is done,
-// and Run returns then. Run must have been called.
+// Shutdown hands the work over to other hubs. It starts no more requests and waits for
+// those that are under way; when ctx is done these are cancelled. It saves what came of
+// them, and gives the claims up. When Shutdown returns, that is done, and Run returns
+// soon. Run must have been called.
 func (e *Engine) Shutdown(ctx context.Context) {
 	e.mu.Lock()
 	e.draining = true

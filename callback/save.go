@@ -4,26 +4,20 @@ import (
 	"context"
 	"errors"
 	"time"
+
+	"github.com/rshub/rshub/callback/subscription"
+	"github.com/rshub/rshub/claim"
+	"github.com/rshub/rshub/internal/backoff"
 )
 
-// How late progress is saved: what a crash repeats.
+// How late progress is saved. After a crash the next hub delivers again what was
+// delivered and not saved.
 const (
 	saveEvery = 100 * time.Millisecond // after a delivery
 	moveEvery = 10 * time.Second       // after a filter left something out
-	saveAgain = time.Second            // after a failure
+	saveAgain = time.Second            // after a Commit that failed
 	saveTime  = 5 * time.Second        // for one Commit
 )
-
-// A nudge wakes a goroutine that may be busy: wants that come together count as
-// one.
-type nudge chan struct{}
-
-func (n nudge) want() {
-	select {
-	case n <- struct{}{}:
-	default:
-	}
-}
 
 // saveLoop saves the progress of all shards, each in one Commit, a moment after
 // something changed. It ends with ctx.
@@ -51,8 +45,9 @@ func (e *Engine) saveLoop(ctx context.Context) {
 	}
 }
 
-// saveAll begins to save what changed in any shard, and what only moved if all is
-// set. No shard waits for another one, whose store may be slow. mu must not be held.
+// saveAll begins to save the shards that have something dirty or done, and with all also
+// what only moved. Each shard is saved in a goroutine of its own: a store that is slow
+// for one shard delays no other.
 func (e *Engine) saveAll(ctx context.Context, all bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -63,7 +58,7 @@ func (e *Engine) saveAll(ctx context.Context, all bool) {
 		s.saving = true
 		e.wg.Go(func() {
 			if !s.save(ctx, all) {
-				pause(ctx, saveAgain)
+				backoff.Wait(ctx, saveAgain)
 			}
 			e.mu.Lock()
 			defer e.mu.Unlock()
@@ -75,8 +70,8 @@ func (e *Engine) saveAll(ctx context.Context, all bool) {
 	}
 }
 
-// save commits a shard's progress. What cannot be saved is kept for the next
-// time; then it reports false.
+// save commits a shard's progress. It returns false when the Commit failed: what was to
+// be saved is kept for the next time.
 func (s *shard) save(ctx context.Context, all bool) bool {
 	e := s.engine
 	s.committing.Lock()
@@ -93,7 +88,7 @@ func (s *shard) save(ctx context.Context, all bool) bool {
 		}
 		dirty, s.moved = append(dirty, s.moved...), nil
 	}
-	changes := Changes{Progress: make(map[ID]Progress, len(dirty)), Done: done}
+	changes := subscription.Changes{Progress: make(map[subscription.ID]subscription.Progress, len(dirty)), Done: done}
 	for _, x := range dirty {
 		if x.state != dead {
 			changes.Progress[x.id] = x.unpack()
@@ -105,8 +100,8 @@ func (s *shard) save(ctx context.Context, all bool) bool {
 	}
 	ctx, cancel := context.WithTimeout(ctx, saveTime)
 	defer cancel()
-	err := s.commit(ctx, changes)
-	if err == nil || errors.Is(err, ErrClaimLost) {
+	err := s.commitLocked(ctx, changes)
+	if err == nil || errors.Is(err, claim.ErrLost) {
 		return true
 	}
 	e.opts.Logger.Warn("callbacks: progress is not saved yet", "shard", s.hold.Shard, "err", err)
@@ -117,22 +112,7 @@ func (s *shard) save(ctx context.Context, all bool) bool {
 	}
 	s.done = append(s.done, done...)
 	for _, x := range dirty {
-		x.soil()
+		x.soilLocked()
 	}
 	return false
-}
-
-// commit commits for who has locked committing. A shard whose claim is lost is
-// dropped.
-func (s *shard) commit(ctx context.Context, changes Changes) error {
-	err := s.engine.registry.Commit(ctx, s.hold.Claim, changes)
-	if errors.Is(err, ErrClaimLost) {
-		s.engine.mu.Lock()
-		defer s.engine.mu.Unlock()
-		if s.engine.shards[s.hold.Shard] == s {
-			s.engine.lose(s)
-		}
-		s.engine.claims.release(s.hold)
-	}
-	return err
 }

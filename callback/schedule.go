@@ -2,14 +2,16 @@ package callback
 
 import (
 	"container/heap"
+	"context"
 	"time"
 )
 
-// A schedule holds what is due at some time, in one heap: there is no timer per
-// subscription.
+// A schedule holds the tasks that are due at some time, in one heap: there is no
+// timer per subscription. Engine.mu guards all of it, also what its methods change
+// in the tasks.
 type schedule []*task
 
-// set says when a task is due, in place of what was said before.
+// set says when a task is due, and replaces the time that was set before.
 func (s *schedule) set(t *task, at time.Time) {
 	t.due = at
 	if t.index < 0 {
@@ -34,7 +36,8 @@ func (s schedule) next() (at time.Time, ok bool) {
 	return s[0].due, true
 }
 
-// take removes a task that is due at a time, and returns it, or nil.
+// take removes one task that is due by now, and returns it. It returns nil when no
+// task is due.
 func (s *schedule) take(now time.Time) *task {
 	if len(*s) == 0 || (*s)[0].due.After(now) {
 		return nil
@@ -42,7 +45,45 @@ func (s *schedule) take(now time.Time) *task {
 	return heap.Pop(s).(*task)
 }
 
-// What heap needs.
+// remindLocked lets a task be rung at a time.
+func (e *Engine) remindLocked(t *task, at time.Time) {
+	if t.index >= 0 && t.due.Equal(at) {
+		return
+	}
+	e.schedule.set(t, at)
+	if t.index == 0 {
+		e.ringer.want()
+	}
+}
+
+// ringLoop rings the tasks that are due, until ctx is done.
+func (e *Engine) ringLoop(ctx context.Context) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		e.mu.Lock()
+		now := time.Now()
+		for t := e.schedule.take(now); t != nil; t = e.schedule.take(now) {
+			t.work.ringLocked()
+		}
+		e.fillLocked()
+		at, some := e.schedule.next()
+		e.mu.Unlock()
+		if some {
+			timer.Reset(time.Until(at))
+		} else {
+			timer.Stop()
+		}
+		select {
+		case <-timer.C:
+		case <-e.ringer:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// The methods that package heap needs.
 
 func (s schedule) Len() int           { return len(s) }
 func (s schedule) Less(i, j int) bool { return s[i].due.Before(s[j].due) }

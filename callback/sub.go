@@ -3,160 +3,126 @@ package callback
 import (
 	"time"
 
-	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/callback/subscription"
+	"github.com/rshub/rshub/feed"
 )
 
-// A sub is a subscription that this hub works on: a place in a log and a
-// wake-up. Unless it says otherwise all of it is guarded by Engine.mu.
+// A sub is a subscription that this hub works on: a point in a log and a wake-up.
+//
+// Its pool says what it waits for:
+//
+//	topic.idle     for what is published next
+//	topic.failing  for its next try after a failure; a new change may bring that forward
+//	topic.behind   for its turn, or the end of it, or for earliest after it left failing
+//	none           for nothing: over says why it ends
+//
+// While it has its turn it works with a copy of itself, its delivery, which comes back
+// by delivery.settleLocked.
 type sub struct {
 	task
-	id    ID
+
+	// Set when the sub is made, never changed.
+	id    subscription.ID
 	topic *topic
-	pool  *pool // of topic, that it waits in; nil: it waits in none
-	at    int   // there
 
-	about   *Subscription // replaced, never changed
-	filter  *filter
-	running *delivery
+	// What is subscribed to; guarded by Engine.mu.
+	about  *subscription.Subscription // replaced, but never changed: deliveries share it
+	filter *filter
 
+	// Where the sub stands; guarded by Engine.mu.
 	progress
-	first    int64     // datetime of the entry behind cursor; 0: not known
-	earliest time.Time // a new change may bring the next try forward to then
-	moves    int       // how often it was made to go on elsewhere: what was begun before does not count
-	limit    int       // changes in a delivery, as few as the callback takes
-	over     Mode      // why it ends: expired or ended; empty: it does not
-	dirty    bool      // it is in shard.dirty
-	moved    bool      // it is in shard.moved
+	first    int64 // datetime of the entry behind cursor; 0: not known
+	moves    int   // how often the sub was made to go on elsewhere: a delivery that began before moves nothing
+	appetite appetite
+
+	// What the sub waits for; guarded by Engine.mu.
+	pool     *pool             // of topic
+	at       int               // index in pool
+	running  *delivery         // under way; nil: none
+	earliest time.Time         // a new change may bring the next try forward to this time
+	over     subscription.Mode // why the sub ends: expired or ended; empty: it does not end
+
+	// Which lists of the shard the sub is in; guarded by Engine.mu.
+	dirty bool
+	moved bool
 }
 
-// progress is a Progress as it is worked with.
-type progress struct {
-	place
-	gap    changelog.Cursor
-	gaps   int
-	failed int
-	next   time.Time
-	last   attempts
-}
-
-func newProgress(p *Progress) progress {
-	return progress{
-		place: place{cursor: p.Cursor, from: p.From, diverged: p.Diverged},
-		gap:   p.Gap, gaps: p.Gaps, failed: p.Failed, next: p.Next, last: packAll(p.Last),
-	}
-}
-
-func (p *progress) unpack() Progress {
-	return Progress{
-		Cursor: p.cursor, From: p.from, Diverged: p.diverged,
-		Gap: p.gap, Gaps: p.gaps, Failed: p.failed, Next: p.next, Last: p.last.unpack(),
-	}
-}
-
-// A pool holds the subs of a topic that wait for the same.
-type pool []*sub
-
-func (p *pool) add(s *sub) {
-	s.pool, s.at = p, len(*p)
-	*p = append(*p, s)
-}
-
-// take empties the pool and returns who was in it.
-func (p *pool) take() []*sub {
-	all := *p
-	*p = nil
-	for _, s := range all {
-		s.pool = nil
-	}
-	return all
-}
-
-// leave takes a sub out of the pool that it is in.
-func (s *sub) leave() {
-	if s.pool == nil {
-		return
-	}
-	all := *s.pool
-	n := len(all) - 1
-	all[s.at] = all[n]
-	all[s.at].at = s.at
-	all[n] = nil
-	*s.pool, s.pool = all[:n], nil
-}
-
-// rest decides what a sub that is idle waits for.
-func (s *sub) rest() {
+// restLocked decides what a sub that is idle waits for.
+func (s *sub) restLocked() {
 	if s.state != idle {
 		return
 	}
 	e := s.shard.engine
 	now := time.Now()
-	s.leave()
+	s.leaveLocked()
 	switch {
 	case s.over != "":
 		e.schedule.remove(&s.task)
 	case !s.about.LeaseEnd.After(now):
-		s.end(expired)
+		s.endLocked(expired)
 	case s.next.After(now):
 		s.topic.failing.add(s)
-		e.remind(&s.task, earlier(s.next, s.about.LeaseEnd))
+		e.remindLocked(&s.task, earlier(s.next, s.about.LeaseEnd))
 	case !s.topic.ready, s.cursor == s.topic.head:
-		s.wait()
+		s.waitLocked()
 	default:
-		e.queue(s)
+		e.queueLocked(s)
 	}
 }
 
-// wait lets an idle sub wait for what is published next.
-func (s *sub) wait() {
-	s.leave()
+// owner is who made the subscription.
+func (s *sub) owner() string { return s.about.By }
+
+// waitLocked lets an idle sub wait for what is published next.
+func (s *sub) waitLocked() {
+	s.leaveLocked()
 	if len(s.topic.behind) == 0 {
-		s.topic.window = window{} // nobody needs it: memory is for sets with somebody behind
+		s.topic.window = window{} // no sub needs it: windows are for sets that have a sub behind
 		s.topic.made.Store(nil)
 	}
 	s.topic.idle.add(s)
-	s.shard.engine.remind(&s.task, s.about.LeaseEnd)
+	s.shard.engine.remindLocked(&s.task, s.about.LeaseEnd)
 }
 
-// queue lets a sub have its turn as soon as it may.
-func (e *Engine) queue(s *sub) {
-	s.leave()
+// queueLocked lets a sub have its turn as soon as it may.
+func (e *Engine) queueLocked(s *sub) {
+	s.leaveLocked()
 	s.topic.behind.add(s)
-	e.remind(&s.task, s.about.LeaseEnd)
-	e.places.queue(&s.task)
+	e.remindLocked(&s.task, s.about.LeaseEnd)
+	e.slots.queue(&s.task)
 }
 
-// retry lets a sub have its turn, whatever it waits for.
-func (s *sub) retry() {
+// retryLocked lets a sub have its turn, whatever it waits for.
+func (s *sub) retryLocked() {
 	s.next, s.earliest = time.Time{}, time.Time{}
 	if s.state == idle && s.over == "" {
-		s.shard.engine.queue(s)
+		s.shard.engine.queueLocked(s)
 	}
 }
 
-// ring is called when a lease or the wait after a failure is over.
-func (s *sub) ring() {
+// ringLocked is called when the lease is over, or the wait after a failure.
+func (s *sub) ringLocked() {
 	switch {
-	case s.state == running: // what follows its turn sees to it
+	case s.state == running: // settleLocked finds out what is next
 	case !s.about.LeaseEnd.After(time.Now()):
 		s.state = idle
-		s.rest()
+		s.restLocked()
 	case s.state == idle:
 		s.next = time.Time{}
-		s.shard.engine.queue(s)
+		s.shard.engine.queueLocked(s)
 	}
 }
 
-// end begins to remove a sub: nothing is delivered any more.
-func (s *sub) end(why Mode) {
+// endLocked begins to remove a sub, to which nothing is delivered any more.
+func (s *sub) endLocked(why subscription.Mode) {
 	s.over = why
-	s.leave()
+	s.leaveLocked()
 	s.shard.engine.schedule.remove(&s.task)
-	s.shard.carry(Request{Mode: why, Set: s.about.Set, Callback: s.about.Callback})
+	s.shard.carryLocked(subscription.Request{Mode: why, Set: s.about.Set, Callback: s.about.Callback})
 }
 
-// soil says that a sub has to be saved.
-func (s *sub) soil() {
+// soilLocked says that a sub has to be saved.
+func (s *sub) soilLocked() {
 	if !s.dirty && s.state != dead {
 		s.dirty = true
 		s.shard.dirty = append(s.shard.dirty, s)
@@ -164,18 +130,47 @@ func (s *sub) soil() {
 	}
 }
 
-// skip moves an idle sub over what its filter leaves out, which begins at a
-// datetime. That is saved only now and then: whoever has to begin from what was
-// saved leaves it out again.
-func (s *sub) skip(begins int64, to changelog.Cursor) {
+// skipLocked moves an idle sub over new entries that its filter leaves out, which
+// begin at a datetime. The new point is saved only now and then: a hub that begins
+// from the point that was saved leaves the same entries out again.
+func (s *sub) skipLocked(begins int64, to feed.Cursor) {
 	s.from, s.cursor = s.begin(), to
 	if s.from.IsZero() {
-		s.from.Micros = begins - 1 // as cut does
+		s.from.Micros = begins - 1 // as source.cut does
 	}
 	if !s.moved {
 		s.moved = true
 		s.shard.moved = append(s.shard.moved, s)
 	}
+}
+
+// recordLocked returns the sub as it is to be kept.
+func (s *sub) recordLocked() *subscription.Record {
+	return &subscription.Record{Subscription: *s.about, Progress: s.unpack()}
+}
+
+// putLocked takes into memory what was kept of a subscription, and lets the sub have
+// its turn: it was just made, renewed or moved.
+func (s *shard) putLocked(r *subscription.Record, moved bool) {
+	known := s.subs[r.ID()]
+	if known == nil {
+		s.addLocked(r).restLocked()
+		return
+	}
+	e := s.engine
+	known.over = "" // a renewal came in time
+	renewed := r.Subscription
+	f := e.filters.of(r.Filter)
+	e.filters.drop(known.filter)
+	known.filter = f
+	renewed.Set, renewed.Filter = known.topic.set, f.Filter
+	known.about, known.appetite = &renewed, appetite{}
+	if moved {
+		known.moves++
+		known.setFailedLocked(0)
+		known.progress, known.first = newProgress(&r.Progress), 0
+	}
+	known.retryLocked()
 }
 
 func earlier(a, b time.Time) time.Time {

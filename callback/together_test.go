@@ -14,10 +14,16 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/rshub/rshub/callback"
+	"github.com/rshub/rshub/callback/subscription"
+	"github.com/rshub/rshub/callback/websub"
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/changelog/disklog"
+	"github.com/rshub/rshub/claim"
 	"github.com/rshub/rshub/hub"
+	"github.com/rshub/rshub/internal/redisconn"
+	"github.com/rshub/rshub/internal/redisconn/conntest"
 	"github.com/rshub/rshub/internal/redistest"
+	"github.com/rshub/rshub/outbound"
 	"github.com/rshub/rshub/resourcesync"
 )
 
@@ -54,9 +60,16 @@ func TestHandOver(t *testing.T) {
 	defer cancel()
 	for range 2 {
 		metrics = append(metrics, prometheus.NewRegistry())
-		e := callback.New(newRedis(t, server.Client(), "p", callback.RedisOptions{ClaimFor: 2 * time.Second}), log, h, callback.Options{
-			BaseURL: "https://hub.example.org", Allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, Metrics: metrics[len(engines)],
-		})
+		conn := conntest.Open(t, server.Addr, redisconn.Options{})
+		registry, err := subscription.NewRedis(conn, "p", subscription.RedisOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		claims := claim.NewRedis(conn, "p", subscription.ClaimKind, claim.RedisOptions{ClaimFor: 2 * time.Second})
+		client := outbound.New(outbound.Options{Allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}})
+		defer client.Close()
+		caller := websub.NewCaller(client, "https://hub.example.org", websub.CallerOptions{})
+		e := callback.New(registry, claims, log, h, caller, caller, callback.Options{Metrics: metrics[len(engines)]})
 		engines = append(engines, e)
 		ran.Go(func() { _ = e.Run(ctx) })
 	}
@@ -86,11 +99,11 @@ func TestHandOver(t *testing.T) {
 	}
 	wait("both have shards, all are claimed", func() bool {
 		a, b := get(0, "claims"), get(1, "claims")
-		return a > 80 && b > 80 && a+b == callback.Shards
+		return a > 80 && b > 80 && a+b == subscription.Shards
 	})
 	const n = 50
 	for i := range n {
-		if err := engines[i%2].Send(ctx, callback.Request{Mode: callback.Subscribe, Set: "demo", Callback: fmt.Sprint(sink.URL, "/", i), Lease: time.Hour}); err != nil {
+		if err := engines[i%2].Send(ctx, subscription.Request{Mode: subscription.Subscribe, Set: "demo", Callback: fmt.Sprint(sink.URL, "/", i), Lease: time.Hour}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -128,7 +141,7 @@ func TestHandOver(t *testing.T) {
 			t.Errorf("%s got %v", path, all)
 		}
 	}
-	if claims, subs := get(1, "claims"), get(1, "subscriptions"); claims != callback.Shards || subs != n {
+	if claims, subs := get(1, "claims"), get(1, "subscriptions"); claims != subscription.Shards || subs != n {
 		t.Errorf("the hub that is left has %v claims and %v subscriptions", claims, subs)
 	}
 }

@@ -1,16 +1,19 @@
 package callback
 
 import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"io"
 	"net/http"
-	"net/url"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/callback/subscription"
+	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/resourcesync"
 )
 
@@ -20,10 +23,10 @@ func TestVerify(t *testing.T) {
 		w.publish("a", 3)
 		c := w.listen("a.example")
 		for _, callback := range []string{c.url, c.url + "?", c.url + "?own=1&hub.mode=mine", c.url + "?own=%2f&"} {
-			start := changelog.Cursor{Position: 2, Micros: w.head().Micros - 1}
-			id := w.send(Request{
-				Mode: Subscribe, Callback: callback, Start: start, Lease: 3600 * time.Second,
-				Filter: changelog.Filter{Prefix: "https://example.org/x&y", Changes: []resourcesync.ChangeType{resourcesync.Created, resourcesync.Deleted}},
+			start := feed.Cursor{Position: 2, Micros: w.head().Micros - 1}
+			id := w.send(subscription.Request{
+				Mode: subscription.Subscribe, Callback: callback, Start: start, Lease: 3600 * time.Second,
+				Filter: feed.Filter{Prefix: "https://example.org/x&y", Changes: []resourcesync.ChangeType{resourcesync.Created, resourcesync.Deleted}},
 			})
 			w.settled()
 			r := w.saved(id)
@@ -34,7 +37,7 @@ func TestVerify(t *testing.T) {
 			q := asked.URL.Query()
 			for name, want := range map[string]string{
 				"hub.topic": base + "/sets/demo/changes", "hub.lease_seconds": "3600", "rs.since": start.String(), "rs.renewed": "false",
-				"rs.prefix": "https://example.org/x&y", "rs.change": "created,deleted", "rs.status": base + "/subscriptions/" + statusName(r.ID(), r.Token),
+				"rs.prefix": "https://example.org/x&y", "rs.change": "created,deleted", "rs.status": base + "/subscriptions/" + r.ID().String() + "." + r.Token,
 			} {
 				if q.Get(name) != want {
 					t.Errorf("%s: %s=%q, want %q", callback, name, q.Get(name), want)
@@ -50,8 +53,8 @@ func TestVerify(t *testing.T) {
 	})
 }
 
-// What is no confirmation changes nothing, for a new subscription and for one
-// that works.
+// An answer that is no confirmation changes nothing, neither for a new subscription nor
+// for one that works.
 func TestNotConfirmed(t *testing.T) {
 	for name, test := range map[string]struct {
 		agree func(w http.ResponseWriter, r *http.Request)
@@ -76,16 +79,16 @@ func TestNotConfirmed(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld(t, Options{})
 				fresh, known := w.listen("fresh.example"), w.listen("known.example")
-				id := w.send(Request{Mode: Subscribe, Callback: known.url, Secret: "old", Lease: time.Hour, Start: w.head()})
+				id := w.send(subscription.Request{Mode: subscription.Subscribe, Callback: known.url, Secret: "old", Lease: time.Hour, Start: w.head()})
 				w.settled()
 				before := w.saved(id)
 				fresh.agrees(test.agree)
 				known.agrees(test.agree)
-				other := w.send(Request{Mode: Subscribe, Callback: fresh.url})
-				w.send(Request{Mode: Subscribe, Callback: known.url, Secret: "new", Lease: 2 * time.Hour, Filter: changelog.Filter{Prefix: "no"}, Move: true})
+				other := w.send(subscription.Request{Mode: subscription.Subscribe, Callback: fresh.url})
+				w.send(subscription.Request{Mode: subscription.Subscribe, Callback: known.url, Secret: "new", Lease: 2 * time.Hour, Filter: feed.Filter{Prefix: "no"}, Move: true})
 				time.Sleep(time.Minute)
 				w.publish("a", 1)
-				w.send(Request{Mode: Unsubscribe, Callback: known.url})
+				w.send(subscription.Request{Mode: subscription.Unsubscribe, Callback: known.url})
 				time.Sleep(time.Minute)
 				w.settled()
 				after := w.saved(id)
@@ -96,7 +99,7 @@ func TestNotConfirmed(t *testing.T) {
 					t.Errorf("asked %d and %d times, want %d and %d", len(fresh.asked), len(known.asked), test.tries, 1+2*test.tries)
 				}
 				known.check(0, 1)
-				if d := known.last(); !strings.HasPrefix(d.header.Get("X-Hub-Signature"), signature("old", [][]byte{d.body})) {
+				if d := known.last(); !strings.HasPrefix(d.header.Get("X-Hub-Signature"), signed("old", d.body)) {
 					t.Error("it is not signed with the old secret")
 				}
 			})
@@ -104,12 +107,12 @@ func TestNotConfirmed(t *testing.T) {
 	}
 }
 
-// A renewal keeps the place and replaces the rest.
+// A renewal keeps the cursor and replaces all else.
 func TestRenew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, Options{})
 		c := w.listen("a.example")
-		id := w.send(Request{Mode: Subscribe, Callback: c.url, Secret: "old", Lease: time.Hour})
+		id := w.send(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Secret: "old", Lease: time.Hour})
 		w.settled()
 		c.says(status(500))
 		w.publish("a", 2)
@@ -117,14 +120,14 @@ func TestRenew(t *testing.T) {
 		tries, _, _ := c.counts()
 		token := w.saved(id).Token
 		c.says(nil)
-		w.send(Request{Mode: Subscribe, Callback: c.url, Secret: "new", Lease: 2 * time.Hour, Start: w.head()})
+		w.send(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Secret: "new", Lease: 2 * time.Hour, Start: w.head()})
 		w.settled()
 		c.check(0, 2) // a fresh verification tries at once
 		if n, _, _ := c.counts(); n != tries+1 {
 			t.Errorf("%d tries after the renewal", n-tries)
 		}
 		d := c.last()
-		if d.header.Get("X-Hub-Signature") != signature("new", [][]byte{d.body}) {
+		if d.header.Get("X-Hub-Signature") != signed("new", d.body) {
 			t.Error("it is not signed with the new secret")
 		}
 		q := c.asked[1].URL.Query()
@@ -136,7 +139,7 @@ func TestRenew(t *testing.T) {
 		if r := w.saved(id); r.Token != token || r.Secret != "new" || r.Cursor != w.head() || r.Renewed.IsZero() || r.Made.Equal(r.Renewed) {
 			t.Errorf("saved %+v", r)
 		}
-		w.send(Request{Mode: Subscribe, Callback: c.url, Move: true}) // from the beginning again
+		w.send(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Move: true}) // from the beginning again
 		w.settled()
 		if got := c.locs(); len(got) != 4 || got[0] != got[2] {
 			t.Errorf("after the move: %v", got)
@@ -149,14 +152,14 @@ func TestUnsubscribe(t *testing.T) {
 		w := newWorld(t, Options{})
 		c := w.listen("a.example")
 		id := w.subscribe(c)
-		w.send(Request{Mode: Unsubscribe, Callback: c.url})
+		w.send(subscription.Request{Mode: subscription.Unsubscribe, Callback: c.url})
 		w.settled()
 		q := c.asked[1].URL.Query()
 		if !w.gone(id) || q.Get("hub.mode") != "unsubscribe" || q.Has("hub.lease_seconds") || q.Get("hub.topic") != base+"/sets/demo/changes" {
 			t.Errorf("gone %v, asked %v", w.gone(id), q)
 		}
 		w.publish("a", 1)
-		w.send(Request{Mode: Unsubscribe, Callback: c.url}) // unknown: nobody is asked
+		w.send(subscription.Request{Mode: subscription.Unsubscribe, Callback: c.url}) // unknown: nobody is asked
 		time.Sleep(time.Second)
 		w.settled()
 		if tries, _, asked := c.counts(); tries != 0 || asked != 2 {
@@ -168,8 +171,8 @@ func TestUnsubscribe(t *testing.T) {
 	})
 }
 
-// Requests of one subscription are carried out in order, but for those that newer
-// ones replace.
+// Requests about one subscription are carried out in order, except for those that a newer
+// one replaces.
 func TestRequestsInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, Options{})
@@ -181,12 +184,12 @@ func TestRequestsInOrder(t *testing.T) {
 			}
 			_, _ = io.WriteString(w, r.URL.Query().Get("hub.challenge"))
 		})
-		id := NewID("demo", c.url)
+		id := subscription.NewID("demo", c.url)
 		for i := range 5 {
-			w.send(Request{Mode: Subscribe, Callback: c.url, Lease: time.Duration(i+1) * time.Hour})
-			w.send(Request{Mode: Unsubscribe, Callback: c.url})
+			w.send(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Lease: time.Duration(i+1) * time.Hour})
+			w.send(subscription.Request{Mode: subscription.Unsubscribe, Callback: c.url})
 		}
-		w.send(Request{Mode: Subscribe, Callback: c.url, Secret: "last"})
+		w.send(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Secret: "last"})
 		time.Sleep(time.Minute)
 		w.settled()
 		var modes []string
@@ -205,7 +208,7 @@ func TestLeaseEnds(t *testing.T) {
 		w := newWorld(t, Options{})
 		for i, answer := range []func(http.ResponseWriter, *http.Request){nil, status(500)} {
 			c := w.listen(fmt.Sprint("host", i, ".example"))
-			id := w.send(Request{Mode: Subscribe, Callback: c.url, Lease: 300 * time.Second, Start: w.head()})
+			id := w.send(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Lease: 300 * time.Second, Start: w.head()})
 			w.settled()
 			c.says(answer)
 			before := w.head().Position
@@ -236,13 +239,13 @@ func TestLeaseEnds(t *testing.T) {
 	})
 }
 
-// Whose set was removed and not made anew is told when the lease ends.
+// A callback whose set was removed and not made anew is told so when its lease ends.
 func TestExpiryWithoutASet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, Options{})
 		w.publish("a", 1)
 		c := w.listen("a.example")
-		id := w.send(Request{Mode: Subscribe, Callback: c.url, Lease: 300 * time.Second, Start: w.head()})
+		id := w.send(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Lease: 300 * time.Second, Start: w.head()})
 		w.settled()
 		if err := w.hub.Delete(t.Context(), "demo"); err != nil {
 			t.Fatal(err)
@@ -266,7 +269,7 @@ func TestRenewalAtTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, Options{})
 		c := w.listen("a.example")
-		id := w.send(Request{Mode: Subscribe, Callback: c.url, Lease: 300 * time.Second})
+		id := w.send(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Lease: 300 * time.Second})
 		w.settled()
 		w.publish("a", 1)
 		time.Sleep(298 * time.Second)
@@ -274,8 +277,8 @@ func TestRenewalAtTheEnd(t *testing.T) {
 			time.Sleep(5 * time.Second)
 			_, _ = io.WriteString(w, r.URL.Query().Get("hub.challenge"))
 		})
-		w.send(Request{Mode: Subscribe, Callback: c.url, Lease: 300 * time.Second})
-		time.Sleep(4 * time.Second) // the lease is over, the answer is not there
+		w.send(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Lease: 300 * time.Second})
+		time.Sleep(4 * time.Second) // the lease is over, and the callback has not answered yet
 		w.publish("b", 1)
 		w.settled()
 		c.check(0, 1)
@@ -299,15 +302,15 @@ func TestOperator(t *testing.T) {
 		w.publish("b", 1)
 		time.Sleep(10 * time.Minute)
 		c.says(nil)
-		w.send(Request{Mode: Retry, Callback: c.url})
+		w.send(subscription.Request{Mode: subscription.Retry, Callback: c.url})
 		w.settled()
 		c.check(0, 4)
-		w.send(Request{Mode: Move, Callback: c.url, Start: first.Cursor})
+		w.send(subscription.Request{Mode: subscription.Move, Callback: c.url, Start: first.Cursor})
 		w.settled()
 		if got := fmt.Sprint(c.locs()[4:]); got != "[b/0?a&b]" {
 			t.Errorf("after the move: %v", got)
 		}
-		w.send(Request{Mode: Remove, Callback: c.url})
+		w.send(subscription.Request{Mode: subscription.Remove, Callback: c.url})
 		w.settled()
 		q := c.asked[len(c.asked)-1].URL.Query()
 		if !w.gone(id) || q.Get("hub.mode") != "denied" || !strings.Contains(q.Get("hub.reason"), "operator") {
@@ -316,22 +319,9 @@ func TestOperator(t *testing.T) {
 	})
 }
 
-func TestAddQuery(t *testing.T) {
-	q := []param{{"a.b", "x y&z"}, {"c", "%"}}
-	for callback, want := range map[string]string{
-		"http://h/p":     "http://h/p?a.b=x+y%26z&c=%25",
-		"http://h":       "http://h?a.b=x+y%26z&c=%25",
-		"http://h/p?":    "http://h/p?a.b=x+y%26z&c=%25",
-		"http://h/p?a=1": "http://h/p?a=1&a.b=x+y%26z&c=%25",
-		"http://h/p?a&":  "http://h/p?a&a.b=x+y%26z&c=%25",
-		"http://h/p&":    "http://h/p&?a.b=x+y%26z&c=%25",
-	} {
-		got := addQuery(callback, q)
-		if got != want {
-			t.Errorf("%s: %s, want %s", callback, got, want)
-		}
-		if _, err := url.Parse(got); err != nil {
-			t.Error(err)
-		}
-	}
+// signed is what a delivery is signed with (WebSub section 7.1).
+func signed(secret string, body []byte) string {
+	mac := hmac.New(sha256.New, []byte(secret))
+	_, _ = mac.Write(body)
+	return "sha256=" + hex.EncodeToString(mac.Sum(nil))
 }

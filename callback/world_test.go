@@ -5,80 +5,81 @@ import (
 	"context"
 	"errors"
 	"io"
-	"net"
 	"net/http"
-	"os"
+	"net/netip"
 	"regexp"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/rshub/rshub/callback/subscription"
+	"github.com/rshub/rshub/callback/subscription/registrytest"
+	"github.com/rshub/rshub/callback/websub"
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/changelog/disklog"
+	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/hub"
+	"github.com/rshub/rshub/internal/memorytest"
+	"github.com/rshub/rshub/internal/pipenet"
+	"github.com/rshub/rshub/outbound"
 	"github.com/rshub/rshub/resourcesync"
 )
 
 const base = "https://hub.example.org"
 
-// The compressor and the decompressor of blocks are shared by all tests, so they
-// have to be made outside of fake time.
-func TestMain(m *testing.M) {
-	blocks := changelog.CutBlocks(changes("a", 100), 1, 100)
-	if len(blocks) == 0 {
-		panic("no block")
-	}
-	if _, err := blocks[0].Block.Entries(changelog.Cursor{Position: 100, Micros: 1_000_000}); err != nil {
-		panic(err)
-	}
-	os.Exit(m.Run())
-}
+func TestMain(m *testing.M) { memorytest.Main(m) }
 
-// long skips, with -short, what takes long with the race detector, and does what
-// shorter tests do only more often or for longer.
+// long skips a test with -short: one that takes long with the race detector, and does
+// what shorter tests do, only more often or for longer.
 func long(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a long test")
 	}
 }
 
-// A world is a hub with a memory and a registry on disk, an engine, and callbacks
-// in a network of its own, so that its time may be fake.
+// A world is a hub with a memory and a registry on disk, an engine, and callbacks. The
+// callbacks have a network of their own, so that time may be fake.
 type world struct {
 	t        testing.TB
 	log      *disklog.Log
 	hub      *hub.Hub
-	registry *Disk
+	registry registrytest.Disk
 	store    *outage // the registry that the engine has
 	engine   *Engine
 	ran      chan struct{} // closed when Run has returned
-	net      *network
+	net      *pipenet.Network
+	client   *outbound.Client
+	clock    atomic.Int64 // of claims, besides the fake time
+	names    sync.Map     // names of the network that are an address, as a netip.Addr
 }
 
 func newWorld(t testing.TB, o Options) *world {
 	t.Helper()
-	w := &world{t: t, log: openLog(t), net: &network{listeners: map[string]chan net.Conn{}}}
-	w.hub = hub.New(w.log, hub.Options{BaseURL: base})
+	w := &world{t: t, log: memorytest.Open(t), net: &pipenet.Network{}}
+	w.hub = hub.New(w.log, hub.Options{Base: base})
 	t.Cleanup(w.hub.Close)
-	var err error
-	if w.registry, err = OpenDisk(t.Context(), w.log.Keep("callback")); err != nil {
-		t.Fatal(err)
-	}
-	w.store = &outage{Registry: w.registry}
+	w.registry = registrytest.OpenDisk(t, w.log.Keep("callback"))
+	w.store = &outage{Disk: w.registry}
 	w.start(o)
-	t.Cleanup(func() { w.crash(); w.net.close() })
+	t.Cleanup(func() { w.crash(); w.net.Close() })
 	return w
 }
 
 // start begins to run an engine, which claims every shard.
 func (w *world) start(o Options) {
 	w.t.Helper()
-	o.BaseURL = base
-	e := New(w.store, w.log, w.hub, o)
-	e.transport.DialContext = w.net.dial
+	w.client = outbound.New(outbound.Options{Dial: w.net.Dial, Resolve: func(_ context.Context, name string) (netip.Addr, error) {
+		addr, _ := w.names.Load(name)
+		known, _ := addr.(netip.Addr)
+		return known, nil
+	}})
+	o.Clock = func() time.Duration { return time.Duration(w.clock.Load()) }
+	caller := websub.NewCaller(w.client, base, websub.CallerOptions{})
+	e := New(w.store, w.store, w.log, w.hub, caller, caller, o)
 	w.engine, w.ran = e, make(chan struct{})
 	go func() {
 		defer close(w.ran)
@@ -95,25 +96,29 @@ func (w *world) crash() {
 	e.mu.Lock()
 	e.draining = true
 	for _, s := range e.shards {
-		e.drop(s)
+		e.dropLocked(s)
 	}
 	e.mu.Unlock()
 	w.shutdown()
 }
 
-// shutdown stops it as it should be.
+// shutdown stops the engine in good order.
 func (w *world) shutdown() {
 	w.engine.Shutdown(context.Background())
 	<-w.ran
+	w.client.Close()
 }
 
-func (w *world) send(r Request) ID {
+func (w *world) send(r subscription.Request) subscription.ID {
 	w.t.Helper()
 	if r.Lease == 0 {
 		r.Lease = 10 * 24 * time.Hour
 	}
 	if r.Set == "" {
 		r.Set = "demo"
+	}
+	if r.By == "" {
+		r.By = subscription.ByToken("alice")
 	}
 	r.At = time.Now()
 	if err := w.engine.Send(w.t.Context(), r); err != nil {
@@ -124,24 +129,24 @@ func (w *world) send(r Request) ID {
 
 func (w *world) publish(name string, n int) changelog.Appended {
 	w.t.Helper()
-	a, err := w.hub.Publish(w.t.Context(), "demo", changelog.Publish{Changes: changes(name, n)})
+	a, err := w.hub.Publish(w.t.Context(), "demo", changelog.Publish{Changes: memorytest.Changes(name, n)})
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	return a
 }
 
-func (w *world) head() changelog.Cursor {
+func (w *world) head() feed.Cursor {
 	w.t.Helper()
 	st, err := w.log.State(w.t.Context(), "demo")
-	if err != nil && !errors.Is(err, changelog.ErrNoSet) {
+	if err != nil && !errors.Is(err, feed.ErrNoSet) {
 		w.t.Fatal(err)
 	}
 	return st.Head
 }
 
 // saved returns what the registry has of a subscription.
-func (w *world) saved(id ID) Record {
+func (w *world) saved(id subscription.ID) subscription.Record {
 	w.t.Helper()
 	r, err := w.registry.Find(w.t.Context(), id)
 	if err != nil {
@@ -150,15 +155,15 @@ func (w *world) saved(id ID) Record {
 	return r
 }
 
-func (w *world) gone(id ID) bool {
+func (w *world) gone(id subscription.ID) bool {
 	_, err := w.registry.Find(w.t.Context(), id)
-	return errors.Is(err, ErrNoSubscription)
+	return errors.Is(err, subscription.ErrNoSubscription)
 }
 
 // subscribe makes a subscription of a callback that agrees, from the head on.
-func (w *world) subscribe(c *callee) ID {
+func (w *world) subscribe(c *callee) subscription.ID {
 	w.t.Helper()
-	id := w.send(Request{Mode: Subscribe, Callback: c.url, Start: w.head()})
+	id := w.send(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Start: w.head()})
 	w.settled()
 	if w.gone(id) {
 		w.t.Fatal("the subscription was not made")
@@ -168,54 +173,6 @@ func (w *world) subscribe(c *callee) ID {
 
 // settled waits until nothing more happens without time passing.
 func (w *world) settled() { synctest.Wait() }
-
-// A network connects clients and servers within the process.
-type network struct {
-	mu        sync.Mutex
-	listeners map[string]chan net.Conn
-	servers   []*http.Server
-	dialled   int
-}
-
-func (n *network) dial(ctx context.Context, _, address string) (net.Conn, error) {
-	n.mu.Lock()
-	l := n.listeners[address]
-	n.dialled++
-	n.mu.Unlock()
-	if l == nil {
-		return nil, &net.OpError{Op: "dial", Err: errors.New("connection refused")}
-	}
-	ours, theirs := net.Pipe()
-	select {
-	case l <- theirs:
-		return ours, nil
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-}
-
-func (n *network) close() {
-	for _, s := range n.servers {
-		s.Close()
-	}
-}
-
-type listener struct {
-	conns  chan net.Conn
-	closed chan struct{}
-	once   sync.Once
-}
-
-func (l *listener) Accept() (net.Conn, error) {
-	select {
-	case c := <-l.conns:
-		return c, nil
-	case <-l.closed:
-		return nil, net.ErrClosed
-	}
-}
-func (l *listener) Close() error   { l.once.Do(func() { close(l.closed) }); return nil }
-func (l *listener) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)} }
 
 // A callee is a callback: it agrees to what is verified, and notes what is
 // delivered.
@@ -228,7 +185,7 @@ type callee struct {
 	agree  func(w http.ResponseWriter, r *http.Request) // to a verification; nil: the challenge
 	asked  []*http.Request                              // GETs
 	tries  []*delivered                                 // POSTs
-	took   []*delivered                                 // those that were answered with a success
+	took   []*delivered                                 // POSTs that were answered with a success
 }
 
 // delivered is one POST.
@@ -243,13 +200,7 @@ type delivered struct {
 // listen makes a callback at a host of the network.
 func (w *world) listen(host string) *callee {
 	c := &callee{t: w.t, url: "http://" + host + "/cb"}
-	l := &listener{conns: make(chan net.Conn), closed: make(chan struct{})}
-	w.net.mu.Lock()
-	defer w.net.mu.Unlock()
-	w.net.listeners[host+":80"] = l.conns
-	s := &http.Server{Handler: c}
-	w.net.servers = append(w.net.servers, s)
-	go s.Serve(l)
+	w.net.Serve(host+":80", c)
 	return c
 }
 
@@ -363,7 +314,7 @@ func (c *callee) check(after uint64, n int) {
 	}
 }
 
-// positions finds the entries' positions: a reader drops attributes of the hub's.
+// positions finds the positions of entries: ReadXML drops the hub's own attributes.
 var positions = regexp.MustCompile(`h:position="(\d+)"`)
 
 func (c *callee) counts() (tries, took, asked int) {

@@ -6,17 +6,18 @@ import (
 	"hash/crc32"
 	"math"
 	"sync"
-	"time"
 
 	"github.com/klauspost/compress/zstd"
 
+	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/resourcesync"
 )
 
 // A Block is the unit of storage and of announcing: up to MaxBlockEntries
-// consecutive changes encoded together, compressed from four up, with a
-// checksum. It holds neither positions nor absolute datetimes, so it is encoded
-// before its place in the log is known, and its bytes are the same everywhere.
+// consecutive changes encoded together, with a checksum. Four changes or more are
+// compressed. A block holds neither positions nor absolute datetimes. So it can be
+// encoded before its position in the log is known, and its bytes are the same in
+// every store.
 //
 //	form     1 byte: 1 plain, 2 zstd
 //	count    uvarint
@@ -24,28 +25,30 @@ import (
 //	body     the entries, see appendChange
 //	checksum CRC-32C of all before it, 4 bytes little endian
 //
-// Entries of a run follow each other by one microsecond. gap is the distance in
-// microseconds from the run before to the first entry of this one, 0 for the
-// first run. So all datetimes follow from the last one, which is in the key.
+// The entries of a run are one microsecond apart. The gap of a run is the distance
+// in microseconds from the last entry of the run before to its own first entry. The
+// first run has gap 0. So the datetime of the last entry determines all others. A
+// store keeps that datetime beside the block.
 type Block []byte
 
 const (
 	plainForm byte = 1
 	zstdForm  byte = 2
 
-	compressFrom = 4        // entries; below, zstd saves nothing
-	maxDecoded   = 64 << 20 // bytes; a lone entry is far smaller
+	compressFrom = 4        // entries; with fewer, zstd saves nothing
+	maxDecoded   = 64 << 20 // bytes; the largest block is far smaller
 )
 
-// A CutBlock is a block with what its key needs.
+// A CutBlock is a block and the number of its entries.
 type CutBlock struct {
 	Block Block
 	Count int
 }
 
-// CutBlocks encodes changes as the blocks that hold them from position first
-// on: none crosses the boundary of a list of listSize entries, nor exceeds
-// MaxBlockEntries and MaxBlockBytes.
+// CutBlocks encodes changes as blocks for a log in which the first change gets the
+// position first. No block crosses the boundary of a list of listSize entries. No
+// block has more than MaxBlockEntries entries or, unless it has only one, more than
+// MaxBlockBytes bytes before compression.
 func CutBlocks(changes []resourcesync.Change, first uint64, listSize int) []CutBlock {
 	var blocks []CutBlock
 	k := uint64(listSize)
@@ -70,25 +73,24 @@ func CutBlocks(changes []resourcesync.Change, first uint64, listSize int) []CutB
 }
 
 // MergeBlock encodes consecutive entries, from one publish or from several, as
-// one block. That they fit into one is up to the caller: at most
-// MaxBlockEntries, of MaxBlockBytes (see Block.Size), and of one list.
-func MergeBlock(entries []Entry) Block {
+// one block. The caller makes sure that they fit into one: at most MaxBlockEntries
+// entries of one list, with at most MaxBlockBytes bytes together (see Block.Size).
+func MergeBlock(entries []feed.Entry) Block {
 	b, _ := encodeEntries(entries, math.MaxInt)
 	return b
 }
 
-// FillBlock encodes the first of consecutive entries as one block, as many as
-// fit: it does not cross the boundary of a list of listSize entries, nor exceeds
-// MaxBlockEntries and MaxBlockBytes. It returns how many.
-func FillBlock(entries []Entry, listSize int) (b Block, n int) {
+// FillBlock encodes the first n of consecutive entries as one block. n is as large
+// as the limits of CutBlocks allow, and at least 1.
+func FillBlock(entries []feed.Entry, listSize int) (b Block, n int) {
 	k := uint64(listSize)
 	room := min(MaxBlockEntries, int(k-(entries[0].Position-1)%k), len(entries))
 	return encodeEntries(entries[:room], MaxBlockBytes)
 }
 
-// encodeEntries encodes entries as one block, as many as have maxBytes, but at
-// least one.
-func encodeEntries(entries []Entry, maxBytes int) (b Block, n int) {
+// encodeEntries encodes the first n entries as one block: as many as fit into
+// maxBytes bytes before compression, and at least one.
+func encodeEntries(entries []feed.Entry, maxBytes int) (b Block, n int) {
 	var runs []run
 	body := make([]byte, 0, 4096)
 	for ; n < len(entries); n++ {
@@ -111,16 +113,17 @@ func encodeEntries(entries []Entry, maxBytes int) (b Block, n int) {
 	return seal(body, n, runs...), n
 }
 
-// A run is a run of entries in a block, see Block.
+// A run is a number of entries that are one microsecond apart, see Block.
 type run struct {
 	count int
-	gap   int64
+	gap   int64 // microseconds since the run before
 }
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// The codecs hold no state between calls, only scratch space that is worth
-// sharing. Their options cannot fail.
+// The encoder and the decoder keep no state between calls. They keep scratch
+// space, so all logs of the process share them. Their options are constant and
+// valid, so the errors are dropped.
 var (
 	encoder = sync.OnceValue(func() *zstd.Encoder {
 		e, _ := zstd.NewWriter(nil, zstd.WithEncoderCRC(false), zstd.WithEncoderLevel(zstd.SpeedFastest))
@@ -132,7 +135,8 @@ var (
 	})
 )
 
-// seal makes the block of count entries, which are one run if it is not told.
+// seal makes the block of count entries from their encoding. Without runs, the
+// entries are one run.
 func seal(body []byte, count int, runs ...run) Block {
 	if len(runs) == 0 {
 		runs = []run{{count, 0}}
@@ -157,51 +161,51 @@ func seal(body []byte, count int, runs ...run) Block {
 	return binary.LittleEndian.AppendUint32(b, crc32.Checksum(b, castagnoli))
 }
 
-// Entries decodes the block whose last entry is last. An error wraps ErrCorrupt
-// and says what is wrong; the caller names the block.
-func (b Block) Entries(last Cursor) ([]Entry, error) {
+// Entries decodes the block. last is the cursor of the block's last entry. An error
+// wraps ErrCorrupt and says what is damaged, but not in which block: the caller
+// adds that.
+func (b Block) Entries(last feed.Cursor) ([]feed.Entry, error) {
 	if len(b) < 4 || crc32.Checksum(b[:len(b)-4], castagnoli) != binary.LittleEndian.Uint32(b[len(b)-4:]) {
 		return nil, fmt.Errorf("%w: checksum of a block", ErrCorrupt)
 	}
-	d := blockDecoder{b: b[:len(b)-4]}
+	d := headDecoder{b: b[:len(b)-4]}
 	form := d.byte()
 	count := d.uvarint()
 	if count == 0 || count > 64*MaxBlockEntries || count > last.Position {
 		return nil, fmt.Errorf("%w: block of %d entries", ErrCorrupt, count)
 	}
-	entries := make([]Entry, count)
-	if err := d.places(entries, last); err != nil {
+	entries := make([]feed.Entry, count)
+	if err := d.cursors(entries, last); err != nil {
 		return nil, err
 	}
+	body := d.b
 	switch form {
 	case plainForm:
 	case zstdForm:
-		body, err := decoder().DecodeAll(d.b, nil)
-		if err != nil {
+		var err error
+		if body, err = decoder().DecodeAll(d.b, nil); err != nil {
 			return nil, fmt.Errorf("%w: decompress a block: %w", ErrCorrupt, err)
 		}
-		d.b = body
 	default:
 		return nil, fmt.Errorf("%w: block of unknown form %d", ErrCorrupt, form)
 	}
-	d.text = string(d.b) // one copy; every string of the changes is a part of it
-	d.b, d.off = nil, 0
+	changes := changeDecoder{text: string(body)} // one copy; every string of the changes is a part of it
 	for i := range entries {
-		d.change(&entries[i].Change)
+		changes.change(&entries[i].Change)
 	}
-	if d.bad || d.off != len(d.text) {
+	if !changes.done() {
 		return nil, fmt.Errorf("%w: entries of a block", ErrCorrupt)
 	}
 	return entries, nil
 }
 
-// Size returns how many bytes the entries have as they were encoded, before
-// compression. It looks at the head only and trusts it.
+// Size returns how many bytes the encoded entries have before compression. It
+// decompresses nothing: it believes the head of the block.
 func (b Block) Size() int {
 	if len(b) == 0 || b[0] != zstdForm {
 		return len(b)
 	}
-	d := blockDecoder{b: b[1:]}
+	d := headDecoder{b: b[1:]}
 	d.uvarint() // how many entries
 	for range d.uvarint() {
 		if d.uvarint(); d.bad {
@@ -216,9 +220,36 @@ func (b Block) Size() int {
 	return int(min(head.FrameContentSize, maxDecoded))
 }
 
-// places fills in the cursors: positions count down from the last, datetimes
-// are resolved from the gaps between runs.
-func (d *blockDecoder) places(entries []Entry, last Cursor) error {
+// A headDecoder reads the head of a block, which comes before the body. bad is
+// sticky: it stays true after the first number that is not there.
+type headDecoder struct {
+	b   []byte // what was not read yet
+	bad bool
+}
+
+func (d *headDecoder) byte() byte {
+	if len(d.b) == 0 {
+		d.bad = true
+		return 0
+	}
+	c := d.b[0]
+	d.b = d.b[1:]
+	return c
+}
+
+func (d *headDecoder) uvarint() uint64 {
+	v, n := binary.Uvarint(d.b)
+	if n <= 0 {
+		d.bad, d.b = true, nil
+		return 0
+	}
+	d.b = d.b[n:]
+	return v
+}
+
+// cursors fills in the positions and datetimes of all entries. It counts positions
+// down from the last entry, and resolves datetimes from the gaps between the runs.
+func (d *headDecoder) cursors(entries []feed.Entry, last feed.Cursor) error {
 	runs := d.uvarint()
 	if runs == 0 || runs > uint64(len(entries)) {
 		return fmt.Errorf("%w: block of %d runs", ErrCorrupt, runs)
@@ -226,7 +257,7 @@ func (d *blockDecoder) places(entries []Entry, last Cursor) error {
 	i, micros := 0, int64(0)
 	for run := range runs {
 		n, gap := d.uvarint(), d.uvarint()
-		if n == 0 || n > uint64(len(entries)-i) || gap > maxNumber || micros > maxNumber || (gap == 0) != (run == 0) {
+		if n == 0 || n > uint64(len(entries)-i) || gap > feed.MaxNumber || micros > feed.MaxNumber || (gap == 0) != (run == 0) {
 			return fmt.Errorf("%w: runs of a block", ErrCorrupt)
 		}
 		micros += int64(gap)
@@ -246,267 +277,4 @@ func (d *blockDecoder) places(entries []Entry, last Cursor) error {
 		entries[i].Position = last.Position - uint64(len(entries)-1-i)
 	}
 	return nil
-}
-
-// What an encoded change has, as bits of its first number; the two lowest are
-// its ChangeType.
-const (
-	hasDatetime = 1 << (iota + 2)
-	hasLastmod
-	hasChangefreq
-	hasHash
-	hasLength
-	hasType
-	hasEncoding
-	hasPath
-	hasLinks
-	hasAttrs
-	hasPri
-	hasProfile
-)
-
-var changeTypes = [...]resourcesync.ChangeType{"", resourcesync.Created, resourcesync.Updated, resourcesync.Deleted}
-
-// appendChange appends a change: a number of bits that say which fields follow,
-// then loc and those fields, a string as its length and bytes.
-func appendChange(dst []byte, c *resourcesync.Change) []byte {
-	var has uint64
-	for i, t := range changeTypes {
-		if c.Change == t {
-			has = uint64(i)
-		}
-	}
-	has |= bit(hasDatetime, !c.Datetime.IsZero()) | bit(hasLastmod, !c.Lastmod.IsZero()) |
-		bit(hasChangefreq, c.Changefreq != "") | bit(hasHash, c.Hash != "") | bit(hasLength, c.Length != nil) |
-		bit(hasType, c.Type != "") | bit(hasEncoding, c.Encoding != "") | bit(hasPath, c.Path != "") |
-		bit(hasLinks, len(c.Links) > 0) | bit(hasAttrs, len(c.Attrs) > 0)
-	dst = binary.AppendUvarint(dst, has)
-	dst = appendString(dst, c.Loc)
-	dst = appendTime(dst, c.Datetime)
-	dst = appendTime(dst, c.Lastmod)
-	dst = appendOptional(dst, c.Changefreq)
-	dst = appendOptional(dst, c.Hash)
-	if c.Length != nil {
-		dst = binary.AppendVarint(dst, *c.Length)
-	}
-	dst = appendOptional(dst, c.Type)
-	dst = appendOptional(dst, c.Encoding)
-	dst = appendOptional(dst, c.Path)
-	if len(c.Links) > 0 {
-		dst = binary.AppendUvarint(dst, uint64(len(c.Links)))
-		for i := range c.Links {
-			dst = appendLink(dst, &c.Links[i])
-		}
-	}
-	return appendAttrs(dst, c.Attrs)
-}
-
-func appendLink(dst []byte, l *resourcesync.Link) []byte {
-	has := bit(hasLastmod, !l.Modified.IsZero()) | bit(hasHash, l.Hash != "") | bit(hasLength, l.Length != nil) |
-		bit(hasType, l.Type != "") | bit(hasEncoding, l.Encoding != "") | bit(hasPath, l.Path != "") |
-		bit(hasAttrs, len(l.Attrs) > 0) | bit(hasPri, l.Pri != 0) | bit(hasProfile, l.Profile != "")
-	dst = binary.AppendUvarint(dst, has)
-	dst = appendString(dst, l.Rel)
-	dst = appendString(dst, l.Href)
-	dst = appendTime(dst, l.Modified)
-	dst = appendOptional(dst, l.Hash)
-	if l.Length != nil {
-		dst = binary.AppendVarint(dst, *l.Length)
-	}
-	dst = appendOptional(dst, l.Type)
-	dst = appendOptional(dst, l.Encoding)
-	dst = appendOptional(dst, l.Path)
-	if l.Pri != 0 {
-		dst = binary.AppendUvarint(dst, uint64(l.Pri))
-	}
-	dst = appendOptional(dst, l.Profile)
-	return appendAttrs(dst, l.Attrs)
-}
-
-func appendAttrs(dst []byte, attrs []resourcesync.Attr) []byte {
-	if len(attrs) == 0 {
-		return dst
-	}
-	dst = binary.AppendUvarint(dst, uint64(len(attrs)))
-	for _, a := range attrs {
-		dst = appendString(dst, a.Namespace)
-		dst = appendString(dst, a.Name)
-		dst = appendString(dst, a.Value)
-	}
-	return dst
-}
-
-func bit(b uint64, set bool) uint64 {
-	if set {
-		return b
-	}
-	return 0
-}
-
-func appendString(dst []byte, s string) []byte {
-	return append(binary.AppendUvarint(dst, uint64(len(s))), s...)
-}
-
-func appendOptional(dst []byte, s string) []byte {
-	if s == "" {
-		return dst
-	}
-	return appendString(dst, s)
-}
-
-func appendTime(dst []byte, t time.Time) []byte {
-	if t.IsZero() {
-		return dst
-	}
-	dst = binary.AppendVarint(dst, t.Unix())
-	return binary.AppendUvarint(dst, uint64(t.Nanosecond()))
-}
-
-// A blockDecoder reads what the functions above wrote, from b while it reads
-// the head of a block and from text then. bad is sticky: damage is reported
-// once, at the end.
-type blockDecoder struct {
-	b    []byte
-	text string
-	off  int
-	bad  bool
-}
-
-func (d *blockDecoder) byte() byte {
-	if len(d.b) == 0 {
-		d.bad = true
-		return 0
-	}
-	c := d.b[0]
-	d.b = d.b[1:]
-	return c
-}
-
-func (d *blockDecoder) uvarint() uint64 {
-	v, n := binary.Uvarint(d.b)
-	if n <= 0 {
-		d.bad, d.b = true, nil
-		return 0
-	}
-	d.b = d.b[n:]
-	return v
-}
-
-// number reads a uvarint from text.
-func (d *blockDecoder) number() uint64 {
-	var v uint64
-	for shift := 0; shift < 64 && d.off < len(d.text); shift += 7 {
-		c := d.text[d.off]
-		d.off++
-		v |= uint64(c&0x7f) << shift
-		if c < 0x80 {
-			return v
-		}
-	}
-	d.bad = true
-	return 0
-}
-
-// signed reads a varint from text.
-func (d *blockDecoder) signed() int64 {
-	u := d.number()
-	return int64(u>>1) ^ -int64(u&1)
-}
-
-func (d *blockDecoder) string() string {
-	n := d.number()
-	if d.bad || n > uint64(len(d.text)-d.off) {
-		d.bad = true
-		return ""
-	}
-	s := d.text[d.off : d.off+int(n)]
-	d.off += int(n)
-	return s
-}
-
-func (d *blockDecoder) optional(has, b uint64) string {
-	if has&b == 0 {
-		return ""
-	}
-	return d.string()
-}
-
-func (d *blockDecoder) time(has, b uint64) time.Time {
-	if has&b == 0 {
-		return time.Time{}
-	}
-	sec := d.signed()
-	return time.Unix(sec, int64(d.number())).UTC()
-}
-
-func (d *blockDecoder) length(has uint64) *int64 {
-	if has&hasLength == 0 {
-		return nil
-	}
-	n := d.signed()
-	return &n
-}
-
-func (d *blockDecoder) change(c *resourcesync.Change) {
-	has := d.number()
-	c.Change = changeTypes[has&3]
-	c.Loc = d.string()
-	c.Datetime = d.time(has, hasDatetime)
-	c.Lastmod = d.time(has, hasLastmod)
-	c.Changefreq = d.optional(has, hasChangefreq)
-	c.Hash = d.optional(has, hasHash)
-	c.Length = d.length(has)
-	c.Type = d.optional(has, hasType)
-	c.Encoding = d.optional(has, hasEncoding)
-	c.Path = d.optional(has, hasPath)
-	if has&hasLinks != 0 {
-		if n := d.count(); n > 0 {
-			c.Links = make([]resourcesync.Link, n)
-			for i := range c.Links {
-				d.link(&c.Links[i])
-			}
-		}
-	}
-	c.Attrs = d.attrs(has)
-}
-
-func (d *blockDecoder) link(l *resourcesync.Link) {
-	has := d.number()
-	l.Rel, l.Href = d.string(), d.string()
-	l.Modified = d.time(has, hasLastmod)
-	l.Hash = d.optional(has, hasHash)
-	l.Length = d.length(has)
-	l.Type = d.optional(has, hasType)
-	l.Encoding = d.optional(has, hasEncoding)
-	l.Path = d.optional(has, hasPath)
-	if has&hasPri != 0 {
-		l.Pri = int(d.number())
-	}
-	l.Profile = d.optional(has, hasProfile)
-	l.Attrs = d.attrs(has)
-}
-
-func (d *blockDecoder) attrs(has uint64) []resourcesync.Attr {
-	if has&hasAttrs == 0 {
-		return nil
-	}
-	attrs := make([]resourcesync.Attr, d.count())
-	for i := range attrs {
-		attrs[i] = resourcesync.Attr{Namespace: d.string(), Name: d.string(), Value: d.string()}
-	}
-	if len(attrs) == 0 {
-		return nil
-	}
-	return attrs
-}
-
-// count reads how many things follow, each of at least three bytes; damage must
-// not ask for more memory than there is text.
-func (d *blockDecoder) count() int {
-	n := d.number()
-	if n > uint64(len(d.text)-d.off)/3 {
-		d.bad = true
-		return 0
-	}
-	return int(n)
 }

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/resourcesync"
 )
 
@@ -29,7 +30,7 @@ func plain(n int) []resourcesync.Change {
 func decode(t testing.TB, blocks []CutBlock, first uint64) []resourcesync.Change {
 	t.Helper()
 	var changes []resourcesync.Change
-	last := Cursor{first - 1, 1_000_000}
+	last := feed.Cursor{Position: first - 1, Micros: 1_000_000}
 	for _, b := range blocks {
 		last.Position += uint64(b.Count)
 		last.Micros += int64(b.Count)
@@ -42,7 +43,7 @@ func decode(t testing.TB, blocks []CutBlock, first uint64) []resourcesync.Change
 		}
 		for i := range entries {
 			back := len(entries) - 1 - i
-			if want := (Cursor{last.Position - uint64(back), last.Micros - int64(back)}); entries[i].Cursor != want {
+			if want := (feed.Cursor{Position: last.Position - uint64(back), Micros: last.Micros - int64(back)}); entries[i].Cursor != want {
 				t.Fatalf("cursor is %v, want %v", entries[i].Cursor, want)
 			}
 			changes = append(changes, entries[i].Change)
@@ -100,10 +101,10 @@ func TestCutBlocks(t *testing.T) {
 			}
 
 			// Entries with gaps between them are cut alike.
-			entries := make([]Entry, len(test.changes))
+			entries := make([]feed.Entry, len(test.changes))
 			for i := range entries {
 				n := uint64(i)
-				entries[i] = Entry{Cursor{test.first + n, int64(1000 + n + n/3*(n%5))}, test.changes[i]}
+				entries[i] = feed.Entry{Cursor: feed.Cursor{Position: test.first + n, Micros: int64(1000 + n + n/3*(n%5))}, Change: test.changes[i]}
 				if i > 0 {
 					entries[i].Micros = max(entries[i].Micros, entries[i-1].Micros+1)
 				}
@@ -132,7 +133,7 @@ func TestBlockSize(t *testing.T) {
 			body = appendChange(body, &changes[i])
 		}
 		size := seal(body, n).Size()
-		if len(body) < 256 && n >= compressFrom { // then zstd does not say
+		if len(body) < 256 && n >= compressFrom { // zstd does not note the size of a small body
 			body = body[:0]
 		}
 		if size < len(body) || size > len(body)+256 {
@@ -141,7 +142,7 @@ func TestBlockSize(t *testing.T) {
 	}
 }
 
-// The same bytes everywhere: a block is compared and cached by them.
+// A block has the same bytes everywhere, because it is compared and cached by its bytes.
 func TestBlockIsDeterministic(t *testing.T) {
 	for _, n := range []int{1, 3, 4, 1000} {
 		a, b := CutBlocks(plain(n), 1, 10_000), CutBlocks(plain(n), 7001, 10_000)
@@ -154,7 +155,7 @@ func TestBlockIsDeterministic(t *testing.T) {
 func TestBlockIsDamaged(t *testing.T) {
 	for _, n := range []int{1, 50} {
 		b := CutBlocks(plain(n), 1, 100)[0].Block
-		last := Cursor{uint64(n), 1000}
+		last := feed.Cursor{Position: uint64(n), Micros: 1000}
 		for i := range b {
 			for bit := range 8 {
 				bad := slices.Clone(b)
@@ -171,7 +172,7 @@ func TestBlockIsDamaged(t *testing.T) {
 			t.Errorf("a byte more: error is %v", err)
 		}
 		if n > 1 {
-			if _, err := b.Entries(Cursor{uint64(n) - 1, 1000}); !errors.Is(err, ErrCorrupt) {
+			if _, err := b.Entries(feed.Cursor{Position: uint64(n) - 1, Micros: 1000}); !errors.Is(err, ErrCorrupt) {
 				t.Errorf("more entries than positions: error is %v", err)
 			}
 		}
@@ -191,11 +192,11 @@ func TestRuns(t *testing.T) {
 	for i := range changes {
 		b = appendChange(b, &changes[i])
 	}
-	entries, err := sum(b).Entries(Cursor{20, 5000})
+	entries, err := sum(b).Entries(feed.Cursor{Position: 20, Micros: 5000})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i, want := range []Cursor{{15, 3897}, {16, 3898}, {17, 3998}, {18, 4998}, {19, 4999}, {20, 5000}} {
+	for i, want := range []feed.Cursor{{Position: 15, Micros: 3897}, {Position: 16, Micros: 3898}, {Position: 17, Micros: 3998}, {Position: 18, Micros: 4998}, {Position: 19, Micros: 4999}, {Position: 20, Micros: 5000}} {
 		if entries[i].Cursor != want || !reflect.DeepEqual(entries[i].Change, changes[i]) {
 			t.Errorf("entry %d is %+v, want %v", i, entries[i], want)
 		}
@@ -217,7 +218,7 @@ func TestRuns(t *testing.T) {
 		for i := range changes {
 			b = appendChange(b, &changes[i])
 		}
-		if _, err := sum(b).Entries(Cursor{20, 5000}); !errors.Is(err, ErrCorrupt) {
+		if _, err := sum(b).Entries(feed.Cursor{Position: 20, Micros: 5000}); !errors.Is(err, ErrCorrupt) {
 			t.Errorf("%s: error is %v", name, err)
 		}
 	}
@@ -239,14 +240,14 @@ func FuzzBlockEntries(f *testing.F) {
 			block = seal(b, int(how))
 		}
 		_ = block.Size()
-		entries, err := block.Entries(Cursor{position, 1_000_000})
+		entries, err := block.Entries(feed.Cursor{Position: position, Micros: 1_000_000})
 		if err != nil {
 			if !errors.Is(err, ErrCorrupt) || entries != nil {
 				t.Errorf("%d entries, %v", len(entries), err)
 			}
 			return
 		}
-		if n := len(entries); n == 0 || entries[n-1].Cursor != (Cursor{position, 1_000_000}) {
+		if n := len(entries); n == 0 || entries[n-1].Cursor != (feed.Cursor{Position: position, Micros: 1_000_000}) {
 			t.Errorf("%d entries", n)
 		}
 		for i := 1; i < len(entries); i++ {
@@ -331,7 +332,7 @@ func BenchmarkBlock(b *testing.B) {
 			block := CutBlocks(changes, 1, 10_000)[0].Block
 			b.ReportAllocs()
 			for b.Loop() {
-				if _, err := block.Entries(Cursor{uint64(n), 1e15}); err != nil {
+				if _, err := block.Entries(feed.Cursor{Position: uint64(n), Micros: 1e15}); err != nil {
 					b.Fatal(err)
 				}
 			}

@@ -8,101 +8,113 @@ import (
 	"maps"
 	"slices"
 	"sync"
+
+	"github.com/rshub/rshub/feed"
 )
 
 var (
-	// ErrCopied means that what is to become a copy of a memory is one already: it
-	// was finished, and may have gone on since.
+	// ErrCopied means that the store holds a finished copy of the memory already. A
+	// hub may have added changes to that copy since.
 	ErrCopied = errors.New("the copy is finished")
 
-	// ErrUnfinished means that a copy was begun and not finished: it is no memory
-	// yet.
+	// ErrUnfinished means that the store holds an unfinished copy, which no hub can
+	// use yet.
 	ErrUnfinished = errors.New("it is an unfinished copy of a change memory: run rshub copy again to finish it, or remove it to begin anew")
 )
 
-// An Exporter is a Log that can be copied whole. The Logs of this module are.
+// An Exporter is a Log that can be copied whole. Both Logs of this module are
+// Exporters.
 type Exporter interface {
 	Log
 
 	// Keys yields the publishes that a set knows by their keys, in the order of
-	// their numbers. An error is the last that it yields.
+	// their numbers. After an error it yields nothing more.
 	Keys(ctx context.Context, set string) iter.Seq2[Known, error]
 
-	// Deleted returns the sets that were deleted and not made again, each with the
-	// datetime that a set made again under its name must begin after, in
-	// microseconds.
-	Deleted(ctx context.Context) (map[string]int64, error)
+	// Deleted returns what the sets left that were deleted and not made again.
+	Deleted(ctx context.Context) (map[string]Left, error)
+}
+
+// A Left is what deleted sets leave for the next set of their name. Datetimes are in
+// microseconds since 1970.
+type Left struct {
+	Upto int64 // the next log begins later than this, unless this lies too far in the future
+	Ever int64 // the latest datetime that an entry ever had: later than Upto if a clock was wrong
 }
 
 // A Known is a publish that a set knows by its idempotency key.
 type Known struct {
 	Key           string
 	Hash          [32]byte
-	Number        uint64 // counts the set's keys, from 1
-	After, Cursor Cursor // see Appended
+	Number        uint64      // the set's first key has 1, the next 2, and so on
+	After, Cursor feed.Cursor // see Appended
 }
 
-// An Importer makes an empty store a copy of a memory: it has the memory's
-// identity from its first step on, and is a memory after Finish. Until then a
-// Log that opens the store fails with ErrUnfinished, and an Importer for the
-// same memory goes on with what it holds.
+// An Importer makes an empty store a copy of a memory. The store has the memory's
+// identity from the first step on, but it is a memory only after Finish. Before
+// that, opening the store as a Log fails with ErrUnfinished, and a new Importer
+// for the same memory goes on with what the store holds.
 //
-// Each step but Add may be repeated. A step that failed may be done, whole or
-// not at all. What a step did may be lost in a crash before Finish, but then
-// with all that came after it.
+// Each step but Add may be repeated. A step that returned an error may have
+// happened: whole, or not at all. A crash before Finish may undo a step, and then
+// it undoes all later steps too.
 //
-// Only one Importer at a time may be at work in a store, in one goroutine.
+// Only one Importer at a time may work in a store, and only one goroutine may use
+// it.
 type Importer interface {
-	// Sets returns what the store holds by now. The Head of a set is the cursor of
-	// the newest entry that was added; Latest may lie behind it.
-	Sets(ctx context.Context) ([]State, error)
+	// Sets returns what the store holds so far. The Head of a set is the cursor of
+	// the newest entry that was added. Its Latest may lie behind its Head, because
+	// Begin sets Latest before the entries come.
+	Sets(ctx context.Context) ([]feed.State, error)
 
-	// Begin makes a set as s says, except that its Head is after: the floor of s,
-	// and whatever the set held is removed; or the Head that the set has, and its
-	// entries stay. Its keys are removed.
-	Begin(ctx context.Context, s State, after Cursor) error
+	// Begin makes a set as s says, except that its Head is after. after is one of
+	// two cursors. If it is the floor of s, Begin removes the entries that the set
+	// has. If it is the Head that the set has, the entries stay. Begin always removes
+	// the keys of the set.
+	Begin(ctx context.Context, s feed.State, after feed.Cursor) error
 
 	// Add adds blocks directly behind the Head of a set, which must be after.
-	Add(ctx context.Context, set string, after Cursor, blocks []PlacedBlock) error
+	Add(ctx context.Context, set string, after feed.Cursor, blocks []PlacedBlock) error
 
 	// AddKeys adds known publishes to a set, in the order of their numbers.
 	AddKeys(ctx context.Context, set string, keys []Known) error
 
-	// Deleted removes a set, if there is one, and notes the datetime that one made
-	// again must begin after.
-	Deleted(ctx context.Context, set string, micros int64) error
+	// Deleted removes a set, if it exists, and notes what it left for the next set of
+	// its name.
+	Deleted(ctx context.Context, set string, left Left) error
 
-	// Finish makes the store a memory, in one step that is durable with all before
-	// it. Nothing but Close may be called after it.
+	// Finish makes the store a memory with the mark of a copy: see Log. When it returns nil, this step and all
+	// earlier ones are durable. Only Close may be called after it.
 	Finish(ctx context.Context) error
 
-	// Close releases the store. What is there stays.
+	// Close releases the store. It removes nothing: an unfinished copy can be
+	// continued later.
 	Close() error
 }
 
-// A PlacedBlock is a block with its place in a log.
+// A PlacedBlock is a block and where it is in a log.
 type PlacedBlock struct {
 	CutBlock
-	Last Cursor // of its last entry
+	Last feed.Cursor // of its last entry
 }
 
 // Progress says how far a copy is.
 type Progress struct {
 	Sets, SetsDone       int
 	Changes, ChangesDone uint64 // between floors and heads
-	Before               uint64 // of ChangesDone: were there from an earlier run
+	Before               uint64 // how many of ChangesDone an earlier run had copied
 }
 
-// Copy makes the store behind to a copy of the memory from: the same identity,
-// sets, entries with their positions and datetimes, and keys, so that it answers
-// everything the same. Blocks are made full. It goes on with what an earlier run
-// left, as far as that still is what from holds. report, which may be nil, is
-// called after each step.
+// Copy makes the store behind the Importer a copy of the memory from: the same
+// identity, sets, entries with their positions and datetimes, epochs, and keys. So
+// both give the same answers, until somebody opens the copy: that begins new epochs. The copy packs entries into full blocks. It goes on with
+// what an earlier run left, as far as from still holds the same. After each step
+// Copy calls report, which may be nil. Copy blocks until all is done or ctx ends.
 //
-// from may be written to meanwhile. Of each set the copy then holds what the set
-// was at one moment, and of a set that was deleted or made meanwhile nothing.
+// Somebody may write to from while it is copied. Then the copy holds each set as
+// it was at one moment, and does not hold a set that was made or deleted meanwhile.
 func Copy(ctx context.Context, from Exporter, to Importer, report func(Progress)) (Progress, error) {
-	c := copying{from: from, to: to, report: report, held: make(map[string]State), done: make(map[string]bool)}
+	c := copying{from: from, to: to, report: report, held: make(map[string]feed.State), done: make(map[string]bool)}
 	if c.report == nil {
 		c.report = func(Progress) {}
 	}
@@ -116,7 +128,7 @@ type copying struct {
 	to     Importer
 	report func(Progress)
 
-	held map[string]State // what the importer holds of sets that are not done
+	held map[string]feed.State // what the importer holds of sets that are not done
 	done map[string]bool
 	Progress
 }
@@ -135,7 +147,7 @@ func (c *copying) run(ctx context.Context) error {
 	}
 	c.Sets = len(states)
 	for _, s := range states {
-		c.Changes += s.length()
+		c.Changes += s.Len()
 	}
 	for _, s := range states {
 		if err := c.set(ctx, s); err != nil {
@@ -149,24 +161,22 @@ func (c *copying) run(ctx context.Context) error {
 	return c.to.Finish(ctx)
 }
 
-// length is the number of entries.
-func (s State) length() uint64 { return s.Head.Position - s.Floor.Position }
-
-// deleted copies what deleted sets left, and removes what the importer holds of
-// sets that are gone.
+// deleted notes in the copy which sets were deleted, and removes from the copy the
+// sets that from no longer has.
 func (c *copying) deleted(ctx context.Context) error {
 	left, err := c.from.Deleted(ctx)
 	if err != nil {
 		return err
 	}
-	gone := make(map[string]int64)
-	for set, micros := range left {
+	gone := make(map[string]Left)
+	for set, l := range left {
 		if !c.done[set] {
-			gone[set] = micros
+			gone[set] = l
 		}
 	}
 	for set, s := range c.held {
-		gone[set] = max(gone[set], s.Head.Micros)
+		l := gone[set]
+		gone[set] = Left{max(l.Upto, s.Head.Micros), max(l.Ever, s.Head.Micros)}
 	}
 	for _, set := range slices.Sorted(maps.Keys(gone)) {
 		if err := c.to.Deleted(ctx, set, gone[set]); err != nil {
@@ -176,15 +186,15 @@ func (c *copying) deleted(ctx context.Context) error {
 	return nil
 }
 
-// errMoved means that a log is not any more what its state said.
+// errMoved means that a log no longer holds what its state said.
 var errMoved = errors.New("the log changed while it was copied")
 
-// restarts bounds how often a set is begun anew because its log moved.
+// restarts bounds how often the copying of one set begins anew because of errMoved.
 const restarts = 10
 
-// set copies a set as it was at the moment of its state. Where its log lost a
-// part of that meanwhile, it is copied as it is then.
-func (c *copying) set(ctx context.Context, s State) error {
+// set copies a set as it was at the moment of its state s. If the log loses a part
+// of that meanwhile, set begins anew with a newer state.
+func (c *copying) set(ctx context.Context, s feed.State) error {
 	done, before := c.ChangesDone, c.Before
 	for try := 1; ; try++ {
 		err := c.copy(ctx, s)
@@ -194,22 +204,22 @@ func (c *copying) set(ctx context.Context, s State) error {
 			delete(c.held, s.Set)
 			return nil
 		}
-		if !errors.Is(err, errMoved) && !errors.Is(err, ErrGone) && !errors.Is(err, ErrNoSet) || try == restarts {
+		if !errors.Is(err, errMoved) && !errors.Is(err, feed.ErrGone) && !errors.Is(err, feed.ErrNoSet) || try == restarts {
 			return err
 		}
-		c.Changes -= s.length()
+		c.Changes -= s.Len()
 		c.ChangesDone, c.Before = done, before
-		if s, err = c.from.State(ctx, s.Set); errors.Is(err, ErrNoSet) {
+		if s, err = c.from.State(ctx, s.Set); errors.Is(err, feed.ErrNoSet) {
 			c.Sets--
 			return nil // its deletion is copied in the end
 		} else if err != nil {
 			return err
 		}
-		c.Changes += s.length()
+		c.Changes += s.Len()
 	}
 }
 
-func (c *copying) copy(ctx context.Context, s State) error {
+func (c *copying) copy(ctx context.Context, s feed.State) error {
 	after, err := c.after(ctx, s)
 	if err != nil {
 		return err
@@ -229,15 +239,15 @@ func (c *copying) copy(ctx context.Context, s State) error {
 }
 
 // after returns the cursor to go on behind: the newest entry that an earlier run
-// has copied, if it has copied nothing that is no more so; else the floor.
-func (c *copying) after(ctx context.Context, s State) (Cursor, error) {
+// has copied, if the log still has that entry and the same floor; else the floor.
+func (c *copying) after(ctx context.Context, s feed.State) (feed.Cursor, error) {
 	h, ok := c.held[s.Set]
 	if !ok || h.Floor != s.Floor || h.Head.Position > s.Head.Position {
 		return s.Floor, nil
 	}
 	b, err := c.from.Since(ctx, s.Set, h.Head, 1)
 	switch {
-	case errors.Is(err, ErrGone), err == nil && b.Diverged:
+	case errors.Is(err, feed.ErrGone), err == nil && b.Diverged:
 		return s.Floor, nil
 	case err != nil:
 		return s.Floor, err
@@ -245,9 +255,10 @@ func (c *copying) after(ctx context.Context, s State) (Cursor, error) {
 	return h.Head, nil
 }
 
-// entries copies the entries behind a cursor up to the head. It reads and
-// encodes while the importer writes.
-func (c *copying) entries(ctx context.Context, s State, after Cursor) error {
+// entries copies the entries behind a cursor up to the head. A goroutine reads and
+// encodes the next entries while the importer writes the last ones. The goroutine
+// has ended when entries returns.
+func (c *copying) entries(ctx context.Context, s feed.State, after feed.Cursor) error {
 	ctx, cancel := context.WithCancel(ctx)
 	parts := make(chan []PlacedBlock, 2)
 	read := make(chan error, 1)
@@ -275,13 +286,13 @@ func (c *copying) entries(ctx context.Context, s State, after Cursor) error {
 
 const (
 	readLimit  = 10_000  // entries in one read
-	partBytes  = 1 << 20 // of blocks in one Add, about; and
-	partBlocks = 10
+	partBytes  = 1 << 20 // about so many bytes of blocks in one Add, and
+	partBlocks = 10      // at most so many blocks
 )
 
 // read sends the entries behind a cursor up to the head, in full blocks.
-func (c *copying) read(ctx context.Context, s State, after Cursor, parts chan<- []PlacedBlock) error {
-	var entries []Entry // that are not in a block yet
+func (c *copying) read(ctx context.Context, s feed.State, after feed.Cursor, parts chan<- []PlacedBlock) error {
+	var entries []feed.Entry // those that are in no block yet
 	var part []PlacedBlock
 	size := 0
 	send := func() error {
@@ -296,7 +307,7 @@ func (c *copying) read(ctx context.Context, s State, after Cursor, parts chan<- 
 			return ctx.Err()
 		}
 	}
-	// cut makes blocks until at most a number of entries is left.
+	// cut makes blocks until at most left entries are in no block.
 	cut := func(left int) error {
 		for len(entries) > left {
 			block, n := FillBlock(entries, s.ListSize)
@@ -337,12 +348,12 @@ func (c *copying) read(ctx context.Context, s State, after Cursor, parts chan<- 
 	return errors.Join(cut(0), send())
 }
 
-// keysAtOnce bounds one AddKeys.
+// keysAtOnce is how many keys one AddKeys has at most.
 const keysAtOnce = 1_000
 
-// keys copies what a set knows. What it came to know behind the head of s is
-// left out.
-func (c *copying) keys(ctx context.Context, s State) error {
+// keys copies the publishes that a set knows by their keys. It leaves out those
+// whose entries came after the state s: the copy does not have these entries.
+func (c *copying) keys(ctx context.Context, s feed.State) error {
 	var keys []Known
 	for k, err := range c.from.Keys(ctx, s.Set) {
 		if err != nil {

@@ -1,8 +1,7 @@
 // Package changelog is the change memory: per set of resources, a bounded
-// ordered log of the changes that were accepted. It says what a Log must do,
-// how changes are kept in blocks and shown as JSON and XML, and it serves the
-// memory as ResourceSync documents. The logs themselves are in disklog and its
-// siblings; logtest states their contract in running form.
+// ordered log of the changes that were accepted. It says what a Log must do and
+// how changes are kept in blocks. The logs themselves are in disklog and
+// redislog; logtest states their contract in running form.
 package changelog
 
 import (
@@ -10,181 +9,178 @@ import (
 	"errors"
 	"time"
 
+	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// What callers decide by. Everything else a Log returns is a failure of the
-// store, wrapped with what was being done.
-var (
-	// ErrGone means that the memory does not reach back to a cursor, a position or
-	// a datetime. The destination should read the source's resources anew.
-	ErrGone = errors.New("gone from the change memory")
-
-	// ErrNoSet means that there is no set of that name.
-	ErrNoSet = errors.New("no such set")
-
-	// ErrKeyReused means that an idempotency key came with other content than
-	// the first time.
-	ErrKeyReused = errors.New("idempotency key was used before with other content")
-
-	// ErrFull means that the store has no room; nothing was written.
-	ErrFull = errors.New("the change memory is full")
-
-	// ErrClock means that the head of the log lies further in the future than
-	// the clock may be wrong; nothing was written.
-	ErrClock = errors.New("clock is behind the change memory")
-
-	// ErrUnavailable means that the store cannot be reached now and nothing was
-	// written; trying again later makes sense.
-	ErrUnavailable = errors.New("the change memory cannot be reached")
-
-	// ErrUnknown means that an append was sent and its answer did not come: it
-	// may be in the memory. Sending it again with the same key is safe.
-	ErrUnknown = errors.New("unknown whether the change memory has it")
-
-	// ErrCorrupt means that what the store holds is not what was written.
-	ErrCorrupt = errors.New("the change memory is damaged")
-)
+// ErrCorrupt means that what the store holds is not what was written.
+var ErrCorrupt = errors.New("the change memory is damaged")
 
 // Limits of what a log keeps together.
 const (
-	MaxBatch        = 50_000  // changes in one publish, the standard's limit for a document
-	MaxBlockEntries = 1_000   // entries in one block
-	MaxBlockBytes   = 256_000 // of encoded entries in one block, before compression, unless it is a single entry
-	MaxKey          = 255     // bytes of an idempotency key
-	MaxListSize     = 25_000  // two lists, the rolling view, stay within the standard's 50,000
-	KeyAge          = 24 * time.Hour
-	KeyCount        = 100_000 // keys remembered per set
+	MaxBatch        = 50_000         // changes in one publish, the standard's limit for a document
+	MaxBlockEntries = 1_000          // entries in one block
+	MaxBlockBytes   = 256_000        // of encoded entries in one block, before compression, unless it is a single entry
+	MaxKey          = 255            // bytes of an idempotency key
+	MaxListSize     = 25_000         // entries in one list; the rolling view has two lists, and the standard allows 50,000
+	KeyAge          = 24 * time.Hour // how long a set remembers an idempotency key
+	KeyCount        = 100_000        // how many idempotency keys a set remembers
+)
+
+// When a store's clock is in doubt, see Log.Tick.
+const (
+	ClockStep  = time.Hour      // how far the clock may go ahead between two looks
+	ClockDoubt = 24 * time.Hour // for how long a clock that went further is in doubt
 )
 
 // A Log keeps the logs of many sets. All methods may be called concurrently.
-// They block until the store answered or ctx is done.
+// They block until the store has answered or ctx is done. The names of errors
+// after a method are those of package feed, unless a package is named.
 //
-// Entries of a set are numbered from 1 without a gap. Their datetimes strictly
-// increase: an entry's is max(now, the previous one's + 1 µs) where now is the
-// store's clock. No entry is readable before it is durable.
+// A copy and a backup carry a mark. Opening a store with that mark begins a new
+// epoch of every set, and removes the mark, because the original may go on too.
+// Opening it only to copy from it leaves the mark.
+//
+// The entries of a set are numbered from 1 without a gap. Their datetimes strictly
+// increase: the datetime of an entry is max(now, previous datetime + 1 µs), where
+// now is the store's clock. No entry is readable before it is durable.
 type Log interface {
-	// ID is the identity of this memory: random and made with it. A copy and a
-	// backup keep it. It changes only where the store is found to hold another
-	// memory than before, so it is to be asked for each time.
+	// ID returns the identity of this memory: a random text that is made with the
+	// memory. A copy and a backup have the same identity. The identity changes when
+	// the store is found to hold another memory than before, so do not keep the
+	// result: call ID each time.
 	ID() string
 
-	// Make makes a set with the description and the list size K, and an empty
-	// log that begins now (later than any entry that a deleted set of the same
-	// name ever had). If there is one, Make changes nothing and returns nil.
-	Make(ctx context.Context, set string, d Description, listSize int) error
+	// Secret returns what only the hubs of this memory know: with it they
+	// authenticate what they tell each other. A copy, a backup and a clone of the
+	// store have another secret or none. The secret changes now and then, so do not
+	// keep the result: call Secret each time. It is empty in a log that no other hub
+	// can read, and while it is not known.
+	Secret() string
+
+	// Make makes a set with a description, a list size and an empty log. The log
+	// begins now, and later than any entry that a deleted set of the same name ever
+	// had, except for entries that lie further in the future than the clock skew. (The
+	// cursors of those are gone as well, see Since.) If the set exists, Make changes
+	// nothing and returns nil.
+	Make(ctx context.Context, set string, d feed.Description, listSize int) error
 
 	// Describe replaces a set's description. ErrNoSet.
-	Describe(ctx context.Context, set string, d Description) error
+	Describe(ctx context.Context, set string, d feed.Description) error
 
-	// Delete removes a set, its log and its keys; its cursors are gone. ErrNoSet.
+	// Delete removes a set, its log and its keys. Every cursor of the set is gone
+	// from then on. ErrNoSet.
 	Delete(ctx context.Context, set string) error
 
 	// State returns what a set is now, in one atomic step. ErrNoSet.
-	State(ctx context.Context, set string) (State, error)
+	State(ctx context.Context, set string) (feed.State, error)
 
-	// Sets returns the states of the sets with the names, without one of all sets,
-	// sorted by name. Each is atomic, not all together. A set that is not there is
-	// left out. With an error it returns those that could be read.
-	Sets(ctx context.Context, names ...string) ([]State, error)
+	// Sets returns the states of the named sets, sorted by name; without a name, of
+	// all sets. Each state is of one moment, but two states may be of different
+	// moments. A set that does not exist is left out. When Sets returns an error, it
+	// also returns the states that could be read.
+	Sets(ctx context.Context, names ...string) ([]feed.State, error)
 
 	// Append adds publishes to a set's log in the given order, in one atomic and
-	// durable step: when it returns nil, every publish whose Appended has no Err
+	// durable step. When it returns nil, every publish whose Appended has no Err
 	// is kept whole, and survives a crash of the process and of the machine.
-	// When it returns an error no publish was added (ErrNoSet, ErrFull, ErrClock,
-	// ErrUnavailable, other), except that with ErrUnknown all or none were.
+	// When it returns an error (ErrNoSet, ErrFull, ErrClock, ErrUnavailable or
+	// another), no publish was added. ErrUnknown is the exception: then either all
+	// publishes were added or none. ErrClock means that the set's newest entry lies
+	// further in the future than the clock skew, or that the hub's clock and the
+	// store's differ by more than that.
 	//
-	// A publish whose Key the set has seen within KeyAge (and not more than
-	// KeyCount keys ago), also earlier in the same call, is not added again: with
-	// the same Hash its Appended is the first one's with Replayed set; with
-	// another it has Err = ErrKeyReused, and the others are not affected.
+	// Append does not add a publish again whose Key the set has seen within KeyAge
+	// and within the last KeyCount keys. Earlier publishes of the same call count.
+	// If the Hash is the same, the Appended is that of the first publish, with
+	// Replayed set. If the Hash differs, the Appended has Err = ErrKeyReused. So it
+	// has if the set has seen Unless and not Key. The other publishes of the call are
+	// added all the same.
 	Append(ctx context.Context, set string, publishes ...Publish) ([]Appended, error)
 
 	// Since returns the entries that directly follow a cursor, in one atomic
 	// step: never a range with a hole. It returns at most limit entries (1,000
-	// when limit is 0 or less) and ends early where they grow large, but at least
-	// one when there is one. Without a following entry the batch is empty and its
-	// Cursor is its After. The batch is the caller's and not shared.
+	// when limit is 0 or less). It returns fewer when the entries are large, but at
+	// least one if there is one. If no entry follows, the batch is empty and its
+	// Cursor is its After. The batch belongs to the caller.
 	//
 	// The cursor is verified:
-	//  1. The entry at its position has its datetime, or it is the floor, or it
-	//     is zero and the floor is at position 0: the batch's After is the cursor.
-	//  2. Else, if its datetime is not before the floor's, the log has lost its
-	//     tail: Diverged is set, and After is the newest entry whose position is
-	//     lower and whose datetime is earlier by at least the clock skew, else the
-	//     floor. Entries may repeat, none is skipped.
-	//  3. Else ErrGone.
+	//  1. The log knows the cursor: the entry at the cursor's position has the
+	//     cursor's datetime, or the cursor is the floor, or the cursor is zero and
+	//     the floor is at position 0. Then After is the cursor.
+	//  2. Else, if the cursor's datetime is not before the floor's, and is later than
+	//     any entry of a deleted set of the same name had, the log has lost its newest
+	//     entries. Then Diverged is set, and After is the newest entry
+	//     whose position is lower than the cursor's and whose datetime is earlier by
+	//     at least the clock skew, or else the floor. Entries may repeat. No entry
+	//     is skipped.
+	//  3. Else Since returns ErrGone.
 	//
-	// In a set that is not made, the zero cursor yields an empty batch, any other
-	// ErrGone.
-	Since(ctx context.Context, set string, after Cursor, limit int) (*Batch, error)
+	// In a set that does not exist, the zero cursor yields an empty batch, and any
+	// other cursor ErrGone.
+	Since(ctx context.Context, set string, after feed.Cursor, limit int) (*feed.Batch, error)
 
-	// At returns the cursor of the entry at a position, or the floor's. ErrGone
-	// when it lies before the floor; ErrNoSet, and an error with
-	// resourcesync.ErrInvalid when it lies behind the head.
-	At(ctx context.Context, set string, position uint64) (Cursor, error)
+	// At returns the cursor of the entry at a position; at the floor's position,
+	// the floor. ErrGone when the position lies before the floor, an error with
+	// resourcesync.ErrInvalid when it lies behind the head, ErrNoSet.
+	At(ctx context.Context, set string, position uint64) (feed.Cursor, error)
 
 	// Seek returns the cursor behind which the entries with datetime >= micros
-	// begin: the newest entry that is earlier, or the floor. ErrGone when an entry
-	// with such a datetime may have been removed or have come before the log
-	// began: micros is before the floor's datetime, or equal to it where the floor
-	// is a removed entry. ErrNoSet.
-	Seek(ctx context.Context, set string, micros int64) (Cursor, error)
+	// begin: the newest entry that is earlier, or the floor. ErrGone when such an
+	// entry may have been removed, or may have come before the log began: then
+	// micros is before the floor's datetime, or equal to it and the floor is a
+	// removed entry. micros is in microseconds since 1970. ErrNoSet.
+	Seek(ctx context.Context, set string, micros int64) (feed.Cursor, error)
 
 	// Trim applies retention to a set and forgets expired keys. It removes whole
 	// closed lists only, and returns how many entries it removed. ErrNoSet.
 	Trim(ctx context.Context, set string, r Retention) (removed int, err error)
 
-	// Check reports whether an append could succeed now, nil or why not.
+	// BeginEpoch begins a new epoch of a set's log, so that the lists which may get
+	// other entries now get other names (see feed.Epochs). lost is a cursor that the
+	// log returned earlier. If the log still holds lost, or Since would answer ErrGone,
+	// BeginEpoch does nothing and returns false. Else the new epoch begins with the
+	// list of the first entry that may differ: the entry behind the one from which a
+	// follower at lost goes on. For the zero cursor it begins with the open list.
+	// Beginning an epoch twice does no harm. ErrNoSet.
+	BeginEpoch(ctx context.Context, set string, lost feed.Cursor) (begun bool, err error)
+
+	// Tick notes the time of the store's clock. It is called about each minute, by every
+	// hub of the memory. It returns true while the clock is in doubt, and then nothing
+	// may be removed for its age. The clock comes into doubt when it has gone ahead by
+	// more than ClockStep since it was noted: it is wrong, or no hub ran for so long. It
+	// is believed again after ClockDoubt, or when it is set back. A store whose clock
+	// is not the hub's is in doubt while the two differ by more than the clock skew.
+	Tick(ctx context.Context) (doubtful bool, err error)
+
+	// Check returns nil when an append could succeed now, and otherwise why not. It
+	// compares the hub's clock with the store's. It does not look at the heads of sets:
+	// a set whose head lies in the future is refused alone.
 	Check(ctx context.Context) error
 
 	// Close releases the store. Nothing may be called after it.
 	Close() error
 }
 
-// A Description is what a source says of a set.
-type Description struct {
-	Title       string `json:"title,omitempty"`
-	DescribedBy string `json:"describedby,omitempty"` // URI of a document about the set
-	ChangeList  string `json:"changelist,omitempty"`  // URL of the source's own Change List, or index of some; no document shows it
-}
-
-// A State is what a set is at one moment.
-type State struct {
-	Set string
-	Description
-	ListSize int    // K: a closed Change List holds as many entries
-	Begin    int64  // when the log began, in microseconds since 1970
-	Floor    Cursor // the newest entry that was removed; at first position 0 and Begin
-	Head     Cursor // the newest entry; the Floor when there is none
-	Latest   Cursor // the cursor before the newest batch; Head when there is none
-}
-
-// Lists returns the numbers of the oldest Change List that is still kept and of
-// the newest, which is open. List n holds the positions (n-1)·K+1 to n·K.
-func (s State) Lists() (oldest, open uint64) {
-	k := uint64(s.ListSize)
-	return s.Floor.Position/k + 1, s.Head.Position/k + 1
-}
-
 // A Publish is one batch on its way into the log.
 type Publish struct {
-	Changes []resourcesync.Change // 1 to MaxBatch, valid; the log does not keep the slice
-	Key     string                // names the publish, unique per set and caller, at most MaxKey bytes; empty: none
-	Hash    [32]byte              // of its content, compared when the key is seen again
-	Brief   bool                  // Key was made by the hub: it need only outlive the retries of this call
+	Changes []resourcesync.Change // 1 to MaxBatch valid changes; the log does not keep the slice
+	Key     string                // idempotency key, unique per set and caller, at most MaxKey bytes; empty for none
+	Hash    [32]byte              // of the content; a publish with the same Key must have the same Hash
+	Unless  string                // a key that must not have been used, like Key; empty for none
+	Brief   bool                  // the hub made Key: the log need know it only for the retries of this call
 }
 
-// CheckPublishes returns nil when a log can take publishes: it is for those who
-// implement Log. What a change may be, whoever appends has checked. The error is
-// a *resourcesync.Error with ErrInvalid.
+// CheckPublishes returns nil when a log can take publishes. Each implementation
+// of Log calls it. It counts changes and bytes of keys only: the caller of Append
+// has validated each change. The error is a *resourcesync.Error with ErrInvalid.
 func CheckPublishes(publishes []Publish) error {
 	for _, p := range publishes {
 		if n := len(p.Changes); n < 1 || n > MaxBatch {
-			return Invalid("a publish has 1 to %d changes, not %d", MaxBatch, n)
+			return resourcesync.Invalid("a publish has 1 to %d changes, not %d", MaxBatch, n)
 		}
-		if len(p.Key) > MaxKey {
-			return Invalid("an idempotency key has at most %d bytes, not %d", MaxKey, len(p.Key))
+		if n := max(len(p.Key), len(p.Unless)); n > MaxKey {
+			return resourcesync.Invalid("an idempotency key has at most %d bytes, not %d", MaxKey, n)
 		}
 	}
 	return nil
@@ -192,19 +188,30 @@ func CheckPublishes(publishes []Publish) error {
 
 // An Appended says where a publish is in the log.
 type Appended struct {
-	After    Cursor // before its first entry
-	Cursor   Cursor // of its last
-	Count    int
-	Blocks   []CutBlock // its entries as the log keeps them, for who passes them on; nil where they are of no use to anybody else
-	Replayed bool       // it was there already
-	Err      error      // it was refused: ErrKeyReused
+	After    feed.Cursor // before its first entry
+	Cursor   feed.Cursor // of its last entry
+	Count    int         // of its entries
+	Blocks   []CutBlock  // its entries as the log keeps them, to announce them to other hubs; nil in a log that no other hub can read
+	Replayed bool        // the log had it before this call
+	Err      error       // feed.ErrKeyReused when it was refused
 }
 
-// Retention says what to keep. Trim removes the oldest closed list as long as
-// all its entries are older than Age, or the rest still holds Count entries; a
-// zero value is no reason to remove. The open list and the newest closed one
-// are always kept.
+// Retention says what to keep. Trim removes the oldest closed list, again and
+// again, while all entries of that list are older than Age, or while the other
+// lists still hold Count entries. Age 0 removes nothing for its age, and Count 0
+// nothing for the number of entries. The open list and the newest closed list are
+// always kept.
 type Retention struct {
-	Age   time.Duration
-	Count uint64
+	Age      time.Duration
+	Count    uint64
+	Doubtful bool // the clock is in doubt: nothing is removed for its age, no entry and no key
+}
+
+// Size returns how many bytes the changes take at most; see resourcesync.Change.Size.
+func (p *Publish) Size() int {
+	n := 0
+	for i := range p.Changes {
+		n += p.Changes[i].Size()
+	}
+	return n
 }

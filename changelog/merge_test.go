@@ -4,31 +4,33 @@ import (
 	"math/rand/v2"
 	"reflect"
 	"testing"
+
+	"github.com/rshub/rshub/feed"
 )
 
 func TestMergeBlock(t *testing.T) {
 	for _, gaps := range [][]int64{
 		{}, {1}, {2}, {1, 1, 1, 1}, {1, 2, 1, 1}, {1_000_000, 1, 1, 86_400_000_000, 1}, {5, 5, 5, 5, 5},
 	} {
-		entries := []Entry{{Cursor: Cursor{1000, 1_772_600_767_000_089}}}
+		entries := []feed.Entry{{Cursor: feed.Cursor{Position: 1000, Micros: 1_772_600_767_000_089}}}
 		for _, gap := range gaps {
 			last := entries[len(entries)-1]
-			entries = append(entries, Entry{Cursor: Cursor{last.Position + 1, last.Micros + gap}})
+			entries = append(entries, feed.Entry{Cursor: feed.Cursor{Position: last.Position + 1, Micros: last.Micros + gap}})
 		}
 		mergesTo(t, entries)
 	}
 	for range 20 {
-		entries := []Entry{{Cursor: Cursor{1, 1 + rand.Int64N(maxNumber/2)}}}
+		entries := []feed.Entry{{Cursor: feed.Cursor{Position: 1, Micros: 1 + rand.Int64N(feed.MaxNumber/2)}}}
 		for len(entries) < MaxBlockEntries {
 			last := entries[len(entries)-1]
-			entries = append(entries, Entry{Cursor: Cursor{last.Position + 1, last.Micros + 1 + rand.Int64N(2)*rand.Int64N(1<<40)}})
+			entries = append(entries, feed.Entry{Cursor: feed.Cursor{Position: last.Position + 1, Micros: last.Micros + 1 + rand.Int64N(2)*rand.Int64N(1<<40)}})
 		}
 		mergesTo(t, entries)
 	}
 }
 
 // mergesTo merges entries and wants them back.
-func mergesTo(t *testing.T, entries []Entry) {
+func mergesTo(t *testing.T, entries []feed.Entry) {
 	t.Helper()
 	for i, c := range plain(len(entries)) {
 		entries[i].Change = c
@@ -42,11 +44,11 @@ func mergesTo(t *testing.T, entries []Entry) {
 	}
 }
 
-// A block of one publish is the same, however it came about.
+// A block of one publish has the same bytes, whether it was cut or merged.
 func TestMergeBlockOfOnePublish(t *testing.T) {
 	for _, n := range []int{1, 3, 4, 1000} {
 		cut := CutBlocks(plain(n), 1, MaxListSize)
-		entries, err := cut[0].Block.Entries(Cursor{uint64(n), 1_000_000})
+		entries, err := cut[0].Block.Entries(feed.Cursor{Position: uint64(n), Micros: 1_000_000})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -17,11 +17,11 @@ import (
 	"github.com/rshub/rshub/changelog"
 )
 
-// serveOver sends a request, whole or not, over a real connection, and closes
-// its writing side if cut says so. It returns the answer.
+// serveOver sends a request, or a part of one, over a real connection and returns
+// the answer. If cut is true, it then closes its writing side.
 func serveOver(t *testing.T, h *Hub, request string, cut bool) (*http.Response, []byte) {
 	t.Helper()
-	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { h.ServePublish(w, r, "demo") }))
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { servePublish(h, w, r) }))
 	t.Cleanup(srv.Close)
 	conn, err := net.Dial("tcp", srv.Listener.Addr().String())
 	if err != nil {
@@ -47,8 +47,8 @@ func serveOver(t *testing.T, h *Hub, request string, cut bool) (*http.Response, 
 	return resp, body
 }
 
-// A body that ends before it should is not taken, not even its whole lines: they
-// are no whole batch.
+// Nothing of a body that ends too early is taken, not even its complete lines,
+// because they are not a whole batch.
 func TestTruncatedBody(t *testing.T) {
 	for _, form := range []string{"application/xml", "application/json", "application/x-ndjson"} {
 		t.Run(form, func(t *testing.T) {
@@ -66,14 +66,14 @@ func TestTruncatedBody(t *testing.T) {
 	}
 }
 
-// A publisher that falls silent is told so, and what it had sent is not taken.
+// A publisher that falls silent is told so. Nothing that it sent is taken.
 func TestSilentPublisher(t *testing.T) {
 	for _, test := range []struct{ headers, sent string }{
 		{"Content-Type: application/json", jsonDoc[:60]},
 		{"Content-Type: application/json", ""},
 		{"Content-Type: application/xml", xmlOf("")[:60]},
 		{"Content-Type: application/x-ndjson", linesDoc},
-		{"Content-Type: application/json\r\nContent-Encoding: gzip", ""}, // its header is read early
+		{"Content-Type: application/json\r\nContent-Encoding: gzip", ""}, // the gzip header is read early
 	} {
 		t.Run(test.headers, func(t *testing.T) {
 			h, log := newHub(t, Options{ReadTimeout: 20 * time.Millisecond})
@@ -91,14 +91,14 @@ func TestSilentPublisher(t *testing.T) {
 	}
 }
 
-// The deadline holds for what is read of a body. Neither an append that takes
-// longer nor the next request on the connection is harmed by it.
+// The deadline is only for reading the body. It harms neither an append that takes
+// longer nor the next request on the connection.
 func TestReadDeadlineIsTakenBack(t *testing.T) {
 	const timeout = 20 * time.Millisecond
 	h, log := newHub(t, Options{ReadTimeout: timeout})
 	slow := true
 	log.onAppend = func(context.Context, []changelog.Publish) error {
-		if slow { // longer than the deadline, which must not be in force any more
+		if slow { // the append takes longer than the deadline, which must not count any more
 			<-time.After(3 * timeout)
 			slow = false
 		}
@@ -106,7 +106,7 @@ func TestReadDeadlineIsTakenBack(t *testing.T) {
 	}
 	var cancelled error
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		h.ServePublish(w, r, "demo")
+		servePublish(h, w, r)
 		cancelled = errors.Join(cancelled, r.Context().Err())
 	}))
 	t.Cleanup(srv.Close)
@@ -136,7 +136,7 @@ func TestReadDeadlineIsTakenBack(t *testing.T) {
 	}
 }
 
-// A deadlines counts those that are set.
+// A deadlines counts how often a deadline is set.
 type deadlines struct {
 	http.ResponseWriter
 	n int
@@ -144,12 +144,11 @@ type deadlines struct {
 
 func (d *deadlines) SetReadDeadline(time.Time) error { d.n++; return nil }
 
-// Behind the end of the body it is net/http that reads, and no publisher can be
-// silent any more.
+// After the end of the body only net/http reads, so no more deadline is set.
 func TestNoDeadlineBehindTheEnd(t *testing.T) {
 	d := &deadlines{}
 	r := &patientReader{ReadCloser: io.NopCloser(iotest.OneByteReader(strings.NewReader("ab"))), conn: http.NewResponseController(d)}
-	for i, want := range []int{1, 2, 3, 3, 3} { // the third finds the end
+	for i, want := range []int{1, 2, 3, 3, 3} { // the third read finds the end
 		if _, err := r.Read(make([]byte, 10)); (err == io.EOF) != (i >= 2) || d.n != want {
 			t.Errorf("read %d: %v, %d deadlines, want %d", i+1, err, d.n, want)
 		}

@@ -1,12 +1,13 @@
 // Package hub is the middle of rshub: publishes come in, are appended to the
 // change memory, and go out to everybody who follows. It decodes and validates
-// what sources POST, gathers concurrent appends, and keeps a window of what is
-// new for those who are up to date.
+// what sources POST, gathers concurrent publishes into one append, and keeps a
+// window of recent batches for followers that are up to date. Over NATS, hubs
+// of one memory tell each other what they appended. The package does not know
+// who follows, nor how the memory stores changes.
 package hub
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -17,40 +18,47 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/rshub/rshub/changelog"
-	"github.com/rshub/rshub/resourcesync"
+	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/internal/budget"
 )
 
 // Options of a Hub. Zero values are the defaults.
 type Options struct {
-	BaseURL       string                           // the hub's own, to know its topics by in POST /hub; without a slash at the end
-	Sets          []string                         // the only sets that can be published to; empty: a first publish makes a set
-	ListSize      int                              // of the Change Lists of new sets; default 10,000
-	Retention     changelog.Retention              // applied each minute by Run; default: keep everything
-	MaxBody       int64                            // bytes of one publish, before and after decompression; default 50 MiB
-	AppendTimeout time.Duration                    // of one append; default 30 s
-	ReadTimeout   time.Duration                    // a publisher that sends nothing for so long is cut; default 60 s
-	Caller        func(ctx context.Context) string // who publishes: idempotency keys count per caller; default: one for all
-	Logger        *slog.Logger                     // default: discard
-	Metrics       prometheus.Registerer            // where the hub's metrics are registered, one hub in each; default: nowhere
+	Base          feed.Base             // the hub's own URL, by which ServeHub recognizes its topics
+	Sets          []string              // the only sets that can be published to; empty: the first publish to a set makes it
+	ListSize      int                   // K, the entries in each closed Change List of new sets; default 10,000
+	Retention     changelog.Retention   // applied by Run each minute; default: keep everything
+	MaxBody       int64                 // bytes of one publish, before and after decompression; default 50 MiB
+	AppendTimeout time.Duration         // of one append; default 30 s
+	ClockSkew     time.Duration         // by how much the clocks of hubs and of the memory may differ; default 1 minute
+	ReadTimeout   time.Duration         // how long a publisher may be silent before it is cut off; default 60 s
+	Logger        *slog.Logger          // default: discard
+	Metrics       prometheus.Registerer // where the hub's metrics are registered; a registry takes one hub; default: nowhere
 
 	Bus    *Bus          // announces to other hubs of the same memory; default: none
-	Shared time.Duration // other hubs use the memory: so often Run looks whether it moved unannounced; default: they do not
+	Shared time.Duration // if other hubs use the memory: how often Run looks whether it moved without an announcement; default 0: no other hub does
 }
 
-// A Hub publishes into a change memory and lets it be followed.
+// A Hub publishes into a change memory and lets followers read it.
 type Hub struct {
 	log     changelog.Log
 	opts    Options
 	metrics *metrics
+	reads   *budget.Budget // for what followers read from the memory
 
 	mu     sync.Mutex
 	closed bool
-	queues map[string]*queue // of the sets that are being appended to
+	queues map[string]*queue // of the sets to which an append is under way
 	tails  map[string]*tail  // of the sets that are followed
-	wg     sync.WaitGroup    // of the queues' goroutines
+
+	doubted chan struct{} // holds one if there may be tails in doubt; watch takes it
+	heads   heads         // to find out that a log lost its newest entries
+
+	wg sync.WaitGroup // of the goroutines that drain the queues; one is added only while mu is held and closed is false
 }
 
-// New returns a Hub on a memory, which the caller closes after Close.
+// New returns a Hub on a memory. It does nothing in the background until Run.
+// The caller closes the memory after the Hub.
 func New(log changelog.Log, o Options) *Hub {
 	if o.ListSize == 0 {
 		o.ListSize = 10_000
@@ -61,91 +69,36 @@ func New(log changelog.Log, o Options) *Hub {
 	if o.AppendTimeout == 0 {
 		o.AppendTimeout = 30 * time.Second
 	}
+	if o.ClockSkew == 0 {
+		o.ClockSkew = time.Minute
+	}
 	if o.ReadTimeout == 0 {
 		o.ReadTimeout = time.Minute
-	}
-	if o.Caller == nil {
-		o.Caller = func(context.Context) string { return "" }
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Hub{log: log, opts: o, metrics: newMetrics(o.Metrics), queues: map[string]*queue{}, tails: map[string]*tail{}}
+	return &Hub{
+		log: log, opts: o, metrics: newMetrics(o.Metrics), reads: budget.New(readBytes, budget.Patience),
+		queues: map[string]*queue{}, tails: map[string]*tail{}, doubted: make(chan struct{}, 1),
+	}
 }
 
-// Run makes the configured sets and applies retention, at once and each minute
-// until ctx is done. Of a shared memory it also finds what was not announced.
-// What fails is logged and tried again in the next round:
-// meanwhile the hub serves what it has.
+// Run makes the configured sets and applies retention, at once and then each
+// minute until ctx is done. If the memory is shared, it also finds what was not
+// announced. A failure is logged and the next round tries again; meanwhile the
+// hub serves what it has.
 func (h *Hub) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	if h.opts.Shared > 0 {
-		wg.Go(func() { every(ctx, h.opts.Shared, h.compare) }) // also while retention takes long
-	}
+	wg.Go(func() { h.watch(ctx) }) // also while retention takes long
 	h.tidy(ctx)
 	every(ctx, time.Minute, h.tidy)
 	return nil
 }
 
-// every calls do at intervals until ctx is done.
-func every(ctx context.Context, interval time.Duration, do func(context.Context)) {
-	ticker := time.NewTicker(interval)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ticker.C:
-			do(ctx)
-		case <-ctx.Done():
-			return
-		}
-	}
-}
-
-// tidy makes the configured sets and applies retention.
-func (h *Hub) tidy(ctx context.Context) {
-	for _, set := range h.opts.Sets {
-		if err := h.make(ctx, set, changelog.Description{}); err != nil && ctx.Err() == nil {
-			h.opts.Logger.Warn("a configured set is not there", "err", err)
-		}
-	}
-	h.trim(ctx)
-}
-
-// trim applies retention to every set. A failure is for the log: the next round
-// tries again, and keeping too much harms nobody.
-func (h *Hub) trim(ctx context.Context) {
-	newest := h.metrics.newest.Load()
-	sets, err := h.log.Sets(ctx)
-	if err != nil && ctx.Err() == nil {
-		h.opts.Logger.Warn("retention", "err", err)
-	}
-	if err == nil {
-		h.metrics.looked(sets, newest)
-	}
-	failed := 0
-	for _, s := range sets {
-		if t := h.tail(s.Set); t != nil {
-			t.reaches(s.Head)
-		}
-		removed, err := h.log.Trim(ctx, s.Set, h.opts.Retention)
-		switch {
-		case ctx.Err() != nil:
-			return
-		case err != nil && !errors.Is(err, changelog.ErrNoSet):
-			h.opts.Logger.Warn("retention", "set", s.Set, "err", err)
-			if failed++; failed == 3 {
-				return // the memory has other troubles now
-			}
-		case removed > 0:
-			h.metrics.removed.Add(float64(removed))
-			h.opts.Logger.Info("retention removed old changes", "set", s.Set, "removed", removed)
-		}
-	}
-}
-
-// Close refuses further publishes as changelog.ErrUnavailable, and returns when
-// those that were begun are answered.
+// Close refuses further publishes with feed.ErrUnavailable. It returns when all
+// publishes that have begun are answered.
 func (h *Hub) Close() {
 	h.mu.Lock()
 	h.closed = true
@@ -153,92 +106,38 @@ func (h *Hub) Close() {
 	h.wg.Wait()
 }
 
-// Publish appends a batch and wakes those who follow the set. When it returns
-// nil the memory holds the whole batch. The changes must be valid
-// (resourcesync.Change.Validate) and must not be changed any more. A key that
-// is empty is replaced by one of the hub's. Errors are those of
-// changelog.Log.Append; ctx is heeded until the append begins, and its error
-// means that nothing was written.
-func (h *Hub) Publish(ctx context.Context, set string, p changelog.Publish) (changelog.Appended, error) {
-	begin := time.Now()
-	a, err := h.publish(ctx, set, p)
-	h.metrics.published(a, err, time.Since(begin))
-	if err != nil {
-		return changelog.Appended{}, fmt.Errorf("publish to set %q: %w", set, err)
-	}
-	return a, nil
-}
-
-// check refuses here what a memory would refuse, for it would refuse with it
-// all that is gathered into one append.
-func check(set string, p *changelog.Publish) error {
-	if err := changelog.CheckSet(set); err != nil {
-		return err
-	}
-	switch n := len(p.Changes); {
-	case n == 0:
-		return noChange()
-	case n > changelog.MaxBatch:
-		return &resourcesync.Error{Err: resourcesync.ErrTooLarge, Entry: changelog.MaxBatch + 1,
-			Rule: fmt.Sprintf("a batch has at most %d changes; send more in several", changelog.MaxBatch)}
-	case len(p.Key) > changelog.MaxKey:
-		return changelog.Invalid("an idempotency key has at most %d bytes", changelog.MaxKey)
-	}
-	return nil
-}
-
-func noChange() error {
-	return changelog.Invalid("there is no change in it: a batch has at least one")
-}
-
-func (h *Hub) publish(ctx context.Context, set string, p changelog.Publish) (changelog.Appended, error) {
-	if err := check(set, &p); err != nil {
-		return changelog.Appended{}, err
-	}
-	if !h.Waits(set) {
-		return changelog.Appended{}, changelog.ErrNoSet
-	}
-	if p.Key == "" {
-		p.Key, p.Brief = rand.Text(), true
-	}
-	size := p.Size()
-	r := &request{publish: p, size: size}
-	err := h.enqueue(ctx, set, r)
-	if errors.Is(err, changelog.ErrNoSet) {
-		if err := h.make(ctx, set, changelog.Description{}); err != nil {
-			return changelog.Appended{}, err
-		}
-		r = &request{publish: p, size: size}
-		err = h.enqueue(ctx, set, r)
-	}
-	return r.result, err
-}
-
-func (h *Hub) make(ctx context.Context, set string, d changelog.Description) error {
+// make makes a set, unless it exists.
+func (h *Hub) make(ctx context.Context, set string, d feed.Description) error {
 	if err := h.log.Make(ctx, set, d, h.opts.ListSize); err != nil {
 		return fmt.Errorf("make set %q: %w", set, err)
 	}
 	return nil
 }
 
-// Describe sets the description of a set, which it makes if a publish would.
-func (h *Hub) Describe(ctx context.Context, set string, d changelog.Description) error {
-	if err := changelog.CheckSet(set); err != nil {
+// Describe sets the description of a set. It makes the set if a publish would
+// make it.
+func (h *Hub) Describe(ctx context.Context, set string, d feed.Description) error {
+	if err := feed.CheckSet(set); err != nil {
 		return err
 	}
-	if h.Waits(set) {
+	err := h.log.Describe(ctx, set, d)
+	if errors.Is(err, feed.ErrNoSet) && h.Waits(set) {
 		if err := h.make(ctx, set, d); err != nil {
 			return err
 		}
+		// Somebody else may have made it, with another description.
+		if err = h.log.Describe(ctx, set, d); errors.Is(err, feed.ErrUnavailable) {
+			err = fmt.Errorf("%w: it was made, and then: %v", feed.ErrUnknown, err)
+		}
 	}
-	if err := h.log.Describe(ctx, set, d); err != nil {
+	if err != nil {
 		return fmt.Errorf("describe set %q: %w", set, err)
 	}
 	return nil
 }
 
-// Delete removes a set; who follows it gets changelog.ErrGone, unless from the
-// zero cursor. ctx is heeded as in Publish.
+// Delete removes a set. Its followers get feed.ErrGone, except those that are
+// at the zero cursor. ctx is heeded as in Publish.
 func (h *Hub) Delete(ctx context.Context, set string) error {
 	if err := h.enqueue(ctx, set, &request{delete: true}); err != nil {
 		return fmt.Errorf("delete set %q: %w", set, err)
@@ -246,8 +145,8 @@ func (h *Hub) Delete(ctx context.Context, set string) error {
 	return nil
 }
 
-// Waits reports whether a set may be published to, and be followed before it is
-// made: the first publish makes it.
+// Waits reports whether a set may be published to. Such a set can be followed
+// before it is made; the first publish makes it.
 func (h *Hub) Waits(set string) bool {
 	return len(h.opts.Sets) == 0 || slices.Contains(h.opts.Sets, set)
 }

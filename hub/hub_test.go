@@ -12,19 +12,49 @@ import (
 
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/changelog/disklog"
+	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/resourcesync"
 )
 
 const base = "https://hub.example.org"
 
-// A testLog is a real memory whose calls a test can look at, hold up and let
-// fail. The zero hooks do nothing.
+// A testLog is a real memory. With its hooks a test can watch calls, hold them up,
+// and make them fail. A hook that is nil does nothing.
 type testLog struct {
 	changelog.Log
+
+	secret string // of the memory
 
 	mu       sync.Mutex
 	onAppend func(ctx context.Context, publishes []changelog.Publish) error
 	onSince  func() error
+	onSets   func([]feed.State, error) ([]feed.State, error)
+	onState  func(set string) error
+}
+
+func (l *testLog) Secret() string { return l.secret }
+
+func (l *testLog) Sets(ctx context.Context, names ...string) ([]feed.State, error) {
+	l.mu.Lock()
+	hook := l.onSets
+	l.mu.Unlock()
+	states, err := l.Log.Sets(ctx, names...)
+	if hook != nil {
+		return hook(states, err)
+	}
+	return states, err
+}
+
+func (l *testLog) State(ctx context.Context, set string) (feed.State, error) {
+	l.mu.Lock()
+	hook := l.onState
+	l.mu.Unlock()
+	if hook != nil {
+		if err := hook(set); err != nil {
+			return feed.State{}, err
+		}
+	}
+	return l.Log.State(ctx, set)
 }
 
 func (l *testLog) Append(ctx context.Context, set string, publishes ...changelog.Publish) ([]changelog.Appended, error) {
@@ -39,7 +69,7 @@ func (l *testLog) Append(ctx context.Context, set string, publishes ...changelog
 	return l.Log.Append(ctx, set, publishes...)
 }
 
-func (l *testLog) Since(ctx context.Context, set string, after changelog.Cursor, limit int) (*changelog.Batch, error) {
+func (l *testLog) Since(ctx context.Context, set string, after feed.Cursor, limit int) (*feed.Batch, error) {
 	l.mu.Lock()
 	hook := l.onSince
 	l.mu.Unlock()
@@ -65,12 +95,12 @@ func openLog(t testing.TB) *testLog {
 	return &testLog{Log: l}
 }
 
-// newHub returns a hub on a memory of its own. When the test ends nothing of it
-// may be left.
+// newHub returns a hub on a memory of its own. The test fails if a queue or a tail of
+// the hub is left at its end.
 func newHub(t testing.TB, o Options) (*Hub, *testLog) {
 	t.Helper()
 	log := openLog(t)
-	o.BaseURL = base
+	o.Base = base
 	h := New(log, o)
 	t.Cleanup(func() {
 		h.Close()
@@ -99,11 +129,11 @@ func mustPublish(t testing.TB, h *Hub, set string, cs []resourcesync.Change) cha
 	return a
 }
 
-// locs returns what a set holds, from its floor on.
+// locs returns the locs of all entries in a set's log.
 func locs(t testing.TB, log changelog.Log, set string) []string {
 	t.Helper()
 	st, err := log.State(t.Context(), set)
-	if errors.Is(err, changelog.ErrNoSet) {
+	if errors.Is(err, feed.ErrNoSet) {
 		return nil
 	}
 	if err != nil {
@@ -134,7 +164,7 @@ func TestPublish(t *testing.T) {
 	}{
 		{"a first publish makes the set", nil, "demo", changelog.Publish{Changes: changes("a", 2)}, nil},
 		{"a configured set", []string{"demo"}, "demo", changelog.Publish{Changes: changes("a", 2)}, nil},
-		{"no configured set", []string{"other"}, "demo", changelog.Publish{Changes: changes("a", 2)}, changelog.ErrNoSet},
+		{"no configured set", []string{"other"}, "demo", changelog.Publish{Changes: changes("a", 2)}, feed.ErrNoSet},
 		{"no name of a set", nil, "De/mo", changelog.Publish{Changes: changes("a", 2)}, resourcesync.ErrInvalid},
 		{"no change", nil, "demo", changelog.Publish{}, resourcesync.ErrInvalid},
 		{"most changes", nil, "demo", changelog.Publish{Changes: changes("a", changelog.MaxBatch)}, nil},
@@ -164,7 +194,8 @@ func TestPublish(t *testing.T) {
 	}
 }
 
-// Answers come after the memory has it: what was answered is there at once.
+// An answer comes only after the memory holds the changes, so they can be read at
+// once.
 func TestPublishIsDurable(t *testing.T) {
 	h, log := newHub(t, Options{})
 	var wg sync.WaitGroup
@@ -198,7 +229,7 @@ func TestDescribe(t *testing.T) {
 		{"makes the set", nil, false, nil},
 		{"keeps the log", nil, true, nil},
 		{"makes a configured set", []string{"demo"}, false, nil},
-		{"no configured set", []string{"other"}, false, changelog.ErrNoSet},
+		{"no configured set", []string{"other"}, false, feed.ErrNoSet},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			h, log := newHub(t, Options{Sets: test.sets})
@@ -206,7 +237,7 @@ func TestDescribe(t *testing.T) {
 			if test.first {
 				before = mustPublish(t, h, "demo", changes("a", 2)).Cursor.Position
 			}
-			d := changelog.Description{Title: "A demo", DescribedBy: "https://example.org/about"}
+			d := feed.Description{Title: "A demo", DescribedBy: "https://example.org/about"}
 			if err := h.Describe(t.Context(), "demo", d); !errors.Is(err, test.want) {
 				t.Fatalf("Describe() = %v, want %v", err, test.want)
 			}
@@ -221,8 +252,8 @@ func TestDescribe(t *testing.T) {
 	}
 }
 
-// Configured sets are there from the beginning, and come back. That one cannot
-// be made harms nobody.
+// Configured sets exist from the beginning, and are made again after they were
+// deleted. If one set cannot be made, the others are not affected.
 func TestRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, log := newHub(t, Options{Sets: []string{"b", "not a name/", "a"}, ListSize: 7})
@@ -261,7 +292,7 @@ func TestCloseRefuses(t *testing.T) {
 	h, log := newHub(t, Options{})
 	mustPublish(t, h, "demo", changes("a", 1))
 	h.Close()
-	if _, err := h.Publish(t.Context(), "demo", changelog.Publish{Changes: changes("b", 1)}); !errors.Is(err, changelog.ErrUnavailable) {
+	if _, err := h.Publish(t.Context(), "demo", changelog.Publish{Changes: changes("b", 1)}); !errors.Is(err, feed.ErrUnavailable) {
 		t.Errorf("Publish() = %v after Close", err)
 	}
 	if n := len(locs(t, log, "demo")); n != 1 {

@@ -6,43 +6,52 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strconv"
 
 	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/problem"
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// Of an NDJSON stream.
+// How an NDJSON stream is cut.
 const (
 	linesPerBatch = 1000
-	maxLine       = 1 << 20 // bytes
+	maxLine       = 1 << 20 // bytes of one line
 )
 
-// receiveLines appends a stream of one change a line, in batches of 1,000 lines
-// (blank ones count, so that the cut depends on nothing else). Each batch is
-// taken whole or not at all, with the key and its number as its key, so the
-// whole stream sent again with its key adds only what is missing. An error is a
-// *changelog.Problem that says what was accepted.
-func (h *Hub) receiveLines(ctx context.Context, set, key string, body io.Reader) (*Receipt, error) {
+// receiveLines appends a stream of one change a line, in batches of 1,000
+// lines. Blank lines count, so that the cut depends on nothing but line
+// numbers. Each batch is taken whole or not at all. The key of a batch is made
+// from the client's key and the number of the batch; so a client can send the
+// whole stream again with its key, and only what is missing is added. An error
+// is a *problem.Problem that says what was accepted.
+func (h *Hub) receiveLines(ctx context.Context, set, key string, body io.Reader) (*feed.Receipt, error) {
 	in := lineReader{r: resourcesync.NewNDJSONReader(body, resourcesync.Limits{Bytes: maxLine}), maxBytes: h.opts.MaxBody}
-	all := &Receipt{Set: set}
+	all := &feed.Receipt{Set: set}
 	for i := 1; in.err != io.EOF; i++ {
 		p, err := in.batch(i * linesPerBatch)
+		if err == nil && key != "" && i == 1 && len(p.Changes) == 0 && in.err != io.EOF {
+			// The key would not be known after it, because batch 1 is what it is known by.
+			err = resourcesync.Invalid("with an Idempotency-Key, the first %d lines have at least one change, and these are blank", linesPerBatch)
+		}
 		if err != nil {
 			h.metrics.published(changelog.Appended{}, err, 0)
 		} else if len(p.Changes) > 0 {
 			if key != "" {
-				p.Key = h.callerKey(ctx, "lines", key, strconv.Itoa(i))
+				p.Key = h.linesKey(ctx, key, i)
+				if i == 1 {
+					p.Unless = h.documentKey(ctx, key)
+				}
 			}
 			var a changelog.Appended
 			if a, err = h.Publish(ctx, set, p); err == nil {
-				all.add(newReceipt(set, a), in.line)
+				all.Add(feed.NewReceipt(set, a.Cursor, a.Count, a.Replayed), in.line)
 			}
 		}
 		if err != nil {
-			problem := *changelog.NewProblem(err)
-			problem.Accepted = &changelog.Accepted{Count: all.Count, Line: all.Line, Cursor: all.Cursor}
-			return nil, &problem
+			p := *problem.From(err)
+			p.Accepted = &problem.Accepted{Count: all.Count, Line: all.Line, Cursor: all.Cursor}
+			return nil, &p
 		}
 	}
 	if all.Count == 0 {
@@ -53,29 +62,18 @@ func (h *Hub) receiveLines(ctx context.Context, set, key string, body io.Reader)
 	return all, nil
 }
 
-// add adds the receipt of the next batch, which ends with a line.
-func (r *Receipt) add(next *Receipt, line int) {
-	if r.Count > 0 {
-		next.First = r.First
-		next.Count += r.Count
-		next.Replayed = next.Replayed && r.Replayed
-	}
-	*r = *next
-	r.Line = line
-}
-
 // A lineReader cuts a stream into batches.
 type lineReader struct {
 	r        *resourcesync.NDJSONReader
 	maxBytes int64                // of a batch's lines
-	held     *resourcesync.Change // read, and of the next batch
-	err      error                // of reading; final
-	line     int                  // of the last change that is in a batch
-	entry    int                  // how many are
+	held     *resourcesync.Change // the next change, when it was read but belongs to the next batch
+	err      error                // of reading; it stays
+	line     int                  // number of the line of the newest change in a batch
+	entry    int                  // how many changes were read
 }
 
 // batch reads and validates the lines up to number end. It does not wait for
-// what is behind them, unless line end is blank.
+// the line after them, unless line end is blank.
 func (in *lineReader) batch(end int) (p changelog.Publish, err error) {
 	sum := sha256.New()
 	size := int64(0)
@@ -108,7 +106,7 @@ func (in *lineReader) batch(end int) (p changelog.Publish, err error) {
 	return p, nil
 }
 
-// place names the line and the entry that an error is about.
+// place adds to an error the line and the entry that it is about.
 func (in *lineReader) place(err error) error {
 	if e, ok := errors.AsType[*resourcesync.Error](err); ok {
 		e.Entry, e.Line = in.entry, in.r.Line()

@@ -3,6 +3,7 @@ package hub
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"fmt"
 	"io"
 	"net/http"
@@ -11,6 +12,8 @@ import (
 	"testing"
 
 	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/problem"
 	"github.com/rshub/rshub/resourcesync"
 )
 
@@ -27,7 +30,7 @@ func TestLines(t *testing.T) {
 	for _, test := range []struct {
 		name  string
 		body  string
-		calls []int // changes in each append
+		calls []int // number of changes in each append
 		line  int   // the last one
 	}{
 		{"one", numbered(1), []int{1}, 1},
@@ -45,7 +48,7 @@ func TestLines(t *testing.T) {
 			h, log := newHub(t, Options{})
 			var calls []int
 			log.onAppend = func(_ context.Context, publishes []changelog.Publish) error {
-				if _, err := log.State(t.Context(), "demo"); err == nil { // else it is tried again
+				if _, err := log.State(t.Context(), "demo"); err == nil { // without the set, the first append is tried again
 					calls = append(calls, len(publishes[0].Changes))
 				}
 				return nil
@@ -67,7 +70,7 @@ func TestLinesResume(t *testing.T) {
 	calls := 0
 	log.onAppend = func(context.Context, []changelog.Publish) error {
 		if calls++; calls == 4 { // the first finds no set; this is the third batch
-			return changelog.ErrUnknown
+			return feed.ErrUnknown
 		}
 		return nil
 	}
@@ -80,7 +83,7 @@ func TestLinesResume(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := (changelog.Accepted{Count: 2000, Line: 2000, Cursor: st.Head.String()}); p.Status != http.StatusServiceUnavailable || p.Accepted == nil || *p.Accepted != want {
+	if want := (problem.Accepted{Count: 2000, Line: 2000, Cursor: st.Head.String()}); p.Status != http.StatusServiceUnavailable || p.Accepted == nil || *p.Accepted != want {
 		t.Errorf("the problem is %+v, accepted %+v, want %+v", p, p.Accepted, want)
 	}
 	r := receiptOf(t, send())
@@ -97,8 +100,8 @@ func TestLinesResume(t *testing.T) {
 	}
 }
 
-// The same key with other lines is refused where they differ, and the answer
-// says what was there.
+// The same key with other lines is refused at the first batch that differs. The
+// answer says what the memory had before.
 func TestLinesKeyReused(t *testing.T) {
 	h, log := newHub(t, Options{})
 	send := func(body string) *httptest.ResponseRecorder {
@@ -110,7 +113,7 @@ func TestLinesKeyReused(t *testing.T) {
 	if p.Status != http.StatusUnprocessableEntity || p.Accepted == nil || p.Accepted.Line != 1000 {
 		t.Errorf("the problem is %+v, accepted %+v", p, p.Accepted)
 	}
-	// What does not change the lines is no difference.
+	// A missing newline at the end is no difference.
 	if r := receiptOf(t, send(strings.TrimSuffix(numbered(1500), "\n"))); !r.Replayed {
 		t.Errorf("the receipt is %+v", r)
 	}
@@ -119,7 +122,7 @@ func TestLinesKeyReused(t *testing.T) {
 	}
 }
 
-// An error in a later batch leaves the earlier ones in the memory, and says so.
+// An error in a later batch leaves the earlier batches in the memory, and says so.
 func TestLinesAccepted(t *testing.T) {
 	for _, test := range []struct {
 		name, body           string
@@ -128,7 +131,7 @@ func TestLinesAccepted(t *testing.T) {
 		{"in the first batch", numbered(500) + "{}\n" + numbered(1), 0, 501, 501},
 		{"in the second batch", numbered(1500) + "{}\n", 1000, 1501, 1501},
 		{"first line of the second batch", numbered(1000) + "{}\n", 1000, 1001, 1001},
-		// The batch before is whole although its last line is blank.
+		// The batch before is complete although its last line is blank.
 		{"behind a blank end", numbered(999) + "\n{}\n", 999, 1000, 1001},
 		{"a line of no sense behind two batches", numbered(2000) + "\n\nhello\n", 2000, 2001, 2003},
 	} {
@@ -146,7 +149,7 @@ func TestLinesAccepted(t *testing.T) {
 	}
 }
 
-// A batch is taken as soon as it is whole, not when the line behind it comes.
+// A batch is appended as soon as it is complete. The line after it need not come.
 func TestLinesDoNotWait(t *testing.T) {
 	h, log := newHub(t, Options{})
 	body, send := io.Pipe()
@@ -156,9 +159,9 @@ func TestLinesDoNotWait(t *testing.T) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		h.ServePublish(w, r, "demo")
+		servePublish(h, w, r)
 	}()
-	follower := follow(t.Context(), h, "demo", changelog.Cursor{})
+	follower := follow(t.Context(), h, "demo", feed.Cursor{})
 	if _, err := io.WriteString(send, numbered(1000)); err != nil {
 		t.Fatal(err)
 	}
@@ -182,7 +185,7 @@ func TestLinesDoNotWait(t *testing.T) {
 	}
 }
 
-// However the lines look, they are cut into consecutive batches of at most 1,000
+// Whatever the lines are, they are cut into consecutive batches of at most 1,000
 // lines, and nothing panics.
 func FuzzLines(f *testing.F) {
 	for _, s := range []string{"", "\n", numbered(3), "{}\n", strings.Repeat("\n", 1001) + numbered(1), "\r\n\x00{", `{"loc":"` + strings.Repeat("a", 3000)} {
@@ -202,4 +205,74 @@ func FuzzLines(f *testing.F) {
 			}
 		}
 	})
+}
+
+// A key is one key, in whatever form the changes come.
+func TestKeyOfTwoForms(t *testing.T) {
+	document := `{"changes":[{"loc":"https://example.org/1","change":"updated"}]}`
+	xml := `<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9" xmlns:rs="http://www.openarchives.org/rs/terms/"><rs:md capability="change-notification"/>` +
+		`<url><loc>https://example.org/1</loc><rs:md change="updated"/></url></urlset>`
+	forms := []struct{ mediaType, body string }{
+		{"application/json", document}, {"application/xml", xml},
+		{"application/x-ndjson", numbered(1)}, {"application/x-ndjson", numbered(2500)},
+	}
+	for i, first := range forms {
+		for j, second := range forms {
+			t.Run(fmt.Sprint(i, j), func(t *testing.T) {
+				h, log := newHub(t, Options{})
+				send := func(form struct{ mediaType, body string }) *httptest.ResponseRecorder {
+					return post(h, form.body, "Content-Type", form.mediaType, "Idempotency-Key", "key")
+				}
+				n := receiptOf(t, send(first)).Count
+				w := send(second)
+				if i == j {
+					if r := receiptOf(t, w); !r.Replayed {
+						t.Errorf("the receipt is %+v", r)
+					}
+				} else if p := problemOf(t, w.Code, w.Header(), w.Body.Bytes()); p.Status != http.StatusUnprocessableEntity {
+					t.Errorf("the problem is %+v", p)
+				}
+				if r := receiptOf(t, send(first)); !r.Replayed || len(locs(t, log, "demo")) != n {
+					t.Errorf("the receipt is %+v, and the memory has %d entries", r, len(locs(t, log, "demo")))
+				}
+			})
+		}
+	}
+}
+
+// The version before this one took a key of two forms for two keys. Both stay known.
+func TestKeyOfTwoFormsBefore(t *testing.T) {
+	h, log := newHub(t, Options{})
+	document := `{"changes":[{"loc":"https://example.org/1","change":"updated"}]}`
+	for _, form := range []struct{ mediaType, body, key string }{
+		{"application/json", document, h.callerKey(t.Context(), "document", "key")},
+		{"application/x-ndjson", numbered(1), h.callerKey(t.Context(), "lines", "key", "1")},
+	} {
+		changes := []resourcesync.Change{{Loc: "https://example.org/1", Change: resourcesync.Updated}}
+		if _, err := h.Publish(t.Context(), "demo", changelog.Publish{Changes: changes, Key: form.key, Hash: sha256.Sum256([]byte(form.body))}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for mediaType, body := range map[string]string{"application/json": document, "application/x-ndjson": numbered(1)} {
+		if r := receiptOf(t, post(h, body, "Content-Type", mediaType, "Idempotency-Key", "key")); !r.Replayed {
+			t.Errorf("%s: the receipt is %+v", mediaType, r)
+		}
+	}
+	if n := len(locs(t, log, "demo")); n != 2 {
+		t.Errorf("the memory has %d entries", n)
+	}
+}
+
+// A key that nothing in the memory would know is refused.
+func TestKeyOfBlankLines(t *testing.T) {
+	h, log := newHub(t, Options{})
+	body := strings.Repeat("\n", 1000) + numbered(1)
+	w := post(h, body, "Content-Type", "application/x-ndjson", "Idempotency-Key", "key")
+	if p := problemOf(t, w.Code, w.Header(), w.Body.Bytes()); p.Status != http.StatusBadRequest || !strings.Contains(p.Detail, "the first 1000 lines") {
+		t.Errorf("the problem is %+v", p)
+	}
+	if _, err := log.State(t.Context(), "demo"); err == nil {
+		t.Error("there is a set")
+	}
+	receiptOf(t, post(h, body, "Content-Type", "application/x-ndjson"))
 }

@@ -11,9 +11,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/problem"
 )
 
-// metrics are what a Hub has done and what is in its memory.
+// metrics count what a Hub does, and show what is in its memory.
 type metrics struct {
 	changes                             prometheus.Counter
 	accepted, replayed, refused, failed prometheus.Counter // publishes
@@ -21,13 +23,14 @@ type metrics struct {
 
 	sets, kept, oldest prometheus.Gauge
 	newest             atomic.Int64 // datetime in microseconds
+	doubt              atomic.Bool  // whether the clock is in doubt
 	removed            prometheus.Counter
 
 	hits, misses prometheus.Counter
 	repaired     prometheus.Counter
 }
 
-// newMetrics returns metrics that are registered, unless r is nil.
+// newMetrics returns metrics that are registered with r, unless r is nil.
 func newMetrics(r prometheus.Registerer) *metrics {
 	auto := promauto.With(r)
 	counter := func(name, help string) prometheus.Counter {
@@ -58,16 +61,25 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		removed:  counter("retention_removed_changes_total", "Changes that this hub removed because of their age or number."),
 		hits:     reads.WithLabelValues("hit"),
 		misses:   reads.WithLabelValues("miss"),
-		repaired: counter("announcements_repaired_total", "Times that a look at the memory found changes of other hubs that were not announced."),
+		repaired: counter("announcements_repaired_total", "Times that a look at the memory found changes of other hubs that were not announced, or without their content."),
 	}
 	auto.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "rshub_log_newest_timestamp_seconds",
 		Help: "When the newest change was accepted: by this hub, or as of the last look, each minute, by any; 0 while there are no changes.",
 	}, func() float64 { return seconds(m.newest.Load()) })
+	auto.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "rshub_clock_doubtful",
+		Help: "1 while retention removes nothing for its age, because the clock went ahead by more than an hour and nobody knows why (it may be that no hub ran for so long); else 0.",
+	}, func() float64 {
+		if m.doubt.Load() {
+			return 1
+		}
+		return 0
+	})
 	return m
 }
 
-// seconds are microseconds as Prometheus has them.
+// seconds converts microseconds to the seconds that Prometheus uses.
 func seconds(micros int64) float64 { return float64(micros) / 1e6 }
 
 // published counts a publish by how it ended.
@@ -79,7 +91,7 @@ func (m *metrics) published(a changelog.Appended, err error, took time.Duration)
 		m.accepted.Inc()
 		m.changes.Add(float64(a.Count))
 		m.duration.Observe(took.Seconds())
-	case errors.Is(err, context.Canceled), changelog.NewProblem(err).Status < http.StatusInternalServerError: // it went away, or is wrong
+	case errors.Is(err, context.Canceled), problem.From(err).Status < http.StatusInternalServerError: // the publisher went away, or made a mistake
 		m.refused.Inc()
 	default:
 		m.failed.Inc()
@@ -98,7 +110,7 @@ func (m *metrics) appended(micros int64) {
 
 // looked notes what is in the memory. before is what newest was when the states
 // were asked for: what was appended since is newer than they are.
-func (m *metrics) looked(states []changelog.State, before int64) {
+func (m *metrics) looked(states []feed.State, before int64) {
 	var kept uint64
 	var oldest, newest int64
 	for i := range states {
@@ -118,13 +130,13 @@ func (m *metrics) looked(states []changelog.State, before int64) {
 	m.newest.CompareAndSwap(before, newest)
 }
 
-// busMetrics are what a Bus has done.
+// busMetrics count what a Bus does.
 type busMetrics struct {
-	sent, received, lost prometheus.Counter
+	sent, received, lost, refused prometheus.Counter
 }
 
-// newBusMetrics returns metrics that are registered, unless r is nil. connected
-// says whether there is a connection.
+// newBusMetrics returns metrics that are registered with r, unless r is nil.
+// connected says whether there is a connection.
 func newBusMetrics(r prometheus.Registerer, connected func() bool) *busMetrics {
 	auto := promauto.With(r)
 	counter := func(name, help string) prometheus.Counter {
@@ -140,7 +152,8 @@ func newBusMetrics(r prometheus.Registerer, connected func() bool) *busMetrics {
 	})
 	return &busMetrics{
 		sent:     counter("sent_total", "Announcements that were given to NATS; only where RSHUB_NATS_URL is set."),
-		received: counter("received_total", "Announcements of other hubs that came; only where RSHUB_NATS_URL is set."),
-		lost:     counter("lost_total", "Announcements that were not sent, or came and were not understood, and times that NATS dropped some which this hub was too slow for; only where RSHUB_NATS_URL is set."),
+		received: counter("received_total", "Announcements that came, also those that were refused; only where RSHUB_NATS_URL is set."),
+		lost:     counter("lost_total", "Announcements that were not sent, and times that NATS dropped some which this hub was too slow for; only where RSHUB_NATS_URL is set."),
+		refused:  counter("refused_total", "Announcements that came and were not believed: made without the secret of this memory, by another version of rshub, or too long ago; only where RSHUB_NATS_URL is set."),
 	}
 }

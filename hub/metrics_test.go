@@ -14,10 +14,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/internal/metricstest"
 )
 
-// Each metric counts what it says, and nothing else does.
+// Each metric counts what its help text says, and nothing else.
 func TestMetrics(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	h, log := newHub(t, Options{Metrics: reg, ListSize: 2, Retention: changelog.Retention{Count: 1}})
@@ -32,7 +33,7 @@ func TestMetrics(t *testing.T) {
 	}
 	r := follow(ctx, h, "demo", first.Cursor)
 	attached(h, "demo", 1)
-	for testutil.ToFloat64(h.metrics.misses) == 0 { // it looks into the memory first
+	for testutil.ToFloat64(h.metrics.misses) == 0 { // the follower reads the memory first
 		runtime.Gosched()
 	}
 	if _, err := h.Publish(ctx, "demo", keyed); err != nil {
@@ -40,14 +41,14 @@ func TestMetrics(t *testing.T) {
 	}
 	last := mustPublish(t, h, "demo", changes("b", 2)).Cursor
 	r.to(t, last)
-	if _, err := h.Publish(ctx, "demo", changelog.Publish{Key: "k", Hash: [32]byte{1}, Changes: changes("c", 1)}); !errors.Is(err, changelog.ErrKeyReused) {
+	if _, err := h.Publish(ctx, "demo", changelog.Publish{Key: "k", Hash: [32]byte{1}, Changes: changes("c", 1)}); !errors.Is(err, feed.ErrKeyReused) {
 		t.Error(err)
 	}
 	for _, body := range []string{"{}", `{"changes":[{"loc":"/a","change":"updated"}]}`, "<"} { // refused before they come to Publish
 		w := httptest.NewRecorder()
 		req := httptest.NewRequest(http.MethodPost, "/sets/demo/changes", strings.NewReader(body))
 		req.Header.Set("Content-Type", "application/json")
-		h.ServePublish(w, req, "demo")
+		servePublish(h, w, req)
 		if w.Code != http.StatusBadRequest {
 			t.Errorf("%s: %d %s", body, w.Code, w.Body)
 		}
@@ -56,14 +57,14 @@ func TestMetrics(t *testing.T) {
 		w := httptest.NewRecorder()
 		req := httptest.NewRequest(http.MethodPost, "/sets/demo/changes", strings.NewReader(body))
 		req.Header.Set("Content-Type", "application/x-ndjson")
-		h.ServePublish(w, req, "demo")
+		servePublish(h, w, req)
 	}
 	gone, leave := context.WithCancel(ctx)
 	leave()
 	if _, err := h.Publish(gone, "demo", changelog.Publish{Changes: changes("d", 1)}); !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
-	for _, failure := range []error{changelog.ErrFull, changelog.ErrUnavailable, changelog.ErrUnknown, changelog.ErrClock, errors.New("no idea")} {
+	for _, failure := range []error{feed.ErrFull, feed.ErrUnavailable, feed.ErrUnknown, feed.ErrClock, errors.New("no idea")} {
 		log.mu.Lock()
 		log.onAppend = func(context.Context, []changelog.Publish) error { return failure }
 		log.mu.Unlock()
@@ -103,16 +104,16 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// What another hub appended and announced is no repair, also when the
-// announcement comes a moment after the look. What it did not announce is one.
+// Changes that another hub announced are no repair, even when the announcement comes
+// a moment after the look. Changes that were not announced are a repair.
 func TestRepaired(t *testing.T) {
-	start := changelog.Cursor{Position: 7, Micros: 1_000}
+	start := feed.Cursor{Position: 7, Micros: 1_000}
 	next := batchAfter(start, 1)
 	later := batchAfter(next.Cursor, 1)
 	type step struct {
-		hear        *changelog.Batch
-		told        bool // to look, without content
-		head        changelog.Cursor
+		hear        *feed.Batch
+		told        bool // there is an announcement, but without content
+		head        feed.Cursor
 		unannounced bool
 	}
 	for _, test := range []struct {
@@ -122,20 +123,21 @@ func TestRepaired(t *testing.T) {
 		{"nothing happens", []step{{head: start}, {head: start}, {head: start}}},
 		{"announced before the look", []step{{head: start}, {hear: next, head: next.Cursor}, {head: next.Cursor}, {head: next.Cursor}}},
 		{"announced after the look", []step{{head: start}, {head: next.Cursor}, {hear: next, head: next.Cursor}, {head: next.Cursor}}},
-		{"announced without content before", []step{{head: start}, {told: true, head: next.Cursor}, {head: next.Cursor}}},
-		{"announced without content after", []step{{head: start}, {head: next.Cursor}, {told: true, head: next.Cursor}, {head: next.Cursor}}},
+		{"announced without content", []step{{head: start}, {told: true, head: next.Cursor}, {head: next.Cursor, unannounced: true}, {head: next.Cursor}}},
 		{"not announced", []step{{head: start}, {head: next.Cursor}, {head: next.Cursor, unannounced: true}, {head: next.Cursor}}},
 		{"not announced before the first look", []step{{hear: next, head: later.Cursor}, {head: later.Cursor, unannounced: true}, {head: later.Cursor}}},
 		{"it was there before", []step{{head: later.Cursor}, {head: later.Cursor}}},
 		{"never announced", []step{{head: start}, {head: next.Cursor}, {head: later.Cursor, unannounced: true}, {head: later.Cursor, unannounced: true}}},
 		{"the next was announced", []step{{head: start}, {head: next.Cursor}, {hear: later, head: later.Cursor}, {head: later.Cursor}}},
-		{"the set was removed", []step{{head: start}, {head: changelog.Cursor{}}, {head: changelog.Cursor{}}}},
+		{"the set was removed", []step{{head: start}, {head: feed.Cursor{}}, {head: feed.Cursor{}}}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			tail := &tail{moved: make(chan struct{})}
 			for i, step := range test.steps {
-				if step.hear != nil || step.told {
-					tail.hear(step.hear)
+				if step.hear != nil {
+					tail.hear(heard(step.hear))
+				} else if step.told {
+					tail.hear(announcement{cursor: feed.Cursor{Micros: start.Micros}})
 				}
 				if got := tail.compare(step.head); got != step.unannounced {
 					t.Errorf("look %d: unannounced %v", i+1, got)
@@ -145,7 +147,7 @@ func TestRepaired(t *testing.T) {
 	}
 }
 
-// The looks are counted, at what other hubs did.
+// A look that finds unannounced changes of other hubs is counted.
 func TestRepairedIsCounted(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	h, log := newHub(t, Options{Metrics: reg})
@@ -153,14 +155,19 @@ func TestRepairedIsCounted(t *testing.T) {
 	defer cancel()
 	r := follow(ctx, h, "demo", mustPublish(t, h, "demo", changes("a", 1)).Cursor)
 	attached(h, "demo", 1)
-	h.compare(ctx)
+	compare := func() {
+		if err := h.compare(ctx, h.looks(nil)); err != nil {
+			t.Error(err)
+		}
+	}
+	compare()
 	other, err := log.Append(ctx, "demo", changelog.Publish{Changes: changes("b", 1)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	h.compare(ctx)
+	compare()
 	r.to(t, other[0].Cursor)
-	h.compare(ctx)
+	compare()
 	if n := testutil.ToFloat64(h.metrics.repaired); n != 1 {
 		t.Errorf("%v repairs, want 1", n)
 	}
@@ -170,44 +177,44 @@ func TestRepairedIsCounted(t *testing.T) {
 	}
 }
 
-// Announcements that have no place to wait are lost, and counted.
+// Announcements that find no room to wait are dropped and counted.
 func TestLostAnnouncements(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	connected := false
 	b := &Bus{opts: NATSOptions{Logger: slog.New(slog.DiscardHandler)}, out: make(chan outgoing, 1)}
 	b.metrics = newBusMetrics(reg, func() bool { return connected })
 	for range 3 {
-		b.announce("m", "demo", changelog.Appended{})
+		b.announce(me, "demo", changelog.Appended{})
 	}
+	b.announce(sender{memory: "m"}, "demo", changelog.Appended{}) // nobody would believe it
 	connected = true
-	metricstest.Check(t, reg, map[string]float64{"rshub_announcements_lost_total": 2, "rshub_nats_connected": 1})
+	metricstest.Check(t, reg, map[string]float64{"rshub_announcements_lost_total": 3, "rshub_nats_connected": 1})
 }
 
 func TestBehind(t *testing.T) {
 	h, _ := newHub(t, Options{})
-	begin := changelog.Cursor{Position: 7, Micros: 1_000}
+	begin := feed.Cursor{Position: 7, Micros: 1_000}
 	one := batchAfter(begin, 3) // positions 8 to 10
 	two := batchAfter(one.Cursor, 1)
 	seen := &tail{moved: make(chan struct{}), followers: 1}
-	seen.add([]*changelog.Batch{one, two})
+	seen.add([]*feed.Batch{one, two})
 	found := &tail{moved: make(chan struct{}), followers: 1}
-	found.reaches(two.Cursor)
-	found.reaches(one.Cursor) // it was looked at before
+	found.compare(two.Cursor)
 	h.tails["seen"], h.tails["found"], h.tails["new"] = seen, found, &tail{moved: make(chan struct{}), followers: 1}
 	for _, test := range []struct {
 		name    string
 		set     string
-		after   changelog.Cursor
+		after   feed.Cursor
 		changes uint64
 		oldest  int64
 	}{
 		{"current", "seen", two.Cursor, 0, 0},
-		{"ahead", "seen", changelog.Cursor{Position: 12, Micros: 5_000}, 0, 0},
+		{"ahead", "seen", feed.Cursor{Position: 12, Micros: 5_000}, 0, 0},
 		{"one batch", "seen", one.Cursor, 1, two.Entries[0].Micros},
 		{"all of the window", "seen", begin, 4, one.Entries[0].Micros},
 		{"in the middle of a batch", "seen", one.Entries[1].Cursor, 2, one.Entries[2].Micros},
-		{"further back than the window", "seen", changelog.Cursor{Position: 3, Micros: 500}, 8, 500},
-		{"from before the set was made", "seen", changelog.Cursor{}, 11, two.Cursor.Micros},
+		{"further back than the window", "seen", feed.Cursor{Position: 3, Micros: 500}, 8, 500},
+		{"from before the set was made", "seen", feed.Cursor{}, 11, two.Cursor.Micros},
 		{"what was found is in no window", "found", one.Cursor, 1, one.Cursor.Micros},
 		{"nothing is known", "new", begin, 0, 0},
 		{"not followed", "other", begin, 0, 0},

@@ -6,13 +6,17 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/rshub/rshub/access"
 	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/problem"
 	"github.com/rshub/rshub/resourcesync"
 )
 
@@ -21,7 +25,7 @@ const (
 	loc2 = "https://example.org/b"
 )
 
-// xmlOf is a document with two changes, and md as what it says of itself.
+// xmlOf returns a document with two changes. md has the attributes of its rs:md.
 func xmlOf(md string) string {
 	return `<?xml version="1.0" encoding="UTF-8"?>
 <urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9" xmlns:rs="http://www.openarchives.org/rs/terms/">
@@ -46,18 +50,33 @@ func gzipped(s string) string {
 
 // post publishes to the set demo. headers are name, value, name, value.
 func post(h *Hub, body string, headers ...string) *httptest.ResponseRecorder {
+	return postAs(h, "", body, headers...)
+}
+
+func postAs(h *Hub, caller, body string, headers ...string) *httptest.ResponseRecorder {
 	r := httptest.NewRequest(http.MethodPost, base+"/sets/demo/changes", strings.NewReader(body))
 	for i := 0; i < len(headers); i += 2 {
 		r.Header.Add(headers[i], headers[i+1])
 	}
 	w := httptest.NewRecorder()
-	h.ServePublish(w, r, "demo")
+	servePublish(h, w, as(r, caller))
 	return w
 }
 
-func receiptOf(t *testing.T, w *httptest.ResponseRecorder) Receipt {
+// servePublish publishes to the set demo, and answers with errors as a server does.
+func servePublish(h *Hub, w http.ResponseWriter, r *http.Request) {
+	a := problem.Adapter{Logger: slog.New(slog.DiscardHandler)}
+	a.Handle(func(w http.ResponseWriter, r *http.Request) error { return h.ServePublish(w, r, "demo") })(w, r)
+}
+
+// as returns the request as one of the named caller, who may do everything.
+func as(r *http.Request, caller string) *http.Request {
+	return r.WithContext(access.NewContext(r.Context(), access.Caller{Name: caller, Rights: access.All()}))
+}
+
+func receiptOf(t *testing.T, w *httptest.ResponseRecorder) feed.Receipt {
 	t.Helper()
-	var r Receipt
+	var r feed.Receipt
 	if w.Code != http.StatusOK || w.Header().Get("Content-Type") != "application/json" {
 		t.Fatalf("the answer is %d %s", w.Code, w.Body)
 	}
@@ -67,9 +86,9 @@ func receiptOf(t *testing.T, w *httptest.ResponseRecorder) Receipt {
 	return r
 }
 
-func problemOf(t *testing.T, status int, header http.Header, body []byte) changelog.Problem {
+func problemOf(t *testing.T, status int, header http.Header, body []byte) problem.Problem {
 	t.Helper()
-	var p changelog.Problem
+	var p problem.Problem
 	if header.Get("Content-Type") != "application/problem+json" {
 		t.Fatalf("the answer is %d %s", status, body)
 	}
@@ -108,12 +127,12 @@ func TestServePublish(t *testing.T) {
 			h, log := newHub(t, Options{})
 			w := post(h, test.body, "Content-Type", test.contentType, "Content-Encoding", test.encoding)
 			r := receiptOf(t, w)
-			b, err := log.Since(t.Context(), "demo", changelog.Cursor{}, 0)
+			b, err := log.Since(t.Context(), "demo", feed.Cursor{}, 0)
 			if err != nil || len(b.Entries) != 2 {
 				t.Fatalf("the memory has %+v (%v)", b, err)
 			}
 			first, last := b.Entries[0], b.Entries[1]
-			want := Receipt{Set: "demo", First: first.Cursor.String(), Cursor: last.Cursor.String(), Count: 2, Line: r.Line}
+			want := feed.Receipt{Set: "demo", First: first.Cursor.String(), Cursor: last.Cursor.String(), Count: 2, Line: r.Line}
 			if r != want {
 				t.Errorf("the receipt is %+v, want %+v", r, want)
 			}
@@ -195,7 +214,7 @@ func TestServePublishRefuses(t *testing.T) {
 	}
 }
 
-// What the memory answers becomes a status, and the log has the reason.
+// Each error of the memory becomes a status. The reason is in the log.
 func TestServePublishFails(t *testing.T) {
 	for _, test := range []struct {
 		err     error
@@ -203,11 +222,11 @@ func TestServePublishFails(t *testing.T) {
 		problem string
 		retry   bool
 	}{
-		{changelog.ErrFull, 507, "full", false},
-		{changelog.ErrClock, 503, "clock", true},
-		{changelog.ErrUnavailable, 503, "unavailable", true},
+		{feed.ErrFull, 507, "full", false},
+		{feed.ErrClock, 503, "clock", true},
+		{feed.ErrUnavailable, 503, "unavailable", true},
 		{context.DeadlineExceeded, 503, "unavailable", true},
-		{changelog.ErrUnknown, 503, "unknown", true},
+		{feed.ErrUnknown, 503, "unknown", true},
 		{errors.New("secret of the store"), 500, "internal", false},
 	} {
 		for _, form := range []string{"application/json", "application/x-ndjson"} {
@@ -234,7 +253,7 @@ func TestServePublishFails(t *testing.T) {
 	}
 }
 
-// Configured sets: another one is not there.
+// Where sets are configured, a publish makes no other set.
 func TestServePublishNoSet(t *testing.T) {
 	h, _ := newHub(t, Options{Sets: []string{"other"}})
 	w := post(h, jsonDoc, "Content-Type", "application/json")
@@ -250,7 +269,7 @@ func TestIdempotencyKey(t *testing.T) {
 	type sent struct {
 		caller, key, form, body string
 		status                  int
-		replayed                bool // and equal to the first receipt but for that
+		replayed                bool // otherwise the receipt is equal to the first one
 	}
 	const j, x = "application/json", "application/xml"
 	for _, test := range []struct {
@@ -272,16 +291,14 @@ func TestIdempotencyKey(t *testing.T) {
 		{"empty", []sent{{"", `""`, j, jsonDoc, 400, false}}, 0},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			caller := ""
-			h, log := newHub(t, Options{Caller: func(context.Context) string { return caller }})
-			var first Receipt
+			h, log := newHub(t, Options{})
+			var first feed.Receipt
 			for i, s := range test.sent {
-				caller = s.caller
 				headers := []string{"Content-Type", s.form}
 				if s.key != "" {
 					headers = append(headers, "Idempotency-Key", s.key)
 				}
-				w := post(h, s.body, headers...)
+				w := postAs(h, s.caller, s.body, headers...)
 				if w.Code != s.status {
 					t.Fatalf("answer %d is %d %s", i+1, w.Code, w.Body)
 				}
@@ -313,27 +330,34 @@ func TestIdempotencyKey(t *testing.T) {
 
 func TestServeHub(t *testing.T) {
 	const self, hub = `<` + base + `/sets/demo/changes>; rel="self"`, `<` + base + `/hub>; rel="hub"`
-	refusal := changelog.NewStatus(http.StatusForbidden, "forbidden", "no")
+	demo, err := access.ParseRights("publish:demo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := access.ParseRights("publish:other")
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, test := range []struct {
-		name    string
-		links   []string
-		allowed error
-		status  int
-		detail  string
+		name   string
+		links  []string
+		rights access.Rights
+		status int
+		detail string
 	}{
-		{"one field", []string{self + ", " + hub}, nil, 200, ""},
-		{"two fields", []string{hub, self}, nil, 200, ""},
-		{"as the standard writes it", []string{`<` + base + `/sets/demo/changes> ; rel="self", <` + base + `/hub/> ; rel="hub", <` + base + `/sets/demo/capabilitylist.xml> ; rel="resourcesync"`}, nil, 200, ""},
-		{"several hubs", []string{self, `<https://other.example/hub>; rel=hub`, hub}, nil, 200, ""},
-		{"none", nil, nil, 400, "Link"},
-		{"no hub", []string{self}, nil, 400, "Link"},
-		{"no self", []string{hub}, nil, 400, "Link"},
-		{"two selves", []string{self, self, hub}, nil, 400, "Link"},
-		{"another hub", []string{self, `<https://other.example/hub>; rel="hub"`}, nil, 400, "does not name this hub"},
-		{"a topic elsewhere", []string{`<https://other.example/sets/demo/changes>; rel=self`, hub}, nil, 400, "no topic of this hub"},
-		{"another document", []string{`<` + base + `/sets/demo/changelist.xml>; rel=self`, hub}, nil, 400, "no topic of this hub"},
-		{"no name of a set", []string{`<` + base + `/sets/a/b/changes>; rel=self`, hub}, nil, 400, "no topic of this hub"},
-		{"no right", []string{self, hub}, refusal, 403, "no"},
+		{"one field", []string{self + ", " + hub}, demo, 200, ""},
+		{"two fields", []string{hub, self}, demo, 200, ""},
+		{"as the standard writes it", []string{`<` + base + `/sets/demo/changes> ; rel="self", <` + base + `/hub/> ; rel="hub", <` + base + `/sets/demo/capabilitylist.xml> ; rel="resourcesync"`}, demo, 200, ""},
+		{"several hubs", []string{self, `<https://other.example/hub>; rel=hub`, hub}, demo, 200, ""},
+		{"none", nil, demo, 400, "Link"},
+		{"no hub", []string{self}, demo, 400, "Link"},
+		{"no self", []string{hub}, demo, 400, "Link"},
+		{"two selves", []string{self, self, hub}, demo, 400, "Link"},
+		{"another hub", []string{self, `<https://other.example/hub>; rel="hub"`}, demo, 400, "does not name this hub"},
+		{"a topic elsewhere", []string{`<https://other.example/sets/demo/changes>; rel=self`, hub}, demo, 400, "no topic of this hub"},
+		{"another document", []string{`<` + base + `/sets/demo/changelist.xml>; rel=self`, hub}, demo, 400, "no topic of this hub"},
+		{"no name of a set", []string{`<` + base + `/sets/a/b/changes>; rel=self`, hub}, demo, 400, "no topic of this hub"},
+		{"no right", []string{self, hub}, other, 403, "publish:demo"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			h, log := newHub(t, Options{})
@@ -341,14 +365,14 @@ func TestServeHub(t *testing.T) {
 			r.Header.Set("Content-Type", "application/json")
 			r.Header["Link"] = test.links
 			w := httptest.NewRecorder()
-			asked := ""
-			h.ServeHub(w, r, func(set string) error { asked = set; return test.allowed })
+			a := problem.Adapter{Logger: slog.New(slog.DiscardHandler)}
+			a.Handle(h.ServeHub)(w, r.WithContext(access.NewContext(r.Context(), access.Caller{Name: "alice", Rights: test.rights})))
 			if w.Code != test.status {
 				t.Fatalf("the answer is %d %s", w.Code, w.Body)
 			}
 			if test.status == http.StatusOK {
-				if got := locs(t, log, "demo"); asked != "demo" || !slices.Equal(got, []string{loc1, loc2}) {
-					t.Errorf("the memory has %v, the right was asked for %q", got, asked)
+				if got := locs(t, log, "demo"); !slices.Equal(got, []string{loc1, loc2}) {
+					t.Errorf("the memory has %v", got)
 				}
 				return
 			}

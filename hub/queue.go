@@ -4,37 +4,41 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"time"
 
 	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/feed"
 )
 
-// What one gathered append carries at most, unless it is a single publish.
+// An append gathers at most this much, unless it is a single publish.
 const (
 	maxGathered      = 10_000
 	maxGatheredBytes = 4 << 20
 )
 
-// A queue is what waits for a set's log while an append to it is under way;
-// publishes are gathered into the next one. It adds no wait: who finds no append
-// under way begins one. Hub.mu guards it.
+// A queue holds the publishes to one set that wait while an append to the set
+// is under way. The next append gathers them. A publish that finds no append
+// under way does not wait. Hub.mu guards the queue.
 type queue struct {
 	waiting []*request
 }
 
-// A request is a publish to a set, or the deletion of the set: that comes in
-// its turn too, so that followers see both in the order of the log.
+// A request is a publish to a set, or the deletion of a set. A deletion waits
+// for its turn like a publish, so that followers see both in the order of the
+// log.
 type request struct {
 	publish changelog.Publish
 	size    int
 	delete  bool
 
-	done   chan struct{} // closed when the rest is set
+	done   chan struct{} // closed once result and err are set
 	result changelog.Appended
 	err    error
 }
 
-// enqueue does r in its turn and waits for the answer. Until its turn has come
-// ctx ends it, and nothing was written; after that only the answer does.
+// enqueue carries out r in its turn and waits for the answer. If ctx ends
+// before its turn, enqueue returns the error of ctx, and nothing was written.
+// After that, enqueue waits for the answer whatever ctx does.
 func (h *Hub) enqueue(ctx context.Context, set string, r *request) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -43,7 +47,7 @@ func (h *Hub) enqueue(ctx context.Context, set string, r *request) error {
 	h.mu.Lock()
 	if h.closed {
 		h.mu.Unlock()
-		return changelog.ErrUnavailable
+		return feed.ErrUnavailable
 	}
 	q := h.queues[set]
 	if q == nil {
@@ -68,11 +72,11 @@ func (h *Hub) enqueue(ctx context.Context, set string, r *request) error {
 	if i >= 0 {
 		return ctx.Err()
 	}
-	<-r.done // it is on its way into the memory, which takes AppendTimeout at the most
+	<-r.done // the append is under way, which takes at most AppendTimeout
 	return r.err
 }
 
-// drain does what waits until nothing does.
+// drain carries out the requests in a queue until none is left.
 func (h *Hub) drain(set string, q *queue) {
 	for {
 		requests := h.gather(set, q)
@@ -92,8 +96,8 @@ func (h *Hub) drain(set string, q *queue) {
 	}
 }
 
-// gather takes what is next from the queue: one deletion, or publishes. It
-// takes the queue from the hub when there is nothing.
+// gather takes the next requests from a queue: one deletion, or publishes. If
+// the queue is empty, gather removes the queue from the hub and returns nil.
 func (h *Hub) gather(set string, q *queue) []*request {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -118,8 +122,8 @@ func (h *Hub) gather(set string, q *queue) []*request {
 	return requests
 }
 
-// append makes one call of requests, and shows those who follow the set what is
-// new, in the order of the log.
+// append makes one append of the publishes in requests, and shows the followers
+// of the set what is new, in the order of the log.
 func (h *Hub) append(ctx context.Context, set string, requests []*request) {
 	publishes := make([]changelog.Publish, len(requests))
 	for i, r := range requests {
@@ -130,14 +134,14 @@ func (h *Hub) append(ctx context.Context, set string, requests []*request) {
 		for _, r := range requests {
 			r.err = err
 		}
-		if t := h.tail(set); t != nil && errors.Is(err, changelog.ErrUnknown) {
-			t.forget() // the memory may have it
+		if t := h.tail(set); t != nil && errors.Is(err, feed.ErrUnknown) {
+			t.forget() // the memory may hold the changes
 		}
 		return
 	}
-	// Who begins to follow only now finds the entries in the memory.
+	// A follower that comes after this line finds the entries in the memory.
 	t := h.tail(set)
-	var added []*changelog.Batch
+	var added []*feed.Batch
 	for i, r := range requests {
 		r.result, r.err = results[i], results[i].Err
 		if r.err != nil || r.result.Replayed {
@@ -145,33 +149,37 @@ func (h *Hub) append(ctx context.Context, set string, requests []*request) {
 		}
 		h.metrics.appended(r.result.Cursor.Micros)
 		if t != nil {
-			added = append(added, changelog.NewBatch(set, r.result, r.publish.Changes).Split()...)
+			added = append(added, feed.NewBatch(set, r.result.After, r.result.Cursor, r.publish.Changes).Split()...)
 		}
 		h.announce(set, r.result)
 	}
-	if len(added) > 0 {
-		t.add(added)
+	if len(added) > 0 && !t.add(added) {
+		h.doubt()
 	}
 }
 
-// announce tells the other hubs of an append, if there can be any; without
-// blocks, that they have to look at the memory.
+// announce tells the other hubs of an append, if there are any. An append
+// without blocks says that they have to look at the memory.
 func (h *Hub) announce(set string, a changelog.Appended) {
 	if h.opts.Bus != nil {
-		h.opts.Bus.announce(h.log.ID(), set, a)
+		h.opts.Bus.announce(h.sender(), set, a)
 	}
 }
 
+// sender is this hub as a sender of announcements.
+func (h *Hub) sender() sender { return sender{h.log.ID(), h.log.Secret()} }
+
+// delete removes a set, and makes its followers read the memory.
 func (h *Hub) delete(ctx context.Context, set string) error {
 	err := h.log.Delete(ctx, set)
 	if t := h.tail(set); t != nil {
-		t.forget() // also after an error, which may have come too late
+		t.gone() // also after an error: the set may be deleted all the same
 	}
-	h.announce(set, changelog.Appended{})
+	h.announce(set, changelog.Appended{Cursor: feed.Cursor{Micros: time.Now().UnixMicro()}})
 	return err
 }
 
-// tail returns the tail of a set that is followed, else nil.
+// tail returns the tail of a set, or nil when nobody follows the set.
 func (h *Hub) tail(set string) *tail {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -9,15 +9,17 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// A gate holds the first Append up until it is opened, and notes what each call
-// brings.
+// A gate holds the first Append up until the test opens it, and notes what each
+// Append gets.
 type gate struct {
-	entered chan struct{} // closed when the first is there
+	entered chan struct{} // closed when the first Append is called
 	open    chan struct{}
 	fail    func(call int) error
 
@@ -44,7 +46,7 @@ func newGate(log *testLog) *gate {
 	return g
 }
 
-// waiting waits until n publishes wait in a set's queue.
+// waiting blocks until n publishes wait in a set's queue.
 func waiting(h *Hub, set string, n int) {
 	for {
 		h.mu.Lock()
@@ -67,7 +69,7 @@ type answer struct {
 // held makes a set, and publishes one change whose Append is held by the gate.
 func held(t *testing.T, h *Hub, log *testLog) (*gate, chan answer) {
 	t.Helper()
-	if err := log.Make(t.Context(), "demo", changelog.Description{}, 10_000); err != nil {
+	if err := log.Make(t.Context(), "demo", feed.Description{}, 10_000); err != nil {
 		t.Fatal(err)
 	}
 	g := newGate(log)
@@ -101,11 +103,11 @@ func TestGather(t *testing.T) {
 	if len(g.calls) != 2 || len(g.calls[1]) != n {
 		t.Errorf("%d calls of Append, want 2: one for what was gathered", len(g.calls))
 	}
-	// Each publish is a batch of its own: its receipt says exactly where its own
-	// changes are, one after the other.
+	// Each publish is a batch of its own. Its receipt says exactly where its own
+	// changes are.
 	slices.SortFunc(got, func(a, b answer) int { return int(a.a.After.Position) - int(b.a.After.Position) })
 	all := locs(t, log, "demo")
-	end := changelog.Cursor{}
+	end := feed.Cursor{}
 	for i, a := range got {
 		if a.err != nil {
 			t.Fatal(a.err)
@@ -166,11 +168,11 @@ func TestGatherBounds(t *testing.T) {
 	}
 }
 
-// Who goes away while waiting writes nothing; who goes away while the append is
-// under way still gets its answer.
+// A publish whose context ends while it waits writes nothing. If the append is
+// already under way, the publish still gets its answer.
 func TestPublisherGoesAway(t *testing.T) {
 	h, log := newHub(t, Options{})
-	if err := log.Make(t.Context(), "demo", changelog.Description{}, 10_000); err != nil {
+	if err := log.Make(t.Context(), "demo", feed.Description{}, 10_000); err != nil {
 		t.Fatal(err)
 	}
 	g := newGate(log)
@@ -198,7 +200,7 @@ func TestPublisherGoesAway(t *testing.T) {
 }
 
 func TestAppendFailsForAll(t *testing.T) {
-	for _, want := range []error{changelog.ErrFull, changelog.ErrUnknown, changelog.ErrClock, changelog.ErrUnavailable} {
+	for _, want := range []error{feed.ErrFull, feed.ErrUnknown, feed.ErrClock, feed.ErrUnavailable} {
 		t.Run(want.Error(), func(t *testing.T) {
 			h, log := newHub(t, Options{})
 			g, answers := held(t, h, log)
@@ -228,8 +230,45 @@ func TestAppendFailsForAll(t *testing.T) {
 	}
 }
 
-// A key that was used with other content is refused without harm to those that
-// it was gathered with.
+// The answer to an append is lost, and the memory has the changes. Who follows gets them
+// all the same, without waiting for the hub's next look at the memory.
+func TestUnknownAppendIsRead(t *testing.T) {
+	h, log := newHub(t, Options{})
+	head := mustPublish(t, h, "demo", changes("a", 1)).Cursor
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	r := follow(ctx, h, "demo", head)
+	end := mustPublish(t, h, "demo", changes("b", 1)).Cursor // now the window has what the follower is at
+	r.to(t, end)
+	log.mu.Lock()
+	log.onAppend = func(ctx context.Context, publishes []changelog.Publish) error {
+		a, err := log.Log.Append(ctx, "demo", publishes...)
+		if err != nil {
+			return err
+		}
+		end = a[0].Cursor
+		return fmt.Errorf("append: %w", feed.ErrUnknown)
+	}
+	log.mu.Unlock()
+	if _, err := h.Publish(t.Context(), "demo", changelog.Publish{Changes: changes("c", 1)}); !errors.Is(err, feed.ErrUnknown) {
+		t.Fatalf("the answer is lost, and the error is %v", err)
+	}
+	select {
+	case batches := <-r.yields:
+		if got := batches[len(batches)-1].Cursor; got != end {
+			t.Errorf("the follower is at %v, and the memory at %v", got, end)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("the follower waits")
+	}
+	cancel()
+	if err := r.ended(t); err != nil {
+		t.Error(err)
+	}
+}
+
+// A publish is refused because its key was used with other content. The publishes that
+// were gathered with it are not affected.
 func TestKeyReusedAmongGathered(t *testing.T) {
 	h, log := newHub(t, Options{})
 	g, answers := held(t, h, log)
@@ -252,7 +291,7 @@ func TestKeyReusedAmongGathered(t *testing.T) {
 		got[a.name] = a
 	}
 	h.Close()
-	if !errors.Is(got["b"].err, changelog.ErrKeyReused) || got["a"].err != nil || got["first"].err != nil {
+	if !errors.Is(got["b"].err, feed.ErrKeyReused) || got["a"].err != nil || got["first"].err != nil {
 		t.Errorf("answers: %+v", got)
 	}
 	if a := got["again"]; a.err != nil || !a.a.Replayed || a.a.Cursor != got["a"].a.Cursor {
@@ -263,8 +302,8 @@ func TestKeyReusedAmongGathered(t *testing.T) {
 	}
 }
 
-// A deletion comes in its turn: what waited before it is deleted, what came
-// after makes the set anew.
+// A deletion waits for its turn. Publishes before it are deleted with the set, and
+// publishes after it make the set again.
 func TestDeleteInTurn(t *testing.T) {
 	h, log := newHub(t, Options{})
 	g, answers := held(t, h, log)
@@ -288,7 +327,7 @@ func TestDeleteInTurn(t *testing.T) {
 	if got := locs(t, log, "demo"); !slices.Equal(got, []string{"https://example.org/after/0"}) {
 		t.Errorf("the memory has %v", got)
 	}
-	if err := New(log, Options{}).Delete(t.Context(), "other"); !errors.Is(err, changelog.ErrNoSet) {
+	if err := New(log, Options{}).Delete(t.Context(), "other"); !errors.Is(err, feed.ErrNoSet) {
 		t.Errorf("Delete of no set: %v", err)
 	}
 }

@@ -2,54 +2,65 @@ package hub
 
 import (
 	"cmp"
-	"context"
-	"errors"
-	"fmt"
-	"iter"
-	"maps"
-	"math/rand/v2"
 	"slices"
 	"sort"
 	"sync"
-	"time"
 
-	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/feed"
 )
 
-// What a tail's window holds at most. It is small on purpose: a follower that
-// is further back reads the memory.
+// A tail's window holds at most this much. It is small on purpose: a follower
+// that is further back reads the memory.
 const (
 	windowBatches = 1024
 	windowBytes   = 4 << 20
 )
 
-// A tail is the end of one set's log while somebody follows it: a window of
-// recent batches without a gap, and a wake-up.
+// A tail is the end of one set's log while somebody follows the set: a window
+// of recent batches without a gap, and a wake-up.
+//
+// Whenever mu is free, this holds:
+//   - Each batch in the window begins where the one before ends. The last one ends at
+//     head.
+//   - head is where this hub believes that the log ends. The hub has that belief from
+//     the memory, and never from another hub's word alone: a follower or a look has
+//     found head, the hub has appended it, or authentic announcements led from such a
+//     head to it, each beginning where the one before ended.
+//   - Whoever waits has read the memory, or the window, since head or the window
+//     changed last. So nobody waits for what lies before head.
+//   - What this hub cannot make out from an announcement leaves a doubt. Hub.watch then
+//     looks at the memory, and looks again until nothing was added meanwhile. It also
+//     looks without a doubt, at each tick. What a look finds becomes head, whether it is
+//     later or earlier.
 type tail struct {
-	followers int    // guarded by Hub.mu
-	silence   func() // ends the listening to other hubs; nil: there are none
+	// Hub.mu guards these.
+	followers int
+	silence   func() // ends the subscription to announcements of other hubs; nil: no Bus
 
-	mu      sync.Mutex
-	checked *changelog.Cursor // the memory's head when Hub.compare looked last; nil: it has not
-	newest  changelog.Cursor  // that was added or heard of
-	head    changelog.Cursor  // the newest entry that is known of: newest, or one that was found
-	found   uint64            // position of the head that compare found before anybody told of it; 0: it did not
-	told    bool              // to look at the memory, since compare did
+	mu     sync.Mutex
+	head   feed.Cursor   // the end of the set's log; zero: it is not known yet, or there is no such set
+	window []*feed.Batch // recent batches
+	sizes  []int         // of each batch in window
+	bytes  int           // the sum of sizes
+	behind int           // bytes of dropped batches that the array behind window may still hold
+	moved  chan struct{} // closed when head or the window changes
 
-	window []*changelog.Batch // each begins where the one before ends
-	sizes  []int              // of the batches in window
-	bytes  int                // their sum
-	behind int                // bytes of dropped batches that window's array may still hold
-	moved  chan struct{}      // closed when the window changes
+	added   uint64 // how often batches were added, or the set was removed
+	doubts  uint64 // how often something was heard that a look at the memory has to settle
+	settled uint64 // how many of these doubts are settled
+
+	// These tell what was not announced, for the metric of repairs.
+	checked *feed.Cursor // the log's head when Hub.compare looked last; nil: it has not looked yet
+	newest  feed.Cursor  // the newest entry that was added or announced, or was there when Hub.compare looked first
 }
 
-// after returns the batches behind a cursor, as many as the window has. It
-// reports !ok when the window does not know the cursor, and the memory has to
-// be asked. moved is closed at the next change after this call.
+// after returns the batches after a cursor, as many as the window has. ok is
+// false when the window does not know the cursor, so that the caller has to
+// read the memory. moved is closed at the next change after this call.
 //
-// The batches' slice is shared: a window only ever grows at its end, or is
-// replaced.
-func (t *tail) after(cur changelog.Cursor) (batches []*changelog.Batch, ok bool, moved <-chan struct{}) {
+// The slice of batches is shared with other followers. That is safe because a
+// window only grows at its end or is replaced.
+func (t *tail) after(cur feed.Cursor) (batches []*feed.Batch, ok bool, moved <-chan struct{}) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	n := len(t.window)
@@ -66,19 +77,44 @@ func (t *tail) after(cur changelog.Cursor) (batches []*changelog.Batch, ok bool,
 	return t.window[i:n:n], true, t.moved
 }
 
-// add shows batches to the followers. What does not begin at the window's head
-// replaces the window: who needs what lies between reads the memory.
-func (t *tail) add(batches []*changelog.Batch) {
+// add shows batches that this hub has appended to the followers. A batch that does
+// not begin at the end of the window replaces the window; followers that need what
+// lies between read the memory. A batch that is not later than the head came after
+// what follows it, and is known already. Or the memory has lost the head, so then add
+// returns false: the memory has to be looked at.
+func (t *tail) add(batches []*feed.Batch) (understood bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	understood = true
 	for _, b := range batches {
-		t.newest, t.head = b.Cursor, b.Cursor
-		if n := len(t.window); n > 0 && t.window[n-1].Cursor != b.After {
-			t.clear()
+		if b.Cursor.Micros > t.head.Micros {
+			t.addLocked(b)
+		} else {
+			understood = false
 		}
-		size := b.Size()
-		t.window, t.sizes, t.bytes = append(t.window, b), append(t.sizes, size), t.bytes+size
 	}
+	if !understood {
+		t.doubts++
+	}
+	t.shiftLocked()
+	t.wakeLocked()
+	return understood
+}
+
+// addLocked puts a batch at the end of the window.
+func (t *tail) addLocked(b *feed.Batch) {
+	if t.head != b.After {
+		t.clearLocked()
+	}
+	size := b.Size()
+	t.window, t.sizes, t.bytes = append(t.window, b), append(t.sizes, size), t.bytes+size
+	t.head = b.Cursor
+	t.announcedLocked(b.Cursor)
+	t.added++
+}
+
+// shiftLocked drops the oldest batches of a window that is too large.
+func (t *tail) shiftLocked() {
 	drop := 0
 	for ; len(t.window)-drop > 1 && (len(t.window)-drop > windowBatches || t.bytes > windowBytes); drop++ {
 		t.bytes -= t.sizes[drop]
@@ -86,140 +122,72 @@ func (t *tail) add(batches []*changelog.Batch) {
 	}
 	t.window, t.sizes = t.window[drop:], t.sizes[drop:]
 	if t.behind > windowBytes {
-		// Readers hold slices of the array, so it cannot be cleared: leave it to them.
+		// Followers hold slices of the old array, so its elements cannot be cleared.
+		// Copy the window, and leave the old array to the followers.
 		t.window, t.sizes, t.behind = slices.Clone(t.window), slices.Clone(t.sizes), 0
 	}
-	t.wake()
 }
 
 // forget drops the window and makes every follower read the memory.
 func (t *tail) forget() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.clear()
-	t.wake()
+	t.forgetLocked()
 }
 
-func (t *tail) clear() { t.window, t.sizes, t.bytes, t.behind = nil, nil, 0, 0 }
+// gone takes that this hub has removed the set. Followers read the memory. A new set of
+// the same name may have earlier datetimes, so the head counts for nothing from then on.
+func (t *tail) gone() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.head = feed.Cursor{}
+	t.added++ // a look that is under way may have found the old set
+	t.forgetLocked()
+}
 
-func (t *tail) wake() {
+// forgetLocked is forget while mu is held.
+func (t *tail) forgetLocked() {
+	t.clearLocked()
+	t.wakeLocked()
+}
+
+// clearLocked empties the window without waking anybody.
+func (t *tail) clearLocked() { t.window, t.sizes, t.bytes, t.behind = nil, nil, 0, 0 }
+
+// wakeLocked wakes all followers.
+func (t *tail) wakeLocked() {
 	close(t.moved)
 	t.moved = make(chan struct{})
 }
 
-// attach returns the set's tail, made for its first follower.
-func (h *Hub) attach(set string) *tail {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	t := h.tails[set]
-	if t == nil {
-		t = &tail{moved: make(chan struct{})}
-		h.tails[set] = t
-		if h.opts.Bus != nil {
-			t.silence = h.opts.Bus.subscribe(set, h.log.ID, t)
-		}
-	}
-	t.followers++
-	return t
-}
-
-func (h *Hub) detach(set string, t *tail) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if t.followers--; t.followers == 0 {
-		delete(h.tails, set)
-		if t.silence != nil {
-			t.silence()
-		}
+// announcedLocked notes that an entry was added or announced.
+func (t *tail) announcedLocked(c feed.Cursor) {
+	if c.Micros > t.newest.Micros {
+		t.newest = c
 	}
 }
 
-// compare looks whether the memory moved without an announcement, for every set
-// that is followed: the last one may have been lost, or the memory have lost its
-// tail. Then the followers read the memory, which verifies their cursors.
-func (h *Hub) compare(ctx context.Context) {
-	h.mu.Lock()
-	tails := maps.Clone(h.tails)
-	h.mu.Unlock()
-	if len(tails) == 0 {
-		return
-	}
-	states, err := h.log.Sets(ctx, slices.Collect(maps.Keys(tails))...)
-	for _, s := range states {
-		h.compareTail(tails[s.Set], s.Head)
-		delete(tails, s.Set)
-	}
-	if err != nil { // followers of the others wait for the memory by themselves
-		if ctx.Err() == nil {
-			h.opts.Logger.Warn("look for changes that were not announced", "err", err)
-		}
-		return
-	}
-	for _, t := range tails { // of sets that are not there
-		h.compareTail(t, changelog.Cursor{})
-	}
-}
-
-// compareTail compares a tail with the memory's head.
-func (h *Hub) compareTail(t *tail, head changelog.Cursor) {
-	if t.compare(head) {
-		h.metrics.repaired.Inc()
-	}
-}
-
-// compare makes the followers read the memory if its head is not the one that
-// is known. It reports whether the head of the last call was never announced:
-// only now is that certain, for announcements may come a moment after a look.
-func (t *tail) compare(head changelog.Cursor) (unannounced bool) {
-	t.mu.Lock()
-	unannounced = t.found > t.newest.Position && !t.told
-	known := t.checked != nil && *t.checked == head
-	since := !known && (t.checked != nil || !t.newest.IsZero()) // it is known from when on it moved
-	if n := len(t.window); n > 0 {
-		known = t.window[n-1].Cursor == head
-	}
-	t.found = 0
-	if since && head.Position > t.newest.Position && !t.told {
-		t.found = head.Position
-	}
-	t.checked, t.head, t.told = &head, head, false
-	t.mu.Unlock()
-	if !known {
-		t.forget()
-	}
-	return unannounced
-}
-
-// reaches notes that a set's log reached as far as an entry, when it was looked
-// at.
-func (t *tail) reaches(head changelog.Cursor) {
+// read notes that a follower has read the memory up to the end of the log. moved is
+// what after returned before that; read returns what the follower waits for now.
+func (t *tail) read(end feed.Cursor, moved <-chan struct{}) <-chan struct{} {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if head.Micros > t.head.Micros {
-		t.head = head
+	if !t.head.IsZero() || end.IsZero() {
+		return moved // head may well be later; if it is wrong, a look corrects it
 	}
+	t.head = end
+	t.wakeLocked() // others may wait for what lies before end
+	return t.moved
 }
 
-// Behind says how far a follower of a set, which has got what comes up to a
-// cursor, is behind what this hub knows of: by how many changes, and the datetime
-// of the oldest of them in microseconds. It does not ask the memory. Where that
-// change is not in the window of recent ones it is the cursor's own datetime, which
-// is earlier. Of a set that nobody follows the hub knows nothing: 0 changes.
-func (h *Hub) Behind(set string, after changelog.Cursor) (changes uint64, oldest int64) {
-	t := h.tail(set)
-	if t == nil {
-		return 0, 0
-	}
-	return t.before(after)
-}
-
-func (t *tail) before(after changelog.Cursor) (changes uint64, oldest int64) {
+// before returns how far a follower at a cursor is behind, as Hub.Behind says.
+func (t *tail) before(after feed.Cursor) (changes uint64, oldest int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.head.Position <= after.Position {
 		return 0, 0
 	}
-	oldest = cmp.Or(after.Micros, t.head.Micros) // zero in a set that was not made
+	oldest = cmp.Or(after.Micros, t.head.Micros) // the zero cursor of a set that is not made has no datetime
 	n := len(t.window)
 	i := sort.Search(n, func(i int) bool { return t.window[i].Cursor.Position > after.Position })
 	if i < n && t.window[i].After.Position <= after.Position {
@@ -230,71 +198,29 @@ func (t *tail) before(after changelog.Cursor) (changes uint64, oldest int64) {
 	return t.head.Position - after.Position, oldest
 }
 
-// Follow yields what follows a cursor in a set's log, and waits for more until
-// ctx is done. Each time it yields all that waits, up to the size of the window
-// or of one read of the memory: one or more batches, each beginning where the
-// one before ends, shared by all followers and read-only. A batch without
-// entries is yielded only to say Diverged. Nothing is skipped and nothing
-// repeated, except after Diverged.
-//
-// An error ends the sequence: changelog.ErrGone, or a damaged memory. While the
-// memory cannot be reached, Follow waits and tries again. When ctx is done the
-// sequence ends without an error.
-//
-// A set that is not made yet is followed from the zero cursor.
-func (h *Hub) Follow(ctx context.Context, set string, after changelog.Cursor) iter.Seq2[[]*changelog.Batch, error] {
-	return func(yield func([]*changelog.Batch, error) bool) {
-		t := h.attach(set)
-		defer h.detach(set, t)
-		var failures int
-		for ctx.Err() == nil {
-			batches, ok, moved := t.after(after)
-			if ok && len(batches) > 0 {
-				h.metrics.hits.Inc()
-			}
-			if !ok {
-				h.metrics.misses.Inc()
-				b, err := h.log.Since(ctx, set, after, 0)
-				switch {
-				case err == nil:
-					failures = 0
-					if len(b.Entries) > 0 || b.Diverged {
-						batches = b.Split() // what was compressed can be large
-					}
-				case ctx.Err() != nil:
-					return
-				case errors.Is(err, changelog.ErrUnavailable), errors.Is(err, context.DeadlineExceeded):
-					h.opts.Logger.Warn("follow: waiting for the memory", "set", set, "err", err)
-					failures++
-					pause(ctx, failures)
-					continue
-				default:
-					yield(nil, fmt.Errorf("follow set %q after %v: %w", set, after, err))
-					return
-				}
-			}
-			if len(batches) > 0 {
-				if !yield(batches, nil) {
-					return
-				}
-				after = batches[len(batches)-1].Cursor
-				continue
-			}
-			select {
-			case <-moved:
-			case <-ctx.Done():
-			}
+// hear takes an authentic announcement of another hub. A batch that begins at the
+// head, by position and by datetime, is added. What is not later than the head came
+// late or twice: whoever needs it finds it in the window or in the memory. hear takes
+// nothing else, and returns false: then the memory has to be looked at, because it has
+// something that the tail does not know.
+func (t *tail) hear(a announcement) (understood bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	entries := a.cursor.Position > 0
+	if entries {
+		t.announcedLocked(a.cursor)
+	}
+	switch {
+	case entries && a.cursor.Micros <= t.head.Micros:
+		return true
+	case a.batch != nil && a.batch.After == t.head:
+		for _, b := range a.batch.Split() { // a few compressed blocks can be a large batch
+			t.addLocked(b)
 		}
+		t.shiftLocked()
+		t.wakeLocked()
+		return true
 	}
-}
-
-// pause waits longer with each failure, up to about five seconds.
-func pause(ctx context.Context, failures int) {
-	d := min(100*time.Millisecond<<min(failures, 10), 5*time.Second)
-	timer := time.NewTimer(d/2 + rand.N(d/2))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
+	t.doubts++
+	return false
 }

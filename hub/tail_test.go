@@ -13,16 +13,17 @@ import (
 	"time"
 
 	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/feed"
 )
 
 // A reader follows a set in a goroutine of its own, one yield at a time.
 type reader struct {
-	yields chan []*changelog.Batch
+	yields chan []*feed.Batch
 	err    error // set when yields is closed
 }
 
-func follow(ctx context.Context, h *Hub, set string, after changelog.Cursor) *reader {
-	r := &reader{yields: make(chan []*changelog.Batch)}
+func follow(ctx context.Context, h *Hub, set string, after feed.Cursor) *reader {
+	r := &reader{yields: make(chan []*feed.Batch)}
 	go func() {
 		defer close(r.yields)
 		for batches, err := range h.Follow(ctx, set, after) {
@@ -36,10 +37,10 @@ func follow(ctx context.Context, h *Hub, set string, after changelog.Cursor) *re
 	return r
 }
 
-// to reads until a cursor and returns the batches.
-func (r *reader) to(t *testing.T, cur changelog.Cursor) []*changelog.Batch {
+// to reads up to a cursor and returns the batches.
+func (r *reader) to(t *testing.T, cur feed.Cursor) []*feed.Batch {
 	t.Helper()
-	var all []*changelog.Batch
+	var all []*feed.Batch
 	for batches := range r.yields {
 		all = append(all, batches...)
 		if all[len(all)-1].Cursor == cur {
@@ -59,8 +60,8 @@ func (r *reader) ended(t *testing.T) error {
 	return r.err
 }
 
-// Whatever the place a follower begins at, and however that moves between the
-// memory and the window meanwhile, it sees every position behind it once.
+// Wherever a follower begins, it sees every later position exactly once, even when it
+// changes between the memory and the window.
 func TestFollowWhilePublishing(t *testing.T) {
 	const publishers, each, followers = 8, 60, 12
 	h, log := newHub(t, Options{})
@@ -84,7 +85,7 @@ func TestFollowWhilePublishing(t *testing.T) {
 	for f := range followers {
 		following.Go(func() {
 			rng := rand.New(rand.NewPCG(uint64(f), 1))
-			var after changelog.Cursor
+			var after feed.Cursor
 			if f%3 > 0 {
 				st, err := log.State(ctx, "demo")
 				if err != nil {
@@ -97,7 +98,7 @@ func TestFollowWhilePublishing(t *testing.T) {
 				}
 			}
 			for after.Position < end && ctx.Err() == nil {
-				// Now and then it breaks off and comes again, as destinations do.
+				// Now and then the follower stops and begins again, as destinations do.
 				for batches, err := range h.Follow(ctx, "demo", after) {
 					if err != nil {
 						t.Errorf("follower %d: %v", f, err)
@@ -130,7 +131,7 @@ func TestFollowWhilePublishing(t *testing.T) {
 	following.Wait()
 }
 
-// Those who are up to date get the same batches, so each is encoded once.
+// Followers that are up to date get the same batches, so each batch is encoded once.
 func TestFollowersShare(t *testing.T) {
 	h, _ := newHub(t, Options{})
 	ctx, cancel := context.WithCancel(t.Context())
@@ -166,7 +167,7 @@ func attached(h *Hub, set string, n int) {
 	}
 }
 
-// A large publish is pushed in parts that anyone can hold.
+// A large publish is pushed in parts of bounded size.
 func TestFollowSplits(t *testing.T) {
 	h, _ := newHub(t, Options{})
 	ctx, cancel := context.WithCancel(t.Context())
@@ -191,7 +192,7 @@ func TestFollowSplits(t *testing.T) {
 	}
 }
 
-// Nobody follows, so nothing is kept.
+// While nobody follows a set, the hub keeps nothing of it.
 func TestNoFollowerNoWindow(t *testing.T) {
 	h, _ := newHub(t, Options{})
 	mustPublish(t, h, "demo", changes("a", 10))
@@ -200,7 +201,7 @@ func TestNoFollowerNoWindow(t *testing.T) {
 	}
 }
 
-// What has left the window is read from the memory.
+// Batches that have left the window are read from the memory.
 func TestFollowSlowerThanTheWindow(t *testing.T) {
 	h, _ := newHub(t, Options{})
 	ctx, cancel := context.WithCancel(t.Context())
@@ -208,8 +209,8 @@ func TestFollowSlowerThanTheWindow(t *testing.T) {
 	after := mustPublish(t, h, "demo", changes("a", 1)).Cursor
 	r := follow(ctx, h, "demo", after)
 	attached(h, "demo", 1)
-	var end changelog.Cursor
-	for range 3 { // nobody reads meanwhile, and each is more than the window holds
+	var end feed.Cursor
+	for range 3 { // nobody reads meanwhile, and each publish is larger than the window
 		large := changes("large", 10_000)
 		for i := range large {
 			large[i].Loc += strings.Repeat("x", 500)
@@ -237,7 +238,8 @@ func TestWindowBounds(t *testing.T) {
 	if n := len(tail.window); n != windowBatches {
 		t.Errorf("the window has %d small batches, want %d", n, windowBatches)
 	}
-	// Large ones push the small ones out, and what was pushed out is let go.
+	// Large batches push the small ones out of the window, which then are not held any
+	// longer.
 	for range 200 {
 		tail.add(log.batch(1, 300_000))
 		if tail.bytes > windowBytes || tail.behind > windowBytes {
@@ -254,7 +256,7 @@ func TestWindowBounds(t *testing.T) {
 	if sum != tail.bytes || len(tail.window) != len(tail.sizes) {
 		t.Errorf("the window has %d bytes and counts %d", sum, tail.bytes)
 	}
-	// One that is larger than the window alone still reaches its followers.
+	// A batch that is larger than the window still reaches the followers.
 	huge := log.batch(1, windowBytes+1)
 	tail.add(huge)
 	if got, ok, _ := tail.after(huge[0].After); !ok || len(got) != 1 {
@@ -262,7 +264,7 @@ func TestWindowBounds(t *testing.T) {
 	}
 }
 
-// A gap makes the window begin anew, and who is before it reads the memory.
+// After a gap the window begins again. Followers before the gap read the memory.
 func TestWindowGap(t *testing.T) {
 	log := newTailLog()
 	tail := &tail{moved: make(chan struct{})}
@@ -279,7 +281,7 @@ func TestWindowGap(t *testing.T) {
 	}
 	for _, test := range []struct {
 		name  string
-		after changelog.Cursor
+		after feed.Cursor
 		ok    bool
 		n     int
 	}{
@@ -287,8 +289,8 @@ func TestWindowGap(t *testing.T) {
 		{"in the gap", first[0].Cursor, false, 0},
 		{"behind the gap", third[0].After, true, 1},
 		{"at the head", third[0].Cursor, true, 0},
-		{"another history", changelog.Cursor{Position: third[0].After.Position, Micros: 1}, false, 0},
-		{"zero", changelog.Cursor{}, false, 0},
+		{"another history", feed.Cursor{Position: third[0].After.Position, Micros: 1}, false, 0},
+		{"zero", feed.Cursor{}, false, 0},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			if got, ok, _ := tail.after(test.after); ok != test.ok || len(got) != test.n {
@@ -299,16 +301,16 @@ func TestWindowGap(t *testing.T) {
 }
 
 // A tailLog makes batches that follow each other.
-type tailLog struct{ head changelog.Cursor }
+type tailLog struct{ head feed.Cursor }
 
-func newTailLog() *tailLog { return &tailLog{changelog.Cursor{Position: 10, Micros: 1e15}} }
+func newTailLog() *tailLog { return &tailLog{feed.Cursor{Position: 10, Micros: 1e15}} }
 
-func (l *tailLog) batch(n, bytes int) []*changelog.Batch {
+func (l *tailLog) batch(n, bytes int) []*feed.Batch {
 	cs := changes("a", n)
 	cs[0].Hash = strings.Repeat("a", bytes)
 	after := l.head
-	l.head = changelog.Cursor{Position: after.Position + uint64(n), Micros: after.Micros + int64(n) + 5}
-	return []*changelog.Batch{changelog.NewBatch("demo", changelog.Appended{After: after, Cursor: l.head, Count: n}, cs)}
+	l.head = feed.Cursor{Position: after.Position + uint64(n), Micros: after.Micros + int64(n) + 5}
+	return []*feed.Batch{feed.NewBatch("demo", after, l.head, cs)}
 }
 
 func TestFollowEnds(t *testing.T) {
@@ -324,10 +326,10 @@ func TestFollowEnds(t *testing.T) {
 				t.Fatalf("Trim() = %d, %v", n, err)
 			}
 			return follow(t.Context(), h, "demo", first)
-		}, changelog.ErrGone},
+		}, feed.ErrGone},
 		{"a cursor of a set that was never made", func(t *testing.T, h *Hub, _ *testLog) *reader {
-			return follow(t.Context(), h, "demo", changelog.Cursor{Position: 3, Micros: 4})
-		}, changelog.ErrGone},
+			return follow(t.Context(), h, "demo", feed.Cursor{Position: 3, Micros: 4})
+		}, feed.ErrGone},
 		{"deleted while waiting", func(t *testing.T, h *Hub, _ *testLog) *reader {
 			r := follow(t.Context(), h, "demo", mustPublish(t, h, "demo", changes("a", 1)).Cursor)
 			attached(h, "demo", 1)
@@ -335,7 +337,7 @@ func TestFollowEnds(t *testing.T) {
 				t.Fatal(err)
 			}
 			return r
-		}, changelog.ErrGone},
+		}, feed.ErrGone},
 		{"deleted and made again", func(t *testing.T, h *Hub, log *testLog) *reader {
 			head := mustPublish(t, h, "demo", changes("a", 1)).Cursor
 			if err := h.Delete(t.Context(), "demo"); err != nil {
@@ -343,14 +345,14 @@ func TestFollowEnds(t *testing.T) {
 			}
 			mustPublish(t, h, "demo", changes("b", 1))
 			return follow(t.Context(), h, "demo", head)
-		}, changelog.ErrGone},
+		}, feed.ErrGone},
 		{"damaged", func(t *testing.T, h *Hub, log *testLog) *reader {
 			log.onSince = func() error { return changelog.ErrCorrupt }
-			return follow(t.Context(), h, "demo", changelog.Cursor{})
+			return follow(t.Context(), h, "demo", feed.Cursor{})
 		}, changelog.ErrCorrupt},
 		{"the follower leaves", func(t *testing.T, h *Hub, log *testLog) *reader {
 			ctx, cancel := context.WithCancel(t.Context())
-			r := follow(ctx, h, "demo", changelog.Cursor{})
+			r := follow(ctx, h, "demo", feed.Cursor{})
 			attached(h, "demo", 1)
 			cancel()
 			return r
@@ -372,9 +374,9 @@ func TestFollowBeforeTheSetIsMade(t *testing.T) {
 	h, _ := newHub(t, Options{})
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	r := follow(ctx, h, "demo", changelog.Cursor{})
+	r := follow(ctx, h, "demo", feed.Cursor{})
 	attached(h, "demo", 1)
-	for range 3 { // it goes on from there as any other
+	for range 3 { // it goes on like any other follower
 		end := mustPublish(t, h, "demo", changes("a", 2)).Cursor
 		if got := r.to(t, end); got[len(got)-1].Entries[1].Position != end.Position {
 			t.Errorf("got %+v", got)
@@ -386,13 +388,14 @@ func TestFollowBeforeTheSetIsMade(t *testing.T) {
 	}
 }
 
-// A cursor of a tail that the memory lost is told so, and goes on.
+// A follower's cursor is in a tail that the memory lost. The follower is told so, and
+// goes on.
 func TestFollowDiverged(t *testing.T) {
 	h, _ := newHub(t, Options{})
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	head := mustPublish(t, h, "demo", changes("a", 2)).Cursor
-	r := follow(ctx, h, "demo", changelog.Cursor{Position: head.Position + 5, Micros: head.Micros + 5})
+	r := follow(ctx, h, "demo", feed.Cursor{Position: head.Position + 5, Micros: head.Micros + 5})
 	batches := <-r.yields
 	if len(batches) != 1 || !batches[0].Diverged || batches[0].After.Position != 0 || len(batches[0].Entries) != 2 {
 		t.Errorf("first came %+v", batches)
@@ -407,8 +410,8 @@ func TestFollowDiverged(t *testing.T) {
 	}
 }
 
-// While the memory cannot be reached, a follower waits, ever longer but not
-// without bound, and then goes on as if nothing had been.
+// While the memory cannot be reached, a follower waits, longer after each failure up to
+// a limit. Then it goes on as if nothing had happened.
 func TestFollowWaitsForTheMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, log := newHub(t, Options{})
@@ -421,10 +424,10 @@ func TestFollowWaitsForTheMemory(t *testing.T) {
 			case len(tries)%2 == 0:
 				return fmt.Errorf("read: %w", context.DeadlineExceeded)
 			}
-			return fmt.Errorf("read: %w", changelog.ErrUnavailable)
+			return fmt.Errorf("read: %w", feed.ErrUnavailable)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
-		r := follow(ctx, h, "demo", changelog.Cursor{})
+		r := follow(ctx, h, "demo", feed.Cursor{})
 		if got := r.to(t, end); len(got) != 1 || len(got[0].Entries) != 3 {
 			t.Errorf("got %+v", got)
 		}
@@ -432,7 +435,7 @@ func TestFollowWaitsForTheMemory(t *testing.T) {
 		if err := r.ended(t); err != nil {
 			t.Error(err)
 		}
-		for i := range 20 { // what comes after is no failure
+		for i := range 20 { // the failed attempts; the reads after them are no failures
 			if d := tries[i+1].Sub(tries[i]); d < 50*time.Millisecond || d > 5*time.Second || i > 10 && d < 2*time.Second {
 				t.Errorf("try %d came %v after the one before", i+2, d)
 			}
@@ -440,7 +443,7 @@ func TestFollowWaitsForTheMemory(t *testing.T) {
 	})
 }
 
-// Retention works by the clock, and harms nobody who is up to date.
+// Retention removes old entries. It does not affect followers that are up to date.
 func TestRunTrims(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, log := newHub(t, Options{ListSize: 10, Retention: changelog.Retention{Age: time.Hour}})

@@ -9,20 +9,20 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/subscribe"
 )
 
-// A feed is a follower that has only the newest batch. Whoever reads along gets
-// each.
-type feed struct {
+// A relay is a follower that has only the newest batch. Who is up to date gets each
+// batch.
+type relay struct {
 	script
 	mu    sync.Mutex
-	batch *changelog.Batch
+	batch *feed.Batch
 	moved chan struct{}
 }
 
-func (f *feed) publish(b *changelog.Batch) {
+func (f *relay) publish(b *feed.Batch) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.batch = b
@@ -30,14 +30,14 @@ func (f *feed) publish(b *changelog.Batch) {
 	f.moved = make(chan struct{})
 }
 
-func (f *feed) Follow(ctx context.Context, _ string, after changelog.Cursor) iter.Seq2[[]*changelog.Batch, error] {
-	return func(yield func([]*changelog.Batch, error) bool) {
+func (f *relay) Follow(ctx context.Context, _ string, after feed.Cursor) iter.Seq2[[]*feed.Batch, error] {
+	return func(yield func([]*feed.Batch, error) bool) {
 		for ctx.Err() == nil {
 			f.mu.Lock()
 			b, moved := f.batch, f.moved
 			f.mu.Unlock()
 			if b != nil && b.After == after {
-				if !yield([]*changelog.Batch{b}, nil) {
+				if !yield([]*feed.Batch{b}, nil) {
 					return
 				}
 				after = b.Cursor
@@ -58,7 +58,7 @@ func BenchmarkDelivery(b *testing.B) {
 	for _, conns := range []int{1, 100, 1000} {
 		for _, query := range []string{"", "?prefix=https:"} {
 			b.Run(fmt.Sprintf("conns=%d/filter=%v", conns, query != ""), func(b *testing.B) {
-				f := &feed{script: script{head: run(0, 0, 0).Cursor}, moved: make(chan struct{})}
+				f := &relay{script: script{head: run(0, 0, 0).Cursor}, moved: make(chan struct{})}
 				s := newSite(b, settings{
 					Options:  subscribe.Options{Heartbeat: time.Hour},
 					follower: func(subscribe.Follower) subscribe.Follower { return f },

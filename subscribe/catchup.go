@@ -10,22 +10,22 @@ import (
 
 	"github.com/gorilla/websocket"
 
-	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/feed"
 )
 
-// lingering is how long a connection that is being closed has for its close
-// frame, and then for the client's own.
+// lingering is how long a leaving connection may take to write its close frame, and
+// then how long it waits for the client's close frame.
 const lingering = 2 * time.Second
 
-// Why the own goroutine of a connection ends.
+// Why a connection's own goroutine stops catching up.
 var (
 	errTooSlow = errors.New("too slow")
-	errStuck   = errors.New("too slow in the middle of a frame") // so it cannot be told
-	errBye     = errors.New("to be closed")
+	errStuck   = errors.New("too slow in the middle of a frame") // no close frame may follow, so the client cannot be told
+	errLeaving = errors.New("leaving")
 )
 
-// follow writes to c until it can go to its group, or has to be closed. It runs
-// in the goroutine that owns c's output.
+// follow writes to c until c is released to its group, or leaves. It runs as c's own
+// goroutine. Nobody else writes to c meanwhile.
 func (c *conn) follow(pending [][]byte) {
 	s := c.server
 	var next chunk
@@ -43,21 +43,21 @@ func (c *conn) follow(pending [][]byte) {
 	}
 	if errors.Is(err, errTooSlow) {
 		c.goodbye(closeTooSlow, "too slow: the connection took nothing for too long")
-		err = errBye
+		err = errLeaving
 	}
 	switch {
-	case errors.Is(err, errBye):
-		c.leave()
+	case errors.Is(err, errLeaving):
+		c.writeClose()
 		return
 	case errors.Is(err, errStuck):
 		c.because(tooSlow)
 	}
-	_ = c.nc.Close() // its reader notices
+	_ = c.nc.Close() // c's reader notices, and ends c
 }
 
-// catchUp waits for what follows c's cursor, or for something else to do. It
-// puts the first chunk of it into next, and reports whether there was no more.
-// Then it has let go of the batches: writing may take long, and they are large.
+// catchUp waits until there are changes after c's cursor, or something else to do. It
+// puts the first chunk of the changes into next, and reports whether that was all of
+// them. It keeps no batch, because writing may take long and batches are large.
 func (c *conn) catchUp(next *chunk) (all bool) {
 	next.reset(c.cursor)
 	ctx, cancel := c.waiting()
@@ -73,9 +73,9 @@ func (c *conn) catchUp(next *chunk) (all bool) {
 	return true
 }
 
-// take puts batches into a chunk as long as they fit in, and returns how many
-// it took. What a filter leaves out moves the cursor.
-func (c *conn) take(next *chunk, batches []*changelog.Batch) int {
+// take puts batches into a chunk as long as they fit, and returns how many it took.
+// If the filter leaves out a whole batch, take moves the cursor past it.
+func (c *conn) take(next *chunk, batches []*feed.Batch) int {
 	for i, b := range batches {
 		told := c.told
 		if b.Diverged {
@@ -89,35 +89,35 @@ func (c *conn) take(next *chunk, batches []*changelog.Batch) int {
 			}
 			next.reset(b.After)
 			passed = retold(passed, told)
-			next.addCopy(message(c.key.protocol, passed), passed)
+			next.addCopy(passed.In(c.key.format), passed)
 			return i + 1 // the next message begins where this one ends
 		}
-		body := message(c.key.protocol, b)
+		body := b.In(c.key.format)
 		if next.full(len(body)) {
 			return i
 		}
 		if len(next.frames) == 0 {
-			next.reset(b.After) // a set that was not made has another beginning than 0-0
+			next.reset(b.After) // the first batch of a set that was just made does not begin at 0-0
 		}
 		next.addCopy(body, b)
 	}
 	return len(batches)
 }
 
-// waiting returns the context to follow with. It is done as soon as there is
-// something else to do.
+// waiting returns the context for a wait for changes. The context is done as soon as
+// there is something else to do.
 func (c *conn) waiting() (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(c.server.ctx)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.interrupt = cancel
-	if c.closed || c.bye != nil || c.due || len(c.control) > 0 {
+	if !c.idleLocked() {
 		cancel()
 	}
 	return ctx, cancel
 }
 
-// write writes a chunk, and what waits to be written at its end.
+// write writes a chunk, and then the frames that other goroutines have left for c.
 func (c *conn) write(ch *chunk) error {
 	n, err := c.push(ch.buf)
 	var t tally
@@ -138,14 +138,15 @@ func (c *conn) write(ch *chunk) error {
 	return errTooSlow
 }
 
-func (c *conn) moveTo(cursor, told changelog.Cursor) {
+func (c *conn) moveTo(cursor, told feed.Cursor) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.cursor, c.told = cursor, told
 }
 
-// finish writes the rest of a frame. A client that is too slow for it has as
-// long again, so that it can be told.
+// finish writes the rest of a frame. A client that is too slow for it gets the same
+// time once more, because it can be told only at the end of a frame. The error is then
+// errTooSlow, or errStuck if that was not enough.
 func (c *conn) finish(parts ...[]byte) (slow error) {
 	for _, p := range parts {
 		n, err := c.push(p)
@@ -164,8 +165,8 @@ func (c *conn) finish(parts ...[]byte) (slow error) {
 }
 
 // push writes p. A client may be slow, but one that takes nothing for the write
-// timeout is too slow. The kernel wakes a writer only when a third of its
-// buffer is free, so push looks at half-time whether there is room.
+// timeout is too slow. The kernel wakes a writer only when a third of its buffer
+// is free, so push tries again at half of the timeout.
 func (c *conn) push(p []byte) (n int, err error) {
 	for idle := 0; n < len(p); {
 		last := c.setDeadline()
@@ -187,38 +188,39 @@ func (c *conn) push(p []byte) (n int, err error) {
 	return n, nil
 }
 
-// setDeadline sets the deadline of the next write, and reports whether it is
-// the last, because c is to be closed.
+// setDeadline sets the deadline of the next write. It reports whether this is the
+// last deadline, because c is leaving.
 func (c *conn) setDeadline() (last bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	d := c.server.opts.WriteTimeout / 2
-	if c.bye != nil {
+	last = c.state == leaving
+	if last {
 		d = lingering
 	}
 	_ = c.nc.SetWriteDeadline(time.Now().Add(d))
-	return c.bye != nil
+	return last
 }
 
-// between writes the control frames that wait, at the end of a frame. Its error
-// says that nothing more is to be written.
+// between runs between two frames. It writes the frames that other goroutines have
+// left for c. An error means that no more changes may be written.
 func (c *conn) between() error {
 	for {
 		if c.server.ctx.Err() != nil {
 			c.goodbye(websocket.CloseGoingAway, stopping)
 		}
 		c.mu.Lock()
-		control, closed, bye := c.control, c.closed, c.bye
-		if c.due && !closed && bye == nil {
-			control = append(control, c.beat()...)
+		now, control := c.state, c.control
+		if c.due && now == catchingUp {
+			control = append(control, c.beatLocked()...)
 		}
 		c.control, c.due = nil, false
 		c.mu.Unlock()
 		switch {
-		case closed:
+		case now == closed:
 			return net.ErrClosed
-		case bye != nil:
-			return errBye
+		case now == leaving:
+			return errLeaving
 		case len(control) == 0:
 			return nil
 		}
@@ -228,11 +230,11 @@ func (c *conn) between() error {
 	}
 }
 
-// leave writes the close frame and gives the client a moment to answer, in
-// which its reader goes on.
-func (c *conn) leave() {
+// writeClose writes the close frame of a leaving connection. The client then has a
+// moment to answer. c's reader waits for the answer.
+func (c *conn) writeClose() {
 	c.mu.Lock()
-	if c.closed { // by its reader
+	if c.state == closed { // c's reader has closed it
 		c.mu.Unlock()
 		return
 	}
@@ -241,7 +243,7 @@ func (c *conn) leave() {
 		text = strings.TrimSpace(c.cursor.String() + " " + text)
 	}
 	frame := appendFrame(nil, websocket.CloseMessage, websocket.FormatCloseMessage(c.bye.code, text[:min(len(text), 123)]))
-	c.closed = true
+	c.closeLocked()
 	c.mu.Unlock()
 	_ = c.nc.SetDeadline(time.Now().Add(lingering))
 	if _, err := c.nc.Write(frame); err != nil {

@@ -17,7 +17,7 @@ import (
 
 	"github.com/gorilla/websocket"
 
-	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/feed"
 )
 
 // A message is what every transport shows.
@@ -65,13 +65,13 @@ func parseXML(b []byte) (m message, err error) {
 	err = xml.Unmarshal(b, &doc)
 	m = message{After: doc.MD.After, Cursor: doc.MD.Cursor, Diverged: doc.MD.Diverged, From: doc.MD.From, Until: doc.MD.Until}
 	for _, u := range doc.URL {
-		m.Changes = append(m.Changes, entry{u.Loc, u.MD.Change, u.MD.Position, u.MD.Datetime})
+		m.Changes = append(m.Changes, entry{Loc: u.Loc, Change: u.MD.Change, Position: u.MD.Position, Datetime: u.MD.Datetime})
 	}
 	return m, err
 }
 
 func position(cursor string) uint64 {
-	c, err := changelog.ParseCursor(cursor)
+	c, err := feed.ParseCursor(cursor)
 	if err != nil {
 		return 1 << 62
 	}
@@ -152,7 +152,7 @@ func (s *site) tryDial(query string, d dialer) (*client, *http.Response, error) 
 		}
 		if err == nil && d.slow != nil {
 			d.slow.Reader = nc
-			nc = throttledConn{nc, d.slow}
+			nc = throttledConn{Conn: nc, throttle: d.slow}
 		}
 		return nc, err
 	}
@@ -212,7 +212,7 @@ func (c *client) nextChanges() message {
 }
 
 // readTo reads until the cursor is there.
-func (c *client) readTo(cur changelog.Cursor) {
+func (c *client) readTo(cur feed.Cursor) {
 	c.Helper()
 	for c.cursor != cur.String() {
 		c.next()
@@ -299,7 +299,8 @@ func (s *site) stream(query string, header ...string) *stream {
 	return &stream{TB: s, resp: resp, r: bufio.NewReader(resp.Body), cancel: cancel, chain: chain{filtered: strings.Contains(query, "prefix=")}}
 }
 
-// event reads what comes up to an empty line.
+// event reads what comes up to an empty line, or a comment. It fails on an event
+// without data: half of all clients hand on an empty text then.
 func (s *stream) event() (e event, err error) {
 	for {
 		line, err := s.r.ReadString('\n')
@@ -309,10 +310,13 @@ func (s *stream) event() (e event, err error) {
 		field, value, _ := strings.Cut(strings.TrimSuffix(line, "\n"), ":")
 		value = strings.TrimPrefix(value, " ")
 		switch {
+		case line == "\n" && e.data == "":
+			return e, fmt.Errorf("an event without data: %+v", e)
 		case line == "\n":
 			return e, nil
 		case field == "":
 			e.comment = true
+			return e, nil
 		case field == "id":
 			e.id = value
 		case field == "event":
@@ -334,19 +338,15 @@ func (s *stream) next() (event, message) {
 	if err != nil {
 		s.Fatal("read an event:", err)
 	}
-	m := message{After: s.cursor, Cursor: e.id}
-	switch {
-	case e.name != "", e.id == "":
+	if e.comment || e.name != "" {
 		return e, message{}
-	case e.data != "":
-		if m, err = parseJSON([]byte(e.data)); err != nil {
-			s.Fatal(err)
-		}
-		if m.Cursor != e.id {
-			s.Fatalf("the id %s is not the cursor %s", e.id, m.Cursor)
-		}
-	case s.cursor == "":
-		m.After = e.id
+	}
+	m, err := parseJSON([]byte(e.data))
+	if err != nil {
+		s.Fatal(err)
+	}
+	if m.Cursor != e.id {
+		s.Fatalf("the id %s is not the cursor %s", e.id, m.Cursor)
 	}
 	if err := s.add(m); err != nil {
 		s.Fatal(err)
@@ -354,11 +354,11 @@ func (s *stream) next() (event, message) {
 	return e, m
 }
 
-// nextData skips what has no data.
-func (s *stream) nextData() (event, message) {
+// nextChanges skips what has no changes.
+func (s *stream) nextChanges() (event, message) {
 	s.Helper()
 	for {
-		if e, m := s.next(); e.data != "" {
+		if e, m := s.next(); len(m.Changes) > 0 {
 			return e, m
 		}
 	}

@@ -8,9 +8,28 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/gorilla/websocket"
+	"github.com/rshub/rshub/feed"
+)
 
-	"github.com/rshub/rshub/changelog"
+// A state says who writes to a connection. These are the ways from one state to
+// another, and each is taken by one function:
+//
+//	from               to          by             when
+//	-                  catchingUp  register       the handshake is through
+//	catchingUp         live        releaseLocked  it has what its group has, and nothing waits to be written
+//	live               catchingUp  detachLocked   its socket is full, or its cursor is not where the group's chunk begins
+//	catchingUp, live   leaving     leaveLocked    somebody said goodbye: the hub, or the client
+//	any                closed      closeLocked    the close frame is written next, a write failed, or the client is gone
+//
+// From leaving, the only way is to closed. From closed there is no way. Every path
+// ends with the reader: it alone takes a connection out of the server (end).
+type state uint8
+
+const (
+	catchingUp state = iota // its own goroutine (follow) writes to it what the group has written to others
+	live                    // it has no goroutine for its output: its group writes to it, and others do that hold its mu
+	leaving                 // its own goroutine finishes the frame that it has begun, and then writes the close frame
+	closed                  // nobody writes to it any more
 )
 
 // What a WebSocket is closed with, besides the codes of RFC 6455. The reason
@@ -22,56 +41,142 @@ const (
 	goneReason = "gone from the change memory: read the resources of the source anew, then follow from start"
 )
 
-// A conn is a WebSocket that follows a set. It is in one of these states:
-//
-//   - live: its group writes to it, and whoever else holds mu. A socket that is
-//     full, or something to say that takes more than a moment, makes it
-//   - on its own (detach): a goroutine, catchup.go's follow, owns its output and
-//     catches up. It ends by joining the group (release: live again), or by
-//   - leaving, once bye is set: the close frame is written and the client's
-//     awaited, until
-//   - closed: its reader has ended, which every path leads to.
+// A conn is a WebSocket that follows a set. It has a goroutine that reads, and
+// another one for its output (its own goroutine) unless it is live or closed.
 //
 // Locks are taken in the order Server.mu, group.mu, conn.mu.
 type conn struct {
+	// Set before its goroutines start.
 	server *Server
 	key    groupKey
-	filter changelog.Filter
+	filter feed.Filter
 	nc     net.Conn
-	raw    syscall.RawConn // nil: it cannot be written to without waiting
-	slot   int             // in the wheel
-	heard  atomic.Int64    // when the client last gave a sign of life, in nanoseconds of the server's age
-	index  int             // in group.conns, guarded by group.mu; -1: not in it
+	raw    syscall.RawConn // nil: the socket cannot be written to without waiting
+	slot   int             // in Server.wheel
 
-	mu        sync.Mutex
-	live      bool
-	closed    bool               // nothing can be written any more
-	group     *group             // that it was in last
-	cursor    changelog.Cursor   // behind what was written or begun; only the own goroutine moves it while there is one
-	told      changelog.Cursor   // the cursor of the last message; earlier when a filter left out what came since
-	control   []byte             // frames that the own goroutine has to write between others
-	due       bool               // so is a heartbeat
-	bye       *closing           // c is to be closed; nothing but a close frame follows
-	why       reason             // c is closed, as far as is known
-	interrupt context.CancelFunc // ends the own goroutine's waiting
+	// When the client last gave a sign of life, in nanoseconds of the server's
+	// age. Its goroutines set it, and the heartbeat reads it, without a lock.
+	heard atomic.Int64
+
+	// Its index in group.conns, guarded by group.mu; -1: c is not there. A live
+	// connection is in its group. One that was detached by a heartbeat or a pong
+	// stays there, without being written to, until the group's next delivery
+	// takes it out, or until it is released to the group again.
+	index int
+
+	mu sync.Mutex
+
+	// Guarded by mu.
+	state state
+	group *group      // that it was released to last
+	bye   *closeFrame // what it leaves with; nil: nobody has said goodbye
+	why   reason      // why it ends, as far as is known
+
+	// Guarded by mu. Other goroutines leave these for c's own goroutine, and call
+	// interruptLocked so that it looks. It writes them when it is at the end of a
+	// frame.
+	control   []byte             // control frames
+	due       bool               // a heartbeat
+	interrupt context.CancelFunc // ends the wait for changes; nil: c has not waited yet, or is live
+
+	// How far the client is. Both are written only with mu held. While c has its own
+	// goroutine, only that goroutine writes them, so it may read them without mu.
+	// While c is live, whoever holds mu may write them. Everybody else reads them
+	// with mu held.
+	cursor feed.Cursor // of the last batch that was written, or begun
+	told   feed.Cursor // of the last message; earlier than cursor if the filter left out the changes since
 }
 
-// closing is what a connection is closed with.
-type closing struct {
+// A closeFrame is what a connection is closed with.
+type closeFrame struct {
 	code   int
 	reason string
 }
 
-// deliver writes what pick chooses, as its group. It reports whether c stays in
-// the group, and adds to t what it wrote.
-func (c *conn) deliver(w *directWriter, t *tally, end changelog.Cursor, diverged bool, pick func(told changelog.Cursor) *chunk) bool {
+// detachLocked gives a live connection a goroutine of its own, which first writes
+// pending, the rest of a frame.
+func (c *conn) detachLocked(pending ...[]byte) {
+	c.state = catchingUp
+	c.server.wg.Go(func() { c.follow(pending) })
+}
+
+// idleLocked reports whether c's own goroutine has nothing to do but wait for
+// changes.
+func (c *conn) idleLocked() bool {
+	return c.state == catchingUp && !c.due && len(c.control) == 0
+}
+
+// releaseLocked hands an idle connection over to a group. The connection's own
+// goroutine must not touch it any more.
+func (c *conn) releaseLocked(g *group) {
+	_ = c.nc.SetWriteDeadline(time.Time{}) // the deadline would hold for the group's writes, too
+	c.state, c.group, c.interrupt = live, g, nil
+}
+
+// leaveLocked makes c's own goroutine write the rest of the frame that it has begun,
+// then a close frame, and nothing else.
+func (c *conn) leaveLocked(bye *closeFrame) {
+	if c.state == live {
+		c.detachLocked()
+	} else { // a write that is under way gets no more time than the close frame
+		_ = c.nc.SetWriteDeadline(time.Now().Add(lingering))
+	}
+	c.state, c.bye = leaving, bye
+	c.interruptLocked()
+}
+
+// closeLocked ends all writing to c.
+func (c *conn) closeLocked() {
+	c.state = closed
+	c.interruptLocked()
+}
+
+// interruptLocked ends the wait of c's own goroutine for changes, if it waits, so
+// that it looks for other work.
+func (c *conn) interruptLocked() {
+	if c.interrupt != nil {
+		c.interrupt()
+	}
+}
+
+// goodbye closes c with a code and a text. The close frame has the cursor to resume
+// from, and then the text. Only the first goodbye counts. It does not block.
+func (c *conn) goodbye(code int, text string) { c.goodbyeFor(closeReason(code), code, text) }
+
+// goodbyeFor is goodbye, but the metrics count another reason than the code's.
+func (c *conn) goodbyeFor(why reason, code int, text string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.live {
+	if c.state == leaving || c.state == closed {
+		return
+	}
+	if c.why == byClient { // byClient also stands while the reason is not known
+		c.why = why
+	}
+	c.leaveLocked(&closeFrame{code, text})
+}
+
+// because notes why c is closed without a goodbye. If there was a goodbye, its reason
+// stays.
+func (c *conn) because(why reason) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.bye == nil {
+		c.why = why
+	}
+}
+
+// deliver writes to c, for its group, the chunk that pick chooses; nil: there is
+// nothing to write. It adds what it wrote to t, and reports whether c stays in the
+// group.
+func (c *conn) deliver(w *directWriter, t *tally, end feed.Cursor, diverged bool, pick func(told feed.Cursor) *chunk) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.state != live {
 		return false
 	}
 	if !diverged && (c.cursor == end || c.cursor.Position > end.Position) {
-		return true // it came to the group with more than the group had
+		return true // c joined with a later cursor than the group's
 	}
 	ch := pick(c.told)
 	if ch == nil {
@@ -79,14 +184,14 @@ func (c *conn) deliver(w *directWriter, t *tally, end changelog.Cursor, diverged
 		return true
 	}
 	offset, ok := ch.from(c.cursor)
-	if !ok { // it is in the middle of a batch, or of another history: its own following finds out
-		c.detach()
+	if !ok { // c's cursor is inside a batch, or of another history: c's own goroutine asks the memory
+		c.detachLocked()
 		return false
 	}
 	n, err := w.write(c.raw, ch.buf[offset:])
 	if err != nil {
-		c.live, c.closed = false, true
-		_ = c.nc.Close() // its reader notices
+		c.closeLocked()
+		_ = c.nc.Close() // c's reader notices, and ends c
 		return false
 	}
 	ch.tally(t, offset, offset+n)
@@ -96,132 +201,60 @@ func (c *conn) deliver(w *directWriter, t *tally, end changelog.Cursor, diverged
 			c.cursor, head, rest = ch.cut(offset + n)
 			c.told = c.cursor
 		}
-		c.detach(head, rest)
+		c.detachLocked(head, rest)
 		return false
 	}
 	c.cursor, c.told = end, end
 	return true
 }
 
-// detach gives c a goroutine of its own, which first writes pending, the rest
-// of a frame. mu is held.
-func (c *conn) detach(pending ...[]byte) {
-	c.live = false
-	c.server.wg.Go(func() { c.follow(pending) })
-}
-
-// release makes c live in a group, unless there is something to write first.
-func (c *conn) release(g *group) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.closed || c.bye != nil || c.due || len(c.control) > 0 {
-		return false
-	}
-	_ = c.nc.SetWriteDeadline(time.Time{}) // it would hold for the group's writes too
-	c.live, c.group, c.interrupt = true, g, nil
-	return true
-}
-
-// wake makes the own goroutine look at what there is to do. mu is held.
-func (c *conn) wake() {
-	switch {
-	case c.live:
-		c.detach()
-	case c.interrupt != nil:
-		c.interrupt()
-	}
-}
-
-// goodbye has c closed with a code, and a reason behind the cursor to resume
-// from. The first one counts. It does not block.
-func (c *conn) goodbye(code int, text string) { c.part(closeReason(code), code, text) }
-
-// part is goodbye for another reason than the code's.
-func (c *conn) part(why reason, code int, text string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.closed || c.bye != nil {
-		return
-	}
-	c.bye = &closing{code, text}
-	if c.why == byClient { // else it was closed already
-		c.why = why
-	}
-	if !c.live { // a write that is under way gets no more time than the close frame
-		_ = c.nc.SetWriteDeadline(time.Now().Add(lingering))
-	}
-	c.wake()
-}
-
-// because notes why c is closed without a goodbye, unless there was one.
-func (c *conn) because(why reason) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.bye == nil {
-		c.why = why
-	}
-}
-
-// maxControl bounds the control frames that wait: a client that pings without
+// maxControl bounds the control frames that wait. A client that pings without
 // reading the answers gets no more of them.
 const maxControl = 4096
 
-// pong writes the answer to a ping, now or when the own goroutine gets to it.
+// pong writes the answer to a ping now, or leaves it to c's own goroutine.
 func (c *conn) pong(frame []byte) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	switch {
-	case c.closed || c.bye != nil:
+	switch c.state {
+	case live:
+		return c.writeLiveLocked(&directWriter{}, frame)
+	case catchingUp:
+		if len(c.control)+len(frame) <= maxControl {
+			c.control = append(c.control, frame...)
+			c.interruptLocked()
+		}
+		return nil
+	default:
 		return net.ErrClosed
-	case c.live:
-		return c.writeLive(&directWriter{}, frame)
-	case len(c.control)+len(frame) <= maxControl:
-		c.control = append(c.control, frame...)
-		c.wake()
 	}
-	return nil
 }
 
-// writeLive writes whole frames to a live connection. mu is held.
-func (c *conn) writeLive(w *directWriter, frames []byte) error {
+// writeLiveLocked writes whole frames to a live connection.
+func (c *conn) writeLiveLocked(w *directWriter, frames []byte) error {
 	n, err := w.write(c.raw, frames)
 	if err == nil && n < len(frames) {
-		c.detach(append([]byte(nil), frames[n:]...))
+		c.detachLocked(append([]byte(nil), frames[n:]...))
 	}
 	return err
 }
 
-// heartbeat pings the client, and tells it the cursor if a filter moved that
-// silently. A client that has given no sign of life for too long is given up.
-func (c *conn) heartbeat(w *directWriter, patience time.Duration) {
-	if c.server.age()-time.Duration(c.heard.Load()) > patience {
-		c.because(silent)
-		_ = c.nc.Close() // its reader notices
-		return
-	}
+// end closes c and takes it out of its group and out of the server. Only c's reader
+// calls it, once.
+func (c *conn) end() {
+	s := c.server
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	switch {
-	case c.closed || c.bye != nil:
-	case !c.live:
-		c.due = true
-		c.wake()
-	default:
-		if err := c.writeLive(w, c.beat()); err != nil {
-			_ = c.nc.Close()
-		}
+	c.closeLocked()
+	g, why := c.group, c.why
+	c.mu.Unlock()
+	_ = c.nc.Close()
+	if g != nil {
+		g.mu.Lock()
+		g.removeLocked(c)
+		g.mu.Unlock()
 	}
+	s.mu.Lock()
+	delete(s.wheel[c.slot], c)
+	s.mu.Unlock()
+	s.metrics.closed[byWebSocket][why].Inc()
 }
-
-// beat returns the frames of a heartbeat. mu is held.
-func (c *conn) beat() (frames []byte) {
-	if c.cursor != c.told {
-		b := &changelog.Batch{Set: c.key.set, After: c.told, Cursor: c.cursor}
-		frames = appendFrame(frames, websocket.TextMessage, message(c.key.protocol, b))
-		c.told = c.cursor
-	}
-	return appendFrame(frames, websocket.PingMessage, nil)
-}
-
-// hear notes a sign of life.
-func (c *conn) hear() { c.heard.Store(int64(c.server.age())) }

@@ -5,22 +5,23 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
-	"slices"
-	"time"
 
-	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/problem"
 )
 
 const eventStream = "text/event-stream"
 
-// serveEvents follows as an event stream (HTML Standard, Server-sent events):
-// the data of an event is a batch, its id the cursor to resume from.
+// serveEvents lets a client follow by an event stream (HTML Standard, Server-sent
+// events). The data of an event is a batch as JSON. Its id is the cursor to resume
+// from. Every event has data. A browser does not show its page an event without data,
+// but other clients do, and their JSON parsers fail on an empty text.
 func (s *Server) serveEvents(w http.ResponseWriter, r *http.Request, set string) error {
 	since := r.URL.Query().Get("since")
 	if id := r.Header.Get("Last-Event-ID"); id != "" {
-		since = id // a reconnect of a browser repeats the URL it began with
+		since = id // a browser that connects again uses its first URL, with the old since
 	}
-	filter, err := changelog.ParseFilter(r.URL.Query())
+	filter, err := feed.ParseFilter(r.URL.Query())
 	if err != nil {
 		return err
 	}
@@ -34,95 +35,94 @@ func (s *Server) serveEvents(w http.ResponseWriter, r *http.Request, set string)
 
 	h := w.Header()
 	h.Set("Content-Type", eventStream)
-	h.Set("Cache-Control", "no-store")
-	h.Set("X-Accel-Buffering", "no") // for nginx
+	h.Set("Cache-Control", "no-store, no-transform") // a proxy that compresses would hold events back
+	h.Set("X-Accel-Buffering", "no")                 // so that nginx does not buffer the stream
 	if begin.Diverged {
 		h.Set("RS-Diverged", "true")
 	}
 	if r.Method == http.MethodHead {
 		return nil
 	}
-	place, leave := s.enter(byEventStream, set, begin.Cursor)
+	progress, leave := s.enter(byEventStream, set, begin.Cursor)
 	defer leave()
+	defer s.opts.Attend(set)()
 	e := eventWriter{
-		write: func(p []byte) error { return s.write(w, p) }, told: begin.Cursor,
-		place: place, delivered: &s.metrics.delivered[byEventStream],
+		write: func(p []byte) error { return s.write(w, p) }, cursor: begin.Cursor,
+		progress: progress, delivered: &s.metrics.delivered[byEventStream],
 	}
 	e.buf = append(e.buf, "retry: 1000\n"...)
-	e.start(begin)
+	e.event(begin)
 	for err = e.flush(); err == nil; err = e.flush() {
 		if err = s.streamEvents(ctx, &e, set, filter); err != nil || ctx.Err() != nil {
 			break
 		}
-		e.heartbeat()
+		e.heartbeat(set)
 	}
 	s.streamClosed(r, err)
-	return nil // what was to say has been said in the stream
+	return nil // the response has begun, so an error can be told only in the stream
 }
 
-// errFollow tells what is wrong with following from what is wrong with writing.
+// errFollow marks an error of following, to tell it from an error of writing.
 var errFollow = errors.New("following failed")
 
-// streamEvents writes events until a heartbeat is due or ctx is done, then
-// returns nil, or until the stream is over.
-func (s *Server) streamEvents(ctx context.Context, e *eventWriter, set string, filter changelog.Filter) error {
+// streamEvents writes events until a heartbeat is due or ctx is done, and returns
+// nil then. An error ends the stream.
+func (s *Server) streamEvents(ctx context.Context, e *eventWriter, set string, filter feed.Filter) error {
 	ctx, cancel := context.WithTimeout(ctx, s.opts.Heartbeat)
 	defer cancel()
-	for batches, err := range s.follower.Follow(ctx, set, e.cursor) {
-		if err != nil {
-			e.gone(err)
-			s.logFailure(set, err)
-			return errors.Join(errFollow, err, e.flush())
-		}
-		for _, b := range batches {
-			e.batch(filter, b)
-			if len(e.buf) >= maxChunk {
-				if err := e.flush(); err != nil {
-					return err
-				}
-			}
-		}
-		if err := e.flush(); err != nil {
+	for ctx.Err() == nil {
+		if err := s.streamChunk(ctx, e, set, filter); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// An eventWriter gathers events and writes what waits in one call.
+// streamChunk writes events until there are more at once than one chunk holds, or ctx
+// is done. It keeps no batch while the client takes a chunk, because that may take
+// long and batches are large. What is left it follows anew.
+func (s *Server) streamChunk(ctx context.Context, e *eventWriter, set string, filter feed.Filter) error {
+	for batches, err := range s.follower.Follow(ctx, set, e.cursor) {
+		if err != nil {
+			e.gone(err)
+			s.logFailure(set, err)
+			return errors.Join(errFollow, err, e.flush())
+		}
+		if n := e.take(filter, batches); n < len(batches) {
+			break
+		}
+		if err := e.flush(); err != nil {
+			return err
+		}
+	}
+	return e.flush()
+}
+
+// An eventWriter collects events and writes them in one call.
 type eventWriter struct {
 	write  func([]byte) error
 	buf    []byte
-	cursor changelog.Cursor // of what was looked at
-	told   changelog.Cursor // of what the client knows
+	cursor feed.Cursor // of the last entry that was read, also if the filter left it out
+	told   feed.Cursor // of the last event, which is its id
 
-	place     *place
-	tally     tally // of what waits
+	progress  *progress
+	tally     tally // of what is in buf
 	delivered *delivered
 }
 
-// start tells the cursor that the stream begins with. Without data it is no
-// event to a page, but an id to resume from all the same.
-func (e *eventWriter) start(b *changelog.Batch) {
-	e.cursor = b.Cursor
-	if b.Diverged {
-		e.event(b)
-		return
+// take writes batches until they fill a chunk, and returns how many it took.
+func (e *eventWriter) take(filter feed.Filter, batches []*feed.Batch) int {
+	for i, b := range batches {
+		if e.batch(filter, b); len(e.buf) >= maxChunk {
+			return i + 1
+		}
 	}
-	e.id()
-	e.buf = append(e.buf, '\n')
+	return len(batches)
 }
 
-func (e *eventWriter) id() {
-	e.told = e.cursor
-	e.buf = append(e.buf, "id: "...)
-	e.buf = e.cursor.Append(e.buf)
-	e.buf = append(e.buf, '\n')
-}
-
-// batch writes what passes the filter. What it leaves out before an event
-// belongs to that event's interval, so that after is the id before.
-func (e *eventWriter) batch(filter changelog.Filter, b *changelog.Batch) {
+// batch writes an event with the entries that pass the filter. The event begins where
+// the one before ended. So it covers the entries that the filter left out since.
+func (e *eventWriter) batch(filter feed.Filter, b *feed.Batch) {
 	if b.Diverged {
 		e.told = b.After
 	}
@@ -136,28 +136,32 @@ func (e *eventWriter) batch(filter changelog.Filter, b *changelog.Batch) {
 	}
 }
 
-func (e *eventWriter) event(b *changelog.Batch) {
+func (e *eventWriter) event(b *feed.Batch) {
 	begin := len(e.buf)
-	e.id()
-	e.buf = append(e.buf, "data: "...)
-	e.buf = append(e.buf, b.JSON()...)
+	e.told = b.Cursor
+	e.buf = append(e.buf, "id: "...)
+	e.buf = b.Cursor.Append(e.buf)
+	e.buf = append(e.buf, "\ndata: "...)
+	e.buf = append(e.buf, b.In(feed.JSON)...)
 	e.buf = append(e.buf, "\n\n"...)
 	e.tally.add(len(b.Entries), len(e.buf)-begin)
 }
 
-// heartbeat shows that the stream lives, and the cursor if it moved.
-func (e *eventWriter) heartbeat() {
-	e.buf = append(e.buf, ":\n"...)
+// heartbeat writes a sign of life. If the filter has moved the cursor without an event,
+// the sign of life is an event that tells the cursor. Otherwise it is a comment. No empty
+// line follows the comment, because some clients take it for the end of an event.
+func (e *eventWriter) heartbeat(set string) {
 	if e.cursor != e.told {
-		e.id()
+		e.event(&feed.Batch{Set: set, After: e.told, Cursor: e.cursor})
+		return
 	}
-	e.buf = append(e.buf, '\n')
+	e.buf = append(e.buf, ":\n"...)
 }
 
-// gone ends the stream with an event that says why. A page that connects again
-// gets the same as a status, and stops.
+// gone writes the last event of the stream, which says why it ends. A browser then
+// connects again, gets the same error as a status, and gives up.
 func (e *eventWriter) gone(err error) {
-	p := changelog.NewProblem(err)
+	p := problem.From(err)
 	name := "error"
 	if p.Status == http.StatusGone {
 		name = "gone"
@@ -170,35 +174,16 @@ func (e *eventWriter) gone(err error) {
 
 func (e *eventWriter) flush() error {
 	if len(e.buf) == 0 {
-		e.place.moveTo(e.cursor) // past what a filter left out
+		e.progress.moveTo(e.cursor) // past the entries that a filter left out
 		return nil
 	}
 	err := e.write(e.buf)
 	if err == nil {
-		e.place.moveTo(e.cursor)
+		e.progress.moveTo(e.cursor)
 		e.delivered.count(&e.tally)
 	}
 	if e.buf = e.buf[:0]; cap(e.buf) > maxIdle {
 		e.buf = nil // a stream is mostly silent
 	}
 	return err
-}
-
-// pieceSize is what a client must take within a write timeout.
-const pieceSize = 16 << 10
-
-// write writes a response in pieces with a deadline each: a client may be slow,
-// but not stop. It leaves no deadline behind, which would hold for the next
-// request of the connection.
-func (s *Server) write(w http.ResponseWriter, p []byte) (err error) {
-	c := http.NewResponseController(w)
-	// Not every ResponseWriter has deadlines; then the server's own hold.
-	defer func() { _ = c.SetWriteDeadline(time.Time{}) }()
-	for piece := range slices.Chunk(p, pieceSize) {
-		_ = c.SetWriteDeadline(time.Now().Add(s.opts.WriteTimeout))
-		if _, err := w.Write(piece); err != nil {
-			return err
-		}
-	}
-	return c.Flush()
 }

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/resourcesync"
 	"github.com/rshub/rshub/subscribe"
 )
@@ -24,16 +24,16 @@ func TestEvents(t *testing.T) {
 	ws := s.dial("", dialer{})
 	ws.next()
 	events := s.stream("")
-	e, _ := events.next()
-	if e.id != begin.String() || e.data != "" || events.retry != "1000" {
+	e, first := events.next()
+	if e.id != begin.String() || first.Set != "a" || first.After != begin.String() || len(first.Changes) > 0 || events.retry != "1000" {
 		t.Errorf("the first event is %+v, retry %s", e, events.retry)
 	}
-	if h := events.resp.Header; h.Get("Cache-Control") != "no-store" || h.Get("Vary") != "Accept" {
+	if h := events.resp.Header; h.Get("Cache-Control") != "no-store, no-transform" || h.Get("X-Accel-Buffering") != "no" || h.Get("Vary") != "Accept" {
 		t.Errorf("header %v", h)
 	}
 	for range 5 {
 		end := s.publish(3)
-		e, m := events.nextData()
+		e, m := events.nextChanges()
 		if m.Cursor != end.String() || len(m.Changes) != 3 {
 			t.Errorf("event %+v", e)
 		}
@@ -68,7 +68,8 @@ func TestEventsHead(t *testing.T) {
 	}
 }
 
-// A heartbeat is a comment; when a filter moved the cursor it is an id, too.
+// A heartbeat is a comment, and no event. When a filter moved the cursor, it is an
+// event that has the cursor and no changes.
 func TestEventHeartbeats(t *testing.T) {
 	s := newSite(t, settings{Options: subscribe.Options{Heartbeat: 50 * time.Millisecond}})
 	begin := s.publish(1)
@@ -78,11 +79,12 @@ func TestEventHeartbeats(t *testing.T) {
 		t.Errorf("a silent heartbeat is %+v", e)
 	}
 	end := s.publishChanges(change("a", resourcesync.Created, ""))
+	var m message
 	for events.cursor == begin.String() {
-		events.next()
+		_, m = events.next()
 	}
-	if events.cursor != end.String() || events.entries != 0 {
-		t.Errorf("the heartbeat is at %s, want %v", events.cursor, end)
+	if m.Set != "a" || m.After != begin.String() || m.Cursor != end.String() || len(m.Changes) > 0 {
+		t.Errorf("the heartbeat is %+v, want one from %v to %v", m, begin, end)
 	}
 	s.publishChanges(change("a", resourcesync.Updated, ""))
 	end = s.publishChanges(change("a", resourcesync.Deleted, ""), change("b", resourcesync.Created, ""))
@@ -137,13 +139,13 @@ func TestDeadlinesDoNotLast(t *testing.T) {
 
 // A script is a follower and a memory for what a log on disk does not do.
 type script struct {
-	head changelog.Cursor
-	next chan []*changelog.Batch
+	head feed.Cursor
+	next chan []*feed.Batch
 	err  error // after next is closed
 }
 
-func (f *script) Follow(ctx context.Context, _ string, _ changelog.Cursor) iter.Seq2[[]*changelog.Batch, error] {
-	return func(yield func([]*changelog.Batch, error) bool) {
+func (f *script) Follow(ctx context.Context, _ string, _ feed.Cursor) iter.Seq2[[]*feed.Batch, error] {
+	return func(yield func([]*feed.Batch, error) bool) {
 		for {
 			select {
 			case b, ok := <-f.next:
@@ -161,27 +163,27 @@ func (f *script) Follow(ctx context.Context, _ string, _ changelog.Cursor) iter.
 	}
 }
 
-func (f *script) State(_ context.Context, set string) (changelog.State, error) {
-	return changelog.State{Set: set, Head: f.head}, nil
+func (f *script) State(_ context.Context, set string) (feed.State, error) {
+	return feed.State{Set: set, Head: f.head}, nil
 }
 
-func (f *script) Since(_ context.Context, set string, after changelog.Cursor, _ int) (*changelog.Batch, error) {
-	return &changelog.Batch{Set: set, After: after, Cursor: after}, nil
+func (f *script) Since(_ context.Context, set string, after feed.Cursor, _ int) (*feed.Batch, error) {
+	return &feed.Batch{Set: set, After: after, Cursor: after}, nil
 }
 
-func (f *script) Seek(context.Context, string, int64) (changelog.Cursor, error) { return f.head, nil }
+func (f *script) Seek(context.Context, string, int64) (feed.Cursor, error) { return f.head, nil }
 
 // run returns a batch of entries between two positions of one history, which
 // its datetimes tell from others.
-func run(history int64, from, to uint64) *changelog.Batch {
-	b := &changelog.Batch{Set: "a", After: changelog.Cursor{Position: from, Micros: history + int64(from)}}
+func run(history int64, from, to uint64) *feed.Batch {
+	b := &feed.Batch{Set: "a", After: feed.Cursor{Position: from, Micros: history + int64(from)}}
 	for p := from + 1; p <= to; p++ {
-		b.Entries = append(b.Entries, changelog.Entry{
-			Cursor: changelog.Cursor{Position: p, Micros: history + int64(p)},
+		b.Entries = append(b.Entries, feed.Entry{
+			Cursor: feed.Cursor{Position: p, Micros: history + int64(p)},
 			Change: change("x", resourcesync.Updated, ""),
 		})
 	}
-	b.Cursor = changelog.Cursor{Position: to, Micros: history + int64(to)}
+	b.Cursor = feed.Cursor{Position: to, Micros: history + int64(to)}
 	return b
 }
 
@@ -189,7 +191,7 @@ func run(history int64, from, to uint64) *changelog.Batch {
 func TestDivergedInTheMiddle(t *testing.T) {
 	const old, young = 1_000_000, 2_000_000
 	for _, query := range []string{"", "?prefix=https:", "?prefix=nothing"} {
-		f := &script{head: run(old, 0, 7).Cursor, next: make(chan []*changelog.Batch)}
+		f := &script{head: run(old, 0, 7).Cursor, next: make(chan []*feed.Batch)}
 		s := newSite(t, settings{
 			follower: func(subscribe.Follower) subscribe.Follower { return f },
 			memory:   func(subscribe.Memory) subscribe.Memory { return f },
@@ -197,11 +199,11 @@ func TestDivergedInTheMiddle(t *testing.T) {
 		c := s.dial(query, dialer{})
 		c.next()
 		eventually(t, "it is in its group", func() bool { return !strings.Contains(stacks(), "subscribe.(*conn).follow") })
-		f.next <- []*changelog.Batch{run(old, 7, 10), run(old, 10, 12)}
+		f.next <- []*feed.Batch{run(old, 7, 10), run(old, 10, 12)}
 		diverged := run(young, 5, 9)
 		diverged.Diverged = true
-		f.next <- []*changelog.Batch{diverged}
-		f.next <- []*changelog.Batch{run(young, 9, 10)}
+		f.next <- []*feed.Batch{diverged}
+		f.next <- []*feed.Batch{run(young, 9, 10)}
 		for !c.next().Diverged {
 		}
 		if query != "?prefix=nothing" {
@@ -213,16 +215,16 @@ func TestDivergedInTheMiddle(t *testing.T) {
 			t.Errorf("%s ended at %s", query, c.cursor)
 		}
 	}
-	f := &script{head: run(old, 0, 7).Cursor, next: make(chan []*changelog.Batch, 3)}
+	f := &script{head: run(old, 0, 7).Cursor, next: make(chan []*feed.Batch, 3)}
 	s := newSite(t, settings{
 		follower: func(subscribe.Follower) subscribe.Follower { return f },
 		memory:   func(subscribe.Memory) subscribe.Memory { return f },
 	})
 	diverged := run(young, 5, 9)
 	diverged.Diverged = true
-	f.next <- []*changelog.Batch{run(old, 7, 8)}
-	f.next <- []*changelog.Batch{diverged}
-	f.next <- []*changelog.Batch{run(young, 9, 10)}
+	f.next <- []*feed.Batch{run(old, 7, 8)}
+	f.next <- []*feed.Batch{diverged}
+	f.next <- []*feed.Batch{run(young, 9, 10)}
 	events := s.stream("")
 	for events.cursor != run(young, 9, 10).Cursor.String() {
 		events.next()
@@ -234,7 +236,7 @@ func TestDivergedInTheMiddle(t *testing.T) {
 
 // A failure of the memory closes those who follow, with their cursors.
 func TestFailure(t *testing.T) {
-	f := &script{head: run(0, 0, 7).Cursor, next: make(chan []*changelog.Batch), err: errors.New("secret")}
+	f := &script{head: run(0, 0, 7).Cursor, next: make(chan []*feed.Batch), err: errors.New("secret")}
 	s := newSite(t, settings{
 		follower: func(subscribe.Follower) subscribe.Follower { return f },
 		memory:   func(subscribe.Memory) subscribe.Memory { return f },
@@ -279,7 +281,7 @@ func FuzzSince(f *testing.F) {
 			if accept == "application/json" {
 				ctx = t.Context()
 			}
-			s.server.ServeHTTP(w, r.WithContext(ctx), "a")
+			serve(s.server, w, r.WithContext(ctx), "a")
 			body := w.Body.Bytes()
 			switch {
 			case w.Code == 400 || w.Code == 410 || w.Code == 503 && ctx.Err() != nil:

@@ -1,26 +1,14 @@
 package subscribe
 
 import (
+	"bufio"
 	"bytes"
-	"strings"
+	"errors"
+	"io"
 	"testing"
 
 	"github.com/gorilla/websocket"
-
-	"github.com/rshub/rshub/changelog"
 )
-
-// testChunk has frames with all three lengths of header.
-func testChunk() *chunk {
-	c := &chunk{}
-	c.reset(changelog.Cursor{Position: 10, Micros: 10})
-	for i, n := range []int{1, 125, 126, 300, 0, 65535, 65536, 7} {
-		p := 11 + 3*i
-		b := &changelog.Batch{Cursor: changelog.Cursor{Position: uint64(p), Micros: int64(p)}}
-		c.add([]byte(strings.Repeat(string(rune('a'+i)), n)), b)
-	}
-	return c
-}
 
 func TestAppendFrame(t *testing.T) {
 	for _, test := range []struct {
@@ -37,85 +25,44 @@ func TestAppendFrame(t *testing.T) {
 	}
 }
 
-// At every offset, what was written and what cut says is missing are the whole
-// frames up to the cursor, and from goes on right there.
-func TestCut(t *testing.T) {
-	c := testChunk()
-	for offset := 0; offset <= len(c.buf); offset++ {
-		cursor, head, rest := c.cut(offset)
-		next, ok := c.from(cursor)
-		if !ok {
-			t.Fatalf("offset %d: from does not know the cursor %v", offset, cursor)
-		}
-		if next < offset || next-offset != len(head)+len(rest) {
-			t.Fatalf("offset %d: %d + %d bytes are missing before %d", offset, len(head), len(rest), next)
-		}
-		for _, part := range [][2][]byte{{head, c.buf[offset:]}, {rest, c.buf[next-len(rest):]}} {
-			n := min(len(part[0]), 20) // all of it for all offsets takes long
-			if !bytes.HasPrefix(part[1], part[0][:n]) {
-				t.Fatalf("offset %d: the wrong bytes are missing", offset)
+// FuzzReadControl holds that a frame of a client is read whole, is a control frame that
+// RFC 6455 allows, and that every other frame is refused with a code that may be sent.
+func FuzzReadControl(f *testing.F) {
+	for _, frame := range []string{
+		"", "\x89", "\x89\x80mask", "\x8a\x84maskping", "\x88\x82\x00\x00\x00\x00\x03\xe8", "\x88\x81mask1", "\x81\x80mask", "\x81\x01x", "\x09\x80mask",
+		"\x89\xfe\x00\x7emask", "\xff\xff\xff\xff",
+	} {
+		f.Add([]byte(frame))
+	}
+	f.Fuzz(func(t *testing.T, sent []byte) {
+		in := bufio.NewReader(bytes.NewReader(sent))
+		for {
+			before := in.Buffered()
+			if before == 0 {
+				_, _ = in.Peek(1)
+				before = in.Buffered()
+			}
+			opcode, payload, err := readControl(in)
+			if err == nil && opcode == websocket.CloseMessage {
+				_, err = readClose(payload)
+			}
+			r, refused := errors.AsType[*refusal](err)
+			switch {
+			case refused:
+				if len(websocket.FormatCloseMessage(r.code, r.reason)) > maxControlPayload || r.code < 1002 || r.code > 1008 {
+					t.Errorf("refused with %+v", r)
+				}
+				return
+			case err == io.EOF || err == io.ErrUnexpectedEOF:
+				return
+			case err != nil:
+				t.Fatal(err)
+			case opcode < websocket.CloseMessage || opcode > websocket.PongMessage || len(payload) > maxControlPayload:
+				t.Errorf("opcode %d with %d bytes", opcode, len(payload))
+			}
+			if n := before - in.Buffered(); len(sent) < 4096 && n != 6+len(payload) {
+				t.Errorf("a frame with %d bytes took %d", len(payload), n)
 			}
 		}
-		if len(head) > 0 && &head[0] == &c.buf[offset] {
-			t.Fatalf("offset %d: the head is in the scratch buffer, which is written again", offset)
-		}
-	}
-}
-
-func TestFrom(t *testing.T) {
-	c := testChunk()
-	ends := map[uint64]int{10: 0}
-	for _, f := range c.frames {
-		ends[f.cursor.Position] = f.end
-	}
-	for p := range uint64(40) {
-		want, known := ends[p]
-		if got, ok := c.from(changelog.Cursor{Position: p, Micros: int64(p)}); ok != known || got != want {
-			t.Errorf("from(%d) = %d, %v, want %d, %v", p, got, ok, want, known)
-		}
-		if _, ok := c.from(changelog.Cursor{Position: p, Micros: int64(p) + 1}); ok {
-			t.Errorf("from knows position %d with another datetime", p)
-		}
-	}
-	c.diverged = true
-	if got, ok := c.from(changelog.Cursor{Position: 999}); got != 0 || !ok {
-		t.Errorf("a diverged chunk is for everybody from its beginning, not %d, %v", got, ok)
-	}
-}
-
-// Chunks are bounded, hold everything once, and leave no large buffer.
-func TestChunks(t *testing.T) {
-	var batches []*changelog.Batch
-	after := changelog.Cursor{Position: 1, Micros: 1}
-	for i := range 2000 {
-		cursor := changelog.Cursor{Position: after.Position + 1, Micros: after.Micros + 1}
-		batches = append(batches, &changelog.Batch{Set: "a", After: after, Cursor: cursor, Diverged: i == 700})
-		after = cursor
-	}
-	var scratch chunk
-	var sizes []int
-	n := 0
-	chunks(&scratch, protocolJSON, batches, func(c *chunk) {
-		if c.after != batches[n].After {
-			t.Fatalf("chunk after %v, want %v", c.after, batches[n].After)
-		}
-		for i, f := range c.frames {
-			if f.cursor != batches[n+i].Cursor || !bytes.HasSuffix(c.buf[:f.end], batches[n+i].JSON()) {
-				t.Fatalf("frame %d is not batch %d", i, n+i)
-			}
-		}
-		n += len(c.frames)
-		sizes = append(sizes, len(c.buf))
 	})
-	if n != len(batches) || len(sizes) < 3 {
-		t.Errorf("%d batches in chunks of %v", n, sizes)
-	}
-	for _, size := range sizes {
-		if size > maxChunk+100 {
-			t.Errorf("a chunk of %d bytes", size)
-		}
-	}
-	if cap(scratch.buf) > maxIdle {
-		t.Errorf("%d bytes are kept", cap(scratch.buf))
-	}
 }

@@ -7,45 +7,48 @@ import (
 
 	"github.com/gorilla/websocket"
 
-	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/feed"
 )
 
 // A groupKey says which connections get the same bytes.
 type groupKey struct {
-	set      string
-	protocol string
-	filter   string // changelog.Filter.Key
-	shard    int    // groups are split so that all cores write
+	set    string
+	format *feed.Format
+	filter string // what feed.Filter.Key returns
+	shard  int    // groups are split so that all cores write
 }
 
-// A group is one follower for all the connections that are up to date with a
-// set and want the same of it. Its goroutine writes what is new to each of them
-// without waiting. A connection whose socket is full leaves the group: a
-// goroutine of its own follows for it until it is up to date again. So a
-// delivery costs one system call, a slow connection delays nobody, and an idle
-// one needs no goroutine for its output.
+// A group follows a set for all live connections that get the same bytes. Live
+// connections are those that are up to date. The group's goroutine writes new changes
+// to each of them without waiting. A connection whose socket is full is detached from
+// the group and catches up by itself. So a delivery to a connection costs one system
+// call, a slow connection delays nobody, and an idle connection needs no goroutine
+// for its output.
 type group struct {
-	key    groupKey
-	filter changelog.Filter
-	cancel context.CancelFunc
+	// Set when the group is founded.
+	key       groupKey
+	filter    feed.Filter
+	cancel    context.CancelFunc
+	delivered *delivered // of all WebSockets
 
-	mu     sync.Mutex
-	ended  bool             // it has no connections and takes no more
-	cursor changelog.Cursor // up to which everybody here has everything, or is ahead
-	conns  []*conn
+	// Only the group's goroutine (run) uses these: scratch space for a delivery.
 	writer directWriter
 	chunk  chunk
 	tally  tally
 
-	delivered *delivered // counts for all connections by WebSocket
+	mu     sync.Mutex
+	ended  bool        // the group has no connections and takes no more
+	cursor feed.Cursor // where the last delivery ended; no connection is behind it
+	conns  []*conn     // the live ones, and those that were detached since the last delivery
 }
 
-// join puts c into its group if c is up to date, and reports whether it did.
-// Then c's goroutine must not touch it any more.
+// join releases c to its group if c is up to date, and reports whether it did. Only
+// c's own goroutine calls it. If join returns true, that goroutine must not touch c
+// any more.
 func (s *Server) join(c *conn) bool {
 	state, err := s.memory.State(s.ctx, c.key.set)
-	if err != nil && !errors.Is(err, changelog.ErrNoSet) {
-		return false // following goes on, or finds out what is wrong
+	if err != nil && !errors.Is(err, feed.ErrNoSet) {
+		return false // Follow waits for the memory, or says what is wrong
 	}
 	waits := c.cursor.IsZero() && state.Head.Position == 0
 	if c.cursor != state.Head && !waits {
@@ -63,8 +66,9 @@ func (s *Server) join(c *conn) bool {
 	}
 }
 
-// group returns c's group. If there is none, c founds it, unless c has to stay
-// out of it.
+// group returns the group that c belongs to, if there is one. If not, c founds the
+// group and is its first member; found is then nil. But while something waits to be
+// written to c, c founds no group, and founded is false.
 func (s *Server) group(c *conn) (found *group, founded bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -83,19 +87,21 @@ func (s *Server) group(c *conn) (found *group, founded bool) {
 	return nil, true
 }
 
+// join takes c into the group, unless the group has ended. It does not take a
+// connection that is behind the group, or that has something to write: that one goes
+// on by itself.
 func (g *group) join(c *conn) (joined, ended bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.ended {
 		return false, true
 	}
-	// Who is behind has something to read, so its own following does not block.
-	if c.cursor.Position < g.cursor.Position {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.cursor.Position < g.cursor.Position || !c.idleLocked() {
 		return false, false
 	}
-	if !c.release(g) {
-		return false, false
-	}
+	c.releaseLocked(g)
 	if c.index < 0 {
 		c.index = len(g.conns)
 		g.conns = append(g.conns, c)
@@ -103,8 +109,9 @@ func (g *group) join(c *conn) (joined, ended bool) {
 	return true, false
 }
 
-// remove takes c out, and ends the group with its last connection. g.mu is held.
-func (g *group) remove(c *conn) {
+// removeLocked takes c out of the group, if c is in it. A group without connections
+// ends.
+func (g *group) removeLocked(c *conn) {
 	if c.index < 0 {
 		return
 	}
@@ -120,8 +127,8 @@ func (g *group) remove(c *conn) {
 	}
 }
 
-// run follows the set for the group until it has no connections.
-func (s *Server) run(ctx context.Context, g *group, after changelog.Cursor) {
+// run follows the set for the group until the group has no connections.
+func (s *Server) run(ctx context.Context, g *group, after feed.Cursor) {
 	defer s.forget(g)
 	for batches, err := range s.follower.Follow(ctx, g.key.set, after) {
 		switch {
@@ -129,8 +136,8 @@ func (s *Server) run(ctx context.Context, g *group, after changelog.Cursor) {
 			s.fail(g, err)
 			return
 		case g.filter.IsZero():
-			chunks(&g.chunk, g.key.protocol, batches, func(ch *chunk) {
-				g.deliver(ch.end(), ch.diverged, func(changelog.Cursor) *chunk { return ch })
+			chunks(&g.chunk, g.key.format, batches, func(ch *chunk) {
+				g.deliver(ch.end(), ch.diverged, func(feed.Cursor) *chunk { return ch })
 			})
 		default:
 			for _, b := range batches {
@@ -140,6 +147,7 @@ func (s *Server) run(ctx context.Context, g *group, after changelog.Cursor) {
 	}
 }
 
+// forget ends a group. The next connection with the same key founds another group.
 func (s *Server) forget(g *group) {
 	g.cancel()
 	s.mu.Lock()
@@ -164,41 +172,44 @@ func (s *Server) fail(g *group, err error) {
 	}
 }
 
-// logFailure logs why following ended, unless it is the client's affair.
+// logFailure logs why following ended. It does not log feed.ErrGone: a client that
+// asks for changes that are gone is no failure of the hub.
 func (s *Server) logFailure(set string, err error) {
-	if !errors.Is(err, changelog.ErrGone) {
+	if !errors.Is(err, feed.ErrGone) {
 		s.opts.Logger.Error("follow failed", "set", set, "err", err)
 	}
 }
 
-// deliver writes to every connection what pick chooses by what it was told
-// last. end is the cursor behind it.
-func (g *group) deliver(end changelog.Cursor, diverged bool, pick func(told changelog.Cursor) *chunk) {
+// deliver writes a chunk to every live connection. pick chooses the chunk by the
+// cursor of the connection's last message. If pick returns nil, nothing is written.
+// All chunks end at the cursor end.
+func (g *group) deliver(end feed.Cursor, diverged bool, pick func(told feed.Cursor) *chunk) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for i := len(g.conns) - 1; i >= 0; i-- { // backwards: remove moves the last one
+	for i := len(g.conns) - 1; i >= 0; i-- { // backwards, because removeLocked moves the last connection to i
 		if c := g.conns[i]; !c.deliver(&g.writer, &g.tally, end, diverged, pick) {
-			g.remove(c)
+			g.removeLocked(c)
 		}
 	}
 	g.cursor = end
 	g.delivered.count(&g.tally)
 }
 
-// maxVariants bounds the memory that beginnings of one batch take.
+// maxVariants bounds how many variants of one batch deliverFiltered keeps.
 const maxVariants = 64
 
-// deliverFiltered delivers what passes the filter. What was left out since a
-// connection's last message belongs to the interval of its next, so messages
-// differ in their beginning; mostly all connections were told the same.
-func (g *group) deliverFiltered(b *changelog.Batch) {
+// deliverFiltered delivers the entries that pass the filter. A message begins where
+// the last message to the same connection ended. So it covers the entries that the
+// filter left out since. Connections whose last messages ended at different cursors
+// get different variants. Mostly one variant serves all.
+func (g *group) deliverFiltered(b *feed.Batch) {
 	passed := g.filter.Apply(b)
 	if len(passed.Entries) == 0 && !b.Diverged {
-		g.deliver(b.Cursor, false, func(changelog.Cursor) *chunk { return nil })
+		g.deliver(b.Cursor, false, func(feed.Cursor) *chunk { return nil })
 		return
 	}
-	variants := map[changelog.Cursor]*chunk{}
-	g.deliver(b.Cursor, b.Diverged, func(told changelog.Cursor) *chunk {
+	variants := map[feed.Cursor]*chunk{}
+	g.deliver(b.Cursor, b.Diverged, func(told feed.Cursor) *chunk {
 		if b.Diverged {
 			told = b.After
 		}
@@ -209,22 +220,23 @@ func (g *group) deliverFiltered(b *changelog.Batch) {
 			}
 			ch = &chunk{after: b.After}
 			m := retold(passed, told)
-			ch.add(message(g.key.protocol, m), m)
+			ch.add(m.In(g.key.format), m)
 			variants[told] = ch
 		}
 		return ch
 	})
 }
 
-// retold returns b with another beginning.
-func retold(b *changelog.Batch, after changelog.Cursor) *changelog.Batch {
-	return &changelog.Batch{Set: b.Set, After: after, Cursor: b.Cursor, Entries: b.Entries, Diverged: b.Diverged}
+// retold returns a copy of b that begins after another cursor.
+func retold(b *feed.Batch, after feed.Cursor) *feed.Batch {
+	return &feed.Batch{Set: b.Set, After: after, Cursor: b.Cursor, Entries: b.Entries, Diverged: b.Diverged}
 }
 
-// closeCode is what a WebSocket is closed with for an error: 4410 for gone, as
-// a 410 would be, else that the hub failed.
+// closeCode returns the code and the reason with which a WebSocket is closed after an
+// error. For feed.ErrGone the code is 4410, as the HTTP status would be 410. Any other
+// error means that the hub failed.
 func closeCode(err error) (code int, reason string) {
-	if errors.Is(err, changelog.ErrGone) {
+	if errors.Is(err, feed.ErrGone) {
 		return closeGone, goneReason
 	}
 	return websocket.CloseInternalServerErr, "the hub failed"

@@ -7,19 +7,19 @@ import (
 
 	"github.com/gorilla/websocket"
 
-	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/feed"
 )
 
 func testConn(t *testing.T, s *Server, position uint64) *conn {
 	t.Helper()
 	ours, theirs := net.Pipe()
 	t.Cleanup(func() { ours.Close(); theirs.Close() })
-	cur := changelog.Cursor{Position: position, Micros: int64(position)}
+	cur := feed.Cursor{Position: position, Micros: int64(position)}
 	return &conn{server: s, nc: ours, index: -1, cursor: cur, told: cur}
 }
 
-// Who is behind the group, or has something to write, must not join: nobody
-// would write to it before the next change.
+// A connection that is behind the group, or that something waits to be written to,
+// must not join: nobody would write to it before the next change.
 func TestJoin(t *testing.T) {
 	s := New(nil, nil, Options{})
 	for _, test := range []struct {
@@ -34,18 +34,18 @@ func TestJoin(t *testing.T) {
 		{"a ping to answer", 5, func(c *conn, _ *group) { c.control = []byte("x") }, false, false},
 		{"a heartbeat is due", 5, func(c *conn, _ *group) { c.due = true }, false, false},
 		{"to be closed", 5, func(c *conn, _ *group) { c.goodbye(websocket.CloseGoingAway, "") }, false, false},
-		{"closed", 5, func(c *conn, _ *group) { c.closed = true }, false, false},
+		{"closed", 5, func(c *conn, _ *group) { c.state = closed }, false, false},
 		{"the group has ended", 5, func(_ *conn, g *group) { g.ended = true }, false, true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			c := testConn(t, s, test.position)
-			g := &group{cursor: changelog.Cursor{Position: 5, Micros: 5}, cancel: func() {}}
+			g := &group{cursor: feed.Cursor{Position: 5, Micros: 5}, cancel: func() {}}
 			if test.change != nil {
 				test.change(c, g)
 			}
 			joined, ended := g.join(c)
-			if joined != test.joined || ended != test.ended || c.live != joined || len(g.conns) != map[bool]int{true: 1}[joined] {
-				t.Errorf("join = %v, %v; live %v in a group of %d", joined, ended, c.live, len(g.conns))
+			if joined != test.joined || ended != test.ended || (c.state == live) != joined || len(g.conns) != map[bool]int{true: 1}[joined] {
+				t.Errorf("join = %v, %v; state %v in a group of %d", joined, ended, c.state, len(g.conns))
 			}
 		})
 	}
@@ -60,17 +60,16 @@ func TestJoinAfterFailure(t *testing.T) {
 		if joined, _ := first.join(c); !joined {
 			t.Fatal("not joined")
 		}
-		c.live = false // a heartbeat found its socket full; it is in the group until that looks
-		c.closed = true
+		c.state = closed // it stays in the group until the next delivery
 	}
 	s.fail(first, errors.New("failed"))
-	b.closed = false
+	b.state = catchingUp
 	second := &group{cancel: func() {}}
 	if joined, _ := second.join(b); !joined || len(second.conns) != 1 {
 		t.Fatalf("joined = %v, in a group of %d", joined, len(second.conns))
 	}
-	second.remove(a)
-	second.remove(b)
+	second.removeLocked(a)
+	second.removeLocked(b)
 	if !second.ended || len(second.conns) != 0 {
 		t.Errorf("%d are left", len(second.conns))
 	}

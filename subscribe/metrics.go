@@ -4,14 +4,12 @@ import (
 	"errors"
 	"net/http"
 	"os"
-	"sync"
-	"time"
 
 	"github.com/gorilla/websocket"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
-	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/feed"
 )
 
 // A kind is a way to follow.
@@ -20,7 +18,7 @@ type kind uint8
 const (
 	byWebSocket kind = iota
 	byEventStream
-	byLongPoll // also a page that nobody waits for, but that is no follower
+	byLongPoll // pages; a poll that does not wait counts as a delivery, but not as a follower
 	kinds
 )
 
@@ -30,7 +28,7 @@ var kindNames = [kinds]string{"websocket", "eventstream", "longpoll"}
 type reason uint8
 
 const (
-	byClient reason = iota // it left, or broke off, or did what it must not; as long as nothing else is known
+	byClient reason = iota // the client left, broke off, or broke a rule; also while the reason is not known
 	tooSlow
 	silent
 	gone
@@ -41,7 +39,7 @@ const (
 
 var reasonNames = [reasons]string{"client", "slow", "silent", "gone", "stopping", "error"}
 
-// closeReason is the reason that a WebSocket is closed with a code for.
+// closeReason returns the reason that a WebSocket's close code stands for.
 func closeReason(code int) reason {
 	switch code {
 	case closeTooSlow:
@@ -59,21 +57,21 @@ func closeReason(code int) reason {
 // metrics are what a Server has done.
 type metrics struct {
 	delivered [kinds]delivered
-	closed    [kinds][reasons]prometheus.Counter // of long polls none: they end by themselves
+	closed    [kinds][reasons]prometheus.Counter // nil for long polls, because they end by themselves
 }
 
-// delivered is what followers of a kind got.
+// delivered counts what followers of one kind got.
 type delivered struct {
 	messages, changes, bytes prometheus.Counter
 }
 
-// A tally is what was delivered since it was counted last.
+// A tally is what was delivered since the last call of delivered.count.
 type tally struct {
 	messages, changes, bytes int
 }
 
-// add adds a message of bytes. One without changes, which only says where the
-// follower is, does not count.
+// add adds one message, with its numbers of changes and of bytes. A message without
+// changes only tells a cursor, and does not count.
 func (t *tally) add(changes, bytes int) {
 	if changes > 0 {
 		t.plus(tally{1, changes, bytes})
@@ -86,9 +84,9 @@ func (t *tally) plus(u tally) {
 	t.bytes += u.bytes
 }
 
-// count counts what is in a tally, and empties it. A group counts once for all
-// its connections: a counter for each delivery would cost more than the rest of
-// what is done for it here.
+// count adds a tally to the counters, and empties it. A group counts once for all its
+// connections. Moving the counters for each connection would cost more than the rest
+// of a delivery in this package.
 func (d *delivered) count(t *tally) {
 	if t.messages > 0 {
 		d.messages.Add(float64(t.messages))
@@ -98,11 +96,11 @@ func (d *delivered) count(t *tally) {
 	}
 }
 
-// newMetrics returns metrics that are registered, unless r is nil.
+// newMetrics returns metrics that are registered with r, unless r is nil.
 func newMetrics(r prometheus.Registerer) *metrics {
 	auto := promauto.With(r)
 	m := &metrics{}
-	closed := auto.NewCounterVec(prometheus.CounterOpts{
+	ended := auto.NewCounterVec(prometheus.CounterOpts{
 		Name: "rshub_followers_closed_total",
 		Help: "Connections of followers that ended: the client left or broke off (client), took too little (slow), gave no sign of life (silent), " +
 			"was behind what the memory keeps (gone); the hub stopped (stopping) or failed (error).",
@@ -120,131 +118,24 @@ func newMetrics(r prometheus.Registerer) *metrics {
 			continue
 		}
 		for i, why := range reasonNames {
-			m.closed[k][i] = closed.WithLabelValues(name, why)
+			m.closed[k][i] = ended.WithLabelValues(name, why)
 		}
 	}
 	return m
-}
-
-// A place is where a follower that is no WebSocket is in the log of a set.
-type place struct {
-	kind kind
-	set  string
-
-	mu     sync.Mutex
-	cursor changelog.Cursor // behind what it was sent
-}
-
-func (p *place) moveTo(cursor changelog.Cursor) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.cursor = cursor
-}
-
-func (p *place) at() changelog.Cursor {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.cursor
-}
-
-// enter takes in a follower, until leave is called.
-func (s *Server) enter(k kind, set string, cursor changelog.Cursor) (p *place, leave func()) {
-	p = &place{kind: k, set: set, cursor: cursor}
-	s.mu.Lock()
-	s.places[p] = struct{}{}
-	s.mu.Unlock()
-	return p, func() {
-		s.mu.Lock()
-		delete(s.places, p)
-		s.mu.Unlock()
-	}
 }
 
 // streamClosed counts the end of an event stream.
 func (s *Server) streamClosed(r *http.Request, err error) {
 	why := byClient
 	switch {
-	case errors.Is(err, changelog.ErrGone):
+	case errors.Is(err, feed.ErrGone):
 		why = gone
 	case errors.Is(err, errFollow):
 		why = hubFailed
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		why = tooSlow
-	case r.Context().Err() == nil && s.ctx.Err() != nil: // the client's leaving, and a failed write, end the former
+	case r.Context().Err() == nil && s.ctx.Err() != nil: // a client that left, or a failed write, ends r's context
 		why = hubStops
 	}
 	s.metrics.closed[byEventStream][why].Inc()
-}
-
-// A present is what followers of a kind are like now.
-type present struct {
-	followers  int
-	lagChanges uint64        // of the one that has most before it
-	lag        time.Duration // of the one that is furthest behind
-}
-
-// present looks at every follower.
-func (s *Server) present() (all [kinds]present) {
-	s.mu.Lock()
-	places := make([]*place, 0, len(s.places))
-	for p := range s.places {
-		places = append(places, p)
-	}
-	s.mu.Unlock()
-	now := s.opts.Now()
-	add := func(k kind, set string, cursor changelog.Cursor) {
-		p := &all[k]
-		p.followers++
-		if changes, oldest := s.opts.Behind(set, cursor); changes > 0 {
-			p.lagChanges = max(p.lagChanges, changes)
-			p.lag = max(p.lag, now.Sub(time.UnixMicro(oldest)))
-		}
-	}
-	for _, c := range s.conns() {
-		c.mu.Lock()
-		cursor := c.cursor
-		c.mu.Unlock()
-		add(byWebSocket, c.key.set, cursor)
-	}
-	for _, p := range places {
-		add(p.kind, p.set, p.at())
-	}
-	return all
-}
-
-// gauges tell what followers are like, as a prometheus.Collector.
-type gauges struct {
-	server *Server
-
-	followers, lagChanges, lagSeconds [kinds]*prometheus.Desc
-}
-
-func newGauges(s *Server) *gauges {
-	g := &gauges{server: s}
-	for k, name := range kindNames {
-		desc := func(what, help string) *prometheus.Desc {
-			return prometheus.NewDesc("rshub_"+what, help, nil, prometheus.Labels{"kind": name})
-		}
-		g.followers[k] = desc("followers", "Followers of this hub.")
-		g.lagChanges[k] = desc("follower_lag_changes", "Changes that the slowest follower of this hub has not got yet.")
-		g.lagSeconds[k] = desc("follower_lag_seconds", "Age of the oldest change that a follower of this hub has not got yet.")
-	}
-	return g
-}
-
-func (g *gauges) Describe(to chan<- *prometheus.Desc) {
-	for k := range kinds {
-		to <- g.followers[k]
-		to <- g.lagChanges[k]
-		to <- g.lagSeconds[k]
-	}
-}
-
-func (g *gauges) Collect(to chan<- prometheus.Metric) {
-	for k, p := range g.server.present() {
-		gauge := func(d *prometheus.Desc, v float64) { to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v) }
-		gauge(g.followers[k], float64(p.followers))
-		gauge(g.lagChanges[k], float64(p.lagChanges))
-		gauge(g.lagSeconds[k], p.lag.Seconds())
-	}
 }

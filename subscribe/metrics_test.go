@@ -14,7 +14,7 @@ import (
 	"github.com/gorilla/websocket"
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/internal/metricstest"
 	"github.com/rshub/rshub/resourcesync"
 	"github.com/rshub/rshub/subscribe"
@@ -23,8 +23,8 @@ import (
 // by names a metric of a kind of followers.
 func by(name, kind string) string { return "rshub_" + name + `{kind="` + kind + `"}` }
 
-// What each kind of follower is sent is counted, whichever way it takes to the
-// socket, and who follows now.
+// The counters count what each kind of follower is sent, whether its group or its
+// own goroutine writes it. The gauges count the followers.
 func TestMetrics(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	s := newSite(t, settings{Options: subscribe.Options{Metrics: reg}})
@@ -56,7 +56,7 @@ func TestMetrics(t *testing.T) {
 	for _, c := range []*client{start, filtered, now} {
 		c.readTo(end)
 	}
-	e, _ := events.nextData()
+	e, _ := events.nextChanges()
 	polled := <-page
 	_, body := s.get("?since=start", "Accept", "application/json")
 	s.do(http.MethodHead, s.url("?since=start"), "Accept", "application/json") // delivers nothing
@@ -84,8 +84,8 @@ func TestMetrics(t *testing.T) {
 	metricstest.Check(t, reg, want)
 }
 
-// Who takes nothing is behind, by what is not begun for it yet, and then others
-// of its kind are not what is shown.
+// A client that takes nothing is behind by the changes that the hub has not begun
+// to write to it. The gauges show that client and not another one of its kind.
 func TestLag(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	s := newSite(t, settings{Options: subscribe.Options{Metrics: reg, WriteTimeout: time.Minute}, sendBuffer: smallSend})
@@ -96,7 +96,7 @@ func TestLag(t *testing.T) {
 	other.next()
 	stream := s.stream("")
 	stream.next()
-	var end changelog.Cursor
+	var end feed.Cursor
 	const published = 20
 	for range published {
 		end = s.publishLarge(100_000)
@@ -122,8 +122,8 @@ func TestLag(t *testing.T) {
 	})
 }
 
-// A long poll is not behind by what its filter leaves out, neither of what was
-// there nor of what comes.
+// A long poll is not behind by what its filter leaves out: not by changes that were
+// there when it came, and not by changes that come while it waits.
 func TestLagOfFilteredLongPoll(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	s := newSite(t, settings{Options: subscribe.Options{Metrics: reg}})
@@ -157,8 +157,8 @@ func TestLagOfFilteredLongPoll(t *testing.T) {
 // A breaking is a follower that breaks off.
 type breaking struct{ subscribe.Follower }
 
-func (f breaking) Follow(ctx context.Context, set string, after changelog.Cursor) iter.Seq2[[]*changelog.Batch, error] {
-	return func(yield func([]*changelog.Batch, error) bool) {
+func (f breaking) Follow(ctx context.Context, set string, after feed.Cursor) iter.Seq2[[]*feed.Batch, error] {
+	return func(yield func([]*feed.Batch, error) bool) {
 		for batches, err := range f.Follower.Follow(ctx, set, after) {
 			if len(batches) > 0 && len(batches[0].Entries) > 0 && batches[0].Entries[0].Change.Loc == "https://example.org/break" {
 				batches, err = nil, errors.New("broken")
@@ -242,7 +242,7 @@ func TestClosedReasons(t *testing.T) {
 			test.options.Metrics = reg
 			s := newSite(t, settings{
 				Options: test.options, sendBuffer: smallSend,
-				follower: func(f subscribe.Follower) subscribe.Follower { return breaking{f} },
+				follower: func(f subscribe.Follower) subscribe.Follower { return breaking{Follower: f} },
 			})
 			s.publish(1)
 			test.close(s)

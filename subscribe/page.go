@@ -2,172 +2,231 @@ package subscribe
 
 import (
 	"context"
+	"fmt"
 	"net/http"
-	"net/url"
-	"strconv"
+	"slices"
+	"sync"
 	"time"
 
-	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/internal/budget"
 )
 
-const ndjson = "application/x-ndjson"
-
-// Of a page.
 const (
-	defaultLimit = 1_000
-	maxLimit     = 10_000
-	maxExamined  = 50_000 // entries that a filter may leave out of one page
-	maxWait      = 5 * time.Minute
+	// maxPage bounds the text of a page in bytes. A single change may be longer. It
+	// leaves room for 10,000 ordinary changes. A client holds a page whole, so a page
+	// ends here even when more changes were asked for.
+	maxPage = 4 << 20
+
+	// pageRoom is what a page takes while it is made: its text, and what is read of the
+	// memory at one time.
+	pageRoom = 2 * maxPage
+
+	// holding is how long the text of a page is kept for a client to take. The rest of
+	// it is then made again, piece by piece, as the client takes it. So what slow
+	// clients have not read takes no memory, and they take no room from others.
+	holding = 500 * time.Millisecond
+
+	slowRead = 100 // entries that are read at a time for a slow client
 )
 
-// A pageRequest is what the query of a page says.
-type pageRequest struct {
-	limit  int
-	wait   time.Duration
-	filter changelog.Filter
+// A page is the answer to a poll while it is made. Its text is kept in pieces, because
+// a long text would be copied again and again while it grows.
+type page struct {
+	poll   poll
+	format *feed.Format
+	room   *budget.Budget
+
+	// batch has the page's place in the log. Of its entries it has only the first, but
+	// it has all of them in a format that writes no parts.
+	batch *feed.Batch
+	count int  // of entries
+	bytes int  // of entries, as text
+	full  bool // no more entries are wanted, or the next does not fit
+
+	// mu guards these once the page is sent. Before that, only the request uses them.
+	mu     sync.Mutex
+	share  *budget.Share // nil: none
+	pieces []piece       // nil: they are not kept any more
 }
 
-func parsePage(q url.Values) (p pageRequest, err error) {
-	p.limit = defaultLimit
-	if v := q.Get("limit"); v != "" {
-		n, err := strconv.Atoi(v)
-		if err != nil || n < 1 || n > maxLimit {
-			return p, changelog.Invalid("limit=%.20s: a limit is a number from 1 to %d", v, maxLimit)
-		}
-		p.limit = n
-	}
-	if v := q.Get("wait"); v != "" {
-		text := v
-		if _, nerr := strconv.Atoi(v); nerr == nil {
-			text += "s"
-		}
-		if p.wait, err = time.ParseDuration(text); err != nil {
-			return p, changelog.Invalid("wait=%.20s: a wait is a duration such as 30s", v)
-		}
-		if p.wait < 0 || p.wait > maxWait {
-			return p, changelog.Invalid("wait=%.20s: a wait is at least 0s and at most %v", v, maxWait)
-		}
-	}
-	p.filter, err = changelog.ParseFilter(q)
-	return p, err
+// A piece is a part of a page's text, of whole entries.
+type piece struct {
+	text []byte
+	end  feed.Cursor // of its last entry
 }
 
-// servePage answers with the next changes, as a JSON object or as NDJSON. With
-// a wait it answers as soon as there is one, or empty when the wait is over.
-func (s *Server) servePage(w http.ResponseWriter, r *http.Request, set string) error {
-	q := r.URL.Query()
-	p, err := parsePage(q)
-	if err != nil {
-		return err
+// newPage returns an empty page that begins where begin ends.
+func (s *Server) newPage(begin *feed.Batch, p poll, f *feed.Format) *page {
+	b := &feed.Batch{Set: begin.Set, After: begin.After, Cursor: begin.Cursor, Diverged: begin.Diverged}
+	return &page{poll: p, format: f, room: s.opts.Answers, batch: b}
+}
+
+// take takes the room to make the page, if the page does not have it.
+func (p *page) take(ctx context.Context) (err error) {
+	if p.share == nil {
+		p.share, err = p.room.Take(ctx, pageRoom)
 	}
-	begin, err := s.begin.Find(r.Context(), set, q.Get("since"))
-	if err != nil {
-		return err
+	return err
+}
+
+// release drops the text of the page, and gives its room back.
+func (p *page) release() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.pieces = nil; p.share != nil {
+		p.share.Release()
+		p.share = nil
 	}
-	looked := func(changelog.Cursor) {}
-	if p.wait > 0 {
-		place, leave := s.enter(byLongPoll, set, begin.Cursor)
-		defer leave()
-		looked = place.moveTo
+}
+
+// extend adds the entries of b that pass the filter, until the page is full. It moves
+// the page's cursor past the entries that it has looked at.
+func (p *page) extend(b *feed.Batch) {
+	if b.Diverged {
+		p.batch = &feed.Batch{Set: b.Set, After: b.After, Cursor: b.After, Diverged: true}
+		p.count, p.bytes, p.full, p.pieces = 0, 0, false, nil
 	}
-	page, err := s.collect(r.Context(), begin, p, looked)
-	if err != nil {
-		return err
-	}
-	next := s.nextURL(set, page.Cursor, q, p.filter)
-	h := w.Header()
-	h.Add("Link", "<"+next+`>; rel="next"`) // beside those of the topic
-	h.Set("Cache-Control", "no-store")
-	if page.Diverged {
-		h.Set("RS-Diverged", "true")
-	}
-	var body []byte
-	if accepts(r, ndjson) && !accepts(r, "application/json") {
-		h.Set("Content-Type", ndjson)
-		for i := range page.Entries {
-			body = append(page.Entries[i].AppendJSON(body), '\n')
+	for i := range b.Entries {
+		e := &b.Entries[i]
+		if p.full || p.poll.filter.Match(&e.Change) && !p.add(e) {
+			return
 		}
+		p.batch.Cursor = e.Cursor
+	}
+}
+
+// add adds an entry, unless it does not fit.
+func (p *page) add(e *feed.Entry) bool {
+	last, n := p.lastPiece(), e.Change.Size()
+	begin := len(last.text)
+	if p.format.Parts != nil {
+		last.text = p.format.Parts.Entry(last.text, e, p.count == 0)
+		n = len(last.text) - begin
+	}
+	if p.count > 0 && p.bytes+n > maxPage {
+		if p.full = true; begin == 0 {
+			p.pieces = p.pieces[:len(p.pieces)-1] // it was made for this entry
+		} else {
+			last.text = last.text[:begin]
+		}
+		return false
+	}
+	last.end = e.Cursor
+	if p.count == 0 || p.format.Parts == nil {
+		p.batch.Entries = append(p.batch.Entries, *e)
+	}
+	p.count, p.bytes = p.count+1, p.bytes+n
+	p.full = p.count == p.poll.limit
+	return true
+}
+
+// lastPiece returns the piece that takes the next entry.
+func (p *page) lastPiece() *piece {
+	if n := len(p.pieces); n == 0 {
+		p.pieces = append(p.pieces, piece{}) // it grows as append does, because most pages of a long poll are small
+	} else if len(p.pieces[n-1].text) >= maxChunk {
+		p.pieces = append(p.pieces, piece{text: make([]byte, 0, maxChunk+maxIdle)})
+	}
+	return &p.pieces[len(p.pieces)-1]
+}
+
+// end completes the page's text, and returns its length. The page keeps only the room
+// that the text takes.
+func (p *page) end(next string) (length int) {
+	if len(p.pieces) == 0 {
+		p.pieces = []piece{{}}
+	}
+	last := &p.pieces[len(p.pieces)-1]
+	if last.end = p.batch.Cursor; p.format.Parts == nil {
+		last.text = p.format.Append(nil, p.batch, next)
 	} else {
-		h.Set("Content-Type", "application/json")
-		body = append(page.AppendJSON(nil, next), '\n')
+		last.text = p.format.Parts.Tail(last.text)
+		p.pieces[0].text = slices.Concat(p.format.Parts.Head(nil, p.batch, next), p.pieces[0].text)
 	}
-	h.Set("Content-Length", strconv.Itoa(len(body)))
-	if r.Method != http.MethodHead && s.write(w, body) == nil { // else the client may be gone
-		var t tally
-		t.add(len(page.Entries), len(body))
-		s.metrics.delivered[byLongPoll].count(&t)
+	p.batch.Entries = nil
+	for i := range p.pieces {
+		length += len(p.pieces[i].text)
+	}
+	if p.share != nil {
+		p.share.Keep(int64(length))
+	}
+	return length
+}
+
+// next takes the next piece out of the page. ok is false when there is none, or when
+// the pieces were dropped.
+func (p *page) next() (next piece, ok bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.pieces) == 0 {
+		return piece{}, false
+	}
+	next, p.pieces[0] = p.pieces[0], piece{}
+	p.pieces = p.pieces[1:]
+	return next, true
+}
+
+// send writes the page as the client takes it. If the page cannot be completed, send
+// breaks off the connection, so that the client does not take a part for the whole.
+func (s *Server) send(w http.ResponseWriter, r *http.Request, p *page) error {
+	at := p.batch.After
+	next, ok := p.next() // with the head, which is not made again
+	defer time.AfterFunc(holding, p.release).Stop()
+	for ; ok; next, ok = p.next() {
+		if err := s.write(w, next.text); err != nil {
+			return err
+		}
+		at = next.end
+	}
+	for at != p.batch.Cursor {
+		text, end, err := s.remake(r.Context(), p, at)
+		if err != nil {
+			if r.Context().Err() == nil {
+				s.opts.Logger.ErrorContext(r.Context(), "a page was broken off", "set", p.batch.Set, "err", err)
+			}
+			panic(http.ErrAbortHandler)
+		}
+		if err := s.write(w, text); err != nil {
+			return err
+		}
+		at = end
 	}
 	return nil
 }
 
-// collect reads what is there, and waits if that is nothing. It tells looked up to
-// where it has looked: what a filter leaves out, the follower is not behind by.
-func (s *Server) collect(ctx context.Context, begin *changelog.Batch, p pageRequest, looked func(changelog.Cursor)) (*changelog.Batch, error) {
-	page := &changelog.Batch{Set: begin.Set, After: begin.After, Cursor: begin.Cursor, Diverged: begin.Diverged}
-	examined := 0
-	for examined < maxExamined && len(page.Entries) < p.limit {
-		n := p.limit - len(page.Entries)
-		if !p.filter.IsZero() {
-			n = max(n, defaultLimit) // most may be left out
-		}
-		b, err := s.memory.Since(ctx, begin.Set, page.Cursor, n)
+// remake makes the next piece of a page again, behind an entry. It reads no more than
+// the piece needs, and keeps nothing but the text.
+func (s *Server) remake(ctx context.Context, p *page, after feed.Cursor) (text []byte, end feed.Cursor, err error) {
+	share, err := p.room.Wait(ctx, pageRoom)
+	if err != nil {
+		return nil, after, err
+	}
+	defer share.Release()
+	last := p.batch.Cursor
+	for len(text) < maxChunk && after.Position < last.Position {
+		b, err := s.memory.Since(ctx, p.batch.Set, after, int(min(slowRead, last.Position-after.Position)))
 		if err != nil {
-			return nil, err
+			return nil, after, err
 		}
-		extend(page, b, p)
-		looked(page.Cursor)
-		if len(b.Entries) == 0 {
-			break
+		if b.After != after || len(b.Entries) == 0 {
+			return nil, after, fmt.Errorf("the change memory was replaced after %v", after)
 		}
-		examined += len(b.Entries)
-	}
-	if len(page.Entries) > 0 || page.Diverged || p.wait == 0 || examined >= maxExamined {
-		return page, nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, p.wait)
-	defer cancel()
-	defer context.AfterFunc(s.ctx, cancel)()
-	for batches, err := range s.follower.Follow(ctx, begin.Set, page.Cursor) {
-		if err != nil {
-			return nil, err
-		}
-		for _, b := range batches {
-			extend(page, b, p)
-		}
-		looked(page.Cursor)
-		if len(page.Entries) > 0 || page.Diverged {
-			break
+		for i := range b.Entries {
+			e := &b.Entries[i]
+			if p.poll.filter.Match(&e.Change) {
+				text = p.format.Parts.Entry(text, e, false)
+			}
+			if after = e.Cursor; len(text) >= maxChunk {
+				break
+			}
 		}
 	}
-	return page, nil
-}
-
-// extend adds to page what passes of b, up to the limit, and moves its cursor
-// over what was looked at.
-func extend(page, b *changelog.Batch, p pageRequest) {
-	if b.Diverged {
-		page.After, page.Diverged, page.Entries = b.After, true, nil
-		page.Cursor = b.After
-	}
-	for i := range b.Entries {
-		if len(page.Entries) == p.limit {
-			return
+	if after.Position == last.Position {
+		if after != last {
+			return nil, after, fmt.Errorf("the change memory was replaced before %v", last)
 		}
-		if p.filter.Match(&b.Entries[i].Change) {
-			page.Entries = append(page.Entries, b.Entries[i])
-		}
-		page.Cursor = b.Entries[i].Cursor
+		text = p.format.Parts.Tail(text)
 	}
-}
-
-// nextURL is where the page after a cursor is.
-func (s *Server) nextURL(set string, cur changelog.Cursor, q url.Values, filter changelog.Filter) string {
-	next := filter.Values()
-	for _, name := range []string{"limit", "wait"} {
-		if v := q.Get(name); v != "" {
-			next.Set(name, v)
-		}
-	}
-	next.Set("since", cur.String())
-	return s.opts.BaseURL + "/sets/" + set + "/changes?" + next.Encode()
+	return text, after, nil
 }

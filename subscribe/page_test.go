@@ -1,252 +1,286 @@
+//go:build unix
+
 package subscribe_test
 
 import (
+	"bufio"
 	"bytes"
+	"context"
 	"fmt"
+	"io"
+	"net"
 	"net/http"
-	"net/url"
-	"slices"
-	"strconv"
+	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
-	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/internal/budget"
 	"github.com/rshub/rshub/resourcesync"
 	"github.com/rshub/rshub/subscribe"
 )
 
-// nextURL returns where the Link header leads.
-func nextURL(t testing.TB, resp *http.Response) string {
-	t.Helper()
-	next, ok := strings.CutSuffix(strings.TrimPrefix(resp.Header.Get("Link"), "<"), `>; rel="next"`)
-	if !ok {
-		t.Fatalf("Link: %s", resp.Header.Get("Link"))
-	}
-	return next
-}
+// pageBytes is the bound of a page: 4 MiB, and what stands around the changes.
+const pageBytes = 4<<20 + 1000
 
-// Whoever walks the pages gets everything exactly once, in order.
-func TestWalkPages(t *testing.T) {
-	s := newSite(t, settings{listSize: 1000})
+// A page ends before it has too many bytes, whatever its limit is, and the pages that
+// follow have the rest. A change that is larger than a page comes alone.
+func TestPageHasABound(t *testing.T) {
+	s := newSite(t, settings{})
 	var changes []resourcesync.Change
-	for i := range 2500 {
-		c := change(fmt.Sprint(i%3, "/", i), resourcesync.Updated, []string{"text/html", "text/plain"}[i%2])
+	for i := range 40 {
+		c := change(fmt.Sprint(i), resourcesync.Updated, "text/html")
+		size := 200_000
+		if i == 20 {
+			size = 5 << 20
+		}
+		c.Attrs = []resourcesync.Attr{{Namespace: "urn:x", Name: "large", Value: strings.Repeat("x", size)}}
 		changes = append(changes, c)
+		s.publishChanges(c)
 	}
-	for i, n := 0, 1; i < len(changes); i, n = i+n, n*2 {
-		s.publishChanges(changes[i:min(i+n, len(changes))]...)
-	}
-	for _, test := range []struct {
-		filter string
-		limits []int
-	}{
-		{"", []int{7, 1000, 10000}},
-		{"&prefix=https://example.org/1/&type=text/html", []int{1, 7, 1000, 10000}},
-		{"&prefix=https://example.org/nothing", []int{1}},
-	} {
-		q, _ := url.ParseQuery(test.filter)
-		filter, err := changelog.ParseFilter(q)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var want []string
-		for i := range changes {
-			if filter.Match(&changes[i]) {
-				want = append(want, changes[i].Loc)
-			}
-		}
-		for _, limit := range test.limits {
-			for _, accept := range []string{"application/json", "application/x-ndjson"} {
-				t.Run(fmt.Sprint(test.filter, limit, accept), func(t *testing.T) {
-					got := s.in(t).walk(s.url(fmt.Sprint("?since=start&limit=", limit, test.filter)), accept, limit, test.filter != "")
-					if !slices.Equal(got, want) {
-						t.Errorf("%d changes, want %d", len(got), len(want))
-					}
-				})
-			}
-		}
-	}
-	// A page of one entry each takes long: a part will do.
-	_, body := s.get("?limit=1&since=start")
-	for range 30 {
-		before, err := parseJSON(body)
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, body = s.do(http.MethodGet, before.Next)
-		m, err := parseJSON(body)
-		if err != nil || m.After != before.Cursor || len(m.Changes) != 1 || m.Changes[0].Position != before.Changes[0].Position+1 {
-			t.Fatalf("after %+v came %s, %v", before, body, err)
-		}
-	}
-}
-
-// walk follows the pages until one is empty, and returns the locs.
-func (s *site) walk(next, accept string, limit int, filtered bool) (locs []string) {
-	s.Helper()
-	cursor := ""
-	for {
-		resp, body := s.do(http.MethodGet, next, "Accept", accept)
-		if resp.StatusCode != 200 || resp.Header.Get("Content-Type") != accept {
-			s.Fatalf("%s: %s %s %s", next, resp.Status, resp.Header, body)
-		}
-		next = nextURL(s, resp)
-		if !strings.HasPrefix(next, s.http.URL+"/sets/a/changes?") {
-			s.Fatalf("next is %s", next)
-		}
-		n := len(locs)
-		if accept == "application/json" {
-			m, err := parseJSON(body)
-			if err != nil {
-				s.Fatal(err)
-			}
-			if cursor != "" && m.After != cursor || m.Next != next {
-				s.Fatalf("after %s came %s; next is %s, in the header %s", cursor, m.After, m.Next, next)
-			}
-			cursor = m.Cursor
-			for _, e := range m.Changes {
-				locs = append(locs, e.Loc)
-			}
-		} else {
-			for line := range bytes.Lines(body) {
-				c, err := resourcesync.ParseChange(withoutPlace(line))
-				if err != nil {
-					s.Fatalf("%v: %s", err, line)
+	for _, accept := range []string{"application/json", "application/x-ndjson"} {
+		for _, filter := range []string{"", "&type=text/html"} {
+			next, pages, seen := s.url("?since=start&limit=10000"+filter), 0, 0
+			for more := true; more; {
+				resp, body := s.do(http.MethodGet, next, "Accept", accept)
+				if resp.StatusCode != http.StatusOK {
+					t.Fatal(resp.Status)
 				}
-				locs = append(locs, c.Loc)
+				n := bytes.Count(body, []byte(`{"position":`))
+				for range n {
+					if !bytes.Contains(body, []byte(`"`+changes[seen].Loc+`"`)) {
+						t.Fatalf("%s: page %d lacks %s", accept, pages, changes[seen].Loc)
+					}
+					seen++
+				}
+				if len(body) > pageBytes && n > 1 {
+					t.Errorf("%s: page %d has %d bytes of %d changes", accept, pages, len(body), n)
+				}
+				if more = n > 0; more {
+					pages++
+				}
+				next = nextURL(t, resp)
+			}
+			if seen != len(changes) || pages != 3 { // 20 changes, the one that is larger than a page, and 19
+				t.Errorf("%s: %d changes on %d pages", accept, seen, pages)
 			}
 		}
-		if len(locs)-n > limit {
-			s.Fatalf("a page of %d with the limit %d", len(locs)-n, limit)
-		}
-		if len(locs) == n {
-			return locs
-		}
 	}
 }
 
-// withoutPlace returns an entry's line as the change that was published.
-func withoutPlace(line []byte) []byte {
-	_, rest, _ := bytes.Cut(line, []byte(`"loc":`))
-	return append([]byte(`{"loc":`), rest...)
-}
-
-func TestPage(t *testing.T) {
-	s := newSite(t, settings{})
-	s.publish(3)
-	for _, accept := range []string{"", "*/*", "application/json", "text/html, application/json;q=0.9", "text/xml",
-		"application/x-ndjson;q=0", "application/json, application/x-ndjson"} {
-		resp, body := s.get("?since=start", "Accept", accept)
-		m, err := parseJSON(body)
-		if resp.Header.Get("Content-Type") != "application/json" || err != nil || len(m.Changes) != 3 || m.Set != "a" {
-			t.Errorf("Accept: %s: %s, %v", accept, body, err)
+// ordinary publishes n changes of the usual size.
+func (s *site) ordinary(n int) {
+	s.Helper()
+	for i := 0; i < n; i += 1000 {
+		var changes []resourcesync.Change
+		for k := range min(1000, n-i) {
+			c := change(fmt.Sprintf("%060d", i+k), resourcesync.Updated, "text/html")
+			c.Hash = "sha-256:" + strings.Repeat(fmt.Sprint(k%10), 64)
+			c.Links = []resourcesync.Link{{Rel: "describedby", Href: "https://example.org/describedby/" + strings.Repeat("y", 40)}}
+			changes = append(changes, c)
 		}
-		if resp.Header.Get("Vary") != "Accept" || resp.Header.Get("Cache-Control") != "no-store" {
-			t.Errorf("header %v", resp.Header)
-		}
-	}
-	resp, body := s.get("?since=start")
-	head, none := s.do(http.MethodHead, s.url("?since=start"))
-	if head.StatusCode != 200 || len(none) > 0 || head.Header.Get("Content-Length") != strconv.Itoa(len(body)) || head.Header.Get("Link") != resp.Header.Get("Link") {
-		t.Errorf("HEAD: %v, GET: %v", head.Header, resp.Header)
-	}
-	// An empty page says where to go on, too.
-	resp, body = s.get("?since=now")
-	m, err := parseJSON(body)
-	if err != nil || len(m.Changes) > 0 || m.Next != nextURL(t, resp) || !strings.Contains(m.Next, "since="+m.Cursor) {
-		t.Errorf("empty page %s, %v", body, err)
-	}
-	s.publish(2)
-	_, body = s.do(http.MethodGet, m.Next)
-	if m, err := parseJSON(body); err != nil || len(m.Changes) != 2 {
-		t.Errorf("next page %s, %v", body, err)
+		s.publishChanges(changes...)
 	}
 }
 
-func TestLongPoll(t *testing.T) {
-	s := newSite(t, settings{})
-	s.publish(3)
-	type answer struct {
-		resp *http.Response
-		m    message
+// A slowPage is a page that a client has asked for, and takes when it likes.
+type slowPage struct {
+	conn net.Conn
+	in   *bufio.Reader
+}
+
+// slowly asks for a page over a connection that takes next to nothing by itself, and
+// reads the beginning.
+func (s *site) slowly(query, accept string) *slowPage {
+	s.Helper()
+	conn, err := (&net.Dialer{Control: smallBuffers(0).control}).Dial("tcp", s.http.Listener.Addr().String())
+	if err != nil {
+		s.Fatal(err)
 	}
-	answers := make(chan answer)
-	poll := func(query string) {
-		go func() {
-			resp, body := s.get(query)
-			m, err := parseJSON(body)
-			if err != nil {
-				t.Errorf("%v: %s", err, body)
+	s.Cleanup(func() { _ = conn.Close() })
+	if err := conn.(*net.TCPConn).SetReadBuffer(smallRead); err != nil {
+		s.Fatal(err)
+	}
+	_, err = fmt.Fprintf(conn, "GET /sets/a/changes%s HTTP/1.1\r\nHost: x\r\nAccept: %s\r\n\r\n", query, accept)
+	p := &slowPage{conn: conn, in: bufio.NewReaderSize(conn, 16)}
+	if err == nil {
+		_, err = p.in.Peek(16)
+	}
+	if err != nil {
+		s.Fatal(err)
+	}
+	return p
+}
+
+// rest reads the answer.
+func (p *slowPage) rest() (body []byte, err error) {
+	resp, err := http.ReadResponse(p.in, nil)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	return io.ReadAll(resp.Body)
+}
+
+// Clients that do not read take neither memory nor room from others, however many they
+// are. When they read again, they get the same page.
+func TestSlowPages(t *testing.T) {
+	if testing.Short() {
+		t.Skip("has 40 clients with large pages")
+	}
+	answers := budget.New(32<<20, patience)
+	s := newSite(t, settings{Options: subscribe.Options{WriteTimeout: patience, Answers: answers}, sendBuffer: smallSend, listSize: 10_000})
+	s.ordinary(10_000)
+	const clients = 40
+	for _, accept := range []string{"application/json", "application/x-ndjson"} {
+		for _, query := range []string{"?since=start&limit=10000", "?since=start&limit=10000&prefix=https://example.org/00"} {
+			_, want := s.get(query, "Accept", accept)
+			if len(want) < 3_000_000 || bytes.Count(want, []byte(`{"position":`)) != 10_000 {
+				t.Fatalf("a page of %d bytes", len(want))
 			}
-			answers <- answer{resp, m}
-		}()
+			before := heap()
+			var slow []*slowPage
+			for range clients {
+				slow = append(slow, s.slowly(query, accept))
+			}
+			eventually(t, "the room is free again", func() bool { return answers.Taken() == 0 })
+			eventually(t, "the texts are let go", func() bool { return heap() < before+clients*(256<<10) })
+			if _, again := s.get(query, "Accept", accept); !bytes.Equal(again, want) {
+				t.Error("another client gets another page")
+			}
+			for _, p := range slow[:3] {
+				if got, err := p.rest(); err != nil || !bytes.Equal(got, want) {
+					t.Errorf("%s: %d bytes, want %d, %v", accept, len(got), len(want), err)
+				}
+			}
+			for _, p := range slow {
+				_ = p.conn.Close()
+			}
+		}
 	}
-	waiting := func() bool { return strings.Contains(stacks(), "hub.(*Hub).Follow") }
+}
 
-	poll("?since=start&wait=1m") // there is something at once
-	if a := <-answers; len(a.m.Changes) != 3 {
-		t.Errorf("got %+v", a.m)
+// heap returns how much memory is in use.
+func heap() uint64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}
+
+// A replaced is a memory that may have lost its tail, or its beginning, meanwhile.
+type replaced struct {
+	subscribe.Memory
+	since atomic.Pointer[func(b *feed.Batch) (*feed.Batch, error)]
+}
+
+func (r *replaced) Since(ctx context.Context, set string, after feed.Cursor, limit int) (*feed.Batch, error) {
+	b, err := r.Memory.Since(ctx, set, after, limit)
+	if change := r.since.Load(); change != nil && err == nil {
+		return (*change)(b)
 	}
-	poll("?wait=60&prefix=https://example.org/b")
-	eventually(t, "it waits", waiting)
-	s.publishChanges(change("a", resourcesync.Created, ""))
-	end := s.publishChanges(change("b", resourcesync.Created, ""))
-	a := <-answers
-	if len(a.m.Changes) != 1 || a.m.Cursor != end.String() || a.m.Changes[0].Loc != "https://example.org/b" {
-		t.Errorf("got %+v", a.m)
+	return b, err
+}
+
+// When the memory no longer has what a slow client has been promised, the connection is
+// broken off. The client does not take a part for the whole page.
+func TestSlowPageIsBrokenOff(t *testing.T) {
+	for name, change := range map[string]func(*feed.Batch) (*feed.Batch, error){
+		"gone": func(*feed.Batch) (*feed.Batch, error) { return nil, feed.ErrGone },
+		"diverged": func(b *feed.Batch) (*feed.Batch, error) {
+			return &feed.Batch{Set: b.Set, Diverged: true, Cursor: b.Cursor, Entries: b.Entries}, nil
+		},
+		"its tail lost": func(b *feed.Batch) (*feed.Batch, error) {
+			return &feed.Batch{Set: b.Set, After: b.After, Cursor: b.After}, nil
+		},
+		"another tail": func(b *feed.Batch) (*feed.Batch, error) {
+			if last := &b.Entries[len(b.Entries)-1]; last.Position == 10_000 {
+				last.Micros++
+			}
+			return b, nil
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			memory := &replaced{}
+			answers := budget.New(32<<20, patience)
+			s := newSite(t, settings{Options: subscribe.Options{WriteTimeout: patience, Answers: answers}, sendBuffer: smallSend, listSize: 10_000,
+				memory: func(m subscribe.Memory) subscribe.Memory { memory.Memory = m; return memory }})
+			s.ordinary(10_000)
+			for _, accept := range []string{"application/json", "application/x-ndjson"} {
+				memory.since.Store(nil)
+				p := s.slowly("?since=start&limit=10000", accept)
+				eventually(t, "the text is let go", func() bool { return answers.Taken() == 0 })
+				memory.since.Store(&change)
+				if got, err := p.rest(); err == nil {
+					t.Errorf("%s: a whole page of %d bytes", accept, len(got))
+				}
+			}
+		})
 	}
-	if next := nextURL(t, a.resp); !strings.Contains(next, "wait=60") || !strings.Contains(next, "prefix=") {
-		t.Errorf("next is %s", next)
-	}
-	// Nothing passes: it is empty, and the cursor moved.
-	poll("?wait=300ms&prefix=https://example.org/b")
-	eventually(t, "it waits", waiting)
-	end = s.publishChanges(change("a", resourcesync.Deleted, ""))
-	if a := <-answers; len(a.m.Changes) != 0 || a.m.Cursor != end.String() {
-		t.Errorf("got %+v, want the cursor %v", a.m, end)
-	}
-	// A set that is deleted meanwhile.
-	done := make(chan int)
-	go func() {
-		resp, _ := s.get("?wait=1m")
-		done <- resp.StatusCode
-	}()
-	eventually(t, "it waits", waiting)
-	if err := s.hub.Delete(t.Context(), "a"); err != nil {
+}
+
+// While there is no room for a page, the client is told to come again.
+func TestNoRoomForAPage(t *testing.T) {
+	answers := budget.New(32<<20, time.Millisecond)
+	s := newSite(t, settings{Options: subscribe.Options{Answers: answers}})
+	s.publish(1)
+	share, err := answers.Take(t.Context(), 32<<20)
+	if err != nil {
 		t.Fatal(err)
 	}
-	if status := <-done; status != 410 {
-		t.Errorf("status %d, want 410", status)
+	resp, body := s.get("?since=start")
+	s.problem(resp, body, http.StatusServiceUnavailable, "problems/overloaded")
+	if resp.Header.Get("Retry-After") == "" {
+		t.Error("it does not say when to come again")
 	}
-	// Shutdown answers at once.
-	s.publish(1)
-	poll("?wait=5m")
-	eventually(t, "it waits", waiting)
-	if err := s.server.Shutdown(t.Context()); err != nil {
-		t.Error(err)
-	}
-	if a := <-answers; len(a.m.Changes) != 0 || a.resp.StatusCode != 200 {
-		t.Errorf("got %+v", a)
+	share.Release()
+	if resp, body := s.get("?since=start"); resp.StatusCode != http.StatusOK {
+		t.Errorf("with room again: %s %s", resp.Status, body)
 	}
 }
 
-func TestWants(t *testing.T) {
-	for _, test := range []struct {
-		query, accept string
-		want          bool
-	}{
-		{"", "", false}, {"", "*/*", false}, {"", "application/xml", false}, {"?prefix=x", "", true}, {"?x=since", "", false},
-		{"?since=now", "", true}, {"?wait=1s", "", true}, {"", "application/json", true}, {"", "text/event-stream", true},
-		{"", "application/x-ndjson", true}, {"", "application/json;q=0", false}, {"", "application/json;q=0.0, text/html", false},
-		{"", "application/json;q=0.5", true}, {"", "text/*", false}, {"", "APPLICATION/JSON", true}, {"", "application/json;;", false},
-	} {
-		r, err := http.NewRequest(http.MethodGet, "/sets/a/changes"+test.query, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		r.Header.Set("Accept", test.accept)
-		if got := subscribe.Wants(r); got != test.want {
-			t.Errorf("Wants(%s, Accept: %s) = %v", test.query, test.accept, got)
+// A long poll takes no room while it waits.
+func TestWaitingTakesNoRoom(t *testing.T) {
+	answers := budget.New(10<<20, patience) // for one page at a time
+	s := newSite(t, settings{Options: subscribe.Options{Answers: answers}})
+	start := s.publish(1)
+	got := make(chan string)
+	const clients = 20
+	for range clients {
+		go func() {
+			resp, err := http.Get(s.url("?wait=60s&since=" + start.String()))
+			if err != nil {
+				got <- err.Error()
+				return
+			}
+			defer resp.Body.Close()
+			body, _ := io.ReadAll(resp.Body)
+			got <- string(body)
+		}()
+	}
+	eventually(t, "all wait", func() bool {
+		return strings.Count(stacks(), "subscribe.(*Server).collect") >= clients && answers.Taken() == 0
+	})
+	end := s.publish(1)
+	for range clients {
+		if body := <-got; !strings.Contains(body, `"cursor":"`+end.String()) {
+			t.Error(body)
 		}
 	}
+	eventually(t, "no room is taken", func() bool { return answers.Taken() == 0 })
+}
+
+// An event stream whose client does not read keeps no batches besides what comes next.
+func TestSlowEventStreams(t *testing.T) {
+	f := &counter{}
+	s := newSite(t, settings{Options: subscribe.Options{WriteTimeout: patience}, sendBuffer: smallSend, listSize: 10_000,
+		follower: func(h subscribe.Follower) subscribe.Follower { f.Follower = h; return f }})
+	for range 40 {
+		s.publishLarge(200_000)
+	}
+	s.slowly("?since=start", "text/event-stream")
+	eventually(t, "the stream is written", func() bool { return strings.Contains(stacks(), "subscribe.(*Server).write(") })
+	eventually(t, "what it has not taken is let go", func() bool { return f.kept() == 0 })
 }

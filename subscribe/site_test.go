@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -15,7 +16,9 @@ import (
 
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/changelog/disklog"
+	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/hub"
+	"github.com/rshub/rshub/problem"
 	"github.com/rshub/rshub/resourcesync"
 	"github.com/rshub/rshub/subscribe"
 )
@@ -50,16 +53,16 @@ func newSite(t testing.TB, o settings) *site {
 	}
 	s := &site{TB: t, log: log, hub: hub.New(log, hub.Options{Sets: o.sets, ListSize: max(o.listSize, 10)})}
 	for _, set := range o.sets {
-		if err := log.Make(t.Context(), set, changelog.Description{}, max(o.listSize, 10)); err != nil {
+		if err := log.Make(t.Context(), set, feed.Description{}, max(o.listSize, 10)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	s.http = httptest.NewUnstartedServer(nil)
 	if o.sendBuffer > 0 {
-		s.http.Listener = bufferedListener{s.http.Listener, o.sendBuffer}
+		s.http.Listener = bufferedListener{Listener: s.http.Listener, size: o.sendBuffer}
 	}
-	o.BaseURL = "http://" + s.http.Listener.Addr().String()
-	o.Waits, o.Behind = s.hub.Waits, s.hub.Behind
+	o.Base = feed.Base("http://" + s.http.Listener.Addr().String())
+	o.Waits, o.Behind, o.Attend = s.hub.Waits, s.hub.Behind, s.hub.Attend
 	var follower subscribe.Follower = s.hub
 	if o.follower != nil {
 		follower = o.follower(follower)
@@ -71,7 +74,7 @@ func newSite(t testing.TB, o settings) *site {
 	s.server = subscribe.New(follower, memory, o.Options)
 	mux := http.NewServeMux()
 	mux.HandleFunc("/sets/{set}/changes", func(w http.ResponseWriter, r *http.Request) {
-		s.server.ServeHTTP(w, r, r.PathValue("set"))
+		serve(s.server, w, r, r.PathValue("set"))
 	})
 	s.http.Config.Handler = mux
 	s.http.Start()
@@ -125,7 +128,7 @@ func (l bufferedListener) Accept() (net.Conn, error) {
 func (s *site) url(query string) string { return s.http.URL + "/sets/a/changes" + query }
 
 // publish publishes n changes to the set a, and returns the cursor behind them.
-func (s *site) publish(n int) changelog.Cursor {
+func (s *site) publish(n int) feed.Cursor {
 	s.Helper()
 	changes := make([]resourcesync.Change, n)
 	for i := range changes {
@@ -135,7 +138,7 @@ func (s *site) publish(n int) changelog.Cursor {
 }
 
 // publishLarge publishes a change of about size bytes.
-func (s *site) publishLarge(size int) changelog.Cursor {
+func (s *site) publishLarge(size int) feed.Cursor {
 	s.Helper()
 	c := resourcesync.Change{Loc: "https://example.org/large", Change: resourcesync.Updated}
 	for n := 0; n < size; n += 1000 {
@@ -144,7 +147,7 @@ func (s *site) publishLarge(size int) changelog.Cursor {
 	return s.publishChanges(c)
 }
 
-func (s *site) publishChanges(changes ...resourcesync.Change) changelog.Cursor {
+func (s *site) publishChanges(changes ...resourcesync.Change) feed.Cursor {
 	s.Helper()
 	a, err := s.hub.Publish(s.Context(), "a", changelog.Publish{Changes: changes})
 	if err != nil {
@@ -210,4 +213,10 @@ func (s *site) problem(resp *http.Response, body []byte, status int, says string
 	if resp.StatusCode != status || resp.Header.Get("Content-Type") != "application/problem+json" || !bytes.Contains(body, []byte(says)) {
 		s.Errorf("%s: got %d %s %s, want %d with %q", resp.Request.URL, resp.StatusCode, resp.Header.Get("Content-Type"), body, status, says)
 	}
+}
+
+// serve lets a server follow, and answers with errors as a hub does.
+func serve(s *subscribe.Server, w http.ResponseWriter, r *http.Request, set string) {
+	a := problem.Adapter{Logger: slog.New(slog.DiscardHandler)}
+	a.Handle(func(w http.ResponseWriter, r *http.Request) error { return s.Serve(w, r, set) })(w, r)
 }

@@ -21,7 +21,7 @@ import (
 
 	"github.com/gorilla/websocket"
 
-	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/resourcesync"
 	"github.com/rshub/rshub/subscribe"
 )
@@ -57,7 +57,7 @@ func TestStalledClient(t *testing.T) {
 			for _, c := range others {
 				c.next()
 			}
-			var end changelog.Cursor
+			var end feed.Cursor
 			const missed = 15
 			for range missed {
 				end = s.publishLarge(100_000)
@@ -114,11 +114,11 @@ func orQuery(query string) string {
 type counter struct {
 	subscribe.Follower
 	mu      sync.Mutex
-	batches []weak.Pointer[changelog.Batch]
+	batches []weak.Pointer[feed.Batch]
 }
 
-func (f *counter) Follow(ctx context.Context, set string, after changelog.Cursor) iter.Seq2[[]*changelog.Batch, error] {
-	return func(yield func([]*changelog.Batch, error) bool) {
+func (f *counter) Follow(ctx context.Context, set string, after feed.Cursor) iter.Seq2[[]*feed.Batch, error] {
+	return func(yield func([]*feed.Batch, error) bool) {
 		for batches, err := range f.Follower.Follow(ctx, set, after) {
 			f.mu.Lock()
 			for _, b := range batches {
@@ -144,8 +144,7 @@ func (f *counter) kept() (n int) {
 	return n
 }
 
-// Nothing is kept for a client that stalls but the bytes that it was to have
-// next.
+// For a client that stalls the server keeps nothing but the bytes that come next.
 func TestStalledMemory(t *testing.T) {
 	f := &counter{}
 	s := newSite(t, settings{
@@ -259,7 +258,7 @@ func TestPartialWrites(t *testing.T) {
 }
 
 // publishEnd publishes the change that readToEnd waits for.
-func (s *site) publishEnd() changelog.Cursor {
+func (s *site) publishEnd() feed.Cursor {
 	s.Helper()
 	return s.publishChanges(change("1end", resourcesync.Created, "text/html"))
 }

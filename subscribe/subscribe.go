@@ -1,16 +1,14 @@
-// Package subscribe is for destinations that hold a connection. It lets them
-// follow a set over WebSocket, as an event stream, and page by page with a long
-// poll, from wherever they stopped.
+// Package subscribe serves destinations that hold a connection. It lets them follow a
+// set over WebSocket, as an event stream, and page by page with a long poll. They go
+// on where they stopped.
 package subscribe
 
 import (
 	"context"
 	"iter"
 	"log/slog"
-	"mime"
 	"net/http"
 	"net/url"
-	"strings"
 	"sync"
 	"time"
 
@@ -18,64 +16,81 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/internal/budget"
+	"github.com/rshub/rshub/problem"
+	"github.com/rshub/rshub/resourcesync"
 )
 
-// A Follower yields what follows a cursor in a set's log, all that waits at a
-// time, and waits for more until ctx is done. The batches are shared and
-// read-only. An error, changelog.ErrGone above all, ends the sequence.
+// A Follower yields the batches after a cursor in a set's log. It yields all batches
+// that there are at one time, and then waits for more, until ctx is done. The batches
+// are shared and read-only. An error, such as feed.ErrGone, ends the sequence.
 type Follower interface {
-	Follow(ctx context.Context, set string, after changelog.Cursor) iter.Seq2[[]*changelog.Batch, error]
+	Follow(ctx context.Context, set string, after feed.Cursor) iter.Seq2[[]*feed.Batch, error]
 }
 
-// A Memory is the part of changelog.Log that finds where to start.
+// A Memory is the part of changelog.Log that finds where to start, and reads pages.
 type Memory interface {
-	State(ctx context.Context, set string) (changelog.State, error)
-	Since(ctx context.Context, set string, after changelog.Cursor, limit int) (*changelog.Batch, error)
-	Seek(ctx context.Context, set string, micros int64) (changelog.Cursor, error)
+	State(ctx context.Context, set string) (feed.State, error)
+	Since(ctx context.Context, set string, after feed.Cursor, limit int) (*feed.Batch, error)
+	Seek(ctx context.Context, set string, micros int64) (feed.Cursor, error)
 }
 
 // Options of a Server. Zero values are the defaults.
 type Options struct {
-	BaseURL      string                     // the hub's own, for Link headers; without a slash at the end
-	Waits        func(set string) bool      // whether a set that is not made can be followed; default: none
-	CheckOrigin  func(r *http.Request) bool // whether a browser's page may connect; default: its own origin only
-	Heartbeat    time.Duration              // between pings; default 30 s. Silent for 2.5 of them, a WebSocket is closed
-	WriteTimeout time.Duration              // a follower that takes nothing for so long is too slow; default 15 s
+	Base         feed.Base                  // the hub's own URL, for Link headers
+	Waits        func(set string) bool      // whether a set that is not made yet can be followed; default: it cannot
+	CheckOrigin  func(r *http.Request) bool // whether a page in a browser may connect; default: only pages of the hub's own origin
+	Heartbeat    time.Duration              // time between pings; a WebSocket that is silent for 2.5 times as long is closed; default 30 s
+	WriteTimeout time.Duration              // the connection of a follower that takes no data for this long is closed; default 15 s
 	ClockSkew    time.Duration              // by how much a datetime may lie in the future; default 1 minute
 	Now          func() time.Time           // default time.Now
 	Logger       *slog.Logger               // default: discard
-	Metrics      prometheus.Registerer      // where the server's metrics are registered, one server in each; default: nowhere
+	Metrics      prometheus.Registerer      // registry for the server's metrics; two servers cannot share one; default: none
 
-	// Behind says for the metrics how far who follows a set, and has got what comes
-	// up to a cursor, is behind: by how many changes, and the datetime of the oldest
-	// of them in microseconds. It does not block. Default: nobody is.
-	Behind func(set string, after changelog.Cursor) (changes uint64, oldest int64)
+	// Answers is what the texts of pages take room in; other parts of the hub may share
+	// it. Default: 128 MiB for pages alone.
+	Answers *budget.Budget
+
+	Messages []*feed.Format // formats of WebSocket messages, chosen by Name; the first is for clients that choose none; default: feed.Messages
+	Pages    []*feed.Format // formats of pages, chosen by MediaType; the first is for clients that choose none; default: feed.Pages
+
+	// Behind tells the metrics how far a follower of a set is behind that has got the
+	// changes up to a cursor. It returns the number of changes after the cursor, and
+	// the datetime of the oldest of them in microseconds since 1970. It must not
+	// block. Default: nobody is behind.
+	Behind func(set string, after feed.Cursor) (changes uint64, oldest int64)
+
+	// Attend tells the Follower that somebody follows a set, also between two calls of
+	// Follow, until leave is called. Default: nobody is told.
+	Attend func(set string) (leave func())
 }
 
-// A Server serves the following of sets. Shutdown ends its connections.
+// A Server serves clients that follow sets. Shutdown ends their connections.
 type Server struct {
+	// Set by New.
 	follower Follower
 	memory   Memory
 	begin    changelog.Start
 	opts     Options
 	metrics  *metrics
 	upgrader websocket.Upgrader
-
 	begun    time.Time
-	ctx      context.Context // of all following
+	ctx      context.Context // done when Shutdown begins
 	stop     context.CancelFunc
+
 	wg       sync.WaitGroup // of all goroutines
 	requests sync.WaitGroup // that are under way
 
-	mu      sync.Mutex
-	closing bool
-	groups  map[groupKey]*group
-	wheel   [wheelSlots]map[*conn]struct{}
-	places  map[*place]struct{} // of the other followers
-	next    int                 // slot and shard of the next connection
+	mu       sync.Mutex
+	closing  bool // nothing is added any more to the wait groups and to the fields below
+	groups   map[groupKey]*group
+	wheel    [wheelSlots]map[*conn]struct{} // all WebSockets, by when their heartbeat is due
+	progress map[*progress]struct{}         // of the other followers
+	next     int                            // slot and shard of the next connection
 }
 
-// New returns a Server. Run must run beside it.
+// New returns a Server. The caller must also run Run, and call Shutdown at the end.
 func New(f Follower, m Memory, o Options) *Server {
 	if o.Waits == nil {
 		o.Waits = func(string) bool { return false }
@@ -96,9 +111,21 @@ func New(f Follower, m Memory, o Options) *Server {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	if o.Behind == nil {
-		o.Behind = func(string, changelog.Cursor) (uint64, int64) { return 0, 0 }
+		o.Behind = func(string, feed.Cursor) (uint64, int64) { return 0, 0 }
 	}
-	s := &Server{follower: f, memory: m, opts: o, metrics: newMetrics(o.Metrics), begun: time.Now(), groups: map[groupKey]*group{}, places: map[*place]struct{}{}}
+	if o.Attend == nil {
+		o.Attend = func(string) func() { return func() {} }
+	}
+	if o.Answers == nil {
+		o.Answers = budget.New(128<<20, budget.Patience)
+	}
+	if o.Messages == nil {
+		o.Messages = feed.Messages()
+	}
+	if o.Pages == nil {
+		o.Pages = feed.Pages()
+	}
+	s := &Server{follower: f, memory: m, opts: o, metrics: newMetrics(o.Metrics), begun: time.Now(), groups: map[groupKey]*group{}, progress: map[*progress]struct{}{}}
 	if o.Metrics != nil {
 		o.Metrics.MustRegister(newGauges(s))
 	}
@@ -109,41 +136,37 @@ func New(f Follower, m Memory, o Options) *Server {
 	}
 	s.upgrader = websocket.Upgrader{
 		HandshakeTimeout: o.WriteTimeout,
-		ReadBufferSize:   512, // clients have nothing to say
-		WriteBufferSize:  512,
-		WriteBufferPool:  &sync.Pool{},
-		Subprotocols:     []string{protocolJSON, protocolXML},
+		Subprotocols:     names(o.Messages),
 		CheckOrigin:      o.CheckOrigin,
 		Error: func(w http.ResponseWriter, r *http.Request, status int, reason error) {
-			changelog.WriteError(w, r, changelog.NewStatus(status, "websocket", reason.Error()))
+			problem.Write(w, r, problem.New(status, "websocket", reason.Error()))
 		},
 	}
 	return s
 }
 
-// age is a clock that nobody sets.
-func (s *Server) age() time.Duration { return time.Since(s.begun) }
-
-// parameters are those of a query that follows.
+// parameters are the query parameters of a request that asks to follow.
 var parameters = []string{"since", "limit", "wait", "prefix", "change", "type"}
 
-// Wants reports whether r, a GET of a topic, asks to follow it and not for the
-// latest change notification: by a query, or by a type that it accepts.
-func Wants(r *http.Request) bool {
+// Wants reports whether r, a GET of a topic, asks to follow the topic and not for the
+// latest change notification. It asks to follow if it has a parameter of the query, is
+// a WebSocket handshake, or prefers a media type for following to XML.
+func (s *Server) Wants(r *http.Request) bool {
 	q := r.URL.Query()
 	for _, name := range parameters {
 		if q.Has(name) {
 			return true
 		}
 	}
-	return websocket.IsWebSocketUpgrade(r) ||
-		accepts(r, eventStream) || accepts(r, "application/json") || accepts(r, ndjson)
+	return isWebSocket(r) || s.mediaType(r, feed.XML.MediaType) != feed.XML.MediaType
 }
 
-// ServeHTTP serves the following of a set, in the way that r asks for. It
-// returns at once for a WebSocket, which goes on until the client or Shutdown
-// ends it.
-func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request, set string) {
+// Serve lets the client follow a set in the way that r asks for. For a WebSocket it
+// returns at once; the connection goes on until the client or Shutdown ends it. For
+// the other ways it blocks until the response has ended. An error means that nothing
+// was answered, and the caller must answer. Serve does not check whether the client
+// may follow the set. The caller must have checked that.
+func (s *Server) Serve(w http.ResponseWriter, r *http.Request, set string) error {
 	s.mu.Lock()
 	closing := s.closing
 	if !closing {
@@ -151,65 +174,47 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request, set string) {
 	}
 	s.mu.Unlock()
 	if closing {
-		p := changelog.NewStatus(http.StatusServiceUnavailable, "stopping", "this hub is stopping; connect again with your cursor")
+		p := problem.New(http.StatusServiceUnavailable, "stopping", "this hub is stopping; connect again with your cursor")
 		p.RetryAfter = 1
-		changelog.WriteError(w, r, p)
-		return
+		return p
 	}
 	defer s.requests.Done()
 	w.Header().Add("Vary", "Accept")
-	err := once(r.URL.Query(), "since", "limit", "wait")
-	switch {
-	case err != nil:
-	case websocket.IsWebSocketUpgrade(r):
-		err = s.serveWebSocket(w, r, set)
-	case accepts(r, eventStream):
-		err = s.serveEvents(w, r, set)
-	default:
-		err = s.servePage(w, r, set)
+	if err := once(r.URL.Query(), "since", "limit", "wait"); err != nil {
+		return err
 	}
-	if err != nil && r.Context().Err() == nil {
-		if p := changelog.WriteError(w, r, err); p.Status == http.StatusInternalServerError {
-			s.opts.Logger.ErrorContext(r.Context(), "follow failed", "set", set, "err", err)
-		}
+	if isWebSocket(r) {
+		return s.serveWebSocket(w, r, set)
+	}
+	switch s.mediaType(r) {
+	case "":
+		return s.notAcceptable()
+	case eventStream:
+		return s.serveEvents(w, r, set)
+	default:
+		return s.servePoll(w, r, set)
 	}
 }
 
-// once refuses a parameter that is there twice: one of the two would not count.
+// once refuses a parameter that is given twice, because one of the two values would
+// be ignored.
 func once(q url.Values, names ...string) error {
 	for _, name := range names {
 		if len(q[name]) > 1 {
-			return changelog.Invalid("%s is there %d times; give it once", name, len(q[name]))
+			return resourcesync.Invalid("%s is there %d times; give it once", name, len(q[name]))
 		}
 	}
 	return nil
 }
 
-// accepts reports whether the Accept header names a media type itself, not by
-// a wildcard, and does not refuse it.
-func accepts(r *http.Request, mediaType string) bool {
-	for _, v := range r.Header.Values("Accept") {
-		for part := range strings.SplitSeq(v, ",") {
-			t, params, err := mime.ParseMediaType(part)
-			if err == nil && t == mediaType && strings.Trim(params["q"], "0.") == "" && params["q"] != "" {
-				return false
-			}
-			if err == nil && t == mediaType {
-				return true
-			}
-		}
-	}
-	return false
-}
-
 // stopping is why Shutdown closes connections.
 const stopping = "the hub is stopping"
 
-// Shutdown refuses new followers and closes those there are: a WebSocket with
-// 1001 "going away" and its cursor, others by ending their response. It returns
-// when no request is under way and none of its goroutines is left. When ctx is
-// done before, it closes WebSockets hard and returns ctx's error; responses
-// that their clients do not take are left to the HTTP server then.
+// Shutdown refuses new followers and ends the others: a WebSocket with the close code
+// 1001 "going away" and its cursor, another follower by the end of its response. It
+// blocks until no request is under way and none of the server's goroutines is left. If
+// ctx is done before that, it closes WebSockets without a close frame and returns
+// ctx's error. The HTTP server must then end the responses that clients do not take.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.mu.Lock()
 	s.closing = true
@@ -237,7 +242,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	}
 }
 
-// conns returns all connections.
+// conns returns all WebSockets.
 func (s *Server) conns() (conns []*conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

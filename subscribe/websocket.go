@@ -2,71 +2,81 @@ package subscribe
 
 import (
 	"bufio"
-	"context"
-	"encoding/binary"
 	"errors"
 	"io"
 	"net"
 	"net/http"
 	"runtime"
-	"slices"
+	"strings"
 	"syscall"
-	"time"
 
 	"github.com/gorilla/websocket"
 
-	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/problem"
 )
 
-// maxMessage bounds what a client may send in one message. It has nothing to say.
-const maxMessage = 4096
-
-// serveWebSocket follows over a WebSocket. It returns as soon as that is
-// connected, so that net/http's buffers are free.
+// serveWebSocket lets a client follow over a WebSocket. It returns as soon as the
+// WebSocket is connected, so that net/http's buffers are freed.
 func (s *Server) serveWebSocket(w http.ResponseWriter, r *http.Request, set string) error {
+	if err := checkHandshake(r); err != nil {
+		return err
+	}
+	joinLines(r.Header, "Sec-Websocket-Protocol") // gorilla reads only the first line
 	q := r.URL.Query()
-	filter, err := changelog.ParseFilter(q)
+	filter, err := feed.ParseFilter(q)
 	if err != nil {
 		return err
 	}
-	if asked := websocket.Subprotocols(r); len(asked) > 0 && !slices.Contains(asked, protocolJSON) && !slices.Contains(asked, protocolXML) {
-		return changelog.Invalid("subprotocol %.40q: it is %s or %s, or none", asked[0], protocolJSON, protocolXML)
-	}
-	begin, err := s.begin.Find(r.Context(), set, q.Get("since"))
-	gone := errors.Is(err, changelog.ErrGone)
-	if err != nil && !gone {
+	format, err := s.messageFormat(r)
+	if err != nil {
 		return err
 	}
-	if gone { // a browser cannot read the status of a handshake
-		begin = &changelog.Batch{Set: set}
+	begin, err := s.begin.Find(r.Context(), set, q.Get("since"))
+	isGone := errors.Is(err, feed.ErrGone)
+	if err != nil && !isGone {
+		return err
 	}
-	c := &conn{server: s, filter: filter, index: -1, cursor: begin.Cursor, told: begin.Cursor}
-	hijacker := &wireHijacker{ResponseWriter: w, conn: c}
-	ws, err := s.upgrader.Upgrade(hijacker, r, nil)
+	if isGone { // a browser cannot read the status of a handshake, so a close frame says it
+		begin = &feed.Batch{Set: set}
+	}
+	c := &conn{
+		server: s, filter: filter, index: -1, cursor: begin.Cursor, told: begin.Cursor,
+		key: groupKey{set: set, format: format, filter: filter.Key()},
+	}
+	ws, err := s.upgrader.Upgrade(hijacker{w}, r, nil)
 	if err != nil {
 		return nil // Upgrade has answered
 	}
-	ws.SetReadLimit(maxMessage)
-	c.key = groupKey{set: set, protocol: ws.Subprotocol(), filter: filter.Key()}
-	if c.key.protocol == "" {
-		c.key.protocol = protocolJSON
+	c.nc = ws.NetConn()                    // gorilla is needed only for the handshake
+	if sc, ok := c.nc.(syscall.Conn); ok { // otherwise c's own goroutine does all writes
+		c.raw, _ = sc.SyscallConn()
 	}
 	c.hear()
-	c.control = appendFrame(nil, websocket.TextMessage, message(c.key.protocol, begin))
-	if gone {
+	c.control = appendFrame(nil, websocket.TextMessage, begin.In(format))
+	if isGone {
 		c.goodbye(closeGone, goneReason)
 	}
-	if !s.register(c, ws) {
+	if !s.register(c) {
 		c.goodbye(websocket.CloseGoingAway, stopping)
-		c.leave()
+		c.writeClose()
 		_ = c.nc.Close()
 	}
 	return nil
 }
 
-// register takes c in, in a slot of the wheel and a shard, and begins to write
-// to it and to read from it. It reports whether the server takes connections.
-func (s *Server) register(c *conn, ws *websocket.Conn) bool {
+// A hijacker finds what can be hijacked below the wrappers of a ResponseWriter, for
+// gorilla, which does not look there.
+type hijacker struct{ http.ResponseWriter }
+
+func (h hijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	return http.NewResponseController(h.ResponseWriter).Hijack()
+}
+
+// register adds c to the server, gives it a slot of the wheel and a shard, and starts
+// the goroutines that write to it and read from it. It does nothing and returns false
+// if the server takes no more connections.
+func (s *Server) register(c *conn) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closing {
@@ -77,127 +87,88 @@ func (s *Server) register(c *conn, ws *websocket.Conn) bool {
 	c.slot = s.next % wheelSlots
 	s.wheel[c.slot][c] = struct{}{}
 	s.wg.Go(func() { c.follow(nil) })
-	s.wg.Go(func() { c.read(ws) })
+	s.wg.Go(func() { c.read() })
 	return true
 }
 
-// read reads until the client is gone: its answers to pings, and its close. It
-// ends the connection.
-func (c *conn) read(ws *websocket.Conn) {
-	ws.SetPongHandler(func(string) error {
-		c.hear()
-		return nil
-	})
-	for {
-		if _, _, err := ws.NextReader(); err != nil {
-			break
-		}
-		c.hear()
-		c.goodbye(websocket.ClosePolicyViolation, "changes are published with POST, not here")
+// read reads the client's answers to pings and its close frame, until the client is
+// gone. Then it ends the connection.
+func (c *conn) read() {
+	err := c.readFrames(bufio.NewReaderSize(c.nc, readBuffer))
+	if r, ok := errors.AsType[*refusal](err); ok {
+		c.goodbye(r.code, r.reason)
 	}
-	// What gorilla does not like, it has said goodbye to. To close with something
-	// unread would reset the connection, and the client would miss why.
-	c.goodbye(websocket.CloseProtocolError, "")
+	c.goodbye(websocket.CloseProtocolError, "") // if nobody has said goodbye
+	// A socket that is closed while something is unread is reset, and then the
+	// client does not see the close frame.
 	_, _ = io.Copy(io.Discard, c.nc)
 	c.end()
 }
 
-// end takes c out of everything.
-func (c *conn) end() {
-	s := c.server
-	c.mu.Lock()
-	c.live, c.closed = false, true
-	g, why := c.group, c.why
-	c.wake()
-	c.mu.Unlock()
-	_ = c.nc.Close()
-	if g != nil {
-		g.mu.Lock()
-		g.remove(c)
-		g.mu.Unlock()
+// readBuffer is the size of a buffer for what a client sends, which is mostly nothing.
+// It holds the longest control frame.
+const readBuffer = 2 + 4 + maxControlPayload
+
+// readFrames reads until the client closes the WebSocket, or until there is an error.
+func (c *conn) readFrames(in *bufio.Reader) error {
+	for {
+		opcode, payload, err := readControl(in)
+		if err != nil {
+			return err
+		}
+		c.hear()
+		switch opcode {
+		case websocket.PingMessage:
+			if err := c.pong(appendFrame(nil, websocket.PongMessage, payload)); err != nil {
+				return err
+			}
+		case websocket.CloseMessage:
+			code, err := readClose(payload)
+			if err == nil {
+				c.goodbyeFor(byClient, code, "") // the code may be one that stands for another reason
+			}
+			return err
+		}
 	}
-	s.mu.Lock()
-	delete(s.wheel[c.slot], c)
-	s.mu.Unlock()
-	s.metrics.closed[byWebSocket][why].Inc()
 }
 
-// wheelSlots is into how many parts a heartbeat is divided: one timer for all
-// connections, and no burst of pings.
-const wheelSlots = 32
+// isWebSocket reports whether r is meant as a WebSocket handshake. It may be one that
+// a proxy has spoiled.
+func isWebSocket(r *http.Request) bool {
+	return websocket.IsWebSocketUpgrade(r) || r.Header.Get("Sec-Websocket-Key") != ""
+}
 
-// Run sends heartbeats until ctx is done.
-func (s *Server) Run(ctx context.Context) error {
-	tick := time.NewTicker(max(s.opts.Heartbeat/wheelSlots, time.Millisecond))
-	defer tick.Stop()
-	var w directWriter
-	var conns []*conn
-	for i := 0; ; i = (i + 1) % wheelSlots {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
+// version is the only version of the protocol (RFC 6455 section 4.2.2).
+const version = "13"
+
+// checkHandshake refuses a handshake that a proxy has spoiled, and one of another
+// version.
+func checkHandshake(r *http.Request) error {
+	if !websocket.IsWebSocketUpgrade(r) {
+		return upgradeRequired(r, "websocket", "a WebSocket begins with Connection: Upgrade and Upgrade: websocket over HTTP/1.1; a proxy on the way must pass both")
+	}
+	for v := range strings.SplitSeq(strings.Join(r.Header.Values("Sec-Websocket-Version"), ","), ",") {
+		if strings.TrimSpace(v) == version {
 			return nil
 		}
-		s.mu.Lock()
-		conns = conns[:0]
-		for c := range s.wheel[i] {
-			conns = append(conns, c)
-		}
-		s.mu.Unlock()
-		for _, c := range conns {
-			c.heartbeat(&w, s.opts.Heartbeat*5/2)
-		}
-		clear(conns)
 	}
+	return upgradeRequired(r, "websocket-version", "this hub speaks version "+version+" of the WebSocket protocol (RFC 6455)")
 }
 
-// A wireHijacker gives gorilla/websocket a connection whose writes, once the
-// handshake is through, go through the conn: what gorilla sends by itself,
-// answers to pings and closes, must not fall into the middle of a frame.
-type wireHijacker struct {
-	http.ResponseWriter
-	conn *conn
+// upgradeRequired returns the problem of a client that does not ask for the protocol
+// that it means. HTTP/2 has no upgrades, so over HTTP/2 it is a bad request.
+func upgradeRequired(r *http.Request, name, detail string) error {
+	if r.ProtoMajor > 1 {
+		return problem.New(http.StatusBadRequest, name, detail)
+	}
+	p := problem.New(http.StatusUpgradeRequired, name, detail)
+	p.Header = http.Header{"Sec-Websocket-Version": {version}, "Connection": {"Upgrade"}, "Upgrade": {"websocket"}}
+	return p
 }
 
-func (h *wireHijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
-	nc, rw, err := http.NewResponseController(h.ResponseWriter).Hijack()
-	if err != nil {
-		return nil, nil, err
+// joinLines makes one line of a header's lines. They are one list (RFC 9110 section 5.3).
+func joinLines(h http.Header, name string) {
+	if lines := h.Values(name); len(lines) > 1 {
+		h.Set(name, strings.Join(lines, ", "))
 	}
-	h.conn.nc = nc
-	if sc, ok := nc.(syscall.Conn); ok { // else each write goes by a goroutine
-		h.conn.raw, _ = sc.SyscallConn()
-	}
-	return &wire{Conn: nc, conn: h.conn}, rw, nil
 }
-
-type wire struct {
-	net.Conn
-	conn   *conn
-	shaken bool // the answer to the handshake, the first write, is through
-}
-
-func (w *wire) Write(p []byte) (int, error) {
-	if !w.shaken {
-		w.shaken = true
-		return w.Conn.Write(p)
-	}
-	var err error
-	if p[0]&0xf == websocket.CloseMessage { // two bytes of header, two of code, the reason
-		code := websocket.CloseNoStatusReceived
-		if len(p) >= 4 {
-			code = int(binary.BigEndian.Uint16(p[2:]))
-		}
-		w.conn.part(byClient, code, string(p[min(len(p), 4):])) // the code may be the client's own
-	} else {
-		err = w.conn.pong(p)
-	}
-	if err != nil {
-		return 0, err
-	}
-	return len(p), nil
-}
-
-// SetWriteDeadline does nothing: writes do not block, and a deadline would hold
-// for those of the group.
-func (w *wire) SetWriteDeadline(time.Time) error { return nil }

@@ -1,12 +1,10 @@
 package subscribe_test
 
 import (
-	"context"
 	"encoding/binary"
 	"fmt"
 	"net/http"
 	"net/url"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -14,6 +12,7 @@ import (
 	"github.com/gorilla/websocket"
 
 	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/resourcesync"
 	"github.com/rshub/rshub/subscribe"
 )
@@ -27,7 +26,7 @@ func TestWebSocket(t *testing.T) {
 			t.Errorf("now is %s, want %v", m.Cursor, before)
 		}
 	}
-	var end changelog.Cursor
+	var end feed.Cursor
 	for n := range 20 {
 		end = s.publish(1 + n%4)
 	}
@@ -44,7 +43,7 @@ func TestWebSocketSince(t *testing.T) {
 	s.publish(2)
 	second := s.publish(3)
 	end := s.publish(2)
-	entry := func(c changelog.Cursor, back time.Duration) string {
+	entry := func(c feed.Cursor, back time.Duration) string {
 		return url.QueryEscape(c.Time().Add(-back).Format("2006-01-02T15:04:05.999999999Z07:00"))
 	}
 	for _, test := range []struct {
@@ -164,10 +163,10 @@ func TestSetNotMade(t *testing.T) {
 		}
 	}
 	events := s.stream("")
-	if e, _ := events.next(); e.id != "0-0" || e.data != "" {
+	if e, m := events.next(); e.id != "0-0" || len(m.Changes) > 0 {
 		t.Errorf("first event: %+v", e)
 	}
-	if err := s.log.Make(t.Context(), "a", changelog.Description{}, 10); err != nil {
+	if err := s.log.Make(t.Context(), "a", feed.Description{}, 10); err != nil {
 		t.Fatal(err)
 	}
 	late := []*client{s.dial("", dialer{}), s.dial("?prefix=https:", dialer{})}
@@ -203,14 +202,14 @@ func TestFilters(t *testing.T) {
 		clients[query].next()
 	}
 	want := map[string]int{}
-	var end changelog.Cursor
+	var end feed.Cursor
 	for i := range 60 {
 		dir := []string{"a/", "b/"}[i%2]
 		c := change(fmt.Sprint(dir, i), kinds[i%3], types[i/3%3])
 		end = s.publishChanges(c)
 		for query := range clients {
 			q, _ := url.ParseQuery(query[1:])
-			if f, err := changelog.ParseFilter(q); err == nil && f.Match(&c) {
+			if f, err := feed.ParseFilter(q); err == nil && f.Match(&c) {
 				want[query]++
 			}
 		}
@@ -307,7 +306,7 @@ func TestDivergedStart(t *testing.T) {
 	s := newSite(t, settings{})
 	s.publish(2)
 	end := s.publish(3)
-	lost := changelog.Cursor{Position: end.Position + 5, Micros: end.Micros + 5}.String()
+	lost := feed.Cursor{Position: end.Position + 5, Micros: end.Micros + 5}.String()
 	for _, protocol := range []string{"rs.json", "rs.xml"} {
 		c := s.dial("?since="+lost, dialer{protocol: protocol})
 		if m := c.next(); !m.Diverged || position(m.After) >= end.Position {
@@ -362,7 +361,8 @@ func TestShutdown(t *testing.T) {
 	}
 }
 
-// Who resumes at the cursor of a close misses nothing, while publishing goes on.
+// A client that resumes from the cursor in a close frame misses nothing, while
+// publishing goes on.
 func TestResumeAfterShutdown(t *testing.T) {
 	s := newSite(t, settings{})
 	s.publish(1)
@@ -397,9 +397,9 @@ func TestResumeAfterShutdown(t *testing.T) {
 	}
 }
 
-func mustCursor(t testing.TB, s string) changelog.Cursor {
+func mustCursor(t testing.TB, s string) feed.Cursor {
 	t.Helper()
-	c, err := changelog.ParseCursor(s)
+	c, err := feed.ParseCursor(s)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -409,6 +409,12 @@ func mustCursor(t testing.TB, s string) changelog.Cursor {
 func TestClientMessages(t *testing.T) {
 	s := newSite(t, settings{})
 	end := s.publish(1)
+	raw := func(frame string) func(*websocket.Conn) error {
+		return func(ws *websocket.Conn) error {
+			_, err := ws.NetConn().Write([]byte(frame))
+			return err
+		}
+	}
 	for _, test := range []struct {
 		name string
 		send func(*websocket.Conn) error
@@ -420,11 +426,16 @@ func TestClientMessages(t *testing.T) {
 			frame := binary.BigEndian.AppendUint64([]byte{0x82, 0x80 | 127}, size)
 			_, err := ws.NetConn().Write(append(frame, make([]byte, 4+size)...))
 			return err
-		}, websocket.CloseMessageTooBig},
-		{"a frame that is not masked", func(ws *websocket.Conn) error {
-			_, err := ws.NetConn().Write([]byte{0x81, 0x01, 'x'})
-			return err
-		}, websocket.CloseProtocolError},
+		}, websocket.ClosePolicyViolation},
+		{"a frame that is not masked", raw("\x81\x01x"), websocket.CloseProtocolError},
+		{"the rest of a message that never began", raw("\x80\x80mask"), websocket.CloseProtocolError},
+		{"a frame with an extension", raw("\xc9\x80mask"), websocket.CloseProtocolError},
+		{"a frame of an unknown kind", raw("\x8b\x80mask"), websocket.CloseProtocolError},
+		{"a ping in parts", raw("\x09\x80mask"), websocket.CloseProtocolError},
+		{"a ping that is too long", raw("\x89\xfe\x00\x7emask"), websocket.CloseProtocolError},
+		{"a close of one byte", raw("\x88\x81\x00\x00\x00\x00\x03"), websocket.CloseProtocolError},
+		{"a close with a code that must not be sent", raw("\x88\x82\x00\x00\x00\x00\x03\xed"), websocket.CloseProtocolError},
+		{"a close whose reason is not UTF-8", raw("\x88\x83\x00\x00\x00\x00\x03\xe8\xff"), websocket.CloseInvalidFramePayloadData},
 		{"its own close", func(ws *websocket.Conn) error {
 			return ws.WriteMessage(websocket.CloseMessage, websocket.FormatCloseMessage(websocket.CloseNormalClosure, "bye"))
 		}, websocket.CloseNormalClosure},
@@ -448,78 +459,4 @@ func TestClientMessages(t *testing.T) {
 			})
 		}
 	}
-}
-
-func TestPings(t *testing.T) {
-	const heartbeat = 100 * time.Millisecond
-	s := newSite(t, settings{Options: subscribe.Options{Heartbeat: heartbeat}})
-	s.publish(1)
-	c := s.dial("", dialer{})
-	c.next()
-	pings, pongs := 0, []string{}
-	answer := c.ws.PingHandler()
-	c.ws.SetPingHandler(func(data string) error {
-		pings++
-		if err := answer(data); err != nil {
-			return err
-		}
-		if pings < 10 { // more than a silent client is kept for
-			return c.ws.WriteControl(websocket.PingMessage, []byte(fmt.Sprint(pings)), time.Now().Add(time.Second))
-		}
-		s.publish(1)
-		return nil
-	})
-	c.ws.SetPongHandler(func(data string) error {
-		pongs = append(pongs, data)
-		return nil
-	})
-	c.nextChanges()
-	if want := []string{"1", "2", "3", "4", "5", "6", "7", "8", "9"}; !slices.Equal(pongs, want) {
-		t.Errorf("answers %v, want %v", pongs, want)
-	}
-
-	silent := s.dial("", dialer{})
-	silent.next()
-	silent.ws.SetPingHandler(func(string) error { return nil })
-	if _, err := silent.read(); !websocket.IsCloseError(err, websocket.CloseAbnormalClosure) {
-		t.Errorf("a silent client is kept: %v", err)
-	}
-}
-
-// While the memory cannot be reached, those who would join their group wait;
-// they are pinged all the same, and closed when the hub stops.
-func TestPingsWhileMemoryIsAway(t *testing.T) {
-	away := &awayMemory{}
-	s := newSite(t, settings{
-		Options: subscribe.Options{Heartbeat: 50 * time.Millisecond},
-		memory:  func(m subscribe.Memory) subscribe.Memory { away.Memory = m; return away },
-	})
-	s.publish(1)
-	c := s.dial("", dialer{})
-	c.next()
-	pings := 0
-	answer := c.ws.PingHandler()
-	c.ws.SetPingHandler(func(data string) error {
-		if pings++; pings == 10 {
-			s.publish(1)
-		}
-		return answer(data)
-	})
-	c.nextChanges()
-	go s.server.Shutdown(t.Context())
-	c.closed(websocket.CloseGoingAway)
-}
-
-// An awayMemory lets connections start, and then has no state for them.
-type awayMemory struct {
-	subscribe.Memory
-	started bool
-}
-
-func (m *awayMemory) State(ctx context.Context, set string) (changelog.State, error) {
-	if m.started {
-		return changelog.State{}, changelog.ErrUnavailable
-	}
-	m.started = true
-	return m.Memory.State(ctx, set)
 }

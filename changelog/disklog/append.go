@@ -4,10 +4,12 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/feed"
 )
 
 // Append adds publishes to a set's log. Callers share the fsync.
@@ -28,7 +30,7 @@ func (l *Log) append(ctx context.Context, name string, publishes []changelog.Pub
 	}
 	s := l.find(name)
 	if s == nil {
-		return nil, changelog.ErrNoSet
+		return nil, feed.ErrNoSet
 	}
 	if err := l.room(); err != nil {
 		return nil, err
@@ -37,7 +39,7 @@ func (l *Log) append(ctx context.Context, name string, publishes []changelog.Pub
 	if state := s.state.Load(); state != nil {
 		a.cut(state)
 	}
-	if err := l.place(ctx, &a); err != nil {
+	if err := l.write(ctx, &a); err != nil {
 		return nil, err
 	}
 	if a.batch == nil {
@@ -46,9 +48,9 @@ func (l *Log) append(ctx context.Context, name string, publishes []changelog.Pub
 	if err := l.wait(a.batch); err != nil {
 		return nil, err
 	}
-	// Whoever waited for a later append shows more. What is before a durable
-	// batch is durable too.
-	s.show(func(state *changelog.State) {
+	// A later append may have been quicker to show its own, higher head. That is
+	// right: what was applied before a durable batch is durable too.
+	s.show(func(state *feed.State) {
 		if a.tip.Head.Position > state.Head.Position {
 			state.Head, state.Latest = a.tip.Head, a.tip.Latest
 		}
@@ -60,16 +62,16 @@ func (l *Log) append(ctx context.Context, name string, publishes []changelog.Pub
 type appending struct {
 	set       *set
 	publishes []changelog.Publish
-	blocks    [][]changelog.CutBlock // of each publish, cut for where it was thought to go
+	blocks    [][]changelog.CutBlock // of each publish, encoded for the positions that cut expected
 	appended  []changelog.Appended
-	seen      map[string]known // keys of this call
-	tip       tip              // after it
-	batch     *pebble.Batch    // applied and to be waited for; nil when there is none
+	seen      map[string]receipt // the publishes of this call by their keys
+	tip       tip                // of the set, after this call
+	batch     *pebble.Batch      // applied, and to be waited for; nil when nothing was written
 }
 
-// cut encodes the publishes before the set is locked, for the places that they
-// get if nobody is faster.
-func (a *appending) cut(state *changelog.State) {
+// cut encodes the publishes before the set is locked, for the positions that they
+// get if no other append comes first.
+func (a *appending) cut(state *feed.State) {
 	first := state.Head.Position + 1
 	a.blocks = make([][]changelog.CutBlock, len(a.publishes))
 	for i, p := range a.publishes {
@@ -78,8 +80,9 @@ func (a *appending) cut(state *changelog.State) {
 	}
 }
 
-// place gives the publishes their places, and applies them.
-func (l *Log) place(ctx context.Context, a *appending) error {
+// write gives the publishes their positions and datetimes, and applies them in one
+// batch.
+func (l *Log) write(ctx context.Context, a *appending) error {
 	s := a.set
 	if err := s.lock(ctx); err != nil {
 		return err
@@ -87,31 +90,39 @@ func (l *Log) place(ctx context.Context, a *appending) error {
 	defer s.write.Unlock()
 	now := l.now()
 	if s.tip.Head.Micros > now+l.opts.ClockSkew.Microseconds() {
-		return l.late(s.name, s.tip.Head)
+		return feed.Ahead(s.tip.Head, time.UnixMicro(now))
 	}
 	a.tip = s.tip
 	b := l.db.NewBatch()
 	for i := range a.publishes {
 		p := &a.publishes[i]
-		k, again, err := l.recall(a, b, p, now)
+		r, again, err := l.recall(a, b, p, now)
+		barred := false
+		if err == nil && !again {
+			barred, err = l.barred(a, p, now)
+		}
 		if err != nil {
 			b.Close()
 			return err
 		}
+		if barred {
+			a.appended[i].Err = feed.ErrKeyReused
+			continue
+		}
 		if !again {
-			k = a.add(b, i, now)
-			a.remember(b, p, k)
-			a.appended[i] = k.appended()
+			r = a.addLocked(b, i, now)
+			a.remember(b, p, r)
+			a.appended[i] = r.appended()
 			continue
 		}
-		if k.Hash != p.Hash {
-			a.appended[i].Err = changelog.ErrKeyReused
+		if r.Hash != p.Hash {
+			a.appended[i].Err = feed.ErrKeyReused
 			continue
 		}
-		a.appended[i] = k.appended()
+		a.appended[i] = r.appended()
 		a.appended[i].Replayed = true
-		if k.Cursor.Position > s.state.Load().Head.Position && b.Empty() {
-			_ = b.LogData(nil, nil) // the first one is not durable yet: wait for it
+		if r.Cursor.Position > s.state.Load().Head.Position && b.Empty() {
+			_ = b.LogData(nil, nil) // the first publish is not durable yet: this makes the caller wait for it
 		}
 	}
 	if b.Empty() {
@@ -127,15 +138,15 @@ func (l *Log) place(ctx context.Context, a *appending) error {
 	return nil
 }
 
-// add puts publish i behind the tip.
-func (a *appending) add(b *pebble.Batch, i int, now int64) known {
+// addLocked puts publish i behind the tip. The set is locked.
+func (a *appending) addLocked(b *pebble.Batch, i int, now int64) receipt {
 	p, head := &a.publishes[i], a.tip.Head
-	k := known{Hash: p.Hash, After: head}
+	r := receipt{Hash: p.Hash, After: head}
 	blocks, size := a.blocks[i], a.set.record.ListSize
 	if !fit(blocks, head.Position, size) {
 		blocks = changelog.CutBlocks(p.Changes, head.Position+1, size)
 	}
-	at := max(now, head.Micros+1) - 1 // of the entry before, had it come just now
+	at := max(now, head.Micros+1) - 1 // one microsecond before the first entry
 	for _, block := range blocks {
 		head.Position += uint64(block.Count)
 		at += int64(block.Count)
@@ -143,12 +154,13 @@ func (a *appending) add(b *pebble.Batch, i int, now int64) known {
 		put(b, logKey(a.set.name, head.Position), append(value, block.Block...))
 	}
 	head.Micros = at
-	k.Cursor = head
-	a.tip.Head, a.tip.Latest = head, k.After
-	return k
+	r.Cursor = head
+	a.tip.Head, a.tip.Latest = head, r.After
+	return r
 }
 
-// fit reports whether blocks stay within lists when they follow a position.
+// fit reports whether no block crosses the boundary of a list when the blocks
+// follow a position.
 func fit(blocks []changelog.CutBlock, position uint64, listSize int) bool {
 	k := uint64(listSize)
 	for _, b := range blocks {
@@ -160,6 +172,6 @@ func fit(blocks []changelog.CutBlock, position uint64, listSize int) bool {
 	return true
 }
 
-func (k known) appended() changelog.Appended {
-	return changelog.Appended{After: k.After, Cursor: k.Cursor, Count: int(k.Cursor.Position - k.After.Position)}
+func (r receipt) appended() changelog.Appended {
+	return changelog.Appended{After: r.After, Cursor: r.Cursor, Count: int(r.Cursor.Position - r.After.Position)}
 }

@@ -32,8 +32,8 @@ func heldDisk() (fs vfs.FS, hold, release func()) {
 	return fs, func() { held.Store(true) }, func() { close(released) }
 }
 
-// TestNotDurableYet holds the disk up in the middle of an append: nobody reads
-// what it adds, and who sends it again gets no answer either.
+// TestNotDurableYet stops the disk in the middle of an append. Nobody may read the entries
+// of the append, and a publisher that sends it again must not get an answer either.
 func TestNotDurableYet(t *testing.T) {
 	ctx := t.Context()
 	var released atomic.Bool
@@ -98,8 +98,8 @@ func TestNotDurableYet(t *testing.T) {
 	}
 }
 
-// TestBlocksStayWithinLists: also those that were cut for another place than
-// they got.
+// TestBlocksStayWithinLists appends blocks that were encoded for other positions than they
+// got. They must not cross the boundary of a list either.
 func TestBlocksStayWithinLists(t *testing.T) {
 	l := filled(t, "data", Options{FS: vfs.NewMem()}) // lists of 10
 	defer stop(t, l)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/changelog/logtest"
+	"github.com/rshub/rshub/feed"
 )
 
 func open(b *testing.B) *Log {
@@ -23,7 +24,7 @@ func open(b *testing.B) *Log {
 			b.Error(err)
 		}
 	})
-	if err := l.Make(b.Context(), "set", changelog.Description{}, 10_000); err != nil {
+	if err := l.Make(b.Context(), "set", feed.Description{}, 10_000); err != nil {
 		b.Fatal(err)
 	}
 	return l
@@ -81,7 +82,7 @@ func BenchmarkSince(b *testing.B) {
 					b.ReportAllocs()
 					n := 0
 					for b.Loop() {
-						for c := (changelog.Cursor{}); ; {
+						for c := (feed.Cursor{}); ; {
 							batch, err := l.Since(b.Context(), "set", c, limit)
 							if err != nil {
 								b.Fatal(err)
@@ -115,7 +116,7 @@ func BenchmarkSinceHead(b *testing.B) {
 		}
 		last = a[0]
 	}
-	for name, c := range map[string]changelog.Cursor{"nothing": last.Cursor, "newest": last.After} {
+	for name, c := range map[string]feed.Cursor{"nothing": last.Cursor, "newest": last.After} {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
@@ -142,7 +143,7 @@ func BenchmarkSets(b *testing.B) {
 	l := open()
 	name := func(i int) string { return fmt.Sprintf("set-%d", i%sets) }
 	for i := range sets {
-		if err := l.Make(b.Context(), name(i), changelog.Description{Title: "A set of resources"}, 10_000); err != nil {
+		if err := l.Make(b.Context(), name(i), feed.Description{Title: "A set of resources"}, 10_000); err != nil {
 			b.Fatal(err)
 		}
 		if _, err := l.Append(b.Context(), name(i), changelog.Publish{Changes: logtest.Sample(i, 1)}); err != nil {

@@ -2,12 +2,14 @@ package disklog
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"testing"
 
 	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/feed"
 )
 
 func TestCheckpoint(t *testing.T) {
@@ -61,4 +63,54 @@ func TestCheckpoint(t *testing.T) {
 	done.Store(true)
 	running.Wait()
 	entries(t, l, "set")
+}
+
+// Every start of a backup begins an epoch of its own, and only its first. The original
+// is not affected.
+func TestCheckpointBeginsEpoch(t *testing.T) {
+	dir := t.TempDir()
+	l := filled(t, filepath.Join(dir, "data"), Options{})
+	before, err := l.State(t.Context(), "set")
+	if err != nil {
+		t.Fatal(err)
+	}
+	backup := filepath.Join(dir, "backup")
+	if err := l.Checkpoint(backup); err != nil {
+		t.Fatal(err)
+	}
+	_, open := before.Lists()
+	seen := map[string]bool{"": true}
+	for i := range 3 {
+		restored := filepath.Join(dir, fmt.Sprint("restored", i))
+		if err := os.CopyFS(restored, os.DirFS(backup)); err != nil {
+			t.Fatal(err)
+		}
+		source := start(t, restored, Options{Existing: true}) // to copy from it
+		if s, err := source.State(t.Context(), "set"); err != nil || s != before {
+			t.Errorf("a backup that no hub has started on is %+v, want %+v, %v", s, before, err)
+		}
+		stop(t, source)
+		var epochs feed.Epochs
+		for range 3 {
+			c := start(t, restored, Options{})
+			s, err := c.State(t.Context(), "set")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if epochs == "" {
+				epochs = s.Epochs
+			}
+			if name := s.Epochs.Of(open); s.Epochs != epochs || seen[name] || s.Epochs.Of(open-1) != "" {
+				t.Errorf("the epochs are %q, want %q; others had %v", s.Epochs, epochs, seen)
+			}
+			stop(t, c)
+		}
+		seen[epochs.Of(open)] = true
+	}
+	stop(t, l)
+	l = start(t, filepath.Join(dir, "data"), Options{})
+	defer stop(t, l)
+	if s, err := l.State(t.Context(), "set"); err != nil || s != before {
+		t.Errorf("the original is %+v, want %+v, %v", s, before, err)
+	}
 }

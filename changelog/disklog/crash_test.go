@@ -18,6 +18,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
 	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/resourcesync"
 )
 
@@ -57,13 +58,13 @@ func stop(t *testing.T, l *Log) {
 
 // entries returns all that a set holds, and checks that no publish of changes
 // is there in part.
-func entries(t *testing.T, l *Log, set string) []changelog.Entry {
+func entries(t *testing.T, l *Log, set string) []feed.Entry {
 	t.Helper()
 	s, err := l.State(t.Context(), set)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var all []changelog.Entry
+	var all []feed.Entry
 	for c := s.Floor; ; {
 		b, err := l.Since(t.Context(), set, c, 0)
 		if err != nil {
@@ -88,7 +89,7 @@ func entries(t *testing.T, l *Log, set string) []changelog.Entry {
 		}
 		last = e.Cursor
 	}
-	if n := len(all); n > 0 { // the publish at the end is there to its end
+	if n := len(all); n > 0 { // the last publish must be whole
 		path := strings.Split(all[n-1].Change.Loc, "/")
 		var i, of int
 		if _, err := fmt.Sscan(path[len(path)-2], &i); err != nil {
@@ -112,7 +113,7 @@ func TestCrash(t *testing.T) {
 	t.Logf("seed %d", seed)
 	rng := rand.New(rand.NewPCG(seed, 0))
 	fs := vfs.NewCrashableMem()
-	var acked, shown [sets]changelog.Cursor // what must be there
+	var acked, shown [sets]feed.Cursor // what must be there
 	keys := make(map[string]changelog.Appended)
 	id := ""
 	for round := range 25 {
@@ -125,13 +126,13 @@ func TestCrash(t *testing.T) {
 		}
 		for i := range sets {
 			set := fmt.Sprint("set", i)
-			if err := l.Make(t.Context(), set, changelog.Description{}, 50); err != nil {
+			if err := l.Make(t.Context(), set, feed.Description{}, 50); err != nil {
 				t.Fatal(err)
 			}
 			entries(t, l, set)
-			for _, c := range []changelog.Cursor{acked[i], shown[i]} {
+			for _, c := range []feed.Cursor{acked[i], shown[i]} {
 				b, err := l.Since(t.Context(), set, c, 1)
-				if errors.Is(err, changelog.ErrGone) { // trimmed
+				if errors.Is(err, feed.ErrGone) { // trimmed
 					continue
 				}
 				if err != nil || b.Diverged {
@@ -189,7 +190,7 @@ func TestCrash(t *testing.T) {
 			for !done.Load() {
 				for i := range sets {
 					b, err := l.Since(t.Context(), fmt.Sprint("set", i), shown[i], 100)
-					if errors.Is(err, changelog.ErrGone) {
+					if errors.Is(err, feed.ErrGone) {
 						s, err := l.State(t.Context(), fmt.Sprint("set", i))
 						if err != nil {
 							t.Error(err)
@@ -216,7 +217,7 @@ func TestCrash(t *testing.T) {
 		for range len(left) / 2 { // crash in their midst
 			<-left
 		}
-		mu.Lock() // what is acknowledged and shown by now must be there
+		mu.Lock() // everything that is acknowledged or shown so far must be there after the crash
 		wasAcked, wasShown, wasKeys := acked, shown, make(map[string]changelog.Appended)
 		for k, a := range keys {
 			wasKeys[k] = a
@@ -258,7 +259,7 @@ func TestCrashEverywhere(t *testing.T) {
 	life := func() {
 		l := start(t, "a/b/data", Options{FS: fs, tune: small})
 		defer stop(t, l)
-		if err := l.Make(t.Context(), "set", changelog.Description{}, 10); err != nil {
+		if err := l.Make(t.Context(), "set", feed.Description{}, 10); err != nil {
 			t.Fatal(err)
 		}
 		made.Store(true)
@@ -290,7 +291,7 @@ func TestCrashEverywhere(t *testing.T) {
 			}
 			entries(t, l, "set")
 		}
-		if err := l.Make(t.Context(), "set", changelog.Description{}, 10); err != nil {
+		if err := l.Make(t.Context(), "set", feed.Description{}, 10); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := l.Append(t.Context(), "set", changelog.Publish{Changes: changes("after", 3)}); err != nil {
@@ -343,7 +344,7 @@ func publishUntilKilled(t *testing.T, dir string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := l.Make(t.Context(), "set", changelog.Description{}, 1000); err != nil {
+	if err := l.Make(t.Context(), "set", feed.Description{}, 1000); err != nil {
 		t.Fatal(err)
 	}
 	var running sync.WaitGroup

@@ -2,7 +2,6 @@ package disklog
 
 import (
 	"context"
-	"encoding/binary"
 	"fmt"
 	"iter"
 
@@ -13,7 +12,7 @@ import (
 
 var _ changelog.Exporter = (*Log)(nil)
 
-// Keys yields the publishes that a set knows by their keys.
+// Keys yields the publishes that a set knows by their keys, see changelog.Exporter.
 func (l *Log) Keys(ctx context.Context, name string) iter.Seq2[changelog.Known, error] {
 	return func(yield func(changelog.Known, error) bool) {
 		if err := l.keys(ctx, name, func(k changelog.Known) bool { return yield(k, nil) }); err != nil {
@@ -43,35 +42,33 @@ func (l *Log) keys(ctx context.Context, name string, yield func(changelog.Known)
 			return err
 		}
 		if record == nil {
-			continue // it was just forgotten
+			continue // the key was forgotten since the iterator was made
 		}
-		k, err := decodeKnown(record)
+		r, err := decodeReceipt(record)
 		if err != nil {
 			return err
 		}
-		if k.Number != number(it.Key()) {
-			continue // it was just used anew
+		if r.Number != number(it.Key()) {
+			continue // the key was used again since the iterator was made
 		}
-		if !yield(changelog.Known{Key: key, Hash: k.Hash, Number: k.Number, After: k.After, Cursor: k.Cursor}) {
+		if !yield(changelog.Known{Key: key, Hash: r.Hash, Number: r.Number, After: r.After, Cursor: r.Cursor}) {
 			return nil
 		}
 	}
 	return damage(it.Error())
 }
 
-// Deleted returns the sets that were deleted and not made again.
-func (l *Log) Deleted(ctx context.Context) (map[string]int64, error) {
-	deleted := make(map[string]int64)
+// Deleted returns what the sets left that were deleted and not made again.
+func (l *Log) Deleted(ctx context.Context) (map[string]changelog.Left, error) {
+	deleted := make(map[string]changelog.Left)
 	err := ctx.Err()
 	if err == nil {
 		err = l.scan("was/", func(name string, v []byte) error {
-			if len(v) != 8 {
-				return fmt.Errorf("%w: what it left", changelog.ErrCorrupt)
+			left, err := decodeLeft(v)
+			if err == nil && l.find(name) == nil {
+				deleted[name] = left
 			}
-			if l.find(name) == nil {
-				deleted[name] = int64(binary.BigEndian.Uint64(v))
-			}
-			return nil
+			return err
 		})
 	}
 	if err != nil {

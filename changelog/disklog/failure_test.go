@@ -18,13 +18,14 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
 	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/feed"
 )
 
 // filled is a memory with one set of blocks that end at 10, 20, ... 100.
 func filled(t *testing.T, dir string, o Options) *Log {
 	t.Helper()
 	l := start(t, dir, o)
-	if err := l.Make(t.Context(), "set", changelog.Description{}, 10); err != nil {
+	if err := l.Make(t.Context(), "set", feed.Description{}, 10); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := l.Append(t.Context(), "set", changelog.Publish{Changes: changes("x", 100)}); err != nil {
@@ -55,7 +56,7 @@ func TestDamagedBlock(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	at := func(p uint64) changelog.Cursor {
+	at := func(p uint64) feed.Cursor {
 		c, err := l.At(ctx, "set", p)
 		if err != nil {
 			t.Fatal(err)
@@ -82,7 +83,7 @@ func TestDamagedBlock(t *testing.T) {
 	_, err = l.Seek(ctx, "set", at47.Micros)
 	names(t, err, `"set"`, "position 50")
 	// The rest is there: before it, and behind it.
-	if _, err := l.Since(ctx, "set", changelog.Cursor{}, 40); err != nil {
+	if _, err := l.Since(ctx, "set", feed.Cursor{}, 40); err != nil {
 		t.Error(err)
 	}
 	if b, err := l.Since(ctx, "set", at50, 0); err != nil || len(b.Entries) != 50 {
@@ -97,13 +98,13 @@ func TestDamagedBlock(t *testing.T) {
 	late := append([]byte(nil), good...)
 	copy(late, []byte{0, 0, 0, 0, 0, 0, 0, 1})
 	put(late)
-	_, err = l.Since(ctx, "set", changelog.Cursor{}, 0)
+	_, err = l.Since(ctx, "set", feed.Cursor{}, 0)
 	names(t, err, `"set"`, "position 41")
 	// A hole.
 	if err := l.db.Delete(key, pebble.Sync); err != nil {
 		t.Fatal(err)
 	}
-	_, err = l.Since(ctx, "set", changelog.Cursor{}, 0)
+	_, err = l.Since(ctx, "set", feed.Cursor{}, 0)
 	names(t, err, `"set"`, "41")
 	_, err = l.Since(ctx, "set", at40, 0)
 	names(t, err, `"set"`, "41")
@@ -151,9 +152,9 @@ func TestDamagedFile(t *testing.T) {
 		}
 	}
 	l, err = Open(dir, Options{Fatal: fatal(t)})
-	if err == nil { // what Open reads may have been spared
+	if err == nil { // the damage may be in a part of the file that Open does not read
 		defer stop(t, l)
-		_, err = l.Since(t.Context(), "set", changelog.Cursor{}, 0)
+		_, err = l.Since(t.Context(), "set", feed.Cursor{}, 0)
 	}
 	names(t, err)
 }
@@ -192,7 +193,7 @@ func TestFailedWrite(t *testing.T) {
 			ended := make(chan string, 100)
 			l := filled(t, "data", Options{FS: fs, tune: small, Fatal: func(msg string, err error) {
 				ended <- fmt.Sprint(msg, ": ", err)
-				select {} // like the end of the process: nobody is answered any more
+				select {} // like the end of the process: no caller gets an answer
 			}})
 			var acked atomic.Uint64
 			broken.Store(true)
@@ -226,7 +227,7 @@ func TestFailedWrite(t *testing.T) {
 	}
 }
 
-// TestFatalReturns: even then nothing is acknowledged.
+// TestFatalReturns has a Fatal that returns. Even then nothing may be acknowledged.
 func TestFatalReturns(t *testing.T) {
 	var broken atomic.Bool
 	fs := errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
@@ -242,12 +243,12 @@ func TestFatalReturns(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = l.Append(t.Context(), "set", changelog.Publish{Changes: changes("x", 1)})
-	if !errors.Is(err, changelog.ErrUnknown) {
-		t.Errorf("error is %v, want %v", err, changelog.ErrUnknown)
+	if !errors.Is(err, feed.ErrUnknown) {
+		t.Errorf("error is %v, want %v", err, feed.ErrUnknown)
 	}
 	_, err = l.Append(t.Context(), "set", changelog.Publish{Changes: changes("y", 1)})
-	if !errors.Is(err, changelog.ErrUnavailable) {
-		t.Errorf("error is %v, want %v", err, changelog.ErrUnavailable)
+	if !errors.Is(err, feed.ErrUnavailable) || errors.Is(err, feed.ErrUnknown) {
+		t.Errorf("error is %v, want %v: nothing may be tried", err, feed.ErrUnavailable)
 	}
 	if now, err := l.State(t.Context(), "set"); err != nil || now != s {
 		t.Errorf("state is %+v, %v; want %+v", now, err, s)
@@ -265,14 +266,14 @@ func TestFull(t *testing.T) {
 	}
 	fs.TestingSetDiskUsage(vfs.DiskUsage{AvailBytes: 64<<20 - 1, TotalBytes: 1 << 40})
 	_, err = l.Append(ctx, "set", changelog.Publish{Changes: changes("x", 1)})
-	if !errors.Is(err, changelog.ErrFull) {
-		t.Errorf("error is %v, want %v", err, changelog.ErrFull)
+	if !errors.Is(err, feed.ErrFull) {
+		t.Errorf("error is %v, want %v", err, feed.ErrFull)
 	}
-	if err := l.Check(ctx); !errors.Is(err, changelog.ErrFull) {
-		t.Errorf("error is %v, want %v", err, changelog.ErrFull)
+	if err := l.Check(ctx); !errors.Is(err, feed.ErrFull) {
+		t.Errorf("error is %v, want %v", err, feed.ErrFull)
 	}
-	if err := l.Make(ctx, "other", changelog.Description{}, 10); !errors.Is(err, changelog.ErrFull) {
-		t.Errorf("error is %v, want %v", err, changelog.ErrFull)
+	if err := l.Make(ctx, "other", feed.Description{}, 10); !errors.Is(err, feed.ErrFull) {
+		t.Errorf("error is %v, want %v", err, feed.ErrFull)
 	}
 	if s, err := l.State(ctx, "set"); err != nil || s != before {
 		t.Errorf("state is %+v, %v; want %+v", s, err, before)
@@ -386,7 +387,7 @@ func TestCannotOpen(t *testing.T) {
 		_, err := Open("data", Options{FS: fs})
 		names(t, err, "data", `"set"`)
 	})
-	t.Run("and then", func(t *testing.T) { // nothing stays locked
+	t.Run("and then", func(t *testing.T) { // a failed call must leave nothing locked
 		fs := vfs.NewMem()
 		l := filled(t, "data", Options{FS: fs})
 		if err := l.db.Set(formatKey, []byte("2"), pebble.Sync); err != nil {

@@ -8,16 +8,22 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// A guard watches the write-ahead log. Pebble does not survive that a write to
-// it fails, and where the log is just being rotated it ends in a panic that
-// nobody can catch. So the process ends here, with words.
+// A guard is a file system that watches the write-ahead log and the directory. Pebble cannot go on
+// after a failed write to that log. If the log is being rotated, Pebble panics in a
+// goroutine of its own, where nobody can catch the panic. So the guard ends the
+// process first, with a message.
 //
-// It also keeps a marker from reaching the disk before the manifest that it
-// names, which a crash of the machine would make a store that does not open
-// (https://github.com/cockroachdb/pebble/issues/5825, not mended in v2.1.7).
+// The guard also syncs the directory before it creates a marker file. A marker names
+// a manifest. If the machine crashed when only the marker was on disk, the store
+// would not open again (https://github.com/cockroachdb/pebble/issues/5825, not
+// fixed in v2.1.7).
+//
+// And the guard is patient where Pebble is not, see patience.
 type guard struct {
 	vfs.FS
-	failed func(error)
+	failed   func(error) // called for the write-ahead log
+	fail     func(error) // called for the directory
+	patience *patience
 }
 
 func (g guard) Unwrap() vfs.FS { return g.FS }
@@ -28,17 +34,43 @@ func (g guard) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) {
 			return nil, err
 		}
 	}
-	f, err := g.FS.Create(name, c)
+	f, err := wait(g.patience, func() (vfs.File, error) { return g.FS.Create(name, c) })
 	return g.watch(name, f, err)
 }
 
 func (g guard) ReuseForWrite(old, name string, c vfs.DiskWriteCategory) (vfs.File, error) {
-	f, err := g.FS.ReuseForWrite(old, name, c)
+	f, err := wait(g.patience, func() (vfs.File, error) { return g.FS.ReuseForWrite(old, name, c) })
 	return g.watch(name, f, err)
 }
 
+func (g guard) Open(name string, o ...vfs.OpenOption) (vfs.File, error) {
+	return wait(g.patience, func() (vfs.File, error) { return g.FS.Open(name, o...) })
+}
+
+func (g guard) OpenReadWrite(name string, c vfs.DiskWriteCategory, o ...vfs.OpenOption) (vfs.File, error) {
+	return wait(g.patience, func() (vfs.File, error) { return g.FS.OpenReadWrite(name, c, o...) })
+}
+
+// OpenDir watches the syncs of a directory, too. If one fails after a marker has moved,
+// Pebble panics, also in a goroutine of its own while the store is being opened. So here
+// the process ends in any case.
+func (g guard) OpenDir(name string) (vfs.File, error) {
+	f, err := wait(g.patience, func() (vfs.File, error) { return g.FS.OpenDir(name) })
+	if err != nil {
+		return nil, err
+	}
+	return guardedDir{f, guarded{f, name, g.fail}}, nil
+}
+
 func (g guard) watch(name string, f vfs.File, err error) (vfs.File, error) {
-	if filepath.Ext(name) != ".log" {
+	switch filepath.Ext(name) {
+	case ".sst":
+		if g.patience.table(err) != nil {
+			return nil, err
+		}
+		return table{f, g.patience}, nil
+	case ".log":
+	default:
 		return f, err
 	}
 	w := guarded{f, name, g.failed}
@@ -76,8 +108,16 @@ func (f guarded) SyncTo(length int64) (bool, error) {
 	return full, f.check("sync", err)
 }
 
-// makeDir makes a directory and what is missing above it, so that they survive
-// a crash of the machine.
+// guardedDir is a directory.
+type guardedDir struct {
+	vfs.File
+	guarded guarded
+}
+
+func (d guardedDir) Sync() error { return d.guarded.Sync() }
+
+// makeDir makes a directory and the missing directories above it. It syncs them, so
+// that they survive a crash of the machine.
 func makeDir(fs vfs.FS, dir string) error {
 	above := []string{fs.PathDir(dir)}
 	for {
@@ -88,7 +128,7 @@ func makeDir(fs vfs.FS, dir string) error {
 		above = append(above, fs.PathDir(d))
 	}
 	if _, err := fs.Stat(dir); err == nil {
-		above = nil // it was there already, and its parent may not be ours to open
+		above = nil // the directory exists: nothing to sync, and its parent may be closed to us
 	}
 	if err := fs.MkdirAll(dir, 0o755); err != nil {
 		return err

@@ -8,20 +8,24 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/feed"
 )
 
-// An Import is a changelog.Importer into a directory of the local disk.
+// An Import is a changelog.Importer into a directory of the local disk. It changes
+// the sets of its Log without locks: one goroutine uses it, and nobody else has the
+// Log.
 type Import struct {
 	log   *Log
-	batch *pebble.Batch // what is not written yet
+	batch *pebble.Batch // the changes that are not written yet
 }
 
 var _ changelog.Importer = (*Import)(nil)
 
-// OpenImport opens a directory, which it makes when there is none, to become the
-// copy of the memory with an identity. It goes on with an unfinished copy of that
-// memory, says changelog.ErrCopied of a finished one, and refuses any other
-// without a change. Only one process may have the directory open.
+// OpenImport opens a directory that is to hold a copy of the memory with the
+// identity id. It makes the directory if there is none. It goes on with an
+// unfinished copy of that memory. It returns changelog.ErrCopied for a finished
+// copy, and another error for anything else, which it does not change. Only one
+// process may have the directory open: ErrInUse. The caller closes the Import.
 func OpenImport(dir, id string, opts Options) (*Import, error) {
 	l, err := openDir(dir, opts, func(l *Log) error { return l.adopt(id) })
 	if err != nil {
@@ -30,8 +34,8 @@ func OpenImport(dir, id string, opts Options) (*Import, error) {
 	return &Import{log: l, batch: l.db.NewBatch()}, nil
 }
 
-// adopt takes an empty store for the copy of a memory, or one that was taken for
-// it before.
+// adopt makes an empty store an unfinished copy of the memory with the identity id,
+// or goes on with such a copy.
 func (l *Log) adopt(id string) error {
 	format, err := l.get(formatKey)
 	if err != nil {
@@ -62,12 +66,12 @@ func (l *Log) adopt(id string) error {
 	return l.identify()
 }
 
-// Sets returns what the store holds by now.
-func (m *Import) Sets(ctx context.Context) ([]changelog.State, error) { return m.log.Sets(ctx) }
+// Sets returns what the store holds so far.
+func (m *Import) Sets(ctx context.Context) ([]feed.State, error) { return m.log.Sets(ctx) }
 
-// Begin makes a set.
-func (m *Import) Begin(ctx context.Context, s changelog.State, after changelog.Cursor) error {
-	if err := changelog.CheckSet(s.Set); err != nil {
+// Begin makes a set, see changelog.Importer.
+func (m *Import) Begin(ctx context.Context, s feed.State, after feed.Cursor) error {
+	if err := feed.CheckSet(s.Set); err != nil {
 		return err
 	}
 	old := m.log.find(s.Set)
@@ -79,23 +83,24 @@ func (m *Import) Begin(ctx context.Context, s changelog.State, after changelog.C
 	case old != nil:
 		removeAll(m.batch, s.Set, "key/", "age/")
 	}
-	set := newSet(s.Set, record{s.Description, s.ListSize, s.Begin, s.Floor}, tip{Head: after, Latest: s.Latest})
+	set := newSet(s.Set, record{s.Description, s.ListSize, s.Begin, s.Was, s.Floor, s.Epochs}, tip{Head: after, Latest: s.Latest})
 	put(m.batch, setKey(s.Set), set.record.encode())
 	m.log.sets[s.Set] = set
 	return m.reached(ctx, set)
 }
 
-// reached notes the tip of a set, and writes what has gathered if it is much.
+// reached notes the tip of a set. It writes the gathered changes when they are
+// importBytes or more, so that many steps share one fsync.
 func (m *Import) reached(ctx context.Context, s *set) error {
 	put(m.batch, tipKey(s.name), s.tip.encode())
-	s.show(func(state *changelog.State) { state.Head, state.Latest = s.tip.Head, s.tip.Latest })
+	s.show(func(state *feed.State) { state.Head, state.Latest = s.tip.Head, s.tip.Latest })
 	if m.batch.Len() < m.log.opts.importBytes {
 		return ctx.Err()
 	}
 	return m.write(ctx)
 }
 
-// write makes durable what has gathered.
+// write makes the gathered changes durable.
 func (m *Import) write(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -108,8 +113,8 @@ func (m *Import) write(ctx context.Context) error {
 	return m.log.commit(b)
 }
 
-// Add adds blocks to a set.
-func (m *Import) Add(ctx context.Context, name string, after changelog.Cursor, blocks []changelog.PlacedBlock) error {
+// Add adds blocks behind the head of a set, which must be after.
+func (m *Import) Add(ctx context.Context, name string, after feed.Cursor, blocks []changelog.PlacedBlock) error {
 	s := m.log.find(name)
 	if s == nil || s.tip.Head != after {
 		return fmt.Errorf("add to set %q behind %v: it does not end there", name, after)
@@ -126,32 +131,36 @@ func (m *Import) Add(ctx context.Context, name string, after changelog.Cursor, b
 func (m *Import) AddKeys(ctx context.Context, name string, keys []changelog.Known) error {
 	s := m.log.find(name)
 	if s == nil {
-		return fmt.Errorf("add keys to set %q: %w", name, changelog.ErrNoSet)
+		return fmt.Errorf("add keys to set %q: %w", name, feed.ErrNoSet)
 	}
 	for _, k := range keys {
-		known{k.Number, k.Hash, k.After, k.Cursor}.put(m.batch, name, k.Key)
+		receipt{k.Number, k.Hash, k.After, k.Cursor}.put(m.batch, name, k.Key)
 		s.tip.Keys = k.Number
 	}
 	return m.reached(ctx, s)
 }
 
-// Deleted removes a set and notes what it leaves.
-func (m *Import) Deleted(ctx context.Context, name string, micros int64) error {
-	if err := changelog.CheckSet(name); err != nil {
+// Deleted removes a set, and notes what it left for a new set of the same name.
+func (m *Import) Deleted(ctx context.Context, name string, left changelog.Left) error {
+	if err := feed.CheckSet(name); err != nil {
 		return err
 	}
 	if m.log.find(name) != nil {
 		removeSet(m.batch, name)
 		delete(m.log.sets, name)
 	}
-	putWas(m.batch, name, micros)
+	put(m.batch, wasKey(name), encodeLeft(left))
 	return ctx.Err()
 }
 
 // Finish makes the store a memory.
 func (m *Import) Finish(ctx context.Context) error {
 	put(m.batch, formatKey, []byte(formatVersion))
-	if err := m.write(ctx); err != nil {
+	err := markCopy(m.log.opts.FS, m.log.dir)
+	if err == nil {
+		err = m.write(ctx)
+	}
+	if err != nil {
 		return fmt.Errorf("finish the copy in %s: %w", m.log.dir, err)
 	}
 	return nil
@@ -159,6 +168,6 @@ func (m *Import) Finish(ctx context.Context) error {
 
 // Close releases the store.
 func (m *Import) Close() error {
-	_ = m.batch.Close() // it is given up
+	_ = m.batch.Close() // its changes are dropped: the next run makes them again
 	return m.log.Close()
 }

@@ -9,10 +9,11 @@ import (
 
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/changelog/logtest"
+	"github.com/rshub/rshub/feed"
 )
 
-// TestImportIsDurable crashes the machine behind Finish, and in the middle: then
-// what is there goes on.
+// TestImportIsDurable crashes the machine after Finish, and in the middle of a copy. A
+// copy that was crashed in the middle goes on with what is on the disk.
 func TestImportIsDurable(t *testing.T) {
 	from, err := Open("from", Options{FS: vfs.NewMem(), Fatal: fatal(t)})
 	if err != nil {
@@ -20,7 +21,7 @@ func TestImportIsDurable(t *testing.T) {
 	}
 	defer from.Close()
 	const n = 30_000
-	if err := from.Make(t.Context(), "set", changelog.Description{}, 10_000); err != nil {
+	if err := from.Make(t.Context(), "set", feed.Description{}, 10_000); err != nil {
 		t.Fatal(err)
 	}
 	for i := range n / 10 {
@@ -76,10 +77,10 @@ func TestImportIsDurable(t *testing.T) {
 	}
 }
 
-// TestImportIntoFull leaves a disk alone that has too little room.
+// TestImportIntoFull writes nothing to a disk with too little room.
 func TestImportIntoFull(t *testing.T) {
 	dir := t.TempDir()
-	if _, err := OpenImport(dir, "ID", Options{Reserve: 1 << 62, Fatal: fatal(t)}); !errors.Is(err, changelog.ErrFull) {
+	if _, err := OpenImport(dir, "ID", Options{Reserve: 1 << 62, Fatal: fatal(t)}); !errors.Is(err, feed.ErrFull) {
 		t.Fatalf("error is %v", err)
 	}
 	imp, err := OpenImport(dir, "ID", Options{Fatal: fatal(t)})
@@ -88,7 +89,7 @@ func TestImportIntoFull(t *testing.T) {
 	}
 	defer imp.Close()
 	imp.log.opts.Reserve = 1 << 62
-	if err := imp.Finish(t.Context()); !errors.Is(err, changelog.ErrFull) {
+	if err := imp.Finish(t.Context()); !errors.Is(err, feed.ErrFull) {
 		t.Fatalf("error is %v", err)
 	}
 }

@@ -7,10 +7,10 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 )
 
-// A Keep is an ordered map of bytes for what else the hub keeps on its disk. It
-// is in the store of the change memory, so it shares its fsyncs and is in its
-// backups. A key is not empty. Methods may be called concurrently, until the Log
-// is closed.
+// A Keep is an ordered map from keys to bytes, for what the hub keeps on its disk
+// besides logs. It is in the store of the change memory, so it shares the memory's
+// fsyncs and is part of the memory's backups. A key is not empty. Methods may be
+// called concurrently, until the Log is closed.
 type Keep struct {
 	log    *Log
 	prefix string
@@ -20,8 +20,8 @@ type Keep struct {
 // have nothing in common.
 func (l *Log) Keep(name string) *Keep { return &Keep{l, "keep/" + name + "/"} }
 
-// Keep returns the map of a name in a copy, for what else is copied along. It is
-// to be there before Finish.
+// Keep returns the map of a name in a copy, for what is copied besides logs. Write
+// to it before Finish.
 func (m *Import) Keep(name string) *Keep { return m.log.Keep(name) }
 
 // Get returns the value of a key, nil when there is none.
@@ -72,8 +72,8 @@ func (k *Keep) scan(ctx context.Context, prefix, after string, do func(key strin
 	return damage(it.Error())
 }
 
-// end returns what follows all keys that begin with prefix, which begins with
-// letters.
+// end returns the smallest key that is greater than all keys with a prefix. The
+// prefix begins with letters, so there is such a key.
 func end(prefix []byte) []byte {
 	e := append([]byte(nil), prefix...)
 	for e[len(e)-1] == 0xff {
@@ -83,11 +83,12 @@ func end(prefix []byte) []byte {
 	return e
 }
 
-// Apply sets keys to values, and removes those whose value is nil, in one atomic
-// step, durable when it returns nil. What is applied is readable a moment before
-// that, and in the order in which the calls were begun, if they did not overlap.
-// When it grows, it is refused with ErrFull while the disk has no room; else it
-// may use the reserve.
+// Apply sets keys to values in one atomic step, and removes the keys whose value is
+// nil. When it returns nil, the step is durable. Readers may see the step a moment
+// earlier. Steps whose calls do not overlap are seen in the order of the calls.
+//
+// If grows is true, Apply returns feed.ErrFull while the disk has less free space
+// than the reserve. If grows is false, Apply may use the reserve.
 func (k *Keep) Apply(ctx context.Context, writes map[string][]byte, grows bool) error {
 	if err := k.apply(ctx, writes, grows); err != nil {
 		return fmt.Errorf("keep in %s: %w", k.log.dir, err)

@@ -12,7 +12,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
-	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/feed"
 )
 
 // kept returns what is in a Keep behind a key.
@@ -100,7 +100,7 @@ func TestKeep(t *testing.T) {
 	entries(t, l, "set") // which is not touched
 }
 
-// What overlaps is applied whole or not at all, and is there after a crash.
+// Steps that overlap are each applied whole or not at all, and survive a crash.
 func TestKeepTogether(t *testing.T) {
 	fs := vfs.NewCrashableMem()
 	l := start(t, "data", Options{FS: fs, Reserve: 1})
@@ -127,14 +127,14 @@ func TestKeepTogether(t *testing.T) {
 	}
 }
 
-// Without room only what does not grow is taken.
+// A disk without room refuses the steps that grow the map, and takes the others.
 func TestKeepFull(t *testing.T) {
 	l := start(t, t.TempDir(), Options{Reserve: 1 << 62})
 	defer stop(t, l)
 	k := l.Keep("some")
 	writes := map[string][]byte{"a": []byte("1")}
-	if err := k.Apply(t.Context(), writes, true); !errors.Is(err, changelog.ErrFull) {
-		t.Errorf("error is %v, want %v", err, changelog.ErrFull)
+	if err := k.Apply(t.Context(), writes, true); !errors.Is(err, feed.ErrFull) {
+		t.Errorf("error is %v, want %v", err, feed.ErrFull)
 	}
 	if v, err := k.Get(t.Context(), "a"); err != nil || v != nil {
 		t.Errorf("it has %q, %v", v, err)

@@ -6,21 +6,24 @@ import (
 	"fmt"
 
 	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/feed"
 )
 
 // The store holds, numbers in eight bytes big endian:
 //
 //	meta/format                  formatVersion, until a copy is finished formatUnfinished
 //	meta/id                      the identity
+//	meta/clock                   when Tick noted the time last, and since when the clock is in doubt, or 0
 //	set/<set>                    record, as JSON
 //	tip/<set>                    tip
-//	was/<set>                    after Delete: the head's datetime
+//	was/<set>                    after Delete: Upto of changelog.Left, then Ever if it is later
 //	log/<set>/<last position>    the last entry's datetime, then the block
-//	key/<set>/<key>              known
+//	key/<set>/<key>              receipt
 //	age/<set>/<number>           the datetime of the key's publish, then the key
 //	keep/<name>/<key>            what else the hub keeps, see Keep
 //
-// A set's name has no slash, so what begins with log/<set>/ is that set's.
+// A set's name has no slash, so what begins with log/<set>/ is that set's. Besides,
+// the directory of a copy has a file of the name copyMark, see markCopy.
 const (
 	formatVersion    = "1"
 	formatUnfinished = "unfinished copy"
@@ -29,6 +32,7 @@ const (
 var (
 	formatKey = []byte("meta/format")
 	idKey     = []byte("meta/id")
+	clockKey  = []byte("meta/clock")
 )
 
 func setKey(set string) []byte { return []byte("set/" + set) }
@@ -54,12 +58,14 @@ func bounds(prefix, set string) (from, to []byte) {
 // number returns the number at the end of a key.
 func number(key []byte) uint64 { return binary.BigEndian.Uint64(key[len(key)-8:]) }
 
-// A record is what seldom changes of a set.
+// A record is the part of a set that changes seldom.
 type record struct {
-	changelog.Description
-	ListSize int              `json:"listSize"`
-	Begin    int64            `json:"begin"`
-	Floor    changelog.Cursor `json:"floor"`
+	feed.Description
+	ListSize int         `json:"listSize"`
+	Begin    int64       `json:"begin"`
+	Was      int64       `json:"was,omitempty"` // see feed.State
+	Floor    feed.Cursor `json:"floor"`
+	Epochs   feed.Epochs `json:"epochs,omitempty"`
 }
 
 func (r record) encode() []byte {
@@ -75,12 +81,15 @@ func decodeRecord(b []byte) (record, error) {
 	if r.ListSize < 1 {
 		return r, fmt.Errorf("%w: list size %d", changelog.ErrCorrupt, r.ListSize)
 	}
+	if _, err := feed.ParseEpochs(string(r.Epochs)); err != nil {
+		return r, fmt.Errorf("%w: its epochs: %v", changelog.ErrCorrupt, err)
+	}
 	return r, nil
 }
 
-// A tip is what every append changes of a set.
+// A tip is the part of a set that every append changes.
 type tip struct {
-	Head, Latest changelog.Cursor
+	Head, Latest feed.Cursor
 	Keys         uint64 // how many idempotency keys were ever kept
 }
 
@@ -96,30 +105,46 @@ func decodeTip(b []byte) (tip, error) {
 	return tip{decodeCursor(b), decodeCursor(b[16:]), binary.BigEndian.Uint64(b[32:])}, nil
 }
 
-// A known is a publish that is remembered by its idempotency key.
-type known struct {
-	Number        uint64 // counts the set's keys
-	Hash          [32]byte
-	After, Cursor changelog.Cursor
-}
-
-func (k known) encode() []byte {
-	b := binary.BigEndian.AppendUint64(make([]byte, 0, 72), k.Number)
-	b = append(b, k.Hash[:]...)
-	return appendCursor(appendCursor(b, k.After), k.Cursor)
-}
-
-func decodeKnown(b []byte) (known, error) {
-	if len(b) != 72 {
-		return known{}, fmt.Errorf("%w: an idempotency record of %d bytes", changelog.ErrCorrupt, len(b))
+func encodeLeft(l changelog.Left) []byte {
+	b := binary.BigEndian.AppendUint64(make([]byte, 0, 16), uint64(l.Upto))
+	if l.Ever > l.Upto {
+		b = binary.BigEndian.AppendUint64(b, uint64(l.Ever))
 	}
-	return known{binary.BigEndian.Uint64(b), [32]byte(b[8:40]), decodeCursor(b[40:]), decodeCursor(b[56:])}, nil
+	return b
 }
 
-func appendCursor(b []byte, c changelog.Cursor) []byte {
+func decodeLeft(b []byte) (changelog.Left, error) {
+	if len(b) != 8 && len(b) != 16 {
+		return changelog.Left{}, fmt.Errorf("%w: what a deleted set left has %d bytes", changelog.ErrCorrupt, len(b))
+	}
+	upto := int64(binary.BigEndian.Uint64(b))
+	return changelog.Left{Upto: upto, Ever: max(upto, int64(binary.BigEndian.Uint64(b[len(b)-8:])))}, nil
+}
+
+// A receipt is what a set remembers of a publish that had an idempotency key.
+type receipt struct {
+	Number        uint64      // the set's first key has 1, the next 2, and so on
+	Hash          [32]byte    // of the publish
+	After, Cursor feed.Cursor // before its first entry, and of its last
+}
+
+func (r receipt) encode() []byte {
+	b := binary.BigEndian.AppendUint64(make([]byte, 0, 72), r.Number)
+	b = append(b, r.Hash[:]...)
+	return appendCursor(appendCursor(b, r.After), r.Cursor)
+}
+
+func decodeReceipt(b []byte) (receipt, error) {
+	if len(b) != 72 {
+		return receipt{}, fmt.Errorf("%w: an idempotency record of %d bytes", changelog.ErrCorrupt, len(b))
+	}
+	return receipt{binary.BigEndian.Uint64(b), [32]byte(b[8:40]), decodeCursor(b[40:]), decodeCursor(b[56:])}, nil
+}
+
+func appendCursor(b []byte, c feed.Cursor) []byte {
 	return binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(b, c.Position), uint64(c.Micros))
 }
 
-func decodeCursor(b []byte) changelog.Cursor {
-	return changelog.Cursor{Position: binary.BigEndian.Uint64(b), Micros: int64(binary.BigEndian.Uint64(b[8:]))}
+func decodeCursor(b []byte) feed.Cursor {
+	return feed.Cursor{Position: binary.BigEndian.Uint64(b), Micros: int64(binary.BigEndian.Uint64(b[8:]))}
 }

@@ -23,6 +23,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/feed"
 )
 
 // Options are what a Log can be told. The zero value is good.
@@ -30,18 +31,19 @@ type Options struct {
 	ClockSkew time.Duration    // how far a set's head may lie in the future; default 1 minute
 	Reserve   uint64           // free bytes below which nothing is added; default 64 MiB
 	Now       func() time.Time // default time.Now
-	Existing  bool             // do not make a memory where there is none
+	Existing  bool             // to copy from: Open fails when there is no memory, instead of making one, and begins no epoch
 	FS        vfs.FS           // default vfs.Default
 	Logger    *slog.Logger     // default: discard
 
-	// Fatal ends the process because a write failed, and does not return: what
-	// reached the disk is unknown then, and a failed fsync must not be tried
-	// again. The store recovers when it is opened the next time. The default
-	// logs one line, to stderr where no Logger is given, and exits with status 1.
+	// Fatal ends the process because a write failed, and does not return. After a
+	// failed write nobody knows what reached the disk, and a failed fsync must not
+	// be tried again. The store recovers when it is opened the next time. The
+	// default logs one line (to standard error if there is no Logger), and exits
+	// with status 1.
 	Fatal func(msg string, err error)
 
-	tune        func(*pebble.Options) // for tests
-	importBytes int                   // that an Import gathers for one fsync; default 4 MiB
+	tune        func(*pebble.Options) // changes the options of Pebble, for tests
+	importBytes int                   // how much an Import gathers for one fsync; default 4 MiB
 }
 
 func (o Options) withDefaults() Options {
@@ -60,7 +62,7 @@ func (o Options) withDefaults() Options {
 	if o.importBytes == 0 {
 		o.importBytes = 4 << 20
 	}
-	last := io.Discard // the last word, where there is no logger to say it
+	last := io.Discard // where Fatal writes when there is no logger
 	if o.Logger == nil {
 		o.Logger, last = slog.New(slog.DiscardHandler), os.Stderr
 	}
@@ -77,31 +79,45 @@ func (o Options) withDefaults() Options {
 
 // A Log is a changelog.Log in a directory of the local disk.
 type Log struct {
+	// Set by Open, and not changed after it.
 	dir  string
 	opts Options
 	id   string
 	lock *pebble.Lock
 	db   *pebble.DB
 
-	opened atomic.Bool // from now on a write that fails ends the process
-	failed atomic.Bool // one did
-	ending sync.Once
-	making sync.Mutex // held by who makes or deletes a set
+	// Anybody may read and set these.
+	opened atomic.Bool // set when Pebble is open: then a failed write ends the process
+	failed atomic.Bool // set when a write has failed
+	ending sync.Once   // calls Fatal
 
-	mu   sync.RWMutex
+	making  sync.Mutex // held while a set is made or deleted
+	ticking sync.Mutex // held by Tick
+
+	mu   sync.RWMutex // guards sets, and is held only to look at them or change them
 	sets map[string]*set
 }
 
 var _ changelog.Log = (*Log)(nil)
 
-// Open opens the change memory in a directory, which it makes when there is
-// none. After a crash at any moment the memory holds everything that was
-// acknowledged. Only one process may have the directory open.
+// Open opens the change memory in a directory. It makes the directory and the
+// memory if there is none, unless opts.Existing. If the memory is a copy or a backup,
+// Open begins a new epoch of every set. After a crash at any moment the
+// memory holds everything that was acknowledged. Only one process may have the
+// directory open: ErrInUse. The caller closes the Log.
 func Open(dir string, opts Options) (*Log, error) {
-	return openDir(dir, opts, (*Log).identify)
+	l, err := openDir(dir, opts, (*Log).identify)
+	if err != nil || opts.Existing {
+		return l, err
+	}
+	if err := l.start(context.Background()); err != nil {
+		return nil, errors.Join(fmt.Errorf("open the change memory in %s: %w", dir, err), l.Close())
+	}
+	return l, nil
 }
 
-// openDir opens a directory; identify reads or writes whose memory it is.
+// openDir opens a directory. identify reads which memory it holds, or makes a
+// memory.
 func openDir(dir string, opts Options, identify func(*Log) error) (*Log, error) {
 	l := &Log{dir: dir, opts: opts.withDefaults(), sets: make(map[string]*set)}
 	if err := l.open(identify); err != nil {
@@ -130,6 +146,9 @@ func (l *Log) open(identify func(*Log) error) (err error) {
 		}
 		return fmt.Errorf("the change memory in %s is %w: %w", l.dir, ErrInUse, err)
 	}
+	if err := checkTail(l.opts.FS, l.dir); err != nil {
+		return fmt.Errorf("open the change memory in %s: %w", l.dir, err)
+	}
 	if l.db, err = pebble.Open(l.dir, l.pebbleOptions()); err != nil {
 		l.db = nil
 		return fmt.Errorf("open the change memory in %s: %w", l.dir, damage(err))
@@ -147,7 +166,7 @@ func (l *Log) open(identify func(*Log) error) (err error) {
 // ErrInUse means that another process has a directory open.
 var ErrInUse = errors.New("in use by another process (or opened twice)")
 
-// exists returns nil when there is a store, or one may be made.
+// exists returns nil when there is a store, or when Open may make one.
 func (l *Log) exists() error {
 	if !l.opts.Existing {
 		return nil
@@ -162,13 +181,14 @@ func (l *Log) exists() error {
 	return nil
 }
 
-// inFile tells an error about a file from one about its lock.
+// inFile reports whether an error is about a file. Else it is about the lock on the
+// file.
 func inFile(err error) bool {
 	_, ok := errors.AsType[*os.PathError](err)
 	return ok
 }
 
-// identify reads the format and the identity, or writes them into a new store.
+// identify reads the format and the identity. It writes them into a new store.
 func (l *Log) identify() error {
 	format, err := l.get(formatKey)
 	if err != nil {
@@ -194,8 +214,8 @@ func (l *Log) identify() error {
 	return nil
 }
 
-// found makes an empty store a change memory, or what is to become one, of the
-// identity l.id.
+// found makes an empty store a change memory of the identity l.id. format says
+// whether the memory is usable or an unfinished copy.
 func (l *Log) found(format string) error {
 	it, err := l.db.NewIter(nil)
 	if err != nil {
@@ -217,8 +237,12 @@ func (l *Log) found(format string) error {
 // ID returns the identity of this memory.
 func (l *Log) ID() string { return l.id }
 
-// Check reports whether an append could succeed now: there is room, and no
-// set's head lies too far in the future.
+// Secret returns nothing, because no other hub can read this memory.
+func (l *Log) Secret() string { return "" }
+
+// Check reports whether an append could succeed now: no write has failed, and there is
+// room. It says nothing of the clock: the hub's is the only one. A set whose head lies in
+// the future is refused alone.
 func (l *Log) Check(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("check the change memory: %w", err)
@@ -226,43 +250,26 @@ func (l *Log) Check(ctx context.Context) error {
 	if l.failed.Load() {
 		return errFailed
 	}
-	if err := l.room(); err != nil {
-		return err
-	}
-	limit := l.now() + l.opts.ClockSkew.Microseconds()
-	l.mu.RLock()
-	defer l.mu.RUnlock()
-	for _, s := range l.sets {
-		if state := s.state.Load(); state != nil && state.Head.Micros > limit {
-			return l.late(s.name, state.Head)
-		}
-	}
-	return nil
+	return l.room()
 }
 
-// late is the error for a head too far in the future.
-func (l *Log) late(set string, head changelog.Cursor) error {
-	return fmt.Errorf("%w: the newest entry of set %q is of %s and now is %s", changelog.ErrClock, set,
-		head.Time().Format(time.RFC3339), l.opts.Now().UTC().Format(time.RFC3339))
-}
-
-// room returns ErrFull when the disk is.
+// room returns ErrFull when the disk has less free space than the reserve.
 func (l *Log) room() error {
 	free, reserve, err := l.Space()
 	if errors.Is(err, vfs.ErrUnsupported) {
-		return nil // nobody knows; the write will tell
+		return nil // the free space is unknown; a write to a full disk will fail
 	}
 	if err != nil {
 		return err
 	}
 	if free < reserve {
-		return fmt.Errorf("%w: the disk of %s has %d MiB left, less than the reserve of %d MiB", changelog.ErrFull, l.dir, free>>20, reserve>>20)
+		return fmt.Errorf("%w: the disk of %s has %d MiB left, less than the reserve of %d MiB", feed.ErrFull, l.dir, free>>20, reserve>>20)
 	}
 	return nil
 }
 
-// Space returns the bytes that are free on the memory's disk, and those below
-// which nothing is added.
+// Space returns how many bytes are free on the memory's disk, and the reserve: with
+// fewer free bytes than that, the memory adds nothing.
 func (l *Log) Space() (free, reserve uint64, err error) {
 	usage, err := l.opts.FS.GetDiskUsage(l.dir)
 	if err != nil {
@@ -271,12 +278,17 @@ func (l *Log) Space() (free, reserve uint64, err error) {
 	return usage.AvailBytes, l.opts.Reserve, nil
 }
 
-// Checkpoint writes a consistent copy of the memory, with all that was
-// acknowledged before, into a directory that must not exist, while it is in
-// use. The copy can be opened as it is. On the same disk it costs little: what
-// does not change any more is linked.
+// Checkpoint writes a consistent copy of the memory into a directory, which must not
+// exist. The memory stays in use meanwhile. The copy has everything that was
+// acknowledged before the call, and the mark of a copy. Open opens it. On the same
+// disk the copy is cheap: Checkpoint makes hard links to the files that do not change
+// any more.
 func (l *Log) Checkpoint(dir string) error {
-	if err := l.db.Checkpoint(dir, pebble.WithFlushedWAL()); err != nil {
+	err := l.db.Checkpoint(dir, pebble.WithFlushedWAL())
+	if err == nil {
+		err = markCopy(l.opts.FS, dir)
+	}
+	if err != nil {
 		return fmt.Errorf("copy the change memory in %s to %s: %w", l.dir, dir, err)
 	}
 	return nil
@@ -290,12 +302,12 @@ func (l *Log) Close() error {
 	return nil
 }
 
-// now is the store's clock in microseconds.
+// now returns the time of the store's clock, in microseconds since 1970.
 func (l *Log) now() int64 { return l.opts.Now().UnixMicro() }
 
-// Sets returns the states of the sets with the names, without one of all sets,
-// sorted by name.
-func (l *Log) Sets(ctx context.Context, names ...string) ([]changelog.State, error) {
+// Sets returns the states of the named sets, sorted by name; without a name, of all
+// sets.
+func (l *Log) Sets(ctx context.Context, names ...string) ([]feed.State, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("list the sets: %w", err)
 	}
@@ -303,7 +315,7 @@ func (l *Log) Sets(ctx context.Context, names ...string) ([]changelog.State, err
 	if len(names) == 0 {
 		names = slices.Collect(maps.Keys(l.sets))
 	}
-	states := make([]changelog.State, 0, len(names))
+	states := make([]feed.State, 0, len(names))
 	for _, name := range names {
 		if s := l.sets[name]; s != nil {
 			if state := s.state.Load(); state != nil {
@@ -312,6 +324,6 @@ func (l *Log) Sets(ctx context.Context, names ...string) ([]changelog.State, err
 		}
 	}
 	l.mu.RUnlock()
-	slices.SortFunc(states, func(a, b changelog.State) int { return strings.Compare(a.Set, b.Set) })
+	slices.SortFunc(states, func(a, b feed.State) int { return strings.Compare(a.Set, b.Set) })
 	return states, nil
 }

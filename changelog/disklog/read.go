@@ -5,20 +5,20 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/resourcesync"
 )
 
 const (
 	defaultLimit = 1_000
-	// A read ends where its blocks have more bytes than this, as they are stored
-	// or before compression, so that neither a batch nor the time that it takes
-	// grows without bound.
-	maxRead = 1 << 20
-	maxSize = 8 << 20
+	// A read ends when its blocks have more bytes than one of these. So the memory
+	// and the time that one batch takes are bounded.
+	maxRead = 1 << 20 // of blocks as they are stored
+	maxSize = 1 << 20 // of blocks before compression
 )
 
 // Since returns the entries that directly follow a cursor.
-func (l *Log) Since(ctx context.Context, name string, after changelog.Cursor, limit int) (*changelog.Batch, error) {
+func (l *Log) Since(ctx context.Context, name string, after feed.Cursor, limit int) (*feed.Batch, error) {
 	b, err := l.since(ctx, name, after, limit)
 	if err != nil {
 		return nil, fmt.Errorf("read set %q after %v: %w", name, after, err)
@@ -26,23 +26,23 @@ func (l *Log) Since(ctx context.Context, name string, after changelog.Cursor, li
 	return b, nil
 }
 
-func (l *Log) since(ctx context.Context, name string, after changelog.Cursor, limit int) (*changelog.Batch, error) {
+func (l *Log) since(ctx context.Context, name string, after feed.Cursor, limit int) (*feed.Batch, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
 	if limit <= 0 {
 		limit = defaultLimit
 	}
-	batch := &changelog.Batch{Set: name, After: after, Cursor: after}
+	batch := &feed.Batch{Set: name, After: after, Cursor: after}
 	s := l.find(name)
 	if s == nil {
 		return batch, unmade(after)
 	}
 	if state := s.state.Load(); state != nil && state.Head == after {
-		return batch, nil // the way of a follower that keeps up
+		return batch, nil // nothing follows: the usual case of a follower that is up to date
 	}
 	v, err := l.view(s)
-	if errors.Is(err, changelog.ErrNoSet) {
+	if errors.Is(err, feed.ErrNoSet) {
 		return batch, unmade(after)
 	}
 	if err != nil {
@@ -52,22 +52,23 @@ func (l *Log) since(ctx context.Context, name string, after changelog.Cursor, li
 	return batch, errors.Join(err, v.close())
 }
 
-// unmade is the answer to a cursor in a set that is not made.
-func unmade(after changelog.Cursor) error {
+// unmade is the answer of Since to a cursor in a set that does not exist.
+func unmade(after feed.Cursor) error {
 	if after.IsZero() {
 		return nil
 	}
-	return changelog.ErrGone
+	return feed.ErrGone
 }
 
-// At returns the cursor of the entry at a position, or the floor's.
-func (l *Log) At(ctx context.Context, name string, position uint64) (changelog.Cursor, error) {
-	c, err := l.look(ctx, name, func(v *view) (changelog.Cursor, error) {
+// At returns the cursor of the entry at a position; at the floor's position, the
+// floor.
+func (l *Log) At(ctx context.Context, name string, position uint64) (feed.Cursor, error) {
+	c, err := l.look(ctx, name, func(v *view) (feed.Cursor, error) {
 		switch {
 		case position < v.state.Floor.Position:
-			return changelog.Cursor{}, changelog.ErrGone
+			return feed.Cursor{}, feed.ErrGone
 		case position > v.state.Head.Position:
-			return changelog.Cursor{}, changelog.Invalid("position %d lies behind the newest entry, %d", position, v.state.Head.Position)
+			return feed.Cursor{}, resourcesync.Invalid("position %d lies behind the newest entry, %d", position, v.state.Head.Position)
 		}
 		return v.at(position)
 	})
@@ -78,11 +79,11 @@ func (l *Log) At(ctx context.Context, name string, position uint64) (changelog.C
 }
 
 // Seek returns the cursor behind which the entries with datetime >= micros begin.
-func (l *Log) Seek(ctx context.Context, name string, micros int64) (changelog.Cursor, error) {
-	c, err := l.look(ctx, name, func(v *view) (changelog.Cursor, error) {
+func (l *Log) Seek(ctx context.Context, name string, micros int64) (feed.Cursor, error) {
+	c, err := l.look(ctx, name, func(v *view) (feed.Cursor, error) {
 		floor := v.state.Floor
 		if micros < floor.Micros || micros == floor.Micros && floor.Position > 0 {
-			return changelog.Cursor{}, changelog.ErrGone
+			return feed.Cursor{}, feed.ErrGone
 		}
 		return v.newest(micros - 1)
 	})
@@ -93,21 +94,21 @@ func (l *Log) Seek(ctx context.Context, name string, micros int64) (changelog.Cu
 }
 
 // look finds a cursor in a view of a set.
-func (l *Log) look(ctx context.Context, name string, find func(*view) (changelog.Cursor, error)) (changelog.Cursor, error) {
+func (l *Log) look(ctx context.Context, name string, find func(*view) (feed.Cursor, error)) (feed.Cursor, error) {
 	if err := ctx.Err(); err != nil {
-		return changelog.Cursor{}, err
+		return feed.Cursor{}, err
 	}
 	s := l.find(name)
 	if s == nil {
-		return changelog.Cursor{}, changelog.ErrNoSet
+		return feed.Cursor{}, feed.ErrNoSet
 	}
 	v, err := l.view(s)
 	if err != nil {
-		return changelog.Cursor{}, err
+		return feed.Cursor{}, err
 	}
 	c, err := find(v)
 	if err := errors.Join(err, v.close()); err != nil {
-		return changelog.Cursor{}, err
+		return feed.Cursor{}, err
 	}
 	return c, nil
 }

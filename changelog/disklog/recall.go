@@ -4,71 +4,97 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"math"
 
 	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/rshub/rshub/changelog"
 )
 
-// recall finds the publish that had the same key before. A brief key is looked
-// for in the same call only: below this log is nobody who could send it again.
-func (l *Log) recall(a *appending, b *pebble.Batch, p *changelog.Publish, now int64) (k known, ok bool, err error) {
+// recall finds the receipt of an earlier publish with the same key. It looks for a
+// brief key only among the publishes of the same call: no append of this log is
+// tried again, so the key cannot come again in another call.
+func (l *Log) recall(a *appending, b *pebble.Batch, p *changelog.Publish, now int64) (r receipt, ok bool, err error) {
 	if p.Key == "" {
-		return k, false, nil
+		return r, false, nil
 	}
-	if k, ok = a.seen[p.Key]; ok || p.Brief {
-		return k, ok, nil
+	if r, ok = a.seen[p.Key]; ok || p.Brief {
+		return r, ok, nil
 	}
-	v, done, err := l.db.Get(keyKey(a.set.name, p.Key))
-	if err == pebble.ErrNotFound {
-		return k, false, nil
+	if r, ok, err = l.receipt(a.set.name, p.Key); !ok || err != nil {
+		return r, false, err
 	}
-	if err != nil {
-		return k, false, fmt.Errorf("look for an idempotency key: %w", damage(err))
+	if a.expired(r, now) {
+		remove(b, ageKey(a.set.name, r.Number)) // the key gets a new number
+		return r, false, nil
 	}
-	defer done.Close()
-	if k, err = decodeKnown(v); err != nil {
-		return k, false, err
-	}
-	if a.tip.Keys-k.Number >= changelog.KeyCount || now-k.Cursor.Micros > changelog.KeyAge.Microseconds() {
-		remove(b, ageKey(a.set.name, k.Number)) // the key gets a new number
-		return k, false, nil
-	}
-	return k, true, nil
+	return r, true, nil
 }
 
-// remember keeps the key of a publish that was added.
-func (a *appending) remember(b *pebble.Batch, p *changelog.Publish, k known) {
+// barred reports whether the set has seen the key that a publish excludes.
+func (l *Log) barred(a *appending, p *changelog.Publish, now int64) (bool, error) {
+	if p.Unless == "" {
+		return false, nil
+	}
+	if _, ok := a.seen[p.Unless]; ok {
+		return true, nil
+	}
+	r, ok, err := l.receipt(a.set.name, p.Unless)
+	return ok && !a.expired(r, now), err
+}
+
+// receipt reads the receipt of a key, which may have expired.
+func (l *Log) receipt(set, key string) (r receipt, ok bool, err error) {
+	v, done, err := l.db.Get(keyKey(set, key))
+	if err == pebble.ErrNotFound {
+		return r, false, nil
+	}
+	if err != nil {
+		return r, false, fmt.Errorf("look for an idempotency key: %w", damage(err))
+	}
+	defer done.Close()
+	r, err = decodeReceipt(v)
+	return r, err == nil, err
+}
+
+func (a *appending) expired(r receipt, now int64) bool {
+	return a.tip.Keys-r.Number >= changelog.KeyCount || now-r.Cursor.Micros > changelog.KeyAge.Microseconds()
+}
+
+// remember keeps the receipt of a publish that was added.
+func (a *appending) remember(b *pebble.Batch, p *changelog.Publish, r receipt) {
 	if p.Key == "" {
 		return
 	}
 	if !p.Brief {
 		a.tip.Keys++
-		k.Number = a.tip.Keys
-		k.put(b, a.set.name, p.Key)
+		r.Number = a.tip.Keys
+		r.put(b, a.set.name, p.Key)
 	}
 	if len(a.publishes) > 1 {
 		if a.seen == nil {
-			a.seen = make(map[string]known)
+			a.seen = make(map[string]receipt)
 		}
-		a.seen[p.Key] = k
+		a.seen[p.Key] = r
 	}
 }
 
-// put keeps a known publish.
-func (k known) put(b *pebble.Batch, set, key string) {
-	put(b, keyKey(set, key), k.encode())
-	at := binary.BigEndian.AppendUint64(make([]byte, 0, 8+len(key)), uint64(k.Cursor.Micros))
-	put(b, ageKey(set, k.Number), append(at, key...))
+// put stores a receipt under a key of a set.
+func (r receipt) put(b *pebble.Batch, set, key string) {
+	put(b, keyKey(set, key), r.encode())
+	at := binary.BigEndian.AppendUint64(make([]byte, 0, 8+len(key)), uint64(r.Cursor.Micros))
+	put(b, ageKey(set, r.Number), append(at, key...))
 }
 
-// forgetStep bounds for how long appends wait while keys are forgotten.
+// forgetStep is how many keys are forgotten while the set is locked. Appends to the
+// set wait meanwhile.
 const forgetStep = 5_000
 
-// forget removes expired keys.
-func (l *Log) forget(ctx context.Context, s *set) error {
+// forget removes the expired keys of a set, but none for its age if the clock is
+// doubtful.
+func (l *Log) forget(ctx context.Context, s *set, doubtful bool) error {
 	for {
-		n, err := l.forgetSome(ctx, s)
+		n, err := l.forgetSome(ctx, s, doubtful)
 		if err != nil {
 			return fmt.Errorf("forget idempotency keys: %w", err)
 		}
@@ -78,7 +104,7 @@ func (l *Log) forget(ctx context.Context, s *set) error {
 	}
 }
 
-func (l *Log) forgetSome(ctx context.Context, s *set) (n int, err error) {
+func (l *Log) forgetSome(ctx context.Context, s *set, doubtful bool) (n int, err error) {
 	if err := s.lock(ctx); err != nil {
 		return 0, err
 	}
@@ -90,6 +116,9 @@ func (l *Log) forgetSome(ctx context.Context, s *set) (n int, err error) {
 	}
 	defer it.Close()
 	oldest := l.now() - changelog.KeyAge.Microseconds()
+	if doubtful {
+		oldest = math.MinInt64
+	}
 	b := l.db.NewBatch()
 	for it.First(); it.Valid() && n < forgetStep; it.Next() {
 		v := it.Value()

@@ -34,8 +34,8 @@ func TestKeyCount(t *testing.T) {
 	}
 }
 
-// TestForget wants the store to be empty of keys in the end, however often they
-// were used again.
+// TestForget wants no keys to be left in the store after they have expired, however often
+// they were used again.
 func TestForget(t *testing.T) {
 	now := time.Now()
 	l := filled(t, "data", Options{FS: vfs.NewMem(), Now: func() time.Time { return now }})

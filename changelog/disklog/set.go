@@ -2,7 +2,6 @@ package disklog
 
 import (
 	"context"
-	"encoding/binary"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -10,35 +9,39 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/resourcesync"
 )
 
-// A set is what is in memory of a set of resources.
+// A set is the part of a set of resources that is in memory. Its blocks and keys are
+// on disk only.
 type set struct {
 	name string
 
-	// write is held by who changes the set, while the change is applied. An
-	// append lets it go before its fsync, so that the next one can share it.
+	// write guards record and tip. It is held while a change of the set is applied.
+	// An append releases it before the fsync, so that the next append can share the
+	// fsync.
 	write  sync.Mutex
 	record record // as applied
 	tip    tip    // as applied; it may not be durable yet
 
-	// state is what readers see, nil once the set is deleted. Its head is
-	// durable and only moves forward. Its floor moves before the entries below
-	// it go.
-	state atomic.Pointer[changelog.State]
+	// state is what readers see. It is nil once the set is deleted. Its head is
+	// durable and only moves forward. Its floor moves before the entries up to the
+	// new floor are removed.
+	state atomic.Pointer[feed.State]
 }
 
 func newSet(name string, r record, t tip) *set {
 	s := &set{name: name, record: r, tip: t}
-	s.state.Store(&changelog.State{
-		Set: name, Description: r.Description, ListSize: r.ListSize, Begin: r.Begin,
-		Floor: r.Floor, Head: t.Head, Latest: t.Latest,
+	s.state.Store(&feed.State{
+		Set: name, Description: r.Description, ListSize: r.ListSize, Begin: r.Begin, Was: r.Was,
+		Floor: r.Floor, Head: t.Head, Latest: t.Latest, Epochs: r.Epochs,
 	})
 	return s
 }
 
 // show changes what readers see.
-func (s *set) show(change func(*changelog.State)) {
+func (s *set) show(change func(*feed.State)) {
 	for {
 		old := s.state.Load()
 		if old == nil {
@@ -52,12 +55,12 @@ func (s *set) show(change func(*changelog.State)) {
 	}
 }
 
-// lock locks the set for a change.
+// lock locks the set for a change. If it returns an error, the set is not locked.
 func (s *set) lock(ctx context.Context) error {
 	s.write.Lock()
-	err := ctx.Err() // after what may have been a long wait
+	err := ctx.Err() // the wait for the lock may have been long
 	if err == nil && s.state.Load() == nil {
-		err = changelog.ErrNoSet
+		err = feed.ErrNoSet
 	}
 	if err != nil {
 		s.write.Unlock()
@@ -72,7 +75,7 @@ func (l *Log) find(name string) *set {
 	return l.sets[name]
 }
 
-// load reads what the store holds of all sets, at Open.
+// load reads all sets from the store, for Open.
 func (l *Log) load() error {
 	tips := make(map[string]tip)
 	if err := l.scan("tip/", func(name string, v []byte) (err error) {
@@ -113,19 +116,19 @@ func (l *Log) scan(prefix string, do func(name string, value []byte) error) erro
 }
 
 // Make makes a set.
-func (l *Log) Make(ctx context.Context, name string, d changelog.Description, listSize int) error {
+func (l *Log) Make(ctx context.Context, name string, d feed.Description, listSize int) error {
 	if err := l.make(ctx, name, d, listSize); err != nil {
 		return fmt.Errorf("make set %q: %w", name, err)
 	}
 	return nil
 }
 
-func (l *Log) make(ctx context.Context, name string, d changelog.Description, listSize int) error {
-	if err := changelog.CheckSet(name); err != nil {
+func (l *Log) make(ctx context.Context, name string, d feed.Description, listSize int) error {
+	if err := feed.CheckSet(name); err != nil {
 		return err
 	}
 	if listSize < 1 || listSize > changelog.MaxListSize {
-		return changelog.Invalid("a list size is 1 to %d, not %d", changelog.MaxListSize, listSize)
+		return resourcesync.Invalid("a list size is 1 to %d, not %d", changelog.MaxListSize, listSize)
 	}
 	l.making.Lock()
 	defer l.making.Unlock()
@@ -138,16 +141,12 @@ func (l *Log) make(ctx context.Context, name string, d changelog.Description, li
 	if err := l.room(); err != nil {
 		return err
 	}
-	begin := l.now()
-	was, err := l.get(wasKey(name))
+	begin, was, err := l.begin(name)
 	if err != nil {
 		return err
 	}
-	if len(was) == 8 {
-		begin = max(begin, int64(binary.BigEndian.Uint64(was))+1)
-	}
-	floor := changelog.Cursor{Micros: begin}
-	s := newSet(name, record{d, listSize, begin, floor}, tip{Head: floor, Latest: floor})
+	floor := feed.Cursor{Micros: begin}
+	s := newSet(name, record{Description: d, ListSize: listSize, Begin: begin, Was: was, Floor: floor}, tip{Head: floor, Latest: floor})
 	b := l.db.NewBatch()
 	put(b, setKey(name), s.record.encode())
 	put(b, tipKey(name), s.tip.encode())
@@ -160,18 +159,38 @@ func (l *Log) make(ctx context.Context, name string, d changelog.Description, li
 	return nil
 }
 
+// begin returns when a new set begins: now, and later than the deleted ones of its name
+// ended. If a clock was wrong, one of them may have ended far in the future. Then the set
+// begins now all the same, and was is the latest datetime that its cursors must not be
+// taken for: see view.since.
+func (l *Log) begin(name string) (begin, was int64, err error) {
+	begin = l.now()
+	v, err := l.get(wasKey(name))
+	if v == nil || err != nil {
+		return begin, 0, err
+	}
+	left, err := decodeLeft(v)
+	if left.Upto-begin <= l.opts.ClockSkew.Microseconds() {
+		begin = max(begin, left.Upto+1)
+	}
+	if left.Ever >= begin {
+		was = left.Ever
+	}
+	return begin, was, err
+}
+
 // Describe replaces a set's description.
-func (l *Log) Describe(ctx context.Context, name string, d changelog.Description) error {
+func (l *Log) Describe(ctx context.Context, name string, d feed.Description) error {
 	if err := l.describe(ctx, name, d); err != nil {
 		return fmt.Errorf("describe set %q: %w", name, err)
 	}
 	return nil
 }
 
-func (l *Log) describe(ctx context.Context, name string, d changelog.Description) error {
+func (l *Log) describe(ctx context.Context, name string, d feed.Description) error {
 	s := l.find(name)
 	if s == nil {
-		return changelog.ErrNoSet
+		return feed.ErrNoSet
 	}
 	if err := s.lock(ctx); err != nil {
 		return err
@@ -183,12 +202,12 @@ func (l *Log) describe(ctx context.Context, name string, d changelog.Description
 	if err := l.commit(b); err != nil {
 		return err
 	}
-	s.show(func(state *changelog.State) { state.Description = d })
+	s.show(func(state *feed.State) { state.Description = d })
 	return nil
 }
 
-// Delete removes a set. Of it remains the datetime of its head, so that a set
-// made again under its name begins later.
+// Delete removes a set. Only two datetimes stay, see changelog.Left, so that the cursors
+// of the set fit no new set of the same name.
 func (l *Log) Delete(ctx context.Context, name string) error {
 	if err := l.delete(ctx, name); err != nil {
 		return fmt.Errorf("delete set %q: %w", name, err)
@@ -201,16 +220,21 @@ func (l *Log) delete(ctx context.Context, name string) error {
 	defer l.making.Unlock()
 	s := l.find(name)
 	if s == nil {
-		return changelog.ErrNoSet
+		return feed.ErrNoSet
 	}
 	if err := s.lock(ctx); err != nil {
 		return err
 	}
 	defer s.write.Unlock()
-	s.state.Store(nil) // before the entries go: see view
+	s.state.Store(nil) // before the entries are removed: see Log.view
 	b := l.db.NewBatch()
 	removeSet(b, name)
-	putWas(b, name, s.tip.Head.Micros)
+	head, now := s.tip.Head.Micros, l.now()
+	left := changelog.Left{Upto: head, Ever: max(head, s.record.Was)}
+	if head-now > l.opts.ClockSkew.Microseconds() {
+		left.Upto = min(head, max(now, s.record.Begin))
+	}
+	put(b, wasKey(name), encodeLeft(left))
 	if err := l.commit(b); err != nil {
 		return err
 	}
@@ -220,14 +244,14 @@ func (l *Log) delete(ctx context.Context, name string) error {
 	return nil
 }
 
-// removeSet removes all that is of a set.
+// removeSet removes everything of a set: its entries, its keys and the set itself.
 func removeSet(b *pebble.Batch, name string) {
 	removeAll(b, name, "log/", "key/", "age/")
 	remove(b, setKey(name))
 	remove(b, tipKey(name))
 }
 
-// removeAll removes what a set has under some prefixes.
+// removeAll removes everything that a set has under the prefixes.
 func removeAll(b *pebble.Batch, name string, prefixes ...string) {
 	for _, prefix := range prefixes {
 		from, to := bounds(prefix, name)
@@ -235,13 +259,8 @@ func removeAll(b *pebble.Batch, name string, prefixes ...string) {
 	}
 }
 
-// putWas notes what a set made again under a name must begin after.
-func putWas(b *pebble.Batch, name string, head int64) {
-	put(b, wasKey(name), binary.BigEndian.AppendUint64(nil, uint64(head)))
-}
-
 // State returns what a set is now.
-func (l *Log) State(ctx context.Context, name string) (changelog.State, error) {
+func (l *Log) State(ctx context.Context, name string) (feed.State, error) {
 	err := ctx.Err()
 	if err == nil {
 		if s := l.find(name); s != nil {
@@ -249,7 +268,7 @@ func (l *Log) State(ctx context.Context, name string) (changelog.State, error) {
 				return *state, nil
 			}
 		}
-		err = changelog.ErrNoSet
+		err = feed.ErrNoSet
 	}
-	return changelog.State{}, fmt.Errorf("state of set %q: %w", name, err)
+	return feed.State{}, fmt.Errorf("state of set %q: %w", name, err)
 }

@@ -12,36 +12,40 @@ import (
 	"github.com/cockroachdb/pebble/v2/bloom"
 
 	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/feed"
 )
 
 // pebbleOptions are modest: the hub is meant to sit beside other programs.
 func (l *Log) pebbleOptions() *pebble.Options {
+	patience := &patience{logger: l.opts.Logger}
 	o := &pebble.Options{
-		FS:     guard{l.opts.FS, l.failedLog},
+		FS:     guard{l.opts.FS, l.failedLog, l.fail, patience},
 		Lock:   l.lock,
 		Logger: chatter{l},
-		// A store cannot go back to an older format, so it is named here and not
-		// what is newest in the library. This one tells a torn end of the
-		// write-ahead log from damage in its middle.
+		// A store cannot go back to an older format. So a newer version of the
+		// library must not choose the format; it is named here. This format can tell
+		// a torn end of the write-ahead log from damage in its middle.
 		FormatMajorVersion: pebble.FormatWALSyncChunks,
-		// What followers read again and again is in the hub's window, a catch-up
-		// reads everything once: the cache serves indexes, filters and tips.
+		// The cache need not hold blocks of changes. The hub's window has those that
+		// many followers read, and a follower that catches up reads each block once.
+		// So the cache is for indexes, filters and tips.
 		CacheSize: 16 << 20,
-		// It grows from 256 KiB to this as needed. Open replays at most so much.
+		// A memtable grows from 256 KiB to this size. Open replays at most this much
+		// of the write-ahead log for each memtable.
 		MemTableSize:                16 << 20,
 		MemTableStopWritesThreshold: 4,
 		MaxOpenFiles:                500,
-		FlushDelayDeleteRange:       10 * time.Second, // then retention gives its room back
+		FlushDelayDeleteRange:       10 * time.Second, // after retention has removed entries, their space is free this soon
 		CompactionConcurrencyRange:  func() (int, int) { return 1, 2 },
 		EventListener: &pebble.EventListener{
-			BackgroundError: func(err error) { l.opts.Logger.Error("the change memory failed in the background", "err", err) },
+			BackgroundError: func(err error) { patience.say("the change memory failed in the background", err) },
 			WALCreated: func(info pebble.WALCreateInfo) {
 				if info.Err != nil {
 					l.failedLog(info.Err)
 				}
 			},
-			// Pebble would end the process. Who reads the damage is told, and the
-			// rest stays available.
+			// Without this, Pebble would end the process. A read of the damaged file
+			// returns ErrCorrupt, and everything else stays available.
 			DataCorruption: func(info pebble.DataCorruptionInfo) {
 				l.opts.Logger.Error("a file of the change memory is damaged", "file", info.Path, "err", info.Details)
 			},
@@ -49,7 +53,8 @@ func (l *Log) pebbleOptions() *pebble.Options {
 	}
 	for i := range o.Levels {
 		o.Levels[i].BlockSize = 32 << 10 // logs are read in ranges
-		// A publish with a new key asks for it and finds nothing.
+		// Nearly every idempotency key that a publish looks for is new, so the
+		// filter saves a read.
 		o.Levels[i].FilterPolicy = bloom.FilterPolicy(10)
 	}
 	if l.opts.tune != nil {
@@ -58,10 +63,10 @@ func (l *Log) pebbleOptions() *pebble.Options {
 	return o
 }
 
-var errFailed = fmt.Errorf("%w: a write to the disk failed, and the process must end", changelog.ErrUnavailable)
+var errFailed = fmt.Errorf("%w: a write to the disk failed, and the process must end", feed.ErrUnavailable)
 
-// fail ends the process. Nobody gets further before it did, and nothing is
-// acknowledged.
+// fail ends the process. All callers of fail wait until the process has ended, so
+// nothing is acknowledged after a failed write.
 func (l *Log) fail(err error) {
 	l.failed.Store(true)
 	l.ending.Do(func() {
@@ -69,35 +74,36 @@ func (l *Log) fail(err error) {
 	})
 }
 
-// failedLog ends the process because the write-ahead log failed, but for Open,
-// which can return it.
+// failedLog ends the process because a write to the write-ahead log failed. While
+// Open runs, it does nothing: Open returns the error.
 func (l *Log) failedLog(err error) {
 	if l.opened.Load() {
 		l.fail(err)
 	}
 }
 
-// apply gives a batch its place in the order of all writes. It is readable in
-// the store from then on, and durable when wait returned nil.
+// apply puts a batch behind all earlier writes. From then on the store's readers
+// see it. It is durable only after wait has returned nil.
 func (l *Log) apply(b *pebble.Batch) error {
 	if l.failed.Load() {
 		return errFailed
 	}
 	if err := l.db.ApplyNoSyncWait(b, pebble.Sync); err != nil {
-		return fmt.Errorf("%w: %w", changelog.ErrUnknown, err)
+		return fmt.Errorf("%w: %w", feed.ErrUnknown, err)
 	}
 	return nil
 }
 
-// wait returns when a batch that was applied is durable, and with it all that
-// were applied before. It shares the fsync with whoever else waits.
+// wait blocks until a batch that was applied is durable. Then all batches that were
+// applied before are durable too. Callers that wait at the same time share one
+// fsync.
 func (l *Log) wait(b *pebble.Batch) error {
 	err := b.SyncWait()
 	if err != nil {
 		l.fail(err)
 	}
-	if err != nil || l.failed.Load() { // a Fatal that returns must not make it an answer
-		return fmt.Errorf("%w: %w", changelog.ErrUnknown, errors.Join(err, errFailed))
+	if err != nil || l.failed.Load() { // also when a Fatal of a test returns: the write is not acknowledged
+		return fmt.Errorf("%w: %w", feed.ErrUnknown, errors.Join(err, errFailed))
 	}
 	return b.Close()
 }
@@ -123,7 +129,8 @@ func (l *Log) get(key []byte) ([]byte, error) {
 	return v, done.Close()
 }
 
-// damage marks an error of Pebble that says that a file is damaged.
+// damage adds ErrCorrupt to an error of Pebble that says that a file is damaged. It
+// returns any other error as it is.
 func damage(err error) error {
 	if err != nil && pebble.IsCorruptionError(err) {
 		return fmt.Errorf("%w: %w", changelog.ErrCorrupt, err)
@@ -131,13 +138,12 @@ func damage(err error) error {
 	return err
 }
 
-// What is put into a batch stays in memory until the batch is applied, so
-// these cannot fail.
+// A batch is in memory until it is applied, so these three cannot fail.
 func put(b *pebble.Batch, key, value []byte)       { _ = b.Set(key, value, nil) }
 func remove(b *pebble.Batch, key []byte)           { _ = b.Delete(key, nil) }
 func removeRange(b *pebble.Batch, from, to []byte) { _ = b.DeleteRange(from, to, nil) }
 
-// chatter takes what Pebble logs.
+// chatter passes the log messages of Pebble on to the Log's Logger.
 type chatter struct{ log *Log }
 
 func (c chatter) Infof(format string, args ...any) {

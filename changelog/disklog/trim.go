@@ -2,10 +2,12 @@ package disklog
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 
 	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/feed"
 )
 
 // Trim applies retention to a set and forgets expired keys.
@@ -20,16 +22,17 @@ func (l *Log) Trim(ctx context.Context, name string, r changelog.Retention) (int
 func (l *Log) trim(ctx context.Context, name string, r changelog.Retention) (int, error) {
 	s := l.find(name)
 	if s == nil {
-		return 0, changelog.ErrNoSet
+		return 0, feed.ErrNoSet
 	}
 	removed, err := l.cutLists(ctx, s, r)
 	if err != nil {
 		return 0, err
 	}
-	return removed, l.forget(ctx, s)
+	return removed, l.forget(ctx, s, r.Doubtful)
 }
 
-// cutLists removes the oldest closed lists, as far as retention wants it.
+// cutLists removes the oldest closed lists that retention does not want to keep. It
+// returns how many entries it removed.
 func (l *Log) cutLists(ctx context.Context, s *set, r changelog.Retention) (int, error) {
 	if err := s.lock(ctx); err != nil {
 		return 0, err
@@ -38,6 +41,9 @@ func (l *Log) cutLists(ctx context.Context, s *set, r changelog.Retention) (int,
 	v, err := l.view(s)
 	if err != nil {
 		return 0, err
+	}
+	if r.Doubtful {
+		r.Age = 0
 	}
 	floor, err := v.retain(r, l.now())
 	if err := errors.Join(err, v.close()); err != nil {
@@ -48,7 +54,7 @@ func (l *Log) cutLists(ctx context.Context, s *set, r changelog.Retention) (int,
 		return 0, nil
 	}
 	s.record.Floor = floor
-	s.show(func(state *changelog.State) { state.Floor = floor }) // before the entries go: see view
+	s.show(func(state *feed.State) { state.Floor = floor }) // before the entries are removed: see Log.view
 	b := l.db.NewBatch()
 	removeRange(b, logKey(s.name, 0), logKey(s.name, floor.Position+1))
 	put(b, setKey(s.name), s.record.encode())
@@ -58,10 +64,47 @@ func (l *Log) cutLists(ctx context.Context, s *set, r changelog.Retention) (int,
 	return int(floor.Position - old.Position), nil
 }
 
-// retain returns the floor that retention wants.
-func (v *view) retain(r changelog.Retention, now int64) (changelog.Cursor, error) {
+// Tick notes the time of the hub's clock.
+func (l *Log) Tick(ctx context.Context) (doubtful bool, err error) {
+	if err := ctx.Err(); err != nil {
+		return false, fmt.Errorf("note the time: %w", err)
+	}
+	l.ticking.Lock()
+	defer l.ticking.Unlock()
+	v, err := l.get(clockKey)
+	if err == nil && len(v) != 16 && v != nil {
+		err = fmt.Errorf("%w: the time has %d bytes", changelog.ErrCorrupt, len(v))
+	}
+	if err != nil {
+		return false, fmt.Errorf("note the time: %w", err)
+	}
+	now, at, was := l.now(), int64(0), int64(0)
+	if v != nil {
+		at, was = int64(binary.BigEndian.Uint64(v)), int64(binary.BigEndian.Uint64(v[8:]))
+	}
+	doubted := was
+	switch step, doubt := changelog.ClockStep.Microseconds(), changelog.ClockDoubt.Microseconds(); {
+	case at > 0 && now-at > step:
+		doubted = now
+	case now < doubted || now-doubted >= doubt:
+		doubted = 0
+	}
+	// Not each time: then an idle hub writes seldom.
+	if d := now - at; doubted != was || max(d, -d) >= changelog.ClockStep.Microseconds()/6 {
+		b := l.db.NewBatch()
+		v := binary.BigEndian.AppendUint64(nil, uint64(now))
+		put(b, clockKey, binary.BigEndian.AppendUint64(v, uint64(doubted)))
+		if err := l.commit(b); err != nil {
+			return false, fmt.Errorf("note the time: %w", err)
+		}
+	}
+	return doubted > 0, nil
+}
+
+// retain returns the new floor that retention asks for, or the present floor.
+func (v *view) retain(r changelog.Retention, now int64) (feed.Cursor, error) {
 	k := uint64(v.state.ListSize)
-	var lists uint64 // that may go; each condition holds for the first lists up to some number
+	var lists uint64 // how many of all lists, from the first on, may be removed
 	if r.Age > 0 {
 		young, err := v.newest(now - r.Age.Microseconds() - 1)
 		if err != nil {

@@ -7,10 +7,11 @@ import (
 	"testing"
 
 	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/feed"
 )
 
-// TestRemovedWhileRead looks at a log at the very moment when entries are gone
-// from the store, and their removal is not durable yet: never a hole.
+// TestRemovedWhileRead reads a log at the moment when entries are removed from the store
+// and the removal is not durable yet. A reader must never see a hole.
 func TestRemovedWhileRead(t *testing.T) {
 	ctx := t.Context()
 	for name, test := range map[string]struct {
@@ -22,7 +23,7 @@ func TestRemovedWhileRead(t *testing.T) {
 			_, err := l.Trim(ctx, "set", changelog.Retention{Count: 50})
 			return err
 		}, nil, 50},
-		"delete": {func(l *Log) error { return l.Delete(ctx, "set") }, changelog.ErrNoSet, 0},
+		"delete": {func(l *Log) error { return l.Delete(ctx, "set") }, feed.ErrNoSet, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			fs, hold, release := heldDisk()
@@ -46,8 +47,8 @@ func TestRemovedWhileRead(t *testing.T) {
 			s, state := l.State(ctx, "set")
 			release()
 			running.Wait()
-			if err != nil || !errors.Is(since, changelog.ErrGone) {
-				t.Errorf("a removed cursor yields %v, %v; want %v", since, err, changelog.ErrGone)
+			if err != nil || !errors.Is(since, feed.ErrGone) {
+				t.Errorf("a removed cursor yields %v, %v; want %v", since, err, feed.ErrGone)
 			}
 			if !errors.Is(state, test.state) || s.Floor.Position != test.floor {
 				t.Errorf("floor is %v, %v; want %d, %v", s.Floor, state, test.floor, test.state)

@@ -8,29 +8,31 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/feed"
 )
 
 // A view is a set's log at one moment: its state, and an iterator over exactly
 // the blocks between its floor and its head.
 type view struct {
-	state changelog.State
+	state feed.State
 	it    *pebble.Iterator
 
-	// The block that was decoded last; a cursor in its middle is verified in it
-	// and then read from it.
-	last    changelog.Cursor
-	entries []changelog.Entry
+	// The block that was decoded last. If a cursor is in the middle of a block, that
+	// block is needed twice: to verify the cursor, and to read from it on.
+	last    feed.Cursor
+	entries []feed.Entry
 }
 
-// view makes the two of one moment. The iterator was made after the state was
-// read, so it has every entry up to the head. It misses entries behind the
-// floor only if they were removed before it was made, and then the floor was
-// raised, or the set was deleted, even before: the second look shows it.
+// view returns a state and an iterator of the same moment. It makes the iterator
+// after it has read the state, so the iterator has every entry up to the head.
+// Entries behind the floor can be missing only if they were removed before the
+// iterator was made. But whoever removes entries first raises the floor or deletes
+// the set. So view reads the state once more, and begins again if that happened.
 func (l *Log) view(s *set) (*view, error) {
 	for {
 		state := s.state.Load()
 		if state == nil {
-			return nil, changelog.ErrNoSet
+			return nil, feed.ErrNoSet
 		}
 		it, err := l.db.NewIter(&pebble.IterOptions{
 			LowerBound: logKey(s.name, state.Floor.Position+1),
@@ -50,25 +52,21 @@ func (l *Log) view(s *set) (*view, error) {
 
 func (v *view) close() error { return damage(v.it.Close()) }
 
-// since fills in the entries behind batch.After, which it verifies.
-func (v *view) since(batch *changelog.Batch, limit int, skew int64) error {
+// since verifies the cursor batch.After, and fills in the rest of the batch as
+// changelog.Log.Since promises. skew is the clock skew in microseconds.
+func (v *view) since(batch *feed.Batch, limit int, skew int64) error {
 	ok, err := v.knows(batch.After)
 	if err != nil {
 		return err
 	}
 	if !ok {
-		asked := batch.After
-		if asked.Micros < v.state.Floor.Micros {
-			return changelog.ErrGone
+		// A cursor up to Was may be of a deleted set, whose entries are not known here.
+		if batch.After.Micros < v.state.Floor.Micros || batch.After.Micros <= v.state.Was {
+			return feed.ErrGone
 		}
 		batch.Diverged = true
-		if batch.After, err = v.newest(asked.Micros - skew); err != nil {
+		if batch.After, err = v.before(batch.After, skew); err != nil {
 			return err
-		}
-		if batch.After.Position >= asked.Position {
-			if batch.After, err = v.at(max(asked.Position, v.state.Floor.Position+1) - 1); err != nil {
-				return err
-			}
 		}
 	}
 	batch.Cursor = batch.After
@@ -82,7 +80,7 @@ func (v *view) since(batch *changelog.Batch, limit int, skew int64) error {
 }
 
 // knows reports whether c is a cursor of this log.
-func (v *view) knows(c changelog.Cursor) (bool, error) {
+func (v *view) knows(c feed.Cursor) (bool, error) {
 	floor := v.state.Floor
 	switch {
 	case c == floor, c.IsZero() && floor.Position == 0:
@@ -94,13 +92,23 @@ func (v *view) knows(c changelog.Cursor) (bool, error) {
 	return here == c, err
 }
 
+// before returns the cursor from which to go on instead of lost, a cursor that the
+// log lost: see rule 2 of changelog.Log.Since.
+func (v *view) before(lost feed.Cursor, skew int64) (feed.Cursor, error) {
+	c, err := v.newest(lost.Micros - skew)
+	if err == nil && c.Position >= lost.Position {
+		c, err = v.at(max(lost.Position, v.state.Floor.Position+1) - 1)
+	}
+	return c, err
+}
+
 // read returns up to limit entries behind a position.
-func (v *view) read(position uint64, limit int) ([]changelog.Entry, error) {
+func (v *view) read(position uint64, limit int) ([]feed.Entry, error) {
 	head := v.state.Head.Position
 	if position >= head {
 		return nil, nil
 	}
-	entries := make([]changelog.Entry, 0, min(uint64(limit), head-position))
+	entries := make([]feed.Entry, 0, min(uint64(limit), head-position))
 	read, size := 0, 0
 	for v.seek(position + 1); ; v.it.Next() {
 		last, err := v.here(position + 1)
@@ -132,8 +140,9 @@ func (v *view) read(position uint64, limit int) ([]changelog.Entry, error) {
 	}
 }
 
-// at returns the cursor of the entry at a position, or the floor's.
-func (v *view) at(position uint64) (changelog.Cursor, error) {
+// at returns the cursor of the entry at a position; at the floor's position, the
+// floor.
+func (v *view) at(position uint64) (feed.Cursor, error) {
 	if position == v.state.Floor.Position {
 		return v.state.Floor, nil
 	}
@@ -153,9 +162,9 @@ func (v *view) at(position uint64) (changelog.Cursor, error) {
 	return block[uint64(len(block))-1-back].Cursor, nil
 }
 
-// newest returns the cursor of the newest entry that is not later than micros,
-// or the floor's. It halves the positions between the floor and the head.
-func (v *view) newest(micros int64) (changelog.Cursor, error) {
+// newest returns the cursor of the newest entry that is not later than micros, or
+// the floor if there is no such entry. It is a binary search over the positions.
+func (v *view) newest(micros int64) (feed.Cursor, error) {
 	low, high := v.state.Floor, v.state.Head
 	if high.Micros <= micros {
 		return high, nil
@@ -198,20 +207,21 @@ func (v *view) newest(micros int64) (changelog.Cursor, error) {
 // seek goes to the block that holds a position.
 func (v *view) seek(position uint64) { v.it.SeekGE(logKey(v.state.Set, position)) }
 
-// here returns the last cursor of the block that the iterator is at. There must
-// be one, as position is in the log.
-func (v *view) here(position uint64) (changelog.Cursor, error) {
+// here returns the cursor of the last entry of the block that the iterator is at.
+// The caller sought the block that holds position, which is in the log. So it is
+// damage if the iterator is at no block.
+func (v *view) here(position uint64) (feed.Cursor, error) {
 	if !v.it.Valid() {
 		if err := v.it.Error(); err != nil {
-			return changelog.Cursor{}, fmt.Errorf("read the block of position %d: %w", position, damage(err))
+			return feed.Cursor{}, fmt.Errorf("read the block of position %d: %w", position, damage(err))
 		}
-		return changelog.Cursor{}, v.hole(position, v.state.Head.Position)
+		return feed.Cursor{}, v.hole(position, v.state.Head.Position)
 	}
 	value, err := v.it.ValueAndErr()
 	if err != nil {
-		return changelog.Cursor{}, fmt.Errorf("read the block of position %d: %w", position, damage(err))
+		return feed.Cursor{}, fmt.Errorf("read the block of position %d: %w", position, damage(err))
 	}
-	last := changelog.Cursor{Position: number(v.it.Key())}
+	last := feed.Cursor{Position: number(v.it.Key())}
 	if len(value) < 8 {
 		return last, fmt.Errorf("%w: the block of set %q that ends at position %d", changelog.ErrCorrupt, v.state.Set, last.Position)
 	}
@@ -219,8 +229,9 @@ func (v *view) here(position uint64) (changelog.Cursor, error) {
 	return last, nil
 }
 
-// block decodes the block that the iterator is at.
-func (v *view) block(last changelog.Cursor) ([]changelog.Entry, error) {
+// block decodes the block that the iterator is at. last is the cursor of its last
+// entry.
+func (v *view) block(last feed.Cursor) ([]feed.Entry, error) {
 	if v.last == last && v.entries != nil {
 		return v.entries, nil
 	}

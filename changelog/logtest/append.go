@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/resourcesync"
 )
 
@@ -22,14 +23,14 @@ var appendTests = []test{
 			m.same("latest", s.Latest, a.After)
 			last = a.Cursor
 		}
-		m.same("entries", len(m.all(changelog.Cursor{})), 40) // all checks the rest
+		m.same("entries", len(m.all(feed.Cursor{})), 40) // all checks the rest
 	}},
 	{"datetimes are the store's now, then one microsecond each", true, func(m *memory) {
 		m.make(name, k)
 		m.clock.advance(time.Second)
 		now := m.now()
 		a := m.add(25)
-		m.same("cursor", a.Cursor, changelog.Cursor{Position: 25, Micros: now + 24})
+		m.same("cursor", a.Cursor, feed.Cursor{Position: 25, Micros: now + 24})
 		for i, e := range m.all(a.After) {
 			m.same("datetime", e.Micros, now+int64(i))
 		}
@@ -37,21 +38,21 @@ var appendTests = []test{
 	{"the clock stands still", true, func(m *memory) {
 		m.make(name, k)
 		begin := m.state().Begin
-		m.same("cursor", m.add(1).Cursor, changelog.Cursor{Position: 1, Micros: begin + 1})
-		m.same("cursor", m.add(2).Cursor, changelog.Cursor{Position: 3, Micros: begin + 3})
+		m.same("cursor", m.add(1).Cursor, feed.Cursor{Position: 1, Micros: begin + 1})
+		m.same("cursor", m.add(2).Cursor, feed.Cursor{Position: 3, Micros: begin + 3})
 		a := m.publish(publish(1), publish(1), publish(2))
-		m.same("cursor", a[2].Cursor, changelog.Cursor{Position: 7, Micros: begin + 7})
-		m.all(changelog.Cursor{})
+		m.same("cursor", a[2].Cursor, feed.Cursor{Position: 7, Micros: begin + 7})
+		m.all(feed.Cursor{})
 	}},
 	{"the clock steps back", true, func(m *memory) {
 		m.make(name, k)
 		a := m.add(1)
 		m.clock.advance(-30 * time.Second)
-		m.same("cursor", m.add(1).Cursor, changelog.Cursor{Position: 2, Micros: a.Cursor.Micros + 1})
+		m.same("cursor", m.add(1).Cursor, feed.Cursor{Position: 2, Micros: a.Cursor.Micros + 1})
 		m.reopen()
-		m.same("cursor", m.add(1).Cursor, changelog.Cursor{Position: 3, Micros: a.Cursor.Micros + 2})
+		m.same("cursor", m.add(1).Cursor, feed.Cursor{Position: 3, Micros: a.Cursor.Micros + 2})
 		m.clock.advance(time.Minute)
-		m.same("cursor", m.add(1).Cursor, changelog.Cursor{Position: 4, Micros: m.now()})
+		m.same("cursor", m.add(1).Cursor, feed.Cursor{Position: 4, Micros: m.now()})
 	}},
 	{"the clock is behind", true, func(m *memory) {
 		m.make(name, k)
@@ -60,12 +61,12 @@ var appendTests = []test{
 		m.clock.set(s.Head.Time().Add(-skew - time.Microsecond))
 		for _, p := range []changelog.Publish{publish(1), keyed("key", 1)} {
 			_, err := m.Append(m.ctx, name, p)
-			m.wants(changelog.ErrClock, err)
+			m.wants(feed.ErrClock, err)
 		}
 		m.same("state", m.state(), s)
-		m.same("entries", len(m.all(changelog.Cursor{})), 1)
+		m.same("entries", len(m.all(feed.Cursor{})), 1)
 		m.clock.advance(time.Microsecond)
-		m.same("cursor", m.add(1).Cursor, changelog.Cursor{Position: 2, Micros: s.Head.Micros + 1})
+		m.same("cursor", m.add(1).Cursor, feed.Cursor{Position: 2, Micros: s.Head.Micros + 1})
 	}},
 	{"publishes of one call", false, func(m *memory) {
 		m.make(name, k)
@@ -137,7 +138,7 @@ var appendTests = []test{
 		}
 		for limit := 1; limit < 9; limit++ {
 			var got []resourcesync.Change
-			for c := (changelog.Cursor{}); ; {
+			for c := (feed.Cursor{}); ; {
 				b := m.after(c, limit)
 				if len(b.Entries) == 0 {
 					break
@@ -153,7 +154,7 @@ var appendTests = []test{
 	{"lists of one", false, func(m *memory) {
 		m.make(name, 1)
 		m.add(5)
-		m.same("entries", len(m.all(changelog.Cursor{})), 5)
+		m.same("entries", len(m.all(feed.Cursor{})), 5)
 	}},
 	{"large entries", false, func(m *memory) {
 		m.make(name, k)
@@ -164,11 +165,11 @@ var appendTests = []test{
 			want = append(want, p.Changes...)
 			m.publish(p)
 		}
-		for i, e := range m.all(changelog.Cursor{}) {
+		for i, e := range m.all(feed.Cursor{}) {
 			m.same("change", e.Change, want[i])
 		}
 		m.reopen()
-		for i, e := range m.all(changelog.Cursor{}) {
+		for i, e := range m.all(feed.Cursor{}) {
 			m.same("change", e.Change, want[i])
 		}
 	}},
@@ -178,10 +179,10 @@ var appendTests = []test{
 		loc := p.Changes[2].Loc
 		m.publish(p)
 		p.Changes[2].Loc = "https://example.org/other"
-		b := m.after(changelog.Cursor{}, 0)
+		b := m.after(feed.Cursor{}, 0)
 		m.same("loc", b.Entries[2].Change.Loc, loc)
 		b.Entries[2].Change.Loc = "https://example.org/mine"
-		m.same("loc", m.after(changelog.Cursor{}, 0).Entries[2].Change.Loc, loc)
+		m.same("loc", m.after(feed.Cursor{}, 0).Entries[2].Change.Loc, loc)
 	}},
 	{"a change comes back as it was", false, func(m *memory) {
 		m.make(name, k)
@@ -192,7 +193,7 @@ var appendTests = []test{
 		}
 		check := func() {
 			m.Helper()
-			for i, e := range m.all(changelog.Cursor{}) {
+			for i, e := range m.all(feed.Cursor{}) {
 				m.same("change", e.Change, changes[i%len(changes)])
 			}
 		}

@@ -7,11 +7,12 @@ import (
 	"testing"
 
 	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/resourcesync"
 )
 
 // A history is the cursors that a set ever had, by set.
-type history map[string][]changelog.Cursor
+type history map[string][]feed.Cursor
 
 func (m *memory) exporter() changelog.Exporter {
 	m.Helper()
@@ -26,8 +27,8 @@ func (m *memory) exporter() changelog.Exporter {
 	return e
 }
 
-// copyTo copies m into a store, which it closes again. steps, which may be nil,
-// is what is between.
+// copyTo copies m into a store, and closes the store again. If steps is not nil, all steps
+// of the copy go through it.
 func (m *memory) copyTo(store Store, steps func(changelog.Importer) changelog.Importer) (changelog.Progress, error) {
 	m.Helper()
 	e := m.exporter()
@@ -109,7 +110,7 @@ func (m *memory) eventful() history {
 	}
 	m.make("mixed", 1500)
 	add("mixed", publish(2), publish(1), publish(2500), keyed("last", 1))
-	m.ok(m.Describe(m.ctx, "mixed", changelog.Description{DescribedBy: "https://example.org/about", ChangeList: "https://example.org/list"}))
+	m.ok(m.Describe(m.ctx, "mixed", feed.Description{DescribedBy: "https://example.org/about", ChangeList: "https://example.org/list"}))
 	m.make("large", 7)
 	for i, size := range []int{1, 100_000, 256_000, 300_000, 10, 200_000} {
 		p := publish(3)
@@ -137,7 +138,7 @@ func (m *memory) later(h history) {
 	}
 	_, err := m.Trim(m.ctx, "single", changelog.Retention{Count: 30})
 	m.ok(err)
-	m.ok(m.Describe(m.ctx, "large", changelog.Description{Title: "later"}))
+	m.ok(m.Describe(m.ctx, "large", feed.Description{Title: "later"}))
 	m.ok(m.Delete(m.ctx, "fields"))
 	m.ok(m.Delete(m.ctx, "trimmed"))
 	m.ok(m.Delete(m.ctx, "again"))
@@ -165,8 +166,8 @@ func (m *memory) clear() {
 	}
 }
 
-// twins compares m with a copy of it, in all that they answer. It then adds to
-// both.
+// twins compares all answers of m with those of a copy of it. Then it adds to both, and
+// compares again.
 func (m *memory) twins(copied *memory, h history) {
 	m.Helper()
 	m.same("identity", copied.ID(), m.ID())
@@ -174,18 +175,23 @@ func (m *memory) twins(copied *memory, h history) {
 	m.ok(err)
 	got, err := copied.Sets(m.ctx)
 	m.ok(err)
+	for i, s := range want {
+		if i < len(got) && got[i].Set == s.Set {
+			m.sameNames(s, &got[i])
+		}
+	}
 	m.same("states", got, want)
 	for _, s := range want {
 		entries := m.entries(s)
 		m.same("entries of "+s.Set, copied.entries(s), entries)
-		few := max(s.Head.Position-s.Floor.Position, 40) / 40 // of many entries some
+		few := max(s.Head.Position-s.Floor.Position, 40) / 40 // look at about 40 of many entries
 		for p := max(s.Floor.Position, 2) - 2; p <= s.Head.Position+2; p++ {
 			if p > s.Floor.Position+2 && p+2 < s.Head.Position && p%few != 0 {
 				continue
 			}
 			m.alike(copied, fmt.Sprint("At of ", s.Set), func(log changelog.Log) (any, error) { return log.At(m.ctx, s.Set, p) })
 		}
-		cursors := []changelog.Cursor{{}, s.Floor, s.Head, s.Latest, {Micros: s.Begin}}
+		cursors := []feed.Cursor{{}, s.Floor, s.Head, s.Latest, {Micros: s.Begin}}
 		for i, c := range h[s.Set] {
 			if i%(len(h[s.Set])/40+1) == 0 {
 				cursors = append(cursors, c)
@@ -200,13 +206,13 @@ func (m *memory) twins(copied *memory, h history) {
 			for _, d := range []int64{-1, 0, 1} {
 				micros := max(c.Micros+d, 0)
 				m.alike(copied, fmt.Sprint("Seek of ", s.Set), func(log changelog.Log) (any, error) { return log.Seek(m.ctx, s.Set, micros) })
-				for _, c := range []changelog.Cursor{{Position: c.Position, Micros: micros}, {Position: c.Position + uint64(d+1), Micros: c.Micros}} {
+				for _, c := range []feed.Cursor{{Position: c.Position, Micros: micros}, {Position: c.Position + uint64(d+1), Micros: c.Micros}} {
 					m.alike(copied, fmt.Sprint("Since of ", s.Set), func(log changelog.Log) (any, error) {
 						b, err := log.Since(m.ctx, s.Set, c, 1)
 						if err != nil {
 							return nil, err
 						}
-						return changelog.Batch{Set: b.Set, After: b.After, Cursor: b.Cursor, Entries: b.Entries, Diverged: b.Diverged}, nil
+						return feed.Batch{Set: b.Set, After: b.After, Cursor: b.Cursor, Entries: b.Entries, Diverged: b.Diverged}, nil
 					})
 				}
 			}
@@ -224,18 +230,32 @@ func (m *memory) twins(copied *memory, h history) {
 	}
 	left, err := m.exporter().Deleted(m.ctx)
 	m.ok(err)
-	for set, micros := range left {
+	for set, l := range left {
 		copied.make(set, k)
 		s, err := copied.State(m.ctx, set)
 		m.ok(err)
-		if s.Begin <= micros {
-			m.Errorf("set %q begins at %d, and before it was deleted it reached to %d", set, s.Begin, micros)
+		if s.Begin <= l.Upto {
+			m.Errorf("set %q begins at %d, and before it was deleted it reached to %d", set, s.Begin, l.Upto)
 		}
 	}
 }
 
-// sameKeys sends all keys of a set again, and others.
-func (m *memory) sameKeys(copied *memory, s changelog.State) {
+// sameNames wants the lists of a copy to have the names that they have in s, except
+// those that are open. Then it removes that difference.
+func (m *memory) sameNames(s feed.State, copied *feed.State) {
+	m.Helper()
+	oldest, open := s.Lists()
+	for n := oldest; n < open; n++ {
+		m.same(fmt.Sprintf("epoch of list %d of %s", n, s.Set), copied.Epochs.Of(n), s.Epochs.Of(n))
+	}
+	if e := copied.Epochs.Of(open); e == "" || e == s.Epochs.Of(open) {
+		m.Fatalf("the open list of %s is of epoch %q in the copy too", s.Set, e)
+	}
+	copied.Epochs = s.Epochs
+}
+
+// sameKeys publishes with all keys of a set again, and with new keys.
+func (m *memory) sameKeys(copied *memory, s feed.State) {
 	m.Helper()
 	keys := []string{"gone", "again", "last", "later", "new", "never"}
 	for i := range 130 {
@@ -268,9 +288,9 @@ func (m *memory) known(set, key string) bool {
 }
 
 // entries reads a set.
-func (m *memory) entries(s changelog.State) []changelog.Entry {
+func (m *memory) entries(s feed.State) []feed.Entry {
 	m.Helper()
-	var entries []changelog.Entry
+	var entries []feed.Entry
 	for c := s.Floor; c != s.Head; {
 		b, err := m.Since(m.ctx, s.Set, c, 0)
 		m.ok(err)
@@ -283,12 +303,12 @@ func (m *memory) entries(s changelog.State) []changelog.Entry {
 	return entries
 }
 
-// alike asks m and its copy the same.
+// alike asks m and its copy the same question, and wants the same answer.
 func (m *memory) alike(copied *memory, what string, ask func(changelog.Log) (any, error)) {
 	m.Helper()
 	want, wantErr := ask(m.Log)
 	got, err := ask(copied.Log)
-	for _, kind := range []error{nil, changelog.ErrGone, changelog.ErrNoSet, resourcesync.ErrInvalid} {
+	for _, kind := range []error{nil, feed.ErrGone, feed.ErrNoSet, resourcesync.ErrInvalid} {
 		if errors.Is(err, kind) != errors.Is(wantErr, kind) {
 			m.Fatalf("%s: %v, want %v", what, err, wantErr)
 		}
@@ -296,8 +316,8 @@ func (m *memory) alike(copied *memory, what string, ask func(changelog.Log) (any
 	m.same(what, got, want)
 }
 
-// isMoment wants a set of a copy to be whole, and one that there was.
-func (m *memory) isMoment(copied *memory, s changelog.State, cursors []changelog.Cursor) {
+// isMoment wants a set of a copy to be whole, and to be as the set was at one moment.
+func (m *memory) isMoment(copied *memory, s feed.State, cursors []feed.Cursor) {
 	m.Helper()
 	copied.entries(s)
 	for k, err := range copied.exporter().Keys(m.ctx, s.Set) {
@@ -316,8 +336,8 @@ func (m *memory) isMoment(copied *memory, s changelog.State, cursors []changelog
 	}
 }
 
-// long skips, with -short, what takes long with the race detector and is not
-// about races.
+// long skips a test with -short and the race detector, if it takes long and is not about
+// races.
 func (m *memory) long() {
 	if testing.Short() {
 		m.Skip("a long test of copying")
@@ -326,7 +346,7 @@ func (m *memory) long() {
 
 var errInterrupted = errors.New("interrupted")
 
-// failing interrupts a copy at its nth step, which was done or not.
+// failing interrupts a copy at its nth step: before the step, or after it.
 func failing(n int, done bool) func(changelog.Importer) changelog.Importer {
 	return func(imp changelog.Importer) changelog.Importer {
 		return &stepping{imp, func(_ string, do func() error) error {
@@ -347,11 +367,11 @@ type stepping struct {
 	step func(name string, do func() error) error
 }
 
-func (i *stepping) Begin(ctx context.Context, s changelog.State, after changelog.Cursor) error {
+func (i *stepping) Begin(ctx context.Context, s feed.State, after feed.Cursor) error {
 	return i.step("begin", func() error { return i.Importer.Begin(ctx, s, after) })
 }
 
-func (i *stepping) Add(ctx context.Context, set string, after changelog.Cursor, blocks []changelog.PlacedBlock) error {
+func (i *stepping) Add(ctx context.Context, set string, after feed.Cursor, blocks []changelog.PlacedBlock) error {
 	return i.step("add", func() error { return i.Importer.Add(ctx, set, after, blocks) })
 }
 
@@ -359,8 +379,8 @@ func (i *stepping) AddKeys(ctx context.Context, set string, keys []changelog.Kno
 	return i.step("keys", func() error { return i.Importer.AddKeys(ctx, set, keys) })
 }
 
-func (i *stepping) Deleted(ctx context.Context, set string, micros int64) error {
-	return i.step("deleted", func() error { return i.Importer.Deleted(ctx, set, micros) })
+func (i *stepping) Deleted(ctx context.Context, set string, left changelog.Left) error {
+	return i.step("deleted", func() error { return i.Importer.Deleted(ctx, set, left) })
 }
 
 func (i *stepping) Finish(ctx context.Context) error {

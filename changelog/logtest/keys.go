@@ -2,9 +2,12 @@ package logtest
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/resourcesync"
 )
 
 var keyTests = []test{
@@ -29,7 +32,7 @@ var keyTests = []test{
 		m.make(name, k)
 		first := m.publish(keyed("key", 1))[0]
 		a := m.publish(publish(2), keyed("key", 2), publish(3))
-		m.wants(changelog.ErrKeyReused, a[1].Err)
+		m.wants(feed.ErrKeyReused, a[1].Err)
 		m.same("answer", a[1], changelog.Appended{Err: a[1].Err})
 		m.same("after", a[0].After, first.Cursor)
 		m.same("after", a[2].After, a[0].Cursor)
@@ -40,8 +43,58 @@ var keyTests = []test{
 		m.make(name, k)
 		m.publish(keyed("key", 1))
 		s := m.state()
-		m.wants(changelog.ErrKeyReused, m.publish(keyed("key", 2))[0].Err)
+		m.wants(feed.ErrKeyReused, m.publish(keyed("key", 2))[0].Err)
 		m.same("state", m.state(), s)
+	}},
+	{"unless another key was used", false, func(m *memory) {
+		m.make(name, k)
+		unless := func(key string, hash byte, other string) changelog.Publish {
+			p := keyed(key, hash)
+			p.Unless = other
+			return p
+		}
+		first := m.publish(keyed("key", 1))[0]
+		s := m.state()
+		m.wants(feed.ErrKeyReused, m.publish(unless("other", 1, "key"))[0].Err)
+		nameless := publish(1)
+		nameless.Unless = "key"
+		m.wants(feed.ErrKeyReused, m.publish(nameless)[0].Err)
+		m.same("state", m.state(), s)
+		first.Replayed = true
+		m.same("answer", m.publish(unless("key", 1, "nobody"))[0], first)
+
+		// In the same call too.
+		a := m.publish(unless("a", 1, "b"), unless("b", 1, "a"), unless("c", 1, "a"), publish(1), unless("a", 1, "b"))
+		m.same("after", a[0].After, first.Cursor)
+		m.wants(feed.ErrKeyReused, a[1].Err)
+		m.wants(feed.ErrKeyReused, a[2].Err)
+		m.same("after", a[3].After, a[0].Cursor)
+		m.same("replayed", a[4].Replayed, true)
+		m.same("head", m.state().Head, a[3].Cursor)
+		m.reopen()
+		m.wants(feed.ErrKeyReused, m.publish(unless("b", 1, "a"))[0].Err)
+
+		// A key that is known comes before one that is excluded: both may have been used
+		// by a version that did not know better.
+		m.publish(keyed("b", 1))
+		m.same("replayed", m.publish(unless("a", 1, "b"))[0].Replayed, true)
+		m.wants(feed.ErrKeyReused, m.publish(unless("a", 2, "b"))[0].Err)
+		_, err := m.Append(m.ctx, name, unless("d", 1, strings.Repeat("x", changelog.MaxKey+1)))
+		m.wants(resourcesync.ErrInvalid, err)
+	}},
+	{"an excluded key expires", true, func(m *memory) {
+		m.make(name, k)
+		m.publish(keyed("key", 1))
+		p := keyed("other", 1)
+		p.Unless = "key"
+		m.clock.advance(changelog.KeyAge - time.Second)
+		m.wants(feed.ErrKeyReused, m.publish(p)[0].Err)
+		m.clock.advance(2 * time.Second)
+		m.same("replayed", m.publish(p)[0].Replayed, false)
+		_, err := m.Trim(m.ctx, name, changelog.Retention{}) // key expires, other does not
+		m.ok(err)
+		m.same("replayed", m.publish(keyed("other", 1))[0].Replayed, true)
+		m.same("replayed", m.publish(keyed("key", 2))[0].Replayed, false)
 	}},
 	{"twice in one call", false, func(m *memory) {
 		for _, brief := range []bool{false, true} {
@@ -59,7 +112,7 @@ var keyTests = []test{
 			again := a[0]
 			again.Replayed = true
 			m.same("answer 2", a[2], again)
-			m.wants(changelog.ErrKeyReused, a[3].Err)
+			m.wants(feed.ErrKeyReused, a[3].Err)
 			m.same("after", a[4].After, a[1].Cursor)
 			m.same("answer 5", a[5], again)
 			s, err := m.State(m.ctx, set)
@@ -72,6 +125,8 @@ var keyTests = []test{
 		m.make(name, k)
 		m.make("other", k)
 		m.publish(keyed("key", 1))
+		_, err := m.Append(m.ctx, "other", keyed("another", 1)) // the sets number their keys alike
+		m.ok(err)
 		a, err := m.Append(m.ctx, "other", keyed("key", 2))
 		m.ok(err)
 		if a[0].Err != nil || a[0].Replayed {

@@ -12,33 +12,34 @@ import (
 	"time"
 
 	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/resourcesync"
 )
 
 // A Backend is a kind of change memory.
 type Backend struct {
-	// New provides for one memory. What was provided is the backend's to clean
-	// up when the test ends.
+	// New makes an empty Store for one memory. The backend cleans it up when the test
+	// ends.
 	New func(t *testing.T, o Options) Store
 
-	// FakeClock says that the memory's clock is Options.Now. Where it has a
-	// clock of its own, the tests that set the clock are skipped.
+	// FakeClock says that the memory's clock is Options.Now. If it is not, the tests
+	// that set the clock are skipped.
 	FakeClock bool
 }
 
-// A Store is what one memory is in. One at a time has it open.
+// A Store is where one memory is kept. It is open at most once at a time.
 type Store struct {
-	// Open opens it: at first it is empty, and after Close it is opened again with
-	// what it holds.
+	// Open opens the memory. At first the memory is empty. After Close, Open opens it
+	// again with everything that it holds.
 	Open func() (changelog.Log, error)
 
-	// Import opens it to become the copy of a memory.
+	// Import opens the store to copy a memory into it.
 	Import func(id string) (changelog.Importer, error)
 }
 
 // Options are what a memory under test is configured with.
 type Options struct {
-	Now       func() time.Time // to be ignored by a memory with a clock of its own
+	Now       func() time.Time // a memory with a clock of its own ignores it
 	ClockSkew time.Duration
 }
 
@@ -57,9 +58,11 @@ func Run(t *testing.T, b Backend) {
 		{"since", sinceTests},
 		{"seek", seekTests},
 		{"trim", trimTests},
+		{"clock", clockTests},
 		{"together", togetherTests},
 		{"model", modelTests},
 		{"copy", copyTests},
+		{"epochs", epochTests},
 	} {
 		t.Run(group.name, func(t *testing.T) {
 			for _, test := range group.tests {
@@ -89,7 +92,7 @@ type memory struct {
 	reopen func() // closes and opens again
 	clock  *clock
 	fake   bool
-	store  func() Store // provides for another memory with the same clock
+	store  func() Store // makes a Store for another memory with the same clock
 }
 
 func (b Backend) open(t *testing.T) *memory {
@@ -143,7 +146,7 @@ const (
 
 func (m *memory) make(set string, listSize int) {
 	m.Helper()
-	m.ok(m.Make(m.ctx, set, changelog.Description{Title: "Title of " + set}, listSize))
+	m.ok(m.Make(m.ctx, set, feed.Description{Title: "Title of " + set}, listSize))
 }
 
 func (m *memory) ok(err error) {
@@ -167,7 +170,7 @@ func (m *memory) same(what string, got, want any) {
 	}
 }
 
-func (m *memory) state() changelog.State {
+func (m *memory) state() feed.State {
 	m.Helper()
 	s, err := m.State(m.ctx, name)
 	m.ok(err)
@@ -193,14 +196,14 @@ func (m *memory) publish(p ...changelog.Publish) []changelog.Appended {
 	return a
 }
 
-// blocks checks the blocks of an answer, if there are any, and takes them away.
+// blocks checks the blocks of an Appended, if it has any, and removes them from it.
 func (m *memory) blocks(p changelog.Publish, a *changelog.Appended) {
 	m.Helper()
 	var changes []resourcesync.Change
 	left := a.Count
 	for _, b := range a.Blocks {
 		left -= b.Count
-		entries, err := b.Block.Entries(changelog.Cursor{Position: a.Cursor.Position - uint64(left), Micros: a.Cursor.Micros - int64(left)})
+		entries, err := b.Block.Entries(feed.Cursor{Position: a.Cursor.Position - uint64(left), Micros: a.Cursor.Micros - int64(left)})
 		m.ok(err)
 		for _, e := range entries {
 			m.same("position in a block", e.Position, a.After.Position+uint64(len(changes))+1)
@@ -213,8 +216,8 @@ func (m *memory) blocks(p changelog.Publish, a *changelog.Appended) {
 	a.Blocks = nil
 }
 
-// after reads once, and checks what is true of every batch.
-func (m *memory) after(c changelog.Cursor, limit int) *changelog.Batch {
+// after reads one batch, and checks what holds for every batch.
+func (m *memory) after(c feed.Cursor, limit int) *feed.Batch {
 	m.Helper()
 	b, err := m.Since(m.ctx, name, c, limit)
 	m.ok(err)
@@ -222,7 +225,7 @@ func (m *memory) after(c changelog.Cursor, limit int) *changelog.Batch {
 	return b
 }
 
-func (m *memory) consistent(b *changelog.Batch, limit int) {
+func (m *memory) consistent(b *feed.Batch, limit int) {
 	m.Helper()
 	if limit <= 0 {
 		limit = 1000
@@ -244,9 +247,9 @@ func (m *memory) consistent(b *changelog.Batch, limit int) {
 }
 
 // all reads everything behind a cursor.
-func (m *memory) all(c changelog.Cursor) []changelog.Entry {
+func (m *memory) all(c feed.Cursor) []feed.Entry {
 	m.Helper()
-	var entries []changelog.Entry
+	var entries []feed.Entry
 	for {
 		b := m.after(c, 0)
 		if b.Diverged || b.After != c {

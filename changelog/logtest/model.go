@@ -10,31 +10,35 @@ import (
 	"time"
 
 	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/resourcesync"
 )
 
 var modelTests = []test{
-	{"random", true, func(m *memory) {
-		was := make(map[string]int64)
-		for range 4 {
-			seed := rand.Uint64()
-			m.Logf("seed %d", seed) // to repeat it, put it here
-			r := &run{memory: m, Rand: rand.New(rand.NewPCG(seed, 0)), sets: make(map[string]*modelSet), was: was}
-			for range 1_000 {
-				r.step()
-			}
-			for set, s := range r.sets {
-				m.ok(m.Delete(m.ctx, set))
-				was[set] = max(was[set], s.Head.Micros)
-			}
+	{"random", true, func(m *memory) { m.random(false) }},
+	{"random, with a clock that goes wrong", true, func(m *memory) { m.random(true) }},
+}
+
+// random compares a memory with the model of it, step by step.
+func (m *memory) random(wild bool) {
+	was := make(map[string]changelog.Left)
+	for range 4 {
+		seed := rand.Uint64()
+		m.Logf("seed %d", seed) // to repeat it, put it here
+		r := &run{memory: m, Rand: rand.New(rand.NewPCG(seed, 0)), sets: make(map[string]*modelSet), was: was, wild: wild}
+		for range 1_000 {
+			r.step()
 		}
-	}},
+		for set := range r.sets {
+			r.delete(set)
+		}
+	}
 }
 
 // A modelSet is what a set should be.
 type modelSet struct {
-	changelog.State
-	entries []changelog.Entry // behind the floor
+	feed.State
+	entries []feed.Entry // behind the floor
 	keys    map[string]changelog.Appended
 	hashes  map[string]byte
 }
@@ -44,7 +48,9 @@ type run struct {
 	*memory
 	*rand.Rand
 	sets map[string]*modelSet
-	was  map[string]int64 // heads of deleted sets
+	was  map[string]changelog.Left // by deleted sets
+	wild bool                      // the clock goes wrong
+	off  time.Duration             // by how much it is wrong now
 }
 
 var modelNames = []string{"a", "a-b", "a.b"}
@@ -71,12 +77,10 @@ func (r *run) step() {
 	case n < 96:
 		r.tick()
 	case n < 97:
-		s.Description = changelog.Description{Title: fmt.Sprint(r.Uint32()), ChangeList: fmt.Sprint("https://example.org/", r.Uint32())}
+		s.Description = feed.Description{Title: fmt.Sprint(r.Uint32()), ChangeList: fmt.Sprint("https://example.org/", r.Uint32())}
 		r.ok(r.Describe(r.ctx, set, s.Description))
 	case n < 98 && r.IntN(4) == 0:
-		r.ok(r.Delete(r.ctx, set))
-		r.was[set] = max(r.was[set], s.Head.Micros)
-		delete(r.sets, set)
+		r.delete(set)
 	case n < 99:
 		r.reopen()
 	}
@@ -87,11 +91,11 @@ func (r *run) compare() {
 	r.Helper()
 	states, err := r.Sets(r.ctx)
 	r.ok(err)
-	var want []changelog.State
+	var want []feed.State
 	for _, s := range r.sets {
 		want = append(want, s.State)
 	}
-	slices.SortFunc(want, func(a, b changelog.State) int { return strings.Compare(a.Set, b.Set) })
+	slices.SortFunc(want, func(a, b feed.State) int { return strings.Compare(a.Set, b.Set) })
 	r.same("number of sets", len(states), len(want))
 	for i := range want {
 		r.same("state", states[i], want[i])
@@ -101,20 +105,40 @@ func (r *run) compare() {
 func (r *run) make(set string) {
 	r.Helper()
 	size := 1 + r.IntN(12)
-	r.ok(r.Make(r.ctx, set, changelog.Description{}, size))
-	begin := r.now()
-	if was, ok := r.was[set]; ok {
-		begin = max(begin, was+1)
+	r.ok(r.Make(r.ctx, set, feed.Description{}, size))
+	begin, was := r.now(), r.was[set]
+	if was.Upto <= begin+skew.Microseconds() {
+		begin = max(begin, was.Upto+1)
 	}
-	floor := changelog.Cursor{Micros: begin}
+	if was.Ever < begin {
+		was.Ever = 0
+	}
+	floor := feed.Cursor{Micros: begin}
 	r.sets[set] = &modelSet{
-		State: changelog.State{Set: set, ListSize: size, Begin: begin, Floor: floor, Head: floor, Latest: floor},
+		State: feed.State{Set: set, ListSize: size, Begin: begin, Was: was.Ever, Floor: floor, Head: floor, Latest: floor},
 		keys:  make(map[string]changelog.Appended), hashes: make(map[string]byte),
 	}
 }
 
+func (r *run) delete(set string) {
+	r.Helper()
+	s := r.sets[set]
+	r.ok(r.Delete(r.ctx, set))
+	left := changelog.Left{Upto: s.Head.Micros, Ever: max(r.was[set].Ever, s.Head.Micros)}
+	if s.Head.Micros > r.now()+skew.Microseconds() {
+		left.Upto = min(s.Head.Micros, max(r.now(), s.Begin))
+	}
+	r.was[set] = left
+	delete(r.sets, set)
+}
+
 // tick moves the clock, mostly a little, sometimes far, sometimes back.
 func (r *run) tick() {
+	if r.wild && r.IntN(20) == 0 {
+		off := time.Duration(r.IntN(3)) * 100 * 24 * time.Hour
+		r.clock.advance(off - r.off)
+		r.off = off
+	}
 	switch n := r.IntN(20); {
 	case n < 10:
 		r.clock.advance(time.Duration(r.IntN(200_000)) * time.Microsecond)
@@ -135,29 +159,28 @@ func (r *run) append(s *modelSet) {
 	for i := range publishes {
 		p := publish(1 + r.IntN(3)*r.IntN(15))
 		if r.IntN(3) == 0 {
-			p.Key = fmt.Sprint("key", r.IntN(20))
+			p.Key = r.key(s)
 			p.Hash[0] = byte(r.IntN(4) / 3)
-			if old, ok := s.keys[p.Key]; ok {
-				// What the age is measured by may differ by the skew.
-				if age := r.now() - old.Cursor.Micros; max(age, changelog.KeyAge.Microseconds())-min(age, changelog.KeyAge.Microseconds()) < 2*skew.Microseconds() {
-					p.Key = ""
-				}
-			}
+		}
+		if r.IntN(6) == 0 {
+			p.Unless = r.key(s)
 		}
 		publishes[i] = p
 	}
 	got, err := r.Append(r.ctx, s.Set, publishes...)
 	if s.Head.Micros > r.now()+skew.Microseconds() {
-		r.wants(changelog.ErrClock, err)
+		r.wants(feed.ErrClock, err)
 		return
 	}
 	r.ok(err)
 	for i, p := range publishes {
 		want, known := s.keys[p.Key]
 		known = known && r.now()-want.Cursor.Micros <= changelog.KeyAge.Microseconds()
+		other, barred := s.keys[p.Unless]
+		barred = !known && barred && r.now()-other.Cursor.Micros <= changelog.KeyAge.Microseconds()
 		switch {
-		case known && s.hashes[p.Key] != p.Hash[0]:
-			r.wants(changelog.ErrKeyReused, got[i].Err)
+		case barred, known && s.hashes[p.Key] != p.Hash[0]:
+			r.wants(feed.ErrKeyReused, got[i].Err)
 			continue
 		case known:
 			want.Replayed = true
@@ -169,11 +192,23 @@ func (r *run) append(s *modelSet) {
 	}
 }
 
+// key returns a key, or none if it is unclear whether the set still knows it: the clock
+// that the age is measured by may differ by the skew.
+func (r *run) key(s *modelSet) string {
+	key := fmt.Sprint("key", r.IntN(20))
+	if old, ok := s.keys[key]; ok {
+		if age := r.now() - old.Cursor.Micros; max(age, changelog.KeyAge.Microseconds())-min(age, changelog.KeyAge.Microseconds()) < 2*skew.Microseconds() {
+			return ""
+		}
+	}
+	return key
+}
+
 func (s *modelSet) add(p changelog.Publish, now int64) changelog.Appended {
 	a := changelog.Appended{After: s.Head, Count: len(p.Changes)}
 	for _, c := range p.Changes {
-		s.Head = changelog.Cursor{Position: s.Head.Position + 1, Micros: max(now, s.Head.Micros+1)}
-		s.entries = append(s.entries, changelog.Entry{Cursor: s.Head, Change: c})
+		s.Head = feed.Cursor{Position: s.Head.Position + 1, Micros: max(now, s.Head.Micros+1)}
+		s.entries = append(s.entries, feed.Entry{Cursor: s.Head, Change: c})
 	}
 	a.Cursor, s.Latest = s.Head, a.After
 	if p.Key != "" {
@@ -182,12 +217,12 @@ func (s *modelSet) add(p changelog.Publish, now int64) changelog.Appended {
 	return a
 }
 
-// cursor is one that a destination might have.
-func (r *run) cursor(s *modelSet) changelog.Cursor {
+// cursor returns a cursor that a destination might have.
+func (r *run) cursor(s *modelSet) feed.Cursor {
 	c := s.Floor
 	switch n := r.IntN(12); {
 	case n == 0:
-		return changelog.Cursor{}
+		return feed.Cursor{}
 	case n == 1:
 		c = s.Head
 	case n > 2 && len(s.entries) > 0:
@@ -208,7 +243,7 @@ func (r *run) since(s *modelSet) {
 	got, err := r.Since(r.ctx, s.Set, c, limit)
 	after, diverged, gone := s.verify(c)
 	if gone {
-		r.wants(changelog.ErrGone, err)
+		r.wants(feed.ErrGone, err)
 		return
 	}
 	r.ok(err)
@@ -231,7 +266,7 @@ func (s *modelSet) index(position uint64) int {
 	return int(max(position, s.Floor.Position) - s.Floor.Position)
 }
 
-func (s *modelSet) verify(c changelog.Cursor) (after changelog.Cursor, diverged, gone bool) {
+func (s *modelSet) verify(c feed.Cursor) (after feed.Cursor, diverged, gone bool) {
 	if c == s.Floor || c.IsZero() && s.Floor.Position == 0 {
 		return c, false, false
 	}
@@ -240,7 +275,7 @@ func (s *modelSet) verify(c changelog.Cursor) (after changelog.Cursor, diverged,
 			return c, false, false
 		}
 	}
-	if c.Micros < s.Floor.Micros {
+	if c.Micros < s.Floor.Micros || c.Micros <= s.Was {
 		return c, false, true
 	}
 	after = s.Floor
@@ -257,7 +292,7 @@ func (r *run) seek(s *modelSet) {
 	micros := r.cursor(s).Micros
 	got, err := r.Seek(r.ctx, s.Set, micros)
 	if micros < s.Floor.Micros || micros == s.Floor.Micros && s.Floor.Position > 0 {
-		r.wants(changelog.ErrGone, err)
+		r.wants(feed.ErrGone, err)
 		return
 	}
 	r.ok(err)
@@ -274,7 +309,7 @@ func (r *run) at(s *modelSet) {
 	got, err := r.At(r.ctx, s.Set, position)
 	switch {
 	case position < s.Floor.Position:
-		r.wants(changelog.ErrGone, err)
+		r.wants(feed.ErrGone, err)
 	case position > s.Head.Position:
 		r.wants(resourcesync.ErrInvalid, err)
 	case position == s.Floor.Position:
@@ -282,7 +317,7 @@ func (r *run) at(s *modelSet) {
 	default:
 		r.same("cursor", got, s.entries[s.index(position)-1].Cursor)
 	}
-	if err != nil && errors.Is(err, changelog.ErrGone) == errors.Is(err, resourcesync.ErrInvalid) {
+	if err != nil && errors.Is(err, feed.ErrGone) == errors.Is(err, resourcesync.ErrInvalid) {
 		r.Fatal(err)
 	}
 }

@@ -10,11 +10,11 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// peps is seen from the directory of a log's package.
+// peps is a path relative to the directory of a log's package, where its tests run.
 const peps = "../../../shared/data/peps-changes.jsonl.gz"
 
-// sample are the changes of a real source where its file is there, else changes
-// that look alike.
+// sample has the changes of a real source, if their file exists, else changes of the same
+// shape.
 var sample = sync.OnceValue(func() []resourcesync.Change {
 	if changes := readSample(peps); len(changes) > 0 {
 		return changes
@@ -33,8 +33,8 @@ var sample = sync.OnceValue(func() []resourcesync.Change {
 	return changes
 })
 
-// Sample returns n consecutive changes to measure with, from about the given one
-// on. They are shared and not to be changed.
+// Sample returns n consecutive changes to measure with, beginning at about the given one.
+// The changes are shared: do not change them.
 func Sample(from, n int) []resourcesync.Change {
 	all := sample()
 	from %= len(all) - n

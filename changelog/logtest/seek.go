@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/resourcesync"
 )
 
@@ -27,7 +28,7 @@ var seekTests = []test{
 			}
 			for p := range s.Floor.Position {
 				_, err := m.At(m.ctx, name, p)
-				m.wants(changelog.ErrGone, err)
+				m.wants(feed.ErrGone, err)
 			}
 		}
 		check()
@@ -42,7 +43,7 @@ var seekTests = []test{
 		m.publish(publish(3), publish(1), publish(30))
 		m.add(4)
 		s := m.state()
-		seek := func(micros int64, want changelog.Cursor) {
+		seek := func(micros int64, want feed.Cursor) {
 			m.Helper()
 			c, err := m.Seek(m.ctx, name, micros)
 			m.ok(err)
@@ -59,18 +60,18 @@ var seekTests = []test{
 		seek(s.Begin, s.Floor) // the log had begun, and had no entry yet
 		seek(s.Begin+1, s.Floor)
 		_, err := m.Seek(m.ctx, name, s.Begin-1)
-		m.wants(changelog.ErrGone, err)
+		m.wants(feed.ErrGone, err)
 		_, err = m.Seek(m.ctx, name, 0)
-		m.wants(changelog.ErrGone, err)
+		m.wants(feed.ErrGone, err)
 
 		_, err = m.Trim(m.ctx, name, changelog.Retention{Count: 1})
 		m.ok(err)
 		floor := m.state().Floor
 		m.same("floor", floor, all[19].Cursor)
 		_, err = m.Seek(m.ctx, name, floor.Micros-1)
-		m.wants(changelog.ErrGone, err)
+		m.wants(feed.ErrGone, err)
 		_, err = m.Seek(m.ctx, name, floor.Micros) // the entry with that datetime was removed
-		m.wants(changelog.ErrGone, err)
+		m.wants(feed.ErrGone, err)
 		seek(floor.Micros+1, floor)
 		seek(s.Head.Micros, all[len(all)-2].Cursor)
 	}},
@@ -83,7 +84,7 @@ var seekTests = []test{
 			m.same("cursor", c, s.Floor)
 		}
 		_, err := m.Seek(m.ctx, name, s.Begin-1)
-		m.wants(changelog.ErrGone, err)
+		m.wants(feed.ErrGone, err)
 	}},
 	{"seek between distant entries", true, func(m *memory) {
 		at := m.spaced(35)
@@ -98,7 +99,7 @@ var seekTests = []test{
 	{"a seek is a place to read from", false, func(m *memory) {
 		m.make(name, k)
 		m.publish(publish(3), publish(30))
-		all := m.all(changelog.Cursor{})
+		all := m.all(feed.Cursor{})
 		for i, e := range all {
 			c, err := m.Seek(m.ctx, name, e.Micros)
 			m.ok(err)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/resourcesync"
 )
 
@@ -14,10 +15,10 @@ const step = 20 * time.Second
 
 // spaced makes a set with n entries, one each step, and returns their cursors
 // behind the floor's: the cursor of position p is at index p.
-func (m *memory) spaced(n int) []changelog.Cursor {
+func (m *memory) spaced(n int) []feed.Cursor {
 	m.Helper()
 	m.make(name, k)
-	cursors := []changelog.Cursor{m.state().Floor}
+	cursors := []feed.Cursor{m.state().Floor}
 	for range n {
 		m.clock.advance(step)
 		cursors = append(cursors, m.add(1).Cursor)
@@ -26,7 +27,7 @@ func (m *memory) spaced(n int) []changelog.Cursor {
 }
 
 // diverged reads from a cursor that this log does not know.
-func (m *memory) diverged(c, want changelog.Cursor) {
+func (m *memory) diverged(c, want feed.Cursor) {
 	m.Helper()
 	b := m.after(c, 0)
 	if !b.Diverged || b.After != want {
@@ -44,7 +45,7 @@ var sinceTests = []test{
 		s := m.state()
 		all := m.all(s.Floor)
 		m.same("entries", len(all), 39)
-		check := func(c changelog.Cursor, at int) {
+		check := func(c feed.Cursor, at int) {
 			m.Helper()
 			for _, limit := range []int{1, 2, 5, 9, 10, 11, 39, 40, 1000, 0, -1} {
 				b := m.after(c, limit)
@@ -58,7 +59,7 @@ var sinceTests = []test{
 				}
 			}
 		}
-		check(changelog.Cursor{}, 0)
+		check(feed.Cursor{}, 0)
 		check(s.Floor, 0)
 		for i := range all {
 			check(all[i].Cursor, i+1)
@@ -81,7 +82,7 @@ var sinceTests = []test{
 			m.add(100)
 		}
 		for _, limit := range []int{0, -5} {
-			if n := len(m.after(changelog.Cursor{}, limit).Entries); n < 1 || n > 1000 {
+			if n := len(m.after(feed.Cursor{}, limit).Entries); n < 1 || n > 1000 {
 				m.Errorf("%d entries", n)
 			}
 		}
@@ -93,11 +94,11 @@ var sinceTests = []test{
 			p.Changes[0].Attrs = []resourcesync.Attr{{Namespace: "urn:x", Name: "big", Value: noise(200_000, uint32(i))}}
 			m.publish(p)
 		}
-		b := m.after(changelog.Cursor{}, 0)
+		b := m.after(feed.Cursor{}, 0)
 		if n := len(b.Entries); n < 1 || n > 20 {
 			m.Errorf("%d entries of 200 kB in one batch", n)
 		}
-		m.same("entries", len(m.all(changelog.Cursor{})), 40)
+		m.same("entries", len(m.all(feed.Cursor{})), 40)
 	}},
 	{"a read of entries that compress well ends early too", false, func(m *memory) {
 		m.make(name, 1000)
@@ -108,10 +109,10 @@ var sinceTests = []test{
 			}
 			m.publish(p)
 		}
-		if n := len(m.after(changelog.Cursor{}, 0).Entries); n < 1 || n > 200 {
+		if n := len(m.after(feed.Cursor{}, 0).Entries); n < 1 || n > 200 {
 			m.Errorf("%d entries of 60 kB in one batch", n)
 		}
-		m.same("entries", len(m.all(changelog.Cursor{})), 320)
+		m.same("entries", len(m.all(feed.Cursor{})), 320)
 	}},
 	{"the zero cursor is gone with the first entries", false, func(m *memory) {
 		m.make(name, k)
@@ -119,15 +120,15 @@ var sinceTests = []test{
 		begin := m.state().Floor
 		_, err := m.Trim(m.ctx, name, changelog.Retention{Count: 1})
 		m.ok(err)
-		for _, c := range []changelog.Cursor{{}, begin} {
+		for _, c := range []feed.Cursor{{}, begin} {
 			_, err = m.Since(m.ctx, name, c, 0)
-			m.wants(changelog.ErrGone, err)
+			m.wants(feed.ErrGone, err)
 		}
 	}},
 	{"the floor", false, func(m *memory) {
 		m.make(name, k)
 		m.add(35)
-		all := m.all(changelog.Cursor{})
+		all := m.all(feed.Cursor{})
 		_, err := m.Trim(m.ctx, name, changelog.Retention{Count: 1})
 		m.ok(err)
 		floor := m.state().Floor
@@ -135,7 +136,7 @@ var sinceTests = []test{
 		m.same("entries", m.all(floor), all[20:])
 		for i := range 19 {
 			_, err := m.Since(m.ctx, name, all[i].Cursor, 0)
-			m.wants(changelog.ErrGone, err)
+			m.wants(feed.ErrGone, err)
 		}
 	}},
 	{"cursors of another history", false, func(m *memory) {
@@ -144,19 +145,19 @@ var sinceTests = []test{
 		s := m.state()
 		last := m.all(s.Floor)[9].Cursor
 		// All entries are younger than the skew, so it goes on behind the floor.
-		m.diverged(changelog.Cursor{Position: last.Position, Micros: last.Micros + 1_000_000}, s.Floor)
-		m.diverged(changelog.Cursor{Position: last.Position + 1, Micros: last.Micros}, s.Floor)
-		m.diverged(changelog.Cursor{Position: s.Head.Position + 1, Micros: s.Head.Micros + 1}, s.Floor)
-		m.diverged(changelog.Cursor{Position: 0, Micros: s.Begin + 1}, s.Floor)
-		m.diverged(changelog.Cursor{Position: 3, Micros: s.Begin}, s.Floor)
-		for _, c := range []changelog.Cursor{
+		m.diverged(feed.Cursor{Position: last.Position, Micros: last.Micros + 1_000_000}, s.Floor)
+		m.diverged(feed.Cursor{Position: last.Position + 1, Micros: last.Micros}, s.Floor)
+		m.diverged(feed.Cursor{Position: s.Head.Position + 1, Micros: s.Head.Micros + 1}, s.Floor)
+		m.diverged(feed.Cursor{Position: 0, Micros: s.Begin + 1}, s.Floor)
+		m.diverged(feed.Cursor{Position: 3, Micros: s.Begin}, s.Floor)
+		for _, c := range []feed.Cursor{
 			{Position: 0, Micros: s.Begin - 1},
 			{Position: 1, Micros: 0},
 			{Position: 1, Micros: s.Begin - 1},
 			{Position: 1 << 50, Micros: s.Begin - 1},
 		} {
 			_, err := m.Since(m.ctx, name, c, 0)
-			m.wants(changelog.ErrGone, err)
+			m.wants(feed.ErrGone, err)
 		}
 	}},
 	{"diverged", true, func(m *memory) {
@@ -164,35 +165,35 @@ var sinceTests = []test{
 		head := at[35]
 		skew := skew.Microseconds()
 		// Behind the head: all entries that are older by the skew are kept.
-		m.diverged(changelog.Cursor{Position: 36, Micros: head.Micros + skew}, head)
-		m.diverged(changelog.Cursor{Position: 36, Micros: head.Micros + skew - 1}, at[34])
-		m.diverged(changelog.Cursor{Position: 1000, Micros: head.Micros + 10*skew}, head)
-		m.diverged(changelog.Cursor{Position: 36, Micros: at[20].Micros + skew}, at[20])
-		m.diverged(changelog.Cursor{Position: 36, Micros: at[20].Micros + skew - 1}, at[19])
+		m.diverged(feed.Cursor{Position: 36, Micros: head.Micros + skew}, head)
+		m.diverged(feed.Cursor{Position: 36, Micros: head.Micros + skew - 1}, at[34])
+		m.diverged(feed.Cursor{Position: 1000, Micros: head.Micros + 10*skew}, head)
+		m.diverged(feed.Cursor{Position: 36, Micros: at[20].Micros + skew}, at[20])
+		m.diverged(feed.Cursor{Position: 36, Micros: at[20].Micros + skew - 1}, at[19])
 		// At a position that is taken: only what is before it.
-		m.diverged(changelog.Cursor{Position: 35, Micros: head.Micros + 10*skew}, at[34])
-		m.diverged(changelog.Cursor{Position: 12, Micros: head.Micros + 10*skew}, at[11])
-		m.diverged(changelog.Cursor{Position: 1, Micros: head.Micros + 10*skew}, at[0])
-		m.diverged(changelog.Cursor{Position: 0, Micros: head.Micros + 10*skew}, at[0])
-		m.diverged(changelog.Cursor{Position: 20, Micros: at[20].Micros + 1}, at[17])
-		m.diverged(changelog.Cursor{Position: 20, Micros: at[20].Micros - 1}, at[16])
-		m.diverged(changelog.Cursor{Position: 3, Micros: at[3].Micros + 1}, at[0]) // the floor, though it is younger
-		m.diverged(changelog.Cursor{Position: 3, Micros: at[0].Micros}, at[0])
-		_, err := m.Since(m.ctx, name, changelog.Cursor{Position: 3, Micros: at[0].Micros - 1}, 0)
-		m.wants(changelog.ErrGone, err)
+		m.diverged(feed.Cursor{Position: 35, Micros: head.Micros + 10*skew}, at[34])
+		m.diverged(feed.Cursor{Position: 12, Micros: head.Micros + 10*skew}, at[11])
+		m.diverged(feed.Cursor{Position: 1, Micros: head.Micros + 10*skew}, at[0])
+		m.diverged(feed.Cursor{Position: 0, Micros: head.Micros + 10*skew}, at[0])
+		m.diverged(feed.Cursor{Position: 20, Micros: at[20].Micros + 1}, at[17])
+		m.diverged(feed.Cursor{Position: 20, Micros: at[20].Micros - 1}, at[16])
+		m.diverged(feed.Cursor{Position: 3, Micros: at[3].Micros + 1}, at[0]) // the floor, though it is younger
+		m.diverged(feed.Cursor{Position: 3, Micros: at[0].Micros}, at[0])
+		_, err := m.Since(m.ctx, name, feed.Cursor{Position: 3, Micros: at[0].Micros - 1}, 0)
+		m.wants(feed.ErrGone, err)
 
 		_, err = m.Trim(m.ctx, name, changelog.Retention{Count: 1})
 		m.ok(err)
 		m.same("floor", m.state().Floor, at[20])
 		m.same("entries", len(m.all(at[20])), 15)
-		m.diverged(changelog.Cursor{Position: 36, Micros: at[20].Micros + skew}, at[20])
-		m.diverged(changelog.Cursor{Position: 36, Micros: at[20].Micros}, at[20])
-		m.diverged(changelog.Cursor{Position: 20, Micros: at[20].Micros + 1}, at[20])
-		m.diverged(changelog.Cursor{Position: 5, Micros: head.Micros + 10*skew}, at[20])
-		m.diverged(changelog.Cursor{Position: 24, Micros: head.Micros}, at[23])
-		for _, c := range []changelog.Cursor{at[19], at[0], {}, {Position: 36, Micros: at[20].Micros - 1}, {Position: 20, Micros: at[20].Micros - 1}} {
+		m.diverged(feed.Cursor{Position: 36, Micros: at[20].Micros + skew}, at[20])
+		m.diverged(feed.Cursor{Position: 36, Micros: at[20].Micros}, at[20])
+		m.diverged(feed.Cursor{Position: 20, Micros: at[20].Micros + 1}, at[20])
+		m.diverged(feed.Cursor{Position: 5, Micros: head.Micros + 10*skew}, at[20])
+		m.diverged(feed.Cursor{Position: 24, Micros: head.Micros}, at[23])
+		for _, c := range []feed.Cursor{at[19], at[0], {}, {Position: 36, Micros: at[20].Micros - 1}, {Position: 20, Micros: at[20].Micros - 1}} {
 			_, err := m.Since(m.ctx, name, c, 0)
-			m.wants(changelog.ErrGone, err)
+			m.wants(feed.ErrGone, err)
 		}
 	}},
 	{"diverged in the middle of batches", true, func(m *memory) {
@@ -203,32 +204,32 @@ var sinceTests = []test{
 		m.add(100)
 		all := m.all(first.After)
 		for _, i := range []int{0, 1, 50, 98, 99} {
-			c := changelog.Cursor{Position: 201, Micros: all[i].Micros + skew.Microseconds()}
+			c := feed.Cursor{Position: 201, Micros: all[i].Micros + skew.Microseconds()}
 			m.diverged(c, all[i].Cursor)
-			m.diverged(changelog.Cursor{Position: uint64(i) + 1, Micros: all[99].Micros + time.Hour.Microseconds()}, append([]changelog.Cursor{first.After}, cursors(all)...)[i])
+			m.diverged(feed.Cursor{Position: uint64(i) + 1, Micros: all[99].Micros + time.Hour.Microseconds()}, append([]feed.Cursor{first.After}, cursors(all)...)[i])
 		}
 	}},
 	{"a diverged batch is limited like any other", true, func(m *memory) {
 		at := m.spaced(35)
-		b := m.after(changelog.Cursor{Position: 36, Micros: at[20].Micros + skew.Microseconds()}, 3)
+		b := m.after(feed.Cursor{Position: 36, Micros: at[20].Micros + skew.Microseconds()}, 3)
 		m.same("entries", len(b.Entries), 3)
 		m.same("cursor", b.Cursor, at[23])
-		b = m.after(changelog.Cursor{Position: 99, Micros: at[35].Micros + skew.Microseconds()}, 3)
+		b = m.after(feed.Cursor{Position: 99, Micros: at[35].Micros + skew.Microseconds()}, 3)
 		m.same("cursor", b.Cursor, at[35]) // nothing follows, and it is told
 		m.same("diverged", b.Diverged, true)
 	}},
 	{"errors name the set and the cursor", false, func(m *memory) {
 		m.make(name, k)
-		_, err := m.Since(m.ctx, name, changelog.Cursor{Position: 77, Micros: 5}, 0)
-		m.wants(changelog.ErrGone, err)
+		_, err := m.Since(m.ctx, name, feed.Cursor{Position: 77, Micros: 5}, 0)
+		m.wants(feed.ErrGone, err)
 		if s := fmt.Sprint(err); !strings.Contains(s, name) || !strings.Contains(s, "77-5") {
 			m.Errorf("error is %q", s)
 		}
 	}},
 }
 
-func cursors(entries []changelog.Entry) []changelog.Cursor {
-	c := make([]changelog.Cursor, len(entries))
+func cursors(entries []feed.Entry) []feed.Cursor {
+	c := make([]feed.Cursor, len(entries))
 	for i := range entries {
 		c[i] = entries[i].Cursor
 	}

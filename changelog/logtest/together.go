@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/resourcesync"
 )
 
@@ -30,7 +31,7 @@ var togetherTests = []test{
 						m.Error(err)
 						return
 					}
-					// Whoever was answered reads what it wrote.
+					// A publisher that got an answer can read what it published.
 					if s, err := m.State(m.ctx, name); err != nil || s.Head.Position < a[0].Cursor.Position {
 						m.Errorf("head is %v after %v was acknowledged, %v", s.Head, a[0].Cursor, err)
 					}
@@ -43,7 +44,7 @@ var togetherTests = []test{
 			})
 		}
 		seen := make([]map[uint64]string, readers)
-		ends := make([]changelog.Cursor, readers)
+		ends := make([]feed.Cursor, readers)
 		for r := range readers {
 			seen[r] = make(map[uint64]string)
 			readersDone.Go(func() { ends[r] = m.follow(seen[r], 1+r*40, &done) })
@@ -108,20 +109,20 @@ var togetherTests = []test{
 		for p := range 4 {
 			running.Go(func() {
 				for range 25 {
-					if err := m.Make(m.ctx, name, changelog.Description{}, k); err != nil {
+					if err := m.Make(m.ctx, name, feed.Description{}, k); err != nil {
 						m.Error(err)
 					}
-					if _, err := m.Append(m.ctx, name, publish(3), publish(9)); err != nil && !errors.Is(err, changelog.ErrNoSet) {
+					if _, err := m.Append(m.ctx, name, publish(3), publish(9)); err != nil && !errors.Is(err, feed.ErrNoSet) {
 						m.Error(err)
 					}
-					b, err := m.Since(m.ctx, name, changelog.Cursor{}, 0)
+					b, err := m.Since(m.ctx, name, feed.Cursor{}, 0)
 					if err != nil {
 						m.Error(err)
 					} else if n := len(b.Entries); n%12 != 0 && n != 1000 {
 						m.Errorf("%d entries: a publish in halves", n)
 					}
 					if p == 0 {
-						if err := m.Delete(m.ctx, name); err != nil && !errors.Is(err, changelog.ErrNoSet) {
+						if err := m.Delete(m.ctx, name); err != nil && !errors.Is(err, feed.ErrNoSet) {
 							m.Error(err)
 						}
 					}
@@ -132,14 +133,15 @@ var togetherTests = []test{
 	}},
 }
 
-// follow reads until nothing more comes, and keeps what it saw. Where it was
-// overtaken by retention it goes on at the floor. It returns its last cursor.
-func (m *memory) follow(seen map[uint64]string, limit int, done *atomic.Bool) changelog.Cursor {
-	var c changelog.Cursor
+// follow reads until nothing more comes, and keeps what it has read. If retention has
+// removed the entries behind its cursor, it goes on at the floor. It returns its last
+// cursor.
+func (m *memory) follow(seen map[uint64]string, limit int, done *atomic.Bool) feed.Cursor {
+	var c feed.Cursor
 	for {
-		last := done.Load() // before the read: what was acknowledged by now is read
+		last := done.Load() // before the read: everything acknowledged so far must be in it
 		b, err := m.Since(m.ctx, name, c, limit)
-		if errors.Is(err, changelog.ErrGone) {
+		if errors.Is(err, feed.ErrGone) {
 			s, err := m.State(m.ctx, name)
 			if err != nil || s.Floor.Position <= c.Position {
 				m.Errorf("after %v is gone, and the floor is %v, %v", c, s.Floor, err)

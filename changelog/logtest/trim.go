@@ -6,7 +6,7 @@ import (
 	"github.com/rshub/rshub/changelog"
 )
 
-// trims trims and wants the floor at a position, and all that is behind it.
+// trims calls Trim, and wants the floor at a position and all entries behind it.
 func (m *memory) trims(r changelog.Retention, floor uint64) {
 	m.Helper()
 	before := m.state()

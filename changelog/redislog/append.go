@@ -7,17 +7,21 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/internal/redisconn"
 )
 
-// Append adds publishes to a set's log. A try whose answer was lost is made
-// again: the call has an id, and the set remembers its answer for as long as
-// the same request could still arrive and be taken.
+// Append adds publishes to a set's log. If the answer of Redis is lost, Append sends
+// the request again. It may do so: each call has an id, and the set remembers the
+// answer by this id. It remembers the answer for as long as Redis would still accept
+// a late copy of the request.
 func (l *Log) Append(ctx context.Context, set string, publishes ...changelog.Publish) ([]changelog.Appended, error) {
 	appended, err := l.append(ctx, set, publishes)
 	if err != nil {
-		if errors.Is(err, changelog.ErrNoSet) {
+		if errors.Is(err, feed.ErrNoSet) {
 			l.forget(set)
 		}
 		return nil, fmt.Errorf("append to set %q: %w", set, err)
@@ -25,8 +29,8 @@ func (l *Log) Append(ctx context.Context, set string, publishes ...changelog.Pub
 	return appended, nil
 }
 
-// recuts is how often blocks are cut anew because another hub was faster; then
-// they are cut so that they fit anywhere.
+// recuts is how often the blocks are encoded anew because another hub was faster.
+// After that, each block gets a single entry, and so fits at any position.
 const recuts = 4
 
 func (l *Log) append(ctx context.Context, set string, publishes []changelog.Publish) ([]changelog.Appended, error) {
@@ -39,75 +43,83 @@ func (l *Log) append(ctx context.Context, set string, publishes []changelog.Publ
 	if err := l.refused(); err != nil {
 		return nil, err
 	}
-	p, err := l.place(ctx, set)
-	if err != nil {
-		return nil, err
-	}
 	a := appending{publishes: publishes, id: rand.Text(), common: l.common()}
-	a.cut(p)
-	c := new(call)
+	var appended []changelog.Appended
+	err := l.change(ctx, set, func(c *redisconn.Call, end tail) (err error) {
+		appended, err = l.appendTo(ctx, c, set, &a, end)
+		return err
+	})
+	return appended, err
+}
+
+// appendTo sends an append until its blocks fit.
+func (l *Log) appendTo(ctx context.Context, c *redisconn.Call, set string, a *appending, end tail) ([]changelog.Appended, error) {
+	a.cut(end)
 	for try := 1; ; try++ {
-		args := a.args(&l.opts)
-		var reply answer
-		err := l.do(ctx, c, func(ctx context.Context) (err error) {
-			args[0] = l.ID() // which may have changed
-			reply, err = l.tellAll(ctx, l.scripts.append, l.keys(set), args)
-			if err == nil && reply.word() == "clock" {
-				err = a.late(reply)
+		args := a.args(l.conn.Waits())
+		var reply redisconn.Answer
+		err := l.do(ctx, c, func(t *redisconn.Try) (err error) {
+			args[0] = l.ID() // it may have changed since the last try
+			reply, err = l.tellAll(t, l.scripts.append, l.keys(set), args)
+			if err == nil && reply.Word() == "clock" {
+				err = l.late(a, reply)
 			}
 			return err
 		})
 		if err != nil {
 			return nil, err
 		}
-		if reply.word() == "ok" {
-			appended, head, err := a.read(reply.text(1))
+		if reply.Word() == "ok" {
+			appended, head, err := a.read(reply.Text(1))
 			if err != nil {
 				return nil, err
 			}
-			l.saw(head)
-			l.keep(set, place{p.size, head.Position})
+			end.position = head.Position
+			l.keep(set, end)
 			return appended, nil
 		}
-		if p.size, err = a.recut(reply, try); err != nil {
-			return nil, verdict(ctx, c, err)
+		if end.size, err = a.recut(reply, try); err != nil {
+			return nil, c.Verdict(ctx, err)
 		}
 	}
 }
 
-// An appending is one call of Append on its way. A request of it that comes
-// late is known by its id, or refused for the hub's clock, which is the same in
-// all of them.
+// An appending is one call of Append on its way. All requests of the call carry the
+// same id and the same time of the hub's clock. A copy that arrives late does no
+// harm: the set knows its id, or refuses it because the time in it is too old.
 type appending struct {
 	publishes []changelog.Publish
-	blocks    [][]changelog.CutBlock // of each publish, cut for where it is thought to go
+	begin     int64                  // of the log that is meant
+	blocks    [][]changelog.CutBlock // of each publish, encoded for the positions that this hub expects
 	id        string
-	common    []any
+	common    []any // see Log.common
 }
 
-// cut encodes the publishes for the places that they get if nobody is faster.
-func (a *appending) cut(p place) {
-	first := p.position + 1
+// cut encodes the publishes for the log that end is the tail of, and for the positions
+// that they get there if no other append comes first.
+func (a *appending) cut(end tail) {
+	a.begin = end.begin
+	first := end.position + 1
 	a.blocks = make([][]changelog.CutBlock, len(a.publishes))
 	for i, publish := range a.publishes {
-		a.blocks[i] = changelog.CutBlocks(publish.Changes, first, p.size)
+		a.blocks[i] = changelog.CutBlocks(publish.Changes, first, end.size)
 		first += uint64(len(publish.Changes))
 	}
 }
 
-// recut encodes the publishes anew that did not fit where they would go by an
-// answer. It returns the list size.
-func (a *appending) recut(reply answer, try int) (size int, err error) {
-	size, err = strconv.Atoi(reply.text(1))
-	if reply.word() != "cut" || err != nil || size < 1 || len(reply) != 2+len(a.publishes) {
-		return 0, refuse("%w: the answer to an append is %q", changelog.ErrCorrupt, reply.word())
+// recut encodes anew the publishes whose blocks do not fit at the positions that the
+// answer "cut" names. It returns the list size.
+func (a *appending) recut(reply redisconn.Answer, try int) (size int, err error) {
+	size, err = strconv.Atoi(reply.Text(1))
+	if reply.Word() != "cut" || err != nil || size < 1 || len(reply) != 2+len(a.publishes) {
+		return 0, refuse("%w: the answer to an append is %q", changelog.ErrCorrupt, reply.Word())
 	}
 	k := size
 	if try >= recuts {
 		k = 1
 	}
 	for i, publish := range a.publishes {
-		position, err := strconv.ParseInt(reply.text(2+i), 10, 64)
+		position, err := strconv.ParseInt(reply.Text(2+i), 10, 64)
 		if err != nil {
 			return 0, refuse("%w: the answer to an append: %v", changelog.ErrCorrupt, err)
 		}
@@ -118,7 +130,8 @@ func (a *appending) recut(reply answer, try int) (size int, err error) {
 	return size, nil
 }
 
-// fit reports whether blocks stay within lists when they follow a position.
+// fit reports whether no block crosses the boundary of a list when the blocks
+// follow a position.
 func fit(blocks []changelog.CutBlock, position uint64, listSize int) bool {
 	k := uint64(listSize)
 	for _, b := range blocks {
@@ -130,20 +143,21 @@ func fit(blocks []changelog.CutBlock, position uint64, listSize int) bool {
 	return true
 }
 
-// args are the arguments of append.lua. A brief key is looked for in the same
-// call only: nobody sends it again in another, and this one has its id.
-func (a *appending) args(o *Options) []any {
+// args returns the arguments of append.lua. The script looks for a brief key only
+// among the publishes of the same call: no other call has the key, and the retries
+// of this call are known by the id.
+func (a *appending) args(waits bool) []any {
 	wait := ""
-	if o.Wait > 0 {
+	if waits {
 		wait = "wait"
 	}
-	n := 8
+	n := 9
 	for _, blocks := range a.blocks {
-		n += 4 + 2*len(blocks)
+		n += 5 + 2*len(blocks)
 	}
 	args := make([]any, 0, n)
 	args = append(args, a.common...)
-	args = append(args, a.id, changelog.KeyAge.Microseconds(), changelog.KeyCount, wait, len(a.publishes))
+	args = append(args, a.begin, a.id, changelog.KeyAge.Microseconds(), changelog.KeyCount, wait, len(a.publishes))
 	for i := range a.publishes {
 		p := &a.publishes[i]
 		kind := ""
@@ -153,7 +167,7 @@ func (a *appending) args(o *Options) []any {
 		case p.Key != "":
 			kind = "kept"
 		}
-		args = append(args, kind, p.Key, p.Hash[:], len(a.blocks[i]))
+		args = append(args, kind, p.Key, p.Hash[:], p.Unless, len(a.blocks[i]))
 		for _, b := range a.blocks[i] {
 			args = append(args, b.Count, []byte(b.Block))
 		}
@@ -161,8 +175,9 @@ func (a *appending) args(o *Options) []any {
 	return args
 }
 
-// read reads the answer of append.lua, and returns the head that it makes.
-func (a *appending) read(text string) ([]changelog.Appended, changelog.Cursor, error) {
+// read reads the answer of append.lua. It returns the set's head after the append,
+// too.
+func (a *appending) read(text string) ([]changelog.Appended, feed.Cursor, error) {
 	fields := strings.Fields(text)
 	next := func() string {
 		if len(fields) == 0 {
@@ -172,7 +187,7 @@ func (a *appending) read(text string) ([]changelog.Appended, changelog.Cursor, e
 		fields = fields[1:]
 		return f
 	}
-	head, err := changelog.ParseCursor(next())
+	head, err := feed.ParseCursor(next())
 	first, ferr := strconv.ParseInt(next(), 10, 64)
 	errs := []error{err, ferr}
 	micros := first - 1
@@ -181,61 +196,66 @@ func (a *appending) read(text string) ([]changelog.Appended, changelog.Cursor, e
 		if len(fields) > 0 && fields[0] == strconv.Itoa(i) {
 			next()
 			if next() == "reused" {
-				appended[i].Err = changelog.ErrKeyReused
+				appended[i].Err = feed.ErrKeyReused
 				continue
 			}
-			after, err := changelog.ParseCursor(next())
-			last, lerr := changelog.ParseCursor(next())
+			after, err := feed.ParseCursor(next())
+			last, lerr := feed.ParseCursor(next())
 			errs = append(errs, err, lerr)
 			appended[i] = changelog.Appended{After: after, Cursor: last, Count: int(last.Position - after.Position), Replayed: true}
 			continue
 		}
 		n := len(a.publishes[i].Changes)
 		micros += int64(n)
-		last := changelog.Cursor{Position: head.Position + uint64(n), Micros: micros}
+		last := feed.Cursor{Position: head.Position + uint64(n), Micros: micros}
 		appended[i] = changelog.Appended{After: head, Cursor: last, Count: n, Blocks: a.blocks[i]}
 		head = last
 	}
 	if err := errors.Join(errs...); err != nil || len(fields) > 0 {
-		return nil, head, fmt.Errorf("%w: the answer to an append: %q", changelog.ErrUnknown, text)
+		return nil, head, fmt.Errorf("%w: the answer to an append: %q", feed.ErrUnknown, text)
 	}
 	return appended, head, nil
 }
 
-// late is the error for clocks that differ too much.
-func (a *appending) late(reply answer) error {
-	now, _ := strconv.ParseInt(reply.text(1), 10, 64)
-	head, _ := changelog.ParseCursor(reply.text(2))
+// late returns the error for clocks that differ too much, or for a set whose newest
+// entry lies too far in the future.
+func (l *Log) late(a *appending, reply redisconn.Answer) error {
+	now, _ := strconv.ParseInt(reply.Text(1), 10, 64)
 	hub, _ := a.common[1].(int64)
-	return late(now, head, hub)
+	if err := l.apart(now, hub); err != nil {
+		return err
+	}
+	head, _ := feed.ParseCursor(reply.Text(2))
+	return redisconn.Refuse(feed.Ahead(head, time.UnixMicro(now)))
 }
 
-// A place is where the next entry of a set is thought to go. It may be wrong:
-// then blocks are cut anew.
-type place struct {
-	size     int
-	position uint64
+// A tail is what this hub believes of a set. Other hubs append too, so it may be
+// wrong. Then append.lua says so, and the blocks are encoded anew.
+type tail struct {
+	size     int    // of a list
+	position uint64 // of the newest entry
+	begin    int64  // of the log: it tells this log from others of the same name
 }
 
-func (l *Log) place(ctx context.Context, set string) (place, error) {
+func (l *Log) tail(ctx context.Context, set string) (tail, error) {
 	l.mu.Lock()
-	p, ok := l.places[set]
+	end, ok := l.tails[set]
 	l.mu.Unlock()
 	if ok {
-		return p, nil
+		return end, nil
 	}
 	s, err := l.state(ctx, set)
-	return place{s.ListSize, s.Head.Position}, err
+	return tail{s.ListSize, s.Head.Position, s.Begin}, err
 }
 
-func (l *Log) keep(set string, p place) {
+func (l *Log) keep(set string, end tail) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.places[set] = p
+	l.tails[set] = end
 }
 
 func (l *Log) forget(set string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	delete(l.places, set)
+	delete(l.tails, set)
 }

@@ -1,28 +1,34 @@
--- append adds publishes. ARGV: 4 id of the call, 5 KeyAge in microseconds,
--- 6 KeyCount, 7 "wait" when replicas are waited for, 8 number of publishes; then
--- per publish: "kept", "brief" or "" for its key, the key, the hash, the number
--- of blocks, and per block the number of entries and the bytes.
+-- append adds publishes. ARGV: 4 begin, 5 id of the call, 6 KeyAge in microseconds,
+-- 7 KeyCount, 8 "wait" when the hub waits for replicas, 9 number of publishes; then
+-- per publish: "kept", "brief" or "" for its key, the key, the hash, a key that must
+-- not have been used or "", the number of blocks, and per block the number of entries
+-- and the bytes.
 --
--- Answers: ok ANSWER: "HEAD FIRST" where HEAD is the head before and FIRST the
--- datetime of the first entry that was added (all that were added follow each
--- other by 1 µs), then for each publish that was not added its number and "again
--- AFTER CURSOR" or "reused". cut SIZE POSITION...: blocks would cross a list's
--- boundary; the position before each publish, -1 for one that is not added.
--- clock NOW HEAD.
+-- Answers:
+--   ok ANSWER           ANSWER is one text, "HEAD FIRST ...". HEAD is the head before
+--                       the append. FIRST is the datetime of the first entry that was
+--                       added; all added entries are 1 µs apart. Then follows, for
+--                       each publish that was not added, its number from 0 and "again
+--                       AFTER CURSOR" or "reused"
+--   cut SIZE POSITION...  a block would cross the boundary of a list: the list size,
+--                       and the position before each publish, -1 for a publish that
+--                       is not added
+--   clock NOW HEAD      the clocks differ too much
 
-local s, no = open()
+local s, no = open(ARGV[4])
 if not s then return no end
 
--- again answers once more. Who waits for replicas waits for what its connection
--- wrote: a write of the same makes it wait for all before.
+-- again gives an answer once more. Redis makes a hub wait only for the replication
+-- of what the hub's own connection wrote. So again writes the log as it is: then the
+-- hub waits until the replicas have that write, and with it all earlier ones.
 local function again(answer)
-  if ARGV[7] == 'wait' then save(s.log) end
+  if ARGV[8] == 'wait' then save(s.log) end
   return { 'ok', answer }
 end
 
-if s.call == ARGV[4] then return again(s.answer) end
+if s.call == ARGV[5] then return again(s.answer) end
 for _, key in ipairs({ CALLS0, CALLS1 }) do
-  local answer = redis.call('HGET', key, ARGV[4])
+  local answer = redis.call('HGET', key, ARGV[5])
   if answer then return again(answer) end
 end
 
@@ -31,23 +37,26 @@ if math.abs(now - ARGV[2]) > skew or s.head.micros - now > skew then
   return { 'clock', text(now), write(s.head) }
 end
 
--- First find out what there is to do; nothing is written until all is well.
-local maxAge, maxCount = tonumber(ARGV[5]), tonumber(ARGV[6])
+-- First find out what there is to do. Nothing is written before all checks are done.
+local maxAge, maxCount = tonumber(ARGV[6]), tonumber(ARGV[7])
 local head = s.head
-local micros = math.max(now - 1, head.micros) -- of the entry before, had it come just now
+local micros = math.max(now - 1, head.micros) -- one microsecond before the first entry
 local answer = { write(head), text(micros + 1) }
 local cut, fits = { 'cut', text(s.size) }, true
 local added, keys, seen = {}, {}, {}
 local latest
-local arg = 9
-for i = 1, tonumber(ARGV[8]) do
-  local kind, key, hash, count = ARGV[arg], ARGV[arg + 1], ARGV[arg + 2], tonumber(ARGV[arg + 3])
-  arg = arg + 4
+local arg = 10
+for i = 1, tonumber(ARGV[9]) do
+  local kind, key, hash, unless, count = ARGV[arg], ARGV[arg + 1], ARGV[arg + 2], ARGV[arg + 3], tonumber(ARGV[arg + 4])
+  arg = arg + 5
   local old
-  if kind ~= '' then old = seen[key] or kind == 'kept' and recall(s, now, key, maxAge, maxCount - #keys) end
+  local function find(k) return seen[k] or kind ~= 'brief' and recall(s, now, k, maxAge, maxCount - #keys) end
+  if kind ~= '' then old = find(key) end
+  local same = old and old.hash == hash
+  if not old and unless ~= '' then old = find(unless) end
   if old then
     answer[#answer + 1] = i - 1
-    answer[#answer + 1] = old.hash == hash and 'again ' .. old.place or 'reused'
+    answer[#answer + 1] = same and 'again ' .. old.cursors or 'reused'
     cut[#cut + 1] = '-1'
     arg = arg + 2 * count
   else
@@ -63,9 +72,9 @@ for i = 1, tonumber(ARGV[8]) do
     end
     head = cursor(position, micros)
     latest = after
-    if kind ~= '' then seen[key] = { hash = hash, place = after .. ' ' .. write(head) } end
+    if kind ~= '' then seen[key] = { hash = hash, cursors = after .. ' ' .. write(head) } end
     if kind == 'kept' then
-      keys[#keys + 1] = { key = key, known = hash .. seen[key].place .. ' ' .. key }
+      keys[#keys + 1] = { key = key, known = hash .. seen[key].cursors .. ' ' .. key }
     end
   end
 end
@@ -73,7 +82,8 @@ if not fits then return cut end
 answer = table.concat(answer, ' ')
 if #added == 0 then return again(answer) end
 
--- A block comes first: it is refused when Redis is full.
+-- The first write is a block: if Redis is full, it refuses the block, and the script
+-- has changed nothing.
 for _, block in ipairs(added) do
   s.live.last = s.live.last + 1
   redis.call('HSET', LIVE, text(s.live.last), block)
@@ -85,6 +95,6 @@ for _, k in ipairs(keys) do
 end
 turn(s, now)
 if s.call ~= '' then redis.call('HSET', calls(s), s.call, s.answer) end
-s.head, s.latest, s.call, s.answer = head, latest, ARGV[4], answer
+s.head, s.latest, s.call, s.answer = head, latest, ARGV[5], answer
 save(log(s))
 return { 'ok', answer }

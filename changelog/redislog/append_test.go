@@ -5,31 +5,33 @@ import (
 	"testing"
 
 	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/internal/redisconn"
 )
 
-// Hubs that cross the boundaries of small lists cut until it fits.
+// Two hubs append to small lists. They encode their blocks again until these fit.
 func TestCut(t *testing.T) {
 	o := Options{Prefix: prefix()}
 	a, b := start(t, shared.url(), o), start(t, shared.url(), o)
 	makeSet(t, a, 7)
 	for i := range 20 {
 		add(t, a, fmt.Sprint("a", i), 1+i%5)
-		add(t, b, fmt.Sprint("b", i), 9) // thinks that the head is where it left it
+		add(t, b, fmt.Sprint("b", i), 9) // this hub does not know the entries of the other one
 	}
 	kept := changelog.Publish{Changes: changes("kept", 5), Key: "key"}
 	for range 3 { // a replay in the middle shifts what follows
 		_, err := b.Append(t.Context(), "set", changelog.Publish{Changes: changes("x", 3)}, kept, changelog.Publish{Changes: changes("y", 30)})
 		ok(t, err)
 	}
-	entries := all(t, a, changelog.Cursor{})
+	entries := all(t, a, feed.Cursor{})
 	if n := uint64(len(entries)); n != state(t, a).Head.Position || n != 20*3+20*9+5+3*33 {
 		t.Errorf("%d entries", n)
 	}
 	// However often another one is faster.
 	overtaken := appending{publishes: []changelog.Publish{{Changes: changes("z", 20)}}}
-	overtaken.cut(place{7, 0})
+	overtaken.cut(tail{size: 7})
 	for try := 1; try <= recuts; try++ {
-		if _, err := overtaken.recut(answer{"cut", "7", fmt.Sprint(try)}, try); err != nil {
+		if _, err := overtaken.recut(redisconn.Answer{"cut", "7", fmt.Sprint(try)}, try); err != nil {
 			t.Fatal(err)
 		}
 	}

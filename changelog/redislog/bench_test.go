@@ -14,6 +14,7 @@ import (
 
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/changelog/logtest"
+	"github.com/rshub/rshub/feed"
 )
 
 // used is what Redis has in memory.
@@ -30,8 +31,8 @@ func used(t testing.TB, admin *redis.Client) int {
 	return 0
 }
 
-// A change takes at most 120 bytes of Redis, also when it was published alone,
-// once it is packed. What answers and keys take for a while is not in it.
+// A packed change takes at most 120 bytes of Redis, also when it was published alone. The
+// answers and keys that Redis keeps for a while do not count.
 func TestMemory(t *testing.T) {
 	const total = 19_999 // as many as there are, whatever they are
 	for _, batch := range []int{100, 1} {
@@ -84,16 +85,16 @@ func BenchmarkAppend(b *testing.B) {
 				})
 			})
 			b.Run(name+"/bare", func(b *testing.B) {
-				key := prefix()
+				key, client := prefix(), shared.admin(b)
 				var number atomic.Int64
 				var blocks [][]byte
 				for i := range 100 {
 					blocks = append(blocks, changelog.CutBlocks(logtest.Sample(i*batch, batch), 1, 10_000)[0].Block)
 				}
 				together(b, batch, writers, func(i int) error {
-					return l.client.HSet(b.Context(), key, number.Add(1), blocks[i%100]).Err()
+					return client.HSet(b.Context(), key, number.Add(1), blocks[i%100]).Err()
 				})
-				ok(b, l.client.Del(b.Context(), key).Err())
+				ok(b, client.Del(b.Context(), key).Err())
 			})
 			ok(b, l.Delete(b.Context(), "set"))
 		}
@@ -142,7 +143,7 @@ func BenchmarkSince(b *testing.B) {
 		}
 		catchUp := func(b *testing.B) {
 			for b.Loop() {
-				if n := len(all(b, l, changelog.Cursor{})); n != total {
+				if n := len(all(b, l, feed.Cursor{})); n != total {
 					b.Fatalf("%d entries", n)
 				}
 			}
@@ -167,7 +168,7 @@ func BenchmarkSinceHead(b *testing.B) {
 	for i := range 1000 {
 		last = add(b, l, fmt.Sprint(i), 1)
 	}
-	for name, c := range map[string]changelog.Cursor{"nothing": last.Cursor, "newest": last.After} {
+	for name, c := range map[string]feed.Cursor{"nothing": last.Cursor, "newest": last.After} {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
@@ -184,7 +185,7 @@ func BenchmarkSinceLength(b *testing.B) {
 	for _, total := range []int{10_000, 1_000_000} {
 		l := start(b, shared.url(), Options{})
 		makeSet(b, l, 10_000)
-		var cursors []changelog.Cursor // in the middle of blocks
+		var cursors []feed.Cursor // in the middle of blocks
 		for i := 0; i < total; {
 			var publishes []changelog.Publish
 			for range 2_000 / batch {
@@ -194,7 +195,7 @@ func BenchmarkSinceLength(b *testing.B) {
 			appended, err := l.Append(b.Context(), "set", publishes...)
 			ok(b, err)
 			for _, a := range appended {
-				cursors = append(cursors, changelog.Cursor{Position: a.Cursor.Position - batch/2, Micros: a.Cursor.Micros - batch/2})
+				cursors = append(cursors, feed.Cursor{Position: a.Cursor.Position - batch/2, Micros: a.Cursor.Micros - batch/2})
 			}
 		}
 		read := func(b *testing.B) {

@@ -17,15 +17,17 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/internal/redisconn"
 )
 
 // works adds and reads by a URL.
-func works(t *testing.T, url string, o Options) *Log {
+func works(t *testing.T, url string, o redisconn.Options) *Log {
 	t.Helper()
-	l := start(t, url, o)
+	l := startOn(t, connect(t, url, o), Options{})
 	makeSet(t, l, 10)
 	add(t, l, "a", 25)
-	if n := len(all(t, l, changelog.Cursor{})); n != 25 {
+	if n := len(all(t, l, feed.Cursor{})); n != 25 {
 		t.Errorf("%d entries", n)
 	}
 	ok(t, l.Check(t.Context()))
@@ -35,7 +37,7 @@ func works(t *testing.T, url string, o Options) *Log {
 func TestSocket(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "redis.sock")
 	newServer(t, "--unixsocket", path)
-	works(t, "unix://"+path+"?db=2", Options{})
+	works(t, "unix://"+path+"?db=2", redisconn.Options{})
 }
 
 func TestSentinel(t *testing.T) {
@@ -48,18 +50,19 @@ func TestSentinel(t *testing.T) {
 	config := filepath.Join(t.TempDir(), "sentinel.conf")
 	ok(t, os.WriteFile(config, []byte("sentinel monitor one "+host+" "+port+" 1\nsentinel down-after-milliseconds one 300\nsentinel failover-timeout one 3000\n"), 0o600))
 	sentinel := newSentinel(t, config)
-	l := works(t, "redis-sentinel://"+sentinel.addr+"?master=one", Options{Wait: 1, WaitTimeout: 5 * time.Second})
+	url := "redis-sentinel://" + sentinel.addr + "?master=one"
+	waiting := works(t, url, redisconn.Options{Wait: 1, WaitTimeout: 5 * time.Second})
+	l := start(t, url, Options{Prefix: waiting.opts.Prefix}) // the only replica is to be the primary, and then there is none
 	id, head := l.ID(), state(t, l).Head
 	admin := redis.NewSentinelClient(&redis.Options{Addr: sentinel.addr})
 	defer admin.Close()
 	waitFor(t, func() bool { return len(admin.Replicas(t.Context(), "one").Val()) == 1 })
 	first.kill()
-	l.opts.Wait = 0 // the only replica is to be the primary
 	waitFor(t, func() bool {
 		a, err := l.Append(t.Context(), "set", changelog.Publish{Changes: changes("b", 1), Key: "key"})
 		return err == nil && a[0].After == head
 	})
-	if n := len(all(t, l, changelog.Cursor{})); n != 26 || l.Check(t.Context()) != nil || l.ID() != id {
+	if n := len(all(t, l, feed.Cursor{})); n != 26 || l.Check(t.Context()) != nil || l.ID() != id {
 		t.Errorf("%d entries", n)
 	}
 }
@@ -97,9 +100,9 @@ func TestTLS(t *testing.T) {
 	_, port, _ := net.SplitHostPort(addr)
 	ok(t, free.Close())
 	newServer(t, "--tls-port", port, "--tls-cert-file", crt, "--tls-key-file", pkcs, "--tls-auth-clients", "no")
-	works(t, "rediss://"+addr+"?ca_file="+crt, Options{})
-	_, err = Open(t.Context(), "rediss://"+addr, Options{})
-	wants(t, changelog.ErrUnavailable, err)
+	works(t, "rediss://"+addr+"?ca_file="+crt, redisconn.Options{})
+	_, err = openAt(t, "rediss://"+addr, Options{})
+	wants(t, feed.ErrUnavailable, err)
 	if !strings.Contains(err.Error(), "certificate") {
 		t.Errorf("error is %v", err)
 	}

@@ -9,10 +9,12 @@ import (
 	"time"
 
 	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/internal/redisconn"
 )
 
-// Redis is killed under load and comes back. What was acknowledged is there,
-// what is there was published, and nothing is there twice.
+// Redis is killed under load and comes back. Every acknowledged change must be there. Every
+// change that is there must have been published. No change may be there twice.
 func TestKill(t *testing.T) {
 	s := newServer(t, "--appendfsync", "always")
 	l := start(t, s.url(), Options{})
@@ -20,7 +22,7 @@ func TestKill(t *testing.T) {
 	const publishers, kills = 6, 3
 	var running sync.WaitGroup
 	var mu sync.Mutex
-	acknowledged := make(map[string]changelog.Cursor)
+	acknowledged := make(map[string]feed.Cursor)
 	stop := make(chan struct{})
 	progress := func() int {
 		mu.Lock()
@@ -45,13 +47,13 @@ func TestKill(t *testing.T) {
 						mu.Unlock()
 						break
 					}
-					if !errors.Is(err, changelog.ErrUnknown) && !errors.Is(err, changelog.ErrUnavailable) {
+					if !errors.Is(err, feed.ErrUnknown) && !errors.Is(err, feed.ErrUnavailable) {
 						t.Error(err)
 						return
 					}
 				}
 				if i%10 == p {
-					if _, err := l.Pack(t.Context(), "set"); err != nil && !errors.Is(err, changelog.ErrUnknown) && !errors.Is(err, changelog.ErrUnavailable) {
+					if _, err := l.Pack(t.Context(), "set"); err != nil && !errors.Is(err, feed.ErrUnknown) && !errors.Is(err, feed.ErrUnavailable) {
 						t.Error(err)
 						return
 					}
@@ -69,8 +71,8 @@ func TestKill(t *testing.T) {
 	waitFor(t, func() bool { return progress() > n+20 || t.Failed() })
 	close(stop)
 	running.Wait()
-	at := make(map[string]changelog.Cursor)
-	for _, e := range all(t, l, changelog.Cursor{}) {
+	at := make(map[string]feed.Cursor)
+	for _, e := range all(t, l, feed.Cursor{}) {
 		if _, ok := at[e.Change.Loc]; ok {
 			t.Errorf("%s is there twice", e.Change.Loc)
 		}
@@ -86,7 +88,7 @@ func TestKill(t *testing.T) {
 	}
 }
 
-// A replica is promoted that had not got the last writes.
+// A replica is promoted that does not have the last writes.
 func TestFailover(t *testing.T) {
 	primary, replica := newServer(t), newServer(t)
 	host, port, _ := strings.Cut(primary.addr, ":")
@@ -98,9 +100,8 @@ func TestFailover(t *testing.T) {
 	}
 	follow()
 	const skew = 50 * time.Millisecond
-	o := Options{Wait: 1, WaitTimeout: time.Second}
-	before := start(t, primary.url(), o)
-	o.Prefix = before.opts.Prefix
+	before := startOn(t, connect(t, primary.url(), redisconn.Options{Wait: 1, WaitTimeout: time.Second}), Options{})
+	o := Options{Prefix: before.opts.Prefix}
 	makeSet(t, before, 10)
 	singles := func(l *Log, what string, n int) (last changelog.Appended) {
 		for i := range n {
@@ -115,12 +116,11 @@ func TestFailover(t *testing.T) {
 		return now > kept.Cursor.Micros+2*skew.Microseconds()
 	})
 	ok(t, replica.admin(t).ReplicaOf(t.Context(), "no", "one").Err())
-	o.Wait = 0
 	lonely := start(t, primary.url(), o)
 	lost := singles(lonely, "lost", 10)
-	entries := all(t, lonely, changelog.Cursor{})
+	entries := all(t, lonely, feed.Cursor{})
 	_, err := before.Append(t.Context(), "set", changelog.Publish{Changes: changes("unmet", 1)})
-	wants(t, changelog.ErrUnknown, err)
+	wants(t, feed.ErrUnknown, err)
 
 	after := start(t, replica.url(), o)
 	o.ClockSkew = skew
@@ -142,7 +142,7 @@ func TestFailover(t *testing.T) {
 		}
 		singles(after, "new", 20)
 	}
-	// Who had seen what is lost gets all that is new.
+	// A follower that had read the lost entries gets all new entries.
 	seen := make(map[string]bool)
 	for c := lost.Cursor; ; {
 		b, err := follower.Since(t.Context(), "set", c, 7)
@@ -165,23 +165,22 @@ func TestFailover(t *testing.T) {
 	// A replica takes no writes.
 	ok(t, replica.admin(t).ReplicaOf(t.Context(), host, port).Err())
 	_, err = after.Append(t.Context(), "set", changelog.Publish{Changes: changes("x", 1)})
-	wants(t, changelog.ErrUnavailable, err)
+	wants(t, feed.ErrUnavailable, err)
 }
 
-// Without replicas a publish is not acknowledged, nor is its retry, until there
-// is one.
+// While there is no replica, neither a publish nor its retry is acknowledged.
 func TestWait(t *testing.T) {
 	primary, replica := newServer(t), newServer(t)
 	ctx := t.Context()
 	l := start(t, primary.url(), Options{})
 	makeSet(t, l, 10)
-	l = start(t, primary.url(), Options{Prefix: l.opts.Prefix, Wait: 1, WaitTimeout: 100 * time.Millisecond})
+	l = startOn(t, connect(t, primary.url(), redisconn.Options{Wait: 1, WaitTimeout: 100 * time.Millisecond}), Options{Prefix: l.opts.Prefix})
 	p := changelog.Publish{Changes: changes("a", 1), Key: "key"}
 	for range 2 {
 		_, err := l.Append(ctx, "set", p)
-		wants(t, changelog.ErrUnknown, err)
+		wants(t, feed.ErrUnknown, err)
 	}
-	wants(t, changelog.ErrUnknown, l.Check(ctx))
+	wants(t, feed.ErrUnknown, l.Check(ctx))
 	host, port, _ := strings.Cut(primary.addr, ":")
 	ok(t, replica.admin(t).ReplicaOf(ctx, host, port).Err())
 	waitFor(t, func() bool { return l.Check(ctx) == nil })
@@ -190,7 +189,7 @@ func TestWait(t *testing.T) {
 	if err != nil || !a[0].Replayed || a[0].Cursor.Position != 1 {
 		t.Errorf("%v, %v", a, err)
 	}
-	if n := len(all(t, l, changelog.Cursor{})); n != 1 {
+	if n := len(all(t, l, feed.Cursor{})); n != 1 {
 		t.Errorf("%d entries", n)
 	}
 }

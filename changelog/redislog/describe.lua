@@ -1,8 +1,11 @@
--- describe replaces a description. ARGV: 4 title, 5 describedby, 6 changelist.
--- Answers: ok.
+-- describe replaces the description of a set. ARGV: 4 begin, 5 id of the call, 6 id of
+-- the call that described the set before, "" if there was none, 7 title, 8 describedby,
+-- 9 changelist. Answers: ok. anew: another call has described the set since.
 
-local s, no = open()
+local s, no = open(ARGV[4])
 if not s then return no end
-redis.call('HSET', SET, 'title', ARGV[4], 'describedby', ARGV[5], 'changelist', ARGV[6])
+local by = redis.call('HGET', SET, 'described') or ''
+if by ~= ARGV[5] and by ~= ARGV[6] then return { 'anew' } end -- else a late request would bring an old description back
+redis.call('HSET', SET, 'title', ARGV[7], 'describedby', ARGV[8], 'changelist', ARGV[9], 'described', ARGV[5])
 save(s.log)
 return { 'ok' }

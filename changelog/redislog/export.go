@@ -8,25 +8,27 @@ import (
 	"strings"
 
 	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/internal/redisconn"
 )
 
 var _ changelog.Exporter = (*Log)(nil)
 
-// keysAtOnce bounds one read of keys.
+// keysAtOnce is how many keys one read returns at most.
 const keysAtOnce = 1_000
 
-// Keys yields the publishes that a set knows by their keys.
+// Keys yields the publishes that a set knows by their keys, see changelog.Exporter.
 func (l *Log) Keys(ctx context.Context, set string) iter.Seq2[changelog.Known, error] {
 	return func(yield func(changelog.Known, error) bool) {
 		for after := int64(0); ; {
-			var reply answer
-			err := l.read(ctx, func(ctx context.Context) (err error) {
-				reply, err = l.ask(ctx, l.scripts.keys, l.keys(set), after, keysAtOnce)
+			var reply redisconn.Answer
+			err := l.read(ctx, func(t *redisconn.Try) (err error) {
+				reply, err = l.ask(t, l.scripts.keys, l.keys(set), after, keysAtOnce)
 				return err
 			})
 			var upto int64
 			if err == nil {
-				upto, err = strconv.ParseInt(reply.text(1), 10, 64)
+				upto, err = strconv.ParseInt(reply.Text(1), 10, 64)
 			}
 			if err != nil {
 				yield(changelog.Known{}, fmt.Errorf("read the keys of set %q: %w", set, err))
@@ -37,7 +39,7 @@ func (l *Log) Keys(ctx context.Context, set string) iter.Seq2[changelog.Known, e
 			}
 			after = upto
 			for i := 2; i+1 < len(reply); i += 2 {
-				k, err := decodeKnown(reply.text(i), reply.text(i+1))
+				k, err := decodeKnown(reply.Text(i), reply.Text(i+1))
 				if err != nil {
 					yield(k, fmt.Errorf("read the keys of set %q: %w", set, err))
 					return
@@ -50,7 +52,7 @@ func (l *Log) Keys(ctx context.Context, set string) iter.Seq2[changelog.Known, e
 	}
 }
 
-// decodeKnown reads what is kept of a publish that had a key, see lib.lua.
+// decodeKnown reads what is kept of a publish that had a key: see known in lib.lua.
 func decodeKnown(number, text string) (k changelog.Known, err error) {
 	if len(text) < len(k.Hash) {
 		return k, fmt.Errorf("%w: what is known by key %s has %d bytes", changelog.ErrCorrupt, number, len(text))
@@ -60,10 +62,10 @@ func decodeKnown(number, text string) (k changelog.Known, err error) {
 	cursor, key, _ := strings.Cut(rest, " ")
 	k.Key = key
 	if k.Number, err = strconv.ParseUint(number, 10, 64); err == nil {
-		k.After, err = changelog.ParseCursor(after)
+		k.After, err = feed.ParseCursor(after)
 	}
 	if err == nil {
-		k.Cursor, err = changelog.ParseCursor(cursor)
+		k.Cursor, err = feed.ParseCursor(cursor)
 	}
 	if err != nil {
 		return k, corrupt("what is known by key "+number, err)
@@ -71,7 +73,7 @@ func decodeKnown(number, text string) (k changelog.Known, err error) {
 	return k, nil
 }
 
-// encodeKnown writes it.
+// encodeKnown writes what decodeKnown reads, except the number.
 func encodeKnown(k changelog.Known) []byte {
 	b := append(make([]byte, 0, 100+len(k.Key)), k.Hash[:]...)
 	b = append(k.After.Append(b), ' ')
@@ -79,18 +81,29 @@ func encodeKnown(k changelog.Known) []byte {
 	return append(b, k.Key...)
 }
 
-// Deleted returns the sets that were deleted and not made again.
-func (l *Log) Deleted(ctx context.Context) (map[string]int64, error) {
-	deleted := make(map[string]int64)
+// Deleted returns what the sets left that were deleted and not made again.
+func (l *Log) Deleted(ctx context.Context) (map[string]changelog.Left, error) {
+	deleted := make(map[string]changelog.Left)
 	names, err := l.names(ctx)
 	if err == nil {
-		err = l.everySet(ctx, names, []string{"log"}, func(name string, values []any) (err error) {
-			log, _ := values[0].(string)
-			if micros, ok := strings.CutPrefix(log, "deleted "); ok {
-				if deleted[name], err = strconv.ParseInt(micros, 10, 64); err != nil {
-					return corrupt("what it left", err)
-				}
+		err = l.everySet(ctx, names, []string{"log", "was", "left"}, func(name string, values []any) error {
+			v := redisconn.Answer(values)
+			micros, ok := strings.CutPrefix(v.Text(0), "deleted ")
+			if !ok {
+				return nil
 			}
+			upto, err := strconv.ParseInt(micros, 10, 64)
+			if err != nil {
+				return corrupt("what it left", err)
+			}
+			left := changelog.Left{Upto: upto, Ever: upto}
+			if was, err := strconv.ParseInt(v.Text(1), 10, 64); err == nil {
+				left.Ever = max(left.Ever, was)
+			}
+			if c, err := feed.ParseCursor(v.Text(2)); err == nil && int64(c.Position) == upto {
+				left.Ever = max(left.Ever, c.Micros)
+			}
+			deleted[name] = left
 			return nil
 		})
 	}

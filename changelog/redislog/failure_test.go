@@ -9,6 +9,9 @@ import (
 	"time"
 
 	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/internal/redisconn"
+	"github.com/rshub/rshub/internal/redistest"
 )
 
 // within fails the test when something takes longer.
@@ -22,29 +25,29 @@ func within(t *testing.T, limit time.Duration, do func()) {
 }
 
 func TestHang(t *testing.T) {
-	p := newProxy(t, shared.addr)
-	l := start(t, p.url(), Options{Timeout: 200 * time.Millisecond})
+	p := redistest.NewProxy(t, shared.addr)
+	l := startOn(t, connect(t, "redis://"+p.Addr(), redisconn.Options{Timeout: 200 * time.Millisecond}), Options{})
 	makeSet(t, l, 10)
 	first := add(t, l, "first", 1)
-	p.set(func(p *proxy) { p.hang = true })
+	p.Hang(true)
 	within(t, 3*time.Second, func() {
 		_, err := l.Append(t.Context(), "set", changelog.Publish{Changes: changes("lost", 1)})
-		wants(t, changelog.ErrUnknown, err)
+		wants(t, feed.ErrUnknown, err)
 	})
 	within(t, 3*time.Second, func() {
 		_, err := l.Since(t.Context(), "set", first.Cursor, 0)
-		wants(t, changelog.ErrUnavailable, err)
+		wants(t, feed.ErrUnavailable, err)
 	})
-	within(t, 3*time.Second, func() { wants(t, changelog.ErrUnavailable, l.Check(t.Context())) })
+	within(t, 3*time.Second, func() { wants(t, feed.ErrUnavailable, l.Check(t.Context())) })
 	within(t, 3*time.Second, func() {
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		defer cancel()
 		_, err := l.State(ctx, "set")
 		wants(t, context.DeadlineExceeded, err)
 	})
-	p.set(func(p *proxy) { p.hang = false })
+	p.Hang(false)
 	add(t, l, "second", 1)
-	if got := all(t, l, changelog.Cursor{}); len(got) != 2 || got[1].Change.Loc != "https://example.org/second/0" {
+	if got := all(t, l, feed.Cursor{}); len(got) != 2 || got[1].Change.Loc != "https://example.org/second/0" {
 		t.Errorf("entries are %v", got)
 	}
 }
@@ -59,32 +62,32 @@ func TestUnreachable(t *testing.T) {
 		p := changelog.Publish{Changes: changes("lost", 1)}
 		for range 3 {
 			_, err := l.Append(t.Context(), "set", p)
-			wants(t, changelog.ErrUnavailable, err) // a connection that is known to be dead is not written to
+			wants(t, feed.ErrUnavailable, err) // a connection that is known to be dead is not written to
 		}
 		_, err := l.Since(t.Context(), "set", c, 0)
-		wants(t, changelog.ErrUnavailable, err)
+		wants(t, feed.ErrUnavailable, err)
 		_, err = l.Sets(t.Context())
-		wants(t, changelog.ErrUnavailable, err)
-		wants(t, changelog.ErrUnavailable, l.Check(t.Context()))
-		_, err = Open(t.Context(), s.url(), Options{})
-		wants(t, changelog.ErrUnavailable, err)
+		wants(t, feed.ErrUnavailable, err)
+		wants(t, feed.ErrUnavailable, l.Check(t.Context()))
+		_, err = openAt(t, s.url(), Options{})
+		wants(t, feed.ErrUnavailable, err)
 	})
 	ok(t, s.start())
-	if got := len(all(t, l, changelog.Cursor{})); got != 1 {
+	if got := len(all(t, l, feed.Cursor{})); got != 1 {
 		t.Errorf("%d entries", got)
 	}
 	add(t, l, "b", 1)
 }
 
 func TestLostAnswer(t *testing.T) {
-	p := newProxy(t, shared.addr)
-	l := start(t, p.url(), Options{})
+	p := redistest.NewProxy(t, shared.addr)
+	l := start(t, "redis://"+p.Addr(), Options{})
 	makeSet(t, l, 3)
 	var lost atomic.Int32
 	for i := range 12 {
 		n := int32(1 + i%3)
 		lost.Store(n) // more tries than that are made
-		p.set(func(p *proxy) { p.lose = func() bool { return lost.Add(-1) >= 0 } })
+		p.Lose(func() bool { return lost.Add(-1) >= 0 })
 		kept := changelog.Publish{Changes: changes("kept", 2), Key: "key", Hash: [32]byte{1}}
 		other := kept
 		other.Hash[0] = 2
@@ -92,30 +95,33 @@ func TestLostAnswer(t *testing.T) {
 		lost.Store(n)
 		a, err := l.Append(t.Context(), "set", changelog.Publish{Changes: changes("x", 4)}, kept, other, changelog.Publish{Changes: changes("y", 1)})
 		ok(t, err)
-		if a[0].Replayed || a[0].After != head || a[3].Replayed || a[1].Replayed != (i > 0) || !errors.Is(a[2].Err, changelog.ErrKeyReused) {
+		if a[0].Replayed || a[0].After != head || a[3].Replayed || a[1].Replayed != (i > 0) || !errors.Is(a[2].Err, feed.ErrKeyReused) {
 			t.Errorf("append %d with %d lost answers: %+v", i, n, a)
 		}
 		if s := state(t, l); s.Head != a[3].Cursor {
 			t.Fatalf("append %d was added twice: head %v, want %v", i, s.Head, a[3].Cursor)
 		}
 	}
-	if got := len(all(t, l, changelog.Cursor{})); got != 12*5+2 {
+	if got := len(all(t, l, feed.Cursor{})); got != 12*5+2 {
 		t.Errorf("%d entries", got)
 	}
-	// Delete answers that it deleted.
-	lost.Store(1)
+	// Delete answers that it deleted. The first answer is that of its look at the set.
+	lost.Store(2)
+	p.Lose(func() bool { return lost.Add(-1) == 0 })
 	ok(t, l.Delete(t.Context(), "set"))
-	p.set(func(p *proxy) { p.lose = func() bool { return true } })
+	p.Lose(func() bool { return true })
 	_, err := l.Append(t.Context(), "set", changelog.Publish{Changes: changes("x", 1)})
-	wants(t, changelog.ErrUnavailable, err) // its state was not read
-	ok(t, start(t, shared.url(), Options{Prefix: l.opts.Prefix}).Make(t.Context(), "set", changelog.Description{}, 10))
-	l.keep("set", place{10, 0})
+	wants(t, feed.ErrUnavailable, err) // its state was not read
+	ok(t, start(t, shared.url(), Options{Prefix: l.opts.Prefix}).Make(t.Context(), "set", feed.Description{}, 10))
+	p.Lose(nil)
+	l.keep("set", tail{10, 0, state(t, l).Begin}) // the look also makes a connection: a greeting whose answer is lost would leave nothing unknown
+	p.Lose(func() bool { return true })
 	_, err = l.Append(t.Context(), "set", changelog.Publish{Changes: changes("x", 1)})
-	wants(t, changelog.ErrUnknown, err)
+	wants(t, feed.ErrUnknown, err)
 }
 
-// A request that was held up and arrives when its answer is forgotten is refused
-// for its time.
+// A delayed request may arrive when the set has forgotten its answer. Then it is refused,
+// because the time in it is too old.
 func TestLateRequest(t *testing.T) {
 	var now atomic.Int64
 	now.Store(time.Now().UnixMicro())
@@ -130,18 +136,17 @@ func TestLateRequest(t *testing.T) {
 	}})
 	makeSet(t, l, 10)
 	a := appending{publishes: []changelog.Publish{{Changes: changes("a", 1)}}, id: "call", common: l.common()}
-	a.cut(place{10, 0})
+	a.cut(tail{10, 0, state(t, l).Begin})
 	first := ""
 	for range 400 { // ten seconds
-		reply, err := l.tellAll(t.Context(), l.scripts.append, l.keys("set"), a.args(&l.opts))
-		ok(t, err)
-		switch reply.word() {
+		reply := send(t, l, &a)
+		switch reply.Word() {
 		case "ok":
 			if first == "" {
-				first = reply.text(1)
+				first = reply.Text(1)
 			}
-			if reply.text(1) != first {
-				t.Fatalf("answer is %q, at first it was %q", reply.text(1), first)
+			if reply.Text(1) != first {
+				t.Fatalf("answer is %q, at first it was %q", reply.Text(1), first)
 			}
 		case "clock":
 		default:
@@ -155,6 +160,30 @@ func TestLateRequest(t *testing.T) {
 	}
 	for _, calls := range l.keys("set")[5:7] {
 		if n := admin.HLen(t.Context(), calls).Val(); n > 100 {
+			t.Errorf("%d calls are remembered", n)
+		}
+	}
+}
+
+// While the clock is years ahead, sets are trimmed. When it is right again, the answers to
+// appends are forgotten in time as before.
+func TestClockSetBack(t *testing.T) {
+	var now atomic.Int64
+	now.Store(time.Now().UnixMicro())
+	l := start(t, shared.url(), Options{ClockSkew: time.Second, Now: func() time.Time { return time.UnixMicro(now.Load()) }, edit: storeClock})
+	makeSet(t, l, 10)
+	add(t, l, "a", 1)
+	const years = 10 * 365 * 24 * time.Hour
+	now.Add(years.Microseconds())
+	_, err := l.Trim(t.Context(), "set", changelog.Retention{})
+	ok(t, err)
+	now.Add(-years.Microseconds())
+	for range 400 { // ten seconds
+		now.Add(25_000)
+		add(t, l, "a", 1)
+	}
+	for _, calls := range l.keys("set")[5:7] {
+		if n := shared.admin(t).HLen(t.Context(), calls).Val(); n > 100 {
 			t.Errorf("%d calls are remembered", n)
 		}
 	}
@@ -181,13 +210,13 @@ func TestEmptied(t *testing.T) {
 	c := add(t, l, "a", 3).Cursor
 	ok(t, s.admin(t).FlushAll(t.Context()).Err())
 	_, err := l.Append(t.Context(), "set", changelog.Publish{Changes: changes("b", 1)})
-	wants(t, changelog.ErrNoSet, err)
+	wants(t, feed.ErrNoSet, err)
 	_, err = l.Since(t.Context(), "set", c, 0)
-	wants(t, changelog.ErrGone, err)
+	wants(t, feed.ErrGone, err)
 	id := l.ID()
 	makeSet(t, l, 10) // it begins again
 	_, err = l.Since(t.Context(), "set", c, 0)
-	wants(t, changelog.ErrGone, err)
+	wants(t, feed.ErrGone, err)
 	add(t, l, "b", 1)
 	if again := start(t, s.url(), Options{Prefix: l.opts.Prefix}); again.ID() != id {
 		t.Error("another identity")
@@ -205,13 +234,13 @@ func TestFull(t *testing.T) {
 	before := state(t, l)
 	ok(t, s.admin(t).ConfigSet(t.Context(), "maxmemory", "1000000").Err())
 	_, err = l.Append(t.Context(), "set", changelog.Publish{Changes: changes("b", 3)})
-	wants(t, changelog.ErrFull, err)
-	wants(t, changelog.ErrFull, l.Check(t.Context()))
-	wants(t, changelog.ErrFull, l.Make(t.Context(), "other", changelog.Description{}, 10))
+	wants(t, feed.ErrFull, err)
+	wants(t, feed.ErrFull, l.Check(t.Context()))
+	wants(t, feed.ErrFull, l.Make(t.Context(), "other", feed.Description{}, 10))
 	if s := state(t, l); s != before {
 		t.Errorf("state is %v, was %v", s, before)
 	}
-	if n := len(all(t, l, changelog.Cursor{})); n != 40 {
+	if n := len(all(t, l, feed.Cursor{})); n != 40 {
 		t.Errorf("%d entries", n)
 	}
 	a, err := l.Append(t.Context(), "set", kept)
@@ -231,8 +260,8 @@ func TestFull(t *testing.T) {
 
 func TestEviction(t *testing.T) {
 	s := newServer(t, "--maxmemory-policy", "allkeys-lru")
-	_, err := Open(t.Context(), s.url(), Options{})
-	wants(t, changelog.ErrUnavailable, err)
+	_, err := openAt(t, s.url(), Options{})
+	wants(t, feed.ErrUnavailable, err)
 	if !strings.Contains(err.Error(), "allkeys-lru") || !strings.Contains(err.Error(), "noeviction") {
 		t.Errorf("error is %v", err)
 	}
@@ -246,9 +275,9 @@ func TestEviction(t *testing.T) {
 	makeSet(t, l, 10)
 	add(t, l, "a", 1)
 	ok(t, s.admin(t).ConfigSet(t.Context(), "maxmemory-policy", "volatile-lru").Err())
-	wants(t, changelog.ErrUnavailable, l.Check(t.Context()))
+	wants(t, feed.ErrUnavailable, l.Check(t.Context()))
 	_, err = l.Append(t.Context(), "set", changelog.Publish{Changes: changes("b", 1)})
-	wants(t, changelog.ErrUnavailable, err)
+	wants(t, feed.ErrUnavailable, err)
 	ok(t, s.admin(t).ConfigSet(t.Context(), "maxmemory-policy", "noeviction").Err())
 	ok(t, l.Check(t.Context()))
 	add(t, l, "b", 1)
@@ -256,11 +285,11 @@ func TestEviction(t *testing.T) {
 	// A user who may not ask.
 	ok(t, s.admin(t).ACLSetUser(t.Context(), "hub", "on", ">pass#word", "~*", "+@all", "-info").Err())
 	url := "redis://hub:pass%23word@" + s.addr
-	if _, err = Open(t.Context(), url, Options{}); err == nil || !strings.Contains(err.Error(), "INFO") || strings.Contains(err.Error(), "word") {
+	if _, err = openAt(t, url, Options{}); err == nil || !strings.Contains(err.Error(), "INFO") || strings.Contains(err.Error(), "word") {
 		t.Errorf("error is %v", err)
 	}
 	start(t, url, Options{AllowEviction: true})
-	if _, err = Open(t.Context(), "redis://hub:wrong@"+s.addr, Options{}); !errors.Is(err, changelog.ErrUnavailable) {
+	if _, err = openAt(t, "redis://hub:wrong@"+s.addr, Options{}); !errors.Is(err, feed.ErrUnavailable) {
 		t.Errorf("error is %v", err)
 	}
 }
@@ -274,8 +303,8 @@ func TestClocks(t *testing.T) {
 		off.Store(int64(d))
 		before := state(t, l)
 		_, err := l.Append(t.Context(), "set", changelog.Publish{Changes: changes("b", 1)})
-		wants(t, changelog.ErrClock, err)
-		wants(t, changelog.ErrClock, l.Check(t.Context()))
+		wants(t, feed.ErrClock, err)
+		wants(t, feed.ErrClock, l.Check(t.Context()))
 		if s := state(t, l); s != before {
 			t.Errorf("state is %v, was %v", s, before)
 		}
@@ -291,10 +320,10 @@ func TestDamage(t *testing.T) {
 	for range 5 {
 		add(t, l, "a", 10)
 	}
-	entries := all(t, l, changelog.Cursor{})
+	entries := all(t, l, feed.Cursor{})
 	admin, ctx := shared.admin(t), t.Context()
 	ok(t, admin.HDel(ctx, l.keys("set")[2], "3").Err())
-	for _, c := range []changelog.Cursor{entries[19].Cursor, entries[24].Cursor} {
+	for _, c := range []feed.Cursor{entries[19].Cursor, entries[24].Cursor} {
 		_, err := l.Since(ctx, "set", c, 0)
 		wants(t, changelog.ErrCorrupt, err)
 	}
@@ -308,11 +337,11 @@ func TestDamage(t *testing.T) {
 	wants(t, changelog.ErrCorrupt, err)
 }
 
-// What is wrong with one set keeps no other from being listed.
+// If one set is damaged, Sets still returns all others.
 func TestSetsBesideABadOne(t *testing.T) {
 	l := start(t, shared.url(), Options{})
 	for _, set := range []string{"bad", "good", "other"} {
-		ok(t, l.Make(t.Context(), set, changelog.Description{}, 10))
+		ok(t, l.Make(t.Context(), set, feed.Description{}, 10))
 	}
 	ok(t, shared.admin(t).HSet(t.Context(), l.setKey("bad"), "size", 0).Err())
 	for _, names := range [][]string{nil, {"bad", "good", "other"}} {

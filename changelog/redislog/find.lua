@@ -1,5 +1,6 @@
--- find finds a cursor. ARGV: 4 "at" and 5 a position, or 4 "seek" and 5 a
--- datetime. Answers: ok CURSOR, gone, behind HEAD.
+-- find finds a cursor by a position or a datetime. ARGV: 4 "at" and 5 a position, or
+-- 4 "seek" and 5 a datetime. Answers: ok CURSOR. gone. behind HEAD: the position lies
+-- behind the head.
 
 local s, no = open()
 if not s then return no end

@@ -2,29 +2,40 @@ package redislog
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 
 	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/internal/redisconn"
 )
 
 // ID returns the identity of this memory. It changes when Redis was emptied and
 // somebody else has begun a new memory in it.
 func (l *Log) ID() string { return *l.id.Load() }
 
-// memory makes the memory where there is none.
-func (l *Log) memory(ctx context.Context, check string) (a answer, err error) {
-	err = l.read(ctx, func(ctx context.Context) error {
-		run := l.ask // it makes the memory once; Check is what shows whether replicas follow
-		if check != "" {
+// Secret returns the secret of this memory. It changes when Redis was restarted, and
+// after a failover, as soon as a call of Make, Sets or Check finds that out.
+func (l *Log) Secret() string { return *l.secret.Load() }
+
+// memory makes the memory if there is none, takes on its secret, and returns the
+// answer of memory.lua. With the task "check" it also tries whether Redis takes a
+// write, with "started" it removes the mark of a copy.
+func (l *Log) memory(ctx context.Context, task string) (a redisconn.Answer, err error) {
+	err = l.read(ctx, func(t *redisconn.Try) error {
+		run := l.ask // no need to wait for replicas: Check finds out whether they follow
+		if task != "" {
 			run = l.tell
 		}
-		a, err = run(ctx, l.scripts.memory, []string{l.memoryKey()}, formatVersion, check)
+		a, err = run(t, l.scripts.memory, []string{l.memoryKey()}, formatVersion, task, rand.Text())
 		return err
 	})
 	if err != nil {
 		return nil, err
 	}
-	return a, checkFormat(a.text(1))
+	secret := a.Text(5)
+	l.secret.Store(&secret)
+	return a, checkFormat(a.Text(1))
 }
 
 func checkFormat(format string) error {
@@ -41,41 +52,42 @@ func unknownFormat(format string) error {
 	return fmt.Errorf("it has format %q, and this version of rshub knows only format %s: start the version that wrote it, or a newer one", format, formatVersion)
 }
 
-// same makes sure that there is a memory, whose identity the log then has. A
-// memory that is gone altogether was emptied; it goes on under its identity, as
-// its cursors are known to be gone.
+// same makes sure that there is a memory and that the log has its identity. It
+// returns the time of Redis's clock, in microseconds. If Redis holds no memory at
+// all, it was emptied. Then same makes an empty memory with the log's identity: the
+// identity may stay, because every old cursor is found to be gone.
 func (l *Log) same(ctx context.Context, check string) (now int64, err error) {
 	a, err := l.memory(ctx, check)
 	if err != nil {
 		return 0, err
 	}
-	l.become(a.text(2))
-	if a.number(3) == 1 {
+	l.become(a.Text(2))
+	if a.Number(3) == 1 {
 		l.opts.Logger.Error("Redis was emptied, or restarted without its data: the change memory is lost and begins again", "prefix", l.opts.Prefix)
 	}
-	return a.number(4), nil
+	return a.Number(4), nil
 }
 
-// adopt asks what memory is in Redis now.
-func (l *Log) adopt(ctx context.Context) error {
-	v, err := l.client.HMGet(context.WithValue(ctx, callKey{}, new(call)), l.memoryKey(), "format", "id").Result()
+// adopt asks which memory is in Redis now, and takes on its identity.
+func (l *Log) adopt(t *redisconn.Try) error {
+	v, err := t.HMGet(l.memoryKey(), "format", "id")
 	if err != nil {
 		return err
 	}
-	format, _ := v[0].(string)
-	id, _ := v[1].(string)
-	if id == "" { // then the set is all there is, see same
+	id := v.Text(1)
+	if id == "" { // Redis holds no memory, only sets: the next call of same makes one
 		return nil
 	}
-	if err := checkFormat(format); err != nil {
-		return refusal{err}
+	if err := checkFormat(v.Text(0)); err != nil {
+		return redisconn.Refuse(err)
 	}
 	l.become(id)
 	return nil
 }
 
-// become takes an identity for the log's. Cursors verify themselves, so nothing
-// else has to be done: who had a cursor of the memory that was is told so.
+// become gives the log another identity. Followers with a cursor of the old memory
+// need nothing more: cursors verify themselves, so their next read tells them that
+// the cursor is gone or that the log has diverged.
 func (l *Log) become(id string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -84,20 +96,19 @@ func (l *Log) become(id string) {
 		return
 	}
 	l.id.Store(&id)
-	clear(l.places)
-	l.newest.Store(0)
+	clear(l.tails)
 	l.opts.Logger.Error("the change memory in Redis was replaced by another one: what it held is gone, and followers are told so",
 		"prefix", l.opts.Prefix, "was", was, "is", id)
 }
 
-// An otherError says that a set is of another memory than the log.
+// An otherError says that a set belongs to another memory than the log.
 type otherError struct{ error }
 
 func (e otherError) Unwrap() error { return e.error }
 
-// other is the error for a set of another memory. It remains where the memory in
-// Redis has not the set's identity either.
+// other returns the error for a set of another memory. Callers get it only if the
+// memory that is in Redis now does not have the set's identity either.
 func (l *Log) other(id string) error {
-	return refusal{otherError{fmt.Errorf("%w: the set is of another memory (%s) than that which is in Redis (%s)",
-		changelog.ErrUnavailable, id, l.ID())}}
+	return redisconn.Refuse(otherError{fmt.Errorf("%w: the set is of another memory (%s) than that which is in Redis (%s)",
+		feed.ErrUnavailable, id, l.ID())})
 }

@@ -3,6 +3,7 @@ package redislog
 import (
 	"bytes"
 	"log/slog"
+	"net"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -10,32 +11,33 @@ import (
 	"time"
 
 	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/feed"
 )
 
-// Redis is emptied, and a hub that starts begins a new memory before the others
-// notice. Whatever they do next, they go on in it.
+// Redis is emptied. A hub that starts makes a new memory before the other hubs notice.
+// Whatever the others do next, they go on in the new memory.
 func TestReplaced(t *testing.T) {
 	s := newServer(t)
-	for name, next := range map[string]func(*testing.T, *Log, changelog.Cursor){
-		"append": func(t *testing.T, l *Log, _ changelog.Cursor) { add(t, l, "next", 2) },
-		"since": func(t *testing.T, l *Log, c changelog.Cursor) {
+	for name, next := range map[string]func(*testing.T, *Log, feed.Cursor){
+		"append": func(t *testing.T, l *Log, _ feed.Cursor) { add(t, l, "next", 2) },
+		"since": func(t *testing.T, l *Log, c feed.Cursor) {
 			_, err := l.Since(t.Context(), "set", c, 0)
-			wants(t, changelog.ErrGone, err)
+			wants(t, feed.ErrGone, err)
 		},
-		"state": func(t *testing.T, l *Log, c changelog.Cursor) {
+		"state": func(t *testing.T, l *Log, c feed.Cursor) {
 			if s := state(t, l); s.Head.Position != 4 {
 				t.Errorf("state is %v", s)
 			}
 		},
-		"sets":  func(t *testing.T, l *Log, _ changelog.Cursor) { _, err := l.Sets(t.Context()); ok(t, err) },
-		"check": func(t *testing.T, l *Log, _ changelog.Cursor) { ok(t, l.Check(t.Context())) },
-		"make":  func(t *testing.T, l *Log, _ changelog.Cursor) { makeSet(t, l, 10) },
-		"trim": func(t *testing.T, l *Log, _ changelog.Cursor) {
+		"sets":  func(t *testing.T, l *Log, _ feed.Cursor) { _, err := l.Sets(t.Context()); ok(t, err) },
+		"check": func(t *testing.T, l *Log, _ feed.Cursor) { ok(t, l.Check(t.Context())) },
+		"make":  func(t *testing.T, l *Log, _ feed.Cursor) { makeSet(t, l, 10) },
+		"trim": func(t *testing.T, l *Log, _ feed.Cursor) {
 			_, err := l.Trim(t.Context(), "set", changelog.Retention{})
 			ok(t, err)
 		},
-		"describe": func(t *testing.T, l *Log, _ changelog.Cursor) {
-			ok(t, l.Describe(t.Context(), "set", changelog.Description{}))
+		"describe": func(t *testing.T, l *Log, _ feed.Cursor) {
+			ok(t, l.Describe(t.Context(), "set", feed.Description{}))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -60,13 +62,13 @@ func TestReplaced(t *testing.T) {
 				t.Errorf("logged is %q", text)
 			}
 			_, err := l.Since(ctx, "set", c, 0)
-			wants(t, changelog.ErrGone, err)
+			wants(t, feed.ErrGone, err)
 			for _, log := range []*Log{l, idle} {
 				head := state(t, third).Head
 				if a := add(t, log, "more", 13); a.After != head {
 					t.Errorf("added after %v, the head was %v", a.After, head)
 				}
-				if a, b := all(t, log, changelog.Cursor{}), all(t, third, changelog.Cursor{}); !slices.EqualFunc(a, b, same) {
+				if a, b := all(t, log, feed.Cursor{}), all(t, third, feed.Cursor{}); !slices.EqualFunc(a, b, same) {
 					t.Errorf("%d entries here, %d there", len(a), len(b))
 				}
 			}
@@ -74,7 +76,7 @@ func TestReplaced(t *testing.T) {
 	}
 }
 
-// Redis is emptied, and another memory begun, between the steps of Make.
+// Between two steps of Make, Redis is emptied and another memory is made.
 func TestReplacedWhileMaking(t *testing.T) {
 	s := newServer(t)
 	var calls atomic.Int64
@@ -101,13 +103,13 @@ func TestReplacedWhileMaking(t *testing.T) {
 			t.Errorf("emptied at call %d: the identity is %s, was %s, and is %s", n, l.ID(), was, third.ID())
 		}
 		add(t, l, "a", 3)
-		if n := len(all(t, third, changelog.Cursor{})); n != 3 {
+		if n := len(all(t, third, feed.Cursor{})); n != 3 {
 			t.Errorf("%d entries", n)
 		}
 	}
 }
 
-// A set whose identity is not the memory's is nobody's to write to.
+// No hub writes to a set whose identity is not that of the memory.
 func TestForeignSet(t *testing.T) {
 	l := start(t, shared.url(), Options{})
 	makeSet(t, l, 10)
@@ -120,10 +122,82 @@ func TestForeignSet(t *testing.T) {
 	}
 	ok(t, l.Check(ctx))
 	_, err = l.Since(ctx, "set", c, 0)
-	for _, err := range []error{err, l.Make(ctx, "set", changelog.Description{}, 10), l.Delete(ctx, "set"), l.Describe(ctx, "set", changelog.Description{})} {
-		wants(t, changelog.ErrUnavailable, err)
+	for _, err := range []error{err, l.Make(ctx, "set", feed.Description{}, 10), l.Delete(ctx, "set"), l.Describe(ctx, "set", feed.Description{})} {
+		wants(t, feed.ErrUnavailable, err)
 		if !strings.Contains(err.Error(), "another memory") || !strings.Contains(err.Error(), `"set"`) {
 			t.Errorf("error is %v", err)
 		}
+	}
+}
+
+// All hubs of a memory have the same secret, also of a memory that was made before there
+// were secrets. Redis that runs again has another one, also when it is full.
+func TestSecret(t *testing.T) {
+	s := newServer(t)
+	ctx := t.Context()
+	o := Options{Prefix: prefix()}
+	a, b := start(t, s.url(), o), start(t, s.url(), o)
+	agree := func(what, not string) string {
+		t.Helper()
+		for _, l := range []*Log{a, b} {
+			_, err := l.Sets(ctx)
+			ok(t, err)
+		}
+		if a.Secret() != b.Secret() || a.Secret() == not || len(a.Secret()) < 26 {
+			t.Errorf("%s: the secrets are %q and %q, before it was %q", what, a.Secret(), b.Secret(), not)
+		}
+		return a.Secret()
+	}
+	first := agree("at first", "")
+	if agree("later", ""); a.Secret() != first {
+		t.Error("the secret does not stay")
+	}
+	ok(t, s.admin(t).HDel(ctx, a.memoryKey(), "secret", "server").Err())
+	older := agree("in an older memory", first)
+	s.kill()
+	ok(t, s.start())
+	again := agree("after a restart", older)
+	s.kill()
+	ok(t, s.start())
+	ok(t, s.admin(t).ConfigSet(ctx, "maxmemory", "1").Err())
+	agree("when it is full", again)
+}
+
+// A clone of Redis has the identity of the original and another secret, so that hubs of
+// the clone do not believe hubs of the original, nor the other way round.
+func TestSecretOfAClone(t *testing.T) {
+	original, clone := newServer(t), newServer(t)
+	ctx := t.Context()
+	o := Options{Prefix: prefix()}
+	l := start(t, original.url(), o)
+	makeSet(t, l, 10)
+	add(t, l, "a", 3)
+	host, port, _ := net.SplitHostPort(clone.addr)
+	keys, err := original.admin(t).Keys(ctx, "*").Result()
+	ok(t, err)
+	migrate := []any{"MIGRATE", host, port, "", 0, 5000, "COPY", "KEYS"}
+	for _, key := range keys {
+		migrate = append(migrate, key)
+	}
+	ok(t, original.admin(t).Do(ctx, migrate...).Err())
+	c := start(t, clone.url(), o)
+	if c.ID() != l.ID() || state(t, c).Head != state(t, l).Head {
+		t.Fatal("it is no clone")
+	}
+	if _, err := l.Sets(ctx); err != nil || c.Secret() == l.Secret() || c.Secret() == "" {
+		t.Errorf("the secrets are %q and %q: %v", c.Secret(), l.Secret(), err)
+	}
+}
+
+// A server that does not tell its run has a secret all the same.
+func TestSecretWithoutInfo(t *testing.T) {
+	s := newServer(t)
+	ctx := t.Context()
+	ok(t, s.admin(t).Do(ctx, "ACL", "SETUSER", "hub", "on", ">pass", "~*", "&*", "+@all", "-info").Err())
+	o := Options{Prefix: prefix(), AllowEviction: true}
+	url := "redis://hub:pass@" + s.addr
+	a, b := start(t, url, o), start(t, url, o)
+	if a.Secret() == "" || a.Secret() != b.Secret() {
+		t.Errorf("the secrets are %q and %q", a.Secret(), b.Secret())
 	}
 }

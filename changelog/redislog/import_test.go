@@ -9,13 +9,15 @@ import (
 	"testing"
 
 	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/internal/redisconn"
 )
 
 // source is a memory to copy, with a set of n changes.
 func source(t *testing.T, n int) *Log {
 	t.Helper()
 	l := start(t, shared.url(), Options{Prefix: prefix()})
-	if err := l.Make(t.Context(), "set", changelog.Description{}, 10_000); err != nil {
+	if err := l.Make(t.Context(), "set", feed.Description{}, 10_000); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := l.Append(t.Context(), "set", changelog.Publish{Changes: changes("a", n), Key: "key"}); err != nil {
@@ -26,7 +28,7 @@ func source(t *testing.T, n int) *Log {
 
 func openImport(t *testing.T, id string, opts Options) *Import {
 	t.Helper()
-	m, err := OpenImport(t.Context(), shared.url(), id, opts)
+	m, err := OpenImport(t.Context(), connect(t, shared.url(), redisconn.Options{}), id, opts)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -34,8 +36,8 @@ func openImport(t *testing.T, id string, opts Options) *Import {
 	return m
 }
 
-// TestTwoImports has a second copy to the same place take over from the first,
-// which must not write any more, least of all to what the second has finished.
+// TestTwoImports begins a second copy into the same store. The first copy must not write
+// any more, least of all after the second copy is finished.
 func TestTwoImports(t *testing.T) {
 	l := source(t, 25)
 	s, err := l.State(t.Context(), "set")
@@ -52,26 +54,83 @@ func TestTwoImports(t *testing.T) {
 		t.Fatal(err)
 	}
 	copied := start(t, shared.url(), opts)
-	before := all(t, copied, changelog.Cursor{})
-	block := changelog.PlacedBlock{CutBlock: changelog.CutBlocks(changes("b", 1), 26, 10_000)[0], Last: changelog.Cursor{Position: 26, Micros: s.Head.Micros + 1}}
+	before := all(t, copied, feed.Cursor{})
+	block := changelog.PlacedBlock{CutBlock: changelog.CutBlocks(changes("b", 1), 26, 10_000)[0], Last: feed.Cursor{Position: 26, Micros: s.Head.Micros + 1}}
 	for what, err := range map[string]error{
 		"begin":   first.Begin(t.Context(), s, s.Floor),
 		"go on":   first.Begin(t.Context(), s, s.Head),
 		"add":     first.Add(t.Context(), "set", s.Head, []changelog.PlacedBlock{block}),
 		"keys":    first.AddKeys(t.Context(), "set", []changelog.Known{{Key: "other", Number: 2}}),
-		"deleted": first.Deleted(t.Context(), "set", 1),
+		"deleted": first.Deleted(t.Context(), "set", changelog.Left{Upto: 1, Ever: 1}),
 		"finish":  first.Finish(t.Context()),
 	} {
 		if !errors.Is(err, errBusy) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	after := all(t, copied, changelog.Cursor{})
+	after := all(t, copied, feed.Cursor{})
 	if len(after) != 25 || after[24].Cursor != before[24].Cursor {
 		t.Errorf("%d entries, the last %v", len(after), after[len(after)-1].Cursor)
 	}
-	if now, err := copied.State(t.Context(), "set"); err != nil || now != s {
+	now, err := copied.State(t.Context(), "set")
+	now.Epochs = s.Epochs // it was opened, which begins one
+	if err != nil || now != s {
 		t.Errorf("state is %+v, want %+v: %v", now, s, err)
+	}
+}
+
+// TestLateSteps repeats the steps of a copy later: after further steps, and after hubs
+// have used the copy.
+func TestLateSteps(t *testing.T) {
+	ctx := t.Context()
+	l := source(t, 25)
+	s := state(t, l)
+	o := Options{Prefix: prefix()}
+	m := openImport(t, l.ID(), o)
+	known := []changelog.Known{{Key: "key", Number: 1, After: s.Floor, Cursor: s.Head}}
+	block := changelog.PlacedBlock{CutBlock: changelog.CutBlocks(changes("a", 25), 1, 10_000)[0], Last: s.Head}
+	var steps []int64 // the number before each step
+	for _, step := range []func() error{
+		func() error { return m.Begin(ctx, s, s.Floor) },
+		func() error { return m.Add(ctx, "set", s.Floor, []changelog.PlacedBlock{block}) },
+		func() error { return m.Begin(ctx, s, s.Head) },
+		func() error { return m.AddKeys(ctx, "set", known) },
+	} {
+		steps = append(steps, m.steps)
+		ok(t, step())
+	}
+	last := m.steps
+	late := func(what string, number int64, step func() error) {
+		t.Helper()
+		m.steps = number
+		if err := step(); !errors.Is(err, errBusy) {
+			t.Errorf("%s: error is %v", what, err)
+		}
+		m.steps = last
+	}
+	late("begin", steps[0], func() error { return m.Begin(ctx, s, s.Head) })
+	late("delete", steps[2], func() error {
+		return m.step(ctx, "delete", "set", s.Head.Micros, s.Head.Micros, s.Begin)
+	})
+	ok(t, m.Finish(ctx))
+
+	copied := start(t, shared.url(), o)
+	_, err := copied.Append(ctx, "set", changelog.Publish{Changes: changes("b", 1), Key: "other"})
+	ok(t, err)
+	want := seen(t, copied)
+	m.steps = steps[3]
+	ok(t, m.AddKeys(ctx, "set", known)) // the last step, once more
+	if got := seen(t, copied); !reflect.DeepEqual(got, want) {
+		t.Errorf("it became\n\t%v, it was\n\t%v", got, want)
+	}
+	remove(t, copied)
+	makeSet(t, copied, 10)
+	add(t, copied, "accepted", 3)
+	late("delete", last, func() error {
+		return m.step(ctx, "delete", "set", s.Head.Micros, s.Head.Micros, s.Begin)
+	})
+	if n := len(all(t, copied, feed.Cursor{})); n != 3 {
+		t.Errorf("%d entries", n)
 	}
 }
 
@@ -92,7 +151,8 @@ func TestImportIntoEmptied(t *testing.T) {
 	}
 }
 
-// TestCopyIsPacked has what was published singly in full blocks.
+// TestCopyIsPacked copies changes that were published one at a time. The copy must have
+// them in full blocks.
 func TestCopyIsPacked(t *testing.T) {
 	l := source(t, 1)
 	for range 2_999 {
@@ -113,14 +173,14 @@ func TestCopyIsPacked(t *testing.T) {
 
 func TestOpenExisting(t *testing.T) {
 	opts := Options{Prefix: prefix(), Existing: true}
-	if _, err := Open(t.Context(), shared.url(), opts); err == nil || !strings.Contains(err.Error(), "no change memory") {
+	if _, err := openAt(t, shared.url(), opts); err == nil || !strings.Contains(err.Error(), "no change memory") {
 		t.Errorf("error is %v", err)
 	}
 	if n := shared.admin(t).Exists(t.Context(), opts.Prefix+":memory").Val(); n != 0 {
 		t.Error("a memory was made")
 	}
 	openImport(t, "ID", opts)
-	if _, err := Open(t.Context(), shared.url(), opts); !errors.Is(err, changelog.ErrUnfinished) {
+	if _, err := openAt(t, shared.url(), opts); !errors.Is(err, changelog.ErrUnfinished) {
 		t.Errorf("error is %v", err)
 	}
 }
@@ -134,14 +194,14 @@ func TestTornImport(t *testing.T) {
 	l := start(t, shared.url(), Options{Prefix: prefix()})
 	makeSet(t, l, 20)
 	history(t, l)
-	ok(t, l.Make(t.Context(), "gone", changelog.Description{}, 20))
+	ok(t, l.Make(t.Context(), "gone", feed.Description{}, 20))
 	ok(t, l.Delete(t.Context(), "gone"))
 	want := seen(t, l)
 
 	s := newServer(t, "--appendfsync", "always")
 	copyTo := func(opts Options) {
 		t.Helper()
-		m, err := OpenImport(t.Context(), s.url(), l.ID(), opts)
+		m, err := OpenImport(t.Context(), connect(t, s.url(), redisconn.Options{}), l.ID(), opts)
 		if errors.Is(err, changelog.ErrCopied) {
 			return
 		}
@@ -158,13 +218,13 @@ func TestTornImport(t *testing.T) {
 		ok(t, os.WriteFile(aof(s), append(bytes.Clone(before), written[:at+3]...), 0o600))
 		ok(t, s.start())
 		copyTo(Options{})
-		first := start(t, s.url(), Options{Prefix: "rshub"})
+		first := start(t, s.url(), Options{Prefix: "rshub", Existing: true}) // so no epoch begins
 		if got := seen(t, first); !reflect.DeepEqual(got, want) {
 			t.Fatalf("torn in command %d it is\n\t%v, want\n\t%v", i, got, want)
 		}
 		s.kill()
 		ok(t, s.start())
-		second := start(t, s.url(), Options{Prefix: "rshub"})
+		second := start(t, s.url(), Options{Prefix: "rshub", Existing: true})
 		if got := seen(t, second); !reflect.DeepEqual(got, want) {
 			t.Fatalf("torn in command %d it is after the second start\n\t%v, want\n\t%v", i, got, want)
 		}

@@ -6,32 +6,44 @@ import (
 	"strings"
 
 	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/feed"
 )
 
 // Redis holds, behind the prefix and a colon; a cursor is written as its text:
 //
 //	memory             hash: format, until a copy is finished formatUnfinished; id;
-//	                   checked by Check; run by copies
-//	sets               hash: by the names of all sets that there are or were, nothing
+//	                   checked by Check; run by copies; clock and doubted by Tick;
+//	                   secret, and the run of the server that it belongs to, see
+//	                   memory.lua; copied, the mark of a copy
+//	sets               hash: a field for each set that exists or ever did; no values
 //	{<set>}:set        hash: memory (the identity), size, title, describedby,
-//	                   changelist, begin, log (what steps change); run by copies
+//	                   changelist, begin, log (what steps change); described (the id of
+//	                   the call that described the set last), was (see feed.State; it
+//	                   may be earlier than begin), left; run by copies;
+//	                   epochs: the begin of the log, then feed.Epochs
 //	{<set>}:packed     hash: the older blocks by number, merged where they were small
 //	{<set>}:live       hash: the newer blocks by number, as they came
 //	{<set>}:known      hash: publishes that had an idempotency key, by number
 //	{<set>}:numbers    hash: their numbers by key
 //	{<set>}:calls0     hash: answers to appends by the id of the call
-//	{<set>}:calls1     the same; they take turns
+//	{<set>}:calls1     the same; the two take turns
 //
-// The log of a set is the cursors floor, head, latest and that of the last packed
-// entry; of the packed blocks the numbers of the first that is not removed, of the
-// first and of the last, and the same of the live ones; the number of the newest
-// key and of the newest that was forgotten; how often calls took turns, and when
-// last; a comma, the id of the newest call, a comma, and its answer. After Delete
-// it is the word deleted and the head's datetime. lib.lua says why it is so.
+// The field log of a set holds, in this order:
 //
-// The braces make all keys of a set live in one slot of a cluster. A prefix has no
-// brace, and no word above is another with something before it and a colon, so two
-// prefixes never have a key in common.
+//   - the cursors floor, head, latest, and of the last packed entry;
+//   - three numbers of packed blocks: of the first that is not removed, of the first
+//     that is in use, and of the last; then the same three of the live blocks;
+//   - the number of the newest key, and of the newest key that was forgotten;
+//   - how often the two hashes of calls took turns, and when they last did;
+//   - a comma, the id of the newest call, a comma, and the answer to that call.
+//
+// After Delete the field holds the word deleted and the datetime that a new set must
+// begin after. If entries had later datetimes, the field left holds that datetime, a
+// hyphen, and the latest of them. lib.lua says why it is so.
+//
+// The braces put all keys of a set into one slot of a cluster. Two prefixes never
+// have a key in common, although a prefix may have colons: a prefix has no brace, and
+// none of the names above ends in a colon and another of them.
 const (
 	formatVersion    = "1"
 	formatUnfinished = "unfinished copy"
@@ -53,23 +65,24 @@ func checkPrefix(prefix string) error {
 func (l *Log) memoryKey() string { return l.opts.Prefix + ":memory" }
 func (l *Log) setsKey() string   { return l.opts.Prefix + ":sets" }
 
-// setKey is the first of a set's keys.
+// setKey returns the first of a set's keys.
 func (l *Log) setKey(set string) string { return l.opts.Prefix + ":{" + set + "}:set" }
 
-// keys returns the keys of a set, in the order of lib.lua.
+// keys returns all keys of a set, in the order that lib.lua expects.
 func (l *Log) keys(set string) []string {
 	p := l.opts.Prefix + ":{" + set + "}:"
 	return []string{p + "set", p + "packed", p + "live", p + "known", p + "numbers", p + "calls0", p + "calls1"}
 }
 
-// stateFields are what a State is read from.
-var stateFields = []string{"memory", "size", "title", "describedby", "changelist", "begin", "log"}
+// stateFields are the fields of a set's hash that a feed.State is read from.
+var stateFields = []string{"memory", "size", "title", "describedby", "changelist", "begin", "log", "was", "epochs"}
 
-// decodeState reads the stateFields of a set.
-func (l *Log) decodeState(set string, values []any) (changelog.State, error) {
-	s := changelog.State{Set: set}
+// decodeState makes a State of the values of stateFields. The error is feed.ErrNoSet
+// if the set does not exist.
+func (l *Log) decodeState(set string, values []any) (feed.State, error) {
+	s := feed.State{Set: set}
 	if len(values) != len(stateFields) {
-		return s, changelog.ErrNoSet
+		return s, feed.ErrNoSet
 	}
 	v := make([]string, len(values))
 	for i := range values {
@@ -77,7 +90,7 @@ func (l *Log) decodeState(set string, values []any) (changelog.State, error) {
 	}
 	log := strings.Fields(v[6])
 	if len(log) == 0 || log[0] == "deleted" {
-		return s, changelog.ErrNoSet
+		return s, feed.ErrNoSet
 	}
 	if v[0] != l.ID() {
 		return s, l.other(v[0])
@@ -85,13 +98,20 @@ func (l *Log) decodeState(set string, values []any) (changelog.State, error) {
 	if len(log) < 3 {
 		return s, fmt.Errorf("%w: its log is %q", changelog.ErrCorrupt, v[6])
 	}
-	var errs [5]error
+	var errs [6]error
 	s.ListSize, errs[0] = strconv.Atoi(v[1])
 	s.Title, s.DescribedBy, s.ChangeList = v[2], v[3], v[4]
 	s.Begin, errs[1] = strconv.ParseInt(v[5], 10, 64)
-	s.Floor, errs[2] = changelog.ParseCursor(log[0])
-	s.Head, errs[3] = changelog.ParseCursor(log[1])
-	s.Latest, errs[4] = changelog.ParseCursor(log[2])
+	s.Floor, errs[2] = feed.ParseCursor(log[0])
+	s.Head, errs[3] = feed.ParseCursor(log[1])
+	s.Latest, errs[4] = feed.ParseCursor(log[2])
+	if was, err := strconv.ParseInt(v[7], 10, 64); err == nil && was >= s.Begin {
+		s.Was = was
+	}
+	// Programs that know no epochs leave the field behind when they make a set anew.
+	if begin, epochs, _ := strings.Cut(v[8], " "); begin == v[5] {
+		s.Epochs, errs[5] = feed.ParseEpochs(epochs)
+	}
 	for _, err := range errs {
 		if err != nil {
 			return s, fmt.Errorf("%w: its state: %v", changelog.ErrCorrupt, err)
@@ -100,6 +120,5 @@ func (l *Log) decodeState(set string, values []any) (changelog.State, error) {
 	if s.ListSize < 1 {
 		return s, fmt.Errorf("%w: list size %d", changelog.ErrCorrupt, s.ListSize)
 	}
-	l.saw(s.Head)
 	return s, nil
 }

@@ -4,10 +4,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/feed"
 )
 
-// Prefixes are apart, also where one begins with another.
+// Memories with different prefixes share no key, also if one prefix begins with the other.
 func TestPrefixes(t *testing.T) {
 	s := newServer(t)
 	var logs []*Log
@@ -22,7 +22,7 @@ func TestPrefixes(t *testing.T) {
 		ids := make(map[string]bool)
 		for _, l := range logs {
 			ids[l.ID()] = true
-			if got := all(t, l, changelog.Cursor{}); !strings.HasSuffix(got[0].Change.Loc, "/"+l.opts.Prefix+"/0") {
+			if got := all(t, l, feed.Cursor{}); !strings.HasSuffix(got[0].Change.Loc, "/"+l.opts.Prefix+"/0") {
 				t.Errorf("prefix %s has %v", l.opts.Prefix, got)
 			}
 			if sets, err := l.Sets(t.Context()); err != nil || len(sets) != 1 {
@@ -42,7 +42,7 @@ func TestPrefixes(t *testing.T) {
 		}
 	}
 	for _, bad := range []string{"a{b", "}", "a b", "ü", strings.Repeat("x", 65)} {
-		if _, err := Open(t.Context(), s.url(), Options{Prefix: bad}); err == nil {
+		if _, err := openAt(t, s.url(), Options{Prefix: bad}); err == nil {
 			t.Errorf("prefix %q is taken", bad)
 		}
 	}
@@ -51,7 +51,7 @@ func TestPrefixes(t *testing.T) {
 func TestFormat(t *testing.T) {
 	l := start(t, shared.url(), Options{})
 	ok(t, shared.admin(t).HSet(t.Context(), l.memoryKey(), "format", "2").Err())
-	if _, err := Open(t.Context(), shared.url(), Options{Prefix: l.opts.Prefix}); err == nil || !strings.Contains(err.Error(), `format "2"`) {
+	if _, err := openAt(t, shared.url(), Options{Prefix: l.opts.Prefix}); err == nil || !strings.Contains(err.Error(), `format "2"`) {
 		t.Errorf("error is %v", err)
 	}
 }

@@ -1,23 +1,31 @@
--- What the scripts share; it stands before each of them. KEYS are the keys of
--- one set in the order of key.go, ARGV[1] is the memory's identity, ARGV[2] the
--- hub's clock and ARGV[3] the clock skew, both in microseconds. An answer is a
--- word and what belongs to it. Numbers stay below 2^53, so a double is exact.
+-- The part that all scripts share: it is put before each of them. KEYS are the keys
+-- of one set in the order of key.go, ARGV[1] is the memory's identity, ARGV[2] the
+-- hub's clock and ARGV[3] the clock skew, both in microseconds. An answer is a word,
+-- followed by values. Numbers stay below 2^53, so a double is exact.
 --
--- What a script writes must stand to be torn. Redis appends it to its file as
--- MULTI, the writes, EXEC. When it is killed meanwhile, the file may end within
--- that, and then many a Redis removes the torn command alone: the writes before
--- it are not applied, nor removed. At the start after the next they are applied,
--- followed by all that came later and knew nothing of them. Therefore:
+-- A request may arrive late, long after the hub gave it up. Meanwhile others may have
+-- deleted the set, made it anew and published to it. So a script that changes a set
+-- gets as ARGV[4] the begin of the log that the hub means, and does nothing to any
+-- other log of that name. Two logs of one name never have the same begin. sweep needs
+-- none: it removes only what is in no log.
 --
---   1. A step writes and removes only what nobody sees: blocks behind the last,
---      keys behind the newest, and what an earlier step has left.
---   2. Its last write is the set's log, in one field and whole: from there on it
---      is seen. All values are absolute.
+-- A script must do no harm when its writes are torn. Redis appends the writes of a
+-- script to its append-only file as MULTI, the writes, EXEC. If Redis is killed at
+-- that moment, the file may end in the middle. Many versions of Redis then remove
+-- only the last, torn command when they start. The writes before it stay in the
+-- file, but are not applied. At the next start but one, they are applied after all,
+-- and so are all later writes, which were made without them. Therefore:
 --
--- So the first writes of a torn step change nothing that is seen; and if its last
--- one is there too, the next step on the set overwrites it as if it had not been.
--- And as what follows an open MULTI is dropped where no EXEC comes, a step that
--- must not be lost has two writes: Redis 7 makes no MULTI and EXEC for one.
+--   1. A step writes and removes only what nobody sees yet: blocks behind the last
+--      one, keys behind the newest one, and what an earlier step has left over.
+--   2. The last write of a step is the set's log, whole and in one field. This write
+--      makes the step visible. All values are absolute.
+--
+-- So the first writes of a torn step change nothing that anybody sees. If the last
+-- write is applied too, the next step on the set overwrites it, as if it had never
+-- been there. One hazard is left: commands that follow an open MULTI are dropped if
+-- no EXEC comes, and Redis 7 writes no MULTI and EXEC for a script with one write.
+-- So a step that must not be lost makes two writes.
 
 local SET, PACKED, LIVE, KNOWN, NUMBERS, CALLS0, CALLS1 = unpack(KEYS)
 local skew = tonumber(ARGV[3])
@@ -34,28 +42,32 @@ end
 
 local function write(c) return text(c.position) .. '-' .. text(c.micros) end
 
--- clock is the memory's now.
+-- clock returns the time of Redis's clock, in microseconds since 1970.
 local function clock()
   local t = redis.call('TIME')
   return t[1] * 1000000 + t[2]
 end
 
--- damaged ends the script; the client knows the word.
+-- damaged ends the script with an error. The client looks for the word "damaged: ".
 local function damaged(what) error('damaged: ' .. what) end
 
--- deleted returns what a log says that remained of a deleted set.
+-- deleted returns the datetime that the log of a deleted set holds, as a text; nil if
+-- the set is not deleted.
 local function deleted(log) return string.match(log, '^deleted (%d+)$') end
 
--- open returns the set, or nil and the answer that there is none. A store has
--- the blocks with the numbers from first to last; those from swept on are not
--- removed; upto is the cursor of the last one's last entry.
-local function open()
-  local v = redis.call('HMGET', SET, 'memory', 'size', 'log')
+-- open returns the set, or nil and the answer that there is none. If begin is given,
+-- and the log has another begin, the answer is anew: the set was made anew since the
+-- hub looked. The set has two stores of blocks, packed and live. A store has the blocks with the numbers from
+-- first to last. The blocks from swept to first - 1 are left over: sweep removes
+-- them. upto is the cursor of the last entry of the last block.
+local function open(begin)
+  local v = redis.call('HMGET', SET, 'memory', 'size', 'log', 'begin', 'was')
   if not v[3] or deleted(v[3]) then return nil, { 'noset' } end
   if v[1] ~= ARGV[1] then return nil, { 'other', v[1] } end
+  if begin and begin ~= v[4] then return nil, { 'anew' } end
   local n = { string.match(v[3], '^(%d+)%-(%d+) (%d+)%-(%d+) (%S+) (%d+)%-(%d+)' .. string.rep(' (%d+)', 10) .. ',([^,]*),(.*)$') }
   if not n[1] then damaged('the log of the set') end
-  local s = { log = v[3], size = tonumber(v[2]), latest = n[5], call = n[18], answer = n[19] }
+  local s = { log = v[3], size = tonumber(v[2]), begin = v[4], was = tonumber(v[5] or 0), latest = n[5], call = n[18], answer = n[19] }
   for i = 1, 17 do n[i] = tonumber(n[i]) end
   s.floor, s.head = cursor(n[1], n[2]), cursor(n[3], n[4])
   s.packed = { key = PACKED, upto = cursor(n[6], n[7]), swept = n[8], first = n[9], last = n[10] }
@@ -72,20 +84,21 @@ local function log(s)
     p.swept, p.first, p.last, l.swept, l.first, l.last, s.known, s.forgot, s.turns, s.turned, s.call, s.answer)
 end
 
--- save ends a step that wrote something before.
+-- save ends a step that has made another write before.
 local function save(log) redis.call('HSET', SET, 'log', log) end
 
--- saveOnly ends a step that writes nothing else.
+-- saveOnly ends a step that makes no other write. It writes twice: see above.
 local function saveOnly(log)
   save(log)
   save(log)
 end
 
--- room lets the other writes of a script pass when Redis is full.
+-- room makes Redis accept the writes of a script although it is full: Redis checks
+-- its memory only before the first write, and HDEL needs no memory.
 local function room() redis.call('HDEL', SET, 'room') end
 
--- blocks returns the blocks with some numbers. A block is its last entry's
--- cursor, a space and the bytes (see changelog.Block).
+-- blocks returns the blocks of a store with the numbers from first to last. A block
+-- is the cursor of its last entry, a space, and the bytes (see changelog.Block).
 local function blocks(store, first, last)
   local numbers = {}
   for n = first, last do numbers[#numbers + 1] = text(n) end
@@ -96,14 +109,16 @@ local function blocks(store, first, last)
   return found
 end
 
--- last returns the cursor of a block's last entry, and where the bytes begin.
+-- last returns the cursor of a block's last entry, and the index at which the bytes
+-- begin.
 local function last(block)
   local position, micros, at = string.match(block, '^(%d+)%-(%d+) ()')
   if not at then damaged('a block has no cursor') end
   return cursor(tonumber(position), tonumber(micros)), at
 end
 
--- uvarint reads a number of a block. It returns what follows it, too.
+-- uvarint reads the number at index i of a block. It also returns the index of what
+-- follows.
 local function uvarint(block, i)
   local n, unit = 0, 1
   while true do
@@ -114,10 +129,10 @@ local function uvarint(block, i)
   end
 end
 
--- search returns the block that has the first entry whose position or micros is
--- not before a goal, which is behind the floor and not behind the head: its store,
--- number, bytes and last cursor. It guesses from where the goal lies between what
--- is known, and halves after each guess that is wrong.
+-- search returns the block that holds the first entry whose position (or micros, as
+-- by says) is goal or more. goal lies behind the floor and not behind the head. The
+-- result has the block's store, number, bytes and last cursor. search guesses the
+-- block's number by interpolation, and takes the middle after each wrong guess.
 local function search(s, by, goal)
   local store, before = s.packed, s.floor
   if goal > store.upto[by] then store, before = s.live, store.upto end
@@ -144,8 +159,22 @@ local function search(s, by, goal)
   return found
 end
 
--- runs reads the head of a block that was found: a list of the runs, of each the
--- cursor of its first entry and its length.
+-- begins checks that a block that search has found begins where the block before it
+-- ends. The checksum of a block does not cover its cursor. Without this check, a cursor
+-- that is damaged could move entries to other positions, for a reader who begins in the
+-- middle of the block. Whoever reads on from block to block notices it by the counts.
+local function begins(s, found)
+  local store, n = found.store, found.number - 1
+  local before = store == s.live and s.packed.upto.position or s.floor.position
+  if n >= store.first then before = last(blocks(store, n, n)[1]).position end
+  local _, i = last(found.block)
+  if found.last.position - uvarint(found.block, i + 1) ~= before then
+    damaged('the block that ends at position ' .. text(found.last.position) .. ' does not begin behind position ' .. text(before))
+  end
+end
+
+-- runs reads the head of a block that search has found. It returns a list of the
+-- runs: of each, the cursor of its first entry and the count of its entries.
 local function runs(found)
   local block, upto = found.block, found.last
   local _, i = last(block)
@@ -174,6 +203,7 @@ local function at(s, position)
   if position == s.floor.position then return s.floor end
   local found = search(s, 'position', position)
   if found.last.position == position then return found.last end
+  begins(s, found)
   for _, run in ipairs(runs(found)) do
     local n = position - run.position
     if n >= 0 and n < run.count then return cursor(position, run.micros + n) end
@@ -181,12 +211,14 @@ local function at(s, position)
   damaged('the block that ends at position ' .. text(found.last.position) .. ' lacks position ' .. text(position))
 end
 
--- newest returns the cursor of the newest entry that is not later than micros,
--- or the floor's.
+-- newest returns the cursor of the newest entry that is not later than micros, or
+-- the floor if there is no such entry.
 local function newest(s, micros)
   if micros <= s.floor.micros then return s.floor end
   if micros >= s.head.micros then return s.head end
-  local list = runs(search(s, 'micros', micros + 1))
+  local block = search(s, 'micros', micros + 1)
+  begins(s, block)
+  local list = runs(block)
   local found
   for _, run in ipairs(list) do
     if run.micros > micros then break end
@@ -196,31 +228,54 @@ local function newest(s, micros)
   return found or at(s, list[1].position - 1)
 end
 
--- An answer to an append is remembered by the id of the call: the newest in the
--- log, so that it is there if and only if the append is; the older ones in calls,
--- which the next append tells.
+local function same(a, b) return a.position == b.position and a.micros == b.micros end
+
+-- knows reports whether c is a cursor of the log.
+local function knows(s, c)
+  if same(c, s.floor) or same(c, s.head) then return true end
+  if same(c, cursor(0, 0)) and s.floor.position == 0 then return true end
+  if c.position <= s.floor.position or c.position > s.head.position then return false end
+  return same(c, at(s, c.position))
+end
+
+-- before returns the cursor from which to go on instead of lost, a cursor that the
+-- log lost: see rule 2 of changelog.Log.Since.
+local function before(s, lost)
+  local c = newest(s, lost.micros - skew)
+  if c.position < lost.position then return c end
+  return at(s, math.max(lost.position, s.floor.position + 1) - 1)
+end
+
+-- The set remembers the answer to each append by the id of the call. The newest
+-- answer is in the log, so it is there if and only if the append is. The next append
+-- moves that answer to one of two hashes; calls returns the one in use.
 local function calls(s) return s.turns % 2 == 0 and CALLS0 or CALLS1 end
 
--- turn drops the older calls, so that each is kept for 2 to 4 times the clock skew
--- at a constant cost. That is long enough: a request that comes later than that
--- after another with the same clock in it is refused by one of them.
+-- turn empties the hash with the older answers and puts it in use, once every 2 clock
+-- skews. So an answer is kept for 2 to 4 times the clock skew. That is long enough.
+-- All requests of a call carry the same time of the hub's clock, and append refuses a
+-- time that differs from Redis's by more than the clock skew. So two requests of one
+-- call that are both accepted are at most 2 clock skews apart.
 local function turn(s, now)
+  if s.turned - now > skew then s.turned = now end -- the clock was ahead, and has been set back
   if now - s.turned <= 2 * skew then return end
   s.turns, s.turned = s.turns + 1, now
   redis.call('UNLINK', calls(s))
 end
 
--- known returns the publish that a key has the number of: the hash of its
--- content, the cursors before it and of its last entry, and its key.
+-- known returns what is kept of a publish that had an idempotency key, by the number
+-- of the key: the hash of its content, its cursors as one text (before its first
+-- entry, and of its last entry), its datetime and its key.
 local function known(number)
   local v = redis.call('HGET', KNOWN, number)
   if not v then return nil end
   local after, upto, key = string.match(string.sub(v, 33), '^(%S+) (%S+) (.*)$')
-  return { hash = string.sub(v, 1, 32), place = after .. ' ' .. upto, micros = parse(upto).micros, key = key }
+  return { hash = string.sub(v, 1, 32), cursors = after .. ' ' .. upto, micros = parse(upto).micros, key = key }
 end
 
--- recall returns what is known by a key. A torn append may have given it a number
--- that is not used yet, or is another's.
+-- recall returns what is kept of the publish with a key, unless it has expired. A
+-- torn append may have given the key a number that is not in use yet, or that now
+-- belongs to another key, so recall compares both.
 local function recall(s, now, key, maxAge, maxCount)
   local number = tonumber(redis.call('HGET', NUMBERS, key))
   if not number or number > s.known or s.known - number >= maxCount then return nil end

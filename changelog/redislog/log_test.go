@@ -7,6 +7,8 @@ import (
 
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/changelog/logtest"
+	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/internal/redisconn"
 )
 
 // storeClock makes the hub's clock, which a test can set, Redis' own.
@@ -21,8 +23,10 @@ func backend(url string, fake bool) logtest.Backend {
 			opts.Now, opts.edit = o.Now, storeClock
 		}
 		return logtest.Store{
-			Open:   func() (changelog.Log, error) { return Open(t.Context(), url, opts) },
-			Import: func(id string) (changelog.Importer, error) { return OpenImport(t.Context(), url, id, opts) },
+			Open: func() (changelog.Log, error) { return openAt(t, url, opts) },
+			Import: func(id string) (changelog.Importer, error) {
+				return OpenImport(t.Context(), connect(t, url, redisconn.Options{}), id, opts)
+			},
 		}
 	}}
 }
@@ -44,12 +48,12 @@ func TestLogOnCluster(t *testing.T) {
 	url := s.url() + "?cluster=true"
 	logtest.Run(t, backend(url, false))
 
-	l := start(t, url, Options{Wait: 1, WaitTimeout: 10 * time.Millisecond})
-	err := l.Make(t.Context(), "set", changelog.Description{}, 10)
-	wants(t, changelog.ErrUnknown, err)
+	l := startOn(t, connect(t, url, redisconn.Options{Wait: 1, WaitTimeout: 10 * time.Millisecond}), Options{})
+	err := l.Make(t.Context(), "set", feed.Description{}, 10)
+	wants(t, feed.ErrUnknown, err)
 	_, err = l.Append(t.Context(), "set", changelog.Publish{Changes: changes("a", 3)})
-	wants(t, changelog.ErrUnknown, err)
-	if n := len(all(t, l, changelog.Cursor{})); n != 3 {
+	wants(t, feed.ErrUnknown, err)
+	if n := len(all(t, l, feed.Cursor{})); n != 3 {
 		t.Errorf("%d entries", n)
 	}
 }

@@ -1,17 +1,26 @@
--- make makes a set, unless there is one. ARGV: 4 list size, 5 title, 6 describedby,
--- 7 changelist. Answers: ok MADE, where MADE is 1 if there was none.
+-- make makes a set, unless it exists. ARGV: 4 the field log that the hub saw, "" if
+-- there was none, 5 list size, 6 title, 7 describedby, 8 changelist. Answers: ok MADE
+-- BEGIN, where MADE is 1 if the set is new, else 0. anew: the set does not exist, but it
+-- did since the hub looked. A late request would bring back a set that was deleted.
 
-local v = redis.call('HMGET', SET, 'memory', 'log')
+local v = redis.call('HMGET', SET, 'memory', 'log', 'begin', 'was', 'left')
 local was = v[2] and deleted(v[2])
 if v[2] and not was then
-  if v[1] == ARGV[1] then return { 'ok', 0 } end
+  if v[1] == ARGV[1] then return { 'ok', 0, v[3] } end
   return { 'other', v[1] }
 end
+if (v[2] or '') ~= ARGV[4] then return { 'anew' } end
 
-local begin = clock()
-if was then begin = math.max(begin, was + 1) end
+-- A log begins now, and later than the deleted ones ended. If a clock was wrong, one of
+-- them may have ended far in the future. Then the log begins now all the same, and keeps
+-- in mind the latest datetime that its cursors must not be taken for: see since.lua.
+local begin, upto, ever = clock(), tonumber(was or 0), tonumber(v[4] or 0)
+local left = v[5] and parse(v[5])
+if left and left.position == upto then ever = math.max(ever, left.micros) end
+ever = math.max(ever, upto)
+if upto - begin <= skew then begin = math.max(begin, upto + 1) end
 local floor = cursor(0, begin)
-redis.call('HSET', SET, 'memory', ARGV[1], 'size', ARGV[4], 'title', ARGV[5], 'describedby', ARGV[6], 'changelist', ARGV[7], 'begin', text(begin))
+redis.call('HSET', SET, 'memory', ARGV[1], 'size', ARGV[5], 'title', ARGV[6], 'describedby', ARGV[7], 'changelist', ARGV[8], 'begin', text(begin), 'was', text(ever))
 redis.call('UNLINK', PACKED, LIVE, KNOWN, NUMBERS, CALLS0, CALLS1)
 save(log({
   floor = floor, head = floor, latest = write(floor),
@@ -19,4 +28,4 @@ save(log({
   live = { swept = 1, first = 1, last = 0 },
   known = 0, forgot = 0, turns = 0, turned = begin, call = '', answer = '',
 }))
-return { 'ok', 1 }
+return { 'ok', 1, text(begin) }

@@ -1,17 +1,18 @@
--- oldest reads the oldest live blocks. ARGV: 4 at most so many, 5 at most so many
--- bytes. Answers: ok SIZE POSITION BLOCK...: the list size, the position before
--- the first of them, and the blocks.
+-- oldest reads the oldest live blocks. ARGV: 4 how many at most, 5 how many bytes at
+-- most. It returns one block even if that has more bytes. Answers: ok SIZE POSITION BEGIN
+-- BLOCK...: the list size, the position before the first of the blocks, the begin of the
+-- log, the blocks.
 
 local s, no = open()
 if not s then return no end
 
 local upto, most = math.min(s.live.last, s.live.first + ARGV[4] - 1), tonumber(ARGV[5])
-local answer = { 'ok', s.size, s.packed.upto.position }
+local answer = { 'ok', s.size, s.packed.upto.position, s.begin }
 local n, bytes, step = s.live.first, 0, 1
 while n <= upto do
   for _, block in ipairs(blocks(s.live, n, math.min(upto, n + step - 1))) do
     bytes = bytes + #block
-    if bytes > most and #answer > 3 then return answer end
+    if bytes > most and #answer > 4 then return answer end
     answer[#answer + 1] = block
     n = n + 1
   end

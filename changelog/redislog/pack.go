@@ -2,22 +2,26 @@ package redislog
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/internal/redisconn"
 )
 
 const (
-	packBlocks = 2_000   // live blocks looked at in one step
-	packBytes  = 1 << 20 // of them, as they are stored; a full block is smaller
+	packBlocks = 2_000   // how many live blocks one step reads at most
+	packBytes  = 1 << 20 // how many bytes of live blocks one step reads at most; a full block is smaller
 )
 
-// Pack moves the oldest live blocks of a set to its packed ones, as far as they
-// make full blocks together, and returns how many entries it moved. What is in
-// the log stays the same at every moment, for every cursor. Several hubs may
-// pack a set at once: who comes second leaves it.
+// Pack merges the oldest live blocks of a set into full blocks, and moves them to the
+// packed blocks. It leaves the newest live blocks that do not fill a block. It returns
+// how many entries it moved. At every moment, every cursor reads the same entries.
+// Several hubs may pack a set at the same time: the second one finds the blocks moved
+// and stops.
 //
-// Trim calls it. Changes that were published one at a time take a fourth of the
+// Trim calls Pack. Changes that were published one at a time take a quarter of the
 // memory afterwards.
 func (l *Log) Pack(ctx context.Context, set string) (moved int, err error) {
 	moved, err = l.pack(ctx, set)
@@ -40,12 +44,12 @@ func (l *Log) pack(ctx context.Context, set string) (moved int, err error) {
 	}
 }
 
-// sweep removes what other steps have left.
+// sweep removes what earlier steps have left over.
 func (l *Log) sweep(ctx context.Context, set string) error {
 	for more := true; more; {
-		err := l.do(ctx, new(call), func(ctx context.Context) error {
-			reply, err := l.ask(ctx, l.scripts.sweep, l.keys(set))
-			more = reply.number(1) == 1
+		err := l.write(ctx, func(t *redisconn.Try) error {
+			reply, err := l.ask(t, l.scripts.sweep, l.keys(set))
+			more = reply.Number(1) == 1
 			return err
 		})
 		if err != nil {
@@ -57,25 +61,30 @@ func (l *Log) sweep(ctx context.Context, set string) error {
 
 // packSome is one step of Pack.
 func (l *Log) packSome(ctx context.Context, set string) (moved int, err error) {
-	var reply answer
-	err = l.read(ctx, func(ctx context.Context) (err error) {
-		reply, err = l.ask(ctx, l.scripts.oldest, l.keys(set), packBlocks, packBytes)
-		return err
-	})
+	reply, err := l.oldest(ctx, set)
 	if err != nil {
 		return 0, err
 	}
 	return l.swap(ctx, set, reply)
 }
 
-// swap replaces the live blocks that were read by packed ones, if they are still
-// the oldest.
-func (l *Log) swap(ctx context.Context, set string, reply answer) (moved int, err error) {
+// oldest reads the oldest live blocks of a set.
+func (l *Log) oldest(ctx context.Context, set string) (reply redisconn.Answer, err error) {
+	err = l.read(ctx, func(t *redisconn.Try) (err error) {
+		reply, err = l.ask(t, l.scripts.oldest, l.keys(set), packBlocks, packBytes)
+		return err
+	})
+	return reply, err
+}
+
+// swap replaces the live blocks in the answer of oldest.lua by packed ones, if they
+// are still the oldest.
+func (l *Log) swap(ctx context.Context, set string, reply redisconn.Answer) (moved int, err error) {
 	blocks, err := liveBlocks(set, reply)
 	if err != nil {
 		return 0, err
 	}
-	groups := full(blocks, uint64(reply.number(1)))
+	groups := full(blocks, uint64(reply.Number(1)))
 	if len(groups) == 0 {
 		return 0, nil
 	}
@@ -93,40 +102,43 @@ func (l *Log) swap(ctx context.Context, set string, reply answer) (moved int, er
 		}
 	}
 	args = append([]any{len(groups)}, args...)
-	sources := []any{taken}
+	sources := []any{reply.Text(3), taken}
 	for _, b := range blocks[:taken] {
 		sources = append(sources, b.last.String(), []byte(b.bytes[len(b.bytes)-4:]))
 	}
-	c := new(call)
-	err = l.do(ctx, c, func(ctx context.Context) (err error) {
-		reply, err = l.ask(ctx, l.scripts.pack, l.keys(set), append(sources, args...)...)
+	c := l.conn.Writing()
+	err = l.do(ctx, c, func(t *redisconn.Try) (err error) {
+		reply, err = l.ask(t, l.scripts.pack, l.keys(set), append(sources, args...)...)
 		return err
 	})
+	if errors.Is(err, errAnew) {
+		return 0, nil
+	}
 	if err != nil {
 		return 0, err
 	}
-	if reply.word() == "moved" && !c.lost.Load() { // else an earlier try did it
+	if reply.Word() == "moved" && !c.Lost() { // if a try was lost, that try may have moved them
 		return 0, nil
 	}
 	return moved, nil
 }
 
-// A live block as the packer sees it.
+// A live is a live block, as Pack reads it.
 type live struct {
-	last  changelog.Cursor
+	last  feed.Cursor
 	count int
 	bytes changelog.Block
 }
 
 // liveBlocks reads the answer of oldest.lua.
-func liveBlocks(set string, reply answer) ([]live, error) {
-	if len(reply) < 3 || reply.number(1) < 1 {
+func liveBlocks(set string, reply redisconn.Answer) ([]live, error) {
+	if len(reply) < 4 || reply.Number(1) < 1 {
 		return nil, fmt.Errorf("%w: the answer of a read", changelog.ErrCorrupt)
 	}
-	position := uint64(reply.number(2))
+	position := uint64(reply.Number(2))
 	var blocks []live
-	for i := 3; i < len(reply); i++ {
-		last, bytes, err := block(reply.text(i))
+	for i := 4; i < len(reply); i++ {
+		last, bytes, err := block(reply.Text(i))
 		if err != nil {
 			return nil, corrupt(fmt.Sprintf("a block of set %q", set), err)
 		}
@@ -139,8 +151,8 @@ func liveBlocks(set string, reply answer) ([]live, error) {
 	return blocks, nil
 }
 
-// full groups the oldest blocks: each group makes one block that nothing more
-// can be added to. The newest that do not fill one are left.
+// full groups the oldest blocks. Each group makes one block to which no further block
+// can be added. full leaves out the newest blocks, which do not fill a block yet.
 func full(blocks []live, listSize uint64) (groups [][]live) {
 	begin, count, size := 0, 0, 0
 	for i, b := range blocks {
@@ -158,12 +170,12 @@ func full(blocks []live, listSize uint64) (groups [][]live) {
 	return groups
 }
 
-// merge makes one block of several, nil where it is one already.
+// merge makes one block of a group. It returns nil if the group has only one block.
 func merge(set string, blocks []live) (changelog.Block, error) {
 	if len(blocks) == 1 {
 		return nil, nil
 	}
-	var entries []changelog.Entry
+	var entries []feed.Entry
 	for _, b := range blocks {
 		e, err := b.bytes.Entries(b.last)
 		if err == nil && len(e) != b.count {

@@ -1,13 +1,14 @@
--- pack moves the oldest live blocks to the end of the packed ones. ARGV: 4 number
--- of live blocks, and of each its cursor and its checksum; then the number of
--- blocks that they become, and of each how many it takes and its bytes, "" where
--- it is moved as it is. What it moved, sweep removes. Answers: ok, or moved when
--- the oldest are not these any more.
+-- pack moves the oldest live blocks to the end of the packed ones. ARGV: 4 begin,
+-- 5 number of live blocks to move; per block its cursor and its checksum; then the
+-- number of packed blocks that they become; per packed block the number of live blocks
+-- that go into it, and its bytes. The bytes are "" when one live block is moved as it
+-- is. The live blocks that were moved are removed by sweep. Answers: ok. moved: other
+-- blocks are the oldest now.
 
-local s, no = open()
+local s, no = open(ARGV[4])
 if not s then return no end
 
-local n = tonumber(ARGV[4])
+local n = tonumber(ARGV[5])
 if s.live.last - s.live.first + 1 < n then return { 'moved' } end
 local live = {}
 for i = 1, n, 100 do
@@ -15,7 +16,7 @@ for i = 1, n, 100 do
     live[#live + 1] = block
   end
 end
-local arg = 5
+local arg = 6
 for _, block in ipairs(live) do
   if write(last(block)) ~= ARGV[arg] or string.sub(block, -4) ~= ARGV[arg + 1] then return { 'moved' } end
   arg = arg + 2

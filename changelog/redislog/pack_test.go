@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/feed"
 )
 
 // lengths returns how many blocks are packed and live.
@@ -33,12 +34,12 @@ func singles(t *testing.T, l *Log, what string, n int) {
 	}
 }
 
-// views is all that can be asked of a log.
-func views(t *testing.T, l *Log, entries []changelog.Entry) []any {
+// views returns the answers to all questions that a log can be asked.
+func views(t *testing.T, l *Log, entries []feed.Entry) []any {
 	t.Helper()
 	ctx := t.Context()
-	views := []any{state(t, l), all(t, l, changelog.Cursor{})}
-	if len(views[1].([]changelog.Entry)) != len(entries) {
+	views := []any{state(t, l), all(t, l, feed.Cursor{})}
+	if len(views[1].([]feed.Entry)) != len(entries) {
 		t.Fatal("entries are missing")
 	}
 	for i := 0; i < len(entries); i += 1 + rand.IntN(2)*len(entries)/100 {
@@ -50,7 +51,7 @@ func views(t *testing.T, l *Log, entries []changelog.Entry) []any {
 		if at != c || seek.Position != c.Position-1 {
 			t.Fatalf("at %v is %v, and before its datetime %v", c, at, seek)
 		}
-		for _, c := range []changelog.Cursor{c, {Position: c.Position, Micros: c.Micros + 1}} {
+		for _, c := range []feed.Cursor{c, {Position: c.Position, Micros: c.Micros + 1}} {
 			b, err := l.Since(ctx, "set", c, 3)
 			ok(t, err)
 			after := int(b.After.Position)
@@ -66,7 +67,7 @@ func views(t *testing.T, l *Log, entries []changelog.Entry) []any {
 	return views
 }
 
-func same(a, b changelog.Entry) bool { return reflect.DeepEqual(a, b) }
+func same(a, b feed.Entry) bool { return reflect.DeepEqual(a, b) }
 
 func TestPack(t *testing.T) {
 	for _, listSize := range []int{1, 7, 100, 10_000} {
@@ -79,7 +80,7 @@ func TestPack(t *testing.T) {
 			add(t, l, "c", 900)
 			add(t, l, "d", 1000)
 			singles(t, l, "e", 1300)
-			entries := all(t, l, changelog.Cursor{})
+			entries := all(t, l, feed.Cursor{})
 			before := views(t, l, entries)
 			moved, err := l.Pack(t.Context(), "set")
 			ok(t, err)
@@ -96,7 +97,7 @@ func TestPack(t *testing.T) {
 			}
 			// It goes on, and retention takes from both stores.
 			singles(t, l, "f", 50)
-			if n := len(all(t, l, changelog.Cursor{})); n != len(entries)+50 {
+			if n := len(all(t, l, feed.Cursor{})); n != len(entries)+50 {
 				t.Errorf("%d entries", n)
 			}
 			for _, keep := range []uint64{4000, 1000, 1} {
@@ -111,7 +112,7 @@ func TestPack(t *testing.T) {
 	}
 }
 
-// Trim packs where it saves much, and only there.
+// Trim packs a set if that saves much memory, and only then.
 func TestTrimPacks(t *testing.T) {
 	for _, test := range []struct {
 		listSize, publishes, each int
@@ -165,7 +166,7 @@ func TestPackTogether(t *testing.T) {
 	}
 	for f := range 3 {
 		others.Go(func() {
-			var c changelog.Cursor
+			var c feed.Cursor
 			for last := false; !last || c.Position < publishers*each; {
 				last = done.Load()
 				b, err := hubs[f].Since(t.Context(), "set", c, 1+f*30)
@@ -191,7 +192,7 @@ func TestPackTogether(t *testing.T) {
 	done.Store(true)
 	others.Wait()
 	seen := make(map[string]bool)
-	for _, e := range all(t, hubs[2], changelog.Cursor{}) {
+	for _, e := range all(t, hubs[2], feed.Cursor{}) {
 		seen[e.Change.Loc] = true
 	}
 	if len(seen) != publishers*each {
@@ -221,7 +222,7 @@ func TestPackIsOvertaken(t *testing.T) {
 			l, other := start(t, shared.url(), o), start(t, shared.url(), o)
 			makeSet(t, l, 10)
 			singles(t, l, "a", 100)
-			reply, err := l.ask(t.Context(), l.scripts.oldest, l.keys("set"), packBlocks, packBytes)
+			reply, err := l.oldest(t.Context(), "set")
 			ok(t, err)
 			meanwhile(t, other)
 			want := state(t, l)

@@ -8,19 +8,21 @@ import (
 	"strings"
 
 	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/internal/redisconn"
+	"github.com/rshub/rshub/resourcesync"
 )
 
 const (
 	defaultLimit = 1_000
-	// A read ends where its blocks have more bytes than this, as they are stored
-	// or before compression, so that neither a batch nor the time that it takes
-	// grows without bound.
-	maxRead = 1 << 20
-	maxSize = 8 << 20
+	// A read ends when its blocks have more bytes than one of these. So the memory
+	// and the time that one batch takes are bounded.
+	maxRead = 1 << 20 // of blocks as they are stored
+	maxSize = 1 << 20 // of blocks before compression
 )
 
 // Since returns the entries that directly follow a cursor.
-func (l *Log) Since(ctx context.Context, set string, after changelog.Cursor, limit int) (*changelog.Batch, error) {
+func (l *Log) Since(ctx context.Context, set string, after feed.Cursor, limit int) (*feed.Batch, error) {
 	b, err := l.since(ctx, set, after, limit)
 	if err != nil {
 		return nil, fmt.Errorf("read set %q after %v: %w", set, after, err)
@@ -28,37 +30,36 @@ func (l *Log) Since(ctx context.Context, set string, after changelog.Cursor, lim
 	return b, nil
 }
 
-func (l *Log) since(ctx context.Context, set string, after changelog.Cursor, limit int) (*changelog.Batch, error) {
+func (l *Log) since(ctx context.Context, set string, after feed.Cursor, limit int) (*feed.Batch, error) {
 	if limit <= 0 {
 		limit = defaultLimit
 	}
-	var reply answer
-	err := l.read(ctx, func(ctx context.Context) (err error) {
-		reply, err = l.ask(ctx, l.scripts.since, l.keys(set), after.Position, after.Micros, limit, maxRead)
-		if err == nil && reply.word() == "gone" {
-			err = refusal{changelog.ErrGone}
+	var reply redisconn.Answer
+	err := l.read(ctx, func(t *redisconn.Try) (err error) {
+		reply, err = l.ask(t, l.scripts.since, l.keys(set), after.Position, after.Micros, limit, maxRead)
+		if err == nil && reply.Word() == "gone" {
+			err = redisconn.Refuse(feed.ErrGone)
 		}
 		return err
 	})
-	batch := &changelog.Batch{Set: set, After: after, Cursor: after}
-	if errors.Is(err, changelog.ErrNoSet) {
+	batch := &feed.Batch{Set: set, After: after, Cursor: after}
+	if errors.Is(err, feed.ErrNoSet) {
 		if after.IsZero() {
 			return batch, nil
 		}
-		return nil, changelog.ErrGone
+		return nil, feed.ErrGone
 	}
 	if err != nil {
 		return nil, err
 	}
-	if batch.After, err = changelog.ParseCursor(reply.text(1)); err != nil {
+	if batch.After, err = feed.ParseCursor(reply.Text(1)); err != nil {
 		return nil, corrupt("the answer to a read", err)
 	}
-	head, err := changelog.ParseCursor(reply.text(3))
+	head, err := feed.ParseCursor(reply.Text(3))
 	if err != nil {
 		return nil, corrupt("the answer to a read", err)
 	}
-	l.saw(head)
-	batch.Diverged, batch.Cursor = reply.number(2) == 1, batch.After
+	batch.Diverged, batch.Cursor = reply.Number(2) == 1, batch.After
 	if batch.Entries, err = entries(set, reply[4:], batch.After, head.Position, limit); err != nil {
 		return nil, err
 	}
@@ -68,18 +69,22 @@ func (l *Log) since(ctx context.Context, set string, after changelog.Cursor, lim
 	return batch, nil
 }
 
-// entries decodes the blocks of an answer, from the entry behind a cursor on, to
-// at most limit entries. The first block may hold the cursor.
-func entries(set string, blocks answer, after changelog.Cursor, head uint64, limit int) ([]changelog.Entry, error) {
+// entries decodes the blocks of an answer of since.lua. It returns at most limit
+// entries, beginning with the one behind the cursor after, which may lie in the middle
+// of the first block.
+func entries(set string, blocks redisconn.Answer, after feed.Cursor, head uint64, limit int) ([]feed.Entry, error) {
 	if after.Position == head {
 		return nil, nil
 	}
-	entries := make([]changelog.Entry, 0, min(uint64(limit), head-after.Position))
+	entries := make([]feed.Entry, 0, min(uint64(limit), head-after.Position))
 	size := 0
 	for i := range blocks {
-		last, bytes, err := block(blocks.text(i))
+		last, bytes, err := block(blocks.Text(i))
 		if err != nil {
 			return nil, corrupt("a block of set "+strconv.Quote(set), err)
+		}
+		if last.Position <= after.Position {
+			return nil, fmt.Errorf("%w: positions of set %q go back behind position %d", changelog.ErrCorrupt, set, after.Position)
 		}
 		n := int(last.Position - after.Position)
 		size += bytes.Size()
@@ -109,10 +114,11 @@ func entries(set string, blocks answer, after changelog.Cursor, head uint64, lim
 	return entries, nil
 }
 
-// block reads a block as lib.lua has it.
-func block(text string) (last changelog.Cursor, bytes changelog.Block, err error) {
+// block reads a block in the form of lib.lua: the cursor of its last entry, a space,
+// and the bytes.
+func block(text string) (last feed.Cursor, bytes changelog.Block, err error) {
 	cursor, rest, _ := strings.Cut(text, " ")
-	last, err = changelog.ParseCursor(cursor)
+	last, err = feed.ParseCursor(cursor)
 	return last, changelog.Block(rest), err
 }
 
@@ -124,8 +130,9 @@ func corrupt(what string, err error) error {
 	return fmt.Errorf("%w: %s: %v", changelog.ErrCorrupt, what, err)
 }
 
-// At returns the cursor of the entry at a position, or the floor's.
-func (l *Log) At(ctx context.Context, set string, position uint64) (changelog.Cursor, error) {
+// At returns the cursor of the entry at a position; at the floor's position, the
+// floor.
+func (l *Log) At(ctx context.Context, set string, position uint64) (feed.Cursor, error) {
 	c, err := l.find(ctx, set, "at", position)
 	if err != nil {
 		return c, fmt.Errorf("find position %d of set %q: %w", position, set, err)
@@ -134,7 +141,7 @@ func (l *Log) At(ctx context.Context, set string, position uint64) (changelog.Cu
 }
 
 // Seek returns the cursor behind which the entries with datetime >= micros begin.
-func (l *Log) Seek(ctx context.Context, set string, micros int64) (changelog.Cursor, error) {
+func (l *Log) Seek(ctx context.Context, set string, micros int64) (feed.Cursor, error) {
 	c, err := l.find(ctx, set, "seek", micros)
 	if err != nil {
 		return c, fmt.Errorf("find datetime %d of set %q: %w", micros, set, err)
@@ -142,20 +149,20 @@ func (l *Log) Seek(ctx context.Context, set string, micros int64) (changelog.Cur
 	return c, nil
 }
 
-func (l *Log) find(ctx context.Context, set, by string, number any) (c changelog.Cursor, err error) {
-	err = l.read(ctx, func(ctx context.Context) error {
-		reply, err := l.ask(ctx, l.scripts.find, l.keys(set), by, number)
+func (l *Log) find(ctx context.Context, set, by string, number any) (c feed.Cursor, err error) {
+	err = l.read(ctx, func(t *redisconn.Try) error {
+		reply, err := l.ask(t, l.scripts.find, l.keys(set), by, number)
 		if err != nil {
 			return err
 		}
-		switch reply.word() {
+		switch reply.Word() {
 		case "gone":
-			return refusal{changelog.ErrGone}
+			return redisconn.Refuse(feed.ErrGone)
 		case "behind":
-			return refusal{changelog.Invalid("position %d lies behind the newest entry, %s", number, reply.text(1))}
+			return redisconn.Refuse(resourcesync.Invalid("position %d lies behind the newest entry, %s", number, reply.Text(1)))
 		}
-		if c, err = changelog.ParseCursor(reply.text(1)); err != nil {
-			return refusal{corrupt("the answer to a search", err)}
+		if c, err = feed.ParseCursor(reply.Text(1)); err != nil {
+			return redisconn.Refuse(corrupt("the answer to a search", err))
 		}
 		return nil
 	})

@@ -51,7 +51,7 @@ func (s *server) start() error {
 }
 
 func (s *server) run(args ...string) error {
-	// It ends with the pipe, so also with a test that dies.
+	// The shell kills the server when the pipe closes, so also when the test dies.
 	s.cmd = exec.Command("sh", append([]string{"-c", `redis-server "$@" & cat >/dev/null; kill -9 $!; wait`, "sh"}, args...)...)
 	life, err := s.cmd.StdinPipe()
 	if err != nil {
@@ -99,7 +99,7 @@ func newServer(t testing.TB, args ...string) *server {
 	return s
 }
 
-// shared is the server of all tests that do nothing to it.
+// shared is the server of all tests that neither stop nor change a server.
 var shared *server
 
 func TestMain(m *testing.M) {
@@ -128,10 +128,10 @@ func (silent) Printf(context.Context, string, ...any) {}
 
 var prefixes atomic.Int64
 
-// prefix is one that nobody else has.
+// prefix returns a prefix that no other test has.
 func prefix() string { return "p" + strconv.FormatInt(prefixes.Add(1), 10) }
 
-// admin is a client for what a test does behind the log's back.
+// admin is a client with which tests change Redis without the log.
 func (s *server) admin(t testing.TB) *redis.Client {
 	c := s.client()
 	t.Cleanup(func() { _ = c.Close() })

@@ -8,14 +8,13 @@ import (
 	"strings"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
-	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/internal/redisconn"
 )
 
-// fit returns nil when every server may be written to: it does not evict. What
-// it finds holds for Append until the next look. first also tells what is wrong
-// with a server that is taken nevertheless.
+// fit returns nil when every server can keep the memory: its version is not too old,
+// and it does not evict keys. Append goes by the result until fit is called again.
+// With first, fit also logs warnings about servers that it accepts.
 func (l *Log) fit(ctx context.Context, first bool) error {
 	l.checked.Store(l.opts.Now().UnixMicro())
 	err := l.look(ctx, first)
@@ -27,7 +26,8 @@ func (l *Log) fit(ctx context.Context, first bool) error {
 	return err
 }
 
-// fitByNow is fit, if nobody looked within the last minute.
+// fitByNow is fit, except that it returns the last result if that is less than a
+// minute old.
 func (l *Log) fitByNow(ctx context.Context) error {
 	if age := l.opts.Now().UnixMicro() - l.checked.Load(); age < time.Minute.Microseconds() && age >= 0 {
 		return l.refused()
@@ -35,7 +35,7 @@ func (l *Log) fitByNow(ctx context.Context) error {
 	return l.fit(ctx, false)
 }
 
-// refused returns why nothing may be written, as far as known.
+// refused returns why nothing must be written, as far as fit has found out.
 func (l *Log) refused() error {
 	if err := l.unfit.Load(); err != nil {
 		return *err
@@ -43,31 +43,26 @@ func (l *Log) refused() error {
 	return nil
 }
 
-// MayPass reports whether an error of Open is that Redis cannot be reached or is
-// not ready yet, so that trying again makes sense. It does not where Redis refuses
-// the credentials, or cannot keep a memory as it is set up.
+// MayPass reports whether an error of Open means that Redis cannot be reached or is
+// not ready yet. Then it makes sense to try again. It makes none if Redis refuses the
+// credentials, or if its settings do not let it keep a memory.
 func MayPass(err error) bool {
-	return errors.Is(err, changelog.ErrUnavailable) && !errors.Is(err, errUnfit) && !starts(err, "NOAUTH", "WRONGPASS", "NOPERM")
+	return errors.Is(err, feed.ErrUnavailable) && !errors.Is(err, errUnfit) && !redisconn.Denied(err)
 }
 
-var errUnfit = fmt.Errorf("%w: this Redis cannot keep it", changelog.ErrUnavailable)
+var errUnfit = fmt.Errorf("%w: this Redis cannot keep it", feed.ErrUnavailable)
 
 func (l *Log) look(ctx context.Context, first bool) error {
-	return l.read(ctx, func(ctx context.Context) error {
-		if cluster, ok := l.client.(*redis.ClusterClient); ok {
-			return cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
-				return l.lookAt(ctx, node, first)
-			})
-		}
-		return l.lookAt(ctx, l.client, first)
+	return l.read(ctx, func(t *redisconn.Try) error {
+		return t.EachMaster(func(t *redisconn.Try) error { return l.lookAt(t, first) })
 	})
 }
 
-// lookAt looks at one server. INFO knows what CONFIG does, and is forbidden less
-// often.
-func (l *Log) lookAt(ctx context.Context, node redis.Cmdable, first bool) error {
-	text, err := node.Info(ctx).Result()
-	if starts(err, "NOPERM") || err != nil && strings.Contains(strings.ToLower(err.Error()), "unknown command 'info'") {
+// lookAt looks at one server. It asks with INFO and not with CONFIG, because fewer
+// servers forbid INFO.
+func (l *Log) lookAt(t *redisconn.Try, first bool) error {
+	text, err := t.Info()
+	if redisconn.Forbidden(err) {
 		if l.opts.AllowEviction {
 			return nil
 		}

@@ -2,84 +2,112 @@ package redislog
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/internal/redisconn"
+	"github.com/rshub/rshub/resourcesync"
 )
 
-// Make makes a set. It notices when Redis was emptied since Open.
-func (l *Log) Make(ctx context.Context, set string, d changelog.Description, listSize int) error {
+// Make makes a set. If Redis was emptied since Open, Make notices it.
+func (l *Log) Make(ctx context.Context, set string, d feed.Description, listSize int) error {
 	if err := l.make(ctx, set, d, listSize); err != nil {
 		return fmt.Errorf("make set %q: %w", set, err)
 	}
 	return nil
 }
 
-func (l *Log) make(ctx context.Context, set string, d changelog.Description, listSize int) error {
-	if err := changelog.CheckSet(set); err != nil {
+func (l *Log) make(ctx context.Context, set string, d feed.Description, listSize int) error {
+	if err := feed.CheckSet(set); err != nil {
 		return err
 	}
 	if listSize < 1 || listSize > changelog.MaxListSize {
-		return changelog.Invalid("a list size is 1 to %d, not %d", changelog.MaxListSize, listSize)
+		return resourcesync.Invalid("a list size is 1 to %d, not %d", changelog.MaxListSize, listSize)
 	}
-	for range tries {
+	for range looks {
 		if _, err := l.same(ctx, ""); err != nil {
 			return err
 		}
 		id := l.ID()
-		made, err := l.makeHere(ctx, set, d, listSize)
+		made, begin, err := l.makeHere(ctx, set, d, listSize)
 		if err != nil {
 			return err
 		}
-		// Redis may have been emptied between, and another memory begun: then the set
-		// that was made there has the wrong identity, and is removed again.
+		// Redis may have been emptied meanwhile, and another hub may have begun a new
+		// memory. Then the new set has the wrong identity, and is removed again.
 		if _, err := l.same(ctx, ""); err != nil || l.ID() == id {
-			return err
+			return afterwards(err)
 		}
 		if made {
-			if err := l.unmake(ctx, set, id); err != nil {
+			if err := l.unmake(ctx, set, id, begin); err != nil {
 				return err
 			}
 		}
 	}
-	return fmt.Errorf("%w: its memory is replaced again and again", changelog.ErrUnavailable)
+	return fmt.Errorf("%w: its memory is replaced again and again", feed.ErrUnavailable)
 }
 
-// makeHere makes a set in the memory that is thought to be there, and reports
-// whether there was none.
-func (l *Log) makeHere(ctx context.Context, set string, d changelog.Description, listSize int) (made bool, err error) {
-	// The name comes first, so that there is no set without one. It is never
-	// removed: that could meet a new set of the name.
-	err = l.do(ctx, new(call), func(ctx context.Context) error {
-		if _, err := l.ask(ctx, l.scripts.name, []string{l.setsKey()}, set); err != nil { // replicas are waited for below
+// makeHere makes a set in the memory whose identity the log has. made is true if the
+// set is new. begin is that of its log.
+func (l *Log) makeHere(ctx context.Context, set string, d feed.Description, listSize int) (made bool, begin string, err error) {
+	// Each try looks at the set by itself: if a lost try has made the set and somebody has
+	// deleted it since, the next try may make it once more.
+	err = l.write(ctx, func(t *redisconn.Try) error {
+		// The name is added first, so that no set is without a name. It is never removed,
+		// because at that moment somebody could make a new set of the same name.
+		if _, err := l.ask(t, l.scripts.name, []string{l.setsKey()}, set); err != nil { // the next script waits for replicas, for both
 			return err
 		}
-		reply, err := l.tell(ctx, l.scripts.make, l.keys(set), listSize, d.Title, d.DescribedBy, d.ChangeList)
-		made = reply.number(1) == 1
-		return err
+		for range looks {
+			was, err := t.HMGet(l.setKey(set), "log")
+			if err != nil {
+				return err
+			}
+			left := was.Text(0)
+			if !strings.HasPrefix(left, "deleted ") {
+				left = "" // the set exists: then the script does nothing, unless somebody deletes it now
+			}
+			reply, err := l.tell(t, l.scripts.make, l.keys(set), left, listSize, d.Title, d.DescribedBy, d.ChangeList)
+			if !errors.Is(err, errAnew) {
+				made, begin = reply.Number(1) == 1, reply.Text(2)
+				return err
+			}
+		}
+		return redisconn.Refuse(fmt.Errorf("%w: %w, again and again", feed.ErrUnavailable, errAnew))
 	})
-	return made, err
+	return made, begin, err
 }
 
-// unmake deletes a set that has an identity which is no longer the log's.
-func (l *Log) unmake(ctx context.Context, set, id string) error {
-	args := l.common()
+// unmake deletes a set that was made with the identity id, which is no longer the
+// log's.
+func (l *Log) unmake(ctx context.Context, set, id, begin string) error {
+	args := append(l.common(), begin)
 	args[0] = id
-	return l.do(ctx, new(call), func(ctx context.Context) error {
-		_, err := l.tellAll(ctx, l.scripts.delete, l.keys(set), args)
-		if _, other := errors.AsType[otherError](err); other || errors.Is(err, changelog.ErrNoSet) {
-			return nil // it is not there, or is made as it should be
+	return l.write(ctx, func(t *redisconn.Try) error {
+		_, err := l.tellAll(t, l.scripts.delete, l.keys(set), args)
+		if _, other := errors.AsType[otherError](err); other || errors.Is(err, feed.ErrNoSet) || errors.Is(err, errAnew) {
+			return nil // the set is gone, or another hub has made it with the new identity
 		}
 		return err
 	})
 }
 
 // Describe replaces a set's description.
-func (l *Log) Describe(ctx context.Context, set string, d changelog.Description) error {
-	err := l.do(ctx, new(call), func(ctx context.Context) error {
-		_, err := l.tell(ctx, l.scripts.describe, l.keys(set), d.Title, d.DescribedBy, d.ChangeList)
-		return err
+func (l *Log) Describe(ctx context.Context, set string, d feed.Description) error {
+	id := rand.Text()
+	err := l.again(func(c *redisconn.Call) error {
+		s, by, err := l.described(ctx, set)
+		if err != nil {
+			return err
+		}
+		return l.do(ctx, c, func(t *redisconn.Try) error {
+			_, err := l.tell(t, l.scripts.describe, l.keys(set), s.Begin, id, by, d.Title, d.DescribedBy, d.ChangeList)
+			return err
+		})
 	})
 	if err != nil {
 		return fmt.Errorf("describe set %q: %w", set, err)
@@ -87,48 +115,82 @@ func (l *Log) Describe(ctx context.Context, set string, d changelog.Description)
 	return nil
 }
 
-// Delete removes a set. Of it remain its name, and the datetime of its head, so
-// that a set made again under its name begins later.
+// Delete removes a set. Only its name and the datetime of its head stay, so that a
+// new set of the same name begins later. Delete removes the set that it finds when it
+// is called, and never one that was made since: whoever published to that one was told
+// that it is kept.
 func (l *Log) Delete(ctx context.Context, set string) error {
-	c := new(call)
-	deleted := false
-	err := l.do(ctx, c, func(ctx context.Context) error {
-		if !deleted {
-			_, err := l.tell(ctx, l.scripts.delete, l.keys(set))
-			if err != nil && !(errors.Is(err, changelog.ErrNoSet) && c.lost.Load()) { // else an earlier try did it
-				return err
-			}
-			deleted = true
-		}
-		_, err := l.ask(ctx, l.scripts.sweep, l.keys(set))
-		return err
-	})
-	if err != nil {
+	if err := l.delete(ctx, set); err != nil {
 		return fmt.Errorf("delete set %q: %w", set, err)
 	}
 	l.forget(set)
 	return nil
 }
 
-// State returns what a set is now.
-func (l *Log) State(ctx context.Context, set string) (changelog.State, error) {
+func (l *Log) delete(ctx context.Context, set string) error {
 	s, err := l.state(ctx, set)
 	if err != nil {
-		return changelog.State{}, fmt.Errorf("state of set %q: %w", set, err)
+		return err
+	}
+	c := l.conn.Writing()
+	deleted := false
+	err = l.do(ctx, c, func(t *redisconn.Try) error {
+		if !deleted {
+			_, err := l.tell(t, l.scripts.delete, l.keys(set), s.Begin)
+			gone := errors.Is(err, feed.ErrNoSet) || errors.Is(err, errAnew)
+			if gone && !c.Lost() {
+				return redisconn.Refuse(feed.ErrNoSet) // somebody else has deleted it
+			}
+			if err != nil && !gone { // if a try was lost, that try may have deleted the set
+				return err
+			}
+			deleted = true
+		}
+		_, err := l.ask(t, l.scripts.sweep, l.keys(set))
+		return err
+	})
+	if deleted {
+		return afterwards(err)
+	}
+	return err
+}
+
+// afterwards returns the error of a step behind one that has changed the set: nobody must
+// be told that nothing was written.
+func afterwards(err error) error {
+	if errors.Is(err, feed.ErrUnavailable) {
+		return fmt.Errorf("%w: it was written, and then: %v", feed.ErrUnknown, err)
+	}
+	return err
+}
+
+// State returns what a set is now.
+func (l *Log) State(ctx context.Context, set string) (feed.State, error) {
+	s, err := l.state(ctx, set)
+	if err != nil {
+		return feed.State{}, fmt.Errorf("state of set %q: %w", set, err)
 	}
 	return s, nil
 }
 
-func (l *Log) state(ctx context.Context, set string) (s changelog.State, err error) {
-	err = l.read(ctx, func(ctx context.Context) error {
-		values, err := l.client.HMGet(ctx, l.setKey(set), stateFields...).Result()
+func (l *Log) state(ctx context.Context, set string) (feed.State, error) {
+	s, _, err := l.described(ctx, set)
+	return s, err
+}
+
+// described returns what a set is now, and the id of the call that described it last.
+func (l *Log) described(ctx context.Context, set string) (s feed.State, by string, err error) {
+	err = l.read(ctx, func(t *redisconn.Try) error {
+		n := len(stateFields)
+		values, err := t.HMGet(l.setKey(set), append(stateFields[:n:n], "described")...)
 		if err != nil {
 			return err
 		}
-		if s, err = l.decodeState(set, values); err != nil {
-			return refusal{err}
+		if s, err = l.decodeState(set, values[:n]); err != nil {
+			return redisconn.Refuse(err)
 		}
+		by = values.Text(n)
 		return nil
 	})
-	return s, err
+	return s, by, err
 }

@@ -4,14 +4,14 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/feed"
 )
 
 func TestManySets(t *testing.T) {
 	l := start(t, shared.url(), Options{})
 	const n = 2500 // several pipelines
 	for i := range n {
-		ok(t, l.Make(t.Context(), fmt.Sprintf("set-%04d", i), changelog.Description{}, 10))
+		ok(t, l.Make(t.Context(), fmt.Sprintf("set-%04d", i), feed.Description{}, 10))
 	}
 	sets, err := l.Sets(t.Context())
 	ok(t, err)

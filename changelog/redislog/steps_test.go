@@ -7,20 +7,40 @@ import (
 	"time"
 
 	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/internal/redisconn"
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// start opens a log that is closed with the test.
+// connect opens a connection that is closed with the test.
+func connect(t testing.TB, url string, o redisconn.Options) *redisconn.Conn {
+	t.Helper()
+	conn, err := redisconn.Open(url, o)
+	ok(t, err)
+	t.Cleanup(func() { _ = conn.Close() })
+	return conn
+}
+
+// openAt opens a log on a connection of its own, which is closed with the test.
+func openAt(t testing.TB, url string, o Options) (*Log, error) {
+	t.Helper()
+	return Open(t.Context(), connect(t, url, redisconn.Options{}), o)
+}
+
+// start is openAt without an error.
 func start(t testing.TB, url string, o Options) *Log {
+	t.Helper()
+	return startOn(t, connect(t, url, redisconn.Options{}), o)
+}
+
+// startOn opens a log on a connection.
+func startOn(t testing.TB, conn *redisconn.Conn, o Options) *Log {
 	t.Helper()
 	if o.Prefix == "" {
 		o.Prefix = prefix()
 	}
-	l, err := Open(t.Context(), url, o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = l.Close() })
+	l, err := Open(t.Context(), conn, o)
+	ok(t, err)
 	return l
 }
 
@@ -55,7 +75,7 @@ func waitFor(t testing.TB, so func() bool) {
 
 func makeSet(t testing.TB, l *Log, listSize int) {
 	t.Helper()
-	ok(t, l.Make(t.Context(), "set", changelog.Description{}, listSize))
+	ok(t, l.Make(t.Context(), "set", feed.Description{}, listSize))
 }
 
 // changes are n changes that are named after what.
@@ -74,7 +94,17 @@ func add(t testing.TB, l *Log, what string, n int) changelog.Appended {
 	return a[0]
 }
 
-func state(t testing.TB, l *Log) changelog.State {
+// send sends the request of an append once, and returns the answer.
+func send(t testing.TB, l *Log, a *appending) (reply redisconn.Answer) {
+	t.Helper()
+	ok(t, l.conn.Writing().Once(t.Context(), func(try *redisconn.Try) (err error) {
+		reply, err = l.tellAll(try, l.scripts.append, l.keys("set"), a.args(l.conn.Waits()))
+		return err
+	}))
+	return reply
+}
+
+func state(t testing.TB, l *Log) feed.State {
 	t.Helper()
 	s, err := l.State(t.Context(), "set")
 	ok(t, err)
@@ -82,9 +112,9 @@ func state(t testing.TB, l *Log) changelog.State {
 }
 
 // all reads everything behind a cursor.
-func all(t testing.TB, l *Log, c changelog.Cursor) []changelog.Entry {
+func all(t testing.TB, l *Log, c feed.Cursor) []feed.Entry {
 	t.Helper()
-	var entries []changelog.Entry
+	var entries []feed.Entry
 	for {
 		b, err := l.Since(t.Context(), "set", c, 0)
 		ok(t, err)

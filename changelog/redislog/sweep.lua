@@ -1,10 +1,11 @@
--- sweep removes what earlier steps have left, some of it: a script blocks
--- everybody. Answers: ok MORE, where MORE is 1 when there is more to do.
+-- sweep removes a part of what earlier steps have left over. It removes only a part
+-- because Redis serves nobody while a script runs. Answers: ok MORE, where MORE is 1
+-- when something is left.
 
 local state = redis.call('HGET', SET, 'log')
 if state and deleted(state) then
   redis.call('UNLINK', PACKED, LIVE, KNOWN, NUMBERS, CALLS0, CALLS1)
-  redis.call('HDEL', SET, 'size', 'title', 'describedby', 'changelist', 'begin')
+  redis.call('HDEL', SET, 'size', 'title', 'describedby', 'changelist', 'begin', 'described', 'epochs')
   return { 'ok', 0 }
 end
 local s, no = open()

@@ -12,15 +12,16 @@ import (
 	"time"
 
 	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/feed"
 )
 
-// Redis, killed while it writes what a script wrote, leaves a part of it in its
-// append-only file: MULTI and some commands, the last of them torn. At the next
-// start it removes the torn command only, and applies nothing of the rest. But at
-// the start after that, the rest is applied, before what came later.
+// If Redis is killed while it appends the writes of a script to its append-only file, a part
+// of them stays in the file: MULTI and some commands, of which the last is torn. At the next
+// start Redis removes only the torn command, and does not apply the others. But at the start
+// after that it applies them, before the writes that came later.
 //
-// Here every step is torn at each of its commands, something else is done after
-// the first start, and after the second all must be as it was before it.
+// This test tears every step at each of its commands. After the first start it does something
+// else. After the second start, everything must be as it was before that start.
 func TestTorn(t *testing.T) {
 	if testing.Short() {
 		t.Skip("hundreds of restarts of Redis")
@@ -35,7 +36,7 @@ func TestTorn(t *testing.T) {
 				opts := Options{Prefix: prefix(), Now: clock, edit: storeClock}
 				l := start(t, s.url(), opts)
 				makeSet(t, l, 20)
-				ok(t, l.Make(t.Context(), "other", changelog.Description{}, 20))
+				ok(t, l.Make(t.Context(), "other", feed.Description{}, 20))
 				step.before(t, l)
 				before := readAOF(t, s)
 				step.do(t, l)
@@ -58,7 +59,7 @@ func TestTorn(t *testing.T) {
 							ok(t, s.start())
 							got := look(t, l)
 							if later.name == "elsewhere" && reflect.DeepEqual(got, after) {
-								return // it came late, and nobody saw it not there
+								return // the step took effect late, and nobody had noticed that it was missing
 							}
 							if !reflect.DeepEqual(got, want) {
 								t.Fatalf("after the second start it is\n\t%v, before it was\n\t%v", got, want)
@@ -124,13 +125,12 @@ func tellAppend(t *testing.T, l *Log) {
 	s := state(t, l)
 	a := tornAppend
 	a.common = l.common()
-	a.cut(place{s.ListSize, s.Head.Position})
-	reply, err := l.tellAll(t.Context(), l.scripts.append, l.keys("set"), a.args(&l.opts))
-	ok(t, err)
-	if reply.word() != "ok" {
+	a.cut(tail{s.ListSize, s.Head.Position, s.Begin})
+	reply := send(t, l, &a)
+	if reply.Word() != "ok" {
 		t.Fatal(reply)
 	}
-	appended, _, err := a.read(reply.text(1))
+	appended, _, err := a.read(reply.Text(1))
 	ok(t, err)
 	for i, p := range a.publishes {
 		b, err := l.Since(t.Context(), "set", appended[i].After, 1)
@@ -172,7 +172,7 @@ var laterSteps = []struct {
 	}},
 	{"describe", func(t *testing.T, l *Log) {
 		l.makeIf(t)
-		ok(t, l.Describe(t.Context(), "set", changelog.Description{Title: "later"}))
+		ok(t, l.Describe(t.Context(), "set", feed.Description{Title: "later"}))
 	}},
 	{"delete", func(t *testing.T, l *Log) {
 		l.makeIf(t)
@@ -192,16 +192,16 @@ var laterSteps = []struct {
 
 func (l *Log) makeIf(t *testing.T) {
 	t.Helper()
-	if _, err := l.State(t.Context(), "set"); errors.Is(err, changelog.ErrNoSet) {
+	if _, err := l.State(t.Context(), "set"); errors.Is(err, feed.ErrNoSet) {
 		makeSet(t, l, 10)
 	}
 }
 
-// look is what there is to see of the set: nil where it is not.
+// look returns everything that can be seen of the set; nil if the set does not exist.
 func look(t *testing.T, l *Log) []any {
 	t.Helper()
 	s, err := l.State(t.Context(), "set")
-	if errors.Is(err, changelog.ErrNoSet) {
+	if errors.Is(err, feed.ErrNoSet) {
 		return nil
 	}
 	ok(t, err)

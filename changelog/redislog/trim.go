@@ -5,11 +5,14 @@ import (
 	"fmt"
 
 	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/internal/redisconn"
 )
 
-// Trim applies retention to a set and forgets expired keys. As it is called
-// from time to time, it also packs the set where that saves much, and looks at
-// the server: whether Append may go on (see Check).
+// Trim applies retention to a set and forgets expired keys. It is called from time to
+// time, so it does two more things: it packs the set if that saves much memory, and
+// once a minute it looks whether the servers still do not evict keys. If they do,
+// Append fails until they do not.
 func (l *Log) Trim(ctx context.Context, set string, r changelog.Retention) (int, error) {
 	removed, err := l.trim(ctx, set, r)
 	if err != nil {
@@ -19,25 +22,31 @@ func (l *Log) Trim(ctx context.Context, set string, r changelog.Retention) (int,
 }
 
 func (l *Log) trim(ctx context.Context, set string, r changelog.Retention) (removed int, err error) {
+	age, keyAge := r.Age.Microseconds(), changelog.KeyAge.Microseconds()
+	if r.Doubtful {
+		age, keyAge = 0, feed.MaxNumber
+	}
 	for {
-		var reply answer
-		err := l.do(ctx, new(call), func(ctx context.Context) (err error) {
-			reply, err = l.ask(ctx, l.scripts.trim, l.keys(set), r.Age.Microseconds(), r.Count, changelog.KeyAge.Microseconds(), changelog.KeyCount)
-			return err
+		var reply redisconn.Answer
+		err := l.change(ctx, set, func(c *redisconn.Call, end tail) error {
+			return l.do(ctx, c, func(t *redisconn.Try) (err error) {
+				reply, err = l.ask(t, l.scripts.trim, l.keys(set), end.begin, age, r.Count, keyAge, changelog.KeyCount)
+				return err
+			})
 		})
 		if err != nil {
 			return removed, err
 		}
-		removed += int(reply.number(1))
-		if reply.number(2) == 1 {
+		removed += int(reply.Number(1))
+		if reply.Number(2) == 1 {
 			continue
 		}
-		if reply.number(6) == 1 {
+		if reply.Number(6) == 1 {
 			if err := l.sweep(ctx, set); err != nil {
 				return removed, err
 			}
 		}
-		if saves(reply.number(3), reply.number(4), reply.number(5)) {
+		if saves(reply.Number(3), reply.Number(4), reply.Number(5)) {
 			if _, err := l.pack(ctx, set); err != nil {
 				return removed, err
 			}
@@ -46,9 +55,22 @@ func (l *Log) trim(ctx context.Context, set string, r changelog.Retention) (remo
 	}
 }
 
-// saves reports whether packing saves much: live blocks are small on average,
-// and lists leave room for larger ones. A block of 50 entries takes hardly more
-// than its part of a larger one.
+// Tick notes the time of Redis's clock.
+func (l *Log) Tick(ctx context.Context) (doubtful bool, err error) {
+	err = l.read(ctx, func(t *redisconn.Try) error {
+		a, err := l.ask(t, l.scripts.tick, []string{l.memoryKey()}, changelog.ClockStep.Microseconds(), changelog.ClockDoubt.Microseconds())
+		doubtful = a.Number(1) == 1
+		return err
+	})
+	if err != nil {
+		return false, fmt.Errorf("note the time: %w", err)
+	}
+	return doubtful, nil
+}
+
+// saves reports whether packing saves much memory. It does if live blocks are small on
+// average and the lists are long enough for larger blocks. Blocks of 50 entries or
+// more are large enough: merging them saves little.
 func saves(listSize, blocks, entries int64) bool {
 	return entries < blocks*min(50, listSize/2)
 }

@@ -1,20 +1,21 @@
--- trim removes closed lists and forgets keys, some of them: a script blocks
--- everybody. ARGV: 4 the age in microseconds and 5 the count that retention
--- keeps, 6 KeyAge in microseconds, 7 KeyCount.
+-- trim removes closed lists, and forgets a part of the expired keys. It forgets only
+-- a part because Redis serves nobody while a script runs. ARGV: 4 begin, 5 the age in
+-- microseconds and 6 the count that retention keeps, 7 KeyAge in microseconds,
+-- 8 KeyCount.
 --
--- Answers: ok REMOVED MORE SIZE BLOCKS ENTRIES SWEEP: how many entries were
--- removed, 1 when there is more to do, the list size, what is live, and 1 when
--- there is something to sweep.
+-- Answers: ok REMOVED MORE SIZE BLOCKS ENTRIES SWEEP: how many entries were removed,
+-- 1 when keys are left to forget, the list size, how many blocks are live and how many
+-- entries they have, and 1 when there is something to sweep.
 
-local s, no = open()
+local s, no = open(ARGV[4])
 if not s then return no end
 
 local now = clock()
-local age, count = tonumber(ARGV[4]), tonumber(ARGV[5])
-local maxAge, maxCount = tonumber(ARGV[6]), tonumber(ARGV[7])
+local age, count = tonumber(ARGV[5]), tonumber(ARGV[6])
+local maxAge, maxCount = tonumber(ARGV[7]), tonumber(ARGV[8])
 
 room()
-local upto = 0 -- entries up to there may go
+local upto = 0 -- entries up to this position may be removed
 if count > 0 then upto = s.head.position - count end
 if age > 0 then upto = math.max(upto, newest(s, now - age - 1).position) end
 local keep = math.floor(s.head.position / s.size) - 1 -- the open list and the newest closed one stay

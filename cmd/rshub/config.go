@@ -1,167 +1,95 @@
 package main
 
 import (
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net"
-	"net/netip"
 	"net/url"
 	"os"
 	"reflect"
 	"regexp"
-	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
 
 	"github.com/kelseyhightower/envconfig"
 
+	"github.com/rshub/rshub/access"
 	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/internal/build"
+	"github.com/rshub/rshub/server"
 )
 
-// config is the whole configuration, read from the environment. The names are
-// whole: envconfig would take a prefix off, and be content with DATA or INSECURE.
+// config is the whole configuration, read from the environment. Each tag has the whole
+// name of a variable. If envconfig added the prefix RSHUB_, it would also accept the
+// variables without the prefix, such as DATA and INSECURE.
 type config struct {
-	Listen    string `envconfig:"RSHUB_LISTEN" default:"127.0.0.1:8080" desc:"address that the hub listens on"`
-	OpsListen string `envconfig:"RSHUB_OPS_LISTEN" default:"127.0.0.1:8081" desc:"address for health, metrics, profiles and backups; empty: none"`
-	BaseURL   string `envconfig:"RSHUB_BASE_URL" desc:"the hub's URL as others see it, http or https; required beyond loopback; default http://LISTEN"`
+	Listen    string `envconfig:"RSHUB_LISTEN" default:"127.0.0.1:8080" desc:"address (HOST:PORT) that the hub listens on"`
+	OpsListen string `envconfig:"RSHUB_OPS_LISTEN" default:"127.0.0.1:8081" desc:"address (HOST:PORT) for health, metrics, profiles and backups; empty: the hub serves none of them"`
+	BaseURL   string `envconfig:"RSHUB_BASE_URL" desc:"URL (http or https) by which others reach the hub; required if RSHUB_LISTEN is beyond loopback; default http:// and RSHUB_LISTEN"`
 
 	Data        string `envconfig:"RSHUB_DATA" default:"./rshub-data" desc:"directory of the change memory"`
-	DiskReserve size   `envconfig:"RSHUB_DISK_RESERVE" default:"64MiB" desc:"with less free space than this the hub takes no changes"`
+	DiskReserve size   `envconfig:"RSHUB_DISK_RESERVE" default:"64MiB" desc:"with less free disk space than this the hub takes no changes; bytes, or a number with KiB, MiB or GiB"`
 
-	RedisURL string `envconfig:"RSHUB_REDIS_URL" desc:"keeps the change memory in Redis, for several hubs: redis://, rediss://, redis-sentinel://HOST,HOST/0?master=NAME; then RSHUB_DATA is not used"`
+	RedisURL string `envconfig:"RSHUB_REDIS_URL" desc:"URL of a Redis that keeps the change memory, for several hubs: redis://, rediss:// or redis-sentinel://HOST,HOST/0?master=NAME; the hub then does not use RSHUB_DATA; empty: the memory is in RSHUB_DATA"`
 
-	RedisTimeout       time.Duration `envconfig:"RSHUB_REDIS_TIMEOUT" default:"5s" desc:"for connecting to Redis, and for each answer of it"`
-	RedisWait          int           `envconfig:"RSHUB_REDIS_WAIT" default:"0" desc:"replicas that must have a change, or a WebSub request, before it is answered (WAIT)"`
-	RedisWaitTimeout   time.Duration `envconfig:"RSHUB_REDIS_WAIT_TIMEOUT" default:"1s" desc:"when they have it not by then, the answer is 503"`
-	RedisAllowEviction bool          `envconfig:"RSHUB_REDIS_ALLOW_EVICTION" default:"false" desc:"take a Redis that may evict keys, or that does not say; what it evicts is lost"`
+	RedisTimeout       time.Duration `envconfig:"RSHUB_REDIS_TIMEOUT" default:"5s" desc:"how long the hub waits for a connection to Redis, and for each answer from Redis"`
+	RedisWait          int           `envconfig:"RSHUB_REDIS_WAIT" default:"0" desc:"number of Redis replicas that must have a change, or a WebSub request, before the hub answers it (WAIT); 0: the hub waits for none"`
+	RedisWaitTimeout   time.Duration `envconfig:"RSHUB_REDIS_WAIT_TIMEOUT" default:"1s" desc:"how long the hub waits for these replicas; if they do not confirm in time, it answers 503"`
+	RedisAllowEviction bool          `envconfig:"RSHUB_REDIS_ALLOW_EVICTION" default:"false" desc:"true: accept a Redis that may evict keys, or that does not say whether it does; changes that it evicts are lost"`
 
-	NATSURL   string `envconfig:"RSHUB_NATS_URL" desc:"announces changes to the other hubs; servers by comma; without it they find them a little later"`
-	NATSCreds string `envconfig:"RSHUB_NATS_CREDENTIALS" desc:"a NATS credentials file"`
-	NATSCA    string `envconfig:"RSHUB_NATS_CA_FILE" desc:"certificates (PEM) to trust in place of the system's, for tls:// servers"`
-	Prefix    string `envconfig:"RSHUB_PREFIX" default:"rshub" desc:"begins every Redis key and NATS subject, so that several installations can share them"`
+	NATSURL   string `envconfig:"RSHUB_NATS_URL" desc:"URLs of NATS servers, by comma, to announce changes to the other hubs; without NATS the other hubs find changes up to two seconds later"`
+	NATSCreds string `envconfig:"RSHUB_NATS_CREDENTIALS" desc:"path of a NATS credentials file"`
+	NATSCA    string `envconfig:"RSHUB_NATS_CA_FILE" desc:"path of a file with the CA certificates (PEM) to trust for tls:// servers of NATS, in place of the system's"`
+	Prefix    string `envconfig:"RSHUB_PREFIX" default:"rshub" desc:"beginning of every Redis key and NATS subject; with different prefixes, several installations can share one Redis and one NATS"`
 
-	Sets           []string      `envconfig:"RSHUB_SETS" desc:"the only sets that take changes, by comma; empty: the first publish to a set makes it"`
-	NoPushSets     []string      `envconfig:"RSHUB_NO_PUSH_SETS" desc:"sets whose Capability List does not name the push channel, for clients that stumble over it"`
-	ChangeListSize int           `envconfig:"RSHUB_CHANGELIST_SIZE" default:"10000" desc:"changes in one Change List of a new set, 1 to 25000"`
-	RetentionAge   time.Duration `envconfig:"RSHUB_RETENTION_AGE" default:"2160h" desc:"Change Lists older than this are removed; 0: age is no reason; 2160h are 90 days"`
-	RetentionCount uint64        `envconfig:"RSHUB_RETENTION_COUNT" default:"0" desc:"Change Lists beyond this many changes of a set are removed; 0: count is no reason"`
+	Sets           []string      `envconfig:"RSHUB_SETS" desc:"names of the sets that take changes, by comma; empty: every set takes changes, and the first publish makes it"`
+	NoPushSets     []string      `envconfig:"RSHUB_NO_PUSH_SETS" desc:"names of sets, by comma, whose Capability List does not name the push channel, for clients that cannot read a list that names it"`
+	ChangeListSize int           `envconfig:"RSHUB_CHANGELIST_SIZE" default:"10000" desc:"number of changes in one Change List, 1 to 25000; it is for new sets: the sets that exist keep theirs"`
+	RetentionAge   time.Duration `envconfig:"RSHUB_RETENTION_AGE" default:"2160h" desc:"the hub removes Change Lists that are older than this; 0 keeps lists for ever; 2160h are 90 days"`
+	RetentionCount uint64        `envconfig:"RSHUB_RETENTION_COUNT" default:"0" desc:"the hub removes the oldest Change Lists of a set while the other lists still have this many changes; 0 keeps any number"`
 
-	TokensFile string   `envconfig:"RSHUB_TOKENS_FILE" desc:"file with the digests and rights of tokens, see rshub token"`
-	Insecure   string   `envconfig:"RSHUB_INSECURE" desc:"anyone-may-publish: listen beyond loopback without tokens"`
-	Origins    []string `envconfig:"RSHUB_ORIGINS" desc:"origins whose pages may use the hub, by comma, such as https://example.org; *: all"`
+	TokensFile string   `envconfig:"RSHUB_TOKENS_FILE" desc:"path of the file with the digests and rights of tokens; rshub token makes its lines; empty: there are no tokens"`
+	Insecure   string   `envconfig:"RSHUB_INSECURE" desc:"anyone-may-publish: the hub listens beyond loopback although there are no tokens"`
+	Origins    []string `envconfig:"RSHUB_ORIGINS" desc:"origins of web pages that may use the hub, by comma, such as https://example.org; *: all origins"`
 
-	CallbackAllow    networks      `envconfig:"RSHUB_CALLBACK_ALLOW" desc:"networks (CIDR, by comma) that callbacks may lead to besides public addresses, such as 10.0.0.0/8"`
-	CallbackPorts    ports         `envconfig:"RSHUB_CALLBACK_PORTS" desc:"ports that callbacks may have, by comma; default 80, 443 and from 1024 on"`
-	CallbackCA       string        `envconfig:"RSHUB_CALLBACK_CA_FILE" desc:"certificates (PEM) to trust besides the system's, for callbacks"`
-	CallbackTimeout  time.Duration `envconfig:"RSHUB_CALLBACK_TIMEOUT" default:"15s" desc:"for one delivery, from the connection to the answer"`
-	CallbackInFlight int           `envconfig:"RSHUB_CALLBACK_IN_FLIGHT" default:"1024" desc:"requests to callbacks that may be under way at once"`
-	CallbackPerHost  int           `envconfig:"RSHUB_CALLBACK_PER_HOST" default:"8" desc:"the same to one host and port"`
-	CallbackRequests int           `envconfig:"RSHUB_CALLBACK_REQUESTS" default:"1000" desc:"requests for new subscriptions that are taken in a minute for callbacks at one host, on all its ports"`
+	CallbackAllow    networks      `envconfig:"RSHUB_CALLBACK_ALLOW" desc:"networks (CIDR, by comma) that callbacks may be in, besides public addresses, such as 10.0.0.0/8"`
+	CallbackPorts    ports         `envconfig:"RSHUB_CALLBACK_PORTS" desc:"ports that callbacks may have, by comma; default 80, 443, and all from 1024 on"`
+	CallbackCA       string        `envconfig:"RSHUB_CALLBACK_CA_FILE" desc:"path of a file with CA certificates (PEM) to trust for callbacks, besides the system's"`
+	CallbackTimeout  time.Duration `envconfig:"RSHUB_CALLBACK_TIMEOUT" default:"15s" desc:"how long one delivery may take, from the connection to the answer"`
+	CallbackInFlight int           `envconfig:"RSHUB_CALLBACK_IN_FLIGHT" default:"1024" desc:"how many requests to callbacks may be under way at the same time"`
+	CallbackPerHost  int           `envconfig:"RSHUB_CALLBACK_PER_HOST" default:"8" desc:"how many requests to callbacks at one host and port may be under way at the same time; one address may have eight times as many, for all names and ports together"`
+	CallbackRequests int           `envconfig:"RSHUB_CALLBACK_REQUESTS" default:"1000" desc:"how many requests for new subscriptions the hub takes in a minute for callbacks at one host, all ports together; one caller gets half of it"`
 
-	CallbackMaxPerHost    int `envconfig:"RSHUB_CALLBACK_MAX_PER_HOST" default:"10000" desc:"subscriptions with callbacks at one host and port; with several hubs about that many"`
-	CallbackMaxPerSet     int `envconfig:"RSHUB_CALLBACK_MAX_PER_SET" default:"100000" desc:"the same to one set"`
-	CallbackMaxUnverified int `envconfig:"RSHUB_CALLBACK_MAX_UNVERIFIED" default:"1000" desc:"the same for callbacks of one host and port that are still to be asked"`
+	CallbackMaxPerHost    int `envconfig:"RSHUB_CALLBACK_MAX_PER_HOST" default:"10000" desc:"how many subscriptions may have callbacks at one host and port; with several hubs the number is approximate"`
+	CallbackMaxPerSet     int `envconfig:"RSHUB_CALLBACK_MAX_PER_SET" default:"100000" desc:"how many subscriptions one set may have; with several hubs the number is approximate"`
+	CallbackMaxUnverified int `envconfig:"RSHUB_CALLBACK_MAX_UNVERIFIED" default:"1000" desc:"how many subscriptions with callbacks at one host and port may wait for their verification, half of them for one caller; with several hubs the number is approximate"`
 
 	LeaseMin     time.Duration `envconfig:"RSHUB_LEASE_MIN" default:"300s" desc:"shortest lease of a WebSub subscription"`
-	LeaseDefault time.Duration `envconfig:"RSHUB_LEASE_DEFAULT" default:"240h" desc:"lease of who asks for none"`
-	LeaseMax     time.Duration `envconfig:"RSHUB_LEASE_MAX" default:"744h" desc:"longest lease; 744h are 31 days"`
+	LeaseDefault time.Duration `envconfig:"RSHUB_LEASE_DEFAULT" default:"240h" desc:"lease of a WebSub subscription that asks for none"`
+	LeaseMax     time.Duration `envconfig:"RSHUB_LEASE_MAX" default:"744h" desc:"longest lease of a WebSub subscription; 744h are 31 days"`
 
-	MaxBody      size          `envconfig:"RSHUB_MAX_BODY" default:"50MiB" desc:"largest publish, before and after decompression; a stream of NDJSON as a whole has no limit"`
-	Heartbeat    time.Duration `envconfig:"RSHUB_HEARTBEAT" default:"30s" desc:"between signs of life on a connection that is followed"`
-	WriteTimeout time.Duration `envconfig:"RSHUB_WRITE_TIMEOUT" default:"15s" desc:"a client that takes no data for this long is closed"`
-	ClockSkew    time.Duration `envconfig:"RSHUB_CLOCK_SKEW" default:"1m" desc:"by how much clocks may differ"`
-	StartTimeout time.Duration `envconfig:"RSHUB_START_TIMEOUT" default:"1m" desc:"how long a start waits for Redis"`
-	DrainDelay   time.Duration `envconfig:"RSHUB_DRAIN_DELAY" default:"0s" desc:"how long a hub that is told to stop goes on, and is not ready, so that balancers notice; then RSHUB_GRACE begins"`
-	Grace        time.Duration `envconfig:"RSHUB_GRACE" default:"25s" desc:"for closing connections when the hub is told to stop"`
-	LogLevel     slog.Level    `envconfig:"RSHUB_LOG_LEVEL" default:"info" desc:"debug, info, warn or error"`
+	MaxBody      size          `envconfig:"RSHUB_MAX_BODY" default:"50MiB" desc:"largest body of a publish, compressed and decompressed; a stream of NDJSON may be longer"`
+	Heartbeat    time.Duration `envconfig:"RSHUB_HEARTBEAT" default:"30s" desc:"time between signs of life on a connection that follows changes"`
+	WriteTimeout time.Duration `envconfig:"RSHUB_WRITE_TIMEOUT" default:"15s" desc:"the hub closes the connection of a client that takes no data for this long"`
+	ClockSkew    time.Duration `envconfig:"RSHUB_CLOCK_SKEW" default:"1m" desc:"by how much the clocks of hubs, of Redis and of clients may differ"`
+	StartTimeout time.Duration `envconfig:"RSHUB_START_TIMEOUT" default:"1m" desc:"how long a hub that starts waits for Redis"`
+	DrainDelay   time.Duration `envconfig:"RSHUB_DRAIN_DELAY" default:"0s" desc:"how long a hub that is told to stop still serves, but says that it is not ready, so that load balancers notice; then RSHUB_GRACE begins"`
+	Grace        time.Duration `envconfig:"RSHUB_GRACE" default:"25s" desc:"how long a hub that is told to stop waits for its connections to end, before it cuts them"`
+	LogLevel     slog.Level    `envconfig:"RSHUB_LOG_LEVEL" default:"info" desc:"lowest level that is logged: debug, info, warn or error"`
 }
 
-// size is a number of bytes, written with or without a unit: 1024, 64KiB, 50MB.
-type size uint64
-
-var units = []struct {
-	name  string
-	bytes uint64
-}{{"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}, {"TiB", 1 << 40}, {"kB", 1e3}, {"MB", 1e6}, {"GB", 1e9}, {"TB", 1e12}, {"B", 1}, {"", 1}}
-
-func (s *size) Decode(text string) error {
-	for _, u := range units {
-		number, ok := strings.CutSuffix(strings.TrimSpace(text), u.name)
-		if !ok {
-			continue
-		}
-		n, err := strconv.ParseUint(strings.TrimSpace(number), 10, 64)
-		if err != nil || n > 1<<62/u.bytes {
-			break
-		}
-		*s = size(n * u.bytes)
-		return nil
-	}
-	return fmt.Errorf("%q is no size: write bytes, or a number with KiB, MiB or GiB", text)
-}
-
-// networks are CIDRs, by comma.
-type networks []netip.Prefix
-
-func (n *networks) Decode(text string) error {
-	for _, part := range parts(text) {
-		p, err := netip.ParsePrefix(part)
-		if err != nil {
-			return err
-		}
-		if p.Addr().Is4In6() { // such addresses count as IPv4, so it would never hold one
-			return fmt.Errorf("%s is IPv4 within IPv6: write it as IPv4", p)
-		}
-		*n = append(*n, p)
-	}
-	return nil
-}
-
-// ports are numbers of ports, by comma.
-type ports []uint16
-
-func (p *ports) Decode(text string) error {
-	for _, part := range parts(text) {
-		n, err := strconv.ParseUint(part, 10, 16)
-		if err != nil || n == 0 {
-			return fmt.Errorf("%q is no port: it is a number from 1 to 65535", part)
-		}
-		*p = append(*p, uint16(n))
-	}
-	return nil
-}
-
-// parts are what commas separate, without blanks around it; of nothing there are
-// none.
-func parts(text string) []string {
-	if strings.TrimSpace(text) == "" {
-		return nil
-	}
-	all := strings.Split(text, ",")
-	for i := range all {
-		all[i] = strings.TrimSpace(all[i])
-	}
-	return all
-}
-
-// memory says in a few words where the change memory is.
-func (c *config) memory() string {
-	if c.RedisURL != "" {
-		return "Redis, keys begin with " + c.Prefix
-	}
-	return c.Data
-}
-
-// problems is what is wrong with the configuration, all of it.
+// problems collects everything that is wrong with the configuration.
 type problems struct {
 	errs       []error
-	unreadable map[string]bool // variables that have no value to be checked
+	unreadable map[string]bool // variables that could not be read, so that their values are not checked
 }
 
-// add adds what is wrong with a variable.
+// add notes what is wrong with a variable.
 func (p *problems) add(name, format string, args ...any) {
 	if !p.unreadable[name] {
 		p.errs = append(p.errs, fmt.Errorf(name+" "+format, args...))
@@ -220,8 +148,8 @@ func readConfig() (*config, error) {
 	return &c, errors.Join(p.errs...)
 }
 
-// read reads each variable by itself: envconfig stops at the first one that it
-// cannot read.
+// read reads the environment. It calls envconfig once for each variable, because
+// envconfig stops at the first variable that it cannot read.
 func (c *config) read(p *problems) {
 	fields := reflect.ValueOf(c).Elem()
 	for i := range fields.NumField() {
@@ -237,26 +165,27 @@ func (c *config) read(p *problems) {
 	}
 }
 
-// checkSets checks, and trims, names of sets.
+// checkSets trims names of sets, and checks them.
 func checkSets(p *problems, name string, sets []string) {
 	for i, set := range sets {
 		sets[i] = strings.TrimSpace(set)
-		if err := changelog.CheckSet(sets[i]); err != nil {
+		if err := feed.CheckSet(sets[i]); err != nil {
 			p.add(name, "has a name that is none: %w", err)
 		}
 	}
 }
 
-// insecure is what RSHUB_INSECURE has to say in as many words.
+// insecure is the only value that RSHUB_INSECURE may have.
 const insecure = "anyone-may-publish"
 
-// checkAddresses checks where the hub listens against who may then reach it.
+// checkAddresses checks the addresses that the hub listens on and its URL. Without
+// tokens, an address that others can reach is refused.
 func (c *config) checkAddresses(p *problems) {
 	open := c.TokensFile == "" && c.Insecure != insecure
 	switch host, _, err := net.SplitHostPort(c.Listen); {
 	case err != nil:
 		p.add("RSHUB_LISTEN", "is %q; it is HOST:PORT: %w", c.Listen, err)
-	case !loopback(host):
+	case !server.Loopback(host):
 		if open {
 			p.add("RSHUB_LISTEN", "is %s, beyond loopback, and there are no tokens, so anyone could publish: set RSHUB_TOKENS_FILE (rshub token new makes one), or RSHUB_INSECURE=%s", c.Listen, insecure)
 		}
@@ -268,7 +197,7 @@ func (c *config) checkAddresses(p *problems) {
 		switch host, _, err := net.SplitHostPort(c.OpsListen); {
 		case err != nil:
 			p.add("RSHUB_OPS_LISTEN", "is %q; it is HOST:PORT: %w", c.OpsListen, err)
-		case !loopback(host) && open:
+		case !server.Loopback(host) && open:
 			p.add("RSHUB_OPS_LISTEN", "is %s, beyond loopback, and there are no tokens, so anyone could read a backup: set RSHUB_TOKENS_FILE, or RSHUB_INSECURE=%s", c.OpsListen, insecure)
 		}
 	}
@@ -302,22 +231,12 @@ func (c *config) checkAddresses(p *problems) {
 
 var prefixForm = regexp.MustCompile(`^[A-Za-z0-9_-]{1,40}$`)
 
-// loopback reports whether a host that is listened on can be reached from this
-// machine only. A name is not looked up: it may change.
-func loopback(host string) bool {
-	if host == "localhost" {
-		return true
-	}
-	ip := net.ParseIP(host)
-	return ip != nil && ip.IsLoopback()
-}
-
 var serviceLink = regexp.MustCompile(`_PORT_[0-9]+_`)
 
-// unknownVariables returns the variables that begin like rshub's and mean
-// nothing to it: probably misspelt.
+// unknownVariables returns the variables that begin with RSHUB_ and mean nothing to
+// rshub. They are probably misspelt.
 func unknownVariables() []string {
-	known := map[string]bool{"RSHUB_TOKEN": true} // of rshub backup
+	known := map[string]bool{"RSHUB_TOKEN": true} // for rshub backup and rshub follow
 	for _, f := range reflect.VisibleFields(reflect.TypeFor[config]()) {
 		known[f.Tag.Get("envconfig")] = true
 	}
@@ -335,7 +254,7 @@ func unknownVariables() []string {
 	return unknown
 }
 
-// printVariables explains every variable.
+// printVariables writes a table that explains every variable.
 func printVariables(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
 	const row = "{{range .}}  {{usage_key .}}\t{{usage_default .}}\t{{usage_description .}}\n{{end}}"
@@ -343,4 +262,68 @@ func printVariables(w io.Writer) error {
 		return err
 	}
 	return t.Flush()
+}
+
+// server returns the configuration for package server. It reads the files that the
+// variables name.
+func (c *config) server(log *slog.Logger) (server.Config, error) {
+	var tokens *access.Tokens
+	if c.TokensFile != "" {
+		var err error
+		if tokens, err = access.OpenTokens(c.TokensFile); err != nil {
+			return server.Config{}, err
+		}
+	}
+	cas, err := readCAs(c.CallbackCA)
+	if err != nil {
+		return server.Config{}, fmt.Errorf("RSHUB_CALLBACK_CA_FILE: %w", err)
+	}
+	s := c.store()
+	s.Listen, s.OpsListen, s.BaseURL = c.Listen, c.OpsListen, c.BaseURL
+	s.NATSURL, s.NATSCredentials, s.NATSRootCAs = c.NATSURL, c.NATSCreds, c.NATSCA
+	s.Sets, s.NoPushSets, s.ChangeListSize = c.Sets, c.NoPushSets, c.ChangeListSize
+	s.Retention = changelog.Retention{Age: c.RetentionAge, Count: c.RetentionCount}
+	s.Tokens, s.Insecure, s.Origins = tokens, c.Insecure == insecure, c.Origins
+	s.CallbackAllow, s.CallbackPorts, s.CallbackCAs, s.CallbackTimeout = c.CallbackAllow, c.CallbackPorts, cas, c.CallbackTimeout
+	s.CallbackInFlight, s.CallbackPerHost, s.CallbackRequests = c.CallbackInFlight, c.CallbackPerHost, c.CallbackRequests
+	s.CallbackMaxPerHost, s.CallbackMaxPerSet, s.CallbackMaxUnverified = c.CallbackMaxPerHost, c.CallbackMaxPerSet, c.CallbackMaxUnverified
+	s.LeaseMin, s.LeaseDefault, s.LeaseMax = c.LeaseMin, c.LeaseDefault, c.LeaseMax
+	s.MaxBody, s.Heartbeat, s.WriteTimeout = int64(c.MaxBody), c.Heartbeat, c.WriteTimeout
+	s.StartTimeout, s.DrainDelay, s.Grace = c.StartTimeout, c.DrainDelay, c.Grace
+	if s.Grace == 0 {
+		s.Grace = -1 // no grace; 0 would mean the default
+	}
+	s.Logger, s.Version = log, build.Version()
+	return s, nil
+}
+
+// store returns the part of the configuration that says where the change memory is,
+// and how to open it.
+func (c *config) store() server.Config {
+	return server.Config{
+		Data: c.Data, DiskReserve: max(uint64(c.DiskReserve), 1), // 0 would mean the default
+		RedisURL: c.RedisURL, Prefix: c.Prefix, RedisTimeout: c.RedisTimeout,
+		RedisWait: c.RedisWait, RedisWaitTimeout: c.RedisWaitTimeout, RedisAllowEviction: c.RedisAllowEviction,
+		ClockSkew: c.ClockSkew,
+	}
+}
+
+// readCAs returns the system's certificate authorities together with those in a file.
+// It returns nil if path is empty.
+func readCAs(path string) (*x509.CertPool, error) {
+	if path == "" {
+		return nil, nil
+	}
+	pem, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	pool, err := x509.SystemCertPool()
+	if err != nil {
+		return nil, fmt.Errorf("the system's certificates: %w", err)
+	}
+	if !pool.AppendCertsFromPEM(pem) {
+		return nil, fmt.Errorf("%s has no certificate", path)
+	}
+	return pool, nil
 }

@@ -3,10 +3,13 @@ package main
 import (
 	"fmt"
 	"log/slog"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/rshub/rshub/internal/operatetest"
 )
 
 func TestDefaults(t *testing.T) {
@@ -105,22 +108,6 @@ func TestConfigProblems(t *testing.T) {
 	}
 }
 
-func TestSize(t *testing.T) {
-	for _, test := range []struct {
-		text string
-		want size // 0: none
-	}{
-		{"1024", 1024}, {"1B", 1}, {"64KiB", 64 << 10}, {"3 MiB", 3 << 20}, {"1GiB", 1 << 30}, {"2TiB", 2 << 40},
-		{"5kB", 5000}, {"5MB", 5e6}, {"5GB", 5e9}, {"5TB", 5e12}, {" 7 ", 7},
-		{"", 0}, {"MiB", 0}, {"-1", 0}, {"1.5GiB", 0}, {"1mib", 0}, {"99999999999TiB", 0}, {"18446744073709551616", 0},
-	} {
-		var s size
-		if err := s.Decode(test.text); s != test.want || (err == nil) != (test.want > 0) {
-			t.Errorf("Decode(%q) = %v, %d", test.text, err, s)
-		}
-	}
-}
-
 func TestUnknownVariables(t *testing.T) {
 	setenv(t, "RSHUB_LISTEN", "x", "RSHUB_LISTENN", "x", "RSHUB_TOKEN", "x", "RSHUB_REDDIS_URL", "redis://x",
 		"RSHUB_CALLBACK_PORT", "443", "RSHUB_PORTS", "80",
@@ -135,4 +122,18 @@ func TestUnknownVariables(t *testing.T) {
 	if !strings.Contains(h.log.String(), `"variable":"RSHUB_LISTENN"`) {
 		t.Errorf("nobody is warned: %s", h.log)
 	}
+}
+
+// docs/operate.md has every variable. With -update the table there is written.
+func TestConfigurationTable(t *testing.T) {
+	var table strings.Builder
+	table.WriteString("| variable | default | meaning |\n|---|---|---|\n")
+	for _, f := range reflect.VisibleFields(reflect.TypeFor[config]()) {
+		value := f.Tag.Get("default")
+		if value != "" {
+			value = "`" + value + "`"
+		}
+		fmt.Fprintf(&table, "| `%s` | %s | %s |\n", f.Tag.Get("envconfig"), value, operatetest.Cell(f.Tag.Get("desc")))
+	}
+	operatetest.Check(t, "../../docs/operate.md", "configuration", table.String())
 }

@@ -9,37 +9,38 @@ import (
 	"log/slog"
 	"math"
 	"os"
-	"path/filepath"
 	"reflect"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/rshub/rshub/callback"
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/changelog/disklog"
-	"github.com/rshub/rshub/changelog/redislog"
+	"github.com/rshub/rshub/server"
 )
 
-const copyUsage = `rshub copy --from MEMORY --to MEMORY copies a change memory with all that it
-knows: a hub that starts on the copy goes on as if nothing had happened. Cursors,
-positions, datetimes, documents and idempotency keys stay the same, and WebSub
-subscriptions go on where they are.
+const copyUsage = `rshub copy --from MEMORY --to MEMORY copies a change memory with everything in it:
+a hub that starts on the copy goes on as if nothing had happened. Cursors,
+positions, datetimes, closed Change Lists and idempotency keys stay the same, and
+WebSub subscriptions go on where they are. Only the Change Lists that are open get new
+names at that start, because hubs may go on with the original too.
 
   --from MEMORY          the memory to copy: a data directory, as in RSHUB_DATA, or
                          the URL of a Redis, as in RSHUB_REDIS_URL
-  --to MEMORY            where the copy goes, likewise; it must be new, or hold an
-                         unfinished copy of the same memory
-  --from-prefix PREFIX   what the memory's keys in Redis begin with, default
-  --to-prefix PREFIX     RSHUB_PREFIX or else rshub
+  --to MEMORY            where to copy it to: a data directory or the URL of a Redis;
+                         it must be new, or hold an unfinished copy of the same memory
+  --from-prefix PREFIX   the beginning of the memory's keys, if it is in Redis
+  --to-prefix PREFIX     the beginning of the copy's keys, if it is in Redis; the
+                         default of both is RSHUB_PREFIX, or else rshub
 
-It may be interrupted: run again, it goes on where it stopped. No hub starts on a
-copy before it is finished.
+You may interrupt the command. Run it again, and it goes on where it stopped. No hub
+can start on a copy that is not finished.
 
-Stop the hub before its data directory is copied (or copy what rshub backup made).
-Hubs on a Redis may run, and then the copy holds of each set what was there when
-its turn came: that is a backup. To move, stop them first.
+Stop the hub before you copy its data directory (or copy what rshub backup made).
+Hubs on a Redis may run meanwhile. Then the copy holds each set as it was when the
+command copied that set, which is good for a backup. To move to the copy, stop the
+hubs first.
 `
 
 // copyMemory copies a change memory into another store.
@@ -51,7 +52,7 @@ func copyMemory(ctx context.Context, args []string, stdout, stderr io.Writer) er
 	}
 	flags := flag.NewFlagSet("rshub copy", flag.ContinueOnError)
 	flags.SetOutput(io.Discard)
-	from, to := place{config: c, flag: "--from", log: newLogger(stderr, slog.LevelWarn)}, place{config: c, flag: "--to", log: newLogger(stderr, slog.LevelWarn)}
+	from, to := location{config: c, flag: "--from", log: newLogger(stderr, slog.LevelWarn)}, location{config: c, flag: "--to", log: newLogger(stderr, slog.LevelWarn)}
 	flags.StringVar(&from.name, "from", "", "")
 	flags.StringVar(&from.prefix, "from-prefix", c.Prefix, "")
 	flags.StringVar(&to.name, "to", "", "")
@@ -75,8 +76,8 @@ func copyMemory(ctx context.Context, args []string, stdout, stderr io.Writer) er
 	if err != nil {
 		return err
 	}
-	defer source.Close() // it has nothing new, but for a number that claims begin at
-	target, err := to.openImport(ctx, source.ID())
+	defer source.Close() // the error does not matter: the copy is complete without it
+	target, err := to.openTarget(ctx, source.ID())
 	if errors.Is(err, changelog.ErrCopied) {
 		return copied(ctx, source, to, stdout)
 	}
@@ -84,8 +85,9 @@ func copyMemory(ctx context.Context, args []string, stdout, stderr io.Writer) er
 		return err
 	}
 	begin := time.Now()
-	// The subscriptions go first: so the copy reaches at least as far as they do.
-	subscriptions, err := copySubscriptions(ctx, from, source, to, target)
+	// The subscriptions are copied first. So the copied log reaches at least as far as
+	// their cursors.
+	subscriptions, err := server.CopySubscriptions(ctx, source, target)
 	var done changelog.Progress
 	if err == nil {
 		done, err = runCopy(ctx, source, target, stderr)
@@ -107,35 +109,7 @@ func copyMemory(ctx context.Context, args []string, stdout, stderr io.Writer) er
 	return nil
 }
 
-// copySubscriptions copies the WebSub subscriptions, and what is asked for.
-func copySubscriptions(ctx context.Context, from place, source any, to place, target any) (int, error) {
-	old, err := from.registry(ctx, source)
-	if err != nil {
-		return 0, err
-	}
-	kept, err := to.registry(ctx, target)
-	if err != nil {
-		return 0, err
-	}
-	return callback.Copy(ctx, old, kept)
-}
-
-// registry opens the subscriptions beside a memory, or beside what becomes one.
-func (p place) registry(ctx context.Context, memory any) (callback.Registry, error) {
-	switch m := memory.(type) {
-	case *redislog.Log:
-		return callback.NewRedis(m.Client(), p.prefix, callback.RedisOptions{})
-	case *redislog.Import:
-		return callback.NewRedis(m.Client(), p.prefix, callback.RedisOptions{})
-	case *disklog.Log:
-		return callback.OpenDisk(ctx, m.Keep(callbackKeep))
-	case *disklog.Import:
-		return callback.OpenDisk(ctx, m.Keep(callbackKeep))
-	}
-	return nil, fmt.Errorf("a %T has no subscriptions", memory)
-}
-
-// runCopy copies and says each second how far it is.
+// runCopy copies the memory, and writes to stderr each second how far it is.
 func runCopy(ctx context.Context, source changelog.Exporter, target changelog.Importer, stderr io.Writer) (changelog.Progress, error) {
 	var now atomic.Pointer[changelog.Progress]
 	tick := time.NewTicker(time.Second)
@@ -153,7 +127,7 @@ func runCopy(ctx context.Context, source changelog.Exporter, target changelog.Im
 			case <-tick.C:
 			}
 			if p := now.Load(); p != nil {
-				last = max(last, p.Before) // what was there is not speed
+				last = max(last, p.Before) // what an earlier run copied does not count as speed
 				fmt.Fprintf(stderr, "%d of %d sets, %d of %d changes, %d a second\n",
 					p.SetsDone, p.Sets, p.ChangesDone, p.Changes, p.ChangesDone-min(last, p.ChangesDone))
 				last = p.ChangesDone
@@ -163,13 +137,14 @@ func runCopy(ctx context.Context, source changelog.Exporter, target changelog.Im
 	return changelog.Copy(ctx, source, target, func(p changelog.Progress) { now.Store(&p) })
 }
 
-// copied says what it means that a copy was finished before.
-func copied(ctx context.Context, source changelog.Exporter, to place, stdout io.Writer) error {
+// copied tells the user that an earlier run has finished the copy. It fails if the copy
+// and the source are not the same any more.
+func copied(ctx context.Context, source changelog.Exporter, to location, stdout io.Writer) error {
 	target, err := to.open(ctx)
 	if err != nil {
 		return err
 	}
-	defer target.Close() // it was only read
+	defer target.Close() // the error does not matter: it was only read
 	ours, err := source.Sets(ctx)
 	if err != nil {
 		return err
@@ -186,111 +161,92 @@ func copied(ctx context.Context, source changelog.Exporter, to place, stdout io.
 	return nil
 }
 
-// A place is where a change memory is kept: a data directory, or a Redis.
-type place struct {
+// A location is where a change memory is kept: a data directory, or a Redis.
+type location struct {
 	config *config
 	log    *slog.Logger
-	flag   string // that names it
+	flag   string // the flag that names it
 	name   string // the directory or the URL
-	prefix string // in Redis
+	prefix string // of its keys in Redis
 }
 
-func (p place) redis() bool { return strings.Contains(p.name, "://") }
+func (l location) redis() bool { return strings.Contains(l.name, "://") }
 
-// String names the place without a secret.
-func (p place) String() string {
-	if !p.redis() {
-		return p.name
+// String names the location without a secret.
+func (l location) String() string {
+	if !l.redis() {
+		return l.name
 	}
-	scheme, rest, _ := strings.Cut(p.name, "://")
+	scheme, rest, _ := strings.Cut(l.name, "://")
 	rest, _, _ = strings.Cut(rest, "?")
-	return fmt.Sprintf("%s://%s (prefix %s)", scheme, rest[strings.LastIndexByte(rest, '@')+1:], p.prefix)
+	return fmt.Sprintf("%s://%s (prefix %s)", scheme, rest[strings.LastIndexByte(rest, '@')+1:], l.prefix)
 }
 
-// variables are what a hub is started with.
-func (p place) variables() string {
+// variables returns the variables that a hub needs to start on the location.
+func (l location) variables() string {
 	switch {
-	case !p.redis():
-		return "RSHUB_DATA=" + p.name
-	case p.prefix != "rshub":
-		return "RSHUB_REDIS_URL and RSHUB_PREFIX=" + p.prefix
+	case !l.redis():
+		return "RSHUB_DATA=" + l.name
+	case l.prefix != "rshub":
+		return "RSHUB_REDIS_URL and RSHUB_PREFIX=" + l.prefix
 	}
 	return "RSHUB_REDIS_URL"
 }
 
-// check returns nil when the place can be one. What looks like a server must not
-// become a directory of that name.
-func (p place) check() error {
+// check returns nil when the location can be one of a memory. It refuses a name such as
+// localhost:6379, which was probably meant as a server: else rshub would make a
+// directory of that name.
+func (l location) check() error {
 	switch {
-	case p.redis() && !prefixForm.MatchString(p.prefix):
-		return fmt.Errorf("%s-prefix is %q; it is 1 to 40 of a-z, A-Z, 0-9, hyphen and underscore", p.flag, p.prefix)
-	case !p.redis() && strings.Contains(p.name, ":") && !strings.ContainsAny(p.name, `/\`):
-		return fmt.Errorf("%s %s is no URL such as redis://localhost:6379; a directory of that name is ./%s", p.flag, p.name, p.name)
+	case l.redis() && !prefixForm.MatchString(l.prefix):
+		return fmt.Errorf("%s-prefix is %q; it is 1 to 40 of a-z, A-Z, 0-9, hyphen and underscore", l.flag, l.prefix)
+	case !l.redis() && strings.Contains(l.name, ":") && !strings.ContainsAny(l.name, `/\`):
+		return fmt.Errorf("%s %s is no URL such as redis://localhost:6379; a directory of that name is ./%s", l.flag, l.name, l.name)
 	}
 	return nil
 }
 
-func (p place) same(q place) bool {
-	if p.redis() || q.redis() {
-		return p.String() == q.String()
+func (l location) same(m location) bool {
+	if l.redis() || m.redis() {
+		return l.String() == m.String()
 	}
-	a, aerr := os.Stat(p.name)
-	b, berr := os.Stat(q.name)
+	a, aerr := os.Stat(l.name)
+	b, berr := os.Stat(m.name)
 	return aerr == nil && berr == nil && os.SameFile(a, b)
 }
 
-// open opens the memory that is there.
-func (p place) open(ctx context.Context) (changelog.Exporter, error) {
-	if p.redis() {
-		memory, err := redislog.Open(ctx, p.name, p.redisOptions())
-		if err != nil {
-			return nil, fmt.Errorf("%s %s: %w", p.flag, p, err)
-		}
-		return memory, nil
+// store returns the configuration that opens the location.
+func (l location) store() server.Config {
+	c := l.config.store()
+	c.Data, c.RedisURL, c.Prefix, c.Logger = "", "", l.prefix, l.log
+	if l.redis() {
+		c.RedisURL = l.name
+	} else {
+		c.Data = l.name
 	}
-	memory, err := disklog.Open(filepath.Join(p.name, storeDir), p.diskOptions())
-	switch {
-	case errors.Is(err, disklog.ErrInUse):
-		return nil, fmt.Errorf("%s %s: stop the hub that runs on it first, or copy what rshub backup DIR makes of it: %w", p.flag, p, err)
-	case err != nil:
-		return nil, fmt.Errorf("%s %s: %w", p.flag, p, err)
-	}
-	return memory, nil
+	return c
 }
 
-// openImport opens the place to become a copy of the memory with an identity.
-func (p place) openImport(ctx context.Context, id string) (changelog.Importer, error) {
-	if p.redis() {
-		target, err := redislog.OpenImport(ctx, p.name, id, p.redisOptions())
-		if err != nil {
-			return nil, fmt.Errorf("%s %s: %w", p.flag, p, err)
-		}
-		return target, nil
-	}
-	err := os.MkdirAll(p.name, 0o700)
-	if err == nil {
-		err = syncDir(filepath.Dir(filepath.Clean(p.name)))
-	}
-	if err != nil {
-		return nil, fmt.Errorf("%s: make the data directory: %w", p.flag, err)
-	}
-	o := p.diskOptions()
-	o.Existing = false
-	target, err := disklog.OpenImport(filepath.Join(p.name, storeDir), id, o)
+// open opens the memory that is there.
+func (l location) open(ctx context.Context) (*server.Source, error) {
+	source, err := server.OpenSource(ctx, l.store())
 	switch {
 	case errors.Is(err, disklog.ErrInUse):
-		return nil, fmt.Errorf("%s %s: a hub, or another rshub copy, is at work there: %w", p.flag, p, err)
+		return nil, fmt.Errorf("%s %s: stop the hub that runs on it first (to copy it, you can also copy what rshub backup DIR makes of it): %w", l.flag, l, err)
 	case err != nil:
-		return nil, fmt.Errorf("%s %s: %w", p.flag, p, err)
+		return nil, fmt.Errorf("%s %s: %w", l.flag, l, err)
+	}
+	return source, nil
+}
+
+// openTarget opens the location to become a copy of the memory with an identity.
+func (l location) openTarget(ctx context.Context, id string) (*server.Target, error) {
+	target, err := server.OpenTarget(ctx, l.store(), id)
+	switch {
+	case errors.Is(err, disklog.ErrInUse):
+		return nil, fmt.Errorf("%s %s: a hub, or another rshub copy, is at work there: %w", l.flag, l, err)
+	case err != nil:
+		return nil, fmt.Errorf("%s %s: %w", l.flag, l, err)
 	}
 	return target, nil
-}
-
-func (p place) diskOptions() disklog.Options {
-	return disklog.Options{Existing: true, ClockSkew: p.config.ClockSkew, Reserve: max(uint64(p.config.DiskReserve), 1)}
-}
-
-func (p place) redisOptions() redislog.Options {
-	return redislog.Options{Existing: true, Prefix: p.prefix, ClockSkew: p.config.ClockSkew, Logger: p.log,
-		Timeout: p.config.RedisTimeout, Wait: p.config.RedisWait, WaitTimeout: p.config.RedisWaitTimeout, AllowEviction: p.config.RedisAllowEviction}
 }

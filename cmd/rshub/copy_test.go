@@ -6,12 +6,15 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/rshub/rshub/internal/logged"
+	"github.com/rshub/rshub/internal/running"
 )
 
 // runCommand runs rshub with arguments in a directory of its own.
 func runCommand(t *testing.T, ctx context.Context, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
-	var out, log output
+	var out, log logged.Log
 	code = run(ctx, args, &out, &log)
 	return code, out.String(), log.String()
 }
@@ -59,12 +62,12 @@ func TestCopyCalls(t *testing.T) {
 
 func TestCopyToDirectory(t *testing.T) {
 	h := start(t)
-	publishOne(t, h.url)
+	publishOne(t, h.URL)
 	dir := filepath.Join(t.TempDir(), "a", "copy")
 	if code, _, stderr := runCommand(t, t.Context(), "copy", "--from", h.data, "--to", dir); code != 1 || !strings.Contains(stderr, "stop the hub") {
 		t.Errorf("from a memory in use it ended with %d: %s", code, stderr)
 	}
-	h.stop()
+	h.Stop()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if code, _, stderr := runCommand(t, ctx, "copy", "--from", h.data, "--to", dir); code != 1 || !strings.Contains(stderr, "run the same command again") {
@@ -76,13 +79,13 @@ func TestCopyToDirectory(t *testing.T) {
 		}
 	}
 	other := start(t)
-	other.stop()
+	other.Stop()
 	if code, _, stderr := runCommand(t, t.Context(), "copy", "--from", h.data, "--to", other.data); code != 1 || !strings.Contains(stderr, "another memory") {
 		t.Errorf("over another memory it ended with %d: %s", code, stderr)
 	}
 	again := start(t, "RSHUB_DATA", dir)
-	publishOne(t, again.url)
-	again.stop()
+	publishOne(t, again.URL)
+	again.Stop()
 	if code, _, stderr := runCommand(t, t.Context(), "copy", "--from", h.data, "--to", dir); code != 1 || !strings.Contains(stderr, "not the same any more") {
 		t.Errorf("to a copy that has gone on it ended with %d: %s", code, stderr)
 	}
@@ -90,7 +93,7 @@ func TestCopyToDirectory(t *testing.T) {
 
 func publishOne(t *testing.T, url string) {
 	t.Helper()
-	resp, text := do(t, "POST", url+"/sets/demo/changes", `{"changes":[{"loc":"https://example.org/a","change":"created"}]}`, "Content-Type", "application/json")
+	resp, text := running.Do(t, "POST", url+"/sets/demo/changes", `{"changes":[{"loc":"https://example.org/a","change":"created"}]}`, "Content-Type", "application/json")
 	if resp.StatusCode != 200 {
 		t.Fatalf("a publish is answered %s: %s", resp.Status, text)
 	}

@@ -7,14 +7,15 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"net/http/httputil"
-	"net/url"
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
-	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/internal/logged"
+	"github.com/rshub/rshub/internal/running"
+	"github.com/rshub/rshub/problem"
+	"github.com/rshub/rshub/resourcesync"
 )
 
 // A reading is a follow that goes on beside a test.
@@ -23,7 +24,7 @@ type reading struct {
 	lines *bufio.Scanner
 	stop  context.CancelFunc
 	code  chan int
-	errs  output
+	errs  logged.Log
 }
 
 func startFollow(t *testing.T, args ...string) *reading {
@@ -69,23 +70,24 @@ func (r *reading) end() (code int, since string) {
 }
 
 // publishLocs publishes a change of each.
-func (h *running) publishLocs(set string, locs ...string) {
+func (h *started) publishLocs(set string, locs ...string) {
 	h.t.Helper()
 	var body strings.Builder
 	for _, loc := range locs {
 		body.WriteString(`{"loc":"` + loc + `","change":"updated"}` + "\n")
 	}
-	resp, text := do(h.t, "POST", h.url+"/sets/"+set+"/changes", body.String(), "Content-Type", "application/x-ndjson")
+	resp, text := running.Do(h.t, "POST", h.URL+"/sets/"+set+"/changes", body.String(), "Content-Type", "application/x-ndjson")
 	if resp.StatusCode != http.StatusOK {
 		h.t.Fatalf("publish: %d %s", resp.StatusCode, text)
 	}
 }
 
-// What was there and what comes is printed, and nothing twice when it goes on.
+// follow prints the changes that are there and those that come. A second follow from the
+// cursor of the first one prints no change again.
 func TestFollow(t *testing.T) {
 	h := start(t)
 	h.publishLocs("demo", "urn:a", "urn:b")
-	r := startFollow(t, "-hub", h.url+"/", "-set", "demo", "-since", "start")
+	r := startFollow(t, "-hub", h.URL+"/", "-set", "demo", "-since", "start")
 	for _, want := range []string{"urn:a", "urn:b"} {
 		if got := r.next(); got != want {
 			t.Errorf("%s came, and not %s", got, want)
@@ -102,7 +104,7 @@ func TestFollow(t *testing.T) {
 	}
 
 	h.publishLocs("demo", "urn:d", "urn:e:1", "urn:e:2", "urn:e:3")
-	r = startFollow(t, "-hub", h.url, "-set", "demo", "-since", since, "-prefix", "urn:e", "-count", "2")
+	r = startFollow(t, "-hub", h.URL, "-set", "demo", "-since", since, "-prefix", "urn:e", "-count", "2")
 	for _, want := range []string{"urn:e:1", "urn:e:2"} {
 		if got := r.next(); got != want {
 			t.Errorf("%s came, and not %s", got, want)
@@ -113,61 +115,37 @@ func TestFollow(t *testing.T) {
 	}
 }
 
-// What goes wrong on the way costs time, and no change.
-func TestFollowThroughTrouble(t *testing.T) {
-	h := start(t)
-	hub, err := url.Parse(h.url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	proxy := httputil.NewSingleHostReverseProxy(hub)
+// follow says what goes wrong on the way, and where to go on.
+func TestFollowSays(t *testing.T) {
 	var requests atomic.Int32
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		switch requests.Add(1) {
-		case 1, 5:
-			changelog.WriteError(w, r, changelog.ErrUnavailable)
-		case 2, 6:
-			panic(http.ErrAbortHandler)
-		case 3, 7: // half of an answer
-			w.Header().Set("Content-Length", "100")
-			_, _ = io.WriteString(w, `{"loc":"urn:wrong"`)
-		default:
-			proxy.ServeHTTP(w, r)
+		if requests.Add(1) == 1 {
+			problem.Write(w, r, problem.New(http.StatusServiceUnavailable, "away", "the memory is away"))
+			return
 		}
+		b := feed.NewBatch("demo", feed.Cursor{Position: 4, Micros: 4}, feed.Cursor{Position: 6, Micros: 6}, []resourcesync.Change{
+			{Loc: "urn:a", Change: resourcesync.Created, Attrs: []resourcesync.Attr{{Namespace: "urn:n", Name: "a", Value: "ü"}}},
+			{Loc: "urn:b", Change: resourcesync.Deleted},
+		})
+		b.Diverged = true
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write(b.JSON())
 	}))
 	defer server.Close()
-	h.publishLocs("demo", "urn:a", "urn:b", "urn:c")
-	f := &followed{
-		topic: server.URL + "/sets/demo/changes", query: url.Values{"since": {"start"}, "limit": {"2"}},
-		stderr: io.Discard, pause: time.Microsecond,
+	code, stdout, stderr := command(t, "follow", "-hub", server.URL, "-set", "demo", "-count", "1", "-since", "7-7")
+	if want := `{"position":5,"datetime":"1970-01-01T00:00:00.000005Z","loc":"urn:a","change":"created","{urn:n}a":"ü"}` + "\n"; code != 0 || stdout != want {
+		t.Errorf("exit %d, %s", code, stdout)
 	}
-	ctx, stop := context.WithCancel(t.Context())
-	defer stop()
-	out, in := io.Pipe()
-	done := make(chan error, 1)
-	go func() {
-		_, err := f.run(ctx, in, 0)
-		done <- err
-	}()
-	lines := bufio.NewScanner(out)
-	for _, want := range []string{"urn:a", "urn:b", "urn:c"} {
-		if !lines.Scan() || !strings.Contains(lines.Text(), want) {
-			t.Errorf("%s came, and not %s", lines.Text(), want)
-		}
-	}
-	stop()
-	if err := <-done; err != context.Canceled {
-		t.Errorf("it ended with %v", err)
-	}
-	if n := requests.Load(); n < 8 {
-		t.Errorf("there were only %d requests", n)
+	if want := "rshub: the hub answered 503: the memory is away; asking again\n" +
+		"rshub: the memory has lost its newest changes; some may come again\nrshub: go on with -since 5-5\n"; stderr != want {
+		t.Errorf("it says %q, want %q", stderr, want)
 	}
 }
 
 func TestFollowRefused(t *testing.T) {
 	path, texts := tokens(t, "publish:*", "follow:demo")
 	h := start(t, "RSHUB_TOKENS_FILE", path)
-	h.publish("demo", "Authorization", "Bearer "+texts[0])
+	h.Publish("demo", "Authorization", "Bearer "+texts[0])
 	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "welcome\n") }))
 	defer other.Close()
 	for _, test := range []struct {
@@ -192,7 +170,7 @@ func TestFollowRefused(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			setenv(t, "RSHUB_TOKEN", test.token)
-			code, stdout, stderr := command(t, append([]string{"follow", "-hub", h.url}, test.args...)...)
+			code, stdout, stderr := command(t, append([]string{"follow", "-hub", h.URL}, test.args...)...)
 			if code != test.code || !strings.Contains(stderr, test.want) {
 				t.Errorf("exit %d, %q", code, stderr)
 			}

@@ -1,6 +1,6 @@
-// Command rshub is a ResourceSync push hub: it takes in which resources of a
-// source were created, updated or deleted, remembers it, and pushes it to those
-// who follow.
+// Command rshub is a ResourceSync push hub. Sources tell it which of their resources
+// were created, updated or deleted. It remembers these changes and pushes them to
+// everybody who follows.
 package main
 
 import (
@@ -21,14 +21,17 @@ const usage = `rshub is a ResourceSync push hub.
 
   rshub                run the hub
   rshub backup DIR     copy the change memory of the running hub to DIR, which
-                       must not exist; start from it with RSHUB_DATA=DIR.
-                       Where there are tokens, RSHUB_TOKEN is one with the right
-                       operate
+                       must not exist; a hub starts from it with RSHUB_DATA=DIR.
+                       If the hub has tokens, set RSHUB_TOKEN to one with the
+                       right operate
   rshub copy --from MEMORY --to MEMORY
                        copy a change memory with positions, datetimes, cursors
                        and idempotency keys, from disk to Redis or back; MEMORY
                        is a data directory or the URL of a Redis. rshub copy -h
                        explains more
+  rshub epoch MEMORY   give new names to the Change Lists that are open; run it
+                       after a memory was put back to an earlier state by other
+                       means than rshub backup and rshub copy, before hubs start
   rshub follow -set SET
                        print the changes of a set as they come, from any hub;
                        rshub follow -h explains more
@@ -36,10 +39,10 @@ const usage = `rshub is a ResourceSync push hub.
                        make a token and the line for RSHUB_TOKENS_FILE; RIGHTS
                        are publish:SET, follow:SET and operate, by comma, where
                        SET may end in *
-  rshub version        print the version, and what it was built from
+  rshub version        print the version, and what rshub was built from
   rshub -h             print this
 
-It is configured by its environment:
+These environment variables configure it:
 
 `
 
@@ -59,12 +62,14 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	switch args[0] {
 	case "serve":
 		if err = noArguments(args); err == nil {
-			err = serve(ctx, stderr, nil)
+			err = serve(ctx, stderr)
 		}
 	case "backup":
 		err = backup(ctx, args[1:], stdout)
 	case "copy":
 		err = copyMemory(ctx, args[1:], stdout, stderr)
+	case "epoch":
+		err = beginEpochs(ctx, args[1:], stdout, stderr)
 	case "follow":
 		err = follow(ctx, args[1:], stdout, stderr)
 	case "token":
@@ -95,7 +100,7 @@ func noArguments(args []string) error {
 	return nil
 }
 
-// usageError is a wrong call.
+// A usageError means that a command was called wrongly. Its exit code is 2.
 type usageError string
 
 func (e usageError) Error() string { return string(e) }

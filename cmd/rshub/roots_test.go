@@ -14,8 +14,8 @@ import (
 	"golang.org/x/crypto/x509roots/fallback/bundle"
 )
 
-// Where the system has no certificate authorities, as in the image, those that
-// are compiled in are trusted, by themselves and beside a file of others.
+// If the system has no certificate authorities, as in the image, the hub trusts those that
+// are compiled in, with and without a file of others.
 func TestWithoutSystemRoots(t *testing.T) {
 	const inside = "RSHUB_TEST_WITHOUT_ROOTS"
 	if runtime.GOOS == "windows" || runtime.GOOS == "darwin" {

@@ -13,7 +13,7 @@ import (
 	"github.com/rshub/rshub/access"
 )
 
-// token makes a token. The token itself is printed and nowhere kept.
+// token makes a token. It prints the token, and keeps only the token's digest.
 func token(args []string, stdout io.Writer) error {
 	if len(args) == 0 || args[0] != "new" {
 		return usageError("rshub token new -name NAME -rights RIGHTS [-file FILE]")
@@ -49,10 +49,10 @@ func token(args []string, stdout io.Writer) error {
 	return nil
 }
 
-// addLine adds a line to a tokens file, if the file is still one with it. It
-// writes a new file beside the old one and renames it, so that a hub never reads
-// half of it. The new one is made first: it also keeps a second command away,
-// whose line would be lost.
+// addLine adds a line to a tokens file, if the result is a valid tokens file. It writes
+// a new file beside the old one and renames it, so that a hub never reads half a file.
+// It makes the new file before it reads the old one. So the new file is also a lock: if
+// two commands ran at the same time, the line of one of them would be lost.
 func addLine(path, line string) (err error) {
 	mode := os.FileMode(0o600)
 	if info, err := os.Stat(path); err == nil {
@@ -68,11 +68,11 @@ func addLine(path, line string) (err error) {
 	}
 	defer func() {
 		if err != nil {
-			_ = f.Close()         // it is given up
-			_ = os.Remove(beside) // and if it stays, the next command says so
+			_ = f.Close()         // the file is not used
+			_ = os.Remove(beside) // if the file stays, the next command says so
 		}
 	}()
-	if err := f.Chmod(mode); err != nil { // the umask took what the hub's group may need
+	if err := f.Chmod(mode); err != nil { // the umask may have removed rights that the hub's group needs
 		return fmt.Errorf("write tokens: %w", err)
 	}
 	old, err := os.ReadFile(path)

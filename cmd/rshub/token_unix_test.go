@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// A tokens file that the hub's group can read stays one, whatever the umask of
-// who adds a token.
+// If the hub's group can read the tokens file, it still can after a token is added, whatever
+// the umask of the user who adds it.
 func TestTokenNewKeepsMode(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tokens")
 	write(t, path, "anyone - follow:*\n")

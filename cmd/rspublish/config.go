@@ -8,10 +8,10 @@ import (
 	"net"
 	"net/url"
 	"os"
-	"regexp"
 	"strings"
 	"time"
 
+	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/resourcesync"
 )
 
@@ -19,11 +19,12 @@ import (
 type config struct {
 	hub, set  string
 	token     string
-	bareToken bool // the token would travel in the clear, and not to this machine
+	bareToken bool // the token would travel to another machine without encryption
 	key       string
 	retry     time.Duration
 	restart   bool
 	goOn      bool // -continue
+	again     bool
 	check     bool
 	quiet     bool
 	json      bool
@@ -31,8 +32,6 @@ type config struct {
 	changes   []resourcesync.Change // of -created, -updated and -deleted, in their order
 	files     []string
 }
-
-var setName = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,62}$`)
 
 // parse reads the command line. It returns flag.ErrHelp for -h.
 func parse(args []string, env func(string) string) (*config, error) {
@@ -47,6 +46,7 @@ func parse(args []string, env func(string) string) (*config, error) {
 	fs.DurationVar(&cfg.retry, "retry", 10*time.Minute, "")
 	fs.BoolVar(&cfg.restart, "restart", false, "")
 	fs.BoolVar(&cfg.goOn, "continue", false, "")
+	fs.BoolVar(&cfg.again, "again", false, "")
 	fs.BoolVar(&cfg.check, "check", false, "")
 	fs.BoolVar(&cfg.quiet, "q", false, "")
 	fs.BoolVar(&cfg.json, "json", false, "")
@@ -77,7 +77,7 @@ func orElse(s, other string) string {
 	return s
 }
 
-// arguments checks what is to be published, and flags that contradict it.
+// arguments checks the files and changes to publish, and the flags that must fit to them.
 func (c *config) arguments() error {
 	stdin := 0
 	for _, file := range c.files {
@@ -107,17 +107,17 @@ func (c *config) arguments() error {
 	return nil
 }
 
-// target checks the hub's URL and the set's name, and gives the URL its one
-// form, by which a state file knows it again.
+// target checks the hub's URL and the set's name. It brings the URL into a canonical
+// form, because a state file is compared with it.
 func (c *config) target() error {
-	if !setName.MatchString(c.set) {
-		if c.set == "" && c.check {
-			return nil
-		}
-		if c.set == "" {
-			return errors.New("which set? give -set NAME or RSPUBLISH_SET")
-		}
-		return fmt.Errorf("%q cannot name a set: a name is 1 to 63 of a-z, 0-9, dot, hyphen and underscore, and begins with a letter or a digit", c.set)
+	switch {
+	case c.set == "" && c.check:
+		return nil
+	case c.set == "":
+		return errors.New("which set? give -set NAME or RSPUBLISH_SET")
+	}
+	if err := feed.CheckSet(c.set); err != nil {
+		return err
 	}
 	u, err := url.Parse(c.hub)
 	switch {
@@ -135,8 +135,8 @@ func (c *config) target() error {
 	return nil
 }
 
-// credentials takes the token from a file or the environment. It never comes
-// from the command line, which every user of the machine can read.
+// credentials takes the token from a file or from the environment. There is no flag for
+// the token itself, because every user of the machine can read command lines.
 func (c *config) credentials(file, fromEnv string) error {
 	c.token = strings.TrimSpace(fromEnv)
 	if file != "" {

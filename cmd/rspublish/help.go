@@ -9,7 +9,7 @@ Files are published in the order given, and "-" is standard input. Each is
   - ResourceSync XML: a change notification or a change list,
   - JSON: {"changes": [{"loc": "https://...", "change": "updated"}, ...]},
   - or NDJSON: one such change a line, any number of lines,
-plain or gzipped. What it is shows in its content; its name does not matter.
+plain or gzipped. The content shows which it is; the name does not matter.
 Changes given as flags are published in the order of the flags.
 
 Examples
@@ -30,36 +30,46 @@ What
 
 How
   -retry DURATION   how long to try again while the hub cannot be reached or is
-                    busy, such as 90s or 2h (default 10m; 0: not at all)
-  -continue         go on with a file that was begun, though it has changed since:
-                    after as many changes as were accepted
+                    busy, such as 90s or 2h (default 10m; 0: do not try again)
+  -continue         go on with a file that has changed since it was begun: skip as
+                    many changes as the hub has accepted. Of a file that was
+                    published whole and has only grown since, publish the new end
+  -again            publish a file again that was published and has not changed
   -restart          forget that a file was begun; publish it from its beginning
-  -key KEY          the name of this run, for what has no state file: standard
-                    input, pipes and changes given as flags. The same input with
-                    the same key is published once, however often it is sent.
+  -key KEY          the name of this run, for one input. The same input with the same
+                    key is published once within a day, however often you send it,
+                    and from whichever machine
   -q                print nothing but errors
   -json             print the summary as JSON: {"set", "published", "already", "cursor"}
   -version          print the version
   -h                print this
 
 Bad input
-  All files are read and checked before the first change is sent, so of a bad
-  file nothing is published. What comes through a pipe is checked in batches of
-  1,000 changes, each before it is sent; those before the bad one are published.
+  All files are read and checked before the first change is sent. So if a file is
+  bad, nothing is published. Input from a pipe is checked in batches of 1,000
+  changes, each before it is sent; the batches before a bad one are published.
 
 Interrupted?
-  Run the same command again. While a file is being published, FILE.rspublish
-  beside it (or a file in your cache directory, where that cannot be written)
-  says how far it came. So after Ctrl-C, a crash or an outage it goes on where it
-  was, and the hub recognises a batch that it has already. It does so for a day.
-  The state holds no token, and goes away when all files are published.
-  For standard input the key to go on with is printed. To survive a crash too,
-  choose your own: rspublish -set articles -key 2026-02-03 - < changes.jsonl
+  Run the same command again. The state file FILE.rspublish beside a file says how
+  far the publishing came. (If that cannot be written, the state file is in your
+  cache directory.) It also holds the batch that is under way, so after Ctrl-C, a
+  crash or an outage the same command first sends that batch again as it was, and
+  then goes on. For a day, the hub recognises a batch that it has already. The state
+  file holds no token.
+  It stays when the file is published: the same command then publishes nothing, until
+  the file changes (a changed file is published whole) or you say -again. The state
+  file knows one hub and set, the last one.
+  If the set was deleted in between, or the hub lost changes, rspublish says so and
+  ends with 1: it does not go on in the middle.
+  For standard input, rspublish prints the key to go on with. A crash may prevent
+  that, so you may choose a key yourself:
+    rspublish -set articles -key 2026-02-03 - < changes.jsonl
 
 Exit codes
-  0    everything is published; standard output says so in one line:
+  0    everything is published, now or before; standard output says so in one line:
        published 20681 changes to articles, cursor 20681-1795...
-  1    the hub refused it, for example the token, the set or an entry
+  1    the hub refused it, for example the token, the set or an entry; or the hub
+       does not hold any more what was published before
   2    the command line is wrong
   3    bad input: a file is unreadable, invalid, in use by another rspublish, or
        has changed since it was begun

@@ -18,28 +18,28 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// An input is a source of changes: a file, which can be read twice, or a
-// stream, or what stands on the command line.
+// An input is a source of changes. It is one of three: a file, which can be read twice;
+// a stream; or changes given on the command line.
 type input struct {
 	name   string
 	file   *os.File // a regular file
-	size   int64    // of file when it was opened; what is appended later is not read
+	size   int64    // of file when it was opened; bytes that are appended later are not read
 	stream io.Reader
 	given  []resourcesync.Change
 
-	sum   string // of file's bytes as they are, after check
-	total int    // changes; -1 while unknown
+	sum   string // of the bytes of file; check sets it
+	total int    // number of changes; -1 while unknown
 }
 
-// An entry is a change and its place in the input, both from 1. The line is 0
-// where the form has no lines.
+// An entry is a change and where it is in the input.
 type entry struct {
 	change *resourcesync.Change
-	number int
-	line   int
+	number int // of the change, from 1
+	line   int // from 1; 0 if the format has no lines
 }
 
-// openInput opens a file and keeps other rspublishes from it until close.
+// openInput opens a file. It locks a regular file, so that no other rspublish
+// publishes it before close.
 func openInput(ctx context.Context, name string, stdin io.Reader) (*input, error) {
 	if name == "-" {
 		return &input{name: "standard input", stream: interruptible(ctx, stdin), total: -1}, nil
@@ -73,9 +73,9 @@ func (in *input) close() {
 	}
 }
 
-// interruptible returns a reader of r whose Read ends with ctx. A read from a
-// terminal or a pipe cannot be called off, so a goroutine stays behind in it
-// until the process ends.
+// interruptible returns a reader of r whose Read returns when ctx is done. A read from a
+// terminal or a pipe cannot be interrupted. So a goroutine does these reads, and after
+// ctx is done it stays blocked in one until the process ends.
 func interruptible(ctx context.Context, r io.Reader) io.Reader {
 	pr, pw := io.Pipe()
 	context.AfterFunc(ctx, func() { pr.CloseWithError(ctx.Err()) })
@@ -86,8 +86,8 @@ func interruptible(ctx context.Context, r io.Reader) io.Reader {
 	return pr
 }
 
-// check reads a file to its end, so that it is known to be good, and how many
-// changes and which bytes it has.
+// check reads the input to its end and checks every change. It sets total and sum. It
+// calls seen with the number of changes so far.
 func (in *input) check(ctx context.Context, seen func(changes int)) error {
 	sum := newSum()
 	n := 0
@@ -103,15 +103,22 @@ func (in *input) check(ctx context.Context, seen func(changes int)) error {
 	return nil
 }
 
-// A sum tells one content from another.
+// A sum is a digest of an input's bytes. It shows whether a file has changed.
 type sum struct{ hash.Hash }
 
 func newSum() sum { return sum{sha256.New()} }
 
 func (s sum) text() string { return hex.EncodeToString(s.Sum(nil)) }
 
-// read yields the input's changes, each of them valid, from its beginning, and
-// copies its bytes to sum. An error is the last that it yields.
+// sumOf returns the sum of the first size bytes of a file.
+func (in *input) sumOf(size int64) (string, error) {
+	sum := newSum()
+	_, err := io.Copy(sum, io.NewSectionReader(in.file, 0, size))
+	return sum.text(), err
+}
+
+// read yields the input's changes from its beginning. Each of them is valid. After an
+// error it yields nothing more. It writes the bytes of a file to sum.
 func (in *input) read(ctx context.Context, sum io.Writer) iter.Seq2[entry, error] {
 	return func(yield func(entry, error) bool) {
 		raw := in.stream
@@ -133,7 +140,7 @@ func (in *input) read(ctx context.Context, sum io.Writer) iter.Seq2[entry, error
 		if in.file == nil {
 			return
 		}
-		// The sum is of all bytes, also of those that the decoder left.
+		// The sum is of all bytes, also of those behind the end of the document.
 		if _, err := io.Copy(io.Discard, raw); err != nil {
 			yield(entry{}, fmt.Errorf("%s: %w", in.name, err))
 		}
@@ -151,12 +158,12 @@ func (in *input) decode(raw io.Reader) iter.Seq2[entry, error] {
 	return validated(next)
 }
 
-// A next returns the next change and its line, or io.EOF. The line is 0 where
-// it is not known.
+// A next returns the next change and its line, or io.EOF. The line is 0 if it is not
+// known.
 type next func() (*resourcesync.Change, int, error)
 
-// validated yields what next returns. A bad change is an *Error that names its
-// place.
+// validated yields the changes that next returns, until one is not valid. The
+// *resourcesync.Error of that one says which entry and line it is.
 func validated(next next) iter.Seq2[entry, error] {
 	return func(yield func(entry, error) bool) {
 		for n := 1; ; n++ {
@@ -168,7 +175,7 @@ func validated(next next) iter.Seq2[entry, error] {
 				err = c.Validate()
 			}
 			if e, ok := errors.AsType[*resourcesync.Error](err); ok && (c != nil || line > 0) {
-				e.Entry, e.Line = n, line // else the reader has said it
+				e.Entry, e.Line = n, line // else the reader has set them
 			}
 			if !yield(entry{c, n, line}, err) || err != nil {
 				return
@@ -177,8 +184,8 @@ func validated(next next) iter.Seq2[entry, error] {
 	}
 }
 
-// open finds out what r holds: gzip or not, with or without a byte order mark,
-// XML, JSON or NDJSON. Nothing but the content decides.
+// open finds out what r holds: XML, JSON or NDJSON, gzipped or not, with or without a
+// byte order mark. Only the content decides.
 func open(r io.Reader) (next, error) {
 	in := bufio.NewReaderSize(r, peekSize)
 	if magic, _ := in.Peek(2); bytes.Equal(magic, []byte{0x1f, 0x8b}) {
@@ -193,15 +200,16 @@ func open(r io.Reader) (next, error) {
 	}
 	first, err := firstByte(in)
 	switch {
-	case err == io.EOF: // no line is no change
+	case err == io.EOF: // an empty input is NDJSON without changes
 		return sliceReader(nil), nil
 	case err != nil:
 		return nil, err
 	case first == '<':
 		return xmlReader(in)
 	case first == '{':
-		// What is looked at is read again. A change is smaller than a line may
-		// be, and so the limit decides nothing that could be published.
+		// isDocument may have to read a whole change. The limit is the largest line of
+		// NDJSON, so every change that can be published fits. The bytes that isDocument
+		// has read are then read again from seen.
 		var seen bytes.Buffer
 		document := isDocument(io.TeeReader(io.LimitReader(in, 1<<20), &seen))
 		all := io.MultiReader(&seen, in)
@@ -216,8 +224,8 @@ func open(r io.Reader) (next, error) {
 
 const peekSize = 64 << 10
 
-// firstByte returns the first byte that is not white space, and consumes
-// nothing, as lines are counted later.
+// firstByte returns the first byte that is not white space. It consumes nothing, so
+// that lines can be counted later.
 func firstByte(in *bufio.Reader) (byte, error) {
 	for n := 1; n <= peekSize; n++ {
 		b, err := in.Peek(n)
@@ -233,9 +241,9 @@ func firstByte(in *bufio.Reader) (byte, error) {
 	return 0, &resourcesync.Error{Err: resourcesync.ErrInvalid, Rule: "it begins with nothing but white space"}
 }
 
-// isDocument says whether the first object in r is a document, which has
-// "changes", and not itself a change. The first telling member decides, so that
-// a large document need not be read.
+// isDocument reports whether the first object in r is a document, which has the member
+// "changes". Else it is a change, which has "loc" or "change". The first of these
+// members decides, so isDocument need not read a large document.
 func isDocument(r io.Reader) bool {
 	dec := json.NewDecoder(r)
 	if _, err := dec.Token(); err != nil {

@@ -8,8 +8,8 @@ import (
 	"syscall"
 )
 
-// lock takes f for this process until it is closed, or the process ends in any
-// way. A file system without locks lets everybody through.
+// lock locks f for this process until f is closed or the process ends. If another
+// process has it, lock returns errInUse. On a file system without locks it returns nil.
 func lock(f *os.File) error {
 	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); errors.Is(err, syscall.EWOULDBLOCK) {
 		return errInUse

@@ -1,6 +1,6 @@
-// Command rspublish is the source's tool: it publishes the changes in files, on
-// standard input or on its command line to an rshub, in order, and each once,
-// however often it is interrupted.
+// Command rspublish is the source's tool. It publishes changes to an rshub: from files,
+// from standard input or from its command line. It publishes them in order, and each
+// once, however often it is interrupted.
 package main
 
 import (
@@ -13,13 +13,14 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 
 	_ "golang.org/x/crypto/x509roots/fallback" // for images, which have no certificate authorities
 
 	"github.com/rshub/rshub/internal/build"
 )
 
-// The exit codes, which scripts rely on. help.go explains them to users.
+// The exit codes. Scripts rely on them. help.go explains them to users.
 const (
 	exitOK          = 0
 	exitRefused     = 1
@@ -31,7 +32,7 @@ const (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // a second Ctrl-C ends it on the spot, and even that is safe
+	context.AfterFunc(ctx, stop) // a second Ctrl-C ends the process at once, which is safe too
 	os.Exit(run(ctx, os.Args[1:], os.Getenv, os.Stdin, os.Stdout, os.Stderr))
 }
 
@@ -40,32 +41,39 @@ func run(ctx context.Context, args []string, env func(string) string, stdin io.R
 		env: env, stdin: stdin, stdout: stdout, stderr: stderr,
 		terminal: isTerminal(stderr) && env("TERM") != "dumb",
 		cacheDir: os.UserCacheDir,
-		clock:    realClock{},
+		now:      time.Now,
 	}
 	return p.run(ctx, args)
 }
 
-// A program is rspublish and the world that it runs in.
+// A program is rspublish and what it gets from the process that it runs in.
 type program struct {
 	env            func(string) string
 	stdin          io.Reader
 	stdout, stderr io.Writer
-	terminal       bool // stderr is one
+	terminal       bool // stderr is a terminal
 	cacheDir       func() (string, error)
-	clock          clock
+	now            func() time.Time
+	sleep          func(ctx context.Context, d time.Duration) error // waits before a batch is sent again; nil: for that time
 }
 
 // A failure is an error that knows its exit code.
 type failure struct {
-	code int
-	err  error
+	code    int
+	err     error
+	advised bool // the text says what the user can do
 }
 
 func (f *failure) Error() string { return f.err.Error() }
 func (f *failure) Unwrap() error { return f.err }
 
 func fail(code int, format string, args ...any) error {
-	return &failure{code, fmt.Errorf(format, args...)}
+	return &failure{code: code, err: fmt.Errorf(format, args...)}
+}
+
+// advise is fail for an error whose text says what the user can do.
+func advise(code int, format string, args ...any) error {
+	return &failure{code: code, err: fmt.Errorf(format, args...), advised: true}
 }
 
 func (p *program) run(ctx context.Context, args []string) int {
@@ -82,7 +90,7 @@ func (p *program) run(ctx context.Context, args []string) int {
 		return exitOK
 	}
 
-	bar := &progress{w: p.stderr, terminal: p.terminal, quiet: cfg.quiet, now: p.clock.now}
+	bar := &progress{w: p.stderr, terminal: p.terminal, quiet: cfg.quiet, now: p.now}
 	if cfg.bareToken {
 		bar.note("rspublish: warning: the token travels unencrypted to %s; use https", cfg.hub)
 	}
@@ -118,7 +126,7 @@ func (p *program) summarize(cfg *config, r *publication) {
 		p.printJSON(struct {
 			Set       string `json:"set"`
 			Published int    `json:"published"`
-			Already   int    `json:"already"` // of these, were there before this run
+			Already   int    `json:"already"` // how many of these were published before this run
 			Cursor    string `json:"cursor,omitempty"`
 		}{cfg.set, r.total, r.already, r.cursor})
 	case cfg.quiet:
@@ -141,8 +149,8 @@ func (p *program) printJSON(v any) {
 	fmt.Fprintf(p.stdout, "%s\n", b)
 }
 
-// isTerminal takes every character device for one: writing a progress bar to
-// /dev/null does no harm, and needs no terminal library.
+// isTerminal takes every character device for a terminal. So no terminal library is
+// needed, and a progress bar that is written to /dev/null does no harm.
 func isTerminal(w io.Writer) bool {
 	f, ok := w.(*os.File)
 	if !ok {

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"log"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -15,6 +16,9 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/problem"
 )
 
 // TestMain lets the test binary be rspublish itself, for a test that kills it.
@@ -33,6 +37,9 @@ type testHub struct {
 	locs     []string // accepted, in order
 	first    map[string]request
 	ends     map[string]int
+	began    int  // when the log began; the entry at position p has the datetime began+p
+	floor    int  // the position that retention has removed
+	closed   bool // nobody may read the set
 
 	// before and after run around the acceptance of request n, from 1. When
 	// one returns true, it has answered.
@@ -50,7 +57,47 @@ func newHub(t *testing.T) *testHub {
 	return h
 }
 
+// delete removes the set. The next publish makes it anew.
+func (h *testHub) delete() {
+	h.began += len(h.locs) + 1
+	h.locs, h.first, h.ends = nil, map[string]request{}, map[string]int{}
+}
+
+func (h *testHub) cursor(position int) string {
+	return fmt.Sprintf("%d-%d", position, h.began+position)
+}
+
+// read answers a GET of a page, which is always empty, and of the set.
+func (h *testHub) read(w http.ResponseWriter, r *http.Request) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.closed {
+		writeProblem(w, 403, `"detail":"publishing only"`)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	if r.URL.Path == "/sets/peps" {
+		fmt.Fprintf(w, `{"set":"peps","begin":%q,"floor":%q}`, time.UnixMicro(int64(h.began)).UTC().Format(time.RFC3339Nano), h.cursor(h.floor))
+		return
+	}
+	since := r.URL.Query().Get("since")
+	var position, micros int
+	_, _ = fmt.Sscanf(since, "%d-%d", &position, &micros)
+	switch {
+	case position >= h.floor && position <= len(h.locs) && since == h.cursor(position):
+		fmt.Fprintf(w, `{"set":"peps","after":%q,"cursor":%[1]q,"changes":[]}`, since)
+	case micros >= h.began+h.floor:
+		fmt.Fprintf(w, `{"set":"peps","after":%q,"cursor":%[1]q,"diverged":true,"changes":[]}`, h.cursor(0))
+	default:
+		problem.Write(w, r, feed.ErrGone)
+	}
+}
+
 func (h *testHub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.Method == http.MethodGet {
+		h.read(w, r)
+		return
+	}
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
 		return
@@ -72,7 +119,7 @@ func (h *testHub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	old, replayed := h.first[got.key]
 	if replayed && old.body != got.body {
 		h.mu.Unlock()
-		writeProblem(w, 422, `"detail":"this Idempotency-Key was used before with other content"`)
+		problem.Write(w, r, feed.ErrKeyReused)
 		return
 	}
 	lines := strings.Split(strings.TrimSuffix(got.body, "\n"), "\n")
@@ -92,7 +139,7 @@ func (h *testHub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	_ = json.NewEncoder(w).Encode(map[string]any{
-		"set": "peps", "first": fmt.Sprintf("%d-17", end-len(lines)+1), "cursor": fmt.Sprintf("%d-17", end), "count": len(lines), "replayed": replayed})
+		"set": "peps", "first": h.cursor(end - len(lines) + 1), "cursor": h.cursor(end), "count": len(lines), "replayed": replayed})
 }
 
 func problem404(w http.ResponseWriter) { writeProblem(w, 404, `"detail":"there is no such set"`) }
@@ -172,7 +219,7 @@ func (b *bench) runBare(want int, args ...string) {
 	var stdout, stderr bytes.Buffer
 	p := &program{
 		env: func(name string) string { return b.env[name] }, stdin: b.stdin, stdout: &stdout, stderr: &stderr,
-		terminal: b.terminal, cacheDir: func() (string, error) { return b.cache, nil }, clock: b.clock,
+		terminal: b.terminal, cacheDir: func() (string, error) { return b.cache, nil }, now: b.clock.now, sleep: b.clock.sleep,
 	}
 	got := p.run(b.ctx, args)
 	b.stdout, b.stderr = stdout.String(), stderr.String()
@@ -248,7 +295,7 @@ func TestMixedFlagsKeepTheirOrder(t *testing.T) {
 	if got := b.hub.requests[0]; got.body != want || got.contentType != "application/x-ndjson" || !strings.HasPrefix(got.agent, "rspublish/") {
 		t.Errorf("request %+v", got)
 	}
-	if want := "published 4 changes to peps, cursor 4-17\n"; b.stdout != want {
+	if want := "published 4 changes to peps, cursor 4-4\n"; b.stdout != want {
 		t.Errorf("stdout %q, want %q", b.stdout, want)
 	}
 }
@@ -273,8 +320,7 @@ func TestUsage(t *testing.T) {
 		{"no host", []string{"-set", "peps", "-hub", "http:///x", file}, "-hub is a URL"},
 		{"password", []string{"-set", "peps", "-hub", "http://me:pw@h", file}, "no user"},
 		{"unreadable URL", []string{"-set", "peps", "-hub", "http://me:pw@h:x", file}, "not a URL"},
-		{"key of a file", []string{"-set", "peps", "-key", "k", file}, "-key is for"},
-		{"key of two streams", []string{"-set", "peps", "-key", "k", "-", "/dev/null"}, "-key is for"},
+		{"key of two inputs", []string{"-set", "peps", "-key", "k", file, "-"}, "-key is for one input"},
 		{"bad key", []string{"-set", "peps", "-key", "a b", "-"}, "-key is at most"},
 		{"continue and restart", []string{"-set", "peps", "-continue", "-restart", file}, "exclude"},
 		{"negative retry", []string{"-set", "peps", "-retry", "-1s", file}, "-retry"},
@@ -299,7 +345,7 @@ func TestHelpNamesEveryExitCodeAndVariable(t *testing.T) {
 	b := newBench(t)
 	b.runBare(exitOK, "-h")
 	for _, text := range []string{"\n  0 ", "\n  1 ", "\n  2 ", "\n  3 ", "\n  4 ", "\n  130 ", "RSPUBLISH_HUB", "RSPUBLISH_SET", "RSPUBLISH_TOKEN",
-		"-hub", "-set", "-token-file", "-created", "-updated", "-deleted", "-check", "-retry", "-continue", "-restart", "-key", "-q", "-json", "-version"} {
+		"-hub", "-set", "-token-file", "-created", "-updated", "-deleted", "-check", "-retry", "-continue", "-again", "-restart", "-key", "-q", "-json", "-version"} {
 		if !strings.Contains(b.stdout, text) {
 			t.Errorf("the help lacks %q", text)
 		}
@@ -343,13 +389,13 @@ func TestTokenIsSentAndNeverShown(t *testing.T) {
 	output := b.stdout + b.stderr
 
 	b.env["RSPUBLISH_TOKEN"] = "other"
-	b.run(0, "-token-file", b.write("token", token+"\n"), file)
+	b.run(0, "-again", "-token-file", b.write("token", token+"\n"), file)
 	b.hub.before = func(n int, w http.ResponseWriter, r *http.Request) bool {
 		writeProblem(w, 403, `"detail":"not yours"`)
 		return true
 	}
 	output += b.stdout + b.stderr
-	b.run(exitRefused, "-token-file", filepath.Join(b.dir, "token"), file)
+	b.run(exitRefused, "-again", "-token-file", filepath.Join(b.dir, "token"), file)
 	output += b.stdout + b.stderr
 	for _, r := range b.hub.requests {
 		if r.auth != "Bearer "+token {
@@ -393,7 +439,7 @@ func TestBareToken(t *testing.T) {
 func TestSummaryAsJSON(t *testing.T) {
 	b := newBench(t)
 	b.run(0, "-json", b.write("a", lines(1, 2)))
-	if want := `{"set":"peps","published":2,"already":0,"cursor":"2-17"}` + "\n"; b.stdout != want {
+	if want := `{"set":"peps","published":2,"already":0,"cursor":"2-2"}` + "\n"; b.stdout != want {
 		t.Errorf("got %s want %s", b.stdout, want)
 	}
 }
@@ -409,3 +455,24 @@ func TestCheckSendsNothing(t *testing.T) {
 }
 
 func sha(s string) string { return fmt.Sprintf("%x", sha256.Sum256([]byte(s))) }
+
+func newTLSHub(t *testing.T) string {
+	h := newHub(t)
+	h.Close()
+	h.Server = httptest.NewUnstartedServer(h)
+	h.Config.ErrorLog = log.New(io.Discard, "", 0)
+	h.StartTLS()
+	t.Cleanup(h.Close)
+	return h.URL
+}
+
+func readJSON(t *testing.T, path string, v any) {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err == nil {
+		err = json.Unmarshal(b, v)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}

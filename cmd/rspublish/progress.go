@@ -10,14 +10,14 @@ import (
 )
 
 const (
-	redraw   = 100 * time.Millisecond // at most so often on a terminal
-	report   = 10 * time.Second       // and elsewhere
+	redraw   = 100 * time.Millisecond // least time between two reports on a terminal
+	report   = 10 * time.Second       // least time between two reports elsewhere
 	columns  = 79                     // of a terminal
 	barWidth = 20
 )
 
-// progress tells a person how far it is: on a terminal in one line that is
-// written anew, elsewhere in a line now and then.
+// progress tells a person how far the publishing is: on a terminal in one line that is
+// overwritten, elsewhere in a new line every 10 seconds.
 type progress struct {
 	w        io.Writer
 	terminal bool
@@ -27,14 +27,14 @@ type progress struct {
 	name    string
 	checked bool // the input is being checked, not published
 	total   int  // -1 while unknown
-	from    int  // what was done before
+	from    int  // how many changes were done before this run
 	done    int
 	began   time.Time
-	told    time.Time
-	drawn   bool
+	told    time.Time // when it last reported
+	drawn   bool      // a bar is on the terminal
 }
 
-// start begins to tell of an input.
+// start begins the reports about an input.
 func (p *progress) start(name string, checked bool, from, total int) {
 	p.name, p.checked, p.from, p.done, p.total = name, checked, from, from, total
 	p.began = p.now()
@@ -45,7 +45,7 @@ func (p *progress) start(name string, checked bool, from, total int) {
 	p.update(from)
 }
 
-// update says that so many changes of the input are done.
+// update notes that done changes of the input are done, and reports it if it is time to.
 func (p *progress) update(done int) {
 	p.done = done
 	if p.quiet {
@@ -62,14 +62,14 @@ func (p *progress) update(done int) {
 	}
 }
 
-// finish says in one line that the input is published.
+// finish reports in one line that the input is published.
 func (p *progress) finish() {
 	p.update(p.done)
 	took := p.now().Sub(p.began)
 	p.note("%s: %s published in %s%s", p.name, changes(p.done-p.from), took.Round(time.Millisecond), p.rate(took, " (", "/s)"))
 }
 
-// note prints a line of its own.
+// note prints a line, and removes the bar before it.
 func (p *progress) note(format string, args ...any) {
 	if p.quiet {
 		return
@@ -78,7 +78,7 @@ func (p *progress) note(format string, args ...any) {
 	fmt.Fprintf(p.w, format+"\n", args...)
 }
 
-// clear takes the bar off the terminal.
+// clear removes the bar from the terminal.
 func (p *progress) clear() {
 	if p.drawn {
 		fmt.Fprint(p.w, "\r\x1b[K")
@@ -119,7 +119,8 @@ func (p *progress) figures(now time.Time) string {
 	return s
 }
 
-// rate is empty while there is nothing to divide by.
+// rate returns the changes per second, between the texts before and after. It is empty
+// while nothing is done yet.
 func (p *progress) rate(took time.Duration, before, after string) string {
 	if took <= 0 || p.done == p.from {
 		return ""

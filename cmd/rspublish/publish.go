@@ -4,19 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"time"
 
+	"github.com/rshub/rshub/client"
+	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// A batch is one request. Where it is cut depends on the input alone, so that
-// batch i of an input is always the same, and its key stands for it.
-const (
-	batchChanges = 1000
-	batchBytes   = 4 << 20
-)
-
-// The hub knows a key again for so long.
+// keyLife is how long the hub remembers a key (changelog.KeyAge).
 const keyLife = 24 * time.Hour
 
 // A publication is one run over all inputs.
@@ -24,22 +20,24 @@ type publication struct {
 	program *program
 	cfg     *config
 	bar     *progress
-	client  *client
+	client  *client.Client
 	jobs    []*job
-	warned  bool // that a state could not be saved
 
-	total   int    // changes that are published, or checked
-	already int    // of these, before this run
-	cursor  string // of the last one
+	total   int    // how many changes are published, or checked
+	already int    // how many of these were published before this run
+	cursor  string // of the last published change
+
+	newest feed.Cursor // the newest that the hub gave for any of the inputs
 }
 
-// A job is an input and how far it came.
+// A job is an input and how far its publishing came.
 type job struct {
 	in    *input
 	st    *state
 	shelf shelf
-	fresh bool // no run before this one has begun it
-	begun bool // the hub may have something of it, and a file's state is on disk
+	fresh bool // no earlier run has begun it
+	begun bool // the hub may have some of its changes; the state of a file is on disk
+	blind bool // an earlier version may have sent a batch that is not noted, and the file has changed since
 }
 
 func (r *publication) close() {
@@ -48,9 +46,9 @@ func (r *publication) close() {
 	}
 }
 
-// run checks everything that can be read twice, then publishes the inputs, one
-// after the other. Only when all are published do their states go, so that the
-// same command, run again, never publishes any of them twice.
+// run checks all inputs that can be read twice. Then it publishes the inputs, one after
+// the other. Their states stay, so the same command, run again, publishes no change
+// twice.
 func (r *publication) run(ctx context.Context) error {
 	if err := r.open(ctx); err != nil {
 		return err
@@ -63,15 +61,16 @@ func (r *publication) run(ctx context.Context) error {
 			return fmt.Errorf("%s: %w", j.in.name, err)
 		}
 	}
-	r.client = newClient(r.cfg, r.program.clock, r.bar.note)
-	for _, j := range r.jobs {
-		if err := r.publish(ctx, j); err != nil {
-			return err
-		}
+	var err error
+	if r.client, err = r.program.newClient(r.cfg, r.bar.note); err != nil {
+		return err
 	}
 	for _, j := range r.jobs {
-		if err := j.st.remove(); err != nil {
-			return fmt.Errorf("everything is published, but: %w", err)
+		if err := r.publish(ctx, j); err != nil {
+			if j.begun && !j.blind {
+				r.save(j.st)
+			}
+			return err
 		}
 	}
 	return nil
@@ -81,19 +80,22 @@ func (r *publication) open(ctx context.Context) error {
 	if len(r.cfg.changes) > 0 {
 		r.jobs = append(r.jobs, &job{in: &input{name: "the command line", given: r.cfg.changes, total: -1}})
 	}
-	streams := len(r.jobs)
 	for _, name := range r.cfg.files {
+		if isState(name) {
+			r.bar.note("%s: left out, because it only says how far the publishing of another file came", name)
+			continue
+		}
 		in, err := openInput(ctx, name, r.program.stdin)
 		if err != nil {
 			return err
 		}
 		r.jobs = append(r.jobs, &job{in: in})
-		if in.file == nil {
-			streams++
-		}
 	}
-	if r.cfg.key != "" && streams != 1 {
-		return fail(exitUsage, "-key is for one input that has no state file: standard input, a pipe, or changes given as flags")
+	switch {
+	case len(r.jobs) == 0:
+		return fail(exitUsage, "nothing to publish: the files are only states of the publishing of others")
+	case r.cfg.key != "" && len(r.jobs) > 1:
+		return fail(exitUsage, "-key is for one input, and there are %d", len(r.jobs))
 	}
 	return nil
 }
@@ -115,7 +117,8 @@ func (r *publication) check(ctx context.Context) error {
 	return nil
 }
 
-// prepare finds out whether a run before began the job, and may go on.
+// prepare finds out whether an earlier run has begun the job, and whether this run may go
+// on with it.
 func (r *publication) prepare(j *job) error {
 	j.st, j.fresh = newState(j.in, r.cfg), true
 	if j.in.file == nil {
@@ -129,40 +132,85 @@ func (r *publication) prepare(j *job) error {
 	if err != nil || old == nil {
 		return err
 	}
-	other, changed := old.Hub != r.cfg.hub || old.Set != r.cfg.set, old.SHA256 != j.in.sum
-	switch {
-	case old.Done && (other || changed):
-		return j.shelf.clear() // that run has no use for its state any more
-	case other:
-		return fmt.Errorf("a run that publishes it to %s at %s is not finished (%s): finish that first, or forget it with -restart", old.Set, old.Hub, old.path)
-	case changed && !r.cfg.goOn:
-		return fmt.Errorf("it has changed since %s of its changes were published: -continue goes on after as many, -restart starts anew", group(old.Changes))
-	case j.in.total < old.Changes:
-		return fmt.Errorf("it has %s now, fewer than the %s that were published: -restart starts anew", changes(j.in.total), group(old.Changes))
+	if old.Done {
+		if ok, err := r.counts(j, old); !ok || err != nil {
+			return errors.Join(err, j.shelf.clear())
+		}
+	} else if err := r.mayGoOn(j, old); err != nil {
+		return err
 	}
-	if age := r.program.clock.now().Sub(old.Updated); age > keyLife && !old.Done {
-		r.bar.note("rspublish: warning: %s was begun %s ago, and the hub knows a batch again for a day; if it took one without our knowing, that comes twice",
-			j.in.name, age.Round(time.Hour))
+	if old.Hub != r.cfg.hub || old.Set != r.cfg.set {
+		r.bar.note("rspublish: warning: %s was begun to be published to %s at %s, which may have the first %s; it is published to %s at %s now",
+			j.in.name, old.Set, old.Hub, changes(old.sent()), r.cfg.set, r.cfg.hub)
 	}
-	old.SHA256 = j.in.sum
+	j.blind = old.Version == 1 && old.SHA256 != j.in.sum
+	old.Version, old.Hub, old.Set, old.SHA256, old.Size = stateVersion, r.cfg.hub, r.cfg.set, j.in.sum, j.in.size
 	j.st, j.fresh, j.begun = old, false, true
 	return nil
 }
 
+// mayGoOn returns nil if this run may go on with a publishing that is not finished.
+func (r *publication) mayGoOn(j *job, old *state) error {
+	other, changed := old.Hub != r.cfg.hub || old.Set != r.cfg.set, old.SHA256 != j.in.sum
+	switch {
+	case other && old.Changes > 0: // until then no hub is known to have any of it
+		return fmt.Errorf("a run that publishes it to %s at %s is not finished (%s): finish that first, or forget it with -restart", old.Set, old.Hub, old.path)
+	case r.cfg.key != "" && r.cfg.key != old.Key:
+		return fmt.Errorf("a run with the key %s is not finished (%s): finish that first, or forget it with -restart", old.Key, old.path)
+	case changed && !r.cfg.goOn:
+		return fmt.Errorf("it has changed since %s of its changes were published: -continue goes on after as many, -restart starts anew", group(old.Changes))
+	case j.in.total < old.sent():
+		return fmt.Errorf("it has %s now, fewer than the %s that were sent: -restart starts anew", changes(j.in.total), group(old.sent()))
+	}
+	if age := r.program.now().Sub(old.Updated); age > keyLife {
+		r.bar.note("rspublish: warning: %s was begun %s ago, and the hub knows a batch again for a day; if it took one without our knowing, that comes twice",
+			j.in.name, age.Round(time.Hour))
+	}
+	return nil
+}
+
+// counts reports whether this run need not publish again what a finished one did: the
+// file to the same set, or the beginning of the file if -continue is given. Otherwise
+// this is another publishing, of the whole file.
+func (r *publication) counts(j *job, old *state) (bool, error) {
+	switch {
+	case r.cfg.again || old.Hub != r.cfg.hub || old.Set != r.cfg.set:
+		return false, nil
+	case old.SHA256 == j.in.sum:
+		return true, nil
+	case !r.cfg.goOn || old.Size == 0 || old.Size >= j.in.size:
+		return false, nil
+	}
+	before, err := j.in.sumOf(old.Size)
+	if err != nil || before != old.SHA256 {
+		return false, err
+	}
+	old.Done = false
+	return true, nil
+}
+
 func (r *publication) publish(ctx context.Context, j *job) error {
 	st := j.st
+	if st.Cursor != "" {
+		if err := r.look(ctx, j); err != nil {
+			return err
+		}
+	}
 	r.total += st.Changes
 	r.already += st.Changes
 	if st.Done {
-		r.cursor = st.Cursor
-		r.bar.note("%s: published already by a run that was not finished; -restart publishes it again", j.in.name)
+		r.bar.note("%s: published already, on %s, and has not changed since; -again publishes it again", j.in.name, st.Updated.Format(time.DateTime))
 		return nil
 	}
 	if st.Changes > 0 {
-		r.cursor = st.Cursor
 		r.bar.note("%s: going on after %s", j.in.name, changes(st.Changes))
 	}
 	r.bar.start(j.in.name, false, st.Changes, j.in.total)
+	if st.Sending != "" {
+		if err := r.send(ctx, j, st.sending()); err != nil {
+			return err
+		}
+	}
 
 	sum := newSum()
 	b := &batch{first: st.Changes + 1}
@@ -191,56 +239,86 @@ func (r *publication) publish(ctx context.Context, j *job) error {
 	}
 	r.bar.finish()
 	st.Done = true
-	r.save(st)
+	if j.begun {
+		r.save(st)
+	}
 	return nil
 }
 
-// begin keeps the key before the hub first sees it, so that whatever happens,
-// no batch is ever sent under another.
-func (r *publication) begin(j *job) error {
-	j.begun = true
-	if j.in.file == nil {
-		return nil
+// look asks the hub whether it still holds what an earlier run published. Otherwise a
+// part of the file would be in the set, and the run would call that a success.
+func (r *publication) look(ctx context.Context, j *job) error {
+	at, err := feed.ParseCursor(j.st.Cursor)
+	if err != nil {
+		return fmt.Errorf("%s: %s says: %w", j.in.name, j.st.path, err)
 	}
-	j.st.Updated = r.program.clock.now().UTC()
-	return j.shelf.put(j.st)
+	r.cursor, r.newest = j.st.Cursor, later(r.newest, at)
+	held, err := r.client.Holds(ctx, r.cfg.set, at)
+	_, refused := errors.AsType[*client.Refused](err)
+	switch {
+	case refused || errors.Is(err, client.ErrNoHub): // the token need not allow to read; receipts are compared too
+		return nil
+	case err != nil:
+		return fmt.Errorf("%s: %w", j.in.name, unsent(err, r.cfg))
+	case !held:
+		return r.lost(j, at)
+	}
+	return nil
 }
 
-// save keeps how far it came. The one of before does too, only later: the hub
-// will be sent again what it has.
+// lost is the error for a hub that does not hold any more what it accepted before.
+func (r *publication) lost(j *job, at feed.Cursor) error {
+	return advise(exitRefused, "%s: the hub accepted %s of it up to cursor %v, and does not hold that any more: the set was deleted, or the hub's memory lost its newest changes. -restart publishes the file from its beginning",
+		j.in.name, changes(j.st.Changes), at)
+}
+
+func later(a, b feed.Cursor) feed.Cursor {
+	if b.Micros > a.Micros {
+		return b
+	}
+	return a
+}
+
+// begin notes a batch before the hub first sees it. So even after a crash the next run
+// can send it again as it was, and with its key.
+func (r *publication) begin(j *job, b *batch) error {
+	j.begun = true
+	st := j.st
+	if j.in.file == nil || j.blind || st.Sending == string(b.body) {
+		return nil
+	}
+	st.Sending, st.Updated = string(b.body), r.program.now().UTC()
+	if st.path == "" {
+		return j.shelf.put(st)
+	}
+	return st.save()
+}
+
+// save saves how far a job came. If that fails, the state of before stays on disk, which
+// does no harm: the next run sends a batch again, and the hub recognises it.
 func (r *publication) save(st *state) {
-	st.Updated = r.program.clock.now().UTC()
-	if err := st.save(); err != nil && !r.warned {
-		r.warned = true
+	if err := st.save(); err != nil {
 		r.bar.note("rspublish: warning: %v", err)
 	}
 }
 
 func (r *publication) send(ctx context.Context, j *job, b *batch) error {
-	if !j.begun {
-		if err := r.begin(j); err != nil {
-			return fmt.Errorf("%s: %w", j.in.name, err)
-		}
-	}
 	st := j.st
-	got, err := r.client.send(ctx, fmt.Sprintf("%s/%d", st.Key, st.Batches+1), b.body, len(b.lines))
-	if err != nil {
-		refused, ok := errors.AsType[*refusal](err)
-		if ok && j.fresh && st.Changes == 0 && !refused.doubt {
-			j.begun = false // the hub has nothing of it for sure
-			err = errors.Join(err, st.remove())
-		}
-		if ok {
-			if place := b.place(refused); place != nil {
-				return fail(exitRefused, "%s: %w (the hub refused it: %d)", j.in.name, place, refused.Status)
-			}
-		}
+	again := st.Sending != "" // an earlier run may have sent it
+	if err := r.begin(j, b); err != nil {
 		return fmt.Errorf("%s: %w", j.in.name, err)
+	}
+	got, err := r.client.PublishLines(ctx, r.cfg.set, fmt.Sprintf("%s/%d", st.Key, st.Batches+1), b.body, len(b.lines))
+	if err != nil {
+		return r.failed(j, b, again, err)
+	}
+	j.blind = false
+	if err := r.follows(j, got, again); err != nil {
+		return err
 	}
 	st.Changes += got.Count
 	st.Batches++
-	st.Cursor = got.Cursor
-	r.save(st)
+	st.Cursor, st.Sending, st.Updated = got.Cursor, "", r.program.now().UTC()
 	r.total += got.Count
 	r.cursor = got.Cursor
 	if got.Replayed {
@@ -250,49 +328,63 @@ func (r *publication) send(ctx context.Context, j *job, b *batch) error {
 	return nil
 }
 
-// A batch is the body of a request and where its changes come from.
-type batch struct {
-	first int // the first change's number in the input
-	body  []byte
-	lines []int // of each change in the input; 0 where it is not known
+// follows checks that a batch came behind the changes that the hub accepted before. If
+// the set was deleted in between, the batch is in a new log, which begins at position 1.
+func (r *publication) follows(j *job, got *feed.Receipt, again bool) error {
+	first, err := feed.ParseCursor(got.First)
+	last, lerr := feed.ParseCursor(got.Cursor)
+	if err := errors.Join(err, lerr); err != nil {
+		return fail(exitRefused, "%s: the hub's receipt: %w", j.in.name, err)
+	}
+	before := r.newest
+	if again || got.Replayed { // it may have come before another input's changes
+		before = feed.Cursor{}
+		if j.st.Cursor != "" {
+			before, _ = feed.ParseCursor(j.st.Cursor) // look has parsed it
+		}
+	}
+	if first.Position <= before.Position || first.Micros <= before.Micros {
+		return r.lost(j, before)
+	}
+	r.newest = later(r.newest, last)
+	return nil
 }
 
-func (b *batch) reset(first int) {
-	b.first, b.body, b.lines = first, b.body[:0], b.lines[:0]
+// failed returns the error for a batch that was not published. If the hub surely does
+// not have the batch, failed forgets that it was sent, and a changed file is cut anew.
+func (r *publication) failed(j *job, b *batch, again bool, err error) error {
+	refused, _ := errors.AsType[*client.Refused](err)
+	unavailable, _ := errors.AsType[*client.Unavailable](err)
+	bad := refused != nil && (refused.Status == http.StatusBadRequest || refused.Status == http.StatusRequestEntityTooLarge)
+	never := refused != nil && !refused.Doubt || unavailable != nil && unavailable.Unsent
+	reused := errors.Is(err, feed.ErrKeyReused)
+	err = unsent(err, r.cfg)
+	if bad || never && !again { // a hub that refuses these bytes did not take them earlier
+		j.st.Sending = ""
+		if j.fresh && j.st.Changes == 0 {
+			j.begun = false
+			err = errors.Join(err, j.st.remove())
+		}
+	}
+	if refused != nil {
+		if located := b.locate(refused); located != nil {
+			return fail(exitRefused, "%s: %w (the hub refused it: %d)", j.in.name, located, refused.Status)
+		}
+	}
+	switch {
+	case reused && j.blind:
+		return advise(exitRefused, "%s: an earlier version of rspublish sent a batch behind the first %s, and did not note which: bring the file back to what it was, run the same command once without -continue, and then change it again (or -restart starts anew)",
+			j.in.name, changes(j.st.Changes))
+	case reused && r.cfg.key != "":
+		return advise(exitRefused, "%s: %w: the key %s was used for another input, or this one has changed since; another input needs another -key", j.in.name, err, r.cfg.key)
+	}
+	return fmt.Errorf("%s: %w", j.in.name, err)
 }
 
-// add takes e in, or says that the batch is full.
-func (b *batch) add(e entry) bool {
-	if len(b.lines) == batchChanges {
-		return false
-	}
-	before := len(b.body)
-	b.body = append(b.body, '{')
-	b.body = resourcesync.AppendJSONMembers(b.body, e.change)
-	b.body = append(b.body, '}', '\n')
-	if len(b.body) > batchBytes && len(b.lines) > 0 {
-		b.body = b.body[:before]
-		return false
-	}
-	b.lines = append(b.lines, e.line)
-	return true
-}
-
-// place translates a place in the batch into one in the input.
-func (b *batch) place(r *refusal) error {
-	i := r.Entry
-	if i == 0 {
-		i = r.Line // one change a line
-	}
-	if i < 1 || i > len(b.lines) {
-		return nil
-	}
-	return &resourcesync.Error{Err: resourcesync.ErrInvalid, Entry: b.first + i - 1, Line: b.lines[i-1], Loc: clean(r.Loc), Rule: r.rule()}
-}
-
-// howToGoOn says after an error what is published, and what to do.
+// howToGoOn returns what to tell the user after an error: what is published, and how to
+// go on.
 func (r *publication) howToGoOn(err error) []string {
-	if r.cfg.check {
+	if f, ok := errors.AsType[*failure](err); r.cfg.check || ok && f.advised {
 		return nil
 	}
 	var lines []string

@@ -10,52 +10,72 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 )
 
-// A state says how far the publishing of one input came. That of a file is on
-// disk from before its first batch is sent until all is published; that of a
-// stream lives only as long as the run. It never holds a token.
+// A state says how far the publishing of one input came. The state of a file is on disk
+// from before its first batch is sent, and stays there when all is published. So the
+// file is not published again by accident. The state of a stream is only in memory. A
+// state never holds a token.
 type state struct {
-	Version int       `json:"version"`
-	File    string    `json:"file"`
-	Hub     string    `json:"hub"`
-	Set     string    `json:"set"`
-	Key     string    `json:"key"`
-	SHA256  string    `json:"sha256"`
-	Changes int       `json:"changes"` // accepted
-	Batches int       `json:"batches"` // accepted
-	Cursor  string    `json:"cursor"`  // of the last accepted change
-	Done    bool      `json:"done"`    // kept until the other files of the run are done too
-	Updated time.Time `json:"updated"`
+	Version int    `json:"version"`
+	File    string `json:"file"`
+	Hub     string `json:"hub"`
+	Set     string `json:"set"`
+	Key     string `json:"key"`
+	SHA256  string `json:"sha256"`         // of the file
+	Size    int64  `json:"size,omitempty"` // of the file, in bytes
+	Changes int    `json:"changes"`        // accepted
+	Batches int    `json:"batches"`        // accepted
+	Cursor  string `json:"cursor"`         // of the last accepted change
 
-	path string // empty where there is no file
+	// Sending is the body of the batch that is under way. The hub may have it or not.
+	// The next run sends these bytes again, with the same key, before anything else. So
+	// the answer says what the hub has, also if the file has changed meanwhile.
+	Sending string `json:"sending,omitempty"`
+
+	Done    bool      `json:"done"`    // all is published
+	Updated time.Time `json:"updated"` // when Sending was first sent; without Sending, when the last batch was accepted
+
+	path string // of the state; empty if it is only in memory
 }
 
-const stateVersion = 1
+// Version 1 had no Size and no Sending: it does not say which batch was under way.
+const stateVersion = 2
 
 func newState(in *input, cfg *config) *state {
-	s := &state{Version: stateVersion, File: in.name, Hub: cfg.hub, Set: cfg.set, SHA256: in.sum, Key: cfg.key}
-	if s.Key == "" || in.file != nil {
+	s := &state{Version: stateVersion, File: in.name, Hub: cfg.hub, Set: cfg.set, SHA256: in.sum, Size: in.size, Key: cfg.key}
+	if s.Key == "" {
 		s.Key = rand.Text()
 	}
 	return s
 }
 
-// A shelf is where the state of a file may be: beside it, or else, where that
-// cannot be written, in the user's cache directory.
+// sending returns the batch that is under way. It has no changes if there is none.
+func (s *state) sending() *batch {
+	return &batch{first: s.Changes + 1, body: []byte(s.Sending), lines: make([]int, strings.Count(s.Sending, "\n"))}
+}
+
+// sent returns how many changes the hub has, if it has the batch that is under way.
+func (s *state) sent() int { return s.Changes + len(s.sending().lines) }
+
+// A shelf has the paths where the state of a file may be: first beside the file, and
+// then, for when that cannot be written, in the user's cache directory.
 type shelf []string
 
+const stateSuffix = ".rspublish"
+
 func newShelf(file string, cacheDir func() (string, error)) shelf {
-	places := shelf{file + ".rspublish"}
+	paths := shelf{file + stateSuffix}
 	if dir, err := cacheDir(); err == nil {
 		if abs, err := filepath.Abs(file); err == nil {
 			sum := sha256.Sum256([]byte(abs))
-			places = append(places, filepath.Join(dir, "rspublish", hex.EncodeToString(sum[:16])+".rspublish"))
+			paths = append(paths, filepath.Join(dir, "rspublish", hex.EncodeToString(sum[:16])+stateSuffix))
 		}
 	}
-	return places
+	return paths
 }
 
 // load returns the state on the shelf, or nil.
@@ -69,15 +89,26 @@ func (s shelf) load() (*state, error) {
 			return nil, fmt.Errorf("read the state: %w", err)
 		}
 		st := &state{path: path}
-		if err := json.Unmarshal(b, st); err != nil || st.Version != stateVersion || st.Key == "" {
-			return nil, fmt.Errorf("%s is not a state that this rspublish wrote: remove it, or start anew with -restart", path)
+		if err := json.Unmarshal(b, st); err != nil || st.Version < 1 || st.Version > stateVersion || st.Key == "" {
+			return nil, fmt.Errorf("%s is not a state that this rspublish can read: remove it, or start anew with -restart", path)
 		}
 		return st, nil
 	}
 	return nil, nil
 }
 
-// put writes st to the first place that can be written.
+// isState reports whether a file that is to be published is a state. The pattern of a
+// shell easily names the states beside the files.
+func isState(file string) bool {
+	path, ok := strings.CutSuffix(strings.TrimSuffix(file, ".new"), stateSuffix)
+	if !ok {
+		return false
+	}
+	st, err := shelf{file}.load()
+	return err == nil && st != nil && filepath.Base(st.File) == filepath.Base(path)
+}
+
+// put writes st to the first path that can be written.
 func (s shelf) put(st *state) error {
 	var first error
 	for i, path := range s {
@@ -106,8 +137,8 @@ func (s shelf) clear() error {
 	return nil
 }
 
-// save writes the state so that, whatever happens, the old or the new one is on
-// disk, whole.
+// save writes the state to disk. Whatever happens, either the old state or the new one
+// is there, whole.
 func (s *state) save() error {
 	if s.path == "" {
 		return nil
@@ -116,7 +147,7 @@ func (s *state) save() error {
 	if err != nil {
 		return fmt.Errorf("write the state: %w", err)
 	}
-	next := s.path + ".new" // the input is locked, so nobody else writes it
+	next := s.path + ".new" // the input is locked, so nobody else writes this file
 	if err := writeSynced(next, append(b, '\n')); err != nil {
 		_ = os.Remove(next)
 		return fmt.Errorf("write the state: %w", err)
@@ -141,7 +172,7 @@ func writeSynced(path string, b []byte) error {
 	return errors.Join(err, f.Sync(), f.Close())
 }
 
-// remove ends the state's time on disk.
+// remove removes the state from the disk.
 func (s *state) remove() error {
 	if s.path == "" {
 		return nil

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// version is set by the linker, see scripts/build, where the toolchain cannot
-// know it: in a build without the repository's history, such as an image's.
+// version is set by the linker (see scripts/build) in a build without the repository's
+// history, such as that of an image: there the toolchain cannot know the version.
 var version string
 
 // Version returns the version of this program: v1.2.3, or what Go calls a commit
@@ -19,8 +19,8 @@ func Version() string {
 	return versionOf(version, info)
 }
 
-// Line returns what rshub version prints: the program's name, its version, and
-// in brackets what else is known of the build.
+// Line returns the line that the command "rshub version" prints: the program's name, its
+// version, and in brackets everything else that is known of the build.
 func Line(program string) string {
 	info, _ := debug.ReadBuildInfo()
 	return line(program, version, info)

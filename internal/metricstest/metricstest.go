@@ -9,8 +9,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Values returns what a registry says now: by name, with the labels as
-// name{label="value"}. Of a histogram it is how much was observed.
+// Values returns the values of all metrics now, by their names; a metric with labels is
+// name{label="value"}. The value of a histogram is the number of its observations.
 func Values(t testing.TB, g prometheus.Gatherer) map[string]float64 {
 	t.Helper()
 	families, err := g.Gather()
@@ -43,8 +43,8 @@ func Values(t testing.TB, g prometheus.Gatherer) map[string]float64 {
 	return values
 }
 
-// Check compares what a registry says with what it should, and fails for what it
-// says besides unless that is 0.
+// Check fails the test unless each metric in want has its value, and every other metric
+// is 0.
 func Check(t testing.TB, g prometheus.Gatherer, want map[string]float64) {
 	t.Helper()
 	got := Values(t, g)

@@ -1,0 +1,39 @@
+package callback
+
+import (
+	"cmp"
+	"log/slog"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/rshub/rshub/claim"
+	"github.com/rshub/rshub/outbound/meter"
+)
+
+// Options of an Engine. Zero values are the defaults.
+type Options struct {
+	InFlight int // most requests under way at once; default 1,024
+	PerHost  int // most of them to one host and port; default 8
+
+	MaxChanges int // most changes in one delivery, and most entries that are looked at for it; default and maximum 1,000
+	MaxBytes   int // most bytes of changes in one delivery; a single change may have more; default 1 MiB
+
+	Clock claim.Clock // by which claims end, besides Go's own; default: the machine's, which goes on while it is suspended
+
+	Logger  *slog.Logger          // gets no secret, and of a callback's URL only the host; default: discard
+	Metrics prometheus.Registerer // registers the engine's metrics; each engine needs a registry of its own; default: nowhere
+	Meter   *meter.Meter          // counts attempts; default: one that nobody reads
+}
+
+func (o *Options) defaults() {
+	o.InFlight = cmp.Or(o.InFlight, 1024)
+	o.PerHost = cmp.Or(o.PerHost, 8)
+	o.MaxChanges = min(cmp.Or(o.MaxChanges, 1000), 1000)
+	o.MaxBytes = cmp.Or(o.MaxBytes, 1<<20)
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Meter == nil {
+		o.Meter = meter.New(nil)
+	}
+}

@@ -1,0 +1,100 @@
+// Package outlet states what the delivery engine needs of a way out: to deliver
+// a change notification, to confirm a subscription, and to get a verdict back.
+// It knows no HTTP. Package websub fulfils it, and package callback uses it.
+package outlet
+
+import (
+	"context"
+	"strconv"
+	"time"
+
+	"github.com/rshub/rshub/callback/subscription"
+	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/outbound"
+)
+
+// An Outlet is a way to deliver. The engine knows nothing more of how a
+// delivery leaves.
+type Outlet interface {
+	// Deliver tries once to deliver, and returns what came of it. It blocks
+	// until then, and gives up when ctx ends.
+	Deliver(ctx context.Context, d *Delivery) Verdict
+}
+
+// A Verifier asks the owners of callbacks whether they want a subscription
+// (WebSub section 5.3), and tells them when it ends.
+type Verifier interface {
+	// Confirm asks once. It returns Done when the callback confirmed, Again
+	// when it gave no answer, and Over when it refused. It blocks until then,
+	// and gives up when ctx ends.
+	Confirm(ctx context.Context, q *Question) Verdict
+
+	// Deny tells a callback once that its subscription to a set ended, and why.
+	// It blocks until the callback has answered, and gives up when ctx ends.
+	Deny(ctx context.Context, set, callback, reason string) Verdict
+}
+
+// A Delivery is one change notification for one subscription (Change
+// Notification section 3). Nobody may change it.
+type Delivery struct {
+	To       *subscription.Subscription
+	Body     [][]byte    // the notification as XML, in parts
+	Changes  int         // number of changes in the notification
+	From     feed.Cursor // where the interval of the notification begins: the Cursor of the delivery before
+	Cursor   feed.Cursor // where the interval ends, and the next delivery begins
+	Attempt  int         // 1 for the first attempt since the last success
+	First    bool        // nothing was delivered to the callback yet: it gets less time, since it may be one that hangs
+	Gap      feed.Cursor // if the memory overran the subscription: the cursor that it had reached before; zero: no changes are missing
+	Diverged bool        // the log had lost its tail, so From is not the Cursor of the delivery before
+}
+
+// Size returns the length of the body in bytes.
+func (d *Delivery) Size() (n int64) {
+	for _, part := range d.Body {
+		n += int64(len(part))
+	}
+	return n
+}
+
+// A Question is what the owner of a callback is asked to confirm.
+type Question struct {
+	Request *subscription.Request
+	Token   string        // the secret part of the URL of the subscription's status
+	Lease   time.Duration // with Subscribe: the lease that is granted
+	Since   feed.Cursor   // with Subscribe: where deliveries go on
+	First   bool          // it was not asked before: it gets less time, since it may be one that hangs
+	Renewal bool          // with Subscribe: the subscription exists already
+}
+
+// A Verdict is what came of an attempt.
+type Verdict struct {
+	Decision Decision
+	After    time.Duration    // with Again or Smaller: do not try sooner than this
+	Status   int              // status of the HTTP answer; 0 when there was none
+	Error    string           // why the decision is not Done; the subscriber sees it, so it has no secrets
+	Outcome  outbound.Outcome // for the metrics
+	Place    string           // where the callback is, as far as the attempt has found out: see outbound.Peer.Place; empty: nothing new
+}
+
+// A Decision is what the engine does after an attempt.
+type Decision uint8
+
+const (
+	Done    Decision = iota // it succeeded
+	Again                   // it failed; try it again
+	Smaller                 // it failed; try it again with fewer changes
+	Over                    // it failed for good: the subscription of a delivery ends, a request is dropped
+	Crowded                 // nothing was sent, because too many requests are under way to the address; it is no attempt
+)
+
+// Lost says which positions are lost when the memory has overrun a
+// subscription: "first-last" for the positions after had up to on. In a set
+// that was made again, positions begin anew. Then only the beginning of the gap
+// is known, and the text is "first-".
+func Lost(had, on feed.Cursor) string {
+	text := strconv.FormatUint(had.Position+1, 10) + "-"
+	if on.Position > had.Position {
+		text += strconv.FormatUint(on.Position, 10)
+	}
+	return text
+}

@@ -1,0 +1,145 @@
+package subscription
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/claim"
+	"github.com/rshub/rshub/internal/backoff"
+)
+
+// How much Copy handles at once.
+const (
+	copiedShards   = 8
+	copiedRecords  = 500
+	copiedRequests = 100
+)
+
+// Copy makes the registry to hold what from holds: the records, and the
+// requests that wait. It removes what else is in to, so a copy that was
+// interrupted can be made again. It returns how many subscriptions there are.
+// It blocks until all is copied, ctx ends, or something fails.
+//
+// Hubs may go on working on from. The copy then has each subscription as it was
+// at some moment. It may have a request that was carried out meanwhile;
+// carrying it out again does no harm. No hub may work on to. claims are the
+// claims on the shards of to.
+func Copy(ctx context.Context, from, to Registry, claims claim.Store) (subscriptions int, err error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var next, n atomic.Int64
+	var wg sync.WaitGroup
+	for range copiedShards {
+		wg.Go(func() {
+			for shard := int(next.Add(1)) - 1; shard < Shards && ctx.Err() == nil; shard = int(next.Add(1)) - 1 {
+				some, err := copyShard(ctx, from, to, claims, shard)
+				if err != nil {
+					cancel(fmt.Errorf("copy the subscriptions of shard %d: %w", shard, err))
+				}
+				n.Add(int64(some))
+			}
+		})
+	}
+	wg.Wait()
+	return int(n.Load()), context.Cause(ctx)
+}
+
+// copyShard copies one shard. It reads the requests first: a request that is
+// carried out meanwhile leaves the inbox, and its outcome is then in the
+// records.
+func copyShard(ctx context.Context, from, to Registry, claims claim.Store, shard int) (n int, err error) {
+	requests, err := allRequests(ctx, from, shard)
+	if err != nil {
+		return 0, err
+	}
+	records, err := allRecords(ctx, from, shard)
+	if err != nil {
+		return 0, err
+	}
+	old, err := allRecords(ctx, to, shard)
+	if err != nil {
+		return 0, err
+	}
+	waiting, err := allRequests(ctx, to, shard)
+	if err != nil || len(records)+len(requests)+len(old)+len(waiting) == 0 {
+		return 0, err
+	}
+	c, err := claimToCopy(ctx, claims, shard)
+	if err != nil {
+		return 0, err
+	}
+	var empty Changes
+	for i := range old {
+		empty.Delete = append(empty.Delete, old[i].ID())
+	}
+	for i := range waiting {
+		empty.Done = append(empty.Done, waiting[i].Number)
+	}
+	if err := to.Commit(ctx, c, empty); err != nil {
+		return 0, err
+	}
+	for n < len(records) {
+		some := records[n:min(n+copiedRecords, len(records))]
+		if err := to.Commit(ctx, c, Changes{Put: some}); err != nil {
+			return n, err
+		}
+		n += len(some)
+	}
+	for _, r := range requests {
+		if err := to.Send(ctx, r); err != nil {
+			return n, err
+		}
+	}
+	return n, claims.Release(ctx, []claim.Claim{c})
+}
+
+// claimToCopy claims a shard. If a copy that was killed still has a claim, it
+// waits until that claim has ended.
+func claimToCopy(ctx context.Context, to claim.Store, shard int) (claim.Claim, error) {
+	for end := time.Now().Add(2 * to.ClaimFor()); ; {
+		claims, err := to.Acquire(ctx, []int{shard})
+		if err != nil {
+			return claim.Claim{}, err
+		}
+		if len(claims) == 1 {
+			return claims[0], nil
+		}
+		if time.Now().After(end) || !backoff.Wait(ctx, to.ClaimFor()/20) {
+			return claim.Claim{}, errors.Join(ctx.Err(), errors.New("something else works on it, perhaps another rshub copy"))
+		}
+	}
+}
+
+// allRecords returns all records of a shard. It fails if one of them cannot be
+// read.
+func allRecords(ctx context.Context, r Registry, shard int) (all []Record, err error) {
+	for record, err := range r.Load(ctx, shard) {
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, record)
+	}
+	return all, nil
+}
+
+// allRequests returns all requests in a shard's inbox. It fails if one of them
+// cannot be read.
+func allRequests(ctx context.Context, r Registry, shard int) (all []Request, err error) {
+	for after := uint64(0); ; after = all[len(all)-1].Number {
+		some, err := r.Inbox(ctx, shard, after, copiedRequests)
+		if err != nil || len(some) == 0 {
+			return all, err
+		}
+		for i := range some {
+			if some[i].Mode == "" {
+				return nil, fmt.Errorf("%w: request %d in the inbox of shard %d", changelog.ErrCorrupt, some[i].Number, shard)
+			}
+		}
+		all = append(all, some...)
+	}
+}

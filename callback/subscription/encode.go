@@ -1,0 +1,229 @@
+package subscription
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"slices"
+	"time"
+	"unicode/utf8"
+
+	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/resourcesync"
+)
+
+// Registries keep subscriptions and requests as JSON, because they are seldom
+// written. Progress is written often, so it has a form of its own, which takes a
+// fifth of the space. An append-only file of Redis has no checksum, so the JSON has
+// one: a callback or a secret that is damaged must not be used. A progress has none.
+// What matters most in it is its cursor, and a cursor verifies itself.
+
+// encodeSubscription returns the bytes that a registry keeps of s.
+func encodeSubscription(s *Subscription) ([]byte, error) {
+	if err := checkText(s.Set, s.Callback, s.Secret, s.Token, s.By, s.Filter.Prefix); err != nil {
+		return nil, err
+	}
+	kept := *s
+	kept.LeaseEnd, kept.Made, kept.Renewed = micros(s.LeaseEnd), micros(s.Made), micros(s.Renewed)
+	return marshal(&kept)
+}
+
+func decodeSubscription(b []byte) (s Subscription, err error) {
+	if err := unmarshal(b, &s); err != nil {
+		return Subscription{}, fmt.Errorf("%w: a subscription: %w", changelog.ErrCorrupt, err)
+	}
+	return s, nil
+}
+
+// encodeRequest returns the bytes that a registry keeps of r. The number is not
+// in them.
+func encodeRequest(r *Request) ([]byte, error) {
+	if err := checkText(r.Set, r.Callback, r.Secret, r.By, r.Token, r.Filter.Prefix); err != nil {
+		return nil, err
+	}
+	kept := *r
+	kept.At = micros(r.At)
+	return marshal(&kept)
+}
+
+// decodeRequest reads what encodeRequest wrote. If it cannot read that, the
+// result has only the number, and no Mode.
+func decodeRequest(number uint64, b []byte) (r Request) {
+	if err := unmarshal(b, &r); err != nil {
+		r = Request{}
+	}
+	r.Number = number
+	return r
+}
+
+// The checksum of a JSON object is its last member, CRC-32C in hexadecimal of the
+// object without it. Versions of the hub that know no checksum ignore the member.
+const (
+	sumBegin = `,"sum":"`
+	sumEnd   = `"}`
+	sumSize  = len(sumBegin) + 8 + len(sumEnd)
+)
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// marshal encodes v, which is an object with members, with its checksum.
+func marshal(v any) ([]byte, error) {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return nil, err
+	}
+	return fmt.Appendf(b[:len(b)-1], "%s%08x%s", sumBegin, crc32.Checksum(b, castagnoli), sumEnd), nil
+}
+
+// unmarshal reads what marshal wrote. An object without a checksum is of a version of
+// the hub that wrote none.
+func unmarshal(b []byte, v any) error {
+	if n := len(b) - sumSize; n > 0 && string(b[n:n+len(sumBegin)]) == sumBegin {
+		object := append(slices.Clone(b[:n]), '}')
+		if fmt.Sprintf("%08x", crc32.Checksum(object, castagnoli)) != string(b[n+len(sumBegin):len(b)-len(sumEnd)]) {
+			return errors.New("its checksum is wrong")
+		}
+	}
+	return json.Unmarshal(b, v)
+}
+
+// checkText refuses texts that are not UTF-8, because JSON would change them.
+func checkText(texts ...string) error {
+	for _, s := range texts {
+		if !utf8.ValidString(s) {
+			return resourcesync.Invalid("%.80q is not UTF-8", s)
+		}
+	}
+	return nil
+}
+
+// micros returns t as registries keep it: in UTC, to the microsecond.
+func micros(t time.Time) time.Time { return t.Truncate(time.Microsecond).UTC() }
+
+// progressVersion is the first byte of an encoded Progress.
+const progressVersion = 1
+
+// encodeProgress returns the bytes that a registry keeps of p: its fields in
+// order, numbers as varints, strings with their length before them.
+func encodeProgress(p *Progress) []byte {
+	b := append(make([]byte, 0, 64+32*len(p.Last)), progressVersion)
+	b = appendCursor(appendCursor(appendCursor(b, p.Cursor), p.From), p.Gap)
+	b = binary.AppendUvarint(b, uint64(p.Gaps))
+	diverged := uint64(0)
+	if p.Diverged {
+		diverged = 1
+	}
+	b = binary.AppendUvarint(b, diverged)
+	b = binary.AppendUvarint(b, uint64(p.Failed))
+	b = appendTime(b, p.Next)
+	b = binary.AppendUvarint(b, uint64(len(p.Last)))
+	for i := range p.Last {
+		a := &p.Last[i]
+		b = appendTime(b, a.At)
+		b = appendText(b, a.Kind)
+		b = binary.AppendUvarint(b, uint64(a.Status))
+		b = binary.AppendVarint(b, int64(a.Took))
+		b = binary.AppendUvarint(b, uint64(a.Changes))
+		b = appendText(b, a.Error)
+	}
+	return b
+}
+
+func appendCursor(b []byte, c feed.Cursor) []byte {
+	return binary.AppendVarint(binary.AppendUvarint(b, c.Position), c.Micros)
+}
+
+func appendText(b []byte, s string) []byte {
+	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
+}
+
+func appendTime(b []byte, t time.Time) []byte {
+	if t.IsZero() {
+		return binary.AppendVarint(b, 0)
+	}
+	return binary.AppendVarint(b, t.UnixMicro())
+}
+
+func decodeProgress(b []byte) (p Progress, err error) {
+	if len(b) == 0 || b[0] != progressVersion {
+		return p, fmt.Errorf("%w: a progress of an unknown version", changelog.ErrCorrupt)
+	}
+	r := fields{rest: b[1:]}
+	p.Cursor, p.From, p.Gap = r.cursor(), r.cursor(), r.cursor()
+	p.Gaps = int(r.unsigned())
+	p.Diverged = r.unsigned() == 1
+	p.Failed = int(r.unsigned())
+	p.Next = r.time()
+	for n := r.unsigned(); n > 0 && !r.bad; n-- {
+		p.Last = append(p.Last, Attempt{
+			At: r.time(), Kind: r.text(), Status: int(r.unsigned()),
+			Took: time.Duration(r.signed()), Changes: int(r.unsigned()), Error: r.text(),
+		})
+	}
+	if r.bad || len(r.rest) > 0 {
+		return p, fmt.Errorf("%w: a progress of %d bytes", changelog.ErrCorrupt, len(b))
+	}
+	return p, nil
+}
+
+// A fields reads, one after another, what encodeProgress wrote. After the first
+// error it is bad, and all further fields are zero.
+type fields struct {
+	rest []byte
+	bad  bool
+}
+
+// skip goes on by n bytes. n <= 0 says that a field could not be read.
+func (f *fields) skip(n int) {
+	if n <= 0 {
+		f.bad, f.rest = true, nil
+		return
+	}
+	f.rest = f.rest[n:]
+}
+
+func (f *fields) unsigned() uint64 {
+	v, n := binary.Uvarint(f.rest)
+	f.skip(n)
+	return v
+}
+
+func (f *fields) signed() int64 {
+	v, n := binary.Varint(f.rest)
+	f.skip(n)
+	return v
+}
+
+func (f *fields) cursor() feed.Cursor {
+	return feed.Cursor{Position: f.unsigned(), Micros: f.signed()}
+}
+
+func (f *fields) text() string {
+	n := f.unsigned()
+	if n > uint64(len(f.rest)) {
+		f.skip(0)
+		return ""
+	}
+	s := string(f.rest[:n])
+	f.rest = f.rest[n:]
+	return s
+}
+
+func (f *fields) time() time.Time {
+	if v := f.signed(); v != 0 {
+		return time.UnixMicro(v).UTC()
+	}
+	return time.Time{}
+}
+
+// decodeRecord reads both parts of a record.
+func decodeRecord(subscription, progress []byte) (r Record, err error) {
+	if r.Subscription, err = decodeSubscription(subscription); err != nil {
+		return r, err
+	}
+	r.Progress, err = decodeProgress(progress)
+	return r, err
+}

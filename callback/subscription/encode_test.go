@@ -1,0 +1,143 @@
+package subscription
+
+import (
+	"encoding/json"
+	"errors"
+	"reflect"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/feed"
+)
+
+// No field is forgotten: each field of a Progress is set, and to another value.
+func TestProgressFields(t *testing.T) {
+	n := int64(0)
+	var set func(v reflect.Value)
+	set = func(v reflect.Value) {
+		n++
+		if _, isTime := v.Interface().(time.Time); isTime {
+			v.Set(reflect.ValueOf(time.UnixMicro(n).UTC()))
+			return
+		}
+		switch v.Kind() {
+		case reflect.Int, reflect.Int64:
+			v.SetInt(n)
+		case reflect.Uint64:
+			v.SetUint(uint64(n))
+		case reflect.Bool:
+			v.SetBool(true)
+		case reflect.String:
+			v.SetString(strconv.FormatInt(n, 10))
+		case reflect.Slice:
+			v.Set(reflect.MakeSlice(v.Type(), 2, 2))
+			for i := range v.Len() {
+				set(v.Index(i))
+			}
+		case reflect.Struct:
+			for i := range v.NumField() {
+				set(v.Field(i))
+			}
+		default:
+			t.Fatalf("a field of kind %v", v.Kind())
+		}
+	}
+	var p Progress
+	set(reflect.ValueOf(&p).Elem())
+	if got, err := decodeProgress(encodeProgress(&p)); err != nil || !reflect.DeepEqual(got, p) {
+		t.Errorf("is %+v, %v, want %+v", got, err, p)
+	}
+}
+
+// Bytes are either damaged, or they are read to a Progress that is the same after
+// it is written and read again.
+func FuzzProgress(f *testing.F) {
+	at := time.UnixMicro(1_772_600_767_000_089).UTC()
+	full := Progress{
+		Cursor: feed.Cursor{Position: 1<<53 - 1, Micros: 1<<53 - 1}, Gap: feed.Cursor{Position: 7, Micros: 8}, Gaps: 3,
+		Diverged: true, Failed: 5, Next: at,
+		Last: []Attempt{{At: at, Kind: "deliver", Status: 503, Took: 1_234_567, Changes: 1000, Error: "é"}, {}},
+	}
+	for _, p := range []Progress{{}, full} {
+		b := encodeProgress(&p)
+		got, err := decodeProgress(b)
+		if err != nil || !reflect.DeepEqual(got, p) {
+			f.Fatalf("is %+v, %v, want %+v", got, err, p)
+		}
+		for n := range b {
+			if _, err := decodeProgress(b[:n]); !errors.Is(err, changelog.ErrCorrupt) {
+				f.Fatalf("the first %d bytes: %v", n, err)
+			}
+		}
+		f.Add(b)
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		p, err := decodeProgress(b)
+		if err != nil {
+			if !errors.Is(err, changelog.ErrCorrupt) {
+				t.Fatal(err)
+			}
+			return
+		}
+		again, err := decodeProgress(encodeProgress(&p))
+		if err != nil || !reflect.DeepEqual(again, p) {
+			t.Fatalf("is %+v, %v, want %+v", again, err, p)
+		}
+	})
+}
+
+// A damaged subscription is noticed, wherever it is damaged. What a version of the hub
+// wrote that knew no checksum is read.
+func TestDamagedSubscription(t *testing.T) {
+	at := time.UnixMicro(1_772_600_767_000_089).UTC()
+	s := Subscription{Set: "demo", Callback: "https://example.org/callback", Secret: "s3cret", LeaseEnd: at.Add(time.Hour), Made: at, Renewed: at}
+	r := Request{Mode: "subscribe", Set: "demo", Callback: "https://example.org/callback", Secret: "s3cret", At: at}
+	whole, err := encodeSubscription(&s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request, err := encodeRequest(&r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := decodeSubscription(whole); err != nil || !reflect.DeepEqual(got, s) {
+		t.Fatalf("is %+v, %v, want %+v", got, err, s)
+	}
+	if got := decodeRequest(0, request); !reflect.DeepEqual(got, r) {
+		t.Fatalf("is %+v, want %+v", got, r)
+	}
+	try := func(b []byte) {
+		t.Helper()
+		got, err := decodeSubscription(b)
+		if err == nil && !reflect.DeepEqual(got, s) || err != nil && (!errors.Is(err, changelog.ErrCorrupt) || !reflect.DeepEqual(got, Subscription{})) {
+			t.Errorf("%s is read as %+v, %v", b, got, err)
+		}
+	}
+	for i := range whole {
+		for bit := range 8 {
+			b := slices.Clone(whole)
+			b[i] ^= 1 << bit
+			try(b)
+		}
+		try(whole[:i])
+	}
+	for i := range request {
+		for bit := range 8 {
+			b := slices.Clone(request)
+			b[i] ^= 1 << bit
+			if got := decodeRequest(0, b); got.Mode != "" && !reflect.DeepEqual(got, r) {
+				t.Errorf("%s is read as %+v", b, got)
+			}
+		}
+	}
+	old, err := json.Marshal(&s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := decodeSubscription(old); err != nil || !reflect.DeepEqual(got, s) {
+		t.Errorf("without a checksum it is %+v, %v", got, err)
+	}
+}

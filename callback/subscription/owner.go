@@ -1,0 +1,63 @@
+package subscription
+
+import (
+	"crypto/subtle"
+	"net/netip"
+	"strings"
+
+	"github.com/rshub/rshub/feed"
+)
+
+// ErrNotYours means that a request would change a subscription that somebody
+// else made, as far as the hub can tell.
+var ErrNotYours = &feed.Error{Code: "not-yours", Status: 403, Text: "the subscription was made by somebody else",
+	Detail: "this callback has a subscription to this topic, and nothing shows that you made it: to change its hub.secret, its filter or its place, or to end one that was made with a token, " +
+		"send the present hub.secret, or rs.status with the URL that the callback was told when it was asked to confirm; without them a renewal can only prolong the lease"}
+
+const byToken = "token "
+
+// ByToken returns what Request.By is for a caller with a token of that name.
+func ByToken(name string) string { return byToken + name }
+
+// ByAddress returns what Request.By is for a caller without a token: its
+// network address, of IPv6 the first 64 bits, since the rest of it may change
+// at any time.
+func ByAddress(addr netip.Addr) string {
+	addr = addr.Unmap().WithZone("")
+	if addr.Is6() {
+		if p, err := addr.Prefix(64); err == nil {
+			return "address " + p.String()
+		}
+	}
+	return "address " + addr.String()
+}
+
+// Shows reports whether a request shows that it comes from whoever made a
+// subscription: it has the same caller, or knows the token of the status, or
+// the secret.
+func (r *Request) Shows(s *Subscription) bool {
+	same := func(shown, kept string) bool {
+		return kept != "" && subtle.ConstantTimeCompare([]byte(shown), []byte(kept)) == 1
+	}
+	return same(r.By, s.By) || same(r.Token, s.Token) || same(r.Secret, s.Secret)
+}
+
+// May returns nil when a request may do to a subscription what it asks for, once
+// the callback has confirmed it. Otherwise it returns ErrNotYours.
+//
+// The callback's confirmation alone does not suffice: some callbacks confirm
+// everything. Without a sign of who made the subscription, a renewal may only
+// prolong the lease, as the clients do that renew exactly as they subscribed. A
+// subscriber without a token has nothing to show when it unsubscribes, so there
+// the confirmation decides, as WebSub has it.
+func (r *Request) May(s *Subscription) error {
+	switch {
+	case r.Mode != Subscribe && r.Mode != Unsubscribe, r.Shows(s):
+		return nil
+	case r.Mode == Unsubscribe && !strings.HasPrefix(s.By, byToken):
+		return nil
+	case r.Mode == Subscribe && r.Secret == s.Secret && r.Filter.Key() == s.Filter.Key() && !r.Move:
+		return nil
+	}
+	return ErrNotYours
+}

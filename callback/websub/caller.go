@@ -1,0 +1,233 @@
+package websub
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/rshub/rshub/callback/outlet"
+	"github.com/rshub/rshub/callback/subscription"
+	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/outbound"
+)
+
+// CallerOptions are the options of a Caller. Zero values are the defaults.
+type CallerOptions struct {
+	Timeout       time.Duration // of a whole delivery, from connecting to the status of the answer; default 15 s
+	VerifyTimeout time.Duration // of a whole verification or denial; default 10 s
+}
+
+// A Caller makes the requests of WebSub to callbacks. It is an outlet.Outlet
+// that POSTs changes (section 7), and an outlet.Verifier that GETs with a
+// challenge (section 5.3).
+type Caller struct {
+	client http.RoundTripper
+	base   feed.Base
+	opts   CallerOptions
+}
+
+var (
+	_ outlet.Outlet   = (*Caller)(nil)
+	_ outlet.Verifier = (*Caller)(nil)
+)
+
+// NewCaller returns a Caller for the topics under base. It makes its requests
+// with client, which must keep to the rules for addresses, as outbound.Client
+// does, and must not follow redirects.
+func NewCaller(client http.RoundTripper, base feed.Base, o CallerOptions) *Caller {
+	if o.Timeout == 0 {
+		o.Timeout = 15 * time.Second
+	}
+	if o.VerifyTimeout == 0 {
+		o.VerifyTimeout = 10 * time.Second
+	}
+	return &Caller{client: client, base: base, opts: o}
+}
+
+// maxRetryAfter bounds how long the Retry-After of an answer counts.
+const maxRetryAfter = time.Hour
+
+// Deliver POSTs a delivery to its callback. Every 2xx means success, 410 ends
+// the subscription, 413 asks for fewer changes, and everything else is tried
+// again.
+func (c *Caller) Deliver(ctx context.Context, d *outlet.Delivery) outlet.Verdict {
+	ctx, cancel := context.WithTimeout(ctx, within(c.opts.Timeout, d.First))
+	defer cancel()
+	ctx, peer := outbound.WithPeer(ctx, d.To.By)
+	status, after, err := c.post(ctx, cancel, d)
+	switch {
+	case err != nil:
+		return unanswered(err, outlet.Again, peer)
+	case status >= 200 && status <= 299:
+		return outlet.Verdict{Decision: outlet.Done, Status: status, Outcome: outbound.Success, Place: peer.Place()}
+	}
+	f := outbound.Answered("the answer is no success", status)
+	v := outlet.Verdict{Decision: outlet.Again, After: after, Status: status, Error: f.Text, Outcome: f.Outcome, Place: peer.Place()}
+	switch status {
+	case http.StatusGone:
+		v.Decision = outlet.Over
+	case http.StatusRequestEntityTooLarge:
+		v.Decision = outlet.Smaller
+	}
+	return v
+}
+
+// firstTimeout bounds the first request to a callback. One that is slow and honest is
+// called again, with all of the time; many that hang get less of the hub.
+const firstTimeout = 5 * time.Second
+
+// within returns how long a request may take.
+func within(timeout time.Duration, first bool) time.Duration {
+	if first {
+		return min(timeout, firstTimeout)
+	}
+	return timeout
+}
+
+// unanswered returns the verdict on a request without an answer.
+func unanswered(err error, d outlet.Decision, peer *outbound.Peer) outlet.Verdict {
+	f := outbound.Explain(err)
+	if errors.Is(err, outbound.ErrCrowded) {
+		d = outlet.Crowded
+	}
+	return outlet.Verdict{Decision: d, Error: f.Text, Outcome: f.Outcome, Place: peer.Place()}
+}
+
+// post makes one POST. It returns the status of the answer, and its
+// Retry-After.
+func (c *Caller) post(ctx context.Context, cancel context.CancelFunc, d *outlet.Delivery) (status int, after time.Duration, err error) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, d.To.Callback, outbound.NewBody(d.Body))
+	if err != nil {
+		return 0, 0, fmt.Errorf("post to a callback: %w", err)
+	}
+	r.ContentLength = d.Size()
+	r.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(outbound.NewBody(d.Body)), nil }
+	r.Header = http.Header{
+		"Content-Type": {"application/xml"},
+		"User-Agent":   {outbound.UserAgent},
+		"Link":         {c.base.Link(d.To.Set)},
+		"Rs-Position":  {strconv.FormatUint(d.Cursor.Position, 10)},
+		"Rs-Previous":  {strconv.FormatUint(d.From.Position, 10)},
+		"Rs-Attempt":   {strconv.Itoa(d.Attempt)},
+		// An empty Idempotency-Key is not sent. It allows the transport to repeat the
+		// request when the callback has closed a kept connection: repeats are allowed.
+		"Idempotency-Key": {},
+	}
+	if !d.Gap.IsZero() {
+		r.Header["Rs-Gap"] = []string{outlet.Lost(d.Gap, d.From)}
+	}
+	if d.Diverged {
+		r.Header["Rs-Diverged"] = []string{"true"}
+	}
+	if d.To.Secret != "" {
+		r.Header["X-Hub-Signature"] = []string{signature(d.To.Secret, d.Body)}
+	}
+	resp, err := c.client.RoundTrip(r)
+	if err != nil {
+		return 0, 0, err
+	}
+	outbound.Drain(resp, cancel)
+	return resp.StatusCode, retryAfter(resp.Header.Get("Retry-After"), time.Now()), nil
+}
+
+// signature returns the value of X-Hub-Signature (section 7.1).
+func signature(secret string, body [][]byte) string {
+	mac := hmac.New(sha256.New, []byte(secret))
+	for _, part := range body {
+		mac.Write(part)
+	}
+	return string(hex.AppendEncode([]byte("sha256="), mac.Sum(nil)))
+}
+
+// retryAfter reads the header Retry-After, which is a number of seconds or a
+// date.
+func retryAfter(value string, now time.Time) time.Duration {
+	if value == "" {
+		return 0
+	}
+	if n, err := strconv.ParseUint(value, 10, 32); err == nil {
+		return min(time.Duration(n)*time.Second, maxRetryAfter)
+	}
+	at, err := http.ParseTime(value)
+	if err != nil {
+		return 0
+	}
+	return min(max(at.Sub(now), 0), maxRetryAfter)
+}
+
+// Confirm GETs the callback with a challenge, which a callback that confirms
+// sends back. A 5xx answer is tried again. Every other answer that is no
+// success is final.
+func (c *Caller) Confirm(ctx context.Context, q *outlet.Question) outlet.Verdict {
+	challenge := rand.Text()
+	params := verification(q, c.base.Topic(q.Request.Set))
+	if q.Request.Mode == subscription.Subscribe {
+		params = append(params, extras(q, c.base.Status(statusName(q.Request.ID(), q.Token)))...)
+	}
+	params = append(params, param{"hub.challenge", challenge})
+	var answer []byte
+	ctx, cancel := context.WithTimeout(ctx, within(c.opts.VerifyTimeout, q.First))
+	defer cancel()
+	ctx, peer := outbound.WithPeer(ctx, q.Request.By)
+	status, err := c.get(ctx, addQuery(q.Request.Callback, params), func(body io.Reader) (err error) {
+		answer, err = io.ReadAll(io.LimitReader(body, int64(len(challenge))+1))
+		return err
+	})
+	refused := func(d outlet.Decision, f *outbound.Failure) outlet.Verdict {
+		return outlet.Verdict{Decision: d, Status: status, Error: f.Text, Outcome: f.Outcome, Place: peer.Place()}
+	}
+	switch {
+	case errors.Is(err, outbound.ErrAddress):
+		return unanswered(err, outlet.Over, peer)
+	case err != nil:
+		return unanswered(err, outlet.Again, peer)
+	case status >= 500:
+		return refused(outlet.Again, outbound.Answered("the answer is no confirmation", status))
+	case status < 200 || status > 299:
+		return refused(outlet.Over, outbound.Answered("the answer is no confirmation", status))
+	case string(answer) != challenge:
+		return refused(outlet.Over, &outbound.Failure{Text: "the answer's body is not the challenge", Outcome: outbound.Other})
+	}
+	return outlet.Verdict{Decision: outlet.Done, Status: status, Outcome: outbound.Success, Place: peer.Place()}
+}
+
+// Deny tells a callback that its subscription ended (section 5.2).
+func (c *Caller) Deny(ctx context.Context, set, callback, reason string) outlet.Verdict {
+	q := []param{{"hub.mode", "denied"}, {"hub.topic", c.base.Topic(set)}, {"hub.reason", reason}}
+	status, err := c.get(ctx, addQuery(callback, q), nil)
+	if err != nil {
+		f := outbound.Explain(err)
+		return outlet.Verdict{Decision: outlet.Again, Error: f.Text, Outcome: f.Outcome}
+	}
+	return outlet.Verdict{Decision: outlet.Done, Status: status, Outcome: outbound.OfStatus(status)}
+}
+
+// get sends a GET. It gives the body of a successful answer to read, unless
+// read is nil.
+func (c *Caller) get(ctx context.Context, target string, read func(io.Reader) error) (status int, err error) {
+	ctx, cancel := context.WithTimeout(ctx, c.opts.VerifyTimeout)
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, target, nil)
+	if err != nil {
+		return 0, fmt.Errorf("ask a callback: %w", err)
+	}
+	r.Header.Set("User-Agent", outbound.UserAgent)
+	r.Close = true // it is the only one for days, and a host that did not ask for it need not keep the connection
+	resp, err := c.client.RoundTrip(r)
+	if err != nil {
+		return 0, err
+	}
+	defer outbound.Drain(resp, cancel)
+	if read != nil && resp.StatusCode >= 200 && resp.StatusCode <= 299 {
+		err = read(resp.Body)
+	}
+	return resp.StatusCode, err
+}

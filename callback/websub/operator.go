@@ -1,0 +1,154 @@
+package websub
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+
+	"github.com/rshub/rshub/callback/subscription"
+	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/problem"
+	"github.com/rshub/rshub/resourcesync"
+)
+
+// How many subscriptions a page has. It ends earlier, but not before the first, when
+// they have more text than pageBytes.
+const (
+	defaultPage = 100
+	maxPage     = 1000
+	pageBytes   = 1 << 20
+)
+
+// ServeSubscriptions answers an operator's GET of a set's subscriptions, one
+// page at a time (?limit=, ?after= an ID). Whether the caller is an operator
+// has been checked before.
+func (s *Server) ServeSubscriptions(w http.ResponseWriter, r *http.Request, set string) error {
+	if err := problem.OnlyRead(r, "GET, HEAD"); err != nil {
+		return err
+	}
+	q := r.URL.Query()
+	limit, after := defaultPage, subscription.ID{}
+	var err error
+	if v := q.Get("limit"); v != "" {
+		if limit, err = strconv.Atoi(v); err != nil || limit < 1 || limit > maxPage {
+			return resourcesync.Invalid("limit=%.20s: a limit is a number from 1 to %d", v, maxPage)
+		}
+	}
+	if v := q.Get("after"); v != "" {
+		if after, err = subscription.ParseID(v); err != nil {
+			return resourcesync.About("after", err)
+		}
+	}
+	records, more, err := s.registry.List(r.Context(), set, after, limit)
+	if err != nil {
+		return fmt.Errorf("list the subscriptions of set %q: %w", set, err)
+	}
+	if len(records) == 0 {
+		if _, err := s.log.State(r.Context(), set); errors.Is(err, feed.ErrNoSet) {
+			return err // only when there are no subscriptions, because subscriptions may outlive their set
+		}
+	}
+	page := struct {
+		Subscriptions []json.RawMessage `json:"subscriptions"`
+		Next          string            `json:"next,omitempty"`
+	}{Subscriptions: []json.RawMessage{}}
+	size := 0
+	for i := range records {
+		v, err := s.view(r.Context(), &records[i])
+		if err != nil {
+			return err
+		}
+		text, err := json.Marshal(v)
+		if err != nil {
+			return err
+		}
+		if size += len(text); i > 0 && size > pageBytes {
+			records, more = records[:i], true
+			break
+		}
+		page.Subscriptions = append(page.Subscriptions, text)
+	}
+	if more && len(records) > 0 {
+		next := url.Values{"after": {records[len(records)-1].ID().String()}, "limit": {strconv.Itoa(limit)}}
+		page.Next = s.base.Subscriptions(set) + "?" + next.Encode()
+	}
+	return writeJSON(w, http.StatusOK, page)
+}
+
+// ServeSubscription answers an operator about one subscription of a set: GET
+// shows it, DELETE ends it, POST of its part "retry" delivers now, and PUT of
+// its part "cursor" moves it. A change is answered 202 once it is sure to be
+// made. Whether the caller is an operator has been checked before.
+func (s *Server) ServeSubscription(w http.ResponseWriter, r *http.Request, set, id, part string) error {
+	parsed, err := subscription.ParseID(id)
+	if err != nil {
+		return err
+	}
+	record, err := s.registry.Find(r.Context(), parsed)
+	if errors.Is(err, subscription.ErrNoSubscription) || err == nil && record.Set != set {
+		return problem.New(http.StatusNotFound, "no-such-subscription", "this set has no subscription of that id; GET /sets/"+set+"/subscriptions lists them")
+	}
+	if err != nil {
+		return fmt.Errorf("find subscription %s: %w", id, err)
+	}
+	request := subscription.Request{Set: set, Callback: record.Callback, At: s.opts.Now().UTC()}
+	switch {
+	case part == "" && (r.Method == http.MethodGet || r.Method == http.MethodHead):
+		v, err := s.view(r.Context(), &record)
+		if err != nil {
+			return err
+		}
+		return writeJSON(w, http.StatusOK, v)
+	case part == "" && r.Method == http.MethodDelete:
+		request.Mode = subscription.Remove
+	case part == "retry" && r.Method == http.MethodPost:
+		request.Mode = subscription.Retry
+	case part == "cursor" && r.Method == http.MethodPut:
+		request.Mode = subscription.Move
+		begin, err := s.readCursor(w, r, set)
+		if err != nil {
+			return err
+		}
+		request.Start, request.Diverged = begin.Cursor, begin.Diverged
+	default:
+		allow, ok := map[string]string{"": "DELETE, GET, HEAD", "retry": "POST", "cursor": "PUT"}[part]
+		if !ok {
+			return problem.New(http.StatusNotFound, "not-found", "a subscription has /retry (POST) and /cursor (PUT)")
+		}
+		return problem.NotAllowed(r, allow)
+	}
+	if err := s.send(r.Context(), request); err != nil {
+		return err
+	}
+	return writeJSON(w, http.StatusAccepted, map[string]string{"id": id, "accepted": string(request.Mode)})
+}
+
+// readCursor reads {"cursor": …} with a cursor, a datetime, start or now, and
+// returns what find does.
+func (s *Server) readCursor(w http.ResponseWriter, r *http.Request, set string) (*feed.Batch, error) {
+	var body struct {
+		Cursor string `json:"cursor"`
+	}
+	d := json.NewDecoder(http.MaxBytesReader(w, r.Body, 1<<10))
+	d.DisallowUnknownFields()
+	err := d.Decode(&body)
+	if err == nil {
+		if _, more := d.Token(); more != io.EOF {
+			err = errors.New("something follows it")
+		}
+	}
+	if err == nil && body.Cursor == "" {
+		err = errors.New("there is no cursor in it")
+	}
+	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		return nil, err
+	}
+	if err != nil {
+		return nil, resourcesync.Invalid(`the body is not {"cursor": "a cursor, a datetime, start or now"}: %v`, err)
+	}
+	return s.find(r.Context(), "cursor", set, body.Cursor)
+}

@@ -1,0 +1,56 @@
+package websub
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"slices"
+
+	"github.com/rshub/rshub/access"
+	"github.com/rshub/rshub/problem"
+	"github.com/rshub/rshub/resourcesync"
+)
+
+// ping takes the ping of a source: its topics have news (PubSubHubbub 0.3
+// section 7.1, which WebSub leaves open). Sources name the topics in hub.url or
+// in hub.topic, each of them as often as they like. All are looked at before the
+// first fetch starts. An error names the one that is not accepted; to send the
+// whole ping again does no harm.
+func (s *Server) ping(ctx context.Context, form url.Values) error {
+	if !form.Has("hub.url") && !form.Has("hub.topic") {
+		return resourcesync.Invalid("hub.url or hub.topic is missing: it is a topic, %s", s.base.Topic("SET"))
+	}
+	type pinged struct{ name, topic, set string }
+	var all []pinged
+	for _, name := range []string{"hub.url", "hub.topic"} {
+		for _, topic := range form[name] {
+			set, err := s.setOf(name, topic)
+			if err != nil {
+				return err
+			}
+			if slices.ContainsFunc(all, func(p pinged) bool { return p.set == set }) {
+				continue
+			}
+			if err := access.MayPublish(ctx, set); err != nil {
+				return notPinged(name, topic, err)
+			}
+			all = append(all, pinged{name, topic, set})
+		}
+	}
+	if s.opts.Ping == nil {
+		return resourcesync.Invalid("hub.mode=publish: this hub fetches nothing; POST the changes themselves")
+	}
+	for _, p := range all {
+		if err := s.opts.Ping(ctx, p.set); err != nil {
+			return notPinged(p.name, p.topic, err)
+		}
+	}
+	return nil
+}
+
+// notPinged says of a problem which of the topics it is about.
+func notPinged(name, topic string, err error) error {
+	p := *problem.From(err)
+	p.Detail = fmt.Sprintf("%s=%.200s: %s", name, topic, p.Detail)
+	return &p
+}

@@ -1,0 +1,63 @@
+package websub
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/rshub/rshub/access"
+	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/internal/memorytest"
+)
+
+// A ping may name several topics, by either name. It is answered 204 when each of them
+// is accepted. Otherwise the answer names the one that is not.
+func TestPing(t *testing.T) {
+	var pinged []string
+	f := newFront(t, Options{Ping: func(_ context.Context, set string) error {
+		if set == "away" {
+			return fmt.Errorf("look at the set: %w", feed.ErrUnavailable)
+		}
+		pinged = append(pinged, set)
+		return nil
+	}})
+	for _, set := range []string{"a", "b", "c", "away"} {
+		memorytest.Fill(t, f.log, set)
+	}
+	topic := func(set string) string { return base + "/sets/" + set + "/changes" }
+	for _, test := range []struct {
+		form   string
+		status int
+		says   string
+		pinged string
+	}{
+		{"hub.url=" + topic("a"), 204, "", "[a]"},
+		{"hub.topic=" + topic("a"), 204, "", "[a]"},
+		{"hub.url=" + topic("a") + "&hub.topic=" + topic("a"), 204, "", "[a]"}, // many send both
+		{"hub.url=" + topic("a") + "&hub.url=" + topic("b") + "&hub.url=" + topic("a"), 204, "", "[a b]"},
+		{"hub.topic=" + topic("a") + "&hub.topic=" + topic("b") + "&hub.url=" + topic("c"), 204, "", "[c a b]"},
+		{"", 400, "hub.url or hub.topic is missing", "[]"},
+		{"hub.url=", 400, "hub.url is missing", "[]"},
+		{"hub.url=" + topic("a") + "&hub.url=https://example.org/x", 404, `hub.url="https://example.org/x"`, "[]"},
+		{"hub.url=" + topic("a") + "&hub.topic=" + topic("private"), 403, "hub.topic=" + topic("private"), "[]"},
+		{"hub.url=" + topic("a") + "&hub.url=" + topic("away"), 503, "hub.url=" + topic("away") + ": ", "[a]"},
+	} {
+		pinged = nil
+		w := f.answer(httptest.NewRequest(http.MethodPost, "/hub", strings.NewReader("hub.mode=publish&"+test.form)), rights(t, "publish:a,publish:b,publish:c,publish:away"))
+		if w.Code != test.status || !strings.Contains(w.Body.String(), test.says) || (w.Code == 204) != (w.Body.Len() == 0) {
+			t.Errorf("%s is answered %d: %s", test.form, w.Code, w.Body)
+		}
+		if fmt.Sprint(pinged) != test.pinged {
+			t.Errorf("%s pings %v, not %s", test.form, pinged, test.pinged)
+		}
+	}
+	// A hub that fetches nothing says so.
+	f.server.opts.Ping = nil
+	if w := f.answer(httptest.NewRequest(http.MethodPost, "/hub", strings.NewReader("hub.mode=publish&hub.url="+topic("a"))), access.All()); w.Code != 400 || !slices.Contains(strings.Fields(w.Body.String()), "fetches") {
+		t.Errorf("without a fetcher it is answered %d: %s", w.Code, w.Body)
+	}
+}

@@ -1,0 +1,286 @@
+// Package websub is the WebSub protocol over HTTP (W3C Recommendation of 23
+// January 2018): the requests of subscribers, the pings of sources, the pages
+// of operators, and the requests to callbacks. Sections in its comments are
+// those of WebSub, unless another standard is named.
+//
+// It carries out nothing: a Server turns each request into a
+// subscription.Request, which the engine of package callback carries out, with
+// a Caller as its outlet.
+package websub
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/rshub/rshub/access"
+	"github.com/rshub/rshub/callback/subscription"
+	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/problem"
+	"github.com/rshub/rshub/resourcesync"
+)
+
+// Options of a Server. Zero values are the defaults.
+type Options struct {
+	Waits func(set string) bool // whether a subscription may be made to a set before the set is made; default: to none
+
+	// Ping starts a fetch of what a source has changed that only pings. It must
+	// not wait for the fetch. Default: pings are refused.
+	Ping func(ctx context.Context, set string) error
+
+	// The leases that are granted (Change Notification section 4.2); default 300 s,
+	// 10 days and 31 days.
+	LeaseMin, LeaseDefault, LeaseMax time.Duration
+
+	// MaxRequests bounds the requests in one minute about new subscriptions, for
+	// callbacks at one host; default 1,000. Renewals have a limit of their own.
+	MaxRequests int
+
+	// How many subscriptions there may be. Hubs that share the work each know only
+	// a part of them and estimate the whole, so there the limits are not exact.
+	MaxPerHost    int // with callbacks at one host and port; default 10,000
+	MaxPerSet     int // default 100,000
+	MaxUnverified int // still to be confirmed, with callbacks at one host and port; default 1,000
+
+	ClockSkew time.Duration    // how far a datetime may lie in the future; default 1 minute
+	Now       func() time.Time // default time.Now
+}
+
+// A Server answers what subscribers and operators ask about subscriptions. What
+// they want becomes a request, which the engine carries out.
+type Server struct {
+	engine   Requests
+	registry subscription.Registry
+	log      Memory
+	check    func(name, target string) error
+	begin    changelog.Start // without Parameter, which find sets
+	base     feed.Base
+	opts     Options
+	rates    rates
+}
+
+// Requests takes the requests about subscriptions. callback.Engine does.
+type Requests interface {
+	// Send adds a request to its shard's inbox. The request is durable when
+	// Send returns nil, and is carried out soon. Errors are those of
+	// subscription.Registry.Send.
+	Send(ctx context.Context, r subscription.Request) error
+
+	// Crowd returns how many subscriptions the one that a request is to make
+	// would meet. Its callback is at host.
+	Crowd(r *subscription.Request, host string) subscription.Crowd
+}
+
+// A Memory is the part of changelog.Log that a Server reads.
+type Memory interface {
+	State(ctx context.Context, set string) (feed.State, error)
+	Sets(ctx context.Context, names ...string) ([]feed.State, error)
+	Since(ctx context.Context, set string, after feed.Cursor, limit int) (*feed.Batch, error)
+	Seek(ctx context.Context, set string, micros int64) (feed.Cursor, error)
+	At(ctx context.Context, set string, position uint64) (feed.Cursor, error)
+}
+
+// NewServer returns a Server for the topics under base. It sends requests to
+// engine, and finds subscriptions in registry. check decides which callbacks
+// are allowed, as outbound.Client.Check does.
+func NewServer(engine Requests, registry subscription.Registry, log Memory, check func(name, target string) error, base feed.Base, o Options) *Server {
+	if o.Waits == nil {
+		o.Waits = func(string) bool { return false }
+	}
+	o.LeaseMin = cmp.Or(o.LeaseMin, 300*time.Second)
+	o.LeaseDefault = cmp.Or(o.LeaseDefault, 10*24*time.Hour)
+	o.LeaseMax = cmp.Or(o.LeaseMax, 31*24*time.Hour)
+	o.MaxRequests = cmp.Or(o.MaxRequests, 1000)
+	o.MaxPerHost = cmp.Or(o.MaxPerHost, 10_000)
+	o.MaxPerSet = cmp.Or(o.MaxPerSet, 100_000)
+	o.MaxUnverified = cmp.Or(o.MaxUnverified, 1000)
+	o.ClockSkew = cmp.Or(o.ClockSkew, time.Minute)
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	s := &Server{engine: engine, registry: registry, log: log, check: check, base: base, opts: o}
+	s.begin = changelog.Start{Log: log, Waits: o.Waits, Now: o.Now, ClockSkew: o.ClockSkew}
+	return s
+}
+
+// ServeHub answers a form that was POSTed to the hub's URL: a request to
+// subscribe or to unsubscribe (section 5.1), or the ping of a source (section
+// 6). The answer to a request is 202 once it is durable; the callback is asked
+// to confirm later. The answer to a ping is 204, since there are publishers that
+// take everything else for a failure. An error means that nothing was kept. The
+// caller answers it with one line of text (section 5.1.2; problem.WriteText).
+func (s *Server) ServeHub(w http.ResponseWriter, r *http.Request) error {
+	form, err := readForm(w, r)
+	if err != nil {
+		return err
+	}
+	mode, err := parseMode(form)
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Cache-Control", "no-store")
+	if mode == publishing {
+		if err := s.ping(r.Context(), form); err != nil {
+			return err
+		}
+		w.WriteHeader(http.StatusNoContent)
+		return nil
+	}
+	note, err := s.take(r, form, subscription.Mode(mode))
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.WriteHeader(http.StatusAccepted)
+	_, _ = w.Write([]byte(note + "\n")) // the subscriber may be gone
+	return nil
+}
+
+// take sends the request to subscribe or to unsubscribe that is in a form. It
+// returns the text of the answer.
+func (s *Server) take(r *http.Request, form url.Values, mode subscription.Mode) (note string, err error) {
+	var set string
+	if form.Has("callbackURI") && !form.Has("hub.topic") {
+		set, err = s.onlySet(r.Context())
+	} else {
+		set, err = s.parseTopic(form, "hub.topic")
+	}
+	if err != nil {
+		return "", err
+	}
+	if err := access.MayFollow(r.Context(), set); err != nil {
+		return "", err
+	}
+	request, err := s.parse(r, form, mode, set)
+	if err != nil {
+		return "", err
+	}
+	if err := s.send(r.Context(), request); err != nil {
+		return "", err
+	}
+	note = "accepted: the callback will be asked to confirm"
+	if mode == subscription.Subscribe && request.Secret != "" && strings.HasPrefix(request.Callback, "http:") {
+		note += "; a secret over plain HTTP can be read by others on the way, better use https"
+	}
+	return note, nil
+}
+
+// onlySet returns the set that a request of the draft of 2012 is about. That
+// draft knew no topics, so the caller must be allowed to follow exactly one
+// set.
+func (s *Server) onlySet(ctx context.Context) (string, error) {
+	sets, err := s.log.Sets(ctx)
+	if err != nil {
+		return "", err
+	}
+	sets = slices.DeleteFunc(sets, func(st feed.State) bool { return access.MayFollow(ctx, st.Set) != nil })
+	if len(sets) != 1 {
+		return "", resourcesync.Invalid("hub.topic is missing, and there are %d sets here that you may follow: GET %s lists them", len(sets), s.base.Sets())
+	}
+	return sets[0].Set, nil
+}
+
+// parse reads a request to subscribe or to unsubscribe, and checks that it may
+// be made.
+func (s *Server) parse(from *http.Request, form url.Values, mode subscription.Mode, set string) (r subscription.Request, err error) {
+	ctx := from.Context()
+	r = subscription.Request{Mode: mode, Set: set, By: requester(from), At: s.opts.Now().UTC()}
+	if r.Callback, err = s.parseCallback(form); err != nil {
+		return r, err
+	}
+	switch r.Secret, err = parseSecret(form); {
+	case err != nil && mode == subscription.Subscribe:
+		return r, err
+	case err != nil:
+		r.Secret = "" // a request to unsubscribe needs none
+	}
+	if r.Token, err = s.parseStatus(form); err != nil {
+		return r, err
+	}
+	if mode == subscription.Unsubscribe {
+		if known, err := s.admit(ctx, &r); known || err != nil {
+			return r, err
+		}
+		return r, s.asked(ctx, r.ID())
+	}
+	if r.Lease, err = s.parseLease(form); err != nil {
+		return r, err
+	}
+	if r.Filter, err = parseFilter(form); err != nil {
+		return r, err
+	}
+	since, err := one(form, "rs.since")
+	if err != nil {
+		return r, err
+	}
+	begin, err := s.find(ctx, "rs.since", set, since)
+	if err != nil {
+		return r, err
+	}
+	r.Start, r.Diverged, r.Move = begin.Cursor, begin.Diverged, since != ""
+	_, err = s.admit(ctx, &r)
+	return r, err
+}
+
+// find returns where a subscription begins, as changelog.Start.Find does.
+// parameter is the client's name for since, used in errors.
+func (s *Server) find(ctx context.Context, parameter, set, since string) (*feed.Batch, error) {
+	begin := s.begin
+	begin.Parameter = parameter
+	b, err := begin.Find(ctx, set, since)
+	if errors.Is(err, feed.ErrGone) {
+		p := problem.New(http.StatusGone, "gone",
+			fmt.Sprintf("%s: the change memory does not reach back that far: read the resources of the source anew, then begin with %[1]s=start", parameter))
+		p.Err = err
+		return nil, p
+	}
+	return b, err
+}
+
+// askedPage is how many requests of an inbox are read at a time.
+const askedPage = 100
+
+// asked returns nil when a subscription exists or is asked for. The inbox is
+// read first: a request that leaves it meanwhile has its outcome in a record,
+// which Find then sees.
+func (s *Server) asked(ctx context.Context, id subscription.ID) error {
+	for after := uint64(0); ; {
+		requests, err := s.registry.Inbox(ctx, id.Shard(), after, askedPage)
+		if err != nil {
+			return err
+		}
+		for i := range requests {
+			if requests[i].ID() == id {
+				return nil
+			}
+			after = requests[i].Number
+		}
+		if len(requests) == 0 {
+			break
+		}
+	}
+	_, err := s.registry.Find(ctx, id)
+	return err
+}
+
+// send makes a request durable, so that the engine carries it out.
+func (s *Server) send(ctx context.Context, r subscription.Request) error {
+	err := s.engine.Send(ctx, r)
+	if err == nil {
+		return nil
+	}
+	err = fmt.Errorf("keep a request to %s: %w", r.Mode, err)
+	if errors.Is(err, feed.ErrUnknown) {
+		p := problem.New(http.StatusServiceUnavailable, "unknown", "it is unknown whether the request was kept: send it again, twice does no harm")
+		p.RetryAfter, p.Err = 2, err
+		return p
+	}
+	return err
+}

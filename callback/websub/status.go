@@ -1,0 +1,151 @@
+package websub
+
+import (
+	"context"
+	"crypto/subtle"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/rshub/rshub/callback/subscription"
+	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/problem"
+)
+
+// A shown is a subscription as operators and its subscriber see it. It has no
+// secret and no token.
+type shown struct {
+	ID       string     `json:"id"`
+	Topic    string     `json:"topic"`
+	Callback string     `json:"callback"`
+	State    string     `json:"state"`  // current, delivering, failing, waiting (for its next attempt), or "no set" (the set was removed, or is not made yet)
+	Cursor   string     `json:"cursor"` // of the last change that was delivered
+	Lag      lag        `json:"lag"`
+	Prefix   string     `json:"rs.prefix,omitempty"`
+	Change   []string   `json:"rs.change,omitempty"`
+	Type     []string   `json:"rs.type,omitempty"`
+	Signed   bool       `json:"signed"`           // it has a secret
+	Failed   int        `json:"failed,omitempty"` // number of attempts since the last success
+	Next     *time.Time `json:"next,omitempty"`   // time of the next attempt
+	Gaps     int        `json:"gaps,omitempty"`   // how often the change memory overran it
+	Made     time.Time  `json:"made"`
+	Renewed  *time.Time `json:"renewed,omitempty"`
+	LeaseEnd time.Time  `json:"leaseEnd"`
+	Attempts []tried    `json:"attempts"` // the newest first
+}
+
+// A lag is what is still to be delivered. A filter may leave out some of it.
+type lag struct {
+	Changes uint64  `json:"changes"`
+	Seconds float64 `json:"seconds"` // since the oldest of these changes was accepted
+}
+
+// A tried is a subscription.Attempt as it is shown.
+type tried struct {
+	At      time.Time `json:"at"`
+	Kind    string    `json:"kind"`
+	Status  int       `json:"status,omitempty"`
+	Seconds float64   `json:"seconds"`
+	Changes int       `json:"changes,omitempty"`
+	Error   string    `json:"error,omitempty"`
+}
+
+// view returns a record as it is shown.
+func (s *Server) view(ctx context.Context, r *subscription.Record) (shown, error) {
+	id := r.ID()
+	v := shown{
+		ID: id.String(), Topic: s.base.Topic(r.Set), Callback: r.Callback, Cursor: r.Cursor.String(),
+		Prefix: r.Filter.Prefix, Type: r.Filter.Types, Signed: r.Secret != "",
+		Failed: r.Failed, Gaps: r.Gaps, Made: r.Made, LeaseEnd: r.LeaseEnd, Attempts: []tried{},
+	}
+	for _, c := range r.Filter.Changes {
+		v.Change = append(v.Change, string(c))
+	}
+	if !r.Renewed.IsZero() {
+		v.Renewed = &r.Renewed
+	}
+	for i := len(r.Last) - 1; i >= 0; i-- {
+		a := r.Last[i]
+		v.Attempts = append(v.Attempts, tried{a.At, a.Kind, a.Status, a.Took.Seconds(), a.Changes, a.Error})
+	}
+	state, err := s.log.State(ctx, r.Set)
+	made := err == nil
+	switch {
+	case made:
+		v.Lag, err = s.lag(ctx, &state, r.Cursor)
+	case errors.Is(err, feed.ErrNoSet):
+		err = nil
+	}
+	switch {
+	case !made:
+		v.State = "no set"
+	case r.Failed > 0 && r.Next.After(s.opts.Now()):
+		v.State, v.Next = "waiting", &r.Next
+	case r.Failed > 0:
+		v.State = "failing"
+	case v.Lag.Changes > 0:
+		v.State = "delivering"
+	default:
+		v.State = "current"
+	}
+	return v, err
+}
+
+// lag returns what follows a cursor in a set's log.
+func (s *Server) lag(ctx context.Context, state *feed.State, c feed.Cursor) (l lag, err error) {
+	from := max(c.Position, state.Floor.Position)
+	if from >= state.Head.Position {
+		return l, nil
+	}
+	l.Changes = state.Head.Position - from
+	first, err := s.log.At(ctx, state.Set, from+1)
+	if errors.Is(err, feed.ErrGone) || errors.Is(err, feed.ErrNoSet) {
+		first, err = state.Head, nil // retention has just removed it
+	}
+	l.Seconds = max(s.opts.Now().Sub(first.Time()).Seconds(), 0)
+	return l, err
+}
+
+// ServeStatus answers a GET of a subscription's status. The subscriber got the
+// URL when the subscription was verified. name is the end of that URL, as
+// statusName makes it. It is the right to read the status: every wrong name is
+// answered in the same way.
+func (s *Server) ServeStatus(w http.ResponseWriter, r *http.Request, name string) error {
+	if err := problem.OnlyRead(r, "GET, HEAD"); err != nil {
+		return err
+	}
+	none := problem.New(http.StatusNotFound, "no-such-subscription", "there is no subscription at this URL: it ended, or was never confirmed")
+	text, token, _ := strings.Cut(name, ".")
+	id, err := subscription.ParseID(text)
+	if err != nil {
+		return none
+	}
+	record, err := s.registry.Find(r.Context(), id)
+	if errors.Is(err, subscription.ErrNoSubscription) || err == nil && subtle.ConstantTimeCompare([]byte(record.Token), []byte(token)) != 1 {
+		return none
+	}
+	if err != nil {
+		return fmt.Errorf("find a subscription: %w", err)
+	}
+	v, err := s.view(r.Context(), &record)
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, http.StatusOK, v)
+}
+
+// statusName returns the end of the URL of a subscription's status. It contains
+// the subscription's token, because whoever knows the URL may read the status.
+func statusName(id subscription.ID, token string) string { return id.String() + "." + token }
+
+// writeJSON answers with v as JSON.
+func writeJSON(w http.ResponseWriter, status int, v any) error {
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(v) // the client may be gone
+	return nil
+}

@@ -1,0 +1,253 @@
+package changelog
+
+import (
+	"encoding/binary"
+	"time"
+
+	"github.com/rshub/rshub/resourcesync"
+)
+
+// The first number of an encoded change says in its bits which fields follow. The
+// two lowest bits are the index of its ChangeType in changeTypes.
+const (
+	hasDatetime = 1 << (iota + 2)
+	hasLastmod
+	hasChangefreq
+	hasHash
+	hasLength
+	hasType
+	hasEncoding
+	hasPath
+	hasLinks
+	hasAttrs
+	hasPri
+	hasProfile
+)
+
+var changeTypes = [...]resourcesync.ChangeType{"", resourcesync.Created, resourcesync.Updated, resourcesync.Deleted}
+
+// appendChange appends a change: the number that says which fields follow, then
+// loc, then those fields. A string is its length and its bytes.
+func appendChange(dst []byte, c *resourcesync.Change) []byte {
+	var has uint64
+	for i, t := range changeTypes {
+		if c.Change == t {
+			has = uint64(i)
+		}
+	}
+	has |= bit(hasDatetime, !c.Datetime.IsZero()) | bit(hasLastmod, !c.Lastmod.IsZero()) |
+		bit(hasChangefreq, c.Changefreq != "") | bit(hasHash, c.Hash != "") | bit(hasLength, c.Length != nil) |
+		bit(hasType, c.Type != "") | bit(hasEncoding, c.Encoding != "") | bit(hasPath, c.Path != "") |
+		bit(hasLinks, len(c.Links) > 0) | bit(hasAttrs, len(c.Attrs) > 0)
+	dst = binary.AppendUvarint(dst, has)
+	dst = appendString(dst, c.Loc)
+	dst = appendTime(dst, c.Datetime)
+	dst = appendTime(dst, c.Lastmod)
+	dst = appendOptional(dst, c.Changefreq)
+	dst = appendOptional(dst, c.Hash)
+	if c.Length != nil {
+		dst = binary.AppendVarint(dst, *c.Length)
+	}
+	dst = appendOptional(dst, c.Type)
+	dst = appendOptional(dst, c.Encoding)
+	dst = appendOptional(dst, c.Path)
+	if len(c.Links) > 0 {
+		dst = binary.AppendUvarint(dst, uint64(len(c.Links)))
+		for i := range c.Links {
+			dst = appendLink(dst, &c.Links[i])
+		}
+	}
+	return appendAttrs(dst, c.Attrs)
+}
+
+func appendLink(dst []byte, l *resourcesync.Link) []byte {
+	has := bit(hasLastmod, !l.Modified.IsZero()) | bit(hasHash, l.Hash != "") | bit(hasLength, l.Length != nil) |
+		bit(hasType, l.Type != "") | bit(hasEncoding, l.Encoding != "") | bit(hasPath, l.Path != "") |
+		bit(hasAttrs, len(l.Attrs) > 0) | bit(hasPri, l.Pri != 0) | bit(hasProfile, l.Profile != "")
+	dst = binary.AppendUvarint(dst, has)
+	dst = appendString(dst, l.Rel)
+	dst = appendString(dst, l.Href)
+	dst = appendTime(dst, l.Modified)
+	dst = appendOptional(dst, l.Hash)
+	if l.Length != nil {
+		dst = binary.AppendVarint(dst, *l.Length)
+	}
+	dst = appendOptional(dst, l.Type)
+	dst = appendOptional(dst, l.Encoding)
+	dst = appendOptional(dst, l.Path)
+	if l.Pri != 0 {
+		dst = binary.AppendUvarint(dst, uint64(l.Pri))
+	}
+	dst = appendOptional(dst, l.Profile)
+	return appendAttrs(dst, l.Attrs)
+}
+
+func appendAttrs(dst []byte, attrs []resourcesync.Attr) []byte {
+	if len(attrs) == 0 {
+		return dst
+	}
+	dst = binary.AppendUvarint(dst, uint64(len(attrs)))
+	for _, a := range attrs {
+		dst = appendString(dst, a.Namespace)
+		dst = appendString(dst, a.Name)
+		dst = appendString(dst, a.Value)
+	}
+	return dst
+}
+
+func bit(b uint64, set bool) uint64 {
+	if set {
+		return b
+	}
+	return 0
+}
+
+func appendString(dst []byte, s string) []byte {
+	return append(binary.AppendUvarint(dst, uint64(len(s))), s...)
+}
+
+func appendOptional(dst []byte, s string) []byte {
+	if s == "" {
+		return dst
+	}
+	return appendString(dst, s)
+}
+
+func appendTime(dst []byte, t time.Time) []byte {
+	if t.IsZero() {
+		return dst
+	}
+	dst = binary.AppendVarint(dst, t.Unix())
+	return binary.AppendUvarint(dst, uint64(t.Nanosecond()))
+}
+
+// A changeDecoder reads the changes that appendChange wrote. bad is sticky:
+// damage sets it, and done reports it once, after the last change.
+type changeDecoder struct {
+	text string
+	off  int // how much of text was read
+	bad  bool
+}
+
+// done reports whether all of the text was read, and nothing in it was damaged.
+func (d *changeDecoder) done() bool { return !d.bad && d.off == len(d.text) }
+
+// number reads a uvarint from text.
+func (d *changeDecoder) number() uint64 {
+	var v uint64
+	for shift := 0; shift < 64 && d.off < len(d.text); shift += 7 {
+		c := d.text[d.off]
+		d.off++
+		v |= uint64(c&0x7f) << shift
+		if c < 0x80 {
+			return v
+		}
+	}
+	d.bad = true
+	return 0
+}
+
+// signed reads a varint from text.
+func (d *changeDecoder) signed() int64 {
+	u := d.number()
+	return int64(u>>1) ^ -int64(u&1)
+}
+
+func (d *changeDecoder) string() string {
+	n := d.number()
+	if d.bad || n > uint64(len(d.text)-d.off) {
+		d.bad = true
+		return ""
+	}
+	s := d.text[d.off : d.off+int(n)]
+	d.off += int(n)
+	return s
+}
+
+func (d *changeDecoder) optional(has, b uint64) string {
+	if has&b == 0 {
+		return ""
+	}
+	return d.string()
+}
+
+func (d *changeDecoder) time(has, b uint64) time.Time {
+	if has&b == 0 {
+		return time.Time{}
+	}
+	sec := d.signed()
+	return time.Unix(sec, int64(d.number())).UTC()
+}
+
+func (d *changeDecoder) length(has uint64) *int64 {
+	if has&hasLength == 0 {
+		return nil
+	}
+	n := d.signed()
+	return &n
+}
+
+func (d *changeDecoder) change(c *resourcesync.Change) {
+	has := d.number()
+	c.Change = changeTypes[has&3]
+	c.Loc = d.string()
+	c.Datetime = d.time(has, hasDatetime)
+	c.Lastmod = d.time(has, hasLastmod)
+	c.Changefreq = d.optional(has, hasChangefreq)
+	c.Hash = d.optional(has, hasHash)
+	c.Length = d.length(has)
+	c.Type = d.optional(has, hasType)
+	c.Encoding = d.optional(has, hasEncoding)
+	c.Path = d.optional(has, hasPath)
+	if has&hasLinks != 0 {
+		if n := d.count(); n > 0 {
+			c.Links = make([]resourcesync.Link, n)
+			for i := range c.Links {
+				d.link(&c.Links[i])
+			}
+		}
+	}
+	c.Attrs = d.attrs(has)
+}
+
+func (d *changeDecoder) link(l *resourcesync.Link) {
+	has := d.number()
+	l.Rel, l.Href = d.string(), d.string()
+	l.Modified = d.time(has, hasLastmod)
+	l.Hash = d.optional(has, hasHash)
+	l.Length = d.length(has)
+	l.Type = d.optional(has, hasType)
+	l.Encoding = d.optional(has, hasEncoding)
+	l.Path = d.optional(has, hasPath)
+	if has&hasPri != 0 {
+		l.Pri = int(d.number())
+	}
+	l.Profile = d.optional(has, hasProfile)
+	l.Attrs = d.attrs(has)
+}
+
+func (d *changeDecoder) attrs(has uint64) []resourcesync.Attr {
+	if has&hasAttrs == 0 {
+		return nil
+	}
+	attrs := make([]resourcesync.Attr, d.count())
+	for i := range attrs {
+		attrs[i] = resourcesync.Attr{Namespace: d.string(), Name: d.string(), Value: d.string()}
+	}
+	if len(attrs) == 0 {
+		return nil
+	}
+	return attrs
+}
+
+// count reads how many links or attributes follow. Each has at least three bytes.
+// A damaged count must not make the caller allocate more memory than the text
+// could need, so count refuses one that is too large.
+func (d *changeDecoder) count() int {
+	n := d.number()
+	if n > uint64(len(d.text)-d.off)/3 {
+		d.bad = true
+		return 0
+	}
+	return int(n)
+}

@@ -1,0 +1,329 @@
+package disklog
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/feed"
+)
+
+// A disk is the files of a memory by their names.
+type disk map[string][]byte
+
+func readDisk(t *testing.T, fs vfs.FS, dir string) disk {
+	t.Helper()
+	d := disk{}
+	names, err := fs.List(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names {
+		f, err := fs.Open(fs.PathJoin(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d[name], err = io.ReadAll(f); err != nil {
+			t.Fatal(err)
+		}
+		_ = f.Close()
+	}
+	return d
+}
+
+func (d disk) write(t *testing.T, dir string) vfs.FS {
+	t.Helper()
+	fs := vfs.NewMem()
+	if err := fs.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for name, b := range d {
+		f, err := fs.Create(fs.PathJoin(dir, name), vfs.WriteCategoryUnspecified)
+		if err == nil {
+			_, err = f.Write(slices.Clone(b)) // a build with the race detector overwrites what was written
+		}
+		if err == nil {
+			err = f.Close()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return fs
+}
+
+// A truth is what a memory holds.
+type truth struct {
+	id      string
+	states  map[string]feed.State
+	entries map[string][]feed.Entry
+	keys    map[string]changelog.Appended // of the set "a"
+	kept    map[string]string
+}
+
+// live makes a memory with tables of several ages and a write-ahead log, and returns
+// what it holds.
+func live(t *testing.T, fs vfs.FS, dir string) (w truth) {
+	t.Helper()
+	l := start(t, dir, Options{FS: fs, tune: small})
+	defer stop(t, l)
+	w = truth{id: l.ID(), states: map[string]feed.State{}, entries: map[string][]feed.Entry{}, keys: map[string]changelog.Appended{}, kept: map[string]string{}}
+	keep := l.Keep("test")
+	sets := []string{"a", "b"}
+	for _, set := range sets {
+		if err := l.Make(t.Context(), set, feed.Description{Title: "the set " + set, DescribedBy: "https://example.org/" + set}, 10); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range 24 {
+		for _, set := range sets {
+			p := changelog.Publish{Changes: changes(fmt.Sprint(set, i), 1+i%7)}
+			if set == "a" && i%3 == 0 {
+				p.Key = fmt.Sprint("key", i)
+			}
+			a, err := l.Append(t.Context(), set, p)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if p.Key != "" {
+				w.keys[p.Key] = a[0]
+			}
+		}
+		name, value := fmt.Sprint("name", i), fmt.Sprint("value", i)
+		if err := keep.Apply(t.Context(), map[string][]byte{name: []byte(value)}, true); err != nil {
+			t.Fatal(err)
+		}
+		w.kept[name] = value
+		if i == 7 || i == 15 {
+			if err := l.db.Flush(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if _, err := l.Trim(t.Context(), "b", changelog.Retention{Count: 40}); err != nil {
+		t.Fatal(err)
+	}
+	for _, set := range sets {
+		s, err := l.State(t.Context(), set)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.states[set], w.entries[set] = s, entries(t, l, set)
+	}
+	return w
+}
+
+// A fate is what became of a damage.
+type fate string
+
+const (
+	unhurt  fate = "nothing is missing"
+	refused fate = "refused"
+	named   fate = "named"
+	lost    fate = "the newest is lost"
+)
+
+// hurt opens a damaged memory and reads all of it. It fails the test if anything
+// wrong is served, or if something is missing and no follower would know.
+func (w truth) hurt(t *testing.T, what string, fs vfs.FS, dir string) fate {
+	t.Helper()
+	var log strings.Builder
+	ended := ""
+	l, err := Open(dir, Options{FS: fs, Logger: slog.New(slog.NewTextHandler(&log, nil)), Fatal: func(msg string, err error) { ended = fmt.Sprint(msg, ": ", err) }})
+	if err != nil {
+		if !strings.Contains(err.Error(), dir) {
+			t.Errorf("%s: the error does not name the directory: %v", what, err)
+		}
+		return refused
+	}
+	defer l.Close()
+	if l.ID() != w.id {
+		t.Errorf("%s: it is another memory, %s, and not %s\n%s", what, l.ID(), w.id, &log)
+		return lost
+	}
+	f := unhurt
+	bad := func(err error) bool {
+		switch {
+		case err == nil:
+			return false
+		case !errors.Is(err, changelog.ErrCorrupt):
+			t.Errorf("%s: the error is not one of damage: %v", what, err)
+		}
+		f = named
+		return true
+	}
+	for set, want := range w.states {
+		state, err := l.State(t.Context(), set)
+		if errors.Is(err, feed.ErrNoSet) {
+			if _, err := l.Since(t.Context(), set, want.Head, 0); !errors.Is(err, feed.ErrGone) {
+				t.Errorf("%s: set %s is lost, and a follower hears %v", what, set, err)
+			}
+			f = lost
+			continue
+		}
+		if bad(err) {
+			continue
+		}
+		if state.Begin != want.Begin || state.ListSize != want.ListSize || state.Description != want.Description {
+			t.Errorf("%s: set %s is %+v, and was %+v", what, set, state, want)
+		}
+		truth := w.entries[set]
+		if state.Head != want.Head || state.Floor != want.Floor {
+			f = lost
+			b, err := l.Since(t.Context(), set, want.Head, 0)
+			if state.Head != want.Head && !bad(err) && !b.Diverged {
+				t.Errorf("%s: set %s ends at %v instead of %v, and a follower is not told", what, set, state.Head, want.Head)
+			}
+			if state.Head != want.Head && !slices.ContainsFunc(truth, func(e feed.Entry) bool { return e.Cursor == state.Head }) && state.Head.Position > want.Floor.Position {
+				t.Errorf("%s: set %s ends at %v, which is no entry", what, set, state.Head)
+			}
+		}
+		for at := want.Floor; ; {
+			b, err := l.Since(t.Context(), set, at, 7)
+			if errors.Is(err, feed.ErrGone) && state.Floor != want.Floor || bad(err) {
+				break
+			}
+			if b.Diverged || len(b.Entries) == 0 {
+				if !b.Diverged && at != state.Head {
+					t.Errorf("%s: set %s is silent at %v, before its head %v", what, set, at, state.Head)
+				}
+				break
+			}
+			for _, e := range b.Entries {
+				i := slices.IndexFunc(truth, func(w feed.Entry) bool { return w.Position == e.Position })
+				if i >= 0 && !reflect.DeepEqual(e, truth[i]) || i < 0 && e.Position > want.Floor.Position {
+					t.Errorf("%s: set %s has %+v, which it never had", what, set, e)
+				}
+			}
+			at = b.Cursor
+		}
+		for i := 0; i < len(truth); i += 5 {
+			e := truth[i]
+			if c, err := l.At(t.Context(), set, e.Position); e.Position <= state.Head.Position && e.Position >= state.Floor.Position && !bad(err) && c != e.Cursor {
+				t.Errorf("%s: set %s has %v at position %d, and not %v", what, set, c, e.Position, e.Cursor)
+			}
+		}
+	}
+	keep := l.Keep("test")
+	for name, want := range w.kept {
+		v, err := keep.Get(t.Context(), name)
+		if !bad(err) && v != nil && string(v) != want {
+			t.Errorf("%s: %s is kept as %q, and was %q", what, name, v, want)
+		}
+		if err == nil && v == nil && f != lost {
+			t.Errorf("%s: %s is not kept any more, and nothing says so", what, name)
+		}
+	}
+	for key, want := range w.keys {
+		v, err := l.get(keyKey("a", key))
+		if bad(err) || v == nil && f == lost {
+			continue
+		}
+		if v == nil {
+			t.Errorf("%s: the key %s is forgotten, and nothing says so", what, key)
+			continue
+		}
+		if r, err := decodeReceipt(v); !bad(err) && r.Cursor != want.Cursor {
+			t.Errorf("%s: the key %s is of %v, and was of %v", what, key, r.Cursor, want.Cursor)
+		}
+	}
+	if ended != "" && f == unhurt {
+		f = named
+	}
+	return f
+}
+
+// lastChunk is more than the last chunk of the write-ahead log has.
+const lastChunk = 1024
+
+// TestDamageAtRest flips bytes in every file of a memory, and cuts every file short.
+// The memory is then refused, or its damaged part is. Only the newest changes may be
+// lost without that: what is missing at the end of the write-ahead log looks as if a
+// crash had come before it was written. Followers are told even then. RSHUB_PROVE tries
+// every byte.
+func TestDamageAtRest(t *testing.T) {
+	const dir = "memory"
+	fs := vfs.NewMem()
+	w := live(t, fs, dir)
+	whole := readDisk(t, fs, dir)
+	if f := w.hurt(t, "unhurt", whole.write(t, dir), dir); f != unhurt {
+		t.Fatalf("a whole memory: %s", f)
+	}
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	rng := rand.New(rand.NewPCG(seed, 0))
+	fates := map[string]map[fate]int{}
+	for _, name := range slices.Sorted(maps.Keys(whole)) {
+		b := whole[name]
+		try := func(what string, damaged []byte) fate {
+			d := maps.Clone(whole)
+			d[name] = damaged
+			if damaged == nil {
+				delete(d, name)
+			}
+			kind := strings.TrimLeft(strings.SplitN(name, "-", 2)[0], "0123456789.") + " " + strings.Fields(what)[0]
+			if fates[kind] == nil {
+				fates[kind] = map[fate]int{}
+			}
+			f := w.hurt(t, name+" "+what, d.write(t, dir), dir)
+			fates[kind][f]++
+			return f
+		}
+		for i := range sample(rng, len(b)) {
+			flipped := slices.Clone(b)
+			flipped[i] ^= byte(1 + rng.IntN(255))
+			what := fmt.Sprintf("flipped at %d of %d", i, len(b))
+			if f := try(what, flipped); f == lost && i < len(b)-lastChunk {
+				t.Errorf("%s %s: changes are lost, and nothing names the damage", name, what)
+			}
+			try(fmt.Sprintf("cut at %d of %d", i, len(b)), slices.Clone(b[:i]))
+			page := slices.Clone(b)
+			clear(page[i:min(len(b), i+512)])
+			try(fmt.Sprintf("zeroed at %d of %d", i, len(b)), page)
+		}
+		try("missing", nil)
+	}
+	for _, kind := range slices.Sorted(maps.Keys(fates)) {
+		t.Logf("%-20s %v", kind, fates[kind])
+		if !strings.HasPrefix(kind, "log ") && fates[kind][lost] > 0 {
+			t.Errorf("%s: changes are lost, and nothing names the damage", kind)
+		}
+	}
+}
+
+// sample yields some of n places, or all of them to prove.
+func sample(rng *rand.Rand, n int) func(func(int) bool) {
+	most := 25
+	if testing.Short() {
+		most = 5
+	}
+	if os.Getenv("RSHUB_PROVE") != "" {
+		most = n
+	}
+	return func(yield func(int) bool) {
+		if most >= n {
+			for i := range n {
+				if !yield(i) {
+					return
+				}
+			}
+			return
+		}
+		for k := range most { // one in each stretch
+			if !yield(k*n/most + rng.IntN(max(1, n/most))) {
+				return
+			}
+		}
+	}
+}

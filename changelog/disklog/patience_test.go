@@ -1,0 +1,134 @@
+package disklog
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/internal/logged"
+)
+
+// A failingFS cannot open or create files while fail holds an error, and counts the
+// attempts.
+type failingFS struct {
+	vfs.FS
+	only string // the end of the names that fail
+	fail atomic.Pointer[error]
+	made atomic.Int64
+}
+
+func (f *failingFS) err(name string) error {
+	if err := f.fail.Load(); err != nil && strings.HasSuffix(name, f.only) {
+		f.made.Add(1)
+		return *err
+	}
+	return nil
+}
+
+func (f *failingFS) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) {
+	if err := f.err(name); err != nil {
+		return nil, err
+	}
+	return f.FS.Create(name, c)
+}
+
+func (f *failingFS) ReuseForWrite(old, name string, c vfs.DiskWriteCategory) (vfs.File, error) {
+	if err := f.err(name); err != nil {
+		return nil, err
+	}
+	return f.FS.ReuseForWrite(old, name, c)
+}
+
+func (f *failingFS) Open(name string, o ...vfs.OpenOption) (vfs.File, error) {
+	if err := f.err(name); err != nil {
+		return nil, err
+	}
+	return f.FS.Open(name, o...)
+}
+
+// While files cannot be made, the store tries again now and then, and not as fast as it
+// can. It says so once a minute. When they can be made again, it goes on, and nothing is
+// lost.
+func TestPatience(t *testing.T) {
+	for _, test := range []struct {
+		name, only string
+		err        error
+		waits      bool // publishes wait meanwhile
+		most       int64
+	}{
+		{"no file descriptors are left", "", syscall.EMFILE, true, 2000},
+		{"no file descriptors are left for tables", ".sst", syscall.EMFILE, false, 1000},
+		{"the disk is full", ".sst", syscall.ENOSPC, false, 30},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				files, lines := &failingFS{FS: vfs.NewMem(), only: test.only}, &logged.Log{}
+				l := start(t, "data", Options{FS: files, Logger: lines.Logger(slog.LevelInfo), tune: func(o *pebble.Options) {
+					o.MemTableSize, o.MemTableStopWritesThreshold = 256<<10, 1000
+				}})
+				if err := l.Make(t.Context(), "set", feed.Description{}, 1000); err != nil {
+					t.Fatal(err)
+				}
+				err := fmt.Errorf("open a file: %w", test.err)
+				files.fail.Store(&err)
+				var publishing sync.WaitGroup
+				var added atomic.Int64
+				publishing.Go(func() {
+					for i := range 40 { // two memtables and more
+						c := changes(fmt.Sprint(i), 1)
+						c[0].Hash = strings.Repeat("x", 32<<10)
+						if _, err := l.Append(t.Context(), "set", changelog.Publish{Changes: c}); err != nil {
+							t.Error(err)
+							return
+						}
+						added.Add(1)
+					}
+				})
+				time.Sleep(30 * time.Second)
+				if n := files.made.Load(); n == 0 || n > test.most {
+					t.Errorf("it tried %d times in 30 seconds", n)
+				}
+				if n := strings.Count(lines.String(), `"level":"ERROR"`); n != 1 {
+					t.Errorf("the log has %d lines:\n%s", n, lines)
+				}
+				if waits := added.Load() < 40; waits != test.waits {
+					t.Errorf("%d publishes are answered", added.Load())
+				}
+				files.fail.Store(nil)
+				publishing.Wait()
+				time.Sleep(time.Minute)
+				if m := l.db.Metrics(); m.Flush.Count == 0 {
+					t.Error("nothing was flushed")
+				}
+				if s, err := l.State(t.Context(), "set"); err != nil || s.Head.Position != 40 {
+					t.Errorf("state is %v, %v", s, err)
+				}
+				stop(t, l)
+			})
+		})
+	}
+}
+
+// A file that cannot be opened for another reason is not tried again.
+func TestWaitForDescriptorsOnly(t *testing.T) {
+	calls := 0
+	_, err := wait(&patience{logger: slog.New(slog.DiscardHandler)}, func() (vfs.File, error) {
+		calls++
+		return nil, syscall.ENOENT
+	})
+	if calls != 1 || !errors.Is(err, syscall.ENOENT) {
+		t.Errorf("%d calls, %v", calls, err)
+	}
+}

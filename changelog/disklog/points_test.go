@@ -1,0 +1,170 @@
+package disklog
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+
+	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/changelog/logtest"
+)
+
+// all says that a test that has a fixed sample is to try everything.
+var all = os.Getenv("RSHUB_PROVE") != ""
+
+// A broken disk is one whose operations fail from an ordinal on, or at it only.
+type broken struct {
+	at     int64 // the first operation that fails; 0: none
+	stays  bool  // all later ones fail too
+	count  atomic.Int64
+	failed atomic.Bool
+	what   atomic.Value // of the first operation that failed, a string
+
+	// While a store is being opened, a failure ends the process at once: Open would
+	// return an error, and Pebble would panic in its own goroutines, which it leaves.
+	opening atomic.Bool
+	end     func(error)
+
+	dead atomic.Bool // the process has ended: no operation returns any more
+}
+
+func (b *broken) MaybeError(op errorfs.Op) error {
+	if op.Kind.ReadOrWrite() != errorfs.OpIsWrite {
+		return nil
+	}
+	if b.dead.Load() {
+		select {}
+	}
+	n := b.count.Add(1)
+	if b.at == 0 || n < b.at || n > b.at && !b.stays {
+		return nil
+	}
+	if !b.failed.Swap(true) {
+		b.what.Store(fmt.Sprint(op.Kind, " ", op.Path))
+	}
+	err := errors.New("input/output error")
+	if b.opening.Load() {
+		b.end(err)
+		select {}
+	}
+	return err
+}
+
+func (*broken) String() string { return "broken" }
+
+// hanging is after what time a process is killed: Pebble does not close a store whose
+// disk is gone, but tries again and again. A kill at any other moment is a fault, too.
+const hanging = time.Second
+
+// TestFaultPoints lets each write, sync, creation, renaming and removal of a file
+// fail in turn, from the first opening of a memory to the end of a fixed script.
+// After the process has ended or gone on, and lost what was not synced, everything
+// that was acknowledged is there and listed, an unknown step is there wholly or not at
+// all, and there is nothing else.
+func TestFaultPoints(t *testing.T) {
+	if testing.Short() {
+		t.Skip("lives a life for each fault")
+	}
+	tune := func(o *pebble.Options) {
+		small(o)
+		o.CacheSize = 1 << 20
+	}
+	life := func(base vfs.FS, disk *broken, fatal func(string, error)) *logtest.Life {
+		l := &logtest.Life{}
+		fs := errorfs.Wrap(base, disk)
+		l.Open = func() (changelog.Log, error) {
+			disk.opening.Store(true)
+			defer disk.opening.Store(false)
+			log, err := Open("a/data", Options{FS: fs, tune: tune, Now: l.Now, Fatal: fatal})
+			if err != nil {
+				return nil, err // not a nil *Log
+			}
+			return log, nil
+		}
+		return l
+	}
+	never := new(broken)
+	clean := life(vfs.NewCrashableMem(), never, fatal(t))
+	looks := []string{""} // after n steps
+	if err := clean.Run(t.Context(), func(int) { looks = append(looks, clean.Look(t)) }); err != nil {
+		t.Fatal(err)
+	}
+	operations := never.count.Load()
+	clean.Keys(t, logtest.Steps())
+	if err := clean.Log.Close(); err != nil {
+		t.Fatal(err)
+	}
+
+	every := int64(9)
+	if all {
+		every = 1
+	}
+	t.Logf("%d operations, every %d. fails", operations, every)
+	silent := 0
+	for at := int64(1); at <= operations; at += every {
+		for _, stays := range []bool{false, true} {
+			base := vfs.NewCrashableMem()
+			disk := &broken{at: at, stays: stays}
+			type end struct {
+				fs            *vfs.MemFS
+				before, after int64 // steps that were acknowledged
+				err           error
+			}
+			over := make(chan end, 1)
+			var l *logtest.Life
+			finish := func(err error) {
+				e := end{before: l.Acked.Load(), err: err}
+				e.fs = base.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 0})
+				disk.dead.Store(true)
+				e.after = l.Acked.Load()
+				select {
+				case over <- e:
+				default: // only the first end counts
+				}
+			}
+			disk.end = finish
+			l = life(base, disk, func(msg string, err error) {
+				finish(fmt.Errorf("%s: %w", msg, err))
+				select {} // like the end of the process: no caller gets an answer
+			})
+			go func() { finish(l.Run(t.Context(), func(int) {})) }()
+			killed := time.AfterFunc(hanging, func() { finish(errors.New("killed, because it hung")) })
+			e := <-over
+			killed.Stop()
+			name := fmt.Sprintf("operation %d, stays %t (%v): %v", at, stays, disk.what.Load(), e.err)
+			if e.err == nil {
+				silent++
+			}
+			again := life(e.fs, new(broken), fatal(t))
+			log, err := again.Open()
+			if err != nil {
+				t.Fatalf("%s: it does not open again: %v", name, err)
+			}
+			again.Log = log
+			got, steps := again.Look(t), -1
+			if e.before == 0 {
+				steps = 0 // nothing was acknowledged but perhaps that the memory is there
+			}
+			for n := max(e.before, 1); n <= min(e.after+1, int64(logtest.Steps())) && steps < 0; n++ {
+				if got == looks[n] {
+					steps = int(n)
+				}
+			}
+			if steps < 0 {
+				t.Fatalf("%s: after %d steps were acknowledged it is\n%swant\n%s", name, e.before, got, looks[e.before])
+			}
+			again.Keys(t, steps)
+			if err := log.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	t.Logf("%d faults were not noticed by the script", silent)
+}

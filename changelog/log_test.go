@@ -1,0 +1,26 @@
+package changelog
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/rshub/rshub/resourcesync"
+)
+
+// An estimate need not be right, but it grows with everything that can grow.
+func TestPublishSize(t *testing.T) {
+	long := strings.Repeat("x", 1000)
+	attrs := []resourcesync.Attr{{Value: long}}
+	small := (&Publish{Changes: make([]resourcesync.Change, 1)}).Size()
+	for name, c := range map[string]resourcesync.Change{
+		"loc": {Loc: long}, "hash": {Hash: long}, "type": {Type: long}, "attributes": {Attrs: attrs},
+		"links": {Links: []resourcesync.Link{{Href: long}}}, "attributes of links": {Links: []resourcesync.Link{{Attrs: attrs}}},
+	} {
+		if n := (&Publish{Changes: []resourcesync.Change{c}}).Size(); n < small+1000 {
+			t.Errorf("with 1,000 bytes of %s it is %d, without %d", name, n, small)
+		}
+	}
+	if n := (&Publish{Changes: make([]resourcesync.Change, 10)}).Size(); n != 10*small {
+		t.Errorf("ten are %d, one is %d", n, small)
+	}
+}

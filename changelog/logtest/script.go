@@ -1,0 +1,262 @@
+package logtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http/httptest"
+	"regexp"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/documents"
+	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/resourcesync"
+)
+
+// A Life is one run of a fixed script on a memory, for tests that break the memory
+// at each of its operations in turn. The clock of the memory is Life.Now, so each run
+// without a fault is the same, to the microsecond. A test notes with Look what the
+// memory is after each step of such a run. After a fault, the memory has to be what it
+// was after the last step that was acknowledged. Or, if the answer to the next step
+// is unknown, what it was after that step. Anything else is a lost, a torn or a
+// repeated change.
+type Life struct {
+	Open  func() (changelog.Log, error) // opens the memory, at first and after the script has closed it
+	Log   changelog.Log                 // nil before the first step, and after a restart that failed
+	Acked atomic.Int64                  // how many steps are acknowledged
+
+	micros atomic.Int64
+}
+
+// begin is when each life begins. Each step comes a second after the one before.
+var begin = time.Date(2026, 3, 4, 5, 6, 7, 89_000, time.UTC)
+
+// Now is the time of a life: it stands still during a step. A life that does not run the
+// script is after its end.
+func (l *Life) Now() time.Time {
+	if at := l.micros.Load(); at > 0 {
+		return time.UnixMicro(at)
+	}
+	return begin.Add(time.Duration(Steps()) * time.Second)
+}
+
+// A stage is a step of the script: one call, or the start of the memory.
+type stage struct {
+	name      string
+	set       string
+	publishes []changelog.Publish // what it appends
+	do        func(ctx context.Context, l *Life) error
+}
+
+// Steps is how many steps the script has.
+func Steps() int { return len(script()) }
+
+// StepName says what a step of the script does, by its number from 0.
+func StepName(n int) string { return script()[n].name }
+
+// Run runs the script until its end, or until a step fails. It calls after when a step
+// is acknowledged.
+func (l *Life) Run(ctx context.Context, after func(step int)) error { return l.run(ctx, 0, after) }
+
+// Rest runs the script from a step on, on a memory that is open. The step may have been
+// done already, by another Life: see Repeatable. So a set that is to be deleted may be
+// gone.
+func (l *Life) Rest(ctx context.Context, from int) error {
+	err := l.run(ctx, from, func(int) {})
+	if errors.Is(err, feed.ErrNoSet) && l.Acked.Load() == 0 {
+		err = l.run(ctx, from+1, func(int) {})
+	}
+	return err
+}
+
+// Repeatable reports whether a step may be done again when its answer is unknown: it
+// adds nothing, or only publishes with keys.
+func Repeatable(step int) bool {
+	return !slices.ContainsFunc(script()[step].publishes, func(p changelog.Publish) bool { return p.Key == "" })
+}
+
+func (l *Life) run(ctx context.Context, from int, after func(step int)) error {
+	for i, s := range script() {
+		l.micros.Store(begin.Add(time.Duration(i) * time.Second).UnixMicro())
+		if i < from {
+			continue
+		}
+		if err := s.do(ctx, l); err != nil {
+			return fmt.Errorf("%s: %w", s.name, err)
+		}
+		l.Acked.Store(int64(i) + 1)
+		after(i)
+	}
+	return nil
+}
+
+// script is a life with everything that changes a memory.
+func script() []stage {
+	random := rand.New(rand.NewPCG(1, 2))
+	changes := func(name string, n int) []resourcesync.Change {
+		c := make([]resourcesync.Change, n)
+		for i := range c {
+			c[i] = resourcesync.Change{Loc: fmt.Sprintf("https://example.org/%s/%d/%x", name, i, random.Uint64()), Change: resourcesync.Created}
+		}
+		return c
+	}
+	open := stage{name: "open", do: func(_ context.Context, l *Life) (err error) {
+		l.Log, err = l.Open()
+		return err
+	}}
+	restart := stage{name: "restart", do: func(_ context.Context, l *Life) error {
+		log := l.Log
+		l.Log = nil
+		err := log.Close()
+		if err == nil {
+			l.Log, err = l.Open()
+		}
+		return err
+	}}
+	makes := func(set string, listSize int) stage {
+		return stage{name: "make " + set, set: set, do: func(ctx context.Context, l *Life) error {
+			return l.Log.Make(ctx, set, feed.Description{Title: fmt.Sprint(set, listSize)}, listSize)
+		}}
+	}
+	describe := func(set string) stage {
+		return stage{name: "describe " + set, do: func(ctx context.Context, l *Life) error {
+			return l.Log.Describe(ctx, set, feed.Description{Title: "described", ChangeList: "https://example.org/list"})
+		}}
+	}
+	trim := func(set string, count uint64) stage {
+		return stage{name: "trim " + set, do: func(ctx context.Context, l *Life) error {
+			_, err := l.Log.Trim(ctx, set, changelog.Retention{Count: count})
+			return err
+		}}
+	}
+	remove := func(set string) stage {
+		return stage{name: "delete " + set, set: set, do: func(ctx context.Context, l *Life) error { return l.Log.Delete(ctx, set) }}
+	}
+	add := func(set string, publishes ...changelog.Publish) stage {
+		return stage{name: "append to " + set, set: set, publishes: publishes, do: func(ctx context.Context, l *Life) error {
+			_, err := l.Log.Append(ctx, set, publishes...)
+			return err
+		}}
+	}
+	first := changelog.Publish{Changes: changes("first", 3), Key: "first", Hash: [32]byte{1}}
+	last := changelog.Publish{Changes: changes("last", 5), Key: "last", Hash: [32]byte{4}}
+	return []stage{
+		open,
+		makes("a", 5),
+		add("a", first),
+		add("a", changelog.Publish{Changes: changes("plain", 4)}, changelog.Publish{Changes: changes("second", 2), Key: "second"}),
+		makes("b", 100),
+		add("b", changelog.Publish{Changes: changes("large", 700), Key: "first"}),
+		describe("a"),
+		restart,
+		add("a", changelog.Publish{Changes: changes("third", 7), Key: "third"}),
+		trim("a", 6),
+		add("b", changelog.Publish{Changes: changes("larger", 900)}),
+		remove("a"),
+		makes("a", 4),
+		add("a", changelog.Publish{Changes: changes("anew", 6), Key: "first", Hash: [32]byte{3}}),
+		restart,
+		trim("b", 500),
+		add("a", last),
+		add("a", last), // again, with its key: nothing is added
+		add("b", changelog.Publish{Changes: changes("end", 2)}),
+	}
+}
+
+var base = feed.Base("https://hub.example.org")
+
+// Look says all that can be seen of the sets of the script: what a page holds, and what
+// the Change Lists list, which is compared with it.
+func (l *Life) Look(t testing.TB) string {
+	t.Helper()
+	var b strings.Builder
+	lists := documents.New(l.Log, base, documents.Options{Now: l.Now})
+	for _, set := range []string{"a", "b"} {
+		s, err := l.Log.State(t.Context(), set)
+		if errors.Is(err, feed.ErrNoSet) {
+			fmt.Fprintf(&b, "%s is not there\n", set)
+			continue
+		} else if err != nil {
+			t.Fatalf("look: %v", err)
+		}
+		fmt.Fprintf(&b, "%s: %+v, lists of %d, %d %v %v %v\n", set, s.Description, s.ListSize, s.Begin, s.Floor, s.Latest, s.Head)
+		var paged []string
+		for c := s.Floor; c != s.Head; {
+			batch, err := l.Log.Since(t.Context(), set, c, 0)
+			if err != nil || batch.Diverged || batch.After != c || len(batch.Entries) == 0 {
+				t.Fatalf("look at %s after %v: %+v, %v", set, c, batch, err)
+			}
+			for _, e := range batch.Entries {
+				paged = append(paged, fmt.Sprint(e.Cursor, " ", e.Change.Loc))
+			}
+			c = batch.Cursor
+		}
+		if listed := listed(t, lists, set); !slices.Equal(paged, listed) {
+			t.Fatalf("the lists of %s have\n\t%q, and a page has\n\t%q", set, listed, paged)
+		}
+		fmt.Fprintln(&b, strings.Join(paged, "\n"))
+	}
+	return b.String()
+}
+
+var (
+	listLoc  = regexp.MustCompile(`<sitemap><loc>([^<]*)</loc>`)
+	listItem = regexp.MustCompile(`<url><loc>([^<]*)</loc><rs:md [^>]*datetime="([^"]*)"[^>]* h:position="([^"]*)"`)
+)
+
+// listed returns what the numbered Change Lists of a set list.
+func listed(t testing.TB, d *documents.Server, set string) (all []string) {
+	t.Helper()
+	get := func(name string) string {
+		w := httptest.NewRecorder()
+		if err := d.ServeSet(w, httptest.NewRequest("GET", base.Document(set, name), nil), set, name); err != nil || w.Code != 200 {
+			t.Fatalf("%s of %s: %d, %v", name, set, w.Code, err)
+		}
+		return w.Body.String()
+	}
+	for _, loc := range listLoc.FindAllStringSubmatch(get("changelist-index.xml"), -1) {
+		list := get(strings.TrimPrefix(loc[1], base.Document(set, "")))
+		for _, item := range listItem.FindAllStringSubmatch(list, -1) {
+			at, err := resourcesync.ParseTime(item[2])
+			if err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, fmt.Sprintf("%s-%d %s", item[3], at.UnixMicro(), item[1]))
+		}
+	}
+	return all
+}
+
+// Keys checks that the memory knows the idempotency keys of all publishes of the
+// first steps of the script, as far as their sets are still there. It adds nothing.
+func (l *Life) Keys(t testing.TB, steps int) {
+	t.Helper()
+	known := make(map[string]map[string]changelog.Publish)
+	for _, s := range script()[:steps] {
+		if s.set != "" && len(s.publishes) == 0 {
+			delete(known, s.set) // made or deleted
+		}
+		for _, p := range s.publishes {
+			if known[s.set] == nil {
+				known[s.set] = make(map[string]changelog.Publish)
+			}
+			if p.Key != "" {
+				known[s.set][p.Key] = p
+			}
+		}
+	}
+	for set, keys := range known {
+		for key, p := range keys {
+			a, err := l.Log.Append(t.Context(), set, p)
+			if err != nil || a[0].Err != nil || !a[0].Replayed {
+				t.Errorf("the key %q of %s is not known: %+v, %v", key, set, a, err)
+			}
+		}
+	}
+}

@@ -1,0 +1,169 @@
+package redislog
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/feed"
+)
+
+// TestDamageAtRest flips bytes in what Redis holds of a set, and cuts it short. What is
+// damaged is named, and no entry is served at a position or with a content that it
+// never had. An append-only file has no checksum, so nobody else would notice.
+// RSHUB_PROVE tries every byte.
+//
+// A datetime has no checksum: it stands beside its block, and in the log. It is held
+// against the datetimes before and behind it, and a cursor with another datetime is
+// answered as one of a log that lost its tail.
+func TestDamageAtRest(t *testing.T) {
+	if testing.Short() {
+		t.Skip("reads a memory for each damage")
+	}
+	l := start(t, shared.url(), Options{})
+	makeSet(t, l, 20)
+	history(t, l)
+	admin, ctx := shared.admin(t), t.Context()
+	w := seenOf(t, l)
+	keys := l.keys("set")
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	rng := rand.New(rand.NewPCG(seed, 0))
+	fates := map[string]map[string]int{}
+	hurt := func(kind, key, field, what, value string) {
+		whole := admin.HGet(ctx, key, field).Val()
+		ok(t, admin.HSet(ctx, key, field, value).Err())
+		defer func() { ok(t, admin.HSet(ctx, key, field, whole).Err()) }()
+		if fates[kind] == nil {
+			fates[kind] = map[string]int{}
+		}
+		fates[kind][w.hurt(t, l, fmt.Sprintf("%s %s %s: %.60q is %.60q", kind, field, what, whole, value))]++
+	}
+	for kind, key := range map[string]string{"log": keys[0], "packed": keys[1], "live": keys[2]} {
+		fields := admin.HKeys(ctx, key).Val()
+		if kind == "log" {
+			fields = []string{"log"}
+		}
+		for _, field := range fields {
+			whole := admin.HGet(ctx, key, field).Val()
+			cursor, _, _ := strings.Cut(whole, " ")
+			for i := range len(whole) { // there are many blocks, so few bytes of each are enough
+				odds := 0.2
+				switch {
+				case os.Getenv("RSHUB_PROVE") != "":
+					odds = 1
+				case kind != "log" && i < len(cursor):
+					odds = 0.05
+				case kind != "log":
+					odds = 0.005
+				}
+				if rng.Float64() >= odds {
+					continue
+				}
+				flipped := []byte(whole)
+				flipped[i] ^= byte(1 + rng.IntN(255))
+				hurt(kind, key, field, fmt.Sprint("flipped at ", i), string(flipped))
+				if c := whole[i]; c >= '0' && c <= '9' { // damage that still looks like a number
+					flipped[i] = '0' + (c-'0'+byte(1+rng.IntN(9)))%10
+					hurt(kind, key, field, fmt.Sprint("another digit at ", i), string(flipped))
+				}
+				hurt(kind, key, field, fmt.Sprint("cut at ", i), whole[:i])
+			}
+		}
+	}
+	for kind, all := range fates {
+		t.Logf("%-8s %v", kind, all)
+	}
+	if got := seenOf(t, l); !reflect.DeepEqual(got, w) {
+		t.Error("the test did not put all back")
+	}
+}
+
+// A seenSet is a set as its readers see it.
+type seenSet struct {
+	state   feed.State
+	entries []feed.Entry
+}
+
+func seenOf(t *testing.T, l *Log) seenSet {
+	t.Helper()
+	s := state(t, l)
+	return seenSet{s, all(t, l, s.Floor)}
+}
+
+// hurt reads all of a damaged set, and returns what became of the damage.
+func (w seenSet) hurt(t *testing.T, l *Log, what string) (fate string) {
+	t.Helper()
+	ctx := t.Context()
+	fate = "nothing is missing"
+	bad := func(err error) bool {
+		switch {
+		case err == nil:
+			return false
+		case errors.Is(err, changelog.ErrCorrupt):
+			fate = "named"
+		case errors.Is(err, feed.ErrGone), errors.Is(err, feed.ErrNoSet):
+			fate = "gone"
+		default:
+			if !strings.Contains(err.Error(), "lies behind the newest entry") {
+				t.Errorf("%s: %v", what, err)
+			}
+			fate = "gone"
+		}
+		return true
+	}
+	first := w.state.Floor.Position + 1
+	check := func(e feed.Entry) {
+		if e.Position < first || e.Position >= first+uint64(len(w.entries)) {
+			t.Errorf("%s: there is an entry at position %d", what, e.Position)
+			return
+		}
+		want := w.entries[e.Position-first]
+		if !reflect.DeepEqual(e.Change, want.Change) {
+			t.Errorf("%s: at position %d is %s, and was %s", what, e.Position, e.Change.Loc, want.Change.Loc)
+		}
+		if e.Micros != want.Micros && fate != "named" {
+			fate = "another datetime"
+		}
+	}
+	_, err := l.State(ctx, "set")
+	bad(err)
+	starts := []feed.Cursor{w.state.Floor}
+	for i := 3; i < len(w.entries); i += 11 {
+		starts = append(starts, w.entries[i].Cursor)
+	}
+	for _, at := range starts {
+		for _, limit := range []int{1000, 7} {
+			for at := at; ; {
+				b, err := l.Since(ctx, "set", at, limit)
+				if bad(err) {
+					break
+				}
+				for _, e := range b.Entries {
+					check(e)
+				}
+				if b.Diverged || len(b.Entries) == 0 {
+					if b.Diverged && fate == "nothing is missing" {
+						fate = "diverged"
+					}
+					break
+				}
+				at = b.Cursor
+			}
+		}
+	}
+	for i := 1; i < len(w.entries); i += 9 {
+		e := w.entries[i]
+		if c, err := l.At(ctx, "set", e.Position); !bad(err) && c.Position != e.Position {
+			t.Errorf("%s: %v is at position %d", what, c, e.Position)
+		}
+		_, err := l.Seek(ctx, "set", e.Micros)
+		bad(err)
+	}
+	return fate
+}

@@ -1,0 +1,53 @@
+package redislog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/internal/redisconn"
+)
+
+// start begins a new epoch of every set of a memory that has the mark of a copy. Then
+// it removes the mark. Several hubs may do so at the same time; epochs that begin twice
+// do no harm. A set that is damaged is left out: nobody can read it anyway.
+func (l *Log) start(ctx context.Context) error {
+	names, err := l.names(ctx)
+	if err != nil {
+		return err
+	}
+	for _, set := range names {
+		_, err := l.BeginEpoch(ctx, set, feed.Cursor{})
+		_, other := errors.AsType[otherError](err)
+		switch {
+		case err == nil, errors.Is(err, feed.ErrNoSet):
+		case other, errors.Is(err, changelog.ErrCorrupt):
+			l.opts.Logger.Error("a set of a copied change memory cannot be used", "set", set, "err", err)
+		default:
+			return err
+		}
+	}
+	if _, err := l.memory(ctx, "started"); err != nil {
+		return err
+	}
+	l.opts.Logger.Info("the change memory is a copy: the Change Lists that are open get new names", "prefix", l.opts.Prefix)
+	return nil
+}
+
+// BeginEpoch begins a new epoch of a set's log.
+func (l *Log) BeginEpoch(ctx context.Context, set string, lost feed.Cursor) (begun bool, err error) {
+	name := changelog.NewEpoch()
+	err = l.change(ctx, set, func(c *redisconn.Call, end tail) error {
+		return l.do(ctx, c, func(t *redisconn.Try) error {
+			a, err := l.tell(t, l.scripts.epoch, l.keys(set), end.begin, name, lost.Position, lost.Micros)
+			begun = a.Number(1) == 1
+			return err
+		})
+	})
+	if err != nil {
+		return false, fmt.Errorf("begin an epoch of set %q: %w", set, err)
+	}
+	return begun, nil
+}

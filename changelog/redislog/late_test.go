@@ -1,0 +1,183 @@
+package redislog
+
+import (
+	"reflect"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/internal/redisconn"
+	"github.com/rshub/rshub/internal/redistest"
+)
+
+// A hub is cut off from Redis in the middle of a call, and its request hangs somewhere on
+// the way. The hub gives up. Others go on, and what they do is answered. Then the request
+// arrives after all: it changes nothing of what the others did.
+func TestLate(t *testing.T) {
+	ctx := t.Context()
+	anew := func(t *testing.T, l *Log) {
+		remove(t, l)
+		ok(t, l.Make(ctx, "set", feed.Description{Title: "anew"}, 10))
+		for range 3 {
+			add(t, l, "accepted", 15)
+		}
+	}
+	for name, test := range map[string]struct {
+		before    func(*testing.T, *Log)
+		late      func(*Log) error
+		after     int // how many requests of late pass
+		meanwhile func(*testing.T, *Log)
+	}{
+		"delete": {
+			before: single, after: 1,
+			late:      func(l *Log) error { return l.Delete(ctx, "set") },
+			meanwhile: anew,
+		},
+		"append": {
+			before:    single,
+			late:      func(l *Log) error { _, err := l.Append(ctx, "set", tornAppend.publishes...); return err },
+			meanwhile: anew,
+		},
+		"append to an empty set": {
+			before: func(t *testing.T, l *Log) {
+				makeSet(t, l, 10)
+				_, err := l.Append(ctx, "set") // from now on the hub knows the set
+				ok(t, err)
+			},
+			late:      func(l *Log) error { _, err := l.Append(ctx, "set", tornAppend.publishes...); return err },
+			meanwhile: func(t *testing.T, l *Log) { remove(t, l); makeSet(t, l, 10) },
+		},
+		"describe": {
+			before: single, after: 1,
+			late:      func(l *Log) error { return l.Describe(ctx, "set", feed.Description{Title: "late"}) },
+			meanwhile: anew,
+		},
+		"describe what was described since": {
+			before: single, after: 1,
+			late: func(l *Log) error { return l.Describe(ctx, "set", feed.Description{Title: "late"}) },
+			meanwhile: func(t *testing.T, l *Log) {
+				ok(t, l.Describe(ctx, "set", feed.Description{Title: "accepted"}))
+			},
+		},
+		"make": {
+			before: func(*testing.T, *Log) {}, after: 3,
+			late:      func(l *Log) error { return l.Make(ctx, "set", feed.Description{Title: "late"}, 10) },
+			meanwhile: func(t *testing.T, l *Log) { makeSet(t, l, 10); add(t, l, "a", 1); remove(t, l) },
+		},
+		"make again": {
+			before: func(t *testing.T, l *Log) { single(t, l); remove(t, l) }, after: 3,
+			late:      func(l *Log) error { return l.Make(ctx, "set", feed.Description{Title: "late"}, 10) },
+			meanwhile: func(t *testing.T, l *Log) { makeSet(t, l, 10); remove(t, l) },
+		},
+		"trim": {
+			before:    single,
+			late:      func(l *Log) error { _, err := l.Trim(ctx, "set", changelog.Retention{Count: 1}); return err },
+			meanwhile: anew,
+		},
+		"pack": {
+			before: func(t *testing.T, l *Log) { makeSet(t, l, 10); singles(t, l, "a", 30) }, after: 1,
+			late:      func(l *Log) error { _, err := l.Pack(ctx, "set"); return err },
+			meanwhile: func(t *testing.T, l *Log) { remove(t, l); makeSet(t, l, 10); singles(t, l, "b", 30) },
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := Options{Prefix: prefix()}
+			other := start(t, shared.url(), o)
+			everyScript(t, start(t, shared.url(), Options{Prefix: prefix()}))
+			p := redistest.NewProxy(t, shared.addr)
+			l := startOn(t, connect(t, "redis://"+p.Addr(), redisconn.Options{Timeout: time.Second}), o)
+			test.before(t, l)
+
+			var requests atomic.Int64
+			p.Decide(func(request bool) redistest.Fate {
+				if request && requests.Add(1) > int64(test.after) {
+					return redistest.Late
+				}
+				return redistest.Passed
+			})
+			wants(t, feed.ErrUnknown, test.late(l))
+			test.meanwhile(t, other)
+			want := look(t, other)
+			p.Decide(nil)
+			p.Release()
+			if got := look(t, other); !reflect.DeepEqual(got, want) {
+				t.Errorf("when it came it became\n\t%v, it was\n\t%v", got, want)
+			}
+			goesOnAfter(t, l)
+		})
+	}
+}
+
+// everyScript runs every script once, so that Redis knows it: a late request names the
+// script by its hash.
+func everyScript(t *testing.T, l *Log) {
+	t.Helper()
+	makeSet(t, l, 20)
+	history(t, l)
+	ok(t, l.Describe(t.Context(), "set", feed.Description{}))
+	remove(t, l)
+}
+
+// single makes a set with entries that came one at a time.
+func single(t *testing.T, l *Log) {
+	t.Helper()
+	makeSet(t, l, 10)
+	singles(t, l, "a", 45)
+}
+
+// A hub does not hear that a set was made anew. What it does next is done to the new set,
+// and it is done once.
+func TestMadeAnewElsewhere(t *testing.T) {
+	ctx := t.Context()
+	o := Options{Prefix: prefix()}
+	l, other := start(t, shared.url(), o), start(t, shared.url(), o)
+	makeSet(t, l, 10)
+	for size := range 3 {
+		add(t, l, "old", 25)
+		remove(t, other)
+		makeSet(t, other, 3+size)
+		begin := state(t, other).Head
+		if a := add(t, l, "new", 25); a.After != begin || a.Cursor != state(t, other).Head {
+			t.Errorf("added after %v up to %v, the set is %+v", a.After, a.Cursor, state(t, other))
+		}
+		if n := len(all(t, other, feed.Cursor{})); n != 25 {
+			t.Errorf("%d entries", n)
+		}
+		remove(t, other)
+		makeSet(t, other, 10)
+		ok(t, l.Describe(ctx, "set", feed.Description{Title: "described"}))
+		if s := state(t, other); s.Title != "described" {
+			t.Errorf("the set is %+v", s)
+		}
+		_, err := l.Trim(ctx, "set", changelog.Retention{Count: 1})
+		ok(t, err)
+	}
+}
+
+// An append is done, its answer is lost, and then the set is made anew. The append is not
+// tried again on the new set: nobody knows what became of it.
+func TestMadeAnewBetweenTries(t *testing.T) {
+	o := Options{Prefix: prefix()}
+	p := redistest.NewProxy(t, shared.addr)
+	l, other := start(t, "redis://"+p.Addr(), o), start(t, shared.url(), o)
+	makeSet(t, l, 10)
+	add(t, l, "old", 1)
+	lost := false
+	p.Lose(func() bool {
+		if lost {
+			return false
+		}
+		lost = true
+		remove(t, other)
+		makeSet(t, other, 10)
+		return true
+	})
+	_, err := l.Append(t.Context(), "set", changelog.Publish{Changes: changes("a", 1)})
+	wants(t, feed.ErrUnknown, err)
+	if n := len(all(t, other, feed.Cursor{})); n != 0 {
+		t.Errorf("%d entries", n)
+	}
+	add(t, l, "new", 2)
+}

@@ -1,0 +1,147 @@
+package redislog
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/changelog/logtest"
+	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/internal/redistest"
+)
+
+// everything says that a test that has a fixed sample is to try everything.
+var everything = os.Getenv("RSHUB_PROVE") != ""
+
+// A cut is what befalls the connection to Redis at an ordinal.
+type cut struct {
+	name    string
+	request bool // a request is lost; else an answer
+	stays   bool // and everything after it, until the hub gives up
+	late    bool // the request arrives when everything else is done
+}
+
+var cuts = []cut{
+	{"request lost", true, false, false},
+	{"answer lost", false, false, false},
+	{"requests lost from then on", true, true, false},
+	{"answers lost from then on", false, true, false},
+	{"request late", true, false, true},
+	{"request late, and others lost", true, true, true},
+}
+
+// TestFaultPoints cuts the connection at each request and at each answer in turn, from
+// the first opening of a memory to the end of a fixed script. Everything that was
+// acknowledged is there and listed, an unknown step is there wholly or not at all, and
+// there is nothing else. A request that arrives late changes nothing, whatever the
+// hub or another hub has done meanwhile.
+func TestFaultPoints(t *testing.T) {
+	if testing.Short() {
+		t.Skip("lives a life for each fault")
+	}
+	life := func(url, prefix string) *logtest.Life {
+		l := &logtest.Life{}
+		l.Open = func() (changelog.Log, error) {
+			log, err := openAt(t, url, Options{Prefix: prefix, Now: l.Now, edit: storeClock})
+			if err != nil {
+				return nil, err // not a nil *Log
+			}
+			return log, nil
+		}
+		return l
+	}
+	proxy := redistest.NewProxy(t, shared.addr)
+	var requests, answers atomic.Int64
+	counting := func(request bool) redistest.Fate {
+		if request {
+			requests.Add(1)
+		} else {
+			answers.Add(1)
+		}
+		return redistest.Passed
+	}
+	clean := life("redis://"+proxy.Addr(), prefix())
+	looks := []string{""} // after n steps
+	proxy.Decide(counting)
+	ok(t, clean.Run(t.Context(), func(int) {
+		proxy.Decide(nil) // looking does not count
+		looks = append(looks, clean.Look(t))
+		proxy.Decide(counting)
+	}))
+	every := int64(11)
+	if everything {
+		every = 1
+	}
+	t.Logf("%d requests and %d answers, every %d. is cut", requests.Load(), answers.Load(), every)
+	for i, c := range cuts {
+		for at := 1 + int64(i)%every; at <= max(requests.Load(), answers.Load()); at += every {
+			t.Run(fmt.Sprintf("%s at %d", c.name, at), func(t *testing.T) { c.try(t, at, looks, life) })
+		}
+	}
+}
+
+func (c cut) try(t *testing.T, at int64, looks []string, life func(url, prefix string) *logtest.Life) {
+	proxy, prefix := redistest.NewProxy(t, shared.addr), prefix()
+	var count atomic.Int64
+	proxy.Decide(func(request bool) redistest.Fate {
+		if request != c.request {
+			return redistest.Passed
+		}
+		switch n := count.Add(1); {
+		case n == at && c.late:
+			return redistest.Late
+		case n == at || n > at && c.stays:
+			return redistest.Lost
+		}
+		return redistest.Passed
+	})
+	l := life("redis://"+proxy.Addr(), prefix)
+	err := l.Run(t.Context(), func(int) {})
+	acked := l.Acked.Load()
+	switch {
+	case err == nil && acked != int64(logtest.Steps()):
+		t.Fatalf("%d steps are acknowledged", acked)
+	case err != nil && !c.stays:
+		t.Fatalf("one lost message is not tried again: %v", err)
+	case err != nil && !errors.Is(err, feed.ErrUnknown) && !errors.Is(err, feed.ErrUnavailable):
+		t.Fatalf("without Redis: %v", err)
+	}
+	proxy.Decide(nil)
+
+	other := life(shared.url(), prefix) // another hub, whose link is well
+	var oerr error
+	other.Log, oerr = other.Open()
+	ok(t, oerr)
+	if err != nil && c.late && acked > 0 {
+		// The other hub does what the first one could not, and the rest.
+		if logtest.Repeatable(int(acked)) {
+			ok(t, other.Rest(t.Context(), int(acked)))
+			acked, err = int64(logtest.Steps()), nil
+		}
+	}
+	proxy.Release()
+	got := other.Look(t)
+	switch {
+	case got == looks[acked], acked == 0:
+		other.Keys(t, int(acked))
+	case err != nil && (errors.Is(err, feed.ErrUnknown) || harmless(acked)) && got == looks[acked+1]:
+		other.Keys(t, int(acked)+1)
+	default:
+		t.Fatalf("after %d steps were acknowledged (%s is next; %v) it is\n%swant\n%s", acked, next(acked), err, got, looks[acked])
+	}
+}
+
+// harmless reports whether the next step may be done although the error says that it
+// is not. A call of Make that is repeated does no harm, so it does not tell.
+func harmless(acked int64) bool { return strings.HasPrefix(next(acked), "make ") }
+
+func next(acked int64) string {
+	if acked == int64(logtest.Steps()) {
+		return "nothing"
+	}
+	return logtest.StepName(int(acked))
+}

@@ -1,0 +1,89 @@
+package client
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/problem"
+)
+
+// A Refused is an answer that the same request would get again, because the token, the
+// set, an entry, or the place to follow from is not right. errors.Is finds the
+// feed.Error that the hub's answer names, such as feed.ErrGone.
+type Refused struct {
+	*problem.Problem
+
+	Location string // where the answer redirects to; the Client did not follow it
+
+	// Doubt says that the hub may have the changes of a publish all the same. An earlier
+	// try may have reached the hub, and the hub may have taken the changes then.
+	Doubt bool
+}
+
+// Error returns the status, and the reason that the hub gives.
+func (r *Refused) Error() string {
+	s := fmt.Sprintf("the hub refused it: %d %s", r.Status, r.Title)
+	if r.Detail != "" {
+		s += ": " + r.Detail
+	}
+	return s
+}
+
+// Unwrap returns the Problem.
+func (r *Refused) Unwrap() error { return r.Problem }
+
+// An Unavailable says that the hub could not be reached, or was not ready: it answered
+// 5xx, 429 or 408. Unless it is Unsent, the hub may have the changes of a publish all
+// the same. It is right and safe to publish them again later with the same key.
+type Unavailable struct {
+	Err     error         // why the last try failed; if the hub answered, errors.AsType finds the *problem.Problem in it
+	Tries   int           // how many requests were sent
+	Lasting bool          // trying again does not help: the certificate is bad, or the server speaks https and not http
+	Unsent  bool          // no try got as far as a connection, so the hub surely has none of the changes
+	After   time.Duration // not 0: the Client gave up early, because the hub asks to wait this long and Patience does not allow it
+
+	after time.Duration // how long the hub asks to wait; unlike After, also set if Patience allows it
+}
+
+// Error returns why the last try failed, and why there was no other try.
+func (u *Unavailable) Error() string {
+	switch {
+	case u.After > 0:
+		return fmt.Sprintf("%v; it asks to come again in %v, and patience does not reach that far", u.Err, u.After)
+	case u.Tries > 1:
+		return fmt.Sprintf("%v; gave up after %d tries", u.Err, u.Tries)
+	}
+	return u.Err.Error()
+}
+
+// Unwrap returns Err.
+func (u *Unavailable) Unwrap() error { return u.Err }
+
+// ErrNoHub means that the answer is not from a hub, or not the answer to the request.
+// Most likely the URL is wrong.
+var ErrNoHub = errors.New("not as a hub does; is the URL right?")
+
+// A strange is an ErrNoHub with a text of its own.
+type strange string
+
+func (s strange) Error() string        { return string(s) }
+func (s strange) Is(target error) bool { return target == ErrNoHub }
+
+// An answer is the error for an answer of the hub after which the Client may try again.
+type answer struct {
+	hub feed.Base
+	*problem.Problem
+}
+
+func (a *answer) Error() string {
+	s := fmt.Sprintf("%s answers %d %s", a.hub, a.Status, http.StatusText(a.Status))
+	if a.Detail != "" {
+		s += " (" + a.Detail + ")"
+	}
+	return s
+}
+
+func (a *answer) Unwrap() error { return a.Problem }

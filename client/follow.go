@@ -1,0 +1,180 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"mime"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/resourcesync"
+)
+
+// FollowOptions say what a Follow asks for. Zero values are the defaults.
+type FollowOptions struct {
+	Filter feed.Filter   // only changes that pass the filter are yielded; default: all changes
+	Limit  int           // the most changes in a batch, 1 to 10,000; default 1,000
+	Wait   time.Duration // how long the hub holds a request while there is no change, at most 5 minutes; default 30 s
+}
+
+const (
+	defaultLimit = 1_000
+	defaultWait  = 30 * time.Second
+	pageTimeout  = 30 * time.Second // a whole page, besides the wait
+	maxPage      = 64 << 20         // bytes of a page
+	idlePause    = time.Second      // after an empty page that came sooner than this
+)
+
+// Follow yields the changes of a set as they come, in order, batch by batch. It blocks
+// while there are none. The place says where it begins: after a cursor, with the
+// changes of a datetime and later ones, with the oldest change that the hub keeps
+// ("start"), or with the changes after the hub's first answer ("now"). An empty place
+// means "now".
+//
+// The first batch may be empty. It says where Follow begins, and its Cursor is good to
+// go on from. A later batch is empty only if a filter left its changes out, so that
+// only the Cursor moved. Each batch begins where the one before ended, also after
+// outages and restarts of the hub: Follow asks again, with growing pauses, until ctx is
+// done. So nothing is skipped, except when a batch is Diverged. The hub's change memory
+// has then lost its tail, the log goes on at After, and changes may come again.
+//
+// An error is the last thing that Follow yields. It is feed.ErrGone if the hub no
+// longer has the changes after the place; the destination must then read the source's
+// resources anew. It may be another *Refused. At the beginning it may also be an
+// ErrNoHub, or an *Unavailable that is Lasting, because then the URL is likely wrong.
+// When ctx is done, Follow ends without an error.
+func (c *Client) Follow(ctx context.Context, set, place string, o FollowOptions) iter.Seq2[*feed.Batch, error] {
+	if o.Limit <= 0 {
+		o.Limit = defaultLimit
+	}
+	if o.Wait <= 0 {
+		o.Wait = defaultWait
+	}
+	if place == "" {
+		place = "now"
+	}
+	return func(yield func(*feed.Batch, error) bool) {
+		if err := feed.CheckSet(set); err != nil {
+			yield(nil, err)
+			return
+		}
+		f := &follower{client: c, set: set, place: place, opts: o}
+		for ctx.Err() == nil {
+			asked := c.opts.Now()
+			b, err := f.page(ctx)
+			var wait time.Duration
+			switch {
+			case ctx.Err() != nil:
+				return
+			case err != nil:
+				if wait, err = f.failed(err); err != nil {
+					yield(nil, err)
+					return
+				}
+			case f.take(b):
+				if !yield(b, nil) {
+					return
+				}
+			case c.opts.Now().Sub(asked) < idlePause:
+				wait = idlePause // a hub that is stopping answers at once with an empty page
+			}
+			if wait > 0 && c.opts.Sleep(ctx, wait) != nil {
+				return
+			}
+		}
+	}
+}
+
+// A follower is the state of one Follow.
+type follower struct {
+	client *Client
+	set    string
+	opts   FollowOptions // Limit falls when pages are too large
+
+	place string       // the place to ask for next
+	at    *feed.Cursor // the same as a cursor; nil: no page has come yet
+	tries int          // tries that failed since the last page
+}
+
+// take moves the follower to the end of a page. It reports whether the page is to be
+// yielded: it is the first, moves the cursor, has changes, or is Diverged.
+func (f *follower) take(b *feed.Batch) bool {
+	news := f.at == nil || *f.at != b.Cursor || b.Diverged || len(b.Entries) > 0
+	f.at, f.place, f.tries = &b.Cursor, b.Cursor.String(), 0
+	return news
+}
+
+// failed returns how long to wait before the next try, or the error that ends Follow.
+func (f *follower) failed(err error) (time.Duration, error) {
+	if errors.Is(err, resourcesync.ErrTooLarge) && f.opts.Limit > 1 {
+		f.opts.Limit /= 2
+		return 0, nil
+	}
+	u, unavailable := errors.AsType[*Unavailable](err)
+	begun := f.at != nil // after one good answer the URL is right, and a strange answer is an outage
+	if !begun && (!unavailable || u.Lasting) || !unavailable && !errors.Is(err, ErrNoHub) {
+		return 0, err
+	}
+	wait := pause(f.tries)
+	if unavailable {
+		wait = max(wait, u.after)
+	}
+	f.tries++
+	f.client.opts.Note(err, wait)
+	return wait, nil
+}
+
+// page asks once for the changes after the place. The first page comes at once. For
+// other pages the hub waits until there is a change.
+//
+// page uses the Client's own URL and not the "next" URL of the page before. That one
+// begins with the URL by which the hub knows itself. Behind a proxy it may name another
+// host, and the token must not go there.
+func (f *follower) page(ctx context.Context) (b *feed.Batch, err error) {
+	c := f.client
+	query := f.opts.Filter.Values()
+	query.Set("since", f.place)
+	query.Set("limit", strconv.Itoa(f.opts.Limit))
+	timeout := pageTimeout
+	if f.at != nil {
+		query.Set("wait", f.opts.Wait.String())
+		timeout += f.opts.Wait
+	}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.base.Topic(f.set)+"?"+query.Encode(), nil)
+	if err != nil {
+		return nil, fmt.Errorf("follow set %q: %w", f.set, err)
+	}
+	req.Header.Set("Accept", "application/json")
+	err = c.exchange(req, func(resp *http.Response) error {
+		b, err = f.read(resp)
+		return err
+	})
+	return b, err
+}
+
+// read accepts only the page that was asked for. The answer may come from something
+// else than the hub, such as a cache that does not look at queries.
+func (f *follower) read(resp *http.Response) (*feed.Batch, error) {
+	topic := f.client.base.Topic(f.set)
+	if t, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")); t != "application/json" {
+		return nil, fmt.Errorf("%s answers 200, but %w", topic, ErrNoHub)
+	}
+	b, _, err := feed.ReadBatch(resp.Body, resourcesync.Limits{Bytes: maxPage})
+	switch {
+	case errors.Is(err, resourcesync.ErrTooLarge):
+		return nil, fmt.Errorf("read %s: %w", topic, err)
+	case err != nil:
+		return nil, fmt.Errorf("%s answers 200, but %w (%v)", topic, ErrNoHub, err)
+	case b.Set != f.set:
+		return nil, strange(fmt.Sprintf("%s answers with changes of the set %s", topic, b.Set))
+	case f.at != nil && !b.Diverged && b.After != *f.at && (b.After.Position > 0 || f.at.Position > 0):
+		return nil, strange(fmt.Sprintf("%s answers with what follows %v, and not %v", topic, b.After, *f.at))
+	}
+	return b, nil
+}

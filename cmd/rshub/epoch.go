@@ -1,0 +1,38 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"strings"
+
+	"github.com/rshub/rshub/changelog"
+)
+
+// beginEpochs begins a new epoch of every set of a change memory.
+func beginEpochs(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	c, p := new(config), &problems{unreadable: map[string]bool{}}
+	c.read(p)
+	if err := errors.Join(p.errs...); err != nil {
+		return fmt.Errorf("configuration:\n%w", err)
+	}
+	if len(args) != 1 || args[0] == "" || strings.HasPrefix(args[0], "-") {
+		return usageError("rshub epoch MEMORY: a memory is a data directory or the URL of a Redis")
+	}
+	l := location{config: c, flag: "MEMORY", name: args[0], prefix: c.Prefix, log: newLogger(stderr, slog.LevelWarn)}
+	if err := l.check(); err != nil {
+		return usageError(err.Error())
+	}
+	memory, err := l.open(ctx)
+	if err != nil {
+		return err
+	}
+	sets, err := changelog.BeginEpochs(ctx, memory)
+	if err = errors.Join(err, memory.Close()); err != nil {
+		return fmt.Errorf("begin a new epoch in %s: %w; run the same command again", l, err)
+	}
+	fmt.Fprintf(stdout, "%s has begun a new epoch: the open Change Lists of %d sets have new names\n", l, sets)
+	return nil
+}

@@ -1,0 +1,79 @@
+package main
+
+import (
+	"fmt"
+	"net/netip"
+	"strconv"
+	"strings"
+)
+
+// size is a number of bytes, written with or without a unit: 1024, 64KiB, 50MB.
+type size uint64
+
+var units = []struct {
+	name  string
+	bytes uint64
+}{{"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}, {"TiB", 1 << 40}, {"kB", 1e3}, {"MB", 1e6}, {"GB", 1e9}, {"TB", 1e12}, {"B", 1}, {"", 1}}
+
+// Decode reads a size. envconfig calls it.
+func (s *size) Decode(text string) error {
+	for _, u := range units {
+		number, ok := strings.CutSuffix(strings.TrimSpace(text), u.name)
+		if !ok {
+			continue
+		}
+		n, err := strconv.ParseUint(strings.TrimSpace(number), 10, 64)
+		if err != nil || n > 1<<62/u.bytes {
+			break
+		}
+		*s = size(n * u.bytes)
+		return nil
+	}
+	return fmt.Errorf("%q is no size: write bytes, or a number with KiB, MiB or GiB", text)
+}
+
+// networks are CIDRs, by comma.
+type networks []netip.Prefix
+
+// Decode reads networks. envconfig calls it.
+func (n *networks) Decode(text string) error {
+	for _, part := range parts(text) {
+		p, err := netip.ParsePrefix(part)
+		if err != nil {
+			return err
+		}
+		if p.Addr().Is4In6() { // the hub takes such addresses as IPv4, so none would ever be in this network
+			return fmt.Errorf("%s is IPv4 within IPv6: write it as IPv4", p)
+		}
+		*n = append(*n, p)
+	}
+	return nil
+}
+
+// ports are numbers of ports, by comma.
+type ports []uint16
+
+// Decode reads ports. envconfig calls it.
+func (p *ports) Decode(text string) error {
+	for _, part := range parts(text) {
+		n, err := strconv.ParseUint(part, 10, 16)
+		if err != nil || n == 0 {
+			return fmt.Errorf("%q is no port: it is a number from 1 to 65535", part)
+		}
+		*p = append(*p, uint16(n))
+	}
+	return nil
+}
+
+// parts splits a text at its commas, and removes the blanks around each part. An empty
+// text has no parts.
+func parts(text string) []string {
+	if strings.TrimSpace(text) == "" {
+		return nil
+	}
+	all := strings.Split(text, ",")
+	for i := range all {
+		all[i] = strings.TrimSpace(all[i])
+	}
+	return all
+}

@@ -1,0 +1,339 @@
+package documents_test
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/documents"
+	"github.com/rshub/rshub/feed"
+)
+
+func TestConditional(t *testing.T) {
+	m := newMemory(t)
+	m.make("peps", 3)
+	m.add("peps", 8)
+	m.advance(300 * time.Millisecond)
+	s := newServer(m, documents.Options{})
+	const path = "/sets/peps/changelist.xml"
+	tag := s.get(path).Header().Get("Etag")
+	zipped := s.get(path, "Accept-Encoding", "gzip").Header().Get("Etag")
+	if tag == "" || tag == zipped || strings.HasPrefix(tag, "W/") {
+		t.Fatalf("ETags %s and %s", tag, zipped)
+	}
+	const second = "Fri, 02 Jan 2026 03:04:07 GMT" // after the batch of 03:04:06
+	for _, test := range []struct {
+		name   string
+		header []string
+		later  time.Duration
+		code   int
+	}{
+		{"no condition", nil, time.Hour, 200},
+		{"same", []string{"If-None-Match", tag}, 0, 304},
+		{"weak", []string{"If-None-Match", "W/" + tag}, 0, 304},
+		{"star", []string{"If-None-Match", "*"}, 0, 304},
+		{"list", []string{"If-None-Match", `"a,b" , W/"c",` + tag}, 0, 304},
+		{"two fields", []string{"If-None-Match", `"a"`, "If-None-Match", tag}, 0, 304},
+		{"other", []string{"If-None-Match", `"other"`}, 0, 200},
+		{"without quotes", []string{"If-None-Match", strings.Trim(tag, `"`)}, 0, 200},
+		{"half", []string{"If-None-Match", tag[:len(tag)-1]}, 0, 200},
+		{"of the other form", []string{"If-None-Match", zipped}, 0, 200},
+		{"gzip", []string{"If-None-Match", zipped, "Accept-Encoding", "gzip"}, 0, 304},
+		{"plain for gzip", []string{"If-None-Match", tag, "Accept-Encoding", "gzip"}, 0, 200},
+		{"since", []string{"If-Modified-Since", second}, time.Hour, 304},
+		{"since later", []string{"If-Modified-Since", "Fri, 02 Jan 2026 03:05:00 GMT"}, time.Hour, 304},
+		{"since before", []string{"If-Modified-Since", "Fri, 02 Jan 2026 03:04:06 GMT"}, time.Hour, 200},
+		{"since, in that second", []string{"If-Modified-Since", second}, 0, 200},
+		{"since, by another clock", []string{"If-Modified-Since", second}, 30 * time.Second, 200},
+		{"since nonsense", []string{"If-Modified-Since", "yesterday"}, time.Hour, 200},
+		{"a match decides", []string{"If-None-Match", tag, "If-Modified-Since", "Fri, 02 Jan 2015 03:04:06 GMT"}, time.Hour, 304},
+		{"no match decides", []string{"If-None-Match", `"other"`, "If-Modified-Since", second}, time.Hour, 200},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			now := m.now.Load()
+			defer m.now.Store(now)
+			m.advance(test.later)
+			for _, method := range []string{"GET", "HEAD"} {
+				reads := m.reads.Load()
+				w := s.do(method, path, test.header...)
+				h := w.Header()
+				if w.Code != test.code {
+					t.Fatalf("%s: %d, want %d", method, w.Code, test.code)
+				}
+				if h.Get("Etag") == "" || h.Get("Cache-Control") != "no-cache" || h.Get("Vary") != "Accept-Encoding" {
+					t.Errorf("%s: %v", method, h)
+				}
+				if test.code == 304 && (w.Body.Len() > 0 || h.Get("Content-Type")+h.Get("Content-Length")+h.Get("Content-Encoding")+h.Get("Last-Modified") != "" || m.reads.Load() != reads) {
+					t.Errorf("%s: 304 with %v, %d bytes, %d reads", method, h, w.Body.Len(), m.reads.Load()-reads)
+				}
+				if want := map[bool]string{true: second}[test.later > time.Minute]; test.code == 200 && h.Get("Last-Modified") != want {
+					t.Errorf("Last-Modified = %q, want %q", h.Get("Last-Modified"), want)
+				}
+			}
+		})
+	}
+}
+
+// A client has the state of the middle of a second, and then another change comes
+// in the same second. The client must not be told that nothing changed.
+func TestModifiedWithinTheSecond(t *testing.T) {
+	m := newMemory(t)
+	m.make("peps", 3)
+	m.add("peps", 1)
+	s := newServer(m, documents.Options{})
+	date := m.clock().UTC().Truncate(time.Second).Format(http.TimeFormat) // the Date of the answer
+	if got := s.get("/sets/peps/changelist.xml").Header().Get("Last-Modified"); got != "" {
+		t.Errorf("Last-Modified = %s, which may come again", got)
+	}
+	m.now.Add(-int64(time.Second))
+	m.advance(500 * time.Millisecond)
+	m.add("peps", 1) // half a second later
+	m.advance(time.Hour)
+	if w := s.get("/sets/peps/changelist.xml", "If-Modified-Since", date); w.Code != 200 {
+		t.Errorf("%d", w.Code)
+	}
+}
+
+// Every document answers 304, without reading entries, as long as its content is
+// the same.
+func TestNotModified(t *testing.T) {
+	m := newMemory(t)
+	m.make("peps", 3)
+	m.add("peps", 7)
+	s := newServer(m, documents.Options{CacheBytes: 1}) // nothing is kept
+	state := m.state("peps")
+	paths := []string{"/.well-known/resourcesync", "/sets/peps/.well-known/resourcesync", "/sets/peps/capabilitylist.xml", "/sets/peps/changelist.xml",
+		"/sets/peps/changelist.xml?from=2026-01-02T03:04:06Z", "/sets/peps/changelist-index.xml", "/sets/peps/changes", list(state, 1), list(state, 3)}
+	tags := make(map[string]string)
+	fetch := func() {
+		for _, path := range paths {
+			tags[path] = s.get(path).Header().Get("Etag")
+		}
+	}
+	changed := func(what string, want ...string) {
+		t.Helper()
+		reads := m.reads.Load()
+		var got []string
+		for _, path := range paths {
+			if w := s.do("HEAD", path, "If-None-Match", tags[path]); w.Code == 200 {
+				got = append(got, path)
+			}
+		}
+		if strings.Join(got, " ") != strings.Join(want, " ") {
+			t.Errorf("%s changed %q, want %q", what, got, want)
+		}
+		if len(want) == 0 && m.reads.Load() != reads {
+			t.Errorf("%d reads for 304", m.reads.Load()-reads)
+		}
+		fetch()
+	}
+	fetch()
+	changed("nothing")
+	m.add("peps", 1)
+	changed("an entry", "/sets/peps/changelist.xml", "/sets/peps/changelist.xml?from=2026-01-02T03:04:06Z", "/sets/peps/changes", list(state, 3))
+	m.add("peps", 1)
+	changed("the end of a list", "/sets/peps/changelist.xml", "/sets/peps/changelist.xml?from=2026-01-02T03:04:06Z", "/sets/peps/changelist-index.xml", "/sets/peps/changes", list(state, 3))
+	if err := m.Describe(t.Context(), "peps", feed.Description{DescribedBy: "https://example.org/other"}); err != nil {
+		t.Fatal(err)
+	}
+	changed("a description", "/.well-known/resourcesync", "/sets/peps/.well-known/resourcesync", "/sets/peps/capabilitylist.xml")
+	if err := m.Describe(t.Context(), "peps", feed.Description{DescribedBy: "https://example.org/other", ChangeList: "https://example.org/changes.xml"}); err != nil {
+		t.Fatal(err)
+	}
+	changed("where the source's own list is, which no document shows")
+	m.trim("peps", 1)
+	paths = []string{"/sets/peps/changelist.xml", "/sets/peps/changelist-index.xml", "/sets/peps/changes"}
+	changed("retention", "/sets/peps/changelist-index.xml")
+}
+
+func TestCacheControl(t *testing.T) {
+	m := newMemory(t)
+	m.make("peps", 3)
+	m.add("peps", 8)
+	s := newServer(m, documents.Options{})
+	state := m.state("peps")
+	check := func(path, want string, header ...string) {
+		t.Helper()
+		if got := s.get(path, header...).Header().Get("Cache-Control"); got != want {
+			t.Errorf("%s: %q, want %q", path, got, want)
+		}
+	}
+	check(list(state, 1), "no-cache")
+	m.advance(time.Hour - time.Second) // the entries of a batch are microseconds apart
+	check(list(state, 1), "no-cache")
+	m.advance(2 * time.Second)
+	check(list(state, 1), "public, max-age=31536000, immutable")
+	check(list(state, 2), "public, max-age=31536000, immutable")
+	check(list(state, 2), "private, max-age=31536000, immutable", "Authorization", "Bearer x")
+	for _, path := range []string{list(state, 3), "/sets/peps/changelist.xml", "/sets/peps/changelist-index.xml", "/sets/peps/capabilitylist.xml", "/sets/peps/changes", "/.well-known/resourcesync"} {
+		check(path, "no-cache")
+	}
+}
+
+func TestGzip(t *testing.T) {
+	m := newMemory(t)
+	m.make("peps", 3)
+	m.add("peps", 8)
+	s := newServer(m, documents.Options{})
+	const path = "/sets/peps/changelist.xml"
+	plain := s.get(path).Body.Bytes()
+	for _, test := range []struct {
+		accept string
+		gzip   bool
+	}{
+		{"", false},
+		{"gzip", true},
+		{"x-gzip", true},
+		{"GZIP", true},
+		{"deflate, gzip;q=1.0, *;q=0.5", true},
+		{"gzip, deflate, br, zstd", true},
+		{"br", false},
+		{"*", true},
+		{"*;q=0", false},
+		{"*;q=0.1", true},
+		{"gzip;q=0", false},
+		{"gzip;q=0.000", false},
+		{"gzip;q=0, *", false},
+		{"gzip;q=0.001", true},
+		{"gzip ; q=0.5", true},
+		{"identity;q=1, gzip;q=0.5", false},
+		{"identity;q=0.5, gzip;q=1", true},
+		{"identity, gzip", true},
+		{"identity", false},
+		{"identity;q=0, gzip", true},
+		{"gzip;q=0.5, *;q=1", false},
+		{"gzip;q=2", false},
+		{"gzip;q=NaN", false},
+		{"gzip;level=9", false},
+		{"gzipped", false},
+	} {
+		var header []string
+		if test.accept != "" {
+			header = []string{"Accept-Encoding", test.accept}
+		}
+		w := s.get(path, header...)
+		body := w.Body.Bytes()
+		zipped := w.Header().Get("Content-Encoding") == "gzip"
+		if zipped != test.gzip {
+			t.Errorf("%q: %v", test.accept, w.Header())
+			continue
+		}
+		if zipped {
+			body = gunzip(t, body)
+		}
+		if !bytes.Equal(body, plain) || w.Header().Get("Vary") != "Accept-Encoding" || strings.HasSuffix(w.Header().Get("Etag"), `-gzip"`) != zipped {
+			t.Errorf("%q: %v", test.accept, w.Header())
+		}
+	}
+}
+
+func TestMethods(t *testing.T) {
+	m := newMemory(t)
+	m.make("peps", 3)
+	m.add("peps", 8)
+	s := newServer(m, documents.Options{})
+	for _, path := range []string{"/.well-known/resourcesync", "/sets/peps/.well-known/resourcesync", "/sets/peps/capabilitylist.xml",
+		"/sets/peps/changelist.xml", "/sets/peps/changelist.xml?from=2026-01-02T03:04:06Z", "/sets/peps/changelist-index.xml",
+		list(m.state("peps"), 1), "/sets/peps/changes", "/sets/peps/nothing.xml", list(m.state("peps"), 9)} {
+		for _, coding := range []string{"gzip", "identity"} {
+			get, head := s.do("GET", path, "Accept-Encoding", coding), s.do("HEAD", path, "Accept-Encoding", coding)
+			if head.Code != get.Code || head.Body.Len() != 0 || !maps.EqualFunc(head.Header(), get.Header(), func(a, b []string) bool {
+				return strings.Join(a, "|") == strings.Join(b, "|")
+			}) {
+				t.Errorf("%s: HEAD %d %v\nGET %d %v", path, head.Code, head.Header(), get.Code, get.Header())
+			}
+			if get.Header().Get("Content-Length") == "" {
+				t.Errorf("%s: no Content-Length", path)
+			}
+		}
+		if strings.Contains(path, "nothing") {
+			continue
+		}
+		allow := "GET, HEAD"
+		if strings.HasSuffix(path, "/changes") {
+			allow += ", POST"
+		}
+		for _, method := range []string{"POST", "PUT", "DELETE", "OPTIONS"} {
+			if w := s.do(method, path); w.Code != 405 || w.Header().Get("Allow") != allow {
+				t.Errorf("%s %s: %d %v", method, path, w.Code, w.Header())
+			}
+		}
+	}
+}
+
+// A thousand pollers at the same head cost one read of the log.
+func TestPollersShare(t *testing.T) {
+	m := newMemory(t)
+	m.make("peps", 3)
+	m.add("peps", 8)
+	s := newServer(m, documents.Options{})
+	var all sync.WaitGroup
+	for range 1_000 {
+		all.Go(func() {
+			if w := s.get("/sets/peps/changelist.xml"); w.Code != 200 {
+				t.Errorf("%d", w.Code)
+			}
+		})
+	}
+	all.Wait()
+	if n := m.reads.Load(); n != 1 {
+		t.Errorf("%d reads", n)
+	}
+}
+
+// While the log cannot be reached, documents in the cache are still served.
+func TestOutage(t *testing.T) {
+	m := newMemory(t)
+	m.make("peps", 3)
+	m.add("peps", 8)
+	s := newServer(m, documents.Options{})
+	kept := []string{"/sets/peps/changelist.xml", "/sets/peps/changelist-index.xml", list(m.state("peps"), 1), "/sets/peps/changes", "/sets/peps/capabilitylist.xml"}
+	for _, path := range kept {
+		s.get(path)
+	}
+	s.get(list(m.state("peps"), 2), "If-None-Match", "*") // the document is known, but its body is not in the cache
+	down := m.state("peps")
+	m.down.Store(true)
+	for _, path := range kept {
+		if w := s.get(path); w.Code != 200 {
+			t.Errorf("%s: %d", path, w.Code)
+		}
+	}
+	for _, path := range []string{list(down, 2), list(down, 3), "/sets/peps/changelist.xml?from=2026-01-02T03:04:06Z"} {
+		if w := s.get(path); w.Code != 503 || w.Header().Get("Retry-After") == "" {
+			t.Errorf("%s: %d %v", path, w.Code, w.Header())
+		}
+	}
+}
+
+// A failure of the hub itself is logged with the path. The client learns no details.
+func TestUnexpectedError(t *testing.T) {
+	m := newMemory(t)
+	m.make("peps", 3)
+	var log bytes.Buffer
+	s := newServer(m, documents.Options{})
+	s.logger = slog.New(slog.NewTextHandler(&log, nil))
+	m.Log = brokenLog{Log: m.Log}
+	w := httptest.NewRecorder()
+	s.ServeHTTP(w, httptest.NewRequest("GET", "/sets/peps/changelist.xml", nil))
+	if w.Code != 500 || strings.Contains(w.Body.String(), "damaged") {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+	if !strings.Contains(log.String(), "path=/sets/peps/changelist.xml") || !strings.Contains(log.String(), "damaged") {
+		t.Errorf("logged %q", log.String())
+	}
+}
+
+type brokenLog struct{ changelog.Log }
+
+func (brokenLog) State(context.Context, string) (feed.State, error) {
+	return feed.State{}, changelog.ErrCorrupt
+}

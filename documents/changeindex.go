@@ -1,0 +1,125 @@
+package documents
+
+import (
+	"context"
+	"io"
+
+	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/resourcesync"
+)
+
+// index returns the Change List Index (core section 12.2). It names the
+// numbered lists, oldest first. The newest list has no until while it is open.
+// A list without entries is not named; see numbered.
+//
+// An index, too, holds at most 50,000 items. If there are more lists, it names
+// the newest ones, and its from says where they begin. The older lists are
+// still served as long as the memory has them.
+func (d *Server) index(ctx context.Context, s feed.State) (*document, error) {
+	k := uint64(s.ListSize)
+	oldest, open := s.Lists()
+	begun := s.Head.Position > (open-1)*k
+	newest := open
+	if !begun {
+		newest-- // the open list has no entry yet; if there is no list at all, newest < oldest
+	}
+	if newest >= maxItems {
+		oldest = max(oldest, newest-maxItems+1)
+	}
+	// The index, and so its ETag, changes when a list begins, closes or is removed,
+	// but not with each entry.
+	last, err := d.at(ctx, s.Set, (open-1)*k)
+	if err != nil {
+		return nil, err
+	}
+	return &document{
+		// There is no modified: retention removes lists, and no datetime says when.
+		tag:  d.tag("index", s.Set, history(s), s.Floor, k, last, begun),
+		keep: min(d.opts.CacheBytes/2, 4<<10+int64(newest+1-oldest)*1<<10),
+		write: func(ctx context.Context, w io.Writer) error {
+			ends, err := d.boundaries(ctx, s, oldest-1, open-1)
+			if err != nil {
+				return err
+			}
+			if ends[len(ends)-1] != last {
+				return moved()
+			}
+			h := &resourcesync.Header{
+				Index:      true,
+				Capability: resourcesync.ChangeList,
+				From:       ends[0].Time(),
+				Links:      []resourcesync.Link{{Rel: "up", Href: d.base.CapabilityList(s.Set)}},
+			}
+			ns := &resourcesync.Namespaces{Index: true, Micros: true}
+			buf := resourcesync.AppendXMLHeader(nil, h, ns)
+			for n := oldest; n <= newest; n++ {
+				var item resourcesync.Item
+				item.Loc = d.base.Document(s.Set, listName(s, n))
+				item.From = ends[n-oldest].Time()
+				if n < open {
+					item.Until = ends[n-oldest+1].Time()
+				}
+				buf = resourcesync.AppendXMLItem(buf, &item, ns)
+				if len(buf) >= writePage {
+					if _, err := w.Write(buf); err != nil {
+						return err
+					}
+					buf = buf[:0]
+				}
+			}
+			_, err = w.Write(resourcesync.AppendXMLFooter(buf, h))
+			return err
+		},
+	}, nil
+}
+
+// boundaries are the cursors between a set's lists, as far as they were asked
+// for. cursors[i] is the cursor of the last entry of list first+i, or of the
+// floor. They never change while the log keeps its tail.
+type boundaries struct {
+	begin   int64 // when the log began; another log of the same name has another begin
+	first   uint64
+	cursors []feed.Cursor // shared; it only grows at its end
+}
+
+// boundaries returns the cursors at the ends of the lists from to to. It
+// remembers them, so that a long index costs only a few reads each time a list
+// closes.
+func (d *Server) boundaries(ctx context.Context, s feed.State, from, to uint64) ([]feed.Cursor, error) {
+	k := uint64(s.ListSize)
+	b, _ := d.bounds.get(s.Set)
+	cursors, err := d.stillTrue(ctx, s, b, from, to)
+	if err != nil {
+		return nil, err
+	}
+	for n := from + uint64(len(cursors)); n <= to; n++ {
+		c, err := d.at(ctx, s.Set, n*k)
+		if err != nil {
+			return nil, err
+		}
+		cursors = append(cursors, c)
+	}
+	d.bounds.add(s.Set, boundaries{begin: s.Begin, first: from, cursors: cursors}, int64(16*len(cursors))+cachedOverhead)
+	return cursors, nil
+}
+
+// stillTrue returns those of the boundaries from to to that b knows and that
+// are still in the log. A log that lost its tail lost a run of entries up to
+// its end. So if the newest boundary is still there, all older ones are too.
+func (d *Server) stillTrue(ctx context.Context, s feed.State, b boundaries, from, to uint64) ([]feed.Cursor, error) {
+	if b.begin != s.Begin || from < b.first || from >= b.first+uint64(len(b.cursors)) {
+		return nil, nil
+	}
+	newest := min(to, b.first+uint64(len(b.cursors))-1)
+	c, err := d.at(ctx, s.Set, newest*uint64(s.ListSize))
+	if err != nil {
+		return nil, err
+	}
+	if c != b.cursors[newest-b.first] {
+		return nil, nil
+	}
+	n := newest - from + 1
+	// Two requests may append to the same slice. Without spare capacity, each of
+	// them gets a copy.
+	return b.cursors[from-b.first:][:n:n], nil
+}

@@ -1,0 +1,269 @@
+package documents
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/resourcesync"
+)
+
+const (
+	readPage  = 1_000    // entries that are read from the log at a time
+	writePage = 64 << 10 // bytes that are written at a time
+
+	// keepFrom bounds the bodies of ?from= that are kept. Clients that are up to
+	// date all ask for the same recent time and get little. A client that gets much
+	// asks for a time of its own: its body would only drive the lists out of the
+	// cache, and in memory it would be held for each slow client.
+	keepFrom = 256 << 10
+)
+
+// listName names Change List n of a set. The name says when the log began and in
+// which epoch the list is. A log that was made again has another beginning, and
+// a log that may fill a list anew has another epoch, so a name never means two
+// different lists.
+func listName(s feed.State, n uint64) string {
+	return "changelist-" + listLog(s, n) + "-" + strconv.FormatUint(n, 10) + ".xml"
+}
+
+// listLog returns when the log of Change List n began, and the list's epoch.
+func listLog(s feed.State, n uint64) string {
+	begin := strconv.FormatInt(s.Begin, 10)
+	if epoch := s.Epochs.Of(n); epoch != "" {
+		return begin + "." + epoch
+	}
+	return begin
+}
+
+// listNumber returns the number in the name of a Change List. Only listName can
+// say whether a set has a list of that name.
+func listNumber(name string) (n uint64, ok bool) {
+	rest, ok := strings.CutPrefix(name, "changelist-")
+	rest, isXML := strings.CutSuffix(rest, ".xml")
+	_, number, hasTwo := strings.Cut(rest, "-")
+	n, err := strconv.ParseUint(number, 10, 64)
+	return n, ok && isXML && hasTwo && err == nil && n > 0
+}
+
+// history says which log a set has. It is part of the tags of the documents that
+// show more than one list. Without epochs it is the beginning alone.
+func history(s feed.State) string {
+	h := strconv.FormatInt(s.Begin, 10)
+	if s.Epochs != "" {
+		h += " " + string(s.Epochs)
+	}
+	return h
+}
+
+// rolling returns changelist.xml. It is always a urlset and always open, and
+// begins with the list before the open one. Clients that know no other list
+// poll it, so it must not begin anew when a list closes. The index never names
+// it.
+func (d *Server) rolling(_ context.Context, s feed.State) (*document, error) {
+	start := s.Floor.Position
+	if _, open := s.Lists(); open > 1 {
+		start = max(start, (open-2)*uint64(s.ListSize))
+	}
+	return &document{
+		tag:      d.tag("changelist", s.Set, history(s), start, s.Head),
+		modified: s.Head.Micros,
+		keep:     d.keep(s.Head.Position - start),
+		write: func(ctx context.Context, w io.Writer) error {
+			after, err := d.at(ctx, s.Set, start)
+			if err != nil {
+				return err
+			}
+			return d.writeEntries(ctx, w, s.Set, d.listHeader(s.Set, after, s.Head), after, s.Head)
+		},
+	}, nil
+}
+
+// numbered returns Change List n. It holds the positions (n-1)·K+1 to n·K, so
+// that every hub cuts the same lists. With its last position it is closed, and
+// its bytes never change again.
+//
+// The newest list is open. Before its first entry it does not exist, because a
+// urlset without a url breaks the sitemap schema. A client that has read all
+// closed lists finds the new list in the index, as the standard has it (core
+// section 12.1).
+func (d *Server) numbered(ctx context.Context, s feed.State, name string, n uint64) (*document, error) {
+	oldest, open := s.Lists()
+	k := uint64(s.ListSize)
+	switch {
+	case listName(s, n) != name || n > open || (n-1)*k >= s.Head.Position:
+		return nil, notFound("there is no such Change List; " + d.base.ChangeListIndex(s.Set) + " names those that there are")
+	case n < oldest:
+		return nil, fmt.Errorf("change list %d of set %q: %w", n, s.Set, feed.ErrGone)
+	}
+	last, closed := s.Head, n < open
+	if closed {
+		var err error
+		if last, err = d.at(ctx, s.Set, n*k); err != nil {
+			return nil, err
+		}
+	}
+	return &document{
+		tag:      d.tag("changelist", s.Set, listLog(s, n), n, closed, last),
+		modified: last.Micros,
+		closed:   closed,
+		keep:     d.keep(last.Position - (n-1)*k),
+		write: func(ctx context.Context, w io.Writer) error {
+			after, err := d.at(ctx, s.Set, (n-1)*k)
+			if err != nil {
+				return err
+			}
+			h := d.listHeader(s.Set, after, last)
+			if closed {
+				h.Until = last.Time()
+			}
+			return d.writeEntries(ctx, w, s.Set, h, after, last)
+		},
+	}, nil
+}
+
+// serveFrom answers changelist.xml?from=DATETIME. values are the values of
+// from.
+func (d *Server) serveFrom(w http.ResponseWriter, r *http.Request, set string, values []string) error {
+	from, err := resourcesync.ParseTime(strings.ReplaceAll(values[0], " ", "+")) // a plus sign that the client did not escape arrives as a space
+	if err != nil {
+		return resourcesync.Invalid("from: %v", err)
+	}
+	if len(values) > 1 {
+		return resourcesync.Invalid("from is given %d times", len(values))
+	}
+	s, err := d.log.State(r.Context(), set)
+	if err != nil {
+		return fmt.Errorf("state of set %q: %w", set, err)
+	}
+	micros := from.UnixMicro() // finer digits are cut off: a client may get an entry twice, but misses none
+	switch {
+	case micros < s.Floor.Micros, micros == s.Floor.Micros && s.Floor.Position > 0:
+		return fmt.Errorf("changes of set %q since %v: %w", set, from, feed.ErrGone) // as Seek says; checked here so that it is true of a 304 too
+	case changelog.Future(from, s.Head, d.opts.Now(), d.opts.ClockSkew):
+		return resourcesync.Invalid("from=%s lies in the future", resourcesync.Shorten(values[0]))
+	}
+	return d.answer(w, r, d.since(s, micros))
+}
+
+// since returns the Change List of the changes whose datetime is at least
+// micros. It is open, unless more follow than one document holds. Then it ends
+// after as many as that, and its until is the datetime of its last entry. A link
+// rel=next names the rest: ?from= with that until. Because from is inclusive,
+// the next list repeats that one entry, and none is missing.
+func (d *Server) since(s feed.State, micros int64) *document {
+	from := feed.Cursor{Micros: micros}.Time()
+	var after, last feed.Cursor // known once the document was written for the first time, as far as it could be kept
+	return &document{
+		// Whether and where it is cut follows from the log up to its head.
+		tag:      d.tag("changelist from", s.Set, history(s), micros, s.Head),
+		modified: s.Head.Micros,
+		keep:     min(keepFrom, d.opts.CacheBytes/2),
+		write: func(ctx context.Context, w io.Writer) error {
+			if last.IsZero() {
+				var err error
+				if after, err = d.log.Seek(ctx, s.Set, micros); err != nil {
+					return fmt.Errorf("seek in set %q: %w", s.Set, err)
+				}
+				if after.Position > s.Head.Position {
+					return moved()
+				}
+				if last, err = d.reach(ctx, s.Set, after, s.Head); err != nil {
+					return err
+				}
+			}
+			cut := last != s.Head
+			h := d.listHeader(s.Set, after, last)
+			h.From = from
+			if cut {
+				h.Until = last.Time()
+				next := d.base.ChangeList(s.Set) + "?from=" + url.QueryEscape(string(resourcesync.AppendTimeMicro(nil, last.Micros)))
+				h.Links = append(h.Links, resourcesync.Link{Rel: "next", Href: next})
+			}
+			return d.writeEntries(ctx, w, s.Set, h, after, last)
+		},
+	}
+}
+
+// maxBytes is the standard's limit for the bytes of one document (core section 7).
+const maxBytes = 50 << 20
+
+// reach returns how far one document with the entries after a cursor goes: to head, or
+// to an earlier entry if there are more than maxItems, or more than maxBytes. It has two
+// entries at least, because the first of them may be a repeat.
+func (d *Server) reach(ctx context.Context, set string, after, head feed.Cursor) (feed.Cursor, error) {
+	last, size := after, 0
+	for n := uint64(0); last.Position < head.Position; {
+		b, err := d.log.Since(ctx, set, last, int(min(readPage, head.Position-last.Position)))
+		if err != nil {
+			return last, fmt.Errorf("set %q after %v: %w", set, last, err)
+		}
+		if b.After != last || len(b.Entries) == 0 {
+			return last, moved()
+		}
+		for i := range b.Entries {
+			size += b.Entries[i].Change.Size()
+			if n++; n > maxItems || n > 2 && size > maxBytes {
+				return last, nil
+			}
+			last = b.Entries[i].Cursor
+		}
+	}
+	if last != head {
+		return last, moved()
+	}
+	return last, nil
+}
+
+// listHeader returns the header of an open Change List (core section 12.1). Its
+// attribute h:cursor is the cursor from which a client can follow by push.
+func (d *Server) listHeader(set string, after, last feed.Cursor) *resourcesync.Header {
+	return &resourcesync.Header{
+		Capability: resourcesync.ChangeList,
+		From:       after.Time(),
+		Links: []resourcesync.Link{
+			{Rel: "up", Href: d.base.CapabilityList(set)},
+			{Rel: "index", Href: d.base.ChangeListIndex(set)},
+		},
+		Attrs: feed.CursorAttrs(after, last),
+	}
+}
+
+// writeEntries writes a whole document: h, and the entries after the cursor
+// after up to last. Its bytes and the sizes of its writes depend only on these,
+// not on how the log pages. If the log no longer has exactly these entries, it
+// returns an error, and never writes a document that looks complete.
+func (d *Server) writeEntries(ctx context.Context, w io.Writer, set string, h *resourcesync.Header, after, last feed.Cursor) error {
+	xml := feed.NewXMLWriter()
+	buf := xml.AppendHeader(make([]byte, 0, writePage+4<<10), h)
+	for after.Position < last.Position {
+		b, err := d.log.Since(ctx, set, after, int(min(readPage, last.Position-after.Position)))
+		if err != nil {
+			return fmt.Errorf("set %q after %v: %w", set, after, err)
+		}
+		if b.After != after || len(b.Entries) == 0 {
+			return moved()
+		}
+		for i := range b.Entries {
+			buf = xml.AppendEntry(buf, &b.Entries[i])
+			if len(buf) >= writePage {
+				if _, err := w.Write(buf); err != nil {
+					return err
+				}
+				buf = buf[:0]
+			}
+		}
+		after = b.Entries[len(b.Entries)-1].Cursor
+	}
+	if after != last {
+		return moved()
+	}
+	_, err := w.Write(resourcesync.AppendXMLFooter(buf, h))
+	return err
+}

@@ -1,0 +1,446 @@
+package documents_test
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rshub/rshub/documents"
+	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/resourcesync"
+)
+
+// The documents avoid the traps that known clients fall into, at every length of a
+// log with small lists.
+func TestTraps(t *testing.T) {
+	m := newMemory(t)
+	m.make("peps", 3)
+	s := newServer(m, documents.Options{})
+	for n := range 12 {
+		if n > 0 {
+			m.add("peps", 1)
+		}
+		doc := s.read("/sets/peps/changelist.xml")
+		if doc.XMLName.Local != "urlset" || doc.MD.Capability != "changelist" || doc.MD.Until != "" || doc.MD.From == "" {
+			t.Errorf("trap 2: changelist.xml with %d entries is %v %+v", n, doc.XMLName, doc.MD)
+		}
+		// Trap 3: it reaches back over the newest closed list.
+		if want := numbers(uint64(max(0, (n/3-1)*3))+1, uint64(n)); !slices.Equal(doc.positions(), want) {
+			t.Errorf("trap 3: changelist.xml with %d entries has %v, want %v", n, doc.positions(), want)
+		}
+		for _, e := range doc.URLs {
+			if !strings.HasSuffix(e.MD.Datetime, "Z") || e.MD.Datetime <= doc.MD.From[:19] {
+				t.Errorf("traps 4 and 5: datetime %q in a list from %q", e.MD.Datetime, doc.MD.From)
+			}
+		}
+		if w := s.get("/sets/peps/changelist.xml"); strings.LastIndex(w.Body.String(), "\n  <rs:") > strings.Index(w.Body.String(), "<url>") && n > 0 {
+			t.Errorf("trap 10: the list's own elements come after an entry:\n%s", w.Body)
+		}
+		for _, l := range s.read("/sets/peps/changelist-index.xml").Sitemaps {
+			if len(s.read(l.Loc).URLs) == 0 {
+				t.Errorf("with %d entries the index names an empty list", n)
+			}
+		}
+	}
+
+	doc := s.read("/sets/peps/capabilitylist.xml")
+	seen := make(map[string]string)
+	for _, e := range doc.URLs {
+		if seen[e.MD.Capability] != "" {
+			t.Errorf("two entries have capability %s", e.MD.Capability)
+		}
+		seen[e.MD.Capability] = e.Loc
+		if !strings.HasPrefix(e.Loc, "https://") {
+			t.Errorf("loc %s", e.Loc)
+		}
+		if e.MD.Capability == "change-notification" {
+			terms := resourcesync.Terms + "rel/"
+			if link(e.Links, "hub") != base+"/hub" || link(e.Links, terms+"websocket") != "wss://hub.example.org/sets/peps/changes" ||
+				link(e.Links, terms+"event-stream") != base+"/sets/peps/changes" {
+				t.Errorf("links of the push channel: %v", e.Links)
+			}
+		}
+	}
+	if len(seen) != 2 || seen["changelist"] != base+"/sets/peps/changelist-index.xml" || seen["change-notification"] != base+"/sets/peps/changes" {
+		t.Errorf("capabilities: %v", seen)
+	}
+	if link(doc.Links, "up") != base+"/.well-known/resourcesync" || link(doc.Links, "describedby") != "https://peps.example.org/about" {
+		t.Errorf("links of the capability list: %v", doc.Links)
+	}
+	quiet := newServer(m, documents.Options{NoPush: func(set string) bool { return set == "peps" }})
+	if doc := quiet.read("/sets/peps/capabilitylist.xml"); len(doc.URLs) != 1 {
+		t.Errorf("trap 6: %v", doc.URLs)
+	}
+	m.make("other", 3)
+	if doc := s.read("/sets/peps/.well-known/resourcesync"); len(doc.URLs) != 1 || doc.MD.Capability != "description" {
+		t.Errorf("trap 7: %+v", doc)
+	}
+	if doc := s.read("/.well-known/resourcesync"); len(doc.URLs) != 2 {
+		t.Errorf("the description names %v", doc.URLs)
+	}
+}
+
+// All lists that the index names are together the whole log in order, and their
+// intervals have no gaps.
+func TestListsTogetherAreTheLog(t *testing.T) {
+	m := newMemory(t)
+	m.make("peps", 3)
+	s := newServer(m, documents.Options{})
+	for n := range uint64(20) {
+		if n > 0 {
+			m.add("peps", 1)
+		}
+		if n == 13 {
+			m.trim("peps", 7)
+		}
+		state := m.state("peps")
+		index := s.read("/sets/peps/changelist-index.xml")
+		from := string(resourcesync.AppendTimeMicro(nil, state.Floor.Micros))
+		if index.XMLName.Local != "sitemapindex" || index.MD.Capability != "changelist" || index.MD.From != from || index.MD.Until != "" {
+			t.Fatalf("index with %d entries: %v %+v, want from %s", n, index.XMLName, index.MD, from)
+		}
+		if link(index.Links, "up") != base+"/sets/peps/capabilitylist.xml" {
+			t.Errorf("links of the index: %v", index.Links)
+		}
+		var all []uint64
+		for i, l := range index.Sitemaps {
+			doc := s.read(l.Loc)
+			if doc.MD.From != from || l.MD.From != from || doc.MD.Until != l.MD.Until {
+				t.Errorf("list %s is from %s until %s, in the index from %s until %s, want from %s", l.Loc, doc.MD.From, doc.MD.Until, l.MD.From, l.MD.Until, from)
+			}
+			open := i == len(index.Sitemaps)-1 && len(doc.URLs) < 3
+			if (l.MD.Until == "") != open {
+				t.Errorf("list %s with %d entries has until %q", l.Loc, len(doc.URLs), l.MD.Until)
+			}
+			if link(doc.Links, "up") != base+"/sets/peps/capabilitylist.xml" || link(doc.Links, "index") != base+"/sets/peps/changelist-index.xml" {
+				t.Errorf("links of %s: %v", l.Loc, doc.Links)
+			}
+			from = doc.MD.Until
+			all = append(all, doc.positions()...)
+		}
+		if !slices.Equal(all, numbers(state.Floor.Position+1, n)) {
+			t.Errorf("the lists of %d entries hold %v", n, all)
+		}
+	}
+}
+
+func TestListIsStable(t *testing.T) {
+	m := newMemory(t)
+	m.make("peps", 3)
+	m.add("peps", 3)
+	state := m.state("peps")
+	a, b := newServer(m, documents.Options{}), newServer(m, documents.Options{CacheBytes: 1})
+	first := a.get(list(state, 1))
+	m.add("peps", 7)
+	if err := m.Describe(t.Context(), "peps", feed.Description{DescribedBy: "https://example.org/other"}); err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range []*server{a, b, newServer(m, documents.Options{})} {
+		w := s.get(list(state, 1))
+		if !bytes.Equal(w.Body.Bytes(), first.Body.Bytes()) || w.Header().Get("Etag") != first.Header().Get("Etag") {
+			t.Errorf("closed list changed: %v\n%s", w.Header(), w.Body)
+		}
+	}
+	// Two hubs give the same bytes of every document, plain and compressed, from the
+	// cache or not.
+	for _, path := range []string{"changelist.xml", "changelist-index.xml", "capabilitylist.xml", "changes", "changelist.xml?from=2026-01-02T03:04:07Z"} {
+		for _, coding := range []string{"gzip", "identity"} {
+			x, y := a.get("/sets/peps/"+path, "Accept-Encoding", coding), b.get("/sets/peps/"+path, "Accept-Encoding", coding)
+			if !bytes.Equal(x.Body.Bytes(), y.Body.Bytes()) || x.Header().Get("Etag") != y.Header().Get("Etag") || x.Header().Get("Etag") == "" {
+				t.Errorf("%s %s: two hubs differ", path, coding)
+			}
+		}
+	}
+	other := &server{Server: documents.New(m, "https://other.example.org", documents.Options{}), memory: m, logger: slog.New(slog.DiscardHandler)}
+	if other.get(list(state, 1)).Header().Get("Etag") == first.Header().Get("Etag") {
+		t.Error("the base URL is not in the ETag")
+	}
+}
+
+func TestNames(t *testing.T) {
+	m := newMemory(t)
+	m.make("peps", 3)
+	m.add("peps", 9) // three closed lists; the fourth has no entry yet
+	m.trim("peps", 6)
+	s := newServer(m, documents.Options{})
+	begin := m.state("peps").Begin
+	for _, test := range []struct {
+		name string
+		code int
+	}{
+		{fmt.Sprintf("changelist-%d-1.xml", begin), 410},
+		{fmt.Sprintf("changelist-%d-2.xml", begin), 200},
+		{fmt.Sprintf("changelist-%d-3.xml", begin), 200},
+		{fmt.Sprintf("changelist-%d-4.xml", begin), 404},
+		{fmt.Sprintf("changelist-%d-5.xml", begin), 404},
+		{fmt.Sprintf("changelist-%d-18446744073709551615.xml", begin), 404},
+		{fmt.Sprintf("changelist-%d-18446744073709551616.xml", begin), 404},
+		{fmt.Sprintf("changelist-%d-02.xml", begin), 404},
+		{fmt.Sprintf("changelist-%d-+2.xml", begin), 404},
+		{fmt.Sprintf("changelist-+%d-2.xml", begin), 404},
+		{fmt.Sprintf("changelist-%d-0.xml", begin), 404},
+		{fmt.Sprintf("changelist-%d-2", begin), 404},
+		{fmt.Sprintf("changelist-%d-1.xml", begin-1), 404},
+		{fmt.Sprintf("changelist-%d-2.xml", begin-1), 404},
+		{"changelist-.xml", 404},
+		{"changelist--2.xml", 404},
+		{"changelist-index.xml", 200},
+		{"changelist.xml/", 404},
+		{"resourcelist.xml", 404},
+		{"", 404},
+	} {
+		w := s.get("/sets/peps/" + url.PathEscape(test.name))
+		if w.Code != test.code {
+			t.Errorf("%s: %d, want %d", test.name, w.Code, test.code)
+		}
+		if test.code >= 400 && (w.Header().Get("Content-Type") != "application/problem+json" || w.Header().Get("Cache-Control") != "no-store" || w.Header().Get("Etag") != "") {
+			t.Errorf("%s: %v", test.name, w.Header())
+		}
+	}
+	for _, path := range []string{"changelist.xml", "changelist-index.xml", "changes", "capabilitylist.xml", ".well-known/resourcesync", "changelist.xml?from=2026-01-02T03:04:07Z"} {
+		if w := s.get("/sets/none/" + path); w.Code != 404 || !strings.Contains(w.Body.String(), "no-such-set") {
+			t.Errorf("%s of no set: %d %s", path, w.Code, w.Body)
+		}
+	}
+	if err := m.Delete(t.Context(), "peps"); err != nil {
+		t.Fatal(err)
+	}
+	m.make("peps", 3)
+	m.add("peps", 9)
+	if w := s.get(fmt.Sprintf("/sets/peps/changelist-%d-2.xml", begin)); w.Code != 404 {
+		t.Errorf("list of the set that was deleted: %d", w.Code)
+	}
+}
+
+func TestFrom(t *testing.T) {
+	m := newMemory(t)
+	m.make("peps", 3)
+	for range 10 {
+		m.add("peps", 2) // at second 1, at second 2, …; two entries 1 µs apart
+	}
+	m.trim("peps", 12) // keeps lists 3 to 7; the floor is position 6 of second 3
+	s := newServer(m, documents.Options{})
+	at := func(d time.Duration) string { return began.Add(d).Format("2006-01-02T15:04:05.000000000Z") }
+	for _, test := range []struct {
+		name, from string
+		code       int
+		want       []uint64
+	}{
+		{"one second", at(5 * time.Second), 200, numbers(9, 20)},
+		{"inclusive", at(5*time.Second + time.Microsecond), 200, numbers(10, 20)},
+		{"finer digits are cut off", at(5*time.Second + 1999), 200, numbers(10, 20)},
+		{"between", at(5*time.Second + 2*time.Microsecond), 200, numbers(11, 20)},
+		{"whole seconds", "2026-01-02T03:04:10Z", 200, numbers(9, 20)},
+		{"another zone", "2026-01-02T04:04:10%2B01:00", 200, numbers(9, 20)},
+		{"the newest", at(10*time.Second + time.Microsecond), 200, numbers(20, 20)},
+		{"nothing since", at(11 * time.Second), 200, nil},
+		{"a little in the future", at(69 * time.Second), 200, nil},
+		{"future", at(71 * time.Second), 400, nil},
+		{"floor", at(3*time.Second + time.Microsecond), 410, nil},
+		{"behind the floor", at(3*time.Second + 2*time.Microsecond), 200, numbers(7, 20)},
+		{"before the floor", at(time.Second), 410, nil},
+		{"a date", "2026-01-02", 410, nil},
+		{"long ago", "0001-01-02T00:00:00Z", 410, nil},
+		{"no zone", "2026-01-02T03:04:10", 400, nil},
+		{"a blank for a plus", "2026-01-02T04:04:10+01:00", 200, numbers(9, 20)},
+		{"a cursor", "12-34", 400, nil},
+		{"empty", "", 400, nil},
+		{"twice", "2026-01-02T03:04:10Z&from=2026-01-02T03:04:10Z", 400, nil},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			path := "/sets/peps/changelist.xml?from=" + test.from
+			if w := s.get(path); w.Code != test.code {
+				t.Fatalf("%d %s, want %d", w.Code, w.Body, test.code)
+			}
+			if test.code != 200 {
+				return
+			}
+			doc := s.read(path)
+			if !slices.Equal(doc.positions(), test.want) {
+				t.Errorf("positions %v, want %v", doc.positions(), test.want)
+			}
+			if doc.XMLName.Local != "urlset" || doc.MD.Until != "" || link(doc.Links, "next") != "" {
+				t.Errorf("%v %+v", doc.XMLName, doc.MD)
+			}
+		})
+	}
+
+	m.make("new", 3)
+	begin := resourcesync.AppendTimeMicro(nil, m.state("new").Begin)
+	if doc := s.read("/sets/new/changelist.xml?from=" + string(begin)); len(doc.URLs) != 0 {
+		t.Errorf("from the beginning of an empty log: %v", doc.URLs)
+	}
+	// ?from= may name a head that lies as far in the future as clocks may differ.
+	m.add("new", 1)
+	m.now.Store(began.Add(-10 * time.Minute).UnixNano())
+	head := resourcesync.AppendTimeMicro(nil, m.state("new").Head.Micros)
+	if doc := s.read("/sets/new/changelist.xml?from=" + string(head)); len(doc.URLs) != 1 {
+		t.Errorf("from the head: %v", doc.URLs)
+	}
+}
+
+// A destination that asks again from each until gets every change, in documents of
+// at most 50,000 entries.
+func TestFromIsCut(t *testing.T) {
+	m := newMemory(t)
+	m.make("peps", 10_000)
+	const total = 110_000
+	for n := 0; n < total; n += 10_000 {
+		m.add("peps", 10_000)
+	}
+	s := newServer(m, documents.Options{})
+	next := "/sets/peps/changelist.xml?from=" + string(resourcesync.AppendTimeMicro(nil, m.state("peps").Begin))
+	var all []uint64
+	var lengths []int
+	for next != "" {
+		doc, positions := s.scan(next)
+		if next = link(doc.Links, "next"); (next == "") != (doc.MD.Until == "") {
+			t.Fatalf("until %q and next %q", doc.MD.Until, next)
+		}
+		if last := doc.URLs[len(doc.URLs)-1].MD; doc.MD.Until != "" && doc.MD.Until != last.Datetime {
+			t.Errorf("until %s, last entry %s", doc.MD.Until, last.Datetime)
+		}
+		lengths = append(lengths, len(positions))
+		if len(all) > 0 {
+			if positions[0] != all[len(all)-1] {
+				t.Errorf("goes on with %d after %d", positions[0], all[len(all)-1])
+			}
+			positions = positions[1:] // the entry that is repeated
+		}
+		all = append(all, positions...)
+	}
+	if !slices.Equal(all, numbers(1, total)) {
+		t.Errorf("%d entries", len(all))
+	}
+	if !slices.Equal(lengths, []int{50_000, 50_000, 10_002}) {
+		t.Errorf("documents of %v entries", lengths)
+	}
+}
+
+// A list may have exactly 50,000 entries.
+func TestFromIsNotCut(t *testing.T) {
+	m := newMemory(t)
+	m.make("peps", 25_000)
+	m.add("peps", 50_000)
+	s := newServer(m, documents.Options{})
+	begin := string(resourcesync.AppendTimeMicro(nil, m.state("peps").Begin))
+	if doc, positions := s.scan("/sets/peps/changelist.xml?from=" + begin); len(positions) != 50_000 || doc.MD.Until != "" {
+		t.Errorf("%d entries, until %q", len(positions), doc.MD.Until)
+	}
+	if _, positions := s.scan("/sets/peps/changelist.xml"); !slices.Equal(positions, numbers(25_001, 50_000)) {
+		t.Errorf("the rolling view has %d entries", len(positions))
+	}
+}
+
+// An index names at most 50,000 lists. If there are more, it names the newest ones,
+// and its from says where they begin.
+func TestIndexIsBounded(t *testing.T) {
+	if testing.Short() {
+		t.Skip("has 50,000 lists")
+	}
+	m := newMemory(t)
+	m.make("peps", 1)
+	m.add("peps", 50_000)
+	s := newServer(m, documents.Options{})
+	if doc, lists := s.scan("/sets/peps/changelist-index.xml"); len(lists) != 50_000 || !strings.HasSuffix(doc.Sitemaps[0].Loc, "-1.xml") {
+		t.Errorf("%d lists, the first %s", len(lists), doc.Sitemaps[0].Loc)
+	}
+	m.add("peps", 3)
+	looks := m.looks.Load()
+	doc, lists := s.scan("/sets/peps/changelist-index.xml")
+	first := doc.Sitemaps[0]
+	if len(lists) != 50_000 || !strings.HasSuffix(first.Loc, "-4.xml") || first.MD.From != doc.MD.From {
+		t.Errorf("%d lists, the first %+v, index from %s", len(lists), first, doc.MD.From)
+	}
+	if n := m.looks.Load() - looks; n > 10 {
+		t.Errorf("three more lists took %d looks at the log", n)
+	}
+	if w := s.get(list(m.state("peps"), 1)); w.Code != 200 {
+		t.Errorf("list 1, which the index no longer names: %d", w.Code)
+	}
+}
+
+// A document has the same bytes whether it is kept or streamed, and however the log
+// pages.
+func TestStreamed(t *testing.T) {
+	m := newMemory(t)
+	m.make("peps", 25_000)
+	for range 30 {
+		m.add("peps", 1_000)
+	}
+	large := newServer(m, documents.Options{CacheBytes: 1 << 30})
+	small := newServer(m, documents.Options{CacheBytes: 1 << 16})
+	for _, coding := range []string{"identity", "gzip"} {
+		for _, path := range []string{"/sets/peps/changelist.xml", list(m.state("peps"), 1)} {
+			a, b := large.get(path, "Accept-Encoding", coding), small.get(path, "Accept-Encoding", coding)
+			if !bytes.Equal(a.Body.Bytes(), b.Body.Bytes()) || a.Header().Get("Etag") != b.Header().Get("Etag") {
+				t.Errorf("%s %s: %d bytes kept, %d streamed", path, coding, a.Body.Len(), b.Body.Len())
+			}
+			if a.Header().Get("Content-Length") == "" || b.Header().Get("Content-Length") != "" {
+				t.Errorf("%s %s: Content-Length %q and %q", path, coding, a.Header().Get("Content-Length"), b.Header().Get("Content-Length"))
+			}
+			reads := m.reads.Load()
+			if w := small.do("HEAD", path, "Accept-Encoding", coding); w.Code != 200 || w.Body.Len() != 0 || w.Header().Get("Content-Length") != "" {
+				t.Errorf("HEAD %s: %d %v", path, w.Code, w.Header())
+			}
+			if m.reads.Load() != reads {
+				t.Error("HEAD of what is known to be too large reads it again")
+			}
+		}
+	}
+}
+
+// Writers, retention and readers work at the same time. Every document that a reader
+// gets is complete.
+func TestConcurrent(t *testing.T) {
+	m := newMemory(t)
+	m.make("peps", 50)
+	m.add("peps", 120)
+	s := newServer(m, documents.Options{CacheBytes: 200 << 10})
+	var writers, readers sync.WaitGroup
+	stop := make(chan struct{})
+	writers.Go(func() {
+		defer close(stop)
+		for range 60 {
+			m.add("peps", 17)
+			m.trim("peps", 300)
+		}
+	})
+	for i := range 8 {
+		coding := []string{"gzip", "identity"}[i%2]
+		readers.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				state := m.state("peps")
+				_, open := state.Lists()
+				for _, path := range []string{"/sets/peps/changelist.xml", "/sets/peps/changelist-index.xml", list(state, int(open)-1), "/sets/peps/changes"} {
+					w := s.get(path, "Accept-Encoding", coding)
+					body := w.Body.Bytes()
+					if w.Header().Get("Content-Encoding") == "gzip" {
+						body = gunzip(t, body)
+					}
+					if w.Code != 200 && w.Code != 410 {
+						t.Errorf("%s: %d %s", path, w.Code, body)
+					}
+					if w.Code == 200 && len(body) > 0 {
+						if _, err := resourcesync.ReadXML(bytes.NewReader(body), resourcesync.Limits{}); err != nil {
+							t.Errorf("%s: %v", path, err)
+						}
+					}
+				}
+			}
+		})
+	}
+	writers.Wait()
+	readers.Wait()
+}

@@ -1,0 +1,113 @@
+package documents
+
+import (
+	"context"
+	"io"
+
+	"github.com/rshub/rshub/access"
+	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/resourcesync"
+)
+
+// description returns the Source Description (core section 8), with the
+// Capability Lists of the sets that the caller in ctx may follow. The standard
+// has no place for a set's title.
+func (d *Server) description(ctx context.Context, states []feed.State) *document {
+	tag := d.descriptionTag(ctx, states)
+	return &document{
+		tag:  tag,
+		keep: min(d.opts.CacheBytes/2, int64(1+len(states))*4<<10),
+		write: func(ctx context.Context, w io.Writer) error {
+			states, err := d.log.Sets(ctx) // anew, so that no slow client keeps them
+			if err != nil {
+				return err
+			}
+			if d.descriptionTag(ctx, states) != tag {
+				return moved()
+			}
+			return d.writeDescription(ctx, w, states)
+		},
+	}
+}
+
+// descriptionTag returns the tag of a description: that of its bytes, as in small.
+func (d *Server) descriptionTag(ctx context.Context, states []feed.State) string {
+	h := d.newTag()
+	_, _ = io.WriteString(h, "small ")
+	_ = d.writeDescription(ctx, h, states) // a hash does not fail
+	_, _ = io.WriteString(h, "\n")
+	return sum(h)
+}
+
+func (d *Server) writeDescription(ctx context.Context, w io.Writer, states []feed.State) error {
+	h, ns := &resourcesync.Header{Capability: resourcesync.Description}, &resourcesync.Namespaces{}
+	buf := resourcesync.AppendXMLHeader(nil, h, ns)
+	for i := range states {
+		if access.MayFollow(ctx, states[i].Set) != nil {
+			continue
+		}
+		item := d.setItem(states[i])
+		if buf = resourcesync.AppendXMLItem(buf, &item, ns); len(buf) >= writePage {
+			if _, err := w.Write(buf); err != nil {
+				return err
+			}
+			buf = buf[:0]
+		}
+	}
+	_, err := w.Write(resourcesync.AppendXMLFooter(buf, h))
+	return err
+}
+
+// setDescription returns a Source Description with one set. A well-known client
+// looks for it beside the set's lists, and fails on a description with several
+// sets.
+func (d *Server) setDescription(_ context.Context, s feed.State) (*document, error) {
+	return d.small(&resourcesync.Document{
+		Header: resourcesync.Header{Capability: resourcesync.Description},
+		Items:  []resourcesync.Item{d.setItem(s)},
+	}), nil
+}
+
+// setItem returns a set's item in a Source Description.
+func (d *Server) setItem(s feed.State) resourcesync.Item {
+	return resourcesync.Item{
+		Change:     resourcesync.Change{Loc: d.base.CapabilityList(s.Set), Links: describedBy(s)},
+		Capability: resourcesync.CapabilityList,
+	}
+}
+
+// capabilityList returns the Capability List of a set (core section 9; Change
+// Notification section 5). Its link rel=up leads to the description at the
+// root. The standard asks for the description "that enumerates all Capability
+// Lists offered by the Source", and the set's own description does not do that.
+func (d *Server) capabilityList(_ context.Context, s feed.State) (*document, error) {
+	doc := &resourcesync.Document{Header: resourcesync.Header{
+		Capability: resourcesync.CapabilityList,
+		Links:      append(describedBy(s), resourcesync.Link{Rel: "up", Href: d.base.Description()}),
+	}}
+	doc.Items = append(doc.Items, resourcesync.Item{
+		Change:     resourcesync.Change{Loc: d.base.ChangeListIndex(s.Set)},
+		Capability: resourcesync.ChangeList,
+	})
+	if !d.opts.NoPush(s.Set) {
+		topic := d.base.Topic(s.Set)
+		doc.Items = append(doc.Items, resourcesync.Item{
+			Change: resourcesync.Change{Loc: topic, Links: []resourcesync.Link{
+				{Rel: "hub", Href: d.base.Hub()},
+				{Rel: resourcesync.Terms + "rel/websocket", Href: d.base.WebSocket(s.Set)},
+				{Rel: resourcesync.Terms + "rel/event-stream", Href: topic, Type: "text/event-stream"},
+			}},
+			Capability: resourcesync.ChangeNotification,
+		})
+	}
+	return d.small(doc), nil
+}
+
+// describedBy returns the link to the source's document about the set, if there
+// is one.
+func describedBy(s feed.State) []resourcesync.Link {
+	if s.DescribedBy == "" {
+		return nil
+	}
+	return []resourcesync.Link{{Rel: "describedby", Href: s.DescribedBy}}
+}

@@ -1,0 +1,284 @@
+// Package documents serves the change memory as the documents of the
+// ResourceSync standard: Source Description, Capability Lists, Change Lists and
+// their index, and the latest change notification. A destination that pulls
+// needs nothing else. The package reads the memory directly; it knows no hub
+// and nobody who follows.
+package documents
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/klauspost/compress/gzip"
+
+	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/internal/budget"
+	"github.com/rshub/rshub/problem"
+	"github.com/rshub/rshub/resourcesync"
+)
+
+// A Server serves the change memory as the documents of the ResourceSync
+// standard, over HTTP. It serves, of each set:
+//
+//	{base}/sets/{set}/changes                        the latest change notification
+//	{base}/sets/{set}/.well-known/resourcesync       a Source Description with this set alone
+//	{base}/sets/{set}/capabilitylist.xml             the Capability List
+//	{base}/sets/{set}/changelist.xml                 the newest changes, always one open Change List
+//	{base}/sets/{set}/changelist.xml?from=DATETIME   exactly the changes since
+//	{base}/sets/{set}/changelist-index.xml           the Change List Index
+//	{base}/sets/{set}/changelist-{begin}-{n}.xml     the Change Lists that it names; {begin} has the epoch too
+//
+// and {base}/.well-known/resourcesync, the Source Description.
+//
+// Every answer has a strong ETag, which depends only on the set's state and the
+// base URL. So all hubs of a cluster give the same ETag for the same bytes. A 304
+// reads no entries.
+//
+// Each Serve method answers one request of any method, or returns an error without
+// having answered anything. Whether the caller may follow the set has been checked
+// before.
+type Server struct {
+	log  changelog.Log
+	base feed.Base
+	opts Options
+
+	bodies *cache[*body]      // bodies by ETag; nil for a body that is too large to keep
+	plans  *cache[*document]  // the newest document of each URL, for times when the log cannot be reached
+	bounds *cache[boundaries] // boundaries by set
+	gzip   sync.Pool          // of *gzip.Writer
+}
+
+// Options of a Server. Zero values are the defaults.
+type Options struct {
+	// CacheBytes bounds the memory for documents that are kept; default 64 MiB.
+	CacheBytes int64
+
+	// Answers is what the making of bodies takes room in; other parts of the hub may
+	// share it. Default: 128 MiB for documents alone.
+	Answers *budget.Budget
+
+	// Streams is what documents take room in that are sent while they are read, as fast
+	// as their clients take them; other parts of the hub may share it. Default: 256 MiB
+	// for documents alone.
+	Streams *budget.Budget
+
+	// ClockSkew is how far the clocks of hubs and store may be apart; default one
+	// minute. A Last-Modified is sent only when no hub can add an entry in that
+	// second any more. A ?from= may lie that far in the future.
+	ClockSkew time.Duration
+
+	// Waits reports whether a publish may make a set. The topic of such a set is
+	// served before the set is made. Default: no set.
+	Waits func(set string) bool
+
+	// NoPush reports whether a set's Capability List leaves out its push channel.
+	// That is for rs-aggregator, which refuses a whole set when it does not know one
+	// of the set's capabilities. Default: no set.
+	NoPush func(set string) bool
+
+	Now    func() time.Time // default time.Now
+	Logger *slog.Logger     // default: discard
+}
+
+// maxItems is the standard's limit for the entries of one document (core
+// section 7).
+const maxItems = 50_000
+
+// keptPlans bounds for how many URLs the newest document is kept in plans.
+const keptPlans = 1_000
+
+// gzipLevel is the fastest level, because open lists are compressed again after
+// each change. By measurement, the higher levels take a third to two thirds
+// more time, and save only four hundredths of the size.
+const gzipLevel = 1
+
+// New returns a Server of the documents of a log. base begins every URL in
+// them; the Host header of a request does not matter.
+func New(log changelog.Log, base feed.Base, o Options) *Server {
+	o.CacheBytes = cmp.Or(o.CacheBytes, 64<<20)
+	o.ClockSkew = cmp.Or(o.ClockSkew, time.Minute)
+	if o.Answers == nil {
+		o.Answers = budget.New(128<<20, budget.Patience)
+	}
+	if o.Streams == nil {
+		o.Streams = budget.New(256<<20, budget.Patience)
+	}
+	if o.Waits == nil {
+		o.Waits = func(string) bool { return false }
+	}
+	if o.NoPush == nil {
+		o.NoPush = func(string) bool { return false }
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	d := &Server{
+		log: log, base: base, opts: o,
+		bodies: newCache[*body](o.CacheBytes),
+		plans:  newCache[*document](keptPlans),
+		bounds: newCache[boundaries](o.CacheBytes / 16),
+	}
+	d.gzip.New = func() any {
+		w, _ := gzip.NewWriterLevel(io.Discard, gzipLevel) // fails only for an unknown level
+		return w
+	}
+	return d
+}
+
+// ServeDescription answers {base}/.well-known/resourcesync: the Source
+// Description (core section 8) with every set that the caller may follow.
+func (d *Server) ServeDescription(w http.ResponseWriter, r *http.Request) error {
+	w.Header().Add("Vary", "Accept-Encoding, Authorization")
+	if err := problem.OnlyRead(r, "GET, HEAD"); err != nil {
+		return err
+	}
+	states, err := d.log.Sets(r.Context())
+	if err != nil {
+		return err
+	}
+	return d.answer(w, r, d.description(r.Context(), states))
+}
+
+// ServeSet answers {base}/sets/{set}/{name}, which is one of the documents of a
+// set. It returns a 404 when there is no document of that name, and
+// feed.ErrGone when the memory no longer has it.
+func (d *Server) ServeSet(w http.ResponseWriter, r *http.Request, set, name string) error {
+	w.Header().Add("Vary", "Accept-Encoding")
+	var plan planner
+	switch name {
+	case ".well-known/resourcesync":
+		plan = d.setDescription
+	case "capabilitylist.xml":
+		plan = d.capabilityList
+	case "changelist.xml":
+		plan = d.rolling
+	case "changelist-index.xml":
+		plan = d.index
+	default:
+		n, ok := listNumber(name)
+		if !ok {
+			return notFound("there is no such document; " + d.base.CapabilityList(set) + " names what the set has")
+		}
+		plan = func(ctx context.Context, s feed.State) (*document, error) { return d.numbered(ctx, s, name, n) }
+	}
+	if err := problem.OnlyRead(r, "GET, HEAD"); err != nil {
+		return err
+	}
+	if q := r.URL.Query(); name == "changelist.xml" && q.Has("from") {
+		return d.serveFrom(w, r, set, q["from"])
+	}
+	doc, err := d.plan(r.Context(), set, name, plan)
+	if err != nil {
+		return err
+	}
+	return d.answer(w, r, doc)
+}
+
+// ServeLatest answers GET and HEAD on a set's topic, {base}/sets/{set}/changes:
+// the newest batch as a change notification, with a Link self and hub (Change
+// Notification section 4.1). The body is empty while there is no batch, also in
+// a set that waits to be made, and after retention removed a part of the batch.
+func (d *Server) ServeLatest(w http.ResponseWriter, r *http.Request, set string) error {
+	w.Header().Add("Vary", "Accept, Accept-Encoding")
+	if err := problem.OnlyRead(r, "GET, HEAD, POST"); err != nil { // POST publishes; another handler answers it
+		return err
+	}
+	doc, err := d.plan(r.Context(), set, "changes", d.latest)
+	if errors.Is(err, feed.ErrNoSet) && d.opts.Waits(set) {
+		doc, err = d.noLatest(set, 0), nil
+	}
+	if err != nil {
+		return err
+	}
+	err = d.answer(w, r, doc)
+	if errors.Is(err, feed.ErrGone) { // retention removed it meanwhile; the topic itself is never gone
+		err = d.answer(w, r, d.noLatest(set, 0))
+	}
+	return err
+}
+
+// latest returns the latest change notification.
+func (d *Server) latest(_ context.Context, s feed.State) (*document, error) {
+	if s.Latest == s.Head || s.Latest.Position < s.Floor.Position {
+		return d.noLatest(s.Set, s.Begin), nil
+	}
+	return &document{
+		tag:      d.tag("latest", s.Set, history(s), s.Latest, s.Head),
+		modified: s.Head.Micros,
+		link:     d.base.Link(s.Set),
+		keep:     d.keep(s.Head.Position - s.Latest.Position),
+		write: func(ctx context.Context, w io.Writer) error {
+			h := (&feed.Batch{Set: s.Set, After: s.Latest, Cursor: s.Head}).Header()
+			return d.writeEntries(ctx, w, s.Set, h, s.Latest, s.Head)
+		},
+	}, nil
+}
+
+// noLatest returns what stands at a topic without a notification: an empty
+// body.
+func (d *Server) noLatest(set string, begin int64) *document {
+	return &document{tag: d.tag("no latest", set, begin), link: d.base.Link(set)}
+}
+
+// A planner returns the document that belongs to a state of its set.
+type planner func(ctx context.Context, s feed.State) (*document, error)
+
+// plan returns the document of a set's URL. If the log cannot be reached, it
+// returns the document that was answered last. A body of it in the cache is
+// still correct, only not the newest.
+func (d *Server) plan(ctx context.Context, set, name string, plan planner) (*document, error) {
+	key := set + "/" + name
+	doc, err := d.planNow(ctx, set, plan)
+	if err == nil {
+		d.plans.add(key, doc, 1)
+	} else if errors.Is(err, feed.ErrUnavailable) {
+		if last, ok := d.plans.get(key); ok {
+			return last, nil
+		}
+	}
+	return doc, err
+}
+
+// planNow returns the document for the present state of a set.
+func (d *Server) planNow(ctx context.Context, set string, plan planner) (*document, error) {
+	s, err := d.log.State(ctx, set)
+	if err != nil {
+		return nil, fmt.Errorf("state of set %q: %w", set, err)
+	}
+	return plan(ctx, s)
+}
+
+// at returns the cursor of the entry at a position that the log had a moment
+// ago.
+func (d *Server) at(ctx context.Context, set string, position uint64) (feed.Cursor, error) {
+	c, err := d.log.At(ctx, set, position)
+	if errors.Is(err, resourcesync.ErrInvalid) {
+		return c, moved() // the log lost its tail meanwhile; the client made no mistake
+	}
+	if err != nil {
+		return c, fmt.Errorf("set %q at position %d: %w", set, position, err)
+	}
+	return c, nil
+}
+
+// moved returns the error for a log that lost its tail between two looks at it:
+// 503, try again soon.
+func moved() error {
+	return problem.Retry(problem.New(http.StatusServiceUnavailable, "unavailable", "the change memory was replaced while it was read"))
+}
+
+// notFound returns a 404.
+func notFound(detail string) error {
+	return problem.New(http.StatusNotFound, "not-found", detail)
+}

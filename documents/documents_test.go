@@ -1,0 +1,490 @@
+package documents_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/xml"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/klauspost/compress/gzip"
+
+	"github.com/rshub/rshub/access"
+	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/changelog/disklog"
+	"github.com/rshub/rshub/documents"
+	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/problem"
+	"github.com/rshub/rshub/resourcesync"
+)
+
+var update = flag.Bool("update", false, "write the golden files")
+
+const base = "https://hub.example.org"
+
+// began is when the clock of every test starts.
+var began = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+// A memory is a change memory on disk with a clock of its own.
+type memory struct {
+	testing.TB
+	changelog.Log
+	now atomic.Int64 // nanoseconds
+
+	looks, reads atomic.Int64           // State and At; Since and Seek
+	before       atomic.Pointer[func()] // unless nil, called before each Since
+	down         atomic.Bool
+}
+
+func newMemory(t testing.TB) *memory {
+	m := &memory{TB: t}
+	m.now.Store(began.UnixNano())
+	log, err := disklog.Open(t.TempDir(), disklog.Options{Now: m.clock})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.Log = log
+	t.Cleanup(func() { _ = log.Close() })
+	return m
+}
+
+func (m *memory) clock() time.Time        { return time.Unix(0, m.now.Load()) }
+func (m *memory) advance(d time.Duration) { m.now.Add(int64(d)) }
+
+func (m *memory) err(ctx context.Context) error {
+	if m.down.Load() {
+		return fmt.Errorf("in a test: %w", feed.ErrUnavailable)
+	}
+	return ctx.Err()
+}
+
+func (m *memory) State(ctx context.Context, set string) (feed.State, error) {
+	m.looks.Add(1)
+	if err := m.err(ctx); err != nil {
+		return feed.State{}, err
+	}
+	return m.Log.State(ctx, set)
+}
+
+func (m *memory) At(ctx context.Context, set string, position uint64) (feed.Cursor, error) {
+	m.looks.Add(1)
+	if err := m.err(ctx); err != nil {
+		return feed.Cursor{}, err
+	}
+	return m.Log.At(ctx, set, position)
+}
+
+func (m *memory) Since(ctx context.Context, set string, after feed.Cursor, limit int) (*feed.Batch, error) {
+	m.reads.Add(1)
+	if before := m.before.Load(); before != nil {
+		(*before)()
+	}
+	if err := m.err(ctx); err != nil {
+		return nil, err
+	}
+	return m.Log.Since(ctx, set, after, limit)
+}
+
+func (m *memory) Seek(ctx context.Context, set string, micros int64) (feed.Cursor, error) {
+	m.reads.Add(1)
+	return m.Log.Seek(ctx, set, micros)
+}
+
+// make makes a set whose lists hold k entries.
+func (m *memory) make(set string, k int) {
+	m.Helper()
+	d := feed.Description{Title: "Proposals", DescribedBy: "https://peps.example.org/about"}
+	if err := m.Make(m.Context(), set, d, k); err != nil {
+		m.Fatal(err)
+	}
+}
+
+// add publishes n changes as one batch, one second after the last.
+func (m *memory) add(set string, n int) {
+	m.Helper()
+	m.advance(time.Second)
+	head := m.state(set).Head.Position
+	changes := make([]resourcesync.Change, n)
+	for i := range changes {
+		changes[i] = change(head + uint64(i) + 1)
+	}
+	if _, err := m.Append(m.Context(), set, changelog.Publish{Changes: changes}); err != nil {
+		m.Fatal(err)
+	}
+}
+
+func (m *memory) state(set string) feed.State {
+	m.Helper()
+	s, err := m.Log.State(m.Context(), set)
+	if err != nil {
+		m.Fatal(err)
+	}
+	return s
+}
+
+func (m *memory) trim(set string, keep uint64) {
+	m.Helper()
+	if _, err := m.Trim(m.Context(), set, changelog.Retention{Count: keep}); err != nil {
+		m.Fatal(err)
+	}
+}
+
+// change returns a change of about 400 bytes of XML.
+func change(n uint64) resourcesync.Change {
+	length := int64(700 + n)
+	c := resourcesync.Change{
+		Loc:     fmt.Sprintf("https://peps.example.org/pep-%05d.txt?a=1&b=2", n),
+		Change:  []resourcesync.ChangeType{resourcesync.Created, resourcesync.Updated, resourcesync.Deleted}[n%3],
+		Lastmod: began.Add(-time.Duration(n) * time.Hour),
+		Hash:    fmt.Sprintf("sha-256:%x", sha256.Sum256([]byte(strconv.FormatUint(n, 10)))),
+		Length:  &length,
+		Type:    "text/plain",
+	}
+	switch n % 4 {
+	case 1:
+		c.Links = []resourcesync.Link{{Rel: "describedby", Href: c.Loc + "&meta", Modified: c.Lastmod}}
+	case 2:
+		c.Datetime = c.Lastmod.Add(time.Minute)
+		c.Attrs = []resourcesync.Attr{{Namespace: "https://example.org/terms/", Name: "note", Value: `"<&>"`}}
+	}
+	return c
+}
+
+// A server is a documents.Server as a router mounts it.
+type server struct {
+	*documents.Server
+	*memory
+	logger *slog.Logger
+}
+
+func newServer(m *memory, o documents.Options) *server {
+	o.Now = m.clock
+	return &server{Server: documents.New(m, base, o), memory: m, logger: slog.New(slog.DiscardHandler)}
+}
+
+func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	a := problem.Adapter{Logger: s.logger}
+	a.Handle(s.serve)(w, r)
+}
+
+func (s *server) serve(w http.ResponseWriter, r *http.Request) error {
+	path := r.URL.Path
+	if path == "/.well-known/resourcesync" {
+		return s.ServeDescription(w, r)
+	}
+	set, name, _ := strings.Cut(strings.TrimPrefix(path, "/sets/"), "/")
+	if name == "changes" {
+		return s.ServeLatest(w, r, set)
+	}
+	return s.ServeSet(w, r, set, name)
+}
+
+// get asks for a URL or a path; header is pairs of names and values.
+func (s *server) get(url string, header ...string) *httptest.ResponseRecorder {
+	return s.do("GET", url, header...)
+}
+
+func (s *server) do(method, url string, header ...string) *httptest.ResponseRecorder {
+	ctx := access.NewContext(s.Context(), access.Caller{Rights: access.All()})
+	r := httptest.NewRequestWithContext(ctx, method, "http://192.0.2.1"+strings.TrimPrefix(url, base), nil)
+	for i := 0; i < len(header); i += 2 {
+		r.Header.Add(header[i], header[i+1])
+	}
+	w := httptest.NewRecorder()
+	s.ServeHTTP(w, r)
+	return w
+}
+
+// read asks for a document and parses it.
+func (s *server) read(url string) *document {
+	s.Helper()
+	w := s.get(url)
+	if w.Code != http.StatusOK {
+		s.Fatalf("GET %s: %d %s", url, w.Code, w.Body)
+	}
+	doc := new(document)
+	if err := xml.Unmarshal(w.Body.Bytes(), doc); err != nil {
+		s.Fatalf("GET %s: %v", url, err)
+	}
+	return doc
+}
+
+// scan does the same as read for long documents. It parses the head, the first and
+// the last entry; of the others it only finds the positions.
+func (s *server) scan(url string) (*document, []uint64) {
+	s.Helper()
+	w := s.get(url)
+	if w.Code != http.StatusOK {
+		s.Fatalf("GET %s: %d %s", url, w.Code, w.Body)
+	}
+	lines := strings.SplitAfter(w.Body.String(), "\n")
+	isEntry := func(line string) bool {
+		return strings.HasPrefix(line, "  <url>") || strings.HasPrefix(line, "  <sitemap>")
+	}
+	first := slices.IndexFunc(lines, isEntry)
+	end := len(lines) - 2 // the end of the root, and what is behind its newline
+	short := strings.Join(slices.Concat(lines[:first+1], lines[end-1:]), "")
+	doc := new(document)
+	if err := xml.Unmarshal([]byte(short), doc); err != nil {
+		s.Fatalf("GET %s: %v", url, err)
+	}
+	positions := make([]uint64, 0, end-first)
+	for _, line := range lines[first:end] {
+		_, rest, _ := strings.Cut(line, ` h:position="`)
+		digits, _, _ := strings.Cut(rest, `"`)
+		n, _ := strconv.ParseUint(digits, 10, 64) // 0 in an index
+		positions = append(positions, n)
+	}
+	return doc, positions
+}
+
+// document is a parsed document, with the hub's own attributes, which
+// resourcesync leaves out.
+type document struct {
+	XMLName  xml.Name
+	MD       md      `xml:"http://www.openarchives.org/rs/terms/ md"`
+	Links    []ln    `xml:"http://www.openarchives.org/rs/terms/ ln"`
+	URLs     []entry `xml:"http://www.sitemaps.org/schemas/sitemap/0.9 url"`
+	Sitemaps []entry `xml:"http://www.sitemaps.org/schemas/sitemap/0.9 sitemap"`
+}
+
+type entry struct {
+	Loc   string `xml:"http://www.sitemaps.org/schemas/sitemap/0.9 loc"`
+	MD    md     `xml:"http://www.openarchives.org/rs/terms/ md"`
+	Links []ln   `xml:"http://www.openarchives.org/rs/terms/ ln"`
+}
+
+type md struct {
+	Capability string `xml:"capability,attr"`
+	Change     string `xml:"change,attr"`
+	Datetime   string `xml:"datetime,attr"`
+	From       string `xml:"from,attr"`
+	Until      string `xml:"until,attr"`
+	Position   uint64 `xml:"https://github.com/rshub/rshub/terms/ position,attr"`
+	After      string `xml:"https://github.com/rshub/rshub/terms/ after,attr"`
+	Cursor     string `xml:"https://github.com/rshub/rshub/terms/ cursor,attr"`
+}
+
+type ln struct {
+	Rel  string `xml:"rel,attr"`
+	Href string `xml:"href,attr"`
+}
+
+// link returns the target of a relation, or nothing.
+func link(links []ln, rel string) string {
+	for _, l := range links {
+		if l.Rel == rel {
+			return l.Href
+		}
+	}
+	return ""
+}
+
+func (d *document) positions() []uint64 {
+	var all []uint64
+	for _, e := range d.URLs {
+		all = append(all, e.MD.Position)
+	}
+	return all
+}
+
+// numbers returns from to to.
+func numbers(from, to uint64) []uint64 {
+	var all []uint64
+	for n := from; n <= to; n++ {
+		all = append(all, n)
+	}
+	return all
+}
+
+func list(s feed.State, n int) string {
+	return fmt.Sprintf("/sets/%s/changelist-%d-%d.xml", s.Set, s.Begin, n)
+}
+
+func TestGolden(t *testing.T) {
+	m := newMemory(t)
+	m.make("peps", 4)
+	m.make("rfcs", 4)
+	m.add("peps", 3)
+	m.add("peps", 5)
+	m.add("peps", 2)
+	s := newServer(m, documents.Options{NoPush: func(set string) bool { return set == "rfcs" }})
+	peps := m.state("peps")
+	for _, test := range []struct{ name, url string }{
+		{"description", "/.well-known/resourcesync"},
+		{"set-description", "/sets/peps/.well-known/resourcesync"},
+		{"capabilitylist", "/sets/peps/capabilitylist.xml"},
+		{"capabilitylist-nopush", "/sets/rfcs/capabilitylist.xml"},
+		{"changelist", "/sets/peps/changelist.xml"},
+		{"changelist-from", "/sets/peps/changelist.xml?from=2026-01-02T03:04:08Z"},
+		{"changelist-closed", list(peps, 2)},
+		{"changelist-open", list(peps, 3)},
+		{"changelist-index", "/sets/peps/changelist-index.xml"},
+		{"latest", "/sets/peps/changes"},
+		{"empty-changelist", "/sets/rfcs/changelist.xml"},
+		{"empty-changelist-index", "/sets/rfcs/changelist-index.xml"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			w := s.get(test.url)
+			if w.Code != http.StatusOK || w.Header().Get("Content-Type") != "application/xml" {
+				t.Fatalf("GET %s: %d %s", test.url, w.Code, w.Body)
+			}
+			file := filepath.Join("testdata", test.name+".golden.xml")
+			if *update {
+				if err := os.WriteFile(file, w.Body.Bytes(), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !bytes.Equal(w.Body.Bytes(), want) {
+				t.Errorf("differs from %s:\n%s", file, w.Body)
+			}
+			if _, err := resourcesync.ReadXML(w.Body, resourcesync.Limits{}); err != nil {
+				t.Errorf("cannot be read back: %v", err)
+			}
+		})
+	}
+}
+
+// The standard allows a document without entries, but the sitemap schema does not.
+// So documents without entries are not validated.
+func TestGoldenFitsTheSchemas(t *testing.T) {
+	xmllint, err := exec.LookPath("xmllint")
+	if err != nil {
+		t.Skip("xmllint is not installed: the golden files are not held against the XML schemas")
+	}
+	files, err := filepath.Glob("testdata/*.golden.xml")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("golden files: %v, %v", files, err)
+	}
+	for _, file := range files {
+		if strings.HasPrefix(filepath.Base(file), "empty-") {
+			continue
+		}
+		content, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		schema := "urlset.xsd"
+		if bytes.Contains(content, []byte("<sitemapindex")) {
+			schema = "sitemapindex.xsd"
+		}
+		out, err := exec.Command(xmllint, "--nonet", "--noout", "--schema", "../resourcesync/testdata/xsd/"+schema, file).CombinedOutput()
+		if err != nil {
+			t.Errorf("%s: %v\n%s", file, err, out)
+		}
+	}
+}
+
+// The document at the topic is the batch that was pushed.
+func TestLatestIsTheNotification(t *testing.T) {
+	m := newMemory(t)
+	m.make("peps", 4)
+	m.add("peps", 3)
+	m.add("peps", 7)
+	state := m.state("peps")
+	b, err := m.Log.Since(t.Context(), "peps", state.Latest, 100)
+	if err != nil || len(b.Entries) != 7 {
+		t.Fatalf("Since = %v, %v", b, err)
+	}
+	w := newServer(m, documents.Options{}).get("/sets/peps/changes")
+	if !bytes.Equal(w.Body.Bytes(), b.XML()) {
+		t.Errorf("at the topic:\n%s\npushed:\n%s", w.Body, b.XML())
+	}
+	if got, want := w.Header().Values("Link"), `<https://hub.example.org/sets/peps/changes>; rel="self", <https://hub.example.org/hub>; rel="hub"`; len(got) != 1 || got[0] != want {
+		t.Errorf("Link = %q", got)
+	}
+	if got := w.Header().Get("Vary"); got != "Accept, Accept-Encoding" {
+		t.Errorf("Vary = %q", got)
+	}
+}
+
+func TestLatestEmpty(t *testing.T) {
+	m := newMemory(t)
+	m.make("new", 2)
+	m.make("trimmed", 2)
+	m.add("trimmed", 8) // one batch over four lists; retention removes the first two
+	s := newServer(m, documents.Options{})
+	tag := s.get("/sets/trimmed/changes").Header().Get("Etag")
+	m.trim("trimmed", 1)
+	for _, set := range []string{"new", "trimmed"} {
+		for _, method := range []string{"GET", "HEAD"} {
+			w := s.do(method, "/sets/"+set+"/changes", "Accept-Encoding", "gzip", "If-None-Match", tag)
+			h := w.Header()
+			if w.Code != 200 || w.Body.Len() != 0 || h.Get("Content-Length") != "0" || h.Get("Content-Type") != "application/xml" ||
+				h.Get("Content-Encoding") != "" || h.Get("Link") == "" {
+				t.Errorf("%s %s: %d %v %q", method, set, w.Code, h, w.Body)
+			}
+		}
+	}
+
+	// Retention may also remove entries between the look and the reading.
+	m.make("late", 2)
+	m.add("late", 8)
+	before := func() { m.trim("late", 1) }
+	m.before.Store(&before)
+	m.advance(time.Hour)
+	w := s.get("/sets/late/changes", "Accept-Encoding", "gzip")
+	if w.Code != 200 || w.Header().Get("Content-Length") != "0" || w.Header().Get("Content-Encoding")+w.Header().Get("Last-Modified") != "" {
+		t.Errorf("late: %d %v", w.Code, w.Header())
+	}
+}
+
+func TestDescriptionShowsWhatTheCallerMaySee(t *testing.T) {
+	m := newMemory(t)
+	for _, set := range []string{"b", "a", "c"} {
+		m.make(set, 10)
+	}
+	some, err := access.ParseRights("follow:a,follow:c")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := newServer(m, documents.Options{})
+	ask := func(rights access.Rights) *httptest.ResponseRecorder {
+		ctx := access.NewContext(t.Context(), access.Caller{Rights: rights})
+		w := httptest.NewRecorder()
+		s.ServeHTTP(w, httptest.NewRequestWithContext(ctx, "GET", "/.well-known/resourcesync", nil))
+		return w
+	}
+	w := ask(some)
+	if strings.Contains(w.Body.String(), "/sets/b/") || !strings.Contains(w.Body.String(), "/sets/c/") {
+		t.Errorf("without the right: %s", w.Body)
+	}
+	w2 := ask(access.All())
+	if !strings.Contains(w2.Body.String(), "/sets/b/") || w.Header().Get("Etag") == w2.Header().Get("Etag") {
+		t.Errorf("with the right: %s", w2.Body)
+	}
+	if got := w.Header().Get("Vary"); got != "Accept-Encoding, Authorization" {
+		t.Errorf("Vary = %q", got)
+	}
+}
+
+func gunzip(t testing.TB, b []byte) []byte {
+	t.Helper()
+	r, err := gzip.NewReader(bytes.NewReader(b))
+	if err != nil {
+		t.Fatal(err)
+	}
+	plain, err := io.ReadAll(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return plain
+}

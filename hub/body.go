@@ -1,0 +1,165 @@
+package hub
+
+import (
+	"compress/flate"
+	"compress/gzip"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/rshub/rshub/access"
+	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/problem"
+	"github.com/rshub/rshub/resourcesync"
+)
+
+// The media types of a publish.
+const (
+	xmlType  = "application/xml"
+	jsonType = "application/json"
+	ndjson   = "application/x-ndjson"
+)
+
+// IsPublish reports whether a POST to the hub's own URL is meant as a publish:
+// it has a Link header, or a media type in which changes are sent.
+func IsPublish(header http.Header) bool {
+	_, err := contentType(header)
+	return err == nil || header.Get("Link") != ""
+}
+
+// contentType returns the media type of a publish, in one spelling for each
+// form.
+func contentType(header http.Header) (string, error) {
+	value := header.Get("Content-Type")
+	mediaType, params, err := mime.ParseMediaType(value)
+	if err == nil {
+		if c := params["charset"]; c != "" && !strings.EqualFold(c, "utf-8") && !strings.EqualFold(c, "us-ascii") {
+			return "", unsupported("the charset is " + strconv.Quote(c) + "; send UTF-8")
+		}
+		switch mediaType {
+		case xmlType, "text/xml":
+			return xmlType, nil
+		case jsonType:
+			return jsonType, nil
+		case ndjson, "application/ndjson", "application/jsonl":
+			return ndjson, nil
+		}
+	}
+	return "", unsupported(fmt.Sprintf("the Content-Type is %q; changes are sent as application/xml, application/json or application/x-ndjson", value))
+}
+
+// unsupported returns the problem of a body in a form that the hub does not
+// read, with the forms that it does.
+func unsupported(detail string) error {
+	p := problem.New(http.StatusUnsupportedMediaType, "unsupported", detail)
+	p.Header = http.Header{"Accept-Post": {"application/xml, application/json, application/x-ndjson"}, "Accept-Encoding": {"gzip"}}
+	return p
+}
+
+// body returns the request's body, limited in size and unpacked. A stream has
+// no limit for the whole; receiveLines limits its parts.
+func (h *Hub) body(w http.ResponseWriter, r *http.Request, stream bool) (io.Reader, error) {
+	var body io.ReadCloser = &patientReader{ReadCloser: r.Body, timeout: h.opts.ReadTimeout, conn: http.NewResponseController(w)}
+	if !stream {
+		body = http.MaxBytesReader(w, body, h.opts.MaxBody)
+	}
+	switch e := strings.ToLower(strings.TrimSpace(r.Header.Get("Content-Encoding"))); e {
+	case "", "identity":
+		return body, nil
+	case "gzip", "x-gzip":
+		z, err := gzip.NewReader(body)
+		if err != nil {
+			return nil, readError(err)
+		}
+		return z, nil
+	default:
+		return nil, unsupported(fmt.Sprintf("the Content-Encoding is %q; send gzip or none", e))
+	}
+}
+
+// A patientReader reads a request's body with a deadline for each read. So a
+// publisher may be slow, but not silent.
+type patientReader struct {
+	io.ReadCloser
+	timeout time.Duration
+	conn    *http.ResponseController
+	over    bool // the end of the body, or an error, was read
+}
+
+func (p *patientReader) Read(b []byte) (int, error) {
+	// After the end of the body, net/http itself reads, to notice that the publisher
+	// goes away. It would mistake a deadline that passes for that.
+	if !p.over {
+		_ = p.conn.SetReadDeadline(time.Now().Add(p.timeout)) // not every ResponseWriter can
+	}
+	n, err := p.ReadCloser.Read(b)
+	p.over = p.over || err != nil
+	return n, err
+}
+
+// readError turns an error of reading the body into one that tells the
+// publisher what is wrong with the body or the connection.
+func readError(err error) error {
+	if _, ok := errors.AsType[*resourcesync.Error](err); ok {
+		return err
+	}
+	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		return err
+	}
+	_, corrupt := errors.AsType[flate.CorruptInputError](err)
+	switch {
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return resourcesync.Invalid("the body ends early")
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return problem.New(http.StatusRequestTimeout, "timeout", "the publisher was silent for too long")
+	case corrupt, errors.Is(err, gzip.ErrHeader), errors.Is(err, gzip.ErrChecksum):
+		return resourcesync.Invalid("the body is not the gzip that Content-Encoding promises")
+	}
+	return problem.New(http.StatusBadRequest, "unreadable", "the body could not be read: "+err.Error())
+}
+
+// idempotencyKey returns the client's own key, which may be a plain text or a
+// quoted string.
+func (h *Hub) idempotencyKey(r *http.Request) (string, error) {
+	values := r.Header.Values("Idempotency-Key")
+	if len(values) == 0 {
+		return "", nil
+	}
+	key := strings.TrimSpace(values[0])
+	if len(key) >= 2 && key[0] == '"' && key[len(key)-1] == '"' {
+		key = key[1 : len(key)-1]
+	}
+	if len(values) > 1 || key == "" || len(key) > changelog.MaxKey {
+		return "", resourcesync.Invalid("Idempotency-Key is one text of 1 to %d bytes", changelog.MaxKey)
+	}
+	return key, nil
+}
+
+// A client's key names one publish, in whatever form it comes. The memory knows a
+// document by documentKey, and each batch of a stream by linesKey. So the first batch
+// and a document exclude each other.
+func (h *Hub) documentKey(ctx context.Context, key string) string {
+	return h.callerKey(ctx, "document", key)
+}
+
+// linesKey returns the key of batch i of a stream, from 1.
+func (h *Hub) linesKey(ctx context.Context, key string, i int) string {
+	return h.callerKey(ctx, "lines", key, strconv.Itoa(i))
+}
+
+// callerKey makes a key that belongs to the caller in ctx alone. It is a
+// digest, so it has the same length whatever the client chose. Neither a header
+// nor a caller's name can contain a NUL, so different parts never give the same
+// text.
+func (h *Hub) callerKey(ctx context.Context, parts ...string) string {
+	sum := sha256.Sum256([]byte(access.FromContext(ctx).Name + "\x00" + strings.Join(parts, "\x00")))
+	return string(sum[:])
+}

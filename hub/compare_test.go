@@ -1,0 +1,411 @@
+package hub
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/internal/logged"
+)
+
+// heard returns what a hub announces of a batch.
+func heard(b *feed.Batch) announcement { return announcement{b.Cursor, b} }
+
+// compare makes a look at a memory that has a head.
+func (t *tail) compare(head feed.Cursor) (unannounced bool) {
+	unannounced, _ = t.found(t.look(), head)
+	return unannounced
+}
+
+// A tail takes from other hubs only what follows its head. It does not understand
+// what may follow later, and takes what came before as late.
+func TestHear(t *testing.T) {
+	start := feed.Cursor{Position: 7, Micros: 1_000}
+	first := batchAfter(start, 3)
+	second := batchAfter(first.Cursor, 2)
+	third := batchAfter(second.Cursor, 1)
+	inside := batchAfter(first.Entries[1].Cursor, 5)
+	lost := batchAfter(feed.Cursor{Position: second.Cursor.Position, Micros: 5}, 1)
+	dated := batchAfter(feed.Cursor{Position: start.Position, Micros: start.Micros + 1}, 3)
+	bare := func(b *feed.Batch) announcement { return announcement{cursor: b.Cursor} }
+	for _, test := range []struct {
+		name  string
+		heard []announcement
+		doubt bool
+		after feed.Cursor
+		want  int // number of batches after the cursor; -1: the memory has to be read
+	}{
+		{"the first", []announcement{heard(first)}, false, start, 1},
+		{"in order", []announcement{heard(first), heard(second)}, false, start, 2},
+		{"up to date", []announcement{heard(first), heard(second)}, false, second.Cursor, 0},
+		{"twice", []announcement{heard(first), heard(second), heard(second), heard(first)}, false, start, 2},
+		{"with a gap", []announcement{heard(first), heard(third)}, true, start, 1},
+		{"reordered", []announcement{heard(second), heard(first)}, true, start, 1},
+		{"the first is not the next", []announcement{heard(second)}, true, first.Cursor, -1},
+		{"after the middle", []announcement{heard(first), heard(inside)}, true, start, 1},
+		{"after another entry with the position", []announcement{heard(dated)}, true, start, -1},
+		{"of an earlier history", []announcement{heard(first), heard(second), heard(lost)}, false, second.Cursor, 0},
+		{"without content", []announcement{heard(first), bare(second)}, true, start, 1},
+		{"late, without content", []announcement{heard(first), heard(second), bare(first)}, false, start, 2},
+		{"a deletion", []announcement{heard(first), {cursor: feed.Cursor{Micros: 1}}}, true, start, 1},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			tail := &tail{moved: make(chan struct{})}
+			tail.compare(start)
+			doubt := false
+			for _, a := range test.heard {
+				if !tail.hear(a) {
+					doubt = true
+				}
+			}
+			if doubt != test.doubt || tail.doubtful() != test.doubt {
+				t.Errorf("doubt is %v, want %v", doubt, test.doubt)
+			}
+			batches, ok, _ := tail.after(test.after)
+			if ok != (test.want >= 0) || ok && len(batches) != test.want {
+				t.Errorf("%d batches, known %v, want %d", len(batches), ok, test.want)
+			}
+			tail.compare(third.Cursor)
+			if _, ok, _ := tail.after(start); tail.doubtful() || tail.head != third.Cursor || ok {
+				t.Error("a look settles nothing")
+			}
+		})
+	}
+}
+
+// A look wakes followers only when the memory moved.
+func TestCompare(t *testing.T) {
+	start := feed.Cursor{Position: 7, Micros: 1_000}
+	b := batchAfter(start, 1)
+	tail := &tail{moved: make(chan struct{})}
+	for _, step := range []struct {
+		name  string
+		add   *feed.Batch
+		head  feed.Cursor
+		wakes bool
+	}{
+		{"there is no set", nil, feed.Cursor{}, false},
+		{"the first look", nil, start, true},
+		{"nothing new", nil, start, false},
+		{"announced", b, b.Cursor, false},
+		{"not announced", nil, feed.Cursor{Position: 9, Micros: 2_000}, true},
+		{"nothing new again", nil, feed.Cursor{Position: 9, Micros: 2_000}, false},
+		{"lost its tail", nil, b.Cursor, true},
+		{"the set was deleted", nil, feed.Cursor{}, true},
+	} {
+		if step.add != nil {
+			tail.hear(heard(step.add))
+		}
+		_, _, moved := tail.after(start)
+		tail.compare(step.head)
+		woken := false
+		select {
+		case <-moved:
+			woken = true
+		default:
+		}
+		if woken != step.wakes || tail.head != step.head {
+			t.Errorf("%s: woken %v, head %v", step.name, woken, tail.head)
+		}
+	}
+}
+
+// What is added while a look is under way is newer than what the look finds. What is
+// heard meanwhile needs another look.
+func TestLookIsOvertaken(t *testing.T) {
+	start := feed.Cursor{Position: 7, Micros: 1_000}
+	first := batchAfter(start, 1)
+	second := batchAfter(first.Cursor, 1)
+	third := batchAfter(second.Cursor, 1)
+	tail := &tail{moved: make(chan struct{})}
+	tail.compare(start)
+
+	l := tail.look()
+	tail.hear(heard(first))
+	if _, settled := tail.found(l, start); tail.head != first.Cursor || len(tail.window) != 1 || !settled {
+		t.Errorf("an old look changes the head to %v", tail.head)
+	}
+	l = tail.look()
+	tail.hear(heard(third))
+	if _, settled := tail.found(l, first.Cursor); settled {
+		t.Error("a look settles a doubt that came after it began")
+	}
+	l = tail.look()
+	tail.add([]*feed.Batch{second})
+	if _, settled := tail.found(l, second.Cursor); settled || tail.head != second.Cursor {
+		t.Error("a look that was overtaken settles a doubt")
+	}
+	if _, settled := tail.found(tail.look(), third.Cursor); !settled || tail.head != third.Cursor {
+		t.Error("the last look settles nothing")
+	}
+	// The hub's own append comes after what follows it.
+	if tail.add([]*feed.Batch{second}) || tail.head != third.Cursor {
+		t.Error("the head goes back")
+	}
+}
+
+// A follower finds the end of the log before the tail knows it. Another follower waits
+// for what lies before it, and is woken.
+func TestFirstRead(t *testing.T) {
+	tail := &tail{moved: make(chan struct{})}
+	_, _, waits := tail.after(feed.Cursor{Position: 1, Micros: 1})
+	_, _, moved := tail.after(feed.Cursor{Position: 2, Micros: 2})
+	now := tail.read(feed.Cursor{Position: 2, Micros: 2}, moved)
+	select {
+	case <-waits:
+	default:
+		t.Error("it is not woken")
+	}
+	select {
+	case <-now:
+		t.Error("who has read wakes itself")
+	default:
+	}
+	if tail.read(feed.Cursor{Position: 1, Micros: 1}, now) != now || tail.head.Position != 2 {
+		t.Error("the head goes back")
+	}
+}
+
+// A set is deleted and made anew with earlier datetimes, because the clock was wrong when
+// the old one got its last changes. Followers get what is published to the new one.
+func TestMadeAnewEarlier(t *testing.T) {
+	tail := &tail{moved: make(chan struct{})}
+	ahead := batchAfter(feed.Cursor{Position: 7, Micros: 1e15}, 1)
+	tail.add([]*feed.Batch{ahead})
+	l := tail.look()
+	tail.gone()
+	tail.found(l, ahead.Cursor)
+	first := batchAfter(feed.Cursor{Micros: 1_000}, 1)
+	if !tail.add([]*feed.Batch{first}) || tail.head != first.Cursor {
+		t.Errorf("the head is %v", tail.head)
+	}
+	// Another hub does the same with the set.
+	tail.add([]*feed.Batch{ahead})
+	tail.hear(announcement{cursor: feed.Cursor{Micros: 2_000}})
+	if tail.compare(first.Cursor); tail.head != first.Cursor || tail.doubtful() {
+		t.Errorf("the head is %v", tail.head)
+	}
+}
+
+// withBus gives a hub a Bus that has no NATS, and its memory a secret.
+func withBus(t *testing.T, o Options) (*Hub, *testLog, *Bus) {
+	bus := &Bus{opts: NATSOptions{Logger: slog.New(slog.DiscardHandler)}, out: make(chan outgoing, maxOutgoing)}
+	bus.metrics = newBusMetrics(prometheus.NewRegistry(), func() bool { return false })
+	o.Bus = bus
+	h, log := newHub(t, o)
+	log.secret = "secret"
+	return h, log, bus
+}
+
+// Whatever is forged or repeated, followers get what the memory holds, all of it and
+// nothing else, at once if it was announced, else at the next look.
+func TestForged(t *testing.T) {
+	ten := func(c feed.Cursor) feed.Cursor {
+		return feed.Cursor{Position: c.Position, Micros: c.Micros + 10*365*24*time.Hour.Microseconds()}
+	}
+	const set = "a.set"
+	for _, test := range []struct {
+		name string
+		// forge returns what an attacker sends. head is the log's, and real the next
+		// announcement.
+		forge   func(h *Hub, head feed.Cursor, real []byte) []byte
+		refused bool
+	}{
+		{"without the secret", func(h *Hub, head feed.Cursor, _ []byte) []byte {
+			return encoded(sender{h.log.ID(), "guess"}, appended(batchAfter(head, 3), 1000))
+		}, true},
+		{"with an empty secret", func(h *Hub, head feed.Cursor, _ []byte) []byte {
+			return encoded(sender{h.log.ID(), ""}, appended(batchAfter(head, 3), 1000))
+		}, true},
+		{"of version 1", func(h *Hub, head feed.Cursor, _ []byte) []byte {
+			m := encoded(sender{h.log.ID(), ""}, appended(batchAfter(head, 3), 1000))
+			m[0] = 1
+			return m[:len(m)-32]
+		}, true},
+		{"ten years ahead, without the secret", func(h *Hub, head feed.Cursor, _ []byte) []byte {
+			return encoded(sender{h.log.ID(), "guess"}, appended(batchAfter(ten(head), 3), 1000))
+		}, true},
+		{"ten years ahead, from a hub", func(h *Hub, head feed.Cursor, _ []byte) []byte {
+			b := batchAfter(head, 3)
+			b.Cursor = ten(b.Cursor)
+			return encoded(h.sender(), appended(b, 1000))
+		}, true},
+		{"of another memory", func(h *Hub, head feed.Cursor, _ []byte) []byte {
+			return encoded(sender{"another", h.log.Secret()}, appended(batchAfter(head, 3), 1000))
+		}, true},
+		{"changed", func(_ *Hub, _ feed.Cursor, real []byte) []byte {
+			m := slices.Clone(real)
+			m[len(m)-40] ^= 1
+			return m
+		}, true},
+		{"from a hub, beyond the head", func(h *Hub, head feed.Cursor, _ []byte) []byte {
+			return encoded(h.sender(), appended(batchAfter(batchAfter(head, 2).Cursor, 3), 1000))
+		}, false},
+		{"from a hub, after another head", func(h *Hub, head feed.Cursor, _ []byte) []byte {
+			return encoded(h.sender(), appended(batchAfter(feed.Cursor{Position: head.Position, Micros: head.Micros + 1}, 3), 1000))
+		}, false},
+		{"from a hub, after the middle", func(h *Hub, head feed.Cursor, _ []byte) []byte {
+			return encoded(h.sender(), appended(batchAfter(feed.Cursor{Position: head.Position - 1, Micros: head.Micros - 1}, 3), 1000))
+		}, false},
+		{"from a hub, a deletion that was none", func(h *Hub, head feed.Cursor, _ []byte) []byte {
+			return encoded(h.sender(), changelog.Appended{Cursor: feed.Cursor{Micros: head.Micros + 1}})
+		}, false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h, log, bus := withBus(t, Options{Shared: 2 * time.Second})
+				ctx, cancel := context.WithCancel(t.Context())
+				done := make(chan error, 1)
+				go func() { done <- h.Run(ctx) }()
+				head := mustPublish(t, h, set, changes("old", 5)).Cursor
+				r := follow(ctx, h, set, head)
+				synctest.Wait()
+				tail := h.tail(set)
+				last := head
+				for i, repeats := range []int{1, 3} { // the attacker also repeats what hubs send
+					for _, announced := range []bool{true, false} {
+						time.Sleep(10 * time.Millisecond)
+						next, err := log.Append(ctx, set, changelog.Publish{Changes: changes(fmt.Sprint("new-", i, announced), 2)}) // by another hub
+						if err != nil {
+							t.Fatal(err)
+						}
+						next[0].Blocks = changelog.CutBlocks(changes(fmt.Sprint("new-", i, announced), 2), last.Position+1, 10_000)
+						real := encoded(h.sender(), next[0])
+						for range repeats {
+							h.hear(set, tail, test.forge(h, last, real))
+							if announced {
+								h.hear(set, tail, real)
+							}
+						}
+						begin, at := time.Now(), last
+						for at != next[0].Cursor {
+							for _, b := range <-r.yields {
+								if b.After != at || b.Diverged {
+									t.Fatalf("after %v comes %v", at, b.After)
+								}
+								at = b.Cursor
+								for _, e := range b.Entries {
+									if !strings.HasPrefix(e.Change.Loc, "https://example.org/new-") {
+										t.Fatalf("%s is not in the memory", e.Change.Loc)
+									}
+								}
+							}
+						}
+						if took := time.Since(begin); announced && took > time.Second || took > 3*time.Second {
+							t.Errorf("it took %v", took)
+						}
+						last = at
+					}
+				}
+				if n := testutil.ToFloat64(bus.metrics.refused); (n == 8) != test.refused || n != 0 && !test.refused {
+					t.Errorf("%v were refused", n)
+				}
+				cancel()
+				if err := errors.Join(r.ended(t), <-done); err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
+
+// A flood of announcements, forged or repeated, makes followers read nothing, and the
+// hub look at the memory a few times a second at most.
+func TestFlood(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, log, _ := withBus(t, Options{Shared: 2 * time.Second})
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- h.Run(ctx) }()
+		head := mustPublish(t, h, "a.set", changes("old", 5)).Cursor
+		var readers []*reader
+		for range 20 {
+			readers = append(readers, follow(ctx, h, "a.set", head))
+		}
+		synctest.Wait()
+		reads, looks := 0, 0
+		log.mu.Lock()
+		log.onSince = func() error { reads++; return nil }
+		log.onSets = func(states []feed.State, err error) ([]feed.State, error) { looks++; return states, err }
+		log.mu.Unlock()
+		forged := encoded(sender{h.log.ID(), "guess"}, appended(batchAfter(head, 1), 1000))
+		deletion := encoded(h.sender(), changelog.Appended{Cursor: feed.Cursor{Micros: head.Micros}})
+		for range 10_000 {
+			h.hear("a.set", h.tail("a.set"), forged)
+			h.hear("a.set", h.tail("a.set"), deletion)
+			time.Sleep(100 * time.Microsecond) // for a second
+		}
+		synctest.Wait()
+		if reads > 0 || looks < 10 || looks > 50 {
+			t.Errorf("%d reads and %d looks", reads, looks)
+		}
+		cancel()
+		for _, r := range readers {
+			if err := r.ended(t); err != nil {
+				t.Error(err)
+			}
+		}
+		<-done
+	})
+}
+
+// A set that cannot be read keeps no other set from being compared. The log says which
+// one it is, once.
+func TestCompareBesideABadSet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var lines logged.Log
+		h, log := newHub(t, Options{Shared: 2 * time.Second, Logger: lines.Logger(slog.LevelInfo)})
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- h.Run(ctx) }()
+		readers := map[string]*reader{}
+		heads := map[string]feed.Cursor{}
+		for _, set := range []string{"bad", "deleted", "good"} {
+			heads[set] = mustPublish(t, h, set, changes("a", 1)).Cursor
+			readers[set] = follow(ctx, h, set, heads[set])
+		}
+		damaged := fmt.Errorf("set %q: %w", "bad", changelog.ErrCorrupt)
+		log.mu.Lock()
+		log.onSets = func(states []feed.State, err error) ([]feed.State, error) {
+			return slices.DeleteFunc(states, func(s feed.State) bool { return s.Set == "bad" }), errors.Join(err, damaged)
+		}
+		log.onState = func(set string) error {
+			if set == "bad" {
+				return damaged
+			}
+			return nil
+		}
+		log.mu.Unlock()
+		synctest.Wait()
+		next, err := log.Append(ctx, "good", changelog.Publish{Changes: changes("b", 1)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := log.Delete(ctx, "deleted"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(20 * time.Second)
+		readers["good"].to(t, next[0].Cursor)
+		if err := readers["deleted"].ended(t); !errors.Is(err, feed.ErrGone) {
+			t.Errorf("the follower of the deleted set ends with %v", err)
+		}
+		if n := len(lines.Lines(t, "cannot look for changes that were not announced")); n != 1 || !strings.Contains(lines.String(), `\"bad\"`) {
+			t.Errorf("the log has %d lines:\n%s", n, lines.String())
+		}
+		cancel()
+		if err := errors.Join(readers["bad"].ended(t), readers["good"].ended(t), <-done); err != nil {
+			t.Error(err)
+		}
+	})
+}

@@ -1,0 +1,157 @@
+package hub
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"time"
+
+	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/internal/backoff"
+)
+
+// Follow yields what comes after a cursor in a set's log, and waits for more
+// until ctx is done. Each time it yields everything that waits, up to the size
+// of the window or of one read of the memory: one or more batches, each of
+// which begins where the one before ends. All followers share the batches, so
+// nobody may change them. A batch without entries is yielded only to say
+// Diverged. Nothing is skipped, and nothing is repeated except after Diverged.
+//
+// An error ends the sequence: feed.ErrGone, or a damaged memory. While the
+// memory cannot be reached, Follow waits and tries again. When ctx is done, the
+// sequence ends without an error.
+//
+// A set that is not made yet is followed from the zero cursor.
+func (h *Hub) Follow(ctx context.Context, set string, after feed.Cursor) iter.Seq2[[]*feed.Batch, error] {
+	return func(yield func([]*feed.Batch, error) bool) {
+		t := h.attach(set)
+		defer h.detach(set, t)
+		var failures int
+		for ctx.Err() == nil {
+			batches, ok, moved := t.after(after)
+			if ok && len(batches) > 0 {
+				h.metrics.hits.Inc()
+			}
+			if !ok {
+				h.metrics.misses.Inc()
+				var err error
+				batches, err = h.read(ctx, set, after)
+				switch {
+				case err == nil:
+					failures = 0
+					if len(batches) == 0 {
+						moved = t.read(after, moved)
+					}
+				case ctx.Err() != nil:
+					return
+				case errors.Is(err, feed.ErrUnavailable), errors.Is(err, context.DeadlineExceeded):
+					h.opts.Logger.Warn("follow: waiting for the memory", "set", set, "err", err)
+					failures++
+					backoff.Wait(ctx, min(100*time.Millisecond<<min(failures, 10), 5*time.Second))
+					continue
+				default:
+					yield(nil, fmt.Errorf("follow set %q after %v: %w", set, after, err))
+					return
+				}
+			}
+			if len(batches) > 0 {
+				after = batches[len(batches)-1].Cursor // before yield, so that nothing here keeps the batches meanwhile
+				if !yield(batches, nil) {
+					return
+				}
+				continue
+			}
+			select {
+			case <-moved:
+			case <-ctx.Done():
+			}
+		}
+	}
+}
+
+// Followers that are behind read the memory at the same time. All of these reads
+// together hold at most readBytes.
+const (
+	readBytes = 64 << 20
+	readRoom  = 4 << 20 // for one read of at most 1,000 entries; see changelog.Log.Since
+)
+
+// read reads the memory after a cursor. It returns no batches if nothing follows.
+func (h *Hub) read(ctx context.Context, set string, after feed.Cursor) ([]*feed.Batch, error) {
+	share, err := h.reads.Wait(ctx, readRoom)
+	if err != nil {
+		return nil, err
+	}
+	defer share.Release()
+	b, err := h.log.Since(ctx, set, after, 0)
+	if err != nil || len(b.Entries) == 0 && !b.Diverged {
+		return nil, err
+	}
+	return b.Split(), nil // a few compressed blocks can be a large batch
+}
+
+// Attend keeps what the hub knows of the end of a set's log until leave is called. A
+// follower that writes between two calls of Follow needs it: if it is the only one,
+// Follow would begin from nothing each time, and Behind would know nothing meanwhile.
+func (h *Hub) Attend(set string) (leave func()) {
+	t := h.attach(set)
+	return func() { h.detach(set, t) }
+}
+
+// attach counts one more follower of a set, and returns the set's tail. The
+// first follower makes the tail.
+func (h *Hub) attach(set string) *tail {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	t := h.tails[set]
+	if t == nil {
+		t = &tail{moved: make(chan struct{})}
+		h.tails[set] = t
+		if h.opts.Bus != nil {
+			t.silence = h.opts.Bus.subscribe(set, func(message []byte) { h.hear(set, t, message) })
+		}
+	}
+	t.followers++
+	return t
+}
+
+// hear gives a tail what another hub announced of a set. A message that is not
+// authentic is counted, and nothing else happens.
+func (h *Hub) hear(set string, t *tail, message []byte) {
+	a, err := openAnnouncement(h.sender(), set, message, time.Now(), h.opts.ClockSkew)
+	if err != nil {
+		h.opts.Bus.refuse(set, err)
+		return
+	}
+	if !t.hear(a) {
+		h.doubt()
+	}
+}
+
+// detach counts one follower of a set less. Without followers, the tail is
+// dropped.
+func (h *Hub) detach(set string, t *tail) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if t.followers--; t.followers == 0 {
+		delete(h.tails, set)
+		if t.silence != nil {
+			t.silence()
+		}
+	}
+}
+
+// Behind returns how far a follower that has reached a cursor is behind what
+// this hub knows of: by how many changes, and the datetime of the oldest of
+// them in microseconds. It does not ask the memory. If that oldest change is
+// not in the window of recent batches, its datetime is unknown, and the
+// cursor's own datetime is returned, which is earlier. Of a set that nobody
+// follows the hub knows nothing, and returns 0 changes.
+func (h *Hub) Behind(set string, after feed.Cursor) (changes uint64, oldest int64) {
+	t := h.tail(set)
+	if t == nil {
+		return 0, 0
+	}
+	return t.before(after)
+}

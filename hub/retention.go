@@ -1,0 +1,85 @@
+package hub
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/rshub/rshub/feed"
+)
+
+// tidy makes the configured sets and applies retention.
+func (h *Hub) tidy(ctx context.Context) {
+	for _, set := range h.opts.Sets {
+		if err := h.make(ctx, set, feed.Description{}); err != nil && ctx.Err() == nil {
+			h.opts.Logger.Warn("a configured set cannot be made", "err", err)
+		}
+	}
+	h.trim(ctx)
+}
+
+// trim applies retention to every set. A failure is only logged: the next round
+// tries again, and keeping too much harms nobody.
+func (h *Hub) trim(ctx context.Context) {
+	newest, looks := h.metrics.newest.Load(), h.looks(nil)
+	sets, err := h.log.Sets(ctx)
+	if err != nil && ctx.Err() == nil {
+		h.opts.Logger.Warn("retention failed", "err", err)
+	}
+	if err == nil {
+		h.metrics.looked(sets, newest)
+		h.heads.keep(sets)
+	}
+	h.lookBack(ctx, sets)
+	r := h.opts.Retention
+	r.Doubtful = h.tick(ctx)
+	failed := 0
+	for _, s := range sets {
+		if l, ok := looks[s.Set]; ok {
+			h.found(l, s.Head)
+		}
+		removed, err := h.log.Trim(ctx, s.Set, r)
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err != nil && !errors.Is(err, feed.ErrNoSet):
+			h.opts.Logger.Warn("retention failed", "set", s.Set, "err", err)
+			if failed++; failed == 3 {
+				return // the memory has a problem that retention cannot solve
+			}
+		case removed > 0:
+			h.metrics.removed.Add(float64(removed))
+			h.opts.Logger.Info("retention removed old changes", "set", s.Set, "removed", removed)
+		}
+	}
+}
+
+// tick returns whether the clock is in doubt: then retention removes nothing for its
+// age. It is in doubt, too, when nobody can say.
+func (h *Hub) tick(ctx context.Context) bool {
+	doubtful, err := h.log.Tick(ctx)
+	switch {
+	case err != nil && ctx.Err() == nil:
+		h.opts.Logger.Warn("retention removes nothing for its age now: the clock cannot be judged", "err", err)
+	case doubtful && h.metrics.doubt.CompareAndSwap(false, true):
+		h.opts.Logger.Warn("the clock went ahead by more than an hour, or no hub ran for so long, or it differs from that of the store: retention removes nothing for its age for a day, or until the clock is set back",
+			"now", time.Now().UTC().Format(time.RFC3339))
+	case err == nil && !doubtful && h.metrics.doubt.CompareAndSwap(true, false):
+		h.opts.Logger.Info("the clock is believed again: retention goes on")
+	}
+	return doubtful || err != nil
+}
+
+// every calls do at each interval until ctx is done.
+func every(ctx context.Context, interval time.Duration, do func(context.Context)) {
+	ticker := time.NewTicker(interval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C:
+			do(ctx)
+		case <-ctx.Done():
+			return
+		}
+	}
+}

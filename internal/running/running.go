@@ -1,0 +1,110 @@
+// Package running runs a hub in the process of a test, and makes requests to it.
+package running
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+)
+
+// A Server is what Start runs: a *server.Server.
+type Server interface {
+	Run(ctx context.Context) error
+	Ready() <-chan struct{}
+	Addrs() (listen, ops net.Addr)
+}
+
+// A Hub is a hub that runs.
+type Hub struct {
+	URL string // of the hub
+	Ops string // of its operations address; empty where it has none
+
+	t      testing.TB
+	cancel context.CancelFunc
+	done   chan error
+}
+
+// Start runs s until the test ends, and returns as soon as it is ready. Where it
+// does not become ready the test fails and shows the log.
+func Start(t testing.TB, s Server, log fmt.Stringer) *Hub {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	h := &Hub{t: t, cancel: cancel, done: make(chan error, 1)}
+	go func() { h.done <- s.Run(ctx) }()
+	select {
+	case <-s.Ready():
+	case err := <-h.done:
+		cancel()
+		t.Fatalf("the hub ended: %v\n%s", err, log)
+	}
+	listen, ops := s.Addrs()
+	h.URL = "http://" + listen.String()
+	if ops != nil {
+		h.Ops = "http://" + ops.String()
+	}
+	t.Cleanup(h.Stop)
+	return h
+}
+
+// Cancel tells the hub to stop, and does not wait.
+func (h *Hub) Cancel() { h.cancel() }
+
+// Wait waits until the hub has ended, and returns with what error.
+func (h *Hub) Wait() error {
+	err := <-h.done
+	h.done <- nil // for the next call, which finds the hub ended
+	return err
+}
+
+// Stop stops the hub and waits for its end. The test fails if the hub ends with
+// an error. It may be called again.
+func (h *Hub) Stop() {
+	h.t.Helper()
+	h.cancel()
+	if err := h.Wait(); err != nil {
+		h.t.Errorf("the hub ended: %v", err)
+	}
+}
+
+// OneChange is a publish of one change as JSON.
+const OneChange = `{"changes":[{"loc":"https://example.org/a","change":"updated"}]}`
+
+// Publish publishes OneChange to a set. Headers are name, value, name, value.
+func (h *Hub) Publish(set string, headers ...string) {
+	h.t.Helper()
+	resp, body := Do(h.t, "POST", h.URL+"/sets/"+set+"/changes", OneChange, append(headers, "Content-Type", "application/json")...)
+	if resp.StatusCode != http.StatusOK {
+		h.t.Fatalf("publish: %d %s", resp.StatusCode, body)
+	}
+}
+
+// Do makes a request and returns the answer with its whole body. It follows no
+// redirect. Headers are name, value, name, value; "Host" is the host that the
+// request is for.
+func Do(t testing.TB, method, url, body string, headers ...string) (*http.Response, string) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := 0; i < len(headers); i += 2 {
+		r.Header.Add(headers[i], headers[i+1])
+	}
+	r.Host = r.Header.Get("Host") // empty: the URL's
+	client := http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	defer client.CloseIdleConnections()
+	resp, err := client.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp, string(text)
+}

@@ -1,0 +1,25 @@
+package running
+
+import (
+	"strings"
+
+	"github.com/rshub/rshub/access"
+)
+
+// Tokens returns the text of a tokens file, with a new token for each of the
+// rights, and these tokens. Rights that begin with a name and a hyphen, as in
+// "anyone - follow:*", get no token, and an empty text in its place.
+func Tokens(rights ...string) (file string, texts []string) {
+	var lines strings.Builder
+	for i, r := range rights {
+		if name, what, ok := strings.Cut(r, " - "); ok {
+			lines.WriteString(name + " - " + what + "\n")
+			texts = append(texts, "")
+			continue
+		}
+		text, digest := access.NewToken()
+		texts = append(texts, text)
+		lines.WriteString("caller" + string(rune('a'+i)) + " " + digest + " " + r + "\n")
+	}
+	return lines.String(), texts
+}

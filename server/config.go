@@ -1,0 +1,190 @@
+package server
+
+import (
+	"cmp"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/rshub/rshub/access"
+	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/feed"
+)
+
+// A Config configures a Server. If only Data is set, the hub serves programs on
+// the same machine. The zero value of a field means its default. An error about a
+// field begins with Config and the field's name, as in "Config.Listen: address
+// already in use".
+type Config struct {
+	Listen    string // address (HOST:PORT) that the hub listens on for users; default 127.0.0.1:8080
+	OpsListen string // address (HOST:PORT) for health, metrics, profiles and backups; default: the hub serves none of them
+	BaseURL   string // URL (http or https) by which others reach the hub; required with RedisURL, and if Listen is beyond loopback; default: http:// and the address
+
+	Data        string // directory of the change memory, made if it does not exist; required without RedisURL
+	DiskReserve uint64 // with less free disk space than this, in bytes, the hub takes no changes; default 64 MiB
+
+	RedisURL           string        // URL of a Redis that keeps the change memory, for several hubs; the hub then does not use Data; default: none
+	RedisTimeout       time.Duration // how long the hub waits for a connection to Redis, and for each answer from Redis; default 5 s
+	RedisWait          int           // number of Redis replicas that must have a change, or a WebSub request, before the hub answers it; default 0
+	RedisWaitTimeout   time.Duration // how long the hub waits for these replicas; if they do not confirm in time, it answers 503; default 1 s
+	RedisAllowEviction bool          // accept a Redis that may evict keys, or that does not say whether it does; changes that it evicts are lost
+	StartTimeout       time.Duration // how long Run waits for Redis; default 1 minute
+
+	NATSURL         string // URLs of NATS servers, by comma, to announce changes to the other hubs; default: none; they then find changes up to 2 s later
+	NATSCredentials string // path of a NATS credentials file; default: none
+	NATSRootCAs     string // path of a file with the CA certificates (PEM) to trust for NATS, in place of the system's; default: the system's
+	Prefix          string // beginning of every Redis key and NATS subject; default "rshub"
+
+	Sets           []string            // names of the sets that take changes; default: every set does, and the first publish makes it
+	NoPushSets     []string            // names of sets whose Capability List does not name the push channel; default: none
+	ChangeListSize int                 // number of changes in one Change List, at most changelog.MaxListSize; only for new sets; default 10,000
+	Retention      changelog.Retention // which Change Lists the hub removes; default: none
+
+	Tokens   *access.Tokens // who may do what; default: everybody may do everything
+	Insecure bool           // the hub may listen beyond loopback without Tokens; anyone may then publish, and read a backup
+	Origins  []string       // origins of web pages that may use the hub, in lower case, such as https://example.org; *: all origins; default: only the hub's own
+
+	CallbackAllow    []netip.Prefix // networks that callbacks may be in, besides public addresses; default: none
+	CallbackPorts    []uint16       // ports that callbacks may have; default: 80, 443, and all from 1024 on
+	CallbackCAs      *x509.CertPool // CA certificates to trust for callbacks; default: the system's
+	CallbackTimeout  time.Duration  // how long one delivery may take, from the connection to the answer; default 15 s
+	CallbackInFlight int            // how many requests to callbacks may be under way at the same time; default 1,024
+	CallbackPerHost  int            // how many requests to callbacks at one host and port may be under way at the same time; one address may have eight times as many; default 8
+	CallbackRequests int            // how many requests for new subscriptions the hub takes in a minute for callbacks at one host, all ports together; default 1,000
+
+	CallbackMaxPerHost    int // how many subscriptions may have callbacks at one host and port; default 10,000
+	CallbackMaxPerSet     int // how many subscriptions one set may have; default 100,000
+	CallbackMaxUnverified int // how many subscriptions with callbacks at one host and port may wait for their verification; default 1,000
+
+	// Shortest lease of a WebSub subscription, lease of one that asks for none, and
+	// longest lease; default 300 s, 10 days and 31 days.
+	LeaseMin, LeaseDefault, LeaseMax time.Duration
+
+	MaxBody      int64         // largest body of a publish in bytes, compressed and decompressed; an NDJSON stream may be longer; default 50 MiB
+	Heartbeat    time.Duration // time between signs of life on a connection that follows changes; default 30 s
+	WriteTimeout time.Duration // the hub closes the connection of a client that takes no data for this long; default 15 s
+	ClockSkew    time.Duration // by how much the clocks of hubs, of Redis and of clients may differ; default 1 minute
+	DrainDelay   time.Duration // how long a hub that is told to stop still serves, but says that it is not ready, so that load balancers notice; default 0
+	Grace        time.Duration // how long the hub then waits for its connections to end, before it cuts them; negative: it does not wait; default 25 s
+
+	// Logger gets the log of the hub. Default: discard. A change memory on the disk
+	// ends the process when a write fails. Without a Logger, the last line of the log
+	// then goes to standard error.
+	Logger  *slog.Logger
+	Version string // version that the log, the page and the metrics show
+
+	// Metrics is the registry for the hub's metrics. Two hubs cannot share one.
+	// Default: a new registry, which also measures the process.
+	Metrics *prometheus.Registry
+}
+
+func (c Config) withDefaults() Config {
+	c.Listen = cmp.Or(c.Listen, "127.0.0.1:8080")
+	c.BaseURL = strings.TrimRight(c.BaseURL, "/")
+	c.StartTimeout = cmp.Or(c.StartTimeout, time.Minute)
+	c.Prefix = cmp.Or(c.Prefix, "rshub")
+	c.WriteTimeout = cmp.Or(c.WriteTimeout, 15*time.Second)
+	c.Grace = cmp.Or(c.Grace, 25*time.Second)
+	c.CallbackInFlight = cmp.Or(c.CallbackInFlight, 1024)
+	return c
+}
+
+// check returns an error that names everything that is wrong with c.
+func (c *Config) check() error {
+	var errs []error
+	refuse := func(field, format string, args ...any) {
+		errs = append(errs, fmt.Errorf("Config."+field+" "+format, args...))
+	}
+	c.checkAddresses(refuse)
+	if c.Data == "" && c.RedisURL == "" {
+		refuse("Data", "is empty, and so is Config.RedisURL: there is no place for the change memory")
+	}
+	if c.NATSURL != "" && c.RedisURL == "" {
+		refuse("NATSURL", "announces to other hubs, which there are only with RedisURL")
+	}
+	for _, set := range slices.Concat(c.Sets, c.NoPushSets) {
+		if err := feed.CheckSet(set); err != nil {
+			refuse("Sets or NoPushSets", "has a name that is none: %w", err)
+		}
+	}
+	if c.ChangeListSize < 0 || c.ChangeListSize > changelog.MaxListSize {
+		refuse("ChangeListSize", "is %d; it is 1 to %d", c.ChangeListSize, changelog.MaxListSize)
+	}
+	for _, d := range []struct {
+		field string
+		value time.Duration
+	}{
+		{"RedisTimeout", c.RedisTimeout}, {"RedisWaitTimeout", c.RedisWaitTimeout}, {"StartTimeout", c.StartTimeout}, {"CallbackTimeout", c.CallbackTimeout},
+		{"LeaseMin", c.LeaseMin}, {"LeaseDefault", c.LeaseDefault}, {"LeaseMax", c.LeaseMax},
+		{"Heartbeat", c.Heartbeat}, {"WriteTimeout", c.WriteTimeout}, {"ClockSkew", c.ClockSkew},
+	} {
+		if d.value < 0 {
+			refuse(d.field, "is %v; it is not negative", d.value)
+		}
+	}
+	for _, n := range []struct {
+		field string
+		value int64
+	}{
+		{"RedisWait", int64(c.RedisWait)}, {"MaxBody", c.MaxBody}, {"CallbackInFlight", int64(c.CallbackInFlight)}, {"CallbackPerHost", int64(c.CallbackPerHost)},
+		{"CallbackRequests", int64(c.CallbackRequests)}, {"CallbackMaxPerHost", int64(c.CallbackMaxPerHost)},
+		{"CallbackMaxPerSet", int64(c.CallbackMaxPerSet)}, {"CallbackMaxUnverified", int64(c.CallbackMaxUnverified)},
+	} {
+		if n.value < 0 {
+			refuse(n.field, "is %d; it is not negative", n.value)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// checkAddresses refuses addresses that the hub cannot or should not listen on, and
+// a BaseURL that is no URL of a hub.
+func (c *Config) checkAddresses(refuse func(field, format string, args ...any)) {
+	for _, a := range []struct{ field, address string }{{"Listen", c.Listen}, {"OpsListen", c.OpsListen}} {
+		host, _, err := net.SplitHostPort(a.address)
+		switch {
+		case a.address == "": // only OpsListen may be empty
+		case err != nil:
+			refuse(a.field, "is no HOST:PORT: %w", err)
+		case !Loopback(host) && c.Tokens == nil && !c.Insecure:
+			refuse(a.field, "is %s, beyond loopback, and there are neither Tokens nor Insecure", a.address)
+		case !Loopback(host) && a.field == "Listen" && c.BaseURL == "":
+			refuse("BaseURL", "is empty, and %s is beyond loopback", a.address)
+		}
+	}
+	switch u, err := url.Parse(c.BaseURL); {
+	case c.BaseURL == "" && c.RedisURL != "":
+		refuse("BaseURL", "is empty, and RedisURL makes this one of several hubs")
+	case c.BaseURL == "":
+	case err != nil || u.User != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.RawQuery != "" || u.Fragment != "":
+		refuse("BaseURL", "is no URL such as https://hub.example.org")
+	}
+}
+
+// memory says, for the log, where the change memory is.
+func (c *Config) memory() string {
+	if c.RedisURL != "" {
+		return "Redis, keys begin with " + c.Prefix
+	}
+	return c.Data
+}
+
+// Loopback reports whether only this machine can reach a server that listens on
+// host. It looks up no name, because the addresses of a name may change. The only
+// name that counts as loopback is localhost.
+func Loopback(host string) bool {
+	if host == "localhost" {
+		return true
+	}
+	ip := net.ParseIP(host)
+	return ip != nil && ip.IsLoopback()
+}

@@ -1,0 +1,130 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/rshub/rshub/callback/subscription"
+	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/changelog/disklog"
+	"github.com/rshub/rshub/changelog/redislog"
+	"github.com/rshub/rshub/claim"
+	"github.com/rshub/rshub/internal/redisconn"
+)
+
+// A Source is the store of a hub that is copied from. The caller closes it.
+type Source struct {
+	changelog.Exporter
+	beside
+}
+
+// Close closes the store.
+func (s *Source) Close() error { return errors.Join(s.Exporter.Close(), s.closeConn()) }
+
+// A Target is a store that is to become a copy. The caller closes it.
+type Target struct {
+	changelog.Importer
+	beside
+}
+
+// Close closes the store.
+func (t *Target) Close() error { return errors.Join(t.Importer.Close(), t.closeConn()) }
+
+// beside is the part of a store beside the change memory: the WebSub subscriptions.
+type beside struct {
+	open func(ctx context.Context) (subscription.Registry, claim.Store, error) // opens the subscriptions and the claims on their shards
+	conn *redisconn.Conn                                                       // nil: the store is on the disk
+}
+
+func (b beside) closeConn() error {
+	if b.conn == nil {
+		return nil
+	}
+	return b.conn.Close()
+}
+
+func besideDisk(keep *disklog.Keep) beside {
+	return beside{open: func(ctx context.Context) (subscription.Registry, claim.Store, error) {
+		return subscriptionsOnDisk(ctx, keep)
+	}}
+}
+
+func (c *Config) besideRedis(conn *redisconn.Conn) beside {
+	return beside{conn: conn, open: func(context.Context) (subscription.Registry, claim.Store, error) { return c.subscriptionsInRedis(conn) }}
+}
+
+// OpenSource opens the store that c names. The store must exist. If it is on the
+// disk and a hub uses it, the error is disklog.ErrInUse.
+func OpenSource(ctx context.Context, c Config) (*Source, error) {
+	c = c.withDefaults()
+	if c.RedisURL != "" {
+		conn, err := c.connectRedis()
+		if err != nil {
+			return nil, err
+		}
+		o := c.redisOptions()
+		o.Existing = true
+		memory, err := redislog.Open(ctx, conn, o)
+		if err != nil {
+			return nil, errors.Join(err, conn.Close())
+		}
+		return &Source{memory, c.besideRedis(conn)}, nil
+	}
+	o := c.diskOptions()
+	o.Existing = true
+	memory, err := disklog.Open(filepath.Join(c.Data, storeDir), o)
+	if err != nil {
+		return nil, err
+	}
+	return &Source{memory, besideDisk(memory.Keep(callbackKeep))}, nil
+}
+
+// OpenTarget opens the store that c names, which is to become a copy of the memory
+// with the identity id. The error is changelog.ErrCopied if the store already holds
+// the finished copy, and disklog.ErrInUse if a store on the disk is in use.
+func OpenTarget(ctx context.Context, c Config, id string) (*Target, error) {
+	c = c.withDefaults()
+	if c.RedisURL != "" {
+		conn, err := c.connectRedis()
+		if err != nil {
+			return nil, err
+		}
+		o := c.redisOptions()
+		o.Existing = true
+		memory, err := redislog.OpenImport(ctx, conn, id, o)
+		if err != nil {
+			return nil, errors.Join(err, conn.Close())
+		}
+		return &Target{memory, c.besideRedis(conn)}, nil
+	}
+	err := os.MkdirAll(c.Data, 0o700)
+	if err == nil {
+		err = syncDir(filepath.Dir(filepath.Clean(c.Data)))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("make the data directory: %w", err)
+	}
+	memory, err := disklog.OpenImport(filepath.Join(c.Data, storeDir), id, c.diskOptions())
+	if err != nil {
+		return nil, err
+	}
+	return &Target{memory, besideDisk(memory.Keep(callbackKeep))}, nil
+}
+
+// CopySubscriptions copies the WebSub subscriptions, and the requests that wait, and
+// returns the number of subscriptions. It blocks until all is copied, ctx ends, or
+// something fails.
+func CopySubscriptions(ctx context.Context, from *Source, to *Target) (int, error) {
+	old, _, err := from.open(ctx)
+	if err != nil {
+		return 0, err
+	}
+	kept, claims, err := to.open(ctx)
+	if err != nil {
+		return 0, err
+	}
+	return subscription.Copy(ctx, old, kept, claims)
+}

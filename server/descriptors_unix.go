@@ -1,0 +1,18 @@
+//go:build unix
+
+package server
+
+import (
+	"math"
+	"syscall"
+)
+
+// descriptorLimit returns how many file descriptors the process may have. Go has
+// raised the soft limit to the hard one when the process started.
+func descriptorLimit() (int64, error) {
+	var l syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &l); err != nil {
+		return 0, err
+	}
+	return int64(min(uint64(l.Cur), math.MaxInt64)), nil
+}

@@ -1,0 +1,167 @@
+package server
+
+import (
+	"bufio"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/rshub/rshub/internal/running"
+)
+
+// Pages of others are kept away, and so are names that were bound to this
+// machine to get around that.
+func TestGuard(t *testing.T) {
+	known, texts := tokens(t, "follow:*")
+	for _, test := range []struct {
+		name         string
+		config       Config
+		host, origin string // HUB is where it listens
+		status       int
+		allowed      bool // the page sees the answer
+	}{
+		{"no page", Config{}, "", "", 200, false},
+		{"its own page", Config{}, "", "http://HUB", 200, true},
+		{"its own page by name", Config{}, "localhost:1234", "http://localhost:1234", 200, true},
+		{"another page", Config{}, "", "https://evil.example", 403, false},
+		{"no page's name", Config{}, "", "null", 403, false},
+		{"another port", Config{}, "", "http://127.0.0.1:1", 403, false},
+		{"a name that was bound anew", Config{}, "evil.example", "http://evil.example", 421, false},
+		{"one with the port", Config{}, "evil.example:8080", "", 421, false},
+		{"one that looks like loopback", Config{}, "127.0.0.1.evil.example", "", 421, false},
+		{"IPv6", Config{}, "[::1]:8080", "", 200, false},
+		{"the name it is known by", Config{BaseURL: "https://hub.example.org"}, "Hub.example.org", "", 200, false},
+		{"that name with its port", Config{BaseURL: "https://hub.example.org"}, "hub.example.org:443", "", 200, false},
+		{"that name with its dot", Config{BaseURL: "https://hub.example.org"}, "hub.example.org.", "", 200, false},
+		{"that name with two dots", Config{BaseURL: "https://hub.example.org"}, "hub.example.org..", "", 421, false},
+		{"a name below it", Config{BaseURL: "https://hub.example.org"}, "x.hub.example.org.", "", 421, false},
+		{"localhost with its dot", Config{}, "localhost.:1234", "", 200, false},
+		{"localhost with its dot, and its page", Config{}, "localhost.:1234", "http://localhost.:1234", 200, true},
+		{"localhost in capitals", Config{}, "LocalHost", "", 200, false},
+		{"an address with a dot", Config{}, "127.0.0.1.", "", 200, false},
+		{"another address with a dot", Config{}, "10.0.0.1.", "", 421, false},
+		{"another name with its dot", Config{}, "evil.example.", "http://evil.example.", 421, false},
+		{"a name that ends in localhost", Config{}, "evil.example.localhost", "", 421, false},
+		{"a dot alone", Config{}, ".", "", 421, false},
+		{"a port alone", Config{}, ":8080", "", 421, false},
+		{"another name", Config{BaseURL: "https://hub.example.org"}, "other.example.org", "", 421, false},
+		{"a configured page", Config{Origins: []string{"https://friend.example"}}, "", "https://friend.example", 200, true},
+		{"a page beside it", Config{Origins: []string{"https://friend.example"}}, "", "https://friend.example:444", 403, false},
+		{"any page", Config{Origins: []string{"*"}}, "", "https://evil.example", 200, true},
+		{"any page, by another name", Config{Origins: []string{"*"}}, "evil.example", "https://evil.example", 421, false},
+		{"tokens protect, whatever the name", Config{Tokens: known}, "proxy.internal", "", 200, false},
+		{"tokens, and a page", Config{Tokens: known}, "", "https://evil.example", 403, false},
+		{"anyone may", Config{Insecure: true}, "proxy.internal", "", 200, false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			h := start(t, test.config)
+			headers := []string{"Authorization", "Bearer " + texts[0]}
+			if test.host != "" {
+				headers = append(headers, "Host", test.host)
+			}
+			origin := strings.ReplaceAll(test.origin, "HUB", strings.TrimPrefix(h.URL, "http://"))
+			if origin != "" {
+				headers = append(headers, "Origin", origin)
+			}
+			for _, url := range []string{h.URL + "/sets", h.Ops + "/healthz"} {
+				resp, body := running.Do(t, "GET", url, "", headers...)
+				want := test.status
+				if url == h.Ops+"/healthz" && strings.Contains(test.origin, "HUB") {
+					want = http.StatusForbidden // there it is another's page
+				}
+				if resp.StatusCode != want {
+					t.Errorf("%s is %d %s", url, resp.StatusCode, body)
+				}
+				switch want {
+				case http.StatusForbidden:
+					checkProblem(t, resp, body, want, "origin")
+				case http.StatusMisdirectedRequest:
+					checkProblem(t, resp, body, want, "wrong-host")
+				default:
+					if got := resp.Header.Get("Access-Control-Allow-Origin"); test.allowed && got != origin || !test.allowed && got != "" {
+						t.Errorf("%s allows the origin %q", url, got)
+					}
+					if !strings.Contains(strings.Join(resp.Header.Values("Vary"), ","), "Origin") {
+						t.Errorf("%s varies by %v", url, resp.Header.Values("Vary"))
+					}
+				}
+			}
+		})
+	}
+}
+
+func TestPreflight(t *testing.T) {
+	known, _ := tokens(t, "follow:*")
+	h := start(t, Config{Origins: []string{"https://friend.example"}, Tokens: known})
+	ask := func(origin string) (*http.Response, string) {
+		return running.Do(t, "OPTIONS", h.URL+"/sets/demo/changes", "", "Origin", origin, "Access-Control-Request-Method", "POST",
+			"Access-Control-Request-Headers", "authorization,last-event-id")
+	}
+	resp, body := ask("https://friend.example") // which brings no token
+	if resp.StatusCode != http.StatusNoContent || body != "" {
+		t.Fatalf("the answer is %d %s", resp.StatusCode, body)
+	}
+	for header, values := range map[string][]string{
+		"Access-Control-Allow-Origin":  {"https://friend.example"},
+		"Access-Control-Allow-Methods": {"DELETE", "GET", "HEAD", "POST", "PUT"},
+		"Access-Control-Allow-Headers": {"Authorization", "Content-Type", "Idempotency-Key", "If-None-Match", "Last-Event-ID", "Link"},
+	} {
+		if got := resp.Header.Get(header); got != strings.Join(values, ", ") {
+			t.Errorf("%s is %q", header, got)
+		}
+	}
+	resp, body = ask("https://evil.example")
+	checkProblem(t, resp, body, http.StatusForbidden, "origin")
+	// Without an Origin it is no preflight.
+	resp, body = running.Do(t, "OPTIONS", h.URL+"/sets/demo/changes", "")
+	checkProblem(t, resp, body, http.StatusMethodNotAllowed, "method-not-allowed")
+}
+
+// A probe of Kubernetes has the address of the pod as its Host. There the hub
+// listens beyond loopback, with tokens or in the open.
+func TestProbes(t *testing.T) {
+	known, _ := tokens(t, "operate")
+	for _, c := range []Config{{Tokens: known}, {Insecure: true}} {
+
+		h := start(t, c)
+		for _, probe := range []string{"/healthz", "/readyz"} {
+			if resp, body := running.Do(t, "GET", h.Ops+probe, "", "Host", "10.1.2.3:8081"); resp.StatusCode != http.StatusOK {
+				t.Errorf("insecure is %t, and %s is %d %s", c.Insecure, probe, resp.StatusCode, body)
+			}
+		}
+	}
+}
+
+// A client without a Host header is no browser, and cannot be led here by a name that
+// was bound anew.
+func TestNoHost(t *testing.T) {
+	h := start(t, Config{})
+	for _, test := range []struct {
+		request string
+		status  int
+	}{
+		{"GET /sets HTTP/1.0\r\n\r\n", 200},
+		{"GET /sets HTTP/1.1\r\nHost:\r\n\r\n", 200},
+		{"GET /sets HTTP/1.1\r\nHost: \r\nUser-Agent: probe\r\n\r\n", 200},
+		{"GET /sets HTTP/1.1\r\nHost:\r\nOrigin: http://evil.example\r\n\r\n", 421},
+		{"GET /sets HTTP/1.1\r\nHost:\r\nSec-Fetch-Site: same-origin\r\n\r\n", 421},
+		{"GET /sets HTTP/1.1\r\n\r\n", 400}, // RFC 9112 section 3.2
+		{"GET http://evil.example/sets HTTP/1.1\r\nHost:\r\n\r\n", 421},
+		{"GET http://evil.example/sets HTTP/1.1\r\nHost: localhost\r\n\r\n", 421},
+	} {
+		conn, err := net.Dial("tcp", strings.TrimPrefix(h.URL, "http://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		if _, err := io.WriteString(conn, test.request); err != nil {
+			t.Fatal(err)
+		}
+		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil || resp.StatusCode != test.status {
+			t.Errorf("%q: %v, %v", test.request, resp, err)
+		}
+	}
+}

@@ -1,0 +1,53 @@
+package server
+
+import (
+	"encoding/json"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/rshub/rshub/internal/running"
+)
+
+// readiness asks whether a hub is ready, and by which checks.
+func readiness(t *testing.T, h *started) (ready bool, checks map[string]dependency) {
+	t.Helper()
+	resp, body := running.Do(t, "GET", h.Ops+"/readyz", "")
+	var answer struct {
+		Ready  bool
+		Checks map[string]dependency
+	}
+	if err := json.Unmarshal([]byte(body), &answer); err != nil {
+		t.Fatal(err)
+	}
+	if answer.Ready != (resp.StatusCode == http.StatusOK) || !answer.Ready && resp.StatusCode != http.StatusServiceUnavailable {
+		t.Errorf("readyz is %d %s", resp.StatusCode, body)
+	}
+	return answer.Ready, answer.Checks
+}
+
+// Below the reserve it takes nothing and says so. It stays ready: what there is it
+// goes on to hand out, and who is refused learns why.
+func TestDiskReserve(t *testing.T) {
+	h := start(t, Config{})
+	h.Publish("demo")
+	h.Stop()
+	low := start(t, Config{Data: h.data, DiskReserve: 1 << 60, Sets: []string{"demo", "new"}})
+	ready, checks := readiness(t, low)
+	if memory := checks["memory"]; !ready || memory.OK || memory.Required || !strings.Contains(memory.Reason, "full") {
+		t.Errorf("ready is %v, %v", ready, checks)
+	}
+	if _, body := running.Do(t, "GET", low.Ops+"/metrics", ""); !strings.Contains(body, "\nrshub_ready 1\n") || !strings.Contains(body, "\nrshub_dependency_ok{dependency=\"memory\"} 0\n") {
+		t.Errorf("the metrics are %s", body)
+	}
+	for _, set := range []string{"demo", "new"} {
+		resp, body := running.Do(t, "POST", low.URL+"/sets/"+set+"/changes", running.OneChange, "Content-Type", "application/json")
+		checkProblem(t, resp, body, http.StatusInsufficientStorage, "full")
+	}
+	if resp, body := running.Do(t, "GET", low.URL+"/sets/demo/changes?since=start", ""); resp.StatusCode != http.StatusOK || !strings.Contains(body, "https://example.org/a") {
+		t.Errorf("the changes are %d %s", resp.StatusCode, body)
+	}
+	if resp, body := running.Do(t, "DELETE", low.URL+"/sets/demo", ""); resp.StatusCode != http.StatusNoContent {
+		t.Errorf("making room is answered %d %s", resp.StatusCode, body)
+	}
+}

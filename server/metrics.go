@@ -1,0 +1,90 @@
+package server
+
+import (
+	"context"
+	"log/slog"
+	"math"
+	"net/http"
+	"runtime"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+// newMetrics returns the registry for the hub's metrics. If c has none, it is a new
+// one, which also measures the process.
+func newMetrics(c *Config) *prometheus.Registry {
+	r := c.Metrics
+	if r == nil {
+		r = prometheus.NewRegistry()
+		r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	}
+	promauto.With(r).NewGauge(prometheus.GaugeOpts{
+		Name: "rshub_build_info", Help: "Always 1; the labels say what this rshub was built from.",
+		ConstLabels: prometheus.Labels{"version": c.Version, "goversion": runtime.Version()},
+	}).Set(1)
+	return r
+}
+
+// serveMetrics serves the registry in the format that the client prefers. If a
+// metric cannot be read, it is left out and the error is logged. The other metrics
+// are then all the more important.
+func serveMetrics(r *prometheus.Registry, log *slog.Logger) http.Handler {
+	return promhttp.HandlerFor(r, promhttp.HandlerOpts{
+		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn), ErrorHandling: promhttp.ContinueOnError, EnableOpenMetrics: true,
+	})
+}
+
+// measureDisk adds metrics of the disk that the change memory is on.
+func measureDisk(r prometheus.Registerer, space func() (free, reserve uint64, err error)) {
+	auto := promauto.With(r)
+	gauge := func(name, help string, pick func(free, reserve uint64) uint64) {
+		auto.NewGaugeFunc(prometheus.GaugeOpts{Name: "rshub_disk_" + name, Help: help + "; only where the memory is on the disk."}, func() float64 {
+			free, reserve, err := space()
+			if err != nil {
+				return math.NaN()
+			}
+			return float64(pick(free, reserve))
+		})
+	}
+	gauge("free_bytes", "What is free on the disk of RSHUB_DATA", func(free, _ uint64) uint64 { return free })
+	gauge("reserve_bytes", "With less free than this the hub takes no changes", func(_, reserve uint64) uint64 { return reserve })
+}
+
+// A readyGauge is a prometheus.Collector that says the same as /readyz.
+type readyGauge struct {
+	health            *health
+	ready, dependency *prometheus.Desc
+}
+
+func newReadyGauge(h *health) *readyGauge {
+	return &readyGauge{
+		health:     h,
+		ready:      prometheus.NewDesc("rshub_ready", "Whether the hub is ready, as /readyz says it: 1 or 0.", nil, nil),
+		dependency: prometheus.NewDesc("rshub_dependency_ok", "Whether the change memory, and NATS where there is one, can be used now: 1 or 0. It is looked at when this is read.", []string{"dependency"}, nil),
+	}
+}
+
+func (g *readyGauge) Describe(to chan<- *prometheus.Desc) {
+	to <- g.ready
+	to <- g.dependency
+}
+
+func (g *readyGauge) Collect(to chan<- prometheus.Metric) {
+	gauge := func(d *prometheus.Desc, ok bool, labels ...string) {
+		v := 0.0
+		if ok {
+			v = 1
+		}
+		to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+	}
+	ready, checks := g.health.ready(context.Background())
+	gauge(g.ready, ready)
+	for name, d := range checks {
+		if name != hubCheck { // the hub does not depend on itself
+			gauge(g.dependency, d.OK, name)
+		}
+	}
+}

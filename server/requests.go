@@ -1,0 +1,159 @@
+package server
+
+import (
+	"bufio"
+	"context"
+	"crypto/rand"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"runtime/debug"
+	"strings"
+	"sync/atomic"
+	"time"
+)
+
+// requestIDHeader carries the id of a request, in the request and in its answer.
+const requestIDHeader = "X-Request-Id"
+
+type requestIDKey struct{}
+
+// maxRequestID bounds an id that comes with a request, in bytes.
+const maxRequestID = 128
+
+// goodRequestID reports whether the hub can use an id that came with a request. The
+// hub writes the id to logs and into answers, so a bad one could do harm there.
+func goodRequestID(id string) bool {
+	return id != "" && len(id) <= maxRequestID && !strings.ContainsFunc(id, func(c rune) bool {
+		return (c < '0' || c > '9') && (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && !strings.ContainsRune("-_.:=+/@", c)
+	})
+}
+
+// requests gives each request an id, and a line in the log.
+type requests struct {
+	log     *slog.Logger
+	closing atomic.Bool // the hub is stopping: each connection ends after its answer
+}
+
+// logged gives each request an id: its own X-Request-Id, or a new one. The answer
+// has the id, and so has every line that is logged with the request's context. Each
+// request has a line in the log. The level is debug, or failed if the answer is 5xx
+// and the client has not left.
+func (q *requests) logged(next http.Handler, failed slog.Level) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		id := r.Header.Get(requestIDHeader)
+		if !goodRequestID(id) {
+			id = rand.Text()
+		}
+		w.Header().Set(requestIDHeader, id)
+		if q.closing.Load() { // so that the client connects to another hub
+			w.Header().Set("Connection", "close")
+		}
+		ctx := context.WithValue(r.Context(), requestIDKey{}, id)
+		answer := &notedAnswer{ResponseWriter: w}
+		begun := time.Now()
+		defer func() {
+			p := recover()
+			if p != nil && p != http.ErrAbortHandler {
+				q.log.ErrorContext(ctx, "http: panic in a request", "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+				p = http.ErrAbortHandler // so that net/http does not log the panic again
+			}
+			if p == nil {
+				answer.note(http.StatusOK) // net/http sends 200 if a handler sends nothing
+			}
+			level := slog.LevelDebug
+			if answer.status >= http.StatusInternalServerError && r.Context().Err() == nil {
+				level = failed
+			}
+			if q.log.Enabled(ctx, level) {
+				q.log.Log(ctx, level, "request", "method", r.Method, "path", shownPath(r.URL.Path), "status", answer.status,
+					"bytes", answer.bytes, "seconds", time.Since(begun).Seconds())
+			}
+			if p != nil {
+				panic(p)
+			}
+		}()
+		next.ServeHTTP(answer, r.WithContext(ctx))
+	})
+}
+
+// shownPath returns a path as logs show it. It shortens long paths, and leaves out
+// the secret in the URL of a subscription: whoever knows it may see the subscription.
+func shownPath(path string) string {
+	const most = 200
+	if before, name, ok := strings.Cut(path, "/subscriptions/"); ok {
+		id, _, _ := strings.Cut(name, ".")
+		path = before + "/subscriptions/" + id // what follows the dot is the secret
+	}
+	if len(path) > most {
+		path = path[:most] + "…"
+	}
+	return path
+}
+
+// A notedAnswer notes the status and the size of an answer. The status is 0 until
+// the answer begins, and 101 if a handler took over the connection, as for a
+// WebSocket.
+type notedAnswer struct {
+	http.ResponseWriter
+	begins func(status int) // called once, when the answer begins; may be nil
+	status int
+	bytes  int64
+}
+
+// note notes the status of an answer, once. It ignores informational statuses such
+// as 103, because the answer comes after them.
+func (a *notedAnswer) note(status int) {
+	if a.status != 0 || status < http.StatusOK && status != http.StatusSwitchingProtocols {
+		return
+	}
+	a.status = status
+	if a.begins != nil {
+		a.begins(status)
+	}
+}
+
+// Unwrap lets http.ResponseController find what the connection can do.
+func (a *notedAnswer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
+
+func (a *notedAnswer) WriteHeader(status int) {
+	a.note(status)
+	a.ResponseWriter.WriteHeader(status)
+}
+
+func (a *notedAnswer) Write(p []byte) (int, error) {
+	a.note(http.StatusOK)
+	n, err := a.ResponseWriter.Write(p)
+	a.bytes += int64(n)
+	return n, err
+}
+
+// Hijack takes over the connection, as a WebSocket does, and notes 101.
+func (a *notedAnswer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	conn, rw, err := http.NewResponseController(a.ResponseWriter).Hijack()
+	if err == nil {
+		a.note(http.StatusSwitchingProtocols)
+	}
+	return conn, rw, err
+}
+
+// A requestHandler adds the request's id to each line that is logged with the
+// context of a request.
+type requestHandler struct{ slog.Handler }
+
+func (h requestHandler) Handle(ctx context.Context, r slog.Record) error {
+	if id, ok := ctx.Value(requestIDKey{}).(string); ok {
+		r = r.Clone()
+		r.AddAttrs(slog.String("requestId", id))
+	}
+	return h.Handler.Handle(ctx, r)
+}
+
+func (h requestHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return requestHandler{h.Handler.WithAttrs(attrs)}
+}
+
+func (h requestHandler) WithGroup(name string) slog.Handler {
+	return requestHandler{h.Handler.WithGroup(name)}
+}

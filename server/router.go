@@ -1,0 +1,76 @@
+package server
+
+import (
+	"net/http"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+
+	"github.com/rshub/rshub/problem"
+)
+
+// The routes: answers are counted by where the request went, and by the class of
+// the status.
+const (
+	topicRoute         = "topic"         // of a set: publish and follow
+	hubRoute           = "hub"           // publish and subscribe
+	documentsRoute     = "documents"     // documents of the standard
+	setsRoute          = "sets"          // list, describe, delete
+	subscriptionsRoute = "subscriptions" // WebSub subscriptions, for operators
+	statusRoute        = "status"        // status of a subscription, for its subscriber
+	pageRoute          = "page"          // the web page
+	otherRoute         = "other"         // there is nothing at the URL
+)
+
+// classes are the classes of a status. 101 (Switching Protocols) is a class of its own.
+var classes = [...]string{"101", "2xx", "3xx", "4xx", "5xx"}
+
+func class(status int) int {
+	if status < 200 {
+		return 0
+	}
+	return min(status/100-1, len(classes)-1)
+}
+
+// A router is a ServeMux that counts its answers by route and class of status.
+type router struct {
+	*http.ServeMux
+	errors    *problem.Adapter
+	responses *prometheus.CounterVec
+	counters  map[string]*[len(classes)]prometheus.Counter // by pattern
+}
+
+func newRouter(r prometheus.Registerer, errors *problem.Adapter) *router {
+	return &router{
+		ServeMux: http.NewServeMux(),
+		errors:   errors,
+		responses: promauto.With(r).NewCounterVec(prometheus.CounterOpts{
+			Name: "rshub_http_responses_total", Help: "Answers to requests at RSHUB_LISTEN, by where they went and the class of their status; a WebSocket is a 101.",
+		}, []string{"route", "code"}),
+		counters: map[string]*[len(classes)]prometheus.Counter{},
+	}
+}
+
+// handle adds a handler whose answers are counted for a route.
+func (r *router) handle(pattern, route string, h problem.Handler) {
+	r.HandleFunc(pattern, r.errors.Handle(h))
+	all := new([len(classes)]prometheus.Counter)
+	for i, c := range classes {
+		all[i] = r.responses.WithLabelValues(route, c)
+	}
+	r.counters[pattern] = all
+}
+
+// counted counts the answers of next, which passes requests on to r. So it also
+// counts answers that are given before r, such as that a token is missing.
+func (r *router) counted(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		_, pattern := r.Handler(req)
+		answer := &notedAnswer{ResponseWriter: w}
+		if counters := r.counters[pattern]; counters != nil {
+			answer.begins = func(status int) { counters[class(status)].Inc() }
+		}
+		next.ServeHTTP(answer, req)
+		answer.note(http.StatusOK) // net/http sends 200 if a handler sends nothing
+	})
+}

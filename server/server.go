@@ -1,0 +1,225 @@
+// Package server is one hub as an HTTP server. It opens the change memory, connects
+// the parts that publish, follow, call back and serve documents, serves them at one
+// address, and stops them in order. It is the whole program rshub except for its
+// commands and its environment.
+package server
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/rshub/rshub/callback/websub"
+	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/hub"
+	"github.com/rshub/rshub/problem"
+)
+
+// A Server is one hub.
+type Server struct {
+	config   Config
+	log      *slog.Logger
+	metrics  *prometheus.Registry
+	errors   *problem.Adapter
+	callers  *callers
+	requests *requests
+	health   *health
+	front    *front
+	ready    chan struct{}
+}
+
+// New returns the hub that c describes, or an error that names everything that is
+// wrong with c. The hub does nothing before Run.
+func New(c Config) (*Server, error) {
+	c = c.withDefaults()
+	if err := c.check(); err != nil {
+		return nil, err
+	}
+	handler := slog.Handler(slog.DiscardHandler)
+	if c.Logger != nil {
+		handler = requestHandler{c.Logger.Handler()}
+	}
+	s := &Server{config: c, log: slog.New(handler), metrics: newMetrics(&c), health: newHealth(), ready: make(chan struct{})}
+	s.errors = &problem.Adapter{Logger: s.log, Path: shownPath, Text: func(r *http.Request) bool {
+		return slices.Contains(hubPaths, r.URL.Path) && websub.IsForm(r.Header) // a WebSub form gets its errors as plain text
+	}}
+	s.callers = &callers{tokens: c.Tokens, errors: s.errors}
+	s.requests = &requests{log: s.log}
+	s.front = newFront(s.requests, c.WriteTimeout, s.log)
+	return s, nil
+}
+
+// Ready returns a channel that is closed once the hub is ready for requests. Until
+// then Run waits for the change memory, and the hub answers requests with 503. If Run
+// fails before that, the channel is never closed.
+func (s *Server) Ready() <-chan struct{} { return s.ready }
+
+// Addrs returns the addresses that the hub listens on. It may be called only after
+// Ready is closed. ops is nil if Config has no address for operations.
+func (s *Server) Addrs() (listen, ops net.Addr) { return s.front.addrs() }
+
+// Run opens the change memory and serves until ctx is done. Then it stops in this
+// order. First it says that it is not ready, and still serves for DrainDelay. Then it
+// takes no new work, and waits at most Grace for the work that is under way. An error
+// says why the hub could not start, or what failed. When Run returns, nothing of the
+// hub is left. Run may be called only once.
+func (s *Server) Run(ctx context.Context) error {
+	f := s.front
+	if err := f.listen(s.config.Listen, s.config.OpsListen); err != nil {
+		return err
+	}
+	defer f.close()
+	descriptors := s.shareDescriptors()
+	f.listener = newCrowd(f.listener, descriptors, s.log, s.metrics)
+	base := feed.Base(cmp.Or(s.config.BaseURL, "http://"+f.listener.Addr().String()))
+	guard := &guard{base: base, origins: s.config.Origins, anyHost: s.config.Tokens != nil || s.config.Insecure, errors: s.errors}
+	starting := s.errors.Handle(serveStarting)
+	startingOps := http.NewServeMux()
+	s.health.routes(startingOps)
+	startingOps.Handle("/", starting)
+	f.serve(guard.keep(starting), guard.keep(startingOps))
+
+	store, err := s.openStore(ctx)
+	if errors.Is(err, errStopped) {
+		s.log.Info("stopped before the start was over")
+		return nil
+	} else if err != nil {
+		return err
+	}
+	defer func() {
+		if err := store.close(); err != nil {
+			s.log.Error("close the change memory", "err", err)
+		}
+	}()
+	bus, err := s.connect()
+	if err != nil {
+		return err
+	}
+	if bus != nil {
+		defer bus.Close()
+	}
+	p := s.wire(base, guard, store, bus, descriptors.idle)
+	s.health.open(store.memory, bus)
+	f.open(s.site(base, guard, store, p), s.ops(guard, store))
+	s.announce(base)
+	return s.serve(ctx, p)
+}
+
+// connect connects to NATS. It returns nil if Config names no NATS.
+func (s *Server) connect() (*hub.Bus, error) {
+	c := &s.config
+	if c.NATSURL == "" {
+		return nil, nil
+	}
+	bus, err := hub.ConnectNATS(c.NATSURL, hub.NATSOptions{
+		Prefix: c.Prefix, Credentials: c.NATSCredentials, RootCAs: c.NATSRootCAs, Logger: s.log, Metrics: s.metrics,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("Config.NATSURL: %w", err)
+	}
+	return bus, nil
+}
+
+// announce logs that the hub runs, and closes the channel of Ready.
+func (s *Server) announce(base feed.Base) {
+	listen, ops := s.Addrs()
+	opsText := "none"
+	if ops != nil {
+		opsText = ops.String()
+	}
+	s.log.Info("rshub is running", "version", s.config.Version, "listen", listen.String(), "ops", opsText, "url", base, "memory", s.config.memory())
+	close(s.ready)
+}
+
+// serve runs the parts until ctx is done or one of them fails. Then it stops the hub.
+func (s *Server) serve(ctx context.Context, p *parts) error {
+	f := s.front
+	background, stopBackground := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopBackground()
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	for name, run := range p.runs() {
+		wg.Go(func() {
+			if err := run(background); err != nil {
+				f.failed <- fmt.Errorf("%s: %w", name, err)
+			}
+		})
+	}
+
+	var err error
+	select {
+	case <-ctx.Done():
+	case err = <-f.failed:
+	}
+	s.health.leave("stopping")
+	s.requests.closing.Store(true)
+	if err == nil {
+		err = s.linger()
+	}
+	if err != nil {
+		s.log.Error("stopping", "err", err)
+	}
+	s.log.Info("stopping: closing connections; a second signal ends at once")
+	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.config.Grace)
+	defer cancel()
+	s.drain(grace, p)
+	stopBackground()
+	wg.Wait()
+	p.outbound.Close()
+	_ = f.ops.Shutdown(grace) // last, so that /readyz says until the end that the hub is not ready
+	f.close()
+	select {
+	case late := <-f.failed: // something failed while the hub was stopping
+		err = cmp.Or(err, late)
+	default:
+	}
+	s.log.Info("stopped")
+	return err
+}
+
+// linger lets the hub serve for DrainDelay although it is not ready any more. Load
+// balancers ask only now and then whether it is ready, and send requests until they
+// know. If something fails meanwhile, linger returns early with the error.
+func (s *Server) linger() error {
+	d := s.config.DrainDelay
+	if d <= 0 {
+		return nil
+	}
+	s.log.Info("stopping: not ready, and going on for a while; a second signal ends at once", "while", d.String())
+	select {
+	case <-time.After(d):
+		return nil
+	case err := <-s.front.failed:
+		return err
+	}
+}
+
+// drain ends the work, within the grace period. The hub takes no new work. It closes
+// the connections of followers with their cursors, answers publishes that are under
+// way, and hands its callbacks over to other hubs.
+func (s *Server) drain(grace context.Context, p *parts) {
+	public := s.front.public
+	drained := make(chan error, 1)
+	go func() { drained <- public.Shutdown(grace) }() // takes no connections from here on
+	handed := make(chan struct{})
+	go func() { defer close(handed); p.engine.Shutdown(grace) }()
+	if err := p.subscribe.Shutdown(grace); err != nil {
+		s.log.Warn("connections were still open after the grace period")
+	}
+	if err := <-drained; err != nil {
+		_ = public.Close()
+		s.log.Warn("requests were still under way after the grace period")
+	}
+	<-handed
+	p.fetcher.Close()
+	p.hub.Close()
+}

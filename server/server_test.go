@@ -1,0 +1,142 @@
+package server
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rshub/rshub/internal/running"
+)
+
+func TestStartup(t *testing.T) {
+	h := start(t, Config{})
+	first, _, _ := strings.Cut(h.log.String(), "\n")
+	var line map[string]string
+	if err := json.Unmarshal([]byte(first), &line); err != nil {
+		t.Fatal(err)
+	}
+	listen, ops := strings.TrimPrefix(h.URL, "http://"), strings.TrimPrefix(h.Ops, "http://")
+	if line["msg"] != "rshub is running" || line["listen"] != listen || line["ops"] != ops || line["url"] != h.URL || line["memory"] != h.data || line["version"] != "v1.2.3" {
+		t.Errorf("the first line is %s", first)
+	}
+	if resp, body := running.Do(t, "GET", h.Ops+"/healthz", ""); resp.StatusCode != http.StatusOK || !strings.Contains(body, `"ok"`) {
+		t.Errorf("healthz is %d %s", resp.StatusCode, body)
+	}
+	if ready, checks := readiness(t, h); !ready || len(checks) != 1 || checks["memory"] != (dependency{OK: true, Required: true}) {
+		t.Errorf("ready is %v, %v", ready, checks)
+	}
+	if resp, _ := running.Do(t, "GET", h.Ops+"/debug/pprof/", ""); resp.StatusCode != http.StatusOK {
+		t.Errorf("the profiles are %d", resp.StatusCode)
+	}
+	// What is for operators is not at the hub's own address.
+	for _, path := range []string{"/healthz", "/readyz", "/metrics", "/backup", "/debug/pprof/"} {
+		if resp, _ := running.Do(t, "GET", h.URL+path, ""); resp.StatusCode != http.StatusNotFound {
+			t.Errorf("%s is %d for everybody", path, resp.StatusCode)
+		}
+	}
+	h.Stop()
+	if !strings.Contains(h.log.String(), `"msg":"stopped"`) || strings.Contains(h.log.String(), `"level":"ERROR"`) {
+		t.Errorf("the log is\n%s", h.log)
+	}
+}
+
+func TestNoOps(t *testing.T) {
+	h := start(t, Config{OpsListen: none})
+	if h.Ops != "" || !strings.Contains(h.log.String(), `"ops":"none"`) {
+		t.Errorf("it listens on %q: %s", h.Ops, h.log)
+	}
+	h.Publish("demo")
+}
+
+// A hub that is told to stop is not ready, takes no new connections, and lets a
+// publish that is under way end well.
+func TestStopWhilePublishing(t *testing.T) {
+	h := start(t, Config{})
+	body, send := io.Pipe()
+	r, err := http.NewRequestWithContext(t.Context(), "POST", h.URL+"/sets/demo/changes", body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Content-Type", "application/x-ndjson")
+	type answer struct {
+		status int
+		body   string
+		err    error
+	}
+	answers := make(chan answer, 1)
+	go func() {
+		resp, err := http.DefaultClient.Do(r)
+		if err != nil {
+			answers <- answer{err: err}
+			return
+		}
+		defer resp.Body.Close()
+		text, err := io.ReadAll(resp.Body)
+		answers <- answer{resp.StatusCode, string(text), err}
+	}()
+	line := []byte(`{"loc":"https://example.org/a","change":"updated"}` + "\n")
+	if _, err := send.Write(bytes.Repeat(line, 1000)); err != nil {
+		t.Fatal(err)
+	}
+	for { // until the first batch is there: then the request is surely under way
+		if _, body := running.Do(t, "GET", h.URL+"/sets", ""); strings.Contains(body, `"changes":1000`) {
+			break
+		}
+	}
+	h.Cancel()
+	for {
+		if ready, checks := readiness(t, h); !ready {
+			if checks["hub"] != (dependency{Required: true, Reason: "stopping"}) || !checks["memory"].OK {
+				t.Errorf("it is not ready because of %v", checks)
+			}
+			break
+		}
+	}
+	if resp, _ := running.Do(t, "GET", h.Ops+"/healthz", ""); resp.StatusCode != http.StatusOK {
+		t.Errorf("while stopping healthz is %d", resp.StatusCode)
+	}
+	for { // the listener is closed just after
+		conn, err := net.Dial("tcp", strings.TrimPrefix(h.URL, "http://"))
+		if err != nil {
+			break
+		}
+		conn.Close()
+	}
+	if _, err := send.Write(line); err != nil {
+		t.Fatal(err)
+	}
+	if err := send.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if a := <-answers; a.err != nil || a.status != http.StatusOK || !strings.Contains(a.body, `"count":1001`) {
+		t.Errorf("the publish was answered %+v", a)
+	}
+	h.Stop()
+	again := start(t, Config{Data: h.data})
+	if _, body := running.Do(t, "GET", again.URL+"/sets/demo", ""); !strings.Contains(body, `"changes":1001`) {
+		t.Errorf("afterwards the set is %s", body)
+	}
+}
+
+// A hub whose listener fails while it goes on, not ready, stops at once and says
+// so.
+func TestFailureWhileStopping(t *testing.T) {
+	h := start(t, Config{DrainDelay: time.Hour})
+	h.Cancel()
+	for len(h.log.Lines(t, "stopping: not ready, and going on for a while; a second signal ends at once")) == 0 {
+		runtime.Gosched()
+	}
+	if err := h.server.front.listener.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.Wait(); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("it ended with %v", err)
+	}
+}

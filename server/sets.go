@@ -1,0 +1,243 @@
+package server
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/rshub/rshub/access"
+	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/hub"
+	"github.com/rshub/rshub/internal/budget"
+	"github.com/rshub/rshub/problem"
+	"github.com/rshub/rshub/resourcesync"
+)
+
+// sets serves the URLs that list, show, describe and delete sets.
+type sets struct {
+	base            feed.Base
+	memory          changelog.Log
+	hub             *hub.Hub
+	streams         *budget.Budget         // for lists that are held while clients take them
+	checkChangeList func(url string) error // returns an error if the hub would not fetch the URL
+}
+
+// A setView is a set as the API shows it.
+type setView struct {
+	Set            string `json:"set"`
+	Title          string `json:"title,omitempty"`
+	DescribedBy    string `json:"describedby,omitempty"`
+	ChangeList     string `json:"changelist,omitempty"` // the source's own; only publishers and operators see it
+	Topic          string `json:"topic"`
+	CapabilityList string `json:"capabilitylist"`
+	Begin          string `json:"begin"` // when its log began
+	Floor          string `json:"floor"` // cursor before the oldest change that is kept
+	Head           string `json:"head"`  // cursor of the newest change
+	Changes        uint64 `json:"changes"`
+	Updated        string `json:"updated,omitempty"` // datetime of the newest change
+}
+
+// view returns a set as a caller with these rights sees it.
+func (s *sets) view(st feed.State, rights access.Rights) setView {
+	v := setView{
+		Set: st.Set, Title: st.Title, DescribedBy: st.DescribedBy,
+		Topic: s.base.Topic(st.Set), CapabilityList: s.base.CapabilityList(st.Set),
+		Begin: string(resourcesync.AppendTimeMicro(nil, st.Begin)),
+		Floor: st.Floor.String(), Head: st.Head.String(), Changes: st.Head.Position - st.Floor.Position,
+	}
+	if rights.Publish(st.Set) || rights.Operate() {
+		v.ChangeList = st.ChangeList // the URL may contain a secret
+	}
+	if v.Changes > 0 {
+		v.Updated = string(resourcesync.AppendTimeMicro(nil, st.Head.Micros))
+	}
+	return v
+}
+
+// visible returns the states of the sets that the caller may follow, sorted by name.
+func (s *sets) visible(r *http.Request) ([]feed.State, error) {
+	states, err := s.memory.Sets(r.Context())
+	if err != nil {
+		return nil, err
+	}
+	rights := access.FromContext(r.Context()).Rights
+	return slices.DeleteFunc(states, func(st feed.State) bool { return !rights.Follow(st.Set) }), nil
+}
+
+// maxList bounds the text of a list of sets in bytes. It leaves room for 10,000
+// ordinary sets.
+const maxList = 4 << 20
+
+// serveAll lists the sets that the caller may follow, from the one behind the parameter
+// after on. A list that would be too long ends early, and says where the next begins.
+func (s *sets) serveAll(w http.ResponseWriter, r *http.Request) error {
+	if err := problem.OnlyRead(r, "GET, HEAD"); err != nil {
+		return err
+	}
+	share, err := s.streams.Take(r.Context(), maxList)
+	if err != nil {
+		return err
+	}
+	defer share.Release()
+	body, next, err := s.list(r, r.URL.Query().Get("after"))
+	if err != nil {
+		return err
+	}
+	share.Keep(int64(len(body)))
+	h := w.Header()
+	h.Add("Vary", "Authorization")
+	h.Set("Content-Type", "application/json")
+	h.Set("Cache-Control", "no-store")
+	h.Set("Content-Length", strconv.Itoa(len(body)))
+	if next != "" {
+		h.Add("Link", "<"+next+`>; rel="next"`)
+	}
+	if r.Method != http.MethodHead {
+		_, _ = w.Write(body) // the client may be gone
+	}
+	return nil
+}
+
+// list returns the list of the sets whose names come after a name, as JSON, and the URL
+// of the rest, which is empty if there is none.
+func (s *sets) list(r *http.Request, after string) (body []byte, next string, err error) {
+	states, err := s.visible(r)
+	if err != nil {
+		return nil, "", err
+	}
+	rights, last := access.FromContext(r.Context()).Rights, ""
+	body = append(body, `{"sets":[`...)
+	for _, st := range states {
+		if st.Set <= after {
+			continue
+		}
+		view, err := json.Marshal(s.view(st, rights))
+		if err != nil {
+			return nil, "", err
+		}
+		if last != "" && len(body)+len(view) > maxList {
+			next = s.base.Sets() + "?after=" + last
+			break
+		}
+		if last != "" {
+			body = append(body, ',')
+		}
+		body, last = append(body, view...), st.Set
+	}
+	body = append(body, ']')
+	if next != "" {
+		body = append(body, `,"next":"`+next+`"`...)
+	}
+	return append(body, "}\n"...), next, nil
+}
+
+// maxDescription bounds the body that describes a set, in bytes.
+const maxDescription = 16 << 10
+
+// serveOne shows, describes or deletes one set.
+func (s *sets) serveOne(w http.ResponseWriter, r *http.Request) error {
+	ctx, set := r.Context(), r.PathValue("set")
+	if err := feed.CheckSet(set); err != nil {
+		return err
+	}
+	var err error
+	switch r.Method {
+	case http.MethodGet, http.MethodHead:
+		err = access.MayFollow(ctx, set)
+	case http.MethodPut:
+		if err = access.MayPublish(ctx, set); err == nil {
+			err = advise(s.describe(w, r, set), describeAgain)
+		}
+	case http.MethodDelete:
+		if err = access.MayOperate(ctx); err == nil {
+			err = advise(s.hub.Delete(ctx, set), "unknown whether the set was deleted: look at it first (GET), and send the request again only if the set is there and nobody has made it anew since")
+		}
+		if err == nil {
+			w.WriteHeader(http.StatusNoContent)
+			return nil
+		}
+	default:
+		err = problem.NotAllowed(r, "DELETE, GET, HEAD, PUT")
+	}
+	if err != nil {
+		return err
+	}
+	st, err := s.memory.State(ctx, set)
+	if errors.Is(err, feed.ErrUnavailable) && r.Method == http.MethodPut {
+		// The set is described. Nobody must be told that nothing was written.
+		err = advise(fmt.Errorf("%w: it was described, and then: %v", feed.ErrUnknown, err), describeAgain)
+	}
+	if err != nil {
+		return err
+	}
+	writeJSON(w, http.StatusOK, s.view(st, access.FromContext(ctx).Rights))
+	return nil
+}
+
+const describeAgain = "unknown whether the set was described: send the same request again; it does no harm if the first one was carried out after all"
+
+// advise gives feed.ErrUnknown the detail that is right for a request without an
+// idempotency key. Other errors stay as they are.
+func advise(err error, detail string) error {
+	if !errors.Is(err, feed.ErrUnknown) {
+		return err
+	}
+	p := *problem.From(err)
+	p.Detail = detail
+	return &p
+}
+
+// describe stores the description in the body of r as that of a set.
+func (s *sets) describe(w http.ResponseWriter, r *http.Request, set string) error {
+	d, err := readDescription(http.MaxBytesReader(w, r.Body, maxDescription))
+	if err != nil {
+		return err
+	}
+	if d.ChangeList != "" { // the hub fetches it after a ping
+		if err := s.checkChangeList(d.ChangeList); err != nil {
+			return err
+		}
+	}
+	return s.hub.Describe(r.Context(), set, d)
+}
+
+func readDescription(body io.Reader) (feed.Description, error) {
+	var d feed.Description
+	decoder := json.NewDecoder(body)
+	decoder.DisallowUnknownFields()
+	err := decoder.Decode(&d)
+	if err == nil {
+		if _, more := decoder.Token(); more != io.EOF {
+			err = errors.New("something follows it")
+		}
+	}
+	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		return d, err
+	}
+	if err != nil {
+		return d, resourcesync.Invalid(`the body is not {"title": "…", "describedby": "URI", "changelist": "URL"}: %v`, err)
+	}
+	if len(d.Title) > 1000 || strings.ContainsFunc(d.Title, func(c rune) bool { return c < ' ' || c == 0xFFFD }) {
+		return d, resourcesync.Invalid("title is one line of at most 1,000 bytes")
+	}
+	switch {
+	case d.DescribedBy == "":
+		return d, nil
+	case !strings.HasPrefix(d.DescribedBy, "https://") && !strings.HasPrefix(d.DescribedBy, "http://"):
+		return d, resourcesync.Invalid("describedby is a URI that begins with https:// or http://") // the hub's page links to it
+	}
+	return d, resourcesync.CheckURI("describedby", d.DescribedBy)
+}
+
+func writeJSON(w http.ResponseWriter, status int, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(v) // the client may be gone
+}

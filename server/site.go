@@ -1,0 +1,136 @@
+package server
+
+import (
+	"io"
+	"net/http"
+	"strings"
+
+	"github.com/rshub/rshub/access"
+	"github.com/rshub/rshub/callback/websub"
+	"github.com/rshub/rshub/documents"
+	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/hub"
+	"github.com/rshub/rshub/problem"
+	"github.com/rshub/rshub/subscribe"
+)
+
+// A site passes each request of users to the part that answers it.
+type site struct {
+	base      feed.Base
+	hub       *hub.Hub
+	subscribe *subscribe.Server
+	documents *documents.Server
+	websub    *websub.Server
+	sets      *sets
+	page      *page
+}
+
+// routes adds every URL of the hub to mux.
+func (s *site) routes(mux *router) {
+	mux.handle("/{$}", pageRoute, s.page.serve)
+	mux.handle("/.well-known/resourcesync", documentsRoute, s.documents.ServeDescription)
+	for _, path := range hubPaths {
+		mux.handle(path, hubRoute, s.serveHub)
+	}
+	mux.handle("/subscriptions/{name}", statusRoute, s.serveStatus)
+	mux.handle("/sets", setsRoute, s.sets.serveAll)
+	mux.handle("/sets/{set}", setsRoute, s.sets.serveOne)
+	mux.handle("/sets/{set}/changes", topicRoute, s.serveTopic)
+	mux.handle("/sets/{set}/subscriptions", subscriptionsRoute, s.serveSubscriptions)
+	mux.handle("/sets/{set}/subscriptions/{id}", subscriptionsRoute, s.serveSubscriptions)
+	mux.handle("/sets/{set}/subscriptions/{id}/{part}", subscriptionsRoute, s.serveSubscriptions)
+	mux.handle("/sets/{set}/{name...}", documentsRoute, s.serveDocument)
+	mux.handle("/", otherRoute, func(http.ResponseWriter, *http.Request) error {
+		return problem.New(http.StatusNotFound, "not-found", "there is nothing at this URL; GET / says what is where")
+	})
+}
+
+// serveTopic serves the topic of a set. POST publishes. GET follows, or reads the
+// latest change notification.
+func (s *site) serveTopic(w http.ResponseWriter, r *http.Request) error {
+	set := r.PathValue("set")
+	if err := feed.CheckSet(set); err != nil {
+		return err
+	}
+	switch r.Method {
+	case http.MethodPost:
+		if err := access.MayPublish(r.Context(), set); err != nil {
+			return err
+		}
+		return s.hub.ServePublish(w, r, set)
+	case http.MethodGet, http.MethodHead:
+		if err := access.MayFollow(r.Context(), set); err != nil {
+			return err
+		}
+		w.Header().Set("Link", s.base.Link(set))
+		if s.subscribe.Wants(r) {
+			return s.subscribe.Serve(w, r, set)
+		}
+		return s.documents.ServeLatest(w, r, set)
+	}
+	return problem.NotAllowed(r, "GET, HEAD, POST")
+}
+
+// hubPaths are the paths of the hub's own URL. Publishers that use resourcesync_push
+// POST to the second. The third is from the draft of 2012.
+var hubPaths = []string{"/hub", "/publish", "/subscribe"}
+
+// serveHub takes what is POSTed to the hub's own URL: changes, or the forms of
+// WebSub.
+func (s *site) serveHub(w http.ResponseWriter, r *http.Request) error {
+	switch {
+	case r.Method == http.MethodPost && websub.IsForm(r.Header):
+		return s.websub.ServeHub(w, r)
+	case r.Method == http.MethodPost && hub.IsPublish(r.Header):
+		return s.hub.ServeHub(w, r)
+	case r.Method == http.MethodPost: // perhaps a form with a wrong Content-Type
+		problem.WriteText(w, problem.New(http.StatusUnsupportedMediaType, "unsupported", "to subscribe, or to ping, POST a form here as application/x-www-form-urlencoded; "+
+			"changes are sent as application/xml, application/json or application/x-ndjson, with Link headers rel=self (the topic) and rel=hub"))
+		return nil
+	case r.Method == http.MethodGet || r.Method == http.MethodHead:
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		_, _ = io.WriteString(w, "This is the hub's URL. A topic is "+s.base.Topic("SET")+", and "+s.base.Sets()+" lists the sets.\n"+
+			"Sources POST changes here with Link headers rel=self (the topic) and rel=hub, or to the topic itself.\n"+
+			"Destinations POST a WebSub form here: hub.mode=subscribe, hub.topic, hub.callback, and hub.secret and hub.lease_seconds if they like.\n"+
+			"Sources that only ping POST one with hub.mode=publish and hub.topic: the Change List that the set is described with is read.\n")
+		return nil
+	}
+	return problem.NotAllowed(r, "GET, HEAD, POST")
+}
+
+// serveSubscriptions lets an operator list the WebSub subscriptions of a set, and
+// see, change or end one of them.
+func (s *site) serveSubscriptions(w http.ResponseWriter, r *http.Request) error {
+	set, id := r.PathValue("set"), r.PathValue("id")
+	if err := feed.CheckSet(set); err != nil {
+		return err
+	}
+	if err := access.MayOperate(r.Context()); err != nil {
+		return err
+	}
+	if id == "" {
+		return s.websub.ServeSubscriptions(w, r, set)
+	}
+	return s.websub.ServeSubscription(w, r, set, id, r.PathValue("part"))
+}
+
+// serveStatus shows the status of a subscription to its subscriber. It asks for no
+// token: whoever knows the URL may see the status.
+func (s *site) serveStatus(w http.ResponseWriter, r *http.Request) error {
+	return s.websub.ServeStatus(w, r, r.PathValue("name"))
+}
+
+func (s *site) serveDocument(w http.ResponseWriter, r *http.Request) error {
+	set, name := r.PathValue("set"), r.PathValue("name")
+	err := feed.CheckSet(set)
+	if more, ok := strings.CutSuffix(name, "/changes"); ok && err == nil {
+		err = feed.CheckSet(set + "/" + more) // the client means a topic, and the set's name has a slash
+	}
+	if err == nil {
+		err = access.MayFollow(r.Context(), set)
+	}
+	if err != nil {
+		return err
+	}
+	return s.documents.ServeSet(w, r, set, name)
+}

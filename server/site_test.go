@@ -1,0 +1,306 @@
+package server
+
+import (
+	"bufio"
+	"encoding/json"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/rshub/rshub/internal/running"
+	"github.com/rshub/rshub/resourcesync"
+)
+
+// What each URL does with each method, where everybody may do everything.
+func TestRoutes(t *testing.T) {
+	h := start(t, Config{})
+	h.Publish("demo")
+	const links = "<BASE/sets/demo/changes>; rel=self, <BASE/hub>; rel=hub"
+	for _, test := range []struct {
+		method, path string
+		body         string
+		headers      []string
+		status       int
+		want         string // type of the content, or of the problem, or for 405 what is allowed
+	}{
+		{"GET", "/", "", nil, 200, "text/html; charset=utf-8"},
+		{"HEAD", "/", "", nil, 200, "text/html; charset=utf-8"},
+		{"POST", "/", "", nil, 405, "GET, HEAD"},
+		{"GET", "/nothing", "", nil, 404, "not-found"},
+		{"POST", "/nothing", "", nil, 404, "not-found"},
+
+		{"GET", "/.well-known/resourcesync", "", nil, 200, "application/xml"},
+		{"POST", "/.well-known/resourcesync", "", nil, 405, "GET, HEAD"},
+
+		{"GET", "/hub", "", nil, 200, "text/plain; charset=utf-8"},
+		{"POST", "/hub", running.OneChange, []string{"Content-Type", "application/json", "Link", links}, 200, "application/json"},
+		{"POST", "/hub", running.OneChange, []string{"Content-Type", "application/json"}, 400, "invalid"},
+		{"DELETE", "/hub", "", nil, 405, "GET, HEAD, POST"},
+
+		{"GET", "/sets", "", nil, 200, "application/json"},
+		{"HEAD", "/sets", "", nil, 200, "application/json"},
+		{"POST", "/sets", "", nil, 405, "GET, HEAD"},
+		{"GET", "/sets/", "", nil, 404, "not-found"},
+
+		{"GET", "/sets/demo", "", nil, 200, "application/json"},
+		{"GET", "/sets/other", "", nil, 404, "no-such-set"},
+		{"DELETE", "/sets/other", "", nil, 404, "no-such-set"},
+		{"POST", "/sets/demo", "", nil, 405, "DELETE, GET, HEAD, PUT"},
+		{"GET", "/sets/Demo", "", nil, 400, "invalid"},
+
+		{"GET", "/sets/demo/changes", "", nil, 200, "application/xml"},
+		{"HEAD", "/sets/demo/changes", "", nil, 200, "application/xml"},
+		{"POST", "/sets/demo/changes", running.OneChange, []string{"Content-Type", "application/json"}, 200, "application/json"},
+		{"POST", "/sets/demo/changes", running.OneChange, nil, 415, "unsupported"},
+		{"GET", "/sets/demo/changes?since=start", "", nil, 200, "application/json"},
+		{"GET", "/sets/demo/changes", "", []string{"Accept", "application/x-ndjson"}, 200, "application/x-ndjson"},
+		{"GET", "/sets/demo/changes?since=1-1", "", nil, 410, "gone"},
+		{"PUT", "/sets/demo/changes", "", nil, 405, "GET, HEAD, POST"},
+		{"DELETE", "/sets/demo/changes", "", nil, 405, "GET, HEAD, POST"},
+
+		{"GET", "/sets/demo/capabilitylist.xml", "", nil, 200, "application/xml"},
+		{"GET", "/sets/demo/changelist.xml", "", nil, 200, "application/xml"},
+		{"GET", "/sets/demo/changelist-index.xml", "", nil, 200, "application/xml"},
+		{"GET", "/sets/demo/.well-known/resourcesync", "", nil, 200, "application/xml"},
+		{"POST", "/sets/demo/changelist.xml", "", nil, 405, "GET, HEAD"},
+		{"GET", "/sets/demo/other.xml", "", nil, 404, ""},
+	} {
+		t.Run(test.method+" "+test.path, func(t *testing.T) {
+			headers := make([]string, len(test.headers))
+			for i, s := range test.headers {
+				headers[i] = strings.ReplaceAll(s, "BASE", h.URL)
+			}
+			resp, body := running.Do(t, test.method, h.URL+test.path, test.body, headers...)
+			switch {
+			case resp.StatusCode != test.status:
+				t.Errorf("the answer is %d %s", resp.StatusCode, body)
+			case test.status == http.StatusOK:
+				if got := resp.Header.Get("Content-Type"); got != test.want {
+					t.Errorf("the type is %q, want %q", got, test.want)
+				}
+				if test.method == "HEAD" && body != "" {
+					t.Errorf("HEAD has the body %q", body)
+				}
+			case test.status == http.StatusMethodNotAllowed:
+				if got := resp.Header.Get("Allow"); got != test.want || !strings.Contains(body, resourcesync.Terms+"problems/method-not-allowed") {
+					t.Errorf("allowed is %q, want %q: %s", got, test.want, body)
+				}
+			case test.want != "":
+				checkProblem(t, resp, body, test.status, test.want)
+			default:
+				if resp.Header.Get("Content-Type") != "application/problem+json" {
+					t.Errorf("the answer is no problem: %s", body)
+				}
+			}
+		})
+	}
+}
+
+// A set's name cannot have a slash. Whoever tries is told the rule, whatever
+// the URL looks like.
+func TestSlashInSet(t *testing.T) {
+	h := start(t, Config{})
+	h.Publish("a")
+	for _, test := range []struct{ method, path string }{
+		{"POST", "/sets/a/b/changes"}, {"GET", "/sets/a/b/changes"}, {"GET", "/sets/a/b/c/changes?since=start"},
+		{"POST", "/sets/a%2Fb/changes"}, {"GET", "/sets/a%2Fb/changes"}, {"GET", "/sets/a%2fb/changes?since=start"},
+		{"GET", "/sets/a%2Fb/changelist.xml"}, {"GET", "/sets/a%2Fb"}, {"PUT", "/sets/a%2Fb"}, {"DELETE", "/sets/a%2Fb"},
+		{"GET", "/sets/%2e%2e%2fa/changes"}, {"GET", "/sets/A/b/changes"},
+	} {
+		t.Run(test.method+" "+test.path, func(t *testing.T) {
+			resp, body := running.Do(t, test.method, h.URL+test.path, running.OneChange, "Content-Type", "application/json")
+			if detail := checkProblem(t, resp, body, http.StatusBadRequest, "invalid"); !strings.Contains(detail, "a name is 1 to 63 of a-z") {
+				t.Errorf("it says %q", detail)
+			}
+		})
+	}
+	_, body := running.Do(t, "GET", h.URL+"/sets", "")
+	if n := strings.Count(body, `"topic"`); n != 1 {
+		t.Errorf("there are %d sets: %s", n, body)
+	}
+}
+
+func TestDescribeAndDelete(t *testing.T) {
+	h := start(t, Config{})
+	const description = `{"title":"A <demo>","describedby":"https://example.org/about","changelist":"https://example.org/changelist.xml?a=1"}`
+	resp, body := running.Do(t, "PUT", h.URL+"/sets/demo", description)
+	var v setView
+	if err := json.Unmarshal([]byte(body), &v); err != nil || resp.StatusCode != http.StatusOK {
+		t.Fatalf("PUT: %d %s", resp.StatusCode, body)
+	}
+	if v.Title != "A <demo>" || v.DescribedBy != "https://example.org/about" || v.ChangeList != "https://example.org/changelist.xml?a=1" || v.Topic != h.URL+"/sets/demo/changes" || v.Changes != 0 || v.Updated != "" {
+		t.Errorf("PUT answers %+v", v)
+	}
+	h.Publish("demo")
+	var after setView
+	if _, body = running.Do(t, "GET", h.URL+"/sets/demo", ""); json.Unmarshal([]byte(body), &after) != nil || after.Changes != 1 || after.Updated == "" || after.Title != v.Title {
+		t.Errorf("GET answers %s", body)
+	}
+	for _, test := range []struct {
+		body   string
+		status int
+		kind   string
+		detail string
+	}{
+		{"", 400, "invalid", "the body is not"},
+		{"[]", 400, "invalid", "the body is not"},
+		{`{"name":"x"}`, 400, "invalid", `"name"`},
+		{`{"title":"x"} {}`, 400, "invalid", "something follows"},
+		{`{"title":"a\nb"}`, 400, "invalid", "one line"},
+		{`{"title":"` + strings.Repeat("x", 1001) + `"}`, 400, "invalid", "1,000 bytes"},
+		{`{"describedby":"about"}`, 400, "invalid", "begins with https://"},
+		{`{"describedby":"javascript:alert(1)"}`, 400, "invalid", "begins with https://"},
+		{`{"describedby":"https://example.org/<a>"}`, 400, "invalid", "does not have the character"},
+		{`{"changelist":"changelist.xml"}`, 400, "invalid", "a changelist is an absolute URL that begins with http://"},
+		{`{"changelist":"file:///etc/passwd"}`, 400, "invalid", "a changelist is an absolute URL that begins with http://"},
+		{`{"changelist":"https://example.org/<a>"}`, 400, "invalid", "the changelist has characters that must be percent-encoded"},
+		{`{"changelist":"http://127.0.0.1:9000/list"}`, 400, "invalid", "a changelist at 127.0.0.1 is not allowed"},
+		{`{"changelist":"` + h.URL + `/sets/other/changelist.xml"}`, 400, "invalid", "the changelist is on this hub"},
+		{`{"changelist":"https://example.org:22/list"}`, 400, "invalid", "a changelist on port 22 is not allowed: the ports are 80, 443 and from 1024 on"},
+		{`{"changelist":"https://me:secret@example.org/"}`, 400, "invalid", "no user name or password"},
+		{`{"title":"` + strings.Repeat("x", 20_000) + `"}`, 413, "too-large", "16384"},
+	} {
+		resp, body := running.Do(t, "PUT", h.URL+"/sets/demo", test.body)
+		if detail := checkProblem(t, resp, body, test.status, test.kind); !strings.Contains(detail, test.detail) {
+			t.Errorf("PUT %.40q says %q", test.body, detail)
+		}
+	}
+	if resp, body := running.Do(t, "DELETE", h.URL+"/sets/demo", ""); resp.StatusCode != http.StatusNoContent || body != "" {
+		t.Errorf("DELETE: %d %s", resp.StatusCode, body)
+	}
+	resp, body = running.Do(t, "GET", h.URL+"/sets/demo", "")
+	checkProblem(t, resp, body, http.StatusNotFound, "no-such-set")
+}
+
+// Each right opens its doors and no others, and a set that one may not follow
+// is not shown.
+func TestRightsOfRoutes(t *testing.T) {
+	known, texts := tokens(t, "publish:demo,follow:demo", "follow:other", "operate", "anyone - follow:open")
+	h := start(t, Config{Tokens: known})
+	const publisher, follower, operator, nobody = 0, 1, 2, 3
+	bearer := func(who int) []string {
+		if texts[who] == "" {
+			return nil
+		}
+		return []string{"Authorization", "Bearer " + texts[who]}
+	}
+	h.Publish("demo", bearer(publisher)...)
+	for _, test := range []struct {
+		who          int
+		method, path string
+		status       int
+	}{
+		{publisher, "POST", "/sets/demo/changes", 415}, // may, but has no type
+		{publisher, "GET", "/sets/demo/changes", 200},
+		{publisher, "POST", "/sets/other/changes", 403},
+		{publisher, "GET", "/sets/other/changelist.xml", 403},
+		{publisher, "DELETE", "/sets/demo", 403},
+		{follower, "POST", "/sets/other/changes", 403},
+		{follower, "GET", "/sets/other/changes?since=start", 200},
+		{follower, "GET", "/sets/demo/changes?since=start", 403},
+		{follower, "PUT", "/sets/other", 403},
+		{operator, "GET", "/sets/demo/changes", 403},
+		{operator, "DELETE", "/sets/other", 404},
+		{nobody, "GET", "/sets/open/changes?since=start", 200},
+		{nobody, "GET", "/sets/demo/changes", 401},
+		{nobody, "GET", "/sets/demo", 401},
+		{nobody, "POST", "/sets/open/changes", 401},
+		{nobody, "DELETE", "/sets/open", 401},
+		{nobody, "GET", "/", 200},
+	} {
+		resp, body := running.Do(t, test.method, h.URL+test.path, "", bearer(test.who)...)
+		if resp.StatusCode != test.status {
+			t.Errorf("caller %d: %s %s is %d %s, want %d", test.who, test.method, test.path, resp.StatusCode, body, test.status)
+		}
+		if got := resp.Header.Get("WWW-Authenticate") != ""; got != (test.status == http.StatusUnauthorized) {
+			t.Errorf("caller %d: %s %s has WWW-Authenticate: %v", test.who, test.method, test.path, got)
+		}
+	}
+	// The hub's own URL asks for the same right.
+	link := []string{"Link", "<" + h.URL + "/sets/demo/changes>; rel=self, <" + h.URL + "/hub>; rel=hub", "Content-Type", "application/json"}
+	if resp, body := running.Do(t, "POST", h.URL+"/hub", running.OneChange, append(link, bearer(follower)...)...); resp.StatusCode != http.StatusForbidden {
+		t.Errorf("POST /hub is %d %s", resp.StatusCode, body)
+	}
+	if resp, body := running.Do(t, "POST", h.URL+"/hub", running.OneChange, append(link, bearer(publisher)...)...); resp.StatusCode != http.StatusOK {
+		t.Errorf("POST /hub is %d %s", resp.StatusCode, body)
+	}
+	for who, want := range map[int]bool{publisher: true, follower: false, nobody: false} {
+		for _, path := range []string{"/", "/sets", "/.well-known/resourcesync"} {
+			resp, body := running.Do(t, "GET", h.URL+path, "", bearer(who)...)
+			if got := strings.Contains(body, "/sets/demo/capabilitylist.xml"); got != want {
+				t.Errorf("caller %d sees the set at %s: %v", who, path, got)
+			}
+			if !strings.Contains(strings.Join(resp.Header.Values("Vary"), ","), "Authorization") {
+				t.Errorf("%s varies by %v", path, resp.Header.Values("Vary"))
+			}
+		}
+	}
+	resp, body := running.Do(t, "GET", h.URL+"/", "", "Authorization", "Bearer rshub_WRONG")
+	if detail := checkProblem(t, resp, body, http.StatusUnauthorized, "unauthorized"); strings.Contains(detail, "WRONG") {
+		t.Errorf("the token is in %q", detail)
+	}
+}
+
+// Where a source's own Change List is may be a secret: only those see it who may
+// say it.
+func TestWhoSeesTheChangeList(t *testing.T) {
+	known, texts := tokens(t, "publish:demo,follow:demo", "follow:demo,publish:other", "follow:demo,operate", "anyone - follow:demo")
+	h := start(t, Config{Tokens: known})
+	bearer := func(who int) []string {
+		if texts[who] == "" {
+			return nil
+		}
+		return []string{"Authorization", "Bearer " + texts[who]}
+	}
+	const list = "https://example.org/secret/changelist.xml"
+	if resp, body := running.Do(t, "PUT", h.URL+"/sets/demo", `{"changelist":"`+list+`"}`, bearer(0)...); resp.StatusCode != http.StatusOK || !strings.Contains(body, list) {
+		t.Fatalf("PUT is answered %d %s", resp.StatusCode, body)
+	}
+	for who, want := range []bool{true, false, true, false} {
+		for _, path := range []string{"/sets/demo", "/sets", "/", "/sets/demo/capabilitylist.xml", "/.well-known/resourcesync"} {
+			resp, body := running.Do(t, "GET", h.URL+path, "", bearer(who)...)
+			if resp.StatusCode != http.StatusOK || !strings.Contains(body, "demo") {
+				t.Errorf("caller %d: %s is %d %s", who, path, resp.StatusCode, body)
+			}
+			if got := strings.Contains(body, "secret"); got != (want && strings.HasPrefix(path, "/sets") && !strings.HasSuffix(path, ".xml")) {
+				t.Errorf("caller %d sees the list at %s: %t", who, path, got)
+			}
+		}
+	}
+}
+
+func TestConfiguredSets(t *testing.T) {
+	h := start(t, Config{Sets: []string{"demo"}})
+	h.Publish("demo")
+	resp, body := running.Do(t, "POST", h.URL+"/sets/other/changes", running.OneChange, "Content-Type", "application/json")
+	checkProblem(t, resp, body, http.StatusNotFound, "no-such-set")
+	resp, body = running.Do(t, "GET", h.URL+"/sets/other/changes?since=now", "")
+	checkProblem(t, resp, body, http.StatusNotFound, "no-such-set")
+}
+
+// A stream goes through all that is around it.
+func TestEventStream(t *testing.T) {
+	h := start(t, Config{})
+	r, err := http.NewRequestWithContext(t.Context(), "GET", h.URL+"/sets/demo/changes?since=start", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Accept", "text/event-stream")
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	h.Publish("demo")
+	lines := bufio.NewScanner(resp.Body)
+	for lines.Scan() {
+		if strings.HasPrefix(lines.Text(), "data:") && strings.Contains(lines.Text(), `"https://example.org/a"`) {
+			break
+		}
+	}
+	go h.Cancel() // stopping ends the stream
+	if _, err := io.Copy(io.Discard, resp.Body); err != nil {
+		t.Errorf("the stream ended with %v", err)
+	}
+}

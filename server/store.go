@@ -1,0 +1,174 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/rshub/rshub/callback/subscription"
+	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/changelog/disklog"
+	"github.com/rshub/rshub/changelog/metered"
+	"github.com/rshub/rshub/changelog/redislog"
+	"github.com/rshub/rshub/claim"
+	"github.com/rshub/rshub/internal/redisconn"
+)
+
+// storeDir is the directory of the change memory in a data directory. callbackKeep is
+// the place of the subscriptions in the change memory.
+const (
+	storeDir     = "changes"
+	callbackKeep = "callback"
+)
+
+// A store is what a hub keeps: its change memory, and beside it the WebSub
+// subscriptions, with the claims on their shards. Whoever opens a store closes it.
+type store struct {
+	memory        changelog.Log
+	subscriptions subscription.Registry
+	claims        claim.Store
+	disk          *disklog.Log    // the memory if it is on the disk; else nil
+	redis         *redisconn.Conn // the connections to Redis if the memory is there; else nil
+}
+
+// close closes the memory, and the connections to Redis if there are any.
+func (s *store) close() error {
+	err := s.memory.Close()
+	if s.redis != nil {
+		err = errors.Join(err, s.redis.Close())
+	}
+	return err
+}
+
+// openStore opens the store in Redis or on the local disk.
+func (s *Server) openStore(ctx context.Context) (*store, error) {
+	if s.config.RedisURL != "" {
+		return s.openRedis(ctx)
+	}
+	return s.openDisk(ctx)
+}
+
+func (s *Server) openRedis(ctx context.Context) (*store, error) {
+	c := &s.config
+	conn, err := c.connectRedis()
+	if err != nil {
+		return nil, fmt.Errorf("Config.RedisURL: %w", err)
+	}
+	memory, err := s.awaitRedis(ctx, conn)
+	if err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	subscriptions, claims, err := c.subscriptionsInRedis(conn)
+	if err != nil {
+		return nil, errors.Join(err, memory.Close(), conn.Close())
+	}
+	return &store{memory: metered.New(memory, s.metrics), subscriptions: subscriptions, claims: claims, redis: conn}, nil
+}
+
+func (s *Server) openDisk(ctx context.Context) (*store, error) {
+	c := &s.config
+	if err := os.MkdirAll(c.Data, 0o700); err != nil {
+		return nil, fmt.Errorf("make the data directory: %w", err)
+	}
+	o := c.diskOptions()
+	o.Logger = c.Logger
+	memory, err := disklog.Open(filepath.Join(c.Data, storeDir), o)
+	if err != nil {
+		return nil, err
+	}
+	subscriptions, claims, err := subscriptionsOnDisk(ctx, memory.Keep(callbackKeep))
+	if err == nil {
+		err = removeOldBackups(c.Data)
+	}
+	if err != nil {
+		return nil, errors.Join(err, memory.Close())
+	}
+	measureDisk(s.metrics, memory.Space)
+	return &store{memory: metered.New(memory, s.metrics), subscriptions: subscriptions, claims: claims, disk: memory}, nil
+}
+
+// subscriptionsInRedis opens the subscriptions beside a memory in Redis.
+func (c *Config) subscriptionsInRedis(conn *redisconn.Conn) (subscription.Registry, claim.Store, error) {
+	r, err := subscription.NewRedis(conn, c.Prefix, subscription.RedisOptions{})
+	if err != nil {
+		return nil, nil, fmt.Errorf("open the subscriptions: %w", err)
+	}
+	return r, claim.NewRedis(conn, c.Prefix, subscription.ClaimKind, claim.RedisOptions{ClockSkew: c.ClockSkew}), nil
+}
+
+// subscriptionsOnDisk opens the subscriptions beside a memory on the disk.
+func subscriptionsOnDisk(ctx context.Context, keep *disklog.Keep) (subscription.Registry, claim.Store, error) {
+	claims, err := claim.OpenLocal(ctx, keep, subscription.Shards)
+	if err != nil {
+		return nil, nil, fmt.Errorf("open the subscriptions: %w", err)
+	}
+	r, err := subscription.OpenDisk(ctx, keep, claims)
+	if err != nil {
+		return nil, nil, err
+	}
+	return r, claims, nil
+}
+
+// startEvery is the time between two attempts to open the memory in Redis.
+const startEvery = 500 * time.Millisecond
+
+// errStopped says that the hub was told to stop before its start was over.
+var errStopped = errors.New("told to stop during the start")
+
+// awaitRedis opens the change memory in Redis. While Redis cannot be reached, it
+// waits, at most StartTimeout, and logs that once. It returns at once with an error
+// that waiting does not cure, such as a wrong password.
+func (s *Server) awaitRedis(ctx context.Context, conn *redisconn.Conn) (*redislog.Log, error) {
+	limit := s.config.StartTimeout
+	limited, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	tick := time.NewTicker(startEvery)
+	defer tick.Stop()
+	begun, waits := time.Now(), false
+	for {
+		memory, err := redislog.Open(limited, conn, s.config.redisOptions())
+		if err == nil {
+			if waits {
+				s.log.Info("Redis is there: the start goes on", "seconds", time.Since(begun).Seconds())
+			}
+			return memory, nil
+		}
+		if ctx.Err() != nil {
+			return nil, errStopped
+		}
+		if limited.Err() == nil && !redislog.MayPass(err) {
+			return nil, fmt.Errorf("Config.RedisURL: %w", err)
+		}
+		if !waits && limited.Err() == nil {
+			waits = true
+			s.log.Warn("waiting for Redis", "limit", limit.String(), "err", err)
+			s.health.leave("starting: waiting for Redis: " + err.Error())
+		}
+		select {
+		case <-tick.C:
+		case <-limited.Done():
+		}
+		switch {
+		case ctx.Err() != nil:
+			return nil, errStopped
+		case limited.Err() != nil:
+			return nil, fmt.Errorf("Config.RedisURL: waited for %v (Config.StartTimeout): %w", limit, err)
+		}
+	}
+}
+
+func (c *Config) diskOptions() disklog.Options {
+	return disklog.Options{ClockSkew: c.ClockSkew, Reserve: c.DiskReserve}
+}
+
+func (c *Config) redisOptions() redislog.Options {
+	return redislog.Options{Prefix: c.Prefix, ClockSkew: c.ClockSkew, Logger: c.Logger, AllowEviction: c.RedisAllowEviction}
+}
+
+// connectRedis prepares the connections to Redis. The first call makes them.
+func (c *Config) connectRedis() (*redisconn.Conn, error) {
+	return redisconn.Open(c.RedisURL, redisconn.Options{Timeout: c.RedisTimeout, Wait: c.RedisWait, WaitTimeout: c.RedisWaitTimeout})
+}

@@ -1,0 +1,121 @@
+package server
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/rshub/rshub/callback"
+	"github.com/rshub/rshub/callback/websub"
+	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/documents"
+	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/harvest"
+	"github.com/rshub/rshub/hub"
+	"github.com/rshub/rshub/internal/budget"
+	"github.com/rshub/rshub/outbound"
+	"github.com/rshub/rshub/outbound/meter"
+	"github.com/rshub/rshub/resourcesync"
+	"github.com/rshub/rshub/subscribe"
+)
+
+// parts are the parts that the hub is made of.
+type parts struct {
+	hub       *hub.Hub
+	subscribe *subscribe.Server
+	documents *documents.Server
+	engine    *callback.Engine
+	websub    *websub.Server
+	fetcher   *harvest.Fetcher
+	outbound  *outbound.Client
+	streams   *budget.Budget // for answers that are held while clients take them
+}
+
+// compareEvery is how often a hub looks for changes that were not announced.
+const compareEvery = 2 * time.Second
+
+// What answers may hold in memory together, in bytes. The first is for answers while
+// they are made, which never waits for a client. The second is for answers that are
+// read, or held, while a client takes them at its own pace.
+const (
+	answerBytes = 128 << 20
+	streamBytes = 256 << 20
+)
+
+// wire makes the parts and connects them with each other. idle bounds the idle
+// connections to callbacks.
+func (s *Server) wire(base feed.Base, guard *guard, store *store, bus *hub.Bus, idle int) *parts {
+	c, log, p := &s.config, store.memory, &parts{streams: budget.New(streamBytes, budget.Patience)}
+	answers := budget.New(answerBytes, budget.Patience)
+	shared := time.Duration(0)
+	if c.RedisURL != "" {
+		shared = compareEvery
+	}
+	p.hub = hub.New(log, hub.Options{
+		Base: base, Sets: c.Sets, ListSize: c.ChangeListSize, MaxBody: c.MaxBody, Retention: c.Retention,
+		ClockSkew: c.ClockSkew, Logger: s.log, Metrics: s.metrics, Bus: bus, Shared: shared,
+	})
+	p.subscribe = subscribe.New(p.hub, log, subscribe.Options{
+		Base: base, Waits: p.hub.Waits, CheckOrigin: guard.allows,
+		Heartbeat: c.Heartbeat, WriteTimeout: c.WriteTimeout, ClockSkew: c.ClockSkew, Logger: s.log,
+		Metrics: s.metrics, Behind: p.hub.Behind, Attend: p.hub.Attend, Answers: answers,
+	})
+	p.documents = documents.New(log, base, documents.Options{
+		ClockSkew: c.ClockSkew,
+		Waits:     p.hub.Waits,
+		NoPush:    func(set string) bool { return slices.Contains(c.NoPushSets, set) },
+		Logger:    s.log,
+		Answers:   answers,
+		Streams:   p.streams,
+	})
+	attempts := meter.New(s.metrics)
+	p.outbound = outbound.New(outbound.Options{Self: string(base), Allow: c.CallbackAllow, Ports: c.CallbackPorts, CAs: c.CallbackCAs, PerHost: c.CallbackPerHost, Idle: idle})
+	caller := websub.NewCaller(p.outbound, base, websub.CallerOptions{Timeout: c.CallbackTimeout})
+	p.engine = callback.New(store.subscriptions, store.claims, log, p.hub, caller, caller, callback.Options{
+		InFlight: c.CallbackInFlight, PerHost: c.CallbackPerHost, Logger: s.log, Metrics: s.metrics, Meter: attempts,
+	})
+	p.fetcher = harvest.New(p.outbound.HTTP(), log, p.publishFetched, harvest.Options{
+		Sets: base.Sets(), Check: p.outbound.Check, Logger: s.log,
+		Count: func(o outbound.Outcome, took time.Duration) { attempts.Count(meter.Fetch, o, took) },
+	})
+	p.websub = websub.NewServer(p.engine, store.subscriptions, log, p.outbound.Check, base, websub.Options{
+		Waits: p.hub.Waits, Ping: p.fetcher.Ping, LeaseMin: c.LeaseMin, LeaseDefault: c.LeaseDefault, LeaseMax: c.LeaseMax,
+		MaxRequests: c.CallbackRequests, MaxPerHost: c.CallbackMaxPerHost, MaxPerSet: c.CallbackMaxPerSet, MaxUnverified: c.CallbackMaxUnverified,
+		ClockSkew: c.ClockSkew,
+	})
+	s.metrics.MustRegister(newReadyGauge(s.health))
+	return p
+}
+
+// publishFetched publishes changes that were fetched from a source. last is the
+// cursor of the last one. added is 0 if the hub had the changes already.
+func (p *parts) publishFetched(ctx context.Context, set, key string, digest [32]byte, changes []resourcesync.Change) (last feed.Cursor, added int, err error) {
+	a, err := p.hub.Publish(ctx, set, changelog.Publish{Changes: changes, Key: key, Hash: digest})
+	if err != nil || a.Replayed {
+		return a.Cursor, 0, err
+	}
+	return a.Cursor, a.Count, nil
+}
+
+// runs returns the functions that run in the background, by the name of their part.
+func (p *parts) runs() map[string]func(context.Context) error {
+	return map[string]func(context.Context) error{"hub": p.hub.Run, "subscribe": p.subscribe.Run, "callback": p.engine.Run}
+}
+
+// site returns the handler for users.
+func (s *Server) site(base feed.Base, guard *guard, store *store, p *parts) http.Handler {
+	sets := &sets{base: base, memory: store.memory, hub: p.hub, streams: p.streams, checkChangeList: func(list string) error { return p.outbound.Check("changelist", list) }}
+	page := &page{base: base, version: s.config.Version, sets: sets, configured: len(s.config.Sets) > 0, tokens: s.config.Tokens != nil}
+	site := &site{base: base, hub: p.hub, subscribe: p.subscribe, documents: p.documents, websub: p.websub, sets: sets, page: page}
+	mux := newRouter(s.metrics, s.errors)
+	site.routes(mux)
+	return mux.counted(readOn(guard.keep(s.callers.identify(mux))))
+}
+
+// ops returns the handler for those who operate the hub.
+func (s *Server) ops(guard *guard, store *store) http.Handler {
+	backup := &backup{data: s.config.Data, disk: store.disk, log: s.log}
+	ops := &ops{health: s.health, metrics: s.metrics, backup: backup, errors: s.errors, callers: s.callers, log: s.log}
+	return guard.keep(ops.routes())
+}

@@ -1,0 +1,134 @@
+package subscribe
+
+import (
+	"github.com/gorilla/websocket"
+
+	"github.com/rshub/rshub/feed"
+)
+
+// maxChunk bounds the bytes that are written in one call. A single frame may be
+// longer.
+const maxChunk = 64 << 10
+
+// maxIdle bounds the buffer, in bytes, that is kept for the next chunk or event. It
+// is small, because most sets are silent most of the time.
+const maxIdle = 16 << 10
+
+// A chunk is what is written to connections in one call: the frames of
+// consecutive batches.
+type chunk struct {
+	after    feed.Cursor // before the first batch
+	diverged bool        // the log has lost its tail, so the connections' cursors need not be in the chunk
+	frames   []frame
+	buf      []byte
+	all      tally // of all frames
+}
+
+// A frame is a batch in a chunk.
+type frame struct {
+	cursor feed.Cursor // of the batch
+	body   []byte      // the batch's message, shared by all connections; nil: it is in buf only
+	end    int         // where the frame ends in buf
+	tally  tally
+}
+
+func (c *chunk) reset(after feed.Cursor) {
+	clear(c.frames) // so that the bodies can be freed
+	c.after, c.diverged, c.frames, c.buf, c.all = after, false, c.frames[:0], c.buf[:0], tally{}
+}
+
+// add adds the message of a batch.
+func (c *chunk) add(body []byte, b *feed.Batch) {
+	begin := len(c.buf)
+	c.buf = appendFrame(c.buf, websocket.TextMessage, body)
+	f := frame{cursor: b.Cursor, body: body, end: len(c.buf)}
+	f.tally.add(len(b.Entries), len(c.buf)-begin)
+	c.all.plus(f.tally)
+	c.frames = append(c.frames, f)
+	c.diverged = c.diverged || b.Diverged
+}
+
+// addCopy adds a message, and keeps only the copy in buf.
+func (c *chunk) addCopy(body []byte, b *feed.Batch) {
+	c.add(body, b)
+	c.frames[len(c.frames)-1].body = nil
+}
+
+// end returns the cursor behind the chunk.
+func (c *chunk) end() feed.Cursor { return c.frames[len(c.frames)-1].cursor }
+
+// full reports whether a message of n bytes must go into the next chunk.
+func (c *chunk) full(n int) bool {
+	return len(c.frames) > 0 && (len(c.buf)+n > maxChunk || c.diverged)
+}
+
+// from returns where in buf the frames behind a cursor begin. ok is false when the
+// cursor is neither the beginning of the chunk nor the end of one of its batches.
+func (c *chunk) from(cur feed.Cursor) (offset int, ok bool) {
+	if cur == c.after || c.diverged {
+		return 0, true
+	}
+	for i := range c.frames {
+		if c.frames[i].cursor == cur {
+			return c.frames[i].end, true
+		}
+	}
+	return 0, false
+}
+
+// tally adds to t the frames that begin in buf[from:to]. A frame must begin at from.
+func (c *chunk) tally(t *tally, from, to int) {
+	if from == 0 && to == len(c.buf) {
+		t.plus(c.all)
+		return
+	}
+	begin := 0
+	for i := range c.frames {
+		if begin >= from && begin < to {
+			t.plus(c.frames[i].tally)
+		}
+		begin = c.frames[i].end
+	}
+}
+
+// cut says how far a client is after buf[:offset] was written to it. cur is the
+// cursor of the last batch of which the client got any bytes. head and rest are the
+// missing part of that batch's frame. head is a copy, because buf is used again. rest
+// is a part of the batch's shared message.
+func (c *chunk) cut(offset int) (cur feed.Cursor, head, rest []byte) {
+	cur = c.after
+	begin := 0
+	for _, f := range c.frames {
+		switch {
+		case offset == begin:
+			return cur, nil, nil
+		case offset < f.end:
+			body := f.end - len(f.body)
+			if offset < body {
+				return f.cursor, append(head, c.buf[offset:body]...), f.body
+			}
+			return f.cursor, nil, f.body[offset-body:]
+		}
+		begin, cur = f.end, f.cursor
+	}
+	return cur, nil, nil
+}
+
+// chunks divides batches into chunks and calls write with each of them. Each of them
+// is scratch, so write must not keep it. At the end scratch has no large buffer.
+func chunks(scratch *chunk, f *feed.Format, batches []*feed.Batch, write func(*chunk)) {
+	scratch.reset(batches[0].After)
+	for _, b := range batches {
+		body := b.In(f)
+		if scratch.full(len(body)) {
+			write(scratch)
+			scratch.reset(b.After)
+		}
+		scratch.add(body, b)
+	}
+	write(scratch)
+	scratch.reset(scratch.end())
+	if cap(scratch.buf) > maxIdle {
+		scratch.buf = nil
+	}
+}

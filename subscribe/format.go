@@ -1,0 +1,72 @@
+package subscribe
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/gorilla/websocket"
+
+	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/internal/accept"
+	"github.com/rshub/rshub/problem"
+	"github.com/rshub/rshub/resourcesync"
+)
+
+// messageFormat returns the format of the messages that r asks for: the server's
+// first format that is among r's subprotocols. The upgrader chooses the same one.
+func (s *Server) messageFormat(r *http.Request) (*feed.Format, error) {
+	asked := websocket.Subprotocols(r)
+	if len(asked) == 0 {
+		return s.opts.Messages[0], nil
+	}
+	for _, f := range s.opts.Messages {
+		if slices.Contains(asked, f.Name) {
+			return f, nil
+		}
+	}
+	return nil, resourcesync.Invalid("subprotocol %.40q: it is %s, or none", asked[0], strings.Join(names(s.opts.Messages), " or "))
+}
+
+// names returns the subprotocols of formats.
+func names(formats []*feed.Format) []string {
+	all := make([]string, len(formats))
+	for i, f := range formats {
+		all[i] = f.Name
+	}
+	return all
+}
+
+// mediaType returns the media type of the answer that r accepts, or "" if r refuses all
+// of them. first are types besides those for following. An event stream has no end, so
+// only a client that names it itself gets one, and not a client with a wildcard.
+func (s *Server) mediaType(r *http.Request, first ...string) string {
+	offers := first
+	if accept.Names(r.Header, eventStream) {
+		offers = append(offers, eventStream)
+	}
+	for _, f := range s.opts.Pages {
+		offers = append(offers, f.MediaType)
+	}
+	return accept.Media(r.Header, offers...)
+}
+
+// pageFormat returns the format of pages that r accepts.
+func (s *Server) pageFormat(r *http.Request) *feed.Format {
+	mediaType := s.mediaType(r)
+	for _, f := range s.opts.Pages {
+		if f.MediaType == mediaType {
+			return f
+		}
+	}
+	return s.opts.Pages[0]
+}
+
+// notAcceptable returns the problem of a client that refuses every form of an answer.
+func (s *Server) notAcceptable() error {
+	var pages []string
+	for _, f := range s.opts.Pages {
+		pages = append(pages, f.MediaType)
+	}
+	return problem.New(http.StatusNotAcceptable, "not-acceptable", "Accept refuses all that there is: "+strings.Join(pages, ", ")+", and "+eventStream)
+}

@@ -1,0 +1,141 @@
+package subscribe_test
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/gorilla/websocket"
+
+	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/subscribe"
+)
+
+// A third format takes no more than a value: it is pushed over WebSocket, can be
+// asked for as a page, and is named where another one is refused.
+func TestThirdFormat(t *testing.T) {
+	var mu sync.Mutex
+	made := map[*feed.Batch]int{}
+	locs := &feed.Format{Name: "test.locs", MediaType: "text/uri-list", Append: func(dst []byte, b *feed.Batch, next string) []byte {
+		if next == "" {
+			mu.Lock()
+			made[b]++
+			mu.Unlock()
+		}
+		dst = fmt.Appendf(dst, "# %v", b.Cursor)
+		for _, e := range b.Entries {
+			dst = append(append(dst, '\n'), e.Change.Loc...)
+		}
+		return dst
+	}}
+	s := newSite(t, settings{Options: subscribe.Options{Messages: append(feed.Messages(), locs), Pages: append(feed.Pages(), locs)}})
+	start := s.publish(1)
+	usual := s.dial("", dialer{protocol: "rs.json"})
+	var clients []*websocket.Conn
+	for range 3 {
+		d := websocket.Dialer{HandshakeTimeout: patience, Subprotocols: []string{"test.unknown", locs.Name}}
+		ws, _, err := d.Dial("ws"+strings.TrimPrefix(s.url(""), "http"), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { ws.Close() })
+		clients = append(clients, ws)
+	}
+	expect := func(want string) {
+		t.Helper()
+		for i, ws := range clients {
+			if _, b, err := ws.ReadMessage(); err != nil || string(b) != want {
+				t.Fatalf("client %d: %q, %v, want %q", i, b, err, want)
+			}
+		}
+	}
+	expect(fmt.Sprintf("# %v", start))
+	end := s.publish(2)
+	body := fmt.Sprintf("# %v\nhttps://example.org/0\nhttps://example.org/1", end)
+	expect(body)
+	usual.readTo(end)
+	mu.Lock()
+	for b, n := range made {
+		if n != 1 {
+			t.Errorf("the batch up to %v was made %d times", b.Cursor, n)
+		}
+	}
+	mu.Unlock()
+
+	resp, page := s.get("?since="+start.String(), "Accept", locs.MediaType)
+	if resp.Header.Get("Content-Type") != locs.MediaType || string(page) != body {
+		t.Errorf("a page of %s: %q, want %q", resp.Header.Get("Content-Type"), page, body)
+	}
+	r, err := http.NewRequest(http.MethodGet, s.url(""), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Accept", locs.MediaType)
+	if !s.server.Wants(r) || subscribe.New(nil, nil, subscribe.Options{}).Wants(r) {
+		t.Error("who accepts a format of pages wants to follow, and nobody else")
+	}
+}
+
+// A client that asks for none of the subprotocols is told which there are.
+func TestUnknownSubprotocol(t *testing.T) {
+	s := newSite(t, settings{sets: []string{"a"}})
+	resp, body := s.get("", "Connection", "Upgrade", "Upgrade", "websocket", "Sec-WebSocket-Version", "13",
+		"Sec-WebSocket-Key", "AAAAAAAAAAAAAAAAAAAAAA==", "Sec-WebSocket-Protocol", "rs.cbor, chat")
+	s.problem(resp, body, 400, `it is rs.json or rs.xml, or none`)
+}
+
+func TestWants(t *testing.T) {
+	s := subscribe.New(nil, nil, subscribe.Options{})
+	for _, test := range []struct {
+		query, accept string
+		want          bool
+	}{
+		{"", "", false}, {"", "*/*", false}, {"", "application/xml", false}, {"?prefix=x", "", true}, {"?x=since", "", false},
+		{"?since=now", "", true}, {"?wait=1s", "", true}, {"", "application/json", true}, {"", "text/event-stream", true},
+		{"", "application/x-ndjson", true}, {"", "application/json;q=0", false}, {"", "application/json;q=0.0, text/html", false},
+		{"", "application/json, application/xml;q=0.9", true}, {"", "application/json;q=0.9, application/xml", false}, {"", "application/json, */*", true},
+		{"", "text/event-stream;q=0.5, application/xml;q=0.6", false}, {"", "text/event-stream;q=0.6, application/xml;q=0.5", true}, {"", "application/xml;q=0", true},
+		{"", "application/json;q=0.5", true}, {"", "text/*", false}, {"", "APPLICATION/JSON", true}, {"", "application/json;;", false},
+	} {
+		r, err := http.NewRequest(http.MethodGet, "/sets/a/changes"+test.query, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Accept", test.accept)
+		if got := s.Wants(r); got != test.want {
+			t.Errorf("Wants(%s, Accept: %s) = %v", test.query, test.accept, got)
+		}
+	}
+}
+
+// What Accept prefers is what comes. A client that refuses everything is told what
+// there is.
+func TestAccept(t *testing.T) {
+	s := newSite(t, settings{})
+	s.publish(1)
+	for _, test := range []struct{ accept, want string }{
+		{"", "application/json"}, {"*/*", "application/json"}, {"text/html, image/*", "application/json"}, {"text/*", "application/json"},
+		{"application/xml", "application/json"}, // a notification is not a page
+		{"application/json;q=0.5, application/x-ndjson", "application/x-ndjson"},
+		{"application/x-ndjson;q=0.5, application/json", "application/json"},
+		{"application/x-ndjson, */*", "application/x-ndjson"},
+		{"application/json;q=0, application/x-ndjson;q=0.1", "application/x-ndjson"},
+		{"application/json;q=0", "application/x-ndjson"},
+		{"text/event-stream", "text/event-stream"},
+		{"text/event-stream, */*", "text/event-stream"},
+		{"application/json, text/event-stream", "text/event-stream"},
+		{"application/json, text/event-stream;q=0.9", "application/json"},
+		{"application/json;q=0.8, text/event-stream;q=0.9", "text/event-stream"},
+		{"text/event-stream;q=0", "application/json"},
+		{"text/event-stream;q=0, text/*", "application/json"},
+	} {
+		resp, _ := s.do(http.MethodHead, s.url("?since=start"), "Accept", test.accept)
+		if got := resp.Header.Get("Content-Type"); resp.StatusCode != 200 || got != test.want || resp.Header.Get("Vary") != "Accept" {
+			t.Errorf("Accept: %s gets %d %s, want %s", test.accept, resp.StatusCode, got, test.want)
+		}
+	}
+	resp, body := s.get("?since=start", "Accept", "*/*;q=0")
+	s.problem(resp, body, 406, "application/json, application/x-ndjson, and text/event-stream")
+}

@@ -1,0 +1,59 @@
+package subscribe_test
+
+import (
+	"bufio"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+)
+
+// A handshake of another version is told which version there is. The lines of a header
+// are one list.
+func TestHandshake(t *testing.T) {
+	s := newSite(t, settings{sets: []string{"a"}})
+	ask := func(t *testing.T, headers ...string) *http.Response {
+		t.Helper()
+		conn, err := net.Dial("tcp", s.http.Listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { conn.Close() })
+		request := "GET /sets/a/changes HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n" + strings.Join(headers, "\r\n") + "\r\n\r\n"
+		if _, err := io.WriteString(conn, request); err != nil {
+			t.Fatal(err)
+		}
+		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return resp
+	}
+	const key = "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA=="
+	for _, versions := range [][]string{
+		nil, {"Sec-WebSocket-Version: 8"}, {"Sec-WebSocket-Version: 130"}, {"Sec-WebSocket-Version:"}, {"Sec-WebSocket-Version: 8, 7", "Sec-WebSocket-Version: 0"},
+	} {
+		resp := ask(t, append(versions, key)...)
+		body, err := io.ReadAll(resp.Body)
+		if err != nil || resp.StatusCode != http.StatusUpgradeRequired || resp.Header.Get("Sec-WebSocket-Version") != "13" || resp.Header.Get("Upgrade") != "websocket" ||
+			!strings.Contains(string(body), "version 13") {
+			t.Errorf("%q: %v %s, %v", versions, resp, body, err)
+		}
+	}
+	for _, versions := range [][]string{{"Sec-WebSocket-Version: 13"}, {"Sec-WebSocket-Version: 8, 13"}, {"Sec-WebSocket-Version: 8", "Sec-WebSocket-Version: 13"}} {
+		if resp := ask(t, append(versions, key)...); resp.StatusCode != http.StatusSwitchingProtocols {
+			t.Errorf("%q: %v", versions, resp)
+		}
+	}
+	resp, body := s.get("", "Sec-WebSocket-Key", "AAAAAAAAAAAAAAAAAAAAAA==", "Sec-WebSocket-Version", "13") // what some proxies leave of a handshake
+	s.problem(resp, body, http.StatusUpgradeRequired, "a proxy on the way")
+	for _, protocols := range [][]string{
+		{"Sec-WebSocket-Protocol: chat, rs.xml"}, {"Sec-WebSocket-Protocol: chat", "Sec-WebSocket-Protocol: rs.xml"}, {"Sec-WebSocket-Protocol: chat,", "Sec-WebSocket-Protocol: x,rs.xml"},
+	} {
+		resp := ask(t, append(protocols, key, "Sec-WebSocket-Version: 13")...)
+		if resp.StatusCode != http.StatusSwitchingProtocols || resp.Header.Get("Sec-WebSocket-Protocol") != "rs.xml" {
+			t.Errorf("%q: %v", protocols, resp)
+		}
+	}
+}

@@ -1,0 +1,88 @@
+package subscribe_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/gorilla/websocket"
+
+	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/subscribe"
+)
+
+func TestPings(t *testing.T) {
+	const heartbeat = 100 * time.Millisecond
+	s := newSite(t, settings{Options: subscribe.Options{Heartbeat: heartbeat}})
+	s.publish(1)
+	c := s.dial("", dialer{})
+	c.next()
+	pings, pongs := 0, []string{}
+	answer := c.ws.PingHandler()
+	c.ws.SetPingHandler(func(data string) error {
+		pings++
+		if err := answer(data); err != nil {
+			return err
+		}
+		if pings < 10 { // more than a silent client is kept for
+			return c.ws.WriteControl(websocket.PingMessage, []byte(fmt.Sprint(pings)), time.Now().Add(time.Second))
+		}
+		s.publish(1)
+		return nil
+	})
+	c.ws.SetPongHandler(func(data string) error {
+		pongs = append(pongs, data)
+		return nil
+	})
+	c.nextChanges()
+	if want := []string{"1", "2", "3", "4", "5", "6", "7", "8", "9"}; !slices.Equal(pongs, want) {
+		t.Errorf("answers %v, want %v", pongs, want)
+	}
+
+	silent := s.dial("", dialer{})
+	silent.next()
+	silent.ws.SetPingHandler(func(string) error { return nil })
+	if _, err := silent.read(); !websocket.IsCloseError(err, websocket.CloseAbnormalClosure) {
+		t.Errorf("a silent client is kept: %v", err)
+	}
+}
+
+// While the memory cannot be reached, a connection cannot join its group. It is
+// pinged all the same, and closed when the hub stops.
+func TestPingsWhileMemoryIsAway(t *testing.T) {
+	away := &awayMemory{}
+	s := newSite(t, settings{
+		Options: subscribe.Options{Heartbeat: 200 * time.Millisecond}, // a client that is silent for half a second is closed
+		memory:  func(m subscribe.Memory) subscribe.Memory { away.Memory = m; return away },
+	})
+	s.publish(1)
+	c := s.dial("", dialer{})
+	c.next()
+	pings := 0
+	answer := c.ws.PingHandler()
+	c.ws.SetPingHandler(func(data string) error {
+		if pings++; pings == 10 {
+			s.publish(1)
+		}
+		return answer(data)
+	})
+	c.nextChanges()
+	go s.server.Shutdown(t.Context())
+	c.closed(websocket.CloseGoingAway)
+}
+
+// An awayMemory lets connections start, and then has no state for them.
+type awayMemory struct {
+	subscribe.Memory
+	started bool
+}
+
+func (m *awayMemory) State(ctx context.Context, set string) (feed.State, error) {
+	if m.started {
+		return feed.State{}, feed.ErrUnavailable
+	}
+	m.started = true
+	return m.Memory.State(ctx, set)
+}

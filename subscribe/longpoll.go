@@ -1,0 +1,160 @@
+package subscribe
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/resourcesync"
+)
+
+// The limits of a poll.
+const (
+	defaultLimit = 1_000
+	maxLimit     = 10_000
+	maxExamined  = 50_000 // entries that are read for one page, also those that a filter leaves out
+	maxWait      = 5 * time.Minute
+)
+
+// A poll asks for a page: the next changes after a cursor.
+type poll struct {
+	limit  int
+	wait   time.Duration
+	filter feed.Filter
+}
+
+// parsePoll reads the parameters of a poll, except for its cursor.
+func parsePoll(q url.Values) (p poll, err error) {
+	p.limit = defaultLimit
+	if v := q.Get("limit"); v != "" {
+		n, err := strconv.Atoi(v)
+		if err != nil || n < 1 || n > maxLimit {
+			return p, resourcesync.Invalid("limit=%.20s: a limit is a number from 1 to %d", v, maxLimit)
+		}
+		p.limit = n
+	}
+	if v := q.Get("wait"); v != "" {
+		text := v
+		if _, nerr := strconv.Atoi(v); nerr == nil {
+			text += "s"
+		}
+		if p.wait, err = time.ParseDuration(text); err != nil {
+			return p, resourcesync.Invalid("wait=%.20s: a wait is a duration such as 30s", v)
+		}
+		if p.wait < 0 || p.wait > maxWait {
+			return p, resourcesync.Invalid("wait=%.20s: a wait is at least 0s and at most %v", v, maxWait)
+		}
+	}
+	p.filter, err = feed.ParseFilter(q)
+	return p, err
+}
+
+// servePoll answers with a page, in the format that r accepts. A poll with a wait is
+// a long poll. If there are no changes, it is answered as soon as there is one, or
+// with an empty page when the wait is over.
+func (s *Server) servePoll(w http.ResponseWriter, r *http.Request, set string) error {
+	q := r.URL.Query()
+	p, err := parsePoll(q)
+	if err != nil {
+		return err
+	}
+	begin, err := s.begin.Find(r.Context(), set, q.Get("since"))
+	if err != nil {
+		return err
+	}
+	looked := func(feed.Cursor) {}
+	if p.wait > 0 {
+		progress, leave := s.enter(byLongPoll, set, begin.Cursor)
+		defer leave()
+		looked = progress.moveTo
+	}
+	page := s.newPage(begin, p, s.pageFormat(r))
+	defer page.release()
+	if err := s.collect(r.Context(), page, looked); err != nil {
+		return err
+	}
+	next := s.nextURL(set, page.batch.Cursor, q, p.filter)
+	h := w.Header()
+	h.Add("Link", "<"+next+`>; rel="next"`) // the topic's links are there already
+	h.Set("Cache-Control", "no-store")
+	if page.batch.Diverged {
+		h.Set("RS-Diverged", "true")
+	}
+	h.Set("Content-Type", page.format.MediaType)
+	length := page.end(next)
+	h.Set("Content-Length", strconv.Itoa(length))
+	if r.Method != http.MethodHead && s.send(w, r, page) == nil { // if send fails, the client is gone or too slow
+		var t tally
+		t.add(page.count, length)
+		s.metrics.delivered[byLongPoll].count(&t)
+	}
+	return nil
+}
+
+// collect fills a page, and waits if it is empty. It calls looked with the cursor of
+// the last entry that it has looked at, also if the filter left the entry out. A
+// follower is not behind because of entries that its filter leaves out.
+func (s *Server) collect(ctx context.Context, page *page, looked func(feed.Cursor)) error {
+	if err := page.take(ctx); err != nil {
+		return err
+	}
+	p, examined := page.poll, 0
+	for examined < maxExamined && !page.full {
+		n := p.limit - page.count
+		if !p.filter.IsZero() {
+			n = max(n, defaultLimit) // the filter may leave most of them out
+		}
+		b, err := s.memory.Since(ctx, page.batch.Set, page.batch.Cursor, n)
+		if err != nil {
+			return err
+		}
+		page.extend(b)
+		looked(page.batch.Cursor)
+		if len(b.Entries) == 0 {
+			break
+		}
+		examined += len(b.Entries)
+	}
+	if page.count > 0 || page.batch.Diverged || p.wait == 0 || examined >= maxExamined {
+		return nil
+	}
+	page.release() // others need the room more than one that waits
+	ctx, cancel := context.WithTimeout(ctx, p.wait)
+	defer cancel()
+	defer context.AfterFunc(s.ctx, cancel)()
+	for batches, err := range s.follower.Follow(ctx, page.batch.Set, page.batch.Cursor) {
+		if err == nil {
+			err = page.take(ctx)
+		}
+		if err != nil && ctx.Err() != nil {
+			break // the wait is over
+		}
+		if err != nil {
+			return err
+		}
+		for _, b := range batches {
+			page.extend(b)
+		}
+		looked(page.batch.Cursor)
+		if page.count > 0 || page.batch.Diverged {
+			break
+		}
+		page.release()
+	}
+	return nil
+}
+
+// nextURL returns the URL of the page after a cursor.
+func (s *Server) nextURL(set string, cur feed.Cursor, q url.Values, filter feed.Filter) string {
+	next := filter.Values()
+	for _, name := range []string{"limit", "wait"} {
+		if v := q.Get(name); v != "" {
+			next.Set(name, v)
+		}
+	}
+	next.Set("since", cur.String())
+	return s.opts.Base.Topic(set) + "?" + next.Encode()
+}

@@ -1,0 +1,230 @@
+package subscribe_test
+
+import (
+	"bytes"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/resourcesync"
+)
+
+// nextURL returns where the Link header leads.
+func nextURL(t testing.TB, resp *http.Response) string {
+	t.Helper()
+	next, ok := strings.CutSuffix(strings.TrimPrefix(resp.Header.Get("Link"), "<"), `>; rel="next"`)
+	if !ok {
+		t.Fatalf("Link: %s", resp.Header.Get("Link"))
+	}
+	return next
+}
+
+// Whoever walks the pages gets everything exactly once, in order.
+func TestWalkPages(t *testing.T) {
+	s := newSite(t, settings{listSize: 1000})
+	var changes []resourcesync.Change
+	for i := range 2500 {
+		c := change(fmt.Sprint(i%3, "/", i), resourcesync.Updated, []string{"text/html", "text/plain"}[i%2])
+		changes = append(changes, c)
+	}
+	for i, n := 0, 1; i < len(changes); i, n = i+n, n*2 {
+		s.publishChanges(changes[i:min(i+n, len(changes))]...)
+	}
+	for _, test := range []struct {
+		filter string
+		limits []int
+	}{
+		{"", []int{7, 1000, 10000}},
+		{"&prefix=https://example.org/1/&type=text/html", []int{1, 7, 1000, 10000}},
+		{"&prefix=https://example.org/nothing", []int{1}},
+	} {
+		q, _ := url.ParseQuery(test.filter)
+		filter, err := feed.ParseFilter(q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var want []string
+		for i := range changes {
+			if filter.Match(&changes[i]) {
+				want = append(want, changes[i].Loc)
+			}
+		}
+		for _, limit := range test.limits {
+			for _, accept := range []string{"application/json", "application/x-ndjson"} {
+				t.Run(fmt.Sprint(test.filter, limit, accept), func(t *testing.T) {
+					got := s.in(t).walk(s.url(fmt.Sprint("?since=start&limit=", limit, test.filter)), accept, limit, test.filter != "")
+					if !slices.Equal(got, want) {
+						t.Errorf("%d changes, want %d", len(got), len(want))
+					}
+				})
+			}
+		}
+	}
+	// A page of one entry each takes long: a part will do.
+	_, body := s.get("?limit=1&since=start")
+	for range 30 {
+		before, err := parseJSON(body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, body = s.do(http.MethodGet, before.Next)
+		m, err := parseJSON(body)
+		if err != nil || m.After != before.Cursor || len(m.Changes) != 1 || m.Changes[0].Position != before.Changes[0].Position+1 {
+			t.Fatalf("after %+v came %s, %v", before, body, err)
+		}
+	}
+}
+
+// walk follows the pages until one is empty, and returns the locs.
+func (s *site) walk(next, accept string, limit int, filtered bool) (locs []string) {
+	s.Helper()
+	cursor := ""
+	for {
+		resp, body := s.do(http.MethodGet, next, "Accept", accept)
+		if resp.StatusCode != 200 || resp.Header.Get("Content-Type") != accept {
+			s.Fatalf("%s: %s %s %s", next, resp.Status, resp.Header, body)
+		}
+		next = nextURL(s, resp)
+		if !strings.HasPrefix(next, s.http.URL+"/sets/a/changes?") {
+			s.Fatalf("next is %s", next)
+		}
+		n := len(locs)
+		if accept == "application/json" {
+			m, err := parseJSON(body)
+			if err != nil {
+				s.Fatal(err)
+			}
+			if cursor != "" && m.After != cursor || m.Next != next {
+				s.Fatalf("after %s came %s; next is %s, in the header %s", cursor, m.After, m.Next, next)
+			}
+			cursor = m.Cursor
+			for _, e := range m.Changes {
+				locs = append(locs, e.Loc)
+			}
+		} else {
+			for line := range bytes.Lines(body) {
+				c, err := resourcesync.ParseChange(withoutPlace(line))
+				if err != nil {
+					s.Fatalf("%v: %s", err, line)
+				}
+				locs = append(locs, c.Loc)
+			}
+		}
+		if len(locs)-n > limit {
+			s.Fatalf("a page of %d with the limit %d", len(locs)-n, limit)
+		}
+		if len(locs) == n {
+			return locs
+		}
+	}
+}
+
+// withoutPlace returns an entry's line as the change that was published.
+func withoutPlace(line []byte) []byte {
+	_, rest, _ := bytes.Cut(line, []byte(`"loc":`))
+	return append([]byte(`{"loc":`), rest...)
+}
+
+func TestPage(t *testing.T) {
+	s := newSite(t, settings{})
+	s.publish(3)
+	for _, accept := range []string{"", "*/*", "application/json", "text/html, application/json;q=0.9", "text/xml",
+		"application/x-ndjson;q=0", "application/json, application/x-ndjson"} {
+		resp, body := s.get("?since=start", "Accept", accept)
+		m, err := parseJSON(body)
+		if resp.Header.Get("Content-Type") != "application/json" || err != nil || len(m.Changes) != 3 || m.Set != "a" {
+			t.Errorf("Accept: %s: %s, %v", accept, body, err)
+		}
+		if resp.Header.Get("Vary") != "Accept" || resp.Header.Get("Cache-Control") != "no-store" {
+			t.Errorf("header %v", resp.Header)
+		}
+	}
+	resp, body := s.get("?since=start")
+	head, none := s.do(http.MethodHead, s.url("?since=start"))
+	if head.StatusCode != 200 || len(none) > 0 || head.Header.Get("Content-Length") != strconv.Itoa(len(body)) || head.Header.Get("Link") != resp.Header.Get("Link") {
+		t.Errorf("HEAD: %v, GET: %v", head.Header, resp.Header)
+	}
+	// An empty page says where to go on, too.
+	resp, body = s.get("?since=now")
+	m, err := parseJSON(body)
+	if err != nil || len(m.Changes) > 0 || m.Next != nextURL(t, resp) || !strings.Contains(m.Next, "since="+m.Cursor) {
+		t.Errorf("empty page %s, %v", body, err)
+	}
+	s.publish(2)
+	_, body = s.do(http.MethodGet, m.Next)
+	if m, err := parseJSON(body); err != nil || len(m.Changes) != 2 {
+		t.Errorf("next page %s, %v", body, err)
+	}
+}
+
+func TestLongPoll(t *testing.T) {
+	s := newSite(t, settings{})
+	s.publish(3)
+	type answer struct {
+		resp *http.Response
+		m    message
+	}
+	answers := make(chan answer)
+	poll := func(query string) {
+		go func() {
+			resp, body := s.get(query)
+			m, err := parseJSON(body)
+			if err != nil {
+				t.Errorf("%v: %s", err, body)
+			}
+			answers <- answer{resp: resp, m: m}
+		}()
+	}
+	waiting := func() bool { return strings.Contains(stacks(), "hub.(*Hub).Follow") }
+
+	poll("?since=start&wait=1m") // there is something at once
+	if a := <-answers; len(a.m.Changes) != 3 {
+		t.Errorf("got %+v", a.m)
+	}
+	poll("?wait=60&prefix=https://example.org/b")
+	eventually(t, "it waits", waiting)
+	s.publishChanges(change("a", resourcesync.Created, ""))
+	end := s.publishChanges(change("b", resourcesync.Created, ""))
+	a := <-answers
+	if len(a.m.Changes) != 1 || a.m.Cursor != end.String() || a.m.Changes[0].Loc != "https://example.org/b" {
+		t.Errorf("got %+v", a.m)
+	}
+	if next := nextURL(t, a.resp); !strings.Contains(next, "wait=60") || !strings.Contains(next, "prefix=") {
+		t.Errorf("next is %s", next)
+	}
+	// Nothing passes: it is empty, and the cursor moved.
+	poll("?wait=300ms&prefix=https://example.org/b")
+	eventually(t, "it waits", waiting)
+	end = s.publishChanges(change("a", resourcesync.Deleted, ""))
+	if a := <-answers; len(a.m.Changes) != 0 || a.m.Cursor != end.String() {
+		t.Errorf("got %+v, want the cursor %v", a.m, end)
+	}
+	// A set that is deleted meanwhile.
+	done := make(chan int)
+	go func() {
+		resp, _ := s.get("?wait=1m")
+		done <- resp.StatusCode
+	}()
+	eventually(t, "it waits", waiting)
+	if err := s.hub.Delete(t.Context(), "a"); err != nil {
+		t.Fatal(err)
+	}
+	if status := <-done; status != 410 {
+		t.Errorf("status %d, want 410", status)
+	}
+	// Shutdown answers at once.
+	s.publish(1)
+	poll("?wait=5m")
+	eventually(t, "it waits", waiting)
+	if err := s.server.Shutdown(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if a := <-answers; len(a.m.Changes) != 0 || a.resp.StatusCode != 200 {
+		t.Errorf("got %+v", a)
+	}
+}

@@ -1,0 +1,44 @@
+package subscribe
+
+import (
+	"sync"
+
+	"github.com/rshub/rshub/feed"
+)
+
+// A progress says how far an event stream or a long poll has been served. The
+// goroutine of the request moves it, and the gauges read it. For a WebSocket, its conn
+// says the same.
+type progress struct {
+	kind kind
+	set  string
+
+	mu     sync.Mutex
+	cursor feed.Cursor // of the last entry that was sent, or left out by the filter
+}
+
+func (p *progress) moveTo(cursor feed.Cursor) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.cursor = cursor
+}
+
+func (p *progress) at() feed.Cursor {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.cursor
+}
+
+// enter counts a follower that is at a cursor. The caller calls leave when the
+// follower ends.
+func (s *Server) enter(k kind, set string, cursor feed.Cursor) (p *progress, leave func()) {
+	p = &progress{kind: k, set: set, cursor: cursor}
+	s.mu.Lock()
+	s.progress[p] = struct{}{}
+	s.mu.Unlock()
+	return p, func() {
+		s.mu.Lock()
+		delete(s.progress, p)
+		s.mu.Unlock()
+	}
+}
