@@ -1,12 +1,27 @@
 // Package e2e tests the built programs from outside: rshub and rspublish as
 // processes, followers over the network, and a real browser. It is a module of
-// its own, so that what only these tests need is no dependency of rshub.
+// its own, so that what only these tests need is no dependency of rshub. Tests are
+// in packages by what they are about:
 //
-//	go test -count=1 .                        everything, in about a minute
-//	RSHUB_E2E_RACE=1 go test -count=1 .       with programs built with -race
-//	RSHUB_E2E_NO_BROWSER=1 go test -count=1 . without Chromium
-//	RSHUB_SOAK=2h go test -count=1 -timeout 0 -v -run '^TestSoak$' .
-//	                                          random faults for so long; see make soak
+//	publish   what is published, and how
+//	follow    WebSockets, event streams, pages, browsers
+//	callback  WebSub
+//	cluster   several hubs on one Redis and one NATS
+//	operate   starting, stopping, backups, tokens, logs, metrics, alerts
+//	deploy    the image, the chart, compose
+//	linear    histories of two hubs under faults, held against one memory
+//	soak      a cluster under load, with faults at random
+//
+// One package runs after the other, for tests that measure time disturb each other:
+//
+//	go test -count=1 -p 1 ./...                     everything, in some minutes
+//	RSHUB_E2E_RACE=1 go test -count=1 -p 1 ./...    with programs built with -race
+//	RSHUB_E2E_NO_BROWSER=1 go test -count=1 ./follow    without Chromium
+//	RSHUB_E2E_FULL=1 go test -count=1 -timeout 0 ./callback ./linear    in full size; see make prove
+//	RSHUB_E2E_SEED=n                                with the choices of another run of linear
+//	RSHUB_E2E_PROGRAMS=DIR go test -count=1 -p 1 ./...    with the programs in DIR
+//	RSHUB_SOAK=2h go test -count=1 -timeout 0 -v -run '^TestSoak$' ./soak
+//	                                                random faults for so long; see make soak
 //
 // Without -count=1 go may show an old result: it does not know that these tests
 // build and run what is in the module above.

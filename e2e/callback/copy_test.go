@@ -1,0 +1,125 @@
+package callback
+
+import (
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/rshub/rshub/e2e/internal/hubtest"
+)
+
+// TestCopyCallbacks moves a memory with its subscriptions from the disk to two
+// hubs on Redis, and back. Every callback gets every change once: those that keep
+// up, those that were dead all the time, and those that were not asked yet.
+func TestCopyCallbacks(t *testing.T) {
+	t.Parallel()
+	const set = "moved"
+	redis := hubtest.StartRedis(t)
+	onDisk := hubtest.StartWebSub(t)
+	topic := onDisk.Topic(set)
+	hubtest.Publish(t, onDisk, set, hubtest.Changes("first", 20))
+	here, dead, late := hubtest.NewDestination(t, 4), hubtest.NewDestination(t, 1), hubtest.NewDestination(t, 1)
+	here.Start(t)
+	dead.Start(t, "-refuse")
+	good, lost, new := here.URLs("/here/", 40), dead.URLs("/dead/", 5), late.URLs("/late/", 5)
+	for _, d := range []struct {
+		*hubtest.Destination
+		urls []string
+	}{{here, good}, {dead, lost}, {late, new}} {
+		if n := len(hubtest.SubscribeAll(t, topic, d.urls, onDisk)); n != len(d.urls) {
+			t.Fatalf("%d of %d subscriptions were accepted", n, len(d.urls))
+		}
+		if d.Process != nil {
+			d.Verified(t, d.urls)
+		}
+	}
+	hubtest.Publish(t, onDisk, set, hubtest.Changes("on-disk", 20))
+	here.AllTook(t, good, hubtest.Memory(t, onDisk, set))
+	onDisk.Stop(t)
+	dead.Kill()
+
+	url := "redis://" + redis.Addr
+	copies := func(from, to string) {
+		t.Helper()
+		code, stdout, stderr := hubtest.Run(t, nil, nil, hubtest.Rshub, "copy", "--from", from, "--to", to)
+		if code != 0 || !strings.Contains(stdout, "subscriptions") {
+			t.Fatalf("the copy ended with %d: %s%s", code, stdout, stderr)
+		}
+		t.Log(stdout)
+	}
+	copies(onDisk.Data, url)
+	dead.Start(t)
+	late.Start(t)
+	first := &hubtest.Hub{Host: onDisk.Host, URL: onDisk.URL, Data: t.TempDir()}
+	first.Env = append(slices.Clone(onDisk.Env), "RSHUB_REDIS_URL="+url, "RSHUB_BASE_URL="+onDisk.URL)
+	first.Start(t)
+	second := hubtest.NewHub(t, append(slices.Clone(hubtest.Callable), "RSHUB_REDIS_URL="+url, "RSHUB_BASE_URL="+onDisk.URL)...)
+	second.Start(t)
+	late.Verified(t, new)
+	hubtest.Publish(t, second, set, hubtest.Changes("in-redis", 20))
+	all := hubtest.Memory(t, first, set)
+	check := func() {
+		t.Helper()
+		for _, d := range []struct {
+			*hubtest.Destination
+			urls []string
+		}{{here, good}, {dead, lost}, {late, new}} {
+			if n := d.AllTook(t, d.urls, all); n > 0 {
+				t.Errorf("%d deliveries are repeated", n)
+			}
+		}
+	}
+	check()
+	if n := len(hubtest.SubscriptionsOf(t, second, set)); n != 50 {
+		t.Errorf("there are %d subscriptions", n)
+	}
+	second.Stop(t)
+	first.Stop(t)
+
+	dir := filepath.Join(t.TempDir(), "back")
+	copies(url, dir)
+	back := &hubtest.Hub{Host: onDisk.Host, URL: onDisk.URL, Data: dir}
+	back.Env = append(slices.Clone(onDisk.Env), "RSHUB_DATA="+dir, "RSHUB_BASE_URL="+onDisk.URL)
+	back.Start(t)
+	hubtest.Publish(t, back, set, hubtest.Changes("back", 20))
+	all = hubtest.Memory(t, back, set)
+	check()
+	for path, r := range here.Reports(t) {
+		if r.Verified != 1 {
+			t.Errorf("%s was verified %d times", path, r.Verified)
+		}
+	}
+}
+
+// TestBackupCallbacks starts a hub from a backup: it goes on calling where the
+// backup was made.
+func TestBackupCallbacks(t *testing.T) {
+	t.Parallel()
+	const set = "kept"
+	h := hubtest.StartWebSub(t)
+	d := hubtest.NewDestination(t, 2)
+	d.Start(t)
+	urls := d.URLs("/kept/", 10)
+	hubtest.Publish(t, h, set, hubtest.Changes("first", 20))
+	if n := len(hubtest.SubscribeAll(t, h.Topic(set), urls, h)); n != len(urls) {
+		t.Fatalf("%d subscriptions were accepted", n)
+	}
+	d.AllTook(t, urls, hubtest.Memory(t, h, set))
+	dir := filepath.Join(t.TempDir(), "copy")
+	code, _, stderr := hubtest.Run(t, []string{"RSHUB_OPS_LISTEN=" + strings.TrimPrefix(h.Ops, "http://")}, nil, hubtest.Rshub, "backup", dir)
+	if code != 0 {
+		t.Fatalf("rshub backup ended with %d: %s", code, stderr)
+	}
+	h.Kill()
+	second := hubtest.NewHub(t, hubtest.Callable...)
+	second.Env = append(second.Env, "RSHUB_DATA="+dir)
+	second.Start(t)
+	hubtest.Publish(t, second, set, hubtest.Changes("restored", 20))
+	d.AllTook(t, urls, hubtest.Memory(t, second, set))
+	for path, r := range d.Reports(t) {
+		if r.Verified != 1 {
+			t.Errorf("%s was verified %d times", path, r.Verified)
+		}
+	}
+}

@@ -1,0 +1,35 @@
+package callback
+
+import (
+	"testing"
+	"time"
+
+	"github.com/rshub/rshub/conformance/trial"
+	"github.com/rshub/rshub/e2e/internal/hubtest"
+)
+
+// TestStopWhileCallbacksHang stops a hub while callbacks keep their answers back: the hub
+// gives them up after a second, though they have 15.
+func TestStopWhileCallbacksHang(t *testing.T) {
+	t.Parallel()
+	h := hubtest.StartWebSub(t)
+	tr := hubtest.TrialOf(t, h)
+	tp := tr.Topic()
+	var all []*trial.Callback
+	for range 3 {
+		c := tr.CallbackAt(tr.Elsewhere(), "")
+		tr.Subscribed(c, tp)
+		c.On(trial.Delivery, trial.Hang)
+		all = append(all, c)
+	}
+	tr.Publish(tp)
+	for _, c := range all {
+		tr.Arrives(c, trial.Delivery, 1)
+	}
+	begin := time.Now()
+	h.Stop(t)
+	took := time.Since(begin)
+	if t.Logf("it took %v", took); took > 7*time.Second { // most of it is the machine's
+		t.Error("that is too long")
+	}
+}

@@ -1,0 +1,20 @@
+package callback
+
+import (
+	"os"
+	"testing"
+
+	"github.com/rshub/rshub/e2e/internal/hubtest"
+)
+
+// full says whether the test runs in its full size, as for a soak: alone, and
+// with more patience.
+func full(t *testing.T) bool {
+	if os.Getenv("RSHUB_E2E_FULL") == "" {
+		t.Parallel()
+		return false
+	}
+	hubtest.Patience *= 10
+	t.Cleanup(func() { hubtest.Patience /= 10 })
+	return true
+}

@@ -1,0 +1,236 @@
+package callback
+
+import (
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/rshub/rshub/conformance/trial"
+	"github.com/rshub/rshub/e2e/internal/hubtest"
+)
+
+// TestHubKilledAtEachStep kills a hub with SIGKILL at each step from the answer
+// to a subscription to that of the first delivery. After the restart everything
+// that was accepted is carried out.
+func TestHubKilledAtEachStep(t *testing.T) {
+	t.Parallel()
+	// What kills the hub: a handler of the callback, once, or the test when the
+	// callback has answered.
+	for _, step := range []struct {
+		name   string
+		kind   string // of the arrival that matters; empty: the 202
+		within bool   // the hub dies before the answer, else after it
+	}{
+		{"the request is answered", "", false},
+		{"the verification has arrived", trial.Verification, true},
+		{"the verification is answered", trial.Verification, false},
+		{"the first delivery has arrived", trial.Delivery, true},
+		{"the first delivery is answered", trial.Delivery, false},
+	} {
+		t.Run(step.name, func(t *testing.T) {
+			t.Parallel()
+			h := hubtest.StartWebSub(t)
+			tr := hubtest.TrialOf(t, h)
+			for i := range 3 { // each restart finds those of the ones before
+				c, tp := tr.Callback(""), tr.Topic()
+				at := hubtest.Head(t, h, tp.Set)
+				asked, dead := make(chan struct{}), make(chan struct{})
+				die := func(then trial.Reply) trial.Reply {
+					return trial.HangUntil(asked, trial.First(func() { h.Kill(); close(dead) }, then))
+				}
+				if step.within && step.kind == trial.Verification {
+					c.On(trial.Verification, die(trial.Confirm), trial.Confirm)
+				}
+				if step.within && step.kind == trial.Delivery {
+					c.On(trial.Delivery, die(trial.Status(http.StatusOK)), trial.Status(http.StatusOK))
+				}
+				tr.Accepted("subscribe", c, tp, "hub.secret", "secret "+strconv.Itoa(i))
+				var marks []string
+				if step.kind == trial.Delivery {
+					marks = append(marks, tr.Publish(tp))
+				}
+				close(asked) // all answers are there
+				if step.kind != "" {
+					tr.Arrives(c, step.kind, 1)
+				}
+				if step.within {
+					<-dead
+				} else {
+					if step.kind != "" {
+						tr.Wait("it is answered", func() error { return trial.Answered(c, step.kind, 1) })
+					}
+					h.Kill()
+				}
+				h.Start(t)
+				marks = append(marks, tr.Publish(tp), tr.Publish(tp))
+				tr.Arrives(c, trial.Verification, 1)
+				for _, mark := range marks {
+					d := tr.Delivered(c, mark)
+					if err := trial.SignedBy(&d, "secret "+strconv.Itoa(i)); err != nil {
+						t.Error(err)
+					}
+				}
+				covers(t, c, at, step.kind == trial.Delivery)
+			}
+		})
+	}
+}
+
+// covers checks that what was taken goes on from a cursor without a gap. Repeats
+// may be there after a kill.
+func covers(t testing.TB, c *trial.Callback, from string, repeats bool) {
+	text, _, _ := strings.Cut(from, "-")
+	at, err := strconv.ParseUint(text, 10, 64)
+	if err != nil {
+		t.Fatalf("cursor %q", from)
+	}
+	for i, d := range c.Got(trial.Delivery) {
+		previous, err1 := strconv.ParseUint(d.Header.Get("RS-Previous"), 10, 64)
+		position, err2 := strconv.ParseUint(d.Header.Get("RS-Position"), 10, 64)
+		if err1 != nil || err2 != nil || previous > at || previous < at && !repeats || d.Header.Get("RS-Gap") != "" {
+			t.Errorf("delivery %d is %q to %q, behind %d; RS-Gap %q", i+1, d.Header.Get("RS-Previous"), d.Header.Get("RS-Position"), at, d.Header.Get("RS-Gap"))
+		}
+		if d.Status/100 == 2 {
+			at = max(at, position)
+		}
+	}
+}
+
+// TestHubKilledUnderLoad kills a hub on disk again and again while it delivers.
+func TestHubKilledUnderLoad(t *testing.T) {
+	const set = "killed-while-calling"
+	n, kills := 20, 4
+	if full(t) {
+		n, kills = 200, 30
+	}
+	h := hubtest.StartWebSub(t)
+	hubtest.Publish(t, h, set, hubtest.Change("first"))
+	d := hubtest.NewDestination(t, 10)
+	d.Start(t)
+	callbacks := append(d.URLs("/healthy/", n), d.URLs("/flaky/", n/4)...)
+	if got := len(hubtest.SubscribeAll(t, h.Topic(set), callbacks, h)); got != len(callbacks) {
+		t.Fatalf("%d of %d subscriptions were accepted", got, len(callbacks))
+	}
+	d.Verified(t, callbacks)
+	publishers := []*hubtest.Publisher{hubtest.Publishing(t, h, set, "keyed", true), hubtest.Publishing(t, h, set, "keyless", false)}
+	for range kills {
+		hubtest.GoesOn(t, 15, publishers[0])
+		// The hub is in the middle of its deliveries when one more has come.
+		before := d.Reports(t)["/healthy/0"].Deliveries
+		hubtest.Until(t, "a delivery goes on", func() error {
+			if d.Reports(t)["/healthy/0"].Deliveries == before {
+				return trial.ErrNotYet
+			}
+			return nil
+		})
+		h.Kill()
+		h.Start(t)
+	}
+	hubtest.GoesOn(t, 15, publishers[0])
+	for _, p := range publishers {
+		p.Finish()
+	}
+	all := hubtest.Memory(t, h, set)
+	for _, p := range publishers {
+		p.Check(t, all)
+	}
+	repeats := d.AllTook(t, callbacks, all)
+	t.Logf("%d callbacks took %d changes, and %d deliveries twice", len(callbacks), len(all), repeats)
+	if most := kills * len(callbacks) * 2; repeats > most {
+		t.Errorf("%d deliveries were repeated after %d kills", repeats, kills)
+	}
+}
+
+// TestRetentionOverrunsCallback has retention remove what a dead callback has
+// not got. It is told so once, goes on with the oldest that is kept, and is
+// counted.
+func TestRetentionOverrunsCallback(t *testing.T) {
+	t.Parallel()
+	const listSize = 10
+	h := hubtest.StartWebSub(t, "RSHUB_CHANGELIST_SIZE="+strconv.Itoa(listSize), "RSHUB_RETENTION_COUNT=20")
+	tr := hubtest.TrialOf(t, h)
+	c, other, tp := tr.Callback(""), tr.Callback(""), tr.Topic()
+	tr.Subscribed(other, tp)
+	u := tr.Subscribed(c, tp).Param("rs.status")
+	tr.Delivered(c, tr.Publish(tp))
+	tr.Delivered(other, tp.Mark())
+	c.On(trial.Delivery, trial.Status(http.StatusServiceUnavailable))
+	for range 20 {
+		hubtest.Must(t, http.StatusOK, http.MethodPost, tp.URL, hubtest.Changes("lost", listSize), hubtest.AsNDJSON)
+	}
+	tr.Delivered(other, "/lost/10</loc>")
+	tr.Wait("the other has all", func() error {
+		if other.Times("/lost/10</loc>") < 1 || !atHead(other, hubtest.Head(t, h, tp.Set)) {
+			return trial.ErrNotYet
+		}
+		return nil
+	})
+	h.Stop(t)
+	h.Start(t) // which applies retention
+	type state struct{ Floor, Head string }
+	var st state
+	hubtest.Until(t, "retention removes changes", func() error {
+		if st = hubtest.Get[state](t, h.URL+"/sets/"+tp.Set); strings.HasPrefix(st.Floor, "0-") {
+			return trial.ErrNotYet
+		}
+		return nil
+	})
+	c.On(trial.Delivery, trial.Status(http.StatusOK))
+	failed := len(c.Got(trial.Delivery))
+	last := tr.Publish(tp)
+	tr.Delivered(c, last)
+	floor, _, _ := strings.Cut(st.Floor, "-")
+	var taken []trial.Arrival
+	for _, d := range c.Got(trial.Delivery) {
+		if d.Status/100 == 2 {
+			taken = append(taken, d)
+		}
+	}
+	gap := taken[1] // the first was before
+	if got, want := gap.Header.Get("RS-Gap"), "3-"+floor; got != want {
+		t.Errorf("RS-Gap is %q, not %q", got, want)
+	}
+	n, err := strconv.ParseUint(floor, 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if doc := tr.Notification(gap); len(doc.Entries) == 0 || doc.Entries[0].Position != n+1 {
+		t.Errorf("behind the gap to %d comes %+v", n, doc.Items[0])
+	}
+	at := ""
+	for i, d := range taken {
+		if i > 1 && (d.Header.Get("RS-Gap") != "" || d.Header.Get("RS-Previous") != at) {
+			t.Errorf("delivery %d: RS-Gap %q, RS-Previous %s, not %s", i+1, d.Header.Get("RS-Gap"), d.Header.Get("RS-Previous"), at)
+		}
+		at = d.Header.Get("RS-Position")
+	}
+	if now, _, _ := strings.Cut(hubtest.Head(t, h, tp.Set), "-"); at != now {
+		t.Errorf("it is at %s, and the head at %s", at, now)
+	}
+	for _, d := range other.Got(trial.Delivery) {
+		if d.Header.Get("RS-Gap") != "" {
+			t.Errorf("the other is told of a gap: %v", d.Header)
+		}
+	}
+	t.Logf("%d attempts failed before; the gap is %s", failed, gap.Header.Get("RS-Gap"))
+	hubtest.Until(t, "the gap is counted", func() error {
+		for _, s := range hubtest.SubscriptionsOf(t, h, tp.Set) {
+			if want := map[string]int{c.URL: 1, other.URL: 0}[s.Callback]; s.Gaps != want {
+				return fmt.Errorf("%s has %d gaps, not %d", s.Callback, s.Gaps, want)
+			}
+		}
+		return nil
+	})
+	if s := hubtest.Get[trial.Subscription](t, u); s.Gaps != 1 {
+		t.Errorf("rs.status shows %d gaps", s.Gaps)
+	}
+}
+
+// atHead says whether the last delivery that was taken ends at a cursor.
+func atHead(c *trial.Callback, head string) bool {
+	all := c.Got(trial.Delivery)
+	position, _, _ := strings.Cut(head, "-")
+	return len(all) > 0 && all[len(all)-1].Status/100 == 2 && all[len(all)-1].Header.Get("RS-Position") == position
+}

@@ -1,0 +1,192 @@
+package cluster
+
+import (
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rshub/rshub/e2e/internal/hubtest"
+)
+
+// A balancer leads each connection to one of the hubs that were ready when it
+// looked last, in turn. It tries no other hub, as a Service of Kubernetes does
+// not: what a hub does wrong, clients see.
+type balancer struct {
+	listener net.Listener
+	hubs     []target
+
+	mu    sync.Mutex
+	ready []string // addresses
+	next  int
+	wg    sync.WaitGroup
+}
+
+// A target is where a hub listens, for users and for operations.
+type target struct{ host, ops string }
+
+// lookEvery is how often the balancer asks the hubs whether they are ready.
+const lookEvery = 100 * time.Millisecond
+
+// balance starts a balancer on an address. The hubs keep their addresses when
+// they are started again.
+func balance(t testing.TB, addr string, hubs []*hubtest.Hub) {
+	t.Helper()
+	l, err := net.Listen("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &balancer{listener: l}
+	for _, h := range hubs {
+		b.hubs = append(b.hubs, target{h.Host, h.Ops})
+	}
+	over := make(chan struct{})
+	b.look()
+	b.wg.Go(func() {
+		tick := time.NewTicker(lookEvery)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+				b.look()
+			case <-over:
+				return
+			}
+		}
+	})
+	b.wg.Go(b.accept)
+	t.Cleanup(func() {
+		close(over)
+		_ = l.Close()
+		b.wg.Wait()
+	})
+}
+
+func (b *balancer) look() {
+	var ready []string
+	for _, h := range b.hubs {
+		if a, err := hubtest.Request(http.MethodGet, h.ops+"/readyz", nil); err == nil && a.Status == http.StatusOK {
+			ready = append(ready, h.host)
+		}
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.ready = ready
+}
+
+func (b *balancer) accept() {
+	for {
+		client, err := b.listener.Accept()
+		if err != nil {
+			return
+		}
+		b.wg.Go(func() { b.forward(client) })
+	}
+}
+
+func (b *balancer) forward(client net.Conn) {
+	defer client.Close()
+	b.mu.Lock()
+	if len(b.ready) == 0 {
+		b.mu.Unlock()
+		return
+	}
+	b.next++
+	to := b.ready[b.next%len(b.ready)]
+	b.mu.Unlock()
+	hub, err := net.Dial("tcp", to)
+	if err != nil {
+		return
+	}
+	defer hub.Close()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_, _ = io.Copy(hub, client)
+		_ = hub.(*net.TCPConn).CloseWrite()
+	}()
+	_, _ = io.Copy(client, hub)
+	_ = client.Close() // a hub that has closed wants nothing more
+	<-done
+}
+
+// TestRollingRestart restarts three hubs one after the other, under load, behind
+// a balancer. Everything that was published comes to everybody, in order and
+// once, and whoever publishes sees at most one error, and the next try succeeds.
+func TestRollingRestart(t *testing.T) {
+	t.Parallel()
+	const set = "rolling"
+	redis, nats := hubtest.StartRedis(t), hubtest.StartNATS(t)
+	front := &hubtest.Hub{Host: hubtest.FreePort(t)}
+	front.URL = "http://" + front.Host
+	var hubs []*hubtest.Hub
+	for range 3 {
+		ops := hubtest.FreePort(t)
+		h := hubtest.NewHub(t, append(slices.Clone(hubtest.Callable), "RSHUB_OPS_LISTEN="+ops, "RSHUB_BASE_URL="+front.URL, "RSHUB_CALLBACK_TIMEOUT=1m",
+			"RSHUB_REDIS_URL=redis://"+redis.Addr, "RSHUB_NATS_URL=nats://"+nats.Addr, "RSHUB_DRAIN_DELAY="+(10*lookEvery).String())...)
+		h.Start(t)
+		hubs = append(hubs, h)
+	}
+	balance(t, front.Host, hubs)
+	hubtest.Publish(t, front, set, hubtest.Change("first"))
+
+	d := hubtest.NewDestination(t, 4)
+	d.Start(t)
+	callbacks := d.URLs("/healthy/", 24)
+	if n := len(hubtest.SubscribeAll(t, front.Topic(set), callbacks, front)); n != len(callbacks) {
+		t.Fatalf("%d of %d subscriptions were accepted", n, len(callbacks))
+	}
+	d.Verified(t, callbacks)
+	var followers []*hubtest.Follower
+	for _, way := range slices.Repeat(hubtest.AllWays, 2) {
+		followers = append(followers, hubtest.Follow(t, front, way, set, "start"))
+	}
+	var publishers []*hubtest.Publisher
+	for i := range 4 {
+		p := &hubtest.Publisher{Name: "source" + strconv.Itoa(i), Keyed: true}
+		if i%2 == 0 { // as most sources have it, connections are kept
+			transport := &http.Transport{}
+			t.Cleanup(transport.CloseIdleConnections)
+			p.Client = &http.Client{Transport: transport, Timeout: time.Minute}
+		}
+		publishers = append(publishers, p.Start(t, front, set))
+	}
+	hubtest.GoesOn(t, 20, publishers...)
+	for _, h := range hubs {
+		h.Stop(t)
+		hubtest.GoesOn(t, 10, publishers...)
+		h.Start(t)
+		hubtest.Until(t, "the hub is ready", func() error {
+			if a, err := hubtest.Request(http.MethodGet, h.Ops+"/readyz", nil); err != nil || a.Status != http.StatusOK {
+				return errors.New("it is not")
+			}
+			return nil
+		})
+		hubtest.GoesOn(t, 10, publishers...)
+	}
+	tries := 0
+	for _, p := range publishers {
+		p.Finish()
+		for i, b := range p.Batches {
+			if b.Tries > 2 {
+				t.Errorf("%s %d was tried %d times; the last error: %q", p.Name, i+1, b.Tries, b.Errs)
+			}
+			tries += b.Tries - 1
+		}
+	}
+	all := hubtest.Memory(t, hubs[0], set)
+	for _, p := range publishers {
+		p.Check(t, all)
+	}
+	allSaw(t, followers, all)
+	repeats := d.AllTook(t, callbacks, all)
+	t.Logf("%d changes; %d publishes were tried a second time, %d deliveries were repeated", len(all), tries, repeats)
+	if repeats > 0 {
+		t.Errorf("%d deliveries were repeated: hubs that stop hand over what they have delivered", repeats)
+	}
+}

@@ -1,0 +1,226 @@
+//go:build linux
+
+package deploy
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"github.com/rshub/rshub/conformance/trial"
+	"github.com/rshub/rshub/e2e/internal/hubtest"
+)
+
+// crowd is how many follow while the image's hub is stopped.
+const crowd = 2000
+
+// What the image holds runs as Kubernetes runs it: as the image's user without
+// any capability, on a root that cannot be written to, with a volume at /data
+// and the variables that the Helm chart sets. It becomes ready, takes a publish,
+// reaches a callback over TLS, and when it is stopped it closes every connection
+// with its cursor.
+func TestImage(t *testing.T) {
+	switch {
+	case os.Geteuid() != 0:
+		t.Skip("only root can give a process another root, and other users")
+	case os.Getenv("RSHUB_E2E_RACE") != "":
+		t.Skip("the race detector's programs are not static, so they are not those of the image")
+	}
+	file := makeImage(t)
+	c := unpackImage(t, file)
+	if got := strings.Join(c.config.Config.Entrypoint, " "); got != "/rshub" {
+		t.Errorf("the image runs %q", got)
+	}
+	info, err := os.Stat(filepath.Join(c.root, "data"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if owner := info.Sys().(*syscall.Stat_t); info.Mode() != os.ModeDir|0o700 || int(owner.Uid) != c.ids(t).uid || int(owner.Gid) != c.ids(t).gid {
+		t.Errorf("the image's /data is %v of %d:%d", info.Mode(), owner.Uid, owner.Gid)
+	}
+	if v := c.config.Config.Labels["org.opencontainers.image.version"]; v != "v1.2.3" {
+		t.Errorf("the image's label says version %q", v)
+	}
+
+	// What the chart mounts.
+	cert, key := hubtest.Certificate(t)
+	tokens := filepath.Join(t.TempDir(), "tokens")
+	token := hubtest.NewToken(t, tokens, "both", "publish:*,follow:*")
+	c.put(t, "/etc/rshub/tokens/tokens", tokens)
+	c.put(t, "/etc/rshub/ca/ca.pem", cert)
+	destination, challenged := serveTLS(t, cert, key)
+
+	c.isolate(t)
+	addr, ops := hubtest.FreePort(t), hubtest.FreePort(t)
+	h := &hubtest.Hub{Host: addr, URL: "http://" + addr, Ops: "http://" + ops}
+	anywhere := func(addr string) string { return strings.TrimPrefix(addr, "127.0.0.1") } // only the ports are others
+	h.Process = c.start(t, append(chartVariables(t),
+		"RSHUB_LISTEN="+anywhere(addr), "RSHUB_OPS_LISTEN="+anywhere(ops), "RSHUB_BASE_URL="+h.URL,
+		"RSHUB_CALLBACK_CA_FILE=/etc/rshub/ca/ca.pem", "RSHUB_CALLBACK_ALLOW=127.0.0.0/8", // in config
+	))
+	hubtest.Until(t, "the hub is ready", func() error {
+		if h.Ended() {
+			t.Fatalf("it ended: %s", h.Stderr.String())
+		}
+		a, err := hubtest.Request(http.MethodGet, h.Ops+"/readyz", nil)
+		if err == nil && a.Status != http.StatusOK {
+			err = fmt.Errorf("%d: %s", a.Status, a.Body)
+		}
+		return err
+	})
+	confined(t, h.Process)
+
+	const set = "image"
+	bearer := "Authorization: Bearer " + token
+	ctx, cancel := context.WithCancel(t.Context())
+	followers := make([]*hubtest.Follower, crowd)
+	ends := make([]error, crowd)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer cancel()
+	for i := range followers {
+		way := hubtest.ByWebSocket
+		if i%2 == 1 {
+			way = hubtest.ByEvents
+		}
+		f := &hubtest.Follower{Way: way, Set: set, Hub: h, Cursor: "now", Headers: []string{bearer}}
+		followers[i] = f
+		wg.Go(func() { ends[i] = f.Connect(ctx) })
+	}
+	for _, f := range followers {
+		f.Begins(t)
+	}
+	last := hubtest.Publish(t, h, set, hubtest.Changes("image", 2), bearer).Cursor
+	for _, f := range followers {
+		f.Has(t, 2)
+	}
+	form := url.Values{"hub.mode": {"subscribe"}, "hub.topic": {h.Topic(set)}, "hub.callback": {destination}}
+	hubtest.Must(t, http.StatusAccepted, http.MethodPost, h.URL+"/hub", []byte(form.Encode()), bearer, "Content-Type: application/x-www-form-urlencoded")
+	hubtest.Until(t, "the callback is asked over TLS", func() error {
+		if !challenged() {
+			return errors.New("it is not")
+		}
+		return nil
+	})
+
+	h.Stop(t)
+	wg.Wait()
+	for i, f := range followers {
+		want := "the stream ended: EOF"
+		if f.Way == hubtest.ByWebSocket {
+			want = " " + last + " "
+		}
+		if end := ends[i]; f.At() != last || end == nil || !strings.Contains(end.Error(), want) || f.Way == hubtest.ByWebSocket && !strings.Contains(end.Error(), "close 1001") {
+			t.Errorf("%s %d is at %s of %s, and ended with: %v", f.Way, i, f.At(), last, end)
+		}
+		for _, fault := range f.Faults {
+			t.Errorf("%s %d: %s", f.Way, i, fault)
+		}
+	}
+	if said := h.Stderr.String(); strings.Contains(said, "after the grace period") || !strings.Contains(said, `"stopped"`) {
+		t.Errorf("it did not stop as it should: %s", trial.Tail(said))
+	}
+	if code, out, said := c.run(t, "/rspublish", "-version"); code != 0 || !strings.HasPrefix(out, "rspublish ") {
+		t.Errorf("rspublish in the image ends with %d: %s%s", code, out, said)
+	}
+}
+
+var chartVariable = regexp.MustCompile(`(?m)^ +- name: (\w+)\n +value: "?(.*?)"?$`)
+
+// chartVariables returns the environment that the chart gives a hub. What is
+// appended counts before it.
+func chartVariables(t *testing.T) (env []string) {
+	t.Helper()
+	text, err := os.ReadFile("../../deploy/helm/test/golden/default.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	hub, _, _ := strings.Cut(string(text), "helm.sh/hook: test")
+	for _, v := range chartVariable.FindAllStringSubmatch(hub, -1) {
+		env = append(env, v[1]+"="+v[2])
+	}
+	for _, mounted := range []string{"RSHUB_TOKENS_FILE=/etc/rshub/tokens/tokens", "RSHUB_DATA=/data"} { // as here
+		if !slices.Contains(env, mounted) {
+			t.Fatalf("the chart does not set %s, only %v", mounted, env)
+		}
+	}
+	return env
+}
+
+// makeImage makes the image for this platform of the programs that are tested,
+// twice: it has to be the same.
+func makeImage(t *testing.T) (file string) {
+	t.Helper()
+	dir := t.TempDir()
+	tool := filepath.Join(dir, "image")
+	if out, err := exec.Command("go", "build", "-C", "../../tools/image", "-o", tool, ".").CombinedOutput(); err != nil {
+		t.Fatalf("build tools/image: %v\n%s", err, out)
+	}
+	var files, digests []string
+	for _, programs := range []string{"one", "other"} {
+		programs = filepath.Join(dir, programs)
+		if err := errors.Join(os.Mkdir(programs, 0o755), os.Symlink(filepath.Dir(hubtest.Rshub), filepath.Join(programs, "linux_"+runtime.GOARCH))); err != nil {
+			t.Fatal(err)
+		}
+		file := programs + ".tar"
+		out, err := exec.Command(tool, "-dockerfile", "../../deploy/Dockerfile", "-programs", programs,
+			"-platforms", "linux/"+runtime.GOARCH, "-version", "v1.2.3", "-o", file).CombinedOutput()
+		if err != nil {
+			t.Fatalf("make the image: %v\n%s", err, out)
+		}
+		files, digests = append(files, file), append(digests, string(out))
+	}
+	if digests[0] != digests[1] || sum(t, files[0]) != sum(t, files[1]) {
+		t.Errorf("the image is another each time: %s", digests)
+	}
+	return files[0]
+}
+
+func sum(t *testing.T, file string) [sha256.Size]byte {
+	t.Helper()
+	b, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return sha256.Sum256(b)
+}
+
+// serveTLS starts a callback at https, and returns its URL and what says whether
+// it was asked and has confirmed.
+func serveTLS(t *testing.T, cert, key string) (callback string, challenged func() bool) {
+	t.Helper()
+	pair, err := tls.LoadX509KeyPair(cert, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	asked := make(chan struct{}, 1)
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.TLS != nil && r.URL.Query().Get("hub.challenge") != "" {
+			_, _ = io.WriteString(w, r.URL.Query().Get("hub.challenge")) // the hub may be gone
+			select {
+			case asked <- struct{}{}:
+			default:
+			}
+		}
+	}))
+	server.TLS = &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	return server.URL + "/callback", func() bool { return len(asked) > 0 }
+}

@@ -1,0 +1,167 @@
+package follow
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"testing"
+
+	"github.com/chromedp/chromedp"
+
+	"github.com/rshub/rshub/conformance/trial"
+	"github.com/rshub/rshub/e2e/internal/hubtest"
+)
+
+// page follows a set in both ways that a browser has. It is what a user of
+// rshub would write.
+const page = `<!DOCTYPE html><title>follower</title><script>
+const topic = new URLSearchParams(location.search).get("topic");
+const followed = {socket: [], stream: []}, problems = [];
+let lost = 0;
+function take(name, text, last) {
+  const m = JSON.parse(text);
+  if (last !== null && m.after !== last) problems.push(name + ": after " + m.after + " follows " + last);
+  followed[name].push(...m.changes);
+  return m.cursor;
+}
+let cursor = null;
+function socket() {
+  const ws = new WebSocket(topic.replace(/^http/, "ws") + "?since=" + (cursor ?? "start"), "rs.json");
+  ws.onmessage = e => { cursor = take("socket", e.data, cursor); };
+  ws.onclose = () => { lost++; setTimeout(socket, 50); };
+}
+let last = null;
+function stream() {
+  const es = new EventSource(topic + "?since=" + (last ?? "start"));
+  es.onmessage = e => {
+    const m = take("stream", e.data, last);
+    if (m !== e.lastEventId) problems.push("stream: id " + e.lastEventId + " of cursor " + m);
+    last = m;
+  };
+  es.onerror = () => { if (es.readyState === EventSource.CLOSED) setTimeout(stream, 50); };
+}
+socket(); stream();
+</script>`
+
+// chromium starts a headless Chromium, which ends with the test.
+func chromium(t *testing.T) context.Context {
+	t.Helper()
+	if os.Getenv("RSHUB_E2E_NO_BROWSER") != "" {
+		t.Skip("RSHUB_E2E_NO_BROWSER is set")
+	}
+	path, err := exec.LookPath("chromium")
+	if err != nil {
+		t.Fatal("Chromium is not installed: apt-get install chromium (or set RSHUB_E2E_NO_BROWSER=1 to go without)")
+	}
+	ctx, cancel := chromedp.NewExecAllocator(context.Background(),
+		chromedp.ExecPath(path), chromedp.UserDataDir(t.TempDir()), chromedp.WSURLReadTimeout(hubtest.Patience),
+		chromedp.Headless, chromedp.NoSandbox, chromedp.DisableGPU, chromedp.NoFirstRun, chromedp.NoDefaultBrowserCheck,
+		chromedp.Flag("disable-quic", true), chromedp.Flag("disable-background-networking", true),
+		chromedp.Flag("disable-component-update", true), chromedp.Flag("disable-sync", true), chromedp.Flag("disable-dev-shm-usage", true),
+		chromedp.Flag("no-proxy-server", true),
+	)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// evaluate evaluates JavaScript in a page.
+func evaluate[T any](t *testing.T, page context.Context, script string) T {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(page, hubtest.Patience)
+	defer cancel()
+	v, err := chromedp.Run(ctx, chromedp.Evaluate[T](script))
+	if err != nil {
+		t.Fatalf("%s: %v", script, err)
+	}
+	return v
+}
+
+// TestBrowser has a page of another origin follow while the hub is stopped and
+// killed.
+func TestBrowser(t *testing.T) {
+	t.Parallel()
+	browser := chromium(t)
+	pages := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/html")
+		_, _ = w.Write([]byte(page))
+	}))
+	defer pages.Close()
+	stranger := httptest.NewServer(pages.Config.Handler) // its origin is not allowed
+	defer stranger.Close()
+	h := hubtest.StartHub(t, "RSHUB_ORIGINS="+pages.URL)
+	const set = "seen"
+	hubtest.Publish(t, h, set, hubtest.Changes("first", 1200))
+
+	tab, cancel := chromedp.NewContext(browser)
+	defer cancel()
+	open := func(tab context.Context, server *httptest.Server) {
+		t.Helper()
+		if err := chromedp.Do(tab); err != nil { // the browser lives as long as this context
+			t.Fatalf("start Chromium: %v", err)
+		}
+		ctx, cancel := context.WithTimeout(tab, hubtest.Patience)
+		defer cancel()
+		if err := chromedp.Do(ctx, chromedp.Navigate(server.URL+"/?topic="+h.Topic(set))); err != nil {
+			t.Fatalf("open the page: %v", err)
+		}
+	}
+	open(tab, pages)
+	other, cancelOther := chromedp.NewContext(tab)
+	defer cancelOther()
+	open(other, stranger)
+
+	has := func(n int) {
+		t.Helper()
+		hubtest.Until(t, fmt.Sprintf("the page has %d changes", n), func() error {
+			got := evaluate[[]int](t, tab, "[followed.socket.length, followed.stream.length]")
+			if len(got) != 2 || got[0] < n || got[1] < n {
+				return fmt.Errorf("it has %v", got)
+			}
+			return nil
+		})
+	}
+	has(1200)
+	hubtest.Publish(t, h, set, hubtest.Changes("live", 50))
+	has(1250)
+	h.Stop(t)
+	h.Start(t)
+	hubtest.Publish(t, h, set, hubtest.Changes("stopped", 1500))
+	has(2750)
+	h.Kill()
+	h.Start(t)
+	hubtest.Publish(t, h, set, hubtest.Changes("killed", 300))
+	has(3050)
+
+	if problems := evaluate[[]string](t, tab, "problems"); len(problems) > 0 {
+		t.Errorf("the page says %q", problems)
+	}
+	all := hubtest.Memory(t, h, set)
+	for _, name := range []string{"socket", "stream"} {
+		var got []trial.Entry
+		for _, raw := range evaluate[[]json.RawMessage](t, tab, "followed."+name) {
+			e, err := trial.ParseEntry(raw)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got = append(got, e)
+		}
+		hubtest.Same(t, "the page's "+name, got, all)
+	}
+	if lost := evaluate[[]int](t, tab, "[lost]"); lost[0] < 2 {
+		t.Errorf("the page lost its connection %d times", lost[0])
+	}
+	hubtest.Until(t, "a page of another origin is refused", func() error {
+		if evaluate[[]int](t, other, "[lost]")[0] == 0 {
+			return errors.New("it is not")
+		}
+		return nil
+	})
+	if n := evaluate[int](t, other, "followed.socket.length + followed.stream.length"); n > 0 {
+		t.Errorf("a page of another origin got %d changes", n)
+	}
+}

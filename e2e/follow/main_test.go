@@ -1,0 +1,10 @@
+// Package follow tests those who follow a hub: WebSockets, event streams, pages, browsers.
+package follow
+
+import (
+	"testing"
+
+	"github.com/rshub/rshub/e2e/internal/hubtest"
+)
+
+func TestMain(m *testing.M) { hubtest.Main(m) }

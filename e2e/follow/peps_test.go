@@ -1,0 +1,88 @@
+package follow
+
+import (
+	"net/http"
+	"testing"
+
+	"github.com/rshub/rshub/conformance/trial"
+	"github.com/rshub/rshub/e2e/internal/hubtest"
+)
+
+// TestPeps publishes a whole history, and looks at it in every way there is.
+func TestPeps(t *testing.T) {
+	t.Run("peps", func(t *testing.T) {
+		t.Parallel()
+		everyWay(t, hubtest.PepsLoad(t))
+	})
+	t.Run("generated", func(t *testing.T) {
+		t.Parallel()
+		everyWay(t, hubtest.GeneratedLoad(t, 2345), "RSHUB_CHANGELIST_SIZE=300")
+	})
+}
+
+func everyWay(t *testing.T, l *hubtest.Load, env ...string) {
+	h := hubtest.StartHub(t, env...)
+	const set = "peps"
+	var followers []*hubtest.Follower
+	for _, way := range hubtest.AllWays { // the set is not made yet
+		followers = append(followers, hubtest.Follow(t, h, way, set, "start"))
+	}
+	for _, f := range followers {
+		f.Begins(t)
+	}
+	in, feed := hubtest.Feed(t)
+	p := hubtest.Start(t, nil, in, hubtest.Rspublish, "-hub", h.URL, "-set", set, "-")
+	half := len(l.Lines) / 2
+	_, _ = feed.Write(l.NDJSON(0, half)) // if it has ended, what follows says so
+	followers[0].Has(t, half/1000*1000)
+	for _, way := range hubtest.AllWays {
+		f := hubtest.Follow(t, h, way, set, "start")
+		f.Has(t, half/1000*1000)
+		followers = append(followers, f)
+	}
+	_, _ = feed.Write(l.NDJSON(half, len(l.Lines)))
+	_ = feed.Close()
+	if code := p.Wait(); code != 0 {
+		t.Fatalf("rspublish ends with %d: %s", code, p.Stderr.String())
+	}
+
+	all := hubtest.Memory(t, h, set)
+	hubtest.SameTexts(t, "the memory", all, l.Texts)
+	for _, f := range followers {
+		f.Has(t, len(all))
+		hubtest.Same(t, "the "+f.Way, f.Seen(), all)
+	}
+	hubtest.Same(t, "the walk over all Change Lists", hubtest.Walk(t, h, set), all)
+	for _, i := range []int{0, 1, half, len(all) - 1} {
+		got, n := hubtest.Since(t, h, set, all[i].Datetime)
+		hubtest.Same(t, "?from="+all[i].Datetime, got, all[i:])
+		if n != 1 {
+			t.Errorf("?from=%s has %d documents", all[i].Datetime, n)
+		}
+	}
+	// A datetime is as good as a cursor to follow from.
+	got := hubtest.Get[hubtest.Message](t, h.Topic(set)+"?since="+all[half].Datetime+"&limit=1")
+	if e, err := trial.ParseEntry(got.Changes[0]); err != nil || e != all[half] {
+		t.Errorf("?since=%s begins with %+v: %v", all[half].Datetime, e, err)
+	}
+}
+
+// TestFromIsCut asks for more changes than a document may hold.
+func TestFromIsCut(t *testing.T) {
+	t.Parallel()
+	h := hubtest.StartHub(t)
+	const n = 100_001 // of which two documents with an overlap of one leave two
+	r := hubtest.Publish(t, h, "large", hubtest.Changes("large", n), "Idempotency-Key: once")
+	if r.Count != n {
+		t.Fatalf("%d changes were accepted", r.Count)
+	}
+	all := hubtest.Memory(t, h, "large")
+	got, documents := hubtest.Since(t, h, "large", all[0].Datetime)
+	hubtest.Same(t, "?from=", got, all)
+	if documents != 3 {
+		t.Errorf("%d changes are in %d documents", n, documents)
+	}
+	hubtest.Same(t, "the walk over all Change Lists", hubtest.Walk(t, h, "large"), all)
+	hubtest.Must(t, http.StatusBadRequest, http.MethodGet, h.URL+"/sets/large/changelist.xml?from=2999-01-01", nil)
+	hubtest.Must(t, http.StatusGone, http.MethodGet, h.URL+"/sets/large/changelist.xml?from=1999-01-01", nil)
+}

@@ -1,0 +1,145 @@
+package hubtest
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rshub/rshub/conformance/trial"
+)
+
+// Client keeps no connections: a hub that is killed would else leave some that
+// look alive. It does not ask to close them either: net/http cuts such a
+// connection off so soon that a client which still sends sees no answer.
+var Client = &http.Client{
+	Transport: &http.Transport{MaxIdleConnsPerHost: -1},
+	Timeout:   2 * time.Minute,
+}
+
+// A Problem is a problem document (RFC 9457).
+type Problem struct {
+	Type, Title, Detail, Loc string
+	Status, Entry, Line      int
+	Accepted                 *struct {
+		Count, Line int
+		Cursor      string
+	}
+}
+
+// A Receipt is what a publisher is told.
+type Receipt struct {
+	Set, First, Cursor string
+	Count, Line        int
+	Replayed           bool
+}
+
+// Request makes a request with headers "Name: value".
+func Request(method, url string, body io.Reader, headers ...string) (*trial.Answer, error) {
+	return requestBy(Client, method, url, body, headers...)
+}
+
+// requestBy is request with another client.
+func requestBy(client *http.Client, method, url string, body io.Reader, headers ...string) (*trial.Answer, error) {
+	req, err := http.NewRequest(method, url, body)
+	if err != nil {
+		return nil, err
+	}
+	for _, h := range headers {
+		name, value, _ := strings.Cut(h, ": ")
+		req.Header.Add(name, value)
+	}
+	return trial.ExchangeBy(client, req)
+}
+
+// Must makes a request that is answered with a status.
+func Must(t testing.TB, status int, method, url string, body []byte, headers ...string) *trial.Answer {
+	t.Helper()
+	var r io.Reader
+	if body != nil {
+		r = bytes.NewReader(body)
+	}
+	a, err := Request(method, url, r, headers...)
+	if err != nil {
+		t.Fatalf("%s %s: %v", method, url, err)
+	}
+	if a.Status != status {
+		t.Fatalf("%s %s is answered %d, not %d: %s", method, url, a.Status, status, trial.Tail(string(a.Body)))
+	}
+	return a
+}
+
+// Get reads a JSON answer.
+func Get[T any](t testing.TB, url string, headers ...string) (v T) {
+	t.Helper()
+	Decode(t, Must(t, http.StatusOK, http.MethodGet, url, nil, append(headers, "Accept: application/json")...).Body, &v)
+	return v
+}
+
+// Decode reads JSON.
+func Decode(t testing.TB, b []byte, v any) {
+	t.Helper()
+	if err := json.Unmarshal(b, v); err != nil {
+		t.Fatalf("%s: %v", trial.Tail(string(b)), err)
+	}
+}
+
+// ProblemOf reads an answer that has to be a problem document.
+func ProblemOf(a *trial.Answer) (p Problem, err error) {
+	if ct := a.Header.Get("Content-Type"); ct != "application/problem+json" {
+		return p, fmt.Errorf("status %d has Content-Type %q: %s", a.Status, ct, trial.Tail(string(a.Body)))
+	}
+	if err := json.Unmarshal(a.Body, &p); err != nil {
+		return p, err
+	}
+	if p.Status != a.Status || p.Title == "" || p.Detail == "" || !strings.HasPrefix(p.Type, "https://") {
+		return p, fmt.Errorf("status %d has an incomplete problem: %s", a.Status, a.Body)
+	}
+	return p, nil
+}
+
+// Publish publishes NDJSON and returns what the hub says.
+func Publish(t testing.TB, h *Hub, set string, lines []byte, headers ...string) (r Receipt) {
+	t.Helper()
+	a := Must(t, http.StatusOK, http.MethodPost, h.Topic(set), lines, append(headers, "Content-Type: application/x-ndjson")...)
+	Decode(t, a.Body, &r)
+	return r
+}
+
+// Change is one change as a line of NDJSON.
+func Change(name string) []byte {
+	return []byte(`{"loc":"https://example.org/` + name + `","change":"updated"}` + "\n")
+}
+
+// Changes are n of them.
+func Changes(prefix string, n int) []byte {
+	var b []byte
+	for i := range n {
+		b = append(b, Change(fmt.Sprintf("%s/%d", prefix, i+1))...)
+	}
+	return b
+}
+
+// Head is the cursor of the newest change, as the list of sets has it, empty
+// when there is no such set.
+func Head(t testing.TB, h *Hub, set string) string {
+	t.Helper()
+	v := Get[struct{ Sets []struct{ Set, Head string } }](t, h.URL+"/sets")
+	for _, s := range v.Sets {
+		if s.Set == set {
+			return s.Head
+		}
+	}
+	return ""
+}
+
+// Media types of what is published.
+const (
+	AsXML    = "Content-Type: application/xml"
+	AsJSON   = "Content-Type: application/json"
+	AsNDJSON = "Content-Type: application/x-ndjson"
+)

@@ -1,0 +1,115 @@
+package hubtest
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+)
+
+// A Hub is a running rshub, or one that a test has ended and may start again on
+// the same address and data.
+type Hub struct {
+	*Process
+	Program string // default: Rshub
+	Env     []string
+	URL     string // without a slash at the end
+	Host    string // host:port
+	Ops     string // URL of the operations address
+	Data    string
+}
+
+// StartHub starts a hub with further variables, "NAME=value".
+func StartHub(t testing.TB, env ...string) *Hub {
+	t.Helper()
+	h := NewHub(t, env...)
+	h.Start(t)
+	return h
+}
+
+// NewHub returns a hub that does not run yet.
+func NewHub(t testing.TB, env ...string) *Hub {
+	h := &Hub{Data: t.TempDir() + "/data"}
+	h.Host = FreePort(t)
+	h.URL = "http://" + h.Host
+	h.Env = append([]string{"RSHUB_LISTEN=" + h.Host, "RSHUB_OPS_LISTEN=127.0.0.1:0", "RSHUB_DATA=" + h.Data}, env...)
+	return h
+}
+
+// Start starts a hub that does not run, with further variables, and waits until
+// it listens.
+func (h *Hub) Start(t testing.TB, env ...string) {
+	t.Helper()
+	h.Process = Start(t, append(h.Env[:len(h.Env):len(h.Env)], env...), nil, cmp.Or(h.Program, Rshub))
+	h.Running()
+}
+
+// Running waits until the hub listens, and learns the address for operations.
+func (h *Hub) Running() {
+	h.t.Helper()
+	Until(h.t, "rshub listens", func() error {
+		for line := range strings.Lines(h.Stderr.String()) {
+			var said struct{ Msg, Listen, Ops string }
+			if json.Unmarshal([]byte(line), &said) == nil && said.Msg == "rshub is running" {
+				if said.Listen != h.Host {
+					h.t.Fatalf("rshub listens on %s, not on %s", said.Listen, h.Host)
+				}
+				h.Ops = "http://" + said.Ops
+				return nil
+			}
+		}
+		if h.Ended() {
+			h.t.Fatalf("rshub ended: %s", h.Stderr.String())
+		}
+		return errors.New("it does not say so")
+	})
+}
+
+// Stop ends the hub in the orderly way.
+func (h *Hub) Stop(t testing.TB) {
+	t.Helper()
+	h.Signal(syscall.SIGTERM)
+	if code := h.Wait(); code != 0 {
+		t.Errorf("rshub ended with %d after SIGTERM", code)
+	}
+}
+
+// Topic is the URL of a set.
+func (h *Hub) Topic(set string) string { return h.URL + "/sets/" + set + "/changes" }
+
+var ports struct {
+	mu   sync.Mutex
+	used map[int]bool
+}
+
+// FreePort returns an address on which nobody listens, and which stays free
+// while a hub is down: its port is below those that the system gives to
+// outgoing connections.
+func FreePort(t testing.TB) string {
+	t.Helper()
+	ports.mu.Lock()
+	defer ports.mu.Unlock()
+	if ports.used == nil {
+		ports.used = map[int]bool{}
+	}
+	for range 1000 {
+		port := 15000 + rand.IntN(15000)
+		if ports.used[port] {
+			continue
+		}
+		addr := fmt.Sprintf("127.0.0.1:%d", port)
+		if l, err := net.Listen("tcp", addr); err == nil {
+			_ = l.Close()
+			ports.used[port] = true
+			return addr
+		}
+	}
+	t.Fatal("no port is free")
+	return ""
+}

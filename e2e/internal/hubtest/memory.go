@@ -1,0 +1,137 @@
+package hubtest
+
+import (
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/rshub/rshub/conformance/trial"
+	"github.com/rshub/rshub/resourcesync"
+)
+
+// Memory reads all that a set's change memory has, page by page.
+func Memory(t testing.TB, h *Hub, set string, headers ...string) []trial.Entry {
+	t.Helper()
+	f := &Follower{Way: "reading", Set: set, Hub: h, Cursor: "start"}
+	for next := h.Topic(set) + "?since=start&limit=10000"; ; {
+		m := Get[Message](t, next, headers...)
+		f.take(&m, m.Cursor)
+		if len(f.Faults) > 0 {
+			t.Fatalf("the memory of %s: %q", set, f.Faults)
+		}
+		if len(m.Changes) == 0 {
+			return f.Entries
+		}
+		next = m.Next
+	}
+}
+
+// Same checks that somebody has exactly what the memory has.
+func Same(t testing.TB, who string, got, want []trial.Entry) {
+	t.Helper()
+	for i := range min(len(got), len(want)) {
+		if got[i] != want[i] {
+			t.Fatalf("%s: entry %d is\n%+v, not\n%+v", who, i+1, got[i], want[i])
+		}
+	}
+	if len(got) != len(want) {
+		t.Fatalf("%s has %d entries, not %d", who, len(got), len(want))
+	}
+}
+
+// SameTexts checks that entries are these changes, in this order.
+func SameTexts(t testing.TB, who string, got []trial.Entry, want []string) {
+	t.Helper()
+	for i := range min(len(got), len(want)) {
+		if got[i].Text != want[i] {
+			t.Fatalf("%s: entry %d is\n%s, not\n%s", who, i+1, got[i].Text, want[i])
+		}
+	}
+	if len(got) != len(want) {
+		t.Fatalf("%s has %d entries, not %d", who, len(got), len(want))
+	}
+}
+
+// Document fetches and reads a ResourceSync document.
+func Document(t testing.TB, u string) *trial.List {
+	t.Helper()
+	a := Must(t, http.StatusOK, http.MethodGet, u, nil)
+	l, err := trial.ReadList(a.Body)
+	if err != nil {
+		t.Fatalf("%s: %v", u, err)
+	}
+	return l
+}
+
+// Walk goes from the Source Description to every Change List, as a client does
+// that knows nothing but the standard, and returns all changes.
+func Walk(t testing.TB, h *Hub, set string) []trial.Entry {
+	t.Helper()
+	var capabilities string
+	for _, it := range Document(t, h.URL+"/.well-known/resourcesync").Items {
+		if it.Capability == resourcesync.CapabilityList && strings.Contains(it.Loc, "/"+set+"/") {
+			capabilities = it.Loc
+		}
+	}
+	var index string
+	for _, it := range Document(t, capabilities).Items {
+		if it.Capability == resourcesync.ChangeList {
+			index = it.Loc
+		}
+	}
+	lists := Document(t, index)
+	if !lists.Index {
+		t.Fatalf("%s is no index", index)
+	}
+	var all []trial.Entry
+	from, cursor := lists.From, ""
+	for i, it := range lists.Items {
+		last := i == len(lists.Items)-1
+		list := Document(t, it.Loc)
+		if !it.From.Equal(from) || !list.From.Equal(from) || !it.Until.Equal(list.Until) || list.Until.IsZero() != last {
+			t.Fatalf("list %d is %v to %v, in the index %v to %v, and the one before ended at %v", i+1, list.From, list.Until, it.From, it.Until, from)
+		}
+		for j := range list.Items {
+			if d := list.Items[j].Datetime; d.Before(list.From) || !last && d.After(list.Until) {
+				t.Fatalf("list %d: entry %d has datetime %v, outside of %v to %v", i+1, j+1, d, list.From, list.Until)
+			}
+		}
+		if len(all) > 0 && list.After != cursor {
+			t.Fatalf("list %d is after %s, and the one before ends at %s", i+1, list.After, cursor)
+		}
+		cursor = list.Cursor
+		all = append(all, list.Entries...)
+		from = list.Until
+	}
+	return all
+}
+
+// Since reads all changes since a datetime from the rolling Change List, from
+// one document to the next. The next repeats the last change of the one before.
+func Since(t testing.TB, h *Hub, set, datetime string) (all []trial.Entry, documents int) {
+	t.Helper()
+	next := h.URL + "/sets/" + set + "/changelist.xml?from=" + url.QueryEscape(datetime)
+	for next != "" {
+		doc := Document(t, next)
+		documents++
+		page := doc.Entries
+		if n := len(all); n > 0 {
+			if len(page) < 2 || page[0] != all[n-1] {
+				t.Fatalf("%s does not go on with %+v", next, all[n-1])
+			}
+			page = page[1:]
+		}
+		all = append(all, page...)
+		next = ""
+		for _, l := range doc.Links {
+			if l.Rel == "next" {
+				next = l.Href
+			}
+		}
+		if (next == "") != doc.Until.IsZero() {
+			t.Fatalf("until is %v, and next %q", doc.Until, next)
+		}
+	}
+	return all, documents
+}

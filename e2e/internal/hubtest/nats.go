@@ -1,0 +1,49 @@
+package hubtest
+
+import (
+	"net"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+)
+
+// A NATSServer is a real NATS server that can be stopped and started again.
+type NATSServer struct {
+	Addr    string
+	Options server.Options
+	S       *server.Server
+}
+
+// Start starts the server, anew or again, and waits until it listens.
+func (n *NATSServer) Start(t testing.TB) {
+	t.Helper()
+	host, port, _ := net.SplitHostPort(n.Addr)
+	number, _ := strconv.Atoi(port)
+	options := n.Options
+	options.Host, options.Port, options.NoSigs, options.NoLog = host, number, true, true
+	var err error
+	if n.S, err = server.NewServer(&options); err != nil {
+		t.Fatal(err)
+	}
+	n.S.Start()
+	if !n.S.ReadyForConnections(10 * time.Second) {
+		t.Fatal("NATS does not take connections")
+	}
+}
+
+// Stop ends the server and waits.
+func (n *NATSServer) Stop() {
+	n.S.Shutdown()
+	n.S.WaitForShutdown()
+}
+
+// StartNATS starts a NATS of its own.
+func StartNATS(t testing.TB) *NATSServer {
+	t.Helper()
+	n := &NATSServer{Addr: FreePort(t)}
+	n.Start(t)
+	t.Cleanup(n.Stop)
+	return n
+}

@@ -1,0 +1,174 @@
+package hubtest
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/rshub/rshub/conformance/trial"
+)
+
+// An output is the file that a process writes to: a run of hours writes much.
+type output string
+
+func (o output) String() string {
+	b, err := os.ReadFile(string(o))
+	if err != nil {
+		return err.Error()
+	}
+	return string(b)
+}
+
+// redirect makes the file of an output.
+func redirect(t testing.TB, o output) *os.File {
+	f, err := os.Create(string(o))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+// A Process is a program that was started by a test, and ends with it.
+type Process struct {
+	t              testing.TB
+	name           string
+	Cmd            *exec.Cmd
+	Stdout, Stderr output
+	Done           chan struct{} // closed when it has ended
+}
+
+// environment is the test's own without what configures the programs, and with
+// a home that nobody else uses.
+func environment(t testing.TB, extra []string) []string {
+	var env []string
+	for _, v := range os.Environ() {
+		if name, _, _ := strings.Cut(v, "="); !strings.HasPrefix(name, "RSHUB_") && !strings.HasPrefix(name, "RSPUBLISH_") &&
+			name != "HOME" && name != "XDG_CACHE_HOME" {
+			env = append(env, v)
+		}
+	}
+	return append(append(env, "HOME="+t.TempDir()), extra...)
+}
+
+// Start starts a program in a process group of its own.
+func Start(t testing.TB, env []string, stdin io.Reader, name string, args ...string) *Process {
+	t.Helper()
+	cmd := exec.Command(name, args...)
+	cmd.Env = environment(t, env)
+	cmd.Dir = t.TempDir()
+	cmd.Stdin = stdin
+	cmd.SysProcAttr = Attributes()
+	return Launch(t, cmd)
+}
+
+// Launch starts a command, whose group is its own.
+func Launch(t testing.TB, cmd *exec.Cmd) *Process {
+	t.Helper()
+	p := &Process{t: t, name: cmd.Path, Cmd: cmd, Done: make(chan struct{})}
+	dir := t.TempDir()
+	said := filepath.Join(dir, filepath.Base(cmd.Path))
+	p.Stdout, p.Stderr = output(said+".out"), output(said+".err")
+	stdout, stderr := redirect(t, p.Stdout), redirect(t, p.Stderr)
+	defer stdout.Close()
+	defer stderr.Close()
+	cmd.Stdout, cmd.Stderr = stdout, stderr
+	cmd.WaitDelay = 2 * time.Second
+	if err := cmd.Start(); err != nil {
+		t.Fatalf("start %s: %v", p.name, err)
+	}
+	if f, ok := cmd.Stdin.(*os.File); ok {
+		_ = f.Close() // it is the process's alone: who writes to it notices its end
+	}
+	go func() {
+		_ = cmd.Wait() // the exit code says it
+		close(p.Done)
+	}()
+	t.Cleanup(func() {
+		p.Kill()
+		text := p.Stderr.String()
+		if strings.Contains(text, "WARNING: DATA RACE") || strings.Contains(text, "\npanic: ") || strings.Contains(text, "http: panic") {
+			t.Errorf("%s raced or panicked", p.name)
+		}
+		if t.Failed() {
+			t.Logf("%v wrote in %s:\n%s%s", cmd.Args, dir, trial.Tail(p.Stdout.String()), trial.Tail(text))
+		}
+	})
+	return p
+}
+
+// Feed returns a pipe to feed a process by.
+func Feed(t testing.TB) (stdin, feed *os.File) {
+	t.Helper()
+	stdin, feed, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { feed.Close() })
+	return stdin, feed
+}
+
+// Signal sends a signal to the process itself.
+func (p *Process) Signal(s syscall.Signal) {
+	if err := p.Cmd.Process.Signal(s); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		p.t.Errorf("signal %s: %v", p.name, err)
+	}
+}
+
+// Kill ends the process, and its group, with SIGKILL, and waits.
+func (p *Process) Kill() {
+	select {
+	case <-p.Done:
+		return
+	default:
+	}
+	_ = syscall.Kill(-p.Cmd.Process.Pid, syscall.SIGKILL) // it may have ended just now
+	<-p.Done
+}
+
+// Wait waits for the end and returns the exit code; -1 when a signal ended it.
+func (p *Process) Wait() int {
+	p.t.Helper()
+	Until(p.t, p.name+" ends", func() error {
+		if !p.Ended() {
+			return errors.New("it still runs")
+		}
+		return nil
+	})
+	return p.Cmd.ProcessState.ExitCode()
+}
+
+// Ended says whether the process has ended.
+func (p *Process) Ended() bool {
+	select {
+	case <-p.Done:
+		return true
+	default:
+		return false
+	}
+}
+
+// Says waits until stderr has a text.
+func (p *Process) Says(text string) {
+	p.t.Helper()
+	Until(p.t, fmt.Sprintf("%s says %q", p.name, text), func() error {
+		if !strings.Contains(p.Stderr.String(), text) {
+			return errors.New("not yet")
+		}
+		return nil
+	})
+}
+
+// Run runs a program to its end and returns its exit code and what it wrote.
+func Run(t testing.TB, env []string, stdin io.Reader, name string, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	p := Start(t, env, stdin, name, args...)
+	code = p.Wait()
+	return code, p.Stdout.String(), p.Stderr.String()
+}

@@ -1,0 +1,77 @@
+// Package hubtest starts the built programs, and what they need, for tests: hubs,
+// Redis, NATS, followers, publishers and callbacks. Everything that is started
+// ends with its test.
+package hubtest
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"testing"
+	"time"
+)
+
+// Rshub and Rspublish are the built programs.
+var Rshub, Rspublish string
+
+// Patience is how long a condition may take to come true. Only a failing test
+// waits that long.
+var Patience = 30 * time.Second
+
+// Main is the TestMain of every package: it has the programs built, and runs the
+// tests. RSHUB_E2E_PROGRAMS names a directory that has the programs already.
+func Main(m *testing.M) { os.Exit(buildAndRun(m)) }
+
+func buildAndRun(m *testing.M) int {
+	race := os.Getenv("RSHUB_E2E_RACE") != ""
+	if race {
+		Patience *= 4
+	}
+	dir := os.Getenv("RSHUB_E2E_PROGRAMS")
+	if dir == "" {
+		var err error
+		if dir, err = os.MkdirTemp("", "rshub-e2e-"); err != nil {
+			fmt.Fprintln(os.Stderr, "e2e:", err)
+			return 1
+		}
+		defer os.RemoveAll(dir)
+		cmd := exec.Command("../../scripts/build", dir) // what is tested is what is released
+		if race {
+			cmd = exec.Command("go", "build", "-race", "-o", dir+string(filepath.Separator), "./cmd/rshub", "./cmd/rspublish")
+			cmd.Dir = "../.."
+		}
+		if out, err := cmd.CombinedOutput(); err != nil {
+			fmt.Fprintf(os.Stderr, "e2e: build the programs: %v\n%s", err, out)
+			return 1
+		}
+	}
+	suffix := ""
+	if runtime.GOOS == "windows" {
+		suffix = ".exe"
+	}
+	Rshub, Rspublish = filepath.Join(dir, "rshub"+suffix), filepath.Join(dir, "rspublish"+suffix)
+	return m.Run()
+}
+
+// Until waits until cond returns nil, and fails the test with its last error
+// when that takes too long.
+func Until(t testing.TB, what string, cond func() error) {
+	t.Helper()
+	deadline := time.NewTimer(Patience)
+	defer deadline.Stop()
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		err := cond()
+		if err == nil {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-deadline.C:
+			t.Fatalf("waited %v in vain until %s: %v", Patience, what, err)
+		}
+	}
+}

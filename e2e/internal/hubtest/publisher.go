@@ -1,0 +1,176 @@
+package hubtest
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rshub/rshub/conformance/trial"
+)
+
+// A Publisher publishes small batches one after the other, and remembers what
+// the hub said to each.
+type Publisher struct {
+	Name   string
+	Keyed  bool         // tries again, with a key, until the hub accepts; else never
+	Client *http.Client // nil: the one that keeps no connections
+
+	mu      sync.Mutex
+	Batches []*published
+	stop    context.CancelFunc
+	done    chan struct{}
+}
+
+// A published is one batch. Without a receipt it is unknown whether the memory
+// has it.
+type published struct {
+	Texts   []string
+	receipt *Receipt
+	Tries   int
+	last    string   // what was said last
+	Errs    []string // what was said to tries that failed
+}
+
+// Publishing starts a publisher, which goes on until its finish.
+func Publishing(t testing.TB, h *Hub, set, name string, keyed bool) *Publisher {
+	return (&Publisher{Name: name, Keyed: keyed}).Start(t, h, set)
+}
+
+// Start starts it, and returns it.
+func (p *Publisher) Start(t testing.TB, h *Hub, set string) *Publisher {
+	ctx, cancel := context.WithCancel(context.Background())
+	p.stop, p.done = cancel, make(chan struct{})
+	if p.Client == nil {
+		p.Client = Client
+	}
+	go func() {
+		defer close(p.done)
+		for i := 1; ctx.Err() == nil; i++ {
+			p.batch(ctx, h.Topic(set), i)
+		}
+	}()
+	t.Cleanup(p.Finish)
+	return p
+}
+
+// Finish lets the batch that is under way be answered, and ends.
+func (p *Publisher) Finish() {
+	p.stop()
+	<-p.done
+}
+
+func (p *Publisher) batch(ctx context.Context, topic string, i int) {
+	var lines []string
+	b := &published{}
+	for j := range 1 + i%7 {
+		line := fmt.Sprintf(`{"loc":"https://direct.example.org/%s/%d/%d","change":"created"}`, p.Name, i, j)
+		e, err := trial.ParseEntry([]byte(line))
+		if err != nil {
+			panic(err) // the line stands above
+		}
+		lines, b.Texts = append(lines, line), append(b.Texts, e.Text)
+	}
+	p.mu.Lock()
+	p.Batches = append(p.Batches, b)
+	p.mu.Unlock()
+	headers := []string{"Content-Type: application/json"}
+	if p.Keyed {
+		headers = append(headers, fmt.Sprintf("Idempotency-Key: %s-%d", p.Name, i))
+	}
+	body := `{"changes":[` + strings.Join(lines, ",") + `]}`
+	deadline := time.Now().Add(Patience)
+	for time.Now().Before(deadline) {
+		a, err := requestBy(p.Client, http.MethodPost, topic, strings.NewReader(body), headers...)
+		p.mu.Lock()
+		b.Tries++
+		switch {
+		case err != nil:
+			b.last = err.Error()
+		case a.Status != http.StatusOK:
+			b.last = string(a.Body)
+		default:
+			b.receipt = new(Receipt)
+			err = json.Unmarshal(a.Body, b.receipt)
+			b.last = string(a.Body)
+		}
+		if b.receipt == nil {
+			b.Errs = append(b.Errs, b.last)
+		}
+		over := b.receipt != nil || !p.Keyed || err == nil && a.Status >= 400 && a.Status < 500
+		p.mu.Unlock()
+		if over && err == nil {
+			return
+		}
+		select {
+		case <-time.After(10 * time.Millisecond): // the hub is down
+		case <-ctx.Done():
+			if !p.Keyed {
+				return
+			}
+		}
+		if over {
+			return
+		}
+	}
+}
+
+// Acknowledged counts the batches that were accepted.
+func (p *Publisher) Acknowledged() (n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, b := range p.Batches {
+		if b.receipt != nil {
+			n++
+		}
+	}
+	return n
+}
+
+// Check checks that a memory has exactly what was acknowledged, and of what was
+// not at most the whole.
+func (p *Publisher) Check(t testing.TB, all []trial.Entry) {
+	t.Helper()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	places := map[string][]uint64{}
+	for _, e := range all {
+		if strings.Contains(e.Text, "//direct.example.org/"+p.Name+"/") {
+			places[e.Text] = append(places[e.Text], e.Position)
+		}
+	}
+	known, unknown := 0, 0
+	for i, b := range p.Batches {
+		var first uint64
+		switch {
+		case b.receipt != nil:
+			var err error
+			if first, _, err = SplitCursor(b.receipt.First); err != nil || b.receipt.Count != len(b.Texts) {
+				t.Fatalf("%s %d: the receipt %+v for %d changes: %v", p.Name, i+1, b.receipt, len(b.Texts), err)
+			}
+			known++
+		case p.Keyed:
+			t.Fatalf("%s %d was not accepted after %d tries: %s", p.Name, i+1, b.Tries, b.last)
+		default:
+			unknown++
+			if at := places[b.Texts[0]]; len(at) > 0 {
+				first = at[0]
+			}
+		}
+		for j, text := range b.Texts {
+			at := places[text]
+			if want := first + uint64(j); first == 0 && len(at) > 0 || first > 0 && (len(at) != 1 || at[0] != want) {
+				t.Fatalf("%s %d is at %v in the memory, not at %d: %s (%d tries, %s)", p.Name, i+1, at, want, text, b.Tries, b.last)
+			}
+			delete(places, text)
+		}
+	}
+	if len(places) > 0 {
+		t.Fatalf("%s: the memory has what was never published: %v", p.Name, places)
+	}
+	t.Logf("%s: %d batches were acknowledged, %d were not", p.Name, known, unknown)
+}

@@ -1,0 +1,222 @@
+package hubtest
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/gorilla/websocket"
+
+	"github.com/rshub/rshub/conformance/trial"
+	"github.com/rshub/rshub/resourcesync"
+)
+
+// header is the follower's own headers, and one for what it accepts.
+func (f *Follower) header(accept string) http.Header {
+	h := http.Header{}
+	for _, s := range f.Headers {
+		name, value, _ := strings.Cut(s, ": ")
+		h.Add(name, value)
+	}
+	if accept != "" {
+		h.Set("Accept", accept)
+	}
+	return h
+}
+
+// URL is where the next connection begins, for every way of following.
+func (f *Follower) URL() string {
+	return f.Hub.Topic(f.Set) + "?since=" + url.QueryEscape(f.At()) + f.Query
+}
+
+// webSocket follows until the connection ends, and returns how it did.
+func (f *Follower) webSocket(ctx context.Context) error {
+	u := "ws" + strings.TrimPrefix(f.URL(), "http")
+	var dialer websocket.Dialer
+	if f.Way == ByXML {
+		dialer.Subprotocols = []string{"rs.xml"}
+	}
+	conn, resp, err := dialer.DialContext(ctx, u, f.header(""))
+	if err != nil {
+		if resp != nil {
+			b, _ := io.ReadAll(resp.Body)
+			return fmt.Errorf("%w: %s: %s", err, resp.Status, b)
+		}
+		return err
+	}
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { conn.Close() })()
+	return f.ReadMessages(conn)
+}
+
+// ReadMessages takes what comes over a WebSocket until it ends.
+func (f *Follower) ReadMessages(conn *websocket.Conn) error {
+	for first := true; ; first = false {
+		_, b, err := conn.ReadMessage()
+		if websocket.IsCloseError(err, 4410) {
+			return fmt.Errorf("%w: %w", ErrGone, err)
+		}
+		if err != nil {
+			return err
+		}
+		var m Message
+		if f.Way == ByXML {
+			m, err = f.notification(b)
+		} else {
+			err = json.Unmarshal(b, &m)
+		}
+		if err != nil {
+			return f.wrong("%s: %v", b, err)
+		}
+		if first && !m.Diverged {
+			if len(m.Changes) > 0 || m.After != m.Cursor {
+				return f.wrong("the first message is not only a cursor: %.200s", b)
+			}
+			f.starts(m.Cursor)
+			continue
+		}
+		f.take(&m, m.Cursor)
+	}
+}
+
+// notification reads a message that is XML.
+func (f *Follower) notification(b []byte) (m Message, err error) {
+	l, err := trial.ReadList(b)
+	if err != nil {
+		return m, err
+	}
+	m = Message{Set: f.Set, After: l.After, Cursor: l.Cursor, Diverged: l.Diverged, Changes: l.Changes}
+	if !l.Until.IsZero() {
+		m.From = string(resourcesync.AppendTimeMicro(nil, l.From.UnixMicro()))
+		m.Until = string(resourcesync.AppendTimeMicro(nil, l.Until.UnixMicro()))
+	}
+	return m, nil
+}
+
+// eventStream follows until the stream ends, and returns how it did.
+func (f *Follower) eventStream(ctx context.Context) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, f.URL(), nil)
+	if err != nil {
+		return err
+	}
+	req.Header = f.header("text/event-stream")
+	if f.Begun { // as a browser does it: the URL stays, the header wins
+		req.URL.RawQuery = "since=start" + f.Query
+		req.Header.Set("Last-Event-ID", f.At())
+	}
+	resp, err := f.client(0).Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK || resp.Header.Get("Content-Type") != "text/event-stream" {
+		b, _ := io.ReadAll(resp.Body)
+		err := fmt.Errorf("%s: %s", resp.Status, b)
+		if resp.StatusCode == http.StatusGone {
+			err = fmt.Errorf("%w: %w", ErrGone, err)
+		}
+		return err
+	}
+	return f.readEvents(resp.Body)
+}
+
+// readEvents reads an event stream (HTML Standard, section 9.2.6).
+func (f *Follower) readEvents(r io.Reader) error {
+	in := bufio.NewReaderSize(r, 64<<10)
+	var id, event, data string
+	first := true
+	for {
+		line, err := in.ReadString('\n')
+		if err == io.EOF && line == "" {
+			return fmt.Errorf("the stream ended: %w", err)
+		}
+		if err != nil {
+			return err
+		}
+		name, value, _ := strings.Cut(strings.TrimSuffix(line, "\n"), ":")
+		value = strings.TrimPrefix(value, " ")
+		switch {
+		case line == "\n":
+		case name == "id":
+			id = value
+			continue
+		case name == "event":
+			event = value
+			continue
+		case name == "data":
+			data += value + "\n"
+			continue
+		default: // a comment, or retry
+			continue
+		}
+		switch {
+		case data == "":
+			return f.wrong("the event %q with the id %q has no data", event, id)
+		case event == "gone":
+			return fmt.Errorf("%w: event gone: %s", ErrGone, data)
+		case event != "":
+			return fmt.Errorf("event %s: %s", event, data)
+		}
+		var m Message
+		if err := json.Unmarshal([]byte(data), &m); err != nil {
+			return f.wrong("%s: %v", data, err)
+		}
+		switch {
+		case first && !m.Diverged && (len(m.Changes) > 0 || m.After != m.Cursor || m.Cursor != id):
+			return f.wrong("the first event is not only a cursor: %.200s", data)
+		case first && !m.Diverged:
+			f.starts(id)
+		default:
+			f.take(&m, id)
+		}
+		first, event, data = false, "", ""
+	}
+}
+
+// poll walks from page to page until one fails.
+func (f *Follower) poll(ctx context.Context) error {
+	next := f.URL() + "&limit=700"
+	for {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, next, nil)
+		if err != nil {
+			return err
+		}
+		req.Header = f.header("application/json")
+		resp, err := f.client(Client.Timeout).Do(req)
+		if err != nil {
+			return err
+		}
+		b, err := io.ReadAll(resp.Body)
+		_ = resp.Body.Close()
+		switch {
+		case err != nil:
+			return err
+		case resp.StatusCode == http.StatusGone:
+			return fmt.Errorf("%w: %s", ErrGone, bytes.TrimSpace(b))
+		case resp.StatusCode != http.StatusOK:
+			return fmt.Errorf("%s: %s", resp.Status, b)
+		}
+		var m Message
+		if err := json.Unmarshal(b, &m); err != nil {
+			return f.wrong("%s: %v", b, err)
+		}
+		if links := resp.Header.Values("Link"); m.Next == "" || !slices.Contains(links, "<"+m.Next+`>; rel="next"`) {
+			return f.wrong("next is %q, and Link %q", m.Next, links)
+		}
+		f.take(&m, m.Cursor)
+		// The link names the URL of all hubs; here nothing balances between them.
+		if next = m.Next; strings.Contains(next, "/sets/") {
+			next = f.Hub.URL + next[strings.Index(next, "/sets/"):]
+		}
+		if !strings.Contains(next, "&wait=") {
+			next += "&wait=10s" // the first page only says where it begins
+		}
+	}
+}

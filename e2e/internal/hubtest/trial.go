@@ -1,0 +1,39 @@
+package hubtest
+
+import (
+	"testing"
+
+	"github.com/rshub/rshub/conformance/trial"
+)
+
+// Callable are variables with which a hub calls this machine, and grants short leases.
+var Callable = []string{"RSHUB_CALLBACK_ALLOW=127.0.0.0/8,::1/128", "RSHUB_LEASE_MIN=1s"}
+
+// StartWebSub starts a hub for callbacks.
+func StartWebSub(t testing.TB, env ...string) *Hub {
+	t.Helper()
+	return StartHub(t, append(Callable[:len(Callable):len(Callable)], env...)...)
+}
+
+// TrialOf is a trial of a hub, which lasts as long as the test.
+func TrialOf(t testing.TB, h *Hub) *trial.Trial {
+	t.Helper()
+	tr := trial.New(t, HubOf(h))
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Log(tr.Describe())
+		}
+	})
+	return tr
+}
+
+// HubOf is a hub as trials see it.
+func HubOf(h *Hub) *trial.Hub {
+	return &trial.Hub{URL: h.URL + "/hub", Topics: h.Topic("{}"), Publishing: trial.ByTopic, IsRshub: true, Patience: Patience}
+}
+
+// SubscriptionsOf lists the subscriptions of a set.
+func SubscriptionsOf(t testing.TB, h *Hub, set string) []trial.Subscription {
+	t.Helper()
+	return TrialOf(t, h).Subscriptions(set)
+}

@@ -1,0 +1,186 @@
+package operate
+
+import (
+	"bytes"
+	"errors"
+	"net/http"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/rshub/rshub/conformance/trial"
+	"github.com/rshub/rshub/e2e/internal/hubtest"
+)
+
+// TestCopy moves a memory from the disk to Redis and back. Nobody who publishes,
+// follows or reads documents may notice.
+func TestCopy(t *testing.T) {
+	t.Parallel()
+	const set, other = "moved", "a-small" // the small one is copied first
+	l := hubtest.SomeLoad(t)
+	h := hubtest.StartHub(t, "RSHUB_CHANGELIST_SIZE=3000")
+	half := len(l.Lines) / 2
+	hubtest.Publish(t, h, set, l.NDJSON(0, half))
+	first := hubtest.Publish(t, h, other, hubtest.Changes("first", 3), "Idempotency-Key: the-first")
+	hubtest.Publish(t, h, "gone", hubtest.Changes("gone", 5))
+	hubtest.Must(t, http.StatusNoContent, http.MethodDelete, h.URL+"/sets/gone", nil)
+	hubtest.Publish(t, h, set, l.NDJSON(half, len(l.Lines)))
+	for i := range 20 { // blocks of one
+		hubtest.Publish(t, h, set, l.NDJSON(i, i+1))
+	}
+	all := hubtest.Memory(t, h, set)
+	follower := hubtest.Follow(t, h, hubtest.ByWebSocket, set, "start")
+	follower.Has(t, len(all))
+	redis := hubtest.StartRedis(t)
+	url := "redis://" + redis.Addr
+
+	// A directory that is in use.
+	code, _, stderr := hubtest.Run(t, nil, nil, hubtest.Rshub, "copy", "--from", h.Data, "--to", url)
+	if code != 1 || !strings.Contains(stderr, "stop the hub") {
+		t.Errorf("the copy of a memory in use ended with %d: %s", code, stderr)
+	}
+	before := documents(t, h, set, other)
+	h.Stop(t)
+
+	// Two copies that end in the middle, one by kill -9 and one on demand.
+	for i, end := range []syscall.Signal{syscall.SIGKILL, syscall.SIGTERM} {
+		p := hubtest.StartProxy(t, redis.Addr)
+		p.HoldAfter(250_000)
+		c := hubtest.Start(t, nil, nil, hubtest.Rshub, "copy", "--from", h.Data, "--to", "redis://"+p.Addr())
+		hubtest.Until(t, "the copy is in the middle", func() error {
+			if !p.Holds() {
+				return errors.New("it has not sent enough")
+			}
+			return nil
+		})
+		c.Signal(end)
+		if code := c.Wait(); code == 0 {
+			t.Fatalf("copy %d was finished: %s", i, c.Stdout.String())
+		}
+		if end == syscall.SIGTERM && !strings.Contains(c.Stderr.String(), "run the same command again") {
+			t.Errorf("a copy that was stopped says %q", c.Stderr.String())
+		}
+		p.Point("") // what it held is lost
+	}
+	inRedis := &hubtest.Hub{Host: h.Host, URL: h.URL, Data: t.TempDir()}
+	inRedis.Env = append(h.Env[:len(h.Env):len(h.Env)], "RSHUB_REDIS_URL="+url, "RSHUB_BASE_URL="+h.URL)
+	code, _, stderr = hubtest.Run(t, inRedis.Env, nil, hubtest.Rshub)
+	if code != 1 || !strings.Contains(stderr, "unfinished copy") {
+		t.Errorf("a hub that starts on an unfinished copy ended with %d: %s", code, stderr)
+	}
+	code, stdout, stderr := hubtest.Run(t, nil, nil, hubtest.Rshub, "copy", "--from", h.Data, "--to", url)
+	if code != 0 || !strings.Contains(stdout, "from an earlier run") {
+		t.Fatalf("the copy ended with %d: %s%s", code, stdout, stderr)
+	}
+	t.Log(stdout)
+	code, stdout, stderr = hubtest.Run(t, nil, nil, hubtest.Rshub, "copy", "--from", h.Data, "--to", url)
+	if code != 0 || !strings.Contains(stdout, "nothing to do") {
+		t.Errorf("the copy of what is copied ended with %d: %s%s", code, stdout, stderr)
+	}
+
+	inRedis.Start(t)
+	alike(t, documents(t, inRedis, set, other), before)
+	for _, way := range hubtest.AllWays {
+		old, err := h.CursorOf(all[half])
+		if err != nil {
+			t.Fatal(err)
+		}
+		f := hubtest.Follow(t, inRedis, way, set, old)
+		hubtest.Same(t, "the "+way, f.Has(t, len(all)-half-1), all[half+1:])
+		if f.Diverged > 0 {
+			t.Errorf("the %s is told that the memory diverged", way)
+		}
+	}
+	again := hubtest.Publish(t, inRedis, other, hubtest.Changes("first", 3), "Idempotency-Key: the-first")
+	first.Replayed = true
+	if again != first {
+		t.Errorf("what was published before is answered %+v, not %+v", again, first)
+	}
+	hubtest.Publish(t, inRedis, set, hubtest.Changes("in-redis", 2000))
+	hubtest.Publish(t, inRedis, "gone", hubtest.Change("again"))
+	all = append(all, hubtest.Memory(t, inRedis, set)[len(all):]...)
+	hubtest.Same(t, "who followed all the time", follower.Has(t, len(all)), all)
+
+	// A hub has run on it since.
+	code, _, stderr = hubtest.Run(t, nil, nil, hubtest.Rshub, "copy", "--from", h.Data, "--to", url)
+	if code != 1 || !strings.Contains(stderr, "not the same any more") {
+		t.Errorf("the copy to a memory that has gone on ended with %d: %s", code, stderr)
+	}
+	before = documents(t, inRedis, set, other, "gone")
+	inRedis.Stop(t)
+
+	// And back.
+	dir := filepath.Join(t.TempDir(), "back")
+	code, stdout, stderr = hubtest.Run(t, nil, nil, hubtest.Rshub, "copy", "--from", url, "--to", dir)
+	if code != 0 {
+		t.Fatalf("the copy back ended with %d: %s%s", code, stdout, stderr)
+	}
+	back := &hubtest.Hub{Host: h.Host, URL: h.URL, Data: dir}
+	back.Env = append(h.Env[:len(h.Env):len(h.Env)], "RSHUB_DATA="+dir, "RSHUB_BASE_URL="+h.URL)
+	back.Start(t)
+	alike(t, documents(t, back, set, other, "gone"), before)
+	hubtest.Publish(t, back, set, hubtest.Change("back"))
+	all = append(all, hubtest.Memory(t, back, set)[len(all):]...)
+	hubtest.Same(t, "who followed all the time", follower.Has(t, len(all)), all)
+	if follower.Diverged > 0 {
+		t.Error("who followed all the time is told that the memory diverged")
+	}
+}
+
+var (
+	locForm   = regexp.MustCompile(`<loc>([^<]*)</loc>`)
+	epochForm = regexp.MustCompile(`(changelist-\d+)\.[a-z2-7]+(-\d+\.xml)`)
+)
+
+// documents reads every document of some sets, with its ETag, by its URL. A copy begins
+// new epochs, so documents leaves out the epochs in names, and the ETags of documents
+// that change with the epoch: the open ones and the index.
+func documents(t *testing.T, h *hubtest.Hub, sets ...string) map[string]string {
+	t.Helper()
+	found := map[string]string{}
+	read := func(u string, tagged bool) []byte {
+		a := hubtest.Must(t, http.StatusOK, http.MethodGet, u, nil)
+		text := epochForm.ReplaceAllString(string(a.Body), "$1$2")
+		if tagged {
+			text = a.Header.Get("Etag") + "\n" + text
+		}
+		found[epochForm.ReplaceAllString(u, "$1$2")] = text
+		return a.Body
+	}
+	read(h.URL+"/.well-known/resourcesync", true)
+	read(h.URL+"/sets", true)
+	for _, set := range sets {
+		dir := h.URL + "/sets/" + set + "/"
+		for _, name := range []string{"changes", "changelist.xml", "capabilitylist.xml", ".well-known/resourcesync"} {
+			read(dir+name, !strings.HasPrefix(name, "change"))
+		}
+		lists := locForm.FindAllSubmatch(read(dir+"changelist-index.xml", false), -1)
+		for i, loc := range lists {
+			read(string(loc[1]), i < len(lists)-1)
+		}
+	}
+	return found
+}
+
+// alike compares documents.
+func alike(t *testing.T, got, want map[string]string) {
+	t.Helper()
+	for u := range got {
+		if _, ok := want[u]; !ok {
+			t.Errorf("%s is new", u)
+		}
+	}
+	for u, text := range want {
+		if got[u] == text {
+			continue
+		}
+		a, b := bytes.Split([]byte(got[u]), []byte("\n")), bytes.Split([]byte(text), []byte("\n"))
+		i := 0
+		for i < len(a) && i < len(b) && bytes.Equal(a[i], b[i]) {
+			i++
+		}
+		t.Errorf("%s differs in line %d of %d and %d:\n%s", u, i, len(a), len(b), trial.Tail(string(bytes.Join(a[min(i, len(a)):min(i+1, len(a))], nil))))
+	}
+}

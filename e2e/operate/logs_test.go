@@ -1,0 +1,153 @@
+package operate
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/rshub/rshub/conformance/trial"
+	"github.com/rshub/rshub/e2e/internal/hubtest"
+)
+
+// secret is in everything that logs must not show.
+const secret = "S3CRET"
+
+// TestNoSecretsInLogs does everything that involves a secret, well and wrongly,
+// at a hub that logs all it can, and takes Redis and NATS away meanwhile.
+func TestNoSecretsInLogs(t *testing.T) {
+	t.Parallel()
+	const set = "secretive"
+	redis := hubtest.StartRedis(t)
+	redis.Tell(t, "CONFIG", "SET", "requirepass", "redis"+secret)
+	nats := &hubtest.NATSServer{Addr: hubtest.FreePort(t), Options: server.Options{Username: "hub", Password: "nats" + secret}}
+	nats.Start(t)
+	t.Cleanup(func() { nats.Stop() })
+	file := filepath.Join(t.TempDir(), "tokens")
+	token := hubtest.NewToken(t, file, "all", "publish:*,follow:*,operate")
+	h := hubtest.NewHub(t, append(slices.Clone(hubtest.Callable), "RSHUB_LOG_LEVEL=debug", "RSHUB_TOKENS_FILE="+file,
+		"RSHUB_REDIS_URL=redis://:redis"+secret+"@"+redis.Addr, "RSHUB_NATS_URL=nats://hub:nats"+secret+"@"+nats.Addr)...)
+	h.Env = append(h.Env, "RSHUB_BASE_URL="+h.URL)
+	h.Start(t)
+	bearer := "Authorization: Bearer " + token
+
+	hubtest.Publish(t, h, set, hubtest.Change("a"), bearer)
+	hubtest.Must(t, http.StatusUnauthorized, http.MethodGet, h.Topic(set), nil, "Authorization: Bearer rshub_WRONG"+secret)
+	hubtest.Must(t, http.StatusUnauthorized, http.MethodGet, h.Topic(set)+"?access_token="+secret+"&since=start", nil)
+	hubtest.Must(t, http.StatusUnauthorized, http.MethodGet, h.Topic(set), nil, "Authorization: Basic "+secret)
+
+	// A callback whose URL is a secret, that has one, and fails. It is asked about
+	// the status of its subscription, which only it knows.
+	tr := hubtest.TrialOf(t, h)
+	c := tr.Callback("/path" + secret + "?query=" + secret)
+	c.On(trial.Delivery, trial.Status(http.StatusInternalServerError))
+	form := url.Values{"hub.mode": {"subscribe"}, "hub.topic": {h.Topic(set)}, "hub.callback": {c.URL}, "hub.secret": {"hub" + secret}}
+	hubtest.Must(t, http.StatusAccepted, http.MethodPost, h.URL+"/hub", []byte(form.Encode()), bearer, trial.AsForm)
+	statusURL := tr.Arrives(c, trial.Verification, 1)[0].Param("rs.status")
+	hubtest.Until(t, "it is subscribed", func() error {
+		a, err := hubtest.Request(http.MethodGet, statusURL, nil)
+		if err == nil && a.Status != http.StatusOK {
+			err = errors.New(string(a.Body))
+		}
+		return err
+	})
+	capability := statusURL[strings.LastIndex(statusURL, ".")+1:]
+	hubtest.Publish(t, h, set, hubtest.Change("b"), bearer)
+	tr.Arrives(c, trial.Delivery, 1)
+	hubtest.Must(t, http.StatusNotFound, http.MethodGet, statusURL+secret, nil)
+	form.Set("hub.secret", strings.Repeat(secret, 100)) // too long
+	hubtest.Must(t, http.StatusBadRequest, http.MethodPost, h.URL+"/hub", []byte(form.Encode()), bearer, trial.AsForm)
+	form.Set("hub.secret", secret)
+	form.Set("hub.callback", "http://user:"+secret+"@127.0.0.1/")
+	hubtest.Must(t, http.StatusBadRequest, http.MethodPost, h.URL+"/hub", []byte(form.Encode()), bearer, trial.AsForm)
+
+	// A source whose Change List is at a secret place, and not to be had.
+	source := httptest.NewServer(http.NotFoundHandler())
+	t.Cleanup(source.Close)
+	hubtest.Must(t, http.StatusOK, http.MethodPut, h.URL+"/sets/"+set, []byte(`{"changelist":"`+source.URL+"/"+secret+`"}`), bearer)
+	hubtest.Must(t, http.StatusNoContent, http.MethodPost, h.URL+"/hub", []byte(url.Values{"hub.mode": {"publish"}, "hub.topic": {h.Topic(set)}}.Encode()), bearer, trial.AsForm)
+	h.Says("could not be taken")
+	hubtest.Must(t, http.StatusNotImplemented, http.MethodGet, h.Ops+"/backup", nil, bearer)
+
+	nats.Stop()
+	h.Says("NATS is gone")
+	redis.Kill()
+	hubtest.Must(t, http.StatusServiceUnavailable, http.MethodGet, statusURL, nil)
+	hubtest.Must(t, http.StatusServiceUnavailable, http.MethodPost, h.Topic(set), hubtest.Change("c"), bearer, "Content-Type: application/x-ndjson")
+	readyz := hubtest.Must(t, http.StatusServiceUnavailable, http.MethodGet, h.Ops+"/readyz", nil)
+	redis.Start(t)
+	redis.Tell(t, "CONFIG", "SET", "requirepass", "redis"+secret)
+	nats.Options.Password = "another"
+	nats.Start(t)
+	h.Says("uthorization")
+	h.Stop(t)
+
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	digest := strings.Fields(string(text))[1]
+	for where, shown := range map[string]string{"the log": h.Stderr.String(), "/readyz": string(readyz.Body)} {
+		for _, s := range []string{secret, token, capability, digest} {
+			if i := strings.Index(shown, s); i >= 0 {
+				t.Errorf("%s shows a secret: …%s…", where, shown[max(0, i-200):min(len(shown), i+len(s)+20)])
+			}
+		}
+	}
+	for line := range strings.Lines(h.Stderr.String()) {
+		if !json.Valid([]byte(line)) {
+			t.Errorf("the log has a line that is no JSON: %s", line)
+		}
+	}
+}
+
+// TestQuietLog counts the lines that a hub logs, as it comes: none for a publish,
+// a delivery, a follower or a request.
+func TestQuietLog(t *testing.T) {
+	t.Parallel()
+	const set = "quiet"
+	h := hubtest.StartWebSub(t)
+	tr := hubtest.TrialOf(t, h)
+	c, tp := tr.Callback(""), tr.Topic()
+	tr.Subscribed(c, tp)
+	tr.Delivered(c, tr.Publish(tp))
+	h.Says("callbacks: confirmed")
+	before := h.Stderr.String()
+	var followers []*hubtest.Follower
+	for _, way := range hubtest.AllWays {
+		followers = append(followers, hubtest.Follow(t, h, way, set, "start"))
+	}
+	for range 50 {
+		hubtest.Publish(t, h, set, hubtest.Change("a"))
+		tr.Delivered(c, tr.Publish(tp))
+	}
+	for _, f := range followers {
+		f.Has(t, 50)
+	}
+	hubtest.Must(t, http.StatusNotFound, http.MethodGet, h.URL+"/nothing", nil)
+	hubtest.Must(t, http.StatusOK, http.MethodGet, h.Ops+"/readyz", nil)
+	if after := h.Stderr.String(); after != before {
+		t.Errorf("it has logged\n%s", strings.TrimPrefix(after, before))
+	}
+}
+
+// TestRequestIDs asks with an id, and finds it in the answer and in the log.
+func TestRequestIDs(t *testing.T) {
+	t.Parallel()
+	h := hubtest.StartHub(t, "RSHUB_LOG_LEVEL=debug")
+	a := hubtest.Must(t, http.StatusNotFound, http.MethodGet, h.URL+"/nothing", nil, "X-Request-Id: of-a-balancer")
+	var p struct{ RequestID string }
+	hubtest.Decode(t, a.Body, &p)
+	if a.Header.Get("X-Request-Id") != "of-a-balancer" || p.RequestID != "of-a-balancer" {
+		t.Errorf("the answer is %v %s", a.Header, a.Body)
+	}
+	h.Says(`"requestId":"of-a-balancer"`)
+}

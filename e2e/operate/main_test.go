@@ -1,0 +1,11 @@
+// Package operate tests what operators do and see: starting, stopping, backups, tokens, logs, metrics,
+// alerts.
+package operate
+
+import (
+	"testing"
+
+	"github.com/rshub/rshub/e2e/internal/hubtest"
+)
+
+func TestMain(m *testing.M) { hubtest.Main(m) }

@@ -1,0 +1,256 @@
+package operate
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/gorilla/websocket"
+
+	"github.com/rshub/rshub/conformance/trial"
+	"github.com/rshub/rshub/e2e/internal/hubtest"
+)
+
+// constant are the metrics that never move.
+var constant = []string{"rshub_build_info", "rshub_disk_reserve_bytes"}
+
+// What is of every Go program is somebody else's to test; these show that it is
+// there.
+var ofProgram = []string{"go_goroutines", "go_memstats_heap_objects", "process_cpu_seconds_total", "process_resident_memory_bytes"}
+
+// A watch remembers what was seen of each metric.
+type watch struct {
+	kinds map[string]string           // of families
+	seen  map[string]map[float64]bool // values by family
+}
+
+// scrape reads the metrics of a hub: the values by name and labels.
+func (w *watch) scrape(t testing.TB, h *hubtest.Hub) map[string]float64 {
+	t.Helper()
+	values := map[string]float64{}
+	family := ""
+	for line := range strings.Lines(string(hubtest.Must(t, http.StatusOK, http.MethodGet, h.Ops+"/metrics", nil).Body)) {
+		line = strings.TrimSpace(line)
+		if rest, ok := strings.CutPrefix(line, "# TYPE "); ok {
+			name, kind, _ := strings.Cut(rest, " ")
+			family, w.kinds[name] = name, kind
+			continue
+		}
+		if strings.HasPrefix(line, "#") {
+			continue
+		}
+		i := strings.LastIndexByte(line, ' ')
+		v, err := strconv.ParseFloat(line[i+1:], 64)
+		if err != nil {
+			t.Fatalf("%s: %v", line, err)
+		}
+		values[line[:i]] = v
+		if strings.HasPrefix(line, family+"_sum") || strings.HasPrefix(line, family+"_bucket") {
+			continue
+		}
+		if w.seen[family] == nil {
+			w.seen[family] = map[float64]bool{}
+		}
+		w.seen[family][v] = true
+	}
+	return values
+}
+
+// unmoved are the families that did not move: a counter that counted nothing, a
+// gauge that always said the same.
+func (w *watch) unmoved() (names []string) {
+	for name, values := range w.seen {
+		moved := len(values) > 1
+		if kind := w.kinds[name]; kind == "counter" || kind == "histogram" || kind == "summary" {
+			moved = slices.ContainsFunc(slices.Collect(maps.Keys(values)), func(v float64) bool { return v > 0 })
+		}
+		if !moved {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// until scrapes until a value is as it should be.
+func (w *watch) until(t testing.TB, h *hubtest.Hub, sample string, is func(v float64) bool) {
+	t.Helper()
+	hubtest.Until(t, sample+" moves", func() error {
+		v, ok := w.scrape(t, h)[sample]
+		if !ok || !is(v) {
+			return fmt.Errorf("it is %v (there: %v)", v, ok)
+		}
+		return nil
+	})
+}
+
+func positive(v float64) bool { return v > 0 }
+func zero(v float64) bool     { return v == 0 }
+
+// TestMetricsMove does what each metric is about, at a hub on the disk and at
+// two on Redis and NATS. A metric that none of that moves fails the test: there is
+// no metric that nobody has seen move.
+func TestMetricsMove(t *testing.T) {
+	t.Parallel()
+	w := &watch{kinds: map[string]string{}, seen: map[string]map[float64]bool{}}
+	moveOnDisk(t, w)
+	moveInCluster(t, w)
+	crowded := startWithDescriptors(t, 128)
+	crowdIn(t, crowded, 128)
+	w.until(t, crowded, "rshub_connections_refused_total", positive)
+	unmoved := w.unmoved()
+	for _, name := range unmoved {
+		if strings.HasPrefix(name, "rshub_") && !slices.Contains(constant, name) {
+			t.Errorf("%s did not move", name)
+		}
+	}
+	for _, name := range constant {
+		if !slices.Contains(unmoved, name) {
+			t.Errorf("%s moves, or is not there", name)
+		}
+	}
+	for _, name := range ofProgram {
+		if w.seen[name] == nil || slices.Contains(unmoved, name) {
+			t.Errorf("%s did not move", name)
+		}
+	}
+}
+
+// moveOnDisk moves what a hub alone has.
+func moveOnDisk(t *testing.T, w *watch) {
+	const set = "moves"
+	// Of a set, retention leaves one change.
+	h := hubtest.StartHub(t, append(slices.Clone(hubtest.Callable), "RSHUB_CHANGELIST_SIZE=1", "RSHUB_RETENTION_COUNT=1")...)
+	w.scrape(t, h)
+	hubtest.Publish(t, h, set, hubtest.Change("first"))
+	for _, way := range hubtest.AllWays {
+		f := hubtest.Follow(t, h, way, set, "start")
+		f.Has(t, 1)
+	}
+	stalled := dialStalled(t, h, set)
+	n := 0
+	hubtest.Until(t, "who reads nothing lags", func() error { // and the disk gets fuller
+		n++
+		hubtest.Publish(t, h, set, hubtest.Changes(fmt.Sprint("bulk-", n), 1000))
+		if v := w.scrape(t, h); v[`rshub_follower_lag_changes{kind="websocket"}`] == 0 || v[`rshub_follower_lag_seconds{kind="websocket"}`] == 0 {
+			return errors.New("it does not")
+		}
+		return nil
+	})
+	if err := stalled.Close(); err != nil {
+		t.Error(err)
+	}
+	w.until(t, h, `rshub_followers_closed_total{kind="websocket",reason="client"}`, positive)
+	c := callbackFails(t, w, h)
+	// What is in the memory is looked at when a hub starts, and retention applied.
+	h.Stop(t)
+	h.Start(t)
+	w.until(t, h, "rshub_log_sets", positive)
+	w.until(t, h, "rshub_retention_removed_changes_total", positive) // of the callback's set first, by its name
+	callbackEnds(t, w, h, c)
+}
+
+// called is the set of the callback.
+const called = "called"
+
+// callbackFails moves what a callback moves that takes nothing.
+func callbackFails(t *testing.T, w *watch, h *hubtest.Hub) *trial.Callback {
+	c := trial.Serve(t, "127.0.0.1:0", nil).Add("")
+	answer := make(chan struct{})
+	c.On(trial.Delivery, trial.HangUntil(answer, trial.Status(http.StatusInternalServerError)), trial.Status(http.StatusInternalServerError))
+	hubtest.Must(t, http.StatusAccepted, http.MethodPost, h.URL+"/hub", []byte(trial.Form("subscribe", c.URL, h.Topic(called)).Encode()), trial.AsForm)
+	w.until(t, h, "rshub_callback_subscriptions", positive)
+	hubtest.Publish(t, h, called, hubtest.Change("first"))
+	w.until(t, h, "rshub_callback_in_flight", positive)
+	close(answer)
+	w.until(t, h, "rshub_callback_failing", positive)
+	w.until(t, h, "rshub_callback_retries_total", positive)
+	hubtest.Publish(t, h, called, hubtest.Changes("overrun", 3))
+	return c
+}
+
+// callbackEnds moves what it moves after the memory overran it, and in the end.
+func callbackEnds(t *testing.T, w *watch, h *hubtest.Hub, c *trial.Callback) {
+	c.On(trial.Delivery, trial.Status(http.StatusOK), trial.Status(http.StatusGone))
+	hubtest.Publish(t, h, called, hubtest.Change("again")) // so it is tried soon
+	w.until(t, h, "rshub_callback_gaps_total", positive)
+	hubtest.Publish(t, h, called, hubtest.Change("last"))
+	w.until(t, h, `rshub_callback_ended_total{reason="gone"}`, positive)
+}
+
+// dialStalled follows over a WebSocket that never reads what comes.
+func dialStalled(t *testing.T, h *hubtest.Hub, set string) *websocket.Conn {
+	t.Helper()
+	d := websocket.Dialer{NetDial: func(network, addr string) (net.Conn, error) {
+		c, err := net.Dial(network, addr)
+		if err == nil {
+			err = c.(*net.TCPConn).SetReadBuffer(4 << 10)
+		}
+		return c, err
+	}}
+	c, _, err := d.Dial("ws"+strings.TrimPrefix(h.Topic(set), "http"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// moveInCluster moves what hubs have with each other.
+func moveInCluster(t *testing.T, w *watch) {
+	const set = "moves"
+	c := hubtest.StartCluster(t, 2, hubtest.Callable...)
+	a, b := c.Hubs[0], c.Hubs[1]
+	for _, h := range c.Hubs {
+		w.until(t, h, "rshub_nats_connected", positive)
+		w.until(t, h, "rshub_ready", positive)
+	}
+	hubtest.Publish(t, b, set, hubtest.Change("first"))
+	f := hubtest.Follow(t, a, hubtest.ByWebSocket, set, "start")
+	f.Has(t, 1)
+	n := 1
+	hubtest.Until(t, "an announcement comes", func() error { // once a listens to them
+		hubtest.Publish(t, b, set, hubtest.Change("next"))
+		n++
+		f.Has(t, n)
+		if w.scrape(t, a)["rshub_announcements_received_total"] == 0 || w.scrape(t, b)["rshub_announcements_sent_total"] == 0 {
+			return errors.New("none yet")
+		}
+		return nil
+	})
+	hubtest.Tap(t, c.NATS).Say(t, "rshub.changes."+set, []byte("nonsense"))
+	w.until(t, a, "rshub_announcements_refused_total", positive)
+	c.NATS.Stop()
+	for _, h := range c.Hubs {
+		w.until(t, h, "rshub_nats_connected", zero)
+		w.until(t, h, `rshub_dependency_ok{dependency="nats"}`, zero)
+	}
+	hubtest.Publish(t, b, set, hubtest.Change("unannounced"))
+	f.Has(t, n+1)
+	w.until(t, b, "rshub_announcements_lost_total", positive)
+	w.until(t, a, "rshub_announcements_repaired_total", positive)
+
+	b.Signal(syscall.SIGSTOP) // until its claims are another's
+	w.until(t, a, "rshub_callback_claims", func(v float64) bool { return v == 256 })
+	b.Signal(syscall.SIGCONT)
+	w.until(t, b, "rshub_callback_claims_lost_total", positive)
+
+	c.Redis.Tell(t, "HSET", "rshub:memory", "clock", "1") // as if the clock had been noted long ago
+	b.Stop(t)
+	b.Start(t)
+	w.until(t, b, "rshub_clock_doubtful", positive)
+
+	c.Redis.Kill()
+	for _, h := range c.Hubs {
+		w.until(t, h, "rshub_ready", zero)
+		w.until(t, h, `rshub_dependency_ok{dependency="memory"}`, zero)
+	}
+	w.until(t, a, `rshub_store_errors_total{op="check"}`, positive)
+}

@@ -1,0 +1,126 @@
+package operate
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/rshub/rshub/e2e/internal/hubtest"
+)
+
+// TestStop stops the hub in the orderly way while it is followed and published
+// to.
+func TestStop(t *testing.T) {
+	t.Parallel()
+	h := hubtest.StartHub(t)
+	const set = "stopped"
+	hubtest.Publish(t, h, set, hubtest.Changes("before", 1500))
+	var followers []*hubtest.Follower
+	for _, way := range hubtest.AllWays {
+		followers = append(followers, hubtest.Follow(t, h, way, set, "start"))
+	}
+	p := hubtest.Publishing(t, h, set, "keyed", true)
+	for _, f := range followers {
+		f.Has(t, 1600)
+	}
+	begun := time.Now()
+	h.Stop(t)
+	if took := time.Since(begun); took > 5*time.Second {
+		t.Errorf("the hub took %v to stop", took)
+	}
+	goodbye := followers[0].Ended(t, "close 1001")
+	if cursor := followers[0].At(); !strings.Contains(goodbye, " "+cursor+" ") {
+		t.Errorf("the goodbye is %q, and the last cursor %s", goodbye, cursor)
+	}
+	followers[1].Ended(t, "the stream ended")
+	h.Start(t)
+	n := followers[0].Count()
+	followers[0].Has(t, n+100)
+	p.Finish()
+	all := hubtest.Memory(t, h, set)
+	p.Check(t, all)
+	for _, f := range followers {
+		hubtest.Same(t, "the "+f.Way, f.Has(t, len(all)), all)
+		if f.Diverged > 0 {
+			t.Errorf("the %s was told that the memory diverged", f.Way)
+		}
+	}
+}
+
+// halfPublish begins a publish and leaves it at that.
+func halfPublish(t *testing.T, h *hubtest.Hub, set string) net.Conn {
+	t.Helper()
+	conn, err := net.Dial("tcp", h.Host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	fmt.Fprintf(conn, "POST /sets/%s/changes HTTP/1.1\r\nHost: %s\r\nContent-Type: application/x-ndjson\r\nContent-Length: 1000000\r\nExpect: 100-continue\r\n\r\n", set, h.Host)
+	answer := make([]byte, 25)
+	_ = conn.SetReadDeadline(time.Now().Add(hubtest.Patience))
+	if n, err := conn.Read(answer); err != nil || !strings.Contains(string(answer[:n]), "100 Continue") {
+		t.Fatalf("the hub does not read: %q, %v", answer[:n], err)
+	}
+	if _, err := conn.Write(hubtest.Changes("half", 10)); err != nil {
+		t.Fatal(err)
+	}
+	return conn
+}
+
+// TestGrace stops a hub that has a request which does not end.
+func TestGrace(t *testing.T) {
+	t.Parallel()
+	h := hubtest.StartHub(t, "RSHUB_GRACE=1s")
+	halfPublish(t, h, "slow")
+	begun := time.Now()
+	h.Stop(t)
+	if took := time.Since(begun); took < 900*time.Millisecond || took > 1500*time.Millisecond+hubtest.Patience/10 {
+		t.Errorf("the hub took %v to stop", took)
+	}
+	h.Says("requests were still under way after the grace period")
+	h.Start(t)
+	if at := hubtest.Head(t, h, "slow"); at != "" {
+		t.Errorf("the set is at %s", at)
+	}
+}
+
+// endsAtSecondSignal sends signals to a hub that is stopping until it ends by one.
+func endsAtSecondSignal(t *testing.T, h *hubtest.Hub) {
+	t.Helper()
+	hubtest.Until(t, "the second signal ends it", func() error {
+		if h.Ended() {
+			return nil
+		}
+		h.Signal(syscall.SIGTERM) // the first one's handler goes away a moment after the log line
+		return errors.New("it still runs")
+	})
+	if s := h.Cmd.ProcessState.Sys().(syscall.WaitStatus); !s.Signaled() || s.Signal() != syscall.SIGTERM {
+		t.Errorf("it ended with %v", s)
+	}
+}
+
+// TestSecondSignal ends a hub that is stopping, at once.
+func TestSecondSignal(t *testing.T) {
+	t.Parallel()
+	h := hubtest.StartHub(t, "RSHUB_GRACE=1h")
+	hubtest.Publish(t, h, "twice", hubtest.Changes("before", 10))
+	halfPublish(t, h, "twice")
+	h.Signal(syscall.SIGTERM)
+	h.Says("a second signal ends at once")
+	if a, err := hubtest.Request(http.MethodGet, h.Ops+"/readyz", nil); err == nil && a.Status != http.StatusServiceUnavailable {
+		t.Errorf("a hub that is stopping is ready: %d %s", a.Status, a.Body)
+	}
+	if h.Ended() {
+		t.Fatal("the hub did not wait for the request")
+	}
+	endsAtSecondSignal(t, h)
+	h.Start(t)
+	if n := len(hubtest.Memory(t, h, "twice")); n != 10 {
+		t.Errorf("the memory has %d changes", n)
+	}
+}

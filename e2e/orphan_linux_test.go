@@ -1,9 +1,0 @@
-package e2e
-
-import "syscall"
-
-// attributes put a process into a group of its own, and have it killed when the
-// tests end without their cleanup, as after go test -timeout.
-func attributes() *syscall.SysProcAttr {
-	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
-}

@@ -1,8 +1,0 @@
-//go:build !linux
-
-package e2e
-
-import "syscall"
-
-// attributes put a process into a group of its own.
-func attributes() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }

@@ -1,0 +1,197 @@
+package publish
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rshub/rshub/conformance/trial"
+	"github.com/rshub/rshub/e2e/internal/hubtest"
+)
+
+// A pinger is a source that keeps a Change List and pings hubs when it grows.
+type pinger struct {
+	url string // of the list
+
+	mu      sync.Mutex
+	entries []string // locs
+	asked   int
+}
+
+func startPinger(t *testing.T) *pinger {
+	p := &pinger{}
+	s := httptest.NewServer(p)
+	t.Cleanup(s.Close)
+	p.url = s.URL + "/changelist.xml"
+	return p
+}
+
+// add adds changes to the list, two a second.
+func (p *pinger) add(locs ...string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.entries = append(p.entries, locs...)
+}
+
+func (p *pinger) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.asked++
+	var b bytes.Buffer
+	b.WriteString(`<?xml version="1.0" encoding="UTF-8"?>
+<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9" xmlns:rs="http://www.openarchives.org/rs/terms/">
+<rs:md capability="changelist" from="2026-01-01T00:00:00Z"/>
+`)
+	begin := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	for i, loc := range p.entries {
+		fmt.Fprintf(&b, `<url><loc>%s</loc><rs:md change="created" datetime="%s"/></url>`+"\n", loc, begin.Add(time.Duration(i/2)*time.Second).Format(time.RFC3339))
+	}
+	b.WriteString("</urlset>\n")
+	_, _ = w.Write(b.Bytes())
+}
+
+// requests is how often the list was read.
+func (p *pinger) requests() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.asked
+}
+
+// ping sends a ping for a set to a hub, under either name of the topic.
+func ping(t testing.TB, h *hubtest.Hub, topic, name string) {
+	t.Helper()
+	form := url.Values{"hub.mode": {"publish"}, name: {topic}}
+	hubtest.Must(t, http.StatusNoContent, http.MethodPost, h.URL+"/hub", []byte(form.Encode()), "Content-Type: application/x-www-form-urlencoded")
+}
+
+// TestPing has a source that only pings, at two hubs: what its Change List has
+// comes to those who follow, once.
+func TestPing(t *testing.T) {
+	t.Parallel()
+	c := hubtest.StartCluster(t, 2, hubtest.Callable...)
+	one, two, topic := c.Hubs[0], c.Hubs[1], c.Hubs[0].Topic("pings")
+	p := startPinger(t)
+	var want []string
+	grow := func(n int) {
+		var locs []string
+		for range n {
+			locs = append(locs, fmt.Sprintf("https://example.org/pinged/%d", len(want)+len(locs)+1))
+		}
+		want = append(want, locs...)
+		p.add(locs...)
+	}
+	arrived := func(f *hubtest.Follower) {
+		t.Helper()
+		got := f.Has(t, len(want))
+		for i, e := range got {
+			if !strings.Contains(e.Text, `"`+want[i]+`"`) {
+				t.Fatalf("change %d is %s, not %s", i+1, e.Text, want[i])
+			}
+		}
+	}
+	grow(1501) // the last one's second is not over
+	hubtest.Must(t, http.StatusOK, http.MethodPut, two.URL+"/sets/pings", []byte(`{"title":"Pings","changelist":"`+p.url+`"}`))
+	if v := hubtest.Get[struct{ ChangeList string }](t, one.URL+"/sets/pings"); v.ChangeList != p.url {
+		t.Errorf("the set is described with %q", v.ChangeList)
+	}
+	f := hubtest.Follow(t, two, hubtest.ByWebSocket, "pings", "start")
+	f.Begins(t)
+	ping(t, one, topic, "hub.url")
+	arrived(f)
+
+	// Again, and at both hubs at once: nothing comes but what is new.
+	asked := p.requests()
+	ping(t, one, topic, "hub.topic")
+	ping(t, two, topic, "hub.topic")
+	hubtest.Until(t, "both hubs have read the list", func() error {
+		if p.requests() < asked+2 {
+			return errors.New("they have not")
+		}
+		return nil
+	})
+	grow(2)
+	ping(t, one, topic, "hub.url")
+	arrived(f)
+	for range 20 {
+		grow(3)
+		ping(t, one, topic, "hub.url")
+		ping(t, two, topic, "hub.url")
+	}
+	arrived(f)
+	hubtest.Same(t, "the follower", f.Has(t, len(want)), hubtest.Memory(t, one, "pings"))
+
+	// A hub that is killed knows what it has when it is back.
+	one.Kill()
+	grow(2)
+	ping(t, two, topic, "hub.url")
+	arrived(f)
+	one.Start(t)
+	ping(t, one, topic, "hub.url")
+	grow(1)
+	ping(t, one, topic, "hub.url")
+	arrived(f)
+	if n := len(hubtest.Memory(t, two, "pings")); n != len(want) {
+		t.Errorf("the memory has %d changes of %d", n, len(want))
+	}
+}
+
+// TestHostileLists has lists without an end, lists that are where a hub must not
+// look, and redirects there. The hub says so in its log, and takes changes all
+// the while.
+func TestHostileLists(t *testing.T) {
+	t.Parallel()
+	inner := startPinger(t)
+	inner.add("https://example.org/secret")
+	endless := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write([]byte(`<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9">`))
+		blanks := bytes.Repeat([]byte(" "), 1<<16)
+		for range 1 << 14 { // 1 GiB
+			if _, err := w.Write(blanks); err != nil {
+				return
+			}
+		}
+	}))
+	t.Cleanup(endless.Close)
+	redirect := httptest.NewServer(http.RedirectHandler(inner.url, http.StatusTemporaryRedirect))
+	t.Cleanup(redirect.Close)
+	open, closed := hubtest.StartHub(t, hubtest.Callable...), hubtest.StartHub(t)
+	for _, test := range []struct {
+		hub             *hubtest.Hub
+		set, list, says string
+	}{
+		{open, "endless", endless.URL, "at most 52,428,800 bytes"},
+		{open, "redirect", redirect.URL + "/?key=SECRET", "the answer is a redirect (307)"},
+		{closed, "loopback", strings.Replace(inner.url, "127.0.0.1", "localhost", 1), "the address is not allowed"},
+	} {
+		hubtest.Must(t, http.StatusOK, http.MethodPut, test.hub.URL+"/sets/"+test.set, []byte(`{"changelist":"`+test.list+`"}`))
+		ping(t, test.hub, test.hub.Topic(test.set), "hub.url")
+		hubtest.Publish(t, test.hub, test.set, hubtest.Change("meanwhile"))
+		hubtest.Until(t, "the hub says why it cannot take the list", func() error {
+			log := test.hub.Stderr.String()
+			if !strings.Contains(log, test.says) {
+				return errors.New(trial.Tail(log))
+			}
+			return nil
+		})
+		if strings.Contains(test.hub.Stderr.String(), "SECRET") {
+			t.Error("the log has the URL's query")
+		}
+		if n := len(hubtest.Memory(t, test.hub, test.set)); n != 1 {
+			t.Errorf("%s has %d changes", test.set, n)
+		}
+	}
+	a := hubtest.Must(t, http.StatusBadRequest, http.MethodPut, closed.URL+"/sets/direct", []byte(`{"changelist":"`+inner.url+`"}`))
+	if !strings.Contains(string(a.Body), "127.0.0.1 is not allowed") {
+		t.Errorf("a list on loopback is answered %s", a.Body)
+	}
+	if n := inner.requests(); n > 0 {
+		t.Errorf("the inner server was asked %d times", n)
+	}
+}
