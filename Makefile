@@ -1,7 +1,16 @@
 # make build   the two programs, in bin/
 # make image   the container image, in dist/image.tar
 # make release everything that a release consists of, in dist/, verified
-# make test    everything that has to hold: format, vet, static analysis, all tests
+# make check   what is quick to know: format, vet, static analysis, and the short tests
+#              of each package, with the race detector
+# make test    everything that has to hold: check, the long tests of each package
+#              (whole), the built programs from outside (e2e), the chart, and that a
+#              few mutants are noticed (sample)
+# make prove   what takes longer than that: all mutants, every fault point, the soak,
+#              and tests in their full size; see docs/promise.md. SEED=n repeats the
+#              choices of a run, SOAK is how long the soak takes
+# make mutants that each wrong edit in tools/mutants/patches is noticed by the test that
+#              it names; MUTANTS is a pattern of names
 # make chart   the Helm chart: linted, rendered, and read as Kubernetes reads it
 # make bench   what it costs, each figure beside a floor measured in the same run
 # make fuzz    each fuzz test for FUZZTIME: a count (go test -fuzz reports a time that
@@ -12,7 +21,7 @@ GO       ?= go
 FUZZTIME ?= 100000x
 SOAK     ?= 10m
 TOOL     := $(GO) tool -modfile=$(CURDIR)/tools/go.mod
-MODULES  := . e2e e2e/alerts
+MODULES  := . e2e e2e/alerts tools/mutants
 
 # Everything is compiled as it is released, so that this is what is tested and
 # measured, and compiled once. Only the race detector needs cgo.
@@ -22,7 +31,7 @@ RACE               := CGO_ENABLED=1 $(GO) test -race
 
 check = set -e; for m in $(1); do echo "vet and staticcheck in $$m"; (cd $$m && $(GO) vet ./... && $(TOOL) staticcheck ./...); done
 
-.PHONY: all build image release test need lint unit chart e2e bench fuzz soak clean
+.PHONY: all build image release check test prove need lint unit whole chart e2e bench fuzz sample mutants points soak clean
 
 all: build
 
@@ -43,7 +52,12 @@ release:
 	cd tools/image && $(GO) test ./...
 	cd tools/release && $(GO) test ./... && $(GO) run . -root $(CURDIR) -version '$(VERSION)' $(RELEASE)
 
-test: need lint unit chart e2e
+check: need lint unit
+
+test: check whole chart e2e sample
+
+prove: points mutants soak
+	@$(programs); cd e2e && RSHUB_E2E_FULL=1 RSHUB_E2E_SEED=$(SEED) $(GO) test -count=1 -p 1 -timeout 0 -v ./callback ./linear
 
 # What the tests need besides Go; installed with apt where that is possible.
 need:
@@ -53,13 +67,17 @@ lint:
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { gofmt -d $$(git ls-files '*.go'); exit 1; }
 	@$(call check,$(MODULES))
 
-# What would take minutes with the race detector, and has nothing to do with
-# races, runs without it.
+# The tests of conformance are not cached: Go does not know that they build rshub.
 unit:
 	$(RACE) -short $$($(GO) list ./... | grep -v /bench)
+	$(GO) test -count=1 ./conformance
+
+# What would take minutes with the race detector, and has nothing to do with
+# races, runs without it.
+whole:
 	$(GO) test ./bench ./callback
-	$(GO) test -run 'TestLog|TestTorn' ./changelog/...
-	$(GO) test -run TestLargeScrape ./cmd/rshub
+	$(GO) test -run 'TestLog|TestTorn|TestFaultPoints|TestDamageAtRest' ./changelog/...
+	$(GO) test -run 'TestLargeScrape|TestFromIsCutByBytes|TestIndexIsBounded|TestSlowPages' ./server ./documents ./subscribe
 
 # Not vetted: with the types of Kubernetes that takes half as long as all the rest. Not
 # cached: the chart is outside of that module. UPDATE=-update writes the golden files
@@ -67,9 +85,25 @@ unit:
 chart:
 	cd deploy/helm/test && $(TOOL) staticcheck ./... && $(GO) test -count=1 -vet=off ./... $(UPDATE)
 
-# Not cached: Go does not know that these tests build the programs.
+# Builds the programs, for all packages of e2e, until the end of the recipe's line.
+programs = set -e; dir=$$(mktemp -d); trap 'rm -r "$$dir"' EXIT; scripts/build "$$dir"; export RSHUB_E2E_PROGRAMS="$$dir"
+
+# Not cached: Go does not know that these tests run the programs. One package after
+# the other: tests that measure time disturb each other.
 e2e:
-	cd e2e && $(GO) test -count=1 ./...
+	@$(programs); cd e2e && $(GO) test -count=1 -p 1 ./...
+
+# Not cached: Go does not know that these tests read the whole tree.
+sample:
+	cd tools/mutants && $(GO) test -count=1 . && $(GO) run . -run '^(filter-holds-the-cursor|block-checksum|disk-key-hash)$$'
+
+mutants:
+	cd tools/mutants && $(GO) run . -run '$(MUTANTS)'
+
+# Each operation of the disk, and each request to Redis and each answer, fails once;
+# and each byte is damaged once.
+points:
+	RSHUB_PROVE=1 $(GO) test -count=1 -timeout 0 -run '^(TestFaultPoints|TestDamageAtRest)$$' ./changelog/disklog ./changelog/redislog
 
 bench:
 	$(GO) run ./bench $(BENCH)
@@ -78,7 +112,7 @@ fuzz:
 	scripts/fuzz $(FUZZTIME)
 
 soak:
-	@cd e2e && RSHUB_E2E_RACE=1 RSHUB_SOAK=$(SOAK) RSHUB_SOAK_SEED=$(SEED) $(RACE) -count=1 -timeout 0 -v -run '^TestSoak$$' .
+	@cd e2e && RSHUB_E2E_RACE=1 RSHUB_SOAK=$(SOAK) RSHUB_SOAK_SEED=$(SEED) $(RACE) -count=1 -timeout 0 -v -run '^TestSoak$$' ./soak
 
 clean:
 	rm -rf bin dist
