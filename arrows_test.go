@@ -24,13 +24,14 @@ var arrows = map[string][]string{
 	"internal/backoff":   {},
 	"internal/budget":    {"feed"},
 	"internal/flight":    {},
+	"internal/packed":    {"resourcesync"},
 	"internal/redisconn": {"feed", "internal/backoff"},
 	"claim":              {"internal/redisconn"},
 	"outbound":           {"resourcesync"},
 	"outbound/meter":     {"outbound"},
 
 	// The change memory.
-	"changelog":          {"feed", "resourcesync"},
+	"changelog":          {"feed", "internal/packed", "resourcesync"},
 	"changelog/metered":  {"changelog", "feed", "resourcesync"},
 	"changelog/disklog":  {"changelog", "feed", "resourcesync"},
 	"changelog/redislog": {"changelog", "feed", "internal/redisconn", "resourcesync"},

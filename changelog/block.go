@@ -10,6 +10,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/internal/packed"
 	"github.com/rshub/rshub/resourcesync"
 )
 
@@ -22,7 +23,7 @@ import (
 //	form     1 byte: 1 plain, 2 zstd
 //	count    uvarint
 //	runs     uvarint, then per run: entries uvarint, gap uvarint
-//	body     the entries, see appendChange
+//	body     the entries, see packed.AppendChange
 //	checksum CRC-32C of all before it, 4 bytes little endian
 //
 // The entries of a run are one microsecond apart. The gap of a run is the distance
@@ -59,7 +60,7 @@ func CutBlocks(changes []resourcesync.Change, first uint64, listSize int) []CutB
 		n := 0
 		for ; n < room; n++ {
 			before := len(body)
-			body = appendChange(body, &changes[n])
+			body = packed.AppendChange(body, &changes[n])
 			if n > 0 && len(body) > MaxBlockBytes {
 				body = body[:before]
 				break
@@ -95,7 +96,7 @@ func encodeEntries(entries []feed.Entry, maxBytes int) (b Block, n int) {
 	body := make([]byte, 0, 4096)
 	for ; n < len(entries); n++ {
 		before := len(body)
-		body = appendChange(body, &entries[n].Change)
+		body = packed.AppendChange(body, &entries[n].Change)
 		if n > 0 && len(body) > maxBytes {
 			body = body[:before]
 			break
@@ -189,11 +190,11 @@ func (b Block) Entries(last feed.Cursor) ([]feed.Entry, error) {
 	default:
 		return nil, fmt.Errorf("%w: block of unknown form %d", ErrCorrupt, form)
 	}
-	changes := changeDecoder{text: string(body)} // one copy; every string of the changes is a part of it
+	changes := packed.NewReader(string(body)) // one copy; every string of the changes is a part of it
 	for i := range entries {
-		changes.change(&entries[i].Change)
+		changes.Change(&entries[i].Change)
 	}
-	if !changes.done() {
+	if !changes.Done() {
 		return nil, fmt.Errorf("%w: entries of a block", ErrCorrupt)
 	}
 	return entries, nil

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/internal/packed"
 	"github.com/rshub/rshub/resourcesync"
 )
 
@@ -130,7 +131,7 @@ func TestBlockSize(t *testing.T) {
 		changes := plain(n)
 		var body []byte
 		for i := range changes {
-			body = appendChange(body, &changes[i])
+			body = packed.AppendChange(body, &changes[i])
 		}
 		size := seal(body, n).Size()
 		if len(body) < 256 && n >= compressFrom { // zstd does not note the size of a small body
@@ -190,7 +191,7 @@ func TestRuns(t *testing.T) {
 	head := []byte{plainForm, 6, 3, 2, 0, 1, 100, 3, 0xe8, 0x07} // runs of 2, 1 and 3; gaps 0, 100, 1000
 	b := head
 	for i := range changes {
-		b = appendChange(b, &changes[i])
+		b = packed.AppendChange(b, &changes[i])
 	}
 	entries, err := sum(b).Entries(feed.Cursor{Position: 20, Micros: 5000})
 	if err != nil {
@@ -216,7 +217,7 @@ func TestRuns(t *testing.T) {
 	} {
 		b := head
 		for i := range changes {
-			b = appendChange(b, &changes[i])
+			b = packed.AppendChange(b, &changes[i])
 		}
 		if _, err := sum(b).Entries(feed.Cursor{Position: 20, Micros: 5000}); !errors.Is(err, ErrCorrupt) {
 			t.Errorf("%s: error is %v", name, err)
@@ -287,10 +288,11 @@ func FuzzBlockRoundTrip(f *testing.F) {
 			}
 			return attrs
 		}
+		types := [...]resourcesync.ChangeType{"", resourcesync.Created, resourcesync.Updated, resourcesync.Deleted}
 		changes := make([]resourcesync.Change, 1+r.IntN(12))
 		for i := range changes {
 			changes[i] = resourcesync.Change{
-				Loc: text(), Change: changeTypes[r.IntN(4)], Datetime: moment(), Lastmod: moment(), Changefreq: text(),
+				Loc: text(), Change: types[r.IntN(4)], Datetime: moment(), Lastmod: moment(), Changefreq: text(),
 				Hash: text(), Length: length(), Type: text(), Encoding: text(), Path: text(), Attrs: attrs(),
 			}
 			for range max(0, r.IntN(5)-2) {

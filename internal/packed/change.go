@@ -1,4 +1,7 @@
-package changelog
+// Package packed writes changes in few bytes, for what is stored: the blocks of the
+// change memory, and the pages of inventories. The form has no checksum and no
+// version; whoever stores it adds them.
+package packed
 
 import (
 	"encoding/binary"
@@ -26,9 +29,9 @@ const (
 
 var changeTypes = [...]resourcesync.ChangeType{"", resourcesync.Created, resourcesync.Updated, resourcesync.Deleted}
 
-// appendChange appends a change: the number that says which fields follow, then
+// AppendChange appends a change: the number that says which fields follow, then
 // loc, then those fields. A string is its length and its bytes.
-func appendChange(dst []byte, c *resourcesync.Change) []byte {
+func AppendChange(dst []byte, c *resourcesync.Change) []byte {
 	var has uint64
 	for i, t := range changeTypes {
 		if c.Change == t {
@@ -40,7 +43,7 @@ func appendChange(dst []byte, c *resourcesync.Change) []byte {
 		bit(hasType, c.Type != "") | bit(hasEncoding, c.Encoding != "") | bit(hasPath, c.Path != "") |
 		bit(hasLinks, len(c.Links) > 0) | bit(hasAttrs, len(c.Attrs) > 0)
 	dst = binary.AppendUvarint(dst, has)
-	dst = appendString(dst, c.Loc)
+	dst = AppendString(dst, c.Loc)
 	dst = appendTime(dst, c.Datetime)
 	dst = appendTime(dst, c.Lastmod)
 	dst = appendOptional(dst, c.Changefreq)
@@ -65,8 +68,8 @@ func appendLink(dst []byte, l *resourcesync.Link) []byte {
 		bit(hasType, l.Type != "") | bit(hasEncoding, l.Encoding != "") | bit(hasPath, l.Path != "") |
 		bit(hasAttrs, len(l.Attrs) > 0) | bit(hasPri, l.Pri != 0) | bit(hasProfile, l.Profile != "")
 	dst = binary.AppendUvarint(dst, has)
-	dst = appendString(dst, l.Rel)
-	dst = appendString(dst, l.Href)
+	dst = AppendString(dst, l.Rel)
+	dst = AppendString(dst, l.Href)
 	dst = appendTime(dst, l.Modified)
 	dst = appendOptional(dst, l.Hash)
 	if l.Length != nil {
@@ -88,9 +91,9 @@ func appendAttrs(dst []byte, attrs []resourcesync.Attr) []byte {
 	}
 	dst = binary.AppendUvarint(dst, uint64(len(attrs)))
 	for _, a := range attrs {
-		dst = appendString(dst, a.Namespace)
-		dst = appendString(dst, a.Name)
-		dst = appendString(dst, a.Value)
+		dst = AppendString(dst, a.Namespace)
+		dst = AppendString(dst, a.Name)
+		dst = AppendString(dst, a.Value)
 	}
 	return dst
 }
@@ -102,7 +105,8 @@ func bit(b uint64, set bool) uint64 {
 	return 0
 }
 
-func appendString(dst []byte, s string) []byte {
+// AppendString appends the length of a string and its bytes.
+func AppendString(dst []byte, s string) []byte {
 	return append(binary.AppendUvarint(dst, uint64(len(s))), s...)
 }
 
@@ -110,7 +114,7 @@ func appendOptional(dst []byte, s string) []byte {
 	if s == "" {
 		return dst
 	}
-	return appendString(dst, s)
+	return AppendString(dst, s)
 }
 
 func appendTime(dst []byte, t time.Time) []byte {
@@ -121,19 +125,27 @@ func appendTime(dst []byte, t time.Time) []byte {
 	return binary.AppendUvarint(dst, uint64(t.Nanosecond()))
 }
 
-// A changeDecoder reads the changes that appendChange wrote. bad is sticky:
-// damage sets it, and done reports it once, after the last change.
-type changeDecoder struct {
+// A Reader reads what the functions of this package and of encoding/binary have
+// appended, in the same order. Damage in the text makes all that follows it zero, and
+// Done reports it once, after the last value.
+type Reader struct {
 	text string
 	off  int // how much of text was read
 	bad  bool
 }
 
-// done reports whether all of the text was read, and nothing in it was damaged.
-func (d *changeDecoder) done() bool { return !d.bad && d.off == len(d.text) }
+// NewReader returns a Reader of a text. Every string that the Reader returns is a
+// part of the text, and keeps all of it in memory.
+func NewReader(text string) *Reader { return &Reader{text: text} }
 
-// number reads a uvarint from text.
-func (d *changeDecoder) number() uint64 {
+// Done reports whether all of the text was read, and nothing in it was damaged.
+func (d *Reader) Done() bool { return !d.bad && d.off == len(d.text) }
+
+// Bad reports whether the text is damaged.
+func (d *Reader) Bad() bool { return d.bad }
+
+// Number reads a uvarint.
+func (d *Reader) Number() uint64 {
 	var v uint64
 	for shift := 0; shift < 64 && d.off < len(d.text); shift += 7 {
 		c := d.text[d.off]
@@ -147,14 +159,19 @@ func (d *changeDecoder) number() uint64 {
 	return 0
 }
 
-// signed reads a varint from text.
-func (d *changeDecoder) signed() int64 {
-	u := d.number()
+// Signed reads a varint.
+func (d *Reader) Signed() int64 {
+	u := d.Number()
 	return int64(u>>1) ^ -int64(u&1)
 }
 
-func (d *changeDecoder) string() string {
-	n := d.number()
+// String reads a string: its length, and its bytes.
+func (d *Reader) String() string {
+	return d.Bytes(d.Number())
+}
+
+// Bytes reads n bytes.
+func (d *Reader) Bytes(n uint64) string {
 	if d.bad || n > uint64(len(d.text)-d.off) {
 		d.bad = true
 		return ""
@@ -164,33 +181,34 @@ func (d *changeDecoder) string() string {
 	return s
 }
 
-func (d *changeDecoder) optional(has, b uint64) string {
+func (d *Reader) optional(has, b uint64) string {
 	if has&b == 0 {
 		return ""
 	}
-	return d.string()
+	return d.String()
 }
 
-func (d *changeDecoder) time(has, b uint64) time.Time {
+func (d *Reader) time(has, b uint64) time.Time {
 	if has&b == 0 {
 		return time.Time{}
 	}
-	sec := d.signed()
-	return time.Unix(sec, int64(d.number())).UTC()
+	sec := d.Signed()
+	return time.Unix(sec, int64(d.Number())).UTC()
 }
 
-func (d *changeDecoder) length(has uint64) *int64 {
+func (d *Reader) length(has uint64) *int64 {
 	if has&hasLength == 0 {
 		return nil
 	}
-	n := d.signed()
+	n := d.Signed()
 	return &n
 }
 
-func (d *changeDecoder) change(c *resourcesync.Change) {
-	has := d.number()
+// Change reads a change that AppendChange wrote.
+func (d *Reader) Change(c *resourcesync.Change) {
+	has := d.Number()
 	c.Change = changeTypes[has&3]
-	c.Loc = d.string()
+	c.Loc = d.String()
 	c.Datetime = d.time(has, hasDatetime)
 	c.Lastmod = d.time(has, hasLastmod)
 	c.Changefreq = d.optional(has, hasChangefreq)
@@ -210,9 +228,9 @@ func (d *changeDecoder) change(c *resourcesync.Change) {
 	c.Attrs = d.attrs(has)
 }
 
-func (d *changeDecoder) link(l *resourcesync.Link) {
-	has := d.number()
-	l.Rel, l.Href = d.string(), d.string()
+func (d *Reader) link(l *resourcesync.Link) {
+	has := d.Number()
+	l.Rel, l.Href = d.String(), d.String()
 	l.Modified = d.time(has, hasLastmod)
 	l.Hash = d.optional(has, hasHash)
 	l.Length = d.length(has)
@@ -220,19 +238,19 @@ func (d *changeDecoder) link(l *resourcesync.Link) {
 	l.Encoding = d.optional(has, hasEncoding)
 	l.Path = d.optional(has, hasPath)
 	if has&hasPri != 0 {
-		l.Pri = int(d.number())
+		l.Pri = int(d.Number())
 	}
 	l.Profile = d.optional(has, hasProfile)
 	l.Attrs = d.attrs(has)
 }
 
-func (d *changeDecoder) attrs(has uint64) []resourcesync.Attr {
+func (d *Reader) attrs(has uint64) []resourcesync.Attr {
 	if has&hasAttrs == 0 {
 		return nil
 	}
 	attrs := make([]resourcesync.Attr, d.count())
 	for i := range attrs {
-		attrs[i] = resourcesync.Attr{Namespace: d.string(), Name: d.string(), Value: d.string()}
+		attrs[i] = resourcesync.Attr{Namespace: d.String(), Name: d.String(), Value: d.String()}
 	}
 	if len(attrs) == 0 {
 		return nil
@@ -243,8 +261,8 @@ func (d *changeDecoder) attrs(has uint64) []resourcesync.Attr {
 // count reads how many links or attributes follow. Each has at least three bytes.
 // A damaged count must not make the caller allocate more memory than the text
 // could need, so count refuses one that is too large.
-func (d *changeDecoder) count() int {
-	n := d.number()
+func (d *Reader) count() int {
+	n := d.Number()
 	if n > uint64(len(d.text)-d.off)/3 {
 		d.bad = true
 		return 0
