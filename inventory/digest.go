@@ -1,0 +1,179 @@
+package inventory
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"math/bits"
+	"strconv"
+	"strings"
+
+	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/resourcesync"
+)
+
+// By says which version of a resource a digest is made of.
+type By string
+
+const (
+	// ByPosition is the position of the newest change, in decimal digits. Equal
+	// digests prove that every change was applied.
+	ByPosition By = "position"
+
+	// ByContent is what the newest change says of the content, see Version. Equal
+	// digests prove equality with something that never saw the log.
+	ByContent By = "content"
+)
+
+// A Sum is a sum of the elements e of resources, as a little-endian integer of 256
+// bits modulo 2^256.
+type Sum [32]byte
+
+// Add adds an element or another sum.
+func (s *Sum) Add(e *Sum) {
+	var carry uint64
+	for i := 0; i < 32; i += 8 {
+		var v uint64
+		v, carry = bits.Add64(binary.LittleEndian.Uint64(s[i:]), binary.LittleEndian.Uint64(e[i:]), carry)
+		binary.LittleEndian.PutUint64(s[i:], v)
+	}
+}
+
+// Sub takes an element or another sum away.
+func (s *Sum) Sub(e *Sum) {
+	var borrow uint64
+	for i := 0; i < 32; i += 8 {
+		var v uint64
+		v, borrow = bits.Sub64(binary.LittleEndian.Uint64(s[i:]), binary.LittleEndian.Uint64(e[i:]), borrow)
+		binary.LittleEndian.PutUint64(s[i:], v)
+	}
+}
+
+// Element returns e = SHA-256(loc, 0x0A, version).
+func Element(loc, version string) Sum {
+	b := make([]byte, 0, 256)
+	b = append(append(append(b, loc...), '\n'), version...)
+	return sha256.Sum256(b)
+}
+
+// A Digest is the digest of a range of resources: 16 bytes.
+type Digest [16]byte
+
+// MakeDigest returns the digest of a sum of count elements: the first 16 bytes of
+// SHA-256(sum, then count as a varint: base 128, most significant digit first, the high
+// bit set on all bytes but the last).
+func MakeDigest(sum *Sum, count uint64) Digest {
+	b := append(make([]byte, 0, 42), sum[:]...)
+	digits := (bits.Len64(count|1) + 6) / 7
+	for i := digits - 1; i >= 0; i-- {
+		c := byte(count>>(7*i)) & 0x7f
+		if i > 0 {
+			c |= 0x80
+		}
+		b = append(b, c)
+	}
+	h := sha256.Sum256(b)
+	return Digest(h[:16])
+}
+
+// String returns the digest in lower-case hex.
+func (d Digest) String() string { return hex.EncodeToString(d[:]) }
+
+// ParseDigest reads the text form of a digest.
+func ParseDigest(s string) (d Digest, err error) {
+	if len(s) != 32 || strings.ToLower(s) != s {
+		return d, resourcesync.Invalid("%q is no digest: a digest is 32 lower-case hex digits", resourcesync.Shorten(s))
+	}
+	if _, err := hex.Decode(d[:], []byte(s)); err != nil {
+		return d, resourcesync.Invalid("%q is no digest: a digest is 32 lower-case hex digits", resourcesync.Shorten(s))
+	}
+	return d, nil
+}
+
+// MarshalText returns the sum in hex.
+func (s Sum) MarshalText() ([]byte, error) { return []byte(hex.EncodeToString(s[:])), nil }
+
+// UnmarshalText reads what MarshalText returned.
+func (s *Sum) UnmarshalText(b []byte) error {
+	if len(b) != 2*len(s) {
+		return fmt.Errorf("a sum of %d bytes", len(b)/2)
+	}
+	_, err := hex.Decode(s[:], b)
+	return err
+}
+
+// A Tally is what is known of a range of resources without naming them.
+type Tally struct {
+	Count    uint64 `json:"count"`    // resources
+	Weak     uint64 `json:"weak"`     // those of which only lastmod or length is known, or nothing: see Version
+	Position Sum    `json:"position"` // of elements by position
+	Content  Sum    `json:"content"`  // of elements by content
+}
+
+// Add adds another tally.
+func (t *Tally) Add(o *Tally) {
+	t.Count, t.Weak = t.Count+o.Count, t.Weak+o.Weak
+	t.Position.Add(&o.Position)
+	t.Content.Add(&o.Content)
+}
+
+// Sub takes another tally away.
+func (t *Tally) Sub(o *Tally) {
+	t.Count, t.Weak = t.Count-o.Count, t.Weak-o.Weak
+	t.Position.Sub(&o.Position)
+	t.Content.Sub(&o.Content)
+}
+
+// Digest returns the digest of the tally.
+func (t *Tally) Digest(by By) Digest {
+	if by == ByContent {
+		return MakeDigest(&t.Content, t.Count)
+	}
+	return MakeDigest(&t.Position, t.Count)
+}
+
+// TallyOf returns the tally of one resource by its newest change.
+func TallyOf(e *feed.Entry) Tally {
+	version, weak := Version(&e.Change)
+	t := Tally{Count: 1, Position: Element(e.Change.Loc, strconv.FormatUint(e.Position, 10)), Content: Element(e.Change.Loc, version)}
+	if weak {
+		t.Weak = 1
+	}
+	return t
+}
+
+// Version returns what a change says of the content of its resource, as one text:
+// "sha-256:hex" if there is such a hash; else the bytewise smallest "alg:hex"; else
+// "lastmod;length", with lastmod in UTC, with Z and without trailing zeros of the
+// fraction, length in decimal digits, and nothing for what is absent. Algorithm and hex
+// are in lower case. A version of the last kind is weak.
+func Version(c *resourcesync.Change) (version string, weak bool) {
+	best := ""
+	for h := range strings.FieldsSeq(c.Hash) {
+		h = strings.ToLower(h)
+		if strings.HasPrefix(h, "sha-256:") {
+			return h, false
+		}
+		if best == "" || h < best {
+			best = h
+		}
+	}
+	if best != "" {
+		return best, false
+	}
+	var b []byte
+	if !c.Lastmod.IsZero() {
+		t := c.Lastmod.UTC()
+		b = t.AppendFormat(b, "2006-01-02T15:04:05")
+		if n := t.Nanosecond(); n > 0 {
+			b = append(b, strings.TrimRight(fmt.Sprintf(".%09d", n), "0")...)
+		}
+		b = append(b, 'Z')
+	}
+	b = append(b, ';')
+	if c.Length != nil {
+		b = strconv.AppendInt(b, *c.Length, 10)
+	}
+	return string(b), true
+}

@@ -1,0 +1,93 @@
+package inventory
+
+import (
+	"context"
+	"errors"
+
+	"github.com/rshub/rshub/feed"
+)
+
+var (
+	// ErrRaced means that somebody else has changed the record of the inventory since
+	// it was loaded, or that the attempt is over. Nothing was written.
+	ErrRaced = errors.New("another committer was quicker")
+
+	// ErrLog means that the log is not the one that the commit was made from: the set
+	// was made anew, or the log has lost the entry at the cursor. Nothing was written.
+	ErrLog = errors.New("the log is another one than the inventory was made from")
+
+	// ErrDamaged means that a page is missing or is not what was written. It names
+	// the page.
+	ErrDamaged = errors.New("the inventory is damaged")
+)
+
+// Limits of what one call of a Store takes.
+const (
+	MaxPut     = 1 << 20 // bytes of pages in one Put, unless it is a single page
+	MaxNumbers = 1_000   // pages in one Put, Get or Remove
+	MaxHead    = 16 << 10
+)
+
+// A Store keeps the pages of inventories beside the log that they are made from, so
+// that a crash or a failover leaves a prefix of both: what a Swap says of the log is
+// still true after it. All methods may be called concurrently. They block until the
+// store has answered or ctx is done. Their other errors are those of changelog.Log:
+// feed.ErrUnavailable, feed.ErrUnknown, feed.ErrFull, feed.ErrNoSet.
+//
+// A Store knows neither trees nor roots. It keeps, of each set, one small record and
+// numbered pages. Deleting a set removes both.
+type Store interface {
+	// Load returns the record of a set. If there is none for the log that the set has
+	// now, the record is the zero Record, except for Now and Log. feed.ErrNoSet.
+	Load(ctx context.Context, set string) (Record, error)
+
+	// Swap replaces the record in one atomic step, if its version is still s.Version and
+	// the set's log is still the one that began at s.Begin. Else it returns ErrRaced or
+	// ErrLog. If s.At is not the zero Cursor, the log must also hold the
+	// entry at exactly that cursor (or have it as its floor); else Swap returns
+	// ErrLog. The first Swap for a log removes the pages that an earlier log of the
+	// name has left. After feed.ErrUnknown the step may have happened.
+	//
+	// A Swap with Durable survives a crash of the machine when Swap returns nil. One
+	// without may be undone by such a crash, together with all later steps.
+	Swap(ctx context.Context, set string, s Swap) error
+
+	// Put writes pages. It returns ErrRaced, and writes nothing, unless the record of
+	// the log that began at begin has the given attempt. The numbers were never used
+	// before in this log, except by a Put of the same attempt with the same bytes.
+	Put(ctx context.Context, set string, begin int64, attempt uint64, pages []Page) error
+
+	// Get returns the bytes of pages, in the order of the numbers; nil for a page that
+	// is not there. It does not check what is in them.
+	Get(ctx context.Context, set string, begin int64, numbers []uint64) ([][]byte, error)
+
+	// Remove removes pages. A page that is not there is no error. The caller makes
+	// sure that no root in the record needs them. Remove does nothing if the set's
+	// log began at another time than begin.
+	Remove(ctx context.Context, set string, begin int64, numbers []uint64) error
+}
+
+// A Page is a page on its way into a store.
+type Page struct {
+	Number uint64 // from 1; it rises from commit to commit
+	Bytes  []byte
+}
+
+// A Record is what a Store keeps of a set besides pages.
+type Record struct {
+	Log     feed.State // the set as it is now
+	Now     int64      // the store's clock, in microseconds since 1970
+	Version uint64     // of the record: each Swap adds 1; 0: there is no record
+	Attempt uint64     // whose Puts are taken; 0: nobody's
+	Head    []byte     // at most MaxHead bytes
+}
+
+// A Swap is one change of a Record.
+type Swap struct {
+	Begin   int64       // when the log began that the record belongs to
+	Version uint64      // of the record that was loaded
+	At      feed.Cursor // what the log must hold; zero: anything
+	Attempt uint64      // of the new record
+	Head    []byte      // of the new record
+	Durable bool        // wait until a crash of the machine does no harm
+}
