@@ -1,6 +1,10 @@
 package feed
 
-import "strings"
+import (
+	"strings"
+
+	"github.com/rshub/rshub/resourcesync"
+)
 
 // A Base is the URL that a hub is reached by, without a slash at its end. Its
 // methods return the URLs of everything that the hub serves, so that this file
@@ -36,6 +40,18 @@ func (b Base) ChangeList(set string) string { return b.Document(set, "changelist
 // ChangeListIndex returns the URL of a set's Change List Index.
 func (b Base) ChangeListIndex(set string) string { return b.Document(set, "changelist-index.xml") }
 
+// ResourceList returns the URL of a set's Resource List, or of the index of several.
+func (b Base) ResourceList(set string) string { return b.Document(set, "resourcelist.xml") }
+
+// Resources returns the URL at which the resources of a set are read.
+func (b Base) Resources(set string) string { return b.Document(set, "resources") }
+
+// Audit returns the URL at which an inventory is compared with that of the hub.
+func (b Base) Audit(set string) string { return b.Document(set, "audit") }
+
+// Baseline returns the URL at which the baseline of a set begins.
+func (b Base) Baseline(set string) string { return b.Topic(set) + "?since=" + SinceBaseline }
+
 // Subscriptions returns the URL at which an operator lists a set's WebSub
 // subscriptions.
 func (b Base) Subscriptions(set string) string { return b.Document(set, "subscriptions") }
@@ -49,6 +65,19 @@ func (b Base) Status(name string) string { return string(b) + "/subscriptions/" 
 // self and hub in one field.
 func (b Base) Link(set string) string {
 	return "<" + b.Topic(set) + `>; rel="self", <` + b.Hub() + `>; rel="hub"`
+}
+
+// The relations of links to what the inventory of a set offers.
+const (
+	RelBaseline  = resourcesync.Terms + "rel/baseline"
+	RelResources = resourcesync.Terms + "rel/resources"
+	RelAudit     = resourcesync.Terms + "rel/audit"
+)
+
+// InventoryLink returns the value of a Link header that names what the inventory of a
+// set offers.
+func (b Base) InventoryLink(set string) string {
+	return "<" + b.Baseline(set) + `>; rel="` + RelBaseline + `", <` + b.Resources(set) + `>; rel="` + RelResources + `", <` + b.Audit(set) + `>; rel="` + RelAudit + `"`
 }
 
 // ParseTopic returns the set whose topic a URL is. ok is false when the URL is

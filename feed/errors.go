@@ -22,14 +22,29 @@ func (e *Error) Error() string { return e.Text }
 
 var (
 	// ErrGone means that the memory no longer reaches back to a cursor, a
-	// position or a datetime. The destination should read the source's
+	// position or a datetime, or that a snapshot of an inventory is not kept any
+	// more. The destination should begin anew with a baseline, or read the source's
 	// resources anew.
 	ErrGone = &Error{Code: "gone", Status: 410, Text: "gone from the change memory",
-		Detail: "the change memory does not reach back that far: read the resources of the source anew, then follow from since=start"}
+		Detail: "the change memory does not reach back that far: begin anew with since=baseline, or read the resources of the source anew and then follow from since=start"}
 
 	// ErrNoSet means that there is no set of that name.
 	ErrNoSet = &Error{Code: "no-such-set", Status: 404, Text: "no such set",
 		Detail: "there is no such set; GET /sets lists them"}
+
+	// ErrNoInventory means that the hub does not keep what a set holds now.
+	ErrNoInventory = &Error{Code: "no-inventory", Status: 404, Text: "no inventory of the set",
+		Detail: "this hub keeps no inventory of the set: there is no baseline, no list of its resources and no audit"}
+
+	// ErrTooMany means that as many baselines or audits are under way as the hub
+	// allows at one time. The same request may succeed soon.
+	ErrTooMany = &Error{Code: "too-many", Status: 429, Retry: 5, Text: "too many baselines or audits are under way",
+		Detail: "the hub has too many baselines or audits under way; ask again soon"}
+
+	// ErrDamaged means that something that the store kept is missing, or is not what
+	// was written. Whoever wraps it names what.
+	ErrDamaged = &Error{Code: "damaged", Status: 503, Retry: 60, Text: "damaged",
+		Detail: "what the hub keeps of the set is damaged; its log says what"}
 
 	// ErrKeyReused means that an idempotency key came again with other content.
 	ErrKeyReused = &Error{Code: "key-reused", Status: 422, Text: "idempotency key was used before with other content",
@@ -84,7 +99,7 @@ func Ahead(head Cursor, now time.Time) *Error {
 // FromCode returns the Error of this package with the given Code, or nil when
 // there is none.
 func FromCode(code string) *Error {
-	for _, e := range []*Error{ErrGone, ErrNoSet, ErrKeyReused, ErrFull, ErrClock, ErrUnavailable, ErrOverloaded, ErrUnknown} {
+	for _, e := range []*Error{ErrGone, ErrNoSet, ErrNoInventory, ErrTooMany, ErrDamaged, ErrKeyReused, ErrFull, ErrClock, ErrUnavailable, ErrOverloaded, ErrUnknown} {
 		if e.Code == code {
 			return e
 		}

@@ -2,6 +2,7 @@ package feed
 
 import (
 	"strconv"
+	"time"
 
 	"github.com/rshub/rshub/resourcesync"
 )
@@ -41,13 +42,46 @@ func (w *XMLWriter) AppendHeader(dst []byte, h *resourcesync.Header) []byte {
 func (w *XMLWriter) AppendEntry(dst []byte, e *Entry) []byte {
 	w.item.Change = e.Change
 	w.item.Datetime = e.Time()
-	w.attrs = append(w.attrs[:0], resourcesync.Attr{Namespace: resourcesync.Terms, Name: "position", Value: strconv.FormatUint(e.Position, 10)})
-	if !e.Change.Datetime.IsZero() {
-		w.attrs = append(w.attrs, resourcesync.Attr{Namespace: resourcesync.Terms, Name: "sourceDatetime", Value: string(resourcesync.AppendTime(nil, e.Change.Datetime))})
-	}
-	w.attrs = append(w.attrs, e.Change.Attrs...)
+	w.attrs = append(w.sourceDatetime(w.position(e), e), e.Change.Attrs...)
 	w.item.Attrs = w.attrs
 	return resourcesync.AppendXMLItem(dst, &w.item, w.ns)
+}
+
+// AppendResource appends a resource of a Resource List by its newest change e (core
+// section 10.1). The position of the change is the attribute h:position. What else is
+// said of the change, and not of the resource, is left out.
+func (w *XMLWriter) AppendResource(dst []byte, e *Entry) []byte {
+	return w.appendResource(dst, e, w.position(e))
+}
+
+// appendBaseline appends a resource of a baseline. In a Resource List an entry has no
+// datetime and no change, so these are attributes of the hub, too.
+func (w *XMLWriter) appendBaseline(dst []byte, e *Entry) []byte {
+	attrs := append(w.position(e),
+		resourcesync.Attr{Namespace: resourcesync.Terms, Name: "change", Value: string(e.Change.Change)},
+		resourcesync.Attr{Namespace: resourcesync.Terms, Name: "datetime", Value: string(resourcesync.AppendTimeMicro(nil, e.Micros))})
+	return w.appendResource(dst, e, w.sourceDatetime(attrs, e))
+}
+
+func (w *XMLWriter) appendResource(dst []byte, e *Entry, attrs []resourcesync.Attr) []byte {
+	w.item.Change = e.Change
+	w.item.Change.Change, w.item.Datetime = "", time.Time{}
+	w.attrs = append(attrs, e.Change.Attrs...)
+	w.item.Attrs = w.attrs
+	return resourcesync.AppendXMLItem(dst, &w.item, w.ns)
+}
+
+// position returns the attribute h:position alone, in w's scratch space.
+func (w *XMLWriter) position(e *Entry) []resourcesync.Attr {
+	return append(w.attrs[:0], resourcesync.Attr{Namespace: resourcesync.Terms, Name: "position", Value: strconv.FormatUint(e.Position, 10)})
+}
+
+// sourceDatetime appends the attribute h:sourceDatetime, if the source gave a datetime.
+func (w *XMLWriter) sourceDatetime(attrs []resourcesync.Attr, e *Entry) []resourcesync.Attr {
+	if e.Change.Datetime.IsZero() {
+		return attrs
+	}
+	return append(attrs, resourcesync.Attr{Namespace: resourcesync.Terms, Name: "sourceDatetime", Value: string(resourcesync.AppendTime(nil, e.Change.Datetime))})
 }
 
 // CursorAttrs returns the attributes that say where a document stands in the

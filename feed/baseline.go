@@ -1,0 +1,152 @@
+package feed
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/rshub/rshub/resourcesync"
+)
+
+// SinceBaseline is what a client gives as since to read all resources of a set, and then
+// to follow. The word stands where a cursor does.
+const SinceBaseline = "baseline"
+
+// A Place is a place in a baseline: a client has read all resources of the set, as it
+// was at the cursor, up to here. The rank is how many resources of the whole set lie
+// before the place, in the order of loc, whatever part of the set the client reads.
+type Place struct {
+	Cursor
+	Rank uint64
+}
+
+// ParsePlace reads the text form of a place, "position-microseconds~rank". An error is
+// a *resourcesync.Error with ErrInvalid.
+func ParsePlace(s string) (Place, error) {
+	before, after, ok := strings.Cut(s, "~")
+	cursor, cerr := ParseCursor(before)
+	rank, rerr := strconv.ParseUint(after, 10, 64)
+	if !ok || cerr != nil || rerr != nil || rank > MaxNumber {
+		return Place{}, resourcesync.Invalid("%q is no place in a baseline: a place is three numbers, position-microseconds~rank, as the hub gave it", resourcesync.Shorten(s))
+	}
+	return Place{cursor, rank}, nil
+}
+
+// String returns the text form. Clients must treat it as opaque.
+func (p Place) String() string { return string(p.Append(nil)) }
+
+// Append appends the text form to dst.
+func (p Place) Append(dst []byte) []byte {
+	dst = append(p.Cursor.Append(dst), '~')
+	return strconv.AppendUint(dst, p.Rank, 10)
+}
+
+// A BaselinePart is a part of a baseline as a client gets it: some resources of a set in
+// the order of loc, each with its newest change. The last part of a baseline is its end,
+// which names no resource.
+type BaselinePart struct {
+	Set      string
+	After    Place   // the place before the first resource
+	Place    Place   // the place to go on from; at the end, only its cursor counts
+	Complete bool    // the hub knows all resources of the set: what the baseline does not name does not exist
+	Count    uint64  // how many resources the whole baseline names
+	Restart  bool    // the baseline begins anew; what was read of the one before means nothing
+	Entries  []Entry // none at the end
+
+	// At the end of a baseline.
+	End               bool   // all resources were named, as of the cursor; the changes after it follow
+	Position, Content string // the digests of the resources, by position and by content
+}
+
+// Cursor returns what a client gives as since to go on behind p.
+func (p *BaselinePart) Cursor() string {
+	if p.End {
+		return p.Place.Cursor.String()
+	}
+	return p.Place.String()
+}
+
+// appendJSON appends the part as one JSON object on one line, without a newline at its
+// end.
+func (p *BaselinePart) appendJSON(dst []byte, next string) []byte {
+	dst = p.appendJSONHead(dst, next)
+	for i := range p.Entries {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = p.Entries[i].appendJSON(dst)
+	}
+	return append(dst, "]}"...)
+}
+
+// appendJSONHead appends the object up to its first entry. The end of a baseline is also
+// a batch without entries.
+func (p *BaselinePart) appendJSONHead(dst []byte, next string) []byte {
+	dst = append(dst, `{"set":"`...)
+	dst = append(dst, p.Set...) // a set's name needs no escape
+	dst = append(dst, `","baseline":`...)
+	dst = strconv.AppendBool(dst, !p.End)
+	dst = append(dst, `,"complete":`...)
+	dst = strconv.AppendBool(dst, p.Complete)
+	dst = append(dst, `,"count":`...)
+	dst = strconv.AppendUint(dst, p.Count, 10)
+	if p.Restart {
+		dst = append(dst, `,"restart":true`...)
+	}
+	list := `,"resources":[`
+	if p.End {
+		list = `,"changes":[`
+		dst = append(dst, `,"position":"`...)
+		dst = append(dst, p.Position...)
+		dst = append(dst, `","content":"`...)
+		dst = append(dst, p.Content...)
+		dst = append(dst, `","after":"`...)
+		dst = p.Place.Cursor.Append(dst)
+	} else {
+		dst = append(dst, `,"after":"`...)
+		dst = p.After.Append(dst)
+	}
+	dst = append(dst, `","cursor":"`...)
+	dst = append(dst, p.Cursor()...)
+	dst = append(dst, '"')
+	if next != "" {
+		dst = append(dst, `,"next":`...)
+		dst = strconv.AppendQuote(dst, next) // Go quotes a URL like JSON does
+	}
+	return append(dst, list...)
+}
+
+// appendXML appends the part as a Resource List (core section 10.1), and the end of a
+// baseline as a change notification without changes.
+func (p *BaselinePart) appendXML(dst []byte) []byte {
+	w, h := NewXMLWriter(), p.header()
+	dst = w.AppendHeader(dst, h)
+	for i := range p.Entries {
+		dst = w.appendBaseline(dst, &p.Entries[i])
+	}
+	return resourcesync.AppendXMLFooter(dst, h)
+}
+
+func (p *BaselinePart) header() *resourcesync.Header {
+	h := &resourcesync.Header{Capability: resourcesync.ResourceList, At: p.Place.Time()}
+	after := p.After.String()
+	if p.End {
+		after = p.Cursor()
+		h = &resourcesync.Header{Capability: resourcesync.ChangeNotification, From: h.At, Until: h.At}
+	}
+	say := func(name, value string) {
+		h.Attrs = append(h.Attrs, resourcesync.Attr{Namespace: resourcesync.Terms, Name: name, Value: value})
+	}
+	say("baseline", strconv.FormatBool(!p.End))
+	say("complete", strconv.FormatBool(p.Complete))
+	say("count", strconv.FormatUint(p.Count, 10))
+	if p.Restart {
+		say("restart", "true")
+	}
+	if p.End {
+		say("position", p.Position)
+		say("content", p.Content)
+	}
+	say("after", after)
+	say("cursor", p.Cursor())
+	return h
+}
