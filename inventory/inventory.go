@@ -16,29 +16,55 @@
 package inventory
 
 import (
-	"github.com/rshub/rshub/feed"
-	"github.com/rshub/rshub/resourcesync"
+	"context"
+	"fmt"
 )
 
-// A Range is the locs from From on, up to and without To, in the order of their bytes.
-// An empty From is the beginning, an empty To the end: no loc is empty.
-type Range struct {
-	From, To string
+// Options are what an Inventory may be told.
+type Options struct {
+	Cache     *Cache // shared by all inventories of a process; default: one of its own, of 4 MiB
+	PageBytes int    // of a page at most, unless it holds a single resource; default 6,128, which Redis stores without waste
 }
 
-// Has reports whether a loc is in the range.
-func (r Range) Has(loc string) bool { return loc >= r.From && (r.To == "" || loc < r.To) }
+// An Inventory is the inventory of one set in a Store. Its methods may be called
+// concurrently, by this process and by others. They block until the store has answered or
+// ctx is done. Their errors are those of Store, or wrap them.
+type Inventory struct {
+	store Store
+	set   string
+	cache *Cache
+	limit int // bytes of a page
+}
 
-// Prefix returns the range of all locs that begin with a prefix. An empty prefix is the
-// range of all locs.
-func Prefix(prefix string) Range {
-	for i := len(prefix) - 1; i >= 0; i-- {
-		if prefix[i] < 0xff {
-			return Range{prefix, prefix[:i] + string([]byte{prefix[i] + 1})}
-		}
+// New returns the inventory of a set. It asks the store nothing, and has nothing to
+// close.
+func New(s Store, set string, o Options) *Inventory {
+	if o.Cache == nil {
+		o.Cache = NewCache(4 << 20)
 	}
-	return Range{From: prefix} // nothing but 0xff: no loc comes behind
+	if o.PageBytes <= 0 {
+		o.PageBytes = pageBytes
+	}
+	return &Inventory{store: s, set: set, cache: o.Cache, limit: o.PageBytes}
 }
 
-// Exists reports whether a resource exists after its newest change e.
-func Exists(e *feed.Entry) bool { return e.Change.Change != resourcesync.Deleted }
+// Set returns the name of the set.
+func (v *Inventory) Set() string { return v.set }
+
+// Load returns the record of the set, and what it says. If the set's log is new, the head
+// has no root.
+func (v *Inventory) Load(ctx context.Context) (Record, *Head, error) {
+	rec, err := v.store.Load(ctx, v.set)
+	if err != nil {
+		return Record{}, nil, fmt.Errorf("load the inventory of set %q: %w", v.set, err)
+	}
+	head, err := decodeHead(rec.Head)
+	if err != nil {
+		return rec, nil, fmt.Errorf("set %q: %w", v.set, err)
+	}
+	return rec, head, nil
+}
+
+// Tree returns the tree of a root, to read it. The root has to be pinned, or to be the
+// newest, while it is read. Once its pages are removed, reading returns feed.ErrGone.
+func (v *Inventory) Tree(r Root) *Tree { return &Tree{v: v, root: r} }

@@ -9,6 +9,7 @@ import (
 
 // A Root is the tree of a set at one cursor of its log.
 type Root struct {
+	Begin  int64       `json:"begin"`  // when the log began, as in feed.State
 	Cursor feed.Cursor `json:"cursor"` // the root holds what the log says up to here
 	Page   uint64      `json:"page"`   // the number of the page at the top; 0: there is no resource
 	Height int         `json:"height"` // levels of pages; 0: there is no resource
@@ -25,6 +26,12 @@ type Pin struct {
 	Until  int64  `json:"until"` // by the store's clock, in microseconds since 1970
 }
 
+// A Span is the page numbers from From on, up to and without To.
+type Span struct {
+	From uint64 `json:"from"`
+	To   uint64 `json:"to"`
+}
+
 // A Kept is a root that lives, with why it lives and what dies with it.
 type Kept struct {
 	Root
@@ -35,8 +42,10 @@ type Kept struct {
 
 // A Head is what the record of an inventory says, see Record.Head.
 type Head struct {
-	Next     uint64      `json:"next"`               // the next page number that nobody has
-	Reserved uint64      `json:"reserved,omitempty"` // the attempt has the numbers from here to Next-1; 0: there is no attempt
+	Next     uint64      `json:"next"`               // no page has this number or a higher one
+	Reserved []Span      `json:"reserved,omitempty"` // page numbers that no root has: the last is the attempt's, the others are of attempts that died
+	Trash    uint64      `json:"trash,omitempty"`    // first page of the list of pages that nobody needs any more; 0: there is none
+	Sweep    uint64      `json:"sweep,omitempty"`    // nobody needs any page with a lower number than this
 	Roots    []Kept      `json:"roots,omitempty"`    // oldest first
 	Complete feed.Cursor `json:"complete"`           // whoever may publish said that the hub knew all resources as of this cursor; zero: nobody did, or it is not true any more
 	Why      string      `json:"why,omitempty"`      // why the inventory is not complete any more, for people
@@ -66,8 +75,46 @@ func decodeHead(b []byte) (*Head, error) {
 	if len(b) == 0 {
 		return h, nil
 	}
-	if err := json.Unmarshal(b, h); err != nil || h.Next == 0 {
+	if err := json.Unmarshal(b, h); err != nil {
 		return nil, fmt.Errorf("%w: its head: %v", ErrDamaged, err)
 	}
+	if rule := h.broken(); rule != "" {
+		return nil, fmt.Errorf("%w: its head: %s", ErrDamaged, rule)
+	}
 	return h, nil
+}
+
+// broken says which rule a head breaks, or nothing.
+func (h *Head) broken() string {
+	upto := uint64(0)
+	for _, k := range h.Roots {
+		switch {
+		case k.Upto <= upto || k.Upto >= h.Next:
+			return fmt.Sprintf("root %d is out of order", k.Upto)
+		case k.Page > k.Upto || k.Height < 0 || k.Height > maxHeight || (k.Page == 0) != (k.Height == 0):
+			return fmt.Sprintf("root %d cannot be read", k.Upto)
+		case k.Dead >= h.Next:
+			return fmt.Sprintf("the dead pages of root %d have no list", k.Upto)
+		}
+		upto = k.Upto
+	}
+	for _, s := range h.Reserved {
+		if s.From >= s.To || s.To > h.Next {
+			return "numbers are reserved that do not exist yet"
+		}
+	}
+	if h.Next == 0 || h.Trash >= h.Next || h.Sweep > h.Next {
+		return "it names pages that do not exist yet"
+	}
+	return ""
+}
+
+// Only returns the head, encoded, of a copy that has one of the roots and no other:
+// without pins, lists of dead pages and attempts.
+func (h *Head) Only(r Root) []byte {
+	o := Head{Next: h.Next, Complete: h.Complete, Why: h.Why}
+	if r.Upto > 0 {
+		o.Roots = []Kept{{Root: r}}
+	}
+	return o.encode()
 }

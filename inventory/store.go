@@ -3,6 +3,7 @@ package inventory
 import (
 	"context"
 	"errors"
+	"iter"
 
 	"github.com/rshub/rshub/feed"
 )
@@ -54,22 +55,29 @@ type Store interface {
 
 	// Put writes pages. It returns ErrRaced, and writes nothing, unless the record of
 	// the log that began at begin has the given attempt. The numbers were never used
-	// before in this log, except by a Put of the same attempt with the same bytes.
+	// before in this log, except by a Put of the same attempt with the same bytes. Put
+	// does not keep the bytes when it has returned.
 	Put(ctx context.Context, set string, begin int64, attempt uint64, pages []Page) error
 
 	// Get returns the bytes of pages, in the order of the numbers; nil for a page that
-	// is not there. It does not check what is in them.
+	// is not there, or if the set's log began at another time than begin. It does not
+	// check what is in them. The bytes belong to the caller, who does not change them.
 	Get(ctx context.Context, set string, begin int64, numbers []uint64) ([][]byte, error)
 
 	// Remove removes pages. A page that is not there is no error. The caller makes
 	// sure that no root in the record needs them. Remove does nothing if the set's
 	// log began at another time than begin.
 	Remove(ctx context.Context, set string, begin int64, numbers []uint64) error
+
+	// Numbers yields the numbers of all pages of a set, in no order. A page that is put
+	// or removed meanwhile may be yielded or not. There is none if the set's log began at
+	// another time than begin. An error ends it.
+	Numbers(ctx context.Context, set string, begin int64) iter.Seq2[uint64, error]
 }
 
 // A Page is a page on its way into a store.
 type Page struct {
-	Number uint64 // from 1; it rises from commit to commit
+	Number uint64 // from 1, below 2^53; it rises from commit to commit
 	Bytes  []byte
 }
 
