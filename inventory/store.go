@@ -85,8 +85,8 @@ type Page struct {
 type Record struct {
 	Log     feed.State // the set as it is now
 	Now     int64      // the store's clock, in microseconds since 1970
-	Version uint64     // of the record: each Swap adds 1; 0: there is no record
-	Attempt uint64     // whose Puts are taken; 0: nobody's
+	Version uint64     // of the record: each Swap makes another one, at random or the next; 0: there is no record
+	Attempt uint64     // whose Puts are taken; 0: nobody's. An attempt also ends when the store may have lost what was put
 	Head    []byte     // at most MaxHead bytes
 }
 
