@@ -40,17 +40,16 @@ func (p Place) Append(dst []byte) []byte {
 	return strconv.AppendUint(dst, p.Rank, 10)
 }
 
-// A BaselinePart is a part of a baseline as a client gets it: some resources of a set in
-// the order of loc, each with its newest change. The last part of a baseline is its end,
-// which names no resource.
+// A BaselinePart is what is said of a part of a baseline besides its resources. These
+// stand in the order of loc, each with its newest change. The last part of a baseline is
+// its end, which names no resource.
 type BaselinePart struct {
 	Set      string
-	After    Place   // the place before the first resource
-	Place    Place   // the place to go on from; at the end, only its cursor counts
-	Complete bool    // the hub knows all resources of the set: what the baseline does not name does not exist
-	Count    uint64  // how many resources the whole baseline names
-	Restart  bool    // the baseline begins anew; what was read of the one before means nothing
-	Entries  []Entry // none at the end
+	After    Place  // the place before the first resource of the part
+	Place    Place  // the place to go on from; at the end, only its cursor counts
+	Complete bool   // the hub knows all resources of the set: what the baseline does not name does not exist
+	Count    uint64 // how many resources the whole baseline names
+	Restart  bool   // the baseline begins anew; what was read of the one before means nothing
 
 	// At the end of a baseline.
 	End               bool   // all resources were named, as of the cursor; the changes after it follow
@@ -65,21 +64,49 @@ func (p *BaselinePart) Cursor() string {
 	return p.Place.String()
 }
 
-// appendJSON appends the part as one JSON object on one line, without a newline at its
-// end.
-func (p *BaselinePart) appendJSON(dst []byte, next string) []byte {
-	dst = p.appendJSONHead(dst, next)
-	for i := range p.Entries {
-		if i > 0 {
-			dst = append(dst, ',')
-		}
-		dst = p.Entries[i].appendJSON(dst)
-	}
-	return append(dst, "]}"...)
+// A BaselineWriter appends one part of a baseline. What stands before the resources is
+// asked for last by whoever does not know yet where the part ends. If p is a page, next
+// is the URL of the page that follows. If p is pushed, next is empty.
+type BaselineWriter struct {
+	Head  func(dst []byte, p *BaselinePart, next string) []byte // what stands before the first resource
+	Entry func(dst []byte, e *Entry, first bool) []byte         // a resource, with what stands between it and the one before; first: there is none before
+	Tail  func(dst []byte, p *BaselinePart, next string) []byte // what stands behind the last resource
 }
 
-// appendJSONHead appends the object up to its first entry. The end of a baseline is also
-// a batch without entries.
+// baselineJSON shows a part as one JSON object. The end of a baseline is also a batch
+// without changes.
+var baselineJSON = &BaselineWriter{
+	Head:  func(dst []byte, p *BaselinePart, next string) []byte { return p.appendJSONHead(dst, next) },
+	Entry: appendMember,
+	Tail: func(dst []byte, _ *BaselinePart, next string) []byte {
+		if dst = append(dst, "]}"...); next != "" {
+			dst = append(dst, '\n')
+		}
+		return dst
+	},
+}
+
+// baselineNDJSON shows the resources alone.
+var baselineNDJSON = &BaselineWriter{
+	Head:  func(dst []byte, _ *BaselinePart, _ string) []byte { return dst },
+	Entry: appendLine,
+	Tail:  func(dst []byte, _ *BaselinePart, _ string) []byte { return dst },
+}
+
+// baselineXML returns a writer that shows a part as a Resource List (core section 10.1),
+// and the end of a baseline as a change notification without changes.
+func baselineXML() *BaselineWriter {
+	w := NewXMLWriter()
+	return &BaselineWriter{
+		Head:  func(dst []byte, p *BaselinePart, _ string) []byte { return w.AppendHeader(dst, p.header()) },
+		Entry: func(dst []byte, e *Entry, _ bool) []byte { return w.appendBaseline(dst, e) },
+		Tail: func(dst []byte, p *BaselinePart, _ string) []byte {
+			return resourcesync.AppendXMLFooter(dst, p.header())
+		},
+	}
+}
+
+// appendJSONHead appends the object up to its first entry.
 func (p *BaselinePart) appendJSONHead(dst []byte, next string) []byte {
 	dst = append(dst, `{"set":"`...)
 	dst = append(dst, p.Set...) // a set's name needs no escape
@@ -113,17 +140,6 @@ func (p *BaselinePart) appendJSONHead(dst []byte, next string) []byte {
 		dst = strconv.AppendQuote(dst, next) // Go quotes a URL like JSON does
 	}
 	return append(dst, list...)
-}
-
-// appendXML appends the part as a Resource List (core section 10.1), and the end of a
-// baseline as a change notification without changes.
-func (p *BaselinePart) appendXML(dst []byte) []byte {
-	w, h := NewXMLWriter(), p.header()
-	dst = w.AppendHeader(dst, h)
-	for i := range p.Entries {
-		dst = w.appendBaseline(dst, &p.Entries[i])
-	}
-	return resourcesync.AppendXMLFooter(dst, h)
 }
 
 func (p *BaselinePart) header() *resourcesync.Header {

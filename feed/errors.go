@@ -36,11 +36,6 @@ var (
 	ErrNoInventory = &Error{Code: "no-inventory", Status: 404, Text: "no inventory of the set",
 		Detail: "this hub keeps no inventory of the set: there is no baseline, no list of its resources and no audit"}
 
-	// ErrTooMany means that as many baselines or audits are under way as the hub
-	// allows at one time. The same request may succeed soon.
-	ErrTooMany = &Error{Code: "too-many", Status: 429, Retry: 5, Text: "too many baselines or audits are under way",
-		Detail: "the hub has too many baselines or audits under way; ask again soon"}
-
 	// ErrDamaged means that something that the store kept is missing, or is not what
 	// was written. Whoever wraps it names what.
 	ErrDamaged = &Error{Code: "damaged", Status: 503, Retry: 60, Text: "damaged",
@@ -99,7 +94,7 @@ func Ahead(head Cursor, now time.Time) *Error {
 // FromCode returns the Error of this package with the given Code, or nil when
 // there is none.
 func FromCode(code string) *Error {
-	for _, e := range []*Error{ErrGone, ErrNoSet, ErrNoInventory, ErrTooMany, ErrDamaged, ErrKeyReused, ErrFull, ErrClock, ErrUnavailable, ErrOverloaded, ErrUnknown} {
+	for _, e := range []*Error{ErrGone, ErrNoSet, ErrNoInventory, ErrDamaged, ErrKeyReused, ErrFull, ErrClock, ErrUnavailable, ErrOverloaded, ErrUnknown} {
 		if e.Code == code {
 			return e
 		}

@@ -21,9 +21,9 @@ type Format struct {
 	// page of the format is made by Append alone.
 	Parts *Parts
 
-	// Baseline appends a part of a baseline to dst, as Append does a batch. Nil: the
-	// format cannot show baselines.
-	Baseline func(dst []byte, p *BaselinePart, next string) []byte
+	// Baseline returns what writes one part of a baseline. Nil: the format cannot show
+	// baselines.
+	Baseline func() *BaselineWriter
 }
 
 // Parts write a page of a batch piece by piece. Together they write the same as
@@ -32,10 +32,6 @@ type Parts struct {
 	Head  func(dst []byte, b *Batch, next string) []byte // what stands before the first entry; of its entries b needs only the first
 	Entry func(dst []byte, e *Entry, first bool) []byte  // an entry, with what stands between it and the one before; first: there is none before
 	Tail  func(dst []byte) []byte                        // what stands behind the last entry
-
-	// Baseline is Head for a page of a baseline, which is not its end. Entry and Tail
-	// are the same.
-	Baseline func(dst []byte, p *BaselinePart, next string) []byte
 }
 
 // The formats of changes.
@@ -50,29 +46,15 @@ var (
 		}
 		return dst
 	}, Parts: &Parts{
-		Head: func(dst []byte, b *Batch, next string) []byte { return b.appendJSONHead(dst, next) },
-		Entry: func(dst []byte, e *Entry, first bool) []byte {
-			if !first {
-				dst = append(dst, ',')
-			}
-			return e.appendJSON(dst)
-		},
-		Tail:     func(dst []byte) []byte { return append(dst, "]}\n"...) },
-		Baseline: func(dst []byte, p *BaselinePart, next string) []byte { return p.appendJSONHead(dst, next) },
-	}, Baseline: func(dst []byte, p *BaselinePart, next string) []byte {
-		dst = p.appendJSON(slices.Grow(dst, 300+360*len(p.Entries)), next)
-		if next != "" {
-			dst = append(dst, '\n')
-		}
-		return dst
-	}}
+		Head:  func(dst []byte, b *Batch, next string) []byte { return b.appendJSONHead(dst, next) },
+		Entry: appendMember,
+		Tail:  func(dst []byte) []byte { return append(dst, "]}\n"...) },
+	}, Baseline: func() *BaselineWriter { return baselineJSON }}
 
 	// XML is a change notification (Change Notification section 3).
 	XML = &Format{Name: "rs.xml", MediaType: "application/xml", Append: func(dst []byte, b *Batch, _ string) []byte {
 		return b.appendXML(slices.Grow(dst, 400+500*len(b.Entries)))
-	}, Baseline: func(dst []byte, p *BaselinePart, _ string) []byte {
-		return p.appendXML(slices.Grow(dst, 700+500*len(p.Entries)))
-	}}
+	}, Baseline: baselineXML}
 
 	// NDJSON has a JSON object on each line, one for each entry. It has no
 	// place for the cursors of the batch, so it is only for pages, whose
@@ -85,16 +67,9 @@ var (
 		return dst
 	}, Parts: &Parts{
 		Head:  func(dst []byte, _ *Batch, _ string) []byte { return dst },
-		Entry: func(dst []byte, e *Entry, _ bool) []byte { return append(e.appendJSON(dst), '\n') },
+		Entry: appendLine,
 		Tail:  func(dst []byte) []byte { return dst },
-
-		Baseline: func(dst []byte, _ *BaselinePart, _ string) []byte { return dst },
-	}, Baseline: func(dst []byte, p *BaselinePart, _ string) []byte {
-		for i := range p.Entries {
-			dst = append(p.Entries[i].appendJSON(dst), '\n')
-		}
-		return dst
-	}}
+	}, Baseline: func() *BaselineWriter { return baselineNDJSON }}
 )
 
 // Messages returns the formats that a WebSocket speaks. The first is the

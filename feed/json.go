@@ -45,6 +45,17 @@ func (b *Batch) appendJSONHead(dst []byte, next string) []byte {
 	return append(dst, `,"changes":[`...)
 }
 
+// appendMember appends the entry to an array of JSON.
+func appendMember(dst []byte, e *Entry, first bool) []byte {
+	if !first {
+		dst = append(dst, ',')
+	}
+	return e.appendJSON(dst)
+}
+
+// appendLine appends the entry as a line of NDJSON.
+func appendLine(dst []byte, e *Entry, _ bool) []byte { return append(e.appendJSON(dst), '\n') }
+
 // appendJSON appends the entry as a JSON object. It has the members of the
 // change, and position, datetime (the hub's) and sourceDatetime (the source's
 // own).
