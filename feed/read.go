@@ -27,18 +27,28 @@ func ReadBatch(r io.Reader, l resourcesync.Limits) (b *Batch, next string, err e
 
 // add appends the next entry, or returns why it cannot be the next.
 func (b *Batch) add(e resourcesync.PageEntry) error {
-	entry := Entry{Cursor: Cursor{Position: e.Position, Micros: e.Datetime.UnixMicro()}, Change: e.Change}
-	entry.Change.Datetime = e.SourceDatetime
+	entry, err := entryOf(e)
 	switch {
-	case e.Position == 0 || e.Datetime.IsZero():
-		return resourcesync.Invalid("an entry has a position and a datetime")
-	case e.Position > MaxNumber || entry.Micros < 0 || entry.Micros > MaxNumber:
-		return resourcesync.Invalid("the position or the datetime lies beyond what a cursor holds")
+	case err != nil:
+		return err
 	case len(b.Entries) > 0 && !b.Entries[len(b.Entries)-1].before(entry.Cursor):
 		return resourcesync.Invalid("positions and datetimes rise from one entry to the next")
 	}
 	b.Entries = append(b.Entries, entry)
 	return nil
+}
+
+// entryOf returns the entry that a hub shows as e.
+func entryOf(e resourcesync.PageEntry) (Entry, error) {
+	entry := Entry{Cursor: Cursor{Position: e.Position, Micros: e.Datetime.UnixMicro()}, Change: e.Change}
+	entry.Change.Datetime = e.SourceDatetime
+	switch {
+	case e.Position == 0 || e.Datetime.IsZero():
+		return entry, resourcesync.Invalid("an entry has a position and a datetime")
+	case e.Position > MaxNumber || entry.Micros < 0 || entry.Micros > MaxNumber:
+		return entry, resourcesync.Invalid("the position or the datetime lies beyond what a cursor holds")
+	}
+	return entry, nil
 }
 
 // place sets what the object says of the whole batch, and checks that the

@@ -32,23 +32,29 @@ type PageEntry struct {
 // Its errors are those of ReadJSON and of each. An *Error gets the number of its
 // entry.
 func ReadPage(r io.Reader, l Limits, each func(PageEntry) error) (Page, error) {
+	var p Page
+	err := readPage(r, l, each, func(j *jsonInput, l Limits, each func(*Change) error) error { return j.page(&p, l, each) })
+	if err != nil {
+		return Page{}, err
+	}
+	return p, nil
+}
+
+// readPage reads a page with one of the methods of jsonInput, and what follows it.
+func readPage(r io.Reader, l Limits, each func(PageEntry) error, read func(*jsonInput, Limits, func(*Change) error) error) error {
 	l = l.withDefaults()
 	j := &jsonInput{depth: l.Depth, entry: new(PageEntry)}
 	j.dec.Reset(newLimitReader(r, l.Bytes))
-	var p Page
-	err := j.page(&p, l, func(c *Change) error {
+	err := read(j, l, func(c *Change) error {
 		e := *j.entry
 		*j.entry = PageEntry{}
 		e.Change = *c
 		return each(e)
 	})
-	if err == nil {
-		err = j.end()
-	}
 	if err != nil {
-		return Page{}, err
+		return err
 	}
-	return p, nil
+	return j.end()
 }
 
 func (j *jsonInput) page(p *Page, l Limits, each func(*Change) error) error {
@@ -84,7 +90,7 @@ func (j *jsonInput) page(p *Page, l Limits, each func(*Change) error) error {
 			p.Diverged, err = j.bool("diverged")
 		case "changes":
 			changes = true
-			err = j.changes(l, each)
+			err = j.changes(`"changes"`, l, each)
 		default:
 			err = j.pass()
 		}

@@ -86,7 +86,7 @@ func (j *jsonInput) document(d *Document, l Limits) error {
 			return j.close()
 		case "changes":
 			changes = true
-			err = j.changes(l, func(c *Change) error {
+			err = j.changes(`"changes"`, l, func(c *Change) error {
 				d.Items = append(d.Items, Item{Change: *c})
 				return nil
 			})
@@ -107,11 +107,11 @@ func (j *jsonInput) document(d *Document, l Limits) error {
 	}
 }
 
-// changes reads an array of changes, and calls each for every one of them. each must
-// copy the Change, because the next call reuses it. It may keep what the Change
-// points to.
-func (j *jsonInput) changes(l Limits, each func(*Change) error) error {
-	if err := j.open('[', `"changes"`); err != nil {
+// changes reads an array of changes, and calls each for every one of them. what names
+// the array. each must copy the Change, because the next call reuses it. It may keep
+// what the Change points to.
+func (j *jsonInput) changes(what string, l Limits, each func(*Change) error) error {
+	if err := j.open('[', what); err != nil {
 		return err
 	}
 	var c Change // one for all calls of each, so that it is allocated once

@@ -1,0 +1,103 @@
+package feed
+
+import (
+	"bytes"
+	"errors"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rshub/rshub/resourcesync"
+)
+
+// write returns a page as the format JSON writes it.
+func (b *BaselinePage) write(next string) []byte {
+	w := JSON.Baseline()
+	dst := w.Head(nil, &b.BaselinePart, next)
+	for i := range b.Entries {
+		dst = w.Entry(dst, &b.Entries[i], i == 0)
+	}
+	return w.Tail(dst, &b.BaselinePart, next)
+}
+
+func examplePages() []*BaselinePage {
+	at := Cursor{9, 9_000_009}
+	lastmod := time.Date(2026, 2, 3, 4, 5, 6, 0, time.UTC)
+	length := int64(7)
+	return []*BaselinePage{
+		{BaselinePart: BaselinePart{Set: "demo", After: Place{at, 3}, Place: Place{at, 5}, Complete: true, Count: 9, Restart: true}, Entries: []Entry{
+			{Cursor: Cursor{4, 9_000_004}, Change: resourcesync.Change{Loc: "urn:a", Change: resourcesync.Updated, Datetime: lastmod, Lastmod: lastmod, Hash: "md5:00", Length: &length}},
+			{Cursor: at, Change: resourcesync.Change{Loc: "urn:b", Change: resourcesync.Created}},
+		}},
+		{BaselinePart: BaselinePart{Set: "demo", After: Place{at, 5}, Place: Place{at, 5}, Count: 5}},
+		{BaselinePart: BaselinePart{Set: "demo", Place: Place{Cursor: at}, Complete: true, Count: 9, End: true, Position: "12", Content: "34"}},
+	}
+}
+
+// What JSON writes of a baseline is read again.
+func TestReadBaseline(t *testing.T) {
+	for _, want := range examplePages() {
+		for _, next := range []string{"", "https://hub.example.org/sets/demo/changes?since=9-9~5"} {
+			got, at, err := ReadBaseline(bytes.NewReader(want.write(next)), resourcesync.Limits{})
+			if err != nil || at != next || !reflect.DeepEqual(got, want) {
+				t.Errorf("it reads\n%+v %q %v, want\n%+v", got, at, err, want)
+			}
+		}
+	}
+}
+
+// A page that contradicts itself is refused.
+func TestReadBaselineRefuses(t *testing.T) {
+	good := string(examplePages()[0].write(""))
+	end := string(examplePages()[2].write(""))
+	for _, test := range []struct{ text, old, new, want string }{
+		{good, `"baseline":true,`, ``, `"baseline" is missing`},
+		{good, `"baseline":true`, `"baseline":false`, `"changes" is missing`},
+		{good, `"baseline":true`, `"baseline":1`, `baseline is a boolean`},
+		{good, `"set":"demo",`, ``, `"set" is missing`},
+		{good, `"set":"demo"`, `"set":"/"`, `cannot name a set`},
+		{good, `"resources":[`, `"changes":[`, `has no changes yet`},
+		{good, `"count":9`, `"count":-1`, `count is a whole number`},
+		{good, `~3"`, `"`, `is no place`},
+		{good, `~5"`, `~6"`, `do not lead from`},
+		{good, `"9-9000009~5"`, `"8-9000009~5"`, `do not lead from`},
+		{good, `urn:b`, `urn:a`, `in the order of loc`},
+		{good, `"change":"created"`, `"change":"deleted"`, `resources that exist`},
+		{good, `"position":9`, `"position":10`, `newer than the baseline`},
+		{good, `"position":4,`, ``, `has a position`},
+		{end, `"changes":[]`, `"changes":[],"resources":[]`, `do not stand in one page`},
+		{end, `"cursor":"9-9000009"`, `"cursor":"9-9000009~9"`, `is no cursor`},
+		{end, `"changes":[]`, `"changes":[{"loc":"urn:a"}]`, `has no changes yet`},
+	} {
+		text := strings.Replace(test.text, test.old, test.new, 1)
+		if text == test.text {
+			t.Fatalf("there is no %s in %s", test.old, test.text)
+		}
+		_, _, err := ReadBaseline(strings.NewReader(text), resourcesync.Limits{})
+		if !errors.Is(err, resourcesync.ErrInvalid) || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%s reads with %v, want %s", text, err, test.want)
+		}
+	}
+}
+
+// Whatever is read can be written, and reads the same again.
+func FuzzReadBaseline(f *testing.F) {
+	for _, page := range examplePages() {
+		f.Add(page.write(""))
+		f.Add(page.write("https://hub.example.org/"))
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		page, next, err := ReadBaseline(bytes.NewReader(text), resourcesync.Limits{Entries: 100})
+		if err != nil {
+			return
+		}
+		again, at, err := ReadBaseline(bytes.NewReader(page.write(next)), resourcesync.Limits{Entries: 100})
+		if page.End { // its digests are written as they are
+			return
+		}
+		if err != nil || at != next || !reflect.DeepEqual(again, page) {
+			t.Errorf("%s reads as %+v, and then as %+v: %v", text, page, again, err)
+		}
+	})
+}
