@@ -1,0 +1,189 @@
+package inventory
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+
+	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/resourcesync"
+)
+
+// Limits of an audit.
+const (
+	MaxRanges = 1_024    // of a Question
+	MaxListed = 64       // resources in a range that is listed; a range of more is split
+	MaxSplit  = 64       // parts of a range that is split
+	MaxReply  = 32 << 20 // bytes of a Reply as JSON, about
+
+	maxDetails = 4 << 20 // bytes of entries in a Reply, besides one
+)
+
+// A Look is what a state is like, without its resources: how an audit begins. If the
+// digest by position or by content is that of the other end, both ends are equal.
+type Look struct {
+	Set      string
+	Cursor   feed.Cursor
+	Complete bool // the set knows all resources of its source
+	Count    uint64
+	Weak     uint64 // resources of which only lastmod or length is known, or nothing
+	Position Digest
+	Content  Digest
+}
+
+// Look returns what a range of the state is like. The caller adds Set and Complete.
+func (s *State) Look(ctx context.Context, r Range) (Look, error) {
+	t, err := s.Tally(ctx, r)
+	if err != nil {
+		return Look{}, err
+	}
+	return Look{Cursor: s.cursor, Count: t.Count, Weak: t.Weak, Position: t.Digest(ByPosition), Content: t.Digest(ByContent)}, nil
+}
+
+// Digest returns one of the two digests.
+func (l *Look) Digest(by By) Digest {
+	if by == ByContent {
+		return l.Content
+	}
+	return l.Position
+}
+
+// A Question asks which of some ranges differ at a cursor.
+type Question struct {
+	At      feed.Cursor
+	By      By
+	Ranges  []Asked // at least one, at most MaxRanges; ascending, disjoint
+	Details bool    // answer with whole entries; a part of the URL, not of the JSON
+}
+
+// An Asked is what the asking end holds in a range.
+type Asked struct {
+	Range
+	Count  uint64
+	Digest Digest // of the whole range
+}
+
+// A Reply says which ranges of a Question differ. The answers about one range follow
+// each other without a gap from its beginning to its end. There are none about a range
+// that is equal.
+type Reply struct {
+	Set    string
+	Cursor feed.Cursor
+	Ranges []Answered // ascending, disjoint
+}
+
+// An Answered is what the answering end holds in a range that differs, or in a part of
+// it.
+type Answered struct {
+	Range
+	Count     uint64
+	Digest    Digest     // unless Listed
+	Listed    bool       // Resources has all Count resources
+	Resources []Resource // in the order of loc
+}
+
+// A Resource is one of a range that is listed.
+type Resource struct {
+	Loc      string
+	Position uint64
+	E        Digest      // the first 16 bytes of the resource's element
+	Entry    *feed.Entry // its newest change, if the Question asked for details and there was room; else nil
+}
+
+// Answer answers a question about a state. The state must be at the cursor of the
+// question. The caller adds Set.
+//
+// A range with at most MaxListed resources is listed, another one is split into at most
+// MaxSplit parts. So no answer is the range that was asked about. If the answer would be
+// larger than MaxReply, Answer returns a *resourcesync.Error with ErrTooLarge. A question
+// about one range never is. Other errors are those of the state.
+func Answer(ctx context.Context, s *State, q Question) (Reply, error) {
+	if q.At != s.cursor {
+		return Reply{}, fmt.Errorf("a question at %v for a state at %v", q.At, s.cursor)
+	}
+	a := answer{Reply: Reply{Cursor: s.cursor}, state: s, by: q.By, details: q.Details}
+	for i := range q.Ranges {
+		if err := a.add(ctx, &q.Ranges[i]); err != nil {
+			return Reply{}, err
+		}
+	}
+	return a.Reply, nil
+}
+
+// An answer is a Reply that is being made.
+type answer struct {
+	Reply
+	state   *State
+	by      By
+	details bool
+	bytes   int // of the reply as JSON, about
+	entries int // bytes of the entries in it, about
+}
+
+// What an answer takes in JSON besides its locs, about.
+const (
+	answeredBytes = 100
+	resourceBytes = 90
+)
+
+// add adds the answers about one range.
+func (a *answer) add(ctx context.Context, asked *Asked) error {
+	t, err := a.state.Tally(ctx, asked.Range)
+	switch {
+	case err != nil:
+		return err
+	case t.Count == asked.Count && t.Digest(a.by) == asked.Digest:
+		return nil
+	case t.Count <= MaxListed:
+		if err := a.list(ctx, asked.Range, int(t.Count)); err != nil {
+			return err
+		}
+	default:
+		parts, err := a.state.Split(ctx, asked.Range, MaxSplit)
+		if err != nil {
+			return err
+		}
+		for i := range parts {
+			p := &parts[i]
+			a.bytes += answeredBytes + len(p.From) + len(p.To)
+			a.Ranges = append(a.Ranges, Answered{Range: p.Range, Count: p.Tally.Count, Digest: p.Tally.Digest(a.by)})
+		}
+	}
+	if a.bytes > MaxReply {
+		return &resourcesync.Error{Err: resourcesync.ErrTooLarge, Rule: fmt.Sprintf("the answer about %d ranges has more than %d bytes: ask about fewer ranges at once", len(a.Ranges), MaxReply)}
+	}
+	return nil
+}
+
+// list adds a range with its resources.
+func (a *answer) list(ctx context.Context, r Range, count int) error {
+	listed := Answered{Range: r, Count: uint64(count), Listed: true, Resources: make([]Resource, 0, count)}
+	a.bytes += answeredBytes + len(r.From) + len(r.To)
+	for e, err := range a.state.Walk(ctx, r) {
+		if err != nil {
+			return err
+		}
+		resource := Resource{Loc: e.Change.Loc, Position: e.Position, E: mark(e, a.by)}
+		a.bytes += resourceBytes + len(resource.Loc)
+		if a.details {
+			if n := e.Change.Size(); a.entries == 0 || a.entries+n <= maxDetails {
+				a.entries += n
+				whole := *e
+				resource.Entry = &whole
+			}
+		}
+		listed.Resources = append(listed.Resources, resource)
+	}
+	a.Ranges = append(a.Ranges, listed)
+	return nil
+}
+
+// mark returns the first 16 bytes of the element of a resource.
+func mark(e *feed.Entry, by By) Digest {
+	version := strconv.FormatUint(e.Position, 10)
+	if by == ByContent {
+		version, _ = Version(&e.Change)
+	}
+	sum := Element(e.Change.Loc, version)
+	return Digest(sum[:16])
+}

@@ -1,0 +1,122 @@
+package inventory
+
+import (
+	"encoding/hex"
+	"strconv"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/rshub/rshub/resourcesync"
+)
+
+// AppendJSON appends the look as one JSON object on one line.
+func (l *Look) AppendJSON(dst []byte) []byte {
+	dst = append(dst, `{"set":"`...)
+	dst = append(dst, l.Set...) // a set's name needs no escape
+	dst = append(dst, `","cursor":"`...)
+	dst = l.Cursor.Append(dst)
+	dst = append(dst, `","complete":`...)
+	dst = strconv.AppendBool(dst, l.Complete)
+	dst = append(dst, `,"count":`...)
+	dst = strconv.AppendUint(dst, l.Count, 10)
+	dst = append(dst, `,"weak":`...)
+	dst = strconv.AppendUint(dst, l.Weak, 10)
+	dst = append(dst, `,"position":"`...)
+	dst = hex.AppendEncode(dst, l.Position[:])
+	dst = append(dst, `","content":"`...)
+	dst = hex.AppendEncode(dst, l.Content[:])
+	return append(dst, `"}`...)
+}
+
+// AppendJSON appends the question as one JSON object on one line.
+func (q *Question) AppendJSON(dst []byte) []byte {
+	dst = append(dst, `{"at":"`...)
+	dst = q.At.Append(dst)
+	dst = append(dst, `","by":"`...)
+	dst = append(dst, q.By...)
+	dst = append(dst, `","ranges":[`...)
+	for i := range q.Ranges {
+		r := &q.Ranges[i]
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = appendRange(dst, r.Range, r.Count)
+		dst = appendDigest(dst, &r.Digest)
+		dst = append(dst, '}')
+	}
+	return append(dst, "]}"...)
+}
+
+// AppendJSON appends the reply as one JSON object on one line.
+func (r *Reply) AppendJSON(dst []byte) []byte {
+	dst = append(dst, `{"set":"`...)
+	dst = append(dst, r.Set...)
+	dst = append(dst, `","cursor":"`...)
+	dst = r.Cursor.Append(dst)
+	dst = append(dst, `","ranges":[`...)
+	for i := range r.Ranges {
+		a := &r.Ranges[i]
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = appendRange(dst, a.Range, a.Count)
+		if !a.Listed {
+			dst = append(appendDigest(dst, &a.Digest), '}')
+			continue
+		}
+		dst = append(dst, `,"resources":[`...)
+		for k := range a.Resources {
+			if k > 0 {
+				dst = append(dst, ',')
+			}
+			dst = a.Resources[k].appendJSON(dst)
+		}
+		dst = append(dst, "]}"...)
+	}
+	return append(dst, "]}"...)
+}
+
+// appendJSON appends the resource, with the members of its entry if it has one.
+func (r *Resource) appendJSON(dst []byte) []byte {
+	c := resourcesync.Change{Loc: r.Loc}
+	if r.Entry != nil {
+		c = r.Entry.Change
+		c.Datetime = time.Time{} // the source's; the hub's has taken this member
+	}
+	dst = append(dst, '{')
+	dst = resourcesync.AppendJSONMembers(dst, &c)
+	dst = append(dst, `,"position":`...)
+	dst = strconv.AppendUint(dst, r.Position, 10)
+	if r.Entry != nil {
+		dst = append(dst, `,"datetime":"`...)
+		dst = append(resourcesync.AppendTimeMicro(dst, r.Entry.Micros), '"')
+		if t := r.Entry.Change.Datetime; !t.IsZero() {
+			dst = append(dst, `,"sourceDatetime":"`...)
+			dst = append(resourcesync.AppendTime(dst, t), '"')
+		}
+	}
+	dst = append(dst, `,"e":"`...)
+	dst = hex.AppendEncode(dst, r.E[:])
+	return append(dst, `"}`...)
+}
+
+// appendRange appends the beginning of an object: from, to and count.
+func appendRange(dst []byte, r Range, count uint64) []byte {
+	dst = appendEnd(append(dst, `{"from":`...), r.From)
+	dst = appendEnd(append(dst, `,"to":`...), r.To)
+	return strconv.AppendUint(append(dst, `,"count":`...), count, 10)
+}
+
+func appendEnd(dst []byte, loc string) []byte {
+	if loc == "" {
+		return append(dst, "null"...)
+	}
+	dst, _ = jsontext.AppendQuote(dst, loc) // it has replaced what is not UTF-8
+	return dst
+}
+
+func appendDigest(dst []byte, d *Digest) []byte {
+	dst = append(dst, `,"digest":"`...)
+	return append(hex.AppendEncode(dst, d[:]), '"')
+}

@@ -1,0 +1,343 @@
+package inventory
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/resourcesync"
+)
+
+// MaxQuestion is how many bytes a Question has at most, as JSON.
+const MaxQuestion = 5 << 20
+
+// maxBound is how long the boundary of a range may be: a loc, and the byte behind it.
+const maxBound = 2_049
+
+// ReadQuestion reads a question strictly: every member is known and is there once, and
+// what it says is within the limits. Only the ends of a range may be null, or be
+// absent. An error is a *resourcesync.Error that names the range and the rule, or it
+// wraps the error of r.
+func ReadQuestion(r io.Reader) (Question, error) {
+	body, err := io.ReadAll(io.LimitReader(r, MaxQuestion+1))
+	if err != nil {
+		return Question{}, fmt.Errorf("read the question: %w", err)
+	}
+	if len(body) > MaxQuestion {
+		return Question{}, &resourcesync.Error{Err: resourcesync.ErrTooLarge, Rule: fmt.Sprintf("a question has at most %d bytes", MaxQuestion)}
+	}
+	p := &questionReader{dec: jsontext.NewDecoder(bytes.NewBuffer(body))}
+	q, err := p.question()
+	if err != nil {
+		return Question{}, p.explain(err)
+	}
+	return q, nil
+}
+
+type questionReader struct{ dec *jsontext.Decoder }
+
+// explain returns the error of the decoder as one of this package.
+func (p *questionReader) explain(err error) error {
+	var syntax *jsontext.SyntacticError
+	switch {
+	case err == io.EOF, errors.Is(err, io.ErrUnexpectedEOF):
+		return resourcesync.Invalid("the question ends early")
+	case errors.Is(err, jsontext.ErrDuplicateName):
+		return resourcesync.Invalid("a member is there twice, at %d bytes", p.dec.InputOffset())
+	case errors.As(err, &syntax):
+		return resourcesync.Invalid("not valid JSON: %s, after %d bytes", resourcesync.Shorten(syntax.Err.Error()), syntax.ByteOffset)
+	}
+	return err
+}
+
+// object reads an object, and calls member with the name of each of its members.
+func (p *questionReader) object(what string, member func(name string) error) error {
+	if err := p.open('{', what, "an object"); err != nil {
+		return err
+	}
+	for p.dec.PeekKind() != '}' {
+		name, err := p.dec.ReadToken()
+		if err != nil {
+			return err
+		}
+		if err := member(name.String()); err != nil {
+			return err
+		}
+	}
+	_, err := p.dec.ReadToken()
+	return err
+}
+
+// open reads the beginning of an object or an array.
+func (p *questionReader) open(kind jsontext.Kind, what, shape string) error {
+	switch p.dec.PeekKind() {
+	case kind, 0: // 0: ReadToken says what is wrong
+		_, err := p.dec.ReadToken()
+		return err
+	}
+	return resourcesync.Invalid("%s is %s", what, shape)
+}
+
+// text reads a string or, if it may be, null, as which it returns "".
+func (p *questionReader) text(name string, null bool) (string, error) {
+	t, err := p.dec.ReadToken()
+	switch {
+	case err != nil:
+		return "", err
+	case t.Kind() == 'n' && null:
+		return "", nil
+	case t.Kind() != '"':
+		return "", resourcesync.Invalid("%s is a string", name)
+	case t.String() == "":
+		return "", resourcesync.Invalid("%s is empty; null stands for the beginning or the end of all resources", name)
+	}
+	return t.String(), nil
+}
+
+func (p *questionReader) question() (q Question, err error) {
+	var at, by string
+	ranges := false
+	err = p.object("a question", func(name string) (err error) {
+		switch name {
+		case "at":
+			at, err = p.text(name, false)
+		case "by":
+			by, err = p.text(name, false)
+		case "ranges":
+			ranges = true
+			q.Ranges, err = p.ranges()
+		default:
+			return resourcesync.Invalid("a question has no member %q", resourcesync.Shorten(name))
+		}
+		return err
+	})
+	if err != nil {
+		return q, err
+	}
+	if _, err := p.dec.ReadToken(); err != io.EOF {
+		return q, resourcesync.Invalid("something follows the question")
+	}
+	switch q.By = By(by); {
+	case at == "":
+		return q, resourcesync.Invalid("at is missing: it is the cursor at which both ends look")
+	case q.By != ByPosition && q.By != ByContent:
+		return q, resourcesync.Invalid("by is position or content")
+	case !ranges:
+		return q, resourcesync.Invalid("ranges is missing")
+	}
+	q.At, err = feed.ParseCursor(at)
+	return q, err
+}
+
+func (p *questionReader) ranges() ([]Asked, error) {
+	if err := p.open('[', "ranges", "an array"); err != nil {
+		return nil, err
+	}
+	var all []Asked
+	for p.dec.PeekKind() != ']' {
+		if len(all) == MaxRanges {
+			return nil, &resourcesync.Error{Err: resourcesync.ErrTooLarge, Rule: fmt.Sprintf("a question has at most %d ranges", MaxRanges)}
+		}
+		a, err := p.asked()
+		if err == nil && len(all) > 0 {
+			err = behind(all[len(all)-1].Range, a.Range)
+		}
+		if err != nil {
+			return nil, resourcesync.About(fmt.Sprintf("range %d", len(all)+1), p.explain(err))
+		}
+		all = append(all, a)
+	}
+	if len(all) == 0 {
+		return nil, resourcesync.Invalid("a question has at least one range")
+	}
+	_, err := p.dec.ReadToken()
+	return all, err
+}
+
+// behind returns an error unless a range lies behind the one before.
+func behind(before, r Range) error {
+	if before.To == "" || r.From < before.To {
+		return resourcesync.Invalid("it begins before the end of the range before it: ranges are ascending and disjoint")
+	}
+	return nil
+}
+
+func (p *questionReader) asked() (a Asked, err error) {
+	count, digest := false, ""
+	err = p.object("a range", func(name string) (err error) {
+		switch name {
+		case "from":
+			a.From, err = p.text(name, true)
+		case "to":
+			a.To, err = p.text(name, true)
+		case "count":
+			count = true
+			a.Count, err = p.count()
+		case "digest":
+			digest, err = p.text(name, false)
+		default:
+			return resourcesync.Invalid("a range has no member %q", resourcesync.Shorten(name))
+		}
+		return err
+	})
+	switch {
+	case err != nil:
+		return a, err
+	case !count:
+		return a, resourcesync.Invalid("count is missing")
+	case digest == "":
+		return a, resourcesync.Invalid("digest is missing")
+	case len(a.From) > maxBound || len(a.To) > maxBound:
+		return a, resourcesync.Invalid("from or to has more than %d bytes", maxBound)
+	case a.To != "" && a.From >= a.To:
+		return a, resourcesync.Invalid("from is not before to")
+	}
+	a.Digest, err = ParseDigest(digest)
+	return a, err
+}
+
+func (p *questionReader) count() (uint64, error) {
+	if k := p.dec.PeekKind(); k != '0' && k != 0 {
+		return 0, resourcesync.Invalid("count is a number")
+	}
+	v, err := p.dec.ReadValue()
+	if err != nil {
+		return 0, err
+	}
+	n, err := strconv.ParseUint(string(v), 10, 64)
+	if err != nil || n > feed.MaxNumber {
+		return 0, resourcesync.Invalid("count is a whole number, not %s", resourcesync.Shorten(string(v)))
+	}
+	return n, nil
+}
+
+// ReadLook reads what Look.AppendJSON writes. It skips members that it does not know:
+// a later hub may say more. An error is a *resourcesync.Error, or it wraps the error of r.
+func ReadLook(r io.Reader) (Look, error) {
+	var l struct {
+		Set, Cursor       string
+		Complete          bool
+		Count, Weak       *uint64
+		Position, Content string
+	}
+	if err := json.NewDecoder(r).Decode(&l); err != nil {
+		return Look{}, unread(err)
+	}
+	if l.Count == nil || l.Weak == nil {
+		return Look{}, resourcesync.Invalid("a look has count and weak")
+	}
+	look := Look{Set: l.Set, Complete: l.Complete, Count: *l.Count, Weak: *l.Weak}
+	var errs [3]error
+	look.Cursor, errs[0] = feed.ParseCursor(l.Cursor)
+	look.Position, errs[1] = ParseDigest(l.Position)
+	look.Content, errs[2] = ParseDigest(l.Content)
+	for _, err := range errs {
+		if err != nil {
+			return Look{}, err
+		}
+	}
+	return look, nil
+}
+
+// unread returns the error of a decoder of encoding/json.
+func unread(err error) error {
+	var syntax *json.SyntaxError
+	var shape *json.UnmarshalTypeError
+	switch {
+	case err == io.EOF, errors.Is(err, io.ErrUnexpectedEOF):
+		return resourcesync.Invalid("the answer ends early")
+	case errors.As(err, &syntax), errors.As(err, &shape):
+		return resourcesync.Invalid("not the answer of an audit: %v", err)
+	}
+	return fmt.Errorf("read the answer: %w", err)
+}
+
+// ReadReply reads what Reply.AppendJSON writes. It skips members that it does not know.
+// An error is a *resourcesync.Error, or it wraps the error of r. Whether the reply
+// answers a question is for Compare to see.
+func ReadReply(r io.Reader) (Reply, error) {
+	var in struct {
+		Set, Cursor string
+		Ranges      []struct {
+			From, To  *string
+			Count     uint64
+			Digest    string
+			Resources *[]json.RawMessage
+		}
+	}
+	if err := json.NewDecoder(r).Decode(&in); err != nil {
+		return Reply{}, unread(err)
+	}
+	reply := Reply{Set: in.Set}
+	var err error
+	if reply.Cursor, err = feed.ParseCursor(in.Cursor); err != nil {
+		return Reply{}, err
+	}
+	for i := range in.Ranges {
+		read := &in.Ranges[i]
+		a := Answered{Count: read.Count}
+		if read.From != nil {
+			a.From = *read.From
+		}
+		if read.To != nil {
+			a.To = *read.To
+		}
+		if read.Resources != nil {
+			a.Listed = true
+			a.Resources, err = readResources(*read.Resources)
+		} else {
+			a.Digest, err = ParseDigest(read.Digest)
+		}
+		if err != nil {
+			return Reply{}, resourcesync.About(fmt.Sprintf("range %d", i+1), err)
+		}
+		reply.Ranges = append(reply.Ranges, a)
+	}
+	return reply, nil
+}
+
+// readResources reads the resources of a range, with their entries if these are there.
+func readResources(raw []json.RawMessage) ([]Resource, error) {
+	all := make([]Resource, len(raw))
+	for i := range raw {
+		var in struct {
+			Loc      string
+			Position uint64
+			E        string
+			Datetime string
+		}
+		err := json.Unmarshal(raw[i], &in)
+		if err != nil {
+			return nil, unread(err)
+		}
+		all[i] = Resource{Loc: in.Loc, Position: in.Position}
+		if all[i].E, err = ParseDigest(in.E); err != nil {
+			return nil, err
+		}
+		if in.Datetime != "" {
+			if all[i].Entry, err = readEntry(raw[i]); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return all, nil
+}
+
+// readEntry reads an entry as one of a page.
+func readEntry(raw []byte) (e *feed.Entry, err error) {
+	page := make([]byte, 0, len(raw)+64)
+	page = append(page, `{"set":"a","after":"0-0","cursor":"0-0","changes":[`...)
+	page = append(append(page, raw...), "]}"...)
+	_, err = resourcesync.ReadPage(bytes.NewReader(page), resourcesync.Limits{}, func(p resourcesync.PageEntry) error {
+		e = &feed.Entry{Cursor: feed.Cursor{Position: p.Position, Micros: p.Datetime.UnixMicro()}, Change: p.Change}
+		e.Change.Datetime = p.SourceDatetime
+		return nil
+	})
+	return e, err
+}

@@ -1,0 +1,345 @@
+package inventory
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"strings"
+
+	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/resourcesync"
+)
+
+// A Kind says how a resource differs.
+type Kind string
+
+// The kinds of differences.
+const (
+	Missing Kind = "missing" // the other end has it, the own one does not
+	Stale   Kind = "stale"   // the own end has another version
+	Extra   Kind = "extra"   // the own end has it, the other one does not
+	Unknown Kind = "unknown" // both have it, and say nothing of it that can be compared
+)
+
+// A Difference is one resource by which two ends differ.
+type Difference struct {
+	Kind   Kind
+	Loc    string
+	Own    *feed.Entry // what the own end has; nil if it has nothing
+	Theirs *feed.Entry // what the other end has; nil if it has nothing. If that end gives no details, it has only Loc and Position
+}
+
+// An Ask asks the other end of a comparison.
+type Ask func(ctx context.Context, q Question) (Reply, error)
+
+// How Compare asks.
+const (
+	opening    = 256     // ranges of the first question
+	refined    = 8       // ranges that one is cut into before it is asked about again, while there are few
+	askedBytes = 8 << 20 // of the answer to one question, if all its ranges differ, about
+	maxDepth   = 32      // how often a range may be divided. Each time divides the resources by 30 or more
+)
+
+// Compare compares a range of a state with the other end, and yields every difference
+// once, in no order. When it ends without an error, all that was not yielded is equal.
+// An error ends it.
+//
+// Both ends look at one cursor, that of own. If own has no cursor because it never saw
+// the log, ask puts the cursor of a Look into each question. By position every
+// difference is one. By content it is a candidate only, unless own cannot have changed
+// since that cursor and is no older: see Confirm.
+//
+// A resource that both ends have is judged by the strongest evidence that both have. So
+// two versions may be the same although their digests differ: one end knows a hash, and
+// the other a length.
+//
+// Compare asks once if both ends are equal, and twice or three times if some resources
+// differ. It blocks while ask does, and holds no more than the ranges that differ.
+func Compare(ctx context.Context, own *State, by By, r Range, ask Ask) iter.Seq2[Difference, error] {
+	return func(yield func(Difference, error) bool) {
+		c := &comparison{own: own, by: by, ask: ask, yield: yield}
+		parts, err := own.Split(ctx, r, opening)
+		if err == nil {
+			c.push(parts, 0)
+			err = c.run(ctx)
+		}
+		if err != nil && err != errEnough {
+			yield(Difference{}, err)
+		}
+	}
+}
+
+// Confirm takes a second look at the differences that Compare found by content, and
+// yields those that are still there, alike, and that the log does not name. own is the
+// own end as it is now. ask asks at a later cursor than Compare did. named reports
+// whether the log names a loc between the two cursors, the later one included.
+//
+// Both ends change while they are compared, and never at the same moment. So a resource
+// that was changed at the source seems to differ until its change is in the log; a
+// resource that differs, and that no change explains, does differ.
+func Confirm(ctx context.Context, own *State, candidates []Difference, named func(loc string) bool, ask Ask) iter.Seq2[Difference, error] {
+	return func(yield func(Difference, error) bool) {
+		first := make(map[string]*Difference, len(candidates))
+		c := &comparison{own: own, by: ByContent, ask: ask}
+		c.yield = func(d Difference, err error) bool { return !d.like(first[d.Loc]) || yield(d, err) }
+		for i := range candidates {
+			if d := &candidates[i]; !named(d.Loc) {
+				first[d.Loc] = d
+				e, ok, err := own.Get(ctx, d.Loc)
+				if err != nil {
+					yield(Difference{}, err)
+					return
+				}
+				var t Tally
+				if ok {
+					t = TallyOf(&e)
+				}
+				c.open = append(c.open, open{Part{one(d.Loc), t}, 0})
+			}
+		}
+		if err := c.run(ctx); err != nil && err != errEnough {
+			yield(Difference{}, err)
+		}
+	}
+}
+
+// like reports whether two looks at a resource saw the same difference.
+func (d *Difference) like(first *Difference) bool {
+	if first == nil || d.Kind != first.Kind {
+		return false
+	}
+	if d.Own == nil {
+		return first.Own == nil
+	}
+	now, _ := Version(&d.Own.Change)
+	before, _ := Version(&first.Own.Change)
+	return now == before
+}
+
+// one returns the range of one loc.
+func one(loc string) Range { return Range{loc, loc + "\x00"} }
+
+func (r Range) isOne() bool { return len(r.To) == len(r.From)+1 && r.To == r.From+"\x00" }
+
+// errEnough means that nobody wants more differences.
+var errEnough = errors.New("enough")
+
+type comparison struct {
+	own   *State
+	by    By
+	ask   Ask
+	yield func(Difference, error) bool
+	open  []open       // to ask about
+	at    *feed.Cursor // of all replies
+}
+
+// An open is a range of which it is not known whether it is equal.
+type open struct {
+	Part      // with the own tally
+	depth int // how often the range has been divided
+}
+
+func (c *comparison) push(parts []Part, depth int) {
+	for _, p := range parts {
+		c.open = append(c.open, open{p, depth})
+	}
+}
+
+// run asks until no range is open.
+func (c *comparison) run(ctx context.Context) error {
+	for len(c.open) > 0 {
+		asked, err := c.next(ctx)
+		if err != nil {
+			return err
+		}
+		q := Question{At: c.own.cursor, By: c.by, Details: true, Ranges: make([]Asked, len(asked))}
+		for i := range asked {
+			q.Ranges[i] = Asked{asked[i].Range, asked[i].Tally.Count, asked[i].Tally.Digest(c.by)}
+		}
+		reply, err := c.ask(ctx, q)
+		if err != nil {
+			return fmt.Errorf("ask about %d ranges: %w", len(asked), err)
+		}
+		if c.at == nil {
+			c.at = &reply.Cursor
+		}
+		if reply.Cursor != *c.at || !c.own.cursor.IsZero() && reply.Cursor != c.own.cursor {
+			return resourcesync.Invalid("the answer is about %v, not %v", reply.Cursor, q.At)
+		}
+		if err := c.take(ctx, asked, reply.Ranges); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// next takes the ranges of the next question off those that are open. The newest ones
+// come first, so there are never many.
+func (c *comparison) next(ctx context.Context) ([]open, error) {
+	i, bytes := len(c.open), 0
+	for i > 0 && len(c.open)-i < MaxRanges && bytes < askedBytes {
+		i--
+		bytes += MaxListed * (100 + len(c.open[i].From) + len(c.open[i].To))
+	}
+	asked := slices.Clone(c.open[i:])
+	c.open = c.open[:i]
+	slices.SortFunc(asked, func(a, b open) int { return strings.Compare(a.From, b.From) })
+	if len(asked) == 0 || asked[0].depth == 0 || len(asked)*refined > opening {
+		return asked, nil
+	}
+	// Few ranges are left. Smaller ones cost little to ask about, and save the answer
+	// from listing what is equal.
+	var smaller []open
+	for _, o := range asked {
+		if o.Tally.Count < 2 {
+			smaller = append(smaller, o)
+			continue
+		}
+		parts, err := c.own.Split(ctx, o.Range, refined)
+		if err != nil {
+			return nil, err
+		}
+		for _, p := range parts {
+			smaller = append(smaller, open{p, o.depth})
+		}
+	}
+	return smaller, nil
+}
+
+// take takes the answers about the ranges that were asked.
+func (c *comparison) take(ctx context.Context, asked []open, answers []Answered) error {
+	for i := range asked {
+		o := &asked[i]
+		n := 0
+		for n < len(answers) && (o.To == "" || answers[n].From < o.To) {
+			n++
+		}
+		if err := c.takeOne(ctx, o, answers[:n]); err != nil {
+			return err
+		}
+		answers = answers[n:]
+	}
+	if len(answers) > 0 {
+		return resourcesync.Invalid("the answer has a range from %q, which was not asked about", resourcesync.Shorten(answers[0].From))
+	}
+	return nil
+}
+
+// takeOne takes the answers about one range. None means that it is equal.
+func (c *comparison) takeOne(ctx context.Context, o *open, answers []Answered) error {
+	if len(answers) == 0 {
+		return nil
+	}
+	if len(answers) == 1 && !answers[0].Listed || o.depth == maxDepth {
+		return resourcesync.Invalid("the answer about the range from %q does not come closer", resourcesync.Shorten(o.From))
+	}
+	at := o.From
+	for i := range answers {
+		a := &answers[i]
+		last := i == len(answers)-1
+		if a.From != at || last != (a.To == o.To) || !last && (a.To <= a.From || o.To != "" && a.To > o.To) {
+			return resourcesync.Invalid("the answer about the range from %q has a gap, or is not in order, at %q", resourcesync.Shorten(o.From), resourcesync.Shorten(a.From))
+		}
+		at = a.To
+		if err := c.takeAnswer(ctx, o, a); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *comparison) takeAnswer(ctx context.Context, o *open, a *Answered) error {
+	if a.Listed || a.Count == 0 {
+		return c.compare(ctx, o, a)
+	}
+	t, err := c.own.Tally(ctx, a.Range)
+	if err != nil {
+		return err
+	}
+	if t.Count != a.Count || t.Digest(c.by) != a.Digest {
+		c.open = append(c.open, open{Part{a.Range, t}, o.depth + 1})
+	}
+	return nil
+}
+
+// compare compares the own resources in a range with all those of the other end.
+func (c *comparison) compare(ctx context.Context, o *open, a *Answered) error {
+	if uint64(len(a.Resources)) != a.Count {
+		return resourcesync.Invalid("the answer lists %d resources, and says that they are %d", len(a.Resources), a.Count)
+	}
+	for i := range a.Resources {
+		if loc := a.Resources[i].Loc; !a.Has(loc) || loc == "" || i > 0 && loc <= a.Resources[i-1].Loc {
+			return resourcesync.Invalid("the answer lists %q where it does not belong", resourcesync.Shorten(loc))
+		}
+	}
+	theirs := a.Resources
+	for own, err := range c.own.Walk(ctx, a.Range) {
+		if err != nil {
+			return err
+		}
+		for len(theirs) > 0 && theirs[0].Loc < own.Change.Loc {
+			if err := c.differ(o, nil, &theirs[0]); err != nil {
+				return err
+			}
+			theirs = theirs[1:]
+		}
+		var same *Resource
+		if len(theirs) > 0 && theirs[0].Loc == own.Change.Loc {
+			same, theirs = &theirs[0], theirs[1:]
+			if mark(own, c.by) == same.E {
+				continue
+			}
+		}
+		if err := c.differ(o, own, same); err != nil {
+			return err
+		}
+	}
+	for i := range theirs {
+		if err := c.differ(o, nil, &theirs[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// differ yields the difference between what the two ends say of a resource, if it is
+// one. It asks again if the details did not come.
+func (c *comparison) differ(o *open, own *feed.Entry, theirs *Resource) error {
+	if theirs != nil && theirs.Entry == nil && !o.isOne() {
+		p := Part{Range: one(theirs.Loc)}
+		if own != nil {
+			p.Tally = TallyOf(own)
+		}
+		c.open = append(c.open, open{p, o.depth + 1})
+		return nil
+	}
+	var d Difference
+	if own != nil {
+		whole := *own
+		d.Loc, d.Own, d.Kind = own.Change.Loc, &whole, Extra
+	}
+	if theirs != nil {
+		d.Loc, d.Theirs, d.Kind = theirs.Loc, theirs.Entry, Missing
+		if d.Theirs == nil {
+			d.Theirs = &feed.Entry{Cursor: feed.Cursor{Position: theirs.Position}, Change: resourcesync.Change{Loc: theirs.Loc}}
+		}
+	}
+	if d.Own != nil && d.Theirs != nil {
+		d.Kind = Stale
+		if c.by == ByContent {
+			same, known := SameContent(&d.Own.Change, &d.Theirs.Change)
+			switch {
+			case same:
+				return nil
+			case !known:
+				d.Kind = Unknown
+			}
+		}
+	}
+	if !c.yield(d, nil) {
+		return errEnough
+	}
+	return nil
+}

@@ -1,0 +1,50 @@
+package inventory
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/rshub/rshub/resourcesync"
+)
+
+// strength has the algorithms of hashes, the strongest first.
+var strength = []string{"sha-512", "sha-384", "sha-256", "sha-224", "sha-1", "md5"}
+
+// SameContent reports whether two changes speak of the same content, by the strongest
+// evidence that both have: a hash by the same algorithm, else lastmod and length as far
+// as both have them. If they have none in common, known is false.
+func SameContent(a, b *resourcesync.Change) (same, known bool) {
+	one, other := hashes(a), hashes(b)
+	both := slices.Sorted(maps.Keys(one))
+	both = slices.DeleteFunc(both, func(algorithm string) bool { _, ok := other[algorithm]; return !ok })
+	if len(both) > 0 {
+		best := both[0]
+		for _, algorithm := range strength {
+			if slices.Contains(both, algorithm) {
+				best = algorithm
+				break
+			}
+		}
+		return one[best] == other[best], true
+	}
+	same = true
+	if !a.Lastmod.IsZero() && !b.Lastmod.IsZero() {
+		known, same = true, a.Lastmod.Equal(b.Lastmod)
+	}
+	if a.Length != nil && b.Length != nil {
+		known, same = true, same && *a.Length == *b.Length
+	}
+	return same && known, known
+}
+
+// hashes returns the hex of each algorithm, both in lower case.
+func hashes(c *resourcesync.Change) map[string]string {
+	all := make(map[string]string, 2)
+	for h := range strings.FieldsSeq(c.Hash) {
+		if algorithm, hex, ok := strings.Cut(strings.ToLower(h), ":"); ok {
+			all[algorithm] = hex
+		}
+	}
+	return all
+}

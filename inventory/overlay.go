@@ -1,0 +1,133 @@
+package inventory
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"slices"
+
+	"github.com/rshub/rshub/feed"
+)
+
+// An Overlay is the changes of a log that wait behind a Tree, the newest of each loc. It
+// knows what each change adds to the tallies of the tree, so the tallies of its states
+// are exact.
+//
+// One goroutine at a time may use an Overlay. Its states are independent of it.
+type Overlay struct {
+	base    base
+	total   Tally       // of the base
+	from    feed.Cursor // of the base
+	waiting waiting
+}
+
+// NewOverlay returns an Overlay without changes.
+func NewOverlay(t *Tree) *Overlay { return newOverlay(t, t.root.Tally, t.root.Cursor) }
+
+func newOverlay(b base, total Tally, at feed.Cursor) *Overlay {
+	o := &Overlay{base: b, total: total, from: at}
+	o.waiting.freeze()
+	return o
+}
+
+// Add adds entries of the log, in the order of the log. It skips what the tree or the
+// overlay has already, so entries may come again. Add blocks while it looks up in the
+// tree, many at a time, what the entries replace. After an error of the tree nothing was
+// added.
+func (o *Overlay) Add(ctx context.Context, entries []feed.Entry) error {
+	newest := make(map[string]*feed.Entry, len(entries))
+	for i := range entries {
+		e := &entries[i]
+		if e.Position > o.from.Position {
+			newest[e.Change.Loc] = e
+		}
+	}
+	var changes []*feed.Entry
+	var unknown []string
+	for loc, e := range newest {
+		switch old := o.waiting.get(loc); {
+		case old == nil:
+			unknown = append(unknown, loc)
+			changes = append(changes, e)
+		case old.at.Position < e.Position:
+			changes = append(changes, e)
+		}
+	}
+	slices.Sort(unknown)
+	had := make(map[string]Tally)
+	err := o.base.Find(ctx, unknown, func(i int, e *feed.Entry) { had[unknown[i]] = TallyOf(e) })
+	if err != nil {
+		return fmt.Errorf("look up what %d changes replace: %w", len(unknown), err)
+	}
+	for _, e := range changes {
+		old := o.waiting.get(e.Change.Loc)
+		before, ok := had[e.Change.Loc]
+		if old != nil {
+			before, ok = old.before(), old.had
+		}
+		o.waiting.set(newChange(e, ok, &before), old)
+	}
+	return nil
+}
+
+// State returns what the set holds after all changes that were added. at is the cursor
+// of the log that they reach to. It takes no time that depends on the changes, and what
+// is added later does not change it.
+func (o *Overlay) State(at feed.Cursor) *State {
+	s := &State{base: o.base, total: o.total, waiting: o.waiting, cursor: at}
+	if o.waiting.root != nil {
+		s.total.Add(&o.waiting.root.sum)
+	}
+	o.waiting.freeze() // from now on, Add copies the nodes that s reads
+	return s
+}
+
+// Rebase puts the changes behind a newer root of the same log: those that the root holds
+// are left out. Rebase blocks while it looks up in the tree what the others replace.
+// After an error of the tree the overlay is as it was.
+func (o *Overlay) Rebase(ctx context.Context, t *Tree) error {
+	return o.rebase(ctx, t, t.root.Tally, t.root.Cursor)
+}
+
+func (o *Overlay) rebase(ctx context.Context, b base, total Tally, at feed.Cursor) error {
+	var rest []*change
+	var locs []string
+	for c := range o.waiting.walk(Range{}) {
+		if c.at.Position > at.Position {
+			rest = append(rest, c)
+			locs = append(locs, c.loc)
+		}
+	}
+	had := make([]bool, len(rest))
+	before := make([]Tally, len(rest))
+	if err := b.Find(ctx, locs, func(i int, e *feed.Entry) { had[i], before[i] = true, TallyOf(e) }); err != nil {
+		return fmt.Errorf("look up what %d changes replace: %w", len(locs), err)
+	}
+	n := newOverlay(b, total, at)
+	for i, c := range rest {
+		n.waiting.set(newChange(c.entry(), had[i], &before[i]), nil)
+	}
+	*o = *n
+	return nil
+}
+
+// Changes yields, in the order of loc, the changes that a commit has to merge into the
+// tree: the newest of each loc, deletions too. A deletion of what the tree does not have
+// is not among them.
+func (o *Overlay) Changes() iter.Seq[*feed.Entry] {
+	w := o.waiting // what is added meanwhile is not yielded
+	o.waiting.freeze()
+	return func(yield func(*feed.Entry) bool) {
+		for c := range w.walk(Range{}) {
+			if (c.had || !c.gone) && !yield(c.entry()) {
+				return
+			}
+		}
+	}
+}
+
+// Len returns how many changes wait, at least as many as Changes yields.
+func (o *Overlay) Len() int { return o.waiting.len() }
+
+// Bytes returns about how many bytes of memory the changes take.
+func (o *Overlay) Bytes() int { return o.waiting.bytes }
