@@ -1,6 +1,7 @@
 package subscribe
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net"
@@ -30,6 +31,9 @@ func (c *conn) follow(pending [][]byte) {
 	s := c.server
 	var next chunk
 	err := c.finish(pending...)
+	if c.baseline != nil {
+		err = c.sendBaseline(err)
+	}
 	for all := true; err == nil; {
 		if err = c.between(); err != nil {
 			break
@@ -240,7 +244,7 @@ func (c *conn) writeClose() {
 	}
 	text := c.bye.reason
 	if c.bye.code != closeGone {
-		text = strings.TrimSpace(c.cursor.String() + " " + text)
+		text = strings.TrimSpace(cmp.Or(c.place, c.cursor.String()) + " " + text)
 	}
 	frame := appendFrame(nil, websocket.CloseMessage, websocket.FormatCloseMessage(c.bye.code, text[:min(len(text), 123)]))
 	c.closeLocked()

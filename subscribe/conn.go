@@ -38,7 +38,7 @@ const (
 	closeTooSlow = 4408
 	closeGone    = 4410 // without a cursor
 
-	goneReason = "gone from the change memory: read the resources of the source anew, then follow from start"
+	goneReason = "gone from the change memory: begin anew with since=baseline, or read the resources of the source anew"
 )
 
 // A conn is a WebSocket that follows a set. It has a goroutine that reads, and
@@ -53,6 +53,10 @@ type conn struct {
 	nc     net.Conn
 	raw    syscall.RawConn // nil: the socket cannot be written to without waiting
 	slot   int             // in Server.wheel
+
+	// What c reads first; nil: nothing, or it was read. Once c's goroutines run, only its
+	// own goroutine uses it.
+	baseline *baseline
 
 	// When the client last gave a sign of life, in nanoseconds of the server's
 	// age. Its goroutines set it, and the heartbeat reads it, without a lock.
@@ -85,6 +89,7 @@ type conn struct {
 	// with mu held.
 	cursor feed.Cursor // of the last batch that was written, or begun
 	told   feed.Cursor // of the last message; earlier than cursor if the filter left out the changes since
+	place  string      // in a baseline, behind the last part; empty: the cursor says it
 }
 
 // A closeFrame is what a connection is closed with.

@@ -25,7 +25,15 @@ func (s *Server) serveEvents(w http.ResponseWriter, r *http.Request, set string)
 	if err != nil {
 		return err
 	}
-	begin, err := s.begin.Find(r.Context(), set, since)
+	begin, baseline := &feed.Batch{Set: set}, (*baseline)(nil)
+	if isBaseline(since) {
+		if baseline, err = s.baseline(r.Context(), set, since, filter); err == nil {
+			defer baseline.close()
+			begin.Cursor = baseline.place.Cursor
+		}
+	} else {
+		begin, err = s.begin.Find(r.Context(), set, since)
+	}
 	if err != nil {
 		return err
 	}
@@ -51,8 +59,15 @@ func (s *Server) serveEvents(w http.ResponseWriter, r *http.Request, set string)
 		progress: progress, delivered: &s.metrics.delivered[byEventStream],
 	}
 	e.buf = append(e.buf, "retry: 1000\n"...)
-	e.event(begin)
-	for err = e.flush(); err == nil; err = e.flush() {
+	if baseline != nil {
+		err = s.streamBaseline(ctx, &e, baseline)
+	} else {
+		e.event(begin)
+	}
+	for err == nil {
+		if err = e.flush(); err != nil || ctx.Err() != nil {
+			break
+		}
 		if err = s.streamEvents(ctx, &e, set, filter); err != nil || ctx.Err() != nil {
 			break
 		}
@@ -64,6 +79,48 @@ func (s *Server) serveEvents(w http.ResponseWriter, r *http.Request, set string)
 
 // errFollow marks an error of following, to tell it from an error of writing.
 var errFollow = errors.New("following failed")
+
+// streamBaseline writes the parts of a baseline as events, until its end or until ctx is
+// done, and then returns nil. An error ends the stream.
+func (s *Server) streamBaseline(ctx context.Context, e *eventWriter, b *baseline) error {
+	defer b.close()
+	for ended := false; !ended && ctx.Err() == nil; {
+		p, err := b.next(ctx, feed.JSON)
+		if err != nil && ctx.Err() != nil {
+			return nil
+		}
+		if err != nil {
+			e.gone(err)
+			s.logFailure(b.set, err)
+			return errors.Join(errFollow, err, e.flush())
+		}
+		n, err := e.part(p)
+		if err != nil {
+			return err
+		}
+		s.metrics.baselines[byEventStream].count(p.resources, n)
+		ended = p.End
+	}
+	return nil
+}
+
+// part writes a part of a baseline at once, as an event of n bytes.
+func (e *eventWriter) part(p *part) (n int, err error) {
+	e.cursor, e.told = p.Place.Cursor, p.Place.Cursor
+	e.buf = append(e.buf, "id: "+p.Cursor()+"\ndata: "...)
+	e.buf = append(e.buf, p.head...)
+	n = len(e.buf) + len(p.body) + len(p.tail) + 2
+	if len(p.body) > 0 {
+		if err := e.flush(); err != nil {
+			return n, err
+		}
+		if err := e.write(p.body); err != nil {
+			return n, err
+		}
+	}
+	e.buf = append(append(e.buf, p.tail...), "\n\n"...)
+	return n, e.flush()
+}
 
 // streamEvents writes events until a heartbeat is due or ctx is done, and returns
 // nil then. An error ends the stream.

@@ -13,18 +13,22 @@ import (
 // section 5.2): final and not masked. gorilla/websocket would make a frame for each
 // connection. These bytes are the same for all connections.
 func appendFrame(dst []byte, opcode byte, body []byte) []byte {
+	return append(appendFrameHead(dst, opcode, len(body)), body...)
+}
+
+// appendFrameHead appends what stands before the n bytes of a message.
+func appendFrameHead(dst []byte, opcode byte, n int) []byte {
 	dst = append(dst, final|opcode)
-	switch n := len(body); {
+	switch {
 	case n < 126:
-		dst = append(dst, byte(n))
+		return append(dst, byte(n))
 	case n < 1<<16:
 		dst = append(dst, 126)
-		dst = binary.BigEndian.AppendUint16(dst, uint16(n))
+		return binary.BigEndian.AppendUint16(dst, uint16(n))
 	default:
 		dst = append(dst, 127)
-		dst = binary.BigEndian.AppendUint64(dst, uint64(n))
+		return binary.BigEndian.AppendUint64(dst, uint64(n))
 	}
-	return append(dst, body...)
 }
 
 // The bits of a frame's first two bytes (RFC 6455 section 5.2).

@@ -234,10 +234,13 @@ func retold(b *feed.Batch, after feed.Cursor) *feed.Batch {
 
 // closeCode returns the code and the reason with which a WebSocket is closed after an
 // error. For feed.ErrGone the code is 4410, as the HTTP status would be 410. Any other
-// error means that the hub failed.
+// error means that the hub failed, or cannot go on now.
 func closeCode(err error) (code int, reason string) {
 	if errors.Is(err, feed.ErrGone) {
 		return closeGone, goneReason
+	}
+	if e, ok := errors.AsType[*feed.Error](err); ok && e.Retry > 0 {
+		return websocket.CloseTryAgainLater, e.Text
 	}
 	return websocket.CloseInternalServerErr, "the hub failed"
 }

@@ -61,6 +61,9 @@ func (s *Server) servePoll(w http.ResponseWriter, r *http.Request, set string) e
 	if err != nil {
 		return err
 	}
+	if since := q.Get("since"); isBaseline(since) {
+		return s.serveBaselinePage(w, r, set, since, p)
+	}
 	begin, err := s.begin.Find(r.Context(), set, q.Get("since"))
 	if err != nil {
 		return err
@@ -76,7 +79,7 @@ func (s *Server) servePoll(w http.ResponseWriter, r *http.Request, set string) e
 	if err := s.collect(r.Context(), page, looked); err != nil {
 		return err
 	}
-	next := s.nextURL(set, page.batch.Cursor, q, p.filter)
+	next := s.nextURL(set, page.batch.Cursor.String(), q, p.filter)
 	h := w.Header()
 	h.Add("Link", "<"+next+`>; rel="next"`) // the topic's links are there already
 	h.Set("Cache-Control", "no-store")
@@ -147,14 +150,14 @@ func (s *Server) collect(ctx context.Context, page *page, looked func(feed.Curso
 	return nil
 }
 
-// nextURL returns the URL of the page after a cursor.
-func (s *Server) nextURL(set string, cur feed.Cursor, q url.Values, filter feed.Filter) string {
+// nextURL returns the URL of the page after a cursor, or after a place in a baseline.
+func (s *Server) nextURL(set, since string, q url.Values, filter feed.Filter) string {
 	next := filter.Values()
 	for _, name := range []string{"limit", "wait"} {
 		if v := q.Get(name); v != "" {
 			next.Set(name, v)
 		}
 	}
-	next.Set("since", cur.String())
+	next.Set("since", since)
 	return s.opts.Base.Topic(set) + "?" + next.Encode()
 }

@@ -57,6 +57,7 @@ func closeReason(code int) reason {
 // metrics are what a Server has done.
 type metrics struct {
 	delivered [kinds]delivered
+	baselines [kinds]named
 	closed    [kinds][reasons]prometheus.Counter // nil for long polls, because they end by themselves
 }
 
@@ -96,6 +97,16 @@ func (d *delivered) count(t *tally) {
 	}
 }
 
+// named counts what baselines named to clients of one kind.
+type named struct {
+	resources, bytes prometheus.Counter
+}
+
+func (n *named) count(resources, bytes int) {
+	n.resources.Add(float64(resources))
+	n.bytes.Add(float64(bytes))
+}
+
 // newMetrics returns metrics that are registered with r, unless r is nil.
 func newMetrics(r prometheus.Registerer) *metrics {
 	auto := promauto.With(r)
@@ -113,6 +124,10 @@ func newMetrics(r prometheus.Registerer) *metrics {
 			messages: counter("deliveries_total", "Messages, events, pages and requests with changes that were delivered to followers."),
 			bytes:    counter("delivered_bytes_total", "Bytes of what was delivered to followers."),
 			changes:  counter("delivered_changes_total", "Changes that were delivered to followers."),
+		}
+		m.baselines[k] = named{
+			resources: counter("baseline_resources_total", "Resources that baselines named to their clients."),
+			bytes:     counter("baseline_bytes_total", "Bytes of the baselines that clients read."),
 		}
 		if kind(k) == byLongPoll {
 			continue

@@ -52,6 +52,16 @@ type Options struct {
 	// it. Default: 128 MiB for pages alone.
 	Answers *budget.Budget
 
+	// Streams is what baselines take room in while their clients read them; other parts
+	// of the hub may share it. Default: 256 MiB for baselines alone.
+	Streams *budget.Budget
+
+	// Snapshot takes a snapshot of what a set holds, to be read as a baseline: that at
+	// exactly the cursor at, and with the zero cursor the newest one. It returns
+	// feed.ErrGone if there is none at that cursor any more. Default: there is no
+	// baseline of any set.
+	Snapshot func(ctx context.Context, set string, at feed.Cursor) (*Snapshot, error)
+
 	Messages []*feed.Format // formats of WebSocket messages, chosen by Name; the first is for clients that choose none; default: feed.Messages
 	Pages    []*feed.Format // formats of pages, chosen by MediaType; the first is for clients that choose none; default: feed.Pages
 
@@ -118,6 +128,12 @@ func New(f Follower, m Memory, o Options) *Server {
 	}
 	if o.Answers == nil {
 		o.Answers = budget.New(128<<20, budget.Patience)
+	}
+	if o.Streams == nil {
+		o.Streams = budget.New(256<<20, budget.Patience)
+	}
+	if o.Snapshot == nil {
+		o.Snapshot = noSnapshots
 	}
 	if o.Messages == nil {
 		o.Messages = feed.Messages()

@@ -2,6 +2,7 @@ package subscribe
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"io"
 	"net"
@@ -32,20 +33,21 @@ func (s *Server) serveWebSocket(w http.ResponseWriter, r *http.Request, set stri
 	if err != nil {
 		return err
 	}
-	begin, err := s.begin.Find(r.Context(), set, q.Get("since"))
-	isGone := errors.Is(err, feed.ErrGone)
+	c := &conn{server: s, filter: filter, index: -1, key: groupKey{set: set, format: format, filter: filter.Key()}}
+	since := q.Get("since")
+	var first []byte // message
+	if isBaseline(since) {
+		err = c.beginBaseline(r.Context(), since)
+	} else {
+		first, err = c.begin(r.Context(), since)
+	}
+	isGone := errors.Is(err, feed.ErrGone) // a browser cannot read the status of a handshake, so a close frame says it
 	if err != nil && !isGone {
 		return err
 	}
-	if isGone { // a browser cannot read the status of a handshake, so a close frame says it
-		begin = &feed.Batch{Set: set}
-	}
-	c := &conn{
-		server: s, filter: filter, index: -1, cursor: begin.Cursor, told: begin.Cursor,
-		key: groupKey{set: set, format: format, filter: filter.Key()},
-	}
 	ws, err := s.upgrader.Upgrade(hijacker{w}, r, nil)
 	if err != nil {
+		c.endBaseline()
 		return nil // Upgrade has answered
 	}
 	c.nc = ws.NetConn()                    // gorilla is needed only for the handshake
@@ -53,16 +55,32 @@ func (s *Server) serveWebSocket(w http.ResponseWriter, r *http.Request, set stri
 		c.raw, _ = sc.SyscallConn()
 	}
 	c.hear()
-	c.control = appendFrame(nil, websocket.TextMessage, begin.In(format))
+	if len(first) > 0 {
+		c.control = appendFrame(nil, websocket.TextMessage, first)
+	}
 	if isGone {
 		c.goodbye(closeGone, goneReason)
 	}
 	if !s.register(c) {
+		c.endBaseline()
 		c.goodbye(websocket.CloseGoingAway, stopping)
 		c.writeClose()
 		_ = c.nc.Close()
 	}
 	return nil
+}
+
+// begin moves c to where the client asks to begin, and returns the first message. If
+// that is gone, there is a message, too.
+func (c *conn) begin(ctx context.Context, since string) (message []byte, err error) {
+	b, err := c.server.begin.Find(ctx, c.key.set, since)
+	if errors.Is(err, feed.ErrGone) {
+		b = &feed.Batch{Set: c.key.set}
+	} else if err != nil {
+		return nil, err
+	}
+	c.cursor, c.told = b.Cursor, b.Cursor
+	return b.In(c.key.format), err
 }
 
 // A hijacker finds what can be hijacked below the wrappers of a ResponseWriter, for

@@ -1,0 +1,278 @@
+package subscribe
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"strings"
+
+	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/internal/budget"
+	"github.com/rshub/rshub/inventory"
+	"github.com/rshub/rshub/resourcesync"
+)
+
+// Resources are what a set held at one cursor. The methods block while the store is
+// read. They return feed.ErrGone when the resources are not kept any more.
+type Resources interface {
+	Cursor() feed.Cursor
+	Tally(ctx context.Context, r inventory.Range) (inventory.Tally, error)
+	Walk(ctx context.Context, r inventory.Range) iter.Seq2[*feed.Entry, error]
+	Nth(ctx context.Context, n uint64) (loc string, ok bool, err error) // the loc with n resources before it
+}
+
+// A Snapshot is what a set held at one cursor, for one reader until Release.
+type Snapshot struct {
+	Resources
+	Complete bool // the hub knew all resources of the set
+	Release  func()
+}
+
+// The bounds of what a baseline takes.
+const (
+	maxPartEntries = 1_000
+	maxPartBytes   = 512_000
+	partRoom       = 1 << 20 // in memory: the text of a part, and what is read at one time
+	maxRestarts    = 3       // on one connection
+)
+
+// A baseline reads for one client what a set holds, part by part. Only one goroutine
+// may use it. It keeps no resources between two parts, so a client may take its time.
+type baseline struct {
+	server *Server
+	set    string
+	within inventory.Range
+	share  *budget.Share
+	buf    []byte // of the text of a part
+
+	snapshot *Snapshot // nil: it is taken when the next part is read
+	tally    inventory.Tally
+	end      uint64     // rank behind the last resource
+	place    feed.Place // of the next resource
+	from     string     // its loc, or one before it with no resource between them
+	begun    bool       // the first part was read
+	restart  bool       // the next part begins the baseline anew
+	restarts int
+}
+
+// isBaseline reports whether a client that gives since wants a baseline, or the rest of
+// one.
+func isBaseline(since string) bool {
+	return since == feed.SinceBaseline || strings.Contains(since, "~")
+}
+
+// baseline begins a baseline, or goes on with one. The caller closes it. If the
+// snapshot at the place in since is gone, the baseline begins anew.
+func (s *Server) baseline(ctx context.Context, set, since string, filter feed.Filter) (*baseline, error) {
+	if err := feed.CheckSet(set); err != nil {
+		return nil, err
+	}
+	if len(filter.Changes) > 0 || len(filter.Types) > 0 {
+		return nil, resourcesync.Invalid("change and type cannot choose in a baseline, because it names resources and not changes; prefix can")
+	}
+	b := &baseline{server: s, set: set, within: inventory.Prefix(filter.Prefix)}
+	var place feed.Place
+	if since != feed.SinceBaseline {
+		var err error
+		if place, err = feed.ParsePlace(since); err != nil {
+			return nil, err
+		}
+		b.restart = place.IsZero() // no snapshot is there, because no change is
+	}
+	var err error
+	if b.share, err = s.opts.Streams.Take(ctx, partRoom); err != nil {
+		return nil, err
+	}
+	if !b.restart {
+		err = b.open(ctx, place)
+		b.restart = errors.Is(err, feed.ErrGone) && since != feed.SinceBaseline
+	}
+	if b.restart {
+		err = b.open(ctx, feed.Place{})
+	}
+	if err != nil {
+		b.close()
+		return nil, err
+	}
+	return b, nil
+}
+
+// open takes the snapshot at a place, or with the zero Place the newest one.
+func (b *baseline) open(ctx context.Context, at feed.Place) error {
+	snapshot, err := b.server.opts.Snapshot(ctx, b.set, at.Cursor)
+	if errors.Is(err, feed.ErrNoSet) && b.server.opts.Waits(b.set) {
+		snapshot, err = &Snapshot{Resources: nothing{}, Release: func() {}}, nil
+	}
+	if err != nil {
+		return fmt.Errorf("baseline of set %q: %w", b.set, err)
+	}
+	if err := b.find(ctx, snapshot, at.Rank); err != nil {
+		snapshot.Release()
+		return fmt.Errorf("baseline of set %q at %v: %w", b.set, snapshot.Cursor(), err)
+	}
+	b.snapshot = snapshot
+	return nil
+}
+
+// find moves b to the resource of a rank in a snapshot.
+func (b *baseline) find(ctx context.Context, snapshot *Snapshot, rank uint64) (err error) {
+	before := inventory.Tally{}
+	if b.within.From != "" {
+		if before, err = snapshot.Tally(ctx, inventory.Range{To: b.within.From}); err != nil {
+			return err
+		}
+	}
+	if b.tally, err = snapshot.Tally(ctx, b.within); err != nil {
+		return err
+	}
+	b.end = before.Count + b.tally.Count
+	b.place, b.from = feed.Place{Cursor: snapshot.Cursor(), Rank: max(before.Count, min(rank, b.end))}, b.within.From
+	if b.place.Rank == before.Count || b.place.Rank == b.end {
+		return nil
+	}
+	loc, ok, err := snapshot.Nth(ctx, b.place.Rank)
+	if err == nil && !ok {
+		err = b.miscounted()
+	}
+	b.from = loc
+	return err
+}
+
+// miscounted returns the error for a snapshot that has not as many resources as it says.
+func (b *baseline) miscounted() error {
+	return fmt.Errorf("%w: the snapshot at %v does not hold as many resources as it says", feed.ErrDamaged, b.place.Cursor)
+}
+
+// close gives back what b holds. It may be called again.
+func (b *baseline) close() {
+	b.drop()
+	if b.share != nil {
+		b.share.Release()
+	}
+	b.buf = nil
+}
+
+func (b *baseline) drop() {
+	if b.snapshot != nil {
+		b.snapshot.Release()
+		b.snapshot = nil
+	}
+}
+
+// A part is a part of a baseline as text, until the next one is read.
+type part struct {
+	*feed.BaselinePart
+	head, body, tail []byte
+	resources        int
+}
+
+// next returns the next part in a format. The first part names no resource, so that it
+// comes at once. If the snapshot is gone, or the log does not reach back to it at the
+// end, the baseline begins anew. After an error because ctx is done, next may be called
+// again.
+func (b *baseline) next(ctx context.Context, f *feed.Format) (*part, error) {
+	p, err := b.read(ctx, f)
+	for errors.Is(err, feed.ErrGone) && b.restarts < maxRestarts {
+		b.drop()
+		b.restart = true
+		b.restarts++
+		p, err = b.read(ctx, f)
+	}
+	if err != nil {
+		return nil, err
+	}
+	b.restart = false
+	return p, nil
+}
+
+func (b *baseline) read(ctx context.Context, f *feed.Format) (*part, error) {
+	if b.snapshot == nil {
+		if err := b.open(ctx, feed.Place{}); err != nil {
+			return nil, err
+		}
+	}
+	p := &part{BaselinePart: b.part()}
+	if b.begun && b.place.Rank == b.end {
+		if err := b.finish(ctx, p.BaselinePart); err != nil {
+			return nil, err
+		}
+	}
+	w := f.Baseline()
+	if b.begun && !p.End {
+		text := b.buf[:0]
+		n, from, err := b.walk(ctx, maxPartEntries, maxPartBytes, func(e *feed.Entry, first bool) error {
+			text = w.Entry(text, e, first)
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
+		b.buf, p.body, p.resources = text, text, n
+		b.place.Rank += uint64(n)
+		b.from, p.Place = from, b.place
+	}
+	b.begun = true
+	p.head, p.tail = w.Head(nil, p.BaselinePart, ""), w.Tail(nil, p.BaselinePart, "")
+	return p, nil
+}
+
+// part returns the part without resources at b's place.
+func (b *baseline) part() *feed.BaselinePart {
+	return &feed.BaselinePart{Set: b.set, After: b.place, Place: b.place, Complete: b.snapshot.Complete, Count: b.tally.Count, Restart: b.restart}
+}
+
+// walk calls each with the next resources, at most so many and so many bytes of them,
+// but with one at least. It returns how many these were, and where the next one is.
+func (b *baseline) walk(ctx context.Context, entries, bytes int, each func(e *feed.Entry, first bool) error) (n int, from string, err error) {
+	from = b.from
+	for e, err := range b.snapshot.Walk(ctx, inventory.Range{From: b.from, To: b.within.To}) {
+		if err != nil {
+			return n, from, fmt.Errorf("baseline of set %q from rank %d: %w", b.set, b.place.Rank, err)
+		}
+		if bytes -= e.Change.Size(); n > 0 && (n == entries || bytes < 0) {
+			return n, e.Change.Loc, nil
+		}
+		if b.place.Rank+uint64(n) == b.end {
+			return n, from, b.miscounted()
+		}
+		if err := each(e, n == 0); err != nil {
+			return n, from, err
+		}
+		n++
+		from = e.Change.Loc + "\x00"
+	}
+	if b.place.Rank+uint64(n) != b.end {
+		return n, from, b.miscounted()
+	}
+	return n, from, nil
+}
+
+// finish makes p the end of the baseline. It returns feed.ErrGone if the log does not
+// hold what comes after it.
+func (b *baseline) finish(ctx context.Context, p *feed.BaselinePart) error {
+	if !b.place.IsZero() {
+		begin, err := b.server.begin.Find(ctx, b.set, b.place.Cursor.String())
+		if err == nil && begin.Diverged {
+			err = feed.ErrGone
+		}
+		if err != nil {
+			return fmt.Errorf("at the end of a baseline of set %q: %w", b.set, err)
+		}
+	}
+	p.End = true
+	p.Position, p.Content = b.tally.Digest(inventory.ByPosition).String(), b.tally.Digest(inventory.ByContent).String()
+	return nil
+}
+
+// nothing is what a set holds that is not made yet.
+type nothing struct{}
+
+func (nothing) Cursor() feed.Cursor { return feed.Cursor{} }
+func (nothing) Tally(context.Context, inventory.Range) (inventory.Tally, error) {
+	return inventory.Tally{}, nil
+}
+func (nothing) Nth(context.Context, uint64) (string, bool, error) { return "", false, nil }
+func (nothing) Walk(context.Context, inventory.Range) iter.Seq2[*feed.Entry, error] {
+	return func(func(*feed.Entry, error) bool) {}
+}

@@ -1,0 +1,70 @@
+package subscribe
+
+import (
+	"context"
+	"errors"
+
+	"github.com/gorilla/websocket"
+
+	"github.com/rshub/rshub/feed"
+)
+
+// beginBaseline makes c begin with a baseline, or with the rest of one.
+func (c *conn) beginBaseline(ctx context.Context, since string) (err error) {
+	if c.key.format.Baseline == nil {
+		return noBaselines(c.key.format.Name)
+	}
+	c.baseline, err = c.server.baseline(ctx, c.key.set, since, c.filter)
+	if err == nil {
+		c.readUpTo(c.baseline.part())
+	}
+	return err
+}
+
+// endBaseline gives back what c holds for a baseline.
+func (c *conn) endBaseline() {
+	if c.baseline != nil {
+		c.baseline.close()
+		c.baseline = nil
+	}
+}
+
+// sendBaseline writes the baseline. It runs in c's own goroutine, before anything else
+// but what is pending. err is how writing that has ended.
+func (c *conn) sendBaseline(err error) error {
+	b := c.baseline
+	defer c.endBaseline()
+	for ended := false; err == nil && !ended; {
+		if err = c.between(); err != nil {
+			break
+		}
+		ctx, cancel := c.waiting()
+		p, failed := b.next(ctx, c.key.format)
+		interrupted := ctx.Err() != nil
+		cancel()
+		if failed != nil {
+			if !interrupted { // else there is something to write first
+				c.server.logFailure(c.key.set, failed)
+				c.goodbye(closeCode(failed))
+			}
+			continue
+		}
+		n := len(p.head) + len(p.body) + len(p.tail)
+		if err = c.finish(append(appendFrameHead(nil, websocket.TextMessage, n), p.head...), p.body, p.tail); err == nil || errors.Is(err, errTooSlow) {
+			c.readUpTo(p.BaselinePart)
+			c.server.metrics.baselines[byWebSocket].count(p.resources, n)
+			ended = p.End
+		}
+	}
+	return err
+}
+
+// readUpTo notes that the client is behind a part of a baseline.
+func (c *conn) readUpTo(p *feed.BaselinePart) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.cursor, c.told, c.place = p.Place.Cursor, p.Place.Cursor, p.Cursor()
+	if p.End {
+		c.place = ""
+	}
+}

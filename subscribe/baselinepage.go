@@ -1,0 +1,105 @@
+package subscribe
+
+import (
+	"context"
+	"errors"
+	"net/http"
+
+	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/problem"
+)
+
+// serveBaselinePage answers with a page of a baseline: the next resources, or the end of
+// the baseline if there are no more. It reads the resources twice: first to see where
+// the page ends, because that stands before the resources, and then as the client takes
+// them.
+func (s *Server) serveBaselinePage(w http.ResponseWriter, r *http.Request, set, since string, p poll) error {
+	format := s.pageFormat(r)
+	if format.Baseline == nil {
+		return noBaselines(format.MediaType)
+	}
+	b, err := s.baseline(r.Context(), set, since, p.filter)
+	if err != nil {
+		return err
+	}
+	defer b.close()
+	page, n, err := b.page(r.Context(), p.limit)
+	if errors.Is(err, feed.ErrGone) { // meanwhile
+		b.drop()
+		if b.restart, err = true, b.open(r.Context(), feed.Place{}); err == nil {
+			page, n, err = b.page(r.Context(), p.limit)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	next := s.nextURL(set, page.Cursor(), r.URL.Query(), p.filter)
+	h := w.Header()
+	h.Add("Link", "<"+next+`>; rel="next"`) // the topic's links are there already
+	h.Set("Cache-Control", "no-store")
+	h.Set("Content-Type", format.MediaType)
+	h.Set("RS-Baseline", page.Line())
+	if r.Method == http.MethodHead {
+		return nil
+	}
+	if err := s.sendResources(w, r, b, page, n, format, next); err != nil {
+		if r.Context().Err() == nil {
+			s.opts.Logger.ErrorContext(r.Context(), "a page of a baseline was broken off", "set", set, "err", err)
+		}
+		panic(http.ErrAbortHandler) // so that the client does not take a part for the whole
+	}
+	return nil
+}
+
+// page returns the next page, and how many resources it has. It does not move b.
+func (b *baseline) page(ctx context.Context, limit int) (*feed.BaselinePart, int, error) {
+	p := b.part()
+	if b.place.Rank == b.end {
+		return p, 0, b.finish(ctx, p)
+	}
+	n, _, err := b.walk(ctx, limit, maxPage, func(*feed.Entry, bool) error { return nil })
+	p.Place.Rank += uint64(n)
+	return p, n, err
+}
+
+// sendResources writes a page with n resources as the client takes it.
+func (s *Server) sendResources(w http.ResponseWriter, r *http.Request, b *baseline, page *feed.BaselinePart, n int, f *feed.Format, next string) error {
+	writer := f.Baseline()
+	text, sent := writer.Head(make([]byte, 0, maxChunk+maxIdle), page, next), 0
+	flush := func() error {
+		err := s.write(w, text)
+		sent += len(text)
+		text = text[:0]
+		return err
+	}
+	if n > 0 {
+		got, _, err := b.walk(r.Context(), n, maxPage, func(e *feed.Entry, first bool) error {
+			if text = writer.Entry(text, e, first); len(text) < maxChunk {
+				return nil
+			}
+			return flush()
+		})
+		if err == nil && got != n {
+			err = b.miscounted()
+		}
+		if err != nil {
+			return err
+		}
+	}
+	text = writer.Tail(text, page, next)
+	if err := flush(); err != nil {
+		return err
+	}
+	s.metrics.baselines[byLongPoll].count(n, sent)
+	return nil
+}
+
+// noBaselines returns the problem of a client that chose a format without baselines.
+func noBaselines(format string) error {
+	return problem.New(http.StatusNotAcceptable, "not-acceptable", format+" cannot show a baseline")
+}
+
+// noSnapshots is Options.Snapshot where no set has an inventory.
+func noSnapshots(context.Context, string, feed.Cursor) (*Snapshot, error) {
+	return nil, feed.ErrNoInventory
+}
