@@ -1,0 +1,256 @@
+package inventory
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"testing"
+
+	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/resourcesync"
+)
+
+// wantState fails the test unless a state is what a plain map is.
+func wantState(t *testing.T, s *State, want plain, r *rand.Rand) {
+	t.Helper()
+	ctx := context.Background()
+	locs := slices.Sorted(maps.Keys(want))
+	sums := want.sorted()
+	ranges := []Range{{}, Prefix("https://example.org/pep-00"), {From: "https://example.org/pep-0020/"}, {To: "https://example.org/3"}, {"x", "y"}}
+	for range 4 {
+		if len(locs) > 1 {
+			a, b := r.IntN(len(locs)), r.IntN(len(locs))
+			ranges = append(ranges, Range{locs[min(a, b)], locs[max(a, b)] + "0"})
+		}
+	}
+	for _, in := range ranges {
+		got, err := s.Tally(ctx, in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sum, _ := sums.Tally(ctx, in)
+		wantTally(t, fmt.Sprint(in), got, sum)
+		i := 0
+		for e, err := range s.Walk(ctx, in) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i < len(locs) && !in.Has(locs[i]) {
+				i++
+			}
+			if i == len(locs) || !reflect.DeepEqual(*e, want[locs[i]]) {
+				t.Fatalf("walking %q: %+v is not what is next", in, e)
+			}
+			i++
+		}
+		for ; i < len(locs); i++ {
+			if in.Has(locs[i]) {
+				t.Fatalf("walking %q ended before %s", in, locs[i])
+			}
+		}
+	}
+	for range 10 {
+		loc := fmt.Sprintf("https://example.org/pep-%04d/", r.IntN(100))
+		e, ok, err := s.Get(ctx, loc)
+		if w, wantOK := want[loc]; err != nil || ok != wantOK || !reflect.DeepEqual(e, w) {
+			t.Fatalf("Get(%s) = %+v, %t, %v; want %+v, %t", loc, e, ok, err, w, wantOK)
+		}
+	}
+	wantSplit(t, s, Range{}, sums)
+	wantSplit(t, s, ranges[len(ranges)-1], sums)
+}
+
+// history runs a random history of an overlay against a plain map.
+func history(t *testing.T, seed uint64, steps int) {
+	ctx := context.Background()
+	src := newSource(seed, 20+int(seed%300))
+	now := plain{}
+	for range src.r.IntN(200) {
+		now.add(src.next())
+	}
+	base := now.sorted()
+	o := newOverlay(base, base.total(), src.head)
+	type kept struct {
+		state *State
+		want  plain
+	}
+	var snapshots []kept
+	var log []feed.Entry // behind the base
+	for range steps {
+		switch src.r.IntN(8) {
+		case 0: // a snapshot
+			snapshots = append(snapshots, kept{o.State(src.head), maps.Clone(now)})
+		case 1: // a newer root, which is older than the head
+			if len(log) == 0 {
+				continue
+			}
+			upto := src.r.IntN(len(log)) + 1
+			older := plain{}
+			for i := range base.entries {
+				older.add(base.entries[i])
+			}
+			for _, e := range log[:upto] {
+				older.add(e)
+			}
+			// What a commit merges leads to the same.
+			if upto == len(log) {
+				merged := plain{}
+				for i := range base.entries {
+					merged.add(base.entries[i])
+				}
+				for e := range o.Changes() {
+					merged.add(*e)
+				}
+				if !reflect.DeepEqual(merged, older) {
+					t.Fatal("the changes do not lead from the base to the state")
+				}
+			}
+			base = older.sorted()
+			if err := o.rebase(ctx, base, base.total(), log[upto-1].Cursor); err != nil {
+				t.Fatal(err)
+			}
+			log = log[upto:]
+		case 2: // what is there comes again
+			if err := o.Add(ctx, log); err != nil {
+				t.Fatal(err)
+			}
+		case 3: // the tree cannot be read
+			base.err = errors.New("out of order")
+			before, bytes := o.Len(), o.Bytes()
+			again := *src
+			if err := o.Add(ctx, []feed.Entry{again.next()}); !errors.Is(err, base.err) {
+				t.Fatalf("Add = %v", err)
+			}
+			if err := o.rebase(ctx, base, base.total(), src.head); !errors.Is(err, base.err) {
+				t.Fatalf("rebase = %v", err)
+			}
+			if o.Len() != before || o.Bytes() != bytes {
+				t.Fatal("something was added although the tree could not be read")
+			}
+			base.err = nil
+		default:
+			var batch []feed.Entry
+			for range src.r.IntN(60) {
+				e := src.next()
+				batch = append(batch, e)
+				now.add(e)
+			}
+			log = append(log, batch...)
+			if err := o.Add(ctx, batch); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	snapshots = append(snapshots, kept{o.State(src.head), now})
+	for _, k := range snapshots {
+		wantState(t, k.state, k.want, src.r)
+	}
+	bytes := 0
+	for c := range o.waiting.walk(Range{}) {
+		bytes += c.bytes()
+	}
+	if bytes != o.Bytes() {
+		t.Fatalf("%d bytes, want %d", o.Bytes(), bytes)
+	}
+}
+
+func TestOverlay(t *testing.T) {
+	for seed := range uint64(40) {
+		history(t, seed, 30)
+	}
+}
+
+func FuzzOverlay(f *testing.F) {
+	f.Add(uint64(1), uint8(20))
+	f.Add(uint64(299), uint8(60))
+	f.Fuzz(func(t *testing.T, seed uint64, steps uint8) { history(t, seed, int(steps)) })
+}
+
+// TestWaitingLarge holds a tree of several levels against its own counts.
+func TestWaitingLarge(t *testing.T) {
+	src := newSource(7, 12_000)
+	now := plain{}
+	base := now.sorted()
+	o := newOverlay(base, base.total(), src.head)
+	var early *State
+	for i := range 16 {
+		var batch []feed.Entry
+		for range 1000 {
+			e := src.next()
+			now.add(e)
+			batch = append(batch, e)
+		}
+		if err := o.Add(context.Background(), batch); err != nil {
+			t.Fatal(err)
+		}
+		if i == 8 {
+			early = o.State(src.head)
+		}
+	}
+	before := early.waiting.len()
+	wantState(t, o.State(src.head), now, src.r)
+	var check func(n *waitNode) int
+	check = func(n *waitNode) int {
+		c := &waitNode{changes: n.changes, below: n.below}
+		if c.count(); c.n != n.n || c.sum != n.sum {
+			t.Fatal("a node does not know what is below it")
+		}
+		depth := 0
+		for i, b := range n.below {
+			d := check(b)
+			if i > 0 && d != depth {
+				t.Fatal("the tree is not level")
+			}
+			depth = d
+		}
+		return depth + 1
+	}
+	if depth := check(o.waiting.root); depth < 3 {
+		t.Fatalf("%d levels are no large tree", depth)
+	}
+	check(early.waiting.root)
+	if early.waiting.len() != before {
+		t.Fatal("a snapshot has changed")
+	}
+	i := 0
+	for c := range o.waiting.walk(Range{}) {
+		if o.waiting.nth(i) != c {
+			t.Fatalf("change %d is another one", i)
+		}
+		if n, _ := o.waiting.before(c.loc); n != i {
+			t.Fatalf("%d changes before change %d", n, i)
+		}
+		i++
+	}
+}
+
+// TestOverlayDeletion shows that a deletion of what the tree never had is not merged.
+func TestOverlayDeletion(t *testing.T) {
+	ctx := context.Background()
+	src := newSource(1, 10)
+	base := plain{}.sorted()
+	o := newOverlay(base, base.total(), src.head)
+	created := src.change("https://example.org/a")
+	created.Change = resourcesync.Change{Loc: "https://example.org/a", Change: resourcesync.Created}
+	deleted := src.change("https://example.org/a")
+	deleted.Change = resourcesync.Change{Loc: "https://example.org/a", Change: resourcesync.Deleted}
+	again := src.change("https://example.org/a")
+	again.Change = created.Change
+	if err := o.Add(ctx, []feed.Entry{created, deleted}); err != nil {
+		t.Fatal(err)
+	}
+	for e := range o.Changes() {
+		t.Fatalf("%+v is to be merged", e)
+	}
+	if err := o.Add(ctx, []feed.Entry{again}); err != nil {
+		t.Fatal(err)
+	}
+	if e, ok, err := o.State(src.head).Get(ctx, "https://example.org/a"); !ok || err != nil || e.Cursor != again.Cursor {
+		t.Fatalf("Get = %+v, %t, %v", e, ok, err)
+	}
+	wantTally(t, "created again", o.State(src.head).total, TallyOf(&again))
+}

@@ -1,0 +1,107 @@
+package inventory
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"github.com/rshub/rshub/feed"
+)
+
+// wantSplit fails the test unless the parts of a range are together the range, about
+// equal and exactly tallied.
+func wantSplit(t *testing.T, s *State, in Range, want *sorted) {
+	t.Helper()
+	ctx := context.Background()
+	all, _ := want.Tally(ctx, in)
+	count := all.Count
+	for _, n := range []int{4, 64, 256} {
+		parts, err := s.Split(ctx, in, n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(parts) > n || len(parts) == 0 || count > 1 && len(parts) < 2 || count < 2 && len(parts) != 1 {
+			t.Fatalf("%d resources in %d parts of %d", count, len(parts), n)
+		}
+		if parts[0].From != in.From || parts[len(parts)-1].To != in.To {
+			t.Fatal("the parts are not the range")
+		}
+		for i, p := range parts {
+			if i > 0 && (p.From != parts[i-1].To || p.From == "") || p.To != "" && p.From >= p.To {
+				t.Fatalf("part %d, %q, does not follow %q", i, p.Range, parts[max(0, i-1)].Range)
+			}
+			if most := (count + uint64(n) - 1) / uint64(n); count <= splitByWalk && p.Tally.Count > most {
+				t.Fatalf("part %d of %d resources has %d", i, count, p.Tally.Count)
+			}
+			sum, _ := want.Tally(ctx, p.Range)
+			wantTally(t, fmt.Sprint("part ", i), p.Tally, sum)
+		}
+	}
+}
+
+// TestSplitLopsided splits a state whose changes are all in one place, and one that is
+// all changes, and one of which nearly all was deleted.
+func TestSplitLopsided(t *testing.T) {
+	ctx := context.Background()
+	for _, test := range []struct{ base, changes, deletions int }{
+		{10_000, 0, 0}, {10_000, 9_000, 0}, {10, 10_000, 10}, {20_000, 0, 19_000}, {20_000, 0, 11_000},
+	} {
+		src := newSource(1, 10)
+		entry := func(loc string, exists bool) feed.Entry {
+			for {
+				if e := src.change(loc); Exists(&e) == exists {
+					return e
+				}
+			}
+		}
+		now := plain{}
+		for i := range test.base {
+			now.add(entry(fmt.Sprintf("https://example.org/b/%06d", i), true))
+		}
+		base := now.sorted()
+		o := newOverlay(base, base.total(), src.head)
+		var log []feed.Entry
+		for i := range test.changes {
+			log = append(log, entry(fmt.Sprintf("https://example.org/b/000100/%06d", i), true))
+		}
+		for i := range test.deletions {
+			log = append(log, entry(fmt.Sprintf("https://example.org/b/%06d", i), false))
+		}
+		for _, e := range log {
+			now.add(e)
+		}
+		if err := o.Add(ctx, log); err != nil {
+			t.Fatal(err)
+		}
+		s := o.State(src.head)
+		wantSplit(t, s, Range{}, now.sorted())
+
+		// However lopsided, each split comes closer.
+		for _, n := range []int{MaxSplit, opening} {
+			most := s.total.Count
+			in := Range{}
+			for rounds := 0; most > MaxListed; rounds++ {
+				parts, err := s.Split(ctx, in, n)
+				if err != nil || rounds > 5 {
+					t.Fatalf("%+v: %d resources are left after %d rounds (%v)", test, most, rounds, err)
+				}
+				most = 0
+				for _, p := range parts {
+					if p.Tally.Count >= most {
+						most, in = p.Tally.Count, p.Range
+					}
+				}
+			}
+		}
+	}
+}
+
+func TestSeparate(t *testing.T) {
+	for _, test := range []struct{ a, b, want string }{
+		{"", "a", "a"}, {"a", "b", "b"}, {"a", "ab", "ab"}, {"abc", "abd", "abd"}, {"abc", "ad", "ad"}, {"abc", "b/long/tail", "b"}, {"ab", "abcd", "abc"},
+	} {
+		if got := separate(test.a, test.b); got != test.want {
+			t.Errorf("separate(%q, %q) = %q, want %q", test.a, test.b, got, test.want)
+		}
+	}
+}
