@@ -1,10 +1,6 @@
 package live
 
-import (
-	"time"
-
-	"github.com/rshub/rshub/inventory"
-)
+import "github.com/rshub/rshub/inventory"
 
 // A Held is what a set held at one cursor, for a reader. Many readers may share it,
 // and all its methods may be called concurrently. The pages of its root stay until Release,
@@ -23,9 +19,3 @@ func (h *Held) Tree() *inventory.Tree { return h.tree }
 
 // Release says that the reader has finished. Only the first call does anything.
 func (h *Held) Release() { h.release() }
-
-// A List is the root of a Resource List. Its at is the datetime of its cursor.
-type List struct {
-	*Held
-	Completed time.Time // when the root became that of a Resource List, to the microsecond, in UTC
-}

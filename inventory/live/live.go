@@ -10,8 +10,10 @@
 package live
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -29,23 +31,23 @@ const (
 )
 
 var (
-	// ErrOff means that the source wants no inventory of the set.
-	ErrOff = &feed.Error{Code: "no-inventory", Status: 409, Text: "the set has no inventory",
-		Detail: `the hub keeps no inventory of this set, because the set's description says "inventory":"off"`}
-
 	// ErrIncomplete means that nobody said that the hub knows all resources of the set,
 	// or that it is not true any more.
 	ErrIncomplete = &feed.Error{Code: "incomplete", Status: 404, Text: "the inventory is not complete",
-		Detail: `the hub has no Resource List of this set, because it may not know all resources: whoever may publish says that it does by PUT /sets/SET with {"complete":true}`}
+		Detail: `the hub has no Resource List of this set, because it may not know all resources; whoever may publish says that it does: PUT /sets/NAME with {"complete":true}`}
 
 	// ErrBehind means that the inventory is not made up to where the caller wants to
 	// read it: it is being made from a long log, or the log has not got there.
 	ErrBehind = &feed.Error{Code: "behind", Status: 503, Retry: 5, Text: "the inventory is behind",
 		Detail: "the inventory of this set is not there yet; ask again soon"}
 
-	// ErrBusy means that as many readers as there may be read inventories now.
-	ErrBusy = &feed.Error{Code: "busy", Status: 429, Retry: 5, Text: "too many read inventories",
+	// ErrTooMany means that as many readers read inventories as may at a time.
+	ErrTooMany = &feed.Error{Code: "too-many", Status: 429, Retry: 5, Text: "too many read inventories",
 		Detail: "too many baselines or audits are under way; ask again soon"}
+
+	// errOff is the feed.ErrNoInventory of a set whose source wants none.
+	errOff = &feed.Error{Code: feed.ErrNoInventory.Code, Status: feed.ErrNoInventory.Status, Text: "the set wants no inventory",
+		Detail: `the hub keeps no inventory of this set, because its description says "inventory":"off": there is no baseline, no list of its resources and no audit`}
 )
 
 // A Log is what Live needs of the change memory. See changelog.Log.
@@ -58,11 +60,11 @@ type Log interface {
 
 // Options of a Live. Zero values are the defaults.
 type Options struct {
-	Poll time.Duration // how often the maker looks at sets that change; default 500 ms. Others it looks at less often
+	Poll time.Duration // how often the maker looks at sets that change; default 500 ms. At others it looks ten times less often
 	List time.Duration // how often a Resource List is renewed if anything changed; default an hour
 
 	WaitBytes  int           // of changes that wait for a commit, all sets together; default 64 MiB
-	StateBytes int           // of states that are kept, all sets together, besides the roots; default 256 MiB
+	StateBytes int           // of states that are kept, all sets together, besides the roots; default 128 MiB
 	CacheBytes int           // of pages that are kept in memory; default 32 MiB
 	Keep       time.Duration // how long a state is kept after its last use; default ten minutes
 
@@ -77,70 +79,86 @@ type Options struct {
 	// wait for inventories. Default: it has room.
 	Scarce func(ctx context.Context) bool
 
-	Clock   claim.Clock           // of the claims; default: the machine's own
 	Logger  *slog.Logger          // default: discard
 	Metrics prometheus.Registerer // takes the metrics of one Live; default: nowhere
+}
+
+func (o *Options) defaults() {
+	o.Poll, o.List, o.Keep = cmp.Or(o.Poll, 500*time.Millisecond), cmp.Or(o.List, time.Hour), cmp.Or(o.Keep, 10*time.Minute)
+	o.WaitBytes, o.StateBytes, o.CacheBytes = cmp.Or(o.WaitBytes, 64<<20), cmp.Or(o.StateBytes, 128<<20), cmp.Or(o.CacheBytes, 32<<20)
+	o.Baselines, o.States = cmp.Or(o.Baselines, 128), cmp.Or(o.States, 128)
+	if o.Old == nil {
+		o.Old = func(context.Context) (bool, error) { return false, nil }
+	}
+	if o.Scarce == nil {
+		o.Scarce = func(context.Context) bool { return false }
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+}
+
+// A Live keeps the inventories of one hub. Its methods may be called concurrently.
+type Live struct {
+	// Set by New, never changed.
+	log     Log
+	store   inventory.Store
+	opts    Options
+	logger  *slog.Logger
+	holder  string // of the pins of this hub
+	cache   *inventory.Cache
+	keeper  *claim.Keeper
+	maker   *maker
+	metrics *metrics
+	started time.Time
+	elders  elders
+
+	mu sync.Mutex
+
+	// Guarded by mu.
+	shards  map[int]*claim.Hold // that this hub claims
+	views   map[string]*view    // of the sets that are read
+	bytes   int                 // of all kept states and overlays
+	reading [2]int              // readers at work, by reader
 }
 
 // New returns the Live of a log and the inventories beside it. It makes nothing until
 // Run, but readers may ask at once. The caller closes log and store after
 // Run has returned and all readers have released what they hold.
 func New(log Log, store inventory.Store, claims claim.Store, o Options) *Live {
-	panic("soon")
+	o.defaults()
+	l := &Live{
+		log: log, store: store, opts: o, logger: o.Logger, holder: claims.Name(), cache: inventory.NewCache(o.CacheBytes),
+		metrics: newMetrics(o.Metrics), started: time.Now(), shards: map[int]*claim.Hold{}, views: map[string]*view{},
+	}
+	l.elders.ask = o.Old
+	l.maker = newMaker(l)
+	l.keeper = claim.NewKeeper(claims, worker{l}, Shards, nil, o.Logger.With("work", "inventories"))
+	if o.Metrics != nil {
+		o.Metrics.MustRegister(newGauges(l))
+	}
+	return l
 }
+
+// releaseWithin is how long Run takes at most to give up claims and pins.
+const releaseWithin = 3 * time.Second
 
 // Run makes the inventories of the sets whose shard this hub claims, until ctx is
-// done. Then it gives up its claims and its pins. A failure is logged, and the maker tries again.
-// When Run returns, none of its goroutines is left.
-func (l *Live) Run(ctx context.Context) error { panic("soon") }
-
-// State returns a state of a set at a cursor S that is not before from. It waits for
-// such a state, but no longer than wait; then it returns ErrBehind. With the zero
-// cursor it returns the newest state, at the head of the log, at once.
-//
-// ErrOff, ErrBehind, ErrBusy, feed.ErrNoSet, feed.ErrGone when the log does not know from.
-func (l *Live) State(ctx context.Context, set string, from feed.Cursor, wait time.Duration) (*Held, error) {
-	panic("soon")
+// done. Then it gives up its claims and its pins. A failure is logged, and the maker
+// tries again. When Run returns, none of its goroutines is left.
+func (l *Live) Run(ctx context.Context) error {
+	var wg sync.WaitGroup
+	wg.Go(func() { l.keeper.Run(ctx, releaseWithin) })
+	wg.Go(func() { l.maker.run(ctx) })
+	wg.Go(func() { l.tidy(ctx) })
+	wg.Wait()
+	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseWithin)
+	defer cancel()
+	l.unpinAll(ending)
+	return nil
 }
 
-// At returns the state of a set at exactly the cursor at: one that is kept, or one that
-// is made of a root that is not newer, and the log. feed.ErrGone when neither is
-// possible: then the caller looks anew, see State. The other errors are those of State.
-func (l *Live) At(ctx context.Context, set string, at feed.Cursor) (*Held, error) { panic("soon") }
-
-// Baseline returns a root of a set to read as a baseline: the newest, or one
-// that is being read already and hardly older. The log reaches back to its cursor. A
-// set that has no root yet, because its log is being read, gives ErrBehind.
-//
-// ErrOff, ErrBehind, ErrBusy, feed.ErrNoSet.
-func (l *Live) Baseline(ctx context.Context, set string) (*Held, error) { panic("soon") }
-
-// BaselineAt returns the root of a set at exactly the cursor at, to go on reading a
-// baseline. feed.ErrGone when there is none any more: then the baseline begins anew. The
-// other errors are those of Baseline.
-func (l *Live) BaselineAt(ctx context.Context, set string, at feed.Cursor) (*Held, error) {
-	panic("soon")
+// inventory returns the inventory of a set.
+func (l *Live) inventory(set string) *inventory.Inventory {
+	return inventory.New(l.store, set, inventory.Options{Cache: l.cache})
 }
-
-// ResourceList returns the root of the Resource List of a set at the cursor at; with the
-// zero cursor, of the newest one. The one before the newest is kept, too. All hubs
-// return the same.
-//
-// ErrIncomplete while there is none, ErrOff, feed.ErrNoSet; feed.ErrGone when there is
-// none at that cursor any more.
-func (l *Live) ResourceList(ctx context.Context, set string, at feed.Cursor) (*List, error) {
-	panic("soon")
-}
-
-// Complete says that the hub knows all resources of a set, as of the head of its log, or
-// that it does not. It is durable when Complete returns nil. ErrOff, feed.ErrNoSet, feed.ErrUnavailable
-// while a hub is alive that keeps no inventories.
-func (l *Live) Complete(ctx context.Context, set string, complete bool) error { panic("soon") }
-
-// Hold returns the cursor that retention must not pass in a set, because the
-// inventory has not got further. ok is false if retention need not wait: the set has no
-// inventory, or the inventory has been stuck for a day, or the store has no room.
-func (l *Live) Hold(ctx context.Context, set string) (at feed.Cursor, ok bool) { panic("soon") }
-
-// A Live keeps the inventories of one hub.
-type Live struct{}

@@ -1,0 +1,65 @@
+package live
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/resourcesync"
+)
+
+// TestBacklog holds a backlog against a map.
+func TestBacklog(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	for round := range 50 {
+		var b backlog
+		want := map[string]feed.Entry{}
+		first := int64(0)
+		for at := uint64(1); at < uint64(1+r.IntN(600)); {
+			entries := make([]feed.Entry, 1+r.IntN(40))
+			for i := range entries {
+				length := r.Int64N(1000)
+				e := feed.Entry{Cursor: feed.Cursor{Position: at, Micros: int64(1000 + 3*at)}, Change: resourcesync.Change{
+					Loc:     "http://example.org/" + strings.Repeat("x", r.IntN(3)*r.IntN(1000)) + fmt.Sprint(r.IntN(1+round)),
+					Change:  []resourcesync.ChangeType{resourcesync.Created, resourcesync.Updated, resourcesync.Deleted}[r.IntN(3)],
+					Lastmod: time.Unix(int64(at), 0).UTC(), Hash: "md5:00", Length: &length,
+				}}
+				if first == 0 {
+					first = e.Micros
+				}
+				entries[i], want[e.Change.Loc] = e, e
+				at++
+			}
+			b.add(entries)
+			if r.IntN(3) == 0 {
+				b.order()
+			}
+		}
+		if n := b.order(); n != len(want) || b.len() != n {
+			t.Fatalf("%d resources, want %d", n, len(want))
+		}
+		if b.oldest() != first {
+			t.Errorf("the oldest is of %d, want %d", b.oldest(), first)
+		}
+		locs := slices.Collect(b.locs())
+		if !slices.Equal(locs, slices.Sorted(maps.Keys(want))) {
+			t.Fatal("the locs are not those that were added, in order")
+		}
+		i := 0
+		for e := range b.entries(func() bool { return true }) {
+			if !reflect.DeepEqual(*e, want[locs[i]]) {
+				t.Fatalf("%+v, want %+v", *e, want[locs[i]])
+			}
+			i++
+		}
+		if i != len(want) {
+			t.Errorf("%d entries, want %d", i, len(want))
+		}
+	}
+}

@@ -1,0 +1,91 @@
+package live
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/inventory"
+)
+
+// firstRoot is how long a baseline waits for the first root of a set.
+const firstRoot = 5 * time.Second
+
+// Baseline returns a root of a set to read as a baseline: the newest, or one
+// that is being read already and hardly older. The log reaches back to its cursor. For a
+// set that has no root yet, Baseline waits some seconds. If there is none even then, it
+// returns the set before its first change if the log has that, and else ErrBehind.
+//
+// ErrBehind, ErrTooMany, feed.ErrNoInventory, feed.ErrNoSet.
+func (l *Live) Baseline(ctx context.Context, set string) (*Held, error) {
+	until := time.Now().Add(firstRoot)
+	return l.read(ctx, baselines, func(v *view) (*Held, error) {
+		return v.baseline(ctx, !time.Now().Before(until))
+	}, set, until)
+}
+
+// BaselineAt returns the root of a set at exactly the cursor at, to go on reading a
+// baseline. feed.ErrGone when there is none any more: then the baseline begins anew. The
+// other errors are those of Baseline.
+func (l *Live) BaselineAt(ctx context.Context, set string, at feed.Cursor) (*Held, error) {
+	return l.read(ctx, baselines, func(v *view) (*Held, error) { return v.baselineAt(ctx, at) }, set, time.Time{})
+}
+
+func (v *view) baseline(ctx context.Context, late bool) (*Held, error) {
+	rec, head, err := v.load(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if head.Newest().Upto == 0 && rec.Log.Head != rec.Log.Floor && !late && !v.live.elders.present(ctx) {
+		v.live.maker.ask(v.set, false)
+		return nil, fmt.Errorf("set %q: there is no root: %w", v.set, errEarly)
+	}
+	s, err := v.choose(ctx, &rec, head)
+	if err != nil {
+		return nil, err
+	}
+	b, err := v.live.log.Since(ctx, v.set, s.root.Cursor, 1)
+	if errors.Is(err, feed.ErrGone) || err == nil && b.Diverged {
+		err = fmt.Errorf("the log does not reach back to its root: %w", errMoved) // until the maker makes another one
+	}
+	if err != nil {
+		v.live.unuse(s)
+		return nil, fmt.Errorf("set %q: %w", v.set, err)
+	}
+	return v.root(head, s), nil
+}
+
+func (v *view) baselineAt(ctx context.Context, at feed.Cursor) (*Held, error) {
+	rec, head, err := v.load(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, k := range head.Roots {
+		if k.Cursor != at {
+			continue
+		}
+		s, err := v.snapshot(ctx, k.Root)
+		if err != nil {
+			return nil, gone(err)
+		}
+		return v.root(head, s), nil
+	}
+	if at.IsZero() && rec.Log.Floor.Position == 0 {
+		s, err := v.snapshot(ctx, inventory.Root{Begin: rec.Log.Begin})
+		if err != nil {
+			return nil, err
+		}
+		return v.root(head, s), nil
+	}
+	return nil, fmt.Errorf("set %q: the root at %v: %w", v.set, at, feed.ErrGone)
+}
+
+// root returns a root for a reader, with the use of it that the caller has.
+func (v *view) root(head *inventory.Head, s *snapshot) *Held {
+	return &Held{
+		State: s.tree.State(), Begin: v.begin, Complete: head.IsComplete(s.root.Cursor), tree: s.tree,
+		release: func() { v.live.unuse(s) },
+	}
+}

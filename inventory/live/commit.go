@@ -1,0 +1,160 @@
+package live
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/inventory"
+	"github.com/rshub/rshub/resourcesync"
+)
+
+// Why an inventory is not complete any more, for people.
+const (
+	whyLost   = "the log has lost its newest changes"
+	whyPassed = "retention removed changes before the inventory had them"
+)
+
+// commit makes a root of what waits.
+func (j *job) commit(ctx context.Context) error {
+	base := j.root.Upto
+	if err := j.load(ctx); err != nil || j.root.Upto != base { // somebody may just have said that the set is complete
+		return err
+	}
+	to := j.to
+	if to.IsZero() {
+		to = j.state.Floor
+	}
+	c := inventory.Changes{Base: j.root, To: to}
+	if at := j.head.Complete; !at.IsZero() && at.Position > j.root.Cursor.Position && at.Position <= to.Position {
+		known, err := j.maker.live.knows(ctx, j.set, at)
+		if err != nil {
+			return err
+		}
+		if !known {
+			c.Complete, c.Why = &feed.Cursor{}, whyLost
+		}
+	}
+	return j.make(ctx, c)
+}
+
+// make makes a root of what waits, as c says.
+func (j *job) make(ctx context.Context, c inventory.Changes) error {
+	m := j.maker
+	n := j.backlog.order()
+	c.Sorted = j.backlog.entries(func() bool { return m.pace.step(ctx) })
+	c.Err = ctx.Err
+	begin := time.Now()
+	root, err := j.inv.Commit(ctx, c)
+	if err != nil {
+		return fmt.Errorf("set %q: commit %d resources: %w", j.set, n, err)
+	}
+	m.live.metrics.committed(n, time.Since(begin))
+	if c.Complete != nil {
+		j.head.Complete, j.head.Why = *c.Complete, c.Why
+		m.live.fellBack(j.set, c)
+	}
+	j.root, j.since = root, 0
+	j.drop()
+	return nil
+}
+
+// knows reports whether the log holds a cursor, or has it as its floor. feed.ErrGone if
+// it lies before the floor.
+func (l *Live) knows(ctx context.Context, set string, at feed.Cursor) (bool, error) {
+	has, err := l.log.At(ctx, set, at.Position)
+	if errors.Is(err, resourcesync.ErrInvalid) {
+		return false, nil // behind the head
+	}
+	if err != nil {
+		return false, fmt.Errorf("set %q: read the log at %v: %w", set, at, err)
+	}
+	return has == at || at.IsZero(), nil
+}
+
+// passed goes on from the floor, on top of what there is: retention has removed what
+// would follow. A first root of a log without its beginning is made so, too.
+func (j *job) passed(ctx context.Context) error {
+	s, err := j.maker.live.log.State(ctx, j.set)
+	if err != nil {
+		return err
+	}
+	if s.Begin != j.state.Begin {
+		return fmt.Errorf("set %q was made anew: %w", j.set, inventory.ErrLog)
+	}
+	if j.state = s; s.Floor.Position <= j.to.Position {
+		return j.back(ctx, s.Floor) // the log knows nothing of the cursor
+	}
+	return j.make(ctx, inventory.Changes{Base: j.root, To: s.Floor, Complete: &feed.Cursor{}, Why: whyPassed})
+}
+
+// diverged goes back to what the log and the root have in common. common is such a
+// cursor if nothing waited.
+func (j *job) diverged(ctx context.Context, common feed.Cursor) error {
+	if j.to != j.root.Cursor { // perhaps the root is all right
+		j.drop()
+		return nil
+	}
+	return j.back(ctx, common)
+}
+
+// back forgets what the inventory has from behind a cursor.
+func (j *job) back(ctx context.Context, to feed.Cursor) error {
+	if _, err := j.inv.Forget(ctx, j.root, to, whyLost); err != nil {
+		return fmt.Errorf("set %q: %s: go back to %v: %w", j.set, whyLost, to, err)
+	}
+	j.maker.live.fellBack(j.set, inventory.Changes{Base: j.root, To: to, Why: whyLost})
+	j.since = 0
+	j.forget()
+	return nil
+}
+
+// fellBack counts and logs that an inventory does not have all that the log had.
+func (l *Live) fellBack(set string, c inventory.Changes) {
+	if c.Complete != nil && !c.Complete.IsZero() {
+		return
+	}
+	if c.Base.Upto == 0 && c.Why == whyPassed {
+		l.logger.Info("an inventory begins without the changes that retention has removed", "set", set, "cursor", c.To.String())
+		return
+	}
+	l.metrics.fallen.Inc()
+	l.logger.Error("an inventory is not complete any more", "set", set, "cursor", c.To.String(), "why", c.Why)
+}
+
+// mend makes an inventory anew that is damaged, if the log has all that it is made from.
+// found is the damage; if nil, a reader says that there is some.
+func (j *job) mend(ctx context.Context, found error) error {
+	if found == nil {
+		if found = j.inv.Check(ctx); !errors.Is(found, inventory.ErrDamaged) {
+			j.damaged = false
+			return found
+		}
+	}
+	s, err := j.maker.live.log.State(ctx, j.set)
+	if err != nil {
+		return err
+	}
+	if s.Floor.Position > 0 || s.Begin != j.state.Begin {
+		return fmt.Errorf("set %q: it cannot be made anew, because the log does not reach back to its beginning: %w", j.set, found)
+	}
+	complete := feed.Cursor{}
+	if _, head, err := j.inv.Load(ctx); err == nil {
+		complete = head.Complete
+	}
+	j.maker.live.logger.Error("a damaged inventory is made anew from the log", "set", j.set, "err", found)
+	if err := j.inv.Reset(ctx, found.Error()); err != nil {
+		return fmt.Errorf("set %q: drop a damaged inventory: %w", j.set, err)
+	}
+	if !complete.IsZero() {
+		// The log has every change that it was made from, so it is as complete as before.
+		if err := j.inv.SetComplete(ctx, complete, ""); err != nil && !errors.Is(err, inventory.ErrLog) {
+			return fmt.Errorf("set %q: say again that it is complete: %w", j.set, err)
+		}
+	}
+	j.damaged = false
+	j.forget()
+	return nil
+}

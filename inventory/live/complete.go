@@ -1,0 +1,59 @@
+package live
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/inventory"
+)
+
+// errElders is the feed.ErrUnavailable while a hub is alive that keeps no inventories.
+var errElders = &feed.Error{Code: feed.ErrUnavailable.Code, Status: feed.ErrUnavailable.Status, Retry: 30, Text: "a hub is alive that keeps no inventories",
+	Detail: "a hub of an older release, or one with RSHUB_INVENTORY=off, is alive beside this one; no inventory is written meanwhile. Ask again when all hubs keep inventories"}
+
+// completeTries is how often Complete goes on when the log moves meanwhile.
+const completeTries = 5
+
+// Complete says that the hub knows all resources of a set, as of the head of its log, or
+// that it does not. It is durable when Complete returns nil. feed.ErrNoInventory, feed.ErrNoSet, feed.ErrUnavailable
+// while a hub is alive that keeps no inventories.
+func (l *Live) Complete(ctx context.Context, set string, complete bool) error {
+	if l.elders.present(ctx) {
+		return fmt.Errorf("set %q: %w", set, errElders)
+	}
+	v := l.inventory(set)
+	for try := 1; ; try++ {
+		rec, _, err := load(ctx, v)
+		if err != nil {
+			return err
+		}
+		at, why := rec.Log.Head, ""
+		if !complete {
+			at, why = feed.Cursor{}, "whoever may publish said so"
+		}
+		err = v.SetComplete(ctx, at, why)
+		if errors.Is(err, inventory.ErrLog) && try < completeTries {
+			continue // the set was made anew, or has lost its tail
+		}
+		if err != nil {
+			return fmt.Errorf("set %q: say whether it is complete: %w", set, err)
+		}
+		l.maker.ask(set, false) // for the Resource List
+		return nil
+	}
+}
+
+// complete reports whether the hub knew all resources at a cursor of the log, above a
+// root. What the root holds was compared with the log when the root was made.
+func (l *Live) complete(ctx context.Context, set string, head *inventory.Head, root inventory.Root, at feed.Cursor) (bool, error) {
+	if !head.IsComplete(at) || head.Complete.Position <= root.Cursor.Position {
+		return head.IsComplete(at), nil
+	}
+	known, err := l.knows(ctx, set, head.Complete)
+	if errors.Is(err, feed.ErrGone) {
+		return false, nil
+	}
+	return known, err
+}

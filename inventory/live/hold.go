@@ -1,0 +1,63 @@
+package live
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/rshub/rshub/feed"
+)
+
+// holdFor is how long retention waits for an inventory that does not get on.
+const holdFor = 24 * time.Hour
+
+// Hold returns the cursor that retention must not pass in a set, because the inventory
+// has not got further. ok is false if retention need not wait: the set has no
+// inventory, or its inventory has been stuck for a day, or the store has no room. It is also
+// false when that cannot be read.
+func (l *Live) Hold(ctx context.Context, set string) (at feed.Cursor, ok bool) {
+	at, err := l.hold(ctx, set)
+	if err == nil {
+		return at, true
+	}
+	if errors.Is(err, errStuck) || errors.Is(err, errScarce) {
+		l.metrics.unheld.Inc()
+		l.logger.Error("retention does not wait for an inventory any more", "set", set, "why", err.Error())
+	} else if !errors.Is(err, feed.ErrNoInventory) && !errors.Is(err, feed.ErrNoSet) && ctx.Err() == nil {
+		l.logger.Warn("nobody can say whether retention has to wait for an inventory", "set", set, "err", err)
+	}
+	return feed.Cursor{}, false
+}
+
+var (
+	errStuck  = errors.New("the inventory has not got on for a day")
+	errScarce = errors.New("the store has little room left")
+)
+
+func (l *Live) hold(ctx context.Context, set string) (feed.Cursor, error) {
+	rec, head, err := load(ctx, l.inventory(set))
+	if err != nil {
+		return feed.Cursor{}, err
+	}
+	root := head.Newest()
+	if root.Cursor.Position >= rec.Log.Head.Position {
+		return root.Cursor, nil
+	}
+	if l.opts.Scarce(ctx) {
+		return feed.Cursor{}, errScarce
+	}
+	stuck := max(root.Made, l.started.UnixMicro())
+	first, err := l.log.Since(ctx, set, root.Cursor, 1)
+	switch {
+	case errors.Is(err, feed.ErrGone): // it was passed already; what the log has now is held
+	case err != nil:
+		return feed.Cursor{}, fmt.Errorf("read what the inventory has not: %w", err)
+	case len(first.Entries) > 0:
+		stuck = max(stuck, first.Entries[0].Micros)
+	}
+	if rec.Now-stuck > holdFor.Microseconds() {
+		return feed.Cursor{}, errStuck
+	}
+	return root.Cursor, nil
+}

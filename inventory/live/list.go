@@ -1,0 +1,92 @@
+package live
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/inventory"
+)
+
+// A List is the root of a Resource List. Its at is the datetime of its cursor.
+type List struct {
+	*Held
+	Completed time.Time // when the root became that of a Resource List, to the microsecond, in UTC
+}
+
+// listed returns the roots of Resource Lists that a reader may get, oldest first: none if
+// the inventory is not complete.
+func listed(h *inventory.Head) []inventory.Kept {
+	var lists []inventory.Kept
+	for _, k := range h.Roots {
+		if k.Listed > 0 && h.IsComplete(k.Cursor) {
+			lists = append(lists, k)
+		}
+	}
+	return lists
+}
+
+// listDue reports whether a Resource List is to be made now. Its root would be at the
+// cursor that was read.
+func (j *job) listDue(now time.Time) bool {
+	to := j.to
+	if to.IsZero() {
+		to = j.state.Floor
+	}
+	if j.head == nil || !j.head.IsComplete(to) {
+		return false
+	}
+	lists := listed(j.head)
+	if len(lists) == 0 {
+		return true
+	}
+	last := lists[len(lists)-1]
+	return last.Cursor != to && now.Add(j.ahead).Sub(time.UnixMicro(last.Listed)) >= j.maker.live.opts.List
+}
+
+// list makes the newest root that of a Resource List.
+func (j *job) list(ctx context.Context) error {
+	if err := j.inv.List(ctx, j.root.Upto, time.Now().Add(j.ahead).UnixMicro()); err != nil {
+		return fmt.Errorf("set %q: make a Resource List: %w", j.set, err)
+	}
+	j.maker.live.metrics.lists.Inc()
+	return j.load(ctx)
+}
+
+// ResourceList returns the root of the Resource List of a set at the cursor at; with the
+// zero cursor, of the newest one. The one before the newest is kept, too. All hubs
+// return the same.
+//
+// ErrIncomplete while there is none, feed.ErrNoInventory, feed.ErrNoSet; feed.ErrGone when there is
+// none at that cursor any more.
+func (l *Live) ResourceList(ctx context.Context, set string, at feed.Cursor) (*List, error) {
+	v := l.inventory(set)
+	rec, head, err := load(ctx, v)
+	if err != nil {
+		return nil, err
+	}
+	lists := listed(head)
+	if len(lists) == 0 {
+		return nil, fmt.Errorf("set %q: %w", set, ErrIncomplete)
+	}
+	for i := len(lists) - 1; i >= 0; i-- {
+		k := &lists[i]
+		if !at.IsZero() && k.Cursor != at {
+			continue
+		}
+		t := v.Tree(k.Root)
+		h := &Held{State: t.State(), Begin: rec.Log.Begin, Complete: true, tree: t, release: func() {}}
+		return &List{Held: h, Completed: time.UnixMicro(k.Listed).UTC()}, nil
+	}
+	return nil, fmt.Errorf("set %q: the Resource List at %v: %w", set, at, feed.ErrGone)
+}
+
+// load reads the record of a set that has an inventory.
+func load(ctx context.Context, v *inventory.Inventory) (inventory.Record, *inventory.Head, error) {
+	rec, head, err := v.Load(ctx)
+	if err == nil && rec.Log.NoInventory {
+		err = fmt.Errorf("set %q: %w", v.Set(), errOff)
+	}
+	return rec, head, err
+}

@@ -1,0 +1,205 @@
+package live
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/rshub/rshub/feed"
+)
+
+// A maker makes the inventories of the sets whose shard this hub claims, one after
+// another.
+type maker struct {
+	live *Live
+	pace pace
+	wake chan struct{} // of capacity 1; says that there is something to look at
+
+	// Only the goroutine of run uses these.
+	jobs    map[string]*job
+	waiting int           // bytes of all backlogs
+	scanned time.Time     // when all sets were looked at
+	rest    time.Duration // until they are looked at again
+	heads   uint64        // the positions of their heads, together
+	moved   time.Time     // when a head was last seen to have moved
+	paused  time.Time     // since when elders are alive; zero: none is
+	said    string        // the last failure to look at the sets, which was logged
+
+	mu      sync.Mutex
+	scan    bool            // all sets are to be looked at soon
+	asked   map[string]bool // sets that are to be committed soon, whoever claims them; true: a reader found damage
+	present present         // what the metrics say
+}
+
+func newMaker(l *Live) *maker {
+	return &maker{live: l, wake: make(chan struct{}, 1), jobs: map[string]*job{}, asked: map[string]bool{}}
+}
+
+const (
+	idleTimes   = 10          // how much less often the maker looks at sets that do not change
+	scanShare   = 50          // a look at all sets takes one of so many parts of the time at most
+	activeFor   = time.Minute // a set that changed is looked at often for so long
+	warnElders  = 10 * time.Second
+	scanEndless = time.Minute // of one look at the heads of sets
+)
+
+// look makes run look at all sets soon.
+func (m *maker) look() {
+	m.mu.Lock()
+	m.scan = true
+	m.mu.Unlock()
+	m.nudge()
+}
+
+// ask makes run commit what waits of a set soon, also if another hub claims it.
+func (m *maker) ask(set string, damaged bool) {
+	m.mu.Lock()
+	m.asked[set] = m.asked[set] || damaged
+	m.mu.Unlock()
+	m.nudge()
+}
+
+func (m *maker) nudge() {
+	select {
+	case m.wake <- struct{}{}:
+	default:
+	}
+}
+
+// run makes inventories until ctx is done.
+func (m *maker) run(ctx context.Context) {
+	tick := time.NewTicker(m.live.opts.Poll)
+	defer tick.Stop()
+	for ctx.Err() == nil {
+		m.round(ctx)
+		select {
+		case <-tick.C:
+		case <-m.wake:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// round looks at the sets that it is time to look at, and does what is to be done.
+func (m *maker) round(ctx context.Context) {
+	m.mu.Lock()
+	asked, scan := m.asked, m.scan
+	m.asked, m.scan = map[string]bool{}, false
+	m.mu.Unlock()
+	if m.mayNot(ctx) {
+		return // whoever asked asks again
+	}
+	if scan {
+		m.scanned = time.Time{}
+	}
+	for set, damaged := range asked {
+		j := m.jobs[set]
+		if j == nil {
+			j = newJob(m, set)
+			m.jobs[set] = j
+		}
+		j.asked, j.damaged, j.retry = true, j.damaged || damaged, time.Time{}
+	}
+	m.compare(ctx)
+	for _, j := range m.jobs {
+		if ctx.Err() != nil {
+			return
+		}
+		if j.idle() || !j.asked && !m.live.mine(j.set) {
+			continue
+		}
+		m.pace.begin()
+		j.turn(ctx)
+	}
+	m.tell()
+}
+
+// mayNot reports whether nothing may be written now, because of elders.
+func (m *maker) mayNot(ctx context.Context) bool {
+	if !m.live.elders.present(ctx) {
+		m.paused = time.Time{}
+		return false
+	}
+	now := time.Now()
+	if m.paused.IsZero() {
+		m.paused = now
+	} else if late := now.Sub(m.paused); late >= warnElders && late < warnElders+m.live.opts.Poll {
+		m.live.logger.Warn("no inventory is written while a hub is alive that keeps none: its retention would pass them")
+	}
+	for set, j := range m.jobs {
+		j.forget()
+		delete(m.jobs, set)
+	}
+	m.scanned = time.Time{}
+	return true
+}
+
+// compare looks at the heads of the sets that change, and now and then of all.
+func (m *maker) compare(ctx context.Context) {
+	now := time.Now()
+	var names []string
+	all := m.scanned.IsZero() || now.Sub(m.scanned) >= m.rest
+	for set, j := range m.jobs {
+		if !all && j.active(now) {
+			names = append(names, set)
+		}
+	}
+	if !all && len(names) == 0 {
+		return
+	}
+	limited, cancel := context.WithTimeout(ctx, scanEndless)
+	defer cancel()
+	states, err := m.live.log.Sets(limited, names...)
+	if all && err == nil {
+		m.scanned = now
+		m.rest = max(m.live.opts.Poll*idleTimes, scanShare*time.Since(now))
+	}
+	m.failed(ctx, err)
+	seen, heads := map[string]bool{}, uint64(0)
+	for _, s := range states {
+		heads += s.Head.Position
+		seen[s.Set] = true
+		if j := m.jobs[s.Set]; j != nil {
+			if j.saw(s, now) {
+				m.moved = now
+			}
+		} else if all && m.live.mine(s.Set) {
+			j := newJob(m, s.Set)
+			m.jobs[s.Set] = j
+			j.saw(s, now)
+		}
+	}
+	if all && heads != m.heads {
+		if m.heads > 0 {
+			m.moved = now // of other hubs' sets, too: this hub may be the one that publishes
+		}
+		m.heads = heads
+	}
+	m.pace.busy = !m.moved.IsZero() && now.Sub(m.moved) < 2*m.rest
+	if err != nil {
+		return
+	}
+	for _, set := range slices.Collect(maps.Keys(m.jobs)) {
+		j := m.jobs[set]
+		gone := !seen[set] && (all || slices.Contains(names, set))
+		if gone || !j.asked && all && !m.live.mine(set) {
+			j.forget()
+			delete(m.jobs, set)
+		}
+	}
+}
+
+// failed logs a failure to look at the sets, once.
+func (m *maker) failed(ctx context.Context, err error) {
+	now := ""
+	if err != nil {
+		now = err.Error()
+	}
+	if now != "" && now != m.said && ctx.Err() == nil && !errors.Is(err, feed.ErrNoSet) {
+		m.live.logger.Warn("inventories cannot be made: the heads of the sets cannot be read", "err", err)
+	}
+	m.said = now
+}

@@ -1,0 +1,161 @@
+package live
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+)
+
+// metrics count what a Live has done. What it has now is looked at when somebody asks:
+// see gauges.
+type metrics struct {
+	commits, resources, failed prometheus.Counter
+	duration                   prometheus.Histogram
+	lists, fallen, unheld      prometheus.Counter
+	reads, refused             [2]prometheus.Counter // by reader
+}
+
+// newMetrics returns metrics that are registered, unless r is nil.
+func newMetrics(r prometheus.Registerer) *metrics {
+	auto := promauto.With(r)
+	counter := func(name, help string) prometheus.Counter {
+		return auto.NewCounter(prometheus.CounterOpts{Name: "rshub_inventory_" + name, Help: help})
+	}
+	m := &metrics{
+		commits:   counter("commits_total", "Roots of inventories that this hub made."),
+		resources: counter("committed_resources_total", "Resources that changed in these roots."),
+		failed:    counter("failures_total", "Times that an inventory could not be made up to date; the log says why, and it is tried again."),
+		lists:     counter("lists_total", "Resource Lists that this hub made."),
+		fallen:    counter("fallen_total", "Times that this hub found that the change memory had lost changes, or that retention had removed some, before an inventory had them: it is not complete any more."),
+		unheld:    counter("unheld_total", "Times that this hub's retention did not wait for an inventory, because it was stuck for a day or the store had little room."),
+		duration: auto.NewHistogram(prometheus.HistogramOpts{
+			Name: "rshub_inventory_commit_duration_seconds", Help: "Time that making a root took.",
+			Buckets: []float64{.001, .005, .025, .1, .5, 2.5, 10, 60},
+		}),
+	}
+	by := func(name, help string) [2]prometheus.Counter {
+		v := auto.NewCounterVec(prometheus.CounterOpts{Name: "rshub_inventory_" + name, Help: help}, []string{"reader"})
+		return [2]prometheus.Counter{states: v.WithLabelValues("state"), baselines: v.WithLabelValues("baseline")}
+	}
+	m.reads = by("reads_total", "Reads of inventories that were begun: baselines, and states for audits and listings.")
+	m.refused = by("refused_total", "Reads of inventories that were refused with 429, because there were too many.")
+	return m
+}
+
+// committed counts a root that was made.
+func (m *metrics) committed(resources int, took time.Duration) {
+	m.commits.Inc()
+	m.resources.Add(float64(resources))
+	m.duration.Observe(took.Seconds())
+}
+
+// A present is what the inventories are that this hub makes.
+type present struct {
+	sets       int
+	lagChanges uint64 // of the set of which most changes are in no root
+	since      int64  // the datetime of the oldest change that is in no root, in microseconds; 0: there is none
+	resources  uint64
+	pages      uint64
+	bytes      uint64
+	roots      int
+}
+
+// tell notes for the metrics what there is.
+func (m *maker) tell() {
+	var p present
+	for _, j := range m.jobs {
+		if j.head == nil || j.state.NoInventory || !m.live.mine(j.set) {
+			continue
+		}
+		p.sets++
+		p.resources += j.root.Tally.Count
+		p.pages += j.root.Pages
+		p.bytes += j.root.Bytes
+		p.roots += len(j.head.Roots)
+		head, at := j.state.Head.Position, j.root.Cursor.Position
+		if head <= at {
+			continue
+		}
+		p.lagChanges = max(p.lagChanges, head-at)
+		since := j.since
+		if since == 0 {
+			since = j.moved.UnixMicro()
+		}
+		if p.since == 0 || since < p.since {
+			p.since = since
+		}
+	}
+	m.mu.Lock()
+	m.present = p
+	m.mu.Unlock()
+}
+
+// gauges tell what a Live has, as a prometheus.Collector.
+type gauges struct {
+	live *Live
+
+	sets, lagChanges, lagSeconds, resources, pages, bytes, roots *prometheus.Desc
+	readers, snapshots, kept, held                               *prometheus.Desc
+}
+
+func newGauges(l *Live) *gauges {
+	desc := func(name, help string, labels ...string) *prometheus.Desc {
+		return prometheus.NewDesc("rshub_inventory_"+name, help, labels, nil)
+	}
+	return &gauges{
+		live:       l,
+		sets:       desc("sets", "Sets whose inventory this hub makes."),
+		lagChanges: desc("lag_changes", "Changes that are not in the newest root of a set yet; of the set, made by this hub, with most."),
+		lagSeconds: desc("lag_seconds", "Age of the oldest change that is in no root yet, of all sets made by this hub. Ten minutes are normal in a large set."),
+		resources:  desc("resources", "Resources in the newest roots of the sets made by this hub."),
+		pages:      desc("pages", "Pages of these roots."),
+		bytes:      desc("bytes", "Bytes of these pages, without what the store adds."),
+		roots:      desc("roots", "Roots that live, of the sets made by this hub, as it last saw them."),
+		readers:    desc("readers", "Baselines and states that are being read from this hub now.", "reader"),
+		snapshots:  desc("snapshots", "Roots that this hub's readers use, or used a short while ago."),
+		kept:       desc("kept_states", "States that this hub keeps for readers who come back."),
+		held:       desc("kept_bytes", "About what these states take in memory, and the changes behind the roots."),
+	}
+}
+
+func (g *gauges) Describe(to chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{
+		g.sets, g.lagChanges, g.lagSeconds, g.resources, g.pages, g.bytes, g.roots, g.readers, g.snapshots, g.kept, g.held,
+	} {
+		to <- d
+	}
+}
+
+func (g *gauges) Collect(to chan<- prometheus.Metric) {
+	l := g.live
+	l.maker.mu.Lock()
+	p := l.maker.present
+	l.maker.mu.Unlock()
+	lag := 0.0
+	if p.since > 0 {
+		lag = max(0, time.Since(time.UnixMicro(p.since)).Seconds())
+	}
+	l.mu.Lock()
+	reading, held, snapshots, kept := l.reading, l.bytes, 0, 0
+	for _, v := range l.views {
+		snapshots += len(v.snapshots)
+		kept += len(v.kept)
+	}
+	l.mu.Unlock()
+	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
+		to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+	}
+	gauge(g.sets, float64(p.sets))
+	gauge(g.lagChanges, float64(p.lagChanges))
+	gauge(g.lagSeconds, lag)
+	gauge(g.resources, float64(p.resources))
+	gauge(g.pages, float64(p.pages))
+	gauge(g.bytes, float64(p.bytes))
+	gauge(g.roots, float64(p.roots))
+	gauge(g.readers, float64(reading[states]), "state")
+	gauge(g.readers, float64(reading[baselines]), "baseline")
+	gauge(g.snapshots, float64(snapshots))
+	gauge(g.kept, float64(kept))
+	gauge(g.held, float64(held))
+}

@@ -1,0 +1,232 @@
+package live
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/inventory"
+)
+
+// A view is what the readers of a set on this hub share: the changes behind a root, and
+// the states that were made of them.
+type view struct {
+	live *Live
+	set  string
+	inv  *inventory.Inventory
+
+	turn chan struct{} // of capacity 1; whoever has put something in has the turn
+
+	// Whoever has the turn may use these.
+	begin   int64              // when the log began that all of this belongs to
+	base    *snapshot          // what the overlay stands on, a use of it; nil: there is no overlay
+	overlay *inventory.Overlay // what the log has behind base
+	at      feed.Cursor        // up to here
+	charged int                // bytes of the overlay that Live.bytes has
+
+	// Guarded by Live.mu.
+	snapshots map[uint64]*snapshot // by Root.Upto
+	kept      []*kept              // ascending by cursor
+	used      time.Time
+	waiters   int // how many want the turn or have it; while there are any, the view stays
+}
+
+const (
+	overlayMost = 64 << 20 // bytes of an overlay
+	moveFrom    = 32 << 20 // bytes of an overlay from which on a newer root is better
+	freshFor    = 2 * time.Second
+)
+
+// enter returns the view of a set, with its turn.
+func (l *Live) enter(ctx context.Context, set string) (*view, error) {
+	l.mu.Lock()
+	v := l.views[set]
+	if v == nil {
+		v = &view{live: l, set: set, inv: l.inventory(set), turn: make(chan struct{}, 1), snapshots: map[uint64]*snapshot{}}
+		l.views[set] = v
+	}
+	v.waiters++
+	v.used = time.Now()
+	l.mu.Unlock()
+	select {
+	case v.turn <- struct{}{}:
+		return v, nil
+	case <-ctx.Done():
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		v.waiters--
+		return nil, fmt.Errorf("set %q: wait for other readers: %w", set, ctx.Err())
+	}
+}
+
+// leave gives the turn back.
+func (v *view) leave() {
+	<-v.turn
+	v.live.mu.Lock()
+	defer v.live.mu.Unlock()
+	v.waiters--
+}
+
+// load reads the record. If the set was made anew, v forgets what it has.
+func (v *view) load(ctx context.Context) (inventory.Record, *inventory.Head, error) {
+	rec, head, err := load(ctx, v.inv)
+	if err != nil {
+		if errors.Is(err, feed.ErrNoSet) || errors.Is(err, feed.ErrNoInventory) {
+			v.reset()
+		}
+		return rec, head, err
+	}
+	if rec.Log.Begin != v.begin {
+		v.reset()
+		v.begin = rec.Log.Begin
+	}
+	return rec, head, nil
+}
+
+// reset forgets everything: the log is another one.
+func (v *view) reset() {
+	v.drop()
+	l := v.live
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for len(v.kept) > 0 {
+		l.forgetLocked(v.kept[0])
+	}
+	v.snapshots = map[uint64]*snapshot{}
+}
+
+// drop drops the overlay. The states that were made of it keep what they need.
+func (v *view) drop() {
+	v.live.mu.Lock()
+	defer v.live.mu.Unlock()
+	v.dropLocked()
+}
+
+// dropLocked is drop. The caller also has v's turn.
+func (v *view) dropLocked() {
+	if v.overlay == nil {
+		return
+	}
+	if k := v.lastLocked(); k != nil {
+		k.bytes += v.charged
+	} else {
+		v.live.bytes -= v.charged
+	}
+	v.base.users--
+	v.base, v.overlay, v.charged, v.at = nil, nil, 0, feed.Cursor{}
+}
+
+// lastLocked returns the newest state that was made of the overlay, or nil.
+func (v *view) lastLocked() *kept {
+	if n := len(v.kept); n > 0 && v.kept[n-1].snap == v.base {
+		return v.kept[n-1]
+	}
+	return nil
+}
+
+// charge says how many bytes the overlay has now that so many changes were added.
+func (v *view) charge(added int) {
+	l := v.live
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	n := v.overlay.Bytes()
+	l.bytes += n - v.charged
+	v.charged = n
+	if k := v.lastLocked(); k != nil {
+		k.bytes += added * keptPerNext
+		l.bytes += added * keptPerNext
+	}
+}
+
+// settle makes sure that the overlay stands on a root that lives, and that is not too
+// far behind the newest.
+func (v *view) settle(ctx context.Context, rec *inventory.Record, head *inventory.Head) error {
+	if v.overlay != nil && !alive(head, v.base.root) {
+		v.drop()
+	}
+	newest := head.Newest()
+	if v.overlay != nil && newest.Upto != v.base.root.Upto && (v.overlay.Bytes() > moveFrom || time.Since(v.base.since) >= joinFor || v.base.root.Upto == 0) {
+		if newest.Cursor.Position > v.at.Position {
+			v.drop()
+		} else if err := v.rebase(ctx, newest); err != nil {
+			return err
+		}
+	}
+	if v.overlay != nil {
+		return nil
+	}
+	s, err := v.choose(ctx, rec, head)
+	if err != nil {
+		return err
+	}
+	v.base, v.overlay, v.at = s, inventory.NewOverlay(s.tree), start(s.root, rec.Log)
+	return nil
+}
+
+// rebase puts the overlay onto a newer root.
+func (v *view) rebase(ctx context.Context, r inventory.Root) error {
+	s, err := v.snapshot(ctx, r)
+	if err != nil {
+		return err
+	}
+	if err := v.overlay.Rebase(ctx, s.tree); err != nil {
+		v.live.unuse(s)
+		return err
+	}
+	v.live.unuse(v.base)
+	v.base = s
+	v.charge(0)
+	return nil
+}
+
+// alive reports whether a root lives. No root at all always does.
+func alive(head *inventory.Head, r inventory.Root) bool {
+	return r.Upto == 0 || slices.ContainsFunc(head.Roots, func(k inventory.Kept) bool { return k.Upto == r.Upto })
+}
+
+// start returns the cursor of a root, in the form in which the log has it.
+func start(r inventory.Root, s feed.State) feed.Cursor {
+	if r.Cursor.IsZero() && s.Floor.Position == 0 {
+		return s.Floor
+	}
+	return r.Cursor
+}
+
+// errMoved means that the log does not know the cursor that was read up to.
+var errMoved = errors.New("the log does not know the cursor")
+
+// read adds to the overlay what the log has up to a position, at least.
+func (v *view) read(ctx context.Context, upto uint64) error {
+	at, err := v.live.fill(ctx, v.set, v.overlay, v.at, upto, v.charge)
+	v.at = at
+	return err
+}
+
+// fill adds to an overlay what the log has from at up to a position, and not beyond. It
+// returns the cursor that it got to. grown is called when changes were added.
+func (l *Live) fill(ctx context.Context, set string, o *inventory.Overlay, at feed.Cursor, upto uint64, grown func(added int)) (feed.Cursor, error) {
+	for at.Position < upto {
+		b, err := l.log.Since(ctx, set, at, int(min(readEntries, upto-at.Position)))
+		if errors.Is(err, feed.ErrGone) || err == nil && (b.Diverged || len(b.Entries) == 0) {
+			return at, fmt.Errorf("set %q: %v: %w", set, at, errMoved)
+		}
+		if err != nil {
+			return at, fmt.Errorf("set %q: read the log: %w", set, err)
+		}
+		if err := o.Add(ctx, b.Entries); err != nil {
+			return at, fmt.Errorf("set %q: %w", set, err)
+		}
+		at = b.Cursor
+		grown(len(b.Entries))
+		if o.Bytes() > overlayMost {
+			return at, fmt.Errorf("set %q: more waits than fits into memory: %w", set, ErrBehind)
+		}
+		if !l.makeRoom() {
+			return at, fmt.Errorf("set %q: the states of all sets take too much memory: %w", set, ErrTooMany)
+		}
+	}
+	return at, nil
+}
