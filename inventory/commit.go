@@ -2,9 +2,12 @@ package inventory
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"iter"
 
 	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/resourcesync"
 )
 
 // Changes are what one commit adds to an inventory.
@@ -25,16 +28,110 @@ type Changes struct {
 // another than that of Base. If it returns an error, the newest root is what it was;
 // after feed.ErrUnknown it may be the new one. The pages that a commit which failed has
 // written are removed by the next.
-func (v *Inventory) Commit(ctx context.Context, c Changes) (Root, error) { panic("being written") }
+func (v *Inventory) Commit(ctx context.Context, c Changes) (Root, error) {
+	a, err := v.begin(ctx, func(rec *Record, head *Head) error {
+		if c.Base.Upto > 0 && c.Base.Begin != rec.Log.Begin {
+			return fmt.Errorf("set %q: %w", v.set, ErrLog)
+		}
+		if head.Newest().Upto != c.Base.Upto {
+			return fmt.Errorf("set %q: %w", v.set, ErrRaced)
+		}
+		return nil
+	})
+	if err != nil {
+		return Root{}, err
+	}
+	root, freed, err := a.build(c)
+	if err == nil {
+		err = a.finish(&root, freed, Swap{At: c.To}, func(head *Head) {
+			if c.Complete != nil {
+				head.Complete, head.Why = *c.Complete, c.Why
+			}
+		})
+	}
+	if err != nil {
+		return Root{}, err
+	}
+	return root, nil
+}
+
+// build writes the pages of the new root.
+func (a *attempt) build(c Changes) (root Root, freed []uint64, err error) {
+	tree := a.v.Tree(c.Base)
+	var all []uint64
+	if c.Anew {
+		if all, err = tree.numbers(a.ctx); err != nil {
+			return Root{}, nil, err
+		}
+		tree = a.v.Tree(Root{})
+	}
+	changes, stop := newUpcoming(c.Sorted)
+	defer stop()
+	root, freed, err = build(a.ctx, tree, changes, a.write)
+	if errors.Is(err, feed.ErrGone) { // another committer has removed the pages of Base
+		err = fmt.Errorf("set %q: %w", a.v.set, ErrRaced)
+	}
+	if err == nil && c.Err != nil {
+		err = c.Err()
+	}
+	if err != nil {
+		return Root{}, nil, err
+	}
+	if c.Anew {
+		freed = all
+	}
+	root.Begin, root.Cursor = a.begin, c.To
+	root.Upto, err = a.number()
+	return root, freed, err
+}
 
 // Forget makes a root without the resources that changed behind a cursor, for a log that
 // has lost its tail: to is the newest cursor that the log and the root Base have in
 // common. The inventory is not complete any more, because of why.
 func (v *Inventory) Forget(ctx context.Context, base Root, to feed.Cursor, why string) (Root, error) {
-	panic("being written")
+	var failed error
+	return v.Commit(ctx, Changes{
+		Base: base,
+		To:   to,
+		Sorted: func(yield func(*feed.Entry) bool) {
+			for e, err := range v.Tree(base).Newer(ctx, to.Position) {
+				if err != nil {
+					failed = err
+					return
+				}
+				gone := feed.Entry{Cursor: to, Change: resourcesync.Change{Loc: e.Change.Loc, Change: resourcesync.Deleted}}
+				if !yield(&gone) {
+					return
+				}
+			}
+		},
+		Err:      func() error { return failed },
+		Complete: &feed.Cursor{},
+		Why:      why,
+	})
 }
 
 // Reset drops all roots, pinned or not, and removes all pages: for an inventory that is
 // damaged, and for one that is filled from elsewhere. It is not complete any more,
 // because of why.
-func (v *Inventory) Reset(ctx context.Context, why string) error { panic("being written") }
+func (v *Inventory) Reset(ctx context.Context, why string) error {
+	for range tries {
+		rec, head, err := v.Load(ctx)
+		if head == nil && errors.Is(err, ErrDamaged) {
+			head, err = &Head{Next: 1}, nil
+		}
+		if err != nil {
+			return err
+		}
+		next := max(head.Next, uint64(max(rec.Now, 0)))
+		head, rec.Attempt = &Head{Next: next, Sweep: next, Why: why}, 0
+		err = v.swap(ctx, &rec, head, Swap{})
+		if err == nil {
+			return v.sweep(ctx, rec.Log.Begin, next)
+		}
+		if !errors.Is(err, ErrRaced) {
+			return err
+		}
+	}
+	return fmt.Errorf("set %q: %w", v.set, ErrRaced)
+}

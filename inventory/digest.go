@@ -135,8 +135,20 @@ func (t *Tally) Digest(by By) Digest {
 
 // TallyOf returns the tally of one resource by its newest change.
 func TallyOf(e *feed.Entry) Tally {
-	version, weak := Version(&e.Change)
-	t := Tally{Count: 1, Position: Element(e.Change.Loc, strconv.FormatUint(e.Position, 10)), Content: Element(e.Change.Loc, version)}
+	var h hasher
+	return h.tally(e)
+}
+
+// A hasher makes tallies, and keeps its space between them.
+type hasher struct{ text []byte }
+
+func (h *hasher) tally(e *feed.Entry) Tally {
+	h.text = append(append(h.text[:0], e.Change.Loc...), '\n')
+	loc := len(h.text)
+	h.text = strconv.AppendUint(h.text, e.Position, 10)
+	t := Tally{Count: 1, Position: sha256.Sum256(h.text)}
+	text, weak := appendVersion(h.text[:loc], &e.Change)
+	t.Content, h.text = sha256.Sum256(text), text
 	if weak {
 		t.Weak = 1
 	}
@@ -149,31 +161,30 @@ func TallyOf(e *feed.Entry) Tally {
 // fraction, length in decimal digits, and nothing for what is absent. Algorithm and hex
 // are in lower case. A version of the last kind is weak.
 func Version(c *resourcesync.Change) (version string, weak bool) {
+	b, weak := appendVersion(nil, c)
+	return string(b), weak
+}
+
+func appendVersion(b []byte, c *resourcesync.Change) (version []byte, weak bool) {
 	best := ""
 	for h := range strings.FieldsSeq(c.Hash) {
 		h = strings.ToLower(h)
 		if strings.HasPrefix(h, "sha-256:") {
-			return h, false
+			return append(b, h...), false
 		}
 		if best == "" || h < best {
 			best = h
 		}
 	}
 	if best != "" {
-		return best, false
+		return append(b, best...), false
 	}
-	var b []byte
 	if !c.Lastmod.IsZero() {
-		t := c.Lastmod.UTC()
-		b = t.AppendFormat(b, "2006-01-02T15:04:05")
-		if n := t.Nanosecond(); n > 0 {
-			b = append(b, strings.TrimRight(fmt.Sprintf(".%09d", n), "0")...)
-		}
-		b = append(b, 'Z')
+		b = c.Lastmod.UTC().AppendFormat(b, "2006-01-02T15:04:05.999999999Z")
 	}
 	b = append(b, ';')
 	if c.Length != nil {
 		b = strconv.AppendInt(b, *c.Length, 10)
 	}
-	return string(b), true
+	return b, true
 }

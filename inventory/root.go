@@ -60,6 +60,16 @@ func (h *Head) Newest() Root {
 	return Root{}
 }
 
+// find returns the root that upto identifies, or nil.
+func (h *Head) find(upto uint64) *Kept {
+	for i := range h.Roots {
+		if h.Roots[i].Upto == upto {
+			return &h.Roots[i]
+		}
+	}
+	return nil
+}
+
 // IsComplete reports whether the hub knows all resources of the set at a cursor.
 func (h *Head) IsComplete(at feed.Cursor) bool {
 	return !h.Complete.IsZero() && at.Position >= h.Complete.Position

@@ -2,10 +2,15 @@ package inventory
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"iter"
 
 	"github.com/rshub/rshub/feed"
 )
+
+// readTogether is how many pages one call of the Store reads at most.
+const readTogether = 64
 
 // A Tree reads one root of an inventory. Its methods may be called concurrently. They
 // return feed.ErrGone if the root lives no more, and ErrDamaged, which names the page, if
@@ -21,49 +26,364 @@ type Tree struct {
 // Root returns the root that the tree reads.
 func (t *Tree) Root() Root { return t.root }
 
+// top returns the page at the top, if there is one.
+func (t *Tree) top() (page ref, level int) {
+	return ref{page: t.root.Page, newest: ^uint64(0), Tally: t.root.Tally}, t.root.Height - 1
+}
+
+// An inner is an inner page that was read.
+type inner struct {
+	refs []ref
+	size int // bytes of the page
+}
+
+func (t *Tree) key(number uint64) cacheKey { return cacheKey{t.v.store, t.v.set, t.root.Begin, number} }
+
+// inner returns an inner page.
+func (t *Tree) inner(ctx context.Context, number uint64) (*inner, error) {
+	if in, ok := t.v.cache.get(t.key(number)).(*inner); ok {
+		return in, nil
+	}
+	pages, err := t.read(ctx, []uint64{number})
+	if err != nil {
+		return nil, err
+	}
+	return t.opened(number, pages[0])
+}
+
+// opened returns an inner page that was read, and caches it.
+func (t *Tree) opened(number uint64, page []byte) (*inner, error) {
+	refs, err := decodeInner(number, page)
+	if err != nil {
+		return nil, t.damaged(number, err)
+	}
+	in := &inner{refs, len(page)}
+	t.v.cache.put(t.key(number), in, 2*len(page))
+	return in, nil
+}
+
+// load brings inner pages into the cache.
+func (t *Tree) load(ctx context.Context, numbers []uint64) error {
+	var missing []uint64
+	for _, n := range numbers {
+		if t.v.cache.get(t.key(n)) == nil {
+			missing = append(missing, n)
+		}
+	}
+	pages, err := t.read(ctx, missing)
+	for i := 0; i < len(pages) && err == nil; i++ {
+		_, err = t.opened(missing[i], pages[i])
+	}
+	return err
+}
+
+// read reads pages from the store.
+func (t *Tree) read(ctx context.Context, numbers []uint64) ([][]byte, error) {
+	if len(numbers) == 0 {
+		return nil, nil
+	}
+	pages, err := t.v.store.Get(ctx, t.v.set, t.root.Begin, numbers)
+	if err != nil {
+		return nil, fmt.Errorf("read pages of set %q: %w", t.v.set, err)
+	}
+	for i, p := range pages {
+		if p == nil {
+			return nil, t.missing(ctx, numbers[i])
+		}
+	}
+	return pages, nil
+}
+
+// missing says why a page is not there: the root lives no more, or the page was lost.
+func (t *Tree) missing(ctx context.Context, number uint64) error {
+	rec, head, err := t.v.Load(ctx)
+	if err != nil && !errors.Is(err, feed.ErrNoSet) {
+		return err
+	}
+	if err != nil || rec.Log.Begin != t.root.Begin || head.find(t.root.Upto) == nil {
+		return fmt.Errorf("set %q: the snapshot at %v: %w", t.v.set, t.root.Cursor, feed.ErrGone)
+	}
+	return t.damaged(number, errors.New("it is missing"))
+}
+
+func (t *Tree) damaged(number uint64, err error) error {
+	return fmt.Errorf("%w: page %d of set %q: %v", ErrDamaged, number, t.v.set, err)
+}
+
+// leaf returns a leaf, and caches it.
+func (t *Tree) leaf(ctx context.Context, number uint64) (leaf, error) {
+	if l, ok := t.v.cache.get(t.key(number)).(leaf); ok {
+		return l, nil
+	}
+	pages, err := t.read(ctx, []uint64{number})
+	if err != nil {
+		return leaf{}, err
+	}
+	l, err := openLeaf(number, pages[0])
+	if err != nil {
+		return leaf{}, t.damaged(number, err)
+	}
+	t.v.cache.put(t.key(number), l, len(l.rows))
+	return l, nil
+}
+
 // Get returns the newest change of a resource, if the resource exists.
 func (t *Tree) Get(ctx context.Context, loc string) (e feed.Entry, ok bool, err error) {
-	panic("being written")
+	err = t.Find(ctx, []string{loc}, func(_ int, found *feed.Entry) { e, ok = *found, true })
+	return e, ok, err
+}
+
+// A search is a page, and which of the sought locs it may hold.
+type search struct {
+	page     uint64
+	from, to int
 }
 
 // Find looks up many resources: it calls found for each of locs that exists, with its
 // index and its newest change, which is read only until found returns. locs are in
 // ascending order. Find reads each page once, and many pages at a time.
 func (t *Tree) Find(ctx context.Context, locs []string, found func(i int, e *feed.Entry)) error {
-	panic("being written")
+	top, level := t.top()
+	if level < 0 || len(locs) == 0 {
+		return nil
+	}
+	searches := []search{{top.page, 0, len(locs)}}
+	for ; level > 0; level-- {
+		var below []search
+		for i, s := range searches {
+			if i%readTogether == 0 {
+				if err := t.load(ctx, pagesOf(searches[i:])); err != nil {
+					return err
+				}
+			}
+			in, err := t.inner(ctx, s.page)
+			if err != nil {
+				return err
+			}
+			for s.from < s.to {
+				c := child(in.refs, locs[s.from])
+				n := s.from + 1
+				for until := next(in.refs, c, ""); n < s.to && (until == "" || locs[n] < until); {
+					n++
+				}
+				below = append(below, search{in.refs[c].page, s.from, n})
+				s.from = n
+			}
+		}
+		searches = below
+	}
+	for i := 0; i < len(searches); i += readTogether {
+		if err := t.findInLeaves(ctx, searches[i:min(i+readTogether, len(searches))], locs, found); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
-// Walk yields the resources in a range in the order of loc. It reads some pages ahead, and
-// holds no more than these. An entry is to be read only until the next one is asked for; a
-// copy of it stays good. An error ends the walk.
-func (t *Tree) Walk(ctx context.Context, r Range) iter.Seq2[*feed.Entry, error] {
-	panic("being written")
+// pagesOf returns the pages of the first searches, as many as are read together.
+func pagesOf(searches []search) []uint64 {
+	numbers := make([]uint64, 0, readTogether)
+	for _, s := range searches[:min(readTogether, len(searches))] {
+		numbers = append(numbers, s.page)
+	}
+	return numbers
 }
 
-// Newer yields the resources whose newest change lies behind a position, in the order of
-// loc, as Walk does. It reads only pages that hold some.
-func (t *Tree) Newer(ctx context.Context, position uint64) iter.Seq2[*feed.Entry, error] {
-	panic("being written")
+func (t *Tree) findInLeaves(ctx context.Context, searches []search, locs []string, found func(i int, e *feed.Entry)) error {
+	leaves := make([]leaf, len(searches))
+	var numbers []uint64 // that have to be read
+	var places []int
+	for i, s := range searches {
+		l, ok := t.v.cache.get(t.key(s.page)).(leaf)
+		if !ok {
+			numbers, places = append(numbers, s.page), append(places, i)
+		}
+		leaves[i] = l
+	}
+	pages, err := t.read(ctx, numbers)
+	if err != nil {
+		return err
+	}
+	for i, p := range pages {
+		l, err := openLeaf(numbers[i], p)
+		if err != nil {
+			return t.damaged(numbers[i], err)
+		}
+		t.v.cache.put(t.key(numbers[i]), l, len(p))
+		leaves[places[i]] = l
+	}
+	for i, s := range searches {
+		if err := leaves[i].find(locs[s.from:s.to], func(n int, e *feed.Entry) { found(s.from+n, e) }); err != nil {
+			return t.damaged(s.page, err)
+		}
+	}
+	return nil
+}
+
+// find calls found for each of some ascending locs that the leaf holds.
+func (l leaf) find(locs []string, found func(i int, e *feed.Entry)) error {
+	i := 0
+	r := l.read()
+	for i < len(locs) && r.next() {
+		for i < len(locs) && locs[i] < string(r.loc) {
+			i++
+		}
+		for ; i < len(locs) && locs[i] == string(r.loc); i++ {
+			e := r.entry()
+			found(i, &e)
+		}
+	}
+	return r.err()
+}
+
+// before returns the tally of the resources that come before a loc; of all, if it is
+// empty. With count it returns only how many they are, which is cheaper.
+func (t *Tree) before(ctx context.Context, loc string, count bool) (Tally, error) {
+	page, level := t.top()
+	if level < 0 || loc == "" {
+		return page.Tally, nil
+	}
+	var sum Tally
+	for ; level > 0; level-- {
+		in, err := t.inner(ctx, page.page)
+		if err != nil {
+			return sum, err
+		}
+		c := child(in.refs, loc)
+		for i := range c {
+			sum.Add(&in.refs[i].Tally)
+		}
+		page = in.refs[c]
+	}
+	l, err := t.leaf(ctx, page.page)
+	if err != nil {
+		return sum, err
+	}
+	var h hasher
+	r := l.read()
+	for r.next() && string(r.loc) < loc {
+		one := Tally{Count: 1}
+		if !count {
+			e := r.entry()
+			one = h.tally(&e)
+		}
+		sum.Add(&one)
+	}
+	if err := r.err(); err != nil {
+		return sum, t.damaged(page.page, err)
+	}
+	return sum, nil
 }
 
 // Rank returns how many resources come before a loc.
-func (t *Tree) Rank(ctx context.Context, loc string) (uint64, error) { panic("being written") }
+func (t *Tree) Rank(ctx context.Context, loc string) (uint64, error) {
+	if loc == "" {
+		return 0, nil
+	}
+	sum, err := t.before(ctx, loc, true)
+	return sum.Count, err
+}
 
 // Nth returns the loc of the resource before which n others come. ok is false if there
 // are not so many.
 func (t *Tree) Nth(ctx context.Context, n uint64) (loc string, ok bool, err error) {
-	panic("being written")
+	page, level := t.top()
+	if n >= page.Count {
+		return "", false, nil
+	}
+	for ; level > 0; level-- {
+		in, err := t.inner(ctx, page.page)
+		if err != nil {
+			return "", false, err
+		}
+		for i := range in.refs {
+			page = in.refs[i]
+			if n < page.Count {
+				break
+			}
+			n -= page.Count
+		}
+	}
+	l, err := t.leaf(ctx, page.page)
+	if err != nil {
+		return "", false, err
+	}
+	r := l.read()
+	for r.next() {
+		if n == 0 {
+			return string(r.loc), true, nil
+		}
+		n--
+	}
+	return "", false, t.damaged(page.page, errors.Join(errors.New("it holds fewer resources than were counted"), r.err()))
 }
 
 // Tally returns the tally of a range. It reads only the pages at its two ends.
-func (t *Tree) Tally(ctx context.Context, r Range) (Tally, error) { panic("being written") }
+func (t *Tree) Tally(ctx context.Context, r Range) (Tally, error) {
+	if r.To != "" && r.To <= r.From {
+		return Tally{}, nil
+	}
+	sum, err := t.before(ctx, r.To, false)
+	if err != nil || r.From == "" {
+		return sum, err
+	}
+	head, err := t.before(ctx, r.From, false)
+	sum.Sub(&head)
+	return sum, err
+}
 
 // Cost returns about how many bytes a commit of changes of these resources writes: the
 // pages that hold them, and those above. locs are ascending. It reads inner pages only.
 func (t *Tree) Cost(ctx context.Context, locs iter.Seq[string]) (bytes uint64, err error) {
-	panic("being written")
+	top, level := t.top()
+	if level < 0 {
+		for loc := range locs {
+			bytes += uint64(len(loc)) + 50
+		}
+		return bytes, nil
+	}
+	next, stop := iter.Pull(locs)
+	defer stop()
+	c := coster{t: t, ctx: ctx, next: next}
+	if c.loc, c.more = next(); !c.more {
+		return 0, nil
+	}
+	if err := c.count(top.page, level, ""); err != nil {
+		return 0, err
+	}
+	return c.pages * max(t.root.Bytes/max(t.root.Pages, 1), 1), nil
 }
 
-// Pages yields all pages of the tree as they are stored, to copy them. The bytes of a page
-// are to be read only until the next one is asked for. An error ends it.
-func (t *Tree) Pages(ctx context.Context) iter.Seq2[Page, error] { panic("being written") }
+// A coster counts the pages that changes fall into.
+type coster struct {
+	t     *Tree
+	ctx   context.Context
+	next  func() (string, bool)
+	loc   string // the next one
+	more  bool
+	pages uint64
+}
+
+// count counts a page into which the next change falls, those below it, and takes all
+// changes that come before to.
+func (c *coster) count(page uint64, level int, to string) error {
+	c.pages++
+	if level == 0 {
+		for c.more && (to == "" || c.loc < to) {
+			c.loc, c.more = c.next()
+		}
+		return nil
+	}
+	in, err := c.t.inner(c.ctx, page)
+	if err != nil {
+		return err
+	}
+	for i := range in.refs {
+		if until := next(in.refs, i, to); c.more && (until == "" || c.loc < until) {
+			if err := c.count(in.refs[i].page, level-1, until); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

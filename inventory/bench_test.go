@@ -1,0 +1,160 @@
+package inventory
+
+import (
+	"crypto/md5"
+	"crypto/sha256"
+	"fmt"
+	"iter"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/resourcesync"
+)
+
+// peps yields n resources of the shape of Python's PEPs: two digests, a length and a
+// type. Their newest changes came in another order than that of the locs.
+func peps(n int) iter.Seq[*feed.Entry] {
+	return func(yield func(*feed.Entry) bool) {
+		at := time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC)
+		for i := range n {
+			if e := pep(i, n, at); !yield(&e) {
+				return
+			}
+		}
+	}
+}
+
+func pep(i, n int, at time.Time) feed.Entry {
+	position := uint64(i)*7_368_787%uint64(n) + 1
+	body := fmt.Appendf(nil, "resource %d", i)
+	length := int64(1000 + i*7919%50_000)
+	return feed.Entry{
+		Cursor: feed.Cursor{Position: position, Micros: at.UnixMicro() + int64(position)*317_000 + int64(i%1000)},
+		Change: resourcesync.Change{
+			Loc:     fmt.Sprintf("https://raw.githubusercontent.com/python/peps/main/pep-%07d.txt", i),
+			Change:  resourcesync.Updated,
+			Lastmod: at.Add(time.Duration(position) * 300 * time.Millisecond).Truncate(time.Second),
+			Hash:    fmt.Sprintf("md5:%x sha-256:%x", md5.Sum(body), sha256.Sum256(body)),
+			Length:  &length,
+			Type:    "text/plain",
+		},
+	}
+}
+
+// million returns a tree of a million resources, in memory.
+func million(b *testing.B) (*Inventory, Root, []feed.Entry) {
+	const n = 1_000_000
+	var all []feed.Entry
+	for e := range peps(n) {
+		all = append(all, *e)
+	}
+	v := New(NewMemory(nil), "set", Options{Cache: NewCache(32 << 20)})
+	root, err := v.Commit(b.Context(), Changes{To: feed.Cursor{Position: n, Micros: 1}, Sorted: pointers(all)})
+	if err != nil {
+		b.Fatal(err)
+	}
+	return v, root, all
+}
+
+func pointers(entries []feed.Entry) iter.Seq[*feed.Entry] {
+	return func(yield func(*feed.Entry) bool) {
+		for i := range entries {
+			if !yield(&entries[i]) {
+				return
+			}
+		}
+	}
+}
+
+// BenchmarkBuild builds a tree of a million resources.
+func BenchmarkBuild(b *testing.B) {
+	_, _, all := million(b)
+	b.ReportAllocs()
+	for b.Loop() {
+		v := New(NewMemory(nil), "set", Options{})
+		root, err := v.Commit(b.Context(), Changes{To: feed.Cursor{Position: 1, Micros: 1}, Sorted: pointers(all)})
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.ReportMetric(float64(root.Bytes)/float64(root.Tally.Count), "B/resource")
+		b.ReportMetric(float64(root.Bytes)/float64(root.Pages), "B/page")
+		b.ReportMetric(float64(root.Height), "height")
+	}
+	b.ReportMetric(float64(len(all)*b.N)/b.Elapsed().Seconds(), "resources/s")
+}
+
+// BenchmarkWalk reads all of a million resources.
+func BenchmarkWalk(b *testing.B) {
+	v, root, _ := million(b)
+	b.ReportAllocs()
+	n := 0
+	for b.Loop() {
+		for _, err := range v.Tree(root).Walk(b.Context(), Range{}) {
+			if err != nil {
+				b.Fatal(err)
+			}
+			n++
+		}
+	}
+	b.ReportMetric(float64(n)/b.Elapsed().Seconds(), "resources/s")
+}
+
+// BenchmarkMerge commits changes at random places of a million resources.
+func BenchmarkMerge(b *testing.B) {
+	for _, n := range []int{100, 5_000, 85_000} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			v, root, all := million(b)
+			b.ReportAllocs()
+			for b.Loop() {
+				b.StopTimer()
+				changed := make([]feed.Entry, n)
+				for i := range changed {
+					changed[i] = all[rand.IntN(len(all))]
+					changed[i].Position += 1_000_000
+				}
+				slices.SortFunc(changed, func(a, b feed.Entry) int { return strings.Compare(a.Change.Loc, b.Change.Loc) })
+				changed = slices.CompactFunc(changed, func(a, b feed.Entry) bool { return a.Change.Loc == b.Change.Loc })
+				b.StartTimer()
+				var err error
+				if root, err = v.Commit(b.Context(), Changes{Base: root, To: feed.Cursor{Position: 1, Micros: 1}, Sorted: pointers(changed)}); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportMetric(float64(n*b.N)/b.Elapsed().Seconds(), "changes/s")
+		})
+	}
+}
+
+// BenchmarkFind looks up 5,000 of a million resources.
+func BenchmarkFind(b *testing.B) {
+	v, root, all := million(b)
+	locs := make([]string, 5000)
+	b.ReportAllocs()
+	for b.Loop() {
+		for i := range locs {
+			locs[i] = all[rand.IntN(len(all))].Change.Loc
+		}
+		slices.Sort(locs)
+		n := 0
+		if err := v.Tree(root).Find(b.Context(), locs, func(int, *feed.Entry) { n++ }); err != nil || n != len(locs) {
+			b.Fatal(n, err)
+		}
+	}
+	b.ReportMetric(float64(len(locs)*b.N)/b.Elapsed().Seconds(), "resources/s")
+}
+
+// BenchmarkTally takes the tally of a range in the middle of a million resources.
+func BenchmarkTally(b *testing.B) {
+	v, root, all := million(b)
+	b.ReportAllocs()
+	for b.Loop() {
+		r := Range{all[rand.IntN(500_000)].Change.Loc, all[500_000+rand.IntN(500_000)].Change.Loc}
+		if _, err := v.Tree(root).Tally(b.Context(), r); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

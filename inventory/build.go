@@ -1,0 +1,329 @@
+package inventory
+
+import (
+	"context"
+	"fmt"
+	"iter"
+
+	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/resourcesync"
+)
+
+// A builder merges changes into a tree, in one pass over both. It reads the pages that
+// changes fall into, packs what they hold now on new ones, and takes the other pages as
+// they are. It holds a few pages of each level.
+type builder struct {
+	ctx     context.Context
+	tree    *Tree // what is merged onto
+	changes *upcoming
+	write   pageWriter
+
+	leaves *packer[feed.Entry]
+	inner  []*packer[ref] // inner[n] packs the pages of level n+1; leaves are level 0
+	hash   hasher
+	decode leafDecoder
+	space  []feed.Entry
+	ahead  map[uint64][]byte // leaves that were read already
+
+	freed []uint64 // pages of the tree that the new one does not have
+	root  Root     // the new one: Page, Height, Tally, Pages and Bytes
+}
+
+// A pageWriter writes a page. It returns the number and the size of the page.
+type pageWriter func(form byte, count int, rows []byte) (number uint64, size int, err error)
+
+// build makes a tree from another one and from changes. It returns a root with Page,
+// Height, Tally, Pages and Bytes, and the pages of the other tree that it does not have.
+func build(ctx context.Context, tree *Tree, changes *upcoming, write pageWriter) (Root, []uint64, error) {
+	b := &builder{ctx: ctx, tree: tree, changes: changes, write: write, ahead: map[uint64][]byte{}}
+	b.root.Pages, b.root.Bytes = tree.root.Pages, tree.root.Bytes
+	b.leaves = leafPacker(tree.v.limit, b.emitLeaf)
+	var err error
+	if old := tree.root; old.Height > 0 {
+		err = b.merge(ref{page: old.Page, Tally: old.Tally}, old.Height-1, "", "")
+	} else {
+		err = b.take("", "")
+	}
+	if err == nil {
+		err = b.finish()
+	}
+	if err == nil {
+		err = changes.err
+	}
+	return b.root, b.freed, err
+}
+
+// merge merges the changes that come before to into a page, which holds what comes from
+// from on.
+func (b *builder) merge(page ref, level int, from, to string) error {
+	if !b.changes.before(0, to) {
+		goes, err := b.pause(level)
+		if err != nil {
+			return err
+		}
+		if !goes {
+			page.first = from
+			return b.place(page, level)
+		}
+	}
+	if level == 0 {
+		return b.mergeLeaf(page.page, from, to)
+	}
+	in, err := b.tree.inner(b.ctx, page.page)
+	if err != nil {
+		return err
+	}
+	b.free(page.page, in.size)
+	for i := range in.refs {
+		if level == 1 || i == 0 {
+			if err := b.readAhead(in.refs[i:], level, to); err != nil {
+				return err
+			}
+		}
+		if i > 0 {
+			from = in.refs[i].first
+		}
+		if err := b.merge(in.refs[i], level-1, from, next(in.refs, i, to)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// next returns where the page behind the i-th begins, or to.
+func next(refs []ref, i int, to string) string {
+	if i+1 < len(refs) {
+		return refs[i+1].first
+	}
+	return to
+}
+
+// readAhead reads those of some pages that are known to be needed, as many as are read
+// together. It does nothing for leaves of which the first is not needed or was read
+// already.
+func (b *builder) readAhead(refs []ref, level int, to string) error {
+	if level == 1 && (b.ahead[refs[0].page] != nil || !b.changes.before(0, next(refs, 0, to))) {
+		return nil
+	}
+	var numbers []uint64
+	n := 0
+	for i := range refs {
+		until, any := next(refs, i, to), false
+		for ; b.changes.before(n, until); n++ {
+			any = true
+		}
+		if any {
+			numbers = append(numbers, refs[i].page)
+		}
+		if n == maxUpcoming || len(numbers) == readTogether {
+			break
+		}
+	}
+	if level > 1 {
+		return b.tree.load(b.ctx, numbers)
+	}
+	pages, err := b.tree.read(b.ctx, numbers)
+	for i, p := range pages {
+		b.ahead[numbers[i]] = p
+	}
+	return err
+}
+
+// mergeLeaf merges the changes that come before to into a leaf.
+func (b *builder) mergeLeaf(number uint64, from, to string) error {
+	page := b.ahead[number]
+	delete(b.ahead, number)
+	if page == nil {
+		pages, err := b.tree.read(b.ctx, []uint64{number})
+		if err != nil {
+			return err
+		}
+		page = pages[0]
+	}
+	l, err := openLeaf(number, page)
+	if err == nil {
+		b.space, err = b.decode.decode(b.space[:0], l)
+	}
+	if err != nil {
+		return b.tree.damaged(number, err)
+	}
+	b.free(number, len(page))
+	for i := range b.space {
+		e := &b.space[i]
+		if err := b.take(from, e.Change.Loc); err != nil {
+			return err
+		}
+		if c := b.changes.peek(0); c != nil && c.Change.Loc == e.Change.Loc {
+			continue // the change is taken with those that come behind
+		}
+		if err := b.leaves.add(e, from); err != nil {
+			return err
+		}
+	}
+	return b.take(from, to)
+}
+
+// take adds the resources of the changes that come before to.
+func (b *builder) take(from, to string) error {
+	for b.changes.before(0, to) {
+		e := b.changes.peek(0)
+		if Exists(e) {
+			if err := b.leaves.add(e, from); err != nil {
+				return err
+			}
+		}
+		b.changes.drop()
+	}
+	return nil
+}
+
+// pause ends what is under way on the levels up to one, because a page of that level can
+// be taken as it is. It reports whether something goes on instead, as it would become too
+// small a page.
+func (b *builder) pause(level int) (goes bool, err error) {
+	for l := 0; l <= level && err == nil; l++ {
+		switch {
+		case l == 0:
+			goes = b.leaves.small()
+		case l <= len(b.inner):
+			goes = b.inner[l-1].small()
+		}
+		if goes {
+			return true, nil
+		}
+		err = b.flush(l)
+	}
+	return false, err
+}
+
+func (b *builder) flush(level int) error {
+	switch {
+	case level == 0:
+		return b.leaves.flush()
+	case level <= len(b.inner):
+		return b.inner[level-1].flush()
+	}
+	return nil
+}
+
+// place hands a page of a level to the level above.
+func (b *builder) place(page ref, level int) error {
+	for level >= len(b.inner) {
+		above := len(b.inner) + 1
+		b.inner = append(b.inner, innerPacker(b.tree.v.limit, func(d *draft[ref]) error { return b.emitInner(d, above) }))
+	}
+	return b.inner[level].add(&page, page.first)
+}
+
+func (b *builder) emitLeaf(d *draft[feed.Entry]) error {
+	r := ref{first: d.first}
+	for i := range d.items {
+		e := &d.items[i]
+		t := b.hash.tally(e)
+		r.Add(&t)
+		r.newest = max(r.newest, e.Position)
+	}
+	return b.put(r, 0, leafForm, len(d.items), d.rows)
+}
+
+func (b *builder) emitInner(d *draft[ref], level int) error {
+	r := ref{first: d.first}
+	for i := range d.items {
+		r.Add(&d.items[i].Tally)
+		r.newest = max(r.newest, d.items[i].newest)
+	}
+	return b.put(r, level, innerForm, len(d.items), d.rows)
+}
+
+func (b *builder) put(r ref, level int, form byte, count int, rows []byte) error {
+	number, size, err := b.write(form, count, rows)
+	if err != nil {
+		return err
+	}
+	r.page = number
+	b.root.Pages++
+	b.root.Bytes += uint64(size)
+	return b.place(r, level)
+}
+
+func (b *builder) free(number uint64, size int) {
+	b.freed = append(b.freed, number)
+	b.root.Pages--
+	b.root.Bytes -= uint64(size)
+}
+
+// finish ends all levels, and finds the root: the only page of its level.
+func (b *builder) finish() error {
+	if err := b.leaves.flush(); err != nil {
+		return err
+	}
+	for n := 0; n < len(b.inner); n++ {
+		if only := b.inner[n].only(); only != nil && n+1 == len(b.inner) {
+			b.root.Page, b.root.Height, b.root.Tally = only.page, n+1, only.Tally
+			return nil
+		}
+		if err := b.inner[n].flush(); err != nil {
+			return err
+		}
+	}
+	return nil // there is no resource
+}
+
+// maxUpcoming is how many changes a builder looks ahead.
+const maxUpcoming = 2_000
+
+// upcoming are the changes that were not merged yet.
+type upcoming struct {
+	next func() (*feed.Entry, bool)
+	buf  []feed.Entry
+	off  int // of the next change in buf
+	last string
+	err  error // why there are no more
+	end  bool
+}
+
+// newUpcoming returns the changes of a sequence. stop has to be called.
+func newUpcoming(sorted iter.Seq[*feed.Entry]) (u *upcoming, stop func()) {
+	next, stop := iter.Pull(sorted)
+	return &upcoming{next: next}, stop
+}
+
+// peek returns the change behind n others, or nil if there are not so many, or if it is too
+// far ahead.
+func (u *upcoming) peek(n int) *feed.Entry {
+	for u.off+n >= len(u.buf) {
+		if u.end || n >= maxUpcoming {
+			return nil
+		}
+		u.pull()
+	}
+	return &u.buf[u.off+n]
+}
+
+func (u *upcoming) pull() {
+	e, ok := u.next()
+	switch {
+	case !ok:
+		u.end = true
+		return
+	case e.Change.Loc == "" || e.Change.Loc <= u.last:
+		u.err = fmt.Errorf("the changes are not in order: %q comes behind %q", resourcesync.Shorten(e.Change.Loc), resourcesync.Shorten(u.last))
+		u.end = true
+		return
+	}
+	if u.off > 0 && u.off == len(u.buf) {
+		u.buf, u.off = u.buf[:0], 0
+	} else if u.off >= maxUpcoming {
+		u.buf, u.off = u.buf[:copy(u.buf, u.buf[u.off:])], 0
+	}
+	u.buf = append(u.buf, *e)
+	u.last = e.Change.Loc
+}
+
+// before reports whether the change behind n others comes before a loc, or the end.
+func (u *upcoming) before(n int, to string) bool {
+	e := u.peek(n)
+	return e != nil && (to == "" || e.Change.Loc < to)
+}
+
+func (u *upcoming) drop() { u.off++ }

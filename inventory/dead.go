@@ -1,0 +1,151 @@
+package inventory
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"slices"
+
+	"github.com/rshub/rshub/internal/packed"
+)
+
+// A list of page numbers is a chain of pages, of which the first was written last. Each
+// has as rows the number of the next page of the chain (0: there is none), and the
+// numbers, ascending, each as a uvarint from the one before.
+
+// decodeList reads one page of a list.
+func decodeList(number uint64, b []byte) (next uint64, numbers []uint64, err error) {
+	count, rows, err := openPage(number, listForm, b)
+	if err != nil {
+		return 0, nil, err
+	}
+	d := packed.NewReader(rows)
+	next = d.Number()
+	before := uint64(0)
+	for range count {
+		before += d.Number()
+		numbers = append(numbers, before)
+	}
+	if !d.Done() || next >= number {
+		return 0, nil, fmt.Errorf("its rows cannot be read")
+	}
+	return next, numbers, nil
+}
+
+// A deadList is a list of page numbers that was read.
+type deadList struct {
+	numbers []uint64
+	pages   []uint64 // of the list itself, the first one first
+}
+
+// readList reads a list. A page of it that is missing or damaged ends the list: then the
+// pages that the list would have named stay in the store until a Reset, which does no
+// harm. Check tells of them.
+func (v *Inventory) readList(ctx context.Context, begin int64, first uint64) (deadList, error) {
+	var l deadList
+	for first != 0 {
+		pages, err := v.store.Get(ctx, v.set, begin, []uint64{first})
+		if err != nil {
+			return l, fmt.Errorf("read the dead pages of set %q: %w", v.set, err)
+		}
+		next, numbers, err := decodeList(first, pages[0])
+		if err != nil {
+			return l, nil
+		}
+		l.numbers = append(l.numbers, numbers...)
+		l.pages = append(l.pages, first)
+		first = next
+	}
+	return l, nil
+}
+
+// writeList writes a list in front of another, which may be empty, and returns its first
+// page and those that it has written. If the first page of the other is less than half
+// full, it is not needed any more: its numbers are in the new list.
+func (a *attempt) writeList(numbers []uint64, behind uint64) (first uint64, written, replaced []uint64, err error) {
+	if behind != 0 {
+		pages, err := a.v.store.Get(a.ctx, a.v.set, a.begin, []uint64{behind})
+		if err != nil {
+			return 0, nil, nil, fmt.Errorf("read the dead pages of set %q: %w", a.v.set, err)
+		}
+		if next, more, err := decodeList(behind, pages[0]); err == nil && len(pages[0]) < a.v.limit/2 {
+			numbers, replaced, behind = append(more, numbers...), []uint64{behind}, next
+		}
+	}
+	slices.Sort(numbers)
+	for first = behind; len(numbers) > 0; {
+		rows := binary.AppendUvarint(nil, first)
+		n, before := 0, uint64(0)
+		for ; n < len(numbers) && len(rows) < a.v.limit-frame-binary.MaxVarintLen64; n++ {
+			rows = binary.AppendUvarint(rows, numbers[n]-before)
+			before = numbers[n]
+		}
+		n = max(n, 1)
+		first, _, err = a.write(listForm, n, rows)
+		if err != nil {
+			return 0, written, nil, err
+		}
+		written = append(written, first)
+		numbers = numbers[n:]
+	}
+	return first, written, replaced, nil
+}
+
+// remove removes pages from the store.
+func (v *Inventory) remove(ctx context.Context, begin int64, numbers []uint64) error {
+	for some := range slices.Chunk(numbers, MaxNumbers) {
+		if err := v.store.Remove(ctx, v.set, begin, some); err != nil {
+			return fmt.Errorf("remove pages of set %q: %w", v.set, err)
+		}
+	}
+	return nil
+}
+
+// tidy removes what an attempt that is over has left, and what died in a commit. It may
+// be done again.
+func (v *Inventory) tidy(ctx context.Context, begin int64, head *Head) error {
+	for _, s := range head.Reserved {
+		for from := s.From; from < s.To; from += MaxNumbers {
+			if err := v.remove(ctx, begin, Span{from, min(from+MaxNumbers, s.To)}.numbers()); err != nil {
+				return err
+			}
+		}
+	}
+	if head.Trash != 0 {
+		trash, err := v.readList(ctx, begin, head.Trash)
+		if err != nil {
+			return err
+		}
+		// The first page of the list goes last: without it there is nothing to do.
+		slices.Reverse(trash.pages)
+		if err := v.remove(ctx, begin, append(trash.numbers, trash.pages...)); err != nil {
+			return err
+		}
+	}
+	if head.Sweep != 0 {
+		return v.sweep(ctx, begin, head.Sweep)
+	}
+	return nil
+}
+
+// sweep removes all pages with lower numbers than to.
+func (v *Inventory) sweep(ctx context.Context, begin int64, to uint64) error {
+	var numbers []uint64
+	for n, err := range v.store.Numbers(ctx, v.set, begin) {
+		if err != nil {
+			return fmt.Errorf("list the pages of set %q: %w", v.set, err)
+		}
+		if n < to {
+			numbers = append(numbers, n)
+		}
+	}
+	return v.remove(ctx, begin, numbers)
+}
+
+func (s Span) numbers() []uint64 {
+	all := make([]uint64, 0, s.To-s.From)
+	for n := s.From; n < s.To; n++ {
+		all = append(all, n)
+	}
+	return all
+}

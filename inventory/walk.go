@@ -1,0 +1,177 @@
+package inventory
+
+import (
+	"context"
+	"iter"
+
+	"github.com/rshub/rshub/feed"
+)
+
+// walkAhead is how many leaves a walk reads at a time, when it has read the first few.
+const walkAhead = 32
+
+// Walk yields the resources in a range in the order of loc. It reads some pages ahead, and
+// holds no more than these. An entry is to be read only until the next one is asked for; a
+// copy of it stays good. An error ends the walk.
+func (t *Tree) Walk(ctx context.Context, r Range) iter.Seq2[*feed.Entry, error] {
+	return t.walk(ctx, r, 0)
+}
+
+// Newer yields the resources whose newest change lies behind a position, in the order of
+// loc, as Walk does. It reads only pages that hold some.
+func (t *Tree) Newer(ctx context.Context, position uint64) iter.Seq2[*feed.Entry, error] {
+	return t.walk(ctx, Range{}, position+1)
+}
+
+// walk yields the resources in a range that changed at a position or behind it.
+func (t *Tree) walk(ctx context.Context, r Range, since uint64) iter.Seq2[*feed.Entry, error] {
+	return func(yield func(*feed.Entry, error) bool) {
+		top, level := t.top()
+		if level < 0 || r.To != "" && r.To <= r.From {
+			return
+		}
+		w := &walker{t: t, ctx: ctx, r: r, since: since, yield: yield, ahead: 2}
+		if err := w.pages([]ref{top}, level); err != nil {
+			yield(nil, err)
+		}
+	}
+}
+
+// A walker is one walk.
+type walker struct {
+	t      *Tree
+	ctx    context.Context
+	r      Range
+	since  uint64 // position
+	yield  func(*feed.Entry, error) bool
+	ahead  int // leaves to read at a time
+	decode leafDecoder
+	space  []feed.Entry
+	over   bool
+}
+
+// pages walks neighbouring pages of a level.
+func (w *walker) pages(refs []ref, level int) error {
+	first, end := child(refs, w.r.From), len(refs)
+	if w.r.To != "" {
+		end = child(refs, w.r.To) + 1
+	}
+	var numbers []uint64
+	for _, p := range refs[first:end] {
+		if p.newest >= w.since {
+			numbers = append(numbers, p.page)
+		}
+	}
+	for len(numbers) > 0 && !w.over {
+		n := min(w.ahead, len(numbers))
+		var err error
+		if level == 0 {
+			w.ahead = min(2*w.ahead, walkAhead)
+			err = w.leaves(numbers[:n])
+		} else {
+			n = 1
+			err = w.below(numbers[0], level)
+		}
+		if err != nil {
+			return err
+		}
+		numbers = numbers[n:]
+	}
+	return nil
+}
+
+func (w *walker) below(number uint64, level int) error {
+	in, err := w.t.inner(w.ctx, number)
+	if err != nil {
+		return err
+	}
+	return w.pages(in.refs, level-1)
+}
+
+func (w *walker) leaves(numbers []uint64) error {
+	pages, err := w.t.read(w.ctx, numbers)
+	if err != nil {
+		return err
+	}
+	for i, page := range pages {
+		l, err := openLeaf(numbers[i], page)
+		if err == nil {
+			w.space, err = w.decode.decode(w.space[:0], l)
+		}
+		if err != nil {
+			return w.t.damaged(numbers[i], err)
+		}
+		for i := range w.space {
+			e := &w.space[i]
+			if e.Position >= w.since && w.r.Has(e.Change.Loc) && !w.yield(e, nil) {
+				w.over = true
+				return nil
+			}
+		}
+	}
+	return nil
+}
+
+// Pages yields all pages of the tree as they are stored, to copy them. The bytes of a page
+// are to be read only until the next one is asked for. An error ends it.
+func (t *Tree) Pages(ctx context.Context) iter.Seq2[Page, error] {
+	return func(yield func(Page, error) bool) {
+		level := t.root.Height - 1
+		if level < 0 {
+			return
+		}
+		numbers := []uint64{t.root.Page}
+		for ; level >= 0; level-- {
+			var below []uint64
+			for len(numbers) > 0 {
+				n := min(readTogether, len(numbers))
+				pages, err := t.read(ctx, numbers[:n])
+				if err != nil {
+					yield(Page{}, err)
+					return
+				}
+				for i, p := range pages {
+					if level > 0 {
+						in, err := t.opened(numbers[i], p)
+						if err != nil {
+							yield(Page{}, err)
+							return
+						}
+						for _, c := range in.refs {
+							below = append(below, c.page)
+						}
+					} else if _, err := openLeaf(numbers[i], p); err != nil {
+						yield(Page{}, t.damaged(numbers[i], err))
+						return
+					}
+					if !yield(Page{numbers[i], p}, nil) {
+						return
+					}
+				}
+				numbers = numbers[n:]
+			}
+			numbers = below
+		}
+	}
+}
+
+// numbers returns the pages of a tree.
+func (t *Tree) numbers(ctx context.Context) ([]uint64, error) {
+	all, level := []uint64{t.root.Page}, t.root.Height-1
+	if level < 0 {
+		return nil, nil
+	}
+	for from := 0; level > 0; level-- {
+		to := len(all)
+		for ; from < to; from++ {
+			in, err := t.inner(ctx, all[from])
+			if err != nil {
+				return nil, err
+			}
+			for _, c := range in.refs {
+				all = append(all, c.page)
+			}
+		}
+	}
+	return all, nil
+}
