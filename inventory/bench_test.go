@@ -45,8 +45,8 @@ func pep(i, n int, at time.Time) feed.Entry {
 	}
 }
 
-// million returns a tree of a million resources, in memory.
-func million(b *testing.B) (*Inventory, Root, []feed.Entry) {
+// bigTree returns a tree of a million resources, in memory.
+func bigTree(b *testing.B) (*Inventory, Root, []feed.Entry) {
 	const n = 1_000_000
 	var all []feed.Entry
 	for e := range peps(n) {
@@ -72,7 +72,7 @@ func pointers(entries []feed.Entry) iter.Seq[*feed.Entry] {
 
 // BenchmarkBuild builds a tree of a million resources.
 func BenchmarkBuild(b *testing.B) {
-	_, _, all := million(b)
+	_, _, all := bigTree(b)
 	b.ReportAllocs()
 	for b.Loop() {
 		v := New(NewMemory(nil), "set", Options{})
@@ -89,7 +89,7 @@ func BenchmarkBuild(b *testing.B) {
 
 // BenchmarkWalk reads all of a million resources.
 func BenchmarkWalk(b *testing.B) {
-	v, root, _ := million(b)
+	v, root, _ := bigTree(b)
 	b.ReportAllocs()
 	n := 0
 	for b.Loop() {
@@ -107,7 +107,7 @@ func BenchmarkWalk(b *testing.B) {
 func BenchmarkMerge(b *testing.B) {
 	for _, n := range []int{100, 5_000, 85_000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
-			v, root, all := million(b)
+			v, root, all := bigTree(b)
 			b.ReportAllocs()
 			for b.Loop() {
 				b.StopTimer()
@@ -131,7 +131,7 @@ func BenchmarkMerge(b *testing.B) {
 
 // BenchmarkFind looks up 5,000 of a million resources.
 func BenchmarkFind(b *testing.B) {
-	v, root, all := million(b)
+	v, root, all := bigTree(b)
 	locs := make([]string, 5000)
 	b.ReportAllocs()
 	for b.Loop() {
@@ -149,7 +149,7 @@ func BenchmarkFind(b *testing.B) {
 
 // BenchmarkTally takes the tally of a range in the middle of a million resources.
 func BenchmarkTally(b *testing.B) {
-	v, root, all := million(b)
+	v, root, all := bigTree(b)
 	b.ReportAllocs()
 	for b.Loop() {
 		r := Range{all[rand.IntN(500_000)].Change.Loc, all[500_000+rand.IntN(500_000)].Change.Loc}
