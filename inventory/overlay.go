@@ -30,6 +30,18 @@ func newOverlay(b base, total Tally, at feed.Cursor) *Overlay {
 	return o
 }
 
+// Overlay returns an Overlay behind the state, which has all changes of the state. It is
+// for who holds a state and wants to see it at a later cursor.
+func (s *State) Overlay() *Overlay {
+	o := newOverlay(s.base, s.total, s.cursor)
+	if s.waiting.root != nil {
+		o.total.Sub(&s.waiting.root.sum)
+		o.waiting = s.waiting
+		o.waiting.freeze() // so that Add copies the nodes that s reads
+	}
+	return o
+}
+
 // Add adds entries of the log, in the order of the log. It skips what the tree or the
 // overlay has already, so entries may come again. Add blocks while it looks up in the
 // tree, many at a time, what the entries replace. After an error of the tree nothing was
