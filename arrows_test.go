@@ -17,7 +17,7 @@ var arrows = map[string][]string{
 	"feed":         {"resourcesync"},
 	"problem":      {"feed", "resourcesync"},
 	"access":       {"feed", "problem"},
-	"client":       {"feed", "problem", "resourcesync"},
+	"client":       {"feed", "inventory", "problem", "resourcesync"},
 
 	// What several parts of a hub stand on.
 	"internal/accept":    {},
@@ -52,9 +52,10 @@ var arrows = map[string][]string{
 		"access", "callback", "callback/subscription", "callback/websub", "changelog", "changelog/disklog", "changelog/metered", "changelog/redislog", "claim",
 		"documents", "feed", "harvest", "hub", "internal/budget", "internal/redisconn", "outbound", "outbound/meter", "problem", "resourcesync", "subscribe",
 	},
-	"internal/build": {},
-	"cmd/rshub":      {"access", "changelog", "changelog/disklog", "client", "feed", "internal/build", "problem", "server"},
-	"cmd/rspublish":  {"client", "feed", "internal/build", "resourcesync"},
+	"inventory/diskpages": {"feed", "inventory", "resourcesync"},
+	"internal/build":      {},
+	"cmd/rshub":           {"access", "changelog", "changelog/disklog", "client", "feed", "internal/build", "inventory", "inventory/diskpages", "problem", "resourcesync", "server"},
+	"cmd/rspublish":       {"client", "feed", "internal/build", "resourcesync"},
 
 	// The program that tries any hub.
 	"conformance/trial": {"resourcesync"},
@@ -83,7 +84,7 @@ var edges = map[string][]string{
 	"github.com/redis/":           {"internal/redisconn", "internal/redistest"},
 	"github.com/nats-io/":         {"hub"},
 	"github.com/gorilla/":         {"subscribe"},
-	"github.com/cockroachdb/":     {"changelog/disklog"},
+	"github.com/cockroachdb/":     {"changelog/disklog", "inventory/diskpages"},
 	"github.com/prometheus/":      {"callback", "changelog/metered", "hub", "internal/metricstest", "internal/operatetest", "outbound/meter", "server", "subscribe"},
 	"github.com/kelseyhightower/": {"cmd/rshub"},
 }
