@@ -2,12 +2,9 @@ package client
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"iter"
-	"mime"
 	"net/http"
-	"strconv"
 	"time"
 
 	"github.com/rshub/rshub/feed"
@@ -24,9 +21,7 @@ type FollowOptions struct {
 const (
 	defaultLimit = 1_000
 	defaultWait  = 30 * time.Second
-	pageTimeout  = 30 * time.Second // a whole page, besides the wait
-	maxPage      = 64 << 20         // bytes of a page
-	idlePause    = time.Second      // after an empty page that came sooner than this
+	idlePause    = time.Second // after an empty page that came sooner than this
 )
 
 // Follow yields the changes of a set as they come, in order, batch by batch. It blocks
@@ -62,7 +57,7 @@ func (c *Client) Follow(ctx context.Context, set, place string, o FollowOptions)
 			yield(nil, err)
 			return
 		}
-		f := &follower{client: c, set: set, place: place, opts: o}
+		f := newFollower(c, set, place, o)
 		for ctx.Err() == nil {
 			asked := c.opts.Now()
 			b, err := f.page(ctx)
@@ -91,67 +86,37 @@ func (c *Client) Follow(ctx context.Context, set, place string, o FollowOptions)
 
 // A follower is the state of one Follow.
 type follower struct {
-	client *Client
-	set    string
-	opts   FollowOptions // Limit falls when pages are too large
+	reader
+	opts FollowOptions
 
 	place string       // the place to ask for next
 	at    *feed.Cursor // the same as a cursor; nil: no page has come yet
-	tries int          // tries that failed since the last page
+}
+
+func newFollower(c *Client, set, place string, o FollowOptions) *follower {
+	return &follower{reader: reader{client: c, set: set, limit: o.Limit}, opts: o, place: place}
 }
 
 // take moves the follower to the end of a page. It reports whether the page is to be
 // yielded: it is the first, moves the cursor, has changes, or is Diverged.
 func (f *follower) take(b *feed.Batch) bool {
 	news := f.at == nil || *f.at != b.Cursor || b.Diverged || len(b.Entries) > 0
-	f.at, f.place, f.tries = &b.Cursor, b.Cursor.String(), 0
+	f.at, f.place = &b.Cursor, b.Cursor.String()
+	f.came()
 	return news
-}
-
-// failed returns how long to wait before the next try, or the error that ends Follow.
-func (f *follower) failed(err error) (time.Duration, error) {
-	if errors.Is(err, resourcesync.ErrTooLarge) && f.opts.Limit > 1 {
-		f.opts.Limit /= 2
-		return 0, nil
-	}
-	u, unavailable := errors.AsType[*Unavailable](err)
-	begun := f.at != nil // after one good answer the URL is right, and a strange answer is an outage
-	if !begun && (!unavailable || u.Lasting) || !unavailable && !errors.Is(err, ErrNoHub) {
-		return 0, err
-	}
-	wait := pause(f.tries)
-	if unavailable {
-		wait = max(wait, u.after)
-	}
-	f.tries++
-	f.client.opts.Note(err, wait)
-	return wait, nil
 }
 
 // page asks once for the changes after the place. The first page comes at once. For
 // other pages the hub waits until there is a change.
-//
-// page uses the Client's own URL and not the "next" URL of the page before. That one
-// begins with the URL by which the hub knows itself. Behind a proxy it may name another
-// host, and the token must not go there.
 func (f *follower) page(ctx context.Context) (b *feed.Batch, err error) {
-	c := f.client
 	query := f.opts.Filter.Values()
 	query.Set("since", f.place)
-	query.Set("limit", strconv.Itoa(f.opts.Limit))
-	timeout := pageTimeout
+	wait := time.Duration(0)
 	if f.at != nil {
-		query.Set("wait", f.opts.Wait.String())
-		timeout += f.opts.Wait
+		wait = f.opts.Wait
+		query.Set("wait", wait.String())
 	}
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.base.Topic(f.set)+"?"+query.Encode(), nil)
-	if err != nil {
-		return nil, fmt.Errorf("follow set %q: %w", f.set, err)
-	}
-	req.Header.Set("Accept", "application/json")
-	err = c.exchange(req, func(resp *http.Response) error {
+	err = f.get(ctx, query, wait, func(resp *http.Response) error {
 		b, err = f.read(resp)
 		return err
 	})
@@ -162,15 +127,10 @@ func (f *follower) page(ctx context.Context) (b *feed.Batch, err error) {
 // else than the hub, such as a cache that does not look at queries.
 func (f *follower) read(resp *http.Response) (*feed.Batch, error) {
 	topic := f.client.base.Topic(f.set)
-	if t, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")); t != "application/json" {
-		return nil, fmt.Errorf("%s answers 200, but %w", topic, ErrNoHub)
-	}
 	b, _, err := feed.ReadBatch(resp.Body, resourcesync.Limits{Bytes: maxPage})
 	switch {
-	case errors.Is(err, resourcesync.ErrTooLarge):
-		return nil, fmt.Errorf("read %s: %w", topic, err)
 	case err != nil:
-		return nil, fmt.Errorf("%s answers 200, but %w (%v)", topic, ErrNoHub, err)
+		return nil, f.unread(err)
 	case b.Set != f.set:
 		return nil, strange(fmt.Sprintf("%s answers with changes of the set %s", topic, b.Set))
 	case f.at != nil && !b.Diverged && b.After != *f.at && (b.After.Position > 0 || f.at.Position > 0):

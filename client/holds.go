@@ -29,7 +29,7 @@ func (c *Client) Holds(ctx context.Context, set string, at feed.Cursor) (held bo
 }
 
 func (c *Client) holds(ctx context.Context, set string, at feed.Cursor) (bool, error) {
-	f := &follower{client: c, set: set, place: at.String(), opts: FollowOptions{Limit: 1}}
+	f := newFollower(c, set, at.String(), FollowOptions{Limit: 1})
 	b, err := f.page(ctx)
 	if !errors.Is(err, feed.ErrGone) {
 		return err == nil && !b.Diverged, err

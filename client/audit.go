@@ -1,0 +1,360 @@
+package client
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"mime"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/inventory"
+	"github.com/rshub/rshub/resourcesync"
+)
+
+// AuditOptions say how an Audit compares. Zero values are the defaults.
+type AuditOptions struct {
+	Prefix string       // only resources whose loc begins with it; default: all
+	By     inventory.By // what is compared; default: by position
+
+	// Since is for a state without a cursor: the place in the hub's log, a cursor or a
+	// datetime, at which the caller began to find out what it holds. What the log names
+	// after it is not reported. Default: the moment at which Audit begins.
+	Since string
+
+	// Settle is how long Audit waits before its second look, if the state has no cursor
+	// and something differs. Default 5 s.
+	Settle time.Duration
+
+	Look func(inventory.Look) // is called with each look at the hub; default: nobody is told
+}
+
+const (
+	defaultSettle = 5 * time.Second
+	auditTimeout  = time.Minute // one question and its answer
+	maxLook       = 1 << 20     // bytes
+	maxCandidates = 10_000      // differences that a second look is taken at together
+	maxAudits     = 5           // how often an audit begins anew because the hub does not have the state any more
+)
+
+// An Own returns what the caller holds at the moment. The caller keeps the pages of the
+// state until the audit has ended.
+type Own func(ctx context.Context) (*inventory.State, error)
+
+// Always returns an Own of a state that does not change.
+func Always(s *inventory.State) Own {
+	return func(context.Context) (*inventory.State, error) { return s, nil }
+}
+
+// Audit compares what the caller holds with what the hub knows of a set, and yields every
+// resource by which they differ, once, in no order. If it ends without an error and has
+// yielded nothing, both hold the same, resource by resource. If both are equal this
+// takes one small request; a few differences among a million resources take four.
+//
+// A state with a cursor has applied the log up to there, as a Replica has. Audit adds the
+// changes that the hub has since then to the state, and compares both at one cursor. So
+// whatever it yields does differ, however many changes arrive meanwhile.
+//
+// A state without a cursor never saw the log: a directory, a list from a database. It can
+// be compared by content only, and changes may be under way between both. So Audit takes a
+// second look at what differs, after Settle, and asks own again. It yields only what still
+// differs alike and was not named by the log since Since.
+//
+// Audit tries again as Publish does when the hub cannot be reached. An error is the last
+// thing that it yields: an *Unavailable, a *Refused, an ErrNoHub, ctx's error, or what own
+// or its state returns. It is feed.ErrGone if the hub's log does not have the state's
+// cursor any more: then the caller has to Follow first, or to read a new Baseline. It is
+// feed.ErrNoInventory if the hub knows no resources of the set, only changes.
+func (c *Client) Audit(ctx context.Context, set string, own Own, o AuditOptions) iter.Seq2[inventory.Difference, error] {
+	if o.By == "" {
+		o.By = inventory.ByPosition
+	}
+	if o.Settle <= 0 {
+		o.Settle = defaultSettle
+	}
+	if o.Look == nil {
+		o.Look = func(inventory.Look) {}
+	}
+	return func(yield func(inventory.Difference, error) bool) {
+		a := &audit{client: c, set: set, own: own, opts: o, yield: yield, seen: map[string]bool{}}
+		err := feed.CheckSet(set)
+		for n := 1; err == nil; n++ {
+			if err = a.run(ctx); err == nil {
+				return
+			}
+			if a.asked && errors.Is(err, feed.ErrGone) && n < maxAudits {
+				err = nil // the hub does not have this state any more, so both look anew
+			}
+		}
+		if err != errEnough {
+			yield(inventory.Difference{}, err)
+		}
+	}
+}
+
+// errEnough means that the caller wants no more differences.
+var errEnough = errors.New("enough")
+
+// An audit is the state of one Audit.
+type audit struct {
+	client *Client
+	set    string
+	own    Own
+	opts   AuditOptions
+	yield  func(inventory.Difference, error) bool
+
+	at    feed.Cursor     // at which the hub is asked
+	asked bool            // the newest look is over, and questions were asked
+	seen  map[string]bool // locs that were yielded
+}
+
+// run compares both ends once.
+func (a *audit) run(ctx context.Context) (err error) {
+	a.asked = false
+	var look inventory.Look
+	content := a.opts.By == inventory.ByContent
+	if content { // before own is asked: then the log after the look names all that changes meanwhile
+		if look, err = a.look(ctx, feed.Cursor{}); err != nil {
+			return err
+		}
+	}
+	own, err := a.own(ctx)
+	switch {
+	case err != nil:
+		return err
+	case !own.Cursor().IsZero():
+		return a.exactly(ctx, own)
+	case content:
+		return a.settled(ctx, own, look)
+	}
+	return resourcesync.Invalid("only a state with a cursor can be compared by position")
+}
+
+// exactly compares a state that is at a cursor of the log.
+func (a *audit) exactly(ctx context.Context, own *inventory.State) error {
+	look, err := a.look(ctx, own.Cursor())
+	if err != nil {
+		return err
+	}
+	if own, err = a.advance(ctx, own, look.Cursor); err != nil {
+		return err
+	}
+	return a.compare(ctx, own, look, a.report)
+}
+
+// compare calls each with every difference at a look.
+func (a *audit) compare(ctx context.Context, own *inventory.State, look inventory.Look, each func(inventory.Difference) error) error {
+	r, by := inventory.Prefix(a.opts.Prefix), a.opts.By
+	t, err := own.Tally(ctx, r)
+	if err != nil {
+		return fmt.Errorf("audit set %q: %w", a.set, err)
+	}
+	if t.Count == look.Count && t.Digest(by) == look.Digest(by) {
+		return nil
+	}
+	for d, err := range inventory.Compare(ctx, own, by, r, a.ask) {
+		if err == nil {
+			err = each(d)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// report yields a difference, unless it was yielded before.
+func (a *audit) report(d inventory.Difference) error {
+	if a.seen[d.Loc] {
+		return nil
+	}
+	a.seen[d.Loc] = true
+	if !a.yield(d, nil) {
+		return errEnough
+	}
+	return nil
+}
+
+// advance returns a state with the changes that the hub's log has up to a later cursor.
+func (a *audit) advance(ctx context.Context, own *inventory.State, to feed.Cursor) (*inventory.State, error) {
+	if own.Cursor() == to {
+		return own, nil
+	}
+	overlay := own.Overlay()
+	err := a.client.upTo(ctx, a.set, own.Cursor().String(), a.opts.Prefix, to, func(entries []feed.Entry) error {
+		return overlay.Add(ctx, entries)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return overlay.State(to), nil
+}
+
+// settled compares a state that is at no cursor. It looks a second time at what differs.
+func (a *audit) settled(ctx context.Context, own *inventory.State, look inventory.Look) error {
+	s := &second{audit: a, since: cmp.Or(a.opts.Since, look.Cursor.String()), named: map[string]bool{}}
+	err := a.compare(ctx, own, look, func(d inventory.Difference) error {
+		if s.candidates = append(s.candidates, d); len(s.candidates) < maxCandidates {
+			return nil
+		}
+		return s.look(ctx, look.Cursor)
+	})
+	if err == nil && len(s.candidates) > 0 {
+		err = s.look(ctx, look.Cursor)
+	}
+	return err
+}
+
+// A second is the second look of an audit at what differs.
+type second struct {
+	*audit
+	candidates []inventory.Difference
+	since      string          // where in the log named goes on
+	named      map[string]bool // the locs of changes
+	waited     bool
+}
+
+// look looks at the candidates again, and reports those that still differ. The first look
+// was at a cursor, and goes on after it.
+func (s *second) look(ctx context.Context, first feed.Cursor) error {
+	if !s.waited {
+		if err := s.client.opts.Sleep(ctx, s.opts.Settle); err != nil {
+			return err
+		}
+		s.waited = true
+	}
+	own, err := s.own(ctx)
+	if err != nil {
+		return err
+	}
+	look, err := s.audit.look(ctx, first)
+	if err != nil {
+		return err
+	}
+	err = s.client.upTo(ctx, s.set, s.since, s.opts.Prefix, look.Cursor, func(entries []feed.Entry) error {
+		for i := range entries {
+			s.named[entries[i].Change.Loc] = true
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	s.since = look.Cursor.String()
+	s.at = look.Cursor
+	named := func(loc string) bool { return s.named[loc] }
+	for d, err := range inventory.Confirm(ctx, own, s.candidates, named, s.ask) {
+		if err == nil {
+			err = s.report(d)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	s.candidates, s.at = nil, first
+	return nil
+}
+
+// upTo calls take with the changes of a set after a place, up to a cursor that the log
+// holds. It tries again as Follow does.
+func (c *Client) upTo(ctx context.Context, set, place, prefix string, to feed.Cursor, take func([]feed.Entry) error) error {
+	if place == to.String() {
+		return nil
+	}
+	for b, err := range c.Follow(ctx, set, place, FollowOptions{Filter: feed.Filter{Prefix: prefix}}) {
+		switch {
+		case err != nil:
+			return err
+		case b.Diverged:
+			return fmt.Errorf("%w: the log of set %q does not hold %s", feed.ErrGone, set, place)
+		}
+		entries := b.Entries
+		for n := len(entries); n > 0 && entries[n-1].Position > to.Position; n = len(entries) {
+			entries = entries[:n-1]
+		}
+		if err := take(entries); err != nil {
+			return err
+		}
+		if b.Cursor.Position >= to.Position {
+			return nil
+		}
+	}
+	return ctx.Err()
+}
+
+// look looks at the hub's state at a cursor, or at a later one.
+func (a *audit) look(ctx context.Context, from feed.Cursor) (look inventory.Look, err error) {
+	query := url.Values{}
+	if !from.IsZero() {
+		query.Set("from", from.String())
+	}
+	if a.opts.Prefix != "" {
+		query.Set("prefix", a.opts.Prefix)
+	}
+	err = a.exchange(ctx, http.MethodGet, query, nil, func(resp *http.Response) error {
+		look, err = inventory.ReadLook(http.MaxBytesReader(nil, resp.Body, maxLook))
+		return err
+	})
+	switch {
+	case err != nil:
+		return look, err
+	case look.Set != a.set || look.Cursor.Position < from.Position:
+		return look, strange(fmt.Sprintf("%s answers with a look at %v of the set %s", a.client.base.Audit(a.set), look.Cursor, look.Set))
+	}
+	a.at, a.asked = look.Cursor, false
+	a.opts.Look(look)
+	return look, nil
+}
+
+// ask asks the hub a question at the cursor of the newest look.
+func (a *audit) ask(ctx context.Context, q inventory.Question) (reply inventory.Reply, err error) {
+	q.At, a.asked = a.at, true
+	query := url.Values{}
+	if q.Details {
+		query.Set("details", "1")
+	}
+	err = a.exchange(ctx, http.MethodPost, query, q.AppendJSON(nil), func(resp *http.Response) error {
+		reply, err = inventory.ReadReply(http.MaxBytesReader(nil, resp.Body, 2*inventory.MaxReply))
+		return err
+	})
+	if err == nil && (reply.Set != a.set || reply.Cursor != q.At) {
+		err = strange(fmt.Sprintf("%s answers about %v of the set %s", a.client.base.Audit(a.set), reply.Cursor, reply.Set))
+	}
+	return reply, err
+}
+
+// exchange sends a request of an audit until it is answered.
+func (a *audit) exchange(ctx context.Context, method string, query url.Values, body []byte, read func(*http.Response) error) error {
+	c := a.client
+	target := c.base.Audit(a.set)
+	if len(query) > 0 {
+		target += "?" + query.Encode()
+	}
+	return c.patiently(ctx, func() error {
+		ctx, cancel := context.WithTimeout(ctx, auditTimeout)
+		defer cancel()
+		req, err := http.NewRequestWithContext(ctx, method, target, bytes.NewReader(body))
+		if err != nil {
+			return fmt.Errorf("audit set %q: %w", a.set, err)
+		}
+		req.Header.Set("Accept", "application/json, application/problem+json")
+		if body != nil {
+			req.Header.Set("Content-Type", "application/json")
+		}
+		return c.exchange(req, func(resp *http.Response) error {
+			t, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
+			if t != "application/json" {
+				return fmt.Errorf("%s answers 200, but %w", c.base.Audit(a.set), ErrNoHub)
+			}
+			if err := read(resp); err != nil {
+				return fmt.Errorf("%s answers 200, but %w (%v)", c.base.Audit(a.set), ErrNoHub, err)
+			}
+			return nil
+		})
+	})
+}

@@ -1,0 +1,171 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/resourcesync"
+)
+
+// BaselineOptions say what a Baseline reads. Zero values are the defaults.
+type BaselineOptions struct {
+	Prefix string // only resources whose loc begins with it; default: all
+	After  string // the Cursor of a part that came before, to go on behind it; default: the baseline begins
+	Limit  int    // the most resources in a part, 1 to 10,000; default 1,000
+}
+
+// Baseline yields all resources of a set as they were at one cursor, each with its newest
+// change, part by part in the order of loc. The last part has no resources and is the End.
+// Its Cursor is the place to Follow from: nothing lies between. What the caller holds
+// within the baseline, and what no part has named, does not exist any more, but only if
+// the End is Complete.
+//
+// Baseline goes on where it was after outages and restarts of the hub. When the hub does
+// not have the resources as of that cursor any more, the baseline begins anew with a part
+// that is marked as Restart, as of a later cursor. Then the parts that came before it
+// mean nothing. When the caller comes back later, After goes on behind the part with that
+// Cursor; if that is not possible any more, the first part is marked as Restart.
+//
+// An error is the last thing that Baseline yields. It is feed.ErrNoInventory if the hub
+// knows no resources of the set, only changes. The other errors are those of Follow. When
+// ctx is done, Baseline ends without an error and without an End.
+func (c *Client) Baseline(ctx context.Context, set string, o BaselineOptions) iter.Seq2[*feed.BaselinePage, error] {
+	if o.Limit <= 0 {
+		o.Limit = defaultLimit
+	}
+	return func(yield func(*feed.BaselinePage, error) bool) {
+		b := &baseline{reader: reader{client: c, set: set, limit: o.Limit}, prefix: o.Prefix, place: o.After}
+		err := feed.CheckSet(set)
+		if err == nil && o.After != "" {
+			b.at, err = feed.ParsePlace(o.After)
+		}
+		if err != nil {
+			yield(nil, err)
+			return
+		}
+		for ctx.Err() == nil {
+			var wait time.Duration
+			page, err := b.page(ctx)
+			switch {
+			case ctx.Err() != nil:
+				return
+			case b.place != "" && errors.Is(err, feed.ErrGone):
+				wait = b.anew()
+			case err != nil:
+				if wait, err = b.failed(err); err != nil {
+					yield(nil, err)
+					return
+				}
+			default:
+				wait = b.take(page)
+				if !yield(page, nil) || page.End {
+					return
+				}
+			}
+			if wait > 0 && c.opts.Sleep(ctx, wait) != nil {
+				return
+			}
+		}
+	}
+}
+
+// A baseline is the state of one Baseline.
+type baseline struct {
+	reader
+	prefix string
+
+	place    string     // the place to ask for next; empty: the beginning
+	at       feed.Place // the same, unless it is empty
+	last     string     // the last loc that came; empty: none has
+	named    uint64     // how many resources the baseline has named
+	whole    bool       // these are all since its beginning
+	lost     bool       // the baseline before is lost, so the next page is a Restart
+	restarts int        // since the last page that was none
+}
+
+// anew begins the baseline anew. It returns how long to wait before that.
+func (b *baseline) anew() time.Duration {
+	b.place, b.lost = "", true
+	b.restarts++
+	if b.restarts == 1 {
+		return 0
+	}
+	return pause(b.restarts - 2) // the hub drops what is read too soon
+}
+
+// take moves to the end of a page, and marks the page if it is a Restart. It returns how
+// long to wait before the next page.
+func (b *baseline) take(p *feed.BaselinePage) (wait time.Duration) {
+	b.came()
+	p.Restart = p.Restart || b.lost
+	switch {
+	case p.Restart && !b.lost:
+		wait = b.anew()
+	case !p.Restart:
+		b.restarts = 0
+	}
+	if p.Restart || b.place == "" {
+		b.last, b.named, b.whole = "", 0, true
+	}
+	if n := len(p.Entries); n > 0 {
+		b.last = p.Entries[n-1].Change.Loc
+		b.named += uint64(n)
+	}
+	b.at, b.place, b.lost = p.Place, p.Place.String(), false
+	return wait
+}
+
+// page asks once for the next page.
+func (b *baseline) page(ctx context.Context) (p *feed.BaselinePage, err error) {
+	query := url.Values{"since": {b.place}}
+	if b.place == "" {
+		query.Set("since", feed.SinceBaseline)
+	}
+	if b.prefix != "" {
+		query.Set("prefix", b.prefix)
+	}
+	err = b.get(ctx, query, 0, func(resp *http.Response) error {
+		p, err = b.read(resp)
+		return err
+	})
+	return p, err
+}
+
+// read accepts only the page that was asked for. The answer may come from something
+// else than the hub, such as a cache that does not look at queries.
+func (b *baseline) read(resp *http.Response) (*feed.BaselinePage, error) {
+	topic := b.client.base.Topic(b.set)
+	p, _, err := feed.ReadBaseline(resp.Body, resourcesync.Limits{Bytes: maxPage})
+	if err != nil {
+		return nil, b.unread(err)
+	}
+	if p.Set != b.set {
+		return nil, strange(fmt.Sprintf("%s answers with resources of the set %s", topic, p.Set))
+	}
+	last, named, whole := b.last, b.named, b.whole
+	if p.Restart || b.place == "" {
+		last, named, whole = "", 0, true
+	} else if p.Place.Cursor != b.at.Cursor || !p.End && p.After != b.at {
+		return nil, strange(fmt.Sprintf("%s answers with what follows %v, and not %v", topic, p.After, b.at))
+	}
+	for i := range p.Entries {
+		switch loc := p.Entries[i].Change.Loc; {
+		case !strings.HasPrefix(loc, b.prefix):
+			return nil, strange(fmt.Sprintf("%s answers with %s, which does not begin with %s", topic, resourcesync.Shorten(loc), b.prefix))
+		case loc <= last:
+			return nil, strange(fmt.Sprintf("%s answers with %s behind %s", topic, resourcesync.Shorten(loc), resourcesync.Shorten(last)))
+		}
+		last = p.Entries[i].Change.Loc
+	}
+	if p.End && whole && named != p.Count {
+		return nil, strange(fmt.Sprintf("%s has named %d resources of a baseline of %d", topic, named, p.Count))
+	}
+	return p, nil
+}
