@@ -1,0 +1,146 @@
+package inventory
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/resourcesync"
+)
+
+// few returns a state of n resources.
+func few(n int) *State {
+	all := make([]feed.Entry, n)
+	for i := range all {
+		at := feed.Cursor{Position: uint64(i + 1), Micros: 1_700_000_000_000_000 + int64(i)}
+		all[i] = feed.Entry{Cursor: at, Change: resourcesync.Change{Loc: fmt.Sprintf("https://example.org/%06d", i), Change: resourcesync.Created, Hash: fmt.Sprintf("sha-256:%064x", i)}}
+	}
+	return newSorted(all).state(feed.Cursor{Position: uint64(n), Micros: 1_700_000_000_000_000 + int64(n)})
+}
+
+// ask answers a question about one range of which the asking end has nothing.
+func ask(t *testing.T, s *State, r Range, details bool) Reply {
+	t.Helper()
+	reply, err := Answer(context.Background(), s, Question{At: s.Cursor(), By: ByPosition, Ranges: []Asked{{Range: r}}, Details: details})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return reply
+}
+
+// TestAnswerSizes shows which ranges are listed and which are split.
+func TestAnswerSizes(t *testing.T) {
+	for _, test := range []struct {
+		n, ranges int
+		listed    bool
+	}{{1, 1, true}, {64, 1, true}, {65, 33, false}, {128, 64, false}, {1000, 63, false}, {4096, 64, false}, {20_000, 64, false}} {
+		reply := ask(t, few(test.n), Range{}, false)
+		if len(reply.Ranges) != test.ranges || reply.Ranges[0].Listed != test.listed {
+			t.Errorf("%d resources: %d ranges, listed %t", test.n, len(reply.Ranges), reply.Ranges[0].Listed)
+		}
+	}
+	empty := few(0)
+	none := new(Tally)
+	q := Question{At: empty.Cursor(), By: ByContent, Ranges: []Asked{{Digest: none.Digest(ByContent)}}}
+	if reply, err := Answer(context.Background(), empty, q); err != nil || len(reply.Ranges) != 0 {
+		t.Errorf("both have nothing: %+v, %v", reply, err)
+	}
+	q.Ranges[0].Count = 1
+	if reply, err := Answer(context.Background(), empty, q); err != nil || len(reply.Ranges) != 1 || !reply.Ranges[0].Listed {
+		t.Errorf("only the asking end has something: %+v, %v", reply, err)
+	}
+	q.At.Position++
+	if _, err := Answer(context.Background(), empty, q); err == nil {
+		t.Error("a question at another cursor was answered")
+	}
+}
+
+// TestAnswerBounds shows that an answer stays within memory.
+func TestAnswerBounds(t *testing.T) {
+	const n = 1024
+	all := make([]feed.Entry, 64*n)
+	long := strings.Repeat("x", 1500)
+	for i := range all {
+		all[i] = feed.Entry{Cursor: feed.Cursor{Position: uint64(i + 1), Micros: 1}, Change: resourcesync.Change{Loc: fmt.Sprintf("https://example.org/%s/%06d", long, i), Change: resourcesync.Created}}
+	}
+	s := newSorted(all).state(feed.Cursor{Position: 64 * n, Micros: 1})
+	q := Question{At: s.Cursor(), By: ByPosition}
+	parts, err := s.Split(context.Background(), Range{}, n)
+	if err != nil || len(parts) != n {
+		t.Fatalf("%d parts, %v", len(parts), err)
+	}
+	for _, p := range parts {
+		q.Ranges = append(q.Ranges, Asked{Range: p.Range})
+	}
+	if _, err := Answer(context.Background(), s, q); !errors.Is(err, resourcesync.ErrTooLarge) {
+		t.Errorf("err = %v", err)
+	}
+	q.Ranges = q.Ranges[:100]
+	reply, err := Answer(context.Background(), s, q)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text := reply.AppendJSON(nil); len(text) > MaxReply {
+		t.Errorf("%d bytes", len(text))
+	}
+
+	// Details stop where they get too large, but one always comes.
+	const huge = 3 << 20
+	for i := range 3 {
+		all[i].Change.Type = strings.Repeat("y", huge)
+	}
+	s = newSorted(all[:3]).state(s.Cursor())
+	reply = ask(t, s, Range{}, true)
+	if got := reply.Ranges[0].Resources; got[0].Entry == nil || got[1].Entry != nil || got[2].Entry != nil {
+		t.Error("it is not the first entry alone")
+	}
+	all[1].Change.Type = strings.Repeat("y", 3*huge)
+	s = newSorted(all[:3]).state(s.Cursor())
+	if got := ask(t, s, Range{From: all[1].Change.Loc}, true).Ranges[0].Resources; got[0].Entry == nil {
+		t.Error("a large entry never comes")
+	}
+}
+
+// TestAuditJSON holds what goes over the wire, byte for byte.
+func TestAuditJSON(t *testing.T) {
+	at := feed.Cursor{Position: 7, Micros: 1_700_000_000_123_456}
+	length := int64(12)
+	entry := feed.Entry{Cursor: feed.Cursor{Position: 3, Micros: 1_700_000_000_000_000}, Change: resourcesync.Change{
+		Loc: "https://example.org/a?b=<&>", Change: resourcesync.Updated, Datetime: time.Date(2023, 1, 2, 3, 4, 5, 0, time.UTC),
+		Lastmod: time.Date(2023, 1, 2, 3, 4, 5, 600_000_000, time.UTC), Hash: "md5:00", Length: &length,
+		Attrs: []resourcesync.Attr{{Namespace: "https://example.org/ns", Name: "x", Value: `"`}},
+	}}
+	look := Look{Set: "peps", Cursor: at, Complete: true, Count: 2, Weak: 1, Position: Digest{1}, Content: Digest{2}}
+	question := Question{At: at, By: ByContent, Ranges: []Asked{{Range{"", "https://example.org/m"}, 3, Digest{0xab}}, {Range{From: "https://example.org/n\x00"}, 0, Digest{}}}}
+	reply := Reply{Set: "peps", Cursor: at, Ranges: []Answered{
+		{Range: Range{"", "https://example.org/c"}, Count: 2, Listed: true, Resources: []Resource{
+			{Loc: entry.Change.Loc, Position: 3, E: Digest{0xff}, Entry: &entry}, {Loc: "https://example.org/b", Position: 4, E: Digest{0xfe}},
+		}},
+		{Range: Range{"https://example.org/c", "https://example.org/d"}, Listed: true},
+		{Range: Range{"https://example.org/d", ""}, Count: 65, Digest: Digest{0xcd}},
+	}}
+	const zeros = "000000000000000000000000000000"
+	for _, test := range []struct{ what, got, want string }{
+		{"look", string(look.AppendJSON(nil)), `{"set":"peps","cursor":"7-1700000000123456","complete":true,"count":2,"weak":1,"position":"01` + zeros + `","content":"02` + zeros + `"}`},
+		{"question", string(question.AppendJSON(nil)), `{"at":"7-1700000000123456","by":"content","ranges":[{"from":null,"to":"https://example.org/m","count":3,"digest":"ab` + zeros + `"},` +
+			`{"from":"https://example.org/n\u0000","to":null,"count":0,"digest":"00` + zeros + `"}]}`},
+		{"reply", string(reply.AppendJSON(nil)), `{"set":"peps","cursor":"7-1700000000123456","ranges":[{"from":null,"to":"https://example.org/c","count":2,"resources":[` +
+			`{"loc":"https://example.org/a?b=<&>","change":"updated","lastmod":"2023-01-02T03:04:05.6Z","hash":"md5:00","length":12,"{https://example.org/ns}x":"\"",` +
+			`"position":3,"datetime":"2023-11-14T22:13:20.000000Z","sourceDatetime":"2023-01-02T03:04:05Z","e":"ff` + zeros + `"},` +
+			`{"loc":"https://example.org/b","position":4,"e":"fe` + zeros + `"}]},` +
+			`{"from":"https://example.org/c","to":"https://example.org/d","count":0,"resources":[]},` +
+			`{"from":"https://example.org/d","to":null,"count":65,"digest":"cd` + zeros + `"}]}`},
+	} {
+		if test.got != test.want {
+			t.Errorf("the %s is\n%s, want\n%s", test.what, test.got, test.want)
+		}
+	}
+	reply.Ranges[1].Resources = []Resource{}
+	wantRead(t, look, ReadLook, (*Look).AppendJSON)
+	wantRead(t, question, ReadQuestion, (*Question).AppendJSON)
+	wantRead(t, reply, ReadReply, (*Reply).AppendJSON)
+}
