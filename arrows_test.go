@@ -33,8 +33,8 @@ var arrows = map[string][]string{
 	// The change memory.
 	"changelog":          {"feed", "internal/packed", "resourcesync"},
 	"changelog/metered":  {"changelog", "feed", "resourcesync"},
-	"changelog/disklog":  {"changelog", "feed", "resourcesync"},
-	"changelog/redislog": {"changelog", "feed", "internal/redisconn", "resourcesync"},
+	"changelog/disklog":  {"changelog", "feed", "inventory", "resourcesync"},
+	"changelog/redislog": {"changelog", "feed", "internal/redisconn", "inventory", "resourcesync"},
 
 	// The parts of a hub. They never import each other: each declares the small
 	// interface that it needs, and server introduces them.

@@ -5,6 +5,13 @@ type Description struct {
 	Title       string `json:"title,omitempty"`
 	DescribedBy string `json:"describedby,omitempty"` // URI of a document about the set
 	ChangeList  string `json:"changelist,omitempty"`  // URL of the source's own Change List, or of an index of several; no document shows it
+
+	// URLs of the source's own documents. They are shown where the hub has none of its own.
+	ResourceList string `json:"resourcelist,omitempty"` // a Resource List, or an index of several
+	ResourceDump string `json:"resourcedump,omitempty"`
+	ChangeDump   string `json:"changedump,omitempty"`
+
+	NoInventory bool `json:"noInventory,omitempty"` // the source wants no inventory of the set
 }
 
 // A State is what a set is at one moment.

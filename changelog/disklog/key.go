@@ -20,6 +20,9 @@ import (
 //	log/<set>/<last position>    the last entry's datetime, then the block
 //	key/<set>/<key>              receipt
 //	age/<set>/<number>           the datetime of the key's publish, then the key
+//	inv/<set>                    the record of the set's inventory: when the log began that it belongs to,
+//	                             its version, the attempt, then the head, see inventory.Record
+//	page/<set>/<number>          a page of the set's inventory
 //	keep/<name>/<key>            what else the hub keeps, see Keep
 //
 // A set's name has no slash, so what begins with log/<set>/ is that set's. Besides,
@@ -38,9 +41,11 @@ var (
 func setKey(set string) []byte { return []byte("set/" + set) }
 func tipKey(set string) []byte { return []byte("tip/" + set) }
 func wasKey(set string) []byte { return []byte("was/" + set) }
+func invKey(set string) []byte { return []byte("inv/" + set) }
 
 func logKey(set string, last uint64) []byte   { return numbered("log/", set, last) }
 func ageKey(set string, number uint64) []byte { return numbered("age/", set, number) }
+func pageKey(set string, n uint64) []byte     { return numbered("page/", set, n) }
 
 func keyKey(set, key string) []byte { return []byte("key/" + set + "/" + key) }
 

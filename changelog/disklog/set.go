@@ -16,7 +16,8 @@ import (
 // A set is the part of a set of resources that is in memory. Its blocks and keys are
 // on disk only.
 type set struct {
-	name string
+	name  string
+	begin int64 // when the log began
 
 	// write guards record and tip. It is held while a change of the set is applied.
 	// An append releases it before the fsync, so that the next append can share the
@@ -25,6 +26,11 @@ type set struct {
 	record record // as applied
 	tip    tip    // as applied; it may not be durable yet
 
+	// pages guards the record and the pages of the inventory. It is not held while an
+	// append waits for write, so a commit delays no append. Whoever deletes the set locks
+	// write first, and then pages.
+	pages sync.Mutex
+
 	// state is what readers see. It is nil once the set is deleted. Its head is
 	// durable and only moves forward. Its floor moves before the entries up to the
 	// new floor are removed.
@@ -32,7 +38,7 @@ type set struct {
 }
 
 func newSet(name string, r record, t tip) *set {
-	s := &set{name: name, record: r, tip: t}
+	s := &set{name: name, begin: r.Begin, record: r, tip: t}
 	s.state.Store(&feed.State{
 		Set: name, Description: r.Description, ListSize: r.ListSize, Begin: r.Begin, Was: r.Was,
 		Floor: r.Floor, Head: t.Head, Latest: t.Latest, Epochs: r.Epochs,
@@ -226,6 +232,8 @@ func (l *Log) delete(ctx context.Context, name string) error {
 		return err
 	}
 	defer s.write.Unlock()
+	s.pages.Lock()
+	defer s.pages.Unlock()
 	s.state.Store(nil) // before the entries are removed: see Log.view
 	b := l.db.NewBatch()
 	removeSet(b, name)
@@ -244,9 +252,11 @@ func (l *Log) delete(ctx context.Context, name string) error {
 	return nil
 }
 
-// removeSet removes everything of a set: its entries, its keys and the set itself.
+// removeSet removes everything of a set: its entries, its keys, its inventory and the
+// set itself.
 func removeSet(b *pebble.Batch, name string) {
-	removeAll(b, name, "log/", "key/", "age/")
+	removeAll(b, name, "log/", "key/", "age/", "page/")
+	remove(b, invKey(name))
 	remove(b, setKey(name))
 	remove(b, tipKey(name))
 }

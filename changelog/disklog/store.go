@@ -94,6 +94,17 @@ func (l *Log) apply(b *pebble.Batch) error {
 	return nil
 }
 
+// applyLazily is apply for a batch that nobody waits for. It asks for no fsync.
+func (l *Log) applyLazily(b *pebble.Batch) error {
+	if l.failed.Load() {
+		return errFailed
+	}
+	if err := l.db.Apply(b, pebble.NoSync); err != nil {
+		return fmt.Errorf("%w: %w", feed.ErrUnknown, err)
+	}
+	return b.Close()
+}
+
 // wait blocks until a batch that was applied is durable. Then all batches that were
 // applied before are durable too. Callers that wait at the same time share one
 // fsync.

@@ -92,7 +92,7 @@ func (m *Import) step(ctx context.Context, step, set string, args ...any) error 
 	m.steps++
 	number := m.run*stepsOfRun + m.steps
 	err := m.log.write(ctx, func(t *redisconn.Try) error {
-		a, err := m.log.tell(t, m.log.scripts.imports, m.log.keys(set), append([]any{number, step}, args...)...)
+		a, err := m.log.tell(t, m.log.scripts.imports, m.log.allKeys(set), append([]any{number, step}, args...)...)
 		if err != nil {
 			return err
 		}
@@ -126,7 +126,7 @@ func (m *Import) Begin(ctx context.Context, s feed.State, after feed.Cursor) err
 	if err := m.name(ctx, s.Set); err != nil {
 		return err
 	}
-	return m.step(ctx, "begin", s.Set, s.ListSize, s.Title, s.DescribedBy, s.ChangeList, s.Begin, s.Floor.String(), s.Latest.String(), after.String(), s.Was, string(s.Epochs))
+	return m.step(ctx, "begin", s.Set, s.ListSize, s.Title, s.DescribedBy, s.ChangeList, s.Begin, s.Floor.String(), s.Latest.String(), after.String(), s.Was, string(s.Epochs), moreOf(s.Description))
 }
 
 // name adds the name of a set to the names of all sets. It comes before the set is
@@ -181,7 +181,7 @@ func (m *Import) Deleted(ctx context.Context, set string, left changelog.Left) e
 		return err
 	}
 	return m.log.write(ctx, func(t *redisconn.Try) error {
-		_, err := m.log.tell(t, m.log.scripts.sweep, m.log.keys(set))
+		_, err := m.log.tell(t, m.log.scripts.sweep, m.log.allKeys(set))
 		return err
 	})
 }

@@ -1,9 +1,9 @@
 -- import does one step of a copy on a set. ARGV: 4 number of the step, higher than those
 -- of all earlier steps and runs, 5 the step:
 --
---   begin   makes the set, without keys. If the set exists, it must end at the head,
+--   begin   makes the set, without keys and inventory. If the set exists, it must end at the head,
 --           and its blocks stay. 6 list size, 7 title, 8 describedby, 9 changelist,
---           10 begin, 11 floor, 12 latest, 13 head, 14 was, 15 epochs
+--           10 begin, 11 floor, 12 latest, 13 head, 14 was, 15 epochs, 16 more
 --   add     adds blocks. 6 the head before, 7 the head after, then the blocks as they
 --           are kept
 --   keys    adds keys. Per key: its number, the key, and what is kept of it
@@ -39,8 +39,9 @@ if step == 'begin' then
   packed.upto = head
   redis.call('HSET', SET, 'run', ARGV[4], 'memory', ARGV[1], 'size', ARGV[6], 'title', ARGV[7], 'describedby', ARGV[8],
     'changelist', ARGV[9], 'begin', ARGV[10], 'was', ARGV[14],
-    'epochs', ARGV[10] .. ' ' .. ARGV[15])
-  redis.call('UNLINK', KNOWN, NUMBERS) -- each run begins with this step, and adds the keys again
+    'epochs', ARGV[10] .. ' ' .. ARGV[15], 'more', ARGV[10] .. ' ' .. ARGV[16])
+  redis.call('UNLINK', KNOWN, NUMBERS, unpack(KEYS, 8)) -- each run begins with this step, and adds the keys and the inventory again
+  redis.call('HDEL', SET, 'inventory')
   save(log({
     floor = parse(ARGV[11]), head = head, latest = ARGV[12], packed = packed, live = { swept = 1, first = 1, last = 0 },
     known = 0, forgot = 0, turns = 0, turned = clock(), call = '', answer = '',

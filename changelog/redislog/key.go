@@ -1,6 +1,7 @@
 package redislog
 
 import (
+	"encoding/json"
 	"fmt"
 	"strconv"
 	"strings"
@@ -20,13 +21,17 @@ import (
 //	                   changelist, begin, log (what steps change); described (the id of
 //	                   the call that described the set last), was (see feed.State; it
 //	                   may be earlier than begin), left; run by copies;
-//	                   epochs: the begin of the log, then feed.Epochs
+//	                   epochs: the begin of the log, then feed.Epochs;
+//	                   more: the begin of the log, then what moreOf returns;
+//	                   inventory: the record of the inventory, see below
 //	{<set>}:packed     hash: the older blocks by number, merged where they were small
 //	{<set>}:live       hash: the newer blocks by number, as they came
 //	{<set>}:known      hash: publishes that had an idempotency key, by number
 //	{<set>}:numbers    hash: their numbers by key
 //	{<set>}:calls0     hash: answers to appends by the id of the call
 //	{<set>}:calls1     the same; the two take turns
+//	{<set>}:page0      hash: pages of the set's inventory by number. Page n is in the one of
+//	   … page63        pageHashes hashes that pageHash says
 //
 // The field log of a set holds, in this order:
 //
@@ -40,6 +45,11 @@ import (
 // After Delete the field holds the word deleted and the datetime that a new set must
 // begin after. If entries had later datetimes, the field left holds that datetime, a
 // hyphen, and the latest of them. lib.lua says why it is so.
+//
+// The record of an inventory is one text: the begin of the log that it belongs to, its
+// version, the attempt, the run of the server in which the attempt began, and the head; see
+// inventory.Record. Programs that know no inventories leave it behind, and the pages, when
+// they delete a set. So a record with another begin than that of the log counts as none.
 //
 // The braces put all keys of a set into one slot of a cluster. Two prefixes never
 // have a key in common, although a prefix may have colons: a prefix has no brace, and
@@ -68,14 +78,39 @@ func (l *Log) setsKey() string   { return l.opts.Prefix + ":sets" }
 // setKey returns the first of a set's keys.
 func (l *Log) setKey(set string) string { return l.opts.Prefix + ":{" + set + "}:set" }
 
-// keys returns all keys of a set, in the order that lib.lua expects.
+// keys returns the keys of a set, except those of pages, in the order that lib.lua expects.
 func (l *Log) keys(set string) []string {
 	p := l.opts.Prefix + ":{" + set + "}:"
 	return []string{p + "set", p + "packed", p + "live", p + "known", p + "numbers", p + "calls0", p + "calls1"}
 }
 
+// pageHashes is over how many hashes the pages of a set are spread. A hash of more than
+// 512 MB could not move to another server of a cluster.
+const pageHashes = 64
+
+// pageHash returns the number of the hash that a page is in. Pages that were written
+// together, and that are read together, are in one hash or few.
+func pageHash(n uint64) int { return int(n / 64 % pageHashes) }
+
+// pageKey returns the key of a hash of pages.
+func (l *Log) pageKey(set string, hash int) string {
+	return l.opts.Prefix + ":{" + set + "}:page" + strconv.Itoa(hash)
+}
+
+// pageKeys returns the keys of all hashes of pages of a set.
+func (l *Log) pageKeys(set string) []string {
+	keys := make([]string, pageHashes)
+	for h := range keys {
+		keys[h] = l.pageKey(set, h)
+	}
+	return keys
+}
+
+// allKeys returns all keys of a set: those that lib.lua expects, and those of pages.
+func (l *Log) allKeys(set string) []string { return append(l.keys(set), l.pageKeys(set)...) }
+
 // stateFields are the fields of a set's hash that a feed.State is read from.
-var stateFields = []string{"memory", "size", "title", "describedby", "changelist", "begin", "log", "was", "epochs"}
+var stateFields = []string{"memory", "size", "title", "describedby", "changelist", "begin", "log", "was", "epochs", "more"}
 
 // decodeState makes a State of the values of stateFields. The error is feed.ErrNoSet
 // if the set does not exist.
@@ -98,7 +133,7 @@ func (l *Log) decodeState(set string, values []any) (feed.State, error) {
 	if len(log) < 3 {
 		return s, fmt.Errorf("%w: its log is %q", changelog.ErrCorrupt, v[6])
 	}
-	var errs [6]error
+	var errs [7]error
 	s.ListSize, errs[0] = strconv.Atoi(v[1])
 	s.Title, s.DescribedBy, s.ChangeList = v[2], v[3], v[4]
 	s.Begin, errs[1] = strconv.ParseInt(v[5], 10, 64)
@@ -108,9 +143,12 @@ func (l *Log) decodeState(set string, values []any) (feed.State, error) {
 	if was, err := strconv.ParseInt(v[7], 10, 64); err == nil && was >= s.Begin {
 		s.Was = was
 	}
-	// Programs that know no epochs leave the field behind when they make a set anew.
+	// Programs that do not know these fields leave them behind when they make a set anew.
 	if begin, epochs, _ := strings.Cut(v[8], " "); begin == v[5] {
 		s.Epochs, errs[5] = feed.ParseEpochs(epochs)
+	}
+	if begin, more, _ := strings.Cut(v[9], " "); begin == v[5] {
+		errs[6] = readMore(more, &s.Description)
 	}
 	for _, err := range errs {
 		if err != nil {
@@ -121,4 +159,34 @@ func (l *Log) decodeState(set string, values []any) (feed.State, error) {
 		return s, fmt.Errorf("%w: list size %d", changelog.ErrCorrupt, s.ListSize)
 	}
 	return s, nil
+}
+
+// A more is the part of a description that has no field of its own. Programs that know
+// it not leave it as it is when they describe a set.
+type more struct {
+	ResourceList string `json:"resourcelist,omitempty"`
+	ResourceDump string `json:"resourcedump,omitempty"`
+	ChangeDump   string `json:"changedump,omitempty"`
+	NoInventory  bool   `json:"noInventory,omitempty"`
+}
+
+// moreOf returns the part of a description that the field more has, as JSON, or nothing.
+func moreOf(d feed.Description) string {
+	m := more{d.ResourceList, d.ResourceDump, d.ChangeDump, d.NoInventory}
+	if m == (more{}) {
+		return ""
+	}
+	b, _ := json.Marshal(m) // strings and a bool
+	return string(b)
+}
+
+// readMore reads what moreOf has returned.
+func readMore(text string, d *feed.Description) error {
+	if text == "" {
+		return nil
+	}
+	var m more
+	err := json.Unmarshal([]byte(text), &m)
+	d.ResourceList, d.ResourceDump, d.ChangeDump, d.NoInventory = m.ResourceList, m.ResourceDump, m.ChangeDump, m.NoInventory
+	return err
 }

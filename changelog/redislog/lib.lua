@@ -282,3 +282,38 @@ local function recall(s, now, key, maxAge, maxCount)
   local k = known(text(number))
   if k and k.key == key and now - k.micros <= maxAge then return k end
 end
+
+-- run returns the id of the run of this server, - if it is not known. A server that was
+-- restarted, and one that takes the place of another, has another run.
+local function run()
+  local info = redis.pcall('INFO', 'server') -- the user may lack the right to ask
+  return type(info) == 'string' and string.match(info, 'run_id:(%x+)') or '-'
+end
+
+-- inventory returns the record of the set's inventory: see key.go. If there is none for
+-- this log, its version is 0.
+--
+-- A restart or a failover may lose the last writes: pages whose Put was answered, while
+-- the record that the attempt began with is still there. So an attempt belongs to one run
+-- of one server. In another run the attempt is over, and the version is another one: then
+-- whoever wrote pages in the old run can write no more of them, and no record that needs
+-- them.
+local function inventory(s)
+  local kept = redis.call('HGET', SET, 'inventory') or ''
+  local begin, version, attempt, at, head = string.match(kept, '^(%d+) (%d+) (%d+) (%S+) (.*)$')
+  if kept ~= '' and not begin then damaged('the record of the inventory') end
+  if begin ~= s.begin then return { kept = '0', version = '0', attempt = '0', run = '-', head = '' } end
+  local i = { kept = version, version = version, attempt = attempt, run = at, head = head }
+  if attempt ~= '0' and at ~= run() then i.version, i.attempt = text(version + 1), '0' end
+  return i
+end
+
+-- paged calls what for each key of pages in KEYS, with the key and the first and last index
+-- of its arguments. They follow their count, which is at index arg for the first key.
+local function paged(arg, what)
+  for k = 8, #KEYS do
+    local count = tonumber(ARGV[arg])
+    what(KEYS[k], arg + 1, arg + count)
+    arg = arg + 1 + count
+  end
+end

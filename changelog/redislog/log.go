@@ -98,7 +98,7 @@ func open(ctx context.Context, conn *redisconn.Conn, opts Options, identify func
 	l.secret.Store(new(string))
 	err := checkPrefix(l.opts.Prefix)
 	if err == nil {
-		l.scripts.load(l.opts.edit)
+		l.scripts.readAll(l.opts.edit)
 		err = l.fit(ctx, true)
 	}
 	if err == nil {

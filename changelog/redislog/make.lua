@@ -1,6 +1,6 @@
 -- make makes a set, unless it exists. ARGV: 4 the field log that the hub saw, "" if
--- there was none, 5 list size, 6 title, 7 describedby, 8 changelist. Answers: ok MADE
--- BEGIN, where MADE is 1 if the set is new, else 0. anew: the set does not exist, but it
+-- there was none, 5 list size, 6 title, 7 describedby, 8 changelist, 9 more. Answers: ok
+-- MADE BEGIN, where MADE is 1 if the set is new, else 0. anew: the set does not exist, but it
 -- did since the hub looked. A late request would bring back a set that was deleted.
 
 local v = redis.call('HMGET', SET, 'memory', 'log', 'begin', 'was', 'left')
@@ -20,8 +20,9 @@ if left and left.position == upto then ever = math.max(ever, left.micros) end
 ever = math.max(ever, upto)
 if upto - begin <= skew then begin = math.max(begin, upto + 1) end
 local floor = cursor(0, begin)
-redis.call('HSET', SET, 'memory', ARGV[1], 'size', ARGV[5], 'title', ARGV[6], 'describedby', ARGV[7], 'changelist', ARGV[8], 'begin', text(begin), 'was', text(ever))
-redis.call('UNLINK', PACKED, LIVE, KNOWN, NUMBERS, CALLS0, CALLS1)
+redis.call('HSET', SET, 'memory', ARGV[1], 'size', ARGV[5], 'title', ARGV[6], 'describedby', ARGV[7], 'changelist', ARGV[8], 'begin', text(begin), 'was', text(ever),
+  'more', text(begin) .. ' ' .. ARGV[9])
+redis.call('UNLINK', unpack(KEYS, 2))
 save(log({
   floor = floor, head = floor, latest = write(floor),
   packed = { upto = floor, swept = 1, first = 1, last = 0 },

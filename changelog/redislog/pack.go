@@ -48,7 +48,7 @@ func (l *Log) pack(ctx context.Context, set string) (moved int, err error) {
 func (l *Log) sweep(ctx context.Context, set string) error {
 	for more := true; more; {
 		err := l.write(ctx, func(t *redisconn.Try) error {
-			reply, err := l.ask(t, l.scripts.sweep, l.keys(set))
+			reply, err := l.ask(t, l.scripts.sweep, l.allKeys(set))
 			more = reply.Number(1) == 1
 			return err
 		})

@@ -14,10 +14,11 @@ var sources embed.FS
 type scripts struct {
 	append, since, find, trim, oldest, pack, sweep, name, make, describe, delete, memory *redisconn.Script
 	keys, imports, adopt, tick, epoch                                                    *redisconn.Script
+	load, swap, put, get, remove, numbers                                                *redisconn.Script // of inventories
 }
 
-// load reads the scripts. Tests may change them with edit.
-func (s *scripts) load(edit func(string) string) {
+// readAll reads the scripts. Tests may change them with edit.
+func (s *scripts) readAll(edit func(string) string) {
 	read := func(name string) string {
 		b, err := sources.ReadFile(name + ".lua")
 		if err != nil {
@@ -29,6 +30,7 @@ func (s *scripts) load(edit func(string) string) {
 		"append": &s.append, "since": &s.since, "find": &s.find, "trim": &s.trim, "oldest": &s.oldest, "pack": &s.pack, "sweep": &s.sweep,
 		"name": &s.name, "make": &s.make, "describe": &s.describe, "delete": &s.delete, "memory": &s.memory,
 		"keys": &s.keys, "import": &s.imports, "adopt": &s.adopt, "tick": &s.tick, "epoch": &s.epoch,
+		"load": &s.load, "swap": &s.swap, "put": &s.put, "get": &s.get, "remove": &s.remove, "numbers": &s.numbers,
 	} {
 		source := read("lib") + read(name)
 		if edit != nil {

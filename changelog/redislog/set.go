@@ -71,7 +71,7 @@ func (l *Log) makeHere(ctx context.Context, set string, d feed.Description, list
 			if !strings.HasPrefix(left, "deleted ") {
 				left = "" // the set exists: then the script does nothing, unless somebody deletes it now
 			}
-			reply, err := l.tell(t, l.scripts.make, l.keys(set), left, listSize, d.Title, d.DescribedBy, d.ChangeList)
+			reply, err := l.tell(t, l.scripts.make, l.allKeys(set), left, listSize, d.Title, d.DescribedBy, d.ChangeList, moreOf(d))
 			if !errors.Is(err, errAnew) {
 				made, begin = reply.Number(1) == 1, reply.Text(2)
 				return err
@@ -105,7 +105,7 @@ func (l *Log) Describe(ctx context.Context, set string, d feed.Description) erro
 			return err
 		}
 		return l.do(ctx, c, func(t *redisconn.Try) error {
-			_, err := l.tell(t, l.scripts.describe, l.keys(set), s.Begin, id, by, d.Title, d.DescribedBy, d.ChangeList)
+			_, err := l.tell(t, l.scripts.describe, l.keys(set), s.Begin, id, by, d.Title, d.DescribedBy, d.ChangeList, moreOf(d))
 			return err
 		})
 	})
@@ -146,7 +146,7 @@ func (l *Log) delete(ctx context.Context, set string) error {
 			}
 			deleted = true
 		}
-		_, err := l.ask(t, l.scripts.sweep, l.keys(set))
+		_, err := l.ask(t, l.scripts.sweep, l.allKeys(set))
 		return err
 	})
 	if deleted {

@@ -4,8 +4,8 @@
 
 local state = redis.call('HGET', SET, 'log')
 if state and deleted(state) then
-  redis.call('UNLINK', PACKED, LIVE, KNOWN, NUMBERS, CALLS0, CALLS1)
-  redis.call('HDEL', SET, 'size', 'title', 'describedby', 'changelist', 'begin', 'described', 'epochs')
+  redis.call('UNLINK', unpack(KEYS, 2))
+  redis.call('HDEL', SET, 'size', 'title', 'describedby', 'changelist', 'begin', 'described', 'epochs', 'more', 'inventory')
   return { 'ok', 0 }
 end
 local s, no = open()

@@ -1,0 +1,337 @@
+package disklog
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"iter"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/inventory"
+)
+
+// Pages are the pages of the inventories of a Log's sets. They share the write-ahead log
+// with the sets' logs, so a crash leaves a prefix of both.
+type pages struct {
+	log   *Log
+	flush func(context.Context) error // called before a look at a log, for copies; nil: nothing
+}
+
+var _ inventory.Store = pages{}
+
+// Inventories returns the store of the sets' inventories, which is part of the memory.
+// Nothing may be called on it after Close. What a call without inventory.Swap.Durable has
+// written may be undone by a crash of the process, too.
+func (l *Log) Inventories() inventory.Store { return pages{log: l} }
+
+// An inventoryRecord is the value of inv/<set>.
+type inventoryRecord struct {
+	begin            int64 // of the log that it belongs to
+	version, attempt uint64
+	head             []byte
+}
+
+func (r inventoryRecord) encode() []byte {
+	b := binary.BigEndian.AppendUint64(make([]byte, 0, 24+len(r.head)), uint64(r.begin))
+	b = binary.BigEndian.AppendUint64(b, r.version)
+	b = binary.BigEndian.AppendUint64(b, r.attempt)
+	return append(b, r.head...)
+}
+
+// inventory returns the record of a set's inventory. If there is none for the log that
+// began at begin, the record is zero, except for begin.
+func (l *Log) inventory(set string, begin int64) (inventoryRecord, error) {
+	v, err := l.get(invKey(set))
+	if err == nil && v != nil && len(v) < 24 {
+		err = fmt.Errorf("%w: the record of its inventory has %d bytes", changelog.ErrCorrupt, len(v))
+	}
+	none := inventoryRecord{begin: begin}
+	if v == nil || err != nil {
+		return none, err
+	}
+	r := inventoryRecord{int64(binary.BigEndian.Uint64(v)), binary.BigEndian.Uint64(v[8:]), binary.BigEndian.Uint64(v[16:]), v[24:]}
+	if r.begin != begin {
+		return none, nil
+	}
+	return r, nil
+}
+
+// Load returns the record of a set.
+func (p pages) Load(ctx context.Context, set string) (inventory.Record, error) {
+	r, err := p.load(ctx, set)
+	if err != nil {
+		return r, fmt.Errorf("load the inventory of set %q: %w", set, err)
+	}
+	return r, nil
+}
+
+func (p pages) load(ctx context.Context, set string) (r inventory.Record, err error) {
+	if err := ctx.Err(); err != nil {
+		return r, err
+	}
+	s := p.log.find(set)
+	if s == nil {
+		return r, feed.ErrNoSet
+	}
+	record, err := p.log.inventory(set, s.begin)
+	if err != nil {
+		return r, err
+	}
+	state := s.state.Load() // after the record, so that the log has what the record says of it
+	if state == nil {
+		return r, feed.ErrNoSet
+	}
+	return inventory.Record{Log: *state, Now: p.log.now(), Version: record.version, Attempt: record.attempt, Head: record.head}, nil
+}
+
+// Swap replaces the record of a set.
+func (p pages) Swap(ctx context.Context, set string, swap inventory.Swap) error {
+	if err := p.swap(ctx, set, swap); err != nil {
+		return fmt.Errorf("write the inventory of set %q: %w", set, err)
+	}
+	return nil
+}
+
+// swap uses the reserve of the disk if it must, so that pages can be removed from a
+// disk that is full.
+func (p pages) swap(ctx context.Context, set string, swap inventory.Swap) error {
+	if len(swap.Head) > inventory.MaxHead {
+		return fmt.Errorf("a head of %d bytes; it has at most %d", len(swap.Head), inventory.MaxHead)
+	}
+	if p.flush != nil {
+		if err := p.flush(ctx); err != nil {
+			return err
+		}
+	}
+	s, err := p.lock(ctx, set)
+	if err != nil {
+		return err
+	}
+	b, err := p.swapLocked(s, swap)
+	s.pages.Unlock()
+	if err == nil && swap.Durable {
+		err = p.log.wait(b)
+	}
+	return err
+}
+
+// swapLocked applies a swap. A Durable one is to be waited for.
+func (p pages) swapLocked(s *set, swap inventory.Swap) (*pebble.Batch, error) {
+	l := p.log
+	if s.begin != swap.Begin {
+		return nil, inventory.ErrLog
+	}
+	r, err := l.inventory(s.name, swap.Begin)
+	if err != nil {
+		return nil, err
+	}
+	if r.version != swap.Version {
+		return nil, inventory.ErrRaced
+	}
+	if err := l.holds(s, swap.At); err != nil {
+		return nil, err
+	}
+	b := l.db.NewBatch()
+	if r.version == 0 {
+		removeAll(b, s.name, "page/")
+	}
+	put(b, invKey(s.name), inventoryRecord{swap.Begin, swap.Version + 1, swap.Attempt, swap.Head}.encode())
+	if swap.Durable {
+		return b, l.apply(b)
+	}
+	return nil, l.applyLazily(b)
+}
+
+// holds returns nil if a set's log holds an entry at a cursor, or if the cursor is zero.
+// Nothing but retention takes the entry away from a log on the disk.
+func (l *Log) holds(s *set, at feed.Cursor) error {
+	if at.IsZero() {
+		return nil
+	}
+	v, err := l.view(s)
+	if err != nil {
+		return err
+	}
+	ok, err := v.knows(at)
+	if err := errors.Join(err, v.close()); err != nil {
+		return err
+	}
+	if !ok {
+		return inventory.ErrLog
+	}
+	return nil
+}
+
+// lock finds a set and locks its pages. If it returns an error, nothing is locked.
+func (p pages) lock(ctx context.Context, name string) (*set, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	s := p.log.find(name)
+	if s == nil {
+		return nil, feed.ErrNoSet
+	}
+	s.pages.Lock()
+	err := ctx.Err() // the wait for the lock may have been long
+	if err == nil && s.state.Load() == nil {
+		err = feed.ErrNoSet
+	}
+	if err != nil {
+		s.pages.Unlock()
+		return nil, err
+	}
+	return s, nil
+}
+
+// Put writes pages of a set.
+func (p pages) Put(ctx context.Context, set string, begin int64, attempt uint64, put []inventory.Page) error {
+	if err := p.put(ctx, set, begin, attempt, put); err != nil {
+		return fmt.Errorf("write pages of the inventory of set %q: %w", set, err)
+	}
+	return nil
+}
+
+func (p pages) put(ctx context.Context, set string, begin int64, attempt uint64, written []inventory.Page) error {
+	if err := p.log.room(); err != nil {
+		return err
+	}
+	b := p.log.db.NewBatch()
+	for i := range written {
+		put(b, pageKey(set, written[i].Number), written[i].Bytes)
+	}
+	s, err := p.lock(ctx, set)
+	if err != nil {
+		return errors.Join(err, b.Close())
+	}
+	defer s.pages.Unlock()
+	r, err := p.log.inventory(set, begin)
+	if err == nil && (s.begin != begin || attempt == 0 || r.attempt != attempt) {
+		err = inventory.ErrRaced
+	}
+	if err != nil {
+		return errors.Join(err, b.Close())
+	}
+	return p.log.applyLazily(b)
+}
+
+// Get returns pages of a set.
+func (p pages) Get(ctx context.Context, set string, begin int64, numbers []uint64) ([][]byte, error) {
+	found, err := p.get(ctx, set, begin, numbers)
+	if err != nil {
+		return nil, fmt.Errorf("read pages of the inventory of set %q: %w", set, err)
+	}
+	return found, nil
+}
+
+func (p pages) get(ctx context.Context, set string, begin int64, numbers []uint64) ([][]byte, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	none := make([][]byte, len(numbers))
+	s := p.log.find(set)
+	if s == nil || s.begin != begin {
+		return none, nil
+	}
+	r, err := p.log.inventory(set, begin)
+	if r.version == 0 || err != nil {
+		return none, err // pages that are there are of an earlier log
+	}
+	found := make([][]byte, len(numbers))
+	for i, n := range numbers {
+		if found[i], err = p.log.get(pageKey(set, n)); err != nil {
+			return nil, fmt.Errorf("page %d: %w", n, err)
+		}
+	}
+	if s.state.Load() == nil {
+		return none, nil // the set was deleted meanwhile, and perhaps made anew
+	}
+	return found, nil
+}
+
+// Remove removes pages of a set.
+func (p pages) Remove(ctx context.Context, set string, begin int64, numbers []uint64) error {
+	if err := p.remove(ctx, set, begin, numbers); err != nil {
+		return fmt.Errorf("remove pages of the inventory of set %q: %w", set, err)
+	}
+	return nil
+}
+
+func (p pages) remove(ctx context.Context, set string, begin int64, numbers []uint64) error {
+	s, err := p.lock(ctx, set)
+	if errors.Is(err, feed.ErrNoSet) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer s.pages.Unlock()
+	if s.begin != begin {
+		return nil
+	}
+	b := p.log.db.NewBatch()
+	for _, n := range numbers {
+		key := pageKey(set, n)
+		size, err := p.log.size(key)
+		if err != nil {
+			return errors.Join(err, b.Close())
+		}
+		if size >= 0 {
+			_ = b.DeleteSized(key, uint32(size), nil) // so that compaction knows what it can gain
+		}
+	}
+	if b.Empty() {
+		return b.Close()
+	}
+	return p.log.applyLazily(b)
+}
+
+// size returns the size of a value, -1 when there is none.
+func (l *Log) size(key []byte) (int, error) {
+	v, done, err := l.db.Get(key)
+	if errors.Is(err, pebble.ErrNotFound) {
+		return -1, nil
+	}
+	if err != nil {
+		return 0, damage(err)
+	}
+	return len(v), done.Close()
+}
+
+// Numbers yields the numbers of the pages of a set.
+func (p pages) Numbers(ctx context.Context, set string, begin int64) iter.Seq2[uint64, error] {
+	return func(yield func(uint64, error) bool) {
+		if err := p.numbers(ctx, set, begin, func(n uint64) bool { return yield(n, nil) }); err != nil {
+			yield(0, fmt.Errorf("list the pages of the inventory of set %q: %w", set, err))
+		}
+	}
+}
+
+func (p pages) numbers(ctx context.Context, set string, begin int64, yield func(uint64) bool) error {
+	s := p.log.find(set)
+	if s == nil || s.begin != begin {
+		return ctx.Err()
+	}
+	r, err := p.log.inventory(set, begin)
+	if r.version == 0 || err != nil {
+		return errors.Join(err, ctx.Err())
+	}
+	from, to := bounds("page/", set)
+	it, err := p.log.db.NewIter(&pebble.IterOptions{LowerBound: from, UpperBound: to})
+	if err != nil {
+		return damage(err)
+	}
+	defer it.Close()
+	for it.First(); it.Valid() && s.state.Load() != nil; it.Next() {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if !yield(number(it.Key())) {
+			return nil
+		}
+	}
+	return errors.Join(damage(it.Error()), ctx.Err())
+}

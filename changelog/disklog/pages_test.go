@@ -1,0 +1,193 @@
+package disklog
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/inventory"
+)
+
+func ok(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func wants(t testing.TB, want, err error) {
+	t.Helper()
+	if !errors.Is(err, want) {
+		t.Fatalf("error is %v, want %v", err, want)
+	}
+}
+
+// load returns the record of the set's inventory.
+func load(t testing.TB, s inventory.Store) inventory.Record {
+	t.Helper()
+	r, err := s.Load(t.Context(), "set")
+	ok(t, err)
+	return r
+}
+
+// swapped replaces the record of the set's inventory.
+func swapped(t testing.TB, s inventory.Store, w inventory.Swap) inventory.Record {
+	t.Helper()
+	r := load(t, s)
+	w.Begin, w.Version = r.Log.Begin, r.Version
+	ok(t, s.Swap(t.Context(), "set", w))
+	return load(t, s)
+}
+
+// somePages returns pages with the numbers from from to to.
+func somePages(from, to uint64) (pages []inventory.Page) {
+	for n := from; n <= to; n++ {
+		pages = append(pages, inventory.Page{Number: n, Bytes: fmt.Appendf(nil, "%d\x00%s", n, strings.Repeat("p", int(n%100)))})
+	}
+	return pages
+}
+
+// there returns the numbers of the pages that are there, and checks their bytes.
+func there(t testing.TB, s inventory.Store, begin int64) (numbers []uint64) {
+	t.Helper()
+	for n, err := range s.Numbers(t.Context(), "set", begin) {
+		ok(t, err)
+		numbers = append(numbers, n)
+	}
+	slices.Sort(numbers)
+	found, err := s.Get(t.Context(), "set", begin, numbers)
+	ok(t, err)
+	for i, n := range numbers {
+		if want := somePages(n, n)[0].Bytes; string(found[i]) != string(want) {
+			t.Errorf("page %d is %q, want %q", n, found[i], want)
+		}
+	}
+	return numbers
+}
+
+// A crash leaves a prefix of what was done to the log and to the inventory, and all that came
+// before what was acknowledged as durable.
+func TestInventoryAfterCrash(t *testing.T) {
+	disk := vfs.NewCrashableMem()
+	l := start(t, "data", Options{FS: disk})
+	defer stop(t, l)
+	ctx, s := t.Context(), l.Inventories()
+	ok(t, l.Make(ctx, "set", feed.Description{}, 10))
+	var heads []feed.Cursor
+	var records []inventory.Record
+	for i := range 3 {
+		a, err := l.Append(ctx, "set", changelog.Publish{Changes: changes("a", 1)})
+		ok(t, err)
+		heads = append(heads, a[0].Cursor)
+		r := swapped(t, s, inventory.Swap{Attempt: 5, Head: fmt.Append(nil, "reserved ", i)})
+		ok(t, s.Put(ctx, "set", r.Log.Begin, 5, somePages(uint64(10*i)+1, uint64(10*i)+10)))
+		records = append(records, swapped(t, s, inventory.Swap{At: heads[i], Head: fmt.Append(nil, i), Durable: i == 1}))
+	}
+	for _, unsynced := range []int{0, 100} {
+		crashed := start(t, "data", Options{FS: disk.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: unsynced, RNG: rand.New(rand.NewPCG(1, 2))})})
+		s := crashed.Inventories()
+		r := load(t, s)
+		if r.Log.Head != heads[2] || r.Version < records[1].Version {
+			t.Errorf("the record is %+v, it was %+v", r, records[1])
+		}
+		switch pages := there(t, s, r.Log.Begin); {
+		case string(r.Head) == "1" && len(pages) == 20, string(r.Head) == "reserved 2" && r.Attempt == 5, string(r.Head) == "2" && len(pages) == 30:
+		default:
+			t.Errorf("%d pages with %+v", len(pages), r)
+		}
+		stop(t, crashed)
+	}
+}
+
+// Programs that know no inventories delete sets and make them anew, and leave the record and
+// the pages behind. They count as none, and the first Swap of the new log removes the pages.
+func TestOldProgramMakesSetAnew(t *testing.T) {
+	l := start(t, "data", Options{FS: vfs.NewMem()})
+	defer stop(t, l)
+	ctx, s := t.Context(), l.Inventories()
+	ok(t, l.Make(ctx, "set", feed.Description{}, 10))
+	ok(t, l.Make(ctx, "sets", feed.Description{}, 10))
+	ok(t, l.Make(ctx, "set.x", feed.Description{}, 10))
+	r := swapped(t, s, inventory.Swap{Attempt: 7, Head: []byte("head")})
+	ok(t, s.Put(ctx, "set", r.Log.Begin, 7, somePages(1, 300)))
+	for _, other := range []string{"sets", "set.x"} {
+		o, err := s.Load(ctx, other)
+		ok(t, err)
+		ok(t, s.Swap(ctx, other, inventory.Swap{Begin: o.Log.Begin, Attempt: 7}))
+		ok(t, s.Put(ctx, other, o.Log.Begin, 7, somePages(1, 3)))
+	}
+	left, err := l.get(invKey("set"))
+	ok(t, err)
+	ok(t, l.Delete(ctx, "set"))
+	for _, key := range [][]byte{invKey("set"), pageKey("set", 1), pageKey("set", 300)} {
+		if v, err := l.get(key); v != nil || err != nil {
+			t.Errorf("%q is left, %v", key, err)
+		}
+	}
+	_, err = s.Load(ctx, "set")
+	wants(t, feed.ErrNoSet, err)
+	ok(t, l.Make(ctx, "set", feed.Description{}, 10))
+	b := l.db.NewBatch() // as if that had been done by such a program
+	put(b, invKey("set"), left)
+	put(b, pageKey("set", 1), []byte("old"))
+	ok(t, l.commit(b))
+
+	anew := load(t, s)
+	if !reflect.DeepEqual(anew, inventory.Record{Log: anew.Log, Now: anew.Now}) || anew.Log.Begin == r.Log.Begin {
+		t.Errorf("the record is %+v", anew)
+	}
+	wants(t, inventory.ErrRaced, s.Put(ctx, "set", anew.Log.Begin, 7, somePages(1, 1)))
+	if pages := there(t, s, anew.Log.Begin); len(pages) > 0 {
+		t.Errorf("pages %d", pages)
+	}
+	wants(t, inventory.ErrLog, s.Swap(ctx, "set", inventory.Swap{Begin: r.Log.Begin, Version: r.Version}))
+	swapped(t, s, inventory.Swap{Attempt: 8, At: anew.Log.Head})
+	if v, err := l.get(pageKey("set", 1)); v != nil || err != nil {
+		t.Errorf("a page is left, %v", err)
+	}
+	for _, other := range []string{"sets", "set.x"} {
+		o, err := s.Load(ctx, other)
+		ok(t, err)
+		if found, err := s.Get(ctx, other, o.Log.Begin, []uint64{1, 2, 3, 4}); err != nil || found[2] == nil || found[3] != nil {
+			t.Errorf("%s has %q, %v", other, found, err)
+		}
+	}
+}
+
+// A disk that is full takes no page, but a record, and pages are removed from it.
+func TestFullForPages(t *testing.T) {
+	l := start(t, t.TempDir(), Options{})
+	defer stop(t, l)
+	ctx, s := t.Context(), l.Inventories()
+	ok(t, l.Make(ctx, "set", feed.Description{}, 10))
+	r := swapped(t, s, inventory.Swap{Attempt: 7})
+	ok(t, s.Put(ctx, "set", r.Log.Begin, 7, somePages(1, 70)))
+	l.opts.Reserve = 1 << 62
+	wants(t, feed.ErrFull, s.Put(ctx, "set", r.Log.Begin, 7, somePages(71, 140)))
+	swapped(t, s, inventory.Swap{Attempt: 8, Head: []byte("x"), Durable: true})
+	ok(t, s.Remove(ctx, "set", r.Log.Begin, []uint64{3, 64, 999}))
+	if n := len(there(t, s, r.Log.Begin)); n != 68 {
+		t.Errorf("%d pages", n)
+	}
+}
+
+// What is damaged is said to be.
+func TestDamagedRecord(t *testing.T) {
+	l := start(t, "data", Options{FS: vfs.NewMem()})
+	defer stop(t, l)
+	s := l.Inventories()
+	ok(t, l.Make(t.Context(), "set", feed.Description{}, 10))
+	b := l.db.NewBatch()
+	put(b, invKey("set"), []byte("nonsense"))
+	ok(t, l.commit(b))
+	_, err := s.Load(t.Context(), "set")
+	wants(t, changelog.ErrCorrupt, err)
+}

@@ -1,0 +1,10 @@
+-- load reads the record of the set's inventory, and the set. ARGV: from 4 on, the fields of
+-- the set to read. Answers: ok NOW VERSION ATTEMPT HEAD FIELD...
+
+local s, no = open()
+if not s then return no end
+
+local i = inventory(s)
+local answer = { 'ok', text(clock()), i.version, i.attempt, i.head }
+for _, v in ipairs(redis.call('HMGET', SET, unpack(ARGV, 4))) do answer[#answer + 1] = v end
+return answer

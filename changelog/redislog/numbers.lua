@@ -1,0 +1,10 @@
+-- numbers lists the pages of the set's inventory that are in one key. ARGV: 4 begin. KEYS: 8
+-- the key. Answers: ok NUMBER...
+
+local s, no = open(ARGV[4])
+if not s then return no end
+if inventory(s).kept == '0' then return { 'ok' } end
+
+local answer = redis.call('HKEYS', KEYS[8])
+table.insert(answer, 1, 'ok')
+return answer

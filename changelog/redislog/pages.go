@@ -1,0 +1,272 @@
+package redislog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"math/rand/v2"
+	"strconv"
+	"sync"
+
+	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/internal/redisconn"
+	"github.com/rshub/rshub/inventory"
+)
+
+// Pages are the pages of the inventories of a Log's sets. Each step on the inventory of a
+// set is one script.
+type pages struct {
+	log *Log
+
+	mu   sync.Mutex
+	runs map[string]string // by set: in which run of the server this hub wrote the record last
+}
+
+var _ inventory.Store = (*pages)(nil)
+
+// Inventories returns the store of the sets' inventories, which is part of the memory. An
+// attempt ends when Redis is restarted, and when another server takes its place: pages that
+// were put may be lost then. A user of Redis who may not ask INFO does not see that.
+func (l *Log) Inventories() inventory.Store { return &pages{log: l, runs: make(map[string]string)} }
+
+// Load returns the record of a set.
+func (p *pages) Load(ctx context.Context, set string) (r inventory.Record, err error) {
+	l, n := p.log, len(stateFields)
+	fields := make([]any, n)
+	for i, f := range stateFields {
+		fields[i] = f
+	}
+	err = l.read(ctx, func(t *redisconn.Try) error {
+		a, err := l.ask(t, l.scripts.load, l.keys(set), fields...)
+		if err != nil {
+			return err
+		}
+		if len(a) != 5+n {
+			return refuse("%w: the answer has %d parts", changelog.ErrCorrupt, len(a))
+		}
+		if r.Log, err = l.decodeState(set, a[5:]); err != nil {
+			return redisconn.Refuse(err)
+		}
+		var errs [3]error
+		r.Now, errs[0] = strconv.ParseInt(a.Text(1), 10, 64)
+		r.Version, errs[1] = strconv.ParseUint(a.Text(2), 10, 64)
+		r.Attempt, errs[2] = strconv.ParseUint(a.Text(3), 10, 64)
+		if err := errors.Join(errs[:]...); err != nil {
+			return redisconn.Refuse(corrupt("the record", err))
+		}
+		r.Head = []byte(a.Text(4))
+		return nil
+	})
+	if err != nil {
+		return inventory.Record{}, fmt.Errorf("load the inventory of set %q: %w", set, err)
+	}
+	return r, nil
+}
+
+// Swap replaces the record of a set. It waits for replicas only if s.Durable: they then
+// have all that was written before, too.
+func (p *pages) Swap(ctx context.Context, set string, s inventory.Swap) error {
+	if err := p.swap(ctx, set, s); err != nil {
+		return fmt.Errorf("write the inventory of set %q: %w", set, err)
+	}
+	return nil
+}
+
+func (p *pages) swap(ctx context.Context, set string, s inventory.Swap) error {
+	if len(s.Head) > inventory.MaxHead {
+		return fmt.Errorf("a head of %d bytes; it has at most %d", len(s.Head), inventory.MaxHead)
+	}
+	l, keys := p.log, p.log.keys(set)
+	if s.Version == 0 {
+		keys = append(keys, l.pageKeys(set)...)
+	}
+	send := l.ask
+	if s.Durable {
+		send = l.tell
+	}
+	// A version that was lost with the end of a log must not come again: a hub that has
+	// seen the first one would take the second one for it.
+	version := 2 * (1 + rand.Uint64N(feed.MaxNumber/2-1))
+	err := l.write(ctx, func(t *redisconn.Try) error {
+		a, err := send(t, l.scripts.swap, keys, s.Begin, s.Version, version, s.Attempt, s.At.Position, s.At.Micros, s.Head)
+		if err != nil {
+			return logged(err)
+		}
+		switch a.Word() {
+		case "raced":
+			return redisconn.Refuse(inventory.ErrRaced)
+		case "log":
+			return redisconn.Refuse(inventory.ErrLog)
+		}
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.runs[set] = a.Text(1)
+		return nil
+	})
+	return err
+}
+
+// logged makes inventory.ErrLog of the error that says that a set was made anew.
+func logged(err error) error {
+	if errors.Is(err, errAnew) {
+		return redisconn.Refuse(inventory.ErrLog)
+	}
+	return err
+}
+
+// Put writes pages of a set.
+func (p *pages) Put(ctx context.Context, set string, begin int64, attempt uint64, put []inventory.Page) error {
+	if err := p.put(ctx, set, begin, attempt, put); err != nil {
+		return fmt.Errorf("write pages of the inventory of set %q: %w", set, err)
+	}
+	return nil
+}
+
+func (p *pages) put(ctx context.Context, set string, begin int64, attempt uint64, put []inventory.Page) error {
+	if len(put) == 0 {
+		return ctx.Err()
+	}
+	if attempt == 0 {
+		return inventory.ErrRaced // 0 is nobody's
+	}
+	l := p.log
+	numbers := make([]uint64, len(put))
+	for i := range put {
+		numbers[i] = put[i].Number
+	}
+	keys, args := l.paged(set, numbers, []any{begin, attempt}, func(args []any, i int) []any {
+		return append(args, put[i].Number, put[i].Bytes)
+	}, nil)
+	return l.write(ctx, func(t *redisconn.Try) error {
+		a, err := l.ask(t, l.scripts.put, keys, args...)
+		if errors.Is(err, errAnew) || err == nil && a.Word() == "raced" {
+			err = redisconn.Refuse(inventory.ErrRaced)
+		}
+		return err
+	})
+}
+
+// paged returns the keys and arguments of a script that goes through pages: see paged in
+// lib.lua. Of each page, add appends the arguments. If each is not nil, paged calls it with
+// the index of each page, in the order of the script.
+func (l *Log) paged(set string, numbers []uint64, args []any, add func(args []any, i int) []any, each func(i int)) ([]string, []any) {
+	var by [pageHashes][]int // indexes of numbers
+	for i, n := range numbers {
+		h := pageHash(n)
+		by[h] = append(by[h], i)
+	}
+	keys := l.keys(set)
+	for h, here := range by {
+		if len(here) == 0 {
+			continue
+		}
+		keys = append(keys, l.pageKey(set, h))
+		count := len(args)
+		args = append(args, 0)
+		for _, i := range here {
+			args = add(args, i)
+			if each != nil {
+				each(i)
+			}
+		}
+		args[count] = len(args) - count - 1
+	}
+	return keys, args
+}
+
+// Get returns pages of a set.
+func (p *pages) Get(ctx context.Context, set string, begin int64, numbers []uint64) ([][]byte, error) {
+	found := make([][]byte, len(numbers))
+	if len(numbers) == 0 {
+		return found, ctx.Err()
+	}
+	l := p.log
+	order := make([]int, 0, len(numbers))
+	keys, args := l.paged(set, numbers, []any{begin}, func(args []any, i int) []any { return append(args, numbers[i]) },
+		func(i int) { order = append(order, i) })
+	err := l.read(ctx, func(t *redisconn.Try) error {
+		a, err := l.ask(t, l.scripts.get, keys, args...)
+		if err != nil {
+			return err
+		}
+		for k := 1; k < len(a); k++ {
+			if page, ok := a[k].(string); ok && k <= len(order) {
+				found[order[k-1]] = []byte(page)
+			}
+		}
+		return nil
+	})
+	if err != nil && !errors.Is(err, errAnew) && !errors.Is(err, feed.ErrNoSet) {
+		return nil, fmt.Errorf("read pages of the inventory of set %q: %w", set, err)
+	}
+	return found, nil
+}
+
+// Remove removes pages of a set. It returns inventory.ErrRaced and removes nothing if Redis
+// was restarted, or replaced by another server, since this hub wrote the set's record last:
+// that record may be lost, and the one before may need the pages.
+func (p *pages) Remove(ctx context.Context, set string, begin int64, numbers []uint64) error {
+	if len(numbers) == 0 {
+		return ctx.Err()
+	}
+	l := p.log
+	p.mu.Lock()
+	run := p.runs[set]
+	p.mu.Unlock()
+	keys, args := l.paged(set, numbers, []any{begin, run}, func(args []any, i int) []any { return append(args, numbers[i]) }, nil)
+	err := l.write(ctx, func(t *redisconn.Try) error {
+		a, err := l.ask(t, l.scripts.remove, keys, args...)
+		if err == nil && a.Word() == "raced" {
+			err = redisconn.Refuse(inventory.ErrRaced)
+		}
+		return err
+	})
+	if err != nil && !errors.Is(err, errAnew) && !errors.Is(err, feed.ErrNoSet) {
+		return fmt.Errorf("remove pages of the inventory of set %q: %w", set, err)
+	}
+	return nil
+}
+
+// Numbers yields the numbers of the pages of a set.
+func (p *pages) Numbers(ctx context.Context, set string, begin int64) iter.Seq2[uint64, error] {
+	return func(yield func(uint64, error) bool) {
+		for h := range pageHashes {
+			found, err := p.numbers(ctx, set, begin, h)
+			if err != nil {
+				yield(0, fmt.Errorf("list the pages of the inventory of set %q: %w", set, err))
+				return
+			}
+			for _, n := range found {
+				if !yield(n, nil) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// numbers returns the numbers of the pages in one hash.
+func (p *pages) numbers(ctx context.Context, set string, begin int64, hash int) (found []uint64, err error) {
+	l := p.log
+	err = l.read(ctx, func(t *redisconn.Try) error {
+		a, err := l.ask(t, l.scripts.numbers, append(l.keys(set), l.pageKey(set, hash)), begin)
+		if err != nil {
+			return err
+		}
+		found = found[:0]
+		for i := 1; i < len(a); i++ {
+			n, err := strconv.ParseUint(a.Text(i), 10, 64)
+			if err != nil {
+				return redisconn.Refuse(corrupt("the number of a page", err))
+			}
+			found = append(found, n)
+		}
+		return nil
+	})
+	if errors.Is(err, errAnew) || errors.Is(err, feed.ErrNoSet) {
+		return nil, nil
+	}
+	return found, err
+}

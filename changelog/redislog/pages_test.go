@@ -1,0 +1,209 @@
+package redislog
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/internal/redisconn"
+	"github.com/rshub/rshub/inventory"
+)
+
+// load returns the record of the set's inventory.
+func load(t testing.TB, s inventory.Store) inventory.Record {
+	t.Helper()
+	r, err := s.Load(t.Context(), "set")
+	ok(t, err)
+	return r
+}
+
+// swapped replaces the record of the set's inventory.
+func swapped(t testing.TB, s inventory.Store, attempt uint64, at feed.Cursor, head string) inventory.Record {
+	t.Helper()
+	r := load(t, s)
+	ok(t, s.Swap(t.Context(), "set", inventory.Swap{Begin: r.Log.Begin, Version: r.Version, At: at, Attempt: attempt, Head: []byte(head)}))
+	return load(t, s)
+}
+
+// somePages returns pages with the numbers from from to to. Page n is in the hash n/64%64, so
+// some are in one hash.
+func somePages(from, to uint64) (pages []inventory.Page) {
+	for n := from; n <= to; n++ {
+		pages = append(pages, inventory.Page{Number: n, Bytes: fmt.Appendf(nil, "%d \x00\r\n%s", n, strings.Repeat("p", int(n%100)))})
+	}
+	return pages
+}
+
+// there returns the numbers of the pages that are there, and checks their bytes.
+func there(t testing.TB, s inventory.Store, begin int64) (numbers []uint64) {
+	t.Helper()
+	for n, err := range s.Numbers(t.Context(), "set", begin) {
+		ok(t, err)
+		numbers = append(numbers, n)
+	}
+	slices.Sort(numbers)
+	found, err := s.Get(t.Context(), "set", begin, numbers)
+	ok(t, err)
+	for i, n := range numbers {
+		if want := somePages(n, n)[0].Bytes; string(found[i]) != string(want) {
+			t.Errorf("page %d is %q, want %q", n, found[i], want)
+		}
+	}
+	return numbers
+}
+
+// Programs that know no inventories delete sets and make them anew, and leave the record and
+// the pages behind. They count as none, and the first Swap of the new log removes the pages.
+func TestOldProgramMakesSetAnew(t *testing.T) {
+	l := start(t, shared.url(), Options{Prefix: "old" + prefix()})
+	admin, ctx, s := shared.admin(t), t.Context(), l.Inventories()
+	makeSet(t, l, 10)
+	r := swapped(t, s, 7, feed.Cursor{}, "head")
+	ok(t, s.Put(ctx, "set", r.Log.Begin, 7, somePages(1, 300)))
+	left := admin.HGet(ctx, l.setKey("set"), "inventory").Val()
+	remove(t, l)
+	if n := admin.Exists(ctx, l.allKeys("set")[1:]...).Val(); n != 0 {
+		t.Errorf("%d keys are left", n)
+	}
+	makeSet(t, l, 10)
+	// As if that had been done by such a program.
+	ok(t, admin.HSet(ctx, l.setKey("set"), "inventory", left).Err())
+	ok(t, admin.HSet(ctx, l.pageKey("set", 0), "1", "old").Err())
+
+	anew := load(t, s)
+	if anew.Version != 0 || anew.Attempt != 0 || len(anew.Head) != 0 || anew.Log.Begin == r.Log.Begin {
+		t.Errorf("the record is %+v", anew)
+	}
+	wants(t, inventory.ErrRaced, s.Put(ctx, "set", anew.Log.Begin, 7, somePages(1, 1)))
+	if pages := there(t, s, anew.Log.Begin); len(pages) > 0 {
+		t.Errorf("pages %d", pages)
+	}
+	wants(t, inventory.ErrLog, s.Swap(ctx, "set", inventory.Swap{Begin: r.Log.Begin, Version: r.Version}))
+	swapped(t, s, 8, anew.Log.Head, "new")
+	if n := admin.Exists(ctx, l.pageKeys("set")...).Val(); n != 0 {
+		t.Errorf("%d keys of pages are left", n)
+	}
+}
+
+// An attempt ends when Redis is restarted: pages may be lost. Whoever did not hear of it
+// writes nothing more, neither pages nor a record that needs them, and removes nothing.
+func TestAttemptEndsWithRun(t *testing.T) {
+	server := newServer(t, "--appendfsync", "always")
+	l := start(t, server.url(), Options{Prefix: prefix()})
+	ctx, s := t.Context(), l.Inventories()
+	makeSet(t, l, 10)
+	at := add(t, l, "a", 3).Cursor
+	r := swapped(t, s, 7, feed.Cursor{}, "reserved")
+	ok(t, s.Put(ctx, "set", r.Log.Begin, 7, somePages(1, 100)))
+	again := swapped(t, s, 7, feed.Cursor{}, "pinned") // somebody pins a root meanwhile
+	if again.Attempt != 7 || again.Version == r.Version {
+		t.Errorf("the record is %+v, it was %+v", again, r)
+	}
+	ok(t, s.Put(ctx, "set", r.Log.Begin, 7, somePages(101, 200)))
+	server.kill()
+	ok(t, server.start())
+
+	wants(t, inventory.ErrRaced, s.Put(ctx, "set", r.Log.Begin, 7, somePages(201, 201)))
+	wants(t, inventory.ErrRaced, s.Swap(ctx, "set", inventory.Swap{Begin: r.Log.Begin, Version: again.Version, At: at, Head: []byte("done")}))
+	wants(t, inventory.ErrRaced, s.Remove(ctx, "set", r.Log.Begin, []uint64{1}))
+	now := load(t, s)
+	if now.Attempt != 0 || now.Version == again.Version || string(now.Head) != "pinned" || !reflect.DeepEqual(now.Log, again.Log) {
+		t.Errorf("the record is %+v, it was %+v", now, again)
+	}
+	if n := len(there(t, s, r.Log.Begin)); n != 200 {
+		t.Errorf("%d pages", n)
+	}
+	now = swapped(t, s, 9, at, "next")
+	ok(t, s.Remove(ctx, "set", r.Log.Begin, []uint64{1, 2, 130, 999}))
+	ok(t, s.Put(ctx, "set", r.Log.Begin, 9, somePages(300, 300)))
+	if n := len(there(t, s, r.Log.Begin)); n != 198 || now.Attempt != 9 {
+		t.Errorf("%d pages, %+v", n, now)
+	}
+}
+
+// Redis loses the newest record in a crash, and somebody writes another one. Whoever has seen
+// the lost one does not take the other for it.
+func TestLostRecord(t *testing.T) {
+	server := newServer(t, "--appendfsync", "always")
+	l := start(t, server.url(), Options{Prefix: prefix()})
+	ctx, s := t.Context(), l.Inventories()
+	makeSet(t, l, 10)
+	head := add(t, l, "a", 3).Cursor
+	swapped(t, s, 0, head, "kept")
+	file := readAOF(t, server)
+	lost := add(t, l, "lost", 1).Cursor
+	r := swapped(t, s, 0, lost, "lost")
+	server.kill()
+	ok(t, os.WriteFile(aof(server), file, 0o600))
+	ok(t, server.start())
+
+	other := swapped(t, s, 0, head, "other")
+	for _, version := range []uint64{r.Version, r.Version + 1} {
+		wants(t, inventory.ErrRaced, s.Swap(ctx, "set", inventory.Swap{Begin: r.Log.Begin, Version: version, Head: []byte("late")}))
+	}
+	wants(t, inventory.ErrLog, s.Swap(ctx, "set", inventory.Swap{Begin: r.Log.Begin, Version: other.Version, At: lost}))
+	if now := load(t, s); !reflect.DeepEqual(now.Head, other.Head) || now.Version != other.Version {
+		t.Errorf("the record is %+v", now)
+	}
+}
+
+// A Redis that is full takes no page, but a record, and it removes pages.
+func TestFullForPages(t *testing.T) {
+	server := newServer(t)
+	l := start(t, server.url(), Options{Prefix: prefix()})
+	ctx, s := t.Context(), l.Inventories()
+	makeSet(t, l, 10)
+	r := swapped(t, s, 7, feed.Cursor{}, "")
+	ok(t, s.Put(ctx, "set", r.Log.Begin, 7, somePages(1, 70)))
+	ok(t, server.admin(t).ConfigSet(ctx, "maxmemory", "1").Err())
+	wants(t, feed.ErrFull, s.Put(ctx, "set", r.Log.Begin, 7, somePages(71, 140)))
+	swapped(t, s, 8, feed.Cursor{}, "x")
+	ok(t, s.Remove(ctx, "set", r.Log.Begin, []uint64{3, 64}))
+	if n := len(there(t, s, r.Log.Begin)); n != 68 {
+		t.Errorf("%d pages", n)
+	}
+}
+
+// A user who may not ask INFO has inventories all the same.
+func TestPagesWithoutInfo(t *testing.T) {
+	server := newServer(t)
+	ok(t, server.admin(t).ACLSetUser(t.Context(), "hub", "on", ">secret", "~*", "+@all", "-info").Err())
+	l := startOn(t, connect(t, "redis://hub:secret@"+server.addr, redisconn.Options{}), Options{AllowEviction: true})
+	s := l.Inventories()
+	makeSet(t, l, 10)
+	r := swapped(t, s, 7, feed.Cursor{}, "x")
+	ok(t, s.Put(t.Context(), "set", r.Log.Begin, 7, somePages(1, 3)))
+	ok(t, s.Remove(t.Context(), "set", r.Log.Begin, []uint64{2}))
+	swapped(t, s, 0, feed.Cursor{}, "y")
+	if n := len(there(t, s, r.Log.Begin)); n != 2 {
+		t.Errorf("%d pages", n)
+	}
+}
+
+// A Swap that is Durable waits for replicas, and no other.
+func TestDurableWaits(t *testing.T) {
+	l := startOn(t, connect(t, shared.url(), redisconn.Options{Wait: 1, WaitTimeout: 1}), Options{})
+	s := l.Inventories()
+	if err := l.Make(t.Context(), "set", feed.Description{}, 10); !errors.Is(err, feed.ErrUnknown) {
+		t.Fatal(err)
+	}
+	r := swapped(t, s, 0, feed.Cursor{}, "x")
+	wants(t, feed.ErrUnknown, s.Swap(t.Context(), "set", inventory.Swap{Begin: r.Log.Begin, Version: r.Version, Durable: true}))
+}
+
+// What is damaged is said to be.
+func TestDamagedRecord(t *testing.T) {
+	l := start(t, shared.url(), Options{Prefix: prefix()})
+	s := l.Inventories()
+	makeSet(t, l, 10)
+	swapped(t, s, 0, feed.Cursor{}, "x")
+	ok(t, shared.admin(t).HSet(t.Context(), l.setKey("set"), "inventory", "nonsense").Err())
+	_, err := s.Load(t.Context(), "set")
+	wants(t, changelog.ErrCorrupt, err)
+}
