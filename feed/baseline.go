@@ -106,8 +106,24 @@ func baselineXML() *BaselineWriter {
 	}
 }
 
+// Line returns the part without its resources as one line of JSON. It is the header
+// RS-Baseline of a page.
+func (p *BaselinePart) Line() string { return string(append(p.appendJSONMembers(nil), '}')) }
+
 // appendJSONHead appends the object up to its first entry.
 func (p *BaselinePart) appendJSONHead(dst []byte, next string) []byte {
+	dst = p.appendJSONMembers(dst)
+	if next != "" {
+		dst = append(dst, `,"next":`...)
+		dst = strconv.AppendQuote(dst, next) // Go quotes a URL like JSON does
+	}
+	if p.End {
+		return append(dst, `,"changes":[`...)
+	}
+	return append(dst, `,"resources":[`...)
+}
+
+func (p *BaselinePart) appendJSONMembers(dst []byte) []byte {
 	dst = append(dst, `{"set":"`...)
 	dst = append(dst, p.Set...) // a set's name needs no escape
 	dst = append(dst, `","baseline":`...)
@@ -119,9 +135,7 @@ func (p *BaselinePart) appendJSONHead(dst []byte, next string) []byte {
 	if p.Restart {
 		dst = append(dst, `,"restart":true`...)
 	}
-	list := `,"resources":[`
 	if p.End {
-		list = `,"changes":[`
 		dst = append(dst, `,"position":"`...)
 		dst = append(dst, p.Position...)
 		dst = append(dst, `","content":"`...)
@@ -134,12 +148,7 @@ func (p *BaselinePart) appendJSONHead(dst []byte, next string) []byte {
 	}
 	dst = append(dst, `","cursor":"`...)
 	dst = append(dst, p.Cursor()...)
-	dst = append(dst, '"')
-	if next != "" {
-		dst = append(dst, `,"next":`...)
-		dst = strconv.AppendQuote(dst, next) // Go quotes a URL like JSON does
-	}
-	return append(dst, list...)
+	return append(dst, '"')
 }
 
 func (p *BaselinePart) header() *resourcesync.Header {
@@ -159,8 +168,8 @@ func (p *BaselinePart) header() *resourcesync.Header {
 		say("restart", "true")
 	}
 	if p.End {
-		say("position", p.Position)
-		say("content", p.Content)
+		say("positionDigest", p.Position) // the position of a resource is another attribute
+		say("contentDigest", p.Content)
 	}
 	say("after", after)
 	say("cursor", p.Cursor())

@@ -91,7 +91,7 @@ func TestBaselineXML(t *testing.T) {
 	}
 	d, err = resourcesync.ReadXML(strings.NewReader(end), resourcesync.Limits{})
 	if err != nil || d.Capability != resourcesync.ChangeNotification || len(d.Items) != 0 ||
-		!strings.Contains(end, `h:baseline="false" h:complete="false" h:count="1" h:position="aa" h:content="bb" h:after="7-1700000000000007" h:cursor="7-1700000000000007"`) {
+		!strings.Contains(end, `h:baseline="false" h:complete="false" h:count="1" h:positionDigest="aa" h:contentDigest="bb" h:after="7-1700000000000007" h:cursor="7-1700000000000007"`) {
 		t.Errorf("the end is %s, %v", end, err)
 	}
 }

@@ -98,7 +98,8 @@ func (s *Server) baseline(ctx context.Context, set, since string, filter feed.Fi
 	return b, nil
 }
 
-// open takes the snapshot at a place, or with the zero Place the newest one.
+// open takes the snapshot at a place, or with the zero Place the newest one. A baseline
+// that begins anew takes none that the log does not reach back to.
 func (b *baseline) open(ctx context.Context, at feed.Place) error {
 	snapshot, err := b.server.opts.Snapshot(ctx, b.set, at.Cursor)
 	if errors.Is(err, feed.ErrNoSet) && b.server.opts.Waits(b.set) {
@@ -107,7 +108,11 @@ func (b *baseline) open(ctx context.Context, at feed.Place) error {
 	if err != nil {
 		return fmt.Errorf("baseline of set %q: %w", b.set, err)
 	}
-	if err := b.find(ctx, snapshot, at.Rank); err != nil {
+	err = b.find(ctx, snapshot, at.Rank)
+	if err == nil && b.restart {
+		err = b.reached(ctx)
+	}
+	if err != nil {
 		snapshot.Release()
 		return fmt.Errorf("baseline of set %q at %v: %w", b.set, snapshot.Cursor(), err)
 	}
@@ -200,10 +205,13 @@ func (b *baseline) read(ctx context.Context, f *feed.Format) (*part, error) {
 	}
 	w := f.Baseline()
 	if b.begun && !p.End {
-		text := b.buf[:0]
-		n, from, err := b.walk(ctx, maxPartEntries, maxPartBytes, func(e *feed.Entry, first bool) error {
-			text = w.Entry(text, e, first)
-			return nil
+		text, size := b.buf[:0], 0
+		n, from, err := b.walk(ctx, func(e *feed.Entry, n int) (bool, error) {
+			if size += e.Change.Size(); n > 0 && (n == maxPartEntries || size > maxPartBytes) {
+				return false, nil
+			}
+			text = w.Entry(text, e, n == 0)
+			return true, nil
 		})
 		if err != nil {
 			return nil, err
@@ -222,22 +230,19 @@ func (b *baseline) part() *feed.BaselinePart {
 	return &feed.BaselinePart{Set: b.set, After: b.place, Place: b.place, Complete: b.snapshot.Complete, Count: b.tally.Count, Restart: b.restart}
 }
 
-// walk calls each with the next resources, at most so many and so many bytes of them,
-// but with one at least. It returns how many these were, and where the next one is.
-func (b *baseline) walk(ctx context.Context, entries, bytes int, each func(e *feed.Entry, first bool) error) (n int, from string, err error) {
+// walk calls take with the next resources and the number of those that it took, as long
+// as take returns true. It returns how many were taken, and where the next one is.
+func (b *baseline) walk(ctx context.Context, take func(e *feed.Entry, n int) (bool, error)) (n int, from string, err error) {
 	from = b.from
 	for e, err := range b.snapshot.Walk(ctx, inventory.Range{From: b.from, To: b.within.To}) {
 		if err != nil {
 			return n, from, fmt.Errorf("baseline of set %q from rank %d: %w", b.set, b.place.Rank, err)
 		}
-		if bytes -= e.Change.Size(); n > 0 && (n == entries || bytes < 0) {
-			return n, e.Change.Loc, nil
-		}
 		if b.place.Rank+uint64(n) == b.end {
 			return n, from, b.miscounted()
 		}
-		if err := each(e, n == 0); err != nil {
-			return n, from, err
+		if ok, err := take(e, n); err != nil || !ok {
+			return n, e.Change.Loc, err
 		}
 		n++
 		from = e.Change.Loc + "\x00"
@@ -248,17 +253,23 @@ func (b *baseline) walk(ctx context.Context, entries, bytes int, each func(e *fe
 	return n, from, nil
 }
 
+// reached returns feed.ErrGone unless the log holds what comes after the snapshot.
+func (b *baseline) reached(ctx context.Context) error {
+	if b.place.IsZero() { // nothing came before
+		return nil
+	}
+	begin, err := b.server.begin.Find(ctx, b.set, b.place.Cursor.String())
+	if err == nil && begin.Diverged {
+		err = feed.ErrGone
+	}
+	return err
+}
+
 // finish makes p the end of the baseline. It returns feed.ErrGone if the log does not
 // hold what comes after it.
 func (b *baseline) finish(ctx context.Context, p *feed.BaselinePart) error {
-	if !b.place.IsZero() {
-		begin, err := b.server.begin.Find(ctx, b.set, b.place.Cursor.String())
-		if err == nil && begin.Diverged {
-			err = feed.ErrGone
-		}
-		if err != nil {
-			return fmt.Errorf("at the end of a baseline of set %q: %w", b.set, err)
-		}
+	if err := b.reached(ctx); err != nil {
+		return fmt.Errorf("at the end of a baseline of set %q: %w", b.set, err)
 	}
 	p.End = true
 	p.Position, p.Content = b.tally.Digest(inventory.ByPosition).String(), b.tally.Digest(inventory.ByContent).String()

@@ -23,11 +23,12 @@ func (s *Server) serveBaselinePage(w http.ResponseWriter, r *http.Request, set, 
 		return err
 	}
 	defer b.close()
-	page, n, err := b.page(r.Context(), p.limit)
+	page, n, err := b.page(r.Context(), format, p.limit)
 	if errors.Is(err, feed.ErrGone) { // meanwhile
 		b.drop()
-		if b.restart, err = true, b.open(r.Context(), feed.Place{}); err == nil {
-			page, n, err = b.page(r.Context(), p.limit)
+		b.restart = true
+		if err = b.open(r.Context(), feed.Place{}); err == nil {
+			page, n, err = b.page(r.Context(), format, p.limit)
 		}
 	}
 	if err != nil {
@@ -52,12 +53,20 @@ func (s *Server) serveBaselinePage(w http.ResponseWriter, r *http.Request, set, 
 }
 
 // page returns the next page, and how many resources it has. It does not move b.
-func (b *baseline) page(ctx context.Context, limit int) (*feed.BaselinePart, int, error) {
+func (b *baseline) page(ctx context.Context, f *feed.Format, limit int) (*feed.BaselinePart, int, error) {
 	p := b.part()
 	if b.place.Rank == b.end {
 		return p, 0, b.finish(ctx, p)
 	}
-	n, _, err := b.walk(ctx, limit, maxPage, func(*feed.Entry, bool) error { return nil })
+	w, size := f.Baseline(), 0
+	n, _, err := b.walk(ctx, func(e *feed.Entry, n int) (bool, error) {
+		if n == limit {
+			return false, nil
+		}
+		b.buf = w.Entry(b.buf[:0], e, n == 0)
+		size += len(b.buf)
+		return n == 0 || size <= maxPage, nil
+	})
 	p.Place.Rank += uint64(n)
 	return p, n, err
 }
@@ -73,11 +82,14 @@ func (s *Server) sendResources(w http.ResponseWriter, r *http.Request, b *baseli
 		return err
 	}
 	if n > 0 {
-		got, _, err := b.walk(r.Context(), n, maxPage, func(e *feed.Entry, first bool) error {
-			if text = writer.Entry(text, e, first); len(text) < maxChunk {
-				return nil
+		got, _, err := b.walk(r.Context(), func(e *feed.Entry, i int) (bool, error) {
+			if i == n {
+				return false, nil
 			}
-			return flush()
+			if text = writer.Entry(text, e, i == 0); len(text) < maxChunk {
+				return true, nil
+			}
+			return true, flush()
 		})
 		if err == nil && got != n {
 			err = b.miscounted()
