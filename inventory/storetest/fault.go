@@ -1,0 +1,112 @@
+package storetest
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"sync"
+
+	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/inventory"
+)
+
+// A fault says how a call of a store fails.
+type fault int
+
+const (
+	refused fault = iota // the call is not done, and says so
+	unknown              // the call is done, but its answer is lost
+	crash                // the call is not done, nor is any behind it
+	crashed              // the call is done, but none behind it
+	faults               // how many there are
+)
+
+// A faulty store fails once, or from one call on.
+type faulty struct {
+	inventory.Store
+
+	mu    sync.Mutex
+	left  int // calls until the fault; below 0: there is none
+	fault fault
+	met   bool // the fault has happened
+}
+
+// set arms the store: the call behind n others fails.
+func (s *faulty) set(n int, f fault) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.left, s.fault, s.met = n, f, false
+}
+
+// heal disarms the store. It reports whether the fault has happened.
+func (s *faulty) heal() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.left = -1
+	return s.met
+}
+
+// call does a call, or fails.
+func (s *faulty) call(do func() error) error {
+	s.mu.Lock()
+	now, dead := s.left == 0, s.left == 0 && s.met
+	if s.left > 0 {
+		s.left--
+	}
+	fault := s.fault
+	if now {
+		s.met = true
+		if fault == refused || fault == unknown {
+			s.left = -1
+		}
+	}
+	s.mu.Unlock()
+	switch {
+	case !now:
+		return do()
+	case dead || fault == refused || fault == crash:
+		return fmt.Errorf("a planned fault: %w", feed.ErrUnavailable)
+	}
+	if err := do(); err != nil {
+		return err
+	}
+	return fmt.Errorf("a planned fault: %w", feed.ErrUnknown)
+}
+
+func (s *faulty) Load(ctx context.Context, set string) (r inventory.Record, err error) {
+	err = s.call(func() error {
+		r, err = s.Store.Load(ctx, set)
+		return err
+	})
+	return r, err
+}
+
+func (s *faulty) Swap(ctx context.Context, set string, w inventory.Swap) error {
+	return s.call(func() error { return s.Store.Swap(ctx, set, w) })
+}
+
+func (s *faulty) Put(ctx context.Context, set string, begin int64, attempt uint64, pages []inventory.Page) error {
+	return s.call(func() error { return s.Store.Put(ctx, set, begin, attempt, pages) })
+}
+
+func (s *faulty) Get(ctx context.Context, set string, begin int64, numbers []uint64) (pages [][]byte, err error) {
+	err = s.call(func() error {
+		pages, err = s.Store.Get(ctx, set, begin, numbers)
+		return err
+	})
+	return pages, err
+}
+
+func (s *faulty) Remove(ctx context.Context, set string, begin int64, numbers []uint64) error {
+	return s.call(func() error { return s.Store.Remove(ctx, set, begin, numbers) })
+}
+
+func (s *faulty) Numbers(ctx context.Context, set string, begin int64) iter.Seq2[uint64, error] {
+	return func(yield func(uint64, error) bool) {
+		if err := s.call(func() error { return nil }); err != nil {
+			yield(0, err)
+			return
+		}
+		s.Store.Numbers(ctx, set, begin)(yield)
+	}
+}
