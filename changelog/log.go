@@ -204,7 +204,8 @@ type Appended struct {
 type Retention struct {
 	Age      time.Duration
 	Count    uint64
-	Doubtful bool // the clock is in doubt: nothing is removed for its age, no entry and no key
+	Doubtful bool         // the clock is in doubt: nothing is removed for its age, no entry and no key
+	Hold     *feed.Cursor // no entry behind it is removed, whatever else is said: somebody has not read it yet; nil: nobody waits
 }
 
 // Size returns how many bytes the changes take at most; see resourcesync.Change.Size.

@@ -77,7 +77,7 @@ func (r *run) step() {
 	case n < 96:
 		r.tick()
 	case n < 97:
-		s.Description = feed.Description{Title: fmt.Sprint(r.Uint32()), ChangeList: fmt.Sprint("https://example.org/", r.Uint32())}
+		s.Description = feed.Description{Title: fmt.Sprint(r.Uint32()), ChangeList: fmt.Sprint("https://example.org/", r.Uint32()), NoInventory: r.IntN(2) == 0}
 		r.ok(r.Describe(r.ctx, set, s.Description))
 	case n < 98 && r.IntN(4) == 0:
 		r.delete(set)
@@ -331,6 +331,9 @@ func (r *run) trim(s *modelSet) {
 	if r.IntN(2) == 0 {
 		ret.Count = uint64(r.IntN(60))
 	}
+	if r.IntN(4) == 0 {
+		ret.Hold = &feed.Cursor{Position: uint64(r.IntN(1 + int(s.Head.Position)))}
+	}
 	removed := 0
 	k := uint64(s.ListSize)
 	for {
@@ -341,7 +344,7 @@ func (r *run) trim(s *modelSet) {
 		last := s.entries[k-1]
 		old := ret.Age > 0 && last.Micros < r.now()-ret.Age.Microseconds()
 		many := ret.Count > 0 && s.Head.Position-last.Position >= ret.Count
-		if !old && !many {
+		if !old && !many || ret.Hold != nil && last.Position > ret.Hold.Position {
 			break
 		}
 		s.Floor = last.Cursor

@@ -13,7 +13,7 @@ import (
 var setTests = []test{
 	{"make", false, func(m *memory) {
 		before := m.now()
-		d := feed.Description{Title: "Two words & <more>, ünïcode", DescribedBy: "https://example.org/about", ChangeList: "https://example.org/changelist.xml?a=1"}
+		d := feed.Description{Title: "Two words & <more>, ünïcode", DescribedBy: "https://example.org/about", ChangeList: "https://example.org/changelist.xml?a=1", ResourceList: "https://example.org/list <1>"}
 		m.ok(m.Make(m.ctx, name, d, 123))
 		s := m.state()
 		if s.Begin < before-skew.Microseconds() || s.Begin > before+skew.Microseconds() {
@@ -50,11 +50,20 @@ var setTests = []test{
 		m.make(name, k)
 		m.add(3)
 		want := m.state()
-		want.Description = feed.Description{DescribedBy: "https://example.org/new", ChangeList: "https://example.org/new.xml"}
-		m.ok(m.Describe(m.ctx, name, want.Description))
-		m.same("state", m.state(), want)
-		m.reopen()
-		m.same("state", m.state(), want)
+		for _, want.Description = range []feed.Description{
+			{DescribedBy: "https://example.org/new", ChangeList: "https://example.org/new.xml"},
+			{ResourceList: "https://example.org/resources.xml", ResourceDump: "https://example.org/dump.xml?a=\"b\"", ChangeDump: "https://example.org/changedump.xml", NoInventory: true},
+			{},
+			{NoInventory: true},
+		} {
+			m.ok(m.Describe(m.ctx, name, want.Description))
+			m.same("state", m.state(), want)
+			m.reopen()
+			m.same("state", m.state(), want)
+		}
+		m.ok(m.Delete(m.ctx, name))
+		m.make(name, k)
+		m.same("description", m.state().Description, feed.Description{Title: "Title of " + name})
 	}},
 	{"sets are sorted and apart", false, func(m *memory) {
 		for _, set := range []string{"b", "a-b", "a", "a.b", "a0", "c", "ab"} {

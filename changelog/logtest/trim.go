@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/feed"
 )
 
 // trims calls Trim, and wants the floor at a position and all entries behind it.
@@ -80,6 +81,17 @@ var trimTests = []test{
 		age := m.clock.now().Sub(at[31].Time())
 		m.trims(changelog.Retention{Age: age, Count: 75}, 30)
 		m.trims(changelog.Retention{Age: age, Count: 45}, 50)
+	}},
+	{"what is held stays", true, func(m *memory) {
+		at := m.spaced(95)
+		m.trims(changelog.Retention{Count: 1, Hold: &feed.Cursor{}}, 0)
+		m.trims(changelog.Retention{Count: 1, Hold: &at[9]}, 0)
+		m.trims(changelog.Retention{Count: 1, Hold: &at[10]}, 10)
+		m.trims(changelog.Retention{Age: time.Microsecond, Hold: &at[29]}, 20)
+		m.trims(changelog.Retention{Count: 1, Hold: &at[15]}, 20) // passed already
+		m.trims(changelog.Retention{Count: 50, Hold: &at[94]}, 40)
+		m.trims(changelog.Retention{Count: 1, Hold: &at[85]}, 80)
+		m.trims(changelog.Retention{Hold: &at[94]}, 80)
 	}},
 	{"batches that cross lists", false, func(m *memory) {
 		m.make(name, k)

@@ -161,8 +161,8 @@ func (l *Log) decodeState(set string, values []any) (feed.State, error) {
 	return s, nil
 }
 
-// A more is the part of a description that has no field of its own. Programs that know
-// it not leave it as it is when they describe a set.
+// A more is the part of a description that has no field of its own. A program that does
+// not know it leaves it as it is when it describes a set.
 type more struct {
 	ResourceList string `json:"resourcelist,omitempty"`
 	ResourceDump string `json:"resourcedump,omitempty"`

@@ -3,6 +3,7 @@ package redislog
 import (
 	"context"
 	"fmt"
+	"strconv"
 
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/feed"
@@ -26,11 +27,15 @@ func (l *Log) trim(ctx context.Context, set string, r changelog.Retention) (remo
 	if r.Doubtful {
 		age, keyAge = 0, feed.MaxNumber
 	}
+	hold := ""
+	if r.Hold != nil {
+		hold = strconv.FormatUint(r.Hold.Position, 10)
+	}
 	for {
 		var reply redisconn.Answer
 		err := l.change(ctx, set, func(c *redisconn.Call, end tail) error {
 			return l.do(ctx, c, func(t *redisconn.Try) (err error) {
-				reply, err = l.ask(t, l.scripts.trim, l.keys(set), end.begin, age, r.Count, keyAge, changelog.KeyCount)
+				reply, err = l.ask(t, l.scripts.trim, l.keys(set), end.begin, age, r.Count, keyAge, changelog.KeyCount, hold)
 				return err
 			})
 		})

@@ -1,7 +1,7 @@
 -- trim removes closed lists, and forgets a part of the expired keys. It forgets only
 -- a part because Redis serves nobody while a script runs. ARGV: 4 begin, 5 the age in
 -- microseconds and 6 the count that retention keeps, 7 KeyAge in microseconds,
--- 8 KeyCount.
+-- 8 KeyCount, 9 the position behind which nothing is removed, "" for none.
 --
 -- Answers: ok REMOVED MORE SIZE BLOCKS ENTRIES SWEEP: how many entries were removed,
 -- 1 when keys are left to forget, the list size, how many blocks are live and how many
@@ -19,6 +19,7 @@ local upto = 0 -- entries up to this position may be removed
 if count > 0 then upto = s.head.position - count end
 if age > 0 then upto = math.max(upto, newest(s, now - age - 1).position) end
 local keep = math.floor(s.head.position / s.size) - 1 -- the open list and the newest closed one stay
+if ARGV[9] ~= '' then upto = math.min(upto, tonumber(ARGV[9])) end
 local position = s.size * math.min(keep, math.floor(upto / s.size))
 local removed = position - s.floor.position
 if removed > 0 then
