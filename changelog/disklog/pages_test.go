@@ -14,7 +14,16 @@ import (
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/inventory"
+	"github.com/rshub/rshub/inventory/storetest"
 )
+
+func TestInventories(t *testing.T) {
+	storetest.Store(t, func(t *testing.T) storetest.Env {
+		l := start(t, "data", Options{FS: vfs.NewMem()})
+		t.Cleanup(func() { stop(t, l) })
+		return storetest.Env{Store: l.Inventories(), Log: l}
+	})
+}
 
 func ok(t testing.TB, err error) {
 	t.Helper()

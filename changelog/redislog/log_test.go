@@ -38,14 +38,7 @@ func TestLog(t *testing.T) {
 // On a cluster a script that touches keys of two slots fails. The clock is that
 // of Redis, as it is outside of tests.
 func TestLogOnCluster(t *testing.T) {
-	s := newServer(t, "--cluster-enabled", "yes", "--cluster-require-full-coverage", "no")
-	if err := s.admin(t).ClusterAddSlotsRange(t.Context(), 0, 16383).Err(); err != nil {
-		t.Fatal(err)
-	}
-	waitFor(t, func() bool {
-		return strings.Contains(s.admin(t).ClusterInfo(t.Context()).Val(), "cluster_state:ok")
-	})
-	url := s.url() + "?cluster=true"
+	url := newCluster(t)
 	logtest.Run(t, backend(url, false))
 
 	l := startOn(t, connect(t, url, redisconn.Options{Wait: 1, WaitTimeout: 10 * time.Millisecond}), Options{})
@@ -56,4 +49,15 @@ func TestLogOnCluster(t *testing.T) {
 	if n := len(all(t, l, feed.Cursor{})); n != 3 {
 		t.Errorf("%d entries", n)
 	}
+}
+
+// newCluster starts a Cluster of one server, and returns its URL.
+func newCluster(t *testing.T) string {
+	t.Helper()
+	s := newServer(t, "--cluster-enabled", "yes", "--cluster-require-full-coverage", "no")
+	ok(t, s.admin(t).ClusterAddSlotsRange(t.Context(), 0, 16383).Err())
+	waitFor(t, func() bool {
+		return strings.Contains(s.admin(t).ClusterInfo(t.Context()).Val(), "cluster_state:ok")
+	})
+	return s.url() + "?cluster=true"
 }

@@ -13,7 +13,20 @@ import (
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/internal/redisconn"
 	"github.com/rshub/rshub/inventory"
+	"github.com/rshub/rshub/inventory/storetest"
 )
+
+func TestInventories(t *testing.T) { storetest.Store(t, env(shared.url())) }
+
+func TestInventoriesOnCluster(t *testing.T) { storetest.Store(t, env(newCluster(t))) }
+
+// env makes a memory of one test in a Redis.
+func env(url string) func(t *testing.T) storetest.Env {
+	return func(t *testing.T) storetest.Env {
+		l := start(t, url, Options{Prefix: prefix()})
+		return storetest.Env{Store: l.Inventories(), Log: l}
+	}
+}
 
 // load returns the record of the set's inventory.
 func load(t testing.TB, s inventory.Store) inventory.Record {
