@@ -27,8 +27,8 @@ func (j *job) commit(ctx context.Context) error {
 	if to.IsZero() {
 		to = j.state.Floor
 	}
-	c := inventory.Changes{Base: j.root, To: to}
-	if at := j.head.Complete; !at.IsZero() && at.Position > j.root.Cursor.Position && at.Position <= to.Position {
+	c := inventory.Changes{Base: j.root, To: to, Anew: j.anew}
+	if at := j.head.Complete; !at.IsZero() && at.Position <= to.Position && (j.anew || at.Position > j.root.Cursor.Position) {
 		known, err := j.maker.live.knows(ctx, j.set, at)
 		if err != nil {
 			return err
@@ -56,7 +56,7 @@ func (j *job) make(ctx context.Context, c inventory.Changes) error {
 		j.head.Complete, j.head.Why = *c.Complete, c.Why
 		m.live.fellBack(j.set, c)
 	}
-	j.root, j.since = root, 0
+	j.root, j.since, j.anew = root, 0, false
 	j.drop()
 	return nil
 }
@@ -87,7 +87,7 @@ func (j *job) passed(ctx context.Context) error {
 	if j.state = s; s.Floor.Position <= j.to.Position {
 		return j.back(ctx, s.Floor) // the log knows nothing of the cursor
 	}
-	return j.make(ctx, inventory.Changes{Base: j.root, To: s.Floor, Complete: &feed.Cursor{}, Why: whyPassed})
+	return j.make(ctx, inventory.Changes{Base: j.root, Anew: j.anew, To: s.Floor, Complete: &feed.Cursor{}, Why: whyPassed})
 }
 
 // diverged goes back to what the log and the root have in common. common is such a
@@ -100,12 +100,24 @@ func (j *job) diverged(ctx context.Context, common feed.Cursor) error {
 	return j.back(ctx, common)
 }
 
-// back forgets what the inventory has from behind a cursor.
+// back makes a root of a log that has lost what the newest root has: anew if the log
+// has all that it is made from; else it forgets what changed behind a cursor, to.
 func (j *job) back(ctx context.Context, to feed.Cursor) error {
+	l := j.maker.live
+	s, err := l.log.State(ctx, j.set)
+	if err != nil {
+		return err
+	}
+	if s.Begin == j.state.Begin && s.Floor.Position == 0 {
+		l.logger.Warn("an inventory is made anew from the log, which has lost its newest changes", "set", j.set)
+		j.anew = true
+		j.drop()
+		return nil
+	}
 	if _, err := j.inv.Forget(ctx, j.root, to, whyLost); err != nil {
 		return fmt.Errorf("set %q: %s: go back to %v: %w", j.set, whyLost, to, err)
 	}
-	j.maker.live.fellBack(j.set, inventory.Changes{Base: j.root, To: to, Why: whyLost})
+	l.fellBack(j.set, inventory.Changes{Base: j.root, To: to, Why: whyLost})
 	j.since = 0
 	j.forget()
 	return nil

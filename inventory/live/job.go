@@ -26,7 +26,8 @@ type job struct {
 	ahead  time.Duration // how far the store's clock is before this hub's
 
 	backlog backlog
-	to      feed.Cursor // the backlog reaches to here, from the root's cursor
+	anew    bool        // the next root holds nothing of this one: the log has lost what this one has
+	to      feed.Cursor // the backlog reaches to here, from the root's cursor, or from the beginning
 	next    int         // with fewer resources waiting, the cost of a commit is not asked again
 	since   int64       // the datetime of the oldest change that is in no root, in microseconds since 1970; 0: it was not read yet
 
@@ -84,14 +85,17 @@ func (j *job) idle() bool {
 
 // forget drops the backlog and what was read of the record.
 func (j *job) forget() {
+	j.anew, j.loaded = false, time.Time{}
 	j.drop()
-	j.loaded = time.Time{}
 }
 
 // drop drops the backlog. The log has it.
 func (j *job) drop() {
 	j.maker.waiting -= j.backlog.bytes
 	j.backlog, j.to, j.next = backlog{}, j.root.Cursor, 0
+	if j.anew {
+		j.to = feed.Cursor{}
+	}
 }
 
 // turn does what is to be done for the set.
@@ -172,8 +176,8 @@ func (j *job) load(ctx context.Context) error {
 	root := head.Newest()
 	fresh := j.loaded.IsZero() || root.Upto != j.root.Upto
 	if j.loaded, j.head, j.root = now, head, root; fresh {
+		j.since, j.anew = 0, false
 		j.drop()
-		j.since = 0
 	}
 	return nil
 }
@@ -193,7 +197,7 @@ func (j *job) off(ctx context.Context) error {
 // read reads the log up to the head that the last look has found.
 func (j *job) read(ctx context.Context) error {
 	m := j.maker
-	for first := true; j.to != j.state.Head && (first || j.to.Position < j.state.Head.Position); first = false {
+	for again := true; j.to != j.state.Head && (again || j.to.Position < j.state.Head.Position); {
 		if m.waiting >= m.live.opts.WaitBytes {
 			if err := m.makeRoom(ctx); err != nil || j.loaded.IsZero() {
 				return err
@@ -206,22 +210,31 @@ func (j *job) read(ctx context.Context) error {
 		case err != nil:
 			return fmt.Errorf("set %q: read the log: %w", j.set, err)
 		case b.Diverged:
-			return j.diverged(ctx, b.After)
+			if err := j.diverged(ctx, b.After); err != nil || j.loaded.IsZero() {
+				return err
+			}
+			continue // from elsewhere
 		case len(b.Entries) == 0:
 			return nil
 		}
-		before := j.backlog.bytes
-		j.backlog.add(b.Entries)
-		m.waiting += j.backlog.bytes - before
-		if j.to = b.Cursor; j.to.Position > j.state.Head.Position {
-			j.state.Head = j.to
-		}
-		if j.since == 0 {
-			j.since = b.Entries[0].Micros
-		}
+		again = false
+		j.add(b)
 		m.pace.breathe(ctx)
 	}
 	return nil
+}
+
+// add adds what was read of the log to the backlog.
+func (j *job) add(b *feed.Batch) {
+	before := j.backlog.bytes
+	j.backlog.add(b.Entries)
+	j.maker.waiting += j.backlog.bytes - before
+	if j.to = b.Cursor; j.to.Position > j.state.Head.Position {
+		j.state.Head = j.to
+	}
+	if j.since == 0 {
+		j.since = b.Entries[0].Micros
+	}
 }
 
 // makeRoom commits the largest backlog.
@@ -265,7 +278,7 @@ func (j *job) due(ctx context.Context, list bool) (bool, error) {
 	made := time.UnixMicro(j.root.Made).Add(-j.ahead)
 	age := time.Since(made)
 	switch {
-	case j.root.Upto == 0:
+	case j.root.Upto == 0 || j.anew:
 		return true, nil
 	case n == 0:
 		return false, nil

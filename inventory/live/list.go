@@ -15,8 +15,8 @@ type List struct {
 	Completed time.Time // when the root became that of a Resource List, to the microsecond, in UTC
 }
 
-// listed returns the roots of Resource Lists that a reader may get, oldest first: none if
-// the inventory is not complete.
+// listed returns the roots of the two newest Resource Lists, oldest first: none if the
+// inventory is not complete.
 func listed(h *inventory.Head) []inventory.Kept {
 	var lists []inventory.Kept
 	for _, k := range h.Roots {
@@ -24,7 +24,7 @@ func listed(h *inventory.Head) []inventory.Kept {
 			lists = append(lists, k)
 		}
 	}
-	return lists
+	return lists[max(0, len(lists)-2):]
 }
 
 // listDue reports whether a Resource List is to be made now. Its root would be at the
@@ -51,6 +51,9 @@ func (j *job) list(ctx context.Context) error {
 		return fmt.Errorf("set %q: make a Resource List: %w", j.set, err)
 	}
 	j.maker.live.metrics.lists.Inc()
+	if err := j.inv.Shrink(ctx); err != nil { // of the one before the last
+		return err
+	}
 	return j.load(ctx)
 }
 

@@ -59,11 +59,12 @@ type present struct {
 	pages      uint64
 	bytes      uint64
 	roots      int
+	waiting    int // bytes of changes that wait for a commit
 }
 
 // tell notes for the metrics what there is.
 func (m *maker) tell() {
-	var p present
+	p := present{waiting: m.waiting}
 	for _, j := range m.jobs {
 		if j.head == nil || j.state.NoInventory || !m.live.mine(j.set) {
 			continue
@@ -95,8 +96,8 @@ func (m *maker) tell() {
 type gauges struct {
 	live *Live
 
-	sets, lagChanges, lagSeconds, resources, pages, bytes, roots *prometheus.Desc
-	readers, snapshots, kept, held                               *prometheus.Desc
+	sets, lagChanges, lagSeconds, resources, pages, bytes, roots, waiting *prometheus.Desc
+	readers, snapshots, kept, held                                        *prometheus.Desc
 }
 
 func newGauges(l *Live) *gauges {
@@ -112,6 +113,7 @@ func newGauges(l *Live) *gauges {
 		pages:      desc("pages", "Pages of these roots."),
 		bytes:      desc("bytes", "Bytes of these pages, without what the store adds."),
 		roots:      desc("roots", "Roots that live, of the sets made by this hub, as it last saw them."),
+		waiting:    desc("waiting_bytes", "What changes that wait for a commit take in memory."),
 		readers:    desc("readers", "Baselines and states that are being read from this hub now.", "reader"),
 		snapshots:  desc("snapshots", "Roots that this hub's readers use, or used a short while ago."),
 		kept:       desc("kept_states", "States that this hub keeps for readers who come back."),
@@ -121,7 +123,7 @@ func newGauges(l *Live) *gauges {
 
 func (g *gauges) Describe(to chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		g.sets, g.lagChanges, g.lagSeconds, g.resources, g.pages, g.bytes, g.roots, g.readers, g.snapshots, g.kept, g.held,
+		g.sets, g.lagChanges, g.lagSeconds, g.resources, g.pages, g.bytes, g.roots, g.waiting, g.readers, g.snapshots, g.kept, g.held,
 	} {
 		to <- d
 	}
@@ -153,6 +155,7 @@ func (g *gauges) Collect(to chan<- prometheus.Metric) {
 	gauge(g.pages, float64(p.pages))
 	gauge(g.bytes, float64(p.bytes))
 	gauge(g.roots, float64(p.roots))
+	gauge(g.waiting, float64(p.waiting))
 	gauge(g.readers, float64(reading[states]), "state")
 	gauge(g.readers, float64(reading[baselines]), "baseline")
 	gauge(g.snapshots, float64(snapshots))

@@ -34,6 +34,11 @@ const (
 func (v *view) choose(ctx context.Context, rec *inventory.Record, head *inventory.Head) (*snapshot, error) {
 	for i := len(head.Roots) - 1; i >= 0; i-- {
 		k := &head.Roots[i]
+		if known, err := v.live.knows(ctx, v.set, k.Cursor); err != nil && !errors.Is(err, feed.ErrGone) {
+			return nil, err
+		} else if !known {
+			continue // nobody can go on from it
+		}
 		if s := v.use(k.Upto); s != nil {
 			if time.Since(s.since) < joinFor {
 				return s, nil

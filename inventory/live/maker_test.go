@@ -1,0 +1,427 @@
+package live
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/inventory"
+)
+
+// TestCommits shows when roots are made.
+func TestCommits(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		w.log.make("small")
+		w.log.make("large")
+		w.log.publish("large", many(20_000)...)
+		l, _ := w.hub(Options{})
+		w.after(2 * time.Second)
+		if at := w.head("small").Newest(); at.Upto == 0 || at.Cursor.Position != 0 {
+			t.Errorf("an empty set has the root %+v", at)
+		}
+		first := w.head("large").Newest()
+		if first.Cursor.Position != 20_000 || first.Tally.Count != 20_000 {
+			t.Errorf("the first root is %+v", first)
+		}
+
+		// A small set's root is always fresh.
+		at := w.log.publish("small", many(10)...)
+		w.after(2*time.Second + l.opts.Poll*idleTimes)
+		if got := w.head("small").Newest().Cursor; got != at {
+			t.Errorf("a root of a small set is at %v, want %v", got, at)
+		}
+
+		// In a large set, few changes wait for ten minutes.
+		at = w.log.publish("large", "+000007", "-019999", "+zzz")
+		w.after(9 * time.Minute)
+		if got := w.head("large").Newest(); got.Upto != first.Upto {
+			t.Errorf("three changes of 20,000 resources were committed before ten minutes were over")
+		}
+		w.state(l, "large") // which has them all the same
+		w.after(2 * time.Minute)
+		if got := w.head("large").Newest().Cursor; got != at {
+			t.Errorf("a root of a large set is at %v after eleven minutes, want %v", got, at)
+		}
+
+		// Many do not.
+		at = w.log.publish("large", many(5_000)...)
+		w.after(2*time.Second + l.opts.Poll*idleTimes)
+		if got := w.head("large").Newest().Cursor; got != at {
+			t.Errorf("a root of a large set is at %v after many changes, want %v", got, at)
+		}
+		w.state(l, "large")
+
+		// Nothing is read and written for sets that do not change.
+		w.log.mu.Lock()
+		before := w.log.reads
+		w.log.mu.Unlock()
+		root := w.head("large").Newest()
+		w.after(3 * time.Hour)
+		if got := w.head("large").Newest(); got.Upto != root.Upto {
+			t.Error("a root was made although nothing changed")
+		}
+		if w.log.reads != before {
+			t.Errorf("%d reads of the logs although nothing changed", w.log.reads-before)
+		}
+	})
+}
+
+// TestCatchUp makes inventories of logs that are longer than what may wait.
+func TestCatchUp(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		for _, set := range []string{"a", "b", "c"} {
+			w.log.make(set)
+			for range 4 {
+				w.log.publish(set, many(3_000)...)
+			}
+			w.log.publish(set, "-000000", "-000001")
+		}
+		l, _ := w.hub(Options{WaitBytes: 600_000})
+		most := 0
+		for w.head("a").Newest().Cursor.Position+w.head("b").Newest().Cursor.Position+w.head("c").Newest().Cursor.Position < 3*12_002 {
+			w.after(time.Second)
+			most = max(most, w.waiting(l))
+		}
+		for _, set := range []string{"a", "b", "c"} {
+			w.state(l, set)
+		}
+		if n := w.waiting(l); n != 0 || most > 600_000+2*chunkBytes {
+			t.Errorf("%d bytes wait although everything is committed; it was %d at most", n, most)
+		}
+	})
+}
+
+// TestWaiting shows that what waits is bounded, also when nothing can be committed.
+func TestWaiting(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		w.log.make("a")
+		w.log.publish("a", many(20_000)...)
+		w.log.make("b")
+		w.log.publish("b", many(20_000)...)
+		broken := &breaking{Store: w.store, err: feed.ErrFull}
+		w.store = broken
+		l, _ := w.hub(Options{WaitBytes: 600_000})
+		for range 100 {
+			w.after(time.Second)
+			if n := w.waiting(l); n > 600_000+2*chunkBytes {
+				t.Fatalf("%d bytes wait", n)
+			}
+		}
+		broken.set(nil)
+		w.after(3 * time.Minute)
+		w.state(l, "a")
+		w.state(l, "b")
+		if n := strings.Count(w.text.String(), "cannot be made up to date"); n != 2 {
+			t.Errorf("the log has %d lines:\n%s", n, w.text)
+		}
+		if at := w.head("a").Newest().Cursor.Position; at != 20_000 {
+			t.Errorf("the root is at %d", at)
+		}
+	})
+}
+
+// TestLost makes inventories whose log loses its tail: before a commit, and after.
+func TestLost(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		w.log.make("a")
+		w.log.publish("a", many(3_000)...)
+		l, _ := w.hub(Options{})
+		w.after(2 * time.Second)
+		w.ok(l.Complete(t.Context(), "a", true))
+		w.after(3 * time.Minute)
+		old := w.state(l, "a")
+		if !old.Complete {
+			t.Error("it is not complete although somebody said so")
+		}
+
+		// What waits is lost, and other changes come.
+		w.log.publish("a", "+lost", "-000001")
+		w.after(time.Second)
+		w.state(l, "a")
+		w.log.tear("a", 3_000)
+		w.log.publish("a", "+other", "+000002", "+third")
+		w.after(time.Second)
+		if h := w.state(l, "a"); !h.Complete {
+			t.Error("it is not complete although nothing is lost that was there when it was said")
+		}
+		w.after(11 * time.Minute)
+		if h := w.state(l, "a"); !h.Complete || w.head("a").Newest().Cursor.Position != 3_003 {
+			t.Errorf("complete is %v, the root is at %v", h.Complete, w.head("a").Newest().Cursor)
+		}
+
+		// What a root has is lost.
+		w.after(time.Hour)
+		w.log.publish("a", many(2_000)...)
+		w.after(11 * time.Minute)
+		w.log.tear("a", 4_000)
+		at := w.log.publish("a", "+fourth")
+		w.after(20 * time.Second)
+		h := w.state(l, "a")
+		if !h.Complete || h.Cursor() != at || !strings.Contains(w.text.String(), "made anew from the log, which has lost") {
+			t.Errorf("at %v, complete is %v", h.Cursor(), h.Complete)
+		}
+
+		// The same, and the log has no beginning any more.
+		w.log.publish("a", many(2_000)...)
+		w.after(time.Hour)
+		w.log.trim("a", 3_500)
+		w.log.tear("a", 4_001)
+		at = w.log.publish("a", "+fifth")
+		w.after(20 * time.Second)
+		h, err := l.State(t.Context(), "a", feed.Cursor{}, 0)
+		w.ok(err)
+		h.Release()
+		if h.Complete || h.Cursor() != at || !strings.Contains(w.text.String(), "not complete any more") {
+			t.Errorf("at %v, complete is %v although a root has lost its log", h.Cursor(), h.Complete)
+		}
+		for _, want := range []string{"fifth", "fourth"} {
+			if _, ok, err := h.Get(t.Context(), "http://example.org/"+want); err != nil || !ok {
+				t.Errorf("%s: %v, %v", want, ok, err)
+			}
+		}
+		w.ok(l.Complete(t.Context(), "a", true))
+		if h, err := l.State(t.Context(), "a", feed.Cursor{}, 0); err != nil || !h.Complete {
+			t.Errorf("it is not complete although somebody said so again: %v", err)
+		}
+	})
+}
+
+// TestCompleteLost says that a set is complete, and then its log loses the cursor of which
+// that was said.
+func TestCompleteLost(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		w.log.make("a")
+		w.log.publish("a", many(3_000)...)
+		l, _ := w.hub(Options{})
+		w.after(2 * time.Second)
+		idle := w.idle(Options{}) // whoever is asked makes the root, so ask one that makes nothing
+		w.log.publish("a", "+b", "+c")
+		w.ok(idle.Complete(t.Context(), "a", true))
+		w.after(time.Second)
+		w.log.tear("a", 3_000)
+		w.log.publish("a", "+d")
+		if h := w.state(l, "a"); h.Complete {
+			t.Error("complete although that was said of a later cursor")
+		}
+		w.log.publish("a", "+e", "+f")
+		if h := w.state(l, "a"); h.Complete {
+			t.Error("complete although the log lost changes since that was said")
+		}
+		w.after(11 * time.Minute)
+		if h := w.state(l, "a"); h.Complete || !w.head("a").Complete.IsZero() {
+			t.Error("complete after a commit, although the log lost changes since that was said")
+		}
+	})
+}
+
+// TestPassed lets retention remove what an inventory has not got.
+func TestPassed(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		w.log.make("a")
+		w.log.publish("a", many(3_000)...)
+		l, stop := w.hub(Options{})
+		w.after(2 * time.Second)
+		w.ok(l.Complete(t.Context(), "a", true))
+		stop()
+		w.log.publish("a", "+lost", "+kept", "-000000")
+		w.log.trim("a", 3_001)
+		if _, err := l.State(t.Context(), "a", feed.Cursor{}, 0); !errors.Is(err, ErrBehind) {
+			t.Errorf("a state without what retention removed: %v", err)
+		}
+		l, _ = w.hub(Options{})
+		w.after(2 * time.Second)
+		h, err := l.State(t.Context(), "a", feed.Cursor{}, 0)
+		w.ok(err)
+		if h.Complete || h.Cursor().Position != 3_003 {
+			t.Errorf("at %v, complete is %v although retention has passed the inventory", h.Cursor(), h.Complete)
+		}
+		want := map[string]uint64{"http://example.org/kept": 3_002}
+		for i := 1; i < 3_000; i++ {
+			want[fmt.Sprintf("http://example.org/%06d", i)] = uint64(i + 1)
+		}
+		w.has(h, want)
+		h.Release()
+		if w.head("a").Why != whyPassed {
+			t.Errorf("it is not complete because of %q", w.head("a").Why)
+		}
+
+		// A log without its beginning.
+		w.log.make("b")
+		w.log.publish("b", many(10)...)
+		w.log.trim("b", 5)
+		w.after(10 * time.Second)
+		if h := w.state(l, "b"); h.Complete {
+			t.Error("complete without the beginning")
+		}
+	})
+}
+
+// TestAnew deletes a set and makes it anew while its inventory is made and read.
+func TestAnew(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		w.log.make("a")
+		w.log.publish("a", many(3_000)...)
+		l, _ := w.hub(Options{})
+		w.after(2 * time.Second)
+		base, err := l.Baseline(t.Context(), "a")
+		w.ok(err)
+		defer base.Release()
+		old, err := l.State(t.Context(), "a", feed.Cursor{}, 0)
+		w.ok(err)
+		old.Release()
+		w.log.publish("a", "+x")
+		w.log.delete("a")
+		for _, read := range []func() error{
+			func() error { _, err := l.State(t.Context(), "a", feed.Cursor{}, 0); return err },
+			func() error { _, err := l.At(t.Context(), "a", old.Cursor()); return err },
+			func() error { _, err := l.Baseline(t.Context(), "a"); return err },
+			func() error { _, err := l.ResourceList(t.Context(), "a", feed.Cursor{}); return err },
+			func() error { return l.Complete(t.Context(), "a", true) },
+		} {
+			if err := read(); !errors.Is(err, feed.ErrNoSet) {
+				t.Errorf("of a set that was deleted: %v", err)
+			}
+		}
+		w.log.make("a")
+		w.log.publish("a", "+new")
+		if _, err := l.At(t.Context(), "a", old.Cursor()); !errors.Is(err, feed.ErrGone) {
+			t.Errorf("a state of the set before: %v", err)
+		}
+		w.state(l, "a")
+		if _, err := l.BaselineAt(t.Context(), "a", base.Cursor()); !errors.Is(err, feed.ErrGone) {
+			t.Errorf("a baseline of the set before: %v", err)
+		}
+		w.after(10 * time.Second)
+		w.state(l, "a")
+		if n := w.head("a").Newest().Tally.Count; n != 1 {
+			t.Errorf("the new set has %d resources", n)
+		}
+		for _, err := range base.Walk(t.Context(), inventory.Range{}) {
+			if err != nil && !errors.Is(err, feed.ErrGone) {
+				t.Errorf("a baseline under which the set was made anew: %v", err)
+			}
+		}
+	})
+}
+
+// TestTogether lets two hubs make the same inventories at the same time.
+func TestTogether(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		w.log.make("a")
+		a, _ := w.hub(Options{})
+		b, _ := w.hub(Options{Poll: 700 * time.Millisecond})
+		for i := range 200 {
+			w.log.publish("a", many(50+i)...)
+			w.after(400 * time.Millisecond)
+			w.state(a, "a")
+			w.state(b, "a")
+		}
+		w.after(10 * time.Second)
+		if got, want := w.head("a").Newest().Cursor, w.state(a, "a").Cursor(); got != want {
+			t.Errorf("the root is at %v, want %v", got, want)
+		}
+		w.ok(inventory.New(w.store, "a", inventory.Options{}).Check(t.Context()))
+	})
+}
+
+// TestElders shows that nothing is written while a hub is alive that keeps no inventories.
+func TestElders(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		w.log.make("a")
+		w.log.publish("a", many(100)...)
+		var elder atomic.Bool
+		elder.Store(true)
+		l, _ := w.hub(Options{Old: func(context.Context) (bool, error) { return elder.Load(), nil }})
+		w.after(time.Minute)
+		if n := len(w.head("a").Roots); n > 0 {
+			t.Errorf("%d roots were made beside an older hub", n)
+		}
+		w.state(l, "a") // from the log alone
+		h, err := l.Baseline(t.Context(), "a")
+		w.ok(err)
+		w.has(h, nil) // everything comes behind it
+		h.Release()
+		if err := l.Complete(t.Context(), "a", true); !errors.Is(err, feed.ErrUnavailable) {
+			t.Errorf("Complete beside an older hub: %v", err)
+		}
+		if n := strings.Count(w.text.String(), "keeps none"); n != 1 {
+			t.Errorf("it was logged %d times", n)
+		}
+		elder.Store(false)
+		w.after(10 * time.Second)
+		if n := len(w.head("a").Roots); n == 0 {
+			t.Error("no root was made when the older hub had gone")
+		}
+	})
+}
+
+// TestOff turns the inventory of a set off, and on again.
+func TestOff(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		w.log.make("a")
+		w.log.publish("a", many(100)...)
+		l, _ := w.hub(Options{})
+		w.after(2 * time.Second)
+		w.log.describe("a", true)
+		w.after(10 * time.Second)
+		if n := len(w.head("a").Roots); n > 0 {
+			t.Errorf("%d roots of a set whose source wants no inventory", n)
+		}
+		for _, read := range []func() error{
+			func() error { _, err := l.State(t.Context(), "a", feed.Cursor{}, 0); return err },
+			func() error { _, err := l.At(t.Context(), "a", feed.Cursor{}); return err },
+			func() error { _, err := l.Baseline(t.Context(), "a"); return err },
+			func() error { _, err := l.BaselineAt(t.Context(), "a", feed.Cursor{}); return err },
+			func() error { _, err := l.ResourceList(t.Context(), "a", feed.Cursor{}); return err },
+			func() error { return l.Complete(t.Context(), "a", true) },
+		} {
+			if err := read(); !errors.Is(err, feed.ErrNoInventory) {
+				t.Errorf("of a set without an inventory: %v", err)
+			}
+		}
+		if _, ok := l.Hold(t.Context(), "a"); ok {
+			t.Error("retention waits for an inventory that is off")
+		}
+		w.log.describe("a", false)
+		w.after(10 * time.Second)
+		w.state(l, "a")
+		if n := w.head("a").Newest().Tally.Count; n != 100 {
+			t.Errorf("%d resources after it was turned on again", n)
+		}
+	})
+}
+
+// TestDamaged makes a damaged inventory anew.
+func TestDamaged(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		w.log.make("a")
+		w.log.publish("a", many(3_000)...)
+		l, stop := w.hub(Options{})
+		w.after(2 * time.Second)
+		w.ok(l.Complete(t.Context(), "a", true))
+		w.after(2 * time.Second)
+		stop()
+		var pages []uint64
+		begin := w.log.sets["a"].state.Begin
+		for n, err := range w.store.Numbers(t.Context(), "a", begin) {
+			w.ok(err)
+			pages = append(pages, n)
+		}
+		w.ok(w.store.Remove(t.Context(), "a", begin, pages[len(pages)/2:len(pages)/2+1]))
+
+		w.log.publish("a", many(3_000)...)
+		l, _ = w.hub(Options{})
+		w.after(10 * time.Second)
+		if h := w.state(l, "a"); !h.Complete {
+			t.Error("an inventory that was made anew from the whole log is not complete")
+		}
+		if !strings.Contains(w.text.String(), "made anew from the log") {
+			t.Error("nothing was logged")
+		}
+	})
+}

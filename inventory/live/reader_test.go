@@ -1,0 +1,439 @@
+package live
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/inventory"
+)
+
+// held returns a state of a set, and checks it.
+func (w *world) held(set string) func(*Held, error) *Held {
+	return func(h *Held, err error) *Held {
+		w.t.Helper()
+		w.ok(err)
+		w.holds(set, h)
+		h.Release()
+		return h
+	}
+}
+
+// TestStates reads states of one set on several hubs.
+func TestStates(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		ctx := t.Context()
+		w.log.make("a")
+		w.log.publish("a", many(8_000)...)
+		a, _ := w.hub(Options{})
+		w.after(5 * time.Second)
+		b := w.idle(Options{})
+		check := w.held("a")
+		root := w.head("a").Newest().Cursor
+
+		// The same state everywhere, also when it is not the newest any more.
+		var cursors []feed.Cursor
+		for i := range 20 {
+			cursors = append(cursors, w.log.publish("a", fmt.Sprintf("+%06d", i*400), fmt.Sprintf("-%06d", i*401), "+new"))
+			h := check(a.State(ctx, "a", feed.Cursor{}, 0))
+			if h.Cursor() != cursors[i] {
+				t.Errorf("the newest state is at %v, want %v", h.Cursor(), cursors[i])
+			}
+			w.after(3 * time.Second)
+		}
+		for i := range cursors {
+			at := cursors[len(cursors)-1-i]
+			x, y := check(a.At(ctx, "a", at)), check(b.At(ctx, "a", at))
+			tx, err := x.Tally(ctx, inventory.Range{})
+			w.ok(err)
+			ty, err := y.Tally(ctx, inventory.Range{})
+			w.ok(err)
+			if x.Cursor() != at || y.Cursor() != at || tx != ty {
+				t.Errorf("at %v: %v %v, %v %v", at, x.Cursor(), tx.Count, y.Cursor(), ty.Count)
+			}
+		}
+		check(b.At(ctx, "a", root))
+		for _, at := range []feed.Cursor{{Position: 5, Micros: 5}, {Position: 1 << 30, Micros: 1 << 50}} {
+			if _, err := b.At(ctx, "a", at); !errors.Is(err, feed.ErrGone) {
+				t.Errorf("a state at %v, which the log does not know: %v", at, err)
+			}
+		}
+
+		// A state at or behind a cursor, now or soon.
+		last := cursors[len(cursors)-1]
+		if h := check(b.State(ctx, "a", last, 0)); h.Cursor() != last {
+			t.Errorf("a state from the head on is at %v", h.Cursor())
+		}
+		next := feed.Cursor{Position: last.Position + 1, Micros: time.Now().Add(2 * time.Second).UnixMicro()}
+		if _, err := b.State(ctx, "a", next, time.Second); !errors.Is(err, ErrBehind) {
+			t.Errorf("a state that does not come: %v", err)
+		}
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			h, err := b.State(ctx, "a", next, 5*time.Second)
+			if err != nil || h.Cursor() != next {
+				t.Errorf("a state that comes: %v", err)
+				return
+			}
+			h.Release()
+		})
+		w.after(time.Second)
+		w.log.publish("a", "+next")
+		wg.Wait()
+		if _, err := b.State(ctx, "a", feed.Cursor{Position: 100, Micros: 1}, 0); !errors.Is(err, feed.ErrGone) {
+			t.Errorf("a state from a cursor that the log does not know: %v", err)
+		}
+		if _, err := b.State(ctx, "none", feed.Cursor{}, 0); !errors.Is(err, feed.ErrNoSet) {
+			t.Errorf("a state of no set: %v", err)
+		}
+	})
+}
+
+// TestKeep shows for how long states are kept, and how many.
+func TestKeep(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		ctx := t.Context()
+		w.log.make("a")
+		w.log.publish("a", many(5_000)...)
+		_, _ = w.hub(Options{})
+		w.after(3 * time.Second)
+		l, _ := w.hub(Options{StateBytes: 1 << 18})
+		h, err := l.State(ctx, "a", feed.Cursor{}, 0)
+		w.ok(err)
+		held := h.Cursor()
+		for i := range 300 {
+			w.log.publish("a", fmt.Sprintf("+%06d", i), fmt.Sprintf("+%06d", 4_999-i))
+			w.state(l, "a")
+			if n := l.bytes; n > 1<<18 {
+				t.Fatalf("%d bytes are kept", n)
+			}
+		}
+		v := l.views["a"]
+		if n := len(v.kept); n < 10 || n > 299 {
+			t.Errorf("%d states are kept in 256 KiB", n)
+		}
+		if v.kept[0].state.Cursor() != held {
+			t.Error("a state that is read was dropped before others")
+		}
+		h.Release()
+		h.Release()
+		w.after(9 * time.Minute)
+		if n := len(v.kept); n < 10 {
+			t.Errorf("%d states are kept after nine minutes", n)
+		}
+		w.after(6 * time.Minute)
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if l.bytes != 0 || len(l.views) != 0 || l.reading != [2]int{} {
+			t.Errorf("after fifteen minutes: %d bytes, %d views, readers %v", l.bytes, len(l.views), l.reading)
+		}
+	})
+}
+
+// TestLimits lets too many read.
+func TestLimits(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		ctx := t.Context()
+		w.log.make("a")
+		w.log.publish("a", many(100)...)
+		l, _ := w.hub(Options{States: 2, Baselines: 3})
+		w.after(2 * time.Second)
+		for _, kind := range []struct {
+			n    int
+			read func() (*Held, error)
+		}{
+			{2, func() (*Held, error) { return l.State(ctx, "a", feed.Cursor{}, 0) }},
+			{3, func() (*Held, error) { return l.Baseline(ctx, "a") }},
+		} {
+			var readers []*Held
+			for range kind.n {
+				h, err := kind.read()
+				w.ok(err)
+				readers = append(readers, h)
+			}
+			if _, err := kind.read(); !errors.Is(err, ErrTooMany) {
+				t.Errorf("one too many: %v", err)
+			}
+			readers[0].Release()
+			h, err := kind.read()
+			w.ok(err)
+			for _, h := range append(readers, h) {
+				h.Release()
+			}
+		}
+		if _, err := l.At(ctx, "a", feed.Cursor{Position: 7}); !errors.Is(err, feed.ErrGone) {
+			t.Errorf("At: %v", err)
+		}
+		if l.reading != [2]int{} {
+			t.Errorf("readers %v", l.reading)
+		}
+	})
+}
+
+// TestBaselines reads baselines while roots are made.
+func TestBaselines(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		ctx := t.Context()
+		w.log.make("a")
+		a, _ := w.hub(Options{})
+		first, err := a.Baseline(ctx, "a")
+		w.ok(err)
+		w.holds("a", first) // nothing
+		first.Release()
+
+		w.log.publish("a", many(50)...)
+		var readers []*Held
+		for i := range 30 {
+			w.log.publish("a", many(50)...)
+			w.after(10 * time.Second)
+			h, err := a.Baseline(ctx, "a")
+			w.ok(err)
+			readers = append(readers, h)
+			if i > 0 && h.Cursor() != readers[0].Cursor() {
+				t.Fatalf("a baseline at %v while one at %v is read", h.Cursor(), readers[0].Cursor())
+			}
+			if n := len(w.head("a").Roots); n > inventory.MaxRoots {
+				t.Fatalf("%d roots live", n)
+			}
+		}
+		at := readers[0].Cursor()
+		if newest := w.head("a").Newest().Cursor; newest == at {
+			t.Error("no root was made meanwhile")
+		}
+
+		// Another hub goes on with it.
+		b := w.idle(Options{})
+		h, err := b.BaselineAt(ctx, "a", at)
+		w.ok(err)
+		w.holds("a", h)
+		loc, ok, err := h.Tree().Nth(ctx, 7)
+		w.ok(err)
+		if rank, err := h.Tree().Rank(ctx, loc); err != nil || rank != 7 || !ok {
+			t.Errorf("the eighth resource is %q with rank %d, %v", loc, rank, err)
+		}
+		h.Release()
+
+		// After ten minutes, new readers get a newer root. After an hour, the pin ends.
+		w.after(10 * time.Minute)
+		w.log.publish("a", many(50)...)
+		w.after(10 * time.Second)
+		h, err = a.Baseline(ctx, "a")
+		w.ok(err)
+		if h.Cursor() == at {
+			t.Error("new readers get an old root")
+		}
+		h.Release()
+		for _, h := range readers[1:] {
+			h.Release()
+		}
+		for range 40 {
+			w.holds("a", readers[0])
+			w.after(time.Minute)
+			w.log.publish("a", many(50)...)
+		}
+		for range 20 {
+			w.after(time.Minute)
+			w.log.publish("a", many(50)...)
+		}
+		if n := len(w.head("a").Roots); n != 1 {
+			t.Errorf("%d roots live after more than an hour", n)
+		}
+		if _, err := a.BaselineAt(ctx, "a", at); !errors.Is(err, feed.ErrGone) {
+			t.Errorf("BaselineAt of a root that is gone: %v", err)
+		}
+		for _, err := range readers[0].Walk(ctx, inventory.Range{}) {
+			if err != nil && !errors.Is(err, feed.ErrGone) {
+				t.Errorf("reading a root that is gone: %v", err)
+			}
+		}
+		readers[0].Release()
+		w.ok(inventory.New(w.store, "a", inventory.Options{}).Check(ctx))
+	})
+}
+
+// TestUnpin takes pins away that nobody needs.
+func TestUnpin(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		w.log.make("a")
+		w.log.publish("a", many(50)...)
+		l, stop := w.hub(Options{})
+		w.after(2 * time.Second)
+		pins := func() int { return len(w.head("a").Roots[0].Pins) }
+		h, err := l.Baseline(t.Context(), "a")
+		w.ok(err)
+		for range 10 {
+			w.after(time.Minute)
+			if pins() != 1 {
+				t.Fatalf("%d pins while a root is read", pins())
+			}
+		}
+		h.Release()
+		w.after(3 * time.Minute)
+		if pins() != 0 {
+			t.Errorf("%d pins when nobody reads", pins())
+		}
+		_, err = l.Baseline(t.Context(), "a")
+		w.ok(err)
+		if pins() != 1 {
+			t.Errorf("%d pins", pins())
+		}
+		stop()
+		if pins() != 0 {
+			t.Errorf("%d pins of a hub that has stopped", pins())
+		}
+	})
+}
+
+// TestResourceLists makes Resource Lists.
+func TestResourceLists(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		ctx := t.Context()
+		w.log.make("a")
+		w.log.make("empty")
+		w.log.publish("a", many(3_000)...)
+		a, _ := w.hub(Options{})
+		b := w.idle(Options{})
+		w.after(time.Minute)
+		if _, err := a.ResourceList(ctx, "a", feed.Cursor{}); !errors.Is(err, ErrIncomplete) {
+			t.Errorf("a Resource List of an inventory that may not be complete: %v", err)
+		}
+		at := w.log.publish("a", "+last")
+		for _, set := range []string{"a", "empty"} {
+			w.ok(a.Complete(ctx, set, true))
+		}
+		w.after(time.Second)
+		if l, err := b.ResourceList(ctx, "empty", feed.Cursor{}); err != nil || l.Cursor().Position != 0 || l.Cursor().IsZero() {
+			t.Errorf("a Resource List of an empty set: %v", err)
+		}
+		list := func(l *Live, cursor feed.Cursor) *List {
+			t.Helper()
+			got, err := l.ResourceList(ctx, "a", cursor)
+			w.ok(err)
+			w.holds("a", got.Held)
+			got.Release()
+			return got
+		}
+		first := list(a, feed.Cursor{})
+		if first.Cursor() != at || first.Completed.Before(at.Time()) || first.Completed.After(time.Now()) {
+			t.Errorf("a Resource List at %v, completed %v; want one at %v", first.Cursor(), first.Completed, at)
+		}
+		if other := list(b, feed.Cursor{}); other.Cursor() != first.Cursor() || !other.Completed.Equal(first.Completed) {
+			t.Errorf("another hub has a Resource List at %v, completed %v", other.Cursor(), other.Completed)
+		}
+
+		// Without a change it stays. With one it is renewed each hour, and one before it is kept.
+		w.after(3 * time.Hour)
+		if got := list(b, feed.Cursor{}); got.Cursor() != at {
+			t.Error("a Resource List was renewed although nothing changed")
+		}
+		var lists []feed.Cursor
+		for range 50 {
+			w.log.publish("a", "+x", "-y")
+			w.after(5 * time.Minute)
+			now := list(b, feed.Cursor{}).Cursor()
+			if len(lists) == 0 || lists[len(lists)-1] != now {
+				lists = append(lists, now)
+			}
+			if n := len(lists); n > 1 {
+				list(b, lists[n-2])
+			}
+			if n := len(lists); n > 2 {
+				if _, err := b.ResourceList(ctx, "a", lists[n-3]); !errors.Is(err, feed.ErrGone) {
+					t.Errorf("the third newest Resource List: %v", err)
+				}
+			}
+		}
+		if n := len(lists); n < 4 || n > 6 {
+			t.Errorf("%d Resource Lists in four hours and ten minutes", n)
+		}
+		w.ok(b.Complete(ctx, "a", false))
+		if _, err := a.ResourceList(ctx, "a", feed.Cursor{}); !errors.Is(err, ErrIncomplete) {
+			t.Errorf("a Resource List of a set that is said to be incomplete: %v", err)
+		}
+	})
+}
+
+// TestComplete shows of which states it is said that they are complete.
+func TestComplete(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		ctx := t.Context()
+		w.log.make("a")
+		before := w.log.publish("a", many(5_000)...)
+		l, _ := w.hub(Options{})
+		w.after(3 * time.Second)
+		base, err := l.Baseline(ctx, "a")
+		w.ok(err)
+		defer base.Release()
+		said := w.log.publish("a", "+x")
+		w.ok(l.Complete(ctx, "a", true))
+		later := w.log.publish("a", "+y")
+		for _, test := range []struct {
+			at   feed.Cursor
+			want bool
+		}{{before, false}, {said, true}, {later, true}} {
+			h, err := l.At(ctx, "a", test.at)
+			w.ok(err)
+			if h.Complete != test.want {
+				t.Errorf("complete at %v is %v", test.at, h.Complete)
+			}
+			h.Release()
+		}
+		h, err := l.BaselineAt(ctx, "a", before)
+		w.ok(err)
+		if h.Complete {
+			t.Error("a baseline from before is complete")
+		}
+		h.Release()
+		w.after(11 * time.Minute)
+		h, err = l.Baseline(ctx, "a")
+		w.ok(err)
+		if !h.Complete {
+			t.Error("a baseline is not complete")
+		}
+		h.Release()
+	})
+}
+
+// TestHold shows what retention waits for.
+func TestHold(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		ctx := t.Context()
+		w.log.make("a")
+		w.log.publish("a", many(5_000)...)
+		scarce := false
+		l := w.idle(Options{Scarce: func(context.Context) bool { return scarce }})
+		if at, ok := l.Hold(ctx, "a"); !ok || at.Position != 0 {
+			t.Errorf("without a root: %v, %v", at, ok)
+		}
+		_, stop := w.hub(Options{})
+		w.after(3 * time.Second)
+		stop()
+		root := w.head("a").Newest().Cursor
+		if at, ok := l.Hold(ctx, "a"); !ok || at != root {
+			t.Errorf("with a root at the head: %v, %v", at, ok)
+		}
+		w.after(48 * time.Hour)
+		w.log.publish("a", "+x")
+		w.after(23 * time.Hour)
+		w.log.publish("a", "+y")
+		if at, ok := l.Hold(ctx, "a"); !ok || at != root {
+			t.Errorf("23 hours behind: %v, %v", at, ok)
+		}
+		scarce = true
+		if _, ok := l.Hold(ctx, "a"); ok {
+			t.Error("retention waits although the store has little room")
+		}
+		scarce = false
+		w.after(2 * time.Hour)
+		if _, ok := l.Hold(ctx, "a"); ok {
+			t.Error("retention waits for more than a day")
+		}
+		if _, ok := l.Hold(ctx, "none"); ok {
+			t.Error("retention waits for a set that does not exist")
+		}
+	})
+}
