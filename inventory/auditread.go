@@ -2,12 +2,12 @@ package inventory
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"strconv"
 
+	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/rshub/rshub/feed"
@@ -221,12 +221,15 @@ func (p *questionReader) count() (uint64, error) {
 // a later hub may say more. An error is a *resourcesync.Error, or it wraps the error of r.
 func ReadLook(r io.Reader) (Look, error) {
 	var l struct {
-		Set, Cursor       string
-		Complete          bool
-		Count, Weak       *uint64
-		Position, Content string
+		Set      string  `json:"set"`
+		Cursor   string  `json:"cursor"`
+		Complete bool    `json:"complete"`
+		Count    *uint64 `json:"count"`
+		Weak     *uint64 `json:"weak"`
+		Position string  `json:"position"`
+		Content  string  `json:"content"`
 	}
-	if err := json.NewDecoder(r).Decode(&l); err != nil {
+	if err := json.UnmarshalRead(r, &l); err != nil {
 		return Look{}, unread(err)
 	}
 	if l.Count == nil || l.Weak == nil {
@@ -245,10 +248,10 @@ func ReadLook(r io.Reader) (Look, error) {
 	return look, nil
 }
 
-// unread returns the error of a decoder of encoding/json.
+// unread returns the error of reading an answer.
 func unread(err error) error {
-	var syntax *json.SyntaxError
-	var shape *json.UnmarshalTypeError
+	var syntax *jsontext.SyntacticError
+	var shape *json.SemanticError
 	switch {
 	case err == io.EOF, errors.Is(err, io.ErrUnexpectedEOF):
 		return resourcesync.Invalid("the answer ends early")
@@ -263,15 +266,17 @@ func unread(err error) error {
 // answers a question is for Compare to see.
 func ReadReply(r io.Reader) (Reply, error) {
 	var in struct {
-		Set, Cursor string
-		Ranges      []struct {
-			From, To  *string
-			Count     uint64
-			Digest    string
-			Resources *[]json.RawMessage
-		}
+		Set    string `json:"set"`
+		Cursor string `json:"cursor"`
+		Ranges []struct {
+			From      *string           `json:"from"`
+			To        *string           `json:"to"`
+			Count     uint64            `json:"count"`
+			Digest    string            `json:"digest"`
+			Resources *[]jsontext.Value `json:"resources"`
+		} `json:"ranges"`
 	}
-	if err := json.NewDecoder(r).Decode(&in); err != nil {
+	if err := json.UnmarshalRead(r, &in); err != nil {
 		return Reply{}, unread(err)
 	}
 	reply := Reply{Set: in.Set}
@@ -303,14 +308,14 @@ func ReadReply(r io.Reader) (Reply, error) {
 }
 
 // readResources reads the resources of a range, with their entries if these are there.
-func readResources(raw []json.RawMessage) ([]Resource, error) {
+func readResources(raw []jsontext.Value) ([]Resource, error) {
 	all := make([]Resource, len(raw))
 	for i := range raw {
 		var in struct {
-			Loc      string
-			Position uint64
-			E        string
-			Datetime string
+			Loc      string `json:"loc"`
+			Position uint64 `json:"position"`
+			E        string `json:"e"`
+			Datetime string `json:"datetime"`
 		}
 		err := json.Unmarshal(raw[i], &in)
 		if err != nil {
@@ -335,6 +340,9 @@ func readEntry(raw []byte) (e *feed.Entry, err error) {
 	page = append(page, `{"set":"a","after":"0-0","cursor":"0-0","changes":[`...)
 	page = append(append(page, raw...), "]}"...)
 	_, err = resourcesync.ReadPage(bytes.NewReader(page), resourcesync.Limits{}, func(p resourcesync.PageEntry) error {
+		if p.Position == 0 || p.Datetime.IsZero() {
+			return resourcesync.Invalid("an entry has a position and a datetime")
+		}
 		e = &feed.Entry{Cursor: feed.Cursor{Position: p.Position, Micros: p.Datetime.UnixMicro()}, Change: p.Change}
 		e.Change.Datetime = p.SourceDatetime
 		return nil
