@@ -41,6 +41,7 @@ var arrows = map[string][]string{
 	"hub":                   {"access", "changelog", "feed", "internal/backoff", "internal/budget", "problem", "resourcesync"},
 	"documents":             {"access", "changelog", "feed", "internal/accept", "internal/budget", "internal/flight", "problem", "resourcesync"},
 	"subscribe":             {"changelog", "feed", "internal/accept", "internal/budget", "inventory", "problem", "resourcesync"},
+	"inventory/web":         {"feed", "internal/accept", "internal/budget", "inventory", "problem", "resourcesync"},
 	"callback/subscription": {"changelog", "claim", "feed", "internal/backoff", "internal/redisconn", "resourcesync"},
 	"callback/outlet":       {"callback/subscription", "feed", "outbound"},
 	"callback":              {"callback/outlet", "callback/subscription", "claim", "feed", "internal/backoff", "internal/flight", "outbound", "outbound/meter", "resourcesync"},

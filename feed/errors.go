@@ -36,10 +36,10 @@ var (
 	ErrNoInventory = &Error{Code: "no-inventory", Status: 404, Text: "no inventory of the set",
 		Detail: "this hub keeps no inventory of the set: there is no baseline, no list of its resources and no audit"}
 
-	// ErrDamaged means that something that the store kept is missing, or is not what
-	// was written. Whoever wraps it names what.
-	ErrDamaged = &Error{Code: "damaged", Status: 503, Retry: 60, Text: "damaged",
-		Detail: "what the hub keeps of the set is damaged; its log says what"}
+	// ErrDamaged means that a part of an inventory is missing, or is not what was
+	// written. Whoever wraps it names the part.
+	ErrDamaged = &Error{Code: "damaged", Status: 503, Retry: 60, Text: "the inventory is damaged",
+		Detail: "the inventory of the set is damaged; the hub's log says where"}
 
 	// ErrKeyReused means that an idempotency key came again with other content.
 	ErrKeyReused = &Error{Code: "key-reused", Status: 422, Text: "idempotency key was used before with other content",

@@ -19,7 +19,7 @@ var (
 
 	// ErrDamaged means that a page is missing or is not what was written. It names
 	// the page.
-	ErrDamaged = errors.New("the inventory is damaged")
+	ErrDamaged = feed.ErrDamaged
 )
 
 // Limits of what one call of a Store takes.

@@ -1,0 +1,115 @@
+package web
+
+import (
+	"bytes"
+	"fmt"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/rshub/rshub/inventory"
+	"github.com/rshub/rshub/problem"
+	"github.com/rshub/rshub/resourcesync"
+)
+
+// lookWait is how long a look waits for a state that is late enough.
+const lookWait = 5 * time.Second
+
+// answerRoom is what the answer about one range takes, in bytes: 64 resources with locs
+// of the usual length, as they are and as text.
+const answerRoom = 32 << 10
+
+// ServeAudit answers GET, HEAD and POST of {base}/sets/{set}/audit. An error means that
+// nothing was answered.
+func (s *Server) ServeAudit(w http.ResponseWriter, r *http.Request, set string) error {
+	switch r.Method {
+	case http.MethodGet, http.MethodHead:
+		return s.serveLook(w, r, set)
+	case http.MethodPost:
+		return s.serveQuestion(w, r, set)
+	}
+	return problem.NotAllowed(r, "GET, HEAD, POST")
+}
+
+// serveLook answers with what the resources are like, or those with a prefix.
+func (s *Server) serveLook(w http.ResponseWriter, r *http.Request, set string) error {
+	q := r.URL.Query()
+	if err := once(q, "from", "prefix"); err != nil {
+		return err
+	}
+	from, err := cursor(q, "from")
+	if err != nil {
+		return err
+	}
+	held, err := s.states.State(r.Context(), set, from, lookWait)
+	if err != nil {
+		return err
+	}
+	defer held.Release()
+	look, err := held.Look(r.Context(), inventory.Prefix(q.Get("prefix")))
+	if err != nil {
+		return fmt.Errorf("look at set %q: %w", set, err)
+	}
+	look.Set, look.Complete = set, held.Complete
+	answer(w, r, append(look.AppendJSON(nil), '\n'))
+	return nil
+}
+
+// serveQuestion answers with the ranges that differ from the client's.
+func (s *Server) serveQuestion(w http.ResponseWriter, r *http.Request, set string) error {
+	q := r.URL.Query()
+	if err := once(q, "details"); err != nil {
+		return err
+	}
+	details := q.Get("details")
+	if details != "" && details != "0" && details != "1" {
+		return resourcesync.Invalid("details is 1, or 0")
+	}
+	question, err := inventory.ReadQuestion(http.MaxBytesReader(w, r.Body, inventory.MaxQuestion+1))
+	if err != nil {
+		return err
+	}
+	question.Details = details == "1"
+	body, err := s.reply(r, set, question)
+	if err != nil {
+		return err
+	}
+	share, err := s.opts.Streams.Take(r.Context(), int64(len(body)))
+	if err != nil {
+		return err
+	}
+	defer share.Release()
+	answer(w, r, body)
+	return nil
+}
+
+// reply returns the answer to a question as text.
+func (s *Server) reply(r *http.Request, set string, question inventory.Question) ([]byte, error) {
+	share, err := s.opts.Answers.Take(r.Context(), min(int64(len(question.Ranges))*answerRoom, 2*inventory.MaxReply))
+	if err != nil {
+		return nil, err
+	}
+	defer share.Release()
+	held, err := s.states.At(r.Context(), set, question.At)
+	if err != nil {
+		return nil, gone(err, "the hub cannot make the state at "+question.At.String()+" any more: look again (GET), and compare at the cursor of the answer")
+	}
+	defer held.Release()
+	reply, err := inventory.Answer(r.Context(), held.State, question)
+	if err != nil {
+		return nil, fmt.Errorf("audit of set %q at %v: %w", set, question.At, err)
+	}
+	reply.Set = set
+	return append(reply.AppendJSON(nil), '\n'), nil
+}
+
+// answer sends a body of JSON.
+func answer(w http.ResponseWriter, r *http.Request, body []byte) {
+	h := w.Header()
+	h.Set("Content-Type", jsonType)
+	h.Set("Cache-Control", "no-store")
+	h.Set("Content-Length", strconv.Itoa(len(body)))
+	if r.Method != http.MethodHead {
+		_, _ = bytes.NewReader(body).WriteTo(w) // the client may be gone
+	}
+}

@@ -1,0 +1,114 @@
+// Package web lets clients read, over HTTP, what a set holds now, and compare with it
+// what they hold. It knows neither how an inventory is made nor where it is kept.
+package web
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/url"
+	"time"
+
+	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/internal/budget"
+	"github.com/rshub/rshub/inventory"
+	"github.com/rshub/rshub/problem"
+	"github.com/rshub/rshub/resourcesync"
+)
+
+// A Held is what a set held at one cursor, for one reader until Release.
+type Held struct {
+	*inventory.State
+	Complete bool // the hub knew all resources of the set
+	Release  func()
+}
+
+// States are what sets held at cursors. Both methods also return feed.ErrNoSet,
+// feed.ErrNoInventory, and errors that say to ask again later.
+type States interface {
+	// State returns a state at a cursor that is not before from; with the zero cursor,
+	// the newest one. It waits for such a state, but no longer than wait. It returns
+	// feed.ErrGone if the log does not know from.
+	State(ctx context.Context, set string, from feed.Cursor, wait time.Duration) (*Held, error)
+
+	// At returns the state at exactly a cursor, or feed.ErrGone.
+	At(ctx context.Context, set string, at feed.Cursor) (*Held, error)
+}
+
+// Options of a Server. Zero values are the defaults.
+type Options struct {
+	// Answers is what the answers of audits take room in while they are made; other
+	// parts of the hub may share it. Default: 128 MiB for audits alone.
+	Answers *budget.Budget
+
+	// Streams is what answers take room in while their clients take them; other parts of
+	// the hub may share it. Default: 256 MiB for this package alone.
+	Streams *budget.Budget
+
+	Logger *slog.Logger // default: discard
+}
+
+// A Server answers requests about what sets hold. It serves, of each set:
+//
+//	{base}/sets/{set}/resources   the resources, as pages or as one stream
+//	{base}/sets/{set}/audit       what the whole is like (GET), and where another inventory differs (POST)
+//
+// Whether the caller may follow the set has been checked before.
+type Server struct {
+	states States
+	base   feed.Base
+	opts   Options
+}
+
+// New returns a Server. base begins every URL in its answers.
+func New(states States, base feed.Base, o Options) *Server {
+	if o.Answers == nil {
+		o.Answers = budget.New(128<<20, budget.Patience)
+	}
+	if o.Streams == nil {
+		o.Streams = budget.New(256<<20, budget.Patience)
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	return &Server{states: states, base: base, opts: o}
+}
+
+// maxLoc is how many bytes a loc has at most.
+const maxLoc = 2_048
+
+// once refuses a parameter that is given twice, because one of the two values would be
+// ignored, and one that is too long to be a loc.
+func once(q url.Values, names ...string) error {
+	for _, name := range names {
+		switch v := q[name]; {
+		case len(v) > 1:
+			return resourcesync.Invalid("%s is there %d times; give it once", name, len(v))
+		case len(v) == 1 && len(v[0]) > maxLoc:
+			return resourcesync.Invalid("%s has %d bytes; a loc has at most %d", name, len(v[0]), maxLoc)
+		}
+	}
+	return nil
+}
+
+// cursor reads a parameter that is a cursor. Without it, the cursor is zero.
+func cursor(q url.Values, name string) (feed.Cursor, error) {
+	if q.Get(name) == "" {
+		return feed.Cursor{}, nil
+	}
+	c, err := feed.ParseCursor(q.Get(name))
+	if err != nil {
+		return c, resourcesync.About(name, err)
+	}
+	return c, nil
+}
+
+// gone makes feed.ErrGone of the state at a cursor say what the client can do.
+func gone(err error, detail string) error {
+	if !errors.Is(err, feed.ErrGone) {
+		return err
+	}
+	p := *problem.From(err)
+	p.Detail = detail
+	return &p
+}
