@@ -77,7 +77,7 @@ func (d *Server) setItem(s feed.State) resourcesync.Item {
 }
 
 // capabilityList returns the Capability List of a set (core section 9; Change
-// Notification section 5). Its link rel=up leads to the description at the
+// Notification section 5). It names the source's own documents where the hub has none. Its link rel=up leads to the description at the
 // root. The standard asks for the description "that enumerates all Capability
 // Lists offered by the Source", and the set's own description does not do that.
 func (d *Server) capabilityList(_ context.Context, s feed.State) (*document, error) {
@@ -85,10 +85,10 @@ func (d *Server) capabilityList(_ context.Context, s feed.State) (*document, err
 		Capability: resourcesync.CapabilityList,
 		Links:      append(describedBy(s), resourcesync.Link{Rel: "up", Href: d.base.Description()}),
 	}}
-	doc.Items = append(doc.Items, resourcesync.Item{
-		Change:     resourcesync.Change{Loc: d.base.ChangeListIndex(s.Set)},
-		Capability: resourcesync.ChangeList,
-	})
+	doc.Items = appendCapability(doc.Items, resourcesync.ResourceList, s.ResourceList)
+	doc.Items = appendCapability(doc.Items, resourcesync.ResourceDump, s.ResourceDump)
+	doc.Items = appendCapability(doc.Items, resourcesync.ChangeList, d.base.ChangeListIndex(s.Set))
+	doc.Items = appendCapability(doc.Items, resourcesync.ChangeDump, s.ChangeDump)
 	if !d.opts.NoPush(s.Set) {
 		topic := d.base.Topic(s.Set)
 		doc.Items = append(doc.Items, resourcesync.Item{
@@ -101,6 +101,14 @@ func (d *Server) capabilityList(_ context.Context, s feed.State) (*document, err
 		})
 	}
 	return d.small(doc), nil
+}
+
+// appendCapability adds the URL of a document to a Capability List, unless it is empty.
+func appendCapability(items []resourcesync.Item, capability, url string) []resourcesync.Item {
+	if url == "" {
+		return items
+	}
+	return append(items, resourcesync.Item{Change: resourcesync.Change{Loc: url}, Capability: capability})
 }
 
 // describedBy returns the link to the source's document about the set, if there

@@ -1,14 +1,13 @@
 package server
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/rshub/rshub/access"
 	"github.com/rshub/rshub/changelog"
@@ -26,6 +25,14 @@ type sets struct {
 	hub             *hub.Hub
 	streams         *budget.Budget         // for lists that are held while clients take them
 	checkChangeList func(url string) error // returns an error if the hub would not fetch the URL
+	inventories     inventories            // nil: the hub keeps none
+}
+
+// inventories is what the hub keeps of what sets hold now.
+type inventories interface {
+	// Complete says that the hub knows all resources of a set, as of the head of its
+	// log, or that it does not. It is durable when Complete returns nil.
+	Complete(ctx context.Context, set string, complete bool) error
 }
 
 // A setView is a set as the API shows it.
@@ -33,7 +40,11 @@ type setView struct {
 	Set            string `json:"set"`
 	Title          string `json:"title,omitempty"`
 	DescribedBy    string `json:"describedby,omitempty"`
-	ChangeList     string `json:"changelist,omitempty"` // the source's own; only publishers and operators see it
+	ChangeList     string `json:"changelist,omitempty"`   // the source's own; only publishers and operators see it
+	ResourceList   string `json:"resourcelist,omitempty"` // the source's own, as the next two
+	ResourceDump   string `json:"resourcedump,omitempty"`
+	ChangeDump     string `json:"changedump,omitempty"`
+	Inventory      string `json:"inventory,omitempty"` // "off" if the source wants none
 	Topic          string `json:"topic"`
 	CapabilityList string `json:"capabilitylist"`
 	Begin          string `json:"begin"` // when its log began
@@ -47,12 +58,16 @@ type setView struct {
 func (s *sets) view(st feed.State, rights access.Rights) setView {
 	v := setView{
 		Set: st.Set, Title: st.Title, DescribedBy: st.DescribedBy,
+		ResourceList: st.ResourceList, ResourceDump: st.ResourceDump, ChangeDump: st.ChangeDump,
 		Topic: s.base.Topic(st.Set), CapabilityList: s.base.CapabilityList(st.Set),
 		Begin: string(resourcesync.AppendTimeMicro(nil, st.Begin)),
 		Floor: st.Floor.String(), Head: st.Head.String(), Changes: st.Head.Position - st.Floor.Position,
 	}
 	if rights.Publish(st.Set) || rights.Operate() {
 		v.ChangeList = st.ChangeList // the URL may contain a secret
+	}
+	if st.NoInventory {
+		v.Inventory = "off"
 	}
 	if v.Changes > 0 {
 		v.Updated = string(resourcesync.AppendTimeMicro(nil, st.Head.Micros))
@@ -137,9 +152,6 @@ func (s *sets) list(r *http.Request, after string) (body []byte, next string, er
 	return append(body, "}\n"...), next, nil
 }
 
-// maxDescription bounds the body that describes a set, in bytes.
-const maxDescription = 16 << 10
-
 // serveOne shows, describes or deletes one set.
 func (s *sets) serveOne(w http.ResponseWriter, r *http.Request) error {
 	ctx, set := r.Context(), r.PathValue("set")
@@ -152,7 +164,7 @@ func (s *sets) serveOne(w http.ResponseWriter, r *http.Request) error {
 		err = access.MayFollow(ctx, set)
 	case http.MethodPut:
 		if err = access.MayPublish(ctx, set); err == nil {
-			err = advise(s.describe(w, r, set), describeAgain)
+			err = advise(s.put(w, r, set), describeAgain)
 		}
 	case http.MethodDelete:
 		if err = access.MayOperate(ctx); err == nil {
@@ -170,8 +182,8 @@ func (s *sets) serveOne(w http.ResponseWriter, r *http.Request) error {
 	}
 	st, err := s.memory.State(ctx, set)
 	if errors.Is(err, feed.ErrUnavailable) && r.Method == http.MethodPut {
-		// The set is described. Nobody must be told that nothing was written.
-		err = advise(fmt.Errorf("%w: it was described, and then: %v", feed.ErrUnknown, err), describeAgain)
+		// The request is carried out. Nobody must be told that nothing was written.
+		err = advise(fmt.Errorf("%w: it was carried out, and then: %v", feed.ErrUnknown, err), describeAgain)
 	}
 	if err != nil {
 		return err
@@ -180,7 +192,7 @@ func (s *sets) serveOne(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-const describeAgain = "unknown whether the set was described: send the same request again; it does no harm if the first one was carried out after all"
+const describeAgain = "unknown whether the request was carried out: send the same request again; it does no harm if the first one was carried out after all"
 
 // advise gives feed.ErrUnknown the detail that is right for a request without an
 // idempotency key. Other errors stay as they are.
@@ -191,48 +203,6 @@ func advise(err error, detail string) error {
 	p := *problem.From(err)
 	p.Detail = detail
 	return &p
-}
-
-// describe stores the description in the body of r as that of a set.
-func (s *sets) describe(w http.ResponseWriter, r *http.Request, set string) error {
-	d, err := readDescription(http.MaxBytesReader(w, r.Body, maxDescription))
-	if err != nil {
-		return err
-	}
-	if d.ChangeList != "" { // the hub fetches it after a ping
-		if err := s.checkChangeList(d.ChangeList); err != nil {
-			return err
-		}
-	}
-	return s.hub.Describe(r.Context(), set, d)
-}
-
-func readDescription(body io.Reader) (feed.Description, error) {
-	var d feed.Description
-	decoder := json.NewDecoder(body)
-	decoder.DisallowUnknownFields()
-	err := decoder.Decode(&d)
-	if err == nil {
-		if _, more := decoder.Token(); more != io.EOF {
-			err = errors.New("something follows it")
-		}
-	}
-	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
-		return d, err
-	}
-	if err != nil {
-		return d, resourcesync.Invalid(`the body is not {"title": "…", "describedby": "URI", "changelist": "URL"}: %v`, err)
-	}
-	if len(d.Title) > 1000 || strings.ContainsFunc(d.Title, func(c rune) bool { return c < ' ' || c == 0xFFFD }) {
-		return d, resourcesync.Invalid("title is one line of at most 1,000 bytes")
-	}
-	switch {
-	case d.DescribedBy == "":
-		return d, nil
-	case !strings.HasPrefix(d.DescribedBy, "https://") && !strings.HasPrefix(d.DescribedBy, "http://"):
-		return d, resourcesync.Invalid("describedby is a URI that begins with https:// or http://") // the hub's page links to it
-	}
-	return d, resourcesync.CheckURI("describedby", d.DescribedBy)
 }
 
 func writeJSON(w http.ResponseWriter, status int, v any) {

@@ -1,12 +1,17 @@
 package server
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
+	"strings"
 	"testing"
 
+	"github.com/rshub/rshub/changelog/disklog"
 	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/hub"
 	"github.com/rshub/rshub/problem"
 )
 
@@ -20,6 +25,70 @@ func TestAdvise(t *testing.T) {
 	for _, err := range []error{nil, feed.ErrNoSet, fmt.Errorf("delete set: %w", feed.ErrUnavailable)} {
 		if got := advise(err, "look first"); got != err {
 			t.Errorf("%v becomes %v", err, got)
+		}
+	}
+}
+
+// A told is an inventories that notes what it is told, and then fails with an error.
+type told struct {
+	calls []string
+	err   error
+}
+
+func (c *told) Complete(_ context.Context, set string, complete bool) error {
+	c.calls = append(c.calls, fmt.Sprint(set, " ", complete))
+	return c.err
+}
+
+// Whoever describes a set may say whether it is complete. Who says only that leaves the
+// description as it is.
+func TestComplete(t *testing.T) {
+	log, err := disklog.Open(t.TempDir(), disklog.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = log.Close() })
+	old := feed.Description{Title: "old", NoInventory: true}
+	for _, test := range []struct {
+		body string
+		says string // of completeness
+		want feed.Description
+	}{
+		{`{"complete":true}`, "demo true", old},
+		{`{"complete":false}`, "demo false", old},
+		{`{"title":"","complete":true}`, "demo true", feed.Description{}},
+		{`{"resourcelist":"https://example.org/list","inventory":"on","complete":false}`, "demo false", feed.Description{ResourceList: "https://example.org/list"}},
+		{`{"inventory":"off"}`, "", feed.Description{NoInventory: true}},
+		{`{"complete":null}`, "", feed.Description{}},
+		{`{}`, "", feed.Description{}},
+	} {
+		inventory := &told{}
+		s := &sets{memory: log, hub: hub.New(log, hub.Options{}), inventories: inventory}
+		put := func() (feed.Description, error) {
+			if err := s.hub.Describe(t.Context(), "demo", old); err != nil {
+				t.Fatal(err)
+			}
+			err := s.put(httptest.NewRecorder(), httptest.NewRequest("PUT", "/", strings.NewReader(test.body)), "demo")
+			state, serr := log.State(t.Context(), "demo")
+			return state.Description, errors.Join(err, serr)
+		}
+		if d, err := put(); err != nil || d != test.want || strings.Join(inventory.calls, " ") != test.says {
+			t.Errorf("%s tells %q and describes %+v, %v", test.body, inventory.calls, d, err)
+		}
+		if test.says == "" {
+			continue
+		}
+		inventory.err = fmt.Errorf("in a test: %w", feed.ErrUnavailable)
+		want := feed.ErrUnavailable // nothing was written
+		if test.want != old {
+			want = feed.ErrUnknown
+		}
+		if _, err := put(); !errors.Is(err, want) {
+			t.Errorf("%s: %v", test.body, err)
+		}
+		s.inventories = nil
+		if d, err := put(); !errors.Is(err, feed.ErrNoInventory) || d != old {
+			t.Errorf("%s without inventories describes %+v, %v", test.body, d, err)
 		}
 	}
 }

@@ -159,6 +159,12 @@ func TestDescribeAndDelete(t *testing.T) {
 		{`{"changelist":"` + h.URL + `/sets/other/changelist.xml"}`, 400, "invalid", "the changelist is on this hub"},
 		{`{"changelist":"https://example.org:22/list"}`, 400, "invalid", "a changelist on port 22 is not allowed: the ports are 80, 443 and from 1024 on"},
 		{`{"changelist":"https://me:secret@example.org/"}`, 400, "invalid", "no user name or password"},
+		{`{"resourcelist":"resourcelist.xml"}`, 400, "invalid", "resourcelist is a URI that begins with https://"},
+		{`{"resourcedump":"https://me:secret@example.org/"}`, 400, "invalid", "resourcedump is a URL with no user name"},
+		{`{"changedump":"https://example.org/<a>"}`, 400, "invalid", "changedump: a URI does not have"},
+		{`{"inventory":"no"}`, 400, "invalid", "inventory is on or off"},
+		{`{"inventory":"off","complete":true}`, 400, "invalid", "without an inventory"},
+		{`{"complete":1}`, 400, "invalid", "the body is not"},
 		{`{"title":"` + strings.Repeat("x", 20_000) + `"}`, 413, "too-large", "16384"},
 	} {
 		resp, body := running.Do(t, "PUT", h.URL+"/sets/demo", test.body)

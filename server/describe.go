@@ -1,0 +1,120 @@
+package server
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/resourcesync"
+)
+
+// maxDescription bounds the body that describes a set, in bytes.
+const maxDescription = 16 << 10
+
+// A described is the body of a PUT of a set. It replaces the whole description, unless it
+// has no other member than complete.
+type described struct {
+	Title        string `json:"title"`
+	DescribedBy  string `json:"describedby"`
+	ChangeList   string `json:"changelist"`
+	ResourceList string `json:"resourcelist"`
+	ResourceDump string `json:"resourcedump"`
+	ChangeDump   string `json:"changedump"`
+	Inventory    string `json:"inventory"` // "on", which is the default, or "off"
+	Complete     *bool  `json:"complete"`  // whether the hub knows all resources; nil: that stays as it is
+
+	alone bool // Complete is the only member
+}
+
+// put does what the body of r says of a set.
+func (s *sets) put(w http.ResponseWriter, r *http.Request, set string) error {
+	body, err := readDescribed(http.MaxBytesReader(w, r.Body, maxDescription))
+	if err != nil {
+		return err
+	}
+	if body.ChangeList != "" { // the hub fetches it after a ping
+		if err := s.checkChangeList(body.ChangeList); err != nil {
+			return err
+		}
+	}
+	if body.Complete != nil && s.inventories == nil {
+		return feed.ErrNoInventory
+	}
+	if !body.alone {
+		if err := s.hub.Describe(r.Context(), set, body.description()); err != nil || body.Complete == nil {
+			return err
+		}
+	}
+	err = s.inventories.Complete(r.Context(), set, *body.Complete)
+	if errors.Is(err, feed.ErrUnavailable) && !body.alone {
+		err = fmt.Errorf("%w: the set was described, and then: %v", feed.ErrUnknown, err)
+	}
+	return err
+}
+
+func (d *described) description() feed.Description {
+	return feed.Description{
+		Title: d.Title, DescribedBy: d.DescribedBy, ChangeList: d.ChangeList,
+		ResourceList: d.ResourceList, ResourceDump: d.ResourceDump, ChangeDump: d.ChangeDump,
+		NoInventory: d.Inventory == "off",
+	}
+}
+
+func readDescribed(body io.Reader) (*described, error) {
+	text, err := io.ReadAll(body)
+	if err != nil {
+		return nil, err
+	}
+	d := &described{}
+	decoder := json.NewDecoder(bytes.NewReader(text))
+	decoder.DisallowUnknownFields()
+	err = decoder.Decode(d)
+	if err == nil {
+		if _, more := decoder.Token(); more != io.EOF {
+			err = errors.New("something follows it")
+		}
+	}
+	if err != nil {
+		return nil, resourcesync.Invalid(`the body is not {"title": "…", "describedby": "URI", "changelist": "URL", "resourcelist": "URL", "resourcedump": "URL", "changedump": "URL", "inventory": "on" or "off", "complete": true or false}: %v`, err)
+	}
+	var members map[string]any
+	_ = json.Unmarshal(text, &members) // it could be read as an object before
+	d.alone = d.Complete != nil && len(members) == 1
+	return d, d.check()
+}
+
+// check returns an error if a description cannot be shown.
+func (d *described) check() error {
+	if len(d.Title) > 1000 || strings.ContainsFunc(d.Title, func(c rune) bool { return c < ' ' || c == 0xFFFD }) {
+		return resourcesync.Invalid("title is one line of at most 1,000 bytes")
+	}
+	if d.Inventory != "" && d.Inventory != "on" && d.Inventory != "off" {
+		return resourcesync.Invalid("inventory is on or off, not %q", resourcesync.Shorten(d.Inventory))
+	}
+	if d.Inventory == "off" && d.Complete != nil && *d.Complete {
+		return resourcesync.Invalid("a set without an inventory cannot be complete")
+	}
+	for _, link := range []struct{ name, uri string }{ // the hub's page and documents link to them
+		{"describedby", d.DescribedBy}, {"resourcelist", d.ResourceList}, {"resourcedump", d.ResourceDump}, {"changedump", d.ChangeDump},
+	} {
+		if link.uri == "" {
+			continue
+		}
+		if !strings.HasPrefix(link.uri, "https://") && !strings.HasPrefix(link.uri, "http://") {
+			return resourcesync.Invalid("%s is a URI that begins with https:// or http://", link.name)
+		}
+		if err := resourcesync.CheckURI(link.name, link.uri); err != nil {
+			return err
+		}
+		if u, err := url.Parse(link.uri); link.name != "describedby" && (err != nil || u.User != nil) {
+			return resourcesync.Invalid("%s is a URL with no user name or password: everybody who follows the set sees it", link.name)
+		}
+	}
+	return nil
+}
