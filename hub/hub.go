@@ -35,6 +35,11 @@ type Options struct {
 	Logger        *slog.Logger          // default: discard
 	Metrics       prometheus.Registerer // where the hub's metrics are registered; a registry takes one hub; default: nowhere
 
+	// Hold returns the cursor that retention must not pass in a set, because somebody has
+	// not read what follows; ok is false if nobody waits. Run asks for it each minute, of sets of
+	// which something may be removed. Default: nobody waits.
+	Hold func(ctx context.Context, set string) (at feed.Cursor, ok bool)
+
 	Bus    *Bus          // announces to other hubs of the same memory; default: none
 	Shared time.Duration // if other hubs use the memory: how often Run looks whether it moved without an announcement; default 0: no other hub does
 }

@@ -38,6 +38,7 @@ func (h *Hub) trim(ctx context.Context) {
 		if l, ok := looks[s.Set]; ok {
 			h.found(l, s.Head)
 		}
+		r.Hold = h.hold(ctx, s)
 		removed, err := h.log.Trim(ctx, s.Set, r)
 		switch {
 		case ctx.Err() != nil:
@@ -52,6 +53,20 @@ func (h *Hub) trim(ctx context.Context) {
 			h.opts.Logger.Info("retention removed old changes", "set", s.Set, "removed", removed)
 		}
 	}
+}
+
+// hold returns what retention must not pass in a set, or nil.
+func (h *Hub) hold(ctx context.Context, s feed.State) *feed.Cursor {
+	const always = 2 // lists that are kept anyway: the open one and the newest closed one
+	oldest, open := s.Lists()
+	if h.opts.Hold == nil || h.opts.Retention.Age == 0 && h.opts.Retention.Count == 0 || open-oldest < always {
+		return nil // nothing would be removed
+	}
+	at, ok := h.opts.Hold(ctx, s.Set)
+	if !ok {
+		return nil
+	}
+	return &at
 }
 
 // tick returns whether the clock is in doubt: then retention removes nothing for its

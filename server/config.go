@@ -49,6 +49,9 @@ type Config struct {
 	ChangeListSize int                 // number of changes in one Change List, at most changelog.MaxListSize; only for new sets; default 10,000
 	Retention      changelog.Retention // which Change Lists the hub removes; default: none
 
+	NoInventory          bool          // the hub keeps no inventories: what sets hold now; all hubs of a memory should do the same
+	ResourceListInterval time.Duration // how often the Resource List of a set is renewed, if anything changed; default 1 hour
+
 	Tokens   *access.Tokens // who may do what; default: everybody may do everything
 	Insecure bool           // the hub may listen beyond loopback without Tokens; anyone may then publish, and read a backup
 	Origins  []string       // origins of web pages that may use the hub, in lower case, such as https://example.org; *: all origins; default: only the hub's own
@@ -125,7 +128,7 @@ func (c *Config) check() error {
 	}{
 		{"RedisTimeout", c.RedisTimeout}, {"RedisWaitTimeout", c.RedisWaitTimeout}, {"StartTimeout", c.StartTimeout}, {"CallbackTimeout", c.CallbackTimeout},
 		{"LeaseMin", c.LeaseMin}, {"LeaseDefault", c.LeaseDefault}, {"LeaseMax", c.LeaseMax},
-		{"Heartbeat", c.Heartbeat}, {"WriteTimeout", c.WriteTimeout}, {"ClockSkew", c.ClockSkew},
+		{"ResourceListInterval", c.ResourceListInterval}, {"Heartbeat", c.Heartbeat}, {"WriteTimeout", c.WriteTimeout}, {"ClockSkew", c.ClockSkew},
 	} {
 		if d.value < 0 {
 			refuse(d.field, "is %v; it is not negative", d.value)

@@ -17,19 +17,23 @@ import (
 	"github.com/rshub/rshub/internal/redisconn"
 )
 
-// storeDir is the directory of the change memory in a data directory. callbackKeep is
-// the place of the subscriptions in the change memory.
+// storeDir is the directory of the change memory in a data directory. callbackKeep and
+// inventoryKeep are the places of the subscriptions, and of the claims on inventories, in
+// the change memory.
 const (
-	storeDir     = "changes"
-	callbackKeep = "callback"
+	storeDir      = "changes"
+	callbackKeep  = "callback"
+	inventoryKeep = "inventory"
 )
 
 // A store is what a hub keeps: its change memory, and beside it the WebSub
-// subscriptions, with the claims on their shards. Whoever opens a store closes it.
+// subscriptions and the inventories, with the claims on their shards. Whoever opens a
+// store closes it.
 type store struct {
 	memory        changelog.Log
 	subscriptions subscription.Registry
 	claims        claim.Store
+	inventories   inventoryStore
 	disk          *disklog.Log    // the memory if it is on the disk; else nil
 	redis         *redisconn.Conn // the connections to Redis if the memory is there; else nil
 }
@@ -65,7 +69,10 @@ func (s *Server) openRedis(ctx context.Context) (*store, error) {
 	if err != nil {
 		return nil, errors.Join(err, memory.Close(), conn.Close())
 	}
-	return &store{memory: metered.New(memory, s.metrics), subscriptions: subscriptions, claims: claims, redis: conn}, nil
+	return &store{
+		memory: metered.New(memory, s.metrics), subscriptions: subscriptions, claims: claims,
+		inventories: c.inventoriesInRedis(conn, memory, claims), redis: conn,
+	}, nil
 }
 
 func (s *Server) openDisk(ctx context.Context) (*store, error) {
@@ -80,6 +87,10 @@ func (s *Server) openDisk(ctx context.Context) (*store, error) {
 		return nil, err
 	}
 	subscriptions, claims, err := subscriptionsOnDisk(ctx, memory.Keep(callbackKeep))
+	var kept inventoryStore
+	if err == nil {
+		kept, err = inventoriesOnDisk(ctx, memory)
+	}
 	if err == nil {
 		err = removeOldBackups(c.Data)
 	}
@@ -87,11 +98,11 @@ func (s *Server) openDisk(ctx context.Context) (*store, error) {
 		return nil, errors.Join(err, memory.Close())
 	}
 	measureDisk(s.metrics, memory.Space)
-	return &store{memory: metered.New(memory, s.metrics), subscriptions: subscriptions, claims: claims, disk: memory}, nil
+	return &store{memory: metered.New(memory, s.metrics), subscriptions: subscriptions, claims: claims, inventories: kept, disk: memory}, nil
 }
 
 // subscriptionsInRedis opens the subscriptions beside a memory in Redis.
-func (c *Config) subscriptionsInRedis(conn *redisconn.Conn) (subscription.Registry, claim.Store, error) {
+func (c *Config) subscriptionsInRedis(conn *redisconn.Conn) (subscription.Registry, *claim.Redis, error) {
 	r, err := subscription.NewRedis(conn, c.Prefix, subscription.RedisOptions{})
 	if err != nil {
 		return nil, nil, fmt.Errorf("open the subscriptions: %w", err)

@@ -14,6 +14,7 @@ import (
 	"github.com/rshub/rshub/harvest"
 	"github.com/rshub/rshub/hub"
 	"github.com/rshub/rshub/internal/budget"
+	"github.com/rshub/rshub/inventory/live"
 	"github.com/rshub/rshub/outbound"
 	"github.com/rshub/rshub/outbound/meter"
 	"github.com/rshub/rshub/resourcesync"
@@ -29,6 +30,7 @@ type parts struct {
 	websub    *websub.Server
 	fetcher   *harvest.Fetcher
 	outbound  *outbound.Client
+	live      *live.Live     // nil: the hub keeps no inventories
 	streams   *budget.Budget // for answers that are held while clients take them
 }
 
@@ -52,9 +54,13 @@ func (s *Server) wire(base feed.Base, guard *guard, store *store, bus *hub.Bus, 
 	if c.RedisURL != "" {
 		shared = compareEvery
 	}
+	var hold func(context.Context, string) (feed.Cursor, bool)
+	if p.live = s.wireInventories(store); p.live != nil {
+		hold = p.live.Hold
+	}
 	p.hub = hub.New(log, hub.Options{
 		Base: base, Sets: c.Sets, ListSize: c.ChangeListSize, MaxBody: c.MaxBody, Retention: c.Retention,
-		ClockSkew: c.ClockSkew, Logger: s.log, Metrics: s.metrics, Bus: bus, Shared: shared,
+		ClockSkew: c.ClockSkew, Logger: s.log, Metrics: s.metrics, Bus: bus, Shared: shared, Hold: hold,
 	})
 	p.subscribe = subscribe.New(p.hub, log, subscribe.Options{
 		Base: base, Waits: p.hub.Waits, CheckOrigin: guard.allows,
@@ -100,12 +106,19 @@ func (p *parts) publishFetched(ctx context.Context, set, key string, digest [32]
 
 // runs returns the functions that run in the background, by the name of their part.
 func (p *parts) runs() map[string]func(context.Context) error {
-	return map[string]func(context.Context) error{"hub": p.hub.Run, "subscribe": p.subscribe.Run, "callback": p.engine.Run}
+	runs := map[string]func(context.Context) error{"hub": p.hub.Run, "subscribe": p.subscribe.Run, "callback": p.engine.Run}
+	if p.live != nil {
+		runs["inventory"] = p.live.Run
+	}
+	return runs
 }
 
 // site returns the handler for users.
 func (s *Server) site(base feed.Base, guard *guard, store *store, p *parts) http.Handler {
 	sets := &sets{base: base, memory: store.memory, hub: p.hub, streams: p.streams, checkChangeList: func(list string) error { return p.outbound.Check("changelist", list) }}
+	if p.live != nil {
+		sets.inventories = p.live
+	}
 	page := &page{base: base, version: s.config.Version, sets: sets, configured: len(s.config.Sets) > 0, tokens: s.config.Tokens != nil}
 	site := &site{base: base, hub: p.hub, subscribe: p.subscribe, documents: p.documents, websub: p.websub, sets: sets, page: page}
 	mux := newRouter(s.metrics, s.errors)

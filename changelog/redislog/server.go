@@ -89,6 +89,32 @@ func (l *Log) lookAt(t *redisconn.Try, first bool) error {
 	return nil
 }
 
+// Memory returns how many bytes of memory Redis uses, and how many it may use at most; 0 if
+// there is no limit, or if Redis does not say. In a cluster these are those of the server
+// that has least room.
+func (l *Log) Memory(ctx context.Context) (used, most uint64, err error) {
+	err = l.read(ctx, func(t *redisconn.Try) error {
+		used, most = 0, 0
+		return t.EachMaster(func(t *redisconn.Try) error {
+			text, err := t.Info()
+			if redisconn.Forbidden(err) {
+				return nil
+			}
+			if err != nil {
+				return err
+			}
+			info := parseInfo(text)
+			u, _ := strconv.ParseUint(info["used_memory"], 10, 64)
+			m, _ := strconv.ParseUint(info["maxmemory"], 10, 64)
+			if m > 0 && (most == 0 || float64(u)/float64(m) > float64(used)/float64(most)) {
+				used, most = u, m
+			}
+			return nil
+		})
+	})
+	return used, most, err
+}
+
 // parseInfo reads the answer to INFO.
 func parseInfo(text string) map[string]string {
 	info := make(map[string]string)

@@ -53,6 +53,9 @@ type config struct {
 	RetentionAge   time.Duration `envconfig:"RSHUB_RETENTION_AGE" default:"2160h" desc:"the hub removes Change Lists that are older than this; 0 keeps lists for ever; 2160h are 90 days"`
 	RetentionCount uint64        `envconfig:"RSHUB_RETENTION_COUNT" default:"0" desc:"the hub removes the oldest Change Lists of a set while the other lists still have this many changes; 0 keeps any number"`
 
+	Inventory            string        `envconfig:"RSHUB_INVENTORY" default:"on" desc:"on or off: whether the hub keeps inventories of what sets hold now, for baselines, Resource Lists and audits; all hubs that share a Redis should have the same; a set may turn its own off"`
+	ResourceListInterval time.Duration `envconfig:"RSHUB_RESOURCELIST_INTERVAL" default:"1h" desc:"how often the Resource List of a set is renewed, if anything changed"`
+
 	TokensFile string   `envconfig:"RSHUB_TOKENS_FILE" desc:"path of the file with the digests and rights of tokens; rshub token makes its lines; empty: there are no tokens"`
 	Insecure   string   `envconfig:"RSHUB_INSECURE" desc:"anyone-may-publish: the hub listens beyond loopback although there are no tokens"`
 	Origins    []string `envconfig:"RSHUB_ORIGINS" desc:"origins of web pages that may use the hub, by comma, such as https://example.org; *: all origins"`
@@ -111,6 +114,9 @@ func readConfig() (*config, error) {
 	if c.Insecure != "" && c.Insecure != insecure {
 		p.add("RSHUB_INSECURE", "is %q; the only value is %s", c.Insecure, insecure)
 	}
+	if c.Inventory != "on" && c.Inventory != "off" {
+		p.add("RSHUB_INVENTORY", "is %q; it is on or off", c.Inventory)
+	}
 	if c.MaxBody < 1<<10 || c.MaxBody > 1<<40 {
 		p.add("RSHUB_MAX_BODY", "is %d bytes; it is 1KiB to 1TiB", c.MaxBody)
 	}
@@ -125,7 +131,7 @@ func readConfig() (*config, error) {
 		name         string
 		value, least time.Duration
 	}{
-		{"RSHUB_RETENTION_AGE", c.RetentionAge, 0}, {"RSHUB_HEARTBEAT", c.Heartbeat, time.Second},
+		{"RSHUB_RETENTION_AGE", c.RetentionAge, 0}, {"RSHUB_RESOURCELIST_INTERVAL", c.ResourceListInterval, time.Second}, {"RSHUB_HEARTBEAT", c.Heartbeat, time.Second},
 		{"RSHUB_WRITE_TIMEOUT", c.WriteTimeout, 100 * time.Millisecond},
 		{"RSHUB_CLOCK_SKEW", c.ClockSkew, time.Second}, {"RSHUB_START_TIMEOUT", c.StartTimeout, time.Millisecond}, {"RSHUB_DRAIN_DELAY", c.DrainDelay, 0}, {"RSHUB_GRACE", c.Grace, 0},
 		{"RSHUB_CALLBACK_TIMEOUT", c.CallbackTimeout, 100 * time.Millisecond}, {"RSHUB_LEASE_MIN", c.LeaseMin, time.Second},
@@ -283,6 +289,7 @@ func (c *config) server(log *slog.Logger) (server.Config, error) {
 	s.NATSURL, s.NATSCredentials, s.NATSRootCAs = c.NATSURL, c.NATSCreds, c.NATSCA
 	s.Sets, s.NoPushSets, s.ChangeListSize = c.Sets, c.NoPushSets, c.ChangeListSize
 	s.Retention = changelog.Retention{Age: c.RetentionAge, Count: c.RetentionCount}
+	s.NoInventory, s.ResourceListInterval = c.Inventory == "off", c.ResourceListInterval
 	s.Tokens, s.Insecure, s.Origins = tokens, c.Insecure == insecure, c.Origins
 	s.CallbackAllow, s.CallbackPorts, s.CallbackCAs, s.CallbackTimeout = c.CallbackAllow, c.CallbackPorts, cas, c.CallbackTimeout
 	s.CallbackInFlight, s.CallbackPerHost, s.CallbackRequests = c.CallbackInFlight, c.CallbackPerHost, c.CallbackRequests

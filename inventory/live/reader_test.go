@@ -28,7 +28,7 @@ func TestStates(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		ctx := t.Context()
 		w.log.make("a")
-		w.log.publish("a", many(8_000)...)
+		w.log.publish("a", many(4_000)...)
 		a, _ := w.hub(Options{})
 		w.after(5 * time.Second)
 		b := w.idle(Options{})
@@ -38,7 +38,7 @@ func TestStates(t *testing.T) {
 		// The same state everywhere, also when it is not the newest any more.
 		var cursors []feed.Cursor
 		for i := range 20 {
-			cursors = append(cursors, w.log.publish("a", fmt.Sprintf("+%06d", i*400), fmt.Sprintf("-%06d", i*401), "+new"))
+			cursors = append(cursors, w.log.publish("a", fmt.Sprintf("+%06d", i*190), fmt.Sprintf("-%06d", i*191), "+new"))
 			h := check(a.State(ctx, "a", feed.Cursor{}, 0))
 			if h.Cursor() != cursors[i] {
 				t.Errorf("the newest state is at %v, want %v", h.Cursor(), cursors[i])
@@ -108,22 +108,22 @@ func TestKeep(t *testing.T) {
 		for i := range 300 {
 			w.log.publish("a", fmt.Sprintf("+%06d", i), fmt.Sprintf("+%06d", 4_999-i))
 			w.state(l, "a")
-			if n := l.bytes; n > 1<<18 {
+			if n, _ := w.kept(l, "a"); n > 1<<18+keptBytes {
 				t.Fatalf("%d bytes are kept", n)
 			}
 		}
-		v := l.views["a"]
-		if n := len(v.kept); n < 10 || n > 299 {
+		_, kept := w.kept(l, "a")
+		if n := len(kept); n < 10 || n > 299 {
 			t.Errorf("%d states are kept in 256 KiB", n)
 		}
-		if v.kept[0].state.Cursor() != held {
+		if kept[0] != held {
 			t.Error("a state that is read was dropped before others")
 		}
 		h.Release()
 		h.Release()
 		w.after(9 * time.Minute)
-		if n := len(v.kept); n < 10 {
-			t.Errorf("%d states are kept after nine minutes", n)
+		if _, kept = w.kept(l, "a"); len(kept) < 10 {
+			t.Errorf("%d states are kept after nine minutes", len(kept))
 		}
 		w.after(6 * time.Minute)
 		l.mu.Lock()
@@ -184,6 +184,7 @@ func TestBaselines(t *testing.T) {
 		w.ok(err)
 		w.holds("a", first) // nothing
 		first.Release()
+		w.after(11 * time.Minute)
 
 		w.log.publish("a", many(50)...)
 		var readers []*Held
@@ -294,7 +295,7 @@ func TestResourceLists(t *testing.T) {
 		ctx := t.Context()
 		w.log.make("a")
 		w.log.make("empty")
-		w.log.publish("a", many(3_000)...)
+		w.log.publish("a", many(1_500)...)
 		a, _ := w.hub(Options{})
 		b := w.idle(Options{})
 		w.after(time.Minute)

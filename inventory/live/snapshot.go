@@ -25,15 +25,20 @@ const (
 	pinFor   = 150 * time.Second // how long a pin lasts
 	pinEvery = time.Minute       // how often it is renewed
 	pinMost  = time.Hour         // for how long
-	joinFor  = 10 * time.Minute  // a root that is read is given to new readers for so long
+	joinFor  = 10 * time.Minute  // a root that is read is given to new readers for so long,
+	joinMost = 10_000            // and while so many changes have come, or a tenth of the resources
 )
 
 // choose returns a snapshot to read: one that is read already, here or elsewhere, and
 // hardly older than the newest; else the newest. So few roots live. The caller has v's
 // turn, and gets a use of the snapshot.
 func (v *view) choose(ctx context.Context, rec *inventory.Record, head *inventory.Head) (*snapshot, error) {
+	newest := head.Newest()
 	for i := len(head.Roots) - 1; i >= 0; i-- {
 		k := &head.Roots[i]
+		if newest.Cursor.Position > k.Cursor.Position+max(joinMost, newest.Tally.Count/10) {
+			break
+		}
 		if known, err := v.live.knows(ctx, v.set, k.Cursor); err != nil && !errors.Is(err, feed.ErrGone) {
 			return nil, err
 		} else if !known {
@@ -48,7 +53,7 @@ func (v *view) choose(ctx context.Context, rec *inventory.Record, head *inventor
 			return v.pin(ctx, k.Root)
 		}
 	}
-	return v.snapshot(ctx, head.Newest())
+	return v.snapshot(ctx, newest)
 }
 
 // pinned reports whether somebody reads a root.

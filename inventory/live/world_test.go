@@ -313,3 +313,14 @@ func (w *world) waiting(l *Live) int {
 	defer l.maker.mu.Unlock()
 	return l.maker.present.waiting
 }
+
+// kept returns how many bytes the states of all sets take, and which states of a set are
+// kept.
+func (w *world) kept(l *Live, set string) (bytes int, states []feed.Cursor) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, k := range l.views[set].kept {
+		states = append(states, k.state.Cursor())
+	}
+	return l.bytes, states
+}

@@ -1,0 +1,86 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/rshub/rshub/changelog/disklog"
+	"github.com/rshub/rshub/changelog/redislog"
+	"github.com/rshub/rshub/claim"
+	"github.com/rshub/rshub/internal/redisconn"
+	"github.com/rshub/rshub/inventory"
+	"github.com/rshub/rshub/inventory/live"
+)
+
+// An inventoryStore is where the inventories of sets are kept, and who makes them.
+type inventoryStore struct {
+	store  inventory.Store
+	claims claim.Store
+	poll   time.Duration                       // how often to look at sets that change
+	old    func(context.Context) (bool, error) // whether a hub is alive that keeps none; nil: none is
+	scarce func(context.Context) bool          // whether the store has little room left
+}
+
+// How often the maker of inventories looks at sets that change. A look at Redis costs
+// more.
+const (
+	pollDisk  = 500 * time.Millisecond
+	pollRedis = 2 * time.Second
+)
+
+// inventoryHubs is the name of the key of the hubs that keep inventories.
+const inventoryHubs = "inventory-hubs"
+
+// inventoriesInRedis returns the inventories beside a memory in Redis. Every hub, also an
+// older one, is among those that share the claims on subscriptions. A hub that keeps inventories is
+// also among those that share the claims on them, under the same name.
+func (c *Config) inventoriesInRedis(conn *redisconn.Conn, memory *redislog.Log, all *claim.Redis) inventoryStore {
+	keepers := claim.NewRedis(conn, c.Prefix, live.Kind, claim.RedisOptions{ClockSkew: c.ClockSkew, Hubs: inventoryHubs, Name: all.Name()})
+	return inventoryStore{
+		store: memory.Inventories(), claims: keepers, poll: pollRedis,
+		old: func(ctx context.Context) (bool, error) {
+			alive, err := all.Alive(ctx)
+			if err != nil {
+				return false, err
+			}
+			keep, err := keepers.Alive(ctx)
+			if err != nil {
+				return false, err
+			}
+			return slices.ContainsFunc(alive, func(name string) bool { return !slices.Contains(keep, name) }), nil
+		},
+		scarce: func(ctx context.Context) bool {
+			used, most, err := memory.Memory(ctx)
+			return err == nil && most > 0 && used > most/100*85
+		},
+	}
+}
+
+// inventoriesOnDisk returns the inventories beside a memory on the disk.
+func inventoriesOnDisk(ctx context.Context, memory *disklog.Log) (inventoryStore, error) {
+	claims, err := claim.OpenLocal(ctx, memory.Keep(inventoryKeep), live.Shards)
+	if err != nil {
+		return inventoryStore{}, fmt.Errorf("open the inventories: %w", err)
+	}
+	return inventoryStore{
+		store: memory.Inventories(), claims: claims, poll: pollDisk,
+		scarce: func(context.Context) bool {
+			free, reserve, err := memory.Space()
+			return err == nil && free < 2*reserve
+		},
+	}, nil
+}
+
+// wireInventories returns what keeps the inventories, or nil if the hub keeps none.
+func (s *Server) wireInventories(store *store) *live.Live {
+	if s.config.NoInventory {
+		return nil
+	}
+	kept := &store.inventories
+	return live.New(store.memory, kept.store, kept.claims, live.Options{
+		Poll: kept.poll, List: s.config.ResourceListInterval, Old: kept.old, Scarce: kept.scarce,
+		Logger: s.log, Metrics: s.metrics,
+	})
+}
