@@ -124,15 +124,20 @@ func (a *audit) run(ctx context.Context) (err error) {
 		}
 	}
 	own, err := a.own(ctx)
+	if err != nil {
+		return err
+	}
+	if content && own.Cursor().IsZero() {
+		return a.settled(ctx, own, look)
+	}
+	t, err := own.Tally(ctx, inventory.Range{})
 	switch {
 	case err != nil:
 		return err
-	case !own.Cursor().IsZero():
-		return a.exactly(ctx, own)
-	case content:
-		return a.settled(ctx, own, look)
+	case own.Cursor().IsZero() && t.Count > 0: // the zero cursor is also the beginning of a log, where nothing is
+		return resourcesync.Invalid("only a state with a cursor can be compared by position")
 	}
-	return resourcesync.Invalid("only a state with a cursor can be compared by position")
+	return a.exactly(ctx, own)
 }
 
 // exactly compares a state that is at a cursor of the log.
@@ -157,13 +162,17 @@ func (a *audit) compare(ctx context.Context, own *inventory.State, look inventor
 	if t.Count == look.Count && t.Digest(by) == look.Digest(by) {
 		return nil
 	}
+	n := 0
 	for d, err := range inventory.Compare(ctx, own, by, r, a.ask) {
-		if err == nil {
+		if n++; err == nil {
 			err = each(d)
 		}
 		if err != nil {
 			return err
 		}
+	}
+	if n == 0 && by == inventory.ByPosition {
+		return strange(fmt.Sprintf("%s shows no difference, and another digest", a.client.base.Audit(a.set)))
 	}
 	return nil
 }

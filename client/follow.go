@@ -16,6 +16,8 @@ type FollowOptions struct {
 	Filter feed.Filter   // only changes that pass the filter are yielded; default: all changes
 	Limit  int           // the most changes in a batch, 1 to 10,000; default 1,000
 	Wait   time.Duration // how long the hub holds a request while there is no change, at most 5 minutes; default 30 s
+
+	once bool // Follow ends when there are no more changes
 }
 
 const (
@@ -71,9 +73,11 @@ func (c *Client) Follow(ctx context.Context, set, place string, o FollowOptions)
 					return
 				}
 			case f.take(b):
-				if !yield(b, nil) {
+				if !yield(b, nil) || f.atEnd(b) {
 					return
 				}
+			case f.atEnd(b):
+				return
 			case c.opts.Now().Sub(asked) < idlePause:
 				wait = idlePause // a hub that is stopping answers at once with an empty page
 			}
@@ -106,13 +110,18 @@ func (f *follower) take(b *feed.Batch) bool {
 	return news
 }
 
+// atEnd reports whether the follower ends because there was nothing behind its place.
+func (f *follower) atEnd(b *feed.Batch) bool {
+	return f.opts.once && len(b.Entries) == 0 && b.Cursor == b.After
+}
+
 // page asks once for the changes after the place. The first page comes at once. For
 // other pages the hub waits until there is a change.
 func (f *follower) page(ctx context.Context) (b *feed.Batch, err error) {
 	query := f.opts.Filter.Values()
 	query.Set("since", f.place)
 	wait := time.Duration(0)
-	if f.at != nil {
+	if f.at != nil && !f.opts.once {
 		wait = f.opts.Wait
 		query.Set("wait", wait.String())
 	}

@@ -28,8 +28,9 @@ const patience = time.Minute
 type site struct {
 	URL string
 
-	log  *disklog.Log
-	http *httptest.Server
+	log   *disklog.Log
+	shelf *shelf
+	http  *httptest.Server
 
 	mu       sync.Mutex
 	hub      *hub.Hub
@@ -45,7 +46,7 @@ func open(dir string) (*site, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &site{log: log}
+	s := &site{log: log, shelf: newShelf(log)}
 	s.http = httptest.NewServer(s)
 	s.URL = s.http.URL
 	s.start()
@@ -57,7 +58,7 @@ func (s *site) start() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.hub = hub.New(s.log, hub.Options{})
-	s.follow = subscribe.New(s.hub, s.log, subscribe.Options{Base: "https://hub.example.org", Waits: s.hub.Waits})
+	s.follow = subscribe.New(s.hub, s.log, subscribe.Options{Base: "https://hub.example.org", Waits: s.hub.Waits, Snapshot: s.shelf.snapshot})
 }
 
 // stop stops the hub. Its address goes on to answer, as a stopping hub does.
@@ -109,6 +110,8 @@ func (s *site) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		return err
 	}))
+	mux.Handle("GET /sets/{set}/audit", adapter.Handle(s.shelf.serveLook))
+	mux.Handle("POST /sets/{set}/audit", adapter.Handle(s.shelf.serveAudit))
 	mux.ServeHTTP(w, r)
 }
 

@@ -279,6 +279,9 @@ func ReadReply(r io.Reader) (Reply, error) {
 	if err := json.UnmarshalRead(r, &in); err != nil {
 		return Reply{}, unread(err)
 	}
+	if in.Ranges == nil {
+		return Reply{}, resourcesync.Invalid("an answer has ranges")
+	}
 	reply := Reply{Set: in.Set}
 	var err error
 	if reply.Cursor, err = feed.ParseCursor(in.Cursor); err != nil {

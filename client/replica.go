@@ -1,0 +1,296 @@
+package client
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"iter"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/inventory"
+	"github.com/rshub/rshub/resourcesync"
+)
+
+// ReplicaOptions say what a Replica holds. Zero values are the defaults.
+type ReplicaOptions struct {
+	Prefix string // only resources whose loc begins with it; default: all
+	Cache  *inventory.Cache
+}
+
+// A Replica is the inventory that a destination keeps of itself: which resources of a set
+// it holds, each with the newest change that it has applied. With it a destination
+// follows a set without thinking of baselines, and proves that it is in sync: see Audit.
+//
+// The store is the destination's own, in memory or on disk (package
+// inventory/diskpages), and has no log beside it. One program at a time may use a Replica.
+// Several goroutines may, but only one of them at a time in Follow or CatchUp.
+type Replica struct {
+	client *Client
+	set    string
+	opts   ReplicaOptions
+
+	own      *inventory.Inventory
+	baseline *inventory.Inventory // what a baseline says that is being read
+
+	working sync.Mutex // held by Follow and CatchUp
+
+	mu        sync.Mutex // held to look at these or to change them
+	root      inventory.Root
+	overlay   *inventory.Overlay // the changes that were applied behind root
+	cursor    feed.Cursor        // the destination holds all up to here, if it is whole
+	whole     bool               // no baseline is missing or half applied
+	committed time.Time          // when root was made
+}
+
+// When the changes of a Replica are committed into its tree.
+const (
+	commitEach   = 1 << 10  // bytes that a commit may write for each change
+	commitBytes  = 32 << 20 // of changes that wait in memory
+	commitAfter  = time.Minute
+	commitSoon   = time.Second
+	baselinePage = 5_000 // resources that are asked for at once
+	updateSize   = 2_000 // the most entries of an update in a baseline
+	pinned       = time.Hour
+)
+
+// OpenReplica opens the Replica of a set in a store. If it is new it holds nothing, and
+// Follow begins with a baseline. OpenReplica asks the hub nothing. The caller closes the
+// store when it does not use the Replica any more.
+func (c *Client) OpenReplica(ctx context.Context, set string, store inventory.Store, o ReplicaOptions) (*Replica, error) {
+	if err := feed.CheckSet(set); err != nil {
+		return nil, err
+	}
+	if o.Cache == nil {
+		o.Cache = inventory.NewCache(4 << 20)
+	}
+	r := &Replica{
+		client: c, set: set, opts: o,
+		own:      inventory.New(store, set, inventory.Options{Cache: o.Cache}),
+		baseline: inventory.New(store, set+"~baseline", inventory.Options{Cache: o.Cache}),
+	}
+	_, head, err := r.own.Load(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("open the replica: %w", err)
+	}
+	r.reach(head.Newest())
+	r.cursor = r.root.Cursor
+	r.whole = !r.cursor.IsZero()
+	return r, nil
+}
+
+// reach sets the newest root. The caller holds r.mu.
+func (r *Replica) reach(root inventory.Root) {
+	r.root, r.committed = root, r.client.opts.Now()
+	r.overlay = inventory.NewOverlay(r.own.Tree(root))
+}
+
+// An Update says what a destination has to do next. It gets the resources of the entries
+// that were created or updated, and removes those that were deleted.
+type Update struct {
+	Entries  []feed.Entry
+	Cursor   feed.Cursor // the destination then holds all up to here; zero: a baseline is not over
+	Baseline bool        // the entries are what a baseline says besides what the destination holds, and not a part of the log
+}
+
+// Follow yields what the destination has to do, update by update, and blocks while there
+// is nothing. The destination applies an update, and then asks for the next one: with
+// that the update counts as applied. An update that is not applied comes again at the
+// next Follow. After a crash some that were applied may come again, too.
+//
+// Follow begins with a baseline, and takes another one whenever the hub's log does not
+// reach back far enough or has lost entries. Of a baseline it yields only what the
+// destination does not hold yet. What it holds and the baseline does not name is yielded
+// as deleted, at the end, but only if the hub knows all resources. An interrupted baseline
+// goes on where it was, also in another process.
+//
+// An error is the last thing that Follow yields. It is one of Baseline or of the store.
+// When ctx is done, Follow ends without an error.
+func (r *Replica) Follow(ctx context.Context) iter.Seq2[*Update, error] { return r.run(ctx, false) }
+
+// CatchUp is Follow, but it ends when the hub has no more changes.
+func (r *Replica) CatchUp(ctx context.Context) iter.Seq2[*Update, error] { return r.run(ctx, true) }
+
+var errBusy = errors.New("the replica is followed already")
+
+func (r *Replica) run(ctx context.Context, once bool) iter.Seq2[*Update, error] {
+	return func(yield func(*Update, error) bool) {
+		if !r.working.TryLock() {
+			yield(nil, errBusy)
+			return
+		}
+		defer r.working.Unlock()
+		err := r.work(ctx, once, func(u *Update) bool { return yield(u, nil) })
+		if err != nil && err != errEnough && ctx.Err() == nil {
+			yield(nil, fmt.Errorf("replica of set %q: %w", r.set, err))
+		}
+	}
+}
+
+// work yields updates until ctx is done, or until there are no more if only once. It
+// returns errEnough when yield returns false.
+func (r *Replica) work(ctx context.Context, once bool, yield func(*Update) bool) error {
+	for ctx.Err() == nil {
+		if !r.whole {
+			if err := r.takeBaseline(ctx, yield); err != nil {
+				return err
+			}
+		}
+		again, err := r.follow(ctx, once, yield)
+		if cerr := r.flush(ctx); err == nil {
+			err = cerr
+		}
+		if err != nil || !again {
+			return err
+		}
+	}
+	return ctx.Err()
+}
+
+// follow yields the changes after the replica's cursor. It returns again if a baseline
+// has to come first.
+func (r *Replica) follow(ctx context.Context, once bool, yield func(*Update) bool) (again bool, err error) {
+	options := FollowOptions{Filter: feed.Filter{Prefix: r.opts.Prefix}, once: once}
+	for b, err := range r.client.Follow(ctx, r.set, r.cursor.String(), options) {
+		switch {
+		case errors.Is(err, feed.ErrGone) || err == nil && b.Diverged:
+			r.mu.Lock()
+			r.whole = false
+			r.mu.Unlock()
+			return true, nil
+		case err != nil:
+			return false, err
+		}
+		if len(b.Entries) > 0 && !yield(&Update{Entries: b.Entries, Cursor: b.Cursor}) {
+			return false, errEnough
+		}
+		if err := r.record(ctx, b); err != nil {
+			return false, err
+		}
+	}
+	return false, nil
+}
+
+// record says that the changes of a batch were applied, also when ctx is done.
+func (r *Replica) record(ctx context.Context, b *feed.Batch) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	ctx, cancel := last(ctx)
+	defer cancel()
+	if err := r.overlay.Add(ctx, b.Entries); err != nil {
+		return err
+	}
+	r.cursor = b.Cursor
+	waited := r.client.opts.Now().Sub(r.committed)
+	few := uint64(r.overlay.Len())*commitEach < r.root.Bytes
+	if r.overlay.Bytes() < commitBytes && waited < commitAfter && (few || waited < commitSoon) {
+		return nil
+	}
+	return r.commit(ctx, r.cursor)
+}
+
+// commit makes a root of what waits, at a cursor. The caller holds r.mu.
+func (r *Replica) commit(ctx context.Context, to feed.Cursor) error {
+	return r.add(ctx, to, r.overlay.Changes())
+}
+
+// add makes a root with sorted changes, at a cursor. No change waits, besides those. The
+// caller holds r.mu.
+func (r *Replica) add(ctx context.Context, to feed.Cursor, sorted iter.Seq[*feed.Entry]) error {
+	root, err := r.own.Commit(ctx, inventory.Changes{Base: r.root, To: to, Sorted: sorted})
+	if err != nil {
+		return err
+	}
+	r.reach(root)
+	return nil
+}
+
+// flush commits what waits, also when ctx is done.
+func (r *Replica) flush(ctx context.Context) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.root.Cursor == r.cursor || !r.whole {
+		return nil
+	}
+	ctx, cancel := last(ctx)
+	defer cancel()
+	return r.commit(ctx, r.cursor)
+}
+
+// last returns a context for what is still to be done when ctx is done.
+func last(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), pageTimeout)
+}
+
+// Cursor returns the cursor up to which the destination holds everything. ok is false
+// while it does not: before the first baseline, and when a new one is needed.
+func (r *Replica) Cursor() (at feed.Cursor, ok bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.cursor, r.whole
+}
+
+// ErrNotWhole means that a Replica holds no state of the hub, because its baseline is not
+// over. Follow and CatchUp go on with it.
+var ErrNotWhole = errors.New("the baseline is not over")
+
+// State returns what the destination holds. The state stays the same while the Replica
+// goes on, for an hour; then reading it may return feed.ErrGone. The caller calls release
+// when it is done.
+func (r *Replica) State(ctx context.Context) (s *inventory.State, release func(), err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.whole {
+		return nil, nil, fmt.Errorf("replica of set %q: %w", r.set, ErrNotWhole)
+	}
+	holder := rand.Text()
+	root, err := r.own.Pin(ctx, r.root.Upto, holder, pinned)
+	if err != nil {
+		return nil, nil, fmt.Errorf("replica of set %q: %w", r.set, err)
+	}
+	release = sync.OnceFunc(func() {
+		ctx, cancel := last(ctx)
+		defer cancel()
+		_ = r.own.Unpin(ctx, root.Upto, holder) // else the pin ends by itself
+	})
+	return r.overlay.State(r.cursor), release, nil
+}
+
+// Audit proves that the destination is in sync: see Client.Audit. It yields every
+// resource by which the hub and the Replica differ at one cursor, and no other; while the
+// Replica is followed, too. If it ends and has yielded nothing, the destination has
+// applied every change up to its cursor. ErrNotWhole, feed.ErrGone: it has to follow
+// first.
+//
+// A Replica knows what the destination has been told, and that it applied it. To find out
+// whether it still has the content, compare a list of that, see Client.Audit.
+func (r *Replica) Audit(ctx context.Context, o AuditOptions) iter.Seq2[inventory.Difference, error] {
+	return func(yield func(inventory.Difference, error) bool) {
+		if o.Prefix == "" {
+			o.Prefix = r.opts.Prefix
+		}
+		if !strings.HasPrefix(o.Prefix, r.opts.Prefix) {
+			yield(inventory.Difference{}, resourcesync.Invalid("the replica holds only what begins with %s", r.opts.Prefix))
+			return
+		}
+		release := func() {}
+		defer func() { release() }()
+		own := func(ctx context.Context) (s *inventory.State, err error) {
+			release()
+			release = func() {}
+			s, end, err := r.State(ctx)
+			if err == nil {
+				release = end
+			}
+			return s, err
+		}
+		for d, err := range r.client.Audit(ctx, r.set, own, o) {
+			if !yield(d, err) {
+				return
+			}
+		}
+	}
+}

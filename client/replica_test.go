@@ -1,0 +1,315 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/client"
+	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/inventory"
+	"github.com/rshub/rshub/inventory/diskpages"
+	"github.com/rshub/rshub/resourcesync"
+)
+
+// A destination applies what its replica yields.
+type destination struct {
+	t       *testing.T
+	store   inventory.Store
+	replica *client.Replica
+	o       client.ReplicaOptions
+	held    map[string]uint64 // positions; 0: not known, because a baseline changed it
+}
+
+func newDestination(t *testing.T, c *client.Client, store inventory.Store, o client.ReplicaOptions) *destination {
+	d := &destination{t: t, store: store, o: o, held: map[string]uint64{}}
+	d.reopen(c)
+	return d
+}
+
+// reopen is what a restart of the destination does.
+func (d *destination) reopen(c *client.Client) {
+	d.t.Helper()
+	var err error
+	if d.replica, err = c.OpenReplica(d.t.Context(), "demo", d.store, d.o); err != nil {
+		d.t.Fatal(err)
+	}
+}
+
+// apply does what an update says.
+func (d *destination) apply(u *client.Update) {
+	for _, e := range u.Entries {
+		if d.held[e.Change.Loc] = e.Position; e.Change.Change == resourcesync.Deleted {
+			delete(d.held, e.Change.Loc)
+		}
+	}
+}
+
+// catchUp applies all updates. After some of them, at random, it is killed: the newest
+// may be applied or not.
+func (d *destination) catchUp(c *client.Client, kills int) {
+	d.t.Helper()
+	for ; kills >= 0; kills-- {
+		left := 1 + rand.IntN(5)
+		for u, err := range d.replica.CatchUp(d.t.Context()) {
+			if err != nil {
+				d.t.Fatal(err)
+			}
+			if left--; kills > 0 && left == 0 && rand.IntN(2) == 0 {
+				break
+			}
+			if d.apply(u); kills > 0 && left <= 0 {
+				break
+			}
+		}
+		if kills > 0 {
+			d.reopen(c)
+		}
+	}
+}
+
+// differences returns what an audit finds, and holds it against the promise that it is
+// named once.
+func differences(t *testing.T, found func(yield func(inventory.Difference, error) bool)) map[string]inventory.Kind {
+	t.Helper()
+	all := map[string]inventory.Kind{}
+	for d, err := range found {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if all[d.Loc] != "" || d.Loc == "" {
+			t.Fatalf("%s is named twice", d.Loc)
+		}
+		all[d.Loc] = d.Kind
+	}
+	return all
+}
+
+func (d *destination) inSync(what string) {
+	d.t.Helper()
+	if all := differences(d.t, d.replica.Audit(d.t.Context(), client.AuditOptions{})); len(all) > 0 {
+		d.t.Fatalf("%s: the audit finds %v", what, all)
+	}
+}
+
+// A destination holds what the hub does, whatever happens to both, and proves it.
+func TestReplica(t *testing.T) {
+	for _, test := range []struct {
+		name  string
+		store func(t *testing.T) inventory.Store
+		o     client.ReplicaOptions
+	}{
+		{"in memory", func(*testing.T) inventory.Store { return inventory.NewMemory(nil) }, client.ReplicaOptions{}},
+		{"with a prefix", func(*testing.T) inventory.Store { return inventory.NewMemory(nil) }, client.ReplicaOptions{Prefix: "urn:1"}},
+		{"on disk", func(t *testing.T) inventory.Store {
+			s, err := diskpages.Open(t.TempDir(), diskpages.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() {
+				if err := s.Close(); err != nil {
+					t.Error(err)
+				}
+			})
+			return s
+		}, client.ReplicaOptions{}},
+	} {
+		t.Run(test.name, func(t *testing.T) { testReplica(t, test.store(t), test.o) })
+	}
+}
+
+func testReplica(t *testing.T, store inventory.Store, o client.ReplicaOptions) {
+	s := newSite(t)
+	if err := s.log.Make(t.Context(), "demo", feed.Description{}, 20); err != nil {
+		t.Fatal(err)
+	}
+	c := newClient(t, s.URL, newClock().options())
+	d := newDestination(t, c, store, o)
+	var kept *copied
+	truth := map[string]uint64{}
+	change := func(kind resourcesync.ChangeType, loc string) {
+		at := s.change(t, kind, loc)
+		if truth[loc] = at.Position; kind == resourcesync.Deleted {
+			delete(truth, loc)
+		}
+	}
+	was := map[string]uint64{}
+	for round := range 40 {
+		for range rand.IntN(60) {
+			kind := []resourcesync.ChangeType{resourcesync.Created, resourcesync.Updated, resourcesync.Deleted}[rand.IntN(3)]
+			change(kind, fmt.Sprint("urn:", rand.IntN(200)))
+		}
+		what := "more changes"
+		switch rand.IntN(8) {
+		case 0:
+			what = "retention"
+			s.shelf.set(func() { // the hub's inventory follows first
+				if _, err := s.shelf.newest(t.Context(), "demo"); err != nil {
+					t.Fatal(err)
+				}
+			})
+			if _, err := s.log.Trim(t.Context(), "demo", changelog.Retention{Count: 20}); err != nil {
+				t.Fatal(err)
+			}
+		case 1:
+			what = "no roots"
+			s.shelf.forget()
+		case 2:
+			if kept != nil {
+				what = "a lost tail"
+				s.restore(t, kept)
+				truth, kept = was, nil
+			} else {
+				kept, was = s.copy(t), within(truth, "")
+			}
+		case 3:
+			what = "the set made anew"
+			if err := s.log.Delete(t.Context(), "demo"); err != nil {
+				t.Fatal(err)
+			}
+			if err := s.log.Make(t.Context(), "demo", feed.Description{}, 20); err != nil {
+				t.Fatal(err)
+			}
+			clear(truth)
+			kept = nil
+			s.shelf.forget()
+		}
+		what = fmt.Sprintf("round %d, after %s", round, what)
+		d.catchUp(c, rand.IntN(4))
+		same(t, what, d.held, within(truth, o.Prefix))
+		d.inSync(what)
+	}
+}
+
+// What the hub does not know is kept, unless the hub knows all.
+func TestReplicaLeftovers(t *testing.T) {
+	s := newSite(t)
+	c := newClient(t, s.URL, newClock().options())
+	s.publish(t, locs(1, 5)...)
+	d := newDestination(t, c, inventory.NewMemory(nil), client.ReplicaOptions{})
+	d.catchUp(c, 0)
+	for _, complete := range []bool{false, true} {
+		if err := s.log.Delete(t.Context(), "demo"); err != nil {
+			t.Fatal(err)
+		}
+		s.publish(t, locs(4, 6)...)
+		s.shelf.set(func() { s.shelf.complete = complete })
+		d.catchUp(c, 0)
+		want := map[string]uint64{"urn:1": 1, "urn:2": 2, "urn:3": 3, "urn:4": 1, "urn:5": 2, "urn:6": 3}
+		extra := 3
+		if complete {
+			want, extra = s.truth(t), 0
+		}
+		same(t, fmt.Sprint("complete: ", complete), d.held, want)
+		found := differences(t, d.replica.Audit(t.Context(), client.AuditOptions{}))
+		if len(found) != extra || extra > 0 && found["urn:1"] != inventory.Extra {
+			t.Errorf("the audit finds %v", found)
+		}
+	}
+}
+
+// plant changes what a destination holds behind its back.
+func (d *destination) plant(entries ...feed.Entry) {
+	d.t.Helper()
+	v := inventory.New(d.store, "demo", inventory.Options{})
+	_, head, err := v.Load(d.t.Context())
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	slices.SortFunc(entries, func(a, b feed.Entry) int {
+		if a.Change.Loc < b.Change.Loc {
+			return -1
+		}
+		return 1
+	})
+	_, err = v.Commit(d.t.Context(), inventory.Changes{Base: head.Newest(), To: head.Newest().Cursor, Sorted: func(yield func(*feed.Entry) bool) {
+		for i := range entries {
+			if !yield(&entries[i]) {
+				return
+			}
+		}
+	}})
+	if err != nil {
+		d.t.Fatal(err)
+	}
+}
+
+// faults are three resources each that are missing, stale, and extra.
+func faults() (planted []feed.Entry, want map[string]inventory.Kind) {
+	want = map[string]inventory.Kind{}
+	for i := 1; i <= 3; i++ {
+		for kind, e := range map[inventory.Kind]feed.Entry{
+			inventory.Missing: {Change: resourcesync.Change{Loc: fmt.Sprint("urn:1", i), Change: resourcesync.Deleted}},
+			inventory.Stale:   {Change: resourcesync.Change{Loc: fmt.Sprint("urn:2", i), Change: resourcesync.Created, Hash: "md5:00"}},
+			inventory.Extra:   {Change: resourcesync.Change{Loc: fmt.Sprint("urn:no", i), Change: resourcesync.Created}},
+		} {
+			planted = append(planted, e)
+			want[e.Change.Loc] = kind
+		}
+	}
+	return planted, want
+}
+
+// Every fault is named, and nothing else, while changes come and the replica follows.
+func TestReplicaAudit(t *testing.T) {
+	s := newSite(t)
+	c := newClient(t, s.URL, client.Options{})
+	s.publish(t, locs(1, 1_000)...)
+	s.publish(t, locs(1_001, 1_500)...)
+	d := newDestination(t, c, inventory.NewMemory(nil), client.ReplicaOptions{})
+	if err := errAudit(t, d.replica); !errors.Is(err, client.ErrNotWhole) {
+		t.Errorf("the audit of nothing yields %v", err)
+	}
+	d.catchUp(c, 0)
+	d.inSync("at first")
+	planted, want := faults()
+	d.plant(planted...)
+	d.reopen(c)
+
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer cancel()
+	wg.Go(func() {
+		for _, err := range d.replica.Follow(ctx) {
+			if err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	wg.Go(func() {
+		for ctx.Err() == nil {
+			kind := []resourcesync.ChangeType{resourcesync.Updated, resourcesync.Deleted}[rand.IntN(2)]
+			a, b := fmt.Sprint("urn:", 100+rand.IntN(1_500)), fmt.Sprint("urn:new:", rand.IntN(1_000))
+			if a != b {
+				s.hub.Publish(ctx, "demo", changelog.Publish{Changes: []resourcesync.Change{{Loc: a, Change: kind}, {Loc: b, Change: kind}}})
+			}
+		}
+	})
+	for range 5 {
+		if found := differences(t, d.replica.Audit(t.Context(), client.AuditOptions{})); fmt.Sprint(found) != fmt.Sprint(want) {
+			t.Fatalf("the audit finds %v, want %v", found, want)
+		}
+	}
+	for d, err := range d.replica.Audit(t.Context(), client.AuditOptions{Prefix: "urn:no"}) {
+		if err != nil || d.Kind != inventory.Extra {
+			t.Errorf("with a prefix the audit finds %+v, %v", d, err)
+		}
+	}
+}
+
+// errAudit returns the error that an audit ends with.
+func errAudit(t *testing.T, r *client.Replica) error {
+	t.Helper()
+	for _, err := range r.Audit(t.Context(), client.AuditOptions{}) {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,198 @@
+package client
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"slices"
+
+	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/inventory"
+	"github.com/rshub/rshub/resourcesync"
+)
+
+// A Replica takes a baseline in two steps. First it reads the baseline into an inventory
+// beside its own. Then it compares both, and yields what differs. So a baseline that has
+// to begin anew disturbs nothing, and one that was interrupted goes on in both steps: what
+// was applied does not differ any more.
+
+// takeBaseline brings the destination to the state of a baseline.
+func (r *Replica) takeBaseline(ctx context.Context, yield func(*Update) bool) error {
+	end, root, err := r.readBaseline(ctx)
+	if err != nil {
+		return err
+	}
+	if err := r.half(ctx); err != nil {
+		return err
+	}
+	theirs := r.baseline.Tree(root)
+	if err := r.apply(ctx, theirs, newer, yield); err != nil {
+		return err
+	}
+	if end.Complete {
+		if err := r.apply(ctx, theirs, leftover(end.Place.Cursor), yield); err != nil {
+			return err
+		}
+	}
+	r.mu.Lock()
+	err = r.commit(ctx, end.Place.Cursor)
+	if err == nil {
+		r.cursor, r.whole = end.Place.Cursor, true
+	}
+	r.mu.Unlock()
+	if err == nil {
+		err = r.baseline.Reset(ctx, "it was applied")
+	}
+	if err == nil && !yield(&Update{Cursor: end.Place.Cursor, Baseline: true}) {
+		err = errEnough
+	}
+	return err
+}
+
+// readBaseline reads a baseline into the inventory beside the own one. It returns the end
+// of the baseline, and the root that holds it.
+func (r *Replica) readBaseline(ctx context.Context) (*feed.BaselinePage, inventory.Root, error) {
+	_, head, err := r.baseline.Load(ctx)
+	if err != nil {
+		return nil, inventory.Root{}, err
+	}
+	root := head.Newest()
+	o := BaselineOptions{Prefix: r.opts.Prefix, Limit: baselinePage}
+	if o.Prefix == "" && !root.Cursor.IsZero() { // the rank counts all resources of the set
+		o.After = feed.Place{Cursor: root.Cursor, Rank: root.Tally.Count}.String()
+	}
+	anew := o.After == ""
+	for page, err := range r.client.Baseline(ctx, r.set, o) {
+		if err != nil {
+			return nil, root, err
+		}
+		changes := inventory.Changes{Base: root, Anew: anew || page.Restart, To: page.Place.Cursor, Sorted: each(page.Entries)}
+		anew = false
+		if root, err = r.baseline.Commit(ctx, changes); err != nil {
+			return nil, root, err
+		}
+		if !page.End {
+			continue
+		}
+		if got := root.Tally.Digest(inventory.ByPosition).String(); got != page.Position || root.Tally.Count != page.Count {
+			err := fmt.Errorf("the baseline has the digest %s, and not %s as its end says", got, resourcesync.Shorten(page.Position))
+			if rerr := r.baseline.Reset(ctx, "it did not fit its digest"); rerr != nil {
+				err = rerr
+			}
+			return nil, root, err
+		}
+		return page, root, nil
+	}
+	return nil, root, ctx.Err()
+}
+
+// each yields entries.
+func each(entries []feed.Entry) iter.Seq[*feed.Entry] {
+	return func(yield func(*feed.Entry) bool) {
+		for i := range entries {
+			if !yield(&entries[i]) {
+				return
+			}
+		}
+	}
+}
+
+// half says that the replica is at no cursor from now on, because it is between two.
+func (r *Replica) half(ctx context.Context) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.whole = false
+	return r.commit(ctx, feed.Cursor{})
+}
+
+// A step returns what the destination has to do about a resource that it or the baseline
+// holds; false: nothing. own or theirs may be nil.
+type step func(own, theirs *feed.Entry) (feed.Entry, bool)
+
+// newer is the step for what the destination does not hold as it is in the baseline.
+func newer(own, theirs *feed.Entry) (feed.Entry, bool) {
+	if theirs == nil || own != nil && own.Cursor == theirs.Cursor {
+		return feed.Entry{}, false
+	}
+	return *theirs, true
+}
+
+// leftover returns the step for what the baseline does not name, as of a cursor.
+func leftover(at feed.Cursor) step {
+	return func(own, theirs *feed.Entry) (feed.Entry, bool) {
+		if theirs != nil {
+			return feed.Entry{}, false
+		}
+		return feed.Entry{Cursor: at, Change: resourcesync.Change{Loc: own.Change.Loc, Change: resourcesync.Deleted}}, true
+	}
+}
+
+// apply yields what the destination has to do by one step, and records it.
+func (r *Replica) apply(ctx context.Context, theirs *inventory.Tree, s step, yield func(*Update) bool) error {
+	rest := inventory.Range{}
+	for {
+		entries, err := steps(ctx, r.own.Tree(r.root), theirs, rest, s)
+		if err != nil || len(entries) == 0 {
+			return err
+		}
+		if !yield(&Update{Entries: slices.Clone(entries), Baseline: true}) {
+			return errEnough
+		}
+		if err := r.applied(ctx, entries); err != nil || len(entries) < updateSize {
+			return err
+		}
+		rest.From = entries[len(entries)-1].Change.Loc + "\x00"
+	}
+}
+
+// applied says that entries in the order of loc were applied, also when ctx is done.
+func (r *Replica) applied(ctx context.Context, entries []feed.Entry) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	ctx, cancel := last(ctx)
+	defer cancel()
+	return r.add(ctx, feed.Cursor{}, each(entries))
+}
+
+// steps returns the first entries, at most updateSize, that a step makes of two trees in a
+// range.
+func steps(ctx context.Context, own, theirs *inventory.Tree, within inventory.Range, s step) (entries []feed.Entry, err error) {
+	next, stop := iter.Pull2(theirs.Walk(ctx, within))
+	defer stop()
+	b, err, more := next()
+	take := func(own, theirs *feed.Entry) bool {
+		if e, ok := s(own, theirs); ok {
+			entries = append(entries, e)
+		}
+		return len(entries) < updateSize
+	}
+	for a, aerr := range own.Walk(ctx, within) {
+		if aerr != nil {
+			return nil, aerr
+		}
+		for ; err == nil && more && b.Change.Loc < a.Change.Loc; b, err, more = next() {
+			if !take(nil, b) {
+				return entries, nil
+			}
+		}
+		if err != nil {
+			return nil, err
+		}
+		var same *feed.Entry
+		if more && b.Change.Loc == a.Change.Loc {
+			same = b
+		}
+		if !take(a, same) {
+			return entries, nil
+		}
+		if same != nil {
+			b, err, more = next()
+		}
+	}
+	for ; err == nil && more; b, err, more = next() {
+		if !take(nil, b) {
+			return entries, nil
+		}
+	}
+	return entries, err
+}

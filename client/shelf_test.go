@@ -1,0 +1,268 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"net/http"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/changelog/disklog"
+	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/inventory"
+	"github.com/rshub/rshub/resourcesync"
+	"github.com/rshub/rshub/subscribe"
+)
+
+// A shelf is the inventories of a site. It makes a root whenever somebody asks, and keeps
+// it until forget.
+type shelf struct {
+	mu       sync.Mutex
+	log      changelog.Log
+	pages    *inventory.Memory
+	trees    map[feed.Cursor]*inventory.Tree
+	complete bool // whether the hub knows all resources
+	still    bool // no new root is made while there is one
+	audits   int  // questions that were answered
+}
+
+func newShelf(log *disklog.Log) *shelf {
+	return &shelf{log: log, pages: inventory.NewMemory(log), trees: map[feed.Cursor]*inventory.Tree{}, complete: true}
+}
+
+// forget drops all roots.
+func (s *shelf) forget() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	clear(s.trees)
+}
+
+// set changes the shelf.
+func (s *shelf) set(change func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	change()
+}
+
+func (s *shelf) isComplete() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.complete
+}
+
+// newest returns the tree at the head of the log. The caller holds s.mu.
+func (s *shelf) newest(ctx context.Context, set string) (*inventory.Tree, error) {
+	v := inventory.New(s.pages, set, inventory.Options{})
+	_, head, err := v.Load(ctx)
+	if err != nil {
+		return nil, err
+	}
+	root := head.Newest()
+	if t := s.trees[root.Cursor]; s.still && t != nil {
+		return t, nil
+	}
+	newest, at := map[string]*feed.Entry{}, root.Cursor
+	for {
+		b, err := s.log.Since(ctx, set, at, 1_000)
+		if err != nil {
+			return nil, err
+		}
+		at = b.Cursor
+		for i := range b.Entries {
+			newest[b.Entries[i].Change.Loc] = &b.Entries[i]
+		}
+		if len(b.Entries) == 0 {
+			break
+		}
+	}
+	root, err = v.Commit(ctx, inventory.Changes{Base: root, To: at, Sorted: func(yield func(*feed.Entry) bool) {
+		for _, loc := range slices.Sorted(maps.Keys(newest)) {
+			if !yield(newest[loc]) {
+				return
+			}
+		}
+	}})
+	if err != nil {
+		return nil, err
+	}
+	if _, err := v.Pin(ctx, root.Upto, "shelf", time.Hour); err != nil {
+		return nil, err
+	}
+	s.trees[root.Cursor] = v.Tree(root)
+	return s.trees[root.Cursor], nil
+}
+
+// at returns the tree at a cursor; at the zero cursor, the newest.
+func (s *shelf) at(ctx context.Context, set string, at feed.Cursor) (*inventory.Tree, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if at.IsZero() {
+		return s.newest(ctx, set)
+	}
+	if t := s.trees[at]; t != nil {
+		return t, nil
+	}
+	return nil, feed.ErrGone
+}
+
+func (s *shelf) snapshot(ctx context.Context, set string, at feed.Cursor) (*subscribe.Snapshot, error) {
+	t, err := s.at(ctx, set, at)
+	if err != nil {
+		return nil, err
+	}
+	return &subscribe.Snapshot{Resources: placed{t}, Complete: s.isComplete(), Release: func() {}}, nil
+}
+
+// placed is a tree that says where it is.
+type placed struct{ *inventory.Tree }
+
+func (p placed) Cursor() feed.Cursor { return p.Root().Cursor }
+
+func (s *shelf) serveLook(w http.ResponseWriter, r *http.Request) error {
+	set, q := r.PathValue("set"), r.URL.Query()
+	if from := q.Get("from"); from != "" {
+		at, err := feed.ParseCursor(from)
+		if err != nil {
+			return err
+		}
+		if b, err := s.log.Since(r.Context(), set, at, 1); err != nil || b.Diverged {
+			return feed.ErrGone
+		}
+	}
+	t, err := s.at(r.Context(), set, feed.Cursor{})
+	if err != nil {
+		return err
+	}
+	look, err := t.State().Look(r.Context(), inventory.Prefix(q.Get("prefix")))
+	if err != nil {
+		return err
+	}
+	look.Set, look.Complete = set, s.isComplete()
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = w.Write(look.AppendJSON(nil))
+	return nil
+}
+
+func (s *shelf) serveAudit(w http.ResponseWriter, r *http.Request) error {
+	q, err := inventory.ReadQuestion(r.Body)
+	if err != nil {
+		return err
+	}
+	q.Details = r.URL.Query().Get("details") == "1"
+	set := r.PathValue("set")
+	t, err := s.at(r.Context(), set, q.At)
+	if err != nil {
+		return err
+	}
+	reply, err := inventory.Answer(r.Context(), t.State(), q)
+	if err != nil {
+		return err
+	}
+	s.set(func() { s.audits++ })
+	reply.Set = set
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = w.Write(reply.AppendJSON(nil))
+	return nil
+}
+
+// A copy is a site's memory at one moment, with its inventory.
+type copied struct {
+	dir       string
+	cursor    feed.Cursor
+	resources []feed.Entry
+}
+
+// copy copies the site's memory.
+func (s *site) copy(t *testing.T) *copied {
+	t.Helper()
+	tree, err := s.shelf.at(t.Context(), "demo", feed.Cursor{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &copied{dir: filepath.Join(t.TempDir(), "copy"), cursor: tree.Root().Cursor}
+	for e, err := range tree.Walk(t.Context(), inventory.Range{}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.resources = append(c.resources, *e)
+	}
+	if err := s.log.Checkpoint(c.dir); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// restore puts the site's memory back to what it was when a copy was made.
+func (s *site) restore(t *testing.T, c *copied) {
+	t.Helper()
+	s.stop()
+	if err := s.log.Close(); err != nil {
+		t.Fatal(err)
+	}
+	log, err := disklog.Open(c.dir, disklog.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.log, s.shelf = log, newShelf(log)
+	_, err = inventory.New(s.shelf.pages, "demo", inventory.Options{}).Commit(t.Context(), inventory.Changes{To: c.cursor, Sorted: func(yield func(*feed.Entry) bool) {
+		for i := range c.resources {
+			if !yield(&c.resources[i]) {
+				return
+			}
+		}
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.start()
+}
+
+// change publishes changes of one kind.
+func (s *site) change(t *testing.T, kind resourcesync.ChangeType, locs ...string) feed.Cursor {
+	t.Helper()
+	changes := updated(locs...)
+	for i := range changes {
+		changes[i].Change = kind
+	}
+	a, err := s.hub.Publish(t.Context(), "demo", changelog.Publish{Changes: changes})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a.Cursor
+}
+
+// truth returns what the site's log says that exists: locs and positions.
+func (s *site) truth(t *testing.T) map[string]uint64 {
+	t.Helper()
+	all, at := map[string]uint64{}, feed.Cursor{}
+	for {
+		b, err := s.log.Since(t.Context(), "demo", at, 1_000)
+		if errors.Is(err, feed.ErrNoSet) {
+			return all
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if at = b.Cursor; len(b.Entries) == 0 {
+			return all
+		}
+		for _, e := range b.Entries {
+			if all[e.Change.Loc] = e.Position; e.Change.Change == resourcesync.Deleted {
+				delete(all, e.Change.Loc)
+			}
+		}
+	}
+}
+
+// within returns what begins with a prefix.
+func within(all map[string]uint64, prefix string) map[string]uint64 {
+	some := maps.Clone(all)
+	maps.DeleteFunc(some, func(loc string, _ uint64) bool { return !strings.HasPrefix(loc, prefix) })
+	return some
+}
