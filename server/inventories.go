@@ -9,9 +9,12 @@ import (
 	"github.com/rshub/rshub/changelog/disklog"
 	"github.com/rshub/rshub/changelog/redislog"
 	"github.com/rshub/rshub/claim"
+	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/internal/redisconn"
 	"github.com/rshub/rshub/inventory"
 	"github.com/rshub/rshub/inventory/live"
+	"github.com/rshub/rshub/inventory/web"
+	"github.com/rshub/rshub/subscribe"
 )
 
 // An inventoryStore is where the inventories of sets are kept, and who makes them.
@@ -71,6 +74,58 @@ func inventoriesOnDisk(ctx context.Context, memory *disklog.Log) (inventoryStore
 			return err == nil && free < 2*reserve
 		},
 	}, nil
+}
+
+// states lets package web read what a Live keeps. Without one, no set has an inventory.
+type states struct{ live *live.Live }
+
+func (s states) State(ctx context.Context, set string, from feed.Cursor, wait time.Duration) (*web.Held, error) {
+	if s.live == nil {
+		return nil, feed.ErrNoInventory
+	}
+	return webHeld(s.live.State(ctx, set, from, wait))
+}
+
+func (s states) At(ctx context.Context, set string, at feed.Cursor) (*web.Held, error) {
+	if s.live == nil {
+		return nil, feed.ErrNoInventory
+	}
+	return webHeld(s.live.At(ctx, set, at))
+}
+
+func webHeld(h *live.Held, err error) (*web.Held, error) {
+	if err != nil {
+		return nil, err
+	}
+	return &web.Held{State: h.State, Complete: h.Complete, Release: h.Release}, nil
+}
+
+// snapshot lets package subscribe read the roots that a Live keeps.
+func (p *parts) snapshot(ctx context.Context, set string, at feed.Cursor) (*subscribe.Snapshot, error) {
+	var h *live.Held
+	var err error
+	switch {
+	case p.live == nil:
+		return nil, feed.ErrNoInventory
+	case at.IsZero():
+		h, err = p.live.Baseline(ctx, set)
+	default:
+		h, err = p.live.BaselineAt(ctx, set, at)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &subscribe.Snapshot{Resources: resources{h.State, h.Tree()}, Complete: h.Complete, Release: h.Release}, nil
+}
+
+// resources are a root, with the cursor that a State has.
+type resources struct {
+	*inventory.State
+	tree *inventory.Tree
+}
+
+func (r resources) Nth(ctx context.Context, n uint64) (loc string, ok bool, err error) {
+	return r.tree.Nth(ctx, n)
 }
 
 // wireInventories returns what keeps the inventories, or nil if the hub keeps none.

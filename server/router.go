@@ -15,6 +15,7 @@ const (
 	topicRoute         = "topic"         // of a set: publish and follow
 	hubRoute           = "hub"           // publish and subscribe
 	documentsRoute     = "documents"     // documents of the standard
+	inventoryRoute     = "inventory"     // what a set holds now, and audits of it
 	setsRoute          = "sets"          // list, describe, delete
 	subscriptionsRoute = "subscriptions" // WebSub subscriptions, for operators
 	statusRoute        = "status"        // status of a subscription, for its subscriber

@@ -10,6 +10,7 @@ import (
 	"github.com/rshub/rshub/documents"
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/hub"
+	"github.com/rshub/rshub/inventory/web"
 	"github.com/rshub/rshub/problem"
 	"github.com/rshub/rshub/subscribe"
 )
@@ -20,6 +21,7 @@ type site struct {
 	hub       *hub.Hub
 	subscribe *subscribe.Server
 	documents *documents.Server
+	web       *web.Server
 	websub    *websub.Server
 	sets      *sets
 	page      *page
@@ -36,6 +38,8 @@ func (s *site) routes(mux *router) {
 	mux.handle("/sets", setsRoute, s.sets.serveAll)
 	mux.handle("/sets/{set}", setsRoute, s.sets.serveOne)
 	mux.handle("/sets/{set}/changes", topicRoute, s.serveTopic)
+	mux.handle("/sets/{set}/resources", inventoryRoute, s.serveInventory(s.web.ServeResources))
+	mux.handle("/sets/{set}/audit", inventoryRoute, s.serveInventory(s.web.ServeAudit))
 	mux.handle("/sets/{set}/subscriptions", subscriptionsRoute, s.serveSubscriptions)
 	mux.handle("/sets/{set}/subscriptions/{id}", subscriptionsRoute, s.serveSubscriptions)
 	mux.handle("/sets/{set}/subscriptions/{id}/{part}", subscriptionsRoute, s.serveSubscriptions)
@@ -96,6 +100,21 @@ func (s *site) serveHub(w http.ResponseWriter, r *http.Request) error {
 		return nil
 	}
 	return problem.NotAllowed(r, "GET, HEAD, POST")
+}
+
+// serveInventory serves what a set holds now, to callers who may follow it.
+func (s *site) serveInventory(serve func(http.ResponseWriter, *http.Request, string) error) func(http.ResponseWriter, *http.Request) error {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		set := r.PathValue("set")
+		if err := feed.CheckSet(set); err != nil {
+			return err
+		}
+		if err := access.MayFollow(r.Context(), set); err != nil {
+			return err
+		}
+		w.Header().Set("Link", s.base.Link(set))
+		return serve(w, r, set)
+	}
 }
 
 // serveSubscriptions lets an operator list the WebSub subscriptions of a set, and

@@ -15,6 +15,7 @@ import (
 	"github.com/rshub/rshub/hub"
 	"github.com/rshub/rshub/internal/budget"
 	"github.com/rshub/rshub/inventory/live"
+	"github.com/rshub/rshub/inventory/web"
 	"github.com/rshub/rshub/outbound"
 	"github.com/rshub/rshub/outbound/meter"
 	"github.com/rshub/rshub/resourcesync"
@@ -30,6 +31,7 @@ type parts struct {
 	websub    *websub.Server
 	fetcher   *harvest.Fetcher
 	outbound  *outbound.Client
+	web       *web.Server
 	live      *live.Live     // nil: the hub keeps no inventories
 	streams   *budget.Budget // for answers that are held while clients take them
 }
@@ -66,7 +68,9 @@ func (s *Server) wire(base feed.Base, guard *guard, store *store, bus *hub.Bus, 
 		Base: base, Waits: p.hub.Waits, CheckOrigin: guard.allows,
 		Heartbeat: c.Heartbeat, WriteTimeout: c.WriteTimeout, ClockSkew: c.ClockSkew, Logger: s.log,
 		Metrics: s.metrics, Behind: p.hub.Behind, Attend: p.hub.Attend, Answers: answers,
+		Streams: p.streams, Snapshot: p.snapshot,
 	})
+	p.web = web.New(states{p.live}, base, web.Options{Answers: answers, Streams: p.streams, Logger: s.log})
 	p.documents = documents.New(log, base, documents.Options{
 		ClockSkew: c.ClockSkew,
 		Waits:     p.hub.Waits,
@@ -120,7 +124,7 @@ func (s *Server) site(base feed.Base, guard *guard, store *store, p *parts) http
 		sets.inventories = p.live
 	}
 	page := &page{base: base, version: s.config.Version, sets: sets, configured: len(s.config.Sets) > 0, tokens: s.config.Tokens != nil}
-	site := &site{base: base, hub: p.hub, subscribe: p.subscribe, documents: p.documents, websub: p.websub, sets: sets, page: page}
+	site := &site{base: base, hub: p.hub, subscribe: p.subscribe, documents: p.documents, web: p.web, websub: p.websub, sets: sets, page: page}
 	mux := newRouter(s.metrics, s.errors)
 	site.routes(mux)
 	return mux.counted(readOn(guard.keep(s.callers.identify(mux))))
