@@ -109,11 +109,21 @@ func (m *Memory) holds(ctx context.Context, set string, w Swap) error {
 	return err
 }
 
+// current is of, if the set's log is still the one that began at begin.
+func (m *Memory) current(ctx context.Context, set string, begin int64) *memorySet {
+	if m.log != nil {
+		if state, err := m.log.State(ctx, set); err != nil || state.Begin != begin {
+			return nil
+		}
+	}
+	return m.of(set, begin)
+}
+
 // Put writes pages, see Store.
-func (m *Memory) Put(_ context.Context, set string, begin int64, attempt uint64, pages []Page) error {
+func (m *Memory) Put(ctx context.Context, set string, begin int64, attempt uint64, pages []Page) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	s := m.of(set, begin)
+	s := m.current(ctx, set, begin)
 	if s == nil || s.attempt != attempt || attempt == 0 {
 		return ErrRaced
 	}
@@ -124,11 +134,11 @@ func (m *Memory) Put(_ context.Context, set string, begin int64, attempt uint64,
 }
 
 // Get returns the bytes of pages, see Store.
-func (m *Memory) Get(_ context.Context, set string, begin int64, numbers []uint64) ([][]byte, error) {
+func (m *Memory) Get(ctx context.Context, set string, begin int64, numbers []uint64) ([][]byte, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	pages := make([][]byte, len(numbers))
-	if s := m.of(set, begin); s != nil {
+	if s := m.current(ctx, set, begin); s != nil {
 		for i, n := range numbers {
 			pages[i] = s.pages[n]
 		}
@@ -137,10 +147,10 @@ func (m *Memory) Get(_ context.Context, set string, begin int64, numbers []uint6
 }
 
 // Remove removes pages, see Store.
-func (m *Memory) Remove(_ context.Context, set string, begin int64, numbers []uint64) error {
+func (m *Memory) Remove(ctx context.Context, set string, begin int64, numbers []uint64) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if s := m.of(set, begin); s != nil {
+	if s := m.current(ctx, set, begin); s != nil {
 		for _, n := range numbers {
 			delete(s.pages, n)
 		}
@@ -149,11 +159,11 @@ func (m *Memory) Remove(_ context.Context, set string, begin int64, numbers []ui
 }
 
 // Numbers yields the numbers of the pages of a set, see Store.
-func (m *Memory) Numbers(_ context.Context, set string, begin int64) iter.Seq2[uint64, error] {
+func (m *Memory) Numbers(ctx context.Context, set string, begin int64) iter.Seq2[uint64, error] {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var numbers []uint64
-	if s := m.of(set, begin); s != nil {
+	if s := m.current(ctx, set, begin); s != nil {
 		for n := range s.pages {
 			numbers = append(numbers, n)
 		}

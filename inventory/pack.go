@@ -15,6 +15,7 @@ type coder[T any] interface {
 // A draft is a page that is being filled.
 type draft[T any] struct {
 	coder coder[T]
+	least int    // items that a page takes, however large they are
 	first string // separates the page from the one before
 	items []T
 	rows  []byte
@@ -29,12 +30,12 @@ func (d *draft[T]) begin() {
 // size returns about how many bytes the page has.
 func (d *draft[T]) size() int { return frame + len(d.rows) }
 
-// add adds an item if the page has at most room bytes with it, or no other item. After
-// false the page takes no more.
+// add adds an item if the page has at most room bytes with it, or not the least number
+// of items. After false the page takes no more.
 func (d *draft[T]) add(item *T, room int) bool {
 	before := len(d.rows)
 	d.rows = d.coder.append(d.rows, item)
-	if len(d.items) > 0 && d.size() > room {
+	if len(d.items) >= d.least && d.size() > room {
 		d.rows = d.rows[:before]
 		return false
 	}
@@ -55,11 +56,13 @@ type packer[T any] struct {
 	pages int // that were emitted
 }
 
-func newPacker[T any](limit int, make func() coder[T], cut func(before, item *T) string, emit func(*draft[T]) error) *packer[T] {
-	p := &packer[T]{limit: limit, cut: cut, emit: emit, done: &draft[T]{coder: make()}, open: &draft[T]{coder: make()}, spare: &draft[T]{coder: make()}}
-	p.done.begin()
-	p.open.begin()
-	return p
+func newPacker[T any](limit, least int, code func() coder[T], cut func(before, item *T) string, emit func(*draft[T]) error) *packer[T] {
+	begin := func() *draft[T] {
+		d := &draft[T]{coder: code(), least: least}
+		d.begin()
+		return d
+	}
+	return &packer[T]{limit: limit, cut: cut, emit: emit, done: begin(), open: begin(), spare: begin()}
 }
 
 // add adds an item. If it begins a run, first separates it from what comes before.
@@ -119,27 +122,28 @@ func (p *packer[T]) only() *T {
 }
 
 // even puts the items of done and open on one page if they fit, else on two of about
-// equal size.
+// equal size. It changes nothing if the items are so large that they do not fit.
 func (p *packer[T]) even() {
 	items := slices.Concat(p.done.items, p.open.items)
-	one := p.spare
-	n := p.fill(one, items, p.limit)
+	first, half := p.done.first, (p.done.size()+p.open.size())/2
+	n := p.fill(p.spare, items, p.limit)
+	if n < len(items) {
+		n = p.fill(p.spare, items, half)
+	}
 	if n == len(items) {
-		one.first = p.done.first
 		p.done.begin()
 		p.open.begin()
-		p.open, p.spare = one, p.open
+		p.open, p.spare = p.spare, p.open
+		p.open.first = first
 		return
 	}
-	n = p.fill(one, items, (p.done.size()+p.open.size())/2)
-	first, second := p.done.first, p.cut(&items[n-1], &items[n])
-	if p.fill(p.open, items[n:], p.limit) < len(items)-n { // one of the items is larger than half a page
-		p.fill(p.open, items[len(p.done.items):], p.limit)
-		p.open.first = p.cut(&items[len(p.done.items)-1], &items[len(p.done.items)])
-		return
+	if kept := len(p.done.items); p.fill(p.open, items[n:], p.limit) < len(items)-n {
+		n = kept
+		p.fill(p.open, items[n:], p.limit)
+	} else {
+		p.done, p.spare = p.spare, p.done
 	}
-	one.first, p.open.first = first, second
-	p.done, p.spare = one, p.done
+	p.done.first, p.open.first = first, p.cut(&items[n-1], &items[n])
 }
 
 // fill begins a page anew with as many of the items as fit. It returns how many did.
@@ -154,11 +158,12 @@ func (p *packer[T]) fill(d *draft[T], items []T, room int) int {
 }
 
 func leafPacker(limit int, emit func(*draft[feed.Entry]) error) *packer[feed.Entry] {
-	return newPacker(limit, func() coder[feed.Entry] { return &leafCoder{} }, func(before, e *feed.Entry) string {
+	return newPacker(limit, 1, func() coder[feed.Entry] { return &leafCoder{} }, func(before, e *feed.Entry) string {
 		return separator(before.Change.Loc, e.Change.Loc)
 	}, emit)
 }
 
+// An inner page has two children at least. Else a tree of very long locs would not end.
 func innerPacker(limit int, emit func(*draft[ref]) error) *packer[ref] {
-	return newPacker(limit, func() coder[ref] { return &innerCoder{} }, func(_, r *ref) string { return r.first }, emit)
+	return newPacker(limit, 2, func() coder[ref] { return &innerCoder{} }, func(_, r *ref) string { return r.first }, emit)
 }

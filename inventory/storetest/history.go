@@ -1,0 +1,430 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/inventory"
+	"github.com/rshub/rshub/resourcesync"
+)
+
+// Inventory holds an inventory on the store against a plain map: after random histories,
+// and with a fault at each call of a store in turn. open is as for Store.
+func Inventory(t *testing.T, open func(t *testing.T) Env) {
+	for seed := range uint64(6) {
+		t.Run(fmt.Sprintf("history %d", seed), func(t *testing.T) { History(t, open(t), seed, 60) })
+	}
+	for _, op := range []struct {
+		name string
+		do   func(h *history) error
+	}{
+		{"commit", func(h *history) error { return h.commit(h.hubs[0]) }},
+		{"commit anew", func(h *history) error { return h.commitAnew(h.hubs[0]) }},
+		{"forget", func(h *history) error { return h.forget(h.hubs[0]) }},
+		{"shrink", func(h *history) error {
+			h.must(h.unpinAll())
+			return h.hubs[0].Shrink(h.ctx)
+		}},
+		{"reset", func(h *history) error { return h.reset(h.hubs[0]) }},
+		{"pin", func(h *history) error { return h.pin(h.hubs[0]) }},
+		{"complete", func(h *history) error { return h.hubs[0].SetComplete(h.ctx, h.end(), "") }},
+	} {
+		t.Run("a fault at each call of "+op.name, func(t *testing.T) {
+			t.Parallel()
+			eachCall(t, open, op.do)
+		})
+	}
+	t.Run("pages that are gone", func(t *testing.T) { gone(t, open(t)) })
+}
+
+// eachCall lets each call of the store that an operation makes fail once, in each way.
+func eachCall(t *testing.T, open func(t *testing.T) Env, op func(h *history) error) {
+	h := begin(t, open(t), 1)
+	for fault := range faults {
+		for n := 0; ; n++ {
+			h.publish(1 + h.random.IntN(20))
+			h.must(h.commit(h.hubs[1]))
+			h.learn()
+			h.must(h.pin(h.hubs[1]))
+			h.publish(1 + h.random.IntN(20))
+			h.must(h.commit(h.hubs[1]))
+			h.learn()
+			if n%2 == 0 { // else an older root lives
+				h.must(h.unpinAll())
+			}
+			h.publish(1 + h.random.IntN(20))
+			h.faulty.set(n, fault)
+			err := op(h)
+			met := h.faulty.heal()
+			if err != nil && (!met || !planned(err)) {
+				t.Fatalf("fault %d at call %d: %v", fault, n, err)
+			}
+			h.check()
+			h.must(h.commit(h.hubs[1]))
+			h.learn()
+			if !met {
+				if n < 2 {
+					t.Fatalf("the operation makes only %d calls", n)
+				}
+				break
+			}
+		}
+	}
+	h.settle()
+}
+
+// planned reports whether an operation may return an error after a planned fault. If the
+// answer to the swap of an attempt is lost, the attempt is over.
+func planned(err error) bool {
+	return errors.Is(err, feed.ErrUnavailable) || errors.Is(err, feed.ErrUnknown) || errors.Is(err, inventory.ErrRaced)
+}
+
+// History lets two hubs do random things to an inventory, with faults, and holds all
+// roots against plain maps. seed says which things.
+func History(t *testing.T, e Env, seed uint64, steps int) {
+	h := begin(t, e, seed)
+	for range steps {
+		hub := h.hubs[h.random.IntN(len(h.hubs))]
+		if hub == h.hubs[0] && h.random.IntN(3) == 0 {
+			h.faulty.set(h.random.IntN(12), fault(h.random.IntN(int(faults))))
+		}
+		err := h.step(hub)
+		if met := h.faulty.heal(); err != nil && (!met || !planned(err)) {
+			t.Fatal(err)
+		}
+		h.check()
+	}
+	h.settle()
+}
+
+const set = "set"
+
+// A history is an inventory and what it should hold.
+type history struct {
+	*testing.T
+	Env
+	ctx     context.Context
+	random  *rand.Rand
+	faulty  *faulty
+	hubs    []*inventory.Inventory // the first one's store is faulty
+	reader  *inventory.Inventory   // with a cache of its own
+	log     []feed.Entry
+	start   feed.Cursor
+	content map[uint64]content // of the roots that are known, by Root.Upto
+	tried   []try              // roots that may have been made since the last check
+	pinned  map[uint64]bool    // roots that have to live
+	pins    int
+}
+
+// A try is a root that a commit may have made.
+type try struct {
+	cursor feed.Cursor
+	content
+}
+
+func begin(t *testing.T, e Env, seed uint64) *history {
+	h := &history{T: t, Env: e, ctx: t.Context(), random: rand.New(rand.NewPCG(seed, 12)), content: map[uint64]content{0: {}}, pinned: map[uint64]bool{}}
+	h.must(h.Log.Make(h.ctx, set, feed.Description{}, 1000))
+	state, err := h.Log.State(h.ctx, set)
+	h.must(err)
+	h.start = state.Head
+	h.faulty = &faulty{Store: e.Store, left: -1}
+	o := inventory.Options{PageBytes: []int{256, 700, 6128}[seed%3], Cache: inventory.NewCache(20_000)}
+	h.hubs = []*inventory.Inventory{inventory.New(h.faulty, set, o), inventory.New(e.Store, set, o)}
+	h.reader = inventory.New(e.Store, set, inventory.Options{PageBytes: o.PageBytes, Cache: inventory.NewCache(5_000)})
+	return h
+}
+
+func (h *history) must(err error) {
+	h.Helper()
+	if err != nil {
+		h.Fatal(err)
+	}
+}
+
+// step does something.
+func (h *history) step(hub *inventory.Inventory) error {
+	switch n := h.random.IntN(100); {
+	case n < 25:
+		h.publish(1 + h.random.IntN(1+h.random.IntN(300)))
+		return nil
+	case n < 60:
+		return h.commit(hub)
+	case n < 65:
+		return h.commitAnew(hub)
+	case n < 70:
+		return h.together()
+	case n < 73:
+		return h.forget(hub)
+	case n < 83:
+		return h.pin(hub)
+	case n < 88:
+		return h.unpinAll()
+	case n < 92:
+		root := h.newest()
+		if root.Upto == 0 {
+			return nil
+		}
+		return hub.List(h.ctx, root.Upto, root.Made)
+	case n < 95:
+		return hub.SetComplete(h.ctx, h.end(), "")
+	case n < 99:
+		return hub.Shrink(h.ctx)
+	}
+	return h.reset(hub)
+}
+
+// publish appends n changes to the log.
+func (h *history) publish(n int) {
+	changes := make([]resourcesync.Change, n)
+	for i := range changes {
+		changes[i] = someChange(h.random)
+	}
+	a, err := h.Log.Append(h.ctx, set, changelog.Publish{Changes: changes})
+	h.must(err)
+	h.log = append(h.log, feed.NewBatch(set, a[0].After, a[0].Cursor, changes).Entries...)
+}
+
+// end is the cursor of the newest entry.
+func (h *history) end() feed.Cursor {
+	if len(h.log) == 0 {
+		return h.start
+	}
+	return h.log[len(h.log)-1].Cursor
+}
+
+func (h *history) newest() inventory.Root {
+	_, head, err := h.reader.Load(h.ctx)
+	h.must(err)
+	return head.Newest()
+}
+
+// changes are those that a hub commits on top of a root: up to the end of the log, or
+// less.
+func (h *history) changes(base inventory.Root) inventory.Changes {
+	behind := h.log[base.Cursor.Position:]
+	if len(behind) > 0 && h.random.IntN(3) == 0 {
+		behind = behind[:1+h.random.IntN(len(behind))]
+	}
+	to := base.Cursor
+	if len(behind) > 0 {
+		to = behind[len(behind)-1].Cursor
+	}
+	if to.IsZero() {
+		to = h.start
+	}
+	h.tried = append(h.tried, try{to, h.content[base.Upto].with(behind)})
+	return inventory.Changes{Base: base, To: to, Sorted: sorted(behind)}
+}
+
+func (h *history) commit(hub *inventory.Inventory) error {
+	_, err := hub.Commit(h.ctx, h.changes(h.newest()))
+	return err
+}
+
+func (h *history) commitAnew(hub *inventory.Inventory) error {
+	h.tried = append(h.tried, try{h.end(), content{}.with(h.log)})
+	complete := h.end()
+	_, err := hub.Commit(h.ctx, inventory.Changes{Base: h.newest(), Anew: true, To: h.end(), Sorted: sorted(h.log), Complete: &complete})
+	return err
+}
+
+// together lets two hubs commit at once. At most one of them succeeds.
+func (h *history) together() error {
+	base := h.newest()
+	changes := []inventory.Changes{h.changes(base), h.changes(base)}
+	errs := make([]error, 2)
+	var wg sync.WaitGroup
+	for i := range changes {
+		wg.Go(func() { _, errs[i] = h.hubs[i].Commit(h.ctx, changes[i]) })
+	}
+	wg.Wait()
+	if errs[0] == nil && errs[1] == nil {
+		h.Fatal("two commits on top of the same root both succeeded")
+	}
+	for i, err := range errs {
+		if err != nil && !errors.Is(err, inventory.ErrRaced) && (i == 1 || !planned(err)) {
+			h.Fatalf("one of two commits: %v", err)
+		}
+	}
+	return nil
+}
+
+// forget goes back to a cursor, as if the log had lost what is behind it.
+func (h *history) forget(hub *inventory.Inventory) error {
+	base, to := h.newest(), h.start
+	if base.Cursor.Position > 0 {
+		if n := h.random.Uint64N(base.Cursor.Position); n > 0 {
+			to = h.log[n-1].Cursor
+		}
+	}
+	h.tried = append(h.tried, try{to, h.content[base.Upto].without(to.Position)})
+	_, err := hub.Forget(h.ctx, base, to, "a test")
+	return err
+}
+
+func (h *history) pin(hub *inventory.Inventory) error {
+	h.pins++
+	root, err := hub.Pin(h.ctx, 0, fmt.Sprint("reader ", h.pins), time.Hour)
+	if err == nil && root.Upto > 0 {
+		h.pinned[root.Upto] = true
+	}
+	return err
+}
+
+// unpinAll takes all pins away, also those of which nobody knows.
+func (h *history) unpinAll() error {
+	_, head, err := h.reader.Load(h.ctx)
+	h.must(err)
+	for _, k := range head.Roots {
+		for _, p := range k.Pins {
+			h.must(h.hubs[1].Unpin(h.ctx, k.Upto, p.Holder))
+		}
+	}
+	clear(h.pinned)
+	return nil
+}
+
+func (h *history) reset(hub *inventory.Inventory) error {
+	err := hub.Reset(h.ctx, "a test")
+	if _, head, lerr := h.reader.Load(h.ctx); lerr == nil && len(head.Roots) == 0 {
+		clear(h.pinned)
+	}
+	return err
+}
+
+// learn notes what the roots that live should hold.
+func (h *history) learn() *inventory.Head {
+	h.Helper()
+	_, head, err := h.reader.Load(h.ctx)
+	h.must(err)
+	lives := map[uint64]content{0: {}}
+	for _, k := range head.Roots {
+		want, known := h.content[k.Upto]
+		if !known {
+			i := slices.IndexFunc(h.tried, func(t try) bool { return t.cursor == k.Cursor })
+			if i < 0 {
+				h.Fatalf("nobody has made root %d at %v", k.Upto, k.Cursor)
+			}
+			want = h.tried[i].content
+		}
+		lives[k.Upto] = want
+	}
+	h.content, h.tried = lives, nil
+	return head
+}
+
+// check holds all roots that live against what they should hold, and looks for pages that
+// are missing or nobody's.
+func (h *history) check() {
+	h.Helper()
+	head := h.learn()
+	if len(head.Roots) > inventory.MaxRoots {
+		h.Fatalf("%d roots live", len(head.Roots))
+	}
+	for _, k := range head.Roots {
+		if err := h.content[k.Upto].check(h.ctx, h.reader.Tree(k.Root), h.random); err != nil {
+			h.Fatalf("root %d at %v: %v", k.Upto, k.Cursor, err)
+		}
+	}
+	h.alive(head)
+	h.must(h.reader.Check(h.ctx))
+}
+
+// alive checks that pinned roots live, unless there were too many.
+func (h *history) alive(head *inventory.Head) {
+	h.Helper()
+	for upto := range h.pinned {
+		if slices.ContainsFunc(head.Roots, func(k inventory.Kept) bool { return k.Upto == upto }) {
+			continue
+		}
+		if len(head.Roots) < inventory.MaxRoots {
+			h.Fatalf("root %d was pinned and lives no more", upto)
+		}
+		delete(h.pinned, upto)
+	}
+}
+
+// settle lets the inventory come to rest. Then the store has the pages of the newest
+// root, and of those of the Resource List, and no others.
+func (h *history) settle() {
+	h.Helper()
+	h.must(h.unpinAll())
+	h.must(h.commit(h.hubs[1]))
+	h.must(h.hubs[1].Shrink(h.ctx))
+	h.must(h.hubs[1].Shrink(h.ctx))
+	h.check()
+	rec, head, err := h.reader.Load(h.ctx)
+	h.must(err)
+	if rec.Attempt != 0 || len(head.Reserved) > 0 || head.Trash != 0 || head.Sweep != 0 {
+		h.Fatalf("an inventory at rest has the head %s", rec.Head)
+	}
+	if len(head.Roots) > 3 {
+		h.Fatalf("%d roots live without a pin", len(head.Roots))
+	}
+	if len(head.Roots) > 1 {
+		return
+	}
+	pages := uint64(0)
+	for _, err := range h.Store.Numbers(h.ctx, set, rec.Log.Begin) {
+		h.must(err)
+		pages++
+	}
+	if pages != head.Newest().Pages {
+		h.Fatalf("the store has %d pages, and the newest root %d", pages, head.Newest().Pages)
+	}
+}
+
+// gone reads a tree whose pages are removed, and one of which a page was lost.
+func gone(t *testing.T, e Env) {
+	h := begin(t, e, 0)
+	h.publish(300)
+	h.must(h.commit(h.hubs[1]))
+	old := h.newest()
+	h.check()
+	h.must(h.commitAnew(h.hubs[1]))
+	h.check()
+	walk := func(root inventory.Root) (err error) {
+		for _, err = range inventory.New(e.Store, set, inventory.Options{}).Tree(root).Walk(h.ctx, inventory.Range{}) {
+		}
+		return err
+	}
+	if err := walk(old); !errors.Is(err, feed.ErrGone) {
+		t.Errorf("reading a root that lives no more: %v", err)
+	}
+	if _, err := h.hubs[1].Pin(h.ctx, old.Upto, "late", time.Hour); !errors.Is(err, feed.ErrGone) {
+		t.Errorf("pinning a root that lives no more: %v", err)
+	}
+	root := h.newest()
+	for range 3 {
+		var numbers []uint64
+		for page, err := range h.reader.Tree(root).Pages(h.ctx) {
+			h.must(err)
+			numbers = append(numbers, page.Number)
+		}
+		lost := numbers[h.random.IntN(len(numbers))]
+		h.must(e.Store.Remove(h.ctx, set, root.Begin, []uint64{lost}))
+		if err := walk(root); !errors.Is(err, inventory.ErrDamaged) {
+			t.Errorf("reading a root of which page %d was lost: %v", lost, err)
+		}
+		if err := h.reader.Check(h.ctx); !errors.Is(err, inventory.ErrDamaged) {
+			t.Errorf("checking an inventory of which page %d was lost: %v", lost, err)
+		}
+		h.must(h.reset(h.hubs[1]))
+		h.must(h.commitAnew(h.hubs[1]))
+		h.check()
+		root = h.newest()
+	}
+	h.must(h.Log.Delete(h.ctx, set))
+	if err := walk(root); !errors.Is(err, feed.ErrGone) {
+		t.Errorf("reading a set that was deleted: %v", err)
+	}
+}
