@@ -39,7 +39,7 @@ var arrows = map[string][]string{
 	// The parts of a hub. They never import each other: each declares the small
 	// interface that it needs, and server introduces them.
 	"hub":                   {"access", "changelog", "feed", "internal/backoff", "internal/budget", "problem", "resourcesync"},
-	"documents":             {"access", "changelog", "feed", "internal/accept", "internal/budget", "internal/flight", "problem", "resourcesync"},
+	"documents":             {"access", "changelog", "feed", "internal/accept", "internal/budget", "internal/flight", "inventory", "problem", "resourcesync"},
 	"subscribe":             {"changelog", "feed", "internal/accept", "internal/budget", "inventory", "problem", "resourcesync"},
 	"inventory/web":         {"feed", "internal/accept", "internal/budget", "inventory", "problem", "resourcesync"},
 	"callback/subscription": {"changelog", "claim", "feed", "internal/backoff", "internal/redisconn", "resourcesync"},
@@ -63,7 +63,7 @@ var arrows = map[string][]string{
 	"conformance":       {"conformance/trial", "resourcesync"},
 
 	// What only tests and measurements use.
-	"bench":                              {"callback/subscription", "changelog", "changelog/disklog", "changelog/redislog", "claim", "feed", "hub", "internal/redisconn", "resourcesync"},
+	"bench":                              {"callback/subscription", "changelog", "changelog/disklog", "changelog/redislog", "claim", "client", "feed", "hub", "internal/packed", "internal/redisconn", "inventory", "inventory/live", "resourcesync"},
 	"callback/subscription/registrytest": {"callback/subscription", "claim", "claim/claimtest", "feed", "internal/until", "resourcesync"},
 	"changelog/logtest":                  {"changelog", "documents", "feed", "resourcesync"},
 	"claim/claimtest":                    {"claim", "internal/until"},
