@@ -60,6 +60,16 @@ func (s *Store) record(ctx context.Context, set string) (r inventory.Record, beg
 	return r, begin, nil
 }
 
+// isOf reports whether what is kept of a set belongs to the log that began at begin, and
+// the set still has this log.
+func (s *Store) isOf(ctx context.Context, set string, begin int64) (bool, error) {
+	r, of, err := s.record(ctx, set)
+	if errors.Is(err, feed.ErrNoSet) {
+		return false, nil
+	}
+	return err == nil && of == begin && r.Log.Begin == begin, err
+}
+
 // Swap replaces the record of a set.
 func (s *Store) Swap(ctx context.Context, set string, w inventory.Swap) error {
 	b := s.db.NewBatch()
@@ -133,7 +143,7 @@ func (s *Store) put(ctx context.Context, set string, begin int64, attempt uint64
 	if err != nil {
 		return err
 	}
-	if of != begin || r.Log.Begin != begin || r.Version == 0 || r.Attempt != attempt {
+	if of != begin || r.Log.Begin != begin || attempt == 0 || r.Attempt != attempt {
 		return inventory.ErrRaced
 	}
 	return s.known(s.db.Apply(b, pebble.NoSync))
@@ -150,10 +160,10 @@ func (s *Store) Get(ctx context.Context, set string, begin int64, numbers []uint
 
 func (s *Store) pages(ctx context.Context, set string, begin int64, numbers []uint64) ([][]byte, error) {
 	pages := make([][]byte, len(numbers))
-	r, of, err := s.record(ctx, set)
-	if err != nil || of != begin || r.Log.Begin != begin {
+	if here, err := s.isOf(ctx, set, begin); err != nil || !here {
 		return pages, err
 	}
+	var err error
 	for i, n := range numbers {
 		if pages[i], err = s.get(pageKey(set, n)); err != nil {
 			return nil, fmt.Errorf("page %d: %w", n, err)
@@ -173,8 +183,7 @@ func (s *Store) Remove(ctx context.Context, set string, begin int64, numbers []u
 func (s *Store) removePages(ctx context.Context, set string, begin int64, numbers []uint64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	r, of, err := s.record(ctx, set)
-	if err != nil || of != begin || r.Log.Begin != begin {
+	if here, err := s.isOf(ctx, set, begin); err != nil || !here {
 		return err
 	}
 	b := s.db.NewBatch()
@@ -188,12 +197,11 @@ func (s *Store) removePages(ctx context.Context, set string, begin int64, number
 func (s *Store) Numbers(ctx context.Context, set string, begin int64) iter.Seq2[uint64, error] {
 	return func(yield func(uint64, error) bool) {
 		fail := func(err error) { yield(0, fmt.Errorf("list the pages of the inventory of set %q: %w", set, err)) }
-		r, of, err := s.record(ctx, set)
+		here, err := s.isOf(ctx, set, begin)
 		if err != nil {
 			fail(err)
-			return
 		}
-		if of != begin || r.Log.Begin != begin {
+		if !here {
 			return
 		}
 		prefix := []byte(pagePrefix + set + "/")

@@ -69,7 +69,7 @@ func TestReopen(t *testing.T) {
 // What is not such a store is not opened, and is not changed.
 func TestForeign(t *testing.T) {
 	dir := t.TempDir()
-	db, err := pebble.Open(dir, &pebble.Options{})
+	db, err := pebble.Open(dir, &pebble.Options{Logger: chatter{&Store{opts: Options{}.withDefaults()}}})
 	if err != nil {
 		t.Fatal(err)
 	}
