@@ -101,7 +101,7 @@ func Answer(ctx context.Context, s *State, q Question) (Reply, error) {
 	if q.At != s.cursor {
 		return Reply{}, fmt.Errorf("a question at %v for a state at %v", q.At, s.cursor)
 	}
-	a := answer{Reply: Reply{Cursor: s.cursor}, state: s, by: q.By, details: q.Details}
+	a := answer{Reply: Reply{Cursor: s.cursor}, state: s, meter: meter{state: s}, by: q.By, details: q.Details}
 	for i := range q.Ranges {
 		if err := a.add(ctx, &q.Ranges[i]); err != nil {
 			return Reply{}, err
@@ -114,6 +114,7 @@ func Answer(ctx context.Context, s *State, q Question) (Reply, error) {
 type answer struct {
 	Reply
 	state   *State
+	meter   meter
 	by      By
 	details bool
 	bytes   int // of the reply as JSON, about
@@ -128,7 +129,7 @@ const (
 
 // add adds the answers about one range.
 func (a *answer) add(ctx context.Context, asked *Asked) error {
-	t, err := a.state.Tally(ctx, asked.Range)
+	t, err := a.meter.tally(ctx, asked.Range)
 	switch {
 	case err != nil:
 		return err

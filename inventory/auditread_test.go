@@ -56,7 +56,7 @@ func TestReadQuestion(t *testing.T) {
 		{`{"at":"1-1","by":"content","ranges":null}`, "ranges is an array"},
 		{head + `7]}`, "range 1: a range is an object"},
 		{head + `null]}`, "range 1: a range is an object"},
-		{one(`"count":0,` + digest) + `{}`, "something follows"},
+		{one(`"count":0,`+digest) + `{}`, "something follows"},
 		{one(`"count":0,`+digest) + `]`, "follows"},
 		{one(``), "range 1: count is missing"},
 		{one(`"count":0`), "range 1: digest is missing"},

@@ -80,15 +80,17 @@ func (s *sorted) Walk(_ context.Context, r Range) iter.Seq2[*feed.Entry, error] 
 	}
 }
 
-func (s *sorted) Rank(_ context.Context, loc string) (uint64, error) {
-	return uint64(s.index(loc)), nil
-}
-
-func (s *sorted) Nth(_ context.Context, n uint64) (string, bool, error) {
-	if n >= uint64(len(s.entries)) {
-		return "", false, nil
+func (s *sorted) cuts(_ context.Context, r Range, n int) (cuts []string, err error) {
+	first, last := s.index(r.From), len(s.entries)
+	if r.To != "" {
+		last = s.index(r.To)
 	}
-	return s.entries[n].Change.Loc, true, nil
+	for i := 1; i < n; i++ {
+		if at := first + (last-first)*i/n; at > first && at < last {
+			cuts = append(cuts, separator(s.entries[at-1].Change.Loc, s.entries[at].Change.Loc))
+		}
+	}
+	return slices.Compact(cuts), nil
 }
 
 func (s *sorted) before(i int) Tally {

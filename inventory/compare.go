@@ -38,6 +38,7 @@ type Ask func(ctx context.Context, q Question) (Reply, error)
 const (
 	opening    = 256     // ranges of the first question
 	refined    = 8       // ranges that one is cut into before it is asked about again, while there are few
+	wholesale  = 1_000   // differences after which whole entries are asked for at once
 	askedBytes = 8 << 20 // of the answer to one question, if all its ranges differ, about
 	maxDepth   = 32      // how often a range may be divided. Each time divides the resources by 30 or more
 )
@@ -55,14 +56,16 @@ const (
 // two versions may be the same although their digests differ: one end knows a hash, and
 // the other a length.
 //
-// Compare asks once if both ends are equal, and twice or three times if some resources
-// differ. It blocks while ask does, and holds no more than the ranges that differ.
+// Compare asks once if both ends are equal. If some resources differ, it asks two or
+// three times, the last time for their entries. It blocks while ask does.
 func Compare(ctx context.Context, own *State, by By, r Range, ask Ask) iter.Seq2[Difference, error] {
 	return func(yield func(Difference, error) bool) {
-		c := &comparison{own: own, by: by, ask: ask, yield: yield}
+		c := &comparison{own: own, meter: meter{state: own}, by: by, ask: ask, yield: yield}
 		parts, err := own.Split(ctx, r, opening)
 		if err == nil {
-			c.push(parts, 0)
+			for _, p := range parts {
+				c.open = append(c.open, open{Part: p})
+			}
 			err = c.run(ctx)
 		}
 		if err != nil && err != errEnough {
@@ -82,22 +85,20 @@ func Compare(ctx context.Context, own *State, by By, r Range, ask Ask) iter.Seq2
 func Confirm(ctx context.Context, own *State, candidates []Difference, named func(loc string) bool, ask Ask) iter.Seq2[Difference, error] {
 	return func(yield func(Difference, error) bool) {
 		first := make(map[string]*Difference, len(candidates))
-		c := &comparison{own: own, by: ByContent, ask: ask}
+		c := &comparison{own: own, meter: meter{state: own}, by: ByContent, ask: ask}
 		c.yield = func(d Difference, err error) bool { return !d.like(first[d.Loc]) || yield(d, err) }
 		for i := range candidates {
-			if d := &candidates[i]; !named(d.Loc) {
-				first[d.Loc] = d
-				e, ok, err := own.Get(ctx, d.Loc)
-				if err != nil {
-					yield(Difference{}, err)
-					return
-				}
-				var t Tally
-				if ok {
-					t = TallyOf(&e)
-				}
-				c.open = append(c.open, open{Part{one(d.Loc), t}, 0})
+			d := &candidates[i]
+			if first[d.Loc] != nil || named(d.Loc) {
+				continue
 			}
+			first[d.Loc] = d
+			t, err := own.Tally(ctx, one(d.Loc))
+			if err != nil {
+				yield(Difference{}, err)
+				return
+			}
+			c.single = append(c.single, open{Part: Part{one(d.Loc), t}})
 		}
 		if err := c.run(ctx); err != nil && err != errEnough {
 			yield(Difference{}, err)
@@ -121,18 +122,21 @@ func (d *Difference) like(first *Difference) bool {
 // one returns the range of one loc.
 func one(loc string) Range { return Range{loc, loc + "\x00"} }
 
-func (r Range) isOne() bool { return len(r.To) == len(r.From)+1 && r.To == r.From+"\x00" }
-
 // errEnough means that nobody wants more differences.
 var errEnough = errors.New("enough")
 
 type comparison struct {
 	own   *State
+	meter meter // of own
 	by    By
 	ask   Ask
 	yield func(Difference, error) bool
-	open  []open       // to ask about
 	at    *feed.Cursor // of all replies
+
+	open   []open // to ask about
+	single []open // to ask about too, for entries: one resource each, which differs
+	asked  int    // how many of the latter there have been
+	again  bool   // entries that do not come are asked for: the other end gives some
 }
 
 // An open is a range of which it is not known whether it is equal.
@@ -141,20 +145,18 @@ type open struct {
 	depth int // how often the range has been divided
 }
 
-func (c *comparison) push(parts []Part, depth int) {
-	for _, p := range parts {
-		c.open = append(c.open, open{p, depth})
-	}
-}
-
-// run asks until no range is open.
+// run asks until nothing is open.
 func (c *comparison) run(ctx context.Context) error {
-	for len(c.open) > 0 {
-		asked, err := c.next(ctx)
-		if err != nil {
+	for len(c.open)+len(c.single) > 0 {
+		var asked []open
+		var err error
+		single := len(c.open) == 0 || len(c.single) >= MaxRanges
+		if single {
+			asked = take(&c.single)
+		} else if asked, err = c.refine(ctx, take(&c.open)); err != nil {
 			return err
 		}
-		q := Question{At: c.own.cursor, By: c.by, Details: true, Ranges: make([]Asked, len(asked))}
+		q := Question{At: c.own.cursor, By: c.by, Details: single || c.asked > wholesale, Ranges: make([]Asked, len(asked))}
 		for i := range asked {
 			q.Ranges[i] = Asked{asked[i].Range, asked[i].Tally.Count, asked[i].Tally.Digest(c.by)}
 		}
@@ -168,6 +170,9 @@ func (c *comparison) run(ctx context.Context) error {
 		if reply.Cursor != *c.at || !c.own.cursor.IsZero() && reply.Cursor != c.own.cursor {
 			return resourcesync.Invalid("the answer is about %v, not %v", reply.Cursor, q.At)
 		}
+		c.again = !single || slices.ContainsFunc(reply.Ranges, func(a Answered) bool {
+			return slices.ContainsFunc(a.Resources, func(r Resource) bool { return r.Entry != nil })
+		})
 		if err := c.take(ctx, asked, reply.Ranges); err != nil {
 			return err
 		}
@@ -175,31 +180,35 @@ func (c *comparison) run(ctx context.Context) error {
 	return nil
 }
 
-// next takes the ranges of the next question off those that are open. The newest ones
-// come first, so there are never many.
-func (c *comparison) next(ctx context.Context) ([]open, error) {
-	i, bytes := len(c.open), 0
-	for i > 0 && len(c.open)-i < MaxRanges && bytes < askedBytes {
+// take takes the ranges of the next question off those that are open. The newest ones
+// come first, so there are never many. They are returned in order.
+func take(from *[]open) []open {
+	all := *from
+	i, bytes := len(all), 0
+	for i > 0 && len(all)-i < MaxRanges && bytes < askedBytes {
 		i--
-		bytes += MaxListed * (100 + len(c.open[i].From) + len(c.open[i].To))
+		bytes += MaxListed * (100 + len(all[i].From) + len(all[i].To))
 	}
-	asked := slices.Clone(c.open[i:])
-	c.open = c.open[:i]
+	asked := slices.Clone(all[i:])
+	*from = all[:i]
 	slices.SortFunc(asked, func(a, b open) int { return strings.Compare(a.From, b.From) })
-	if len(asked) == 0 || asked[0].depth == 0 || len(asked)*refined > opening {
+	return asked
+}
+
+// refine cuts ranges into smaller ones, if they are few. That costs little, and saves the
+// answer from listing what is equal.
+func (c *comparison) refine(ctx context.Context, asked []open) ([]open, error) {
+	if asked[0].depth == 0 || len(asked)*refined > opening {
 		return asked, nil
 	}
-	// Few ranges are left. Smaller ones cost little to ask about, and save the answer
-	// from listing what is equal.
 	var smaller []open
 	for _, o := range asked {
-		if o.Tally.Count < 2 {
-			smaller = append(smaller, o)
-			continue
-		}
-		parts, err := c.own.Split(ctx, o.Range, refined)
-		if err != nil {
-			return nil, err
+		parts := []Part{o.Part}
+		if o.Tally.Count > 1 {
+			var err error
+			if parts, err = c.own.Split(ctx, o.Range, refined); err != nil {
+				return nil, err
+			}
 		}
 		for _, p := range parts {
 			smaller = append(smaller, open{p, o.depth})
@@ -252,9 +261,9 @@ func (c *comparison) takeOne(ctx context.Context, o *open, answers []Answered) e
 
 func (c *comparison) takeAnswer(ctx context.Context, o *open, a *Answered) error {
 	if a.Listed || a.Count == 0 {
-		return c.compare(ctx, o, a)
+		return c.compare(ctx, a)
 	}
-	t, err := c.own.Tally(ctx, a.Range)
+	t, err := c.meter.tally(ctx, a.Range)
 	if err != nil {
 		return err
 	}
@@ -265,7 +274,7 @@ func (c *comparison) takeAnswer(ctx context.Context, o *open, a *Answered) error
 }
 
 // compare compares the own resources in a range with all those of the other end.
-func (c *comparison) compare(ctx context.Context, o *open, a *Answered) error {
+func (c *comparison) compare(ctx context.Context, a *Answered) error {
 	if uint64(len(a.Resources)) != a.Count {
 		return resourcesync.Invalid("the answer lists %d resources, and says that they are %d", len(a.Resources), a.Count)
 	}
@@ -280,7 +289,7 @@ func (c *comparison) compare(ctx context.Context, o *open, a *Answered) error {
 			return err
 		}
 		for len(theirs) > 0 && theirs[0].Loc < own.Change.Loc {
-			if err := c.differ(o, nil, &theirs[0]); err != nil {
+			if err := c.differ(nil, &theirs[0]); err != nil {
 				return err
 			}
 			theirs = theirs[1:]
@@ -292,12 +301,12 @@ func (c *comparison) compare(ctx context.Context, o *open, a *Answered) error {
 				continue
 			}
 		}
-		if err := c.differ(o, own, same); err != nil {
+		if err := c.differ(own, same); err != nil {
 			return err
 		}
 	}
 	for i := range theirs {
-		if err := c.differ(o, nil, &theirs[i]); err != nil {
+		if err := c.differ(nil, &theirs[i]); err != nil {
 			return err
 		}
 	}
@@ -305,14 +314,15 @@ func (c *comparison) compare(ctx context.Context, o *open, a *Answered) error {
 }
 
 // differ yields the difference between what the two ends say of a resource, if it is
-// one. It asks again if the details did not come.
-func (c *comparison) differ(o *open, own *feed.Entry, theirs *Resource) error {
-	if theirs != nil && theirs.Entry == nil && !o.isOne() {
+// one. If its entry did not come, it is asked for.
+func (c *comparison) differ(own *feed.Entry, theirs *Resource) error {
+	if theirs != nil && theirs.Entry == nil && c.again {
 		p := Part{Range: one(theirs.Loc)}
 		if own != nil {
 			p.Tally = TallyOf(own)
 		}
-		c.open = append(c.open, open{p, o.depth + 1})
+		c.single = append(c.single, open{Part: p})
+		c.asked++
 		return nil
 	}
 	var d Difference

@@ -68,6 +68,9 @@ func BenchmarkCompare(b *testing.B) {
 			for unit, n := range map[string]int{"questions": l.asked, "B-up": l.up, "B-down": l.down, "B-gzip-down": packed} {
 				b.ReportMetric(float64(n)/float64(b.N), unit)
 			}
+			if asked, sent := l.asked/b.N, (l.up+l.down)/b.N; asked > 4 || sent > 200_000 { // a Look comes before
+				b.Errorf("%d questions, %d bytes", asked, sent)
+			}
 			b.ReportMetric(float64(l.busy.Milliseconds())/float64(b.N), "hub-ms")
 		})
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"maps"
 	"slices"
 
 	"github.com/rshub/rshub/feed"
@@ -49,35 +50,33 @@ func (s *State) Overlay() *Overlay {
 func (o *Overlay) Add(ctx context.Context, entries []feed.Entry) error {
 	newest := make(map[string]*feed.Entry, len(entries))
 	for i := range entries {
-		e := &entries[i]
-		if e.Position > o.from.Position {
+		if e := &entries[i]; e.Position > o.from.Position {
 			newest[e.Change.Loc] = e
 		}
 	}
-	var changes []*feed.Entry
-	var unknown []string
-	for loc, e := range newest {
-		switch old := o.waiting.get(loc); {
-		case old == nil:
+	var unknown []string // locs of which no change waits
+	locs := slices.Sorted(maps.Keys(newest))
+	old := make([]*change, len(locs))
+	for i, loc := range locs {
+		if old[i] = o.waiting.get(loc); old[i] == nil {
 			unknown = append(unknown, loc)
-			changes = append(changes, e)
-		case old.at.Position < e.Position:
-			changes = append(changes, e)
 		}
 	}
-	slices.Sort(unknown)
-	had := make(map[string]Tally)
-	err := o.base.Find(ctx, unknown, func(i int, e *feed.Entry) { had[unknown[i]] = TallyOf(e) })
+	before := make([]Tally, len(unknown)) // what the tree has of them
+	err := o.base.Find(ctx, unknown, func(i int, e *feed.Entry) { before[i] = TallyOf(e) })
 	if err != nil {
 		return fmt.Errorf("look up what %d changes replace: %w", len(unknown), err)
 	}
-	for _, e := range changes {
-		old := o.waiting.get(e.Change.Loc)
-		before, ok := had[e.Change.Loc]
-		if old != nil {
-			before, ok = old.before(), old.had
+	for i, loc := range locs {
+		e := newest[loc]
+		switch {
+		case old[i] == nil:
+			o.waiting.set(newChange(e, &before[0]), nil)
+			before = before[1:]
+		case old[i].at.Position < e.Position:
+			replaced := old[i].before()
+			o.waiting.set(newChange(e, &replaced), old[i])
 		}
-		o.waiting.set(newChange(e, ok, &before), old)
 	}
 	return nil
 }
@@ -110,14 +109,13 @@ func (o *Overlay) rebase(ctx context.Context, b base, total Tally, at feed.Curso
 			locs = append(locs, c.loc)
 		}
 	}
-	had := make([]bool, len(rest))
 	before := make([]Tally, len(rest))
-	if err := b.Find(ctx, locs, func(i int, e *feed.Entry) { had[i], before[i] = true, TallyOf(e) }); err != nil {
+	if err := b.Find(ctx, locs, func(i int, e *feed.Entry) { before[i] = TallyOf(e) }); err != nil {
 		return fmt.Errorf("look up what %d changes replace: %w", len(locs), err)
 	}
 	n := newOverlay(b, total, at)
 	for i, c := range rest {
-		n.waiting.set(newChange(c.entry(), had[i], &before[i]), nil)
+		n.waiting.set(newChange(c.entry(), &before[i]), nil)
 	}
 	*o = *n
 	return nil

@@ -13,9 +13,11 @@ type base interface {
 	Get(ctx context.Context, loc string) (e feed.Entry, ok bool, err error)
 	Find(ctx context.Context, locs []string, found func(i int, e *feed.Entry)) error
 	Walk(ctx context.Context, r Range) iter.Seq2[*feed.Entry, error]
-	Rank(ctx context.Context, loc string) (uint64, error)
-	Nth(ctx context.Context, n uint64) (loc string, ok bool, err error)
 	Tally(ctx context.Context, r Range) (Tally, error)
+
+	// cuts returns texts that divide a range into parts of about equal counts, n at
+	// most. There may be fewer, also none.
+	cuts(ctx context.Context, r Range, n int) ([]string, error)
 }
 
 // A State is what a set held at one cursor: a Tree, and the changes of the log between
@@ -46,16 +48,11 @@ func (s *State) Cursor() feed.Cursor { return s.cursor }
 
 // Tally returns the tally of a range. It is exact.
 func (s *State) Tally(ctx context.Context, r Range) (Tally, error) {
-	if r == (Range{}) {
-		return s.total, nil
+	if r.To != "" && r.To <= r.From {
+		return Tally{}, nil
 	}
-	t, err := s.base.Tally(ctx, r)
-	if err != nil {
-		return Tally{}, err
-	}
-	_, _, delta := s.waiting.within(r)
-	t.Add(&delta)
-	return t, nil
+	m := meter{state: s}
+	return m.tally(ctx, r)
 }
 
 // Get returns the newest change of a resource, if the resource exists.
@@ -104,62 +101,60 @@ func (s *State) Walk(ctx context.Context, r Range) iter.Seq2[*feed.Entry, error]
 	}
 }
 
-// splitByWalk is how many resources Split looks at one by one. It takes about 2 µs for
-// each.
-const splitByWalk = 8_192
+// splitByWalk is how many resources Split looks at one by one. They lie on a few pages.
+const splitByWalk = 1_024
 
 // Split divides a range into parts of about equal counts: n at most, where n is at least
 // 4. Together the parts are the range. If the range has more than one resource, there
-// are at least two parts. The boundaries are the shortest texts that separate two
-// neighbours.
+// are at least two parts. The boundaries are short texts that separate two neighbours.
 func (s *State) Split(ctx context.Context, r Range, n int) ([]Part, error) {
-	t, err := s.Tally(ctx, r)
-	if err != nil {
+	m := meter{state: s}
+	t, err := m.tally(ctx, r)
+	switch {
+	case err != nil:
 		return nil, err
-	}
-	if t.Count < 2 {
+	case t.Count < 2:
 		return []Part{{r, t}}, nil
-	}
-	if t.Count <= splitByWalk {
-		return s.splitByWalk(ctx, r, int(t.Count), n)
+	case t.Count <= splitByWalk:
+		return s.splitByWalk(ctx, r, t.Count, n)
 	}
 	cuts, err := s.cuts(ctx, r, n)
 	if err != nil {
 		return nil, err
 	}
-	parts := make([]Part, 0, len(cuts)+1)
-	for i := range len(cuts) + 1 {
-		p := Part{Range: r}
-		if i > 0 {
-			p.From = cuts[i-1]
-		}
-		if i < len(cuts) {
-			p.To = cuts[i]
-		}
-		if p.Tally, err = s.Tally(ctx, p.Range); err != nil {
+	if len(cuts) == 0 {
+		return s.splitByWalk(ctx, r, t.Count, n)
+	}
+	parts := make([]Part, len(cuts)+1)
+	parts[0].From, parts[len(cuts)].To = r.From, r.To
+	for i, cut := range cuts {
+		parts[i].To, parts[i+1].From = cut, cut
+	}
+	for i := range parts {
+		if parts[i].Tally, err = m.tally(ctx, parts[i].Range); err != nil {
 			return nil, err
 		}
-		parts = append(parts, p)
 	}
 	return parts, nil
 }
 
-// splitByWalk splits a range of count resources.
-func (s *State) splitByWalk(ctx context.Context, r Range, count, n int) ([]Part, error) {
-	step := (count + n - 1) / n
+// splitByWalk splits a range of count resources into equal parts.
+func (s *State) splitByWalk(ctx context.Context, r Range, count uint64, n int) ([]Part, error) {
+	most := (count + uint64(n) - 1) / uint64(n)
 	parts := append(make([]Part, 0, n), Part{Range: r})
 	last := ""
+	var h hasher
 	for e, err := range s.Walk(ctx, r) {
 		if err != nil {
 			return nil, err
 		}
 		p := &parts[len(parts)-1]
-		if p.Tally.Count == uint64(step) {
-			p.To = separate(last, e.Change.Loc)
+		if p.Tally.Count == most {
+			p.To = separator(last, e.Change.Loc)
 			parts = append(parts, Part{Range: Range{p.To, r.To}})
 			p = &parts[len(parts)-1]
 		}
-		t := TallyOf(e)
+		t := h.tally(e)
 		p.Tally.Add(&t)
 		last = e.Change.Loc
 	}
@@ -167,49 +162,66 @@ func (s *State) splitByWalk(ctx context.Context, r Range, count, n int) ([]Part,
 }
 
 // cuts returns the boundaries at which Split divides a large range. They are taken from
-// the tree and from the changes, each where it is equally full. So a part has at most
-// twice the n-th share of both, even where all changes are in one place.
+// the tree and from the changes, from each as many as its share is. So each part has
+// about twice its share at most, even if all changes are in one place.
 func (s *State) cuts(ctx context.Context, r Range, n int) ([]string, error) {
-	first, last := uint64(0), uint64(0)
-	all, err := s.base.Tally(ctx, r)
+	t, err := s.base.Tally(ctx, r)
 	if err != nil {
 		return nil, err
 	}
-	if r.From != "" {
-		if first, err = s.base.Rank(ctx, r.From); err != nil {
-			return nil, err
-		}
-	}
-	last = first + all.Count
 	skip, waiting, _ := s.waiting.within(r)
-	step := (all.Count + uint64(waiting) + uint64(n) - 1) / uint64(n)
-	var cuts []string
-	for i := first + step; i < last; i += step {
-		before, ok, err := s.base.Nth(ctx, i-1)
-		if err != nil {
-			return nil, err
-		}
-		loc, more, err := s.base.Nth(ctx, i)
-		if err != nil {
-			return nil, err
-		}
-		if ok && more {
-			cuts = append(cuts, separate(before, loc))
-		}
+	inTree := n
+	if waiting > 0 {
+		inTree = int(t.Count) * n / (int(t.Count) + waiting)
 	}
-	for i := int(step); i < waiting; i += int(step) {
-		cuts = append(cuts, separate(s.waiting.nth(skip+i-1).loc, s.waiting.nth(skip+i).loc))
+	cuts, err := s.base.cuts(ctx, r, inTree)
+	if err != nil {
+		return nil, err
+	}
+	for i, parts := 1, n-inTree; i < parts; i++ {
+		if at := i * waiting / parts; at > 0 {
+			cuts = append(cuts, separator(s.waiting.nth(skip+at-1).loc, s.waiting.nth(skip+at).loc))
+		}
 	}
 	slices.Sort(cuts)
-	return slices.Compact(cuts), nil
+	cuts = slices.Compact(cuts)
+	return slices.DeleteFunc(cuts, func(cut string) bool { return cut <= r.From || r.To != "" && cut >= r.To }), nil
 }
 
-// separate returns the shortest text that is greater than a and not greater than b,
-// which is greater than a.
-func separate(a, b string) string {
-	i := 0
-	for i < len(a) && a[i] == b[i] {
-		i++
+// A meter takes the tallies of neighbouring ranges. It looks at each boundary once.
+type meter struct {
+	state *State
+	at    string // a boundary; "" if there was none yet
+	sum   Tally  // of all resources before it
+}
+
+func (m *meter) tally(ctx context.Context, r Range) (Tally, error) {
+	head, err := m.before(ctx, r.From)
+	if err != nil {
+		return Tally{}, err
 	}
-	return b[:i+1]
+	t := m.state.total
+	if r.To != "" {
+		if t, err = m.before(ctx, r.To); err != nil {
+			return Tally{}, err
+		}
+	}
+	t.Sub(&head)
+	return t, nil
+}
+
+func (m *meter) before(ctx context.Context, loc string) (Tally, error) {
+	if loc == "" {
+		return Tally{}, nil
+	}
+	if loc != m.at {
+		t, err := m.state.base.Tally(ctx, Range{To: loc})
+		if err != nil {
+			return Tally{}, err
+		}
+		_, delta := m.state.waiting.before(loc)
+		t.Add(&delta)
+		m.at, m.sum = loc, t
+	}
+	return m.sum, nil
 }

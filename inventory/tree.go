@@ -253,6 +253,9 @@ func (t *Tree) before(ctx context.Context, loc string, count bool) (Tally, error
 		for i := range c {
 			sum.Add(&in.refs[i].Tally)
 		}
+		if c > 0 && in.refs[c].first == loc { // a page begins here
+			return sum, nil
+		}
 		page = in.refs[c]
 	}
 	l, err := t.leaf(ctx, page.page)

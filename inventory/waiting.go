@@ -25,8 +25,10 @@ type change struct {
 // of the node.
 const changeBytes = 192
 
-func newChange(e *feed.Entry, had bool, before *Tally) *change {
-	c := &change{at: e.Cursor, gone: !Exists(e), had: had}
+// newChange returns the change of an entry. before is the tally of the resource that the
+// tree has of its loc, zero if it has none.
+func newChange(e *feed.Entry, before *Tally) *change {
+	c := &change{at: e.Cursor, gone: !Exists(e), had: before.Count > 0}
 	rest := e.Change
 	rest.Loc = ""
 	b := packed.AppendChange([]byte(e.Change.Loc), &rest)
