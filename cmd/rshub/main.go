@@ -35,6 +35,10 @@ const usage = `rshub is a ResourceSync push hub.
   rshub follow -set SET
                        print the changes of a set as they come, from any hub;
                        rshub follow -h explains more
+  rshub audit -set SET FILE
+                       compare a list of resources, one on each line as JSON, with
+                       what any hub knows of a set, and print what differs; rshub
+                       audit -h explains more
   rshub token new -name NAME -rights RIGHTS [-file FILE]
                        make a token and the line for RSHUB_TOKENS_FILE; RIGHTS
                        are publish:SET, follow:SET and operate, by comma, where
@@ -53,7 +57,7 @@ func main() {
 }
 
 // run runs a command and returns the exit code: 0, 1 when it failed, 2 when it
-// was called wrongly.
+// was called wrongly. Of an audit, 1 says that something differs, and 2 that it failed.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	if len(args) == 0 {
 		args = []string{"serve"}
@@ -72,6 +76,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		err = beginEpochs(ctx, args[1:], stdout, stderr)
 	case "follow":
 		err = follow(ctx, args[1:], stdout, stderr)
+	case "audit":
+		err = audit(ctx, args[1:], os.Stdin, stdout, stderr)
 	case "token":
 		err = token(args[1:], stdout)
 	case "version", "-version", "--version":
@@ -82,12 +88,18 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	default:
 		err = usageError("there is no command " + args[0])
 	}
-	if err == nil {
+	switch {
+	case err == nil:
 		return 0
+	case errors.Is(err, errDiffers):
+		return 1
 	}
 	fmt.Fprintln(stderr, "rshub:", err)
 	if _, ok := errors.AsType[usageError](err); ok {
 		fmt.Fprintln(stderr, "rshub -h explains how to call it")
+		return 2
+	}
+	if args[0] == "audit" {
 		return 2
 	}
 	return 1

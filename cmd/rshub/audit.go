@@ -1,0 +1,243 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"iter"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/rshub/rshub/client"
+	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/internal/build"
+	"github.com/rshub/rshub/inventory"
+	"github.com/rshub/rshub/inventory/diskpages"
+	"github.com/rshub/rshub/resourcesync"
+)
+
+const auditUsage = `rshub audit -set SET FILE compares a list of resources with what a hub knows of a set,
+and prints every difference as JSON, one on each line. FILE has one resource on each
+line, in any order, as JSON: {"loc": URI, "hash": "sha-256:HEX", "lastmod": DATETIME,
+"length": BYTES}. Only loc is required. For FILE - the list comes from standard input.
+
+  -set SET          the set
+  -hub URL          the hub, default http://127.0.0.1:8080
+  -token-file FILE  holds the token, if the hub has tokens; without it RSHUB_TOKEN does.
+                    The token needs the right follow:SET
+  -prefix URI       compare only resources whose loc begins with URI
+  -since PLACE      when the list began to be made: a datetime or a cursor. Resources that
+                    changed since are not reported. Default: when the command begins
+  -settle DURATION  how long to wait before a second look at what differs, default 5s:
+                    a change may be under way to the hub
+  -skip-unknown     leave out the resources of which list and hub say nothing that can be
+                    compared
+
+A line of the answer has a member "difference", which is
+  missing   the hub knows the resource, the list does not have it
+  stale     the list has another version than the hub
+  extra     the list has it, the hub does not know it, or knows that it was deleted
+  unknown   both have it, and say nothing of it that can be compared
+and loc, "own" with the resource of the list, and "hub" with that of the hub. Versions are
+compared by the best that both say: a hash, else lastmod and length.
+
+The exit status is 0 if nothing differs, 1 if something does, 2 if the command failed. A
+million lines take a temporary directory of some 100 MB (in TMPDIR) and little memory.
+`
+
+// errDiffers means that an audit has found differences. They are printed already.
+var errDiffers = errors.New("there are differences")
+
+// audit compares a list with what a hub knows.
+func audit(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) error {
+	flags := flag.NewFlagSet("rshub audit", flag.ContinueOnError)
+	flags.SetOutput(io.Discard)
+	set := flags.String("set", "", "")
+	hub := flags.String("hub", "http://127.0.0.1:8080", "")
+	tokenFile := flags.String("token-file", "", "")
+	a := &auditor{stdout: stdout, stderr: stderr, counts: map[inventory.Kind]int{}}
+	o := client.AuditOptions{By: inventory.ByContent, Look: func(l inventory.Look) { a.look = l }}
+	flags.StringVar(&o.Prefix, "prefix", "", "")
+	flags.StringVar(&o.Since, "since", "", "")
+	flags.DurationVar(&o.Settle, "settle", 5*time.Second, "")
+	flags.BoolVar(&a.skipUnknown, "skip-unknown", false, "")
+	switch err := flags.Parse(args); {
+	case errors.Is(err, flag.ErrHelp):
+		_, err = fmt.Fprint(stdout, auditUsage)
+		return err
+	case err != nil:
+		return usageError(err.Error())
+	case flags.NArg() != 1 || o.Settle < 0:
+		return usageError("rshub audit -set SET FILE: rshub audit -h explains it")
+	}
+	if err := feed.CheckSet(*set); err != nil {
+		return usageError("rshub audit -set SET FILE: " + err.Error())
+	}
+	o.Settle = max(o.Settle, 1) // 0 would be the default
+	token, err := readToken(*tokenFile)
+	if err != nil {
+		return err
+	}
+	c, err := client.New(*hub, client.Options{Token: token, UserAgent: "rshub/" + build.Version(), Patience: time.Minute, Note: a.note})
+	if err != nil {
+		return usageError("-hub is a URL such as https://hub.example.org, and the token one word: " + err.Error())
+	}
+	own, done, err := readList(ctx, flags.Arg(0), stdin)
+	if err != nil {
+		return err
+	}
+	defer done()
+	if err := a.print(c.Audit(ctx, *set, client.Always(own), o)); err != nil {
+		return said(err)
+	}
+	return a.sum()
+}
+
+// readToken returns the token in a file, or that of the environment.
+func readToken(file string) (string, error) {
+	if file == "" {
+		return os.Getenv("RSHUB_TOKEN"), nil
+	}
+	b, err := os.ReadFile(file)
+	if err != nil {
+		return "", fmt.Errorf("-token-file: %w", err)
+	}
+	return strings.TrimSpace(string(b)), nil
+}
+
+// readList reads a list into a temporary directory, which done removes.
+func readList(ctx context.Context, file string, stdin io.Reader) (s *inventory.State, done func(), err error) {
+	in := stdin
+	if file != "-" {
+		f, err := os.Open(file)
+		if err != nil {
+			return nil, nil, err
+		}
+		defer f.Close()
+		in = f
+	}
+	dir, err := os.MkdirTemp("", "rshub-audit-*")
+	if err != nil {
+		return nil, nil, fmt.Errorf("make a temporary directory for the list: %w", err)
+	}
+	pages, err := diskpages.Open(dir, diskpages.Options{})
+	if err != nil {
+		return nil, nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	done = func() { _ = errors.Join(pages.Close(), os.RemoveAll(dir)) }
+	s, err = inventory.Collect(ctx, pages, "list", listed(in))
+	if err != nil {
+		done()
+		if e, ok := errors.AsType[*resourcesync.Error](err); ok {
+			err = fmt.Errorf("%s: %w", file, e)
+		}
+		return nil, nil, err
+	}
+	return s, done, nil
+}
+
+// listed yields the resources of a list. The position of each is its line.
+func listed(in io.Reader) iter.Seq2[*feed.Entry, error] {
+	return func(yield func(*feed.Entry, error) bool) {
+		lines := resourcesync.NewNDJSONReader(in, resourcesync.Limits{})
+		for {
+			c, err := lines.Next()
+			if err == io.EOF {
+				return
+			}
+			if err == nil {
+				err = checkListed(c, lines.Line())
+			}
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			if !yield(&feed.Entry{Cursor: feed.Cursor{Position: uint64(lines.Line())}, Change: *c}, nil) {
+				return
+			}
+		}
+	}
+}
+
+// checkListed checks a resource of a list.
+func checkListed(c *resourcesync.Change, line int) error {
+	c.Change = cmp.Or(c.Change, resourcesync.Updated)
+	err := c.Validate()
+	if err == nil && c.Change == resourcesync.Deleted {
+		err = &resourcesync.Error{Err: resourcesync.ErrInvalid, Loc: resourcesync.Shorten(c.Loc), Rule: "it is deleted: a list has only resources that exist"}
+	}
+	if e, ok := errors.AsType[*resourcesync.Error](err); ok {
+		e.Line = line
+	}
+	return err
+}
+
+// An auditor prints differences.
+type auditor struct {
+	stdout, stderr io.Writer
+	skipUnknown    bool
+
+	look   inventory.Look // the newest at the hub
+	counts map[inventory.Kind]int
+}
+
+// print prints differences, one on each line.
+func (a *auditor) print(differences iter.Seq2[inventory.Difference, error]) error {
+	var line []byte
+	for d, err := range differences {
+		if err != nil {
+			return err
+		}
+		if a.counts[d.Kind]++; d.Kind == inventory.Unknown && a.skipUnknown {
+			continue
+		}
+		line = appendDifference(line[:0], &d)
+		if _, err := a.stdout.Write(line); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// appendDifference appends a line for a difference.
+func appendDifference(dst []byte, d *inventory.Difference) []byte {
+	dst = append(dst, `{"difference":"`...)
+	dst = append(append(dst, d.Kind...), `",`...)
+	dst = resourcesync.AppendJSONMembers(dst, &resourcesync.Change{Loc: d.Loc})
+	if d.Own != nil {
+		c := d.Own.Change
+		c.Change = "" // it was not in the list
+		dst = append(resourcesync.AppendJSONMembers(append(dst, `,"own":{`...), &c), '}')
+	}
+	if d.Theirs != nil {
+		dst = feed.JSON.Parts.Entry(append(dst, `,"hub":`...), d.Theirs, true)
+	}
+	return append(dst, "}\n"...)
+}
+
+// sum says on standard error what was found. It returns errDiffers if there is anything.
+func (a *auditor) sum() error {
+	n := a.counts
+	fmt.Fprintf(a.stderr, "rshub: %d missing, %d stale, %d extra, %d unknown; the hub knows %d resources at %v\n",
+		n[inventory.Missing], n[inventory.Stale], n[inventory.Extra], n[inventory.Unknown], a.look.Count, a.look.Cursor)
+	if !a.look.Complete {
+		fmt.Fprintln(a.stderr, "rshub: nobody has said that the hub knows all resources of the set")
+	}
+	differences := n[inventory.Missing] + n[inventory.Stale] + n[inventory.Extra]
+	if !a.skipUnknown {
+		differences += n[inventory.Unknown]
+	}
+	if differences > 0 {
+		return errDiffers
+	}
+	return nil
+}
+
+// note writes to standard error why the client asks the hub again.
+func (a *auditor) note(err error, _ time.Duration) {
+	fmt.Fprintf(a.stderr, "rshub: %v; asking again\n", said(err))
+}
