@@ -135,7 +135,8 @@ func (t *Tally) Digest(by By) Digest {
 
 // TallyOf returns the tally of one resource by its newest change.
 func TallyOf(e *feed.Entry) Tally {
-	var h hasher
+	var space [512]byte
+	h := hasher{space[:0]}
 	return h.tally(e)
 }
 
@@ -165,7 +166,31 @@ func Version(c *resourcesync.Change) (version string, weak bool) {
 	return string(b), weak
 }
 
+// plainSHA256 returns the first sha-256 of a hash that is written as most are: in lower
+// case, with single spaces. Else it returns nothing.
+func plainSHA256(hash string) string {
+	start := 0
+	for i := range len(hash) {
+		switch c := hash[i]; {
+		case c == ' ':
+			if strings.HasPrefix(hash[start:i], "sha-256:") {
+				return hash[start:i]
+			}
+			start = i + 1
+		case c < ' ' || c >= 'A' && c <= 'Z' || c >= 0x7f:
+			return ""
+		}
+	}
+	if strings.HasPrefix(hash[start:], "sha-256:") {
+		return hash[start:]
+	}
+	return ""
+}
+
 func appendVersion(b []byte, c *resourcesync.Change) (version []byte, weak bool) {
+	if h := plainSHA256(c.Hash); h != "" {
+		return append(b, h...), false
+	}
 	best := ""
 	for h := range strings.FieldsSeq(c.Hash) {
 		h = strings.ToLower(h)

@@ -47,7 +47,7 @@ func Inventory(t *testing.T, open func(t *testing.T) Env) {
 
 // eachCall lets each call of the store that an operation makes fail once, in each way.
 func eachCall(t *testing.T, open func(t *testing.T) Env, op func(h *history) error) {
-	h := begin(t, open(t), 1)
+	h := begin(t, open(t), 3)
 	for fault := range faults {
 		for n := 0; ; n++ {
 			h.publish(1 + h.random.IntN(20))
@@ -137,7 +137,7 @@ func begin(t *testing.T, e Env, seed uint64) *history {
 	h.must(err)
 	h.start = state.Head
 	h.faulty = &faulty{Store: e.Store, left: -1}
-	o := inventory.Options{PageBytes: []int{256, 700, 6128}[seed%3], Cache: inventory.NewCache(20_000)}
+	o := inventory.Options{PageBytes: []int{256, 700, 6128, 1500}[seed%4], Cache: inventory.NewCache(20_000)}
 	h.hubs = []*inventory.Inventory{inventory.New(h.faulty, set, o), inventory.New(e.Store, set, o)}
 	h.reader = inventory.New(e.Store, set, inventory.Options{PageBytes: o.PageBytes, Cache: inventory.NewCache(5_000)})
 	return h

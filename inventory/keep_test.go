@@ -1,0 +1,356 @@
+package inventory
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rshub/rshub/feed"
+)
+
+// commit makes the next root, which holds the first n PEPs.
+func commit(t *testing.T, v *Inventory, n int) Root {
+	t.Helper()
+	_, head, err := v.Load(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	root, err := v.Commit(t.Context(), Changes{Base: head.Newest(), To: feed.Cursor{Position: uint64(n), Micros: 1}, Sorted: peps(n)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return root
+}
+
+// lives returns which roots live.
+func lives(t *testing.T, v *Inventory) (upto []uint64) {
+	t.Helper()
+	_, head, err := v.Load(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, k := range head.Roots {
+		upto = append(upto, k.Upto)
+	}
+	if err := v.Check(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return upto
+}
+
+// TestPinExpires lets a pin run out, and another be renewed.
+func TestPinExpires(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := New(NewMemory(nil), "set", Options{})
+		first := commit(t, v, 10)
+		for _, holder := range []string{"a", "b"} {
+			if root, err := v.Pin(t.Context(), first.Upto, holder, time.Minute); err != nil || root != first {
+				t.Fatalf("pin: %v, %v", root, err)
+			}
+		}
+		if _, err := v.Pin(t.Context(), 0, "a", time.Second); err != nil { // does not shorten the pin
+			t.Fatal(err)
+		}
+		second := commit(t, v, 20)
+		time.Sleep(59 * time.Second)
+		if err := v.Shrink(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if got := lives(t, v); !slices.Equal(got, []uint64{first.Upto, second.Upto}) {
+			t.Fatalf("while the pin lasts %d live", got)
+		}
+		if _, err := v.Pin(t.Context(), first.Upto, "b", time.Minute); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Second)
+		if err := v.Unpin(t.Context(), first.Upto, "b"); err != nil {
+			t.Fatal(err)
+		}
+		if err := v.Shrink(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if got := lives(t, v); !slices.Equal(got, []uint64{second.Upto}) {
+			t.Fatalf("when no pin lasts %d live", got)
+		}
+		for _, err := range v.Tree(first).Walk(t.Context(), Range{}) {
+			if !errors.Is(err, feed.ErrGone) {
+				t.Fatalf("reading a root that lives no more: %v", err)
+			}
+		}
+	})
+}
+
+// TestRootsAreFew pins and lists more roots than may live.
+func TestRootsAreFew(t *testing.T) {
+	v := New(NewMemory(nil), "set", Options{})
+	var roots []uint64
+	for i := range 9 {
+		root := commit(t, v, 100*(i+1))
+		roots = append(roots, root.Upto)
+		if err := v.List(t.Context(), root.Upto, int64(i+1)); i < 3 && err != nil {
+			t.Fatal(err)
+		}
+		if _, err := v.Pin(t.Context(), root.Upto, "me", time.Hour); err != nil {
+			t.Fatal(err)
+		}
+		if got := lives(t, v); len(got) > MaxRoots {
+			t.Fatalf("%d roots live", len(got))
+		}
+	}
+	if got := lives(t, v); !slices.Equal(got, roots[5:]) {
+		t.Fatalf("%d live of %d", got, roots)
+	}
+	if err := v.List(t.Context(), roots[0], 1); !errors.Is(err, feed.ErrGone) {
+		t.Fatalf("listing a root that lives no more: %v", err)
+	}
+}
+
+// TestListedRootsLive makes roots behind two of a Resource List.
+func TestListedRootsLive(t *testing.T) {
+	v := New(NewMemory(nil), "set", Options{})
+	var listed []uint64
+	for i := range 12 {
+		root := commit(t, v, 50*(i+1))
+		if i%3 == 0 {
+			if err := v.List(t.Context(), root.Upto, int64(i+1)); err != nil {
+				t.Fatal(err)
+			}
+			listed = append(listed, root.Upto)
+		}
+		want := slices.Clone(listed[max(0, len(listed)-2):])
+		if i%3 == 0 && len(listed) > 2 {
+			want = slices.Clone(listed[len(listed)-3:]) // the oldest dies with the next commit
+		}
+		if !slices.Contains(want, root.Upto) {
+			want = append(want, root.Upto)
+		}
+		if got := lives(t, v); !slices.Equal(got, want) {
+			t.Fatalf("after commit %d: %d live, want %d", i, got, want)
+		}
+	}
+}
+
+// TestPinNothing pins an inventory without a root.
+func TestPinNothing(t *testing.T) {
+	v := New(NewMemory(nil), "set", Options{})
+	root, err := v.Pin(t.Context(), 0, "me", time.Hour)
+	if err != nil || root != (Root{}) {
+		t.Fatalf("pin: %v, %v", root, err)
+	}
+	for e, err := range v.Tree(root).Walk(t.Context(), Range{}) {
+		t.Fatalf("there is %v, %v", e, err)
+	}
+}
+
+// TestComplete says that an inventory is complete, and takes it back.
+func TestComplete(t *testing.T) {
+	v := New(NewMemory(nil), "set", Options{})
+	at := feed.Cursor{Position: 5, Micros: 9}
+	if err := v.SetComplete(t.Context(), at, ""); err != nil {
+		t.Fatal(err)
+	}
+	root := commit(t, v, 10)
+	_, head, err := v.Load(t.Context())
+	if err != nil || !head.IsComplete(root.Cursor) || head.IsComplete(feed.Cursor{Position: 4, Micros: 1}) {
+		t.Fatalf("complete as of %v (%v)", head.Complete, err)
+	}
+	if _, err := v.Forget(t.Context(), root, feed.Cursor{Position: 2, Micros: 1}, "the log was lost"); err != nil {
+		t.Fatal(err)
+	}
+	if _, head, err = v.Load(t.Context()); err != nil || head.IsComplete(root.Cursor) || head.Why != "the log was lost" || head.Newest().Tally.Count != 2 {
+		t.Fatalf("complete as of %v because of %q (%v)", head.Complete, head.Why, err)
+	}
+}
+
+// TestCopy copies one root of an inventory to another store.
+func TestCopy(t *testing.T) {
+	ctx := t.Context()
+	from := New(NewMemory(nil), "set", Options{PageBytes: 1000})
+	commit(t, from, 300)
+	root := commit(t, from, 500)
+	rec, head, err := from.Load(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	store := NewMemory(nil)
+	if err := store.Swap(ctx, "copy", Swap{Attempt: 7}); err != nil {
+		t.Fatal(err)
+	}
+	for page, err := range from.Tree(root).Pages(ctx) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := store.Put(ctx, "copy", rec.Log.Begin, 7, []Page{page}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	copied, err := store.Load(ctx, "copy")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := store.Swap(ctx, "copy", Swap{Version: copied.Version, Head: head.Only(root)}); err != nil {
+		t.Fatal(err)
+	}
+	to := New(store, "copy", Options{})
+	if got := lives(t, to); !slices.Equal(got, []uint64{root.Upto}) {
+		t.Fatalf("in the copy live %d", got)
+	}
+	if again := commit(t, to, 600); again.Tally.Count != 600 {
+		t.Fatalf("a commit on top of the copy made %v", again)
+	}
+	lives(t, to)
+}
+
+// TestCost compares what commits write with what Cost says.
+func TestCost(t *testing.T) {
+	v := New(NewMemory(nil), "set", Options{PageBytes: 1000})
+	root := commit(t, v, 3000)
+	for _, n := range []int{1, 10, 100, 1500, 3000} {
+		var all []feed.Entry
+		for e := range peps(3000) {
+			all = append(all, *e)
+		}
+		var changed []feed.Entry
+		for i := 0; i < len(all); i += len(all) / n {
+			changed = append(changed, all[i])
+		}
+		cost, err := v.Tree(root).Cost(t.Context(), locsOf(changed))
+		if err != nil {
+			t.Fatal(err)
+		}
+		counting := &counting{Store: v.store}
+		next, err := New(counting, "set", Options{PageBytes: 1000}).Commit(t.Context(), Changes{Base: root, To: root.Cursor, Sorted: pointers(changed)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if cost < counting.bytes/2 || cost > counting.bytes*2 {
+			t.Errorf("%d changes cost %d bytes, and Cost said %d", n, counting.bytes, cost)
+		}
+		root = next
+	}
+}
+
+func locsOf(entries []feed.Entry) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for i := range entries {
+			if !yield(entries[i].Change.Loc) {
+				return
+			}
+		}
+	}
+}
+
+// TestOrder refuses changes that are not in order.
+func TestOrder(t *testing.T) {
+	v := New(NewMemory(nil), "set", Options{})
+	root := commit(t, v, 10)
+	var all []feed.Entry
+	for e := range peps(10) {
+		all = append(all, *e)
+	}
+	for _, wrong := range [][]feed.Entry{{all[3], all[2]}, {all[3], all[3]}, {{}}} {
+		if _, err := v.Commit(t.Context(), Changes{Base: root, To: root.Cursor, Sorted: pointers(wrong)}); err == nil {
+			t.Errorf("changes in a wrong order were taken")
+		}
+	}
+	failed := errors.New("no more")
+	_, err := v.Commit(t.Context(), Changes{Base: root, To: root.Cursor, Sorted: pointers(all), Err: func() error { return failed }})
+	if !errors.Is(err, failed) {
+		t.Errorf("changes that ended early: %v", err)
+	}
+	if got := lives(t, v); !slices.Equal(got, []uint64{root.Upto}) {
+		t.Errorf("%d live", got)
+	}
+}
+
+// TestSizes makes inventories of some sizes, and empties them again.
+func TestSizes(t *testing.T) {
+	for _, n := range []int{0, 1, 2, 70, 80, 5000, 49_999, 50_001} {
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			v := New(NewMemory(nil), "set", Options{})
+			root := commit(t, v, n)
+			if root.Tally.Count != uint64(n) {
+				t.Fatalf("%d resources", root.Tally.Count)
+			}
+			lives(t, v)
+			empty, err := v.Commit(t.Context(), Changes{Base: root, To: root.Cursor, Sorted: func(yield func(*feed.Entry) bool) {
+				for e := range peps(n) {
+					e.Change.Change = "deleted"
+					if !yield(e) {
+						return
+					}
+				}
+			}})
+			if err != nil || empty.Tally != (Tally{}) || empty.Height != 0 || empty.Bytes != 0 || empty.Pages != 0 {
+				t.Fatalf("the empty root is %+v, %v", empty, err)
+			}
+			lives(t, v)
+		})
+	}
+}
+
+// TestShrinksWithItsResources removes most resources: few pages are left, none nearly
+// empty but the last of each level.
+func TestShrinksWithItsResources(t *testing.T) {
+	v := New(NewMemory(nil), "set", Options{})
+	root := commit(t, v, 20_000)
+	for keep := 2; root.Tally.Count > 100; keep++ {
+		var gone []feed.Entry
+		i := 0
+		for e, err := range v.Tree(root).Walk(t.Context(), Range{}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if i++; i%keep > 0 {
+				e := *e
+				e.Change.Change = "deleted"
+				gone = append(gone, e)
+			}
+		}
+		var err error
+		if root, err = v.Commit(t.Context(), Changes{Base: root, To: root.Cursor, Sorted: pointers(gone)}); err != nil {
+			t.Fatal(err)
+		}
+		lives(t, v)
+		leaves := root.Pages - uint64(root.Height) + 1
+		if most := 3 + root.Tally.Count*75/(pageBytes*2/5); leaves > most {
+			t.Fatalf("%d resources on %d pages", root.Tally.Count, root.Pages)
+		}
+	}
+}
+
+// TestCache bounds what a cache holds.
+func TestCache(t *testing.T) {
+	c := NewCache(1000)
+	for i := range uint64(100) {
+		c.put(cacheKey{number: i}, i, 100)
+		if c.used > c.room || c.order.Len() != len(c.pages) {
+			t.Fatalf("%d bytes, %d pages of %d", c.used, c.order.Len(), len(c.pages))
+		}
+		if c.get(cacheKey{number: max(i, 1) - 1}) == nil {
+			t.Fatalf("the page before page %d is not there", i)
+		}
+	}
+	c.put(cacheKey{number: 1000}, 1, 10_000)
+	if c.get(cacheKey{number: 1000}) != nil || len(c.pages) == 0 {
+		t.Error("a page that is too large drove out others")
+	}
+}
+
+// A counting store counts the bytes that are put.
+type counting struct {
+	Store
+	bytes uint64
+}
+
+func (c *counting) Put(ctx context.Context, set string, begin int64, attempt uint64, pages []Page) error {
+	for _, p := range pages {
+		c.bytes += uint64(len(p.Bytes))
+	}
+	return c.Store.Put(ctx, set, begin, attempt, pages)
+}
