@@ -30,6 +30,9 @@ var arrows = map[string][]string{
 	"outbound":           {"resourcesync"},
 	"outbound/meter":     {"outbound"},
 
+	// What a set holds now.
+	"inventory": {"feed", "internal/packed", "resourcesync"},
+
 	// The change memory.
 	"changelog":          {"feed", "internal/packed", "resourcesync"},
 	"changelog/metered":  {"changelog", "feed", "resourcesync"},
@@ -67,6 +70,7 @@ var arrows = map[string][]string{
 	"callback/subscription/registrytest": {"callback/subscription", "claim", "claim/claimtest", "feed", "internal/until", "resourcesync"},
 	"changelog/logtest":                  {"changelog", "documents", "feed", "resourcesync"},
 	"claim/claimtest":                    {"claim", "internal/until"},
+	"inventory/storetest":                {"changelog", "feed", "inventory", "resourcesync"},
 	"internal/keeptest":                  {},
 	"internal/logged":                    {},
 	"internal/memorytest":                {"changelog", "changelog/disklog", "feed", "resourcesync"},
