@@ -70,7 +70,7 @@ type Importer interface {
 	// Begin makes a set as s says, except that its Head is after. after is one of
 	// two cursors. If it is the floor of s, Begin removes the entries that the set
 	// has. If it is the Head that the set has, the entries stay. Begin always removes
-	// the keys of the set.
+	// the keys and the inventory of the set.
 	Begin(ctx context.Context, s feed.State, after feed.Cursor) error
 
 	// Add adds blocks directly behind the Head of a set, which must be after.
@@ -105,6 +105,22 @@ type Progress struct {
 	Before               uint64 // how many of ChangesDone an earlier run had copied
 }
 
+// A Companion copies what was made from the logs and stands beside them: see Copy.
+type Companion interface {
+	// Open returns what stands beside the log of a set now, or nil if there is nothing. It
+	// holds on to that until Close. The log is copied as it is at a later moment.
+	Open(ctx context.Context, set string) (Part, error)
+}
+
+// A Part is what stands beside the log of one set. Copy calls the methods in this order,
+// and Close in any case. The errors feed.ErrGone and feed.ErrNoSet mean that the set is to
+// be copied anew.
+type Part interface {
+	Copy(ctx context.Context) error   // when the importer has begun the set, and its entries are still to come
+	Finish(ctx context.Context) error // when the copy of the set's log is whole
+	Close()
+}
+
 // Copy makes the store behind the Importer a copy of the memory from: the same
 // identity, sets, entries with their positions and datetimes, epochs, and keys. So
 // both give the same answers, until somebody opens the copy: that begins new epochs. The copy packs entries into full blocks. It goes on with
@@ -113,8 +129,11 @@ type Progress struct {
 //
 // Somebody may write to from while it is copied. Then the copy holds each set as
 // it was at one moment, and does not hold a set that was made or deleted meanwhile.
-func Copy(ctx context.Context, from Exporter, to Importer, report func(Progress)) (Progress, error) {
-	c := copying{from: from, to: to, report: report, held: make(map[string]feed.State), done: make(map[string]bool)}
+//
+// What the Companion with copies belongs to the log of its set as it is in the copy. with
+// may be nil.
+func Copy(ctx context.Context, from Exporter, to Importer, with Companion, report func(Progress)) (Progress, error) {
+	c := copying{from: from, to: to, with: with, report: report, held: make(map[string]feed.State), done: make(map[string]bool)}
 	if c.report == nil {
 		c.report = func(Progress) {}
 	}
@@ -126,6 +145,7 @@ func Copy(ctx context.Context, from Exporter, to Importer, report func(Progress)
 type copying struct {
 	from   Exporter
 	to     Importer
+	with   Companion // may be nil
 	report func(Progress)
 
 	held map[string]feed.State // what the importer holds of sets that are not done
@@ -197,7 +217,7 @@ const restarts = 10
 func (c *copying) set(ctx context.Context, s feed.State) error {
 	done, before := c.ChangesDone, c.Before
 	for try := 1; ; try++ {
-		err := c.copy(ctx, s)
+		err := c.together(ctx, &s)
 		if err == nil {
 			c.SetsDone++
 			c.done[s.Set] = true
@@ -219,7 +239,34 @@ func (c *copying) set(ctx context.Context, s feed.State) error {
 	}
 }
 
-func (c *copying) copy(ctx context.Context, s feed.State) error {
+// together copies a set, and what stands beside its log. If something does, the log is
+// copied as it is now, and not as it was when it had the state s.
+func (c *copying) together(ctx context.Context, s *feed.State) error {
+	if c.with == nil {
+		return c.copy(ctx, *s, nil)
+	}
+	part, err := c.with.Open(ctx, s.Set)
+	if err != nil {
+		return err
+	}
+	if part == nil {
+		return c.copy(ctx, *s, nil)
+	}
+	defer part.Close()
+	now, err := c.from.State(ctx, s.Set)
+	if err != nil {
+		return err
+	}
+	c.Changes += now.Len() - s.Len()
+	*s = now
+	if err := c.copy(ctx, now, part); err != nil {
+		return err
+	}
+	return part.Finish(ctx)
+}
+
+// copy copies a set. part may be nil.
+func (c *copying) copy(ctx context.Context, s feed.State, part Part) error {
 	after, err := c.after(ctx, s)
 	if err != nil {
 		return err
@@ -229,6 +276,11 @@ func (c *copying) copy(ctx context.Context, s feed.State) error {
 	c.held[s.Set] = held
 	if err := c.to.Begin(ctx, s, after); err != nil {
 		return err
+	}
+	if part != nil {
+		if err := part.Copy(ctx); err != nil {
+			return err
+		}
 	}
 	c.ChangesDone += after.Position - s.Floor.Position
 	c.Before += after.Position - s.Floor.Position

@@ -13,6 +13,7 @@ import (
 	"github.com/rshub/rshub/changelog/redislog"
 	"github.com/rshub/rshub/claim"
 	"github.com/rshub/rshub/internal/redisconn"
+	"github.com/rshub/rshub/inventory"
 )
 
 // A Source is the store of a hub that is copied from. The caller closes it.
@@ -33,8 +34,11 @@ type Target struct {
 // Close closes the store.
 func (t *Target) Close() error { return errors.Join(t.Importer.Close(), t.closeConn()) }
 
-// beside is the part of a store beside the change memory: the WebSub subscriptions.
+// beside is the part of a store beside the change memory: the WebSub subscriptions, and
+// the inventories.
 type beside struct {
+	inventories inventory.Store
+
 	open func(ctx context.Context) (subscription.Registry, claim.Store, error) // opens the subscriptions and the claims on their shards
 	conn *redisconn.Conn                                                       // nil: the store is on the disk
 }
@@ -46,14 +50,14 @@ func (b beside) closeConn() error {
 	return b.conn.Close()
 }
 
-func besideDisk(keep *disklog.Keep) beside {
-	return beside{open: func(ctx context.Context) (subscription.Registry, claim.Store, error) {
+func besideDisk(keep *disklog.Keep, inventories inventory.Store) beside {
+	return beside{inventories: inventories, open: func(ctx context.Context) (subscription.Registry, claim.Store, error) {
 		return subscriptionsOnDisk(ctx, keep)
 	}}
 }
 
-func (c *Config) besideRedis(conn *redisconn.Conn) beside {
-	return beside{conn: conn, open: func(context.Context) (subscription.Registry, claim.Store, error) { return c.subscriptionsInRedis(conn) }}
+func (c *Config) besideRedis(conn *redisconn.Conn, inventories inventory.Store) beside {
+	return beside{inventories: inventories, conn: conn, open: func(context.Context) (subscription.Registry, claim.Store, error) { return c.subscriptionsInRedis(conn) }}
 }
 
 // OpenSource opens the store that c names. The store must exist. If it is on the
@@ -71,7 +75,7 @@ func OpenSource(ctx context.Context, c Config) (*Source, error) {
 		if err != nil {
 			return nil, errors.Join(err, conn.Close())
 		}
-		return &Source{memory, c.besideRedis(conn)}, nil
+		return &Source{memory, c.besideRedis(conn, memory.Inventories())}, nil
 	}
 	o := c.diskOptions()
 	o.Existing = true
@@ -79,7 +83,7 @@ func OpenSource(ctx context.Context, c Config) (*Source, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Source{memory, besideDisk(memory.Keep(callbackKeep))}, nil
+	return &Source{memory, besideDisk(memory.Keep(callbackKeep), memory.Inventories())}, nil
 }
 
 // OpenTarget opens the store that c names, which is to become a copy of the memory
@@ -98,7 +102,7 @@ func OpenTarget(ctx context.Context, c Config, id string) (*Target, error) {
 		if err != nil {
 			return nil, errors.Join(err, conn.Close())
 		}
-		return &Target{memory, c.besideRedis(conn)}, nil
+		return &Target{memory, c.besideRedis(conn, memory.Inventories())}, nil
 	}
 	err := os.MkdirAll(c.Data, 0o700)
 	if err == nil {
@@ -111,7 +115,7 @@ func OpenTarget(ctx context.Context, c Config, id string) (*Target, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Target{memory, besideDisk(memory.Keep(callbackKeep))}, nil
+	return &Target{memory, besideDisk(memory.Keep(callbackKeep), memory.Inventories())}, nil
 }
 
 // CopySubscriptions copies the WebSub subscriptions, and the requests that wait, and

@@ -163,7 +163,7 @@ func (old *oldMemory) known(t *testing.T, c Config) {
 	dir := t.TempDir()
 	copied, err := disklog.OpenImport(dir, source.ID(), disklog.Options{})
 	if err == nil {
-		_, err = changelog.Copy(context.Background(), source, copied, nil)
+		_, err = changelog.Copy(context.Background(), source, copied, nil, nil)
 	}
 	if err == nil {
 		err = copied.Close()

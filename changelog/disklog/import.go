@@ -9,6 +9,7 @@ import (
 
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/inventory"
 )
 
 // An Import is a changelog.Importer into a directory of the local disk. It changes
@@ -83,6 +84,8 @@ func (m *Import) Begin(ctx context.Context, s feed.State, after feed.Cursor) err
 	case old != nil:
 		removeAll(m.batch, s.Set, "key/", "age/")
 	}
+	removeAll(m.batch, s.Set, "page/")
+	remove(m.batch, invKey(s.Set))
 	set := newSet(s.Set, record{s.Description, s.ListSize, s.Begin, s.Was, s.Floor, s.Epochs}, tip{Head: after, Latest: s.Latest})
 	put(m.batch, setKey(s.Set), set.record.encode())
 	m.log.sets[s.Set] = set
@@ -111,6 +114,17 @@ func (m *Import) write(ctx context.Context) error {
 	b := m.batch
 	m.batch = m.log.db.NewBatch()
 	return m.log.commit(b)
+}
+
+// Inventories returns the store of the inventories of the copy. Before it looks at a set,
+// it writes what was imported so far. One goroutine at a time uses it or the Import.
+func (m *Import) Inventories() inventory.Store {
+	return &pages{log: m.log, flush: func(ctx context.Context) error {
+		if m.batch.Empty() {
+			return nil
+		}
+		return m.write(ctx)
+	}}
 }
 
 // Add adds blocks behind the head of a set, which must be after.

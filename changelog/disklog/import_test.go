@@ -37,7 +37,7 @@ func TestImportIsDurable(t *testing.T) {
 	}
 	var crashed *vfs.MemFS // the disk as it was in the middle
 	var done uint64
-	p, err := changelog.Copy(t.Context(), from, imp, func(p changelog.Progress) {
+	p, err := changelog.Copy(t.Context(), from, imp, nil, func(p changelog.Progress) {
 		if crashed == nil && p.ChangesDone > 0 {
 			crashed, done = disk.CrashClone(vfs.CrashCloneCfg{}), p.ChangesDone
 		}
@@ -72,7 +72,7 @@ func TestImportIsDurable(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer imp.Close()
-	if p, err = changelog.Copy(t.Context(), from, imp, nil); err != nil || p.Before != done || p.ChangesDone != n {
+	if p, err = changelog.Copy(t.Context(), from, imp, nil, nil); err != nil || p.Before != done || p.ChangesDone != n {
 		t.Errorf("copied %d, %d of them before a crash that came behind %d: %v", p.ChangesDone, p.Before, done, err)
 	}
 }

@@ -18,15 +18,15 @@ import (
 // with the sets' logs, so a crash leaves a prefix of both.
 type pages struct {
 	log   *Log
-	flush func(context.Context) error // called before a look at a log, for copies; nil: nothing
+	flush func(context.Context) error // called before a look at a set, for copies; nil: nothing
 }
 
-var _ inventory.Store = pages{}
+var _ inventory.Store = (*pages)(nil)
 
 // Inventories returns the store of the sets' inventories, which is part of the memory.
 // Nothing may be called on it after Close. What a call without inventory.Swap.Durable has
 // written may be undone by a crash of the process, too.
-func (l *Log) Inventories() inventory.Store { return pages{log: l} }
+func (l *Log) Inventories() inventory.Store { return &pages{log: l} }
 
 // An inventoryRecord is the value of inv/<set>.
 type inventoryRecord struct {
@@ -61,7 +61,7 @@ func (l *Log) inventory(set string, begin int64) (inventoryRecord, error) {
 }
 
 // Load returns the record of a set.
-func (p pages) Load(ctx context.Context, set string) (inventory.Record, error) {
+func (p *pages) Load(ctx context.Context, set string) (inventory.Record, error) {
 	r, err := p.load(ctx, set)
 	if err != nil {
 		return r, fmt.Errorf("load the inventory of set %q: %w", set, err)
@@ -69,8 +69,16 @@ func (p pages) Load(ctx context.Context, set string) (inventory.Record, error) {
 	return r, nil
 }
 
-func (p pages) load(ctx context.Context, set string) (r inventory.Record, err error) {
-	if err := ctx.Err(); err != nil {
+// look comes before a look at a set.
+func (p *pages) look(ctx context.Context) error {
+	if p.flush != nil {
+		return p.flush(ctx)
+	}
+	return ctx.Err()
+}
+
+func (p *pages) load(ctx context.Context, set string) (r inventory.Record, err error) {
+	if err := p.look(ctx); err != nil {
 		return r, err
 	}
 	s := p.log.find(set)
@@ -89,7 +97,7 @@ func (p pages) load(ctx context.Context, set string) (r inventory.Record, err er
 }
 
 // Swap replaces the record of a set.
-func (p pages) Swap(ctx context.Context, set string, swap inventory.Swap) error {
+func (p *pages) Swap(ctx context.Context, set string, swap inventory.Swap) error {
 	if err := p.swap(ctx, set, swap); err != nil {
 		return fmt.Errorf("write the inventory of set %q: %w", set, err)
 	}
@@ -98,14 +106,12 @@ func (p pages) Swap(ctx context.Context, set string, swap inventory.Swap) error 
 
 // swap uses the reserve of the disk if it must, so that pages can be removed from a
 // disk that is full.
-func (p pages) swap(ctx context.Context, set string, swap inventory.Swap) error {
+func (p *pages) swap(ctx context.Context, set string, swap inventory.Swap) error {
 	if len(swap.Head) > inventory.MaxHead {
 		return fmt.Errorf("a head of %d bytes; it has at most %d", len(swap.Head), inventory.MaxHead)
 	}
-	if p.flush != nil {
-		if err := p.flush(ctx); err != nil {
-			return err
-		}
+	if err := p.look(ctx); err != nil {
+		return err
 	}
 	s, err := p.lock(ctx, set)
 	if err != nil {
@@ -120,7 +126,7 @@ func (p pages) swap(ctx context.Context, set string, swap inventory.Swap) error 
 }
 
 // swapLocked applies a swap. A Durable one is to be waited for.
-func (p pages) swapLocked(s *set, swap inventory.Swap) (*pebble.Batch, error) {
+func (p *pages) swapLocked(s *set, swap inventory.Swap) (*pebble.Batch, error) {
 	l := p.log
 	if s.begin != swap.Begin {
 		return nil, inventory.ErrLog
@@ -167,7 +173,7 @@ func (l *Log) holds(s *set, at feed.Cursor) error {
 }
 
 // lock finds a set and locks its pages. If it returns an error, nothing is locked.
-func (p pages) lock(ctx context.Context, name string) (*set, error) {
+func (p *pages) lock(ctx context.Context, name string) (*set, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -188,14 +194,14 @@ func (p pages) lock(ctx context.Context, name string) (*set, error) {
 }
 
 // Put writes pages of a set.
-func (p pages) Put(ctx context.Context, set string, begin int64, attempt uint64, put []inventory.Page) error {
+func (p *pages) Put(ctx context.Context, set string, begin int64, attempt uint64, put []inventory.Page) error {
 	if err := p.put(ctx, set, begin, attempt, put); err != nil {
 		return fmt.Errorf("write pages of the inventory of set %q: %w", set, err)
 	}
 	return nil
 }
 
-func (p pages) put(ctx context.Context, set string, begin int64, attempt uint64, written []inventory.Page) error {
+func (p *pages) put(ctx context.Context, set string, begin int64, attempt uint64, written []inventory.Page) error {
 	if err := p.log.room(); err != nil {
 		return err
 	}
@@ -219,7 +225,7 @@ func (p pages) put(ctx context.Context, set string, begin int64, attempt uint64,
 }
 
 // Get returns pages of a set.
-func (p pages) Get(ctx context.Context, set string, begin int64, numbers []uint64) ([][]byte, error) {
+func (p *pages) Get(ctx context.Context, set string, begin int64, numbers []uint64) ([][]byte, error) {
 	found, err := p.get(ctx, set, begin, numbers)
 	if err != nil {
 		return nil, fmt.Errorf("read pages of the inventory of set %q: %w", set, err)
@@ -227,7 +233,7 @@ func (p pages) Get(ctx context.Context, set string, begin int64, numbers []uint6
 	return found, nil
 }
 
-func (p pages) get(ctx context.Context, set string, begin int64, numbers []uint64) ([][]byte, error) {
+func (p *pages) get(ctx context.Context, set string, begin int64, numbers []uint64) ([][]byte, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -253,14 +259,14 @@ func (p pages) get(ctx context.Context, set string, begin int64, numbers []uint6
 }
 
 // Remove removes pages of a set.
-func (p pages) Remove(ctx context.Context, set string, begin int64, numbers []uint64) error {
+func (p *pages) Remove(ctx context.Context, set string, begin int64, numbers []uint64) error {
 	if err := p.remove(ctx, set, begin, numbers); err != nil {
 		return fmt.Errorf("remove pages of the inventory of set %q: %w", set, err)
 	}
 	return nil
 }
 
-func (p pages) remove(ctx context.Context, set string, begin int64, numbers []uint64) error {
+func (p *pages) remove(ctx context.Context, set string, begin int64, numbers []uint64) error {
 	s, err := p.lock(ctx, set)
 	if errors.Is(err, feed.ErrNoSet) {
 		return nil
@@ -302,7 +308,7 @@ func (l *Log) size(key []byte) (int, error) {
 }
 
 // Numbers yields the numbers of the pages of a set.
-func (p pages) Numbers(ctx context.Context, set string, begin int64) iter.Seq2[uint64, error] {
+func (p *pages) Numbers(ctx context.Context, set string, begin int64) iter.Seq2[uint64, error] {
 	return func(yield func(uint64, error) bool) {
 		if err := p.numbers(ctx, set, begin, func(n uint64) bool { return yield(n, nil) }); err != nil {
 			yield(0, fmt.Errorf("list the pages of the inventory of set %q: %w", set, err))
@@ -310,7 +316,7 @@ func (p pages) Numbers(ctx context.Context, set string, begin int64) iter.Seq2[u
 	}
 }
 
-func (p pages) numbers(ctx context.Context, set string, begin int64, yield func(uint64) bool) error {
+func (p *pages) numbers(ctx context.Context, set string, begin int64, yield func(uint64) bool) error {
 	s := p.log.find(set)
 	if s == nil || s.begin != begin {
 		return ctx.Err()

@@ -94,7 +94,7 @@ var copyTests = []test{
 					}
 				}
 				return do()
-			}}, nil)
+			}}, nil, nil)
 			m.ok(imp.Close())
 			if p.Before != at {
 				m.Fatalf("goes on at %d, was interrupted at %d", p.Before, at)
@@ -146,7 +146,7 @@ var copyTests = []test{
 					m.later(history)
 				}
 				return do()
-			}}, nil)
+			}}, nil, nil)
 			m.ok(err)
 			m.ok(imp.Close())
 			copied := m.opened(store)
@@ -185,7 +185,7 @@ var copyTests = []test{
 				return errInterrupted
 			}
 			return do()
-		}}, nil)
+		}}, nil, nil)
 		m.wants(errInterrupted, err)
 		m.ok(imp.Close())
 		p, err := other.copyTo(store, nil)
@@ -258,7 +258,7 @@ var copyTests = []test{
 		imp, err := store.Import(m.ID())
 		m.ok(err)
 		ctx, cancel := context.WithCancel(m.ctx)
-		_, err = changelog.Copy(ctx, m.exporter(), imp, func(changelog.Progress) { cancel() })
+		_, err = changelog.Copy(ctx, m.exporter(), imp, nil, func(changelog.Progress) { cancel() })
 		m.wants(context.Canceled, err)
 		m.ok(imp.Close())
 		_, err = m.copyTo(store, nil)

@@ -43,7 +43,7 @@ func (m *memory) copyTo(store Store, steps func(changelog.Importer) changelog.Im
 	if steps != nil {
 		to = steps(imp)
 	}
-	p, err := changelog.Copy(m.ctx, e, to, nil)
+	p, err := changelog.Copy(m.ctx, e, to, nil, nil)
 	m.ok(imp.Close())
 	return p, err
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/internal/redisconn"
+	"github.com/rshub/rshub/inventory"
 )
 
 // An Import is a changelog.Importer into a Redis. If two Imports work on the same
@@ -141,6 +142,9 @@ func (m *Import) name(ctx context.Context, set string) error {
 	}
 	return nil
 }
+
+// Inventories returns the store of the inventories of the copy.
+func (m *Import) Inventories() inventory.Store { return m.log.Inventories() }
 
 // Add adds blocks behind the head of a set, which must be after.
 func (m *Import) Add(ctx context.Context, set string, after feed.Cursor, blocks []changelog.PlacedBlock) error {

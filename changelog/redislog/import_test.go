@@ -50,7 +50,7 @@ func TestTwoImports(t *testing.T) {
 		t.Fatal(err)
 	}
 	second := openImport(t, l.ID(), opts)
-	if _, err := changelog.Copy(t.Context(), l, second, nil); err != nil {
+	if _, err := changelog.Copy(t.Context(), l, second, nil, nil); err != nil {
 		t.Fatal(err)
 	}
 	copied := start(t, shared.url(), opts)
@@ -142,11 +142,11 @@ func TestImportIntoEmptied(t *testing.T) {
 	if err := shared.admin(t).Del(t.Context(), opts.Prefix+":memory").Err(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := changelog.Copy(t.Context(), l, m, nil); err == nil || !strings.Contains(err.Error(), "emptied") {
+	if _, err := changelog.Copy(t.Context(), l, m, nil, nil); err == nil || !strings.Contains(err.Error(), "emptied") {
 		t.Errorf("error is %v", err)
 	}
 	other := start(t, shared.url(), opts) // it makes a memory there
-	if _, err := changelog.Copy(t.Context(), l, m, nil); err == nil || !strings.Contains(err.Error(), other.ID()) {
+	if _, err := changelog.Copy(t.Context(), l, m, nil, nil); err == nil || !strings.Contains(err.Error(), other.ID()) {
 		t.Errorf("error is %v", err)
 	}
 }
@@ -161,7 +161,7 @@ func TestCopyIsPacked(t *testing.T) {
 		}
 	}
 	opts := Options{Prefix: prefix()}
-	if _, err := changelog.Copy(t.Context(), l, openImport(t, l.ID(), opts), nil); err != nil {
+	if _, err := changelog.Copy(t.Context(), l, openImport(t, l.ID(), opts), nil, nil); err != nil {
 		t.Fatal(err)
 	}
 	keys := start(t, shared.url(), opts).keys("set")
@@ -207,7 +207,7 @@ func TestTornImport(t *testing.T) {
 		}
 		ok(t, err)
 		defer m.Close()
-		_, err = changelog.Copy(t.Context(), l, m, nil)
+		_, err = changelog.Copy(t.Context(), l, m, nil, nil)
 		ok(t, err)
 	}
 	before := readAOF(t, s)

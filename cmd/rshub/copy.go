@@ -22,8 +22,8 @@ import (
 
 const copyUsage = `rshub copy --from MEMORY --to MEMORY copies a change memory with everything in it:
 a hub that starts on the copy goes on as if nothing had happened. Cursors,
-positions, datetimes, closed Change Lists and idempotency keys stay the same, and
-WebSub subscriptions go on where they are. Only the Change Lists that are open get new
+positions, datetimes, closed Change Lists and idempotency keys stay the same, inventories
+are taken along, and WebSub subscriptions go on where they are. Only the Change Lists that are open get new
 names at that start, because hubs may go on with the original too.
 
   --from MEMORY          the memory to copy: a data directory, as in RSHUB_DATA, or
@@ -89,8 +89,9 @@ func copyMemory(ctx context.Context, args []string, stdout, stderr io.Writer) er
 	// their cursors.
 	subscriptions, err := server.CopySubscriptions(ctx, source, target)
 	var done changelog.Progress
+	inventories := server.NewInventoryCopy(source, target, from.log)
 	if err == nil {
-		done, err = runCopy(ctx, source, target, stderr)
+		done, err = runCopy(ctx, source, target, inventories, stderr)
 	}
 	err = errors.Join(err, target.Close())
 	switch {
@@ -104,13 +105,16 @@ func copyMemory(ctx context.Context, args []string, stdout, stderr io.Writer) er
 	if done.Before > 0 {
 		fmt.Fprintf(stdout, ", %d of them from an earlier run", done.Before)
 	}
+	if inventories.Sets > 0 {
+		fmt.Fprintf(stdout, ", %d inventories of %d resources", inventories.Sets, inventories.Resources)
+	}
 	fmt.Fprintf(stdout, ", %d subscriptions; in %v, %.0f changes a second. Start from it with %s\n", subscriptions, took.Round(time.Millisecond),
 		float64(done.Changes-done.Before)/math.Max(took.Seconds(), 1e-3), to.variables())
 	return nil
 }
 
 // runCopy copies the memory, and writes to stderr each second how far it is.
-func runCopy(ctx context.Context, source changelog.Exporter, target changelog.Importer, stderr io.Writer) (changelog.Progress, error) {
+func runCopy(ctx context.Context, source changelog.Exporter, target changelog.Importer, inventories changelog.Companion, stderr io.Writer) (changelog.Progress, error) {
 	var now atomic.Pointer[changelog.Progress]
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
@@ -134,7 +138,7 @@ func runCopy(ctx context.Context, source changelog.Exporter, target changelog.Im
 			}
 		}
 	})
-	return changelog.Copy(ctx, source, target, func(p changelog.Progress) { now.Store(&p) })
+	return changelog.Copy(ctx, source, target, inventories, func(p changelog.Progress) { now.Store(&p) })
 }
 
 // copied tells the user that an earlier run has finished the copy. It fails if the copy
