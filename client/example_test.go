@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"log"
 	"os"
+	"time"
 
 	"github.com/rshub/rshub/client"
 	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/inventory"
 	"github.com/rshub/rshub/resourcesync"
 )
 
@@ -86,4 +88,123 @@ func ExampleClient_Follow() {
 	// Output:
 	// 1 created https://example.org/1
 	// 2 updated https://example.org/2
+}
+
+// A destination applies what its replica yields, and proves that it is in sync.
+func ExampleReplica() {
+	hub, stop := exampleHub()
+	defer stop()
+
+	ctx := context.Background()
+	c, err := client.New(hub, client.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	if _, err := c.Publish(ctx, "articles", "", []resourcesync.Change{
+		{Loc: "https://example.org/1", Change: resourcesync.Created},
+		{Loc: "https://example.org/2", Change: resourcesync.Updated},
+		{Loc: "https://example.org/1", Change: resourcesync.Deleted},
+	}); err != nil {
+		log.Fatal(err)
+	}
+
+	// A store on disk, diskpages.Open(dir, diskpages.Options{}), survives the program.
+	replica, err := c.OpenReplica(ctx, "articles", inventory.NewMemory(nil), client.ReplicaOptions{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	for update, err := range replica.CatchUp(ctx) { // or Follow, which does not end
+		if err != nil {
+			log.Fatal(err)
+		}
+		for _, entry := range update.Entries {
+			fmt.Println(entry.Change.Change, entry.Change.Loc) // get it, or remove it
+		}
+	}
+	for difference, err := range replica.Audit(ctx, client.AuditOptions{}) {
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(difference.Kind, difference.Loc)
+	}
+	fmt.Println("in sync")
+	// Output:
+	// updated https://example.org/2
+	// in sync
+}
+
+// Somebody who never saw the log compares what they have by its content.
+func ExampleClient_Audit() {
+	hub, stop := exampleHub()
+	defer stop()
+
+	ctx := context.Background()
+	c, err := client.New(hub, client.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	if _, err := c.Publish(ctx, "articles", "", []resourcesync.Change{
+		{Loc: "https://example.org/1", Change: resourcesync.Created, Hash: "md5:0cc175b9c0f1b6a831c399e269772661"},
+		{Loc: "https://example.org/2", Change: resourcesync.Created, Hash: "md5:92eb5ffee6ae2fec3ad71c777531578f"},
+	}); err != nil {
+		log.Fatal(err)
+	}
+
+	rows := map[string]string{ // of a database
+		"https://example.org/1": "md5:92eb5ffee6ae2fec3ad71c777531578f",
+	}
+	own := func(ctx context.Context) (*inventory.State, error) {
+		return inventory.Collect(ctx, inventory.NewMemory(nil), "rows", func(yield func(*feed.Entry, error) bool) {
+			for loc, hash := range rows {
+				if !yield(&feed.Entry{Change: resourcesync.Change{Loc: loc, Hash: hash}}, nil) {
+					return
+				}
+			}
+		})
+	}
+	for difference, err := range c.Audit(ctx, "articles", own, client.AuditOptions{By: inventory.ByContent, Settle: time.Millisecond}) {
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(difference.Kind, difference.Loc)
+	}
+	// Unordered output:
+	// stale https://example.org/1
+	// missing https://example.org/2
+}
+
+func ExampleClient_Baseline() {
+	hub, stop := exampleHub()
+	defer stop()
+
+	ctx := context.Background()
+	c, err := client.New(hub, client.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	if _, err := c.Publish(ctx, "articles", "", []resourcesync.Change{
+		{Loc: "https://example.org/2", Change: resourcesync.Updated},
+		{Loc: "https://example.org/1", Change: resourcesync.Created},
+	}); err != nil {
+		log.Fatal(err)
+	}
+
+	var place string // to Follow from, in the end
+	for part, err := range c.Baseline(ctx, "articles", client.BaselineOptions{}) {
+		if err != nil {
+			log.Fatal(err)
+		}
+		if part.Restart {
+			fmt.Println("what came before means nothing")
+		}
+		for _, entry := range part.Entries {
+			fmt.Println(entry.Change.Loc)
+		}
+		place = part.Cursor()
+	}
+	fmt.Println(place != "")
+	// Output:
+	// https://example.org/1
+	// https://example.org/2
+	// true
 }
