@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -26,10 +27,11 @@ type destination struct {
 	hubs          []*hubtest.Hub
 	process       *hubtest.Process // nil: it does not run
 	lives         int
+	journal       *journal
 }
 
 func newDestination(t *testing.T, way, set string, hubs []*hubtest.Hub) *destination {
-	return &destination{way: way, set: set, dir: t.TempDir(), hubs: hubs}
+	return &destination{way: way, set: set, dir: t.TempDir(), hubs: hubs, journal: &journal{held: fold{}}}
 }
 
 // live starts the process at a hub. It kills itself after so many messages, see dieAfter.
@@ -45,16 +47,25 @@ func (d *destination) live(t *testing.T, h *hubtest.Hub, die int) {
 	}, nil, self)
 }
 
+// read reads on in the journal.
+func (d *destination) read(t *testing.T) *journal {
+	t.Helper()
+	if err := d.journal.read(d.dir); err != nil {
+		t.Fatal(err)
+	}
+	return d.journal
+}
+
 func (d *destination) kill() {
 	d.process.Kill()
 	d.process = nil
 }
 
 // step does something at random to a destination: it joins, or goes on, or is killed at
-// once, or as soon as it has got some messages.
-func (d *destination) step(t *testing.T, r *rand.Rand) {
+// once, or as soon as it has got some messages, or all that there are.
+func (d *destination) step(t *testing.T, r *rand.Rand, s *source) {
 	t.Helper()
-	switch n := r.IntN(12); {
+	switch n := r.IntN(6); {
 	case d.process != nil && d.process.Ended():
 		if code := d.process.Cmd.ProcessState.ExitCode(); code != -1 {
 			t.Fatalf("the %s ends with %d: %s", d.way, code, d.process.Stderr)
@@ -69,12 +80,13 @@ func (d *destination) step(t *testing.T, r *rand.Rand) {
 	case d.process != nil && n == 0:
 		d.kill()
 	case d.process != nil && n == 1:
-		before, more := mustReadJournal(t, d.dir).messages, 1+r.IntN(4)
+		before, more := d.read(t).messages, 1+r.IntN(4)
 		hubtest.Until(t, "the "+d.way+" gets a message or dies", func() error {
-			if !d.process.Ended() && mustReadJournal(t, d.dir).messages < before+more {
-				return errors.New("neither")
+			j := d.read(t)
+			if d.process.Ended() || j.messages >= before+more || j.cursor == s.newestCursor() {
+				return nil
 			}
-			return nil
+			return errors.New("neither")
 		})
 		d.kill()
 	}
@@ -86,12 +98,12 @@ func (d *destination) reaches(t *testing.T, cursor string) *journal {
 	if d.process == nil || d.process.Ended() {
 		d.live(t, d.hubs[0], 0)
 	}
-	var j *journal
+	j := d.journal
 	hubtest.Until(t, fmt.Sprintf("the %s reaches %s", d.way, cursor), func() error {
 		if d.process.Ended() { // it was to kill itself
 			d.live(t, d.hubs[0], 0)
 		}
-		if j = mustReadJournal(t, d.dir); !j.whole || j.reading() || j.cursor != cursor {
+		if d.read(t); !j.whole || j.reading() || j.cursor != cursor {
 			return fmt.Errorf("it is at %s", cmp.Or(j.cursor, "no cursor"))
 		}
 		return nil
@@ -111,33 +123,33 @@ func (d *destination) inSync(t *testing.T, s *source) *journal {
 	cursor, want := s.newest(t)
 	j := d.reaches(t, cursor)
 	same(t, "the "+d.way, j.held, want)
+	var store *diskpages.Store
+	var state *inventory.State
+	if d.way == byReplica {
+		var err error
+		if store, err = diskpages.Open(filepath.Join(d.dir, "pages"), diskpages.Options{}); err != nil {
+			t.Fatal(err)
+		}
+		defer store.Close()
+	} else {
+		state = stateOf(t, j.held, cursor)
+	}
 	for _, h := range d.hubs {
 		c := newClient(t, h)
-		for _, by := range []inventory.By{inventory.ByPosition, inventory.ByContent} {
-			if d.way == byReplica {
-				none(t, d.way, d.replica(t, c).Audit(t.Context(), client.AuditOptions{By: by}))
-			} else {
-				none(t, d.way, c.Audit(t.Context(), d.set, client.Always(stateOf(t, j.held, cursor)), client.AuditOptions{By: by}))
+		for _, o := range []client.AuditOptions{{By: inventory.ByPosition}, {By: inventory.ByContent}} {
+			if d.way != byReplica {
+				none(t, d.way, c.Audit(t.Context(), d.set, client.Always(state), o))
+				continue
 			}
+			r, err := c.OpenReplica(t.Context(), d.set, store, client.ReplicaOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			none(t, d.way, r.Audit(t.Context(), o))
 		}
 	}
 	t.Logf("the %s in %d lives: %d messages, %d baselines to their end, %d went on in the middle, %d began anew", d.way, d.lives, j.messages, j.baselines, j.resumed, j.restarts)
 	return j
-}
-
-// replica opens the inventory that a replica has kept.
-func (d *destination) replica(t *testing.T, c *client.Client) *client.Replica {
-	t.Helper()
-	store, err := diskpages.Open(filepath.Join(d.dir, "pages"), diskpages.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	r, err := c.OpenReplica(t.Context(), d.set, store, client.ReplicaOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = store.Close() })
-	return r
 }
 
 // newClient returns a client that does not wait for long.
@@ -172,19 +184,25 @@ func stateOf(t testing.TB, f fold, cursor string) *inventory.State {
 	for _, l := range f {
 		entries = append(entries, entryOf(t, l))
 	}
-	slices.SortFunc(entries, func(a, b feed.Entry) int { return cmp.Compare(a.Change.Loc, b.Change.Loc) })
+	slices.SortFunc(entries, byLoc)
 	v := inventory.New(inventory.NewMemory(nil), "own", inventory.Options{Cache: inventory.NewCache(1 << 20)})
-	root, err := v.Commit(context.Background(), inventory.Changes{To: at, Sorted: func(yield func(*feed.Entry) bool) {
+	root, err := v.Commit(context.Background(), inventory.Changes{To: at, Sorted: pointers(entries)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v.Tree(root).State()
+}
+
+func byLoc(a, b feed.Entry) int { return cmp.Compare(a.Change.Loc, b.Change.Loc) }
+
+func pointers(entries []feed.Entry) iter.Seq[*feed.Entry] {
+	return func(yield func(*feed.Entry) bool) {
 		for i := range entries {
 			if !yield(&entries[i]) {
 				return
 			}
 		}
-	}})
-	if err != nil {
-		t.Fatal(err)
 	}
-	return v.Tree(root).State()
 }
 
 func entryOf(t testing.TB, l line) feed.Entry {

@@ -58,7 +58,7 @@ func join(t *testing.T, l *hubtest.Load, hubs ...*hubtest.Hub) {
 			})
 		}
 		for _, d := range all {
-			d.step(t, r)
+			d.step(t, r, s)
 		}
 		wg.Wait()
 		if t.Failed() {

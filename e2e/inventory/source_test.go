@@ -123,10 +123,14 @@ func (s *source) at(t testing.TB, cursor string) fold {
 // newest returns the cursor of the newest change, and what the set holds after it.
 func (s *source) newest(t testing.TB) (string, fold) {
 	t.Helper()
-	s.mu.Lock()
-	head := s.head
-	s.mu.Unlock()
+	head := s.newestCursor()
 	return head, s.at(t, head)
+}
+
+func (s *source) newestCursor() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.head
 }
 
 // complete says that the hub knows all resources.
