@@ -23,31 +23,32 @@ func Inventory(t *testing.T, open func(t *testing.T) Env) {
 		t.Run(fmt.Sprintf("history %d", seed), func(t *testing.T) { History(t, open(t), seed, 60) })
 	}
 	for _, op := range []struct {
-		name string
-		do   func(h *history) error
+		name  string
+		pages uint64 // seed of begin: how large the pages are
+		do    func(h *history) error
 	}{
-		{"commit", func(h *history) error { return h.commit(h.hubs[0]) }},
-		{"commit anew", func(h *history) error { return h.commitAnew(h.hubs[0]) }},
-		{"forget", func(h *history) error { return h.forget(h.hubs[0]) }},
-		{"shrink", func(h *history) error {
+		{"commit", 2, func(h *history) error { return h.commit(h.hubs[0]) }},
+		{"commit anew", 1, func(h *history) error { return h.commitAnew(h.hubs[0]) }},
+		{"forget", 2, func(h *history) error { return h.forget(h.hubs[0]) }},
+		{"shrink", 2, func(h *history) error {
 			h.must(h.unpinAll())
 			return h.hubs[0].Shrink(h.ctx)
 		}},
-		{"reset", func(h *history) error { return h.reset(h.hubs[0]) }},
-		{"pin", func(h *history) error { return h.pin(h.hubs[0]) }},
-		{"complete", func(h *history) error { return h.hubs[0].SetComplete(h.ctx, h.end(), "") }},
+		{"reset", 2, func(h *history) error { return h.reset(h.hubs[0]) }},
+		{"pin", 2, func(h *history) error { return h.pin(h.hubs[0]) }},
+		{"complete", 2, func(h *history) error { return h.hubs[0].SetComplete(h.ctx, h.end(), "") }},
 	} {
 		t.Run("a fault at each call of "+op.name, func(t *testing.T) {
 			t.Parallel()
-			eachCall(t, open, op.do)
+			eachCall(t, begin(t, open(t), op.pages), op.do)
 		})
 	}
+	t.Run("another log", func(t *testing.T) { otherLog(t, open(t)) })
 	t.Run("pages that are gone", func(t *testing.T) { gone(t, open(t)) })
 }
 
 // eachCall lets each call of the store that an operation makes fail once, in each way.
-func eachCall(t *testing.T, open func(t *testing.T) Env, op func(h *history) error) {
-	h := begin(t, open(t), 3)
+func eachCall(t *testing.T, h *history, op func(h *history) error) {
 	for fault := range faults {
 		for n := 0; ; n++ {
 			h.publish(1 + h.random.IntN(20))
@@ -381,6 +382,44 @@ func (h *history) settle() {
 	if pages != head.Newest().Pages {
 		h.Fatalf("the store has %d pages, and the newest root %d", pages, head.Newest().Pages)
 	}
+}
+
+// otherLog commits what the log does not hold.
+func otherLog(t *testing.T, e Env) {
+	h := begin(t, e, 2)
+	hub := h.hubs[1]
+	h.publish(100)
+	h.must(h.commit(hub))
+	h.check()
+	base := h.newest()
+	h.publish(50)
+	lost := h.end()
+	lost.Micros++
+	changes := inventory.Changes{Base: base, To: lost, Sorted: sorted(h.log)}
+	if _, err := hub.Commit(h.ctx, changes); !errors.Is(err, inventory.ErrLog) {
+		t.Errorf("a commit up to a cursor that the log does not hold: %v", err)
+	}
+	if err := hub.SetComplete(h.ctx, lost, ""); !errors.Is(err, inventory.ErrLog) {
+		t.Errorf("complete as of a cursor that the log does not hold: %v", err)
+	}
+	h.check()
+	changes.To = h.end()
+	h.must(h.Log.Delete(h.ctx, set))
+	if _, err := hub.Commit(h.ctx, changes); !errors.Is(err, feed.ErrNoSet) {
+		t.Errorf("a commit to a set that was deleted: %v", err)
+	}
+	h.must(h.Log.Make(h.ctx, set, feed.Description{}, 1000))
+	if _, err := hub.Commit(h.ctx, changes); !errors.Is(err, inventory.ErrLog) {
+		t.Errorf("a commit on top of a root of the set before: %v", err)
+	}
+	changes.Base = inventory.Root{}
+	if _, err := hub.Commit(h.ctx, changes); !errors.Is(err, inventory.ErrLog) {
+		t.Errorf("a commit of changes of the set before: %v", err)
+	}
+	if _, head, err := hub.Load(h.ctx); err != nil || len(head.Roots) > 0 {
+		t.Errorf("the set made anew has roots: %v, %v", head, err)
+	}
+	h.must(hub.Check(h.ctx))
 }
 
 // gone reads a tree whose pages are removed, and one of which a page was lost.
