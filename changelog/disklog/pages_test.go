@@ -17,12 +17,15 @@ import (
 	"github.com/rshub/rshub/inventory/storetest"
 )
 
-func TestInventories(t *testing.T) {
-	storetest.Store(t, func(t *testing.T) storetest.Env {
-		l := start(t, "data", Options{FS: vfs.NewMem()})
-		t.Cleanup(func() { stop(t, l) })
-		return storetest.Env{Store: l.Inventories(), Log: l}
-	})
+func TestPages(t *testing.T) { storetest.Store(t, env) }
+
+func TestInventories(t *testing.T) { storetest.Inventory(t, env) }
+
+// env makes a memory of one test.
+func env(t *testing.T) storetest.Env {
+	l := start(t, "data", Options{FS: vfs.NewMem()})
+	t.Cleanup(func() { stop(t, l) })
+	return storetest.Env{Store: l.Inventories(), Log: l}
 }
 
 func ok(t testing.TB, err error) {

@@ -16,9 +16,11 @@ import (
 	"github.com/rshub/rshub/inventory/storetest"
 )
 
-func TestInventories(t *testing.T) { storetest.Store(t, env(shared.url())) }
+func TestPages(t *testing.T) { storetest.Store(t, env(shared.url())) }
 
-func TestInventoriesOnCluster(t *testing.T) { storetest.Store(t, env(newCluster(t))) }
+func TestPagesOnCluster(t *testing.T) { storetest.Store(t, env(newCluster(t))) }
+
+func TestInventories(t *testing.T) { storetest.Inventory(t, env(shared.url())) }
 
 // env makes a memory of one test in a Redis.
 func env(url string) func(t *testing.T) storetest.Env {
