@@ -68,7 +68,7 @@ var arrows = map[string][]string{
 	// What only tests and measurements use.
 	"bench":                              {"callback/subscription", "changelog", "changelog/disklog", "changelog/redislog", "claim", "client", "feed", "hub", "internal/packed", "internal/redisconn", "inventory", "inventory/live", "resourcesync"},
 	"callback/subscription/registrytest": {"callback/subscription", "claim", "claim/claimtest", "feed", "internal/until", "resourcesync"},
-	"changelog/logtest":                  {"changelog", "documents", "feed", "resourcesync"},
+	"changelog/logtest":                  {"changelog", "documents", "feed", "inventory", "resourcesync"},
 	"claim/claimtest":                    {"claim", "internal/until"},
 	"inventory/storetest":                {"changelog", "feed", "inventory", "resourcesync"},
 	"internal/keeptest":                  {},

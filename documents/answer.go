@@ -39,8 +39,10 @@ type document struct {
 	tag      string // identifies the bytes of the uncompressed form: the ETag without quotes
 	modified int64  // datetime in microseconds of its newest entry; 0 when something else may change it too
 	closed   bool   // its bytes never change
-	link     string // value of the header Link; empty: none
-	keep     int64  // a body larger than this many bytes is not kept, but written again for each request; see Server.keep
+
+	immutable bool   // no other document ever has its name
+	link      string // value of the header Link; empty: none
+	keep      int64  // a body larger than this many bytes is not kept, but written again for each request; see Server.keep
 
 	write func(ctx context.Context, w io.Writer) error // nil: the body is empty
 }
@@ -104,7 +106,7 @@ func (d *Server) answer(w http.ResponseWriter, r *http.Request, doc *document) e
 	h.Del("Last-Modified")
 	h.Set("Etag", etag)
 	h.Set("Cache-Control", d.cacheControl(r, doc))
-	if doc.link != "" {
+	if doc.link != "" && h.Get("Link") == "" { // else there are these links, and more
 		h.Set("Link", doc.link)
 	}
 	if notModified(r.Header, etag, modified) {
@@ -176,7 +178,7 @@ func (d *Server) lastModified(doc *document) time.Time {
 
 // cacheControl returns the value of the header Cache-Control.
 func (d *Server) cacheControl(r *http.Request, doc *document) string {
-	if !doc.closed || d.opts.Now().Sub(feed.Cursor{Micros: doc.modified}.Time()) < immutableAfter {
+	if !doc.closed || !doc.immutable && d.opts.Now().Sub(feed.Cursor{Micros: doc.modified}.Time()) < immutableAfter {
 		return "no-cache"
 	}
 	if r.Header.Get("Authorization") != "" {

@@ -77,26 +77,41 @@ func (d *Server) setItem(s feed.State) resourcesync.Item {
 }
 
 // capabilityList returns the Capability List of a set (core section 9; Change
-// Notification section 5). It names the source's own documents where the hub has none. Its link rel=up leads to the description at the
-// root. The standard asks for the description "that enumerates all Capability
-// Lists offered by the Source", and the set's own description does not do that.
-func (d *Server) capabilityList(_ context.Context, s feed.State) (*document, error) {
+// Notification section 5). It names the source's own documents where the hub has
+// none. Its link rel=up leads to the description at the root. The standard asks for
+// the description "that enumerates all Capability Lists offered by the Source", and
+// the set's own description does not do that.
+func (d *Server) capabilityList(ctx context.Context, s feed.State) (*document, error) {
+	resourceList, err := d.ownResourceList(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	if resourceList == "" {
+		resourceList = s.ResourceList
+	}
 	doc := &resourcesync.Document{Header: resourcesync.Header{
 		Capability: resourcesync.CapabilityList,
 		Links:      append(describedBy(s), resourcesync.Link{Rel: "up", Href: d.base.Description()}),
 	}}
-	doc.Items = appendCapability(doc.Items, resourcesync.ResourceList, s.ResourceList)
+	doc.Items = appendCapability(doc.Items, resourcesync.ResourceList, resourceList)
 	doc.Items = appendCapability(doc.Items, resourcesync.ResourceDump, s.ResourceDump)
 	doc.Items = appendCapability(doc.Items, resourcesync.ChangeList, d.base.ChangeListIndex(s.Set))
 	doc.Items = appendCapability(doc.Items, resourcesync.ChangeDump, s.ChangeDump)
 	if !d.opts.NoPush(s.Set) {
 		topic := d.base.Topic(s.Set)
+		links := []resourcesync.Link{
+			{Rel: "hub", Href: d.base.Hub()},
+			{Rel: resourcesync.Terms + "rel/websocket", Href: d.base.WebSocket(s.Set)},
+			{Rel: resourcesync.Terms + "rel/event-stream", Href: topic, Type: "text/event-stream"},
+		}
+		if d.opts.Inventories && !s.NoInventory {
+			links = append(links,
+				resourcesync.Link{Rel: feed.RelBaseline, Href: d.base.Baseline(s.Set)},
+				resourcesync.Link{Rel: feed.RelResources, Href: d.base.Resources(s.Set)},
+				resourcesync.Link{Rel: feed.RelAudit, Href: d.base.Audit(s.Set)})
+		}
 		doc.Items = append(doc.Items, resourcesync.Item{
-			Change: resourcesync.Change{Loc: topic, Links: []resourcesync.Link{
-				{Rel: "hub", Href: d.base.Hub()},
-				{Rel: resourcesync.Terms + "rel/websocket", Href: d.base.WebSocket(s.Set)},
-				{Rel: resourcesync.Terms + "rel/event-stream", Href: topic, Type: "text/event-stream"},
-			}},
+			Change:     resourcesync.Change{Loc: topic, Links: links},
 			Capability: resourcesync.ChangeNotification,
 		})
 	}

@@ -1,6 +1,6 @@
 // Package documents serves the change memory as the documents of the
-// ResourceSync standard: Source Description, Capability Lists, Change Lists and
-// their index, and the latest change notification. A destination that pulls
+// ResourceSync standard: Source Description, Capability Lists, Change Lists,
+// Resource Lists and their indexes, and the latest change notification. A destination that pulls
 // needs nothing else. The package reads the memory directly; it knows no hub
 // and nobody who follows.
 package documents
@@ -35,6 +35,8 @@ import (
 //	{base}/sets/{set}/changelist.xml?from=DATETIME   exactly the changes since
 //	{base}/sets/{set}/changelist-index.xml           the Change List Index
 //	{base}/sets/{set}/changelist-{begin}-{n}.xml     the Change Lists that it names; {begin} has the epoch too
+//	{base}/sets/{set}/resourcelist.xml               what the set held at one time: the Resource List, or the index of several
+//	{base}/sets/{set}/resourcelist-{cursor}-{n}.xml  the Resource Lists that it names
 //
 // and {base}/.well-known/resourcesync, the Source Description.
 //
@@ -53,6 +55,7 @@ type Server struct {
 	bodies *cache[*body]      // bodies by ETag; nil for a body that is too large to keep
 	plans  *cache[*document]  // the newest document of each URL, for times when the log cannot be reached
 	bounds *cache[boundaries] // boundaries by set
+	blocks *cache[block]      // blocks of Resource Lists
 	gzip   sync.Pool          // of *gzip.Writer
 }
 
@@ -83,6 +86,16 @@ type Options struct {
 	// That is for rs-aggregator, which refuses a whole set when it does not know one
 	// of the set's capabilities. Default: no set.
 	NoPush func(set string) bool
+
+	// Inventories says that the hub keeps what sets hold. Capability Lists then link to
+	// where that is read, unless a set's source wants no inventory of it.
+	Inventories bool
+
+	// List returns what the Resource List of a set shows: that at exactly the cursor at,
+	// and with the zero cursor the newest one. It returns feed.ErrGone if there is none at
+	// that cursor any more, and another *feed.Error with the status 404 if there is none
+	// at all. Default: there is none of any set.
+	List func(ctx context.Context, set string, at feed.Cursor) (*List, error)
 
 	Now    func() time.Time // default time.Now
 	Logger *slog.Logger     // default: discard
@@ -117,6 +130,9 @@ func New(log changelog.Log, base feed.Base, o Options) *Server {
 	if o.NoPush == nil {
 		o.NoPush = func(string) bool { return false }
 	}
+	if o.List == nil {
+		o.List = func(context.Context, string, feed.Cursor) (*List, error) { return nil, feed.ErrNoInventory }
+	}
 	if o.Now == nil {
 		o.Now = time.Now
 	}
@@ -128,6 +144,7 @@ func New(log changelog.Log, base feed.Base, o Options) *Server {
 		bodies: newCache[*body](o.CacheBytes),
 		plans:  newCache[*document](keptPlans),
 		bounds: newCache[boundaries](o.CacheBytes / 16),
+		blocks: newCache[block](o.CacheBytes / 16),
 	}
 	d.gzip.New = func() any {
 		w, _ := gzip.NewWriterLevel(io.Discard, gzipLevel) // fails only for an unknown level
@@ -165,12 +182,12 @@ func (d *Server) ServeSet(w http.ResponseWriter, r *http.Request, set, name stri
 		plan = d.rolling
 	case "changelist-index.xml":
 		plan = d.index
+	case "resourcelist.xml":
+		plan = d.resourceList
 	default:
-		n, ok := listNumber(name)
-		if !ok {
+		if plan = d.named(name); plan == nil {
 			return notFound("there is no such document; " + d.base.CapabilityList(set) + " names what the set has")
 		}
-		plan = func(ctx context.Context, s feed.State) (*document, error) { return d.numbered(ctx, s, name, n) }
 	}
 	if err := problem.OnlyRead(r, "GET, HEAD"); err != nil {
 		return err
@@ -183,6 +200,20 @@ func (d *Server) ServeSet(w http.ResponseWriter, r *http.Request, set, name stri
 		return err
 	}
 	return d.answer(w, r, doc)
+}
+
+// named returns what plans a document that an index names, or nil if no index has such
+// names.
+func (d *Server) named(name string) planner {
+	if n, ok := listNumber(name); ok {
+		return func(ctx context.Context, s feed.State) (*document, error) { return d.numbered(ctx, s, name, n) }
+	}
+	if at, block, piece, ok := parsePartName(name); ok {
+		return func(ctx context.Context, s feed.State) (*document, error) {
+			return d.resourcePart(ctx, s, at, block, piece)
+		}
+	}
+	return nil
 }
 
 // ServeLatest answers GET and HEAD on a set's topic, {base}/sets/{set}/changes:

@@ -9,6 +9,7 @@ import (
 	"github.com/rshub/rshub/changelog/disklog"
 	"github.com/rshub/rshub/changelog/redislog"
 	"github.com/rshub/rshub/claim"
+	"github.com/rshub/rshub/documents"
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/internal/redisconn"
 	"github.com/rshub/rshub/inventory"
@@ -116,6 +117,19 @@ func (p *parts) snapshot(ctx context.Context, set string, at feed.Cursor) (*subs
 		return nil, err
 	}
 	return &subscribe.Snapshot{Resources: resources{h.State, h.Tree()}, Complete: h.Complete, Release: h.Release}, nil
+}
+
+// resourceList returns what the Resource List of a set shows: that at a cursor, and with
+// the zero cursor the newest one.
+func (p *parts) resourceList(ctx context.Context, set string, at feed.Cursor) (*documents.List, error) {
+	if p.live == nil {
+		return nil, feed.ErrNoInventory
+	}
+	l, err := p.live.ResourceList(ctx, set, at)
+	if err != nil {
+		return nil, err
+	}
+	return &documents.List{Resources: resources{l.State, l.Tree()}, Completed: l.Completed}, nil
 }
 
 // resources are a root, with the cursor that a State has.

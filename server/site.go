@@ -1,6 +1,7 @@
 package server
 
 import (
+	"errors"
 	"io"
 	"net/http"
 	"strings"
@@ -25,6 +26,8 @@ type site struct {
 	websub    *websub.Server
 	sets      *sets
 	page      *page
+
+	inventories bool // the hub keeps what sets hold
 }
 
 // routes adds every URL of the hub to mux.
@@ -68,7 +71,10 @@ func (s *site) serveTopic(w http.ResponseWriter, r *http.Request) error {
 		}
 		w.Header().Set("Link", s.base.Link(set))
 		if s.subscribe.Wants(r) {
-			return s.subscribe.Serve(w, r, set)
+			return s.anew(set, s.subscribe.Serve(w, r, set))
+		}
+		if s.inventories {
+			w.Header().Add("Link", s.base.InventoryLink(set))
 		}
 		return s.documents.ServeLatest(w, r, set)
 	}
@@ -151,5 +157,15 @@ func (s *site) serveDocument(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return s.documents.ServeSet(w, r, set, name)
+	return s.anew(set, s.documents.ServeSet(w, r, set, name))
+}
+
+// anew adds to an error for what is gone where the client can begin anew.
+func (s *site) anew(set string, err error) error {
+	if !s.inventories || !errors.Is(err, feed.ErrGone) {
+		return err
+	}
+	p := *problem.From(err)
+	p.Header = http.Header{"Link": {s.base.InventoryLink(set)}}
+	return &p
 }

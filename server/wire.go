@@ -78,6 +78,9 @@ func (s *Server) wire(base feed.Base, guard *guard, store *store, bus *hub.Bus, 
 		Logger:    s.log,
 		Answers:   answers,
 		Streams:   p.streams,
+
+		Inventories: p.live != nil,
+		List:        p.resourceList,
 	})
 	attempts := meter.New(s.metrics)
 	p.outbound = outbound.New(outbound.Options{Self: string(base), Allow: c.CallbackAllow, Ports: c.CallbackPorts, CAs: c.CallbackCAs, PerHost: c.CallbackPerHost, Idle: idle})
@@ -124,7 +127,7 @@ func (s *Server) site(base feed.Base, guard *guard, store *store, p *parts) http
 		sets.inventories = p.live
 	}
 	page := &page{base: base, version: s.config.Version, sets: sets, configured: len(s.config.Sets) > 0, tokens: s.config.Tokens != nil}
-	site := &site{base: base, hub: p.hub, subscribe: p.subscribe, documents: p.documents, web: p.web, websub: p.websub, sets: sets, page: page}
+	site := &site{base: base, hub: p.hub, subscribe: p.subscribe, documents: p.documents, web: p.web, websub: p.websub, sets: sets, page: page, inventories: p.live != nil}
 	mux := newRouter(s.metrics, s.errors)
 	site.routes(mux)
 	return mux.counted(readOn(guard.keep(s.callers.identify(mux))))
