@@ -45,6 +45,7 @@ func TestAlerts(t *testing.T) {
 		{"callbacks answer 500", "RshubCallbacksFailing", callbacksFail},
 		{"retention overruns a callback", "RshubCallbackGap", callbackOverrun},
 		{"nobody works on a claim", "RshubClaimsMissing", claimMissing},
+		{"a hub without inventories holds the others up", "RshubInventoryBehind", inventoryHeldUp},
 	} {
 		want := strings.Fields(test.want)
 		for _, name := range want {
@@ -303,6 +304,8 @@ func callbackOverrun(t *testing.T, w *alertWatch) {
 	tr.Publish(tp)
 	tr.Wait("it is answered", func() error { return trial.Answered(cb, trial.Delivery, 1) })
 	hubtest.Publish(t, c.Hubs[0], tp.Set, hubtest.Changes("more", 50))
+	w.hubs = c.Hubs
+	hubtest.Until(t, "the inventory has them", func() error { return w.over("rshub_inventory_resources", 50) }) // retention waits for it
 	c.Hubs[0].Stop(t)
 
 	h := hubtest.JoinCluster(t, c.Hubs[0].URL, c.Redis.Addr, c.NATS.Addr, append(env, "RSHUB_RETENTION_COUNT=10")...)
@@ -324,6 +327,20 @@ func callbackOverrun(t *testing.T, w *alertWatch) {
 		}
 		return w.sums("rshub_callback_gaps_total", 1)
 	})
+	w.lookShared(t)
+}
+
+// inventoryHeldUp has a hub that keeps no inventories beside one that does.
+func inventoryHeldUp(t *testing.T, w *alertWatch) {
+	const set = "heldup"
+	c := hubtest.StartCluster(t, 1)
+	without := hubtest.JoinCluster(t, c.Hubs[0].URL, c.Redis.Addr, c.NATS.Addr, "RSHUB_INVENTORY=off")
+	w.hubs = []*hubtest.Hub{c.Hubs[0], without}
+	w.eventful, w.late = time.Hour, "rshub_inventory_lag_seconds"
+	hubtest.Publish(t, c.Hubs[0], set, hubtest.Changes("waiting", 100))
+	hubtest.Until(t, "it waits", func() error { return w.over("rshub_inventory_lag_seconds", 1) })
+	w.lookShared(t)
+	hubtest.Until(t, "it waits on", func() error { return w.over("rshub_inventory_lag_seconds", 3) })
 	w.lookShared(t)
 }
 

@@ -134,7 +134,7 @@ func moveOnDisk(t *testing.T, w *watch) {
 		f := hubtest.Follow(t, h, way, set, "start")
 		f.Has(t, 1)
 	}
-	stalled := dialStalled(t, h, set)
+	stalled := dialStalled(t, h, set, "")
 	n := 0
 	hubtest.Until(t, "who reads nothing lags", func() error { // and the disk gets fuller
 		n++
@@ -144,6 +144,7 @@ func moveOnDisk(t *testing.T, w *watch) {
 		}
 		return nil
 	})
+	moveInventories(t, w, h, set)
 	if err := stalled.Close(); err != nil {
 		t.Error(err)
 	}
@@ -155,6 +156,40 @@ func moveOnDisk(t *testing.T, w *watch) {
 	w.until(t, h, "rshub_log_sets", positive)
 	w.until(t, h, "rshub_retention_removed_changes_total", positive) // of the callback's set first, by its name
 	callbackEnds(t, w, h, c)
+}
+
+// moveInventories moves what the inventory of a set has that holds much.
+func moveInventories(t *testing.T, w *watch, h *hubtest.Hub, set string) {
+	for _, name := range []string{"sets", "commits_total", "resources", "pages", "bytes", "roots"} {
+		w.until(t, h, "rshub_inventory_"+name, positive)
+	}
+	n := 0
+	hubtest.Until(t, "changes wait for a commit", func() error {
+		n++
+		hubtest.Publish(t, h, set, hubtest.Change(fmt.Sprint("waits-", n)))
+		seen := w.scrape(t, h)
+		for _, name := range []string{"lag_changes", "lag_seconds", "waiting_bytes"} {
+			if seen["rshub_inventory_"+name] == 0 {
+				return errors.New("none does")
+			}
+		}
+		return nil
+	})
+	hubtest.Must(t, http.StatusOK, http.MethodGet, h.URL+"/sets/"+set+"/audit", nil)
+	w.until(t, h, "rshub_inventory_kept_bytes", positive)
+	w.until(t, h, `rshub_inventory_reads_total{outcome="begun",reader="state"}`, positive)
+	for i := range 10 { // more than fits into what lies between here and there
+		hubtest.Publish(t, h, set, hubtest.Changes(strings.Repeat("long", 400)+strconv.Itoa(i), 1000))
+	}
+	w.until(t, h, "rshub_inventory_resources", func(v float64) bool { return v > 10_000 })
+	reader := dialStalled(t, h, set, "?since=baseline")
+	w.until(t, h, `rshub_inventory_readers{reader="baseline"}`, positive)
+	w.until(t, h, "rshub_inventory_snapshots", positive)
+	if err := reader.Close(); err != nil {
+		t.Error(err)
+	}
+	hubtest.Must(t, http.StatusOK, http.MethodPut, h.URL+"/sets/"+set, []byte(`{"complete":true}`), "Content-Type: application/json")
+	w.until(t, h, "rshub_inventory_lists_total", positive)
 }
 
 // called is the set of the callback.
@@ -186,7 +221,7 @@ func callbackEnds(t *testing.T, w *watch, h *hubtest.Hub, c *trial.Callback) {
 }
 
 // dialStalled follows over a WebSocket that never reads what comes.
-func dialStalled(t *testing.T, h *hubtest.Hub, set string) *websocket.Conn {
+func dialStalled(t *testing.T, h *hubtest.Hub, set, query string) *websocket.Conn {
 	t.Helper()
 	d := websocket.Dialer{NetDial: func(network, addr string) (net.Conn, error) {
 		c, err := net.Dial(network, addr)
@@ -195,7 +230,7 @@ func dialStalled(t *testing.T, h *hubtest.Hub, set string) *websocket.Conn {
 		}
 		return c, err
 	}}
-	c, _, err := d.Dial("ws"+strings.TrimPrefix(h.Topic(set), "http"), nil)
+	c, _, err := d.Dial("ws"+strings.TrimPrefix(h.Topic(set), "http")+query, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -253,4 +288,5 @@ func moveInCluster(t *testing.T, w *watch) {
 		w.until(t, h, `rshub_dependency_ok{dependency="memory"}`, zero)
 	}
 	w.until(t, a, `rshub_store_errors_total{op="check"}`, positive)
+	w.until(t, a, `rshub_inventory_failures_total{kind="late"}`, positive)
 }

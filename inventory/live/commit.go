@@ -51,14 +51,13 @@ func (j *job) make(ctx context.Context, c inventory.Changes) error {
 	if err != nil {
 		return fmt.Errorf("set %q: commit %d resources: %w", j.set, n, err)
 	}
-	m.live.metrics.committed(n, time.Since(begin))
+	m.live.metrics.committed(time.Since(begin))
 	if c.Complete != nil {
-		j.head.Complete, j.head.Why = *c.Complete, c.Why
 		m.live.fellBack(j.set, c)
 	}
 	j.root, j.since, j.anew = root, 0, false
 	j.drop()
-	return nil
+	return j.load(ctx)
 }
 
 // knows reports whether the log holds a cursor, or has it as its floor. feed.ErrGone if

@@ -60,7 +60,7 @@ type Log interface {
 
 // Options of a Live. Zero values are the defaults.
 type Options struct {
-	Poll time.Duration // how often the maker looks at sets that change; default 500 ms. At others it looks ten times less often
+	Poll time.Duration // how often the maker looks at sets that change, and at others if there are not very many; default 500 ms
 	List time.Duration // how often a Resource List is renewed if anything changed; default an hour
 
 	WaitBytes  int           // of changes that wait for a commit, all sets together; default 64 MiB

@@ -26,6 +26,7 @@ type maker struct {
 	heads   uint64        // the positions of their heads, together
 	moved   time.Time     // when a head was last seen to have moved
 	paused  time.Time     // since when elders are alive; zero: none is
+	warned  bool          // that was logged
 	said    string        // the last failure to look at the sets, which was logged
 
 	mu      sync.Mutex
@@ -39,8 +40,8 @@ func newMaker(l *Live) *maker {
 }
 
 const (
-	idleTimes   = 10          // how much less often the maker looks at sets that do not change
-	scanShare   = 50          // a look at all sets takes one of so many parts of the time at most
+	scanShare   = 200 // a look at all sets takes one of so many parts of the time at most
+	busyFor     = 5 * time.Second
 	activeFor   = time.Minute // a set that changed is looked at often for so long
 	warnElders  = 10 * time.Second
 	scanEndless = time.Minute // of one look at the heads of sets
@@ -89,13 +90,14 @@ func (m *maker) round(ctx context.Context) {
 	asked, scan := m.asked, m.scan
 	m.asked, m.scan = map[string]bool{}, false
 	m.mu.Unlock()
-	if m.mayNot(ctx) {
-		return // whoever asked asks again
-	}
+	paused := m.mayNot(ctx)
 	if scan {
 		m.scanned = time.Time{}
 	}
 	for set, damaged := range asked {
+		if paused {
+			break // whoever asked asks again
+		}
 		j := m.jobs[set]
 		if j == nil {
 			j = newJob(m, set)
@@ -112,7 +114,11 @@ func (m *maker) round(ctx context.Context) {
 			continue
 		}
 		m.pace.begin()
-		j.turn(ctx)
+		if paused {
+			j.peek(ctx)
+		} else {
+			j.turn(ctx)
+		}
 	}
 	m.tell()
 }
@@ -126,14 +132,14 @@ func (m *maker) mayNot(ctx context.Context) bool {
 	now := time.Now()
 	if m.paused.IsZero() {
 		m.paused = now
-	} else if late := now.Sub(m.paused); late >= warnElders && late < warnElders+m.live.opts.Poll {
+		m.warned = false
+	} else if !m.warned && now.Sub(m.paused) >= warnElders {
+		m.warned = true
 		m.live.logger.Warn("no inventory is written while a hub is alive that keeps none: its retention would pass them")
 	}
-	for set, j := range m.jobs {
-		j.forget()
-		delete(m.jobs, set)
+	for _, j := range m.jobs {
+		j.drop()
 	}
-	m.scanned = time.Time{}
 	return true
 }
 
@@ -155,7 +161,7 @@ func (m *maker) compare(ctx context.Context) {
 	states, err := m.live.log.Sets(limited, names...)
 	if all && err == nil {
 		m.scanned = now
-		m.rest = max(m.live.opts.Poll*idleTimes, scanShare*time.Since(now))
+		m.rest = max(m.live.opts.Poll, scanShare*time.Since(now))
 	}
 	m.failed(ctx, err)
 	seen, heads := map[string]bool{}, uint64(0)
@@ -178,7 +184,7 @@ func (m *maker) compare(ctx context.Context) {
 		}
 		m.heads = heads
 	}
-	m.pace.busy = !m.moved.IsZero() && now.Sub(m.moved) < 2*m.rest
+	m.pace.busy = !m.moved.IsZero() && now.Sub(m.moved) < max(busyFor, 2*m.rest)
 	if err != nil {
 		return
 	}
@@ -199,6 +205,7 @@ func (m *maker) failed(ctx context.Context, err error) {
 		now = err.Error()
 	}
 	if now != "" && now != m.said && ctx.Err() == nil && !errors.Is(err, feed.ErrNoSet) {
+		m.live.metrics.failed.Inc()
 		m.live.logger.Warn("inventories cannot be made: the heads of the sets cannot be read", "err", err)
 	}
 	m.said = now

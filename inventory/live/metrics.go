@@ -10,10 +10,11 @@ import (
 // metrics count what a Live has done. What it has now is looked at when somebody asks:
 // see gauges.
 type metrics struct {
-	commits, resources, failed prometheus.Counter
-	duration                   prometheus.Histogram
-	lists, fallen, unheld      prometheus.Counter
-	reads, refused             [2]prometheus.Counter // by reader
+	commits                prometheus.Counter
+	duration               prometheus.Histogram
+	lists                  prometheus.Counter
+	failed, fallen, unheld prometheus.Counter    // see newMetrics
+	reads, refused         [2]prometheus.Counter // by reader
 }
 
 // newMetrics returns metrics that are registered, unless r is nil.
@@ -22,31 +23,32 @@ func newMetrics(r prometheus.Registerer) *metrics {
 	counter := func(name, help string) prometheus.Counter {
 		return auto.NewCounter(prometheus.CounterOpts{Name: "rshub_inventory_" + name, Help: help})
 	}
-	m := &metrics{
-		commits:   counter("commits_total", "Roots of inventories that this hub made."),
-		resources: counter("committed_resources_total", "Resources that changed in these roots."),
-		failed:    counter("failures_total", "Times that an inventory could not be made up to date; the log says why, and it is tried again."),
-		lists:     counter("lists_total", "Resource Lists that this hub made."),
-		fallen:    counter("fallen_total", "Times that this hub found that the change memory had lost changes, or that retention had removed some, before an inventory had them: it is not complete any more."),
-		unheld:    counter("unheld_total", "Times that this hub's retention did not wait for an inventory, because it was stuck for a day or the store had little room."),
+	failures := auto.NewCounterVec(prometheus.CounterOpts{
+		Name: "rshub_inventory_failures_total",
+		Help: "Times that an inventory could not be made up to date, and will be tried again (late), that one is not complete any more, because changes were lost or removed before it had them (lost), and that retention did not wait for one, because it was stuck for a day or the store had little room (unheld).",
+	}, []string{"kind"})
+	reads := auto.NewCounterVec(prometheus.CounterOpts{
+		Name: "rshub_inventory_reads_total",
+		Help: "Baselines, and reads of states for audits and listings, that were begun, or refused with 429 because there were too many.",
+	}, []string{"reader", "outcome"})
+	by := func(outcome string) [2]prometheus.Counter {
+		return [2]prometheus.Counter{states: reads.WithLabelValues("state", outcome), baselines: reads.WithLabelValues("baseline", outcome)}
+	}
+	return &metrics{
+		commits: counter("commits_total", "Roots of inventories that this hub made."),
+		lists:   counter("lists_total", "Resource Lists that this hub made."),
 		duration: auto.NewHistogram(prometheus.HistogramOpts{
 			Name: "rshub_inventory_commit_duration_seconds", Help: "Time that making a root took.",
 			Buckets: []float64{.001, .005, .025, .1, .5, 2.5, 10, 60},
 		}),
+		failed: failures.WithLabelValues("late"), fallen: failures.WithLabelValues("lost"), unheld: failures.WithLabelValues("unheld"),
+		reads: by("begun"), refused: by("refused"),
 	}
-	by := func(name, help string) [2]prometheus.Counter {
-		v := auto.NewCounterVec(prometheus.CounterOpts{Name: "rshub_inventory_" + name, Help: help}, []string{"reader"})
-		return [2]prometheus.Counter{states: v.WithLabelValues("state"), baselines: v.WithLabelValues("baseline")}
-	}
-	m.reads = by("reads_total", "Reads of inventories that were begun: baselines, and states for audits and listings.")
-	m.refused = by("refused_total", "Reads of inventories that were refused with 429, because there were too many.")
-	return m
 }
 
 // committed counts a root that was made.
-func (m *metrics) committed(resources int, took time.Duration) {
+func (m *metrics) committed(took time.Duration) {
 	m.commits.Inc()
-	m.resources.Add(float64(resources))
 	m.duration.Observe(took.Seconds())
 }
 
@@ -116,14 +118,13 @@ func newGauges(l *Live) *gauges {
 		waiting:    desc("waiting_bytes", "What changes that wait for a commit take in memory."),
 		readers:    desc("readers", "Baselines and states that are being read from this hub now.", "reader"),
 		snapshots:  desc("snapshots", "Roots that this hub's readers use, or used a short while ago."),
-		kept:       desc("kept_states", "States that this hub keeps for readers who come back."),
-		held:       desc("kept_bytes", "About what these states take in memory, and the changes behind the roots."),
+		kept:       desc("kept_bytes", "About what the states take in memory that this hub keeps for readers who come back."),
 	}
 }
 
 func (g *gauges) Describe(to chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		g.sets, g.lagChanges, g.lagSeconds, g.resources, g.pages, g.bytes, g.roots, g.waiting, g.readers, g.snapshots, g.kept, g.held,
+		g.sets, g.lagChanges, g.lagSeconds, g.resources, g.pages, g.bytes, g.roots, g.waiting, g.readers, g.snapshots, g.kept,
 	} {
 		to <- d
 	}
@@ -139,10 +140,9 @@ func (g *gauges) Collect(to chan<- prometheus.Metric) {
 		lag = max(0, time.Since(time.UnixMicro(p.since)).Seconds())
 	}
 	l.mu.Lock()
-	reading, held, snapshots, kept := l.reading, l.bytes, 0, 0
+	reading, kept, snapshots := l.reading, l.bytes, 0
 	for _, v := range l.views {
 		snapshots += len(v.snapshots)
-		kept += len(v.kept)
 	}
 	l.mu.Unlock()
 	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
@@ -160,5 +160,4 @@ func (g *gauges) Collect(to chan<- prometheus.Metric) {
 	gauge(g.readers, float64(reading[baselines]), "baseline")
 	gauge(g.snapshots, float64(snapshots))
 	gauge(g.kept, float64(kept))
-	gauge(g.held, float64(held))
 }
