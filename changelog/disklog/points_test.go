@@ -93,7 +93,8 @@ func TestFaultPoints(t *testing.T) {
 	never := new(broken)
 	clean := life(vfs.NewCrashableMem(), never, fatal(t))
 	looks := []string{""} // after n steps
-	if err := clean.Run(t.Context(), func(int) { looks = append(looks, clean.Look(t)) }); err != nil {
+	folds := new(logtest.Folds)
+	if err := clean.Run(t.Context(), func(int) { looks = append(looks, clean.Look(t)); folds.Note(t, clean) }); err != nil {
 		t.Fatal(err)
 	}
 	operations := never.count.Load()
@@ -161,6 +162,7 @@ func TestFaultPoints(t *testing.T) {
 				t.Fatalf("%s: after %d steps were acknowledged it is\n%swant\n%s", name, e.before, got, looks[e.before])
 			}
 			again.Keys(t, steps)
+			again.Inventories(t, folds, int(e.before))
 			if err := log.Close(); err != nil {
 				t.Error(err)
 			}

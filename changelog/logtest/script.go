@@ -96,7 +96,7 @@ func (l *Life) run(ctx context.Context, from int, after func(step int)) error {
 	return nil
 }
 
-// script is a life with everything that changes a memory.
+// script is a life with everything that changes a memory and the inventories in it.
 func script() []stage {
 	random := rand.New(rand.NewPCG(1, 2))
 	changes := func(name string, n int) []resourcesync.Change {
@@ -144,28 +144,48 @@ func script() []stage {
 			return err
 		}}
 	}
+	commit := func(set string) stage {
+		return stage{name: "commit " + set, do: func(ctx context.Context, l *Life) error { return l.commit(ctx, set) }}
+	}
+	complete := func(set string) stage {
+		return stage{name: "complete " + set, do: func(ctx context.Context, l *Life) error {
+			s, err := l.Log.State(ctx, set)
+			if err != nil {
+				return err
+			}
+			return l.inventoryOf(set).SetComplete(ctx, s.Head, "")
+		}}
+	}
 	first := changelog.Publish{Changes: changes("first", 3), Key: "first", Hash: [32]byte{1}}
+	gone := resourcesync.Change{Loc: first.Changes[0].Loc, Change: resourcesync.Deleted}
 	last := changelog.Publish{Changes: changes("last", 5), Key: "last", Hash: [32]byte{4}}
 	return []stage{
 		open,
 		makes("a", 5),
 		add("a", first),
+		commit("a"),
 		add("a", changelog.Publish{Changes: changes("plain", 4)}, changelog.Publish{Changes: changes("second", 2), Key: "second"}),
 		makes("b", 100),
 		add("b", changelog.Publish{Changes: changes("large", 700), Key: "first"}),
+		commit("b"),
 		describe("a"),
 		restart,
-		add("a", changelog.Publish{Changes: changes("third", 7), Key: "third"}),
+		add("a", changelog.Publish{Changes: append(changes("third", 7), gone), Key: "third"}),
+		commit("a"),
 		trim("a", 6),
 		add("b", changelog.Publish{Changes: changes("larger", 900)}),
+		commit("b"),
+		complete("b"),
 		remove("a"),
 		makes("a", 4),
 		add("a", changelog.Publish{Changes: changes("anew", 6), Key: "first", Hash: [32]byte{3}}),
+		commit("a"),
 		restart,
 		trim("b", 500),
 		add("a", last),
 		add("a", last), // again, with its key: nothing is added
 		add("b", changelog.Publish{Changes: changes("end", 2)}),
+		commit("b"),
 	}
 }
 

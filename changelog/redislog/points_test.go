@@ -66,10 +66,12 @@ func TestFaultPoints(t *testing.T) {
 	}
 	clean := life("redis://"+proxy.Addr(), prefix())
 	looks := []string{""} // after n steps
+	folds := new(logtest.Folds)
 	proxy.Decide(counting)
 	ok(t, clean.Run(t.Context(), func(int) {
 		proxy.Decide(nil) // looking does not count
 		looks = append(looks, clean.Look(t))
+		folds.Note(t, clean)
 		proxy.Decide(counting)
 	}))
 	every := int64(11)
@@ -79,12 +81,12 @@ func TestFaultPoints(t *testing.T) {
 	t.Logf("%d requests and %d answers, every %d. is cut", requests.Load(), answers.Load(), every)
 	for i, c := range cuts {
 		for at := 1 + int64(i)%every; at <= max(requests.Load(), answers.Load()); at += every {
-			t.Run(fmt.Sprintf("%s at %d", c.name, at), func(t *testing.T) { c.try(t, at, looks, life) })
+			t.Run(fmt.Sprintf("%s at %d", c.name, at), func(t *testing.T) { c.try(t, at, looks, folds, life) })
 		}
 	}
 }
 
-func (c cut) try(t *testing.T, at int64, looks []string, life func(url, prefix string) *logtest.Life) {
+func (c cut) try(t *testing.T, at int64, looks []string, folds *logtest.Folds, life func(url, prefix string) *logtest.Life) {
 	proxy, prefix := redistest.NewProxy(t, shared.addr), prefix()
 	var count atomic.Int64
 	proxy.Decide(func(request bool) redistest.Fate {
@@ -133,6 +135,7 @@ func (c cut) try(t *testing.T, at int64, looks []string, life func(url, prefix s
 	default:
 		t.Fatalf("after %d steps were acknowledged (%s is next; %v) it is\n%swant\n%s", acked, next(acked), err, got, looks[acked])
 	}
+	other.Inventories(t, folds, int(acked))
 }
 
 // harmless reports whether the next step may be done although the error says that it
