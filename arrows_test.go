@@ -44,6 +44,7 @@ var arrows = map[string][]string{
 	"hub":                   {"access", "changelog", "feed", "internal/backoff", "internal/budget", "problem", "resourcesync"},
 	"documents":             {"access", "changelog", "feed", "internal/accept", "internal/budget", "internal/flight", "inventory", "problem", "resourcesync"},
 	"subscribe":             {"changelog", "feed", "internal/accept", "internal/budget", "inventory", "problem", "resourcesync"},
+	"inventory/live":        {"claim", "feed", "internal/packed", "inventory", "resourcesync"},
 	"inventory/web":         {"feed", "internal/accept", "internal/budget", "inventory", "problem", "resourcesync"},
 	"callback/subscription": {"changelog", "claim", "feed", "internal/backoff", "internal/redisconn", "resourcesync"},
 	"callback/outlet":       {"callback/subscription", "feed", "outbound"},
@@ -54,7 +55,7 @@ var arrows = map[string][]string{
 	// The hub, and the programs.
 	"server": {
 		"access", "callback", "callback/subscription", "callback/websub", "changelog", "changelog/disklog", "changelog/metered", "changelog/redislog", "claim",
-		"documents", "feed", "harvest", "hub", "internal/budget", "internal/redisconn", "inventory", "outbound", "outbound/meter", "problem", "resourcesync", "subscribe",
+		"documents", "feed", "harvest", "hub", "internal/budget", "internal/redisconn", "inventory", "inventory/live", "inventory/web", "outbound", "outbound/meter", "problem", "resourcesync", "subscribe",
 	},
 	"inventory/diskpages": {"feed", "inventory", "resourcesync"},
 	"internal/build":      {},
@@ -90,7 +91,7 @@ var edges = map[string][]string{
 	"github.com/nats-io/":         {"hub"},
 	"github.com/gorilla/":         {"subscribe"},
 	"github.com/cockroachdb/":     {"changelog/disklog", "inventory/diskpages"},
-	"github.com/prometheus/":      {"callback", "changelog/metered", "hub", "internal/metricstest", "internal/operatetest", "outbound/meter", "server", "subscribe"},
+	"github.com/prometheus/":      {"callback", "changelog/metered", "hub", "internal/metricstest", "internal/operatetest", "inventory/live", "outbound/meter", "server", "subscribe"},
 	"github.com/kelseyhightower/": {"cmd/rshub"},
 }
 

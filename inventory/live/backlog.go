@@ -39,6 +39,11 @@ const packedChangeBytes = 2 * 40
 
 func (p *packedChange) loc() []byte { return p.bytes[p.from:p.to] }
 
+func (p *packedChange) position() uint64 {
+	n, _ := binary.Uvarint(p.bytes)
+	return n
+}
+
 func (p *packedChange) entry(e *feed.Entry) {
 	r := packed.NewReader(string(p.bytes))
 	*e = feed.Entry{Cursor: feed.Cursor{Position: r.Number(), Micros: r.Signed()}}
@@ -79,7 +84,9 @@ func (b *backlog) order() int {
 	if len(b.fresh) == 0 {
 		return len(b.sorted)
 	}
-	slices.SortStableFunc(b.fresh, func(x, y packedChange) int { return bytes.Compare(x.loc(), y.loc()) })
+	slices.SortFunc(b.fresh, func(x, y packedChange) int { // a stable sort takes three times as long
+		return cmp.Or(bytes.Compare(x.loc(), y.loc()), cmp.Compare(x.position(), y.position()))
+	})
 	merged := make([]packedChange, 0, len(b.sorted)+len(b.fresh))
 	old := b.sorted
 	for i := range b.fresh {

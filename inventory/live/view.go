@@ -38,6 +38,7 @@ const (
 	overlayMost = 64 << 20 // bytes of an overlay
 	moveFrom    = 32 << 20 // bytes of an overlay from which on a newer root is better
 	freshFor    = 2 * time.Second
+	addEntries  = 16_000 // of the log, added to an overlay together: a page is looked into once for all of them
 )
 
 // enter returns the view of a set, with its turn.
@@ -209,18 +210,23 @@ func (v *view) read(ctx context.Context, upto uint64) error {
 // returns the cursor that it got to. grown is called when changes were added.
 func (l *Live) fill(ctx context.Context, set string, o *inventory.Overlay, at feed.Cursor, upto uint64, grown func(added int)) (feed.Cursor, error) {
 	for at.Position < upto {
-		b, err := l.log.Since(ctx, set, at, int(min(readEntries, upto-at.Position)))
-		if errors.Is(err, feed.ErrGone) || err == nil && (b.Diverged || len(b.Entries) == 0) {
-			return at, fmt.Errorf("set %q: %v: %w", set, at, errMoved)
+		var entries []feed.Entry
+		to := at
+		for to.Position < upto && len(entries) < addEntries {
+			b, err := l.log.Since(ctx, set, to, int(min(readEntries, upto-to.Position)))
+			if errors.Is(err, feed.ErrGone) || err == nil && (b.Diverged || len(b.Entries) == 0) {
+				return at, fmt.Errorf("set %q: %v: %w", set, to, errMoved)
+			}
+			if err != nil {
+				return at, fmt.Errorf("set %q: read the log: %w", set, err)
+			}
+			entries, to = append(entries, b.Entries...), b.Cursor
 		}
-		if err != nil {
-			return at, fmt.Errorf("set %q: read the log: %w", set, err)
-		}
-		if err := o.Add(ctx, b.Entries); err != nil {
+		if err := o.Add(ctx, entries); err != nil {
 			return at, fmt.Errorf("set %q: %w", set, err)
 		}
-		at = b.Cursor
-		grown(len(b.Entries))
+		at = to
+		grown(len(entries))
 		if o.Bytes() > overlayMost {
 			return at, fmt.Errorf("set %q: more waits than fits into memory: %w", set, ErrBehind)
 		}
