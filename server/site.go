@@ -118,7 +118,6 @@ func (s *site) serveInventory(serve func(http.ResponseWriter, *http.Request, str
 		if err := access.MayFollow(r.Context(), set); err != nil {
 			return err
 		}
-		w.Header().Set("Link", s.base.Link(set))
 		return serve(w, r, set)
 	}
 }
