@@ -105,6 +105,26 @@ func (s *stream) run(t *testing.T, seed uint64, n int, hubs []*hubtest.Hub) (don
 	return done
 }
 
+// replay publishes lines, one after the other, through several hubs in turn, and says
+// when all were accepted.
+func (s *stream) replay(t *testing.T, r *rand.Rand, lines [][]byte, hubs []*hubtest.Hub) (done chan struct{}) {
+	done = make(chan struct{})
+	seed := r.Uint64()
+	go func() {
+		defer close(done)
+		r := rand.New(rand.NewPCG(seed, 0))
+		for n := 0; len(lines) > 0; n++ {
+			batch := min(len(lines), 1+r.IntN(100))
+			if err := s.send(t, hubs[n%len(hubs)], lines[:batch]); err != nil {
+				t.Error(err)
+				return
+			}
+			lines = lines[batch:]
+		}
+	}()
+	return done
+}
+
 // kinds are the differences that an audit names.
 func kinds(t *testing.T, found func(func(inventory.Difference, error) bool)) map[string]inventory.Kind {
 	t.Helper()

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"sync"
@@ -118,6 +119,23 @@ func (s *source) at(t testing.TB, cursor string) fold {
 		s.fold.apply(l)
 	}
 	return s.fold
+}
+
+// atTime returns what the set held at the datetime of a change.
+func (s *source) atTime(t testing.TB, h *hubtest.Hub, at time.Time) fold {
+	t.Helper()
+	m := hubtest.Get[hubtest.Message](t, h.Topic(s.set)+"?limit=1&since="+url.QueryEscape(at.Format(time.RFC3339Nano)))
+	if len(m.Changes) == 0 {
+		t.Fatalf("there is no change at %v", at)
+	}
+	var l struct {
+		line
+		Datetime time.Time
+	}
+	if err := json.Unmarshal(m.Changes[0], &l); err != nil || !l.Datetime.Equal(at) {
+		t.Fatalf("the change at %v is %s: %v", at, m.Changes[0], err)
+	}
+	return maps.Clone(s.at(t, fmt.Sprintf("%d-%d", l.Position, at.UnixMicro())))
 }
 
 // newest returns the cursor of the newest change, and what the set holds after it.
