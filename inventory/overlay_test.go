@@ -113,10 +113,17 @@ func history(t *testing.T, seed uint64, steps int) {
 			if err := o.rebase(ctx, base, base.total(), log[upto-1].Cursor); err != nil {
 				t.Fatal(err)
 			}
+			n := o.Len()
+			if err := o.Add(ctx, log[:upto]); err != nil || o.Len() != n {
+				t.Fatalf("%d changes wait, %d before the root's own came again (%v)", o.Len(), n, err)
+			}
 			log = log[upto:]
 		case 2: // what is there comes again
-			if err := o.Add(ctx, log); err != nil {
-				t.Fatal(err)
+			if len(log) > 0 {
+				i := src.r.IntN(len(log))
+				if err := o.Add(ctx, log[i:i+1+src.r.IntN(len(log)-i)]); err != nil {
+					t.Fatal(err)
+				}
 			}
 		case 3: // the tree cannot be read
 			base.err = errors.New("out of order")

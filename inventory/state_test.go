@@ -95,3 +95,54 @@ func TestSplitLopsided(t *testing.T) {
 		}
 	}
 }
+
+// TestStateOfTree holds states of trees, with changes behind them and without, against a
+// plain map.
+func TestStateOfTree(t *testing.T) {
+	ctx := context.Background()
+	for _, n := range []int{0, 1, 50, 1_500, 6_000} {
+		now := plain{}
+		for _, e := range many(n) {
+			now.add(e)
+		}
+		src := newSource(uint64(n), 1)
+		src.head = feed.Cursor{Position: 100_000, Micros: 1_790_000_000_000_000}
+		v := New(NewMemory(nil), "demo", Options{})
+		root, err := v.Commit(ctx, Changes{To: src.head, Sorted: pointers(now.sorted().entries)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		tree := v.Tree(root)
+		wantState(t, tree.State(), now, src.r)
+		parts, err := tree.State().Split(ctx, Range{}, MaxSplit)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range parts {
+			if most := uint64(n/MaxSplit + 200); p.Tally.Count > most { // 200: a part begins where a page does
+				t.Errorf("a part of %d resources has %d", n, p.Tally.Count)
+			}
+		}
+		o := NewOverlay(tree)
+		var log []feed.Entry
+		for range n / 10 {
+			e := src.change(fmt.Sprintf("https://peps.example.org/resources/pep-%07d/", src.r.IntN(n+n/10)))
+			now.add(e)
+			log = append(log, e)
+		}
+		if err := o.Add(ctx, log); err != nil {
+			t.Fatal(err)
+		}
+		wantState(t, o.State(src.head), now, src.r)
+
+		// A commit of what waits changes nothing, and leaves nothing to wait.
+		newer, err := v.Commit(ctx, Changes{Base: root, To: src.head, Sorted: o.Changes()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := o.Rebase(ctx, v.Tree(newer)); err != nil || o.Len() != 0 || o.Bytes() != 0 {
+			t.Fatalf("%d changes wait behind a root that has them (%v)", o.Len(), err)
+		}
+		wantState(t, o.State(src.head), now, src.r)
+	}
+}
