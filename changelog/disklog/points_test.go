@@ -3,6 +3,7 @@ package disklog
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"sync/atomic"
 	"testing"
@@ -69,7 +70,7 @@ const hanging = time.Second
 // TestFaultPoints lets each write, sync, creation, renaming and removal of a file fail in
 // turn, and then each opening and reading, from the first opening of a memory to the end
 // of a fixed script.
-// After the process has ended or gone on, and lost what was not synced, everything
+// After the process has ended or gone on, with and without what was not synced, everything
 // that was acknowledged is there and listed, an unknown step is there wholly or not at
 // all, and there is nothing else.
 func TestFaultPoints(t *testing.T) {
@@ -125,15 +126,16 @@ func TestFaultPoints(t *testing.T) {
 				base := vfs.NewCrashableMem()
 				disk := &broken{reads: reads, at: at, stays: stays}
 				type end struct {
-					fs            *vfs.MemFS
-					before, after int64 // steps that were acknowledged
+					lost, kept    *vfs.MemFS // the disk without what was not synced, and with it: the machine has ended, or the process alone
+					before, after int64      // steps that were acknowledged
 					err           error
 				}
 				over := make(chan end, 1)
 				var l *logtest.Life
 				finish := func(err error) {
 					e := end{before: l.Acked.Load(), err: err}
-					e.fs = base.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 0})
+					e.lost = base.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 0})
+					e.kept = base.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 100, RNG: rand.New(rand.NewPCG(1, 2))})
 					disk.dead.Store(true)
 					e.after = l.Acked.Load()
 					select {
@@ -154,27 +156,29 @@ func TestFaultPoints(t *testing.T) {
 				if e.err == nil {
 					silent++
 				}
-				again := life(e.fs, new(broken), fatal(t))
-				log, err := again.Open()
-				if err != nil {
-					t.Fatalf("%s: it does not open again: %v", name, err)
-				}
-				again.Log = log
-				got, steps := again.Look(t), -1
-				if e.before == 0 {
-					steps = 0 // nothing was acknowledged but perhaps that the memory is there
-				}
-				for n := max(e.before, 1); n <= min(e.after+1, int64(logtest.Steps())) && steps < 0; n++ {
-					if got == looks[n] {
-						steps = int(n)
+				for _, fs := range []*vfs.MemFS{e.lost, e.kept} {
+					again := life(fs, new(broken), fatal(t))
+					log, err := again.Open()
+					if err != nil {
+						t.Fatalf("%s, synced only %t: it does not open again: %v", name, fs == e.lost, err)
 					}
-				}
-				if steps < 0 {
-					t.Fatalf("%s: after %d steps were acknowledged it is\n%swant\n%s", name, e.before, got, looks[e.before])
-				}
-				again.Keys(t, steps)
-				if err := log.Close(); err != nil {
-					t.Error(err)
+					again.Log = log
+					got, steps := again.Look(t), -1
+					if e.before == 0 {
+						steps = 0 // nothing was acknowledged but perhaps that the memory is there
+					}
+					for n := max(e.before, 1); n <= min(e.after+1, int64(logtest.Steps())) && steps < 0; n++ {
+						if got == looks[n] {
+							steps = int(n)
+						}
+					}
+					if steps < 0 {
+						t.Fatalf("%s, synced only %t: after %d steps were acknowledged it is\n%swant\n%s", name, fs == e.lost, e.before, got, looks[e.before])
+					}
+					again.Keys(t, steps)
+					if err := log.Close(); err != nil {
+						t.Error(err)
+					}
 				}
 			}
 		}
