@@ -16,7 +16,7 @@ import (
 var (
 	promiseTest   = regexp.MustCompile("`(\\./[a-z0-9/]+) (Test[A-Za-z0-9]+)`")
 	promiseMutant = regexp.MustCompile("`([a-z0-9-]+)`")
-	patchTest     = regexp.MustCompile(`(?m)^Test: (\S+) (Test[A-Za-z0-9]+)`)
+	patchTest     = regexp.MustCompile(`(?m)^Test: (\S+) (Test[A-Za-z0-9]+)(?:/\S+)?(?: long)?$`)
 	patchBreaks   = regexp.MustCompile(`(?m)^Breaks: (\S+)$`)
 )
 

@@ -59,8 +59,8 @@ func (a attempts) unpack() []subscription.Attempt {
 	return all
 }
 
-// standing returns what the last delivery says of a callback that has failed so often
-// in a row.
+// standing returns the lane for a callback after these attempts. failed is how often its
+// deliveries have failed in a row.
 func (a attempts) standing(failed int) lane {
 	for i := len(a) - 1; i >= 0; i-- {
 		if kinds[a[i].kind] == "deliver" {

@@ -16,7 +16,7 @@ const (
 )
 
 // A carrying is one try to carry out a request. do sets again, and settleLocked reads
-// it after that.
+// again after that.
 type carrying struct {
 	*pending
 	errand *errand
@@ -45,7 +45,8 @@ func (c *carrying) do() {
 	}
 }
 
-// settleLocked goes on with the request that is the first by now.
+// settleLocked goes on with the first request of the errand. It may be another one than
+// before: a request of an operator goes first.
 func (c *carrying) settleLocked() {
 	x, s := c.errand, c.errand.shard
 	x.running = nil
@@ -98,7 +99,7 @@ func (s *shard) change(r *subscription.Request, editLocked func(known *sub) *sub
 }
 
 // expire ends a subscription whose lease is over. If a request to renew the lease waits,
-// which may have come in time, that is carried out first.
+// it is carried out first, because it may have come in time.
 func (s *shard) expire(x *errand, p *pending) (again time.Duration) {
 	e := s.engine
 	e.mu.Lock()

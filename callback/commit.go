@@ -16,9 +16,9 @@ const commitRetry = time.Second
 
 // commitSoon makes changes and takes the request out of the inbox, in one step.
 // buildLocked returns the changes; applyLocked brings them into memory once the store
-// has them. Both are called with Engine.mu held, which is free in between: applyLocked
-// has to look again at what there is. commitSoon returns how long to wait until the
-// same has to be tried again; 0 when it is done, or the shard is lost.
+// has them. Both are called with Engine.mu held. In between mu is free, and the state may
+// change, so applyLocked has to look at it again. commitSoon returns how long to wait for
+// the next try; 0 when the changes are made, or the shard is lost.
 func (s *shard) commitSoon(r *subscription.Request, buildLocked func() subscription.Changes, applyLocked func(subscription.Changes)) (again time.Duration) {
 	err := s.commitNow(r, buildLocked, applyLocked)
 	if err == nil || s.ctx.Err() != nil {

@@ -48,22 +48,10 @@ const smallBody = 64 << 10
 // footer ends every body.
 var footer = resourcesync.AppendXMLFooter(nil, &resourcesync.Header{})
 
-// header returns what stands before the entries, as feed.Batch.XML writes it. begins is
-// the datetime of the first entry. It stands in where the cut begins at the zero cursor,
-// which has no time: the subscription is older than its set.
+// header returns the text before the entries: that of a batch with the cursors of the
+// cut. begins is the datetime of the first entry. The interval of a batch begins there if
+// the batch follows the zero cursor, because the subscription is older than its set.
 func header(c *cut, diverged bool, begins int64) []byte {
-	from := c.from.Micros
-	if from == 0 {
-		from = begins - 1
-	}
-	h := &resourcesync.Header{Capability: resourcesync.ChangeNotification}
-	h.From, h.Until = feed.Cursor{Micros: from}.Time(), c.cursor.Time()
-	h.Attrs = []resourcesync.Attr{
-		{Namespace: resourcesync.Terms, Name: "after", Value: c.from.String()},
-		{Namespace: resourcesync.Terms, Name: "cursor", Value: c.cursor.String()},
-	}
-	if diverged {
-		h.Attrs = append(h.Attrs, resourcesync.Attr{Namespace: resourcesync.Terms, Name: "diverged", Value: "true"})
-	}
-	return feed.NewXMLWriter().AppendHeader(make([]byte, 0, 512), h)
+	b := &feed.Batch{After: c.from, Cursor: c.cursor, Diverged: diverged, Entries: []feed.Entry{{Cursor: feed.Cursor{Micros: begins}}}}
+	return feed.NewXMLWriter().AppendHeader(make([]byte, 0, 512), b.Header())
 }

@@ -24,8 +24,7 @@ func body(t testing.TB, c *cut) []byte {
 
 var everything = filters{}.of(feed.Filter{})
 
-// A cut is what feed.Batch.XML says of the same entries, wherever they come
-// from.
+// A cut has the text of a batch with the same entries, wherever they come from.
 func TestCutIsTheBatch(t *testing.T) {
 	log := memorytest.Open(t)
 	batches := memorytest.Fill(t, log, "demo", memorytest.Changes("a", 3), memorytest.Changes("b", 2), memorytest.Changes("c", 4))

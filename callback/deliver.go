@@ -15,16 +15,15 @@ import (
 	"github.com/rshub/rshub/outbound/meter"
 )
 
-// maxEmpty is how many cuts that a filter left empty are made in one turn: after that
-// other tasks have theirs.
+// maxEmpty bounds how many cuts one turn makes while the filter leaves each of them
+// empty. Then other tasks have their turns.
 const maxEmpty = 16
 
-// A delivery is one turn of a sub: what it works with, and what came of it.
+// A delivery is one turn of a sub: what the turn works with, and its result.
 //
-// The sub hands a copy of itself to the delivery in sub.turnLocked, which is why do
-// needs no mutex. While do runs the sub may change: it is moved, renewed, or removed.
-// So settleLocked, to which do hands what came of it, looks first at what the sub
-// is by then.
+// sub.turnLocked copies the state of the sub into the delivery, so do needs no mutex.
+// While do runs, the sub may be moved, renewed or removed. So settleLocked looks at the
+// sub before it uses the result.
 type delivery struct {
 	// Set by sub.turnLocked, never changed.
 	sub     *sub
@@ -49,8 +48,8 @@ type delivery struct {
 	attempt subscription.Attempt
 	verdict outlet.Verdict
 
-	// Between end and send. send stores cancel and then looks at over, end stores over
-	// and then looks at cancel, so one of them stops the request.
+	// end and send share these. send stores cancel and then reads over. end stores over
+	// and then reads cancel. So one of them stops the request.
 	over   atomic.Bool // the sub is gone
 	cancel atomic.Pointer[context.CancelFunc]
 }
@@ -99,8 +98,8 @@ func (d *delivery) do() {
 	}
 }
 
-// overrun moves a point that the log does not reach back to any more to the oldest
-// entry that is kept. It returns errNothing for a set that is not there.
+// overrun moves the point to the floor of the log, after the log has lost entries that
+// follow the point. It returns errNothing if the set does not exist.
 func (d *delivery) overrun(ctx context.Context) error {
 	state, err := d.engine.log.State(ctx, d.about.Set)
 	if errors.Is(err, feed.ErrNoSet) {
@@ -133,7 +132,7 @@ func (d *delivery) send(ctx context.Context, c *cut) {
 	d.attempt = subscription.Attempt{At: begin.UTC(), Kind: "deliver", Status: d.verdict.Status, Took: time.Since(begin), Changes: c.changes, Error: d.verdict.Error}
 }
 
-// settleLocked takes what came of a delivery into the sub.
+// settleLocked brings the result of a delivery into the sub.
 func (d *delivery) settleLocked() {
 	s := d.sub
 	s.running = nil
@@ -183,7 +182,7 @@ func (d *delivery) settleLocked() {
 	}
 }
 
-// advanceLocked sets the sub's point, and counts what was lost on the way.
+// advanceLocked sets the sub's point, and reports changes that were lost on the way.
 func (s *sub) advanceLocked(d *delivery, to point) {
 	e := s.shard.engine
 	if d.gaps > s.gaps {
@@ -224,8 +223,8 @@ func (s *sub) unsentLocked(d *delivery) {
 	}
 }
 
-// laterLocked lets a sub have its next turn after about a while. It counts as no
-// failure of the callback.
+// laterLocked lets a sub have its next turn after about this time. The callback has not
+// failed.
 func (s *sub) laterLocked(while time.Duration) {
 	s.next = time.Now().Add(backoff.Jitter(while))
 	s.earliest = s.next

@@ -37,10 +37,10 @@ import (
 // one for each set that has subscriptions. A subscription that waits needs none.
 //
 // One mutex, mu, guards nearly all state, also that of shards, subs, errands, topics
-// and hosts. A function whose name ends in Locked needs mu held; the one exception is
-// shard.commitLocked, which says which mutex it needs. Nothing that blocks is done with
-// mu held: a request, a Commit or a read of the log takes out what it needs first, and
-// brings back what came of it.
+// and hosts. A function whose name ends in Locked needs mu held. The two exceptions,
+// shard.commitLocked and readings.dropLocked, say which mutex they need. Nobody holds mu
+// while a request, a Commit or a read of the log blocks: each of them copies what it
+// needs before, and brings back its result after.
 type Engine struct {
 	// Set by New, never changed.
 	registry subscription.Registry

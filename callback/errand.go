@@ -24,23 +24,24 @@ type errand struct {
 }
 
 // A pending is a request that is to be carried out, with what earlier tries have
-// found out. Engine.mu guards it, but for the time of its turn: from errand.turnLocked
-// to carrying.settleLocked tries and confirmed belong to carrying.do, and others read no
-// more than the request, and whether the pending is errand.running.
+// found out. Engine.mu guards it. During its turn, from errand.turnLocked to
+// carrying.settleLocked, the fields tries and confirmed belong to carrying.do. Others may
+// then read only the request, and compare the pending with errand.running.
 type pending struct {
 	subscription.Request
-	older     uint64        // number of the first request that this one replaced; that one has the Start that counts
+	older     uint64        // number of the first request that this one replaced, whose Start counts
 	tries     int           // tries that the callback did not answer
-	confirmed *confirmation // what the callback confirmed: it has only to be kept; nil: nothing yet
+	confirmed *confirmation // what the callback confirmed, which is still to be kept; nil: nothing yet
 }
 
-// addLocked puts a request where it belongs. Of several requests that want the same
-// only the newest counts, so few wait, however many one subscription gets; but nobody
-// replaces the request of somebody else by one that wants something different. And a
-// subscribe request starts where the first of them did: that start was accepted, and
-// the first request stays in the inbox so that a crash does not forget the start. A
-// request that the callback has confirmed is carried out all the same, unless an operator
-// removes the subscription.
+// addLocked adds a request. The new request replaces those that want the same, so few
+// requests wait, however many come for one subscription. But a request of somebody else
+// that wants something different stays. A request that the callback has confirmed stays,
+// too, unless an operator removes the subscription.
+//
+// A subscribe request takes over the start of the first one that it replaces, because the
+// hub has accepted that start. The first request stays in the inbox, so that a crash does
+// not forget the start.
 func (x *errand) addLocked(p *pending) {
 	same := func(q *pending) bool {
 		return q.Mode == p.Mode && q.Move == p.Move && q.confirmed == nil &&

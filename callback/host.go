@@ -8,9 +8,9 @@ type host struct {
 	name  string
 	place string         // the address where it is, as far as is known: see outbound.PlaceOf
 	users int            // tasks that point here
-	subs  int            // of them subscriptions
-	fresh int            // of them errands that are to make a subscription
-	asked map[string]int // of fresh, by who asked for them; nil: there were none
+	subs  int            // how many of users are subscriptions
+	fresh int            // how many of users are errands that are to make a subscription
+	asked map[string]int // the same as fresh, by who asked for the subscription; nil: there were none
 }
 
 // host returns the host of a callback, which gets one more user.

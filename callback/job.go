@@ -46,8 +46,8 @@ func (e *Engine) nextLocked() (j job, ok bool) {
 // goroutine would have to grow its stack for each request.
 const lingerTime = time.Second
 
-// work does a job, then those jobs for which the freed slot serves, then those that it
-// is handed while it lingers.
+// work does a job. After each job it does the next one for which there is a slot. When
+// there is none, it lingers for a job that it is handed.
 func (e *Engine) work(j job) {
 	linger := time.NewTimer(lingerTime)
 	defer linger.Stop()

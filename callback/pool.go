@@ -1,7 +1,7 @@
 package callback
 
-// A pool holds the subs of a topic that wait for the same. Engine.mu guards it, and
-// pool and at of the subs in it.
+// A pool holds the subs of a topic that wait for the same thing. Engine.mu guards the
+// pool, and the fields pool and at of its subs.
 type pool []*sub
 
 func (p *pool) add(s *sub) {

@@ -13,7 +13,7 @@ const leaveTime = time.Hour
 
 // Run gains claims and works on their shards, until ctx is done or Shutdown is called.
 // It owns every goroutine of the Engine and waits for them. When ctx ends without
-// Shutdown, the requests under way are cancelled, and another hub makes them again. Run
+// Shutdown, the requests under way are cancelled, and another hub sends them again. Run
 // may be called once.
 func (e *Engine) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
@@ -36,9 +36,9 @@ func (e *Engine) Run(ctx context.Context) error {
 }
 
 // Shutdown hands the work over to other hubs. It starts no more requests and waits for
-// those that are under way; when ctx is done these are cancelled. It saves what came of
-// them, and gives the claims up. When Shutdown returns, that is done, and Run returns
-// soon. Run must have been called.
+// those that are under way; when ctx is done it cancels them. It saves their results, and
+// gives the claims up. When Shutdown returns, that is done, and Run returns soon. Run
+// must have been called.
 func (e *Engine) Shutdown(ctx context.Context) {
 	e.mu.Lock()
 	e.draining = true

@@ -30,9 +30,9 @@ type shard struct {
 	hangUp context.CancelFunc
 	rested chan struct{} // closed when the shard is leaving and none of its tasks is busy
 
-	// committing is held from the choice of what is committed until what came of it is
-	// noted: a Commit that overtook another one would save what is older. It is locked
-	// before Engine.mu.
+	// committing is held from the choice of the changes until the result of their Commit
+	// is noted. Otherwise one Commit could overtake another, and the older progress would
+	// be saved last. It is locked before Engine.mu.
 	committing sync.Mutex
 
 	// Guarded by Engine.mu.
@@ -62,7 +62,7 @@ type shard struct {
 const loadRetry = time.Second
 
 // load loads the shard's subscriptions and lets them have their turns. It returns false
-// when that has to be tried again.
+// if it has to be called again.
 func (s *shard) load() bool {
 	e := s.engine
 	var records []subscription.Record
@@ -108,8 +108,8 @@ func (s *shard) ringLocked() {
 	}
 }
 
-// holdsLocked reports whether the claim still counts. If not, it drops the shard: this
-// hub has learned it before its Keeper did.
+// holdsLocked reports whether the claim still counts. If not, it drops the shard, and
+// releases the claim, because the Keeper does not know yet that the claim is over.
 func (s *shard) holdsLocked() bool {
 	if !s.hold.Over() {
 		return true
@@ -122,9 +122,10 @@ func (s *shard) holdsLocked() bool {
 	return false
 }
 
-// mayCall reports whether a callback may be called: the claim counts. A machine that
-// wakes up goes on in the middle of its work, and by then another hub may have the shard.
-// So every attempt asks directly before it begins. Engine.mu must not be held.
+// mayCall reports whether the claim still counts, so that a callback may be called. A
+// machine that was suspended goes on in the middle of its work, and another hub may have
+// the shard meanwhile. So every attempt calls mayCall directly before it begins.
+// Engine.mu must not be held.
 func (s *shard) mayCall() bool {
 	if !s.hold.Over() {
 		return true

@@ -27,10 +27,10 @@ const (
 
 // slots bound the requests that are under way: each needs a slot. Tasks wait for slots in
 // a tree of lines: of all, of each address, of each subscriber's callbacks at the address,
-// of each of the hosts of these. In every line those below take turns, and every line has
-// a bound. So nobody gets more by having many names, ports or callbacks, and who waits
-// waits only for a turn of each of the others. Engine.mu guards all of it, also what its
-// methods change in tasks and hosts.
+// of each of the hosts of these. The lines below a line take turns, and every line has a
+// bound. So nobody gets more slots by many names, ports or callbacks, and a line waits for
+// one turn of each other line below the same one. Engine.mu guards all of it, also what
+// its methods change in tasks and hosts.
 type slots struct {
 	perHost int // set when the slots are made, never changed
 
@@ -86,7 +86,7 @@ func (s *slots) next() *task {
 	return nil
 }
 
-// take takes the task out of a line whose turn it is in a lane.
+// take takes the next task of a lane out of a line, or out of the lines below it.
 func (s *slots) take(n *line, l lane) *task {
 	for len(n.tasks[l]) > 0 {
 		t := n.tasks[l][0]

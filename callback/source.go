@@ -32,9 +32,9 @@ type source struct {
 	reading  flight.Group[asked, *span]
 }
 
-// An asked is what a read of the log was for. Its version keeps reads apart: a read
-// that began before something new came may find nothing, and must not answer a sub
-// that knows that something came.
+// An asked is what a read of the log was for. It has the version of the topic, because a
+// read that began before a publish may find nothing. Its result must not go to a sub that
+// was woken by the publish.
 type asked struct {
 	cursor  feed.Cursor
 	version int // of the topic

@@ -13,11 +13,11 @@ import (
 //
 //	topic.idle     for what is published next
 //	topic.failing  for its next try after a failure; a new change may bring that forward
-//	topic.behind   for its turn, or the end of it, or for earliest after it left failing
+//	topic.behind   for its turn, for the end of its turn, or, if it left failing, for earliest
 //	none           for nothing: over says why it ends
 //
-// While it has its turn it works with a copy of itself, its delivery, which comes back
-// by delivery.settleLocked.
+// During its turn, a delivery works with a copy of the sub's state, and
+// delivery.settleLocked brings the result back.
 type sub struct {
 	task
 

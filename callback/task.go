@@ -34,13 +34,13 @@ type work interface {
 	owner() string
 }
 
-// A turn is what a task does with its slot. Between do and settleLocked the turn hands
-// itself over: what do found out needs no mutex, since do has returned by then.
+// A turn is what a task does with its slot. The results that do leaves in the turn for
+// settleLocked need no mutex, because do has returned before settleLocked is called.
 type turn interface {
 	// do makes the request. It blocks, and Engine.mu is not held.
 	do()
 
-	// settleLocked brings what came of the request into the task. It is called after
+	// settleLocked brings the result of the request into the task. It is called after
 	// do, when the slot is free again.
 	settleLocked()
 }
@@ -53,8 +53,8 @@ type turn interface {
 //	running → idle     slots.done: the slot is free again
 //	any     → dead     slots.leave: the task is forgotten, and stays dead
 //
-// A task that left its queue by another way than slots.next still stands there:
-// slots.next passes over a task that is not queued.
+// A queued task that dies, or becomes idle, stays in its line. slots.next passes over
+// tasks that are not queued.
 type state uint8
 
 const (

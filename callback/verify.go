@@ -20,8 +20,8 @@ var verifyRetries = [...]time.Duration{5 * time.Second, 20 * time.Second}
 
 // verify asks the callback whether its owner wants what the request says (WebSub
 // section 5.3), and carries the request out when the callback confirms it. Otherwise the
-// subscription stays as it was. verify returns how long to wait for the next try; 0 when the request
-// is carried out.
+// subscription stays as it was. verify returns how long to wait for the next try; 0 when
+// the request is carried out.
 func (s *shard) verify(p *pending) (again time.Duration) {
 	e, r := s.engine, &p.Request
 	if p.confirmed != nil {

@@ -15,6 +15,10 @@ const (
 
 // A window is the end of a set's log: spans of which each begins where the one before
 // it ends. Engine.mu guards the window of a topic; the spans may be used without it.
+//
+// The hub has a window of the same batches, and the two share them in memory. But the
+// hub's window knows only cursors between batches. Deliveries also begin within a batch,
+// and share the text of single entries.
 type window struct {
 	spans []*span
 	bytes int

@@ -46,8 +46,8 @@ func (e worker) Lost(h *claim.Hold) {
 const handOverTime = 800 * time.Millisecond
 
 // Yield ends the work on a shard: it starts nothing more, lets the requests under way
-// end or cancels them after handOverTime, saves what came of them, and then releases the
-// claim. The next hub makes those again that were cancelled.
+// end or cancels them after handOverTime, saves their results, and then releases the
+// claim. The next hub sends the cancelled requests again.
 func (e worker) Yield(h *claim.Hold) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -15,18 +15,25 @@ import (
 func NewEpoch() string { return strings.ToLower(rand.Text()[:8]) }
 
 // BeginEpochs begins a new epoch of every set of a memory, with the list that is open.
-// It returns the number of sets.
+// It returns the number of sets. A set that is damaged keeps no other from its epoch; the
+// error names it.
 func BeginEpochs(ctx context.Context, log Log) (sets int, err error) {
 	states, err := log.Sets(ctx)
-	if err != nil {
+	if err != nil && !errors.Is(err, ErrCorrupt) {
 		return 0, err
 	}
+	errs := []error{err}
 	for _, s := range states {
-		if _, err := log.BeginEpoch(ctx, s.Set, feed.Cursor{}); err == nil {
+		_, err := log.BeginEpoch(ctx, s.Set, feed.Cursor{})
+		switch {
+		case err == nil:
 			sets++
-		} else if !errors.Is(err, feed.ErrNoSet) { // else it was deleted meanwhile
-			return sets, err
+		case errors.Is(err, feed.ErrNoSet): // it was deleted meanwhile
+		case errors.Is(err, ErrCorrupt):
+			errs = append(errs, err)
+		default:
+			return sets, errors.Join(append(errs, err)...)
 		}
 	}
-	return sets, nil
+	return sets, errors.Join(errs...)
 }

@@ -47,7 +47,7 @@ func (c *Client) holds(ctx context.Context, set string, at feed.Cursor) (bool, e
 func (c *Client) floor(ctx context.Context, set string) (begin time.Time, floor feed.Cursor, err error) {
 	ctx, cancel := context.WithTimeout(ctx, pageTimeout)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.base.Sets()+"/"+set, nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.base.Set(set), nil)
 	if err != nil {
 		return begin, floor, fmt.Errorf("ask for set %q: %w", set, err)
 	}

@@ -18,6 +18,9 @@ func (b Base) Hub() string { return string(b) + "/hub" }
 // Sets returns the URL of the list of all sets.
 func (b Base) Sets() string { return string(b) + "/sets" }
 
+// Set returns the URL at which a set is shown, described and deleted.
+func (b Base) Set(set string) string { return b.Sets() + "/" + set }
+
 // Description returns the URL of the Source Description with every set.
 func (b Base) Description() string { return string(b) + "/.well-known/resourcesync" }
 
@@ -29,7 +32,7 @@ func (b Base) Topic(set string) string { return b.Document(set, "changes") }
 func (b Base) WebSocket(set string) string { return "ws" + strings.TrimPrefix(b.Topic(set), "http") }
 
 // Document returns the URL of one of a set's documents.
-func (b Base) Document(set, name string) string { return string(b) + "/sets/" + set + "/" + name }
+func (b Base) Document(set, name string) string { return b.Set(set) + "/" + name }
 
 // CapabilityList returns the URL of a set's Capability List.
 func (b Base) CapabilityList(set string) string { return b.Document(set, "capabilitylist.xml") }
@@ -83,7 +86,7 @@ func (b Base) InventoryLink(set string) string {
 // ParseTopic returns the set whose topic a URL is. ok is false when the URL is
 // not a topic of this hub.
 func (b Base) ParseTopic(topic string) (set string, ok bool) {
-	set, ok = strings.CutPrefix(topic, string(b)+"/sets/")
+	set, ok = strings.CutPrefix(topic, b.Set(""))
 	if ok {
 		set, ok = strings.CutSuffix(set, "/changes")
 	}

@@ -18,7 +18,7 @@ func fullChange(s string, links, attrs int) resourcesync.Change {
 		}
 		return r
 	}, strings.ToValidUTF8(s, "&"))
-	s = strings.ToValidUTF8(s[:min(len(s), 1000)], "")
+	s = strings.ToValidUTF8(s[:min(len(s), 200)], "")
 	line := strings.Map(func(r rune) rune {
 		if r <= 0x20 || 0x7F <= r && r < 0xA0 {
 			return '"'
@@ -70,7 +70,7 @@ func FuzzSize(f *testing.F) {
 		f.Add(s, uint8(3), uint8(30))
 	}
 	f.Fuzz(func(t *testing.T, s string, links, attrs uint8) {
-		c := fullChange(s, int(links)%10, int(attrs)%50)
+		c := fullChange(s, int(links)%4, int(attrs)%50)
 		if err := c.Validate(); err != nil {
 			t.Fatalf("%v: %+v", err, c)
 		}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"sync"
 
+	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/feed"
 )
 
@@ -56,7 +57,9 @@ func (h *Hub) lookBack(ctx context.Context, states []feed.State) {
 		begun, err := h.log.BeginEpoch(ctx, s.Set, was.Head)
 		switch {
 		case err != nil:
-			h.heads.swap(was) // the next look tries again
+			if !errors.Is(err, changelog.ErrCorrupt) { // what is damaged stays so, and nobody can read it
+				h.heads.swap(was) // the next look tries again
+			}
 			if ctx.Err() == nil && !errors.Is(err, feed.ErrNoSet) {
 				h.opts.Logger.Warn("cannot find out whether the change memory lost changes", "set", s.Set, "err", err)
 			}

@@ -3,6 +3,8 @@ package hub
 import (
 	"context"
 	"errors"
+	"fmt"
+	"log/slog"
 	"path/filepath"
 	"testing"
 	"time"
@@ -10,6 +12,7 @@ import (
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/changelog/disklog"
 	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/internal/logged"
 	"github.com/rshub/rshub/internal/memorytest"
 )
 
@@ -90,5 +93,28 @@ func TestLookBack(t *testing.T) {
 				t.Errorf("the epochs are %q, they were %q", now, e)
 			}
 		})
+	}
+}
+
+// A damaged log is one of which nobody can say whether it lost its tail.
+type damaged struct{ changelog.Log }
+
+func (damaged) BeginEpoch(context.Context, string, feed.Cursor) (bool, error) {
+	return false, fmt.Errorf("block 7: %w", changelog.ErrCorrupt)
+}
+
+// A set that is damaged is named once, and not at each look.
+func TestLookBackAtDamage(t *testing.T) {
+	var lines logged.Log
+	h, log := newHub(t, Options{Shared: time.Second, Logger: lines.Logger(slog.LevelInfo)})
+	log.Log = damaged{log.Log}
+	for range 2 {
+		mustPublish(t, h, "set", changes("a", 1))
+		for range 3 {
+			h.trim(t.Context())
+		}
+	}
+	if n := len(lines.Lines(t, "cannot find out whether the change memory lost changes")); n != 1 {
+		t.Errorf("the log has %d lines:\n%s", n, lines.String())
 	}
 }

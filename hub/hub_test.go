@@ -13,10 +13,13 @@ import (
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/changelog/disklog"
 	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/internal/memorytest"
 	"github.com/rshub/rshub/resourcesync"
 )
 
 const base = "https://hub.example.org"
+
+func TestMain(m *testing.M) { memorytest.Main(m) }
 
 // A testLog is a real memory. With its hooks a test can watch calls, hold them up,
 // and make them fail. A hook that is nil does nothing.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/feed"
 )
 
@@ -45,6 +46,9 @@ func (h *Hub) trim(ctx context.Context) {
 			return
 		case err != nil && !errors.Is(err, feed.ErrNoSet):
 			h.opts.Logger.Warn("retention failed", "set", s.Set, "err", err)
+			if errors.Is(err, changelog.ErrCorrupt) {
+				continue // that is a matter of this set alone
+			}
 			if failed++; failed == 3 {
 				return // the memory has a problem that retention cannot solve
 			}

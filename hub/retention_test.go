@@ -2,9 +2,12 @@ package hub
 
 import (
 	"bytes"
+	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -79,4 +82,31 @@ func TestClockAhead(t *testing.T) {
 			t.Errorf("made anew it begins at %v", a.Cursor.Time())
 		}
 	})
+}
+
+// A spoiled log has sets that retention cannot read.
+type spoiled struct {
+	changelog.Log
+	sets []string
+}
+
+func (s spoiled) Trim(ctx context.Context, set string, r changelog.Retention) (int, error) {
+	if slices.Contains(s.sets, set) {
+		return 0, fmt.Errorf("block 7: %w", changelog.ErrCorrupt)
+	}
+	return s.Log.Trim(ctx, set, r)
+}
+
+// Sets that are damaged, however many, keep retention from no other set.
+func TestTrimBesideBadSets(t *testing.T) {
+	h, log := newHub(t, Options{ListSize: 10, Retention: changelog.Retention{Count: 10}})
+	bad := []string{"a", "b", "c", "d"}
+	log.Log = spoiled{log.Log, bad}
+	for _, set := range append(bad, "whole") {
+		mustPublish(t, h, set, changes("a", 35))
+	}
+	h.trim(t.Context())
+	if s, err := log.State(t.Context(), "whole"); err != nil || s.Floor.Position != 20 {
+		t.Errorf("the floor is %v, %v", s.Floor, err)
+	}
 }

@@ -44,7 +44,7 @@ func Read(resp *http.Response, now time.Time) (*Problem, error) {
 	if p.Title == "" {
 		p.Title = http.StatusText(p.Status)
 	}
-	p.RetryAfter = retryAfter(resp.Header, now)
+	p.RetryAfter = int((RetryAfter(resp.Header, now) + time.Second - 1) / time.Second) // rounded up, so that the client never comes too early
 	if code, ok := strings.CutPrefix(p.Type, resourcesync.Terms+"problems/"); ok {
 		if e := feed.FromCode(code); e != nil {
 			p.Err = e
@@ -53,15 +53,17 @@ func Read(resp *http.Response, now time.Time) (*Problem, error) {
 	return p, nil
 }
 
-// retryAfter reads the header Retry-After, which is a number of seconds or a
-// date. It returns seconds.
-func retryAfter(h http.Header, now time.Time) int {
+// RetryAfter reads the header Retry-After of an answer, which is a number of seconds
+// or a date. It returns how long after now the client may come again: at most 1e9 s,
+// and 0 if there is no such header, or none that can be read.
+func RetryAfter(h http.Header, now time.Time) time.Duration {
+	const most = 1e9 * time.Second
 	v := strings.TrimSpace(h.Get("Retry-After"))
 	if s, err := strconv.Atoi(v); err == nil {
-		return min(max(s, 0), 1e9)
+		return time.Duration(min(max(s, 0), 1e9)) * time.Second
 	}
 	if t, err := http.ParseTime(v); err == nil {
-		return int((min(max(t.Sub(now), 0), 1e9*time.Second) + time.Second - 1) / time.Second) // rounded up, so that the client never comes too early
+		return min(max(t.Sub(now), 0), most)
 	}
 	return 0
 }

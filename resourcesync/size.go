@@ -1,9 +1,9 @@
 package resourcesync
 
 // maxChange bounds Size of a change that is published. One change is never divided, so
-// this is also the most by which a bound in bytes can be passed. Every line of NDJSON
-// that a hub reads stays below it.
-const maxChange = 8 << 20
+// this is also the most by which a bound in bytes can be passed. A line of NDJSON that a hub
+// writes is never longer, and NDJSONReader takes it.
+const maxChange = 1 << 20
 
 // What a change, a link and an attribute take besides their text: in memory, and as
 // punctuation, names, numbers and times in JSON or XML.

@@ -16,8 +16,8 @@ import (
 // An Outlet is a way to deliver. The engine knows nothing more of how a
 // delivery leaves.
 type Outlet interface {
-	// Deliver tries once to deliver, and returns what came of it. It blocks
-	// until then, and gives up when ctx ends.
+	// Deliver tries once to deliver, and returns the verdict. It blocks until the
+	// callback has answered, and gives up when ctx ends.
 	Deliver(ctx context.Context, d *Delivery) Verdict
 }
 
@@ -25,8 +25,8 @@ type Outlet interface {
 // (WebSub section 5.3), and tells them when it ends.
 type Verifier interface {
 	// Confirm asks once. It returns Done when the callback confirmed, Again
-	// when it gave no answer, and Over when it refused. It blocks until then,
-	// and gives up when ctx ends.
+	// when it gave no answer, and Over when it refused. It blocks until the
+	// callback has answered, and gives up when ctx ends.
 	Confirm(ctx context.Context, q *Question) Verdict
 
 	// Deny tells a callback once that its subscription to a set ended, and why.
@@ -66,7 +66,7 @@ type Question struct {
 	Renewal bool          // with Subscribe: the subscription exists already
 }
 
-// A Verdict is what came of an attempt.
+// A Verdict says how an attempt ended, and what to do next.
 type Verdict struct {
 	Decision Decision
 	After    time.Duration    // with Again or Smaller: do not try sooner than this

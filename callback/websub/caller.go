@@ -17,6 +17,7 @@ import (
 	"github.com/rshub/rshub/callback/subscription"
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/outbound"
+	"github.com/rshub/rshub/problem"
 )
 
 // CallerOptions are the options of a Caller. Zero values are the defaults.
@@ -135,7 +136,7 @@ func (c *Caller) post(ctx context.Context, cancel context.CancelFunc, d *outlet.
 		return 0, 0, err
 	}
 	outbound.Drain(resp, cancel)
-	return resp.StatusCode, retryAfter(resp.Header.Get("Retry-After"), time.Now()), nil
+	return resp.StatusCode, min(problem.RetryAfter(resp.Header, time.Now()), maxRetryAfter), nil
 }
 
 // signature returns the value of X-Hub-Signature (section 7.1).
@@ -145,22 +146,6 @@ func signature(secret string, body [][]byte) string {
 		mac.Write(part)
 	}
 	return string(hex.AppendEncode([]byte("sha256="), mac.Sum(nil)))
-}
-
-// retryAfter reads the header Retry-After, which is a number of seconds or a
-// date.
-func retryAfter(value string, now time.Time) time.Duration {
-	if value == "" {
-		return 0
-	}
-	if n, err := strconv.ParseUint(value, 10, 32); err == nil {
-		return min(time.Duration(n)*time.Second, maxRetryAfter)
-	}
-	at, err := http.ParseTime(value)
-	if err != nil {
-		return 0
-	}
-	return min(max(at.Sub(now), 0), maxRetryAfter)
 }
 
 // Confirm GETs the callback with a challenge, which a callback that confirms

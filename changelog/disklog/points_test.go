@@ -3,6 +3,7 @@ package disklog
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"sync/atomic"
 	"testing"
@@ -19,8 +20,10 @@ import (
 // all says that a test that has a fixed sample is to try everything.
 var all = os.Getenv("RSHUB_PROVE") != ""
 
-// A broken disk is one whose operations fail from an ordinal on, or at it only.
+// A broken disk is one whose operations fail from an ordinal on, or at it only: those
+// that read, or those that change it.
 type broken struct {
+	reads  bool
 	at     int64 // the first operation that fails; 0: none
 	stays  bool  // all later ones fail too
 	count  atomic.Int64
@@ -32,15 +35,16 @@ type broken struct {
 	opening atomic.Bool
 	end     func(error)
 
-	dead atomic.Bool // the process has ended: no operation returns any more
+	apart atomic.Bool // what happens now is not part of the script
+	dead  atomic.Bool // the process has ended: no operation returns any more
 }
 
 func (b *broken) MaybeError(op errorfs.Op) error {
-	if op.Kind.ReadOrWrite() != errorfs.OpIsWrite {
-		return nil
-	}
 	if b.dead.Load() {
 		select {}
+	}
+	if (op.Kind.ReadOrWrite() == errorfs.OpIsRead) != b.reads || b.apart.Load() {
+		return nil
 	}
 	n := b.count.Add(1)
 	if b.at == 0 || n < b.at || n > b.at && !b.stays {
@@ -63,9 +67,10 @@ func (*broken) String() string { return "broken" }
 // disk is gone, but tries again and again. A kill at any other moment is a fault, too.
 const hanging = time.Second
 
-// TestFaultPoints lets each write, sync, creation, renaming and removal of a file
-// fail in turn, from the first opening of a memory to the end of a fixed script.
-// After the process has ended or gone on, and lost what was not synced, everything
+// TestFaultPoints lets each write, sync, creation, renaming and removal of a file fail in
+// turn, and then each opening and reading, from the first opening of a memory to the end
+// of a fixed script.
+// After the process has ended or gone on, with and without what was not synced, everything
 // that was acknowledged is there and listed, an unknown step is there wholly or not at
 // all, and there is nothing else.
 func TestFaultPoints(t *testing.T) {
@@ -90,83 +95,96 @@ func TestFaultPoints(t *testing.T) {
 		}
 		return l
 	}
-	never := new(broken)
-	clean := life(vfs.NewCrashableMem(), never, fatal(t))
-	looks := []string{""} // after n steps
-	folds := new(logtest.Folds)
-	if err := clean.Run(t.Context(), func(int) { looks = append(looks, clean.Look(t)); folds.Note(t, clean) }); err != nil {
-		t.Fatal(err)
-	}
-	operations := never.count.Load()
-	clean.Keys(t, logtest.Steps())
-	if err := clean.Log.Close(); err != nil {
-		t.Fatal(err)
+	var looks []string // after n steps
+	var folds *logtest.Folds
+	clean := func(reads bool) (operations int64) {
+		never := &broken{reads: reads}
+		l := life(vfs.NewCrashableMem(), never, fatal(t))
+		looks, folds = []string{""}, new(logtest.Folds)
+		if err := l.Run(t.Context(), func(int) {
+			never.apart.Store(true)
+			looks = append(looks, l.Look(t))
+			folds.Note(t, l)
+			never.apart.Store(false)
+		}); err != nil {
+			t.Fatal(err)
+		}
+		operations = never.count.Load()
+		l.Keys(t, logtest.Steps())
+		if err := l.Log.Close(); err != nil {
+			t.Fatal(err)
+		}
+		return operations
 	}
 
 	every := int64(9)
 	if all {
 		every = 1
 	}
-	t.Logf("%d operations, every %d. fails", operations, every)
-	silent := 0
-	for at := int64(1); at <= operations; at += every {
-		for _, stays := range []bool{false, true} {
-			base := vfs.NewCrashableMem()
-			disk := &broken{at: at, stays: stays}
-			type end struct {
-				fs            *vfs.MemFS
-				before, after int64 // steps that were acknowledged
-				err           error
-			}
-			over := make(chan end, 1)
-			var l *logtest.Life
-			finish := func(err error) {
-				e := end{before: l.Acked.Load(), err: err}
-				e.fs = base.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 0})
-				disk.dead.Store(true)
-				e.after = l.Acked.Load()
-				select {
-				case over <- e:
-				default: // only the first end counts
+	for _, reads := range []bool{false, true} {
+		operations, silent := clean(reads), 0
+		for at := int64(1); at <= operations; at += every {
+			for _, stays := range []bool{false, true} {
+				base := vfs.NewCrashableMem()
+				disk := &broken{reads: reads, at: at, stays: stays}
+				type end struct {
+					lost, kept    *vfs.MemFS // the disk without what was not synced, and with it: the machine has ended, or the process alone
+					before, after int64      // steps that were acknowledged
+					err           error
 				}
-			}
-			disk.end = finish
-			l = life(base, disk, func(msg string, err error) {
-				finish(fmt.Errorf("%s: %w", msg, err))
-				select {} // like the end of the process: no caller gets an answer
-			})
-			go func() { finish(l.Run(t.Context(), func(int) {})) }()
-			killed := time.AfterFunc(hanging, func() { finish(errors.New("killed, because it hung")) })
-			e := <-over
-			killed.Stop()
-			name := fmt.Sprintf("operation %d, stays %t (%v): %v", at, stays, disk.what.Load(), e.err)
-			if e.err == nil {
-				silent++
-			}
-			again := life(e.fs, new(broken), fatal(t))
-			log, err := again.Open()
-			if err != nil {
-				t.Fatalf("%s: it does not open again: %v", name, err)
-			}
-			again.Log = log
-			got, steps := again.Look(t), -1
-			if e.before == 0 {
-				steps = 0 // nothing was acknowledged but perhaps that the memory is there
-			}
-			for n := max(e.before, 1); n <= min(e.after+1, int64(logtest.Steps())) && steps < 0; n++ {
-				if got == looks[n] {
-					steps = int(n)
+				over := make(chan end, 1)
+				var l *logtest.Life
+				finish := func(err error) {
+					e := end{before: l.Acked.Load(), err: err}
+					e.lost = base.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 0})
+					e.kept = base.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 100, RNG: rand.New(rand.NewPCG(1, 2))})
+					disk.dead.Store(true)
+					e.after = l.Acked.Load()
+					select {
+					case over <- e:
+					default: // only the first end counts
+					}
 				}
-			}
-			if steps < 0 {
-				t.Fatalf("%s: after %d steps were acknowledged it is\n%swant\n%s", name, e.before, got, looks[e.before])
-			}
-			again.Keys(t, steps)
-			again.Inventories(t, folds, int(e.before))
-			if err := log.Close(); err != nil {
-				t.Error(err)
+				disk.end = finish
+				l = life(base, disk, func(msg string, err error) {
+					finish(fmt.Errorf("%s: %w", msg, err))
+					select {} // like the end of the process: no caller gets an answer
+				})
+				go func() { finish(l.Run(t.Context(), func(int) {})) }()
+				killed := time.AfterFunc(hanging, func() { finish(errors.New("killed, because it hung")) })
+				e := <-over
+				killed.Stop()
+				name := fmt.Sprintf("operation %d, reads %t, stays %t (%v): %v", at, reads, stays, disk.what.Load(), e.err)
+				if e.err == nil {
+					silent++
+				}
+				for _, fs := range []*vfs.MemFS{e.lost, e.kept} {
+					again := life(fs, new(broken), fatal(t))
+					log, err := again.Open()
+					if err != nil {
+						t.Fatalf("%s, synced only %t: it does not open again: %v", name, fs == e.lost, err)
+					}
+					again.Log = log
+					got, steps := again.Look(t), -1
+					if e.before == 0 {
+						steps = 0 // nothing was acknowledged but perhaps that the memory is there
+					}
+					for n := max(e.before, 1); n <= min(e.after+1, int64(logtest.Steps())) && steps < 0; n++ {
+						if got == looks[n] {
+							steps = int(n)
+						}
+					}
+					if steps < 0 {
+						t.Fatalf("%s, synced only %t: after %d steps were acknowledged it is\n%swant\n%s", name, fs == e.lost, e.before, got, looks[e.before])
+					}
+					again.Keys(t, steps)
+					again.Inventories(t, folds, int(e.before))
+					if err := log.Close(); err != nil {
+						t.Error(err)
+					}
+				}
 			}
 		}
+		t.Logf("reads %t: %d operations, of which every %d. failed; %d faults were not noticed by the script", reads, operations, every, silent)
 	}
-	t.Logf("%d faults were not noticed by the script", silent)
 }

@@ -30,7 +30,11 @@ func beginEpochs(ctx context.Context, args []string, stdout, stderr io.Writer) e
 		return err
 	}
 	sets, err := changelog.BeginEpochs(ctx, memory)
-	if err = errors.Join(err, memory.Close()); err != nil {
+	damaged := errors.Is(err, changelog.ErrCorrupt)
+	if err = errors.Join(err, memory.Close()); damaged {
+		return fmt.Errorf("begin a new epoch in %s: %d sets have one, but not all: %w", l, sets, err)
+	}
+	if err != nil {
 		return fmt.Errorf("begin a new epoch in %s: %w; run the same command again", l, err)
 	}
 	fmt.Fprintf(stdout, "%s has begun a new epoch: the open Change Lists of %d sets have new names\n", l, sets)

@@ -93,7 +93,7 @@ func follow(ctx context.Context, args []string, stdout, stderr io.Writer) error 
 	case within.Err() != nil:
 		return nil
 	case errors.Is(err, client.ErrNoHub):
-		return fmt.Errorf("%s/sets/%s/changes is no topic of an rshub", strings.TrimRight(*hub, "/"), *set)
+		return fmt.Errorf("%s is no topic of an rshub", feed.Base(strings.TrimRight(*hub, "/")).Topic(*set))
 	}
 	return err
 }

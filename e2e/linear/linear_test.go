@@ -95,6 +95,11 @@ func TestLinearizable(t *testing.T) {
 	for _, what := range slices.Sorted(maps.Keys(counts)) {
 		t.Logf("%6d %s", counts[what], what)
 	}
+	for _, what := range []string{"publish 503 unknown", "delete 503 unknown", "describe 503 unknown", "read 410 gone"} {
+		if histories >= 1000 && counts[what] == 0 {
+			t.Errorf("%d histories, and not once %s: they say nothing of it", histories, what)
+		}
+	}
 }
 
 // disturb does one thing after the other to the connections through a proxy, until ctx

@@ -73,6 +73,9 @@ func read(file string) (*mutant, error) {
 			if len(fields) < 2 || len(fields) > 3 || len(fields) == 3 && fields[2] != "long" {
 				return nil, fmt.Errorf("the test is %q; write a package, a test, and perhaps long", value)
 			}
+			if strings.ContainsAny(fields[1], "^$") {
+				return nil, fmt.Errorf("the test %q is a pattern; write the whole name", fields[1])
+			}
 			m.test = test{fields[0], fields[1], len(fields) == 3}
 		default:
 			return nil, fmt.Errorf("the header has the line %q", line)

@@ -26,6 +26,20 @@ func TestPatches(t *testing.T) {
 	}
 }
 
+// A name that looks like a pattern would match the test, and then not be found in what
+// the test prints.
+func TestNoPatterns(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "m.patch")
+	for name, bad := range map[string]bool{"TestSum": false, "TestSum/a_b": false, "TestSum$": true, "^TestSum": true, "TestSum/a$": true} {
+		if err := os.WriteFile(file, []byte("Wrong: x\nBreaks: I1\nTest: ./sum "+name+"\n\ndiff --git a/a b/a\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := read(file); (err != nil) != bad {
+			t.Errorf("%s: error is %v", name, err)
+		}
+	}
+}
+
 // write makes a module with one function and its test.
 func write(t *testing.T, dir string) {
 	t.Helper()
