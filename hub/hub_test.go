@@ -13,6 +13,7 @@ import (
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/changelog/disklog"
 	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/internal/memorytest"
 	"github.com/rshub/rshub/resourcesync"
 )
 
@@ -80,6 +81,8 @@ func (l *testLog) Since(ctx context.Context, set string, after feed.Cursor, limi
 	}
 	return l.Log.Since(ctx, set, after, limit)
 }
+
+func TestMain(m *testing.M) { memorytest.Main(m) }
 
 func openLog(t testing.TB) *testLog {
 	t.Helper()
