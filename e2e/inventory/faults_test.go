@@ -70,28 +70,54 @@ type stream struct {
 	truth fold // what the source itself holds
 }
 
-// run publishes n changes, and says when all were accepted. No two hubs get changes of
-// one resource at a time.
+// run publishes n changes, and closes done when all were accepted. No two hubs get
+// changes of one resource at a time. It ends with the test.
 func (s *stream) run(t *testing.T, seed uint64, n int, hubs []*hubtest.Hub) (done chan struct{}) {
+	batches := make([]func() [][]byte, len(hubs))
+	for i := range hubs {
+		r, left := rand.New(rand.NewPCG(seed, uint64(i))), n/len(hubs)
+		batches[i] = func() (lines [][]byte) {
+			batch := min(left, 1+r.IntN(60))
+			left -= batch
+			for range batch {
+				loc := fmt.Sprintf("https://example.org/busy/%d/%d", i, r.IntN(1+n/10))
+				lines = append(lines, resourceLine(loc, []string{"created", "updated", "updated", "deleted"}[r.IntN(4)], r.Uint64()))
+			}
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			for _, text := range lines {
+				s.truth.apply(parseLine(text))
+			}
+			return lines
+		}
+	}
+	return s.publishing(t, hubs, batches...)
+}
+
+// replay publishes lines, one after the other, through several hubs in turn.
+func (s *stream) replay(t *testing.T, r *rand.Rand, lines [][]byte, hubs []*hubtest.Hub) (done chan struct{}) {
+	mine := rand.New(rand.NewPCG(r.Uint64(), 0))
+	return s.publishing(t, hubs, func() [][]byte {
+		batch := lines[:min(len(lines), 1+mine.IntN(100))]
+		lines = lines[len(batch):]
+		return batch
+	})
+}
+
+// publishing publishes batches until there are no more, those of each function one after
+// the other, through the hubs in turn.
+func (s *stream) publishing(t *testing.T, hubs []*hubtest.Hub, batches ...func() [][]byte) (done chan struct{}) {
 	done = make(chan struct{})
+	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
-	for i, h := range hubs {
-		r := rand.New(rand.NewPCG(seed, uint64(i)))
+	for i, next := range batches {
 		wg.Go(func() {
-			for left := n / len(hubs); left > 0; {
-				batch := min(left, 1+r.IntN(60))
-				left -= batch
-				lines := make([][]byte, batch)
-				for k := range lines {
-					loc := fmt.Sprintf("https://example.org/busy/%d/%d", i, r.IntN(1+n/10))
-					lines[k] = resourceLine(loc, []string{"created", "updated", "updated", "deleted"}[r.IntN(4)], r.Uint64())
+			for n := i; ctx.Err() == nil; n++ {
+				lines := next()
+				if len(lines) == 0 {
+					return
 				}
-				s.mu.Lock()
-				for _, text := range lines {
-					s.truth.apply(parseLine(t, text))
-				}
-				s.mu.Unlock()
-				if err := s.send(t, h, lines); err != nil {
+				if err := s.send(hubs[n%len(hubs)], lines); err != nil {
 					t.Error(err)
 					return
 				}
@@ -102,26 +128,10 @@ func (s *stream) run(t *testing.T, seed uint64, n int, hubs []*hubtest.Hub) (don
 		wg.Wait()
 		close(done)
 	}()
-	return done
-}
-
-// replay publishes lines, one after the other, through several hubs in turn, and says
-// when all were accepted.
-func (s *stream) replay(t *testing.T, r *rand.Rand, lines [][]byte, hubs []*hubtest.Hub) (done chan struct{}) {
-	done = make(chan struct{})
-	seed := r.Uint64()
-	go func() {
-		defer close(done)
-		r := rand.New(rand.NewPCG(seed, 0))
-		for n := 0; len(lines) > 0; n++ {
-			batch := min(len(lines), 1+r.IntN(100))
-			if err := s.send(t, hubs[n%len(hubs)], lines[:batch]); err != nil {
-				t.Error(err)
-				return
-			}
-			lines = lines[batch:]
-		}
-	}()
+	t.Cleanup(func() {
+		cancel()
+		<-done
+	})
 	return done
 }
 
