@@ -61,80 +61,6 @@ func faults(r *rand.Rand, n int) (planted []line, names map[string]inventory.Kin
 	return planted, names
 }
 
-// A stream publishes changes of its own resources through several hubs at once,
-// deletions among them. What it changes is true before the hub knows it.
-type stream struct {
-	*source
-
-	mu    sync.Mutex
-	truth fold // what the source itself holds
-}
-
-// run publishes n changes, and closes done when all were accepted. No two hubs get
-// changes of one resource at a time. It ends with the test.
-func (s *stream) run(t *testing.T, seed uint64, n int, hubs []*hubtest.Hub) (done chan struct{}) {
-	batches := make([]func() [][]byte, len(hubs))
-	for i := range hubs {
-		r, left := rand.New(rand.NewPCG(seed, uint64(i))), n/len(hubs)
-		batches[i] = func() (lines [][]byte) {
-			batch := min(left, 1+r.IntN(60))
-			left -= batch
-			for range batch {
-				loc := fmt.Sprintf("https://example.org/busy/%d/%d", i, r.IntN(1+n/10))
-				lines = append(lines, resourceLine(loc, []string{"created", "updated", "updated", "deleted"}[r.IntN(4)], r.Uint64()))
-			}
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			for _, text := range lines {
-				s.truth.apply(parseLine(text))
-			}
-			return lines
-		}
-	}
-	return s.publishing(t, hubs, batches...)
-}
-
-// replay publishes lines, one after the other, through several hubs in turn.
-func (s *stream) replay(t *testing.T, r *rand.Rand, lines [][]byte, hubs []*hubtest.Hub) (done chan struct{}) {
-	mine := rand.New(rand.NewPCG(r.Uint64(), 0))
-	return s.publishing(t, hubs, func() [][]byte {
-		batch := lines[:min(len(lines), 1+mine.IntN(100))]
-		lines = lines[len(batch):]
-		return batch
-	})
-}
-
-// publishing publishes batches until there are no more, those of each function one after
-// the other, through the hubs in turn.
-func (s *stream) publishing(t *testing.T, hubs []*hubtest.Hub, batches ...func() [][]byte) (done chan struct{}) {
-	done = make(chan struct{})
-	ctx, cancel := context.WithCancel(context.Background())
-	var wg sync.WaitGroup
-	for i, next := range batches {
-		wg.Go(func() {
-			for n := i; ctx.Err() == nil; n++ {
-				lines := next()
-				if len(lines) == 0 {
-					return
-				}
-				if err := s.send(hubs[n%len(hubs)], lines); err != nil {
-					t.Error(err)
-					return
-				}
-			}
-		})
-	}
-	go func() {
-		wg.Wait()
-		close(done)
-	}()
-	t.Cleanup(func() {
-		cancel()
-		<-done
-	})
-	return done
-}
-
 // kinds are the differences that an audit names.
 func kinds(t *testing.T, found func(func(inventory.Difference, error) bool)) map[string]inventory.Kind {
 	t.Helper()
@@ -197,13 +123,10 @@ func plantFaults(t *testing.T, changes int, hubs ...*hubtest.Hub) {
 
 	// A replica with the faults, which goes on to follow.
 	c := newClient(t, hubs[len(hubs)-1])
-	store := inventory.NewMemory(nil)
+	store := newMemory()
 	replica := open(t, c, s.set, store)
-	for u, err := range replica.CatchUp(t.Context()) {
-		if err != nil {
-			t.Fatal(err)
-		}
-		_ = u
+	if _, err := catchUp(t.Context(), replica); err != nil {
+		t.Fatal(err)
 	}
 	plantIn(t, store, s.set, planted)
 	replica = open(t, c, s.set, store)
@@ -289,6 +212,20 @@ func open(t *testing.T, c *client.Client, set string, store inventory.Store) *cl
 		t.Fatal(err)
 	}
 	return r
+}
+
+func newMemory() inventory.Store { return inventory.NewMemory(nil) }
+
+// catchUp applies all that a replica does not have yet, and returns how many updates that
+// took.
+func catchUp(ctx context.Context, r *client.Replica) (n int, err error) {
+	for _, err := range r.CatchUp(ctx) {
+		if err != nil {
+			return n, err
+		}
+		n++
+	}
+	return n, nil
 }
 
 // plantIn changes what a replica holds behind its back.
