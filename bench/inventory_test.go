@@ -48,7 +48,7 @@ func TestInventoryParts(t *testing.T) {
 // What keeps up commits, and writes something.
 func TestInventoryFollow(t *testing.T) {
 	b := smallInventory(t)
-	b.resources, b.followed = 300, 3*time.Second // so few are committed each second
+	b.resources, b.followed = 300, 5*time.Second // so few are committed each second
 	m, err := b.newOnDisk()
 	if err != nil {
 		t.Fatal(err)

@@ -125,10 +125,12 @@ func (b *bench) until(m *inventoryMemory, is func(inventory.Root, feed.Cursor) b
 
 // follows publishes changes at a steady pace.
 func (b *bench) follows(m *inventoryMemory, n collection, length time.Duration) (f following, err error) {
-	first, _, err := m.root(b.ctx)
+	last, _, err := m.root(b.ctx)
 	if err != nil {
 		return f, err
 	}
+	var first inventory.Root // that was made meanwhile: what came before it may have been waiting
+	var put int64            // when it was made
 	batches := make([]changelog.Publish, 2*time.Second/followTick)
 	for i := range batches {
 		batches[i] = changelog.Publish{Changes: n.updated(followBatch)}
@@ -139,7 +141,6 @@ func (b *bench) follows(m *inventoryMemory, n collection, length time.Duration) 
 	if err != nil {
 		return f, err
 	}
-	put, last := m.store.bytes.Load(), first
 	tick := time.NewTicker(followTick)
 	defer tick.Stop()
 	f.usage, err = measure(func() error {
@@ -150,14 +151,17 @@ func (b *bench) follows(m *inventoryMemory, n collection, length time.Duration) 
 				return err
 			}
 			f.changes += followBatch
-			if i%100 == 0 {
+			if i%20 == 0 {
 				root, head, err := m.root(b.ctx)
 				if err != nil {
 					return err
 				}
-				if root.Upto != last.Upto {
-					last = root
-					f.put = float64(m.store.bytes.Load() - put)
+				switch {
+				case root.Upto == last.Upto:
+				case first.Upto == 0:
+					first, last, put = root, root, m.store.bytes.Load()
+				default:
+					last, f.put = root, float64(m.store.bytes.Load()-put)
 				}
 				f.most = max(f.most, float64(head.Position-root.Cursor.Position))
 			}
@@ -165,7 +169,9 @@ func (b *bench) follows(m *inventoryMemory, n collection, length time.Duration) 
 		}
 		return nil
 	}, m.servers()...)
-	f.committed = float64(last.Cursor.Position - first.Cursor.Position)
+	if first.Upto > 0 {
+		f.committed = float64(last.Cursor.Position - first.Cursor.Position)
+	}
 	now, werr := m.written()
 	f.written = now - written
 	return f, cmp.Or(err, werr)
