@@ -332,7 +332,7 @@ func TestNeighboursMerge(t *testing.T) {
 		var gone []feed.Entry
 		i := 0
 		for e := range peps(20_000) {
-			if i++; i/(11*every/3)%3 == 0 && i%97 > 0 {
+			if i++; i/(11*every/3)%3 == 0 && i%5 > 0 {
 				e.Change.Change = "deleted"
 				gone = append(gone, *e)
 			}

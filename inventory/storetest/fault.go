@@ -31,6 +31,7 @@ type faulty struct {
 	left  int // calls until the fault; below 0: there is none
 	fault fault
 	met   bool // the fault has happened
+	clog  bool // nothing is removed
 }
 
 // set arms the store: the call behind n others fails.
@@ -38,6 +39,24 @@ func (s *faulty) set(n int, f fault) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.left, s.fault, s.met = n, f, false
+}
+
+// keeps lets the store remove nothing while do runs.
+func (s *faulty) keeps(do func()) {
+	set := func(clog bool) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.clog = clog
+	}
+	set(true)
+	defer set(false)
+	do()
+}
+
+func (s *faulty) clogged() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.clog
 }
 
 // heal disarms the store. It reports whether the fault has happened.
@@ -114,6 +133,9 @@ func (s *faulty) Get(ctx context.Context, set string, begin int64, numbers []uin
 }
 
 func (s *faulty) Remove(ctx context.Context, set string, begin int64, numbers []uint64) error {
+	if s.clogged() {
+		return fmt.Errorf("a planned fault: %w", feed.ErrUnavailable)
+	}
 	part := numbers[:s.part(len(numbers))]
 	return s.call(func() error { return s.Store.Remove(ctx, set, begin, part) })
 }

@@ -61,7 +61,7 @@ func eachCall(t *testing.T, h *history, op func(h *history) error) {
 			h.learn()
 			h.must(h.pin(h.hubs[1]))
 			h.publish(1 + h.random.IntN(20))
-			h.must(h.commit(h.hubs[1]))
+			h.faulty.keeps(func() { h.must(h.commitAnew(h.hubs[0])) }) // the operation finds pages to remove
 			h.learn()
 			if n%2 == 0 { // else an older root lives
 				h.must(h.unpinAll())

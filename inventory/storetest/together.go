@@ -66,10 +66,13 @@ func interleave(t *testing.T, h *history, other func(h *history, hub *inventory.
 			h.publish(30)
 			h.must(h.commit(h.hubs[1]))
 			h.learn()
-			if second%2 == 0 { // an older root lives, else one has to die
+			switch second % 3 {
+			case 0: // an older root lives
 				h.must(h.pin(h.hubs[1]))
-			} else {
+			case 1: // one has to die
 				h.must(h.unpinAll())
+			case 2: // there is none
+				h.must(h.reset(h.hubs[1]))
 			}
 			h.publish(20)
 			changes, do := h.changes(h.newest()), other(h, hubs[1])
