@@ -17,6 +17,7 @@ import (
 	"github.com/rshub/rshub/changelog/disklog"
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/hub"
+	"github.com/rshub/rshub/resourcesync"
 )
 
 var caughtUpPerSecond = metric{name: "changes/s", limit: 200_000, least: true}
@@ -90,9 +91,14 @@ func (b *bench) fillDisk(dir string, count, n, listSize int) error {
 	return cmp.Or(b.fill(log, benchSet, count, n, listSize), log.Close())
 }
 
-// fill publishes count changes, n at a time, from many publishers, so that it
-// does not take long. Each publish is a block.
+// fill publishes count changes, n at a time.
 func (b *bench) fill(log changelog.Log, set string, count, n, listSize int) error {
+	return b.fillWith(log, set, count/n, listSize, func(i int) []resourcesync.Change { return b.content.batch(i, n) })
+}
+
+// fillWith publishes batches of changes from many publishers, so that it does not take
+// long. Each publish is a block.
+func (b *bench) fillWith(log changelog.Log, set string, batches, listSize int, batch func(i int) []resourcesync.Change) error {
 	h := hub.New(log, hub.Options{ListSize: listSize})
 	var next atomic.Int64
 	var wg sync.WaitGroup
@@ -100,8 +106,8 @@ func (b *bench) fill(log changelog.Log, set string, count, n, listSize int) erro
 	errs := make(chan error, writers)
 	for range writers {
 		wg.Go(func() {
-			for i := int(next.Add(1)) - 1; i < count/n; i = int(next.Add(1)) - 1 {
-				if _, err := h.Publish(b.ctx, set, changelog.Publish{Changes: b.content.batch(i, n)}); err != nil {
+			for i := int(next.Add(1)) - 1; i < batches; i = int(next.Add(1)) - 1 {
+				if _, err := h.Publish(b.ctx, set, changelog.Publish{Changes: batch(i)}); err != nil {
 					errs <- err
 					return
 				}

@@ -47,6 +47,12 @@ func runFloor(kind string, args []string) error {
 			return err
 		}
 		serve = func() error { return http.Serve(l, h) }
+	case kind == "answers" && len(args) == 1:
+		h, err := newAnswersFloor(args[0])
+		if err != nil {
+			return err
+		}
+		serve = func() error { return http.Serve(l, h) }
 	case kind == "metrics" && len(args) == 0:
 		serve = func() error { return serveMetricsFloor(l) }
 	case kind == "sink" && len(args) == 0:

@@ -23,8 +23,8 @@ import (
 // benchSet is the set that changes are published to.
 const benchSet = "bench"
 
-// longest bounds a run; it takes about three minutes.
-const longest = 20 * time.Minute
+// longest bounds a run; it takes about twenty minutes.
+const longest = 45 * time.Minute
 
 // A bench is one run of this program.
 type bench struct {
@@ -65,11 +65,15 @@ type sizes struct {
 	behindCallback int           // changes
 
 	scrapes int // of one figure
+
+	resources int           // in an inventory
+	followed  time.Duration // how long changes come that an inventory keeps up with
+	looks     int           // at an inventory, of one figure
 }
 
 var (
-	fullSizes  = sizes{700 * time.Millisecond, 1000, 4 * time.Second, 2500 * time.Millisecond, 5000, 500_000, 25_000, 2 * time.Second, 300 * time.Millisecond, 5_000_000, 10_000, 1200 * time.Millisecond, 100_000, 100_000, 200}
-	quickSizes = sizes{60 * time.Millisecond, 200, time.Second, 300 * time.Millisecond, 500, 50_000, 5_000, 400 * time.Millisecond, 60 * time.Millisecond, 200_000, 1_000, 300 * time.Millisecond, 10_000, 10_000, 20}
+	fullSizes  = sizes{700 * time.Millisecond, 1000, 4 * time.Second, 2500 * time.Millisecond, 5000, 500_000, 25_000, 2 * time.Second, 300 * time.Millisecond, 5_000_000, 10_000, 1200 * time.Millisecond, 100_000, 100_000, 200, 1_000_000, 36 * time.Second, 200}
+	quickSizes = sizes{60 * time.Millisecond, 200, time.Second, 300 * time.Millisecond, 500, 50_000, 5_000, 400 * time.Millisecond, 60 * time.Millisecond, 200_000, 1_000, 300 * time.Millisecond, 10_000, 10_000, 20, 20_000, 2 * time.Second, 20}
 )
 
 // A part answers one question.
@@ -96,6 +100,14 @@ var parts = []part{
 	{"cluster", "Latency from publish to receipt, 1,000 changes a second over HTTP, followed by one WebSocket; Redis, NATS and two hubs; floor: go-redis, one XADD, then publish over NATS to one subscriber", (*bench).cluster},
 	{"redis-flat", "Does it stay the same in Redis? In process, two hubs, Redis and NATS: a memory with 10,000 changes in one set, and a larger one", (*bench).redisFlat},
 	{"disk-flat", "And on disk, with one hub", (*bench).diskFlat},
+	{"inventory-disk", "Inventories beside a memory on the disk, in process: live.Live. Making one of the log; floor: decode the same changes, make the elements of their digests, append them to a file. Its size; floor: blocks of the log with the same changes, by loc. The state at the head, cold; floor: read the same changes", (*bench).inventoryDisk},
+	{"inventory-redis", "The same beside a memory in Redis", (*bench).inventoryRedis},
+	{"inventory-follow-disk", "Keeping up with changes at random places, in process, a memory on the disk; floor: the same hub without inventories", (*bench).inventoryFollowDisk},
+	{"inventory-follow-redis", "The same with a memory in Redis", (*bench).inventoryFollowRedis},
+	{"inventory-publish-disk", "Durable publishes with inventories, in process, a memory on the disk; floor: without", (*bench).inventoryPublishDisk},
+	{"inventory-publish-redis", "The same with a memory in Redis", (*bench).inventoryPublishRedis},
+	{"inventory-baseline", "A baseline over one WebSocket; floor: the same bytes from memory to one connection", (*bench).inventoryBaseline},
+	{"inventory-audit", "Audits by position, client.Audit; floor: net/http answering the same requests with the same bytes from memory", (*bench).inventoryAudit},
 	{"documents", "Documents, time until the last byte; floor: net/http serving the same bytes from memory", (*bench).documents},
 }
 

@@ -81,7 +81,7 @@ func (c *Client) Audit(ctx context.Context, set string, own Own, o AuditOptions)
 		o.Look = func(inventory.Look) {}
 	}
 	return func(yield func(inventory.Difference, error) bool) {
-		a := &audit{client: c, set: set, own: own, opts: o, yield: yield, seen: map[string]bool{}}
+		a := &audit{client: c, set: set, own: own, opts: o, yield: yield, seen: map[inventory.Digest]bool{}}
 		err := feed.CheckSet(set)
 		for n := 1; err == nil; n++ {
 			if err = a.run(ctx); err == nil {
@@ -108,9 +108,9 @@ type audit struct {
 	opts   AuditOptions
 	yield  func(inventory.Difference, error) bool
 
-	at    feed.Cursor     // at which the hub is asked
-	asked bool            // the newest look is over, and questions were asked
-	seen  map[string]bool // locs that were yielded
+	at    feed.Cursor               // at which the hub is asked
+	asked bool                      // the newest look is over, and questions were asked
+	seen  map[inventory.Digest]bool // what was yielded: of each loc 16 bytes of its hash
 }
 
 // run compares both ends once.
@@ -179,10 +179,12 @@ func (a *audit) compare(ctx context.Context, own *inventory.State, look inventor
 
 // report yields a difference, unless it was yielded before.
 func (a *audit) report(d inventory.Difference) error {
-	if a.seen[d.Loc] {
+	e := inventory.Element(d.Loc, "")
+	loc := inventory.Digest(e[:16])
+	if a.seen[loc] {
 		return nil
 	}
-	a.seen[d.Loc] = true
+	a.seen[loc] = true
 	if !a.yield(d, nil) {
 		return errEnough
 	}
@@ -206,7 +208,7 @@ func (a *audit) advance(ctx context.Context, own *inventory.State, to feed.Curso
 
 // settled compares a state that is at no cursor. It looks a second time at what differs.
 func (a *audit) settled(ctx context.Context, own *inventory.State, look inventory.Look) error {
-	s := &second{audit: a, since: cmp.Or(a.opts.Since, look.Cursor.String()), named: map[string]bool{}}
+	s := &second{audit: a, first: own, since: cmp.Or(a.opts.Since, look.Cursor.String()), named: map[string]bool{}}
 	err := a.compare(ctx, own, look, func(d inventory.Difference) error {
 		if s.candidates = append(s.candidates, d); len(s.candidates) < maxCandidates {
 			return nil
@@ -222,6 +224,7 @@ func (a *audit) settled(ctx context.Context, own *inventory.State, look inventor
 // A second is the second look of an audit at what differs.
 type second struct {
 	*audit
+	first      *inventory.State // the own one at the first look
 	candidates []inventory.Difference
 	since      string          // where in the log named goes on
 	named      map[string]bool // the locs of changes
@@ -255,8 +258,19 @@ func (s *second) look(ctx context.Context, first feed.Cursor) error {
 		return err
 	}
 	s.since = look.Cursor.String()
-	s.at = look.Cursor
 	named := func(loc string) bool { return s.named[loc] }
+	if own == s.first { // both ends still have what they had, unless the log names it
+		for _, d := range s.candidates {
+			if named(d.Loc) {
+				continue
+			}
+			if err := s.report(d); err != nil {
+				return err
+			}
+		}
+		s.candidates, s.at = nil, first
+		return nil
+	}
 	for d, err := range inventory.Confirm(ctx, own, s.candidates, named, s.ask) {
 		if err == nil {
 			err = s.report(d)

@@ -18,6 +18,7 @@ import (
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/changelog/disklog"
 	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/internal/memorytest"
 	"github.com/rshub/rshub/internal/metricstest"
 )
 
@@ -109,4 +110,31 @@ func TestTrimBesideBadSets(t *testing.T) {
 	if s, err := log.State(t.Context(), "whole"); err != nil || s.Floor.Position != 20 {
 		t.Errorf("the floor is %v, %v", s.Floor, err)
 	}
+}
+
+// Retention waits for whoever has not read what it would remove.
+func TestHold(t *testing.T) {
+	log := memorytest.Open(t)
+	asked, at, ok := 0, feed.Cursor{}, true
+	h := New(log, Options{
+		ListSize: 10, Retention: changelog.Retention{Count: 1},
+		Hold: func(_ context.Context, set string) (feed.Cursor, bool) { asked++; return at, ok },
+	})
+	defer h.Close()
+	mustPublish(t, h, "demo", changes("a", 15))
+	look := func(floor uint64, asks int) {
+		t.Helper()
+		h.trim(t.Context())
+		st, err := log.State(t.Context(), "demo")
+		if err != nil || st.Floor.Position != floor || asked != asks {
+			t.Errorf("the floor is %d, %v, want %d; asked %d times, want %d", st.Floor.Position, err, floor, asked, asks)
+		}
+	}
+	look(0, 0) // nothing would be removed, so nobody is asked
+	mustPublish(t, h, "demo", changes("b", 30))
+	look(0, 1)
+	at.Position = 19
+	look(10, 2)
+	ok = false
+	look(30, 3)
 }

@@ -62,7 +62,6 @@ func (b *builder) merge(page ref, level int, from, to string) error {
 			return err
 		}
 		if !goes {
-			page.first = from
 			return b.place(page, level)
 		}
 	}

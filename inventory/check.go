@@ -158,7 +158,7 @@ func (c *checker) inner(found *checked, number uint64, level int, page []byte) e
 		switch {
 		case below.Tally != r.Tally || below.newest != r.newest:
 			return fmt.Errorf("page %d below it has other counts or sums", r.page)
-		case i > 0 && below.first < r.first || below.first <= found.last:
+		case below.first < r.first || below.first <= found.last:
 			return fmt.Errorf("page %d below it is out of order", r.page)
 		case i+1 < len(refs) && below.last >= refs[i+1].first:
 			return fmt.Errorf("page %d below it reaches into the next", r.page)

@@ -324,6 +324,39 @@ func TestShrinksWithItsResources(t *testing.T) {
 	}
 }
 
+// TestNeighboursMerge empties some pages nearly: their resources go to neighbours.
+func TestNeighboursMerge(t *testing.T) {
+	for _, every := range []int{3, 300} { // leaves that are emptied, or whole inner pages
+		v := New(NewMemory(nil), "set", Options{PageBytes: 1000})
+		root := commit(t, v, 20_000)
+		var gone []feed.Entry
+		i := 0
+		for e := range peps(20_000) {
+			if i++; i/(11*every/3)%3 == 0 && i%5 > 0 {
+				e.Change.Change = "deleted"
+				gone = append(gone, *e)
+			}
+		}
+		root, err := v.Commit(t.Context(), Changes{Base: root, To: root.Cursor, Sorted: pointers(gone)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		lives(t, v)
+		small := 0
+		for page, err := range v.Tree(root).Pages(t.Context()) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(page.Bytes) < 1000*2/5-frame {
+				small++
+			}
+		}
+		if small > root.Height {
+			t.Errorf("%d pages of %d are nearly empty", small, root.Pages)
+		}
+	}
+}
+
 // TestCache bounds what a cache holds.
 func TestCache(t *testing.T) {
 	c := NewCache(1000)

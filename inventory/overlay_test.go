@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"reflect"
 	"slices"
+	"sync"
 	"testing"
 
 	"github.com/rshub/rshub/feed"
@@ -260,4 +261,43 @@ func TestOverlayDeletion(t *testing.T) {
 		t.Fatalf("Get = %+v, %t, %v", e, ok, err)
 	}
 	wantTally(t, "created again", o.State(src.head).total, TallyOf(&again))
+}
+
+// TestOverlayWhileRead reads states while changes are added behind them.
+func TestOverlayWhileRead(t *testing.T) {
+	ctx := context.Background()
+	src := newSource(5, 3000)
+	now := plain{}
+	for range 2000 {
+		now.add(src.next())
+	}
+	base := now.sorted()
+	o := newOverlay(base, base.total(), src.head)
+	var readers sync.WaitGroup
+	defer readers.Wait()
+	for range 10 {
+		var batch []feed.Entry
+		for range 500 {
+			e := src.next()
+			now.add(e)
+			batch = append(batch, e)
+		}
+		if err := o.Add(ctx, batch); err != nil {
+			t.Fatal(err)
+		}
+		s, want := o.State(src.head), maps.Clone(now)
+		readers.Go(func() {
+			n := 0
+			for e, err := range s.Walk(ctx, Range{}) {
+				if w := want[e.Change.Loc]; err != nil || e.Cursor != w.Cursor {
+					t.Errorf("%s is of %v, want %v (%v)", e.Change.Loc, e.Cursor, w.Cursor, err)
+					return
+				}
+				n++
+			}
+			if tally, err := s.Tally(ctx, Prefix("https://example.org/")); err != nil || n != len(want) || tally != s.total {
+				t.Errorf("%d resources, want %d; a tally of %d (%v)", n, len(want), tally.Count, err)
+			}
+		})
+	}
 }

@@ -3,6 +3,7 @@ package inventory
 import (
 	"context"
 	"iter"
+	"slices"
 
 	"github.com/rshub/rshub/feed"
 )
@@ -156,22 +157,30 @@ func (t *Tree) Pages(ctx context.Context) iter.Seq2[Page, error] {
 }
 
 // numbers returns the pages of a tree.
-func (t *Tree) numbers(ctx context.Context) ([]uint64, error) {
-	all, level := []uint64{t.root.Page}, t.root.Height-1
+func (t *Tree) numbers(ctx context.Context) (all []uint64, err error) {
+	level := t.root.Height - 1
 	if level < 0 {
 		return nil, nil
 	}
-	for from := 0; level > 0; level-- {
-		to := len(all)
-		for ; from < to; from++ {
-			in, err := t.inner(ctx, all[from])
+	for numbers := []uint64{t.root.Page}; ; level-- {
+		all = append(all, numbers...)
+		if level == 0 {
+			return all, nil
+		}
+		var below []uint64
+		for some := range slices.Chunk(numbers, readTogether) {
+			pages, err := t.read(ctx, some)
 			if err != nil {
 				return nil, err
 			}
-			for _, c := range in.refs {
-				all = append(all, c.page)
+			for i, p := range pages {
+				refs, err := decodeInner(some[i], p)
+				if err != nil {
+					return nil, t.damaged(some[i], err)
+				}
+				below = append(below, pageNumbers(refs)...)
 			}
 		}
+		numbers = below
 	}
-	return all, nil
 }

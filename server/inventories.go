@@ -116,7 +116,7 @@ func (p *parts) snapshot(ctx context.Context, set string, at feed.Cursor) (*subs
 	if err != nil {
 		return nil, err
 	}
-	return &subscribe.Snapshot{Resources: resources{h.State, h.Tree()}, Complete: h.Complete, Release: h.Release}, nil
+	return &subscribe.Snapshot{Resources: h, Complete: h.Complete, Release: h.Release}, nil
 }
 
 // resourceList returns what the Resource List of a set shows: that at a cursor, and with
@@ -129,17 +129,7 @@ func (p *parts) resourceList(ctx context.Context, set string, at feed.Cursor) (*
 	if err != nil {
 		return nil, err
 	}
-	return &documents.List{Resources: resources{l.State, l.Tree()}, Completed: l.Completed}, nil
-}
-
-// resources are a root, with the cursor that a State has.
-type resources struct {
-	*inventory.State
-	tree *inventory.Tree
-}
-
-func (r resources) Nth(ctx context.Context, n uint64) (loc string, ok bool, err error) {
-	return r.tree.Nth(ctx, n)
+	return &documents.List{Resources: l.Held, Completed: l.Completed}, nil
 }
 
 // wireInventories returns what keeps the inventories, or nil if the hub keeps none.

@@ -22,7 +22,7 @@ func TestRefusedUpload(t *testing.T) {
 		{"POST", "/sets/demo/changes", "Content-Type: text/csv\r\n", 415},
 		{"POST", "/hub", "Content-Type: application/xml\r\n", 400},
 		{"POST", "/hub", "Content-Type: application/x-www-form-urlencoded\r\n", 413},
-		{"PUT", "/sets/demo", "", 400},
+		{"PUT", "/sets/demo", "", 413},
 		{"POST", "/nowhere", "", 404},
 	} {
 		t.Run(test.path+fmt.Sprint(test.status), func(t *testing.T) {

@@ -99,6 +99,9 @@ func TestOldProgramMakesSetAnew(t *testing.T) {
 	if pages := there(t, s, anew.Log.Begin); len(pages) > 0 {
 		t.Errorf("pages %d", pages)
 	}
+	if found, err := s.Get(ctx, "set", anew.Log.Begin, []uint64{1, 2}); err != nil || found[0] != nil {
+		t.Errorf("page 1 is %q, %v", found[0], err)
+	}
 	wants(t, inventory.ErrLog, s.Swap(ctx, "set", inventory.Swap{Begin: r.Log.Begin, Version: r.Version}))
 	swapped(t, s, 8, anew.Log.Head, "new")
 	if n := admin.Exists(ctx, l.pageKeys("set")...).Val(); n != 0 {

@@ -14,7 +14,7 @@ var sources embed.FS
 type scripts struct {
 	append, since, find, trim, oldest, pack, sweep, name, make, describe, delete, memory *redisconn.Script
 	keys, imports, adopt, tick, epoch                                                    *redisconn.Script
-	load, swap, put, get, remove, numbers                                                *redisconn.Script // of inventories
+	load, swap, put, remove, numbers                                                     *redisconn.Script // of inventories
 }
 
 // readAll reads the scripts. Tests may change them with edit.
@@ -30,7 +30,7 @@ func (s *scripts) readAll(edit func(string) string) {
 		"append": &s.append, "since": &s.since, "find": &s.find, "trim": &s.trim, "oldest": &s.oldest, "pack": &s.pack, "sweep": &s.sweep,
 		"name": &s.name, "make": &s.make, "describe": &s.describe, "delete": &s.delete, "memory": &s.memory,
 		"keys": &s.keys, "import": &s.imports, "adopt": &s.adopt, "tick": &s.tick, "epoch": &s.epoch,
-		"load": &s.load, "swap": &s.swap, "put": &s.put, "get": &s.get, "remove": &s.remove, "numbers": &s.numbers,
+		"load": &s.load, "swap": &s.swap, "put": &s.put, "remove": &s.remove, "numbers": &s.numbers,
 	} {
 		source := read("lib") + read(name)
 		if edit != nil {

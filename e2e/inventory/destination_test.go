@@ -148,7 +148,7 @@ func (d *destination) inSync(t *testing.T, s *source) *journal {
 			none(t, d.way, r.Audit(t.Context(), o))
 		}
 	}
-	t.Logf("the %s in %d lives: %d messages, %d baselines to their end, %d went on in the middle, %d began anew", d.way, d.lives, j.messages, j.baselines, j.resumed, j.restarts)
+	t.Logf("the %s in %d lives: %d messages, %d baselines to their end, %d went on in the middle, %d began anew, %d times it was gone", d.way, d.lives, j.messages, j.baselines, j.resumed, j.restarts, j.rejoined)
 	return j
 }
 

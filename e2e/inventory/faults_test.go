@@ -61,70 +61,6 @@ func faults(r *rand.Rand, n int) (planted []line, names map[string]inventory.Kin
 	return planted, names
 }
 
-// A stream publishes changes of its own resources through several hubs at once,
-// deletions among them. What it changes is true before the hub knows it.
-type stream struct {
-	*source
-
-	mu    sync.Mutex
-	truth fold // what the source itself holds
-}
-
-// run publishes n changes, and says when all were accepted. No two hubs get changes of
-// one resource at a time.
-func (s *stream) run(t *testing.T, seed uint64, n int, hubs []*hubtest.Hub) (done chan struct{}) {
-	done = make(chan struct{})
-	var wg sync.WaitGroup
-	for i, h := range hubs {
-		r := rand.New(rand.NewPCG(seed, uint64(i)))
-		wg.Go(func() {
-			for left := n / len(hubs); left > 0; {
-				batch := min(left, 1+r.IntN(60))
-				left -= batch
-				lines := make([][]byte, batch)
-				for k := range lines {
-					loc := fmt.Sprintf("https://example.org/busy/%d/%d", i, r.IntN(1+n/10))
-					lines[k] = resourceLine(loc, []string{"created", "updated", "updated", "deleted"}[r.IntN(4)], r.Uint64())
-				}
-				s.mu.Lock()
-				for _, text := range lines {
-					s.truth.apply(parseLine(t, text))
-				}
-				s.mu.Unlock()
-				if err := s.send(t, h, lines); err != nil {
-					t.Error(err)
-					return
-				}
-			}
-		})
-	}
-	go func() {
-		wg.Wait()
-		close(done)
-	}()
-	return done
-}
-
-// replay publishes lines, one after the other, through several hubs in turn, and says
-// when all were accepted.
-func (s *stream) replay(t *testing.T, r *rand.Rand, lines [][]byte, hubs []*hubtest.Hub) (done chan struct{}) {
-	done = make(chan struct{})
-	seed := r.Uint64()
-	go func() {
-		defer close(done)
-		r := rand.New(rand.NewPCG(seed, 0))
-		for n := 0; len(lines) > 0; n++ {
-			batch := min(len(lines), 1+r.IntN(100))
-			if err := s.send(t, hubs[n%len(hubs)], lines[:batch]); err != nil {
-				t.Error(err)
-				return
-			}
-			lines = lines[batch:]
-		}
-	}()
-	return done
-}
-
 // kinds are the differences that an audit names.
 func kinds(t *testing.T, found func(func(inventory.Difference, error) bool)) map[string]inventory.Kind {
 	t.Helper()
@@ -187,13 +123,10 @@ func plantFaults(t *testing.T, changes int, hubs ...*hubtest.Hub) {
 
 	// A replica with the faults, which goes on to follow.
 	c := newClient(t, hubs[len(hubs)-1])
-	store := inventory.NewMemory(nil)
+	store := newMemory()
 	replica := open(t, c, s.set, store)
-	for u, err := range replica.CatchUp(t.Context()) {
-		if err != nil {
-			t.Fatal(err)
-		}
-		_ = u
+	if _, err := catchUp(t.Context(), replica); err != nil {
+		t.Fatal(err)
 	}
 	plantIn(t, store, s.set, planted)
 	replica = open(t, c, s.set, store)
@@ -279,6 +212,20 @@ func open(t *testing.T, c *client.Client, set string, store inventory.Store) *cl
 		t.Fatal(err)
 	}
 	return r
+}
+
+func newMemory() inventory.Store { return inventory.NewMemory(nil) }
+
+// catchUp applies all that a replica does not have yet, and returns how many updates that
+// took.
+func catchUp(ctx context.Context, r *client.Replica) (n int, err error) {
+	for _, err := range r.CatchUp(ctx) {
+		if err != nil {
+			return n, err
+		}
+		n++
+	}
+	return n, nil
 }
 
 // plantIn changes what a replica holds behind its back.

@@ -52,7 +52,7 @@ func join(t *testing.T, l *hubtest.Load, hubs ...*hubtest.Hub) {
 			lines := l.Lines[at : at+n]
 			at += n
 			wg.Go(func() {
-				if err := s.send(t, h, lines); err != nil {
+				if err := s.send(h, lines); err != nil {
 					t.Error(err)
 				}
 			})

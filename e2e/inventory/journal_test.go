@@ -17,6 +17,7 @@ type message struct {
 	Baseline           *bool
 	Complete           bool
 	Restart, Diverged  bool
+	Anew               bool // the destination's own word: the hub said gone, so it joins again
 	Count              int
 	Position, Content  string
 	Resources, Changes []json.RawMessage
@@ -34,6 +35,7 @@ type journal struct {
 	baselines int // that came to their end
 	restarts  int
 	resumed   int // times that a baseline went on in the middle
+	rejoined  int // times that the hub said gone
 }
 
 // read reads on in the journal of a destination, by the rules of the protocol. A message
@@ -85,6 +87,9 @@ func (j *journal) update(u *update) {
 
 func (j *journal) take(m *message) (err error) {
 	switch {
+	case m.Anew:
+		j.baseline, j.whole = nil, false
+		j.rejoined++
 	case m.Baseline != nil && *m.Baseline:
 		err = j.part(m)
 	case m.Baseline != nil:

@@ -131,7 +131,9 @@ func (p *program) follow(ctx context.Context, connect func(context.Context) erro
 		err := connect(ctx)
 		fmt.Fprintf(os.Stderr, "from %s: %v\n", p.place, err)
 		if errors.Is(err, errGone) {
-			p.place = feed.SinceBaseline
+			if err := p.take([]byte(`{"anew":true,"cursor":"` + feed.SinceBaseline + `"}`)); err != nil {
+				fmt.Fprintln(os.Stderr, "destination:", err)
+			}
 		}
 		select {
 		case <-time.After(20 * time.Millisecond):

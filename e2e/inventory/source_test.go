@@ -36,13 +36,13 @@ func newSource(set string) *source {
 // a key, because the hub may be killed meanwhile.
 func (s *source) publish(t testing.TB, h *hubtest.Hub, lines [][]byte) {
 	t.Helper()
-	if err := s.send(t, h, lines); err != nil {
+	if err := s.send(h, lines); err != nil {
 		t.Fatal(err)
 	}
 }
 
 // send is publish for who is not the goroutine of a test.
-func (s *source) send(t testing.TB, h *hubtest.Hub, lines [][]byte) error {
+func (s *source) send(h *hubtest.Hub, lines [][]byte) error {
 	s.mu.Lock()
 	s.batches++
 	key := fmt.Sprintf("Idempotency-Key: %s-%d", s.name, s.batches)
@@ -69,7 +69,7 @@ func (s *source) send(t testing.TB, h *hubtest.Hub, lines [][]byte) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i, text := range lines {
-		l := parseLine(t, text)
+		l := parseLine(text)
 		l.Position = first + uint64(i)
 		s.log[l.Position] = l
 	}
@@ -101,10 +101,18 @@ func positionOf(cursor string) uint64 {
 	return p
 }
 
-// at returns what the set held at a cursor. The caller does not change it, and asks for
-// cursors in their order.
-func (s *source) at(t testing.TB, cursor string) fold {
+// at returns what the set held at a cursor. It waits until the receipts of all changes up
+// to there have come. The caller does not change what it gets.
+func (s *source) at(t testing.TB, cursor string) (f fold) {
 	t.Helper()
+	hubtest.Until(t, "the source knows what it published up to "+cursor, func() (err error) {
+		f, err = s.tryAt(cursor)
+		return err
+	})
+	return f
+}
+
+func (s *source) tryAt(cursor string) (fold, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	to := positionOf(cursor)
@@ -114,11 +122,11 @@ func (s *source) at(t testing.TB, cursor string) fold {
 	for ; s.folded < to; s.folded++ {
 		l, ok := s.log[s.folded+1]
 		if !ok {
-			t.Fatalf("nobody published what is at position %d of %s, before %s", s.folded+1, s.set, cursor)
+			return nil, fmt.Errorf("nobody published what is at position %d of %s", s.folded+1, s.set)
 		}
 		s.fold.apply(l)
 	}
-	return s.fold
+	return maps.Clone(s.fold), nil
 }
 
 // atTime returns what the set held at the datetime of a change.
@@ -135,7 +143,7 @@ func (s *source) atTime(t testing.TB, h *hubtest.Hub, at time.Time) fold {
 	if err := json.Unmarshal(m.Changes[0], &l); err != nil || !l.Datetime.Equal(at) {
 		t.Fatalf("the change at %v is %s: %v", at, m.Changes[0], err)
 	}
-	return maps.Clone(s.at(t, fmt.Sprintf("%d-%d", l.Position, at.UnixMicro())))
+	return s.at(t, fmt.Sprintf("%d-%d", l.Position, at.UnixMicro()))
 }
 
 // newest returns the cursor of the newest change, and what the set holds after it.

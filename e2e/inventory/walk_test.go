@@ -89,11 +89,16 @@ func TestSizes(t *testing.T) {
 		has = n
 		head, want := s.newest(t)
 		s.proved(t, h)
+		tag := "-"
 		hubtest.Until(t, fmt.Sprintf("the Resource List has %d resources", n), func() error {
-			a, err := hubtest.Request(http.MethodGet, h.URL+"/sets/"+s.set+"/resourcelist.xml", nil)
-			if err != nil || a.Status != http.StatusOK {
-				return fmt.Errorf("%v: %v", a, err)
+			a, err := hubtest.Request(http.MethodGet, h.URL+"/sets/"+s.set+"/resourcelist.xml", nil, "If-None-Match: "+tag, "Accept-Encoding: identity")
+			if err != nil || a.Status == http.StatusNotModified {
+				return fmt.Errorf("it was not renewed: %v", err)
 			}
+			if a.Status != http.StatusOK {
+				return fmt.Errorf("%d: %s", a.Status, a.Body)
+			}
+			tag = a.Header.Get("ETag")
 			d, err := readStrictly("resourcelist.xml", a.Body)
 			if err != nil {
 				t.Fatal(err)

@@ -70,6 +70,25 @@ func (t *Try) HMGetAll(keys []string, fields ...string) ([]Answer, error) {
 	return answers, err
 }
 
+// HMGetEach is HMGet for many hashes of one slot, each with fields of its own, in one
+// round trip. Redis reads them one after the other, in this order.
+func (t *Try) HMGetEach(keys []string, fields [][]string) ([]Answer, error) {
+	replies := make([]*redis.SliceCmd, len(keys))
+	if _, err := t.node.Pipelined(t.ctx, func(p redis.Pipeliner) error {
+		for i, key := range keys {
+			replies[i] = p.HMGet(t.ctx, key, fields[i]...)
+		}
+		return nil
+	}); err != nil {
+		return nil, err
+	}
+	answers := make([]Answer, len(keys))
+	for i, reply := range replies {
+		answers[i] = reply.Val()
+	}
+	return answers, nil
+}
+
 // ZRem removes a member of a sorted set. It writes, and waits for no replica.
 func (t *Try) ZRem(key, member string) error { return t.node.ZRem(t.noted, key, member).Err() }
 

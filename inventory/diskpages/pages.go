@@ -74,7 +74,7 @@ func (s *Store) isOf(ctx context.Context, set string, begin int64) (bool, error)
 func (s *Store) Swap(ctx context.Context, set string, w inventory.Swap) error {
 	b := s.db.NewBatch()
 	err := s.swap(ctx, set, w, b)
-	if err == nil && w.Durable {
+	if err == nil && durable(w) {
 		err = s.known(b.SyncWait())
 	}
 	if err != nil {
@@ -82,6 +82,11 @@ func (s *Store) Swap(ctx context.Context, set string, w inventory.Swap) error {
 	}
 	return nil
 }
+
+// durable reports whether a Swap has to survive a crash. One that reaches a cursor does,
+// too: nothing else is written soon, and a destination that has lost it would read the
+// same baseline again.
+func durable(w inventory.Swap) bool { return w.Durable || !w.At.IsZero() }
 
 func (s *Store) swap(ctx context.Context, set string, w inventory.Swap, b *pebble.Batch) error {
 	s.mu.Lock()
@@ -106,7 +111,7 @@ func (s *Store) swap(ctx context.Context, set string, w inventory.Swap, b *pebbl
 	v = binary.BigEndian.AppendUint64(v, w.Version+1)
 	v = binary.BigEndian.AppendUint64(v, w.Attempt)
 	_ = b.Set([]byte(recordPrefix+set), append(v, w.Head...), nil) // a batch is in memory until it is applied
-	if w.Durable {
+	if durable(w) {
 		return s.known(s.db.ApplyNoSyncWait(b, pebble.Sync))
 	}
 	return s.known(s.db.Apply(b, pebble.NoSync))

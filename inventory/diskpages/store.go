@@ -60,8 +60,9 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// A Store is an inventory.Store in a directory. A crash of the machine may undo the
-// newest steps, but none that came before a Durable Swap.
+// A Store is an inventory.Store in a directory. A crash of the process or of the machine
+// may undo the newest steps, but none that came before a Swap that is Durable or that has
+// a cursor.
 type Store struct {
 	dir  string
 	opts Options

@@ -30,7 +30,8 @@ const chunkBytes = 256 << 10
 // packed.AppendChange writes it.
 type packedChange struct {
 	bytes    []byte
-	from, to int // where the loc is in bytes
+	from, to uint32 // where the loc is in bytes
+	key      uint64 // of a fresh change that is being sorted: the bytes of the loc behind those that all have
 }
 
 // packedChangeBytes is about what a packedChange takes besides its bytes, in sorted and
@@ -73,7 +74,7 @@ func (b *backlog) add(entries []feed.Entry) {
 		_, bits := binary.Uvarint(s[head:]) // which fields the change has
 		_, size := binary.Uvarint(s[head+bits:])
 		from := head + bits + size
-		b.fresh = append(b.fresh, packedChange{b.chunks[last][begin : begin+len(s)], from, from + len(e.Change.Loc)})
+		b.fresh = append(b.fresh, packedChange{b.chunks[last][begin : begin+len(s)], uint32(from), uint32(from + len(e.Change.Loc)), 0})
 		b.bytes += packedChangeBytes
 	}
 }
@@ -84,9 +85,8 @@ func (b *backlog) order() int {
 	if len(b.fresh) == 0 {
 		return len(b.sorted)
 	}
-	slices.SortFunc(b.fresh, func(x, y packedChange) int { // a stable sort takes three times as long
-		return cmp.Or(bytes.Compare(x.loc(), y.loc()), cmp.Compare(x.position(), y.position()))
-	})
+	b.key()
+	slices.SortFunc(b.fresh, compare)
 	merged := make([]packedChange, 0, len(b.sorted)+len(b.fresh))
 	old := b.sorted
 	for i := range b.fresh {
@@ -108,6 +108,36 @@ func (b *backlog) order() int {
 	}
 	b.sorted, b.fresh = append(merged, old...), b.fresh[:0]
 	return len(b.sorted)
+}
+
+// key gives each of the fresh changes its key.
+func (b *backlog) key() {
+	first := b.fresh[0].loc()
+	shared := len(first) // bytes that all locs begin with
+	for i := range b.fresh {
+		loc := b.fresh[i].loc()
+		shared = min(shared, len(loc))
+		for !bytes.Equal(loc[:shared], first[:shared]) {
+			shared--
+		}
+	}
+	for i := range b.fresh {
+		var head [8]byte
+		copy(head[:], b.fresh[i].loc()[shared:])
+		b.fresh[i].key = binary.BigEndian.Uint64(head[:])
+	}
+}
+
+// compare compares two fresh changes by loc, then by position. Most pairs differ in their
+// keys, so that it does not have to look at their bytes, which lie anywhere in memory.
+func compare(x, y packedChange) int {
+	if c := cmp.Compare(x.key, y.key); c != 0 {
+		return c
+	}
+	if c := bytes.Compare(x.loc(), y.loc()); c != 0 {
+		return c
+	}
+	return cmp.Compare(x.position(), y.position())
 }
 
 // locs yields the locs of the resources, ascending. order was called.

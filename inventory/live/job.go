@@ -66,14 +66,13 @@ func (j *job) saw(s feed.State, now time.Time) bool {
 	return moved && known
 }
 
-// active reports whether the set is looked at often.
-func (j *job) active(now time.Time) bool {
-	return j.asked || now.Sub(j.moved) < activeFor
+// busy reports whether the set is to be looked at often.
+func (j *job) busy(now time.Time) bool {
+	return j.asked || now.Sub(j.moved) < activeFor || j.backlog.len() > 0
 }
 
 // idle reports whether there is nothing to be done.
-func (j *job) idle() bool {
-	now := time.Now()
+func (j *job) idle(now time.Time) bool {
 	if now.Before(j.retry) || j.state.Set == "" {
 		return true
 	}

@@ -20,14 +20,15 @@ type maker struct {
 
 	// Only the goroutine of run uses these.
 	jobs    map[string]*job
-	waiting int           // bytes of all backlogs
-	scanned time.Time     // when all sets were looked at
-	rest    time.Duration // until they are looked at again
-	heads   uint64        // the positions of their heads, together
-	moved   time.Time     // when a head was last seen to have moved
-	paused  time.Time     // since when elders are alive; zero: none is
-	warned  bool          // that was logged
-	said    string        // the last failure to look at the sets, which was logged
+	active  map[string]*job // those of jobs that are looked at often
+	waiting int             // bytes of all backlogs
+	scanned time.Time       // when all sets were looked at
+	rest    time.Duration   // until they are looked at again
+	heads   uint64          // the positions of their heads, together
+	moved   time.Time       // when a head was last seen to have moved
+	paused  time.Time       // since when elders are alive; zero: none is
+	warned  bool            // that was logged
+	said    string          // the last failure to look at the sets, which was logged
 
 	mu      sync.Mutex
 	scan    bool            // all sets are to be looked at soon
@@ -36,7 +37,7 @@ type maker struct {
 }
 
 func newMaker(l *Live) *maker {
-	return &maker{live: l, wake: make(chan struct{}, 1), jobs: map[string]*job{}, asked: map[string]bool{}}
+	return &maker{live: l, wake: make(chan struct{}, 1), jobs: map[string]*job{}, active: map[string]*job{}, asked: map[string]bool{}}
 }
 
 const (
@@ -104,15 +105,25 @@ func (m *maker) round(ctx context.Context) {
 			m.jobs[set] = j
 		}
 		j.asked, j.damaged, j.retry = true, j.damaged || damaged, time.Time{}
+		m.active[set] = j
 	}
-	m.compare(ctx)
-	for _, j := range m.jobs {
+	todo := m.active
+	if m.compare(ctx) {
+		todo = m.jobs
+	}
+	worked := false
+	for set, j := range todo {
 		if ctx.Err() != nil {
 			return
 		}
-		if j.idle() || !j.asked && !m.live.mine(j.set) {
+		now := time.Now()
+		if !j.busy(now) {
+			delete(m.active, set)
+		}
+		if j.idle(now) || !j.asked && !m.live.mine(j.set) {
 			continue
 		}
+		worked = true
 		m.pace.begin()
 		if paused {
 			j.peek(ctx)
@@ -120,7 +131,9 @@ func (m *maker) round(ctx context.Context) {
 			j.turn(ctx)
 		}
 	}
-	m.tell()
+	if worked || len(todo) > 0 {
+		m.tell()
+	}
 }
 
 // mayNot reports whether nothing may be written now, because of elders.
@@ -143,18 +156,16 @@ func (m *maker) mayNot(ctx context.Context) bool {
 	return true
 }
 
-// compare looks at the heads of the sets that change, and now and then of all.
-func (m *maker) compare(ctx context.Context) {
+// compare looks at the heads of the sets that change, and now and then of all. It
+// reports whether it was all.
+func (m *maker) compare(ctx context.Context) (all bool) {
 	now := time.Now()
 	var names []string
-	all := m.scanned.IsZero() || now.Sub(m.scanned) >= m.rest
-	for set, j := range m.jobs {
-		if !all && j.active(now) {
-			names = append(names, set)
-		}
+	if all = m.scanned.IsZero() || now.Sub(m.scanned) >= m.rest; !all {
+		names = slices.Collect(maps.Keys(m.active))
 	}
 	if !all && len(names) == 0 {
-		return
+		return false
 	}
 	limited, cancel := context.WithTimeout(ctx, scanEndless)
 	defer cancel()
@@ -172,9 +183,12 @@ func (m *maker) compare(ctx context.Context) {
 			if j.saw(s, now) {
 				m.moved = now
 			}
+			if j.busy(now) {
+				m.active[s.Set] = j
+			}
 		} else if all && m.live.mine(s.Set) {
 			j := newJob(m, s.Set)
-			m.jobs[s.Set] = j
+			m.jobs[s.Set], m.active[s.Set] = j, j
 			j.saw(s, now)
 		}
 	}
@@ -186,16 +200,20 @@ func (m *maker) compare(ctx context.Context) {
 	}
 	m.pace.busy = !m.moved.IsZero() && now.Sub(m.moved) < max(busyFor, 2*m.rest)
 	if err != nil {
-		return
+		return all
 	}
-	for _, set := range slices.Collect(maps.Keys(m.jobs)) {
-		j := m.jobs[set]
-		gone := !seen[set] && (all || slices.Contains(names, set))
-		if gone || !j.asked && all && !m.live.mine(set) {
+	known := m.active
+	if all {
+		known = m.jobs
+	}
+	for _, set := range slices.Collect(maps.Keys(known)) {
+		if j := m.jobs[set]; !seen[set] || !j.asked && !m.live.mine(set) {
 			j.forget()
 			delete(m.jobs, set)
+			delete(m.active, set)
 		}
 	}
+	return all
 }
 
 // failed logs a failure to look at the sets, once.

@@ -423,5 +423,24 @@ func TestDamaged(t *testing.T) {
 		if !strings.Contains(w.text.String(), "made anew from the log") {
 			t.Error("nothing was logged")
 		}
+
+		// A reader finds the damage.
+		h, err := l.Baseline(t.Context(), "a")
+		w.ok(err)
+		w.ok(w.store.Remove(t.Context(), "a", begin, []uint64{h.Tree().Root().Page - 3}))
+		found := false
+		for _, err := range h.Walk(t.Context(), inventory.Range{}) {
+			found = found || errors.Is(err, inventory.ErrDamaged)
+		}
+		if !found {
+			t.Error("a missing page is no damage")
+		}
+		h.Release()
+		w.after(10 * time.Second)
+		if h, err = l.Baseline(t.Context(), "a"); err != nil || !h.Complete {
+			t.Fatalf("a baseline after a reader has found damage: %v", err)
+		}
+		w.holds("a", h)
+		h.Release()
 	})
 }

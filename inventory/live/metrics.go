@@ -99,7 +99,7 @@ type gauges struct {
 	live *Live
 
 	sets, lagChanges, lagSeconds, resources, pages, bytes, roots, waiting *prometheus.Desc
-	readers, snapshots, kept, held                                        *prometheus.Desc
+	readers, snapshots, kept                                              *prometheus.Desc
 }
 
 func newGauges(l *Live) *gauges {

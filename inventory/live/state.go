@@ -86,6 +86,9 @@ func (v *view) from(ctx context.Context, from feed.Cursor) (*Held, error) {
 	upto := rec.Log.Head.Position
 	if !from.IsZero() {
 		if from.Position > upto {
+			if from.Micros <= rec.Log.Head.Micros { // it is of a log that was lost, or of an earlier one
+				return nil, fmt.Errorf("set %q: the log does not know %v: %w", v.set, from, feed.ErrGone)
+			}
 			return nil, fmt.Errorf("set %q: %v: %w", v.set, from, errEarly)
 		}
 		if err := v.verify(ctx, from); err != nil {
@@ -127,7 +130,7 @@ func (v *view) held(ctx context.Context, head *inventory.Head, k *kept) (*Held, 
 		k.released()
 		return nil, err
 	}
-	return &Held{State: k.state, Begin: v.begin, Complete: complete, tree: k.snap.tree, release: k.released}, nil
+	return &Held{State: k.state, Begin: v.begin, Complete: complete, live: v.live, set: v.set, tree: k.snap.tree, release: k.released}, nil
 }
 
 // exactly returns the state at a cursor. The caller has v's turn.

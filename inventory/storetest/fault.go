@@ -18,6 +18,8 @@ const (
 	unknown              // the call is done, but its answer is lost
 	crash                // the call is not done, nor is any behind it
 	crashed              // the call is done, but none behind it
+	half                 // a call with pages is done for half of them, and none behind it
+	most                 // a call with pages is done for all but the last, and none behind it
 	faults               // how many there are
 )
 
@@ -29,6 +31,7 @@ type faulty struct {
 	left  int // calls until the fault; below 0: there is none
 	fault fault
 	met   bool // the fault has happened
+	clog  bool // nothing is removed
 }
 
 // set arms the store: the call behind n others fails.
@@ -38,12 +41,43 @@ func (s *faulty) set(n int, f fault) {
 	s.left, s.fault, s.met = n, f, false
 }
 
+// keeps lets the store remove nothing while do runs.
+func (s *faulty) keeps(do func()) {
+	set := func(clog bool) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.clog = clog
+	}
+	set(true)
+	defer set(false)
+	do()
+}
+
+func (s *faulty) clogged() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.clog
+}
+
 // heal disarms the store. It reports whether the fault has happened.
 func (s *faulty) heal() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.left = -1
 	return s.met
+}
+
+// part says how many of n pages a call is done for that fails now.
+func (s *faulty) part(n int) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.left == 0 && !s.met && s.fault == half {
+		return n / 2
+	}
+	if s.left == 0 && !s.met && s.fault == most {
+		return n - 1
+	}
+	return n
 }
 
 // call does a call, or fails.
@@ -86,7 +120,8 @@ func (s *faulty) Swap(ctx context.Context, set string, w inventory.Swap) error {
 }
 
 func (s *faulty) Put(ctx context.Context, set string, begin int64, attempt uint64, pages []inventory.Page) error {
-	return s.call(func() error { return s.Store.Put(ctx, set, begin, attempt, pages) })
+	part := pages[:s.part(len(pages))]
+	return s.call(func() error { return s.Store.Put(ctx, set, begin, attempt, part) })
 }
 
 func (s *faulty) Get(ctx context.Context, set string, begin int64, numbers []uint64) (pages [][]byte, err error) {
@@ -98,7 +133,11 @@ func (s *faulty) Get(ctx context.Context, set string, begin int64, numbers []uin
 }
 
 func (s *faulty) Remove(ctx context.Context, set string, begin int64, numbers []uint64) error {
-	return s.call(func() error { return s.Store.Remove(ctx, set, begin, numbers) })
+	if s.clogged() {
+		return fmt.Errorf("a planned fault: %w", feed.ErrUnavailable)
+	}
+	part := numbers[:s.part(len(numbers))]
+	return s.call(func() error { return s.Store.Remove(ctx, set, begin, part) })
 }
 
 func (s *faulty) Numbers(ctx context.Context, set string, begin int64) iter.Seq2[uint64, error] {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
-	"sync"
 	"testing"
 	"time"
 
@@ -28,7 +27,7 @@ func Inventory(t *testing.T, open func(t *testing.T) Env) {
 		do    func(h *history) error
 	}{
 		{"commit", 2, func(h *history) error { return h.commit(h.hubs[0]) }},
-		{"commit anew", 1, func(h *history) error { return h.commitAnew(h.hubs[0]) }},
+		{"commit anew", 0, func(h *history) error { return h.commitAnew(h.hubs[0]) }},
 		{"forget", 2, func(h *history) error { return h.forget(h.hubs[0]) }},
 		{"shrink", 2, func(h *history) error {
 			h.must(h.unpinAll())
@@ -41,6 +40,12 @@ func Inventory(t *testing.T, open func(t *testing.T) Env) {
 		t.Run("a fault at each call of "+op.name, func(t *testing.T) {
 			t.Parallel()
 			eachCall(t, begin(t, open(t), op.pages), op.do)
+		})
+	}
+	for _, op := range meanwhile {
+		t.Run("a commit, and meanwhile "+op.name, func(t *testing.T) {
+			t.Parallel()
+			interleave(t, begin(t, open(t), 2), op.do)
 		})
 	}
 	t.Run("another log", func(t *testing.T) { otherLog(t, open(t)) })
@@ -56,7 +61,7 @@ func eachCall(t *testing.T, h *history, op func(h *history) error) {
 			h.learn()
 			h.must(h.pin(h.hubs[1]))
 			h.publish(1 + h.random.IntN(20))
-			h.must(h.commit(h.hubs[1]))
+			h.faulty.keeps(func() { h.must(h.commitAnew(h.hubs[0])) }) // the operation finds pages to remove
 			h.learn()
 			if n%2 == 0 { // else an older root lives
 				h.must(h.unpinAll())
@@ -236,27 +241,6 @@ func (h *history) commitAnew(hub *inventory.Inventory) error {
 	complete := h.end()
 	_, err := hub.Commit(h.ctx, inventory.Changes{Base: h.newest(), Anew: true, To: h.end(), Sorted: sorted(h.log), Complete: &complete})
 	return err
-}
-
-// together lets two hubs commit at once. At most one of them succeeds.
-func (h *history) together() error {
-	base := h.newest()
-	changes := []inventory.Changes{h.changes(base), h.changes(base)}
-	errs := make([]error, 2)
-	var wg sync.WaitGroup
-	for i := range changes {
-		wg.Go(func() { _, errs[i] = h.hubs[i].Commit(h.ctx, changes[i]) })
-	}
-	wg.Wait()
-	if errs[0] == nil && errs[1] == nil {
-		h.Fatal("two commits on top of the same root both succeeded")
-	}
-	for i, err := range errs {
-		if err != nil && !errors.Is(err, inventory.ErrRaced) && (i == 1 || !planned(err)) {
-			h.Fatalf("one of two commits: %v", err)
-		}
-	}
-	return nil
 }
 
 // forget goes back to a cursor, as if the log had lost what is behind it.

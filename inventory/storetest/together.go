@@ -1,0 +1,169 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+
+	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/inventory"
+)
+
+// together lets two hubs commit at once. At most one of them succeeds.
+func (h *history) together() error {
+	base := h.newest()
+	changes := []inventory.Changes{h.changes(base), h.changes(base)}
+	errs := make([]error, 2)
+	var wg sync.WaitGroup
+	for i := range changes {
+		wg.Go(func() { _, errs[i] = h.hubs[i].Commit(h.ctx, changes[i]) })
+	}
+	wg.Wait()
+	if errs[0] == nil && errs[1] == nil {
+		h.Fatal("two commits on top of the same root both succeeded")
+	}
+	for i, err := range errs {
+		if err != nil && !errors.Is(err, inventory.ErrRaced) && (i == 1 || !planned(err)) {
+			h.Fatalf("one of two commits: %v", err)
+		}
+	}
+	return nil
+}
+
+// meanwhile is what another hub does to an inventory while one commits.
+var meanwhile = []struct {
+	name string
+	do   func(h *history, hub *inventory.Inventory) func() error
+}{
+	{"another", func(h *history, hub *inventory.Inventory) func() error {
+		changes := h.changes(h.newest())
+		return func() error {
+			_, err := hub.Commit(h.ctx, changes)
+			return err
+		}
+	}},
+	{"a pin", func(h *history, hub *inventory.Inventory) func() error { return func() error { return h.pin(hub) } }},
+	{"a shrinking", func(h *history, hub *inventory.Inventory) func() error {
+		return func() error { return hub.Shrink(h.ctx) }
+	}},
+	{"a reset", func(h *history, hub *inventory.Inventory) func() error {
+		return func() error { return hub.Reset(h.ctx, "a test") }
+	}},
+}
+
+// interleave stops a commit before each of its calls in turn. Then another hub does
+// something until one of its own calls, the commit goes on to its end, and so does the
+// other hub.
+func interleave(t *testing.T, h *history, other func(h *history, hub *inventory.Inventory) func() error) {
+	gates := []*gate{{Store: h.Store}, {Store: h.Store}}
+	var hubs []*inventory.Inventory
+	for _, g := range gates {
+		hubs = append(hubs, inventory.New(g, set, inventory.Options{}))
+	}
+	for first, over := 0, false; !over; first++ {
+		for second := 0; ; second++ {
+			h.publish(30)
+			h.must(h.commit(h.hubs[1]))
+			h.learn()
+			switch second % 3 {
+			case 0: // an older root lives
+				h.must(h.pin(h.hubs[1]))
+			case 1: // one has to die
+				h.must(h.unpinAll())
+			case 2: // there is none
+				h.must(h.reset(h.hubs[1]))
+			}
+			h.publish(20)
+			changes, do := h.changes(h.newest()), other(h, hubs[1])
+			commit := gates[0].run(first, func() error {
+				_, err := hubs[0].Commit(h.ctx, changes)
+				return err
+			})
+			act := gates[1].run(second, do)
+			errs := []error{commit.finish(), act.finish()}
+			for _, err := range errs {
+				if err != nil && !errors.Is(err, inventory.ErrRaced) && !errors.Is(err, feed.ErrGone) {
+					t.Fatalf("stopped at calls %d and %d: %v", first, second, err)
+				}
+			}
+			clear(h.pinned) // a reset may have dropped them
+			h.check()
+			over = commit.passed
+			if over || act.passed {
+				break
+			}
+		}
+	}
+	h.settle()
+}
+
+// A gate is a store that stops a run before one of its calls.
+type gate struct {
+	inventory.Store
+	left    int
+	stopped chan struct{}
+	resume  chan struct{}
+}
+
+// A gated run is something that is stopped at a gate, or has passed it.
+type gated struct {
+	gate   *gate
+	passed bool // it was over before it came to the call
+	result chan error
+	err    error
+}
+
+// run does something until its call behind n others, or its end.
+func (g *gate) run(n int, do func() error) *gated {
+	g.left, g.stopped, g.resume = n, make(chan struct{}), make(chan struct{})
+	r := &gated{gate: g, result: make(chan error, 1)}
+	go func() { r.result <- do() }()
+	select {
+	case <-g.stopped:
+	case r.err = <-r.result:
+		r.passed = true
+	}
+	return r
+}
+
+// finish lets a run go on, and returns its error.
+func (r *gated) finish() error {
+	if !r.passed {
+		close(r.gate.resume)
+		r.err = <-r.result
+	}
+	return r.err
+}
+
+func (g *gate) pass() {
+	if g.left--; g.left == -1 {
+		close(g.stopped)
+		<-g.resume
+	}
+}
+
+func (g *gate) Load(ctx context.Context, set string) (inventory.Record, error) {
+	g.pass()
+	return g.Store.Load(ctx, set)
+}
+
+func (g *gate) Swap(ctx context.Context, set string, w inventory.Swap) error {
+	g.pass()
+	return g.Store.Swap(ctx, set, w)
+}
+
+func (g *gate) Put(ctx context.Context, set string, begin int64, attempt uint64, pages []inventory.Page) error {
+	g.pass()
+	return g.Store.Put(ctx, set, begin, attempt, pages)
+}
+
+func (g *gate) Get(ctx context.Context, set string, begin int64, numbers []uint64) ([][]byte, error) {
+	g.pass()
+	return g.Store.Get(ctx, set, begin, numbers)
+}
+
+func (g *gate) Remove(ctx context.Context, set string, begin int64, numbers []uint64) error {
+	g.pass()
+	return g.Store.Remove(ctx, set, begin, numbers)
+}

@@ -1,0 +1,204 @@
+package subscribe_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/rshub/rshub/resourcesync"
+)
+
+// A mirror takes what a baseline, and the changes after it, say.
+type mirror struct {
+	resources map[string]uint64 // positions by loc
+	seen      map[string]bool   // in this baseline
+	ended     bool              // the baseline
+	restarts  int
+	cursor    string
+	prefix    string
+}
+
+// An object is what every transport shows.
+type object struct {
+	message
+	Baseline  *bool
+	Complete  bool
+	Count     int
+	Restart   bool
+	Position  string
+	Content   string
+	Resources []entry
+}
+
+func (m *mirror) take(o object) error {
+	if o.Baseline == nil {
+		for _, e := range o.Changes {
+			if e.Change == "deleted" {
+				delete(m.resources, e.Loc)
+			} else {
+				m.resources[e.Loc] = e.Position
+			}
+		}
+		if o.After != m.cursor && !o.Diverged {
+			return fmt.Errorf("after %s came %s", m.cursor, o.After)
+		}
+		m.cursor = o.Cursor
+		return nil
+	}
+	if m.ended {
+		return errors.New("a baseline after its end")
+	}
+	if o.Restart {
+		m.restarts++
+	}
+	if o.Restart || m.resources == nil {
+		m.resources, m.seen = map[string]uint64{}, map[string]bool{}
+	} else if *o.Baseline && o.After != m.cursor {
+		return fmt.Errorf("a gap: after %s came a part after %s", m.cursor, o.After)
+	}
+	last := ""
+	for _, e := range o.Resources {
+		if e.Loc <= last || m.seen[e.Loc] || e.Change == "deleted" || e.Datetime == "" {
+			return fmt.Errorf("%+v came after %q", e, last)
+		}
+		last = e.Loc
+		m.resources[e.Loc], m.seen[e.Loc] = e.Position, true
+	}
+	m.cursor = o.Cursor
+	if m.ended = !*o.Baseline; m.ended && (len(m.resources) != o.Count || len(o.Position) != 32 || len(o.Content) != 32 || len(o.Changes) > 0) {
+		return fmt.Errorf("%d resources were named before the end %+v", len(m.resources), o)
+	}
+	return nil
+}
+
+// is checks that the mirror holds what the log says.
+func (m *mirror) is(t testing.TB, s *site, sh *shelf) {
+	t.Helper()
+	state, err := s.log.State(t.Context(), "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := sh.fold(t.Context(), state)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]uint64{}
+	for _, e := range r.entries {
+		if strings.HasPrefix(e.Change.Loc, m.prefix) {
+			want[e.Change.Loc] = e.Position
+		}
+	}
+	if !maps.Equal(m.resources, want) {
+		t.Errorf("the mirror holds %d resources, the set %d", len(m.resources), len(want))
+	}
+}
+
+// A reading reads the objects of one connection.
+type reading func() (object, error)
+
+// transports begin a reading of the set a.
+var transports = map[string]func(s *site, query, resume string) reading{
+	"WebSocket JSON": func(s *site, query, resume string) reading { return s.dialObjects(query, resume, "") },
+	"WebSocket XML":  func(s *site, query, resume string) reading { return s.dialObjects(query, resume, "rs.xml") },
+	"event stream": func(s *site, query, resume string) reading {
+		var header []string
+		if resume != "" {
+			header = []string{"Last-Event-ID", resume}
+		}
+		st := s.stream(query, header...)
+		return func() (o object, err error) {
+			for {
+				e, err := st.event()
+				switch {
+				case err != nil:
+					return o, err
+				case e.comment:
+					continue
+				case e.name != "":
+					return o, fmt.Errorf("%s: %s", e.name, e.data)
+				}
+				if err := json.Unmarshal([]byte(e.data), &o); err != nil || o.Cursor != e.id {
+					return o, fmt.Errorf("%v: the id is %s of %.200s", err, e.id, e.data)
+				}
+				return o, nil
+			}
+		}
+	},
+	"pages": func(s *site, query, resume string) reading {
+		next := s.url(resumed(query, resume))
+		return func() (o object, err error) {
+			resp, body := s.do(http.MethodGet, next)
+			if resp.StatusCode != http.StatusOK {
+				return o, fmt.Errorf("%s: %s", resp.Status, body)
+			}
+			if err := json.Unmarshal(body, &o); err != nil {
+				return o, err
+			}
+			if next = o.Next; next != nextURL(s, resp) {
+				return o, fmt.Errorf("the next page is %q, and %q", next, nextURL(s, resp))
+			}
+			return o, nil
+		}
+	},
+}
+
+// resumed replaces since in a query.
+func resumed(query, resume string) string {
+	q, _ := url.ParseQuery(strings.TrimPrefix(query, "?"))
+	if resume != "" {
+		q.Set("since", resume)
+	}
+	return "?" + q.Encode()
+}
+
+func (s *site) dialObjects(query, resume, protocol string) reading {
+	c := s.dial(resumed(query, resume), dialer{protocol: protocol})
+	return func() (o object, err error) {
+		_, b, err := c.ws.ReadMessage()
+		if err != nil {
+			return o, err
+		}
+		if protocol == "" {
+			return o, json.Unmarshal(b, &o)
+		}
+		return parseXMLObject(b)
+	}
+}
+
+func parseXMLObject(b []byte) (o object, err error) {
+	d, err := resourcesync.ReadXML(strings.NewReader(string(b)), resourcesync.Limits{})
+	if err != nil {
+		return o, err
+	}
+	if o.message, err = parseXML(b); err != nil {
+		return o, err
+	}
+	said := func(name string) string {
+		_, rest, _ := strings.Cut(strings.SplitN(string(b), "<url>", 2)[0], " h:"+name+`="`)
+		value, _, _ := strings.Cut(rest, `"`)
+		return value
+	}
+	if is := said("baseline"); is != "" {
+		baseline := is == "true"
+		o.Baseline = &baseline
+		if baseline != (d.Capability == resourcesync.ResourceList) {
+			return o, fmt.Errorf("the capability is %s", d.Capability)
+		}
+	}
+	o.Complete, o.Restart, o.Position, o.Content = said("complete") == "true", said("restart") == "true", said("positionDigest"), said("contentDigest")
+	if o.Baseline != nil {
+		if _, err := fmt.Sscan(said("count"), &o.Count); err != nil {
+			return o, err
+		}
+		for i := range o.Changes {
+			o.Changes[i].Datetime = "in an attribute"
+		}
+		o.Resources, o.Changes = o.Changes, nil
+	}
+	return o, nil
+}

@@ -1,0 +1,148 @@
+package subscribe_test
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"maps"
+	"slices"
+	"sort"
+	"sync"
+
+	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/inventory"
+	"github.com/rshub/rshub/resourcesync"
+	"github.com/rshub/rshub/subscribe"
+)
+
+// A shelf keeps snapshots of the set a, each made of the whole log.
+type shelf struct {
+	log changelog.Log
+
+	mu       sync.Mutex
+	kept     map[feed.Cursor]resources
+	held     int
+	complete bool
+	fail     error // of Snapshot
+	walks    int   // after so many more walks the snapshots are gone; 0: they stay
+}
+
+// resources are the entries of a snapshot, in the order of loc.
+type resources struct {
+	shelf   *shelf
+	cursor  feed.Cursor
+	entries []feed.Entry
+	tallies []inventory.Tally // of one resource each
+}
+
+func (s *shelf) snapshot(ctx context.Context, set string, at feed.Cursor) (*subscribe.Snapshot, error) {
+	state, err := s.log.State(ctx, set)
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.fail != nil {
+		return nil, s.fail
+	}
+	r, ok := s.kept[at]
+	switch {
+	case !ok && !at.IsZero():
+		return nil, feed.ErrGone
+	case !ok:
+		if r, ok = s.kept[state.Head]; ok {
+			break
+		}
+		if r, err = s.fold(ctx, state); err != nil {
+			return nil, err
+		}
+		s.kept[r.cursor] = r
+	}
+	s.held++
+	return &subscribe.Snapshot{Resources: r, Complete: s.complete, Release: func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.held--
+	}}, nil
+}
+
+// fold reads what the log says that there is.
+func (s *shelf) fold(ctx context.Context, state feed.State) (resources, error) {
+	all, cur := map[string]feed.Entry{}, state.Floor
+	for {
+		b, err := s.log.Since(ctx, state.Set, cur, 10_000)
+		if err != nil {
+			return resources{}, err
+		}
+		if len(b.Entries) == 0 {
+			break
+		}
+		for _, e := range b.Entries {
+			if all[e.Change.Loc] = e; e.Change.Change == resourcesync.Deleted {
+				delete(all, e.Change.Loc)
+			}
+		}
+		cur = b.Cursor
+	}
+	r := resources{shelf: s, cursor: cur}
+	for _, loc := range slices.Sorted(maps.Keys(all)) {
+		e := all[loc]
+		r.entries, r.tallies = append(r.entries, e), append(r.tallies, inventory.TallyOf(&e))
+	}
+	return r, nil
+}
+
+func (s *shelf) holding() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.held
+}
+
+func (r resources) Cursor() feed.Cursor { return r.cursor }
+
+func (r resources) Tally(_ context.Context, in inventory.Range) (t inventory.Tally, err error) {
+	for i := r.find(in.From); i < len(r.entries) && in.Has(r.entries[i].Change.Loc); i++ {
+		t.Add(&r.tallies[i])
+	}
+	return t, nil
+}
+
+// find returns the index of the first resource that is not before a loc.
+func (r resources) find(loc string) int {
+	return sort.Search(len(r.entries), func(i int) bool { return r.entries[i].Change.Loc >= loc })
+}
+
+func (r resources) Nth(_ context.Context, n uint64) (string, bool, error) {
+	if n >= uint64(len(r.entries)) {
+		return "", false, nil
+	}
+	return r.entries[n].Change.Loc, true, nil
+}
+
+func (r resources) Walk(ctx context.Context, in inventory.Range) iter.Seq2[*feed.Entry, error] {
+	return func(yield func(*feed.Entry, error) bool) {
+		r.shelf.mu.Lock()
+		if r.shelf.walks > 0 {
+			if r.shelf.walks--; r.shelf.walks == 0 {
+				clear(r.shelf.kept)
+			}
+		}
+		_, kept := r.shelf.kept[r.cursor]
+		r.shelf.mu.Unlock()
+		for i := r.find(in.From); i < len(r.entries) && in.Has(r.entries[i].Change.Loc); i++ {
+			err := ctx.Err()
+			if err == nil && !kept {
+				err = fmt.Errorf("in a test: %w", feed.ErrGone)
+			}
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			e := r.entries[i]
+			if !yield(&e, nil) {
+				return
+			}
+		}
+	}
+}
