@@ -9,6 +9,7 @@
 //	cluster   several hubs on one Redis and one NATS
 //	operate   starting, stopping, backups, tokens, logs, metrics, alerts
 //	deploy    the image, the chart, compose
+//	inventory baselines, Resource Lists, and audits
 //	linear    histories of two hubs under faults, held against one memory
 //	soak      a cluster under load, with faults at random
 //
@@ -17,8 +18,8 @@
 //	go test -count=1 -p 1 ./...                     everything, in some minutes
 //	RSHUB_E2E_RACE=1 go test -count=1 -p 1 ./...    with programs built with -race
 //	RSHUB_E2E_NO_BROWSER=1 go test -count=1 ./follow    without Chromium
-//	RSHUB_E2E_FULL=1 go test -count=1 -timeout 0 ./callback ./linear    in full size; see make prove
-//	RSHUB_E2E_SEED=n                                with the choices of another run of linear
+//	RSHUB_E2E_FULL=1 go test -count=1 -timeout 0 ./callback ./inventory ./linear    in full size; see make prove
+//	RSHUB_E2E_SEED=n                                with the choices of another run of inventory or linear
 //	RSHUB_E2E_PROGRAMS=DIR go test -count=1 -p 1 ./...    with the programs in DIR
 //	RSHUB_SOAK=2h go test -count=1 -timeout 0 -v -run '^TestSoak$' ./soak
 //	                                                random faults for so long; see make soak

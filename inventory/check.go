@@ -44,8 +44,6 @@ type checker struct {
 	tree   *Tree
 	seen   map[uint64]*checked
 	owned  map[uint64]bool // pages that somebody needs, or that are to be removed
-	pages  []uint64        // of the root that is being checked
-	bytes  uint64
 	wrong  []error
 	failed error // the store did not answer
 	hash   hasher

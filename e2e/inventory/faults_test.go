@@ -6,6 +6,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 
@@ -50,16 +51,18 @@ func faults(r *rand.Rand, n int) (planted []line, names map[string]inventory.Kin
 		plant(inventory.Missing, locOf(steady, r.IntN(n)), "deleted", "")
 	}
 	for len(names) < 6 {
-		plant(inventory.Stale, locOf(steady, r.IntN(n)), "updated", "md5:00 sha-256:00")
+		plant(inventory.Stale, locOf(steady, r.IntN(n)), "updated", hashOf("00"))
 	}
 	for len(names) < 8 {
-		plant(inventory.Extra, fmt.Sprintf("https://example.org/never/%d", r.IntN(1000)), "created", "sha-256:11")
+		plant(inventory.Extra, fmt.Sprintf("https://example.org/never/%d", r.IntN(1000)), "created", hashOf("11"))
 	}
 	for len(names) < 10 { // deletions that were not applied
-		plant(inventory.Extra, locOf(dead, r.IntN(50)), "created", "sha-256:22")
+		plant(inventory.Extra, locOf(dead, r.IntN(50)), "created", hashOf("22"))
 	}
 	return planted, names
 }
+
+func hashOf(b string) string { return "sha-256:" + strings.Repeat(b, 32) }
 
 // kinds are the differences that an audit names.
 func kinds(t *testing.T, found func(func(inventory.Difference, error) bool)) map[string]inventory.Kind {

@@ -143,6 +143,10 @@ func (j *journal) end(m *message) error {
 		}
 		return nil
 	}
+	if m.Restart { // of a baseline that has no resources now
+		j.restarts++
+		j.baseline = fold{}
+	}
 	got := j.baseline.look("")
 	if m.Count != got.Count || m.Position != got.Position || m.Content != got.Content {
 		return fmt.Errorf("the baseline has %+v", got)

@@ -159,11 +159,11 @@ func (s *source) newestCursor() string {
 	return s.head
 }
 
-// complete says that the hub knows all resources.
+// complete makes the set if there is none, and says that the hub knows all resources.
 func (s *source) complete(t testing.TB, h *hubtest.Hub) {
 	t.Helper()
 	hubtest.Until(t, "the hub takes it that "+s.set+" is complete", func() error {
-		a, err := hubtest.Request(http.MethodPut, h.URL+"/sets/"+s.set, bytes.NewReader([]byte(`{"complete":true}`)), hubtest.AsJSON)
+		a, err := hubtest.Request(http.MethodPut, h.URL+"/sets/"+s.set, bytes.NewReader([]byte(`{"title":"`+s.set+`","complete":true}`)), hubtest.AsJSON)
 		if err == nil && a.Status != http.StatusOK {
 			err = fmt.Errorf("it is answered %d: %s", a.Status, a.Body)
 		}
