@@ -53,6 +53,7 @@ func BenchmarkCompare(b *testing.B) {
 		b.Run(fmt.Sprint(waiting), func(b *testing.B) {
 			b.ReportAllocs()
 			l, packed := new(line), 0
+			done := timer(b, "comparison")
 			for b.Loop() {
 				found := 0
 				for _, err := range Compare(b.Context(), mine, ByContent, Range{}, gzipped(l.to(theirs), &packed)) {
@@ -65,6 +66,7 @@ func BenchmarkCompare(b *testing.B) {
 					b.Fatalf("%d differences", found)
 				}
 			}
+			done(b.N)
 			for unit, n := range map[string]int{"questions": l.asked, "B-up": l.up, "B-down": l.down, "B-gzip-down": packed} {
 				b.ReportMetric(float64(n)/float64(b.N), unit)
 			}
@@ -81,15 +83,14 @@ func BenchmarkOverlay(b *testing.B) {
 	v, root, all := bigTree(b)
 	src := newSource(1, 1)
 	batch := make([]feed.Entry, 80_000)
+	for i := range batch {
+		batch[i] = src.existing(all[src.r.IntN(len(all))].Change.Loc)
+		batch[i].Position += root.Cursor.Position
+	}
 	b.ReportAllocs()
+	done := timer(b, "change")
 	for b.Loop() {
-		b.StopTimer()
-		for i := range batch {
-			batch[i] = src.existing(all[src.r.IntN(len(all))].Change.Loc)
-			batch[i].Position += root.Cursor.Position
-		}
 		o := NewOverlay(v.Tree(root))
-		b.StartTimer()
 		for i := 0; i < len(batch); i += 1000 {
 			if err := o.Add(b.Context(), batch[i:i+1000]); err != nil {
 				b.Fatal(err)
@@ -98,6 +99,7 @@ func BenchmarkOverlay(b *testing.B) {
 		}
 		b.ReportMetric(float64(o.Bytes())/float64(o.Len()), "B/change")
 	}
+	done(len(batch) * b.N)
 	b.ReportMetric(float64(len(batch)*b.N)/b.Elapsed().Seconds(), "changes/s")
 }
 

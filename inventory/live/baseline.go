@@ -40,7 +40,7 @@ func (v *view) baseline(ctx context.Context, late bool) (*Held, error) {
 	}
 	if head.Newest().Upto == 0 && rec.Log.Head != rec.Log.Floor && !late && !v.live.elders.present(ctx) {
 		v.live.maker.ask(v.set, false)
-		return nil, fmt.Errorf("set %q: there is no root: %w", v.set, errEarly)
+		return nil, fmt.Errorf("set %q: %w", v.set, errBare)
 	}
 	s, err := v.choose(ctx, &rec, head)
 	if err != nil {

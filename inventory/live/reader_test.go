@@ -69,7 +69,7 @@ func TestStates(t *testing.T) {
 			t.Errorf("a state from the head on is at %v", h.Cursor())
 		}
 		next := feed.Cursor{Position: last.Position + 1, Micros: time.Now().Add(2 * time.Second).UnixMicro()}
-		if _, err := b.State(ctx, "a", next, time.Second); !errors.Is(err, ErrBehind) {
+		if _, err := b.State(ctx, "a", next, time.Second); !errors.Is(err, feed.ErrGone) {
 			t.Errorf("a state that does not come: %v", err)
 		}
 		var wg sync.WaitGroup

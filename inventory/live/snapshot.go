@@ -26,7 +26,7 @@ const (
 	pinEvery = time.Minute       // how often it is renewed
 	pinMost  = time.Hour         // for how long
 	joinFor  = 10 * time.Minute  // a root that is read is given to new readers for so long,
-	joinMost = 10_000            // and while so many changes have come, or a tenth of the resources
+	joinMost = 2_000             // and while so many changes have come, or a tenth of the resources
 )
 
 // choose returns a snapshot to read: one that is read already, here or elsewhere, and

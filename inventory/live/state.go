@@ -11,8 +11,10 @@ import (
 	"github.com/rshub/rshub/inventory"
 )
 
-// errEarly means that the log has not got to a cursor.
-var errEarly = errors.New("the log is not there yet")
+var (
+	errEarly = errors.New("the log is not there yet") // it has not got to a cursor
+	errBare  = errors.New("no root is made yet")
+)
 
 const (
 	earlyEvery = 50 * time.Millisecond // between two looks for a state that is not there yet
@@ -20,11 +22,11 @@ const (
 )
 
 // State returns a state of a set at a cursor S that is not before from. It waits for
-// such a state, but no longer than wait; then it returns ErrBehind. With the zero
-// cursor it returns the newest state, at the head of the log, at once.
+// such a state, but no longer than patience. With the zero cursor it returns the newest
+// state, at the head of the log, at once.
 //
 // ErrBehind, ErrTooMany, feed.ErrNoInventory, feed.ErrNoSet, feed.ErrGone when the log does not
-// know from.
+// know from, or does not get there in time: then it has most likely lost its tail.
 func (l *Live) State(ctx context.Context, set string, from feed.Cursor, patience time.Duration) (*Held, error) {
 	until := time.Now().Add(patience)
 	return l.read(ctx, states, func(v *view) (*Held, error) { return v.from(ctx, from) }, set, until)
@@ -62,13 +64,15 @@ func (l *Live) read(ctx context.Context, kind reader, do func(*view) (*Held, err
 		case errors.Is(err, errMoved) && try < moveTries:
 			try++
 			continue
-		case errors.Is(err, errEarly) && time.Now().Before(until):
+		case (errors.Is(err, errEarly) || errors.Is(err, errBare)) && time.Now().Before(until):
 			if wait(ctx, earlyEvery); ctx.Err() == nil {
 				continue
 			}
 			err = fmt.Errorf("set %q: %w", set, ctx.Err())
-		case errors.Is(err, errMoved), errors.Is(err, errEarly):
+		case errors.Is(err, errMoved), errors.Is(err, errBare):
 			err = fmt.Errorf("%w: %w", err, ErrBehind)
+		case errors.Is(err, errEarly): // the log has lost the cursor: to ask again would never end
+			err = fmt.Errorf("%w: %w", err, feed.ErrGone)
 		case errors.Is(err, inventory.ErrDamaged):
 			l.maker.ask(set, true)
 		}
