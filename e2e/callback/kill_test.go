@@ -149,7 +149,8 @@ func TestHubKilledUnderLoad(t *testing.T) {
 func TestRetentionOverrunsCallback(t *testing.T) {
 	t.Parallel()
 	const listSize = 10
-	h := hubtest.StartWebSub(t, "RSHUB_CHANGELIST_SIZE="+strconv.Itoa(listSize), "RSHUB_RETENTION_COUNT=20")
+	h := hubtest.StartWebSub(t, "RSHUB_CHANGELIST_SIZE="+strconv.Itoa(listSize), "RSHUB_RETENTION_COUNT=20",
+		"RSHUB_INVENTORY=off") // retention would wait for the inventory, and look again only after a minute
 	tr := hubtest.TrialOf(t, h)
 	c, other, tp := tr.Callback(""), tr.Callback(""), tr.Topic()
 	tr.Subscribed(other, tp)
