@@ -45,13 +45,8 @@ func (j *jsonInput) baseline(p *BaselinePage, l Limits, each func(*Change) error
 		}
 		switch string(name) {
 		case "":
-			for _, m := range []struct {
-				name string
-				ok   bool
-			}{{"set", p.Set != ""}, {"baseline", baseline}, {"cursor", p.Cursor != ""}, {"resources", resources || !p.Baseline}, {"changes", changes || p.Baseline}} {
-				if !m.ok {
-					return j.fail(quote(m.name) + " is missing")
-				}
+			if err := j.require(member{"set", p.Set != ""}, member{"baseline", baseline}, member{"cursor", p.Cursor != ""}, member{"resources", resources || !p.Baseline}, member{"changes", changes || p.Baseline}); err != nil {
+				return err
 			}
 			if resources && changes {
 				return j.fail("resources of a baseline and changes do not stand in one page")

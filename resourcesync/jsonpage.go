@@ -69,13 +69,8 @@ func (j *jsonInput) page(p *Page, l Limits, each func(*Change) error) error {
 		}
 		switch string(name) {
 		case "":
-			for _, m := range []struct {
-				name string
-				ok   bool
-			}{{"set", p.Set != ""}, {"after", p.After != ""}, {"cursor", p.Cursor != ""}, {"changes", changes}} {
-				if !m.ok {
-					return j.fail(quote(m.name) + " is missing")
-				}
+			if err := j.require(member{"set", p.Set != ""}, member{"after", p.After != ""}, member{"cursor", p.Cursor != ""}, member{"changes", changes}); err != nil {
+				return err
 			}
 			return j.close()
 		case "set":
@@ -98,6 +93,22 @@ func (j *jsonInput) page(p *Page, l Limits, each func(*Change) error) error {
 			return err
 		}
 	}
+}
+
+// A member is one that a page must have, and whether the page has it.
+type member struct {
+	name string
+	ok   bool
+}
+
+// require returns an error that names the first member that is missing.
+func (j *jsonInput) require(members ...member) error {
+	for _, m := range members {
+		if !m.ok {
+			return j.fail(quote(m.name) + " is missing")
+		}
+	}
+	return nil
 }
 
 // position reads the position of an entry, for ReadPage.
