@@ -72,7 +72,7 @@ func (d *inventoryDir) copy(t *inventory.Tree, faults int) error {
 	root, err := v.Commit(d.ctx, inventory.Changes{
 		To:     t.Root().Cursor,
 		Sorted: damaged(t.Walk(d.ctx, inventory.Range{}), int(t.Root().Tally.Count), faults, &failed),
-		Err:    func() error { return failed },
+		Step:   func() error { return failed },
 	})
 	if err != nil {
 		return err

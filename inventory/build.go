@@ -274,6 +274,7 @@ const maxUpcoming = 2_000
 // upcoming are the changes that were not merged yet.
 type upcoming struct {
 	next func() (*feed.Entry, bool)
+	step func() error // nil, or Changes.Step
 	buf  []feed.Entry
 	off  int // of the next change in buf
 	last string
@@ -282,9 +283,9 @@ type upcoming struct {
 }
 
 // newUpcoming returns the changes of a sequence. stop has to be called.
-func newUpcoming(sorted iter.Seq[*feed.Entry]) (u *upcoming, stop func()) {
+func newUpcoming(sorted iter.Seq[*feed.Entry], step func() error) (u *upcoming, stop func()) {
 	next, stop := iter.Pull(sorted)
-	return &upcoming{next: next}, stop
+	return &upcoming{next: next, step: step}, stop
 }
 
 // peek returns the change behind n others, or nil if there are not so many, or if it is too
@@ -301,8 +302,11 @@ func (u *upcoming) peek(n int) *feed.Entry {
 
 func (u *upcoming) pull() {
 	e, ok := u.next()
+	if u.step != nil {
+		u.err = u.step()
+	}
 	switch {
-	case !ok:
+	case !ok || u.err != nil:
 		u.end = true
 		return
 	case e.Change.Loc == "" || e.Change.Loc <= u.last:

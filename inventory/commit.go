@@ -16,7 +16,8 @@ type Changes struct {
 	Anew   bool                  // the new root holds nothing of Base
 	To     feed.Cursor           // the cursor of the new root
 	Sorted iter.Seq[*feed.Entry] // ascending by loc, the newest entry of each loc, deletions too; an entry is read only until the next one is asked for
-	Err    func() error          // asked when Sorted has ended: why it ended early; may be nil
+	Runs   *Runs                 // older changes than Sorted, with the same Base; may be nil
+	Step   func() error          // called after each change, and when Sorted has ended; it may wait, and its error ends the commit; may be nil
 
 	Complete *feed.Cursor // what Head.Complete becomes; nil: it stays
 	Why      string       // with Complete: what Head.Why becomes
@@ -29,16 +30,14 @@ type Changes struct {
 // after feed.ErrUnknown it may be the new one. The pages that a commit which failed has
 // written are removed by the next.
 func (v *Inventory) Commit(ctx context.Context, c Changes) (Root, error) {
-	a, err := v.begin(ctx, func(rec *Record, head *Head) error {
-		if c.Base.Upto > 0 && c.Base.Begin != rec.Log.Begin {
-			return fmt.Errorf("set %q: %w", v.set, ErrLog)
+	var a *attempt
+	var err error
+	if c.Runs != nil {
+		if a = c.Runs.a; c.Runs.base != c.Base.Upto {
+			return Root{}, fmt.Errorf("set %q: runs on top of root %d, not of %d: %w", v.set, c.Runs.base, c.Base.Upto, ErrRaced)
 		}
-		if head.Newest().Upto != c.Base.Upto {
-			return fmt.Errorf("set %q: %w", v.set, ErrRaced)
-		}
-		return nil
-	})
-	if err != nil {
+		a.ctx = ctx
+	} else if a, err = v.beginOn(ctx, c.Base); err != nil {
 		return Root{}, err
 	}
 	root, freed, err := a.build(c)
@@ -55,6 +54,19 @@ func (v *Inventory) Commit(ctx context.Context, c Changes) (Root, error) {
 	return root, nil
 }
 
+// beginOn begins an attempt if base is the newest root.
+func (v *Inventory) beginOn(ctx context.Context, base Root) (*attempt, error) {
+	return v.begin(ctx, func(rec *Record, head *Head) error {
+		if base.Upto > 0 && base.Begin != rec.Log.Begin {
+			return fmt.Errorf("set %q: %w", v.set, ErrLog)
+		}
+		if head.Newest().Upto != base.Upto {
+			return fmt.Errorf("set %q: %w", v.set, ErrRaced)
+		}
+		return nil
+	})
+}
+
 // build writes the pages of the new root.
 func (a *attempt) build(c Changes) (root Root, freed []uint64, err error) {
 	tree := a.v.Tree(c.Base)
@@ -65,20 +77,25 @@ func (a *attempt) build(c Changes) (root Root, freed []uint64, err error) {
 		}
 		tree = a.v.Tree(Root{})
 	}
-	changes, stop := newUpcoming(c.Sorted)
+	if c.Runs != nil {
+		merged, stop := c.Runs.merge(c)
+		defer stop()
+		c = merged
+	}
+	changes, stop := newUpcoming(c.Sorted, c.Step)
 	defer stop()
 	root, freed, err = build(a.ctx, tree, changes, a.write)
 	if errors.Is(err, feed.ErrGone) { // another committer has removed the pages of Base
 		err = fmt.Errorf("set %q: %w", a.v.set, ErrRaced)
-	}
-	if err == nil && c.Err != nil {
-		err = c.Err()
 	}
 	if err != nil {
 		return Root{}, nil, err
 	}
 	if c.Anew {
 		freed = all
+	}
+	if c.Runs != nil {
+		freed = append(freed, c.Runs.pages()...)
 	}
 	root.Begin, root.Cursor = a.begin, c.To
 	root.Upto, err = a.number()
@@ -105,7 +122,7 @@ func (v *Inventory) Forget(ctx context.Context, base Root, to feed.Cursor, why s
 				}
 			}
 		},
-		Err:      func() error { return failed },
+		Step:     func() error { return failed },
 		Complete: &feed.Cursor{},
 		Why:      why,
 	})

@@ -259,7 +259,7 @@ func TestOrder(t *testing.T) {
 		}
 	}
 	failed := errors.New("no more")
-	_, err := v.Commit(t.Context(), Changes{Base: root, To: root.Cursor, Sorted: pointers(all), Err: func() error { return failed }})
+	_, err := v.Commit(t.Context(), Changes{Base: root, To: root.Cursor, Sorted: pointers(all), Step: func() error { return failed }})
 	if !errors.Is(err, failed) {
 		t.Errorf("changes that ended early: %v", err)
 	}

@@ -152,15 +152,11 @@ func (b *backlog) locs() iter.Seq[string] {
 }
 
 // entries yields the newest entry of each resource, ascending by loc. An entry is to be
-// read only until the next one is asked for. order was called. It ends early when next returns false, which
-// is asked before each entry.
-func (b *backlog) entries(next func() bool) iter.Seq[*feed.Entry] {
+// read only until the next one is asked for. order was called.
+func (b *backlog) entries() iter.Seq[*feed.Entry] {
 	return func(yield func(*feed.Entry) bool) {
 		var e feed.Entry
 		for i := range b.sorted {
-			if !next() {
-				return
-			}
 			b.sorted[i].entry(&e)
 			if !yield(&e) {
 				return

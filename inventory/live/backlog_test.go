@@ -52,7 +52,7 @@ func TestBacklog(t *testing.T) {
 			t.Fatal("the locs are not those that were added, in order")
 		}
 		i := 0
-		for e := range b.entries(func() bool { return true }) {
+		for e := range b.entries() {
 			if !reflect.DeepEqual(*e, want[locs[i]]) {
 				t.Fatalf("%+v, want %+v", *e, want[locs[i]])
 			}

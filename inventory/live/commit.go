@@ -44,13 +44,15 @@ func (j *job) commit(ctx context.Context) error {
 func (j *job) make(ctx context.Context, c inventory.Changes) error {
 	m := j.maker
 	n := j.backlog.order()
-	c.Sorted = j.backlog.entries(func() bool { return m.pace.step(ctx) })
-	c.Err = ctx.Err
+	c.Sorted, c.Runs = j.backlog.entries(), j.runs
+	c.Step = func() error { return m.pace.step(ctx) }
 	begin := time.Now()
 	root, err := j.inv.Commit(ctx, c)
 	if err != nil {
-		return fmt.Errorf("set %q: commit %d resources: %w", j.set, n, err)
+		j.lost(err)
+		return fmt.Errorf("set %q: commit %d resources and %d runs: %w", j.set, n, c.Runs.Len(), err)
 	}
+	j.raced = errors.Is(err, inventory.ErrRaced)
 	m.live.metrics.committed(time.Since(begin))
 	if c.Complete != nil {
 		m.live.fellBack(j.set, c)
@@ -58,6 +60,43 @@ func (j *job) make(ctx context.Context, c inventory.Changes) error {
 	j.root, j.since, j.anew = root, 0, false
 	j.drop()
 	return j.load(ctx)
+}
+
+// maxRuns is how many runs a commit merges at most.
+const maxRuns = 64
+
+// spills reports whether what waits is to become a run: if it takes much memory, and at
+// least as much is still to be read before the next commit.
+func (j *job) spills() bool {
+	n := uint64(j.backlog.len())
+	return 2*j.backlog.bytes >= j.maker.live.opts.WaitBytes && j.to.Position+n <= j.state.Head.Position &&
+		!j.raced && j.maker.live.mine(j.set) && j.runs.Len() < maxRuns
+}
+
+// spill makes a run of what waits.
+func (j *job) spill(ctx context.Context) (err error) {
+	if j.runs == nil {
+		if j.runs, err = j.inv.NewRuns(ctx, j.root); err != nil {
+			return fmt.Errorf("set %q: begin runs: %w", j.set, err)
+		}
+	}
+	n := j.backlog.order()
+	if err := j.runs.Add(ctx, j.backlog.entries(), func() error { return j.maker.pace.step(ctx) }); err != nil {
+		j.lost(err)
+		return fmt.Errorf("set %q: write a run of %d resources: %w", j.set, n, err)
+	}
+	j.maker.waiting -= j.backlog.bytes
+	j.backlog = backlog{}
+	return nil
+}
+
+// lost forgets runs that cannot be used after an error.
+func (j *job) lost(err error) {
+	if j.runs == nil {
+		return
+	}
+	j.raced = errors.Is(err, inventory.ErrRaced)
+	j.forget()
 }
 
 // knows reports whether the log holds a cursor, or has it as its floor. feed.ErrGone if

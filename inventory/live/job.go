@@ -26,10 +26,12 @@ type job struct {
 	ahead  time.Duration // how far the store's clock is before this hub's
 
 	backlog backlog
-	anew    bool        // the next root holds nothing of this one: the log has lost what this one has
-	to      feed.Cursor // the backlog reaches to here, from the root's cursor, or from the beginning
-	next    int         // with fewer resources waiting, the cost of a commit is not asked again
-	since   int64       // the datetime of the oldest change that is in no root, in microseconds since 1970; 0: it was not read yet
+	runs    *inventory.Runs // older changes than those in the backlog; nil: there are none
+	raced   bool            // another committer has ended runs; the next commit is without
+	anew    bool            // the next root holds nothing of this one: the log has lost what this one has
+	to      feed.Cursor     // the backlog reaches to here, from the root's cursor, or from the beginning
+	next    int             // with fewer resources waiting, the cost of a commit is not asked again
+	since   int64           // the datetime of the oldest change that is in no root, in microseconds since 1970; 0: it was not read yet
 
 	asked, damaged bool
 	retry          time.Time // after a failure, nothing is done before
@@ -68,7 +70,7 @@ func (j *job) saw(s feed.State, now time.Time) bool {
 
 // busy reports whether the set is to be looked at often.
 func (j *job) busy(now time.Time) bool {
-	return j.asked || now.Sub(j.moved) < activeFor || j.backlog.len() > 0
+	return j.asked || now.Sub(j.moved) < activeFor || j.waits()
 }
 
 // idle reports whether there is nothing to be done.
@@ -79,8 +81,11 @@ func (j *job) idle(now time.Time) bool {
 	if j.loaded.IsZero() || j.asked || now.Sub(j.loaded) >= relookEvery {
 		return false
 	}
-	return j.state.NoInventory || j.to == j.state.Head && j.backlog.len() == 0 && !j.listDue(now)
+	return j.state.NoInventory || j.to == j.state.Head && !j.waits() && !j.listDue(now)
 }
+
+// waits reports whether changes wait for a commit.
+func (j *job) waits() bool { return j.backlog.len() > 0 || j.runs != nil }
 
 // forget drops the backlog and what was read of the record.
 func (j *job) forget() {
@@ -88,10 +93,10 @@ func (j *job) forget() {
 	j.drop()
 }
 
-// drop drops the backlog. The log has it.
+// drop drops the backlog and the runs. The log has them.
 func (j *job) drop() {
 	j.maker.waiting -= j.backlog.bytes
-	j.backlog, j.to, j.next = backlog{}, j.root.Cursor, 0
+	j.backlog, j.runs, j.to, j.next = backlog{}, nil, j.root.Cursor, 0
 	if j.anew {
 		j.to = feed.Cursor{}
 	}
@@ -213,10 +218,14 @@ func (j *job) off(ctx context.Context) error {
 func (j *job) read(ctx context.Context) error {
 	m := j.maker
 	for again := true; j.to != j.state.Head && (again || j.to.Position < j.state.Head.Position); {
-		if m.waiting >= m.live.opts.WaitBytes {
-			if err := m.makeRoom(ctx); err != nil || j.loaded.IsZero() {
-				return err
-			}
+		var err error
+		if j.spills() {
+			err = j.spill(ctx)
+		} else if m.waiting >= m.live.opts.WaitBytes {
+			err = m.makeRoom(ctx)
+		}
+		if err != nil || j.loaded.IsZero() {
+			return err
 		}
 		b, err := m.live.log.Since(ctx, j.set, j.to, readEntries)
 		switch {
@@ -293,7 +302,7 @@ func (j *job) due(ctx context.Context, list bool) (bool, error) {
 	made := time.UnixMicro(j.root.Made).Add(-j.ahead)
 	age := time.Since(made)
 	switch {
-	case j.root.Upto == 0 || j.anew:
+	case j.root.Upto == 0 || j.anew || j.runs != nil:
 		return true, nil
 	case n == 0:
 		return false, nil

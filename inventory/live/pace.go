@@ -23,13 +23,13 @@ const (
 // begin begins a slice.
 func (p *pace) begin() { p.begun = time.Now() }
 
-// step is called between small steps of work. It reports whether the work may go on:
-// whether ctx is not done.
-func (p *pace) step(ctx context.Context) bool {
+// step is called between small steps of work. Its error is that of ctx.
+func (p *pace) step(ctx context.Context) error {
 	if p.steps++; p.steps%stepSize == 0 {
 		p.breathe(ctx)
+		return ctx.Err()
 	}
-	return ctx.Err() == nil
+	return nil
 }
 
 // breathe rests if the slice is over.

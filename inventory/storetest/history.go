@@ -27,6 +27,7 @@ func Inventory(t *testing.T, open func(t *testing.T) Env) {
 		do    func(h *history) error
 	}{
 		{"commit", 2, func(h *history) error { return h.commit(h.hubs[0]) }},
+		{"commit of runs", 2, func(h *history) error { return h.commitRuns(h.newest(), 2)(h.hubs[0]) }},
 		{"commit anew", 0, func(h *history) error { return h.commitAnew(h.hubs[0]) }},
 		{"forget", 2, func(h *history) error { return h.forget(h.hubs[0]) }},
 		{"shrink", 2, func(h *history) error {
@@ -165,8 +166,10 @@ func (h *history) step(hub *inventory.Inventory) error {
 	case n < 25:
 		h.publish(1 + h.random.IntN(1+h.random.IntN(300)))
 		return nil
-	case n < 60:
+	case n < 45:
 		return h.commit(hub)
+	case n < 60:
+		return h.commitRuns(h.newest(), h.random.IntN(5))(hub)
 	case n < 65:
 		return h.commitAnew(hub)
 	case n < 70:
@@ -216,14 +219,19 @@ func (h *history) newest() inventory.Root {
 	return head.Newest()
 }
 
-// changes are those that a hub commits on top of a root: up to the end of the log, or
-// less.
+// changes are those that a hub commits on top of a root.
 func (h *history) changes(base inventory.Root) inventory.Changes {
-	behind := h.log[base.Cursor.Position:]
+	behind, to := h.behind(base)
+	return inventory.Changes{Base: base, To: to, Sorted: sorted(behind)}
+}
+
+// behind is the log behind a root, or a part of it, and its end.
+func (h *history) behind(base inventory.Root) (behind []feed.Entry, to feed.Cursor) {
+	behind = h.log[base.Cursor.Position:]
 	if len(behind) > 0 && h.random.IntN(3) == 0 {
 		behind = behind[:1+h.random.IntN(len(behind))]
 	}
-	to := base.Cursor
+	to = base.Cursor
 	if len(behind) > 0 {
 		to = behind[len(behind)-1].Cursor
 	}
@@ -231,7 +239,32 @@ func (h *history) changes(base inventory.Root) inventory.Changes {
 		to = h.start
 	}
 	h.tried = append(h.tried, try{to, h.content[base.Upto].with(behind)})
-	return inventory.Changes{Base: base, To: to, Sorted: sorted(behind)}
+	return behind, to
+}
+
+// commitRuns returns what commits the log behind a root, in some runs and what is
+// left of it.
+func (h *history) commitRuns(base inventory.Root, runs int) func(hub *inventory.Inventory) error {
+	behind, to := h.behind(base)
+	pieces := make([]int, runs)
+	for i := range pieces {
+		pieces[i] = h.random.IntN(len(behind) + 1)
+	}
+	slices.Sort(pieces)
+	return func(hub *inventory.Inventory) error {
+		runs, err := hub.NewRuns(h.ctx, base)
+		from := 0
+		for _, upto := range pieces {
+			if err == nil {
+				err = runs.Add(h.ctx, sorted(behind[from:upto]), nil)
+			}
+			from = upto
+		}
+		if err == nil {
+			_, err = hub.Commit(h.ctx, inventory.Changes{Base: base, To: to, Runs: runs, Sorted: sorted(behind[from:])})
+		}
+		return err
+	}
 }
 
 func (h *history) commit(hub *inventory.Inventory) error {

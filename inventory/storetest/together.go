@@ -13,11 +13,11 @@ import (
 // together lets two hubs commit at once. At most one of them succeeds.
 func (h *history) together() error {
 	base := h.newest()
-	changes := []inventory.Changes{h.changes(base), h.changes(base)}
+	commits := []func(*inventory.Inventory) error{h.commitRuns(base, h.random.IntN(3)), h.commitRuns(base, h.random.IntN(3))}
 	errs := make([]error, 2)
 	var wg sync.WaitGroup
-	for i := range changes {
-		wg.Go(func() { _, errs[i] = h.hubs[i].Commit(h.ctx, changes[i]) })
+	for i := range commits {
+		wg.Go(func() { errs[i] = commits[i](h.hubs[i]) })
 	}
 	wg.Wait()
 	if errs[0] == nil && errs[1] == nil {
@@ -43,6 +43,10 @@ var meanwhile = []struct {
 			return err
 		}
 	}},
+	{"another, of runs", func(h *history, hub *inventory.Inventory) func() error {
+		commit := h.commitRuns(h.newest(), 2)
+		return func() error { return commit(hub) }
+	}},
 	{"a pin", func(h *history, hub *inventory.Inventory) func() error { return func() error { return h.pin(hub) } }},
 	{"a shrinking", func(h *history, hub *inventory.Inventory) func() error {
 		return func() error { return hub.Shrink(h.ctx) }
@@ -52,7 +56,7 @@ var meanwhile = []struct {
 	}},
 }
 
-// interleave stops a commit before each of its calls in turn. Then another hub does
+// interleave stops a commit of runs before each of its calls in turn. Then another hub does
 // something until one of its own calls, the commit goes on to its end, and so does the
 // other hub.
 func interleave(t *testing.T, h *history, other func(h *history, hub *inventory.Inventory) func() error) {
@@ -75,11 +79,8 @@ func interleave(t *testing.T, h *history, other func(h *history, hub *inventory.
 				h.must(h.reset(h.hubs[1]))
 			}
 			h.publish(20)
-			changes, do := h.changes(h.newest()), other(h, hubs[1])
-			commit := gates[0].run(first, func() error {
-				_, err := hubs[0].Commit(h.ctx, changes)
-				return err
-			})
+			ours, do := h.commitRuns(h.newest(), 2), other(h, hubs[1])
+			commit := gates[0].run(first, func() error { return ours(hubs[0]) })
 			act := gates[1].run(second, do)
 			errs := []error{commit.finish(), act.finish()}
 			for _, err := range errs {

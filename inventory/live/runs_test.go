@@ -1,0 +1,91 @@
+package live
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/rshub/rshub/inventory"
+)
+
+// A counting is a Store that counts the roots that are made. Until some Puts were done,
+// somebody else begins a commit before each of them.
+type counting struct {
+	inventory.Store
+	roots, begun, races atomic.Int64
+}
+
+func (c *counting) Swap(ctx context.Context, set string, s inventory.Swap) error {
+	err := c.Store.Swap(ctx, set, s)
+	if err == nil && !s.At.IsZero() {
+		c.roots.Add(1)
+	}
+	return err
+}
+
+func (c *counting) Put(ctx context.Context, set string, begin int64, attempt uint64, pages []inventory.Page) error {
+	if c.races.Add(-1) >= 0 {
+		other := inventory.New(c.Store, set, inventory.Options{})
+		_, head, err := other.Load(ctx)
+		if err == nil {
+			_, err = other.NewRuns(ctx, head.Newest())
+		}
+		if err != nil {
+			return err
+		}
+		c.begun.Add(1)
+	}
+	return c.Store.Put(ctx, set, begin, attempt, pages)
+}
+
+// TestRuns makes an inventory of a log that is much longer than what may wait. It takes
+// one commit. When somebody else ends the runs, the next commit is without, so that it
+// gets on.
+func TestRuns(t *testing.T) {
+	for _, test := range []struct {
+		name  string
+		races int64
+		least int64 // roots
+		most  int64
+	}{
+		{"alone", 0, 1, 2}, // the maker may look while the log is filled
+		{"another begins once", 1, 2, 3},
+		{"another begins again and again", 4, 2, 5},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, w *world) {
+				store := &counting{Store: w.store}
+				store.races.Store(test.races)
+				w.store = store
+				w.log.make("a")
+				w.log.publish("a", many(30_000)...)
+				w.log.publish("a", many(30_000)[10_000:20_000]...)
+				w.log.publish("a", "-000001", "-029999", "+000001")
+				l, _ := w.hub(Options{WaitBytes: 600_000})
+				for i := 0; w.head("a").Newest().Cursor.Position < 40_003; i++ {
+					if i == 100 {
+						t.Fatalf("the root is at %v\n%s", w.head("a").Newest().Cursor, w.text)
+					}
+					w.after(time.Second)
+				}
+				w.state(l, "a")
+				if n := store.begun.Load(); n != test.races {
+					t.Errorf("somebody else began %d times", n)
+				}
+				if n := store.roots.Load(); n < test.least || n > test.most {
+					t.Errorf("it took %d roots, want %d to %d", n, test.least, test.most)
+				}
+				left := 0
+				for _, err := range w.store.Numbers(t.Context(), "a", w.head("a").Newest().Begin) {
+					w.ok(err)
+					left++
+				}
+				w.ok(inventory.New(w.store, "a", inventory.Options{}).Shrink(t.Context()))
+				if root := w.head("a").Newest(); uint64(left) > root.Pages+root.Pages/2+20 {
+					t.Errorf("%d pages are left, of which the root has %d", left, root.Pages)
+				}
+			})
+		})
+	}
+}
