@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/binary"
+	"hash/maphash"
 	"iter"
 	"slices"
 
@@ -18,10 +19,19 @@ type backlog struct {
 	bytes  int      // of the chunks and what points into them
 
 	sorted []packedChange // ascending by loc, the newest of each
-	fresh  []packedChange // what came since, in the order of the log
+	fresh  []packedChange // what came since; most often one of each
 
 	scratch []byte
 }
+
+// A recent finds some of the fresh changes by loc. So what changes again and again does
+// not have to be sorted each time. An index may be wrong, so one serves many backlogs.
+type recent struct {
+	seed  maphash.Seed
+	index [1 << 12]uint32
+}
+
+func newRecent() *recent { return &recent{seed: maphash.MakeSeed()} }
 
 // chunkBytes is the size of a chunk, unless a single change is larger.
 const chunkBytes = 256 << 10
@@ -55,7 +65,7 @@ func (p *packedChange) entry(e *feed.Entry) {
 func (b *backlog) len() int { return len(b.sorted) + len(b.fresh) }
 
 // add takes the next entries of the log. It keeps nothing of them.
-func (b *backlog) add(entries []feed.Entry) {
+func (b *backlog) add(entries []feed.Entry, r *recent) {
 	for i := range entries {
 		e := &entries[i]
 		s := binary.AppendUvarint(b.scratch[:0], e.Position)
@@ -74,9 +84,20 @@ func (b *backlog) add(entries []feed.Entry) {
 		_, bits := binary.Uvarint(s[head:]) // which fields the change has
 		_, size := binary.Uvarint(s[head+bits:])
 		from := head + bits + size
-		b.fresh = append(b.fresh, packedChange{b.chunks[last][begin : begin+len(s)], uint32(from), uint32(from + len(e.Change.Loc)), 0})
-		b.bytes += packedChangeBytes
+		b.put(r, packedChange{b.chunks[last][begin : begin+len(s)], uint32(from), uint32(from + len(e.Change.Loc)), 0})
 	}
+}
+
+// put adds a change that is newer than all others.
+func (b *backlog) put(r *recent, c packedChange) {
+	at := &r.index[maphash.Bytes(r.seed, c.loc())%uint64(len(r.index))]
+	if i := int(*at); i < len(b.fresh) && bytes.Equal(b.fresh[i].loc(), c.loc()) {
+		b.fresh[i] = c
+		return
+	}
+	*at = uint32(len(b.fresh))
+	b.fresh = append(b.fresh, c)
+	b.bytes += packedChangeBytes
 }
 
 // order sorts what came since it was called before, and returns the number of

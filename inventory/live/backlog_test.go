@@ -16,7 +16,7 @@ import (
 
 // TestBacklog holds a backlog against a map.
 func TestBacklog(t *testing.T) {
-	r := rand.New(rand.NewPCG(1, 2))
+	r, recent := rand.New(rand.NewPCG(1, 2)), newRecent()
 	for round := range 50 {
 		var b backlog
 		want := map[string]feed.Entry{}
@@ -36,7 +36,7 @@ func TestBacklog(t *testing.T) {
 				entries[i], want[e.Change.Loc] = e, e
 				at++
 			}
-			b.add(entries)
+			b.add(entries, recent)
 			if r.IntN(3) == 0 {
 				b.order()
 			}

@@ -53,19 +53,16 @@ func newJob(m *maker, set string) *job {
 	return &job{maker: m, set: set, inv: m.live.inventory(set)}
 }
 
-// saw takes what a look at the set has found, and reports whether the head has moved
-// since the look before.
-func (j *job) saw(s feed.State, now time.Time) bool {
+// saw takes what a look at the set has found.
+func (j *job) saw(s feed.State, now time.Time) {
 	if s.Begin != j.state.Begin || s.NoInventory != j.state.NoInventory {
 		j.forget()
 		j.retry = time.Time{}
 	}
-	known := !j.moved.IsZero()
-	moved := s.Head != j.state.Head
-	if j.state = s; moved {
+	if s.Head != j.state.Head {
 		j.moved = now
 	}
-	return moved && known
+	j.state = s
 }
 
 // busy reports whether the set is to be looked at often.
@@ -251,7 +248,7 @@ func (j *job) read(ctx context.Context) error {
 // add adds what was read of the log to the backlog.
 func (j *job) add(b *feed.Batch) {
 	before := j.backlog.bytes
-	j.backlog.add(b.Entries)
+	j.backlog.add(b.Entries, j.maker.recent)
 	j.maker.waiting += j.backlog.bytes - before
 	if j.to = b.Cursor; j.to.Position > j.state.Head.Position {
 		j.state.Head = j.to

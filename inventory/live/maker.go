@@ -22,10 +22,8 @@ type maker struct {
 	jobs    map[string]*job
 	active  map[string]*job // those of jobs that are looked at often
 	waiting int             // bytes of all backlogs
+	recent  *recent         // of all backlogs
 	scanned time.Time       // when all sets were looked at
-	rest    time.Duration   // until they are looked at again
-	heads   uint64          // the positions of their heads, together
-	moved   time.Time       // when a head was last seen to have moved
 	paused  time.Time       // since when elders are alive; zero: none is
 	warned  bool            // that was logged
 	said    string          // the last failure to look at the sets, which was logged
@@ -37,12 +35,13 @@ type maker struct {
 }
 
 func newMaker(l *Live) *maker {
-	return &maker{live: l, wake: make(chan struct{}, 1), jobs: map[string]*job{}, active: map[string]*job{}, asked: map[string]bool{}}
+	m := &maker{live: l, recent: newRecent(), wake: make(chan struct{}, 1), jobs: map[string]*job{}, active: map[string]*job{}, asked: map[string]bool{}}
+	m.pace.look = m.glance
+	return m
 }
 
 const (
-	scanShare   = 200 // a look at all sets takes one of so many parts of the time at most
-	busyFor     = 5 * time.Second
+	scanShare   = 200         // a look at all sets takes one of so many parts of the time at most
 	activeFor   = time.Minute // a set that changed is looked at often for so long
 	warnElders  = 10 * time.Second
 	scanEndless = time.Minute // of one look at the heads of sets
@@ -124,7 +123,7 @@ func (m *maker) round(ctx context.Context) {
 			continue
 		}
 		worked = true
-		m.pace.begin()
+		m.pace.begin(j.asked)
 		if paused {
 			j.peek(ctx)
 		} else {
@@ -161,7 +160,7 @@ func (m *maker) mayNot(ctx context.Context) bool {
 func (m *maker) compare(ctx context.Context) (all bool) {
 	now := time.Now()
 	var names []string
-	if all = m.scanned.IsZero() || now.Sub(m.scanned) >= m.rest; !all {
+	if all = m.scanned.IsZero() || now.Sub(m.scanned) >= m.pace.every; !all {
 		names = slices.Collect(maps.Keys(m.active))
 	}
 	if !all && len(names) == 0 {
@@ -172,17 +171,14 @@ func (m *maker) compare(ctx context.Context) (all bool) {
 	states, err := m.live.log.Sets(limited, names...)
 	if all && err == nil {
 		m.scanned = now
-		m.rest = max(m.live.opts.Poll, scanShare*time.Since(now))
+		m.pace.every = max(m.live.opts.Poll, scanShare*time.Since(now))
 	}
 	m.failed(ctx, err)
-	seen, heads := map[string]bool{}, uint64(0)
+	seen := map[string]bool{}
 	for _, s := range states {
-		heads += s.Head.Position
 		seen[s.Set] = true
 		if j := m.jobs[s.Set]; j != nil {
-			if j.saw(s, now) {
-				m.moved = now
-			}
+			j.saw(s, now)
 			if j.busy(now) {
 				m.active[s.Set] = j
 			}
@@ -192,13 +188,7 @@ func (m *maker) compare(ctx context.Context) (all bool) {
 			j.saw(s, now)
 		}
 	}
-	if all && heads != m.heads {
-		if m.heads > 0 {
-			m.moved = now // of other hubs' sets, too: this hub may be the one that publishes
-		}
-		m.heads = heads
-	}
-	m.pace.busy = !m.moved.IsZero() && now.Sub(m.moved) < max(busyFor, 2*m.rest)
+	m.pace.saw(states, all, m.makes)
 	if err != nil {
 		return all
 	}
@@ -214,6 +204,21 @@ func (m *maker) compare(ctx context.Context) (all bool) {
 		}
 	}
 	return all
+}
+
+// makes reports whether this hub makes the inventory of a set.
+func (m *maker) makes(set string) bool { return m.jobs[set] != nil }
+
+// glance tells the pace of the heads of the sets that change, in the midst of work.
+func (m *maker) glance(ctx context.Context) {
+	if len(m.active) == 0 {
+		return
+	}
+	limited, cancel := context.WithTimeout(ctx, scanEndless)
+	defer cancel()
+	if states, err := m.live.log.Sets(limited, slices.Collect(maps.Keys(m.active))...); err == nil {
+		m.pace.saw(states, false, m.makes)
+	}
 }
 
 // failed logs a failure to look at the sets, once.
