@@ -3,7 +3,6 @@ package live
 import (
 	"context"
 	"fmt"
-	"io"
 	"log/slog"
 	"maps"
 	"slices"
@@ -189,27 +188,33 @@ type world struct {
 	t     *testing.T
 	log   *memory
 	store inventory.Store
-	text  *strings.Builder
+	text  *text
 }
 
 // bubble runs a test in a bubble in which time is fake.
 func bubble(t *testing.T, test func(*testing.T, *world)) {
 	synctest.Test(t, func(t *testing.T) {
 		log := newMemory()
-		test(t, &world{t: t, log: log, store: inventory.NewMemory(log), text: &strings.Builder{}})
+		test(t, &world{t: t, log: log, store: inventory.NewMemory(log), text: &text{}})
 	})
 }
 
-// A lock makes a writer safe for concurrent use.
-type lock struct {
+// A text is what all hubs of a world have logged.
+type text struct {
 	mu sync.Mutex
-	to io.Writer
+	strings.Builder
 }
 
-func (l *lock) Write(b []byte) (int, error) {
+func (l *text) Write(b []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.to.Write(b)
+	return l.Builder.Write(b)
+}
+
+func (l *text) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.Builder.String()
 }
 
 // hub returns a hub that runs until stop is called, or the test ends.
@@ -235,7 +240,7 @@ func (w *world) idle(o Options) *Live {
 	w.t.Helper()
 	claims, err := claim.OpenLocal(w.t.Context(), &keeptest.Map{}, Shards)
 	w.ok(err)
-	o.Logger = slog.New(slog.NewTextHandler(&lock{to: w.text}, nil))
+	o.Logger = slog.New(slog.NewTextHandler(w.text, nil))
 	return New(w.log, w.store, claims, o)
 }
 
