@@ -17,7 +17,7 @@ var arrows = map[string][]string{
 	"feed":         {"resourcesync"},
 	"problem":      {"feed", "resourcesync"},
 	"access":       {"feed", "problem"},
-	"client":       {"feed", "inventory", "problem", "resourcesync"},
+	"client":       {"feed", "inventory", "inventory/audit", "problem", "resourcesync"},
 
 	// What several parts of a hub stand on.
 	"internal/accept":    {},
@@ -31,7 +31,8 @@ var arrows = map[string][]string{
 	"outbound/meter":     {"outbound"},
 
 	// What a set holds now.
-	"inventory": {"feed", "internal/packed", "resourcesync"},
+	"inventory":       {"feed", "internal/packed", "resourcesync"},
+	"inventory/audit": {"feed", "inventory", "resourcesync"},
 
 	// The change memory.
 	"changelog":          {"feed", "internal/packed", "resourcesync"},
@@ -45,7 +46,7 @@ var arrows = map[string][]string{
 	"documents":             {"access", "changelog", "feed", "internal/accept", "internal/budget", "internal/flight", "inventory", "problem", "resourcesync"},
 	"subscribe":             {"changelog", "feed", "internal/accept", "internal/budget", "inventory", "problem", "resourcesync"},
 	"inventory/live":        {"claim", "feed", "internal/packed", "inventory", "resourcesync"},
-	"inventory/web":         {"feed", "internal/accept", "internal/budget", "inventory", "problem", "resourcesync"},
+	"inventory/web":         {"feed", "internal/accept", "internal/budget", "inventory", "inventory/audit", "problem", "resourcesync"},
 	"callback/subscription": {"changelog", "claim", "feed", "internal/backoff", "internal/redisconn", "resourcesync"},
 	"callback/outlet":       {"callback/subscription", "feed", "outbound"},
 	"callback":              {"callback/outlet", "callback/subscription", "claim", "feed", "internal/backoff", "internal/flight", "outbound", "outbound/meter", "resourcesync"},
@@ -59,7 +60,7 @@ var arrows = map[string][]string{
 	},
 	"inventory/diskpages": {"feed", "inventory", "resourcesync"},
 	"internal/build":      {},
-	"cmd/rshub":           {"access", "changelog", "changelog/disklog", "client", "feed", "internal/build", "inventory", "inventory/diskpages", "problem", "resourcesync", "server"},
+	"cmd/rshub":           {"access", "changelog", "changelog/disklog", "client", "feed", "internal/build", "inventory", "inventory/audit", "inventory/diskpages", "problem", "resourcesync", "server"},
 	"cmd/rspublish":       {"client", "feed", "internal/build", "resourcesync"},
 
 	// The program that tries any hub.
@@ -67,10 +68,11 @@ var arrows = map[string][]string{
 	"conformance":       {"conformance/trial", "resourcesync"},
 
 	// What only tests and measurements use.
-	"bench":                              {"callback/subscription", "changelog", "changelog/disklog", "changelog/redislog", "claim", "client", "feed", "hub", "internal/packed", "internal/redisconn", "inventory", "inventory/live", "resourcesync"},
+	"bench":                              {"callback/subscription", "changelog", "changelog/disklog", "changelog/redislog", "claim", "client", "feed", "hub", "internal/packed", "internal/redisconn", "inventory", "inventory/audit", "inventory/live", "resourcesync"},
 	"callback/subscription/registrytest": {"callback/subscription", "claim", "claim/claimtest", "feed", "internal/until", "resourcesync"},
 	"changelog/logtest":                  {"changelog", "documents", "feed", "inventory", "resourcesync"},
 	"claim/claimtest":                    {"claim", "internal/until"},
+	"inventory/sourcetest":               {"feed", "resourcesync"},
 	"inventory/storetest":                {"changelog", "feed", "inventory", "resourcesync"},
 	"internal/keeptest":                  {},
 	"internal/logged":                    {},

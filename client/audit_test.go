@@ -17,6 +17,7 @@ import (
 	"github.com/rshub/rshub/client"
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/inventory"
+	"github.com/rshub/rshub/inventory/audit"
 	"github.com/rshub/rshub/problem"
 	"github.com/rshub/rshub/resourcesync"
 )
@@ -142,10 +143,10 @@ func TestAuditSince(t *testing.T) {
 // that does not have the state any more is looked at anew.
 func TestAuditAsks(t *testing.T) {
 	s := newSite(t)
-	var looks []inventory.Look
+	var looks []audit.Look
 	c := newClient(t, s.URL, newClock().options())
 	h := holdingOf(t, s, 5_000)
-	o := client.AuditOptions{By: inventory.ByContent, Look: func(l inventory.Look) { looks = append(looks, l) }}
+	o := client.AuditOptions{By: inventory.ByContent, Look: func(l audit.Look) { looks = append(looks, l) }}
 	if found := differences(t, c.Audit(t.Context(), "demo", h.state, o)); len(found) > 0 || len(s.asked()) != 1 || len(looks) != 1 || looks[0].Count != 5_000 {
 		t.Errorf("equal ends ask %d times, find %v, look at %+v", len(s.asked()), found, looks)
 	}
@@ -189,7 +190,7 @@ func TestAuditRefused(t *testing.T) {
 			_, _ = w.Write([]byte(text))
 		}
 	}
-	look := inventory.Look{Set: "demo", Cursor: feed.Cursor{Position: 5, Micros: 5}, Count: 9}
+	look := audit.Look{Set: "demo", Cursor: feed.Cursor{Position: 5, Micros: 5}, Count: 9}
 	own := &holding{t: t, of: map[string]string{"urn:b": ""}}
 	broken := errors.New("broken")
 	for _, test := range []struct {

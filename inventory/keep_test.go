@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/inventory/sourcetest"
 )
 
 // commit makes the next root, which holds the first n PEPs.
@@ -211,10 +212,7 @@ func TestCost(t *testing.T) {
 	v := New(NewMemory(nil), "set", Options{PageBytes: 1000})
 	root := commit(t, v, 3000)
 	for _, n := range []int{1, 10, 100, 1500, 3000} {
-		var all []feed.Entry
-		for e := range peps(3000) {
-			all = append(all, *e)
-		}
+		all := sourcetest.PEPs(3000)
 		var changed []feed.Entry
 		for i := 0; i < len(all); i += len(all) / n {
 			changed = append(changed, all[i])
@@ -249,10 +247,7 @@ func locsOf(entries []feed.Entry) iter.Seq[string] {
 func TestOrder(t *testing.T) {
 	v := New(NewMemory(nil), "set", Options{})
 	root := commit(t, v, 10)
-	var all []feed.Entry
-	for e := range peps(10) {
-		all = append(all, *e)
-	}
+	all := sourcetest.PEPs(10)
 	for _, wrong := range [][]feed.Entry{{all[3], all[2]}, {all[3], all[3]}, {{}}} {
 		if _, err := v.Commit(t.Context(), Changes{Base: root, To: root.Cursor, Sorted: pointers(wrong)}); err == nil {
 			t.Errorf("changes in a wrong order were taken")

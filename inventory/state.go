@@ -48,11 +48,7 @@ func (s *State) Cursor() feed.Cursor { return s.cursor }
 
 // Tally returns the tally of a range. It is exact.
 func (s *State) Tally(ctx context.Context, r Range) (Tally, error) {
-	if r.To != "" && r.To <= r.From {
-		return Tally{}, nil
-	}
-	m := meter{state: s}
-	return m.tally(ctx, r)
+	return s.Meter().Tally(ctx, r)
 }
 
 // Get returns the newest change of a resource, if the resource exists.
@@ -108,8 +104,8 @@ const splitByWalk = 1_024
 // 4. Together the parts are the range. If the range has more than one resource, there
 // are at least two parts. The boundaries are short texts that separate two neighbours.
 func (s *State) Split(ctx context.Context, r Range, n int) ([]Part, error) {
-	m := meter{state: s}
-	t, err := m.tally(ctx, r)
+	m := s.Meter()
+	t, err := m.Tally(ctx, r)
 	switch {
 	case err != nil:
 		return nil, err
@@ -131,7 +127,7 @@ func (s *State) Split(ctx context.Context, r Range, n int) ([]Part, error) {
 		parts[i].To, parts[i+1].From = cut, cut
 	}
 	for i := range parts {
-		if parts[i].Tally, err = m.tally(ctx, parts[i].Range); err != nil {
+		if parts[i].Tally, err = m.Tally(ctx, parts[i].Range); err != nil {
 			return nil, err
 		}
 	}
@@ -188,14 +184,22 @@ func (s *State) cuts(ctx context.Context, r Range, n int) ([]string, error) {
 	return slices.DeleteFunc(cuts, func(cut string) bool { return cut <= r.From || r.To != "" && cut >= r.To }), nil
 }
 
-// A meter takes the tallies of neighbouring ranges. It looks at each boundary once.
-type meter struct {
+// A Meter takes the tallies of neighbouring ranges of a State. It looks at each boundary
+// once, so it is for one goroutine at a time.
+type Meter struct {
 	state *State
 	at    string // a boundary; "" if there was none yet
 	sum   Tally  // of all resources before it
 }
 
-func (m *meter) tally(ctx context.Context, r Range) (Tally, error) {
+// Meter returns a Meter of the state.
+func (s *State) Meter() *Meter { return &Meter{state: s} }
+
+// Tally returns the tally of a range. It is exact.
+func (m *Meter) Tally(ctx context.Context, r Range) (Tally, error) {
+	if r.To != "" && r.To <= r.From {
+		return Tally{}, nil
+	}
 	head, err := m.before(ctx, r.From)
 	if err != nil {
 		return Tally{}, err
@@ -210,7 +214,7 @@ func (m *meter) tally(ctx context.Context, r Range) (Tally, error) {
 	return t, nil
 }
 
-func (m *meter) before(ctx context.Context, loc string) (Tally, error) {
+func (m *Meter) before(ctx context.Context, loc string) (Tally, error) {
 	if loc == "" {
 		return Tally{}, nil
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/internal/build"
 	"github.com/rshub/rshub/inventory"
+	"github.com/rshub/rshub/inventory/audit"
 	"github.com/rshub/rshub/inventory/diskpages"
 	"github.com/rshub/rshub/resourcesync"
 )
@@ -52,15 +53,15 @@ million lines take a temporary directory of some 100 MB (in TMPDIR) and little m
 // errDiffers means that an audit has found differences. They are printed already.
 var errDiffers = errors.New("there are differences")
 
-// audit compares a list with what a hub knows.
-func audit(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) error {
+// auditList compares a list with what a hub knows.
+func auditList(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) error {
 	flags := flag.NewFlagSet("rshub audit", flag.ContinueOnError)
 	flags.SetOutput(io.Discard)
 	set := flags.String("set", "", "")
 	hub := flags.String("hub", "http://127.0.0.1:8080", "")
 	tokenFile := flags.String("token-file", "", "")
-	a := &auditor{stdout: stdout, stderr: stderr, counts: map[inventory.Kind]int{}}
-	o := client.AuditOptions{By: inventory.ByContent, Look: func(l inventory.Look) { a.look = l }}
+	a := &auditor{stdout: stdout, stderr: stderr, counts: map[audit.Kind]int{}}
+	o := client.AuditOptions{By: inventory.ByContent, Look: func(l audit.Look) { a.look = l }}
 	flags.StringVar(&o.Prefix, "prefix", "", "")
 	flags.StringVar(&o.Since, "since", "", "")
 	flags.DurationVar(&o.Settle, "settle", 5*time.Second, "")
@@ -181,18 +182,18 @@ type auditor struct {
 	stdout, stderr io.Writer
 	skipUnknown    bool
 
-	look   inventory.Look // the newest at the hub
-	counts map[inventory.Kind]int
+	look   audit.Look // the newest at the hub
+	counts map[audit.Kind]int
 }
 
 // print prints differences, one on each line.
-func (a *auditor) print(differences iter.Seq2[inventory.Difference, error]) error {
+func (a *auditor) print(differences iter.Seq2[audit.Difference, error]) error {
 	var line []byte
 	for d, err := range differences {
 		if err != nil {
 			return err
 		}
-		if a.counts[d.Kind]++; d.Kind == inventory.Unknown && a.skipUnknown {
+		if a.counts[d.Kind]++; d.Kind == audit.Unknown && a.skipUnknown {
 			continue
 		}
 		line = appendDifference(line[:0], &d)
@@ -204,7 +205,7 @@ func (a *auditor) print(differences iter.Seq2[inventory.Difference, error]) erro
 }
 
 // appendDifference appends a line for a difference.
-func appendDifference(dst []byte, d *inventory.Difference) []byte {
+func appendDifference(dst []byte, d *audit.Difference) []byte {
 	dst = append(dst, `{"difference":"`...)
 	dst = append(append(dst, d.Kind...), `",`...)
 	dst = resourcesync.AppendJSONMembers(dst, &resourcesync.Change{Loc: d.Loc})
@@ -223,13 +224,13 @@ func appendDifference(dst []byte, d *inventory.Difference) []byte {
 func (a *auditor) sum() error {
 	n := a.counts
 	fmt.Fprintf(a.stderr, "rshub: %d missing, %d stale, %d extra, %d unknown; the hub knows %d resources at %v\n",
-		n[inventory.Missing], n[inventory.Stale], n[inventory.Extra], n[inventory.Unknown], a.look.Count, a.look.Cursor)
+		n[audit.Missing], n[audit.Stale], n[audit.Extra], n[audit.Unknown], a.look.Count, a.look.Cursor)
 	if !a.look.Complete {
 		fmt.Fprintln(a.stderr, "rshub: nobody has said that the hub knows all resources of the set")
 	}
-	differences := n[inventory.Missing] + n[inventory.Stale] + n[inventory.Extra]
+	differences := n[audit.Missing] + n[audit.Stale] + n[audit.Extra]
 	if !a.skipUnknown {
-		differences += n[inventory.Unknown]
+		differences += n[audit.Unknown]
 	}
 	if differences > 0 {
 		return errDiffers

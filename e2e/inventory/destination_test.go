@@ -18,6 +18,7 @@ import (
 	"github.com/rshub/rshub/e2e/internal/hubtest"
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/inventory"
+	"github.com/rshub/rshub/inventory/audit"
 	"github.com/rshub/rshub/inventory/diskpages"
 	"github.com/rshub/rshub/resourcesync"
 )
@@ -128,12 +129,12 @@ func (d *destination) proves(t *testing.T, s *source, leftovers bool) {
 	t.Helper()
 	cursor, want := s.newest(t)
 	j := d.reaches(t, cursor)
-	held, extra := j.held, map[string]inventory.Kind{}
+	held, extra := j.held, map[string]audit.Kind{}
 	if leftovers {
 		held = maps.Clone(held)
 		maps.DeleteFunc(held, func(loc string, _ line) bool {
 			if _, exists := want[loc]; !exists {
-				extra[loc] = inventory.Extra
+				extra[loc] = audit.Extra
 			}
 			return extra[loc] != ""
 		})

@@ -1,4 +1,4 @@
-package inventory
+package audit
 
 import (
 	"encoding/hex"
@@ -7,6 +7,7 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/rshub/rshub/inventory"
 	"github.com/rshub/rshub/resourcesync"
 )
 
@@ -102,7 +103,7 @@ func (r *Resource) appendJSON(dst []byte) []byte {
 }
 
 // appendRange appends the beginning of an object: from, to and count.
-func appendRange(dst []byte, r Range, count uint64) []byte {
+func appendRange(dst []byte, r inventory.Range, count uint64) []byte {
 	dst = appendEnd(append(dst, `{"from":`...), r.From)
 	dst = appendEnd(append(dst, `,"to":`...), r.To)
 	return strconv.AppendUint(append(dst, `,"count":`...), count, 10)
@@ -116,7 +117,7 @@ func appendEnd(dst []byte, loc string) []byte {
 	return dst
 }
 
-func appendDigest(dst []byte, d *Digest) []byte {
+func appendDigest(dst []byte, d *inventory.Digest) []byte {
 	dst = append(dst, `,"digest":"`...)
 	return append(hex.AppendEncode(dst, d[:]), '"')
 }
