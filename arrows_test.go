@@ -17,7 +17,7 @@ var arrows = map[string][]string{
 	"feed":         {"resourcesync"},
 	"problem":      {"feed", "resourcesync"},
 	"access":       {"feed", "problem"},
-	"client":       {"feed", "inventory", "inventory/audit", "problem", "resourcesync"},
+	"client":       {"feed", "inventory", "inventory/audit", "inventory/digest", "problem", "resourcesync"},
 
 	// What several parts of a hub stand on.
 	"internal/accept":    {},
@@ -31,8 +31,9 @@ var arrows = map[string][]string{
 	"outbound/meter":     {"outbound"},
 
 	// What a set holds now.
-	"inventory":       {"feed", "internal/packed", "resourcesync"},
-	"inventory/audit": {"feed", "inventory", "resourcesync"},
+	"inventory/digest": {"feed", "resourcesync"},
+	"inventory":        {"feed", "internal/packed", "inventory/digest", "resourcesync"},
+	"inventory/audit":  {"feed", "inventory", "inventory/digest", "resourcesync"},
 
 	// The change memory.
 	"changelog":          {"feed", "internal/packed", "resourcesync"},
@@ -43,8 +44,8 @@ var arrows = map[string][]string{
 	// The parts of a hub. They never import each other: each declares the small
 	// interface that it needs, and server introduces them.
 	"hub":                   {"access", "changelog", "feed", "internal/backoff", "internal/budget", "problem", "resourcesync"},
-	"documents":             {"access", "changelog", "feed", "internal/accept", "internal/budget", "internal/flight", "inventory", "problem", "resourcesync"},
-	"subscribe":             {"changelog", "feed", "internal/accept", "internal/budget", "inventory", "problem", "resourcesync"},
+	"documents":             {"access", "changelog", "feed", "internal/accept", "internal/budget", "internal/flight", "inventory", "inventory/digest", "problem", "resourcesync"},
+	"subscribe":             {"changelog", "feed", "internal/accept", "internal/budget", "inventory", "inventory/digest", "problem", "resourcesync"},
 	"inventory/live":        {"claim", "feed", "internal/packed", "inventory", "resourcesync"},
 	"inventory/web":         {"feed", "internal/accept", "internal/budget", "inventory", "inventory/audit", "problem", "resourcesync"},
 	"callback/subscription": {"changelog", "claim", "feed", "internal/backoff", "internal/redisconn", "resourcesync"},
@@ -60,7 +61,7 @@ var arrows = map[string][]string{
 	},
 	"inventory/diskpages": {"feed", "inventory", "resourcesync"},
 	"internal/build":      {},
-	"cmd/rshub":           {"access", "changelog", "changelog/disklog", "client", "feed", "internal/build", "inventory", "inventory/audit", "inventory/diskpages", "problem", "resourcesync", "server"},
+	"cmd/rshub":           {"access", "changelog", "changelog/disklog", "client", "feed", "internal/build", "inventory", "inventory/audit", "inventory/digest", "inventory/diskpages", "problem", "resourcesync", "server"},
 	"cmd/rspublish":       {"client", "feed", "internal/build", "resourcesync"},
 
 	// The program that tries any hub.
@@ -73,7 +74,7 @@ var arrows = map[string][]string{
 	"changelog/logtest":                  {"changelog", "documents", "feed", "inventory", "resourcesync"},
 	"claim/claimtest":                    {"claim", "internal/until"},
 	"inventory/sourcetest":               {"feed", "resourcesync"},
-	"inventory/storetest":                {"changelog", "feed", "inventory", "resourcesync"},
+	"inventory/storetest":                {"changelog", "feed", "inventory", "inventory/digest", "resourcesync"},
 	"internal/keeptest":                  {},
 	"internal/logged":                    {},
 	"internal/memorytest":                {"changelog", "changelog/disklog", "feed", "resourcesync"},

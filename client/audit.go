@@ -15,13 +15,14 @@ import (
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/inventory"
 	"github.com/rshub/rshub/inventory/audit"
+	"github.com/rshub/rshub/inventory/digest"
 	"github.com/rshub/rshub/resourcesync"
 )
 
 // AuditOptions say how an Audit compares. Zero values are the defaults.
 type AuditOptions struct {
-	Prefix string       // only resources whose loc begins with it; default: all
-	By     inventory.By // what is compared; default: by position
+	Prefix string    // only resources whose loc begins with it; default: all
+	By     digest.By // what is compared; default: by position
 
 	// Since is for a state without a cursor: the place in the hub's log, a cursor or a
 	// datetime, at which the caller began to find out what it holds. What the log names
@@ -73,7 +74,7 @@ func Always(s *inventory.State) Own {
 // feed.ErrNoInventory if the hub knows no resources of the set, only changes.
 func (c *Client) Audit(ctx context.Context, set string, own Own, o AuditOptions) iter.Seq2[audit.Difference, error] {
 	if o.By == "" {
-		o.By = inventory.ByPosition
+		o.By = digest.ByPosition
 	}
 	if o.Settle <= 0 {
 		o.Settle = defaultSettle
@@ -82,7 +83,7 @@ func (c *Client) Audit(ctx context.Context, set string, own Own, o AuditOptions)
 		o.Look = func(audit.Look) {}
 	}
 	return func(yield func(audit.Difference, error) bool) {
-		a := &auditor{client: c, set: set, own: own, opts: o, yield: yield, seen: map[inventory.Digest]bool{}}
+		a := &auditor{client: c, set: set, own: own, opts: o, yield: yield, seen: map[digest.Digest]bool{}}
 		err := feed.CheckSet(set)
 		for n := 1; err == nil; n++ {
 			if err = a.run(ctx); err == nil {
@@ -109,16 +110,16 @@ type auditor struct {
 	opts   AuditOptions
 	yield  func(audit.Difference, error) bool
 
-	at    feed.Cursor               // at which the hub is asked
-	asked bool                      // the newest look is over, and questions were asked
-	seen  map[inventory.Digest]bool // what was yielded: of each loc 16 bytes of its hash
+	at    feed.Cursor            // at which the hub is asked
+	asked bool                   // the newest look is over, and questions were asked
+	seen  map[digest.Digest]bool // what was yielded: of each loc 16 bytes of its hash
 }
 
 // run compares both ends once.
 func (a *auditor) run(ctx context.Context) (err error) {
 	a.asked = false
 	var look audit.Look
-	content := a.opts.By == inventory.ByContent
+	content := a.opts.By == digest.ByContent
 	if content { // before own is asked: then the log after the look names all that changes meanwhile
 		if look, err = a.look(ctx, feed.Cursor{}); err != nil {
 			return err
@@ -172,7 +173,7 @@ func (a *auditor) compare(ctx context.Context, own *inventory.State, look audit.
 			return err
 		}
 	}
-	if n == 0 && by == inventory.ByPosition {
+	if n == 0 && by == digest.ByPosition {
 		return strange(fmt.Sprintf("%s shows no difference, and another digest", a.client.base.Audit(a.set)))
 	}
 	return nil
@@ -180,8 +181,8 @@ func (a *auditor) compare(ctx context.Context, own *inventory.State, look audit.
 
 // report yields a difference, unless it was yielded before.
 func (a *auditor) report(d audit.Difference) error {
-	e := inventory.Element(d.Loc, "")
-	loc := inventory.Digest(e[:16])
+	e := digest.Element(d.Loc, "")
+	loc := digest.Digest(e[:16])
 	if a.seen[loc] {
 		return nil
 	}

@@ -9,32 +9,33 @@ import (
 	"testing"
 
 	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/inventory/digest"
 )
 
 // A sorted is a base in memory: the plainest thing that a Tree has to agree with.
 type sorted struct {
 	entries []feed.Entry
-	sums    []Tally // of the entries before each sumEvery-th
-	err     error   // of Find
+	sums    []digest.Tally // of the entries before each sumEvery-th
+	err     error          // of Find
 }
 
 const sumEvery = 8
 
 func newSorted(entries []feed.Entry) *sorted {
 	s := &sorted{entries: entries}
-	var sum Tally
+	var sum digest.Tally
 	for i := range entries {
 		if i%sumEvery == 0 {
 			s.sums = append(s.sums, sum)
 		}
-		t := TallyOf(&entries[i])
+		t := digest.TallyOf(&entries[i])
 		sum.Add(&t)
 	}
 	s.sums = append(s.sums, sum)
 	return s
 }
 
-func (s *sorted) total() Tally { return s.sums[len(s.sums)-1] }
+func (s *sorted) total() digest.Tally { return s.sums[len(s.sums)-1] }
 
 func (s *sorted) index(loc string) int {
 	return sort.Search(len(s.entries), func(i int) bool { return s.entries[i].Change.Loc >= loc })
@@ -84,19 +85,19 @@ func (s *sorted) cuts(_ context.Context, r Range, n int) (cuts []string, err err
 	return slices.Compact(cuts), nil
 }
 
-func (s *sorted) before(i int) Tally {
+func (s *sorted) before(i int) digest.Tally {
 	if i == len(s.entries) {
 		return s.total()
 	}
 	sum := s.sums[i/sumEvery]
 	for k := i - i%sumEvery; k < i; k++ {
-		t := TallyOf(&s.entries[k])
+		t := digest.TallyOf(&s.entries[k])
 		sum.Add(&t)
 	}
 	return sum
 }
 
-func (s *sorted) Tally(_ context.Context, r Range) (Tally, error) {
+func (s *sorted) Tally(_ context.Context, r Range) (digest.Tally, error) {
 	end := len(s.entries)
 	if r.To != "" {
 		end = s.index(r.To)
@@ -106,10 +107,10 @@ func (s *sorted) Tally(_ context.Context, r Range) (Tally, error) {
 	return t, nil
 }
 
-func wantTally(t *testing.T, what string, got, want Tally) {
+func wantTally(t *testing.T, what string, got, want digest.Tally) {
 	t.Helper()
 	if got != want {
-		t.Fatalf("%s: %d resources, %d weak, digests %v and %v; want %d, %d, %v and %v", what, got.Count, got.Weak, got.Digest(ByPosition), got.Digest(ByContent),
-			want.Count, want.Weak, want.Digest(ByPosition), want.Digest(ByContent))
+		t.Fatalf("%s: %d resources, %d weak, digests %v and %v; want %d, %d, %v and %v", what, got.Count, got.Weak, got.Digest(digest.ByPosition), got.Digest(digest.ByContent),
+			want.Count, want.Weak, want.Digest(digest.ByPosition), want.Digest(digest.ByContent))
 	}
 }

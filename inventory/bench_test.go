@@ -171,12 +171,3 @@ func BenchmarkTally(b *testing.B) {
 		}
 	}
 }
-
-// BenchmarkTallyOf makes the tally of one resource.
-func BenchmarkTallyOf(b *testing.B) {
-	e := sourcetest.PEPs(8)[7]
-	b.ReportAllocs()
-	for b.Loop() {
-		TallyOf(&e)
-	}
-}

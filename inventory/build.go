@@ -6,6 +6,7 @@ import (
 	"iter"
 
 	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/inventory/digest"
 	"github.com/rshub/rshub/resourcesync"
 )
 
@@ -20,7 +21,7 @@ type builder struct {
 
 	leaves *packer[feed.Entry]
 	inner  []*packer[ref] // inner[n] packs the pages of level n+1; leaves are level 0
-	hash   hasher
+	hash   digest.Hasher
 	decode leafDecoder
 	space  []feed.Entry
 	ahead  map[uint64][]byte // leaves that were read already
@@ -218,7 +219,7 @@ func (b *builder) emitLeaf(d *draft[feed.Entry]) error {
 	r := ref{first: d.first}
 	for i := range d.items {
 		e := &d.items[i]
-		t := b.hash.tally(e)
+		t := b.hash.Tally(e)
 		r.Add(&t)
 		r.newest = max(r.newest, e.Position)
 	}

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/inventory/digest"
 )
 
 // Check reads all that the inventory keeps, and returns what is wrong with it: pages that
@@ -46,13 +47,13 @@ type checker struct {
 	owned  map[uint64]bool // pages that somebody needs, or that are to be removed
 	wrong  []error
 	failed error // the store did not answer
-	hash   hasher
+	hash   digest.Hasher
 	decode leafDecoder
 }
 
 // A checked page is one that was read, with what was found in and below it.
 type checked struct {
-	Tally
+	digest.Tally
 	newest      uint64
 	first, last string // locs
 	pages       []uint64
@@ -134,7 +135,7 @@ func (c *checker) leaf(found *checked, number uint64, page []byte) error {
 			return errors.New("it holds a resource that does not exist")
 		}
 		found.last = e.Change.Loc
-		t := c.hash.tally(e)
+		t := c.hash.Tally(e)
 		found.Add(&t)
 		found.newest = max(found.newest, e.Position)
 	}

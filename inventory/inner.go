@@ -6,6 +6,7 @@ import (
 	"sort"
 
 	"github.com/rshub/rshub/internal/packed"
+	"github.com/rshub/rshub/inventory/digest"
 )
 
 // A ref is a page as its parent knows it. The page holds the resources from first on, up
@@ -23,7 +24,7 @@ type ref struct {
 	first  string // the shortest text that separates the page from the one before
 	page   uint64
 	newest uint64 // the highest position of a change in it
-	Tally
+	digest.Tally
 }
 
 // separator returns the shortest text that is greater than a and at most b.

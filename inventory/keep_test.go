@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/inventory/digest"
 	"github.com/rshub/rshub/inventory/sourcetest"
 )
 
@@ -281,7 +282,7 @@ func TestSizes(t *testing.T) {
 					}
 				}
 			}})
-			if err != nil || empty.Tally != (Tally{}) || empty.Height != 0 || empty.Bytes != 0 || empty.Pages != 0 {
+			if err != nil || empty.Tally != (digest.Tally{}) || empty.Height != 0 || empty.Bytes != 0 || empty.Pages != 0 {
 				t.Fatalf("the empty root is %+v, %v", empty, err)
 			}
 			lives(t, v)

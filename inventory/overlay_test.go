@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/inventory/digest"
 	"github.com/rshub/rshub/inventory/sourcetest"
 	"github.com/rshub/rshub/resourcesync"
 )
@@ -261,7 +262,7 @@ func TestOverlayDeletion(t *testing.T) {
 	if e, ok, err := o.State(src.Head).Get(ctx, "https://example.org/a"); !ok || err != nil || e.Cursor != again.Cursor {
 		t.Fatalf("Get = %+v, %t, %v", e, ok, err)
 	}
-	wantTally(t, "created again", o.State(src.Head).total, TallyOf(&again))
+	wantTally(t, "created again", o.State(src.Head).total, digest.TallyOf(&again))
 }
 
 // TestOverlayWhileRead reads states while changes are added behind them.

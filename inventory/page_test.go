@@ -4,11 +4,11 @@ import (
 	"bytes"
 	"fmt"
 	"reflect"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/inventory/digest"
 	"github.com/rshub/rshub/resourcesync"
 )
 
@@ -74,7 +74,7 @@ func FuzzPages(f *testing.F) {
 	var in innerCoder
 	rows = nil
 	for i := range uint64(5) {
-		rows = in.append(rows, &ref{first: fmt.Sprint("page ", i), page: i + 1, newest: 100 - i, Tally: Tally{Count: i, Weak: i / 2}})
+		rows = in.append(rows, &ref{first: fmt.Sprint("page ", i), page: i + 1, newest: 100 - i, Tally: digest.Tally{Count: i, Weak: i / 2}})
 	}
 	f.Add(5, rows)
 	f.Add(3, []byte{0, 1, 2, 3})
@@ -131,32 +131,6 @@ func FuzzHead(f *testing.F) {
 		}
 		h.needed(5)
 		h.IsComplete(h.Newest().Cursor)
-	})
-}
-
-// FuzzVersion holds the short way to the version of most resources against the rule.
-func FuzzVersion(f *testing.F) {
-	for _, hash := range []string{"", "md5:00 sha-256:11", "sha-256:11 md5:00", "SHA-256:AB sha-256:cd", "sha-256:a\tsha-256:b", "sha-2560:00 md5:00", " sha-256:11", "md5:00\u2003sha-256:11"} {
-		f.Add(hash)
-	}
-	f.Fuzz(func(t *testing.T, hash string) {
-		want, none := "", len(strings.Fields(hash)) == 0
-		for _, h := range strings.Fields(hash) {
-			h = strings.ToLower(h)
-			if strings.HasPrefix(h, "sha-256:") {
-				want = h
-				break
-			}
-			if want == "" || h < want {
-				want = h
-			}
-		}
-		if none {
-			want = ";"
-		}
-		if got, weak := Version(&resourcesync.Change{Hash: hash}); got != want || weak != none {
-			t.Fatalf("%q: %q, %v, want %q", hash, got, weak, want)
-		}
 	})
 }
 

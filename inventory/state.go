@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/inventory/digest"
 )
 
 // A base is what a State reads of a Tree.
@@ -13,7 +14,7 @@ type base interface {
 	Get(ctx context.Context, loc string) (e feed.Entry, ok bool, err error)
 	Find(ctx context.Context, locs []string, found func(i int, e *feed.Entry)) error
 	Walk(ctx context.Context, r Range) iter.Seq2[*feed.Entry, error]
-	Tally(ctx context.Context, r Range) (Tally, error)
+	Tally(ctx context.Context, r Range) (digest.Tally, error)
 
 	// cuts returns texts that divide a range into parts of about equal counts, n at
 	// most. There may be fewer, also none.
@@ -27,7 +28,7 @@ type base interface {
 // Whoever uses a State keeps the root of its Tree alive, by a pin.
 type State struct {
 	base    base
-	total   Tally // of all resources
+	total   digest.Tally // of all resources
 	waiting waiting
 	cursor  feed.Cursor
 }
@@ -35,7 +36,7 @@ type State struct {
 // A Part is a range with its tally.
 type Part struct {
 	Range
-	Tally Tally
+	Tally digest.Tally
 }
 
 // State returns what the set held at the cursor of the tree.
@@ -47,7 +48,7 @@ func (t *Tree) State() *State {
 func (s *State) Cursor() feed.Cursor { return s.cursor }
 
 // Tally returns the tally of a range. It is exact.
-func (s *State) Tally(ctx context.Context, r Range) (Tally, error) {
+func (s *State) Tally(ctx context.Context, r Range) (digest.Tally, error) {
 	return s.Meter().Tally(ctx, r)
 }
 
@@ -139,7 +140,7 @@ func (s *State) splitByWalk(ctx context.Context, r Range, count uint64, n int) (
 	most := (count + uint64(n) - 1) / uint64(n)
 	parts := append(make([]Part, 0, n), Part{Range: r})
 	last := ""
-	var h hasher
+	var h digest.Hasher
 	for e, err := range s.Walk(ctx, r) {
 		if err != nil {
 			return nil, err
@@ -150,7 +151,7 @@ func (s *State) splitByWalk(ctx context.Context, r Range, count uint64, n int) (
 			parts = append(parts, Part{Range: Range{p.To, r.To}})
 			p = &parts[len(parts)-1]
 		}
-		t := h.tally(e)
+		t := h.Tally(e)
 		p.Tally.Add(&t)
 		last = e.Change.Loc
 	}
@@ -188,40 +189,40 @@ func (s *State) cuts(ctx context.Context, r Range, n int) ([]string, error) {
 // once, so it is for one goroutine at a time.
 type Meter struct {
 	state *State
-	at    string // a boundary; "" if there was none yet
-	sum   Tally  // of all resources before it
+	at    string       // a boundary; "" if there was none yet
+	sum   digest.Tally // of all resources before it
 }
 
 // Meter returns a Meter of the state.
 func (s *State) Meter() *Meter { return &Meter{state: s} }
 
 // Tally returns the tally of a range. It is exact.
-func (m *Meter) Tally(ctx context.Context, r Range) (Tally, error) {
+func (m *Meter) Tally(ctx context.Context, r Range) (digest.Tally, error) {
 	if r.To != "" && r.To <= r.From {
-		return Tally{}, nil
+		return digest.Tally{}, nil
 	}
 	head, err := m.before(ctx, r.From)
 	if err != nil {
-		return Tally{}, err
+		return digest.Tally{}, err
 	}
 	t := m.state.total
 	if r.To != "" {
 		if t, err = m.before(ctx, r.To); err != nil {
-			return Tally{}, err
+			return digest.Tally{}, err
 		}
 	}
 	t.Sub(&head)
 	return t, nil
 }
 
-func (m *Meter) before(ctx context.Context, loc string) (Tally, error) {
+func (m *Meter) before(ctx context.Context, loc string) (digest.Tally, error) {
 	if loc == "" {
-		return Tally{}, nil
+		return digest.Tally{}, nil
 	}
 	if loc != m.at {
 		t, err := m.state.base.Tally(ctx, Range{To: loc})
 		if err != nil {
-			return Tally{}, err
+			return digest.Tally{}, err
 		}
 		_, delta := m.state.waiting.before(loc)
 		t.Add(&delta)

@@ -7,6 +7,7 @@ import (
 	"iter"
 
 	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/inventory/digest"
 )
 
 // readTogether is how many pages one call of the Store reads at most.
@@ -238,12 +239,12 @@ func (l leaf) find(locs []string, found func(i int, e *feed.Entry)) error {
 
 // before returns the tally of the resources that come before a loc; of all, if it is
 // empty. With count it returns only how many they are, which is cheaper.
-func (t *Tree) before(ctx context.Context, loc string, count bool) (Tally, error) {
+func (t *Tree) before(ctx context.Context, loc string, count bool) (digest.Tally, error) {
 	page, level := t.top()
 	if level < 0 || loc == "" {
 		return page.Tally, nil
 	}
-	var sum Tally
+	var sum digest.Tally
 	for ; level > 0; level-- {
 		in, err := t.inner(ctx, page.page)
 		if err != nil {
@@ -262,13 +263,13 @@ func (t *Tree) before(ctx context.Context, loc string, count bool) (Tally, error
 	if err != nil {
 		return sum, err
 	}
-	var h hasher
+	var h digest.Hasher
 	r := l.read()
 	for r.next() && string(r.loc) < loc {
-		one := Tally{Count: 1}
+		one := digest.Tally{Count: 1}
 		if !count {
 			e := r.entry()
-			one = h.tally(&e)
+			one = h.Tally(&e)
 		}
 		sum.Add(&one)
 	}
@@ -322,9 +323,9 @@ func (t *Tree) Nth(ctx context.Context, n uint64) (loc string, ok bool, err erro
 }
 
 // Tally returns the tally of a range. It reads only the pages at its two ends.
-func (t *Tree) Tally(ctx context.Context, r Range) (Tally, error) {
+func (t *Tree) Tally(ctx context.Context, r Range) (digest.Tally, error) {
 	if r.To != "" && r.To <= r.From {
-		return Tally{}, nil
+		return digest.Tally{}, nil
 	}
 	sum, err := t.before(ctx, r.To, false)
 	if err != nil || r.From == "" {

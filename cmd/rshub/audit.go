@@ -17,6 +17,7 @@ import (
 	"github.com/rshub/rshub/internal/build"
 	"github.com/rshub/rshub/inventory"
 	"github.com/rshub/rshub/inventory/audit"
+	"github.com/rshub/rshub/inventory/digest"
 	"github.com/rshub/rshub/inventory/diskpages"
 	"github.com/rshub/rshub/resourcesync"
 )
@@ -61,7 +62,7 @@ func auditList(ctx context.Context, args []string, stdin io.Reader, stdout, stde
 	hub := flags.String("hub", "http://127.0.0.1:8080", "")
 	tokenFile := flags.String("token-file", "", "")
 	a := &auditor{stdout: stdout, stderr: stderr, counts: map[audit.Kind]int{}}
-	o := client.AuditOptions{By: inventory.ByContent, Look: func(l audit.Look) { a.look = l }}
+	o := client.AuditOptions{By: digest.ByContent, Look: func(l audit.Look) { a.look = l }}
 	flags.StringVar(&o.Prefix, "prefix", "", "")
 	flags.StringVar(&o.Since, "since", "", "")
 	flags.DurationVar(&o.Settle, "settle", 5*time.Second, "")

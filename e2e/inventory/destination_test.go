@@ -19,6 +19,7 @@ import (
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/inventory"
 	"github.com/rshub/rshub/inventory/audit"
+	"github.com/rshub/rshub/inventory/digest"
 	"github.com/rshub/rshub/inventory/diskpages"
 	"github.com/rshub/rshub/resourcesync"
 )
@@ -153,7 +154,7 @@ func (d *destination) proves(t *testing.T, s *source, leftovers bool) {
 	}
 	for _, h := range d.hubs {
 		c := newClient(t, h)
-		for _, o := range []client.AuditOptions{{By: inventory.ByPosition}, {By: inventory.ByContent}} {
+		for _, o := range []client.AuditOptions{{By: digest.ByPosition}, {By: digest.ByContent}} {
 			if d.way != byReplica {
 				names(t, d.way, c.Audit(t.Context(), d.set, client.Always(state), o), extra)
 				continue

@@ -15,6 +15,7 @@ import (
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/inventory"
 	"github.com/rshub/rshub/inventory/audit"
+	"github.com/rshub/rshub/inventory/digest"
 	"github.com/rshub/rshub/resourcesync"
 )
 
@@ -134,7 +135,7 @@ func plantFaults(t *testing.T, changes int, hubs ...*hubtest.Hub) {
 	}
 	plantIn(t, store, s.set, planted)
 	replica = open(t, c, s.set, store)
-	bys := []inventory.By{inventory.ByPosition, inventory.ByContent}
+	bys := []digest.By{digest.ByPosition, digest.ByContent}
 	for _, by := range bys {
 		names(t, fmt.Sprintf("the replica by %s", by), replica.Audit(t.Context(), client.AuditOptions{By: by}), want)
 	}
@@ -148,7 +149,7 @@ func plantFaults(t *testing.T, changes int, hubs ...*hubtest.Hub) {
 		}
 		return collect(t, f)
 	}
-	names(t, "the list", c.Audit(t.Context(), s.set, own, client.AuditOptions{By: inventory.ByContent}), want)
+	names(t, "the list", c.Audit(t.Context(), s.set, own, client.AuditOptions{By: digest.ByContent}), want)
 
 	done := s.run(t, r.Uint64(), changes, hubs)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -167,7 +168,7 @@ func plantFaults(t *testing.T, changes int, hubs ...*hubtest.Hub) {
 	audits, listed := 0, 0
 	lists.Go(func() {
 		for ctx.Err() == nil {
-			got, err := try(settled.Audit(ctx, s.set, own, client.AuditOptions{By: inventory.ByContent}))
+			got, err := try(settled.Audit(ctx, s.set, own, client.AuditOptions{By: digest.ByContent}))
 			if ctx.Err() != nil {
 				return
 			}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/inventory"
+	"github.com/rshub/rshub/inventory/digest"
 	"github.com/rshub/rshub/resourcesync"
 )
 
@@ -35,8 +36,8 @@ type Look struct {
 	Complete bool // the set knows all resources of its source
 	Count    uint64
 	Weak     uint64 // resources of which only lastmod or length is known, or nothing
-	Position inventory.Digest
-	Content  inventory.Digest
+	Position digest.Digest
+	Content  digest.Digest
 }
 
 // LookAt returns what a range of a state is like. The caller adds Set and Complete.
@@ -45,12 +46,12 @@ func LookAt(ctx context.Context, s *inventory.State, r inventory.Range) (Look, e
 	if err != nil {
 		return Look{}, err
 	}
-	return Look{Cursor: s.Cursor(), Count: t.Count, Weak: t.Weak, Position: t.Digest(inventory.ByPosition), Content: t.Digest(inventory.ByContent)}, nil
+	return Look{Cursor: s.Cursor(), Count: t.Count, Weak: t.Weak, Position: t.Digest(digest.ByPosition), Content: t.Digest(digest.ByContent)}, nil
 }
 
 // Digest returns one of the two digests.
-func (l *Look) Digest(by inventory.By) inventory.Digest {
-	if by == inventory.ByContent {
+func (l *Look) Digest(by digest.By) digest.Digest {
+	if by == digest.ByContent {
 		return l.Content
 	}
 	return l.Position
@@ -59,7 +60,7 @@ func (l *Look) Digest(by inventory.By) inventory.Digest {
 // A Question asks which of some ranges differ at a cursor.
 type Question struct {
 	At      feed.Cursor
-	By      inventory.By
+	By      digest.By
 	Ranges  []Asked // at least one, at most MaxRanges; ascending, disjoint
 	Details bool    // answer with whole entries; a part of the URL, not of the JSON
 }
@@ -68,7 +69,7 @@ type Question struct {
 type Asked struct {
 	inventory.Range
 	Count  uint64
-	Digest inventory.Digest // of the whole range
+	Digest digest.Digest // of the whole range
 }
 
 // A Reply says which ranges of a Question differ. The answers about one range follow
@@ -85,17 +86,17 @@ type Reply struct {
 type Answered struct {
 	inventory.Range
 	Count     uint64
-	Digest    inventory.Digest // unless Listed
-	Listed    bool             // Resources has all Count resources
-	Resources []Resource       // in the order of loc
+	Digest    digest.Digest // unless Listed
+	Listed    bool          // Resources has all Count resources
+	Resources []Resource    // in the order of loc
 }
 
 // A Resource is one of a range that is listed.
 type Resource struct {
 	Loc      string
 	Position uint64
-	E        inventory.Digest // the first 16 bytes of the resource's element
-	Entry    *feed.Entry      // its newest change, if the Question asked for details and there was room; else nil
+	E        digest.Digest // the first 16 bytes of the resource's element
+	Entry    *feed.Entry   // its newest change, if the Question asked for details and there was room; else nil
 }
 
 // Answer answers a question about a state. The state must be at the cursor of the
@@ -123,7 +124,7 @@ type answer struct {
 	Reply
 	state   *inventory.State
 	meter   *inventory.Meter
-	by      inventory.By
+	by      digest.By
 	details bool
 	bytes   int // of the reply as JSON, about
 	entries int // bytes of the entries in it, about
@@ -188,11 +189,11 @@ func (a *answer) list(ctx context.Context, r inventory.Range, count int) error {
 }
 
 // mark returns the first 16 bytes of the element of a resource.
-func mark(e *feed.Entry, by inventory.By) inventory.Digest {
+func mark(e *feed.Entry, by digest.By) digest.Digest {
 	version := strconv.FormatUint(e.Position, 10)
-	if by == inventory.ByContent {
-		version, _ = inventory.Version(&e.Change)
+	if by == digest.ByContent {
+		version, _ = digest.Version(&e.Change)
 	}
-	sum := inventory.Element(e.Change.Loc, version)
-	return inventory.Digest(sum[:16])
+	sum := digest.Element(e.Change.Loc, version)
+	return digest.Digest(sum[:16])
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/inventory"
+	"github.com/rshub/rshub/inventory/digest"
 	"github.com/rshub/rshub/resourcesync"
 )
 
@@ -26,7 +27,7 @@ func few(t *testing.T, n int) *inventory.State {
 // ask answers a question about one range of which the asking end has nothing.
 func ask(t *testing.T, s *inventory.State, r inventory.Range, details bool) Reply {
 	t.Helper()
-	reply, err := Answer(context.Background(), s, Question{At: s.Cursor(), By: inventory.ByPosition, Ranges: []Asked{{Range: r}}, Details: details})
+	reply, err := Answer(context.Background(), s, Question{At: s.Cursor(), By: digest.ByPosition, Ranges: []Asked{{Range: r}}, Details: details})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,8 +46,8 @@ func TestAnswerSizes(t *testing.T) {
 		}
 	}
 	empty := few(t, 0)
-	none := new(inventory.Tally)
-	q := Question{At: empty.Cursor(), By: inventory.ByContent, Ranges: []Asked{{Digest: none.Digest(inventory.ByContent)}}}
+	none := new(digest.Tally)
+	q := Question{At: empty.Cursor(), By: digest.ByContent, Ranges: []Asked{{Digest: none.Digest(digest.ByContent)}}}
 	if reply, err := Answer(context.Background(), empty, q); err != nil || len(reply.Ranges) != 0 {
 		t.Errorf("both have nothing: %+v, %v", reply, err)
 	}
@@ -69,7 +70,7 @@ func TestAnswerBounds(t *testing.T) {
 		all[i] = feed.Entry{Cursor: feed.Cursor{Position: uint64(i + 1), Micros: 1}, Change: resourcesync.Change{Loc: fmt.Sprintf("https://example.org/%s/%06d", long, i), Change: resourcesync.Created}}
 	}
 	s := holding(t, feed.Cursor{Position: 64 * n, Micros: 1}, all)
-	q := Question{At: s.Cursor(), By: inventory.ByPosition}
+	q := Question{At: s.Cursor(), By: digest.ByPosition}
 	for i := range n {
 		r := inventory.Range{From: all[64*i].Change.Loc}
 		if i+1 < n {
@@ -115,14 +116,14 @@ func TestAuditJSON(t *testing.T) {
 		Lastmod: time.Date(2023, 1, 2, 3, 4, 5, 600_000_000, time.UTC), Hash: "md5:00", Length: &length,
 		Attrs: []resourcesync.Attr{{Namespace: "https://example.org/ns", Name: "x", Value: `"`}},
 	}}
-	look := Look{Set: "peps", Cursor: at, Complete: true, Count: 2, Weak: 1, Position: inventory.Digest{1}, Content: inventory.Digest{2}}
-	question := Question{At: at, By: inventory.ByContent, Ranges: []Asked{{inventory.Range{From: "", To: "https://example.org/m"}, 3, inventory.Digest{0xab}}, {inventory.Range{From: "https://example.org/n\x00"}, 0, inventory.Digest{}}}}
+	look := Look{Set: "peps", Cursor: at, Complete: true, Count: 2, Weak: 1, Position: digest.Digest{1}, Content: digest.Digest{2}}
+	question := Question{At: at, By: digest.ByContent, Ranges: []Asked{{inventory.Range{From: "", To: "https://example.org/m"}, 3, digest.Digest{0xab}}, {inventory.Range{From: "https://example.org/n\x00"}, 0, digest.Digest{}}}}
 	reply := Reply{Set: "peps", Cursor: at, Ranges: []Answered{
 		{Range: inventory.Range{From: "", To: "https://example.org/c"}, Count: 2, Listed: true, Resources: []Resource{
-			{Loc: entry.Change.Loc, Position: 3, E: inventory.Digest{0xff}, Entry: &entry}, {Loc: "https://example.org/b", Position: 4, E: inventory.Digest{0xfe}},
+			{Loc: entry.Change.Loc, Position: 3, E: digest.Digest{0xff}, Entry: &entry}, {Loc: "https://example.org/b", Position: 4, E: digest.Digest{0xfe}},
 		}},
 		{Range: inventory.Range{From: "https://example.org/c", To: "https://example.org/d"}, Listed: true},
-		{Range: inventory.Range{From: "https://example.org/d", To: ""}, Count: 65, Digest: inventory.Digest{0xcd}},
+		{Range: inventory.Range{From: "https://example.org/d", To: ""}, Count: 65, Digest: digest.Digest{0xcd}},
 	}}
 	const zeros = "000000000000000000000000000000"
 	for _, test := range []struct{ what, got, want string }{

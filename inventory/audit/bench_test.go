@@ -9,6 +9,7 @@ import (
 
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/inventory"
+	"github.com/rshub/rshub/inventory/digest"
 	"github.com/rshub/rshub/inventory/sourcetest"
 	"github.com/rshub/rshub/resourcesync"
 )
@@ -59,7 +60,7 @@ func BenchmarkCompare(b *testing.B) {
 			l, packed := new(line), 0
 			for b.Loop() {
 				found := 0
-				for _, err := range Compare(b.Context(), mine, inventory.ByContent, inventory.Range{}, gzipped(l.to(theirs), &packed)) {
+				for _, err := range Compare(b.Context(), mine, digest.ByContent, inventory.Range{}, gzipped(l.to(theirs), &packed)) {
 					if err != nil {
 						b.Fatal(err)
 					}

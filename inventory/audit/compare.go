@@ -10,6 +10,7 @@ import (
 
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/inventory"
+	"github.com/rshub/rshub/inventory/digest"
 	"github.com/rshub/rshub/resourcesync"
 )
 
@@ -59,7 +60,7 @@ const (
 //
 // Compare asks once if both ends are equal. If some resources differ, it asks two or
 // three times, the last time for their entries. It blocks while ask does.
-func Compare(ctx context.Context, own *inventory.State, by inventory.By, r inventory.Range, ask Ask) iter.Seq2[Difference, error] {
+func Compare(ctx context.Context, own *inventory.State, by digest.By, r inventory.Range, ask Ask) iter.Seq2[Difference, error] {
 	return func(yield func(Difference, error) bool) {
 		c := &comparison{own: own, meter: own.Meter(), by: by, ask: ask, yield: yield}
 		parts, err := own.Split(ctx, r, opening)
@@ -86,7 +87,7 @@ func Compare(ctx context.Context, own *inventory.State, by inventory.By, r inven
 func Confirm(ctx context.Context, own *inventory.State, candidates []Difference, named func(loc string) bool, ask Ask) iter.Seq2[Difference, error] {
 	return func(yield func(Difference, error) bool) {
 		first := make(map[string]*Difference, len(candidates))
-		c := &comparison{own: own, meter: own.Meter(), by: inventory.ByContent, ask: ask}
+		c := &comparison{own: own, meter: own.Meter(), by: digest.ByContent, ask: ask}
 		c.yield = func(d Difference, err error) bool { return !d.like(first[d.Loc]) || yield(d, err) }
 		for i := range candidates {
 			d := &candidates[i]
@@ -115,8 +116,8 @@ func (d *Difference) like(first *Difference) bool {
 	if d.Own == nil {
 		return first.Own == nil
 	}
-	now, _ := inventory.Version(&d.Own.Change)
-	before, _ := inventory.Version(&first.Own.Change)
+	now, _ := digest.Version(&d.Own.Change)
+	before, _ := digest.Version(&first.Own.Change)
 	return now == before
 }
 
@@ -129,7 +130,7 @@ var errEnough = errors.New("enough")
 type comparison struct {
 	own   *inventory.State
 	meter *inventory.Meter // of own
-	by    inventory.By
+	by    digest.By
 	ask   Ask
 	yield func(Difference, error) bool
 	at    *feed.Cursor // of all replies
@@ -320,7 +321,7 @@ func (c *comparison) differ(own *feed.Entry, theirs *Resource) error {
 	if theirs != nil && theirs.Entry == nil && c.again {
 		p := inventory.Part{Range: one(theirs.Loc)}
 		if own != nil {
-			p.Tally = inventory.TallyOf(own)
+			p.Tally = digest.TallyOf(own)
 		}
 		c.single = append(c.single, open{Part: p})
 		c.asked++
@@ -339,7 +340,7 @@ func (c *comparison) differ(own *feed.Entry, theirs *Resource) error {
 	}
 	if d.Own != nil && d.Theirs != nil {
 		d.Kind = Stale
-		if c.by == inventory.ByContent {
+		if c.by == digest.ByContent {
 			same, known := SameContent(&d.Own.Change, &d.Theirs.Change)
 			switch {
 			case same:

@@ -13,6 +13,7 @@ import (
 
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/inventory"
+	"github.com/rshub/rshub/inventory/digest"
 	"github.com/rshub/rshub/inventory/sourcetest"
 	"github.com/rshub/rshub/resourcesync"
 )
@@ -51,7 +52,7 @@ func (l *line) to(s *inventory.State) Ask {
 }
 
 // differences returns what Compare yields as one text for each, sorted.
-func differences(t *testing.T, own *inventory.State, by inventory.By, r inventory.Range, ask Ask) []string {
+func differences(t *testing.T, own *inventory.State, by digest.By, r inventory.Range, ask Ask) []string {
 	t.Helper()
 	var all []string
 	for d, err := range Compare(context.Background(), own, by, r, ask) {
@@ -124,7 +125,7 @@ func compareRandom(t *testing.T, seed uint64, locs, faults int) {
 			within = append(within, d)
 		}
 	}
-	for _, by := range []inventory.By{inventory.ByPosition, inventory.ByContent} {
+	for _, by := range []digest.By{digest.ByPosition, digest.ByContent} {
 		l := new(line)
 		wantDifferences(t, differences(t, mirror, by, inventory.Range{}, l.to(hub)), want)
 		if l.asked > 6+len(want)/10 {
@@ -184,7 +185,7 @@ func TestCompareFew(t *testing.T) {
 			}
 		}
 		own := o.State(head)
-		for _, by := range []inventory.By{inventory.ByPosition, inventory.ByContent} {
+		for _, by := range []digest.By{digest.ByPosition, digest.ByContent} {
 			l := new(line)
 			wantDifferences(t, differences(t, own, by, inventory.Range{}, l.to(hub)), slices.Clone(want))
 			t.Logf("by %s: asked %d times, %d bytes up and %d down, the hub was busy for %v", by, l.asked, l.up, l.down, l.busy)
@@ -208,7 +209,7 @@ func TestCompareAll(t *testing.T) {
 		asked       int
 	}{{all, none, "extra ", 1}, {none, all, "missing ", 15}} {
 		l := new(line)
-		got := differences(t, test.own, inventory.ByPosition, inventory.Range{}, l.to(test.theirs))
+		got := differences(t, test.own, digest.ByPosition, inventory.Range{}, l.to(test.theirs))
 		if len(got) != 20_000 || !strings.HasPrefix(got[0], test.kind) || !strings.HasPrefix(got[19_999], test.kind) || l.asked > test.asked {
 			t.Errorf("%d differences like %s after %d questions, %d bytes down", len(got), got[0], l.asked, l.down)
 		}
@@ -251,8 +252,8 @@ func TestCompareEvidence(t *testing.T) {
 			if test.want != "" {
 				want = []string{string(test.want) + " " + loc}
 			}
-			wantDifferences(t, differences(t, one(test.own), inventory.ByContent, inventory.Range{}, new(line).to(one(test.theirs))), want)
-			wantDifferences(t, differences(t, one(test.theirs), inventory.ByContent, inventory.Range{}, new(line).to(one(test.own))), want)
+			wantDifferences(t, differences(t, one(test.own), digest.ByContent, inventory.Range{}, new(line).to(one(test.theirs))), want)
+			wantDifferences(t, differences(t, one(test.theirs), digest.ByContent, inventory.Range{}, new(line).to(one(test.own))), want)
 		})
 	}
 }
@@ -282,13 +283,13 @@ func TestCompareWithoutDetails(t *testing.T) {
 		}
 		return reply, err
 	}
-	wantDifferences(t, differences(t, mirror, inventory.ByContent, inventory.Range{}, some), slices.Clone(want))
+	wantDifferences(t, differences(t, mirror, digest.ByContent, inventory.Range{}, some), slices.Clone(want))
 	never := func(ctx context.Context, q Question) (Reply, error) {
 		q.Details = false
 		return ask(ctx, q)
 	}
 	var got []string
-	for d, err := range Compare(context.Background(), mirror, inventory.ByContent, inventory.Range{}, never) {
+	for d, err := range Compare(context.Background(), mirror, digest.ByContent, inventory.Range{}, never) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -362,7 +363,7 @@ func TestCompareLiars(t *testing.T) {
 				return Reply{Cursor: at, Ranges: test.ranges(q)}, nil
 			}
 			var last error
-			for _, err := range Compare(context.Background(), own, inventory.ByPosition, inventory.Range{}, ask) {
+			for _, err := range Compare(context.Background(), own, digest.ByPosition, inventory.Range{}, ask) {
 				last = err
 			}
 			if !errors.Is(last, resourcesync.ErrInvalid) || !strings.Contains(last.Error(), test.want) {
@@ -379,7 +380,7 @@ func TestCompareEnds(t *testing.T) {
 	broken := errors.New("broken")
 	failing := func(context.Context, Question) (Reply, error) { return Reply{}, broken }
 	n := 0
-	for d, err := range Compare(context.Background(), empty, inventory.ByPosition, inventory.Range{}, failing) {
+	for d, err := range Compare(context.Background(), empty, digest.ByPosition, inventory.Range{}, failing) {
 		if n++; !errors.Is(err, broken) || n > 1 {
 			t.Errorf("%v, %v", d, err)
 		}
@@ -388,7 +389,7 @@ func TestCompareEnds(t *testing.T) {
 		t.Error("no word of a question that failed")
 	}
 	n = 0
-	for _, err := range Compare(context.Background(), empty, inventory.ByPosition, inventory.Range{}, new(line).to(hub)) {
+	for _, err := range Compare(context.Background(), empty, digest.ByPosition, inventory.Range{}, new(line).to(hub)) {
 		if n++; err != nil || n == 3 {
 			break
 		}
@@ -400,7 +401,7 @@ func TestCompareEnds(t *testing.T) {
 		return Reply{Cursor: feed.Cursor{Position: 6, Micros: 6}}, nil
 	}
 	var last error
-	for _, err := range Compare(context.Background(), empty, inventory.ByPosition, inventory.Range{}, moved) {
+	for _, err := range Compare(context.Background(), empty, digest.ByPosition, inventory.Range{}, moved) {
 		last = err
 	}
 	if !errors.Is(last, resourcesync.ErrInvalid) {
@@ -416,7 +417,7 @@ func TestCompareEnds(t *testing.T) {
 		return reply, err
 	}
 	last = nil
-	for _, err := range Compare(context.Background(), foreign, inventory.ByContent, inventory.Range{}, moving) {
+	for _, err := range Compare(context.Background(), foreign, digest.ByContent, inventory.Range{}, moving) {
 		last = err
 	}
 	if !errors.Is(last, resourcesync.ErrInvalid) {
@@ -443,7 +444,7 @@ func TestConfirm(t *testing.T) {
 	own[loc(60)] = src.Existing(loc(60)) // own changes once more
 	delete(own, loc(70))                 // own gets another version than the hub's
 	var candidates []Difference
-	for d, err := range Compare(ctx, holding(t, feed.Cursor{}, own.Entries()), inventory.ByContent, inventory.Range{}, at(t, src.Head, theirs)) {
+	for d, err := range Compare(ctx, holding(t, feed.Cursor{}, own.Entries()), digest.ByContent, inventory.Range{}, at(t, src.Head, theirs)) {
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/inventory"
+	"github.com/rshub/rshub/inventory/digest"
 	"github.com/rshub/rshub/resourcesync"
 )
 
@@ -37,8 +38,8 @@ func TestDocs(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		one := inventory.TallyOf(e)
-		version, _ := inventory.Version(&e.Change)
+		one := digest.TallyOf(e)
+		version, _ := digest.Version(&e.Change)
 		want("version", "`"+version+"`")
 		want("element by position", hex.EncodeToString(one.Position[:]))
 		want("element by content", hex.EncodeToString(one.Content[:]))
@@ -54,10 +55,10 @@ func TestDocs(t *testing.T) {
 	want("look", string(look.AppendJSON(nil)))
 	want("digest by content", look.Content.String())
 	first, _ := s.Tally(context.Background(), inventory.Range{To: "https://example.org/b"})
-	want("digest of the first", first.Digest(inventory.ByContent).String())
+	want("digest of the first", first.Digest(digest.ByContent).String())
 
-	none := new(inventory.Tally)
-	q := Question{At: at, By: inventory.ByPosition, Ranges: []Asked{{inventory.Range{To: "https://example.org/b"}, 1, first.Digest(inventory.ByPosition)}, {inventory.Range{From: "https://example.org/b"}, 0, none.Digest(inventory.ByPosition)}}}
+	none := new(digest.Tally)
+	q := Question{At: at, By: digest.ByPosition, Ranges: []Asked{{inventory.Range{To: "https://example.org/b"}, 1, first.Digest(digest.ByPosition)}, {inventory.Range{From: "https://example.org/b"}, 0, none.Digest(digest.ByPosition)}}}
 	inLines := func(b []byte) string {
 		b = bytes.ReplaceAll(b, []byte(`{"from"`), []byte("\n      {\"from\""))
 		return "    " + string(b)

@@ -8,6 +8,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/rshub/rshub/inventory"
+	"github.com/rshub/rshub/inventory/digest"
 	"github.com/rshub/rshub/resourcesync"
 )
 
@@ -117,7 +118,7 @@ func appendEnd(dst []byte, loc string) []byte {
 	return dst
 }
 
-func appendDigest(dst []byte, d *inventory.Digest) []byte {
+func appendDigest(dst []byte, d *digest.Digest) []byte {
 	dst = append(dst, `,"digest":"`...)
 	return append(hex.AppendEncode(dst, d[:]), '"')
 }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/inventory"
+	"github.com/rshub/rshub/inventory/digest"
 	"github.com/rshub/rshub/inventory/sourcetest"
 	"github.com/rshub/rshub/resourcesync"
 )
@@ -32,7 +33,7 @@ type vectors struct {
 	}
 	Elements []struct{ Loc, Version, E string }
 	Digests  []struct {
-		Sum    inventory.Sum
+		Sum    digest.Sum
 		Count  uint64
 		Digest string
 	}
@@ -64,17 +65,17 @@ func TestVectors(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if version, weak := inventory.Version(&doc.Items[0].Change); version != c.Version || weak != c.Weak {
+		if version, weak := digest.Version(&doc.Items[0].Change); version != c.Version || weak != c.Weak {
 			t.Errorf("%s: %q, weak %t; want %q, %t", c.Name, version, weak, c.Version, c.Weak)
 		}
 	}
 	for _, c := range v.Elements {
-		if e := inventory.Element(c.Loc, c.Version); hex.EncodeToString(e[:]) != c.E {
+		if e := digest.Element(c.Loc, c.Version); hex.EncodeToString(e[:]) != c.E {
 			t.Errorf("Element(%q, %q) = %x, want %s", c.Loc, c.Version, e, c.E)
 		}
 	}
 	for _, c := range v.Digests {
-		if d := inventory.MakeDigest(&c.Sum, c.Count); d.String() != c.Digest {
+		if d := digest.Make(&c.Sum, c.Count); d.String() != c.Digest {
 			t.Errorf("%d resources, sum %x: %v, want %s", c.Count, c.Sum, d, c.Digest)
 		}
 	}

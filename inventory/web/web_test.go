@@ -19,6 +19,7 @@ import (
 	"github.com/rshub/rshub/internal/budget"
 	"github.com/rshub/rshub/inventory"
 	"github.com/rshub/rshub/inventory/audit"
+	"github.com/rshub/rshub/inventory/digest"
 	"github.com/rshub/rshub/inventory/web"
 	"github.com/rshub/rshub/problem"
 	"github.com/rshub/rshub/resourcesync"
@@ -327,7 +328,7 @@ func TestAudit(t *testing.T) {
 	s.commit(resourcesync.Change{Loc: loc(2), Change: resourcesync.Deleted}) // the answers are as of the look
 	var found []string
 	rounds := 0
-	for d, err := range audit.Compare(t.Context(), own, inventory.ByContent, inventory.Range{}, func(_ context.Context, q audit.Question) (audit.Reply, error) {
+	for d, err := range audit.Compare(t.Context(), own, digest.ByContent, inventory.Range{}, func(_ context.Context, q audit.Question) (audit.Reply, error) {
 		rounds++
 		q.At = at
 		resp, body := s.do("POST", "audit?details=1", string(q.AppendJSON(nil)))
