@@ -32,7 +32,8 @@ var arrows = map[string][]string{
 
 	// What a set holds now.
 	"inventory/digest": {"feed", "resourcesync"},
-	"inventory":        {"feed", "internal/packed", "inventory/digest", "resourcesync"},
+	"inventory/page":   {"feed", "internal/packed", "inventory/digest", "resourcesync"},
+	"inventory":        {"feed", "internal/packed", "inventory/digest", "inventory/page", "resourcesync"},
 	"inventory/audit":  {"feed", "inventory", "inventory/digest", "resourcesync"},
 
 	// The change memory.

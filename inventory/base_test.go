@@ -10,6 +10,7 @@ import (
 
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/inventory/digest"
+	"github.com/rshub/rshub/inventory/page"
 )
 
 // A sorted is a base in memory: the plainest thing that a Tree has to agree with.
@@ -79,7 +80,7 @@ func (s *sorted) cuts(_ context.Context, r Range, n int) (cuts []string, err err
 	}
 	for i := 1; i < n; i++ {
 		if at := first + (last-first)*i/n; at > first && at < last {
-			cuts = append(cuts, separator(s.entries[at-1].Change.Loc, s.entries[at].Change.Loc))
+			cuts = append(cuts, page.Separator(s.entries[at-1].Change.Loc, s.entries[at].Change.Loc))
 		}
 	}
 	return slices.Compact(cuts), nil

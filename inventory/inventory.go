@@ -20,6 +20,9 @@ import (
 	"fmt"
 )
 
+// pageBytes is the default size of a page: Redis stores it in 6,144.
+const pageBytes = 6_128
+
 // Options are what an Inventory may be told.
 type Options struct {
 	Cache     *Cache // shared by all inventories of a process; default: one of its own, of 4 MiB

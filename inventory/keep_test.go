@@ -12,6 +12,7 @@ import (
 
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/inventory/digest"
+	"github.com/rshub/rshub/inventory/page"
 	"github.com/rshub/rshub/inventory/sourcetest"
 )
 
@@ -339,11 +340,11 @@ func TestNeighboursMerge(t *testing.T) {
 		}
 		lives(t, v)
 		small := 0
-		for page, err := range v.Tree(root).Pages(t.Context()) {
+		for p, err := range v.Tree(root).Pages(t.Context()) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if len(page.Bytes) < 1000*2/5-frame {
+			if len(p.Bytes) < 1000*2/5-page.Frame {
 				small++
 			}
 		}

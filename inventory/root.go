@@ -8,6 +8,9 @@ import (
 	"github.com/rshub/rshub/inventory/digest"
 )
 
+// maxHeight is how high a tree is at most. A damaged head must not make a reader go deeper.
+const maxHeight = 32
+
 // A Root is the tree of a set at one cursor of its log.
 type Root struct {
 	Begin  int64        `json:"begin"`  // when the log began, as in feed.State

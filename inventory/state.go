@@ -7,6 +7,7 @@ import (
 
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/inventory/digest"
+	"github.com/rshub/rshub/inventory/page"
 )
 
 // A base is what a State reads of a Tree.
@@ -147,7 +148,7 @@ func (s *State) splitByWalk(ctx context.Context, r Range, count uint64, n int) (
 		}
 		p := &parts[len(parts)-1]
 		if p.Tally.Count == most {
-			p.To = separator(last, e.Change.Loc)
+			p.To = page.Separator(last, e.Change.Loc)
 			parts = append(parts, Part{Range: Range{p.To, r.To}})
 			p = &parts[len(parts)-1]
 		}
@@ -177,7 +178,7 @@ func (s *State) cuts(ctx context.Context, r Range, n int) ([]string, error) {
 	}
 	for i, parts := 1, n-inTree; i < parts; i++ {
 		if at := i * waiting / parts; at > 0 {
-			cuts = append(cuts, separator(s.waiting.nth(skip+at-1).loc, s.waiting.nth(skip+at).loc))
+			cuts = append(cuts, page.Separator(s.waiting.nth(skip+at-1).loc, s.waiting.nth(skip+at).loc))
 		}
 	}
 	slices.Sort(cuts)
