@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -92,7 +91,7 @@ func auditList(ctx context.Context, args []string, stdin io.Reader, stdout, stde
 	if err != nil {
 		return err
 	}
-	defer done()
+	defer done() // the error does not matter: the list is temporary
 	if err := a.print(c.Audit(ctx, *set, client.Always(own), o)); err != nil {
 		return said(err)
 	}
@@ -112,7 +111,7 @@ func readToken(file string) (string, error) {
 }
 
 // readList reads a list into a temporary directory, which done removes.
-func readList(ctx context.Context, file string, stdin io.Reader) (s *inventory.State, done func(), err error) {
+func readList(ctx context.Context, file string, stdin io.Reader) (s *inventory.State, done func() error, err error) {
 	in := stdin
 	if file != "-" {
 		f, err := os.Open(file)
@@ -122,60 +121,11 @@ func readList(ctx context.Context, file string, stdin io.Reader) (s *inventory.S
 		defer f.Close()
 		in = f
 	}
-	dir, err := os.MkdirTemp("", "rshub-audit-*")
-	if err != nil {
-		return nil, nil, fmt.Errorf("make a temporary directory for the list: %w", err)
-	}
-	pages, err := diskpages.Open(dir, diskpages.Options{})
-	if err != nil {
-		return nil, nil, errors.Join(err, os.RemoveAll(dir))
-	}
-	done = func() { _ = errors.Join(pages.Close(), os.RemoveAll(dir)) }
-	s, err = inventory.Collect(ctx, pages, "list", listed(in))
-	if err != nil {
-		done()
-		if e, ok := errors.AsType[*resourcesync.Error](err); ok {
-			err = fmt.Errorf("%s: %w", file, e)
-		}
-		return nil, nil, err
-	}
-	return s, done, nil
-}
-
-// listed yields the resources of a list. The position of each is its line.
-func listed(in io.Reader) iter.Seq2[*feed.Entry, error] {
-	return func(yield func(*feed.Entry, error) bool) {
-		lines := resourcesync.NewNDJSONReader(in, resourcesync.Limits{})
-		for {
-			c, err := lines.Next()
-			if err == io.EOF {
-				return
-			}
-			if err == nil {
-				err = checkListed(c, lines.Line())
-			}
-			if err != nil {
-				yield(nil, err)
-				return
-			}
-			if !yield(&feed.Entry{Cursor: feed.Cursor{Position: uint64(lines.Line())}, Change: *c}, nil) {
-				return
-			}
-		}
-	}
-}
-
-// checkListed checks a resource of a list.
-func checkListed(c *resourcesync.Change, line int) error {
-	c.Change = cmp.Or(c.Change, resourcesync.Updated)
-	err := c.Validate()
-	if err == nil && c.Change == resourcesync.Deleted {
-		err = &resourcesync.Error{Err: resourcesync.ErrInvalid, Loc: resourcesync.Shorten(c.Loc), Rule: "it is deleted: a list has only resources that exist"}
-	}
+	s, done, err = diskpages.Collect(ctx, "list", audit.List(in))
 	if e, ok := errors.AsType[*resourcesync.Error](err); ok {
-		e.Line = line
+		err = fmt.Errorf("%s: %w", file, e)
 	}
-	return err
+	return s, done, err
 }
 
 // An auditor prints differences.
@@ -197,28 +147,12 @@ func (a *auditor) print(differences iter.Seq2[audit.Difference, error]) error {
 		if a.counts[d.Kind]++; d.Kind == audit.Unknown && a.skipUnknown {
 			continue
 		}
-		line = appendDifference(line[:0], &d)
+		line = append(d.AppendJSON(line[:0]), '\n')
 		if _, err := a.stdout.Write(line); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// appendDifference appends a line for a difference.
-func appendDifference(dst []byte, d *audit.Difference) []byte {
-	dst = append(dst, `{"difference":"`...)
-	dst = append(append(dst, d.Kind...), `",`...)
-	dst = resourcesync.AppendJSONMembers(dst, &resourcesync.Change{Loc: d.Loc})
-	if d.Own != nil {
-		c := d.Own.Change
-		c.Change = "" // it was not in the list
-		dst = append(resourcesync.AppendJSONMembers(append(dst, `,"own":{`...), &c), '}')
-	}
-	if d.Theirs != nil {
-		dst = feed.JSON.Parts.Entry(append(dst, `,"hub":`...), d.Theirs, true)
-	}
-	return append(dst, "}\n"...)
 }
 
 // sum says on standard error what was found. It returns errDiffers if there is anything.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/inventory"
 	"github.com/rshub/rshub/inventory/digest"
 	"github.com/rshub/rshub/resourcesync"
@@ -121,4 +122,21 @@ func appendEnd(dst []byte, loc string) []byte {
 func appendDigest(dst []byte, d *digest.Digest) []byte {
 	dst = append(dst, `,"digest":"`...)
 	return append(hex.AppendEncode(dst, d[:]), '"')
+}
+
+// AppendJSON appends the difference as one JSON object on one line. What the other end has
+// is the member hub.
+func (d *Difference) AppendJSON(dst []byte) []byte {
+	dst = append(dst, `{"difference":"`...)
+	dst = append(append(dst, d.Kind...), `",`...)
+	dst = resourcesync.AppendJSONMembers(dst, &resourcesync.Change{Loc: d.Loc})
+	if d.Own != nil {
+		c := d.Own.Change
+		c.Change = "" // an end that never saw the log knows no kinds of changes
+		dst = append(resourcesync.AppendJSONMembers(append(dst, `,"own":{`...), &c), '}')
+	}
+	if d.Theirs != nil {
+		dst = feed.JSON.Parts.Entry(append(dst, `,"hub":`...), d.Theirs, true)
+	}
+	return append(dst, '}')
 }
