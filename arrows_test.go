@@ -62,7 +62,8 @@ var arrows = map[string][]string{
 	},
 	"inventory/diskpages": {"feed", "inventory", "resourcesync"},
 	"internal/build":      {},
-	"cmd/rshub":           {"access", "changelog", "changelog/disklog", "client", "feed", "internal/build", "inventory", "inventory/audit", "inventory/digest", "inventory/diskpages", "problem", "resourcesync", "server"},
+	"internal/setting":    {},
+	"cmd/rshub":           {"access", "changelog", "changelog/disklog", "client", "feed", "internal/build", "internal/setting", "inventory", "inventory/audit", "inventory/digest", "inventory/diskpages", "problem", "resourcesync", "server"},
 	"cmd/rspublish":       {"client", "feed", "internal/build", "resourcesync"},
 
 	// The program that tries any hub.
