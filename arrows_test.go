@@ -17,7 +17,7 @@ var arrows = map[string][]string{
 	"feed":         {"resourcesync"},
 	"problem":      {"feed", "resourcesync"},
 	"access":       {"feed", "problem"},
-	"client":       {"feed", "inventory", "problem", "resourcesync"},
+	"client":       {"feed", "inventory", "inventory/audit", "inventory/digest", "problem", "resourcesync"},
 
 	// What several parts of a hub stand on.
 	"internal/accept":    {},
@@ -31,7 +31,10 @@ var arrows = map[string][]string{
 	"outbound/meter":     {"outbound"},
 
 	// What a set holds now.
-	"inventory": {"feed", "internal/packed", "resourcesync"},
+	"inventory/digest": {"feed", "resourcesync"},
+	"inventory/page":   {"feed", "internal/packed", "inventory/digest", "resourcesync"},
+	"inventory":        {"feed", "internal/packed", "inventory/digest", "inventory/page", "resourcesync"},
+	"inventory/audit":  {"feed", "inventory", "inventory/digest", "resourcesync"},
 
 	// The change memory.
 	"changelog":          {"feed", "internal/packed", "resourcesync"},
@@ -42,10 +45,10 @@ var arrows = map[string][]string{
 	// The parts of a hub. They never import each other: each declares the small
 	// interface that it needs, and server introduces them.
 	"hub":                   {"access", "changelog", "feed", "internal/backoff", "internal/budget", "problem", "resourcesync"},
-	"documents":             {"access", "changelog", "feed", "internal/accept", "internal/budget", "internal/flight", "inventory", "problem", "resourcesync"},
-	"subscribe":             {"changelog", "feed", "internal/accept", "internal/budget", "inventory", "problem", "resourcesync"},
+	"documents":             {"access", "changelog", "feed", "internal/accept", "internal/budget", "internal/flight", "inventory", "inventory/digest", "problem", "resourcesync"},
+	"subscribe":             {"changelog", "feed", "internal/accept", "internal/budget", "inventory", "inventory/digest", "problem", "resourcesync"},
 	"inventory/live":        {"claim", "feed", "internal/packed", "inventory", "resourcesync"},
-	"inventory/web":         {"feed", "internal/accept", "internal/budget", "inventory", "problem", "resourcesync"},
+	"inventory/web":         {"feed", "internal/accept", "internal/budget", "inventory", "inventory/audit", "problem", "resourcesync"},
 	"callback/subscription": {"changelog", "claim", "feed", "internal/backoff", "internal/redisconn", "resourcesync"},
 	"callback/outlet":       {"callback/subscription", "feed", "outbound"},
 	"callback":              {"callback/outlet", "callback/subscription", "claim", "feed", "internal/backoff", "internal/flight", "outbound", "outbound/meter", "resourcesync"},
@@ -59,7 +62,8 @@ var arrows = map[string][]string{
 	},
 	"inventory/diskpages": {"feed", "inventory", "resourcesync"},
 	"internal/build":      {},
-	"cmd/rshub":           {"access", "changelog", "changelog/disklog", "client", "feed", "internal/build", "inventory", "inventory/diskpages", "problem", "resourcesync", "server"},
+	"internal/setting":    {},
+	"cmd/rshub":           {"access", "changelog", "changelog/disklog", "client", "feed", "internal/build", "internal/setting", "inventory", "inventory/audit", "inventory/digest", "inventory/diskpages", "problem", "resourcesync", "server"},
 	"cmd/rspublish":       {"client", "feed", "internal/build", "resourcesync"},
 
 	// The program that tries any hub.
@@ -67,11 +71,12 @@ var arrows = map[string][]string{
 	"conformance":       {"conformance/trial", "resourcesync"},
 
 	// What only tests and measurements use.
-	"bench":                              {"callback/subscription", "changelog", "changelog/disklog", "changelog/redislog", "claim", "client", "feed", "hub", "internal/packed", "internal/redisconn", "inventory", "inventory/live", "resourcesync"},
+	"bench":                              {"callback/subscription", "changelog", "changelog/disklog", "changelog/redislog", "claim", "client", "feed", "hub", "internal/packed", "internal/redisconn", "inventory", "inventory/audit", "inventory/live", "resourcesync"},
 	"callback/subscription/registrytest": {"callback/subscription", "claim", "claim/claimtest", "feed", "internal/until", "resourcesync"},
 	"changelog/logtest":                  {"changelog", "documents", "feed", "inventory", "resourcesync"},
 	"claim/claimtest":                    {"claim", "internal/until"},
-	"inventory/storetest":                {"changelog", "feed", "inventory", "resourcesync"},
+	"inventory/sourcetest":               {"feed", "resourcesync"},
+	"inventory/storetest":                {"changelog", "feed", "inventory", "inventory/digest", "resourcesync"},
 	"internal/keeptest":                  {},
 	"internal/logged":                    {},
 	"internal/memorytest":                {"changelog", "changelog/disklog", "feed", "resourcesync"},

@@ -19,6 +19,7 @@ import (
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/internal/packed"
 	"github.com/rshub/rshub/inventory"
+	"github.com/rshub/rshub/inventory/audit"
 	"github.com/rshub/rshub/inventory/live"
 	"github.com/rshub/rshub/resourcesync"
 )
@@ -273,7 +274,7 @@ func (b *bench) inventoryCold(t *table, m *inventoryMemory, n collection) error 
 			var held *live.Held
 			u, err = measure(func() error {
 				if held, err = l.State(b.ctx, benchSet, feed.Cursor{}, 0); err == nil {
-					_, err = held.Look(b.ctx, inventory.Range{})
+					_, err = audit.LookAt(b.ctx, held.State, inventory.Range{})
 				}
 				return err
 			}, m.servers()...)

@@ -14,13 +14,15 @@ import (
 
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/inventory"
+	"github.com/rshub/rshub/inventory/audit"
+	"github.com/rshub/rshub/inventory/digest"
 	"github.com/rshub/rshub/resourcesync"
 )
 
 // AuditOptions say how an Audit compares. Zero values are the defaults.
 type AuditOptions struct {
-	Prefix string       // only resources whose loc begins with it; default: all
-	By     inventory.By // what is compared; default: by position
+	Prefix string    // only resources whose loc begins with it; default: all
+	By     digest.By // what is compared; default: by position
 
 	// Since is for a state without a cursor: the place in the hub's log, a cursor or a
 	// datetime, at which the caller began to find out what it holds. What the log names
@@ -31,7 +33,7 @@ type AuditOptions struct {
 	// and something differs. Default 5 s.
 	Settle time.Duration
 
-	Look func(inventory.Look) // is called with each look at the hub; default: nobody is told
+	Look func(audit.Look) // is called with each look at the hub; default: nobody is told
 }
 
 const (
@@ -70,18 +72,18 @@ func Always(s *inventory.State) Own {
 // or its state returns. It is feed.ErrGone if the hub's log does not have the state's
 // cursor any more: then the caller has to Follow first, or to read a new Baseline. It is
 // feed.ErrNoInventory if the hub knows no resources of the set, only changes.
-func (c *Client) Audit(ctx context.Context, set string, own Own, o AuditOptions) iter.Seq2[inventory.Difference, error] {
+func (c *Client) Audit(ctx context.Context, set string, own Own, o AuditOptions) iter.Seq2[audit.Difference, error] {
 	if o.By == "" {
-		o.By = inventory.ByPosition
+		o.By = digest.ByPosition
 	}
 	if o.Settle <= 0 {
 		o.Settle = defaultSettle
 	}
 	if o.Look == nil {
-		o.Look = func(inventory.Look) {}
+		o.Look = func(audit.Look) {}
 	}
-	return func(yield func(inventory.Difference, error) bool) {
-		a := &audit{client: c, set: set, own: own, opts: o, yield: yield, seen: map[inventory.Digest]bool{}}
+	return func(yield func(audit.Difference, error) bool) {
+		a := &auditor{client: c, set: set, own: own, opts: o, yield: yield, seen: map[digest.Digest]bool{}}
 		err := feed.CheckSet(set)
 		for n := 1; err == nil; n++ {
 			if err = a.run(ctx); err == nil {
@@ -92,7 +94,7 @@ func (c *Client) Audit(ctx context.Context, set string, own Own, o AuditOptions)
 			}
 		}
 		if err != errEnough {
-			yield(inventory.Difference{}, err)
+			yield(audit.Difference{}, err)
 		}
 	}
 }
@@ -100,24 +102,24 @@ func (c *Client) Audit(ctx context.Context, set string, own Own, o AuditOptions)
 // errEnough means that the caller wants no more differences.
 var errEnough = errors.New("enough")
 
-// An audit is the state of one Audit.
-type audit struct {
+// An auditor is the state of one Audit.
+type auditor struct {
 	client *Client
 	set    string
 	own    Own
 	opts   AuditOptions
-	yield  func(inventory.Difference, error) bool
+	yield  func(audit.Difference, error) bool
 
-	at    feed.Cursor               // at which the hub is asked
-	asked bool                      // the newest look is over, and questions were asked
-	seen  map[inventory.Digest]bool // what was yielded: of each loc 16 bytes of its hash
+	at    feed.Cursor            // at which the hub is asked
+	asked bool                   // the newest look is over, and questions were asked
+	seen  map[digest.Digest]bool // what was yielded: of each loc 16 bytes of its hash
 }
 
 // run compares both ends once.
-func (a *audit) run(ctx context.Context) (err error) {
+func (a *auditor) run(ctx context.Context) (err error) {
 	a.asked = false
-	var look inventory.Look
-	content := a.opts.By == inventory.ByContent
+	var look audit.Look
+	content := a.opts.By == digest.ByContent
 	if content { // before own is asked: then the log after the look names all that changes meanwhile
 		if look, err = a.look(ctx, feed.Cursor{}); err != nil {
 			return err
@@ -141,7 +143,7 @@ func (a *audit) run(ctx context.Context) (err error) {
 }
 
 // exactly compares a state that is at a cursor of the log.
-func (a *audit) exactly(ctx context.Context, own *inventory.State) error {
+func (a *auditor) exactly(ctx context.Context, own *inventory.State) error {
 	look, err := a.look(ctx, own.Cursor())
 	if err != nil {
 		return err
@@ -153,7 +155,7 @@ func (a *audit) exactly(ctx context.Context, own *inventory.State) error {
 }
 
 // compare calls each with every difference at a look.
-func (a *audit) compare(ctx context.Context, own *inventory.State, look inventory.Look, each func(inventory.Difference) error) error {
+func (a *auditor) compare(ctx context.Context, own *inventory.State, look audit.Look, each func(audit.Difference) error) error {
 	r, by := inventory.Prefix(a.opts.Prefix), a.opts.By
 	t, err := own.Tally(ctx, r)
 	if err != nil {
@@ -163,7 +165,7 @@ func (a *audit) compare(ctx context.Context, own *inventory.State, look inventor
 		return nil
 	}
 	n := 0
-	for d, err := range inventory.Compare(ctx, own, by, r, a.ask) {
+	for d, err := range audit.Compare(ctx, own, by, r, a.ask) {
 		if n++; err == nil {
 			err = each(d)
 		}
@@ -171,16 +173,16 @@ func (a *audit) compare(ctx context.Context, own *inventory.State, look inventor
 			return err
 		}
 	}
-	if n == 0 && by == inventory.ByPosition {
+	if n == 0 && by == digest.ByPosition {
 		return strange(fmt.Sprintf("%s shows no difference, and another digest", a.client.base.Audit(a.set)))
 	}
 	return nil
 }
 
 // report yields a difference, unless it was yielded before.
-func (a *audit) report(d inventory.Difference) error {
-	e := inventory.Element(d.Loc, "")
-	loc := inventory.Digest(e[:16])
+func (a *auditor) report(d audit.Difference) error {
+	e := digest.Element(d.Loc, "")
+	loc := digest.Digest(e[:16])
 	if a.seen[loc] {
 		return nil
 	}
@@ -192,7 +194,7 @@ func (a *audit) report(d inventory.Difference) error {
 }
 
 // advance returns a state with the changes that the hub's log has up to a later cursor.
-func (a *audit) advance(ctx context.Context, own *inventory.State, to feed.Cursor) (*inventory.State, error) {
+func (a *auditor) advance(ctx context.Context, own *inventory.State, to feed.Cursor) (*inventory.State, error) {
 	if own.Cursor() == to {
 		return own, nil
 	}
@@ -207,9 +209,9 @@ func (a *audit) advance(ctx context.Context, own *inventory.State, to feed.Curso
 }
 
 // settled compares a state that is at no cursor. It looks a second time at what differs.
-func (a *audit) settled(ctx context.Context, own *inventory.State, look inventory.Look) error {
-	s := &second{audit: a, first: own, since: cmp.Or(a.opts.Since, look.Cursor.String()), named: map[string]bool{}}
-	err := a.compare(ctx, own, look, func(d inventory.Difference) error {
+func (a *auditor) settled(ctx context.Context, own *inventory.State, look audit.Look) error {
+	s := &second{auditor: a, first: own, since: cmp.Or(a.opts.Since, look.Cursor.String()), named: map[string]bool{}}
+	err := a.compare(ctx, own, look, func(d audit.Difference) error {
 		if s.candidates = append(s.candidates, d); len(s.candidates) < maxCandidates {
 			return nil
 		}
@@ -223,9 +225,9 @@ func (a *audit) settled(ctx context.Context, own *inventory.State, look inventor
 
 // A second is the second look of an audit at what differs.
 type second struct {
-	*audit
+	*auditor
 	first      *inventory.State // the own one at the first look
-	candidates []inventory.Difference
+	candidates []audit.Difference
 	since      string          // where in the log named goes on
 	named      map[string]bool // the locs of changes
 	waited     bool
@@ -244,7 +246,7 @@ func (s *second) look(ctx context.Context, first feed.Cursor) error {
 	if err != nil {
 		return err
 	}
-	look, err := s.audit.look(ctx, first)
+	look, err := s.auditor.look(ctx, first)
 	if err != nil {
 		return err
 	}
@@ -271,7 +273,7 @@ func (s *second) look(ctx context.Context, first feed.Cursor) error {
 		s.candidates, s.at = nil, first
 		return nil
 	}
-	for d, err := range inventory.Confirm(ctx, own, s.candidates, named, s.ask) {
+	for d, err := range audit.Confirm(ctx, own, s.candidates, named, s.ask) {
 		if err == nil {
 			err = s.report(d)
 		}
@@ -311,7 +313,7 @@ func (c *Client) upTo(ctx context.Context, set, place, prefix string, to feed.Cu
 }
 
 // look looks at the hub's state at a cursor, or at a later one.
-func (a *audit) look(ctx context.Context, from feed.Cursor) (look inventory.Look, err error) {
+func (a *auditor) look(ctx context.Context, from feed.Cursor) (look audit.Look, err error) {
 	query := url.Values{}
 	if !from.IsZero() {
 		query.Set("from", from.String())
@@ -320,7 +322,7 @@ func (a *audit) look(ctx context.Context, from feed.Cursor) (look inventory.Look
 		query.Set("prefix", a.opts.Prefix)
 	}
 	err = a.exchange(ctx, http.MethodGet, query, nil, func(resp *http.Response) error {
-		look, err = inventory.ReadLook(http.MaxBytesReader(nil, resp.Body, maxLook))
+		look, err = audit.ReadLook(http.MaxBytesReader(nil, resp.Body, maxLook))
 		return err
 	})
 	switch {
@@ -335,14 +337,14 @@ func (a *audit) look(ctx context.Context, from feed.Cursor) (look inventory.Look
 }
 
 // ask asks the hub a question at the cursor of the newest look.
-func (a *audit) ask(ctx context.Context, q inventory.Question) (reply inventory.Reply, err error) {
+func (a *auditor) ask(ctx context.Context, q audit.Question) (reply audit.Reply, err error) {
 	q.At, a.asked = a.at, true
 	query := url.Values{}
 	if q.Details {
 		query.Set("details", "1")
 	}
 	err = a.exchange(ctx, http.MethodPost, query, q.AppendJSON(nil), func(resp *http.Response) error {
-		reply, err = inventory.ReadReply(http.MaxBytesReader(nil, resp.Body, 2*inventory.MaxReply))
+		reply, err = audit.ReadReply(http.MaxBytesReader(nil, resp.Body, 2*audit.MaxReply))
 		return err
 	})
 	if err == nil && (reply.Set != a.set || reply.Cursor != q.At) {
@@ -352,7 +354,7 @@ func (a *audit) ask(ctx context.Context, q inventory.Question) (reply inventory.
 }
 
 // exchange sends a request of an audit until it is answered.
-func (a *audit) exchange(ctx context.Context, method string, query url.Values, body []byte, read func(*http.Response) error) error {
+func (a *auditor) exchange(ctx context.Context, method string, query url.Values, body []byte, read func(*http.Response) error) error {
 	c := a.client
 	target := c.base.Audit(a.set)
 	if len(query) > 0 {

@@ -17,6 +17,8 @@ import (
 	"github.com/rshub/rshub/client"
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/inventory"
+	"github.com/rshub/rshub/inventory/audit"
+	"github.com/rshub/rshub/inventory/digest"
 	"github.com/rshub/rshub/problem"
 	"github.com/rshub/rshub/resourcesync"
 )
@@ -71,7 +73,7 @@ func TestAuditByContent(t *testing.T) {
 	s := newSite(t)
 	c := newClient(t, s.URL, client.Options{})
 	h := holdingOf(t, s, 900)
-	if found := differences(t, c.Audit(t.Context(), "demo", h.state, client.AuditOptions{By: inventory.ByContent})); len(found) > 0 {
+	if found := differences(t, c.Audit(t.Context(), "demo", h.state, client.AuditOptions{By: digest.ByContent})); len(found) > 0 {
 		t.Fatalf("the audit finds %v", found)
 	}
 	planted, want := faults()
@@ -105,7 +107,7 @@ func TestAuditByContent(t *testing.T) {
 		}
 	})
 	for range 2 {
-		o := client.AuditOptions{By: inventory.ByContent, Settle: time.Second}
+		o := client.AuditOptions{By: digest.ByContent, Settle: time.Second}
 		if found := differences(t, c.Audit(t.Context(), "demo", h.state, o)); fmt.Sprint(found) != fmt.Sprint(want) {
 			t.Fatalf("the audit finds %v, want %v", found, want)
 		}
@@ -131,7 +133,7 @@ func TestAuditSince(t *testing.T) {
 		before.Time().Add(time.Microsecond).Format(time.RFC3339Nano): "map[urn:1:unknown]",
 		"start": "map[]",
 	} {
-		o := client.AuditOptions{By: inventory.ByContent, Since: since}
+		o := client.AuditOptions{By: digest.ByContent, Since: since}
 		if found := differences(t, c.Audit(t.Context(), "demo", client.Always(list), o)); fmt.Sprint(found) != want {
 			t.Errorf("since %q the audit finds %v, want %s", since, found, want)
 		}
@@ -142,10 +144,10 @@ func TestAuditSince(t *testing.T) {
 // that does not have the state any more is looked at anew.
 func TestAuditAsks(t *testing.T) {
 	s := newSite(t)
-	var looks []inventory.Look
+	var looks []audit.Look
 	c := newClient(t, s.URL, newClock().options())
 	h := holdingOf(t, s, 5_000)
-	o := client.AuditOptions{By: inventory.ByContent, Look: func(l inventory.Look) { looks = append(looks, l) }}
+	o := client.AuditOptions{By: digest.ByContent, Look: func(l audit.Look) { looks = append(looks, l) }}
 	if found := differences(t, c.Audit(t.Context(), "demo", h.state, o)); len(found) > 0 || len(s.asked()) != 1 || len(looks) != 1 || looks[0].Count != 5_000 {
 		t.Errorf("equal ends ask %d times, find %v, look at %+v", len(s.asked()), found, looks)
 	}
@@ -189,7 +191,7 @@ func TestAuditRefused(t *testing.T) {
 			_, _ = w.Write([]byte(text))
 		}
 	}
-	look := inventory.Look{Set: "demo", Cursor: feed.Cursor{Position: 5, Micros: 5}, Count: 9}
+	look := audit.Look{Set: "demo", Cursor: feed.Cursor{Position: 5, Micros: 5}, Count: 9}
 	own := &holding{t: t, of: map[string]string{"urn:b": ""}}
 	broken := errors.New("broken")
 	for _, test := range []struct {
@@ -202,11 +204,11 @@ func TestAuditRefused(t *testing.T) {
 	}{
 		{"by position, without one", s.ServeHTTP, own.state, client.AuditOptions{}, resourcesync.ErrInvalid, "a state with a cursor"},
 		{"a state that cannot be had", s.ServeHTTP, func(context.Context) (*inventory.State, error) { return nil, broken }, client.AuditOptions{}, broken, ""},
-		{"no hub", text("welcome"), own.state, client.AuditOptions{By: inventory.ByContent}, client.ErrNoHub, ""},
-		{"another set", text(strings.Replace(string(look.AppendJSON(nil)), "demo", "other", 1)), own.state, client.AuditOptions{By: inventory.ByContent}, client.ErrNoHub, "the set other"},
-		{"no answer", text(string(look.AppendJSON(nil))), own.state, client.AuditOptions{By: inventory.ByContent}, client.ErrNoHub, ""},
-		{"no inventory", func(w http.ResponseWriter, r *http.Request) { problem.Write(w, r, feed.ErrNoInventory) }, own.state, client.AuditOptions{By: inventory.ByContent}, feed.ErrNoInventory, "404"},
-		{"no such place", s.ServeHTTP, own.state, client.AuditOptions{By: inventory.ByContent, Since: "7-7"}, feed.ErrGone, "410"},
+		{"no hub", text("welcome"), own.state, client.AuditOptions{By: digest.ByContent}, client.ErrNoHub, ""},
+		{"another set", text(strings.Replace(string(look.AppendJSON(nil)), "demo", "other", 1)), own.state, client.AuditOptions{By: digest.ByContent}, client.ErrNoHub, "the set other"},
+		{"no answer", text(string(look.AppendJSON(nil))), own.state, client.AuditOptions{By: digest.ByContent}, client.ErrNoHub, ""},
+		{"no inventory", func(w http.ResponseWriter, r *http.Request) { problem.Write(w, r, feed.ErrNoInventory) }, own.state, client.AuditOptions{By: digest.ByContent}, feed.ErrNoInventory, "404"},
+		{"no such place", s.ServeHTTP, own.state, client.AuditOptions{By: digest.ByContent, Since: "7-7"}, feed.ErrGone, "410"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			hub := httptest.NewServer(test.answer)

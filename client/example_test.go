@@ -11,6 +11,7 @@ import (
 	"github.com/rshub/rshub/client"
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/inventory"
+	"github.com/rshub/rshub/inventory/digest"
 	"github.com/rshub/rshub/resourcesync"
 )
 
@@ -162,7 +163,7 @@ func ExampleClient_Audit() {
 			}
 		})
 	}
-	for difference, err := range c.Audit(ctx, "articles", own, client.AuditOptions{By: inventory.ByContent, Settle: time.Millisecond}) {
+	for difference, err := range c.Audit(ctx, "articles", own, client.AuditOptions{By: digest.ByContent, Settle: time.Millisecond}) {
 		if err != nil {
 			log.Fatal(err)
 		}

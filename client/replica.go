@@ -12,6 +12,7 @@ import (
 
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/inventory"
+	"github.com/rshub/rshub/inventory/audit"
 	"github.com/rshub/rshub/resourcesync"
 )
 
@@ -267,13 +268,13 @@ func (r *Replica) State(ctx context.Context) (s *inventory.State, release func()
 //
 // A Replica knows what the destination has been told, and that it applied it. To find out
 // whether it still has the content, compare a list of that, see Client.Audit.
-func (r *Replica) Audit(ctx context.Context, o AuditOptions) iter.Seq2[inventory.Difference, error] {
-	return func(yield func(inventory.Difference, error) bool) {
+func (r *Replica) Audit(ctx context.Context, o AuditOptions) iter.Seq2[audit.Difference, error] {
+	return func(yield func(audit.Difference, error) bool) {
 		if o.Prefix == "" {
 			o.Prefix = r.opts.Prefix
 		}
 		if !strings.HasPrefix(o.Prefix, r.opts.Prefix) {
-			yield(inventory.Difference{}, resourcesync.Invalid("the replica holds only what begins with %s", r.opts.Prefix))
+			yield(audit.Difference{}, resourcesync.Invalid("the replica holds only what begins with %s", r.opts.Prefix))
 			return
 		}
 		release := func() {}

@@ -13,6 +13,7 @@ import (
 	"github.com/rshub/rshub/client"
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/inventory"
+	"github.com/rshub/rshub/inventory/audit"
 	"github.com/rshub/rshub/inventory/diskpages"
 	"github.com/rshub/rshub/resourcesync"
 )
@@ -75,9 +76,9 @@ func (d *destination) catchUp(c *client.Client, kills int) {
 
 // differences returns what an audit finds, and holds it against the promise that it is
 // named once.
-func differences(t *testing.T, found func(yield func(inventory.Difference, error) bool)) map[string]inventory.Kind {
+func differences(t *testing.T, found func(yield func(audit.Difference, error) bool)) map[string]audit.Kind {
 	t.Helper()
-	all := map[string]inventory.Kind{}
+	all := map[string]audit.Kind{}
 	for d, err := range found {
 		if err != nil {
 			t.Fatal(err)
@@ -207,7 +208,7 @@ func TestReplicaLeftovers(t *testing.T) {
 		}
 		same(t, fmt.Sprint("complete: ", complete), d.held, want)
 		found := differences(t, d.replica.Audit(t.Context(), client.AuditOptions{}))
-		if len(found) != extra || extra > 0 && found["urn:1"] != inventory.Extra {
+		if len(found) != extra || extra > 0 && found["urn:1"] != audit.Extra {
 			t.Errorf("the audit finds %v", found)
 		}
 	}
@@ -240,13 +241,13 @@ func (d *destination) plant(entries ...feed.Entry) {
 }
 
 // faults are three resources each that are missing, stale, and extra.
-func faults() (planted []feed.Entry, want map[string]inventory.Kind) {
-	want = map[string]inventory.Kind{}
+func faults() (planted []feed.Entry, want map[string]audit.Kind) {
+	want = map[string]audit.Kind{}
 	for i := 1; i <= 3; i++ {
-		for kind, e := range map[inventory.Kind]feed.Entry{
-			inventory.Missing: {Change: resourcesync.Change{Loc: fmt.Sprint("urn:1", i), Change: resourcesync.Deleted}},
-			inventory.Stale:   {Change: resourcesync.Change{Loc: fmt.Sprint("urn:2", i), Change: resourcesync.Created, Hash: "md5:00"}},
-			inventory.Extra:   {Change: resourcesync.Change{Loc: fmt.Sprint("urn:no", i), Change: resourcesync.Created}},
+		for kind, e := range map[audit.Kind]feed.Entry{
+			audit.Missing: {Change: resourcesync.Change{Loc: fmt.Sprint("urn:1", i), Change: resourcesync.Deleted}},
+			audit.Stale:   {Change: resourcesync.Change{Loc: fmt.Sprint("urn:2", i), Change: resourcesync.Created, Hash: "md5:00"}},
+			audit.Extra:   {Change: resourcesync.Change{Loc: fmt.Sprint("urn:no", i), Change: resourcesync.Created}},
 		} {
 			planted = append(planted, e)
 			want[e.Change.Loc] = kind
@@ -297,7 +298,7 @@ func TestReplicaAudit(t *testing.T) {
 		}
 	}
 	for d, err := range d.replica.Audit(t.Context(), client.AuditOptions{Prefix: "urn:no"}) {
-		if err != nil || d.Kind != inventory.Extra {
+		if err != nil || d.Kind != audit.Extra {
 			t.Errorf("with a prefix the audit finds %+v, %v", d, err)
 		}
 	}

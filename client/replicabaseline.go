@@ -8,6 +8,7 @@ import (
 
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/inventory"
+	"github.com/rshub/rshub/inventory/digest"
 	"github.com/rshub/rshub/resourcesync"
 )
 
@@ -74,7 +75,7 @@ func (r *Replica) readBaseline(ctx context.Context) (*feed.BaselinePage, invento
 		if !page.End {
 			continue
 		}
-		if got := root.Tally.Digest(inventory.ByPosition).String(); got != page.Position || root.Tally.Count != page.Count {
+		if got := root.Tally.Digest(digest.ByPosition).String(); got != page.Position || root.Tally.Count != page.Count {
 			err := fmt.Errorf("the baseline has the digest %s, and not %s as its end says", got, resourcesync.Shorten(page.Position))
 			if rerr := r.baseline.Reset(ctx, "it did not fit its digest"); rerr != nil {
 				err = rerr

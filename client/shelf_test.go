@@ -16,6 +16,7 @@ import (
 	"github.com/rshub/rshub/changelog/disklog"
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/inventory"
+	"github.com/rshub/rshub/inventory/audit"
 	"github.com/rshub/rshub/resourcesync"
 	"github.com/rshub/rshub/subscribe"
 )
@@ -139,7 +140,7 @@ func (s *shelf) serveLook(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	look, err := t.State().Look(r.Context(), inventory.Prefix(q.Get("prefix")))
+	look, err := audit.LookAt(r.Context(), t.State(), inventory.Prefix(q.Get("prefix")))
 	if err != nil {
 		return err
 	}
@@ -150,7 +151,7 @@ func (s *shelf) serveLook(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (s *shelf) serveAudit(w http.ResponseWriter, r *http.Request) error {
-	q, err := inventory.ReadQuestion(r.Body)
+	q, err := audit.ReadQuestion(r.Body)
 	if err != nil {
 		return err
 	}
@@ -160,7 +161,7 @@ func (s *shelf) serveAudit(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	reply, err := inventory.Answer(r.Context(), t.State(), q)
+	reply, err := audit.Answer(r.Context(), t.State(), q)
 	if err != nil {
 		return err
 	}

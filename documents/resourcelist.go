@@ -12,6 +12,7 @@ import (
 
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/inventory"
+	"github.com/rshub/rshub/inventory/digest"
 	"github.com/rshub/rshub/problem"
 	"github.com/rshub/rshub/resourcesync"
 )
@@ -20,7 +21,7 @@ import (
 // read. They return feed.ErrGone when the resources are not kept any more.
 type Resources interface {
 	Cursor() feed.Cursor
-	Tally(ctx context.Context, r inventory.Range) (inventory.Tally, error)
+	Tally(ctx context.Context, r inventory.Range) (digest.Tally, error)
 	Walk(ctx context.Context, r inventory.Range) iter.Seq2[*feed.Entry, error]
 	Nth(ctx context.Context, n uint64) (loc string, ok bool, err error) // the loc with n resources before it
 }

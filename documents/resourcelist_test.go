@@ -20,6 +20,7 @@ import (
 	"github.com/rshub/rshub/documents"
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/inventory"
+	"github.com/rshub/rshub/inventory/digest"
 	"github.com/rshub/rshub/resourcesync"
 )
 
@@ -33,11 +34,11 @@ type resources struct {
 
 func (r *resources) Cursor() feed.Cursor { return r.cursor }
 
-func (r *resources) Tally(_ context.Context, in inventory.Range) (t inventory.Tally, err error) {
+func (r *resources) Tally(_ context.Context, in inventory.Range) (t digest.Tally, err error) {
 	if in != (inventory.Range{}) {
 		return t, fmt.Errorf("a tally of %v", in)
 	}
-	return inventory.Tally{Count: uint64(r.count)}, nil
+	return digest.Tally{Count: uint64(r.count)}, nil
 }
 
 func (r *resources) Nth(_ context.Context, n uint64) (string, bool, error) {

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/inventory/page"
 )
 
 // tries is how often a step is tried that others may be quicker with.
@@ -141,7 +142,7 @@ func (a *attempt) lives(rec *Record) error {
 
 // write writes a page, soon.
 func (a *attempt) write(form byte, count int, rows []byte) (number uint64, size int, err error) {
-	if len(a.pages) == MaxNumbers || len(a.pages) > 0 && len(a.buf)+len(rows)+frame > MaxPut {
+	if len(a.pages) == MaxNumbers || len(a.pages) > 0 && len(a.buf)+len(rows)+page.Frame > MaxPut {
 		if err := a.put(); err != nil {
 			return 0, 0, err
 		}
@@ -151,10 +152,10 @@ func (a *attempt) write(form byte, count int, rows []byte) (number uint64, size 
 		return 0, 0, err
 	}
 	start := len(a.buf)
-	a.buf = appendPage(a.buf, number, form, count, rows)
-	page := a.buf[start:]
-	a.pages = append(a.pages, Page{number, page})
-	return number, len(page), nil
+	a.buf = page.Append(a.buf, number, form, count, rows)
+	made := a.buf[start:]
+	a.pages = append(a.pages, Page{number, made})
+	return number, len(made), nil
 }
 
 // put puts what was written.

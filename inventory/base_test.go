@@ -4,46 +4,39 @@ import (
 	"context"
 	"fmt"
 	"iter"
-	"math/rand/v2"
 	"slices"
 	"sort"
-	"strings"
 	"testing"
-	"time"
 
 	"github.com/rshub/rshub/feed"
-	"github.com/rshub/rshub/resourcesync"
+	"github.com/rshub/rshub/inventory/digest"
+	"github.com/rshub/rshub/inventory/page"
 )
 
 // A sorted is a base in memory: the plainest thing that a Tree has to agree with.
 type sorted struct {
 	entries []feed.Entry
-	sums    []Tally // of the entries before each sumEvery-th
-	err     error   // of Find
+	sums    []digest.Tally // of the entries before each sumEvery-th
+	err     error          // of Find
 }
 
 const sumEvery = 8
 
 func newSorted(entries []feed.Entry) *sorted {
 	s := &sorted{entries: entries}
-	var sum Tally
+	var sum digest.Tally
 	for i := range entries {
 		if i%sumEvery == 0 {
 			s.sums = append(s.sums, sum)
 		}
-		t := TallyOf(&entries[i])
+		t := digest.TallyOf(&entries[i])
 		sum.Add(&t)
 	}
 	s.sums = append(s.sums, sum)
 	return s
 }
 
-func (s *sorted) total() Tally { return s.sums[len(s.sums)-1] }
-
-// state returns the state of the base alone.
-func (s *sorted) state(at feed.Cursor) *State {
-	return &State{base: s, total: s.total(), cursor: at}
-}
+func (s *sorted) total() digest.Tally { return s.sums[len(s.sums)-1] }
 
 func (s *sorted) index(loc string) int {
 	return sort.Search(len(s.entries), func(i int) bool { return s.entries[i].Change.Loc >= loc })
@@ -87,25 +80,25 @@ func (s *sorted) cuts(_ context.Context, r Range, n int) (cuts []string, err err
 	}
 	for i := 1; i < n; i++ {
 		if at := first + (last-first)*i/n; at > first && at < last {
-			cuts = append(cuts, separator(s.entries[at-1].Change.Loc, s.entries[at].Change.Loc))
+			cuts = append(cuts, page.Separator(s.entries[at-1].Change.Loc, s.entries[at].Change.Loc))
 		}
 	}
 	return slices.Compact(cuts), nil
 }
 
-func (s *sorted) before(i int) Tally {
+func (s *sorted) before(i int) digest.Tally {
 	if i == len(s.entries) {
 		return s.total()
 	}
 	sum := s.sums[i/sumEvery]
 	for k := i - i%sumEvery; k < i; k++ {
-		t := TallyOf(&s.entries[k])
+		t := digest.TallyOf(&s.entries[k])
 		sum.Add(&t)
 	}
 	return sum
 }
 
-func (s *sorted) Tally(_ context.Context, r Range) (Tally, error) {
+func (s *sorted) Tally(_ context.Context, r Range) (digest.Tally, error) {
 	end := len(s.entries)
 	if r.To != "" {
 		end = s.index(r.To)
@@ -115,71 +108,10 @@ func (s *sorted) Tally(_ context.Context, r Range) (Tally, error) {
 	return t, nil
 }
 
-// A plain is a set as a map: the newest change of each resource that exists.
-type plain map[string]feed.Entry
-
-func (p plain) add(e feed.Entry) {
-	if delete(p, e.Change.Loc); Exists(&e) {
-		p[e.Change.Loc] = e
-	}
-}
-
-func (p plain) sorted() *sorted {
-	entries := make([]feed.Entry, 0, len(p))
-	for _, e := range p {
-		entries = append(entries, e)
-	}
-	slices.SortFunc(entries, func(a, b feed.Entry) int { return strings.Compare(a.Change.Loc, b.Change.Loc) })
-	return newSorted(entries)
-}
-
-// A source makes the entries of one log.
-type source struct {
-	r    *rand.Rand
-	head feed.Cursor
-	locs int // how many locs there are
-}
-
-func newSource(seed uint64, locs int) *source {
-	return &source{r: rand.New(rand.NewPCG(seed, 1)), locs: locs, head: feed.Cursor{Micros: 1_700_000_000_000_000}}
-}
-
-func (s *source) loc() string {
-	n := s.r.IntN(s.locs)
-	if n%7 == 0 {
-		return fmt.Sprintf("https://example.org/%d/%s", n%5, strings.Repeat("x", n%40))
-	}
-	return fmt.Sprintf("https://example.org/pep-%04d/", n)
-}
-
-// change returns the next entry of the log, about a loc.
-func (s *source) change(loc string) feed.Entry {
-	s.head.Position++
-	s.head.Micros += 1 + s.r.Int64N(1000)
-	length := s.r.Int64N(100_000)
-	e := feed.Entry{Cursor: s.head, Change: resourcesync.Change{Loc: loc, Change: resourcesync.Updated}}
-	c := &e.Change
-	switch s.r.IntN(8) {
-	case 0, 1:
-		c.Change = resourcesync.Deleted
-		return e
-	case 2:
-		c.Change = resourcesync.Created
-		c.Lastmod = time.UnixMicro(s.head.Micros).UTC()
-	case 3:
-		c.Hash = fmt.Sprintf("md5:%032x", s.r.Uint64())
-	default:
-		c.Hash, c.Length, c.Type = fmt.Sprintf("md5:%032x sha-256:%064x", s.r.Uint64(), s.r.Uint64()), &length, "text/html"
-	}
-	return e
-}
-
-func (s *source) next() feed.Entry { return s.change(s.loc()) }
-
-func wantTally(t *testing.T, what string, got, want Tally) {
+func wantTally(t *testing.T, what string, got, want digest.Tally) {
 	t.Helper()
 	if got != want {
-		t.Fatalf("%s: %d resources, %d weak, digests %v and %v; want %d, %d, %v and %v", what, got.Count, got.Weak, got.Digest(ByPosition), got.Digest(ByContent),
-			want.Count, want.Weak, want.Digest(ByPosition), want.Digest(ByContent))
+		t.Fatalf("%s: %d resources, %d weak, digests %v and %v; want %d, %d, %v and %v", what, got.Count, got.Weak, got.Digest(digest.ByPosition), got.Digest(digest.ByContent),
+			want.Count, want.Weak, want.Digest(digest.ByPosition), want.Digest(digest.ByContent))
 	}
 }

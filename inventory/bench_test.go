@@ -1,8 +1,6 @@
 package inventory
 
 import (
-	"crypto/md5"
-	"crypto/sha256"
 	"fmt"
 	"iter"
 	"math/rand/v2"
@@ -10,49 +8,18 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/rshub/rshub/feed"
-	"github.com/rshub/rshub/resourcesync"
+	"github.com/rshub/rshub/inventory/sourcetest"
 )
 
-// peps yields n resources of the shape of Python's PEPs: two digests, a length and a
-// type. Their newest changes came in another order than that of the locs.
-func peps(n int) iter.Seq[*feed.Entry] {
-	return func(yield func(*feed.Entry) bool) {
-		at := time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC)
-		for i := range n {
-			if e := pep(i, n, at); !yield(&e) {
-				return
-			}
-		}
-	}
-}
-
-func pep(i, n int, at time.Time) feed.Entry {
-	position := uint64(i)*7_368_787%uint64(n) + 1
-	body := fmt.Appendf(nil, "resource %d", i)
-	length := int64(1000 + i*7919%50_000)
-	return feed.Entry{
-		Cursor: feed.Cursor{Position: position, Micros: at.UnixMicro() + int64(position)*317_000 + int64(i%1000)},
-		Change: resourcesync.Change{
-			Loc:     fmt.Sprintf("https://raw.githubusercontent.com/python/peps/main/pep-%07d.txt", i),
-			Change:  resourcesync.Updated,
-			Lastmod: at.Add(time.Duration(position) * 300 * time.Millisecond).Truncate(time.Second),
-			Hash:    fmt.Sprintf("md5:%x sha-256:%x", md5.Sum(body), sha256.Sum256(body)),
-			Length:  &length,
-			Type:    "text/plain",
-		},
-	}
-}
+// peps yields n resources of the shape of Python's PEPs.
+func peps(n int) iter.Seq[*feed.Entry] { return pointers(sourcetest.PEPs(n)) }
 
 // bigTree returns a tree of a million resources, in memory.
 func bigTree(b *testing.B) (*Inventory, Root, []feed.Entry) {
 	const n = 1_000_000
-	var all []feed.Entry
-	for e := range peps(n) {
-		all = append(all, *e)
-	}
+	all := sourcetest.PEPs(n)
 	v := New(NewMemory(nil), "set", Options{Cache: NewCache(32 << 20)})
 	root, err := v.Commit(b.Context(), Changes{To: feed.Cursor{Position: n, Micros: 1}, Sorted: pointers(all)})
 	if err != nil {
@@ -148,6 +115,31 @@ func BenchmarkMerge(b *testing.B) {
 	}
 }
 
+// BenchmarkOverlay adds changes at random places of a million resources.
+func BenchmarkOverlay(b *testing.B) {
+	v, root, all := bigTree(b)
+	src := sourcetest.New(1, 1)
+	batch := make([]feed.Entry, 80_000)
+	for i := range batch {
+		batch[i] = src.Existing(all[src.IntN(len(all))].Change.Loc)
+		batch[i].Position += root.Cursor.Position
+	}
+	b.ReportAllocs()
+	done := timer(b, "change")
+	for b.Loop() {
+		o := NewOverlay(v.Tree(root))
+		for i := 0; i < len(batch); i += 1000 {
+			if err := o.Add(b.Context(), batch[i:i+1000]); err != nil {
+				b.Fatal(err)
+			}
+			o.State(batch[i+999].Cursor)
+		}
+		b.ReportMetric(float64(o.Bytes())/float64(o.Len()), "B/change")
+	}
+	done(len(batch) * b.N)
+	b.ReportMetric(float64(len(batch)*b.N)/b.Elapsed().Seconds(), "changes/s")
+}
+
 // BenchmarkFind looks up 5,000 of a million resources.
 func BenchmarkFind(b *testing.B) {
 	v, root, all := bigTree(b)
@@ -177,14 +169,5 @@ func BenchmarkTally(b *testing.B) {
 		if _, err := v.Tree(root).Tally(b.Context(), r); err != nil {
 			b.Fatal(err)
 		}
-	}
-}
-
-// BenchmarkTallyOf makes the tally of one resource.
-func BenchmarkTallyOf(b *testing.B) {
-	e := pep(7, 1000, time.Now())
-	b.ReportAllocs()
-	for b.Loop() {
-		TallyOf(&e)
 	}
 }

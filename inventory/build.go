@@ -6,6 +6,8 @@ import (
 	"iter"
 
 	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/inventory/digest"
+	"github.com/rshub/rshub/inventory/page"
 	"github.com/rshub/rshub/resourcesync"
 )
 
@@ -18,10 +20,10 @@ type builder struct {
 	changes *upcoming
 	write   pageWriter
 
-	leaves *packer[feed.Entry]
-	inner  []*packer[ref] // inner[n] packs the pages of level n+1; leaves are level 0
-	hash   hasher
-	decode leafDecoder
+	leaves *page.Packer[feed.Entry]
+	inner  []*page.Packer[page.Ref] // inner[n] packs the pages of level n+1; leaves are level 0
+	hash   digest.Hasher
+	decode page.Decoder
 	space  []feed.Entry
 	ahead  map[uint64][]byte // leaves that were read already
 
@@ -37,10 +39,10 @@ type pageWriter func(form byte, count int, rows []byte) (number uint64, size int
 func build(ctx context.Context, tree *Tree, changes *upcoming, write pageWriter) (Root, []uint64, error) {
 	b := &builder{ctx: ctx, tree: tree, changes: changes, write: write, ahead: map[uint64][]byte{}}
 	b.root.Pages, b.root.Bytes = tree.root.Pages, tree.root.Bytes
-	b.leaves = leafPacker(tree.v.limit, b.emitLeaf)
+	b.leaves = page.PackLeaves(tree.v.limit, b.emitLeaf)
 	var err error
 	if old := tree.root; old.Height > 0 {
-		err = b.merge(ref{page: old.Page, Tally: old.Tally}, old.Height-1, "", "")
+		err = b.merge(page.Ref{Number: old.Page, Tally: old.Tally}, old.Height-1, "", "")
 	} else {
 		err = b.take("", "")
 	}
@@ -55,24 +57,24 @@ func build(ctx context.Context, tree *Tree, changes *upcoming, write pageWriter)
 
 // merge merges the changes that come before to into a page, which holds what comes from
 // from on.
-func (b *builder) merge(page ref, level int, from, to string) error {
+func (b *builder) merge(p page.Ref, level int, from, to string) error {
 	if !b.changes.before(0, to) {
 		goes, err := b.pause(level)
 		if err != nil {
 			return err
 		}
 		if !goes {
-			return b.place(page, level)
+			return b.place(p, level)
 		}
 	}
 	if level == 0 {
-		return b.mergeLeaf(page.page, from, to)
+		return b.mergeLeaf(p.Number, from, to)
 	}
-	in, err := b.tree.inner(b.ctx, page.page)
+	in, err := b.tree.inner(b.ctx, p.Number)
 	if err != nil {
 		return err
 	}
-	b.free(page.page, in.size)
+	b.free(p.Number, in.size)
 	for i := range in.refs {
 		if level == 1 || i == 0 {
 			if err := b.readAhead(in.refs[i:], level, to); err != nil {
@@ -80,7 +82,7 @@ func (b *builder) merge(page ref, level int, from, to string) error {
 			}
 		}
 		if i > 0 {
-			from = in.refs[i].first
+			from = in.refs[i].First
 		}
 		if err := b.merge(in.refs[i], level-1, from, next(in.refs, i, to)); err != nil {
 			return err
@@ -90,9 +92,9 @@ func (b *builder) merge(page ref, level int, from, to string) error {
 }
 
 // next returns where the page behind the i-th begins, or to.
-func next(refs []ref, i int, to string) string {
+func next(refs []page.Ref, i int, to string) string {
 	if i+1 < len(refs) {
-		return refs[i+1].first
+		return refs[i+1].First
 	}
 	return to
 }
@@ -100,8 +102,8 @@ func next(refs []ref, i int, to string) string {
 // readAhead reads those of some pages that are known to be needed, as many as are read
 // together. It does nothing for leaves of which the first is not needed or was read
 // already.
-func (b *builder) readAhead(refs []ref, level int, to string) error {
-	if level == 1 && (b.ahead[refs[0].page] != nil || !b.changes.before(0, next(refs, 0, to))) {
+func (b *builder) readAhead(refs []page.Ref, level int, to string) error {
+	if level == 1 && (b.ahead[refs[0].Number] != nil || !b.changes.before(0, next(refs, 0, to))) {
 		return nil
 	}
 	var numbers []uint64
@@ -112,7 +114,7 @@ func (b *builder) readAhead(refs []ref, level int, to string) error {
 			any = true
 		}
 		if any {
-			numbers = append(numbers, refs[i].page)
+			numbers = append(numbers, refs[i].Number)
 		}
 		if n == maxUpcoming || len(numbers) == readTogether {
 			break
@@ -130,23 +132,23 @@ func (b *builder) readAhead(refs []ref, level int, to string) error {
 
 // mergeLeaf merges the changes that come before to into a leaf.
 func (b *builder) mergeLeaf(number uint64, from, to string) error {
-	page := b.ahead[number]
+	raw := b.ahead[number]
 	delete(b.ahead, number)
-	if page == nil {
+	if raw == nil {
 		pages, err := b.tree.read(b.ctx, []uint64{number})
 		if err != nil {
 			return err
 		}
-		page = pages[0]
+		raw = pages[0]
 	}
-	l, err := openLeaf(number, page)
+	l, err := page.OpenLeaf(number, raw)
 	if err == nil {
-		b.space, err = b.decode.decode(b.space[:0], l)
+		b.space, err = b.decode.Decode(b.space[:0], l)
 	}
 	if err != nil {
 		return b.tree.damaged(number, err)
 	}
-	b.free(number, len(page))
+	b.free(number, len(raw))
 	for i := range b.space {
 		e := &b.space[i]
 		if err := b.take(from, e.Change.Loc); err != nil {
@@ -155,7 +157,7 @@ func (b *builder) mergeLeaf(number uint64, from, to string) error {
 		if c := b.changes.peek(0); c != nil && c.Change.Loc == e.Change.Loc {
 			continue // the change is taken with those that come behind
 		}
-		if err := b.leaves.add(e, from); err != nil {
+		if err := b.leaves.Add(e, from); err != nil {
 			return err
 		}
 	}
@@ -167,7 +169,7 @@ func (b *builder) take(from, to string) error {
 	for b.changes.before(0, to) {
 		e := b.changes.peek(0)
 		if Exists(e) {
-			if err := b.leaves.add(e, from); err != nil {
+			if err := b.leaves.Add(e, from); err != nil {
 				return err
 			}
 		}
@@ -183,9 +185,9 @@ func (b *builder) pause(level int) (goes bool, err error) {
 	for l := 0; l <= level && err == nil; l++ {
 		switch {
 		case l == 0:
-			goes = b.leaves.small()
+			goes = b.leaves.Small()
 		case l <= len(b.inner):
-			goes = b.inner[l-1].small()
+			goes = b.inner[l-1].Small()
 		}
 		if goes {
 			return true, nil
@@ -198,48 +200,48 @@ func (b *builder) pause(level int) (goes bool, err error) {
 func (b *builder) flush(level int) error {
 	switch {
 	case level == 0:
-		return b.leaves.flush()
+		return b.leaves.Flush()
 	case level <= len(b.inner):
-		return b.inner[level-1].flush()
+		return b.inner[level-1].Flush()
 	}
 	return nil
 }
 
 // place hands a page of a level to the level above.
-func (b *builder) place(page ref, level int) error {
+func (b *builder) place(r page.Ref, level int) error {
 	for level >= len(b.inner) {
 		above := len(b.inner) + 1
-		b.inner = append(b.inner, innerPacker(b.tree.v.limit, func(d *draft[ref]) error { return b.emitInner(d, above) }))
+		b.inner = append(b.inner, page.PackInner(b.tree.v.limit, func(d *page.Draft[page.Ref]) error { return b.emitInner(d, above) }))
 	}
-	return b.inner[level].add(&page, page.first)
+	return b.inner[level].Add(&r, r.First)
 }
 
-func (b *builder) emitLeaf(d *draft[feed.Entry]) error {
-	r := ref{first: d.first}
-	for i := range d.items {
-		e := &d.items[i]
-		t := b.hash.tally(e)
+func (b *builder) emitLeaf(d *page.Draft[feed.Entry]) error {
+	r := page.Ref{First: d.First}
+	for i := range d.Items {
+		e := &d.Items[i]
+		t := b.hash.Tally(e)
 		r.Add(&t)
-		r.newest = max(r.newest, e.Position)
+		r.Newest = max(r.Newest, e.Position)
 	}
-	return b.put(r, 0, leafForm, len(d.items), d.rows)
+	return b.put(r, 0, page.LeafForm, len(d.Items), d.Rows)
 }
 
-func (b *builder) emitInner(d *draft[ref], level int) error {
-	r := ref{first: d.first}
-	for i := range d.items {
-		r.Add(&d.items[i].Tally)
-		r.newest = max(r.newest, d.items[i].newest)
+func (b *builder) emitInner(d *page.Draft[page.Ref], level int) error {
+	r := page.Ref{First: d.First}
+	for i := range d.Items {
+		r.Add(&d.Items[i].Tally)
+		r.Newest = max(r.Newest, d.Items[i].Newest)
 	}
-	return b.put(r, level, innerForm, len(d.items), d.rows)
+	return b.put(r, level, page.InnerForm, len(d.Items), d.Rows)
 }
 
-func (b *builder) put(r ref, level int, form byte, count int, rows []byte) error {
+func (b *builder) put(r page.Ref, level int, form byte, count int, rows []byte) error {
 	number, size, err := b.write(form, count, rows)
 	if err != nil {
 		return err
 	}
-	r.page = number
+	r.Number = number
 	b.root.Pages++
 	b.root.Bytes += uint64(size)
 	return b.place(r, level)
@@ -253,15 +255,15 @@ func (b *builder) free(number uint64, size int) {
 
 // finish ends all levels, and finds the root: the only page of its level.
 func (b *builder) finish() error {
-	if err := b.leaves.flush(); err != nil {
+	if err := b.leaves.Flush(); err != nil {
 		return err
 	}
 	for n := 0; n < len(b.inner); n++ {
-		if only := b.inner[n].only(); only != nil && n+1 == len(b.inner) {
-			b.root.Page, b.root.Height, b.root.Tally = only.page, n+1, only.Tally
+		if only := b.inner[n].Only(); only != nil && n+1 == len(b.inner) {
+			b.root.Page, b.root.Height, b.root.Tally = only.Number, n+1, only.Tally
 			return nil
 		}
-		if err := b.inner[n].flush(); err != nil {
+		if err := b.inner[n].Flush(); err != nil {
 			return err
 		}
 	}

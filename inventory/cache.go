@@ -29,7 +29,7 @@ type cacheKey struct {
 
 type cached struct {
 	key  cacheKey
-	page any // []ref or leaf
+	page any // *inner or page.Leaf
 	size int
 }
 

@@ -7,6 +7,8 @@ import (
 	"slices"
 
 	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/inventory/digest"
+	"github.com/rshub/rshub/inventory/page"
 )
 
 // Check reads all that the inventory keeps, and returns what is wrong with it: pages that
@@ -46,13 +48,13 @@ type checker struct {
 	owned  map[uint64]bool // pages that somebody needs, or that are to be removed
 	wrong  []error
 	failed error // the store did not answer
-	hash   hasher
-	decode leafDecoder
+	hash   digest.Hasher
+	decode page.Decoder
 }
 
 // A checked page is one that was read, with what was found in and below it.
 type checked struct {
-	Tally
+	digest.Tally
 	newest      uint64
 	first, last string // locs
 	pages       []uint64
@@ -113,12 +115,12 @@ func (c *checker) page(number uint64, level int) *checked {
 	return found
 }
 
-func (c *checker) leaf(found *checked, number uint64, page []byte) error {
-	l, err := openLeaf(number, page)
+func (c *checker) leaf(found *checked, number uint64, b []byte) error {
+	l, err := page.OpenLeaf(number, b)
 	if err != nil {
 		return err
 	}
-	entries, err := c.decode.decode(nil, l)
+	entries, err := c.decode.Decode(nil, l)
 	if err != nil {
 		return err
 	}
@@ -134,7 +136,7 @@ func (c *checker) leaf(found *checked, number uint64, page []byte) error {
 			return errors.New("it holds a resource that does not exist")
 		}
 		found.last = e.Change.Loc
-		t := c.hash.tally(e)
+		t := c.hash.Tally(e)
 		found.Add(&t)
 		found.newest = max(found.newest, e.Position)
 	}
@@ -142,24 +144,24 @@ func (c *checker) leaf(found *checked, number uint64, page []byte) error {
 	return nil
 }
 
-func (c *checker) inner(found *checked, number uint64, level int, page []byte) error {
-	refs, err := decodeInner(number, page)
+func (c *checker) inner(found *checked, number uint64, level int, b []byte) error {
+	refs, err := page.OpenInner(number, b)
 	if err != nil {
 		return err
 	}
 	for i := range refs {
 		r := &refs[i]
-		below := c.page(r.page, level-1)
+		below := c.page(r.Number, level-1)
 		if below == nil {
-			return fmt.Errorf("page %d below it cannot be read", r.page)
+			return fmt.Errorf("page %d below it cannot be read", r.Number)
 		}
 		switch {
-		case below.Tally != r.Tally || below.newest != r.newest:
-			return fmt.Errorf("page %d below it has other counts or sums", r.page)
-		case below.first < r.first || below.first <= found.last:
-			return fmt.Errorf("page %d below it is out of order", r.page)
-		case i+1 < len(refs) && below.last >= refs[i+1].first:
-			return fmt.Errorf("page %d below it reaches into the next", r.page)
+		case below.Tally != r.Tally || below.newest != r.Newest:
+			return fmt.Errorf("page %d below it has other counts or sums", r.Number)
+		case below.first < r.First || below.first <= found.last:
+			return fmt.Errorf("page %d below it is out of order", r.Number)
+		case i+1 < len(refs) && below.last >= refs[i+1].First:
+			return fmt.Errorf("page %d below it reaches into the next", r.Number)
 		}
 		if i == 0 {
 			found.first = below.first

@@ -3,6 +3,8 @@ package inventory
 import (
 	"context"
 	"sort"
+
+	"github.com/rshub/rshub/inventory/page"
 )
 
 // cuts returns the first locs of pages that divide a range into parts of about equal
@@ -10,16 +12,16 @@ import (
 // tally of a part costs nothing.
 func (t *Tree) cuts(ctx context.Context, r Range, n int) ([]string, error) {
 	top, level := t.top()
-	refs := []ref{top}
+	refs := []page.Ref{top}
 	for ; level > 0 && len(refs) < 4*n; level-- {
-		var below []ref
+		var below []page.Ref
 		for i, p := range refs {
 			if i%readTogether == 0 {
 				if err := t.load(ctx, pageNumbers(refs[i:min(i+readTogether, len(refs))])); err != nil {
 					return nil, err
 				}
 			}
-			in, err := t.inner(ctx, p.page)
+			in, err := t.inner(ctx, p.Number)
 			if err != nil {
 				return nil, err
 			}
@@ -35,7 +37,7 @@ func (t *Tree) cuts(ctx context.Context, r Range, n int) ([]string, error) {
 	parts := uint64(0)
 	for i := range refs {
 		if p := sum * uint64(n) / max(total, 1); p > parts {
-			cuts, parts = append(cuts, refs[i].first), p
+			cuts, parts = append(cuts, refs[i].First), p
 		}
 		sum += refs[i].Count
 	}
@@ -43,18 +45,18 @@ func (t *Tree) cuts(ctx context.Context, r Range, n int) ([]string, error) {
 }
 
 // refsWithin returns the pages that may hold resources of a range.
-func refsWithin(refs []ref, r Range) []ref {
+func refsWithin(refs []page.Ref, r Range) []page.Ref {
 	end := len(refs)
 	if r.To != "" {
-		end = sort.Search(len(refs), func(i int) bool { return refs[i].first >= r.To })
+		end = sort.Search(len(refs), func(i int) bool { return refs[i].First >= r.To })
 	}
-	return refs[min(child(refs, r.From), end):end]
+	return refs[min(page.Child(refs, r.From), end):end]
 }
 
-func pageNumbers(refs []ref) []uint64 {
+func pageNumbers(refs []page.Ref) []uint64 {
 	numbers := make([]uint64, len(refs))
 	for i := range refs {
-		numbers[i] = refs[i].page
+		numbers[i] = refs[i].Number
 	}
 	return numbers
 }

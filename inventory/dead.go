@@ -2,35 +2,11 @@ package inventory
 
 import (
 	"context"
-	"encoding/binary"
 	"fmt"
 	"slices"
 
-	"github.com/rshub/rshub/internal/packed"
+	"github.com/rshub/rshub/inventory/page"
 )
-
-// A list of page numbers is a chain of pages, of which the first was written last. Each
-// has as rows the number of the next page of the chain (0: there is none), and the
-// numbers, ascending, each as a uvarint from the one before.
-
-// decodeList reads one page of a list.
-func decodeList(number uint64, b []byte) (next uint64, numbers []uint64, err error) {
-	count, rows, err := openPage(number, listForm, b)
-	if err != nil {
-		return 0, nil, err
-	}
-	d := packed.NewReader(rows)
-	next = d.Number()
-	before := uint64(0)
-	for range count {
-		before += d.Number()
-		numbers = append(numbers, before)
-	}
-	if !d.Done() || next >= number {
-		return 0, nil, fmt.Errorf("its rows cannot be read")
-	}
-	return next, numbers, nil
-}
 
 // A deadList is a list of page numbers that was read.
 type deadList struct {
@@ -48,7 +24,7 @@ func (v *Inventory) readList(ctx context.Context, begin int64, first uint64) (de
 		if err != nil {
 			return l, fmt.Errorf("read the dead pages of set %q: %w", v.set, err)
 		}
-		next, numbers, err := decodeList(first, pages[0])
+		next, numbers, err := page.OpenList(first, pages[0])
 		if err != nil {
 			return l, nil
 		}
@@ -68,20 +44,14 @@ func (a *attempt) writeList(numbers []uint64, behind uint64) (first uint64, writ
 		if err != nil {
 			return 0, nil, nil, fmt.Errorf("read the dead pages of set %q: %w", a.v.set, err)
 		}
-		if next, more, err := decodeList(behind, pages[0]); err == nil && len(pages[0]) < a.v.limit/2 {
+		if next, more, err := page.OpenList(behind, pages[0]); err == nil && len(pages[0]) < a.v.limit/2 {
 			numbers, replaced, behind = append(more, numbers...), []uint64{behind}, next
 		}
 	}
 	slices.Sort(numbers)
 	for first = behind; len(numbers) > 0; {
-		rows := binary.AppendUvarint(nil, first)
-		n, before := 0, uint64(0)
-		for ; n < len(numbers) && len(rows) < a.v.limit-frame-binary.MaxVarintLen64; n++ {
-			rows = binary.AppendUvarint(rows, numbers[n]-before)
-			before = numbers[n]
-		}
-		n = max(n, 1)
-		first, _, err = a.write(listForm, n, rows)
+		rows, n := page.AppendList(nil, first, numbers, a.v.limit)
+		first, _, err = a.write(page.ListForm, n, rows)
 		if err != nil {
 			return 0, written, nil, err
 		}

@@ -8,8 +8,8 @@
 // record, the head. So readers of an older root are not disturbed, a commit that is torn
 // or comes late does no harm, and two committers at once do none either.
 //
-// Two inventories are compared by digests of ranges of locs. So a destination can prove
-// that it is in sync, and find every difference if it is not: see Audit.
+// A State knows the digest of any range of locs. So a destination can prove that it is
+// in sync, and find every difference if it is not: see package audit.
 //
 // The package knows no store and no server. A Store is an interface that the change
 // memories fulfil, and Memory keeps pages in memory.
@@ -19,6 +19,9 @@ import (
 	"context"
 	"fmt"
 )
+
+// pageBytes is the default size of a page: Redis stores it in 6,144.
+const pageBytes = 6_128
 
 // Options are what an Inventory may be told.
 type Options struct {

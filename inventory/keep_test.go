@@ -11,6 +11,9 @@ import (
 	"time"
 
 	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/inventory/digest"
+	"github.com/rshub/rshub/inventory/page"
+	"github.com/rshub/rshub/inventory/sourcetest"
 )
 
 // commit makes the next root, which holds the first n PEPs.
@@ -211,10 +214,7 @@ func TestCost(t *testing.T) {
 	v := New(NewMemory(nil), "set", Options{PageBytes: 1000})
 	root := commit(t, v, 3000)
 	for _, n := range []int{1, 10, 100, 1500, 3000} {
-		var all []feed.Entry
-		for e := range peps(3000) {
-			all = append(all, *e)
-		}
+		all := sourcetest.PEPs(3000)
 		var changed []feed.Entry
 		for i := 0; i < len(all); i += len(all) / n {
 			changed = append(changed, all[i])
@@ -249,10 +249,7 @@ func locsOf(entries []feed.Entry) iter.Seq[string] {
 func TestOrder(t *testing.T) {
 	v := New(NewMemory(nil), "set", Options{})
 	root := commit(t, v, 10)
-	var all []feed.Entry
-	for e := range peps(10) {
-		all = append(all, *e)
-	}
+	all := sourcetest.PEPs(10)
 	for _, wrong := range [][]feed.Entry{{all[3], all[2]}, {all[3], all[3]}, {{}}} {
 		if _, err := v.Commit(t.Context(), Changes{Base: root, To: root.Cursor, Sorted: pointers(wrong)}); err == nil {
 			t.Errorf("changes in a wrong order were taken")
@@ -286,7 +283,7 @@ func TestSizes(t *testing.T) {
 					}
 				}
 			}})
-			if err != nil || empty.Tally != (Tally{}) || empty.Height != 0 || empty.Bytes != 0 || empty.Pages != 0 {
+			if err != nil || empty.Tally != (digest.Tally{}) || empty.Height != 0 || empty.Bytes != 0 || empty.Pages != 0 {
 				t.Fatalf("the empty root is %+v, %v", empty, err)
 			}
 			lives(t, v)
@@ -343,11 +340,11 @@ func TestNeighboursMerge(t *testing.T) {
 		}
 		lives(t, v)
 		small := 0
-		for page, err := range v.Tree(root).Pages(t.Context()) {
+		for p, err := range v.Tree(root).Pages(t.Context()) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if len(page.Bytes) < 1000*2/5-frame {
+			if len(p.Bytes) < 1000*2/5-page.Frame {
 				small++
 			}
 		}

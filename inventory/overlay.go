@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/inventory/digest"
 )
 
 // An Overlay is the changes of a log that wait behind a Tree, the newest of each loc. It
@@ -17,15 +18,15 @@ import (
 // One goroutine at a time may use an Overlay. Its states are independent of it.
 type Overlay struct {
 	base    base
-	total   Tally       // of the base
-	from    feed.Cursor // of the base
+	total   digest.Tally // of the base
+	from    feed.Cursor  // of the base
 	waiting waiting
 }
 
 // NewOverlay returns an Overlay without changes.
 func NewOverlay(t *Tree) *Overlay { return newOverlay(t, t.root.Tally, t.root.Cursor) }
 
-func newOverlay(b base, total Tally, at feed.Cursor) *Overlay {
+func newOverlay(b base, total digest.Tally, at feed.Cursor) *Overlay {
 	o := &Overlay{base: b, total: total, from: at}
 	o.waiting.freeze()
 	return o
@@ -62,8 +63,8 @@ func (o *Overlay) Add(ctx context.Context, entries []feed.Entry) error {
 			unknown = append(unknown, loc)
 		}
 	}
-	before := make([]Tally, len(unknown)) // what the tree has of them
-	err := o.base.Find(ctx, unknown, func(i int, e *feed.Entry) { before[i] = TallyOf(e) })
+	before := make([]digest.Tally, len(unknown)) // what the tree has of them
+	err := o.base.Find(ctx, unknown, func(i int, e *feed.Entry) { before[i] = digest.TallyOf(e) })
 	if err != nil {
 		return fmt.Errorf("look up what %d changes replace: %w", len(unknown), err)
 	}
@@ -100,7 +101,7 @@ func (o *Overlay) Rebase(ctx context.Context, t *Tree) error {
 	return o.rebase(ctx, t, t.root.Tally, t.root.Cursor)
 }
 
-func (o *Overlay) rebase(ctx context.Context, b base, total Tally, at feed.Cursor) error {
+func (o *Overlay) rebase(ctx context.Context, b base, total digest.Tally, at feed.Cursor) error {
 	var rest []*change
 	var locs []string
 	for c := range o.waiting.walk(Range{}) {
@@ -109,8 +110,8 @@ func (o *Overlay) rebase(ctx context.Context, b base, total Tally, at feed.Curso
 			locs = append(locs, c.loc)
 		}
 	}
-	before := make([]Tally, len(rest))
-	if err := b.Find(ctx, locs, func(i int, e *feed.Entry) { before[i] = TallyOf(e) }); err != nil {
+	before := make([]digest.Tally, len(rest))
+	if err := b.Find(ctx, locs, func(i int, e *feed.Entry) { before[i] = digest.TallyOf(e) }); err != nil {
 		return fmt.Errorf("look up what %d changes replace: %w", len(locs), err)
 	}
 	n := newOverlay(b, total, at)

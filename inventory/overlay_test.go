@@ -12,15 +12,17 @@ import (
 	"testing"
 
 	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/inventory/digest"
+	"github.com/rshub/rshub/inventory/sourcetest"
 	"github.com/rshub/rshub/resourcesync"
 )
 
 // wantState fails the test unless a state is what a plain map is.
-func wantState(t *testing.T, s *State, want plain, r *rand.Rand) {
+func wantState(t *testing.T, s *State, want sourcetest.Set, r *rand.Rand) {
 	t.Helper()
 	ctx := context.Background()
 	locs := slices.Sorted(maps.Keys(want))
-	sums := want.sorted()
+	sums := newSorted(want.Entries())
 	ranges := []Range{{}, Prefix("https://example.org/pep-00"), {From: "https://example.org/pep-0020/"}, {To: "https://example.org/3"}, {"x", "y"}}
 	for range 4 {
 		if len(locs) > 1 {
@@ -68,49 +70,49 @@ func wantState(t *testing.T, s *State, want plain, r *rand.Rand) {
 // history runs a random history of an overlay against a plain map.
 func history(t *testing.T, seed uint64, steps int) {
 	ctx := context.Background()
-	src := newSource(seed, 20+int(seed%300))
-	now := plain{}
-	for range src.r.IntN(200) {
-		now.add(src.next())
+	src := sourcetest.New(seed, 20+int(seed%300))
+	now := sourcetest.Set{}
+	for range src.IntN(200) {
+		now.Add(src.Next())
 	}
-	base := now.sorted()
-	o := newOverlay(base, base.total(), src.head)
+	base := newSorted(now.Entries())
+	o := newOverlay(base, base.total(), src.Head)
 	type kept struct {
 		state *State
-		want  plain
+		want  sourcetest.Set
 	}
 	var snapshots []kept
 	var log []feed.Entry // behind the base
 	for range steps {
-		switch src.r.IntN(8) {
+		switch src.IntN(8) {
 		case 0: // a snapshot
-			snapshots = append(snapshots, kept{o.State(src.head), maps.Clone(now)})
+			snapshots = append(snapshots, kept{o.State(src.Head), maps.Clone(now)})
 		case 1: // a newer root, which is older than the head
 			if len(log) == 0 {
 				continue
 			}
-			upto := src.r.IntN(len(log)) + 1
-			older := plain{}
+			upto := src.IntN(len(log)) + 1
+			older := sourcetest.Set{}
 			for i := range base.entries {
-				older.add(base.entries[i])
+				older.Add(base.entries[i])
 			}
 			for _, e := range log[:upto] {
-				older.add(e)
+				older.Add(e)
 			}
 			// What a commit merges leads to the same.
 			if upto == len(log) {
-				merged := plain{}
+				merged := sourcetest.Set{}
 				for i := range base.entries {
-					merged.add(base.entries[i])
+					merged.Add(base.entries[i])
 				}
 				for e := range o.Changes() {
-					merged.add(*e)
+					merged.Add(*e)
 				}
 				if !reflect.DeepEqual(merged, older) {
 					t.Fatal("the changes do not lead from the base to the state")
 				}
 			}
-			base = older.sorted()
+			base = newSorted(older.Entries())
 			if err := o.rebase(ctx, base, base.total(), log[upto-1].Cursor); err != nil {
 				t.Fatal(err)
 			}
@@ -121,8 +123,8 @@ func history(t *testing.T, seed uint64, steps int) {
 			log = log[upto:]
 		case 2: // what is there comes again
 			if len(log) > 0 {
-				i := src.r.IntN(len(log))
-				if err := o.Add(ctx, log[i:i+1+src.r.IntN(len(log)-i)]); err != nil {
+				i := src.IntN(len(log))
+				if err := o.Add(ctx, log[i:i+1+src.IntN(len(log)-i)]); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -130,10 +132,10 @@ func history(t *testing.T, seed uint64, steps int) {
 			base.err = errors.New("out of order")
 			before, bytes := o.Len(), o.Bytes()
 			again := *src
-			if err := o.Add(ctx, []feed.Entry{again.next()}); !errors.Is(err, base.err) {
+			if err := o.Add(ctx, []feed.Entry{again.Next()}); !errors.Is(err, base.err) {
 				t.Fatalf("Add = %v", err)
 			}
-			if err := o.rebase(ctx, base, base.total(), src.head); !errors.Is(err, base.err) {
+			if err := o.rebase(ctx, base, base.total(), src.Head); !errors.Is(err, base.err) {
 				t.Fatalf("rebase = %v", err)
 			}
 			if o.Len() != before || o.Bytes() != bytes {
@@ -142,10 +144,10 @@ func history(t *testing.T, seed uint64, steps int) {
 			base.err = nil
 		default:
 			var batch []feed.Entry
-			for range src.r.IntN(60) {
-				e := src.next()
+			for range src.IntN(60) {
+				e := src.Next()
 				batch = append(batch, e)
-				now.add(e)
+				now.Add(e)
 			}
 			log = append(log, batch...)
 			if err := o.Add(ctx, batch); err != nil {
@@ -153,9 +155,9 @@ func history(t *testing.T, seed uint64, steps int) {
 			}
 		}
 	}
-	snapshots = append(snapshots, kept{o.State(src.head), now})
+	snapshots = append(snapshots, kept{o.State(src.Head), now})
 	for _, k := range snapshots {
-		wantState(t, k.state, k.want, src.r)
+		wantState(t, k.state, k.want, src.Rand)
 	}
 	bytes := 0
 	for c := range o.waiting.walk(Range{}) {
@@ -180,27 +182,27 @@ func FuzzOverlay(f *testing.F) {
 
 // TestWaitingLarge holds a tree of several levels against its own counts.
 func TestWaitingLarge(t *testing.T) {
-	src := newSource(7, 12_000)
-	now := plain{}
-	base := now.sorted()
-	o := newOverlay(base, base.total(), src.head)
+	src := sourcetest.New(7, 12_000)
+	now := sourcetest.Set{}
+	base := newSorted(now.Entries())
+	o := newOverlay(base, base.total(), src.Head)
 	var early *State
 	for i := range 16 {
 		var batch []feed.Entry
 		for range 1000 {
-			e := src.next()
-			now.add(e)
+			e := src.Next()
+			now.Add(e)
 			batch = append(batch, e)
 		}
 		if err := o.Add(context.Background(), batch); err != nil {
 			t.Fatal(err)
 		}
 		if i == 8 {
-			early = o.State(src.head)
+			early = o.State(src.Head)
 		}
 	}
 	before := early.waiting.len()
-	wantState(t, o.State(src.head), now, src.r)
+	wantState(t, o.State(src.Head), now, src.Rand)
 	var check func(n *waitNode) int
 	check = func(n *waitNode) int {
 		c := &waitNode{changes: n.changes, below: n.below}
@@ -239,14 +241,14 @@ func TestWaitingLarge(t *testing.T) {
 // TestOverlayDeletion shows that a deletion of what the tree never had is not merged.
 func TestOverlayDeletion(t *testing.T) {
 	ctx := context.Background()
-	src := newSource(1, 10)
-	base := plain{}.sorted()
-	o := newOverlay(base, base.total(), src.head)
-	created := src.change("https://example.org/a")
+	src := sourcetest.New(1, 10)
+	base := newSorted(nil)
+	o := newOverlay(base, base.total(), src.Head)
+	created := src.Change("https://example.org/a")
 	created.Change = resourcesync.Change{Loc: "https://example.org/a", Change: resourcesync.Created}
-	deleted := src.change("https://example.org/a")
+	deleted := src.Change("https://example.org/a")
 	deleted.Change = resourcesync.Change{Loc: "https://example.org/a", Change: resourcesync.Deleted}
-	again := src.change("https://example.org/a")
+	again := src.Change("https://example.org/a")
 	again.Change = created.Change
 	if err := o.Add(ctx, []feed.Entry{created, deleted}); err != nil {
 		t.Fatal(err)
@@ -257,35 +259,35 @@ func TestOverlayDeletion(t *testing.T) {
 	if err := o.Add(ctx, []feed.Entry{again}); err != nil {
 		t.Fatal(err)
 	}
-	if e, ok, err := o.State(src.head).Get(ctx, "https://example.org/a"); !ok || err != nil || e.Cursor != again.Cursor {
+	if e, ok, err := o.State(src.Head).Get(ctx, "https://example.org/a"); !ok || err != nil || e.Cursor != again.Cursor {
 		t.Fatalf("Get = %+v, %t, %v", e, ok, err)
 	}
-	wantTally(t, "created again", o.State(src.head).total, TallyOf(&again))
+	wantTally(t, "created again", o.State(src.Head).total, digest.TallyOf(&again))
 }
 
 // TestOverlayWhileRead reads states while changes are added behind them.
 func TestOverlayWhileRead(t *testing.T) {
 	ctx := context.Background()
-	src := newSource(5, 3000)
-	now := plain{}
+	src := sourcetest.New(5, 3000)
+	now := sourcetest.Set{}
 	for range 2000 {
-		now.add(src.next())
+		now.Add(src.Next())
 	}
-	base := now.sorted()
-	o := newOverlay(base, base.total(), src.head)
+	base := newSorted(now.Entries())
+	o := newOverlay(base, base.total(), src.Head)
 	var readers sync.WaitGroup
 	defer readers.Wait()
 	for range 10 {
 		var batch []feed.Entry
 		for range 500 {
-			e := src.next()
-			now.add(e)
+			e := src.Next()
+			now.Add(e)
 			batch = append(batch, e)
 		}
 		if err := o.Add(ctx, batch); err != nil {
 			t.Fatal(err)
 		}
-		s, want := o.State(src.head), maps.Clone(now)
+		s, want := o.State(src.Head), maps.Clone(now)
 		readers.Go(func() {
 			n := 0
 			for e, err := range s.Walk(ctx, Range{}) {

@@ -5,19 +5,23 @@ import (
 	"fmt"
 
 	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/inventory/digest"
 )
+
+// maxHeight is how high a tree is at most. A damaged head must not make a reader go deeper.
+const maxHeight = 32
 
 // A Root is the tree of a set at one cursor of its log.
 type Root struct {
-	Begin  int64       `json:"begin"`  // when the log began, as in feed.State
-	Cursor feed.Cursor `json:"cursor"` // the root holds what the log says up to here
-	Page   uint64      `json:"page"`   // the number of the page at the top; 0: there is no resource
-	Height int         `json:"height"` // levels of pages; 0: there is no resource
-	Upto   uint64      `json:"upto"`   // identifies the root: it rises from root to root, and no page of the root has a higher number
-	Tally  Tally       `json:"tally"`
-	Pages  uint64      `json:"pages"` // of the tree
-	Bytes  uint64      `json:"bytes"` // of these pages
-	Made   int64       `json:"made"`  // when, by the store's clock, in microseconds since 1970
+	Begin  int64        `json:"begin"`  // when the log began, as in feed.State
+	Cursor feed.Cursor  `json:"cursor"` // the root holds what the log says up to here
+	Page   uint64       `json:"page"`   // the number of the page at the top; 0: there is no resource
+	Height int          `json:"height"` // levels of pages; 0: there is no resource
+	Upto   uint64       `json:"upto"`   // identifies the root: it rises from root to root, and no page of the root has a higher number
+	Tally  digest.Tally `json:"tally"`
+	Pages  uint64       `json:"pages"` // of the tree
+	Bytes  uint64       `json:"bytes"` // of these pages
+	Made   int64        `json:"made"`  // when, by the store's clock, in microseconds since 1970
 }
 
 // A Pin says that somebody reads a root. While it lasts, the pages of the root stay.

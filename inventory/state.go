@@ -6,6 +6,8 @@ import (
 	"slices"
 
 	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/inventory/digest"
+	"github.com/rshub/rshub/inventory/page"
 )
 
 // A base is what a State reads of a Tree.
@@ -13,7 +15,7 @@ type base interface {
 	Get(ctx context.Context, loc string) (e feed.Entry, ok bool, err error)
 	Find(ctx context.Context, locs []string, found func(i int, e *feed.Entry)) error
 	Walk(ctx context.Context, r Range) iter.Seq2[*feed.Entry, error]
-	Tally(ctx context.Context, r Range) (Tally, error)
+	Tally(ctx context.Context, r Range) (digest.Tally, error)
 
 	// cuts returns texts that divide a range into parts of about equal counts, n at
 	// most. There may be fewer, also none.
@@ -27,7 +29,7 @@ type base interface {
 // Whoever uses a State keeps the root of its Tree alive, by a pin.
 type State struct {
 	base    base
-	total   Tally // of all resources
+	total   digest.Tally // of all resources
 	waiting waiting
 	cursor  feed.Cursor
 }
@@ -35,7 +37,7 @@ type State struct {
 // A Part is a range with its tally.
 type Part struct {
 	Range
-	Tally Tally
+	Tally digest.Tally
 }
 
 // State returns what the set held at the cursor of the tree.
@@ -47,12 +49,8 @@ func (t *Tree) State() *State {
 func (s *State) Cursor() feed.Cursor { return s.cursor }
 
 // Tally returns the tally of a range. It is exact.
-func (s *State) Tally(ctx context.Context, r Range) (Tally, error) {
-	if r.To != "" && r.To <= r.From {
-		return Tally{}, nil
-	}
-	m := meter{state: s}
-	return m.tally(ctx, r)
+func (s *State) Tally(ctx context.Context, r Range) (digest.Tally, error) {
+	return s.Meter().Tally(ctx, r)
 }
 
 // Get returns the newest change of a resource, if the resource exists.
@@ -108,8 +106,8 @@ const splitByWalk = 1_024
 // 4. Together the parts are the range. If the range has more than one resource, there
 // are at least two parts. The boundaries are short texts that separate two neighbours.
 func (s *State) Split(ctx context.Context, r Range, n int) ([]Part, error) {
-	m := meter{state: s}
-	t, err := m.tally(ctx, r)
+	m := s.Meter()
+	t, err := m.Tally(ctx, r)
 	switch {
 	case err != nil:
 		return nil, err
@@ -131,7 +129,7 @@ func (s *State) Split(ctx context.Context, r Range, n int) ([]Part, error) {
 		parts[i].To, parts[i+1].From = cut, cut
 	}
 	for i := range parts {
-		if parts[i].Tally, err = m.tally(ctx, parts[i].Range); err != nil {
+		if parts[i].Tally, err = m.Tally(ctx, parts[i].Range); err != nil {
 			return nil, err
 		}
 	}
@@ -143,18 +141,18 @@ func (s *State) splitByWalk(ctx context.Context, r Range, count uint64, n int) (
 	most := (count + uint64(n) - 1) / uint64(n)
 	parts := append(make([]Part, 0, n), Part{Range: r})
 	last := ""
-	var h hasher
+	var h digest.Hasher
 	for e, err := range s.Walk(ctx, r) {
 		if err != nil {
 			return nil, err
 		}
 		p := &parts[len(parts)-1]
 		if p.Tally.Count == most {
-			p.To = separator(last, e.Change.Loc)
+			p.To = page.Separator(last, e.Change.Loc)
 			parts = append(parts, Part{Range: Range{p.To, r.To}})
 			p = &parts[len(parts)-1]
 		}
-		t := h.tally(e)
+		t := h.Tally(e)
 		p.Tally.Add(&t)
 		last = e.Change.Loc
 	}
@@ -180,7 +178,7 @@ func (s *State) cuts(ctx context.Context, r Range, n int) ([]string, error) {
 	}
 	for i, parts := 1, n-inTree; i < parts; i++ {
 		if at := i * waiting / parts; at > 0 {
-			cuts = append(cuts, separator(s.waiting.nth(skip+at-1).loc, s.waiting.nth(skip+at).loc))
+			cuts = append(cuts, page.Separator(s.waiting.nth(skip+at-1).loc, s.waiting.nth(skip+at).loc))
 		}
 	}
 	slices.Sort(cuts)
@@ -188,36 +186,44 @@ func (s *State) cuts(ctx context.Context, r Range, n int) ([]string, error) {
 	return slices.DeleteFunc(cuts, func(cut string) bool { return cut <= r.From || r.To != "" && cut >= r.To }), nil
 }
 
-// A meter takes the tallies of neighbouring ranges. It looks at each boundary once.
-type meter struct {
+// A Meter takes the tallies of neighbouring ranges of a State. It looks at each boundary
+// once, so it is for one goroutine at a time.
+type Meter struct {
 	state *State
-	at    string // a boundary; "" if there was none yet
-	sum   Tally  // of all resources before it
+	at    string       // a boundary; "" if there was none yet
+	sum   digest.Tally // of all resources before it
 }
 
-func (m *meter) tally(ctx context.Context, r Range) (Tally, error) {
+// Meter returns a Meter of the state.
+func (s *State) Meter() *Meter { return &Meter{state: s} }
+
+// Tally returns the tally of a range. It is exact.
+func (m *Meter) Tally(ctx context.Context, r Range) (digest.Tally, error) {
+	if r.To != "" && r.To <= r.From {
+		return digest.Tally{}, nil
+	}
 	head, err := m.before(ctx, r.From)
 	if err != nil {
-		return Tally{}, err
+		return digest.Tally{}, err
 	}
 	t := m.state.total
 	if r.To != "" {
 		if t, err = m.before(ctx, r.To); err != nil {
-			return Tally{}, err
+			return digest.Tally{}, err
 		}
 	}
 	t.Sub(&head)
 	return t, nil
 }
 
-func (m *meter) before(ctx context.Context, loc string) (Tally, error) {
+func (m *Meter) before(ctx context.Context, loc string) (digest.Tally, error) {
 	if loc == "" {
-		return Tally{}, nil
+		return digest.Tally{}, nil
 	}
 	if loc != m.at {
 		t, err := m.state.base.Tally(ctx, Range{To: loc})
 		if err != nil {
-			return Tally{}, err
+			return digest.Tally{}, err
 		}
 		_, delta := m.state.waiting.before(loc)
 		t.Add(&delta)

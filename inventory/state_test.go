@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/inventory/sourcetest"
 )
 
 // wantSplit fails the test unless the parts of a range are together the range, about
@@ -46,20 +47,20 @@ func TestSplitLopsided(t *testing.T) {
 	for _, test := range []struct{ base, changes, deletions int }{
 		{2_000, 0, 0}, {2_000, 1_800, 0}, {10, 2_000, 10}, {4_000, 0, 3_900}, {4_000, 0, 2_200},
 	} {
-		src := newSource(1, 10)
+		src := sourcetest.New(1, 10)
 		entry := func(loc string, exists bool) feed.Entry {
 			for {
-				if e := src.change(loc); Exists(&e) == exists {
+				if e := src.Change(loc); Exists(&e) == exists {
 					return e
 				}
 			}
 		}
-		now := plain{}
+		now := sourcetest.Set{}
 		for i := range test.base {
-			now.add(entry(fmt.Sprintf("https://example.org/b/%06d", i), true))
+			now.Add(entry(fmt.Sprintf("https://example.org/b/%06d", i), true))
 		}
-		base := now.sorted()
-		o := newOverlay(base, base.total(), src.head)
+		base := newSorted(now.Entries())
+		o := newOverlay(base, base.total(), src.Head)
 		var log []feed.Entry
 		for i := range test.changes {
 			log = append(log, entry(fmt.Sprintf("https://example.org/b/000100/%06d", i), true))
@@ -68,19 +69,19 @@ func TestSplitLopsided(t *testing.T) {
 			log = append(log, entry(fmt.Sprintf("https://example.org/b/%06d", i), false))
 		}
 		for _, e := range log {
-			now.add(e)
+			now.Add(e)
 		}
 		if err := o.Add(ctx, log); err != nil {
 			t.Fatal(err)
 		}
-		s := o.State(src.head)
-		wantSplit(t, s, Range{}, now.sorted())
+		s := o.State(src.Head)
+		wantSplit(t, s, Range{}, newSorted(now.Entries()))
 
 		// However lopsided, each split comes closer.
-		for _, n := range []int{MaxSplit, opening} {
+		for _, n := range []int{64, 256} {
 			most := s.total.Count
 			in := Range{}
-			for rounds := 0; most > MaxListed; rounds++ {
+			for rounds := 0; most > 64; rounds++ {
 				parts, err := s.Split(ctx, in, n)
 				if err != nil || rounds > 5 {
 					t.Fatalf("%+v: %d resources are left after %d rounds (%v)", test, most, rounds, err)
@@ -101,48 +102,48 @@ func TestSplitLopsided(t *testing.T) {
 func TestStateOfTree(t *testing.T) {
 	ctx := context.Background()
 	for _, n := range []int{0, 1, 50, 1_500, 6_000} {
-		now := plain{}
-		for _, e := range many(n) {
-			now.add(e)
+		now := sourcetest.Set{}
+		for _, e := range sourcetest.PEPs(n) {
+			now.Add(e)
 		}
-		src := newSource(uint64(n), 1)
-		src.head = feed.Cursor{Position: 100_000, Micros: 1_790_000_000_000_000}
+		src := sourcetest.New(uint64(n), 1)
+		src.Head = feed.Cursor{Position: 100_000, Micros: 1_790_000_000_000_000}
 		v := New(NewMemory(nil), "demo", Options{})
-		root, err := v.Commit(ctx, Changes{To: src.head, Sorted: pointers(now.sorted().entries)})
+		root, err := v.Commit(ctx, Changes{To: src.Head, Sorted: pointers(now.Entries())})
 		if err != nil {
 			t.Fatal(err)
 		}
 		tree := v.Tree(root)
-		wantState(t, tree.State(), now, src.r)
-		parts, err := tree.State().Split(ctx, Range{}, MaxSplit)
+		wantState(t, tree.State(), now, src.Rand)
+		parts, err := tree.State().Split(ctx, Range{}, 64)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, p := range parts {
-			if most := uint64(n/MaxSplit + 200); p.Tally.Count > most { // 200: a part begins where a page does
+			if most := uint64(n/64 + 200); p.Tally.Count > most { // 200: a part begins where a page does
 				t.Errorf("a part of %d resources has %d", n, p.Tally.Count)
 			}
 		}
 		o := NewOverlay(tree)
 		var log []feed.Entry
 		for range n / 10 {
-			e := src.change(fmt.Sprintf("https://peps.example.org/resources/pep-%07d/", src.r.IntN(n+n/10)))
-			now.add(e)
+			e := src.Change(sourcetest.PEP(src.IntN(n + n/10)))
+			now.Add(e)
 			log = append(log, e)
 		}
 		if err := o.Add(ctx, log); err != nil {
 			t.Fatal(err)
 		}
-		wantState(t, o.State(src.head), now, src.r)
+		wantState(t, o.State(src.Head), now, src.Rand)
 
 		// A commit of what waits changes nothing, and leaves nothing to wait.
-		newer, err := v.Commit(ctx, Changes{Base: root, To: src.head, Sorted: o.Changes()})
+		newer, err := v.Commit(ctx, Changes{Base: root, To: src.Head, Sorted: o.Changes()})
 		if err != nil {
 			t.Fatal(err)
 		}
 		if err := o.Rebase(ctx, v.Tree(newer)); err != nil || o.Len() != 0 || o.Bytes() != 0 {
 			t.Fatalf("%d changes wait behind a root that has them (%v)", o.Len(), err)
 		}
-		wantState(t, o.State(src.head), now, src.r)
+		wantState(t, o.State(src.Head), now, src.Rand)
 	}
 }

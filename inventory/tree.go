@@ -7,6 +7,8 @@ import (
 	"iter"
 
 	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/inventory/digest"
+	"github.com/rshub/rshub/inventory/page"
 )
 
 // readTogether is how many pages one call of the Store reads at most.
@@ -27,13 +29,13 @@ type Tree struct {
 func (t *Tree) Root() Root { return t.root }
 
 // top returns the page at the top, if there is one.
-func (t *Tree) top() (page ref, level int) {
-	return ref{page: t.root.Page, newest: ^uint64(0), Tally: t.root.Tally}, t.root.Height - 1
+func (t *Tree) top() (p page.Ref, level int) {
+	return page.Ref{Number: t.root.Page, Newest: ^uint64(0), Tally: t.root.Tally}, t.root.Height - 1
 }
 
 // An inner is an inner page that was read.
 type inner struct {
-	refs []ref
+	refs []page.Ref
 	size int // bytes of the page
 }
 
@@ -52,13 +54,13 @@ func (t *Tree) inner(ctx context.Context, number uint64) (*inner, error) {
 }
 
 // opened returns an inner page that was read, and caches it.
-func (t *Tree) opened(number uint64, page []byte) (*inner, error) {
-	refs, err := decodeInner(number, page)
+func (t *Tree) opened(number uint64, b []byte) (*inner, error) {
+	refs, err := page.OpenInner(number, b)
 	if err != nil {
 		return nil, t.damaged(number, err)
 	}
-	in := &inner{refs, len(page)}
-	t.v.cache.put(t.key(number), in, 2*len(page))
+	in := &inner{refs, len(b)}
+	t.v.cache.put(t.key(number), in, 2*len(b))
 	return in, nil
 }
 
@@ -111,19 +113,19 @@ func (t *Tree) damaged(number uint64, err error) error {
 }
 
 // leaf returns a leaf, and caches it.
-func (t *Tree) leaf(ctx context.Context, number uint64) (leaf, error) {
-	if l, ok := t.v.cache.get(t.key(number)).(leaf); ok {
+func (t *Tree) leaf(ctx context.Context, number uint64) (page.Leaf, error) {
+	if l, ok := t.v.cache.get(t.key(number)).(page.Leaf); ok {
 		return l, nil
 	}
 	pages, err := t.read(ctx, []uint64{number})
 	if err != nil {
-		return leaf{}, err
+		return page.Leaf{}, err
 	}
-	l, err := openLeaf(number, pages[0])
+	l, err := page.OpenLeaf(number, pages[0])
 	if err != nil {
-		return leaf{}, t.damaged(number, err)
+		return page.Leaf{}, t.damaged(number, err)
 	}
-	t.v.cache.put(t.key(number), l, len(l.rows))
+	t.v.cache.put(t.key(number), l, l.Size())
 	return l, nil
 }
 
@@ -147,7 +149,7 @@ func (t *Tree) Find(ctx context.Context, locs []string, found func(i int, e *fee
 	if level < 0 || len(locs) == 0 {
 		return nil
 	}
-	searches := []search{{top.page, 0, len(locs)}}
+	searches := []search{{top.Number, 0, len(locs)}}
 	for ; level > 0; level-- {
 		var below []search
 		for i, s := range searches {
@@ -161,12 +163,12 @@ func (t *Tree) Find(ctx context.Context, locs []string, found func(i int, e *fee
 				return err
 			}
 			for s.from < s.to {
-				c := child(in.refs, locs[s.from])
+				c := page.Child(in.refs, locs[s.from])
 				n := s.from + 1
 				for until := next(in.refs, c, ""); n < s.to && (until == "" || locs[n] < until); {
 					n++
 				}
-				below = append(below, search{in.refs[c].page, s.from, n})
+				below = append(below, search{in.refs[c].Number, s.from, n})
 				s.from = n
 			}
 		}
@@ -190,11 +192,11 @@ func pagesOf(searches []search) []uint64 {
 }
 
 func (t *Tree) findInLeaves(ctx context.Context, searches []search, locs []string, found func(i int, e *feed.Entry)) error {
-	leaves := make([]leaf, len(searches))
+	leaves := make([]page.Leaf, len(searches))
 	var numbers []uint64 // that have to be read
 	var places []int
 	for i, s := range searches {
-		l, ok := t.v.cache.get(t.key(s.page)).(leaf)
+		l, ok := t.v.cache.get(t.key(s.page)).(page.Leaf)
 		if !ok {
 			numbers, places = append(numbers, s.page), append(places, i)
 		}
@@ -205,7 +207,7 @@ func (t *Tree) findInLeaves(ctx context.Context, searches []search, locs []strin
 		return err
 	}
 	for i, p := range pages {
-		l, err := openLeaf(numbers[i], p)
+		l, err := page.OpenLeaf(numbers[i], p)
 		if err != nil {
 			return t.damaged(numbers[i], err)
 		}
@@ -213,67 +215,51 @@ func (t *Tree) findInLeaves(ctx context.Context, searches []search, locs []strin
 		leaves[places[i]] = l
 	}
 	for i, s := range searches {
-		if err := leaves[i].find(locs[s.from:s.to], func(n int, e *feed.Entry) { found(s.from+n, e) }); err != nil {
+		if err := leaves[i].Find(locs[s.from:s.to], func(n int, e *feed.Entry) { found(s.from+n, e) }); err != nil {
 			return t.damaged(s.page, err)
 		}
 	}
 	return nil
 }
 
-// find calls found for each of some ascending locs that the leaf holds.
-func (l leaf) find(locs []string, found func(i int, e *feed.Entry)) error {
-	i := 0
-	r := l.read()
-	for i < len(locs) && r.next() {
-		for i < len(locs) && locs[i] < string(r.loc) {
-			i++
-		}
-		for ; i < len(locs) && locs[i] == string(r.loc); i++ {
-			e := r.entry()
-			found(i, &e)
-		}
-	}
-	return r.err()
-}
-
 // before returns the tally of the resources that come before a loc; of all, if it is
 // empty. With count it returns only how many they are, which is cheaper.
-func (t *Tree) before(ctx context.Context, loc string, count bool) (Tally, error) {
-	page, level := t.top()
+func (t *Tree) before(ctx context.Context, loc string, count bool) (digest.Tally, error) {
+	p, level := t.top()
 	if level < 0 || loc == "" {
-		return page.Tally, nil
+		return p.Tally, nil
 	}
-	var sum Tally
+	var sum digest.Tally
 	for ; level > 0; level-- {
-		in, err := t.inner(ctx, page.page)
+		in, err := t.inner(ctx, p.Number)
 		if err != nil {
 			return sum, err
 		}
-		c := child(in.refs, loc)
+		c := page.Child(in.refs, loc)
 		for i := range c {
 			sum.Add(&in.refs[i].Tally)
 		}
-		if c > 0 && in.refs[c].first == loc { // a page begins here
+		if c > 0 && in.refs[c].First == loc { // a page begins here
 			return sum, nil
 		}
-		page = in.refs[c]
+		p = in.refs[c]
 	}
-	l, err := t.leaf(ctx, page.page)
+	l, err := t.leaf(ctx, p.Number)
 	if err != nil {
 		return sum, err
 	}
-	var h hasher
-	r := l.read()
-	for r.next() && string(r.loc) < loc {
-		one := Tally{Count: 1}
+	var h digest.Hasher
+	r := l.Read()
+	for r.Next() && string(r.Loc()) < loc {
+		one := digest.Tally{Count: 1}
 		if !count {
-			e := r.entry()
-			one = h.tally(&e)
+			e := r.Entry()
+			one = h.Tally(&e)
 		}
 		sum.Add(&one)
 	}
-	if err := r.err(); err != nil {
-		return sum, t.damaged(page.page, err)
+	if err := r.Err(); err != nil {
+		return sum, t.damaged(p.Number, err)
 	}
 	return sum, nil
 }
@@ -290,41 +276,41 @@ func (t *Tree) Rank(ctx context.Context, loc string) (uint64, error) {
 // Nth returns the loc of the resource before which n others come. ok is false if there
 // are not so many.
 func (t *Tree) Nth(ctx context.Context, n uint64) (loc string, ok bool, err error) {
-	page, level := t.top()
-	if n >= page.Count {
+	p, level := t.top()
+	if n >= p.Count {
 		return "", false, nil
 	}
 	for ; level > 0; level-- {
-		in, err := t.inner(ctx, page.page)
+		in, err := t.inner(ctx, p.Number)
 		if err != nil {
 			return "", false, err
 		}
 		for i := range in.refs {
-			page = in.refs[i]
-			if n < page.Count {
+			p = in.refs[i]
+			if n < p.Count {
 				break
 			}
-			n -= page.Count
+			n -= p.Count
 		}
 	}
-	l, err := t.leaf(ctx, page.page)
+	l, err := t.leaf(ctx, p.Number)
 	if err != nil {
 		return "", false, err
 	}
-	r := l.read()
-	for r.next() {
+	r := l.Read()
+	for r.Next() {
 		if n == 0 {
-			return string(r.loc), true, nil
+			return string(r.Loc()), true, nil
 		}
 		n--
 	}
-	return "", false, t.damaged(page.page, errors.Join(errors.New("it holds fewer resources than were counted"), r.err()))
+	return "", false, t.damaged(p.Number, errors.Join(errors.New("it holds fewer resources than were counted"), r.Err()))
 }
 
 // Tally returns the tally of a range. It reads only the pages at its two ends.
-func (t *Tree) Tally(ctx context.Context, r Range) (Tally, error) {
+func (t *Tree) Tally(ctx context.Context, r Range) (digest.Tally, error) {
 	if r.To != "" && r.To <= r.From {
-		return Tally{}, nil
+		return digest.Tally{}, nil
 	}
 	sum, err := t.before(ctx, r.To, false)
 	if err != nil || r.From == "" {
@@ -351,7 +337,7 @@ func (t *Tree) Cost(ctx context.Context, locs iter.Seq[string]) (bytes uint64, e
 	if c.loc, c.more = next(); !c.more {
 		return 0, nil
 	}
-	if err := c.count(top.page, level, ""); err != nil {
+	if err := c.count(top.Number, level, ""); err != nil {
 		return 0, err
 	}
 	return c.pages * max(t.root.Bytes/max(t.root.Pages, 1), 1), nil
@@ -383,7 +369,7 @@ func (c *coster) count(page uint64, level int, to string) error {
 	}
 	for i := range in.refs {
 		if until := next(in.refs, i, to); c.more && (until == "" || c.loc < until) {
-			if err := c.count(in.refs[i].page, level-1, until); err != nil {
+			if err := c.count(in.refs[i].Number, level-1, until); err != nil {
 				return err
 			}
 		}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/internal/packed"
+	"github.com/rshub/rshub/inventory/digest"
 )
 
 // A change waits behind a Tree: it is the newest of its loc. A change in a waiting is
@@ -15,10 +16,10 @@ import (
 type change struct {
 	loc   string
 	at    feed.Cursor
-	text  string // the rest of the resourcesync.Change, packed
-	gone  bool   // it is a deletion
-	had   bool   // the tree has a resource of this loc
-	delta Tally  // what the change adds to the tree's tally
+	text  string       // the rest of the resourcesync.Change, packed
+	gone  bool         // it is a deletion
+	had   bool         // the tree has a resource of this loc
+	delta digest.Tally // what the change adds to the tree's tally
 }
 
 // changeBytes is about what a change takes in memory besides its text, with its share
@@ -27,7 +28,7 @@ const changeBytes = 192
 
 // newChange returns the change of an entry. before is the tally of the resource that the
 // tree has of its loc, zero if it has none.
-func newChange(e *feed.Entry, before *Tally) *change {
+func newChange(e *feed.Entry, before *digest.Tally) *change {
 	c := &change{at: e.Cursor, gone: !Exists(e), had: before.Count > 0}
 	rest := e.Change
 	rest.Loc = ""
@@ -35,19 +36,19 @@ func newChange(e *feed.Entry, before *Tally) *change {
 	both := string(b)
 	c.loc, c.text = both[:len(e.Change.Loc)], both[len(e.Change.Loc):]
 	if !c.gone {
-		c.delta = TallyOf(e)
+		c.delta = digest.TallyOf(e)
 	}
 	c.delta.Sub(before)
 	return c
 }
 
 // before returns the tally of the resource that the tree has of the loc.
-func (c *change) before() (t Tally) {
+func (c *change) before() (t digest.Tally) {
 	if !c.had {
 		return t
 	}
 	if !c.gone {
-		t = TallyOf(c.entry())
+		t = digest.TallyOf(c.entry())
 	}
 	t.Sub(&c.delta)
 	return t
@@ -80,8 +81,8 @@ type waitEdit struct{ _ byte }
 
 type waitNode struct {
 	edit    *waitEdit
-	n       int   // changes in the node and below
-	sum     Tally // of their deltas
+	n       int          // changes in the node and below
+	sum     digest.Tally // of their deltas
 	changes []*change
 	below   []*waitNode // one more than changes; none in a leaf
 }
@@ -201,7 +202,7 @@ func (w *waiting) split(n *waitNode, i int) {
 
 // count sets n and sum from what is in the node and in its children.
 func (n *waitNode) count() {
-	n.n, n.sum = len(n.changes), Tally{}
+	n.n, n.sum = len(n.changes), digest.Tally{}
 	for _, c := range n.changes {
 		n.sum.Add(&c.delta)
 	}
@@ -212,7 +213,7 @@ func (n *waitNode) count() {
 }
 
 // before returns how many changes come before a loc, and the sum of their deltas.
-func (w *waiting) before(loc string) (count int, sum Tally) {
+func (w *waiting) before(loc string) (count int, sum digest.Tally) {
 	for n := w.root; n != nil; {
 		i, ok := n.find(loc)
 		for _, c := range n.changes[:i] {
@@ -237,7 +238,7 @@ func (w *waiting) before(loc string) (count int, sum Tally) {
 
 // within returns how many changes come before the range, how many are in it, and the
 // sum of the deltas of these.
-func (w *waiting) within(r Range) (before, count int, sum Tally) {
+func (w *waiting) within(r Range) (before, count int, sum digest.Tally) {
 	if w.root == nil {
 		return 0, 0, sum
 	}
@@ -246,7 +247,7 @@ func (w *waiting) within(r Range) (before, count int, sum Tally) {
 		count, sum = w.before(r.To)
 	}
 	if r.From != "" {
-		var head Tally
+		var head digest.Tally
 		before, head = w.before(r.From)
 		count -= before
 		sum.Sub(&head)

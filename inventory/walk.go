@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/inventory/page"
 )
 
 // walkAhead is how many leaves a walk reads at a time, when it has read the first few.
@@ -32,7 +33,7 @@ func (t *Tree) walk(ctx context.Context, r Range, since uint64) iter.Seq2[*feed.
 			return
 		}
 		w := &walker{t: t, ctx: ctx, r: r, since: since, yield: yield, ahead: 2}
-		if err := w.pages([]ref{top}, level); err != nil {
+		if err := w.pages([]page.Ref{top}, level); err != nil {
 			yield(nil, err)
 		}
 	}
@@ -46,21 +47,21 @@ type walker struct {
 	since  uint64 // position
 	yield  func(*feed.Entry, error) bool
 	ahead  int // leaves to read at a time
-	decode leafDecoder
+	decode page.Decoder
 	space  []feed.Entry
 	over   bool
 }
 
 // pages walks neighbouring pages of a level.
-func (w *walker) pages(refs []ref, level int) error {
-	first, end := child(refs, w.r.From), len(refs)
+func (w *walker) pages(refs []page.Ref, level int) error {
+	first, end := page.Child(refs, w.r.From), len(refs)
 	if w.r.To != "" {
-		end = child(refs, w.r.To) + 1
+		end = page.Child(refs, w.r.To) + 1
 	}
 	var numbers []uint64
 	for _, p := range refs[first:end] {
-		if p.newest >= w.since {
-			numbers = append(numbers, p.page)
+		if p.Newest >= w.since {
+			numbers = append(numbers, p.Number)
 		}
 	}
 	for len(numbers) > 0 && !w.over {
@@ -94,10 +95,10 @@ func (w *walker) leaves(numbers []uint64) error {
 	if err != nil {
 		return err
 	}
-	for i, page := range pages {
-		l, err := openLeaf(numbers[i], page)
+	for i, p := range pages {
+		l, err := page.OpenLeaf(numbers[i], p)
 		if err == nil {
-			w.space, err = w.decode.decode(w.space[:0], l)
+			w.space, err = w.decode.Decode(w.space[:0], l)
 		}
 		if err != nil {
 			return w.t.damaged(numbers[i], err)
@@ -139,9 +140,9 @@ func (t *Tree) Pages(ctx context.Context) iter.Seq2[Page, error] {
 							return
 						}
 						for _, c := range in.refs {
-							below = append(below, c.page)
+							below = append(below, c.Number)
 						}
-					} else if _, err := openLeaf(numbers[i], p); err != nil {
+					} else if _, err := page.OpenLeaf(numbers[i], p); err != nil {
 						yield(Page{}, t.damaged(numbers[i], err))
 						return
 					}
@@ -174,7 +175,7 @@ func (t *Tree) numbers(ctx context.Context) (all []uint64, err error) {
 				return nil, err
 			}
 			for i, p := range pages {
-				refs, err := decodeInner(some[i], p)
+				refs, err := page.OpenInner(some[i], p)
 				if err != nil {
 					return nil, t.damaged(some[i], err)
 				}

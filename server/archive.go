@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -31,12 +32,16 @@ func writeArchive(w io.Writer, dir string) error {
 	return archive.Close()
 }
 
-// FetchBackup copies the change memory of a running hub to the new directory dir.
-// ops is the hub's address for operations (HOST:PORT). If the hub has tokens, token
+// FetchBackup copies the change memory of a running hub on this machine to the new
+// directory dir. listen is the hub's Config.OpsListen. If the hub has tokens, token
 // must have the right to operate. The directory gets its name only when all of its
 // files are complete and durable. FetchBackup blocks until then, and returns the
 // number of files and of bytes that it copied.
-func FetchBackup(ctx context.Context, ops, token, dir string) (files int, bytes int64, err error) {
+func FetchBackup(ctx context.Context, listen, token, dir string) (files int, bytes int64, err error) {
+	ops, err := opsAddress(listen)
+	if err != nil {
+		return 0, 0, err
+	}
 	if _, err := os.Lstat(dir); err == nil {
 		return 0, 0, fmt.Errorf("%s exists; a backup goes into a new directory", dir)
 	}
@@ -57,6 +62,26 @@ func FetchBackup(ctx context.Context, ops, token, dir string) (files int, bytes 
 		return 0, 0, fmt.Errorf("name the backup: %w", err)
 	}
 	return files, bytes, nil
+}
+
+// opsAddress returns the address by which this machine reaches a hub that listens on
+// the address listen. If the hub listens on all addresses, this is loopback.
+func opsAddress(listen string) (string, error) {
+	if listen == "" {
+		return "", errors.New("Config.OpsListen is empty; a backup is fetched from there")
+	}
+	host, port, err := net.SplitHostPort(listen)
+	if err != nil {
+		return "", fmt.Errorf("Config.OpsListen: %w", err)
+	}
+	ip := net.ParseIP(host)
+	switch {
+	case host == "" || ip.Equal(net.IPv4zero):
+		host = "127.0.0.1"
+	case ip.Equal(net.IPv6unspecified):
+		host = "::1"
+	}
+	return net.JoinHostPort(host, port), nil
 }
 
 // getBackup fetches a backup from a hub and saves it in a directory, complete and

@@ -72,3 +72,22 @@ func TestBackupRefused(t *testing.T) {
 		})
 	}
 }
+
+// A hub that listens on every address is reached by loopback.
+func TestOpsAddress(t *testing.T) {
+	for _, test := range []struct{ listen, want string }{
+		{"127.0.0.1:8081", "127.0.0.1:8081"},
+		{"localhost:8081", "localhost:8081"},
+		{"10.1.2.3:8081", "10.1.2.3:8081"},
+		{":8081", "127.0.0.1:8081"},
+		{"0.0.0.0:8081", "127.0.0.1:8081"},
+		{"[::]:8081", "[::1]:8081"},
+		{"[::1]:8081", "[::1]:8081"},
+		{"", ""},
+		{"8081", ""},
+	} {
+		if got, err := opsAddress(test.listen); got != test.want || (err == nil) != (test.want != "") {
+			t.Errorf("opsAddress(%q) = %q, %v", test.listen, got, err)
+		}
+	}
+}

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
+	"reflect"
 
 	"github.com/rshub/rshub/callback/subscription"
 	"github.com/rshub/rshub/changelog"
@@ -118,10 +120,43 @@ func OpenTarget(ctx context.Context, c Config, id string) (*Target, error) {
 	return &Target{memory, besideDisk(memory.Keep(callbackKeep), memory.Inventories())}, nil
 }
 
-// CopySubscriptions copies the WebSub subscriptions, and the requests that wait, and
+// A Copied is what a Copy has copied, earlier runs included.
+type Copied struct {
+	changelog.Progress
+	Subscriptions int
+	Inventories   int
+	Resources     uint64 // of the inventories
+}
+
+// Copy copies all of a store. It calls report after each step, and says in log which
+// inventories it leaves out. It blocks until all is copied, ctx ends, or something fails.
+// Then a Copy to the same target goes on where it stopped.
+func Copy(ctx context.Context, from *Source, to *Target, log *slog.Logger, report func(changelog.Progress)) (c Copied, err error) {
+	// The subscriptions are copied first. So the copied log reaches at least as far as
+	// their cursors.
+	if c.Subscriptions, err = copySubscriptions(ctx, from, to); err != nil {
+		return c, err
+	}
+	inventories := NewInventoryCopy(from, to, log)
+	c.Progress, err = changelog.Copy(ctx, from, to, inventories, report)
+	c.Inventories, c.Resources = inventories.Sets, inventories.Resources
+	return c, err
+}
+
+// Alike reports whether two stores hold the same sets, up to the same cursors.
+func Alike(ctx context.Context, a, b *Source) (bool, error) {
+	ours, err := a.Sets(ctx)
+	if err != nil {
+		return false, err
+	}
+	theirs, err := b.Sets(ctx)
+	return reflect.DeepEqual(ours, theirs), err
+}
+
+// copySubscriptions copies the WebSub subscriptions, and the requests that wait, and
 // returns the number of subscriptions. It blocks until all is copied, ctx ends, or
 // something fails.
-func CopySubscriptions(ctx context.Context, from *Source, to *Target) (int, error) {
+func copySubscriptions(ctx context.Context, from *Source, to *Target) (int, error) {
 	old, _, err := from.open(ctx)
 	if err != nil {
 		return 0, err

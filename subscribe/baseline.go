@@ -10,6 +10,7 @@ import (
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/internal/budget"
 	"github.com/rshub/rshub/inventory"
+	"github.com/rshub/rshub/inventory/digest"
 	"github.com/rshub/rshub/resourcesync"
 )
 
@@ -17,7 +18,7 @@ import (
 // read. They return feed.ErrGone when the resources are not kept any more.
 type Resources interface {
 	Cursor() feed.Cursor
-	Tally(ctx context.Context, r inventory.Range) (inventory.Tally, error)
+	Tally(ctx context.Context, r inventory.Range) (digest.Tally, error)
 	Walk(ctx context.Context, r inventory.Range) iter.Seq2[*feed.Entry, error]
 	Nth(ctx context.Context, n uint64) (loc string, ok bool, err error) // the loc with n resources before it
 }
@@ -47,7 +48,7 @@ type baseline struct {
 	buf    []byte // of the text of a part
 
 	snapshot *Snapshot // nil: it is taken when the next part is read
-	tally    inventory.Tally
+	tally    digest.Tally
 	end      uint64     // rank behind the last resource
 	place    feed.Place // of the next resource
 	from     string     // its loc, or one before it with no resource between them
@@ -122,7 +123,7 @@ func (b *baseline) open(ctx context.Context, at feed.Place) error {
 
 // find moves b to the resource of a rank in a snapshot.
 func (b *baseline) find(ctx context.Context, snapshot *Snapshot, rank uint64) (err error) {
-	before := inventory.Tally{}
+	before := digest.Tally{}
 	if b.within.From != "" {
 		if before, err = snapshot.Tally(ctx, inventory.Range{To: b.within.From}); err != nil {
 			return err
@@ -272,7 +273,7 @@ func (b *baseline) finish(ctx context.Context, p *feed.BaselinePart) error {
 		return fmt.Errorf("at the end of a baseline of set %q: %w", b.set, err)
 	}
 	p.End = true
-	p.Position, p.Content = b.tally.Digest(inventory.ByPosition).String(), b.tally.Digest(inventory.ByContent).String()
+	p.Position, p.Content = b.tally.Digest(digest.ByPosition).String(), b.tally.Digest(digest.ByContent).String()
 	return nil
 }
 
@@ -280,8 +281,8 @@ func (b *baseline) finish(ctx context.Context, p *feed.BaselinePart) error {
 type nothing struct{}
 
 func (nothing) Cursor() feed.Cursor { return feed.Cursor{} }
-func (nothing) Tally(context.Context, inventory.Range) (inventory.Tally, error) {
-	return inventory.Tally{}, nil
+func (nothing) Tally(context.Context, inventory.Range) (digest.Tally, error) {
+	return digest.Tally{}, nil
 }
 func (nothing) Nth(context.Context, uint64) (string, bool, error) { return "", false, nil }
 func (nothing) Walk(context.Context, inventory.Range) iter.Seq2[*feed.Entry, error] {

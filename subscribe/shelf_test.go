@@ -12,6 +12,7 @@ import (
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/inventory"
+	"github.com/rshub/rshub/inventory/digest"
 	"github.com/rshub/rshub/resourcesync"
 	"github.com/rshub/rshub/subscribe"
 )
@@ -33,7 +34,7 @@ type resources struct {
 	shelf   *shelf
 	cursor  feed.Cursor
 	entries []feed.Entry
-	tallies []inventory.Tally // of one resource each
+	tallies []digest.Tally // of one resource each
 }
 
 func (s *shelf) snapshot(ctx context.Context, set string, at feed.Cursor) (*subscribe.Snapshot, error) {
@@ -88,7 +89,7 @@ func (s *shelf) fold(ctx context.Context, state feed.State) (resources, error) {
 	r := resources{shelf: s, cursor: cur}
 	for _, loc := range slices.Sorted(maps.Keys(all)) {
 		e := all[loc]
-		r.entries, r.tallies = append(r.entries, e), append(r.tallies, inventory.TallyOf(&e))
+		r.entries, r.tallies = append(r.entries, e), append(r.tallies, digest.TallyOf(&e))
 	}
 	return r, nil
 }
@@ -101,7 +102,7 @@ func (s *shelf) holding() int {
 
 func (r resources) Cursor() feed.Cursor { return r.cursor }
 
-func (r resources) Tally(_ context.Context, in inventory.Range) (t inventory.Tally, err error) {
+func (r resources) Tally(_ context.Context, in inventory.Range) (t digest.Tally, err error) {
 	for i := r.find(in.From); i < len(r.entries) && in.Has(r.entries[i].Change.Loc); i++ {
 		t.Add(&r.tallies[i])
 	}

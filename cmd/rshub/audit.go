@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -16,6 +15,8 @@ import (
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/internal/build"
 	"github.com/rshub/rshub/inventory"
+	"github.com/rshub/rshub/inventory/audit"
+	"github.com/rshub/rshub/inventory/digest"
 	"github.com/rshub/rshub/inventory/diskpages"
 	"github.com/rshub/rshub/resourcesync"
 )
@@ -52,15 +53,15 @@ million lines take a temporary directory of some 100 MB (in TMPDIR) and little m
 // errDiffers means that an audit has found differences. They are printed already.
 var errDiffers = errors.New("there are differences")
 
-// audit compares a list with what a hub knows.
-func audit(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) error {
+// auditList compares a list with what a hub knows.
+func auditList(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) error {
 	flags := flag.NewFlagSet("rshub audit", flag.ContinueOnError)
 	flags.SetOutput(io.Discard)
 	set := flags.String("set", "", "")
 	hub := flags.String("hub", "http://127.0.0.1:8080", "")
 	tokenFile := flags.String("token-file", "", "")
-	a := &auditor{stdout: stdout, stderr: stderr, counts: map[inventory.Kind]int{}}
-	o := client.AuditOptions{By: inventory.ByContent, Look: func(l inventory.Look) { a.look = l }}
+	a := &auditor{stdout: stdout, stderr: stderr, counts: map[audit.Kind]int{}}
+	o := client.AuditOptions{By: digest.ByContent, Look: func(l audit.Look) { a.look = l }}
 	flags.StringVar(&o.Prefix, "prefix", "", "")
 	flags.StringVar(&o.Since, "since", "", "")
 	flags.DurationVar(&o.Settle, "settle", 5*time.Second, "")
@@ -90,7 +91,7 @@ func audit(ctx context.Context, args []string, stdin io.Reader, stdout, stderr i
 	if err != nil {
 		return err
 	}
-	defer done()
+	defer done() // the error does not matter: the list is temporary
 	if err := a.print(c.Audit(ctx, *set, client.Always(own), o)); err != nil {
 		return said(err)
 	}
@@ -110,7 +111,7 @@ func readToken(file string) (string, error) {
 }
 
 // readList reads a list into a temporary directory, which done removes.
-func readList(ctx context.Context, file string, stdin io.Reader) (s *inventory.State, done func(), err error) {
+func readList(ctx context.Context, file string, stdin io.Reader) (s *inventory.State, done func() error, err error) {
 	in := stdin
 	if file != "-" {
 		f, err := os.Open(file)
@@ -120,60 +121,11 @@ func readList(ctx context.Context, file string, stdin io.Reader) (s *inventory.S
 		defer f.Close()
 		in = f
 	}
-	dir, err := os.MkdirTemp("", "rshub-audit-*")
-	if err != nil {
-		return nil, nil, fmt.Errorf("make a temporary directory for the list: %w", err)
-	}
-	pages, err := diskpages.Open(dir, diskpages.Options{})
-	if err != nil {
-		return nil, nil, errors.Join(err, os.RemoveAll(dir))
-	}
-	done = func() { _ = errors.Join(pages.Close(), os.RemoveAll(dir)) }
-	s, err = inventory.Collect(ctx, pages, "list", listed(in))
-	if err != nil {
-		done()
-		if e, ok := errors.AsType[*resourcesync.Error](err); ok {
-			err = fmt.Errorf("%s: %w", file, e)
-		}
-		return nil, nil, err
-	}
-	return s, done, nil
-}
-
-// listed yields the resources of a list. The position of each is its line.
-func listed(in io.Reader) iter.Seq2[*feed.Entry, error] {
-	return func(yield func(*feed.Entry, error) bool) {
-		lines := resourcesync.NewNDJSONReader(in, resourcesync.Limits{})
-		for {
-			c, err := lines.Next()
-			if err == io.EOF {
-				return
-			}
-			if err == nil {
-				err = checkListed(c, lines.Line())
-			}
-			if err != nil {
-				yield(nil, err)
-				return
-			}
-			if !yield(&feed.Entry{Cursor: feed.Cursor{Position: uint64(lines.Line())}, Change: *c}, nil) {
-				return
-			}
-		}
-	}
-}
-
-// checkListed checks a resource of a list.
-func checkListed(c *resourcesync.Change, line int) error {
-	c.Change = cmp.Or(c.Change, resourcesync.Updated)
-	err := c.Validate()
-	if err == nil && c.Change == resourcesync.Deleted {
-		err = &resourcesync.Error{Err: resourcesync.ErrInvalid, Loc: resourcesync.Shorten(c.Loc), Rule: "it is deleted: a list has only resources that exist"}
-	}
+	s, done, err = diskpages.Collect(ctx, "list", audit.List(in))
 	if e, ok := errors.AsType[*resourcesync.Error](err); ok {
-		e.Line = line
+		err = fmt.Errorf("%s: %w", file, e)
 	}
-	return err
+	return s, done, err
 }
 
 // An auditor prints differences.
@@ -181,21 +133,21 @@ type auditor struct {
 	stdout, stderr io.Writer
 	skipUnknown    bool
 
-	look   inventory.Look // the newest at the hub
-	counts map[inventory.Kind]int
+	look   audit.Look // the newest at the hub
+	counts map[audit.Kind]int
 }
 
 // print prints differences, one on each line.
-func (a *auditor) print(differences iter.Seq2[inventory.Difference, error]) error {
+func (a *auditor) print(differences iter.Seq2[audit.Difference, error]) error {
 	var line []byte
 	for d, err := range differences {
 		if err != nil {
 			return err
 		}
-		if a.counts[d.Kind]++; d.Kind == inventory.Unknown && a.skipUnknown {
+		if a.counts[d.Kind]++; d.Kind == audit.Unknown && a.skipUnknown {
 			continue
 		}
-		line = appendDifference(line[:0], &d)
+		line = append(d.AppendJSON(line[:0]), '\n')
 		if _, err := a.stdout.Write(line); err != nil {
 			return err
 		}
@@ -203,33 +155,17 @@ func (a *auditor) print(differences iter.Seq2[inventory.Difference, error]) erro
 	return nil
 }
 
-// appendDifference appends a line for a difference.
-func appendDifference(dst []byte, d *inventory.Difference) []byte {
-	dst = append(dst, `{"difference":"`...)
-	dst = append(append(dst, d.Kind...), `",`...)
-	dst = resourcesync.AppendJSONMembers(dst, &resourcesync.Change{Loc: d.Loc})
-	if d.Own != nil {
-		c := d.Own.Change
-		c.Change = "" // it was not in the list
-		dst = append(resourcesync.AppendJSONMembers(append(dst, `,"own":{`...), &c), '}')
-	}
-	if d.Theirs != nil {
-		dst = feed.JSON.Parts.Entry(append(dst, `,"hub":`...), d.Theirs, true)
-	}
-	return append(dst, "}\n"...)
-}
-
 // sum says on standard error what was found. It returns errDiffers if there is anything.
 func (a *auditor) sum() error {
 	n := a.counts
 	fmt.Fprintf(a.stderr, "rshub: %d missing, %d stale, %d extra, %d unknown; the hub knows %d resources at %v\n",
-		n[inventory.Missing], n[inventory.Stale], n[inventory.Extra], n[inventory.Unknown], a.look.Count, a.look.Cursor)
+		n[audit.Missing], n[audit.Stale], n[audit.Extra], n[audit.Unknown], a.look.Count, a.look.Cursor)
 	if !a.look.Complete {
 		fmt.Fprintln(a.stderr, "rshub: nobody has said that the hub knows all resources of the set")
 	}
-	differences := n[inventory.Missing] + n[inventory.Stale] + n[inventory.Extra]
+	differences := n[audit.Missing] + n[audit.Stale] + n[audit.Extra]
 	if !a.skipUnknown {
-		differences += n[inventory.Unknown]
+		differences += n[audit.Unknown]
 	}
 	if differences > 0 {
 		return errDiffers

@@ -88,7 +88,7 @@ func TestAudit(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "token")
 	write(t, path, "secret\n")
 	var out, errs bytes.Buffer
-	err := audit(t.Context(), []string{"-hub", h.URL, "-set", "demo", "-settle", "0s", "-token-file", path, "-prefix", "urn:f", "-"}, strings.NewReader(`{"loc":"urn:f"}`), &out, &errs)
+	err := auditList(t.Context(), []string{"-hub", h.URL, "-set", "demo", "-settle", "0s", "-token-file", path, "-prefix", "urn:f", "-"}, strings.NewReader(`{"loc":"urn:f"}`), &out, &errs)
 	if err != nil || out.Len() > 0 {
 		t.Errorf("from standard input: %v %s %s", err, &out, &errs)
 	}

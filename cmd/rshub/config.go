@@ -21,6 +21,7 @@ import (
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/internal/build"
+	"github.com/rshub/rshub/internal/setting"
 	"github.com/rshub/rshub/server"
 )
 
@@ -32,8 +33,8 @@ type config struct {
 	OpsListen string `envconfig:"RSHUB_OPS_LISTEN" default:"127.0.0.1:8081" desc:"address (HOST:PORT) for health, metrics, profiles and backups; empty: the hub serves none of them"`
 	BaseURL   string `envconfig:"RSHUB_BASE_URL" desc:"URL (http or https) by which others reach the hub; required if RSHUB_LISTEN is beyond loopback; default http:// and RSHUB_LISTEN"`
 
-	Data        string `envconfig:"RSHUB_DATA" default:"./rshub-data" desc:"directory of the change memory"`
-	DiskReserve size   `envconfig:"RSHUB_DISK_RESERVE" default:"64MiB" desc:"with less free disk space than this the hub takes no changes; bytes, or a number with KiB, MiB or GiB"`
+	Data        string       `envconfig:"RSHUB_DATA" default:"./rshub-data" desc:"directory of the change memory"`
+	DiskReserve setting.Size `envconfig:"RSHUB_DISK_RESERVE" default:"64MiB" desc:"with less free disk space than this the hub takes no changes; bytes, or a number with KiB, MiB or GiB"`
 
 	RedisURL string `envconfig:"RSHUB_REDIS_URL" desc:"URL of a Redis that keeps the change memory, for several hubs: redis://, rediss:// or redis-sentinel://HOST,HOST/0?master=NAME; the hub then does not use RSHUB_DATA; empty: the memory is in RSHUB_DATA"`
 
@@ -60,13 +61,13 @@ type config struct {
 	Insecure   string   `envconfig:"RSHUB_INSECURE" desc:"anyone-may-publish: the hub listens beyond loopback although there are no tokens"`
 	Origins    []string `envconfig:"RSHUB_ORIGINS" desc:"origins of web pages that may use the hub, by comma, such as https://example.org; *: all origins"`
 
-	CallbackAllow    networks      `envconfig:"RSHUB_CALLBACK_ALLOW" desc:"networks (CIDR, by comma) that callbacks may be in, besides public addresses, such as 10.0.0.0/8"`
-	CallbackPorts    ports         `envconfig:"RSHUB_CALLBACK_PORTS" desc:"ports that callbacks may have, by comma; default 80, 443, and all from 1024 on"`
-	CallbackCA       string        `envconfig:"RSHUB_CALLBACK_CA_FILE" desc:"path of a file with CA certificates (PEM) to trust for callbacks, besides the system's"`
-	CallbackTimeout  time.Duration `envconfig:"RSHUB_CALLBACK_TIMEOUT" default:"15s" desc:"how long one delivery may take, from the connection to the answer"`
-	CallbackInFlight int           `envconfig:"RSHUB_CALLBACK_IN_FLIGHT" default:"1024" desc:"how many requests to callbacks may be under way at the same time"`
-	CallbackPerHost  int           `envconfig:"RSHUB_CALLBACK_PER_HOST" default:"8" desc:"how many requests to callbacks at one host and port may be under way at the same time; one address may have eight times as many, for all names and ports together"`
-	CallbackRequests int           `envconfig:"RSHUB_CALLBACK_REQUESTS" default:"1000" desc:"how many requests for new subscriptions the hub takes in a minute for callbacks at one host, all ports together; one caller gets half of it"`
+	CallbackAllow    setting.Networks `envconfig:"RSHUB_CALLBACK_ALLOW" desc:"networks (CIDR, by comma) that callbacks may be in, besides public addresses, such as 10.0.0.0/8"`
+	CallbackPorts    setting.Ports    `envconfig:"RSHUB_CALLBACK_PORTS" desc:"ports that callbacks may have, by comma; default 80, 443, and all from 1024 on"`
+	CallbackCA       string           `envconfig:"RSHUB_CALLBACK_CA_FILE" desc:"path of a file with CA certificates (PEM) to trust for callbacks, besides the system's"`
+	CallbackTimeout  time.Duration    `envconfig:"RSHUB_CALLBACK_TIMEOUT" default:"15s" desc:"how long one delivery may take, from the connection to the answer"`
+	CallbackInFlight int              `envconfig:"RSHUB_CALLBACK_IN_FLIGHT" default:"1024" desc:"how many requests to callbacks may be under way at the same time"`
+	CallbackPerHost  int              `envconfig:"RSHUB_CALLBACK_PER_HOST" default:"8" desc:"how many requests to callbacks at one host and port may be under way at the same time; one address may have eight times as many, for all names and ports together"`
+	CallbackRequests int              `envconfig:"RSHUB_CALLBACK_REQUESTS" default:"1000" desc:"how many requests for new subscriptions the hub takes in a minute for callbacks at one host, all ports together; one caller gets half of it"`
 
 	CallbackMaxPerHost    int `envconfig:"RSHUB_CALLBACK_MAX_PER_HOST" default:"10000" desc:"how many subscriptions may have callbacks at one host and port; with several hubs the number is approximate"`
 	CallbackMaxPerSet     int `envconfig:"RSHUB_CALLBACK_MAX_PER_SET" default:"100000" desc:"how many subscriptions one set may have; with several hubs the number is approximate"`
@@ -76,7 +77,7 @@ type config struct {
 	LeaseDefault time.Duration `envconfig:"RSHUB_LEASE_DEFAULT" default:"240h" desc:"lease of a WebSub subscription that asks for none"`
 	LeaseMax     time.Duration `envconfig:"RSHUB_LEASE_MAX" default:"744h" desc:"longest lease of a WebSub subscription; 744h are 31 days"`
 
-	MaxBody      size          `envconfig:"RSHUB_MAX_BODY" default:"50MiB" desc:"largest body of a publish, compressed and decompressed; a stream of NDJSON may be longer"`
+	MaxBody      setting.Size  `envconfig:"RSHUB_MAX_BODY" default:"50MiB" desc:"largest body of a publish, compressed and decompressed; a stream of NDJSON may be longer"`
 	Heartbeat    time.Duration `envconfig:"RSHUB_HEARTBEAT" default:"30s" desc:"time between signs of life on a connection that follows changes"`
 	WriteTimeout time.Duration `envconfig:"RSHUB_WRITE_TIMEOUT" default:"15s" desc:"the hub closes the connection of a client that takes no data for this long"`
 	ClockSkew    time.Duration `envconfig:"RSHUB_CLOCK_SKEW" default:"1m" desc:"by how much the clocks of hubs, of Redis and of clients may differ"`

@@ -8,8 +8,6 @@ import (
 	"io"
 	"log/slog"
 	"math"
-	"os"
-	"reflect"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -53,23 +51,23 @@ func copyMemory(ctx context.Context, args []string, stdout, stderr io.Writer) er
 	flags := flag.NewFlagSet("rshub copy", flag.ContinueOnError)
 	flags.SetOutput(io.Discard)
 	from, to := location{config: c, flag: "--from", log: newLogger(stderr, slog.LevelWarn)}, location{config: c, flag: "--to", log: newLogger(stderr, slog.LevelWarn)}
-	flags.StringVar(&from.name, "from", "", "")
-	flags.StringVar(&from.prefix, "from-prefix", c.Prefix, "")
-	flags.StringVar(&to.name, "to", "", "")
-	flags.StringVar(&to.prefix, "to-prefix", c.Prefix, "")
+	flags.StringVar(&from.Name, "from", "", "")
+	flags.StringVar(&from.Prefix, "from-prefix", c.Prefix, "")
+	flags.StringVar(&to.Name, "to", "", "")
+	flags.StringVar(&to.Prefix, "to-prefix", c.Prefix, "")
 	switch err := flags.Parse(args); {
 	case errors.Is(err, flag.ErrHelp):
 		_, err = fmt.Fprint(stdout, copyUsage)
 		return err
 	case err != nil:
 		return usageError(err.Error())
-	case flags.NArg() > 0 || from.name == "" || to.name == "":
+	case flags.NArg() > 0 || from.Name == "" || to.Name == "":
 		return usageError("rshub copy --from MEMORY --to MEMORY: a memory is a data directory or the URL of a Redis")
 	}
 	if err := errors.Join(from.check(), to.check()); err != nil {
 		return usageError(err.Error())
 	}
-	if from.same(to) {
+	if from.Same(to.Location) {
 		return usageError("--from and --to are the same memory")
 	}
 	source, err := from.open(ctx)
@@ -85,14 +83,7 @@ func copyMemory(ctx context.Context, args []string, stdout, stderr io.Writer) er
 		return err
 	}
 	begin := time.Now()
-	// The subscriptions are copied first. So the copied log reaches at least as far as
-	// their cursors.
-	subscriptions, err := server.CopySubscriptions(ctx, source, target)
-	var done changelog.Progress
-	inventories := server.NewInventoryCopy(source, target, from.log)
-	if err == nil {
-		done, err = runCopy(ctx, source, target, inventories, stderr)
-	}
+	done, err := runCopy(ctx, source, target, from.log, stderr)
 	err = errors.Join(err, target.Close())
 	switch {
 	case ctx.Err() != nil && err != nil:
@@ -105,16 +96,16 @@ func copyMemory(ctx context.Context, args []string, stdout, stderr io.Writer) er
 	if done.Before > 0 {
 		fmt.Fprintf(stdout, ", %d of them from an earlier run", done.Before)
 	}
-	if inventories.Sets > 0 {
-		fmt.Fprintf(stdout, ", %d inventories of %d resources", inventories.Sets, inventories.Resources)
+	if done.Inventories > 0 {
+		fmt.Fprintf(stdout, ", %d inventories of %d resources", done.Inventories, done.Resources)
 	}
-	fmt.Fprintf(stdout, ", %d subscriptions; in %v, %.0f changes a second. Start from it with %s\n", subscriptions, took.Round(time.Millisecond),
+	fmt.Fprintf(stdout, ", %d subscriptions; in %v, %.0f changes a second. Start from it with %s\n", done.Subscriptions, took.Round(time.Millisecond),
 		float64(done.Changes-done.Before)/math.Max(took.Seconds(), 1e-3), to.variables())
 	return nil
 }
 
 // runCopy copies the memory, and writes to stderr each second how far it is.
-func runCopy(ctx context.Context, source changelog.Exporter, target changelog.Importer, inventories changelog.Companion, stderr io.Writer) (changelog.Progress, error) {
+func runCopy(ctx context.Context, source *server.Source, target *server.Target, log *slog.Logger, stderr io.Writer) (server.Copied, error) {
 	var now atomic.Pointer[changelog.Progress]
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
@@ -138,26 +129,22 @@ func runCopy(ctx context.Context, source changelog.Exporter, target changelog.Im
 			}
 		}
 	})
-	return changelog.Copy(ctx, source, target, inventories, func(p changelog.Progress) { now.Store(&p) })
+	return server.Copy(ctx, source, target, log, func(p changelog.Progress) { now.Store(&p) })
 }
 
 // copied tells the user that an earlier run has finished the copy. It fails if the copy
 // and the source are not the same any more.
-func copied(ctx context.Context, source changelog.Exporter, to location, stdout io.Writer) error {
+func copied(ctx context.Context, source *server.Source, to location, stdout io.Writer) error {
 	target, err := to.open(ctx)
 	if err != nil {
 		return err
 	}
 	defer target.Close() // the error does not matter: it was only read
-	ours, err := source.Sets(ctx)
-	if err != nil {
+	alike, err := server.Alike(ctx, source, target)
+	switch {
+	case err != nil:
 		return err
-	}
-	theirs, err := target.Sets(ctx)
-	if err != nil {
-		return err
-	}
-	if !reflect.DeepEqual(ours, theirs) {
+	case !alike:
 		return fmt.Errorf("%s holds a finished copy of this memory, and a hub has run on one of the two since: "+
 			"they are not the same any more. Start from the one that is to go on. To copy once more, empty %s or choose another place", to, to)
 	}
@@ -165,34 +152,21 @@ func copied(ctx context.Context, source changelog.Exporter, to location, stdout 
 	return nil
 }
 
-// A location is where a change memory is kept: a data directory, or a Redis.
+// A location is a server.Location that a flag names.
 type location struct {
+	server.Location
 	config *config
 	log    *slog.Logger
-	flag   string // the flag that names it
-	name   string // the directory or the URL
-	prefix string // of its keys in Redis
-}
-
-func (l location) redis() bool { return strings.Contains(l.name, "://") }
-
-// String names the location without a secret.
-func (l location) String() string {
-	if !l.redis() {
-		return l.name
-	}
-	scheme, rest, _ := strings.Cut(l.name, "://")
-	rest, _, _ = strings.Cut(rest, "?")
-	return fmt.Sprintf("%s://%s (prefix %s)", scheme, rest[strings.LastIndexByte(rest, '@')+1:], l.prefix)
+	flag   string
 }
 
 // variables returns the variables that a hub needs to start on the location.
 func (l location) variables() string {
 	switch {
-	case !l.redis():
-		return "RSHUB_DATA=" + l.name
-	case l.prefix != "rshub":
-		return "RSHUB_REDIS_URL and RSHUB_PREFIX=" + l.prefix
+	case !l.InRedis():
+		return "RSHUB_DATA=" + l.Name
+	case l.Prefix != "rshub":
+		return "RSHUB_REDIS_URL and RSHUB_PREFIX=" + l.Prefix
 	}
 	return "RSHUB_REDIS_URL"
 }
@@ -202,32 +176,18 @@ func (l location) variables() string {
 // directory of that name.
 func (l location) check() error {
 	switch {
-	case l.redis() && !prefixForm.MatchString(l.prefix):
-		return fmt.Errorf("%s-prefix is %q; it is 1 to 40 of a-z, A-Z, 0-9, hyphen and underscore", l.flag, l.prefix)
-	case !l.redis() && strings.Contains(l.name, ":") && !strings.ContainsAny(l.name, `/\`):
-		return fmt.Errorf("%s %s is no URL such as redis://localhost:6379; a directory of that name is ./%s", l.flag, l.name, l.name)
+	case l.InRedis() && !prefixForm.MatchString(l.Prefix):
+		return fmt.Errorf("%s-prefix is %q; it is 1 to 40 of a-z, A-Z, 0-9, hyphen and underscore", l.flag, l.Prefix)
+	case !l.InRedis() && strings.Contains(l.Name, ":") && !strings.ContainsAny(l.Name, `/\`):
+		return fmt.Errorf("%s %s is no URL such as redis://localhost:6379; a directory of that name is ./%s", l.flag, l.Name, l.Name)
 	}
 	return nil
 }
 
-func (l location) same(m location) bool {
-	if l.redis() || m.redis() {
-		return l.String() == m.String()
-	}
-	a, aerr := os.Stat(l.name)
-	b, berr := os.Stat(m.name)
-	return aerr == nil && berr == nil && os.SameFile(a, b)
-}
-
 // store returns the configuration that opens the location.
 func (l location) store() server.Config {
-	c := l.config.store()
-	c.Data, c.RedisURL, c.Prefix, c.Logger = "", "", l.prefix, l.log
-	if l.redis() {
-		c.RedisURL = l.name
-	} else {
-		c.Data = l.name
-	}
+	c := l.Of(l.config.store())
+	c.Logger = l.log
 	return c
 }
 

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/server"
 )
 
 // beginEpochs begins a new epoch of every set of a change memory.
@@ -21,7 +22,7 @@ func beginEpochs(ctx context.Context, args []string, stdout, stderr io.Writer) e
 	if len(args) != 1 || args[0] == "" || strings.HasPrefix(args[0], "-") {
 		return usageError("rshub epoch MEMORY: a memory is a data directory or the URL of a Redis")
 	}
-	l := location{config: c, flag: "MEMORY", name: args[0], prefix: c.Prefix, log: newLogger(stderr, slog.LevelWarn)}
+	l := location{Location: server.Location{Name: args[0], Prefix: c.Prefix}, config: c, flag: "MEMORY", log: newLogger(stderr, slog.LevelWarn)}
 	if err := l.check(); err != nil {
 		return usageError(err.Error())
 	}

@@ -77,7 +77,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	case "follow":
 		err = follow(ctx, args[1:], stdout, stderr)
 	case "audit":
-		err = audit(ctx, args[1:], os.Stdin, stdout, stderr)
+		err = auditList(ctx, args[1:], os.Stdin, stdout, stderr)
 	case "token":
 		err = token(args[1:], stdout)
 	case "version", "-version", "--version":

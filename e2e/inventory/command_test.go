@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/rshub/rshub/e2e/internal/hubtest"
-	"github.com/rshub/rshub/inventory"
+	"github.com/rshub/rshub/inventory/audit"
 )
 
 // TestCommand audits a list as somebody does who has exported it from a database.
@@ -44,7 +44,7 @@ func TestCommand(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	audit := func(code int, args ...string) (out, stderr string) {
+	command := func(code int, args ...string) (out, stderr string) {
 		t.Helper()
 		got, out, stderr := hubtest.Run(t, nil, nil, hubtest.Rshub, append([]string{"audit"}, args...)...)
 		if got != code {
@@ -53,22 +53,22 @@ func TestCommand(t *testing.T) {
 		return out, stderr
 	}
 	write(held)
-	if out, _ := audit(0, "-hub", h.URL, "-set", s.set, "-settle", "1ms", file); out != "" {
+	if out, _ := command(0, "-hub", h.URL, "-set", s.set, "-settle", "1ms", file); out != "" {
 		t.Errorf("equal lists differ: %s", out)
 	}
 	for _, l := range planted {
 		held.apply(l)
 	}
 	write(held)
-	out, stderr := audit(1, "-hub", h.URL, "-set", s.set, "-settle", "1ms", file)
-	got := map[string]inventory.Kind{}
+	out, stderr := command(1, "-hub", h.URL, "-set", s.set, "-settle", "1ms", file)
+	got := map[string]audit.Kind{}
 	for l := range bytes.Lines([]byte(out)) {
 		var d struct {
-			Difference inventory.Kind
+			Difference audit.Kind
 			Loc        string
 			Own, Hub   *line
 		}
-		if err := json.Unmarshal(l, &d); err != nil || (d.Own == nil) != (d.Difference == inventory.Missing) || (d.Hub == nil) != (d.Difference == inventory.Extra) {
+		if err := json.Unmarshal(l, &d); err != nil || (d.Own == nil) != (d.Difference == audit.Missing) || (d.Hub == nil) != (d.Difference == audit.Extra) {
 			t.Errorf("%s: %v", l, err)
 		}
 		got[d.Loc] = d.Difference
@@ -84,7 +84,7 @@ func TestCommand(t *testing.T) {
 	if !strings.Contains(stderr, "3 missing, 3 stale, 4 extra, 0 unknown") {
 		t.Errorf("the sum is %q", stderr)
 	}
-	out, _ = audit(1, "-hub", h.URL, "-set", s.set, "-settle", "1ms", "-prefix", "https://example.org/"+dead, file)
+	out, _ = command(1, "-hub", h.URL, "-set", s.set, "-settle", "1ms", "-prefix", "https://example.org/"+dead, file)
 	if lines := strings.Split(strings.TrimSpace(out), "\n"); len(lines) != 2 || slices.ContainsFunc(lines, func(l string) bool { return !strings.Contains(l, "/dead/") }) {
 		t.Errorf("with a prefix it names %q", out)
 	}
@@ -95,7 +95,7 @@ func TestCommand(t *testing.T) {
 		{"-hub", h.URL, file},
 		{"-hub", h.URL, "-set", s.set},
 	} {
-		if out, stderr := audit(2, args...); out != "" || stderr == "" {
+		if out, stderr := command(2, args...); out != "" || stderr == "" {
 			t.Errorf("%q: %s%s", args, out, stderr)
 		}
 	}

@@ -18,6 +18,8 @@ import (
 	"github.com/rshub/rshub/e2e/internal/hubtest"
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/inventory"
+	"github.com/rshub/rshub/inventory/audit"
+	"github.com/rshub/rshub/inventory/digest"
 	"github.com/rshub/rshub/inventory/diskpages"
 	"github.com/rshub/rshub/resourcesync"
 )
@@ -128,12 +130,12 @@ func (d *destination) proves(t *testing.T, s *source, leftovers bool) {
 	t.Helper()
 	cursor, want := s.newest(t)
 	j := d.reaches(t, cursor)
-	held, extra := j.held, map[string]inventory.Kind{}
+	held, extra := j.held, map[string]audit.Kind{}
 	if leftovers {
 		held = maps.Clone(held)
 		maps.DeleteFunc(held, func(loc string, _ line) bool {
 			if _, exists := want[loc]; !exists {
-				extra[loc] = inventory.Extra
+				extra[loc] = audit.Extra
 			}
 			return extra[loc] != ""
 		})
@@ -152,7 +154,7 @@ func (d *destination) proves(t *testing.T, s *source, leftovers bool) {
 	}
 	for _, h := range d.hubs {
 		c := newClient(t, h)
-		for _, o := range []client.AuditOptions{{By: inventory.ByPosition}, {By: inventory.ByContent}} {
+		for _, o := range []client.AuditOptions{{By: digest.ByPosition}, {By: digest.ByContent}} {
 			if d.way != byReplica {
 				names(t, d.way, c.Audit(t.Context(), d.set, client.Always(state), o), extra)
 				continue

@@ -14,6 +14,8 @@ import (
 	"github.com/rshub/rshub/e2e/internal/hubtest"
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/inventory"
+	"github.com/rshub/rshub/inventory/audit"
+	"github.com/rshub/rshub/inventory/digest"
 	"github.com/rshub/rshub/resourcesync"
 )
 
@@ -38,9 +40,9 @@ func prepare(t *testing.T, s *source, h *hubtest.Hub, n int) {
 
 // faults are ten faults of a destination: what it holds instead, and how an audit names
 // each.
-func faults(r *rand.Rand, n int) (planted []line, names map[string]inventory.Kind) {
-	names = map[string]inventory.Kind{}
-	plant := func(kind inventory.Kind, loc, change, hash string) {
+func faults(r *rand.Rand, n int) (planted []line, names map[string]audit.Kind) {
+	names = map[string]audit.Kind{}
+	plant := func(kind audit.Kind, loc, change, hash string) {
 		if names[loc] != "" {
 			return
 		}
@@ -48,16 +50,16 @@ func faults(r *rand.Rand, n int) (planted []line, names map[string]inventory.Kin
 		planted = append(planted, line{Position: 1, Loc: loc, Change: change, Hash: hash})
 	}
 	for i := 0; len(names) < 3; i++ {
-		plant(inventory.Missing, locOf(steady, r.IntN(n)), "deleted", "")
+		plant(audit.Missing, locOf(steady, r.IntN(n)), "deleted", "")
 	}
 	for len(names) < 6 {
-		plant(inventory.Stale, locOf(steady, r.IntN(n)), "updated", hashOf("00"))
+		plant(audit.Stale, locOf(steady, r.IntN(n)), "updated", hashOf("00"))
 	}
 	for len(names) < 8 {
-		plant(inventory.Extra, fmt.Sprintf("https://example.org/never/%d", r.IntN(1000)), "created", hashOf("11"))
+		plant(audit.Extra, fmt.Sprintf("https://example.org/never/%d", r.IntN(1000)), "created", hashOf("11"))
 	}
 	for len(names) < 10 { // deletions that were not applied
-		plant(inventory.Extra, locOf(dead, r.IntN(50)), "created", hashOf("22"))
+		plant(audit.Extra, locOf(dead, r.IntN(50)), "created", hashOf("22"))
 	}
 	return planted, names
 }
@@ -65,9 +67,9 @@ func faults(r *rand.Rand, n int) (planted []line, names map[string]inventory.Kin
 func hashOf(b string) string { return "sha-256:" + strings.Repeat(b, 32) }
 
 // kinds are the differences that an audit names.
-func kinds(t *testing.T, found func(func(inventory.Difference, error) bool)) map[string]inventory.Kind {
+func kinds(t *testing.T, found func(func(audit.Difference, error) bool)) map[string]audit.Kind {
 	t.Helper()
-	all := map[string]inventory.Kind{}
+	all := map[string]audit.Kind{}
 	for d, err := range found {
 		if err != nil {
 			t.Fatalf("an audit ends with %v", err)
@@ -81,7 +83,7 @@ func kinds(t *testing.T, found func(func(inventory.Difference, error) bool)) map
 }
 
 // names checks that an audit names the faults and nothing else.
-func names(t *testing.T, who string, found func(func(inventory.Difference, error) bool), want map[string]inventory.Kind) {
+func names(t *testing.T, who string, found func(func(audit.Difference, error) bool), want map[string]audit.Kind) {
 	t.Helper()
 	got := kinds(t, found)
 	if maps.Equal(got, want) {
@@ -133,7 +135,7 @@ func plantFaults(t *testing.T, changes int, hubs ...*hubtest.Hub) {
 	}
 	plantIn(t, store, s.set, planted)
 	replica = open(t, c, s.set, store)
-	bys := []inventory.By{inventory.ByPosition, inventory.ByContent}
+	bys := []digest.By{digest.ByPosition, digest.ByContent}
 	for _, by := range bys {
 		names(t, fmt.Sprintf("the replica by %s", by), replica.Audit(t.Context(), client.AuditOptions{By: by}), want)
 	}
@@ -147,7 +149,7 @@ func plantFaults(t *testing.T, changes int, hubs ...*hubtest.Hub) {
 		}
 		return collect(t, f)
 	}
-	names(t, "the list", c.Audit(t.Context(), s.set, own, client.AuditOptions{By: inventory.ByContent}), want)
+	names(t, "the list", c.Audit(t.Context(), s.set, own, client.AuditOptions{By: digest.ByContent}), want)
 
 	done := s.run(t, r.Uint64(), changes, hubs)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -166,7 +168,7 @@ func plantFaults(t *testing.T, changes int, hubs ...*hubtest.Hub) {
 	audits, listed := 0, 0
 	lists.Go(func() {
 		for ctx.Err() == nil {
-			got, err := try(settled.Audit(ctx, s.set, own, client.AuditOptions{By: inventory.ByContent}))
+			got, err := try(settled.Audit(ctx, s.set, own, client.AuditOptions{By: digest.ByContent}))
 			if ctx.Err() != nil {
 				return
 			}
@@ -269,8 +271,8 @@ func collect(t *testing.T, f fold) (*inventory.State, error) {
 }
 
 // try returns what an audit finds, for who is not the goroutine of a test.
-func try(found func(func(inventory.Difference, error) bool)) (map[string]inventory.Kind, error) {
-	all := map[string]inventory.Kind{}
+func try(found func(func(audit.Difference, error) bool)) (map[string]audit.Kind, error) {
+	all := map[string]audit.Kind{}
 	for d, err := range found {
 		if err != nil {
 			return all, err

@@ -14,6 +14,7 @@ import (
 
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/inventory"
+	"github.com/rshub/rshub/inventory/digest"
 	"github.com/rshub/rshub/resourcesync"
 )
 
@@ -89,10 +90,10 @@ func (c content) check(ctx context.Context, t *inventory.Tree, r *rand.Rand) err
 	return c.checkNewer(ctx, t, locs, r.Uint64N(2_000))
 }
 
-func (c content) tally(locs []string) (sum inventory.Tally) {
+func (c content) tally(locs []string) (sum digest.Tally) {
 	for _, loc := range locs {
 		e := c[loc]
-		one := inventory.TallyOf(&e)
+		one := digest.TallyOf(&e)
 		sum.Add(&one)
 	}
 	return sum

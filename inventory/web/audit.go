@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/rshub/rshub/inventory"
+	"github.com/rshub/rshub/inventory/audit"
 	"github.com/rshub/rshub/problem"
 	"github.com/rshub/rshub/resourcesync"
 )
@@ -46,7 +47,7 @@ func (s *Server) serveLook(w http.ResponseWriter, r *http.Request, set string) e
 		return err
 	}
 	defer held.Release()
-	look, err := held.Look(r.Context(), inventory.Prefix(q.Get("prefix")))
+	look, err := audit.LookAt(r.Context(), held.State, inventory.Prefix(q.Get("prefix")))
 	if err != nil {
 		return fmt.Errorf("look at set %q: %w", set, err)
 	}
@@ -65,7 +66,7 @@ func (s *Server) serveQuestion(w http.ResponseWriter, r *http.Request, set strin
 	if details != "" && details != "0" && details != "1" {
 		return resourcesync.Invalid("details is 1, or 0")
 	}
-	question, err := inventory.ReadQuestion(http.MaxBytesReader(w, r.Body, inventory.MaxQuestion+1))
+	question, err := audit.ReadQuestion(http.MaxBytesReader(w, r.Body, audit.MaxQuestion+1))
 	if err != nil {
 		return err
 	}
@@ -84,8 +85,8 @@ func (s *Server) serveQuestion(w http.ResponseWriter, r *http.Request, set strin
 }
 
 // reply returns the answer to a question as text.
-func (s *Server) reply(r *http.Request, set string, question inventory.Question) ([]byte, error) {
-	share, err := s.opts.Answers.Take(r.Context(), min(int64(len(question.Ranges))*answerRoom, 2*inventory.MaxReply))
+func (s *Server) reply(r *http.Request, set string, question audit.Question) ([]byte, error) {
+	share, err := s.opts.Answers.Take(r.Context(), min(int64(len(question.Ranges))*answerRoom, 2*audit.MaxReply))
 	if err != nil {
 		return nil, err
 	}
@@ -95,7 +96,7 @@ func (s *Server) reply(r *http.Request, set string, question inventory.Question)
 		return nil, gone(err, "the hub cannot make the state at "+question.At.String()+" any more: look again (GET), and compare at the cursor of the answer")
 	}
 	defer held.Release()
-	reply, err := inventory.Answer(r.Context(), held.State, question)
+	reply, err := audit.Answer(r.Context(), held.State, question)
 	if err != nil {
 		return nil, fmt.Errorf("audit of set %q at %v: %w", set, question.At, err)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/internal/accept"
 	"github.com/rshub/rshub/inventory"
+	"github.com/rshub/rshub/inventory/audit"
 	"github.com/rshub/rshub/problem"
 	"github.com/rshub/rshub/resourcesync"
 )
@@ -108,7 +109,7 @@ func (s *Server) ServeResources(w http.ResponseWriter, r *http.Request, set stri
 		return err
 	}
 	defer held.Release()
-	look, err := held.Look(r.Context(), l.whole)
+	look, err := audit.LookAt(r.Context(), held.State, l.whole)
 	if err != nil {
 		return fmt.Errorf("resources of set %q: %w", set, err)
 	}

@@ -18,6 +18,8 @@ import (
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/internal/budget"
 	"github.com/rshub/rshub/inventory"
+	"github.com/rshub/rshub/inventory/audit"
+	"github.com/rshub/rshub/inventory/digest"
 	"github.com/rshub/rshub/inventory/web"
 	"github.com/rshub/rshub/problem"
 	"github.com/rshub/rshub/resourcesync"
@@ -311,29 +313,29 @@ func TestAudit(t *testing.T) {
 	own := other.states[len(other.states)-1]
 
 	resp, body := s.do("GET", "audit?from="+at.String(), "")
-	look, err := inventory.ReadLook(bytes.NewReader(body))
+	look, err := audit.ReadLook(bytes.NewReader(body))
 	if err != nil || look.Cursor != at || !look.Complete || look.Set != "a" || look.Count != 1_000 || len(body) > 1<<10 || s.waited != 5*time.Second {
 		t.Fatalf("%s: the look is %s, %v", resp.Status, body, err)
 	}
-	if mine, err := own.Look(t.Context(), inventory.Range{}); err != nil || mine.Content == look.Content {
+	if mine, err := audit.LookAt(t.Context(), own, inventory.Range{}); err != nil || mine.Content == look.Content {
 		t.Fatalf("two inventories that differ look equal: %v", err)
 	}
 	_, body = s.do("GET", "audit?prefix=https://example.org/c/", "")
-	if part, err := inventory.ReadLook(bytes.NewReader(body)); err != nil || part.Count != 333 {
+	if part, err := audit.ReadLook(bytes.NewReader(body)); err != nil || part.Count != 333 {
 		t.Errorf("those with a prefix look like %s, %v", body, err)
 	}
 
 	s.commit(resourcesync.Change{Loc: loc(2), Change: resourcesync.Deleted}) // the answers are as of the look
 	var found []string
 	rounds := 0
-	for d, err := range inventory.Compare(t.Context(), own, inventory.ByContent, inventory.Range{}, func(_ context.Context, q inventory.Question) (inventory.Reply, error) {
+	for d, err := range audit.Compare(t.Context(), own, digest.ByContent, inventory.Range{}, func(_ context.Context, q audit.Question) (audit.Reply, error) {
 		rounds++
 		q.At = at
 		resp, body := s.do("POST", "audit?details=1", string(q.AppendJSON(nil)))
 		if resp.StatusCode != 200 {
 			t.Fatalf("%s: %s", resp.Status, body)
 		}
-		return inventory.ReadReply(bytes.NewReader(body))
+		return audit.ReadReply(bytes.NewReader(body))
 	}) {
 		if err != nil {
 			t.Fatal(err)
@@ -363,7 +365,7 @@ func TestAuditRefused(t *testing.T) {
 	s.problem("POST", "audit", question("77-88", one), 410, "look again")
 	s.problem("POST", "audit", question(at.String(), one+","+one), 400, "range 2")
 	s.problem("POST", "audit", "{", 400, "ends early")
-	s.problem("POST", "audit", strings.Repeat(" ", inventory.MaxQuestion+2), 413, "")
+	s.problem("POST", "audit", strings.Repeat(" ", audit.MaxQuestion+2), 413, "")
 	s.problem("POST", "audit?details=yes", question(at.String(), one), 400, "details is 1")
 	if resp, body := s.do("POST", "audit", question(at.String(), one)); resp.StatusCode != 200 || bytes.Contains(body, []byte("datetime")) || strings.Count(string(body), `"e":`) != 3 {
 		t.Errorf("%s: %s", resp.Status, body)

@@ -1,4 +1,4 @@
-package inventory
+package audit
 
 import (
 	"encoding/hex"
@@ -7,6 +7,9 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/inventory"
+	"github.com/rshub/rshub/inventory/digest"
 	"github.com/rshub/rshub/resourcesync"
 )
 
@@ -102,7 +105,7 @@ func (r *Resource) appendJSON(dst []byte) []byte {
 }
 
 // appendRange appends the beginning of an object: from, to and count.
-func appendRange(dst []byte, r Range, count uint64) []byte {
+func appendRange(dst []byte, r inventory.Range, count uint64) []byte {
 	dst = appendEnd(append(dst, `{"from":`...), r.From)
 	dst = appendEnd(append(dst, `,"to":`...), r.To)
 	return strconv.AppendUint(append(dst, `,"count":`...), count, 10)
@@ -116,7 +119,24 @@ func appendEnd(dst []byte, loc string) []byte {
 	return dst
 }
 
-func appendDigest(dst []byte, d *Digest) []byte {
+func appendDigest(dst []byte, d *digest.Digest) []byte {
 	dst = append(dst, `,"digest":"`...)
 	return append(hex.AppendEncode(dst, d[:]), '"')
+}
+
+// AppendJSON appends the difference as one JSON object on one line. What the other end has
+// is the member hub.
+func (d *Difference) AppendJSON(dst []byte) []byte {
+	dst = append(dst, `{"difference":"`...)
+	dst = append(append(dst, d.Kind...), `",`...)
+	dst = resourcesync.AppendJSONMembers(dst, &resourcesync.Change{Loc: d.Loc})
+	if d.Own != nil {
+		c := d.Own.Change
+		c.Change = "" // an end that never saw the log knows no kinds of changes
+		dst = append(resourcesync.AppendJSONMembers(append(dst, `,"own":{`...), &c), '}')
+	}
+	if d.Theirs != nil {
+		dst = feed.JSON.Parts.Entry(append(dst, `,"hub":`...), d.Theirs, true)
+	}
+	return append(dst, '}')
 }

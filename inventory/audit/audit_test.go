@@ -1,4 +1,4 @@
-package inventory
+package audit
 
 import (
 	"context"
@@ -9,23 +9,25 @@ import (
 	"time"
 
 	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/inventory"
+	"github.com/rshub/rshub/inventory/digest"
 	"github.com/rshub/rshub/resourcesync"
 )
 
 // few returns a state of n resources.
-func few(n int) *State {
+func few(t *testing.T, n int) *inventory.State {
 	all := make([]feed.Entry, n)
 	for i := range all {
 		at := feed.Cursor{Position: uint64(i + 1), Micros: 1_700_000_000_000_000 + int64(i)}
 		all[i] = feed.Entry{Cursor: at, Change: resourcesync.Change{Loc: fmt.Sprintf("https://example.org/%06d", i), Change: resourcesync.Created, Hash: fmt.Sprintf("sha-256:%064x", i)}}
 	}
-	return newSorted(all).state(feed.Cursor{Position: uint64(n), Micros: 1_700_000_000_000_000 + int64(n)})
+	return holding(t, feed.Cursor{Position: uint64(n), Micros: 1_700_000_000_000_000 + int64(n)}, all)
 }
 
 // ask answers a question about one range of which the asking end has nothing.
-func ask(t *testing.T, s *State, r Range, details bool) Reply {
+func ask(t *testing.T, s *inventory.State, r inventory.Range, details bool) Reply {
 	t.Helper()
-	reply, err := Answer(context.Background(), s, Question{At: s.Cursor(), By: ByPosition, Ranges: []Asked{{Range: r}}, Details: details})
+	reply, err := Answer(context.Background(), s, Question{At: s.Cursor(), By: digest.ByPosition, Ranges: []Asked{{Range: r}}, Details: details})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,14 +40,14 @@ func TestAnswerSizes(t *testing.T) {
 		n, ranges int
 		listed    bool
 	}{{1, 1, true}, {64, 1, true}, {65, 33, false}, {128, 64, false}, {1000, 63, false}, {4096, 64, false}, {20_000, 64, false}} {
-		reply := ask(t, few(test.n), Range{}, false)
+		reply := ask(t, few(t, test.n), inventory.Range{}, false)
 		if len(reply.Ranges) != test.ranges || reply.Ranges[0].Listed != test.listed {
 			t.Errorf("%d resources: %d ranges, listed %t", test.n, len(reply.Ranges), reply.Ranges[0].Listed)
 		}
 	}
-	empty := few(0)
-	none := new(Tally)
-	q := Question{At: empty.Cursor(), By: ByContent, Ranges: []Asked{{Digest: none.Digest(ByContent)}}}
+	empty := few(t, 0)
+	none := new(digest.Tally)
+	q := Question{At: empty.Cursor(), By: digest.ByContent, Ranges: []Asked{{Digest: none.Digest(digest.ByContent)}}}
 	if reply, err := Answer(context.Background(), empty, q); err != nil || len(reply.Ranges) != 0 {
 		t.Errorf("both have nothing: %+v, %v", reply, err)
 	}
@@ -67,14 +69,14 @@ func TestAnswerBounds(t *testing.T) {
 	for i := range all {
 		all[i] = feed.Entry{Cursor: feed.Cursor{Position: uint64(i + 1), Micros: 1}, Change: resourcesync.Change{Loc: fmt.Sprintf("https://example.org/%s/%06d", long, i), Change: resourcesync.Created}}
 	}
-	s := newSorted(all).state(feed.Cursor{Position: 64 * n, Micros: 1})
-	q := Question{At: s.Cursor(), By: ByPosition}
-	parts, err := s.Split(context.Background(), Range{}, n)
-	if err != nil || len(parts) != n {
-		t.Fatalf("%d parts, %v", len(parts), err)
-	}
-	for _, p := range parts {
-		q.Ranges = append(q.Ranges, Asked{Range: p.Range})
+	s := holding(t, feed.Cursor{Position: 64 * n, Micros: 1}, all)
+	q := Question{At: s.Cursor(), By: digest.ByPosition}
+	for i := range n {
+		r := inventory.Range{From: all[64*i].Change.Loc}
+		if i+1 < n {
+			r.To = all[64*(i+1)].Change.Loc
+		}
+		q.Ranges = append(q.Ranges, Asked{Range: r})
 	}
 	if _, err := Answer(context.Background(), s, q); !errors.Is(err, resourcesync.ErrTooLarge) {
 		t.Errorf("err = %v", err)
@@ -93,14 +95,14 @@ func TestAnswerBounds(t *testing.T) {
 	for i := range 3 {
 		all[i].Change.Type = strings.Repeat("y", huge)
 	}
-	s = newSorted(all[:3]).state(s.Cursor())
-	reply = ask(t, s, Range{}, true)
+	s = holding(t, s.Cursor(), all[:3])
+	reply = ask(t, s, inventory.Range{}, true)
 	if got := reply.Ranges[0].Resources; got[0].Entry == nil || got[1].Entry != nil || got[2].Entry != nil {
 		t.Error("it is not the first entry alone")
 	}
 	all[1].Change.Type = strings.Repeat("y", 3*huge)
-	s = newSorted(all[:3]).state(s.Cursor())
-	if got := ask(t, s, Range{From: all[1].Change.Loc}, true).Ranges[0].Resources; got[0].Entry == nil {
+	s = holding(t, s.Cursor(), all[:3])
+	if got := ask(t, s, inventory.Range{From: all[1].Change.Loc}, true).Ranges[0].Resources; got[0].Entry == nil {
 		t.Error("a large entry never comes")
 	}
 }
@@ -114,14 +116,14 @@ func TestAuditJSON(t *testing.T) {
 		Lastmod: time.Date(2023, 1, 2, 3, 4, 5, 600_000_000, time.UTC), Hash: "md5:00", Length: &length,
 		Attrs: []resourcesync.Attr{{Namespace: "https://example.org/ns", Name: "x", Value: `"`}},
 	}}
-	look := Look{Set: "peps", Cursor: at, Complete: true, Count: 2, Weak: 1, Position: Digest{1}, Content: Digest{2}}
-	question := Question{At: at, By: ByContent, Ranges: []Asked{{Range{"", "https://example.org/m"}, 3, Digest{0xab}}, {Range{From: "https://example.org/n\x00"}, 0, Digest{}}}}
+	look := Look{Set: "peps", Cursor: at, Complete: true, Count: 2, Weak: 1, Position: digest.Digest{1}, Content: digest.Digest{2}}
+	question := Question{At: at, By: digest.ByContent, Ranges: []Asked{{inventory.Range{From: "", To: "https://example.org/m"}, 3, digest.Digest{0xab}}, {inventory.Range{From: "https://example.org/n\x00"}, 0, digest.Digest{}}}}
 	reply := Reply{Set: "peps", Cursor: at, Ranges: []Answered{
-		{Range: Range{"", "https://example.org/c"}, Count: 2, Listed: true, Resources: []Resource{
-			{Loc: entry.Change.Loc, Position: 3, E: Digest{0xff}, Entry: &entry}, {Loc: "https://example.org/b", Position: 4, E: Digest{0xfe}},
+		{Range: inventory.Range{From: "", To: "https://example.org/c"}, Count: 2, Listed: true, Resources: []Resource{
+			{Loc: entry.Change.Loc, Position: 3, E: digest.Digest{0xff}, Entry: &entry}, {Loc: "https://example.org/b", Position: 4, E: digest.Digest{0xfe}},
 		}},
-		{Range: Range{"https://example.org/c", "https://example.org/d"}, Listed: true},
-		{Range: Range{"https://example.org/d", ""}, Count: 65, Digest: Digest{0xcd}},
+		{Range: inventory.Range{From: "https://example.org/c", To: "https://example.org/d"}, Listed: true},
+		{Range: inventory.Range{From: "https://example.org/d", To: ""}, Count: 65, Digest: digest.Digest{0xcd}},
 	}}
 	const zeros = "000000000000000000000000000000"
 	for _, test := range []struct{ what, got, want string }{

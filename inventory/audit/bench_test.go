@@ -1,4 +1,4 @@
-package inventory
+package audit
 
 import (
 	"bytes"
@@ -8,6 +8,9 @@ import (
 	"testing"
 
 	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/inventory"
+	"github.com/rshub/rshub/inventory/digest"
+	"github.com/rshub/rshub/inventory/sourcetest"
 	"github.com/rshub/rshub/resourcesync"
 )
 
@@ -26,37 +29,38 @@ func gzipped(ask Ask, n *int) Ask {
 
 // BenchmarkCompare finds ten faults in a million resources, for which some changes wait.
 func BenchmarkCompare(b *testing.B) {
-	v, root, all := bigTree(b)
-	head := root.Cursor
+	const n = 1_000_000
+	all := sourcetest.PEPs(n)
+	head := feed.Cursor{Position: n, Micros: 1}
+	base := stored(b, inventory.Options{Cache: inventory.NewCache(32 << 20)}, head, all)
 	for _, waiting := range []int{0, 80_000} {
-		src := newSource(1, 1)
-		src.head = head
-		hub := NewOverlay(v.Tree(root))
-		own := NewOverlay(v.Tree(root))
+		src := sourcetest.New(1, 1)
+		src.Head = head
+		hub := base.Overlay()
+		own := base.Overlay()
 		batch := make([]feed.Entry, waiting)
 		for i := range batch {
-			batch[i] = src.existing(all[src.r.IntN(len(all))].Change.Loc)
+			batch[i] = src.Existing(all[src.IntN(len(all))].Change.Loc)
 		}
-		for _, o := range []*Overlay{hub, own} {
+		for _, o := range []*inventory.Overlay{hub, own} {
 			if err := o.Add(b.Context(), batch); err != nil {
 				b.Fatal(err)
 			}
 		}
 		for range 10 {
-			e := src.existing(all[src.r.IntN(len(all))].Change.Loc)
+			e := src.Existing(all[src.IntN(len(all))].Change.Loc)
 			e.Change = resourcesync.Change{Loc: e.Change.Loc, Change: resourcesync.Deleted}
 			if err := own.Add(b.Context(), []feed.Entry{e}); err != nil {
 				b.Fatal(err)
 			}
 		}
-		theirs, mine := hub.State(src.head), own.State(src.head)
+		theirs, mine := hub.State(src.Head), own.State(src.Head)
 		b.Run(fmt.Sprint(waiting), func(b *testing.B) {
 			b.ReportAllocs()
 			l, packed := new(line), 0
-			done := timer(b, "comparison")
 			for b.Loop() {
 				found := 0
-				for _, err := range Compare(b.Context(), mine, ByContent, Range{}, gzipped(l.to(theirs), &packed)) {
+				for _, err := range Compare(b.Context(), mine, digest.ByContent, inventory.Range{}, gzipped(l.to(theirs), &packed)) {
 					if err != nil {
 						b.Fatal(err)
 					}
@@ -66,7 +70,6 @@ func BenchmarkCompare(b *testing.B) {
 					b.Fatalf("%d differences", found)
 				}
 			}
-			done(b.N)
 			for unit, n := range map[string]int{"questions": l.asked, "B-up": l.up, "B-down": l.down, "B-gzip-down": packed} {
 				b.ReportMetric(float64(n)/float64(b.N), unit)
 			}
@@ -78,51 +81,27 @@ func BenchmarkCompare(b *testing.B) {
 	}
 }
 
-// BenchmarkOverlay adds changes at random places of a million resources.
-func BenchmarkOverlay(b *testing.B) {
-	v, root, all := bigTree(b)
-	src := newSource(1, 1)
-	batch := make([]feed.Entry, 80_000)
-	for i := range batch {
-		batch[i] = src.existing(all[src.r.IntN(len(all))].Change.Loc)
-		batch[i].Position += root.Cursor.Position
-	}
-	b.ReportAllocs()
-	done := timer(b, "change")
-	for b.Loop() {
-		o := NewOverlay(v.Tree(root))
-		for i := 0; i < len(batch); i += 1000 {
-			if err := o.Add(b.Context(), batch[i:i+1000]); err != nil {
-				b.Fatal(err)
-			}
-			o.State(batch[i+999].Cursor)
-		}
-		b.ReportMetric(float64(o.Bytes())/float64(o.Len()), "B/change")
-	}
-	done(len(batch) * b.N)
-	b.ReportMetric(float64(len(batch)*b.N)/b.Elapsed().Seconds(), "changes/s")
-}
-
 // BenchmarkLook looks at a prefix of a million resources, for which some changes wait.
 func BenchmarkLook(b *testing.B) {
-	v, root, all := bigTree(b)
-	src := newSource(1, 1)
-	src.head = root.Cursor
-	o := NewOverlay(v.Tree(root))
+	const n = 1_000_000
+	all := sourcetest.PEPs(n)
+	src := sourcetest.New(1, 1)
+	src.Head = feed.Cursor{Position: n, Micros: 1}
+	o := stored(b, inventory.Options{Cache: inventory.NewCache(32 << 20)}, src.Head, all).Overlay()
 	for range 80 {
 		batch := make([]feed.Entry, 1000)
 		for i := range batch {
-			batch[i] = src.existing(all[src.r.IntN(len(all))].Change.Loc)
+			batch[i] = src.Existing(all[src.IntN(len(all))].Change.Loc)
 		}
 		if err := o.Add(b.Context(), batch); err != nil {
 			b.Fatal(err)
 		}
 	}
-	s := o.State(src.head)
+	s := o.State(src.Head)
 	for _, prefix := range []string{"", all[123_456].Change.Loc[:60]} {
 		b.Run(fmt.Sprintf("%d", len(prefix)), func(b *testing.B) {
 			for b.Loop() {
-				look, err := s.Look(b.Context(), Prefix(prefix))
+				look, err := LookAt(b.Context(), s, inventory.Prefix(prefix))
 				if err != nil {
 					b.Fatal(err)
 				}

@@ -1,4 +1,11 @@
-package inventory
+// Package audit compares what two ends hold of a set. Both look at the same cursor. If
+// the digests of all that they hold differ, they divide the locs into ranges, compare the
+// digests of these, and go on where they differ, until every difference is named.
+//
+// Answer is the end that is asked, such as a hub; Compare is the one that asks. What goes
+// between them is a Look, then Questions and Replies, as JSON. How they are sent is for
+// others.
+package audit
 
 import (
 	"context"
@@ -6,6 +13,8 @@ import (
 	"strconv"
 
 	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/inventory"
+	"github.com/rshub/rshub/inventory/digest"
 	"github.com/rshub/rshub/resourcesync"
 )
 
@@ -27,22 +36,22 @@ type Look struct {
 	Complete bool // the set knows all resources of its source
 	Count    uint64
 	Weak     uint64 // resources of which only lastmod or length is known, or nothing
-	Position Digest
-	Content  Digest
+	Position digest.Digest
+	Content  digest.Digest
 }
 
-// Look returns what a range of the state is like. The caller adds Set and Complete.
-func (s *State) Look(ctx context.Context, r Range) (Look, error) {
+// LookAt returns what a range of a state is like. The caller adds Set and Complete.
+func LookAt(ctx context.Context, s *inventory.State, r inventory.Range) (Look, error) {
 	t, err := s.Tally(ctx, r)
 	if err != nil {
 		return Look{}, err
 	}
-	return Look{Cursor: s.cursor, Count: t.Count, Weak: t.Weak, Position: t.Digest(ByPosition), Content: t.Digest(ByContent)}, nil
+	return Look{Cursor: s.Cursor(), Count: t.Count, Weak: t.Weak, Position: t.Digest(digest.ByPosition), Content: t.Digest(digest.ByContent)}, nil
 }
 
 // Digest returns one of the two digests.
-func (l *Look) Digest(by By) Digest {
-	if by == ByContent {
+func (l *Look) Digest(by digest.By) digest.Digest {
+	if by == digest.ByContent {
 		return l.Content
 	}
 	return l.Position
@@ -51,16 +60,16 @@ func (l *Look) Digest(by By) Digest {
 // A Question asks which of some ranges differ at a cursor.
 type Question struct {
 	At      feed.Cursor
-	By      By
+	By      digest.By
 	Ranges  []Asked // at least one, at most MaxRanges; ascending, disjoint
 	Details bool    // answer with whole entries; a part of the URL, not of the JSON
 }
 
 // An Asked is what the asking end holds in a range.
 type Asked struct {
-	Range
+	inventory.Range
 	Count  uint64
-	Digest Digest // of the whole range
+	Digest digest.Digest // of the whole range
 }
 
 // A Reply says which ranges of a Question differ. The answers about one range follow
@@ -75,19 +84,19 @@ type Reply struct {
 // An Answered is what the answering end holds in a range that differs, or in a part of
 // it.
 type Answered struct {
-	Range
+	inventory.Range
 	Count     uint64
-	Digest    Digest     // unless Listed
-	Listed    bool       // Resources has all Count resources
-	Resources []Resource // in the order of loc
+	Digest    digest.Digest // unless Listed
+	Listed    bool          // Resources has all Count resources
+	Resources []Resource    // in the order of loc
 }
 
 // A Resource is one of a range that is listed.
 type Resource struct {
 	Loc      string
 	Position uint64
-	E        Digest      // the first 16 bytes of the resource's element
-	Entry    *feed.Entry // its newest change, if the Question asked for details and there was room; else nil
+	E        digest.Digest // the first 16 bytes of the resource's element
+	Entry    *feed.Entry   // its newest change, if the Question asked for details and there was room; else nil
 }
 
 // Answer answers a question about a state. The state must be at the cursor of the
@@ -97,11 +106,11 @@ type Resource struct {
 // MaxSplit parts. So no answer is the range that was asked about. If the answer would be
 // larger than MaxReply, Answer returns a *resourcesync.Error with ErrTooLarge. A question
 // about one range never is. Other errors are those of the state.
-func Answer(ctx context.Context, s *State, q Question) (Reply, error) {
-	if q.At != s.cursor {
-		return Reply{}, fmt.Errorf("a question at %v for a state at %v", q.At, s.cursor)
+func Answer(ctx context.Context, s *inventory.State, q Question) (Reply, error) {
+	if q.At != s.Cursor() {
+		return Reply{}, fmt.Errorf("a question at %v for a state at %v", q.At, s.Cursor())
 	}
-	a := answer{Reply: Reply{Cursor: s.cursor}, state: s, meter: meter{state: s}, by: q.By, details: q.Details}
+	a := answer{Reply: Reply{Cursor: s.Cursor()}, state: s, meter: s.Meter(), by: q.By, details: q.Details}
 	for i := range q.Ranges {
 		if err := a.add(ctx, &q.Ranges[i]); err != nil {
 			return Reply{}, err
@@ -113,9 +122,9 @@ func Answer(ctx context.Context, s *State, q Question) (Reply, error) {
 // An answer is a Reply that is being made.
 type answer struct {
 	Reply
-	state   *State
-	meter   meter
-	by      By
+	state   *inventory.State
+	meter   *inventory.Meter
+	by      digest.By
 	details bool
 	bytes   int // of the reply as JSON, about
 	entries int // bytes of the entries in it, about
@@ -129,7 +138,7 @@ const (
 
 // add adds the answers about one range.
 func (a *answer) add(ctx context.Context, asked *Asked) error {
-	t, err := a.meter.tally(ctx, asked.Range)
+	t, err := a.meter.Tally(ctx, asked.Range)
 	switch {
 	case err != nil:
 		return err
@@ -157,7 +166,7 @@ func (a *answer) add(ctx context.Context, asked *Asked) error {
 }
 
 // list adds a range with its resources.
-func (a *answer) list(ctx context.Context, r Range, count int) error {
+func (a *answer) list(ctx context.Context, r inventory.Range, count int) error {
 	listed := Answered{Range: r, Count: uint64(count), Listed: true, Resources: make([]Resource, 0, count)}
 	a.bytes += answeredBytes + len(r.From) + len(r.To)
 	for e, err := range a.state.Walk(ctx, r) {
@@ -180,11 +189,11 @@ func (a *answer) list(ctx context.Context, r Range, count int) error {
 }
 
 // mark returns the first 16 bytes of the element of a resource.
-func mark(e *feed.Entry, by By) Digest {
+func mark(e *feed.Entry, by digest.By) digest.Digest {
 	version := strconv.FormatUint(e.Position, 10)
-	if by == ByContent {
-		version, _ = Version(&e.Change)
+	if by == digest.ByContent {
+		version, _ = digest.Version(&e.Change)
 	}
-	sum := Element(e.Change.Loc, version)
-	return Digest(sum[:16])
+	sum := digest.Element(e.Change.Loc, version)
+	return digest.Digest(sum[:16])
 }

@@ -1,14 +1,14 @@
-package inventory
+package page
 
 import (
-	"bytes"
 	"fmt"
 	"reflect"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/inventory/digest"
+	"github.com/rshub/rshub/inventory/sourcetest"
 	"github.com/rshub/rshub/resourcesync"
 )
 
@@ -40,22 +40,22 @@ func FuzzLeaf(f *testing.F) {
 		for i := range entries {
 			rows = c.append(rows, &entries[i])
 		}
-		l, err := openLeaf(9, appendPage(nil, 9, leafForm, len(entries), rows))
+		l, err := OpenLeaf(9, Append(nil, 9, LeafForm, len(entries), rows))
 		if err != nil {
 			t.Fatal(err)
 		}
-		var d leafDecoder
-		got, err := d.decode(nil, l)
+		var d Decoder
+		got, err := d.Decode(nil, l)
 		if err != nil || !reflect.DeepEqual(got, entries) {
 			t.Fatalf("got %+v, %v\nwant %+v", got, err, entries)
 		}
-		r := l.read()
-		for i := 0; r.next(); i++ {
-			if e := r.entry(); !reflect.DeepEqual(e, entries[i]) {
+		r := l.Read()
+		for i := 0; r.Next(); i++ {
+			if e := r.Entry(); !reflect.DeepEqual(e, entries[i]) {
 				t.Fatalf("got %+v\nwant %+v", e, entries[i])
 			}
 		}
-		if err := r.err(); err != nil {
+		if err := r.Err(); err != nil {
 			t.Fatal(err)
 		}
 	})
@@ -67,14 +67,14 @@ func FuzzPages(f *testing.F) {
 	var leaf leafCoder
 	leaf.begin()
 	var rows []byte
-	for e := range peps(5) {
-		rows = leaf.append(rows, e)
+	for _, e := range sourcetest.PEPs(5) {
+		rows = leaf.append(rows, &e)
 	}
 	f.Add(5, rows)
 	var in innerCoder
 	rows = nil
 	for i := range uint64(5) {
-		rows = in.append(rows, &ref{first: fmt.Sprint("page ", i), page: i + 1, newest: 100 - i, Tally: Tally{Count: i, Weak: i / 2}})
+		rows = in.append(rows, &Ref{First: fmt.Sprint("page ", i), Number: i + 1, Newest: 100 - i, Tally: digest.Tally{Count: i, Weak: i / 2}})
 	}
 	f.Add(5, rows)
 	f.Add(3, []byte{0, 1, 2, 3})
@@ -82,7 +82,7 @@ func FuzzPages(f *testing.F) {
 		if count < 0 {
 			return
 		}
-		if refs, err := decodeInner(9, appendPage(nil, 9, innerForm, count, rows)); err == nil {
+		if refs, err := OpenInner(9, Append(nil, 9, InnerForm, count, rows)); err == nil {
 			var c innerCoder
 			var again []byte
 			for i := range refs {
@@ -91,72 +91,24 @@ func FuzzPages(f *testing.F) {
 			if len(again) > len(rows) {
 				t.Fatalf("%d bytes became %d", len(rows), len(again))
 			}
-			if got, err := decodeInner(9, appendPage(nil, 9, innerForm, count, again)); err != nil || !reflect.DeepEqual(got, refs) {
+			if got, err := OpenInner(9, Append(nil, 9, InnerForm, count, again)); err != nil || !reflect.DeepEqual(got, refs) {
 				t.Fatalf("got %+v, %v\nwant %+v", got, err, refs)
 			}
 		}
-		_, _, _ = decodeList(9, appendPage(nil, 9, listForm, count, rows))
-		l, err := openLeaf(9, appendPage(nil, 9, leafForm, count, rows))
+		_, _, _ = OpenList(9, Append(nil, 9, ListForm, count, rows))
+		l, err := OpenLeaf(9, Append(nil, 9, LeafForm, count, rows))
 		if err != nil {
 			return
 		}
-		var d leafDecoder
-		entries, err := d.decode(nil, l)
+		var d Decoder
+		entries, err := d.Decode(nil, l)
 		if err != nil {
 			return
 		}
 		if len(entries) != count {
 			t.Fatalf("%d resources of %d", len(entries), count)
 		}
-		_ = l.find([]string{"a", "b"}, func(int, *feed.Entry) {})
-	})
-}
-
-// FuzzHead reads any bytes as a head.
-func FuzzHead(f *testing.F) {
-	f.Add([]byte(`{}`))
-	f.Add([]byte(`{"next":18446744073709551615,"roots":null}`))
-	root := Root{Begin: 3, Cursor: feed.Cursor{Position: 9, Micros: 8}, Page: 5, Height: 2, Upto: 6, Pages: 2, Bytes: 99, Made: 4}
-	h := Head{Next: 9, Reserved: []Span{{7, 8}}, Trash: 4, Sweep: 2, Complete: root.Cursor, Why: "it was \"lost\"",
-		Roots: []Kept{{Root: root, Pins: []Pin{{"me", 7}}, Listed: 3, Dead: 2}, {Root: Root{Upto: 8}}}}
-	f.Add(h.encode())
-	f.Fuzz(func(t *testing.T, b []byte) {
-		h, err := decodeHead(b)
-		if err != nil {
-			return
-		}
-		again, err := decodeHead(h.encode())
-		if err != nil || !bytes.Equal(again.encode(), h.encode()) {
-			t.Fatalf("%s became %s, %v", h.encode(), again.encode(), err)
-		}
-		h.needed(5)
-		h.IsComplete(h.Newest().Cursor)
-	})
-}
-
-// FuzzVersion holds the short way to the version of most resources against the rule.
-func FuzzVersion(f *testing.F) {
-	for _, hash := range []string{"", "md5:00 sha-256:11", "sha-256:11 md5:00", "SHA-256:AB sha-256:cd", "sha-256:a\tsha-256:b", "sha-2560:00 md5:00", " sha-256:11", "md5:00\u2003sha-256:11"} {
-		f.Add(hash)
-	}
-	f.Fuzz(func(t *testing.T, hash string) {
-		want, none := "", len(strings.Fields(hash)) == 0
-		for _, h := range strings.Fields(hash) {
-			h = strings.ToLower(h)
-			if strings.HasPrefix(h, "sha-256:") {
-				want = h
-				break
-			}
-			if want == "" || h < want {
-				want = h
-			}
-		}
-		if none {
-			want = ";"
-		}
-		if got, weak := Version(&resourcesync.Change{Hash: hash}); got != want || weak != none {
-			t.Fatalf("%q: %q, %v, want %q", hash, got, weak, want)
-		}
+		_ = l.Find([]string{"a", "b"}, func(int, *feed.Entry) {})
 	})
 }
 
@@ -165,28 +117,28 @@ func TestDamage(t *testing.T) {
 	var c leafCoder
 	c.begin()
 	var rows []byte
-	for e := range peps(3) {
-		rows = c.append(rows, e)
+	for _, e := range sourcetest.PEPs(3) {
+		rows = c.append(rows, &e)
 	}
-	page := appendPage(nil, 9, leafForm, 3, rows)
-	if _, err := openLeaf(9, page); err != nil {
+	page := Append(nil, 9, LeafForm, 3, rows)
+	if _, err := OpenLeaf(9, page); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := openLeaf(8, page); err == nil {
+	if _, err := OpenLeaf(8, page); err == nil {
 		t.Error("a page was read under another number")
 	}
-	if _, err := decodeInner(9, page); err == nil {
+	if _, err := OpenInner(9, page); err == nil {
 		t.Error("a leaf was read as an inner page")
 	}
 	for i := range page {
 		page[i] ^= 4
-		if _, err := openLeaf(9, page); err == nil {
+		if _, err := OpenLeaf(9, page); err == nil {
 			t.Errorf("byte %d was changed, and the page was read", i)
 		}
 		page[i] ^= 4
 	}
 	for n := range page {
-		if _, err := openLeaf(9, page[:n]); err == nil {
+		if _, err := OpenLeaf(9, page[:n]); err == nil {
 			t.Errorf("%d bytes of a page were read", n)
 		}
 	}
@@ -201,8 +153,8 @@ func TestSeparator(t *testing.T) {
 		{"", "x", "x"},
 		{"item-0099", "item-01", "item-01"},
 	} {
-		if got := separator(test.a, test.b); got != test.want || got <= test.a || got > test.b {
-			t.Errorf("separator(%q, %q) = %q, want %q", test.a, test.b, got, test.want)
+		if got := Separator(test.a, test.b); got != test.want || got <= test.a || got > test.b {
+			t.Errorf("Separator(%q, %q) = %q, want %q", test.a, test.b, got, test.want)
 		}
 	}
 }

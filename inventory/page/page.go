@@ -1,4 +1,7 @@
-package inventory
+// Package page has the pages of an inventory's tree as bytes: leaves with resources, inner
+// pages that say what lies below them, and lists of page numbers. It knows how rows are
+// written and read, and how many fit on a page; where pages are kept is for others.
+package page
 
 import (
 	"encoding/binary"
@@ -10,27 +13,24 @@ import (
 //
 //	form     1 byte: 1 leaf, 2 inner, 3 list of page numbers
 //	count    uvarint: rows
-//	rows     see leaf, ref and appendNumbers
+//	rows     see Leaf, Ref and AppendList
 //	checksum CRC-32C of the number of the page (8 bytes little endian) and of all before,
 //	         4 bytes little endian
 //
 // So a page that is found under another number than its own is damaged.
 const (
-	leafForm byte = iota + 1
-	innerForm
-	listForm
+	LeafForm byte = iota + 1
+	InnerForm
+	ListForm
 )
 
-const (
-	pageBytes = 6128 // of a page: Redis stores it in 6,144
-	maxHeight = 32   // of a tree; a damaged head must not make a reader go deeper
-	frame     = 1 + 3 + 4
-)
+// Frame is about how many bytes a page has besides its rows.
+const Frame = 1 + 3 + 4
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// appendPage appends a page to dst.
-func appendPage(dst []byte, number uint64, form byte, count int, rows []byte) []byte {
+// Append appends a page to dst.
+func Append(dst []byte, number uint64, form byte, count int, rows []byte) []byte {
 	start := len(dst)
 	dst = append(dst, form)
 	dst = binary.AppendUvarint(dst, uint64(count))
@@ -44,8 +44,8 @@ func checksum(number uint64, b []byte) uint32 {
 	return crc32.Update(crc32.Checksum(n[:], castagnoli), castagnoli, b)
 }
 
-// openPage checks a page, and returns its count and its rows.
-func openPage(number uint64, form byte, b []byte) (count int, rows string, err error) {
+// open checks a page, and returns its count and its rows.
+func open(number uint64, form byte, b []byte) (count int, rows string, err error) {
 	if len(b) < 6 || checksum(number, b[:len(b)-4]) != binary.LittleEndian.Uint32(b[len(b)-4:]) {
 		return 0, "", fmt.Errorf("its checksum is wrong")
 	}

@@ -1,4 +1,4 @@
-package inventory
+package audit
 
 import (
 	"bytes"
@@ -12,6 +12,9 @@ import (
 	"time"
 
 	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/inventory"
+	"github.com/rshub/rshub/inventory/digest"
+	"github.com/rshub/rshub/inventory/sourcetest"
 	"github.com/rshub/rshub/resourcesync"
 )
 
@@ -22,7 +25,7 @@ type line struct {
 }
 
 // to returns an Ask that a state answers, all in JSON.
-func (l *line) to(s *State) Ask {
+func (l *line) to(s *inventory.State) Ask {
 	return func(ctx context.Context, q Question) (Reply, error) {
 		l.asked++
 		question := q.AppendJSON(nil)
@@ -49,7 +52,7 @@ func (l *line) to(s *State) Ask {
 }
 
 // differences returns what Compare yields as one text for each, sorted.
-func differences(t *testing.T, own *State, by By, r Range, ask Ask) []string {
+func differences(t *testing.T, own *inventory.State, by digest.By, r inventory.Range, ask Ask) []string {
 	t.Helper()
 	var all []string
 	for d, err := range Compare(context.Background(), own, by, r, ask) {
@@ -79,65 +82,58 @@ func wantDifferences(t *testing.T, got, want []string) {
 }
 
 // plant makes random faults in own, and returns them as differences names them.
-func plant(src *source, own plain, theirs plain, n int) (faults []string) {
+func plant(src *sourcetest.Source, own sourcetest.Set, theirs sourcetest.Set, n int) (faults []string) {
 	touched := map[string]bool{}
 	for range n {
-		loc := src.loc()
+		loc := src.Loc()
 		if touched[loc] {
 			continue
 		}
 		touched[loc] = true
 		switch _, ok := theirs[loc]; {
 		case !ok:
-			own[loc] = src.existing(loc)
+			own[loc] = src.Existing(loc)
 			faults = append(faults, "extra "+loc)
-		case src.r.IntN(2) == 0:
+		case src.IntN(2) == 0:
 			delete(own, loc)
 			faults = append(faults, "missing "+loc)
 		default:
-			own[loc] = src.existing(loc)
+			own[loc] = src.Existing(loc)
 			faults = append(faults, "stale "+loc)
 		}
 	}
 	return faults
 }
 
-// existing returns an entry of a resource that exists, with a hash that no other has.
-func (s *source) existing(loc string) feed.Entry {
-	e := s.change(loc)
-	e.Change = resourcesync.Change{Loc: loc, Change: resourcesync.Updated, Hash: fmt.Sprintf("md5:%032x sha-256:%064x", s.r.Uint64(), s.r.Uint64())}
-	return e
-}
-
 // compareRandom compares two random inventories, and each with itself.
 func compareRandom(t *testing.T, seed uint64, locs, faults int) {
-	src := newSource(seed, 1+locs)
-	theirs := plain{}
-	for range src.r.IntN(3*locs + 1) {
-		if e := src.existing(src.loc()); src.r.IntN(4) > 0 {
-			theirs.add(e)
+	src := sourcetest.New(seed, 1+locs)
+	theirs := sourcetest.Set{}
+	for range src.IntN(3*locs + 1) {
+		if e := src.Existing(src.Loc()); src.IntN(4) > 0 {
+			theirs.Add(e)
 		}
 	}
 	own := maps.Clone(theirs)
 	want := plant(src, own, theirs, faults)
-	at := src.head
-	hub, mirror := theirs.sorted().state(at), own.sorted().state(at)
-	prefix := Prefix("https://example.org/pep-0")
+	at := src.Head
+	hub, mirror := holding(t, at, theirs.Entries()), holding(t, at, own.Entries())
+	prefix := inventory.Prefix("https://example.org/pep-0")
 	var within []string
 	for _, d := range want {
 		if _, loc, _ := strings.Cut(d, " "); prefix.Has(loc) {
 			within = append(within, d)
 		}
 	}
-	for _, by := range []By{ByPosition, ByContent} {
+	for _, by := range []digest.By{digest.ByPosition, digest.ByContent} {
 		l := new(line)
-		wantDifferences(t, differences(t, mirror, by, Range{}, l.to(hub)), want)
+		wantDifferences(t, differences(t, mirror, by, inventory.Range{}, l.to(hub)), want)
 		if l.asked > 6+len(want)/10 {
 			t.Fatalf("asked %d times about %d differences", l.asked, len(want))
 		}
 		wantDifferences(t, differences(t, mirror, by, prefix, l.to(hub)), within)
 		*l = line{}
-		wantDifferences(t, differences(t, hub, by, Range{}, l.to(hub)), nil)
+		wantDifferences(t, differences(t, hub, by, inventory.Range{}, l.to(hub)), nil)
 		if l.asked != 1 {
 			t.Fatalf("asked %d times about what is equal", l.asked)
 		}
@@ -161,34 +157,21 @@ func FuzzCompare(f *testing.F) {
 	})
 }
 
-// many returns the entries of n resources in the shape of the PEPs.
-func many(n int) []feed.Entry {
-	all := make([]feed.Entry, n)
-	length := int64(12_345)
-	for i := range all {
-		all[i] = feed.Entry{Cursor: feed.Cursor{Position: uint64(i*7919%n) + 1, Micros: 1_700_000_000_000_000 + int64(i)}, Change: resourcesync.Change{
-			Loc: fmt.Sprintf("https://peps.example.org/resources/pep-%07d/", i), Change: resourcesync.Updated, Length: &length, Type: "text/html",
-			Hash: fmt.Sprintf("md5:%032x sha-256:%064x", i, i),
-		}}
-	}
-	return all
-}
-
 // TestCompareFew finds ten faults in many resources, in few and small questions.
 // BenchmarkCompare does it in a million.
 func TestCompareFew(t *testing.T) {
 	ctx := context.Background()
-	base := newSorted(many(100_000))
+	all := sourcetest.PEPs(100_000)
 	head := feed.Cursor{Position: 100_020, Micros: 1_800_000_000_000_000}
-	hub := base.state(head)
+	hub := holding(t, head, all)
 	for seed := range uint64(3) {
-		src := newSource(seed, 1)
-		src.head = feed.Cursor{Position: 100_000, Micros: 1_790_000_000_000_000}
-		o := newOverlay(base, base.total(), src.head)
+		src := sourcetest.New(seed, 1)
+		src.Head = feed.Cursor{Position: 100_000, Micros: 1_790_000_000_000_000}
+		o := holding(t, src.Head, all).Overlay()
 		var want []string
 		for i := range 10 {
-			n := src.r.IntN(100_000)
-			e := src.existing(base.entries[n].Change.Loc)
+			n := src.IntN(100_000)
+			e := src.Existing(all[n].Change.Loc)
 			kind := "stale "
 			switch i % 3 {
 			case 1:
@@ -202,9 +185,9 @@ func TestCompareFew(t *testing.T) {
 			}
 		}
 		own := o.State(head)
-		for _, by := range []By{ByPosition, ByContent} {
+		for _, by := range []digest.By{digest.ByPosition, digest.ByContent} {
 			l := new(line)
-			wantDifferences(t, differences(t, own, by, Range{}, l.to(hub)), slices.Clone(want))
+			wantDifferences(t, differences(t, own, by, inventory.Range{}, l.to(hub)), slices.Clone(want))
 			t.Logf("by %s: asked %d times, %d bytes up and %d down, the hub was busy for %v", by, l.asked, l.up, l.down, l.busy)
 			if l.asked > 4 { // the Look is a round trip too
 				t.Errorf("asked %d times", l.asked)
@@ -219,14 +202,14 @@ func TestCompareFew(t *testing.T) {
 // TestCompareAll compares a state with an empty one, both ways: everything differs.
 func TestCompareAll(t *testing.T) {
 	at := feed.Cursor{Position: 1, Micros: 1}
-	all, none := newSorted(many(20_000)).state(at), newSorted(nil).state(at)
+	all, none := holding(t, at, sourcetest.PEPs(20_000)), holding(t, at, nil)
 	for _, test := range []struct {
-		own, theirs *State
+		own, theirs *inventory.State
 		kind        string
 		asked       int
-	}{{all, none, "extra ", 1}, {none, all, "missing ", 14}} {
+	}{{all, none, "extra ", 1}, {none, all, "missing ", 15}} {
 		l := new(line)
-		got := differences(t, test.own, ByPosition, Range{}, l.to(test.theirs))
+		got := differences(t, test.own, digest.ByPosition, inventory.Range{}, l.to(test.theirs))
 		if len(got) != 20_000 || !strings.HasPrefix(got[0], test.kind) || !strings.HasPrefix(got[19_999], test.kind) || l.asked > test.asked {
 			t.Errorf("%d differences like %s after %d questions, %d bytes down", len(got), got[0], l.asked, l.down)
 		}
@@ -261,16 +244,16 @@ func TestCompareEvidence(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			const loc = "https://example.org/a"
-			sorted := func(c resourcesync.Change) *State {
+			one := func(c resourcesync.Change) *inventory.State {
 				c.Loc, c.Change = loc, resourcesync.Updated
-				return newSorted([]feed.Entry{{Cursor: at, Change: c}}).state(at)
+				return holding(t, at, []feed.Entry{{Cursor: at, Change: c}})
 			}
 			var want []string
 			if test.want != "" {
 				want = []string{string(test.want) + " " + loc}
 			}
-			wantDifferences(t, differences(t, sorted(test.own), ByContent, Range{}, new(line).to(sorted(test.theirs))), want)
-			wantDifferences(t, differences(t, sorted(test.theirs), ByContent, Range{}, new(line).to(sorted(test.own))), want)
+			wantDifferences(t, differences(t, one(test.own), digest.ByContent, inventory.Range{}, new(line).to(one(test.theirs))), want)
+			wantDifferences(t, differences(t, one(test.theirs), digest.ByContent, inventory.Range{}, new(line).to(one(test.own))), want)
 		})
 	}
 }
@@ -278,14 +261,14 @@ func TestCompareEvidence(t *testing.T) {
 // TestCompareWithoutDetails asks an end that has room for the details of one resource in
 // each answer, and one that never gives any.
 func TestCompareWithoutDetails(t *testing.T) {
-	src := newSource(1, 1000)
-	theirs := plain{}
+	src := sourcetest.New(1, 1000)
+	theirs := sourcetest.Set{}
 	for range 1000 {
-		theirs.add(src.existing(src.loc()))
+		theirs.Add(src.Existing(src.Loc()))
 	}
 	own := maps.Clone(theirs)
 	want := plant(src, own, theirs, 10)
-	hub, mirror := theirs.sorted().state(src.head), own.sorted().state(src.head)
+	hub, mirror := holding(t, src.Head, theirs.Entries()), holding(t, src.Head, own.Entries())
 	ask := new(line).to(hub)
 	some := func(ctx context.Context, q Question) (Reply, error) {
 		reply, err := ask(ctx, q)
@@ -300,13 +283,13 @@ func TestCompareWithoutDetails(t *testing.T) {
 		}
 		return reply, err
 	}
-	wantDifferences(t, differences(t, mirror, ByContent, Range{}, some), slices.Clone(want))
+	wantDifferences(t, differences(t, mirror, digest.ByContent, inventory.Range{}, some), slices.Clone(want))
 	never := func(ctx context.Context, q Question) (Reply, error) {
 		q.Details = false
 		return ask(ctx, q)
 	}
 	var got []string
-	for d, err := range Compare(context.Background(), mirror, ByContent, Range{}, never) {
+	for d, err := range Compare(context.Background(), mirror, digest.ByContent, inventory.Range{}, never) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -322,12 +305,12 @@ func TestCompareWithoutDetails(t *testing.T) {
 // TestCompareLiars asks ends that answer what was not asked, or never come closer.
 func TestCompareLiars(t *testing.T) {
 	at := feed.Cursor{Position: 5, Micros: 5}
-	own := newSorted(many(1000)).state(at)
+	own := holding(t, at, sourcetest.PEPs(1000))
 	part := func(from, to string, count uint64) Answered {
-		return Answered{Range: Range{from, to}, Count: count}
+		return Answered{Range: inventory.Range{From: from, To: to}, Count: count}
 	}
 	listed := func(from, to string, count uint64, locs ...string) Answered {
-		a := Answered{Range: Range{from, to}, Count: count, Listed: true}
+		a := Answered{Range: inventory.Range{From: from, To: to}, Count: count, Listed: true}
 		for _, loc := range locs {
 			a.Resources = append(a.Resources, Resource{Loc: loc})
 		}
@@ -380,7 +363,7 @@ func TestCompareLiars(t *testing.T) {
 				return Reply{Cursor: at, Ranges: test.ranges(q)}, nil
 			}
 			var last error
-			for _, err := range Compare(context.Background(), own, ByPosition, Range{}, ask) {
+			for _, err := range Compare(context.Background(), own, digest.ByPosition, inventory.Range{}, ask) {
 				last = err
 			}
 			if !errors.Is(last, resourcesync.ErrInvalid) || !strings.Contains(last.Error(), test.want) {
@@ -393,11 +376,11 @@ func TestCompareLiars(t *testing.T) {
 // TestCompareEnds shows how a comparison ends early.
 func TestCompareEnds(t *testing.T) {
 	at := feed.Cursor{Position: 5, Micros: 5}
-	hub, empty := newSorted(many(1000)).state(at), newSorted(nil).state(at)
+	hub, empty := holding(t, at, sourcetest.PEPs(1000)), holding(t, at, nil)
 	broken := errors.New("broken")
 	failing := func(context.Context, Question) (Reply, error) { return Reply{}, broken }
 	n := 0
-	for d, err := range Compare(context.Background(), empty, ByPosition, Range{}, failing) {
+	for d, err := range Compare(context.Background(), empty, digest.ByPosition, inventory.Range{}, failing) {
 		if n++; !errors.Is(err, broken) || n > 1 {
 			t.Errorf("%v, %v", d, err)
 		}
@@ -406,7 +389,7 @@ func TestCompareEnds(t *testing.T) {
 		t.Error("no word of a question that failed")
 	}
 	n = 0
-	for _, err := range Compare(context.Background(), empty, ByPosition, Range{}, new(line).to(hub)) {
+	for _, err := range Compare(context.Background(), empty, digest.ByPosition, inventory.Range{}, new(line).to(hub)) {
 		if n++; err != nil || n == 3 {
 			break
 		}
@@ -418,14 +401,14 @@ func TestCompareEnds(t *testing.T) {
 		return Reply{Cursor: feed.Cursor{Position: 6, Micros: 6}}, nil
 	}
 	var last error
-	for _, err := range Compare(context.Background(), empty, ByPosition, Range{}, moved) {
+	for _, err := range Compare(context.Background(), empty, digest.ByPosition, inventory.Range{}, moved) {
 		last = err
 	}
 	if !errors.Is(last, resourcesync.ErrInvalid) {
 		t.Errorf("an answer about another cursor: %v", last)
 	}
 	// Who never saw the log takes any cursor, but only one.
-	foreign, asked := newSorted(nil).state(feed.Cursor{}), uint64(0)
+	foreign, asked := holding(t, feed.Cursor{}, nil), uint64(0)
 	moving := func(ctx context.Context, q Question) (Reply, error) {
 		q.At = at
 		reply, err := new(line).to(hub)(ctx, q)
@@ -434,7 +417,7 @@ func TestCompareEnds(t *testing.T) {
 		return reply, err
 	}
 	last = nil
-	for _, err := range Compare(context.Background(), foreign, ByContent, Range{}, moving) {
+	for _, err := range Compare(context.Background(), foreign, digest.ByContent, inventory.Range{}, moving) {
 		last = err
 	}
 	if !errors.Is(last, resourcesync.ErrInvalid) {
@@ -445,23 +428,23 @@ func TestCompareEnds(t *testing.T) {
 // TestConfirm takes a second look at candidates while both ends change.
 func TestConfirm(t *testing.T) {
 	ctx := context.Background()
-	src := newSource(3, 1)
+	src := sourcetest.New(3, 1)
 	loc := func(i int) string { return fmt.Sprintf("https://example.org/%04d", i) }
-	theirs := plain{}
+	theirs := sourcetest.Set{}
 	for i := range 500 {
-		theirs.add(src.existing(loc(i)))
+		theirs.Add(src.Existing(loc(i)))
 	}
 	own := maps.Clone(theirs)
 	delete(own, loc(10))                 // a fault that stays
-	own[loc(20)] = src.existing(loc(20)) // a fault that stays
-	own.add(src.existing(loc(600)))      // a fault that stays
-	own[loc(30)] = src.existing(loc(30)) // the hub hears of it between the looks
-	own[loc(40)] = src.existing(loc(40)) // the hub hears of it, and of a newer one
+	own[loc(20)] = src.Existing(loc(20)) // a fault that stays
+	own.Add(src.Existing(loc(600)))      // a fault that stays
+	own[loc(30)] = src.Existing(loc(30)) // the hub hears of it between the looks
+	own[loc(40)] = src.Existing(loc(40)) // the hub hears of it, and of a newer one
 	delete(own, loc(50))                 // own catches up
-	own[loc(60)] = src.existing(loc(60)) // own changes once more
+	own[loc(60)] = src.Existing(loc(60)) // own changes once more
 	delete(own, loc(70))                 // own gets another version than the hub's
 	var candidates []Difference
-	for d, err := range Compare(ctx, own.sorted().state(feed.Cursor{}), ByContent, Range{}, at(src.head, theirs)) {
+	for d, err := range Compare(ctx, holding(t, feed.Cursor{}, own.Entries()), digest.ByContent, inventory.Range{}, at(t, src.Head, theirs)) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -472,14 +455,14 @@ func TestConfirm(t *testing.T) {
 	}
 
 	theirs[loc(30)] = own[loc(30)]
-	theirs[loc(40)] = src.existing(loc(40))
-	theirs[loc(80)] = src.existing(loc(80)) // differs at the second look only
+	theirs[loc(40)] = src.Existing(loc(40))
+	theirs[loc(80)] = src.Existing(loc(80)) // differs at the second look only
 	own[loc(50)] = theirs[loc(50)]
-	own[loc(60)] = src.existing(loc(60))
-	own[loc(70)] = src.existing(loc(70))
+	own[loc(60)] = src.Existing(loc(60))
+	own[loc(70)] = src.Existing(loc(70))
 	named := func(s string) bool { return s == loc(30) || s == loc(40) || s == loc(80) }
 	var got []string
-	for d, err := range Confirm(ctx, own.sorted().state(feed.Cursor{}), candidates, named, at(src.head, theirs)) {
+	for d, err := range Confirm(ctx, holding(t, feed.Cursor{}, own.Entries()), candidates, named, at(t, src.Head, theirs)) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -488,14 +471,14 @@ func TestConfirm(t *testing.T) {
 	slices.Sort(got)
 	wantDifferences(t, got, []string{"missing " + loc(10), "stale " + loc(20), "extra " + loc(600)})
 
-	for range Confirm(ctx, own.sorted().state(feed.Cursor{}), nil, named, nil) {
+	for range Confirm(ctx, holding(t, feed.Cursor{}, own.Entries()), nil, named, nil) {
 		t.Error("without candidates there is a difference")
 	}
 }
 
 // at returns an Ask for which p answers, at a cursor.
-func at(c feed.Cursor, p plain) Ask {
-	ask := new(line).to(p.sorted().state(c))
+func at(t *testing.T, c feed.Cursor, p sourcetest.Set) Ask {
+	ask := new(line).to(holding(t, c, p.Entries()))
 	return func(ctx context.Context, q Question) (Reply, error) {
 		q.At = c
 		return ask(ctx, q)

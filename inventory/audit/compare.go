@@ -1,4 +1,4 @@
-package inventory
+package audit
 
 import (
 	"context"
@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/inventory"
+	"github.com/rshub/rshub/inventory/digest"
 	"github.com/rshub/rshub/resourcesync"
 )
 
@@ -58,9 +60,9 @@ const (
 //
 // Compare asks once if both ends are equal. If some resources differ, it asks two or
 // three times, the last time for their entries. It blocks while ask does.
-func Compare(ctx context.Context, own *State, by By, r Range, ask Ask) iter.Seq2[Difference, error] {
+func Compare(ctx context.Context, own *inventory.State, by digest.By, r inventory.Range, ask Ask) iter.Seq2[Difference, error] {
 	return func(yield func(Difference, error) bool) {
-		c := &comparison{own: own, meter: meter{state: own}, by: by, ask: ask, yield: yield}
+		c := &comparison{own: own, meter: own.Meter(), by: by, ask: ask, yield: yield}
 		parts, err := own.Split(ctx, r, opening)
 		if err == nil {
 			for _, p := range parts {
@@ -82,10 +84,10 @@ func Compare(ctx context.Context, own *State, by By, r Range, ask Ask) iter.Seq2
 // Both ends change while they are compared, and never at the same moment. So a resource
 // that was changed at the source seems to differ until its change is in the log; a
 // resource that differs, and that no change explains, does differ.
-func Confirm(ctx context.Context, own *State, candidates []Difference, named func(loc string) bool, ask Ask) iter.Seq2[Difference, error] {
+func Confirm(ctx context.Context, own *inventory.State, candidates []Difference, named func(loc string) bool, ask Ask) iter.Seq2[Difference, error] {
 	return func(yield func(Difference, error) bool) {
 		first := make(map[string]*Difference, len(candidates))
-		c := &comparison{own: own, meter: meter{state: own}, by: ByContent, ask: ask}
+		c := &comparison{own: own, meter: own.Meter(), by: digest.ByContent, ask: ask}
 		c.yield = func(d Difference, err error) bool { return !d.like(first[d.Loc]) || yield(d, err) }
 		for i := range candidates {
 			d := &candidates[i]
@@ -98,7 +100,7 @@ func Confirm(ctx context.Context, own *State, candidates []Difference, named fun
 				yield(Difference{}, err)
 				return
 			}
-			c.single = append(c.single, open{Part: Part{one(d.Loc), t}})
+			c.single = append(c.single, open{Part: inventory.Part{Range: one(d.Loc), Tally: t}})
 		}
 		if err := c.run(ctx); err != nil && err != errEnough {
 			yield(Difference{}, err)
@@ -114,21 +116,21 @@ func (d *Difference) like(first *Difference) bool {
 	if d.Own == nil {
 		return first.Own == nil
 	}
-	now, _ := Version(&d.Own.Change)
-	before, _ := Version(&first.Own.Change)
+	now, _ := digest.Version(&d.Own.Change)
+	before, _ := digest.Version(&first.Own.Change)
 	return now == before
 }
 
 // one returns the range of one loc.
-func one(loc string) Range { return Range{loc, loc + "\x00"} }
+func one(loc string) inventory.Range { return inventory.Range{From: loc, To: loc + "\x00"} }
 
 // errEnough means that nobody wants more differences.
 var errEnough = errors.New("enough")
 
 type comparison struct {
-	own   *State
-	meter meter // of own
-	by    By
+	own   *inventory.State
+	meter *inventory.Meter // of own
+	by    digest.By
 	ask   Ask
 	yield func(Difference, error) bool
 	at    *feed.Cursor // of all replies
@@ -141,8 +143,8 @@ type comparison struct {
 
 // An open is a range of which it is not known whether it is equal.
 type open struct {
-	Part      // with the own tally
-	depth int // how often the range has been divided
+	inventory.Part     // with the own tally
+	depth          int // how often the range has been divided
 }
 
 // run asks until nothing is open.
@@ -156,7 +158,7 @@ func (c *comparison) run(ctx context.Context) error {
 		} else if asked, err = c.refine(ctx, take(&c.open)); err != nil {
 			return err
 		}
-		q := Question{At: c.own.cursor, By: c.by, Details: single || c.asked > wholesale, Ranges: make([]Asked, len(asked))}
+		q := Question{At: c.own.Cursor(), By: c.by, Details: single || c.asked > wholesale, Ranges: make([]Asked, len(asked))}
 		for i := range asked {
 			q.Ranges[i] = Asked{asked[i].Range, asked[i].Tally.Count, asked[i].Tally.Digest(c.by)}
 		}
@@ -167,7 +169,7 @@ func (c *comparison) run(ctx context.Context) error {
 		if c.at == nil {
 			c.at = &reply.Cursor
 		}
-		if reply.Cursor != *c.at || !c.own.cursor.IsZero() && reply.Cursor != c.own.cursor {
+		if reply.Cursor != *c.at || !c.own.Cursor().IsZero() && reply.Cursor != c.own.Cursor() {
 			return resourcesync.Invalid("the answer is about %v, not %v", reply.Cursor, q.At)
 		}
 		c.again = !single || slices.ContainsFunc(reply.Ranges, func(a Answered) bool {
@@ -203,7 +205,7 @@ func (c *comparison) refine(ctx context.Context, asked []open) ([]open, error) {
 	}
 	var smaller []open
 	for _, o := range asked {
-		parts := []Part{o.Part}
+		parts := []inventory.Part{o.Part}
 		if o.Tally.Count > 1 {
 			var err error
 			if parts, err = c.own.Split(ctx, o.Range, refined); err != nil {
@@ -263,12 +265,12 @@ func (c *comparison) takeAnswer(ctx context.Context, o *open, a *Answered) error
 	if a.Listed || a.Count == 0 {
 		return c.compare(ctx, a)
 	}
-	t, err := c.meter.tally(ctx, a.Range)
+	t, err := c.meter.Tally(ctx, a.Range)
 	if err != nil {
 		return err
 	}
 	if t.Count != a.Count || t.Digest(c.by) != a.Digest {
-		c.open = append(c.open, open{Part{a.Range, t}, o.depth + 1})
+		c.open = append(c.open, open{inventory.Part{Range: a.Range, Tally: t}, o.depth + 1})
 	}
 	return nil
 }
@@ -317,9 +319,9 @@ func (c *comparison) compare(ctx context.Context, a *Answered) error {
 // one. If its entry did not come, it is asked for.
 func (c *comparison) differ(own *feed.Entry, theirs *Resource) error {
 	if theirs != nil && theirs.Entry == nil && c.again {
-		p := Part{Range: one(theirs.Loc)}
+		p := inventory.Part{Range: one(theirs.Loc)}
 		if own != nil {
-			p.Tally = TallyOf(own)
+			p.Tally = digest.TallyOf(own)
 		}
 		c.single = append(c.single, open{Part: p})
 		c.asked++
@@ -338,7 +340,7 @@ func (c *comparison) differ(own *feed.Entry, theirs *Resource) error {
 	}
 	if d.Own != nil && d.Theirs != nil {
 		d.Kind = Stale
-		if c.by == ByContent {
+		if c.by == digest.ByContent {
 			same, known := SameContent(&d.Own.Change, &d.Theirs.Change)
 			switch {
 			case same:

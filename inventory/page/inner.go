@@ -1,4 +1,4 @@
-package inventory
+package page
 
 import (
 	"encoding/binary"
@@ -6,9 +6,10 @@ import (
 	"sort"
 
 	"github.com/rshub/rshub/internal/packed"
+	"github.com/rshub/rshub/inventory/digest"
 )
 
-// A ref is a page as its parent knows it. The page holds the resources from first on, up
+// A Ref is a page as its parent knows it. The page holds the resources from first on, up
 // to the first of the next page; the first page of a parent also those before. A row of an
 // inner page is
 //
@@ -19,15 +20,15 @@ import (
 //	newest   varint: from the newest before
 //	position 32 bytes
 //	content  32 bytes
-type ref struct {
-	first  string // the shortest text that separates the page from the one before
-	page   uint64
-	newest uint64 // the highest position of a change in it
-	Tally
+type Ref struct {
+	First  string // the shortest text that separates the page from the one before
+	Number uint64
+	Newest uint64 // the highest position of a change in it
+	digest.Tally
 }
 
-// separator returns the shortest text that is greater than a and at most b.
-func separator(a, b string) string { return b[:min(sharedPrefix(a, b)+1, len(b))] }
+// Separator returns the shortest text that is greater than a and at most b.
+func Separator(a, b string) string { return b[:min(sharedPrefix(a, b)+1, len(b))] }
 
 // An innerCoder appends the rows of one inner page.
 type innerCoder struct {
@@ -38,30 +39,30 @@ type innerCoder struct {
 
 func (c *innerCoder) begin() { *c = innerCoder{} }
 
-func (c *innerCoder) append(dst []byte, r *ref) []byte {
-	shared := sharedPrefix(c.first, r.first)
+func (c *innerCoder) append(dst []byte, r *Ref) []byte {
+	shared := sharedPrefix(c.first, r.First)
 	dst = binary.AppendUvarint(dst, uint64(shared))
-	dst = packed.AppendString(dst, r.first[shared:])
-	dst = binary.AppendVarint(dst, int64(r.page-c.page))
+	dst = packed.AppendString(dst, r.First[shared:])
+	dst = binary.AppendVarint(dst, int64(r.Number-c.page))
 	dst = binary.AppendUvarint(dst, r.Count)
 	dst = binary.AppendUvarint(dst, r.Weak)
-	dst = binary.AppendVarint(dst, int64(r.newest-c.newest))
+	dst = binary.AppendVarint(dst, int64(r.Newest-c.newest))
 	dst = append(dst, r.Position[:]...)
 	dst = append(dst, r.Content[:]...)
-	c.first, c.page, c.newest = r.first, r.page, r.newest
+	c.first, c.page, c.newest = r.First, r.Number, r.Newest
 	return dst
 }
 
-// decodeInner reads an inner page. It has at least one child, and its children are in
+// OpenInner reads an inner page. It has at least one child, and its children are in
 // order.
-func decodeInner(number uint64, b []byte) ([]ref, error) {
-	count, rows, err := openPage(number, innerForm, b)
+func OpenInner(number uint64, b []byte) ([]Ref, error) {
+	count, rows, err := open(number, InnerForm, b)
 	if err != nil {
 		return nil, err
 	}
-	refs := make([]ref, count)
+	refs := make([]Ref, count)
 	d := packed.NewReader(rows)
-	var before ref
+	var before Ref
 	var first []byte
 	for i := range refs {
 		r := &refs[i]
@@ -70,13 +71,13 @@ func decodeInner(number uint64, b []byte) ([]ref, error) {
 			return nil, fmt.Errorf("its rows cannot be read")
 		}
 		first = append(first[:shared], suffix...)
-		r.first = string(first)
-		r.page = before.page + uint64(d.Signed())
+		r.First = string(first)
+		r.Number = before.Number + uint64(d.Signed())
 		r.Count, r.Weak = d.Number(), d.Number()
-		r.newest = before.newest + uint64(d.Signed())
+		r.Newest = before.Newest + uint64(d.Signed())
 		copy(r.Position[:], d.Bytes(32))
 		copy(r.Content[:], d.Bytes(32))
-		if d.Bad() || i > 0 && r.first <= before.first || r.page == 0 {
+		if d.Bad() || i > 0 && r.First <= before.First || r.Number == 0 {
 			return nil, fmt.Errorf("its rows cannot be read")
 		}
 		before = *r
@@ -87,8 +88,8 @@ func decodeInner(number uint64, b []byte) ([]ref, error) {
 	return refs, nil
 }
 
-// child returns the index of the page that holds a loc, if any does.
-func child(refs []ref, loc string) int {
-	i := sort.Search(len(refs), func(i int) bool { return refs[i].first > loc })
+// Child returns the index of the page that holds a loc, if any does.
+func Child(refs []Ref, loc string) int {
+	i := sort.Search(len(refs), func(i int) bool { return refs[i].First > loc })
 	return max(i-1, 0)
 }

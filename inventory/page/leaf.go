@@ -1,4 +1,4 @@
-package inventory
+package page
 
 import (
 	"encoding/binary"
@@ -11,7 +11,7 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// A row of a leaf is a resource, as it differs from the one before:
+// A row of a Leaf is a resource, as it differs from the one before:
 //
 //	flags    uvarint, see below; its two lowest bits are the index of the ChangeType in changeTypes
 //	loc      bytes shared with the loc before uvarint, the others as a string
@@ -213,26 +213,46 @@ func sharedPrefix(a, b string) int {
 	return n
 }
 
-// A leaf is a page of resources that was checked.
-type leaf struct {
+// A Leaf is a page of resources that was checked.
+type Leaf struct {
 	count int
 	rows  string
 }
 
-func openLeaf(number uint64, b []byte) (leaf, error) {
-	count, rows, err := openPage(number, leafForm, b)
-	return leaf{count, rows}, err
+// OpenLeaf checks a leaf.
+func OpenLeaf(number uint64, b []byte) (Leaf, error) {
+	count, rows, err := open(number, LeafForm, b)
+	return Leaf{count, rows}, err
 }
 
-// A leafReader reads the rows of a leaf one by one.
-type leafReader struct {
+// Size returns how many bytes of memory the leaf takes, about.
+func (l Leaf) Size() int { return len(l.rows) }
+
+// Find calls found for each of some ascending locs that the leaf holds.
+func (l Leaf) Find(locs []string, found func(i int, e *feed.Entry)) error {
+	i := 0
+	r := l.Read()
+	for i < len(locs) && r.Next() {
+		for i < len(locs) && locs[i] < string(r.loc) {
+			i++
+		}
+		for ; i < len(locs) && locs[i] == string(r.loc); i++ {
+			e := r.Entry()
+			found(i, &e)
+		}
+	}
+	return r.Err()
+}
+
+// A Reader reads the rows of a leaf one by one.
+type Reader struct {
 	d     *packed.Reader
 	left  int // rows
 	kinds []readKind
 	row
 }
 
-// A row is what a leafReader has read last. loc is overwritten by the next row.
+// A row is what a Reader has read last. loc is overwritten by the next row.
 type row struct {
 	flags    uint64
 	loc      []byte
@@ -258,11 +278,12 @@ type hashPart struct {
 	bytes uint64
 }
 
-func (l leaf) read() *leafReader { return &leafReader{d: packed.NewReader(l.rows), left: l.count} }
+// Read returns a Reader of the rows.
+func (l Leaf) Read() *Reader { return &Reader{d: packed.NewReader(l.rows), left: l.count} }
 
-// next reads the next row. It returns false at the end, and where the page is damaged: see
-// err.
-func (r *leafReader) next() bool {
+// Next reads the next row. It returns false at the end, and where the page is damaged: see
+// Err.
+func (r *Reader) Next() bool {
 	if r.left == 0 || r.d.Bad() {
 		return false
 	}
@@ -309,9 +330,9 @@ func (r *leafReader) next() bool {
 }
 
 // damaged makes the reader fail.
-func (r *leafReader) damaged() { r.d.Bytes(1 << 62) }
+func (r *Reader) damaged() { r.d.Bytes(1 << 62) }
 
-func (r *leafReader) readKind() {
+func (r *Reader) readKind() {
 	n := r.d.Number()
 	if n < uint64(len(r.kinds)) {
 		r.kind = int(n)
@@ -333,8 +354,8 @@ func (r *leafReader) readKind() {
 	r.kinds = append(r.kinds, k)
 }
 
-// err returns what is wrong with the page, when next has returned false.
-func (r *leafReader) err() error {
+// Err returns what is wrong with the page, when Next has returned false.
+func (r *Reader) Err() error {
 	if r.d.Bad() || r.left == 0 && !r.d.Done() {
 		return fmt.Errorf("its rows cannot be read")
 	}
@@ -342,7 +363,7 @@ func (r *leafReader) err() error {
 }
 
 // appendHash appends the text of the row's hash.
-func (r *leafReader) appendHash(dst []byte) []byte {
+func (r *Reader) appendHash(dst []byte) []byte {
 	k := &r.kinds[r.kind]
 	if k.plain {
 		return append(dst, r.hash...)
@@ -359,7 +380,7 @@ func (r *leafReader) appendHash(dst []byte) []byte {
 }
 
 // fill makes the entry of the row, but for its loc, hash and length.
-func (r *leafReader) fill(e *feed.Entry) {
+func (r *Reader) fill(e *feed.Entry) {
 	*e = feed.Entry{Cursor: feed.Cursor{Position: r.position, Micros: r.micros}}
 	if r.rest != "" {
 		rest := packed.NewReader(r.rest)
@@ -374,8 +395,11 @@ func (r *leafReader) fill(e *feed.Entry) {
 	}
 }
 
-// entry returns the entry of the row.
-func (r *leafReader) entry() feed.Entry {
+// Loc returns the loc of the row, to be read until the next one.
+func (r *Reader) Loc() []byte { return r.loc }
+
+// Entry returns the entry of the row.
+func (r *Reader) Entry() feed.Entry {
 	var e feed.Entry
 	r.fill(&e)
 	e.Change.Loc = string(r.loc)
@@ -387,19 +411,19 @@ func (r *leafReader) entry() feed.Entry {
 	return e
 }
 
-// A leafDecoder makes the entries of whole leaves, and keeps its space between them.
-type leafDecoder struct {
+// A Decoder makes the entries of whole leaves, and keeps its space between them.
+type Decoder struct {
 	text []byte
 	ends []int
 }
 
-// decode appends the entries of a leaf to dst. Their strings are parts of one text.
-func (s *leafDecoder) decode(dst []feed.Entry, l leaf) ([]feed.Entry, error) {
+// Decode appends the entries of a leaf to dst. Their strings are parts of one text.
+func (s *Decoder) Decode(dst []feed.Entry, l Leaf) ([]feed.Entry, error) {
 	first := len(dst)
 	s.text, s.ends = s.text[:0], s.ends[:0]
 	var lengths []int64
-	r := l.read()
-	for r.next() {
+	r := l.Read()
+	for r.Next() {
 		dst = append(dst, feed.Entry{})
 		e := &dst[len(dst)-1]
 		r.fill(e)
@@ -415,7 +439,7 @@ func (s *leafDecoder) decode(dst []feed.Entry, l leaf) ([]feed.Entry, error) {
 		s.text = r.appendHash(s.text)
 		s.ends = append(s.ends, len(s.text))
 	}
-	if err := r.err(); err != nil {
+	if err := r.Err(); err != nil {
 		return dst[:first], err
 	}
 	text, from := string(s.text), 0

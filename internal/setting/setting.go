@@ -1,4 +1,5 @@
-package main
+// Package setting reads the kinds of values that settings have.
+package setting
 
 import (
 	"fmt"
@@ -7,8 +8,8 @@ import (
 	"strings"
 )
 
-// size is a number of bytes, written with or without a unit: 1024, 64KiB, 50MB.
-type size uint64
+// Size is a number of bytes, written with or without a unit: 1024, 64KiB, 50MB.
+type Size uint64
 
 var units = []struct {
 	name  string
@@ -16,7 +17,7 @@ var units = []struct {
 }{{"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}, {"TiB", 1 << 40}, {"kB", 1e3}, {"MB", 1e6}, {"GB", 1e9}, {"TB", 1e12}, {"B", 1}, {"", 1}}
 
 // Decode reads a size. envconfig calls it.
-func (s *size) Decode(text string) error {
+func (s *Size) Decode(text string) error {
 	for _, u := range units {
 		number, ok := strings.CutSuffix(strings.TrimSpace(text), u.name)
 		if !ok {
@@ -26,17 +27,17 @@ func (s *size) Decode(text string) error {
 		if err != nil || n > 1<<62/u.bytes {
 			break
 		}
-		*s = size(n * u.bytes)
+		*s = Size(n * u.bytes)
 		return nil
 	}
 	return fmt.Errorf("%q is no size: write bytes, or a number with KiB, MiB or GiB", text)
 }
 
-// networks are CIDRs, by comma.
-type networks []netip.Prefix
+// Networks are CIDRs, by comma.
+type Networks []netip.Prefix
 
 // Decode reads networks. envconfig calls it.
-func (n *networks) Decode(text string) error {
+func (n *Networks) Decode(text string) error {
 	for _, part := range parts(text) {
 		p, err := netip.ParsePrefix(part)
 		if err != nil {
@@ -50,11 +51,11 @@ func (n *networks) Decode(text string) error {
 	return nil
 }
 
-// ports are numbers of ports, by comma.
-type ports []uint16
+// Ports are numbers of ports, by comma.
+type Ports []uint16
 
 // Decode reads ports. envconfig calls it.
-func (p *ports) Decode(text string) error {
+func (p *Ports) Decode(text string) error {
 	for _, part := range parts(text) {
 		n, err := strconv.ParseUint(part, 10, 16)
 		if err != nil || n == 0 {

@@ -1,4 +1,9 @@
-package inventory
+// Package digest says what is known of many resources without naming them: how many they
+// are, and the digests by which two ends see whether they hold the same. Each resource is
+// an element, a hash of its loc and its version; a Tally has the sums of elements, so
+// tallies of neighbouring ranges can be added and taken away. docs/audit.md defines the
+// digest for whoever writes another end.
+package digest
 
 import (
 	"crypto/sha256"
@@ -60,10 +65,10 @@ func Element(loc, version string) Sum {
 // A Digest is the digest of a range of resources: 16 bytes.
 type Digest [16]byte
 
-// MakeDigest returns the digest of a sum of count elements: the first 16 bytes of
+// Make returns the digest of a sum of count elements: the first 16 bytes of
 // SHA-256(sum, then count as a varint: base 128, most significant digit first, the high
 // bit set on all bytes but the last).
-func MakeDigest(sum *Sum, count uint64) Digest {
+func Make(sum *Sum, count uint64) Digest {
 	b := append(make([]byte, 0, 42), sum[:]...)
 	digits := (bits.Len64(count|1) + 6) / 7
 	for i := digits - 1; i >= 0; i-- {
@@ -80,8 +85,8 @@ func MakeDigest(sum *Sum, count uint64) Digest {
 // String returns the digest in lower-case hex.
 func (d Digest) String() string { return hex.EncodeToString(d[:]) }
 
-// ParseDigest reads the text form of a digest.
-func ParseDigest(s string) (d Digest, err error) {
+// Parse reads the text form of a digest.
+func Parse(s string) (d Digest, err error) {
 	if len(s) != 32 || strings.ToLower(s) != s {
 		return d, resourcesync.Invalid("%q is no digest: a digest is 32 lower-case hex digits", resourcesync.Shorten(s))
 	}
@@ -128,22 +133,23 @@ func (t *Tally) Sub(o *Tally) {
 // Digest returns the digest of the tally.
 func (t *Tally) Digest(by By) Digest {
 	if by == ByContent {
-		return MakeDigest(&t.Content, t.Count)
+		return Make(&t.Content, t.Count)
 	}
-	return MakeDigest(&t.Position, t.Count)
+	return Make(&t.Position, t.Count)
 }
 
 // TallyOf returns the tally of one resource by its newest change.
 func TallyOf(e *feed.Entry) Tally {
 	var space [512]byte
-	h := hasher{space[:0]}
-	return h.tally(e)
+	h := Hasher{space[:0]}
+	return h.Tally(e)
 }
 
-// A hasher makes tallies, and keeps its space between them.
-type hasher struct{ text []byte }
+// A Hasher makes the tallies of resources one by one, and keeps its space between them.
+type Hasher struct{ text []byte }
 
-func (h *hasher) tally(e *feed.Entry) Tally {
+// Tally returns the tally of one resource by its newest change.
+func (h *Hasher) Tally(e *feed.Entry) Tally {
 	h.text = append(append(h.text[:0], e.Change.Loc...), '\n')
 	loc := len(h.text)
 	h.text = strconv.AppendUint(h.text, e.Position, 10)

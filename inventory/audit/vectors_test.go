@@ -1,4 +1,4 @@
-package inventory
+package audit
 
 import (
 	"bytes"
@@ -17,6 +17,9 @@ import (
 	"testing"
 
 	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/inventory"
+	"github.com/rshub/rshub/inventory/digest"
+	"github.com/rshub/rshub/inventory/sourcetest"
 	"github.com/rshub/rshub/resourcesync"
 )
 
@@ -30,7 +33,7 @@ type vectors struct {
 	}
 	Elements []struct{ Loc, Version, E string }
 	Digests  []struct {
-		Sum    Sum
+		Sum    digest.Sum
 		Count  uint64
 		Digest string
 	}
@@ -62,37 +65,37 @@ func TestVectors(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if version, weak := Version(&doc.Items[0].Change); version != c.Version || weak != c.Weak {
+		if version, weak := digest.Version(&doc.Items[0].Change); version != c.Version || weak != c.Weak {
 			t.Errorf("%s: %q, weak %t; want %q, %t", c.Name, version, weak, c.Version, c.Weak)
 		}
 	}
 	for _, c := range v.Elements {
-		if e := Element(c.Loc, c.Version); hex.EncodeToString(e[:]) != c.E {
+		if e := digest.Element(c.Loc, c.Version); hex.EncodeToString(e[:]) != c.E {
 			t.Errorf("Element(%q, %q) = %x, want %s", c.Loc, c.Version, e, c.E)
 		}
 	}
 	for _, c := range v.Digests {
-		if d := MakeDigest(&c.Sum, c.Count); d.String() != c.Digest {
+		if d := digest.Make(&c.Sum, c.Count); d.String() != c.Digest {
 			t.Errorf("%d resources, sum %x: %v, want %s", c.Count, c.Sum, d, c.Digest)
 		}
 	}
 	for _, c := range v.Prefixes {
-		if r := Prefix(c.Prefix); r != (Range{c.From, c.To}) {
+		if r := inventory.Prefix(c.Prefix); r != (inventory.Range{From: c.From, To: c.To}) {
 			t.Errorf("Prefix(%q) = %q", c.Prefix, r)
 		}
 	}
 	for _, set := range v.Sets {
-		now := plain{}
+		now := sourcetest.Set{}
 		for _, r := range set.Resources {
 			e, err := readEntry(r)
 			if err != nil {
 				t.Fatal(err)
 			}
-			now.add(*e)
+			now.Add(*e)
 		}
-		s := now.sorted().state(feed.Cursor{})
+		s := holding(t, feed.Cursor{}, now.Entries())
 		for _, r := range set.Ranges {
-			look, err := s.Look(context.Background(), Range{r.From, r.To})
+			look, err := LookAt(context.Background(), s, inventory.Range{From: r.From, To: r.To})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -111,7 +114,7 @@ func python(t *testing.T, arguments ...string) (out, errs string, status int) {
 		t.Skip("docs/audit.py is not tried: there is no python3 here")
 	}
 	var stdout, stderr bytes.Buffer
-	cmd := exec.CommandContext(t.Context(), program, append([]string{"../docs/audit.py"}, arguments...)...)
+	cmd := exec.CommandContext(t.Context(), program, append([]string{"../../docs/audit.py"}, arguments...)...)
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	if err := cmd.Run(); err != nil && cmd.ProcessState == nil {
 		t.Fatal(err)
@@ -138,10 +141,10 @@ func TestPythonVectors(t *testing.T) {
 // audits.
 type site struct {
 	t    *testing.T
-	base *sorted
+	base []feed.Entry
 	at   feed.Cursor // of the base
 	log  []feed.Entry
-	head *State
+	head *inventory.State
 }
 
 func (s *site) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -158,7 +161,7 @@ func (s *site) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			s.t.Error(err)
 		}
 	case strings.HasSuffix(r.URL.Path, "/audit"):
-		look, err := s.head.Look(r.Context(), Range{})
+		look, err := LookAt(r.Context(), s.head, inventory.Range{})
 		if err != nil {
 			s.t.Error(err)
 		}
@@ -174,7 +177,7 @@ func (s *site) page(w http.ResponseWriter, since string) {
 	rank := 0
 	if cursor, place, ok := strings.Cut(since, "~"); ok || since == "baseline" {
 		rank, _ = strconv.Atoi(place)
-		if entries := s.base.entries[rank:]; len(entries) > 0 {
+		if entries := s.base[rank:]; len(entries) > 0 {
 			entries = entries[:min(len(entries), 97)]
 			fmt.Fprintf(w, `{"set":"demo","baseline":true,"restart":%t,"cursor":"%v~%d","resources":[%s]}`, rank == 0, s.at, rank+len(entries), objects(entries))
 			return
@@ -206,23 +209,23 @@ func objects(entries []feed.Entry) []byte {
 // TestPythonAudit lets the reference read a baseline and the changes after it, and find
 // faults in a list.
 func TestPythonAudit(t *testing.T) {
-	src := newSource(11, 600)
-	now := plain{}
+	src := sourcetest.New(11, 600)
+	now := sourcetest.Set{}
 	for range 900 {
-		now.add(src.next())
+		now.Add(src.Next())
 	}
-	s := &site{t: t, base: now.sorted(), at: src.head}
-	o := newOverlay(s.base, s.base.total(), s.at)
+	s := &site{t: t, base: now.Entries(), at: src.Head}
+	o := holding(t, s.at, s.base).Overlay()
 	for range 200 {
-		e := src.next()
+		e := src.Next()
 		s.log = append(s.log, e)
-		now.add(e)
+		now.Add(e)
 	}
 	if err := o.Add(context.Background(), s.log); err != nil {
 		t.Fatal(err)
 	}
-	s.head = o.State(src.head)
-	s.log = append(s.log, src.next(), src.next()) // nobody has looked at these
+	s.head = o.State(src.Head)
+	s.log = append(s.log, src.Next(), src.Next()) // nobody has looked at these
 	server := httptest.NewServer(s)
 	defer server.Close()
 

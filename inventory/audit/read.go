@@ -1,4 +1,4 @@
-package inventory
+package audit
 
 import (
 	"bytes"
@@ -11,6 +11,8 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/inventory"
+	"github.com/rshub/rshub/inventory/digest"
 	"github.com/rshub/rshub/resourcesync"
 )
 
@@ -123,10 +125,10 @@ func (p *questionReader) question() (q Question, err error) {
 	if _, err := p.dec.ReadToken(); err != io.EOF {
 		return q, resourcesync.Invalid("something follows the question")
 	}
-	switch q.By = By(by); {
+	switch q.By = digest.By(by); {
 	case at == "":
 		return q, resourcesync.Invalid("at is missing: it is the cursor at which both ends look")
-	case q.By != ByPosition && q.By != ByContent:
+	case q.By != digest.ByPosition && q.By != digest.ByContent:
 		return q, resourcesync.Invalid("by is position or content")
 	case !ranges:
 		return q, resourcesync.Invalid("ranges is missing")
@@ -161,7 +163,7 @@ func (p *questionReader) ranges() ([]Asked, error) {
 }
 
 // behind returns an error unless a range lies behind the one before.
-func behind(before, r Range) error {
+func behind(before, r inventory.Range) error {
 	if before.To == "" || r.From < before.To {
 		return resourcesync.Invalid("it begins before the end of the range before it: ranges are ascending and disjoint")
 	}
@@ -169,7 +171,7 @@ func behind(before, r Range) error {
 }
 
 func (p *questionReader) asked() (a Asked, err error) {
-	count, digest := false, ""
+	count, text := false, ""
 	err = p.object("a range", func(name string) (err error) {
 		switch name {
 		case "from":
@@ -180,7 +182,7 @@ func (p *questionReader) asked() (a Asked, err error) {
 			count = true
 			a.Count, err = p.count()
 		case "digest":
-			digest, err = p.text(name, false)
+			text, err = p.text(name, false)
 		default:
 			return resourcesync.Invalid("a range has no member %q", resourcesync.Shorten(name))
 		}
@@ -191,14 +193,14 @@ func (p *questionReader) asked() (a Asked, err error) {
 		return a, err
 	case !count:
 		return a, resourcesync.Invalid("count is missing")
-	case digest == "":
+	case text == "":
 		return a, resourcesync.Invalid("digest is missing")
 	case len(a.From) > maxBound || len(a.To) > maxBound:
 		return a, resourcesync.Invalid("from or to has more than %d bytes", maxBound)
 	case a.To != "" && a.From >= a.To:
 		return a, resourcesync.Invalid("from is not before to")
 	}
-	a.Digest, err = ParseDigest(digest)
+	a.Digest, err = digest.Parse(text)
 	return a, err
 }
 
@@ -238,8 +240,8 @@ func ReadLook(r io.Reader) (Look, error) {
 	look := Look{Set: l.Set, Complete: l.Complete, Count: *l.Count, Weak: *l.Weak}
 	var errs [3]error
 	look.Cursor, errs[0] = feed.ParseCursor(l.Cursor)
-	look.Position, errs[1] = ParseDigest(l.Position)
-	look.Content, errs[2] = ParseDigest(l.Content)
+	look.Position, errs[1] = digest.Parse(l.Position)
+	look.Content, errs[2] = digest.Parse(l.Content)
 	for _, err := range errs {
 		if err != nil {
 			return Look{}, err
@@ -300,7 +302,7 @@ func ReadReply(r io.Reader) (Reply, error) {
 			a.Listed = true
 			a.Resources, err = readResources(*read.Resources)
 		} else {
-			a.Digest, err = ParseDigest(read.Digest)
+			a.Digest, err = digest.Parse(read.Digest)
 		}
 		if err != nil {
 			return Reply{}, resourcesync.About(fmt.Sprintf("range %d", i+1), err)
@@ -325,7 +327,7 @@ func readResources(raw []jsontext.Value) ([]Resource, error) {
 			return nil, unread(err)
 		}
 		all[i] = Resource{Loc: in.Loc, Position: in.Position}
-		if all[i].E, err = ParseDigest(in.E); err != nil {
+		if all[i].E, err = digest.Parse(in.E); err != nil {
 			return nil, err
 		}
 		if in.Datetime != "" {

@@ -1,0 +1,45 @@
+package page
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"github.com/rshub/rshub/internal/packed"
+)
+
+// A list of page numbers is a chain of pages, of which the first was written last. Each
+// has as rows the number of the next page of the chain (0: there is none), and the
+// numbers, ascending, each as a uvarint from the one before.
+
+// AppendList appends the rows of one page of a list, in front of the page next: as many
+// of the numbers as a page of at most limit bytes takes, but one at least. It returns how
+// many they are.
+func AppendList(dst []byte, next uint64, numbers []uint64, limit int) (rows []byte, n int) {
+	start, before := len(dst), uint64(0)
+	rows = binary.AppendUvarint(dst, next)
+	for n < len(numbers) && (n == 0 || len(rows)-start < limit-Frame-binary.MaxVarintLen64) {
+		rows = binary.AppendUvarint(rows, numbers[n]-before)
+		before = numbers[n]
+		n++
+	}
+	return rows, n
+}
+
+// OpenList reads one page of a list.
+func OpenList(number uint64, b []byte) (next uint64, numbers []uint64, err error) {
+	count, rows, err := open(number, ListForm, b)
+	if err != nil {
+		return 0, nil, err
+	}
+	d := packed.NewReader(rows)
+	next = d.Number()
+	before := uint64(0)
+	for range count {
+		before += d.Number()
+		numbers = append(numbers, before)
+	}
+	if !d.Done() || next >= number {
+		return 0, nil, fmt.Errorf("its rows cannot be read")
+	}
+	return next, numbers, nil
+}
