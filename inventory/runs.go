@@ -6,6 +6,7 @@ import (
 	"iter"
 
 	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/inventory/page"
 )
 
 // Runs are changes that wait in the store for a commit, because they are more than the
@@ -52,22 +53,22 @@ func (r *Runs) Len() int {
 func (r *Runs) Add(ctx context.Context, sorted iter.Seq[*feed.Entry], step func() error) error {
 	r.a.ctx = ctx
 	var pages []uint64
-	p := leafPacker(r.a.v.limit, func(d *draft[feed.Entry]) error {
-		number, _, err := r.a.write(leafForm, len(d.items), d.rows)
+	p := page.PackLeaves(r.a.v.limit, func(d *page.Draft[feed.Entry]) error {
+		number, _, err := r.a.write(page.LeafForm, len(d.Items), d.Rows)
 		pages = append(pages, number)
 		return err
 	})
 	changes, stop := newUpcoming(sorted, step)
 	defer stop()
 	for e := changes.peek(0); e != nil; e = changes.peek(0) {
-		if err := p.add(e, ""); err != nil {
+		if err := p.Add(e, ""); err != nil {
 			return err
 		}
 		changes.drop()
 	}
 	err := changes.err
 	if err == nil {
-		err = p.flush()
+		err = p.Flush()
 	}
 	if err == nil {
 		err = r.a.put()
@@ -130,7 +131,7 @@ type runReader struct {
 	a      *attempt
 	pages  []uint64 // that were not read yet
 	ahead  [][]byte // those that were read
-	decode leafDecoder
+	decode page.Decoder
 	buf    []feed.Entry
 	off    int
 }
@@ -149,14 +150,14 @@ func (r *runReader) next() (*feed.Entry, error) {
 			}
 			r.ahead = pages
 		}
-		number, page := r.pages[0], r.ahead[0]
+		number, raw := r.pages[0], r.ahead[0]
 		r.pages, r.ahead = r.pages[1:], r.ahead[1:]
-		if page == nil { // another committer has removed it
+		if raw == nil { // another committer has removed it
 			return nil, fmt.Errorf("set %q: %w", r.a.v.set, ErrRaced)
 		}
-		l, err := openLeaf(number, page)
+		l, err := page.OpenLeaf(number, raw)
 		if err == nil {
-			r.buf, err = r.decode.decode(r.buf[:0], l)
+			r.buf, err = r.decode.Decode(r.buf[:0], l)
 		}
 		if err != nil { // it is not ErrDamaged: no root has the page
 			return nil, fmt.Errorf("page %d of set %q, with changes that wait: %w", number, r.a.v.set, err)
