@@ -10,7 +10,6 @@ import (
 	"slices"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/feed"
@@ -376,29 +375,36 @@ func twoSets(s *store) {
 	}
 }
 
-// swapsAtOnce lets several add to a number in the head, which must lose none.
+// swapsAtOnce lets several swap the same record at once. Only one of them may.
 func swapsAtOnce(s *store) {
 	begin := s.make("set")
-	const hubs, times = 4, 10
-	var wg sync.WaitGroup
-	for range hubs {
-		wg.Go(func() {
-			for done, tried := 0, time.Now(); done < times; {
-				r, err := s.Store.Load(s.ctx, "set")
-				if err == nil {
-					err = s.Store.Swap(s.ctx, "set", inventory.Swap{Begin: begin, Version: r.Version, Head: append(r.Head, '+')})
-				}
-				if err == nil {
-					done++
-				} else if !errors.Is(err, inventory.ErrRaced) || time.Since(tried) > time.Minute {
-					s.Errorf("swap: %v", err)
-					return
-				}
+	const hubs, times = 4, 20
+	for round := range times {
+		r := s.load("set")
+		errs := make([]error, hubs)
+		var wg sync.WaitGroup
+		for i := range errs {
+			wg.Go(func() {
+				errs[i] = s.Store.Swap(s.ctx, "set", inventory.Swap{Begin: begin, Version: r.Version, Head: append(slices.Clip(r.Head), byte('0'+i))})
+			})
+		}
+		wg.Wait()
+		done := -1
+		for i, err := range errs {
+			switch {
+			case err == nil && done >= 0:
+				s.Fatalf("round %d: hubs %d and %d both swapped the same record", round, done, i)
+			case err == nil:
+				done = i
+			default:
+				s.fails(err, inventory.ErrRaced)
 			}
-		})
-	}
-	wg.Wait()
-	if r := s.load("set"); len(r.Head) != hubs*times {
-		s.Fatalf("%d swaps of %d were lost", hubs*times-len(r.Head), hubs*times)
+		}
+		if done < 0 {
+			s.Fatalf("round %d: nobody swapped the record", round)
+		}
+		if head := s.load("set").Head; len(head) != round+1 || head[round] != byte('0'+done) {
+			s.Fatalf("round %d: the head is %q, and hub %d swapped it", round, head, done)
+		}
 	}
 }
