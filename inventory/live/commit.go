@@ -52,7 +52,7 @@ func (j *job) make(ctx context.Context, c inventory.Changes) error {
 		j.lost(err)
 		return fmt.Errorf("set %q: commit %d resources and %d runs: %w", j.set, n, c.Runs.Len(), err)
 	}
-	j.raced = errors.Is(err, inventory.ErrRaced)
+	j.raced = false
 	m.live.metrics.committed(time.Since(begin))
 	if c.Complete != nil {
 		m.live.fellBack(j.set, c)
