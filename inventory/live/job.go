@@ -161,7 +161,7 @@ func (j *job) steps(ctx context.Context) error {
 		if err := j.load(ctx); err != nil {
 			return err
 		}
-		if len(j.head.Roots) > 1 { // pins may have ended
+		if len(j.head.Roots) > 1 && j.runs == nil { // pins may have ended; a Shrink would end the runs
 			if err := j.inv.Shrink(ctx); err != nil {
 				return err
 			}
