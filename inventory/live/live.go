@@ -158,7 +158,8 @@ func (l *Live) Run(ctx context.Context) error {
 	return nil
 }
 
-// inventory returns the inventory of a set.
+// inventory returns the inventory of a set for a reader. If it is damaged, the maker gets
+// to know, whatever is read of it.
 func (l *Live) inventory(set string) *inventory.Inventory {
-	return inventory.New(l.store, set, inventory.Options{Cache: l.cache})
+	return inventory.New(l.store, set, inventory.Options{Cache: l.cache, Damaged: func(error) { l.maker.ask(set, true) }})
 }
