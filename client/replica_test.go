@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -324,6 +325,33 @@ func TestReplicaMaxDelete(t *testing.T) {
 			same(t, "at the end", d.held, s.truth(t))
 			d.inSync("at the end")
 		})
+	}
+}
+
+// A baseline that was interrupted goes on where it was, in another process.
+func TestReplicaResumes(t *testing.T) {
+	for _, prefix := range []string{"", "urn:"} {
+		s := newSite(t)
+		c := newClient(t, s.URL, newClock().options())
+		s.publish(t, locs(1, 9_999)...)
+		s.shelf.set(func() { s.shelf.still = true })
+		d := newDestination(t, c, inventory.NewMemory(nil), client.ReplicaOptions{Prefix: prefix})
+		ctx, cancel := context.WithCancel(t.Context())
+		s.trouble = func(n int, _ http.ResponseWriter, _ *http.Request) bool {
+			if n == 2 {
+				cancel()
+			}
+			return n == 2
+		}
+		for u, err := range d.replica.CatchUp(ctx) {
+			t.Fatal(u, err)
+		}
+		d.reopen(c)
+		d.catchUp(c, 0)
+		same(t, "at the end", d.held, s.truth(t))
+		if since := s.asked()[2].URL.Query().Get("since"); !strings.Contains(since, "~5000~") {
+			t.Errorf("it goes on since %s", since)
+		}
 	}
 }
 

@@ -104,8 +104,8 @@ func (r *Replica) readBaseline(ctx context.Context) (*feed.BaselinePage, invento
 	}
 	root := head.Newest()
 	o := BaselineOptions{Prefix: r.opts.Prefix, Limit: baselinePage}
-	if o.Prefix == "" && !root.Cursor.IsZero() { // the rank counts all resources of the set
-		o.After = feed.Place{Cursor: root.Cursor, Rank: root.Tally.Count}.String()
+	if place, err := feed.ParsePlace(head.Why); err == nil && place.Cursor == root.Cursor {
+		o.After = head.Why
 	}
 	anew := o.After == ""
 	for page, err := range r.client.Baseline(ctx, r.set, o) {
@@ -114,6 +114,9 @@ func (r *Replica) readBaseline(ctx context.Context) (*feed.BaselinePage, invento
 		}
 		changes := inventory.Changes{Base: root, Anew: anew || page.Restart, To: page.Place.Cursor, Sorted: each(page.Entries)}
 		anew = false
+		if !page.End { // it is not complete: Why says where to go on
+			changes.Complete, changes.Why = &feed.Cursor{}, page.Place.String()
+		}
 		if root, err = r.baseline.Commit(ctx, changes); err != nil {
 			return nil, root, err
 		}
