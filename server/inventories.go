@@ -77,6 +77,16 @@ func inventoriesOnDisk(ctx context.Context, memory *disklog.Log) (inventoryStore
 	}, nil
 }
 
+// inventory reports whether the hub keeps an inventory of a set. If the set cannot be
+// looked at, whoever asks for its inventory is told why.
+func (p *parts) inventory(ctx context.Context, set string) bool {
+	if p.live == nil {
+		return false
+	}
+	state, err := p.memory.State(ctx, set)
+	return err != nil || !state.NoInventory
+}
+
 // states lets package web read what a Live keeps. Without one, no set has an inventory.
 type states struct{ live *live.Live }
 

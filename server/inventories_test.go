@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/internal/running"
 	"github.com/rshub/rshub/internal/until"
 )
@@ -44,6 +45,14 @@ func TestInventories(t *testing.T) {
 	}
 	for _, path := range []string{"/resources", "/audit", "/changes?since=baseline", "/resourcelist.xml"} {
 		get(path, http.StatusNotFound)
+	}
+	for _, path := range []string{"/changes", "/changes?since=start", "/changes?since=1-1"} { // nothing names what there is not
+		resp, body := running.Do(t, "GET", set+path, "")
+		for _, l := range feed.ParseLinks(resp.Header.Values("Link")) {
+			if l.Is(feed.RelBaseline) || l.Is(feed.RelResources) || l.Is(feed.RelAudit) {
+				t.Errorf("%s is %d %s with the link %+v", path, resp.StatusCode, body, l)
+			}
+		}
 	}
 	h.Stop()
 	if log := h.log.String(); strings.Contains(log, `"level":"WARN"`) || strings.Contains(log, `"level":"ERROR"`) {
