@@ -127,7 +127,7 @@ func (s *Server) site(base feed.Base, guard *guard, store *store, p *parts) http
 	if p.live != nil {
 		sets.inventories = p.live
 	}
-	page := &page{base: base, version: s.config.Version, sets: sets, configured: len(s.config.Sets) > 0, tokens: s.config.Tokens != nil}
+	page := &page{base: base, version: s.config.Version, sets: sets, configured: len(s.config.Sets) > 0, tokens: s.config.Tokens != nil, holds: p.live != nil}
 	site := &site{base: base, hub: p.hub, subscribe: p.subscribe, documents: p.documents, web: p.web, websub: p.websub, sets: sets, page: page, inventory: p.inventory}
 	mux := newRouter(s.metrics, s.errors)
 	site.routes(mux)
