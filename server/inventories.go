@@ -150,6 +150,6 @@ func (s *Server) wireInventories(store *store) *live.Live {
 	kept := &store.inventories
 	return live.New(store.memory, kept.store, kept.claims, live.Options{
 		Poll: kept.poll, List: s.config.ResourceListInterval, Old: kept.old, Scarce: kept.scarce,
-		Logger: s.log, Metrics: s.metrics,
+		Baselines: s.config.MaxBaselines, States: s.config.MaxAudits, Logger: s.log, Metrics: s.metrics,
 	})
 }
