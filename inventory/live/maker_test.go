@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -530,4 +531,51 @@ type counting struct {
 func (c *counting) Numbers(ctx context.Context, set string, begin int64) iter.Seq2[uint64, error] {
 	c.scans.Add(1)
 	return c.Store.Numbers(ctx, set, begin)
+}
+
+// TestSweepDeleted removes what deleted sets have left: soon, some at a time, and then
+// each hour.
+func TestSweepDeleted(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		var mu sync.Mutex // guards these
+		left, calls, fail := 250, 0, error(nil)
+		l := w.idle(Options{SweepDeleted: func(_ context.Context, most int) (int, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			calls++
+			n := min(left, most)
+			left -= n
+			return n, fail
+		}})
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			_ = l.Run(ctx)
+		}()
+		defer func() {
+			cancel()
+			<-done
+		}()
+		is := func(wantCalls int) {
+			t.Helper()
+			mu.Lock()
+			defer mu.Unlock()
+			if left != 0 || calls != wantCalls {
+				t.Errorf("%d sets are left, in %d rounds, want %d", left, calls, wantCalls)
+			}
+		}
+		w.after(50 * time.Second)
+		is(3)
+		w.after(10 * time.Minute)
+		is(3) // nothing was left
+		mu.Lock()
+		left, fail = 5, errors.New("the store is away")
+		mu.Unlock()
+		w.after(time.Hour)
+		is(4)
+		if !strings.Contains(w.text.String(), "the store is away") {
+			t.Error("nothing was logged")
+		}
+	})
 }
