@@ -192,6 +192,7 @@ func TestGap(t *testing.T) {
 			t.Fatalf("%d removed, %v", removed, err)
 		}
 		w.crash() // otherwise the window still has all of it
+		w.inventory = true
 		w.start(Options{})
 		floor, err := w.log.State(t.Context(), "demo")
 		if err != nil {
@@ -202,6 +203,9 @@ func TestGap(t *testing.T) {
 		for range 2 { // said again until a delivery succeeded
 			if got := c.last().header.Get("RS-Gap"); got != want || c.last().header.Get("RS-Previous") != fmt.Sprint(floor.Floor.Position) {
 				t.Errorf("RS-Gap %q, want %q; %v", got, want, c.last().header)
+			}
+			if links := feed.ParseLinks(c.last().header.Values("Link")); len(links) != 5 || !links[0].Is("self") || !links[1].Is("hub") || !links[2].Is(feed.RelBaseline) || links[2].URI != string(base)+"/sets/demo/changes?since=baseline" {
+				t.Errorf("where changes are gone, the links are %v", links)
 			}
 			if r := w.saved(id); r.Gaps != 1 || r.Gap.Position != 5 {
 				t.Errorf("saved %+v", r.Progress)
@@ -216,6 +220,9 @@ func TestGap(t *testing.T) {
 		w.settled()
 		if got := c.last().header.Get("RS-Gap"); got != "" {
 			t.Errorf("RS-Gap %q is said once too often", got)
+		}
+		if links := feed.ParseLinks(c.last().header.Values("Link")); len(links) != 2 {
+			t.Errorf("where nothing is gone, the links are %v", links)
 		}
 		if got := len(c.locs()); got != 5+65-int(floor.Floor.Position)+1 {
 			t.Errorf("%d changes were delivered", got)

@@ -55,6 +55,8 @@ type world struct {
 	client   *outbound.Client
 	clock    atomic.Int64 // of claims, besides the fake time
 	names    sync.Map     // names of the network that are an address, as a netip.Addr
+
+	inventory bool // the hub keeps inventories; set before start
 }
 
 func newWorld(t testing.TB, o Options) *world {
@@ -78,7 +80,7 @@ func (w *world) start(o Options) {
 		return known, nil
 	}})
 	o.Clock = func() time.Duration { return time.Duration(w.clock.Load()) }
-	caller := websub.NewCaller(w.client, base, websub.CallerOptions{})
+	caller := websub.NewCaller(w.client, base, websub.CallerOptions{Inventory: func(context.Context, string) bool { return w.inventory }})
 	e := New(w.store, w.store, w.log, w.hub, caller, caller, o)
 	w.engine, w.ran = e, make(chan struct{})
 	go func() {

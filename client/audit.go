@@ -336,8 +336,25 @@ func (a *auditor) look(ctx context.Context, from feed.Cursor) (look audit.Look, 
 	return look, nil
 }
 
-// ask asks the hub a question at the cursor of the newest look.
-func (a *auditor) ask(ctx context.Context, q audit.Question) (reply audit.Reply, err error) {
+// ask asks the hub a question at the cursor of the newest look. If the answer is too large
+// for the hub, it asks about one half of the ranges, and then about the other.
+func (a *auditor) ask(ctx context.Context, q audit.Question) (audit.Reply, error) {
+	reply, err := a.askOnce(ctx, q)
+	half := len(q.Ranges) / 2
+	if r, ok := errors.AsType[*Refused](err); !ok || r.Status != http.StatusRequestEntityTooLarge || half == 0 {
+		return reply, err
+	}
+	first, second := q, q
+	first.Ranges, second.Ranges = q.Ranges[:half], q.Ranges[half:]
+	if reply, err = a.ask(ctx, first); err != nil {
+		return reply, err
+	}
+	rest, err := a.ask(ctx, second)
+	reply.Ranges = append(reply.Ranges, rest.Ranges...)
+	return reply, err
+}
+
+func (a *auditor) askOnce(ctx context.Context, q audit.Question) (reply audit.Reply, err error) {
 	q.At, a.asked = a.at, true
 	query := url.Values{}
 	if q.Details {

@@ -1,9 +1,11 @@
 package client_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"math/rand/v2"
 	"net/http"
@@ -178,6 +180,42 @@ func TestAuditAsks(t *testing.T) {
 	}
 	if found := differences(t, d.replica.Audit(t.Context(), client.AuditOptions{})); fmt.Sprint(found) != fmt.Sprint(want) {
 		t.Errorf("through trouble the audit finds %v, want %v", found, want)
+	}
+}
+
+// A hub that answers about few ranges only is asked about fewer.
+func TestAuditTooLarge(t *testing.T) {
+	s := newSite(t)
+	c := newClient(t, s.URL, newClock().options())
+	holdingOf(t, s, 5_000)
+	d := newDestination(t, c, inventory.NewMemory(nil), client.ReplicaOptions{})
+	d.catchUp(c, 0)
+	planted, want := faults()
+	d.plant(planted...)
+	d.reopen(c)
+	refused, most := 0, 7
+	s.trouble = func(_ int, w http.ResponseWriter, r *http.Request) bool {
+		if r.Method != http.MethodPost {
+			return false
+		}
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		r.Body = io.NopCloser(bytes.NewReader(body))
+		if bytes.Count(body, []byte(`"digest":`)) <= most {
+			return false
+		}
+		refused++
+		problem.Write(w, r, problem.New(http.StatusRequestEntityTooLarge, "too-large", "ask about fewer ranges at once"))
+		return true
+	}
+	if found := differences(t, d.replica.Audit(t.Context(), client.AuditOptions{})); fmt.Sprint(found) != fmt.Sprint(want) || refused == 0 {
+		t.Errorf("the audit finds %v, want %v; %d questions were refused", found, want, refused)
+	}
+	most = 0
+	if err := errAudit(t, d.replica); err == nil || !strings.Contains(err.Error(), "413") {
+		t.Errorf("if no answer is small enough the audit yields %v", err)
 	}
 }
 

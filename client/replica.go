@@ -20,6 +20,28 @@ import (
 type ReplicaOptions struct {
 	Prefix string // only resources whose loc begins with it; default: all
 	Cache  *inventory.Cache
+
+	// MaxDelete is how many resources a baseline may delete, because it does not name
+	// them. If it would delete more, Follow ends with a *TooManyDeleted before
+	// anything is changed. So a source that was emptied by mistake does not empty its
+	// destinations with the next baseline. It does not count what the source deletes by a
+	// change of its own. Default: ten, or a tenth of what the destination holds, whichever
+	// is more. Below 0: any number.
+	MaxDelete int
+}
+
+// A TooManyDeleted says that a baseline would delete more than ReplicaOptions.MaxDelete
+// allows. The destination is as it was. If that many are to be deleted, open the Replica with a
+// greater MaxDelete; it then goes on where it was.
+type TooManyDeleted struct {
+	Delete uint64 // resources that the destination holds and the baseline does not name
+	Held   uint64 // resources that the destination held before the baseline
+	Most   uint64 // how many may be deleted
+}
+
+func (e *TooManyDeleted) Error() string {
+	return fmt.Sprintf("the baseline does not name %d of the %d resources that the destination holds, and at most %d may be deleted; nothing was deleted. If the set has really lost them, allow it with ReplicaOptions.MaxDelete",
+		e.Delete, e.Held, e.Most)
 }
 
 // A Replica is the inventory that a destination keeps of itself: which resources of a set
@@ -38,12 +60,14 @@ type Replica struct {
 	baseline *inventory.Inventory // what a baseline says that is being read
 
 	working sync.Mutex // held by Follow and CatchUp
+	looked  time.Time  // when the hub was last asked whether it knows all resources; the holder of working may use it
 
 	mu        sync.Mutex // held to look at these or to change them
 	root      inventory.Root
 	overlay   *inventory.Overlay // the changes that were applied behind root
 	cursor    feed.Cursor        // the destination holds all up to here, if it is whole
 	whole     bool               // no baseline is missing or half applied
+	more      bool               // the destination holds what the last baseline did not name, because the hub did not know all; the store keeps it as a Head that is not Complete
 	committed time.Time          // when root was made
 }
 
@@ -55,6 +79,7 @@ const (
 	commitSoon   = time.Second
 	baselinePage = 5_000 // resources that are asked for at once
 	updateSize   = 2_000 // the most entries of an update in a baseline
+	lookEvery    = time.Hour
 	pinned       = time.Hour
 )
 
@@ -80,6 +105,7 @@ func (c *Client) OpenReplica(ctx context.Context, set string, store inventory.St
 	r.reach(head.Newest())
 	r.cursor = r.root.Cursor
 	r.whole = !r.cursor.IsZero()
+	r.more = head.Complete.IsZero()
 	return r, nil
 }
 
@@ -105,10 +131,13 @@ type Update struct {
 // Follow begins with a baseline, and takes another one whenever the hub's log does not
 // reach back far enough or has lost entries. Of a baseline it yields only what the
 // destination does not hold yet. What it holds and the baseline does not name is yielded
-// as deleted, at the end, but only if the hub knows all resources. An interrupted baseline
-// goes on where it was, also in another process.
+// as deleted, at the end, but only if the hub knows all resources (see also MaxDelete). As
+// long as the destination keeps something for that reason, Follow asks the hub when it
+// begins, and now and then, whether it knows all by now, and then takes another baseline.
+// An interrupted baseline goes on where it was, also in another process.
 //
-// An error is the last thing that Follow yields. It is one of Baseline or of the store.
+// An error is the last thing that Follow yields. It is one of Baseline or of the store, or
+// a *TooManyDeleted.
 // When ctx is done, Follow ends without an error.
 func (r *Replica) Follow(ctx context.Context) iter.Seq2[*Update, error] { return r.run(ctx, false) }
 
@@ -134,7 +163,11 @@ func (r *Replica) run(ctx context.Context, once bool) iter.Seq2[*Update, error] 
 // work yields updates until ctx is done, or until there are no more if only once. It
 // returns errEnough when yield returns false.
 func (r *Replica) work(ctx context.Context, once bool, yield func(*Update) bool) error {
+	r.looked = time.Time{}
 	for ctx.Err() == nil {
+		if err := r.outgrow(ctx); err != nil {
+			return err
+		}
 		if !r.whole {
 			if err := r.takeBaseline(ctx, yield); err != nil {
 				return err
@@ -171,8 +204,34 @@ func (r *Replica) follow(ctx context.Context, once bool, yield func(*Update) boo
 		if err := r.record(ctx, b); err != nil {
 			return false, err
 		}
+		if err := r.outgrow(ctx); err != nil || !r.whole {
+			return err == nil, err
+		}
 	}
 	return false, nil
+}
+
+// outgrow says that a baseline has to come, if the destination holds more than the last
+// one named, and the hub knows all resources by now. It asks the hub once at the beginning,
+// and then each hour.
+func (r *Replica) outgrow(ctx context.Context) error {
+	now := r.client.opts.Now()
+	if !r.more || !r.whole || !r.looked.IsZero() && now.Sub(r.looked) < lookEvery {
+		return nil
+	}
+	r.looked = now
+	a := &auditor{client: r.client, set: r.set, opts: AuditOptions{Prefix: r.opts.Prefix, Look: func(audit.Look) {}}}
+	look, err := a.look(ctx, feed.Cursor{})
+	if _, refused := errors.AsType[*Refused](err); refused {
+		return nil // there is no inventory at present; what the hub does not know stays
+	}
+	if err != nil || !look.Complete {
+		return err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.whole = false
+	return nil
 }
 
 // record says that the changes of a batch were applied, also when ctx is done.

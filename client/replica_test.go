@@ -5,9 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/client"
@@ -105,8 +108,8 @@ func TestReplica(t *testing.T) {
 		store func(t *testing.T) inventory.Store
 		o     client.ReplicaOptions
 	}{
-		{"in memory", func(*testing.T) inventory.Store { return inventory.NewMemory(nil) }, client.ReplicaOptions{}},
-		{"with a prefix", func(*testing.T) inventory.Store { return inventory.NewMemory(nil) }, client.ReplicaOptions{Prefix: "urn:1"}},
+		{"in memory", func(*testing.T) inventory.Store { return inventory.NewMemory(nil) }, client.ReplicaOptions{MaxDelete: -1}},
+		{"with a prefix", func(*testing.T) inventory.Store { return inventory.NewMemory(nil) }, client.ReplicaOptions{Prefix: "urn:1", MaxDelete: -1}},
 		{"on disk", func(t *testing.T) inventory.Store {
 			s, err := diskpages.Open(t.TempDir(), diskpages.Options{})
 			if err != nil {
@@ -118,7 +121,7 @@ func TestReplica(t *testing.T) {
 				}
 			})
 			return s
-		}, client.ReplicaOptions{}},
+		}, client.ReplicaOptions{MaxDelete: -1}},
 	} {
 		t.Run(test.name, func(t *testing.T) { testReplica(t, test.store(t), test.o) })
 	}
@@ -210,6 +213,145 @@ func TestReplicaLeftovers(t *testing.T) {
 		found := differences(t, d.replica.Audit(t.Context(), client.AuditOptions{}))
 		if len(found) != extra || extra > 0 && found["urn:1"] != audit.Extra {
 			t.Errorf("the audit finds %v", found)
+		}
+	}
+}
+
+// What the hub did not know when a destination joined is deleted when the hub knows all,
+// also if nothing else has changed.
+func TestReplicaOutgrows(t *testing.T) {
+	for _, prefix := range []string{"", "urn:"} {
+		s := newSite(t)
+		clock := newClock()
+		c := newClient(t, s.URL, clock.options())
+		s.publish(t, locs(1, 5)...)
+		d := newDestination(t, c, inventory.NewMemory(nil), client.ReplicaOptions{Prefix: prefix})
+		d.catchUp(c, 0)
+		if err := s.log.Delete(t.Context(), "demo"); err != nil {
+			t.Fatal(err)
+		}
+		s.publish(t, locs(4, 6)...)
+		s.shelf.set(func() { s.shelf.complete = false })
+		d.catchUp(c, 0)
+		s.publish(t, "urn:7")
+		d.catchUp(c, 0)
+		if len(d.held) != 7 {
+			t.Fatalf("it holds %v", d.held)
+		}
+		s.shelf.set(func() { s.shelf.complete = true })
+		d.reopen(c)
+		d.catchUp(c, 0)
+		same(t, "when the hub knows all", d.held, s.truth(t))
+		d.inSync("when the hub knows all")
+		before := len(s.asked())
+		d.reopen(c)
+		d.catchUp(c, 0)
+		if n := len(s.asked()) - before; n != 1 {
+			t.Errorf("a destination that holds nothing else asks %d times for changes", n)
+		}
+	}
+}
+
+// Who follows all the time finds out, too.
+func TestReplicaOutgrowsWhileItFollows(t *testing.T) {
+	s := newSite(t)
+	clock := newClock()
+	c := newClient(t, s.URL, clock.options())
+	s.publish(t, locs(1, 5)...)
+	d := newDestination(t, c, inventory.NewMemory(nil), client.ReplicaOptions{})
+	d.catchUp(c, 0)
+	if err := s.log.Delete(t.Context(), "demo"); err != nil {
+		t.Fatal(err)
+	}
+	s.publish(t, locs(4, 6)...)
+	s.shelf.set(func() { s.shelf.complete = false })
+	n := 0
+	for u, err := range d.replica.Follow(t.Context()) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		d.apply(u)
+		if n++; n == 2 { // the baseline is over
+			s.shelf.set(func() { s.shelf.complete = true })
+			_ = clock.sleep(t.Context(), time.Hour)
+			s.publish(t, "urn:7")
+		}
+		if _, kept := d.held["urn:1"]; !kept {
+			break
+		}
+	}
+	d.catchUp(c, 0)
+	same(t, "when the hub knows all", d.held, s.truth(t))
+}
+
+// A baseline that would delete a large part of what a destination holds stops before the
+// first deletion, until somebody allows it.
+func TestReplicaMaxDelete(t *testing.T) {
+	for _, test := range []struct {
+		held, left, most int
+		stops            bool
+	}{
+		{200, 180, 0, false}, {200, 179, 0, true}, {50, 40, 0, false}, {50, 39, 0, true}, {5, 0, 0, false},
+		{200, 179, 21, false}, {200, 180, 19, true}, {200, 0, -1, false},
+	} {
+		t.Run(fmt.Sprint(test), func(t *testing.T) {
+			s := newSite(t)
+			c := newClient(t, s.URL, newClock().options())
+			s.publish(t, locs(1, test.held)...)
+			d := newDestination(t, c, inventory.NewMemory(nil), client.ReplicaOptions{MaxDelete: test.most})
+			d.catchUp(c, 0)
+			if err := s.log.Delete(t.Context(), "demo"); err != nil {
+				t.Fatal(err)
+			}
+			more := locs(1_001, 1_500) // which do not count
+			s.publish(t, append(more, locs(1, test.left)...)...)
+			if test.stops {
+				var stopped *client.TooManyDeleted
+				for range 2 {
+					for u, err := range d.replica.CatchUp(t.Context()) {
+						if err == nil {
+							d.apply(u)
+						} else if !errors.As(err, &stopped) || stopped.Delete != uint64(test.held-test.left) || !strings.Contains(err.Error(), "ReplicaOptions.MaxDelete") {
+							t.Fatal(err)
+						}
+					}
+				}
+				if stopped == nil || len(d.held) != test.held {
+					t.Errorf("%v: it holds %d", stopped, len(d.held))
+				}
+				d.o.MaxDelete = test.held - test.left
+				d.reopen(c)
+			}
+			d.catchUp(c, 0)
+			same(t, "at the end", d.held, s.truth(t))
+			d.inSync("at the end")
+		})
+	}
+}
+
+// A baseline that was interrupted goes on where it was, in another process.
+func TestReplicaResumes(t *testing.T) {
+	for _, prefix := range []string{"", "urn:"} {
+		s := newSite(t)
+		c := newClient(t, s.URL, newClock().options())
+		s.publish(t, locs(1, 9_999)...)
+		s.shelf.set(func() { s.shelf.still = true })
+		d := newDestination(t, c, inventory.NewMemory(nil), client.ReplicaOptions{Prefix: prefix})
+		ctx, cancel := context.WithCancel(t.Context())
+		s.trouble = func(n int, _ http.ResponseWriter, _ *http.Request) bool {
+			if n == 2 {
+				cancel()
+			}
+			return n == 2
+		}
+		for u, err := range d.replica.CatchUp(ctx) {
+			t.Fatal(u, err)
+		}
+		d.reopen(c)
+		d.catchUp(c, 0)
+		same(t, "at the end", d.held, s.truth(t))
+		if since := s.asked()[2].URL.Query().Get("since"); !strings.Contains(since, "~5000~") {
+			t.Errorf("it goes on since %s", since)
 		}
 	}
 }

@@ -27,6 +27,11 @@ func (r *Replica) takeBaseline(ctx context.Context, yield func(*Update) bool) er
 		return err
 	}
 	theirs := r.baseline.Tree(root)
+	if end.Complete {
+		if err := r.allows(ctx, theirs); err != nil {
+			return err
+		}
+	}
 	if err := r.apply(ctx, theirs, newer, yield); err != nil {
 		return err
 	}
@@ -35,19 +40,60 @@ func (r *Replica) takeBaseline(ctx context.Context, yield func(*Update) bool) er
 			return err
 		}
 	}
-	r.mu.Lock()
-	err = r.commit(ctx, end.Place.Cursor)
-	if err == nil {
-		r.cursor, r.whole = end.Place.Cursor, true
+	if err = r.arrive(ctx, end.Place.Cursor, r.root.Tally.Count > root.Tally.Count); err != nil {
+		return err
 	}
-	r.mu.Unlock()
-	if err == nil {
-		err = r.baseline.Reset(ctx, "it was applied")
-	}
-	if err == nil && !yield(&Update{Cursor: end.Place.Cursor, Baseline: true}) {
+	if err = r.baseline.Reset(ctx, "it was applied"); err == nil && !yield(&Update{Cursor: end.Place.Cursor, Baseline: true}) {
 		err = errEnough
 	}
 	return err
+}
+
+// allows returns an error if a baseline is not to delete as many resources as it does. It
+// comes before anything is applied, because what a baseline adds does not make room for
+// what it deletes.
+func (r *Replica) allows(ctx context.Context, theirs *inventory.Tree) error {
+	held := r.root.Tally.Count
+	most := max(10, held/10)
+	if r.opts.MaxDelete != 0 {
+		most = uint64(max(r.opts.MaxDelete, 0))
+	}
+	if r.opts.MaxDelete < 0 || held <= most {
+		return nil
+	}
+	n := uint64(0)
+	count := func(own, theirs *feed.Entry) (e feed.Entry, ok bool) {
+		if theirs == nil {
+			n++
+		}
+		return e, false
+	}
+	if _, err := steps(ctx, r.own.Tree(r.root), theirs, inventory.Range{}, count); err != nil {
+		return err
+	}
+	if n <= most {
+		return nil
+	}
+	return &TooManyDeleted{Delete: n, Held: held, Most: most}
+}
+
+// arrive says that the destination holds all up to the cursor of a baseline; more: and
+// also what the baseline did not name.
+func (r *Replica) arrive(ctx context.Context, at feed.Cursor, more bool) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	complete, why := at, ""
+	if more {
+		complete, why = feed.Cursor{}, "the hub did not know all resources"
+	}
+	if err := r.own.SetComplete(ctx, complete, why); err != nil {
+		return err
+	}
+	if err := r.commit(ctx, at); err != nil {
+		return err
+	}
+	r.cursor, r.whole, r.more = at, true, more
+	return nil
 }
 
 // readBaseline reads a baseline into the inventory beside the own one. It returns the end
@@ -59,8 +105,8 @@ func (r *Replica) readBaseline(ctx context.Context) (*feed.BaselinePage, invento
 	}
 	root := head.Newest()
 	o := BaselineOptions{Prefix: r.opts.Prefix, Limit: baselinePage}
-	if o.Prefix == "" && !root.Cursor.IsZero() { // the rank counts all resources of the set
-		o.After = feed.Place{Cursor: root.Cursor, Rank: root.Tally.Count}.String()
+	if place, err := feed.ParsePlace(head.Why); err == nil && place.Cursor == root.Cursor {
+		o.After = head.Why
 	}
 	anew := o.After == ""
 	for page, err := range r.client.Baseline(ctx, r.set, o) {
@@ -69,6 +115,9 @@ func (r *Replica) readBaseline(ctx context.Context) (*feed.BaselinePage, invento
 		}
 		changes := inventory.Changes{Base: root, Anew: anew || page.Restart, To: page.Place.Cursor, Sorted: each(page.Entries)}
 		anew = false
+		if !page.End { // it is not complete: Why says where to go on
+			changes.Complete, changes.Why = &feed.Cursor{}, page.Place.String()
+		}
 		if root, err = r.baseline.Commit(ctx, changes); err != nil {
 			return nil, root, err
 		}

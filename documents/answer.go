@@ -11,6 +11,7 @@ import (
 	"hash"
 	"io"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -42,6 +43,7 @@ type document struct {
 
 	immutable bool   // no other document ever has its name
 	link      string // value of the header Link; empty: none
+	more      string // another value of the header Link; empty: none
 	keep      int64  // a body larger than this many bytes is not kept, but written again for each request; see Server.keep
 
 	write func(ctx context.Context, w io.Writer) error // nil: the body is empty
@@ -108,6 +110,9 @@ func (d *Server) answer(w http.ResponseWriter, r *http.Request, doc *document) e
 	h.Set("Cache-Control", d.cacheControl(r, doc))
 	if doc.link != "" && h.Get("Link") == "" { // else there are these links, and more
 		h.Set("Link", doc.link)
+	}
+	if doc.more != "" && !slices.Contains(h["Link"], doc.more) {
+		h.Add("Link", doc.more)
 	}
 	if notModified(r.Header, etag, modified) {
 		w.WriteHeader(http.StatusNotModified)

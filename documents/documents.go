@@ -227,14 +227,16 @@ func (d *Server) ServeLatest(w http.ResponseWriter, r *http.Request, set string)
 	}
 	doc, err := d.plan(r.Context(), set, "changes", d.latest)
 	if errors.Is(err, feed.ErrNoSet) && d.opts.Waits(set) {
-		doc, err = d.noLatest(set, 0), nil
+		doc, err = d.noLatest(feed.State{Set: set}), nil
 	}
 	if err != nil {
 		return err
 	}
 	err = d.answer(w, r, doc)
 	if errors.Is(err, feed.ErrGone) { // retention removed it meanwhile; the topic itself is never gone
-		err = d.answer(w, r, d.noLatest(set, 0))
+		none := d.noLatest(feed.State{Set: set})
+		none.more = doc.more
+		err = d.answer(w, r, none)
 	}
 	return err
 }
@@ -242,12 +244,13 @@ func (d *Server) ServeLatest(w http.ResponseWriter, r *http.Request, set string)
 // latest returns the latest change notification.
 func (d *Server) latest(_ context.Context, s feed.State) (*document, error) {
 	if s.Latest == s.Head || s.Latest.Position < s.Floor.Position {
-		return d.noLatest(s.Set, s.Begin), nil
+		return d.noLatest(s), nil
 	}
 	return &document{
 		tag:      d.tag("latest", s.Set, history(s), s.Latest, s.Head),
 		modified: s.Head.Micros,
 		link:     d.base.Link(s.Set),
+		more:     d.inventoryLink(s),
 		keep:     d.keep(s.Head.Position - s.Latest.Position),
 		write: func(ctx context.Context, w io.Writer) error {
 			h := (&feed.Batch{Set: s.Set, After: s.Latest, Cursor: s.Head}).Header()
@@ -258,8 +261,17 @@ func (d *Server) latest(_ context.Context, s feed.State) (*document, error) {
 
 // noLatest returns what stands at a topic without a notification: an empty
 // body.
-func (d *Server) noLatest(set string, begin int64) *document {
-	return &document{tag: d.tag("no latest", set, begin), link: d.base.Link(set)}
+func (d *Server) noLatest(s feed.State) *document {
+	return &document{tag: d.tag("no latest", s.Set, s.Begin), link: d.base.Link(s.Set), more: d.inventoryLink(s)}
+}
+
+// inventoryLink returns the value of a Link header that names what the inventory of a set
+// offers; empty: there is none.
+func (d *Server) inventoryLink(s feed.State) string {
+	if !d.opts.Inventories || s.NoInventory {
+		return ""
+	}
+	return d.base.InventoryLink(s.Set)
 }
 
 // A planner returns the document that belongs to a state of its set.

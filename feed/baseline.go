@@ -14,21 +14,31 @@ const SinceBaseline = "baseline"
 // A Place is a place in a baseline: a client has read all resources of the set, as it
 // was at the cursor, up to here. The rank is how many resources of the whole set lie
 // before the place, in the order of loc, whatever part of the set the client reads.
+//
+// The cursor alone does not say what the set held: an inventory that was turned off and on
+// again, or that went back when the log lost its tail, may hold other resources at the same
+// cursor than before. So a place also says of which root it is.
 type Place struct {
 	Cursor
 	Rank uint64
+	Root uint32 // what the set held as a number: the beginning of its digest by position; 0: not known
 }
 
-// ParsePlace reads the text form of a place, "position-microseconds~rank". An error is
-// a *resourcesync.Error with ErrInvalid.
+// ParsePlace reads the text form of a place, "position-microseconds~rank~root", where root
+// is a number in hex and may be missing. An error is a *resourcesync.Error with ErrInvalid.
 func ParsePlace(s string) (Place, error) {
 	before, after, ok := strings.Cut(s, "~")
+	rest, text, named := strings.Cut(after, "~")
 	cursor, cerr := ParseCursor(before)
-	rank, rerr := strconv.ParseUint(after, 10, 64)
-	if !ok || cerr != nil || rerr != nil || rank > MaxNumber {
-		return Place{}, resourcesync.Invalid("%q is no place in a baseline: a place is three numbers, position-microseconds~rank, as the hub gave it", resourcesync.Shorten(s))
+	rank, rerr := strconv.ParseUint(rest, 10, 64)
+	root := uint64(0)
+	if named && rerr == nil {
+		root, rerr = strconv.ParseUint(text, 16, 32)
 	}
-	return Place{cursor, rank}, nil
+	if !ok || cerr != nil || rerr != nil || rank > MaxNumber {
+		return Place{}, resourcesync.Invalid("%q is no place in a baseline: a place is position-microseconds~rank~root, as the hub gave it", resourcesync.Shorten(s))
+	}
+	return Place{cursor, rank, uint32(root)}, nil
 }
 
 // String returns the text form. Clients must treat it as opaque.
@@ -37,7 +47,11 @@ func (p Place) String() string { return string(p.Append(nil)) }
 // Append appends the text form to dst.
 func (p Place) Append(dst []byte) []byte {
 	dst = append(p.Cursor.Append(dst), '~')
-	return strconv.AppendUint(dst, p.Rank, 10)
+	dst = strconv.AppendUint(dst, p.Rank, 10)
+	if p.Root == 0 {
+		return dst
+	}
+	return strconv.AppendUint(append(dst, '~'), uint64(p.Root), 16)
 }
 
 // A BaselinePart is what is said of a part of a baseline besides its resources. These

@@ -9,11 +9,11 @@ import (
 )
 
 func TestPlace(t *testing.T) {
-	want := Place{Cursor{7, 1_700_000_000_000_000}, 42}
+	want := Place{Cursor{7, 1_700_000_000_000_000}, 42, 0}
 	if got, err := ParsePlace(want.String()); got != want || err != nil || want.String() != "7-1700000000000000~42" {
 		t.Errorf("%v is read as %v, %v", want, got, err)
 	}
-	for _, s := range []string{"", "~", "7", "7-8", "7-8~", "~9", "7-8~-1", "7-8~9~9", "7-8~ 9", "7-8~9007199254740992", "a-8~9", SinceBaseline} {
+	for _, s := range []string{"", "~", "7", "7-8", "7-8~", "~9", "7-8~-1", "7-8~9~", "7-8~9~g", "7-8~9~9~9", "7-8~9~100000000", "7-8~ 9", "7-8~9007199254740992", "a-8~9", SinceBaseline} {
 		if p, err := ParsePlace(s); !errors.Is(err, resourcesync.ErrInvalid) {
 			t.Errorf("%q is read as %v, %v", s, p, err)
 		}
@@ -22,6 +22,7 @@ func TestPlace(t *testing.T) {
 
 func FuzzPlace(f *testing.F) {
 	f.Add("7-1700000000000000~42")
+	f.Add("7-1700000000000000~42~a0b")
 	f.Fuzz(func(t *testing.T, s string) {
 		p, err := ParsePlace(s)
 		if err != nil {
@@ -37,7 +38,7 @@ func FuzzPlace(f *testing.F) {
 func parts(f *Format, next string) string {
 	e := &Entry{Cursor: Cursor{5, 1_700_000_000_000_005}, Change: twoEntries().Entries[0].Change}
 	part := &BaselinePart{
-		Set: "a", After: Place{Cursor{7, 1_700_000_000_000_007}, 41}, Place: Place{Cursor{7, 1_700_000_000_000_007}, 42}, Count: 1, Complete: true, Restart: true,
+		Set: "a", After: Place{Cursor{7, 1_700_000_000_000_007}, 41, 0x7f}, Place: Place{Cursor{7, 1_700_000_000_000_007}, 42, 0x7f}, Count: 1, Complete: true, Restart: true,
 	}
 	end := &BaselinePart{Set: "a", Place: part.Place, Count: 1, End: true, Position: "aa", Content: "bb"}
 	w := f.Baseline()
@@ -55,9 +56,9 @@ func TestBaselineFormats(t *testing.T) {
 		next   string
 		want   string
 	}{
-		{"JSON, pushed", JSON, "", `{"set":"a","baseline":true,"complete":true,"count":1,"restart":true,"after":"7-1700000000000007~41","cursor":"7-1700000000000007~42","resources":[` + entry + `]}|` +
+		{"JSON, pushed", JSON, "", `{"set":"a","baseline":true,"complete":true,"count":1,"restart":true,"after":"7-1700000000000007~41~7f","cursor":"7-1700000000000007~42~7f","resources":[` + entry + `]}|` +
 			`{"set":"a","baseline":false,"complete":false,"count":1,"position":"aa","content":"bb","after":"7-1700000000000007","cursor":"7-1700000000000007","changes":[]}`},
-		{"JSON, a page", JSON, "u", `{"set":"a","baseline":true,"complete":true,"count":1,"restart":true,"after":"7-1700000000000007~41","cursor":"7-1700000000000007~42","next":"u","resources":[` + entry + "]}\n|" +
+		{"JSON, a page", JSON, "u", `{"set":"a","baseline":true,"complete":true,"count":1,"restart":true,"after":"7-1700000000000007~41~7f","cursor":"7-1700000000000007~42~7f","next":"u","resources":[` + entry + "]}\n|" +
 			`{"set":"a","baseline":false,"complete":false,"count":1,"position":"aa","content":"bb","after":"7-1700000000000007","cursor":"7-1700000000000007","next":"u","changes":[]}` + "\n"},
 		{"NDJSON", NDJSON, "u", entry + "\n|"},
 	} {
@@ -82,7 +83,7 @@ func TestBaselineXML(t *testing.T) {
 		t.Errorf("the resource is %+v", it)
 	}
 	for _, want := range []string{
-		`h:baseline="true" h:complete="true" h:count="1" h:restart="true" h:after="7-1700000000000007~41" h:cursor="7-1700000000000007~42"`,
+		`h:baseline="true" h:complete="true" h:count="1" h:restart="true" h:after="7-1700000000000007~41~7f" h:cursor="7-1700000000000007~42~7f"`,
 		`h:position="5" h:change="` + string(twoEntries().Entries[0].Change.Change) + `" h:datetime="2023-11-14T22:13:20.000005Z"`,
 	} {
 		if !strings.Contains(part, want) {

@@ -65,7 +65,7 @@ func (b *BaselinePage) place(p resourcesync.BaselinePage) (err error) {
 	if b.Place, err = ParsePlace(p.Cursor); err != nil {
 		return err
 	}
-	if b.After.Cursor != b.Place.Cursor || b.After.Rank+uint64(len(b.Entries)) != b.Place.Rank {
+	if b.After.Cursor != b.Place.Cursor || b.After.Root != b.Place.Root || b.After.Rank+uint64(len(b.Entries)) != b.Place.Rank {
 		return resourcesync.Invalid("%d resources do not lead from %v to %v", len(b.Entries), b.After, b.Place)
 	}
 	for i := range b.Entries {

@@ -26,11 +26,11 @@ func examplePages() []*BaselinePage {
 	lastmod := time.Date(2026, 2, 3, 4, 5, 6, 0, time.UTC)
 	length := int64(7)
 	return []*BaselinePage{
-		{BaselinePart: BaselinePart{Set: "demo", After: Place{at, 3}, Place: Place{at, 5}, Complete: true, Count: 9, Restart: true}, Entries: []Entry{
+		{BaselinePart: BaselinePart{Set: "demo", After: Place{at, 3, 7}, Place: Place{at, 5, 7}, Complete: true, Count: 9, Restart: true}, Entries: []Entry{
 			{Cursor: Cursor{4, 9_000_004}, Change: resourcesync.Change{Loc: "urn:a", Change: resourcesync.Updated, Datetime: lastmod, Lastmod: lastmod, Hash: "md5:00", Length: &length}},
 			{Cursor: at, Change: resourcesync.Change{Loc: "urn:b", Change: resourcesync.Created}},
 		}},
-		{BaselinePart: BaselinePart{Set: "demo", After: Place{at, 5}, Place: Place{at, 5}, Count: 5}},
+		{BaselinePart: BaselinePart{Set: "demo", After: Place{at, 5, 7}, Place: Place{at, 5, 7}, Count: 5}},
 		{BaselinePart: BaselinePart{Set: "demo", Place: Place{Cursor: at}, Complete: true, Count: 9, End: true, Position: "12", Content: "34"}},
 	}
 }
@@ -59,9 +59,10 @@ func TestReadBaselineRefuses(t *testing.T) {
 		{good, `"set":"demo"`, `"set":"/"`, `cannot name a set`},
 		{good, `"resources":[`, `"changes":[`, `has no changes yet`},
 		{good, `"count":9`, `"count":-1`, `count is a whole number`},
-		{good, `~3"`, `"`, `is no place`},
-		{good, `~5"`, `~6"`, `do not lead from`},
-		{good, `"9-9000009~5"`, `"8-9000009~5"`, `do not lead from`},
+		{good, `~3~7"`, `"`, `is no place`},
+		{good, `~5~7"`, `~6~7"`, `do not lead from`},
+		{good, `"9-9000009~5~7"`, `"8-9000009~5~7"`, `do not lead from`},
+		{good, `~5~7"`, `~5~8"`, `do not lead from`},
 		{good, `urn:b`, `urn:a`, `in the order of loc`},
 		{good, `"change":"created"`, `"change":"deleted"`, `resources that exist`},
 		{good, `"position":9`, `"position":10`, `newer than the baseline`},

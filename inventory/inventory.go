@@ -27,6 +27,11 @@ const pageBytes = 6_128
 type Options struct {
 	Cache     *Cache // shared by all inventories of a process; default: one of its own, of 4 MiB
 	PageBytes int    // of a page at most, unless it holds a single resource; default 6,128, which Redis stores without waste
+
+	// Damaged is called with each ErrDamaged that reading the inventory comes upon, before
+	// the reader gets it, whatever it reads. It may be called concurrently. Default: nobody
+	// gets to know but the reader.
+	Damaged func(error)
 }
 
 // An Inventory is the inventory of one set in a Store. Its methods may be called
@@ -36,7 +41,8 @@ type Inventory struct {
 	store Store
 	set   string
 	cache *Cache
-	limit int // bytes of a page
+	limit int         // bytes of a page
+	found func(error) // Options.Damaged; may be nil
 }
 
 // New returns the inventory of a set. It asks the store nothing, and has nothing to
@@ -48,7 +54,7 @@ func New(s Store, set string, o Options) *Inventory {
 	if o.PageBytes <= 0 {
 		o.PageBytes = pageBytes
 	}
-	return &Inventory{store: s, set: set, cache: o.Cache, limit: o.PageBytes}
+	return &Inventory{store: s, set: set, cache: o.Cache, limit: o.PageBytes, found: o.Damaged}
 }
 
 // Set returns the name of the set.
@@ -63,9 +69,21 @@ func (v *Inventory) Load(ctx context.Context) (Record, *Head, error) {
 	}
 	head, err := decodeHead(rec.Head)
 	if err != nil {
-		return rec, nil, fmt.Errorf("set %q: %w", v.set, err)
+		return rec, nil, v.damaged("the head", err)
 	}
 	return rec, head, nil
+}
+
+// damaged returns an ErrDamaged that names a part of the inventory, and says that it was
+// found.
+func (v *Inventory) damaged(part string, why error) error {
+	e := *ErrDamaged
+	e.Text += fmt.Sprintf(": %s of set %q: %v", part, v.set, why)
+	e.Detail = fmt.Sprintf("%s of the inventory of set %q is damaged: %v. The hub makes the inventory anew if its log reaches back to the beginning; ask again soon", part, v.set, why)
+	if v.found != nil {
+		v.found(&e)
+	}
+	return &e
 }
 
 // Tree returns the tree of a root, to read it. The root has to be pinned, or to be the

@@ -2,6 +2,7 @@ package inventory
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 
 	"github.com/rshub/rshub/feed"
@@ -90,10 +91,10 @@ func decodeHead(b []byte) (*Head, error) {
 		return h, nil
 	}
 	if err := json.Unmarshal(b, h); err != nil {
-		return nil, fmt.Errorf("%w: its head: %v", ErrDamaged, err)
+		return nil, err
 	}
 	if rule := h.broken(); rule != "" {
-		return nil, fmt.Errorf("%w: its head: %s", ErrDamaged, rule)
+		return nil, errors.New(rule)
 	}
 	return h, nil
 }

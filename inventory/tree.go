@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"strconv"
 
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/inventory/digest"
@@ -109,7 +110,7 @@ func (t *Tree) missing(ctx context.Context, number uint64) error {
 }
 
 func (t *Tree) damaged(number uint64, err error) error {
-	return fmt.Errorf("%w: page %d of set %q: %v", ErrDamaged, number, t.v.set, err)
+	return t.v.damaged("page "+strconv.FormatUint(number, 10), err)
 }
 
 // leaf returns a leaf, and caches it.

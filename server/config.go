@@ -51,6 +51,8 @@ type Config struct {
 
 	NoInventory          bool          // the hub keeps no inventories: what sets hold now; all hubs of a memory should do the same
 	ResourceListInterval time.Duration // how often the Resource List of a set is renewed, if anything changed; default 1 hour
+	MaxBaselines         int           // how many baselines may be read at the same time; default 128
+	MaxAudits            int           // how many audits and lists of resources may be read at the same time; default 128
 
 	Tokens   *access.Tokens // who may do what; default: everybody may do everything
 	Insecure bool           // the hub may listen beyond loopback without Tokens; anyone may then publish, and read a backup
@@ -139,6 +141,7 @@ func (c *Config) check() error {
 		value int64
 	}{
 		{"RedisWait", int64(c.RedisWait)}, {"MaxBody", c.MaxBody}, {"CallbackInFlight", int64(c.CallbackInFlight)}, {"CallbackPerHost", int64(c.CallbackPerHost)},
+		{"MaxBaselines", int64(c.MaxBaselines)}, {"MaxAudits", int64(c.MaxAudits)},
 		{"CallbackRequests", int64(c.CallbackRequests)}, {"CallbackMaxPerHost", int64(c.CallbackMaxPerHost)},
 		{"CallbackMaxPerSet", int64(c.CallbackMaxPerSet)}, {"CallbackMaxUnverified", int64(c.CallbackMaxUnverified)},
 	} {

@@ -3,11 +3,13 @@ package server
 import (
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/rshub/rshub/internal/redistest"
 	"github.com/rshub/rshub/internal/running"
+	"github.com/rshub/rshub/internal/until"
 )
 
 // A damaged block is served to nobody, in no form. The log names it, and what is whole
@@ -63,5 +65,55 @@ func TestDamagedMemory(t *testing.T) {
 		if resp.StatusCode != http.StatusOK || !strings.Contains(body, "https://example.org/a") {
 			t.Errorf("%s is %d %s", path, resp.StatusCode, body)
 		}
+	}
+}
+
+// Whoever reads a damaged inventory gets to know which page it is, whatever is read, and
+// the hub makes the inventory anew.
+func TestDamagedInventory(t *testing.T) {
+	for _, request := range []string{
+		"GET /resources?limit=10000 ",
+		"GET /resources?after=https://example.org/set/000300 ",
+		"HEAD /resources?prefix=https://example.org/set/0005 ",
+		"GET /audit?prefix=https://example.org/set/0005 ",
+		`POST /audit {"at":"%s","by":"position","ranges":[{"count":0,"digest":"00000000000000000000000000000000"}]}`,
+		"GET /changes?since=baseline&prefix=https://example.org/set/0005 ",
+	} {
+		t.Run(request, func(t *testing.T) {
+			c := Config{Data: t.TempDir()}
+			m := openMemory(t, c)
+			at := m.publish("set", 1_000)
+			root := m.commit("set")
+			var gone []uint64 // all but the top
+			for n, err := range m.store.Numbers(t.Context(), "set", root.Begin) {
+				if m.ok(err); n != root.Page {
+					gone = append(gone, n)
+				}
+			}
+			m.ok(m.store.Remove(t.Context(), "set", root.Begin, gone))
+			m.ok(m.Close())
+			names := func(text string) bool {
+				return slices.ContainsFunc(gone, func(n uint64) bool { return strings.Contains(text, fmt.Sprintf("page %d of ", n)) })
+			}
+			h := start(t, c)
+			method, path, _ := strings.Cut(request, " ")
+			path, question, _ := strings.Cut(path, " ")
+			if question != "" {
+				question = fmt.Sprintf(question, at)
+			}
+			ask := func() (*http.Response, string) { return running.Do(t, method, h.URL+"/sets/set"+path, question) }
+			resp, body := ask()
+			if resp.StatusCode != http.StatusServiceUnavailable || resp.Header.Get("Retry-After") == "" || method != "HEAD" && !names(body) {
+				t.Errorf("the answer is %d %s, want 503 that names a page of %v", resp.StatusCode, body, gone)
+			}
+			until.Done(t, "the inventory is made anew", func() bool {
+				resp, body = ask()
+				return resp.StatusCode == http.StatusOK
+			})
+			if lines := h.log.Lines(t, "a damaged inventory is made anew from the log"); len(lines) != 1 || !names(fmt.Sprint(lines[0]["err"])) {
+				t.Errorf("the log says %v", lines)
+			}
+			h.Stop()
+		})
 	}
 }

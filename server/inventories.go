@@ -22,9 +22,10 @@ import (
 type inventoryStore struct {
 	store  inventory.Store
 	claims claim.Store
-	poll   time.Duration                       // how often to look at sets that change
-	old    func(context.Context) (bool, error) // whether a hub is alive that keeps none; nil: none is
-	scarce func(context.Context) bool          // whether the store has little room left
+	poll   time.Duration                           // how often to look at sets that change
+	old    func(context.Context) (bool, error)     // whether a hub is alive that keeps none; nil: none is
+	scarce func(context.Context) bool              // whether the store has little room left
+	sweep  func(context.Context, int) (int, error) // see live.Options
 }
 
 // How often the maker of inventories looks at sets that change. A look at Redis costs
@@ -43,7 +44,7 @@ const inventoryHubs = "inventory-hubs"
 func (c *Config) inventoriesInRedis(conn *redisconn.Conn, memory *redislog.Log, all *claim.Redis) inventoryStore {
 	keepers := claim.NewRedis(conn, c.Prefix, live.Kind, claim.RedisOptions{ClockSkew: c.ClockSkew, Hubs: inventoryHubs, Name: all.Name()})
 	return inventoryStore{
-		store: memory.Inventories(), claims: keepers, poll: pollRedis,
+		store: memory.Inventories(), claims: keepers, poll: pollRedis, sweep: memory.SweepDeleted,
 		old: func(ctx context.Context) (bool, error) {
 			alive, err := all.Alive(ctx)
 			if err != nil {
@@ -69,12 +70,22 @@ func inventoriesOnDisk(ctx context.Context, memory *disklog.Log) (inventoryStore
 		return inventoryStore{}, fmt.Errorf("open the inventories: %w", err)
 	}
 	return inventoryStore{
-		store: memory.Inventories(), claims: claims, poll: pollDisk,
+		store: memory.Inventories(), claims: claims, poll: pollDisk, sweep: memory.SweepDeleted,
 		scarce: func(context.Context) bool {
 			free, reserve, err := memory.Space()
 			return err == nil && free < 2*reserve
 		},
 	}, nil
+}
+
+// inventory reports whether the hub keeps an inventory of a set. If the set cannot be
+// looked at, whoever asks for its inventory is told why.
+func (p *parts) inventory(ctx context.Context, set string) bool {
+	if p.live == nil {
+		return false
+	}
+	state, err := p.memory.State(ctx, set)
+	return err != nil || !state.NoInventory
 }
 
 // states lets package web read what a Live keeps. Without one, no set has an inventory.
@@ -139,7 +150,7 @@ func (s *Server) wireInventories(store *store) *live.Live {
 	}
 	kept := &store.inventories
 	return live.New(store.memory, kept.store, kept.claims, live.Options{
-		Poll: kept.poll, List: s.config.ResourceListInterval, Old: kept.old, Scarce: kept.scarce,
-		Logger: s.log, Metrics: s.metrics,
+		Poll: kept.poll, List: s.config.ResourceListInterval, Old: kept.old, Scarce: kept.scarce, SweepDeleted: kept.sweep,
+		Baselines: s.config.MaxBaselines, States: s.config.MaxAudits, Logger: s.log, Metrics: s.metrics,
 	})
 }

@@ -25,6 +25,7 @@ type page struct {
 	sets       *sets
 	configured bool // Config.Sets is not empty
 	tokens     bool // publishers need a token
+	holds      bool // the hub keeps what sets hold
 }
 
 func (p *page) serve(w http.ResponseWriter, r *http.Request) error {
@@ -38,6 +39,7 @@ func (p *page) serve(w http.ResponseWriter, r *http.Request) error {
 	shown := struct {
 		Base               feed.Base
 		Version, Example   string
+		Held               string // a set that has an inventory; empty: none has
 		Sets               []setView
 		More               int
 		Configured, Tokens bool
@@ -45,10 +47,15 @@ func (p *page) serve(w http.ResponseWriter, r *http.Request) error {
 	rights := access.FromContext(r.Context()).Rights
 	for _, st := range states[:min(len(states), maxShown)] {
 		shown.Sets = append(shown.Sets, p.sets.view(st, rights))
+		if p.holds && !st.NoInventory && shown.Held == "" {
+			shown.Held = st.Set
+		}
 	}
 	shown.More = len(states) - len(shown.Sets)
 	if len(shown.Sets) > 0 {
 		shown.Example = shown.Sets[0].Set
+	} else if p.holds {
+		shown.Held = shown.Example
 	}
 	h := w.Header()
 	h.Set("Content-Type", "text/html; charset=utf-8")

@@ -71,7 +71,7 @@ func TestPage(t *testing.T) {
 			t.Errorf("a title became a script:\n%s", page)
 		}
 	}
-	want := map[string]bool{"https://example.org/?a=1&b=2": true, h.URL + "/sets/good/capabilitylist.xml": true, h.URL + "/sets": true, h.URL + "/.well-known/resourcesync": true}
+	want := map[string]bool{h.URL + "/sets/good/resources": true, "https://example.org/?a=1&b=2": true, h.URL + "/sets/good/capabilitylist.xml": true, h.URL + "/sets": true, h.URL + "/.well-known/resourcesync": true}
 	for _, link := range links {
 		delete(want, link)
 		if strings.HasPrefix(link, "javascript") {
@@ -101,6 +101,34 @@ func TestPage(t *testing.T) {
 	if m := regexp.MustCompile(`(?i)\s(src|on\w+)=`).FindString(page); m != "" {
 		t.Errorf("the page has%s", m)
 	}
+}
+
+// The page says how to read what a set holds, if there is a set that has an inventory.
+func TestPageOfInventories(t *testing.T) {
+	h := start(t, Config{})
+	reads := func(set string) {
+		t.Helper()
+		_, page := running.Do(t, "GET", h.URL+"/", "")
+		for _, path := range []string{"/changes?since=baseline'", "/resources'", "/audit'", "/resourcelist.xml<"} {
+			url := h.URL + "/sets/" + set + path
+			if strings.Contains(page, url) != (set != "") || set == "" && strings.Contains(page, path) {
+				t.Errorf("%s of set %q is there: %t", path, set, strings.Contains(page, path))
+			}
+		}
+	}
+	reads("demo") // there is no set yet
+	h.Publish("a")
+	h.Publish("b")
+	reads("a")
+	for _, step := range [][2]string{{"a", "b"}, {"b", ""}} {
+		if resp, body := running.Do(t, "PUT", h.URL+"/sets/"+step[0], `{"inventory":"off"}`); resp.StatusCode != http.StatusOK {
+			t.Fatalf("%d %s", resp.StatusCode, body)
+		}
+		reads(step[1])
+	}
+	h.Stop()
+	h = start(t, Config{NoInventory: true})
+	reads("")
 }
 
 // Links stay within the hub when it is reached below a path, through a proxy.

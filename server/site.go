@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net/http"
@@ -27,7 +28,7 @@ type site struct {
 	sets      *sets
 	page      *page
 
-	inventories bool // the hub keeps what sets hold
+	inventory func(ctx context.Context, set string) bool // whether the hub keeps what a set holds
 }
 
 // routes adds every URL of the hub to mux.
@@ -71,10 +72,7 @@ func (s *site) serveTopic(w http.ResponseWriter, r *http.Request) error {
 		}
 		w.Header().Set("Link", s.base.Link(set))
 		if s.subscribe.Wants(r) {
-			return s.anew(set, s.subscribe.Serve(w, r, set))
-		}
-		if s.inventories {
-			w.Header().Add("Link", s.base.InventoryLink(set))
+			return s.anew(r.Context(), set, s.subscribe.Serve(w, r, set))
 		}
 		return s.documents.ServeLatest(w, r, set)
 	}
@@ -156,12 +154,12 @@ func (s *site) serveDocument(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return s.anew(set, s.documents.ServeSet(w, r, set, name))
+	return s.anew(r.Context(), set, s.documents.ServeSet(w, r, set, name))
 }
 
 // anew adds to an error for what is gone where the client can begin anew.
-func (s *site) anew(set string, err error) error {
-	if !s.inventories || !errors.Is(err, feed.ErrGone) {
+func (s *site) anew(ctx context.Context, set string, err error) error {
+	if !errors.Is(err, feed.ErrGone) || !s.inventory(ctx, set) {
 		return err
 	}
 	p := *problem.From(err)

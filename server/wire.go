@@ -32,6 +32,7 @@ type parts struct {
 	fetcher   *harvest.Fetcher
 	outbound  *outbound.Client
 	web       *web.Server
+	memory    changelog.Log
 	live      *live.Live     // nil: the hub keeps no inventories
 	streams   *budget.Budget // for answers that are held while clients take them
 }
@@ -50,7 +51,7 @@ const (
 // wire makes the parts and connects them with each other. idle bounds the idle
 // connections to callbacks.
 func (s *Server) wire(base feed.Base, guard *guard, store *store, bus *hub.Bus, idle int) *parts {
-	c, log, p := &s.config, store.memory, &parts{streams: budget.New(streamBytes, budget.Patience)}
+	c, log, p := &s.config, store.memory, &parts{memory: store.memory, streams: budget.New(streamBytes, budget.Patience)}
 	answers := budget.New(answerBytes, budget.Patience)
 	shared := time.Duration(0)
 	if c.RedisURL != "" {
@@ -84,7 +85,7 @@ func (s *Server) wire(base feed.Base, guard *guard, store *store, bus *hub.Bus, 
 	})
 	attempts := meter.New(s.metrics)
 	p.outbound = outbound.New(outbound.Options{Self: string(base), Allow: c.CallbackAllow, Ports: c.CallbackPorts, CAs: c.CallbackCAs, PerHost: c.CallbackPerHost, Idle: idle})
-	caller := websub.NewCaller(p.outbound, base, websub.CallerOptions{Timeout: c.CallbackTimeout})
+	caller := websub.NewCaller(p.outbound, base, websub.CallerOptions{Timeout: c.CallbackTimeout, Inventory: p.inventory})
 	p.engine = callback.New(store.subscriptions, store.claims, log, p.hub, caller, caller, callback.Options{
 		InFlight: c.CallbackInFlight, PerHost: c.CallbackPerHost, Logger: s.log, Metrics: s.metrics, Meter: attempts,
 	})
@@ -93,7 +94,7 @@ func (s *Server) wire(base feed.Base, guard *guard, store *store, bus *hub.Bus, 
 		Count: func(o outbound.Outcome, took time.Duration) { attempts.Count(meter.Fetch, o, took) },
 	})
 	p.websub = websub.NewServer(p.engine, store.subscriptions, log, p.outbound.Check, base, websub.Options{
-		Waits: p.hub.Waits, Ping: p.fetcher.Ping, LeaseMin: c.LeaseMin, LeaseDefault: c.LeaseDefault, LeaseMax: c.LeaseMax,
+		Waits: p.hub.Waits, Inventory: p.inventory, Ping: p.fetcher.Ping, LeaseMin: c.LeaseMin, LeaseDefault: c.LeaseDefault, LeaseMax: c.LeaseMax,
 		MaxRequests: c.CallbackRequests, MaxPerHost: c.CallbackMaxPerHost, MaxPerSet: c.CallbackMaxPerSet, MaxUnverified: c.CallbackMaxUnverified,
 		ClockSkew: c.ClockSkew,
 	})
@@ -126,8 +127,8 @@ func (s *Server) site(base feed.Base, guard *guard, store *store, p *parts) http
 	if p.live != nil {
 		sets.inventories = p.live
 	}
-	page := &page{base: base, version: s.config.Version, sets: sets, configured: len(s.config.Sets) > 0, tokens: s.config.Tokens != nil}
-	site := &site{base: base, hub: p.hub, subscribe: p.subscribe, documents: p.documents, web: p.web, websub: p.websub, sets: sets, page: page, inventories: p.live != nil}
+	page := &page{base: base, version: s.config.Version, sets: sets, configured: len(s.config.Sets) > 0, tokens: s.config.Tokens != nil, holds: p.live != nil}
+	site := &site{base: base, hub: p.hub, subscribe: p.subscribe, documents: p.documents, web: p.web, websub: p.websub, sets: sets, page: page, inventory: p.inventory}
 	mux := newRouter(s.metrics, s.errors)
 	site.routes(mux)
 	return mux.counted(readOn(guard.keep(s.callers.identify(mux))))

@@ -2,6 +2,7 @@ package subscribe
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"iter"
@@ -109,7 +110,7 @@ func (b *baseline) open(ctx context.Context, at feed.Place) error {
 	if err != nil {
 		return fmt.Errorf("baseline of set %q: %w", b.set, err)
 	}
-	err = b.find(ctx, snapshot, at.Rank)
+	err = b.find(ctx, snapshot, at)
 	if err == nil && b.restart {
 		err = b.reached(ctx)
 	}
@@ -121,8 +122,18 @@ func (b *baseline) open(ctx context.Context, at feed.Place) error {
 	return nil
 }
 
-// find moves b to the resource of a rank in a snapshot.
-func (b *baseline) find(ctx context.Context, snapshot *Snapshot, rank uint64) (err error) {
+// find moves b to a place in a snapshot. It returns feed.ErrGone if the place is of a
+// snapshot that held other resources, at the same cursor.
+func (b *baseline) find(ctx context.Context, snapshot *Snapshot, at feed.Place) error {
+	all, err := snapshot.Tally(ctx, inventory.Range{})
+	if err != nil {
+		return err
+	}
+	sum := all.Digest(digest.ByPosition)
+	root := binary.BigEndian.Uint32(sum[:])
+	if !at.Cursor.IsZero() && at.Root != root {
+		return fmt.Errorf("the place %v is of another snapshot: %w", at, feed.ErrGone)
+	}
 	before := digest.Tally{}
 	if b.within.From != "" {
 		if before, err = snapshot.Tally(ctx, inventory.Range{To: b.within.From}); err != nil {
@@ -133,7 +144,7 @@ func (b *baseline) find(ctx context.Context, snapshot *Snapshot, rank uint64) (e
 		return err
 	}
 	b.end = before.Count + b.tally.Count
-	b.place, b.from = feed.Place{Cursor: snapshot.Cursor(), Rank: max(before.Count, min(rank, b.end))}, b.within.From
+	b.place, b.from = feed.Place{Cursor: snapshot.Cursor(), Rank: max(before.Count, min(at.Rank, b.end)), Root: root}, b.within.From
 	if b.place.Rank == before.Count || b.place.Rank == b.end {
 		return nil
 	}

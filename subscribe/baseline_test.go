@@ -352,3 +352,54 @@ func TestBaselineShutdown(t *testing.T) {
 	}
 	<-done
 }
+
+// A cursor alone does not say what the set held. Resumed in another snapshot at the same
+// cursor, or without a word of which it is, a baseline begins anew; it is never a mixture.
+func TestBaselineOfAnotherRoot(t *testing.T) {
+	s, sh := newBaselineSite(t, settings{})
+	s.history(2_500)
+	for name, begin := range transports {
+		t.Run(name, func(t *testing.T) {
+			s := s.in(t)
+			sh.mu.Lock()
+			clear(sh.kept)
+			sh.mu.Unlock()
+			m := &mirror{}
+			read := begin(s, "?since=baseline&limit=700", "")
+			for range 3 {
+				o, err := read()
+				if err == nil {
+					err = m.take(o)
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			at, err := feed.ParsePlace(m.cursor)
+			if err != nil || at.Root == 0 {
+				t.Fatalf("the place is %s, %v", m.cursor, err)
+			}
+			unnamed := feed.Place{Cursor: at.Cursor, Rank: at.Rank}
+			for _, test := range []struct {
+				what    string
+				resume  feed.Place
+				without int // resources that the snapshot has lost
+				restart bool
+			}{
+				{"of the same root", at, 0, false},
+				{"of no root", unnamed, 0, true},
+				{"of another root", at, 7, true},
+			} {
+				sh.mu.Lock()
+				r := sh.kept[at.Cursor]
+				r.entries, r.tallies = r.entries[test.without:], r.tallies[test.without:]
+				sh.kept[at.Cursor] = r
+				sh.mu.Unlock()
+				first, err := begin(s, "?since=baseline&limit=700", test.resume.String())()
+				if err != nil || first.Restart != test.restart {
+					t.Errorf("%s: it goes on with %.200v, %v", test.what, first, err)
+				}
+			}
+		})
+	}
+}

@@ -24,6 +24,10 @@ import (
 type CallerOptions struct {
 	Timeout       time.Duration // of a whole delivery, from connecting to the status of the answer; default 15 s
 	VerifyTimeout time.Duration // of a whole verification or denial; default 10 s
+
+	// Inventory reports whether the hub keeps an inventory of a set, to begin anew with
+	// when changes are gone. Default: of none.
+	Inventory func(ctx context.Context, set string) bool
 }
 
 // A Caller makes the requests of WebSub to callbacks. It is an outlet.Outlet
@@ -49,6 +53,9 @@ func NewCaller(client http.RoundTripper, base feed.Base, o CallerOptions) *Calle
 	}
 	if o.VerifyTimeout == 0 {
 		o.VerifyTimeout = 10 * time.Second
+	}
+	if o.Inventory == nil {
+		o.Inventory = func(context.Context, string) bool { return false }
 	}
 	return &Caller{client: client, base: base, opts: o}
 }
@@ -124,6 +131,9 @@ func (c *Caller) post(ctx context.Context, cancel context.CancelFunc, d *outlet.
 	}
 	if !d.Gap.IsZero() {
 		r.Header["Rs-Gap"] = []string{outlet.Lost(d.Gap, d.From)}
+		if c.opts.Inventory(ctx, d.To.Set) {
+			r.Header.Add("Link", c.base.InventoryLink(d.To.Set))
+		}
 	}
 	if d.Diverged {
 		r.Header["Rs-Diverged"] = []string{"true"}

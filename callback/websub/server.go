@@ -31,6 +31,10 @@ import (
 type Options struct {
 	Waits func(set string) bool // whether a subscription may be made to a set before the set is made; default: to none
 
+	// Inventory reports whether the hub keeps an inventory of a set, to begin anew with
+	// when changes are gone. Default: of none.
+	Inventory func(ctx context.Context, set string) bool
+
 	// Ping starts a fetch of what a source has changed that only pings. It must
 	// not wait for the fetch. Default: pings are refused.
 	Ping func(ctx context.Context, set string) error
@@ -93,6 +97,9 @@ type Memory interface {
 func NewServer(engine Requests, registry subscription.Registry, log Memory, check func(name, target string) error, base feed.Base, o Options) *Server {
 	if o.Waits == nil {
 		o.Waits = func(string) bool { return false }
+	}
+	if o.Inventory == nil {
+		o.Inventory = func(context.Context, string) bool { return false }
 	}
 	o.LeaseMin = cmp.Or(o.LeaseMin, 300*time.Second)
 	o.LeaseDefault = cmp.Or(o.LeaseDefault, 10*24*time.Hour)
@@ -238,6 +245,10 @@ func (s *Server) find(ctx context.Context, parameter, set, since string) (*feed.
 	if errors.Is(err, feed.ErrGone) {
 		p := problem.New(http.StatusGone, "gone",
 			fmt.Sprintf("%s: the change memory does not reach back that far: read the resources of the source anew, then begin with %[1]s=start", parameter))
+		if s.opts.Inventory(ctx, set) {
+			p.Detail = fmt.Sprintf("%s: the change memory does not reach back that far: read a baseline, %s, then begin with the cursor at its end", parameter, s.base.Baseline(set))
+			p.Header = http.Header{"Link": {s.base.InventoryLink(set)}}
+		}
 		p.Err = err
 		return nil, p
 	}

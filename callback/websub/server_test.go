@@ -277,7 +277,8 @@ func TestRights(t *testing.T) {
 
 // rs.since is a cursor, a datetime, start or now.
 func TestSince(t *testing.T) {
-	f := newFront(t, Options{Waits: func(set string) bool { return set == "later" }})
+	inventory := false
+	f := newFront(t, Options{Waits: func(set string) bool { return set == "later" }, Inventory: func(context.Context, string) bool { return inventory }})
 	b := memorytest.Fill(t, f.log, "demo", memorytest.Changes("a", 150), memorytest.Changes("b", 150), memorytest.Changes("c", 50))
 	if n, err := f.log.Trim(t.Context(), "demo", changelog.Retention{Count: 250}); err != nil || n != 100 {
 		t.Fatalf("%d are trimmed, %v", n, err)
@@ -324,6 +325,13 @@ func TestSince(t *testing.T) {
 	}
 	// A set that is not made yet.
 	topic := base + "/sets/later/changes"
+	for _, inventory = range []bool{false, true} { // what is gone names where to begin anew
+		w := f.answer(httptest.NewRequest(http.MethodPost, "/hub", strings.NewReader(asking("rs.since", "999999-1"))), access.All())
+		links := feed.ParseLinks(w.Header().Values("Link"))
+		if w.Code != 410 || (len(links) > 0) != inventory || inventory && !links[0].Is(feed.RelBaseline) || strings.Contains(w.Body.String(), string(base)+"/sets/demo/changes?since=baseline") != inventory {
+			t.Errorf("with inventory %t, the answer is %d %v: %s", inventory, w.Code, links, w.Body)
+		}
+	}
 	for _, since := range []string{"-", "start", "now", "0-0", "2020-01-01"} {
 		if status, text := f.post(asking("hub.topic", topic, "rs.since", since)); status != 202 || !f.newest().Start.IsZero() {
 			t.Errorf("rs.since=%s of a set that is waited for is answered %d, %v: %s", since, status, f.newest().Start, text)

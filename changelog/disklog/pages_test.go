@@ -177,6 +177,42 @@ func TestOldProgramMakesSetAnew(t *testing.T) {
 	}
 }
 
+// What such programs leave of sets that are not made again is removed, of some sets at a
+// time, and nothing else is.
+func TestSweepDeleted(t *testing.T) {
+	l := start(t, "data", Options{FS: vfs.NewMem()})
+	defer stop(t, l)
+	ctx, s := t.Context(), l.Inventories()
+	ok(t, l.Make(ctx, "set", feed.Description{}, 10))
+	r := swapped(t, s, inventory.Swap{Attempt: 7, Head: []byte("head")})
+	ok(t, s.Put(ctx, "set", r.Log.Begin, 7, somePages(1, 300)))
+	record, err := l.get(invKey("set"))
+	ok(t, err)
+	for _, name := range []string{"se", "set.x", "sets", "zero"} {
+		ok(t, l.Make(ctx, name, feed.Description{}, 10))
+		ok(t, l.Delete(ctx, name))
+		b := l.db.NewBatch()
+		put(b, invKey(name), record)
+		put(b, pageKey(name, 1), []byte("old"))
+		ok(t, l.commit(b))
+	}
+	for i, want := range []int{3, 1, 0} {
+		if n, err := l.SweepDeleted(ctx, 3); n != want || err != nil {
+			t.Errorf("round %d sweeps %d sets, %v; want %d", i, n, err, want)
+		}
+	}
+	for _, name := range []string{"se", "set.x", "sets", "zero"} {
+		for _, key := range [][]byte{invKey(name), pageKey(name, 1)} {
+			if v, err := l.get(key); v != nil || err != nil {
+				t.Errorf("%q is left, %v", key, err)
+			}
+		}
+	}
+	if pages := there(t, s, r.Log.Begin); len(pages) != 300 {
+		t.Errorf("%d pages of a set that exists", len(pages))
+	}
+}
+
 // A disk that is full takes no page, but a record, and pages are removed from it.
 func TestFullForPages(t *testing.T) {
 	l := start(t, t.TempDir(), Options{})

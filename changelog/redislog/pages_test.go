@@ -109,6 +109,49 @@ func TestOldProgramMakesSetAnew(t *testing.T) {
 	}
 }
 
+// What such programs leave of sets that are not made again is removed, of some sets at a
+// time, and nothing else is.
+func TestSweepDeleted(t *testing.T) {
+	l := start(t, shared.url(), Options{Prefix: "sweep" + prefix()})
+	admin, ctx, s := shared.admin(t), t.Context(), l.Inventories()
+	makeSet(t, l, 10)
+	add(t, l, "a", 30)
+	r := swapped(t, s, 7, feed.Cursor{}, "head")
+	ok(t, s.Put(ctx, "set", r.Log.Begin, 7, somePages(1, 300)))
+	for i := range 5 {
+		name := fmt.Sprint("gone", i)
+		ok(t, l.Make(ctx, name, feed.Description{}, 10))
+		ok(t, l.Delete(ctx, name))
+		if i == 4 {
+			break // it left nothing
+		}
+		ok(t, admin.HSet(ctx, l.setKey(name), "inventory", "1 2 3 4 head").Err())
+		for h := range pageHashes {
+			ok(t, admin.HSet(ctx, l.pageKey(name, h), "1", "old").Err())
+		}
+	}
+	for i, want := range []int{3, 1, 0} {
+		if n, err := l.SweepDeleted(ctx, 3); n != want || err != nil {
+			t.Errorf("round %d sweeps %d sets, %v; want %d", i, n, err, want)
+		}
+	}
+	for i := range 5 {
+		name := fmt.Sprint("gone", i)
+		if n := admin.Exists(ctx, l.allKeys(name)[1:]...).Val(); n != 0 || admin.HExists(ctx, l.setKey(name), "inventory").Val() {
+			t.Errorf("%d keys of %s are left", n, name)
+		}
+		if !strings.HasPrefix(admin.HGet(ctx, l.setKey(name), "log").Val(), "deleted ") {
+			t.Errorf("the log forgets that %s was there", name)
+		}
+	}
+	if pages := there(t, s, r.Log.Begin); len(pages) != 300 {
+		t.Errorf("%d pages of a set that exists", len(pages))
+	}
+	if state, err := l.State(ctx, "set"); err != nil || state.Head.Position != 30 {
+		t.Errorf("the set is %+v, %v", state, err)
+	}
+}
+
 // An attempt ends when Redis is restarted: pages may be lost. Whoever did not hear of it
 // writes nothing more, neither pages nor a record that needs them, and removes nothing.
 func TestAttemptEndsWithRun(t *testing.T) {

@@ -155,6 +155,52 @@ func (l *Log) delete(ctx context.Context, set string) error {
 	return err
 }
 
+// SweepDeleted removes what is left of deleted sets besides their names and datetimes, of
+// at most so many sets, and returns of how many. Programs that know no inventories leave
+// inventories behind, and a hub that is killed while it deletes a set leaves all of it.
+func (l *Log) SweepDeleted(ctx context.Context, most int) (n int, err error) {
+	if n, err = l.sweepDeleted(ctx, most); err != nil {
+		return n, fmt.Errorf("remove what deleted sets have left: %w", err)
+	}
+	return n, nil
+}
+
+func (l *Log) sweepDeleted(ctx context.Context, most int) (n int, err error) {
+	names, err := l.names(ctx)
+	if err != nil {
+		return 0, err
+	}
+	var deleted []string
+	err = l.everySet(ctx, names, []string{"log"}, func(name string, values []any) error {
+		if strings.HasPrefix(redisconn.Answer(values).Text(0), "deleted ") {
+			deleted = append(deleted, name)
+		}
+		return nil
+	})
+	if err != nil {
+		return 0, err
+	}
+	var left []string
+	err = l.everySet(ctx, deleted, []string{"begin", "inventory"}, func(name string, values []any) error { // which sweep removes
+		if v := redisconn.Answer(values); (v.Text(0) != "" || v.Text(1) != "") && len(left) < most {
+			left = append(left, name)
+		}
+		return nil
+	})
+	for _, name := range left {
+		if err == nil {
+			err = l.sweep(ctx, name)
+		}
+		if errors.Is(err, feed.ErrNoSet) { // made anew, and deleted again
+			err = nil
+		}
+		if err == nil {
+			n++
+		}
+	}
+	return n, err
+}
+
 // afterwards returns the error of a step behind one that has changed the set: nobody must
 // be told that nothing was written.
 func afterwards(err error) error {

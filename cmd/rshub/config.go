@@ -56,6 +56,8 @@ type config struct {
 
 	Inventory            string        `envconfig:"RSHUB_INVENTORY" default:"on" desc:"on or off: whether the hub keeps inventories of what sets hold now, for baselines, Resource Lists and audits; all hubs that share a Redis should have the same; a set may turn its own off"`
 	ResourceListInterval time.Duration `envconfig:"RSHUB_RESOURCELIST_INTERVAL" default:"1h" desc:"how often the Resource List of a set is renewed, if anything changed"`
+	MaxBaselines         int           `envconfig:"RSHUB_MAX_BASELINES" default:"128" desc:"how many baselines may be read at the same time from this hub; one more is answered 429"`
+	MaxAudits            int           `envconfig:"RSHUB_MAX_AUDITS" default:"128" desc:"how many audits and lists of resources may be read at the same time from this hub; one more is answered 429"`
 
 	TokensFile string   `envconfig:"RSHUB_TOKENS_FILE" desc:"path of the file with the digests and rights of tokens; rshub token makes its lines; empty: there are no tokens"`
 	Insecure   string   `envconfig:"RSHUB_INSECURE" desc:"anyone-may-publish: the hub listens beyond loopback although there are no tokens"`
@@ -146,7 +148,7 @@ func readConfig() (*config, error) {
 	for _, n := range []struct {
 		name  string
 		value int
-	}{{"RSHUB_CALLBACK_IN_FLIGHT", c.CallbackInFlight}, {"RSHUB_CALLBACK_PER_HOST", c.CallbackPerHost}, {"RSHUB_CALLBACK_REQUESTS", c.CallbackRequests},
+	}{{"RSHUB_MAX_BASELINES", c.MaxBaselines}, {"RSHUB_MAX_AUDITS", c.MaxAudits}, {"RSHUB_CALLBACK_IN_FLIGHT", c.CallbackInFlight}, {"RSHUB_CALLBACK_PER_HOST", c.CallbackPerHost}, {"RSHUB_CALLBACK_REQUESTS", c.CallbackRequests},
 		{"RSHUB_CALLBACK_MAX_PER_HOST", c.CallbackMaxPerHost}, {"RSHUB_CALLBACK_MAX_PER_SET", c.CallbackMaxPerSet}, {"RSHUB_CALLBACK_MAX_UNVERIFIED", c.CallbackMaxUnverified}} {
 		if n.value < 1 {
 			p.add(n.name, "is %d; it is at least 1", n.value)
@@ -291,6 +293,7 @@ func (c *config) server(log *slog.Logger) (server.Config, error) {
 	s.Sets, s.NoPushSets, s.ChangeListSize = c.Sets, c.NoPushSets, c.ChangeListSize
 	s.Retention = changelog.Retention{Age: c.RetentionAge, Count: c.RetentionCount}
 	s.NoInventory, s.ResourceListInterval = c.Inventory == "off", c.ResourceListInterval
+	s.MaxBaselines, s.MaxAudits = c.MaxBaselines, c.MaxAudits
 	s.Tokens, s.Insecure, s.Origins = tokens, c.Insecure == insecure, c.Origins
 	s.CallbackAllow, s.CallbackPorts, s.CallbackCAs, s.CallbackTimeout = c.CallbackAllow, c.CallbackPorts, cas, c.CallbackTimeout
 	s.CallbackInFlight, s.CallbackPerHost, s.CallbackRequests = c.CallbackInFlight, c.CallbackPerHost, c.CallbackRequests

@@ -28,7 +28,7 @@ func TestDefaults(t *testing.T) {
 
 func TestConfig(t *testing.T) {
 	setenv(t, "RSHUB_LISTEN", "0.0.0.0:80", "RSHUB_BASE_URL", "https://Hub.example.org/rs//", "RSHUB_INSECURE", insecure,
-		"RSHUB_OPS_LISTEN", "", "RSHUB_SETS", "a, b", "RSHUB_ORIGINS", "https://Example.org,*", "RSHUB_MAX_BODY", "2MiB", "RSHUB_LOG_LEVEL", "debug",
+		"RSHUB_OPS_LISTEN", "", "RSHUB_SETS", "a, b", "RSHUB_ORIGINS", "https://Example.org,*", "RSHUB_MAX_BODY", "2MiB", "RSHUB_MAX_BASELINES", "7", "RSHUB_MAX_AUDITS", "9", "RSHUB_LOG_LEVEL", "debug",
 		"RSHUB_CALLBACK_ALLOW", "127.0.0.0/8, 10.0.0.0/8", "RSHUB_CALLBACK_PORTS", "80, 443",
 		// Without their prefix they are others' variables.
 		"DATA", "/tmp/other", "GRACE", "nonsense", "LOG_LEVEL", "nonsense", "TOKENS_FILE", "other")
@@ -41,6 +41,9 @@ func TestConfig(t *testing.T) {
 	}
 	if fmt.Sprint(c.CallbackAllow, c.CallbackPorts) != "[127.0.0.0/8 10.0.0.0/8] [80 443]" {
 		t.Errorf("callbacks may be at %v, on %v", c.CallbackAllow, c.CallbackPorts)
+	}
+	if s, err := c.server(slog.New(slog.DiscardHandler)); err != nil || s.MaxBaselines != 7 || s.MaxAudits != 9 {
+		t.Errorf("the server gets %+v, %v", s, err)
 	}
 	if c.MaxBody != 2<<20 || c.LogLevel != slog.LevelDebug || c.Data != "./rshub-data" || c.Grace != 25*time.Second || c.TokensFile != "" {
 		t.Errorf("the configuration is %+v", c)
@@ -61,6 +64,7 @@ func TestConfigProblems(t *testing.T) {
 		{"no list size", []string{"RSHUB_CHANGELIST_SIZE", "0"}, []string{"RSHUB_CHANGELIST_SIZE is 0"}},
 		{"times", []string{"RSHUB_RETENTION_AGE", "-1h", "RSHUB_HEARTBEAT", "1ms", "RSHUB_WRITE_TIMEOUT", "0", "RSHUB_GRACE", "-1s"},
 			[]string{"RSHUB_RETENTION_AGE is -1h", "RSHUB_HEARTBEAT is 1ms", "RSHUB_WRITE_TIMEOUT is 0s", "RSHUB_GRACE is -1s"}},
+		{"readers", []string{"RSHUB_MAX_BASELINES", "0", "RSHUB_MAX_AUDITS", "-1"}, []string{"RSHUB_MAX_BASELINES is 0", "RSHUB_MAX_AUDITS is -1"}},
 		{"body", []string{"RSHUB_MAX_BODY", "1"}, []string{"RSHUB_MAX_BODY is 1 bytes"}},
 		{"origins", []string{"RSHUB_ORIGINS", "example.org,https://example.org/,null"}, []string{`"example.org"`, `"https://example.org/"`, `"null"`}},
 

@@ -159,7 +159,7 @@ func (d *destination) proves(t *testing.T, s *source, leftovers bool) {
 				names(t, d.way, c.Audit(t.Context(), d.set, client.Always(state), o), extra)
 				continue
 			}
-			r, err := c.OpenReplica(t.Context(), d.set, store, client.ReplicaOptions{})
+			r, err := c.OpenReplica(t.Context(), d.set, store, client.ReplicaOptions{MaxDelete: -1})
 			if err != nil {
 				t.Fatal(err)
 			}

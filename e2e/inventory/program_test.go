@@ -258,7 +258,7 @@ func (p *program) replicate(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	r, err := c.OpenReplica(ctx, p.set, store, client.ReplicaOptions{})
+	r, err := c.OpenReplica(ctx, p.set, store, client.ReplicaOptions{MaxDelete: -1})
 	if err != nil {
 		return err
 	}

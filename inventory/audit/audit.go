@@ -104,7 +104,7 @@ type Resource struct {
 //
 // A range with at most MaxListed resources is listed, another one is split into at most
 // MaxSplit parts. So no answer is the range that was asked about. If the answer would be
-// larger than MaxReply, Answer returns a *resourcesync.Error with ErrTooLarge. A question
+// larger than MaxReply, Answer returns a *resourcesync.Error with ErrTooLarge. The answer
 // about one range never is. Other errors are those of the state.
 func Answer(ctx context.Context, s *inventory.State, q Question) (Reply, error) {
 	if q.At != s.Cursor() {
@@ -114,6 +114,10 @@ func Answer(ctx context.Context, s *inventory.State, q Question) (Reply, error) 
 	for i := range q.Ranges {
 		if err := a.add(ctx, &q.Ranges[i]); err != nil {
 			return Reply{}, err
+		}
+		if a.bytes > MaxReply {
+			return Reply{}, &resourcesync.Error{Err: resourcesync.ErrTooLarge,
+				Rule: fmt.Sprintf("the answer about the first %d of %d ranges has more than %d bytes: ask about fewer ranges at once", i+1, len(q.Ranges), MaxReply)}
 		}
 	}
 	return a.Reply, nil
@@ -158,9 +162,6 @@ func (a *answer) add(ctx context.Context, asked *Asked) error {
 			a.bytes += answeredBytes + len(p.From) + len(p.To)
 			a.Ranges = append(a.Ranges, Answered{Range: p.Range, Count: p.Tally.Count, Digest: p.Tally.Digest(a.by)})
 		}
-	}
-	if a.bytes > MaxReply {
-		return &resourcesync.Error{Err: resourcesync.ErrTooLarge, Rule: fmt.Sprintf("the answer about %d ranges has more than %d bytes: ask about fewer ranges at once", len(a.Ranges), MaxReply)}
 	}
 	return nil
 }

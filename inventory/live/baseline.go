@@ -85,7 +85,7 @@ func (v *view) baselineAt(ctx context.Context, at feed.Cursor) (*Held, error) {
 // root returns a root for a reader, with the use of it that the caller has.
 func (v *view) root(head *inventory.Head, s *snapshot) *Held {
 	return &Held{
-		State: s.tree.State(), Begin: v.begin, Complete: head.IsComplete(s.root.Cursor), live: v.live, set: v.set, tree: s.tree,
+		State: s.tree.State(), Begin: v.begin, Complete: head.IsComplete(s.root.Cursor), tree: s.tree,
 		release: func() { v.live.unuse(s) },
 	}
 }

@@ -2,23 +2,19 @@ package live
 
 import (
 	"context"
-	"errors"
-	"iter"
 
-	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/inventory"
 )
 
 // A Held is what a set held at one cursor, for a reader. Many readers may share it,
 // and all its methods may be called concurrently. The pages of its root stay until Release,
-// but no longer than an hour; then reading returns feed.ErrGone.
+// but no longer than an hour; then reading returns feed.ErrGone. If a reader comes upon
+// damage, the maker gets to know.
 type Held struct {
 	*inventory.State
 	Begin    int64 // when the set's log began, in microseconds since 1970
 	Complete bool  // the hub knew all resources as of the cursor
 
-	live    *Live
-	set     string
 	tree    *inventory.Tree
 	release func()
 }
@@ -31,20 +27,6 @@ func (h *Held) Tree() *inventory.Tree { return h.tree }
 // state.
 func (h *Held) Nth(ctx context.Context, n uint64) (loc string, ok bool, err error) {
 	return h.tree.Nth(ctx, n)
-}
-
-// Walk is that of the State. If the inventory is damaged, the maker gets to know.
-func (h *Held) Walk(ctx context.Context, r inventory.Range) iter.Seq2[*feed.Entry, error] {
-	return func(yield func(*feed.Entry, error) bool) {
-		for e, err := range h.State.Walk(ctx, r) {
-			if errors.Is(err, inventory.ErrDamaged) {
-				h.live.maker.ask(h.set, true)
-			}
-			if !yield(e, err) {
-				return
-			}
-		}
-	}
 }
 
 // Release says that the reader has finished. Only the first call does anything.

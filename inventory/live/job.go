@@ -50,7 +50,7 @@ const (
 )
 
 func newJob(m *maker, set string) *job {
-	return &job{maker: m, set: set, inv: m.live.inventory(set)}
+	return &job{maker: m, set: set, inv: inventory.New(m.live.store, set, inventory.Options{Cache: m.live.cache})}
 }
 
 // saw takes what a look at the set has found.

@@ -30,7 +30,9 @@ const (
 )
 
 // keep keeps a state, and returns it with one reader. The caller has the view's turn. If
-// the state is kept already, that is returned. own is what it takes besides what is
+// the state is kept already, that is returned. One at another cursor of the same position
+// is of a log that was lost, and one that stands on another root may stand on one that
+// lives no more: the new state takes their place. own is what it takes besides what is
 // charged already.
 func (v *view) keep(s *inventory.State, snap *snapshot, own int) *kept {
 	l := v.live
@@ -38,7 +40,10 @@ func (v *view) keep(s *inventory.State, snap *snapshot, own int) *kept {
 	defer l.mu.Unlock()
 	i, found := v.findLocked(s.Cursor())
 	if found {
-		return v.kept[i].readLocked()
+		if k := v.kept[i]; k.state.Cursor() == s.Cursor() && k.snap == snap {
+			return k.readLocked()
+		}
+		l.forgetLocked(v.kept[i])
 	}
 	now := time.Now()
 	k := &kept{view: v, state: s, snap: snap, made: now, bytes: keptBytes + own, used: now}

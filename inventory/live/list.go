@@ -79,7 +79,7 @@ func (l *Live) ResourceList(ctx context.Context, set string, at feed.Cursor) (*L
 			continue
 		}
 		t := v.Tree(k.Root)
-		h := &Held{State: t.State(), Begin: rec.Log.Begin, Complete: true, live: l, set: set, tree: t, release: func() {}}
+		h := &Held{State: t.State(), Begin: rec.Log.Begin, Complete: true, tree: t, release: func() {}}
 		return &List{Held: h, Completed: time.UnixMicro(k.Listed).UTC()}, nil
 	}
 	return nil, fmt.Errorf("set %q: the Resource List at %v: %w", set, at, feed.ErrGone)

@@ -79,6 +79,10 @@ type Options struct {
 	// wait for inventories. Default: it has room.
 	Scarce func(ctx context.Context) bool
 
+	// SweepDeleted removes what deleted sets have left of their inventories, of at most so
+	// many sets, and returns of how many. Default: they leave nothing.
+	SweepDeleted func(ctx context.Context, most int) (int, error)
+
 	Logger  *slog.Logger          // default: discard
 	Metrics prometheus.Registerer // takes the metrics of one Live; default: nowhere
 }
@@ -92,6 +96,9 @@ func (o *Options) defaults() {
 	}
 	if o.Scarce == nil {
 		o.Scarce = func(context.Context) bool { return false }
+	}
+	if o.SweepDeleted == nil {
+		o.SweepDeleted = func(context.Context, int) (int, error) { return 0, nil }
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -158,7 +165,8 @@ func (l *Live) Run(ctx context.Context) error {
 	return nil
 }
 
-// inventory returns the inventory of a set.
+// inventory returns the inventory of a set for a reader. If it is damaged, the maker gets
+// to know, whatever is read of it.
 func (l *Live) inventory(set string) *inventory.Inventory {
-	return inventory.New(l.store, set, inventory.Options{Cache: l.cache})
+	return inventory.New(l.store, set, inventory.Options{Cache: l.cache, Damaged: func(error) { l.maker.ask(set, true) }})
 }

@@ -103,7 +103,10 @@ func (m *maker) round(ctx context.Context) {
 			j = newJob(m, set)
 			m.jobs[set] = j
 		}
-		j.asked, j.damaged, j.retry = true, j.damaged || damaged, time.Time{}
+		if !j.damaged { // else it is known, and could not be mended: readers come upon it again and again
+			j.retry = time.Time{}
+		}
+		j.asked, j.damaged = true, j.damaged || damaged
 		m.active[set] = j
 	}
 	todo := m.active

@@ -4,13 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/inventory"
+	"github.com/rshub/rshub/inventory/audit"
 )
 
 // TestCommits shows when roots are made.
@@ -424,23 +427,156 @@ func TestDamaged(t *testing.T) {
 			t.Error("nothing was logged")
 		}
 
-		// A reader finds the damage.
-		h, err := l.Baseline(t.Context(), "a")
-		w.ok(err)
-		w.ok(w.store.Remove(t.Context(), "a", begin, []uint64{h.Tree().Root().Page - 3}))
-		found := false
-		for _, err := range h.Walk(t.Context(), inventory.Range{}) {
-			found = found || errors.Is(err, inventory.ErrDamaged)
+		// A reader finds the damage, whatever it reads.
+		ctx, all := t.Context(), inventory.Range{}
+		for name, read := range map[string]func(*Held) error{
+			"Walk": func(h *Held) (err error) {
+				for _, err = range h.Walk(ctx, all) {
+				}
+				return err
+			},
+			"Look": func(h *Held) error {
+				_, err := audit.LookAt(ctx, h.State, inventory.Prefix("http://example.org/0015"))
+				return err
+			},
+			"Get": func(h *Held) error {
+				_, _, err := h.Get(ctx, "http://example.org/001500")
+				return err
+			},
+			"Nth": func(h *Held) error {
+				_, _, err := h.Nth(ctx, 1_500)
+				return err
+			},
+			"Answer": func(h *Held) error {
+				_, err := audit.Answer(ctx, h.State, audit.Question{At: h.Cursor(), Ranges: []audit.Asked{{Range: inventory.Prefix("http://example.org/0015")}}})
+				return err
+			},
+		} {
+			h, err := l.Baseline(ctx, "a")
+			w.ok(err)
+			w.without("a", h.Tree().Root())
+			h.Release()
+			w.text.Reset()
+			reader, stop := w.hub(Options{}) // which has no page in memory
+			h, err = reader.Baseline(ctx, "a")
+			w.ok(err)
+			if err := read(h); !errors.Is(err, inventory.ErrDamaged) {
+				t.Errorf("%s: missing pages are %v", name, err)
+			}
+			h.Release()
+			w.after(10 * time.Second)
+			if h, err = reader.Baseline(ctx, "a"); err != nil || !h.Complete {
+				t.Fatalf("%s: a baseline after a reader has found damage: %v", name, err)
+			}
+			w.holds("a", h)
+			h.Release()
+			if n := strings.Count(w.text.String(), "made anew from the log"); n != 1 {
+				t.Errorf("%s: it was made anew %d times", name, n)
+			}
+			stop()
 		}
-		if !found {
-			t.Error("a missing page is no damage")
+	})
+}
+
+// without removes all pages of a root but the one at the top.
+func (w *world) without(set string, r inventory.Root) {
+	w.t.Helper()
+	var pages []uint64
+	for n, err := range w.store.Numbers(w.t.Context(), set, r.Begin) {
+		if w.ok(err); n != r.Page {
+			pages = append(pages, n)
 		}
-		h.Release()
-		w.after(10 * time.Second)
-		if h, err = l.Baseline(t.Context(), "a"); err != nil || !h.Complete {
-			t.Fatalf("a baseline after a reader has found damage: %v", err)
+	}
+	w.ok(w.store.Remove(w.t.Context(), set, r.Begin, pages))
+}
+
+// TestDamagedAndTrimmed reads a damaged inventory that cannot be made anew. It is looked
+// at now and then, and not for each reader.
+func TestDamagedAndTrimmed(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		ctx := t.Context()
+		w.log.make("a")
+		w.log.publish("a", many(3_000)...)
+		_, stop := w.hub(Options{})
+		w.after(2 * time.Second)
+		stop()
+		w.log.trim("a", 3_000)
+		w.without("a", w.head("a").Newest())
+		counted := &counting{Store: w.store}
+		w.store = counted
+		l, _ := w.hub(Options{})
+		for range 200 {
+			h, err := l.Baseline(ctx, "a")
+			w.ok(err)
+			if _, _, err := h.Get(ctx, "http://example.org/001500"); !errors.Is(err, inventory.ErrDamaged) {
+				t.Fatalf("missing pages are %v", err)
+			}
+			h.Release()
+			w.after(100 * time.Millisecond)
 		}
-		w.holds("a", h)
-		h.Release()
+		if n := counted.scans.Load(); n < 2 || n > 10 {
+			t.Errorf("in 20 seconds it was looked at %d times", n)
+		}
+		if !strings.Contains(w.text.String(), "it cannot be made anew") {
+			t.Error("nothing was logged")
+		}
+	})
+}
+
+// A counting store counts the looks at all pages.
+type counting struct {
+	inventory.Store
+	scans atomic.Int32
+}
+
+func (c *counting) Numbers(ctx context.Context, set string, begin int64) iter.Seq2[uint64, error] {
+	c.scans.Add(1)
+	return c.Store.Numbers(ctx, set, begin)
+}
+
+// TestSweepDeleted removes what deleted sets have left: soon, some at a time, and then
+// each hour.
+func TestSweepDeleted(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		var mu sync.Mutex // guards these
+		left, calls, fail := 250, 0, error(nil)
+		l := w.idle(Options{SweepDeleted: func(_ context.Context, most int) (int, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			calls++
+			n := min(left, most)
+			left -= n
+			return n, fail
+		}})
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			_ = l.Run(ctx)
+		}()
+		defer func() {
+			cancel()
+			<-done
+		}()
+		is := func(wantCalls int) {
+			t.Helper()
+			mu.Lock()
+			defer mu.Unlock()
+			if left != 0 || calls != wantCalls {
+				t.Errorf("%d sets are left, in %d rounds, want %d", left, calls, wantCalls)
+			}
+		}
+		w.after(50 * time.Second)
+		is(3)
+		w.after(10 * time.Minute)
+		is(3) // nothing was left
+		mu.Lock()
+		left, fail = 5, errors.New("the store is away")
+		mu.Unlock()
+		w.after(time.Hour)
+		is(4)
+		if !strings.Contains(w.text.String(), "the store is away") {
+			t.Error("nothing was logged")
+		}
 	})
 }

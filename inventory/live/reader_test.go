@@ -134,6 +134,32 @@ func TestKeep(t *testing.T) {
 	})
 }
 
+// TestKeptOfLost reads states of a log that loses its newest changes and has as many again.
+func TestKeptOfLost(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		w.log.make("a")
+		w.log.publish("a", many(100)...)
+		l := w.idle(Options{})
+		w.state(l, "a")
+		lost := w.log.publish("a", "+lost", "+lost too")
+		w.state(l, "a")
+		w.log.tear("a", 100)
+		w.after(time.Second)
+		head := w.log.publish("a", "+found", "-000007")
+		if h := w.state(l, "a"); h.Cursor() != head {
+			t.Errorf("the newest state is at %v, want %v", h.Cursor(), head)
+		}
+		if _, err := l.At(t.Context(), "a", lost); !errors.Is(err, feed.ErrGone) {
+			t.Errorf("a state of what was lost: %v", err)
+		}
+		w.log.tear("a", 90)
+		head, _ = w.log.At(t.Context(), "a", 90)
+		if h := w.state(l, "a"); h.Cursor() != head {
+			t.Errorf("the newest state is at %v, want %v", h.Cursor(), head)
+		}
+	})
+}
+
 // TestLimits lets too many read.
 func TestLimits(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {

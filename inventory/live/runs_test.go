@@ -9,14 +9,14 @@ import (
 	"github.com/rshub/rshub/inventory"
 )
 
-// A counting is a Store that counts the roots that are made. Until some Puts were done,
+// A racing is a Store that counts the roots that are made. Until some Puts were done,
 // somebody else begins a commit before each of them.
-type counting struct {
+type racing struct {
 	inventory.Store
 	roots, begun, races atomic.Int64
 }
 
-func (c *counting) Swap(ctx context.Context, set string, s inventory.Swap) error {
+func (c *racing) Swap(ctx context.Context, set string, s inventory.Swap) error {
 	err := c.Store.Swap(ctx, set, s)
 	if err == nil && !s.At.IsZero() {
 		c.roots.Add(1)
@@ -24,7 +24,7 @@ func (c *counting) Swap(ctx context.Context, set string, s inventory.Swap) error
 	return err
 }
 
-func (c *counting) Put(ctx context.Context, set string, begin int64, attempt uint64, pages []inventory.Page) error {
+func (c *racing) Put(ctx context.Context, set string, begin int64, attempt uint64, pages []inventory.Page) error {
 	if c.races.Add(-1) >= 0 {
 		other := inventory.New(c.Store, set, inventory.Options{})
 		_, head, err := other.Load(ctx)
@@ -55,7 +55,7 @@ func TestRuns(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, w *world) {
-				store := &counting{Store: w.store}
+				store := &racing{Store: w.store}
 				store.races.Store(test.races)
 				w.store = store
 				w.log.make("a")

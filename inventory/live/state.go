@@ -73,8 +73,6 @@ func (l *Live) read(ctx context.Context, kind reader, do func(*view) (*Held, err
 			err = fmt.Errorf("%w: %w", err, ErrBehind)
 		case errors.Is(err, errEarly): // the log has lost the cursor: to ask again would never end
 			err = fmt.Errorf("%w: %w", err, feed.ErrGone)
-		case errors.Is(err, inventory.ErrDamaged):
-			l.maker.ask(set, true)
 		}
 		l.dismiss(kind)
 		return nil, err
@@ -108,7 +106,11 @@ func (v *view) from(ctx context.Context, from feed.Cursor) (*Held, error) {
 	if err := v.settle(ctx, &rec, head); err != nil {
 		return nil, err
 	}
-	if err := v.read(ctx, upto); err != nil {
+	err = v.read(ctx, upto)
+	if err == nil && v.at != rec.Log.Head { // reading has found nothing that could tell
+		err = v.known(ctx)
+	}
+	if err != nil {
 		v.drop()
 		if errors.Is(err, ErrBehind) {
 			v.live.maker.ask(v.set, false)
@@ -127,6 +129,16 @@ func (v *view) verify(ctx context.Context, at feed.Cursor) error {
 	return err
 }
 
+// known returns errMoved if the log does not know the cursor that the overlay is at: it has
+// lost its tail, and may have got as far again since.
+func (v *view) known(ctx context.Context) error {
+	known, err := v.live.knows(ctx, v.set, v.at)
+	if err == nil && !known {
+		err = fmt.Errorf("set %q: %v: %w", v.set, v.at, errMoved)
+	}
+	return err
+}
+
 // held returns a state for a reader, who is counted in k already.
 func (v *view) held(ctx context.Context, head *inventory.Head, k *kept) (*Held, error) {
 	complete, err := v.live.complete(ctx, v.set, head, k.snap.root, k.state.Cursor())
@@ -134,7 +146,7 @@ func (v *view) held(ctx context.Context, head *inventory.Head, k *kept) (*Held, 
 		k.released()
 		return nil, err
 	}
-	return &Held{State: k.state, Begin: v.begin, Complete: complete, live: v.live, set: v.set, tree: k.snap.tree, release: k.released}, nil
+	return &Held{State: k.state, Begin: v.begin, Complete: complete, tree: k.snap.tree, release: k.released}, nil
 }
 
 // exactly returns the state at a cursor. The caller has v's turn.
@@ -156,7 +168,7 @@ func (v *view) exactly(ctx context.Context, at feed.Cursor) (*Held, error) {
 	if err := v.verify(ctx, at); err != nil {
 		return nil, err
 	}
-	if v.overlay == nil || v.at.Position > at.Position || !alive(head, v.base.root) {
+	if v.overlay == nil || v.at.Position > at.Position || v.at.Position == at.Position && v.at != at || !alive(head, v.base.root) {
 		return v.back(ctx, &rec, head, at)
 	}
 	if err := v.read(ctx, at.Position); err != nil {
@@ -191,6 +203,9 @@ func (v *view) back(ctx context.Context, rec *inventory.Record, head *inventory.
 	v.live.mu.Lock()
 	v.live.bytes -= charged // keep charges it
 	v.live.mu.Unlock()
+	if err == nil && to != at {
+		err = fmt.Errorf("set %q: %v: %w", v.set, to, errMoved) // the root is of what the log has lost
+	}
 	if err != nil {
 		return nil, gone(err)
 	}

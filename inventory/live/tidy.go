@@ -8,15 +8,30 @@ import (
 // tidyEvery is the time between two looks at what readers have left.
 const tidyEvery = 15 * time.Second
 
-// tidy renews pins, and drops what readers have not come back for, until ctx is done.
+// What deleted sets have left is looked for so often, and removed of so many sets then. If
+// there is more, it goes on with the next tick.
+const (
+	sweepEvery = time.Hour
+	sweepMost  = 100
+)
+
+// tidy renews pins, drops what readers have not come back for, and removes what deleted
+// sets have left, until ctx is done.
 func (l *Live) tidy(ctx context.Context) {
 	tick := time.NewTicker(tidyEvery)
 	defer tick.Stop()
+	var sweep time.Time // when it is time again
 	for {
 		select {
-		case <-tick.C:
+		case now := <-tick.C:
 			l.dropOld(time.Now())
 			l.renew(ctx)
+			if now.Before(sweep) {
+				continue
+			}
+			if !l.sweep(ctx) {
+				sweep = now.Add(sweepEvery)
+			}
 		case <-ctx.Done():
 			return
 		}
@@ -43,4 +58,17 @@ func (l *Live) dropOld(now time.Time) {
 			delete(l.views, set)
 		}
 	}
+}
+
+// sweep removes what deleted sets have left, of some of them. It reports whether there may
+// be more.
+func (l *Live) sweep(ctx context.Context) (more bool) {
+	n, err := l.opts.SweepDeleted(ctx, sweepMost)
+	if err != nil && ctx.Err() == nil {
+		l.logger.Warn("what deleted sets have left of their inventories cannot be removed now", "err", err)
+	}
+	if n > 0 {
+		l.logger.Info("what deleted sets had left of their inventories was removed", "sets", n)
+	}
+	return n == sweepMost && err == nil
 }

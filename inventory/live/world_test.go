@@ -211,6 +211,12 @@ func (l *text) Write(b []byte) (int, error) {
 	return l.Builder.Write(b)
 }
 
+func (l *text) Reset() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.Builder.Reset()
+}
+
 func (l *text) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -3,10 +3,15 @@ package web
 import (
 	"bytes"
 	"fmt"
+	"io"
 	"net/http"
 	"strconv"
+	"sync"
 	"time"
 
+	"github.com/klauspost/compress/gzip"
+
+	"github.com/rshub/rshub/internal/accept"
 	"github.com/rshub/rshub/inventory"
 	"github.com/rshub/rshub/inventory/audit"
 	"github.com/rshub/rshub/problem"
@@ -71,7 +76,9 @@ func (s *Server) serveQuestion(w http.ResponseWriter, r *http.Request, set strin
 		return err
 	}
 	question.Details = details == "1"
-	body, err := s.reply(r, set, question)
+	w.Header().Add("Vary", "Accept-Encoding")
+	compress := accept.Gzip(r.Header)
+	body, err := s.reply(r, set, question, compress)
 	if err != nil {
 		return err
 	}
@@ -80,12 +87,15 @@ func (s *Server) serveQuestion(w http.ResponseWriter, r *http.Request, set strin
 		return err
 	}
 	defer share.Release()
+	if compress {
+		w.Header().Set("Content-Encoding", "gzip")
+	}
 	answer(w, r, body)
 	return nil
 }
 
-// reply returns the answer to a question as text.
-func (s *Server) reply(r *http.Request, set string, question audit.Question) ([]byte, error) {
+// reply returns the answer to a question as text, or as compressed text.
+func (s *Server) reply(r *http.Request, set string, question audit.Question, compress bool) ([]byte, error) {
 	share, err := s.opts.Answers.Take(r.Context(), min(int64(len(question.Ranges))*answerRoom, 2*audit.MaxReply))
 	if err != nil {
 		return nil, err
@@ -101,7 +111,29 @@ func (s *Server) reply(r *http.Request, set string, question audit.Question) ([]
 		return nil, fmt.Errorf("audit of set %q at %v: %w", set, question.At, err)
 	}
 	reply.Set = set
-	return append(reply.AppendJSON(nil), '\n'), nil
+	body := append(reply.AppendJSON(nil), '\n')
+	if compress {
+		body = zip(body)
+	}
+	return body, nil
+}
+
+// writers are kept, because a new one takes several hundred KB.
+var writers = sync.Pool{New: func() any {
+	w, _ := gzip.NewWriterLevel(io.Discard, gzip.BestSpeed) // fails only for an unknown level
+	return w
+}}
+
+// zip returns a text compressed.
+func zip(text []byte) []byte {
+	var b bytes.Buffer
+	b.Grow(len(text)/2 + 64)
+	z := writers.Get().(*gzip.Writer)
+	defer writers.Put(z)
+	z.Reset(&b)
+	_, _ = z.Write(text) // a Buffer does not fail
+	_ = z.Close()
+	return b.Bytes()
 }
 
 // answer sends a body of JSON.

@@ -2,6 +2,7 @@ package web_test
 
 import (
 	"bytes"
+	"compress/gzip"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -375,4 +376,54 @@ func TestAuditRefused(t *testing.T) {
 	}
 	s.fail = &feed.Error{Code: "too-many", Status: 429, Retry: 5, Text: "too many", Detail: "ask again soon"}
 	s.problem("POST", "audit", question(at.String(), one), 429, "ask again soon")
+}
+
+// The answer to a question is compressed for who asks for that, as Go's own client does.
+func TestAuditCompressed(t *testing.T) {
+	s := newSite(t)
+	at := s.commit(resources(5_000)...)
+	question := fmt.Sprintf(`{"at":%q,"by":"position","ranges":[{"count":0,"digest":%q}]}`, at, strings.Repeat("0", 32))
+	_, want := s.do("POST", "audit", question, "Accept-Encoding", "identity")
+	if resp, got := s.do("POST", "audit", question); !resp.Uncompressed || !bytes.Equal(got, want) || resp.Header.Get("Vary") != "Accept-Encoding" {
+		t.Errorf("unasked for, it is %v with %d bytes, want %d", resp.Header, len(got), len(want))
+	}
+	resp, zipped := s.do("POST", "audit", question, "Accept-Encoding", "gzip")
+	if resp.Header.Get("Content-Encoding") != "gzip" || resp.ContentLength != int64(len(zipped)) || len(zipped) > len(want)*6/10 {
+		t.Errorf("%v: %d bytes of %d", resp.Header, len(zipped), len(want))
+	}
+	z, err := gzip.NewReader(bytes.NewReader(zipped))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := io.ReadAll(z); err != nil || !bytes.Equal(got, want) {
+		t.Errorf("unpacked it is %d bytes, want %d: %v", len(got), len(want), err)
+	}
+	for _, encoding := range []string{"", "gzip;q=0", "br"} {
+		if resp, got := s.do("POST", "audit", question, "Accept-Encoding", encoding); resp.Header.Get("Content-Encoding") != "" || !bytes.Equal(got, want) {
+			t.Errorf("with %q it is %v", encoding, resp.Header)
+		}
+	}
+	s.problem("POST", "audit", "{", 400, "ends early", "Accept-Encoding", "gzip")
+}
+
+// An answer that would be too large is refused, whatever the question asks.
+func TestAuditTooLarge(t *testing.T) {
+	s := newSite(t)
+	long := strings.Repeat("x", 1_900)
+	all := make([]resourcesync.Change, 18_000)
+	for i := range all {
+		all[i] = resourcesync.Change{Loc: fmt.Sprintf("https://example.org/%s/%06d", long, i), Change: resourcesync.Created}
+	}
+	at := s.commit(all...)
+	var ranges []string
+	for i := 0; i < len(all); i += 60 {
+		ranges = append(ranges, fmt.Sprintf(`{"from":%q,"to":%q,"count":0,"digest":%q}`, all[i].Loc, all[min(i+60, len(all)-1)].Loc, strings.Repeat("0", 32)))
+	}
+	question := func(n int) string {
+		return fmt.Sprintf(`{"at":%q,"by":"position","ranges":[%s]}`, at, strings.Join(ranges[:n], ","))
+	}
+	s.problem("POST", "audit", question(300), 413, "of 300 ranges has more than 33554432 bytes: ask about fewer ranges at once", "Accept-Encoding", "gzip")
+	if resp, _ := s.do("POST", "audit", question(150)); resp.StatusCode != 200 {
+		t.Errorf("a half is %s", resp.Status)
+	}
 }
