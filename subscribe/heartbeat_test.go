@@ -54,7 +54,7 @@ func TestPings(t *testing.T) {
 func TestPingsWhileMemoryIsAway(t *testing.T) {
 	away := &awayMemory{}
 	s := newSite(t, settings{
-		Options: subscribe.Options{Heartbeat: 200 * time.Millisecond}, // a client that is silent for half a second is closed
+		Options: subscribe.Options{Heartbeat: 500 * time.Millisecond}, // a client that is silent for a second or so is closed
 		memory:  func(m subscribe.Memory) subscribe.Memory { away.Memory = m; return away },
 	})
 	s.publish(1)
@@ -63,7 +63,7 @@ func TestPingsWhileMemoryIsAway(t *testing.T) {
 	pings := 0
 	answer := c.ws.PingHandler()
 	c.ws.SetPingHandler(func(data string) error {
-		if pings++; pings == 10 {
+		if pings++; pings == 4 {
 			s.publish(1)
 		}
 		return answer(data)
