@@ -17,6 +17,7 @@ var arrows = map[string][]string{
 	"feed":         {"resourcesync"},
 	"problem":      {"feed", "resourcesync"},
 	"access":       {"feed", "problem"},
+	"discovery":    {"feed", "resourcesync"},
 	"client":       {"feed", "inventory", "inventory/audit", "inventory/digest", "problem", "resourcesync"},
 
 	// What several parts of a hub stand on.
@@ -54,6 +55,7 @@ var arrows = map[string][]string{
 	"callback":              {"callback/outlet", "callback/subscription", "claim", "feed", "internal/backoff", "internal/flight", "outbound", "outbound/meter", "resourcesync"},
 	"callback/websub":       {"access", "callback/outlet", "callback/subscription", "changelog", "feed", "outbound", "problem", "resourcesync"},
 	"harvest":               {"feed", "internal/backoff", "outbound", "resourcesync"},
+	"harvest/oaipmh":        {"feed", "harvest", "resourcesync"},
 
 	// The hub, and the programs.
 	"server": {
@@ -81,6 +83,7 @@ var arrows = map[string][]string{
 	"internal/logged":                    {},
 	"internal/memorytest":                {"changelog", "changelog/disklog", "feed", "resourcesync"},
 	"internal/metricstest":               {},
+	"internal/oaitest":                   {},
 	"internal/operatetest":               {},
 	"internal/pipenet":                   {},
 	"internal/redisconn/conntest":        {"internal/redisconn"},
@@ -98,6 +101,7 @@ var edges = map[string][]string{
 	"github.com/cockroachdb/":     {"changelog/disklog", "inventory/diskpages"},
 	"github.com/prometheus/":      {"callback", "changelog/metered", "hub", "internal/metricstest", "inventory/live", "outbound/meter", "server", "subscribe"},
 	"github.com/kelseyhightower/": {"cmd/rshub"},
+	"golang.org/x/net":            {"discovery"},
 }
 
 // apart says what a package must not link, however indirectly.
@@ -105,6 +109,7 @@ var apart = map[string][]string{
 	"access":        {"github.com/prometheus/", "github.com/klauspost/compress/zstd", module + "changelog"},
 	"problem":       {"github.com/prometheus/", "github.com/klauspost/compress/zstd", module + "changelog"},
 	"changelog":     {"net/http", "github.com/prometheus/"},
+	"discovery":     {"github.com/cockroachdb/", "github.com/redis/", "github.com/prometheus/", module + "changelog"},
 	"client":        {"github.com/cockroachdb/", "github.com/redis/", "github.com/prometheus/", module + "changelog"},
 	"harvest":       {"github.com/cockroachdb/", "github.com/redis/", "github.com/prometheus/", module + "changelog"},
 	"cmd/rspublish": {"github.com/cockroachdb/", "github.com/redis/", "github.com/prometheus/", module + "changelog"},

@@ -1,0 +1,329 @@
+package discovery
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+
+	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/resourcesync"
+)
+
+const maxPages = 200 // that one Find requests; most are the descriptions of an index
+
+// Find requests a URL, and what it leads to, until it knows what the source offers of one
+// set of resources. It blocks while it does. The URL is that of
+//   - a topic, of an rshub or of another hub,
+//   - a Capability List, or a Source Description that names one,
+//   - a Resource List, a Change List, a dump or an index of these; then Find looks for the
+//     Capability List that it belongs to, and the Source has that very list,
+//   - a sitemap that is no document of ResourceSync,
+//   - a page that links to one of these (rel=resourcesync, in HTML or in its Link header),
+//   - anything at a site that has a Source Description at /.well-known/resourcesync.
+//
+// An error is a *Several, wraps ErrNothing, or says which request failed and why. The
+// client decides about redirects, credentials and deadlines. Several goroutines may call
+// Find.
+func Find(ctx context.Context, c *http.Client, address string) (*Source, error) {
+	u, err := url.Parse(address)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+		return nil, resourcesync.Invalid("%s is not a URL that begins with http:// or https://", resourcesync.Shorten(address))
+	}
+	f := &finder{client: c, pages: map[string]*page{}}
+	s, err := f.find(ctx, u)
+	if err != nil {
+		return nil, err
+	}
+	if err := f.completeTopic(ctx, s); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// A finder is one search.
+type finder struct {
+	client *http.Client
+	pages  map[string]*page // by the URL that was asked for
+}
+
+// get returns a page. It requests no page twice.
+func (f *finder) get(ctx context.Context, address string) (*page, error) {
+	if p := f.pages[address]; p != nil {
+		return p, nil
+	}
+	if len(f.pages) == maxPages {
+		return nil, fmt.Errorf("gave up after %d documents, the next would be %s", maxPages, address)
+	}
+	p, err := get(ctx, f.client, address)
+	if err != nil {
+		return nil, err
+	}
+	f.pages[address] = p
+	return p, nil
+}
+
+func (f *finder) find(ctx context.Context, u *url.URL) (*Source, error) {
+	s, err := f.at(ctx, u.String())
+	if _, refused := errors.AsType[*answered](err); !refused && !errors.Is(err, ErrNothing) {
+		return s, err
+	}
+	for _, place := range []string{"./.well-known/resourcesync", "/.well-known/resourcesync"} {
+		known, perr := u.Parse(place)
+		if perr != nil {
+			continue
+		}
+		s, ferr := f.at(ctx, known.String())
+		if _, refused := errors.AsType[*answered](ferr); refused || errors.Is(ferr, ErrNothing) {
+			continue
+		}
+		return s, ferr
+	}
+	if errors.Is(err, ErrNothing) {
+		return nil, fmt.Errorf("%w, and nothing at /.well-known/resourcesync", err)
+	}
+	return nil, fmt.Errorf("%w, and there is nothing at /.well-known/resourcesync", err)
+}
+
+// at returns what a URL leads to.
+func (f *finder) at(ctx context.Context, address string) (*Source, error) {
+	p, err := f.get(ctx, address)
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case p.isTopic():
+		return f.topic(ctx, p)
+	case p.doc == nil:
+		return f.links(ctx, p)
+	}
+	here := p.url.String()
+	switch p.doc.Capability {
+	case resourcesync.Description:
+		return f.description(ctx, p)
+	case resourcesync.CapabilityList:
+		return f.capabilities(p)
+	case resourcesync.ResourceList, resourcesync.ResourceDump, resourcesync.ChangeList, resourcesync.ChangeDump:
+		return f.list(ctx, p)
+	case "":
+		return &Source{Sitemap: here}, nil
+	}
+	return nil, fmt.Errorf("%s is a document with the capability %s: %w that can be read as a set of resources", here, resourcesync.Shorten(p.doc.Capability), ErrNothing)
+}
+
+// isTopic reports whether a page is a topic: it names itself and its hub.
+func (p *page) isTopic() bool {
+	return len(p.rel("hub")) > 0 && len(p.rel("self")) > 0 &&
+		(p.doc == nil || p.doc.Capability == "" || p.doc.Capability == resourcesync.ChangeNotification || p.doc.Capability == resourcesync.ChangeListNotification)
+}
+
+// topic returns what belongs to a topic. A topic need not name its Capability List; that
+// of an rshub stands beside it.
+func (f *finder) topic(ctx context.Context, p *page) (*Source, error) {
+	s := &Source{Topic: p.rel("self")[0]}
+	for _, l := range p.links {
+		s.link(l)
+	}
+	lists := p.rel("resourcesync")
+	if p.doc != nil {
+		lists = append(lists, linked(p.doc.Links, "up"))
+	}
+	if hub, set, ok := splitTopic(s.Topic); ok {
+		lists = append(lists, feed.Base(hub).CapabilityList(set))
+	}
+	for _, list := range lists {
+		if o := f.capabilitiesAt(ctx, list); o != nil {
+			s.rshub = s.rshub || o.rshub && o.Topic == s.Topic
+			s.add(o)
+			break
+		}
+	}
+	return s, ctx.Err()
+}
+
+// capabilitiesAt returns what the Capability List at a URL says; nil if there is none.
+func (f *finder) capabilitiesAt(ctx context.Context, address string) *Source {
+	if address == "" {
+		return nil
+	}
+	p, err := f.get(ctx, address)
+	if err != nil || p.doc == nil || p.doc.Capability != resourcesync.CapabilityList {
+		return nil
+	}
+	s, err := f.capabilities(p)
+	if err != nil {
+		return nil
+	}
+	return s
+}
+
+// links follows the links rel=resourcesync of a page. They ought to lead to Capability
+// Lists, and often lead to a Source Description.
+func (f *finder) links(ctx context.Context, p *page) (*Source, error) {
+	several := &Several{URL: p.url.String()}
+	var only *Source
+	for _, to := range p.rel("resourcesync") {
+		q, err := f.get(ctx, to)
+		if err != nil {
+			return nil, err
+		}
+		if q.doc == nil {
+			continue // a page that links to a page leads nowhere, or round and round
+		}
+		s, err := f.at(ctx, to)
+		if more, ok := errors.AsType[*Several](err); ok {
+			several.Sets = append(several.Sets, more.Sets...)
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		only = s
+		several.Sets = append(several.Sets, Set{CapabilityList: s.CapabilityList, DescribedBy: s.DescribedBy})
+	}
+	several.Sets = distinct(several.Sets)
+	switch len(several.Sets) {
+	case 0:
+		return nil, fmt.Errorf("%s is no document of ResourceSync, and links to none: %w", p.url.Redacted(), ErrNothing)
+	case 1:
+		if only != nil {
+			return only, nil
+		}
+		return f.at(ctx, several.Sets[0].CapabilityList)
+	}
+	return nil, several
+}
+
+// description returns the set that a Source Description names, if it is only one.
+func (f *finder) description(ctx context.Context, p *page) (*Source, error) {
+	sets, err := f.sets(ctx, p, 0)
+	if err != nil {
+		return nil, err
+	}
+	switch sets = distinct(sets); len(sets) {
+	case 0:
+		return nil, fmt.Errorf("the Source Description %s names no Capability List: %w", p.url.Redacted(), ErrNothing)
+	case 1:
+		q, err := f.get(ctx, sets[0].CapabilityList)
+		if err != nil {
+			return nil, err
+		}
+		if q.doc == nil || q.doc.Capability != resourcesync.CapabilityList {
+			return nil, fmt.Errorf("%s ought to be a Capability List: %w", sets[0].CapabilityList, ErrNothing)
+		}
+		s, err := f.capabilities(q)
+		if err == nil && s.DescribedBy == "" {
+			s.DescribedBy = sets[0].DescribedBy
+		}
+		return s, err
+	}
+	return nil, &Several{URL: p.url.String(), Sets: sets}
+}
+
+// sets returns the sets of a Source Description, or of the descriptions of an index.
+func (f *finder) sets(ctx context.Context, p *page, depth int) ([]Set, error) {
+	var sets []Set
+	for i := range p.doc.Items {
+		it := &p.doc.Items[i]
+		if !p.doc.Index {
+			if it.Capability == resourcesync.CapabilityList || it.Capability == "" {
+				sets = append(sets, Set{CapabilityList: it.Loc, DescribedBy: linked(it.Links, "describedby")})
+			}
+			continue
+		}
+		q, err := f.get(ctx, it.Loc)
+		if err != nil {
+			return nil, err
+		}
+		if depth == 1 || q.doc == nil || q.doc.Capability != resourcesync.Description {
+			return nil, fmt.Errorf("%s names %s as a Source Description, and it is none: %w", p.url.Redacted(), it.Loc, ErrNothing)
+		}
+		more, err := f.sets(ctx, q, depth+1)
+		if err != nil {
+			return nil, err
+		}
+		sets = append(sets, more...)
+	}
+	return sets, nil
+}
+
+// capabilities returns what a Capability List offers.
+func (f *finder) capabilities(p *page) (*Source, error) {
+	s := &Source{CapabilityList: p.url.String(), DescribedBy: linked(p.doc.Links, "describedby")}
+	to := map[string]*string{
+		resourcesync.ResourceList: &s.ResourceList, resourcesync.ResourceDump: &s.ResourceDump,
+		resourcesync.ChangeList: &s.ChangeList, resourcesync.ChangeDump: &s.ChangeDump,
+		resourcesync.ChangeNotification: &s.Topic, resourcesync.ChangeListNotification: &s.Topic,
+	}
+	for i := range p.doc.Items {
+		it := &p.doc.Items[i]
+		field := to[it.Capability]
+		if field == nil || *field != "" { // one document for each capability
+			continue
+		}
+		*field = it.Loc
+		if field != &s.Topic {
+			continue
+		}
+		for _, l := range it.Links {
+			s.link(feed.Link{URI: l.Href, Rel: l.Rel})
+		}
+	}
+	return s, nil
+}
+
+// list returns what a list, or an index of lists, belongs to. The list itself is what was
+// asked for, unless it is a part of an index.
+func (f *finder) list(ctx context.Context, p *page) (*Source, error) {
+	here := p.url.String()
+	if index := linked(p.doc.Links, "index"); index != "" && !p.doc.Index {
+		here = index
+	}
+	s := new(Source)
+	switch p.doc.Capability {
+	case resourcesync.ResourceList:
+		s.ResourceList = here
+	case resourcesync.ResourceDump:
+		s.ResourceDump = here
+	case resourcesync.ChangeList:
+		s.ChangeList = here
+	case resourcesync.ChangeDump:
+		s.ChangeDump = here
+	}
+	for _, list := range append(p.rel("resourcesync"), linked(p.doc.Links, "up")) {
+		if o := f.capabilitiesAt(ctx, list); o != nil {
+			s.add(o)
+			break
+		}
+	}
+	return s, ctx.Err()
+}
+
+// completeTopic asks the topic what its Capability List left out: the hub, and whether it
+// is an rshub. The Capability List may be the source's own, which knows nothing of that.
+// A topic that does not answer is no error: who follows it finds out why.
+func (f *finder) completeTopic(ctx context.Context, s *Source) error {
+	if s.Topic == "" || s.rshub {
+		return nil
+	}
+	p, err := f.get(ctx, s.Topic)
+	if err == nil && p.isTopic() {
+		if o, err := f.topic(ctx, p); err == nil {
+			s.Topic = o.Topic // the name that the topic gives itself
+			s.add(o)
+		}
+	}
+	return ctx.Err()
+}
+
+// distinct leaves out sets whose Capability List came before.
+func distinct(sets []Set) []Set {
+	seen := map[string]bool{}
+	return slices.DeleteFunc(sets, func(s Set) bool {
+		again := seen[s.CapabilityList]
+		seen[s.CapabilityList] = true
+		return again
+	})
+}

@@ -1,0 +1,241 @@
+package discovery
+
+import (
+	"bytes"
+	"compress/gzip"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/rshub/rshub/internal/logged"
+	"github.com/rshub/rshub/internal/running"
+	"github.com/rshub/rshub/server"
+)
+
+// A site serves files: the text before the first blank line of each is header fields,
+// if it begins with one.
+type site map[string]string
+
+func (s site) start(t *testing.T) (base string) {
+	var server *httptest.Server
+	server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		text, ok := s[r.URL.RequestURI()]
+		if !ok {
+			http.NotFound(w, r)
+			return
+		}
+		text = strings.ReplaceAll(text, "BASE", server.URL)
+		for {
+			line, rest, _ := strings.Cut(text, "\n")
+			name, value, field := strings.Cut(line, ": ")
+			if !field || strings.ContainsAny(name, "<\" ") {
+				break
+			}
+			w.Header().Add(name, value)
+			text = rest
+		}
+		if w.Header().Get("Location") != "" {
+			w.WriteHeader(http.StatusFound)
+		}
+		_, _ = w.Write([]byte(text))
+	}))
+	t.Cleanup(server.Close)
+	return server.URL
+}
+
+// document returns a document with a capability, and what else is given.
+func document(root, capability string, parts ...string) string {
+	md := ""
+	if capability != "" {
+		md = `<rs:md capability="` + capability + `" at="2026-01-01T00:00:00Z"/>`
+	}
+	return `<?xml version="1.0"?><` + root + ` xmlns="http://www.sitemaps.org/schemas/sitemap/0.9" xmlns:rs="http://www.openarchives.org/rs/terms/">` +
+		md + strings.Join(parts, "") + `</` + root + `>`
+}
+
+func entry(loc, capability string, parts ...string) string {
+	return `<url><loc>` + loc + `</loc><rs:md capability="` + capability + `"/>` + strings.Join(parts, "") + `</url>`
+}
+
+func ln(rel, href string) string { return `<rs:ln rel="` + rel + `" href="` + href + `"/>` }
+
+// packed returns text as gzip.
+func packed(text string) string {
+	var b bytes.Buffer
+	z := gzip.NewWriter(&b)
+	_, _ = z.Write([]byte(text))
+	_ = z.Close()
+	return b.String()
+}
+
+// whole is a site that offers everything, and refers to it in every way.
+var whole = site{
+	"/.well-known/resourcesync": document("urlset", "description", ln("describedby", "BASE/about"), entry("BASE/set/capabilitylist.xml", "capabilitylist", ln("describedby", "BASE/set/about"))),
+	"/set/capabilitylist.xml": document("urlset", "capabilitylist", ln("up", "BASE/.well-known/resourcesync"),
+		entry("BASE/set/resourcelist.xml", "resourcelist"), entry("resourcedump.xml", "resourcedump"),
+		entry("BASE/set/changelist.xml", "changelist"), entry("BASE/set/changedump.xml", "changedump"),
+		entry("BASE/set/topic", "change-notification", ln("hub", "https://hub.example.org/")),
+		entry("BASE/set/else", "something-new")),
+	"/set/resourcelist.xml":        document("sitemapindex", "resourcelist", ln("up", "BASE/set/capabilitylist.xml")),
+	"/set/resourcelist-1.xml":      document("urlset", "resourcelist", ln("up", "BASE/set/capabilitylist.xml"), ln("index", "BASE/set/resourcelist.xml")),
+	"/set/other.xml":               document("urlset", "resourcelist", ln("up", "BASE/set/capabilitylist.xml")),
+	"/set/changelist.xml":          document("urlset", "changelist", ln("up", "BASE/set/capabilitylist.xml")),
+	"/set/topic":                   "Link: <BASE/set/topic>; rel=\"self\", <https://hub.example.org/>; rel=hub\nLink: <BASE/set/capabilitylist.xml>; rel=resourcesync\n",
+	"/set/page":                    "<!doctype html><head><base href='/set/'><link rel='x resourcesync' href='capabilitylist.xml'></head><body><link rel=resourcesync href=/never>",
+	"/set/page-of-description":     "<html><link rel=resourcesync href=/.well-known/resourcesync>",
+	"/set/header":                  "Content-Type: image/png\nLink: <capabilitylist.xml>; rel=\"resourcesync\"\n",
+	"/set/moved":                   "Location: /set/capabilitylist.xml\n",
+	"/set/nothing":                 "Content-Type: text/plain\nhello",
+	"/set/notification-without-up": document("urlset", "change-notification"),
+}
+
+func TestFind(t *testing.T) {
+	t.Parallel()
+	base := whole.start(t)
+	all := Source{
+		CapabilityList: base + "/set/capabilitylist.xml", ResourceList: base + "/set/resourcelist.xml", ResourceDump: base + "/set/resourcedump.xml",
+		ChangeList: base + "/set/changelist.xml", ChangeDump: base + "/set/changedump.xml", Topic: base + "/set/topic", Hubs: []string{"https://hub.example.org/"},
+	}
+	described, other := all, all
+	described.DescribedBy = base + "/set/about"
+	other.ResourceList = base + "/set/other.xml"
+	for path, want := range map[string]Source{
+		"":                             described, // the site
+		"/.well-known/resourcesync":    described,
+		"/set/page-of-description":     described,
+		"/set/nothing":                 described,
+		"/set/absent":                  described,
+		"/set/notification-without-up": described,
+		"/set/capabilitylist.xml":      all,
+		"/set/page":                    all,
+		"/set/header":                  all,
+		"/set/moved":                   all,
+		"/set/resourcelist.xml":        all,
+		"/set/resourcelist-1.xml":      all, // a part leads to the whole
+		"/set/changelist.xml":          all,
+		"/set/topic":                   all,
+		"/set/other.xml":               other, // the very list that was asked for
+	} {
+		got, err := Find(t.Context(), http.DefaultClient, base+path)
+		if err != nil {
+			t.Errorf("Find(%q): %v", path, err)
+		} else if !reflect.DeepEqual(*got, want) {
+			t.Errorf("Find(%q) =\n%+v, want\n%+v", path, *got, want)
+		}
+	}
+}
+
+func TestFindSitemap(t *testing.T) {
+	t.Parallel()
+	base := site{"/map.xml.gz": "Content-Type: application/octet-stream\n" + packed(document("urlset", "", "<url><loc>https://example.org/a</loc></url>"))}.start(t)
+	got, err := Find(t.Context(), http.DefaultClient, base+"/map.xml.gz")
+	if want := (Source{Sitemap: base + "/map.xml.gz"}); err != nil || !reflect.DeepEqual(*got, want) {
+		t.Errorf("Find = %+v, %v, want %+v", got, err, want)
+	}
+}
+
+func TestFindSeveral(t *testing.T) {
+	t.Parallel()
+	base := site{
+		"/.well-known/resourcesync": document("sitemapindex", "description",
+			"<sitemap><loc>BASE/one.xml</loc></sitemap>", "<sitemap><loc>BASE/two.xml</loc></sitemap>"),
+		"/one.xml": document("urlset", "description", entry("BASE/a.xml", "capabilitylist", ln("describedby", "BASE/about-a"))),
+		"/two.xml": document("urlset", "description", entry("BASE/b.xml", "capabilitylist"), entry("BASE/a.xml", "capabilitylist")),
+		"/a.xml":   document("urlset", "capabilitylist"),
+		"/b.xml":   document("urlset", "capabilitylist"),
+		"/page":    "<html><link rel=resourcesync href=a.xml><link rel=resourcesync href=b.xml><link rel=resourcesync href=a.xml>",
+	}.start(t)
+	for path, want := range map[string][]Set{
+		"":      {{base + "/a.xml", base + "/about-a"}, {base + "/b.xml", ""}},
+		"/page": {{base + "/a.xml", ""}, {base + "/b.xml", ""}},
+	} {
+		_, err := Find(t.Context(), http.DefaultClient, base+path)
+		several, ok := errors.AsType[*Several](err)
+		if !ok || !reflect.DeepEqual(several.Sets, want) {
+			t.Errorf("Find(%q) = %v, want sets %v", path, err, want)
+		}
+		if ok && !strings.Contains(err.Error(), base+"/b.xml") {
+			t.Errorf("the error does not name the sets: %v", err)
+		}
+	}
+	if s, err := Find(t.Context(), http.DefaultClient, base+"/b.xml"); err != nil || s.CapabilityList != base+"/b.xml" {
+		t.Errorf("Find of the second set = %+v, %v", s, err)
+	}
+}
+
+func TestFindNothing(t *testing.T) {
+	t.Parallel()
+	base := site{
+		"/hello":                  "hello",
+		"/loop":                   "<html><link rel=resourcesync href=loop>",
+		"/feed":                   "<?xml version='1.0'?><rss/>",
+		"/empty-description":      document("urlset", "description"),
+		"/description-of-itself":  document("sitemapindex", "description", "<sitemap><loc>BASE/description-of-itself</loc></sitemap>"),
+		"/capabilities-of-no-one": document("urlset", "description", entry("BASE/hello", "capabilitylist")),
+	}.start(t)
+	for _, path := range []string{"/hello", "/loop", "/feed", "/empty-description", "/description-of-itself", "/capabilities-of-no-one"} {
+		if s, err := Find(t.Context(), http.DefaultClient, base+path); !errors.Is(err, ErrNothing) {
+			t.Errorf("Find(%q) = %+v, %v, want ErrNothing", path, s, err)
+		}
+	}
+	for address, want := range map[string]string{
+		base + "/absent":     "404",
+		"example.org":        "http://",
+		"ftp://example.org/": "http://",
+		"http://127.0.0.1:1": "refused",
+	} {
+		if s, err := Find(t.Context(), http.DefaultClient, address); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("Find(%q) = %+v, %v, want an error with %q", address, s, err, want)
+		}
+	}
+}
+
+func TestFindBroken(t *testing.T) {
+	t.Parallel()
+	base := site{
+		"/torn.xml":                 strings.TrimSuffix(document("urlset", "capabilitylist", entry("BASE/r.xml", "resourcelist")), "</urlset>"),
+		"/.well-known/resourcesync": document("urlset", "description", entry("BASE/good.xml", "capabilitylist")),
+		"/good.xml":                 document("urlset", "capabilitylist"),
+	}.start(t)
+	if s, err := Find(t.Context(), http.DefaultClient, base+"/torn.xml"); err == nil || errors.Is(err, ErrNothing) || !strings.Contains(err.Error(), "torn.xml") {
+		t.Errorf("Find = %+v, %v: half a Capability List must be an error", s, err)
+	}
+}
+
+// TestFindRSHub finds a set of a real hub by all that belongs to it, and by a source's
+// own Capability List, which names only the topic.
+func TestFindRSHub(t *testing.T) {
+	t.Parallel()
+	var log logged.Log
+	server, err := server.New(server.Config{Listen: "127.0.0.1:0", Data: t.TempDir(), Logger: log.Logger(slog.LevelInfo)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	hub := running.Start(t, server, &log)
+	hub.Publish("articles")
+	source := site{"/capabilitylist.xml": document("urlset", "capabilitylist",
+		entry("BASE/resourcelist.xml", "resourcelist"), entry(hub.URL+"/sets/articles/changes", "change-notification"))}.start(t)
+	for _, address := range []string{
+		hub.URL, hub.URL + "/", hub.URL + "/.well-known/resourcesync", hub.URL + "/sets/articles", hub.URL + "/sets/articles/changes",
+		hub.URL + "/sets/articles/capabilitylist.xml", hub.URL + "/sets/articles/changelist.xml", source + "/capabilitylist.xml",
+	} {
+		s, err := Find(t.Context(), http.DefaultClient, address)
+		if err != nil {
+			t.Errorf("Find(%s): %v", address, err)
+			continue
+		}
+		if base, set, ok := s.RSHub(); !ok || base != hub.URL || set != "articles" {
+			t.Errorf("Find(%s).RSHub() = %s, %s, %v", address, base, set, ok)
+		}
+		if s.Audit == "" || s.Baseline == "" || s.Resources == "" || len(s.Hubs) == 0 || s.ChangeList == "" {
+			t.Errorf("Find(%s) = %+v: something is missing", address, s)
+		}
+		if strings.HasPrefix(address, source) != (s.ResourceList == source+"/resourcelist.xml") {
+			t.Errorf("Find(%s) has the Resource List %q", address, s.ResourceList)
+		}
+	}
+}

@@ -1,0 +1,215 @@
+package discovery
+
+import (
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"golang.org/x/net/html"
+
+	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/resourcesync"
+)
+
+const (
+	maxHTML = 1 << 20 // bytes of a page in which links are looked for
+	sniffed = 512     // bytes of an answer by which its kind is known
+)
+
+// A page is one answer, as far as it matters for discovery.
+type page struct {
+	url   *url.URL    // after redirects
+	links []feed.Link // of the Link header, and of HTML; absolute
+
+	// doc is the document of ResourceSync, or the sitemap, that the answer is; nil if it is
+	// neither. It has items only if it is a Source Description or a Capability List: the
+	// others may be large, and their header is enough.
+	doc *resourcesync.Document
+}
+
+// An answered is the error for an answer that is not 2xx.
+type answered struct {
+	url    string
+	status string
+}
+
+func (a *answered) Error() string { return "GET " + a.url + ": the answer is " + a.status }
+
+// get requests a page. An error is an *answered, or the request did not succeed, or the
+// answer is a document of ResourceSync that cannot be read.
+func get(ctx context.Context, c *http.Client, address string) (*page, error) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
+	if err != nil {
+		return nil, err
+	}
+	r.Header.Set("Accept", "application/xml, text/xml;q=0.9, text/html;q=0.8, */*;q=0.1")
+	resp, err := c.Do(r)
+	if err != nil {
+		return nil, err // it names the method and the URL
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode/100 != 2 {
+		return nil, &answered{r.URL.Redacted(), resp.Status}
+	}
+	p := &page{url: resp.Request.URL}
+	p.take(feed.ParseLinks(resp.Header.Values("Link")), p.url)
+	body, err := unpack(resp.Body)
+	if err == nil {
+		err = p.read(body, resp.Header.Get("Content-Type"))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", p.url.Redacted(), err)
+	}
+	return p, nil
+}
+
+// unpack returns a reader of what r has, unpacked if r is gzip. Servers often name
+// another type for such files.
+func unpack(r io.Reader) (*bufio.Reader, error) {
+	body := bufio.NewReader(r)
+	if b, _ := body.Peek(2); !bytes.Equal(b, []byte{0x1f, 0x8b}) {
+		return body, nil
+	}
+	z, err := gzip.NewReader(body)
+	if err != nil {
+		return nil, err
+	}
+	return bufio.NewReader(z), nil
+}
+
+// read reads the body of an answer, whose header has a content type.
+func (p *page) read(body *bufio.Reader, contentType string) error {
+	begin, err := body.Peek(sniffed)
+	if err != nil && err != io.EOF {
+		return err
+	}
+	begin = bytes.TrimLeft(bytes.TrimPrefix(begin, []byte("\ufeff")), " \t\r\n")
+	media, _, _ := mime.ParseMediaType(contentType)
+	switch {
+	case media == "text/html", media == "application/xhtml+xml", strings.HasPrefix(http.DetectContentType(begin), "text/html"):
+		return p.html(io.LimitReader(body, maxHTML))
+	case bytes.HasPrefix(begin, []byte("<")):
+		return p.xml(body, bytes.Contains(begin, []byte("urlset")) || bytes.Contains(begin, []byte("sitemapindex")))
+	}
+	return nil
+}
+
+// xml reads a document. It is an error if a document cannot be read that is one of a
+// sitemap by its root. Any other XML is none of ours.
+func (p *page) xml(body io.Reader, ours bool) error {
+	in := resourcesync.NewXMLReader(body, resourcesync.Limits{})
+	h, err := in.Header()
+	if err != nil {
+		if _, invalid := errors.AsType[*resourcesync.Error](err); invalid && !ours {
+			return nil
+		}
+		return err
+	}
+	doc := &resourcesync.Document{Header: h}
+	resolve(p.url, doc.Links)
+	for h.Capability == resourcesync.Description || h.Capability == resourcesync.CapabilityList {
+		it, err := in.Next()
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			return err
+		}
+		it.Loc = absolute(p.url, it.Loc)
+		resolve(p.url, it.Links)
+		doc.Items = append(doc.Items, *it)
+	}
+	p.doc = doc
+	return nil
+}
+
+// html takes in the links of a page: its elements link, and what they refer to.
+func (p *page) html(body io.Reader) error {
+	base := p.url
+	for z := html.NewTokenizer(body); ; {
+		switch z.Next() {
+		case html.ErrorToken:
+			if err := z.Err(); err != io.EOF {
+				return err
+			}
+			return nil
+		case html.StartTagToken, html.SelfClosingTagToken:
+		default:
+			continue
+		}
+		t := z.Token()
+		attrs := map[string]string{}
+		for _, a := range t.Attr {
+			attrs[a.Key] = a.Val
+		}
+		href := strings.TrimSpace(attrs["href"])
+		switch {
+		case t.Data == "base" && href != "":
+			if u, err := p.url.Parse(href); err == nil {
+				base = u
+			}
+		case t.Data == "link" && href != "":
+			p.take([]feed.Link{{URI: href, Rel: attrs["rel"]}}, base)
+		case t.Data == "body":
+			return nil // a link that counts for the page stands in its head
+		}
+	}
+}
+
+// take keeps links, which are relative to a base.
+func (p *page) take(links []feed.Link, base *url.URL) {
+	for _, l := range links {
+		l.URI = absolute(base, l.URI)
+		p.links = append(p.links, l)
+	}
+}
+
+// rel returns where the links of a relation lead to, each once.
+func (p *page) rel(name string) []string {
+	var to []string
+	seen := map[string]bool{}
+	for _, l := range p.links {
+		if l.Is(name) && !seen[l.URI] {
+			seen[l.URI] = true
+			to = append(to, l.URI)
+		}
+	}
+	return to
+}
+
+// linked returns where the first link of a relation in a document leads to; empty: there
+// is none.
+func linked(links []resourcesync.Link, rel string) string {
+	for _, l := range links {
+		if strings.EqualFold(l.Rel, rel) {
+			return l.Href
+		}
+	}
+	return ""
+}
+
+// resolve makes links absolute. They ought to be; some sources write relative ones.
+func resolve(base *url.URL, links []resourcesync.Link) {
+	for i := range links {
+		links[i].Href = absolute(base, links[i].Href)
+	}
+}
+
+// absolute returns a reference as an absolute URL without its fragment. What cannot be
+// read stays as it is, and fails when it is requested.
+func absolute(base *url.URL, reference string) string {
+	u, err := base.Parse(reference)
+	if err != nil {
+		return reference
+	}
+	u.Fragment, u.RawFragment = "", ""
+	return u.String()
+}

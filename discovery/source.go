@@ -1,0 +1,125 @@
+// Package discovery finds out what a source of ResourceSync offers, from whatever URL
+// somebody has at hand: a topic, a Capability List, a Source Description, one of the
+// lists, a page that links to one of these, or just a site.
+package discovery
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/resourcesync"
+)
+
+// A Source is what a source offers of one set of resources. Everything is an absolute
+// URL, and is empty if the source does not offer it.
+type Source struct {
+	CapabilityList string // the document that names the others; empty if there is none
+	DescribedBy    string // a document about the set
+
+	ResourceList string // or an index of Resource Lists
+	ResourceDump string // or an index
+	ChangeList   string // or an index
+	ChangeDump   string // or an index
+	Sitemap      string // a sitemap without a capability, if Find began at one: it is no part of ResourceSync, and lists resources, too
+
+	Topic string   // of Change Notifications
+	Hubs  []string // of the topic, where a destination subscribes
+
+	// What an rshub offers besides (feed.RelBaseline, feed.RelResources, feed.RelAudit).
+	Baseline  string
+	Resources string
+	Audit     string
+
+	rshub bool // the topic is one of an rshub
+}
+
+// RSHub returns the URL of the rshub and the name of the set, if the topic is one of an
+// rshub. A client.Client can then follow the set.
+func (s *Source) RSHub() (hub, set string, ok bool) {
+	if !s.rshub {
+		return "", "", false
+	}
+	return splitTopic(s.Topic)
+}
+
+// splitTopic returns the hub and the set of a topic, if the topic looks like one of an
+// rshub: {hub}/sets/{set}/changes.
+func splitTopic(topic string) (hub, set string, ok bool) {
+	i := strings.LastIndex(topic, "/sets/")
+	if i < 0 {
+		return "", "", false
+	}
+	hub = topic[:i]
+	set, ok = feed.Base(hub).ParseTopic(topic)
+	return hub, set, ok
+}
+
+// add takes over from another Source what s does not have yet.
+func (s *Source) add(o *Source) {
+	for _, f := range []struct {
+		to   *string
+		from string
+	}{
+		{&s.CapabilityList, o.CapabilityList}, {&s.DescribedBy, o.DescribedBy},
+		{&s.ResourceList, o.ResourceList}, {&s.ResourceDump, o.ResourceDump},
+		{&s.ChangeList, o.ChangeList}, {&s.ChangeDump, o.ChangeDump}, {&s.Topic, o.Topic},
+		{&s.Baseline, o.Baseline}, {&s.Resources, o.Resources}, {&s.Audit, o.Audit},
+	} {
+		if *f.to == "" {
+			*f.to = f.from
+		}
+	}
+	if len(s.Hubs) == 0 {
+		s.Hubs = o.Hubs
+	}
+	s.rshub = s.rshub || o.rshub && s.Topic == o.Topic
+}
+
+// link takes in one link of a topic.
+func (s *Source) link(rel feed.Link) {
+	for name, to := range map[string]*string{feed.RelBaseline: &s.Baseline, feed.RelResources: &s.Resources, feed.RelAudit: &s.Audit} {
+		if rel.Is(name) && *to == "" {
+			*to = rel.URI
+		}
+	}
+	if rel.Is("hub") {
+		s.Hubs = append(s.Hubs, rel.URI)
+	}
+	s.rshub = s.rshub || strings.Contains(rel.Rel, resourcesync.Terms+"rel/")
+}
+
+// ErrNothing means that a URL leads to nothing of ResourceSync.
+var ErrNothing = errors.New("nothing of ResourceSync is there")
+
+// A Several means that a URL leads to more than one set of resources. The caller chooses
+// one of Sets, and calls Find with its Capability List.
+type Several struct {
+	URL  string // where the sets are named
+	Sets []Set
+}
+
+// A Set is a set of resources that a Source Description or a page names.
+type Set struct {
+	CapabilityList string
+	DescribedBy    string // a document about the set; may be empty
+}
+
+// Error lists the Capability Lists, at most twenty.
+func (s *Several) Error() string {
+	const most = 20
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s names %d sets of resources; choose one by its Capability List:", s.URL, len(s.Sets))
+	for i, set := range s.Sets {
+		if i == most {
+			fmt.Fprintf(&b, "\n  and %d more", len(s.Sets)-most)
+			break
+		}
+		b.WriteString("\n  " + set.CapabilityList)
+		if set.DescribedBy != "" {
+			b.WriteString("  (described by " + set.DescribedBy + ")")
+		}
+	}
+	return b.String()
+}
