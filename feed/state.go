@@ -1,5 +1,7 @@
 package feed
 
+import "time"
+
 // A Description is what a source says about a set.
 type Description struct {
 	Title       string `json:"title,omitempty"`
@@ -12,6 +14,9 @@ type Description struct {
 	ChangeDump   string `json:"changedump,omitempty"`
 
 	NoInventory bool `json:"noInventory,omitempty"` // the source wants no inventory of the set
+
+	Source string        `json:"source,omitempty"` // URL of a list of the set's resources that the hub polls; no document shows it
+	Every  time.Duration `json:"every,omitempty"`  // how often; 0 if there is no Source
 }
 
 // A State is what a set is at one moment.

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"time"
 
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/resourcesync"
@@ -27,10 +28,20 @@ type described struct {
 	ResourceDump string `json:"resourcedump"`
 	ChangeDump   string `json:"changedump"`
 	Inventory    string `json:"inventory"` // "on", which is the default, or "off"
+	Source       string `json:"source"`    // URL of a list of resources that the hub polls
+	Every        string `json:"every"`     // how often, such as 15m
 	Complete     *bool  `json:"complete"`  // whether the hub knows all resources; nil: that stays as it is
 
+	every time.Duration
 	alone bool // Complete is the only member
 }
+
+// How often the hub polls a source.
+const (
+	pollAtLeast = time.Minute
+	pollAtMost  = 30 * 24 * time.Hour
+	pollEvery   = time.Hour // unless the description says it
+)
 
 // put does what the body of r says of a set.
 func (s *sets) put(w http.ResponseWriter, r *http.Request, set string) error {
@@ -38,10 +49,16 @@ func (s *sets) put(w http.ResponseWriter, r *http.Request, set string) error {
 	if err != nil {
 		return err
 	}
-	if body.ChangeList != "" { // the hub fetches it after a ping
-		if err := s.checkChangeList(body.ChangeList); err != nil {
+	for _, own := range []struct{ name, url string }{{"changelist", body.ChangeList}, {"source", body.Source}} {
+		if own.url == "" {
+			continue
+		}
+		if err := s.checkFetched(own.name, own.url); err != nil { // the hub fetches it
 			return err
 		}
+	}
+	if body.Source != "" && s.inventories == nil {
+		return fmt.Errorf("the hub cannot poll a source: %w", feed.ErrNoInventory)
 	}
 	if body.Complete != nil && s.inventories == nil {
 		return feed.ErrNoInventory
@@ -62,7 +79,7 @@ func (d *described) description() feed.Description {
 	return feed.Description{
 		Title: d.Title, DescribedBy: d.DescribedBy, ChangeList: d.ChangeList,
 		ResourceList: d.ResourceList, ResourceDump: d.ResourceDump, ChangeDump: d.ChangeDump,
-		NoInventory: d.Inventory == "off",
+		NoInventory: d.Inventory == "off", Source: d.Source, Every: d.every,
 	}
 }
 
@@ -81,7 +98,7 @@ func readDescribed(body io.Reader) (*described, error) {
 		}
 	}
 	if err != nil {
-		return nil, resourcesync.Invalid(`the body is not {"title": "…", "describedby": "URI", "changelist": "URL", "resourcelist": "URL", "resourcedump": "URL", "changedump": "URL", "inventory": "on" or "off", "complete": true or false}: %v`, err)
+		return nil, resourcesync.Invalid(`the body is not {"title": "…", "describedby": "URI", "changelist": "URL", "resourcelist": "URL", "resourcedump": "URL", "changedump": "URL", "inventory": "on" or "off", "source": "URL", "every": "15m", "complete": true or false}: %v`, err)
 	}
 	var members map[string]any
 	_ = json.Unmarshal(text, &members) // it could be read as an object before
@@ -100,6 +117,9 @@ func (d *described) check() error {
 	if d.Inventory == "off" && d.Complete != nil && *d.Complete {
 		return resourcesync.Invalid("a set without an inventory cannot be complete")
 	}
+	if err := d.checkSource(); err != nil {
+		return err
+	}
 	for _, link := range []struct{ name, uri string }{ // the hub's page and documents link to them
 		{"describedby", d.DescribedBy}, {"resourcelist", d.ResourceList}, {"resourcedump", d.ResourceDump}, {"changedump", d.ChangeDump},
 	} {
@@ -115,6 +135,31 @@ func (d *described) check() error {
 		if u, err := url.Parse(link.uri); link.name != "describedby" && (err != nil || u.User != nil) {
 			return resourcesync.Invalid("%s is a URL with no user name or password: everybody who follows the set sees it", link.name)
 		}
+	}
+	return nil
+}
+
+// checkSource returns an error if a source cannot be polled as the description says. Else it
+// sets d.every.
+func (d *described) checkSource() error {
+	if d.Source == "" {
+		if d.Every != "" {
+			return resourcesync.Invalid("every is how often the hub polls the source, and there is no source")
+		}
+		return nil
+	}
+	if d.Inventory == "off" {
+		return resourcesync.Invalid("a set without an inventory has no source that is polled: the hub compares both")
+	}
+	if d.every = pollEvery; d.Every != "" {
+		every, err := time.ParseDuration(d.Every)
+		if err != nil {
+			return resourcesync.Invalid("every is a duration such as 15m or 24h, not %q", resourcesync.Shorten(d.Every))
+		}
+		d.every = every
+	}
+	if d.every < pollAtLeast || d.every > pollAtMost {
+		return resourcesync.Invalid("every is %v; it is %v to %v", d.every, pollAtLeast, pollAtMost)
 	}
 	return nil
 }

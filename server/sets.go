@@ -20,12 +20,12 @@ import (
 
 // sets serves the URLs that list, show, describe and delete sets.
 type sets struct {
-	base            feed.Base
-	memory          changelog.Log
-	hub             *hub.Hub
-	streams         *budget.Budget         // for lists that are held while clients take them
-	checkChangeList func(url string) error // returns an error if the hub would not fetch the URL
-	inventories     inventories            // nil: the hub keeps none
+	base         feed.Base
+	memory       changelog.Log
+	hub          *hub.Hub
+	streams      *budget.Budget               // for lists that are held while clients take them
+	checkFetched func(name, url string) error // returns an error, which names what the URL is, if the hub would not fetch the URL
+	inventories  inventories                  // nil: the hub keeps none
 }
 
 // inventories is what the hub keeps of what sets hold now.
@@ -45,6 +45,8 @@ type setView struct {
 	ResourceDump   string `json:"resourcedump,omitempty"`
 	ChangeDump     string `json:"changedump,omitempty"`
 	Inventory      string `json:"inventory,omitempty"` // "off" if the source wants none
+	Source         string `json:"source,omitempty"`    // what the hub polls; only publishers and operators see it, and the next
+	Every          string `json:"every,omitempty"`
 	Topic          string `json:"topic"`
 	CapabilityList string `json:"capabilitylist"`
 	Begin          string `json:"begin"` // when its log began
@@ -64,7 +66,10 @@ func (s *sets) view(st feed.State, rights access.Rights) setView {
 		Floor: st.Floor.String(), Head: st.Head.String(), Changes: st.Head.Position - st.Floor.Position,
 	}
 	if rights.Publish(st.Set) || rights.Operate() {
-		v.ChangeList = st.ChangeList // the URL may contain a secret
+		v.ChangeList, v.Source = st.ChangeList, st.Source // the URLs may contain a secret
+		if st.Source != "" {
+			v.Every = st.Every.String()
+		}
 	}
 	if st.NoInventory {
 		v.Inventory = "off"

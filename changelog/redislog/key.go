@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/feed"
@@ -168,15 +169,18 @@ type more struct {
 	ResourceDump string `json:"resourcedump,omitempty"`
 	ChangeDump   string `json:"changedump,omitempty"`
 	NoInventory  bool   `json:"noInventory,omitempty"`
+
+	Source string        `json:"source,omitempty"`
+	Every  time.Duration `json:"every,omitempty"` // nanoseconds
 }
 
 // moreOf returns the part of a description that the field more has, as JSON, or nothing.
 func moreOf(d feed.Description) string {
-	m := more{d.ResourceList, d.ResourceDump, d.ChangeDump, d.NoInventory}
+	m := more{d.ResourceList, d.ResourceDump, d.ChangeDump, d.NoInventory, d.Source, d.Every}
 	if m == (more{}) {
 		return ""
 	}
-	b, _ := json.Marshal(m) // strings and a bool
+	b, _ := json.Marshal(m) // strings, a bool and a number
 	return string(b)
 }
 
@@ -188,5 +192,6 @@ func readMore(text string, d *feed.Description) error {
 	var m more
 	err := json.Unmarshal([]byte(text), &m)
 	d.ResourceList, d.ResourceDump, d.ChangeDump, d.NoInventory = m.ResourceList, m.ResourceDump, m.ChangeDump, m.NoInventory
+	d.Source, d.Every = m.Source, m.Every
 	return err
 }
