@@ -20,7 +20,11 @@ func (c *Client) Describe(ctx context.Context, set string, d feed.Description) e
 		feed.Description
 		NoInventory bool   `json:"noInventory,omitempty"` // a PUT says it as inventory
 		Inventory   string `json:"inventory,omitempty"`
+		Every       string `json:"every,omitempty"` // as text
 	}{Description: d}
+	if d.Every > 0 {
+		body.Every = d.Every.String()
+	}
 	if d.NoInventory {
 		body.Inventory = "off"
 	}

@@ -26,6 +26,7 @@ type sets struct {
 	streams      *budget.Budget               // for lists that are held while clients take them
 	checkFetched func(name, url string) error // returns an error, which names what the URL is, if the hub would not fetch the URL
 	inventories  inventories                  // nil: the hub keeps none
+	sources      *sources                     // nil: the hub polls none
 }
 
 // inventories is what the hub keeps of what sets hold now.
@@ -37,23 +38,24 @@ type inventories interface {
 
 // A setView is a set as the API shows it.
 type setView struct {
-	Set            string `json:"set"`
-	Title          string `json:"title,omitempty"`
-	DescribedBy    string `json:"describedby,omitempty"`
-	ChangeList     string `json:"changelist,omitempty"`   // the source's own; only publishers and operators see it
-	ResourceList   string `json:"resourcelist,omitempty"` // the source's own, as the next two
-	ResourceDump   string `json:"resourcedump,omitempty"`
-	ChangeDump     string `json:"changedump,omitempty"`
-	Inventory      string `json:"inventory,omitempty"` // "off" if the source wants none
-	Source         string `json:"source,omitempty"`    // what the hub polls; only publishers and operators see it, and the next
-	Every          string `json:"every,omitempty"`
-	Topic          string `json:"topic"`
-	CapabilityList string `json:"capabilitylist"`
-	Begin          string `json:"begin"` // when its log began
-	Floor          string `json:"floor"` // cursor before the oldest change that is kept
-	Head           string `json:"head"`  // cursor of the newest change
-	Changes        uint64 `json:"changes"`
-	Updated        string `json:"updated,omitempty"` // datetime of the newest change
+	Set            string  `json:"set"`
+	Title          string  `json:"title,omitempty"`
+	DescribedBy    string  `json:"describedby,omitempty"`
+	ChangeList     string  `json:"changelist,omitempty"`   // the source's own; only publishers and operators see it
+	ResourceList   string  `json:"resourcelist,omitempty"` // the source's own, as the next two
+	ResourceDump   string  `json:"resourcedump,omitempty"`
+	ChangeDump     string  `json:"changedump,omitempty"`
+	Inventory      string  `json:"inventory,omitempty"` // "off" if the source wants none
+	Source         string  `json:"source,omitempty"`    // what the hub polls; only publishers and operators see it, and the next
+	Every          string  `json:"every,omitempty"`
+	Looked         *looked `json:"looked,omitempty"` // what came of the last look at the source; only in the view of one set
+	Topic          string  `json:"topic"`
+	CapabilityList string  `json:"capabilitylist"`
+	Begin          string  `json:"begin"` // when its log began
+	Floor          string  `json:"floor"` // cursor before the oldest change that is kept
+	Head           string  `json:"head"`  // cursor of the newest change
+	Changes        uint64  `json:"changes"`
+	Updated        string  `json:"updated,omitempty"` // datetime of the newest change
 }
 
 // view returns a set as a caller with these rights sees it.
@@ -193,7 +195,16 @@ func (s *sets) serveOne(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	writeJSON(w, http.StatusOK, s.view(st, access.FromContext(ctx).Rights))
+	view := s.view(st, access.FromContext(ctx).Rights)
+	if view.Source != "" && s.sources != nil {
+		if r.Method == http.MethodPut {
+			s.sources.poller.Described()
+		}
+		if view.Looked, err = s.sources.looked(ctx, st); err != nil {
+			return err
+		}
+	}
+	writeJSON(w, http.StatusOK, view)
 	return nil
 }
 

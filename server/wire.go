@@ -34,6 +34,7 @@ type parts struct {
 	web       *web.Server
 	memory    changelog.Log
 	live      *live.Live     // nil: the hub keeps no inventories
+	sources   *sources       // nil as well: the hub polls none
 	streams   *budget.Budget // for answers that are held while clients take them
 }
 
@@ -98,6 +99,9 @@ func (s *Server) wire(base feed.Base, guard *guard, store *store, bus *hub.Bus, 
 		MaxRequests: c.CallbackRequests, MaxPerHost: c.CallbackMaxPerHost, MaxPerSet: c.CallbackMaxPerSet, MaxUnverified: c.CallbackMaxUnverified,
 		ClockSkew: c.ClockSkew,
 	})
+	if p.live != nil {
+		p.sources = s.wireSources(base, store, p, attempts)
+	}
 	s.metrics.MustRegister(newReadyGauge(s.health))
 	return p
 }
@@ -116,7 +120,7 @@ func (p *parts) publishFetched(ctx context.Context, set, key string, digest [32]
 func (p *parts) runs() map[string]func(context.Context) error {
 	runs := map[string]func(context.Context) error{"hub": p.hub.Run, "subscribe": p.subscribe.Run, "callback": p.engine.Run}
 	if p.live != nil {
-		runs["inventory"] = p.live.Run
+		runs["inventory"], runs["poll"] = p.live.Run, p.sources.poller.Run
 	}
 	return runs
 }
@@ -125,12 +129,15 @@ func (p *parts) runs() map[string]func(context.Context) error {
 func (s *Server) site(base feed.Base, guard *guard, store *store, p *parts) http.Handler {
 	sets := &sets{base: base, memory: store.memory, hub: p.hub, streams: p.streams, checkFetched: p.outbound.Check}
 	if p.live != nil {
-		sets.inventories = p.live
+		sets.inventories, sets.sources = p.live, p.sources
 	}
 	page := &page{base: base, version: s.config.Version, sets: sets, configured: len(s.config.Sets) > 0, tokens: s.config.Tokens != nil, holds: p.live != nil}
 	site := &site{base: base, hub: p.hub, subscribe: p.subscribe, documents: p.documents, web: p.web, websub: p.websub, sets: sets, page: page, inventory: p.inventory}
 	mux := newRouter(s.metrics, s.errors)
 	site.routes(mux)
+	if p.sources != nil {
+		p.sources.inside.handler = mux
+	}
 	return mux.counted(readOn(guard.keep(s.callers.identify(mux))))
 }
 

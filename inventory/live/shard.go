@@ -16,6 +16,9 @@ func shardOf(set string) int {
 	return int(h.Sum32() % Shards)
 }
 
+// Mine reports whether this hub makes the inventory of a set.
+func (l *Live) Mine(set string) bool { return l.mine(set) }
+
 // mine reports whether this hub makes the inventory of a set.
 func (l *Live) mine(set string) bool {
 	l.mu.Lock()

@@ -1,0 +1,64 @@
+package poll
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/rshub/rshub/claim"
+	"github.com/rshub/rshub/internal/redisconn"
+)
+
+// OnDisk returns the Outcomes in a Keep. Each set has a key.
+func OnDisk(keep claim.Keep) Outcomes { return disk{keep} }
+
+type disk struct{ keep claim.Keep }
+
+func (d disk) Get(ctx context.Context, set string) ([]byte, error) { return d.keep.Get(ctx, set) }
+
+func (d disk) Put(ctx context.Context, set string, text []byte) error {
+	return d.keep.Apply(ctx, map[string][]byte{set: text}, text != nil)
+}
+
+// InRedis returns the Outcomes in Redis: a hash, behind the prefix and a colon, named
+// sources, with a field for each set. The owner of conn closes it.
+func InRedis(conn *redisconn.Conn, prefix string) Outcomes {
+	return inRedis{conn, prefix + ":sources"}
+}
+
+type inRedis struct {
+	conn *redisconn.Conn
+	key  string
+}
+
+func (r inRedis) Get(ctx context.Context, set string) (text []byte, err error) {
+	err = r.conn.Reading().Do(ctx, func(t *redisconn.Try) error {
+		a, err := t.HMGet(r.key, set)
+		if err == nil && len(a) == 1 && a[0] != nil {
+			text = []byte(a.Text(0))
+		}
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read what came of the last look at the source of set %q: %w", set, err)
+	}
+	return text, nil
+}
+
+func (r inRedis) Put(ctx context.Context, set string, text []byte) error {
+	err := r.conn.Writing().Do(ctx, func(t *redisconn.Try) error {
+		_, err := t.Run(put, []string{r.key}, set, string(text))
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("keep what came of the last look at the source of set %q: %w", set, err)
+	}
+	return nil
+}
+
+// put sets or removes a field. To run it twice does no harm.
+var put = redisconn.NewScript(`
+if ARGV[2] == '' then
+	return redis.call('HDEL', KEYS[1], ARGV[1])
+end
+return redis.call('HSET', KEYS[1], ARGV[1], ARGV[2])
+`, func(redisconn.Answer) bool { return true })

@@ -1,0 +1,44 @@
+package poll_test
+
+import (
+	"path/filepath"
+	"testing"
+
+	"github.com/rshub/rshub/changelog/disklog"
+	"github.com/rshub/rshub/internal/redisconn"
+	"github.com/rshub/rshub/internal/redisconn/conntest"
+	"github.com/rshub/rshub/internal/redistest"
+	"github.com/rshub/rshub/poll"
+)
+
+// TestOutcomes keeps outcomes in both stores.
+func TestOutcomes(t *testing.T) {
+	log, err := disklog.Open(filepath.Join(t.TempDir(), "log"), disklog.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	conn := conntest.Open(t, redistest.Start(t).Addr, redisconn.Options{})
+	for name, o := range map[string]poll.Outcomes{"disk": poll.OnDisk(log.Keep("sources")), "Redis": poll.InRedis(conn, "p")} {
+		want := func(set, text string) {
+			t.Helper()
+			if got, err := o.Get(t.Context(), set); err != nil || string(got) != text || (got == nil) != (text == "") {
+				t.Errorf("%s: of set %s it has %q, %v; want %q", name, set, got, err, text)
+			}
+		}
+		want("a", "")
+		for _, text := range []string{"1", "22", "1"} {
+			if err := o.Put(t.Context(), "a", []byte(text)); err != nil {
+				t.Fatal(err)
+			}
+			want("a", text)
+			want("b", "")
+		}
+		for range 2 {
+			if err := o.Put(t.Context(), "a", nil); err != nil {
+				t.Fatal(err)
+			}
+			want("a", "")
+		}
+	}
+}

@@ -1,0 +1,141 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/rshub/rshub/access"
+	"github.com/rshub/rshub/client"
+	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/harvest"
+	"github.com/rshub/rshub/outbound"
+	"github.com/rshub/rshub/outbound/meter"
+	"github.com/rshub/rshub/poll"
+	"github.com/rshub/rshub/resourcesync"
+)
+
+// sourceKeep is the place of what came of looks at sources, in a change memory on the disk.
+const sourceKeep = "sources"
+
+// sources are the sources that the hub polls.
+type sources struct {
+	poller   *poll.Poller
+	outcomes poll.Outcomes
+	inside   *inside // the way to the hub itself
+}
+
+// wireSources returns what polls sources. The hub compares and publishes as any source does,
+// but without a connection and with all rights.
+func (s *Server) wireSources(base feed.Base, store *store, p *parts, attempts *meter.Meter) *sources {
+	outcomes, dir := poll.InRedis(store.redis, s.config.Prefix), ""
+	if store.disk != nil {
+		outcomes, dir = poll.OnDisk(store.disk.Keep(sourceKeep)), s.config.Data
+	}
+	way := &inside{}
+	hub, err := client.New("http://hub.invalid", client.Options{UserAgent: "rshub", Patience: pollPatience, HTTP: &http.Client{Transport: way}})
+	if err != nil {
+		panic(err) // the URL is right
+	}
+	getter := &harvest.Getter{Client: p.outbound.HTTP(), Check: p.outbound.Check, Robots: true}
+	poller := poll.New(store.memory, outcomes, poll.Lists(&harvest.Lister{Getter: getter}, hub, dir), poll.Options{
+		Mine: p.live.Mine, Logger: s.log,
+		Count: func(err error, took time.Duration) {
+			outcome := outbound.Success
+			if err != nil {
+				outcome = outbound.Other
+			}
+			if failure, ok := errors.AsType[*outbound.Failure](err); ok {
+				outcome = failure.Outcome
+			}
+			attempts.Count(meter.Fetch, outcome, took)
+		},
+	})
+	return &sources{poller, outcomes, way}
+}
+
+// pollPatience is how long a poll waits for the hub's own memory or inventory.
+const pollPatience = 5 * time.Minute
+
+// A looked is what came of the last look at a source, as the API shows it.
+type looked struct {
+	Time    string  `json:"time"`
+	Seconds float64 `json:"seconds"` // that it took
+	Result  string  `json:"result"`  // ok, unchanged or failed
+	Error   string  `json:"error,omitempty"`
+	Listed  uint64  `json:"listed,omitempty"`  // resources of the source
+	Created int     `json:"created,omitempty"` // changes that were published
+	Updated int     `json:"updated,omitempty"`
+	Deleted int     `json:"deleted,omitempty"`
+	Next    string  `json:"next"` // when the next look is due
+}
+
+// looked returns what came of the last look at the source of a set; nil if there was none.
+func (s *sources) looked(ctx context.Context, st feed.State) (*looked, error) {
+	last, err := poll.Last(ctx, s.outcomes, st.Set, st.Begin, st.Source)
+	if last == nil || err != nil {
+		return nil, err
+	}
+	l := &looked{
+		Time: string(resourcesync.AppendTime(nil, last.Time)), Seconds: last.Took.Round(time.Millisecond).Seconds(), Result: "ok", Error: last.Error,
+		Listed: last.Listed, Created: last.Created, Updated: last.Updated, Deleted: last.Deleted,
+		Next: string(resourcesync.AppendTime(nil, last.Next)),
+	}
+	switch {
+	case last.Error != "":
+		l.Result = "failed"
+	case last.Unchanged:
+		l.Result = "unchanged"
+	}
+	return l, nil
+}
+
+// An inside is a way to a handler of this program, with all rights. It holds a whole answer
+// in memory.
+type inside struct{ handler http.Handler }
+
+// RoundTrip calls the handler.
+func (t *inside) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.Body == nil {
+		r.Body = http.NoBody
+	}
+	defer r.Body.Close()
+	served := r.Clone(access.NewContext(r.Context(), access.Caller{Rights: access.All()}))
+	served.RequestURI, served.RemoteAddr = r.URL.RequestURI(), "inside"
+	w := &answer{header: http.Header{}}
+	t.handler.ServeHTTP(w, served)
+	if err := r.Context().Err(); err != nil {
+		return nil, err
+	}
+	if w.status == 0 {
+		w.status = http.StatusOK
+	}
+	return &http.Response{
+		Status: fmt.Sprintf("%d %s", w.status, http.StatusText(w.status)), StatusCode: w.status, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		Header: w.header, Body: io.NopCloser(&w.body), ContentLength: int64(w.body.Len()), Request: r,
+	}, nil
+}
+
+// An answer is what a handler answers.
+type answer struct {
+	header http.Header
+	status int
+	body   bytes.Buffer
+}
+
+func (a *answer) Header() http.Header { return a.header }
+
+func (a *answer) WriteHeader(status int) {
+	if a.status == 0 && status >= 200 {
+		a.status = status
+	}
+}
+
+func (a *answer) Write(b []byte) (int, error) {
+	a.WriteHeader(http.StatusOK)
+	return a.body.Write(b)
+}
