@@ -56,11 +56,12 @@ var arrows = map[string][]string{
 	"callback/websub":       {"access", "callback/outlet", "callback/subscription", "changelog", "feed", "outbound", "problem", "resourcesync"},
 	"harvest":               {"feed", "internal/backoff", "outbound", "resourcesync"},
 	"harvest/oaipmh":        {"feed", "harvest", "resourcesync"},
+	"poll":                  {"claim", "client", "feed", "harvest", "internal/backoff", "internal/redisconn", "inventory", "inventory/audit", "inventory/digest", "reconcile", "resourcesync"},
 
 	// The hub, and the programs.
 	"server": {
-		"access", "callback", "callback/subscription", "callback/websub", "changelog", "changelog/disklog", "changelog/metered", "changelog/redislog", "claim",
-		"documents", "feed", "harvest", "hub", "internal/budget", "internal/redisconn", "inventory", "inventory/live", "inventory/web", "outbound", "outbound/meter", "problem", "resourcesync", "subscribe",
+		"access", "callback", "callback/subscription", "callback/websub", "changelog", "changelog/disklog", "changelog/metered", "changelog/redislog", "claim", "client",
+		"documents", "feed", "harvest", "hub", "internal/budget", "internal/redisconn", "inventory", "inventory/live", "inventory/web", "outbound", "outbound/meter", "poll", "problem", "resourcesync", "subscribe",
 	},
 	"inventory/diskpages": {"feed", "inventory", "resourcesync"},
 	"internal/build":      {},

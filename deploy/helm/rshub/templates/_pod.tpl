@@ -75,9 +75,11 @@ spec:
       resources:
         {{- toYaml . | nindent 8 }}
       {{- end }}
-      {{- if or (not $redis) $tokens $v.nats.credentialsSecret $v.nats.caSecret $v.extraVolumeMounts }}
       volumeMounts:
-        {{- if not $redis }}
+        {{- if $redis }}
+        - name: tmp # for the lists of sources that are polled
+          mountPath: /tmp
+        {{- else }}
         - name: data
           mountPath: /data
         {{- end }}
@@ -99,10 +101,13 @@ spec:
         {{- with $v.extraVolumeMounts }}
         {{- toYaml . | nindent 8 }}
         {{- end }}
-      {{- end }}
   {{- $disk := and (not $redis) (or $v.persistence.existingClaim (not $v.persistence.enabled)) }}
-  {{- if or $disk $tokens $v.nats.credentialsSecret $v.nats.caSecret $v.extraVolumes }}
+  {{- if or $redis $disk $tokens $v.nats.credentialsSecret $v.nats.caSecret $v.extraVolumes }}
   volumes:
+    {{- if $redis }}
+    - name: tmp
+      emptyDir: {}
+    {{- end }}
     {{- if $disk }}
     - name: data
       {{- if $v.persistence.existingClaim }}
