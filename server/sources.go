@@ -41,7 +41,7 @@ func (s *Server) wireSources(base feed.Base, store *store, p *parts, attempts *m
 	if err != nil {
 		panic(err) // the URL is right
 	}
-	getter := &harvest.Getter{Client: p.outbound.HTTP(), Check: p.outbound.Check, Robots: true}
+	getter := &harvest.Getter{Client: p.outbound.HTTP(), Check: p.outbound.Check, Robots: true, Tries: 2, Wait: 30 * time.Second} // the poller comes again
 	poller := poll.New(store.memory, outcomes, poll.Lists(&harvest.Lister{Getter: getter}, hub, dir), poll.Options{
 		Mine: p.live.Mine, Logger: s.log,
 		Count: func(err error, took time.Duration) {
