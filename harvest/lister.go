@@ -266,6 +266,9 @@ func (l *listing) lines(a *Answer, in *bufio.Reader) error {
 		if entries++; entries > l.entries() {
 			return &resourcesync.Error{Err: resourcesync.ErrTooLarge, Entry: entries, Rule: fmt.Sprintf("a document has at most %d entries", l.entries())}
 		}
+		if scheme, _, ok := strings.Cut(loc, ":"); !ok || strings.ContainsAny(scheme, "/?# \"{[<") {
+			return &resourcesync.Error{Err: resourcesync.ErrInvalid, Entry: entries, Line: number, Loc: resourcesync.Shorten(loc), Rule: "it is neither XML nor a text with one absolute URL on each line"}
+		}
 		c := &resourcesync.Change{Loc: loc}
 		if err := l.resource(a, entries, c, said); err != nil {
 			if e, ok := errors.AsType[*resourcesync.Error](err); ok {

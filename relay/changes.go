@@ -23,6 +23,7 @@ const (
 
 // A Mark says which changes of a source were published.
 type Mark struct {
+	Begin    time.Time            `json:"begin"`            // changes before were never read: everything was compared as of then
 	Datetime time.Time            `json:"datetime"`         // of the newest one; zero: none
 	Recent   map[string]time.Time `json:"recent,omitempty"` // those of the overlap before it, by a hash; if it is empty, all after Datetime are new
 }
@@ -32,7 +33,10 @@ func (m *Mark) since() time.Time {
 	if len(m.Recent) == 0 || m.Datetime.IsZero() {
 		return m.Datetime
 	}
-	return m.Datetime.Add(-overlap)
+	if from := m.Datetime.Add(-overlap); from.After(m.Begin) {
+		return from
+	}
+	return m.Begin
 }
 
 func keyOf(c *resourcesync.Change) string {
@@ -91,7 +95,7 @@ func (r *Relay) baseline(ctx context.Context) (Result, error) {
 	if at.IsZero() {
 		at = begun.Add(-24 * time.Hour)
 	}
-	r.st.Mark, r.st.Seen = Mark{Datetime: at.UTC()}, harvest.Seen{}
+	r.st.Mark, r.st.Seen = Mark{Begin: at.UTC(), Datetime: at.UTC()}, harvest.Seen{}
 	return res, r.opts.Save(r.st)
 }
 
@@ -100,7 +104,7 @@ func (r *Relay) baseline(ctx context.Context) (Result, error) {
 func (r *Relay) increments(ctx context.Context) (res Result, reach harvest.Reach, err error) {
 	res.How = Changes
 	was, seen := r.st.Mark, r.st.Seen
-	next := Mark{Datetime: was.Datetime, Recent: map[string]time.Time{}}
+	next := Mark{Begin: was.Begin, Datetime: was.Datetime, Recent: map[string]time.Time{}}
 	p := &publication{Relay: r, base: was.Datetime.Format(time.RFC3339Nano), res: &res}
 	horizon := r.opts.Now().Add(maxAhead)
 	for c, err := range r.lister.Changes(ctx, r.st.Source.ChangeList, was.since(), &seen, &reach) {

@@ -99,7 +99,8 @@ func (s *spool) close() {
 
 // compare compares the list of a source with the hub, and publishes what differs. Of what
 // the hub has and the list has not, keep says what must not be deleted yet; nil: nothing.
-func (r *Relay) compare(ctx context.Context, list iter.Seq2[*feed.Entry, error], keep func(missing []string) []string) (Result, error) {
+// keep is told whether the list is whole: if not, what is missing is not known.
+func (r *Relay) compare(ctx context.Context, list iter.Seq2[*feed.Entry, error], keep func(missing []string, whole bool) []string) (Result, error) {
 	s, err := r.spool(list)
 	if err != nil {
 		return Result{}, err
@@ -119,7 +120,7 @@ func (r *Relay) compare(ctx context.Context, list iter.Seq2[*feed.Entry, error],
 		if _, err := r.sync(ctx, s.resources(nil), dry); err != nil {
 			return Result{}, err // also a *reconcile.TooMany: so many are not even remembered
 		}
-		for _, loc := range keep(missing) {
+		for _, loc := range keep(missing, len(s.gaps) == 0) {
 			kept = append(kept, &reconcile.Gap{Loc: loc, Err: errors.New("it was missed for the first time")})
 		}
 	}

@@ -24,6 +24,15 @@ func (r *Relay) repository(ctx context.Context, full bool) (Result, error) {
 	if full {
 		return r.harvestAll(ctx, h)
 	}
+	res := Result{}
+	h.Bad = func(b *oaipmh.Bad) {
+		if b.None {
+			r.opts.Note(b.Error())
+			return
+		}
+		res.Gaps++
+		r.opts.Gap(b)
+	}
 	changes, next, err := h.News(ctx, &r.st.Harvest)
 	if errors.Is(err, oaipmh.ErrFull) {
 		r.opts.Note(fmt.Sprintf("everything is compared: %v", err))
@@ -32,7 +41,7 @@ func (r *Relay) repository(ctx context.Context, full bool) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	res := Result{How: Changes}
+	res.How = Changes
 	if err := r.allows(changes); err != nil {
 		return res, err
 	}
@@ -69,7 +78,11 @@ func (r *Relay) allows(changes []resourcesync.Change) error {
 func (r *Relay) harvestAll(ctx context.Context, h *oaipmh.Harvest) (Result, error) {
 	next := r.st.Harvest
 	missing := map[string]int64{}
-	res, err := r.compare(ctx, r.records(h.Resources(ctx, &next)), func(gone []string) (keep []string) {
+	res, err := r.compare(ctx, r.records(h.Resources(ctx, &next)), func(gone []string, whole bool) (keep []string) {
+		if !whole {
+			missing = r.st.Missing
+			return nil
+		}
 		now := r.opts.Now()
 		for _, loc := range gone {
 			since, before := r.st.Missing[loc]
@@ -97,8 +110,12 @@ func (r *Relay) harvestAll(ctx context.Context, h *oaipmh.Harvest) (Result, erro
 func (r *Relay) records(list iter.Seq2[*feed.Entry, error]) iter.Seq2[*feed.Entry, error] {
 	return func(yield func(*feed.Entry, error) bool) {
 		for e, err := range list {
-			_, bad := errors.AsType[*oaipmh.Bad](err)
-			if _, doubt := errors.AsType[*oaipmh.Doubt](err); bad || doubt {
+			bad, isBad := errors.AsType[*oaipmh.Bad](err)
+			if isBad && bad.None {
+				r.opts.Note(bad.Error())
+				continue
+			}
+			if _, doubt := errors.AsType[*oaipmh.Doubt](err); isBad || doubt {
 				err = &reconcile.Gap{Err: err}
 			}
 			if !yield(e, err) {

@@ -44,13 +44,13 @@ func (p *Repository) harvest(r *Relay) *oaipmh.Harvest {
 		Repository: &oaipmh.Repository{Getter: r.lister.Getter, URL: p.URL},
 		Prefix:     p.Prefix, Set: p.Set, Loc: p.Loc,
 		Note: r.opts.Note,
-		Bad:  func(b *oaipmh.Bad) { r.opts.Gap(b) },
 	}
 }
 
 // Find finds out what is at a URL: a Source Description or a Capability List with what it
 // names, a Change List, a Resource List or a sitemap, or the base URL of a repository. A
-// list is found, too, when only a lenient reader can read it. The error is a
+// list is found, too, when only a lenient reader can read it. Find asks each server once,
+// and does not wait for it. The error is a
 // *discovery.Several when the URL leads to several sets of resources.
 func Find(ctx context.Context, getter *harvest.Getter, target string) (Source, error) {
 	found, err := discovery.Find(ctx, getter.Client, target)
@@ -67,7 +67,7 @@ func Find(ctx context.Context, getter *harvest.Getter, target string) (Source, e
 	if _, is := FindRepository(ctx, getter, target); is == nil {
 		return Source{Repository: &Repository{URL: target}}, nil
 	}
-	l := &harvest.Lister{Getter: getter}
+	l := &harvest.Lister{Getter: getter.Once()}
 	for _, listErr := range l.Resources(ctx, target) {
 		if listErr == nil {
 			return Source{ResourceList: target}, nil
@@ -82,6 +82,5 @@ func Find(ctx context.Context, getter *harvest.Getter, target string) (Source, e
 
 // FindRepository asks a repository who it is.
 func FindRepository(ctx context.Context, getter *harvest.Getter, target string) (*oaipmh.Identity, error) {
-	once := &harvest.Getter{Client: getter.Client, Check: getter.Check, UserAgent: getter.UserAgent, Tries: 1}
-	return (&oaipmh.Repository{Getter: once, URL: target}).Identify(ctx)
+	return (&oaipmh.Repository{Getter: getter.Once(), URL: target}).Identify(ctx)
 }
