@@ -58,6 +58,8 @@ var arrows = map[string][]string{
 	"harvest/oaipmh":        {"feed", "harvest", "resourcesync"},
 	"poll":                  {"claim", "client", "feed", "harvest", "internal/backoff", "internal/redisconn", "inventory", "inventory/audit", "inventory/digest", "reconcile", "resourcesync"},
 
+	"relay":                 {"discovery", "feed", "harvest", "harvest/oaipmh", "inventory/audit", "reconcile", "resourcesync"},
+
 	// The hub, and the programs.
 	"server": {
 		"access", "callback", "callback/subscription", "callback/websub", "changelog", "changelog/disklog", "changelog/metered", "changelog/redislog", "claim", "client",

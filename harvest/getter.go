@@ -41,6 +41,7 @@ type Getter struct {
 	Tries     int                             // how often a document is asked for while its server is busy or not there; default 4
 	Wait      time.Duration                   // the longest time to wait for a server that says when to come again; default 1 hour
 	Robots    bool                            // keep to the Crawl-delay of the host's robots.txt, up to a minute
+	Note      func(error, time.Duration)      // is told why a document is asked for again, and after what time; default: nobody is told
 
 	mu    sync.Mutex
 	hosts map[string]*host
@@ -101,10 +102,18 @@ func (g *Getter) Get(ctx context.Context, what, target string, known Version) (*
 		if err == nil || !again {
 			return a, err
 		}
+		if g.Note != nil {
+			g.Note(err, wait)
+		}
 		if !sleep(ctx, wait) {
 			return nil, fmt.Errorf("%w; then it was given up: %w", err, context.Cause(ctx))
 		}
 	}
+}
+
+// Once returns a Getter that asks as g does, but only once.
+func (g *Getter) Once() *Getter {
+	return &Getter{Client: g.Client, Check: g.Check, UserAgent: g.UserAgent, Wait: g.Wait, Robots: g.Robots, Tries: 1}
 }
 
 // again reports whether to try again after an error, and when.

@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/outbound"
@@ -35,6 +36,7 @@ type Lister struct {
 // Seen says which versions of its documents a listing was read from.
 type Seen struct {
 	List      string             `json:"list"`      // the URL of the listing
+	At        time.Time          `json:"at"`        // when the source began to make the list, by its clock; zero: it does not say
 	Documents []string           `json:"documents"` // the URLs of its documents, from the first
 	Versions  map[string]Version `json:"versions"`  // by URL; there is none for a document whose server names no version
 }
@@ -74,6 +76,36 @@ func (l *Lister) Since(ctx context.Context, list string, seen *Seen) iter.Seq2[*
 	}
 }
 
+// A Reach says which changes a reading of Change Lists could see.
+type Reach struct {
+	From time.Time // the lists that were read begin here; zero: they do not say
+}
+
+// Changes yields the changes of the Change List at a URL, or of the lists that an index of
+// Change Lists names, as they stand there, which is oldest first. It leaves out changes
+// before since, and does not read lists that end before. Each change has a datetime; what
+// a list of version 1.0 says as lastmod is taken for it.
+//
+// seen and the errors are those of Since, and reach, if it is not nil, says at the end
+// what the lists reach back to. If that is later than since, changes between are unknown.
+func (l *Lister) Changes(ctx context.Context, list string, since time.Time, seen *Seen, reach *Reach) iter.Seq2[*resourcesync.Change, error] {
+	return func(yield func(*resourcesync.Change, error) bool) {
+		this := &listing{Lister: l, ctx: ctx, change: yield, since: since, now: Seen{List: list, Versions: map[string]Version{}}}
+		if err := this.read(list, seen); err != nil {
+			if err != errStopped {
+				yield(nil, err)
+			}
+			return
+		}
+		if seen != nil {
+			*seen = this.now
+		}
+		if reach != nil {
+			*reach = this.reach
+		}
+	}
+}
+
 var errStopped = errors.New("nobody wants more")
 
 // A listing is one reading of a listing.
@@ -82,7 +114,13 @@ type listing struct {
 	ctx   context.Context
 	yield func(*feed.Entry, error) bool
 	now   Seen   // what was read
-	count uint64 // of resources
+	count uint64 // of resources, or of changes
+
+	// Of Change Lists; change is nil for lists of resources.
+	change func(*resourcesync.Change, error) bool
+	since  time.Time
+	reach  Reach
+	begun  bool // reach is that of a list that was read
 }
 
 func (l *listing) read(list string, seen *Seen) error {
@@ -106,10 +144,13 @@ func (l *listing) read(list string, seen *Seen) error {
 		return err
 	}
 	had := map[string]bool{list: true}
-	for i, part := range lists {
-		what := fmt.Sprintf("list %d of the index", i+1)
+	for _, member := range lists {
+		what, part := fmt.Sprintf("list %d of the index", member.number), member.url
 		if had[part] {
-			l.odd(a, &resourcesync.Error{Err: resourcesync.ErrInvalid, Entry: i + 1, Loc: resourcesync.Shorten(part), Rule: "the index has it twice"})
+			l.odd(a, &resourcesync.Error{Err: resourcesync.ErrInvalid, Entry: member.number, Loc: resourcesync.Shorten(part), Rule: "the index has it twice"})
+			continue
+		}
+		if l.change != nil && !member.until.IsZero() && member.until.Before(l.since) {
 			continue
 		}
 		had[part] = true
@@ -142,7 +183,7 @@ func (l *listing) compare(seen *Seen) error {
 
 // document reads one document, yields its resources, and closes it. If it is an index, which
 // only the first one may be, it returns the lists that the index names.
-func (l *listing) document(a *Answer, what, at string, first bool) (lists []string, err error) {
+func (l *listing) document(a *Answer, what, at string, first bool) (lists []listed, err error) {
 	defer a.Close()
 	name := fmt.Sprintf("%s (%s)", what, Plain(a.URL))
 	begun := l.count
@@ -150,6 +191,8 @@ func (l *listing) document(a *Answer, what, at string, first bool) (lists []stri
 	isText, err := text(in)
 	switch {
 	case err != nil:
+	case isText && l.change != nil:
+		err = resourcesync.Invalid("it is text, and no Change List")
 	case isText && !a.Complete:
 		err = resourcesync.Invalid("it is text, and its server does not say where it ends: nobody can tell whether it is whole")
 	case isText:
@@ -163,7 +206,7 @@ func (l *listing) document(a *Answer, what, at string, first bool) (lists []stri
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, explain(err, l.ctx))
 	}
-	if l.count == begun && lists == nil && !first {
+	if l.count == begun && lists == nil && !first && l.change == nil {
 		l.odd(a, &resourcesync.Error{Err: resourcesync.ErrInvalid, Rule: "it has no entries"})
 	}
 	l.now.Documents = append(l.now.Documents, at)
@@ -223,6 +266,9 @@ func (l *listing) lines(a *Answer, in *bufio.Reader) error {
 		if entries++; entries > l.entries() {
 			return &resourcesync.Error{Err: resourcesync.ErrTooLarge, Entry: entries, Rule: fmt.Sprintf("a document has at most %d entries", l.entries())}
 		}
+		if scheme, _, ok := strings.Cut(loc, ":"); !ok || strings.ContainsAny(scheme, "/?# \"{[<") {
+			return &resourcesync.Error{Err: resourcesync.ErrInvalid, Entry: entries, Line: number, Loc: resourcesync.Shorten(loc), Rule: "it is neither XML nor a text with one absolute URL on each line"}
+		}
 		c := &resourcesync.Change{Loc: loc}
 		if err := l.resource(a, entries, c, said); err != nil {
 			if e, ok := errors.AsType[*resourcesync.Error](err); ok {
@@ -266,7 +312,7 @@ func (b *bounded) Read(p []byte) (int, error) {
 }
 
 // xml reads a Resource List, a sitemap, or an index of them.
-func (l *listing) xml(a *Answer, in io.Reader, first bool) (lists []string, err error) {
+func (l *listing) xml(a *Answer, in io.Reader, first bool) (lists []listed, err error) {
 	said := map[string]bool{}
 	r := resourcesync.NewXMLReader(in, resourcesync.Limits{Bytes: l.bytes(), Entries: l.entries(), Depth: l.Limits.Depth})
 	r.Tolerate(func(mistake *resourcesync.Error) { l.once(a, mistake, said) })
@@ -275,22 +321,34 @@ func (l *listing) xml(a *Answer, in io.Reader, first bool) (lists []string, err 
 		return nil, err
 	}
 	switch {
+	case l.change != nil && h.Capability != resourcesync.ChangeList:
+		return nil, resourcesync.Invalid("its capability is %.40q, not changelist", h.Capability)
+	case l.change != nil && !h.Index && !l.begun:
+		l.reach.From, l.begun = h.From, true
+	case l.change != nil:
 	case h.Capability != "" && h.Capability != resourcesync.ResourceList:
 		return nil, resourcesync.Invalid("its capability is %.40q: a list of resources has resourcelist, or is a sitemap without any", h.Capability)
-	case h.Index && !first:
-		return nil, resourcesync.Invalid("it is an index, and an index names it: an index names lists of resources only")
+	}
+	if h.Index && !first {
+		return nil, resourcesync.Invalid("it is an index, and an index names it: an index names lists only")
+	}
+	if first {
+		l.now.At = h.At
 	}
 	for n := 1; ; n++ {
 		it, err := r.Next()
 		if err == io.EOF {
-			return lists, nil
+			return inOrder(lists), nil
 		}
 		if err != nil {
 			return nil, err
 		}
-		if h.Index {
+		switch {
+		case h.Index:
 			err = l.member(a, n, it, &lists)
-		} else {
+		case l.change != nil:
+			err = l.changed(a, n, &it.Change, said)
+		default:
 			err = l.resource(a, n, &it.Change, said)
 		}
 		if err != nil {
@@ -300,7 +358,7 @@ func (l *listing) xml(a *Answer, in io.Reader, first bool) (lists []string, err 
 }
 
 // member takes in what an index names.
-func (l *listing) member(a *Answer, n int, it *resourcesync.Item, lists *[]string) error {
+func (l *listing) member(a *Answer, n int, it *resourcesync.Item, lists *[]listed) error {
 	loc, err := address(a.URL, it.Loc)
 	if err != nil {
 		return &resourcesync.Error{Err: resourcesync.ErrInvalid, Entry: n, Loc: resourcesync.Shorten(it.Loc), Rule: "loc: " + err.Error()}
@@ -308,36 +366,17 @@ func (l *listing) member(a *Answer, n int, it *resourcesync.Item, lists *[]strin
 	if loc.User == nil && loc.Host == a.URL.Host && loc.Scheme == a.URL.Scheme {
 		loc.User = a.URL.User
 	}
-	*lists = append(*lists, loc.String())
+	*lists = append(*lists, listed{n, loc.String(), it.From, it.Until})
 	return nil
 }
 
 // resource yields a resource, entry n of its document.
 func (l *listing) resource(a *Answer, n int, c *resourcesync.Change, said map[string]bool) error {
-	fail := func(rule string) *resourcesync.Error {
-		return &resourcesync.Error{Err: resourcesync.ErrInvalid, Entry: n, Loc: resourcesync.Shorten(c.Loc), Rule: rule}
-	}
 	if c.Change == resourcesync.Deleted {
-		return fail("it is deleted: a list has only resources that exist")
+		return entryError(n, c, "it is deleted: a list has only resources that exist")
 	}
 	c.Change = resourcesync.Updated
-	if err := resourcesync.CheckURI("loc", c.Loc); err != nil || strings.Contains(c.Loc, "#") {
-		loc, err := address(a.URL, c.Loc)
-		if err != nil {
-			return fail("loc: " + err.Error())
-		}
-		mistake := fail("loc is no absolute URI without a fragment; it is taken for " + resourcesync.Shorten(loc.String()))
-		l.once(a, mistake, said)
-		c.Loc = loc.String()
-	}
-	mend(c, func(e *resourcesync.Error) {
-		e.Entry = n
-		l.once(a, e, said)
-	})
-	if err := c.Validate(); err != nil {
-		if e, ok := errors.AsType[*resourcesync.Error](err); ok {
-			e.Entry = n
-		}
+	if err := l.check(a, n, c, said); err != nil {
 		return err
 	}
 	l.count++
@@ -345,6 +384,52 @@ func (l *listing) resource(a *Answer, n int, c *resourcesync.Change, said map[st
 		return errStopped
 	}
 	return nil
+}
+
+// changed yields a change, entry n of its document.
+func (l *listing) changed(a *Answer, n int, c *resourcesync.Change, said map[string]bool) error {
+	if c.Datetime.IsZero() {
+		c.Datetime = c.Lastmod
+	}
+	if c.Datetime.IsZero() {
+		return entryError(n, c, "it has neither a datetime nor a lastmod: nobody can tell whether the change is new")
+	}
+	if c.Datetime.Before(l.since) {
+		return nil
+	}
+	if err := l.check(a, n, c, said); err != nil {
+		return err
+	}
+	l.count++
+	if !l.change(c, nil) {
+		return errStopped
+	}
+	return nil
+}
+
+func entryError(n int, c *resourcesync.Change, rule string) *resourcesync.Error {
+	return &resourcesync.Error{Err: resourcesync.ErrInvalid, Entry: n, Loc: resourcesync.Shorten(c.Loc), Rule: rule}
+}
+
+// check makes an entry what a hub takes. It leaves out what the entry need not have.
+func (l *listing) check(a *Answer, n int, c *resourcesync.Change, said map[string]bool) error {
+	if err := resourcesync.CheckURI("loc", c.Loc); err != nil || strings.Contains(c.Loc, "#") {
+		loc, err := address(a.URL, c.Loc)
+		if err != nil {
+			return entryError(n, c, "loc: "+err.Error())
+		}
+		l.once(a, entryError(n, c, "loc is no absolute URI without a fragment; it is taken for "+resourcesync.Shorten(loc.String())), said)
+		c.Loc = loc.String()
+	}
+	mend(c, func(e *resourcesync.Error) {
+		e.Entry = n
+		l.once(a, e, said)
+	})
+	err := c.Validate()
+	if e, ok := errors.AsType[*resourcesync.Error](err); ok {
+		e.Entry = n
+	}
+	return err
 }
 
 // mend leaves out of a change what a hub would refuse, and tells odd of it. The resource
@@ -357,6 +442,9 @@ func mend(c *resourcesync.Change, odd func(*resourcesync.Error)) {
 			odd(e)
 		}
 		return err == nil
+	}
+	if c.Change == "" {
+		return // Validate names it
 	}
 	if c.Changefreq != "" {
 		if c.Changefreq = strings.ToLower(c.Changefreq); !check(resourcesync.Change{Changefreq: c.Changefreq}) {

@@ -95,12 +95,15 @@ type listed struct {
 // are sorted, in case the source does not keep to that.
 func listsOf(index *resourcesync.Document) []listed {
 	lists := make([]listed, len(index.Items))
-	dated := true
 	for i, it := range index.Items {
 		lists[i] = listed{i + 1, it.Loc, it.From, it.Until}
-		dated = dated && !it.From.IsZero()
 	}
-	if dated {
+	return inOrder(lists)
+}
+
+// inOrder sorts the lists of an index if each says when it begins.
+func inOrder(lists []listed) []listed {
+	if !slices.ContainsFunc(lists, func(l listed) bool { return l.from.IsZero() }) {
 		slices.SortStableFunc(lists, func(a, b listed) int { return a.from.Compare(b.from) })
 	}
 	return lists

@@ -84,6 +84,9 @@ func (p *program) run(ctx context.Context, args []string) int {
 	if len(args) > 0 && (args[0] == "sync" || args[0] == "watch") {
 		return p.runSync(ctx, args[0] == "watch", args[1:])
 	}
+	if len(args) > 0 && args[0] == "relay" {
+		return p.runRelay(ctx, args[1:])
+	}
 	cfg, err := parse(args, p.env)
 	switch {
 	case errors.Is(err, flag.ErrHelp):

@@ -18,7 +18,8 @@ import (
 // A site is a set of a hub: a reconcile.Hub.
 type site struct {
 	client *client.Client
-	cfg    *syncConfig
+	cfg    *config
+	prefix string // only resources whose loc begins with it
 	body   []byte // of a publish
 }
 
@@ -26,7 +27,7 @@ var _ reconcile.Hub = (*site)(nil)
 
 // Differences audits the set by content.
 func (s *site) Differences(ctx context.Context, own func(context.Context) (*inventory.State, error), look func(audit.Look)) iter.Seq2[audit.Difference, error] {
-	differences := s.client.Audit(ctx, s.cfg.set, own, client.AuditOptions{By: digest.ByContent, Prefix: s.cfg.prefix, Settle: 1, Look: look})
+	differences := s.client.Audit(ctx, s.cfg.set, own, client.AuditOptions{By: digest.ByContent, Prefix: s.prefix, Settle: 1, Look: look})
 	return func(yield func(audit.Difference, error) bool) {
 		for d, err := range differences {
 			if !yield(d, s.failed(err)) || err != nil {
@@ -74,9 +75,9 @@ func (s *site) failed(err error) error {
 		return &away{error: fail(exitUnavailable, "the hub's log has gone on too far while it was compared: %w", err)}
 	}
 	if u, ok := errors.AsType[*client.Unavailable](err); ok {
-		return &away{unsent(err, &s.cfg.config), u.Lasting}
+		return &away{unsent(err, s.cfg), u.Lasting}
 	}
-	return unsent(err, &s.cfg.config)
+	return unsent(err, s.cfg)
 }
 
 // An away is the error for a hub that was not there or not ready for as long as -retry says.

@@ -147,16 +147,25 @@ func (s *state) save() error {
 	if err != nil {
 		return fmt.Errorf("write the state: %w", err)
 	}
-	next := s.path + ".new" // the input is locked, so nobody else writes this file
-	if err := writeSynced(next, append(b, '\n')); err != nil {
-		_ = os.Remove(next)
+	if err := replace(s.path, append(b, '\n')); err != nil {
 		return fmt.Errorf("write the state: %w", err)
 	}
-	if err := os.Rename(next, s.path); err != nil {
-		_ = os.Remove(next)
-		return fmt.Errorf("write the state: %w", err)
+	return nil
+}
+
+// replace writes a file. Whatever happens, either the old file or the new one is there,
+// whole. Only one process at a time may replace a file.
+func replace(path string, b []byte) error {
+	next := path + ".new"
+	err := writeSynced(next, b)
+	if err == nil {
+		err = os.Rename(next, path)
 	}
-	if dir, err := os.Open(filepath.Dir(s.path)); err == nil {
+	if err != nil {
+		_ = os.Remove(next)
+		return err
+	}
+	if dir, err := os.Open(filepath.Dir(path)); err == nil {
 		_ = dir.Sync() // not every file system can; then the rename is as durable as it gets
 		_ = dir.Close()
 	}

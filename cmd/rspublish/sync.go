@@ -101,7 +101,7 @@ func (s *syncing) run(ctx context.Context) error {
 		return err
 	}
 	defer done()
-	source := reconcile.New(&site{client: c, cfg: s.cfg}, list, o)
+	source := reconcile.New(&site{client: c, cfg: &s.cfg.config, prefix: s.cfg.prefix}, list, o)
 	defer source.Close() // what it keeps is temporary
 	if s.cfg.watch {
 		return s.watch(ctx, source)

@@ -41,7 +41,7 @@ type Harvest struct {
 	// Default: nobody is told.
 	Note func(string)
 
-	// Bad is told of each record that cannot be taken. Default: nobody is told.
+	// Bad is told by News of each record that cannot be taken. Default: nobody is told.
 	Bad func(*Bad)
 }
 
@@ -89,7 +89,7 @@ func (h *Harvest) selection(g Granularity) Selection {
 // Resources lists all resources of the repository, to compare them with what a hub holds.
 // After the last one, *st is where News goes on from; after an error it is as before.
 //
-// A *Bad stands for a record that may have a resource, and a *Doubt at the end for any
+// A *Bad that is not None stands for a record that may have a resource, and a *Doubt at the end for any
 // number of them: because of either nothing may be deleted that the list does not name.
 // Every other error means that the list is not whole.
 func (h *Harvest) Resources(ctx context.Context, st *State) iter.Seq2[*feed.Entry, error] {
@@ -150,10 +150,7 @@ func (h *Harvest) resources(ctx context.Context, st *State, yield func(*feed.Ent
 			if rec.Deleted {
 				continue // a deleted record has no metadata that could name a URL
 			}
-			bad = &Bad{rec.Identifier, l.Count, rule}
-		}
-		if h.Bad != nil {
-			h.Bad(bad)
+			bad = &Bad{rec.Identifier, l.Count, rule, h.Loc == Metadata && len(rec.URLs) == 0}
 		}
 		if !yield(nil, bad) {
 			return State{}, errStopped
@@ -328,7 +325,7 @@ func (w *window) see(rec *Record, l *List, prefix string) error {
 		if rec.Deleted {
 			rule += ": only a list of all resources shows that it was deleted"
 		}
-		w.bad(&Bad{rec.Identifier, l.Count, rule})
+		w.bad(&Bad{Identifier: rec.Identifier, Number: l.Count, Rule: rule, None: w.Loc == Metadata && len(rec.URLs) == 0 && !rec.Deleted})
 		return nil
 	}
 	if lag := w.was.Low.Sub(rec.Time) - w.id.Granularity.Step(); w.was.Recent != nil && !rec.Time.Before(w.was.Since) && lag > 0 {

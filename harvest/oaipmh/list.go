@@ -46,6 +46,7 @@ type Bad struct {
 	Identifier string
 	Number     int // in the list, from 1
 	Rule       string
+	None       bool // the record is whole, but there is no resource to it
 }
 
 // Error names the record and the rule.
@@ -127,7 +128,7 @@ func (r *Repository) list(ctx context.Context, l *List, g Granularity, s Selecti
 			rec := &p.records[i]
 			var err error
 			if rec.bad != "" {
-				rec, err = nil, &Bad{rec.Identifier, l.Count, rec.bad}
+				rec, err = nil, &Bad{Identifier: rec.Identifier, Number: l.Count, Rule: rec.bad}
 			}
 			if !yield(rec, err) {
 				return errStopped

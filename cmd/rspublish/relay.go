@@ -1,0 +1,318 @@
+package main
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/harvest"
+	"github.com/rshub/rshub/harvest/oaipmh"
+	"github.com/rshub/rshub/internal/backoff"
+	"github.com/rshub/rshub/reconcile"
+	"github.com/rshub/rshub/relay"
+)
+
+// shown is how many notes, and how many gaps, of one look are printed.
+const shown = 20
+
+// runRelay runs the command relay.
+func (p *program) runRelay(ctx context.Context, args []string) int {
+	cfg, err := parseRelay(args, p.env)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		fmt.Fprint(p.stdout, relayHelp)
+		return exitOK
+	case err != nil:
+		fmt.Fprintf(p.stderr, "rspublish: %v\nrspublish relay -h explains everything.\n", err)
+		return exitUsage
+	}
+	r := &relaying{program: p, cfg: cfg, bar: &progress{w: p.stderr, terminal: p.terminal, quiet: cfg.quiet, now: p.now}}
+	if cfg.bareToken {
+		r.bar.note("rspublish: warning: the token travels unencrypted to %s; use https", cfg.hub)
+	}
+	err = r.run(ctx)
+	r.bar.clear()
+	if err == nil {
+		return exitOK
+	}
+	code := exitInput
+	if f, ok := errors.AsType[*failure](err); ok {
+		code = f.code
+	}
+	if ctx.Err() != nil {
+		if !cfg.once && r.looked { // that is how relay ends
+			return exitOK
+		}
+		code, err = exitInterrupted, errors.New("interrupted; run the same command again to go on")
+	}
+	fmt.Fprintf(p.stderr, "rspublish: %v\n", err)
+	return code
+}
+
+// A relaying is one run of relay.
+type relaying struct {
+	*program
+	cfg    *relayConfig
+	bar    *progress
+	getter *harvest.Getter
+	file   relayFile
+	looked bool // a look has succeeded in this run
+
+	notes, gaps int // of the current look
+}
+
+// A relayFile is the file that keeps a relay.State between two runs.
+type relayFile struct {
+	Hub string `json:"hub"`
+	Set string `json:"set"`
+	URL string `json:"url"`
+	OAI string `json:"oai,omitempty"` // the flags for OAI-PMH
+	relay.State
+
+	path string
+}
+
+func (r *relaying) run(ctx context.Context) error {
+	c, err := r.newClient(&r.cfg.config, r.bar.note)
+	if err != nil {
+		return err
+	}
+	r.getter = &harvest.Getter{
+		Client: &http.Client{Transport: http.DefaultTransport}, UserAgent: agent(), Robots: true,
+		Note: func(err error, wait time.Duration) {
+			r.bar.note("rspublish: %v; asking again in %s", err, wait.Round(time.Second))
+		},
+	}
+	release, err := r.open()
+	if err != nil {
+		return err
+	}
+	defer release()
+	if r.file.State.Version == 0 {
+		if err := r.patiently(ctx, func() error { return r.find(ctx) }); err != nil {
+			return err
+		}
+		r.bar.note("rspublish: the source has %s", &r.file.State.Source)
+	}
+	hub := &site{client: c, cfg: &r.cfg.config}
+	looks := relay.New(hub, r.getter, &r.file.State, relay.Options{
+		Full: r.cfg.full, MaxDelete: r.cfg.maxDelete, Now: r.now,
+		Note: r.note, Gap: r.gap, Save: r.save,
+		Holds: func(ctx context.Context, at feed.Cursor) (bool, error) {
+			held, err := c.Holds(ctx, r.cfg.set, at)
+			return held, hub.failed(err)
+		},
+	})
+	for {
+		next := r.now().Add(backoff.Jitter(r.cfg.every))
+		err := r.look(ctx, looks)
+		if r.cfg.once || ctx.Err() != nil {
+			return err
+		}
+		if err != nil {
+			r.bar.note("rspublish: %v; looking again at %s", err, next.Format(time.TimeOnly))
+		}
+		if err := r.pause(ctx, next.Sub(r.now())); err != nil {
+			return err
+		}
+	}
+}
+
+// pause waits, until ctx is done at most.
+func (r *relaying) pause(ctx context.Context, d time.Duration) error {
+	if r.sleep != nil {
+		return r.sleep(ctx, d)
+	}
+	t := time.NewTimer(max(d, 0))
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// patiently tries until it succeeds, if relay goes on for ever.
+func (r *relaying) patiently(ctx context.Context, try func() error) error {
+	for {
+		err := try()
+		if f, ok := errors.AsType[*failure](err); err == nil || r.cfg.once || ctx.Err() != nil || ok && f.code == exitUsage {
+			return err
+		}
+		r.bar.note("rspublish: %v; trying again in %s", err, r.cfg.every)
+		if err := r.pause(ctx, r.cfg.every); err != nil {
+			return err
+		}
+	}
+}
+
+// find finds out what the source is.
+func (r *relaying) find(ctx context.Context) error {
+	if r.cfg.isOAI() {
+		id, err := relay.FindRepository(ctx, r.getter, r.cfg.what)
+		if err != nil {
+			return fail(exitInput, "%w", err)
+		}
+		r.bar.note("rspublish: the repository is %q; it says of deleted records: %s", id.Name, id.Deleted)
+		r.file.State.Source = relay.Source{Repository: &relay.Repository{URL: r.cfg.what, Prefix: r.cfg.prefix, Set: r.cfg.setSpec, Loc: oaipmh.Template(r.cfg.loc)}}
+		return nil
+	}
+	var err error
+	if r.file.State.Source, err = relay.Find(ctx, r.getter, r.cfg.what); err != nil {
+		return fail(exitInput, "%w", err)
+	}
+	return nil
+}
+
+// look looks once, and writes the line for it.
+func (r *relaying) look(ctx context.Context, looks *relay.Relay) error {
+	r.notes, r.gaps = 0, 0
+	res, err := looks.Look(ctx)
+	r.bar.clear()
+	if hidden := max(r.notes-shown, 0) + max(r.gaps-shown, 0); hidden > 0 {
+		r.bar.note("rspublish: and %d more like these", hidden)
+	}
+	if many, ok := errors.AsType[*reconcile.TooMany](err); ok {
+		return fail(exitTooMany, "%w: -max-delete does not allow that, so nothing was published. Is the source whole? Then run the command again with -once -max-delete %d", many, many.Deleted)
+	}
+	if err != nil {
+		return err
+	}
+	r.looked = true
+	r.summarizeLook(&res)
+	if res.Gaps > 0 {
+		return fail(exitGaps, "%s of the source could not be read, see above; all else is published", things(res.Gaps))
+	}
+	return nil
+}
+
+func (r *relaying) note(text string) {
+	if r.notes++; r.notes <= shown {
+		r.bar.note("rspublish: %s", text)
+	}
+}
+
+func (r *relaying) gap(err error) {
+	if r.gaps++; r.gaps <= shown {
+		r.bar.clear()
+		fmt.Fprintf(r.stderr, "rspublish: %v\n", err)
+	}
+}
+
+// summarizeLook writes the one line that scripts read of a look.
+func (r *relaying) summarizeLook(res *relay.Result) {
+	switch {
+	case r.cfg.json:
+		cursor := ""
+		if !res.Cursor.IsZero() {
+			cursor = res.Cursor.String()
+		}
+		r.printJSON(struct {
+			Set      string    `json:"set"`
+			How      relay.How `json:"how"`
+			Created  int       `json:"created"`
+			Updated  int       `json:"updated"`
+			Deleted  int       `json:"deleted"`
+			Listed   uint64    `json:"listed,omitempty"`
+			Unknown  int       `json:"unknown"`
+			Gaps     int       `json:"gaps"`
+			Kept     int       `json:"kept"`
+			Complete bool      `json:"complete,omitempty"`
+			Cursor   string    `json:"cursor,omitempty"`
+		}{r.cfg.set, res.How, res.Created, res.Updated, res.Deleted, res.Listed, res.Unknown, res.Gaps, res.Kept, res.Complete, cursor})
+	case r.cfg.quiet:
+	case res.How == relay.Unchanged:
+		fmt.Fprintf(r.stdout, "unchanged: %s\n", r.cfg.set)
+	default:
+		fmt.Fprintf(r.stdout, "relayed to %s: %d created, %d updated, %d deleted", r.cfg.set, res.Created, res.Updated, res.Deleted)
+		if res.How == relay.Compared {
+			fmt.Fprintf(r.stdout, "; compared %d resources", res.Listed)
+		}
+		if res.Unknown > 0 {
+			fmt.Fprintf(r.stdout, ", of which %d cannot be compared", res.Unknown)
+		}
+		if res.Kept > 0 {
+			fmt.Fprintf(r.stdout, "; %d are missing at the source and not deleted yet", res.Kept)
+		}
+		fmt.Fprintln(r.stdout)
+	}
+}
+
+// open opens and locks the file of the state, and reads it if it is there.
+func (r *relaying) open() (release func(), err error) {
+	want := relayFile{Hub: r.cfg.hub, Set: r.cfg.set, URL: r.cfg.what}
+	if r.cfg.isOAI() {
+		b, _ := json.Marshal([]string{r.cfg.prefix, r.cfg.setSpec, r.cfg.loc}) // strings only
+		want.OAI = string(b)
+	}
+	if want.path, err = r.statePath(); err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(filepath.Dir(want.path), 0o700); err != nil {
+		return nil, fmt.Errorf("make the directory of the state: %w", err)
+	}
+	f, err := os.OpenFile(want.path+".lock", os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("open the state: %w", err)
+	}
+	release = func() { _ = f.Close() }
+	if err := lock(f); err != nil {
+		release()
+		return nil, fmt.Errorf("another rspublish relays %s (it has %s)", r.cfg.what, want.path)
+	}
+	b, err := os.ReadFile(want.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		r.file = want
+		return release, nil
+	}
+	if err == nil {
+		r.file.path = want.path
+		if err = json.Unmarshal(b, &r.file); err == nil && r.file.State.Version != relay.StateVersion {
+			err = fmt.Errorf("it is of version %d", r.file.State.Version)
+		}
+		if err != nil {
+			err = fmt.Errorf("%s is not a state that this rspublish can read (%w): remove it, and everything is compared anew", want.path, err)
+		}
+	}
+	if got := &r.file; err == nil && (got.Hub != want.Hub || got.Set != want.Set || got.URL != want.URL || got.OAI != want.OAI) {
+		err = fail(exitUsage, "%s is the state of another relay (to the set %s of %s): name another file with -state, or remove it", want.path, got.Set, got.Hub)
+	}
+	if err != nil {
+		release()
+		return nil, err
+	}
+	return release, nil
+}
+
+// statePath returns where the state is.
+func (r *relaying) statePath() (string, error) {
+	if r.cfg.state != "" {
+		return r.cfg.state, nil
+	}
+	cache, err := r.cacheDir()
+	if err != nil {
+		return "", fail(exitUsage, "there is no place to keep the state (%w): name a file with -state", err)
+	}
+	sum := sha256.Sum256([]byte(r.cfg.hub + "\n" + r.cfg.set + "\n" + r.cfg.what))
+	return filepath.Join(cache, "rspublish", "relay-"+hex.EncodeToString(sum[:16])+".json"), nil
+}
+
+// save keeps the state.
+func (r *relaying) save(st *relay.State) error {
+	b, err := json.Marshal(&r.file) // st is a part of it
+	if err != nil {
+		return err
+	}
+	return replace(r.file.path, append(b, '\n'))
+}

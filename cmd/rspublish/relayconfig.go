@@ -1,0 +1,99 @@
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/rshub/rshub/harvest/oaipmh"
+	"github.com/rshub/rshub/reconcile"
+	"github.com/rshub/rshub/relay"
+)
+
+// leastEvery is how often relay looks at most: other people's servers have other guests.
+const leastEvery = time.Second
+
+// relayConfig is what the command line and the environment ask of relay.
+type relayConfig struct {
+	config
+	what string // the URL of the source
+
+	once  bool
+	every time.Duration
+	full  time.Duration
+	state string
+
+	oai       bool
+	prefix    string // metadataPrefix
+	setSpec   string
+	loc       string
+	maxDelete reconcile.Bound
+}
+
+// parseRelay reads the command line of relay, behind that word. It returns flag.ErrHelp
+// for -h.
+func parseRelay(args []string, env func(string) string) (*relayConfig, error) {
+	cfg := new(relayConfig)
+	var tokenFile, maxDelete string
+	fs := flag.NewFlagSet("rspublish", flag.ContinueOnError)
+	fs.SetOutput(io.Discard)
+	fs.StringVar(&cfg.hub, "hub", orElse(env("RSPUBLISH_HUB"), "http://127.0.0.1:8080"), "")
+	fs.StringVar(&cfg.set, "set", env("RSPUBLISH_SET"), "")
+	fs.StringVar(&tokenFile, "token-file", "", "")
+	fs.DurationVar(&cfg.retry, "retry", 10*time.Minute, "")
+	fs.BoolVar(&cfg.quiet, "q", false, "")
+	fs.BoolVar(&cfg.json, "json", false, "")
+	fs.BoolVar(&cfg.once, "once", false, "")
+	fs.DurationVar(&cfg.every, "every", 15*time.Minute, "")
+	fs.DurationVar(&cfg.full, "full", relay.DefaultFull, "")
+	fs.StringVar(&cfg.state, "state", "", "")
+	fs.BoolVar(&cfg.oai, "oai", false, "")
+	fs.StringVar(&cfg.prefix, "prefix", "", "")
+	fs.StringVar(&cfg.setSpec, "oai-set", "", "")
+	fs.StringVar(&cfg.loc, "loc", "", "")
+	fs.StringVar(&maxDelete, "max-delete", "", "")
+	if err := fs.Parse(args); err != nil {
+		return nil, err
+	}
+	switch rest := fs.Args(); {
+	case len(rest) == 0:
+		return nil, errors.New("which source? rspublish relay -set NAME URL")
+	case len(rest) > 1 && strings.HasPrefix(rest[1], "-"):
+		return nil, fmt.Errorf("flags stand before the URL, and %s does not", rest[1])
+	case len(rest) > 1:
+		return nil, errors.New("one source at a time: a set has one source")
+	case !strings.HasPrefix(rest[0], "https://") && !strings.HasPrefix(rest[0], "http://"):
+		return nil, errors.New("the source is a URL that begins with https:// or http://; rspublish sync is for files and directories")
+	default:
+		cfg.what = rest[0]
+	}
+	switch {
+	case cfg.every < leastEvery:
+		return nil, fmt.Errorf("-every is %v or longer", leastEvery)
+	case cfg.full <= 0:
+		return nil, errors.New("-full is longer than 0")
+	case cfg.retry < 0:
+		return nil, errors.New("-retry is not negative")
+	}
+	if err := oaipmh.Template(cfg.loc).Check(); err != nil {
+		return nil, fmt.Errorf("-loc: %w", err)
+	}
+	if err := cfg.target(); err != nil {
+		return nil, err
+	}
+	if maxDelete != "" {
+		var err error
+		if cfg.maxDelete, err = reconcile.ParseBound(maxDelete); err != nil {
+			return nil, fmt.Errorf("-max-delete: %w", err)
+		}
+	}
+	return cfg, cfg.credentials(tokenFile, env("RSPUBLISH_TOKEN"))
+}
+
+// isOAI reports whether a flag says that the source speaks OAI-PMH.
+func (c *relayConfig) isOAI() bool {
+	return c.oai || c.prefix != "" || c.setSpec != "" || c.loc != ""
+}

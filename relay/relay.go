@@ -1,0 +1,172 @@
+// Package relay follows sources that can only be polled, and tells a hub what is new: those
+// that have Change Lists, those that only list what they have (a Resource List, a
+// sitemap), and repositories that speak OAI-PMH. A Relay looks at a source again and again,
+// and keeps between two looks what it needs to see what changed. From time to time it
+// compares all that the source has with all that the hub holds, because no way to poll
+// shows everything.
+package relay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/harvest"
+	"github.com/rshub/rshub/harvest/oaipmh"
+	"github.com/rshub/rshub/reconcile"
+)
+
+// DefaultFull is how often everything is compared by default.
+const DefaultFull = 24 * time.Hour
+
+// Options of a Relay. Zero values are the defaults.
+type Options struct {
+	Full      time.Duration   // how often everything is compared; default DefaultFull
+	MaxDelete reconcile.Bound // of the resources that are deleted at one look; default: see reconcile.Bound
+	Dir       string          // where temporary files are made; default os.TempDir
+
+	// Holds reports whether the hub's log still has the entry at a cursor. If it has not,
+	// everything is compared. Default: it has.
+	Holds func(ctx context.Context, at feed.Cursor) (bool, error)
+
+	Note func(text string)     // is told what is odd at the source without that anything is lost by it; default: nobody is told
+	Gap  func(gap error)       // is told of each part of the source that could not be read; default: nobody is told
+	Now  func() time.Time      // default time.Now
+	Save func(st *State) error // keeps the state; called when it changed; its error ends the look; default: nobody keeps it
+}
+
+// A How says how a look found out what changed.
+type How string
+
+// The ways to look.
+const (
+	Unchanged How = "unchanged" // the source's servers say that nothing changed
+	Changes   How = "changes"   // by what changed since the last look
+	Compared  How = "compared"  // by a comparison of everything
+)
+
+// A Result says what a look found out, and published.
+type Result struct {
+	How How
+
+	Created, Updated, Deleted int // changes that were published
+
+	Listed   uint64      // resources that the source has; Compared only
+	Unknown  int         // resources that cannot be compared, and stay as they are at the hub
+	Gaps     int         // what could not be read of the source: it may have more than was published
+	Kept     int         // resources of the hub that the source does not have any more, and that are not deleted yet because of the gaps, or because they were not missed twice
+	Cursor   feed.Cursor // of the newest change that was published, now or before
+	Complete bool        // the hub knows all resources of the set; Compared only
+}
+
+// Changes returns the number of changes.
+func (r *Result) Changes() int { return r.Created + r.Updated + r.Deleted }
+
+// A State is what a Relay keeps between two looks. It is small: some hundred kilobytes at
+// most. It may hold URLs with secrets.
+type State struct {
+	Version int    `json:"version"` // 1
+	Source  Source `json:"source"`
+
+	Cursor string    `json:"cursor"` // of the newest change that was published, or of the hub's log when everything was compared
+	Full   time.Time `json:"full"`   // when everything was compared last
+
+	Seen    harvest.Seen     `json:"seen"`              // of the Change Lists, else of the list of resources
+	Mark    Mark             `json:"mark"`              // of the Change Lists
+	Trust   Trust            `json:"trust"`             // in the lastmod of a list of resources
+	Harvest oaipmh.State     `json:"harvest"`           // of a repository
+	Held    uint64           `json:"held,omitempty"`    // of a repository: resources that it had when everything was compared
+	Missing map[string]int64 `json:"missing,omitempty"` // of a repository: since when (in seconds since 1970) it does not list a resource that the hub has
+}
+
+// StateVersion is the Version of a State.
+const StateVersion = 1
+
+// A Relay looks at one source for one set of a hub. One goroutine at a time may use it.
+type Relay struct {
+	hub    reconcile.Hub
+	lister *harvest.Lister
+	st     *State
+	opts   Options
+}
+
+// New returns a Relay of the source that the state names. It asks for documents with
+// getter, and looks at nothing until Look. st belongs to the Relay from then on.
+func New(hub reconcile.Hub, getter *harvest.Getter, st *State, o Options) *Relay {
+	if o.Full <= 0 {
+		o.Full = DefaultFull
+	}
+	if o.Holds == nil {
+		o.Holds = func(context.Context, feed.Cursor) (bool, error) { return true, nil }
+	}
+	if o.Note == nil {
+		o.Note = func(string) {}
+	}
+	if o.Gap == nil {
+		o.Gap = func(error) {}
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Save == nil {
+		o.Save = func(*State) error { return nil }
+	}
+	st.Version = StateVersion
+	r := &Relay{hub: hub, st: st, opts: o}
+	r.lister = &harvest.Lister{Getter: getter, Odd: r.odd}
+	return r
+}
+
+// Look looks at the source once, and publishes what is new. It blocks until the hub has it.
+//
+// After an error the hub may have a part of it; the next Look finds the rest. Nothing is
+// deleted because of a list that could not be read to its end. A *reconcile.TooMany means
+// that MaxDelete does not allow what would be deleted, and that nothing was published.
+func (r *Relay) Look(ctx context.Context) (Result, error) {
+	full, err := r.needsFull(ctx)
+	if err != nil {
+		return Result{}, err
+	}
+	var res Result
+	switch s := &r.st.Source; {
+	case s.Repository != nil:
+		res, err = r.repository(ctx, full)
+	case s.ChangeList != "":
+		res, err = r.changeList(ctx, full)
+	default:
+		res, err = r.list(ctx, full)
+	}
+	if err != nil {
+		return res, err
+	}
+	if res.Cursor.IsZero() {
+		res.Cursor, _ = feed.ParseCursor(r.st.Cursor)
+	} else {
+		r.st.Cursor = res.Cursor.String()
+	}
+	if err := r.opts.Save(r.st); err != nil {
+		return res, fmt.Errorf("keep the state: %w", err)
+	}
+	return res, nil
+}
+
+// needsFull reports whether everything has to be compared: it is time, or the hub is not
+// as it was left.
+func (r *Relay) needsFull(ctx context.Context) (bool, error) {
+	// A clock that was set back must not keep the relay from comparing.
+	if since := r.opts.Now().Sub(r.st.Full); since >= r.opts.Full || since < 0 {
+		return true, nil
+	}
+	at, err := feed.ParseCursor(r.st.Cursor)
+	if err != nil || at.IsZero() {
+		return false, nil
+	}
+	held, err := r.opts.Holds(ctx, at)
+	if err == nil && !held || errors.Is(err, feed.ErrNoSet) {
+		r.opts.Note("the hub does not have any more what was published to it: everything is compared")
+		return true, nil
+	}
+	return false, err
+}

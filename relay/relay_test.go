@@ -1,0 +1,458 @@
+package relay
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rshub/rshub/client"
+	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/harvest"
+	"github.com/rshub/rshub/internal/logged"
+	"github.com/rshub/rshub/internal/oaitest"
+	"github.com/rshub/rshub/internal/running"
+	"github.com/rshub/rshub/inventory"
+	"github.com/rshub/rshub/inventory/audit"
+	"github.com/rshub/rshub/inventory/digest"
+	"github.com/rshub/rshub/reconcile"
+	"github.com/rshub/rshub/resourcesync"
+	"github.com/rshub/rshub/server"
+)
+
+// A hub is a set of a hub in this process.
+type hub struct {
+	*client.Client
+	fails int // of the publishes to come, the number of the one that fails after the hub has it; 0: none
+}
+
+func (h *hub) Differences(ctx context.Context, own func(context.Context) (*inventory.State, error), look func(audit.Look)) iter.Seq2[audit.Difference, error] {
+	return h.Audit(ctx, "demo", own, client.AuditOptions{By: digest.ByContent, Settle: 1, Look: look})
+}
+
+var errLost = errors.New("the answer was lost")
+
+func (h *hub) Publish(ctx context.Context, key string, changes []resourcesync.Change) (feed.Cursor, error) {
+	r, err := h.Client.Publish(ctx, "demo", key, changes)
+	if err != nil {
+		return feed.Cursor{}, err
+	}
+	if h.fails--; h.fails == 0 {
+		return feed.Cursor{}, errLost
+	}
+	return feed.ParseCursor(r.Cursor)
+}
+
+func (h *hub) Make(ctx context.Context) error { return h.Describe(ctx, "demo", feed.Description{}) }
+
+func (h *hub) Complete(ctx context.Context) error { return h.Client.Complete(ctx, "demo", true) }
+
+// A world is a hub, a source, and a relay between them. The test moves its clock.
+type world struct {
+	t     *testing.T
+	base  string // of the hub
+	hub   *hub
+	relay *Relay
+	url   string // of the source
+	clock time.Time
+	opts  Options
+	state []byte // as it was kept
+	notes []string
+	gaps  []string
+}
+
+func newWorld(t *testing.T, source http.Handler) *world {
+	t.Helper()
+	var log logged.Log
+	sv, err := server.New(server.Config{Listen: "127.0.0.1:0", Data: t.TempDir(), Logger: log.Logger(slog.LevelInfo)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	running := running.Start(t, sv, &log)
+	c, err := client.New(running.URL, client.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	web := httptest.NewServer(source)
+	t.Cleanup(web.Close)
+	w := &world{t: t, base: running.URL, hub: &hub{Client: c}, url: web.URL, clock: time.Now().UTC()}
+	w.opts = Options{
+		Dir:  t.TempDir(),
+		Now:  func() time.Time { return w.clock },
+		Note: func(s string) { w.notes = append(w.notes, s) },
+		Gap:  func(err error) { w.gaps = append(w.gaps, err.Error()) },
+		Save: func(st *State) (err error) {
+			w.state, err = json.Marshal(st)
+			return err
+		},
+		Holds: func(ctx context.Context, at feed.Cursor) (bool, error) { return c.Holds(ctx, "demo", at) },
+	}
+	return w
+}
+
+// begin begins with the source at a path.
+func (w *world) begin(path string) {
+	w.t.Helper()
+	source, err := Find(w.t.Context(), w.getter(), w.url+path)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.open(&State{Source: source})
+}
+
+func (w *world) getter() *harvest.Getter {
+	return &harvest.Getter{Client: http.DefaultClient, Tries: 1}
+}
+
+func (w *world) open(st *State) { w.relay = New(w.hub, w.getter(), st, w.opts) }
+
+// restart goes on with what was kept.
+func (w *world) restart() {
+	w.t.Helper()
+	st := new(State)
+	if err := json.Unmarshal(w.state, st); err != nil {
+		w.t.Fatal(err)
+	}
+	w.open(st)
+}
+
+// look looks, in a process of its own.
+func (w *world) look(want string) Result {
+	w.t.Helper()
+	if w.state != nil {
+		w.restart()
+	}
+	res, err := w.relay.Look(w.t.Context())
+	got := fmt.Sprintf("%s %d %d %d", res.How, res.Created, res.Updated, res.Deleted)
+	if err != nil {
+		got = err.Error()
+	}
+	if got != want && (err == nil || !strings.Contains(got, want)) {
+		w.t.Errorf("the look is %q, not %q", got, want)
+	}
+	return res
+}
+
+// has checks what the hub holds: the locs below the source, and the change of each.
+func (w *world) has(want ...string) {
+	w.t.Helper()
+	_, body := running.Do(w.t, http.MethodGet, w.base+"/sets/demo/resources", "", "Accept", "application/json")
+	var page struct{ Resources []struct{ Loc string } }
+	if err := json.Unmarshal([]byte(body), &page); err != nil {
+		w.t.Fatal(err)
+	}
+	var all []string
+	for _, r := range page.Resources {
+		all = append(all, strings.TrimPrefix(r.Loc, "https://a.example/"))
+	}
+	if !slices.Equal(all, want) {
+		w.t.Errorf("the hub has %q, not %q", all, want)
+	}
+}
+
+// A site is a web server with documents.
+type site struct {
+	mu       sync.Mutex
+	docs     map[string]string
+	modified time.Time
+}
+
+func (s *site) put(path, doc string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.docs == nil {
+		s.docs = map[string]string{}
+	}
+	s.docs[path] = doc
+}
+
+func (s *site) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	doc, ok := s.docs[r.URL.Path]
+	if !ok {
+		http.NotFound(w, r)
+		return
+	}
+	doc = strings.ReplaceAll(doc, "HOST", "http://"+r.Host)
+	tag := fmt.Sprintf(`"%x"`, doc)
+	w.Header().Set("ETag", tag)
+	if r.Header.Get("If-None-Match") == tag {
+		w.WriteHeader(http.StatusNotModified)
+		return
+	}
+	_, _ = io.WriteString(w, doc)
+}
+
+const opening = `<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9" xmlns:rs="http://www.openarchives.org/rs/terms/">`
+
+// listOf returns a sitemap of NAME or NAME@LASTMOD.
+func listOf(resources ...string) string {
+	var b strings.Builder
+	b.WriteString(opening)
+	for _, r := range resources {
+		name, lastmod, _ := strings.Cut(r, "@")
+		fmt.Fprintf(&b, "<url><loc>https://a.example/%s</loc>", name)
+		if lastmod != "" {
+			fmt.Fprintf(&b, "<lastmod>%s</lastmod>", lastmod)
+		}
+		b.WriteString("</url>")
+	}
+	return b.String() + "</urlset>"
+}
+
+func TestList(t *testing.T) {
+	s := new(site)
+	w := newWorld(t, s)
+	s.put("/sitemap.xml", listOf("a@2026-01-01", "b@2026-01-01", "c", "a@2026-01-01"))
+	w.begin("/sitemap.xml")
+	if res := w.look("compared 3 0 0"); !res.Complete || res.Listed != 3 {
+		t.Errorf("the result is %+v", res)
+	}
+	w.has("a", "b", "c")
+	w.look("unchanged 0 0 0")
+	s.put("/sitemap.xml", listOf("a@2026-02-01", "c", "d"))
+	w.look("compared 1 1 1")
+	w.has("a", "c", "d")
+	w.look("unchanged 0 0 0")
+
+	// What breaks deletes nothing, and the next look finds what it missed.
+	whole := listOf("c", "d", "e")
+	for _, broken := range []string{"", whole[:len(whole)-20], "<html/>", "oops"} {
+		s.put("/sitemap.xml", broken)
+		w.look("the list (")
+	}
+	s.put("/sitemap.xml", listOf())
+	w.look("the source has no resource at all")
+	w.has("a", "c", "d")
+	s.put("/sitemap.xml", whole)
+	w.hub.fails = 1
+	w.look("the answer was lost")
+	w.look("compared 0 0 0") // the hub had it
+	w.has("c", "d", "e")
+
+	// A server that says unchanged is not believed for ever.
+	w.look("unchanged 0 0 0")
+	w.clock = w.clock.Add(25 * time.Hour)
+	w.look("compared 0 0 0")
+
+	// The hub lost everything.
+	if err := w.forget(); err != nil {
+		t.Fatal(err)
+	}
+	w.look("compared 3 0 0")
+	w.has("c", "d", "e")
+}
+
+// forget deletes the set at the hub.
+func (w *world) forget() error {
+	resp, body := running.Do(w.t, http.MethodDelete, w.base+"/sets/demo", "")
+	if resp.StatusCode/100 != 2 {
+		return fmt.Errorf("%s: %s", resp.Status, body)
+	}
+	return nil
+}
+
+// A site that writes the time of the request as lastmod is published twice, and no more.
+func TestListOfNow(t *testing.T) {
+	s := new(site)
+	w := newWorld(t, s)
+	names := func(day int, n int) (all []string) {
+		for i := range n {
+			all = append(all, fmt.Sprintf("%02d@2026-01-%02d", i, day))
+		}
+		return all
+	}
+	s.put("/sitemap.xml", listOf(names(1, 20)...))
+	w.begin("/sitemap.xml")
+	w.look("compared 20 0 0")
+	s.put("/sitemap.xml", listOf(names(2, 20)...))
+	w.look("compared 0 20 0")
+	s.put("/sitemap.xml", listOf(names(3, 20)...))
+	w.look("compared 0 20 0")
+	s.put("/sitemap.xml", listOf(names(4, 21)...))
+	w.look("compared 1 0 0")
+	s.put("/sitemap.xml", listOf(names(5, 20)...))
+	w.look("compared 0 0 1")
+	if len(w.notes) != 1 || !strings.Contains(w.notes[0], "lastmod moves") {
+		t.Errorf("the notes are %q", w.notes)
+	}
+}
+
+// changesOf returns a Change List that begins at a minute, of NAME CHANGE MINUTE.
+func changesOf(from int, changes ...string) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, `%s<rs:md capability="changelist" from="%s"/>`, opening, minute(from))
+	for _, c := range changes {
+		f := strings.Fields(c)
+		var m int
+		fmt.Sscan(f[2], &m)
+		fmt.Fprintf(&b, `<url><loc>https://a.example/%s</loc><rs:md change="%s" datetime="%s"/><rs:ln rel="via" href="https://b.example/%[1]s"/></url>`, f[0], f[1], minute(m))
+	}
+	return b.String() + "</urlset>"
+}
+
+func minute(m int) string {
+	return time.Date(2026, 1, 1, 12, m, 0, 0, time.UTC).Format(time.RFC3339)
+}
+
+func TestChangeList(t *testing.T) {
+	s := new(site)
+	w := newWorld(t, s)
+	s.put("/changes.xml", changesOf(0, "a created 1", "b created 2", "a updated 3"))
+	w.begin("/changes.xml")
+	w.look("changes 2 1 0")
+	w.look("unchanged 0 0 0")
+	s.put("/changes.xml", changesOf(0, "a created 1", "b created 2", "a updated 3", "late created 2", "b deleted 4", "c created 4"))
+	w.look("changes 2 0 1")
+	w.has("a", "c", "late")
+	// The answer is lost: the next look does not publish again.
+	s.put("/changes.xml", changesOf(0, "b deleted 4", "c created 4", "d created 5"))
+	w.hub.fails = 1
+	w.look("the answer was lost")
+	w.look("changes 1 0 0")
+	batches, cursor := 0, ""
+	for b, err := range w.hub.Follow(t.Context(), "demo", "start", client.FollowOptions{Wait: 1}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range b.Entries {
+			if c := b.Entries[i].Change; len(c.Links) != 1 || c.Links[0].Rel != "via" || c.Datetime.IsZero() {
+				t.Errorf("a change is %+v", c)
+			}
+			batches++
+		}
+		if cursor = b.Cursor.String(); batches >= 7 {
+			break
+		}
+	}
+	if !strings.HasPrefix(cursor, "7-") {
+		t.Errorf("the log ends at %s", cursor)
+	}
+	s.put("/changes.xml", changesOf(60, "e created 61"))
+	w.look("changes 1 0 0")
+	if len(w.notes) != 1 || !strings.Contains(w.notes[0], "changes between are missing") {
+		t.Errorf("the notes are %q", w.notes)
+	}
+	s.put("/changes.xml", strings.Replace(changesOf(60, "f created 62"), `change="created"`, "", 1))
+	w.look("entry 1 (https://a.example/f): change is missing")
+	s.put("/changes.xml", strings.Replace(changesOf(60, "f created 62"), "2026-01-01T13:02", "2226-01-01T13:02", 1))
+	w.look("lies in the future")
+	w.has("a", "c", "d", "e", "late")
+}
+
+// A source that has both: the Resource List is the beginning, and mends what is missing.
+func TestCapabilityList(t *testing.T) {
+	s := new(site)
+	w := newWorld(t, s)
+	list := func(at int, resources ...string) string {
+		return strings.Replace(listOf(resources...), opening, opening+`<rs:ln rel="up" href="HOST/cap.xml"/><rs:md capability="resourcelist" at="`+minute(at)+`"/>`, 1)
+	}
+	s.put("/cap.xml", opening+`<rs:md capability="capabilitylist"/><url><loc>HOST/list.xml</loc><rs:md capability="resourcelist"/></url><url><loc>HOST/changes.xml</loc><rs:md capability="changelist"/></url></urlset>`)
+	s.put("/list.xml", list(10, "a@"+minute(1), "b@"+minute(2)))
+	s.put("/changes.xml", changesOf(0, "b created 2", "gone deleted 8", "c created 11"))
+	w.begin("/cap.xml")
+	w.look("compared 3 0 0")
+	w.has("a", "b", "c")
+	s.put("/changes.xml", changesOf(0, "b created 2", "gone deleted 8", "c created 11", "a deleted 12"))
+	w.look("changes 0 0 1")
+	// The Change List was cut off before what was published.
+	s.put("/changes.xml", changesOf(30, "e created 31"))
+	s.put("/list.xml", list(32, "b@"+minute(2), "c@"+minute(11), "d@"+minute(20), "e@"+minute(31)))
+	res := w.look("compared 2 0 0") // e was published by its change; c had no lastmod there, so it cannot be compared
+	if res.Cursor.IsZero() || len(w.notes) != 1 {
+		t.Errorf("the result is %+v, the notes are %q", res, w.notes)
+	}
+	w.has("b", "c", "d", "e")
+	w.look("changes 0 0 0")
+	w.look("unchanged 0 0 0")
+}
+
+func TestRepository(t *testing.T) {
+	r := new(oaitest.Repository)
+	w := newWorld(t, r)
+	r.Now = func() time.Time { return w.clock }
+	put := func(ids ...string) {
+		for _, id := range ids {
+			r.Put("oai:x:"+id, "https://a.example/"+id, "")
+		}
+	}
+	put("a", "b", "c", "d", "e", "f")
+	w.clock = w.clock.Add(time.Hour)
+	source, err := Find(t.Context(), w.getter(), w.url)
+	if err != nil || source.Repository == nil {
+		t.Fatalf("it is %+v, %v", source, err)
+	}
+	source.Repository.Loc = "https://a.example/{local}"
+	w.open(&State{Source: source})
+	if res := w.look("compared 6 0 0"); !res.Complete {
+		t.Error("the set is not complete")
+	}
+	w.clock = w.clock.Add(15 * time.Minute)
+	put("a", "g")
+	r.Delete("oai:x:b")
+	w.clock = w.clock.Add(time.Minute)
+	w.hub.fails = 1
+	w.look("the answer was lost")
+	w.look("changes 0 2 1")
+	w.clock = w.clock.Add(time.Minute)
+	w.look("changes 0 0 0")
+	w.has("a", "c", "d", "e", "f", "g")
+
+	// What vanishes is deleted when two comparisons missed it.
+	r.Vanish("oai:x:c")
+	w.clock = w.clock.Add(25 * time.Hour)
+	if res := w.look("compared 0 0 0"); res.Kept != 1 {
+		t.Errorf("the result is %+v", res)
+	}
+	w.clock = w.clock.Add(time.Hour)
+	w.look("changes 0 0 0")
+	w.clock = w.clock.Add(25 * time.Hour)
+	r.Misbehave(oaitest.Faults{BadRecord: true})
+	if res := w.look("compared 0 0 0"); res.Kept != 1 || res.Gaps != 2 {
+		t.Errorf("the result is %+v, the gaps are %q", res, w.gaps)
+	}
+	r.Misbehave(oaitest.Faults{})
+	w.clock = w.clock.Add(25 * time.Hour)
+	w.look("compared 0 0 1")
+	w.has("a", "d", "e", "f", "g")
+
+	// A repository that says for a while that all is deleted.
+	w.opts.MaxDelete, err = reconcile.ParseBound("2")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.clock = w.clock.Add(15 * time.Minute)
+	for _, id := range []string{"a", "d", "e"} {
+		r.Delete("oai:x:" + id)
+	}
+	w.clock = w.clock.Add(time.Minute)
+	w.look("3 of the 5 resources that the hub knows would be deleted")
+	put("a", "d", "e")
+	w.clock = w.clock.Add(time.Minute)
+	w.look("changes 0 3 0")
+	w.has("a", "d", "e", "f", "g")
+}
+
+func TestFindNothing(t *testing.T) {
+	s := new(site)
+	w := newWorld(t, s)
+	s.put("/page", "<html><body>hello</body></html>")
+	s.put("/list.txt", "https://a.example/1\n")
+	if _, err := Find(t.Context(), w.getter(), w.url+"/page"); err == nil || !strings.Contains(err.Error(), "no source that can be relayed") {
+		t.Errorf("the error is %v", err)
+	}
+	if source, err := Find(t.Context(), w.getter(), w.url+"/list.txt"); err != nil || source.ResourceList == "" {
+		t.Errorf("it is %+v, %v", source, err)
+	}
+}
