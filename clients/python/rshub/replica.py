@@ -77,6 +77,7 @@ class Replica:
         self.db = db
         self.client = client
         self.set_name = set_name
+        self._turn: Optional[object] = None  # whose transaction is open: that of the newest update, until it is over
         client.topic(set_name)  # says what is wrong with the name
         db.executescript(_SCHEMA)
         db.execute("INSERT OR IGNORE INTO rshub_set VALUES (?, ?, '', 0, '')", (set_name, prefix))
@@ -118,8 +119,11 @@ class Replica:
         return self._run(0, once=True)
 
     def _run(self, wait: float, once: bool) -> Iterator[Update]:
+        if self._turn is not None:  # a loop failed, and something like its traceback still holds the iterator
+            self._turn = None
+            self.db.execute("ROLLBACK")
         if self.db.in_transaction:
-            self.db.rollback()  # of a loop that failed, and that still holds its iterator
+            raise RuntimeError("a transaction of yours is open: commit it before you follow")
         while True:
             if not self._state("whole"):
                 yield from self._take_baseline()
@@ -138,19 +142,24 @@ class Replica:
     def _apply(self, news: List[Dict[str, Any]], cursor: str, baseline: bool) -> Iterator[Update]:
         """Yields an update within a transaction, and records it when the next one is asked for."""
         self.db.execute("BEGIN IMMEDIATE")
+        turn = self._turn = object()
         try:
             self._write("rshub_resource", news)
             if cursor:
                 self._set(cursor=cursor, whole=1)
             if news or baseline:
                 yield Update(news, cursor, baseline)
+            if self._turn is not turn or not self.db.in_transaction:
+                raise RuntimeError("the update's transaction is over: another loop follows, or the loop ended it")
             if baseline and cursor:
                 self._forget_baseline("")
-            if self.db.in_transaction:
-                self.db.execute("COMMIT")
+            self.db.execute("COMMIT")
+            self._turn = None
         finally:
-            if self.db.in_transaction:
-                self.db.execute("ROLLBACK")
+            if self._turn is turn:
+                self._turn = None
+                if self.db.in_transaction:
+                    self.db.execute("ROLLBACK")
 
     def _write(self, table: str, entries: Iterable[Dict[str, Any]]) -> None:
         for e in entries:
