@@ -42,17 +42,13 @@ def follow(
     """See Client.follow."""
     if since == "baseline" or "~" in since:
         raise ValueError("a baseline is read with Client.baseline; follow from the cursor of its end")
-    topic = client.topic(set_name)
     at: Optional[str] = None  # the cursor of the page before
     tries = 0
     while True:
-        query = {"since": at or since, "limit": str(limit), **{k: v for k, v in choose.items() if v}}
         held = wait if at is not None and not once else 0.0
-        if held:
-            query["wait"] = f"{int(held * 1000)}ms"
         asked = time.monotonic()
         try:
-            batch = _page(client, set_name, f"{topic}?{urllib.parse.urlencode(query)}", held, at)
+            batch = page(client, set_name, at or since, choose, limit, held, at)
         except Refused:
             raise
         except (Unavailable, NotAHub) as e:
@@ -73,11 +69,17 @@ def follow(
             client.sleep(min(1.0, held))  # a hub that is stopping answers at once with an empty page
 
 
-def _page(client: Client, set_name: str, url: str, held: float, at: Optional[str]) -> Batch:
-    page = read_members(client.request(url, wait=held), url, ("set", str), ("after", str), ("cursor", str), ("changes", list))
-    batch = Batch(page["changes"], page["after"], page["cursor"], page.get("diverged") is True)
-    if page["set"] != set_name:
-        raise NotAHub(f"{url} answers with changes of the set {page['set']}")
+def page(client: Client, set_name: str, since: str, choose: Dict[str, str], limit: int, held: float, at: Optional[str]) -> Batch:
+    """Asks once for the changes after a place. The hub holds the request for so many seconds while there are none. at is the
+    cursor of the page before, if there was one."""
+    query = {"since": since, "limit": str(limit), **{k: v for k, v in choose.items() if v}}
+    if held:
+        query["wait"] = f"{int(held * 1000)}ms"
+    url = f"{client.topic(set_name)}?{urllib.parse.urlencode(query)}"
+    read = read_members(client.request(url, wait=held), url, ("set", str), ("after", str), ("cursor", str), ("changes", list))
+    batch = Batch(read["changes"], read["after"], read["cursor"], read.get("diverged") is True)
+    if read["set"] != set_name:
+        raise NotAHub(f"{url} answers with changes of the set {read['set']}")
     # The answer may come from something else than the hub, such as a cache that does not look at queries.
     if at is not None and not batch.diverged and batch.after != at and (position(at) or position(batch.after)):
         raise NotAHub(f"{url} answers with what follows {batch.after}, and not {at}")

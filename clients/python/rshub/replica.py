@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Dict, Iterable, Iterator, List, Optional, Tuple
 
 from .audit import Difference, again, changes, compare
-from .errors import Error, Gone, NotAHub
-from .follow import position
+from .errors import Error, Gone, NotAHub, Unavailable
+from .follow import page, position
 from .inventory import Inventory, digest, element
+from .wire import pause
 
 if TYPE_CHECKING:
     from .client import Client
@@ -118,6 +119,21 @@ class Replica:
         """Is follow, but it ends when the hub has no more changes."""
         return self._run(0, once=True)
 
+    def wait(self, seconds: float = 30.0) -> bool:
+        """Waits until there is something for catch_up, but not longer than so many seconds, at most 300. Returns whether
+        there is. For a loop that has other work, too, outside of the updates' transactions."""
+        cursor = self.cursor
+        if cursor is None:
+            return True
+        try:
+            batch = page(self.client, self.set_name, cursor, {"prefix": self.prefix}, 1, seconds, None)
+        except Gone:
+            return True
+        except (Unavailable, NotAHub) as e:
+            self.client.pause(e, min(seconds, pause(0, getattr(e, "after", 0))))
+            return False
+        return batch.cursor != cursor or batch.diverged
+
     def _run(self, wait: float, once: bool) -> Iterator[Update]:
         if self._turn is not None:  # a loop failed, and something like its traceback still holds the iterator
             self._turn = None
@@ -189,29 +205,29 @@ class Replica:
         yield from self._apply([], cursor, True)
 
     def _read_baseline(self) -> Tuple[bool, str]:
-        for page in self.client.baseline(self.set_name, prefix=self.prefix, after=self._state("place")):
+        for part in self.client.baseline(self.set_name, prefix=self.prefix, after=self._state("place")):
             self.db.execute("BEGIN IMMEDIATE")
             try:
-                if page.restart or not self._state("place"):
+                if part.restart or not self._state("place"):
                     self._forget_baseline("")
-                self._write("rshub_baseline", page.resources)
-                if not page.end:
-                    self._set(place=page.cursor)
+                self._write("rshub_baseline", part.resources)
+                if not part.end:
+                    self._set(place=part.cursor)
                 self.db.execute("COMMIT")
             finally:
                 if self.db.in_transaction:
                     self.db.execute("ROLLBACK")
-            if not page.end:
+            if not part.end:
                 continue
             rows = self.db.execute("SELECT loc, position FROM rshub_baseline WHERE name = ?", (self.set_name,))
             count = total = 0
             for loc, at in rows:
                 count += 1
                 total += int.from_bytes(element(loc, str(at)), "little")
-            if count != page.count or digest(total, count) != page.position:
+            if count != part.count or digest(total, count) != part.position:
                 self._forget_baseline("")
                 raise NotAHub(f"the baseline of {self.set_name} has {count} resources that do not fit its digest")
-            return page.complete, page.cursor
+            return part.complete, part.cursor
         raise AssertionError("a baseline has an end")
 
     def audit(self) -> List[Difference]:

@@ -228,6 +228,22 @@ class Replica(HubTest):
         with self.assertRaisesRegex(ValueError, "prefix"):
             rshub.Replica(self.db, self.client, self.set_name + "-x")
 
+    def test_wait(self):
+        self.assertTrue(self.replica.wait(5))
+        self.publish("a")
+        self.in_sync("a")
+        self.assertFalse(self.replica.wait(0.01))
+        threading.Timer(0.1, self.publish, ["b"]).start()
+        self.assertTrue(self.replica.wait(60))
+        self.in_sync("a", "b")
+        self.hub.kill()
+        with self.assertLogs("rshub"):
+            self.assertFalse(self.replica.wait(0.01))
+        self.hub.start()
+        self.hub.call("DELETE", f"/sets/{self.set_name}")
+        self.publish("b")
+        self.assertTrue(self.replica.wait(5))
+
     def test_transactions_of_others(self):
         self.publish("a")
         self.db.execute("BEGIN")
