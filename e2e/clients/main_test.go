@@ -39,5 +39,5 @@ func root(t *testing.T, path ...string) string {
 // withClient is the environment in which Python finds the client. Python writes no
 // compiled files into the repository.
 func withClient(t *testing.T) []string {
-	return []string{"PYTHONPATH=" + root(t, "clients", "python"), "PYTHONDONTWRITEBYTECODE=1"}
+	return []string{"PYTHONPATH=" + root(t, "clients", "python"), "PYTHONDONTWRITEBYTECODE=1", "no_proxy=127.0.0.1"}
 }

@@ -88,8 +88,12 @@ def main(path, command, *arguments):
     if command == "feed":
         feed(db, arguments[0], arguments[1], once="--once" in arguments)
     elif command == "find":
-        for loc, found in db.execute("SELECT loc, snippet(page, 1, '[', ']', '…', 12) FROM page WHERE page MATCH ? ORDER BY rank LIMIT 20", arguments):
-            print(f"{loc}\t{' '.join(found.split())}")
+        query = "SELECT loc, snippet(page, 1, '[', ']', '…', 12) FROM page WHERE page MATCH ? ORDER BY rank LIMIT 20"
+        try:
+            for loc, found in db.execute(query, arguments):
+                print(f"{loc}\t{' '.join(found.split())}")
+        except sqlite3.OperationalError as e:
+            sys.exit(f"search.py: this is no query of FTS5: {e}")
     elif command == "audit":
         differences = rshub.Replica(db, rshub.Client(arguments[0]), arguments[1]).audit()
         print(*differences or ["in sync"], sep="\n")

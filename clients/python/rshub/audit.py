@@ -55,8 +55,8 @@ def look(client: Client, set_name: str, since: str = "", prefix: str = "") -> Lo
     url = client.set_url(set_name) + "/audit"
     query = {k: v for k, v in (("from", since), ("prefix", prefix)) if v}
     asked = f"{url}?{urllib.parse.urlencode(query)}" if query else url
-    answer = client.patiently(lambda: client.request(asked))
-    read_members(answer, url, ("set", str), ("cursor", str), ("complete", bool), ("count", int), ("position", str), ("content", str))
+    members = (("set", str), ("cursor", str), ("complete", bool), ("count", int), ("position", str), ("content", str))
+    answer = client.patiently(lambda: read_members(client.request(asked), url, *members))
     if answer["set"] != set_name or since and position(answer["cursor"]) < position(since):
         raise NotAHub(f"{url} answers with a look at {answer['cursor']} of the set {answer['set']}")
     return Look(answer["cursor"], answer["complete"], answer["count"], int(answer.get("weak", 0)), answer["position"], answer["content"])
@@ -96,8 +96,8 @@ def compare(client: Client, set_name: str, own: Inventory, at: Look, prefix: str
 
 def _ask(client: Client, set_name: str, question: Dict[str, Any], query: str = "") -> List[Range]:
     url = client.set_url(set_name) + "/audit"
-    answer = client.patiently(lambda: client.request(url + query, body=question))
-    read_members(answer, url, ("set", str), ("cursor", str), ("ranges", list))
+    members = (("set", str), ("cursor", str), ("ranges", list))
+    answer = client.patiently(lambda: read_members(client.request(url + query, body=question), url, *members))
     if answer["set"] != set_name or answer["cursor"] != question["at"]:
         raise NotAHub(f"{url} answers about {answer['cursor']} of the set {answer['set']}")
     ranges: List[Range] = answer["ranges"]

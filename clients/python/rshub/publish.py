@@ -29,8 +29,8 @@ def publish(client: Client, set_name: str, changes: List[Dict[str, Any]], key: O
     """See Client.publish."""
     if not changes:
         raise ValueError("there is no change to publish")
-    key = secrets.token_urlsafe(18) if key is None else key
-    if not (key.isascii() and key.isprintable() and key and " " not in key):
+    word = secrets.token_urlsafe(18) if key is None else key
+    if not (word.isascii() and word.isprintable() and word and " " not in word):
         raise ValueError("a key is one word of ASCII")
     topic = client.topic(set_name)
     sent = False  # a try may have reached the hub
@@ -38,12 +38,12 @@ def publish(client: Client, set_name: str, changes: List[Dict[str, Any]], key: O
     def try_() -> Receipt:
         nonlocal sent
         try:
-            answer = client.request(topic, body={"changes": changes}, headers={"Idempotency-Key": key})
+            answer = client.request(topic, body={"changes": changes}, headers={"Idempotency-Key": word})
             answer = read_members(answer, topic, ("set", str), ("first", str), ("cursor", str), ("count", int))
             if answer["set"] != set_name or answer["count"] != len(changes):
                 raise NotAHub(f"{topic} took {answer['count']} changes of {len(changes)}")
         except Error as e:
-            e.key = key
+            e.key = word
             if isinstance(e, Unavailable):
                 sent = sent or not e.unsent
             e.doubt = sent or isinstance(e, NotAHub)

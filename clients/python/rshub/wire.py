@@ -10,8 +10,9 @@ import socket
 import ssl
 import time
 import urllib.error
+import urllib.parse
 import urllib.request
-from typing import Any, Dict, Optional, Tuple
+from typing import Any, Dict, List, Optional, Tuple
 
 from .errors import Error, Gone, NotAHub, Refused, Unavailable
 
@@ -33,7 +34,11 @@ class Wire:
     def __init__(self, hub: str, token: Optional[str]) -> None:
         self._hub = hub
         self._token = token
-        self._opener = urllib.request.build_opener(_NoRedirect)
+        handlers: List[urllib.request.BaseHandler] = [_NoRedirect()]
+        host = urllib.parse.urlsplit(hub).hostname or ""
+        if host in ("localhost", "::1") or host.startswith("127."):
+            handlers.append(urllib.request.ProxyHandler({}))  # a proxy does not reach the hub of this machine
+        self._opener = urllib.request.build_opener(*handlers)
 
     def request(self, url: str, body: Any, headers: Dict[str, str], wait: float) -> Any:
         """See Client.request."""
@@ -63,7 +68,7 @@ class Wire:
 def pause(tries: int, after: float = 0) -> float:
     """How many seconds to wait after so many failed tries before. Half of it is random, so that clients that
     failed together do not come back together."""
-    longest = min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** min(tries, 10))
+    longest = min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** min(tries, 10))
     return max(after, longest / 2 + random.random() * longest / 2)
 
 

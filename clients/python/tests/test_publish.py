@@ -4,6 +4,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import unittest.mock
 
 import rshub
 
@@ -77,6 +78,10 @@ class Publish(HubTest):
         with self.assertRaises(rshub.Refused) as caught:
             self.lossy.publish(self.set_name, changes("a"))
         self.assertIn("it points to", str(caught.exception))
+
+    def test_a_proxy_is_not_asked_for_this_machine(self):
+        with unittest.mock.patch.dict(os.environ, {"http_proxy": "http://127.0.0.1:1", "no_proxy": ""}):
+            rshub.Client(self.hub.url, patience=0).publish(self.set_name, changes("a"))
 
     def test_many(self):
         every = changes(*map(str, range(2500)))
