@@ -40,6 +40,8 @@ def baseline(client: Client, set_name: str, prefix: str, after: str, limit: int)
     topic = client.topic(set_name)
     place, last, begun, tries, restarts = after, "", False, 0, 0
     lost = False  # the baseline before is lost, so the next page is a restart
+    named = 0  # resources of this baseline
+    whole = not after  # they are all since its beginning
     while True:
         query = {"since": place or "baseline", "limit": str(limit)}
         if prefix:
@@ -66,6 +68,10 @@ def baseline(client: Client, set_name: str, prefix: str, after: str, limit: int)
         restarts = restarts if page.restart else 0
         place, lost = page.cursor, False
         last = page.resources[-1]["loc"] if page.resources else "" if page.restart else last
+        named = len(page.resources) + (0 if page.restart else named)
+        whole = whole or page.restart
+        if page.end and whole and named != page.count:
+            raise NotAHub(f"{url} has named {named} resources of a baseline of {page.count}")
         yield page
         if page.end:
             return

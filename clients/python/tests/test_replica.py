@@ -6,6 +6,7 @@ import threading
 
 import rshub
 from rshub import replica as module
+from rshub.audit import changes as changes_between
 
 from .hub import HubTest, changes, names
 
@@ -90,6 +91,34 @@ class Audit(HubTest):
 
         self.assertEqual(self.client.audit(self.set_name, own, settle=0.01), [])
         self.assertEqual(looks, [])
+
+    def test_what_the_log_names_is_no_difference(self):
+        """Both looks see the same difference, and a change explains it."""
+        self.publish("a", length=6)
+        looks = []
+
+        def own():
+            if looks:
+                self.client.look(self.set_name, since=self.publish("a", length=7).cursor)
+            looks.append(1)
+            return [{"loc": "https://example.org/a", "length": 5}]
+
+        self.assertEqual(self.client.audit(self.set_name, own, settle=0.01), [])
+        self.assertEqual(len(looks), 2)
+
+    def test_much_is_missing(self):
+        every = changes(*map(str, range(3000)), length=5)
+        self.client.publish(self.set_name, every)
+        own = [{"loc": c["loc"], "length": 5} for c in every[:100]]
+        found = self.client.audit(self.set_name, own, settle=0.01)
+        self.assertEqual({(d.kind, d.loc) for d in found}, {("missing", c["loc"]) for c in every[100:]})
+        self.assertEqual(len(found), 2900)
+
+    def test_changes_between_two_cursors(self):
+        self.publish(*map(str, range(9)))
+        cursor = {c["position"]: b.cursor for b in self.client.follow(self.set_name, "start", limit=1, once=True) for c in b.changes}
+        between = changes_between(self.client, self.set_name, cursor[3], "", cursor[6])
+        self.assertEqual([c["position"] for c in between], [4, 5, 6])
 
     def test_empty(self):
         self.publish("a")
@@ -208,6 +237,13 @@ class Replica(HubTest):
         self.publish("b", "e")
         self.complete()
         self.in_sync("b", "e")
+
+    def test_a_baseline_that_begins_anew(self):
+        """What was read of the baseline before means nothing."""
+        self.publish("a", "b")
+        self.db.execute("INSERT INTO rshub_baseline VALUES (?, 'https://example.org/old', 1, '', '{}')", (self.set_name,))
+        self.db.execute("UPDATE rshub_set SET place = '1-1~1'")
+        self.in_sync("a", "b")
 
     def test_nothing_that_is_held_comes_again(self):
         self.warm()
