@@ -77,6 +77,9 @@ var arrows = map[string][]string{
 	"conformance/trial": {"resourcesync"},
 	"conformance":       {"conformance/trial", "resourcesync"},
 
+	// What users copy: it stands on nothing of rshub.
+	"examples/callback": {},
+
 	// What only tests and measurements use.
 	"bench":                              {"callback/subscription", "changelog", "changelog/disklog", "changelog/redislog", "claim", "client", "feed", "hub", "internal/packed", "internal/redisconn", "inventory", "inventory/audit", "inventory/live", "resourcesync"},
 	"callback/subscription/registrytest": {"callback/subscription", "claim", "claim/claimtest", "feed", "internal/until", "resourcesync"},

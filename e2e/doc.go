@@ -9,6 +9,7 @@
 //	cluster   several hubs on one Redis and one NATS
 //	operate   starting, stopping, backups, tokens, logs, metrics, alerts
 //	deploy    the image, the chart, compose
+//	clients   the Python client, and the examples
 //	inventory baselines, Resource Lists, and audits
 //	linear    histories of two hubs under faults, held against one memory
 //	soak      a cluster under load, with faults at random

@@ -1,14 +1,13 @@
 package websub
 
 import (
-	"crypto/hmac"
-	"crypto/sha256"
-	"encoding/hex"
+	"encoding/json"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
 	"net/url"
+	"os"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -68,13 +67,28 @@ func TestRealCallbacks(t *testing.T) {
 	}
 }
 
-// The signature covers the whole body, which a large delivery has in several parts.
+// The signature covers the whole body, which a large delivery has in several parts. The
+// vectors are shared with the receivers in clients and examples.
 func TestSignature(t *testing.T) {
-	body := [][]byte{[]byte("<urlset>"), []byte("<url/>"), []byte("</urlset>")}
-	mac := hmac.New(sha256.New, []byte(secret))
-	mac.Write([]byte("<urlset><url/></urlset>"))
-	if got, want := signature(secret, body), "sha256="+hex.EncodeToString(mac.Sum(nil)); got != want {
-		t.Errorf("%s, want %s", got, want)
+	text, err := os.ReadFile("testdata/signature.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var vectors []struct {
+		Name, Secret, Body string
+		Signatures         map[string]string
+	}
+	if err := json.Unmarshal(text, &vectors); err != nil || len(vectors) == 0 {
+		t.Fatalf("%d vectors, %v", len(vectors), err)
+	}
+	for _, v := range vectors {
+		body := []byte(v.Body)
+		third := len(body) / 3
+		for _, parts := range [][][]byte{{body}, {body[:third], body[third : 2*third], body[2*third:]}} {
+			if got := signature(v.Secret, parts); got != v.Signatures["sha256"] {
+				t.Errorf("%s, in %d parts: %s, want %s", v.Name, len(parts), got, v.Signatures["sha256"])
+			}
+		}
 	}
 }
 

@@ -1,19 +1,15 @@
 package follow
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"os/exec"
 	"testing"
 
-	"github.com/chromedp/chromedp"
-
 	"github.com/rshub/rshub/conformance/trial"
+	"github.com/rshub/rshub/e2e/internal/browser"
 	"github.com/rshub/rshub/e2e/internal/hubtest"
 )
 
@@ -48,44 +44,11 @@ function stream() {
 socket(); stream();
 </script>`
 
-// chromium starts a headless Chromium, which ends with the test.
-func chromium(t *testing.T) context.Context {
-	t.Helper()
-	if os.Getenv("RSHUB_E2E_NO_BROWSER") != "" {
-		t.Skip("RSHUB_E2E_NO_BROWSER is set")
-	}
-	path, err := exec.LookPath("chromium")
-	if err != nil {
-		t.Fatal("Chromium is not installed: apt-get install chromium (or set RSHUB_E2E_NO_BROWSER=1 to go without)")
-	}
-	ctx, cancel := chromedp.NewExecAllocator(context.Background(),
-		chromedp.ExecPath(path), chromedp.UserDataDir(t.TempDir()), chromedp.WSURLReadTimeout(hubtest.Patience),
-		chromedp.Headless, chromedp.NoSandbox, chromedp.DisableGPU, chromedp.NoFirstRun, chromedp.NoDefaultBrowserCheck,
-		chromedp.Flag("disable-quic", true), chromedp.Flag("disable-background-networking", true),
-		chromedp.Flag("disable-component-update", true), chromedp.Flag("disable-sync", true), chromedp.Flag("disable-dev-shm-usage", true),
-		chromedp.Flag("no-proxy-server", true),
-	)
-	t.Cleanup(cancel)
-	return ctx
-}
-
-// evaluate evaluates JavaScript in a page.
-func evaluate[T any](t *testing.T, page context.Context, script string) T {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(page, hubtest.Patience)
-	defer cancel()
-	v, err := chromedp.Run(ctx, chromedp.Evaluate[T](script))
-	if err != nil {
-		t.Fatalf("%s: %v", script, err)
-	}
-	return v
-}
-
 // TestBrowser has a page of another origin follow while the hub is stopped and
 // killed.
 func TestBrowser(t *testing.T) {
 	t.Parallel()
-	browser := chromium(t)
+	chromium := browser.Start(t)
 	pages := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/html")
 		_, _ = w.Write([]byte(page))
@@ -97,28 +60,13 @@ func TestBrowser(t *testing.T) {
 	const set = "seen"
 	hubtest.Publish(t, h, set, hubtest.Changes("first", 1200))
 
-	tab, cancel := chromedp.NewContext(browser)
-	defer cancel()
-	open := func(tab context.Context, server *httptest.Server) {
-		t.Helper()
-		if err := chromedp.Do(tab); err != nil { // the browser lives as long as this context
-			t.Fatalf("start Chromium: %v", err)
-		}
-		ctx, cancel := context.WithTimeout(tab, hubtest.Patience)
-		defer cancel()
-		if err := chromedp.Do(ctx, chromedp.Navigate(server.URL+"/?topic="+h.Topic(set))); err != nil {
-			t.Fatalf("open the page: %v", err)
-		}
-	}
-	open(tab, pages)
-	other, cancelOther := chromedp.NewContext(tab)
-	defer cancelOther()
-	open(other, stranger)
+	tab := browser.Open(t, chromium, pages.URL+"/?topic="+h.Topic(set))
+	other := browser.Open(t, tab, stranger.URL+"/?topic="+h.Topic(set))
 
 	has := func(n int) {
 		t.Helper()
 		hubtest.Until(t, fmt.Sprintf("the page has %d changes", n), func() error {
-			got := evaluate[[]int](t, tab, "[followed.socket.length, followed.stream.length]")
+			got := browser.Evaluate[[]int](t, tab, "[followed.socket.length, followed.stream.length]")
 			if len(got) != 2 || got[0] < n || got[1] < n {
 				return fmt.Errorf("it has %v", got)
 			}
@@ -137,13 +85,13 @@ func TestBrowser(t *testing.T) {
 	hubtest.Publish(t, h, set, hubtest.Changes("killed", 300))
 	has(3050)
 
-	if problems := evaluate[[]string](t, tab, "problems"); len(problems) > 0 {
+	if problems := browser.Evaluate[[]string](t, tab, "problems"); len(problems) > 0 {
 		t.Errorf("the page says %q", problems)
 	}
 	all := hubtest.Memory(t, h, set)
 	for _, name := range []string{"socket", "stream"} {
 		var got []trial.Entry
-		for _, raw := range evaluate[[]json.RawMessage](t, tab, "followed."+name) {
+		for _, raw := range browser.Evaluate[[]json.RawMessage](t, tab, "followed."+name) {
 			e, err := trial.ParseEntry(raw)
 			if err != nil {
 				t.Fatal(err)
@@ -152,16 +100,16 @@ func TestBrowser(t *testing.T) {
 		}
 		hubtest.Same(t, "the page's "+name, got, all)
 	}
-	if lost := evaluate[[]int](t, tab, "[lost]"); lost[0] < 2 {
+	if lost := browser.Evaluate[[]int](t, tab, "[lost]"); lost[0] < 2 {
 		t.Errorf("the page lost its connection %d times", lost[0])
 	}
 	hubtest.Until(t, "a page of another origin is refused", func() error {
-		if evaluate[[]int](t, other, "[lost]")[0] == 0 {
+		if browser.Evaluate[[]int](t, other, "[lost]")[0] == 0 {
 			return errors.New("it is not")
 		}
 		return nil
 	})
-	if n := evaluate[int](t, other, "followed.socket.length + followed.stream.length"); n > 0 {
+	if n := browser.Evaluate[int](t, other, "followed.socket.length + followed.stream.length"); n > 0 {
 		t.Errorf("a page of another origin got %d changes", n)
 	}
 }

@@ -1,0 +1,86 @@
+"""Following: the changes of a set as they come, by long poll."""
+
+from __future__ import annotations
+
+import time
+import urllib.parse
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional
+
+from .errors import NotAHub, Refused, Unavailable
+from .wire import pause, read_members
+
+if TYPE_CHECKING:
+    from .client import Client
+
+
+@dataclass
+class Batch:
+    """Some consecutive changes of a set. There are none if a filter left all of them out, or at the beginning."""
+
+    changes: List[Dict[str, Any]]
+    #: The cursor before the changes: that of the batch before.
+    after: str
+    #: The cursor behind them. Keep it when the changes are processed.
+    cursor: str
+    #: The hub has lost its newest changes, as after a restored backup, and the log goes on at ``after``. What you have
+    #: may include changes that the hub does not know: read a baseline to be sure. Positions may come again.
+    diverged: bool = False
+
+
+def position(cursor: str) -> int:
+    """The position of a cursor, for those who compare two."""
+    try:
+        return int(cursor.partition("-")[0])
+    except ValueError:
+        raise NotAHub(f"{cursor!r} is no cursor") from None
+
+
+def follow(
+    client: Client, set_name: str, since: str, choose: Dict[str, str], limit: int, wait: float, once: bool
+) -> Iterator[Batch]:
+    """See Client.follow."""
+    if since == "baseline" or "~" in since:
+        raise ValueError("a baseline is read with Client.baseline; follow from the cursor of its end")
+    at: Optional[str] = None  # the cursor of the page before
+    tries = 0
+    while True:
+        held = wait if at is not None and not once else 0.0
+        asked = time.monotonic()
+        try:
+            batch = page(client, set_name, at or since, choose, limit, held, at)
+        except Refused:
+            raise
+        except (Unavailable, NotAHub) as e:
+            # After one good answer the URL is right, and a strange answer is an outage.
+            if at is None and (isinstance(e, NotAHub) or e.lasting):
+                raise
+            client.pause(e, pause(tries, getattr(e, "after", 0)))
+            tries += 1
+            continue
+        tries = 0
+        news = at is None or at != batch.cursor or batch.diverged or bool(batch.changes)
+        at = batch.cursor
+        if news:
+            yield batch
+        if once and not batch.changes and batch.cursor == batch.after:
+            return
+        if held and not news and time.monotonic() - asked < min(1.0, held):
+            client.sleep(min(1.0, held))  # a hub that is stopping answers at once with an empty page
+
+
+def page(client: Client, set_name: str, since: str, choose: Dict[str, str], limit: int, held: float, at: Optional[str]) -> Batch:
+    """Asks once for the changes after a place. The hub holds the request for so many seconds while there are none. at is the
+    cursor of the page before, if there was one."""
+    query = {"since": since, "limit": str(limit), **{k: v for k, v in choose.items() if v}}
+    if held:
+        query["wait"] = f"{int(held * 1000)}ms"
+    url = f"{client.topic(set_name)}?{urllib.parse.urlencode(query)}"
+    read = read_members(client.request(url, wait=held), url, ("set", str), ("after", str), ("cursor", str), ("changes", list))
+    batch = Batch(read["changes"], read["after"], read["cursor"], read.get("diverged") is True)
+    if read["set"] != set_name:
+        raise NotAHub(f"{url} answers with changes of the set {read['set']}")
+    # The answer may come from something else than the hub, such as a cache that does not look at queries.
+    if at is not None and not batch.diverged and batch.after != at and (position(at) or position(batch.after)):
+        raise NotAHub(f"{url} answers with what follows {batch.after}, and not {at}")
+    return batch

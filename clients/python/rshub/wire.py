@@ -1,0 +1,138 @@
+"""Requests as they are sent, once, and what their answers mean."""
+
+from __future__ import annotations
+
+import email.utils
+import http.client
+import json
+import random
+import socket
+import ssl
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from typing import Any, Dict, List, Optional, Tuple
+
+from .errors import Error, Gone, NotAHub, Refused, Unavailable
+
+TIMEOUT = 30.0  # seconds without a byte of an answer, besides the time that the hub was asked to wait
+FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
+MAX_ANSWER = 64 << 20
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """Redirects are not followed: the token must not go to another host, and a POST must not become a GET."""
+
+    def redirect_request(self, *_: Any, **__: Any) -> None:
+        return None
+
+
+class Wire:
+    """Sends requests to one hub."""
+
+    def __init__(self, hub: str, token: Optional[str]) -> None:
+        self._hub = hub
+        self._token = token
+        handlers: List[urllib.request.BaseHandler] = [_NoRedirect()]
+        host = urllib.parse.urlsplit(hub).hostname or ""
+        if host in ("localhost", "::1") or host.startswith("127."):
+            handlers.append(urllib.request.ProxyHandler({}))  # a proxy does not reach the hub of this machine
+        self._opener = urllib.request.build_opener(*handlers)
+
+    def request(self, url: str, body: Any, headers: Dict[str, str], wait: float) -> Any:
+        """See Client.request."""
+        sent = {"Accept": "application/json, application/problem+json", "User-Agent": "rshub-python"}
+        data = None
+        if body is not None:
+            data = json.dumps(body, ensure_ascii=False).encode()
+            sent["Content-Type"] = "application/json"
+        if self._token:
+            sent["Authorization"] = f"Bearer {self._token}"
+        sent.update(headers)
+        try:
+            with self._opener.open(urllib.request.Request(url, data, sent), timeout=TIMEOUT + wait) as answer:
+                content = _whole(answer)
+                if answer.status != 200 or answer.headers.get_content_type() != "application/json":
+                    raise NotAHub(f"{url} answers {answer.status}, but not as a hub does; is the URL right?")
+                return json.loads(content)
+        except urllib.error.HTTPError as e:
+            with e:
+                raise _failed(self._hub, e) from None
+        except ValueError as e:
+            raise NotAHub(f"{url} answers 200, but not with JSON; is the URL right?") from e
+        except (OSError, http.client.HTTPException) as e:
+            raise _unreachable(self._hub, e) from e
+
+
+def pause(tries: int, after: float = 0) -> float:
+    """How many seconds to wait after so many failed tries before. Half of it is random, so that clients that
+    failed together do not come back together."""
+    longest = min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** min(tries, 10))
+    return max(after, longest / 2 + random.random() * longest / 2)
+
+
+def _whole(answer: http.client.HTTPResponse) -> bytes:
+    parts = []
+    size = 0
+    while True:
+        part = answer.read(1 << 20)
+        if not part:
+            break
+        parts.append(part)
+        size += len(part)
+        if size > MAX_ANSWER:
+            raise NotAHub("the answer has more than 64 MiB")
+    if answer.length:  # read with a size does not say that the connection broke
+        raise http.client.IncompleteRead(b"", answer.length)
+    return b"".join(parts)
+
+
+def _failed(hub: str, e: urllib.error.HTTPError) -> Error:
+    """Returns the error for an answer that is no success."""
+    problem: Dict[str, Any] = {}
+    try:
+        if e.headers.get_content_type() == "application/problem+json":
+            read = json.loads(e.read(1 << 20))
+            problem = read if isinstance(read, dict) else {}
+    except (OSError, http.client.HTTPException, ValueError):
+        pass  # the status says enough
+    problem.setdefault("title", http.client.responses.get(e.code, ""))
+    after = _retry_after(e.headers.get("Retry-After"))
+    if e.code >= 500 or e.code in (408, 429):
+        if e.code == 507:
+            after = max(after, LONGEST_PAUSE)  # room comes slowly
+        detail = f" ({problem['detail']})" if problem.get("detail") else ""
+        return Unavailable(f"{hub} answers {e.code} {problem['title']}{detail}", after=after)
+    if e.code < 400:
+        problem["detail"] = f"it points to {e.headers.get('Location')}"
+    refused = Refused(e.code, problem)
+    return Gone(e.code, problem) if refused.code == "gone" else refused
+
+
+def _retry_after(value: Optional[str]) -> float:
+    """Reads Retry-After: seconds, or a date. 0 if it is missing or cannot be read."""
+    value = (value or "").strip()
+    if value.isdecimal():
+        return min(float(value), 1e9)
+    try:
+        return max(0.0, email.utils.parsedate_to_datetime(value).timestamp() - time.time())
+    except (TypeError, ValueError, IndexError):
+        return 0
+
+
+def _unreachable(hub: str, e: Exception) -> Unavailable:
+    """Returns the error for a request that has no answer, or only a part of one."""
+    reason = e.reason if isinstance(e, urllib.error.URLError) and isinstance(e.reason, Exception) else e
+    certificate = isinstance(reason, ssl.SSLCertVerificationError)
+    if isinstance(reason, (socket.timeout, TimeoutError)):
+        return Unavailable(f"{hub} does not answer in time")
+    unsent = certificate or isinstance(reason, (ConnectionRefusedError, socket.gaierror))
+    return Unavailable(f"cannot reach {hub}: {reason or type(reason).__name__}", lasting=certificate, unsent=unsent)
+
+
+def read_members(page: Any, url: str, *members: Tuple[str, type]) -> Dict[str, Any]:
+    """Returns an answer that has to be an object with these members."""
+    if not isinstance(page, dict) or any(not isinstance(page.get(name), kind) for name, kind in members):
+        raise NotAHub(f"{url} answers 200, but not as a hub does; is the URL right?")
+    return page

@@ -1,0 +1,199 @@
+"""A real hub for tests, which can be killed and started again, and a proxy before it that loses answers.
+
+RSHUB_TEST_PROGRAM names the built program; without it the tests that need a hub are skipped."""
+
+import http.client
+import http.server
+import json
+import os
+import random
+import shutil
+import socket
+import subprocess
+import tempfile
+import threading
+import time
+import unittest
+from pathlib import Path
+
+import rshub
+
+PROGRAM = os.environ.get("RSHUB_TEST_PROGRAM", "")
+PATIENCE = 60.0
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def free_port():
+    """A port that stays free while a hub is down: below those that the system gives to outgoing connections."""
+    while True:
+        port = random.randrange(15000, 30000)
+        with socket.socket() as s:
+            try:
+                s.bind(("127.0.0.1", port))
+                return port
+            except OSError:
+                continue
+
+
+def until(what, condition):
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        if time.monotonic() > deadline:
+            raise AssertionError(f"waited in vain until {what}")
+        time.sleep(0.002)
+
+
+class Hub:
+    """A running hub, or one that was ended and may be started again on the same address and data."""
+
+    def __init__(self, **variables):
+        self.directory = tempfile.mkdtemp(prefix="rshub-python-")
+        self.host = f"127.0.0.1:{free_port()}"
+        self.url = f"http://{self.host}"
+        self.variables = {"RSHUB_LISTEN": self.host, "RSHUB_OPS_LISTEN": "127.0.0.1:0", "RSHUB_DATA": self.directory + "/data", **variables}
+        self.start()
+
+    def start(self):
+        log = self.directory + "/log"
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("RSHUB_")}
+        with open(log, "w") as stderr:
+            self.process = subprocess.Popen([PROGRAM], env={**environment, **self.variables}, stderr=stderr, cwd=self.directory)
+
+        def listens():
+            text = Path(log).read_text()
+            if self.process.poll() is not None:
+                raise AssertionError(f"rshub ended: {text}")
+            for line in text.splitlines():
+                if '"rshub is running"' in line and line.endswith("}"):
+                    self.operations = json.loads(line)["ops"]
+                    return True
+            return False
+
+        until("rshub listens", listens)
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+
+    def close(self):
+        self.kill()
+        shutil.rmtree(self.directory)
+
+    def program(self, *arguments):
+        done = subprocess.run([PROGRAM, *arguments], cwd=self.directory, capture_output=True, text=True, env={**os.environ, **self.variables, "RSHUB_OPS_LISTEN": self.operations})
+        if done.returncode != 0:
+            raise AssertionError(f"rshub {arguments} ended with {done.returncode}: {done.stdout}{done.stderr}")
+        return done.stdout
+
+    def call(self, method, path, body=None):
+        connection = http.client.HTTPConnection(self.host, timeout=PATIENCE)
+        connection.request(method, path, body)
+        answer = connection.getresponse()
+        text = answer.read().decode()
+        connection.close()
+        if answer.status >= 300:
+            raise AssertionError(f"{method} {path} is answered {answer.status}: {text}")
+        return text
+
+    def client(self, **options):
+        return rshub.Client(self.url, **options)
+
+
+@unittest.skipUnless(PROGRAM, "RSHUB_TEST_PROGRAM does not name a built rshub")
+class HubTest(unittest.TestCase):
+    """Tests on one hub. Each test has a set of its own."""
+
+    variables = {}
+
+    @classmethod
+    def setUpClass(cls):
+        cls.hub = Hub(**cls.variables)
+        cls.addClassCleanup(cls.hub.close)
+
+    def setUp(self):
+        self.set_name = self.id().rpartition(".")[2].replace("_", "-").lower()
+        self.client = self.hub.client(sleep=lambda seconds: time.sleep(min(seconds, 0.02)))
+
+    def publish(self, *names, change="updated", **members):
+        return self.client.publish(self.set_name, changes(*names, change=change, **members))
+
+    def warm(self):
+        """Waits until the hub begins the baseline of a new set with its first changes. A hub that has just started may
+        begin it before them, which is as right, for the changes follow."""
+
+        def begins():
+            self.warmed = getattr(self, "warmed", 0) + 1
+            name = f"{self.set_name}-warm-{self.warmed}"
+            self.client.publish(name, changes("a"))
+            return list(self.client.baseline(name))[-1].count == 1
+
+        until("a baseline begins with the first changes", begins)
+
+
+def changes(*names, change="updated", **members):
+    return [{"loc": f"https://example.org/{name}", "change": change, **members} for name in names]
+
+
+def names(changes):
+    return [c["loc"].rpartition("/")[2] for c in changes]
+
+
+class Proxy:
+    """Stands before a hub. plan has what happens to the next POSTs: "lose" forwards one and closes the connection without
+    an answer, "refuse" closes it at once, and a number is answered as a status with Retry-After: 1."""
+
+    def __init__(self, hub):
+        self.plan = []
+        self.seen = []
+        proxy = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_GET(self):
+                self.forward()
+
+            def do_POST(self):
+                fate = proxy.plan.pop(0) if proxy.plan else "forward"
+                proxy.seen.append(self.headers.get("Idempotency-Key"))
+                if fate == "refuse":
+                    self.close_connection = True
+                elif isinstance(fate, int):
+                    self.send_response(fate)
+                    self.send_header("Retry-After", "1")
+                    self.send_header("Content-Length", "0")
+                    self.end_headers()
+                else:
+                    self.forward(answer=fate == "forward")
+
+            def forward(self, answer=True):
+                body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+                connection = http.client.HTTPConnection(hub.host, timeout=PATIENCE)
+                connection.request(self.command, self.path, body or None, {k: v for k, v in self.headers.items() if k != "Host"})
+                got = connection.getresponse()
+                text = got.read()
+                connection.close()
+                if not answer:
+                    self.close_connection = True
+                    return
+                self.send_response(got.status)
+                self.send_header("Content-Type", got.headers["Content-Type"])
+                self.send_header("Content-Length", str(len(text)))
+                self.end_headers()
+                self.wfile.write(text)
+
+            def log_message(self, *_):
+                pass
+
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_port}"
+        self.thread = threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.01})
+        self.thread.start()
+
+    def close(self):
+        self.server.shutdown()
+        self.thread.join()
+        self.server.server_close()
+
+
+def vectors(path):
+    with open(ROOT / path, encoding="utf-8") as f:
+        return json.load(f)

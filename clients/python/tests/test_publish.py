@@ -1,0 +1,136 @@
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+import unittest.mock
+
+import rshub
+
+from .hub import HubTest, Proxy, changes, names
+
+
+class Publish(HubTest):
+    def setUp(self):
+        super().setUp()
+        self.proxy = Proxy(self.hub)
+        self.addCleanup(self.proxy.close)
+        self.slept = []
+        self.lossy = rshub.Client(self.proxy.url, patience=60, sleep=self.slept.append)
+
+    def memory(self):
+        return [n for b in self.client.follow(self.set_name, "start", once=True) for n in names(b.changes)]
+
+    def test_an_answer_that_is_lost(self):
+        """The hub has the changes, and the client does not know: it publishes them again with the same key."""
+        self.proxy.plan = ["lose", "refuse", 503, "lose"]
+        with self.assertLogs("rshub", "WARNING"):
+            receipt = self.lossy.publish(self.set_name, changes("a", "b"))
+        self.assertEqual((receipt.count, receipt.replayed, receipt.set), (2, False, self.set_name))
+        self.assertEqual(self.memory(), ["a", "b"])
+        self.assertEqual(len(self.proxy.seen), 5)
+        self.assertEqual(len(set(self.proxy.seen)), 1)
+        self.assertGreaterEqual(self.slept[2], 1)  # Retry-After
+
+    def test_own_key(self):
+        """A program that crashed publishes the same again."""
+        first = self.client.publish(self.set_name, changes("a"), key="run-7")
+        again = self.client.publish(self.set_name, changes("a"), key="run-7")
+        self.assertEqual((again.cursor, first.replayed, again.replayed), (first.cursor, False, True))
+        with self.assertRaises(rshub.Refused) as caught:
+            self.client.publish(self.set_name, changes("b"), key="run-7")
+        self.assertEqual((caught.exception.status, caught.exception.code), (422, "key-reused"))
+        self.assertEqual(self.memory(), ["a"])
+
+    def test_refused(self):
+        bad = changes("a") + [{"loc": "https://example.org/b", "change": "moved"}]
+        with self.assertRaises(rshub.Refused) as caught:
+            self.client.publish(self.set_name, bad)
+        e = caught.exception
+        self.assertEqual((e.status, e.problem["entry"], e.problem["loc"], e.doubt), (400, 2, "https://example.org/b", False))
+        self.assertIn("moved", str(e))
+        self.assertEqual(self.memory(), [])
+
+    def test_refused_in_doubt(self):
+        self.proxy.plan = ["lose", 404]
+        with self.assertLogs("rshub"), self.assertRaises(rshub.Refused) as caught:
+            self.lossy.publish(self.set_name, changes("a"), key="k")
+        self.assertEqual((caught.exception.doubt, caught.exception.key), (True, "k"))
+        self.assertEqual(self.memory(), ["a"])
+
+    def test_patience_ends(self):
+        self.proxy.plan = [503] * 100
+        impatient = rshub.Client(self.proxy.url, patience=0)
+        with self.assertRaises(rshub.Unavailable) as caught:
+            impatient.publish(self.set_name, changes("a"))
+        self.assertEqual((caught.exception.after, caught.exception.doubt, len(self.proxy.seen)), (1, True, 1))
+        begin = time.monotonic()
+        with self.assertLogs("rshub"), self.assertRaises(rshub.Unavailable):
+            rshub.Client("http://127.0.0.1:1", patience=0.3, sleep=self.client.sleep).publish(self.set_name, changes("a"))
+        self.assertLess(time.monotonic() - begin, 10)
+        with self.assertRaises(rshub.Unavailable) as caught:
+            rshub.Client("http://127.0.0.1:1", patience=0).publish(self.set_name, changes("a"))
+        self.assertFalse(caught.exception.doubt)
+
+    def test_redirect(self):
+        self.proxy.plan = [307]
+        with self.assertRaises(rshub.Refused) as caught:
+            self.lossy.publish(self.set_name, changes("a"))
+        self.assertIn("it points to", str(caught.exception))
+
+    def test_a_proxy_is_not_asked_for_this_machine(self):
+        with unittest.mock.patch.dict(os.environ, {"http_proxy": "http://127.0.0.1:1", "no_proxy": ""}):
+            rshub.Client(self.hub.url, patience=0).publish(self.set_name, changes("a"))
+
+    def test_many(self):
+        every = changes(*map(str, range(2500)))
+        receipts = list(self.client.publish_all(self.set_name, iter(every), key="load"))
+        self.assertEqual([r.count for r in receipts], [1000, 1000, 500])
+        again = list(self.client.publish_all(self.set_name, iter(every), key="load"))
+        self.assertTrue(all(r.replayed for r in again))
+        self.assertEqual(len(self.memory()), 2500)
+
+    def test_nothing(self):
+        with self.assertRaises(ValueError):
+            self.client.publish(self.set_name, [])
+        with self.assertRaises(ValueError):
+            self.client.publish(self.set_name, changes("a"), key="two words")
+        self.assertEqual(list(self.client.publish_all(self.set_name, [])), [])
+
+    def test_other_letters(self):
+        self.client.publish(self.set_name, [{"loc": "https://example.org/%C3%BC", "change": "created", "type": "text/html", "ln": [{"rel": "describedby", "href": "https://example.org/m"}]}])
+        (batch,) = (b for b in self.client.follow(self.set_name, "start", once=True) if b.changes)
+        self.assertEqual(batch.changes[0]["ln"], [{"rel": "describedby", "href": "https://example.org/m"}])
+
+
+class Program(HubTest):
+    """The command line."""
+
+    def run_program(self, *arguments, stdin="", status=0):
+        done = subprocess.run([sys.executable, "-m", "rshub", "--hub", self.hub.url, *arguments], input=stdin, capture_output=True, text=True, env=os.environ)
+        self.assertEqual(done.returncode, status, done.stderr)
+        return done.stdout, done.stderr
+
+    def test_commands(self):
+        lines = "".join(json.dumps(c) + "\n" for c in changes("a", "b", "c", change="created", length=5))
+        out, _ = self.run_program("publish", self.set_name, "--key", "one", stdin=lines)
+        self.assertEqual(json.loads(out)["count"], 3)
+        with tempfile.TemporaryDirectory() as directory:
+            follow = ("follow", self.set_name, "--since", "start", "--once", "--cursor", directory + "/cursor")
+            out, _ = self.run_program(*follow)
+            self.assertEqual(names(map(json.loads, out.splitlines())), ["a", "b", "c"])
+            self.publish("d", length=5)
+            out, _ = self.run_program(*follow)
+            self.assertEqual(names(map(json.loads, out.splitlines())), ["d"])
+        copy, said = self.run_program("baseline", self.set_name)
+        later, _ = self.run_program("follow", self.set_name, "--since", said.split()[-1], "--once")
+        copy += later
+        self.assertEqual(sorted(names(map(json.loads, copy.splitlines()))), ["a", "b", "c", "d"])
+        self.run_program("audit", self.set_name, stdin=copy)
+        _, said = self.run_program("publish", self.set_name, stdin="{", status=1)
+        self.assertIn("line 1 is no JSON", said)
+        _, said = self.run_program("publish", self.set_name, stdin='{"loc":"/a","change":"created"}\n', status=2)
+        self.assertIn("it is not an absolute URI", said)
+        _, said = self.run_program("follow", self.set_name, "--since", "never", status=2)
+        self.assertIn("400", said)

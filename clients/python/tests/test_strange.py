@@ -1,0 +1,145 @@
+"""What is no hub, or a broken one, must not look like a hub that has no more changes, or like a copy in sync."""
+
+import http.server
+import json
+import threading
+import unittest
+
+import rshub
+from rshub.inventory import Inventory
+
+GONE = (410, {"type": "https://github.com/rshub/rshub/terms/problems/gone", "title": "Gone", "detail": "begin anew"})
+
+
+def page(after, cursor, *positions, **more):
+    changes = [{"position": p, "datetime": "2026-01-01T00:00:00Z", "loc": f"https://example.org/{p}", "change": "updated"} for p in positions]
+    return 200, {"set": "demo", "after": after, "cursor": cursor, "changes": changes, **more}
+
+
+def part(cursor, *letters, **more):
+    resources = [{"position": 1, "datetime": "2026-01-01T00:00:00Z", "loc": letter, "change": "updated"} for letter in letters]
+    return 200, {"set": "demo", "baseline": True, "complete": True, "count": 2, "cursor": cursor, "resources": resources, **more}
+
+
+END = (200, {"set": "demo", "baseline": False, "complete": True, "count": 2, "cursor": "7-7", "changes": [], "position": "", "content": ""})
+
+
+class Strange(unittest.TestCase):
+    """A server that gives answers by a script: (status, JSON), bytes as HTML, or "torn"."""
+
+    def setUp(self):
+        script = self.script = []
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_GET(self):
+                self.rfile.read(int(self.headers.get("Content-Length") or 0))
+                answer = script.pop(0)
+                torn = answer == "torn"
+                if torn:
+                    answer = page("0-0", "1-1", 1)
+                if isinstance(answer, bytes):
+                    status, kind, text = 200, "text/html", answer
+                else:
+                    status = answer[0]
+                    kind, text = "application/json" if status == 200 else "application/problem+json", json.dumps(answer[1]).encode()
+                self.send_response(status)
+                self.send_header("Content-Type", kind)
+                self.send_header("Content-Length", str(len(text)))
+                self.end_headers()
+                self.wfile.write(text[: len(text) // 2] if torn else text)
+
+            do_POST = do_GET
+
+            def log_message(self, *_):
+                pass
+
+        server = http.server.HTTPServer(("127.0.0.1", 0), Handler)
+        self.addCleanup(server.server_close)
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        self.addCleanup(thread.join)
+        self.addCleanup(server.shutdown)
+        self.client = rshub.Client(f"http://127.0.0.1:{server.server_port}", patience=0, sleep=lambda seconds: None)
+
+    def test_follow_begins(self):
+        for answer in (b"<html>", page("0-0", "1-1", 1, set="other"), (200, {"set": "demo"}), (200, []), END):
+            self.script[:] = [answer]
+            with self.assertRaises(rshub.NotAHub, msg=answer):
+                next(self.client.follow("demo", "start"))
+
+    def test_an_answer_that_breaks_off(self):
+        self.script[:] = ["torn", page("0-0", "1-1", 1)]
+        with self.assertLogs("rshub"):
+            self.assertEqual(next(self.client.follow("demo", "start")).cursor, "1-1")
+
+    def test_follow_goes_on(self):
+        """After one good answer, a strange one is an outage."""
+        self.script[:] = [
+            page("0-0", "2-2", 1, 2), page("2-2", "9-9", 9, set="other"), page("5-5", "9-9", 9), b"<html>a proxy's error page", "torn",
+            (502, {}), page("2-2", "3-3", 3), page("3-3", "3-3"),
+        ]  # fmt: skip
+        with self.assertLogs("rshub") as logged:
+            batches = list(self.client.follow("demo", "start", once=True))
+        self.assertEqual([c["position"] for b in batches for c in b.changes], [1, 2, 3])
+        self.assertEqual(len(logged.output), 5)
+
+    def test_baseline(self):
+        """A baseline that is gone begins anew, and the page says so."""
+        self.script[:] = [part("5-5~1", "a"), GONE, part("7-7~1", "b"), (503, {}), part("7-7~2", "c"), END]
+        with self.assertLogs("rshub"):
+            pages = list(self.client.baseline("demo"))
+        self.assertEqual([(p.restart, [r["loc"] for r in p.resources]) for p in pages], [(False, ["a"]), (True, ["b"]), (False, ["c"]), (False, [])])
+
+    def test_baseline_out_of_order(self):
+        for first in (part("5-5~1", "b", "a"), part("5-5~1", "a", "a"), part("5-5~1", "a", set="other")):
+            self.script[:] = [first]
+            with self.assertRaises(rshub.NotAHub, msg=first):
+                next(self.client.baseline("demo"))
+        self.script[:] = [part("5-5~1", "a")]
+        with self.assertRaises(rshub.NotAHub):
+            next(self.client.baseline("demo", prefix="b"))
+
+        self.script[:] = [part("5-5~1", "a"), END]
+        with self.assertRaisesRegex(rshub.NotAHub, "named 1 resources of a baseline of 2"):
+            list(self.client.baseline("demo"))
+        self.script[:] = [END]
+        self.assertTrue(next(self.client.baseline("demo", after="7-7~1")).end)
+
+    def test_audit(self):
+        """The answer about a range that differs is all of it, or the hub is broken."""
+        own = [{"loc": c, "length": 1} for c in "abc"]
+        look = (200, {"set": "demo", "cursor": "7-7", "complete": True, "count": 4, "weak": 4, "position": "x", "content": "x"})
+
+        def answer(*ranges, **more):
+            return 200, {"set": "demo", "cursor": "7-7", "ranges": list(ranges), **more}
+
+        begin, middle, end = Inventory(own, "content").cut(None, None, 256)
+        self.assertEqual((begin["to"], middle["from"], middle["to"], end["from"]), ("b", "b", "c", "c"))
+        half, rest = {**middle, "to": "bb"}, {**middle, "from": "bb"}
+        d = {"loc": "bd", "e": "00" * 16}
+        for what, reply in (
+            ("nothing differs, and the digest does", answer()),
+            ("the range as it was asked", answer(middle)),
+            ("the range as it was asked, with another digest", answer({**middle, "digest": "x"})),
+            ("a gap at the end", answer(half, {**rest, "to": "bz"})),
+            ("a gap in the middle", answer(half, {**rest, "from": "bc"})),
+            ("a range that was not asked about", answer({**end, "from": "x", "to": "y", "resources": [], "count": 0})),
+            ("another cursor", answer(cursor="8-8")),
+            ("another set", answer(set="other")),
+            ("fewer resources than it says", answer({**middle, "count": 2, "resources": [d]})),
+            ("a resource that is not in the range", answer({**middle, "count": 1, "resources": [{**d, "loc": "x"}]})),
+            ("resources out of order", answer({**middle, "count": 2, "resources": [d, d]})),
+        ):
+            self.script[:] = [look, reply]
+            with self.assertRaises(rshub.NotAHub, msg=what):
+                self.client.audit("demo", own, settle=0)
+
+    def test_audit_of_a_state_that_is_gone(self):
+        look = (200, {"set": "demo", "cursor": "7-7", "complete": True, "count": 0, "weak": 0, "position": "x", "content": "x"})
+        same = (200, {**look[1], "count": 1, "content": Inventory([{"loc": "a"}], "content").range()["digest"]})
+        self.script[:] = [look, GONE, look, GONE, same]
+        self.assertEqual(self.client.audit("demo", [{"loc": "a"}]), [])
+        self.script[:] = [look, GONE] * 9
+        with self.assertRaises(rshub.Gone):
+            self.client.audit("demo", [{"loc": "a"}])
+        self.assertEqual(len(self.script), 8)

@@ -1,0 +1,264 @@
+package clients
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/rshub/rshub/conformance/trial"
+	"github.com/rshub/rshub/e2e/internal/hubtest"
+)
+
+// vectors are the signatures that callback/websub is tested with, too.
+type vector struct {
+	Name, Secret, Body string
+	Signatures         map[string]string
+}
+
+func vectors(t *testing.T) (all []vector) {
+	t.Helper()
+	text, err := os.ReadFile(root(t, "callback", "websub", "testdata", "signature.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	hubtest.Decode(t, text, &all)
+	return all
+}
+
+// A receiver is one of the programs in examples/callback.
+type receiver struct {
+	*hubtest.Process
+	addr, url, spool string
+	topic, secret    string
+	command          []string
+}
+
+// start starts it, anew or again.
+func (r *receiver) start(t *testing.T) {
+	t.Helper()
+	args := append(slices.Clone(r.command[1:]), r.addr, r.topic, r.spool)
+	r.Process = hubtest.Start(t, append(withClient(t), "CALLBACK_SECRET="+r.secret), nil, r.command[0], args...)
+	hubtest.Until(t, "the receiver listens", func() error {
+		if !strings.Contains(r.Stdout.String(), "callback http://") {
+			return errors.New(r.Stderr.String())
+		}
+		return nil
+	})
+}
+
+// A spooled line is a delivery as the receiver keeps it.
+type spooled struct {
+	Mark    uint64
+	Missed  bool
+	Changes []struct {
+		Position uint64
+		Loc      string
+		Change   string
+		Datetime string
+	}
+}
+
+func (r *receiver) lines(t *testing.T) (all []spooled) {
+	t.Helper()
+	text, err := os.ReadFile(r.spool)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range bytes.Lines(text) {
+		var l spooled
+		if json.Unmarshal(line, &l) == nil { // else it is being written
+			all = append(all, l)
+		}
+	}
+	return all
+}
+
+// has waits until the changes up to a position are there, in order, once.
+func (r *receiver) has(t *testing.T, n int) {
+	t.Helper()
+	hubtest.Until(t, fmt.Sprintf("the receiver has %d changes", n), func() error {
+		next := uint64(1)
+		for _, l := range r.lines(t) {
+			for _, c := range l.Changes {
+				if c.Position != next || c.Loc == "" || c.Change == "" || c.Datetime == "" {
+					t.Fatalf("%+v stands where position %d should", c, next)
+				}
+				next++
+			}
+			if l.Mark != next-1 || l.Missed {
+				t.Fatalf("a line with the mark %d, missed %t, ends with position %d", l.Mark, l.Missed, next-1)
+			}
+		}
+		if int(next)-1 != n {
+			return fmt.Errorf("it has %d", next-1)
+		}
+		return nil
+	})
+}
+
+// post delivers as a hub does. It returns the status of the answer.
+func (r *receiver) post(t *testing.T, body, signature string, headers ...string) int {
+	t.Helper()
+	if signature != "" {
+		headers = append(headers, "X-Hub-Signature: "+signature)
+	}
+	a, err := hubtest.Request(http.MethodPost, r.url, strings.NewReader(body), headers...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a.Status
+}
+
+// TestReceivers lets each receiver take deliveries of a hub, while both are killed.
+func TestReceivers(t *testing.T) {
+	t.Parallel()
+	for name, command := range map[string]func(*testing.T) []string{
+		"python": func(t *testing.T) []string {
+			return []string{python(t), root(t, "examples", "callback", "receiver.py")}
+		},
+		"node": func(t *testing.T) []string { return []string{node(t), root(t, "examples", "callback", "receiver.mjs")} },
+		"go": func(t *testing.T) []string {
+			program := filepath.Join(t.TempDir(), "receiver")
+			build := exec.Command("go", "build", "-o", program, "./examples/callback")
+			build.Dir = root(t)
+			if out, err := build.CombinedOutput(); err != nil {
+				t.Fatalf("build the receiver: %v\n%s", err, out)
+			}
+			return []string{program}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := hubtest.NewHub(t, "RSHUB_CALLBACK_ALLOW=127.0.0.0/8")
+			r := &receiver{command: command(t), addr: hubtest.FreePort(t), spool: filepath.Join(t.TempDir(), "spool"), topic: h.Topic("demo")}
+			r.url = "http://" + r.addr + "/changes"
+			byName := vectors(t)
+			signed := byName[slices.IndexFunc(byName, func(v vector) bool { return v.Name == "not ASCII" })]
+			r.secret = signed.Secret
+			h.Start(t)
+			r.start(t)
+			receiveAll(t, h, r)
+			receiveBad(t, r, signed)
+			receiveAgain(t, h, r)
+		})
+	}
+}
+
+// receiveAll has the receiver take all changes, while it is killed, and the hub, too.
+func receiveAll(t *testing.T, h *hubtest.Hub, r *receiver) {
+	form := trial.Form("subscribe", r.url, r.topic, "hub.secret", r.secret, "rs.since", "start").Encode()
+	hubtest.Must(t, http.StatusAccepted, http.MethodPost, h.URL+"/hub", []byte(form), trial.AsForm)
+	hubtest.Publish(t, h, "demo", append(hubtest.Changes("first", 3), []byte(`{"loc":"https://example.org/?a=1&b=%3C","change":"deleted"}`+"\n")...))
+	r.has(t, 4)
+	if lines := r.lines(t); lines[len(lines)-1].Changes[len(lines[len(lines)-1].Changes)-1].Loc != "https://example.org/?a=1&b=%3C" {
+		t.Errorf("a loc with an ampersand is %+v", lines[len(lines)-1])
+	}
+	r.Kill()
+	hubtest.Publish(t, h, "demo", hubtest.Changes("second", 50))
+	torn, err := os.OpenFile(r.spool, os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := torn.WriteString(`{"mark":99,"mis`); err != nil { // as a crash leaves it
+		t.Fatal(err)
+	}
+	_ = torn.Close()
+	h.Kill()
+	h.Start(t)
+	r.start(t)
+	hubtest.Publish(t, h, "demo", hubtest.Changes("third", 6)) // brings the next try forward
+	r.has(t, 60)
+}
+
+// receiveBad tries what nobody but a stranger sends.
+func receiveBad(t *testing.T, r *receiver, signed vector) {
+	before := r.lines(t)
+	for _, test := range []struct {
+		name, body, signature string
+		want                  int
+	}{
+		{"no signature", signed.Body, "", http.StatusForbidden},
+		{"another body", signed.Body + " ", signed.Signatures["sha256"], http.StatusForbidden},
+		{"half a signature", signed.Body, signed.Signatures["sha256"][:40], http.StatusForbidden},
+		{"another algorithm", signed.Body, strings.Replace(signed.Signatures["sha256"], "sha256", "sha512", 1), http.StatusForbidden},
+		{"an algorithm that is not safe", signed.Body, "sha1=" + strings.Repeat("0", 40), http.StatusForbidden},
+		{"nothing of a notification", signed.Body, signed.Signatures["sha256"], http.StatusBadRequest},
+		{"the same with sha384", signed.Body, signed.Signatures["sha384"], http.StatusBadRequest},
+		{"the same with sha512", signed.Body, signed.Signatures["sha512"], http.StatusBadRequest},
+	} {
+		if got := r.post(t, test.body, test.signature); got != test.want {
+			t.Errorf("%s is answered %d, not %d", test.name, got, test.want)
+		}
+	}
+	for _, test := range []struct {
+		mode, topic string
+		want        int
+	}{
+		{"subscribe", r.topic, http.StatusOK},
+		{"unsubscribe", r.topic, http.StatusOK},
+		{"denied", r.topic, http.StatusOK},
+		{"subscribe", r.topic + "x", http.StatusNotFound},
+		{"", "", http.StatusNotFound},
+	} {
+		q := url.Values{"hub.mode": {test.mode}, "hub.topic": {test.topic}, "hub.challenge": {"a <b>&c"}, "hub.reason": {"because"}}
+		a := hubtest.Must(t, test.want, http.MethodGet, r.url+"?"+q.Encode(), nil)
+		if confirmed := string(a.Body) == "a <b>&c"; confirmed != (test.want == http.StatusOK && test.mode != "denied") {
+			t.Errorf("%s of %s is answered %q", test.mode, test.topic, a.Body)
+		}
+	}
+	if after := r.lines(t); len(after) != len(before) {
+		t.Errorf("the receiver kept %+v", after[len(before):])
+	}
+}
+
+// receiveAgain sends the receiver repeats, a gap, and the beginning of a set made anew.
+func receiveAgain(t *testing.T, h *hubtest.Hub, r *receiver) {
+	notification := func(after, until uint64, attrs string) string {
+		var urls strings.Builder
+		for p := after + 1; p <= until; p++ {
+			fmt.Fprintf(&urls, `<url><loc>https://example.org/%d</loc><rs:md change="updated" datetime="2026-01-01T00:00:00.000001Z" h:position="%d"/></url>`, p, p)
+		}
+		return fmt.Sprintf(`<?xml version="1.0" encoding="UTF-8"?>`+"\n"+`<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9" xmlns:rs="http://www.openarchives.org/rs/terms/" xmlns:h="https://github.com/rshub/rshub/terms/"><rs:md capability="changenotification" h:after="%d-5" h:cursor="%d-9"%s/>%s</urlset>`, after, until, attrs, urls.String())
+	}
+	for _, step := range []struct {
+		name         string
+		after, until uint64
+		attrs, gap   string
+		news         int // -1: no line
+		missed       bool
+	}{
+		{"a repeat", 50, 60, "", "", -1, false},
+		{"a repeat with more", 55, 62, "", "", 2, false},
+		{"one that is missing", 70, 71, "", "", 1, true},
+		{"a gap", 80, 82, "", "72-80", 2, true},
+		{"a tail that was lost", 40, 42, ` h:diverged="true"`, "", 2, false},
+		{"the next", 42, 43, "", "", 1, false},
+		{"a set made anew", 0, 2, "", "1-", 2, true},
+	} {
+		before := r.lines(t)
+		body := notification(step.after, step.until, step.attrs)
+		var headers []string
+		if step.gap != "" {
+			headers = append(headers, "RS-Gap: "+step.gap)
+		}
+		if got := r.post(t, body, sign(r.secret, body), headers...); got != http.StatusNoContent {
+			t.Fatalf("%s is answered %d: %s", step.name, got, r.Stderr.String())
+		}
+		news := r.lines(t)[len(before):]
+		switch {
+		case step.news < 0 && len(news) > 0:
+			t.Errorf("%s is kept: %+v", step.name, news)
+		case step.news >= 0 && (len(news) != 1 || news[0].Missed != step.missed || len(news[0].Changes) != step.news || news[0].Mark != step.until):
+			t.Errorf("%s is kept as %+v", step.name, news)
+		}
+	}
+}

@@ -1,0 +1,124 @@
+package clients
+
+import (
+	"bytes"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"testing"
+
+	"github.com/rshub/rshub/e2e/internal/browser"
+	"github.com/rshub/rshub/e2e/internal/hubtest"
+)
+
+// sign returns the X-Hub-Signature of a body.
+func sign(secret, body string) string {
+	mac := hmac.New(sha256.New, []byte(secret))
+	mac.Write([]byte(body))
+	return "sha256=" + hex.EncodeToString(mac.Sum(nil))
+}
+
+// positions are those of the changes that a program printed, one on each line.
+func positions(t *testing.T, p *hubtest.Process) (all []uint64) {
+	t.Helper()
+	for line := range bytes.Lines([]byte(p.Stdout.String())) {
+		var c struct{ Position uint64 }
+		if line[len(line)-1] != '\n' {
+			break // it is being written
+		}
+		if err := json.Unmarshal(line, &c); err != nil {
+			t.Fatalf("%s: %v", line, err)
+		}
+		all = append(all, c.Position)
+	}
+	return all
+}
+
+// TestNodeFollows has examples/follow/follow.mjs follow, while it is killed, and the hub,
+// too. Nothing is left out, and what comes again is what it printed just before the end.
+func TestNodeFollows(t *testing.T) {
+	t.Parallel()
+	program := []string{node(t), root(t, "examples", "follow", "follow.mjs")}
+	h := hubtest.StartHub(t)
+	cursor := filepath.Join(t.TempDir(), "cursor")
+	follow := func() *hubtest.Process {
+		return hubtest.Start(t, nil, nil, program[0], program[1], h.Topic("demo"), cursor)
+	}
+	last := uint64(0) // of the processes before
+	upTo := func(p *hubtest.Process, n uint64) {
+		t.Helper()
+		var got []uint64
+		hubtest.Until(t, fmt.Sprintf("the script has %d changes", n), func() error {
+			if got = positions(t, p); len(got) == 0 || got[len(got)-1] < n {
+				return fmt.Errorf("it has %d, and says %s", len(got), p.Stderr.String())
+			}
+			return nil
+		})
+		if got[0] > last+1 {
+			t.Errorf("it goes on with %d after %d", got[0], last)
+		}
+		for i, position := range got {
+			if position != got[0]+uint64(i) {
+				t.Fatalf("position %d is followed by %d", got[i-1], position)
+			}
+		}
+	}
+	p := follow()
+	hubtest.Publish(t, h, "demo", hubtest.Changes("first", 1200))
+	upTo(p, 1200)
+	h.Kill()
+	h.Start(t)
+	hubtest.Publish(t, h, "demo", hubtest.Changes("second", 300))
+	upTo(p, 1500)
+	p.Kill()
+	last = 1500
+	hubtest.Publish(t, h, "demo", hubtest.Changes("third", 10))
+	p = follow()
+	upTo(p, 1510)
+	p.Kill()
+
+	hubtest.Must(t, http.StatusNoContent, http.MethodDelete, h.URL+"/sets/demo", nil)
+	hubtest.Publish(t, h, "demo", hubtest.Changes("anew", 1))
+	p = follow()
+	if code := p.Wait(); code != 3 {
+		t.Errorf("a cursor that is gone ends the script with %d: %s", code, p.Stderr.String())
+	}
+}
+
+// TestPage opens examples/follow/page.html in a browser, while the hub is killed.
+func TestPage(t *testing.T) {
+	t.Parallel()
+	chromium := browser.Start(t)
+	pages := httptest.NewServer(http.FileServer(http.Dir(root(t, "examples", "follow"))))
+	defer pages.Close()
+	h := hubtest.StartHub(t, "RSHUB_ORIGINS="+pages.URL)
+	hubtest.Publish(t, h, "demo", append(hubtest.Changes("first", 3), []byte(`{"loc":"https://example.org/first/2","change":"deleted"}`+"\n")...))
+	tab := browser.Open(t, chromium, pages.URL+"/page.html?topic="+h.Topic("demo"))
+	shows := func(want ...string) {
+		t.Helper()
+		hubtest.Until(t, fmt.Sprintf("the page shows %q", want), func() error {
+			got := browser.Evaluate[[]string](t, tab, `[...document.querySelectorAll("#rows tr")].map(r => r.cells[0].textContent.replace("https://example.org/", "")).sort()`)
+			if fmt.Sprint(got) != fmt.Sprint(want) {
+				return fmt.Errorf("it shows %q, and says %s", got, browser.Evaluate[string](t, tab, `document.getElementById("state").textContent`))
+			}
+			return nil
+		})
+	}
+	shows("first/1", "first/3")
+	h.Kill()
+	h.Start(t)
+	hubtest.Publish(t, h, "demo", append(hubtest.Change("second"), []byte(`{"loc":"https://example.org/first/3","change":"deleted"}`+"\n")...))
+	shows("first/1", "second")
+
+	// The set is made anew: its cursors are gone, and the page begins anew.
+	hubtest.Must(t, http.StatusNoContent, http.MethodDelete, h.URL+"/sets/demo", nil)
+	hubtest.Publish(t, h, "demo", hubtest.Changes("anew", 2))
+	h.Kill()
+	h.Start(t)
+	shows("anew/1", "anew/2")
+}

@@ -1,0 +1,198 @@
+package clients
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/rshub/rshub/e2e/internal/hubtest"
+)
+
+// A website has pages that come and go. A page with the text "down" cannot be fetched.
+type website struct {
+	*httptest.Server
+	mu    sync.Mutex
+	pages map[string]string
+}
+
+func (w *website) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
+	w.mu.Lock()
+	text, ok := w.pages[r.URL.Path]
+	w.mu.Unlock()
+	switch {
+	case !ok:
+		http.NotFound(rw, r)
+	case text == "down":
+		rw.WriteHeader(http.StatusServiceUnavailable)
+	default:
+		rw.Header().Set("Content-Type", "text/html; charset=utf-8")
+		fmt.Fprintf(rw, "<!DOCTYPE html><title>x</title><script>not this</script><p>%s", text)
+	}
+}
+
+// set changes a page, and publishes that; no text: it is deleted.
+func (w *website) set(t *testing.T, h *hubtest.Hub, page, text string) {
+	t.Helper()
+	kind := "updated"
+	w.mu.Lock()
+	if w.pages[page] = text; text == "" {
+		delete(w.pages, page)
+		kind = "deleted"
+	}
+	w.mu.Unlock()
+	hubtest.Publish(t, h, "demo", fmt.Appendf(nil, `{"loc":"%s%s","change":"%s"}`+"\n", w.URL, page, kind))
+}
+
+// TestSearch feeds the search index, while it is killed, and the hub, too.
+func TestSearch(t *testing.T) {
+	t.Parallel()
+	web := &website{pages: map[string]string{}}
+	web.Server = httptest.NewServer(web)
+	defer web.Close()
+	h := hubtest.StartHub(t)
+	index := filepath.Join(t.TempDir(), "index.db")
+	search := func(arguments ...string) []string {
+		return append([]string{root(t, "examples", "search", "search.py"), index}, arguments...)
+	}
+	feed := func() *hubtest.Process {
+		return hubtest.Start(t, withClient(t), nil, python(t), search("feed", h.URL, "demo")...)
+	}
+	finds := func(words string, want ...string) {
+		t.Helper()
+		hubtest.Until(t, fmt.Sprintf("%s is found at %q", words, want), func() error {
+			code, out, said := hubtest.Run(t, withClient(t), nil, python(t), search("find", words)...)
+			var got []string
+			for line := range strings.Lines(out) {
+				loc, _, _ := strings.Cut(line, "\t")
+				got = append(got, strings.TrimPrefix(loc, web.URL))
+			}
+			if slices.Sort(got); code != 0 || !slices.Equal(got, want) {
+				return fmt.Errorf("it is found at %q; %s", got, said)
+			}
+			return nil
+		})
+	}
+	web.set(t, h, "/a", "The hub pushes changes")
+	web.set(t, h, "/b", "A mirror keeps copies &amp; changes")
+	p := feed()
+	finds("change", "/a", "/b")
+	finds("this")
+	web.set(t, h, "/a", "Nothing new")
+	web.set(t, h, "/c", "down")
+	finds("change", "/b")
+	p.Kill()
+	web.set(t, h, "/b", "")
+	web.set(t, h, "/c", "It changed while nobody looked")
+	h.Kill()
+	p = feed()
+	h.Start(t)
+	finds("change", "/c")
+	web.set(t, h, "/d", "changing")
+	finds("change", "/c", "/d")
+	p.Kill()
+	if code, out, said := hubtest.Run(t, withClient(t), nil, python(t), search("audit", h.URL, "demo")...); code != 0 || strings.TrimSpace(out) != "in sync" {
+		t.Errorf("the audit ended with %d: %s%s", code, out, said)
+	}
+}
+
+// TestTable publishes an SQL table as it changes.
+func TestTable(t *testing.T) {
+	t.Parallel()
+	h := hubtest.StartHub(t)
+	db := filepath.Join(t.TempDir(), "articles.db")
+	query := root(t, "examples", "table", "resources.sql")
+	sql := func(statements string) {
+		t.Helper()
+		const script = `import sqlite3, sys
+db = sqlite3.connect(sys.argv[1])
+db.executescript(sys.argv[2])
+db.commit()`
+		if code, _, said := hubtest.Run(t, nil, nil, python(t), "-c", script, db, statements); code != 0 {
+			t.Fatal(said)
+		}
+	}
+	start := func(flags ...string) *hubtest.Process {
+		t.Helper()
+		args := append([]string{root(t, "examples", "table", "table.py"), db, query, h.URL, "demo"}, flags...)
+		return hubtest.Start(t, withClient(t), nil, python(t), args...)
+	}
+	publish := func(want int, flags ...string) string {
+		t.Helper()
+		p := start(flags...)
+		if code := p.Wait(); code != want {
+			t.Fatalf("table.py ended with %d: %s%s", code, p.Stdout, p.Stderr)
+		}
+		return p.Stdout.String() + p.Stderr.String()
+	}
+	news := func(from int, want ...string) {
+		t.Helper()
+		var got []string
+		for _, e := range hubtest.Memory(t, h, "demo")[from:] {
+			var c struct{ Loc, Change string }
+			hubtest.Decode(t, []byte(e.Text), &c)
+			got = append(got, c.Change+" "+strings.TrimPrefix(c.Loc, "https://example.org/articles/"))
+		}
+		if slices.Sort(got); !slices.Equal(got, want) {
+			t.Errorf("published was %q, not %q", got, want)
+		}
+	}
+	sql(`CREATE TABLE article (id INTEGER PRIMARY KEY, published INTEGER, changed TEXT, body TEXT);
+		INSERT INTO article VALUES (1, 1, '2026-01-01 10:00:00', 'one'), (2, 1, '2026-01-01 10:00:00', 'two'), (3, 0, '2026-01-01 10:00:00', 'draft'),
+		(4, 1, '2026-01-01 10:00:00', 'four'), (5, 1, '2026-01-01 10:00:00', 'grün')`)
+	publish(0)
+	news(0, "created 1", "created 2", "created 4", "created 5")
+	if said := publish(0); said != "" {
+		t.Errorf("without a change it says %s", said)
+	}
+	sql(`UPDATE article SET changed = '2026-01-02 10:00:00', body = 'new' WHERE id = 2; UPDATE article SET published = 1 WHERE id = 3; DELETE FROM article WHERE id = 4`)
+	h.Kill()
+	p := start()
+	p.Says("next try in")
+	h.Start(t)
+	if code := p.Wait(); code != 0 {
+		t.Fatalf("table.py ended with %d: %s", code, p.Stderr)
+	}
+	news(4, "created 3", "deleted 4", "updated 2")
+
+	sql(`DELETE FROM article`)
+	if said := publish(1); !strings.Contains(said, "4 resources would be deleted") {
+		t.Errorf("an empty table says %s", said)
+	}
+	news(7)
+	publish(0, "--delete-all")
+	news(7, "deleted 1", "deleted 2", "deleted 3", "deleted 5")
+}
+
+// TestIndex holds the list of the examples: each is in it, and its links lead somewhere.
+func TestIndex(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile(root(t, "examples", "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, err := filepath.Glob(root(t, "examples", "*", "*"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("%d examples, %v", len(files), err)
+	}
+	for _, file := range files {
+		name, err := filepath.Rel(root(t, "examples"), file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if filepath.Base(file) != "__pycache__" && !strings.Contains(string(text), "]("+filepath.ToSlash(name)+")") {
+			t.Errorf("examples/README.md does not link %s", name)
+		}
+	}
+	for _, link := range regexp.MustCompile(`\]\(([^)#:]+)\)`).FindAllStringSubmatch(string(text), -1) {
+		if _, err := os.Stat(root(t, "examples", link[1])); err != nil {
+			t.Errorf("examples/README.md links %s: %v", link[1], err)
+		}
+	}
+}

@@ -1,0 +1,203 @@
+// Receiver is a callback: it takes what a hub POSTs, keeps it in a file, and answers at
+// once. Another program reads the file.
+//
+//	CALLBACK_SECRET=... go run ./examples/callback 127.0.0.1:9000 http://127.0.0.1:8080/sets/demo/changes spool.ndjson
+//
+// The file has a line for each delivery: {"mark", "missed", "changes"}. "missed" means:
+// read a baseline. The mark of the last line is what was processed, so the file is all
+// that has to survive a crash.
+package main
+
+import (
+	"bytes"
+	"crypto/hmac"
+	"crypto/sha256"
+	"crypto/sha512"
+	"encoding/hex"
+	"encoding/json"
+	"encoding/xml"
+	"fmt"
+	"hash"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+const most = 16 << 20 // bytes of a delivery; a hub sends about 1 MiB
+
+// A notification is the body of a delivery, as far as the receiver reads it. The
+// attributes after, cursor, diverged and position are of the hub's namespace.
+type notification struct {
+	MD struct {
+		After    string `xml:"https://github.com/rshub/rshub/terms/ after,attr"`
+		Cursor   string `xml:"https://github.com/rshub/rshub/terms/ cursor,attr"`
+		Diverged bool   `xml:"https://github.com/rshub/rshub/terms/ diverged,attr"`
+	} `xml:"http://www.openarchives.org/rs/terms/ md"`
+	URLs []struct {
+		Loc     string `xml:"loc"`
+		Lastmod string `xml:"lastmod"`
+		MD      struct {
+			Position uint64 `xml:"https://github.com/rshub/rshub/terms/ position,attr"`
+			Change   string `xml:"change,attr"`
+			Datetime string `xml:"datetime,attr"`
+			Hash     string `xml:"hash,attr"`
+		} `xml:"http://www.openarchives.org/rs/terms/ md"`
+	} `xml:"url"`
+}
+
+type change struct {
+	Position uint64 `json:"position"`
+	Loc      string `json:"loc"`
+	Change   string `json:"change"`
+	Datetime string `json:"datetime"`
+	Lastmod  string `json:"lastmod,omitempty"`
+	Hash     string `json:"hash,omitempty"`
+}
+
+type line struct {
+	Mark    uint64   `json:"mark"`
+	Missed  bool     `json:"missed"`
+	Changes []change `json:"changes"`
+}
+
+// A callback keeps deliveries in a file.
+type callback struct {
+	topic, secret string
+
+	mu   sync.Mutex // held while a delivery is taken
+	file *os.File
+	mark *uint64 // of the last line; nil: there is none
+}
+
+// open opens the file. A crash may have left a part of a line, which was not acknowledged.
+func (c *callback) open(path string) error {
+	text, err := os.ReadFile(path)
+	if err != nil && !os.IsNotExist(err) {
+		return err
+	}
+	whole := bytes.LastIndexByte(text, '\n') + 1
+	if c.file, err = os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600); err != nil {
+		return err
+	}
+	if err := c.file.Truncate(int64(whole)); err != nil || whole == 0 {
+		return err
+	}
+	var last line
+	err = json.Unmarshal(text[bytes.LastIndexByte(text[:whole-1], '\n')+1:whole], &last)
+	c.mark = &last.Mark
+	return err
+}
+
+// signed checks X-Hub-Signature, which is ALGORITHM=HEX of the body.
+func signed(secret string, body []byte, header string) bool {
+	algorithm, given, _ := strings.Cut(header, "=")
+	algorithms := map[string]func() hash.Hash{"sha256": sha256.New, "sha384": sha512.New384, "sha512": sha512.New}
+	if algorithms[algorithm] == nil {
+		return false
+	}
+	mac := hmac.New(algorithms[algorithm], []byte(secret))
+	mac.Write(body)
+	sum, err := hex.DecodeString(given)
+	return err == nil && hmac.Equal(sum, mac.Sum(nil))
+}
+
+// take keeps what is new. The order is in the body, which the signature covers.
+func (c *callback) take(body []byte, gap string) error {
+	var n notification
+	if err := xml.Unmarshal(body, &n); err != nil {
+		return err
+	}
+	after, _ := position(n.MD.After) // there is none before a set's first change
+	to, err := position(n.MD.Cursor)
+	if err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	from := after
+	if c.mark != nil && gap == "" && !n.MD.Diverged { // else positions may count otherwise from here on
+		from = *c.mark
+	}
+	l := line{Mark: max(from, to), Missed: gap != "" || c.mark != nil && after > *c.mark, Changes: []change{}}
+	for _, u := range n.URLs {
+		if u.MD.Position > from {
+			l.Changes = append(l.Changes, change{u.MD.Position, u.Loc, u.MD.Change, u.MD.Datetime, u.Lastmod, u.MD.Hash})
+		}
+	}
+	if len(l.Changes) == 0 && !l.Missed && c.mark != nil && l.Mark == *c.mark {
+		return nil // it is a repeat
+	}
+	text, err := json.Marshal(l)
+	if err != nil {
+		return err
+	}
+	if _, err = c.file.Write(append(text, '\n')); err == nil {
+		err = c.file.Sync()
+	}
+	if err != nil { // the file may have a part of the line now; the next start removes it
+		log.Fatalf("cannot keep a delivery: %v", err)
+	}
+	c.mark = &l.Mark
+	return nil
+}
+
+func position(cursor string) (uint64, error) {
+	digits, _, _ := strings.Cut(cursor, "-")
+	return strconv.ParseUint(digits, 10, 64)
+}
+
+// ServeHTTP answers 2xx when the changes are safe. After everything else the hub sends
+// them again.
+func (c *callback) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.Method == http.MethodGet { // is the subscription wanted? Yes for our topic alone.
+		q := r.URL.Query()
+		switch mode := q.Get("hub.mode"); {
+		case mode == "denied":
+			log.Printf("the hub ended the subscription: %s", q.Get("hub.reason"))
+		case (mode == "subscribe" || mode == "unsubscribe") && q.Get("hub.topic") == c.topic:
+			w.Header().Set("Content-Type", "text/plain")
+			fmt.Fprint(w, q.Get("hub.challenge"))
+		default:
+			http.NotFound(w, r)
+		}
+		return
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, most))
+	switch {
+	case err != nil:
+		w.WriteHeader(http.StatusRequestEntityTooLarge)
+	case !signed(c.secret, body, r.Header.Get("X-Hub-Signature")):
+		w.WriteHeader(http.StatusForbidden)
+	default:
+		if err := c.take(body, r.Header.Get("RS-Gap")); err != nil {
+			log.Printf("a delivery cannot be read: %v", err)
+			w.WriteHeader(http.StatusBadRequest)
+			return
+		}
+		w.WriteHeader(http.StatusNoContent)
+	}
+}
+
+func main() {
+	c := &callback{secret: os.Getenv("CALLBACK_SECRET")}
+	if len(os.Args) != 4 || c.secret == "" {
+		log.Fatal("usage: CALLBACK_SECRET=... receiver HOST:PORT TOPIC FILE")
+	}
+	c.topic = os.Args[2]
+	if err := c.open(os.Args[3]); err != nil {
+		log.Fatal(err)
+	}
+	l, err := net.Listen("tcp", os.Args[1])
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Printf("callback http://%s/\n", l.Addr())
+	s := &http.Server{Handler: c, ReadTimeout: 30 * time.Second}
+	log.Fatal(s.Serve(l))
+}

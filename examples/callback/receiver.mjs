@@ -1,0 +1,112 @@
+// A callback for Node, with nothing but its standard library: takes what a hub POSTs, keeps it in a file, and answers
+// at once. Another program reads the file.
+//
+//   CALLBACK_SECRET=... node receiver.mjs 127.0.0.1:9000 http://127.0.0.1:8080/sets/demo/changes spool.ndjson
+//
+// The file has a line for each delivery: {"mark", "missed", "changes"}. "missed" means: read a baseline. The mark of the
+// last line is what was processed, so the file is all that has to survive a crash.
+import { createHmac, timingSafeEqual } from "node:crypto";
+import { closeSync, fsyncSync, ftruncateSync, openSync, readFileSync, writeSync } from "node:fs";
+import { createServer } from "node:http";
+
+const [address, topic, path] = process.argv.slice(2);
+const secret = process.env.CALLBACK_SECRET;
+if (!secret || !path) throw new Error("usage: CALLBACK_SECRET=... node receiver.mjs HOST:PORT TOPIC FILE");
+const most = 16 << 20; // bytes of a delivery; a hub sends about 1 MiB
+
+// The file, and the mark of its last line. A crash may have left a part of a line, which was not acknowledged.
+const file = openSync(path, "a+");
+const text = readFileSync(path);
+const whole = text.lastIndexOf(10) + 1;
+ftruncateSync(file, whole);
+const last = text.subarray(0, whole).toString().trimEnd().split("\n").pop();
+let mark = last ? JSON.parse(last).mark : null;
+
+// X-Hub-Signature is ALGORITHM=HEX of the body.
+function signed(body, header = "") {
+  const [algorithm, hex = ""] = header.split("=");
+  if (!["sha256", "sha384", "sha512"].includes(algorithm)) return false;
+  const right = createHmac(algorithm, secret).update(body).digest();
+  const given = Buffer.from(hex, "hex");
+  return given.length === right.length && timingSafeEqual(given, right);
+}
+
+// The body was signed by the hub, so it is the XML that the hub writes: attributes in double quotes, no CDATA, no
+// comments. For XML of others use a real parser.
+const entities = { amp: "&", lt: "<", gt: ">", quot: '"', apos: "'" };
+function unescape(s) {
+  return s.replace(/&(?:#x([0-9a-fA-F]+)|#(\d+)|(\w+));/g, (all, hex, number, name) =>
+    name ? entities[name] ?? all : String.fromCodePoint(hex ? parseInt(hex, 16) : Number(number)));
+}
+const attribute = (tag, name) => {
+  const found = new RegExp(`\\s${name}="([^"]*)"`).exec(tag);
+  return found ? unescape(found[1]) : undefined;
+};
+const position = (cursor) => Number(cursor.split("-")[0]);
+
+function read(body) {
+  const top = /<rs:md [^>]*>/.exec(body)?.[0];
+  if (!top || !attribute(top, "h:cursor")) throw new Error("it is no change notification of an rshub");
+  const changes = [...body.matchAll(/<url>([\s\S]*?)<\/url>/g)].map(([, url]) => {
+    const md = /<rs:md [^>]*>/.exec(url)[0];
+    return {
+      position: Number(attribute(md, "h:position")),
+      loc: unescape(/<loc>([^<]*)<\/loc>/.exec(url)[1]),
+      change: attribute(md, "change"),
+      datetime: attribute(md, "datetime"),
+      lastmod: /<lastmod>([^<]*)</.exec(url)?.[1],
+      hash: attribute(md, "hash"),
+    };
+  });
+  return { changes, after: position(attribute(top, "h:after") ?? "0"), to: position(attribute(top, "h:cursor")), diverged: attribute(top, "h:diverged") === "true" };
+}
+
+// Keeps what is new. The order is in the body, which the signature covers. A write that fails ends the program: the
+// file may have a part of the line then, and the next start removes it.
+function take(d, gap) {
+  const missed = Boolean(gap) || (mark !== null && d.after > mark);
+  const from = mark === null || gap || d.diverged ? d.after : mark; // positions may count otherwise from here on
+  const to = Math.max(from, d.to);
+  const changes = d.changes.filter((c) => c.position > from);
+  if (changes.length || missed || to !== mark) { // else it is a repeat
+    writeSync(file, JSON.stringify({ mark: to, missed, changes }) + "\n");
+    fsyncSync(file);
+    mark = to;
+  }
+}
+
+const server = createServer((request, response) => {
+  const answer = (status, text = "") => response.writeHead(status, { "Content-Type": "text/plain" }).end(text);
+  if (request.method === "GET") { // is the subscription wanted? Yes for our topic alone.
+    const query = new URL(request.url, "http://callback").searchParams;
+    const mode = query.get("hub.mode");
+    if (mode === "denied") {
+      console.error(`the hub ended the subscription: ${query.get("hub.reason")}`);
+      return answer(200);
+    }
+    if ((mode === "subscribe" || mode === "unsubscribe") && query.get("hub.topic") === topic) return answer(200, query.get("hub.challenge"));
+    return answer(404);
+  }
+  const parts = [];
+  let size = 0;
+  request.on("data", (part) => {
+    if ((size += part.length) <= most) parts.push(part);
+  });
+  request.on("end", () => { // 2xx means that the changes are safe; after everything else the hub sends them again
+    const body = Buffer.concat(parts);
+    if (size > most) return answer(413);
+    if (!signed(body, request.headers["x-hub-signature"])) return answer(403);
+    let delivery;
+    try {
+      delivery = read(body.toString());
+    } catch (e) {
+      console.error(`a delivery cannot be read: ${e.message}`);
+      return answer(400);
+    }
+    take(delivery, request.headers["rs-gap"]);
+    answer(204);
+  });
+});
+const colon = address.lastIndexOf(":");
+server.listen(Number(address.slice(colon + 1)), address.slice(0, colon), () => console.log(`callback http://${address.slice(0, colon)}:${server.address().port}/`));
+process.on("SIGTERM", () => server.close(() => closeSync(file)));

@@ -1,0 +1,77 @@
+// Follows a set by its event stream, and prints each change as a line of JSON. It keeps its cursor in a file, and goes on
+// after outages, also its own. Node 18 or newer, nothing but its standard library.
+//
+//   node follow.mjs http://127.0.0.1:8080/sets/demo/changes cursor.txt
+//
+// (A browser has EventSource for this: see page.html. Node has it only from version 22 on, behind a flag.)
+import { closeSync, existsSync, fsyncSync, openSync, readFileSync, renameSync, writeSync } from "node:fs";
+import { setTimeout as sleep } from "node:timers/promises";
+
+const [topic, path] = process.argv.slice(2);
+let cursor = existsSync(path) ? readFileSync(path, "utf8").trim() : "";
+
+function keep(next) { // the file has this cursor or the one before, and never a part of one
+  const file = openSync(path + ".new", "w");
+  writeSync(file, next + "\n");
+  fsyncSync(file);
+  closeSync(file);
+  renameSync(path + ".new", path);
+  cursor = next;
+}
+
+function take({ event, data }) {
+  const m = JSON.parse(data);
+  if (event === "gone") throw new Gone();
+  if (m.diverged) console.error("the hub lost its newest changes: positions may come again");
+  for (const change of m.changes ?? []) console.log(JSON.stringify(change)); // process the changes, and then keep the cursor
+  if (m.cursor && m.cursor !== cursor) keep(m.cursor);
+}
+
+class Gone extends Error {
+  message = "the hub does not have the changes after the cursor any more: read a baseline, and begin with its cursor";
+}
+
+// Yields the events of a stream. An event ends with an empty line.
+async function* events(body) {
+  let text = "", event = "message", data = [];
+  for await (const part of body.pipeThrough(new TextDecoderStream())) {
+    const lines = (text + part).split("\n");
+    text = lines.pop();
+    for (const line of lines.map((l) => l.replace(/\r$/, ""))) {
+      const [, field, value] = /^([^:]*):? ?(.*)$/.exec(line);
+      if (line === "") {
+        if (data.length) yield { event, data: data.join("\n") };
+        event = "message";
+        data = [];
+      } else if (field === "data") data.push(value);
+      else if (field === "event") event = value;
+    }
+  }
+}
+
+const headers = { Accept: "text/event-stream" };
+if (process.env.RSHUB_TOKEN) headers.Authorization = `Bearer ${process.env.RSHUB_TOKEN}`;
+for (let tries = 0; ; tries++) {
+  let after = 0; // seconds that the hub asks to wait
+  try {
+    const answer = await fetch(`${topic}?since=${cursor || "start"}`, { headers });
+    if (answer.status === 410) throw new Gone();
+    if (answer.status < 500 && answer.status !== 200 && answer.status !== 429) {
+      console.error(`the hub refused it: ${answer.status} ${await answer.text()}`);
+      process.exit(2);
+    }
+    after = Number(answer.headers.get("Retry-After")) || 0;
+    if (!answer.ok) throw new Error(`the hub answers ${answer.status}`);
+    for await (const e of events(answer.body)) {
+      take(e);
+      tries = 0;
+    }
+  } catch (e) {
+    if (e instanceof Gone || e instanceof SyntaxError) {
+      console.error(e.message);
+      process.exit(3);
+    }
+    console.error(`${e.message}; again soon`);
+  }
+  await sleep(Math.max(after * 1000, Math.min(30_000, 250 * 2 ** tries) * (0.5 + Math.random() / 2)));
+}
