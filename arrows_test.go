@@ -55,6 +55,7 @@ var arrows = map[string][]string{
 	"callback":              {"callback/outlet", "callback/subscription", "claim", "feed", "internal/backoff", "internal/flight", "outbound", "outbound/meter", "resourcesync"},
 	"callback/websub":       {"access", "callback/outlet", "callback/subscription", "changelog", "feed", "outbound", "problem", "resourcesync"},
 	"harvest":               {"feed", "internal/backoff", "outbound", "resourcesync"},
+	"harvest/oaipmh":        {"feed", "harvest", "resourcesync"},
 
 	// The hub, and the programs.
 	"server": {
@@ -82,6 +83,7 @@ var arrows = map[string][]string{
 	"internal/logged":                    {},
 	"internal/memorytest":                {"changelog", "changelog/disklog", "feed", "resourcesync"},
 	"internal/metricstest":               {},
+	"internal/oaitest":                   {},
 	"internal/operatetest":               {},
 	"internal/pipenet":                   {},
 	"internal/redisconn/conntest":        {"internal/redisconn"},

@@ -110,6 +110,7 @@ type auditor struct {
 	opts   AuditOptions
 	yield  func(audit.Difference, error) bool
 
+	first feed.Cursor            // of the first look by content
 	at    feed.Cursor            // at which the hub is asked
 	asked bool                   // the newest look is over, and questions were asked
 	seen  map[digest.Digest]bool // what was yielded: of each loc 16 bytes of its hash
@@ -123,6 +124,9 @@ func (a *auditor) run(ctx context.Context) (err error) {
 	if content { // before own is asked: then the log after the look names all that changes meanwhile
 		if look, err = a.look(ctx, feed.Cursor{}); err != nil {
 			return err
+		}
+		if a.first.IsZero() {
+			a.first = look.Cursor
 		}
 	}
 	own, err := a.own(ctx)
@@ -210,7 +214,7 @@ func (a *auditor) advance(ctx context.Context, own *inventory.State, to feed.Cur
 
 // settled compares a state that is at no cursor. It looks a second time at what differs.
 func (a *auditor) settled(ctx context.Context, own *inventory.State, look audit.Look) error {
-	s := &second{auditor: a, first: own, since: cmp.Or(a.opts.Since, look.Cursor.String()), named: map[string]bool{}}
+	s := &second{auditor: a, first: own, since: cmp.Or(a.opts.Since, a.first.String()), named: map[string]bool{}}
 	err := a.compare(ctx, own, look, func(d audit.Difference) error {
 		if s.candidates = append(s.candidates, d); len(s.candidates) < maxCandidates {
 			return nil

@@ -1,8 +1,9 @@
-// Package harvest reads the Change Lists of other people's sources, for sources
-// that only say that they have news (a ping, hub.mode=publish), and publishes
-// what is new in them. It finds out what is new from the list and from the
-// set's log, so it keeps nothing of its own. It knows neither the hub nor the
-// store, only the few methods that it declares.
+// Package harvest reads other people's sources. A Lister lists the resources that a source
+// has: those of a Resource List or of a sitemap. A Fetcher reads the Change Lists of
+// sources that only say that they have news (a ping, hub.mode=publish), and publishes what
+// is new in them; it finds out what is new from the list and from the set's log, so it
+// keeps nothing of its own. The package knows neither the hub nor the store, only the few
+// methods that it declares.
 package harvest
 
 import (

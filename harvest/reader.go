@@ -19,6 +19,8 @@ const (
 	listTime = time.Minute
 	maxList  = 50 << 20 // bytes: the standard's limit for a document
 
+	maxEntries = 50_000 // the same of entries
+
 	// A list of which fewer bytes than these come in each of these times is given up:
 	// a source that drips must not hold what others wait for.
 	paceTime  = 10 * time.Second
@@ -65,8 +67,8 @@ func (rd Reader) Read(ctx context.Context, list string) (*resourcesync.Document,
 	body := newPaced(resp.Body, cancel)
 	defer body.stop()
 	doc, err := resourcesync.ReadXML(body, resourcesync.Limits{Bytes: maxList})
-	if err != nil && body.slow.Load() {
-		return nil, &outbound.Failure{Text: fmt.Sprintf("the list comes too slowly: less than %d KiB in %v", paceBytes>>10, paceTime), Outcome: outbound.Timeout}
+	if slow, ok := errors.AsType[*outbound.Failure](err); ok {
+		return nil, slow
 	}
 	if _, ok := errors.AsType[*resourcesync.Error](err); ok {
 		return nil, fmt.Errorf("it is no document of ResourceSync that can be read: %w", err)
@@ -104,12 +106,16 @@ func listsOf(index *resourcesync.Document) []listed {
 	return lists
 }
 
-// A paced reads an answer, and cancels the request when too little of it comes.
+// A paced reads an answer, and cancels the request when too little of it comes. Only the
+// time of reading counts: whoever works on what came may take longer.
 type paced struct {
 	io.Reader
 	timer *time.Timer
 	slow  atomic.Bool // too little came
-	came  int         // bytes since the timer was set
+
+	// For who reads.
+	came int           // bytes since the pace was met last
+	took time.Duration // of reading them
 }
 
 func newPaced(r io.Reader, cancel context.CancelFunc) *paced {
@@ -118,17 +124,29 @@ func newPaced(r io.Reader, cancel context.CancelFunc) *paced {
 		p.slow.Store(true)
 		cancel()
 	})
+	p.timer.Stop()
 	return p
 }
 
 // Read reads what has come.
 func (p *paced) Read(b []byte) (int, error) {
+	if p.slow.Load() {
+		return 0, errSlow
+	}
+	begin := time.Now()
+	p.timer.Reset(paceTime - p.took)
 	n, err := p.Reader.Read(b)
-	if p.came += n; p.came >= paceBytes && !p.slow.Load() {
-		p.came = 0
-		p.timer.Reset(paceTime)
+	p.timer.Stop()
+	p.took += time.Since(begin)
+	if p.came += n; p.came >= paceBytes {
+		p.came, p.took = 0, 0
+	}
+	if err != nil && err != io.EOF && p.slow.Load() {
+		err = errSlow
 	}
 	return n, err
 }
 
 func (p *paced) stop() { p.timer.Stop() }
+
+var errSlow = &outbound.Failure{Text: fmt.Sprintf("it comes too slowly: less than %d KiB in %v", paceBytes>>10, paceTime), Outcome: outbound.Timeout}

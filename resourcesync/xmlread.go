@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -28,6 +29,7 @@ type Reader struct {
 	inEntry bool              // the reader is within an entry
 	loc     string            // the loc of this entry, as far as it was read
 	text    []byte            // buffer of textElement
+	odd     func(*Error)      // is told of mistakes that are passed over; nil: they end the reading
 	err     error             // the error that ended the reading, if any
 }
 
@@ -36,6 +38,26 @@ type Reader struct {
 func NewXMLReader(r io.Reader, l Limits) *Reader {
 	l = l.withDefaults()
 	return &Reader{in: newXMLTokens(r, l), limits: l}
+}
+
+// Tolerate lets the Reader pass over mistakes that lose no entry, as the documents of
+// other people have them: an element, an attribute or text that has no place where it
+// stands, a value that cannot be read, another namespace for sitemaps, a "&" that is
+// not escaped. What such a mistake says is left out, and odd is told of it. What may
+// lose an entry ends the reading as before. Tolerate must be called before Header and
+// Next.
+func (r *Reader) Tolerate(odd func(*Error)) {
+	r.odd = odd
+	r.in.dec.Strict = false
+}
+
+// mistake returns e, or nil when e is passed over.
+func (r *Reader) mistake(e *Error) error {
+	if r.odd == nil {
+		return e
+	}
+	r.odd(r.locate(e).(*Error))
+	return nil
 }
 
 // Header returns what the document says of itself. The first call of Header or Next
@@ -116,6 +138,12 @@ func (r *Reader) top() error {
 		return err
 	}
 	root, _ := tok.(xml.StartElement) // the first token of a document is always one
+	if local := root.Name.Local; r.odd != nil && root.Name.Space != sitemapNS && (local == "urlset" || local == "sitemapindex") {
+		_ = r.mistake(r.in.fail("the namespace of %s is %s, not %s", local, sitemapNS, quote(root.Name.Space)))
+		space := root.Name.Space
+		r.in.alias = &space
+		root.Name.Space = sitemapNS
+	}
 	switch {
 	case root.Name == xml.Name{Space: sitemapNS, Local: "urlset"}:
 		r.entry = "url"
@@ -138,7 +166,10 @@ func (r *Reader) top() error {
 			return nil
 		case xml.Name{Space: rsNS, Local: "md"}:
 			if seen {
-				return r.in.fail("a document has one rs:md of its own")
+				if err := r.mistake(r.in.fail("a document has one rs:md of its own")); err != nil {
+					return err
+				}
+				break
 			}
 			seen = true
 			var it Item
@@ -152,7 +183,7 @@ func (r *Reader) top() error {
 				return err
 			}
 		default:
-			if err := r.unknown(el); err != nil {
+			if err := r.besideEntries(el); err != nil {
 				return err
 			}
 		}
@@ -178,12 +209,14 @@ func (r *Reader) next(it *Item) error {
 			break
 		}
 		if el.Name.Space == rsNS {
-			return r.in.fail("rs:%s of the document stands before the first entry", Shorten(el.Name.Local))
+			err = r.mistake(r.in.fail("rs:%s of the document stands before the first entry", Shorten(el.Name.Local)))
+		} else {
+			err = r.besideEntries(el)
 		}
-		if err := r.unknown(el); err != nil {
-			return err
+		if err == nil {
+			err = r.skip()
 		}
-		if err := r.skip(); err != nil {
+		if err != nil {
 			return err
 		}
 		el = nil
@@ -224,6 +257,10 @@ func (r *Reader) readEntry(it *Item) error {
 			r.loc = it.Loc
 		case xml.Name{Space: sitemapNS, Local: "lastmod"}:
 			var s string
+			if lastmod && r.odd != nil {
+				_ = r.mistake(r.in.fail("an entry has one lastmod"))
+				lastmod = false
+			}
 			if err = r.textElement("lastmod", &lastmod, &s); err == nil {
 				err = r.time(&it.Lastmod, "lastmod", s)
 			}
@@ -233,10 +270,12 @@ func (r *Reader) readEntry(it *Item) error {
 			err = r.skip()
 		case xml.Name{Space: rsNS, Local: "md"}:
 			if md {
-				return r.in.fail("an entry has one rs:md")
+				err = r.mistake(r.in.fail("an entry has one rs:md"))
+			} else {
+				err = r.metadata(it, el.Attr)
 			}
 			md = true
-			if err = r.metadata(it, el.Attr); err == nil {
+			if err == nil {
 				err = r.skip()
 			}
 		case xml.Name{Space: rsNS, Local: "ln"}:
@@ -275,10 +314,24 @@ func (r *Reader) child(of string) (*xml.StartElement, error) {
 			return nil, nil
 		case xml.CharData:
 			if !blank(tok) {
-				return nil, r.in.fail("text stands in %s, outside of its elements", of)
+				if err := r.mistake(r.in.fail("text stands in %s, outside of its elements", of)); err != nil {
+					return nil, err
+				}
 			}
 		}
 	}
+}
+
+// besideEntries refuses an element of the document that may be an entry, also when mistakes
+// are passed over: to skip it would lose a resource. It does with others as unknown.
+func (r *Reader) besideEntries(el *xml.StartElement) error {
+	if r.odd == nil {
+		return r.unknown(el)
+	}
+	if local := strings.ToLower(el.Name.Local); el.Name.Space == sitemapNS || local == "url" || local == "sitemap" {
+		return r.in.fail("the element %s in the namespace %s has no place here: an entry is a %s in %s", quote(el.Name.Local), quote(el.Name.Space), r.entry, sitemapNS)
+	}
+	return r.unknown(el)
 }
 
 // unknown refuses an unexpected element in a namespace of the standard. It accepts an
@@ -286,9 +339,9 @@ func (r *Reader) child(of string) (*xml.StartElement, error) {
 func (r *Reader) unknown(el *xml.StartElement) error {
 	switch el.Name.Space {
 	case sitemapNS:
-		return r.in.fail("the element %s has no place here", quote(el.Name.Local))
+		return r.mistake(r.in.fail("the element %s has no place here", quote(el.Name.Local)))
 	case rsNS:
-		return r.in.fail("ResourceSync has no element %s", quote("rs:"+el.Name.Local))
+		return r.mistake(r.in.fail("ResourceSync has no element %s", quote("rs:"+el.Name.Local)))
 	}
 	return nil
 }
@@ -351,7 +404,8 @@ func (r *Reader) metadata(it *Item, attrs []xml.Attr) error {
 			it.Capability = v
 		case "change":
 			if it.Change.Change = ChangeType(v); !it.Change.Change.known() {
-				return r.in.fail("%s", unknownChange(v))
+				it.Change.Change = ""
+				err = r.mistake(r.in.fail("%s", unknownChange(v)))
 			}
 		case "datetime":
 			err = r.time(&it.Datetime, "datetime", v)
@@ -376,7 +430,7 @@ func (r *Reader) metadata(it *Item, attrs []xml.Attr) error {
 		case "modified":
 			// The schema allows modified here. The standard gives it no meaning.
 		default:
-			return r.in.fail("rs:md has no attribute %s", quote(a.Name.Local))
+			err = r.mistake(r.in.fail("rs:md has no attribute %s", quote(a.Name.Local)))
 		}
 		if err != nil {
 			return err
@@ -388,7 +442,7 @@ func (r *Reader) metadata(it *Item, attrs []xml.Attr) error {
 // link adds the rs:ln with the given attributes to links.
 func (r *Reader) link(links *[]Link, attrs []xml.Attr) error {
 	if len(*links) == maxLinks {
-		return r.in.fail("%s", tooManyLinks)
+		return r.mistake(r.in.fail("%s", tooManyLinks))
 	}
 	var l Link
 	for i := range attrs {
@@ -406,8 +460,10 @@ func (r *Reader) link(links *[]Link, attrs []xml.Attr) error {
 		case "href":
 			l.Href = v
 		case "pri":
-			if l.Pri, err = strconv.Atoi(v); err != nil || l.Pri < 1 || l.Pri > maxPri {
-				return r.in.fail("pri is 1 to 999999, not %s", quote(v))
+			var bad error
+			if l.Pri, bad = strconv.Atoi(v); bad != nil || l.Pri < 1 || l.Pri > maxPri {
+				l.Pri = 0
+				err = r.mistake(r.in.fail("pri is 1 to 999999, not %s", quote(v)))
 			}
 		case "modified":
 			err = r.time(&l.Modified, "modified", v)
@@ -424,14 +480,14 @@ func (r *Reader) link(links *[]Link, attrs []xml.Attr) error {
 		case "profile":
 			l.Profile = v
 		default:
-			return r.in.fail("rs:ln has no attribute %s", quote(a.Name.Local))
+			err = r.mistake(r.in.fail("rs:ln has no attribute %s", quote(a.Name.Local)))
 		}
 		if err != nil {
 			return err
 		}
 	}
 	if l.Rel == "" || l.Href == "" {
-		return r.in.fail("rs:ln has a rel and an href")
+		return r.mistake(r.in.fail("rs:ln has a rel and an href"))
 	}
 	*links = append(*links, l)
 	return nil
@@ -443,10 +499,10 @@ func (r *Reader) foreign(dst *[]Attr, a *xml.Attr, of string) error {
 	case dropped(a.Name.Space):
 		return nil
 	case a.Name.Space == rsNS || a.Name.Space == sitemapNS:
-		return r.in.fail("attribute %s of %s stands without a prefix", quote(a.Name.Local), of)
+		return r.mistake(r.in.fail("attribute %s of %s stands without a prefix", quote(a.Name.Local), of))
 	}
 	if rule := attrNameRule(a.Name.Space, a.Name.Local); rule != "" {
-		return r.in.fail("%s", rule)
+		return r.mistake(r.in.fail("%s", rule))
 	}
 	*dst = append(*dst, Attr{a.Name.Space, a.Name.Local, a.Value})
 	return nil
@@ -455,7 +511,7 @@ func (r *Reader) foreign(dst *[]Attr, a *xml.Attr, of string) error {
 func (r *Reader) time(dst *time.Time, name, value string) error {
 	t, rule := parseTime(value)
 	if rule != "" {
-		return r.in.fail("%s %s: %s", name, quote(value), rule)
+		return r.mistake(r.in.fail("%s %s: %s", name, quote(value), rule))
 	}
 	*dst = t
 	return nil
@@ -464,7 +520,7 @@ func (r *Reader) time(dst *time.Time, name, value string) error {
 func (r *Reader) length(value string) (*int64, error) {
 	n, ok := parseLength(value)
 	if !ok {
-		return nil, r.in.fail("length is a whole number of bytes, not %s", quote(value))
+		return nil, r.mistake(r.in.fail("length is a whole number of bytes, not %s", quote(value)))
 	}
 	return &n, nil
 }

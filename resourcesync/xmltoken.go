@@ -28,6 +28,7 @@ type xmlTokens struct {
 	open     []openElement
 	bindings []binding
 	raw      []rawName // the names of the current element's attributes
+	alias    *string   // a namespace of elements that is read as that of sitemaps, if not nil
 	started  bool      // the root has begun
 	line     int       // where the last token begins; 0 before the first
 }
@@ -161,6 +162,9 @@ func (t *xmlTokens) start(el xml.StartElement) (xml.Token, error) {
 	var err error
 	if el.Name.Space, err = t.resolve(name, true); err != nil {
 		return nil, err
+	}
+	if t.alias != nil && el.Name.Space == *t.alias {
+		el.Name.Space = sitemapNS
 	}
 	for i := range attrs {
 		if attrs[i].Name.Space, err = t.resolve(t.raw[i], false); err != nil {

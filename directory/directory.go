@@ -1,0 +1,126 @@
+// Package directory lists the files of a directory as resources, and notices when they
+// change. A file below the directory is the resource at the same path below a base URL.
+//
+// Only regular files are resources. Symbolic links, devices, sockets and pipes are left
+// out: a link could lead out of the directory, and what it leads to is listed at its own
+// place if it is inside. Nothing is made of index.html or of any other name.
+package directory
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// Options of a Tree. Zero values are the defaults.
+type Options struct {
+	// Exclude has patterns as of path.Match. A pattern with a slash is compared with the
+	// whole path, any other with each name in it. What is in a directory that is excluded
+	// is excluded, too.
+	Exclude []string
+
+	// Temporary has the files listed that editors and file systems leave for a while, see
+	// TemporaryNames.
+	Temporary bool
+
+	// Ledger is the file that remembers hashes, so that a file is read again only if it
+	// has changed. It is made if there is none. One Tree at a time may use it. Default:
+	// every file is read each time.
+	Ledger string
+
+	// Settle is how long a file must not have changed before it is read: somebody may
+	// still be writing it. Default: a file is read at once, and only what changes while
+	// it is read is noticed.
+	Settle time.Duration
+
+	// Now and Sleep are for tests. Default: the clock.
+	Now   func() time.Time
+	Sleep func(ctx context.Context, d time.Duration) error
+}
+
+// TemporaryNames has the patterns of names that are left out by default: backups, locks and
+// swap files of editors, and what NFS keeps of a file that was removed while it was open.
+// Other hidden files are listed, because a web server serves them: .well-known is one.
+var TemporaryNames = []string{"*~", ".*.sw[a-p]", ".#*", "#*#", ".~lock.*#", ".nfs????????*"}
+
+// A Tree is a directory whose files are resources. Its methods may be called by one
+// goroutine at a time.
+type Tree struct {
+	dir     string
+	base    string // ends in a slash
+	opts    Options
+	exclude exclusion
+
+	// Enter is called with the path of each directory before it is read, so that it can be
+	// watched from then on; "." is the directory itself.
+	enter func(path string)
+
+	stats Stats
+}
+
+// Stats count what a list came across.
+type Stats struct {
+	Files   int   // that are resources
+	Hashed  int   // files that were read
+	Bytes   int64 // that were read
+	Links   int   // symbolic links, which are left out
+	Special int   // devices, sockets and pipes, which are left out
+	Names   int   // names that are no UTF-8, or too long for a URL: a part of the gaps
+}
+
+// Open returns the Tree of a directory below a base URL. It reads nothing of it yet.
+func Open(dir, base string, o Options) (*Tree, error) {
+	u, err := url.Parse(base)
+	switch {
+	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "":
+		return nil, fmt.Errorf("the base of the directory's URLs is one like https://example.org/files/, not %q", base)
+	case u.User != nil || u.RawQuery != "" || u.ForceQuery || strings.Contains(base, "#"):
+		return nil, fmt.Errorf("the base of the directory's URLs has no user, query or fragment")
+	}
+	if !strings.HasSuffix(base, "/") {
+		base += "/"
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Sleep == nil {
+		o.Sleep = sleep
+	}
+	exclude, err := newExclusion(o)
+	if err != nil {
+		return nil, err
+	}
+	dir, err = filepath.Abs(dir)
+	if err != nil {
+		return nil, err
+	}
+	info, err := os.Stat(dir)
+	if err != nil {
+		return nil, err
+	}
+	if !info.IsDir() {
+		return nil, fmt.Errorf("%s is not a directory", dir)
+	}
+	return &Tree{dir: dir, base: base, opts: o, exclude: exclude, enter: func(string) {}}, nil
+}
+
+// Stats returns what the newest list came across.
+func (t *Tree) Stats() Stats { return t.stats }
+
+// join returns the name under which the system knows a path.
+func (t *Tree) join(path string) string { return filepath.Join(t.dir, filepath.FromSlash(path)) }
+
+func sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

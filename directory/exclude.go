@@ -1,0 +1,58 @@
+package directory
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+)
+
+// An exclusion says which paths are left out.
+type exclusion struct {
+	names []string // patterns of names
+	paths []string // patterns of whole paths
+}
+
+func newExclusion(o Options) (exclusion, error) {
+	var x exclusion
+	if !o.Temporary {
+		x.names = slices.Clone(TemporaryNames)
+	}
+	for _, pattern := range o.Exclude {
+		if _, err := path.Match(pattern, ""); err != nil || pattern == "" {
+			return x, fmt.Errorf("%q is not a pattern such as *.tmp or drafts/*.xml", pattern)
+		}
+		if p := strings.Trim(pattern, "/"); strings.Contains(pattern, "/") {
+			x.paths = append(x.paths, p)
+		} else {
+			x.names = append(x.names, p)
+		}
+	}
+	return x, nil
+}
+
+// has reports whether a path is excluded, if the directory that it is in is not.
+func (x *exclusion) has(p string) bool {
+	name := path.Base(p)
+	for _, pattern := range x.names {
+		if ok, _ := path.Match(pattern, name); ok {
+			return true
+		}
+	}
+	for _, pattern := range x.paths {
+		if ok, _ := path.Match(pattern, p); ok {
+			return true
+		}
+	}
+	return false
+}
+
+// within reports whether a path is excluded, or a directory that it is in.
+func (x *exclusion) within(p string) bool {
+	for i := range len(p) {
+		if p[i] == '/' && x.has(p[:i]) {
+			return true
+		}
+	}
+	return x.has(p)
+}

@@ -1,0 +1,163 @@
+package directory
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+)
+
+// ErrBusy means that a file is being written. It is not listed until it has settled.
+var ErrBusy = errors.New("it is being written: it is left for the next time")
+
+// errNoFile means that there is no regular file any more.
+var errNoFile = errors.New("there is no such file")
+
+// racy is how old the times of a file have to be before its hash is remembered: within
+// the resolution of the times, which is two seconds at worst, a file can change without
+// looking so.
+const racy = 2 * time.Second
+
+// readTries is how often a file is read that changes while it is read.
+const readTries = 3
+
+// A reader reads files to hash them. It opens no file outside of the directory, whatever
+// is replaced by symbolic links meanwhile.
+type reader struct {
+	tree  *Tree
+	root  *os.Root
+	sum   hash.Hash
+	space []byte
+	since int64 // bytes since the ledger was flushed
+}
+
+func newReader(t *Tree) (*reader, error) {
+	root, err := os.OpenRoot(t.dir)
+	if err != nil {
+		return nil, err
+	}
+	return &reader{tree: t, root: root, sum: sha256.New(), space: make([]byte, 256<<10)}, nil
+}
+
+func (r *reader) close() { _ = r.root.Close() } // it was only read from
+
+// read hashes a file of which the system says info. It waits until the file has settled,
+// and takes the time for that off patience. trusted reports whether a file of which the
+// system says the same later has the same hash.
+func (r *reader) read(ctx context.Context, path string, info fs.FileInfo, patience *time.Duration) (rec record, trusted bool, err error) {
+	for range readTries {
+		if info, err = r.settled(ctx, path, info, patience); err != nil {
+			return rec, false, err
+		}
+		now := r.tree.opts.Now()
+		rec, err = r.hash(ctx, path)
+		if err == nil {
+			young := now.Add(-racy).UnixNano()
+			return rec, rec.mtime < young && rec.ctime < young, nil
+		}
+		if !errors.Is(err, ErrBusy) {
+			return rec, false, err
+		}
+		if info, err = os.Lstat(r.tree.join(path)); err != nil || !info.Mode().IsRegular() {
+			return rec, false, noFile(err)
+		}
+	}
+	return rec, false, ErrBusy
+}
+
+// noFile returns the error for a file that Lstat does not find, or that is no regular one.
+func noFile(err error) error {
+	if err == nil || errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
+		return errNoFile
+	}
+	return err
+}
+
+// settled returns when a file has not changed for a while. It returns ErrBusy if that
+// takes more than the patience that is left.
+func (r *reader) settled(ctx context.Context, path string, info fs.FileInfo, patience *time.Duration) (fs.FileInfo, error) {
+	for {
+		left := r.tree.settling(info)
+		if left <= 0 {
+			return info, nil
+		}
+		if left > *patience {
+			return nil, ErrBusy
+		}
+		*patience -= left
+		err := r.tree.opts.Sleep(ctx, left)
+		if err != nil {
+			return nil, err
+		}
+		if info, err = os.Lstat(r.tree.join(path)); err != nil || !info.Mode().IsRegular() {
+			return nil, noFile(err)
+		}
+	}
+}
+
+// settling returns how long it takes until a file has settled, if it does not change. A
+// time in the future says nothing.
+func (t *Tree) settling(info fs.FileInfo) time.Duration {
+	age := t.opts.Now().Sub(info.ModTime())
+	if age < 0 {
+		return 0
+	}
+	return t.opts.Settle - age
+}
+
+// hash hashes a file. It returns ErrBusy if the file changes meanwhile.
+func (r *reader) hash(ctx context.Context, path string) (rec record, err error) {
+	// Whoever opens a pipe waits for a writer, so a file may not become a pipe meanwhile.
+	f, err := r.root.OpenFile(filepath.FromSlash(path), os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			err = errNoFile
+		}
+		return rec, err
+	}
+	defer f.Close() // it is only read
+	before, err := f.Stat()
+	if err != nil {
+		return rec, err
+	}
+	if !before.Mode().IsRegular() {
+		return rec, errNoFile
+	}
+	rec = stat(path, before)
+	r.sum.Reset()
+	n, err := r.copy(ctx, f)
+	if err != nil {
+		return rec, fmt.Errorf("read it: %w", err)
+	}
+	after, err := f.Stat()
+	if err != nil {
+		return rec, err
+	}
+	if now := stat(path, after); n != rec.size || now.size != rec.size || now.mtime != rec.mtime {
+		return rec, ErrBusy
+	}
+	r.sum.Sum(rec.sha256[:0])
+	return rec, nil
+}
+
+func (r *reader) copy(ctx context.Context, from io.Reader) (n int64, err error) {
+	for ctx.Err() == nil {
+		k, err := from.Read(r.space)
+		r.sum.Write(r.space[:k])
+		n += int64(k)
+		if err == io.EOF {
+			return n, nil
+		}
+		if err != nil {
+			return n, err
+		}
+	}
+	return n, ctx.Err()
+}

@@ -1,0 +1,376 @@
+package harvest
+
+import (
+	"bufio"
+	"compress/flate"
+	"compress/gzip"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/rshub/rshub/internal/backoff"
+	"github.com/rshub/rshub/outbound"
+	"github.com/rshub/rshub/resourcesync"
+)
+
+// Bounds of asking a server.
+const (
+	redirectsMax = 5
+	headTime     = 2 * time.Minute  // until an answer begins: some servers make a list when it is asked for
+	waitTime     = 5 * time.Second  // before the second try, unless the server says when; four times as long before each further one
+	busyTime     = 30 * time.Second // the same of a server that says that it is busy, but not for how long; doubled each time
+	tries        = 4
+	waitMost     = time.Hour
+	packedTwice  = 2 // a packed document may be sent packed once more
+)
+
+// A Getter asks the servers of sources for documents, as a considerate guest: it makes
+// one request at a time to a host, says who it is, waits as long as a server that is
+// busy tells it to, and gives up an answer that comes too slowly. It follows few
+// redirects. The fields must not be changed once it is used; many goroutines may use it.
+type Getter struct {
+	Client    *http.Client                    // makes the requests; its CheckRedirect is not used
+	Check     func(name, target string) error // says whether a URL may be requested; name says what the URL is; default: http and https may
+	UserAgent string                          // default: outbound.UserAgent
+	Tries     int                             // how often a document is asked for while its server is busy or not there; default 4
+	Wait      time.Duration                   // the longest time to wait for a server that says when to come again; default 1 hour
+	Robots    bool                            // keep to the Crawl-delay of the host's robots.txt, up to a minute
+
+	mu    sync.Mutex
+	hosts map[string]*host
+}
+
+// A host is a server that a Getter asks.
+type host struct {
+	turn chan struct{} // holds an element while a request is under way
+
+	// For who has the turn.
+	asked bool          // for its robots.txt
+	delay time.Duration // between requests
+	next  time.Time     // when the next request may begin
+}
+
+// A Version says which version of a document was read, in the words of its server. The
+// zero Version is none.
+type Version struct {
+	ETag         string `json:"etag,omitempty"`
+	LastModified string `json:"lastModified,omitempty"`
+}
+
+// ErrUnchanged means that a document, or all documents of a listing, did not change.
+var ErrUnchanged = errors.New("unchanged")
+
+// A Busy says that a server wants to be asked later.
+type Busy struct {
+	Status int
+	After  time.Duration
+}
+
+// Error says when the server wants to be asked again.
+func (b *Busy) Error() string {
+	return fmt.Sprintf("the answer is %d: the server wants to be asked again in %v", b.Status, b.After)
+}
+
+// An Answer is a document that a server sends.
+type Answer struct {
+	Body     io.Reader // the document, unpacked
+	URL      *url.URL  // where it is, after redirects
+	Version  Version   // for the next request
+	Complete bool      // when Body ends without an error, the document is whole, as far as HTTP says
+
+	close func()
+}
+
+// Close ends the request. The caller of Get calls it.
+func (a *Answer) Close() { a.close() }
+
+// Get asks for the document at target. what names the document in errors. The error is
+// ErrUnchanged when the document is still of the version known. Get blocks until the
+// answer begins, with all waits between tries; reading Body blocks, too, but not for long
+// without news. Errors do not contain the query of the URL, which may be a secret.
+func (g *Getter) Get(ctx context.Context, what, target string, known Version) (*Answer, error) {
+	for try := 1; ; try++ {
+		a, err := g.try(ctx, what, target, known)
+		wait, again := g.again(err, try)
+		if err == nil || !again {
+			return a, err
+		}
+		if !sleep(ctx, wait) {
+			return nil, fmt.Errorf("%w; then it was given up: %w", err, context.Cause(ctx))
+		}
+	}
+}
+
+// again reports whether to try again after an error, and when.
+func (g *Getter) again(err error, try int) (time.Duration, bool) {
+	most, tried := g.Wait, g.Tries
+	if most <= 0 {
+		most = waitMost
+	}
+	if tried <= 0 {
+		tried = tries
+	}
+	if err == nil || try >= tried {
+		return 0, false
+	}
+	if busy, ok := errors.AsType[*Busy](err); ok {
+		if busy.After == 0 {
+			return backoff.Jitter(busyTime << (try - 1)), true
+		}
+		return busy.After, busy.After <= most
+	}
+	if f, ok := errors.AsType[*outbound.Failure](err); ok {
+		switch f.Outcome {
+		case outbound.Timeout, outbound.Unreachable, outbound.Other, outbound.ServerError:
+			return backoff.Jitter(waitTime << (2 * (try - 1))), true
+		}
+	}
+	return 0, false
+}
+
+// sleep waits for d. It returns false when ctx ends before.
+func sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return ctx.Err() == nil
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// try asks once, and follows redirects.
+func (g *Getter) try(ctx context.Context, what, target string, known Version) (*Answer, error) {
+	u, err := url.Parse(target)
+	if err != nil {
+		return nil, fmt.Errorf("%s: its URL cannot be read", what) // err contains the URL
+	}
+	for hop := 0; ; hop++ {
+		a, to, err := g.ask(ctx, what, u, known)
+		if err != nil && err != ErrUnchanged {
+			return nil, fmt.Errorf("%s (%s): %w", what, Plain(u), err)
+		}
+		if to == nil {
+			return a, err
+		}
+		if hop == redirectsMax {
+			return nil, fmt.Errorf("%s (%s): more than %d redirects", what, Plain(u), redirectsMax)
+		}
+		if to.Host == u.Host && to.Scheme == u.Scheme && to.User == nil {
+			to.User = u.User
+		}
+		u = to
+	}
+}
+
+// Plain returns a URL without what may be secret: user, password and query.
+func Plain(u *url.URL) string {
+	plain := url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path, RawPath: u.RawPath, Opaque: u.Opaque}
+	if s := plain.String(); u.RawQuery != "" {
+		return s + "?…"
+	} else {
+		return s
+	}
+}
+
+func (g *Getter) check(name string, u *url.URL) error {
+	switch {
+	case u.Scheme != "http" && u.Scheme != "https" || u.Host == "":
+		return resourcesync.Invalid("%s is at no URL that begins with http:// or https://", name)
+	case g.Check != nil:
+		return g.Check(name, u.String())
+	}
+	return nil
+}
+
+// ask makes one request. It returns the answer, or where a redirect leads.
+func (g *Getter) ask(ctx context.Context, what string, u *url.URL, known Version) (a *Answer, to *url.URL, err error) {
+	if err := g.check(what, u); err != nil {
+		return nil, nil, err
+	}
+	leave, err := g.enter(ctx, u)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer func() {
+		if a == nil {
+			leave()
+		}
+	}()
+	resp, cancel, err := g.request(ctx, u, known)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer func() {
+		if a == nil {
+			outbound.Drain(resp, cancel)
+			cancel()
+		}
+	}()
+	switch status := resp.StatusCode; {
+	case status == http.StatusOK:
+	case status == http.StatusNotModified && known != (Version{}):
+		return nil, nil, ErrUnchanged
+	case status == http.StatusTooManyRequests, status == http.StatusServiceUnavailable:
+		return nil, nil, &Busy{status, retryAfter(resp.Header.Get("Retry-After"))}
+	case outbound.OfStatus(status) == outbound.Redirect:
+		to, err := resp.Location()
+		if err != nil {
+			return nil, nil, fmt.Errorf("the answer is a redirect (%d) that leads nowhere", status)
+		}
+		return nil, to, nil
+	default:
+		return nil, nil, outbound.Answered(fmt.Sprintf("the answer is %d", status), status)
+	}
+	body := newPaced(resp.Body, cancel)
+	unpacked, err := unpack(body)
+	if err != nil {
+		body.stop()
+		return nil, nil, err
+	}
+	return &Answer{
+		Body: unpacked, URL: u, Version: versionOf(resp),
+		Complete: resp.ContentLength >= 0 || len(resp.TransferEncoding) > 0 || resp.ProtoMajor > 1 || resp.Uncompressed,
+		close: sync.OnceFunc(func() {
+			body.stop()
+			outbound.Drain(resp, cancel)
+			cancel()
+			leave()
+		}),
+	}, nil, nil
+}
+
+// request sends a request, and waits until the answer begins. The caller calls cancel.
+func (g *Getter) request(ctx context.Context, u *url.URL, known Version) (resp *http.Response, cancel context.CancelFunc, err error) {
+	ctx, cancel = context.WithCancel(ctx)
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
+	if err != nil {
+		cancel()
+		return nil, nil, errors.New("its URL cannot be requested") // err contains the URL
+	}
+	r.Header.Set("User-Agent", outbound.UserAgent)
+	if g.UserAgent != "" {
+		r.Header.Set("User-Agent", g.UserAgent)
+	}
+	r.Header.Set("Accept", "application/xml, text/xml;q=0.9, */*;q=0.5")
+	r.Header.Set("Accept-Encoding", "gzip")
+	if known.ETag != "" {
+		r.Header.Set("If-None-Match", known.ETag)
+	}
+	if known.LastModified != "" {
+		r.Header.Set("If-Modified-Since", known.LastModified)
+	}
+	client := *g.Client
+	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	late := time.AfterFunc(headTime, cancel)
+	resp, err = client.Do(r)
+	switch {
+	case err == nil && late.Stop():
+		return resp, cancel, nil
+	case err == nil:
+		_ = resp.Body.Close()
+		err = context.DeadlineExceeded
+	case !late.Stop() && r.Context().Err() != nil:
+		err = context.DeadlineExceeded
+	}
+	cancel()
+	return nil, nil, outbound.Explain(err)
+}
+
+// enter waits for the turn to ask a host. Who has entered leaves.
+func (g *Getter) enter(ctx context.Context, u *url.URL) (leave func(), err error) {
+	g.mu.Lock()
+	if g.hosts == nil {
+		g.hosts = map[string]*host{}
+	}
+	h := g.hosts[u.Host]
+	if h == nil {
+		h = &host{turn: make(chan struct{}, 1)}
+		g.hosts[u.Host] = h
+	}
+	g.mu.Unlock()
+	select {
+	case h.turn <- struct{}{}:
+	case <-ctx.Done():
+		return nil, outbound.Explain(context.Cause(ctx))
+	}
+	if g.Robots && !h.asked {
+		h.delay = g.crawlDelay(ctx, u)
+		h.asked = ctx.Err() == nil
+	}
+	if wait := time.Until(h.next); wait > 0 && !sleep(ctx, wait) {
+		<-h.turn
+		return nil, outbound.Explain(context.Cause(ctx))
+	}
+	return func() {
+		h.next = time.Now().Add(h.delay)
+		<-h.turn
+	}, nil
+}
+
+// retryAfter reads the header of that name: seconds, or a date. It returns 0 when the
+// header is absent or cannot be read.
+func retryAfter(value string) time.Duration {
+	if n, err := strconv.ParseInt(value, 10, 32); err == nil && n >= 0 {
+		return time.Duration(n) * time.Second
+	}
+	if at, err := http.ParseTime(value); err == nil {
+		return max(time.Until(at), time.Second)
+	}
+	return 0
+}
+
+// versionOf returns what the server calls this version of a document. A Last-Modified
+// of the last two seconds is none: the document may change again within that second.
+func versionOf(resp *http.Response) (v Version) {
+	v.ETag = resp.Header.Get("ETag")
+	modified, err := http.ParseTime(resp.Header.Get("Last-Modified"))
+	if err != nil {
+		return v
+	}
+	now, err := http.ParseTime(resp.Header.Get("Date"))
+	if err == nil && now.Sub(modified) > 2*time.Second {
+		v.LastModified = resp.Header.Get("Last-Modified")
+	}
+	return v
+}
+
+// unpack returns what r holds, unpacked if it is packed by gzip. The first bytes tell:
+// many servers say something else of a packed document, or the same of a plain one.
+func unpack(r io.Reader) (io.Reader, error) {
+	for range packedTwice {
+		in := bufio.NewReaderSize(r, 32<<10)
+		r = in
+		if magic, _ := in.Peek(2); string(magic) != "\x1f\x8b" { // an error comes again with the first read
+			return r, nil
+		}
+		packed, err := gzip.NewReader(in)
+		if err != nil {
+			return nil, notPacked(err)
+		}
+		r = unpacking{packed}
+	}
+	return r, nil
+}
+
+// unpacking says in its errors that a document is packed.
+type unpacking struct{ *gzip.Reader }
+
+func (u unpacking) Read(b []byte) (int, error) {
+	n, err := u.Reader.Read(b)
+	return n, notPacked(err)
+}
+
+func notPacked(err error) error {
+	if errors.Is(err, gzip.ErrChecksum) || errors.Is(err, gzip.ErrHeader) || errors.As(err, new(flate.CorruptInputError)) {
+		return &outbound.Failure{Text: "it is packed by gzip, and damaged", Outcome: outbound.Other}
+	}
+	return err
+}

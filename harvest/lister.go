@@ -1,0 +1,434 @@
+package harvest
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/outbound"
+	"github.com/rshub/rshub/resourcesync"
+)
+
+// A Lister lists the resources that a source has: those of a Resource List, of an index of
+// Resource Lists, of a sitemap as most websites have one, of an index of sitemaps, or of a
+// text with one URL on each line; packed by gzip or not.
+//
+// It reads what is wrong in them where that is harmless, and tells Odd. What may lose a
+// resource is an error: a list that ends early is never taken for a short list.
+type Lister struct {
+	Getter *Getter
+	Limits resourcesync.Limits // of one document; default: those of the standard, 50,000 entries and 50 MiB unpacked
+
+	// Odd is told, once for each document and kind of mistake, what is wrong in a
+	// document without that a resource is lost by it. Default: nobody is told.
+	Odd func(document string, mistake *resourcesync.Error)
+}
+
+// Seen says which versions of its documents a listing was read from.
+type Seen struct {
+	List      string             `json:"list"`      // the URL of the listing
+	Documents []string           `json:"documents"` // the URLs of its documents, from the first
+	Versions  map[string]Version `json:"versions"`  // by URL; there is none for a document whose server names no version
+}
+
+// unchangeable reports whether all documents have a version, so that the servers can say
+// that nothing changed.
+func (s *Seen) unchangeable(list string) bool {
+	return s != nil && s.List == list && len(s.Documents) > 0 && len(s.Versions) == len(s.Documents)
+}
+
+// Resources yields the resources of the listing at a URL, in its order. The position of
+// each is its number in the whole listing, from 1; its change is updated, and has what the
+// listing says of the resource. A loc that the listing has twice is yielded twice.
+//
+// An error ends the sequence. It names the document, and wraps a *resourcesync.Error that
+// names the entry and the rule, an *outbound.Failure, a *Busy, or the error of ctx. Who
+// gets an error knows nothing of what the source does not have any more.
+func (l *Lister) Resources(ctx context.Context, list string) iter.Seq2[*feed.Entry, error] {
+	return l.Since(ctx, list, nil)
+}
+
+// Since yields what Resources does, but only the error ErrUnchanged when no document of the
+// listing changed since it was read as seen says. After it yielded the last resource, seen
+// is what it read now; after an error, seen is as before. A nil seen is never changed.
+func (l *Lister) Since(ctx context.Context, list string, seen *Seen) iter.Seq2[*feed.Entry, error] {
+	return func(yield func(*feed.Entry, error) bool) {
+		this := &listing{Lister: l, ctx: ctx, yield: yield, now: Seen{List: list, Versions: map[string]Version{}}}
+		if err := this.read(list, seen); err != nil {
+			if err != errStopped {
+				yield(nil, err)
+			}
+			return
+		}
+		if seen != nil {
+			*seen = this.now
+		}
+	}
+}
+
+var errStopped = errors.New("nobody wants more")
+
+// A listing is one reading of a listing.
+type listing struct {
+	*Lister
+	ctx   context.Context
+	yield func(*feed.Entry, error) bool
+	now   Seen   // what was read
+	count uint64 // of resources
+}
+
+func (l *listing) read(list string, seen *Seen) error {
+	var known Version
+	if seen.unchangeable(list) {
+		known = seen.Versions[list]
+	}
+	const what = "the list"
+	a, err := l.Getter.Get(l.ctx, what, list, known)
+	if err == ErrUnchanged {
+		if err := l.compare(seen); err != nil {
+			return err
+		}
+		a, err = l.Getter.Get(l.ctx, what, list, Version{})
+	}
+	if err != nil {
+		return err
+	}
+	lists, err := l.document(a, what, list, true)
+	if err != nil {
+		return err
+	}
+	had := map[string]bool{list: true}
+	for i, part := range lists {
+		what := fmt.Sprintf("list %d of the index", i+1)
+		if had[part] {
+			l.odd(a, &resourcesync.Error{Err: resourcesync.ErrInvalid, Entry: i + 1, Loc: resourcesync.Shorten(part), Rule: "the index has it twice"})
+			continue
+		}
+		had[part] = true
+		a, err := l.Getter.Get(l.ctx, what, part, Version{})
+		if err != nil {
+			return err
+		}
+		if _, err := l.document(a, what, part, false); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// compare asks whether the documents after the first changed. It returns ErrUnchanged when
+// none did, and nil when one did.
+func (l *listing) compare(seen *Seen) error {
+	for i, part := range seen.Documents[1:] {
+		a, err := l.Getter.Get(l.ctx, fmt.Sprintf("list %d of the index", i+1), part, seen.Versions[part])
+		if err == ErrUnchanged {
+			continue
+		}
+		if err == nil {
+			a.Close()
+		}
+		return err
+	}
+	return ErrUnchanged
+}
+
+// document reads one document, yields its resources, and closes it. If it is an index, which
+// only the first one may be, it returns the lists that the index names.
+func (l *listing) document(a *Answer, what, at string, first bool) (lists []string, err error) {
+	defer a.Close()
+	name := fmt.Sprintf("%s (%s)", what, Plain(a.URL))
+	begun := l.count
+	in := bufio.NewReaderSize(a.Body, 32<<10)
+	isText, err := text(in)
+	switch {
+	case err != nil:
+	case isText && !a.Complete:
+		err = resourcesync.Invalid("it is text, and its server does not say where it ends: nobody can tell whether it is whole")
+	case isText:
+		err = l.lines(a, in)
+	default:
+		lists, err = l.xml(a, in, first)
+	}
+	if err == errStopped {
+		return nil, err
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, explain(err, l.ctx))
+	}
+	if l.count == begun && lists == nil && !first {
+		l.odd(a, &resourcesync.Error{Err: resourcesync.ErrInvalid, Rule: "it has no entries"})
+	}
+	l.now.Documents = append(l.now.Documents, at)
+	if a.Version != (Version{}) {
+		l.now.Versions[at] = a.Version
+	}
+	return lists, nil
+}
+
+// explain says why reading a document failed.
+func explain(err error, ctx context.Context) error {
+	if _, ok := errors.AsType[*resourcesync.Error](err); ok {
+		return err
+	}
+	if f, ok := errors.AsType[*outbound.Failure](err); ok {
+		return f
+	}
+	switch {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		return &outbound.Failure{Text: "it ends early: the server sent less than it announced", Outcome: outbound.Other}
+	}
+	return outbound.Explain(err)
+}
+
+// text reports whether a document is text, not XML. It skips what may stand before either.
+func text(in *bufio.Reader) (bool, error) {
+	for first := true; ; first = false {
+		mark, err := in.Peek(3)
+		switch {
+		case len(mark) == 0 && err == io.EOF:
+			return false, resourcesync.Invalid("the document is empty")
+		case len(mark) == 0:
+			return false, err
+		case first && bytes.Equal(mark, []byte("\ufeff")):
+			_, _ = in.Discard(3)
+		case bytes.IndexByte([]byte(" \t\r\n"), mark[0]) >= 0:
+			_, _ = in.Discard(1)
+		default:
+			// A NUL and the marks of UTF-16 are no text; the reader of XML names them.
+			return mark[0] != '<' && mark[0] < 0xFE && bytes.IndexByte(mark, 0) < 0, nil
+		}
+	}
+}
+
+// lines reads one URL from each line.
+func (l *listing) lines(a *Answer, in *bufio.Reader) error {
+	lines := bufio.NewScanner(&bounded{in, l.bytes()})
+	lines.Buffer(nil, 16<<10)
+	said := map[string]bool{}
+	for number, entries := 1, 0; lines.Scan(); number++ {
+		loc := strings.TrimSpace(lines.Text())
+		if loc == "" {
+			continue
+		}
+		if entries++; entries > l.entries() {
+			return &resourcesync.Error{Err: resourcesync.ErrTooLarge, Entry: entries, Rule: fmt.Sprintf("a document has at most %d entries", l.entries())}
+		}
+		c := &resourcesync.Change{Loc: loc}
+		if err := l.resource(a, entries, c, said); err != nil {
+			if e, ok := errors.AsType[*resourcesync.Error](err); ok {
+				e.Line = number
+			}
+			return err
+		}
+	}
+	if errors.Is(lines.Err(), bufio.ErrTooLong) {
+		return resourcesync.Invalid("it is neither XML nor a text with one URL on each line")
+	}
+	return lines.Err()
+}
+
+func (l *listing) bytes() int64 {
+	if l.Limits.Bytes > 0 {
+		return l.Limits.Bytes
+	}
+	return maxList
+}
+
+func (l *listing) entries() int {
+	if l.Limits.Entries > 0 {
+		return l.Limits.Entries
+	}
+	return maxEntries
+}
+
+// A bounded reads at most so many bytes; more are an error.
+type bounded struct {
+	io.Reader
+	left int64
+}
+
+func (b *bounded) Read(p []byte) (int, error) {
+	n, err := b.Reader.Read(p)
+	if b.left -= int64(n); b.left < 0 {
+		return 0, &resourcesync.Error{Err: resourcesync.ErrTooLarge, Rule: "the document has more bytes, unpacked, than a document may have"}
+	}
+	return n, err
+}
+
+// xml reads a Resource List, a sitemap, or an index of them.
+func (l *listing) xml(a *Answer, in io.Reader, first bool) (lists []string, err error) {
+	said := map[string]bool{}
+	r := resourcesync.NewXMLReader(in, resourcesync.Limits{Bytes: l.bytes(), Entries: l.entries(), Depth: l.Limits.Depth})
+	r.Tolerate(func(mistake *resourcesync.Error) { l.once(a, mistake, said) })
+	h, err := r.Header()
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case h.Capability != "" && h.Capability != resourcesync.ResourceList:
+		return nil, resourcesync.Invalid("its capability is %.40q: a list of resources has resourcelist, or is a sitemap without any", h.Capability)
+	case h.Index && !first:
+		return nil, resourcesync.Invalid("it is an index, and an index names it: an index names lists of resources only")
+	}
+	for n := 1; ; n++ {
+		it, err := r.Next()
+		if err == io.EOF {
+			return lists, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		if h.Index {
+			err = l.member(a, n, it, &lists)
+		} else {
+			err = l.resource(a, n, &it.Change, said)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+}
+
+// member takes in what an index names.
+func (l *listing) member(a *Answer, n int, it *resourcesync.Item, lists *[]string) error {
+	loc, err := address(a.URL, it.Loc)
+	if err != nil {
+		return &resourcesync.Error{Err: resourcesync.ErrInvalid, Entry: n, Loc: resourcesync.Shorten(it.Loc), Rule: "loc: " + err.Error()}
+	}
+	if loc.User == nil && loc.Host == a.URL.Host && loc.Scheme == a.URL.Scheme {
+		loc.User = a.URL.User
+	}
+	*lists = append(*lists, loc.String())
+	return nil
+}
+
+// resource yields a resource, entry n of its document.
+func (l *listing) resource(a *Answer, n int, c *resourcesync.Change, said map[string]bool) error {
+	fail := func(rule string) *resourcesync.Error {
+		return &resourcesync.Error{Err: resourcesync.ErrInvalid, Entry: n, Loc: resourcesync.Shorten(c.Loc), Rule: rule}
+	}
+	if c.Change == resourcesync.Deleted {
+		return fail("it is deleted: a list has only resources that exist")
+	}
+	c.Change = resourcesync.Updated
+	if err := resourcesync.CheckURI("loc", c.Loc); err != nil || strings.Contains(c.Loc, "#") {
+		loc, err := address(a.URL, c.Loc)
+		if err != nil {
+			return fail("loc: " + err.Error())
+		}
+		mistake := fail("loc is no absolute URI without a fragment; it is taken for " + resourcesync.Shorten(loc.String()))
+		l.once(a, mistake, said)
+		c.Loc = loc.String()
+	}
+	mend(c, func(e *resourcesync.Error) {
+		e.Entry = n
+		l.once(a, e, said)
+	})
+	if err := c.Validate(); err != nil {
+		if e, ok := errors.AsType[*resourcesync.Error](err); ok {
+			e.Entry = n
+		}
+		return err
+	}
+	l.count++
+	if !l.yield(&feed.Entry{Cursor: feed.Cursor{Position: l.count}, Change: *c}, nil) {
+		return errStopped
+	}
+	return nil
+}
+
+// mend leaves out of a change what a hub would refuse, and tells odd of it. The resource
+// itself stays.
+func mend(c *resourcesync.Change, odd func(*resourcesync.Error)) {
+	check := func(part resourcesync.Change) bool {
+		part.Loc, part.Change = c.Loc, c.Change
+		err := part.Validate()
+		if e, ok := errors.AsType[*resourcesync.Error](err); ok {
+			odd(e)
+		}
+		return err == nil
+	}
+	if c.Changefreq != "" {
+		if c.Changefreq = strings.ToLower(c.Changefreq); !check(resourcesync.Change{Changefreq: c.Changefreq}) {
+			c.Changefreq = ""
+		}
+	}
+	if c.Hash != "" && !check(resourcesync.Change{Hash: c.Hash}) {
+		c.Hash = ""
+	}
+	if c.Type != "" && !check(resourcesync.Change{Type: c.Type}) {
+		c.Type = ""
+	}
+	if c.Encoding != "" && !check(resourcesync.Change{Encoding: c.Encoding}) {
+		c.Encoding = ""
+	}
+	if c.Path != "" && !check(resourcesync.Change{Path: c.Path}) {
+		c.Path = ""
+	}
+	c.Links = slices.DeleteFunc(c.Links, func(ln resourcesync.Link) bool { return !check(resourcesync.Change{Links: []resourcesync.Link{ln}}) })
+	if len(c.Attrs) > 0 && !check(resourcesync.Change{Attrs: c.Attrs}) {
+		c.Attrs = nil
+	}
+}
+
+// address resolves a URL as it stands in a document at base: spaces and letters other than
+// ASCII's are encoded, and a fragment is left out.
+func address(base *url.URL, loc string) (*url.URL, error) {
+	u, err := url.Parse(strings.TrimSpace(loc))
+	if err != nil {
+		if e, ok := errors.AsType[*url.Error](err); ok {
+			err = e.Err
+		}
+		return nil, err
+	}
+	if base.Opaque == "" {
+		plain := *base
+		plain.User = nil
+		u = plain.ResolveReference(u)
+	}
+	u.Fragment, u.RawFragment = "", ""
+	u.RawQuery = encode(u.RawQuery)
+	if err := resourcesync.CheckURI("it", u.String()); err != nil {
+		return nil, err
+	}
+	return u, nil
+}
+
+// encode encodes the bytes that a query cannot have. It leaves what is encoded.
+func encode(query string) string {
+	var b strings.Builder
+	for i := range len(query) {
+		if c := query[i]; c <= ' ' || c >= 0x7F || strings.IndexByte("\"<>\\^`{|}[]", c) >= 0 {
+			fmt.Fprintf(&b, "%%%02X", c)
+		} else {
+			b.WriteByte(c)
+		}
+	}
+	return b.String()
+}
+
+// once tells Odd of a mistake, if no mistake of its kind was told of the document.
+func (l *listing) once(a *Answer, mistake *resourcesync.Error, said map[string]bool) {
+	kind, _, _ := strings.Cut(mistake.Rule, "\"") // what follows are words of the document
+	kind, _, _ = strings.Cut(kind, "http")
+	if !said[kind] {
+		said[kind] = true
+		l.odd(a, mistake)
+	}
+}
+
+func (l *listing) odd(a *Answer, mistake *resourcesync.Error) {
+	if l.Odd != nil {
+		l.Odd(Plain(a.URL), mistake)
+	}
+}

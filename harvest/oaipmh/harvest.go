@@ -1,0 +1,394 @@
+package oaipmh
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/resourcesync"
+)
+
+// Bounds of harvesting.
+const (
+	leastOverlap = 5 * time.Minute
+	mostOverlap  = 7 * 24 * time.Hour
+	restarts     = 2       // of a window whose resumptionToken expires, before it is halved
+	leastWindow  = 2       // steps of the granularity; a smaller window is not halved
+	maxNews      = 200_000 // changes that News returns
+	maxRecent    = 50_000  // records that a State remembers
+	nowShare     = 0.9     // of the records; if so many have the datestamp of the request, datestamps mean nothing
+	nowLeast     = 20      // records, to tell that
+	nowSlack     = 2 * time.Minute
+	freshTime    = 2 * time.Second // a record with a newer datestamp may change again within the same second
+)
+
+// A Harvest finds out which resources a repository has, and what has changed. One
+// goroutine at a time may use it.
+type Harvest struct {
+	Repository *Repository
+	Prefix     string   // metadataPrefix; default: oai_dc
+	Set        string   // setSpec; default: all records
+	Loc        Template // where the resources are
+
+	// Note is told what is odd in a repository without that anything is lost by it.
+	// Default: nobody is told.
+	Note func(string)
+
+	// Bad is told of each record that cannot be taken. Default: nobody is told.
+	Bad func(*Bad)
+}
+
+// A State says how far a repository was harvested. The caller keeps it.
+type State struct {
+	Identity Identity `json:"identity"`
+
+	// Low is a time of the repository's clock. Every change with an older datestamp is
+	// harvested, but for those that the repository dates back by more than Overlap.
+	Low     time.Time     `json:"low"`
+	Overlap time.Duration `json:"overlap"`
+
+	// Recent has the records whose datestamp lies within the overlap, from Since on, so
+	// that the next window does not repeat them: the version of each, by a hash of its
+	// identifier. Nil: they are not known.
+	Recent map[string]string `json:"recent"`
+	Since  time.Time         `json:"since"`
+
+	// Volatile says that datestamps are the time of the request: they tell nothing.
+	Volatile bool `json:"volatile,omitempty"`
+}
+
+// ErrFull means that windows cannot tell what changed: only the list of all resources can.
+var ErrFull = errors.New("all resources have to be listed")
+
+func (h *Harvest) prefix() string {
+	if h.Prefix == "" {
+		return "oai_dc"
+	}
+	return h.Prefix
+}
+
+func (h *Harvest) note(format string, args ...any) {
+	if h.Note != nil {
+		h.Note(fmt.Sprintf(format, args...))
+	}
+}
+
+// selection returns what to list. Datestamps of days do not show that a record changed
+// twice in one day, so that the metadata is needed to see that.
+func (h *Harvest) selection(g Granularity) Selection {
+	return Selection{Prefix: h.prefix(), Set: h.Set, Records: h.Loc == Metadata || g == Days}
+}
+
+// Resources lists all resources of the repository, to compare them with what a hub holds.
+// After the last one, *st is where News goes on from; after an error it is as before.
+//
+// A *Bad stands for a record that may have a resource, and a *Doubt at the end for any
+// number of them: because of either nothing may be deleted that the list does not name.
+// Every other error means that the list is not whole.
+func (h *Harvest) Resources(ctx context.Context, st *State) iter.Seq2[*feed.Entry, error] {
+	return func(yield func(*feed.Entry, error) bool) {
+		next, err := h.resources(ctx, st, yield)
+		switch {
+		case err == errStopped:
+		case err != nil:
+			yield(nil, err)
+		default:
+			*st = next
+		}
+	}
+}
+
+func (h *Harvest) resources(ctx context.Context, st *State, yield func(*feed.Entry, error) bool) (State, error) {
+	id, err := h.Repository.Identify(ctx)
+	if err != nil {
+		return State{}, err
+	}
+	s := h.selection(id.Granularity)
+	s.Records = h.Loc == Metadata // the list as it is compared has no use for prints
+	l := new(List)
+	clock := clock{}
+	recent := map[string]string{}
+	var number uint64
+	var doubt error
+	for rec, err := range h.Repository.List(ctx, l, id.Granularity, s) {
+		if d, ok := errors.AsType[*Doubt](err); ok {
+			doubt = d
+			break
+		}
+		bad, isBad := errors.AsType[*Bad](err)
+		if err != nil && !isBad {
+			return State{}, h.again(err)
+		}
+		if !isBad {
+			var loc, rule string
+			if loc, rule = h.Loc.of(h.Repository, s.Prefix, rec); rule == "" {
+				clock.see(rec, l.Begun)
+				if rec.Time.After(l.Begun.Add(-leastOverlap)) && !rec.Time.After(l.Begun.Add(-freshTime)) && id.Granularity == Seconds && len(recent) <= maxRecent {
+					key, version := versionOf(rec)
+					recent[key] = version
+				}
+				if rec.Deleted {
+					continue
+				}
+				number++
+				e := &feed.Entry{Cursor: feed.Cursor{Position: number}, Change: resourcesync.Change{Loc: loc, Change: resourcesync.Updated}}
+				if !st.Volatile {
+					e.Change.Lastmod = rec.Time
+				}
+				if !yield(e, nil) {
+					return State{}, errStopped
+				}
+				continue
+			}
+			if rec.Deleted {
+				continue // a deleted record has no metadata that could name a URL
+			}
+			bad = &Bad{rec.Identifier, l.Count, rule}
+		}
+		if h.Bad != nil {
+			h.Bad(bad)
+		}
+		if !yield(nil, bad) {
+			return State{}, errStopped
+		}
+	}
+	if doubt != nil && !yield(nil, doubt) {
+		return State{}, errStopped
+	}
+	next := State{Identity: *id, Low: l.Begun, Overlap: max(st.Overlap, leastOverlap, id.Granularity.Step()), Volatile: clock.isNow()}
+	if len(recent) <= maxRecent && id.Granularity == Seconds {
+		next.Recent, next.Since = recent, next.Low.Add(-leastOverlap)
+	}
+	if next.Volatile && !st.Volatile {
+		h.note("the datestamps of the repository are the time of the request: they tell nothing, so only new and deleted records are found")
+	}
+	if next.Low.IsZero() {
+		next.Low = time.Now().UTC().Add(-time.Hour)
+		h.note("the repository does not say what time it is: the time of this machine less an hour is taken")
+	}
+	return next, nil
+}
+
+// again says of a list whose resumptionToken expired that it can be begun again.
+func (h *Harvest) again(err error) error {
+	if is(err, badResumptionToken) {
+		return fmt.Errorf("the list has to be begun again: %w", err)
+	}
+	return err
+}
+
+// A clock finds out whether datestamps are the time of the request.
+type clock struct{ all, now int }
+
+func (c *clock) see(rec *Record, begun time.Time) {
+	c.all++
+	if d := rec.Time.Sub(begun); len(rec.Datestamp) > len(dayForm) && -nowSlack < d && d < nowSlack {
+		c.now++
+	}
+}
+
+func (c *clock) isNow() bool { return c.all >= nowLeast && float64(c.now) > nowShare*float64(c.all) }
+
+// News returns what changed since a State, oldest first, and the State after it: the caller
+// publishes the changes before it keeps that. What lies in the overlap of two windows is
+// returned once. A record that came anew is updated, too: repositories do not tell.
+//
+// The error is ErrFull when News cannot find out, because the repository is not the one
+// that it was, or too much changed. Then all resources have to be listed. After another
+// error the same State is good to try again.
+func (h *Harvest) News(ctx context.Context, st *State) ([]resourcesync.Change, *State, error) {
+	id, err := h.Repository.Identify(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	switch was := st.Identity; {
+	case st.Low.IsZero():
+		return nil, nil, fmt.Errorf("the repository was never harvested: %w", ErrFull)
+	case id.Earliest < was.Earliest, was.Deleted != id.Deleted, was.Granularity != id.Granularity, was.BaseURL != id.BaseURL:
+		return nil, nil, fmt.Errorf("the repository is not what it was (its earliest datestamp, its granularity, its base URL, or how it deletes): %w", ErrFull)
+	case st.Volatile:
+		return nil, nil, fmt.Errorf("the datestamps of the repository tell nothing: %w", ErrFull)
+	}
+	w := &window{Harvest: h, id: id, was: st, newest: map[string]int{}, recent: map[string]string{}, overlap: max(st.Overlap, leastOverlap, id.Granularity.Step())}
+	from := st.Low.Add(-w.overlap)
+	if err := w.take(ctx, from, time.Time{}); err != nil {
+		return nil, nil, err
+	}
+	return w.news(from)
+}
+
+// A window is what changed between two datestamps.
+type window struct {
+	*Harvest
+	id      *Identity
+	was     *State
+	overlap time.Duration
+
+	begun  time.Time // of the first list, by the repository's clock
+	clock  clock
+	found  []found
+	newest map[string]int    // the place in found, by loc
+	recent map[string]string // see State.Recent
+	spread time.Duration     // how far a new datestamp lies before what was harvested
+}
+
+// A found is a change that a window has.
+type found struct {
+	change resourcesync.Change
+	key    string
+}
+
+// take lists a window. When its list expires again and again, take halves it: a shorter
+// list may be over before its token expires.
+func (w *window) take(ctx context.Context, from, until time.Time) error {
+	var err error
+	for range restarts {
+		if err = w.list(ctx, from, until); !is(err, badResumptionToken) {
+			break
+		}
+	}
+	if is(err, badArgument) && w.id.Granularity == Seconds && !from.IsZero() {
+		w.note("the repository refuses datestamps with seconds (%v): it is asked for days", err)
+		w.id.Granularity = Days
+		return w.take(ctx, from, until)
+	}
+	end := until
+	if end.IsZero() {
+		end = w.begun
+	}
+	if !is(err, badResumptionToken) {
+		return err
+	}
+	if end.Sub(from) < leastWindow*w.id.Granularity.Step() {
+		return fmt.Errorf("from %s on: %w", from.Format(time.RFC3339), err)
+	}
+	middle := from.Add(end.Sub(from) / 2).Truncate(w.id.Granularity.Step())
+	w.note("the resumptionToken expired %d times (%v): the window is halved at %s", restarts, err, middle.Format(time.RFC3339))
+	if err := w.take(ctx, from, middle); err != nil {
+		return err
+	}
+	return w.take(ctx, middle, until) // both ends belong to a window, so nothing lies between
+}
+
+// list lists a window once.
+func (w *window) list(ctx context.Context, from, until time.Time) error {
+	s := w.selection(w.id.Granularity)
+	s.From, s.Until = from, until
+	l := new(List)
+	defer func() {
+		if w.begun.IsZero() {
+			w.begun = l.Begun
+		}
+	}()
+	for rec, err := range w.Repository.List(ctx, l, w.id.Granularity, s) {
+		if w.begun.IsZero() {
+			w.begun = l.Begun
+		}
+		bad, isBad := errors.AsType[*Bad](err)
+		doubt, isDoubt := errors.AsType[*Doubt](err)
+		switch {
+		case isDoubt:
+			w.note("%v", doubt)
+		case isBad:
+			w.bad(bad)
+		case err != nil:
+			return err
+		default:
+			if err := w.see(rec, l, s.Prefix); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (w *window) bad(b *Bad) {
+	if w.Bad != nil {
+		w.Bad(b)
+	}
+}
+
+// see takes in a record.
+func (w *window) see(rec *Record, l *List, prefix string) error {
+	w.clock.see(rec, l.Begun)
+	key, version := versionOf(rec)
+	if w.was.Recent[key] == version {
+		w.recent[key] = version
+		return nil
+	}
+	loc, rule := w.Loc.of(w.Repository, prefix, rec)
+	if rule != "" {
+		if rec.Deleted {
+			rule += ": only a list of all resources shows that it was deleted"
+		}
+		w.bad(&Bad{rec.Identifier, l.Count, rule})
+		return nil
+	}
+	if lag := w.was.Low.Sub(rec.Time) - w.id.Granularity.Step(); w.was.Recent != nil && !rec.Time.Before(w.was.Since) && lag > 0 {
+		w.spread = max(w.spread, min(lag, mostOverlap))
+	}
+	if !rec.Time.After(l.Begun.Add(-freshTime)) || rec.Print != [8]byte{} {
+		w.recent[key] = version
+	}
+	c := resourcesync.Change{Loc: loc, Change: resourcesync.Updated, Lastmod: rec.Time}
+	if rec.Deleted {
+		c.Change, c.Lastmod = resourcesync.Deleted, time.Time{}
+	}
+	if i, twice := w.newest[loc]; twice {
+		if !w.found[i].change.Lastmod.After(rec.Time) {
+			w.found[i] = found{c, rec.Datestamp}
+		}
+		return nil
+	}
+	if len(w.found) == maxNews {
+		return fmt.Errorf("more than %d records changed: %w", maxNews, ErrFull)
+	}
+	w.newest[loc] = len(w.found)
+	w.found = append(w.found, found{c, rec.Datestamp})
+	return nil
+}
+
+// versionOf returns what State.Recent has of a record.
+func versionOf(rec *Record) (key, version string) {
+	sum := sha256.Sum256([]byte(rec.Identifier))
+	version = rec.Datestamp
+	if rec.Deleted {
+		version += " deleted"
+	} else if rec.Print != [8]byte{} {
+		version += " " + base64.RawURLEncoding.EncodeToString(rec.Print[:])
+	}
+	return base64.RawURLEncoding.EncodeToString(sum[:12]), version
+}
+
+// news returns what News returns.
+func (w *window) news(from time.Time) ([]resourcesync.Change, *State, error) {
+	if w.clock.isNow() && len(w.found) > nowLeast && w.was.Low.Before(w.begun.Add(-2*nowSlack)) {
+		w.note("nearly all datestamps are the time of the request")
+		return nil, nil, fmt.Errorf("the datestamps of the repository seem to tell nothing: %w", ErrFull)
+	}
+	slices.SortStableFunc(w.found, func(a, b found) int { return strings.Compare(a.key, b.key) })
+	changes := make([]resourcesync.Change, len(w.found))
+	for i := range w.found {
+		changes[i] = w.found[i].change
+	}
+	next := &State{Identity: *w.id, Low: w.begun, Overlap: w.overlap, Recent: w.recent, Since: from}
+	next.Identity.Granularity = w.was.Identity.Granularity
+	if next.Low.Before(w.was.Low) { // its clock went back, or it does not say what time it is
+		next.Low = w.was.Low
+	}
+	if twice := 2 * w.spread; twice > next.Overlap {
+		next.Overlap = min(twice, mostOverlap)
+		w.note("records came with datestamps that lie %v back: the next window begins %v earlier", w.spread, next.Overlap)
+	}
+	if len(next.Recent) > maxRecent {
+		next.Recent = nil // what lies in the overlap is published once more, which does no harm
+	}
+	return changes, next, nil
+}

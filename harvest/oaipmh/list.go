@@ -1,0 +1,170 @@
+package oaipmh
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"iter"
+	"net/url"
+	"time"
+)
+
+// Bounds of one list.
+const (
+	emptyMost = 10   // parts in a row without a record
+	overSize  = 10   // a list has at most so many times the records that it announces
+	sizeSlack = 1000 // records; so many more are allowed
+	leastPart = 0.9  // of the records that a list announces have to come
+)
+
+// A Selection says which records to list.
+type Selection struct {
+	Prefix string    // metadataPrefix
+	Set    string    // setSpec; empty: all records
+	From   time.Time // of the datestamps, inclusive; zero: from the first record
+	Until  time.Time // the same; zero: to the last record
+
+	Records bool // list whole records, not only their headers
+}
+
+// A Doubt says that a list may not be whole although nothing failed. All that it yielded
+// is right.
+type Doubt struct{ Reason string }
+
+// Error returns the reason.
+func (d *Doubt) Error() string { return "the list may not be whole: " + d.Reason }
+
+// A Broken says that a list is not whole, and that to go on would not help.
+type Broken struct{ Reason string }
+
+// Error returns the reason.
+func (b *Broken) Error() string { return "the list is not whole: " + b.Reason }
+
+// A Bad is a record that cannot be read. The list goes on after it.
+type Bad struct {
+	Identifier string
+	Number     int // in the list, from 1
+	Rule       string
+}
+
+// Error names the record and the rule.
+func (b *Bad) Error() string {
+	if b.Identifier == "" {
+		return fmt.Sprintf("record %d: %s", b.Number, b.Rule)
+	}
+	return fmt.Sprintf("record %d (%.200q): %s", b.Number, b.Identifier, b.Rule)
+}
+
+// A List is one list of records, while it is read.
+type List struct {
+	Begun time.Time // the repository's time when the list began; zero: it does not say
+	Count int       // records that came
+	Size  int       // records that the list is said to have, an estimate; 0: unknown
+}
+
+// List lists the records of a selection. A record may come twice. A *Bad stands for one
+// record, and a *Doubt is the last thing in the sequence; every other error ends it. It is
+// a *Broken, an *Error of the repository, or one of harvest.Getter. With the code
+// badResumptionToken the list has to be begun again. l tells about the list, from the first
+// record on.
+func (r *Repository) List(ctx context.Context, l *List, g Granularity, s Selection) iter.Seq2[*Record, error] {
+	return func(yield func(*Record, error) bool) {
+		if err := r.list(ctx, l, g, s, yield); err != nil && err != errStopped {
+			yield(nil, err)
+		}
+	}
+}
+
+var errStopped = errors.New("nobody wants more")
+
+func (r *Repository) list(ctx context.Context, l *List, g Granularity, s Selection, yield func(*Record, error) bool) error {
+	verb := "ListIdentifiers"
+	if s.Records {
+		verb = "ListRecords"
+	}
+	arguments := url.Values{"verb": {verb}, "metadataPrefix": {s.Prefix}}
+	if s.Set != "" {
+		arguments.Set("set", s.Set)
+	}
+	if !s.From.IsZero() {
+		arguments.Set("from", g.format(s.From))
+	}
+	if !s.Until.IsZero() {
+		arguments.Set("until", g.format(s.Until))
+	}
+	tokens := map[[32]byte]bool{}
+	parts := map[[32]byte]bool{}
+	for number, empty := 1, 0; ; number++ {
+		p, err := r.ask(ctx, arguments)
+		if is(err, noRecordsMatch) && number == 1 {
+			l.Begun = p.responseDate
+			return nil
+		}
+		if is(err, noRecordsMatch) {
+			return &Doubt{fmt.Sprintf("its part %d is said to have no records", number)}
+		}
+		if err != nil {
+			if number > 1 && !is(err, badResumptionToken) {
+				return fmt.Errorf("part %d: %w", number, err)
+			}
+			return err
+		}
+		if number == 1 {
+			l.Begun = p.responseDate
+		}
+		l.Size = max(l.Size, p.size)
+		if empty++; len(p.records) > 0 {
+			empty = 0
+			if sum := sumOf(p); parts[sum] {
+				return &Broken{fmt.Sprintf("part %d has the same records as an earlier one", number)}
+			} else {
+				parts[sum] = true
+			}
+		}
+		for i := range p.records {
+			l.Count++
+			rec := &p.records[i]
+			var err error
+			if rec.bad != "" {
+				rec, err = nil, &Bad{rec.Identifier, l.Count, rec.bad}
+			}
+			if !yield(rec, err) {
+				return errStopped
+			}
+		}
+		switch {
+		case p.token == "":
+			return l.end(p, number)
+		case tokens[sha256.Sum256([]byte(p.token))]:
+			return &Broken{fmt.Sprintf("part %d repeats the resumptionToken of an earlier one", number)}
+		case empty == emptyMost:
+			return &Broken{fmt.Sprintf("%d parts in a row have no record", emptyMost)}
+		case l.Size > 0 && l.Count > overSize*l.Size+sizeSlack:
+			return &Broken{fmt.Sprintf("%d records came, of %d that it has", l.Count, l.Size)}
+		}
+		tokens[sha256.Sum256([]byte(p.token))] = true
+		arguments = url.Values{"verb": {verb}, "resumptionToken": {p.token}}
+	}
+}
+
+// end says whether a list that ends with a part is whole (section 3.5).
+func (l *List) end(p *part, number int) error {
+	switch {
+	case l.Size > 0 && float64(l.Count) < leastPart*float64(l.Size):
+		return &Broken{fmt.Sprintf("it ends after %d records, of %d that it has", l.Count, l.Size)}
+	case number > 1 && !p.hasToken:
+		return &Doubt{"its last part has no empty resumptionToken"}
+	}
+	return nil
+}
+
+// sumOf returns the same for parts with the same records.
+func sumOf(p *part) (sum [32]byte) {
+	h := sha256.New()
+	for i := range p.records {
+		fmt.Fprintf(h, "%s\n%s\n", p.records[i].Identifier, p.records[i].Datestamp)
+	}
+	h.Sum(sum[:0])
+	return sum
+}

@@ -1,0 +1,419 @@
+package oaipmh
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/sha256"
+	"encoding/xml"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/rshub/rshub/resourcesync"
+)
+
+// Bounds of one part.
+const (
+	maxPart    = 64 << 20
+	maxDepth   = 200
+	maxRecords = 100_000
+	maxText    = 64 << 10 // bytes of one of the texts that are kept
+	maxURLs    = 20       // of a record
+)
+
+// A Record is a record of a repository.
+type Record struct {
+	Identifier string
+	Datestamp  string
+	Time       time.Time // of the datestamp; zero: it cannot be read
+	Deleted    bool
+	URLs       []string // that its metadata gives as an identifier, such as dc:identifier
+	Print      [8]byte  // the same for the same metadata; of a list of records only
+
+	bad string // what is wrong with it; empty: nothing
+}
+
+// A part is what one answer says.
+type part struct {
+	responseDate time.Time // zero: it cannot be read
+	err          *Error
+	identity     *Identity
+	records      []Record
+	hasToken     bool
+	token        string
+	size         int // completeListSize; 0: unknown
+}
+
+// readPart reads an answer to its end. An error is a *resourcesync.Error, or the error of r.
+func readPart(r io.Reader) (*part, error) {
+	in := &partReader{part: &part{}}
+	clean := newCleaner(r)
+	in.dec = xml.NewDecoder(clean)
+	in.dec.Entity = xml.HTMLEntity
+	in.dec.CharsetReader = func(_ string, r io.Reader) (io.Reader, error) { return r, nil }
+	err := in.document()
+	if own, ok := errors.AsType[*resourcesync.Error](err); ok {
+		own.Line, _ = in.dec.InputPos()
+		return nil, own
+	}
+	if syntax, ok := errors.AsType[*xml.SyntaxError](err); ok {
+		if syntax.Msg == "unexpected EOF" {
+			return nil, &resourcesync.Error{Err: resourcesync.ErrInvalid, Line: syntax.Line, Rule: "the answer ends early"}
+		}
+		return nil, &resourcesync.Error{Err: resourcesync.ErrInvalid, Line: syntax.Line, Rule: "not well-formed XML: " + resourcesync.Shorten(syntax.Msg)}
+	}
+	if err != nil {
+		return nil, err
+	}
+	return in.part, nil
+}
+
+// A partReader reads an answer. It knows elements by their local names: repositories
+// declare the namespace in many ways.
+type partReader struct {
+	*part
+	dec   *xml.Decoder
+	depth int
+}
+
+// next returns the next start element within the current one; nil at its end.
+func (in *partReader) next() (*xml.StartElement, error) {
+	for {
+		tok, err := in.step()
+		if err != nil {
+			return nil, err
+		}
+		switch tok := tok.(type) {
+		case xml.StartElement:
+			return &tok, nil
+		case xml.EndElement:
+			return nil, nil
+		}
+	}
+}
+
+// step returns the next token. It bounds how deep elements are nested.
+func (in *partReader) step() (xml.Token, error) {
+	tok, err := in.dec.Token()
+	switch tok.(type) {
+	case xml.StartElement:
+		if in.depth++; in.depth > maxDepth {
+			return nil, resourcesync.Invalid("elements are nested more than %d levels deep", maxDepth)
+		}
+	case xml.EndElement:
+		in.depth--
+	case xml.Directive:
+		return nil, resourcesync.Invalid("a document type declaration (<!DOCTYPE) is not allowed")
+	}
+	if err == io.EOF && in.depth > 0 {
+		err = resourcesync.Invalid("the answer ends early")
+	}
+	return tok, err
+}
+
+// skip reads up to the end of the current element.
+func (in *partReader) skip() error {
+	for end := in.depth - 1; in.depth > end; {
+		if _, err := in.step(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// text returns the text of the current element, trimmed.
+func (in *partReader) text() (string, error) {
+	var b strings.Builder
+	for end := in.depth - 1; in.depth > end; {
+		tok, err := in.step()
+		if err != nil {
+			return "", err
+		}
+		if c, ok := tok.(xml.CharData); ok {
+			if b.Len()+len(c) > maxText {
+				return "", resourcesync.Invalid("a text has more than %d bytes", maxText)
+			}
+			b.Write(c)
+		}
+	}
+	return strings.TrimSpace(b.String()), nil
+}
+
+// each calls f with each element of the current one. f reads the element to its end.
+func (in *partReader) each(f func(el *xml.StartElement) error) error {
+	for {
+		el, err := in.next()
+		if err != nil || el == nil {
+			return err
+		}
+		if err := f(el); err != nil {
+			return err
+		}
+	}
+}
+
+func (in *partReader) document() error {
+	root, err := in.next()
+	if err == io.EOF {
+		return resourcesync.Invalid("the answer is empty")
+	}
+	if err != nil {
+		return err
+	}
+	if root == nil || root.Name.Local != "OAI-PMH" {
+		return resourcesync.Invalid("it is no answer of OAI-PMH: the root element is %s", resourcesync.Shorten(root.Name.Local))
+	}
+	if err := in.each(in.top); err != nil {
+		return err
+	}
+	for {
+		tok, err := in.step()
+		if err == io.EOF {
+			return nil
+		}
+		if _, more := tok.(xml.StartElement); more && err == nil {
+			err = resourcesync.Invalid("an element stands after the root element")
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+func (in *partReader) top(el *xml.StartElement) error {
+	switch el.Name.Local {
+	case "responseDate":
+		s, err := in.text()
+		in.responseDate, _ = readTime(s)
+		return err
+	case "error":
+		e := &Error{}
+		for _, a := range el.Attr {
+			if a.Name.Local == "code" {
+				e.Code = strings.TrimSpace(a.Value)
+			}
+		}
+		var err error
+		e.Text, err = in.text()
+		if in.err == nil {
+			in.err = e
+		}
+		return err
+	case "Identify":
+		return in.identify()
+	case "ListIdentifiers", "ListRecords":
+		return in.each(in.listed)
+	}
+	return in.skip()
+}
+
+func (in *partReader) identify() error {
+	id := &Identity{Deleted: DeletedNo}
+	in.identity = id
+	return in.each(func(el *xml.StartElement) error {
+		if el.Name.Local == "description" {
+			return in.skip() // it may have elements of any name
+		}
+		s, err := in.text()
+		switch el.Name.Local {
+		case "repositoryName":
+			id.Name = s
+		case "baseURL":
+			id.BaseURL = s
+		case "earliestDatestamp":
+			id.Earliest = s
+		case "deletedRecord":
+			if s == DeletedTransient || s == DeletedPersistent {
+				id.Deleted = s
+			}
+		case "granularity":
+			id.Granularity = Granularity(strings.Contains(s, "T"))
+		}
+		return err
+	})
+}
+
+func (in *partReader) listed(el *xml.StartElement) error {
+	switch el.Name.Local {
+	case "header", "record":
+		if len(in.records) == maxRecords {
+			return resourcesync.Invalid("a part has more than %d records", maxRecords)
+		}
+		rec := Record{}
+		var err error
+		if el.Name.Local == "header" {
+			err = in.header(el, &rec)
+		} else {
+			err = in.record(&rec)
+		}
+		if err != nil {
+			return err
+		}
+		switch {
+		case rec.Identifier == "":
+			rec.bad = "it has no identifier"
+		case strings.ContainsRune(rec.Identifier, utf8.RuneError):
+			rec.bad = "its identifier is not UTF-8"
+		}
+		in.records = append(in.records, rec)
+		return nil
+	case "resumptionToken":
+		in.hasToken = true
+		for _, a := range el.Attr {
+			if a.Name.Local == "completeListSize" {
+				if n, err := strconv.Atoi(strings.TrimSpace(a.Value)); err == nil && n > 0 {
+					in.size = n
+				}
+			}
+		}
+		var err error
+		in.part.token, err = in.text()
+		return err
+	}
+	return in.skip()
+}
+
+func (in *partReader) header(el *xml.StartElement, rec *Record) error {
+	for _, a := range el.Attr {
+		if a.Name.Local == "status" && strings.TrimSpace(a.Value) == "deleted" {
+			rec.Deleted = true
+		}
+	}
+	return in.each(func(el *xml.StartElement) (err error) {
+		switch el.Name.Local {
+		case "identifier":
+			rec.Identifier, err = in.text()
+		case "datestamp":
+			rec.Datestamp, err = in.text()
+			rec.Time, _ = readTime(rec.Datestamp)
+		default:
+			err = in.skip()
+		}
+		return err
+	})
+}
+
+func (in *partReader) record(rec *Record) error {
+	return in.each(func(el *xml.StartElement) error {
+		switch el.Name.Local {
+		case "header":
+			return in.header(el, rec)
+		case "metadata":
+			return in.metadata(rec)
+		}
+		return in.skip()
+	})
+}
+
+// metadata makes a print of the metadata, and keeps the URLs that it names.
+func (in *partReader) metadata(rec *Record) error {
+	h := sha256.New()
+	var text []byte // of the current identifier
+	inside := 0     // the depth of the current identifier; 0: outside of one
+	for end := in.depth - 1; ; {
+		tok, err := in.step()
+		if err != nil {
+			return err
+		}
+		if in.depth == end {
+			break
+		}
+		printToken(h, tok)
+		switch tok := tok.(type) {
+		case xml.StartElement:
+			if inside == 0 && tok.Name.Local == "identifier" {
+				inside, text = in.depth, text[:0]
+			}
+		case xml.CharData:
+			if inside > 0 && len(text)+len(tok) <= maxText {
+				text = append(text, tok...)
+			}
+		case xml.EndElement:
+			if inside > in.depth {
+				inside = 0
+				s := strings.TrimSpace(string(text))
+				if (strings.HasPrefix(s, "http://") || strings.HasPrefix(s, "https://")) && len(rec.URLs) < maxURLs {
+					rec.URLs = append(rec.URLs, s)
+				}
+			}
+		}
+	}
+	copy(rec.Print[:], h.Sum(nil))
+	return nil
+}
+
+func printToken(h hash.Hash, tok xml.Token) {
+	switch tok := tok.(type) {
+	case xml.StartElement:
+		fmt.Fprintf(h, "<%s %s", tok.Name.Space, tok.Name.Local)
+		for _, a := range tok.Attr {
+			fmt.Fprintf(h, " %s %s=%q", a.Name.Space, a.Name.Local, a.Value)
+		}
+	case xml.EndElement:
+		_, _ = h.Write([]byte{'>'})
+	case xml.CharData:
+		_, _ = h.Write(bytes.TrimSpace(tok))
+	}
+}
+
+// readTime reads a datestamp. Repositories have other forms than the two of the protocol.
+func readTime(s string) (time.Time, bool) {
+	t, err := resourcesync.ParseTime(s)
+	if err != nil { // a time of day without a zone; all datestamps are in UTC
+		t, err = resourcesync.ParseTime(s + "Z")
+	}
+	return t, err == nil
+}
+
+// A cleaner passes on only what XML 1.0 can have: it drops a byte order mark and the
+// characters that XML has not, and replaces bytes that are not UTF-8. One record with such
+// a byte must not hide all others.
+type cleaner struct {
+	in   *bufio.Reader
+	left int // bytes that may still come
+	out  []byte
+}
+
+func newCleaner(r io.Reader) *cleaner {
+	c := &cleaner{in: bufio.NewReaderSize(r, 32<<10), left: maxPart}
+	if mark, _ := c.in.Peek(3); string(mark) == "\ufeff" {
+		_, _ = c.in.Discard(3)
+	}
+	return c
+}
+
+// Read reads what XML can have.
+func (c *cleaner) Read(p []byte) (n int, err error) {
+	for n < len(p) {
+		if len(c.out) > 0 {
+			k := copy(p[n:], c.out)
+			c.out = c.out[k:]
+			n += k
+			continue
+		}
+		if n > 0 && c.in.Buffered() < utf8.UTFMax {
+			return n, nil // what has come is worth more than what may come
+		}
+		r, size, err := c.in.ReadRune()
+		if err != nil {
+			return n, err
+		}
+		if c.left -= size; c.left < 0 {
+			return n, &resourcesync.Error{Err: resourcesync.ErrTooLarge, Rule: fmt.Sprintf("an answer has at most %d bytes, unpacked", maxPart)}
+		}
+		switch {
+		case r < ' ' && r != '\t' && r != '\n' && r != '\r', r == 0xFFFE, r == 0xFFFF:
+		case r < utf8.RuneSelf:
+			p[n] = byte(r)
+			n++
+		default:
+			c.out = utf8.AppendRune(c.out[:0], r)
+		}
+	}
+	return n, nil
+}

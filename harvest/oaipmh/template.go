@@ -1,0 +1,104 @@
+package oaipmh
+
+import (
+	"net/url"
+	"strings"
+
+	"github.com/rshub/rshub/resourcesync"
+)
+
+// A Template says at which URL the resource of a record is: a URL with {identifier}, which
+// stands for the record's identifier, or with {local}, which stands for what follows
+// oai:NAME: in it. The zero Template takes the URL of the record itself, at which the
+// repository answers with its metadata (GetRecord). Metadata takes the first URL that the
+// record's metadata has as its identifier.
+type Template string
+
+// Metadata is the Template of repositories whose records name a URL as their identifier,
+// as dc:identifier does.
+const Metadata Template = "dc:identifier"
+
+// Check returns nil when the Template makes another URL of each identifier. The error is a
+// *resourcesync.Error.
+func (t Template) Check() error {
+	if t == "" || t == Metadata {
+		return nil
+	}
+	if !strings.Contains(string(t), "{identifier}") && !strings.Contains(string(t), "{local}") {
+		return resourcesync.Invalid("the template %s has neither {identifier} nor {local}: all records would have one URL", resourcesync.Shorten(string(t)))
+	}
+	return resourcesync.CheckURI("the template", t.fill("oai:example.org:1"))
+}
+
+// of returns the URL of a record's resource. rule says why there is none.
+func (t Template) of(r *Repository, prefix string, rec *Record) (loc, rule string) {
+	switch {
+	case t == "":
+		u, err := url.Parse(r.URL)
+		if err != nil {
+			return "", "the base URL of the repository cannot be read"
+		}
+		u.User = nil
+		q := u.Query()
+		q.Set("verb", "GetRecord")
+		q.Set("metadataPrefix", prefix)
+		q.Set("identifier", rec.Identifier)
+		u.RawQuery = q.Encode()
+		loc = u.String()
+	case t != Metadata:
+		loc = t.fill(rec.Identifier)
+	case len(rec.URLs) == 0:
+		return "", "its metadata has no URL as an identifier"
+	default:
+		loc = rec.URLs[0]
+	}
+	if err := resourcesync.CheckURI("its URL", loc); err != nil {
+		return "", err.Error()
+	}
+	return loc, ""
+}
+
+func (t Template) fill(identifier string) string {
+	local := identifier
+	if rest, ok := strings.CutPrefix(identifier, "oai:"); ok {
+		if _, after, ok := strings.Cut(rest, ":"); ok {
+			local = after
+		}
+	}
+	var b strings.Builder
+	for rest := string(t); rest != ""; {
+		before, after, ok := strings.Cut(rest, "{")
+		b.WriteString(before)
+		if !ok {
+			break
+		}
+		name, behind, _ := strings.Cut(after, "}")
+		inQuery := strings.Contains(b.String(), "?")
+		switch name {
+		case "identifier":
+			b.WriteString(escape(identifier, inQuery))
+		case "local":
+			b.WriteString(escape(local, inQuery))
+		default:
+			b.WriteString("{" + name + "}") // Check finds it
+		}
+		rest = behind
+	}
+	return b.String()
+}
+
+// escape encodes what a path or a query cannot have. The slashes of an identifier stay in a
+// path: arXiv and DOIs have them there.
+func escape(s string, inQuery bool) string {
+	if inQuery {
+		return url.QueryEscape(s)
+	}
+	segments := strings.Split(s, "/")
+	for i := range segments {
+		segments[i] = url.PathEscape(segments[i])
+		if segments[i] == "." || segments[i] == ".." {
+			segments[i] = strings.ReplaceAll(segments[i], ".", "%2E")
+		}
+	}
+	return strings.Join(segments, "/")
+}

@@ -1,0 +1,174 @@
+// Package reconcile makes a hub know what a source has. The source only has to list its
+// resources: a directory, an export of a database, a sitemap. Package reconcile finds out
+// by an audit what the hub does not know yet, and publishes just that.
+//
+// What a broken list does not name must not be deleted at the hub. So a list that ends
+// with an error publishes nothing, what a list has to leave open (see Gap) is not deleted,
+// and a Bound holds for all that would be deleted.
+package reconcile
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"os"
+
+	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/inventory"
+	"github.com/rshub/rshub/inventory/audit"
+	"github.com/rshub/rshub/inventory/diskpages"
+	"github.com/rshub/rshub/resourcesync"
+)
+
+// A Listing yields all resources that a source has, in any order. The Position of each
+// tells people where in the list it is. What the list cannot say is a *Gap, and the list
+// goes on after it. Every other error ends the list, and then the list is not whole.
+type Listing func(ctx context.Context) iter.Seq2[*feed.Entry, error]
+
+// A Gap is a part of a Listing of which the source cannot say what is there, such as a file
+// that cannot be read. Nothing in the gap is deleted at the hub.
+type Gap struct {
+	Loc string // the resource; empty: there may be any number of resources, of any loc
+	Err error
+}
+
+// Error returns the text of Err.
+func (g *Gap) Error() string { return g.Err.Error() }
+
+// Unwrap returns Err.
+func (g *Gap) Unwrap() error { return g.Err }
+
+// A Hub is one set of a hub, seen by its source. Its methods block until the hub has
+// answered, and their errors end a Sync.
+type Hub interface {
+	// Differences compares what own returns with what the hub knows, and yields every
+	// resource that differs and that nobody has published since Differences began. It asks
+	// own after that beginning, and own returns the same state each time. It calls look
+	// with each look at the hub. The error is feed.ErrNoSet if there is no such set.
+	Differences(ctx context.Context, own func(context.Context) (*inventory.State, error), look func(audit.Look)) iter.Seq2[audit.Difference, error]
+
+	// Publish publishes at most MaxBatch changes, all or none. The same changes with the
+	// same key are published once. It returns the cursor of the last change.
+	Publish(ctx context.Context, key string, changes []resourcesync.Change) (feed.Cursor, error)
+
+	// Make makes the set, if there is none.
+	Make(ctx context.Context) error
+
+	// Complete says that the hub knows all resources of the set.
+	Complete(ctx context.Context) error
+}
+
+// MaxBatch is how many changes are published together at most.
+const MaxBatch = 1_000
+
+// maxBatchBytes is how many bytes of changes are published together, about.
+const maxBatchBytes = 4 << 20
+
+// Options of a Source. Zero values are the defaults.
+type Options struct {
+	Prefix    string // the list and the hub are compared only below it; the list has nothing else; default: everywhere
+	MaxDelete Bound  // default: see Bound
+	Dir       string // where temporary directories are made; default os.TempDir
+
+	// Unknown has a resource published of which list and hub say nothing that can be
+	// compared, for example the one only a hash and the other only a length. By default
+	// such a resource stays as it is: the list does not show that it has changed.
+	Unknown bool
+
+	// Dry is called with each change, instead of publishing it. Nothing at the hub is
+	// changed. Its error ends the Sync.
+	Dry func(*resourcesync.Change) error
+
+	// Gap is called with each gap of the list; default: gaps are only counted.
+	Gap func(*Gap)
+
+	// Planned is called before anything is published, with what will be; default: nobody is told.
+	Planned func(Result)
+
+	// Published is called when changes were published, with how many in this run; default: nobody is told.
+	Published func(int)
+}
+
+// A Result is what a Sync or an Update found out and did.
+type Result struct {
+	Listed uint64 // resources that the list has
+	Held   uint64 // resources that the hub knew before
+
+	Created, Updated, Deleted int // changes: published, or, with Options.Dry, to be published
+
+	Unknown int // resources that cannot be compared, and stay as they are at the hub
+	Gaps    int // what the list left open
+	Kept    int // resources of the hub that are not in the list, and are not deleted because of the gaps
+
+	Cursor   feed.Cursor // of the hub's log: the list and the hub were the same there, but for what is counted above
+	Complete bool        // the hub knows all resources of the set
+}
+
+// Changes returns the number of changes.
+func (r *Result) Changes() int { return r.Created + r.Updated + r.Deleted }
+
+// A Source keeps a hub up to date. One goroutine at a time may use it.
+type Source struct {
+	hub     Hub
+	listing Listing
+	opts    Options
+
+	// Since the last Sync.
+	pages    *pages
+	known    *inventory.Overlay // what the hub knows of the source
+	position uint64             // of the newest change in known: a number of our own
+	head     feed.Cursor        // the newest cursor of the hub's log that is known
+	held     uint64             // resources that the hub knew
+	deleted  uint64             // resources that were deleted since
+}
+
+// New returns a Source. It does nothing until Sync. The caller closes it.
+func New(hub Hub, listing Listing, o Options) *Source {
+	if o.Gap == nil {
+		o.Gap = func(*Gap) {}
+	}
+	if o.Planned == nil {
+		o.Planned = func(Result) {}
+	}
+	if o.Published == nil {
+		o.Published = func(int) {}
+	}
+	return &Source{hub: hub, listing: listing, opts: o}
+}
+
+// Close removes what the Source keeps on the disk.
+func (s *Source) Close() error {
+	p := s.pages
+	s.pages, s.known = nil, nil
+	return p.close()
+}
+
+// pages are inventories in a directory of their own.
+type pages struct {
+	*diskpages.Store
+	dir string
+}
+
+func openPages(dir string) (*pages, error) {
+	dir, err := os.MkdirTemp(dir, "pages-*")
+	if err != nil {
+		return nil, fmt.Errorf("make a temporary directory: %w", err)
+	}
+	store, err := diskpages.Open(dir, diskpages.Options{})
+	if err != nil {
+		_ = os.RemoveAll(dir)
+		return nil, err
+	}
+	return &pages{store, dir}, nil
+}
+
+func (p *pages) close() error {
+	if p == nil {
+		return nil
+	}
+	err := p.Store.Close()
+	if removed := os.RemoveAll(p.dir); err == nil {
+		err = removed
+	}
+	return err
+}

@@ -1,0 +1,149 @@
+package reconcile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/inventory"
+	"github.com/rshub/rshub/inventory/audit"
+	"github.com/rshub/rshub/resourcesync"
+)
+
+// A Sight is what a source has seen of one place since the last Sync.
+type Sight struct {
+	Loc   string
+	Entry *feed.Entry // the resource; nil: there is none
+	Below string      // there is no other resource whose loc begins with this; empty: nothing is known of others
+}
+
+// ErrSync means that only a Sync can tell what the hub knows: there was none yet, or its
+// log is not the one that it was, because the set was made anew or a backup was restored.
+var ErrSync = errors.New("the hub may not know any more what it knew")
+
+// Update publishes what a source has seen, without looking at the rest, and without asking
+// the hub what it knows: that is known since the last Sync. The Bound counts all deletions
+// since then. After an error the caller has to Sync before the next Update; what was seen
+// is found again then.
+func (s *Source) Update(ctx context.Context, sights []Sight) (Result, error) {
+	if s.known == nil {
+		return Result{}, ErrSync
+	}
+	u := &update{Source: s, state: s.known.State(feed.Cursor{}), seen: map[string]bool{}}
+	for i := range sights {
+		if err := u.see(ctx, &sights[i]); err != nil {
+			return u.result, err
+		}
+	}
+	err := u.publish(ctx)
+	if err != nil {
+		s.known = nil
+	}
+	return u.result, err
+}
+
+// An update is one Update.
+type update struct {
+	*Source
+	state   *inventory.State // what the hub knew before
+	seen    map[string]bool  // locs
+	changes []resourcesync.Change
+	gone    []resourcesync.Change
+	result  Result
+}
+
+// see adds the changes that a sight shows.
+func (u *update) see(ctx context.Context, s *Sight) error {
+	if u.seen[s.Loc] && s.Below == "" {
+		return nil
+	}
+	e, known, err := u.state.Get(ctx, s.Loc)
+	if err != nil {
+		return err
+	}
+	switch {
+	case s.Entry != nil && !known:
+		err = u.add(s.Entry, resourcesync.Created)
+	case s.Entry != nil:
+		if same, comparable := audit.SameContent(&s.Entry.Change, &e.Change); !same || !comparable {
+			err = u.add(s.Entry, resourcesync.Updated)
+		}
+	case known:
+		u.remove(s.Loc)
+	}
+	u.seen[s.Loc] = true
+	if err != nil || s.Below == "" {
+		return err
+	}
+	for e, err := range u.state.Walk(ctx, inventory.Prefix(s.Below)) {
+		if err != nil {
+			return err
+		}
+		if !u.seen[e.Change.Loc] {
+			u.seen[e.Change.Loc] = true
+			u.remove(e.Change.Loc)
+		}
+	}
+	return nil
+}
+
+func (u *update) add(e *feed.Entry, t resourcesync.ChangeType) error {
+	c := e.Change
+	c.Change = t
+	if err := c.Validate(); err != nil {
+		return err
+	}
+	if t == resourcesync.Created {
+		u.result.Created++
+	} else {
+		u.result.Updated++
+	}
+	u.changes = append(u.changes, c)
+	return nil
+}
+
+func (u *update) remove(loc string) {
+	u.result.Deleted++
+	u.gone = append(u.gone, resourcesync.Change{Loc: loc, Change: resourcesync.Deleted})
+}
+
+// publish publishes the changes, and remembers that the hub knows them.
+func (u *update) publish(ctx context.Context) error {
+	t, err := u.state.Tally(ctx, inventory.Range{})
+	if err != nil {
+		return err
+	}
+	left := t.Count + uint64(u.result.Created) - uint64(u.result.Deleted)
+	if total := u.deleted + uint64(len(u.gone)); len(u.gone) > 0 && !u.opts.MaxDelete.Allows(total, u.held, left) {
+		return &TooMany{Deleted: total, Held: u.held, Listed: left}
+	}
+	all := append(u.changes, u.gone...)
+	b := batch{hub: u.hub, head: u.head, each: u.opts.Published}
+	entries := make([]feed.Entry, len(all))
+	for i := range all {
+		if err := b.add(ctx, &all[i]); err != nil {
+			return err
+		}
+		u.position++
+		entries[i] = feed.Entry{Cursor: feed.Cursor{Position: u.position}, Change: all[i]}
+	}
+	if err := b.send(ctx); err != nil {
+		return err
+	}
+	if len(all) > 0 && b.head.Position < u.head.Position+uint64(len(all)) {
+		return fmt.Errorf("the hub's log was at %v, and after %d changes it is at %v: %w", u.head, len(all), b.head, ErrSync)
+	}
+	u.head, u.result.Cursor = b.head, b.head
+	u.Source.deleted += uint64(len(u.gone))
+	return u.known.Add(ctx, entries)
+}
+
+// Waiting returns how many resources have changed since the last Sync. They take memory
+// until the next one.
+func (s *Source) Waiting() int {
+	if s.known == nil {
+		return 0
+	}
+	return s.known.Len()
+}
