@@ -15,17 +15,18 @@ import (
 	"github.com/rshub/rshub/mirror/fetch"
 	"github.com/rshub/rshub/mirror/filename"
 	"github.com/rshub/rshub/mirror/ledger"
+	"github.com/rshub/rshub/reconcile"
 )
 
 // DirectoryOptions say how a Directory works. Zero values are the defaults.
 type DirectoryOptions struct {
 	Fetch     fetch.Options
 	Names     filename.Names
-	MaxDelete Bound
-	Patience  time.Duration // how long Apply waits for one content, before it leaves it to Retry; default 2 minutes
-	Pause     time.Duration // before a resource that failed is tried again, doubled each time; default 10 s
-	MostPause time.Duration // the longest of these pauses; default 1 hour
-	Did       func(Deed)    // is called after each thing that is done, by several goroutines; default: nobody is told
+	MaxDelete reconcile.Bound // how many resources may be deleted within a day, of those that the mirror had at its beginning
+	Patience  time.Duration   // how long Apply waits for one content, before it leaves it to Retry; default 2 minutes
+	Pause     time.Duration   // before a resource that failed is tried again, doubled each time; default 10 s
+	MostPause time.Duration   // the longest of these pauses; default 1 hour
+	Did       func(Deed)      // is called after each thing that is done, by several goroutines; default: nobody is told
 }
 
 // A Deed is what a Directory did about a resource.
@@ -468,7 +469,7 @@ func (d *Directory) count(b *ledger.Batch, n int64) error {
 	if now := time.Now(); now.Sub(t.Since) > 24*time.Hour || now.Before(t.Since) {
 		t = toll{Since: now, Held: d.home.Ledger.Counts().Files}
 	}
-	if !d.opts.MaxDelete.allows(t.Deleted+n, t.Held) {
+	if !d.opts.MaxDelete.Allows(uint64(t.Deleted+n), uint64(t.Held), 1) {
 		return &TooMany{Deleted: t.Deleted, More: n, Held: t.Held}
 	}
 	t.Deleted += n

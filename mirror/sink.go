@@ -40,24 +40,6 @@ func (t *TooMany) Error() string {
 	return fmt.Sprintf("%d resources are to be deleted, and %d were within a day, of %d", t.More, t.Deleted, t.Held)
 }
 
-// A Bound says how many resources may be deleted within a day. The zero Bound is 10 % of
-// those that a mirror has, and at least ten.
-type Bound struct {
-	Percent float64 // of what the mirror has; at least ten are always allowed
-	Count   int64   // if Fixed
-	Fixed   bool    // Count is the bound, and not Percent
-}
-
-func (b Bound) allows(n, held int64) bool {
-	if b.Fixed {
-		return n <= b.Count
-	}
-	if b.Percent == 0 {
-		b.Percent = 10
-	}
-	return n <= 10 || float64(n)*100 <= b.Percent*float64(held)
-}
-
 // newest returns of each resource its last entry: what to get, and what to remove.
 func newest(entries []feed.Entry) (wanted, gone []feed.Entry) {
 	last := make(map[string]int, len(entries))
