@@ -20,12 +20,12 @@ const listBatch = 1_000 // entries that are applied at once
 
 // looks is what a mirror remembers of a source's lists.
 type looks struct {
-	Number  uint64                     `json:"number"` // of the looks at the Resource List
-	Listed  bool                       `json:"listed"` // the Resource List was taken over
-	Bare    bool                       `json:"bare"`   // it has resources of which it says nothing but the URL
-	Seen    *harvest.Seen              `json:"seen"`
-	Changed time.Time                  `json:"changed"`         // every change up to then is taken over
-	Lists   map[string]harvest.Version `json:"lists,omitempty"` // which versions of Change Lists were read, by URL
+	Number  uint64          `json:"number"` // of the looks at the Resource List
+	Listed  bool            `json:"listed"` // the Resource List was taken over
+	Bare    bool            `json:"bare"`   // it has resources of which it says nothing but the URL
+	Seen    *harvest.Seen   `json:"seen"`
+	Changed time.Time       `json:"changed"` // every change up to then is taken over
+	Version harvest.Version `json:"version"` // of the Change List that was read; zero: of an index, or of none
 }
 
 // resources returns the URL of the listing of all resources; empty: there is none.
