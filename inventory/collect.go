@@ -24,22 +24,33 @@ const (
 // there twice (a *resourcesync.Error). What an inventory of the same set held before is
 // lost. The state stays until the next Collect of the set.
 func Collect(ctx context.Context, s Store, set string, resources iter.Seq2[*feed.Entry, error]) (*State, error) {
-	c := &collection{ctx: ctx, v: New(s, set, Options{Cache: NewCache(4 << 20)})}
+	return (&collection{ctx: ctx, twice: twice}).state(s, set, resources)
+}
+
+// CollectLast is Collect for a list that may have a loc several times, such as a sitemap:
+// the last of them counts.
+func CollectLast(ctx context.Context, s Store, set string, resources iter.Seq2[*feed.Entry, error]) (*State, error) {
+	return (&collection{ctx: ctx}).state(s, set, resources)
+}
+
+type collection struct {
+	ctx   context.Context
+	v     *Inventory
+	base  Root
+	twice func(older, newer *feed.Entry) error // the error for a loc that is there twice; nil: the newer counts
+
+	run   []feed.Entry
+	bytes int // of run
+	runs  *Runs
+}
+
+func (c *collection) state(s Store, set string, resources iter.Seq2[*feed.Entry, error]) (*State, error) {
+	c.v = New(s, set, Options{Cache: NewCache(4 << 20)})
 	root, err := c.collect(resources)
 	if err != nil {
 		return nil, fmt.Errorf("collect the resources of %s: %w", set, err)
 	}
 	return c.v.Tree(root).State(), nil
-}
-
-type collection struct {
-	ctx  context.Context
-	v    *Inventory
-	base Root
-
-	run   []feed.Entry
-	bytes int // of run
-	runs  *Runs
 }
 
 func (c *collection) collect(resources iter.Seq2[*feed.Entry, error]) (Root, error) {
@@ -67,14 +78,15 @@ func (c *collection) collect(resources iter.Seq2[*feed.Entry, error]) (Root, err
 // sorted sorts the run.
 func (c *collection) sorted() (iter.Seq[*feed.Entry], error) {
 	slices.SortStableFunc(c.run, func(a, b feed.Entry) int { return strings.Compare(a.Change.Loc, b.Change.Loc) })
-	for i := 1; i < len(c.run); i++ {
-		if c.run[i-1].Change.Loc == c.run[i].Change.Loc {
-			return nil, twice(&c.run[i-1], &c.run[i])
+	same := func(i int) bool { return i > 0 && c.run[i-1].Change.Loc == c.run[i].Change.Loc }
+	for i := range c.run {
+		if c.twice != nil && same(i) {
+			return nil, c.twice(&c.run[i-1], &c.run[i])
 		}
 	}
 	return func(yield func(*feed.Entry) bool) {
 		for i := range c.run {
-			if !yield(&c.run[i]) {
+			if last := i == len(c.run)-1 || !same(i+1); last && !yield(&c.run[i]) {
 				return
 			}
 		}
@@ -91,7 +103,7 @@ func (c *collection) spill() error {
 		if c.runs, err = c.v.NewRuns(c.ctx, c.base); err != nil {
 			return err
 		}
-		c.runs.Twice = twice
+		c.runs.Twice = c.twice
 	}
 	if err := c.runs.Add(c.ctx, sorted, nil); err != nil {
 		return err

@@ -75,6 +75,10 @@ type Options struct {
 	// such a resource stays as it is: the list does not show that it has changed.
 	Unknown bool
 
+	// Doubles allows the list to name a resource several times: the last time counts. By
+	// default such a list is an error.
+	Doubles bool
+
 	// Dry is called with each change, instead of publishing it. Nothing at the hub is
 	// changed. Its error ends the Sync.
 	Dry func(*resourcesync.Change) error

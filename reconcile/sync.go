@@ -1,6 +1,7 @@
 package reconcile
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -35,13 +36,13 @@ func (s *Source) Sync(ctx context.Context) (Result, error) {
 	}
 	known := r.own.Overlay()
 	for i := range r.kept {
-		r.kept[i].Position = r.result.Listed + uint64(i) + 1
+		r.kept[i].Position = uint64(i) + 1
 	}
 	if err := known.Add(ctx, r.kept); err != nil {
 		_ = p.close()
 		return r.result, err
 	}
-	s.pages, s.known, s.position = p, known, r.result.Listed+uint64(len(r.kept))
+	s.pages, s.known, s.position = p, known, uint64(len(r.kept))
 	s.head, s.held, s.deleted = r.result.Cursor, max(r.result.Held, r.result.Listed), uint64(r.result.Deleted)
 	return r.result, nil
 }
@@ -57,6 +58,7 @@ type run struct {
 	kept   []feed.Entry     // what the hub has in the gaps
 	look   audit.Look       // the newest at the hub
 	anew   bool             // there is no such set
+	failed error            // why the list or the hub could not be read
 	result Result
 
 	changes *inventory.State // what differs: see toDelete
@@ -72,7 +74,7 @@ const (
 func (r *run) sync(ctx context.Context) error {
 	var err error
 	if r.changes, err = inventory.Collect(ctx, r.pages, "changes", r.differences(ctx)); err != nil {
-		return err
+		return cmp.Or(r.failed, err)
 	}
 	res := &r.result
 	if !r.opts.MaxDelete.Allows(uint64(res.Deleted), res.Held, res.Listed) {
@@ -115,6 +117,7 @@ func (r *run) differences(ctx context.Context) iter.Seq2[*feed.Entry, error] {
 				break
 			}
 			if err != nil {
+				r.failed = cmp.Or(r.failed, err)
 				yield(nil, err)
 				return
 			}
@@ -178,7 +181,11 @@ func (r *run) list(ctx context.Context) (*inventory.State, error) {
 	if r.own != nil {
 		return r.own, nil
 	}
-	own, err := inventory.Collect(ctx, r.pages, "own", func(yield func(*feed.Entry, error) bool) {
+	collect := inventory.Collect
+	if r.opts.Doubles {
+		collect = inventory.CollectLast
+	}
+	own, err := collect(ctx, r.pages, "own", func(yield func(*feed.Entry, error) bool) {
 		for e, err := range r.listing(ctx) {
 			if gap, ok := errors.AsType[*Gap](err); ok {
 				r.gap(gap)
@@ -190,10 +197,10 @@ func (r *run) list(ctx context.Context) (*inventory.State, error) {
 				err = r.check(&checked.Change)
 			}
 			if err != nil {
+				r.failed = err
 				yield(nil, err)
 				return
 			}
-			r.result.Listed++
 			if !yield(&checked, nil) {
 				return
 			}
@@ -202,7 +209,11 @@ func (r *run) list(ctx context.Context) (*inventory.State, error) {
 	if err != nil {
 		return nil, err
 	}
-	r.own = own
+	t, err := own.Tally(ctx, inventory.Range{})
+	if err != nil {
+		return nil, err
+	}
+	r.own, r.result.Listed = own, t.Count
 	return own, nil
 }
 

@@ -4,6 +4,12 @@ const help = `rspublish publishes changes to a set of an rshub.
 
   rspublish [flags] -set NAME FILE...
   rspublish [flags] -set NAME -updated URI -deleted URI ...
+  rspublish sync  [flags] -set NAME SOURCE
+  rspublish watch [flags] -set NAME -base URL DIRECTORY
+
+A source that keeps no record of its changes uses sync or watch. They compare what
+there is, a directory or a list, with what the hub knows, and publish the difference;
+rspublish sync -h explains them. This text is about files of changes.
 
 Files are published in the order given, and "-" is standard input. Each is
   - ResourceSync XML: a change notification or a change list,

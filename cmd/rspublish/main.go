@@ -1,6 +1,8 @@
 // Command rspublish is the source's tool. It publishes changes to an rshub: from files,
 // from standard input or from its command line. It publishes them in order, and each
-// once, however often it is interrupted.
+// once, however often it is interrupted. A source that keeps no changes only shows what it
+// has, a directory or a list, and rspublish finds out what has changed: sync does so once,
+// and watch as it happens.
 package main
 
 import (
@@ -27,6 +29,8 @@ const (
 	exitUsage       = 2
 	exitInput       = 3
 	exitUnavailable = 4
+	exitTooMany     = 5
+	exitGaps        = 6
 	exitInterrupted = 130
 )
 
@@ -77,6 +81,9 @@ func advise(code int, format string, args ...any) error {
 }
 
 func (p *program) run(ctx context.Context, args []string) int {
+	if len(args) > 0 && (args[0] == "sync" || args[0] == "watch") {
+		return p.runSync(ctx, args[0] == "watch", args[1:])
+	}
 	cfg, err := parse(args, p.env)
 	switch {
 	case errors.Is(err, flag.ErrHelp):

@@ -1,0 +1,369 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"iter"
+	"net/http"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/rshub/rshub/directory"
+	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/harvest"
+	"github.com/rshub/rshub/inventory/audit"
+	"github.com/rshub/rshub/reconcile"
+	"github.com/rshub/rshub/resourcesync"
+)
+
+// runSync runs the command sync or watch.
+func (p *program) runSync(ctx context.Context, watch bool, args []string) int {
+	cfg, err := parseSync(watch, args, p.env)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		fmt.Fprint(p.stdout, syncHelp)
+		return exitOK
+	case err != nil:
+		fmt.Fprintf(p.stderr, "rspublish: %v\nrspublish sync -h explains everything.\n", err)
+		return exitUsage
+	}
+	s := &syncing{program: p, cfg: cfg, bar: &progress{w: p.stderr, terminal: p.terminal, quiet: cfg.quiet, now: p.now}}
+	if cfg.bareToken {
+		s.bar.note("rspublish: warning: the token travels unencrypted to %s; use https", cfg.hub)
+	}
+	err = s.run(ctx)
+	s.bar.clear()
+	if err == nil {
+		return exitOK
+	}
+	code := exitInput
+	if f, ok := errors.AsType[*failure](err); ok {
+		code = f.code
+	}
+	if ctx.Err() != nil {
+		if watch && s.synced { // that is how watch ends
+			return exitOK
+		}
+		code, err = exitInterrupted, errors.New("interrupted; run the same command again to go on")
+	}
+	fmt.Fprintf(p.stderr, "rspublish: %v\n", err)
+	return code
+}
+
+// A syncing is one run of sync or watch.
+type syncing struct {
+	*program
+	cfg  *syncConfig
+	bar  *progress
+	tree *directory.Tree // of a directory
+
+	synced bool // the hub had all once in this run
+}
+
+func (s *syncing) run(ctx context.Context) error {
+	c, err := s.newClient(&s.cfg.config, s.bar.note)
+	if err != nil {
+		return err
+	}
+	o := reconcile.Options{
+		Prefix:    s.cfg.prefix,
+		MaxDelete: s.cfg.maxDelete,
+		Unknown:   s.cfg.unknown,
+		Doubles:   s.cfg.kind == aURL,
+		Gap: func(g *reconcile.Gap) {
+			s.bar.clear()
+			fmt.Fprintf(s.stderr, "rspublish: %v\n", g)
+		},
+		Planned:   func(r reconcile.Result) { s.bar.start(s.cfg.what, false, 0, r.Changes()) },
+		Published: func(n int) { s.bar.update(s.bar.done + n) },
+	}
+	if s.cfg.dry {
+		out := bufio.NewWriter(s.stdout)
+		defer out.Flush()
+		var line []byte
+		o.Dry = func(c *resourcesync.Change) error {
+			line = append(resourcesync.AppendJSONMembers(append(line[:0], '{'), c), '}', '\n')
+			_, err := out.Write(line)
+			return err
+		}
+	}
+	list, done, err := s.listing(ctx, &o)
+	if err != nil {
+		return err
+	}
+	defer done()
+	source := reconcile.New(&site{client: c, cfg: s.cfg}, list, o)
+	defer source.Close() // what it keeps is temporary
+	if s.cfg.watch {
+		return s.watch(ctx, source)
+	}
+	return s.sync(ctx, source)
+}
+
+// sync syncs once.
+func (s *syncing) sync(ctx context.Context, source *reconcile.Source) error {
+	r, err := source.Sync(ctx)
+	s.bar.clear()
+	if err != nil {
+		return s.tooMany(err)
+	}
+	s.synced = true
+	s.summarize(&r)
+	if r.Gaps > 0 {
+		return fail(exitGaps, "%s of the source could not be listed, see above; all else is published", things(r.Gaps))
+	}
+	return nil
+}
+
+// tooMany gives a reconcile.TooMany its exit code, and says what the user can do.
+func (s *syncing) tooMany(err error) error {
+	many, ok := errors.AsType[*reconcile.TooMany](err)
+	if !ok {
+		return err
+	}
+	return fail(exitTooMany, "%w: -max-delete does not allow that, so nothing was published. Is the source whole? Then run the command again with -max-delete %d (or a share such as 50%%, or all); rspublish sync -dry-run -max-delete all shows the changes",
+		many, many.Deleted)
+}
+
+// things returns how many things there are, for people.
+func things(n int) string {
+	if n == 1 {
+		return "1 thing"
+	}
+	return group(n) + " things"
+}
+
+// listing returns the list of the source, and what to call when it is needed no more.
+func (s *syncing) listing(ctx context.Context, o *reconcile.Options) (list reconcile.Listing, done func(), err error) {
+	done = func() {}
+	switch s.cfg.kind {
+	case aDirectory:
+		list, done, err = s.directory(o)
+	case aURL:
+		lister := &harvest.Lister{
+			Getter: &harvest.Getter{Client: &http.Client{Transport: http.DefaultTransport}, UserAgent: agent(), Robots: true},
+			Odd:    func(document string, mistake *resourcesync.Error) { s.bar.note("rspublish: %s: %v", document, mistake) },
+		}
+		list = func(ctx context.Context) iter.Seq2[*feed.Entry, error] { return lister.Resources(ctx, s.cfg.what) }
+	default:
+		list, done, err = s.lines(ctx)
+	}
+	if s.cfg.noLastmod {
+		list = withoutLastmod(list)
+	}
+	return list, done, err
+}
+
+// withoutLastmod returns a list that says nothing of when its resources changed.
+func withoutLastmod(list reconcile.Listing) reconcile.Listing {
+	return func(ctx context.Context) iter.Seq2[*feed.Entry, error] {
+		return func(yield func(*feed.Entry, error) bool) {
+			for e, err := range list(ctx) {
+				if e != nil {
+					bare := *e
+					bare.Change.Lastmod = time.Time{}
+					e = &bare
+				}
+				if !yield(e, err) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// lines returns the list in a file, or in standard input, plain or gzipped.
+func (s *syncing) lines(ctx context.Context) (reconcile.Listing, func(), error) {
+	name, in, done := "standard input", interruptible(ctx, s.stdin), func() {}
+	if s.cfg.what != "-" {
+		f, err := os.Open(s.cfg.what)
+		if err != nil {
+			return nil, nil, err
+		}
+		name, in, done = s.cfg.what, f, func() { _ = f.Close() }
+	}
+	list := func(ctx context.Context) iter.Seq2[*feed.Entry, error] {
+		return func(yield func(*feed.Entry, error) bool) {
+			plain, err := unpacked(in)
+			if err != nil {
+				yield(nil, fmt.Errorf("%s: %w", name, err))
+				return
+			}
+			for e, err := range audit.List(plain) {
+				if err != nil {
+					err = fmt.Errorf("%s: %w; nothing was published", name, err)
+				}
+				if !yield(e, err) {
+					return
+				}
+			}
+		}
+	}
+	return list, done, nil
+}
+
+// unpacked returns what r has, unpacked if it is gzipped.
+func unpacked(r io.Reader) (io.Reader, error) {
+	in := bufio.NewReaderSize(r, 64<<10)
+	if magic, _ := in.Peek(2); !bytes.Equal(magic, []byte{0x1f, 0x8b}) {
+		return in, nil
+	}
+	z, err := gzip.NewReader(in)
+	if err != nil {
+		return nil, fmt.Errorf("unpack: %w", err)
+	}
+	return z, nil
+}
+
+// directory returns the list of a directory. What is remembered of it is in a directory of
+// its own, of which this run is the only user.
+func (s *syncing) directory(o *reconcile.Options) (reconcile.Listing, func(), error) {
+	opts := directory.Options{Exclude: s.cfg.exclude, Temporary: s.cfg.temporary, Settle: s.cfg.settle}
+	state, release, err := s.openState()
+	if err != nil {
+		return nil, nil, err
+	}
+	if state != "" {
+		opts.Ledger, o.Dir = filepath.Join(state, "ledger"), state
+	}
+	s.tree, err = directory.Open(s.cfg.what, s.cfg.base, opts)
+	if err != nil {
+		release()
+		return nil, nil, err
+	}
+	return s.tree.Resources, release, nil
+}
+
+// openState makes and locks the directory that keeps the hashes of files between two runs,
+// and clears it of what a run that was killed has left.
+func (s *syncing) openState() (dir string, release func(), err error) {
+	dir = s.cfg.state
+	if dir == "" {
+		if dir, err = s.defaultState(); err != nil {
+			s.bar.note("rspublish: warning: there is no place to remember the hashes of files, so all are read each time (-state gives one): %v", err)
+			return "", func() {}, nil
+		}
+	}
+	if within(dir, s.cfg.what) {
+		return "", nil, fail(exitUsage, "-state: %s is in the directory that is synced, and would be published with it", dir)
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", nil, fmt.Errorf("make the directory of the state: %w", err)
+	}
+	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return "", nil, fmt.Errorf("open the state: %w", err)
+	}
+	if err := lock(f); err != nil {
+		_ = f.Close()
+		return "", nil, fmt.Errorf("another rspublish syncs or watches %s (it has %s)", s.cfg.what, dir)
+	}
+	left, _ := filepath.Glob(filepath.Join(dir, "pages-*")) // the pattern is right
+	for _, pages := range left {
+		if err := os.RemoveAll(pages); err != nil {
+			_ = f.Close()
+			return "", nil, fmt.Errorf("remove what an earlier run has left: %w", err)
+		}
+	}
+	return dir, func() { _ = f.Close() }, nil
+}
+
+// within reports whether a path is in a directory, or is the directory.
+func within(path, dir string) bool {
+	path, err1 := filepath.Abs(path)
+	dir, err2 := filepath.Abs(dir)
+	if err1 != nil || err2 != nil {
+		return false
+	}
+	rel, err := filepath.Rel(dir, path)
+	return err == nil && filepath.IsLocal(rel)
+}
+
+// defaultState returns the directory for the state of this source and set.
+func (s *syncing) defaultState() (string, error) {
+	cache, err := s.cacheDir()
+	if err != nil {
+		return "", err
+	}
+	abs, err := filepath.Abs(s.cfg.what)
+	if err != nil {
+		return "", err
+	}
+	sum := sha256.Sum256([]byte(s.cfg.hub + "\n" + s.cfg.set + "\n" + abs))
+	return filepath.Join(cache, "rspublish", "sync-"+hex.EncodeToString(sum[:16])), nil
+}
+
+// A summary is what scripts read of a sync.
+type summary struct {
+	Set      string `json:"set"`
+	Listed   uint64 `json:"listed"`
+	Created  int    `json:"created"`
+	Updated  int    `json:"updated"`
+	Deleted  int    `json:"deleted"`
+	Unknown  int    `json:"unknown"`
+	Gaps     int    `json:"gaps"`
+	Kept     int    `json:"kept"`
+	Complete bool   `json:"complete"`
+	Cursor   string `json:"cursor,omitempty"`
+	DryRun   bool   `json:"dryRun,omitempty"`
+}
+
+// summarize writes the one line that scripts read. With -dry-run, standard output has the
+// changes, so the line is for people.
+func (s *syncing) summarize(r *reconcile.Result) {
+	w := s.stdout
+	if s.cfg.dry {
+		w = s.stderr
+	}
+	cursor := ""
+	if r.Cursor != (feed.Cursor{}) {
+		cursor = r.Cursor.String()
+	}
+	switch {
+	case s.cfg.json:
+		p := &program{stdout: w}
+		p.printJSON(summary{s.cfg.set, r.Listed, r.Created, r.Updated, r.Deleted, r.Unknown, r.Gaps, r.Kept, r.Complete, cursor, s.cfg.dry})
+	case !s.cfg.quiet:
+		verb := "synced"
+		if s.cfg.dry {
+			verb = "would sync"
+		}
+		fmt.Fprintf(w, "%s %s: %d created, %d updated, %d deleted of %d resources", verb, s.cfg.set, r.Created, r.Updated, r.Deleted, r.Listed)
+		if cursor != "" && !s.cfg.dry {
+			fmt.Fprintf(w, ", cursor %s", cursor)
+		}
+		fmt.Fprintln(w)
+	}
+	if r.Unknown > 0 {
+		s.bar.note("rspublish: %s cannot be compared, because list and hub say nothing of the same kind of them; they stay as they are (-unknown publishes them)", resources(r.Unknown))
+	}
+	if r.Kept > 0 {
+		s.bar.note("rspublish: %s that were not listed are not deleted, because the list has gaps", resources(r.Kept))
+	}
+	if s.tree != nil {
+		s.note(s.tree.Stats())
+	}
+}
+
+// note says what a directory has that is no resource.
+func (s *syncing) note(t directory.Stats) {
+	if t.Links > 0 || t.Special > 0 {
+		s.bar.note("rspublish: left out: %d symbolic links, %d devices, sockets and pipes", t.Links, t.Special)
+	}
+}
+
+func resources(n int) string {
+	if n == 1 {
+		return "1 resource"
+	}
+	return group(n) + " resources"
+}

@@ -1,0 +1,130 @@
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/rshub/rshub/internal/build"
+	"github.com/rshub/rshub/reconcile"
+)
+
+// syncConfig is what the command line and the environment ask of sync and watch.
+type syncConfig struct {
+	config
+	watch bool   // the command is watch
+	what  string // a directory, a file, a URL, or - for standard input
+	kind  kindOfSource
+
+	base      string
+	exclude   []string
+	temporary bool
+	settle    time.Duration
+	state     string
+
+	prefix    string
+	maxDelete reconcile.Bound
+	unknown   bool
+	noLastmod bool
+	dry       bool
+	every     time.Duration
+}
+
+// A kindOfSource says how a source is read.
+type kindOfSource int
+
+const (
+	aList kindOfSource = iota // a file or standard input
+	aDirectory
+	aURL
+)
+
+// parseSync reads the command line of sync or watch, behind that word. It returns
+// flag.ErrHelp for -h.
+func parseSync(watch bool, args []string, env func(string) string) (*syncConfig, error) {
+	cfg := &syncConfig{watch: watch}
+	var tokenFile, maxDelete string
+	fs := flag.NewFlagSet("rspublish", flag.ContinueOnError)
+	fs.SetOutput(io.Discard)
+	fs.StringVar(&cfg.hub, "hub", orElse(env("RSPUBLISH_HUB"), "http://127.0.0.1:8080"), "")
+	fs.StringVar(&cfg.set, "set", env("RSPUBLISH_SET"), "")
+	fs.StringVar(&tokenFile, "token-file", "", "")
+	fs.DurationVar(&cfg.retry, "retry", 10*time.Minute, "")
+	fs.BoolVar(&cfg.quiet, "q", false, "")
+	fs.BoolVar(&cfg.json, "json", false, "")
+	fs.StringVar(&cfg.base, "base", "", "")
+	fs.Func("exclude", "", func(pattern string) error {
+		cfg.exclude = append(cfg.exclude, pattern)
+		return nil
+	})
+	fs.BoolVar(&cfg.temporary, "temporary", false, "")
+	fs.DurationVar(&cfg.settle, "settle", time.Second, "")
+	fs.StringVar(&cfg.state, "state", "", "")
+	fs.StringVar(&maxDelete, "max-delete", "", "")
+	if watch {
+		fs.DurationVar(&cfg.every, "every", time.Hour, "")
+	} else {
+		fs.StringVar(&cfg.prefix, "prefix", "", "")
+		fs.BoolVar(&cfg.unknown, "unknown", false, "")
+		fs.BoolVar(&cfg.noLastmod, "no-lastmod", false, "")
+		fs.BoolVar(&cfg.dry, "dry-run", false, "")
+	}
+	if err := fs.Parse(args); err != nil {
+		return nil, err
+	}
+	if err := cfg.source(fs.Args()); err != nil {
+		return nil, err
+	}
+	if err := cfg.target(); err != nil {
+		return nil, err
+	}
+	if maxDelete != "" {
+		var err error
+		if cfg.maxDelete, err = reconcile.ParseBound(maxDelete); err != nil {
+			return nil, fmt.Errorf("-max-delete: %w", err)
+		}
+	}
+	return cfg, cfg.credentials(tokenFile, env("RSPUBLISH_TOKEN"))
+}
+
+// source checks what is to be listed, and the flags that must fit to it.
+func (c *syncConfig) source(args []string) error {
+	switch {
+	case len(args) == 0 && c.watch:
+		return errors.New("which directory? rspublish watch -set NAME -base URL DIRECTORY")
+	case len(args) == 0:
+		return errors.New("what is there to sync? name a directory, a list, the URL of a list, or - for standard input")
+	case len(args) > 1 && strings.HasPrefix(args[1], "-"):
+		return fmt.Errorf("flags stand before %s, and %s does not", args[0], args[1])
+	case len(args) > 1:
+		return errors.New("one source at a time: a set is synced with all that there is, so what a second source has would look deleted")
+	}
+	c.what = args[0]
+	switch info, err := os.Stat(c.what); {
+	case c.what == "-":
+	case strings.HasPrefix(c.what, "https://"), strings.HasPrefix(c.what, "http://"):
+		c.kind = aURL
+	case c.base != "", c.watch, err == nil && info.IsDir():
+		c.kind = aDirectory // if it is none, that is found when it is opened
+	}
+	switch {
+	case c.kind == aDirectory && c.base == "":
+		return errors.New("-base URL is missing: under which URL are the files of the directory? The file a/b is at URL/a/b")
+	case c.kind != aDirectory && c.watch:
+		return fmt.Errorf("%s is not a directory: only directories are watched", c.what)
+	case c.kind != aDirectory && (c.base != "" || len(c.exclude) > 0 || c.temporary || c.state != ""):
+		return errors.New("-base, -exclude, -temporary and -state are for directories")
+	case c.retry < 0 || c.settle < 0 || c.every < 0:
+		return errors.New("a duration is not negative")
+	case c.watch && c.every == 0:
+		return errors.New("-every is longer than 0")
+	}
+	return nil
+}
+
+// agent is how the program calls itself to other servers.
+func agent() string { return "rspublish/" + build.Version() }

@@ -1,0 +1,123 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/rshub/rshub/directory"
+	"github.com/rshub/rshub/reconcile"
+)
+
+// maxWaiting is how many changes are published between two syncs at most. They take memory.
+const maxWaiting = 200_000
+
+// firstPause and longestPause bound how long watch waits before it tries again.
+const (
+	firstPause   = time.Second
+	longestPause = time.Minute
+)
+
+// watch syncs, and publishes changes as they happen, until ctx is done.
+func (s *syncing) watch(ctx context.Context, source *reconcile.Source) error {
+	w, err := directory.Watch(s.tree)
+	if err != nil {
+		return err
+	}
+	defer w.Close()
+	for failures := 0; ; {
+		err := s.round(ctx, source, w)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		gone, _ := errors.AsType[*away](err)
+		switch {
+		case err == nil, errors.Is(err, reconcile.ErrSync):
+			failures = 0
+			continue
+		case gone == nil || gone.lasting:
+			return err
+		}
+		pause := longestPause
+		if failures < 6 {
+			pause = firstPause << failures
+		}
+		failures++
+		s.bar.note("rspublish: %v; syncing again in %s", err, pause)
+		if err := s.wait(ctx, pause); err != nil {
+			return err
+		}
+	}
+}
+
+func (s *syncing) wait(ctx context.Context, d time.Duration) error {
+	if s.sleep != nil {
+		return s.sleep(ctx, d)
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// round syncs, and then publishes what happens until it is time for the next sync.
+func (s *syncing) round(ctx context.Context, source *reconcile.Source, w *directory.Watcher) error {
+	err := s.sync(ctx, source)
+	if f, ok := errors.AsType[*failure](err); ok && f.code == exitGaps {
+		s.bar.note("rspublish: %v", err)
+	} else if err != nil {
+		return err
+	}
+	if n, err := w.Trouble(); n > 0 {
+		s.bar.note("rspublish: warning: %s not watched, so changes in them are seen only by the sync every %s (-every): %v", directories(n), s.cfg.every, err)
+	}
+	next, cancel := context.WithTimeout(ctx, s.cfg.every)
+	defer cancel()
+	for {
+		sights, err := w.Next(next)
+		switch {
+		case next.Err() != nil, errors.Is(err, directory.ErrLost):
+			return nil
+		case err != nil:
+			return err
+		}
+		r, err := source.Update(ctx, sights)
+		if err != nil {
+			return s.tooMany(err)
+		}
+		if r.Changes() > 0 {
+			s.report(&r)
+		}
+		if source.Waiting() > maxWaiting {
+			return nil
+		}
+	}
+}
+
+// report writes the line for changes that were published as they happened.
+func (s *syncing) report(r *reconcile.Result) {
+	switch {
+	case s.cfg.json:
+		s.printJSON(struct {
+			Set     string `json:"set"`
+			Created int    `json:"created"`
+			Updated int    `json:"updated"`
+			Deleted int    `json:"deleted"`
+			Cursor  string `json:"cursor"`
+		}{s.cfg.set, r.Created, r.Updated, r.Deleted, r.Cursor.String()})
+	case !s.cfg.quiet:
+		fmt.Fprintf(s.stdout, "published to %s: %d created, %d updated, %d deleted, cursor %s\n", s.cfg.set, r.Created, r.Updated, r.Deleted, r.Cursor)
+	}
+}
+
+func directories(n int) string {
+	if n == 1 {
+		return "1 directory is"
+	}
+	return group(n) + " directories are"
+}
