@@ -79,7 +79,8 @@ type AuditOptions struct {
 // the mirror is right.
 //
 // Audit finds what is wrong, not what is late: changes that the mirror has not followed yet
-// are no differences. The mirror must have been run before. An error ends the audit.
+// are no differences. The mirror must have been run before. Without a Directory, Audit
+// compares the bookkeeping only. An error ends the audit.
 func (m *Mirror) Audit(ctx context.Context, d *Directory, o AuditOptions) iter.Seq2[Problem, error] {
 	return func(yield func(Problem, error) bool) {
 		a := &auditing{Mirror: m, dir: d, opts: o, yield: func(p Problem) error {
@@ -116,7 +117,7 @@ func (a *auditing) run(ctx context.Context) error {
 	}
 	c, err := client.New(hub, a.Mirror.opts.Hub)
 	if err != nil {
-		return err
+		return &SourceError{err}
 	}
 	if _, err := a.complete(ctx, c, set); errors.Is(err, feed.ErrNoInventory) {
 		return a.withLists(ctx)
@@ -138,7 +139,7 @@ func (a *auditing) withHub(ctx context.Context, c *client.Client, set string) (e
 	var wrong []Problem
 	for d, err := range r.Audit(ctx, client.AuditOptions{By: digest.ByPosition}) {
 		if err != nil {
-			return err
+			return &SourceError{err}
 		}
 		wrong = append(wrong, Problem{Kind: ProblemKind(d.Kind), In: InBooks, Loc: d.Loc})
 	}
@@ -232,7 +233,7 @@ func (a *auditing) compareLists(ctx context.Context) (wrong []Problem, err error
 	}
 	for e, err := range a.lister.Resources(ctx, a.resources()) {
 		if err != nil {
-			return nil, err
+			return nil, &SourceError{err}
 		}
 		if _, changed := later[e.Change.Loc]; changed || named[e.Change.Loc] || !strings.HasPrefix(e.Change.Loc, a.Mirror.opts.Prefix) {
 			continue
@@ -282,6 +283,9 @@ func (a *auditing) changedSince(ctx context.Context, at time.Time) (map[string]r
 
 // files compares all files with the bookkeeping.
 func (a *auditing) files(ctx context.Context) error {
+	if a.dir == nil {
+		return nil
+	}
 	if a.expected != nil {
 		for e, err := range a.expected.Walk(ctx, inventory.Range{}) {
 			if err == nil {

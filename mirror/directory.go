@@ -3,7 +3,6 @@ package mirror
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io/fs"
 	"net/url"
 	"path"
@@ -72,9 +71,6 @@ func NewDirectory(h *Home, o DirectoryOptions) (*Directory, error) {
 		o.Did = func(Deed) {}
 	}
 	d := &Directory{home: h, fetcher: fetch.New(o.Fetch), opts: o, busy: map[string]chan struct{}{}}
-	if err := d.checkNames(); err != nil {
-		return nil, err
-	}
 	return d, d.sweep()
 }
 
@@ -82,24 +78,6 @@ func orElse(d *time.Duration, otherwise time.Duration) {
 	if *d == 0 {
 		*d = otherwise
 	}
-}
-
-// checkNames keeps how paths are made, and refuses another way: two resources could get
-// one path.
-func (d *Directory) checkNames() error {
-	var names filename.Names
-	ok, err := d.home.Ledger.Meta("names", &names)
-	switch {
-	case err != nil:
-		return err
-	case ok && names != d.opts.Names:
-		return fmt.Errorf("this mirror was made with -strip %q, and that cannot be changed", names.Strip)
-	case ok:
-		return nil
-	}
-	var b ledger.Batch
-	b.Meta("names", d.opts.Names)
-	return d.home.Ledger.Commit(&b)
 }
 
 // sweep removes temporary files that nobody will go on with.

@@ -76,6 +76,44 @@ func open(dir string) (_ *Home, err error) {
 	return h, nil
 }
 
+// Settings are what a mirror is. They cannot be changed.
+type Settings struct {
+	URL    string         `json:"url"`              // where the source was found
+	Names  filename.Names `json:"names"`            // how paths are made
+	Prefix string         `json:"prefix,omitempty"` // only resources whose loc begins with it
+	To     string         `json:"to,omitempty"`     // where changes go; empty: the directory has the contents
+}
+
+const settingsKey = "settings"
+
+// Settings returns what the mirror is. ok is false if it is new.
+func (h *Home) Settings() (s Settings, ok bool, err error) {
+	ok, err = h.Ledger.Meta(settingsKey, &s)
+	return s, ok, err
+}
+
+// Settle makes a new mirror what the settings say. If the mirror is something else
+// already, the error says what.
+func (h *Home) Settle(s Settings) error {
+	was, ok, err := h.Settings()
+	if err != nil {
+		return err
+	}
+	if !ok {
+		var b ledger.Batch
+		b.Meta(settingsKey, s)
+		return h.Ledger.Commit(&b)
+	}
+	for _, v := range []struct{ what, was, is string }{
+		{"the URL", was.URL, s.URL}, {"-strip", was.Names.Strip, s.Names.Strip}, {"-prefix", was.Prefix, s.Prefix}, {"-to", was.To, s.To},
+	} {
+		if v.was != v.is {
+			return fmt.Errorf("%s was made with %s %q, and that cannot be changed to %q: take another directory", h.Dir, v.what, v.was, v.is)
+		}
+	}
+	return nil
+}
+
 // Pages opens the pages of a client.Replica. The caller closes them.
 func (h *Home) Pages() (*diskpages.Store, error) {
 	return diskpages.Open(filepath.Join(h.Dir, replicaDir), diskpages.Options{})

@@ -39,7 +39,7 @@ func (m *Mirror) resources() string {
 // lists looks at the source's lists, again and again unless once.
 func (m *Mirror) lists(ctx context.Context, once bool) error {
 	if m.resources() == "" && m.source.ChangeList == "" {
-		return ErrNoLists
+		return &SourceError{ErrNoLists}
 	}
 	for {
 		err := m.look(ctx)
@@ -61,13 +61,9 @@ func (m *Mirror) lists(ctx context.Context, once bool) error {
 	}
 }
 
-// A sourceError is an error of the source. Another look may find it gone.
-type sourceError struct{ error }
-
-func (s sourceError) Unwrap() error { return s.error }
-
+// passing reports whether another look may find an error gone.
 func passing(err error) bool {
-	_, ok := errors.AsType[sourceError](err)
+	_, ok := errors.AsType[*SourceError](err)
 	return ok
 }
 
@@ -127,7 +123,7 @@ func (m *Mirror) takeList(ctx context.Context, st *looks) error {
 			return nil
 		}
 		if err != nil {
-			return errors.Join(t.apply(ctx), sourceError{err})
+			return errors.Join(t.apply(ctx), &SourceError{err})
 		}
 		if !strings.HasPrefix(e.Change.Loc, m.opts.Prefix) {
 			continue
@@ -162,12 +158,12 @@ func (m *Mirror) listedAt(ctx context.Context) (time.Time, error) {
 	}
 	a, err := m.lister.Getter.Get(ctx, "the Resource List", m.source.ResourceList, harvest.Version{})
 	if err != nil {
-		return time.Time{}, sourceError{err}
+		return time.Time{}, &SourceError{err}
 	}
 	defer a.Close()
 	h, err := resourcesync.NewXMLReader(a.Body, m.lister.Limits).Header()
 	if err != nil {
-		return time.Time{}, sourceError{fmt.Errorf("the Resource List %s: %w", harvest.Plain(a.URL), err)}
+		return time.Time{}, &SourceError{fmt.Errorf("the Resource List %s: %w", harvest.Plain(a.URL), err)}
 	}
 	return h.At, nil
 }
@@ -316,7 +312,7 @@ func (m *Mirror) members(ctx context.Context, index *resourcesync.Document, sinc
 		}
 		doc, _, err := m.changes(ctx, items[i].Loc, harvest.Version{})
 		if err == nil && doc.Index {
-			err = sourceError{fmt.Errorf("the Change List %s is an index again", resourcesync.Shorten(items[i].Loc))}
+			err = &SourceError{fmt.Errorf("the Change List %s is an index again", resourcesync.Shorten(items[i].Loc))}
 		}
 		if err != nil {
 			return nil, err
@@ -333,7 +329,7 @@ func (m *Mirror) changes(ctx context.Context, list string, known harvest.Version
 		return nil, known, err
 	}
 	if err != nil {
-		return nil, known, sourceError{err}
+		return nil, known, &SourceError{err}
 	}
 	defer a.Close()
 	doc, err := resourcesync.ReadXML(a.Body, m.lister.Limits)
@@ -344,7 +340,7 @@ func (m *Mirror) changes(ctx context.Context, list string, known harvest.Version
 		err = fmt.Errorf("its capability is %.40q, not changelist", doc.Capability)
 	}
 	if err != nil {
-		return nil, known, sourceError{fmt.Errorf("the Change List %s: %w", harvest.Plain(a.URL), err)}
+		return nil, known, &SourceError{fmt.Errorf("the Change List %s: %w", harvest.Plain(a.URL), err)}
 	}
 	return doc, a.Version, nil
 }
@@ -367,7 +363,7 @@ func (m *Mirror) applyChanges(ctx context.Context, items []resourcesync.Item, st
 			newest = at
 		}
 		if c.Change == "" {
-			return newest, sourceError{resourcesync.Invalid("a change of the Change List does not say what happened to %s", resourcesync.Shorten(c.Loc))}
+			return newest, &SourceError{resourcesync.Invalid("a change of the Change List does not say what happened to %s", resourcesync.Shorten(c.Loc))}
 		}
 		e := feed.Entry{Change: c}
 		if !at.IsZero() {

@@ -28,6 +28,10 @@ type Options struct {
 	// Note is called with what a person may want to know. Several goroutines may call it
 	// at the same time. Default: nobody is told.
 	Note func(format string, args ...any)
+
+	// Expect is called with the number of resources that a hub has, before they are
+	// mirrored. Default: nobody is told.
+	Expect func(resources uint64)
 }
 
 // A Mirror brings what a source says to a Sink. What it knows is in its Home, so it goes on
@@ -41,7 +45,7 @@ type Mirror struct {
 }
 
 // New returns the Mirror of a source in a home.
-func New(h *Home, source *discovery.Source, sink Sink, o Options) (*Mirror, error) {
+func New(h *Home, source *discovery.Source, sink Sink, o Options) *Mirror {
 	if o.HTTP == nil {
 		o.HTTP = http.DefaultClient
 	}
@@ -52,24 +56,18 @@ func New(h *Home, source *discovery.Source, sink Sink, o Options) (*Mirror, erro
 	}
 	m := &Mirror{home: h, sink: sink, source: *source, opts: o}
 	m.lister = &harvest.Lister{Getter: &harvest.Getter{Client: o.HTTP, UserAgent: o.UserAgent, Wait: o.Patience}}
-	var prefix string
-	switch ok, err := h.Ledger.Meta("prefix", &prefix); {
-	case err != nil:
-		return nil, err
-	case ok && prefix != o.Prefix:
-		return nil, fmt.Errorf("this mirror was made with -prefix %q, and that cannot be changed", prefix)
-	case !ok:
-		var b ledger.Batch
-		b.Meta("prefix", o.Prefix)
-		if err := h.Ledger.Commit(&b); err != nil {
-			return nil, err
-		}
-	}
-	return m, nil
+	return m
 }
 
 // ErrNoLists means that a source offers nothing that a mirror can be made from.
 var ErrNoLists = errors.New("the source has neither a hub that rsmirror can follow, nor a Resource List, a sitemap or a Change List")
+
+// A SourceError means that the source, or the hub, does not answer as it should. The mirror
+// itself is right, and another Run goes on.
+type SourceError struct{ Err error }
+
+func (s *SourceError) Error() string { return s.Err.Error() }
+func (s *SourceError) Unwrap() error { return s.Err }
 
 // Run mirrors the source until ctx is done. If once, Run ends when the sink has all that
 // the source has, and everything that failed was tried again. Then Left says what is
@@ -119,12 +117,12 @@ func (m *Mirror) follow(ctx context.Context, cancel context.CancelCauseFunc, onc
 			note(err, wait)
 		}
 		if since := good.since(); once && since > m.opts.Patience {
-			cancel(fmt.Errorf("gave up after %v: %w", since.Round(time.Second), err))
+			cancel(&SourceError{fmt.Errorf("gave up after %v: %w", since.Round(time.Second), err)})
 		}
 	}
 	c, err := client.New(hub, o)
 	if err != nil {
-		return err
+		return &SourceError{err}
 	}
 	complete, err := m.complete(ctx, c, set)
 	switch {
@@ -166,7 +164,10 @@ func (g *good) since() time.Duration {
 func (m *Mirror) complete(ctx context.Context, c *client.Client, set string) (bool, error) {
 	for page, err := range c.Baseline(ctx, set, client.BaselineOptions{Limit: 1, Prefix: m.opts.Prefix}) {
 		if err != nil {
-			return false, err
+			return false, &SourceError{err}
+		}
+		if m.opts.Expect != nil {
+			m.opts.Expect(page.Count)
 		}
 		return page.Complete, nil
 	}
@@ -206,9 +207,12 @@ func (m *Mirror) replica(ctx context.Context, c *client.Client, set string, once
 	}
 	for u, err := range updates {
 		if err != nil {
-			return err
+			return &SourceError{err}
 		}
 		good.now()
+		if u.Baseline && len(u.Entries) == 0 {
+			m.opts.Note("the baseline is complete, at cursor %v", u.Cursor)
+		}
 		if err := m.sink.Apply(ctx, u.Entries); err != nil {
 			return err
 		}
