@@ -20,6 +20,7 @@ import (
 	_ "golang.org/x/crypto/x509roots/fallback" // for images, which have no certificate authorities
 
 	"github.com/rshub/rshub/internal/build"
+	"github.com/rshub/rshub/internal/progress"
 )
 
 // The exit codes. Scripts rely on them. help.go explains them to users.
@@ -43,7 +44,7 @@ func main() {
 func run(ctx context.Context, args []string, env func(string) string, stdin io.Reader, stdout, stderr io.Writer) int {
 	p := &program{
 		env: env, stdin: stdin, stdout: stdout, stderr: stderr,
-		terminal: isTerminal(stderr) && env("TERM") != "dumb",
+		terminal: progress.IsTerminal(stderr) && env("TERM") != "dumb",
 		cacheDir: os.UserCacheDir,
 		now:      time.Now,
 	}
@@ -100,14 +101,14 @@ func (p *program) run(ctx context.Context, args []string) int {
 		return exitOK
 	}
 
-	bar := &progress{w: p.stderr, terminal: p.terminal, quiet: cfg.quiet, now: p.now}
+	bar := &report{Line: progress.Line{W: p.stderr, Terminal: p.terminal, Quiet: cfg.quiet, Now: p.now}}
 	if cfg.bareToken {
-		bar.note("rspublish: warning: the token travels unencrypted to %s; use https", cfg.hub)
+		bar.Note("rspublish: warning: the token travels unencrypted to %s; use https", cfg.hub)
 	}
 	r := &publication{program: p, cfg: cfg, bar: bar}
 	defer r.close()
 	err = r.run(ctx)
-	bar.clear()
+	bar.Clear()
 	if err == nil {
 		p.summarize(cfg, r)
 		return exitOK
@@ -157,15 +158,4 @@ func (p *program) summarize(cfg *config, r *publication) {
 func (p *program) printJSON(v any) {
 	b, _ := json.Marshal(v) // strings and numbers only
 	fmt.Fprintf(p.stdout, "%s\n", b)
-}
-
-// isTerminal takes every character device for a terminal. So no terminal library is
-// needed, and a progress bar that is written to /dev/null does no harm.
-func isTerminal(w io.Writer) bool {
-	f, ok := w.(*os.File)
-	if !ok {
-		return false
-	}
-	info, err := f.Stat()
-	return err == nil && info.Mode()&os.ModeCharDevice != 0
 }

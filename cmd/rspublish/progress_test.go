@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 	"unicode/utf8"
+
+	"github.com/rshub/rshub/internal/progress"
 )
 
 // slow makes every request take a while.
@@ -25,7 +27,7 @@ func TestProgressOnATerminal(t *testing.T) {
 	b.run(0, b.write("a-file-whose-name-is-much-too-long-for-any-line-of-a-terminal-and-goes-on.jsonl", lines(1, 4000)))
 	b.says("checking", "[#####---------------] 1,000/4,000  25%  2,000/s  2s left", "[##########----------] 2,000/4,000  50%", "4,000/4,000  100%")
 	for part := range strings.SplitSeq(b.stderr, "\r\x1b[K") {
-		if !strings.Contains(part, "\n") && utf8.RuneCountInString(part) > columns {
+		if !strings.Contains(part, "\n") && utf8.RuneCountInString(part) > progress.Columns {
 			t.Errorf("wider than the terminal: %q", part)
 		}
 	}
@@ -68,8 +70,8 @@ func TestQuietSaysErrorsOnly(t *testing.T) {
 
 func TestNumbers(t *testing.T) {
 	for n, want := range map[int]string{0: "0", 999: "999", 1000: "1,000", 20681: "20,681", 1234567: "1,234,567"} {
-		if got := group(n); got != want {
-			t.Errorf("group(%d) = %s", n, got)
+		if got := progress.Group(n); got != want {
+			t.Errorf("progress.Group(%d) = %s", n, got)
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/rshub/rshub/client"
 	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/internal/progress"
 	"github.com/rshub/rshub/resourcesync"
 )
 
@@ -19,7 +20,7 @@ const keyLife = 24 * time.Hour
 type publication struct {
 	program *program
 	cfg     *config
-	bar     *progress
+	bar     *report
 	client  *client.Client
 	jobs    []*job
 
@@ -62,7 +63,7 @@ func (r *publication) run(ctx context.Context) error {
 		}
 	}
 	var err error
-	if r.client, err = r.program.newClient(r.cfg, r.bar.note); err != nil {
+	if r.client, err = r.program.newClient(r.cfg, r.bar.Note); err != nil {
 		return err
 	}
 	for _, j := range r.jobs {
@@ -82,7 +83,7 @@ func (r *publication) open(ctx context.Context) error {
 	}
 	for _, name := range r.cfg.files {
 		if isState(name) {
-			r.bar.note("%s: left out, because it only says how far the publishing of another file came", name)
+			r.bar.Note("%s: left out, because it only says how far the publishing of another file came", name)
 			continue
 		}
 		in, err := openInput(ctx, name, r.program.stdin)
@@ -110,7 +111,7 @@ func (r *publication) check(ctx context.Context) error {
 			return err
 		}
 		if r.cfg.check {
-			r.bar.note("%s: %s, all valid", j.in.name, changes(j.in.total))
+			r.bar.Note("%s: %s, all valid", j.in.name, changes(j.in.total))
 			r.total += j.in.total
 		}
 	}
@@ -140,7 +141,7 @@ func (r *publication) prepare(j *job) error {
 		return err
 	}
 	if old.Hub != r.cfg.hub || old.Set != r.cfg.set {
-		r.bar.note("rspublish: warning: %s was begun to be published to %s at %s, which may have the first %s; it is published to %s at %s now",
+		r.bar.Note("rspublish: warning: %s was begun to be published to %s at %s, which may have the first %s; it is published to %s at %s now",
 			j.in.name, old.Set, old.Hub, changes(old.sent()), r.cfg.set, r.cfg.hub)
 	}
 	j.blind = old.Version == 1 && old.SHA256 != j.in.sum
@@ -158,12 +159,12 @@ func (r *publication) mayGoOn(j *job, old *state) error {
 	case r.cfg.key != "" && r.cfg.key != old.Key:
 		return fmt.Errorf("a run with the key %s is not finished (%s): finish that first, or forget it with -restart", old.Key, old.path)
 	case changed && !r.cfg.goOn:
-		return fmt.Errorf("it has changed since %s of its changes were published: -continue goes on after as many, -restart starts anew", group(old.Changes))
+		return fmt.Errorf("it has changed since %s of its changes were published: -continue goes on after as many, -restart starts anew", progress.Group(old.Changes))
 	case j.in.total < old.sent():
-		return fmt.Errorf("it has %s now, fewer than the %s that were sent: -restart starts anew", changes(j.in.total), group(old.sent()))
+		return fmt.Errorf("it has %s now, fewer than the %s that were sent: -restart starts anew", changes(j.in.total), progress.Group(old.sent()))
 	}
 	if age := r.program.now().Sub(old.Updated); age > keyLife {
-		r.bar.note("rspublish: warning: %s was begun %s ago, and the hub knows a batch again for a day; if it took one without our knowing, that comes twice",
+		r.bar.Note("rspublish: warning: %s was begun %s ago, and the hub knows a batch again for a day; if it took one without our knowing, that comes twice",
 			j.in.name, age.Round(time.Hour))
 	}
 	return nil
@@ -199,11 +200,11 @@ func (r *publication) publish(ctx context.Context, j *job) error {
 	r.total += st.Changes
 	r.already += st.Changes
 	if st.Done {
-		r.bar.note("%s: published already, on %s, and has not changed since; -again publishes it again", j.in.name, st.Updated.Format(time.DateTime))
+		r.bar.Note("%s: published already, on %s, and has not changed since; -again publishes it again", j.in.name, st.Updated.Format(time.DateTime))
 		return nil
 	}
 	if st.Changes > 0 {
-		r.bar.note("%s: going on after %s", j.in.name, changes(st.Changes))
+		r.bar.Note("%s: going on after %s", j.in.name, changes(st.Changes))
 	}
 	r.bar.start(j.in.name, false, st.Changes, j.in.total)
 	if st.Sending != "" {
@@ -298,7 +299,7 @@ func (r *publication) begin(j *job, b *batch) error {
 // does no harm: the next run sends a batch again, and the hub recognises it.
 func (r *publication) save(st *state) {
 	if err := st.save(); err != nil {
-		r.bar.note("rspublish: warning: %v", err)
+		r.bar.Note("rspublish: warning: %v", err)
 	}
 }
 
@@ -400,7 +401,7 @@ func (r *publication) howToGoOn(err error) []string {
 		case st.Done:
 			lines = append(lines, fmt.Sprintf("%s is published; so that it is not published again, use -key %s", j.in.name, st.Key))
 		case j.in.file != nil || j.in.given != nil:
-			lines = append(lines, fmt.Sprintf("%s: published so far: %s of %s", j.in.name, group(st.Changes), changes(j.in.total)))
+			lines = append(lines, fmt.Sprintf("%s: published so far: %s of %s", j.in.name, progress.Group(st.Changes), changes(j.in.total)))
 		default:
 			lines = append(lines, fmt.Sprintf("%s: published so far: %s", j.in.name, changes(st.Changes)))
 		}

@@ -23,6 +23,8 @@ import (
 	"github.com/rshub/rshub/inventory/audit"
 	"github.com/rshub/rshub/reconcile"
 	"github.com/rshub/rshub/resourcesync"
+
+	"github.com/rshub/rshub/internal/progress"
 )
 
 // runSync runs the command sync or watch.
@@ -36,12 +38,12 @@ func (p *program) runSync(ctx context.Context, watch bool, args []string) int {
 		fmt.Fprintf(p.stderr, "rspublish: %v\nrspublish sync -h explains everything.\n", err)
 		return exitUsage
 	}
-	s := &syncing{program: p, cfg: cfg, bar: &progress{w: p.stderr, terminal: p.terminal, quiet: cfg.quiet, now: p.now}}
+	s := &syncing{program: p, cfg: cfg, bar: &report{Line: progress.Line{W: p.stderr, Terminal: p.terminal, Quiet: cfg.quiet, Now: p.now}}}
 	if cfg.bareToken {
-		s.bar.note("rspublish: warning: the token travels unencrypted to %s; use https", cfg.hub)
+		s.bar.Note("rspublish: warning: the token travels unencrypted to %s; use https", cfg.hub)
 	}
 	err = s.run(ctx)
-	s.bar.clear()
+	s.bar.Clear()
 	if err == nil {
 		return exitOK
 	}
@@ -63,14 +65,14 @@ func (p *program) runSync(ctx context.Context, watch bool, args []string) int {
 type syncing struct {
 	*program
 	cfg  *syncConfig
-	bar  *progress
+	bar  *report
 	tree *directory.Tree // of a directory
 
 	synced bool // the hub had all once in this run
 }
 
 func (s *syncing) run(ctx context.Context) error {
-	c, err := s.newClient(&s.cfg.config, s.bar.note)
+	c, err := s.newClient(&s.cfg.config, s.bar.Note)
 	if err != nil {
 		return err
 	}
@@ -80,7 +82,7 @@ func (s *syncing) run(ctx context.Context) error {
 		Unknown:   s.cfg.unknown,
 		Doubles:   s.cfg.kind == aURL,
 		Gap: func(g *reconcile.Gap) {
-			s.bar.clear()
+			s.bar.Clear()
 			fmt.Fprintf(s.stderr, "rspublish: %v\n", g)
 		},
 		Planned:   func(r reconcile.Result) { s.bar.start(s.cfg.what, false, 0, r.Changes()) },
@@ -112,7 +114,7 @@ func (s *syncing) run(ctx context.Context) error {
 // sync syncs once.
 func (s *syncing) sync(ctx context.Context, source *reconcile.Source) error {
 	r, err := source.Sync(ctx)
-	s.bar.clear()
+	s.bar.Clear()
 	if err != nil {
 		return s.tooMany(err)
 	}
@@ -139,7 +141,7 @@ func things(n int) string {
 	if n == 1 {
 		return "1 thing"
 	}
-	return group(n) + " things"
+	return progress.Group(n) + " things"
 }
 
 // listing returns the list of the source, and what to call when it is needed no more.
@@ -151,7 +153,7 @@ func (s *syncing) listing(ctx context.Context, o *reconcile.Options) (list recon
 	case aURL:
 		lister := &harvest.Lister{
 			Getter: &harvest.Getter{Client: &http.Client{Transport: http.DefaultTransport}, UserAgent: agent(), Robots: true},
-			Odd:    func(document string, mistake *resourcesync.Error) { s.bar.note("rspublish: %s: %v", document, mistake) },
+			Odd:    func(document string, mistake *resourcesync.Error) { s.bar.Note("rspublish: %s: %v", document, mistake) },
 		}
 		list = func(ctx context.Context) iter.Seq2[*feed.Entry, error] { return lister.Resources(ctx, s.cfg.what) }
 	default:
@@ -249,7 +251,7 @@ func (s *syncing) openState() (dir string, release func(), err error) {
 	dir = s.cfg.state
 	if dir == "" {
 		if dir, err = s.defaultState(); err != nil {
-			s.bar.note("rspublish: warning: there is no place to remember the hashes of files, so all are read each time (-state gives one): %v", err)
+			s.bar.Note("rspublish: warning: there is no place to remember the hashes of files, so all are read each time (-state gives one): %v", err)
 			return "", func() {}, nil
 		}
 	}
@@ -344,10 +346,10 @@ func (s *syncing) summarize(r *reconcile.Result) {
 		fmt.Fprintln(w)
 	}
 	if r.Unknown > 0 {
-		s.bar.note("rspublish: %s cannot be compared, because list and hub say nothing of the same kind of them; they stay as they are (-unknown publishes them)", resources(r.Unknown))
+		s.bar.Note("rspublish: %s cannot be compared, because list and hub say nothing of the same kind of them; they stay as they are (-unknown publishes them)", resources(r.Unknown))
 	}
 	if r.Kept > 0 {
-		s.bar.note("rspublish: %s that were not listed are not deleted, because the list has gaps", resources(r.Kept))
+		s.bar.Note("rspublish: %s that were not listed are not deleted, because the list has gaps", resources(r.Kept))
 	}
 	if s.tree != nil {
 		s.note(s.tree.Stats())
@@ -357,7 +359,7 @@ func (s *syncing) summarize(r *reconcile.Result) {
 // note says what a directory has that is no resource.
 func (s *syncing) note(t directory.Stats) {
 	if t.Links > 0 || t.Special > 0 {
-		s.bar.note("rspublish: left out: %d symbolic links, %d devices, sockets and pipes", t.Links, t.Special)
+		s.bar.Note("rspublish: left out: %d symbolic links, %d devices, sockets and pipes", t.Links, t.Special)
 	}
 }
 
@@ -365,5 +367,5 @@ func resources(n int) string {
 	if n == 1 {
 		return "1 resource"
 	}
-	return group(n) + " resources"
+	return progress.Group(n) + " resources"
 }

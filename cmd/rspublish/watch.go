@@ -8,6 +8,8 @@ import (
 
 	"github.com/rshub/rshub/directory"
 	"github.com/rshub/rshub/reconcile"
+
+	"github.com/rshub/rshub/internal/progress"
 )
 
 // maxWaiting is how many changes are published between two syncs at most. They take memory.
@@ -44,7 +46,7 @@ func (s *syncing) watch(ctx context.Context, source *reconcile.Source) error {
 			pause = firstPause << failures
 		}
 		failures++
-		s.bar.note("rspublish: %v; syncing again in %s", err, pause)
+		s.bar.Note("rspublish: %v; syncing again in %s", err, pause)
 		if err := s.wait(ctx, pause); err != nil {
 			return err
 		}
@@ -69,12 +71,12 @@ func (s *syncing) wait(ctx context.Context, d time.Duration) error {
 func (s *syncing) round(ctx context.Context, source *reconcile.Source, w *directory.Watcher) error {
 	err := s.sync(ctx, source)
 	if f, ok := errors.AsType[*failure](err); ok && f.code == exitGaps {
-		s.bar.note("rspublish: %v", err)
+		s.bar.Note("rspublish: %v", err)
 	} else if err != nil {
 		return err
 	}
 	if n, err := w.Trouble(); n > 0 {
-		s.bar.note("rspublish: warning: %s not watched, so changes in them are seen only by the sync every %s (-every): %v", directories(n), s.cfg.every, err)
+		s.bar.Note("rspublish: warning: %s not watched, so changes in them are seen only by the sync every %s (-every): %v", directories(n), s.cfg.every, err)
 	}
 	next, cancel := context.WithTimeout(ctx, s.cfg.every)
 	defer cancel()
@@ -119,5 +121,5 @@ func directories(n int) string {
 	if n == 1 {
 		return "1 directory is"
 	}
-	return group(n) + " directories are"
+	return progress.Group(n) + " directories are"
 }

@@ -1,0 +1,66 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/rshub/rshub/mirror"
+)
+
+// auditDirectory proves that a mirror is right, and prints what is not.
+func (p *program) auditDirectory(ctx context.Context) (err error) {
+	home, err := mirror.ReopenHome(p.dir)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, home.Close()) }()
+	settings, ok, err := home.Settings()
+	if err == nil && !ok {
+		err = fmt.Errorf("%s: %w", p.dir, mirror.ErrNoMirror)
+	}
+	if err != nil {
+		return err
+	}
+	p.settings = settings
+	sink, err := p.sink(home)
+	if err != nil {
+		return err
+	}
+	source, err := p.find(ctx)
+	if err != nil {
+		return err
+	}
+	m := mirror.New(home, source, sink, p.options())
+	if p.repair {
+		if _, err := m.Run(ctx, true); err != nil {
+			return err
+		}
+	}
+	directory, _ := sink.(*mirror.Directory) // nil: the mirror has no files
+	counts := map[mirror.ProblemKind]int{}
+	repaired, found := 0, 0
+	var line []byte
+	for problem, err := range m.Audit(ctx, directory, mirror.AuditOptions{Quick: p.quick, Repair: p.repair, RemoveExtra: p.removeMore}) {
+		if err != nil {
+			return err
+		}
+		found++
+		counts[problem.Kind]++
+		if problem.Repaired {
+			repaired++
+		}
+		p.report.Clear()
+		line = append(problem.AppendJSON(line[:0]), '\n')
+		if _, err := p.stdout.Write(line); err != nil {
+			return err
+		}
+	}
+	n := home.Ledger.Counts()
+	p.report.Note("rsmirror: %d missing, %d stale, %d damaged, %d extra, %d unknown; %d repaired; the mirror has %d files, %s", counts[mirror.Missing],
+		counts[mirror.Stale], counts[mirror.Damaged], counts[mirror.Extra], counts[mirror.Unknown], repaired, n.Files, size(int(n.Bytes)))
+	if found > repaired {
+		return errDiffers
+	}
+	return nil
+}

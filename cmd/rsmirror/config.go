@@ -1,0 +1,157 @@
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/rshub/rshub/internal/setting"
+	"github.com/rshub/rshub/mirror"
+	"github.com/rshub/rshub/reconcile"
+)
+
+// config is what the command line and the environment ask for.
+type config struct {
+	settings mirror.Settings
+	dir      string
+
+	once, adopt bool
+	every       time.Duration
+
+	audit                     bool
+	quick, repair, removeMore bool
+
+	retry             time.Duration
+	parallel, perHost int
+	maxSize           setting.Size
+	maxDelete         reconcile.Bound
+	public            bool
+	token             string
+	quiet, json       bool
+	version           bool
+}
+
+// parse reads the command line. It returns flag.ErrHelp for -h.
+func parse(args []string, env func(string) string) (*config, error) {
+	cfg := &config{maxSize: 10 << 30}
+	if len(args) > 0 && args[0] == "audit" {
+		cfg.audit, args = true, args[1:]
+	}
+	var tokenFile string
+	fs := flag.NewFlagSet("rsmirror", flag.ContinueOnError)
+	fs.SetOutput(io.Discard)
+	fs.DurationVar(&cfg.retry, "retry", 10*time.Minute, "")
+	fs.IntVar(&cfg.parallel, "parallel", 16, "")
+	fs.IntVar(&cfg.perHost, "per-host", 4, "")
+	fs.Func("max-size", "", func(s string) error { return cfg.maxSize.Decode(s) })
+	fs.Func("max-delete", "", func(s string) (err error) {
+		cfg.maxDelete, err = reconcile.ParseBound(s)
+		return err
+	})
+	fs.BoolVar(&cfg.public, "public", false, "")
+	fs.StringVar(&tokenFile, "token-file", "", "")
+	fs.BoolVar(&cfg.quiet, "q", false, "")
+	if cfg.audit {
+		fs.BoolVar(&cfg.quick, "quick", false, "")
+		fs.BoolVar(&cfg.repair, "repair", false, "")
+		fs.BoolVar(&cfg.removeMore, "remove-extra", false, "")
+	} else {
+		fs.BoolVar(&cfg.once, "once", false, "")
+		fs.BoolVar(&cfg.adopt, "adopt", false, "")
+		fs.BoolVar(&cfg.json, "json", false, "")
+		fs.BoolVar(&cfg.version, "version", false, "")
+		fs.DurationVar(&cfg.every, "every", 5*time.Minute, "")
+		fs.StringVar(&cfg.settings.Prefix, "prefix", "", "")
+		fs.StringVar(&cfg.settings.Names.Strip, "strip", "", "")
+		fs.StringVar(&cfg.settings.To, "to", "", "")
+	}
+	if err := fs.Parse(args); err != nil || cfg.version {
+		return cfg, err
+	}
+	if err := cfg.arguments(fs.Args()); err != nil {
+		return nil, err
+	}
+	return cfg, cfg.credentials(tokenFile, env("RSMIRROR_TOKEN"))
+}
+
+// arguments checks the arguments, and the flags that must fit to them.
+func (c *config) arguments(args []string) error {
+	want := []string{"URL", "DIR"}
+	if c.audit {
+		want = want[1:]
+	}
+	switch {
+	case len(args) != len(want):
+		return fmt.Errorf("give %s after the flags", strings.Join(want, " and "))
+	case c.retry <= 0, !c.audit && c.every <= 0:
+		return errors.New("-retry and -every are durations above 0, such as 90s or 2h")
+	case c.parallel < 1 || c.parallel > 1000 || c.perHost < 1 || c.perHost > 1000:
+		return errors.New("-parallel and -per-host are 1 to 1000")
+	case c.maxSize == 0:
+		return errors.New("-max-size is above 0")
+	case c.removeMore && !c.repair:
+		return errors.New("-remove-extra goes with -repair")
+	}
+	if c.dir = args[len(args)-1]; c.dir == "" {
+		return errors.New("DIR is empty")
+	}
+	if c.audit {
+		return nil
+	}
+	return c.target(args[0])
+}
+
+// target checks what is to be mirrored, and where to.
+func (c *config) target(address string) error {
+	u, err := url.Parse(address)
+	switch {
+	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "":
+		return errors.New("URL begins with http:// or https://, and has a host") // without the text, which may hold a password
+	case u.User != nil:
+		return errors.New("URL has no user and password: give a token in RSMIRROR_TOKEN or -token-file")
+	}
+	u.Fragment = ""
+	c.settings.URL = u.String()
+	if s := &c.settings.Names.Strip; *s != "" {
+		if !strings.HasSuffix(*s, "/") {
+			*s += "/"
+		}
+		if _, err := c.settings.Names.Path(*s); err != nil {
+			return fmt.Errorf("-strip: %w", err)
+		}
+	}
+	command, run := strings.CutPrefix(c.settings.To, "exec:")
+	switch {
+	case run && strings.TrimSpace(command) == "":
+		return errors.New("-to exec: needs a command, such as -to 'exec:./import.sh'")
+	case !run && c.settings.To != "" && c.settings.To != "ndjson":
+		return errors.New("-to is ndjson or exec:COMMAND")
+	case c.settings.To != "" && c.settings.Names.Strip != "":
+		return errors.New("-strip says how paths are made, and with -to there are none")
+	}
+	return nil
+}
+
+// credentials takes the token from a file or from the environment. There is no flag for
+// the token itself, because every user of the machine can read command lines.
+func (c *config) credentials(file, fromEnv string) error {
+	c.token = strings.TrimSpace(fromEnv)
+	if file != "" {
+		b, err := os.ReadFile(file)
+		if err != nil {
+			return fmt.Errorf("read the token: %w", err)
+		}
+		if c.token = strings.TrimSpace(string(b)); c.token == "" {
+			return fmt.Errorf("the token file %s is empty", file)
+		}
+	}
+	if strings.ContainsFunc(c.token, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		return errors.New("the token has a blank, or a character that is not ASCII: it is one word")
+	}
+	return nil
+}

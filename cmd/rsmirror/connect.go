@@ -1,0 +1,106 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/rshub/rshub/client"
+	"github.com/rshub/rshub/discovery"
+	"github.com/rshub/rshub/internal/backoff"
+	"github.com/rshub/rshub/internal/build"
+	"github.com/rshub/rshub/mirror"
+	"github.com/rshub/rshub/outbound"
+)
+
+func userAgent() string { return "rsmirror/" + build.Version() }
+
+// contents returns what requests contents.
+func (p *program) contents() http.RoundTripper {
+	if p.public {
+		return outbound.New(outbound.Options{PerHost: p.perHost, Idle: p.parallel})
+	}
+	t := transport()
+	t.MaxIdleConnsPerHost = p.perHost
+	return t
+}
+
+func transport() *http.Transport {
+	return &http.Transport{
+		Proxy:                 http.ProxyFromEnvironment,
+		DialContext:           (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}).DialContext,
+		TLSHandshakeTimeout:   10 * time.Second,
+		ForceAttemptHTTP2:     true,
+		MaxIdleConns:          100,
+		IdleConnTimeout:       90 * time.Second,
+		ExpectContinueTimeout: time.Second,
+		DisableCompression:    true, // contents are kept as they come
+	}
+}
+
+// A bearer sends a token with each request to one origin, and to no other.
+type bearer struct {
+	http.RoundTripper
+	scheme, host, token string
+}
+
+func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.URL.Scheme == b.scheme && r.URL.Host == b.host {
+		r = r.Clone(r.Context())
+		r.Header.Set("Authorization", "Bearer "+b.token)
+	}
+	return b.RoundTripper.RoundTrip(r)
+}
+
+// documents returns the client for a source's documents, and for its hub.
+func (p *program) documents() *http.Client {
+	var t http.RoundTripper = transport()
+	if u, err := url.Parse(p.settings.URL); err == nil && p.token != "" {
+		t = bearer{t, u.Scheme, u.Host, p.token}
+	}
+	return &http.Client{Transport: t}
+}
+
+func (p *program) options() mirror.Options {
+	c := p.documents()
+	return mirror.Options{
+		HTTP: c, UserAgent: userAgent(), Prefix: p.settings.Prefix, Every: p.every, Patience: p.retry,
+		Note:   func(format string, args ...any) { p.report.Note("rsmirror: "+format, args...) },
+		Expect: p.report.expect,
+		Hub:    client.Options{HTTP: c, UserAgent: userAgent(), Patience: p.retry, Note: p.again},
+	}
+}
+
+// again says that something is tried again.
+func (p *program) again(err error, wait time.Duration) {
+	p.report.Note("rsmirror: %v; trying again in %s", err, wait.Round(100*time.Millisecond))
+}
+
+// find finds out what the source offers. It tries again while the source does not answer:
+// with -once for as long as -retry says.
+func (p *program) find(ctx context.Context) (*discovery.Source, error) {
+	c := p.documents()
+	c.Timeout = time.Minute
+	pause := time.Second
+	for began := time.Now(); ; {
+		source, err := discovery.Find(ctx, c, p.settings.URL)
+		if err == nil {
+			return source, nil
+		}
+		_, network := errors.AsType[*url.Error](err)
+		switch {
+		case ctx.Err() != nil:
+			return nil, ctx.Err()
+		case !network, (p.once || p.audit) && time.Since(began)+pause > p.retry:
+			return nil, &mirror.SourceError{Err: err}
+		}
+		p.again(err, pause)
+		if !backoff.Wait(ctx, pause) {
+			return nil, ctx.Err()
+		}
+		pause = min(2*pause, time.Minute)
+	}
+}

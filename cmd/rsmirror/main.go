@@ -1,0 +1,104 @@
+// Command rsmirror is the destination's tool. It keeps a copy of a source's resources in a
+// directory, or brings their changes to another program, and proves that the copy is right.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	_ "golang.org/x/crypto/x509roots/fallback" // for images, which have no certificate authorities
+
+	"github.com/rshub/rshub/internal/build"
+	"github.com/rshub/rshub/internal/progress"
+	"github.com/rshub/rshub/mirror"
+)
+
+// The exit codes. Scripts rely on them. help.go explains them to users.
+const (
+	exitOK          = 0
+	exitDiffers     = 1
+	exitUsage       = 2
+	exitDirectory   = 3
+	exitSource      = 4
+	exitTooMany     = 5
+	exitInterrupted = 130
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // a second Ctrl-C ends the process at once, which is safe too
+	os.Exit(run(ctx, os.Args[1:], os.Getenv, os.Stdout, os.Stderr))
+}
+
+func run(ctx context.Context, args []string, env func(string) string, stdout, stderr io.Writer) int {
+	cfg, err := parse(args, env)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		fmt.Fprint(stdout, help)
+		return exitOK
+	case err != nil:
+		fmt.Fprintf(stderr, "rsmirror: %v\nrsmirror -h explains everything.\n", err)
+		return exitUsage
+	case cfg.version:
+		fmt.Fprintln(stdout, build.Line("rsmirror"))
+		return exitOK
+	}
+	p := &program{config: cfg, stdout: stdout, stderr: stderr, report: &report{
+		Line: progress.Line{W: stderr, Terminal: progress.IsTerminal(stderr) && env("TERM") != "dumb", Quiet: cfg.quiet, Now: time.Now},
+	}}
+	p.report.start()
+	if cfg.audit {
+		err = p.auditDirectory(ctx)
+	} else {
+		err = p.mirror(ctx)
+	}
+	p.report.Clear()
+	return p.exit(ctx, err)
+}
+
+// A program is one run of rsmirror.
+type program struct {
+	*config
+	stdout, stderr io.Writer
+	report         *report
+}
+
+// errDiffers means that something is missing or differs. It was said already.
+var errDiffers = errors.New("there are differences")
+
+// exit says what went wrong, and returns the exit code.
+func (p *program) exit(ctx context.Context, err error) int {
+	say := func(text string, args ...any) { fmt.Fprintf(p.stderr, "rsmirror: "+text+"\n", args...) }
+	_, tooMany := errors.AsType[*mirror.TooMany](err)
+	_, source := errors.AsType[*mirror.SourceError](err)
+	switch {
+	case err == nil:
+		return exitOK
+	case errors.Is(err, errDiffers):
+		return exitDiffers
+	case ctx.Err() != nil && (p.once || p.audit):
+		say("interrupted; run it again to go on")
+		return exitInterrupted
+	case ctx.Err() != nil:
+		return exitOK
+	case tooMany:
+		say("%v; none of them is deleted now", err)
+		say("if that is right, allow it with -max-delete: a number, a share such as 50%%, or all")
+		return exitTooMany
+	case source:
+		say("%v", err)
+		return exitSource
+	case errors.Is(err, mirror.ErrForeign):
+		say("%v; -adopt takes it all the same", err)
+	default:
+		say("%v", err)
+	}
+	return exitDirectory
+}

@@ -1,0 +1,112 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"runtime"
+	"strings"
+
+	"github.com/rshub/rshub/internal/progress"
+	"github.com/rshub/rshub/mirror"
+	"github.com/rshub/rshub/mirror/fetch"
+)
+
+// mirror mirrors a source until ctx is done, or once.
+func (p *program) mirror(ctx context.Context) (err error) {
+	home, err := mirror.OpenHome(p.dir, p.adopt)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, home.Close()) }()
+	if err := home.Settle(p.settings); err != nil {
+		return err
+	}
+	sink, err := p.sink(home)
+	if err != nil {
+		return err
+	}
+	source, err := p.find(ctx)
+	if err != nil {
+		return err
+	}
+	left, err := mirror.New(home, source, sink, p.options()).Run(ctx, p.once)
+	if err != nil || !p.once {
+		return err
+	}
+	return p.summarize(ctx, home, left)
+}
+
+// sink returns where changes go.
+func (p *program) sink(home *mirror.Home) (mirror.Sink, error) {
+	command, run := strings.CutPrefix(p.settings.To, "exec:")
+	switch {
+	case run:
+		shell := []string{"/bin/sh", "-c"}
+		if runtime.GOOS == "windows" {
+			shell = []string{"cmd", "/C"}
+		}
+		return &mirror.Command{Name: shell[0], Args: append(shell[1:], command), Stdout: p.stdout, Stderr: p.stderr, Note: p.again}, nil
+	case p.settings.To != "":
+		return mirror.Lines{W: p.stdout}, nil
+	}
+	return mirror.NewDirectory(home, mirror.DirectoryOptions{
+		Fetch: fetch.Options{
+			Client: &http.Client{Transport: p.contents()}, Parallel: p.parallel, PerHost: p.perHost,
+			MaxSize: int64(p.maxSize), UserAgent: userAgent(),
+		},
+		Names: p.settings.Names, MaxDelete: p.maxDelete, Did: p.report.did,
+	})
+}
+
+// summarize says what the mirror has. It returns errDiffers if something is missing.
+func (p *program) summarize(ctx context.Context, home *mirror.Home, left mirror.Left) error {
+	n, d := home.Ledger.Counts(), p.report.deeds()
+	p.report.Clear()
+	switch {
+	case p.settings.To != "":
+		return nil
+	case p.json:
+		b, err := json.Marshal(struct {
+			Files   int64 `json:"files"`
+			Bytes   int64 `json:"bytes"`
+			Fetched int   `json:"fetched"`
+			Kept    int   `json:"kept"`
+			Removed int   `json:"removed"`
+			Missing int64 `json:"missing"`
+		}{n.Files, n.Bytes, d.fetched, d.kept, d.removed, left.Resources})
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(p.stdout, "%s\n", b)
+	case !p.quiet:
+		fmt.Fprintf(p.stdout, "%s files, %s: %s fetched, %s removed, %s missing\n", progress.Group(int(n.Files)), size(int(n.Bytes)),
+			progress.Group(d.fetched), progress.Group(d.removed), progress.Group(int(left.Resources)))
+	}
+	if left.Resources == 0 {
+		return nil
+	}
+	fmt.Fprintf(p.stderr, "rsmirror: %s could not be got; the next run tries again:\n", resources(left.Resources))
+	const most = 10
+	shown := int64(0)
+	for f, err := range home.Ledger.Failures(ctx) {
+		if err != nil {
+			return err
+		}
+		if shown++; shown > most {
+			fmt.Fprintf(p.stderr, "  and %s more\n", progress.Group(int(left.Resources-most)))
+			break
+		}
+		fmt.Fprintf(p.stderr, "  %s: %s\n", f.Loc, f.Reason)
+	}
+	return errDiffers
+}
+
+func resources(n int64) string {
+	if n == 1 {
+		return "1 resource"
+	}
+	return progress.Group(int(n)) + " resources"
+}

@@ -1,0 +1,125 @@
+// Package progress tells a person how far a program is: on a terminal in one line that is
+// overwritten, elsewhere in a new line now and then.
+package progress
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+	"unicode/utf8"
+)
+
+const (
+	redraw = 100 * time.Millisecond // least time between two reports on a terminal
+	report = 10 * time.Second       // least time between two reports elsewhere
+
+	Columns  = 79 // that a line on a terminal may have
+	barWidth = 20
+)
+
+// A Line is what is told. Several goroutines may use it.
+type Line struct {
+	W        io.Writer
+	Terminal bool // W is a terminal
+	Quiet    bool // nothing is told
+	Now      func() time.Time
+
+	mu    sync.Mutex
+	told  time.Time // when it last reported
+	drawn bool      // the line is on the terminal
+}
+
+// Begin begins the reports: on a terminal at once, elsewhere after some time.
+func (l *Line) Begin() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.told = l.Now()
+	if l.Terminal {
+		l.told = time.Time{}
+	}
+}
+
+// Update reports, if it is time to. bar returns the text for a terminal, which should have
+// at most Columns characters; text that for a line elsewhere.
+func (l *Line) Update(bar, text func(now time.Time) string) {
+	if l.Quiet {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := l.Now()
+	switch since := now.Sub(l.told); {
+	case l.Terminal && since >= redraw:
+		l.told, l.drawn = now, true
+		fmt.Fprintf(l.W, "\r\x1b[K%s", bar(now))
+	case !l.Terminal && since >= report:
+		l.told = now
+		fmt.Fprintf(l.W, "%s\n", text(now))
+	}
+}
+
+// Note prints a line of its own, and removes the bar before it.
+func (l *Line) Note(format string, args ...any) {
+	if l.Quiet {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.clearLocked()
+	fmt.Fprintf(l.W, format+"\n", args...)
+}
+
+// Clear removes the bar from the terminal.
+func (l *Line) Clear() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.clearLocked()
+}
+
+func (l *Line) clearLocked() {
+	if l.drawn {
+		fmt.Fprint(l.W, "\r\x1b[K")
+		l.drawn = false
+		l.told = time.Time{}
+	}
+}
+
+// Bar returns a bar of what is done, such as "[##########----------] ".
+func Bar(done, total int) string {
+	full := barWidth * min(done, total) / total
+	return "[" + strings.Repeat("#", full) + strings.Repeat("-", barWidth-full) + "] "
+}
+
+// Fit returns name and figures on one line of a terminal. It cuts the beginning of the
+// name if there is too little room.
+func Fit(name, figures string) string {
+	runes := []rune(name)
+	if room := Columns - utf8.RuneCountInString(figures) - 2; len(runes) > room {
+		runes = append([]rune{'…'}, runes[len(runes)-max(room-1, 0):]...)
+	}
+	return string(runes) + "  " + figures
+}
+
+// Group writes n with commas between its thousands.
+func Group(n int) string {
+	s := strconv.Itoa(n)
+	for i := len(s) - 3; i > 0; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
+}
+
+// IsTerminal takes every character device for a terminal. So no terminal library is
+// needed, and a bar that is written to /dev/null does no harm.
+func IsTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	if !ok {
+		return false
+	}
+	info, err := f.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0
+}

@@ -1,0 +1,473 @@
+package mirror
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"net/url"
+	"path"
+	"sync"
+	"time"
+
+	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/internal/backoff"
+	"github.com/rshub/rshub/mirror/fetch"
+	"github.com/rshub/rshub/mirror/filename"
+	"github.com/rshub/rshub/mirror/ledger"
+	"github.com/rshub/rshub/reconcile"
+)
+
+// DirectoryOptions say how a Directory works. Zero values are the defaults.
+type DirectoryOptions struct {
+	Fetch     fetch.Options
+	Names     filename.Names
+	MaxDelete reconcile.Bound // how many resources may be deleted within a day, of those that the mirror had at its beginning
+	Patience  time.Duration   // how long Apply waits for one content, before it leaves it to Retry; default 2 minutes
+	Pause     time.Duration   // before a resource that failed is tried again, doubled each time; default 10 s
+	MostPause time.Duration   // the longest of these pauses; default 1 hour
+	Did       func(Deed)      // is called after each thing that is done, by several goroutines; default: nobody is told
+}
+
+// A Deed is what a Directory did about a resource.
+type Deed struct {
+	Kind  DeedKind
+	Loc   string
+	Bytes int64 // that came
+	Err   error // why it failed
+}
+
+// A DeedKind says what was done.
+type DeedKind int
+
+// The kinds of deeds.
+const (
+	Fetched DeedKind = iota // the content came
+	Kept                    // the file is right already
+	Failed                  // the content did not come; it is tried again later
+	Removed                 // the file was removed
+)
+
+// A Directory is a Sink that keeps the contents of resources as files. A file is replaced
+// in one step, so whoever reads the directory sees the old content or the new one, whole.
+type Directory struct {
+	home    *Home
+	fetcher *fetch.Fetcher
+	opts    DirectoryOptions
+
+	removing sync.Mutex // held while files are removed
+
+	mu   sync.Mutex
+	busy map[string]chan struct{} // by loc: somebody works at the resource; closed when that is over
+}
+
+var _ Sink = (*Directory)(nil)
+
+// NewDirectory returns the Directory of a home.
+func NewDirectory(h *Home, o DirectoryOptions) (*Directory, error) {
+	orElse(&o.Patience, 2*time.Minute)
+	orElse(&o.Pause, 10*time.Second)
+	orElse(&o.MostPause, time.Hour)
+	if o.Did == nil {
+		o.Did = func(Deed) {}
+	}
+	d := &Directory{home: h, fetcher: fetch.New(o.Fetch), opts: o, busy: map[string]chan struct{}{}}
+	return d, d.sweep()
+}
+
+func orElse(d *time.Duration, otherwise time.Duration) {
+	if *d == 0 {
+		*d = otherwise
+	}
+}
+
+// sweep removes temporary files that nobody will go on with.
+func (d *Directory) sweep() error {
+	used := map[string]bool{}
+	for f, err := range d.home.Ledger.Failures(context.Background()) {
+		if err != nil {
+			return err
+		}
+		if f.Part != nil {
+			used[f.Part.File] = true
+		}
+	}
+	entries, err := fs.ReadDir(d.home.Root.FS(), partsDir)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if !used[e.Name()] {
+			if err := d.home.Root.Remove(partsDir + "/" + e.Name()); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// hold waits until nobody works at a resource, and then keeps others from it until
+// release.
+func (d *Directory) hold(ctx context.Context, loc string) error {
+	for {
+		d.mu.Lock()
+		other := d.busy[loc]
+		if other == nil {
+			d.busy[loc] = make(chan struct{})
+			d.mu.Unlock()
+			return nil
+		}
+		d.mu.Unlock()
+		select {
+		case <-other:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+func (d *Directory) release(loc string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	close(d.busy[loc])
+	delete(d.busy, loc)
+}
+
+// Apply gets and removes files.
+func (d *Directory) Apply(ctx context.Context, entries []feed.Entry) error {
+	wanted, gone := newest(entries)
+	if err := d.work(ctx, wanted, d.applyOne); err != nil {
+		return err
+	}
+	return d.remove(ctx, gone)
+}
+
+func (d *Directory) applyOne(ctx context.Context, e feed.Entry) (outcome, error) {
+	return d.get(ctx, e, d.opts.Patience, false)
+}
+
+// Retry gets files that could not be got before.
+func (d *Directory) Retry(ctx context.Context, all bool) (Left, error) {
+	const most = 1_000 // at once
+	var due []feed.Entry
+	now := time.Now()
+	left, err := d.left(ctx, func(f *ledger.Failure) {
+		if (all || !f.Next.After(now)) && (all || len(due) < most) {
+			due = append(due, f.Entry)
+		}
+	})
+	if err != nil || len(due) == 0 {
+		return left, err
+	}
+	err = d.work(ctx, due, func(ctx context.Context, e feed.Entry) (outcome, error) {
+		f, ok, err := d.home.Ledger.Failure(e.Change.Loc)
+		if err != nil || !ok {
+			return outcome{}, err // a newer change was applied, or it was deleted
+		}
+		return d.get(ctx, f.Entry, 0, false)
+	})
+	if err != nil {
+		return left, err
+	}
+	return d.left(ctx, func(*ledger.Failure) {})
+}
+
+// left says what is left to do, and calls each with every failure.
+func (d *Directory) left(ctx context.Context, each func(*ledger.Failure)) (left Left, err error) {
+	for f, err := range d.home.Ledger.Failures(ctx) {
+		if err != nil {
+			return left, err
+		}
+		left.Resources++
+		if left.Next.IsZero() || f.Next.Before(left.Next) {
+			left.Next = f.Next
+		}
+		each(&f)
+	}
+	return left, nil
+}
+
+// An outcome is what came of one resource. The zero outcome is nothing.
+type outcome struct {
+	file    *ledger.File
+	failure *ledger.Failure
+	deed    Deed
+	dirs    []string // directories that have to be made durable before the outcome is
+}
+
+const (
+	commitMost  = 256 // outcomes of one commit
+	commitEvery = time.Second
+)
+
+// work does one thing for each resource, several at a time, and commits what comes of it.
+// It holds a resource from the beginning until its outcome is committed. After an error
+// what was done is committed, too.
+func (d *Directory) work(ctx context.Context, entries []feed.Entry, one func(context.Context, feed.Entry) (outcome, error)) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	todo := make(chan feed.Entry)
+	done := make(chan outcome)
+	var wg sync.WaitGroup
+	for range min(len(entries), d.workers()) {
+		wg.Go(func() {
+			for e := range todo {
+				if d.hold(ctx, e.Change.Loc) != nil {
+					continue
+				}
+				o, err := one(ctx, e)
+				if err != nil {
+					cancel(err)
+				}
+				o.deed.Loc = e.Change.Loc
+				done <- o
+			}
+		})
+	}
+	go func() {
+		defer close(done)
+		defer wg.Wait()
+		defer close(todo)
+		for _, e := range mixed(entries) {
+			select {
+			case todo <- e:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	err := d.collect(done, cancel)
+	if err == nil {
+		err = context.Cause(ctx)
+	}
+	return err
+}
+
+func (d *Directory) workers() int {
+	n := d.opts.Fetch.Parallel
+	if n == 0 {
+		n = 16
+	}
+	return min(8*n, 256) // most wait for their host
+}
+
+// collect commits outcomes until there are no more.
+func (d *Directory) collect(done <-chan outcome, cancel context.CancelCauseFunc) error {
+	var waiting []outcome
+	var failed error
+	commit := func() {
+		if failed == nil {
+			failed = d.commit(waiting)
+		}
+		if failed != nil {
+			cancel(failed)
+		}
+		for i := range waiting {
+			d.release(waiting[i].deed.Loc)
+		}
+		waiting = waiting[:0]
+	}
+	ticker := time.NewTicker(commitEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case o, ok := <-done:
+			if !ok {
+				commit()
+				return failed
+			}
+			if waiting = append(waiting, o); len(waiting) == commitMost {
+				commit()
+			}
+		case <-ticker.C:
+			commit()
+		}
+	}
+}
+
+// commit makes outcomes durable.
+func (d *Directory) commit(outcomes []outcome) error {
+	dirs := map[string]bool{}
+	var b ledger.Batch
+	for i := range outcomes {
+		o := &outcomes[i]
+		for _, dir := range o.dirs {
+			dirs[dir] = true
+		}
+		switch {
+		case o.file != nil:
+			b.File(*o.file)
+		case o.failure != nil:
+			b.Failure(*o.failure)
+		}
+	}
+	for dir := range dirs {
+		if err := d.syncDir(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	if err := d.home.Ledger.Commit(&b); err != nil {
+		return err
+	}
+	for i := range outcomes {
+		if o := &outcomes[i]; o.file != nil || o.failure != nil {
+			d.opts.Did(o.deed)
+		}
+	}
+	return nil
+}
+
+// syncDir makes the names in a directory durable.
+func (d *Directory) syncDir(dir string) error {
+	f, err := d.home.Root.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(syncDirectory(f), f.Close())
+}
+
+// mixed returns entries so that those of one host do not stand together: a slow host then
+// does not keep others waiting.
+func mixed(entries []feed.Entry) []feed.Entry {
+	byHost := map[string][]feed.Entry{}
+	var hosts []string
+	for _, e := range entries {
+		host := ""
+		if u, err := url.Parse(e.Change.Loc); err == nil {
+			host = u.Host
+		}
+		if byHost[host] == nil {
+			hosts = append(hosts, host)
+		}
+		byHost[host] = append(byHost[host], e)
+	}
+	if len(hosts) < 2 {
+		return entries
+	}
+	all := make([]feed.Entry, 0, len(entries))
+	for i := 0; len(all) < len(entries); i++ {
+		for _, host := range hosts {
+			if list := byHost[host]; i < len(list) {
+				all = append(all, list[i])
+			}
+		}
+	}
+	return all
+}
+
+// fail returns the outcome of a resource that could not be got. before is its failure so
+// far, if it had one.
+func (d *Directory) fail(e feed.Entry, before *ledger.Failure, f *fetch.Failure) outcome {
+	now := time.Now()
+	next := ledger.Failure{Loc: e.Change.Loc, Entry: e, Reason: f.Error(), Since: now, Tries: 1}
+	if before != nil && before.Entry.Cursor == e.Cursor {
+		next.Since, next.Tries = before.Since, before.Tries+1
+	}
+	pause := d.opts.MostPause
+	if next.Tries < 20 {
+		pause = min(pause, d.opts.Pause<<(next.Tries-1))
+	}
+	next.Next = now.Add(max(backoff.Jitter(pause), f.After))
+	return outcome{failure: &next, deed: Deed{Kind: Failed, Err: f}}
+}
+
+// remove removes the files of resources, if they are not too many.
+func (d *Directory) remove(ctx context.Context, gone []feed.Entry) error {
+	d.removing.Lock()
+	defer d.removing.Unlock()
+	var held []string
+	defer func() {
+		for _, loc := range held {
+			d.release(loc)
+		}
+	}()
+	var b ledger.Batch
+	var files []ledger.File
+	var dropped int
+	for i := range gone {
+		loc := gone[i].Change.Loc
+		if err := d.hold(ctx, loc); err != nil {
+			return err
+		}
+		held = append(held, loc)
+		f, ok, err := d.home.Ledger.File(loc)
+		if err != nil {
+			return err
+		}
+		if ok {
+			files = append(files, f)
+		} else {
+			_, ok, err = d.home.Ledger.Failure(loc)
+			if err != nil {
+				return err
+			}
+		}
+		if ok {
+			b.Remove(loc)
+			dropped++
+		}
+	}
+	if dropped == 0 {
+		return nil
+	}
+	if err := d.count(&b, int64(len(files))); err != nil {
+		return err
+	}
+	dirs := map[string]bool{}
+	for _, f := range files {
+		if err := d.unlink(f.Path); err != nil {
+			return err
+		}
+		dirs[path.Dir(f.Path)] = true
+	}
+	for dir := range dirs {
+		d.prune(dir)
+	}
+	if err := d.home.Ledger.Commit(&b); err != nil {
+		return err
+	}
+	for _, f := range files {
+		d.opts.Did(Deed{Kind: Removed, Loc: f.Loc})
+	}
+	return nil
+}
+
+// A toll counts what was deleted within a day.
+type toll struct {
+	Since   time.Time `json:"since"`
+	Deleted int64     `json:"deleted"`
+	Held    int64     `json:"held"` // how many files there were at its beginning
+}
+
+// count adds deletions to the toll. It refuses them if they are too many.
+func (d *Directory) count(b *ledger.Batch, n int64) error {
+	var t toll
+	if _, err := d.home.Ledger.Meta("deletions", &t); err != nil {
+		return err
+	}
+	if now := time.Now(); now.Sub(t.Since) > 24*time.Hour || now.Before(t.Since) {
+		t = toll{Since: now, Held: d.home.Ledger.Counts().Files}
+	}
+	if !d.opts.MaxDelete.Allows(uint64(t.Deleted+n), uint64(t.Held), 1) {
+		return &TooMany{Deleted: t.Deleted, More: n, Held: t.Held}
+	}
+	t.Deleted += n
+	b.Meta("deletions", t)
+	return nil
+}
+
+// unlink removes a file. It is no error if there is none.
+func (d *Directory) unlink(name string) error {
+	if err := d.home.Root.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// prune removes a directory, and those above it, as far as they are empty.
+func (d *Directory) prune(dir string) {
+	for ; dir != "." && dir != "/"; dir = path.Dir(dir) {
+		if d.home.Root.Remove(dir) != nil {
+			return // it is not empty, or not there
+		}
+	}
+}

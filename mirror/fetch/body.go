@@ -1,0 +1,173 @@
+package fetch
+
+import (
+	"context"
+	"crypto/md5"
+	"crypto/sha1"
+	"crypto/sha256"
+	"crypto/sha512"
+	"encoding/hex"
+	"fmt"
+	"hash"
+	"io"
+	"os"
+	"strings"
+	"sync/atomic"
+	"time"
+)
+
+// algorithms are the hashes that can be verified, by their names in ResourceSync without
+// hyphens.
+var algorithms = map[string]func() hash.Hash{
+	"md5": md5.New, "sha1": sha1.New, "sha224": sha256.New224, "sha256": sha256.New, "sha384": sha512.New384, "sha512": sha512.New,
+}
+
+// A Sum computes the hashes of a content: SHA-256, and those that a resource has.
+type Sum struct {
+	io.Writer
+	sha256 hash.Hash
+	wanted []wanted
+	size   int64
+}
+
+type wanted struct {
+	name, hex string // as the source says
+	hash      hash.Hash
+}
+
+// NewSum returns a Sum that can verify hashes in the form of resourcesync.Change.Hash. It
+// leaves out algorithms that it does not know.
+func NewSum(hashes string) *Sum {
+	s := &Sum{sha256: sha256.New()}
+	to := []io.Writer{s.sha256}
+	for text := range strings.FieldsSeq(hashes) {
+		name, value, _ := strings.Cut(text, ":")
+		key := strings.ReplaceAll(strings.ToLower(name), "-", "")
+		w := wanted{name: name, hex: strings.ToLower(value), hash: s.sha256}
+		if key != "sha256" {
+			make := algorithms[key]
+			if make == nil {
+				continue
+			}
+			w.hash = make()
+			to = append(to, w.hash)
+		}
+		s.wanted = append(s.wanted, w)
+	}
+	s.Writer = io.MultiWriter(to...)
+	return s
+}
+
+// Write adds to the content. It never fails.
+func (s *Sum) Write(b []byte) (int, error) {
+	s.size += int64(len(b))
+	return s.Writer.Write(b)
+}
+
+// reset forgets the content.
+func (s *Sum) reset() {
+	s.size = 0
+	s.sha256.Reset()
+	for _, w := range s.wanted {
+		w.hash.Reset()
+	}
+}
+
+// Size returns how many bytes were written.
+func (s *Sum) Size() int64 { return s.size }
+
+// SHA256 returns the SHA-256 in lower-case hex.
+func (s *Sum) SHA256() string { return hex.EncodeToString(s.sha256.Sum(nil)) }
+
+// Verified reports whether the source names a hash that could be verified.
+func (s *Sum) Verified() bool { return len(s.wanted) > 0 }
+
+// Check returns nil if the content has the length (unless that is nil) and the hashes. Else
+// the error says both what is there and what ought to be.
+func (s *Sum) Check(length *int64) error {
+	if length != nil && *length != s.size {
+		return fmt.Errorf("the content has %d bytes, and the source says %d", s.size, *length)
+	}
+	for _, w := range s.wanted {
+		if got := hex.EncodeToString(w.hash.Sum(nil)); got != w.hex {
+			return fmt.Errorf("the content has %s:%s, and the source says %s:%.128s", w.name, got, w.name, w.hex)
+		}
+	}
+	return nil
+}
+
+// A body is what came of a resource so far: in a file, and summed up.
+type body struct {
+	file *os.File
+	*Sum
+}
+
+// load sums up what is in the file already.
+func (b *body) load() error {
+	b.reset()
+	if _, err := b.file.Seek(0, io.SeekStart); err != nil {
+		return err
+	}
+	_, err := io.Copy(b.Sum, b.file)
+	return err
+}
+
+// clear begins anew.
+func (b *body) clear() error {
+	b.reset()
+	if err := b.file.Truncate(0); err != nil {
+		return err
+	}
+	_, err := b.file.Seek(0, io.SeekStart)
+	return err
+}
+
+// diskError is an error of the own disk. Trying again does not help.
+type diskError struct{ err error }
+
+func (d *diskError) Error() string { return d.err.Error() }
+func (d *diskError) Unwrap() error { return d.err }
+
+// Write writes to the file and to the Sum.
+func (b *body) Write(p []byte) (int, error) {
+	n, err := b.file.Write(p)
+	_, _ = b.Sum.Write(p[:n])
+	if err != nil {
+		err = &diskError{err}
+	}
+	return n, err
+}
+
+// A paced reads an answer, and cancels the request if less than paceBytes come in a time.
+type paced struct {
+	io.Reader
+	cancel context.CancelFunc
+	each   time.Duration
+	timer  *time.Timer
+	slow   atomic.Bool
+	came   int
+}
+
+const paceBytes = 1 << 10
+
+func newPaced(r io.Reader, each time.Duration, cancel context.CancelFunc) *paced {
+	p := &paced{Reader: r, cancel: cancel, each: each}
+	p.timer = time.AfterFunc(each, p.stop)
+	return p
+}
+
+func (p *paced) stop() {
+	p.slow.Store(true)
+	p.cancel()
+}
+
+func (p *paced) Read(b []byte) (int, error) {
+	n, err := p.Reader.Read(b)
+	if p.came += n; p.came >= paceBytes {
+		p.came = 0
+		if !p.slow.Load() {
+			p.timer.Reset(p.each)
+		}
+	}
+	return n, err
+}

@@ -1,0 +1,360 @@
+// Package fetch gets the contents of resources over HTTP: many at once, few from one
+// host, and only what is right by length and hash.
+package fetch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/rshub/rshub/internal/backoff"
+	"github.com/rshub/rshub/resourcesync"
+)
+
+// Options of a Fetcher. Zero values are the defaults.
+type Options struct {
+	Client    *http.Client  // default http.DefaultClient; a Fetcher copies it, and bounds its redirects
+	Parallel  int           // requests at a time; default 16
+	PerHost   int           // requests at a time to one host; default 4
+	MaxSize   int64         // the most bytes of a content; default 10 GiB
+	Stall     time.Duration // a request ends if less than 1 KiB comes in that time; default 30 s
+	Tries     int           // how often a content is asked for at once; default 3
+	Pause     time.Duration // before the second try, doubled each time; default 1 s
+	UserAgent string        // default "rsmirror"
+}
+
+const maxRedirects = 5
+
+func (o Options) withDefaults() Options {
+	if o.Client == nil {
+		o.Client = http.DefaultClient
+	}
+	client := *o.Client
+	client.CheckRedirect = func(r *http.Request, via []*http.Request) error {
+		if len(via) > maxRedirects {
+			return fmt.Errorf("there are more than %d redirects", maxRedirects)
+		}
+		return nil
+	}
+	o.Client = &client
+	def(&o.Parallel, 16)
+	def(&o.PerHost, 4)
+	def(&o.MaxSize, 10<<30)
+	def(&o.Stall, 30*time.Second)
+	def(&o.Tries, 3)
+	def(&o.Pause, time.Second)
+	def(&o.UserAgent, "rsmirror")
+	return o
+}
+
+func def[T comparable](v *T, otherwise T) {
+	var zero T
+	if *v == zero {
+		*v = otherwise
+	}
+}
+
+// A Fetcher gets contents. Several goroutines may use it.
+type Fetcher struct {
+	opts  Options
+	hosts *hosts
+}
+
+// New returns a Fetcher.
+func New(o Options) *Fetcher {
+	o = o.withDefaults()
+	return &Fetcher{opts: o, hosts: newHosts(o.Parallel, o.PerHost)}
+}
+
+// A Wanted says which content to get.
+type Wanted struct {
+	Change *resourcesync.Change // its loc, and its links rel=duplicate, are where the content is; length and hash say what it is like
+
+	// ETag and Modified are of the content that the caller has: if the server says that it
+	// is still that one, nothing comes.
+	ETag, Modified string
+
+	Part *Part // what is in the file already; nil: the file is empty
+
+	Patience time.Duration // how long one request may take, with its content; default: as long as something comes
+}
+
+// A Part says where the beginning of a content came from.
+type Part struct {
+	URL  string
+	ETag string // a strong one
+}
+
+// A Got is a content that came whole and is right.
+type Got struct {
+	Unchanged bool // it is the one that the caller has, by ETag or Modified; there is nothing in the file
+	Size      int64
+	SHA256    string // lower-case hex
+	ETag      string
+	Modified  string // Last-Modified of the answer
+}
+
+// A Failure means that the content could not be got, or is not right. It says nothing of
+// the caller's own disk: errors of that are others.
+type Failure struct {
+	Err   error
+	After time.Duration // before that another try is of no use; 0: unknown
+	Part  *Part         // of the content in the file, with which another try can go on; nil: the file is of no use
+}
+
+func (f *Failure) Error() string { return f.Err.Error() }
+func (f *Failure) Unwrap() error { return f.Err }
+
+// Get writes a content to a file. It blocks until the content is there and right, or until
+// it has tried several times at each place where the content is. The error is a *Failure,
+// one of the file, or ctx's error.
+func (f *Fetcher) Get(ctx context.Context, w Wanted, to *os.File) (*Got, error) {
+	if n := w.Change.Length; n != nil && *n > f.opts.MaxSize {
+		return nil, &Failure{Err: fmt.Errorf("the content has %d bytes, and at most %d are allowed", *n, f.opts.MaxSize)}
+	}
+	g := &getting{Fetcher: f, Wanted: w, body: body{to, NewSum(w.Change.Hash)}}
+	if w.Part != nil {
+		if err := g.load(); err != nil {
+			return nil, err
+		}
+	}
+	var first error
+	for _, place := range places(w.Change) {
+		got, err := g.from(ctx, place)
+		if _, failed := errors.AsType[*Failure](err); err == nil || !failed {
+			return got, err
+		}
+		if first == nil {
+			first = err
+		}
+	}
+	return nil, first
+}
+
+// places returns the URLs at which a content is: its loc, and its duplicates, those with
+// the lowest pri first.
+func places(c *resourcesync.Change) []string {
+	all := []string{c.Loc}
+	const most = 5
+	pri := func(l *resourcesync.Link) int {
+		if l.Pri == 0 {
+			return 1 << 30
+		}
+		return l.Pri
+	}
+	var mirrors []*resourcesync.Link
+	for i := range c.Links {
+		if l := &c.Links[i]; l.Rel == "duplicate" && (strings.HasPrefix(l.Href, "https://") || strings.HasPrefix(l.Href, "http://")) {
+			at := len(mirrors)
+			for at > 0 && pri(mirrors[at-1]) > pri(l) {
+				at--
+			}
+			mirrors = append(mirrors[:at], append([]*resourcesync.Link{l}, mirrors[at:]...)...)
+		}
+	}
+	for i, l := range mirrors {
+		if i < most {
+			all = append(all, l.Href)
+		}
+	}
+	return all
+}
+
+// A getting is one Get.
+type getting struct {
+	*Fetcher
+	Wanted
+	body
+	place string // where it is asked for
+	fresh bool   // ask caches for what the server has: what they gave is not right
+}
+
+// errWrong means that a content came whole and is not right.
+type errWrong struct{ error }
+
+// from gets the content from one place.
+func (g *getting) from(ctx context.Context, place string) (*Got, error) {
+	u, err := url.Parse(place)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+		return nil, &Failure{Err: fmt.Errorf("%s is no URL of http or https, so nobody can get it", resourcesync.Shorten(place))}
+	}
+	g.place, g.fresh = place, false
+	for try := 1; ; try++ {
+		got, err := g.once(ctx, u)
+		if ctx.Err() != nil && err != nil {
+			return nil, ctx.Err()
+		}
+		if d, ok := errors.AsType[*diskError](err); ok {
+			return nil, d.err
+		}
+		f, failed := errors.AsType[*Failure](err)
+		if err == nil || failed {
+			return got, err
+		}
+		_, wrong := errors.AsType[errWrong](err)
+		if p, paused := errors.AsType[*Paused](err); paused {
+			f = &Failure{Err: err, After: time.Until(p.Until), Part: g.Part}
+			return nil, f
+		}
+		if try >= g.opts.Tries || wrong && g.fresh {
+			return nil, &Failure{Err: err, Part: g.Part}
+		}
+		g.fresh = g.fresh || wrong
+		if !wrong && !backoff.Wait(ctx, g.opts.Pause<<(try-1)) {
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// once makes one request. A *Failure is not worth another one now, any other error is.
+func (g *getting) once(ctx context.Context, u *url.URL) (*Got, error) {
+	leave, err := g.hosts.enter(ctx, u.Host)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	if g.Patience > 0 {
+		var end context.CancelFunc
+		ctx, end = context.WithTimeoutCause(ctx, g.Patience, errPatience)
+		defer end()
+	}
+	r, err := g.request(ctx, u)
+	if err != nil {
+		return nil, err
+	}
+	headers := time.AfterFunc(g.opts.Stall, cancel)
+	resp, err := g.opts.Client.Do(r)
+	if err != nil {
+		if !headers.Stop() {
+			err = fmt.Errorf("no answer comes within %v", g.opts.Stall)
+		}
+		return nil, g.plain(err)
+	}
+	headers.Stop()
+	defer resp.Body.Close()
+	g.hosts.answered(u.Host, resp)
+	got, err := g.take(resp, u, cancel)
+	if err != nil && context.Cause(ctx) == errPatience {
+		err = &Failure{Err: fmt.Errorf("%w; so far it has %d bytes", errPatience, g.Size()), Part: g.Part}
+	}
+	return got, err
+}
+
+// errPatience means that a content takes longer than the caller wants to wait for it.
+var errPatience = errors.New("the content takes long")
+
+// plain leaves out of an error what the caller knows: the method and the URL.
+func (g *getting) plain(err error) error {
+	if e, ok := errors.AsType[*url.Error](err); ok {
+		return e.Err
+	}
+	return err
+}
+
+func (g *getting) request(ctx context.Context, u *url.URL) (*http.Request, error) {
+	if g.Part != nil && g.Part.URL != u.String() || g.Part == nil && g.Size() > 0 {
+		g.Part = nil
+		if err := g.clear(); err != nil {
+			return nil, &diskError{err}
+		}
+	}
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
+	if err != nil {
+		return nil, &Failure{Err: err}
+	}
+	r.Header.Set("User-Agent", g.opts.UserAgent)
+	r.Header.Set("Accept-Encoding", "identity") // hashes are those of the content as it is
+	switch {
+	case g.Part != nil:
+		r.Header.Set("Range", fmt.Sprintf("bytes=%d-", g.Size()))
+		r.Header.Set("If-Range", g.Part.ETag)
+	case g.fresh:
+		r.Header.Set("Cache-Control", "no-cache")
+	case g.place != g.Change.Loc: // it has other validators
+	case g.ETag != "":
+		r.Header.Set("If-None-Match", g.ETag)
+	case g.Modified != "":
+		r.Header.Set("If-Modified-Since", g.Modified)
+	}
+	return r, nil
+}
+
+// take reads an answer.
+func (g *getting) take(resp *http.Response, u *url.URL, cancel context.CancelFunc) (*Got, error) {
+	got := &Got{ETag: resp.Header.Get("ETag"), Modified: resp.Header.Get("Last-Modified")}
+	switch status := resp.StatusCode; {
+	case status == http.StatusNotModified && g.Part == nil && !g.fresh && (g.ETag != "" || g.Modified != ""):
+		got.Unchanged = true
+		return got, nil
+	case status == http.StatusPartialContent && g.Part != nil:
+		var from int64
+		if _, err := fmt.Sscanf(resp.Header.Get("Content-Range"), "bytes %d-", &from); err != nil || from != g.Size() {
+			g.Part = nil
+			return nil, fmt.Errorf("the rest was asked for from byte %d on, and the answer has the Content-Range %.40q", g.Size(), resp.Header.Get("Content-Range"))
+		}
+	case status == http.StatusRequestedRangeNotSatisfiable:
+		g.Part = nil
+		return nil, fmt.Errorf("the answer is %s", resp.Status)
+	case status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable, status >= 500:
+		return nil, fmt.Errorf("the answer is %s", resp.Status)
+	case status != http.StatusOK:
+		return nil, &Failure{Err: fmt.Errorf("the answer is %s", resp.Status)}
+	default:
+		g.Part = nil
+		if err := g.clear(); err != nil {
+			return nil, &diskError{err}
+		}
+	}
+	if err := g.read(resp, u, cancel); err != nil {
+		return nil, err
+	}
+	got.Size, got.SHA256 = g.Size(), g.SHA256()
+	return got, nil
+}
+
+// read reads the body of an answer, and checks what the file then has.
+func (g *getting) read(resp *http.Response, u *url.URL, cancel context.CancelFunc) error {
+	most, whose := g.opts.MaxSize, "are allowed"
+	if n := g.Change.Length; n != nil {
+		most, whose = *n, "the source says"
+	}
+	tooLong := fmt.Errorf("the content has more than the %d bytes that %s", most, whose)
+	if n := resp.ContentLength; n > most-g.Size() {
+		g.Part = nil
+		return errWrong{tooLong}
+	}
+	in := newPaced(resp.Body, g.opts.Stall, cancel)
+	defer in.timer.Stop()
+	_, err := io.Copy(&g.body, io.LimitReader(in, most-g.Size()+1))
+	if d, ok := errors.AsType[*diskError](err); ok {
+		return d
+	}
+	switch {
+	case g.Size() > most:
+		g.Part = nil
+		return errWrong{tooLong}
+	case err != nil:
+		if in.slow.Load() {
+			err = fmt.Errorf("less than 1 KiB comes in %v", g.opts.Stall)
+		}
+		err = fmt.Errorf("the content broke off after %d bytes: %w", g.Size(), err)
+		g.Part = nil
+		if tag := resp.Header.Get("ETag"); strings.HasPrefix(tag, `"`) && g.Size() > 0 {
+			g.Part = &Part{URL: u.String(), ETag: tag}
+		}
+		return err
+	}
+	g.Part = nil
+	if err := g.Check(g.Change.Length); err != nil {
+		return errWrong{err}
+	}
+	return nil
+}

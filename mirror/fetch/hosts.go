@@ -1,0 +1,146 @@
+package fetch
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+)
+
+const (
+	shortPause = 10 * time.Second // a request waits for a host as long as that; for a longer pause its resource is left for later
+	firstPause = time.Second      // of a host that says it is busy, and not for how long; doubled each time
+	mostPause  = 5 * time.Minute
+	longest    = time.Hour // of what a Retry-After may ask for
+)
+
+// hosts bound how many requests are under way, in all and at each host, and keep requests
+// away from a host that asked for a pause. The hosts do not wait for each other, unless
+// all places are taken.
+type hosts struct {
+	total   chan struct{}
+	perHost int
+
+	mu     sync.Mutex
+	byName map[string]*host
+}
+
+// A host is what is known of one host while it has visitors or is paused.
+type host struct {
+	slots    chan struct{}
+	visitors int       // that are in, or wait
+	until    time.Time // no request before that
+	busy     int       // answers in a row that said so
+}
+
+func newHosts(total, perHost int) *hosts {
+	return &hosts{total: make(chan struct{}, total), perHost: perHost, byName: map[string]*host{}}
+}
+
+// A Paused means that a host wants no requests until some time.
+type Paused struct {
+	Host  string
+	Until time.Time
+}
+
+func (p *Paused) Error() string {
+	return fmt.Sprintf("%s asks to wait until %s", p.Host, p.Until.UTC().Format(time.RFC3339))
+}
+
+// enter waits until there is room for a request to a host. The caller calls leave. The
+// error is a *Paused, or ctx's error.
+func (h *hosts) enter(ctx context.Context, name string) (leave func(), err error) {
+	h.mu.Lock()
+	at := h.byName[name]
+	if at == nil {
+		at = &host{slots: make(chan struct{}, h.perHost)}
+		h.byName[name] = at
+	}
+	at.visitors++
+	h.mu.Unlock()
+	gone := func() {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		if at.visitors--; at.visitors == 0 && !at.until.After(time.Now()) {
+			delete(h.byName, name)
+		}
+	}
+	if err := take(ctx, at.slots); err != nil {
+		gone()
+		return nil, err
+	}
+	err = h.wait(ctx, name, at)
+	if err == nil {
+		err = take(ctx, h.total)
+	}
+	if err != nil {
+		<-at.slots
+		gone()
+		return nil, err
+	}
+	return func() { <-h.total; <-at.slots; gone() }, nil
+}
+
+func take(ctx context.Context, slots chan struct{}) error {
+	select {
+	case slots <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// wait waits until the pause of a host is over, if it is a short one.
+func (h *hosts) wait(ctx context.Context, name string, at *host) error {
+	for {
+		h.mu.Lock()
+		until := at.until
+		h.mu.Unlock()
+		left := time.Until(until)
+		switch {
+		case left <= 0:
+			return nil
+		case left > shortPause:
+			return &Paused{name, until}
+		}
+		timer := time.NewTimer(left)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return ctx.Err()
+		}
+	}
+}
+
+// answered takes note of an answer. The caller has entered, and not left yet.
+func (h *hosts) answered(name string, resp *http.Response) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	at := h.byName[name]
+	if resp.StatusCode != http.StatusTooManyRequests && resp.StatusCode != http.StatusServiceUnavailable {
+		at.busy = 0
+		return
+	}
+	pause, said := retryAfter(resp.Header.Get("Retry-After"))
+	if !said {
+		pause = min(firstPause<<min(at.busy, 10), mostPause)
+	}
+	at.busy++
+	if until := time.Now().Add(pause); until.After(at.until) {
+		at.until = until
+	}
+}
+
+// retryAfter reads the header field of that name: seconds, or a date.
+func retryAfter(text string) (pause time.Duration, ok bool) {
+	if n, err := strconv.ParseUint(text, 10, 32); err == nil {
+		return min(time.Duration(n)*time.Second, longest), true
+	}
+	if t, err := http.ParseTime(text); err == nil {
+		return max(0, min(time.Until(t), longest)), true
+	}
+	return 0, false
+}

@@ -1,0 +1,348 @@
+// Package filename gives each resource of a mirror a file name: a relative path that is
+// made from its URL, is safe on every system, and says what the URL was.
+//
+// The first directory is the host, and the rest of the path is that of the URL, byte by
+// byte, escapes included. What would be unsafe or ambiguous has a mark that begins with
+// %~, which no URL contains:
+//
+//	https://example.org/a/b.pdf       example.org/a/b.pdf
+//	http://example.org:8080/a         http=example.org+8080/a
+//	https://example.org/a/            example.org/a/%~index
+//	https://example.org               example.org/%~root
+//	https://example.org/a?v=1/2       example.org/a%~3Fv=1%~2F2
+//	https://example.org/a//b:c        example.org/a/%~empty/b%~3Ac
+//	https://example.org/../con.txt    example.org/.%~2E/%~=con.txt
+//
+// Two resources whose paths would meet get paths that differ: see Choose. A segment of
+// more than 200 bytes is cut, and a hash of it stands at its end.
+package filename
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"strings"
+
+	"github.com/rshub/rshub/resourcesync"
+)
+
+// State is the directory at the top of a mirror that belongs to the mirror itself. No
+// resource has a path in it.
+const State = ".rsmirror"
+
+// The marks. After any other "%~" two hexadecimal digits in upper case are a byte.
+const (
+	markIndex    = "%~index" // the URL ends with a slash
+	markRoot     = "%~root"  // the URL has no path at all
+	markEmpty    = "%~empty" // nothing between two slashes
+	markReserved = "%~="     // before a name that Windows keeps for a device
+	markCase     = "%~case"  // at the end: the upper-case letters are escaped
+	markFile     = "%~file"  // at the end: a directory has the name without it
+	markDir      = "%~dir"   // at the end of a directory: a file has the name without it
+	markOther    = "%~other" // the directory of what does not begin with Strip
+	markLong     = "%~long"  // the directory of what has too long a path
+	markHash     = "%~~"     // before a hash of what was cut
+)
+
+const (
+	longSegment = 200   // bytes that a segment has at most, without the marks at its end
+	keptSegment = 150   // of a longer one
+	longPath    = 1_500 // bytes that a path has at most
+)
+
+// Names says how paths are made. It must stay the same for a mirror.
+type Names struct {
+	Strip string // a resource whose URL begins with it has the rest of the URL as its path; it ends with a slash; default: the host is the first directory
+}
+
+// A Taken knows the paths that are given away. In both questions letter case does not
+// matter, because there are file systems for which it does not.
+type Taken interface {
+	File(path string) bool // another resource has the path
+	Dir(path string) bool  // there are resources below the path
+}
+
+// Choose returns the path of a resource: the plain one, if that is free. Otherwise
+//   - a file in the place of a directory gets %~file at its end,
+//   - a directory in the place of a file gets %~dir,
+//   - a path that differs from another only in letter case gets %~case, and its upper-case
+//     letters are escaped.
+//
+// So which path a resource has can depend on what came before it; Loc is right for all of
+// them. Path uses slashes, has no segment that is empty, "." or "..", and does not begin
+// with State. The error says why a URL has no path: only http and https have one.
+func (n Names) Choose(loc string, t Taken) (string, error) {
+	for _, marked := range []bool{false, true} {
+		segments, err := n.segments(loc, marked)
+		if err != nil {
+			return "", err
+		}
+		if path, ok := free(segments, t); ok {
+			return path, nil
+		}
+	}
+	return "", fmt.Errorf("every path for %s is taken", resourcesync.Shorten(loc))
+}
+
+// free returns a path of segments that nothing else has, if there is one.
+func free(segments []string, t Taken) (path string, ok bool) {
+	for i, s := range segments {
+		if i > 0 {
+			path += "/"
+		}
+		path += s
+		if i < len(segments)-1 {
+			if t.File(path) {
+				path += markDir
+			}
+			if t.File(path) {
+				return "", false
+			}
+			continue
+		}
+		if t.File(path) {
+			return "", false
+		}
+		if t.Dir(path) {
+			path += markFile
+		}
+		if t.File(path) || t.Dir(path) {
+			return "", false
+		}
+	}
+	return path, true
+}
+
+// Path returns the plain path of a resource, whether or not it is free.
+func (n Names) Path(loc string) (string, error) {
+	segments, err := n.segments(loc, false)
+	return strings.Join(segments, "/"), err
+}
+
+// segments returns the segments of a path. If marked, letter case is escaped.
+func (n Names) segments(loc string, marked bool) ([]string, error) {
+	if err := resourcesync.CheckURI("loc", loc); err != nil {
+		return nil, err
+	}
+	scheme, rest, _ := strings.Cut(loc, ":")
+	if s := strings.ToLower(scheme); s != "http" && s != "https" {
+		return nil, resourcesync.Invalid("%s is no URL of http or https, so nobody can get it", resourcesync.Shorten(loc))
+	}
+	var first []string
+	if n.Strip != "" && strings.HasPrefix(loc, n.Strip) {
+		rest = "/" + loc[len(n.Strip):]
+	} else {
+		rest = strings.TrimPrefix(rest, "//")
+		end := strings.IndexAny(rest+"/", "/?#")
+		first = []string{host(scheme, rest[:end], marked)}
+		if n.Strip != "" {
+			first = append([]string{markOther}, first...)
+		}
+		rest = rest[end:]
+	}
+	segments := append(first, locals(rest, marked)...)
+	if strings.EqualFold(segments[0], State) {
+		segments[0] = "%~2E" + segments[0][1:]
+	}
+	last := &segments[len(segments)-1]
+	if marked {
+		*last += markCase
+	}
+	length := len(segments)
+	for _, s := range segments {
+		length += len(s)
+	}
+	if length > longPath {
+		tail := markHash + hash(loc) + extension(*last)
+		segments = append(first, markLong, tail)
+	}
+	return segments, nil
+}
+
+// host returns the first directory of a URL.
+func host(scheme, authority string, marked bool) string {
+	var b strings.Builder
+	if scheme != "https" {
+		b.WriteString(escape(scheme, marked) + "=")
+	}
+	for _, c := range []byte(authority) {
+		switch {
+		case c == ':':
+			b.WriteByte('+')
+		case c == '+' || c == '=':
+			fmt.Fprintf(&b, "%%~%02X", c)
+		default:
+			appendByte(&b, c, marked)
+		}
+	}
+	return finish(authority, b.String())
+}
+
+// locals returns the segments of what follows the authority.
+func locals(rest string, marked bool) []string {
+	path, tail := rest, ""
+	if i := strings.IndexAny(rest, "?#"); i >= 0 {
+		path, tail = rest[:i], rest[i:]
+	}
+	if path == "" {
+		return []string{finish(rest, markRoot+escape(tail, marked))}
+	}
+	parts := strings.Split(path[1:], "/")
+	segments := make([]string, len(parts))
+	for i, part := range parts {
+		last := i == len(parts)-1
+		if last {
+			part += tail
+		}
+		switch {
+		case part != "":
+			segments[i] = finish(part, escape(part, marked))
+		case last:
+			segments[i] = markIndex
+		default:
+			segments[i] = markEmpty
+		}
+	}
+	return segments
+}
+
+// finish makes a segment whose bytes are escaped safe as a whole. text is what it stands
+// for.
+func finish(text, segment string) string {
+	if stem, _, _ := strings.Cut(segment, "."); reserved(stem) {
+		segment = markReserved + segment
+	}
+	if s, dot := strings.CutSuffix(segment, "."); dot {
+		segment = s + "%~2E"
+	}
+	if len(segment) <= longSegment {
+		return segment
+	}
+	kept := segment[:keptSegment]
+	if i := strings.LastIndexByte(kept, '%'); i > keptSegment-4 {
+		kept = kept[:i] // no half of an escape
+	}
+	return kept + markHash + hash(text) + extension(segment)
+}
+
+// reserved reports whether Windows keeps a name for a device.
+func reserved(stem string) bool {
+	switch s := strings.ToUpper(stem); s {
+	case "CON", "PRN", "AUX", "NUL", "CONIN$", "CONOUT$":
+		return true
+	default:
+		return len(s) == 4 && (s[:3] == "COM" || s[:3] == "LPT") && s[3] >= '0' && s[3] <= '9'
+	}
+}
+
+// extension returns the extension of a segment, if it is a short and plain one.
+func extension(segment string) string {
+	i := strings.LastIndexByte(segment, '.')
+	if i < 0 || len(segment)-i > 11 || len(segment)-i == 1 {
+		return ""
+	}
+	for _, c := range []byte(segment[i+1:]) {
+		if !letter(c) && (c < '0' || c > '9') {
+			return ""
+		}
+	}
+	return segment[i:]
+}
+
+func hash(text string) string {
+	sum := sha256.Sum256([]byte(text))
+	return hex.EncodeToString(sum[:16])
+}
+
+func escape(text string, marked bool) string {
+	var b strings.Builder
+	for _, c := range []byte(text) {
+		appendByte(&b, c, marked)
+	}
+	return b.String()
+}
+
+// appendByte writes a byte, or its escape if a file name cannot have it.
+func appendByte(b *strings.Builder, c byte, marked bool) {
+	if c <= ' ' || c >= 0x7F || strings.IndexByte(`<>:"/\|?*`, c) >= 0 || marked && c >= 'A' && c <= 'Z' {
+		fmt.Fprintf(b, "%%~%02X", c)
+		return
+	}
+	b.WriteByte(c)
+}
+
+func letter(c byte) bool { return c|0x20 >= 'a' && c|0x20 <= 'z' }
+
+// Loc returns the URL of the resource that has a path. ok is false if the path is none of
+// a mirror, or if it was cut, so that it does not say the whole URL.
+func (n Names) Loc(path string) (loc string, ok bool) {
+	segments := strings.Split(path, "/")
+	if strings.Contains(path, markHash) {
+		return "", false
+	}
+	last := &segments[len(segments)-1]
+	*last = strings.TrimSuffix(strings.TrimSuffix(*last, markFile), markCase)
+	for i := range segments[:len(segments)-1] {
+		segments[i] = strings.TrimSuffix(segments[i], markDir)
+	}
+	stripped := n.Strip != ""
+	if stripped && segments[0] == markOther {
+		stripped, segments = false, segments[1:]
+	}
+	var b strings.Builder
+	if stripped {
+		b.WriteString(strings.TrimSuffix(n.Strip, "/"))
+	} else {
+		if len(segments) < 2 {
+			return "", false
+		}
+		scheme, authority, other := strings.Cut(strings.TrimPrefix(segments[0], markReserved), "=")
+		if !other {
+			scheme, authority = "https", scheme
+		}
+		text, ok := unescape(scheme + "://" + strings.ReplaceAll(authority, "+", ":"))
+		if !ok {
+			return "", false
+		}
+		b.WriteString(text)
+		segments = segments[1:]
+	}
+	for i, s := range segments {
+		s = strings.TrimPrefix(s, markReserved)
+		if root, cut := strings.CutPrefix(s, markRoot); cut && i == 0 && len(segments) == 1 && !stripped {
+			s = root
+		} else {
+			b.WriteByte('/')
+		}
+		if s == markEmpty || s == markIndex {
+			continue
+		}
+		text, ok := unescape(s)
+		if !ok {
+			return "", false
+		}
+		b.WriteString(text)
+	}
+	return b.String(), resourcesync.CheckURI("loc", b.String()) == nil
+}
+
+// unescape replaces the escapes of appendByte by their bytes.
+func unescape(s string) (string, bool) {
+	var b strings.Builder
+	for {
+		before, after, found := strings.Cut(s, "%~")
+		b.WriteString(before)
+		if !found {
+			return b.String(), true
+		}
+		if len(after) < 2 || strings.ToUpper(after[:2]) != after[:2] {
+			return "", false
+		}
+		c, err := hex.DecodeString(after[:2])
+		if err != nil {
+			return "", false
+		}
+		b.Write(c)
+		s = after[2:]
+	}
+}

@@ -1,0 +1,204 @@
+package filename
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// given keeps the paths that were given away, as a mirror does.
+type given map[string]string // loc by path in lower case
+
+type takenFor struct {
+	given
+	loc string
+}
+
+func (t takenFor) File(path string) bool {
+	loc, ok := t.given[strings.ToLower(path)]
+	return ok && loc != t.loc
+}
+
+func (t takenFor) Dir(path string) bool {
+	for p := range t.given {
+		if strings.HasPrefix(p, strings.ToLower(path)+"/") {
+			return true
+		}
+	}
+	return false
+}
+
+func (g given) choose(t testing.TB, n Names, loc string) string {
+	t.Helper()
+	path, err := n.Choose(loc, takenFor{g, loc})
+	if err != nil {
+		t.Fatalf("%s: %v", loc, err)
+	}
+	g[strings.ToLower(path)] = loc
+	return path
+}
+
+func TestPath(t *testing.T) {
+	for _, test := range []struct{ strip, loc, want string }{
+		{"", "https://example.org/a/b.pdf", "example.org/a/b.pdf"},
+		{"", "http://example.org/a", "http=example.org/a"},
+		{"", "http://example.org:8080/a", "http=example.org+8080/a"},
+		{"", "https://[2001:db8::1]:8443/a", "[2001+db8++1]+8443/a"},
+		{"", "https://user:pa+ss=@example.org/", "user+pa%~2Bss%~3D@example.org/%~index"},
+		{"", "https://example.org", "example.org/%~root"},
+		{"", "https://example.org?q", "example.org/%~root%~3Fq"},
+		{"", "https://example.org/", "example.org/%~index"},
+		{"", "https://example.org/?q", "example.org/%~3Fq"},
+		{"", "https://example.org/a/", "example.org/a/%~index"},
+		{"", "https://example.org/a//b", "example.org/a/%~empty/b"},
+		{"", "https://example.org/a?v=1/2&x", "example.org/a%~3Fv=1%~2F2&x"},
+		{"", "https://example.org/a#b/c", "example.org/a#b%~2Fc"},
+		{"", "https://example.org/../../etc/passwd", "example.org/.%~2E/.%~2E/etc/passwd"},
+		{"", "https://../x", ".%~2E/x"},
+		{"", "https://example.org/./a", "example.org/%~2E/a"},
+		{"", "https://example.org/%2e%2e/%2F%00", "example.org/%2e%2e/%2F%00"},
+		{"", "https://example.org/C:/x", "example.org/C%~3A/x"},
+		{"", "https://example.org/a.", "example.org/a%~2E"},
+		{"", "https://example.org/nul.txt/Con", "example.org/%~=nul.txt/%~=Con"},
+		{"", "https://com1/x", "%~=com1/x"},
+		{"", "https://.rsmirror/ledger", "%~2Ersmirror/ledger"},
+		{"https://example.org/pub/", "https://example.org/pub/a/b", "a/b"},
+		{"https://example.org/pub/", "https://example.org/pub/", "%~index"},
+		{"https://example.org/pub/", "https://example.org/pub/.RSmirror/x", "%~2ERSmirror/x"},
+		{"https://example.org/pub/", "https://example.org/a", "%~other/example.org/a"},
+		{"https://example.org/pub/", "https://example.org/pub//x", "%~empty/x"},
+		{"https://example.org/pub/", "https://example.org/pub/../x", ".%~2E/x"},
+	} {
+		n := Names{Strip: test.strip}
+		got, err := n.Path(test.loc)
+		if err != nil || got != test.want {
+			t.Errorf("Path(%q) = %q, %v, want %q", test.loc, got, err, test.want)
+		}
+		if loc, ok := n.Loc(got); !ok || loc != test.loc {
+			t.Errorf("Loc(%q) = %q, %v, want %q", got, loc, ok, test.loc)
+		}
+	}
+	for _, loc := range []string{"", "a/b", "/etc/passwd", "urn:isbn:1", "ftp://example.org/a", "file:///etc/passwd", "https://example.org/a%~index", "https://example.org/\x00", "https://", `https://example.org/a\b`} {
+		if path, err := (Names{}).Path(loc); err == nil {
+			t.Errorf("Path(%q) = %q, want an error", loc, path)
+		}
+	}
+}
+
+func TestChoose(t *testing.T) {
+	g := given{}
+	for _, test := range []struct{ loc, want string }{
+		{"https://h/a", "h/a"},
+		{"https://h/a/b", "h/a%~dir/b"},
+		{"https://h/a/B", "h/a%~dir/%~42%~case"},
+		{"https://h/c/d", "h/c/d"},
+		{"https://h/c", "h/c%~file"},
+		{"https://h/C", "h/%~43%~case"},
+		{"https://H/a", "%~48/a%~case"},
+		{"https://h/c/d", "h/c/d"}, // the same again
+		{"https://X/a", "X/a"},
+		{"https://x/a", "x/a%~case"},
+	} {
+		got := g.choose(t, Names{}, test.loc)
+		if got != test.want {
+			t.Errorf("Choose(%q) = %q, want %q", test.loc, got, test.want)
+		}
+		if loc, ok := (Names{}).Loc(got); !ok || loc != test.loc {
+			t.Errorf("Loc(%q) = %q, %v, want %q", got, loc, ok, test.loc)
+		}
+	}
+}
+
+func TestLong(t *testing.T) {
+	g := given{}
+	long := strings.Repeat("x", 300)
+	paths := map[string]bool{}
+	for _, loc := range []string{
+		"https://h/" + long + "1.pdf", "https://h/" + long + "2.pdf", "https://h/" + long + "/a", "https://h/" + long + "/b?" + long,
+		"https://h/" + strings.Repeat("a/", 1000) + "1.pdf", "https://h/" + strings.Repeat("a/", 1000) + "2.pdf", "https://h/" + strings.Repeat("a/", 1000) + "2.PDF",
+		"https://h/" + strings.Repeat(":", 1800), "https://" + strings.Repeat("h", 300) + "/a",
+	} {
+		path := g.choose(t, Names{}, loc)
+		inside(t, path)
+		if paths[path] {
+			t.Errorf("%s is given away twice", path)
+		}
+		paths[path] = true
+		if strings.HasSuffix(loc, "1.pdf") && !strings.HasSuffix(path, ".pdf") {
+			t.Errorf("%s has lost its extension", path)
+		}
+	}
+}
+
+// inside fails the test unless a path is a safe one below a directory.
+func inside(t *testing.T, path string) {
+	t.Helper()
+	if !filepath.IsLocal(path) || len(path) > 2000 || strings.ContainsAny(path, "\\:*?\"<>|\x00") {
+		t.Errorf("%q is no safe path", path)
+	}
+	segments := strings.Split(path, "/")
+	for _, s := range segments {
+		if s == "" || s == "." || s == ".." || len(s) > 255 || strings.HasSuffix(s, ".") || strings.HasSuffix(s, " ") {
+			t.Errorf("%q in %q is no safe name", s, path)
+		}
+		if stem, _, _ := strings.Cut(s, "."); reserved(stem) {
+			t.Errorf("%q in %q is a device of Windows", s, path)
+		}
+	}
+	if strings.EqualFold(segments[0], State) {
+		t.Errorf("%q is in the mirror's own directory", path)
+	}
+}
+
+// FuzzChoose holds that every path is inside, that no two resources share one, on no file
+// system, that no file is in the place of a directory, and that a path says what the URL is.
+func FuzzChoose(f *testing.F) {
+	for _, seed := range []string{
+		"a a/b a/b/c A A/b a/B", "x? x?y x?y/z x#y", ". .. ./a ../a %2e%2e/a", "con CON con.txt com1/a", "/ // a/ a// a//b",
+		"a%~file a%~dir/b a%~case", "%41 A %c3 %C3", ".rsmirror/a .RSMIRROR/a", "a. a.. a: a+ a=",
+		strings.Repeat("x", 199) + " " + strings.Repeat("x", 201) + " " + strings.Repeat("X", 201),
+	} {
+		f.Add(seed, "https://h/", "")
+		f.Add(seed, "http://h:80/a/", "http://h:80/a/")
+		f.Add(seed, "https://", "https://h/")
+	}
+	f.Fuzz(func(t *testing.T, tails, base, strip string) {
+		n := Names{Strip: strip}
+		if strip != "" && !strings.HasSuffix(strip, "/") {
+			return
+		}
+		if strip != "" {
+			if _, err := n.Path(strip); err != nil {
+				return
+			}
+		}
+		g := given{}
+		paths := map[string]string{}
+		for _, tail := range strings.Fields(tails) {
+			loc := base + tail
+			path, err := n.Choose(loc, takenFor{g, loc})
+			if err != nil {
+				continue
+			}
+			inside(t, path)
+			if paths[loc] != "" && paths[loc] != path {
+				t.Errorf("%q has the paths %q and %q", loc, paths[loc], path)
+			}
+			if before, ok := g[strings.ToLower(path)]; ok && before != loc {
+				t.Errorf("%q and %q have the path %q", before, loc, path)
+			}
+			g[strings.ToLower(path)] = loc
+			paths[loc] = path
+			if back, ok := n.Loc(path); ok && back != loc || !ok && !strings.Contains(path, markHash) {
+				t.Errorf("Loc(%q) = %q, %v, want %q", path, back, ok, loc)
+			}
+		}
+		for p := range g {
+			for q := range g {
+				if strings.HasPrefix(q, p+"/") {
+					t.Errorf("%q is a file, and a directory for %q", p, q)
+				}
+			}
+		}
+	})
+}

@@ -1,0 +1,224 @@
+package mirror
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"syscall"
+	"time"
+
+	"net/http"
+
+	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/inventory/audit"
+	"github.com/rshub/rshub/mirror/fetch"
+	"github.com/rshub/rshub/mirror/ledger"
+	"github.com/rshub/rshub/resourcesync"
+)
+
+// get brings the file of a resource to what an entry says. With anew it does so even if
+// the file seems to be right. The error is one that a resource cannot have for itself, such
+// as a full disk; any other is an outcome.
+func (d *Directory) get(ctx context.Context, e feed.Entry, patience time.Duration, anew bool) (outcome, error) {
+	loc := e.Change.Loc
+	file, had, err := d.home.Ledger.File(loc)
+	if err != nil {
+		return outcome{}, err
+	}
+	failure, failed, err := d.home.Ledger.Failure(loc)
+	if err != nil {
+		return outcome{}, err
+	}
+	var before *ledger.Failure
+	if failed {
+		before = &failure
+	}
+	if had && !anew && fits(&file, &e) && d.unchanged(&file) {
+		file.Entry = e
+		return outcome{file: &file, deed: Deed{Kind: Kept}}, nil
+	}
+	name, err := d.home.Ledger.Place(d.opts.Names, loc)
+	if invalid, ok := errors.AsType[*resourcesync.Error](err); ok {
+		return d.fail(e, before, &fetch.Failure{Err: invalid}), nil
+	}
+	if err != nil {
+		return outcome{}, err
+	}
+	t := &target{Directory: d, entry: e, name: name}
+	if f, ok, err := t.adopt(); err != nil || ok {
+		return outcome{file: f, deed: Deed{Kind: Kept}}, err
+	}
+	w := fetch.Wanted{Change: &e.Change, Patience: patience}
+	if had && !anew && !fetch.NewSum(e.Change.Hash).Verified() && d.unchanged(&file) {
+		w.ETag, w.Modified = file.ETag, file.Modified
+	}
+	return t.fetch(ctx, w, &file, before)
+}
+
+// fits reports whether a file surely has the content of an entry.
+func fits(f *ledger.File, e *feed.Entry) bool {
+	if f.Entry.Cursor == e.Cursor && !e.Cursor.IsZero() {
+		return true
+	}
+	mine := resourcesync.Change{Hash: f.Entry.Change.Hash + " sha-256:" + f.SHA256, Length: &f.Size}
+	theirs := resourcesync.Change{Hash: e.Change.Hash, Length: e.Change.Length}
+	if !fetch.NewSum(theirs.Hash).Verified() {
+		return false
+	}
+	same, known := audit.SameContent(&mine, &theirs)
+	return same && known && (theirs.Length == nil || *theirs.Length == f.Size)
+}
+
+// unchanged reports whether a file looks as it did when it was made.
+func (d *Directory) unchanged(f *ledger.File) bool {
+	info, err := d.home.Root.Lstat(f.Path)
+	return err == nil && info.Mode().IsRegular() && info.Size() == f.Size && info.ModTime().UnixNano() == f.Mtime
+}
+
+// A target is a file that is to have the content of an entry.
+type target struct {
+	*Directory
+	entry feed.Entry
+	name  string // the path of the file
+}
+
+// adopt returns the record of the file if it has the right content already: a crash may
+// have lost the record. Only a hash can tell.
+func (t *target) adopt() (*ledger.File, bool, error) {
+	sum := fetch.NewSum(t.entry.Change.Hash)
+	if !sum.Verified() {
+		return nil, false, nil
+	}
+	info, err := t.home.Root.Lstat(t.name)
+	if err != nil || !info.Mode().IsRegular() || t.entry.Change.Length != nil && info.Size() != *t.entry.Change.Length {
+		return nil, false, nil
+	}
+	f, err := t.home.Root.Open(t.name)
+	if err != nil {
+		return nil, false, nil
+	}
+	defer f.Close()
+	if _, err := io.Copy(sum, f); err != nil || sum.Check(t.entry.Change.Length) != nil {
+		return nil, false, nil
+	}
+	return t.record(&fetch.Got{Size: sum.Size(), SHA256: sum.SHA256()}, info), true, f.Sync()
+}
+
+// record returns the record of the file.
+func (t *target) record(got *fetch.Got, info fs.FileInfo) *ledger.File {
+	return &ledger.File{
+		Loc: t.entry.Change.Loc, Path: t.name, Entry: t.entry,
+		Size: got.Size, SHA256: got.SHA256, ETag: got.ETag, Modified: got.Modified, Mtime: info.ModTime().UnixNano(),
+	}
+}
+
+// fetch gets the content into a temporary file, and puts that in the place of the file.
+func (t *target) fetch(ctx context.Context, w fetch.Wanted, old *ledger.File, before *ledger.Failure) (outcome, error) {
+	part := partName(t.entry.Change.Loc)
+	flags := os.O_RDWR | os.O_CREATE | os.O_TRUNC
+	// Only a hash shows whether a crash of the machine has damaged the part.
+	if before != nil && before.Part != nil && fetch.NewSum(t.entry.Change.Hash).Verified() {
+		flags &^= os.O_TRUNC
+		w.Part = &fetch.Part{URL: before.Part.URL, ETag: before.Part.ETag}
+	}
+	temporary, err := t.home.Root.OpenFile(partsDir+"/"+part, flags, 0o666)
+	if err != nil {
+		return outcome{}, err
+	}
+	defer temporary.Close() // what matters was synced before
+	got, err := t.fetcher.Get(ctx, w, temporary)
+	if f, ok := errors.AsType[*fetch.Failure](err); ok {
+		o := t.fail(t.entry, before, f)
+		if f.Part != nil {
+			o.failure.Part = &ledger.Part{File: part, URL: f.Part.URL, ETag: f.Part.ETag}
+			return o, nil
+		}
+		return o, t.unlink(partsDir + "/" + part)
+	}
+	if err != nil {
+		return outcome{}, err
+	}
+	if got.Unchanged {
+		old.Entry = t.entry
+		return outcome{file: old, deed: Deed{Kind: Kept}}, t.unlink(partsDir + "/" + part)
+	}
+	return t.replace(temporary, got, before)
+}
+
+// replace puts a temporary file in the place of the file.
+func (t *target) replace(temporary *os.File, got *fetch.Got, before *ledger.Failure) (outcome, error) {
+	part := partsDir + "/" + partName(t.entry.Change.Loc)
+	if at := modified(&t.entry.Change, got); !at.IsZero() {
+		if err := t.home.Root.Chtimes(part, at, at); err != nil {
+			return outcome{}, err
+		}
+	}
+	if err := temporary.Sync(); err != nil {
+		return outcome{}, err
+	}
+	info, err := temporary.Stat()
+	if err != nil {
+		return outcome{}, err
+	}
+	dirs, err := t.rename(part)
+	if lasting(err) {
+		return outcome{}, fmt.Errorf("write %s: %w", t.name, err)
+	}
+	if err != nil { // a file of somebody else is in the way
+		return t.fail(t.entry, before, &fetch.Failure{Err: err}), t.unlink(part)
+	}
+	return outcome{file: t.record(got, info), deed: Deed{Kind: Fetched, Bytes: got.Size}, dirs: dirs}, nil
+}
+
+// rename makes the directories of the file, and moves the temporary file there. It returns
+// the directories that have changed.
+func (t *target) rename(part string) (dirs []string, err error) {
+	dir := path.Dir(t.name)
+	for d := dir; ; d = path.Dir(d) {
+		dirs = append(dirs, d)
+		if d == "." {
+			break
+		}
+	}
+	for range 10 { // another resource may just be removed, and its directory with it
+		if err = t.home.Root.MkdirAll(dir, 0o777); err == nil {
+			err = t.home.Root.Rename(part, t.name)
+		}
+		if !errors.Is(err, fs.ErrNotExist) {
+			break
+		}
+	}
+	return dirs, err
+}
+
+// lasting reports whether an error of the disk concerns every file.
+func lasting(err error) bool {
+	for _, e := range []error{syscall.ENOSPC, syscall.EROFS, syscall.EIO, syscall.EDQUOT} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
+}
+
+// modified returns when a content was last modified: as the source says, else as its
+// server does.
+func modified(c *resourcesync.Change, got *fetch.Got) time.Time {
+	if !c.Lastmod.IsZero() {
+		return c.Lastmod
+	}
+	at, _ := http.ParseTime(got.Modified)
+	return at
+}
+
+// partName returns the name of the temporary file of a resource.
+func partName(loc string) string {
+	sum := sha256.Sum256([]byte(loc))
+	return hex.EncodeToString(sum[:16])
+}

@@ -1,0 +1,324 @@
+// Package ledger keeps, in a directory of the local disk, what a mirror knows of itself:
+// which files it has made, which resources it could not get yet, what a source without a
+// hub has listed, and a few settings. It survives the end of the process, and of the
+// machine, at any moment.
+package ledger
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/mirror/filename"
+	"github.com/rshub/rshub/resourcesync"
+)
+
+// A File is what the mirror made for a resource.
+type File struct {
+	Loc      string     `json:"-"`
+	Path     string     `json:"path"` // below the mirror's directory, with slashes
+	Size     int64      `json:"size"`
+	Mtime    int64      `json:"mtime"`              // of the file when it was made, in nanoseconds since 1970
+	SHA256   string     `json:"sha256"`             // of the content, in lower-case hex
+	ETag     string     `json:"etag,omitempty"`     // of the answer that it came with
+	Modified string     `json:"modified,omitempty"` // Last-Modified of that answer
+	Entry    feed.Entry `json:"-"`                  // the change that the file fits
+}
+
+// A Failure is a resource that the mirror could not get.
+type Failure struct {
+	Loc    string     `json:"-"`
+	Entry  feed.Entry `json:"-"`      // the newest change, which the mirror has not applied
+	Reason string     `json:"reason"` // why the last try failed
+	Since  time.Time  `json:"since"`  // when the first try failed
+	Next   time.Time  `json:"next"`   // when it is tried again
+	Tries  int        `json:"tries"`
+	Part   *Part      `json:"part,omitempty"` // what has come of it; nil: nothing that is of use
+}
+
+// A Part is the beginning of a resource, whose end did not come. Its bytes are in a
+// temporary file.
+type Part struct {
+	File string `json:"file"` // its name
+	URL  string `json:"url"`  // where it came from
+	ETag string `json:"etag"` // a strong one
+}
+
+// Counts are how much a ledger has.
+type Counts struct {
+	Files    int64 `json:"files"`
+	Bytes    int64 `json:"bytes"` // of all files
+	Failures int64 `json:"failures"`
+}
+
+// A Ledger is open until Close. Several goroutines may use it. Its errors are those of
+// the disk, and the ledger cannot be used any more after one.
+type Ledger struct {
+	db *pebble.DB
+
+	mu       sync.Mutex
+	counts   Counts
+	reserved map[string]string // loc by path in lower case: given away, and not in the store yet
+	placed   map[string]string // path by loc: the same paths
+}
+
+// The keys. A path is kept in lower case.
+const (
+	filePrefix    = "file/"    // and the loc: a File
+	pathPrefix    = "path/"    // and the path: the loc that has it
+	failurePrefix = "failure/" // and the loc: a Failure
+	listedPrefix  = "listed/"  // and the loc: a Listed
+	metaPrefix    = "meta/"    // and a name: a value of the caller
+	countsKey     = "counts"
+	formatKey     = "format"
+	format        = "1"
+)
+
+// ErrInUse means that another process has the ledger open.
+var ErrInUse = errors.New("it is in use by another process")
+
+// Open opens the ledger in a directory. It makes both if they do not exist. The caller
+// closes the Ledger.
+func Open(dir string) (*Ledger, error) {
+	db, err := pebble.Open(dir, &pebble.Options{
+		Logger:                      quiet{},
+		FormatMajorVersion:          pebble.FormatWALSyncChunks,
+		CacheSize:                   8 << 20,
+		MemTableSize:                8 << 20,
+		MemTableStopWritesThreshold: 4,
+		MaxOpenFiles:                100,
+	})
+	if err != nil {
+		if strings.Contains(err.Error(), "temporarily unavailable") || strings.Contains(err.Error(), "lock held") {
+			err = ErrInUse
+		}
+		return nil, fmt.Errorf("open the ledger in %s: %w", dir, err)
+	}
+	l := &Ledger{db: db, reserved: map[string]string{}, placed: map[string]string{}}
+	if err := l.begin(); err != nil {
+		return nil, fmt.Errorf("open the ledger in %s: %w", dir, errors.Join(err, db.Close()))
+	}
+	return l, nil
+}
+
+// quiet is what Pebble logs to. A failed write ends the process: nobody knows then what
+// reached the disk, and the ledger recovers when it is opened again.
+type quiet struct{}
+
+func (quiet) Infof(string, ...any)  {}
+func (quiet) Errorf(string, ...any) {}
+func (quiet) Fatalf(format string, args ...any) {
+	fmt.Fprintf(os.Stderr, "the ledger cannot be written: "+format+"\n", args...)
+	os.Exit(1)
+}
+
+// begin checks the format, and reads the counts.
+func (l *Ledger) begin() error {
+	switch v, err := l.get(formatKey); {
+	case err != nil:
+		return err
+	case v == nil:
+		if err := l.db.Set([]byte(formatKey), []byte(format), pebble.Sync); err != nil {
+			return err
+		}
+	case string(v) != format:
+		return fmt.Errorf("it has the format %.20q, and this program knows only %q", v, format)
+	}
+	_, err := l.read(countsKey, &l.counts)
+	return err
+}
+
+// Close closes the ledger. Nothing may be called after it.
+func (l *Ledger) Close() error { return l.db.Close() }
+
+// get returns the value of a key; nil if there is none.
+func (l *Ledger) get(key string) ([]byte, error) {
+	v, closer, err := l.db.Get([]byte(key))
+	if errors.Is(err, pebble.ErrNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return append([]byte{}, v...), closer.Close()
+}
+
+// read reads the value of a key as JSON.
+func (l *Ledger) read(key string, into any) (ok bool, err error) {
+	v, err := l.get(key)
+	if err != nil || v == nil {
+		return false, err
+	}
+	if err := json.Unmarshal(v, into); err != nil {
+		return false, fmt.Errorf("the ledger is damaged at %s: %w", resourcesync.Shorten(key), err)
+	}
+	return true, nil
+}
+
+// Counts returns how much the ledger has.
+func (l *Ledger) Counts() Counts {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.counts
+}
+
+// Meta reads a value that Batch.Meta wrote. ok is false if there is none.
+func (l *Ledger) Meta(name string, into any) (ok bool, err error) {
+	return l.read(metaPrefix+name, into)
+}
+
+// File returns what the mirror made for a resource.
+func (l *Ledger) File(loc string) (f File, ok bool, err error) {
+	v, err := l.get(filePrefix + loc)
+	if err != nil || v == nil {
+		return File{}, false, err
+	}
+	f, err = readFile(loc, v)
+	return f, err == nil, err
+}
+
+// Failure returns why the mirror could not get a resource.
+func (l *Ledger) Failure(loc string) (f Failure, ok bool, err error) {
+	v, err := l.get(failurePrefix + loc)
+	if err != nil || v == nil {
+		return Failure{}, false, err
+	}
+	f, err = readFailure(loc, v)
+	return f, err == nil, err
+}
+
+// Owner returns the resource that has a path. ok is false if none has.
+func (l *Ledger) Owner(path string) (loc string, ok bool, err error) {
+	v, err := l.get(pathPrefix + strings.ToLower(path))
+	return string(v), v != nil, err
+}
+
+// Place returns the path of a resource. If the resource has no file, Place chooses a path
+// and keeps it for the resource until the next Commit that says something of it.
+func (l *Ledger) Place(names filename.Names, loc string) (path string, err error) {
+	f, ok, err := l.File(loc)
+	if err != nil || ok {
+		return f.Path, err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if path, ok := l.placed[loc]; ok {
+		return path, nil
+	}
+	t := &taken{ledger: l, loc: loc}
+	if path, err = names.Choose(loc, t); err == nil {
+		err = t.err
+	}
+	if err != nil {
+		return "", err
+	}
+	l.placed[loc], l.reserved[strings.ToLower(path)] = path, loc
+	return path, nil
+}
+
+// releaseLocked forgets what Place has kept for a resource.
+func (l *Ledger) releaseLocked(loc string) {
+	if path, ok := l.placed[loc]; ok {
+		delete(l.reserved, strings.ToLower(path))
+		delete(l.placed, loc)
+	}
+}
+
+// A taken answers what filename asks, for one resource. Its caller holds the lock.
+type taken struct {
+	ledger *Ledger
+	loc    string
+	err    error
+}
+
+func (t *taken) File(path string) bool {
+	if loc, ok := t.ledger.reserved[strings.ToLower(path)]; ok {
+		return loc != t.loc
+	}
+	loc, ok, err := t.ledger.Owner(path)
+	t.err = errors.Join(t.err, err)
+	return ok && loc != t.loc
+}
+
+func (t *taken) Dir(path string) bool {
+	below := strings.ToLower(path) + "/"
+	for p := range t.ledger.reserved {
+		if strings.HasPrefix(p, below) {
+			return true
+		}
+	}
+	for _, err := range t.ledger.keys(context.Background(), pathPrefix+below) {
+		t.err = errors.Join(t.err, err)
+		return err == nil
+	}
+	return false
+}
+
+// A pair is a key without the prefix that was asked for, and its value.
+type pair struct {
+	key   string
+	value []byte // to be read only until the next pair
+}
+
+// keys yields all pairs whose keys begin with a prefix, in their order, as they are when
+// it begins.
+func (l *Ledger) keys(ctx context.Context, prefix string) iter.Seq2[pair, error] {
+	return func(yield func(pair, error) bool) {
+		upper := []byte(prefix)
+		upper[len(upper)-1]++ // no prefix ends with 0xFF
+		it, err := l.db.NewIterWithContext(ctx, &pebble.IterOptions{LowerBound: []byte(prefix), UpperBound: upper})
+		if err != nil {
+			yield(pair{}, err)
+			return
+		}
+		defer it.Close()
+		for ok := it.First(); ok; ok = it.Next() {
+			if !yield(pair{string(it.Key()[len(prefix):]), it.Value()}, nil) {
+				return
+			}
+		}
+		if err := it.Error(); err != nil {
+			yield(pair{}, err)
+		}
+	}
+}
+
+// Files yields all files in the order of loc.
+func (l *Ledger) Files(ctx context.Context) iter.Seq2[File, error] {
+	return all(ctx, l, filePrefix, readFile)
+}
+
+// Failures yields all failures in the order of loc.
+func (l *Ledger) Failures(ctx context.Context) iter.Seq2[Failure, error] {
+	return all(ctx, l, failurePrefix, readFailure)
+}
+
+// all yields what keys with a prefix have. An error ends it.
+func all[T any](ctx context.Context, l *Ledger, prefix string, read func(loc string, v []byte) (T, error)) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		for p, err := range l.keys(ctx, prefix) {
+			var v T
+			if err == nil {
+				err = ctx.Err()
+			}
+			if err == nil {
+				v, err = read(p.key, p.value)
+			}
+			if !yield(v, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+var _ io.Closer = (*Ledger)(nil)

@@ -1,0 +1,393 @@
+package mirror
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/harvest"
+	"github.com/rshub/rshub/inventory/audit"
+	"github.com/rshub/rshub/mirror/ledger"
+	"github.com/rshub/rshub/resourcesync"
+)
+
+const listBatch = 1_000 // entries that are applied at once
+
+// looks is what a mirror remembers of a source's lists.
+type looks struct {
+	Number  uint64          `json:"number"` // of the looks at the Resource List
+	Listed  bool            `json:"listed"` // the Resource List was taken over
+	Bare    bool            `json:"bare"`   // it has resources of which it says nothing but the URL
+	Seen    *harvest.Seen   `json:"seen"`
+	Changed time.Time       `json:"changed"` // every change up to then is taken over
+	Version harvest.Version `json:"version"` // of the Change List that was read; zero: of an index, or of none
+}
+
+// resources returns the URL of the listing of all resources; empty: there is none.
+func (m *Mirror) resources() string {
+	if m.source.ResourceList != "" {
+		return m.source.ResourceList
+	}
+	return m.source.Sitemap
+}
+
+// lists looks at the source's lists, again and again unless once.
+func (m *Mirror) lists(ctx context.Context, once bool) error {
+	if m.resources() == "" && m.source.ChangeList == "" {
+		return &SourceError{ErrNoLists}
+	}
+	for {
+		err := m.look(ctx)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if err != nil && (once || !passing(err)) {
+			return err
+		}
+		if once {
+			return nil
+		}
+		if err != nil {
+			m.opts.Note("%v; looking again in %v", err, m.opts.Every)
+		}
+		if !sleep(ctx, m.opts.Every) {
+			return ctx.Err()
+		}
+	}
+}
+
+// passing reports whether another look may find an error gone.
+func passing(err error) bool {
+	_, ok := errors.AsType[*SourceError](err)
+	return ok
+}
+
+// look takes over what the lists say that was not known.
+func (m *Mirror) look(ctx context.Context) error {
+	var st looks
+	if _, err := m.home.Ledger.Meta("looks", &st); err != nil {
+		return err
+	}
+	if m.resources() != "" && (!st.Listed || m.source.ChangeList == "") {
+		if err := m.takeList(ctx, &st); err != nil {
+			return err
+		}
+	}
+	if m.source.ChangeList == "" {
+		return nil
+	}
+	gap, err := m.takeChanges(ctx, &st)
+	if err != nil || !gap {
+		return err
+	}
+	before := st.Changed
+	if m.resources() == "" {
+		m.opts.Note("the Change List does not reach back to the last look: changes between are lost")
+	} else {
+		m.opts.Note("the Change List does not reach back to the last look: reading the Resource List")
+		if err := m.takeList(ctx, &st); err != nil {
+			return err
+		}
+	}
+	if st.Changed.Equal(before) {
+		st.Changed, st.Version = time.Time{}, harvest.Version{} // nobody knows where to go on: take all changes that there are
+	}
+	gap, err = m.takeChanges(ctx, &st)
+	if gap && err == nil {
+		m.opts.Note("the Change List does not reach back to the Resource List: changes between may be missing")
+		st.Changed, st.Version = time.Time{}, harvest.Version{}
+		_, err = m.takeChanges(ctx, &st)
+	}
+	return err
+}
+
+// takeList takes over the listing of all resources: what is new or different in it, and
+// at its end what is in it no more.
+func (m *Mirror) takeList(ctx context.Context, st *looks) error {
+	at, err := m.listedAt(ctx)
+	if err != nil {
+		return err
+	}
+	t := &taking{Mirror: m, at: at, look: st.Number + 1}
+	seen := st.Seen
+	if seen == nil || !st.Listed || st.Bare {
+		seen = new(harvest.Seen) // read all
+	}
+	for e, err := range m.lister.Since(ctx, m.resources(), seen) {
+		if errors.Is(err, harvest.ErrUnchanged) {
+			return nil
+		}
+		if err != nil {
+			return errors.Join(t.apply(ctx), &SourceError{err})
+		}
+		if !strings.HasPrefix(e.Change.Loc, m.opts.Prefix) {
+			continue
+		}
+		if err := t.add(ctx, e.Change); err != nil {
+			return err
+		}
+	}
+	if err := t.apply(ctx); err != nil {
+		return err
+	}
+	if err := t.leftovers(ctx); err != nil {
+		return err
+	}
+	st.Number, st.Listed, st.Bare, st.Seen = t.look, true, t.bare, seen
+	if m.source.ChangeList != "" && (st.Changed.IsZero() || at.After(st.Changed)) {
+		st.Changed, st.Version = at, harvest.Version{}
+	}
+	return m.keep(st)
+}
+
+func (m *Mirror) keep(st *looks) error {
+	var b ledger.Batch
+	b.Meta("looks", *st)
+	return m.home.Ledger.Commit(&b)
+}
+
+// listedAt returns the time that a Resource List says it is of; zero: it does not say.
+func (m *Mirror) listedAt(ctx context.Context) (time.Time, error) {
+	if m.source.ResourceList == "" || m.source.ChangeList == "" {
+		return time.Time{}, nil
+	}
+	a, err := m.lister.Getter.Get(ctx, "the Resource List", m.source.ResourceList, harvest.Version{})
+	if err != nil {
+		return time.Time{}, &SourceError{err}
+	}
+	defer a.Close()
+	h, err := resourcesync.NewXMLReader(a.Body, m.lister.Limits).Header()
+	if err != nil {
+		return time.Time{}, &SourceError{fmt.Errorf("the Resource List %s: %w", harvest.Plain(a.URL), err)}
+	}
+	return h.At, nil
+}
+
+// A taking is one look at the listing of all resources.
+type taking struct {
+	*Mirror
+	at   time.Time
+	look uint64
+
+	bare    bool
+	changed []feed.Entry    // to be applied
+	seen    []ledger.Listed // to be kept when that is done
+}
+
+// add takes in one resource.
+func (t *taking) add(ctx context.Context, c resourcesync.Change) error {
+	e := feed.Entry{Change: c}
+	before, known, err := t.home.Ledger.Seen(c.Loc)
+	if err != nil {
+		return err
+	}
+	bare := c.Hash == "" && c.Lastmod.IsZero() && c.Length == nil
+	t.bare = t.bare || bare
+	switch {
+	case known && t.newer(&before):
+		e = before.Entry
+	case known && !bare && sameVersion(&before.Entry.Change, &c):
+		e.Cursor = before.Entry.Cursor
+	default:
+		t.changed = append(t.changed, e)
+	}
+	t.seen = append(t.seen, ledger.Listed{Entry: e, Look: t.look})
+	if len(t.seen) < listBatch {
+		return nil
+	}
+	return t.apply(ctx)
+}
+
+// newer reports whether a change was taken over that the listing does not have yet.
+func (t *taking) newer(l *ledger.Listed) bool {
+	return !t.at.IsZero() && l.Entry.Micros > t.at.UnixMicro()
+}
+
+func sameVersion(a, b *resourcesync.Change) bool {
+	same, known := audit.SameContent(a, b)
+	return same && known
+}
+
+// apply applies what was taken in, and then keeps that it was.
+func (t *taking) apply(ctx context.Context) error {
+	if len(t.changed) > 0 {
+		if err := t.sink.Apply(ctx, t.changed); err != nil {
+			return err
+		}
+	}
+	var b ledger.Batch
+	for i := range t.seen {
+		b.Listed(t.seen[i])
+	}
+	t.changed, t.seen = nil, t.seen[:0]
+	return t.home.Ledger.Commit(&b)
+}
+
+// leftovers removes what the listing does not name any more.
+func (t *taking) leftovers(ctx context.Context) error {
+	var gone []feed.Entry
+	for l, err := range t.home.Ledger.Listed(ctx) {
+		if err != nil {
+			return err
+		}
+		if l.Look != t.look && !t.newer(&l) {
+			gone = append(gone, feed.Entry{Change: resourcesync.Change{Loc: l.Entry.Change.Loc, Change: resourcesync.Deleted}})
+		}
+	}
+	if len(gone) == 0 {
+		return nil
+	}
+	if err := t.sink.Apply(ctx, gone); err != nil { // all at once: they are bounded together
+		return err
+	}
+	for batch := range slices.Chunk(gone, listBatch) {
+		var b ledger.Batch
+		for i := range batch {
+			b.Unlisted(batch[i].Change.Loc)
+		}
+		if err := t.home.Ledger.Commit(&b); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// takeChanges takes over the changes of the Change Lists since the last look. gap says that
+// the lists do not reach back to it; then nothing was taken over.
+func (m *Mirror) takeChanges(ctx context.Context, st *looks) (gap bool, err error) {
+	documents, version, err := m.changeLists(ctx, st.Changed, st.Version)
+	if errors.Is(err, harvest.ErrUnchanged) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	if !st.Changed.IsZero() && len(documents) > 0 && documents[0].From.After(st.Changed) {
+		return true, nil
+	}
+	newest := st.Changed
+	for _, doc := range documents {
+		for batch := range slices.Chunk(doc.Items, listBatch) {
+			at, err := m.applyChanges(ctx, batch, st)
+			if err != nil {
+				return false, err
+			}
+			if at.After(newest) {
+				newest = at
+			}
+		}
+	}
+	st.Changed, st.Version = newest, version
+	return false, m.keep(st)
+}
+
+// changeLists reads the Change Lists that may have changes since a time, oldest first. It
+// returns harvest.ErrUnchanged if the list is of a known version. An index has no version:
+// its lists may change although the index does not.
+func (m *Mirror) changeLists(ctx context.Context, since time.Time, known harvest.Version) ([]*resourcesync.Document, harvest.Version, error) {
+	top, version, err := m.changes(ctx, m.source.ChangeList, known)
+	if err != nil || !top.Index {
+		return []*resourcesync.Document{top}, version, err
+	}
+	documents, err := m.members(ctx, top, since)
+	return documents, harvest.Version{}, err
+}
+
+// members reads the Change Lists of an index that may have changes since a time, oldest
+// first.
+func (m *Mirror) members(ctx context.Context, index *resourcesync.Document, since time.Time) ([]*resourcesync.Document, error) {
+	items := slices.Clone(index.Items)
+	if !slices.ContainsFunc(items, func(it resourcesync.Item) bool { return it.From.IsZero() }) {
+		slices.SortStableFunc(items, func(a, b resourcesync.Item) int { return a.From.Compare(b.From) })
+	}
+	var documents []*resourcesync.Document
+	for i := range items {
+		if !items[i].Until.IsZero() && items[i].Until.Before(since) {
+			continue
+		}
+		doc, _, err := m.changes(ctx, items[i].Loc, harvest.Version{})
+		if err == nil && doc.Index {
+			err = &SourceError{fmt.Errorf("the Change List %s is an index again", resourcesync.Shorten(items[i].Loc))}
+		}
+		if err != nil {
+			return nil, err
+		}
+		documents = append(documents, doc)
+	}
+	return documents, nil
+}
+
+// changes reads a Change List, or an index of Change Lists.
+func (m *Mirror) changes(ctx context.Context, list string, known harvest.Version) (*resourcesync.Document, harvest.Version, error) {
+	a, err := m.lister.Getter.Get(ctx, "the Change List", list, known)
+	if errors.Is(err, harvest.ErrUnchanged) {
+		return nil, known, err
+	}
+	if err != nil {
+		return nil, known, &SourceError{err}
+	}
+	defer a.Close()
+	doc, err := resourcesync.ReadXML(a.Body, m.lister.Limits)
+	if err == nil && !a.Complete {
+		err = io.ErrUnexpectedEOF
+	}
+	if err == nil && doc.Capability != resourcesync.ChangeList {
+		err = fmt.Errorf("its capability is %.40q, not changelist", doc.Capability)
+	}
+	if err != nil {
+		return nil, known, &SourceError{fmt.Errorf("the Change List %s: %w", harvest.Plain(a.URL), err)}
+	}
+	return doc, a.Version, nil
+}
+
+// applyChanges applies changes that were not taken over yet. It returns the newest
+// datetime of them.
+func (m *Mirror) applyChanges(ctx context.Context, items []resourcesync.Item, st *looks) (newest time.Time, err error) {
+	var entries []feed.Entry
+	var b ledger.Batch
+	for i := range items {
+		c := items[i].Change
+		at := c.Datetime
+		if at.IsZero() {
+			at = c.Lastmod // as version 1.0 of the standard had it
+		}
+		if !at.IsZero() && at.Before(st.Changed) || !strings.HasPrefix(c.Loc, m.opts.Prefix) {
+			continue
+		}
+		if at.After(newest) {
+			newest = at
+		}
+		if c.Change == "" {
+			return newest, &SourceError{resourcesync.Invalid("a change of the Change List does not say what happened to %s", resourcesync.Shorten(c.Loc))}
+		}
+		e := feed.Entry{Change: c}
+		if !at.IsZero() {
+			e.Micros = at.UnixMicro()
+		}
+		before, known, err := m.home.Ledger.Seen(c.Loc)
+		if err != nil {
+			return newest, err
+		}
+		if known && e.Micros != 0 && before.Entry.Micros >= e.Micros {
+			continue // taken over already
+		}
+		entries = append(entries, e)
+		if c.Change == resourcesync.Deleted {
+			b.Unlisted(c.Loc)
+		} else {
+			b.Listed(ledger.Listed{Entry: e, Look: st.Number})
+		}
+	}
+	if len(entries) == 0 {
+		return newest, nil
+	}
+	if err := m.sink.Apply(ctx, entries); err != nil {
+		return newest, err
+	}
+	return newest, m.home.Ledger.Commit(&b)
+}

@@ -1,0 +1,290 @@
+package mirror
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/rshub/rshub/client"
+	"github.com/rshub/rshub/discovery"
+	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/harvest"
+	"github.com/rshub/rshub/mirror/ledger"
+)
+
+// Options say how a Mirror works. Zero values are the defaults.
+type Options struct {
+	HTTP      *http.Client // for a source's documents; default http.DefaultClient
+	Hub       client.Options
+	Prefix    string        // only resources whose loc begins with it; default: all
+	Every     time.Duration // how often a source without a hub is looked at; default 5 minutes
+	Patience  time.Duration // how long a run once waits for a source that does not answer; default 10 minutes
+	UserAgent string
+
+	// Note is called with what a person may want to know. Several goroutines may call it
+	// at the same time. Default: nobody is told.
+	Note func(format string, args ...any)
+
+	// Expect is called with the number of resources that a hub has, before they are
+	// mirrored. Default: nobody is told.
+	Expect func(resources uint64)
+}
+
+// A Mirror brings what a source says to a Sink. What it knows is in its Home, so it goes on
+// where it was after any end of the process.
+type Mirror struct {
+	home   *Home
+	sink   Sink
+	source discovery.Source
+	opts   Options
+	lister *harvest.Lister
+}
+
+// New returns the Mirror of a source in a home.
+func New(h *Home, source *discovery.Source, sink Sink, o Options) *Mirror {
+	if o.HTTP == nil {
+		o.HTTP = http.DefaultClient
+	}
+	orElse(&o.Every, 5*time.Minute)
+	orElse(&o.Patience, 10*time.Minute)
+	if o.Note == nil {
+		o.Note = func(string, ...any) {}
+	}
+	m := &Mirror{home: h, sink: sink, source: *source, opts: o}
+	m.lister = &harvest.Lister{Getter: &harvest.Getter{Client: o.HTTP, UserAgent: o.UserAgent, Wait: o.Patience}}
+	return m
+}
+
+// ErrNoLists means that a source offers nothing that a mirror can be made from.
+var ErrNoLists = errors.New("the source has neither a hub that rsmirror can follow, nor a Resource List, a sitemap or a Change List")
+
+// A SourceError means that the source, or the hub, does not answer as it should. The mirror
+// itself is right, and another Run goes on.
+type SourceError struct{ Err error }
+
+func (s *SourceError) Error() string { return s.Err.Error() }
+func (s *SourceError) Unwrap() error { return s.Err }
+
+// Run mirrors the source until ctx is done. If once, Run ends when the sink has all that
+// the source has, and everything that failed was tried again. Then Left says what is
+// missing. An error of the sink ends Run, such as a *TooMany. When ctx is done, the error
+// is nil unless once.
+func (m *Mirror) Run(ctx context.Context, once bool) (Left, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var wg sync.WaitGroup
+	if !once {
+		wg.Go(func() {
+			if err := m.retry(ctx); err != nil {
+				cancel(err)
+			}
+		})
+	}
+	err := m.follow(ctx, cancel, once)
+	if !once {
+		cancel(err)
+		wg.Wait()
+	}
+	if err == nil && once {
+		err = context.Cause(ctx)
+	}
+	if cause := context.Cause(ctx); errors.Is(err, context.Canceled) && cause != nil {
+		err = cause
+	}
+	if err != nil && !(errors.Is(err, context.Canceled) && !once) {
+		return Left{}, err
+	}
+	if !once {
+		return Left{}, nil
+	}
+	return m.sink.Retry(ctx, true)
+}
+
+func (m *Mirror) follow(ctx context.Context, cancel context.CancelCauseFunc, once bool) error {
+	hub, set, ok := m.source.RSHub()
+	if !ok {
+		return m.lists(ctx, once)
+	}
+	o := m.opts.Hub
+	good := new(good)
+	note := o.Note
+	o.Note = func(err error, wait time.Duration) {
+		if note != nil {
+			note(err, wait)
+		}
+		if since := good.since(); once && since > m.opts.Patience {
+			cancel(&SourceError{fmt.Errorf("gave up after %v: %w", since.Round(time.Second), err)})
+		}
+	}
+	c, err := client.New(hub, o)
+	if err != nil {
+		return &SourceError{err}
+	}
+	complete, err := m.complete(ctx, c, set)
+	switch {
+	case errors.Is(err, feed.ErrNoInventory):
+		m.opts.Note("the hub keeps no inventory of the set: its lists are looked at every %v instead", m.opts.Every)
+		return m.lists(ctx, once)
+	case err != nil:
+		return err
+	case !complete:
+		if err := m.before(ctx); err != nil {
+			return err
+		}
+	}
+	return m.replica(ctx, c, set, once, good)
+}
+
+// A good keeps when something succeeded last.
+type good struct {
+	mu sync.Mutex
+	at time.Time
+}
+
+func (g *good) now() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.at = time.Now()
+}
+
+func (g *good) since() time.Duration {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.at.IsZero() {
+		g.at = time.Now()
+	}
+	return time.Since(g.at)
+}
+
+// complete reports whether a hub knows all resources of a set.
+func (m *Mirror) complete(ctx context.Context, c *client.Client, set string) (bool, error) {
+	for page, err := range c.Baseline(ctx, set, client.BaselineOptions{Limit: 1, Prefix: m.opts.Prefix}) {
+		if err != nil {
+			return false, &SourceError{err}
+		}
+		if m.opts.Expect != nil {
+			m.opts.Expect(page.Count)
+		}
+		return page.Complete, nil
+	}
+	return false, context.Cause(ctx)
+}
+
+// before takes over the source's own Resource List, once, because the hub does not know
+// all resources: what the hub says comes after it.
+func (m *Mirror) before(ctx context.Context) error {
+	var st looks
+	if _, err := m.home.Ledger.Meta("looks", &st); err != nil {
+		return err
+	}
+	if st.Listed {
+		return nil
+	}
+	if m.resources() == "" {
+		m.opts.Note("the hub does not know all resources of the set, and the source has no Resource List: the mirror will have what is published from now on, and what the hub knows")
+		return nil
+	}
+	m.opts.Note("the hub does not know all resources of the set: reading the source's Resource List first")
+	return m.takeList(ctx, &st)
+}
+
+// replica follows a hub by a Replica.
+func (m *Mirror) replica(ctx context.Context, c *client.Client, set string, once bool, good *good) (err error) {
+	r, closed, err := m.home.replica(ctx, c, set, m.opts.Prefix)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, closed()) }()
+	var updates iter.Seq2[*client.Update, error]
+	if once {
+		updates = r.CatchUp(ctx)
+	} else {
+		updates = r.Follow(ctx)
+	}
+	for u, err := range updates {
+		if err != nil {
+			return &SourceError{err}
+		}
+		good.now()
+		if u.Baseline && len(u.Entries) == 0 {
+			m.opts.Note("the baseline is complete, at cursor %v", u.Cursor)
+		}
+		if err := m.sink.Apply(ctx, u.Entries); err != nil {
+			return err
+		}
+		if err := m.unlist(u.Entries); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// unlist forgets what the source's list said of resources: the hub knows them now.
+func (m *Mirror) unlist(entries []feed.Entry) error {
+	var b ledger.Batch
+	some := false
+	for i := range entries {
+		_, listed, err := m.home.Ledger.Seen(entries[i].Change.Loc)
+		if err != nil {
+			return err
+		}
+		if listed {
+			some = true
+			b.Unlisted(entries[i].Change.Loc)
+		}
+	}
+	if !some {
+		return nil
+	}
+	return m.home.Ledger.Commit(&b)
+}
+
+// replica opens the replica of a home.
+func (h *Home) replica(ctx context.Context, c *client.Client, set, prefix string) (*client.Replica, func() error, error) {
+	pages, err := h.Pages()
+	if err != nil {
+		return nil, nil, err
+	}
+	r, err := c.OpenReplica(ctx, set, pages, client.ReplicaOptions{Prefix: prefix})
+	if err != nil {
+		return nil, nil, errors.Join(err, pages.Close())
+	}
+	return r, pages.Close, nil
+}
+
+// retry tries again what failed, whenever something is due, until ctx is done.
+func (m *Mirror) retry(ctx context.Context) error {
+	const look = 5 * time.Second // something may fail at any time
+	for {
+		left, err := m.sink.Retry(ctx, false)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		wait := look
+		if !left.Next.IsZero() {
+			wait = max(100*time.Millisecond, min(wait, time.Until(left.Next)))
+		}
+		if !sleep(ctx, wait) {
+			return nil
+		}
+	}
+}
+
+// sleep waits, and returns false if ctx is done first.
+func sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
