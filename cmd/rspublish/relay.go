@@ -18,6 +18,7 @@ import (
 	"github.com/rshub/rshub/harvest"
 	"github.com/rshub/rshub/harvest/oaipmh"
 	"github.com/rshub/rshub/internal/backoff"
+	"github.com/rshub/rshub/internal/progress"
 	"github.com/rshub/rshub/reconcile"
 	"github.com/rshub/rshub/relay"
 )
@@ -36,12 +37,12 @@ func (p *program) runRelay(ctx context.Context, args []string) int {
 		fmt.Fprintf(p.stderr, "rspublish: %v\nrspublish relay -h explains everything.\n", err)
 		return exitUsage
 	}
-	r := &relaying{program: p, cfg: cfg, bar: &progress{w: p.stderr, terminal: p.terminal, quiet: cfg.quiet, now: p.now}}
+	r := &relaying{program: p, cfg: cfg, bar: &report{Line: progress.Line{W: p.stderr, Terminal: p.terminal, Quiet: cfg.quiet, Now: p.now}}}
 	if cfg.bareToken {
-		r.bar.note("rspublish: warning: the token travels unencrypted to %s; use https", cfg.hub)
+		r.bar.Note("rspublish: warning: the token travels unencrypted to %s; use https", cfg.hub)
 	}
 	err = r.run(ctx)
-	r.bar.clear()
+	r.bar.Clear()
 	if err == nil {
 		return exitOK
 	}
@@ -63,7 +64,7 @@ func (p *program) runRelay(ctx context.Context, args []string) int {
 type relaying struct {
 	*program
 	cfg    *relayConfig
-	bar    *progress
+	bar    *report
 	getter *harvest.Getter
 	file   relayFile
 	looked bool // a look has succeeded in this run
@@ -83,14 +84,14 @@ type relayFile struct {
 }
 
 func (r *relaying) run(ctx context.Context) error {
-	c, err := r.newClient(&r.cfg.config, r.bar.note)
+	c, err := r.newClient(&r.cfg.config, r.bar.Note)
 	if err != nil {
 		return err
 	}
 	r.getter = &harvest.Getter{
 		Client: &http.Client{Transport: http.DefaultTransport}, UserAgent: agent(), Robots: true,
 		Note: func(err error, wait time.Duration) {
-			r.bar.note("rspublish: %v; asking again in %s", err, wait.Round(time.Second))
+			r.bar.Note("rspublish: %v; asking again in %s", err, wait.Round(time.Second))
 		},
 	}
 	release, err := r.open()
@@ -102,7 +103,7 @@ func (r *relaying) run(ctx context.Context) error {
 		if err := r.patiently(ctx, func() error { return r.find(ctx) }); err != nil {
 			return err
 		}
-		r.bar.note("rspublish: the source has %s", &r.file.State.Source)
+		r.bar.Note("rspublish: the source has %s", &r.file.State.Source)
 	}
 	hub := &site{client: c, cfg: &r.cfg.config}
 	looks := relay.New(hub, r.getter, &r.file.State, relay.Options{
@@ -120,7 +121,7 @@ func (r *relaying) run(ctx context.Context) error {
 			return err
 		}
 		if err != nil {
-			r.bar.note("rspublish: %v; looking again at %s", err, next.Format(time.TimeOnly))
+			r.bar.Note("rspublish: %v; looking again at %s", err, next.Format(time.TimeOnly))
 		}
 		if err := r.pause(ctx, next.Sub(r.now())); err != nil {
 			return err
@@ -150,7 +151,7 @@ func (r *relaying) patiently(ctx context.Context, try func() error) error {
 		if f, ok := errors.AsType[*failure](err); err == nil || r.cfg.once || ctx.Err() != nil || ok && f.code == exitUsage {
 			return err
 		}
-		r.bar.note("rspublish: %v; trying again in %s", err, r.cfg.every)
+		r.bar.Note("rspublish: %v; trying again in %s", err, r.cfg.every)
 		if err := r.pause(ctx, r.cfg.every); err != nil {
 			return err
 		}
@@ -164,7 +165,7 @@ func (r *relaying) find(ctx context.Context) error {
 		if err != nil {
 			return fail(exitInput, "%w", err)
 		}
-		r.bar.note("rspublish: the repository is %q; it says of deleted records: %s", id.Name, id.Deleted)
+		r.bar.Note("rspublish: the repository is %q; it says of deleted records: %s", id.Name, id.Deleted)
 		r.file.State.Source = relay.Source{Repository: &relay.Repository{URL: r.cfg.what, Prefix: r.cfg.prefix, Set: r.cfg.setSpec, Loc: oaipmh.Template(r.cfg.loc)}}
 		return nil
 	}
@@ -179,9 +180,9 @@ func (r *relaying) find(ctx context.Context) error {
 func (r *relaying) look(ctx context.Context, looks *relay.Relay) error {
 	r.notes, r.gaps = 0, 0
 	res, err := looks.Look(ctx)
-	r.bar.clear()
+	r.bar.Clear()
 	if hidden := max(r.notes-shown, 0) + max(r.gaps-shown, 0); hidden > 0 {
-		r.bar.note("rspublish: and %d more like these", hidden)
+		r.bar.Note("rspublish: and %d more like these", hidden)
 	}
 	if many, ok := errors.AsType[*reconcile.TooMany](err); ok {
 		return fail(exitTooMany, "%w: -max-delete does not allow that, so nothing was published. Is the source whole? Then run the command again with -once -max-delete %d", many, many.Deleted)
@@ -199,13 +200,13 @@ func (r *relaying) look(ctx context.Context, looks *relay.Relay) error {
 
 func (r *relaying) note(text string) {
 	if r.notes++; r.notes <= shown {
-		r.bar.note("rspublish: %s", text)
+		r.bar.Note("rspublish: %s", text)
 	}
 }
 
 func (r *relaying) gap(err error) {
 	if r.gaps++; r.gaps <= shown {
-		r.bar.clear()
+		r.bar.Clear()
 		fmt.Fprintf(r.stderr, "rspublish: %v\n", err)
 	}
 }
