@@ -73,6 +73,12 @@ func TestDamagedPages(t *testing.T) {
 	s.complete(t, h)
 	s.proved(t, h)
 	s.reads(t, h)
+	hubtest.Until(t, "the inventory is in pages", func() error {
+		if m := hubtest.Get[message](t, h.Topic(s.set)+"?since=baseline&limit=1"); m.Count < 3_000 {
+			return fmt.Errorf("a baseline has %d resources", m.Count)
+		}
+		return nil
+	})
 	h.Stop(t)
 	// All pages are the same text afterwards.
 	damaged := c.Redis.Tell(t, "EVAL", `local n = 0
