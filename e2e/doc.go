@@ -11,6 +11,7 @@
 //	deploy    the image, the chart, compose
 //	clients   the Python client, and the examples
 //	inventory baselines, Resource Lists, and audits
+//	source    rspublish sync and watch
 //	linear    histories of two hubs under faults, held against one memory
 //	soak      a cluster under load, with faults at random
 //
