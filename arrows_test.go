@@ -57,7 +57,7 @@ var arrows = map[string][]string{
 	"harvest":               {"feed", "internal/backoff", "outbound", "resourcesync"},
 	"harvest/oaipmh":        {"feed", "harvest", "resourcesync"},
 
-	"relay":                 {"discovery", "feed", "harvest", "harvest/oaipmh", "inventory/audit", "reconcile", "resourcesync"},
+	"relay": {"discovery", "feed", "harvest", "harvest/oaipmh", "inventory/audit", "reconcile", "resourcesync"},
 
 	// The hub, and the programs.
 	"server": {
@@ -65,10 +65,12 @@ var arrows = map[string][]string{
 		"documents", "feed", "harvest", "hub", "internal/budget", "internal/redisconn", "inventory", "inventory/live", "inventory/web", "outbound", "outbound/meter", "problem", "resourcesync", "subscribe",
 	},
 	"inventory/diskpages": {"feed", "inventory", "resourcesync"},
+	"reconcile":           {"feed", "inventory", "inventory/audit", "inventory/diskpages", "resourcesync"},
+	"directory":           {"feed", "reconcile", "resourcesync"},
 	"internal/build":      {},
 	"internal/setting":    {},
 	"cmd/rshub":           {"access", "changelog", "changelog/disklog", "client", "feed", "internal/build", "internal/setting", "inventory", "inventory/audit", "inventory/digest", "inventory/diskpages", "problem", "resourcesync", "server"},
-	"cmd/rspublish":       {"client", "feed", "internal/build", "resourcesync"},
+	"cmd/rspublish":       {"client", "directory", "feed", "harvest", "harvest/oaipmh", "internal/backoff", "internal/build", "inventory", "inventory/audit", "inventory/digest", "reconcile", "relay", "resourcesync"},
 
 	// The program that tries any hub.
 	"conformance/trial": {"resourcesync"},
@@ -104,6 +106,7 @@ var edges = map[string][]string{
 	"github.com/prometheus/":      {"callback", "changelog/metered", "hub", "internal/metricstest", "inventory/live", "outbound/meter", "server", "subscribe"},
 	"github.com/kelseyhightower/": {"cmd/rshub"},
 	"golang.org/x/net":            {"discovery"},
+	"github.com/fsnotify/":        {"directory"},
 }
 
 // apart says what a package must not link, however indirectly.
@@ -114,7 +117,7 @@ var apart = map[string][]string{
 	"discovery":     {"github.com/cockroachdb/", "github.com/redis/", "github.com/prometheus/", module + "changelog"},
 	"client":        {"github.com/cockroachdb/", "github.com/redis/", "github.com/prometheus/", module + "changelog"},
 	"harvest":       {"github.com/cockroachdb/", "github.com/redis/", "github.com/prometheus/", module + "changelog"},
-	"cmd/rspublish": {"github.com/cockroachdb/", "github.com/redis/", "github.com/prometheus/", module + "changelog"},
+	"cmd/rspublish": {"github.com/redis/", "github.com/nats-io/", module + "changelog"}, // it sorts lists in Pebble
 	// Who tries another hub should not have to build this one.
 	"conformance": {"github.com/prometheus/", "github.com/klauspost/compress/zstd", "github.com/redis/", "github.com/gorilla/", module + "changelog"},
 }
