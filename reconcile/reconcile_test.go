@@ -347,7 +347,7 @@ func TestUpdate(t *testing.T) {
 		{[]Sight{{Loc: loc("00001"), Entry: entry("00001", "2")}, {Loc: loc("new")}}, []string{"deleted " + loc("new")}},
 		{[]Sight{{Loc: loc("new"), Entry: entry("new", "1")}}, []string{"created " + loc("new")}},
 		{[]Sight{{Loc: loc("busy"), Entry: entry("busy", "1")}}, []string{"updated " + loc("busy")}},
-		{[]Sight{{Loc: loc("d"), Entry: entry("d", "1"), Below: loc("d/")}}, []string{"deleted " + loc("d/1"), "deleted " + loc("d/2")}},
+		{[]Sight{{Loc: loc("d"), Entry: entry("d", "1"), Below: loc("d/")}, {Loc: loc("d/1"), Below: loc("d/1/")}}, []string{"deleted " + loc("d/1"), "deleted " + loc("d/2")}},
 		{[]Sight{{Loc: loc("d"), Below: loc("d/")}}, []string{"deleted " + loc("d")}},
 	} {
 		h.published = nil
