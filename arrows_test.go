@@ -58,7 +58,7 @@ var arrows = map[string][]string{
 	"harvest/oaipmh":        {"feed", "harvest", "resourcesync"},
 	"poll":                  {"claim", "client", "feed", "harvest", "internal/backoff", "internal/redisconn", "inventory", "inventory/audit", "inventory/digest", "reconcile", "resourcesync"},
 
-	"relay":                 {"discovery", "feed", "harvest", "harvest/oaipmh", "inventory/audit", "reconcile", "resourcesync"},
+	"relay": {"discovery", "feed", "harvest", "harvest/oaipmh", "inventory/audit", "reconcile", "resourcesync"},
 
 	// The hub, and the programs.
 	"server": {
@@ -71,7 +71,7 @@ var arrows = map[string][]string{
 	"internal/build":      {},
 	"internal/setting":    {},
 	"cmd/rshub":           {"access", "changelog", "changelog/disklog", "client", "feed", "internal/build", "internal/setting", "inventory", "inventory/audit", "inventory/digest", "inventory/diskpages", "problem", "resourcesync", "server"},
-	"cmd/rspublish":       {"client", "directory", "feed", "harvest", "internal/build", "inventory", "inventory/audit", "inventory/digest", "reconcile", "resourcesync"},
+	"cmd/rspublish":       {"client", "directory", "feed", "harvest", "harvest/oaipmh", "internal/backoff", "internal/build", "inventory", "inventory/audit", "inventory/digest", "reconcile", "relay", "resourcesync"},
 
 	// The program that tries any hub.
 	"conformance/trial": {"resourcesync"},

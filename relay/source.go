@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/rshub/rshub/discovery"
 	"github.com/rshub/rshub/harvest"
@@ -72,12 +73,22 @@ func Find(ctx context.Context, getter *harvest.Getter, target string) (Source, e
 		if listErr == nil {
 			return Source{ResourceList: target}, nil
 		}
-		if err == nil {
-			err = errors.New("it names neither Change Lists nor lists of resources")
-		}
-		return Source{}, fmt.Errorf("the URL leads to no source that can be relayed: %w (read as a list: %w)", err, listErr)
+		return Source{}, nothing(target, err, listErr)
 	}
 	return Source{ResourceList: target}, nil // a list without resources
+}
+
+// nothing says that a URL leads to nothing. It does not show the query, which may be a
+// secret.
+func nothing(target string, err, asList error) error {
+	if err == nil {
+		err = errors.New("it names neither Change Lists nor lists of resources")
+	}
+	text := err.Error()
+	if _, query, ok := strings.Cut(target, "?"); ok && query != "" {
+		text = strings.ReplaceAll(text, query, "…")
+	}
+	return fmt.Errorf("the URL leads to no source that can be relayed: %s (read as a list: %w)", text, asList)
 }
 
 // FindRepository asks a repository who it is.

@@ -372,3 +372,36 @@ func TestIsChanges(t *testing.T) {
 		}
 	}
 }
+
+// A reader that tolerates mistakes tells each of them, and loses no entry.
+func TestTolerate(t *testing.T) {
+	const open = `<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9" xmlns:rs="http://www.openarchives.org/rs/terms/">`
+	for _, test := range []struct{ name, doc, mistake, failure string }{
+		{"none", open + `<url><loc>urn:1</loc></url></urlset>`, "", ""},
+		{"a value", open + `<url><loc>urn:1</loc><lastmod>now</lastmod></url></urlset>`, "entry 1 (urn:1): lastmod", ""},
+		{"an element", open + `<url><loc>urn:1</loc><rs:x/><size/></url></urlset>`, "has no place here", ""},
+		{"a late rs:md", open + `<url><loc>urn:1</loc></url><rs:md/></urlset>`, "stands before the first entry", ""},
+		{"a namespace", `<urlset><url><loc>urn:1</loc></url></urlset>`, "the namespace of urlset is", ""},
+		{"an entry in another namespace", open + `<url><loc>urn:1</loc></url><url xmlns="urn:x"><loc>urn:2</loc></url></urlset>`, "", "has no place here"},
+		{"an entry of an index", open + `<sitemap><loc>urn:2</loc></sitemap><url><loc>urn:1</loc></url></urlset>`, "", "has no place here"},
+		{"two locs", open + `<url><loc>urn:1</loc><loc>urn:2</loc></url></urlset>`, "", "an entry has one loc"},
+		{"no end", open + `<url><loc>urn:1</loc></url>`, "", "ends early"},
+	} {
+		var told []string
+		r := NewXMLReader(strings.NewReader(test.doc), Limits{})
+		r.Tolerate(func(e *Error) { told = append(told, e.Error()) })
+		entries := 0
+		var err error
+		for err == nil {
+			if _, err = r.Next(); err == nil {
+				entries++
+			}
+		}
+		if said := strings.Join(told, "\n"); !strings.Contains(said, test.mistake) || test.mistake == "" && said != "" {
+			t.Errorf("%s: it tells %q, not %q", test.name, said, test.mistake)
+		}
+		if test.failure == "" && (err != io.EOF || entries != 1) || test.failure != "" && !strings.Contains(err.Error(), test.failure) {
+			t.Errorf("%s: %d entries, then %v", test.name, entries, err)
+		}
+	}
+}

@@ -270,7 +270,7 @@ func (r *relaying) open() (release func(), err error) {
 	release = func() { _ = f.Close() }
 	if err := lock(f); err != nil {
 		release()
-		return nil, fmt.Errorf("another rspublish relays %s (it has %s)", r.cfg.what, want.path)
+		return nil, fmt.Errorf("another rspublish relays with the state %s", want.path)
 	}
 	b, err := os.ReadFile(want.path)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -157,7 +157,7 @@ func TestRelayRepository(t *testing.T) {
 	p = start()
 	want = slices.Delete(want, 3, 4)
 	holds(want...)
-	if _, stderr := rspublish(t, 3, nil, "relay", "-hub", h.URL, "-set", "papers", "-once", "-loc", "https://example.org/{local}", "-state", state, web.URL+"/oai"); !strings.Contains(stderr, "another rspublish relays") {
+	if _, stderr := rspublish(t, 3, nil, "relay", "-hub", h.URL, "-set", "papers", "-once", "-loc", "https://example.org/{local}", "-state", state, web.URL+"/oai"); !strings.Contains(stderr, "another rspublish relays with") {
 		t.Errorf("a second relay says %s", stderr)
 	}
 	p.Signal(syscall.SIGTERM)

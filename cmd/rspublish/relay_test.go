@@ -1,0 +1,122 @@
+package main
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rshub/rshub/relay"
+)
+
+func TestParseRelay(t *testing.T) {
+	t.Parallel()
+	none := func(string) string { return "" }
+	cfg, err := parseRelay([]string{"-set", "x", "-every", "5m", "-oai-set", "math", "-max-delete", "20%", "https://a.example/oai"}, none)
+	if err != nil || !cfg.isOAI() || cfg.every != 5*time.Minute || cfg.full != relay.DefaultFull || cfg.what != "https://a.example/oai" {
+		t.Errorf("it is %+v, %v", cfg, err)
+	}
+	for args, want := range map[string]string{
+		"":                                       "which source?",
+		"https://a.example/ -once":               "flags stand before the URL",
+		"https://a.example/ https://b":           "one source at a time",
+		"sitemap.xml":                            "rspublish sync is for files",
+		"-every 1ms https://a.example":           "-every is 1s or longer",
+		"-full 0s https://a.example":             "-full is longer than 0",
+		"-retry -1s https://a.example":           "-retry is not negative",
+		"-loc https://x https://a.example":       "neither {identifier} nor {local}",
+		"-max-delete some https://a.example":     "-max-delete",
+		"-hub ftp://x https://a.example":         "-hub is a URL",
+		"-set X https://a.example":               "cannot name a set",
+		"-token-file /no/such https://a.example": "read the token",
+		"-unknown https://a.example":             "not defined",
+	} {
+		if _, err := parseRelay(append([]string{"-set", "x"}, strings.Fields(args)...), none); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, not %s", args, err, want)
+		}
+	}
+}
+
+// The state belongs to one relay, and to one process at a time.
+func TestRelayState(t *testing.T) {
+	t.Parallel()
+	open := func(path, set string, oai bool) (*relaying, func(), error) {
+		r := &relaying{program: &program{cacheDir: func() (string, error) { return t.TempDir(), nil }}, cfg: &relayConfig{what: "https://user:secret@a.example/", state: path, oai: oai}}
+		r.cfg.hub, r.cfg.set = "https://hub.example", set
+		release, err := r.open()
+		return r, release, err
+	}
+	path := filepath.Join(t.TempDir(), "new", "state.json")
+	r, release, err := open(path, "x", false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := open(path, "x", false); err == nil || !strings.Contains(err.Error(), "another rspublish relays with") || strings.Contains(err.Error(), "secret") {
+		t.Errorf("it is opened twice: %v", err)
+	}
+	r.file.State = relay.State{Version: relay.StateVersion, Source: relay.Source{ChangeList: "https://a.example/c"}, Cursor: "7-8"}
+	if err := r.save(&r.file.State); err != nil {
+		t.Fatal(err)
+	}
+	release()
+	info, err := os.Stat(path)
+	if err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the file is %v, %v", info, err)
+	}
+	if r, release, err := open(path, "x", false); err != nil || r.file.State.Cursor != "7-8" || r.file.State.Source.ChangeList == "" {
+		t.Errorf("it is read as %+v, %v", r.file, err)
+	} else {
+		release()
+	}
+	for _, test := range []struct {
+		set string
+		oai bool
+	}{{"y", false}, {"x", true}} {
+		if _, _, err := open(path, test.set, test.oai); err == nil || !strings.Contains(err.Error(), "the state of another relay") {
+			t.Errorf("another relay opens it: %v", err)
+		}
+	}
+	for _, text := range []string{"", "{}", `{"version":99}`} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := open(path, "x", false); err == nil || !strings.Contains(err.Error(), "not a state that this rspublish can read") {
+			t.Errorf("%q is read: %v", text, err)
+		}
+	}
+}
+
+// What -json prints of a look is JSON, also of a source that cannot be relayed to a hub.
+func TestRelayRuns(t *testing.T) {
+	t.Parallel()
+	source := httptest.NewServer(http.NotFoundHandler())
+	defer source.Close()
+	run := func(args ...string) (int, string, string) {
+		var stdout, stderr strings.Builder
+		p := &program{env: func(string) string { return "" }, stdout: &stdout, stderr: &stderr, cacheDir: func() (string, error) { return t.TempDir(), nil }, now: time.Now}
+		return p.run(t.Context(), append([]string{"relay"}, args...)), stdout.String(), stderr.String()
+	}
+	if code, stdout, _ := run("-h"); code != exitOK || stdout != relayHelp {
+		t.Errorf("-h ends with %d: %s", code, stdout)
+	}
+	if code, _, stderr := run("-set", "x"); code != exitUsage || !strings.Contains(stderr, "rspublish relay -h") {
+		t.Errorf("without a URL it ends with %d: %s", code, stderr)
+	}
+	if code, _, stderr := run("-set", "x", "-once", source.URL+"/?key=SECRET"); code != exitInput || !strings.Contains(stderr, "no source that can be relayed") || strings.Contains(stderr, "SECRET") {
+		t.Errorf("without a source it ends with %d: %s", code, stderr)
+	}
+	if code, _, stderr := run("-set", "x", "-once", "-oai", source.URL+"/?key=SECRET"); code != exitInput || !strings.Contains(stderr, "the answer is 404") || strings.Contains(stderr, "SECRET") {
+		t.Errorf("without a repository it ends with %d: %s", code, stderr)
+	}
+	var out strings.Builder
+	r := &relaying{program: &program{stdout: &out}, cfg: &relayConfig{config: config{set: "x", json: true}}}
+	r.summarizeLook(&relay.Result{How: relay.Compared, Created: 1, Listed: 2})
+	var line map[string]any
+	if err := json.Unmarshal([]byte(out.String()), &line); err != nil || line["how"] != "compared" || line["created"] != 1.0 || line["listed"] != 2.0 {
+		t.Errorf("it prints %s: %v", out.String(), err)
+	}
+}
