@@ -117,7 +117,7 @@ func TestKilled(t *testing.T) {
 			}
 			return n
 		}
-		before, least := asked(), 1+r.IntN(120)
+		before, least := asked(), 1+r.IntN(40)
 		lines = nil
 		for range 100 {
 			switch n, f := name(), fault(nil); r.IntN(5) {
@@ -170,7 +170,7 @@ func TestFollow(t *testing.T) {
 	complete(t, h, "demo")
 	p := hubtest.Start(t, nil, nil, hubtest.Rsmirror, "-strip", o.URL, h.Topic("demo"), dir)
 	hubtest.Until(t, "the mirror is there", func() error { return o.same(dir) })
-	publish(t, h, "demo", o.set("/f1", []byte("newer"), nil), o.set("/f2", nil, nil), o.set("/new", []byte("new"), first(3, status(500))))
+	publish(t, h, "demo", o.set("/f1", []byte("newer"), nil), o.set("/f2", nil, nil), o.set("/new", []byte("new"), first(2, status(500))))
 	hubtest.Until(t, "the changes are there", func() error { return o.same(dir) })
 	if _, stderr := rsmirror(t, 3, "audit", dir); !strings.Contains(stderr, "in use") {
 		t.Errorf("an audit beside a mirror says %s", stderr)

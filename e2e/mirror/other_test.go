@@ -210,14 +210,15 @@ func TestTo(t *testing.T) {
 		return string(b)
 	}
 	hubtest.Until(t, "the command has succeeded", func() error {
-		if got := locs(all()); !slices.Equal(got, []string{"created /b"}) {
+		got := locs(all()) // a baseline may be as of an earlier cursor, and then a is deleted
+		if !slices.Equal(got, []string{"created /b"}) && !slices.Equal(got, []string{"created /a", "created /b", "deleted /a"}) {
 			return fmt.Errorf("it got %q: %s", got, p.Stderr)
 		}
 		return nil
 	})
 	publish(t, h, "demo", o.set("/c", []byte("c"), nil))
 	hubtest.Until(t, "the command has got the change", func() error {
-		if got := locs(all()); !slices.Equal(got, []string{"created /b", "created /c"}) {
+		if got := locs(all()); !slices.Equal(got[max(0, len(got)-1):], []string{"created /c"}) {
 			return fmt.Errorf("it got %q: %s", got, p.Stderr)
 		}
 		return nil
