@@ -1,4 +1,4 @@
-# make build   the two programs, in bin/
+# make build   the three programs, in bin/
 # make image   the container image, in dist/image.tar
 # make release everything that a release consists of, in dist/, verified
 # make check   what is quick to know: format, vet, static analysis, and the short tests

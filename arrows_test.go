@@ -25,6 +25,7 @@ var arrows = map[string][]string{
 	"internal/backoff":   {},
 	"internal/budget":    {"feed"},
 	"internal/flight":    {},
+	"internal/progress":  {},
 	"internal/packed":    {"resourcesync"},
 	"internal/redisconn": {"feed", "internal/backoff"},
 	"claim":              {"internal/redisconn"},
@@ -71,7 +72,17 @@ var arrows = map[string][]string{
 	"internal/build":      {},
 	"internal/setting":    {},
 	"cmd/rshub":           {"access", "changelog", "changelog/disklog", "client", "feed", "internal/build", "internal/setting", "inventory", "inventory/audit", "inventory/digest", "inventory/diskpages", "problem", "resourcesync", "server"},
-	"cmd/rspublish":       {"client", "directory", "feed", "harvest", "harvest/oaipmh", "internal/backoff", "internal/build", "inventory", "inventory/audit", "inventory/digest", "reconcile", "relay", "resourcesync"},
+	"cmd/rspublish":       {"client", "directory", "feed", "harvest", "harvest/oaipmh", "internal/backoff", "internal/build", "internal/progress", "inventory", "inventory/audit", "inventory/digest", "reconcile", "relay", "resourcesync"},
+
+	// The destination's end.
+	"mirror/filename": {"resourcesync"},
+	"mirror/fetch":    {"internal/backoff", "resourcesync"},
+	"mirror/ledger":   {"feed", "mirror/filename", "resourcesync"},
+	"mirror": {
+		"client", "discovery", "feed", "harvest", "internal/backoff", "inventory", "inventory/audit", "inventory/digest", "inventory/diskpages",
+		"mirror/fetch", "mirror/filename", "mirror/ledger", "reconcile", "resourcesync",
+	},
+	"cmd/rsmirror": {"client", "discovery", "internal/backoff", "internal/build", "internal/progress", "internal/setting", "mirror", "mirror/fetch", "outbound", "reconcile"},
 
 	// The program that tries any hub.
 	"conformance/trial": {"resourcesync"},
@@ -106,7 +117,7 @@ var edges = map[string][]string{
 	"github.com/redis/":           {"internal/redisconn", "internal/redistest"},
 	"github.com/nats-io/":         {"hub"},
 	"github.com/gorilla/":         {"subscribe"},
-	"github.com/cockroachdb/":     {"changelog/disklog", "inventory/diskpages"},
+	"github.com/cockroachdb/":     {"changelog/disklog", "inventory/diskpages", "mirror/ledger"},
 	"github.com/prometheus/":      {"callback", "changelog/metered", "hub", "internal/metricstest", "inventory/live", "outbound/meter", "server", "subscribe"},
 	"github.com/kelseyhightower/": {"cmd/rshub"},
 	"golang.org/x/net":            {"discovery"},
@@ -122,6 +133,7 @@ var apart = map[string][]string{
 	"client":        {"github.com/cockroachdb/", "github.com/redis/", "github.com/prometheus/", module + "changelog"},
 	"harvest":       {"github.com/cockroachdb/", "github.com/redis/", "github.com/prometheus/", module + "changelog"},
 	"cmd/rspublish": {"github.com/redis/", "github.com/nats-io/", module + "changelog"}, // it sorts lists in Pebble
+	"cmd/rsmirror":  {"github.com/redis/", module + "changelog"},
 	// Who tries another hub should not have to build this one.
 	"conformance": {"github.com/prometheus/", "github.com/klauspost/compress/zstd", "github.com/redis/", "github.com/gorilla/", module + "changelog"},
 }

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strings"
 
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/resourcesync"
@@ -70,12 +71,12 @@ func (f *finder) find(ctx context.Context, u *url.URL) (*Source, error) {
 	if _, refused := errors.AsType[*answered](err); !refused && !errors.Is(err, ErrNothing) {
 		return s, err
 	}
-	for _, place := range []string{"./.well-known/resourcesync", "/.well-known/resourcesync"} {
-		known, perr := u.Parse(place)
-		if perr != nil {
-			continue
-		}
-		s, ferr := f.at(ctx, known.String())
+	root, beside, below := *u, *u, *u
+	root.Path = "/"
+	beside.Path = u.Path[:strings.LastIndexByte(u.Path, '/')+1]
+	below.Path = strings.TrimSuffix(u.Path, "/") + "/"
+	for _, place := range []*url.URL{&below, &beside, &root} {
+		s, ferr := f.at(ctx, place.ResolveReference(&url.URL{Path: ".well-known/resourcesync"}).String())
 		if _, refused := errors.AsType[*answered](ferr); refused || errors.Is(ferr, ErrNothing) {
 			continue
 		}

@@ -217,10 +217,11 @@ func TestFindRSHub(t *testing.T) {
 	}
 	hub := running.Start(t, server, &log)
 	hub.Publish("articles")
+	hub.Publish("other")
 	source := site{"/capabilitylist.xml": document("urlset", "capabilitylist",
 		entry("BASE/resourcelist.xml", "resourcelist"), entry(hub.URL+"/sets/articles/changes", "change-notification"))}.start(t)
 	for _, address := range []string{
-		hub.URL, hub.URL + "/", hub.URL + "/.well-known/resourcesync", hub.URL + "/sets/articles", hub.URL + "/sets/articles/changes",
+		hub.URL + "/sets/articles", hub.URL + "/sets/articles/changes",
 		hub.URL + "/sets/articles/capabilitylist.xml", hub.URL + "/sets/articles/changelist.xml", source + "/capabilitylist.xml",
 	} {
 		s, err := Find(t.Context(), http.DefaultClient, address)

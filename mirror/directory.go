@@ -447,10 +447,14 @@ func (d *Directory) count(b *ledger.Batch, n int64) error {
 	if now := time.Now(); now.Sub(t.Since) > 24*time.Hour || now.Before(t.Since) {
 		t = toll{Since: now, Held: d.home.Ledger.Counts().Files}
 	}
-	if !d.opts.MaxDelete.Allows(uint64(t.Deleted+n), uint64(t.Held), 1) {
+	all, held := uint64(t.Deleted+n), uint64(t.Held)
+	if !d.opts.MaxDelete.Allows(all, held, 1) {
 		return &TooMany{Deleted: t.Deleted, More: n, Held: t.Held}
 	}
 	t.Deleted += n
+	if !(reconcile.Bound{}).Allows(all, held, 1) { // somebody has allowed it: the next deletions are others
+		t = toll{Since: time.Now(), Held: d.home.Ledger.Counts().Files - n}
+	}
 	b.Meta("deletions", t)
 	return nil
 }

@@ -21,14 +21,22 @@ func (p *program) mirror(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, home.Close()) }()
-	if err := home.Settle(p.settings); err != nil {
-		return err
+	if _, ok, err := home.Settings(); err != nil || ok {
+		if err == nil {
+			err = home.Settle(p.settings)
+		}
+		if err != nil {
+			return err
+		}
 	}
 	sink, err := p.sink(home)
 	if err != nil {
 		return err
 	}
 	source, err := p.find(ctx)
+	if err == nil {
+		err = home.Settle(p.settings) // not before: the URL may be wrong
+	}
 	if err != nil {
 		return err
 	}

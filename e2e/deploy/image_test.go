@@ -136,8 +136,10 @@ func TestImage(t *testing.T) {
 	if said := h.Stderr.String(); strings.Contains(said, "after the grace period") || !strings.Contains(said, `"stopped"`) {
 		t.Errorf("it did not stop as it should: %s", trial.Tail(said))
 	}
-	if code, out, said := c.run(t, "/rspublish", "-version"); code != 0 || !strings.HasPrefix(out, "rspublish ") {
-		t.Errorf("rspublish in the image ends with %d: %s%s", code, out, said)
+	for _, name := range []string{"rspublish", "rsmirror"} {
+		if code, out, said := c.run(t, "/"+name, "-version"); code != 0 || !strings.HasPrefix(out, name+" ") {
+			t.Errorf("%s in the image ends with %d: %s%s", name, code, out, said)
+		}
 	}
 }
 

@@ -39,7 +39,7 @@ func (r *release) makeArchives(context.Context) error {
 			members = append(members, member{path.Join(dir, filepath.Base(file)), executable, content})
 			return err
 		}
-		for _, name := range []string{"rshub", "rspublish"} {
+		for _, name := range []string{"rshub", "rspublish", "rsmirror"} {
 			if err := add(filepath.Join(r.work, p.String(), p.program(name)), true); err != nil {
 				return err
 			}

@@ -23,7 +23,7 @@ func (r *release) billName(program string, p platform) string {
 // it: the modules that it was built from, and the Go that built it.
 func (r *release) makeBills(context.Context) error {
 	for _, p := range r.platforms {
-		for _, name := range []string{"rshub", "rspublish"} {
+		for _, name := range []string{"rshub", "rspublish", "rsmirror"} {
 			info, err := buildinfo.ReadFile(filepath.Join(r.work, p.String(), p.program(name)))
 			if err != nil {
 				return err

@@ -47,7 +47,7 @@ func (r *release) verify(ctx context.Context) error {
 // this platform.
 func (r *release) verifyPrograms(ctx context.Context) error {
 	for _, p := range r.platforms {
-		for _, name := range []string{"rshub", "rspublish"} {
+		for _, name := range []string{"rshub", "rspublish", "rsmirror"} {
 			file := filepath.Join(r.work, p.String(), p.program(name))
 			info, err := buildinfo.ReadFile(file)
 			if err != nil {
@@ -90,7 +90,7 @@ func (r *release) verifyArchives(context.Context) error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", dir, err)
 		}
-		for _, name := range []string{p.program("rshub"), p.program("rspublish"), "README.md", "LICENSE"} {
+		for _, name := range []string{p.program("rshub"), p.program("rspublish"), p.program("rsmirror"), "README.md", "LICENSE"} {
 			if !slices.Contains(names, path.Join(dir, name)) {
 				return fmt.Errorf("%s has no %s, only %v", dir, name, names)
 			}
@@ -154,7 +154,7 @@ func zipNames(file string) (names []string, err error) {
 // verifyBills compares the bills of materials with the modules in the programs.
 func (r *release) verifyBills(context.Context) error {
 	for _, p := range r.platforms {
-		for _, name := range []string{"rshub", "rspublish"} {
+		for _, name := range []string{"rshub", "rspublish", "rsmirror"} {
 			text, err := os.ReadFile(filepath.Join(r.dist, r.billName(name, p)))
 			if err != nil {
 				return err
@@ -190,7 +190,7 @@ func (r *release) verifyChecksums(ctx context.Context) error {
 
 // installed is what both packages install.
 var installed = []string{
-	"/usr/bin/rshub", "/usr/bin/rspublish", "/usr/lib/systemd/system/rshub.service",
+	"/usr/bin/rshub", "/usr/bin/rspublish", "/usr/bin/rsmirror", "/usr/lib/systemd/system/rshub.service",
 	"/etc/rshub/rshub.env", "/etc/rshub/tokens", "/var/lib/rshub",
 }
 

@@ -49,7 +49,7 @@ type Process struct {
 func environment(t testing.TB, extra []string) []string {
 	var env []string
 	for _, v := range os.Environ() {
-		if name, _, _ := strings.Cut(v, "="); !strings.HasPrefix(name, "RSHUB_") && !strings.HasPrefix(name, "RSPUBLISH_") &&
+		if name, _, _ := strings.Cut(v, "="); !strings.HasPrefix(name, "RSHUB_") && !strings.HasPrefix(name, "RSPUBLISH_") && !strings.HasPrefix(name, "RSMIRROR_") &&
 			name != "HOME" && name != "XDG_CACHE_HOME" {
 			env = append(env, v)
 		}

@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// Rshub and Rspublish are the built programs.
-var Rshub, Rspublish string
+// Rshub, Rspublish and Rsmirror are the built programs.
+var Rshub, Rspublish, Rsmirror string
 
 // Patience is how long a condition may take to come true. Only a failing test
 // waits that long.
@@ -39,7 +39,7 @@ func buildAndRun(m *testing.M) int {
 		defer os.RemoveAll(dir)
 		cmd := exec.Command("../../scripts/build", dir) // what is tested is what is released
 		if race {
-			cmd = exec.Command("go", "build", "-race", "-o", dir+string(filepath.Separator), "./cmd/rshub", "./cmd/rspublish")
+			cmd = exec.Command("go", "build", "-race", "-o", dir+string(filepath.Separator), "./cmd/rshub", "./cmd/rspublish", "./cmd/rsmirror")
 			cmd.Dir = "../.."
 		}
 		if out, err := cmd.CombinedOutput(); err != nil {
@@ -51,7 +51,7 @@ func buildAndRun(m *testing.M) int {
 	if runtime.GOOS == "windows" {
 		suffix = ".exe"
 	}
-	Rshub, Rspublish = filepath.Join(dir, "rshub"+suffix), filepath.Join(dir, "rspublish"+suffix)
+	Rshub, Rspublish, Rsmirror = filepath.Join(dir, "rshub"+suffix), filepath.Join(dir, "rspublish"+suffix), filepath.Join(dir, "rsmirror"+suffix)
 	return m.Run()
 }
 

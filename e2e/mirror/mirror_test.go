@@ -1,0 +1,223 @@
+package mirror
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/rshub/rshub/e2e/internal/hubtest"
+)
+
+// TestFaults mirrors an origin on which everything breaks, once each way.
+func TestFaults(t *testing.T) {
+	t.Parallel()
+	h, o, dir := hubtest.StartHub(t), newOrigin(t), t.TempDir()
+	r := rand.New(rand.NewPCG(1, 2))
+	var loop fault = func(_ int, w http.ResponseWriter, _ []byte) bool {
+		w.Header().Set("Location", "/loop")
+		w.WriteHeader(http.StatusFound)
+		return true
+	}
+	passing := map[string]fault{
+		"/slow":      slow,
+		"/busy":      first(1, status(http.StatusTooManyRequests, "Retry-After", "1")),
+		"/unready":   first(1, status(http.StatusServiceUnavailable)),
+		"/broken":    first(2, status(http.StatusInternalServerError)),
+		"/cut":       first(1, cut),
+		"/old":       first(1, says("what a cache still had")),
+		"/too-long":  first(1, endless),
+		"/too-short": first(1, says("x")),
+	}
+	lasting := map[string]fault{
+		"/absent":      status(http.StatusNotFound),
+		"/gone":        status(http.StatusGone),
+		"/wrong":       says("something else"),
+		"/loop":        loop,
+		"/endless":     endless,
+		"/forbidden":   status(http.StatusForbidden),
+		"/later":       status(http.StatusServiceUnavailable, "Retry-After", "3000"),
+		"/never-whole": cut,
+	}
+	var lines [][]byte
+	for name, f := range passing {
+		lines = append(lines, o.set(name, random(r, 3000), f))
+	}
+	lines = append(lines, o.set("/empty", []byte{}, nil), o.set("/fine/a", random(r, 100_000), nil))
+	publish(t, h, "demo", lines...)
+	complete(t, h, "demo")
+	rsmirror(t, 0, "-once", "-strip", o.URL, h.Topic("demo"), dir)
+	if err := o.same(dir); err != nil {
+		t.Fatal(err)
+	}
+	if o.ranges == 0 {
+		t.Error("what broke off was not gone on with")
+	}
+
+	// The host that asks to wait is another one, so that it keeps nobody else waiting.
+	later := newOrigin(t)
+	publish(t, h, "demo", later.set("/later", []byte("x"), lasting["/later"]))
+	delete(lasting, "/later")
+	lines = nil
+	for name, f := range lasting {
+		lines = append(lines, o.set(name, random(r, 3000), f))
+	}
+	publish(t, h, "demo", lines...)
+	stdout, stderr := rsmirror(t, 1, "-once", "-strip", o.URL, h.Topic("demo"), dir)
+	if !strings.Contains(stdout, fmt.Sprintf("%d missing", len(lasting)+1)) || !strings.Contains(stderr, later.URL+"/later: ") {
+		t.Errorf("it says %s%s", stdout, stderr)
+	}
+	stdout, _ = rsmirror(t, 1, "audit", dir)
+	if got := problems(t, o, stdout); len(got) != len(lasting)+1 || !slices.Contains(got, "missing file /absent") {
+		t.Errorf("audit names %q", got)
+	}
+	if later.asked["/later"] > 2 {
+		t.Errorf("a host that asked to wait for 50 minutes was asked %d times", later.asked["/later"])
+	}
+
+	// Everything is well again: the failures are gone, and the directory is right.
+	publish(t, h, "demo", later.set("/later", nil, nil))
+	o.mu.Lock()
+	clear(o.faults)
+	o.mu.Unlock()
+	rsmirror(t, 0, "-once", "-strip", o.URL, h.Topic("demo"), dir)
+	rsmirror(t, 0, "audit", dir)
+	if err := o.same(dir); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestKilled kills rsmirror again and again while changes arrive and the origin breaks.
+func TestKilled(t *testing.T) {
+	t.Parallel()
+	h, o, dir := hubtest.StartHub(t), newOrigin(t), t.TempDir()
+	seed := uint64(time.Now().UnixNano())
+	t.Log("seed", seed)
+	r := rand.New(rand.NewPCG(seed, 0))
+	var lines [][]byte
+	name := func() string { return fmt.Sprintf("/d%d/f%d", r.IntN(9), r.IntN(99)) }
+	for range 300 {
+		lines = append(lines, o.set(name(), random(r, r.IntN(20_000)), nil))
+	}
+	publish(t, h, "demo", lines...)
+	complete(t, h, "demo")
+	for range 6 {
+		p := hubtest.Start(t, nil, nil, hubtest.Rsmirror, "-strip", o.URL, "-max-delete", "all", "-q", h.Topic("demo"), dir)
+		asked := func() (n int) {
+			o.mu.Lock()
+			defer o.mu.Unlock()
+			for _, c := range o.asked {
+				n += c
+			}
+			return n
+		}
+		before, least := asked(), 1+r.IntN(40)
+		lines = nil
+		for range 100 {
+			switch n, f := name(), fault(nil); r.IntN(5) {
+			case 0:
+				if o.has(n) {
+					lines = append(lines, o.set(n, nil, nil))
+				}
+			case 1:
+				f = []fault{cut, status(500), first(1, says("?")), first(1, status(429, "Retry-After", "1"))}[r.IntN(4)]
+				fallthrough
+			default:
+				lines = append(lines, o.set(n, random(r, 1+r.IntN(50_000)), f))
+			}
+		}
+		publish(t, h, "demo", lines...)
+		hubtest.Until(t, "the origin is asked", func() error {
+			if n := asked() - before; n < least && !p.Ended() {
+				return fmt.Errorf("%d times", n)
+			}
+			return nil
+		})
+		p.Kill()
+		p.Wait()
+	}
+	o.mu.Lock()
+	clear(o.faults)
+	o.mu.Unlock()
+	rsmirror(t, 0, "-once", "-strip", o.URL, "-max-delete", "all", h.Topic("demo"), dir)
+	if err := o.same(dir); err != nil {
+		t.Error(err)
+	}
+	rsmirror(t, 0, "audit", dir)
+}
+
+func (o *origin) has(name string) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.files[name] != nil
+}
+
+// TestFollow follows a hub by push, finds planted damage, and mends it.
+func TestFollow(t *testing.T) {
+	t.Parallel()
+	h, o, dir := hubtest.StartHub(t), newOrigin(t), t.TempDir()
+	var lines [][]byte
+	for i := range 30 {
+		lines = append(lines, o.set(fmt.Sprintf("/f%d", i), fmt.Appendf(nil, "content %d", i), nil))
+	}
+	publish(t, h, "demo", lines...)
+	complete(t, h, "demo")
+	p := hubtest.Start(t, nil, nil, hubtest.Rsmirror, "-strip", o.URL, h.Topic("demo"), dir)
+	hubtest.Until(t, "the mirror is there", func() error { return o.same(dir) })
+	publish(t, h, "demo", o.set("/f1", []byte("newer"), nil), o.set("/f2", nil, nil), o.set("/new", []byte("new"), first(2, status(500))))
+	hubtest.Until(t, "the changes are there", func() error { return o.same(dir) })
+	if _, stderr := rsmirror(t, 3, "audit", dir); !strings.Contains(stderr, "in use") {
+		t.Errorf("an audit beside a mirror says %s", stderr)
+	}
+	p.Signal(syscall.SIGTERM)
+	if code := p.Wait(); code != 0 {
+		t.Errorf("it ended with %d: %s", code, p.Stderr)
+	}
+
+	for name, content := range map[string]string{"f3": "damaged!!", "f4": "longer than it was", "foreign": "x"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Remove(filepath.Join(dir, "f5")); err != nil {
+		t.Fatal(err)
+	}
+	found := []string{"damaged file /f3", "damaged file /f4", "extra file foreign", "missing file /f5"}
+	stdout, _ := rsmirror(t, 1, "audit", dir)
+	if got := slices.Sorted(slices.Values(problems(t, o, stdout))); !slices.Equal(got, found) {
+		t.Errorf("audit names %q, not %q", got, found)
+	}
+	stdout, _ = rsmirror(t, 1, "audit", "-repair", "-quick", dir)
+	mended := []string{"damaged file /f3 repaired", "damaged file /f4 repaired", "extra file foreign", "missing file /f5 repaired"}
+	if got := slices.Sorted(slices.Values(problems(t, o, stdout))); !slices.Equal(got, mended) {
+		t.Errorf("repair names %q, not %q", got, mended)
+	}
+	rsmirror(t, 0, "audit", "-repair", "-remove-extra", dir)
+	if err := o.same(dir); err != nil {
+		t.Error(err)
+	}
+
+	// A source that deletes nearly everything has to be allowed to.
+	lines = nil
+	for i := 3; i < 30; i++ {
+		lines = append(lines, o.set(fmt.Sprintf("/f%d", i), nil, nil))
+	}
+	publish(t, h, "demo", lines...)
+	if _, stderr := rsmirror(t, 5, "-once", "-strip", o.URL, h.Topic("demo"), dir); !strings.Contains(stderr, "-max-delete") {
+		t.Errorf("it does not say how to allow it: %s", stderr)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "f7")); err != nil {
+		t.Error(err)
+	}
+	rsmirror(t, 0, "-once", "-max-delete", "100%", "-strip", o.URL, h.Topic("demo"), dir)
+	rsmirror(t, 0, "audit", dir)
+	if err := o.same(dir); err != nil {
+		t.Error(err)
+	}
+}
