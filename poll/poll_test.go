@@ -117,7 +117,7 @@ func TestTimes(t *testing.T) {
 		w.want(t, 30*time.Minute, "a 25", "a 40")
 		stop()
 
-		p, stop = w.run(t, kept)
+		_, stop = w.run(t, kept)
 		w.want(t, 5*time.Minute)
 		w.want(t, 15*time.Minute, "a 55")
 		w.describe("a", "http://example.org/other", 15*time.Minute) // nobody says so to this hub
