@@ -53,7 +53,7 @@ func (r *reader) close() { _ = r.root.Close() } // it was only read from
 // system says the same later has the same hash.
 func (r *reader) read(ctx context.Context, path string, info fs.FileInfo, patience *time.Duration) (rec record, trusted bool, err error) {
 	for range readTries {
-		if info, err = r.settled(ctx, path, info, patience); err != nil {
+		if err = r.settle(ctx, path, info, patience); err != nil {
 			return rec, false, err
 		}
 		now := r.tree.opts.Now()
@@ -80,24 +80,24 @@ func noFile(err error) error {
 	return err
 }
 
-// settled returns when a file has not changed for a while. It returns ErrBusy if that
-// takes more than the patience that is left.
-func (r *reader) settled(ctx context.Context, path string, info fs.FileInfo, patience *time.Duration) (fs.FileInfo, error) {
+// settle returns when a file has not changed for a while. It returns ErrBusy if that takes
+// more than the patience that is left.
+func (r *reader) settle(ctx context.Context, path string, info fs.FileInfo, patience *time.Duration) error {
 	for {
 		left := r.tree.settling(info)
 		if left <= 0 {
-			return info, nil
+			return nil
 		}
 		if left > *patience {
-			return nil, ErrBusy
+			return ErrBusy
 		}
 		*patience -= left
 		err := r.tree.opts.Sleep(ctx, left)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		if info, err = os.Lstat(r.tree.join(path)); err != nil || !info.Mode().IsRegular() {
-			return nil, noFile(err)
+			return noFile(err)
 		}
 	}
 }

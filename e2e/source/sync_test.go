@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/rshub/rshub/client"
@@ -266,25 +267,26 @@ func TestSyncList(t *testing.T) {
 	for i := range 49 {
 		sitemap += fmt.Sprintf("<url><loc>%s%d</loc><lastmod>2026-01-02T03:04:05Z</lastmod></url>", base, i)
 	}
-	var body string
+	var text atomic.Pointer[string]
+	serve := func(s string) { text.Store(&s) }
 	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/sitemap.xml" {
 			http.NotFound(w, r)
 			return
 		}
 		w.Header().Set("Content-Type", "application/xml")
-		fmt.Fprint(w, body)
+		fmt.Fprint(w, *text.Load())
 	}))
 	defer web.Close()
-	body = sitemap + "<url><loc>" + base + "0</loc></url><url><loc>" + base + "other</loc></url></urlset>"
+	serve(sitemap + "<url><loc>" + base + "0</loc></url><url><loc>" + base + "other</loc></url></urlset>")
 	if sum, _ := s.sync(0, "", web.URL+"/sitemap.xml"); sum.Created != 1 || sum.Deleted != 1 || sum.Updated != 0 || sum.Listed != 50 || sum.Unknown != 1 {
 		t.Errorf("%+v", sum)
 	}
-	body = sitemap // it is cut off
+	serve(sitemap) // it is cut off
 	s.sync(3, "", "-max-delete", "all", web.URL+"/sitemap.xml")
-	body = strings.SplitAfter(sitemap, ">")[0] + "</urlset>"
+	serve(strings.SplitAfter(sitemap, ">")[0] + "</urlset>")
 	s.sync(5, "", web.URL+"/sitemap.xml")
-	body = "<html>under construction</html>"
+	serve("<html>under construction</html>")
 	s.sync(3, "", "-max-delete", "all", web.URL+"/sitemap.xml")
 }
 
