@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -194,7 +195,7 @@ func (g *Getter) check(name string, u *url.URL) error {
 	case u.Scheme != "http" && u.Scheme != "https" || u.Host == "":
 		return resourcesync.Invalid("%s is at no URL that begins with http:// or https://", name)
 	case g.Check != nil:
-		return g.Check(name, u.String())
+		return g.Check(strings.TrimPrefix(name, "the "), u.String())
 	}
 	return nil
 }

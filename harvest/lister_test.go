@@ -213,6 +213,40 @@ func TestListerRefuses(t *testing.T) {
 	}
 }
 
+// A hub lists through outbound, whose rules for addresses hold for redirects and for what
+// an index names, too.
+func TestListerAddresses(t *testing.T) {
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/redirect":
+			http.Redirect(w, r, "http://169.254.169.254/latest", http.StatusFound)
+		case "/hop":
+			http.Redirect(w, r, "/list", http.StatusMovedPermanently)
+		case "/list":
+			_, _ = io.WriteString(w, "urn:x:1")
+		default:
+			_, _ = io.WriteString(w, sitemapIndex("/list", "http://169.254.169.254/latest"))
+		}
+	}))
+	defer s.Close()
+	list := func(path string, o outbound.Options) error {
+		client := outbound.New(o)
+		defer client.Close()
+		_, _, err := listAll(t.Context(), &Lister{Getter: &Getter{Client: client.HTTP(), Check: client.Check, Tries: 1}}, s.URL+path)
+		return err
+	}
+	for path, want := range map[string]string{"/hop": "", "/redirect": "not", "/index": "not"} {
+		if err := list(path, outbound.Options{Allow: here}); err == nil && want != "" || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+	if err := list("/list", outbound.Options{}); err == nil {
+		t.Error("a private address is reached without leave")
+	} else {
+		t.Log(err)
+	}
+}
+
 // A list that breaks off at whichever byte is never taken for a shorter one.
 func TestListerBreaksOff(t *testing.T) {
 	whole := sitemapOpen + `<url><loc>https://a.example/1</loc></url><url><loc>https://a.example/2</loc><lastmod>2026-01-01</lastmod></url></urlset>`

@@ -16,6 +16,14 @@ import (
 	"github.com/rshub/rshub/harvest"
 	"github.com/rshub/rshub/harvest/oaipmh"
 	"github.com/rshub/rshub/reconcile"
+	"github.com/rshub/rshub/resourcesync"
+)
+
+// Bounds of one list. There are lists of half a million resources in one document, ten
+// times what the standard allows, and to read them does no harm.
+const (
+	maxBytes   = 512 << 20
+	maxEntries = 5_000_000
 )
 
 // DefaultFull is how often everything is compared by default.
@@ -115,7 +123,7 @@ func New(hub reconcile.Hub, getter *harvest.Getter, st *State, o Options) *Relay
 	}
 	st.Version = StateVersion
 	r := &Relay{hub: hub, st: st, opts: o}
-	r.lister = &harvest.Lister{Getter: getter, Odd: r.odd}
+	r.lister = &harvest.Lister{Getter: getter, Odd: r.odd, Limits: resourcesync.Limits{Bytes: maxBytes, Entries: maxEntries}}
 	return r
 }
 

@@ -162,9 +162,8 @@ func (w *world) has(want ...string) {
 
 // A site is a web server with documents.
 type site struct {
-	mu       sync.Mutex
-	docs     map[string]string
-	modified time.Time
+	mu   sync.Mutex
+	docs map[string]string
 }
 
 func (s *site) put(path, doc string) {

@@ -2,7 +2,7 @@
 // from standard input or from its command line. It publishes them in order, and each
 // once, however often it is interrupted. A source that keeps no changes only shows what it
 // has, a directory or a list, and rspublish finds out what has changed: sync does so once,
-// and watch as it happens.
+// and watch as it happens; relay polls a source elsewhere.
 package main
 
 import (
