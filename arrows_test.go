@@ -64,10 +64,12 @@ var arrows = map[string][]string{
 		"documents", "feed", "harvest", "hub", "internal/budget", "internal/redisconn", "inventory", "inventory/live", "inventory/web", "outbound", "outbound/meter", "problem", "resourcesync", "subscribe",
 	},
 	"inventory/diskpages": {"feed", "inventory", "resourcesync"},
+	"reconcile":           {"feed", "inventory", "inventory/audit", "inventory/diskpages", "resourcesync"},
+	"directory":           {"feed", "reconcile", "resourcesync"},
 	"internal/build":      {},
 	"internal/setting":    {},
 	"cmd/rshub":           {"access", "changelog", "changelog/disklog", "client", "feed", "internal/build", "internal/setting", "inventory", "inventory/audit", "inventory/digest", "inventory/diskpages", "problem", "resourcesync", "server"},
-	"cmd/rspublish":       {"client", "feed", "internal/build", "internal/progress", "resourcesync"},
+	"cmd/rspublish":       {"client", "directory", "feed", "harvest", "internal/build", "internal/progress", "inventory", "inventory/audit", "inventory/digest", "reconcile", "resourcesync"},
 
 	// The destination's end.
 	"mirror/filename": {"resourcesync"},
@@ -112,6 +114,7 @@ var edges = map[string][]string{
 	"github.com/cockroachdb/":     {"changelog/disklog", "inventory/diskpages", "mirror/ledger"},
 	"github.com/prometheus/":      {"callback", "changelog/metered", "hub", "internal/metricstest", "inventory/live", "outbound/meter", "server", "subscribe"},
 	"github.com/kelseyhightower/": {"cmd/rshub"},
+	"github.com/fsnotify/":        {"directory"},
 	"golang.org/x/net":            {"discovery"},
 }
 
@@ -124,7 +127,7 @@ var apart = map[string][]string{
 	"client":        {"github.com/cockroachdb/", "github.com/redis/", "github.com/prometheus/", module + "changelog"},
 	"harvest":       {"github.com/cockroachdb/", "github.com/redis/", "github.com/prometheus/", module + "changelog"},
 	"cmd/rsmirror":  {"github.com/redis/", module + "changelog"},
-	"cmd/rspublish": {"github.com/cockroachdb/", "github.com/redis/", "github.com/prometheus/", module + "changelog"},
+	"cmd/rspublish": {"github.com/redis/", "github.com/nats-io/", module + "changelog"}, // it sorts lists in Pebble
 	// Who tries another hub should not have to build this one.
 	"conformance": {"github.com/prometheus/", "github.com/klauspost/compress/zstd", "github.com/redis/", "github.com/gorilla/", module + "changelog"},
 }

@@ -52,9 +52,10 @@ func stat(path string, info fs.FileInfo) record {
 	return r
 }
 
-// same reports whether the system says the same of both: then they have the same hash.
+// same reports whether the system says the same of both, which have the same path. Then
+// they have the same hash.
 func (r *record) same(o *record) bool {
-	return r.path == o.path && r.size == o.size && r.mtime == o.mtime && r.ctime == o.ctime && r.inode == o.inode
+	return r.size == o.size && r.mtime == o.mtime && r.ctime == o.ctime && r.inode == o.inode
 }
 
 func (r *record) append(b []byte) []byte {
@@ -69,24 +70,24 @@ func (r *record) append(b []byte) []byte {
 
 var errTorn = errors.New("the ledger is torn")
 
-// cut takes a record off b.
-func (r *record) cut(b []byte) ([]byte, error) {
+// cut takes a record off b. The path is a part of b.
+func (r *record) cut(b []byte) (path, rest []byte, err error) {
 	n, l := binary.Uvarint(b)
 	if l <= 0 || n > uint64(len(b)-l) {
-		return nil, errTorn
+		return nil, nil, errTorn
 	}
-	r.path, b = string(b[l:l+int(n)]), b[l+int(n):]
+	path, b = b[l:l+int(n)], b[l+int(n):]
 	for _, v := range []*int64{&r.size, &r.mtime, &r.ctime} {
 		if *v, l = binary.Varint(b); l <= 0 {
-			return nil, errTorn
+			return nil, nil, errTorn
 		}
 		b = b[l:]
 	}
 	if r.inode, l = binary.Uvarint(b); l <= 0 || len(b)-l < len(r.sha256) {
-		return nil, errTorn
+		return nil, nil, errTorn
 	}
 	b = b[l:]
-	return b[copy(r.sha256[:], b):], nil
+	return path, b[copy(r.sha256[:], b):], nil
 }
 
 // A ledgerReader reads the records of a ledger, up to its end or to the first block that
@@ -96,8 +97,9 @@ type ledgerReader struct {
 	in    *bufio.Reader
 	block []byte // records that are not read yet
 	space []byte
-	next  record
-	ok    bool // there is a next record
+	path  []byte // of the next record; good until advance
+	next  record // without its path
+	ok    bool   // there is a next record
 }
 
 // openLedger opens a ledger. One that is not there, or not a ledger, has no records.
@@ -137,17 +139,23 @@ func (r *ledgerReader) advance() {
 		}
 	}
 	var err error
-	if r.block, err = r.next.cut(r.block); err == nil {
+	if r.path, r.block, err = r.next.cut(r.block); err == nil {
 		r.ok = true
 	}
 }
 
 // find returns the record of a path. Paths must be asked for in order.
 func (r *ledgerReader) find(path string) (*record, bool) {
-	for r.ok && r.next.path < path {
+	for r.ok && string(r.path) < path {
 		r.advance()
 	}
-	return &r.next, r.ok && r.next.path == path
+	return &r.next, r.ok && string(r.path) == path
+}
+
+// record returns the next record, whole.
+func (r *ledgerReader) record() *record {
+	r.next.path = string(r.path)
+	return &r.next
 }
 
 func (r *ledgerReader) close() {
@@ -241,8 +249,8 @@ func recoverLedger(name string) error {
 	merged := newLedgerWriter(name + ".merged")
 	last := ""
 	for ; broken.ok; broken.advance() {
+		last = broken.record().path
 		merged.add(&broken.next)
-		last = broken.next.path
 	}
 	old := openLedger(name)
 	defer old.close()
@@ -259,8 +267,8 @@ func recoverLedger(name string) error {
 // rest adds what a ledger has behind a path.
 func (w *ledgerWriter) rest(old *ledgerReader, last string) {
 	for ; old.ok; old.advance() {
-		if old.next.path > last {
-			w.add(&old.next)
+		if string(old.path) > last {
+			w.add(old.record())
 		}
 	}
 }

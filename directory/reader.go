@@ -132,7 +132,7 @@ func (r *reader) hash(ctx context.Context, path string) (rec record, err error) 
 	}
 	rec = stat(path, before)
 	r.sum.Reset()
-	n, err := r.copy(ctx, f)
+	n, err := r.copy(ctx, io.LimitReader(f, rec.size+1)) // somebody may write faster than we read
 	if err != nil {
 		return rec, fmt.Errorf("read it: %w", err)
 	}

@@ -10,6 +10,8 @@
 //	operate   starting, stopping, backups, tokens, logs, metrics, alerts
 //	deploy    the image, the chart, compose
 //	inventory baselines, Resource Lists, and audits
+//	source    rspublish sync and watch
+//	mirror    rsmirror, and what breaks while it works
 //	linear    histories of two hubs under faults, held against one memory
 //	soak      a cluster under load, with faults at random
 //

@@ -122,7 +122,7 @@ type Source struct {
 	known    *inventory.Overlay // what the hub knows of the source
 	position uint64             // of the newest change in known: a number of our own
 	head     feed.Cursor        // the newest cursor of the hub's log that is known
-	held     uint64             // resources that the hub knew
+	held     uint64             // resources that the hub knew then, or has learnt since
 	deleted  uint64             // resources that were deleted since
 }
 

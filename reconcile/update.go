@@ -55,14 +55,12 @@ type update struct {
 
 // see adds the changes that a sight shows.
 func (u *update) see(ctx context.Context, s *Sight) error {
-	if u.seen[s.Loc] && s.Below == "" {
-		return nil
-	}
 	e, known, err := u.state.Get(ctx, s.Loc)
 	if err != nil {
 		return err
 	}
 	switch {
+	case u.seen[s.Loc]: // a sight of what it is below came before
 	case s.Entry != nil && !known:
 		err = u.add(s.Entry, resourcesync.Created)
 	case s.Entry != nil:
@@ -136,6 +134,7 @@ func (u *update) publish(ctx context.Context) error {
 	}
 	u.head, u.result.Cursor = b.head, b.head
 	u.Source.deleted += uint64(len(u.gone))
+	u.Source.held += uint64(u.result.Created)
 	return u.known.Add(ctx, entries)
 }
 

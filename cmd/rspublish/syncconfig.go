@@ -48,31 +48,7 @@ const (
 func parseSync(watch bool, args []string, env func(string) string) (*syncConfig, error) {
 	cfg := &syncConfig{watch: watch}
 	var tokenFile, maxDelete string
-	fs := flag.NewFlagSet("rspublish", flag.ContinueOnError)
-	fs.SetOutput(io.Discard)
-	fs.StringVar(&cfg.hub, "hub", orElse(env("RSPUBLISH_HUB"), "http://127.0.0.1:8080"), "")
-	fs.StringVar(&cfg.set, "set", env("RSPUBLISH_SET"), "")
-	fs.StringVar(&tokenFile, "token-file", "", "")
-	fs.DurationVar(&cfg.retry, "retry", 10*time.Minute, "")
-	fs.BoolVar(&cfg.quiet, "q", false, "")
-	fs.BoolVar(&cfg.json, "json", false, "")
-	fs.StringVar(&cfg.base, "base", "", "")
-	fs.Func("exclude", "", func(pattern string) error {
-		cfg.exclude = append(cfg.exclude, pattern)
-		return nil
-	})
-	fs.BoolVar(&cfg.temporary, "temporary", false, "")
-	fs.DurationVar(&cfg.settle, "settle", time.Second, "")
-	fs.StringVar(&cfg.state, "state", "", "")
-	fs.StringVar(&maxDelete, "max-delete", "", "")
-	if watch {
-		fs.DurationVar(&cfg.every, "every", time.Hour, "")
-	} else {
-		fs.StringVar(&cfg.prefix, "prefix", "", "")
-		fs.BoolVar(&cfg.unknown, "unknown", false, "")
-		fs.BoolVar(&cfg.noLastmod, "no-lastmod", false, "")
-		fs.BoolVar(&cfg.dry, "dry-run", false, "")
-	}
+	fs := cfg.flags(env, &tokenFile, &maxDelete)
 	if err := fs.Parse(args); err != nil {
 		return nil, err
 	}
@@ -89,6 +65,36 @@ func parseSync(watch bool, args []string, env func(string) string) (*syncConfig,
 		}
 	}
 	return cfg, cfg.credentials(tokenFile, env("RSPUBLISH_TOKEN"))
+}
+
+// flags returns the flags of the command.
+func (c *syncConfig) flags(env func(string) string, tokenFile, maxDelete *string) *flag.FlagSet {
+	fs := flag.NewFlagSet("rspublish", flag.ContinueOnError)
+	fs.SetOutput(io.Discard)
+	fs.StringVar(&c.hub, "hub", orElse(env("RSPUBLISH_HUB"), "http://127.0.0.1:8080"), "")
+	fs.StringVar(&c.set, "set", env("RSPUBLISH_SET"), "")
+	fs.StringVar(tokenFile, "token-file", "", "")
+	fs.DurationVar(&c.retry, "retry", 10*time.Minute, "")
+	fs.BoolVar(&c.quiet, "q", false, "")
+	fs.BoolVar(&c.json, "json", false, "")
+	fs.StringVar(&c.base, "base", "", "")
+	fs.Func("exclude", "", func(pattern string) error {
+		c.exclude = append(c.exclude, pattern)
+		return nil
+	})
+	fs.BoolVar(&c.temporary, "temporary", false, "")
+	fs.DurationVar(&c.settle, "settle", time.Second, "")
+	fs.StringVar(&c.state, "state", "", "")
+	fs.StringVar(maxDelete, "max-delete", "", "")
+	if c.watch {
+		fs.DurationVar(&c.every, "every", time.Hour, "")
+	} else {
+		fs.StringVar(&c.prefix, "prefix", "", "")
+		fs.BoolVar(&c.unknown, "unknown", false, "")
+		fs.BoolVar(&c.noLastmod, "no-lastmod", false, "")
+		fs.BoolVar(&c.dry, "dry-run", false, "")
+	}
+	return fs
 }
 
 // source checks what is to be listed, and the flags that must fit to it.

@@ -1,0 +1,112 @@
+package main
+
+import (
+	"flag"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/rshub/rshub/directory"
+)
+
+// The help and docs/sources.md name every flag, and no other.
+func TestSyncFlagsAreExplained(t *testing.T) {
+	doc, err := os.ReadFile("../../docs/sources.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]string{} // of which command
+	for _, watch := range []bool{false, true} {
+		var s string
+		c := &syncConfig{watch: watch}
+		c.flags(func(string) string { return "" }, &s, &s).VisitAll(func(f *flag.Flag) {
+			switch {
+			case !watch:
+				want[f.Name] = "sync"
+			case want[f.Name] == "sync":
+				want[f.Name] = "both"
+			default:
+				want[f.Name] = "watch"
+			}
+		})
+	}
+	inDoc := map[string]string{}
+	for _, m := range regexp.MustCompile("(?m)^\\| `-([a-z-]+)` \\| ([a-z]+) \\|").FindAllStringSubmatch(string(doc), -1) {
+		inDoc[m[1]] = m[2]
+	}
+	inHelp := map[string]bool{}
+	for _, m := range regexp.MustCompile(`(?m)^  -([a-z-]+) `).FindAllStringSubmatch(syncHelp, -1) {
+		inHelp[m[1]] = true
+	}
+	for name, of := range want {
+		if inDoc[name] != of || !inHelp[name] {
+			t.Errorf("-%s is of %s, docs/sources.md says %q; in the help: %v", name, of, inDoc[name], inHelp[name])
+		}
+	}
+	if len(inDoc) != len(want) || len(inHelp) != len(want)+1 { // -h
+		t.Errorf("%d flags, %d in docs/sources.md, %d in the help", len(want), len(inDoc), len(inHelp))
+	}
+	for _, pattern := range directory.TemporaryNames {
+		if !strings.Contains(string(doc), "`"+pattern+"`") || !strings.Contains(syncHelp, pattern) {
+			t.Errorf("%s is not explained", pattern)
+		}
+	}
+	for _, code := range []string{"0", "1", "2", "3", "4", "5", "6", "130"} {
+		if !regexp.MustCompile(`(?m)^  `+code+` +\S`).MatchString(syncHelp) || !strings.Contains(string(doc), "\n| "+code+" | ") {
+			t.Errorf("the exit code %s is not explained", code)
+		}
+	}
+}
+
+func TestParseSync(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "list")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		args string
+		says string // a part of the error; empty: there is none
+	}{
+		{"sync -set a -base https://e.org/ " + dir, ""},
+		{"watch -set a -base https://e.org/ " + dir, ""},
+		{"sync -set a -max-delete 5% -", ""},
+		{"sync -set a -prefix https://e.org/ " + file, ""},
+		{"sync -set a https://e.org/sitemap.xml", ""},
+		{"sync -set a", "what is there to sync"},
+		{"watch -set a", "which directory"},
+		{"sync -set a " + dir, "-base URL is missing"},
+		{"watch -set a " + dir, "-base URL is missing"},
+		{"watch -set a https://e.org/sitemap.xml", "not a directory"},
+		{"watch -set a -", "not a directory"},
+		{"sync - ", "which set"},
+		{"sync -set A -", "set"},
+		{"sync -set a -max-delete many -", "-max-delete"},
+		{"sync -set a - -dry-run", "flags stand before"},
+		{"sync -set a " + file + " " + file, "one source at a time"},
+		{"sync -set a -exclude *.x " + file, "for directories"},
+		{"sync -set a -every 1h " + file, "every"},
+		{"watch -set a -dry-run -base https://e.org/ " + dir, "dry-run"},
+		{"watch -set a -every 0 -base https://e.org/ " + dir, "-every"},
+		{"sync -set a -settle -1s -base https://e.org/ " + dir, "negative"},
+	} {
+		args := strings.Fields(test.args)
+		_, err := parseSync(args[0] == "watch", args[1:], func(string) string { return "" })
+		if test.says == "" && err != nil || test.says != "" && (err == nil || !strings.Contains(err.Error(), test.says)) {
+			t.Errorf("%q: %v, not %q", args, err, test.says)
+		}
+	}
+}
+
+// A state inside of the directory would be published with it.
+func TestStateOutside(t *testing.T) {
+	b := newBench(t)
+	dir := t.TempDir()
+	b.runBare(exitUsage, "sync", "-hub", b.hub.URL, "-set", "peps", "-base", "https://e.org/", "-state", filepath.Join(dir, "state"), dir)
+	b.says("-state")
+	if len(b.hub.requests) > 0 {
+		t.Error("the hub was asked")
+	}
+}

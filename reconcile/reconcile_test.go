@@ -1,0 +1,410 @@
+package reconcile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/inventory"
+	"github.com/rshub/rshub/inventory/audit"
+	"github.com/rshub/rshub/inventory/digest"
+	"github.com/rshub/rshub/resourcesync"
+)
+
+// A hubOf is a hub with one set, in memory. It compares with package audit, as a hub does.
+type hubOf struct {
+	t         *testing.T
+	exists    bool
+	resources map[string]feed.Entry
+	keys      map[string]feed.Cursor
+	head      feed.Cursor
+	complete  bool
+	published []string // "created LOC"
+	batches   int
+	lose      int // this batch is taken, and its answer is lost
+}
+
+var errLost = errors.New("the answer is lost")
+
+func newHub(t *testing.T) *hubOf {
+	return &hubOf{t: t, resources: map[string]feed.Entry{}, keys: map[string]feed.Cursor{}}
+}
+
+func (h *hubOf) Differences(ctx context.Context, own func(context.Context) (*inventory.State, error), look func(audit.Look)) iter.Seq2[audit.Difference, error] {
+	return func(yield func(audit.Difference, error) bool) {
+		if !h.exists {
+			yield(audit.Difference{}, feed.ErrNoSet)
+			return
+		}
+		theirs, err := inventory.Collect(ctx, inventory.NewMemory(nil), "hub", func(yield func(*feed.Entry, error) bool) {
+			for _, e := range h.resources {
+				if !yield(&e, nil) {
+					return
+				}
+			}
+		})
+		if err != nil {
+			h.t.Fatal(err)
+		}
+		l, err := audit.LookAt(ctx, theirs, inventory.Range{})
+		if err != nil {
+			h.t.Fatal(err)
+		}
+		l.Set, l.Cursor, l.Complete = "demo", h.head, h.complete
+		look(l)
+		state, err := own(ctx)
+		if err != nil {
+			yield(audit.Difference{}, err)
+			return
+		}
+		ask := func(ctx context.Context, q audit.Question) (audit.Reply, error) {
+			r, err := audit.Answer(ctx, theirs, q)
+			r.Set, r.Cursor = "demo", h.head
+			return r, err
+		}
+		for d, err := range audit.Compare(ctx, state, digest.ByContent, inventory.Range{}, ask) {
+			if !yield(d, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+func (h *hubOf) Publish(_ context.Context, key string, changes []resourcesync.Change) (feed.Cursor, error) {
+	if at, ok := h.keys[key]; ok {
+		return at, nil
+	}
+	h.exists = true
+	h.batches++
+	for i := range changes {
+		c := changes[i]
+		if err := c.Validate(); err != nil {
+			return feed.Cursor{}, err
+		}
+		h.head.Position++
+		h.head.Micros++
+		h.published = append(h.published, string(c.Change)+" "+c.Loc)
+		if c.Change == resourcesync.Deleted {
+			delete(h.resources, c.Loc)
+		} else {
+			h.resources[c.Loc] = feed.Entry{Cursor: h.head, Change: c}
+		}
+	}
+	h.keys[key] = h.head
+	if h.batches == h.lose {
+		return feed.Cursor{}, errLost
+	}
+	return h.head, nil
+}
+
+func (h *hubOf) Make(context.Context) error     { h.exists = true; return nil }
+func (h *hubOf) Complete(context.Context) error { h.complete = true; return nil }
+
+// A list is a source: resources by name, with the text that they have.
+type list map[string]string
+
+func loc(name string) string { return "https://example.org/" + name }
+
+func entry(name, text string) *feed.Entry {
+	return &feed.Entry{Change: resourcesync.Change{Loc: loc(name), Hash: fmt.Sprintf("md5:%032x", text)}}
+}
+
+// listing lists the resources, with an error at the end.
+func (l list) listing(errs ...error) Listing {
+	return func(context.Context) iter.Seq2[*feed.Entry, error] {
+		return func(yield func(*feed.Entry, error) bool) {
+			for name, text := range l {
+				if !yield(entry(name, text), nil) {
+					return
+				}
+			}
+			for _, err := range errs {
+				if !yield(nil, err) {
+					return
+				}
+			}
+		}
+	}
+}
+
+func numbered(n int) list {
+	l := list{}
+	for i := range n {
+		l[fmt.Sprintf("%05d", i)] = "1"
+	}
+	return l
+}
+
+// sync syncs once, and returns what was published.
+func (h *hubOf) sync(l Listing, o Options) (Result, []string, error) {
+	h.t.Helper()
+	h.published = nil
+	o.Dir = h.t.TempDir()
+	s := New(h, l, o)
+	r, err := s.Sync(h.t.Context())
+	if e := s.Close(); e != nil {
+		h.t.Error(e)
+	}
+	if err == nil && o.Dry == nil && r.Changes() != len(h.published) {
+		h.t.Errorf("%d changes were published: %+v", len(h.published), r)
+	}
+	return r, h.published, err
+}
+
+func (h *hubOf) equals(l list) {
+	h.t.Helper()
+	if len(h.resources) != len(l) {
+		h.t.Errorf("the hub has %d resources, not %d", len(h.resources), len(l))
+	}
+	for name, text := range l {
+		if e := h.resources[loc(name)]; e.Change.Hash != entry(name, text).Change.Hash {
+			h.t.Errorf("%s is %+v", name, e)
+		}
+	}
+}
+
+func TestSync(t *testing.T) {
+	h := newHub(t)
+	l := numbered(2_500)
+	if r, _, err := h.sync(l.listing(), Options{}); err != nil || r.Created != 2_500 || !r.Complete || !h.complete || h.batches != 3 {
+		t.Fatalf("%+v, %v in %d batches", r, err, h.batches)
+	}
+	h.equals(l)
+	if r, got, err := h.sync(l.listing(), Options{}); err != nil || len(got) > 0 || r.Held != 2_500 || r.Listed != 2_500 {
+		t.Errorf("%+v, %v, %v", r, got, err)
+	}
+	delete(l, "00007")
+	l["00003"], l["x"], l["a"] = "2", "1", "1"
+	want := []string{"updated " + loc("00003"), "created " + loc("a"), "created " + loc("x"), "deleted " + loc("00007")}
+	var dry []string
+	o := Options{Dry: func(c *resourcesync.Change) error {
+		dry = append(dry, string(c.Change)+" "+c.Loc)
+		return nil
+	}}
+	if _, got, err := h.sync(l.listing(), o); err != nil || len(got) > 0 || !slices.Equal(dry, want) {
+		t.Errorf("dry: %v, %v; published %v", dry, err, got)
+	}
+	if _, got, err := h.sync(l.listing(), Options{}); err != nil || !slices.Equal(got, want) {
+		t.Errorf("%v, %v", got, err)
+	}
+	h.equals(l)
+}
+
+// An empty source makes an empty set, and the hub knows all of it.
+func TestSyncOfNothing(t *testing.T) {
+	h := newHub(t)
+	if r, _, err := h.sync(list{}.listing(), Options{}); err != nil || !h.exists || !h.complete || !r.Complete {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
+
+// A run that broke off after any batch, with its answer or without, is finished by the
+// next one, and nothing comes twice.
+func TestInterruptedSync(t *testing.T) {
+	for lose := 1; lose <= 3; lose++ {
+		h := newHub(t)
+		h.lose = lose
+		l := numbered(2_500)
+		if _, _, err := h.sync(l.listing(), Options{}); !errors.Is(err, errLost) || h.complete {
+			t.Fatal(err)
+		}
+		if _, _, err := h.sync(l.listing(), Options{}); err != nil || h.head.Position != 2_500 || !h.complete {
+			t.Errorf("%v at %v", err, h.head)
+		}
+		h.equals(l)
+	}
+}
+
+// A batch that is sent again because nobody knows whether it arrived has the same key; a
+// resource that goes back to what it was is published anew.
+func TestKeys(t *testing.T) {
+	h := newHub(t)
+	for i, text := range []string{"1", "2", "1", "2"} {
+		l := list{"a": text}
+		if _, got, err := h.sync(l.listing(), Options{}); err != nil || len(got) != 1 {
+			t.Errorf("%d: %v, %v", i, got, err)
+		}
+		h.equals(l)
+	}
+	if len(h.keys) != 4 {
+		t.Errorf("%d keys", len(h.keys))
+	}
+}
+
+func TestBroken(t *testing.T) {
+	broken := errors.New("broken")
+	for _, test := range []struct {
+		name    string
+		listing Listing
+		o       Options
+	}{
+		{"an error at the end", list{"a": "2", "b": "1"}.listing(broken), Options{MaxDelete: Bound{all: true}}},
+		{"a bad loc", func(context.Context) iter.Seq2[*feed.Entry, error] {
+			return func(yield func(*feed.Entry, error) bool) {
+				yield(&feed.Entry{Change: resourcesync.Change{Loc: "/a"}}, nil)
+			}
+		}, Options{}},
+		{"twice", func(context.Context) iter.Seq2[*feed.Entry, error] {
+			return func(yield func(*feed.Entry, error) bool) {
+				_ = yield(entry("a", "2"), nil) && yield(entry("a", "3"), nil)
+			}
+		}, Options{}},
+		{"outside of the prefix", list{"a": "2"}.listing(), Options{Prefix: loc("b")}},
+		{"no resource", list{}.listing(), Options{}},
+		{"too few resources", list{"00000": "1"}.listing(), Options{}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			h := newHub(t)
+			l := numbered(12)
+			if _, _, err := h.sync(l.listing(), Options{}); err != nil {
+				t.Fatal(err)
+			}
+			if _, got, err := h.sync(test.listing, test.o); err == nil || len(got) > 0 || strings.Contains(err.Error(), "collect") && test.name != "twice" {
+				t.Errorf("%v, %v", got, err)
+			}
+			h.equals(l)
+		})
+	}
+	h := newHub(t)
+	o := Options{Doubles: true}
+	twice := func(context.Context) iter.Seq2[*feed.Entry, error] {
+		return func(yield func(*feed.Entry, error) bool) {
+			_ = yield(entry("a", "2"), nil) && yield(entry("b", "1"), nil) && yield(entry("a", "3"), nil)
+		}
+	}
+	if r, _, err := h.sync(twice, o); err != nil || r.Listed != 2 {
+		t.Errorf("%+v, %v", r, err)
+	}
+	h.equals(list{"a": "3", "b": "1"})
+}
+
+// What a list leaves open is not deleted.
+func TestGaps(t *testing.T) {
+	h := newHub(t)
+	if _, _, err := h.sync(list{"a": "1", "b": "1", "c": "1"}.listing(), Options{}); err != nil {
+		t.Fatal(err)
+	}
+	h.complete = false
+	some := list{"a": "2"}
+	gap := &Gap{Loc: loc("b"), Err: errors.New("unreadable")}
+	everywhere := &Gap{Err: errors.New("an unreadable directory")}
+	told := 0
+	o := Options{Gap: func(*Gap) { told++ }}
+	r, got, err := h.sync(some.listing(everywhere, gap), o)
+	if err != nil || !slices.Equal(got, []string{"updated " + loc("a")}) || r.Kept != 2 || r.Gaps != 2 || told != 2 || r.Complete || h.complete {
+		t.Errorf("%+v, %v, %v", r, got, err)
+	}
+	r, got, err = h.sync(some.listing(gap), Options{})
+	if err != nil || !slices.Equal(got, []string{"deleted " + loc("c")}) || r.Kept != 1 || h.complete {
+		t.Errorf("%+v, %v, %v", r, got, err)
+	}
+	h.equals(list{"a": "2", "b": "1"})
+}
+
+func TestUnknown(t *testing.T) {
+	h := newHub(t)
+	if _, _, err := h.sync(list{"a": "1"}.listing(), Options{}); err != nil {
+		t.Fatal(err)
+	}
+	length := int64(3)
+	bare := func(context.Context) iter.Seq2[*feed.Entry, error] {
+		return func(yield func(*feed.Entry, error) bool) {
+			yield(&feed.Entry{Change: resourcesync.Change{Loc: loc("a"), Length: &length}}, nil)
+		}
+	}
+	if r, got, err := h.sync(bare, Options{}); err != nil || len(got) > 0 || r.Unknown != 1 {
+		t.Errorf("%+v, %v, %v", r, got, err)
+	}
+	if r, got, err := h.sync(bare, Options{Unknown: true}); err != nil || len(got) != 1 || r.Updated != 1 {
+		t.Errorf("%+v, %v, %v", r, got, err)
+	}
+}
+
+func TestUpdate(t *testing.T) {
+	h := newHub(t)
+	l := numbered(100)
+	l["d/1"], l["d/2"], l["d"] = "1", "1", "1"
+	s := New(h, l.listing(&Gap{Loc: loc("busy"), Err: errors.New("busy")}), Options{Dir: t.TempDir()})
+	defer s.Close()
+	if _, err := s.Update(t.Context(), nil); !errors.Is(err, ErrSync) {
+		t.Errorf("before a Sync it is %v", err)
+	}
+	h.exists, h.resources[loc("busy")] = true, *entry("busy", "0")
+	if _, err := s.Sync(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for i, step := range []struct {
+		sights []Sight
+		want   []string
+	}{
+		{[]Sight{{Loc: loc("00001"), Entry: entry("00001", "1")}, {Loc: loc("nothing")}}, nil},
+		{[]Sight{{Loc: loc("00001"), Entry: entry("00001", "2")}, {Loc: loc("new"), Entry: entry("new", "1")}}, []string{"updated " + loc("00001"), "created " + loc("new")}},
+		{[]Sight{{Loc: loc("00001"), Entry: entry("00001", "2")}, {Loc: loc("new")}}, []string{"deleted " + loc("new")}},
+		{[]Sight{{Loc: loc("new"), Entry: entry("new", "1")}}, []string{"created " + loc("new")}},
+		{[]Sight{{Loc: loc("busy"), Entry: entry("busy", "1")}}, []string{"updated " + loc("busy")}},
+		{[]Sight{{Loc: loc("d"), Entry: entry("d", "1"), Below: loc("d/")}, {Loc: loc("d/1"), Below: loc("d/1/")}}, []string{"deleted " + loc("d/1"), "deleted " + loc("d/2")}},
+		{[]Sight{{Loc: loc("d"), Below: loc("d/")}}, []string{"deleted " + loc("d")}},
+	} {
+		h.published = nil
+		if _, err := s.Update(t.Context(), step.sights); err != nil || !slices.Equal(h.published, step.want) {
+			t.Errorf("step %d: %v, %v", i, h.published, err)
+		}
+	}
+	// Deletions count from the Sync on: 4 so far, of 103.
+	h.published = nil
+	for i := range 20 {
+		name := fmt.Sprintf("%05d", i)
+		_, err := s.Update(t.Context(), []Sight{{Loc: loc(name), Below: loc(name + "/")}})
+		if many, ok := errors.AsType[*TooMany](err); ok {
+			if i != 6 || many.Deleted != 11 || len(h.published) != 6 {
+				t.Errorf("deletion %d: %v", i, err)
+			}
+			break
+		}
+		if err != nil || i > 6 {
+			t.Fatalf("deletion %d: %v", i, err)
+		}
+	}
+	// The hub lost its tail: what it knows is not known any more.
+	if _, err := s.Sync(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	h.head = feed.Cursor{Position: 3, Micros: 3}
+	if _, err := s.Update(t.Context(), []Sight{{Loc: loc("later"), Entry: entry("later", "1")}}); !errors.Is(err, ErrSync) {
+		t.Errorf("after the hub lost its tail it is %v", err)
+	}
+}
+
+func TestBound(t *testing.T) {
+	for _, test := range []struct {
+		bound                 string
+		deleted, held, listed uint64
+		want                  bool
+	}{
+		{"", 0, 0, 0, true}, {"", 10, 12, 2, true}, {"", 11, 12, 1, false}, {"", 11, 110, 99, true}, {"", 12, 110, 98, false}, {"", 1, 1, 0, false}, {"", 0, 5, 0, true},
+		{"0", 1, 100, 99, false}, {"0", 0, 100, 100, true}, {"5", 5, 5, 0, true}, {"5", 6, 100, 94, false},
+		{"50%", 50, 100, 50, true}, {"50%", 51, 100, 49, false}, {"0.5%", 1, 100, 99, false}, {"100%", 7, 7, 0, true},
+		{"all", 1_000_000, 1_000_000, 0, true},
+	} {
+		b := Bound{}
+		if test.bound != "" {
+			var err error
+			if b, err = ParseBound(test.bound); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := b.Allows(test.deleted, test.held, test.listed); got != test.want {
+			t.Errorf("%q allows %d of %d with %d listed: %v", test.bound, test.deleted, test.held, test.listed, got)
+		}
+	}
+	for _, bad := range []string{"", "-1", "101%", "x", "%", "NaN%", "1e3", "All"} {
+		if _, err := ParseBound(bad); err == nil {
+			t.Errorf("ParseBound(%q) succeeds", bad)
+		}
+	}
+}
