@@ -12,6 +12,7 @@
 //	clients   the Python client, and the examples
 //	inventory baselines, Resource Lists, and audits
 //	source    rspublish sync and watch
+//	mirror    rsmirror, and what breaks while it works
 //	linear    histories of two hubs under faults, held against one memory
 //	soak      a cluster under load, with faults at random
 //

@@ -43,33 +43,7 @@ func parse(args []string, env func(string) string) (*config, error) {
 		cfg.audit, args = true, args[1:]
 	}
 	var tokenFile string
-	fs := flag.NewFlagSet("rsmirror", flag.ContinueOnError)
-	fs.SetOutput(io.Discard)
-	fs.DurationVar(&cfg.retry, "retry", 10*time.Minute, "")
-	fs.IntVar(&cfg.parallel, "parallel", 16, "")
-	fs.IntVar(&cfg.perHost, "per-host", 4, "")
-	fs.Func("max-size", "", func(s string) error { return cfg.maxSize.Decode(s) })
-	fs.Func("max-delete", "", func(s string) (err error) {
-		cfg.maxDelete, err = reconcile.ParseBound(s)
-		return err
-	})
-	fs.BoolVar(&cfg.public, "public", false, "")
-	fs.StringVar(&tokenFile, "token-file", "", "")
-	fs.BoolVar(&cfg.quiet, "q", false, "")
-	if cfg.audit {
-		fs.BoolVar(&cfg.quick, "quick", false, "")
-		fs.BoolVar(&cfg.repair, "repair", false, "")
-		fs.BoolVar(&cfg.removeMore, "remove-extra", false, "")
-	} else {
-		fs.BoolVar(&cfg.once, "once", false, "")
-		fs.BoolVar(&cfg.adopt, "adopt", false, "")
-		fs.BoolVar(&cfg.json, "json", false, "")
-		fs.BoolVar(&cfg.version, "version", false, "")
-		fs.DurationVar(&cfg.every, "every", 5*time.Minute, "")
-		fs.StringVar(&cfg.settings.Prefix, "prefix", "", "")
-		fs.StringVar(&cfg.settings.Names.Strip, "strip", "", "")
-		fs.StringVar(&cfg.settings.To, "to", "", "")
-	}
+	fs := cfg.flags(&tokenFile)
 	if err := fs.Parse(args); err != nil || cfg.version {
 		return cfg, err
 	}
@@ -77,6 +51,38 @@ func parse(args []string, env func(string) string) (*config, error) {
 		return nil, err
 	}
 	return cfg, cfg.credentials(tokenFile, env("RSMIRROR_TOKEN"))
+}
+
+// flags returns the flags of the command.
+func (c *config) flags(tokenFile *string) *flag.FlagSet {
+	fs := flag.NewFlagSet("rsmirror", flag.ContinueOnError)
+	fs.SetOutput(io.Discard)
+	fs.DurationVar(&c.retry, "retry", 10*time.Minute, "")
+	fs.IntVar(&c.parallel, "parallel", 16, "")
+	fs.IntVar(&c.perHost, "per-host", 4, "")
+	fs.Func("max-size", "", func(s string) error { return c.maxSize.Decode(s) })
+	fs.Func("max-delete", "", func(s string) (err error) {
+		c.maxDelete, err = reconcile.ParseBound(s)
+		return err
+	})
+	fs.BoolVar(&c.public, "public", false, "")
+	fs.StringVar(tokenFile, "token-file", "", "")
+	fs.BoolVar(&c.quiet, "q", false, "")
+	if c.audit {
+		fs.BoolVar(&c.quick, "quick", false, "")
+		fs.BoolVar(&c.repair, "repair", false, "")
+		fs.BoolVar(&c.removeMore, "remove-extra", false, "")
+	} else {
+		fs.BoolVar(&c.once, "once", false, "")
+		fs.BoolVar(&c.adopt, "adopt", false, "")
+		fs.BoolVar(&c.json, "json", false, "")
+		fs.BoolVar(&c.version, "version", false, "")
+		fs.DurationVar(&c.every, "every", 5*time.Minute, "")
+		fs.StringVar(&c.settings.Prefix, "prefix", "", "")
+		fs.StringVar(&c.settings.Names.Strip, "strip", "", "")
+		fs.StringVar(&c.settings.To, "to", "", "")
+	}
+	return fs
 }
 
 // arguments checks the arguments, and the flags that must fit to them.

@@ -1,0 +1,92 @@
+package main
+
+import (
+	"flag"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// The help and docs/destinations.md name every flag and every exit code, and no other.
+func TestEverythingIsExplained(t *testing.T) {
+	doc, err := os.ReadFile("../../docs/destinations.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]string{}
+	for _, audit := range []bool{false, true} {
+		(&config{audit: audit}).flags(new(string)).VisitAll(func(f *flag.Flag) {
+			switch {
+			case !audit:
+				want[f.Name] = "mirror"
+			case want[f.Name] == "mirror":
+				want[f.Name] = "both"
+			default:
+				want[f.Name] = "audit"
+			}
+		})
+	}
+	inDoc := map[string]string{}
+	for _, m := range regexp.MustCompile("(?m)^\\| `-([a-z-]+)` \\| ([a-z]+) \\|").FindAllStringSubmatch(string(doc), -1) {
+		inDoc[m[1]] = m[2]
+	}
+	for name, of := range want {
+		if inDoc[name] != of {
+			t.Errorf("-%s is of %s, docs/destinations.md says %q", name, of, inDoc[name])
+		}
+		if !regexp.MustCompile(`(?m)^  -` + name + ` `).MatchString(help) {
+			t.Errorf("the help does not explain -%s", name)
+		}
+	}
+	if len(inDoc) != len(want) {
+		t.Errorf("there are %d flags, and docs/destinations.md has %d", len(want), len(inDoc))
+	}
+	for _, code := range []string{"0", "1", "2", "3", "4", "5", "130"} {
+		if !regexp.MustCompile(`(?m)^  `+code+` +\S`).MatchString(help) || !strings.Contains(string(doc), "\n| "+code+" | ") {
+			t.Errorf("the exit code %s is not explained", code)
+		}
+	}
+}
+
+func TestCommandLine(t *testing.T) {
+	dir := t.TempDir()
+	empty := filepath.Join(dir, "empty")
+	if err := os.WriteFile(empty, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		args string
+		code int
+		says string
+	}{
+		{"-h", 0, "Exit codes"},
+		{"-version", 0, "rsmirror "},
+		{"", 2, "URL and DIR"},
+		{"https://example.org", 2, "URL and DIR"},
+		{"audit", 2, "DIR"},
+		{"audit -once d", 2, "-once"},
+		{"audit -remove-extra d", 2, "-repair"},
+		{"example.org d", 2, "http://"},
+		{"https://user:secret@example.org d", 2, "RSMIRROR_TOKEN"},
+		{"-every 0s https://example.org d", 2, "-every"},
+		{"-parallel 0 https://example.org d", 2, "-parallel"},
+		{"-max-size 0 https://example.org d", 2, "-max-size"},
+		{"-max-delete x https://example.org d", 2, "all"},
+		{"-to file https://example.org d", 2, "ndjson"},
+		{"-to exec: https://example.org d", 2, "command"},
+		{"-to ndjson -strip https://example.org/ https://example.org d", 2, "-strip"},
+		{"-strip a/b https://example.org d", 2, "-strip"},
+		{"-token-file " + empty + " https://example.org d", 2, "empty"},
+		{"audit " + dir + "/none", 3, "no mirror"},
+		{"-once https://example.org " + dir, 3, "-adopt"},
+		{"-once -retry 1ms http://127.0.0.1:1/ " + dir + "/new", 4, "refused"},
+	} {
+		var stdout, stderr strings.Builder
+		code := run(t.Context(), strings.Fields(test.args), func(string) string { return "" }, &stdout, &stderr)
+		if said := stdout.String() + stderr.String(); code != test.code || !strings.Contains(said, test.says) || strings.Contains(said, "secret") {
+			t.Errorf("rsmirror %s ends with %d, not %d, and says %s", test.args, code, test.code, said)
+		}
+	}
+}
