@@ -1,0 +1,84 @@
+package harvest
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/rshub/rshub/resourcesync"
+)
+
+// mend leaves out of a change what a hub would refuse, and tells odd of it. The resource
+// itself stays.
+func mend(c *resourcesync.Change, odd func(*resourcesync.Error)) {
+	check := func(part resourcesync.Change) bool {
+		part.Loc, part.Change = c.Loc, c.Change
+		err := part.Validate()
+		if e, ok := errors.AsType[*resourcesync.Error](err); ok {
+			odd(e)
+		}
+		return err == nil
+	}
+	if c.Change == "" {
+		return // Validate names it
+	}
+	if c.Changefreq != "" {
+		if c.Changefreq = strings.ToLower(c.Changefreq); !check(resourcesync.Change{Changefreq: c.Changefreq}) {
+			c.Changefreq = ""
+		}
+	}
+	if c.Hash != "" && !check(resourcesync.Change{Hash: c.Hash}) {
+		c.Hash = ""
+	}
+	if c.Type != "" && !check(resourcesync.Change{Type: c.Type}) {
+		c.Type = ""
+	}
+	if c.Encoding != "" && !check(resourcesync.Change{Encoding: c.Encoding}) {
+		c.Encoding = ""
+	}
+	if c.Path != "" && !check(resourcesync.Change{Path: c.Path}) {
+		c.Path = ""
+	}
+	c.Links = slices.DeleteFunc(c.Links, func(ln resourcesync.Link) bool { return !check(resourcesync.Change{Links: []resourcesync.Link{ln}}) })
+	if len(c.Attrs) > 0 && !check(resourcesync.Change{Attrs: c.Attrs}) {
+		c.Attrs = nil
+	}
+}
+
+// address resolves a URL as it stands in a document at base: spaces and letters other than
+// ASCII's are encoded, and a fragment is left out.
+func address(base *url.URL, loc string) (*url.URL, error) {
+	u, err := url.Parse(strings.TrimSpace(loc))
+	if err != nil {
+		if e, ok := errors.AsType[*url.Error](err); ok {
+			err = e.Err
+		}
+		return nil, err
+	}
+	if base.Opaque == "" {
+		plain := *base
+		plain.User = nil
+		u = plain.ResolveReference(u)
+	}
+	u.Fragment, u.RawFragment = "", ""
+	u.RawQuery = encode(u.RawQuery)
+	if err := resourcesync.CheckURI("it", u.String()); err != nil {
+		return nil, err
+	}
+	return u, nil
+}
+
+// encode encodes the bytes that a query cannot have. It leaves what is encoded.
+func encode(query string) string {
+	var b strings.Builder
+	for i := range len(query) {
+		if c := query[i]; c <= ' ' || c >= 0x7F || strings.IndexByte("\"<>\\^`{|}[]", c) >= 0 {
+			fmt.Fprintf(&b, "%%%02X", c)
+		} else {
+			b.WriteByte(c)
+		}
+	}
+	return b.String()
+}
