@@ -57,7 +57,7 @@ var arrows = map[string][]string{
 	"callback/websub":       {"access", "callback/outlet", "callback/subscription", "changelog", "feed", "outbound", "problem", "resourcesync"},
 	"harvest":               {"feed", "internal/backoff", "outbound", "resourcesync"},
 	"harvest/oaipmh":        {"feed", "harvest", "resourcesync"},
-	"poll":                  {"claim", "client", "feed", "harvest", "internal/backoff", "internal/redisconn", "inventory", "inventory/audit", "inventory/digest", "reconcile", "resourcesync"},
+	"poll":                  {"claim", "client", "feed", "harvest", "internal/backoff", "internal/redisconn", "inventory", "inventory/audit", "inventory/digest", "reconcile", "relay", "resourcesync"},
 
 	"relay": {"discovery", "feed", "harvest", "harvest/oaipmh", "inventory/audit", "reconcile", "resourcesync"},
 

@@ -2,10 +2,10 @@ package poll
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"iter"
-	"time"
 
 	"github.com/rshub/rshub/client"
 	"github.com/rshub/rshub/feed"
@@ -14,43 +14,76 @@ import (
 	"github.com/rshub/rshub/inventory/audit"
 	"github.com/rshub/rshub/inventory/digest"
 	"github.com/rshub/rshub/reconcile"
+	"github.com/rshub/rshub/relay"
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// A Look looks at the source of a set once, and publishes what is new. out has what the look
-// before has left in Compared and Seen; Look sets these and what it found. An error says
-// that the set and its source may still differ.
+// A Look looks at out.Source for a set, of the log that began at out.Begin, once. It publishes
+// what is new, and says in out what it found. An error says that the set and its source
+// may still differ.
 type Look func(ctx context.Context, set string, out *Outcome) error
 
-// Lists returns the Look for sources that list their resources: with a Resource List, a
-// sitemap, or an index of either. hub is a client of the hub itself. dir is where temporary
-// directories are made; default os.TempDir.
-func Lists(lister *harvest.Lister, hub *client.Client, dir string) Look {
+// Relayed returns the Look at sources as package relay knows them. hub is a client of the
+// hub itself. What is needed to see what changed since the last look is kept in outcomes, too.
+// dir is where temporary directories are made; default os.TempDir. note is told what is odd at
+// a source.
+func Relayed(getter *harvest.Getter, hub *client.Client, outcomes Outcomes, dir string, note func(set, text string)) Look {
 	return func(ctx context.Context, set string, out *Outcome) error {
-		seen := &harvest.Seen{}
-		if out.Seen != nil && time.Since(out.Compared) < wholeEvery {
-			*seen = *out.Seen
-		}
-		listing := func(ctx context.Context) iter.Seq2[*feed.Entry, error] { return lister.Since(ctx, out.Source, seen) }
-		s := reconcile.New(&site{hub, set, nil}, listing, reconcile.Options{Dir: dir, Doubles: true})
-		begin := time.Now()
-		r, err := s.Sync(ctx)
-		err = errors.Join(err, s.Close())
-		out.Listed = r.Listed
-		if _, many := errors.AsType[*reconcile.TooMany](err); many {
-			return fmt.Errorf("%w; nothing was published: if they are really gone, run rspublish sync with -max-delete once", err)
-		}
-		out.Created, out.Updated, out.Deleted, out.Unknown = r.Created, r.Updated, r.Deleted, r.Unknown
-		switch {
-		case errors.Is(err, harvest.ErrUnchanged):
-			out.Unchanged = true
-			return nil
-		case err != nil:
+		kept, err := readState(ctx, outcomes, set, out)
+		if err != nil {
 			return err
 		}
-		out.Compared, out.Seen = begin.UTC(), seen
-		return nil
+		if kept.State.Version == 0 {
+			if kept.State.Source, err = relay.Find(ctx, getter, out.Source); err != nil {
+				return err
+			}
+			kept.State.Version = relay.StateVersion
+		}
+		r := relay.New(&site{hub, set, nil}, getter, &kept.State, relay.Options{
+			Dir:   dir,
+			Note:  func(text string) { note(set, text) },
+			Gap:   func(gap error) { note(set, gap.Error()) },
+			Holds: func(ctx context.Context, at feed.Cursor) (bool, error) { return hub.Holds(ctx, set, at) },
+			Save: func(st *relay.State) error {
+				text, err := json.Marshal(state{out.Begin, out.Source, *st})
+				if err == nil {
+					err = outcomes.Put(ctx, stateOf(set), text)
+				}
+				return err
+			},
+		})
+		found, err := r.Look(ctx)
+		if many, ok := errors.AsType[*reconcile.TooMany](err); ok {
+			return fmt.Errorf("%w; nothing was published: if they are really gone, run rspublish relay with -once and -max-delete %d", err, many.Deleted)
+		}
+		out.Unchanged = err == nil && found.How == relay.Unchanged
+		out.Created, out.Updated, out.Deleted = found.Created, found.Updated, found.Deleted
+		out.Listed, out.Unknown, out.Gaps = found.Listed, found.Unknown, found.Gaps
+		return err
 	}
+}
+
+// A state is what a Relayed keeps of a source between two looks.
+type state struct {
+	Begin  int64       `json:"begin"`
+	Source string      `json:"source"`
+	State  relay.State `json:"state"`
+}
+
+// stateOf returns the name in Outcomes of the state of a set. No set has such a name.
+func stateOf(set string) string { return set + "~state" }
+
+// readState reads the state of a set. It is the zero state if the set has begun anew or has
+// another source since, and if nobody can read it.
+func readState(ctx context.Context, outcomes Outcomes, set string, out *Outcome) (kept state, err error) {
+	text, err := outcomes.Get(ctx, stateOf(set))
+	if err != nil || text == nil {
+		return state{}, err
+	}
+	if err := json.Unmarshal(text, &kept); err != nil || kept.Begin != out.Begin || kept.Source != out.Source || kept.State.Version != relay.StateVersion {
+		return state{}, nil // everything is compared, as at the first look
+	}
+	return kept, nil
 }
 
 // A site is a set of this hub: a reconcile.Hub.
@@ -67,7 +100,7 @@ func (s *site) Differences(ctx context.Context, own func(context.Context) (*inve
 			if errors.Is(err, feed.ErrNoSet) {
 				err = errDeleted
 			}
-			if !yield(d, err) {
+			if !yield(d, err) || err != nil {
 				return
 			}
 		}

@@ -5,8 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"time"
-
-	"github.com/rshub/rshub/harvest"
 )
 
 // An Outcome is what came of the last look at the source of a set.
@@ -19,20 +17,18 @@ type Outcome struct {
 	Next time.Time     `json:"next"` // when the next look is due
 
 	Unchanged bool   `json:"unchanged,omitempty"` // the source said that nothing changed, so nothing was compared
-	Listed    uint64 `json:"listed,omitempty"`    // resources that the source has
+	Listed    uint64 `json:"listed,omitempty"`    // resources that the source has, if it was compared with the hub as a whole
 	Created   int    `json:"created,omitempty"`   // changes that were published
 	Updated   int    `json:"updated,omitempty"`
 	Deleted   int    `json:"deleted,omitempty"`
 	Unknown   int    `json:"unknown,omitempty"` // resources that hub and source know nothing of that can be compared
+	Gaps      int    `json:"gaps,omitempty"`    // parts of the source that could not be read
 
 	Error    string `json:"error,omitempty"`    // why the look failed; what was published before it failed stays
 	Failures int    `json:"failures,omitempty"` // looks that failed since the last one that did not
-
-	Compared time.Time     `json:"compared,omitzero"` // when the source was last compared with the hub, resource by resource
-	Seen     *harvest.Seen `json:"seen,omitempty"`    // the versions of the documents as of then
 }
 
-// Outcomes keep the last Outcome of each set. Their methods block until the store has
+// Outcomes keep the last Outcome of each set, and what a Look keeps, by name. Their methods block until the store has
 // answered or ctx is done. Their errors are those of the change memory.
 type Outcomes interface {
 	// Get returns what Put has put for a set, or nil.

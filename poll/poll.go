@@ -1,7 +1,6 @@
 // Package poll looks at the sources of sets that nobody publishes to: for a set that is
-// described with a source, the hub reads the list of resources there now and then, compares
-// it with what it knows of the set, and publishes what is new. So any website with a sitemap
-// becomes a set that can be followed.
+// described with a source, the hub looks there now and then, and publishes what is new. So any
+// website with a sitemap becomes a set that can be followed.
 //
 // The hub that makes the inventory of a set polls its source. Two hubs that do it at once
 // may publish a change twice, which does no harm.
@@ -28,7 +27,6 @@ const (
 	scanEvery  = 5 * time.Second  // a look at the descriptions of all sets
 	scanShare  = 200              // which takes one of so many parts of the time at most
 	firstPause = time.Minute      // after a look that failed; it doubles up to the interval of the set
-	wholeEvery = 24 * time.Hour   // the source is compared with the hub at least so often, even if it says that nothing changed
 	keepTime   = 10 * time.Second // for keeping an outcome when the hub stops
 )
 
@@ -171,7 +169,7 @@ func (p *Poller) scan(ctx context.Context) {
 		}
 		delete(p.sources, set)
 		if !there[set] { // it was deleted; whoever makes it anew is told nothing old in any case
-			_ = p.outcomes.Put(ctx, set, nil)
+			_ = errors.Join(p.outcomes.Put(ctx, set, nil), p.outcomes.Put(ctx, stateOf(set), nil))
 		}
 	}
 }
@@ -230,7 +228,7 @@ func (p *Poller) once(ctx context.Context, st feed.State, last *Outcome) (*Outco
 	defer cancel()
 	out := &Outcome{Begin: st.Begin, Source: st.Source, Time: begin.UTC()}
 	if last != nil {
-		out.Failures, out.Compared, out.Seen = last.Failures, last.Compared, last.Seen
+		out.Failures = last.Failures
 	}
 	err := p.look(limited, st.Set, out)
 	if ctx.Err() != nil {

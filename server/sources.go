@@ -42,7 +42,8 @@ func (s *Server) wireSources(base feed.Base, store *store, p *parts, attempts *m
 		panic(err) // the URL is right
 	}
 	getter := &harvest.Getter{Client: p.outbound.HTTP(), Check: p.outbound.Check, Robots: true, Tries: 2, Wait: 30 * time.Second} // the poller comes again
-	poller := poll.New(store.memory, outcomes, poll.Lists(&harvest.Lister{Getter: getter}, hub, dir), poll.Options{
+	look := poll.Relayed(getter, hub, outcomes, dir, func(set, text string) { s.log.Debug("a source is odd", "set", set, "what", text) })
+	poller := poll.New(store.memory, outcomes, look, poll.Options{
 		Mine: p.live.Mine, Logger: s.log,
 		Count: func(err error, took time.Duration) {
 			outcome := outbound.Success
@@ -67,7 +68,8 @@ type looked struct {
 	Seconds float64 `json:"seconds"` // that it took
 	Result  string  `json:"result"`  // ok, unchanged or failed
 	Error   string  `json:"error,omitempty"`
-	Listed  uint64  `json:"listed,omitempty"`  // resources of the source
+	Listed  uint64  `json:"listed,omitempty"`  // resources of the source, if it was compared with the hub as a whole
+	Gaps    int     `json:"gaps,omitempty"`    // parts of the source that could not be read
 	Created int     `json:"created,omitempty"` // changes that were published
 	Updated int     `json:"updated,omitempty"`
 	Deleted int     `json:"deleted,omitempty"`
@@ -82,7 +84,7 @@ func (s *sources) looked(ctx context.Context, st feed.State) (*looked, error) {
 	}
 	l := &looked{
 		Time: string(resourcesync.AppendTime(nil, last.Time)), Seconds: last.Took.Round(time.Millisecond).Seconds(), Result: "ok", Error: last.Error,
-		Listed: last.Listed, Created: last.Created, Updated: last.Updated, Deleted: last.Deleted,
+		Listed: last.Listed, Gaps: last.Gaps, Created: last.Created, Updated: last.Updated, Deleted: last.Deleted,
 		Next: string(resourcesync.AppendTime(nil, last.Next)),
 	}
 	switch {
