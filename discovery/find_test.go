@@ -1,4 +1,4 @@
-package discovery
+package discovery_test
 
 import (
 	"bytes"
@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rshub/rshub/discovery"
 	"github.com/rshub/rshub/internal/logged"
 	"github.com/rshub/rshub/internal/running"
 	"github.com/rshub/rshub/server"
@@ -96,14 +97,14 @@ var whole = site{
 func TestFind(t *testing.T) {
 	t.Parallel()
 	base := whole.start(t)
-	all := Source{
+	all := discovery.Source{
 		CapabilityList: base + "/set/capabilitylist.xml", ResourceList: base + "/set/resourcelist.xml", ResourceDump: base + "/set/resourcedump.xml",
 		ChangeList: base + "/set/changelist.xml", ChangeDump: base + "/set/changedump.xml", Topic: base + "/set/topic", Hubs: []string{"https://hub.example.org/"},
 	}
 	described, other := all, all
 	described.DescribedBy = base + "/set/about"
 	other.ResourceList = base + "/set/other.xml"
-	for path, want := range map[string]Source{
+	for path, want := range map[string]discovery.Source{
 		"":                             described, // the site
 		"/.well-known/resourcesync":    described,
 		"/set/page-of-description":     described,
@@ -120,7 +121,7 @@ func TestFind(t *testing.T) {
 		"/set/topic":                   all,
 		"/set/other.xml":               other, // the very list that was asked for
 	} {
-		got, err := Find(t.Context(), http.DefaultClient, base+path)
+		got, err := discovery.Find(t.Context(), http.DefaultClient, base+path)
 		if err != nil {
 			t.Errorf("Find(%q): %v", path, err)
 		} else if !reflect.DeepEqual(*got, want) {
@@ -132,8 +133,8 @@ func TestFind(t *testing.T) {
 func TestFindSitemap(t *testing.T) {
 	t.Parallel()
 	base := site{"/map.xml.gz": "Content-Type: application/octet-stream\n" + packed(document("urlset", "", "<url><loc>https://example.org/a</loc></url>"))}.start(t)
-	got, err := Find(t.Context(), http.DefaultClient, base+"/map.xml.gz")
-	if want := (Source{Sitemap: base + "/map.xml.gz"}); err != nil || !reflect.DeepEqual(*got, want) {
+	got, err := discovery.Find(t.Context(), http.DefaultClient, base+"/map.xml.gz")
+	if want := (discovery.Source{Sitemap: base + "/map.xml.gz"}); err != nil || !reflect.DeepEqual(*got, want) {
 		t.Errorf("Find = %+v, %v, want %+v", got, err, want)
 	}
 }
@@ -149,12 +150,12 @@ func TestFindSeveral(t *testing.T) {
 		"/b.xml":   document("urlset", "capabilitylist"),
 		"/page":    "<html><link rel=resourcesync href=a.xml><link rel=resourcesync href=b.xml><link rel=resourcesync href=a.xml>",
 	}.start(t)
-	for path, want := range map[string][]Set{
+	for path, want := range map[string][]discovery.Set{
 		"":      {{base + "/a.xml", base + "/about-a"}, {base + "/b.xml", ""}},
 		"/page": {{base + "/a.xml", ""}, {base + "/b.xml", ""}},
 	} {
-		_, err := Find(t.Context(), http.DefaultClient, base+path)
-		several, ok := errors.AsType[*Several](err)
+		_, err := discovery.Find(t.Context(), http.DefaultClient, base+path)
+		several, ok := errors.AsType[*discovery.Several](err)
 		if !ok || !reflect.DeepEqual(several.Sets, want) {
 			t.Errorf("Find(%q) = %v, want sets %v", path, err, want)
 		}
@@ -162,7 +163,7 @@ func TestFindSeveral(t *testing.T) {
 			t.Errorf("the error does not name the sets: %v", err)
 		}
 	}
-	if s, err := Find(t.Context(), http.DefaultClient, base+"/b.xml"); err != nil || s.CapabilityList != base+"/b.xml" {
+	if s, err := discovery.Find(t.Context(), http.DefaultClient, base+"/b.xml"); err != nil || s.CapabilityList != base+"/b.xml" {
 		t.Errorf("Find of the second set = %+v, %v", s, err)
 	}
 }
@@ -178,7 +179,7 @@ func TestFindNothing(t *testing.T) {
 		"/capabilities-of-no-one": document("urlset", "description", entry("BASE/hello", "capabilitylist")),
 	}.start(t)
 	for _, path := range []string{"/hello", "/loop", "/feed", "/empty-description", "/description-of-itself", "/capabilities-of-no-one"} {
-		if s, err := Find(t.Context(), http.DefaultClient, base+path); !errors.Is(err, ErrNothing) {
+		if s, err := discovery.Find(t.Context(), http.DefaultClient, base+path); !errors.Is(err, discovery.ErrNothing) {
 			t.Errorf("Find(%q) = %+v, %v, want ErrNothing", path, s, err)
 		}
 	}
@@ -188,7 +189,7 @@ func TestFindNothing(t *testing.T) {
 		"ftp://example.org/": "http://",
 		"http://127.0.0.1:1": "refused",
 	} {
-		if s, err := Find(t.Context(), http.DefaultClient, address); err == nil || !strings.Contains(err.Error(), want) {
+		if s, err := discovery.Find(t.Context(), http.DefaultClient, address); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("Find(%q) = %+v, %v, want an error with %q", address, s, err, want)
 		}
 	}
@@ -201,7 +202,7 @@ func TestFindBroken(t *testing.T) {
 		"/.well-known/resourcesync": document("urlset", "description", entry("BASE/good.xml", "capabilitylist")),
 		"/good.xml":                 document("urlset", "capabilitylist"),
 	}.start(t)
-	if s, err := Find(t.Context(), http.DefaultClient, base+"/torn.xml"); err == nil || errors.Is(err, ErrNothing) || !strings.Contains(err.Error(), "torn.xml") {
+	if s, err := discovery.Find(t.Context(), http.DefaultClient, base+"/torn.xml"); err == nil || errors.Is(err, discovery.ErrNothing) || !strings.Contains(err.Error(), "torn.xml") {
 		t.Errorf("Find = %+v, %v: half a Capability List must be an error", s, err)
 	}
 }
@@ -224,7 +225,7 @@ func TestFindRSHub(t *testing.T) {
 		hub.URL + "/sets/articles", hub.URL + "/sets/articles/changes",
 		hub.URL + "/sets/articles/capabilitylist.xml", hub.URL + "/sets/articles/changelist.xml", source + "/capabilitylist.xml",
 	} {
-		s, err := Find(t.Context(), http.DefaultClient, address)
+		s, err := discovery.Find(t.Context(), http.DefaultClient, address)
 		if err != nil {
 			t.Errorf("Find(%s): %v", address, err)
 			continue

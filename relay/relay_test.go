@@ -1,4 +1,4 @@
-package relay
+package relay_test
 
 import (
 	"context"
@@ -26,6 +26,7 @@ import (
 	"github.com/rshub/rshub/inventory/audit"
 	"github.com/rshub/rshub/inventory/digest"
 	"github.com/rshub/rshub/reconcile"
+	"github.com/rshub/rshub/relay"
 	"github.com/rshub/rshub/resourcesync"
 	"github.com/rshub/rshub/server"
 )
@@ -62,10 +63,10 @@ type world struct {
 	t     *testing.T
 	base  string // of the hub
 	hub   *hub
-	relay *Relay
+	relay *relay.Relay
 	url   string // of the source
 	clock time.Time
-	opts  Options
+	opts  relay.Options
 	state []byte // as it was kept
 	notes []string
 	gaps  []string
@@ -86,12 +87,12 @@ func newWorld(t *testing.T, source http.Handler) *world {
 	web := httptest.NewServer(source)
 	t.Cleanup(web.Close)
 	w := &world{t: t, base: running.URL, hub: &hub{Client: c}, url: web.URL, clock: time.Now().UTC()}
-	w.opts = Options{
+	w.opts = relay.Options{
 		Dir:  t.TempDir(),
 		Now:  func() time.Time { return w.clock },
 		Note: func(s string) { w.notes = append(w.notes, s) },
 		Gap:  func(err error) { w.gaps = append(w.gaps, err.Error()) },
-		Save: func(st *State) (err error) {
+		Save: func(st *relay.State) (err error) {
 			w.state, err = json.Marshal(st)
 			return err
 		},
@@ -103,23 +104,23 @@ func newWorld(t *testing.T, source http.Handler) *world {
 // begin begins with the source at a path.
 func (w *world) begin(path string) {
 	w.t.Helper()
-	source, err := Find(w.t.Context(), w.getter(), w.url+path)
+	source, err := relay.Find(w.t.Context(), w.getter(), w.url+path)
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	w.open(&State{Source: source})
+	w.open(&relay.State{Source: source})
 }
 
 func (w *world) getter() *harvest.Getter {
 	return &harvest.Getter{Client: http.DefaultClient, Tries: 1}
 }
 
-func (w *world) open(st *State) { w.relay = New(w.hub, w.getter(), st, w.opts) }
+func (w *world) open(st *relay.State) { w.relay = relay.New(w.hub, w.getter(), st, w.opts) }
 
 // restart goes on with what was kept.
 func (w *world) restart() {
 	w.t.Helper()
-	st := new(State)
+	st := new(relay.State)
 	if err := json.Unmarshal(w.state, st); err != nil {
 		w.t.Fatal(err)
 	}
@@ -127,7 +128,7 @@ func (w *world) restart() {
 }
 
 // look looks, in a process of its own.
-func (w *world) look(want string) Result {
+func (w *world) look(want string) relay.Result {
 	w.t.Helper()
 	if w.state != nil {
 		w.restart()
@@ -388,12 +389,12 @@ func TestRepository(t *testing.T) {
 	}
 	put("a", "b", "c", "d", "e", "f")
 	w.clock = w.clock.Add(time.Hour)
-	source, err := Find(t.Context(), w.getter(), w.url)
+	source, err := relay.Find(t.Context(), w.getter(), w.url)
 	if err != nil || source.Repository == nil {
 		t.Fatalf("it is %+v, %v", source, err)
 	}
 	source.Repository.Loc = "https://a.example/{local}"
-	w.open(&State{Source: source})
+	w.open(&relay.State{Source: source})
 	if res := w.look("compared 6 0 0"); !res.Complete {
 		t.Error("the set is not complete")
 	}
@@ -448,10 +449,10 @@ func TestFindNothing(t *testing.T) {
 	w := newWorld(t, s)
 	s.put("/page", "<html><body>hello</body></html>")
 	s.put("/list.txt", "https://a.example/1\n")
-	if _, err := Find(t.Context(), w.getter(), w.url+"/page"); err == nil || !strings.Contains(err.Error(), "no source that can be relayed") {
+	if _, err := relay.Find(t.Context(), w.getter(), w.url+"/page"); err == nil || !strings.Contains(err.Error(), "no source that can be relayed") {
 		t.Errorf("the error is %v", err)
 	}
-	if source, err := Find(t.Context(), w.getter(), w.url+"/list.txt"); err != nil || source.ResourceList == "" {
+	if source, err := relay.Find(t.Context(), w.getter(), w.url+"/list.txt"); err != nil || source.ResourceList == "" {
 		t.Errorf("it is %+v, %v", source, err)
 	}
 }
