@@ -127,8 +127,6 @@ func (a *auditing) run(ctx context.Context) error {
 	return a.withHub(ctx, c, set)
 }
 
-func (a *auditing) opts2() client.Options { return a.Mirror.opts.Hub }
-
 // withHub audits a mirror that follows a hub.
 func (a *auditing) withHub(ctx context.Context, c *client.Client, set string) (err error) {
 	r, closed, err := a.home.replica(ctx, c, set, a.Mirror.opts.Prefix)

@@ -67,7 +67,7 @@ func open(dir string) (_ *Home, err error) {
 	if err := os.MkdirAll(filepath.Join(dir, partsDir), 0o700); err != nil {
 		return nil, err
 	}
-	if h.Ledger, err = ledger.Open(filepath.Join(dir, ledgerDir)); err != nil {
+	if h.Ledger, err = ledger.Open(filepath.Join(dir, ledgerDir), func(err error) { fatal("", err) }); err != nil {
 		return nil, err
 	}
 	if h.Root, err = os.OpenRoot(dir); err != nil {
@@ -116,8 +116,18 @@ func (h *Home) Settle(s Settings) error {
 
 // Pages opens the pages of a client.Replica. The caller closes them.
 func (h *Home) Pages() (*diskpages.Store, error) {
-	return diskpages.Open(filepath.Join(h.Dir, replicaDir), diskpages.Options{})
+	return diskpages.Open(filepath.Join(h.Dir, replicaDir), diskpages.Options{Fatal: fatal})
 }
+
+// fatal ends the process because the disk does not take what is written. What was kept is
+// there when the home is opened again.
+func fatal(_ string, err error) {
+	fmt.Fprintf(os.Stderr, "the mirror cannot be written: %v\n", err)
+	os.Exit(FatalStatus)
+}
+
+// FatalStatus is the exit status of a process whose home cannot be written.
+const FatalStatus = 3
 
 // ForgetPages removes the pages, so that a Replica begins anew.
 func (h *Home) ForgetPages() error { return h.Root.RemoveAll(replicaDir) }

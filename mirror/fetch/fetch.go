@@ -193,14 +193,12 @@ func (g *getting) from(ctx context.Context, place string) (*Got, error) {
 		if d, ok := errors.AsType[*diskError](err); ok {
 			return nil, d.err
 		}
-		f, failed := errors.AsType[*Failure](err)
-		if err == nil || failed {
+		if _, failed := errors.AsType[*Failure](err); err == nil || failed {
 			return got, err
 		}
 		_, wrong := errors.AsType[errWrong](err)
 		if p, paused := errors.AsType[*Paused](err); paused {
-			f = &Failure{Err: err, After: time.Until(p.Until), Part: g.Part}
-			return nil, f
+			return nil, &Failure{Err: err, After: time.Until(p.Until), Part: g.Part}
 		}
 		if try >= g.opts.Tries || wrong && g.fresh {
 			return nil, &Failure{Err: err, Part: g.Part}

@@ -15,7 +15,7 @@ import (
 
 func open(t *testing.T, dir string) *Ledger {
 	t.Helper()
-	l, err := Open(dir)
+	l, err := Open(dir, func(err error) { panic(err) })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,7 +42,7 @@ func TestKeeps(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	l := open(t, dir)
-	if _, err := Open(dir); err == nil || !strings.Contains(err.Error(), "in use") {
+	if _, err := Open(dir, nil); err == nil || !strings.Contains(err.Error(), "in use") {
 		t.Errorf("a second Open: %v", err)
 	}
 	file := File{Loc: "https://h/a", Path: "h/A", Size: 5, Mtime: 6, SHA256: "ab", ETag: `"x"`, Modified: "y", Entry: entry("https://h/a", 1)}
@@ -159,7 +159,7 @@ func TestPlaces(t *testing.T) {
 }
 
 func BenchmarkCommit(b *testing.B) {
-	l, err := Open(b.TempDir())
+	l, err := Open(b.TempDir(), func(err error) { panic(err) })
 	if err != nil {
 		b.Fatal(err)
 	}
