@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"github.com/rshub/rshub/inventory/diskpages"
 	"github.com/rshub/rshub/mirror/filename"
@@ -62,12 +63,24 @@ func ReopenHome(dir string) (*Home, error) {
 	return open(dir)
 }
 
+const (
+	lockWait  = 3 * time.Second // how long open waits for another process to end
+	lockPause = 50 * time.Millisecond
+)
+
 func open(dir string) (_ *Home, err error) {
 	h := &Home{Dir: dir}
 	if err := os.MkdirAll(filepath.Join(dir, partsDir), 0o700); err != nil {
 		return nil, err
 	}
-	if h.Ledger, err = ledger.Open(filepath.Join(dir, ledgerDir), func(err error) { fatal("", err) }); err != nil {
+	// A process that was just killed may hold the lock for a moment more.
+	for began := time.Now(); ; time.Sleep(lockPause) {
+		h.Ledger, err = ledger.Open(filepath.Join(dir, ledgerDir), func(err error) { fatal("", err) })
+		if !errors.Is(err, ledger.ErrInUse) || time.Since(began) > lockWait {
+			break
+		}
+	}
+	if err != nil {
 		return nil, err
 	}
 	if h.Root, err = os.OpenRoot(dir); err != nil {
