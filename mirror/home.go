@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"github.com/rshub/rshub/inventory/diskpages"
 	"github.com/rshub/rshub/mirror/filename"
@@ -62,12 +63,24 @@ func ReopenHome(dir string) (*Home, error) {
 	return open(dir)
 }
 
+const (
+	lockWait  = 3 * time.Second // how long open waits for another process to end
+	lockPause = 50 * time.Millisecond
+)
+
 func open(dir string) (_ *Home, err error) {
 	h := &Home{Dir: dir}
 	if err := os.MkdirAll(filepath.Join(dir, partsDir), 0o700); err != nil {
 		return nil, err
 	}
-	if h.Ledger, err = ledger.Open(filepath.Join(dir, ledgerDir)); err != nil {
+	// A process that was just killed may hold the lock for a moment more.
+	for began := time.Now(); ; time.Sleep(lockPause) {
+		h.Ledger, err = ledger.Open(filepath.Join(dir, ledgerDir), func(err error) { fatal("", err) })
+		if !errors.Is(err, ledger.ErrInUse) || time.Since(began) > lockWait {
+			break
+		}
+	}
+	if err != nil {
 		return nil, err
 	}
 	if h.Root, err = os.OpenRoot(dir); err != nil {
@@ -116,8 +129,18 @@ func (h *Home) Settle(s Settings) error {
 
 // Pages opens the pages of a client.Replica. The caller closes them.
 func (h *Home) Pages() (*diskpages.Store, error) {
-	return diskpages.Open(filepath.Join(h.Dir, replicaDir), diskpages.Options{})
+	return diskpages.Open(filepath.Join(h.Dir, replicaDir), diskpages.Options{Fatal: fatal})
 }
+
+// fatal ends the process because the disk does not take what is written. What was kept is
+// there when the home is opened again.
+func fatal(_ string, err error) {
+	fmt.Fprintf(os.Stderr, "the mirror cannot be written: %v\n", err)
+	os.Exit(FatalStatus)
+}
+
+// FatalStatus is the exit status of a process whose home cannot be written.
+const FatalStatus = 3
 
 // ForgetPages removes the pages, so that a Replica begins anew.
 func (h *Home) ForgetPages() error { return h.Root.RemoveAll(replicaDir) }

@@ -25,7 +25,7 @@ const (
 	exitOK          = 0
 	exitDiffers     = 1
 	exitUsage       = 2
-	exitDirectory   = 3
+	exitDirectory   = mirror.FatalStatus // 3
 	exitSource      = 4
 	exitTooMany     = 5
 	exitInterrupted = 130

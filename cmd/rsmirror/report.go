@@ -72,7 +72,7 @@ func (r *report) bar(now time.Time) string {
 	if done := r.deeds().total(); total > 0 && done <= total {
 		figures = fmt.Sprintf("%s%d%%  %s", progress.Bar(done, total), 100*done/total, figures)
 	}
-	return progress.Fit("", figures)
+	return figures
 }
 
 // text returns the figures: "12,000 fetched  340 MB  3 failed  900/s".

@@ -193,8 +193,7 @@ func (g *getting) from(ctx context.Context, place string) (*Got, error) {
 		if d, ok := errors.AsType[*diskError](err); ok {
 			return nil, d.err
 		}
-		_, failed := errors.AsType[*Failure](err)
-		if err == nil || failed {
+		if _, failed := errors.AsType[*Failure](err); err == nil || failed {
 			return got, err
 		}
 		_, wrong := errors.AsType[errWrong](err)

@@ -11,7 +11,6 @@ import (
 	"fmt"
 	"io"
 	"iter"
-	"os"
 	"strings"
 	"sync"
 	"time"
@@ -89,9 +88,12 @@ var ErrInUse = errors.New("it is in use by another process")
 
 // Open opens the ledger in a directory. It makes both if they do not exist. The caller
 // closes the Ledger.
-func Open(dir string) (*Ledger, error) {
+//
+// fatal ends the process because a write failed, and does not return: nobody knows then
+// what reached the disk. The ledger recovers when it is opened again.
+func Open(dir string, fatal func(error)) (*Ledger, error) {
 	db, err := pebble.Open(dir, &pebble.Options{
-		Logger:                      quiet{},
+		Logger:                      quiet{fatal},
 		FormatMajorVersion:          pebble.FormatWALSyncChunks,
 		CacheSize:                   8 << 20,
 		MemTableSize:                8 << 20,
@@ -111,15 +113,13 @@ func Open(dir string) (*Ledger, error) {
 	return l, nil
 }
 
-// quiet is what Pebble logs to. A failed write ends the process: nobody knows then what
-// reached the disk, and the ledger recovers when it is opened again.
-type quiet struct{}
+// quiet is what Pebble logs to. Its errors are returned besides.
+type quiet struct{ fatal func(error) }
 
 func (quiet) Infof(string, ...any)  {}
 func (quiet) Errorf(string, ...any) {}
-func (quiet) Fatalf(format string, args ...any) {
-	fmt.Fprintf(os.Stderr, "the ledger cannot be written: "+format+"\n", args...)
-	os.Exit(1)
+func (q quiet) Fatalf(format string, args ...any) {
+	q.fatal(fmt.Errorf("write the ledger: "+format, args...))
 }
 
 // begin checks the format, and reads the counts.
