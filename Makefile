@@ -101,9 +101,11 @@ mutants:
 	cd tools/mutants && $(GO) run . -run '$(MUTANTS)'
 
 # Each operation of the disk, and each request to Redis and each answer, fails once;
-# and each byte is damaged once.
+# and each byte is damaged once. So does each call of a commit of an inventory, and other
+# commits come between any two of them.
 points:
 	RSHUB_PROVE=1 $(GO) test -count=1 -timeout 0 -run '^(TestFaultPoints|TestDamageAtRest)$$' ./changelog/disklog ./changelog/redislog
+	$(GO) test -count=1 -timeout 0 -run '^(TestInventories|TestInventory|TestMemoryInventory)$$' ./changelog/disklog ./changelog/redislog ./inventory ./inventory/diskpages
 
 bench:
 	$(GO) run ./bench $(BENCH)

@@ -53,10 +53,19 @@ func Inventory(t *testing.T, open func(t *testing.T) Env) {
 	t.Run("pages that are gone", func(t *testing.T) { gone(t, open(t)) })
 }
 
+// part says which calls of a store a test tries for something that it tries for many: all from
+// first on, step by step. A short test leaves two of three out, others for each i.
+func part(i int) (first, step int) {
+	if testing.Short() {
+		return i % 3, 3
+	}
+	return 0, 1
+}
+
 // eachCall lets each call of the store that an operation makes fail once, in each way.
 func eachCall(t *testing.T, h *history, op func(h *history) error) {
 	for fault := range faults {
-		for n := 0; ; n++ {
+		for n, step := part(int(fault)); ; n += step {
 			h.publish(1 + h.random.IntN(20))
 			h.must(h.commit(h.hubs[1]))
 			h.learn()

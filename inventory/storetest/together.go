@@ -66,7 +66,7 @@ func interleave(t *testing.T, h *history, other func(h *history, hub *inventory.
 		hubs = append(hubs, inventory.New(g, set, inventory.Options{}))
 	}
 	for first, over := 0, false; !over; first++ {
-		for second := 0; ; second++ {
+		for second, step := part(first); ; second += step {
 			h.publish(30)
 			h.must(h.commit(h.hubs[1]))
 			h.learn()
