@@ -26,6 +26,7 @@ type watch struct {
 	*place
 	*Watcher
 	known map[string]string   // hashes by loc
+	dirs  map[string]bool     // the beginnings of what was known that end in a slash
 	times map[string][]string // what was seen of a loc, in the order in which it was seen
 	lost  int                 // how often everything was listed anew
 }
@@ -54,7 +55,7 @@ func newUnread(t *testing.T, files ...string) *watch {
 			t.Error(err)
 		}
 	})
-	w := &watch{place: p, Watcher: watcher, times: map[string][]string{}}
+	w := &watch{place: p, Watcher: watcher, dirs: map[string]bool{}, times: map[string][]string{}}
 	w.relist()
 	return w
 }
@@ -67,7 +68,16 @@ func (w *watch) relist() {
 		if err != nil {
 			continue // a gap
 		}
-		w.known[e.Change.Loc] = e.Change.Hash
+		w.know(e.Change.Loc, e.Change.Hash)
+	}
+}
+
+func (w *watch) know(loc, hash string) {
+	w.known[loc] = hash
+	for i := len(watchBase); i < len(loc); i++ {
+		if loc[i] == '/' {
+			w.dirs[loc[:i+1]] = true
+		}
 	}
 }
 
@@ -83,10 +93,10 @@ func (w *watch) next(ctx context.Context) error {
 		seen := ""
 		if delete(w.known, s.Loc); s.Entry != nil {
 			seen = s.Entry.Change.Hash
-			w.known[s.Loc] = seen
+			w.know(s.Loc, seen)
 		}
 		w.times[s.Loc] = append(w.times[s.Loc], seen)
-		if s.Below != "" {
+		if s.Below != "" && w.dirs[s.Below] {
 			maps.DeleteFunc(w.known, func(loc, _ string) bool { return strings.HasPrefix(loc, s.Below) })
 		}
 	}
