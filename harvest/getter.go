@@ -254,6 +254,9 @@ func (g *Getter) ask(ctx context.Context, what string, u *url.URL, known Version
 	unpacked, err := unpack(body)
 	if err != nil {
 		body.stop()
+		if _, known := errors.AsType[*outbound.Failure](err); !known {
+			err = outbound.Explain(err)
+		}
 		return nil, nil, err
 	}
 	return &Answer{

@@ -350,7 +350,7 @@ func TestGetterWaits(t *testing.T) {
 		{"broken", func(_ int, w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) }, "the answer is 500", time.Minute, 10 * time.Minute},
 		{"forbidden", func(_ int, w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) }, "the answer is 403", 0, time.Second},
 		{"no answer", func(_ int, _ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, "no answer in time", 4 * headTime, 4*headTime + 10*time.Minute},
-		{"a drip", func(_ int, w http.ResponseWriter, r *http.Request) { drips(" ")(w, r) }, "too slowly", paceTime, 2 * paceTime},
+		{"a drip", func(_ int, w http.ResponseWriter, r *http.Request) { drips(" ")(w, r) }, "too slowly", 4 * paceTime, 4*paceTime + 10*time.Minute},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -422,8 +422,8 @@ func TestReadCrawlDelay(t *testing.T) {
 		"User-agent: *\nCrawl-delay: -1\nCrawl-delay: x\nCrawl-delay: NaN":                             0,
 		"<html>": 0,
 	} {
-		if got := readRobots(strings.NewReader(text), new(url.URL), "rshub", "rspublish").delay; got != want {
-			t.Errorf("the delay of %q is %v, not %v", text, got, want)
+		if got, err := readRobots(strings.NewReader(text), new(url.URL), "rshub", "rspublish"); got.delay != want || err != nil {
+			t.Errorf("the delay of %q is %v, not %v; %v", text, got.delay, want, err)
 		}
 	}
 }

@@ -80,7 +80,7 @@ func (g *Getter) askRobots(ctx context.Context, h *host, at *url.URL) (to *url.U
 	}
 	in, err := unpack(body)
 	if err == nil && resp.StatusCode == http.StatusOK {
-		h.robots = readRobots(io.LimitReader(in, robotsMax), at, "rshub", "rspublish", "rsmirror")
+		h.robots, _ = readRobots(io.LimitReader(in, robotsMax), at, "rshub", "rspublish", "rsmirror") // what could be read counts
 	}
 	return nil
 }
@@ -88,7 +88,7 @@ func (g *Getter) askRobots(ctx context.Context, h *host, at *url.URL) (to *url.U
 // readRobots reads a robots.txt at a URL. Of its delays the one in the group of one of the
 // names counts, and if there is none, that of all. Crawl-delay is no part of the standard,
 // but widely used. Lines with a Sitemap belong to no group.
-func readRobots(r io.Reader, at *url.URL, names ...string) (said robots) {
+func readRobots(r io.Reader, at *url.URL, names ...string) (said robots, err error) {
 	var own, all time.Duration = -1, 0
 	var isOwn, isAll, inGroup bool
 	lines := bufio.NewScanner(r)
@@ -134,5 +134,8 @@ func readRobots(r io.Reader, at *url.URL, names ...string) (said robots) {
 	if said.delay = all; own >= 0 {
 		said.delay = own
 	}
-	return said
+	return said, lines.Err()
 }
+
+// isRobots reports whether a URL is that of a robots.txt.
+func isRobots(u *url.URL) bool { return u.Path == "/robots.txt" }
