@@ -17,7 +17,7 @@ var arrows = map[string][]string{
 	"feed":         {"resourcesync"},
 	"problem":      {"feed", "resourcesync"},
 	"access":       {"feed", "problem"},
-	"discovery":    {"feed", "resourcesync"},
+	"discovery":    {"feed", "harvest", "outbound", "resourcesync"},
 	"client":       {"feed", "internal/backoff", "inventory", "inventory/audit", "inventory/digest", "problem", "resourcesync"},
 
 	// What several parts of a hub stand on.
@@ -82,7 +82,7 @@ var arrows = map[string][]string{
 		"client", "discovery", "feed", "harvest", "internal/backoff", "inventory", "inventory/audit", "inventory/digest", "inventory/diskpages",
 		"mirror/fetch", "mirror/filename", "mirror/ledger", "reconcile", "resourcesync",
 	},
-	"cmd/rsmirror": {"client", "discovery", "internal/backoff", "internal/build", "internal/progress", "internal/setting", "mirror", "mirror/fetch", "outbound", "reconcile"},
+	"cmd/rsmirror": {"client", "discovery", "harvest", "internal/backoff", "internal/build", "internal/progress", "internal/setting", "mirror", "mirror/fetch", "outbound", "reconcile"},
 
 	// The program that tries any hub.
 	"conformance/trial": {"resourcesync"},

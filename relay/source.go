@@ -49,12 +49,22 @@ func (p *Repository) harvest(r *Relay) *oaipmh.Harvest {
 }
 
 // Find finds out what is at a URL: a Source Description or a Capability List with what it
-// names, a Change List, a Resource List or a sitemap, or the base URL of a repository. A
-// list is found, too, when only a lenient reader can read it. Find asks each server once,
-// and does not wait for it. The error is a
-// *discovery.Several when the URL leads to several sets of resources.
-func Find(ctx context.Context, getter *harvest.Getter, target string) (Source, error) {
-	found, err := discovery.Find(ctx, getter.Client, target)
+// names, a Change List, a Resource List or a sitemap, the base URL of a repository, or a
+// site, in the order that discovery.Find has. A list is found, too, when only a lenient
+// reader can read it. While a server is busy or not there, Find begins anew as often as
+// getter asks for a document. The error is a *discovery.Several when the URL leads to several
+// sets of resources.
+func Find(ctx context.Context, getter *harvest.Getter, target string) (s Source, err error) {
+	once := getter.Once()
+	err = getter.Retry(ctx, func() error {
+		s, err = find(ctx, once, target)
+		return err
+	})
+	return s, err
+}
+
+func find(ctx context.Context, getter *harvest.Getter, target string) (Source, error) {
+	found, err := discovery.Find(ctx, getter, target)
 	if err == nil && (found.ChangeList != "" || found.ResourceList != "" || found.Sitemap != "") {
 		s := Source{ChangeList: found.ChangeList, ResourceList: found.ResourceList}
 		if s.ResourceList == "" {
@@ -62,13 +72,13 @@ func Find(ctx context.Context, getter *harvest.Getter, target string) (Source, e
 		}
 		return s, nil
 	}
-	if _, several := errors.AsType[*discovery.Several](err); several || ctx.Err() != nil {
+	if _, several := errors.AsType[*discovery.Several](err); several || ctx.Err() != nil || harvest.IsAway(err) {
 		return Source{}, err
 	}
 	if _, is := FindRepository(ctx, getter, target); is == nil {
 		return Source{Repository: &Repository{URL: target}}, nil
 	}
-	l := &harvest.Lister{Getter: getter.Once()}
+	l := &harvest.Lister{Getter: getter}
 	for _, listErr := range l.Resources(ctx, target) {
 		if listErr == nil {
 			return Source{ResourceList: target}, nil
