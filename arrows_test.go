@@ -59,7 +59,7 @@ var arrows = map[string][]string{
 	"harvest/oaipmh":        {"feed", "harvest", "resourcesync"},
 	"poll":                  {"claim", "client", "feed", "harvest", "internal/backoff", "internal/redisconn", "inventory", "inventory/audit", "reconcile", "relay"},
 
-	"relay": {"discovery", "feed", "harvest", "harvest/oaipmh", "inventory/audit", "reconcile", "resourcesync"},
+	"relay": {"discovery", "feed", "harvest", "harvest/oaipmh", "inventory/audit", "outbound", "reconcile", "resourcesync"},
 
 	// The hub, and the programs.
 	"server": {

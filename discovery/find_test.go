@@ -228,7 +228,7 @@ func TestFindIsPolite(t *testing.T) {
 			t.Errorf("the error is %v", err)
 		}
 	}
-	if want := []string{"me/1 /robots.txt", "me/1 /busy", "me/1 /page", "me/1 /other"}; !slices.Equal(asked, want) {
+	if want := []string{"me/1 /busy", "me/1 /robots.txt", "me/1 /page", "me/1 /other"}; !slices.Equal(asked, want) {
 		t.Errorf("the requests are %q", asked)
 	}
 }

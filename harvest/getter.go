@@ -57,7 +57,7 @@ type host struct {
 	// For who has the turn.
 	robots robots
 	asked  time.Time // when its robots.txt was asked for; zero: never
-	next   time.Time // when the next request may begin
+	left   time.Time // when the last request ended; zero: there was none
 }
 
 // A Version says which version of a document was read, in the words of its server. The
@@ -324,15 +324,15 @@ func (g *Getter) enter(ctx context.Context, u *url.URL) (leave func(), err error
 	if err != nil {
 		return nil, err
 	}
-	if g.Robots {
+	if g.Robots && !h.left.IsZero() { // who asks only once need not know when to ask again
 		g.readRobots(ctx, h, u)
 	}
-	if wait := time.Until(h.next); wait > 0 && backoff.Sleep(ctx, wait) != nil {
+	if wait := time.Until(h.left.Add(h.robots.delay)); wait > 0 && backoff.Sleep(ctx, wait) != nil {
 		<-h.turn
 		return nil, outbound.Explain(context.Cause(ctx))
 	}
 	return func() {
-		h.next = time.Now().Add(h.robots.delay)
+		h.left = time.Now()
 		<-h.turn
 	}, nil
 }
