@@ -81,16 +81,7 @@ func parseRelay(args []string, env func(string) string) (*relayConfig, error) {
 	if err := oaipmh.Template(cfg.loc).Check(); err != nil {
 		return nil, fmt.Errorf("-loc: %w", err)
 	}
-	if err := cfg.target(); err != nil {
-		return nil, err
-	}
-	if maxDelete != "" {
-		var err error
-		if cfg.maxDelete, err = reconcile.ParseBound(maxDelete); err != nil {
-			return nil, fmt.Errorf("-max-delete: %w", err)
-		}
-	}
-	return cfg, cfg.credentials(tokenFile, env("RSPUBLISH_TOKEN"))
+	return cfg, cfg.destination(maxDelete, &cfg.maxDelete, tokenFile, env("RSPUBLISH_TOKEN"))
 }
 
 // isOAI reports whether a flag says that the source speaks OAI-PMH.
