@@ -207,6 +207,21 @@ func TestFindBroken(t *testing.T) {
 	}
 }
 
+// TestFindOdd finds lists in documents that say other things wrong, as those of openBIS
+// do: a time without a zone, and elements that are not of the standard.
+func TestFindOdd(t *testing.T) {
+	t.Parallel()
+	base := site{
+		"/?verb=about.xml": document("urlset", "description", entry("BASE/?verb=capabilitylist.xml", "capabilitylist")),
+		"/?verb=capabilitylist.xml": strings.Replace(document("urlset", "capabilitylist", entry("BASE/?verb=resourcelist.xml", "resourcelist"), `<x xmlns="urn:x"><y/></x>`),
+			`at="2026-01-01T00:00:00Z"`, `from="2013-02-07T22:39:00" at="never"`, 1),
+	}.start(t)
+	s, err := discovery.Find(t.Context(), http.DefaultClient, base+"/?verb=about.xml")
+	if err != nil || s.ResourceList != base+"/?verb=resourcelist.xml" {
+		t.Errorf("Find = %+v, %v", s, err)
+	}
+}
+
 // TestFindRSHub finds a set of a real hub by all that belongs to it, and by a source's
 // own Capability List, which names only the topic.
 func TestFindRSHub(t *testing.T) {

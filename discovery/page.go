@@ -106,6 +106,7 @@ func (p *page) read(body *bufio.Reader, contentType string) error {
 // sitemap by its root. Any other XML is none of ours.
 func (p *page) xml(body io.Reader, ours bool) error {
 	in := resourcesync.NewXMLReader(body, resourcesync.Limits{})
+	in.Tolerate(func(*resourcesync.Error) {}) // where the lists are is right also beside a time without a zone
 	h, err := in.Header()
 	if err != nil {
 		if _, invalid := errors.AsType[*resourcesync.Error](err); invalid && !ours {

@@ -20,7 +20,8 @@ import (
 type config struct {
 	hub, set  string
 	token     string
-	bareToken bool // the token would travel to another machine without encryption
+	bareToken bool   // the token would travel to another machine without encryption
+	login     *login // for the source, if that wants one
 	key       string
 	retry     time.Duration
 	restart   bool

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net/http"
 	"os"
 	"path/filepath"
 	"time"
@@ -65,7 +64,7 @@ func (r *relaying) run(ctx context.Context) error {
 		return err
 	}
 	r.getter = &harvest.Getter{
-		Client: &http.Client{Transport: http.DefaultTransport}, UserAgent: agent(), Robots: true,
+		Client: r.cfg.server(), UserAgent: agent(), Robots: true,
 		Note: func(err error, wait time.Duration) {
 			r.bar.Note("rspublish: %v; asking again in %s", err, wait.Round(time.Second))
 		},

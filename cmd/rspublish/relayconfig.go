@@ -68,7 +68,10 @@ func parseRelay(args []string, env func(string) string) (*relayConfig, error) {
 	case !strings.HasPrefix(rest[0], "https://") && !strings.HasPrefix(rest[0], "http://"):
 		return nil, errors.New("the source is a URL that begins with https:// or http://; rspublish sync is for files and directories")
 	default:
-		cfg.what = rest[0]
+		var err error
+		if cfg.what, err = cfg.asks(rest[0], env("RSPUBLISH_SOURCE_USER")); err != nil {
+			return nil, err
+		}
 	}
 	switch {
 	case cfg.every < leastEvery:

@@ -11,7 +11,6 @@ import (
 	"fmt"
 	"io"
 	"iter"
-	"net/http"
 	"os"
 	"path/filepath"
 	"time"
@@ -129,7 +128,7 @@ func (s *syncing) listing(ctx context.Context, o *reconcile.Options) (list recon
 		list, done, err = s.directory(o)
 	case aURL:
 		lister := &harvest.Lister{
-			Getter: &harvest.Getter{Client: &http.Client{Transport: http.DefaultTransport}, UserAgent: agent(), Robots: true},
+			Getter: &harvest.Getter{Client: s.cfg.server(), UserAgent: agent(), Robots: true},
 			Odd:    func(document string, mistake *resourcesync.Error) { s.bar.Note("rspublish: %s: %v", document, mistake) },
 		}
 		list = func(ctx context.Context) iter.Seq2[*feed.Entry, error] { return lister.Resources(ctx, s.cfg.what) }

@@ -55,6 +55,12 @@ func parseSync(watch bool, args []string, env func(string) string) (*syncConfig,
 	if err := cfg.source(fs.Args()); err != nil {
 		return nil, err
 	}
+	if cfg.kind == aURL {
+		var err error
+		if cfg.what, err = cfg.asks(cfg.what, env("RSPUBLISH_SOURCE_USER")); err != nil {
+			return nil, err
+		}
+	}
 	return cfg, cfg.destination(maxDelete, &cfg.maxDelete, tokenFile, env("RSPUBLISH_TOKEN"))
 }
 
