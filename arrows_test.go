@@ -98,6 +98,7 @@ var arrows = map[string][]string{
 	"claim/claimtest":                    {"claim", "internal/until"},
 	"inventory/sourcetest":               {"feed", "resourcesync"},
 	"inventory/storetest":                {"changelog", "feed", "inventory", "inventory/digest", "resourcesync"},
+	"internal/helptest":                  {},
 	"internal/keeptest":                  {},
 	"internal/logged":                    {},
 	"internal/memorytest":                {"changelog", "changelog/disklog", "feed", "resourcesync"},
