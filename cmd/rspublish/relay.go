@@ -221,7 +221,7 @@ func (r *relaying) open() (release func(), err error) {
 		return nil, err
 	}
 	if err := os.MkdirAll(filepath.Dir(want.path), 0o700); err != nil {
-		return nil, fmt.Errorf("make the directory of the state: %w", err)
+		return nil, fmt.Errorf("make the directory of the state: %w; -state names another", err)
 	}
 	f, err := os.OpenFile(want.path+".lock", os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
