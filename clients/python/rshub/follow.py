@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional
 
 from .errors import Gone, NotAHub, Refused, Unavailable
-from .wire import pause, read_members
+from .wire import pause, read_entries, read_members
 
 if TYPE_CHECKING:
     from .client import Client
@@ -103,9 +103,14 @@ def events(client: Client, set_name: str, since: str, choose: Dict[str, str], at
 
 def _batch(answer: Any, url: str, set_name: str, at: Optional[str]) -> Batch:
     read = read_members(answer, url, ("set", str), ("after", str), ("cursor", str), ("changes", list))
-    batch = Batch(read["changes"], read["after"], read["cursor"], read.get("diverged") is True)
+    batch = Batch(read_entries(read["changes"], url), read["after"], read["cursor"], read.get("diverged") is True)
     if read["set"] != set_name:
         raise NotAHub(f"{url} answers with changes of the set {read['set']}")
+    last = position(batch.after)
+    for c in batch.changes:
+        if not last < c["position"] <= position(batch.cursor):
+            raise NotAHub(f"{url} answers with position {c['position']} behind {last}, up to {batch.cursor}")
+        last = c["position"]
     # The answer may come from something else than the hub, such as a cache that does not look at queries.
     if at is not None and not batch.diverged and batch.after != at and (position(at) or position(batch.after)):
         raise NotAHub(f"{url} answers with what follows {batch.after}, and not {at}")

@@ -7,6 +7,7 @@ import email.utils
 import http.client
 import json
 import random
+import re
 import socket
 import ssl
 import time
@@ -21,6 +22,7 @@ SILENCE = 75.0  # seconds without a byte of an event stream: a hub sends a sign 
 TIMEOUT = 30.0  # seconds without a byte of an answer, besides the time that the hub was asked to wait
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
 MAX_ANSWER = 64 << 20
+_HALF = re.compile(rb"\\u[dD][89a-fA-F]")  # of a character, escaped
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
@@ -50,7 +52,7 @@ class Wire:
             except (OSError, http.client.HTTPException) as e:
                 raise _unreachable(self._hub, e) from e
         try:
-            return json.loads(content)
+            return _read(content)
         except ValueError as e:
             raise NotAHub(f"{url} answers 200, but not with JSON; is the URL right?") from e
 
@@ -76,7 +78,7 @@ class Wire:
                 elif not line.strip():
                     if data:
                         try:
-                            read = json.loads(b"\n".join(data))
+                            read = _read(b"\n".join(data))
                         except ValueError as e:
                             raise NotAHub(f"{url} sends an event that is no JSON") from e
                         yield kind, read
@@ -172,8 +174,37 @@ def _unreachable(hub: str, e: Exception) -> Unavailable:
     return Unavailable(f"cannot reach {hub}: {reason or type(reason).__name__}", lasting=certificate, unsent=unsent)
 
 
+def _read(text: bytes) -> Any:
+    """Reads JSON. Half a character, which JSON can have and UTF-8 cannot, is a ValueError, too."""
+    read = json.loads(text)
+    if _HALF.search(text):
+        json.dumps(read, ensure_ascii=False).encode()
+    return read
+
+
+def strange(url: str) -> NotAHub:
+    """Returns the error for an answer that is none of a hub."""
+    return NotAHub(f"{url} answers 200, but not as a hub does; is the URL right?")
+
+
 def read_members(page: Any, url: str, *members: Tuple[str, type]) -> Dict[str, Any]:
     """Returns an answer that has to be an object with these members."""
-    if not isinstance(page, dict) or any(not isinstance(page.get(name), kind) for name, kind in members):
-        raise NotAHub(f"{url} answers 200, but not as a hub does; is the URL right?")
+    if not isinstance(page, dict) or not all(is_a(page.get(name), kind) for name, kind in members):
+        raise strange(url)
     return page
+
+
+def is_a(value: Any, kind: type) -> bool:
+    """Whether a value of JSON is of a kind. True is no number."""
+    return isinstance(value, kind) and (kind is bool or not isinstance(value, bool))
+
+
+def read_entries(entries: Any, url: str) -> List[Dict[str, Any]]:
+    """Returns entries of an answer, each with the members that every entry of a hub has."""
+    if not isinstance(entries, list):
+        raise strange(url)
+    for e in entries:
+        read_members(e, url, ("loc", str), ("change", str), ("position", int), ("datetime", str))
+        if not 0 < e["position"] < 1 << 63:
+            raise strange(url)
+    return entries

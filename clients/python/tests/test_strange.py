@@ -78,6 +78,15 @@ class Strange(unittest.TestCase):
         with self.assertLogs("rshub"):
             self.assertEqual(next(self.client.follow("demo", "start")).cursor, "1-1")
 
+    def test_half_a_character(self):
+        """JSON can have it, and nothing can be done with it. A whole one may be escaped as well."""
+        good, bad = page("0-0", "1-1", 1), page("0-0", "1-1", 1)
+        good[1]["changes"][0]["title"], bad[1]["changes"][0]["title"] = "\U0001f600", "\ud83d"
+        self.script[:] = [good, bad]
+        self.assertEqual(next(self.client.follow("demo", "start")).changes[0]["title"], "\U0001f600")
+        with self.assertRaises(rshub.NotAHub):
+            next(self.client.follow("demo", "start"))
+
     def test_follow_goes_on(self):
         """After one good answer, a strange one is an outage."""
         self.script[:] = [
