@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"net/url"
 	"slices"
 	"strings"
@@ -23,14 +24,16 @@ const maxPages = 200 // that one Find requests; most are the descriptions of an 
 //     Capability List that it belongs to, and the Source has that very list,
 //   - a sitemap that is no document of ResourceSync,
 //   - a page that links to one of these (rel=resourcesync, in HTML or in its Link header),
-//   - anything at a site that has a Source Description at /.well-known/resourcesync,
+//   - anything at a site that has a Source Description at /.well-known/resourcesync; if
+//     there is nothing at the URL itself, the description must be below it,
 //   - the root of a site that has a sitemap.
 //
 // Find tries in this order: what is at the URL; then what is at .well-known/resourcesync
-// below it, beside it, and at the root of the site; and if the URL is the root of a site,
-// then the sitemap to which its page links (rel=sitemap), the sitemaps that its robots.txt
-// names, and /sitemap.xml. The first that is there counts. If robots.txt names several
-// sitemaps, it is the Sitemap of the Source itself: a harvest.Lister reads it as an index.
+// below it, and, if there is something at the URL, beside it and at the root of the site;
+// and if the URL is the root of a site, then the sitemap to which its page links
+// (rel=sitemap), the sitemaps that its robots.txt names, and /sitemap.xml. The first that is
+// there counts. If robots.txt names several sitemaps, it is the Sitemap of the Source
+// itself: a harvest.Lister reads it as an index.
 //
 // An error is a *Several, wraps ErrNothing, or says which request failed and why: it is one
 // of g then. Several goroutines may call Find.
@@ -73,27 +76,31 @@ func (f *finder) get(ctx context.Context, address string) (*page, error) {
 }
 
 func (f *finder) find(ctx context.Context, u *url.URL) (*Source, error) {
+	bare := strings.Trim(u.Path, "/") == "" && u.RawQuery == ""
 	s, err := f.at(ctx, u.String())
-	if !nothing(err) {
-		return s, err
+	if !nothing(err) && !(bare && statusOf(err) == http.StatusForbidden) { // a site without a page often answers 403
+		return s, err // what is found elsewhere may be another set than the one that was asked for
 	}
 	root, beside, below := *u, *u, *u
 	root.Path = "/"
 	beside.Path = u.Path[:strings.LastIndexByte(u.Path, '/')+1]
 	below.Path = strings.TrimSuffix(u.Path, "/") + "/"
+	places := []*url.URL{&below, &beside, &root}
+	if statusOf(err) != 0 {
+		places = places[:1]
+	}
 	tried := map[string]bool{}
-	for _, place := range []*url.URL{&below, &beside, &root} {
+	for _, place := range places {
 		at := place.ResolveReference(&url.URL{Path: ".well-known/resourcesync"}).String()
 		if tried[at] {
 			continue
 		}
 		tried[at] = true
-		s, ferr := f.at(ctx, at)
-		if !nothing(ferr) {
-			return s, ferr
+		if s, err := f.at(ctx, at); !nothing(err) && !refused(err) {
+			return s, err
 		}
 	}
-	if strings.Trim(u.Path, "/") != "" || u.RawQuery != "" {
+	if !bare {
 		return nil, fmt.Errorf("%w, and there is nothing at /.well-known/resourcesync", err)
 	}
 	s, serr := f.sitemap(ctx, u)
@@ -103,8 +110,9 @@ func (f *finder) find(ctx context.Context, u *url.URL) (*Source, error) {
 	return s, serr
 }
 
-// nothing reports whether an error means that nothing of use is at a URL.
-func nothing(err error) bool { return refused(err) || errors.Is(err, ErrNothing) }
+// refused reports whether a server answers that it will not give a page, and is not only
+// busy.
+func refused(err error) bool { return statusOf(err) != 0 && !harvest.IsAway(err) }
 
 // sitemap returns the sitemap of a site; nil if there is none.
 func (f *finder) sitemap(ctx context.Context, site *url.URL) (*Source, error) {
@@ -124,12 +132,12 @@ func (f *finder) sitemap(ctx context.Context, site *url.URL) (*Source, error) {
 		switch {
 		case errors.Is(err, ErrNothing): // it may be a text with one URL on each line
 			return &Source{Sitemap: at}, nil
-		case !refused(err):
+		case !nothing(err) && !refused(err):
 			return s, err
 		}
 	}
 	s, err := f.at(ctx, site.ResolveReference(&url.URL{Path: "/sitemap.xml"}).String())
-	if nothing(err) {
+	if nothing(err) || refused(err) {
 		return nil, nil
 	}
 	return s, err

@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -115,7 +116,6 @@ func TestFind(t *testing.T) {
 		"/.well-known/resourcesync":    described,
 		"/set/page-of-description":     described,
 		"/set/nothing":                 described,
-		"/set/absent":                  described,
 		"/set/notification-without-up": described,
 		"/set/capabilitylist.xml":      all,
 		"/set/page":                    all,
@@ -278,7 +278,7 @@ func TestFindNothing(t *testing.T) {
 		}
 	}
 	for address, want := range map[string]string{
-		base + "/absent":     "404",
+		base + "/absent":     "404: Not Found",
 		"example.org":        "http://",
 		"ftp://example.org/": "http://",
 		"http://127.0.0.1:1": "refused",
@@ -298,6 +298,55 @@ func TestFindBroken(t *testing.T) {
 	}.start(t)
 	if s, err := discovery.Find(t.Context(), getter(), base+"/torn.xml"); err == nil || errors.Is(err, discovery.ErrNothing) || !strings.Contains(err.Error(), "torn.xml") {
 		t.Errorf("Find = %+v, %v: half a Capability List must be an error", s, err)
+	}
+}
+
+// TestFindRefused asks for a set that may not be read, or is not there, at a site with a
+// description of other sets: nobody gets those instead.
+func TestFindRefused(t *testing.T) {
+	t.Parallel()
+	status := http.StatusForbidden
+	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/sets/other/changes":
+			w.WriteHeader(status)
+		case "/.well-known/resourcesync", "/repository/.well-known/resourcesync":
+			text := document("urlset", "description", entry("http://"+r.Host+"/capabilitylist.xml", "capabilitylist"))
+			_, _ = w.Write([]byte(text))
+		case "/capabilitylist.xml":
+			_, _ = w.Write([]byte(document("urlset", "capabilitylist")))
+		case "/": // as servers answer that have no page there
+			w.WriteHeader(http.StatusForbidden)
+		default:
+			w.WriteHeader(http.StatusNotFound)
+		}
+	}))
+	defer site.Close()
+	for _, status = range []int{http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusGone, http.StatusTooManyRequests, http.StatusServiceUnavailable} {
+		s, err := discovery.Find(t.Context(), getter(), site.URL+"/sets/other/changes")
+		if err == nil || !strings.Contains(err.Error(), strconv.Itoa(status)) || harvest.IsAway(err) != (status >= 429) {
+			t.Errorf("at %d it finds %+v, %v", status, s, err)
+		}
+	}
+	for _, path := range []string{"", "/", "/repository", "/repository/"} {
+		if s, err := discovery.Find(t.Context(), getter(), site.URL+path); err != nil || s.CapabilityList != site.URL+"/capabilitylist.xml" {
+			t.Errorf("at %q it finds %+v, %v", path, s, err)
+		}
+	}
+}
+
+// TestFindOdd finds lists in documents that say other things wrong, as those of openBIS
+// do: a time without a zone, and elements that are not of the standard.
+func TestFindOdd(t *testing.T) {
+	t.Parallel()
+	base := site{
+		"/?verb=about.xml": document("urlset", "description", entry("BASE/?verb=capabilitylist.xml", "capabilitylist")),
+		"/?verb=capabilitylist.xml": strings.Replace(document("urlset", "capabilitylist", entry("BASE/?verb=resourcelist.xml", "resourcelist"), `<x xmlns="urn:x"><y/></x>`),
+			`at="2026-01-01T00:00:00Z"`, `from="2013-02-07T22:39:00" at="never"`, 1),
+	}.start(t)
+	s, err := discovery.Find(t.Context(), getter(), base+"/?verb=about.xml")
+	if err != nil || s.ResourceList != base+"/?verb=resourcelist.xml" {
+		t.Errorf("Find = %+v, %v", s, err)
 	}
 }
 

@@ -52,10 +52,19 @@ func get(ctx context.Context, g *harvest.Getter, address string) (*page, error) 
 	return p, nil
 }
 
-// refused reports whether a server answers that a page is not to be had.
-func refused(err error) bool {
-	f, ok := errors.AsType[*outbound.Failure](err)
-	return ok && (f.Outcome == outbound.ClientError || f.Outcome == outbound.Gone || f.Outcome == outbound.ServerError)
+// statusOf returns the status of an answer that is no page; 0 if an error is none.
+func statusOf(err error) int {
+	if f, ok := errors.AsType[*outbound.Failure](err); ok {
+		return f.Status
+	}
+	return 0
+}
+
+// nothing reports whether an error means that there is nothing at a URL, or nothing of
+// ResourceSync.
+func nothing(err error) bool {
+	status := statusOf(err)
+	return status == http.StatusNotFound || status == http.StatusGone || errors.Is(err, ErrNothing)
 }
 
 // read reads the body of an answer, whose header has a content type.
@@ -79,6 +88,7 @@ func (p *page) read(body *bufio.Reader, contentType string) error {
 // sitemap by its root. Any other XML is none of ours.
 func (p *page) xml(body io.Reader, ours bool) error {
 	in := resourcesync.NewXMLReader(body, resourcesync.Limits{})
+	in.Tolerate(func(*resourcesync.Error) {}) // where the lists are is right also beside a time without a zone
 	h, err := in.Header()
 	if err != nil {
 		if _, invalid := errors.AsType[*resourcesync.Error](err); invalid && !ours {

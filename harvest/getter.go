@@ -81,14 +81,21 @@ func (b *Busy) Error() string {
 	return fmt.Sprintf("the answer is %d: the server wants to be asked again in %v", b.Status, b.After)
 }
 
-// IsAway reports whether an error of a Getter means that a server is busy or not there. Then
-// nobody can tell what it has, and it may be asked later.
+// IsAway reports whether an error of a Getter means that a server is busy, broken or not
+// there. Then nobody can tell what it has, and it may be asked later.
 func IsAway(err error) bool {
 	if _, busy := errors.AsType[*Busy](err); busy {
 		return true
 	}
 	f, ok := errors.AsType[*outbound.Failure](err)
-	return ok && (f.Outcome == outbound.Timeout || f.Outcome == outbound.Unreachable || f.Outcome == outbound.TLS || f.Outcome == outbound.Other)
+	if !ok {
+		return false
+	}
+	switch f.Outcome {
+	case outbound.ServerError, outbound.Timeout, outbound.Unreachable, outbound.TLS, outbound.Other:
+		return true
+	}
+	return f.Status == http.StatusRequestTimeout
 }
 
 // An Answer is a document that a server sends.

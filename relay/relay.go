@@ -10,6 +10,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"reflect"
 	"time"
 
@@ -174,7 +175,7 @@ func (r *Relay) look(ctx context.Context, full bool) (Result, error) {
 // isGone reports whether an error means that a document is not there any more.
 func isGone(err error) bool {
 	f, ok := errors.AsType[*outbound.Failure](err)
-	return ok && (f.Outcome == outbound.Gone || f.Outcome == outbound.ClientError)
+	return ok && (f.Status == http.StatusNotFound || f.Status == http.StatusGone)
 }
 
 // moved reports whether the source is at another place by now. What is known of the old one

@@ -9,6 +9,7 @@ import (
 	"github.com/rshub/rshub/discovery"
 	"github.com/rshub/rshub/harvest"
 	"github.com/rshub/rshub/harvest/oaipmh"
+	"github.com/rshub/rshub/outbound"
 )
 
 // A Source says where a source has what. It has a Change List, a list of resources, or
@@ -72,7 +73,7 @@ func find(ctx context.Context, getter *harvest.Getter, target string) (Source, e
 		}
 		return s, nil
 	}
-	if _, several := errors.AsType[*discovery.Several](err); several || ctx.Err() != nil || harvest.IsAway(err) {
+	if _, several := errors.AsType[*discovery.Several](err); several || ctx.Err() != nil || harvest.IsAway(err) && !answers(err) {
 		return Source{}, err
 	}
 	if _, is := FindRepository(ctx, getter, target); is == nil {
@@ -88,11 +89,21 @@ func find(ctx context.Context, getter *harvest.Getter, target string) (Source, e
 	return Source{ResourceList: target}, nil // a list without resources
 }
 
+// answers reports whether an error is an answer. A repository may answer anything to who
+// does not speak OAI-PMH.
+func answers(err error) bool {
+	f, ok := errors.AsType[*outbound.Failure](err)
+	return ok && f.Status != 0
+}
+
 // nothing says that a URL leads to nothing. It does not show the query, which may be a
 // secret.
 func nothing(target string, err, asList error) error {
 	if err == nil {
 		err = errors.New("it names neither Change Lists nor lists of resources")
+	}
+	if _, failed := errors.AsType[*outbound.Failure](err); failed { // and so did the list; such an error has no secret
+		return fmt.Errorf("the URL leads to no source that can be relayed: %w", err)
 	}
 	text := err.Error()
 	if _, query, ok := strings.Cut(target, "?"); ok && query != "" {

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"net/url"
@@ -89,6 +90,9 @@ func (p *program) find(ctx context.Context) (*discovery.Source, error) {
 		source, err := discovery.Find(ctx, g, p.settings.URL)
 		if err == nil {
 			return source, nil
+		}
+		if f, ok := errors.AsType[*outbound.Failure](err); ok && f.Status == http.StatusUnauthorized && p.token == "" {
+			err = fmt.Errorf("%w; give a token in RSMIRROR_TOKEN or -token-file", err)
 		}
 		wait := backoff.Jitter(pause)
 		if busy, ok := errors.AsType[*harvest.Busy](err); ok {

@@ -241,7 +241,7 @@ func (s *syncing) openState() (dir string, release func(), err error) {
 		return "", nil, fail(exitUsage, "-state: %s is in the directory that is synced, and would be published with it", dir)
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return "", nil, fmt.Errorf("make the directory of the state: %w", err)
+		return "", nil, fmt.Errorf("make the directory of the state: %w; -state names another", err)
 	}
 	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"net/http"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -58,7 +57,7 @@ const rememberedVersion = 1
 func (s *syncing) openList() (l *weblist, done func(), err error) {
 	l = &weblist{cfg: s.cfg, today: s.now(), lister: &harvest.Lister{
 		Getter: &harvest.Getter{
-			Client: &http.Client{Transport: http.DefaultTransport}, UserAgent: agent(), Robots: true,
+			Client: s.cfg.server(), UserAgent: agent(), Robots: true,
 			Note: func(err error, wait time.Duration) {
 				s.bar.Note("rspublish: %v; asking again in %s", err, wait.Round(time.Second))
 			},
