@@ -88,12 +88,13 @@ type State struct {
 	Cursor string    `json:"cursor"` // of the newest change that was published, or of the hub's log when everything was compared
 	Full   time.Time `json:"full"`   // when everything was compared last
 
-	Seen    harvest.Seen     `json:"seen"`              // of the Change Lists, else of the list of resources
-	Mark    Mark             `json:"mark"`              // of the Change Lists
-	Trust   Trust            `json:"trust"`             // in the lastmod of a list of resources
-	Harvest oaipmh.State     `json:"harvest"`           // of a repository
-	Held    uint64           `json:"held,omitempty"`    // of a repository: resources that it had when everything was compared
-	Missing map[string]int64 `json:"missing,omitempty"` // of a repository: since when (in seconds since 1970) it does not list a resource that the hub has
+	Seen     harvest.Seen     `json:"seen"`               // of the Change Lists, else of the list of resources
+	Mark     Mark             `json:"mark"`               // of the Change Lists
+	Trust    Trust            `json:"trust"`              // in the lastmod of a list of resources
+	Harvest  oaipmh.State     `json:"harvest"`            // of a repository
+	Held     uint64           `json:"held,omitempty"`     // of a repository: resources that it had when everything was compared
+	Missing  map[string]int64 `json:"missing,omitempty"`  // of a repository: since when (in seconds since 1970) it does not list a resource that the hub has
+	Nameless map[string]int64 `json:"nameless,omitempty"` // of a repository: since when it lists a record whose URL is not known, by a hash
 }
 
 // StateVersion is the Version of a State.

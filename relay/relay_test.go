@@ -427,7 +427,7 @@ func TestRepository(t *testing.T) {
 	w.look("changes 0 0 0")
 	w.clock = w.clock.Add(25 * time.Hour)
 	r.Misbehave(oaitest.Faults{BadRecord: true})
-	if res := w.look("compared 0 0 0"); res.Kept != 1 || res.Gaps != 2 {
+	if res := w.look("compared 0 0 0"); res.Kept != 1 || res.Gaps != 2 || len(w.gaps) != 2 {
 		t.Errorf("the result is %+v, the gaps are %q", res, w.gaps)
 	}
 	r.Misbehave(oaitest.Faults{})
@@ -450,6 +450,50 @@ func TestRepository(t *testing.T) {
 	w.clock = w.clock.Add(time.Minute)
 	w.look("changes 0 3 0")
 	w.has("a", "d", "e", "f", "g")
+}
+
+// A record without an identifier may be one that seems to have vanished, but only if it was
+// not there before without one. So it does not keep others from being deleted for ever.
+func TestRepositoryNameless(t *testing.T) {
+	r := new(oaitest.Repository)
+	w := newWorld(t, r)
+	r.Now = func() time.Time { return w.clock }
+	for _, id := range []string{"a", "b", "c", "d"} {
+		r.Put("oai:x:"+id, "", "")
+	}
+	r.Misbehave(oaitest.Faults{BadRecord: true})
+	w.clock = w.clock.Add(time.Hour)
+	w.open(&relay.State{Source: relay.Source{Repository: &relay.Repository{URL: w.url, Loc: "https://a.example/{local}"}}})
+	day := func(want string, gaps, kept int, complete bool) {
+		t.Helper()
+		if res := w.look(want); res.Gaps != gaps || res.Kept != kept || res.Complete != complete {
+			t.Errorf("the result is %+v", res)
+		}
+		w.clock = w.clock.Add(25 * time.Hour)
+	}
+	day("compared 4 0 0", 2, 0, false)
+	day("compared 0 0 0", 2, 0, true) // there is nothing new without a name
+	r.Vanish("oai:x:a")
+	day("compared 0 0 0", 2, 1, true)
+	day("compared 0 0 1", 2, 0, true)
+	w.has("b", "c", "d")
+
+	// They are gone, and come again together with the vanishing of another: it may be one of them.
+	r.Misbehave(oaitest.Faults{})
+	day("compared 0 0 0", 0, 0, true)
+	r.Misbehave(oaitest.Faults{BadRecord: true})
+	r.Vanish("oai:x:b")
+	day("compared 0 0 0", 2, 1, true)
+	for range 3 {
+		day("compared 0 0 0", 2, 1, true)
+	}
+	r.Vanish("oai:x:c") // but this one is not
+	day("compared 0 0 0", 2, 2, true)
+	day("compared 0 0 1", 2, 1, true)
+	w.has("b", "d")
+	r.Misbehave(oaitest.Faults{})
+	day("compared 0 0 1", 0, 0, true)
+	w.has("d")
 }
 
 // Of a site, only its address is known. What it lists moves.
