@@ -183,13 +183,13 @@ func (a *auditing) tell(wrong []Problem) error {
 
 // withLists audits a mirror of a source without a hub.
 func (a *auditing) withLists(ctx context.Context) error {
-	if a.resources() != "" {
+	if a.listed() {
 		wrong, err := a.compareLists(ctx)
 		if err != nil {
 			return err
 		}
 		if a.opts.Repair && len(wrong) > 0 {
-			if err := a.keep(new(looks)); err != nil { // so that all is read again
+			if err := a.anew(); err != nil {
 				return err
 			}
 			if err := a.look(ctx); err != nil {
@@ -203,9 +203,19 @@ func (a *auditing) withLists(ctx context.Context) error {
 	return a.files(ctx)
 }
 
+// anew forgets what was read of the source, so that all of it is read again. The number of
+// the looks stays: it tells what another look has not seen.
+func (a *auditing) anew() error {
+	var st looks
+	if _, err := a.home.Ledger.Meta("looks", &st); err != nil {
+		return err
+	}
+	return a.keep(&looks{Number: st.Number})
+}
+
 // compareLists compares what the ledger has listed with what the source lists now.
 func (a *auditing) compareLists(ctx context.Context) (wrong []Problem, err error) {
-	at, err := a.listedAt(ctx)
+	at, all, err := a.listing(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -229,16 +239,14 @@ func (a *auditing) compareLists(ctx context.Context) (wrong []Problem, err error
 		}
 		return nil
 	}
-	for e, err := range a.lister.Resources(ctx, a.resources()) {
-		if err != nil {
-			return nil, &SourceError{err}
+	err = all(func(e *feed.Entry) error {
+		if _, changed := later[e.Change.Loc]; changed || named[e.Change.Loc] || !a.wants(e) {
+			return nil
 		}
-		if _, changed := later[e.Change.Loc]; changed || named[e.Change.Loc] || !strings.HasPrefix(e.Change.Loc, a.Mirror.opts.Prefix) {
-			continue
-		}
-		if err := compare(&e.Change); err != nil {
-			return nil, err
-		}
+		return compare(&e.Change)
+	})
+	if err != nil {
+		return nil, err
 	}
 	for _, c := range later {
 		if c.Change != resourcesync.Deleted {
@@ -410,7 +418,7 @@ func (a *auditing) repair(ctx context.Context) error {
 	for i := range a.broken {
 		entries[i] = a.broken[i].entry
 	}
-	err := a.dir.work(ctx, entries, func(ctx context.Context, e feed.Entry) (outcome, error) { return a.dir.get(ctx, e, 0, true) })
+	err := a.dir.work(ctx, entries, func(ctx context.Context, e feed.Entry) (outcome, error) { return a.dir.get(ctx, e, 0, true, nil) })
 	if err != nil {
 		return err
 	}

@@ -21,6 +21,8 @@ type Home struct {
 	Dir    string
 	Root   *os.Root // of Dir: nothing that is done through it leaves Dir
 	Ledger *ledger.Ledger
+
+	state string // the directory below Dir with what the mirror knows
 }
 
 // The names within .rsmirror.
@@ -69,7 +71,7 @@ const (
 )
 
 func open(dir string) (_ *Home, err error) {
-	h := &Home{Dir: dir}
+	h := &Home{Dir: dir, state: filename.State}
 	if err := os.MkdirAll(filepath.Join(dir, partsDir), 0o700); err != nil {
 		return nil, err
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/rshub/rshub/discovery"
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/harvest"
+	"github.com/rshub/rshub/mirror/fetch"
 	"github.com/rshub/rshub/mirror/ledger"
 )
 
@@ -24,6 +25,7 @@ type Options struct {
 	Every     time.Duration // how often a source without a hub is looked at; default 5 minutes
 	Patience  time.Duration // how long a run once waits for a source that does not answer; default 10 minutes
 	UserAgent string
+	MaxSize   int64 // the most bytes of a package of a Resource Dump; default 10 GiB
 
 	// Note is called with what a person may want to know. Several goroutines may call it
 	// at the same time. Default: nobody is told.
@@ -42,6 +44,8 @@ type Mirror struct {
 	source discovery.Source
 	opts   Options
 	lister *harvest.Lister
+
+	packages *fetch.Fetcher // of Resource Dumps
 }
 
 // New returns the Mirror of a source in a home.
@@ -56,11 +60,12 @@ func New(h *Home, source *discovery.Source, sink Sink, o Options) *Mirror {
 	}
 	m := &Mirror{home: h, sink: sink, source: *source, opts: o}
 	m.lister = &harvest.Lister{Getter: &harvest.Getter{Client: o.HTTP, UserAgent: o.UserAgent, Wait: o.Patience}}
+	m.packages = fetch.New(fetch.Options{Client: o.HTTP, MaxSize: o.MaxSize, UserAgent: o.UserAgent})
 	return m
 }
 
 // ErrNoLists means that a source offers nothing that a mirror can be made from.
-var ErrNoLists = errors.New("the source has neither a hub that rsmirror can follow, nor a Resource List, a sitemap or a Change List")
+var ErrNoLists = errors.New("the source has neither a hub that rsmirror can follow, nor a Resource List, a Resource Dump, a sitemap or a Change List")
 
 // A SourceError means that the source, or the hub, does not answer as it should. The mirror
 // itself is right, and another Run goes on.
@@ -184,12 +189,12 @@ func (m *Mirror) before(ctx context.Context) error {
 	if st.Listed {
 		return nil
 	}
-	if m.resources() == "" {
+	if !m.listed() {
 		m.opts.Note("the hub does not know all resources of the set, and the source has no Resource List: the mirror will have what is published from now on, and what the hub knows")
 		return nil
 	}
-	m.opts.Note("the hub does not know all resources of the set: reading the source's Resource List first")
-	return m.takeList(ctx, &st)
+	m.opts.Note("the hub does not know all resources of the set: reading the source's own list first")
+	return m.takeAll(ctx, &st)
 }
 
 // replica follows a hub by a Replica.

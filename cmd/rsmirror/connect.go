@@ -68,9 +68,10 @@ func (p *program) options() mirror.Options {
 	c := p.documents()
 	return mirror.Options{
 		HTTP: c, UserAgent: userAgent(), Prefix: p.settings.Prefix, Every: p.every, Patience: p.retry,
-		Note:   func(format string, args ...any) { p.report.Note("rsmirror: "+format, args...) },
-		Expect: p.report.expect,
-		Hub:    client.Options{HTTP: c, UserAgent: userAgent(), Patience: p.retry, Note: p.again},
+		MaxSize: int64(p.maxSize),
+		Note:    func(format string, args ...any) { p.report.Note("rsmirror: "+format, args...) },
+		Expect:  p.report.expect,
+		Hub:     client.Options{HTTP: c, UserAgent: userAgent(), Patience: p.retry, Note: p.again},
 	}
 }
 

@@ -82,6 +82,10 @@ type Wanted struct {
 
 	Part *Part // what is in the file already; nil: the file is empty
 
+	// Packed opens the content, as a package has it. If that is not right, it is got from
+	// where the resource is. Default: there is no package.
+	Packed func() (io.ReadCloser, error)
+
 	Patience time.Duration // how long one request may take, with its content; default: as long as something comes
 }
 
@@ -119,7 +123,12 @@ func (f *Fetcher) Get(ctx context.Context, w Wanted, to *os.File) (*Got, error) 
 		return nil, &Failure{Err: fmt.Errorf("the content has %d bytes, and at most %d are allowed", *n, f.opts.MaxSize)}
 	}
 	g := &getting{Fetcher: f, Wanted: w, body: body{to, NewSum(w.Change.Hash)}}
-	if w.Part != nil {
+	if w.Packed != nil {
+		if got, err := g.unpack(ctx); got != nil || err != nil {
+			return got, err
+		}
+	}
+	if g.Part != nil {
 		if err := g.load(); err != nil {
 			return nil, err
 		}
