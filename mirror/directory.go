@@ -71,6 +71,9 @@ func NewDirectory(h *Home, o DirectoryOptions) (*Directory, error) {
 		o.Did = func(Deed) {}
 	}
 	d := &Directory{home: h, fetcher: fetch.New(o.Fetch), opts: o, busy: map[string]chan struct{}{}}
+	if h.copied() {
+		return d, nil // it only looks
+	}
 	return d, d.sweep()
 }
 

@@ -73,6 +73,8 @@ func passing(err error) bool {
 
 // look takes over what the lists say that was not known.
 func (m *Mirror) look(ctx context.Context) error {
+	m.working.Lock()
+	defer m.working.Unlock()
 	var st looks
 	if _, err := m.home.Ledger.Meta("looks", &st); err != nil {
 		return err

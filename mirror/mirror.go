@@ -46,6 +46,10 @@ type Mirror struct {
 	lister *harvest.Lister
 
 	packages *fetch.Fetcher // of Resource Dumps
+
+	working    sync.Mutex      // held while what the source says is taken over
+	replicated *client.Replica // that gave the last update; nil: there was none
+	applied    feed.Cursor     // of that update
 }
 
 // New returns the Mirror of a source in a home.
@@ -82,6 +86,10 @@ func (m *Mirror) Run(ctx context.Context, once bool) (Left, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var wg sync.WaitGroup
+	defer wg.Wait()
+	asked, end := context.WithCancel(ctx)
+	defer end()
+	wg.Go(func() { m.answer(asked) })
 	if !once {
 		wg.Go(func() {
 			if err := m.retry(ctx); err != nil {
@@ -218,14 +226,22 @@ func (m *Mirror) replica(ctx context.Context, c *client.Client, set string, once
 		if u.Baseline && len(u.Entries) == 0 {
 			m.opts.Note("the baseline is complete, at cursor %v", u.Cursor)
 		}
-		if err := m.sink.Apply(ctx, u.Entries); err != nil {
-			return err
-		}
-		if err := m.unlist(u.Entries); err != nil {
+		if err := m.apply(ctx, r, u); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// apply brings an update of a replica to the sink.
+func (m *Mirror) apply(ctx context.Context, r *client.Replica, u *client.Update) error {
+	m.working.Lock()
+	defer m.working.Unlock()
+	m.replicated, m.applied = r, u.Cursor
+	if err := m.sink.Apply(ctx, u.Entries); err != nil {
+		return err
+	}
+	return m.unlist(u.Entries)
 }
 
 // unlist forgets what the source's list said of resources: the hub knows them now.
@@ -250,15 +266,15 @@ func (m *Mirror) unlist(entries []feed.Entry) error {
 
 // replica opens the replica of a home.
 func (h *Home) replica(ctx context.Context, c *client.Client, set, prefix string) (*client.Replica, func() error, error) {
-	pages, err := h.Pages()
+	pages, closed, err := h.openPages()
 	if err != nil {
 		return nil, nil, err
 	}
 	r, err := c.OpenReplica(ctx, set, pages, client.ReplicaOptions{Prefix: prefix})
 	if err != nil {
-		return nil, nil, errors.Join(err, pages.Close())
+		return nil, nil, errors.Join(err, closed())
 	}
-	return r, pages.Close, nil
+	return r, closed, nil
 }
 
 // retry tries again what failed, whenever something is due, until ctx is done.

@@ -6,10 +6,10 @@ const help = `rsmirror keeps a copy of the resources of a source, and proves tha
   rsmirror audit [flags] DIR
 
 URL is anything that leads to the source: the topic of a set of an rshub, a Capability
-List, a Source Description, a Resource List, a Resource Dump, a sitemap, a page that links to one of these,
-or a site. If it leads to several sets, rsmirror lists them and ends. DIR is a directory
-of rsmirror's own. It must be new or empty; its directory .rsmirror holds what rsmirror
-knows. rsmirror follows an rshub by push. Of any other source it reads the Resource List
+List, a Source Description, a Resource List, a Resource Dump, a sitemap, a page that links
+to one of these, or a site. If it leads to several sets, rsmirror lists them and ends. DIR
+is a directory of rsmirror's own. It must be new or empty; its directory .rsmirror holds
+what rsmirror knows. rsmirror follows an rshub by push. Of any other source it reads the Resource List
 or the Resource Dump, and then the Change Lists, again and again.
 
 rsmirror gets every URL that the source names. Mirror only sources that you trust with
@@ -72,7 +72,9 @@ rsmirror audit
   -remove-extra     with -repair: remove files that rsmirror has not made, too
   -parallel, -per-host, -max-size, -max-delete, -public, -retry, -token-file, -q
                     as above
-  While another rsmirror works in DIR, audit cannot.
+  While another rsmirror works in DIR, audit asks it for a copy of its bookkeeping, and
+  looks twice at what seems wrong: what changed meanwhile is not judged. With -repair the
+  other one has to be stopped first.
 
 Exit codes
   0    DIR has everything; without -once: rsmirror was told to end (SIGINT or SIGTERM)

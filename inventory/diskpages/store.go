@@ -147,6 +147,15 @@ func (s *Store) Close() error {
 	return nil
 }
 
+// Copy makes a copy of the store, as it is now, in a directory that does not exist yet. It
+// takes moments, and little room as long as the store changes little.
+func (s *Store) Copy(dir string) error {
+	if err := s.db.Checkpoint(dir, pebble.WithFlushedWAL()); err != nil {
+		return fmt.Errorf("copy the inventories in %s to %s: %w", s.dir, dir, err)
+	}
+	return nil
+}
+
 // get returns a copy of a value, nil when there is none.
 func (s *Store) get(key []byte) ([]byte, error) {
 	v, done, err := s.db.Get(key)

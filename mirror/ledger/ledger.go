@@ -141,6 +141,15 @@ func (l *Ledger) begin() error {
 // Close closes the ledger. Nothing may be called after it.
 func (l *Ledger) Close() error { return l.db.Close() }
 
+// Copy makes a copy of the ledger, as it is now, in a directory that does not exist yet. It
+// takes moments, and little room as long as the ledger changes little.
+func (l *Ledger) Copy(dir string) error {
+	if err := l.db.Checkpoint(dir, pebble.WithFlushedWAL()); err != nil {
+		return fmt.Errorf("copy the ledger to %s: %w", dir, err)
+	}
+	return nil
+}
+
 // get returns the value of a key; nil if there is none.
 func (l *Ledger) get(key string) ([]byte, error) {
 	v, closer, err := l.db.Get([]byte(key))
