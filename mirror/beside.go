@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/rshub/rshub/client"
+	"github.com/rshub/rshub/internal/backoff"
 	"github.com/rshub/rshub/inventory/diskpages"
 	"github.com/rshub/rshub/mirror/filename"
 )
@@ -72,7 +73,7 @@ func awaitCopy(ctx context.Context, dir, state string, patience time.Duration) (
 		case waited > max(patience, seenWithin):
 			return nil, fmt.Errorf("%s: %w, which takes over a long list just now", dir, ErrInUse)
 		}
-		if !sleep(ctx, askPause) {
+		if backoff.Sleep(ctx, askPause) != nil {
 			return nil, ctx.Err()
 		}
 	}
@@ -93,7 +94,7 @@ func (m *Mirror) answer(ctx context.Context) {
 				m.opts.Note("an audit gets no copy of what the mirror knows: %v", err)
 			}
 		}
-		if !sleep(ctx, askedEvery) {
+		if backoff.Sleep(ctx, askedEvery) != nil {
 			return
 		}
 	}
@@ -156,7 +157,7 @@ func (m *Mirror) still(ctx context.Context, do func() error) error {
 			return do()
 		}
 		m.working.Unlock()
-		if !sleep(ctx, 10*time.Millisecond) {
+		if backoff.Sleep(ctx, 10*time.Millisecond) != nil {
 			return ctx.Err()
 		}
 	}
@@ -193,7 +194,7 @@ func (a *auditing) lookAgain(ctx context.Context) (err error) {
 	if len(a.suspects) == 0 {
 		return nil
 	}
-	if !sleep(ctx, lookPause) {
+	if backoff.Sleep(ctx, lookPause) != nil {
 		return ctx.Err()
 	}
 	home, err := AuditHome(ctx, a.home.Dir, a.Mirror.opts.Patience)
