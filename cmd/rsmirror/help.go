@@ -43,9 +43,13 @@ How
   -max-delete N     how many resources may be deleted within a day: a number, a share such
                     as 20% of what DIR has, or all (default: 10% or ten, whichever is
                     more). If there are more, rsmirror deletes none of them, and ends
-  -public           get contents from public addresses only
+  -public           get contents, and documents that are not at the host of URL, from public
+                    addresses only
   -token-file FILE  holds the bearer token; without it RSMIRROR_TOKEN does. It is sent only
-                    to the host of URL
+                    to the host of URL, and only for documents
+  -content-token https://HOST=FILE
+                    holds the bearer token for contents at HOST; for each host once. Other
+                    contents are got without credentials
   -q                print nothing but errors
   -json             print the summary of -once as JSON: {"files", "bytes", "fetched",
                     "kept", "removed", "missing"}
@@ -70,7 +74,8 @@ rsmirror audit
   -repair           catch up first; then get what is missing, stale or damaged, and remove
                     what the source does not have
   -remove-extra     with -repair: remove files that rsmirror has not made, too
-  -parallel, -per-host, -max-size, -max-delete, -public, -retry, -token-file, -q
+  -parallel, -per-host, -max-size, -max-delete, -public, -retry, -token-file,
+  -content-token, -q
                     as above
   While another rsmirror works in DIR, audit asks it for a copy of its bookkeeping, and
   looks twice at what seems wrong: what changed meanwhile is not judged. With -repair the
