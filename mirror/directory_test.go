@@ -219,6 +219,31 @@ func TestFailures(t *testing.T) {
 	}
 }
 
+// A resource that fails for long is tried seldom, and what is there stays.
+func TestPauses(t *testing.T) {
+	b := newBench(t)
+	b.set("/a", "one")
+	b.apply(b.entry("/a", "one"))
+	b.reopen(DirectoryOptions{Pause: time.Minute, MostPause: 10 * time.Minute})
+	inner := b.Config.Handler
+	b.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) })
+	b.apply(b.entry("/a", "two"))
+	for try, least := range []time.Duration{1, 2, 4, 8, 10, 10} {
+		f, ok, err := b.home.Ledger.Failure(b.URL + "/a")
+		if pause := time.Until(f.Next); err != nil || !ok || f.Tries != try+1 || pause < least*time.Minute*3/4 || pause > 12*time.Minute {
+			t.Errorf("after try %d it is tried again in %v: %+v, %v", try+1, pause, f, err)
+		}
+		b.retry()
+	}
+	b.has("a", "one")
+	b.Config.Handler = inner
+	b.set("/a", "two")
+	if left := b.retry(); left.Resources != 0 {
+		t.Errorf("%+v is left", left)
+	}
+	b.has("a", "two")
+}
+
 // A crash may have put a file in its place and lost its record.
 func TestAdopts(t *testing.T) {
 	b := newBench(t)

@@ -144,6 +144,9 @@ func (t *target) fetch(ctx context.Context, w fetch.Wanted, old *ledger.File, be
 		}
 		return o, t.unlink(partsDir + "/" + part)
 	}
+	if err != nil && ctx.Err() == nil { // of the own disk: what is in the file only takes room
+		err = errors.Join(err, t.unlink(partsDir+"/"+part))
+	}
 	if err != nil {
 		return outcome{}, err
 	}

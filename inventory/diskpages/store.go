@@ -12,6 +12,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -108,9 +109,18 @@ func (s *Store) pebbleOptions() *pebble.Options {
 		MaxOpenFiles:                100,
 		// Without this, Pebble would end the process. A read of the damaged file
 		// returns an error.
-		EventListener: &pebble.EventListener{DataCorruption: func(info pebble.DataCorruptionInfo) {
-			s.opts.Logger.Error("a file of the inventories is damaged", "file", info.Path, "err", info.Details)
-		}},
+		EventListener: &pebble.EventListener{
+			DataCorruption: func(info pebble.DataCorruptionInfo) {
+				s.opts.Logger.Error("a file of the inventories is damaged", "file", info.Path, "err", info.Details)
+			},
+			// Pebble writes what waits again and again while the disk is full, and its
+			// Open does not return meanwhile.
+			BackgroundError: func(err error) {
+				if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+					chatter{s}.Fatalf("%w", err)
+				}
+			},
+		},
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"iter"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -99,6 +100,13 @@ func Open(dir string, fatal func(error)) (*Ledger, error) {
 		MemTableSize:                8 << 20,
 		MemTableStopWritesThreshold: 4,
 		MaxOpenFiles:                100,
+		// Pebble writes what waits again and again while the disk is full, and its Open
+		// does not return meanwhile.
+		EventListener: &pebble.EventListener{BackgroundError: func(err error) {
+			if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+				fatal(fmt.Errorf("write the ledger in %s: %w", dir, err))
+			}
+		}},
 	})
 	if err != nil {
 		if strings.Contains(err.Error(), "temporarily unavailable") || strings.Contains(err.Error(), "lock held") {
