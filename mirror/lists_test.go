@@ -54,7 +54,9 @@ func TestListBreaks(t *testing.T) {
 	var wg sync.WaitGroup
 	m := New(b.home, source, b.Directory, Options{HTTP: b.Client(), Every: time.Millisecond})
 	m.lister.Getter.Tries = 1
+	ended := make(chan struct{})
 	wg.Go(func() {
+		defer close(ended)
 		if _, err := m.Run(ctx, false); err != nil {
 			t.Error(err)
 		}
@@ -78,7 +80,14 @@ func TestListBreaks(t *testing.T) {
 	} {
 		broken.Store(&f)
 		before := looks.Load()
-		until.Done(t, "the list was looked at", func() bool { return looks.Load() >= before+2 })
+		until.Done(t, "the list was looked at", func() bool {
+			select {
+			case <-ended:
+				t.Fatal("it has ended")
+			default:
+			}
+			return looks.Load() >= before+2
+		})
 		if n := b.home.Ledger.Counts().Files; n != 20 {
 			t.Fatalf("there are %d files", n)
 		}
