@@ -64,3 +64,12 @@ func TestCommandLine(t *testing.T) {
 		}
 	}
 }
+
+// The unit of systemd starts rsmirror with flags that there are.
+func TestUnit(t *testing.T) {
+	args := helptest.Unit(t, "../../deploy/systemd/rsmirror@.service", map[string]string{"URL": "https://example.org/", "ARGS": "-public -q"})
+	cfg, err := parse(args, func(string) string { return "" })
+	if err != nil || cfg.settings.URL != "https://example.org/" || cfg.dir != "/var/lib/rsmirror/name" || !cfg.public {
+		t.Errorf("%q is read as %+v, %v", args, cfg, err)
+	}
+}
