@@ -27,24 +27,43 @@ type origin struct {
 	mu    sync.Mutex
 	files map[string]string
 	asked map[string]int
+	first http.HandlerFunc // answers instead, if it is set; it may call serve
 }
 
 func newOrigin(t *testing.T) *origin {
 	o := &origin{files: map[string]string{}, asked: map[string]int{}}
 	o.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		o.mu.Lock()
-		defer o.mu.Unlock()
-		o.asked[r.URL.Path]++
-		text, ok := o.files[r.URL.Path]
-		if !ok {
-			http.NotFound(w, r)
-			return
+		first := o.first
+		o.mu.Unlock()
+		if first == nil {
+			first = o.serve
 		}
-		w.Header().Set("ETag", fmt.Sprintf(`"%x"`, sha256.Sum256([]byte(text))))
-		http.ServeContent(w, r, "", time.Time{}, strings.NewReader(text))
+		first(w, r)
 	}))
 	t.Cleanup(o.Close)
 	return o
+}
+
+// serve serves a file.
+func (o *origin) serve(w http.ResponseWriter, r *http.Request) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.asked[r.URL.Path]++
+	text, ok := o.files[r.URL.Path]
+	if !ok {
+		http.NotFound(w, r)
+		return
+	}
+	w.Header().Set("ETag", fmt.Sprintf(`"%x"`, sha256.Sum256([]byte(text))))
+	http.ServeContent(w, r, "", time.Time{}, strings.NewReader(text))
+}
+
+// answers lets something else answer from now on; nil: nothing does.
+func (o *origin) answers(first http.HandlerFunc) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.first = first
 }
 
 func (o *origin) set(name, text string) {
@@ -225,8 +244,7 @@ func TestPauses(t *testing.T) {
 	b.set("/a", "one")
 	b.apply(b.entry("/a", "one"))
 	b.reopen(DirectoryOptions{Pause: time.Minute, MostPause: 10 * time.Minute})
-	inner := b.Config.Handler
-	b.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) })
+	b.answers(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) })
 	b.apply(b.entry("/a", "two"))
 	for try, least := range []time.Duration{1, 2, 4, 8, 10, 10} {
 		f, ok, err := b.home.Ledger.Failure(b.URL + "/a")
@@ -236,7 +254,7 @@ func TestPauses(t *testing.T) {
 		b.retry()
 	}
 	b.has("a", "one")
-	b.Config.Handler = inner
+	b.answers(nil)
 	b.set("/a", "two")
 	if left := b.retry(); left.Resources != 0 {
 		t.Errorf("%+v is left", left)

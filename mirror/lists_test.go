@@ -32,14 +32,13 @@ func TestListBreaks(t *testing.T) {
 
 	var broken atomic.Pointer[http.HandlerFunc]
 	var looks atomic.Int32
-	inner := b.Config.Handler
-	b.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	b.answers(func(w http.ResponseWriter, r *http.Request) {
 		if f := broken.Load(); f != nil && r.URL.Path == "/list.xml" {
 			defer looks.Add(1)
 			(*f)(w, r)
 			return
 		}
-		inner.ServeHTTP(w, r)
+		b.serve(w, r)
 	})
 	status := func(code int) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(code) }
