@@ -10,7 +10,6 @@ import (
 	"github.com/rshub/rshub/client"
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/harvest"
-	"github.com/rshub/rshub/inventory"
 	"github.com/rshub/rshub/inventory/audit"
 	"github.com/rshub/rshub/inventory/digest"
 	"github.com/rshub/rshub/reconcile"
@@ -93,8 +92,8 @@ type site struct {
 	body []byte // of a publish
 }
 
-func (s *site) Differences(ctx context.Context, own func(context.Context) (*inventory.State, error), look func(audit.Look)) iter.Seq2[audit.Difference, error] {
-	differences := s.hub.Audit(ctx, s.set, own, client.AuditOptions{By: digest.ByContent, Settle: 1, Look: look})
+func (s *site) Differences(ctx context.Context, tally reconcile.Tally, own reconcile.Own, look func(audit.Look)) iter.Seq2[audit.Difference, error] {
+	differences := s.hub.Audit(ctx, s.set, client.Own(own), client.AuditOptions{By: digest.ByContent, Tally: tally, Settle: 1, Look: look})
 	return func(yield func(audit.Difference, error) bool) {
 		for d, err := range differences {
 			if errors.Is(err, feed.ErrNoSet) {

@@ -8,7 +8,6 @@ import (
 
 	"github.com/rshub/rshub/client"
 	"github.com/rshub/rshub/feed"
-	"github.com/rshub/rshub/inventory"
 	"github.com/rshub/rshub/inventory/audit"
 	"github.com/rshub/rshub/inventory/digest"
 	"github.com/rshub/rshub/reconcile"
@@ -26,8 +25,8 @@ type site struct {
 var _ reconcile.Hub = (*site)(nil)
 
 // Differences audits the set by content.
-func (s *site) Differences(ctx context.Context, own func(context.Context) (*inventory.State, error), look func(audit.Look)) iter.Seq2[audit.Difference, error] {
-	differences := s.client.Audit(ctx, s.cfg.set, own, client.AuditOptions{By: digest.ByContent, Prefix: s.prefix, Settle: 1, Look: look})
+func (s *site) Differences(ctx context.Context, tally reconcile.Tally, own reconcile.Own, look func(audit.Look)) iter.Seq2[audit.Difference, error] {
+	differences := s.client.Audit(ctx, s.cfg.set, client.Own(own), client.AuditOptions{By: digest.ByContent, Tally: tally, Prefix: s.prefix, Settle: 1, Look: look})
 	return func(yield func(audit.Difference, error) bool) {
 		for d, err := range differences {
 			if !yield(d, s.failed(err)) || err != nil {
