@@ -32,11 +32,11 @@ type server struct {
 // stop ends the process: with SIGTERM first, and by force if that is not enough.
 func (s *server) stop() { s.end() }
 
-// build makes the rshub program.
-func build(ctx context.Context, path string) error {
-	cmd := exec.CommandContext(ctx, "go", "build", "-o", path, "github.com/rshub/rshub/cmd/rshub")
+// build makes one of the programs in cmd.
+func build(ctx context.Context, path, name string) error {
+	cmd := exec.CommandContext(ctx, "go", "build", "-o", path, "github.com/rshub/rshub/cmd/"+name)
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("build rshub: %w\n%s", err, out)
+		return fmt.Errorf("build %s: %w\n%s", name, err, out)
 	}
 	return nil
 }
