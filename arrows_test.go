@@ -18,7 +18,7 @@ var arrows = map[string][]string{
 	"problem":      {"feed", "resourcesync"},
 	"access":       {"feed", "problem"},
 	"discovery":    {"feed", "resourcesync"},
-	"client":       {"feed", "inventory", "inventory/audit", "inventory/digest", "problem", "resourcesync"},
+	"client":       {"feed", "internal/backoff", "inventory", "inventory/audit", "inventory/digest", "problem", "resourcesync"},
 
 	// What several parts of a hub stand on.
 	"internal/accept":    {},
@@ -49,7 +49,7 @@ var arrows = map[string][]string{
 	"hub":                   {"access", "changelog", "feed", "internal/backoff", "internal/budget", "problem", "resourcesync"},
 	"documents":             {"access", "changelog", "feed", "internal/accept", "internal/budget", "internal/flight", "inventory", "inventory/digest", "problem", "resourcesync"},
 	"subscribe":             {"changelog", "feed", "internal/accept", "internal/budget", "inventory", "inventory/digest", "problem", "resourcesync"},
-	"inventory/live":        {"claim", "feed", "internal/packed", "inventory", "resourcesync"},
+	"inventory/live":        {"claim", "feed", "internal/backoff", "internal/packed", "inventory", "resourcesync"},
 	"inventory/web":         {"feed", "internal/accept", "internal/budget", "inventory", "inventory/audit", "problem", "resourcesync"},
 	"callback/subscription": {"changelog", "claim", "feed", "internal/backoff", "internal/redisconn", "resourcesync"},
 	"callback/outlet":       {"callback/subscription", "feed", "outbound"},
@@ -57,7 +57,7 @@ var arrows = map[string][]string{
 	"callback/websub":       {"access", "callback/outlet", "callback/subscription", "changelog", "feed", "outbound", "problem", "resourcesync"},
 	"harvest":               {"feed", "internal/backoff", "outbound", "resourcesync"},
 	"harvest/oaipmh":        {"feed", "harvest", "resourcesync"},
-	"poll":                  {"claim", "client", "feed", "harvest", "internal/backoff", "internal/redisconn", "inventory", "inventory/audit", "inventory/digest", "reconcile", "relay", "resourcesync"},
+	"poll":                  {"claim", "client", "feed", "harvest", "internal/backoff", "internal/redisconn", "inventory/audit", "reconcile", "relay"},
 
 	"relay": {"discovery", "feed", "harvest", "harvest/oaipmh", "inventory/audit", "reconcile", "resourcesync"},
 
@@ -67,12 +67,12 @@ var arrows = map[string][]string{
 		"documents", "feed", "harvest", "hub", "internal/budget", "internal/redisconn", "inventory", "inventory/live", "inventory/web", "outbound", "outbound/meter", "poll", "problem", "resourcesync", "subscribe",
 	},
 	"inventory/diskpages": {"feed", "inventory", "resourcesync"},
-	"reconcile":           {"feed", "inventory", "inventory/audit", "inventory/diskpages", "resourcesync"},
-	"directory":           {"feed", "reconcile", "resourcesync"},
+	"reconcile":           {"client", "feed", "inventory", "inventory/audit", "inventory/digest", "inventory/diskpages", "resourcesync"},
+	"directory":           {"feed", "internal/backoff", "reconcile", "resourcesync"},
 	"internal/build":      {},
 	"internal/setting":    {},
 	"cmd/rshub":           {"access", "changelog", "changelog/disklog", "client", "feed", "internal/build", "internal/setting", "inventory", "inventory/audit", "inventory/digest", "inventory/diskpages", "problem", "resourcesync", "server"},
-	"cmd/rspublish":       {"client", "directory", "feed", "harvest", "harvest/oaipmh", "internal/backoff", "internal/build", "internal/progress", "inventory", "inventory/audit", "inventory/digest", "reconcile", "relay", "resourcesync"},
+	"cmd/rspublish":       {"client", "directory", "feed", "harvest", "harvest/oaipmh", "internal/backoff", "internal/build", "internal/progress", "internal/setting", "inventory/audit", "reconcile", "relay", "resourcesync"},
 
 	// The destination's end.
 	"mirror/filename": {"resourcesync"},
@@ -98,6 +98,7 @@ var arrows = map[string][]string{
 	"claim/claimtest":                    {"claim", "internal/until"},
 	"inventory/sourcetest":               {"feed", "resourcesync"},
 	"inventory/storetest":                {"changelog", "feed", "inventory", "inventory/digest", "resourcesync"},
+	"internal/helptest":                  {},
 	"internal/keeptest":                  {},
 	"internal/logged":                    {},
 	"internal/memorytest":                {"changelog", "changelog/disklog", "feed", "resourcesync"},

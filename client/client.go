@@ -23,6 +23,7 @@ import (
 	"time"
 
 	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/internal/backoff"
 	"github.com/rshub/rshub/problem"
 	"github.com/rshub/rshub/resourcesync"
 )
@@ -90,7 +91,7 @@ func New(hub string, o Options) (*Client, error) {
 		o.Now = time.Now
 	}
 	if o.Sleep == nil {
-		o.Sleep = sleep
+		o.Sleep = backoff.Sleep
 	}
 	if o.HTTP == nil {
 		transport := http.DefaultTransport.(*http.Transport).Clone()
@@ -118,17 +119,6 @@ func checkRedirect(_ *http.Request, via []*http.Request) error {
 		return errors.New("stopped after 10 redirects")
 	}
 	return nil
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }
 
 // pause returns how long to wait after a failed try. It doubles with every try, up to

@@ -14,6 +14,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/rshub/rshub/internal/backoff"
 )
 
 // Options of a Tree. Zero values are the defaults.
@@ -88,7 +90,7 @@ func Open(dir, base string, o Options) (*Tree, error) {
 		o.Now = time.Now
 	}
 	if o.Sleep == nil {
-		o.Sleep = sleep
+		o.Sleep = backoff.Sleep
 	}
 	exclude, err := newExclusion(o)
 	if err != nil {
@@ -113,14 +115,3 @@ func (t *Tree) Stats() Stats { return t.stats }
 
 // join returns the name under which the system knows a path.
 func (t *Tree) join(path string) string { return filepath.Join(t.dir, filepath.FromSlash(path)) }
-
-func sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}

@@ -106,7 +106,7 @@ func (g *Getter) Get(ctx context.Context, what, target string, known Version) (*
 		if g.Note != nil {
 			g.Note(err, wait)
 		}
-		if !sleep(ctx, wait) {
+		if backoff.Sleep(ctx, wait) != nil {
 			return nil, fmt.Errorf("%w; then it was given up: %w", err, context.Cause(ctx))
 		}
 	}
@@ -142,18 +142,6 @@ func (g *Getter) again(err error, try int) (time.Duration, bool) {
 		}
 	}
 	return 0, false
-}
-
-// sleep waits for d. It returns false when ctx ends before.
-func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return ctx.Err() == nil
-	case <-ctx.Done():
-		return false
-	}
 }
 
 // try asks once, and follows redirects.
@@ -315,7 +303,7 @@ func (g *Getter) enter(ctx context.Context, u *url.URL) (leave func(), err error
 		h.delay = g.crawlDelay(ctx, u)
 		h.asked = ctx.Err() == nil
 	}
-	if wait := time.Until(h.next); wait > 0 && !sleep(ctx, wait) {
+	if wait := time.Until(h.next); wait > 0 && backoff.Sleep(ctx, wait) != nil {
 		<-h.turn
 		return nil, outbound.Explain(context.Cause(ctx))
 	}

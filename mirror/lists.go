@@ -11,6 +11,7 @@ import (
 
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/harvest"
+	"github.com/rshub/rshub/internal/backoff"
 	"github.com/rshub/rshub/inventory/audit"
 	"github.com/rshub/rshub/mirror/ledger"
 	"github.com/rshub/rshub/resourcesync"
@@ -55,7 +56,7 @@ func (m *Mirror) lists(ctx context.Context, once bool) error {
 		if err != nil {
 			m.opts.Note("%v; looking again in %v", err, m.opts.Every)
 		}
-		if !sleep(ctx, m.opts.Every) {
+		if backoff.Sleep(ctx, m.opts.Every) != nil {
 			return ctx.Err()
 		}
 	}

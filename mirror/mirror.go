@@ -13,6 +13,7 @@ import (
 	"github.com/rshub/rshub/discovery"
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/harvest"
+	"github.com/rshub/rshub/internal/backoff"
 	"github.com/rshub/rshub/mirror/ledger"
 )
 
@@ -271,20 +272,8 @@ func (m *Mirror) retry(ctx context.Context) error {
 		if !left.Next.IsZero() {
 			wait = max(100*time.Millisecond, min(wait, time.Until(left.Next)))
 		}
-		if !sleep(ctx, wait) {
+		if backoff.Sleep(ctx, wait) != nil {
 			return nil
 		}
-	}
-}
-
-// sleep waits, and returns false if ctx is done first.
-func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
 	}
 }

@@ -11,10 +11,8 @@ import (
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/harvest"
 	"github.com/rshub/rshub/inventory/audit"
-	"github.com/rshub/rshub/inventory/digest"
 	"github.com/rshub/rshub/reconcile"
 	"github.com/rshub/rshub/relay"
-	"github.com/rshub/rshub/resourcesync"
 )
 
 // A Look looks at out.Source for a set, of the log that began at out.Begin, once. It publishes
@@ -38,7 +36,7 @@ func Relayed(getter *harvest.Getter, hub *client.Client, outcomes Outcomes, dir 
 			}
 			kept.State.Version = relay.StateVersion
 		}
-		r := relay.New(&site{hub, set, nil}, getter, &kept.State, relay.Options{
+		r := relay.New(&site{reconcile.Set{Client: hub, Name: set, Keys: "poll-"}}, getter, &kept.State, relay.Options{
 			Dir:   dir,
 			Note:  func(text string) { note(set, text) },
 			Gap:   func(gap error) { note(set, gap.Error()) },
@@ -85,43 +83,19 @@ func readState(ctx context.Context, outcomes Outcomes, set string, out *Outcome)
 	return kept, nil
 }
 
-// A site is a set of this hub: a reconcile.Hub.
-type site struct {
-	hub  *client.Client
-	set  string
-	body []byte // of a publish
-}
+// A site is a set of this hub.
+type site struct{ reconcile.Set }
 
-func (s *site) Differences(ctx context.Context, tally reconcile.Tally, own reconcile.Own, look func(audit.Look)) iter.Seq2[audit.Difference, error] {
-	differences := s.hub.Audit(ctx, s.set, client.Own(own), client.AuditOptions{By: digest.ByContent, Tally: tally, Settle: 1, Look: look})
-	return func(yield func(audit.Difference, error) bool) {
-		for d, err := range differences {
-			if errors.Is(err, feed.ErrNoSet) {
-				err = errDeleted
-			}
-			if !yield(d, err) || err != nil {
-				return
-			}
+func (s *site) Differences(ctx context.Context, tally reconcile.Tally, own client.Own, look func(audit.Look)) iter.Seq2[audit.Difference, error] {
+	return reconcile.Failing(s.Set.Differences(ctx, tally, own, look), func(err error) error {
+		if errors.Is(err, feed.ErrNoSet) {
+			return errDeleted
 		}
-	}
-}
-
-func (s *site) Publish(ctx context.Context, key string, changes []resourcesync.Change) (feed.Cursor, error) {
-	s.body = s.body[:0]
-	for i := range changes {
-		s.body = append(s.body, '{')
-		s.body = append(resourcesync.AppendJSONMembers(s.body, &changes[i]), '}', '\n')
-	}
-	receipt, err := s.hub.PublishLines(ctx, s.set, "poll-"+key, s.body, len(changes))
-	if err != nil {
-		return feed.Cursor{}, err
-	}
-	return feed.ParseCursor(receipt.Cursor)
+		return err
+	})
 }
 
 // errDeleted is not feed.ErrNoSet, so that a set that was deleted is not made anew.
 var errDeleted = errors.New("the set was deleted")
 
 func (s *site) Make(context.Context) error { return errDeleted }
-
-func (s *site) Complete(ctx context.Context) error { return s.hub.Complete(ctx, s.set, true) }

@@ -11,6 +11,7 @@ import (
 	"context"
 	"iter"
 
+	"github.com/rshub/rshub/client"
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/inventory"
 	"github.com/rshub/rshub/inventory/audit"
@@ -44,7 +45,7 @@ type Hub interface {
 	// look with each look at the hub. After the first it asks tally, and if the hub holds
 	// the same, there are no differences. Else it asks own, which returns the same state
 	// each time. The error is feed.ErrNoSet if there is no such set.
-	Differences(ctx context.Context, tally Tally, own Own, look func(audit.Look)) iter.Seq2[audit.Difference, error]
+	Differences(ctx context.Context, tally Tally, own client.Own, look func(audit.Look)) iter.Seq2[audit.Difference, error]
 
 	// Publish publishes at most MaxBatch changes, all or none. The same changes with the
 	// same key are published once. It returns the cursor of the last change.
@@ -57,12 +58,9 @@ type Hub interface {
 	Complete(ctx context.Context) error
 }
 
-// A Tally returns the tally of what an Own will return. If that is not known, because a
+// A Tally returns the tally of what own will return. If that is not known, because a
 // resource may have been listed several times, it returns the tally of something else.
 type Tally func(context.Context) (digest.Tally, error)
-
-// An Own returns what a source holds.
-type Own func(context.Context) (*inventory.State, error)
 
 // MaxBatch is how many changes are published together at most.
 const MaxBatch = 1_000

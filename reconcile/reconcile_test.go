@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rshub/rshub/client"
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/inventory"
 	"github.com/rshub/rshub/inventory/audit"
@@ -35,7 +36,7 @@ func newHub(t *testing.T) *hubOf {
 	return &hubOf{t: t, resources: map[string]feed.Entry{}, keys: map[string]feed.Cursor{}}
 }
 
-func (h *hubOf) Differences(ctx context.Context, tally Tally, own Own, look func(audit.Look)) iter.Seq2[audit.Difference, error] {
+func (h *hubOf) Differences(ctx context.Context, tally Tally, own client.Own, look func(audit.Look)) iter.Seq2[audit.Difference, error] {
 	return func(yield func(audit.Difference, error) bool) {
 		if !h.exists {
 			yield(audit.Difference{}, feed.ErrNoSet)

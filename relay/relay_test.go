@@ -36,8 +36,8 @@ type hub struct {
 	fails int // of the publishes to come, the number of the one that fails after the hub has it; 0: none
 }
 
-func (h *hub) Differences(ctx context.Context, tally reconcile.Tally, own reconcile.Own, look func(audit.Look)) iter.Seq2[audit.Difference, error] {
-	return h.Audit(ctx, "demo", client.Own(own), client.AuditOptions{By: digest.ByContent, Tally: tally, Settle: 1, Look: look})
+func (h *hub) Differences(ctx context.Context, tally reconcile.Tally, own client.Own, look func(audit.Look)) iter.Seq2[audit.Difference, error] {
+	return h.Audit(ctx, "demo", own, client.AuditOptions{By: digest.ByContent, Tally: tally, Settle: 1, Look: look})
 }
 
 var errLost = errors.New("the answer was lost")

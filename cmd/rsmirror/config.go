@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net/url"
-	"os"
 	"strings"
 	"time"
 
@@ -50,7 +49,9 @@ func parse(args []string, env func(string) string) (*config, error) {
 	if err := cfg.arguments(fs.Args()); err != nil {
 		return nil, err
 	}
-	return cfg, cfg.credentials(tokenFile, env("RSMIRROR_TOKEN"))
+	var err error
+	cfg.token, err = setting.Token(tokenFile, env("RSMIRROR_TOKEN"))
+	return cfg, err
 }
 
 // flags returns the flags of the command.
@@ -139,25 +140,6 @@ func (c *config) target(address string) error {
 		return errors.New("-to is ndjson or exec:COMMAND")
 	case c.settings.To != "" && c.settings.Names.Strip != "":
 		return errors.New("-strip says how paths are made, and with -to there are none")
-	}
-	return nil
-}
-
-// credentials takes the token from a file or from the environment. There is no flag for
-// the token itself, because every user of the machine can read command lines.
-func (c *config) credentials(file, fromEnv string) error {
-	c.token = strings.TrimSpace(fromEnv)
-	if file != "" {
-		b, err := os.ReadFile(file)
-		if err != nil {
-			return fmt.Errorf("read the token: %w", err)
-		}
-		if c.token = strings.TrimSpace(string(b)); c.token == "" {
-			return fmt.Errorf("the token file %s is empty", file)
-		}
-	}
-	if strings.ContainsFunc(c.token, func(r rune) bool { return r <= ' ' || r > '~' }) {
-		return errors.New("the token has a blank, or a character that is not ASCII: it is one word")
 	}
 	return nil
 }

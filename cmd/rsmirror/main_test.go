@@ -4,50 +4,21 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/rshub/rshub/internal/helptest"
 )
 
 // The help and docs/destinations.md name every flag and every exit code, and no other.
 func TestEverythingIsExplained(t *testing.T) {
-	doc, err := os.ReadFile("../../docs/destinations.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := map[string]string{}
-	for _, audit := range []bool{false, true} {
-		(&config{audit: audit}).flags(new(string)).VisitAll(func(f *flag.Flag) {
-			switch {
-			case !audit:
-				want[f.Name] = "mirror"
-			case want[f.Name] == "mirror":
-				want[f.Name] = "both"
-			default:
-				want[f.Name] = "audit"
-			}
-		})
-	}
-	inDoc := map[string]string{}
-	for _, m := range regexp.MustCompile("(?m)^\\| `-([a-z-]+)` \\| ([a-z]+) \\|").FindAllStringSubmatch(string(doc), -1) {
-		inDoc[m[1]] = m[2]
-	}
-	for name, of := range want {
-		if inDoc[name] != of {
-			t.Errorf("-%s is of %s, docs/destinations.md says %q", name, of, inDoc[name])
-		}
-		if !regexp.MustCompile(`(?m)^  -` + name + ` `).MatchString(help) {
-			t.Errorf("the help does not explain -%s", name)
-		}
-	}
-	if len(inDoc) != len(want) {
-		t.Errorf("there are %d flags, and docs/destinations.md has %d", len(want), len(inDoc))
-	}
-	for _, code := range []string{"0", "1", "2", "3", "4", "5", "130"} {
-		if !regexp.MustCompile(`(?m)^  `+code+` +\S`).MatchString(help) || !strings.Contains(string(doc), "\n| "+code+" | ") {
-			t.Errorf("the exit code %s is not explained", code)
-		}
-	}
+	flags := helptest.Flags(map[string]*flag.FlagSet{
+		"mirror": new(config).flags(new(string)),
+		"audit":  (&config{audit: true}).flags(new(string)),
+	})
+	codes := []string{"0", "1", "2", "3", "4", "5", "130"}
+	helptest.Help(t, help, flags, codes...)
+	helptest.Page(t, "../../docs/destinations.md", flags, codes...)
 }
 
 func TestCommandLine(t *testing.T) {

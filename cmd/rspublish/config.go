@@ -7,11 +7,12 @@ import (
 	"io"
 	"net"
 	"net/url"
-	"os"
 	"strings"
 	"time"
 
 	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/internal/setting"
+	"github.com/rshub/rshub/reconcile"
 	"github.com/rshub/rshub/resourcesync"
 )
 
@@ -135,21 +136,24 @@ func (c *config) target() error {
 	return nil
 }
 
-// credentials takes the token from a file or from the environment. There is no flag for
-// the token itself, because every user of the machine can read command lines.
-func (c *config) credentials(file, fromEnv string) error {
-	c.token = strings.TrimSpace(fromEnv)
-	if file != "" {
-		b, err := os.ReadFile(file)
-		if err != nil {
-			return fmt.Errorf("read the token: %w", err)
-		}
-		if c.token = strings.TrimSpace(string(b)); c.token == "" {
-			return fmt.Errorf("the token file %s is empty", file)
+// destination checks which set of which hub is meant, takes the token, and reads -max-delete
+// into bound. It is for the commands that compare a source with a set.
+func (c *config) destination(maxDelete string, bound *reconcile.Bound, tokenFile, tokenEnv string) (err error) {
+	if err := c.target(); err != nil {
+		return err
+	}
+	if maxDelete != "" {
+		if *bound, err = reconcile.ParseBound(maxDelete); err != nil {
+			return fmt.Errorf("-max-delete: %w", err)
 		}
 	}
-	if strings.ContainsFunc(c.token, func(r rune) bool { return r <= ' ' || r > '~' }) {
-		return errors.New("the token has a blank, or a character that is not ASCII: it is one word")
+	return c.credentials(tokenFile, tokenEnv)
+}
+
+// credentials takes the token from a file or from the environment.
+func (c *config) credentials(file, fromEnv string) (err error) {
+	if c.token, err = setting.Token(file, fromEnv); err != nil {
+		return err
 	}
 	if u, err := url.Parse(c.hub); err == nil && c.token != "" {
 		ip := net.ParseIP(u.Hostname())

@@ -19,6 +19,7 @@ import (
 
 	_ "golang.org/x/crypto/x509roots/fallback" // for images, which have no certificate authorities
 
+	"github.com/rshub/rshub/internal/backoff"
 	"github.com/rshub/rshub/internal/build"
 	"github.com/rshub/rshub/internal/progress"
 )
@@ -47,6 +48,7 @@ func run(ctx context.Context, args []string, env func(string) string, stdin io.R
 		terminal: progress.IsTerminal(stderr) && env("TERM") != "dumb",
 		cacheDir: os.UserCacheDir,
 		now:      time.Now,
+		sleep:    backoff.Sleep,
 	}
 	return p.run(ctx, args)
 }
@@ -59,7 +61,7 @@ type program struct {
 	terminal       bool // stderr is a terminal
 	cacheDir       func() (string, error)
 	now            func() time.Time
-	sleep          func(ctx context.Context, d time.Duration) error // waits before a batch is sent again; nil: for that time
+	sleep          func(ctx context.Context, d time.Duration) error // waits before something is tried again
 }
 
 // A failure is an error that knows its exit code.
@@ -90,21 +92,14 @@ func (p *program) run(ctx context.Context, args []string) int {
 	}
 	cfg, err := parse(args, p.env)
 	switch {
-	case errors.Is(err, flag.ErrHelp):
-		fmt.Fprint(p.stdout, help)
-		return exitOK
 	case err != nil:
-		fmt.Fprintf(p.stderr, "rspublish: %v\nrspublish -h explains everything.\n", err)
-		return exitUsage
+		return p.unparsed(err, "rspublish", help)
 	case cfg.version:
 		fmt.Fprintln(p.stdout, build.Line("rspublish"))
 		return exitOK
 	}
 
-	bar := &report{Line: progress.Line{W: p.stderr, Terminal: p.terminal, Quiet: cfg.quiet, Now: p.now}}
-	if cfg.bareToken {
-		bar.Note("rspublish: warning: the token travels unencrypted to %s; use https", cfg.hub)
-	}
+	bar := p.newReport(cfg)
 	r := &publication{program: p, cfg: cfg, bar: bar}
 	defer r.close()
 	err = r.run(ctx)
@@ -114,10 +109,7 @@ func (p *program) run(ctx context.Context, args []string) int {
 		return exitOK
 	}
 
-	code := exitInput
-	if f, ok := errors.AsType[*failure](err); ok {
-		code = f.code
-	}
+	code := codeOf(err)
 	if ctx.Err() != nil {
 		code, err = exitInterrupted, errors.New("interrupted")
 	}
@@ -126,6 +118,47 @@ func (p *program) run(ctx context.Context, args []string) int {
 		fmt.Fprintf(p.stderr, "rspublish: %s\n", line)
 	}
 	return code
+}
+
+// unparsed ends a command whose command line asks for help, or is wrong.
+func (p *program) unparsed(err error, command, help string) int {
+	if errors.Is(err, flag.ErrHelp) {
+		fmt.Fprint(p.stdout, help)
+		return exitOK
+	}
+	fmt.Fprintf(p.stderr, "rspublish: %v\n%s -h explains everything.\n", err, command)
+	return exitUsage
+}
+
+// newReport returns the report of a command, which begins with a warning if the token may
+// be read on its way.
+func (p *program) newReport(cfg *config) *report {
+	bar := &report{Line: progress.Line{W: p.stderr, Terminal: p.terminal, Quiet: cfg.quiet, Now: p.now}}
+	if cfg.bareToken {
+		bar.Note("rspublish: warning: the token travels unencrypted to %s; use https", cfg.hub)
+	}
+	return bar
+}
+
+// ended ends a command that finds out by itself what is left to do. lasting says that the
+// command goes on until it is interrupted, and that it has done its work until then.
+func (p *program) ended(ctx context.Context, err error, lasting bool) int {
+	switch {
+	case err == nil, ctx.Err() != nil && lasting:
+		return exitOK
+	case ctx.Err() != nil:
+		err = fail(exitInterrupted, "interrupted; run the same command again to go on")
+	}
+	fmt.Fprintf(p.stderr, "rspublish: %v\n", err)
+	return codeOf(err)
+}
+
+// codeOf returns the exit code of an error.
+func codeOf(err error) int {
+	if f, ok := errors.AsType[*failure](err); ok {
+		return f.code
+	}
+	return exitInput
 }
 
 // summarize writes the one line that scripts read.

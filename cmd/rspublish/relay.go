@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"io/fs"
 	"net/http"
@@ -18,7 +17,6 @@ import (
 	"github.com/rshub/rshub/harvest"
 	"github.com/rshub/rshub/harvest/oaipmh"
 	"github.com/rshub/rshub/internal/backoff"
-	"github.com/rshub/rshub/internal/progress"
 	"github.com/rshub/rshub/reconcile"
 	"github.com/rshub/rshub/relay"
 )
@@ -29,35 +27,13 @@ const shown = 20
 // runRelay runs the command relay.
 func (p *program) runRelay(ctx context.Context, args []string) int {
 	cfg, err := parseRelay(args, p.env)
-	switch {
-	case errors.Is(err, flag.ErrHelp):
-		fmt.Fprint(p.stdout, relayHelp)
-		return exitOK
-	case err != nil:
-		fmt.Fprintf(p.stderr, "rspublish: %v\nrspublish relay -h explains everything.\n", err)
-		return exitUsage
+	if err != nil {
+		return p.unparsed(err, "rspublish relay", relayHelp)
 	}
-	r := &relaying{program: p, cfg: cfg, bar: &report{Line: progress.Line{W: p.stderr, Terminal: p.terminal, Quiet: cfg.quiet, Now: p.now}}}
-	if cfg.bareToken {
-		r.bar.Note("rspublish: warning: the token travels unencrypted to %s; use https", cfg.hub)
-	}
+	r := &relaying{program: p, cfg: cfg, bar: p.newReport(&cfg.config)}
 	err = r.run(ctx)
 	r.bar.Clear()
-	if err == nil {
-		return exitOK
-	}
-	code := exitInput
-	if f, ok := errors.AsType[*failure](err); ok {
-		code = f.code
-	}
-	if ctx.Err() != nil {
-		if !cfg.once && r.looked { // that is how relay ends
-			return exitOK
-		}
-		code, err = exitInterrupted, errors.New("interrupted; run the same command again to go on")
-	}
-	fmt.Fprintf(p.stderr, "rspublish: %v\n", err)
-	return code
+	return p.ended(ctx, err, !cfg.once && r.looked)
 }
 
 // A relaying is one run of relay.
@@ -105,7 +81,7 @@ func (r *relaying) run(ctx context.Context) error {
 		}
 		r.bar.Note("rspublish: the source has %s", &r.file.State.Source)
 	}
-	hub := &site{client: c, cfg: &r.cfg.config}
+	hub := newSite(c, &r.cfg.config, "")
 	looks := relay.New(hub, r.getter, &r.file.State, relay.Options{
 		Full: r.cfg.full, MaxDelete: r.cfg.maxDelete, Now: r.now,
 		Note: r.note, Gap: r.gap, Save: r.save,
@@ -123,24 +99,9 @@ func (r *relaying) run(ctx context.Context) error {
 		if err != nil {
 			r.bar.Note("rspublish: %v; looking again at %s", err, next.Format(time.TimeOnly))
 		}
-		if err := r.pause(ctx, next.Sub(r.now())); err != nil {
+		if err := r.sleep(ctx, next.Sub(r.now())); err != nil {
 			return err
 		}
-	}
-}
-
-// pause waits, until ctx is done at most.
-func (r *relaying) pause(ctx context.Context, d time.Duration) error {
-	if r.sleep != nil {
-		return r.sleep(ctx, d)
-	}
-	t := time.NewTimer(max(d, 0))
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
 	}
 }
 
@@ -152,7 +113,7 @@ func (r *relaying) patiently(ctx context.Context, try func() error) error {
 			return err
 		}
 		r.bar.Note("rspublish: %v; trying again in %s", err, r.cfg.every)
-		if err := r.pause(ctx, r.cfg.every); err != nil {
+		if err := r.sleep(ctx, r.cfg.every); err != nil {
 			return err
 		}
 	}

@@ -38,23 +38,7 @@ type relayConfig struct {
 func parseRelay(args []string, env func(string) string) (*relayConfig, error) {
 	cfg := new(relayConfig)
 	var tokenFile, maxDelete string
-	fs := flag.NewFlagSet("rspublish", flag.ContinueOnError)
-	fs.SetOutput(io.Discard)
-	fs.StringVar(&cfg.hub, "hub", orElse(env("RSPUBLISH_HUB"), "http://127.0.0.1:8080"), "")
-	fs.StringVar(&cfg.set, "set", env("RSPUBLISH_SET"), "")
-	fs.StringVar(&tokenFile, "token-file", "", "")
-	fs.DurationVar(&cfg.retry, "retry", 10*time.Minute, "")
-	fs.BoolVar(&cfg.quiet, "q", false, "")
-	fs.BoolVar(&cfg.json, "json", false, "")
-	fs.BoolVar(&cfg.once, "once", false, "")
-	fs.DurationVar(&cfg.every, "every", 15*time.Minute, "")
-	fs.DurationVar(&cfg.full, "full", relay.DefaultFull, "")
-	fs.StringVar(&cfg.state, "state", "", "")
-	fs.BoolVar(&cfg.oai, "oai", false, "")
-	fs.StringVar(&cfg.prefix, "prefix", "", "")
-	fs.StringVar(&cfg.setSpec, "oai-set", "", "")
-	fs.StringVar(&cfg.loc, "loc", "", "")
-	fs.StringVar(&maxDelete, "max-delete", "", "")
+	fs := cfg.flags(env, &tokenFile, &maxDelete)
 	if err := fs.Parse(args); err != nil {
 		return nil, err
 	}
@@ -81,16 +65,29 @@ func parseRelay(args []string, env func(string) string) (*relayConfig, error) {
 	if err := oaipmh.Template(cfg.loc).Check(); err != nil {
 		return nil, fmt.Errorf("-loc: %w", err)
 	}
-	if err := cfg.target(); err != nil {
-		return nil, err
-	}
-	if maxDelete != "" {
-		var err error
-		if cfg.maxDelete, err = reconcile.ParseBound(maxDelete); err != nil {
-			return nil, fmt.Errorf("-max-delete: %w", err)
-		}
-	}
-	return cfg, cfg.credentials(tokenFile, env("RSPUBLISH_TOKEN"))
+	return cfg, cfg.destination(maxDelete, &cfg.maxDelete, tokenFile, env("RSPUBLISH_TOKEN"))
+}
+
+// flags returns the flags of the command.
+func (c *relayConfig) flags(env func(string) string, tokenFile, maxDelete *string) *flag.FlagSet {
+	fs := flag.NewFlagSet("rspublish", flag.ContinueOnError)
+	fs.SetOutput(io.Discard)
+	fs.StringVar(&c.hub, "hub", orElse(env("RSPUBLISH_HUB"), "http://127.0.0.1:8080"), "")
+	fs.StringVar(&c.set, "set", env("RSPUBLISH_SET"), "")
+	fs.StringVar(tokenFile, "token-file", "", "")
+	fs.DurationVar(&c.retry, "retry", 10*time.Minute, "")
+	fs.BoolVar(&c.quiet, "q", false, "")
+	fs.BoolVar(&c.json, "json", false, "")
+	fs.BoolVar(&c.once, "once", false, "")
+	fs.DurationVar(&c.every, "every", 15*time.Minute, "")
+	fs.DurationVar(&c.full, "full", relay.DefaultFull, "")
+	fs.StringVar(&c.state, "state", "", "")
+	fs.BoolVar(&c.oai, "oai", false, "")
+	fs.StringVar(&c.prefix, "prefix", "", "")
+	fs.StringVar(&c.setSpec, "oai-set", "", "")
+	fs.StringVar(&c.loc, "loc", "", "")
+	fs.StringVar(maxDelete, "max-delete", "", "")
+	return fs
 }
 
 // isOAI reports whether a flag says that the source speaks OAI-PMH.

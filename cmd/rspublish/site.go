@@ -9,56 +9,34 @@ import (
 	"github.com/rshub/rshub/client"
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/inventory/audit"
-	"github.com/rshub/rshub/inventory/digest"
 	"github.com/rshub/rshub/reconcile"
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// A site is a set of a hub: a reconcile.Hub.
+// A site is a set of a hub. Its errors have exit codes.
 type site struct {
-	client *client.Client
-	cfg    *config
-	prefix string // only resources whose loc begins with it
-	body   []byte // of a publish
+	reconcile.Set
+	cfg *config
+}
+
+func newSite(c *client.Client, cfg *config, prefix string) *site {
+	return &site{reconcile.Set{Client: c, Name: cfg.set, Prefix: prefix, Keys: "sync-"}, cfg}
 }
 
 var _ reconcile.Hub = (*site)(nil)
 
-// Differences audits the set by content.
-func (s *site) Differences(ctx context.Context, tally reconcile.Tally, own reconcile.Own, look func(audit.Look)) iter.Seq2[audit.Difference, error] {
-	differences := s.client.Audit(ctx, s.cfg.set, client.Own(own), client.AuditOptions{By: digest.ByContent, Tally: tally, Prefix: s.prefix, Settle: 1, Look: look})
-	return func(yield func(audit.Difference, error) bool) {
-		for d, err := range differences {
-			if !yield(d, s.failed(err)) || err != nil {
-				return
-			}
-		}
-	}
+func (s *site) Differences(ctx context.Context, tally reconcile.Tally, own client.Own, look func(audit.Look)) iter.Seq2[audit.Difference, error] {
+	return reconcile.Failing(s.Set.Differences(ctx, tally, own, look), s.failed)
 }
 
-// Publish publishes the changes as one batch of lines.
 func (s *site) Publish(ctx context.Context, key string, changes []resourcesync.Change) (feed.Cursor, error) {
-	s.body = s.body[:0]
-	for i := range changes {
-		s.body = append(s.body, '{')
-		s.body = append(resourcesync.AppendJSONMembers(s.body, &changes[i]), '}', '\n')
-	}
-	receipt, err := s.client.PublishLines(ctx, s.cfg.set, "sync-"+key, s.body, len(changes))
-	if err != nil {
-		return feed.Cursor{}, s.failed(err)
-	}
-	return feed.ParseCursor(receipt.Cursor)
+	at, err := s.Set.Publish(ctx, key, changes)
+	return at, s.failed(err)
 }
 
-// Make makes the set.
-func (s *site) Make(ctx context.Context) error {
-	return s.failed(s.client.Describe(ctx, s.cfg.set, feed.Description{}))
-}
+func (s *site) Make(ctx context.Context) error { return s.failed(s.Set.Make(ctx)) }
 
-// Complete says that the hub knows all resources of the set.
-func (s *site) Complete(ctx context.Context) error {
-	return s.failed(s.client.Complete(ctx, s.cfg.set, true))
-}
+func (s *site) Complete(ctx context.Context) error { return s.failed(s.Set.Complete(ctx)) }
 
 // failed gives an error of the client its exit code, and its advice for the user.
 func (s *site) failed(err error) error {

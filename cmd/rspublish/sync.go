@@ -8,7 +8,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"iter"
@@ -30,35 +29,13 @@ import (
 // runSync runs the command sync or watch.
 func (p *program) runSync(ctx context.Context, watch bool, args []string) int {
 	cfg, err := parseSync(watch, args, p.env)
-	switch {
-	case errors.Is(err, flag.ErrHelp):
-		fmt.Fprint(p.stdout, syncHelp)
-		return exitOK
-	case err != nil:
-		fmt.Fprintf(p.stderr, "rspublish: %v\nrspublish sync -h explains everything.\n", err)
-		return exitUsage
+	if err != nil {
+		return p.unparsed(err, "rspublish sync", syncHelp)
 	}
-	s := &syncing{program: p, cfg: cfg, bar: &report{Line: progress.Line{W: p.stderr, Terminal: p.terminal, Quiet: cfg.quiet, Now: p.now}}}
-	if cfg.bareToken {
-		s.bar.Note("rspublish: warning: the token travels unencrypted to %s; use https", cfg.hub)
-	}
+	s := &syncing{program: p, cfg: cfg, bar: p.newReport(&cfg.config)}
 	err = s.run(ctx)
 	s.bar.Clear()
-	if err == nil {
-		return exitOK
-	}
-	code := exitInput
-	if f, ok := errors.AsType[*failure](err); ok {
-		code = f.code
-	}
-	if ctx.Err() != nil {
-		if watch && s.synced { // that is how watch ends
-			return exitOK
-		}
-		code, err = exitInterrupted, errors.New("interrupted; run the same command again to go on")
-	}
-	fmt.Fprintf(p.stderr, "rspublish: %v\n", err)
-	return code
+	return p.ended(ctx, err, watch && s.synced)
 }
 
 // A syncing is one run of sync or watch.
@@ -103,7 +80,7 @@ func (s *syncing) run(ctx context.Context) error {
 		return err
 	}
 	defer done()
-	source := reconcile.New(&site{client: c, cfg: &s.cfg.config, prefix: s.cfg.prefix}, list, o)
+	source := reconcile.New(newSite(c, &s.cfg.config, s.cfg.prefix), list, o)
 	defer source.Close() // what it keeps is temporary
 	if s.cfg.watch {
 		return s.watch(ctx, source)

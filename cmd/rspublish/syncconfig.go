@@ -55,16 +55,7 @@ func parseSync(watch bool, args []string, env func(string) string) (*syncConfig,
 	if err := cfg.source(fs.Args()); err != nil {
 		return nil, err
 	}
-	if err := cfg.target(); err != nil {
-		return nil, err
-	}
-	if maxDelete != "" {
-		var err error
-		if cfg.maxDelete, err = reconcile.ParseBound(maxDelete); err != nil {
-			return nil, fmt.Errorf("-max-delete: %w", err)
-		}
-	}
-	return cfg, cfg.credentials(tokenFile, env("RSPUBLISH_TOKEN"))
+	return cfg, cfg.destination(maxDelete, &cfg.maxDelete, tokenFile, env("RSPUBLISH_TOKEN"))
 }
 
 // flags returns the flags of the command.

@@ -47,23 +47,9 @@ func (s *syncing) watch(ctx context.Context, source *reconcile.Source) error {
 		}
 		failures++
 		s.bar.Note("rspublish: %v; syncing again in %s", err, pause)
-		if err := s.wait(ctx, pause); err != nil {
+		if err := s.sleep(ctx, pause); err != nil {
 			return err
 		}
-	}
-}
-
-func (s *syncing) wait(ctx context.Context, d time.Duration) error {
-	if s.sleep != nil {
-		return s.sleep(ctx, d)
-	}
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
 	}
 }
 

@@ -16,7 +16,7 @@ import (
 // TestCommand audits a list as somebody does who has exported it from a database.
 func TestCommand(t *testing.T) {
 	t.Parallel()
-	r := random(t)
+	r := hubtest.Random(t)
 	const n = 2_000
 	h := hubtest.StartHub(t)
 	s := newSource("listed")

@@ -117,7 +117,7 @@ func TestFaults(t *testing.T) {
 }
 
 func plantFaults(t *testing.T, changes int, hubs ...*hubtest.Hub) {
-	r := random(t)
+	r := hubtest.Random(t)
 	n := size(3_000, 30_000)
 	s := &stream{source: newSource("faulty"), truth: fold{}}
 	prepare(t, s.source, hubs[0], n)

@@ -33,7 +33,7 @@ func TestDestinations(t *testing.T) {
 }
 
 func join(t *testing.T, l *hubtest.Load, hubs ...*hubtest.Hub) {
-	r := random(t)
+	r := hubtest.Random(t)
 	s := newSource("joined")
 	// Besides the history there are resources that it does not touch: so baselines are long.
 	s.publish(t, hubs[0], resources("steady", size(5_000, 50_000)))

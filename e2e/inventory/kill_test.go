@@ -52,7 +52,7 @@ func commits(t *testing.T, h *hubtest.Hub) (n float64) {
 // as soon as a root was made. Afterwards the inventory is right, and as complete as it was.
 func TestHubKilled(t *testing.T) {
 	t.Parallel()
-	r := random(t)
+	r := hubtest.Random(t)
 	h := hubtest.StartHub(t)
 	s := &stream{source: newSource("killed"), truth: fold{}}
 	s.publish(t, h, resources(steady, 3_000))
@@ -100,7 +100,7 @@ func TestHubKilled(t *testing.T) {
 // that Redis gets the beginning of a commit, and not the rest. The other hub takes over.
 func TestHubOfTwoKilled(t *testing.T) {
 	t.Parallel()
-	r := random(t)
+	r := hubtest.Random(t)
 	redis, nats := hubtest.StartRedis(t), hubtest.StartNATS(t)
 	proxy := hubtest.StartProxy(t, redis.Addr)
 	doomed := hubtest.JoinCluster(t, "", proxy.Addr(), nats.Addr)
@@ -148,7 +148,7 @@ func TestHubOfTwoKilled(t *testing.T) {
 // TestRedisKilled kills Redis while two hubs publish and make roots, and then empties it.
 func TestRedisKilled(t *testing.T) {
 	t.Parallel()
-	r := random(t)
+	r := hubtest.Random(t)
 	c := hubtest.StartCluster(t, 2)
 	s := &stream{source: newSource("torn"), truth: fold{}}
 	s.publish(t, c.Hubs[0], resources(steady, 1_500))
@@ -213,7 +213,7 @@ func TestMadeAnew(t *testing.T) {
 }
 
 func madeAnew(t *testing.T, hubs ...*hubtest.Hub) {
-	r := random(t)
+	r := hubtest.Random(t)
 	const set = "anew"
 	last := hubs[len(hubs)-1]
 	make := func(life int) *source {

@@ -3,9 +3,7 @@
 package inventory
 
 import (
-	"math/rand/v2"
 	"os"
-	"strconv"
 	"testing"
 
 	"github.com/rshub/rshub/e2e/internal/hubtest"
@@ -29,19 +27,4 @@ func size(usual, whole int) int {
 		return whole
 	}
 	return usual
-}
-
-// random returns the choices of a test, and says how to repeat them: RSHUB_E2E_SEED is
-// the seed.
-func random(t *testing.T) *rand.Rand {
-	t.Helper()
-	seed := rand.Uint64() % 1_000_000
-	if text := os.Getenv("RSHUB_E2E_SEED"); text != "" {
-		var err error
-		if seed, err = strconv.ParseUint(text, 10, 64); err != nil {
-			t.Fatalf("RSHUB_E2E_SEED: %v", err)
-		}
-	}
-	t.Logf("RSHUB_E2E_SEED=%d", seed)
-	return rand.New(rand.NewPCG(seed, 12))
 }

@@ -22,7 +22,7 @@ func TestWalk(t *testing.T) {
 }
 
 func walk(t *testing.T, hubs ...*hubtest.Hub) {
-	r := random(t)
+	r := hubtest.Random(t)
 	l := hubtest.SomeLoad(t)
 	s := newSource("walked")
 	first := len(l.Lines) / 4

@@ -35,14 +35,7 @@ func TestLinearizable(t *testing.T) {
 	if os.Getenv("RSHUB_E2E_FULL") != "" {
 		histories, seed = 1000, rand.Uint64()
 	}
-	if text := os.Getenv("RSHUB_E2E_SEED"); text != "" {
-		n, err := strconv.ParseUint(text, 10, 64)
-		if err != nil {
-			t.Fatal(err)
-		}
-		seed = n
-	}
-	t.Logf("RSHUB_E2E_SEED=%d", seed)
+	seed = hubtest.Seed(t, seed)
 	redis, nats := hubtest.StartRedis(t), hubtest.StartNATS(t)
 	var proxies []*hubtest.Proxy
 	var urls []string

@@ -7,7 +7,6 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -22,20 +21,6 @@ func hash(b []byte) string { return fmt.Sprintf("sha-256:%x", sha256.Sum256(b)) 
 func (s *site) watch() *hubtest.Process {
 	s.Helper()
 	return hubtest.Start(s.T, s.env(), nil, hubtest.Rspublish, "watch", "-hub", s.hub.URL, "-set", "files", "-settle", "50ms", "-max-delete", "all", "-retry", "2s", "-base", base, s.dir)
-}
-
-// random returns the choices of a test, and says how to repeat them.
-func random(t *testing.T) *rand.Rand {
-	t.Helper()
-	seed := rand.Uint64() % 1_000_000
-	if text := os.Getenv("RSHUB_E2E_SEED"); text != "" {
-		var err error
-		if seed, err = strconv.ParseUint(text, 10, 64); err != nil {
-			t.Fatalf("RSHUB_E2E_SEED: %v", err)
-		}
-	}
-	t.Logf("RSHUB_E2E_SEED=%d", seed)
-	return rand.New(rand.NewPCG(seed, 13))
 }
 
 // settled waits until a dry run finds no difference. It asks past the watch, so it uses a
@@ -112,7 +97,7 @@ func (s *site) change(r *rand.Rand) {
 // end the hub knows exactly what is there.
 func TestWatch(t *testing.T) {
 	t.Parallel()
-	r := random(t)
+	r := hubtest.Random(t)
 	s := newSite(t)
 	for range 30 {
 		s.change(r)

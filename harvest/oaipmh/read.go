@@ -165,7 +165,7 @@ func (in *partReader) document() error {
 	if err != nil {
 		return err
 	}
-	if root == nil || root.Name.Local != "OAI-PMH" {
+	if root.Name.Local != "OAI-PMH" {
 		return resourcesync.Invalid("it is no answer of OAI-PMH: the root element is %s", resourcesync.Shorten(root.Name.Local))
 	}
 	if err := in.each(in.top); err != nil {

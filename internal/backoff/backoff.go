@@ -8,17 +8,22 @@ import (
 	"time"
 )
 
-// Wait waits for a random time between half of d and d, and returns true. If ctx is done
-// first, it returns false at once.
-func Wait(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d/2 + rand.N(d/2+1))
+// Sleep waits for d. If ctx is done first, it returns ctx's error at once.
+func Sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
-		return true
+		return ctx.Err()
 	case <-ctx.Done():
-		return false
+		return ctx.Err()
 	}
+}
+
+// Wait waits for a random time between half of d and d, and returns true. If ctx is done
+// first, it returns false at once.
+func Wait(ctx context.Context, d time.Duration) bool {
+	return Sleep(ctx, d/2+rand.N(d/2+1)) == nil
 }
 
 // Jitter returns d, made longer or shorter at random by up to a fifth.

@@ -70,7 +70,7 @@ const maxRuns = 64
 func (j *job) spills() bool {
 	n := uint64(j.backlog.len())
 	return 2*j.backlog.bytes >= j.maker.live.opts.WaitBytes && j.to.Position+n <= j.state.Head.Position &&
-		!j.raced && j.maker.live.mine(j.set) && j.runs.Len() < maxRuns
+		!j.raced && j.maker.live.Mine(j.set) && j.runs.Len() < maxRuns
 }
 
 // spill makes a run of what waits.

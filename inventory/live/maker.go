@@ -122,7 +122,7 @@ func (m *maker) round(ctx context.Context) {
 		if !j.busy(now) {
 			delete(m.active, set)
 		}
-		if j.idle(now) || !j.asked && !m.live.mine(j.set) {
+		if j.idle(now) || !j.asked && !m.live.Mine(j.set) {
 			continue
 		}
 		worked = true
@@ -185,7 +185,7 @@ func (m *maker) compare(ctx context.Context) (all bool) {
 			if j.busy(now) {
 				m.active[s.Set] = j
 			}
-		} else if all && m.live.mine(s.Set) {
+		} else if all && m.live.Mine(s.Set) {
 			j := newJob(m, s.Set)
 			m.jobs[s.Set], m.active[s.Set] = j, j
 			j.saw(s, now)
@@ -200,7 +200,7 @@ func (m *maker) compare(ctx context.Context) (all bool) {
 		known = m.jobs
 	}
 	for _, set := range slices.Collect(maps.Keys(known)) {
-		if j := m.jobs[set]; !seen[set] || !j.asked && !m.live.mine(set) {
+		if j := m.jobs[set]; !seen[set] || !j.asked && !m.live.Mine(set) {
 			j.forget()
 			delete(m.jobs, set)
 			delete(m.active, set)

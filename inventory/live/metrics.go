@@ -68,7 +68,7 @@ type present struct {
 func (m *maker) tell() {
 	p := present{waiting: m.waiting}
 	for _, j := range m.jobs {
-		if j.head == nil || j.state.NoInventory || !m.live.mine(j.set) {
+		if j.head == nil || j.state.NoInventory || !m.live.Mine(j.set) {
 			continue
 		}
 		p.sets++

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/internal/backoff"
 )
 
 // A pace keeps the maker from taking the processor away from publishing. It works in
@@ -91,7 +92,7 @@ func (p *pace) breathe(ctx context.Context) {
 		p.look(ctx)
 	}
 	if times := p.rests(now); times > 0 {
-		wait(ctx, min(times*took, maxRest))
+		_ = backoff.Sleep(ctx, min(times*took, maxRest)) // the caller sees that ctx is done
 	}
 	p.begun = time.Now()
 }
@@ -105,14 +106,4 @@ func (p *pace) rests(now time.Time) time.Duration {
 		return yieldFor
 	}
 	return restFor
-}
-
-// wait returns after a while, or when ctx is done.
-func wait(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-ctx.Done():
-	}
 }

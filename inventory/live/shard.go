@@ -17,10 +17,7 @@ func shardOf(set string) int {
 }
 
 // Mine reports whether this hub makes the inventory of a set.
-func (l *Live) Mine(set string) bool { return l.mine(set) }
-
-// mine reports whether this hub makes the inventory of a set.
-func (l *Live) mine(set string) bool {
+func (l *Live) Mine(set string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.shards[shardOf(set)] != nil

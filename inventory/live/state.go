@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/internal/backoff"
 	"github.com/rshub/rshub/inventory"
 )
 
@@ -65,7 +66,7 @@ func (l *Live) read(ctx context.Context, kind reader, do func(*view) (*Held, err
 			try++
 			continue
 		case (errors.Is(err, errEarly) || errors.Is(err, errBare)) && time.Now().Before(until):
-			if wait(ctx, earlyEvery); ctx.Err() == nil {
+			if backoff.Sleep(ctx, earlyEvery) == nil {
 				continue
 			}
 			err = fmt.Errorf("set %q: %w", set, ctx.Err())

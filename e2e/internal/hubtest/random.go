@@ -1,0 +1,29 @@
+package hubtest
+
+import (
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"testing"
+)
+
+// Seed returns the seed of a test's choices, and logs how to repeat them. It is RSHUB_E2E_SEED,
+// or usual if that is not set.
+func Seed(t *testing.T, usual uint64) uint64 {
+	t.Helper()
+	seed := usual
+	if text := os.Getenv("RSHUB_E2E_SEED"); text != "" {
+		var err error
+		if seed, err = strconv.ParseUint(text, 10, 64); err != nil {
+			t.Fatalf("RSHUB_E2E_SEED: %v", err)
+		}
+	}
+	t.Logf("RSHUB_E2E_SEED=%d", seed)
+	return seed
+}
+
+// Random returns the choices of a test, which are others in each run. See Seed.
+func Random(t *testing.T) *rand.Rand {
+	t.Helper()
+	return rand.New(rand.NewPCG(Seed(t, rand.Uint64()%1_000_000), 12))
+}

@@ -1,0 +1,28 @@
+package setting
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+)
+
+// Token returns the token in a file, or, if file is empty, the one that the environment has.
+// It is empty if neither names one. No program has a flag for the token itself, because
+// every user of the machine can read command lines.
+func Token(file, fromEnv string) (string, error) {
+	token := strings.TrimSpace(fromEnv)
+	if file != "" {
+		b, err := os.ReadFile(file)
+		if err != nil {
+			return "", fmt.Errorf("read the token: %w", err)
+		}
+		if token = strings.TrimSpace(string(b)); token == "" {
+			return "", fmt.Errorf("the token file %s is empty", file)
+		}
+	}
+	if strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		return "", errors.New("the token has a blank, or a character that is not ASCII: it is one word")
+	}
+	return token, nil
+}

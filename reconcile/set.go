@@ -1,0 +1,65 @@
+package reconcile
+
+import (
+	"context"
+	"iter"
+
+	"github.com/rshub/rshub/client"
+	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/inventory/audit"
+	"github.com/rshub/rshub/inventory/digest"
+	"github.com/rshub/rshub/resourcesync"
+)
+
+// A Set is a Hub that a client reaches. Its errors are those of the client.
+type Set struct {
+	Client *client.Client
+	Name   string
+	Prefix string // only resources whose loc begins with it
+	Keys   string // how the keys of publishes begin, so that they are not those of another publisher
+
+	body []byte // of a publish
+}
+
+var _ Hub = (*Set)(nil)
+
+// Differences audits the set by content.
+func (s *Set) Differences(ctx context.Context, tally Tally, own client.Own, look func(audit.Look)) iter.Seq2[audit.Difference, error] {
+	return s.Client.Audit(ctx, s.Name, own, client.AuditOptions{By: digest.ByContent, Tally: tally, Prefix: s.Prefix, Settle: 1, Look: look})
+}
+
+// Publish publishes the changes as one batch of lines.
+func (s *Set) Publish(ctx context.Context, key string, changes []resourcesync.Change) (feed.Cursor, error) {
+	s.body = s.body[:0]
+	for i := range changes {
+		s.body = append(s.body, '{')
+		s.body = append(resourcesync.AppendJSONMembers(s.body, &changes[i]), '}', '\n')
+	}
+	receipt, err := s.Client.PublishLines(ctx, s.Name, s.Keys+key, s.body, len(changes))
+	if err != nil {
+		return feed.Cursor{}, err
+	}
+	return feed.ParseCursor(receipt.Cursor)
+}
+
+// Make makes the set.
+func (s *Set) Make(ctx context.Context) error {
+	return s.Client.Describe(ctx, s.Name, feed.Description{})
+}
+
+// Complete says that the hub knows all resources of the set.
+func (s *Set) Complete(ctx context.Context) error { return s.Client.Complete(ctx, s.Name, true) }
+
+// Failing returns differences with their error as failed gives it.
+func Failing(differences iter.Seq2[audit.Difference, error], failed func(error) error) iter.Seq2[audit.Difference, error] {
+	return func(yield func(audit.Difference, error) bool) {
+		for d, err := range differences {
+			if err != nil {
+				err = failed(err)
+			}
+			if !yield(d, err) || err != nil {
+				return
+			}
+		}
+	}
+}
