@@ -21,6 +21,8 @@ type Home struct {
 	Dir    string
 	Root   *os.Root // of Dir: nothing that is done through it leaves Dir
 	Ledger *ledger.Ledger
+
+	top *os.File // Dir, open as long as the Home is, so that no failed write goes unnoticed
 }
 
 // The names within .rsmirror.
@@ -86,6 +88,9 @@ func open(dir string) (_ *Home, err error) {
 	if h.Root, err = os.OpenRoot(dir); err != nil {
 		return nil, errors.Join(err, h.Ledger.Close())
 	}
+	if h.top, err = h.Root.Open("."); err != nil {
+		return nil, errors.Join(err, h.Root.Close(), h.Ledger.Close())
+	}
 	return h, nil
 }
 
@@ -146,4 +151,4 @@ const FatalStatus = 3
 func (h *Home) ForgetPages() error { return h.Root.RemoveAll(replicaDir) }
 
 // Close closes the home.
-func (h *Home) Close() error { return errors.Join(h.Root.Close(), h.Ledger.Close()) }
+func (h *Home) Close() error { return errors.Join(h.top.Close(), h.Root.Close(), h.Ledger.Close()) }

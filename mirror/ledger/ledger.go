@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/bloom"
 
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/mirror/filename"
@@ -92,14 +93,18 @@ var ErrInUse = errors.New("it is in use by another process")
 // fatal ends the process because a write failed, and does not return: nobody knows then
 // what reached the disk. The ledger recovers when it is opened again.
 func Open(dir string, fatal func(error)) (*Ledger, error) {
-	db, err := pebble.Open(dir, &pebble.Options{
+	o := &pebble.Options{
 		Logger:                      quiet{fatal},
 		FormatMajorVersion:          pebble.FormatWALSyncChunks,
 		CacheSize:                   8 << 20,
 		MemTableSize:                8 << 20,
 		MemTableStopWritesThreshold: 4,
 		MaxOpenFiles:                100,
-	})
+	}
+	for i := range o.Levels { // most of what a new mirror asks for is not there
+		o.Levels[i].FilterPolicy = bloom.FilterPolicy(10)
+	}
+	db, err := pebble.Open(dir, o)
 	if err != nil {
 		if strings.Contains(err.Error(), "temporarily unavailable") || strings.Contains(err.Error(), "lock held") {
 			err = ErrInUse
