@@ -165,13 +165,19 @@ func (b *bench) mirror(t *table) error {
 		return err
 	}
 	defer m.done()
+	// Directories are removed in the end, because some file systems make files slowly where
+	// others were just removed.
+	top, err := b.dir()
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(top)
 	into := func(get func(dir string) (usage, error)) func() (usage, error) {
 		return func() (u usage, err error) {
-			dir, err := b.dir()
+			dir, err := os.MkdirTemp(top, "mirror-")
 			if err != nil {
 				return u, err
 			}
-			defer os.RemoveAll(dir)
 			if u, err = get(dir); err == nil {
 				err = m.check(dir)
 			}
