@@ -98,7 +98,7 @@ func Open(dir string, o Options) (*Store, error) {
 
 // pebbleOptions are modest: the program around the store has other things to do.
 func (s *Store) pebbleOptions() *pebble.Options {
-	return &pebble.Options{
+	o := &pebble.Options{
 		FS:                          s.opts.FS,
 		Logger:                      chatter{s},
 		FormatMajorVersion:          pebble.FormatWALSyncChunks,
@@ -112,6 +112,10 @@ func (s *Store) pebbleOptions() *pebble.Options {
 			s.opts.Logger.Error("a file of the inventories is damaged", "file", info.Path, "err", info.Details)
 		}},
 	}
+	// The default one looks ten times a second whether more compactions than before may run
+	// at the same time. That keeps an idle program busy, and here it is always one.
+	o.Experimental.CompactionScheduler = pebble.NewConcurrencyLimitSchedulerWithNoPeriodicGrantingForTest()
+	return o
 }
 
 // identify checks the format. It writes it into a new store.

@@ -101,6 +101,9 @@ func Open(dir string, fatal func(error)) (*Ledger, error) {
 		MemTableStopWritesThreshold: 4,
 		MaxOpenFiles:                100,
 	}
+	// The default one looks ten times a second whether more compactions than before may run
+	// at the same time. That keeps an idle program busy, and here it is always one.
+	o.Experimental.CompactionScheduler = pebble.NewConcurrencyLimitSchedulerWithNoPeriodicGrantingForTest()
 	for i := range o.Levels { // most of what a new mirror asks for is not there
 		o.Levels[i].FilterPolicy = bloom.FilterPolicy(10)
 	}
