@@ -33,6 +33,7 @@ type bench struct {
 	begun   string
 	program string // rshub
 	ops     string // its ops address
+	self    string // this program; default: what runs
 	work    string // a directory for everything, removed at the end
 	data    string // the file with real changes
 	content content
