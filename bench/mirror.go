@@ -3,6 +3,7 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"cmp"
 	"context"
@@ -216,10 +217,15 @@ func (b *bench) quietEnds(t *table) error {
 	}
 	defer os.RemoveAll(dir)
 	what := "rsmirror, " + format(float64(m.n)) + " files"
-	if err := m.quiet(t, what, m.program, m.args(dir), []*server{m.hub}); err != nil {
-		return err
-	}
-	if err := m.check(dir); err != nil {
+	err = m.quiet(t, what, exec.Command(m.program, m.args(dir)...), m.hub, func() error {
+		for m.check(dir) != nil {
+			if err := m.pause(settle / 3); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
 		return err
 	}
 	s, err := b.synced(b.files)
@@ -228,19 +234,29 @@ func (b *bench) quietEnds(t *table) error {
 	}
 	defer s.done()
 	what = "rspublish watch, " + format(float64(b.files)) + " files"
-	return m.quiet(t, what, s.program, append([]string{"watch"}, s.args...), []*server{s.hub})
+	watch := exec.Command(s.program, append([]string{"watch"}, s.args...)...)
+	out, in := io.Pipe()
+	watch.Stdout = in
+	defer out.Close()
+	return m.quiet(t, what, watch, s.hub, func() error {
+		_, err := bufio.NewReader(out).ReadString('\n') // it says so when it has synced
+		return err
+	})
 }
 
-// quiet starts a program, waits until it has nothing to do, and measures it and its hub.
-func (m *mirrored) quiet(t *table, what, program string, args []string, hub []*server) error {
-	cmd := exec.Command(program, args...)
+// quiet starts a program, waits until it is ready and has nothing to do, and measures it
+// and its hub.
+func (m *mirrored) quiet(t *table, what string, cmd *exec.Cmd, hub *server, ready func() error) error {
 	cmd.Env = plainEnv()
 	s, err := spawn(cmd)
 	if err != nil {
 		return err
 	}
 	defer s.stop()
-	for _, each := range append(hub, s, m.origin) {
+	if err := ready(); err != nil {
+		return err
+	}
+	for _, each := range []*server{hub, s, m.origin} {
 		if err := m.rest(each); err != nil {
 			return err
 		}
@@ -249,7 +265,7 @@ func (m *mirrored) quiet(t *table, what, program string, args []string, hub []*s
 	for range m.rounds {
 		var took [3]time.Duration
 		for _, sign := range []time.Duration{-1, 1} {
-			for i, each := range []*server{m.origin, s, hub[0]} {
+			for i, each := range []*server{m.origin, s, hub} {
 				d, err := busyTime(each.pid)
 				if err != nil {
 					return err
