@@ -109,7 +109,6 @@ func TestFind(t *testing.T) {
 		"/.well-known/resourcesync":    described,
 		"/set/page-of-description":     described,
 		"/set/nothing":                 described,
-		"/set/absent":                  described,
 		"/set/notification-without-up": described,
 		"/set/capabilitylist.xml":      all,
 		"/set/page":                    all,
@@ -184,7 +183,7 @@ func TestFindNothing(t *testing.T) {
 		}
 	}
 	for address, want := range map[string]string{
-		base + "/absent":     "404",
+		base + "/absent":     "404 Not Found",
 		"example.org":        "http://",
 		"ftp://example.org/": "http://",
 		"http://127.0.0.1:1": "refused",
@@ -204,6 +203,53 @@ func TestFindBroken(t *testing.T) {
 	}.start(t)
 	if s, err := discovery.Find(t.Context(), http.DefaultClient, base+"/torn.xml"); err == nil || errors.Is(err, discovery.ErrNothing) || !strings.Contains(err.Error(), "torn.xml") {
 		t.Errorf("Find = %+v, %v: half a Capability List must be an error", s, err)
+	}
+}
+
+// TestFindRefused asks for a set that may not be read, or is not there, at a site with a
+// description of other sets: nobody gets those instead.
+func TestFindRefused(t *testing.T) {
+	t.Parallel()
+	status := http.StatusForbidden
+	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/sets/other/changes":
+			w.WriteHeader(status)
+		case "/.well-known/resourcesync", "/repository/.well-known/resourcesync":
+			text := document("urlset", "description", entry("http://"+r.Host+"/capabilitylist.xml", "capabilitylist"))
+			_, _ = w.Write([]byte(text))
+		case "/capabilitylist.xml":
+			_, _ = w.Write([]byte(document("urlset", "capabilitylist")))
+		default:
+			w.WriteHeader(http.StatusNotFound)
+		}
+	}))
+	defer site.Close()
+	for _, status = range []int{http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusGone, http.StatusTooManyRequests, http.StatusServiceUnavailable} {
+		s, err := discovery.Find(t.Context(), http.DefaultClient, site.URL+"/sets/other/changes")
+		if r, ok := errors.AsType[*discovery.Refused](err); !ok || r.Status != status || r.Away() != (status >= 429) {
+			t.Errorf("at %d it finds %+v, %v", status, s, err)
+		}
+	}
+	for _, path := range []string{"", "/", "/repository", "/repository/"} {
+		if s, err := discovery.Find(t.Context(), http.DefaultClient, site.URL+path); err != nil || s.CapabilityList != site.URL+"/capabilitylist.xml" {
+			t.Errorf("at %q it finds %+v, %v", path, s, err)
+		}
+	}
+}
+
+// TestFindOdd finds lists in documents that say other things wrong, as those of openBIS
+// do: a time without a zone, and elements that are not of the standard.
+func TestFindOdd(t *testing.T) {
+	t.Parallel()
+	base := site{
+		"/?verb=about.xml": document("urlset", "description", entry("BASE/?verb=capabilitylist.xml", "capabilitylist")),
+		"/?verb=capabilitylist.xml": strings.Replace(document("urlset", "capabilitylist", entry("BASE/?verb=resourcelist.xml", "resourcelist"), `<x xmlns="urn:x"><y/></x>`),
+			`at="2026-01-01T00:00:00Z"`, `from="2013-02-07T22:39:00" at="never"`, 1),
+	}.start(t)
+	s, err := discovery.Find(t.Context(), http.DefaultClient, base+"/?verb=about.xml")
+	if err != nil || s.ResourceList != base+"/?verb=resourcelist.xml" {
+		t.Errorf("Find = %+v, %v", s, err)
 	}
 }
 

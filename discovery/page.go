@@ -35,15 +35,28 @@ type page struct {
 	doc *resourcesync.Document
 }
 
-// An answered is the error for an answer that is not 2xx.
-type answered struct {
-	url    string
-	status string
+// A Refused is the error for an answer that is not 2xx.
+type Refused struct {
+	URL    string
+	Status int
 }
 
-func (a *answered) Error() string { return "GET " + a.url + ": the answer is " + a.status }
+// Error returns the URL and the status.
+func (r *Refused) Error() string {
+	return strings.TrimSpace(fmt.Sprintf("GET %s: the answer is %d %s", r.URL, r.Status, http.StatusText(r.Status)))
+}
 
-// get requests a page. An error is an *answered, or the request did not succeed, or the
+// Away reports whether the server may answer otherwise later.
+func (r *Refused) Away() bool {
+	return r.Status >= 500 || r.Status == http.StatusTooManyRequests || r.Status == http.StatusRequestTimeout
+}
+
+// absent reports whether there is nothing at the URL.
+func (r *Refused) absent() bool {
+	return r.Status == http.StatusNotFound || r.Status == http.StatusGone
+}
+
+// get requests a page. An error is a *Refused, or the request did not succeed, or the
 // answer is a document of ResourceSync that cannot be read.
 func get(ctx context.Context, c *http.Client, address string) (*page, error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
@@ -57,7 +70,7 @@ func get(ctx context.Context, c *http.Client, address string) (*page, error) {
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode/100 != 2 {
-		return nil, &answered{r.URL.Redacted(), resp.Status}
+		return nil, &Refused{r.URL.Redacted(), resp.StatusCode}
 	}
 	p := &page{url: resp.Request.URL}
 	p.take(feed.ParseLinks(resp.Header.Values("Link")), p.url)
@@ -106,6 +119,7 @@ func (p *page) read(body *bufio.Reader, contentType string) error {
 // sitemap by its root. Any other XML is none of ours.
 func (p *page) xml(body io.Reader, ours bool) error {
 	in := resourcesync.NewXMLReader(body, resourcesync.Limits{})
+	in.Tolerate(func(*resourcesync.Error) {}) // where the lists are is right also beside a time without a zone
 	h, err := in.Header()
 	if err != nil {
 		if _, invalid := errors.AsType[*resourcesync.Error](err); invalid && !ours {

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"net/url"
@@ -90,11 +91,17 @@ func (p *program) find(ctx context.Context) (*discovery.Source, error) {
 		if err == nil {
 			return source, nil
 		}
-		_, network := errors.AsType[*url.Error](err)
+		_, away := errors.AsType[*url.Error](err)
+		if refused, ok := errors.AsType[*discovery.Refused](err); ok {
+			away = refused.Away()
+			if refused.Status == http.StatusUnauthorized && p.token == "" {
+				err = fmt.Errorf("%w; give a token in RSMIRROR_TOKEN or -token-file", err)
+			}
+		}
 		switch {
 		case ctx.Err() != nil:
 			return nil, ctx.Err()
-		case !network, (p.once || p.audit) && time.Since(began)+pause > p.retry:
+		case !away, (p.once || p.audit) && time.Since(began)+pause > p.retry:
 			return nil, &mirror.SourceError{Err: err}
 		}
 		p.again(err, pause)
