@@ -57,7 +57,7 @@ var arrows = map[string][]string{
 	"callback/websub":       {"access", "callback/outlet", "callback/subscription", "changelog", "feed", "outbound", "problem", "resourcesync"},
 	"harvest":               {"feed", "internal/backoff", "outbound", "resourcesync"},
 	"harvest/oaipmh":        {"feed", "harvest", "resourcesync"},
-	"poll":                  {"claim", "client", "feed", "harvest", "internal/backoff", "internal/redisconn", "inventory", "inventory/audit", "reconcile", "relay"},
+	"poll":                  {"claim", "client", "feed", "harvest", "internal/backoff", "internal/redisconn", "inventory/audit", "reconcile", "relay"},
 
 	"relay": {"discovery", "feed", "harvest", "harvest/oaipmh", "inventory/audit", "reconcile", "resourcesync"},
 
@@ -72,7 +72,7 @@ var arrows = map[string][]string{
 	"internal/build":      {},
 	"internal/setting":    {},
 	"cmd/rshub":           {"access", "changelog", "changelog/disklog", "client", "feed", "internal/build", "internal/setting", "inventory", "inventory/audit", "inventory/digest", "inventory/diskpages", "problem", "resourcesync", "server"},
-	"cmd/rspublish":       {"client", "directory", "feed", "harvest", "harvest/oaipmh", "internal/backoff", "internal/build", "internal/progress", "internal/setting", "inventory", "inventory/audit", "reconcile", "relay", "resourcesync"},
+	"cmd/rspublish":       {"client", "directory", "feed", "harvest", "harvest/oaipmh", "internal/backoff", "internal/build", "internal/progress", "internal/setting", "inventory/audit", "reconcile", "relay", "resourcesync"},
 
 	// The destination's end.
 	"mirror/filename": {"resourcesync"},

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io/fs"
 	"net/url"
+	"os"
 	"path"
 	"sync"
 	"time"
@@ -206,6 +207,7 @@ func (d *Directory) left(ctx context.Context, each func(*ledger.Failure)) (left 
 type outcome struct {
 	file    *ledger.File
 	failure *ledger.Failure
+	come    *come // a content that is put in its place when the outcome is committed, and then is another outcome
 	deed    Deed
 	dirs    []string // directories that have to be made durable before the outcome is
 }
@@ -278,6 +280,9 @@ func (d *Directory) collect(done <-chan outcome, cancel context.CancelCauseFunc)
 			cancel(failed)
 		}
 		for i := range waiting {
+			if c := waiting[i].come; c != nil {
+				_ = c.temporary.Close() // the next try begins anew
+			}
 			d.release(waiting[i].deed.Loc)
 		}
 		waiting = waiting[:0]
@@ -302,6 +307,9 @@ func (d *Directory) collect(done <-chan outcome, cancel context.CancelCauseFunc)
 
 // commit makes outcomes durable.
 func (d *Directory) commit(outcomes []outcome) error {
+	if err := d.place(outcomes); err != nil {
+		return err
+	}
 	dirs := map[string]bool{}
 	var b ledger.Batch
 	for i := range outcomes {
@@ -316,10 +324,8 @@ func (d *Directory) commit(outcomes []outcome) error {
 			b.Failure(*o.failure)
 		}
 	}
-	for dir := range dirs {
-		if err := d.syncDir(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
+	if err := d.syncDirs(dirs); err != nil {
+		return err
 	}
 	if err := d.home.Ledger.Commit(&b); err != nil {
 		return err
@@ -332,13 +338,69 @@ func (d *Directory) commit(outcomes []outcome) error {
 	return nil
 }
 
-// syncDir makes the names in a directory durable.
-func (d *Directory) syncDir(dir string) error {
-	f, err := d.home.Root.Open(dir)
-	if err != nil {
+// place makes contents that came durable, and then puts them in the places of their files.
+func (d *Directory) place(outcomes []outcome) error {
+	var parts []*os.File
+	for i := range outcomes {
+		if c := outcomes[i].come; c != nil {
+			parts = append(parts, c.temporary)
+		}
+	}
+	if err := d.sync(parts, (*os.File).Sync); err != nil {
 		return err
 	}
-	return errors.Join(syncDirectory(f), f.Close())
+	for i := range outcomes {
+		c := outcomes[i].come
+		if c == nil {
+			continue
+		}
+		_ = c.temporary.Close() // it is durable
+		o, err := c.replace()
+		if err != nil {
+			return err
+		}
+		o.deed.Loc = outcomes[i].deed.Loc
+		outcomes[i] = o
+	}
+	return nil
+}
+
+// syncDirs makes the names in directories durable. A directory that is gone needs nothing.
+func (d *Directory) syncDirs(dirs map[string]bool) error {
+	var files []*os.File
+	defer func() {
+		for _, f := range files {
+			_ = f.Close() // it was only read
+		}
+	}()
+	for dir := range dirs {
+		f, err := d.home.Root.Open(dir)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		files = append(files, f)
+	}
+	return d.sync(files, syncDirectory)
+}
+
+// many is how many files are made durable with all else in their file system: that writes
+// more, and takes much less time than one file after the other.
+const many = 16
+
+// sync makes files durable, which one does for a single file.
+func (d *Directory) sync(files []*os.File, one func(*os.File) error) error {
+	if len(files) >= many && syncsAll {
+		return syncAll(d.home.top)
+	}
+	for _, f := range files {
+		if err := one(f); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // mixed returns entries so that those of one host do not stand together: a slow host then

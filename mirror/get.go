@@ -134,7 +134,12 @@ func (t *target) fetch(ctx context.Context, w fetch.Wanted, old *ledger.File, be
 	if err != nil {
 		return outcome{}, err
 	}
-	defer temporary.Close() // what matters was synced before
+	kept := false
+	defer func() {
+		if !kept {
+			_ = temporary.Close() // what matters is in the file, or nothing
+		}
+	}()
 	got, err := t.fetcher.Get(ctx, w, temporary)
 	if f, ok := errors.AsType[*fetch.Failure](err); ok {
 		o := t.fail(t.entry, before, f)
@@ -154,32 +159,40 @@ func (t *target) fetch(ctx context.Context, w fetch.Wanted, old *ledger.File, be
 		old.Entry = t.entry
 		return outcome{file: old, deed: Deed{Kind: Kept}}, t.unlink(partsDir + "/" + part)
 	}
-	return t.replace(temporary, got, before)
-}
-
-// replace puts a temporary file in the place of the file.
-func (t *target) replace(temporary *os.File, got *fetch.Got, before *ledger.Failure) (outcome, error) {
-	part := partsDir + "/" + partName(t.entry.Change.Loc)
 	if at := modified(&t.entry.Change, got); !at.IsZero() {
-		if err := t.home.Root.Chtimes(part, at, at); err != nil {
+		if err := t.home.Root.Chtimes(partsDir+"/"+part, at, at); err != nil {
 			return outcome{}, err
 		}
-	}
-	if err := temporary.Sync(); err != nil {
-		return outcome{}, err
 	}
 	info, err := temporary.Stat()
 	if err != nil {
 		return outcome{}, err
 	}
-	dirs, err := t.rename(part)
+	kept = true
+	return outcome{come: &come{target: t, temporary: temporary, file: t.record(got, info), before: before}}, nil
+}
+
+// A come is a content that came whole, in a temporary file. It takes the place of the file
+// when it is durable: a crash of the machine could else leave neither the old content nor
+// the new one.
+type come struct {
+	*target
+	temporary *os.File // which commit closes
+	file      *ledger.File
+	before    *ledger.Failure
+}
+
+// replace puts the temporary file in the place of the file.
+func (c *come) replace() (outcome, error) {
+	part := partsDir + "/" + partName(c.entry.Change.Loc)
+	dirs, err := c.rename(part)
 	if lasting(err) {
-		return outcome{}, fmt.Errorf("write %s: %w", t.name, err)
+		return outcome{}, fmt.Errorf("write %s: %w", c.name, err)
 	}
 	if err != nil { // a file of somebody else is in the way
-		return t.fail(t.entry, before, &fetch.Failure{Err: err}), t.unlink(part)
+		return c.fail(c.entry, c.before, &fetch.Failure{Err: err}), c.unlink(part)
 	}
-	return outcome{file: t.record(got, info), deed: Deed{Kind: Fetched, Bytes: got.Size}, dirs: dirs}, nil
+	return outcome{file: c.file, deed: Deed{Kind: Fetched, Bytes: c.file.Size}, dirs: dirs}, nil
 }
 
 // rename makes the directories of the file, and moves the temporary file there. It returns
@@ -193,10 +206,10 @@ func (t *target) rename(part string) (dirs []string, err error) {
 		}
 	}
 	for range 10 { // another resource may just be removed, and its directory with it
-		if err = t.home.Root.MkdirAll(dir, 0o777); err == nil {
-			err = t.home.Root.Rename(part, t.name)
+		if err = t.home.Root.Rename(part, t.name); !errors.Is(err, fs.ErrNotExist) {
+			break
 		}
-		if !errors.Is(err, fs.ErrNotExist) {
+		if err = t.home.Root.MkdirAll(dir, 0o777); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			break
 		}
 	}

@@ -24,6 +24,7 @@ type Home struct {
 	Root   *os.Root // of Dir: nothing that is done through it leaves Dir
 	Ledger *ledger.Ledger
 
+	top   *os.File // Dir, open as long as the Home is, so that no failed write goes unnoticed
 	state string // the directory below Dir with what the mirror knows
 
 	mu    sync.Mutex       // held while the pages are closed or copied
@@ -103,6 +104,9 @@ func openState(dir, state string) (_ *Home, err error) {
 	if h.Root, err = os.OpenRoot(dir); err != nil {
 		return nil, errors.Join(err, h.Ledger.Close())
 	}
+	if h.top, err = h.Root.Open("."); err != nil {
+		return nil, errors.Join(err, h.Root.Close(), h.Ledger.Close())
+	}
 	return h, nil
 }
 
@@ -177,7 +181,7 @@ func (h *Home) forgetPages() error { return h.Root.RemoveAll(h.state + "/" + rep
 
 // Close closes the home. A copy is removed.
 func (h *Home) Close() error {
-	err := h.Ledger.Close()
+	err := errors.Join(h.top.Close(), h.Ledger.Close())
 	if h.copied() {
 		err = errors.Join(err, h.Root.RemoveAll(h.state))
 	}

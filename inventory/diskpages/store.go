@@ -99,7 +99,7 @@ func Open(dir string, o Options) (*Store, error) {
 
 // pebbleOptions are modest: the program around the store has other things to do.
 func (s *Store) pebbleOptions() *pebble.Options {
-	return &pebble.Options{
+	o := &pebble.Options{
 		FS:                          s.opts.FS,
 		Logger:                      chatter{s},
 		FormatMajorVersion:          pebble.FormatWALSyncChunks,
@@ -122,6 +122,10 @@ func (s *Store) pebbleOptions() *pebble.Options {
 			},
 		},
 	}
+	// The default one looks ten times a second whether more compactions than before may run
+	// at the same time. That keeps an idle program busy, and here it is always one.
+	o.Experimental.CompactionScheduler = pebble.NewConcurrencyLimitSchedulerWithNoPeriodicGrantingForTest()
+	return o
 }
 
 // identify checks the format. It writes it into a new store.

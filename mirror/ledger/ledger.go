@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/bloom"
 
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/mirror/filename"
@@ -93,7 +94,7 @@ var ErrInUse = errors.New("it is in use by another process")
 // fatal ends the process because a write failed, and does not return: nobody knows then
 // what reached the disk. The ledger recovers when it is opened again.
 func Open(dir string, fatal func(error)) (*Ledger, error) {
-	db, err := pebble.Open(dir, &pebble.Options{
+	o := &pebble.Options{
 		Logger:                      quiet{fatal},
 		FormatMajorVersion:          pebble.FormatWALSyncChunks,
 		CacheSize:                   8 << 20,
@@ -107,7 +108,14 @@ func Open(dir string, fatal func(error)) (*Ledger, error) {
 				fatal(fmt.Errorf("write the ledger in %s: %w", dir, err))
 			}
 		}},
-	})
+	}
+	// The default one looks ten times a second whether more compactions than before may run
+	// at the same time. That keeps an idle program busy, and here it is always one.
+	o.Experimental.CompactionScheduler = pebble.NewConcurrencyLimitSchedulerWithNoPeriodicGrantingForTest()
+	for i := range o.Levels { // most of what a new mirror asks for is not there
+		o.Levels[i].FilterPolicy = bloom.FilterPolicy(10)
+	}
+	db, err := pebble.Open(dir, o)
 	if err != nil {
 		if strings.Contains(err.Error(), "temporarily unavailable") || strings.Contains(err.Error(), "lock held") {
 			err = ErrInUse
