@@ -25,7 +25,7 @@ type Home struct {
 	Ledger *ledger.Ledger
 
 	top   *os.File // Dir, open as long as the Home is, so that no failed write goes unnoticed
-	state string // the directory below Dir with what the mirror knows
+	state string   // the directory below Dir with what the mirror knows
 
 	mu    sync.Mutex       // held while the pages are closed or copied
 	pages *diskpages.Store // nil: they are closed
