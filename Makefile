@@ -106,6 +106,7 @@ mutants:
 points:
 	RSHUB_PROVE=1 $(GO) test -count=1 -timeout 0 -run '^(TestFaultPoints|TestDamageAtRest)$$' ./changelog/disklog ./changelog/redislog
 	$(GO) test -count=1 -timeout 0 -run '^(TestInventories|TestInventory|TestMemoryInventory)$$' ./changelog/disklog ./changelog/redislog ./inventory ./inventory/diskpages
+	RSHUB_PROVE=1 $(GO) test -count=1 -run '^TestWatcher' ./directory
 
 bench:
 	$(GO) run ./bench $(BENCH)

@@ -17,7 +17,7 @@ var arrows = map[string][]string{
 	"feed":         {"resourcesync"},
 	"problem":      {"feed", "resourcesync"},
 	"access":       {"feed", "problem"},
-	"discovery":    {"feed", "resourcesync"},
+	"discovery":    {"feed", "harvest", "outbound", "resourcesync"},
 	"client":       {"feed", "internal/backoff", "inventory", "inventory/audit", "inventory/digest", "problem", "resourcesync"},
 
 	// What several parts of a hub stand on.
@@ -56,10 +56,10 @@ var arrows = map[string][]string{
 	"callback":              {"callback/outlet", "callback/subscription", "claim", "feed", "internal/backoff", "internal/flight", "outbound", "outbound/meter", "resourcesync"},
 	"callback/websub":       {"access", "callback/outlet", "callback/subscription", "changelog", "feed", "outbound", "problem", "resourcesync"},
 	"harvest":               {"feed", "internal/backoff", "outbound", "resourcesync"},
-	"harvest/oaipmh":        {"feed", "harvest", "resourcesync"},
+	"harvest/oaipmh":        {"feed", "harvest", "outbound", "resourcesync"},
 	"poll":                  {"claim", "client", "feed", "harvest", "internal/backoff", "internal/redisconn", "inventory/audit", "reconcile", "relay"},
 
-	"relay": {"discovery", "feed", "harvest", "harvest/oaipmh", "inventory/audit", "reconcile", "resourcesync"},
+	"relay": {"discovery", "feed", "harvest", "harvest/oaipmh", "inventory/audit", "outbound", "reconcile", "resourcesync"},
 
 	// The hub, and the programs.
 	"server": {
@@ -72,7 +72,7 @@ var arrows = map[string][]string{
 	"internal/build":      {},
 	"internal/setting":    {},
 	"cmd/rshub":           {"access", "changelog", "changelog/disklog", "client", "feed", "internal/build", "internal/setting", "inventory", "inventory/audit", "inventory/digest", "inventory/diskpages", "problem", "resourcesync", "server"},
-	"cmd/rspublish":       {"client", "directory", "feed", "harvest", "harvest/oaipmh", "internal/backoff", "internal/build", "internal/progress", "internal/setting", "inventory/audit", "reconcile", "relay", "resourcesync"},
+	"cmd/rspublish":       {"client", "directory", "feed", "harvest", "harvest/oaipmh", "internal/backoff", "internal/build", "internal/progress", "internal/setting", "inventory/audit", "inventory/digest", "reconcile", "relay", "resourcesync"},
 
 	// The destination's end.
 	"mirror/filename": {"resourcesync"},
@@ -82,7 +82,7 @@ var arrows = map[string][]string{
 		"client", "discovery", "feed", "harvest", "internal/backoff", "inventory", "inventory/audit", "inventory/digest", "inventory/diskpages",
 		"mirror/fetch", "mirror/filename", "mirror/ledger", "reconcile", "resourcesync",
 	},
-	"cmd/rsmirror": {"client", "discovery", "internal/backoff", "internal/build", "internal/progress", "internal/setting", "mirror", "mirror/fetch", "outbound", "reconcile"},
+	"cmd/rsmirror": {"client", "discovery", "harvest", "internal/backoff", "internal/build", "internal/progress", "internal/setting", "mirror", "mirror/fetch", "outbound", "reconcile"},
 
 	// The program that tries any hub.
 	"conformance/trial": {"resourcesync"},

@@ -3,6 +3,7 @@ package harvest
 import (
 	"context"
 	"fmt"
+	"hash/maphash"
 	"io"
 	"iter"
 	"net/url"
@@ -127,7 +128,7 @@ func (l *Lister) manifest(ctx context.Context, get func() (*Answer, error)) iter
 		this := &listing{Lister: l, ctx: ctx, yield: yield, manifest: true, now: Seen{Versions: map[string]Version{}}}
 		a, err := get()
 		if err == nil {
-			_, err = this.document(a, "the manifest", a.URL.String(), true)
+			_, err = this.document(a, part{what: "the manifest", url: a.URL.String(), index: true}, &progress{seed: maphash.MakeSeed()})
 		}
 		if err != nil && err != errStopped {
 			yield(nil, err)

@@ -30,14 +30,16 @@ func Relayed(getter *harvest.Getter, hub *client.Client, outcomes Outcomes, dir 
 		if err != nil {
 			return err
 		}
+		find := func(ctx context.Context) (relay.Source, error) { return relay.Find(ctx, getter, out.Source) }
 		if kept.State.Version == 0 {
-			if kept.State.Source, err = relay.Find(ctx, getter, out.Source); err != nil {
+			if kept.State.Source, err = find(ctx); err != nil {
 				return err
 			}
 			kept.State.Version = relay.StateVersion
 		}
 		r := relay.New(&site{reconcile.Set{Client: hub, Name: set, Keys: "poll-"}}, getter, &kept.State, relay.Options{
 			Dir:   dir,
+			Find:  find,
 			Note:  func(text string) { note(set, text) },
 			Gap:   func(gap error) { note(set, gap.Error()) },
 			Holds: func(ctx context.Context, at feed.Cursor) (bool, error) { return hub.Holds(ctx, set, at) },

@@ -12,6 +12,7 @@ import (
 
 	"github.com/rshub/rshub/client"
 	"github.com/rshub/rshub/discovery"
+	"github.com/rshub/rshub/harvest"
 	"github.com/rshub/rshub/internal/backoff"
 	"github.com/rshub/rshub/internal/build"
 	"github.com/rshub/rshub/mirror"
@@ -119,30 +120,29 @@ func (p *program) again(err error, wait time.Duration) {
 // find finds out what the source offers. It tries again while the source does not answer:
 // with -once for as long as -retry says.
 func (p *program) find(ctx context.Context) (*discovery.Source, error) {
-	c := p.documents()
-	c.Timeout = time.Minute
+	g := &harvest.Getter{Client: p.documents(), UserAgent: userAgent(), Robots: true, Tries: 1}
 	pause := time.Second
 	for began := time.Now(); ; {
-		source, err := discovery.Find(ctx, c, p.settings.URL)
+		source, err := discovery.Find(ctx, g, p.settings.URL)
 		if err == nil {
 			return source, nil
 		}
-		_, away := errors.AsType[*url.Error](err)
-		if refused, ok := errors.AsType[*discovery.Refused](err); ok {
-			away = refused.Away()
-			if refused.Status == http.StatusUnauthorized && p.token == "" {
-				err = fmt.Errorf("%w; give a token in RSMIRROR_TOKEN or -token-file", err)
-			}
+		if f, ok := errors.AsType[*outbound.Failure](err); ok && f.Status == http.StatusUnauthorized && p.token == "" {
+			err = fmt.Errorf("%w; give a token in RSMIRROR_TOKEN or -token-file", err)
+		}
+		wait := backoff.Jitter(pause)
+		if busy, ok := errors.AsType[*harvest.Busy](err); ok {
+			wait = max(wait, busy.After)
 		}
 		switch {
 		case ctx.Err() != nil:
 			return nil, ctx.Err()
-		case !away, errors.Is(err, outbound.ErrAddress), (p.once || p.audit) && time.Since(began)+pause > p.retry:
+		case !harvest.IsAway(err), errors.Is(err, outbound.ErrAddress), (p.once || p.audit) && time.Since(began)+wait > p.retry:
 			return nil, &mirror.SourceError{Err: err}
 		}
-		p.again(err, pause)
-		if !backoff.Wait(ctx, pause) {
-			return nil, ctx.Err()
+		p.again(err, wait)
+		if err := backoff.Sleep(ctx, wait); err != nil {
+			return nil, err
 		}
 		pause = min(2*pause, time.Minute)
 	}

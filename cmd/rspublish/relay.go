@@ -81,7 +81,12 @@ func (r *relaying) run(ctx context.Context) error {
 		r.bar.Note("rspublish: the source has %s", &r.file.State.Source)
 	}
 	hub := newSite(c, &r.cfg.config, "")
+	var again func(context.Context) (relay.Source, error)
+	if !r.cfg.isOAI() {
+		again = func(ctx context.Context) (relay.Source, error) { return relay.Find(ctx, r.getter, r.cfg.what) }
+	}
 	looks := relay.New(hub, r.getter, &r.file.State, relay.Options{
+		Find: again,
 		Full: r.cfg.full, MaxDelete: r.cfg.maxDelete, Now: r.now,
 		Note: r.note, Gap: r.gap, Save: r.save,
 		Holds: func(ctx context.Context, at feed.Cursor) (bool, error) {

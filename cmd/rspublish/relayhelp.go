@@ -10,7 +10,9 @@ URL is one of these; relay finds out which:
     that it names, and compares everything by the Resource List now and then,
   - a Change List, or an index of Change Lists,
   - a Resource List, a sitemap, or an index of them; also a text with one URL on each line,
-  - the base URL of a repository that speaks OAI-PMH.
+  - the base URL of a repository that speaks OAI-PMH,
+  - a site, such as https://example.org/, that has one of these at its well-known URI, or
+    has a sitemap that its page or its robots.txt names, or that is at /sitemap.xml.
 
 Examples
   rspublish relay -set site https://example.org/sitemap.xml

@@ -127,8 +127,10 @@ func (c *syncConfig) source(args []string) error {
 		return fmt.Errorf("-base: %w", directory.CheckBase(c.base))
 	case c.kind != aDirectory && c.watch:
 		return fmt.Errorf("%s is not a directory: only directories are watched", c.what)
-	case c.kind != aDirectory && (c.base != "" || len(c.exclude) > 0 || c.temporary || c.state != ""):
-		return errors.New("-base, -exclude, -temporary and -state are for directories")
+	case c.kind != aDirectory && (c.base != "" || len(c.exclude) > 0 || c.temporary):
+		return errors.New("-base, -exclude and -temporary are for directories")
+	case c.kind == aList && c.state != "":
+		return errors.New("-state is for directories and URLs")
 	case c.retry < 0 || c.settle < 0 || c.every < 0:
 		return errors.New("a duration is not negative")
 	case c.watch && c.every == 0:
