@@ -242,6 +242,46 @@ func TestAdopts(t *testing.T) {
 	}
 }
 
+// A file that is there although the ledger does not know of it is removed with its resource.
+func TestKilledBeforeCommit(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	// The file is in its place, and the ledger does not know that when the process ends.
+	kill := func(name string) {
+		t.Helper()
+		if err := b.home.Ledger.Place(b.opts.Names, b.URL+"/"+name); err != nil {
+			t.Fatal(err)
+		}
+		p, ok, err := b.home.Ledger.Path(b.URL + "/" + name)
+		if err == nil && ok {
+			err = os.MkdirAll(filepath.Join(b.dir, filepath.Dir(p)), 0o755)
+		}
+		if err == nil {
+			err = os.WriteFile(filepath.Join(b.dir, p), []byte("whole"), 0o644)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.reopen(DirectoryOptions{})
+	}
+	kill("d/a")
+	kill("d/A") // its path depends on that of the first
+	b.has("d/%~41%~case", "whole")
+	b.apply(b.entry("/d/A", "newer"), b.entry("/d/a", "newer")) // nobody has that
+	if left := b.retry(); left.Resources != 2 {
+		t.Errorf("%+v is left", left)
+	}
+	b.set("/d/A", "newer")
+	b.retry()
+	b.has("d/%~41%~case", "newer")
+	b.apply(b.entry("/d/a", ""), b.entry("/d/A", ""))
+	b.has("d/a", "")
+	b.has("d/%~41%~case", "")
+	if _, err := os.Stat(filepath.Join(b.dir, "d")); err == nil {
+		t.Error("the directory is still there")
+	}
+}
+
 // Nothing leaves the directory, and what is in the way of a file is a failure of that file.
 func TestObstacles(t *testing.T) {
 	b := newBench(t)
