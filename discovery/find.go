@@ -68,7 +68,7 @@ func (f *finder) get(ctx context.Context, address string) (*page, error) {
 
 func (f *finder) find(ctx context.Context, u *url.URL) (*Source, error) {
 	s, err := f.at(ctx, u.String())
-	if _, refused := errors.AsType[*answered](err); !refused && !errors.Is(err, ErrNothing) {
+	if !refused(err) && !errors.Is(err, ErrNothing) {
 		return s, err
 	}
 	root, beside, below := *u, *u, *u
@@ -77,7 +77,7 @@ func (f *finder) find(ctx context.Context, u *url.URL) (*Source, error) {
 	below.Path = strings.TrimSuffix(u.Path, "/") + "/"
 	for _, place := range []*url.URL{&below, &beside, &root} {
 		s, ferr := f.at(ctx, place.ResolveReference(&url.URL{Path: ".well-known/resourcesync"}).String())
-		if _, refused := errors.AsType[*answered](ferr); refused || errors.Is(ferr, ErrNothing) {
+		if refused(ferr) || errors.Is(ferr, ErrNothing) {
 			continue
 		}
 		return s, ferr

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"reflect"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -204,6 +205,35 @@ func TestFindBroken(t *testing.T) {
 	}.start(t)
 	if s, err := discovery.Find(t.Context(), http.DefaultClient, base+"/torn.xml"); err == nil || errors.Is(err, discovery.ErrNothing) || !strings.Contains(err.Error(), "torn.xml") {
 		t.Errorf("Find = %+v, %v: half a Capability List must be an error", s, err)
+	}
+}
+
+// A server that cannot answer now is asked again, and nothing else is taken instead.
+func TestFindPassing(t *testing.T) {
+	t.Parallel()
+	base := site{
+		"/.well-known/resourcesync": document("urlset", "description", entry("BASE/good.xml", "capabilitylist")),
+		"/good.xml":                 document("urlset", "capabilitylist"),
+	}.start(t)
+	for path, passing := range map[string]bool{"/502": true, "/503": true, "/429": true, "/torn": true, "/403": false, "/404": false} {
+		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			switch code, err := strconv.Atoi(r.URL.Path[1:]); {
+			case r.URL.Path == "/torn":
+				w.Header().Set("Content-Length", "1000")
+				_, _ = w.Write([]byte("<urlset"))
+			case err == nil:
+				w.WriteHeader(code)
+			default:
+				http.Redirect(w, r, base+r.URL.Path, http.StatusFound)
+			}
+		}))
+		defer s.Close()
+		if _, err := discovery.Find(t.Context(), s.Client(), s.URL+path); (err != nil) != passing || passing != discovery.Passing(err) {
+			t.Errorf("Find(%q) = %v, and Passing is %v", path, err, discovery.Passing(err))
+		}
+	}
+	if _, err := discovery.Find(t.Context(), http.DefaultClient, "http://127.0.0.1:1"); !discovery.Passing(err) {
+		t.Errorf("a server that is not there: %v", err)
 	}
 }
 

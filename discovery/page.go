@@ -38,10 +38,32 @@ type page struct {
 // An answered is the error for an answer that is not 2xx.
 type answered struct {
 	url    string
+	code   int
 	status string
 }
 
 func (a *answered) Error() string { return "GET " + a.url + ": the answer is " + a.status }
+
+// refused reports whether an error is an answer that means: there is nothing here. A server
+// that cannot answer now says nothing of what is there.
+func refused(err error) bool {
+	a, ok := errors.AsType[*answered](err)
+	return ok && !a.passing()
+}
+
+func (a *answered) passing() bool {
+	return a.code >= 500 || a.code == http.StatusTooManyRequests || a.code == http.StatusRequestTimeout
+}
+
+// Passing reports whether an error of Find may be gone if Find is called again later: a
+// server was not reached, says that it cannot answer now, or broke off in its answer.
+func Passing(err error) bool {
+	if a, ok := errors.AsType[*answered](err); ok {
+		return a.passing()
+	}
+	_, network := errors.AsType[*url.Error](err)
+	return network || errors.Is(err, io.ErrUnexpectedEOF)
+}
 
 // get requests a page. An error is an *answered, or the request did not succeed, or the
 // answer is a document of ResourceSync that cannot be read.
@@ -57,7 +79,7 @@ func get(ctx context.Context, c *http.Client, address string) (*page, error) {
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode/100 != 2 {
-		return nil, &answered{r.URL.Redacted(), resp.Status}
+		return nil, &answered{r.URL.Redacted(), resp.StatusCode, resp.Status}
 	}
 	p := &page{url: resp.Request.URL}
 	p.take(feed.ParseLinks(resp.Header.Values("Link")), p.url)

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"net"
 	"net/http"
 	"net/url"
@@ -79,7 +78,7 @@ func (p *program) again(err error, wait time.Duration) {
 	p.report.Note("rsmirror: %v; trying again in %s", err, wait.Round(100*time.Millisecond))
 }
 
-// find finds out what the source offers. It tries again while the source does not answer:
+// find finds out what the source offers. It tries again while the source cannot answer:
 // with -once for as long as -retry says.
 func (p *program) find(ctx context.Context) (*discovery.Source, error) {
 	c := p.documents()
@@ -90,11 +89,10 @@ func (p *program) find(ctx context.Context) (*discovery.Source, error) {
 		if err == nil {
 			return source, nil
 		}
-		_, network := errors.AsType[*url.Error](err)
 		switch {
 		case ctx.Err() != nil:
 			return nil, ctx.Err()
-		case !network, (p.once || p.audit) && time.Since(began)+pause > p.retry:
+		case !discovery.Passing(err), (p.once || p.audit) && time.Since(began)+pause > p.retry:
 			return nil, &mirror.SourceError{Err: err}
 		}
 		p.again(err, pause)
