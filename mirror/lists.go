@@ -23,6 +23,7 @@ const listBatch = 1_000 // entries that are applied at once
 type looks struct {
 	Number  uint64          `json:"number"` // of the looks at the Resource List
 	Listed  bool            `json:"listed"` // the Resource List was taken over
+	Pushed  bool            `json:"pushed"` // what a hub says is taken over, and the list is older
 	Bare    bool            `json:"bare"`   // it has resources of which it says nothing but the URL
 	Seen    *harvest.Seen   `json:"seen"`
 	Changed time.Time       `json:"changed"` // every change up to then is taken over

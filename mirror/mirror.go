@@ -132,10 +132,10 @@ func (m *Mirror) follow(ctx context.Context, cancel context.CancelCauseFunc, onc
 		return m.lists(ctx, once)
 	case err != nil:
 		return err
-	case !complete:
-		if err := m.before(ctx); err != nil {
-			return err
-		}
+	}
+	own := m.source.ResourceList == feed.Base(hub).ResourceList(set)
+	if err := m.before(ctx, complete || own); err != nil {
+		return err
 	}
 	return m.replica(ctx, c, set, once, good)
 }
@@ -175,22 +175,25 @@ func (m *Mirror) complete(ctx context.Context, c *client.Client, set string) (bo
 	return false, context.Cause(ctx)
 }
 
-// before takes over the source's own Resource List, once, because the hub does not know
-// all resources: what the hub says comes after it.
-func (m *Mirror) before(ctx context.Context) error {
+// before takes over the source's own Resource List, unless the hub knows all that it has.
+// It does so once, before anything that the hub says: later, the list would undo that.
+func (m *Mirror) before(ctx context.Context, known bool) error {
 	var st looks
-	if _, err := m.home.Ledger.Meta("looks", &st); err != nil {
+	if _, err := m.home.Ledger.Meta("looks", &st); err != nil || st.Pushed {
 		return err
 	}
-	if st.Listed {
-		return nil
-	}
-	if m.resources() == "" {
+	switch {
+	case known || st.Listed:
+	case m.resources() == "":
 		m.opts.Note("the hub does not know all resources of the set, and the source has no Resource List: the mirror will have what is published from now on, and what the hub knows")
-		return nil
+	default:
+		m.opts.Note("the hub does not know all resources of the set: reading the source's Resource List first")
+		if err := m.takeList(ctx, &st); err != nil {
+			return err
+		}
 	}
-	m.opts.Note("the hub does not know all resources of the set: reading the source's Resource List first")
-	return m.takeList(ctx, &st)
+	st.Pushed = true
+	return m.keep(&st)
 }
 
 // replica follows a hub by a Replica.
