@@ -121,6 +121,7 @@ type Update struct {
 	Entries  []feed.Entry
 	Cursor   feed.Cursor // the destination then holds all up to here; zero: a baseline is not over
 	Baseline bool        // the entries are what a baseline says besides what the destination holds, and not a part of the log
+	Complete bool        // the baseline is over, and it named all resources: the hub knew all
 }
 
 // Follow yields what the destination has to do, update by update, and blocks while there

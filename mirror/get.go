@@ -83,7 +83,7 @@ func (d *Directory) path(loc string) (string, error) {
 
 // fits reports whether a file surely has the content of an entry.
 func fits(f *ledger.File, e *feed.Entry) bool {
-	if f.Entry.Cursor == e.Cursor && !e.Cursor.IsZero() {
+	if f.Entry.Cursor == e.Cursor && e.Position > 0 { // without a hub it is only a time
 		return true
 	}
 	mine := resourcesync.Change{Hash: f.Entry.Change.Hash + " sha-256:" + f.SHA256, Length: &f.Size}

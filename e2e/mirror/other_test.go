@@ -68,6 +68,8 @@ func TestSiteWithoutHub(t *testing.T) {
 	change("/new", "created", 13, []byte("new"))
 	once(0)
 	rsmirror(t, 0, "audit", dir)
+	change("/f3", "updated", 13, []byte("newer again, within the precision of the times"))
+	once(0)
 	asked := contents.asked["/f5"]
 	once(0)
 	if contents.asked["/f5"] != asked || asked != 1 {

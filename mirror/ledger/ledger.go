@@ -300,6 +300,23 @@ func keys(ctx context.Context, from pebble.Reader, prefix string) iter.Seq2[pair
 	}
 }
 
+// Known yields the loc of every resource of which the ledger knows something but that a
+// source lists it: those that have a path, and those that could not be got. Some come twice.
+func (l *Ledger) Known(ctx context.Context) iter.Seq2[string, error] {
+	return func(yield func(string, error) bool) {
+		for p, err := range keys(ctx, l.db, pathPrefix) {
+			if !yield(string(p.value), err) || err != nil {
+				return
+			}
+		}
+		for p, err := range keys(ctx, l.db, failurePrefix) {
+			if !yield(p.key, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
 // Files yields all files in the order of loc.
 func (l *Ledger) Files(ctx context.Context) iter.Seq2[File, error] {
 	return all(ctx, l, filePrefix, readFile)
