@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/rshub/rshub/e2e/internal/hubtest"
@@ -43,13 +44,13 @@ func (c *mirrored) differs(want map[string]string) error {
 	}
 	got := map[string]string{}
 	for p, content := range found {
-		name, ok := whole[strings.TrimSuffix(p, "%~file")]
+		name, ok := whole[strings.TrimSuffix(strings.ReplaceAll(p, "%~dir/", "/"), "%~file")]
 		if loc, whole := names.Loc(p); whole {
 			name, err = url.PathUnescape(strings.TrimPrefix(loc, c.base))
 			ok = err == nil
 		}
 		if !ok {
-			return fmt.Errorf("%q is the path of no file", p)
+			name = p // of no file that there is
 		}
 		if _, twice := got[name]; twice {
 			return fmt.Errorf("%q is there twice, once as %q", name, p)
@@ -94,7 +95,8 @@ func (c *mirrored) proved(t testing.TB, want map[string]string) {
 // explain logs what an audit says of the mirror, if the test has failed.
 func (c *mirrored) explain(t testing.TB) {
 	if t.Failed() {
-		c.Kill()
+		c.Signal(syscall.SIGTERM) // what was killed is behind its files
+		<-c.Done
 		_, stdout, stderr := hubtest.Run(t, nil, nil, hubtest.Rsmirror, "audit", "-retry", "5s", c.dir)
 		t.Logf("rsmirror audit %s: %.2000s%.2000s", c.dir, stdout, stderr)
 	}
@@ -160,6 +162,30 @@ func (b inbox) differs(base string, want map[string]string) error {
 		}
 	}
 	return compare(got, want)
+}
+
+// explain logs what was handed of some files, and what the memory has of them, if the test
+// has failed.
+func (b inbox) explain(t testing.TB, h *hubtest.Hub, origin *origin, names ...string) {
+	if !t.Failed() {
+		return
+	}
+	all, err := b.all()
+	if err != nil {
+		t.Log(err)
+	}
+	for _, name := range names {
+		for i, e := range all {
+			if e.Loc == origin.loc(name) {
+				t.Logf("handed %d: %+v", i, e)
+			}
+		}
+		for _, e := range hubtest.Memory(t, h, "files") {
+			if strings.Contains(e.Text, `"`+origin.loc(name)+`"`) {
+				t.Logf("memory: %+v", e)
+			}
+		}
+	}
 }
 
 // whole returns an error unless every change up to the newest one was handed, and none

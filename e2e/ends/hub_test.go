@@ -3,6 +3,7 @@ package ends
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -61,12 +62,24 @@ func TestDirectory(t *testing.T) {
 	source := newTree(t, c.of(1), size(300, 20_000))
 	origin := newOrigin(t, c.of(2), source.dir)
 	a, b, both := twoHubs(t, c.of(3))
-	hubtest.Must(t, http.StatusOK, http.MethodPut, a.URL+"/sets/files", []byte(`{}`), "Content-Type: application/json")
+	in := inbox{t.TempDir()}
+	publish := func(name string) {
+		line := fmt.Sprintf(`{"loc":%q,"change":"created","hash":"sha-256:%s"}`, origin.loc(name), sum(nil))
+		hubtest.Must(t, http.StatusOK, http.MethodPost, a.Topic("files"), []byte(line), "Content-Type: application/x-ndjson")
+	}
+	defer func() { in.explain(t, a, origin, "the first", "the second") }()
+	publish("the first") // the directory does not have it
 
 	var players cast
-	in := inbox{t.TempDir()}
 	command := players.play("command", program(t, nil, hubtest.Rsmirror, "-to", "exec:"+in.command(), both+"/sets/files/changes", t.TempDir()))
-	command.Says("the baseline is complete") // of a set that has nothing yet, so every change is handed to it
+	command.Says("the baseline is complete") // of a set that has one change, so every change is handed to it
+	publish("the second")
+	hubtest.Until(t, "the command goes on behind its baseline", func() error {
+		if n, _, err := in.whole(); err != nil || n < 2 {
+			return fmt.Errorf("it was handed %d changes: %w", n, err)
+		}
+		return nil
+	})
 	players.play("hub a", hub(t, a))
 	players.play("hub b", hub(t, b))
 	watch := players.play("watch", program(t, []string{"XDG_CACHE_HOME=" + t.TempDir()}, hubtest.Rspublish,
@@ -76,10 +89,10 @@ func TestDirectory(t *testing.T) {
 		m := &mirrored{dir: t.TempDir(), base: origin.base()}
 		m.player = players.play([]string{"mirror a", "mirror b", "mirror of both"}[i], program(t, nil, hubtest.Rsmirror, m.args(h+"/sets/files/changes")...))
 		mirrors = append(mirrors, m)
-		t.Cleanup(func() { m.explain(t) })
+		defer m.explain(t)
 	}
-	done := source.start(size(500, 30_000), time.Duration(size(20, 8))*time.Millisecond)
-	players.killed(t, c.of(4), time.Duration(size(200, 1_500))*time.Millisecond, done)
+	done := source.start(size(500, 30_000), size(20*time.Millisecond, 8*time.Millisecond))
+	players.killed(t, c.of(4), size(200*time.Millisecond, 1_500*time.Millisecond), done)
 
 	origin.mend()
 	source.keep(50, 5*time.Millisecond)

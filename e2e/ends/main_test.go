@@ -24,7 +24,7 @@ func TestMain(m *testing.M) {
 func full() bool { return os.Getenv("RSHUB_E2E_FULL") != "" }
 
 // size returns what a test does much of: less by default than in full size.
-func size(usual, whole int) int {
+func size[T any](usual, whole T) T {
 	if full() {
 		return whole
 	}

@@ -2,6 +2,7 @@ package ends
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
@@ -21,15 +22,17 @@ func sum(b []byte) string {
 	return hex.EncodeToString(s[:])
 }
 
-// An origin serves the files of a directory. While it is faulty, it breaks at random.
+// An origin serves the files of a directory, and documents. While it is faulty, it breaks at
+// random.
 type origin struct {
 	*httptest.Server
 	dir *os.Root
 
-	mu     sync.Mutex
-	r      *rand.Rand
-	faulty bool
-	served map[string]int // requests by what came of them
+	mu        sync.Mutex
+	r         *rand.Rand
+	faulty    bool
+	served    map[string]int    // requests for files, by what came of them
+	documents map[string][]byte // by path
 }
 
 func newOrigin(t testing.TB, r *rand.Rand, dir string) *origin {
@@ -37,7 +40,7 @@ func newOrigin(t testing.TB, r *rand.Rand, dir string) *origin {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := &origin{dir: root, r: r, faulty: true, served: map[string]int{}}
+	o := &origin{dir: root, r: r, faulty: true, served: map[string]int{}, documents: map[string][]byte{}}
 	o.Server = httptest.NewServer(o)
 	t.Cleanup(func() {
 		o.CloseClientConnections()
@@ -103,18 +106,33 @@ func (o *origin) count(what string) {
 	o.served[what]++
 }
 
+func (o *origin) document(path string) (b []byte, ok bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	b, ok = o.documents[path]
+	return b, ok
+}
+
+// publish replaces a document.
+func (o *origin) publish(path string, b []byte) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.documents[path] = b
+}
+
 func (o *origin) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	fault := o.fault()
-	b, err := o.dir.ReadFile(strings.TrimPrefix(r.URL.Path, "/files/"))
-	if err != nil {
-		o.count("404")
-		http.NotFound(w, r)
-		return
-	}
-	if fault != "" {
-		o.count(fault)
-	} else {
-		o.count("200")
+	b, document := o.document(r.URL.Path)
+	if !document {
+		var err error
+		if b, err = o.dir.ReadFile(strings.TrimPrefix(r.URL.Path, "/files/")); err != nil {
+			o.count("404")
+			http.NotFound(w, r)
+			return
+		}
+		o.count(cmp.Or(fault, "200"))
+	} else if fault == "wrong" {
+		fault = "cut"
 	}
 	w.Header().Set("ETag", `"`+sum(b)[:16]+`"`)
 	switch fault {
