@@ -23,9 +23,10 @@ const maxPages = 200 // that one Find requests; most are the descriptions of an 
 //     Capability List that it belongs to, and the Source has that very list,
 //   - a sitemap that is no document of ResourceSync,
 //   - a page that links to one of these (rel=resourcesync, in HTML or in its Link header),
-//   - anything at a site that has a Source Description at /.well-known/resourcesync.
+//   - anything at a site that has a Source Description at /.well-known/resourcesync; if
+//     there is nothing at the URL itself, the description must be below it.
 //
-// An error is a *Several, wraps ErrNothing, or says which request failed and why. The
+// An error is a *Several, wraps ErrNothing, is a *Refused, or says which request failed and why. The
 // client decides about redirects, credentials and deadlines. Several goroutines may call
 // Find.
 func Find(ctx context.Context, c *http.Client, address string) (*Source, error) {
@@ -68,16 +69,21 @@ func (f *finder) get(ctx context.Context, address string) (*page, error) {
 
 func (f *finder) find(ctx context.Context, u *url.URL) (*Source, error) {
 	s, err := f.at(ctx, u.String())
-	if !refused(err) && !errors.Is(err, ErrNothing) {
-		return s, err
+	refused, _ := errors.AsType[*Refused](err)
+	if !errors.Is(err, ErrNothing) && (refused == nil || !refused.absent()) {
+		return s, err // what is found elsewhere may be another set than the one that was asked for
 	}
 	root, beside, below := *u, *u, *u
 	root.Path = "/"
 	beside.Path = u.Path[:strings.LastIndexByte(u.Path, '/')+1]
 	below.Path = strings.TrimSuffix(u.Path, "/") + "/"
-	for _, place := range []*url.URL{&below, &beside, &root} {
+	places := []*url.URL{&below, &beside, &root}
+	if refused != nil {
+		places = places[:1]
+	}
+	for _, place := range places {
 		s, ferr := f.at(ctx, place.ResolveReference(&url.URL{Path: ".well-known/resourcesync"}).String())
-		if refused(ferr) || errors.Is(ferr, ErrNothing) {
+		if r, _ := errors.AsType[*Refused](ferr); r != nil && !r.Away() || errors.Is(ferr, ErrNothing) {
 			continue
 		}
 		return s, ferr

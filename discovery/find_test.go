@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"reflect"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -110,7 +109,6 @@ func TestFind(t *testing.T) {
 		"/.well-known/resourcesync":    described,
 		"/set/page-of-description":     described,
 		"/set/nothing":                 described,
-		"/set/absent":                  described,
 		"/set/notification-without-up": described,
 		"/set/capabilitylist.xml":      all,
 		"/set/page":                    all,
@@ -185,7 +183,7 @@ func TestFindNothing(t *testing.T) {
 		}
 	}
 	for address, want := range map[string]string{
-		base + "/absent":     "404",
+		base + "/absent":     "404 Not Found",
 		"example.org":        "http://",
 		"ftp://example.org/": "http://",
 		"http://127.0.0.1:1": "refused",
@@ -208,32 +206,50 @@ func TestFindBroken(t *testing.T) {
 	}
 }
 
-// A server that cannot answer now is asked again, and nothing else is taken instead.
-func TestFindPassing(t *testing.T) {
+// TestFindRefused asks for a set that may not be read, or is not there, at a site with a
+// description of other sets: nobody gets those instead.
+func TestFindRefused(t *testing.T) {
 	t.Parallel()
-	base := site{
-		"/.well-known/resourcesync": document("urlset", "description", entry("BASE/good.xml", "capabilitylist")),
-		"/good.xml":                 document("urlset", "capabilitylist"),
-	}.start(t)
-	for path, passing := range map[string]bool{"/502": true, "/503": true, "/429": true, "/torn": true, "/403": false, "/404": false} {
-		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			switch code, err := strconv.Atoi(r.URL.Path[1:]); {
-			case r.URL.Path == "/torn":
-				w.Header().Set("Content-Length", "1000")
-				_, _ = w.Write([]byte("<urlset"))
-			case err == nil:
-				w.WriteHeader(code)
-			default:
-				http.Redirect(w, r, base+r.URL.Path, http.StatusFound)
-			}
-		}))
-		defer s.Close()
-		if _, err := discovery.Find(t.Context(), s.Client(), s.URL+path); (err != nil) != passing || passing != discovery.Passing(err) {
-			t.Errorf("Find(%q) = %v, and Passing is %v", path, err, discovery.Passing(err))
+	status := http.StatusForbidden
+	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/sets/other/changes":
+			w.WriteHeader(status)
+		case "/.well-known/resourcesync", "/repository/.well-known/resourcesync":
+			text := document("urlset", "description", entry("http://"+r.Host+"/capabilitylist.xml", "capabilitylist"))
+			_, _ = w.Write([]byte(text))
+		case "/capabilitylist.xml":
+			_, _ = w.Write([]byte(document("urlset", "capabilitylist")))
+		default:
+			w.WriteHeader(http.StatusNotFound)
+		}
+	}))
+	defer site.Close()
+	for _, status = range []int{http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusGone, http.StatusTooManyRequests, http.StatusServiceUnavailable} {
+		s, err := discovery.Find(t.Context(), http.DefaultClient, site.URL+"/sets/other/changes")
+		if r, ok := errors.AsType[*discovery.Refused](err); !ok || r.Status != status || r.Away() != (status >= 429) {
+			t.Errorf("at %d it finds %+v, %v", status, s, err)
 		}
 	}
-	if _, err := discovery.Find(t.Context(), http.DefaultClient, "http://127.0.0.1:1"); !discovery.Passing(err) {
-		t.Errorf("a server that is not there: %v", err)
+	for _, path := range []string{"", "/", "/repository", "/repository/"} {
+		if s, err := discovery.Find(t.Context(), http.DefaultClient, site.URL+path); err != nil || s.CapabilityList != site.URL+"/capabilitylist.xml" {
+			t.Errorf("at %q it finds %+v, %v", path, s, err)
+		}
+	}
+}
+
+// TestFindOdd finds lists in documents that say other things wrong, as those of openBIS
+// do: a time without a zone, and elements that are not of the standard.
+func TestFindOdd(t *testing.T) {
+	t.Parallel()
+	base := site{
+		"/?verb=about.xml": document("urlset", "description", entry("BASE/?verb=capabilitylist.xml", "capabilitylist")),
+		"/?verb=capabilitylist.xml": strings.Replace(document("urlset", "capabilitylist", entry("BASE/?verb=resourcelist.xml", "resourcelist"), `<x xmlns="urn:x"><y/></x>`),
+			`at="2026-01-01T00:00:00Z"`, `from="2013-02-07T22:39:00" at="never"`, 1),
+	}.start(t)
+	s, err := discovery.Find(t.Context(), http.DefaultClient, base+"/?verb=about.xml")
+	if err != nil || s.ResourceList != base+"/?verb=resourcelist.xml" {
+		t.Errorf("Find = %+v, %v", s, err)
 	}
 }
 

@@ -35,37 +35,28 @@ type page struct {
 	doc *resourcesync.Document
 }
 
-// An answered is the error for an answer that is not 2xx.
-type answered struct {
-	url    string
-	code   int
-	status string
+// A Refused is the error for an answer that is not 2xx.
+type Refused struct {
+	URL    string
+	Status int
 }
 
-func (a *answered) Error() string { return "GET " + a.url + ": the answer is " + a.status }
-
-// refused reports whether an error is an answer that means: there is nothing here. A server
-// that cannot answer now says nothing of what is there.
-func refused(err error) bool {
-	a, ok := errors.AsType[*answered](err)
-	return ok && !a.passing()
+// Error returns the URL and the status.
+func (r *Refused) Error() string {
+	return strings.TrimSpace(fmt.Sprintf("GET %s: the answer is %d %s", r.URL, r.Status, http.StatusText(r.Status)))
 }
 
-func (a *answered) passing() bool {
-	return a.code >= 500 || a.code == http.StatusTooManyRequests || a.code == http.StatusRequestTimeout
+// Away reports whether the server may answer otherwise later.
+func (r *Refused) Away() bool {
+	return r.Status >= 500 || r.Status == http.StatusTooManyRequests || r.Status == http.StatusRequestTimeout
 }
 
-// Passing reports whether an error of Find may be gone if Find is called again later: a
-// server was not reached, says that it cannot answer now, or broke off in its answer.
-func Passing(err error) bool {
-	if a, ok := errors.AsType[*answered](err); ok {
-		return a.passing()
-	}
-	_, network := errors.AsType[*url.Error](err)
-	return network || errors.Is(err, io.ErrUnexpectedEOF)
+// absent reports whether there is nothing at the URL.
+func (r *Refused) absent() bool {
+	return r.Status == http.StatusNotFound || r.Status == http.StatusGone
 }
 
-// get requests a page. An error is an *answered, or the request did not succeed, or the
+// get requests a page. An error is a *Refused, or the request did not succeed, or the
 // answer is a document of ResourceSync that cannot be read.
 func get(ctx context.Context, c *http.Client, address string) (*page, error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
@@ -79,7 +70,7 @@ func get(ctx context.Context, c *http.Client, address string) (*page, error) {
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode/100 != 2 {
-		return nil, &answered{r.URL.Redacted(), resp.StatusCode, resp.Status}
+		return nil, &Refused{r.URL.Redacted(), resp.StatusCode}
 	}
 	p := &page{url: resp.Request.URL}
 	p.take(feed.ParseLinks(resp.Header.Values("Link")), p.url)
@@ -128,6 +119,7 @@ func (p *page) read(body *bufio.Reader, contentType string) error {
 // sitemap by its root. Any other XML is none of ours.
 func (p *page) xml(body io.Reader, ours bool) error {
 	in := resourcesync.NewXMLReader(body, resourcesync.Limits{})
+	in.Tolerate(func(*resourcesync.Error) {}) // where the lists are is right also beside a time without a zone
 	h, err := in.Header()
 	if err != nil {
 		if _, invalid := errors.AsType[*resourcesync.Error](err); invalid && !ours {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 	"strings"
 
 	"github.com/rshub/rshub/discovery"
@@ -84,9 +85,14 @@ func nothing(target string, err, asList error) error {
 	if err == nil {
 		err = errors.New("it names neither Change Lists nor lists of resources")
 	}
+	_, unreachable := errors.AsType[*url.Error](err)
+	_, refused := errors.AsType[*discovery.Refused](err)
 	text := err.Error()
 	if _, query, ok := strings.Cut(target, "?"); ok && query != "" {
 		text = strings.ReplaceAll(text, query, "…")
+	}
+	if unreachable || refused { // so was the list
+		return fmt.Errorf("the URL leads to no source that can be relayed: %s", text)
 	}
 	return fmt.Errorf("the URL leads to no source that can be relayed: %s (read as a list: %w)", text, asList)
 }

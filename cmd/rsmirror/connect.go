@@ -2,6 +2,9 @@ package main
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/url"
@@ -78,7 +81,7 @@ func (p *program) again(err error, wait time.Duration) {
 	p.report.Note("rsmirror: %v; trying again in %s", err, wait.Round(100*time.Millisecond))
 }
 
-// find finds out what the source offers. It tries again while the source cannot answer:
+// find finds out what the source offers. It tries again while the source does not answer:
 // with -once for as long as -retry says.
 func (p *program) find(ctx context.Context) (*discovery.Source, error) {
 	c := p.documents()
@@ -89,10 +92,18 @@ func (p *program) find(ctx context.Context) (*discovery.Source, error) {
 		if err == nil {
 			return source, nil
 		}
+		_, away := errors.AsType[*url.Error](err)
+		away = away || errors.Is(err, io.ErrUnexpectedEOF) // the answer broke off
+		if refused, ok := errors.AsType[*discovery.Refused](err); ok {
+			away = refused.Away()
+			if refused.Status == http.StatusUnauthorized && p.token == "" {
+				err = fmt.Errorf("%w; give a token in RSMIRROR_TOKEN or -token-file", err)
+			}
+		}
 		switch {
 		case ctx.Err() != nil:
 			return nil, ctx.Err()
-		case !discovery.Passing(err), (p.once || p.audit) && time.Since(began)+pause > p.retry:
+		case !away, (p.once || p.audit) && time.Since(began)+pause > p.retry:
 			return nil, &mirror.SourceError{Err: err}
 		}
 		p.again(err, pause)

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net/http"
 	"os"
 	"path/filepath"
 	"time"
@@ -65,7 +64,7 @@ func (r *relaying) run(ctx context.Context) error {
 		return err
 	}
 	r.getter = &harvest.Getter{
-		Client: &http.Client{Transport: http.DefaultTransport}, UserAgent: agent(), Robots: true,
+		Client: r.cfg.server(), UserAgent: agent(), Robots: true,
 		Note: func(err error, wait time.Duration) {
 			r.bar.Note("rspublish: %v; asking again in %s", err, wait.Round(time.Second))
 		},
@@ -222,7 +221,7 @@ func (r *relaying) open() (release func(), err error) {
 		return nil, err
 	}
 	if err := os.MkdirAll(filepath.Dir(want.path), 0o700); err != nil {
-		return nil, fmt.Errorf("make the directory of the state: %w", err)
+		return nil, fmt.Errorf("make the directory of the state: %w; -state names another", err)
 	}
 	f, err := os.OpenFile(want.path+".lock", os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {

@@ -11,7 +11,6 @@ import (
 	"fmt"
 	"io"
 	"iter"
-	"net/http"
 	"os"
 	"path/filepath"
 	"time"
@@ -129,7 +128,7 @@ func (s *syncing) listing(ctx context.Context, o *reconcile.Options) (list recon
 		list, done, err = s.directory(o)
 	case aURL:
 		lister := &harvest.Lister{
-			Getter: &harvest.Getter{Client: &http.Client{Transport: http.DefaultTransport}, UserAgent: agent(), Robots: true},
+			Getter: &harvest.Getter{Client: s.cfg.server(), UserAgent: agent(), Robots: true},
 			Odd:    func(document string, mistake *resourcesync.Error) { s.bar.Note("rspublish: %s: %v", document, mistake) },
 		}
 		list = func(ctx context.Context) iter.Seq2[*feed.Entry, error] { return lister.Resources(ctx, s.cfg.what) }
@@ -236,7 +235,7 @@ func (s *syncing) openState() (dir string, release func(), err error) {
 		return "", nil, fail(exitUsage, "-state: %s is in the directory that is synced, and would be published with it", dir)
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return "", nil, fmt.Errorf("make the directory of the state: %w", err)
+		return "", nil, fmt.Errorf("make the directory of the state: %w; -state names another", err)
 	}
 	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {

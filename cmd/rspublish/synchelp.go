@@ -16,7 +16,8 @@ LIST       a file, or - for standard input, plain or gzipped. It has one resourc
            each line, in any order, as JSON: {"loc": URI, "hash": "sha-256:HEX",
            "lastmod": DATETIME, "length": BYTES, "type": MEDIA TYPE}. Only loc is
            required. What the list does not have does not exist.
-URL        of a Resource List, a sitemap, or an index of them
+URL        of a Resource List, a sitemap, or an index of them. RSPUBLISH_SOURCE_USER has
+           NAME:PASSWORD for its host, if that wants a login
 
 Examples
   rspublish sync -set site -base https://example.org/ /var/www/html

@@ -29,7 +29,7 @@ func (r *release) verify(ctx context.Context) error {
 	}{
 		{"programs", "", r.verifyPrograms}, {"archives", "", r.verifyArchives}, {"bills of materials", "", r.verifyBills},
 		{"checksums", "sha256sum", r.verifyChecksums}, {"deb", "dpkg-deb", r.verifyDebs}, {"rpm", "rpm", r.verifyRPMs},
-		{"systemd unit", "systemd-analyze", r.verifyUnit},
+		{"wheel", "python3", r.verifyWheel}, {"systemd unit", "systemd-analyze", r.verifyUnit},
 	} {
 		if _, err := exec.LookPath(check.program); check.program != "" && err != nil {
 			fmt.Printf("   %s: NOT VERIFIED, %s is not installed\n", check.what, check.program)
