@@ -269,6 +269,11 @@ func (r *Replica) add(ctx context.Context, to feed.Cursor, sorted iter.Seq[*feed
 	return nil
 }
 
+// Flush writes to the store what the destination has applied up to now. Follow and CatchUp
+// do that by themselves, now and then and at their end; a copy of the store before that has
+// an older state. It may be called while the Replica is followed.
+func (r *Replica) Flush(ctx context.Context) error { return r.flush(ctx) }
+
 // flush commits what waits, also when ctx is done.
 func (r *Replica) flush(ctx context.Context) error {
 	r.mu.Lock()

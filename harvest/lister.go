@@ -114,6 +114,8 @@ type listing struct {
 	now   Seen   // what was read
 	count uint64 // of resources, or of changes
 
+	manifest bool // it is the manifest of a package, no Resource List
+
 	// Of Change Lists; change is nil for lists of resources.
 	change func(*resourcesync.Change, error) bool
 	since  time.Time
@@ -189,8 +191,8 @@ func (l *listing) document(a *Answer, what, at string, first bool) (lists []list
 	isText, err := text(in)
 	switch {
 	case err != nil:
-	case isText && l.change != nil:
-		err = resourcesync.Invalid("it is text, and no Change List")
+	case isText && (l.change != nil || l.manifest):
+		err = resourcesync.Invalid("it is text, and no document of ResourceSync")
 	case isText && !a.Complete:
 		err = resourcesync.Invalid("it is text, and its server does not say where it ends: nobody can tell whether it is whole")
 	case isText:
@@ -324,6 +326,9 @@ func (l *listing) xml(a *Answer, in io.Reader, first bool) (lists []listed, err 
 	case l.change != nil && !h.Index && !l.begun:
 		l.reach.From, l.begun = h.From, true
 	case l.change != nil:
+	case l.manifest && (h.Index || h.Capability != resourcesync.ResourceDumpManifest):
+		return nil, resourcesync.Invalid("its capability is %.40q, not resourcedump-manifest", h.Capability)
+	case l.manifest:
 	case h.Capability != "" && h.Capability != resourcesync.ResourceList:
 		return nil, resourcesync.Invalid("its capability is %.40q: a list of resources has resourcelist, or is a sitemap without any", h.Capability)
 	}

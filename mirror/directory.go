@@ -72,6 +72,9 @@ func NewDirectory(h *Home, o DirectoryOptions) (*Directory, error) {
 		o.Did = func(Deed) {}
 	}
 	d := &Directory{home: h, fetcher: fetch.New(o.Fetch), opts: o, busy: map[string]chan struct{}{}}
+	if h.copied() {
+		return d, nil // it only looks
+	}
 	return d, d.sweep()
 }
 
@@ -135,6 +138,12 @@ func (d *Directory) release(loc string) {
 
 // Apply gets and removes files.
 func (d *Directory) Apply(ctx context.Context, entries []feed.Entry) error {
+	return d.applyPacked(ctx, entries, nil)
+}
+
+// applyPacked is Apply for contents that are in a package. One that is not there, or is not
+// right there, is got from where the resource is.
+func (d *Directory) applyPacked(ctx context.Context, entries []feed.Entry, packed map[string]*member) error {
 	wanted, gone := newest(entries)
 	locs := make([]string, len(wanted))
 	for i := range wanted {
@@ -143,14 +152,13 @@ func (d *Directory) Apply(ctx context.Context, entries []feed.Entry) error {
 	if err := d.home.Ledger.Place(d.opts.Names, locs...); err != nil { // all at once: get would do it one by one
 		return err
 	}
-	if err := d.work(ctx, wanted, d.applyOne); err != nil {
+	err := d.work(ctx, wanted, func(ctx context.Context, e feed.Entry) (outcome, error) {
+		return d.get(ctx, e, d.opts.Patience, false, packed[e.Change.Loc])
+	})
+	if err != nil {
 		return err
 	}
 	return d.remove(ctx, gone)
-}
-
-func (d *Directory) applyOne(ctx context.Context, e feed.Entry) (outcome, error) {
-	return d.get(ctx, e, d.opts.Patience, false)
 }
 
 // Retry gets files that could not be got before.
@@ -171,7 +179,7 @@ func (d *Directory) Retry(ctx context.Context, all bool) (Left, error) {
 		if err != nil || !ok {
 			return outcome{}, err // a newer change was applied, or it was deleted
 		}
-		return d.get(ctx, f.Entry, 0, false)
+		return d.get(ctx, f.Entry, 0, false, nil)
 	})
 	if err != nil {
 		return left, err

@@ -28,24 +28,43 @@ type origin struct {
 	mu    sync.Mutex
 	files map[string]string
 	asked map[string]int
+	first http.HandlerFunc // answers instead, if it is set; it may call serve
 }
 
 func newOrigin(t *testing.T) *origin {
 	o := &origin{files: map[string]string{}, asked: map[string]int{}}
 	o.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		o.mu.Lock()
-		defer o.mu.Unlock()
-		o.asked[r.URL.Path]++
-		text, ok := o.files[r.URL.Path]
-		if !ok {
-			http.NotFound(w, r)
-			return
+		first := o.first
+		o.mu.Unlock()
+		if first == nil {
+			first = o.serve
 		}
-		w.Header().Set("ETag", fmt.Sprintf(`"%x"`, sha256.Sum256([]byte(text))))
-		http.ServeContent(w, r, "", time.Time{}, strings.NewReader(text))
+		first(w, r)
 	}))
 	t.Cleanup(o.Close)
 	return o
+}
+
+// serve serves a file.
+func (o *origin) serve(w http.ResponseWriter, r *http.Request) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.asked[r.URL.Path]++
+	text, ok := o.files[r.URL.Path]
+	if !ok {
+		http.NotFound(w, r)
+		return
+	}
+	w.Header().Set("ETag", fmt.Sprintf(`"%x"`, sha256.Sum256([]byte(text))))
+	http.ServeContent(w, r, "", time.Time{}, strings.NewReader(text))
+}
+
+// answers lets something else answer from now on; nil: nothing does.
+func (o *origin) answers(first http.HandlerFunc) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.first = first
 }
 
 func (o *origin) set(name, text string) {
@@ -218,6 +237,30 @@ func TestFailures(t *testing.T) {
 	if f, ok, err := b.home.Ledger.Failure("urn:isbn:1"); err != nil || !ok || !strings.Contains(f.Reason, "nobody can get it") {
 		t.Errorf("a resource that has no URL of http: %+v, %v", f, err)
 	}
+}
+
+// A resource that fails for long is tried seldom, and what is there stays.
+func TestPauses(t *testing.T) {
+	b := newBench(t)
+	b.set("/a", "one")
+	b.apply(b.entry("/a", "one"))
+	b.reopen(DirectoryOptions{Pause: time.Minute, MostPause: 10 * time.Minute})
+	b.answers(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) })
+	b.apply(b.entry("/a", "two"))
+	for try, least := range []time.Duration{1, 2, 4, 8, 10, 10} {
+		f, ok, err := b.home.Ledger.Failure(b.URL + "/a")
+		if pause := time.Until(f.Next); err != nil || !ok || f.Tries != try+1 || pause < least*time.Minute*3/4 || pause > 12*time.Minute {
+			t.Errorf("after try %d it is tried again in %v: %+v, %v", try+1, pause, f, err)
+		}
+		b.retry()
+	}
+	b.has("a", "one")
+	b.answers(nil)
+	b.set("/a", "two")
+	if left := b.retry(); left.Resources != 0 {
+		t.Errorf("%+v is left", left)
+	}
+	b.has("a", "two")
 }
 
 // A crash may have put a file in its place and lost its record.

@@ -23,9 +23,9 @@ import (
 )
 
 // get brings the file of a resource to what an entry says. With anew it does so even if
-// the file seems to be right. The error is one that a resource cannot have for itself, such
+// the file seems to be right. The content is taken from packed, if that has it. The error is one that a resource cannot have for itself, such
 // as a full disk; any other is an outcome.
-func (d *Directory) get(ctx context.Context, e feed.Entry, patience time.Duration, anew bool) (outcome, error) {
+func (d *Directory) get(ctx context.Context, e feed.Entry, patience time.Duration, anew bool, packed *member) (outcome, error) {
 	loc := e.Change.Loc
 	file, had, err := d.home.Ledger.File(loc)
 	if err != nil {
@@ -55,6 +55,9 @@ func (d *Directory) get(ctx context.Context, e feed.Entry, patience time.Duratio
 		return outcome{file: f, deed: Deed{Kind: Kept}}, err
 	}
 	w := fetch.Wanted{Change: &e.Change, Patience: patience}
+	if packed != nil {
+		w.Packed = packed.Open
+	}
 	if had && !anew && !fetch.NewSum(e.Change.Hash).Verified() && d.unchanged(&file) {
 		w.ETag, w.Modified = file.ETag, file.Modified
 	}
@@ -160,6 +163,9 @@ func (t *target) fetch(ctx context.Context, w fetch.Wanted, old *ledger.File, be
 			return o, nil
 		}
 		return o, t.unlink(partsDir + "/" + part)
+	}
+	if err != nil && ctx.Err() == nil { // of the own disk: what is in the file only takes room
+		err = errors.Join(err, t.unlink(partsDir+"/"+part))
 	}
 	if err != nil {
 		return outcome{}, err

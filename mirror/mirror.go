@@ -14,8 +14,8 @@ import (
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/harvest"
 	"github.com/rshub/rshub/internal/backoff"
+	"github.com/rshub/rshub/mirror/fetch"
 	"github.com/rshub/rshub/mirror/ledger"
-	"github.com/rshub/rshub/resourcesync"
 )
 
 // Options say how a Mirror works. Zero values are the defaults.
@@ -26,6 +26,7 @@ type Options struct {
 	Every     time.Duration // how often a source without a hub is looked at; default 5 minutes
 	Patience  time.Duration // how long a run once waits for a source that does not answer; default 10 minutes
 	UserAgent string
+	MaxSize   int64 // the most bytes of a package of a Resource Dump; default 10 GiB
 
 	// Note is called with what a person may want to know. Several goroutines may call it
 	// at the same time. Default: nobody is told.
@@ -44,6 +45,12 @@ type Mirror struct {
 	source discovery.Source
 	opts   Options
 	lister *harvest.Lister
+
+	packages *fetch.Fetcher // of Resource Dumps
+
+	working    sync.Mutex      // held while what the source says is taken over
+	replicated *client.Replica // that gave the last update; nil: there was none
+	applied    feed.Cursor     // of that update
 }
 
 // New returns the Mirror of a source in a home.
@@ -58,11 +65,12 @@ func New(h *Home, source *discovery.Source, sink Sink, o Options) *Mirror {
 	}
 	m := &Mirror{home: h, sink: sink, source: *source, opts: o}
 	m.lister = &harvest.Lister{Getter: &harvest.Getter{Client: o.HTTP, UserAgent: o.UserAgent, Wait: o.Patience}}
+	m.packages = fetch.New(fetch.Options{Client: o.HTTP, MaxSize: o.MaxSize, UserAgent: o.UserAgent})
 	return m
 }
 
 // ErrNoLists means that a source offers nothing that a mirror can be made from.
-var ErrNoLists = errors.New("the source has neither a hub that rsmirror can follow, nor a Resource List, a sitemap or a Change List")
+var ErrNoLists = errors.New("the source has neither a hub that rsmirror can follow, nor a Resource List, a Resource Dump, a sitemap or a Change List")
 
 // A SourceError means that the source, or the hub, does not answer as it should. The mirror
 // itself is right, and another Run goes on.
@@ -79,6 +87,10 @@ func (m *Mirror) Run(ctx context.Context, once bool) (Left, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var wg sync.WaitGroup
+	defer wg.Wait()
+	asked, end := context.WithCancel(ctx)
+	defer end()
+	wg.Go(func() { m.answer(asked) })
 	if !once {
 		wg.Go(func() {
 			if err := m.retry(ctx); err != nil {
@@ -185,11 +197,11 @@ func (m *Mirror) before(ctx context.Context, known bool) error {
 	}
 	switch {
 	case known || st.Listed:
-	case m.resources() == "":
+	case !m.listed():
 		m.opts.Note("the hub does not know all resources of the set, and the source has no Resource List: the mirror will have what is published from now on, and what the hub knows")
 	default:
-		m.opts.Note("the hub does not know all resources of the set: reading the source's Resource List first")
-		if err := m.takeList(ctx, &st); err != nil {
+		m.opts.Note("the hub does not know all resources of the set: reading the source's own list first")
+		if err := m.takeAll(ctx, &st); err != nil {
 			return err
 		}
 	}
@@ -217,77 +229,26 @@ func (m *Mirror) replica(ctx context.Context, c *client.Client, set string, once
 		good.now()
 		if u.Baseline && len(u.Entries) == 0 {
 			m.opts.Note("the baseline is complete, at cursor %v", u.Cursor)
-			if u.Complete {
-				if err := m.adrift(ctx, r, u.Cursor); err != nil {
-					return err
-				}
-			}
 		}
-		if err := m.sink.Apply(ctx, u.Entries); err != nil {
-			return err
-		}
-		if err := m.unlist(u.Entries); err != nil {
+		if err := m.apply(ctx, r, u); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// deleted returns the entry for a resource that is no more, as of a cursor.
-func deleted(loc string, at feed.Cursor) feed.Entry {
-	return feed.Entry{Cursor: at, Change: resourcesync.Change{Loc: loc, Change: resourcesync.Deleted}}
-}
-
-// orphans returns deletions for what the ledger knows of resources that nobody names: the
-// process was killed after it had made a file and before it knew that it has the resource,
-// and then the resource was deleted, too. What is newer than a cursor is not meant: it will be
-// named again.
-func (m *Mirror) orphans(ctx context.Context, at feed.Cursor, unnamed func(loc string) (bool, error)) ([]feed.Entry, error) {
-	var gone []feed.Entry
-	seen := map[string]bool{}
-	for loc, err := range m.home.Ledger.Known(ctx) {
-		if err != nil {
-			return nil, err
-		}
-		orphan, err := unnamed(loc)
-		if err != nil {
-			return nil, err
-		}
-		if !orphan || seen[loc] {
-			continue
-		}
-		f, ok, err := m.home.Ledger.File(loc)
-		if err != nil {
-			return nil, err
-		}
-		if ok && f.Entry.Micros > at.Micros {
-			continue
-		}
-		seen[loc] = true
-		gone = append(gone, deleted(loc, at))
-	}
-	return gone, nil
-}
-
-// adrift removes what neither the replica nor the source's list names, at the end of a
-// baseline that names all resources.
-func (m *Mirror) adrift(ctx context.Context, r *client.Replica, at feed.Cursor) error {
-	state, release, err := r.State(ctx)
-	if err != nil {
+// apply brings an update of a replica to the sink.
+func (m *Mirror) apply(ctx context.Context, r *client.Replica, u *client.Update) error {
+	m.working.Lock()
+	defer m.working.Unlock()
+	m.replicated, m.applied = r, u.Cursor
+	if err := m.sink.Apply(ctx, u.Entries); err != nil {
 		return err
 	}
-	defer release()
-	gone, err := m.orphans(ctx, at, func(loc string) (bool, error) {
-		if _, listed, err := m.home.Ledger.Seen(loc); err != nil || listed {
-			return false, err
-		}
-		_, held, err := state.Get(ctx, loc)
-		return !held, err
-	})
-	if err != nil {
+	if err := m.unlist(u.Entries); err != nil || !u.Complete {
 		return err
 	}
-	return m.sink.Apply(ctx, gone)
+	return m.adrift(ctx, r, u.Cursor)
 }
 
 // unlist forgets what the source's list said of resources: the hub knows them now.
@@ -312,15 +273,15 @@ func (m *Mirror) unlist(entries []feed.Entry) error {
 
 // replica opens the replica of a home.
 func (h *Home) replica(ctx context.Context, c *client.Client, set, prefix string) (*client.Replica, func() error, error) {
-	pages, err := h.Pages()
+	pages, closed, err := h.openPages()
 	if err != nil {
 		return nil, nil, err
 	}
 	r, err := c.OpenReplica(ctx, set, pages, client.ReplicaOptions{Prefix: prefix})
 	if err != nil {
-		return nil, nil, errors.Join(err, pages.Close())
+		return nil, nil, errors.Join(err, closed())
 	}
-	return r, pages.Close, nil
+	return r, closed, nil
 }
 
 // retry tries again what failed, whenever something is due, until ctx is done.

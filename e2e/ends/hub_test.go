@@ -91,7 +91,7 @@ func TestDirectory(t *testing.T) {
 		mirrors = append(mirrors, m)
 		defer m.explain(t)
 	}
-	done := source.start(size(500, 30_000), size(20*time.Millisecond, 8*time.Millisecond))
+	done := source.start(size(500, 20_000), size(20*time.Millisecond, 8*time.Millisecond))
 	players.killed(t, c.of(4), size(200*time.Millisecond, 1_500*time.Millisecond), done)
 
 	origin.mend()

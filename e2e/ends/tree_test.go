@@ -243,28 +243,33 @@ func (w *tree) below(dir string) []string {
 	return slices.DeleteFunc(slices.Clone(w.files), func(p string) bool { return !strings.HasPrefix(p, dir+"/") })
 }
 
-// moveDirectory moves a directory with all that it has; the place is new.
+// many is how many files come, go or move with their directory at most.
+func (w *tree) many() int { return 20 + w.names/200 }
+
+// moveDirectory moves a directory with all that it has, if that is not much; the place is
+// new.
 func (w *tree) moveDirectory(p string) bool {
 	dir := path.Dir(p)
 	to := fmt.Sprint("moved ", w.n)
 	if w.r.IntN(3) > 0 {
 		to = path.Join(path.Dir(w.any()), to)
 	}
-	if dir == "." || strings.HasPrefix(to, dir+"/") || strings.Count(to, "/") > 3 || os.Rename(w.join(dir), w.join(to)) != nil {
+	below := w.below(dir)
+	if dir == "." || strings.HasPrefix(to, dir+"/") || strings.Count(to, "/") > 3 || len(below) > w.many() || os.Rename(w.join(dir), w.join(to)) != nil {
 		return false
 	}
-	for _, p := range w.below(dir) {
+	for _, p := range below {
 		w.drop(p)
 		w.add(to + strings.TrimPrefix(p, dir))
 	}
 	return true
 }
 
-// removeDirectory removes a directory, if it does not have much.
+// removeDirectory removes a directory with all that it has, if that is not much.
 func (w *tree) removeDirectory(p string) bool {
 	dir := path.Dir(p)
 	below := w.below(dir)
-	if dir == "." || len(below) > 20+w.names/50 || os.RemoveAll(w.join(dir)) != nil {
+	if dir == "." || len(below) > w.many() || os.RemoveAll(w.join(dir)) != nil {
 		return false
 	}
 	for _, p := range below {
@@ -281,7 +286,7 @@ func (w *tree) bring(string) bool {
 		return false
 	}
 	var brought []string
-	for i := range 1 + w.r.IntN(20+w.names/50) {
+	for i := range 1 + w.r.IntN(w.many()) {
 		name := fmt.Sprintf([]string{"%d", "deep/%d"}[i%2], i)
 		if os.WriteFile(filepath.Join(next, name), w.content(), 0o644) != nil {
 			return false

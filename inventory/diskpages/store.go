@@ -12,6 +12,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -108,9 +109,18 @@ func (s *Store) pebbleOptions() *pebble.Options {
 		MaxOpenFiles:                100,
 		// Without this, Pebble would end the process. A read of the damaged file
 		// returns an error.
-		EventListener: &pebble.EventListener{DataCorruption: func(info pebble.DataCorruptionInfo) {
-			s.opts.Logger.Error("a file of the inventories is damaged", "file", info.Path, "err", info.Details)
-		}},
+		EventListener: &pebble.EventListener{
+			DataCorruption: func(info pebble.DataCorruptionInfo) {
+				s.opts.Logger.Error("a file of the inventories is damaged", "file", info.Path, "err", info.Details)
+			},
+			// Pebble writes what waits again and again while the disk is full, and its
+			// Open does not return meanwhile.
+			BackgroundError: func(err error) {
+				if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+					chatter{s}.Fatalf("%w", err)
+				}
+			},
+		},
 	}
 }
 
@@ -143,6 +153,15 @@ func (s *Store) identify() error {
 func (s *Store) Close() error {
 	if err := errors.Join(s.db.Flush(), s.db.Close()); err != nil {
 		return fmt.Errorf("close the inventories in %s: %w", s.dir, err)
+	}
+	return nil
+}
+
+// Copy makes a copy of the store, as it is now, in a directory that does not exist yet. It
+// takes moments, and little room as long as the store changes little.
+func (s *Store) Copy(dir string) error {
+	if err := s.db.Checkpoint(dir, pebble.WithFlushedWAL()); err != nil {
+		return fmt.Errorf("copy the inventories in %s to %s: %w", s.dir, dir, err)
 	}
 	return nil
 }

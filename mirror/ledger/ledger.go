@@ -13,6 +13,7 @@ import (
 	"iter"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -98,6 +99,13 @@ func Open(dir string, fatal func(error)) (*Ledger, error) {
 		MemTableSize:                8 << 20,
 		MemTableStopWritesThreshold: 4,
 		MaxOpenFiles:                100,
+		// Pebble writes what waits again and again while the disk is full, and its Open
+		// does not return meanwhile.
+		EventListener: &pebble.EventListener{BackgroundError: func(err error) {
+			if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+				fatal(fmt.Errorf("write the ledger in %s: %w", dir, err))
+			}
+		}},
 	})
 	if err != nil {
 		if strings.Contains(err.Error(), "temporarily unavailable") || strings.Contains(err.Error(), "lock held") {
@@ -139,6 +147,15 @@ func (l *Ledger) begin() error {
 
 // Close closes the ledger. Nothing may be called after it.
 func (l *Ledger) Close() error { return l.db.Close() }
+
+// Copy makes a copy of the ledger, as it is now, in a directory that does not exist yet. It
+// takes moments, and little room as long as the ledger changes little.
+func (l *Ledger) Copy(dir string) error {
+	if err := l.db.Checkpoint(dir, pebble.WithFlushedWAL()); err != nil {
+		return fmt.Errorf("copy the ledger to %s: %w", dir, err)
+	}
+	return nil
+}
 
 // get returns the value of a key; nil if there is none.
 func (l *Ledger) get(key string) ([]byte, error) { return get(l.db, key) }
