@@ -8,6 +8,7 @@ import (
 	"os"
 	"path"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/rshub/rshub/feed"
@@ -138,21 +139,20 @@ func (d *Directory) release(loc string) {
 
 // Apply gets and removes files.
 func (d *Directory) Apply(ctx context.Context, entries []feed.Entry) error {
-	wanted, gone := newest(entries)
-	if err := d.work(ctx, wanted, d.applyOne); err != nil {
-		return err
-	}
-	return d.remove(ctx, gone)
-}
-
-func (d *Directory) applyOne(ctx context.Context, e feed.Entry) (outcome, error) {
-	return d.get(ctx, e, d.opts.Patience, false, nil)
+	return d.applyPacked(ctx, entries, nil)
 }
 
 // applyPacked is Apply for contents that are in a package. One that is not there, or is not
 // right there, is got from where the resource is.
 func (d *Directory) applyPacked(ctx context.Context, entries []feed.Entry, packed map[string]*member) error {
 	wanted, gone := newest(entries)
+	locs := make([]string, len(wanted))
+	for i := range wanted {
+		locs[i] = wanted[i].Change.Loc
+	}
+	if err := d.home.Ledger.Place(d.opts.Names, locs...); err != nil { // all at once: get would do it one by one
+		return err
+	}
 	err := d.work(ctx, wanted, func(ctx context.Context, e feed.Entry) (outcome, error) {
 		return d.get(ctx, e, d.opts.Patience, false, packed[e.Change.Loc])
 	})
@@ -459,43 +459,44 @@ func (d *Directory) remove(ctx context.Context, gone []feed.Entry) error {
 		}
 	}()
 	var b ledger.Batch
-	var files []ledger.File
-	var dropped int
+	var files, paths []string // the locs of files, and what may be there
 	for i := range gone {
 		loc := gone[i].Change.Loc
 		if err := d.hold(ctx, loc); err != nil {
 			return err
 		}
 		held = append(held, loc)
-		f, ok, err := d.home.Ledger.File(loc)
+		name, placed, err := d.home.Ledger.Path(loc)
 		if err != nil {
 			return err
 		}
-		if ok {
-			files = append(files, f)
-		} else {
-			_, ok, err = d.home.Ledger.Failure(loc)
-			if err != nil {
-				return err
-			}
-		}
-		if ok {
+		if placed {
 			b.Remove(loc)
-			dropped++
+			paths = append(paths, name)
+		}
+		if _, ok, err := d.home.Ledger.File(loc); err != nil {
+			return err
+		} else if ok {
+			files = append(files, loc)
+		}
+		if _, ok, err := d.home.Ledger.Failure(loc); err != nil {
+			return err
+		} else if ok {
+			b.Remove(loc)
 		}
 	}
-	if dropped == 0 {
+	if b.Empty() {
 		return nil
 	}
 	if err := d.count(&b, int64(len(files))); err != nil {
 		return err
 	}
 	dirs := map[string]bool{}
-	for _, f := range files {
-		if err := d.unlink(f.Path); err != nil {
+	for _, name := range paths {
+		if err := d.unlink(name); err != nil {
 			return err
 		}
-		dirs[path.Dir(f.Path)] = true
+		dirs[path.Dir(name)] = true
 	}
 	for dir := range dirs {
 		d.prune(dir)
@@ -503,8 +504,8 @@ func (d *Directory) remove(ctx context.Context, gone []feed.Entry) error {
 	if err := d.home.Ledger.Commit(&b); err != nil {
 		return err
 	}
-	for _, f := range files {
-		d.opts.Did(Deed{Kind: Removed, Loc: f.Loc})
+	for _, loc := range files {
+		d.opts.Did(Deed{Kind: Removed, Loc: loc})
 	}
 	return nil
 }
@@ -537,19 +538,24 @@ func (d *Directory) count(b *ledger.Batch, n int64) error {
 	return nil
 }
 
-// unlink removes a file. It is no error if there is none.
+// unlink removes a file. It is no error if there is none, or if a directory is there: no
+// resource has that.
 func (d *Directory) unlink(name string) error {
-	if err := d.home.Root.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
+	info, err := d.home.Root.Lstat(name)
+	if err == nil && !info.IsDir() {
+		err = d.home.Root.Remove(name)
 	}
-	return nil
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
+		return nil
+	}
+	return err
 }
 
 // prune removes a directory, and those above it, as far as they are empty.
 func (d *Directory) prune(dir string) {
 	for ; dir != "." && dir != "/"; dir = path.Dir(dir) {
-		if d.home.Root.Remove(dir) != nil {
-			return // it is not empty, or not there
+		if err := d.home.Root.Remove(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return // it is not empty
 		}
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rshub/rshub/discovery"
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/mirror/filename"
 	"github.com/rshub/rshub/reconcile"
@@ -282,6 +283,68 @@ func TestAdopts(t *testing.T) {
 	b.reopen(DirectoryOptions{})
 	if files, err := os.ReadDir(filepath.Join(b.dir, partsDir)); err != nil || len(files) > 0 {
 		t.Errorf("temporary files are left: %v, %v", files, err)
+	}
+}
+
+// kill ends the process when a file is in its place, and the ledger does not know that.
+func (b *bench) kill(name string) {
+	b.t.Helper()
+	if err := b.home.Ledger.Place(b.opts.Names, b.URL+"/"+name); err != nil {
+		b.t.Fatal(err)
+	}
+	p, ok, err := b.home.Ledger.Path(b.URL + "/" + name)
+	if err == nil && ok {
+		err = os.MkdirAll(filepath.Join(b.dir, filepath.Dir(p)), 0o755)
+	}
+	if err == nil {
+		err = os.WriteFile(filepath.Join(b.dir, p), []byte("whole"), 0o644)
+	}
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.reopen(DirectoryOptions{})
+}
+
+// What was got before the process ended, and is gone when the list is read anew, is removed.
+func TestKilledBeforeListed(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.kill("gone/1")
+	b.apply(b.entry("/gone/2", "absent"))
+	b.set("/stays", "here")
+	b.set("/gone/3", "got")
+	b.apply(b.entry("/gone/3", "got"))
+	b.set("/sitemap.xml", `<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9"><url><loc>`+b.URL+`/stays</loc></url></urlset>`)
+	source := &discovery.Source{Sitemap: b.URL + "/sitemap.xml"}
+	left, err := New(b.home, source, b.Directory, Options{HTTP: b.Client()}).Run(t.Context(), true)
+	if err != nil || left.Resources != 0 {
+		t.Errorf("%+v, %v", left, err)
+	}
+	b.has("stays", "here")
+	if _, err := os.Stat(filepath.Join(b.dir, "gone")); err == nil {
+		t.Error("what is gone is still there")
+	}
+}
+
+// A file that is there although the ledger does not know of it is removed with its resource.
+func TestKilledBeforeCommit(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.kill("d/a")
+	b.kill("d/A") // its path depends on that of the first
+	b.has("d/%~41%~case", "whole")
+	b.apply(b.entry("/d/A", "newer"), b.entry("/d/a", "newer")) // nobody has that
+	if left := b.retry(); left.Resources != 2 {
+		t.Errorf("%+v is left", left)
+	}
+	b.set("/d/A", "newer")
+	b.retry()
+	b.has("d/%~41%~case", "newer")
+	b.apply(b.entry("/d/a", ""), b.entry("/d/A", ""))
+	b.has("d/a", "")
+	b.has("d/%~41%~case", "")
+	if _, err := os.Stat(filepath.Join(b.dir, "d")); err == nil {
+		t.Error("the directory is still there")
 	}
 }
 

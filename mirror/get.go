@@ -43,7 +43,7 @@ func (d *Directory) get(ctx context.Context, e feed.Entry, patience time.Duratio
 		file.Entry = e
 		return outcome{file: &file, deed: Deed{Kind: Kept}}, nil
 	}
-	name, err := d.home.Ledger.Place(d.opts.Names, loc)
+	name, err := d.path(loc)
 	if invalid, ok := errors.AsType[*resourcesync.Error](err); ok {
 		return d.fail(e, before, &fetch.Failure{Err: invalid}), nil
 	}
@@ -64,9 +64,29 @@ func (d *Directory) get(ctx context.Context, e feed.Entry, patience time.Duratio
 	return t.fetch(ctx, w, &file, before)
 }
 
+// path returns the path of a resource, and gives it one if it has none. The error is a
+// *resourcesync.Error if the resource cannot have one.
+func (d *Directory) path(loc string) (string, error) {
+	name, ok, err := d.home.Ledger.Path(loc)
+	if err != nil || ok {
+		return name, err
+	}
+	if _, err := d.opts.Names.Path(loc); err != nil {
+		return "", err
+	}
+	if err := d.home.Ledger.Place(d.opts.Names, loc); err != nil {
+		return "", err
+	}
+	name, ok, err = d.home.Ledger.Path(loc)
+	if err == nil && !ok {
+		err = resourcesync.Invalid("every path for %s is taken", resourcesync.Shorten(loc))
+	}
+	return name, err
+}
+
 // fits reports whether a file surely has the content of an entry.
 func fits(f *ledger.File, e *feed.Entry) bool {
-	if f.Entry.Cursor == e.Cursor && !e.Cursor.IsZero() {
+	if f.Entry.Cursor == e.Cursor && e.Position > 0 { // without a hub it is only a time
 		return true
 	}
 	mine := resourcesync.Change{Hash: f.Entry.Change.Hash + " sha-256:" + f.SHA256, Length: &f.Size}

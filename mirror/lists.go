@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -23,6 +24,7 @@ const listBatch = 1_000 // entries that are applied at once
 type looks struct {
 	Number  uint64          `json:"number"` // of the looks at the Resource List
 	Listed  bool            `json:"listed"` // the Resource List was taken over
+	Pushed  bool            `json:"pushed"` // what a hub says is taken over, and the list is older
 	Bare    bool            `json:"bare"`   // it has resources of which it says nothing but the URL
 	Seen    *harvest.Seen   `json:"seen"`
 	Dump    string          `json:"dump,omitempty"` // the print of the Resource Dump that was taken over
@@ -269,9 +271,22 @@ func (t *taking) leftovers(ctx context.Context) error {
 			return err
 		}
 		if l.Look != t.look && !t.newer(&l) {
-			gone = append(gone, feed.Entry{Change: resourcesync.Change{Loc: l.Entry.Change.Loc, Change: resourcesync.Deleted}})
+			gone = append(gone, deleted(l.Entry.Change.Loc, feed.Cursor{}))
 		}
 	}
+	unlisted := func(loc string) (bool, error) {
+		_, listed, err := t.home.Ledger.Seen(loc)
+		return !listed, err
+	}
+	at := feed.Cursor{Micros: math.MaxInt64}
+	if !t.at.IsZero() {
+		at.Micros = t.at.UnixMicro()
+	}
+	orphans, err := t.orphans(ctx, at, unlisted)
+	if err != nil {
+		return err
+	}
+	gone = append(gone, orphans...)
 	if len(gone) == 0 {
 		return nil
 	}
@@ -378,17 +393,26 @@ func (m *Mirror) changes(ctx context.Context, list string, known harvest.Version
 	return doc, a.Version, nil
 }
 
+// changedAt returns when a change of a Change List was.
+func changedAt(c *resourcesync.Change) time.Time {
+	if c.Datetime.IsZero() {
+		return c.Lastmod // as version 1.0 of the standard had it
+	}
+	return c.Datetime
+}
+
 // applyChanges applies changes that were not taken over yet. It returns the newest
 // datetime of them.
 func (m *Mirror) applyChanges(ctx context.Context, items []resourcesync.Item, st *looks) (newest time.Time, err error) {
 	var entries []feed.Entry
 	var b ledger.Batch
+	last := map[string]int{} // by loc
+	for i := range items {
+		last[items[i].Change.Loc] = i
+	}
 	for i := range items {
 		c := items[i].Change
-		at := c.Datetime
-		if at.IsZero() {
-			at = c.Lastmod // as version 1.0 of the standard had it
-		}
+		at := changedAt(&c)
 		if !at.IsZero() && at.Before(st.Changed) || !strings.HasPrefix(c.Loc, m.opts.Prefix) {
 			continue
 		}
@@ -407,7 +431,10 @@ func (m *Mirror) applyChanges(ctx context.Context, items []resourcesync.Item, st
 			return newest, err
 		}
 		if known && e.Micros != 0 && before.Entry.Micros >= e.Micros {
-			continue // taken over already
+			again := before.Entry.Micros > e.Micros || before.Entry.Change.Change == c.Change && sameVersion(&before.Entry.Change, &c)
+			if later := &items[last[c.Loc]].Change; again || last[c.Loc] > i && changedAt(later).Equal(at) {
+				continue // taken over already; a resource may change several times within the precision of the times
+			}
 		}
 		entries = append(entries, e)
 		if c.Change == resourcesync.Deleted {

@@ -145,10 +145,10 @@ func (m *Mirror) follow(ctx context.Context, cancel context.CancelCauseFunc, onc
 		return m.lists(ctx, once)
 	case err != nil:
 		return err
-	case !complete:
-		if err := m.before(ctx); err != nil {
-			return err
-		}
+	}
+	own := m.source.ResourceList == feed.Base(hub).ResourceList(set)
+	if err := m.before(ctx, complete || own); err != nil {
+		return err
 	}
 	return m.replica(ctx, c, set, once, good)
 }
@@ -188,22 +188,25 @@ func (m *Mirror) complete(ctx context.Context, c *client.Client, set string) (bo
 	return false, context.Cause(ctx)
 }
 
-// before takes over the source's own Resource List, once, because the hub does not know
-// all resources: what the hub says comes after it.
-func (m *Mirror) before(ctx context.Context) error {
+// before takes over the source's own Resource List, unless the hub knows all that it has.
+// It does so once, before anything that the hub says: later, the list would undo that.
+func (m *Mirror) before(ctx context.Context, known bool) error {
 	var st looks
-	if _, err := m.home.Ledger.Meta("looks", &st); err != nil {
+	if _, err := m.home.Ledger.Meta("looks", &st); err != nil || st.Pushed {
 		return err
 	}
-	if st.Listed {
-		return nil
-	}
-	if !m.listed() {
+	switch {
+	case known || st.Listed:
+	case !m.listed():
 		m.opts.Note("the hub does not know all resources of the set, and the source has no Resource List: the mirror will have what is published from now on, and what the hub knows")
-		return nil
+	default:
+		m.opts.Note("the hub does not know all resources of the set: reading the source's own list first")
+		if err := m.takeAll(ctx, &st); err != nil {
+			return err
+		}
 	}
-	m.opts.Note("the hub does not know all resources of the set: reading the source's own list first")
-	return m.takeAll(ctx, &st)
+	st.Pushed = true
+	return m.keep(&st)
 }
 
 // replica follows a hub by a Replica.
@@ -242,7 +245,10 @@ func (m *Mirror) apply(ctx context.Context, r *client.Replica, u *client.Update)
 	if err := m.sink.Apply(ctx, u.Entries); err != nil {
 		return err
 	}
-	return m.unlist(u.Entries)
+	if err := m.unlist(u.Entries); err != nil || !u.Complete {
+		return err
+	}
+	return m.adrift(ctx, r, u.Cursor)
 }
 
 // unlist forgets what the source's list said of resources: the hub knows them now.

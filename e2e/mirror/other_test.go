@@ -73,6 +73,8 @@ func TestSiteWithoutHub(t *testing.T) {
 	change("/new", "created", 13, []byte("new"))
 	once(0)
 	rsmirror(t, 0, "audit", dir)
+	change("/f3", "updated", 13, []byte("newer again, within the precision of the times"))
+	once(0)
 	asked := contents.asked["/f5"]
 	once(0)
 	if contents.asked["/f5"] != asked || asked != 1 {
@@ -225,6 +227,20 @@ func TestIncompleteHub(t *testing.T) {
 		t.Fatal(err)
 	}
 	rsmirror(t, 0, "audit", dir)
+
+	// A list that comes later does not undo what the hub has said.
+	late := newOrigin(t)
+	topic := `<url><loc>` + h.Topic("demo") + `</loc><rs:md capability="change-notification"/></url>`
+	late.set("/cap.xml", document("capabilitylist", "", topic), nil)
+	args = []string{"-once", "-strip", o.URL, late.URL + "/cap.xml", t.TempDir()}
+	publish(t, h, "demo", o.set("/new", []byte("newer"), nil), o.set("/other", []byte("other"), nil))
+	rsmirror(t, 0, args...)
+	late.set("/cap.xml", document("capabilitylist", "", `<url><loc>`+late.URL+`/list.xml</loc><rs:md capability="resourcelist"/></url>`, topic), nil)
+	late.set("/list.xml", document("resourcelist", `at="2026-01-01T00:00:00Z"`, entry("/other"), `<url><loc>`+o.URL+`/old</loc></url>`), nil)
+	rsmirror(t, 0, args...)
+	if err := o.same(args[len(args)-1]); err != nil {
+		t.Error(err)
+	}
 }
 
 // TestTo brings changes to standard output and to a command.

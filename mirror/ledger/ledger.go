@@ -67,16 +67,15 @@ type Counts struct {
 type Ledger struct {
 	db *pebble.DB
 
-	mu       sync.Mutex
-	counts   Counts
-	reserved map[string]string // loc by path in lower case: given away, and not in the store yet
-	placed   map[string]string // path by loc: the same paths
+	mu     sync.Mutex
+	counts Counts
 }
 
 // The keys. A path is kept in lower case.
 const (
 	filePrefix    = "file/"    // and the loc: a File
 	pathPrefix    = "path/"    // and the path: the loc that has it
+	placePrefix   = "place/"   // and a loc that has no File: its path
 	failurePrefix = "failure/" // and the loc: a Failure
 	listedPrefix  = "listed/"  // and the loc: a Listed
 	metaPrefix    = "meta/"    // and a name: a value of the caller
@@ -122,7 +121,7 @@ func Open(dir string, fatal func(error)) (*Ledger, error) {
 		}
 		return nil, fmt.Errorf("open the ledger in %s: %w", dir, err)
 	}
-	l := &Ledger{db: db, reserved: map[string]string{}, placed: map[string]string{}}
+	l := &Ledger{db: db}
 	if err := l.begin(); err != nil {
 		return nil, fmt.Errorf("open the ledger in %s: %w", dir, errors.Join(err, db.Close()))
 	}
@@ -167,8 +166,10 @@ func (l *Ledger) Copy(dir string) error {
 }
 
 // get returns the value of a key; nil if there is none.
-func (l *Ledger) get(key string) ([]byte, error) {
-	v, closer, err := l.db.Get([]byte(key))
+func (l *Ledger) get(key string) ([]byte, error) { return get(l.db, key) }
+
+func get(from pebble.Reader, key string) ([]byte, error) {
+	v, closer, err := from.Get([]byte(key))
 	if errors.Is(err, pebble.ErrNotFound) {
 		return nil, nil
 	}
@@ -228,61 +229,67 @@ func (l *Ledger) Owner(path string) (loc string, ok bool, err error) {
 	return string(v), v != nil, err
 }
 
-// Place returns the path of a resource. If the resource has no file, Place chooses a path
-// and keeps it for the resource until the next Commit that says something of it.
-func (l *Ledger) Place(names filename.Names, loc string) (path string, err error) {
+// Path returns the path that a resource has: that of its file, or the one that Place has
+// chosen. ok is false if it has none.
+func (l *Ledger) Path(loc string) (path string, ok bool, err error) {
 	f, ok, err := l.File(loc)
 	if err != nil || ok {
-		return f.Path, err
+		return f.Path, ok, err
 	}
+	v, err := l.get(placePrefix + loc)
+	return string(v), v != nil, err
+}
+
+// Place chooses paths for those of the resources that have none. A resource keeps its path
+// until Batch.Remove. When Place returns, this is durable: so whatever is put there is
+// known to be of that resource, also if the process ends before a File says so. A
+// resource whose URL has no path gets none.
+func (l *Ledger) Place(names filename.Names, locs ...string) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if path, ok := l.placed[loc]; ok {
-		return path, nil
+	w := &writer{batch: l.db.NewIndexedBatch()}
+	defer w.batch.Close() // the error is that of a batch that was committed
+	for _, loc := range locs {
+		if _, ok, err := l.Path(loc); err != nil || ok {
+			if err != nil {
+				return err
+			}
+			continue
+		}
+		t := &taken{in: w.batch, loc: loc}
+		path, err := names.Choose(loc, t)
+		if t.err != nil {
+			return t.err
+		}
+		if err == nil {
+			w.set(placePrefix+loc, []byte(path))
+			w.set(pathPrefix+strings.ToLower(path), []byte(loc))
+		}
 	}
-	t := &taken{ledger: l, loc: loc}
-	if path, err = names.Choose(loc, t); err == nil {
-		err = t.err
+	if w.err == nil && !w.batch.Empty() {
+		w.err = w.batch.Commit(pebble.Sync)
 	}
-	if err != nil {
-		return "", err
+	if w.err != nil {
+		return fmt.Errorf("write the ledger: %w", w.err)
 	}
-	l.placed[loc], l.reserved[strings.ToLower(path)] = path, loc
-	return path, nil
+	return nil
 }
 
-// releaseLocked forgets what Place has kept for a resource.
-func (l *Ledger) releaseLocked(loc string) {
-	if path, ok := l.placed[loc]; ok {
-		delete(l.reserved, strings.ToLower(path))
-		delete(l.placed, loc)
-	}
-}
-
-// A taken answers what filename asks, for one resource. Its caller holds the lock.
+// A taken answers what filename asks, for one resource.
 type taken struct {
-	ledger *Ledger
-	loc    string
-	err    error
+	in  *pebble.Batch // the ledger, and what was chosen just now
+	loc string
+	err error
 }
 
 func (t *taken) File(path string) bool {
-	if loc, ok := t.ledger.reserved[strings.ToLower(path)]; ok {
-		return loc != t.loc
-	}
-	loc, ok, err := t.ledger.Owner(path)
+	owner, err := get(t.in, pathPrefix+strings.ToLower(path))
 	t.err = errors.Join(t.err, err)
-	return ok && loc != t.loc
+	return owner != nil && string(owner) != t.loc
 }
 
 func (t *taken) Dir(path string) bool {
-	below := strings.ToLower(path) + "/"
-	for p := range t.ledger.reserved {
-		if strings.HasPrefix(p, below) {
-			return true
-		}
-	}
-	for _, err := range t.ledger.keys(context.Background(), pathPrefix+below) {
+	for _, err := range keys(context.Background(), t.in, pathPrefix+strings.ToLower(path)+"/") {
 		t.err = errors.Join(t.err, err)
 		return err == nil
 	}
@@ -297,11 +304,11 @@ type pair struct {
 
 // keys yields all pairs whose keys begin with a prefix, in their order, as they are when
 // it begins.
-func (l *Ledger) keys(ctx context.Context, prefix string) iter.Seq2[pair, error] {
+func keys(ctx context.Context, from pebble.Reader, prefix string) iter.Seq2[pair, error] {
 	return func(yield func(pair, error) bool) {
 		upper := []byte(prefix)
 		upper[len(upper)-1]++ // no prefix ends with 0xFF
-		it, err := l.db.NewIterWithContext(ctx, &pebble.IterOptions{LowerBound: []byte(prefix), UpperBound: upper})
+		it, err := from.NewIterWithContext(ctx, &pebble.IterOptions{LowerBound: []byte(prefix), UpperBound: upper})
 		if err != nil {
 			yield(pair{}, err)
 			return
@@ -314,6 +321,23 @@ func (l *Ledger) keys(ctx context.Context, prefix string) iter.Seq2[pair, error]
 		}
 		if err := it.Error(); err != nil {
 			yield(pair{}, err)
+		}
+	}
+}
+
+// Known yields the loc of every resource of which the ledger knows something but that a
+// source lists it: those that have a path, and those that could not be got. Some come twice.
+func (l *Ledger) Known(ctx context.Context) iter.Seq2[string, error] {
+	return func(yield func(string, error) bool) {
+		for p, err := range keys(ctx, l.db, pathPrefix) {
+			if !yield(string(p.value), err) || err != nil {
+				return
+			}
+		}
+		for p, err := range keys(ctx, l.db, failurePrefix) {
+			if !yield(p.key, err) || err != nil {
+				return
+			}
 		}
 	}
 }
@@ -331,7 +355,7 @@ func (l *Ledger) Failures(ctx context.Context) iter.Seq2[Failure, error] {
 // all yields what keys with a prefix have. An error ends it.
 func all[T any](ctx context.Context, l *Ledger, prefix string, read func(loc string, v []byte) (T, error)) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
-		for p, err := range l.keys(ctx, prefix) {
+		for p, err := range keys(ctx, l.db, prefix) {
 			var v T
 			if err == nil {
 				err = ctx.Err()
