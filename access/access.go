@@ -18,6 +18,7 @@ import (
 type Rights struct {
 	publish, follow []string // names of sets, or prefixes of names that end in "*"
 	operate         bool
+	anyone          *Rights // what callers without a token may do, too; nil: nothing
 }
 
 // All returns the rights to everything.
@@ -57,14 +58,18 @@ func ParseRights(s string) (Rights, error) {
 }
 
 // Publish reports whether the rights allow publishing to a set.
-func (r Rights) Publish(set string) bool { return match(r.publish, set) }
+func (r Rights) Publish(set string) bool {
+	return match(r.publish, set) || r.anyone != nil && match(r.anyone.publish, set)
+}
 
 // Follow reports whether the rights allow following a set and reading its
 // documents.
-func (r Rights) Follow(set string) bool { return match(r.follow, set) }
+func (r Rights) Follow(set string) bool {
+	return match(r.follow, set) || r.anyone != nil && match(r.anyone.follow, set)
+}
 
 // Operate reports whether the rights allow operating the hub.
-func (r Rights) Operate() bool { return r.operate }
+func (r Rights) Operate() bool { return r.operate || r.anyone != nil && r.anyone.operate }
 
 // match reports whether a set's name fits one of the patterns.
 func match(patterns []string, set string) bool {
@@ -74,22 +79,6 @@ func match(patterns []string, set string) bool {
 		}
 	}
 	return false
-}
-
-// with returns the rights that r and o have together. It does not change r,
-// which other requests use at the same time.
-func (r Rights) with(o Rights) Rights {
-	return Rights{
-		publish: append(r.publish[:len(r.publish):len(r.publish)], o.publish...),
-		follow:  append(r.follow[:len(r.follow):len(r.follow)], o.follow...),
-		operate: r.operate || o.operate,
-	}
-}
-
-// A Caller is who makes a request.
-type Caller struct {
-	Name   string // empty: a caller without a token
-	Rights Rights
 }
 
 type contextKey struct{}

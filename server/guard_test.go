@@ -51,8 +51,8 @@ func TestGuard(t *testing.T) {
 		{"a page beside it", Config{Origins: []string{"https://friend.example"}}, "", "https://friend.example:444", 403, false},
 		{"any page", Config{Origins: []string{"*"}}, "", "https://evil.example", 200, true},
 		{"any page, by another name", Config{Origins: []string{"*"}}, "evil.example", "https://evil.example", 421, false},
-		{"tokens protect, whatever the name", Config{Tokens: known}, "proxy.internal", "", 200, false},
-		{"tokens, and a page", Config{Tokens: known}, "", "https://evil.example", 403, false},
+		{"tokens protect, whatever the name", Config{Callers: known}, "proxy.internal", "", 200, false},
+		{"tokens, and a page", Config{Callers: known}, "", "https://evil.example", 403, false},
 		{"anyone may", Config{Insecure: true}, "proxy.internal", "", 200, false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -94,7 +94,7 @@ func TestGuard(t *testing.T) {
 
 func TestPreflight(t *testing.T) {
 	known, _ := tokens(t, "follow:*")
-	h := start(t, Config{Origins: []string{"https://friend.example"}, Tokens: known})
+	h := start(t, Config{Origins: []string{"https://friend.example"}, Callers: known})
 	ask := func(origin string) (*http.Response, string) {
 		return running.Do(t, "OPTIONS", h.URL+"/sets/demo/changes", "", "Origin", origin, "Access-Control-Request-Method", "POST",
 			"Access-Control-Request-Headers", "authorization,last-event-id")
@@ -123,7 +123,7 @@ func TestPreflight(t *testing.T) {
 // listens beyond loopback, with tokens or in the open.
 func TestProbes(t *testing.T) {
 	known, _ := tokens(t, "operate")
-	for _, c := range []Config{{Tokens: known}, {Insecure: true}} {
+	for _, c := range []Config{{Callers: known}, {Insecure: true}} {
 
 		h := start(t, c)
 		for _, probe := range []string{"/healthz", "/readyz"} {

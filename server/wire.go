@@ -70,7 +70,7 @@ func (s *Server) wire(base feed.Base, guard *guard, store *store, bus *hub.Bus, 
 		Base: base, Waits: p.hub.Waits, CheckOrigin: guard.allows,
 		Heartbeat: c.Heartbeat, WriteTimeout: c.WriteTimeout, ClockSkew: c.ClockSkew, Logger: s.log,
 		Metrics: s.metrics, Behind: p.hub.Behind, Attend: p.hub.Attend, Answers: answers,
-		Streams: p.streams, Snapshot: p.snapshot,
+		Streams: p.streams, Snapshot: p.snapshot, Hold: s.callers.hold,
 	})
 	p.web = web.New(states{p.live}, base, web.Options{Answers: answers, Streams: p.streams, Logger: s.log})
 	p.documents = documents.New(log, base, documents.Options{
@@ -131,7 +131,7 @@ func (s *Server) site(base feed.Base, guard *guard, store *store, p *parts) http
 	if p.live != nil {
 		sets.inventories, sets.sources = p.live, p.sources
 	}
-	page := &page{base: base, version: s.config.Version, sets: sets, configured: len(s.config.Sets) > 0, tokens: s.config.Tokens != nil, holds: p.live != nil}
+	page := &page{base: base, version: s.config.Version, sets: sets, configured: len(s.config.Sets) > 0, tokens: s.config.Callers != nil, holds: p.live != nil}
 	site := &site{base: base, hub: p.hub, subscribe: p.subscribe, documents: p.documents, web: p.web, websub: p.websub, sets: sets, page: page, inventory: p.inventory}
 	mux := newRouter(s.metrics, s.errors)
 	site.routes(mux)
