@@ -56,6 +56,7 @@ type Config struct {
 
 	Callers  access.Authenticator // who may do what; default: everybody may do everything
 	Insecure bool                 // the hub may listen beyond loopback without Callers; anyone may then publish, and read a backup
+	Hosts    []string             // names that the hub has besides that of BaseURL, in lower case, without ports; *: any; default: none
 	Origins  []string             // origins of web pages that may use the hub, in lower case, such as https://example.org; *: all origins; default: only the hub's own
 
 	CallbackAllow    []netip.Prefix // networks that callbacks may be in, besides public addresses; default: none

@@ -81,7 +81,7 @@ func (s *Server) Run(ctx context.Context) error {
 	descriptors := s.shareDescriptors()
 	f.listener = newCrowd(f.listener, descriptors, s.log, s.metrics)
 	base := feed.Base(cmp.Or(s.config.BaseURL, "http://"+f.listener.Addr().String()))
-	guard := &guard{base: base, origins: s.config.Origins, anyHost: s.config.Callers != nil || s.config.Insecure, errors: s.errors}
+	guard := &guard{base: base, origins: s.config.Origins, hosts: s.config.Hosts, tokens: s.config.Callers != nil, errors: s.errors}
 	starting := s.errors.Handle(serveStarting)
 	startingOps := http.NewServeMux()
 	s.health.routes(startingOps)

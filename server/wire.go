@@ -145,5 +145,7 @@ func (s *Server) site(base feed.Base, guard *guard, store *store, p *parts) http
 func (s *Server) ops(guard *guard, store *store) http.Handler {
 	backup := &backup{data: s.config.Data, disk: store.disk, log: s.log}
 	ops := &ops{health: s.health, metrics: s.metrics, backup: backup, errors: s.errors, callers: s.callers, log: s.log}
-	return guard.keep(ops.routes())
+	kept := *guard
+	kept.probes = s.config.Callers != nil || s.config.Insecure
+	return kept.keep(ops.routes())
 }

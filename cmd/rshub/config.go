@@ -67,6 +67,7 @@ type config struct {
 	JWTRights   string   `envconfig:"RSHUB_JWT_RIGHTS" default:"scope" desc:"claim of a JWT that has the rights, as words such as publish:SET; other words in it do not count"`
 
 	Insecure string   `envconfig:"RSHUB_INSECURE" desc:"anyone-may-publish: the hub listens beyond loopback although there are no tokens"`
+	Hosts []string `envconfig:"RSHUB_HOSTS" desc:"names by which the hub is reached besides that in RSHUB_BASE_URL, by comma, without ports, such as rshub.default.svc; *: any name; whoever has a token may use any"`
 	Origins  []string `envconfig:"RSHUB_ORIGINS" desc:"origins of web pages that may use the hub, by comma, such as https://example.org; *: all origins"`
 
 	CallbackAllow    setting.Networks `envconfig:"RSHUB_CALLBACK_ALLOW" desc:"networks (CIDR, by comma) that callbacks may be in, besides public addresses, such as 10.0.0.0/8"`
@@ -128,6 +129,11 @@ func readConfig() (*config, error) {
 	}
 	if c.MaxBody < 1<<10 || c.MaxBody > 1<<40 {
 		p.add("RSHUB_MAX_BODY", "is %d bytes; it is 1KiB to 1TiB", c.MaxBody)
+	}
+	for i, host := range c.Hosts {
+		if c.Hosts[i] = strings.ToLower(strings.TrimSpace(host)); !hostForm.MatchString(c.Hosts[i]) {
+			p.add("RSHUB_HOSTS", "has %q; a name is like rshub.default.svc, without a port", host)
+		}
 	}
 	for i, o := range c.Origins {
 		o = strings.ToLower(strings.TrimSpace(o)) // as browsers write them
@@ -255,6 +261,8 @@ func (c *config) checkAddresses(p *problems) {
 
 var prefixForm = regexp.MustCompile(`^[A-Za-z0-9_-]{1,40}$`)
 
+var hostForm = regexp.MustCompile(`^(\*|[a-z0-9_-]+(\.[a-z0-9_-]+)*)$`)
+
 var serviceLink = regexp.MustCompile(`_PORT_[0-9]+_`)
 
 // unknownVariables returns the variables that begin with RSHUB_ and mean nothing to
@@ -306,7 +314,7 @@ func (c *config) server(log *slog.Logger) (server.Config, error) {
 	s.Retention = changelog.Retention{Age: c.RetentionAge, Count: c.RetentionCount}
 	s.NoInventory, s.ResourceListInterval = c.Inventory == "off", c.ResourceListInterval
 	s.MaxBaselines, s.MaxAudits = c.MaxBaselines, c.MaxAudits
-	s.Callers, s.Insecure, s.Origins = callers, c.Insecure == insecure, c.Origins
+	s.Callers, s.Insecure, s.Hosts, s.Origins = callers, c.Insecure == insecure, c.Hosts, c.Origins
 	s.CallbackAllow, s.CallbackPorts, s.CallbackCAs, s.CallbackTimeout = c.CallbackAllow, c.CallbackPorts, cas, c.CallbackTimeout
 	s.CallbackInFlight, s.CallbackPerHost, s.CallbackRequests = c.CallbackInFlight, c.CallbackPerHost, c.CallbackRequests
 	s.CallbackMaxPerHost, s.CallbackMaxPerSet, s.CallbackMaxUnverified = c.CallbackMaxPerHost, c.CallbackMaxPerSet, c.CallbackMaxUnverified
