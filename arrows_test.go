@@ -17,6 +17,7 @@ var arrows = map[string][]string{
 	"feed":         {"resourcesync"},
 	"problem":      {"feed", "resourcesync"},
 	"access":       {"feed", "problem"},
+	"access/jwt":   {"access", "internal/backoff", "problem"},
 	"discovery":    {"feed", "harvest", "outbound", "resourcesync"},
 	"client":       {"feed", "internal/backoff", "inventory", "inventory/audit", "inventory/digest", "problem", "resourcesync"},
 
@@ -57,7 +58,7 @@ var arrows = map[string][]string{
 	"callback/websub":       {"access", "callback/outlet", "callback/subscription", "changelog", "feed", "outbound", "problem", "resourcesync"},
 	"harvest":               {"feed", "internal/backoff", "outbound", "resourcesync"},
 	"harvest/oaipmh":        {"feed", "harvest", "outbound", "resourcesync"},
-	"poll":                  {"claim", "client", "feed", "harvest", "internal/backoff", "internal/redisconn", "inventory", "inventory/audit", "reconcile", "relay"},
+	"poll":                  {"claim", "client", "feed", "harvest", "internal/backoff", "internal/redisconn", "inventory/audit", "reconcile", "relay"},
 
 	"relay": {"discovery", "feed", "harvest", "harvest/oaipmh", "inventory/audit", "outbound", "reconcile", "resourcesync"},
 
@@ -71,8 +72,8 @@ var arrows = map[string][]string{
 	"directory":           {"feed", "internal/backoff", "reconcile", "resourcesync"},
 	"internal/build":      {},
 	"internal/setting":    {},
-	"cmd/rshub":           {"access", "changelog", "changelog/disklog", "client", "feed", "internal/build", "internal/setting", "inventory", "inventory/audit", "inventory/digest", "inventory/diskpages", "problem", "resourcesync", "server"},
-	"cmd/rspublish":       {"client", "directory", "feed", "harvest", "harvest/oaipmh", "internal/backoff", "internal/build", "internal/progress", "internal/setting", "inventory", "inventory/audit", "reconcile", "relay", "resourcesync"},
+	"cmd/rshub":           {"access", "access/jwt", "changelog", "changelog/disklog", "client", "feed", "internal/build", "internal/setting", "inventory", "inventory/audit", "inventory/digest", "inventory/diskpages", "problem", "resourcesync", "server"},
+	"cmd/rspublish":       {"client", "directory", "feed", "harvest", "harvest/oaipmh", "internal/backoff", "internal/build", "internal/progress", "internal/setting", "inventory/audit", "inventory/digest", "reconcile", "relay", "resourcesync"},
 
 	// The destination's end.
 	"mirror/filename": {"resourcesync"},
@@ -122,6 +123,7 @@ var edges = map[string][]string{
 	"github.com/prometheus/":      {"callback", "changelog/metered", "hub", "internal/metricstest", "inventory/live", "outbound/meter", "server", "subscribe"},
 	"github.com/kelseyhightower/": {"cmd/rshub"},
 	"golang.org/x/net":            {"discovery"},
+	"github.com/go-jose/":         {"access/jwt"},
 	"github.com/fsnotify/":        {"directory"},
 }
 

@@ -18,6 +18,7 @@ import (
 type Rights struct {
 	publish, follow []string // names of sets, or prefixes of names that end in "*"
 	operate         bool
+	anyone          *Rights // what callers without a token may do, too; nil: nothing
 }
 
 // All returns the rights to everything.
@@ -57,14 +58,27 @@ func ParseRights(s string) (Rights, error) {
 }
 
 // Publish reports whether the rights allow publishing to a set.
-func (r Rights) Publish(set string) bool { return match(r.publish, set) }
+func (r Rights) Publish(set string) bool {
+	return match(r.publish, set) || r.anyone != nil && match(r.anyone.publish, set)
+}
 
 // Follow reports whether the rights allow following a set and reading its
 // documents.
-func (r Rights) Follow(set string) bool { return match(r.follow, set) }
+func (r Rights) Follow(set string) bool {
+	return match(r.follow, set) || r.anyone != nil && match(r.anyone.follow, set)
+}
+
+// FollowPrivate reports whether the rights allow following a set that is private. What
+// anyone may do counts only for sets that are not.
+func (r Rights) FollowPrivate(set string) bool { return match(r.follow, set) }
+
+// Sees reports whether the rights allow following a set, private or not.
+func (r Rights) Sees(st feed.State) bool {
+	return r.FollowPrivate(st.Set) || !st.Private && r.Follow(st.Set)
+}
 
 // Operate reports whether the rights allow operating the hub.
-func (r Rights) Operate() bool { return r.operate }
+func (r Rights) Operate() bool { return r.operate || r.anyone != nil && r.anyone.operate }
 
 // match reports whether a set's name fits one of the patterns.
 func match(patterns []string, set string) bool {
@@ -74,22 +88,6 @@ func match(patterns []string, set string) bool {
 		}
 	}
 	return false
-}
-
-// with returns the rights that r and o have together. It does not change r,
-// which other requests use at the same time.
-func (r Rights) with(o Rights) Rights {
-	return Rights{
-		publish: append(r.publish[:len(r.publish):len(r.publish)], o.publish...),
-		follow:  append(r.follow[:len(r.follow):len(r.follow)], o.follow...),
-		operate: r.operate || o.operate,
-	}
-}
-
-// A Caller is who makes a request.
-type Caller struct {
-	Name   string // empty: a caller without a token
-	Rights Rights
 }
 
 type contextKey struct{}
@@ -108,17 +106,56 @@ func FromContext(ctx context.Context) Caller {
 
 // MayPublish returns nil when the caller in ctx may publish to a set. Otherwise
 // it returns the problem to answer with: 401 to a caller without a token, 403
-// to a caller whose token does not have the right.
+// to a caller whose token does not have the right. If only anyone's rights allow
+// it, MayPublish asks Caller.Private, and returns feed.ErrNoSet for a private set.
 func MayPublish(ctx context.Context, set string) error {
 	c := FromContext(ctx)
-	return c.need(c.Rights.Publish(set), "publish:"+set)
+	if match(c.Rights.publish, set) {
+		return nil
+	}
+	if err := c.need(c.Rights.Publish(set), "publish:"+set); err != nil {
+		return err
+	}
+	if err := c.public(ctx, set); err == nil || !errors.Is(err, errNotThere) {
+		return err
+	}
+	return nil // a publish makes the set
 }
 
 // MayFollow does the same as MayPublish for following a set and reading its
-// documents.
+// documents. To a caller with nothing but anyone's rights a private set is like one that
+// is not there: MayFollow returns feed.ErrNoSet for both.
 func MayFollow(ctx context.Context, set string) error {
 	c := FromContext(ctx)
-	return c.need(c.Rights.Follow(set), "follow:"+set)
+	if c.Rights.FollowPrivate(set) {
+		return nil
+	}
+	if err := c.need(c.Rights.Follow(set), "follow:"+set); err != nil {
+		return err
+	}
+	if err := c.public(ctx, set); !errors.Is(err, errNotThere) {
+		return err
+	}
+	return feed.ErrNoSet
+}
+
+// errNotThere is the feed.ErrNoSet of a set that is not there at all.
+var errNotThere = fmt.Errorf("not there: %w", feed.ErrNoSet)
+
+// public returns nil if a set is there and not private. It is feed.ErrNoSet if it is
+// private, errNotThere if it is not there, and else why that is not known.
+func (c Caller) public(ctx context.Context, set string) error {
+	if c.Private == nil {
+		return nil
+	}
+	private, err := c.Private(ctx, set)
+	switch {
+	case errors.Is(err, feed.ErrNoSet):
+		return errNotThere
+	case err == nil && private:
+		return feed.ErrNoSet
+	}
+	return err
 }
 
 // MayOperate does the same as MayPublish for operating the hub.

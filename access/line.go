@@ -6,15 +6,19 @@ import (
 	"io/fs"
 	"os"
 	"strings"
+	"time"
 	"unicode"
 )
 
-// NewLine makes a token with rights for somebody. It returns the token, and the line that
-// a tokens file holds of it.
-func NewLine(name, rights string) (token, line string, err error) {
+// NewLine makes a token with rights for somebody, until a time if that is not zero. It
+// returns the token, and the line that a tokens file holds of it.
+func NewLine(name, rights string, expires time.Time) (token, line string, err error) {
 	token, digest := NewToken()
 	words := strings.FieldsFunc(rights, func(c rune) bool { return c == ',' || unicode.IsSpace(c) })
 	line = fmt.Sprintf("%s %s %s", name, digest, strings.Join(words, ","))
+	if !expires.IsZero() {
+		line += " expires=" + expires.UTC().Format(time.RFC3339)
+	}
 	if _, err := ReadTokens(strings.NewReader(line)); err != nil {
 		return "", "", err
 	}

@@ -2,6 +2,7 @@ package access
 
 import (
 	"bufio"
+	"context"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
@@ -9,20 +10,26 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // Anyone is the name that a tokens file uses for callers without a token.
 const Anyone = "anyone"
 
+// JWTPrefix begins the name of each caller with a JWT, so that nobody in a tokens file has
+// the same.
+const JWTPrefix = "jwt:"
+
 // Tokens knows callers by the digests of their tokens. It does not change after
-// ReadTokens.
+// ReadTokens. It is an Authenticator.
 type Tokens struct {
 	callers map[[sha256.Size]byte]Caller
 	anyone  Rights
 }
+
+var _ Authenticator = (*Tokens)(nil)
 
 // tokenPrefix begins every token, so that a token is recognized where it must
 // not be: in a log, an error or a repository.
@@ -42,26 +49,13 @@ func Digest(token string) string {
 	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
-// OpenTokens reads the tokens file at path.
-func OpenTokens(path string) (*Tokens, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, fmt.Errorf("read tokens: %w", err)
-	}
-	defer f.Close()
-	t, err := ReadTokens(f)
-	if err != nil {
-		return nil, fmt.Errorf("read tokens from %s: %w", path, err)
-	}
-	return t, nil
-}
-
 // ReadTokens reads a tokens file. A line is
 //
-//	NAME sha256:HEX RIGHT[,RIGHT…]
+//	NAME sha256:HEX RIGHT[,RIGHT…] [expires=TIME]
 //
 // or "anyone - RIGHT[,RIGHT…]". The second form gives rights to callers without a
-// token; callers with a token have them too. Empty lines do not count, nor does
+// token; callers with a token have them too. TIME is like 2027-01-31T12:00:00Z, or the
+// first moment of a day like 2027-01-31 (UTC). Empty lines do not count, nor does
 // the rest of a line after "#". An error names the line, and never shows a token
 // that was written into the file by mistake.
 func ReadTokens(r io.Reader) (*Tokens, error) {
@@ -99,13 +93,22 @@ func (t *Tokens) add(names map[string]bool, fields []string) error {
 		return fmt.Errorf("the name %q is there twice", name)
 	}
 	names[name] = true
+	rights, expires, err := readRights(fields[2:])
+	if err != nil {
+		return err
+	}
 	if name == Anyone {
 		if digest != "-" {
 			return fmt.Errorf("%s has no token; its second field is -", Anyone)
 		}
-		var err error
-		t.anyone, err = ParseRights(strings.Join(fields[2:], ","))
-		return err
+		if !expires.IsZero() {
+			return fmt.Errorf("the rights of %s do not expire", Anyone)
+		}
+		t.anyone = rights
+		return nil
+	}
+	if strings.HasPrefix(name, JWTPrefix) {
+		return fmt.Errorf("the name %q begins with %s, as those of callers with a JWT do", name, JWTPrefix)
 	}
 	hexed, ok := strings.CutPrefix(digest, "sha256:")
 	sum, err := hex.DecodeString(hexed)
@@ -116,9 +119,39 @@ func (t *Tokens) add(names map[string]bool, fields []string) error {
 	if other, ok := t.callers[key]; ok {
 		return fmt.Errorf("%q has the same token as %q", name, other.Name)
 	}
-	rights, err := ParseRights(strings.Join(fields[2:], ","))
-	t.callers[key] = Caller{Name: name, Rights: rights}
-	return err
+	t.callers[key] = Caller{Name: name, Rights: rights, Expires: expires}
+	return nil
+}
+
+// readRights reads the fields of a line behind the digest: rights, and what else there is
+// to say of a caller.
+func readRights(fields []string) (rights Rights, expires time.Time, err error) {
+	var words []string
+	for _, field := range fields {
+		name, value, ok := strings.Cut(field, "=")
+		switch {
+		case !ok:
+			words = append(words, field)
+		case name == "expires" && expires.IsZero():
+			if expires, err = ParseTime(value); err != nil {
+				return Rights{}, time.Time{}, err
+			}
+		default:
+			return Rights{}, time.Time{}, fmt.Errorf("%s is not expires=TIME, or is there twice", quote(field))
+		}
+	}
+	rights, err = ParseRights(strings.Join(words, ","))
+	return rights, expires, err
+}
+
+// ParseTime reads a time as a tokens file has it. See ReadTokens.
+func ParseTime(text string) (time.Time, error) {
+	for _, form := range []string{time.RFC3339, time.DateOnly} {
+		if t, err := time.Parse(form, text); err == nil {
+			return t.UTC(), nil
+		}
+	}
+	return time.Time{}, fmt.Errorf("%s is no time such as 2027-01-31T12:00:00Z or 2027-01-31", quote(text))
 }
 
 // quote quotes a text for an error message. It hides the text if a token is in
@@ -136,18 +169,43 @@ func quote(s string) string {
 // token's digest is looked up, not compared, so the time that it takes says
 // nothing about other tokens.
 func (t *Tokens) Caller(r *http.Request) (Caller, error) {
-	header := r.Header.Get("Authorization")
-	if header == "" {
-		return Caller{Rights: t.anyone}, nil
+	token, err := BearerToken(r)
+	if err != nil {
+		return Caller{}, err
 	}
-	scheme, token, ok := strings.Cut(header, " ")
-	if !ok || !strings.EqualFold(scheme, "Bearer") {
-		return Caller{}, unauthorized("invalid_request", "the Authorization is not of the form Bearer TOKEN")
+	if token == "" {
+		return t.withoutToken(), nil
 	}
-	c, ok := t.callers[sha256.Sum256([]byte(strings.TrimSpace(token)))]
+	return t.caller(sha256.Sum256([]byte(token)))
+}
+
+// withoutToken returns a caller without a token.
+func (t *Tokens) withoutToken() Caller { return Caller{Rights: Rights{anyone: &t.anyone}} }
+
+// caller returns the caller with the token of a digest.
+func (t *Tokens) caller(digest [sha256.Size]byte) (Caller, error) {
+	c, ok := t.callers[digest]
 	if !ok {
-		return Caller{}, unauthorized("invalid_token", "the token is not known here")
+		return Caller{}, Unknown("the token is not known here")
 	}
-	c.Rights = c.Rights.with(t.anyone)
+	if !c.Expires.IsZero() && !time.Now().Before(c.Expires) {
+		return Caller{}, Expired()
+	}
+	c.Rights.anyone = &t.anyone
 	return c, nil
 }
+
+// Version returns 0.
+func (t *Tokens) Version() uint64 { return 0 }
+
+// Watch does nothing.
+func (t *Tokens) Watch(context.Context) {}
+
+// Err returns nil.
+func (t *Tokens) Err() error { return nil }
+
+// Len returns how many tokens there are.
+func (t *Tokens) Len() int { return len(t.callers) }
+
+// Anyone returns the rights of callers without a token.
+func (t *Tokens) Anyone() Rights { return t.anyone }

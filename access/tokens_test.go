@@ -2,6 +2,7 @@ package access
 
 import (
 	"errors"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -147,15 +148,15 @@ func TestReadTokensRefuses(t *testing.T) {
 	}
 }
 
-func TestOpenTokens(t *testing.T) {
+func TestOpenTokensFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tokens")
-	if _, err := OpenTokens(path); !errors.Is(err, os.ErrNotExist) {
+	if _, err := OpenTokensFile(path, slog.New(slog.DiscardHandler)); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("no file: %v", err)
 	}
 	if err := os.WriteFile(path, []byte("alice\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := OpenTokens(path); err == nil || !strings.Contains(err.Error(), path+": line 1") {
+	if _, err := OpenTokensFile(path, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), path+": line 1") {
 		t.Errorf("a bad file: %v", err)
 	}
 }

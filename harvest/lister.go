@@ -219,6 +219,9 @@ func (l *listing) xml(a *Answer, in io.Reader, p part) (parts []part, err error)
 	case l.change != nil && !h.Index && !l.begun:
 		l.reach.From, l.begun = h.From, true
 	case l.change != nil:
+	case l.manifest && (h.Index || h.Capability != resourcesync.ResourceDumpManifest):
+		return nil, resourcesync.Invalid("its capability is %.40q, not resourcedump-manifest", h.Capability)
+	case l.manifest:
 	case h.Capability != "" && h.Capability != resourcesync.ResourceList:
 		return nil, resourcesync.Invalid("its capability is %.40q: a list of resources has resourcelist, or is a sitemap without any", h.Capability)
 	}

@@ -21,6 +21,8 @@ type listing struct {
 	count uint64    // of resources, or of changes
 	got   *progress // in the current document
 
+	manifest bool // it is the manifest of a package, no Resource List
+
 	// Of Change Lists; change is nil for lists of resources.
 	change func(*resourcesync.Change, error) bool
 	since  time.Time
@@ -146,8 +148,8 @@ func (l *listing) document(a *Answer, p part, got *progress) (parts []part, err 
 	isText, err := text(in)
 	switch {
 	case err != nil:
-	case isText && l.change != nil:
-		err = resourcesync.Invalid("it is text, and no Change List")
+	case isText && (l.change != nil || l.manifest):
+		err = resourcesync.Invalid("it is text, and no document of ResourceSync")
 	case isText && !a.Complete:
 		err = resourcesync.Invalid("it is text, and its server does not say where it ends: nobody can tell whether it is whole")
 	case isText && p.robots && isRobots(a.URL):

@@ -10,7 +10,6 @@ import (
 	"github.com/rshub/rshub/client"
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/harvest"
-	"github.com/rshub/rshub/inventory"
 	"github.com/rshub/rshub/inventory/audit"
 	"github.com/rshub/rshub/reconcile"
 	"github.com/rshub/rshub/relay"
@@ -89,8 +88,8 @@ func readState(ctx context.Context, outcomes Outcomes, set string, out *Outcome)
 // A site is a set of this hub.
 type site struct{ reconcile.Set }
 
-func (s *site) Differences(ctx context.Context, own func(context.Context) (*inventory.State, error), look func(audit.Look)) iter.Seq2[audit.Difference, error] {
-	return reconcile.Failing(s.Set.Differences(ctx, own, look), func(err error) error {
+func (s *site) Differences(ctx context.Context, tally reconcile.Tally, own client.Own, look func(audit.Look)) iter.Seq2[audit.Difference, error] {
+	return reconcile.Failing(s.Set.Differences(ctx, tally, own, look), func(err error) error {
 		if errors.Is(err, feed.ErrNoSet) {
 			return errDeleted
 		}

@@ -24,7 +24,6 @@ import (
 	"github.com/rshub/rshub/internal/oaitest"
 	"github.com/rshub/rshub/internal/pipenet"
 	"github.com/rshub/rshub/internal/running"
-	"github.com/rshub/rshub/inventory"
 	"github.com/rshub/rshub/inventory/audit"
 	"github.com/rshub/rshub/inventory/digest"
 	"github.com/rshub/rshub/reconcile"
@@ -39,8 +38,8 @@ type hub struct {
 	fails int // of the publishes to come, the number of the one that fails after the hub has it; 0: none
 }
 
-func (h *hub) Differences(ctx context.Context, own func(context.Context) (*inventory.State, error), look func(audit.Look)) iter.Seq2[audit.Difference, error] {
-	return h.Audit(ctx, "demo", own, client.AuditOptions{By: digest.ByContent, Settle: 1, Look: look})
+func (h *hub) Differences(ctx context.Context, tally reconcile.Tally, own client.Own, look func(audit.Look)) iter.Seq2[audit.Difference, error] {
+	return h.Audit(ctx, "demo", own, client.AuditOptions{By: digest.ByContent, Tally: tally, Settle: 1, Look: look})
 }
 
 var errLost = errors.New("the answer was lost")

@@ -87,7 +87,7 @@ func opsAddress(listen string) (string, error) {
 // getBackup fetches a backup from a hub and saves it in a directory, complete and
 // durable.
 func getBackup(ctx context.Context, ops, token, dir string) (files int, bytes int64, err error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+ops+"/backup", nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+ops+"/backup", nil)
 	if err != nil {
 		return 0, 0, err
 	}

@@ -54,9 +54,10 @@ type Config struct {
 	MaxBaselines         int           // how many baselines may be read at the same time; default 128
 	MaxAudits            int           // how many audits and lists of resources may be read at the same time; default 128
 
-	Tokens   *access.Tokens // who may do what; default: everybody may do everything
-	Insecure bool           // the hub may listen beyond loopback without Tokens; anyone may then publish, and read a backup
-	Origins  []string       // origins of web pages that may use the hub, in lower case, such as https://example.org; *: all origins; default: only the hub's own
+	Callers  access.Authenticator // who may do what; default: everybody may do everything
+	Insecure bool                 // the hub may listen beyond loopback without Callers; anyone may then publish, and read a backup
+	Hosts    []string             // names that the hub has besides that of BaseURL, in lower case, without ports; *: any; default: none
+	Origins  []string             // origins of web pages that may use the hub, in lower case, such as https://example.org; *: all origins; default: only the hub's own
 
 	CallbackAllow    []netip.Prefix // networks that callbacks may be in, besides public addresses; default: none
 	CallbackPorts    []uint16       // ports that callbacks may have; default: 80, 443, and all from 1024 on
@@ -161,8 +162,8 @@ func (c *Config) checkAddresses(refuse func(field, format string, args ...any)) 
 		case a.address == "": // only OpsListen may be empty
 		case err != nil:
 			refuse(a.field, "is no HOST:PORT: %w", err)
-		case !Loopback(host) && c.Tokens == nil && !c.Insecure:
-			refuse(a.field, "is %s, beyond loopback, and there are neither Tokens nor Insecure", a.address)
+		case !Loopback(host) && c.Callers == nil && !c.Insecure:
+			refuse(a.field, "is %s, beyond loopback, and there are neither Callers nor Insecure", a.address)
 		case !Loopback(host) && a.field == "Listen" && c.BaseURL == "":
 			refuse("BaseURL", "is empty, and %s is beyond loopback", a.address)
 		}

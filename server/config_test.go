@@ -27,7 +27,7 @@ func TestNewRefuses(t *testing.T) {
 			[]string{"Config.Listen is no HOST:PORT", "Config.OpsListen is no HOST:PORT", "Config.BaseURL is no URL", "Config.Sets or NoPushSets has", "Config.ChangeListSize is 25001", "Config.Heartbeat is -1ns", "Config.CallbackPerHost is -1"}},
 		{"beyond loopback", Config{Listen: ":8080", OpsListen: ":8081", Data: "x"}, []string{"Config.Listen is :8080, beyond loopback", "Config.OpsListen is :8081, beyond loopback"}},
 		{"without a name", Config{Listen: ":8080", Data: "x", Insecure: true}, []string{"Config.BaseURL is empty"}},
-		{"with tokens", Config{Listen: ":8080", OpsListen: ":8081", Data: "x", Tokens: known, BaseURL: "https://hub.example.org"}, nil},
+		{"with tokens", Config{Listen: ":8080", OpsListen: ":8081", Data: "x", Callers: known, BaseURL: "https://hub.example.org"}, nil},
 		{"told so", Config{Listen: ":8080", Data: "x", Insecure: true, BaseURL: "https://hub.example.org"}, nil},
 		{"one of several", Config{RedisURL: "redis://x"}, []string{"Config.BaseURL is empty"}},
 		{"NATS alone", Config{Data: "x", NATSURL: "nats://x"}, []string{"Config.NATSURL"}},

@@ -13,7 +13,7 @@ import (
 func TestErrorsOfForms(t *testing.T) {
 	known, texts := tokens(t, "follow:*,publish:*")
 	const form = "application/x-www-form-urlencoded"
-	open, guarded := start(t, Config{}), start(t, Config{Tokens: known})
+	open, guarded := start(t, Config{}), start(t, Config{Callers: known})
 	for _, test := range []struct {
 		h       *started
 		path    string

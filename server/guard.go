@@ -2,6 +2,7 @@ package server
 
 import (
 	"net/http"
+	"net/netip"
 	"net/url"
 	"slices"
 	"strings"
@@ -11,22 +12,40 @@ import (
 )
 
 // A guard keeps foreign web pages away from the hub. A page may use the hub if it
-// comes from a configured origin or from the hub itself. If no token is needed, a
-// page could do everything that its reader may do. Then the Host header must name
-// the hub, too. Otherwise a page could reach the hub by a name of its own that it has
-// rebound to this machine's address (DNS rebinding).
+// comes from a configured origin or from the hub itself.
+//
+// A page could do everything that its reader may do without a token. So the Host header
+// of a request without a token must name the hub, too. Otherwise a page could reach the
+// hub by a name of its own that it has rebound to the hub's address (DNS rebinding). Who
+// has a token is no such page: it would need to know the token.
 type guard struct {
 	base    feed.Base
 	origins []string // origins whose pages may use the hub; *: all
-	anyHost bool     // every Host header is accepted
+	hosts   []string // names of the hub besides that of base, in lower case; *: all
+	tokens  bool     // there are tokens
+	probes  bool     // what probes and Prometheus ask for is there under any name, because others reach the hub
 	errors  *problem.Adapter
 }
+
+// What every answer says to browsers. The page and its parts say it otherwise.
+var (
+	noSniff  = []string{"nosniff"}
+	noScript = []string{"default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"}
+	sameSite = []string{"same-origin"}
+	noSource = []string{"no-referrer"}
+)
 
 // keep passes allowed requests to next, and answers the preflight requests of browsers.
 func (g *guard) keep(next http.Handler) http.Handler {
 	return g.errors.Handle(func(w http.ResponseWriter, r *http.Request) error {
-		if !g.anyHost && !g.ownHost(r) {
-			return problem.New(http.StatusMisdirectedRequest, "wrong-host", "this hub is not "+r.Host+"; it is reached as "+string(g.base))
+		header := w.Header()
+		header["X-Content-Type-Options"], header["Content-Security-Policy"] = noSniff, noScript
+		header["Cross-Origin-Resource-Policy"], header["Referrer-Policy"] = sameSite, noSource
+		if !g.ownHost(r) {
+			return problem.New(http.StatusMisdirectedRequest, "wrong-host", "this hub is not "+r.Host+"; it is reached as "+string(g.base)+", or by another name with a token; RSHUB_HOSTS adds names")
+		}
+		if g.embedded(r) {
+			return problem.New(http.StatusForbidden, "origin", "a page elsewhere has a part of this hub in it; RSHUB_ORIGINS allows pages to use the hub")
 		}
 		w.Header().Add("Vary", "Origin") // also without an Origin, because a cache may keep the answer
 		if origin := r.Header.Get("Origin"); origin != "" {
@@ -49,9 +68,10 @@ func (g *guard) keep(next http.Handler) http.Handler {
 	})
 }
 
-// ownHost reports whether the Host header of r names this hub or this machine, at any
-// port. Names are compared without the dot that ends a full name in DNS: whoever may
-// not have a name may not have it with the dot either, so it cannot be bound anew.
+// ownHost reports whether r may have come by the name in its Host header. It may if the
+// name is one of this hub or this machine, at any port, or if r has a token. An address is
+// never bound anew, so it is good. Names are compared without the dot that ends a full
+// name in DNS: whoever may not have a name may not have it with the dot either.
 //
 // An empty Host passes, as simple probes and HTTP/1.0 send it. No browser sends it, so
 // it is refused beside the headers of a browser.
@@ -59,8 +79,48 @@ func (g *guard) ownHost(r *http.Request) bool {
 	if r.Host == "" {
 		return r.Header.Get("Origin") == "" && r.Header.Get("Sec-Fetch-Site") == ""
 	}
+	if g.probes && slices.Contains(probePaths, r.URL.Path) || slices.Contains(g.hosts, "*") || g.tokens && r.Header.Get("Authorization") != "" {
+		return true
+	}
 	host := hostName("http://" + r.Host)
-	return host != "" && (Loopback(host) || host == hostName(string(g.base)))
+	if host == "" {
+		return false
+	}
+	if _, err := netip.ParseAddr(host); err == nil {
+		return true
+	}
+	return Loopback(host) || host == hostName(string(g.base)) || slices.Contains(g.hosts, host)
+}
+
+// probePaths are the paths of the operations address that name no set and no callback.
+var probePaths = []string{"/healthz", "/readyz", "/metrics"}
+
+// embedded reports whether r is for a part of a page elsewhere, such as an image, which
+// asks nobody whether it may. A link to the hub is none.
+func (g *guard) embedded(r *http.Request) bool {
+	return foreign(r) && r.Header.Get("Sec-Fetch-Mode") == "no-cors" && !slices.Contains(g.origins, "*")
+}
+
+// foreign reports whether a browser says that a page elsewhere is behind r.
+func foreign(r *http.Request) bool {
+	switch r.Header.Get("Sec-Fetch-Site") {
+	case "", "none", "same-origin":
+		return false
+	}
+	return true
+}
+
+// byPage reports whether a page elsewhere may be behind r, though r is only a GET. Older
+// browsers do not say it; but a page cannot have them hide that they are browsers without
+// asking first.
+func byPage(r *http.Request) bool {
+	if r.Method != http.MethodGet && r.Method != http.MethodHead || r.Header.Get("Authorization") != "" {
+		return false
+	}
+	if r.Header.Get("Sec-Fetch-Site") != "" {
+		return foreign(r)
+	}
+	return strings.HasPrefix(r.UserAgent(), "Mozilla/")
 }
 
 // hostName returns the name or address of the host in a URL, in lower case and without

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rshub/rshub/access"
 	"github.com/rshub/rshub/internal/running"
 )
 
@@ -41,7 +42,7 @@ func TestGuard(t *testing.T) {
 		{"localhost with its dot, and its page", Config{}, "localhost.:1234", "http://localhost.:1234", 200, true},
 		{"localhost in capitals", Config{}, "LocalHost", "", 200, false},
 		{"an address with a dot", Config{}, "127.0.0.1.", "", 200, false},
-		{"another address with a dot", Config{}, "10.0.0.1.", "", 421, false},
+		{"another address with a dot", Config{}, "10.0.0.1.", "", 200, false},
 		{"another name with its dot", Config{}, "evil.example.", "http://evil.example.", 421, false},
 		{"a name that ends in localhost", Config{}, "evil.example.localhost", "", 421, false},
 		{"a dot alone", Config{}, ".", "", 421, false},
@@ -51,9 +52,13 @@ func TestGuard(t *testing.T) {
 		{"a page beside it", Config{Origins: []string{"https://friend.example"}}, "", "https://friend.example:444", 403, false},
 		{"any page", Config{Origins: []string{"*"}}, "", "https://evil.example", 200, true},
 		{"any page, by another name", Config{Origins: []string{"*"}}, "evil.example", "https://evil.example", 421, false},
-		{"tokens protect, whatever the name", Config{Tokens: known}, "proxy.internal", "", 200, false},
-		{"tokens, and a page", Config{Tokens: known}, "", "https://evil.example", 403, false},
-		{"anyone may", Config{Insecure: true}, "proxy.internal", "", 200, false},
+		{"tokens protect, whatever the name", Config{Callers: known}, "proxy.internal", "", 200, false},
+		{"a page by a token, whatever the name", Config{Callers: known}, "evil.example", "http://evil.example", 200, true},
+		{"tokens, and a page", Config{Callers: known}, "", "https://evil.example", 403, false},
+		{"anyone may, by another name", Config{Insecure: true}, "proxy.internal", "", 421, false},
+		{"a name that is given", Config{Insecure: true, Hosts: []string{"proxy.internal"}}, "Proxy.internal:8080", "", 200, false},
+		{"any name", Config{Hosts: []string{"*"}}, "proxy.internal", "", 200, false},
+		{"an address", Config{Insecure: true}, "10.1.2.3:8080", "", 200, false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			h := start(t, test.config)
@@ -68,6 +73,9 @@ func TestGuard(t *testing.T) {
 			for _, url := range []string{h.URL + "/sets", h.Ops + "/healthz"} {
 				resp, body := running.Do(t, "GET", url, "", headers...)
 				want := test.status
+				if url == h.Ops+"/healthz" && test.config.Insecure {
+					want = http.StatusOK // probes have any name
+				}
 				if url == h.Ops+"/healthz" && strings.Contains(test.origin, "HUB") {
 					want = http.StatusForbidden // there it is another's page
 				}
@@ -94,7 +102,7 @@ func TestGuard(t *testing.T) {
 
 func TestPreflight(t *testing.T) {
 	known, _ := tokens(t, "follow:*")
-	h := start(t, Config{Origins: []string{"https://friend.example"}, Tokens: known})
+	h := start(t, Config{Origins: []string{"https://friend.example"}, Callers: known})
 	ask := func(origin string) (*http.Response, string) {
 		return running.Do(t, "OPTIONS", h.URL+"/sets/demo/changes", "", "Origin", origin, "Access-Control-Request-Method", "POST",
 			"Access-Control-Request-Headers", "authorization,last-event-id")
@@ -123,7 +131,7 @@ func TestPreflight(t *testing.T) {
 // listens beyond loopback, with tokens or in the open.
 func TestProbes(t *testing.T) {
 	known, _ := tokens(t, "operate")
-	for _, c := range []Config{{Tokens: known}, {Insecure: true}} {
+	for _, c := range []Config{{Callers: known}, {Insecure: true}} {
 
 		h := start(t, c)
 		for _, probe := range []string{"/healthz", "/readyz"} {
@@ -162,6 +170,53 @@ func TestNoHost(t *testing.T) {
 		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
 		if err != nil || resp.StatusCode != test.status {
 			t.Errorf("%q: %v, %v", test.request, resp, err)
+		}
+	}
+}
+
+// A page elsewhere cannot use the name that it has bound anew where anyone has rights,
+// though there are tokens, and cannot have what is for operators begin.
+func TestPagesElsewhere(t *testing.T) {
+	file, _ := running.Tokens("operate")
+	known, err := access.ReadTokens(strings.NewReader(file + "anyone - follow:*,publish:*\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const browser = "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36"
+	public, open := start(t, Config{Callers: known}), start(t, Config{})
+	for _, test := range []struct {
+		name, method, url string
+		headers           []string
+		status            int
+		kind              string
+	}{
+		{"a name bound anew", "GET", public.URL + "/sets", []string{"Host", "evil.example"}, 421, "wrong-host"},
+		{"to publish", "POST", public.URL + "/sets/a/changes", []string{"Host", "evil.example", "Content-Type", "application/json"}, 421, "wrong-host"},
+		{"an image", "GET", public.URL + "/sets", []string{"Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "no-cors"}, 403, "origin"},
+		{"an image of a neighbour", "GET", public.URL + "/sets", []string{"Sec-Fetch-Site", "same-site", "Sec-Fetch-Mode", "no-cors"}, 403, "origin"},
+		{"a link", "GET", public.URL + "/sets", []string{"Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "navigate"}, 200, ""},
+		{"its own image", "GET", public.URL + "/sets", []string{"Sec-Fetch-Site", "same-origin", "Sec-Fetch-Mode", "no-cors"}, 200, ""},
+		{"a backup by a link", "GET", open.Ops + "/backup", []string{"Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "navigate"}, 403, "origin"},
+		{"a backup by an image", "GET", open.Ops + "/backup", []string{"Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "no-cors"}, 403, "origin"},
+		{"a backup by an old browser", "GET", open.Ops + "/backup", []string{"User-Agent", browser}, 403, "origin"},
+		{"a profile by an old browser", "GET", open.Ops + "/debug/pprof/profile?seconds=30", []string{"User-Agent", browser}, 403, "origin"},
+		{"a backup by a form", "POST", open.Ops + "/backup", []string{"Origin", "https://evil.example"}, 403, "origin"},
+		{"a profile that somebody asks for", "GET", open.Ops + "/debug/pprof/heap", []string{"User-Agent", browser, "Sec-Fetch-Site", "none", "Sec-Fetch-Mode", "navigate"}, 200, ""},
+		{"a profile by a tool", "GET", open.Ops + "/debug/pprof/heap", []string{"User-Agent", "Go-http-client/1.1"}, 200, ""},
+		{"a backup by a tool", "POST", open.Ops + "/backup", nil, 200, ""},
+	} {
+		resp, body := running.Do(t, test.method, test.url, "", test.headers...)
+		if test.kind != "" {
+			checkProblem(t, resp, body, test.status, test.kind)
+		} else if resp.StatusCode != test.status {
+			t.Errorf("%s: %d %s", test.name, resp.StatusCode, body)
+		}
+		for header, want := range map[string]string{
+			"X-Content-Type-Options": "nosniff", "Content-Security-Policy": "frame-ancestors 'none'", "Cross-Origin-Resource-Policy": "same-origin", "Referrer-Policy": "no-referrer",
+		} {
+			if got := resp.Header.Get(header); !strings.Contains(got, want) {
+				t.Errorf("%s: %s is %q", test.name, header, got)
+			}
 		}
 	}
 }

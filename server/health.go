@@ -43,8 +43,9 @@ type health struct {
 
 // needs are the servers and stores that a hub needs.
 type needs struct {
-	memory changelog.Log
-	bus    *hub.Bus // nil: the hub uses no NATS
+	memory  changelog.Log
+	bus     *hub.Bus // nil: the hub uses no NATS
+	callers *callers
 }
 
 // newHealth returns the health of a hub that is starting.
@@ -59,8 +60,8 @@ func (h *health) leave(why string) { h.away.Store(&why) }
 
 // open makes /readyz say that the hub is ready, as long as its required dependencies
 // are OK.
-func (h *health) open(memory changelog.Log, bus *hub.Bus) {
-	h.needs.Store(&needs{memory, bus})
+func (h *health) open(memory changelog.Log, bus *hub.Bus, callers *callers) {
+	h.needs.Store(&needs{memory, bus, callers})
 	h.away.Store(nil)
 }
 
@@ -77,6 +78,9 @@ func (h *health) dependencies(ctx context.Context) map[string]dependency {
 	err := needs.memory.Check(ctx)
 	// A full memory can still be read, and a request can make room in it.
 	all["memory"] = newDependency(!errors.Is(err, feed.ErrFull), err)
+	if needs.callers.authenticator != nil {
+		all["callers"] = newDependency(false, needs.callers.err()) // the tokens or keys before are in force
+	}
 	if needs.bus != nil {
 		all["nats"] = newDependency(false, needs.bus.Check())
 	}

@@ -96,7 +96,7 @@ func TestInventory(t *testing.T) {
 // Whoever may follow a set may read what it holds, and nobody else may.
 func TestInventoryRights(t *testing.T) {
 	known, texts := tokens(t, "publish:demo", "follow:demo", "follow:other")
-	h := start(t, Config{Tokens: known})
+	h := start(t, Config{Callers: known})
 	if resp, body := running.Do(t, "POST", h.URL+"/sets/demo/changes", running.OneChange, "Content-Type", "application/json", "Authorization", "Bearer "+texts[0]); resp.StatusCode != 200 {
 		t.Fatalf("%d %s", resp.StatusCode, body)
 	}

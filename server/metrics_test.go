@@ -62,7 +62,7 @@ func scrape(t *testing.T, h *started) (families map[string]*family, text string)
 // health, they name nobody and nothing.
 func TestMetricsAreOpen(t *testing.T) {
 	known, texts := tokens(t, "publish:*")
-	h := start(t, Config{Tokens: known})
+	h := start(t, Config{Callers: known})
 	h.Publish("secret-name", "Authorization", "Bearer "+texts[0])
 	_, text := scrape(t, h)
 	for _, name := range []string{"secret-name", "callera", "example.org"} {
@@ -96,7 +96,7 @@ func TestMetricsAreOpen(t *testing.T) {
 // request gets there.
 func TestResponses(t *testing.T) {
 	known, texts := tokens(t, "publish:*,follow:*,operate", "anyone - follow:*")
-	h := start(t, Config{Tokens: known})
+	h := start(t, Config{Callers: known})
 	auth := []string{"Authorization", "Bearer " + texts[0]}
 	h.Publish("demo", auth...)
 	ws, _, err := websocket.DefaultDialer.Dial(strings.Replace(h.URL, "http", "ws", 1)+"/sets/demo/changes", nil)

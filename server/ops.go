@@ -25,11 +25,13 @@ func (o *ops) routes() http.Handler {
 	mux := http.NewServeMux()
 	o.health.routes(mux)
 	mux.Handle("GET /metrics", serveMetrics(o.metrics, o.log)) // needs no token, as health does not: metrics name no set and no callback
-	mux.Handle("GET /backup", o.operator(o.backup.serve))
-	mux.Handle("GET /debug/pprof/", o.profile(pprof.Index))
-	mux.Handle("GET /debug/pprof/profile", o.profile(pprof.Profile))
-	mux.Handle("GET /debug/pprof/symbol", o.profile(pprof.Symbol))
-	mux.Handle("GET /debug/pprof/trace", o.profile(pprof.Trace))
+	for _, method := range []string{http.MethodGet, http.MethodPost} {
+		mux.Handle(method+" /backup", o.operator(o.backup.serve))
+		mux.Handle(method+" /debug/pprof/", o.profile(pprof.Index))
+		mux.Handle(method+" /debug/pprof/profile", o.profile(pprof.Profile))
+		mux.Handle(method+" /debug/pprof/symbol", o.profile(pprof.Symbol))
+		mux.Handle(method+" /debug/pprof/trace", o.profile(pprof.Trace))
+	}
 	return mux
 }
 
@@ -38,6 +40,9 @@ func (o *ops) operator(h problem.Handler) http.Handler {
 	return o.callers.identify(o.errors.Handle(func(w http.ResponseWriter, r *http.Request) error {
 		if err := access.MayOperate(r.Context()); err != nil {
 			return err
+		}
+		if byPage(r) {
+			return problem.New(http.StatusForbidden, "origin", "a page elsewhere may be behind this GET: send a POST, or use curl or go tool pprof")
 		}
 		return h(w, r)
 	}))

@@ -10,7 +10,7 @@ import (
 // What is for operators needs their right, and probes need none.
 func TestOpsNeedOperate(t *testing.T) {
 	known, texts := tokens(t, "operate", "publish:*,follow:*")
-	h := start(t, Config{Tokens: known})
+	h := start(t, Config{Callers: known})
 	for _, path := range []string{"/backup", "/debug/pprof/", "/debug/pprof/heap"} {
 		resp, body := running.Do(t, "GET", h.Ops+path, "")
 		checkProblem(t, resp, body, http.StatusUnauthorized, "unauthorized")

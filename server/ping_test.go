@@ -18,7 +18,7 @@ func TestPing(t *testing.T) {
 	}))
 	defer source.Close()
 	known, texts := tokens(t, "publish:demo,follow:demo", "follow:demo")
-	h := start(t, Config{Tokens: known, CallbackAllow: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}})
+	h := start(t, Config{Callers: known, CallbackAllow: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}})
 	ping := func(who int, name, set string) (int, string) {
 		resp, body := running.Do(t, "POST", h.URL+"/hub", "hub.mode=publish&"+name+"="+h.URL+"/sets/"+set+"/changes",
 			"Content-Type", "application/x-www-form-urlencoded", "Authorization", "Bearer "+texts[who])

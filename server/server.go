@@ -52,7 +52,7 @@ func New(c Config) (*Server, error) {
 	s.errors = &problem.Adapter{Logger: s.log, Path: shownPath, Text: func(r *http.Request) bool {
 		return slices.Contains(hubPaths, r.URL.Path) && websub.IsForm(r.Header) // a WebSub form gets its errors as plain text
 	}}
-	s.callers = &callers{tokens: c.Tokens, errors: s.errors}
+	s.callers = newCallers(c.Callers, s.errors, s.log)
 	s.requests = &requests{log: s.log}
 	s.front = newFront(s.requests, c.WriteTimeout, s.log)
 	return s, nil
@@ -81,7 +81,7 @@ func (s *Server) Run(ctx context.Context) error {
 	descriptors := s.shareDescriptors()
 	f.listener = newCrowd(f.listener, descriptors, s.log, s.metrics)
 	base := feed.Base(cmp.Or(s.config.BaseURL, "http://"+f.listener.Addr().String()))
-	guard := &guard{base: base, origins: s.config.Origins, anyHost: s.config.Tokens != nil || s.config.Insecure, errors: s.errors}
+	guard := &guard{base: base, origins: s.config.Origins, hosts: s.config.Hosts, tokens: s.config.Callers != nil, errors: s.errors}
 	starting := s.errors.Handle(serveStarting)
 	startingOps := http.NewServeMux()
 	s.health.routes(startingOps)
@@ -108,7 +108,8 @@ func (s *Server) Run(ctx context.Context) error {
 		defer bus.Close()
 	}
 	p := s.wire(base, guard, store, bus, descriptors.idle)
-	s.health.open(store.memory, bus)
+	s.callers.open(store.memory)
+	s.health.open(store.memory, bus, s.callers)
 	f.open(s.site(base, guard, store, p), s.ops(guard, store))
 	s.announce(base)
 	return s.serve(ctx, p)
@@ -147,7 +148,9 @@ func (s *Server) serve(ctx context.Context, p *parts) error {
 	defer stopBackground()
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	for name, run := range p.runs() {
+	runs := p.runs()
+	runs["callers"] = s.callers.run
+	for name, run := range runs {
 		wg.Go(func() {
 			if err := run(background); err != nil {
 				f.failed <- fmt.Errorf("%s: %w", name, err)

@@ -183,7 +183,7 @@ func TestDescribeAndDelete(t *testing.T) {
 // is not shown.
 func TestRightsOfRoutes(t *testing.T) {
 	known, texts := tokens(t, "publish:demo,follow:demo", "follow:other", "operate", "anyone - follow:open")
-	h := start(t, Config{Tokens: known})
+	h := start(t, Config{Callers: known})
 	const publisher, follower, operator, nobody = 0, 1, 2, 3
 	bearer := func(who int) []string {
 		if texts[who] == "" {
@@ -252,7 +252,7 @@ func TestRightsOfRoutes(t *testing.T) {
 // say it.
 func TestWhoSeesTheChangeList(t *testing.T) {
 	known, texts := tokens(t, "publish:demo,follow:demo", "follow:demo,publish:other", "follow:demo,operate", "anyone - follow:demo")
-	h := start(t, Config{Tokens: known})
+	h := start(t, Config{Callers: known})
 	bearer := func(who int) []string {
 		if texts[who] == "" {
 			return nil

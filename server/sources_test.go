@@ -26,7 +26,7 @@ func TestSource(t *testing.T) {
 	}))
 	defer source.Close()
 	known, texts := tokens(t, "publish:*,follow:*", "follow:demo")
-	h := start(t, Config{Tokens: known, CallbackAllow: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}})
+	h := start(t, Config{Callers: known, CallbackAllow: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}})
 	do := func(who int, method, path, body string) (int, string) {
 		resp, text := running.Do(t, method, h.URL+path, body, "Authorization", "Bearer "+texts[who])
 		return resp.StatusCode, text

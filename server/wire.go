@@ -70,7 +70,7 @@ func (s *Server) wire(base feed.Base, guard *guard, store *store, bus *hub.Bus, 
 		Base: base, Waits: p.hub.Waits, CheckOrigin: guard.allows,
 		Heartbeat: c.Heartbeat, WriteTimeout: c.WriteTimeout, ClockSkew: c.ClockSkew, Logger: s.log,
 		Metrics: s.metrics, Behind: p.hub.Behind, Attend: p.hub.Attend, Answers: answers,
-		Streams: p.streams, Snapshot: p.snapshot,
+		Streams: p.streams, Snapshot: p.snapshot, Hold: s.callers.hold,
 	})
 	p.web = web.New(states{p.live}, base, web.Options{Answers: answers, Streams: p.streams, Logger: s.log})
 	p.documents = documents.New(log, base, documents.Options{
@@ -127,11 +127,11 @@ func (p *parts) runs() map[string]func(context.Context) error {
 
 // site returns the handler for users.
 func (s *Server) site(base feed.Base, guard *guard, store *store, p *parts) http.Handler {
-	sets := &sets{base: base, memory: store.memory, hub: p.hub, streams: p.streams, checkFetched: p.outbound.Check}
+	sets := &sets{base: base, memory: store.memory, hub: p.hub, streams: p.streams, checkFetched: p.outbound.Check, callers: s.callers}
 	if p.live != nil {
 		sets.inventories, sets.sources = p.live, p.sources
 	}
-	page := &page{base: base, version: s.config.Version, sets: sets, configured: len(s.config.Sets) > 0, tokens: s.config.Tokens != nil, holds: p.live != nil}
+	page := &page{base: base, version: s.config.Version, sets: sets, configured: len(s.config.Sets) > 0, tokens: s.config.Callers != nil, holds: p.live != nil}
 	site := &site{base: base, hub: p.hub, subscribe: p.subscribe, documents: p.documents, web: p.web, websub: p.websub, sets: sets, page: page, inventory: p.inventory}
 	mux := newRouter(s.metrics, s.errors)
 	site.routes(mux)
@@ -145,5 +145,7 @@ func (s *Server) site(base feed.Base, guard *guard, store *store, p *parts) http
 func (s *Server) ops(guard *guard, store *store) http.Handler {
 	backup := &backup{data: s.config.Data, disk: store.disk, log: s.log}
 	ops := &ops{health: s.health, metrics: s.metrics, backup: backup, errors: s.errors, callers: s.callers, log: s.log}
-	return guard.keep(ops.routes())
+	kept := *guard
+	kept.probes = s.config.Callers != nil || s.config.Insecure
+	return kept.keep(ops.routes())
 }

@@ -35,6 +35,7 @@ const (
 // What a WebSocket is closed with, besides the codes of RFC 6455. The reason
 // begins with the cursor to resume from.
 const (
+	closeNoRight = 4401 // the rights of whoever began to follow have ended
 	closeTooSlow = 4408
 	closeGone    = 4410 // without a cursor
 
@@ -53,6 +54,8 @@ type conn struct {
 	nc     net.Conn
 	raw    syscall.RawConn // nil: the socket cannot be written to without waiting
 	slot   int             // in Server.wheel
+
+	release func() // what Options.Hold returned
 
 	// What c reads first; nil: nothing, or it was read. Once c's goroutines run, only its
 	// own goroutine uses it.
@@ -253,6 +256,7 @@ func (c *conn) end() {
 	g, why := c.group, c.why
 	c.mu.Unlock()
 	_ = c.nc.Close()
+	c.release()
 	if g != nil {
 		g.mu.Lock()
 		g.removeLocked(c)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 
 	"github.com/rshub/rshub/feed"
@@ -37,9 +38,10 @@ func (s *Server) serveEvents(w http.ResponseWriter, r *http.Request, set string)
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithCancel(r.Context())
-	defer cancel()
-	defer context.AfterFunc(s.ctx, cancel)()
+	ctx, cancel := context.WithCancelCause(r.Context())
+	defer cancel(nil)
+	defer context.AfterFunc(s.ctx, func() { cancel(nil) })()
+	defer s.hold(ctx, set, cancel)()
 
 	h := w.Header()
 	h.Set("Content-Type", eventStream)
@@ -73,8 +75,19 @@ func (s *Server) serveEvents(w http.ResponseWriter, r *http.Request, set string)
 		}
 		e.heartbeat(set)
 	}
+	if err == nil && errors.Is(context.Cause(ctx), errNoRight) {
+		err = errNoRight // the client connects again, and is told why it may not
+	}
 	s.streamClosed(r, err)
 	return nil // the response has begun, so an error can be told only in the stream
+}
+
+// errNoRight marks the end of a wait because the client may not follow any more.
+var errNoRight = errors.New("the right to follow has ended")
+
+// hold is Options.Hold for a context, which ends with errNoRight and the error.
+func (s *Server) hold(ctx context.Context, set string, cancel context.CancelCauseFunc) (release func()) {
+	return s.opts.Hold(ctx, set, func(err error) { cancel(fmt.Errorf("%w: %w", errNoRight, err)) })
 }
 
 // errFollow marks an error of following, to tell it from an error of writing.

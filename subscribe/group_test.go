@@ -15,7 +15,7 @@ func testConn(t *testing.T, s *Server, position uint64) *conn {
 	ours, theirs := net.Pipe()
 	t.Cleanup(func() { ours.Close(); theirs.Close() })
 	cur := feed.Cursor{Position: position, Micros: int64(position)}
-	return &conn{server: s, nc: ours, index: -1, cursor: cur, told: cur}
+	return &conn{server: s, nc: ours, index: -1, cursor: cur, told: cur, release: func() {}}
 }
 
 // A connection that is behind the group, or that something waits to be written to,

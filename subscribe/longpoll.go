@@ -2,6 +2,7 @@ package subscribe
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -125,7 +126,10 @@ func (s *Server) collect(ctx context.Context, page *page, looked func(feed.Curso
 		return nil
 	}
 	page.release() // others need the room more than one that waits
-	ctx, cancel := context.WithTimeout(ctx, p.wait)
+	held, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	defer s.hold(held, page.batch.Set, end)()
+	ctx, cancel := context.WithTimeout(held, p.wait)
 	defer cancel()
 	defer context.AfterFunc(s.ctx, cancel)()
 	for batches, err := range s.follower.Follow(ctx, page.batch.Set, page.batch.Cursor) {
@@ -146,6 +150,9 @@ func (s *Server) collect(ctx context.Context, page *page, looked func(feed.Curso
 			break
 		}
 		page.release()
+	}
+	if err := context.Cause(held); errors.Is(err, errNoRight) {
+		return err
 	}
 	return nil
 }

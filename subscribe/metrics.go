@@ -34,10 +34,11 @@ const (
 	gone
 	hubStops
 	hubFailed
+	noRight
 	reasons
 )
 
-var reasonNames = [reasons]string{"client", "slow", "silent", "gone", "stopping", "error"}
+var reasonNames = [reasons]string{"client", "slow", "silent", "gone", "stopping", "error", "right"}
 
 // closeReason returns the reason that a WebSocket's close code stands for.
 func closeReason(code int) reason {
@@ -46,6 +47,8 @@ func closeReason(code int) reason {
 		return tooSlow
 	case closeGone:
 		return gone
+	case closeNoRight:
+		return noRight
 	case websocket.CloseGoingAway:
 		return hubStops
 	case websocket.CloseInternalServerErr:
@@ -114,7 +117,7 @@ func newMetrics(r prometheus.Registerer) *metrics {
 	ended := auto.NewCounterVec(prometheus.CounterOpts{
 		Name: "rshub_followers_closed_total",
 		Help: "Connections of followers that ended: the client left or broke off (client), took too little (slow), gave no sign of life (silent), " +
-			"was behind what the memory keeps (gone); the hub stopped (stopping) or failed (error).",
+			"was behind what the memory keeps (gone), may not follow any more (right); the hub stopped (stopping) or failed (error).",
 	}, []string{"kind", "reason"})
 	for k, name := range kindNames {
 		counter := func(name, help string) prometheus.Counter {
@@ -143,6 +146,8 @@ func newMetrics(r prometheus.Registerer) *metrics {
 func (s *Server) streamClosed(r *http.Request, err error) {
 	why := byClient
 	switch {
+	case errors.Is(err, errNoRight):
+		why = noRight
 	case errors.Is(err, feed.ErrGone):
 		why = gone
 	case errors.Is(err, errFollow):

@@ -71,6 +71,10 @@ type Options struct {
 	// block. Default: nobody is behind.
 	Behind func(set string, after feed.Cursor) (changes uint64, oldest int64)
 
+	// Hold calls end, once, when the caller of ctx may not follow a set any more, with why;
+	// until release is called. Default: whoever began to follow may go on.
+	Hold func(ctx context.Context, set string, end func(error)) (release func())
+
 	// Attend tells the Follower that somebody follows a set, also between two calls of
 	// Follow, until leave is called. Default: nobody is told.
 	Attend func(set string) (leave func())
@@ -122,6 +126,9 @@ func New(f Follower, m Memory, o Options) *Server {
 	}
 	if o.Behind == nil {
 		o.Behind = func(string, feed.Cursor) (uint64, int64) { return 0, 0 }
+	}
+	if o.Hold == nil {
+		o.Hold = func(context.Context, string, func(error)) func() { return func() {} }
 	}
 	if o.Attend == nil {
 		o.Attend = func(string) func() { return func() {} }

@@ -61,7 +61,9 @@ func (s *Server) serveWebSocket(w http.ResponseWriter, r *http.Request, set stri
 	if isGone {
 		c.goodbye(closeGone, goneReason)
 	}
+	c.release = s.opts.Hold(r.Context(), set, func(err error) { c.goodbye(closeNoRight, err.Error()) })
 	if !s.register(c) {
+		c.release()
 		c.endBaseline()
 		c.goodbye(websocket.CloseGoingAway, stopping)
 		c.writeClose()

@@ -18,6 +18,7 @@ import (
 	"github.com/kelseyhightower/envconfig"
 
 	"github.com/rshub/rshub/access"
+	"github.com/rshub/rshub/access/jwt"
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/internal/build"
@@ -59,9 +60,15 @@ type config struct {
 	MaxBaselines         int           `envconfig:"RSHUB_MAX_BASELINES" default:"128" desc:"how many baselines may be read at the same time from this hub; one more is answered 429"`
 	MaxAudits            int           `envconfig:"RSHUB_MAX_AUDITS" default:"128" desc:"how many audits and lists of resources may be read at the same time from this hub; one more is answered 429"`
 
-	TokensFile string   `envconfig:"RSHUB_TOKENS_FILE" desc:"path of the file with the digests and rights of tokens; rshub token makes its lines; empty: there are no tokens"`
-	Insecure   string   `envconfig:"RSHUB_INSECURE" desc:"anyone-may-publish: the hub listens beyond loopback although there are no tokens"`
-	Origins    []string `envconfig:"RSHUB_ORIGINS" desc:"origins of web pages that may use the hub, by comma, such as https://example.org; *: all origins"`
+	TokensFile  string   `envconfig:"RSHUB_TOKENS_FILE" desc:"path of the file with the digests and rights of tokens; rshub token makes its lines, and the hub sees changes within seconds; empty: there are no tokens"`
+	JWTKeys     string   `envconfig:"RSHUB_JWT_KEYS" desc:"keys that sign JWTs (JSON Web Tokens): an https URL of a JWK Set, or the path of a file with a JWK Set or with public keys (PEM); empty: JWTs are not known"`
+	JWTIssuer   string   `envconfig:"RSHUB_JWT_ISSUER" desc:"issuer (iss) of each JWT; required with RSHUB_JWT_KEYS"`
+	JWTAudience []string `envconfig:"RSHUB_JWT_AUDIENCE" desc:"audiences, by comma, of which each JWT has one (aud); default RSHUB_BASE_URL"`
+	JWTRights   string   `envconfig:"RSHUB_JWT_RIGHTS" default:"scope" desc:"claim of a JWT that has the rights, as words such as publish:SET; other words in it do not count"`
+
+	Insecure string   `envconfig:"RSHUB_INSECURE" desc:"anyone-may-publish: the hub listens beyond loopback although there are no tokens"`
+	Hosts    []string `envconfig:"RSHUB_HOSTS" desc:"names by which the hub is reached besides that in RSHUB_BASE_URL, by comma, without ports, such as rshub.default.svc; *: any name; whoever has a token may use any"`
+	Origins  []string `envconfig:"RSHUB_ORIGINS" desc:"origins of web pages that may use the hub, by comma, such as https://example.org; *: all origins"`
 
 	CallbackAllow    setting.Networks `envconfig:"RSHUB_CALLBACK_ALLOW" desc:"networks (CIDR, by comma) that callbacks may be in, besides public addresses, such as 10.0.0.0/8"`
 	CallbackPorts    setting.Ports    `envconfig:"RSHUB_CALLBACK_PORTS" desc:"ports that callbacks may have, by comma; default 80, 443, and all from 1024 on"`
@@ -122,6 +129,11 @@ func readConfig() (*config, error) {
 	}
 	if c.MaxBody < 1<<10 || c.MaxBody > 1<<40 {
 		p.add("RSHUB_MAX_BODY", "is %d bytes; it is 1KiB to 1TiB", c.MaxBody)
+	}
+	for i, host := range c.Hosts {
+		if c.Hosts[i] = strings.ToLower(strings.TrimSpace(host)); !hostForm.MatchString(c.Hosts[i]) {
+			p.add("RSHUB_HOSTS", "has %q; a name is like rshub.default.svc, without a port", host)
+		}
 	}
 	for i, o := range c.Origins {
 		o = strings.ToLower(strings.TrimSpace(o)) // as browsers write them
@@ -190,13 +202,13 @@ const insecure = "anyone-may-publish"
 // checkAddresses checks the addresses that the hub listens on and its URL. Without
 // tokens, an address that others can reach is refused.
 func (c *config) checkAddresses(p *problems) {
-	open := c.TokensFile == "" && c.Insecure != insecure
+	open := c.TokensFile == "" && c.JWTKeys == "" && c.Insecure != insecure
 	switch host, _, err := net.SplitHostPort(c.Listen); {
 	case err != nil:
 		p.add("RSHUB_LISTEN", "is %q; it is HOST:PORT: %w", c.Listen, err)
 	case !server.Loopback(host):
 		if open {
-			p.add("RSHUB_LISTEN", "is %s, beyond loopback, and there are no tokens, so anyone could publish: set RSHUB_TOKENS_FILE (rshub token new makes one), or RSHUB_INSECURE=%s", c.Listen, insecure)
+			p.add("RSHUB_LISTEN", "is %s, beyond loopback, and there are no tokens, so anyone could publish: set RSHUB_TOKENS_FILE (rshub token new makes one), RSHUB_JWT_KEYS, or RSHUB_INSECURE=%s", c.Listen, insecure)
 		}
 		if c.BaseURL == "" {
 			p.add("RSHUB_LISTEN", "is %s, beyond loopback: set RSHUB_BASE_URL to the URL that others reach the hub by", c.Listen)
@@ -219,6 +231,15 @@ func (c *config) checkAddresses(p *problems) {
 	if c.RedisWait < 0 || c.RedisWait > 0 && c.RedisURL == "" {
 		p.add("RSHUB_REDIS_WAIT", "is %d; it is a number of replicas of RSHUB_REDIS_URL", c.RedisWait)
 	}
+	if (c.JWTIssuer != "" || len(c.JWTAudience) > 0) && c.JWTKeys == "" {
+		p.errs = append(p.errs, errors.New("RSHUB_JWT_ISSUER and RSHUB_JWT_AUDIENCE are for RSHUB_JWT_KEYS, which is not set"))
+	}
+	if c.JWTKeys != "" && c.JWTIssuer == "" {
+		p.errs = append(p.errs, errors.New("RSHUB_JWT_KEYS needs RSHUB_JWT_ISSUER: who issues the JWTs (iss)"))
+	}
+	if c.JWTKeys != "" && len(c.JWTAudience) == 0 && c.BaseURL == "" {
+		p.errs = append(p.errs, errors.New("RSHUB_JWT_KEYS needs RSHUB_JWT_AUDIENCE or RSHUB_BASE_URL: a JWT for another service must not be good here (aud)"))
+	}
 	if (c.NATSCA != "" || c.NATSCreds != "") && c.NATSURL == "" {
 		p.errs = append(p.errs, errors.New("RSHUB_NATS_CA_FILE and RSHUB_NATS_CREDENTIALS are for RSHUB_NATS_URL, which is not set"))
 	}
@@ -239,6 +260,8 @@ func (c *config) checkAddresses(p *problems) {
 }
 
 var prefixForm = regexp.MustCompile(`^[A-Za-z0-9_-]{1,40}$`)
+
+var hostForm = regexp.MustCompile(`^(\*|[a-z0-9_-]+(\.[a-z0-9_-]+)*)$`)
 
 var serviceLink = regexp.MustCompile(`_PORT_[0-9]+_`)
 
@@ -276,12 +299,9 @@ func printVariables(w io.Writer) error {
 // server returns the configuration for package server. It reads the files that the
 // variables name.
 func (c *config) server(log *slog.Logger) (server.Config, error) {
-	var tokens *access.Tokens
-	if c.TokensFile != "" {
-		var err error
-		if tokens, err = access.OpenTokens(c.TokensFile); err != nil {
-			return server.Config{}, err
-		}
+	callers, err := c.callers(log)
+	if err != nil {
+		return server.Config{}, err
 	}
 	cas, err := readCAs(c.CallbackCA)
 	if err != nil {
@@ -294,7 +314,7 @@ func (c *config) server(log *slog.Logger) (server.Config, error) {
 	s.Retention = changelog.Retention{Age: c.RetentionAge, Count: c.RetentionCount}
 	s.NoInventory, s.ResourceListInterval = c.Inventory == "off", c.ResourceListInterval
 	s.MaxBaselines, s.MaxAudits = c.MaxBaselines, c.MaxAudits
-	s.Tokens, s.Insecure, s.Origins = tokens, c.Insecure == insecure, c.Origins
+	s.Callers, s.Insecure, s.Hosts, s.Origins = callers, c.Insecure == insecure, c.Hosts, c.Origins
 	s.CallbackAllow, s.CallbackPorts, s.CallbackCAs, s.CallbackTimeout = c.CallbackAllow, c.CallbackPorts, cas, c.CallbackTimeout
 	s.CallbackInFlight, s.CallbackPerHost, s.CallbackRequests = c.CallbackInFlight, c.CallbackPerHost, c.CallbackRequests
 	s.CallbackMaxPerHost, s.CallbackMaxPerSet, s.CallbackMaxUnverified = c.CallbackMaxPerHost, c.CallbackMaxPerSet, c.CallbackMaxUnverified
@@ -306,6 +326,32 @@ func (c *config) server(log *slog.Logger) (server.Config, error) {
 	}
 	s.Logger, s.Version = log, build.Version()
 	return s, nil
+}
+
+// callers returns what knows the callers; nil: everybody may do everything.
+func (c *config) callers(log *slog.Logger) (access.Authenticator, error) {
+	var tokens *access.TokensFile
+	if c.TokensFile != "" {
+		var err error
+		if tokens, err = access.OpenTokensFile(c.TokensFile, log); err != nil {
+			return nil, err
+		}
+	}
+	switch {
+	case c.JWTKeys == "" && tokens == nil:
+		return nil, nil
+	case c.JWTKeys == "":
+		return tokens, nil
+	}
+	keys, err := jwt.OpenKeys(c.JWTKeys, log)
+	if err != nil {
+		return nil, fmt.Errorf("RSHUB_JWT_KEYS: %w", err)
+	}
+	audience := c.JWTAudience
+	if len(audience) == 0 {
+		audience = []string{c.BaseURL}
+	}
+	return jwt.New(keys, jwt.Options{Issuer: c.JWTIssuer, Audience: audience, Claim: c.JWTRights, Skew: c.ClockSkew, Others: tokens})
 }
 
 // store returns the part of the configuration that says where the change memory is,

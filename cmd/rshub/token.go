@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"time"
 
 	"github.com/rshub/rshub/access"
 )
@@ -12,23 +13,28 @@ import (
 // token makes a token. It prints the token, and keeps only the token's digest.
 func token(args []string, stdout io.Writer) error {
 	if len(args) == 0 || args[0] != "new" {
-		return usageError("rshub token new -name NAME -rights RIGHTS [-file FILE]")
+		return usageError("rshub token new -name NAME -rights RIGHTS [-expires TIME] [-file FILE]")
 	}
 	flags := flag.NewFlagSet("rshub token new", flag.ContinueOnError)
 	flags.SetOutput(io.Discard)
 	name := flags.String("name", "", "who the token is for")
 	rights := flags.String("rights", "", "publish:SET, follow:SET and operate, by comma")
+	until := flags.String("expires", "", "when it ends: a time such as 2027-01-31, or a duration such as 720h")
 	file := flags.String("file", "", "tokens file to add the line to")
 	if err := flags.Parse(args[1:]); err != nil {
 		return usageError(err.Error())
 	}
 	if flags.NArg() > 0 || *name == "" || *rights == "" || strings.ContainsAny(*name, " \t\n#") || *name == access.Anyone {
-		return usageError("rshub token new -name NAME -rights RIGHTS [-file FILE]: NAME is one word, and not " + access.Anyone)
+		return usageError("rshub token new -name NAME -rights RIGHTS [-expires TIME] [-file FILE]: NAME is one word, and not " + access.Anyone)
 	}
 	if _, err := access.ParseRights(*rights); err != nil {
 		return usageError(err.Error())
 	}
-	text, line, err := access.NewLine(*name, *rights)
+	expires, err := expiry(*until, time.Now())
+	if err != nil {
+		return usageError(err.Error())
+	}
+	text, line, err := access.NewLine(*name, *rights, expires)
 	if err != nil {
 		return usageError(err.Error())
 	}
@@ -39,6 +45,22 @@ func token(args []string, stdout io.Writer) error {
 	if err := access.AddLine(*file, line); err != nil {
 		return err
 	}
-	fmt.Fprintf(stdout, "token: %s\nits line was added to %s; the hub reads it when it starts\n", text, *file)
+	fmt.Fprintf(stdout, "token: %s\nits line was added to %s; a running hub reads it within seconds\n", text, *file)
 	return nil
+}
+
+// expiry reads when a token ends: a time, or how long from now. Empty is never.
+func expiry(text string, now time.Time) (at time.Time, err error) {
+	if text == "" {
+		return time.Time{}, nil
+	}
+	if d, err := time.ParseDuration(text); err == nil {
+		at = now.Add(d).Truncate(time.Second)
+	} else if at, err = access.ParseTime(text); err != nil {
+		return time.Time{}, fmt.Errorf("-expires: %w, nor a duration such as 720h", err)
+	}
+	if !at.After(now) {
+		return time.Time{}, fmt.Errorf("-expires: %s is over", at.Format(time.RFC3339))
+	}
+	return at, nil
 }

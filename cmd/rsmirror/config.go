@@ -31,6 +31,7 @@ type config struct {
 	maxDelete         reconcile.Bound
 	public            bool
 	token             string
+	contentTokens     map[string]string // by origin
 	quiet, json       bool
 	version           bool
 }
@@ -75,6 +76,7 @@ func (c *config) flags(tokenFile *string) *flag.FlagSet {
 	})
 	fs.BoolVar(&c.public, "public", false, "")
 	fs.StringVar(tokenFile, "token-file", "", "")
+	fs.Func("content-token", "", c.contentToken)
 	fs.BoolVar(&c.quiet, "q", false, "")
 	if c.audit {
 		fs.BoolVar(&c.quick, "quick", false, "")
@@ -91,6 +93,24 @@ func (c *config) flags(tokenFile *string) *flag.FlagSet {
 		fs.StringVar(&c.settings.To, "to", "", "")
 	}
 	return fs
+}
+
+// contentToken takes one -content-token: the origin of contents, and the file with its token.
+func (c *config) contentToken(text string) error {
+	site, file, ok := strings.Cut(text, "=")
+	u, err := url.Parse(site)
+	if !ok || file == "" || err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || u.User != nil || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" {
+		return errors.New("write it as https://HOST=FILE")
+	}
+	token, err := setting.Token(file, "")
+	if err != nil {
+		return err
+	}
+	if c.contentTokens == nil {
+		c.contentTokens = map[string]string{}
+	}
+	c.contentTokens[origin(u)] = token
+	return nil
 }
 
 // arguments checks the arguments, and the flags that must fit to them.

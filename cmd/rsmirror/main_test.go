@@ -56,6 +56,9 @@ func TestCommandLine(t *testing.T) {
 		{"-to ndjson -strip https://example.org/ https://example.org d", 2, "-strip"},
 		{"-strip a/b https://example.org d", 2, "-strip"},
 		{"-token-file " + empty + " https://example.org d", 2, "empty"},
+		{"-content-token " + empty + " https://example.org d", 2, "https://HOST=FILE"},
+		{"-content-token https://user:pw@example.org=" + empty + " https://example.org d", 2, "https://HOST=FILE"},
+		{"-content-token https://example.org=" + empty + " https://example.org d", 2, "empty"},
 		{"audit " + dir + "/none", 3, "rsmirror URL " + dir + "/none makes one"},
 		{"-once https://example.org " + dir, 3, "-adopt"},
 		{"-once -retry 1ms http://127.0.0.1:1/ " + dir + "/new", 4, "refused"},
@@ -65,5 +68,14 @@ func TestCommandLine(t *testing.T) {
 		if said := stdout.String() + stderr.String(); code != test.code || !strings.Contains(said, test.says) || strings.Contains(said, "secret") {
 			t.Errorf("rsmirror %s ends with %d, not %d, and says %s", test.args, code, test.code, said)
 		}
+	}
+}
+
+// The unit of systemd starts rsmirror with flags that there are.
+func TestUnit(t *testing.T) {
+	args := helptest.Unit(t, "../../deploy/systemd/rsmirror@.service", map[string]string{"URL": "https://example.org/", "ARGS": "-public -q"})
+	cfg, err := parse(args, func(string) string { return "" })
+	if err != nil || cfg.settings.URL != "https://example.org/" || cfg.dir != "/var/lib/rsmirror/name" || !cfg.public {
+		t.Errorf("%q is read as %+v, %v", args, cfg, err)
 	}
 }

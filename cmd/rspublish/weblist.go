@@ -12,10 +12,11 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rshub/rshub/client"
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/harvest"
-	"github.com/rshub/rshub/inventory"
 	"github.com/rshub/rshub/inventory/audit"
+	"github.com/rshub/rshub/inventory/digest"
 	"github.com/rshub/rshub/reconcile"
 	"github.com/rshub/rshub/relay"
 	"github.com/rshub/rshub/resourcesync"
@@ -130,22 +131,18 @@ func (l *weblist) unmoved() bool {
 
 // Differences compares nothing, and returns harvest.ErrUnchanged, if the list and the hub
 // are as they were at the end of the run before.
-func (l *weblist) Differences(ctx context.Context, own func(context.Context) (*inventory.State, error), look func(audit.Look)) iter.Seq2[audit.Difference, error] {
-	return l.site.Differences(ctx, func(ctx context.Context) (*inventory.State, error) {
-		s, err := own(ctx)
+func (l *weblist) Differences(ctx context.Context, tally reconcile.Tally, own client.Own, look func(audit.Look)) iter.Seq2[audit.Difference, error] {
+	return l.site.Differences(ctx, func(ctx context.Context) (digest.Tally, error) {
+		t, err := tally(ctx)
 		if err != nil {
-			return nil, err
+			return t, err
 		}
-		all, err := audit.LookAt(ctx, s, inventory.Range{})
-		if err != nil {
-			return nil, err
-		}
-		l.now.Sum = fmt.Sprintf("%s %d", all.Content, all.Count)
+		l.now.Sum = fmt.Sprintf("%s %d", t.Digest(digest.ByContent), t.Count)
 		if l.same = l.unmoved() && l.was.Sum == l.now.Sum; l.same {
-			return nil, harvest.ErrUnchanged
+			return t, harvest.ErrUnchanged
 		}
-		return s, nil
-	}, func(k audit.Look) {
+		return t, nil
+	}, own, func(k audit.Look) {
 		if l.first == nil {
 			l.first = &k
 		}

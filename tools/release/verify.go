@@ -191,6 +191,7 @@ func (r *release) verifyChecksums(ctx context.Context) error {
 // installed is what both packages install.
 var installed = []string{
 	"/usr/bin/rshub", "/usr/bin/rspublish", "/usr/bin/rsmirror", "/usr/lib/systemd/system/rshub.service",
+	"/usr/lib/systemd/system/rsmirror@.service", "/usr/lib/systemd/system/rspublish-watch@.service",
 	"/etc/rshub/rshub.env", "/etc/rshub/tokens", "/var/lib/rshub",
 }
 

@@ -190,6 +190,14 @@ spec:
   value: ":8081"
 - name: RSHUB_BASE_URL
   value: {{ include "rshub.baseURL" . | quote }}
+{{- $named := hasKey $v.config "RSHUB_HOSTS" }}
+{{- range $v.extraEnv }}{{ if eq .name "RSHUB_HOSTS" }}{{ $named = true }}{{ end }}{{ end }}
+{{- if not $named }}
+{{- $name := include "rshub.fullname" . }}
+{{- $space := printf "%s.%s" $name .Release.Namespace }}
+- name: RSHUB_HOSTS
+  value: {{ printf "%s,%s,%s.svc,%s.svc.cluster.local" $name $space $space $space | quote }}
+{{- end }}
 - name: RSHUB_GRACE
   value: {{ printf "%ds" (int $v.drain.graceSeconds) | quote }}
 {{- if include "rshub.tokensSecret" . }}

@@ -1,0 +1,79 @@
+package access
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/rshub/rshub/problem"
+)
+
+// A Caller is who makes a request.
+type Caller struct {
+	Name    string // empty: a caller without a token
+	Rights  Rights
+	Expires time.Time // when the rights end; zero: they do not end by themselves
+
+	// Private reports whether a set is private, for callers who have only anyone's rights.
+	// The error is feed.ErrNoSet if there is no such set. Default: no set is private.
+	Private func(ctx context.Context, set string) (bool, error)
+
+	now func() (Caller, error) // who has the same token at this moment; nil: nothing changes
+}
+
+// Now returns the caller with the rights that the same token gives at this moment. The
+// error is the problem that a request would get, if the token is not valid any more.
+func (c Caller) Now() (Caller, error) {
+	if c.now == nil {
+		return c, nil
+	}
+	return c.now()
+}
+
+// An Authenticator finds out who makes a request. See Tokens, TokensFile, and package jwt.
+// Its methods may be called at the same time.
+type Authenticator interface {
+	// Caller returns who makes r. The error is the problem to answer with. It does not
+	// block for longer than r's context lasts.
+	Caller(r *http.Request) (Caller, error)
+
+	// Version is a number that is another one whenever Caller may answer otherwise
+	// than before, other than because a time has come. Caller.Now tells what it is now.
+	Version() uint64
+
+	// Watch looks for changes until ctx is done, or until there can be none any more.
+	Watch(ctx context.Context)
+
+	// Err returns why what is newest is not in force, such as a file with a mistake. It
+	// is nil if it is.
+	Err() error
+}
+
+// NewCaller returns a caller with a token, who may also do what anyone may. now is
+// Caller.Now; nil if nothing changes.
+func NewCaller(name string, rights, anyone Rights, expires time.Time, now func() (Caller, error)) Caller {
+	rights.anyone = &anyone
+	return Caller{Name: name, Rights: rights, Expires: expires, now: now}
+}
+
+// BearerToken returns the bearer token that a request carries (RFC 6750 section 2.1). It is
+// empty if the request has none. The error is the problem of another kind of Authorization.
+func BearerToken(r *http.Request) (string, error) {
+	header := r.Header.Get("Authorization")
+	if header == "" {
+		return "", nil
+	}
+	scheme, token, ok := strings.Cut(header, " ")
+	if token = strings.TrimSpace(token); !ok || token == "" || !strings.EqualFold(scheme, "Bearer") {
+		return "", unauthorized("invalid_request", "the Authorization is not of the form Bearer TOKEN")
+	}
+	return token, nil
+}
+
+// Expired returns the problem of a token whose time is over.
+func Expired() *problem.Problem { return Unknown("the token has expired") }
+
+// Unknown returns the problem of a token that nobody here knows. why may say more; it shows
+// nothing of the token.
+func Unknown(why string) *problem.Problem { return unauthorized("invalid_token", why) }

@@ -1,0 +1,198 @@
+package access
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rshub/rshub/internal/logged"
+)
+
+// A fileBench is a tokens file that is watched, in fake time.
+type fileBench struct {
+	*testing.T
+	path string
+	file *TokensFile
+	log  logged.Log
+}
+
+func watchFile(t *testing.T, lines ...string) *fileBench {
+	b := &fileBench{T: t, path: filepath.Join(t.TempDir(), "tokens")}
+	b.write(lines...)
+	var err error
+	if b.file, err = OpenTokensFile(b.path, slog.New(slog.NewTextHandler(&b.log, nil))); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); b.file.Watch(ctx) }()
+	t.Cleanup(func() { cancel(); <-done })
+	return b
+}
+
+// write replaces the file, as an editor and Kubernetes do it.
+func (b *fileBench) write(lines ...string) {
+	b.Helper()
+	if err := os.WriteFile(b.path+".new", []byte(tokensFile(lines...)), 0o600); err != nil {
+		b.Fatal(err)
+	}
+	if err := os.Rename(b.path+".new", b.path); err != nil {
+		b.Fatal(err)
+	}
+}
+
+func (b *fileBench) caller(token string) (Caller, error) {
+	r := httptest.NewRequest(http.MethodGet, "/", nil)
+	if token != "" {
+		r.Header.Set("Authorization", "Bearer "+token)
+	}
+	return b.file.Caller(r)
+}
+
+func TestTokensFileIsReadAnew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := watchFile(t, "alice ALICE publish:a")
+		if c, err := b.caller(alicesToken); err != nil || c.Name != "alice" {
+			t.Fatalf("%+v, %v", c, err)
+		}
+		b.write("alice ALICE publish:a,follow:b", "bob BOB follow:b", "anyone - follow:c")
+		time.Sleep(lookEvery + 1)
+		synctest.Wait()
+		if c, err := b.caller(alicesToken); err != nil || !c.Rights.Follow("b") || !c.Rights.Follow("c") {
+			t.Errorf("%+v, %v", c, err)
+		}
+		if c, err := b.caller(bobsToken); err != nil || c.Name != "bob" {
+			t.Errorf("%+v, %v", c, err)
+		}
+		if c, err := b.caller(""); err != nil || !c.Rights.Follow("c") || c.Rights.Follow("b") {
+			t.Errorf("%+v, %v", c, err)
+		}
+		version := b.file.Version()
+
+		for _, bad := range []func(){
+			func() { b.write("alice ALICE publish:a,nonsense") },
+			func() { _ = os.Remove(b.path) },
+			func() { b.write("alice rshub_THESECRET publish:a") },
+		} {
+			before := len(b.log.String())
+			said := func() string { return b.log.String()[before:] }
+			bad()
+			time.Sleep(lookEvery + 1)
+			synctest.Wait()
+			if c, err := b.caller(bobsToken); err != nil || !c.Rights.Follow("b") {
+				t.Errorf("the tokens before are not in force: %+v, %v", c, err)
+			}
+			if b.file.Err() == nil || b.file.Version() != version {
+				t.Error("nobody notices that the file is bad")
+			}
+			if once := said(); strings.Count(once, "stay in force") != 1 || strings.Contains(once, "THESECRET") {
+				t.Errorf("the log says %s", once)
+			}
+			time.Sleep(10 * lookEvery)
+			synctest.Wait()
+			if strings.Count(said(), "stay in force") != 1 {
+				t.Errorf("the log says it again: %s", said())
+			}
+		}
+		b.write("bob BOB follow:b")
+		time.Sleep(lookEvery + 1)
+		synctest.Wait()
+		if _, err := b.caller(alicesToken); err == nil || b.file.Err() != nil {
+			t.Errorf("alice: %v; the file: %v", err, b.file.Err())
+		}
+	})
+}
+
+// A token ends at its time, and what it holds does so within a second.
+func TestHold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		end := time.Now().Add(time.Minute).UTC().Format(time.RFC3339)
+		b := watchFile(t, "alice ALICE follow:a expires="+end, "bob BOB follow:a", "anyone - follow:c")
+		w := NewWatch(b.file)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { defer close(done); w.Run(ctx) }()
+		hold := func(token, set string) context.Context {
+			c, err := b.caller(token)
+			if err != nil {
+				t.Fatal(err)
+			}
+			held, end := context.WithCancelCause(NewContext(t.Context(), c))
+			t.Cleanup(w.Hold(held, func(r Rights) bool { return r.Follow(set) }, end))
+			return held
+		}
+		ended := func(what string, ctx context.Context, why string) {
+			t.Helper()
+			synctest.Wait()
+			if cause := context.Cause(ctx); (cause == nil) != (why == "") || cause != nil && !strings.Contains(cause.Error(), why) {
+				t.Errorf("%s: %v", what, cause)
+			}
+		}
+		alice, bob, anyone, public := hold(alicesToken, "a"), hold(bobsToken, "a"), hold("", "c"), hold(bobsToken, "c")
+		count := func() int {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			return len(w.held)
+		}
+		w.Hold(t.Context(), func(Rights) bool { return true }, func(err error) { t.Error(err) })()
+		if count() != 4 {
+			t.Errorf("%d are held", count())
+		}
+		time.Sleep(59 * time.Second)
+		ended("alice", alice, "")
+		time.Sleep(2 * time.Second)
+		ended("alice", alice, "expired")
+		ended("bob", bob, "")
+		if _, err := b.caller(alicesToken); err == nil || !strings.Contains(err.Error(), "expired") {
+			t.Errorf("alice: %v", err)
+		}
+
+		b.write("bob BOB follow:other", "anyone - follow:c")
+		time.Sleep(lookEvery + sweepEvery)
+		ended("bob", bob, "does not have the right")
+		ended("bob in a public set", public, "")
+		late := hold(bobsToken, "other")
+		early, err := b.caller(bobsToken)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.write("alice ALICE follow:a")
+		time.Sleep(lookEvery + sweepEvery)
+		ended("bob without a token", late, "not known here")
+		ended("bob in a public set", public, "not known here")
+		ended("anyone", anyone, "does not have the right")
+
+		// The request began before the change, and holds after it.
+		held, cut := context.WithCancelCause(NewContext(t.Context(), early))
+		w.Hold(held, func(r Rights) bool { return r.Follow("other") }, cut)()
+		ended("late", held, "not known here")
+		cancel()
+		<-done
+		if count() != 0 {
+			t.Errorf("%d are held", count())
+		}
+	})
+}
+
+// A file with 100,000 callers is read in a second; that is a benchmark, and here it is only
+// read right.
+func BenchmarkReadTokens(b *testing.B) {
+	var file strings.Builder
+	for i := range 100_000 {
+		file.WriteString("caller" + strings.Repeat("x", i%10) + Digest(strconv.Itoa(i))[7:20] + " " + Digest("token "+strconv.Itoa(i)) + " publish:set" + Digest(strconv.Itoa(i))[7:20] + ",follow:* expires=2099-01-01\n")
+	}
+	text := file.String()
+	for b.Loop() {
+		if _, err := ReadTokens(strings.NewReader(text)); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,292 @@
+// Package jwt knows callers by JSON Web Tokens (RFC 7519) that an issuer, such as an
+// identity provider, has signed. The rights of a caller are in a claim of the token.
+package jwt
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/go-jose/go-jose/v4"
+	"github.com/go-jose/go-jose/v4/jwt"
+
+	"github.com/rshub/rshub/access"
+	"github.com/rshub/rshub/problem"
+)
+
+const (
+	maxToken = 8 << 10 // bytes
+	maxName  = 200     // bytes of sub
+	maxKnown = 4096    // tokens that are known to be right, in each of two halves
+	maxTries = 4       // keys that one token is tried with
+)
+
+// Options of an Authenticator. Those without a default are required.
+type Options struct {
+	Issuer   string   // iss of each token
+	Audience []string // aud of each token is one of these
+	Claim    string   // has the rights: a text, or a list of texts; default scope
+
+	// Skew is by how much the clocks of the issuer and of this machine may differ when a
+	// token begins (nbf, iat). It does not prolong a token. Default 1 minute.
+	Skew time.Duration
+
+	// Others knows callers without a JWT, and the rights of callers without any token.
+	// Default: nobody but a caller with a JWT has rights.
+	Others *access.TokensFile
+}
+
+// An Authenticator is an access.Authenticator for JWTs.
+type Authenticator struct {
+	keys *Keys
+	opts Options
+
+	mu         sync.Mutex
+	fresh, old map[[sha256.Size]byte]known // tokens that were verified
+}
+
+var _ access.Authenticator = (*Authenticator)(nil)
+
+// A known is a token that was verified, with keys of a version.
+type known struct {
+	name    string
+	rights  access.Rights
+	begins  time.Time
+	expires time.Time
+	version uint64
+}
+
+// New returns an Authenticator for tokens that one of the keys has signed.
+func New(keys *Keys, o Options) (*Authenticator, error) {
+	if o.Issuer == "" || len(o.Audience) == 0 {
+		return nil, errors.New("JWTs need an issuer and an audience: a token for another service must not be good here")
+	}
+	if o.Claim == "" {
+		o.Claim = "scope"
+	}
+	if o.Skew == 0 {
+		o.Skew = time.Minute
+	}
+	return &Authenticator{keys: keys, opts: o, fresh: map[[sha256.Size]byte]known{}}, nil
+}
+
+// Version changes with the keys, and with the tokens of Options.Others.
+func (a *Authenticator) Version() uint64 {
+	a.keys.mu.Lock()
+	version := a.keys.version
+	a.keys.mu.Unlock()
+	if a.opts.Others != nil {
+		version += a.opts.Others.Version()
+	}
+	return version
+}
+
+// Caller returns the caller whose JWT r carries. A bearer token that does not look like a
+// JWT is for Options.Others.
+func (a *Authenticator) Caller(r *http.Request) (access.Caller, error) {
+	token, err := access.BearerToken(r)
+	if err != nil {
+		return access.Caller{}, err
+	}
+	if strings.Count(token, ".") == 2 {
+		return a.caller(token)
+	}
+	if a.opts.Others != nil {
+		return a.opts.Others.Caller(r)
+	}
+	if token != "" {
+		return access.Caller{}, access.Unknown("the token is no JWT, and no other tokens are known here")
+	}
+	return access.Caller{}, nil
+}
+
+// caller returns the caller with a JWT.
+func (a *Authenticator) caller(token string) (access.Caller, error) {
+	if len(token) > maxToken {
+		return access.Caller{}, access.Unknown(fmt.Sprintf("the JWT is longer than %d bytes", maxToken))
+	}
+	k, err := a.known(token)
+	if err != nil {
+		return access.Caller{}, err
+	}
+	switch now := time.Now(); {
+	case !now.Before(k.expires):
+		return access.Caller{}, access.Expired()
+	case now.Add(a.opts.Skew).Before(k.begins):
+		return access.Caller{}, access.Unknown("the JWT is not good yet (nbf or iat)")
+	}
+	var anyone access.Rights
+	if a.opts.Others != nil {
+		anyone = a.opts.Others.Anyone()
+	}
+	return access.NewCaller(k.name, k.rights, anyone, k.expires, func() (access.Caller, error) { return a.caller(token) }), nil
+}
+
+// known returns what a token says, if its signature is right. It verifies a token once
+// for each version of the keys, as long as there are not too many tokens.
+func (a *Authenticator) known(token string) (known, error) {
+	sum := sha256.Sum256([]byte(token))
+	version := a.keysVersion()
+	a.mu.Lock()
+	k, ok := a.fresh[sum]
+	if !ok {
+		if k, ok = a.old[sum]; ok {
+			a.rememberLocked(sum, k)
+		}
+	}
+	a.mu.Unlock()
+	if ok && k.version == version {
+		return k, nil
+	}
+	k, err := a.verify(token)
+	if err != nil {
+		return known{}, err
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.rememberLocked(sum, k)
+	return k, nil
+}
+
+func (a *Authenticator) keysVersion() uint64 {
+	a.keys.mu.Lock()
+	defer a.keys.mu.Unlock()
+	return a.keys.version
+}
+
+// rememberLocked needs a.mu held.
+func (a *Authenticator) rememberLocked(sum [sha256.Size]byte, k known) {
+	if len(a.fresh) >= maxKnown {
+		a.old, a.fresh = a.fresh, make(map[[sha256.Size]byte]known, maxKnown)
+	}
+	a.fresh[sum] = k
+}
+
+// all are the algorithms that some key may have. There is no "none" among them.
+var all = []jose.SignatureAlgorithm{
+	jose.RS256, jose.RS384, jose.RS512, jose.PS256, jose.PS384, jose.PS512, jose.ES256, jose.ES384, jose.ES512, jose.EdDSA, jose.HS256, jose.HS384, jose.HS512,
+}
+
+// verify checks the signature and the claims of a token that do not depend on the time.
+// The key is found by the hub's own list: what a token says of where its key is (jku, x5u,
+// jwk) counts for nothing.
+func (a *Authenticator) verify(token string) (known, error) {
+	parsed, err := jwt.ParseSigned(token, all)
+	if err != nil || len(parsed.Headers) != 1 {
+		return known{}, access.Unknown("the token is no JWT with a signature that is allowed here") // err may show a part of it
+	}
+	header := parsed.Headers[0]
+	keys, version := a.keys.find(header.KeyID, jose.SignatureAlgorithm(header.Algorithm))
+	if version == 0 {
+		return known{}, unavailable()
+	}
+	var registered jwt.Claims
+	var claims map[string]json.RawMessage
+	err = errors.New("no key fits")
+	for _, k := range keys[:min(len(keys), maxTries)] {
+		if err = parsed.Claims(k.key, &registered, &claims); err == nil {
+			break
+		}
+	}
+	if err != nil {
+		return known{}, access.Unknown("the JWT is not signed with a key of its issuer that is known here, or its claims cannot be read")
+	}
+	return a.read(&registered, claims, version)
+}
+
+// read checks the claims.
+func (a *Authenticator) read(registered *jwt.Claims, claims map[string]json.RawMessage, version uint64) (known, error) {
+	intended := false
+	for _, audience := range a.opts.Audience {
+		intended = intended || registered.Audience.Contains(audience)
+	}
+	switch {
+	case registered.Issuer != a.opts.Issuer:
+		return known{}, access.Unknown("the JWT is from another issuer (iss)")
+	case !intended:
+		return known{}, access.Unknown("the JWT is for somebody else (aud)")
+	case registered.Expiry == nil:
+		return known{}, access.Unknown("the JWT does not say when it expires (exp)")
+	case registered.Subject == "" || len(registered.Subject) > maxName || strings.ContainsFunc(registered.Subject, func(c rune) bool { return c < ' ' || c == 0x7F || c == 0xFFFD }):
+		return known{}, access.Unknown(fmt.Sprintf("the JWT does not say whose it is (sub), in at most %d bytes", maxName))
+	}
+	rights, err := readRights(claims[a.opts.Claim])
+	if err != nil {
+		return known{}, access.Unknown("the JWT's claim " + a.opts.Claim + ": " + err.Error())
+	}
+	begins := registered.NotBefore.Time()
+	if issued := registered.IssuedAt.Time(); issued.After(begins) {
+		begins = issued
+	}
+	return known{access.JWTPrefix + registered.Subject, rights, begins, registered.Expiry.Time(), version}, nil
+}
+
+// readRights reads the rights out of a claim. Words that are no rights of rshub are for
+// others, and do not count.
+func readRights(claim json.RawMessage) (access.Rights, error) {
+	if len(claim) == 0 || string(claim) == "null" {
+		return access.Rights{}, nil
+	}
+	var text string
+	if json.Unmarshal(claim, &text) != nil {
+		var list []string
+		if json.Unmarshal(claim, &list) != nil {
+			return access.Rights{}, errors.New("it is neither a text nor a list of texts")
+		}
+		text = strings.Join(list, " ")
+	}
+	var rights []string
+	for word := range strings.FieldsFuncSeq(text, func(c rune) bool { return c == ' ' || c == ',' }) {
+		if word == "operate" || strings.HasPrefix(word, "publish:") || strings.HasPrefix(word, "follow:") {
+			rights = append(rights, word)
+		}
+	}
+	if len(rights) == 0 {
+		return access.Rights{}, nil
+	}
+	return access.ParseRights(strings.Join(rights, ","))
+}
+
+func unavailable() error {
+	p := problem.New(http.StatusServiceUnavailable, "keys-unavailable", "this hub could not get the keys of the issuer of JWTs yet; try again soon")
+	p.RetryAfter = 5
+	return p
+}
+
+// Watch looks for other keys, and for other tokens of Options.Others, until ctx is done.
+func (a *Authenticator) Watch(ctx context.Context) {
+	var wg sync.WaitGroup
+	if a.opts.Others != nil {
+		wg.Go(func() { a.opts.Others.Watch(ctx) })
+	}
+	a.keys.Watch(ctx)
+	wg.Wait()
+}
+
+// Err returns why the newest keys or tokens are not in force. It is nil if they are.
+func (a *Authenticator) Err() error {
+	err := a.keys.Err()
+	if a.opts.Others != nil {
+		err = errors.Join(a.opts.Others.Err(), err)
+	}
+	return err
+}
+
+// checkURL returns an error if keys at a URL could be replaced on their way.
+func checkURL(text string) error {
+	u, err := url.Parse(text)
+	switch {
+	case err != nil || u.Hostname() == "" || u.User != nil:
+		return errors.New("the URL of keys for JWTs is like https://issuer.example.org/keys, without a password")
+	case u.Scheme != "https" && u.Hostname() != "localhost" && u.Hostname() != "127.0.0.1" && u.Hostname() != "::1":
+		return errors.New("the URL of keys for JWTs begins with https://: whoever can change the keys on their way can be anybody")
+	}
+	return nil
+}

@@ -1,0 +1,324 @@
+package jwt
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/elliptic"
+	"crypto/rsa"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/go-jose/go-jose/v4"
+
+	"github.com/rshub/rshub/internal/backoff"
+)
+
+const (
+	maxKeys      = 100              // of an issuer
+	maxKeysBytes = 256 << 10        // of the document that has them
+	leastRSA     = 2048             // bits
+	leastSecret  = 32               // bytes of a key for HMAC
+	fetchTime    = 10 * time.Second // for a document of keys
+	fileEvery    = 2 * time.Second  // a look at a file
+	urlEvery     = 10 * time.Minute // a look at a URL, about
+	retryEvery   = 10 * time.Second // after a look at a URL that failed, about
+	askedEvery   = 30 * time.Second // a look at a URL because a JWT names an unknown key, at most
+)
+
+// Keys are the keys that an issuer signs JWTs with: a JWK Set (RFC 7517) at a URL or in a
+// file, or public keys in a file (PEM). They change when the document does. If it cannot be
+// read, the keys before it stay in force.
+type Keys struct {
+	from string
+	http *http.Client // nil: from is a file
+	log  *slog.Logger
+
+	mu      sync.Mutex
+	keys    []key
+	version uint64 // of keys; 0: there were none yet
+	sum     [sha256.Size]byte
+	err     error     // why the document as it is now is not in force
+	looked  time.Time // when the last look at a URL began
+	asked   chan struct{}
+}
+
+// A key is one key of an issuer.
+type key struct {
+	id         string
+	algorithms []jose.SignatureAlgorithm // that it may be used with
+	key        any
+}
+
+// OpenKeys returns the keys of a file, or of a URL that begins with https:// or, for this
+// machine only, with http://. Keys at a URL are there only once Watch runs.
+func OpenKeys(from string, log *slog.Logger) (*Keys, error) {
+	k := &Keys{from: from, log: log, asked: make(chan struct{}, 1)}
+	if isURL(from) {
+		if err := checkURL(from); err != nil {
+			return nil, err
+		}
+		k.http = &http.Client{
+			Timeout: fetchTime,
+			CheckRedirect: func(*http.Request, []*http.Request) error {
+				return errors.New("a redirect: name the URL that it leads to")
+			},
+		}
+		return k, nil
+	}
+	_, err := k.look(context.Background())
+	if err != nil {
+		return nil, err
+	}
+	return k, nil
+}
+
+// Watch looks for other keys until ctx is done.
+func (k *Keys) Watch(ctx context.Context) {
+	pause := time.Duration(0)
+	for {
+		timer := time.NewTimer(pause)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		case <-timer.C:
+		case <-k.asked:
+			timer.Stop()
+		}
+		before := k.Err()
+		changed, err := k.look(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err != nil && (before == nil || before.Error() != err.Error()):
+			k.log.Error("the keys for JWTs cannot be read, so the keys before stay in force", "err", err)
+		case changed:
+			k.log.Info("there are other keys for JWTs", "keys", k.count())
+		}
+		switch {
+		case k.http == nil:
+			pause = fileEvery
+		case err != nil:
+			pause = backoff.Jitter(retryEvery)
+		default:
+			pause = backoff.Jitter(urlEvery)
+		}
+	}
+}
+
+// Err returns why the document as it is now is not in force. It is nil if it is.
+func (k *Keys) Err() error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.version == 0 && k.err == nil {
+		return fmt.Errorf("the keys for JWTs were not read from %s yet", k.from)
+	}
+	return k.err
+}
+
+func (k *Keys) count() int {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return len(k.keys)
+}
+
+// find returns the keys that may have signed a JWT, by its key ID (which may be empty) and
+// its algorithm, and the version of all keys. If there are none, it has Watch look for
+// other keys soon.
+func (k *Keys) find(id string, algorithm jose.SignatureAlgorithm) (fit []key, version uint64) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	known := false
+	for _, key := range k.keys {
+		if id != "" && key.id != "" && key.id != id {
+			continue
+		}
+		known = true
+		if slices.Contains(key.algorithms, algorithm) {
+			fit = append(fit, key)
+		}
+	}
+	if !known && k.version > 0 && k.http != nil && time.Since(k.looked) >= askedEvery {
+		select {
+		case k.asked <- struct{}{}:
+		default:
+		}
+	}
+	return fit, k.version
+}
+
+// look reads the document. It reports whether there are other keys now.
+func (k *Keys) look(ctx context.Context) (changed bool, err error) {
+	if k.http != nil {
+		k.mu.Lock()
+		k.looked = time.Now()
+		k.mu.Unlock()
+	}
+	text, err := k.read(ctx)
+	sum := sha256.Sum256(text)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if err == nil && k.version > 0 && sum == k.sum {
+		k.err = nil
+		return false, nil
+	}
+	var keys []key
+	if err == nil {
+		keys, err = parseKeys(text, k.http != nil)
+	}
+	if err != nil {
+		k.err = fmt.Errorf("keys for JWTs from %s: %w", k.from, err)
+		return false, k.err
+	}
+	k.keys, k.sum, k.err = keys, sum, nil
+	k.version++
+	return true, nil
+}
+
+func (k *Keys) read(ctx context.Context) ([]byte, error) {
+	if k.http == nil {
+		return os.ReadFile(k.from)
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, k.from, nil)
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Accept", "application/jwk-set+json, application/json")
+	resp, err := k.http.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("the answer is %s", resp.Status)
+	}
+	text, err := io.ReadAll(io.LimitReader(resp.Body, maxKeysBytes+1))
+	if err == nil && len(text) > maxKeysBytes {
+		err = fmt.Errorf("it is longer than %d bytes", maxKeysBytes)
+	}
+	return text, err
+}
+
+// parseKeys reads keys. Those from the web are public keys; those that the hub cannot use
+// are left out, because an issuer may have keys for other purposes. In a file of the
+// operator such a key is an error.
+func parseKeys(text []byte, web bool) ([]key, error) {
+	if block, _ := pem.Decode(text); block != nil && !web {
+		return parsePEM(text)
+	}
+	var set struct {
+		Keys []json.RawMessage `json:"keys"`
+	}
+	if err := json.Unmarshal(text, &set); err != nil || set.Keys == nil {
+		return nil, errors.New(`it is no JWK Set, {"keys":[…]}`)
+	}
+	if len(set.Keys) > maxKeys {
+		return nil, fmt.Errorf("it has %d keys; %d are the most", len(set.Keys), maxKeys)
+	}
+	var keys []key
+	for i, raw := range set.Keys {
+		k, err := parseJWK(raw, web)
+		if err == nil {
+			keys = append(keys, k)
+		} else if !web {
+			return nil, fmt.Errorf("key %d: %w", i+1, err)
+		}
+	}
+	if len(keys) == 0 {
+		return nil, errors.New("it has no key that can be used: RSA, EC (P-256, P-384, P-521) or Ed25519; for HMAC, in a file only")
+	}
+	return keys, nil
+}
+
+func parseJWK(raw []byte, web bool) (key, error) {
+	var k jose.JSONWebKey
+	if err := k.UnmarshalJSON(raw); err != nil {
+		return key{}, errors.New("it is no key that is known here") // the error may show a part of it
+	}
+	if k.Use != "" && k.Use != "sig" {
+		return key{}, fmt.Errorf("it is for %q, not for signatures", k.Use)
+	}
+	algorithms, err := algorithms(k.Key)
+	if err != nil {
+		return key{}, err
+	}
+	if _, secret := k.Key.([]byte); secret && web {
+		return key{}, errors.New("a key for HMAC is a secret, and does not belong at a URL")
+	}
+	if k.Algorithm != "" {
+		if !slices.Contains(algorithms, jose.SignatureAlgorithm(k.Algorithm)) {
+			return key{}, fmt.Errorf("its algorithm %q does not fit to its type", k.Algorithm)
+		}
+		algorithms = []jose.SignatureAlgorithm{jose.SignatureAlgorithm(k.Algorithm)}
+	}
+	return key{k.KeyID, algorithms, k.Key}, nil
+}
+
+func parsePEM(text []byte) (keys []key, err error) {
+	for n := 1; ; n++ {
+		block, rest := pem.Decode(text)
+		if block == nil {
+			if len(bytes.TrimSpace(text)) > 0 {
+				return nil, errors.New("something follows the last key")
+			}
+			return keys, nil
+		}
+		text = rest
+		public, err := x509.ParsePKIXPublicKey(block.Bytes)
+		if block.Type != "PUBLIC KEY" || err != nil {
+			return nil, fmt.Errorf("key %d is no PUBLIC KEY", n)
+		}
+		algorithms, err := algorithms(public)
+		if err != nil {
+			return nil, fmt.Errorf("key %d: %w", n, err)
+		}
+		keys = append(keys, key{algorithms: algorithms, key: public})
+	}
+}
+
+// algorithms returns the algorithms that a key may be used with. So no JWT can have a key
+// used for another algorithm than its own, such as a public key as a secret.
+func algorithms(k any) ([]jose.SignatureAlgorithm, error) {
+	switch k := k.(type) {
+	case *rsa.PublicKey:
+		if k.N.BitLen() < leastRSA {
+			return nil, fmt.Errorf("an RSA key has at least %d bits", leastRSA)
+		}
+		return []jose.SignatureAlgorithm{jose.RS256, jose.RS384, jose.RS512, jose.PS256, jose.PS384, jose.PS512}, nil
+	case *ecdsa.PublicKey:
+		switch k.Curve {
+		case elliptic.P256():
+			return []jose.SignatureAlgorithm{jose.ES256}, nil
+		case elliptic.P384():
+			return []jose.SignatureAlgorithm{jose.ES384}, nil
+		case elliptic.P521():
+			return []jose.SignatureAlgorithm{jose.ES512}, nil
+		}
+	case ed25519.PublicKey:
+		return []jose.SignatureAlgorithm{jose.EdDSA}, nil
+	case []byte:
+		if len(k) < leastSecret {
+			return nil, fmt.Errorf("a key for HMAC has at least %d bytes", leastSecret)
+		}
+		return []jose.SignatureAlgorithm{jose.HS256, jose.HS384, jose.HS512}, nil
+	}
+	return nil, errors.New("it is no public key (RSA, EC or Ed25519) and no key for HMAC")
+}
+
+func isURL(from string) bool {
+	return strings.HasPrefix(from, "https://") || strings.HasPrefix(from, "http://")
+}
