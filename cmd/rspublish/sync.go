@@ -130,7 +130,6 @@ func things(n int) string {
 
 // listing returns the list of the source, and what to call when it is needed no more.
 func (s *syncing) listing(ctx context.Context, o *reconcile.Options) (list reconcile.Listing, done func(), err error) {
-	done = func() {}
 	switch s.cfg.kind {
 	case aDirectory:
 		list, done, err = s.directory(o)
