@@ -163,8 +163,8 @@ func (w *Watcher) Trouble() (directories int, err error) {
 }
 
 // Next waits until paths have changed and settled, and returns what is there. It returns
-// ErrLost when anything may have changed, and ctx's error. A path that cannot be looked at
-// is left for the next list.
+// ErrLost when anything may have changed, and ctx's error: then the next Next returns what
+// this one did not. A path that cannot be looked at is left for the next list.
 func (w *Watcher) Next(ctx context.Context) ([]reconcile.Sight, error) {
 	for {
 		w.mu.Lock()
@@ -183,6 +183,11 @@ func (w *Watcher) Next(ctx context.Context) ([]reconcile.Sight, error) {
 			continue
 		}
 		sights, err := w.look(ctx, due)
+		if ctx.Err() != nil && err != nil {
+			for path, s := range due {
+				w.mark(path, s)
+			}
+		}
 		if err != nil || len(sights) > 0 {
 			return sights, err
 		}
