@@ -105,7 +105,6 @@ func TestRelaySitemap(t *testing.T) {
 	if _, stderr := rspublish(t, 2, nil, "relay", "-hub", h.URL, "-set", "other", "-once", "-state", state, web.URL+"/sitemap.xml"); !strings.Contains(stderr, "the state of another relay") {
 		t.Errorf("relay says %s", stderr)
 	}
-	web.Close()
 	if _, stderr := rspublish(t, 3, nil, "relay", "-hub", h.URL, "-set", "site", "-once", web.URL+"/nothing"); !strings.Contains(stderr, "no source that can be relayed") {
 		t.Errorf("relay says %s", stderr)
 	}
