@@ -59,6 +59,8 @@ type Config struct {
 	Hosts    []string             // names that the hub has besides that of BaseURL, in lower case, without ports; *: any; default: none
 	Origins  []string             // origins of web pages that may use the hub, in lower case, such as https://example.org; *: all origins; default: only the hub's own
 
+	TrustedProxies []netip.Prefix // networks of proxies that are believed when they say, in X-Forwarded-For or Forwarded, who the client is; default: none
+
 	CallbackAllow    []netip.Prefix // networks that callbacks may be in, besides public addresses; default: none
 	CallbackPorts    []uint16       // ports that callbacks may have; default: 80, 443, and all from 1024 on
 	CallbackCAs      *x509.CertPool // CA certificates to trust for callbacks; default: the system's

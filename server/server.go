@@ -53,7 +53,7 @@ func New(c Config) (*Server, error) {
 		return slices.Contains(hubPaths, r.URL.Path) && websub.IsForm(r.Header) // a WebSub form gets its errors as plain text
 	}}
 	s.callers = newCallers(c.Callers, s.errors)
-	s.requests = &requests{log: s.log}
+	s.requests = &requests{log: s.log, proxies: c.TrustedProxies}
 	s.front = newFront(s.requests, c.WriteTimeout, s.log)
 	return s, nil
 }
