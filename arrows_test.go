@@ -22,17 +22,18 @@ var arrows = map[string][]string{
 	"client":       {"feed", "internal/backoff", "inventory", "inventory/audit", "inventory/digest", "problem", "resourcesync"},
 
 	// What several parts of a hub stand on.
-	"internal/accept":    {},
-	"internal/backoff":   {},
-	"internal/budget":    {"feed"},
-	"internal/flight":    {},
-	"internal/forwarded": {},
-	"internal/progress":  {},
-	"internal/packed":    {"resourcesync"},
-	"internal/redisconn": {"feed", "internal/backoff"},
-	"claim":              {"internal/redisconn"},
-	"outbound":           {"resourcesync"},
-	"outbound/meter":     {"outbound"},
+	"internal/accept":      {},
+	"internal/backoff":     {},
+	"internal/budget":      {"feed"},
+	"internal/certificate": {},
+	"internal/flight":      {},
+	"internal/forwarded":   {},
+	"internal/progress":    {},
+	"internal/packed":      {"resourcesync"},
+	"internal/redisconn":   {"feed", "internal/backoff"},
+	"claim":                {"internal/redisconn"},
+	"outbound":             {"resourcesync"},
+	"outbound/meter":       {"outbound"},
 
 	// What a set holds now.
 	"inventory/digest": {"feed", "resourcesync"},
@@ -66,7 +67,7 @@ var arrows = map[string][]string{
 	// The hub, and the programs.
 	"server": {
 		"access", "callback", "callback/subscription", "callback/websub", "changelog", "changelog/disklog", "changelog/metered", "changelog/redislog", "claim", "client",
-		"documents", "feed", "harvest", "hub", "internal/budget", "internal/forwarded", "internal/redisconn", "inventory", "inventory/live", "inventory/web", "outbound", "outbound/meter", "poll", "problem", "resourcesync", "subscribe",
+		"documents", "feed", "harvest", "hub", "internal/budget", "internal/certificate", "internal/forwarded", "internal/redisconn", "inventory", "inventory/live", "inventory/web", "outbound", "outbound/meter", "poll", "problem", "resourcesync", "subscribe",
 	},
 	"inventory/diskpages": {"feed", "inventory", "resourcesync"},
 	"reconcile":           {"client", "feed", "inventory", "inventory/audit", "inventory/digest", "inventory/diskpages", "resourcesync"},
@@ -100,6 +101,7 @@ var arrows = map[string][]string{
 	"claim/claimtest":                    {"claim", "internal/until"},
 	"inventory/sourcetest":               {"feed", "resourcesync"},
 	"inventory/storetest":                {"changelog", "feed", "inventory", "inventory/digest", "resourcesync"},
+	"internal/certificate/certtest":      {},
 	"internal/helptest":                  {},
 	"internal/keeptest":                  {},
 	"internal/logged":                    {},

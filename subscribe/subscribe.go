@@ -248,7 +248,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	}
 	defer context.AfterFunc(ctx, func() {
 		for _, c := range s.conns() {
-			_ = c.nc.Close()
+			c.cut()
 		}
 	})()
 	s.wg.Wait()
