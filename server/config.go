@@ -34,6 +34,8 @@ type Config struct {
 	// Default: no TLS.
 	TLSCertFile, TLSKeyFile, OpsTLSCertFile, OpsTLSKeyFile string
 
+	AuditLog string // path of the audit log, or trail.Stderr; default: none
+
 	Data        string // directory of the change memory, made if it does not exist; required without RedisURL
 	DiskReserve uint64 // with less free disk space than this, in bytes, the hub takes no changes; default 64 MiB
 

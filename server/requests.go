@@ -8,12 +8,14 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"runtime/debug"
 	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/rshub/rshub/internal/forwarded"
+	"github.com/rshub/rshub/internal/trail"
 )
 
 // requestIDHeader carries the id of a request, in the request and in its answer.
@@ -35,6 +37,7 @@ func goodRequestID(id string) bool {
 // requests gives each request an id, and a line in the log.
 type requests struct {
 	log     *slog.Logger
+	trail   *trail.Log        // nil: there is no audit log
 	proxies forwarded.Proxies // that are believed when they say who the client is
 	closing atomic.Bool       // the hub is stopping: each connection ends after its answer
 }
@@ -56,6 +59,10 @@ func (q *requests) logged(next http.Handler, failed slog.Level) http.Handler {
 		}
 		client := q.proxies.Client(r)
 		ctx := forwarded.NewContext(context.WithValue(r.Context(), requestIDKey{}, id), client)
+		record := q.record(id, client, r)
+		if record != nil {
+			ctx = trail.NewContext(ctx, record)
+		}
 		answer := &notedAnswer{ResponseWriter: w}
 		begun := time.Now()
 		defer func() {
@@ -75,12 +82,25 @@ func (q *requests) logged(next http.Handler, failed slog.Level) http.Handler {
 				q.log.Log(ctx, level, "request", "method", r.Method, "path", shownPath(r.URL.Path), "status", answer.status, "client", client.String(),
 					"bytes", answer.bytes, "seconds", time.Since(begun).Seconds())
 			}
+			if record != nil && p != nil {
+				q.trail.Add(record, 0)
+			} else if record != nil {
+				q.trail.Add(record, answer.status)
+			}
 			if p != nil {
 				panic(p)
 			}
 		}()
 		next.ServeHTTP(answer, r.WithContext(ctx))
 	})
+}
+
+// record returns what the audit log will say of a request. It is nil if there is none.
+func (q *requests) record(id string, client netip.Addr, r *http.Request) *trail.Record {
+	if q.trail == nil {
+		return nil
+	}
+	return &trail.Record{RequestID: id, Client: client, Method: r.Method, Path: shownPath(r.URL.Path)}
 }
 
 // shownPath returns a path as logs show it. It shortens long paths, and leaves out

@@ -14,6 +14,7 @@ import (
 	"net/http"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -21,6 +22,7 @@ import (
 	"github.com/rshub/rshub/callback/websub"
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/hub"
+	"github.com/rshub/rshub/internal/trail"
 	"github.com/rshub/rshub/problem"
 )
 
@@ -36,6 +38,7 @@ type Server struct {
 	front    *front
 
 	certificates certificates
+	reopen       atomic.Pointer[trail.Log] // while the hub runs; nil: there is no audit log
 	ready        chan struct{}
 }
 
@@ -80,6 +83,10 @@ func (s *Server) Addrs() (listen, ops net.Addr) { return s.front.addrs() }
 // says why the hub could not start, or what failed. When Run returns, nothing of the
 // hub is left. Run may be called only once.
 func (s *Server) Run(ctx context.Context) error {
+	if err := s.openTrail(); err != nil {
+		return err
+	}
+	defer s.closeTrail()
 	f := s.front
 	if err := f.listen(s.config.Listen, s.config.OpsListen); err != nil {
 		return err
@@ -117,7 +124,7 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	p := s.wire(base, guard, store, bus, descriptors.idle)
 	s.callers.open(store.memory)
-	s.health.open(store.memory, bus, s.callers, s.certificates)
+	s.health.open(store.memory, bus, s.callers, s.certificates, s.requests.trail)
 	f.open(s.site(base, guard, store, p), s.ops(guard, store))
 	s.announce(base)
 	return s.serve(ctx, p)

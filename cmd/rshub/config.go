@@ -71,6 +71,7 @@ type config struct {
 	JWTAudience []string `envconfig:"RSHUB_JWT_AUDIENCE" desc:"audiences, by comma, of which each JWT has one (aud); default RSHUB_BASE_URL"`
 	JWTRights   string   `envconfig:"RSHUB_JWT_RIGHTS" default:"scope" desc:"claim of a JWT that has the rights, as words such as publish:SET; other words in it do not count"`
 
+	AuditLog string   `envconfig:"RSHUB_AUDIT_LOG" desc:"path of a file to which the hub writes who published, described, deleted, subscribed or was refused, as lines of JSON; or stderr; empty: nowhere"`
 	Insecure string   `envconfig:"RSHUB_INSECURE" desc:"anyone-may-publish: the hub listens beyond loopback although there are no tokens"`
 	Hosts    []string `envconfig:"RSHUB_HOSTS" desc:"names by which the hub is reached besides that in RSHUB_BASE_URL, by comma, without ports, such as rshub.default.svc; *: any name; whoever has a token may use any"`
 	Origins  []string `envconfig:"RSHUB_ORIGINS" desc:"origins of web pages that may use the hub, by comma, such as https://example.org; *: all origins"`
@@ -323,7 +324,7 @@ func (c *config) server(log *slog.Logger) (server.Config, error) {
 	s.MaxBaselines, s.MaxAudits = c.MaxBaselines, c.MaxAudits
 	s.Callers, s.Insecure, s.Hosts, s.Origins = callers, c.Insecure == insecure, c.Hosts, c.Origins
 	s.TLSCertFile, s.TLSKeyFile, s.OpsTLSCertFile, s.OpsTLSKeyFile = c.TLSCertFile, c.TLSKeyFile, c.OpsTLSCertFile, c.OpsTLSKeyFile
-	s.TrustedProxies = c.TrustedProxies
+	s.AuditLog, s.TrustedProxies = c.AuditLog, c.TrustedProxies
 	s.CallbackAllow, s.CallbackPorts, s.CallbackCAs, s.CallbackTimeout = c.CallbackAllow, c.CallbackPorts, cas, c.CallbackTimeout
 	s.CallbackInFlight, s.CallbackPerHost, s.CallbackRequests = c.CallbackInFlight, c.CallbackPerHost, c.CallbackRequests
 	s.CallbackMaxPerHost, s.CallbackMaxPerSet, s.CallbackMaxUnverified = c.CallbackMaxPerHost, c.CallbackMaxPerSet, c.CallbackMaxUnverified
