@@ -22,16 +22,19 @@ var arrows = map[string][]string{
 	"client":       {"feed", "internal/backoff", "inventory", "inventory/audit", "inventory/digest", "problem", "resourcesync"},
 
 	// What several parts of a hub stand on.
-	"internal/accept":    {},
-	"internal/backoff":   {},
-	"internal/budget":    {"feed"},
-	"internal/flight":    {},
-	"internal/progress":  {},
-	"internal/packed":    {"resourcesync"},
-	"internal/redisconn": {"feed", "internal/backoff"},
-	"claim":              {"internal/redisconn"},
-	"outbound":           {"resourcesync"},
-	"outbound/meter":     {"outbound"},
+	"internal/accept":      {},
+	"internal/backoff":     {},
+	"internal/budget":      {"feed"},
+	"internal/certificate": {},
+	"internal/flight":      {},
+	"internal/trail":       {"feed"},
+	"internal/forwarded":   {},
+	"internal/progress":    {},
+	"internal/packed":      {"resourcesync"},
+	"internal/redisconn":   {"feed", "internal/backoff"},
+	"claim":                {"internal/redisconn"},
+	"outbound":             {"resourcesync"},
+	"outbound/meter":       {"outbound"},
 
 	// What a set holds now.
 	"inventory/digest": {"feed", "resourcesync"},
@@ -47,7 +50,7 @@ var arrows = map[string][]string{
 
 	// The parts of a hub. They never import each other: each declares the small
 	// interface that it needs, and server introduces them.
-	"hub":                   {"access", "changelog", "feed", "internal/backoff", "internal/budget", "problem", "resourcesync"},
+	"hub":                   {"access", "changelog", "feed", "internal/backoff", "internal/budget", "internal/trail", "problem", "resourcesync"},
 	"documents":             {"access", "changelog", "feed", "internal/accept", "internal/budget", "internal/flight", "inventory", "inventory/digest", "problem", "resourcesync"},
 	"subscribe":             {"changelog", "feed", "internal/accept", "internal/budget", "inventory", "inventory/digest", "problem", "resourcesync"},
 	"inventory/live":        {"claim", "feed", "internal/backoff", "internal/packed", "inventory", "resourcesync"},
@@ -55,7 +58,7 @@ var arrows = map[string][]string{
 	"callback/subscription": {"changelog", "claim", "feed", "internal/backoff", "internal/redisconn", "resourcesync"},
 	"callback/outlet":       {"callback/subscription", "feed", "outbound"},
 	"callback":              {"callback/outlet", "callback/subscription", "claim", "feed", "internal/backoff", "internal/flight", "outbound", "outbound/meter", "resourcesync"},
-	"callback/websub":       {"access", "callback/outlet", "callback/subscription", "changelog", "feed", "outbound", "problem", "resourcesync"},
+	"callback/websub":       {"access", "callback/outlet", "callback/subscription", "changelog", "feed", "internal/forwarded", "internal/trail", "outbound", "problem", "resourcesync"},
 	"harvest":               {"feed", "internal/backoff", "outbound", "resourcesync"},
 	"harvest/oaipmh":        {"feed", "harvest", "outbound", "resourcesync"},
 	"poll":                  {"claim", "client", "feed", "harvest", "internal/backoff", "internal/redisconn", "inventory/audit", "reconcile", "relay"},
@@ -65,14 +68,14 @@ var arrows = map[string][]string{
 	// The hub, and the programs.
 	"server": {
 		"access", "callback", "callback/subscription", "callback/websub", "changelog", "changelog/disklog", "changelog/metered", "changelog/redislog", "claim", "client",
-		"documents", "feed", "harvest", "hub", "internal/budget", "internal/redisconn", "inventory", "inventory/live", "inventory/web", "outbound", "outbound/meter", "poll", "problem", "resourcesync", "subscribe",
+		"documents", "feed", "harvest", "hub", "internal/budget", "internal/certificate", "internal/forwarded", "internal/redisconn", "internal/trail", "inventory", "inventory/live", "inventory/web", "outbound", "outbound/meter", "poll", "problem", "resourcesync", "subscribe",
 	},
 	"inventory/diskpages": {"feed", "inventory", "resourcesync"},
 	"reconcile":           {"client", "feed", "inventory", "inventory/audit", "inventory/digest", "inventory/diskpages", "resourcesync"},
 	"directory":           {"feed", "internal/backoff", "reconcile", "resourcesync"},
 	"internal/build":      {},
 	"internal/setting":    {},
-	"cmd/rshub":           {"access", "access/jwt", "changelog", "changelog/disklog", "client", "feed", "internal/build", "internal/setting", "inventory", "inventory/audit", "inventory/digest", "inventory/diskpages", "problem", "resourcesync", "server"},
+	"cmd/rshub":           {"access", "access/jwt", "changelog", "changelog/disklog", "client", "feed", "internal/build", "internal/setting", "internal/trail", "inventory", "inventory/audit", "inventory/digest", "inventory/diskpages", "problem", "resourcesync", "server"},
 	"cmd/rspublish":       {"client", "directory", "feed", "harvest", "harvest/oaipmh", "internal/backoff", "internal/build", "internal/progress", "internal/setting", "inventory/audit", "inventory/digest", "reconcile", "relay", "resourcesync"},
 
 	// The destination's end.
@@ -99,6 +102,7 @@ var arrows = map[string][]string{
 	"claim/claimtest":                    {"claim", "internal/until"},
 	"inventory/sourcetest":               {"feed", "resourcesync"},
 	"inventory/storetest":                {"changelog", "feed", "inventory", "inventory/digest", "resourcesync"},
+	"internal/certificate/certtest":      {},
 	"internal/helptest":                  {},
 	"internal/keeptest":                  {},
 	"internal/logged":                    {},

@@ -17,6 +17,7 @@ import (
 	"github.com/rshub/rshub/access"
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/internal/trail"
 	"github.com/rshub/rshub/resourcesync"
 )
 
@@ -45,6 +46,7 @@ func (h *Hub) ServeHub(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	trail.From(r.Context()).Begin(trail.Publish, set)
 	if err := access.MayPublish(r.Context(), set); err != nil {
 		return err
 	}
@@ -183,6 +185,7 @@ func (h *Hub) Publish(ctx context.Context, set string, p changelog.Publish) (cha
 	if err != nil {
 		return changelog.Appended{}, fmt.Errorf("publish to set %q: %w", set, err)
 	}
+	trail.From(ctx).Published(a.Count, a.Cursor, a.Replayed)
 	return a, nil
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/rshub/rshub/access"
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/internal/trail"
 	"github.com/rshub/rshub/problem"
 )
 
@@ -51,6 +52,7 @@ func (c *callers) identify(next http.Handler) http.Handler {
 				return err
 			}
 			caller.Private = c.isPrivate
+			trail.From(r.Context()).As(caller.Name)
 		}
 		next.ServeHTTP(w, r.WithContext(access.NewContext(r.Context(), caller)))
 		return nil

@@ -2,11 +2,15 @@ package server
 
 import (
 	"context"
+	"crypto/tls"
+	"errors"
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
@@ -77,6 +81,22 @@ func (c *crowd) guest(conn net.Conn, tooMany bool) net.Conn {
 	return &guest{conn.(*net.TCPConn), tooMany, sync.OnceFunc(func() { c.now.Add(-1) })}
 }
 
+// Write writes as a TCP connection does. But the kernel wakes a writer only when a third of
+// its buffer is free. So at its deadline, Write tries once more, in case the client has
+// taken something. A write over TLS that fails has spoiled the connection for good.
+func (g *guest) Write(p []byte) (n int, err error) {
+	if n, err = g.TCPConn.Write(p); !errors.Is(err, os.ErrDeadlineExceeded) {
+		return n, err
+	}
+	_ = g.SetWriteDeadline(time.Now().Add(lastTry))
+	m, err := g.TCPConn.Write(p[n:])
+	return n + m, err
+}
+
+// lastTry is how long a write goes on at its deadline. It is there for the first attempt
+// only, which does not wait.
+const lastTry = 10 * time.Millisecond
+
 func (g *guest) Close() error {
 	defer g.leave()
 	return g.TCPConn.Close()
@@ -87,6 +107,9 @@ type tooManyKey struct{}
 // noteGuest notes in the context of a connection's requests whether it is to be turned
 // away. It is a ConnContext of an http.Server.
 func noteGuest(ctx context.Context, conn net.Conn) context.Context {
+	if secure, ok := conn.(*tls.Conn); ok {
+		conn = secure.NetConn()
+	}
 	if g, ok := conn.(*guest); ok && g.tooMany {
 		return context.WithValue(ctx, tooManyKey{}, true)
 	}

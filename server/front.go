@@ -62,7 +62,11 @@ func (f *front) serve(public, ops http.Handler) {
 	f.open(public, ops)
 	take := func(srv *http.Server, l net.Listener) {
 		f.wg.Go(func() {
-			if err := srv.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+			serve := srv.Serve
+			if srv.TLSConfig != nil {
+				serve = func(l net.Listener) error { return srv.ServeTLS(l, "", "") }
+			}
+			if err := serve(l); !errors.Is(err, http.ErrServerClosed) {
 				f.failed <- err
 			}
 		})
@@ -100,7 +104,7 @@ func (f *front) close() {
 }
 
 // newHTTPServer returns a server for h. A request's body must come within
-// ReadTimeout. Without that limit, net/http would wait for ever for the rest of a
+// ReadTimeout, and a TLS handshake be over within ReadHeaderTimeout. Without that limit, net/http would wait for ever for the rest of a
 // body that no handler has read. A publish sets a deadline of its own. A stream of
 // answers has no read deadline once its request is read. withDeadlines sets the
 // deadlines of writes.

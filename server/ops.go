@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/rshub/rshub/access"
+	"github.com/rshub/rshub/internal/trail"
 	"github.com/rshub/rshub/problem"
 )
 
@@ -26,7 +27,7 @@ func (o *ops) routes() http.Handler {
 	o.health.routes(mux)
 	mux.Handle("GET /metrics", serveMetrics(o.metrics, o.log)) // needs no token, as health does not: metrics name no set and no callback
 	for _, method := range []string{http.MethodGet, http.MethodPost} {
-		mux.Handle(method+" /backup", o.operator(o.backup.serve))
+		mux.Handle(method+" /backup", o.operator(trail.Backup, o.backup.serve))
 		mux.Handle(method+" /debug/pprof/", o.profile(pprof.Index))
 		mux.Handle(method+" /debug/pprof/profile", o.profile(pprof.Profile))
 		mux.Handle(method+" /debug/pprof/symbol", o.profile(pprof.Symbol))
@@ -35,9 +36,10 @@ func (o *ops) routes() http.Handler {
 	return mux
 }
 
-// operator passes requests to h if their caller may operate the hub.
-func (o *ops) operator(h problem.Handler) http.Handler {
+// operator passes requests to h, which does action, if their caller may operate the hub.
+func (o *ops) operator(action trail.Action, h problem.Handler) http.Handler {
 	return o.callers.identify(o.errors.Handle(func(w http.ResponseWriter, r *http.Request) error {
+		trail.From(r.Context()).Begin(action, "")
 		if err := access.MayOperate(r.Context()); err != nil {
 			return err
 		}
@@ -49,7 +51,7 @@ func (o *ops) operator(h problem.Handler) http.Handler {
 }
 
 func (o *ops) profile(h http.HandlerFunc) http.Handler {
-	return o.operator(func(w http.ResponseWriter, r *http.Request) error {
+	return o.operator(trail.Profile, func(w http.ResponseWriter, r *http.Request) error {
 		h(w, r)
 		return nil
 	})

@@ -14,6 +14,7 @@ import (
 	"net/http"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -21,6 +22,7 @@ import (
 	"github.com/rshub/rshub/callback/websub"
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/hub"
+	"github.com/rshub/rshub/internal/trail"
 	"github.com/rshub/rshub/problem"
 )
 
@@ -34,7 +36,10 @@ type Server struct {
 	requests *requests
 	health   *health
 	front    *front
-	ready    chan struct{}
+
+	certificates certificates
+	reopen       atomic.Pointer[trail.Log] // while the hub runs; nil: there is no audit log
+	ready        chan struct{}
 }
 
 // New returns the hub that c describes, or an error that names everything that is
@@ -53,8 +58,13 @@ func New(c Config) (*Server, error) {
 		return slices.Contains(hubPaths, r.URL.Path) && websub.IsForm(r.Header) // a WebSub form gets its errors as plain text
 	}}
 	s.callers = newCallers(c.Callers, s.errors, s.log)
-	s.requests = &requests{log: s.log}
+	s.requests = &requests{log: s.log, proxies: c.TrustedProxies}
+	if err := s.openCertificates(); err != nil {
+		return nil, err
+	}
 	s.front = newFront(s.requests, c.WriteTimeout, s.log)
+	s.certificates.secure(s.front.public, publicCertificate)
+	s.certificates.secure(s.front.ops, opsCertificate)
 	return s, nil
 }
 
@@ -73,6 +83,10 @@ func (s *Server) Addrs() (listen, ops net.Addr) { return s.front.addrs() }
 // says why the hub could not start, or what failed. When Run returns, nothing of the
 // hub is left. Run may be called only once.
 func (s *Server) Run(ctx context.Context) error {
+	if err := s.openTrail(); err != nil {
+		return err
+	}
+	defer s.closeTrail()
 	f := s.front
 	if err := f.listen(s.config.Listen, s.config.OpsListen); err != nil {
 		return err
@@ -80,7 +94,8 @@ func (s *Server) Run(ctx context.Context) error {
 	defer f.close()
 	descriptors := s.shareDescriptors()
 	f.listener = newCrowd(f.listener, descriptors, s.log, s.metrics)
-	base := feed.Base(cmp.Or(s.config.BaseURL, "http://"+f.listener.Addr().String()))
+	base := feed.Base(cmp.Or(s.config.BaseURL, scheme(s.config.TLSCertFile)+f.listener.Addr().String()))
+	s.fits(base)
 	guard := &guard{base: base, origins: s.config.Origins, hosts: s.config.Hosts, tokens: s.config.Callers != nil, errors: s.errors}
 	starting := s.errors.Handle(serveStarting)
 	startingOps := http.NewServeMux()
@@ -109,7 +124,7 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	p := s.wire(base, guard, store, bus, descriptors.idle)
 	s.callers.open(store.memory)
-	s.health.open(store.memory, bus, s.callers)
+	s.health.open(store.memory, bus, s.callers, s.certificates, s.requests.trail)
 	f.open(s.site(base, guard, store, p), s.ops(guard, store))
 	s.announce(base)
 	return s.serve(ctx, p)
@@ -149,7 +164,7 @@ func (s *Server) serve(ctx context.Context, p *parts) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	runs := p.runs()
-	runs["callers"] = s.callers.run
+	runs["callers"], runs["certificates"] = s.callers.run, s.certificates.run
 	for name, run := range runs {
 		wg.Go(func() {
 			if err := run(background); err != nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/hub"
 	"github.com/rshub/rshub/internal/budget"
+	"github.com/rshub/rshub/internal/trail"
 	"github.com/rshub/rshub/problem"
 	"github.com/rshub/rshub/resourcesync"
 )
@@ -173,10 +174,12 @@ func (s *sets) serveOne(w http.ResponseWriter, r *http.Request) error {
 	case http.MethodGet, http.MethodHead:
 		err = access.MayFollow(ctx, set)
 	case http.MethodPut:
+		trail.From(ctx).Begin(trail.Describe, set)
 		if err = access.MayPublish(ctx, set); err == nil {
 			err = advise(s.put(w, r, set), describeAgain)
 		}
 	case http.MethodDelete:
+		trail.From(ctx).Begin(trail.Delete, set)
 		if err = access.MayOperate(ctx); err == nil {
 			err = advise(s.hub.Delete(ctx, set), "unknown whether the set was deleted: look at it first (GET), and send the request again only if the set is there and nobody has made it anew since")
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/rshub/rshub/documents"
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/hub"
+	"github.com/rshub/rshub/internal/trail"
 	"github.com/rshub/rshub/inventory/web"
 	"github.com/rshub/rshub/problem"
 	"github.com/rshub/rshub/subscribe"
@@ -62,6 +63,7 @@ func (s *site) serveTopic(w http.ResponseWriter, r *http.Request) error {
 	}
 	switch r.Method {
 	case http.MethodPost:
+		trail.From(r.Context()).Begin(trail.Publish, set)
 		if err := access.MayPublish(r.Context(), set); err != nil {
 			return err
 		}

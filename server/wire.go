@@ -33,8 +33,9 @@ type parts struct {
 	outbound  *outbound.Client
 	web       *web.Server
 	memory    changelog.Log
-	live      *live.Live     // nil: the hub keeps no inventories
-	sources   *sources       // nil as well: the hub polls none
+	live      *live.Live // nil: the hub keeps no inventories
+	sources   *sources   // nil as well: the hub polls none
+	requests  *requests
 	streams   *budget.Budget // for answers that are held while clients take them
 }
 
@@ -52,7 +53,7 @@ const (
 // wire makes the parts and connects them with each other. idle bounds the idle
 // connections to callbacks.
 func (s *Server) wire(base feed.Base, guard *guard, store *store, bus *hub.Bus, idle int) *parts {
-	c, log, p := &s.config, store.memory, &parts{memory: store.memory, streams: budget.New(streamBytes, budget.Patience)}
+	c, log, p := &s.config, store.memory, &parts{memory: store.memory, requests: s.requests, streams: budget.New(streamBytes, budget.Patience)}
 	answers := budget.New(answerBytes, budget.Patience)
 	shared := time.Duration(0)
 	if c.RedisURL != "" {
@@ -109,7 +110,9 @@ func (s *Server) wire(base feed.Base, guard *guard, store *store, bus *hub.Bus, 
 // publishFetched publishes changes that were fetched from a source. last is the
 // cursor of the last one. added is 0 if the hub had the changes already.
 func (p *parts) publishFetched(ctx context.Context, set, key string, digest [32]byte, changes []resourcesync.Change) (last feed.Cursor, added int, err error) {
+	ctx, noted := p.requests.fetched(ctx, set)
 	a, err := p.hub.Publish(ctx, set, changelog.Publish{Changes: changes, Key: key, Hash: digest})
+	noted(err)
 	if err != nil || a.Replayed {
 		return a.Cursor, 0, err
 	}
@@ -136,7 +139,7 @@ func (s *Server) site(base feed.Base, guard *guard, store *store, p *parts) http
 	mux := newRouter(s.metrics, s.errors)
 	site.routes(mux)
 	if p.sources != nil {
-		p.sources.inside.handler = mux
+		p.sources.inside.handler = s.requests.keep(mux)
 	}
 	return mux.counted(readOn(guard.keep(s.callers.identify(mux))))
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/rshub/rshub/callback/subscription"
 	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/internal/trail"
 	"github.com/rshub/rshub/problem"
 	"github.com/rshub/rshub/resourcesync"
 )
@@ -95,6 +96,7 @@ func (s *Server) ServeSubscription(w http.ResponseWriter, r *http.Request, set, 
 	if err != nil {
 		return fmt.Errorf("find subscription %s: %w", id, err)
 	}
+	noted := trail.From(r.Context())
 	request := subscription.Request{Set: set, Callback: record.Callback, At: s.opts.Now().UTC()}
 	switch {
 	case part == "" && (r.Method == http.MethodGet || r.Method == http.MethodHead):
@@ -105,15 +107,19 @@ func (s *Server) ServeSubscription(w http.ResponseWriter, r *http.Request, set, 
 		return writeJSON(w, http.StatusOK, v)
 	case part == "" && r.Method == http.MethodDelete:
 		request.Mode = subscription.Remove
+		noted.Begin(trail.Remove, set)
 	case part == "retry" && r.Method == http.MethodPost:
 		request.Mode = subscription.Retry
+		noted.Begin(trail.Retry, set)
 	case part == "cursor" && r.Method == http.MethodPut:
 		request.Mode = subscription.Move
+		noted.Begin(trail.Move, set)
 		begin, err := s.readCursor(w, r, set)
 		if err != nil {
 			return err
 		}
 		request.Start, request.Diverged = begin.Cursor, begin.Diverged
+		noted.To(begin.Cursor)
 	default:
 		allow, ok := map[string]string{"": "DELETE, GET, HEAD", "retry": "POST", "cursor": "PUT"}[part]
 		if !ok {
@@ -121,6 +127,7 @@ func (s *Server) ServeSubscription(w http.ResponseWriter, r *http.Request, set, 
 		}
 		return problem.NotAllowed(r, allow)
 	}
+	noted.Of(id, hostOf(record.Callback))
 	if err := s.send(r.Context(), request); err != nil {
 		return err
 	}

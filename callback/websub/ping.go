@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"net/url"
 	"slices"
+	"strings"
 
 	"github.com/rshub/rshub/access"
+	"github.com/rshub/rshub/internal/trail"
 	"github.com/rshub/rshub/problem"
 	"github.com/rshub/rshub/resourcesync"
 )
@@ -20,6 +22,8 @@ func (s *Server) ping(ctx context.Context, form url.Values) error {
 	if !form.Has("hub.url") && !form.Has("hub.topic") {
 		return resourcesync.Invalid("hub.url or hub.topic is missing: it is a topic, %s", s.base.Topic("SET"))
 	}
+	record, sets := trail.From(ctx), []string(nil)
+	record.Begin(trail.Ping, "")
 	type pinged struct{ name, topic, set string }
 	var all []pinged
 	for _, name := range []string{"hub.url", "hub.topic"} {
@@ -31,6 +35,8 @@ func (s *Server) ping(ctx context.Context, form url.Values) error {
 			if slices.ContainsFunc(all, func(p pinged) bool { return p.set == set }) {
 				continue
 			}
+			sets = append(sets, set)
+			record.Begin(trail.Ping, strings.Join(sets[:min(len(sets), mostNoted)], ","))
 			if err := access.MayPublish(ctx, set); err != nil {
 				return notPinged(name, topic, err)
 			}
@@ -47,6 +53,9 @@ func (s *Server) ping(ctx context.Context, form url.Values) error {
 	}
 	return nil
 }
+
+// mostNoted is how many sets of a ping the audit log names.
+const mostNoted = 8
 
 // notPinged says of a problem which of the topics it is about.
 func notPinged(name, topic string, err error) error {

@@ -23,6 +23,7 @@ import (
 	"github.com/rshub/rshub/callback/subscription"
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/internal/trail"
 	"github.com/rshub/rshub/problem"
 	"github.com/rshub/rshub/resourcesync"
 )
@@ -162,10 +163,18 @@ func (s *Server) take(r *http.Request, form url.Values, mode subscription.Mode) 
 	if err != nil {
 		return "", err
 	}
+	record, action := trail.From(r.Context()), trail.Subscribe
+	if mode == subscription.Unsubscribe {
+		action = trail.Unsubscribe
+	}
+	record.Begin(action, set)
 	if err := access.MayFollow(r.Context(), set); err != nil {
 		return "", err
 	}
 	request, err := s.parse(r, form, mode, set)
+	if request.Callback != "" {
+		record.Of(request.ID().String(), hostOf(request.Callback))
+	}
 	if err != nil {
 		return "", err
 	}
@@ -177,6 +186,15 @@ func (s *Server) take(r *http.Request, form url.Values, mode subscription.Mode) 
 		note += "; a secret over plain HTTP can be read by others on the way, better use https"
 	}
 	return note, nil
+}
+
+// hostOf returns the host of a callback, as logs may show it. The rest may be secret.
+func hostOf(callback string) string {
+	u, err := url.Parse(callback)
+	if err != nil {
+		return ""
+	}
+	return u.Host
 }
 
 // onlySet returns the set that a request of the draft of 2012 is about. That

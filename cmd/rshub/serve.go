@@ -9,9 +9,12 @@ import (
 	stdlog "log"
 	"log/slog"
 	"os"
+	"os/signal"
 	"reflect"
 	"regexp"
+	"syscall"
 
+	"github.com/rshub/rshub/internal/trail"
 	"github.com/rshub/rshub/server"
 )
 
@@ -20,6 +23,18 @@ func serve(ctx context.Context, stderr io.Writer) error {
 	hub, err := newHub(stderr)
 	if err != nil {
 		return err
+	}
+	if path := os.Getenv("RSHUB_AUDIT_LOG"); path != "" && path != trail.Stderr {
+		hangup := make(chan os.Signal, 1)
+		signal.Notify(hangup, syscall.SIGHUP) // without that, SIGHUP ends the process
+		over := make(chan struct{})
+		defer func() { signal.Stop(hangup); close(hangup); <-over }()
+		go func() {
+			defer close(over)
+			for range hangup {
+				hub.ReopenAuditLog()
+			}
+		}()
 	}
 	return inVariables(hub.Run(ctx))
 }

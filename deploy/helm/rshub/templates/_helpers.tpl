@@ -53,7 +53,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 
 {{/* The Service within the cluster, as a URL. */}}
 {{- define "rshub.inside" -}}
-http://{{ include "rshub.fullname" . }}.{{ .Release.Namespace }}.svc
+{{ ternary "https" "http" (hasKey .Values.config "RSHUB_TLS_CERT_FILE") }}://{{ include "rshub.fullname" . }}.{{ .Release.Namespace }}.svc
 {{- if ne (int .Values.service.port) 80 }}:{{ .Values.service.port }}{{ end -}}
 {{- end -}}
 

@@ -1,0 +1,257 @@
+package trail
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/internal/logged"
+)
+
+// A bench is an audit log, in fake time.
+type bench struct {
+	*testing.T
+	*Log
+	path string
+	said logged.Log
+}
+
+func newBench(t *testing.T) *bench {
+	b := &bench{T: t, path: filepath.Join(t.TempDir(), "audit.jsonl")}
+	var err error
+	if b.Log, err = Open(b.path, b.said.Logger(slog.LevelInfo)); err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func (b *bench) pass(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+// lines returns what a file has. Every line has to be JSON.
+func lines(t testing.TB, path string) (all []map[string]any) {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for text := range strings.Lines(string(text)) {
+		var l map[string]any
+		if err := json.Unmarshal([]byte(text), &l); err != nil || !strings.HasSuffix(text, "\n") {
+			t.Errorf("%q: %v", text, err)
+		}
+		all = append(all, l)
+	}
+	return all
+}
+
+func published(set string) *Record {
+	return &Record{RequestID: "id", Caller: "alice", Client: netip.MustParseAddr("192.0.2.1"), Action: Publish, Set: set, Changes: 3, Cursor: feed.Cursor{Position: 7}}
+}
+
+func TestLine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.Add(published("demo"), http.StatusOK)
+		b.Add(&Record{}, http.StatusOK)       // reads
+		b.Add(&Record{}, http.StatusNotFound) // does nothing
+		b.pass(writeEvery)
+		text, err := os.ReadFile(b.path)
+		want := `{"time":"` + time.Now().Add(-writeEvery).UTC().Format("2006-01-02T15:04:05.000000Z") + `","requestId":"id","caller":"alice","client":"192.0.2.1","action":"publish","set":"demo","changes":3,"cursor":"7-0","status":200,"outcome":"done"}` + "\n"
+		if err != nil || string(text) != want {
+			t.Errorf("%s, %v, want %s", text, err, want)
+		}
+		if info, _ := os.Stat(b.path); info.Mode().Perm() != 0o600 {
+			t.Errorf("the file is %v", info.Mode())
+		}
+		b.Add(published("late"), http.StatusServiceUnavailable)
+		b.Add(published("aborted"), 0)
+		b.Close()
+		if all := lines(t, b.path); len(all) != 3 || all[1]["outcome"] != "failed" || all[2]["outcome"] != "failed" || b.Lines() != 3 {
+			t.Errorf("%v, %d lines", all, b.Lines())
+		}
+		b.Add(published("too late"), http.StatusOK)
+		if b.Lost() != 1 {
+			t.Errorf("%d lost", b.Lost())
+		}
+	})
+}
+
+// A file that is renamed or removed is made anew, and what was said before is in the old one.
+func TestFileIsReplaced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		defer b.Close()
+		b.Add(published("a"), http.StatusOK)
+		if err := os.Rename(b.path, b.path+".1"); err != nil {
+			t.Fatal(err)
+		}
+		b.Reopen()
+		synctest.Wait()
+		b.Add(published("b"), http.StatusOK)
+		b.pass(writeEvery)
+		if old, now := lines(t, b.path+".1"), lines(t, b.path); len(old) != 1 || len(now) != 1 || now[0]["set"] != "b" {
+			t.Errorf("after Reopen: %v and %v", old, now)
+		}
+		if err := os.Remove(b.path); err != nil {
+			t.Fatal(err)
+		}
+		b.pass(lookEvery)
+		b.Add(published("c"), http.StatusOK)
+		b.pass(writeEvery)
+		if now := lines(t, b.path); len(now) != 1 || now[0]["set"] != "c" {
+			t.Errorf("after it was removed: %v", now)
+		}
+		if b.Lost() != 0 || b.Err() != nil {
+			t.Errorf("%d lost, %v", b.Lost(), b.Err())
+		}
+	})
+}
+
+// A line that was not written to its end, because a hub was killed, spoils no other.
+func TestTornFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "audit.jsonl")
+	if err := os.WriteFile(path, []byte(`{"time":"2026`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	l, err := Open(path, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Add(published("a"), http.StatusOK)
+	l.Close()
+	text, _ := os.ReadFile(path)
+	if all := strings.Split(string(text), "\n"); len(all) != 3 || !strings.HasPrefix(all[1], `{"time":"`) || all[2] != "" {
+		t.Errorf("%q", text)
+	}
+}
+
+// fails is a file that takes some bytes and then fails, as a full disk does.
+type fails struct {
+	io.Writer
+	room int
+}
+
+func (f *fails) Write(p []byte) (int, error) {
+	if f.room >= len(p) {
+		return f.Writer.Write(p)
+	}
+	n, _ := f.Writer.Write(p[:f.room])
+	f.room = 0
+	return n, errors.New("no space left")
+}
+
+// Lines that cannot be written are counted, and the count is written when there is room.
+func TestWriteFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		full := &fails{b.file, 250} // one line and a half
+		b.out = full
+		for i := range 5 {
+			b.Add(published(fmt.Sprint(i)), http.StatusOK)
+		}
+		b.pass(writeEvery)
+		if b.Err() == nil || b.Lost() != 4 || b.Lines() != 1 {
+			t.Errorf("%d lines, %d lost, %v", b.Lines(), b.Lost(), b.Err())
+		}
+		b.Add(published("5"), http.StatusOK)
+		b.pass(writeEvery)
+		if b.Lost() != 5 || len(b.said.Lines(t, "the audit log cannot be written, and lines are lost")) != 1 {
+			t.Errorf("%d lost; %s", b.Lost(), &b.said)
+		}
+		full.room = 1 << 20
+		b.Add(published("6"), http.StatusOK)
+		b.pass(writeEvery)
+		b.Close()
+		text, _ := os.ReadFile(b.path)
+		all := strings.Split(string(text), "\n")
+		if len(all) != 5 || !strings.Contains(all[2], `"set":"6"`) || !strings.Contains(all[3], `"action":"lost","outcome":"lost","count":5`) || b.Err() != nil {
+			t.Errorf("%s, %v", text, b.Err())
+		}
+	})
+}
+
+func TestTooMany(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		for range mostWait + 10 {
+			b.Add(published("a"), http.StatusOK)
+		}
+		b.Close()
+		all := lines(t, b.path)
+		if last := all[len(all)-1]; len(all) != mostWait+1 || last["action"] != "lost" || last["count"] != 10.0 || b.Lost() != 10 {
+			t.Errorf("%d lines, the last is %v, %d lost", len(all), last, b.Lost())
+		}
+	})
+}
+
+// A flood of refused requests has a bounded number of lines, which count all of them.
+func TestFlood(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		const n = 50_000
+		for i := range n {
+			from := netip.AddrFrom4([4]byte{198, 51, byte(i >> 8), byte(i)})
+			if i%2 == 0 {
+				from = netip.MustParseAddr(fmt.Sprintf("2001:db8::%x", i))
+			}
+			b.Add(&Record{Client: from, Method: "GET", Path: "/sets"}, http.StatusUnauthorized)
+		}
+		b.pass(lookEvery)
+		b.Add(published("a"), http.StatusOK)
+		b.Close()
+		all, sum, publishes := lines(t, b.path), 0.0, 0
+		for _, l := range all {
+			if l["action"] == "publish" {
+				publishes++
+				continue
+			}
+			count, ok := l["count"].(float64)
+			if !ok {
+				count = 1
+			}
+			if sum += count; l["outcome"] != "refused" || l["status"] != 401.0 {
+				t.Errorf("%v", l)
+			}
+		}
+		if sum != n || publishes != 1 || len(all) > 2*(mostSingle+mostCounts+1) {
+			t.Errorf("%d lines count %v, and %d publishes", len(all), sum, publishes)
+		}
+	})
+}
+
+func TestOpenFails(t *testing.T) {
+	if _, err := Open(filepath.Join(t.TempDir(), "none", "audit"), slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "open the audit log") {
+		t.Error(err)
+	}
+}
+
+// Whatever a client has chosen, its line is one line, and has nothing that a terminal obeys.
+func FuzzLine(f *testing.F) {
+	f.Add("alice", "/sets/\n{\"action\":\"publish\"}", "host")
+	f.Add("\x1b[2J\u202e\u0085", "\xff\x7f", "\u2028")
+	f.Fuzz(func(t *testing.T, caller, path, host string) {
+		r := &Record{Caller: caller, Path: path, Callback: host, status: http.StatusForbidden}
+		text := string(r.append(nil))
+		var l line
+		if err := json.Unmarshal([]byte(text), &l); err != nil || l.Outcome != "refused" {
+			t.Errorf("%q: %v", text, err)
+		}
+		if strings.Count(text, "\n") != 1 || strings.ContainsFunc(strings.TrimSuffix(text, "\n"), func(c rune) bool { return c < ' ' || c >= 0x7f && c < 0xa0 || c == 0x202e || c == 0x2028 }) {
+			t.Errorf("%q", text)
+		}
+	})
+}

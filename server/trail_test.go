@@ -1,0 +1,212 @@
+package server
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/rshub/rshub/internal/operatetest"
+	"github.com/rshub/rshub/internal/running"
+	"github.com/rshub/rshub/internal/trail"
+	"github.com/rshub/rshub/internal/until"
+)
+
+// audited returns the lines of an audit log.
+func audited(t *testing.T, path string) (lines []string) {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		lines = append(lines, strings.TrimSuffix(line, "\n"))
+	}
+	return lines
+}
+
+// verifier returns the URL of a callback that confirms that it was subscribed, and not that
+// it was unsubscribed.
+func verifier(t *testing.T) string {
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Query().Get("hub.mode") == "unsubscribe" {
+			http.NotFound(w, r)
+			return
+		}
+		fmt.Fprint(w, r.URL.Query().Get("hub.challenge"))
+	}))
+	t.Cleanup(s.Close)
+	return s.URL
+}
+
+// Each action has a line, with who did it and nothing that is secret. docs/operate.md has
+// these lines. With -update the table there is written.
+func TestAuditLogTable(t *testing.T) {
+	known, texts := tokens(t, "publish:demo,follow:demo", "publish:*,follow:*,operate")
+	path := filepath.Join(t.TempDir(), "audit.jsonl")
+	h := start(t, Config{
+		Callers: known, AuditLog: path, CallbackAllow: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")},
+		TrustedProxies: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")},
+	})
+	const secret, query = "hub-secret-of-the-test", "query-of-the-test"
+	callback := verifier(t)
+	topic := h.URL + "/sets/demo/changes"
+	do := func(token, method, url, contentType, body string, want int) string {
+		t.Helper()
+		headers := []string{"X-Forwarded-For", "6.6.6.6, 198.51.100.7", "Content-Type", contentType, "X-Request-Id", "7f3a"}
+		if token != "" {
+			headers = append(headers, "Authorization", "Bearer "+token)
+		}
+		resp, text := running.Do(t, method, url, body, headers...)
+		if resp.StatusCode != want {
+			t.Fatalf("%s %s: %d %s", method, url, resp.StatusCode, text)
+		}
+		return text
+	}
+	form := func(mode string) string {
+		return url.Values{"hub.mode": {mode}, "hub.topic": {topic}, "hub.callback": {callback + "/cb?" + query}, "hub.secret": {secret}}.Encode()
+	}
+	const forms = "application/x-www-form-urlencoded"
+	alice, operator := texts[0], texts[1]
+	do(operator, "PUT", h.URL+"/sets/demo", "application/json", "{}", 200)
+	do(alice, "POST", topic, "application/json", running.OneChange, 200)
+	do(alice, "POST", h.URL+"/hub", forms, form("subscribe"), 202)
+	var list struct{ Subscriptions []struct{ ID string } }
+	until.Done(t, "the subscription is there", func() bool {
+		if err := json.Unmarshal([]byte(do(operator, "GET", h.URL+"/sets/demo/subscriptions", "", "", 200)), &list); err != nil {
+			t.Fatal(err)
+		}
+		return len(list.Subscriptions) == 1
+	})
+	one := h.URL + "/sets/demo/subscriptions/" + list.Subscriptions[0].ID
+	do(operator, "PUT", one+"/cursor", "application/json", `{"cursor":"start"}`, 202)
+	do(operator, "POST", one+"/retry", "", "", 202)
+	do(alice, "POST", h.URL+"/hub", forms, form("unsubscribe"), 202)
+	do(operator, "DELETE", one, "", "", 202)
+	do(alice, "POST", h.URL+"/hub", forms, url.Values{"hub.mode": {"publish"}, "hub.topic": {topic}}.Encode(), 400) // the set has no source
+	do(operator, "POST", h.Ops+"/backup", "", "", 200)
+	do(operator, "GET", h.Ops+"/debug/pprof/heap", "", "", 200)
+	do(operator, "DELETE", h.URL+"/sets/demo", "", "", 204)
+	do(alice, "POST", h.URL+"/sets/other/changes", "application/json", running.OneChange, 403)
+	do("rshub_WRONG", "GET", h.URL+"/sets/%0A%1B%5B2J?ticket="+query, "", "", 401)
+	if resp, _ := running.Do(t, "GET", h.URL+"/sets", "", "Host", "evil.example"); resp.StatusCode != http.StatusMisdirectedRequest {
+		t.Errorf("another host: %d", resp.StatusCode)
+	}
+	h.Stop()
+
+	lines := audited(t, path)
+	all := strings.Join(lines, "\n")
+	for _, never := range append(texts, secret, query, "rshub_", "\x1b", "6.6.6.6", "/cb") {
+		if strings.Contains(all, never) {
+			t.Errorf("the audit log has %q", never)
+		}
+	}
+	meaning := map[trail.Action]string{
+		trail.Publish: "changes were published to a set; `changes` of them were accepted, the last with `cursor`. `replayed`: the hub had them already. The hub's own publishes for the source of a set have the caller `(hub)`",
+		trail.Ping:    "a source asked that its Change List be read (`hub.mode=publish`)", trail.Describe: "a set was described (PUT)", trail.Delete: "a set was deleted",
+		trail.Subscribe: "a callback was to get the changes of a set; of its URL there is the host", trail.Unsubscribe: "it was to get none any more",
+		trail.Remove: "an operator ended a subscription", trail.Retry: "an operator had a subscription delivered", trail.Move: "an operator moved a subscription to `cursor`",
+		trail.Backup: "the change memory was read", trail.Profile: "a profile was read", trail.Request: "anything else, where it was refused",
+	}
+	examples := map[trail.Action]string{}
+	for _, text := range lines {
+		var l struct {
+			Action          trail.Action
+			Caller, Client  string
+			Outcome, Time   string
+			RequestID       string
+			Status, Changes int
+		}
+		if err := json.Unmarshal([]byte(text), &l); err != nil {
+			t.Fatalf("%s: %v", text, err)
+		}
+		if l.RequestID == "7f3a" && (l.Client != "198.51.100.7" || l.Time == "") || (l.Caller == "") != (l.Action == trail.Request) {
+			t.Errorf("%s", text)
+		}
+		if examples[l.Action] == "" {
+			examples[l.Action] = fixed(text, strings.TrimPrefix(callback, "http://"))
+		}
+	}
+	table := strings.Builder{}
+	table.WriteString("| action | when | example |\n|---|---|---|\n")
+	for _, action := range []trail.Action{trail.Publish, trail.Ping, trail.Describe, trail.Delete, trail.Subscribe, trail.Unsubscribe, trail.Remove, trail.Retry, trail.Move, trail.Backup, trail.Profile, trail.Request} {
+		if examples[action] == "" {
+			t.Errorf("nothing has the action %s", action)
+		}
+		fmt.Fprintf(&table, "| `%s` | %s | `%s` |\n", action, meaning[action], examples[action])
+		delete(examples, action)
+	}
+	if len(examples) > 0 {
+		t.Errorf("the table lacks %v", examples)
+	}
+	operatetest.Check(t, "../docs/operate.md", "audit log", table.String())
+}
+
+// fixed returns a line in which all is replaced that each run has otherwise.
+func fixed(text, callback string) string {
+	for _, r := range [][2]string{
+		{`"time":"[^"]*"`, `"time":"2026-11-22T10:15:30.123456Z"`}, {`"cursor":"(\d+)-\d+"`, `"cursor":"$1-1795342530123456"`},
+		{`"subscription":"[^"]*"`, `"subscription":"4be1…"`}, {regexp.QuoteMeta(callback), "callback.example.org"},
+	} {
+		text = regexp.MustCompile(r[0]).ReplaceAllString(text, r[1])
+	}
+	return text
+}
+
+// What fails says so, and how many changes of a stream were accepted all the same; a hub
+// that cannot write the audit log goes on.
+func TestAuditLog(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "audit.jsonl")
+	h := start(t, Config{AuditLog: path})
+	topic := h.URL + "/sets/demo/changes"
+	var stream strings.Builder
+	for i := range 1500 {
+		fmt.Fprintf(&stream, `{"loc":"https://example.org/%d","change":"updated"}`+"\n", i)
+	}
+	running.Do(t, "POST", topic, stream.String(), "Content-Type", "application/x-ndjson", "Idempotency-Key", "k")
+	running.Do(t, "POST", topic, stream.String(), "Content-Type", "application/x-ndjson", "Idempotency-Key", "k")
+	running.Do(t, "POST", topic, stream.String()+"no change\n", "Content-Type", "application/x-ndjson")
+	running.Do(t, "GET", topic+"?since=start", "", "Accept", "application/json")
+	if err := os.Rename(path, path+".1"); err != nil {
+		t.Fatal(err)
+	}
+	h.server.ReopenAuditLog()
+	until.Done(t, "the file is made anew", func() bool { _, err := os.Stat(path); return err == nil })
+	h.Publish("demo")
+	h.Stop()
+	want := []string{`"changes":1500,`, `"replayed":true,`, `"changes":1000,`}
+	lines := audited(t, path+".1")
+	if len(lines) != len(want) {
+		t.Fatalf("%q", lines)
+	}
+	for i, want := range want {
+		if !strings.Contains(lines[i], want) || strings.Contains(lines[i], `"outcome":"failed"`) != (i == 2) {
+			t.Errorf("%s, want %s", lines[i], want)
+		}
+	}
+	if lines := audited(t, path); len(lines) != 1 || !strings.Contains(lines[0], `"changes":1,`) {
+		t.Errorf("after it was renamed: %q", lines)
+	}
+	if _, err := os.Stat("/dev/full"); err == nil {
+		full := start(t, Config{AuditLog: "/dev/full"})
+		full.Publish("demo")
+		until.Done(t, "the failure is seen", func() bool {
+			resp, body := running.Do(t, "GET", full.Ops+"/readyz", "")
+			return resp.StatusCode == http.StatusOK && strings.Contains(body, `"audit_log":{"ok":false,"required":false,"reason":"write the audit log: `)
+		})
+		full.Publish("demo")
+		if _, body := running.Do(t, "GET", full.Ops+"/metrics", ""); !slices.ContainsFunc(strings.Split(body, "\n"), func(l string) bool {
+			return strings.HasPrefix(l, "rshub_audit_log_lost_total ") && l != "rshub_audit_log_lost_total 0"
+		}) {
+			t.Error("metrics do not say that lines are missing")
+		}
+	}
+}
