@@ -48,7 +48,7 @@ var arrows = map[string][]string{
 
 	// The parts of a hub. They never import each other: each declares the small
 	// interface that it needs, and server introduces them.
-	"hub":                   {"access", "changelog", "feed", "internal/backoff", "internal/budget", "problem", "resourcesync"},
+	"hub":                   {"access", "changelog", "feed", "internal/backoff", "internal/budget", "limit", "problem", "resourcesync"},
 	"documents":             {"access", "changelog", "feed", "internal/accept", "internal/budget", "internal/flight", "inventory", "inventory/digest", "problem", "resourcesync"},
 	"subscribe":             {"changelog", "feed", "internal/accept", "internal/budget", "inventory", "inventory/digest", "problem", "resourcesync"},
 	"inventory/live":        {"claim", "feed", "internal/backoff", "internal/packed", "inventory", "resourcesync"},
