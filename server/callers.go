@@ -5,34 +5,42 @@ import (
 	"net/http"
 
 	"github.com/rshub/rshub/access"
+	"github.com/rshub/rshub/limit"
 	"github.com/rshub/rshub/problem"
 )
 
-// callers finds out who makes a request, and ends what outlives one when the rights of
-// its caller end.
+// callers finds out who makes a request, counts what each of them uses, and ends what
+// outlives a request when the rights of its caller end.
 type callers struct {
 	authenticator access.Authenticator // nil: everybody may do everything
 	watch         *access.Watch        // nil as well
+	limiter       *limit.Limiter
+	limits        limit.Limits // of a caller that has none of its own
 	errors        *problem.Adapter
 }
 
-func newCallers(a access.Authenticator, errors *problem.Adapter) *callers {
-	c := &callers{authenticator: a, errors: errors}
-	if a != nil {
-		c.watch = access.NewWatch(a)
+func newCallers(c *Config, limiter *limit.Limiter, errors *problem.Adapter) *callers {
+	cs := &callers{authenticator: c.Callers, limiter: limiter, limits: c.CallerLimits.Or(callerLimits), errors: errors}
+	if c.Callers != nil {
+		cs.watch = access.NewWatch(c.Callers)
 	}
-	return c
+	return cs
+}
+
+// caller returns who makes a request.
+func (c *callers) caller(r *http.Request) (access.Caller, error) {
+	if c.authenticator == nil {
+		return access.Caller{Rights: access.All()}, nil
+	}
+	return c.authenticator.Caller(r)
 }
 
 // identify puts the caller into the request's context.
 func (c *callers) identify(next http.Handler) http.Handler {
 	return c.errors.Handle(func(w http.ResponseWriter, r *http.Request) error {
-		caller := access.Caller{Rights: access.All()}
-		if c.authenticator != nil {
-			var err error
-			if caller, err = c.authenticator.Caller(r); err != nil {
-				return err
-			}
+		caller, err := c.caller(r)
+		if err != nil {
+			return err
 		}
 		next.ServeHTTP(w, r.WithContext(access.NewContext(r.Context(), caller)))
 		return nil
@@ -40,12 +48,14 @@ func (c *callers) identify(next http.Handler) http.Handler {
 }
 
 // hold calls end when the caller of ctx may not follow a set any more. See
-// subscribe.Options.
+// subscribe.Options. Until release it also holds the visit of ctx.
 func (c *callers) hold(ctx context.Context, set string, end func(error)) (release func()) {
+	leave := holdVisit(ctx)
 	if c.watch == nil {
-		return func() {}
+		return leave
 	}
-	return c.watch.Hold(ctx, func(r access.Rights) bool { return r.Follow(set) }, end)
+	let := c.watch.Hold(ctx, func(r access.Rights) bool { return r.Follow(set) }, end)
+	return func() { let(); leave() }
 }
 
 // run looks for changes of what callers may do until ctx is done.

@@ -52,7 +52,7 @@ func New(c Config) (*Server, error) {
 	s.errors = &problem.Adapter{Logger: s.log, Path: shownPath, Text: func(r *http.Request) bool {
 		return slices.Contains(hubPaths, r.URL.Path) && websub.IsForm(r.Header) // a WebSub form gets its errors as plain text
 	}}
-	s.callers = newCallers(c.Callers, s.errors)
+	s.callers = newCallers(&c, newLimiter(&c, s.metrics), s.errors)
 	s.requests = &requests{log: s.log}
 	s.front = newFront(s.requests, c.WriteTimeout, s.log)
 	return s, nil
@@ -79,7 +79,7 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	defer f.close()
 	descriptors := s.shareDescriptors()
-	f.listener = newCrowd(f.listener, descriptors, s.log, s.metrics)
+	f.bound(descriptors, s.log, s.metrics)
 	base := feed.Base(cmp.Or(s.config.BaseURL, "http://"+f.listener.Addr().String()))
 	guard := &guard{base: base, origins: s.config.Origins, hosts: s.config.Hosts, tokens: s.config.Callers != nil, errors: s.errors}
 	starting := s.errors.Handle(serveStarting)
