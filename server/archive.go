@@ -14,6 +14,8 @@ import (
 	"runtime"
 	"strings"
 	"time"
+
+	"github.com/rshub/rshub/internal/certificate"
 )
 
 // backupEnd is the name of the last entry in a backup's archive. An archive without
@@ -33,15 +35,22 @@ func writeArchive(w io.Writer, dir string) error {
 }
 
 // FetchBackup copies the change memory of a running hub on this machine to the new
-// directory dir. listen is the hub's Config.OpsListen. If the hub has tokens, token
-// must have the right to operate. The directory gets its name only when all of its
+// directory dir. listen and cert are the hub's Config.OpsListen and Config.OpsTLSCertFile.
+// If the hub has tokens, token must have the right to operate. The directory gets its name only when all of its
 // files are complete and durable. FetchBackup blocks until then, and returns the
 // number of files and of bytes that it copied.
-func FetchBackup(ctx context.Context, listen, token, dir string) (files int, bytes int64, err error) {
+func FetchBackup(ctx context.Context, listen, cert, token, dir string) (files int, bytes int64, err error) {
 	ops, err := opsAddress(listen)
 	if err != nil {
 		return 0, 0, err
 	}
+	transport := &http.Transport{DisableKeepAlives: true} // no proxy, because it would see the token
+	if cert != "" {
+		if transport.TLSClientConfig, err = certificate.Client(cert); err != nil {
+			return 0, 0, err
+		}
+	}
+	ops = scheme(cert) + ops
 	if _, err := os.Lstat(dir); err == nil {
 		return 0, 0, fmt.Errorf("%s exists; a backup goes into a new directory", dir)
 	}
@@ -52,7 +61,7 @@ func FetchBackup(ctx context.Context, listen, token, dir string) (files int, byt
 		return 0, 0, fmt.Errorf("make the backup's directory: %w", err)
 	}
 	defer os.RemoveAll(partial)
-	if files, bytes, err = getBackup(ctx, ops, token, partial); err != nil {
+	if files, bytes, err = getBackup(ctx, &http.Client{Transport: transport}, ops, token, partial); err != nil {
 		return 0, 0, fmt.Errorf("fetch a backup from the hub at %s: %w", ops, err)
 	}
 	if err = os.Rename(partial, dir); err == nil {
@@ -86,15 +95,14 @@ func opsAddress(listen string) (string, error) {
 
 // getBackup fetches a backup from a hub and saves it in a directory, complete and
 // durable.
-func getBackup(ctx context.Context, ops, token, dir string) (files int, bytes int64, err error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+ops+"/backup", nil)
+func getBackup(ctx context.Context, client *http.Client, ops, token, dir string) (files int, bytes int64, err error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, ops+"/backup", nil)
 	if err != nil {
 		return 0, 0, err
 	}
 	if token != "" {
 		req.Header.Set("Authorization", "Bearer "+token)
 	}
-	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}} // no proxy, because it would see the token
 	resp, err := client.Do(req)
 	if err != nil {
 		return 0, 0, fmt.Errorf("is it running? %w", err)

@@ -28,7 +28,12 @@ import (
 type Config struct {
 	Listen    string // address (HOST:PORT) that the hub listens on for users; default 127.0.0.1:8080
 	OpsListen string // address (HOST:PORT) for health, metrics, profiles and backups; default: the hub serves none of them
-	BaseURL   string // URL (http or https) by which others reach the hub; required with RedisURL, and if Listen is beyond loopback; default: http:// and the address
+	BaseURL   string // URL (http or https) by which others reach the hub; required with RedisURL, and if Listen is beyond loopback; default: http:// (with TLS https://) and the address
+
+	// Paths of the files (PEM) of the TLS certificates, with their chains, and of their
+	// keys: for Listen, and for OpsListen. The hub reads them anew when they change.
+	// Default: no TLS.
+	TLSCertFile, TLSKeyFile, OpsTLSCertFile, OpsTLSKeyFile string
 
 	Data        string // directory of the change memory, made if it does not exist; required without RedisURL
 	DiskReserve uint64 // with less free disk space than this, in bytes, the hub takes no changes; default 64 MiB
@@ -66,6 +71,8 @@ type Config struct {
 	CallerLimits, AddressLimits, TotalLimits limit.Limits
 
 	SetQuota int64 // how many bytes one set may keep; 0: four fifths of what the store has room for, if that is known; negative: any number
+
+	TrustedProxies []netip.Prefix // networks of proxies that are believed when they say, in X-Forwarded-For or Forwarded, who the client is; default: none
 
 	CallbackAllow    []netip.Prefix // networks that callbacks may be in, besides public addresses; default: none
 	CallbackPorts    []uint16       // ports that callbacks may have; default: 80, 443, and all from 1024 on
@@ -176,6 +183,15 @@ func (c *Config) checkAddresses(refuse func(field, format string, args ...any)) 
 			refuse("BaseURL", "is empty, and %s is beyond loopback", a.address)
 		}
 	}
+	if (c.TLSCertFile == "") != (c.TLSKeyFile == "") {
+		refuse("TLSCertFile", "and Config.TLSKeyFile are a pair, and one is empty")
+	}
+	if (c.OpsTLSCertFile == "") != (c.OpsTLSKeyFile == "") {
+		refuse("OpsTLSCertFile", "and Config.OpsTLSKeyFile are a pair, and one is empty")
+	}
+	if c.TLSCertFile != "" && strings.HasPrefix(strings.ToLower(c.BaseURL), "http:") {
+		refuse("BaseURL", "is %s, and the hub speaks TLS (Config.TLSCertFile): it begins with https", c.BaseURL)
+	}
 	switch u, err := url.Parse(c.BaseURL); {
 	case c.BaseURL == "" && c.RedisURL != "":
 		refuse("BaseURL", "is empty, and RedisURL makes this one of several hubs")
@@ -183,6 +199,14 @@ func (c *Config) checkAddresses(refuse func(field, format string, args ...any)) 
 	case err != nil || u.User != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.RawQuery != "" || u.Fragment != "":
 		refuse("BaseURL", "is no URL such as https://hub.example.org")
 	}
+}
+
+// scheme returns the beginning of the URL of a listener, whose certificate is in a file.
+func scheme(certFile string) string {
+	if certFile != "" {
+		return "https://"
+	}
+	return "http://"
 }
 
 // memory says, for the log, where the change memory is.

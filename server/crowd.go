@@ -3,10 +3,12 @@ package server
 import (
 	"cmp"
 	"context"
+	"errors"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/netip"
+	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -35,15 +37,17 @@ type crowd struct {
 	refused prometheus.Counter
 	ended   prometheus.Counter
 
-	mu     sync.Mutex
-	guests map[*guest]struct{}
-	of     map[netip.Prefix]int64 // how many an address has
-	scan   time.Time              // no idle connection is looked for before
+	mu      sync.Mutex
+	proxies []netip.Prefix // that are many clients each, and are no address of one
+	guests  map[*guest]struct{}
+	of      map[netip.Prefix]int64 // how many an address has
+	scan    time.Time              // no idle connection is looked for before
 }
 
 // newCrowd returns a crowd that takes connections from l as d says.
-func newCrowd(l net.Listener, d shares, log *slog.Logger, r prometheus.Registerer) *crowd {
+func newCrowd(l net.Listener, d shares, proxies []netip.Prefix, log *slog.Logger, r prometheus.Registerer) *crowd {
 	return &crowd{
+		proxies:  proxies,
 		Listener: l, most: d.users, one: d.one, away: d.away, log: log, guests: map[*guest]struct{}{}, of: map[netip.Prefix]int64{},
 		refused: promauto.With(r).NewCounter(prometheus.CounterOpts{
 			Name: "rshub_connections_refused_total",
@@ -71,18 +75,21 @@ func (c *crowd) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		from := network(conn.RemoteAddr())
+		addr, from := addressOf(conn)
 		n := c.now.Add(1)
 		if n > c.most && c.makeRoom() {
 			n = c.now.Load()
 		}
 		own := c.enter(from)
-		if n <= c.most && (c.one == 0 || own <= c.one) {
+		if c.one == 0 || slices.ContainsFunc(c.proxies, func(p netip.Prefix) bool { return p.Contains(addr) }) {
+			own = 0
+		}
+		if n <= c.most && own <= c.one {
 			return c.guest(conn, from, false), nil
 		}
 		c.refused.Inc()
 		c.say(from)
-		if n <= c.most+c.away && (c.one == 0 || own <= c.one+c.away/2) {
+		if n <= c.most+c.away && own <= c.one+c.away/2 {
 			return c.guest(conn, from, true), nil
 		}
 		c.leave(from)
@@ -178,6 +185,22 @@ func (c *crowd) guest(conn net.Conn, from netip.Prefix, tooMany bool) net.Conn {
 	})
 	return g
 }
+
+// Write writes as a TCP connection does. But the kernel wakes a writer only when a third of
+// its buffer is free. So at its deadline, Write tries once more, in case the client has
+// taken something. A write over TLS that fails has spoiled the connection for good.
+func (g *guest) Write(p []byte) (n int, err error) {
+	if n, err = g.TCPConn.Write(p); !errors.Is(err, os.ErrDeadlineExceeded) {
+		return n, err
+	}
+	_ = g.SetWriteDeadline(time.Now().Add(lastTry))
+	m, err := g.TCPConn.Write(p[n:])
+	return n + m, err
+}
+
+// lastTry is how long a write goes on at its deadline. It is there for the first attempt
+// only, which does not wait.
+const lastTry = 10 * time.Millisecond
 
 func (g *guest) Close() error {
 	defer g.leave()

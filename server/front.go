@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -60,8 +61,8 @@ func (f *front) listen(public, ops string) (err error) {
 }
 
 // bound bounds the connections to both addresses. It is called between listen and serve.
-func (f *front) bound(d shares, log *slog.Logger, r prometheus.Registerer) {
-	c := newCrowd(f.listener, d, log, r)
+func (f *front) bound(d shares, proxies []netip.Prefix, log *slog.Logger, r prometheus.Registerer) {
+	c := newCrowd(f.listener, d, proxies, log, r)
 	f.listener = c
 	if f.opsListener != nil {
 		f.opsListener = c.beside(f.opsListener, min(mostOps, max(d.users/2, 1)))
@@ -74,7 +75,11 @@ func (f *front) serve(public, ops http.Handler) {
 	f.open(public, ops)
 	take := func(srv *http.Server, l net.Listener) {
 		f.wg.Go(func() {
-			if err := srv.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+			serve := srv.Serve
+			if srv.TLSConfig != nil {
+				serve = func(l net.Listener) error { return srv.ServeTLS(l, "", "") }
+			}
+			if err := serve(l); !errors.Is(err, http.ErrServerClosed) {
 				f.failed <- err
 			}
 		})
@@ -112,7 +117,7 @@ func (f *front) close() {
 }
 
 // newHTTPServer returns a server for h. A request's body must come within
-// ReadTimeout. Without that limit, net/http would wait for ever for the rest of a
+// ReadTimeout, and a TLS handshake be over within ReadHeaderTimeout. Without that limit, net/http would wait for ever for the rest of a
 // body that no handler has read. A publish sets a deadline of its own. A stream of
 // answers has no read deadline once its request is read. withDeadlines sets the
 // deadlines of writes.

@@ -41,6 +41,9 @@ func (g *guard) keep(next http.Handler) http.Handler {
 		header := w.Header()
 		header["X-Content-Type-Options"], header["Content-Security-Policy"] = noSniff, noScript
 		header["Cross-Origin-Resource-Policy"], header["Referrer-Policy"] = sameSite, noSource
+		if r.TLS != nil {
+			header["Strict-Transport-Security"] = strict
+		}
 		if !g.ownHost(r) {
 			return problem.New(http.StatusMisdirectedRequest, "wrong-host", "this hub is not "+r.Host+"; it is reached as "+string(g.base)+", or by another name with a token; RSHUB_HOSTS adds names")
 		}

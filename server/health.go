@@ -46,6 +46,8 @@ type needs struct {
 	memory  changelog.Log
 	bus     *hub.Bus // nil: the hub uses no NATS
 	callers *callers
+
+	certificates certificates
 }
 
 // newHealth returns the health of a hub that is starting.
@@ -60,8 +62,8 @@ func (h *health) leave(why string) { h.away.Store(&why) }
 
 // open makes /readyz say that the hub is ready, as long as its required dependencies
 // are OK.
-func (h *health) open(memory changelog.Log, bus *hub.Bus, callers *callers) {
-	h.needs.Store(&needs{memory, bus, callers})
+func (h *health) open(memory changelog.Log, bus *hub.Bus, callers *callers, certificates certificates) {
+	h.needs.Store(&needs{memory, bus, callers, certificates})
 	h.away.Store(nil)
 }
 
@@ -80,6 +82,9 @@ func (h *health) dependencies(ctx context.Context) map[string]dependency {
 	all["memory"] = newDependency(!errors.Is(err, feed.ErrFull), err)
 	if needs.callers.authenticator != nil {
 		all["callers"] = newDependency(false, needs.callers.err()) // the tokens or keys before are in force
+	}
+	for name, files := range needs.certificates {
+		all[name] = newDependency(false, files.Err()) // the certificate before is in force
 	}
 	if needs.bus != nil {
 		all["nats"] = newDependency(false, needs.bus.Check())

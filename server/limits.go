@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/rshub/rshub/access"
+	"github.com/rshub/rshub/internal/forwarded"
 	"github.com/rshub/rshub/limit"
 )
 
@@ -54,7 +55,7 @@ func (c *callers) user(r *http.Request, caller access.Caller) *limit.User {
 	case caller.Rights.Operate():
 		return nil
 	case caller.Name == "":
-		return c.limiter.Address(address(r))
+		return c.limiter.Address(forwarded.Client(r))
 	}
 	own := caller.Limits
 	if own != nil {
@@ -69,7 +70,7 @@ func (c *callers) limited(next http.Handler) http.Handler {
 	return c.errors.Handle(func(w http.ResponseWriter, r *http.Request) error {
 		caller, err := c.caller(r)
 		if err != nil {
-			if full := c.limiter.Address(address(r)).Use(limit.Requests, 1); full != nil {
+			if full := c.limiter.Address(forwarded.Client(r)).Use(limit.Requests, 1); full != nil {
 				return full // who guesses tokens
 			}
 			return err
@@ -127,18 +128,12 @@ func holder(ctx context.Context) any {
 	return nil
 }
 
-// address returns the address that a request came from. It is the zero Addr if nobody
-// knows it.
-func address(r *http.Request) netip.Addr {
-	a, _ := netip.ParseAddrPort(r.RemoteAddr)
-	return a.Addr().Unmap()
-}
-
-// network returns what counts as one address of a connection; see limit.Limiter.Address.
-func network(a net.Addr) netip.Prefix {
-	t, ok := a.(*net.TCPAddr)
+// addressOf returns the address of the other end of a connection, and what counts as one
+// address; see limit.Limiter.Address.
+func addressOf(conn net.Conn) (netip.Addr, netip.Prefix) {
+	t, ok := conn.RemoteAddr().(*net.TCPAddr)
 	if !ok {
-		return netip.Prefix{}
+		return netip.Addr{}, netip.Prefix{}
 	}
 	addr := t.AddrPort().Addr().Unmap().WithZone("")
 	bits := 64
@@ -146,5 +141,5 @@ func network(a net.Addr) netip.Prefix {
 		bits = 32
 	}
 	p, _ := addr.Prefix(bits)
-	return p
+	return addr, p
 }

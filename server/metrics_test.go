@@ -16,6 +16,7 @@ import (
 	"github.com/gorilla/websocket"
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 
+	"github.com/rshub/rshub/internal/certificate/certtest"
 	"github.com/rshub/rshub/internal/operatetest"
 	"github.com/rshub/rshub/internal/redistest"
 	"github.com/rshub/rshub/internal/running"
@@ -157,7 +158,8 @@ func label(sample, name string) string {
 // table there is written.
 func TestMetricsTable(t *testing.T) {
 	redis := redistest.Start(t)
-	disk := start(t, Config{})
+	pair := certtest.New(t)
+	disk := start(t, Config{TLSCertFile: pair.Cert, TLSKeyFile: pair.Key})
 	all, text := scrape(t, disk)
 	disk.Stop()
 	shared := start(t, Config{RedisURL: "redis://" + redis.Addr, BaseURL: "http://127.0.0.1:1", NATSURL: "nats://127.0.0.1:1"})

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
+
+	"github.com/rshub/rshub/internal/forwarded"
 )
 
 // requestIDHeader carries the id of a request, in the request and in its answer.
@@ -33,11 +35,13 @@ func goodRequestID(id string) bool {
 // requests gives each request an id, and a line in the log.
 type requests struct {
 	log     *slog.Logger
-	closing atomic.Bool // the hub is stopping: each connection ends after its answer
+	proxies forwarded.Proxies // that are believed when they say who the client is
+	closing atomic.Bool       // the hub is stopping: each connection ends after its answer
 }
 
 // logged gives each request an id: its own X-Request-Id, or a new one. The answer
-// has the id, and so has every line that is logged with the request's context. Each
+// has the id, and so has every line that is logged with the request's context. It notes
+// the address of the client, so that forwarded.Client is right from here on. Each
 // request has a line in the log. The level is debug, or failed if the answer is 5xx
 // and the client has not left.
 func (q *requests) logged(next http.Handler, failed slog.Level) http.Handler {
@@ -50,7 +54,8 @@ func (q *requests) logged(next http.Handler, failed slog.Level) http.Handler {
 		if q.closing.Load() { // so that the client connects to another hub
 			w.Header().Set("Connection", "close")
 		}
-		ctx := context.WithValue(r.Context(), requestIDKey{}, id)
+		client := q.proxies.Client(r)
+		ctx := forwarded.NewContext(context.WithValue(r.Context(), requestIDKey{}, id), client)
 		answer := &notedAnswer{ResponseWriter: w}
 		begun := time.Now()
 		defer func() {
@@ -67,7 +72,7 @@ func (q *requests) logged(next http.Handler, failed slog.Level) http.Handler {
 				level = failed
 			}
 			if q.log.Enabled(ctx, level) {
-				q.log.Log(ctx, level, "request", "method", r.Method, "path", shownPath(r.URL.Path), "status", answer.status,
+				q.log.Log(ctx, level, "request", "method", r.Method, "path", shownPath(r.URL.Path), "status", answer.status, "client", client.String(),
 					"bytes", answer.bytes, "seconds", time.Since(begun).Seconds())
 			}
 			if p != nil {

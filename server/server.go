@@ -34,7 +34,9 @@ type Server struct {
 	requests *requests
 	health   *health
 	front    *front
-	ready    chan struct{}
+
+	certificates certificates
+	ready        chan struct{}
 }
 
 // New returns the hub that c describes, or an error that names everything that is
@@ -53,8 +55,13 @@ func New(c Config) (*Server, error) {
 		return slices.Contains(hubPaths, r.URL.Path) && websub.IsForm(r.Header) // a WebSub form gets its errors as plain text
 	}}
 	s.callers = newCallers(&c, newLimiter(&c, s.metrics), s.errors, s.log)
-	s.requests = &requests{log: s.log}
+	s.requests = &requests{log: s.log, proxies: c.TrustedProxies}
+	if err := s.openCertificates(); err != nil {
+		return nil, err
+	}
 	s.front = newFront(s.requests, c.WriteTimeout, s.log)
+	s.certificates.secure(s.front.public, publicCertificate)
+	s.certificates.secure(s.front.ops, opsCertificate)
 	return s, nil
 }
 
@@ -79,8 +86,9 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	defer f.close()
 	descriptors := s.shareDescriptors()
-	f.bound(descriptors, s.log, s.metrics)
-	base := feed.Base(cmp.Or(s.config.BaseURL, "http://"+f.listener.Addr().String()))
+	f.bound(descriptors, s.config.TrustedProxies, s.log, s.metrics)
+	base := feed.Base(cmp.Or(s.config.BaseURL, scheme(s.config.TLSCertFile)+f.listener.Addr().String()))
+	s.fits(base)
 	guard := &guard{base: base, origins: s.config.Origins, hosts: s.config.Hosts, tokens: s.config.Callers != nil, errors: s.errors}
 	starting := s.errors.Handle(serveStarting)
 	startingOps := http.NewServeMux()
@@ -108,8 +116,7 @@ func (s *Server) Run(ctx context.Context) error {
 		defer bus.Close()
 	}
 	p := s.wire(base, guard, store, bus, descriptors.idle)
-	s.callers.open(store.memory)
-	s.health.open(store.memory, bus, s.callers)
+	f.bound(descriptors, s.config.TrustedProxies, s.log, s.metrics)
 	f.open(s.site(base, guard, store, p), s.ops(guard, store))
 	s.announce(base)
 	return s.serve(ctx, p)
@@ -149,7 +156,7 @@ func (s *Server) serve(ctx context.Context, p *parts) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	runs := p.runs()
-	runs["callers"] = s.callers.run
+	runs["callers"], runs["certificates"] = s.callers.run, s.certificates.run
 	for name, run := range runs {
 		wg.Go(func() {
 			if err := run(background); err != nil {

@@ -56,7 +56,7 @@ func (c *conn) follow(pending [][]byte) {
 	case errors.Is(err, errStuck):
 		c.because(tooSlow)
 	}
-	_ = c.nc.Close() // c's reader notices, and ends c
+	c.cut() // c's reader notices, and ends c
 }
 
 // catchUp waits until there are changes after c's cursor, or something else to do. It
@@ -170,11 +170,17 @@ func (c *conn) finish(parts ...[]byte) (slow error) {
 
 // push writes p. A client may be slow, but one that takes nothing for the write
 // timeout is too slow. The kernel wakes a writer only when a third of its buffer
-// is free, so push tries again at half of the timeout.
+// is free, so push tries again at half of the timeout. Over TLS nothing can be tried
+// again, so there each write is short, and has all of the timeout.
 func (c *conn) push(p []byte) (n int, err error) {
+	secure := c.secure()
 	for idle := 0; n < len(p); {
-		last := c.setDeadline()
-		m, err := c.nc.Write(p[n:])
+		last := c.setDeadline(secure)
+		piece := p[n:]
+		if secure {
+			piece = piece[:min(len(piece), tlsPiece)]
+		}
+		m, err := c.nc.Write(piece)
 		n += m
 		switch {
 		case err != nil && !errors.Is(err, os.ErrDeadlineExceeded):
@@ -185,19 +191,26 @@ func (c *conn) push(p []byte) (n int, err error) {
 		default:
 			idle++
 		}
-		if err != nil && (last || idle == 2) {
+		if err != nil && (last || secure || idle == 2) {
 			return n, errTooSlow
 		}
 	}
 	return n, nil
 }
 
+// tlsPiece is how many bytes of a frame a client must take within the write timeout, over
+// TLS. It is a record of TLS.
+const tlsPiece = 16 << 10
+
 // setDeadline sets the deadline of the next write. It reports whether this is the
 // last deadline, because c is leaving.
-func (c *conn) setDeadline() (last bool) {
+func (c *conn) setDeadline(secure bool) (last bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	d := c.server.opts.WriteTimeout / 2
+	d := c.server.opts.WriteTimeout
+	if !secure {
+		d /= 2
+	}
 	last = c.state == leaving
 	if last {
 		d = lingering
@@ -251,7 +264,7 @@ func (c *conn) writeClose() {
 	c.mu.Unlock()
 	_ = c.nc.SetDeadline(time.Now().Add(lingering))
 	if _, err := c.nc.Write(frame); err != nil {
-		_ = c.nc.Close()
+		c.cut()
 		return
 	}
 	if half, ok := c.nc.(interface{ CloseWrite() error }); ok {

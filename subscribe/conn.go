@@ -199,7 +199,7 @@ func (c *conn) deliver(w *directWriter, t *tally, end feed.Cursor, diverged bool
 	n, err := w.write(c.raw, ch.buf[offset:])
 	if err != nil {
 		c.closeLocked()
-		_ = c.nc.Close() // c's reader notices, and ends c
+		c.cut() // c's reader notices, and ends c
 		return false
 	}
 	ch.tally(t, offset, offset+n)
@@ -255,7 +255,7 @@ func (c *conn) end() {
 	c.closeLocked()
 	g, why := c.group, c.why
 	c.mu.Unlock()
-	_ = c.nc.Close()
+	c.cut()
 	c.release()
 	if g != nil {
 		g.mu.Lock()

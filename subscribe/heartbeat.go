@@ -45,7 +45,7 @@ func (s *Server) Run(ctx context.Context) error {
 func (c *conn) heartbeat(w *directWriter, patience time.Duration) {
 	if c.server.age()-time.Duration(c.heard.Load()) > patience {
 		c.because(silent)
-		_ = c.nc.Close() // c's reader notices, and ends c
+		c.cut() // c's reader notices, and ends c
 		return
 	}
 	c.mu.Lock()
@@ -56,7 +56,7 @@ func (c *conn) heartbeat(w *directWriter, patience time.Duration) {
 		c.interruptLocked()
 	case live:
 		if err := c.writeLiveLocked(w, c.beatLocked()); err != nil {
-			_ = c.nc.Close() // c's reader notices, and ends c
+			c.cut() // c's reader notices, and ends c
 		}
 	}
 }

@@ -246,11 +246,18 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	for _, c := range s.conns() {
 		c.goodbye(websocket.CloseGoingAway, stopping)
 	}
-	defer context.AfterFunc(ctx, func() {
+	cut := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(cut)
 		for _, c := range s.conns() {
-			_ = c.nc.Close()
+			c.cut()
 		}
-	})()
+	})
+	defer func() {
+		if !stop() {
+			<-cut
+		}
+	}()
 	s.wg.Wait()
 	done := make(chan struct{})
 	go func() {

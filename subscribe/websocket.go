@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"runtime"
 	"strings"
-	"syscall"
 
 	"github.com/gorilla/websocket"
 
@@ -50,10 +49,8 @@ func (s *Server) serveWebSocket(w http.ResponseWriter, r *http.Request, set stri
 		c.endBaseline()
 		return nil // Upgrade has answered
 	}
-	c.nc = ws.NetConn()                    // gorilla is needed only for the handshake
-	if sc, ok := c.nc.(syscall.Conn); ok { // otherwise c's own goroutine does all writes
-		c.raw, _ = sc.SyscallConn()
-	}
+	c.nc = ws.NetConn() // gorilla is needed only for the handshake
+	c.findSocket()
 	c.hear()
 	if len(first) > 0 {
 		c.control = appendFrame(nil, websocket.TextMessage, first)
@@ -67,7 +64,7 @@ func (s *Server) serveWebSocket(w http.ResponseWriter, r *http.Request, set stri
 		c.endBaseline()
 		c.goodbye(websocket.CloseGoingAway, stopping)
 		c.writeClose()
-		_ = c.nc.Close()
+		c.cut()
 	}
 	return nil
 }

@@ -32,7 +32,12 @@ import (
 type config struct {
 	Listen    string `envconfig:"RSHUB_LISTEN" default:"127.0.0.1:8080" desc:"address (HOST:PORT) that the hub listens on"`
 	OpsListen string `envconfig:"RSHUB_OPS_LISTEN" default:"127.0.0.1:8081" desc:"address (HOST:PORT) for health, metrics, profiles and backups; empty: the hub serves none of them"`
-	BaseURL   string `envconfig:"RSHUB_BASE_URL" desc:"URL (http or https) by which others reach the hub; required if RSHUB_LISTEN is beyond loopback; default http:// and RSHUB_LISTEN"`
+	BaseURL   string `envconfig:"RSHUB_BASE_URL" desc:"URL (http or https) by which others reach the hub; required if RSHUB_LISTEN is beyond loopback; default http:// (with TLS https://) and RSHUB_LISTEN"`
+
+	TLSCertFile    string `envconfig:"RSHUB_TLS_CERT_FILE" desc:"path of a file with a TLS certificate and its chain (PEM); the hub then speaks TLS on RSHUB_LISTEN, and sees changes of the file within seconds; empty: no TLS"`
+	TLSKeyFile     string `envconfig:"RSHUB_TLS_KEY_FILE" desc:"path of the file with the key (PEM) of the certificate in RSHUB_TLS_CERT_FILE"`
+	OpsTLSCertFile string `envconfig:"RSHUB_OPS_TLS_CERT_FILE" desc:"the same as RSHUB_TLS_CERT_FILE for RSHUB_OPS_LISTEN; it may be the same file; empty: no TLS there"`
+	OpsTLSKeyFile  string `envconfig:"RSHUB_OPS_TLS_KEY_FILE" desc:"the same as RSHUB_TLS_KEY_FILE for RSHUB_OPS_LISTEN"`
 
 	Data        string       `envconfig:"RSHUB_DATA" default:"./rshub-data" desc:"directory of the change memory"`
 	DiskReserve setting.Size `envconfig:"RSHUB_DISK_RESERVE" default:"64MiB" desc:"with less free disk space than this the hub takes no changes; bytes, or a number with KiB, MiB or GiB"`
@@ -69,6 +74,8 @@ type config struct {
 	Insecure string   `envconfig:"RSHUB_INSECURE" desc:"anyone-may-publish: the hub listens beyond loopback although there are no tokens"`
 	Hosts    []string `envconfig:"RSHUB_HOSTS" desc:"names by which the hub is reached besides that in RSHUB_BASE_URL, by comma, without ports, such as rshub.default.svc; *: any name; whoever has a token may use any"`
 	Origins  []string `envconfig:"RSHUB_ORIGINS" desc:"origins of web pages that may use the hub, by comma, such as https://example.org; *: all origins"`
+
+	TrustedProxies setting.Networks `envconfig:"RSHUB_TRUSTED_PROXIES" default:"127.0.0.0/8,::1/128,10.0.0.0/8,172.16.0.0/12,192.168.0.0/16,fc00::/7" desc:"networks (CIDR, by comma) of proxies that are believed when they say, in X-Forwarded-For or Forwarded, what address a request comes from; empty: no proxy is believed"`
 
 	CallbackAllow    setting.Networks `envconfig:"RSHUB_CALLBACK_ALLOW" desc:"networks (CIDR, by comma) that callbacks may be in, besides public addresses, such as 10.0.0.0/8"`
 	CallbackPorts    setting.Ports    `envconfig:"RSHUB_CALLBACK_PORTS" desc:"ports that callbacks may have, by comma; default 80, 443, and all from 1024 on"`
@@ -315,6 +322,8 @@ func (c *config) server(log *slog.Logger) (server.Config, error) {
 	s.NoInventory, s.ResourceListInterval = c.Inventory == "off", c.ResourceListInterval
 	s.MaxBaselines, s.MaxAudits = c.MaxBaselines, c.MaxAudits
 	s.Callers, s.Insecure, s.Hosts, s.Origins = callers, c.Insecure == insecure, c.Hosts, c.Origins
+	s.TLSCertFile, s.TLSKeyFile, s.OpsTLSCertFile, s.OpsTLSKeyFile = c.TLSCertFile, c.TLSKeyFile, c.OpsTLSCertFile, c.OpsTLSKeyFile
+	s.TrustedProxies = c.TrustedProxies
 	s.CallbackAllow, s.CallbackPorts, s.CallbackCAs, s.CallbackTimeout = c.CallbackAllow, c.CallbackPorts, cas, c.CallbackTimeout
 	s.CallbackInFlight, s.CallbackPerHost, s.CallbackRequests = c.CallbackInFlight, c.CallbackPerHost, c.CallbackRequests
 	s.CallbackMaxPerHost, s.CallbackMaxPerSet, s.CallbackMaxUnverified = c.CallbackMaxPerHost, c.CallbackMaxPerSet, c.CallbackMaxUnverified

@@ -50,6 +50,9 @@ func Start(t testing.TB, s Server, log fmt.Stringer) *Hub {
 	return h
 }
 
+// Testing returns the test that the hub runs for.
+func (h *Hub) Testing() testing.TB { return h.t }
+
 // Cancel tells the hub to stop, and does not wait.
 func (h *Hub) Cancel() { h.cancel() }
 

@@ -1,0 +1,94 @@
+// Package certtest makes certificates for tests.
+package certtest
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+// A Pair is the files of a certificate for 127.0.0.1 and hub.example.org, which signs
+// itself, and of its key.
+type Pair struct {
+	Cert, Key string // paths
+
+	t      testing.TB
+	serial int64
+	Pool   *x509.CertPool // trusts every certificate that was written
+}
+
+// New writes a certificate that is good for an hour into a new directory.
+func New(t testing.TB) *Pair {
+	t.Helper()
+	dir := t.TempDir()
+	p := &Pair{Cert: filepath.Join(dir, "cert.pem"), Key: filepath.Join(dir, "key.pem"), t: t, Pool: x509.NewCertPool()}
+	p.Renew(time.Now().Add(time.Hour))
+	return p
+}
+
+// Renew replaces both files by those of another certificate, which ends at a time. It
+// returns its serial number.
+func (p *Pair) Renew(expires time.Time) int64 {
+	p.t.Helper()
+	cert, key := p.Make(time.Time{}, expires)
+	p.Write(p.Cert, cert)
+	p.Write(p.Key, key)
+	return p.serial
+}
+
+// Make returns a new certificate and its key (PEM). The zero begins means two hours before
+// it ends, or an hour ago.
+func (p *Pair) Make(begins, expires time.Time) (cert, key []byte) {
+	p.t.Helper()
+	if begins.IsZero() {
+		begins = expires.Add(-2 * time.Hour)
+		if ago := time.Now().Add(-time.Hour); ago.Before(begins) {
+			begins = ago
+		}
+	}
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	p.serial++
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(p.serial), Subject: pkix.Name{CommonName: "rshub's tests"}, NotBefore: begins, NotAfter: expires,
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, DNSNames: []string{"hub.example.org"},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	secret, err := x509.MarshalPKCS8PrivateKey(private)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	cert = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+	p.Pool.AppendCertsFromPEM(cert)
+	return cert, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret})
+}
+
+// Write replaces a file at once.
+func (p *Pair) Write(path string, text []byte) {
+	p.t.Helper()
+	if err := os.WriteFile(path+".new", text, 0o600); err != nil {
+		p.t.Fatal(err)
+	}
+	if err := os.Rename(path+".new", path); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// Client returns the configuration of a client that trusts the certificates written.
+func (p *Pair) Client() *tls.Config { return &tls.Config{RootCAs: p.Pool} }

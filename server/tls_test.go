@@ -1,0 +1,375 @@
+package server
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/gorilla/websocket"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/rshub/rshub/internal/certificate/certtest"
+	"github.com/rshub/rshub/internal/logged"
+	"github.com/rshub/rshub/internal/running"
+	"github.com/rshub/rshub/internal/until"
+)
+
+// A secured is a hub that speaks TLS on both addresses.
+type secured struct {
+	*started
+	pair *certtest.Pair
+	http *http.Client // speaks HTTP/2
+}
+
+func startTLS(t *testing.T, c Config) *secured {
+	t.Helper()
+	s := &secured{pair: certtest.New(t)}
+	c.TLSCertFile, c.TLSKeyFile, c.OpsTLSCertFile, c.OpsTLSKeyFile = s.pair.Cert, s.pair.Key, s.pair.Cert, s.pair.Key
+	c.Metrics = prometheus.NewRegistry()
+	s.started = start(t, c)
+	s.URL, s.Ops = strings.Replace(s.URL, "http:", "https:", 1), strings.Replace(s.Ops, "http:", "https:", 1)
+	s.http = s.client(&tls.Config{}, true)
+	return s
+}
+
+// client returns a client that trusts the certificate. It has its own connections.
+func (s *secured) client(config *tls.Config, http2 bool) *http.Client {
+	config.RootCAs = s.pair.Pool
+	transport := &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: http2}
+	s.t().Cleanup(transport.CloseIdleConnections)
+	return &http.Client{Transport: transport}
+}
+
+func (s *secured) t() testing.TB { return s.Testing() }
+
+func (s *secured) do(c *http.Client, method, url, body string) (*http.Response, string) {
+	s.t().Helper()
+	r, err := http.NewRequestWithContext(s.t().Context(), method, url, strings.NewReader(body))
+	if err != nil {
+		s.t().Fatal(err)
+	}
+	if body != "" {
+		r.Header.Set("Content-Type", "application/x-ndjson")
+	}
+	resp, err := c.Do(r)
+	if err != nil {
+		s.t().Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		s.t().Fatal(err)
+	}
+	return resp, string(text)
+}
+
+// publish publishes n changes of about size bytes each, as one batch.
+func (s *secured) publish(n, size int) {
+	s.t().Helper()
+	var body strings.Builder
+	for i := range n {
+		fmt.Fprintf(&body, `{"loc":"https://example.org/%d/%s","change":"updated"}`+"\n", i, strings.Repeat("x", size))
+	}
+	if resp, text := s.do(s.http, "POST", s.URL+"/sets/demo/changes", body.String()); resp.StatusCode != http.StatusOK {
+		s.t().Fatalf("publish: %d %s", resp.StatusCode, text)
+	}
+}
+
+// dial opens a WebSocket. A small buffer makes it a client that soon takes nothing.
+func (s *secured) dial(query string, buffer int) *websocket.Conn {
+	s.t().Helper()
+	dialer := websocket.Dialer{TLSClientConfig: s.pair.Client(), NetDialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := (&net.Dialer{}).DialContext(ctx, network, addr)
+		if err == nil && buffer > 0 {
+			err = conn.(*net.TCPConn).SetReadBuffer(buffer)
+		}
+		return conn, err
+	}}
+	ws, _, err := dialer.DialContext(s.t().Context(), strings.Replace(s.URL, "https:", "wss:", 1)+"/sets/demo/changes"+query, nil)
+	if err != nil {
+		s.t().Fatal(err)
+	}
+	s.t().Cleanup(func() { ws.Close() })
+	_ = ws.SetReadDeadline(time.Now().Add(30 * time.Second))
+	return ws
+}
+
+// read reads messages until so many changes have come.
+func (s *secured) read(ws *websocket.Conn, changes int) {
+	s.t().Helper()
+	for got := 0; got < changes; {
+		_, message, err := ws.ReadMessage()
+		if err != nil {
+			s.t().Errorf("after %d of %d changes: %v", got, changes, err)
+			return
+		}
+		var m struct{ Changes []json.RawMessage }
+		if err := json.Unmarshal(message, &m); err != nil {
+			s.t().Errorf("%v in %.100q", err, message)
+			return
+		}
+		got += len(m.Changes)
+	}
+}
+
+func TestTLS(t *testing.T) {
+	s := startTLS(t, Config{})
+	http1 := s.client(&tls.Config{}, false)
+	for client, proto := range map[*http.Client]string{s.http: "HTTP/2.0", http1: "HTTP/1.1"} {
+		resp, _ := s.do(client, "GET", s.URL+"/sets", "")
+		if resp.StatusCode != http.StatusOK || resp.Proto != proto || resp.TLS.Version != tls.VersionTLS13 || resp.Header.Get("Strict-Transport-Security") != "max-age=31536000" {
+			t.Errorf("%s is answered %d by %s, TLS %x, %v", proto, resp.StatusCode, resp.Proto, resp.TLS.Version, resp.Header)
+		}
+	}
+	if resp, _ := s.do(s.client(&tls.Config{MaxVersion: tls.VersionTLS12}, true), "GET", s.URL+"/sets", ""); resp.TLS.Version != tls.VersionTLS12 {
+		t.Errorf("TLS %x", resp.TLS.Version)
+	}
+	if _, err := s.client(&tls.Config{MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS11}, true).Get(s.URL + "/sets"); err == nil || !strings.Contains(err.Error(), "protocol version") {
+		t.Errorf("TLS 1.1: %v", err)
+	}
+	if resp, body := running.Do(t, "GET", strings.Replace(s.URL, "https:", "http:", 1)+"/sets", ""); resp.StatusCode != http.StatusBadRequest || !strings.Contains(body, "HTTP request to an HTTPS server") {
+		t.Errorf("without TLS: %d %s", resp.StatusCode, body)
+	}
+	s.publish(3, 10)
+	if _, body := s.do(s.http, "GET", s.URL+"/sets/demo/capabilitylist.xml", ""); !strings.Contains(body, s.URL+"/sets/demo/") {
+		t.Errorf("the base is another: %s", body)
+	}
+	if resp, body := s.do(s.http, "GET", s.Ops+"/readyz", ""); resp.StatusCode != http.StatusOK || !strings.Contains(body, `"certificate":{"ok":true,"required":false}`) || !strings.Contains(body, `"ops_certificate":{"ok":true`) {
+		t.Errorf("ready: %d %s", resp.StatusCode, body)
+	}
+	if files, _, err := FetchBackup(t.Context(), strings.TrimPrefix(s.Ops, "https://"), s.pair.Cert, "", t.TempDir()+"/copy"); err != nil || files == 0 {
+		t.Errorf("backup: %d files, %v", files, err)
+	}
+	if _, _, err := FetchBackup(t.Context(), strings.TrimPrefix(s.Ops, "https://"), certtest.New(t).Cert, "", t.TempDir()+"/copy"); err == nil || !strings.Contains(err.Error(), "the certificate is not that in") {
+		t.Errorf("backup with another certificate: %v", err)
+	}
+}
+
+// Followers of each kind get everything over TLS, live and from the memory, in large frames
+// and small ones.
+func TestFollowTLS(t *testing.T) {
+	s := startTLS(t, Config{Heartbeat: time.Second})
+	s.publish(10, 10)
+	sockets := []*websocket.Conn{s.dial("", 0), s.dial("?since=start", 0), s.dial("?since=start&prefix=https:", 0)}
+	s.read(sockets[1], 10)
+	s.read(sockets[2], 10)
+	for _, c := range []*http.Client{s.http, s.client(&tls.Config{}, false)} {
+		r, _ := http.NewRequestWithContext(t.Context(), "GET", s.URL+"/sets/demo/changes?since=start", nil)
+		r.Header.Set("Accept", "text/event-stream")
+		resp, err := c.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		lines := bufio.NewReaderSize(resp.Body, 1<<20)
+		go s.publish(1, 10)
+		for seen := 0; seen < 11; {
+			line, err := lines.ReadString('\n')
+			if err != nil {
+				t.Fatalf("event stream over %s: %v", resp.Proto, err)
+			}
+			seen += strings.Count(line, `"loc":`)
+		}
+		for _, ws := range sockets {
+			s.read(ws, 1)
+		}
+		_ = resp.Body.Close() // nobody reads it any more, and the hub would wait for that
+		_, page := s.do(c, "GET", s.URL+"/sets/demo/changes?since=now&wait=10ms", "")
+		var at struct{ Cursor string }
+		if err := json.Unmarshal([]byte(page), &at); err != nil {
+			t.Fatal(err)
+		}
+		go s.publish(1, 10)
+		if _, page = s.do(c, "GET", s.URL+"/sets/demo/changes?since="+at.Cursor+"&wait=30s", ""); strings.Count(page, `"loc":`) != 1 {
+			t.Errorf("long poll: %s", page)
+		}
+		for _, ws := range sockets {
+			s.read(ws, 1)
+		}
+	}
+	for _, size := range []int{10, 1000} {
+		var wg sync.WaitGroup
+		for _, ws := range sockets {
+			wg.Go(func() { s.read(ws, 20*300) })
+		}
+		for range 20 {
+			s.publish(300, size)
+		}
+		wg.Wait()
+	}
+	for _, ws := range sockets { // a ping is answered, and the hub says goodbye
+		if err := ws.WriteControl(websocket.PingMessage, []byte("x"), time.Now().Add(time.Second)); err != nil {
+			t.Error(err)
+		}
+		ponged := make(chan string, 1)
+		ws.SetPongHandler(func(text string) error { ponged <- text; return nil })
+		ended := make(chan error, 1)
+		go func() { _, _, err := ws.ReadMessage(); ended <- err }()
+		if got := <-ponged; got != "x" {
+			t.Errorf("pong %q", got)
+		}
+		defer func() {
+			if err := <-ended; !websocket.IsCloseError(err, websocket.CloseGoingAway) {
+				t.Errorf("the WebSocket ended with %v", err)
+			}
+		}()
+	}
+	s.Stop()
+}
+
+// A WebSocket that takes nothing is cut, and delays nobody.
+func TestStalledTLS(t *testing.T) {
+	s := startTLS(t, Config{WriteTimeout: time.Second})
+	s.publish(1, 10)
+	healthy := s.dial("", 0)
+	s.dial("", 4096)
+	closed := func() bool {
+		_, body := s.do(s.http, "GET", s.Ops+"/metrics", "")
+		return strings.Contains(body, `rshub_followers_closed_total{kind="websocket",reason="slow"} 1`)
+	}
+	until.Done(t, "the stalled client is cut", func() bool {
+		s.publish(1000, 1000)
+		s.read(healthy, 1000)
+		return closed()
+	})
+}
+
+// A new certificate is for new connections; those that are open go on.
+func TestCertificateIsReplaced(t *testing.T) {
+	s := startTLS(t, Config{})
+	serial := func() int64 {
+		conn, err := tls.Dial("tcp", strings.TrimPrefix(s.URL, "https://"), s.pair.Client())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		return conn.ConnectionState().PeerCertificates[0].SerialNumber.Int64()
+	}
+	s.publish(1, 10)
+	ws := s.dial("", 0)
+	if serial() != 1 {
+		t.Fatalf("certificate %d", serial())
+	}
+	ends := time.Now().Add(48 * time.Hour).Truncate(time.Second)
+	s.pair.Renew(ends)
+	until.Done(t, "the new certificate", func() bool { return serial() == 2 })
+	_, metrics := s.do(s.http, "GET", s.Ops+"/metrics", "")
+	if want := fmt.Sprintf(`rshub_certificate_expires_timestamp_seconds{certificate="certificate"} %g`, float64(ends.Unix())); !strings.Contains(metrics, want) {
+		t.Errorf("metrics lack %s", want)
+	}
+	s.pair.Write(s.pair.Key, []byte("no key"))
+	until.Done(t, "the bad file is seen", func() bool {
+		resp, body := s.do(s.http, "GET", s.Ops+"/readyz", "")
+		return resp.StatusCode == http.StatusOK && strings.Contains(body, `"certificate":{"ok":false,"required":false,"reason":"read the certificate in `)
+	})
+	if serial() != 2 {
+		t.Errorf("certificate %d", serial())
+	}
+	if _, metrics := s.do(s.http, "GET", s.Ops+"/metrics", ""); !strings.Contains(metrics, `rshub_dependency_ok{dependency="certificate"} 0`) {
+		t.Error("metrics do not say that the certificate is not in force")
+	}
+	s.publish(5, 10)
+	s.read(ws, 5)
+}
+
+// Who connects and does not shake hands is cut, on both addresses, and so is who speaks
+// HTTP/2 without TLS.
+func TestHandshakeIsBounded(t *testing.T) {
+	pair, log := certtest.New(t), &logged.Log{}
+	server, err := New(Config{Listen: "127.0.0.1:0", OpsListen: "127.0.0.1:0", Data: t.TempDir(), Logger: log.Logger(slog.LevelInfo),
+		TLSCertFile: pair.Cert, TLSKeyFile: pair.Key, OpsTLSCertFile: pair.Cert, OpsTLSKeyFile: pair.Key})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, srv := range []*http.Server{server.front.public, server.front.ops} {
+		if srv.ReadHeaderTimeout > 10*time.Second {
+			t.Errorf("a handshake may take %v", srv.ReadHeaderTimeout)
+		}
+		srv.ReadHeaderTimeout = 100 * time.Millisecond
+	}
+	h := running.Start(t, server, log)
+	for _, url := range []string{h.URL, h.Ops} {
+		for _, says := range []string{"", "\x16\x03", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"} {
+			conn, err := net.Dial("tcp", strings.TrimPrefix(url, "http://"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			_, _ = io.WriteString(conn, says)
+			_ = conn.SetReadDeadline(time.Now().Add(10 * time.Second))
+			var answer strings.Builder
+			if _, err := io.Copy(&answer, conn); errors.Is(err, context.DeadlineExceeded) || err != nil && strings.Contains(err.Error(), "timeout") {
+				t.Errorf("%q is waited for: %v", says, err)
+			}
+			if strings.Contains(answer.String(), "HTTP/2") {
+				t.Errorf("%q is answered %q", says, &answer)
+			}
+		}
+	}
+}
+
+// Over TLS, too, connections that are too many get an answer that says so.
+func TestCrowdTLS(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	pair, log := certtest.New(t), slog.New(slog.DiscardHandler)
+	s := &Server{config: Config{TLSCertFile: pair.Cert, TLSKeyFile: pair.Key}, log: log, metrics: prometheus.NewRegistry()}
+	if err := s.openCertificates(); err != nil {
+		t.Fatal(err)
+	}
+	f := newFront(&requests{log: log}, time.Second, log)
+	s.certificates.secure(f.public, publicCertificate)
+	c := newCrowd(l, shares{users: 1, away: 1}, log, prometheus.NewRegistry())
+	f.listener = c
+	f.serve(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), nil)
+	defer f.close()
+	for _, want := range []string{"HTTP/1.1 200 ", "HTTP/1.1 503 "} {
+		conn, err := tls.Dial("tcp", l.Addr().String(), pair.Client())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		_, _ = io.WriteString(conn, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+		b := make([]byte, 4096)
+		if n, _ := conn.Read(b); !strings.HasPrefix(string(b[:n]), want) {
+			t.Errorf("%q, want %q", b[:n], want)
+		}
+	}
+}
+
+func TestTLSConfig(t *testing.T) {
+	pair := certtest.New(t)
+	for _, test := range []struct {
+		config Config
+		says   string
+	}{
+		{Config{TLSCertFile: pair.Cert}, "Config.TLSCertFile and Config.TLSKeyFile are a pair"},
+		{Config{OpsTLSKeyFile: pair.Key}, "Config.OpsTLSCertFile and Config.OpsTLSKeyFile are a pair"},
+		{Config{TLSCertFile: pair.Cert, TLSKeyFile: pair.Cert}, "Config.TLSCertFile: read the certificate in"},
+		{Config{TLSCertFile: pair.Cert, TLSKeyFile: pair.Key, BaseURL: "http://hub.example.org"}, "Config.BaseURL is http://hub.example.org, and the hub speaks TLS"},
+		{Config{TLSCertFile: pair.Cert, TLSKeyFile: pair.Key, BaseURL: "https://hub.example.org"}, ""},
+	} {
+		test.config.Data = "x"
+		_, err := New(test.config)
+		if (err != nil) != (test.says != "") || err != nil && !strings.Contains(err.Error(), test.says) {
+			t.Errorf("%v, want %q", err, test.says)
+		}
+	}
+	s := start(t, Config{TLSCertFile: pair.Cert, TLSKeyFile: pair.Key, BaseURL: "https://other.example.org"})
+	if lines := s.log.Lines(t, "the certificate is not for the host in the hub's URL, so clients will refuse it"); len(lines) != 1 {
+		t.Errorf("the log: %s", s.log)
+	}
+}
