@@ -150,6 +150,12 @@ func (l Limit) String() string {
 	return text
 }
 
+// UnmarshalText is Parse.
+func (l *Limits) UnmarshalText(text []byte) (err error) {
+	*l, err = Parse(string(text))
+	return err
+}
+
 // Or returns l, with the limits of others for the kinds that l does not speak of.
 func (l Limits) Or(others Limits) Limits {
 	for k := range l {

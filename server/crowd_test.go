@@ -26,7 +26,7 @@ func TestCrowd(t *testing.T) {
 		t.Fatal(err)
 	}
 	log := &logged.Log{}
-	c := newCrowd(l, shares{users: 2, away: 3}, nil, log.Logger(slog.LevelInfo), prometheus.NewRegistry())
+	c := newCrowd(l, shares{users: 2, away: 3}, log.Logger(slog.LevelInfo), prometheus.NewRegistry())
 	f := newFront(&requests{log: slog.New(slog.DiscardHandler)}, time.Second, slog.New(slog.DiscardHandler))
 	f.listener = c
 	f.serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

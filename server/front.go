@@ -62,7 +62,8 @@ func (f *front) listen(public, ops string) (err error) {
 
 // bound bounds the connections to both addresses. It is called between listen and serve.
 func (f *front) bound(d shares, proxies []netip.Prefix, log *slog.Logger, r prometheus.Registerer) {
-	c := newCrowd(f.listener, d, proxies, log, r)
+	c := newCrowd(f.listener, d, log, r)
+	c.proxies = proxies
 	f.listener = c
 	if f.opsListener != nil {
 		f.opsListener = c.beside(f.opsListener, min(mostOps, max(d.users/2, 1)))
