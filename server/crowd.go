@@ -45,9 +45,8 @@ type crowd struct {
 }
 
 // newCrowd returns a crowd that takes connections from l as d says.
-func newCrowd(l net.Listener, d shares, proxies []netip.Prefix, log *slog.Logger, r prometheus.Registerer) *crowd {
+func newCrowd(l net.Listener, d shares, log *slog.Logger, r prometheus.Registerer) *crowd {
 	return &crowd{
-		proxies:  proxies,
 		Listener: l, most: d.users, one: d.one, away: d.away, log: log, guests: map[*guest]struct{}{}, of: map[netip.Prefix]int64{},
 		refused: promauto.With(r).NewCounter(prometheus.CounterOpts{
 			Name: "rshub_connections_refused_total",

@@ -116,7 +116,8 @@ func (s *Server) Run(ctx context.Context) error {
 		defer bus.Close()
 	}
 	p := s.wire(base, guard, store, bus, descriptors.idle)
-	f.bound(descriptors, s.config.TrustedProxies, s.log, s.metrics)
+	s.callers.open(store.memory)
+	s.health.open(store.memory, bus, s.callers, s.certificates)
 	f.open(s.site(base, guard, store, p), s.ops(guard, store))
 	s.announce(base)
 	return s.serve(ctx, p)
