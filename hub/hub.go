@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"runtime"
 	"slices"
 	"sync"
 	"time"
@@ -58,6 +59,7 @@ type Hub struct {
 	opts    Options
 	metrics *metrics
 	reads   *budget.Budget // for what followers read from the memory
+	turns   chan struct{}  // holds one for each large publish that is decoded at this moment
 
 	mu     sync.Mutex
 	closed bool
@@ -97,6 +99,7 @@ func New(log changelog.Log, o Options) *Hub {
 	return &Hub{
 		log: log, opts: o, metrics: newMetrics(o.Metrics), reads: budget.New(readBytes, budget.Patience),
 		queues: map[string]*queue{}, tails: map[string]*tail{}, doubted: make(chan struct{}, 1),
+		turns: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)-1)),
 	}
 }
 

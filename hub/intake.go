@@ -25,7 +25,11 @@ type intake struct {
 
 	body    io.Reader // unpacked
 	patient *patientReader
-	unpaid  int64 // bytes that were read, and do not count for the user's limit yet
+	read    int64 // bytes that were read
+	unpaid  int64 // of these, what does not count for the user's limit yet
+
+	turns chan struct{} // of the hub
+	turn  bool          // it has one
 }
 
 // Memory is taken in steps, so that most publishes do not ask for more than the first.
@@ -34,9 +38,12 @@ const (
 	roomStep  = 256 << 10
 )
 
+// large is how many bytes a publish may have that is decoded without waiting for its turn.
+const large = 1 << 20
+
 // take begins an intake for the caller of ctx. It must be ended with release.
 func (h *Hub) take(ctx context.Context) (*intake, error) {
-	in := &intake{ctx: ctx, user: limit.FromContext(ctx), most: h.opts.Intake.Most(ctx), have: firstRoom}
+	in := &intake{ctx: ctx, user: limit.FromContext(ctx), most: h.opts.Intake.Most(ctx), have: firstRoom, turns: h.turns}
 	if err := in.admit(); err != nil {
 		return nil, err
 	}
@@ -74,11 +81,30 @@ func (in *intake) pace() error {
 	return in.admit()
 }
 
-// Read reads the body.
+// Read reads the body. What it returns is decoded until the next call: a large publish waits
+// for its turn before that, so that decoding leaves a processor for others. It has no turn
+// while it waits for its publisher, who may be slow.
 func (in *intake) Read(p []byte) (int, error) {
+	in.yield()
 	n, err := in.body.Read(p)
 	in.unpaid += int64(n)
+	if in.read += int64(n); in.read > large {
+		select {
+		case in.turns <- struct{}{}:
+			in.turn = true
+		case <-in.ctx.Done():
+			return 0, in.ctx.Err()
+		}
+	}
 	return n, err
+}
+
+// yield ends the turn, if there is one.
+func (in *intake) yield() {
+	if in.turn {
+		in.turn = false
+		<-in.turns
+	}
 }
 
 // room makes room for so many bytes of memory, or returns why there is none.
@@ -97,8 +123,9 @@ func (in *intake) room(bytes int64) error {
 	return nil
 }
 
-// pay counts what was read, and changes that were in it.
+// pay counts what was read, and changes that were in it. All of it is decoded.
 func (in *intake) pay(changes int) {
+	in.yield()
 	in.user.Spend(limit.Bytes, in.unpaid)
 	in.user.Spend(limit.Changes, int64(changes))
 	in.unpaid = 0

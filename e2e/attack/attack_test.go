@@ -49,7 +49,7 @@ func (a *attacker) parallel(n int, do func(i int)) {
 }
 
 func (a *attacker) request(method, url string, body []byte, headers ...string) string {
-	r, err := http.NewRequestWithContext(a.ctx, method, url, bytes.NewReader(body))
+	r, err := http.NewRequestWithContext(context.WithoutCancel(a.ctx), method, url, bytes.NewReader(body))
 	if err != nil {
 		a.t.Error(err)
 		return ""
@@ -63,8 +63,8 @@ func (a *attacker) request(method, url string, body []byte, headers ...string) s
 		b, _ := io.ReadAll(resp.Body)
 		resp.Body.Close()
 		status, text = resp.StatusCode, string(b)
-	} else if a.ctx.Err() != nil {
-		return ""
+	} else {
+		text = err.Error()
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -248,7 +248,7 @@ func TestAttacks(t *testing.T) {
 		}},
 		{"a flood of subscriptions", func(a *attacker) {
 			a.parallel(8, func(i int) {
-				form := trial.Form("subscribe", fmt.Sprintf("http://127.0.0.1:9/%d", i), h.Topic("calm")).Encode()
+				form := trial.Form("subscribe", fmt.Sprintf("http://127.0.0.1:9999/%d", i), h.Topic("calm")).Encode()
 				a.request(http.MethodPost, h.URL+"/hub", []byte(form), trial.AsForm)
 			})
 			a.only(202, 429)
@@ -269,7 +269,7 @@ func TestAttacks(t *testing.T) {
 			defer cancel()
 			transport := &http.Transport{MaxIdleConnsPerHost: 100}
 			defer transport.CloseIdleConnections()
-			a := &attacker{t: t, ctx: ctx, hub: h, token: evil, client: &http.Client{Transport: transport}, statuses: map[int]int{}, sample: map[int]string{}}
+			a := &attacker{t: t, ctx: ctx, hub: h, token: evil, client: &http.Client{Transport: transport, Timeout: hubtest.Patience}, statuses: map[int]int{}, sample: map[int]string{}}
 			b.unharmed(t, calm, b.while(func() { attack.do(a) }))
 			if n := resident(t, h); n > 2<<30 {
 				t.Errorf("the hub has %.0f MB of memory", n/(1<<20))
