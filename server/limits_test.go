@@ -23,7 +23,7 @@ import (
 	"github.com/rshub/rshub/limit"
 )
 
-func limits(t *testing.T, text string) limit.Limits {
+func limits(t testing.TB, text string) limit.Limits {
 	t.Helper()
 	l, err := limit.Parse(text)
 	if err != nil {
