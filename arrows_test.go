@@ -16,7 +16,8 @@ var arrows = map[string][]string{
 	"resourcesync": {},
 	"feed":         {"resourcesync"},
 	"problem":      {"feed", "resourcesync"},
-	"access":       {"feed", "problem"},
+	"limit":        {"problem"},
+	"access":       {"feed", "limit", "problem"},
 	"access/jwt":   {"access", "internal/backoff", "problem"},
 	"discovery":    {"feed", "harvest", "outbound", "resourcesync"},
 	"client":       {"feed", "internal/backoff", "inventory", "inventory/audit", "inventory/digest", "problem", "resourcesync"},
@@ -50,7 +51,7 @@ var arrows = map[string][]string{
 
 	// The parts of a hub. They never import each other: each declares the small
 	// interface that it needs, and server introduces them.
-	"hub":                   {"access", "changelog", "feed", "internal/backoff", "internal/budget", "internal/trail", "problem", "resourcesync"},
+	"hub":                   {"access", "changelog", "feed", "internal/backoff", "internal/budget", "internal/trail", "limit", "problem", "resourcesync"},
 	"documents":             {"access", "changelog", "feed", "internal/accept", "internal/budget", "internal/flight", "inventory", "inventory/digest", "problem", "resourcesync"},
 	"subscribe":             {"changelog", "feed", "internal/accept", "internal/budget", "inventory", "inventory/digest", "problem", "resourcesync"},
 	"inventory/live":        {"claim", "feed", "internal/backoff", "internal/packed", "inventory", "resourcesync"},
@@ -68,14 +69,14 @@ var arrows = map[string][]string{
 	// The hub, and the programs.
 	"server": {
 		"access", "callback", "callback/subscription", "callback/websub", "changelog", "changelog/disklog", "changelog/metered", "changelog/redislog", "claim", "client",
-		"documents", "feed", "harvest", "hub", "internal/budget", "internal/certificate", "internal/forwarded", "internal/redisconn", "internal/trail", "inventory", "inventory/live", "inventory/web", "outbound", "outbound/meter", "poll", "problem", "resourcesync", "subscribe",
+		"documents", "feed", "harvest", "hub", "internal/budget", "internal/certificate", "internal/forwarded", "internal/redisconn", "internal/trail", "inventory", "inventory/live", "inventory/web", "limit", "outbound", "outbound/meter", "poll", "problem", "resourcesync", "subscribe",
 	},
 	"inventory/diskpages": {"feed", "inventory", "resourcesync"},
 	"reconcile":           {"client", "feed", "inventory", "inventory/audit", "inventory/digest", "inventory/diskpages", "resourcesync"},
 	"directory":           {"feed", "internal/backoff", "reconcile", "resourcesync"},
 	"internal/build":      {},
 	"internal/setting":    {},
-	"cmd/rshub":           {"access", "access/jwt", "changelog", "changelog/disklog", "client", "feed", "internal/build", "internal/setting", "internal/trail", "inventory", "inventory/audit", "inventory/digest", "inventory/diskpages", "problem", "resourcesync", "server"},
+	"cmd/rshub":           {"access", "access/jwt", "changelog", "changelog/disklog", "client", "feed", "internal/build", "internal/setting", "internal/trail", "inventory", "inventory/audit", "inventory/digest", "inventory/diskpages", "limit", "problem", "resourcesync", "server"},
 	"cmd/rspublish":       {"client", "directory", "feed", "harvest", "harvest/oaipmh", "internal/backoff", "internal/build", "internal/progress", "internal/setting", "inventory/audit", "inventory/digest", "reconcile", "relay", "resourcesync"},
 
 	// The destination's end.

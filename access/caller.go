@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rshub/rshub/limit"
 	"github.com/rshub/rshub/problem"
 )
 
@@ -13,7 +14,8 @@ import (
 type Caller struct {
 	Name    string // empty: a caller without a token
 	Rights  Rights
-	Expires time.Time // when the rights end; zero: they do not end by themselves
+	Expires time.Time     // when the rights end; zero: they do not end by themselves
+	Limits  *limit.Limits // limits of its own, which count before those of all callers; nil: it has none
 
 	// Private reports whether a set is private, for callers who have only anyone's rights.
 	// The error is feed.ErrNoSet if there is no such set. Default: no set is private.

@@ -13,6 +13,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/rshub/rshub/limit"
 )
 
 // Anyone is the name that a tokens file uses for callers without a token.
@@ -51,11 +53,11 @@ func Digest(token string) string {
 
 // ReadTokens reads a tokens file. A line is
 //
-//	NAME sha256:HEX RIGHT[,RIGHT…] [expires=TIME]
+//	NAME sha256:HEX RIGHT[,RIGHT…] [expires=TIME] [limits=LIMIT[,LIMIT…]]
 //
 // or "anyone - RIGHT[,RIGHT…]". The second form gives rights to callers without a
 // token; callers with a token have them too. TIME is like 2027-01-31T12:00:00Z, or the
-// first moment of a day like 2027-01-31 (UTC). Empty lines do not count, nor does
+// first moment of a day like 2027-01-31 (UTC). LIMIT is as limit.Parse reads it. Empty lines do not count, nor does
 // the rest of a line after "#". An error names the line, and never shows a token
 // that was written into the file by mistake.
 func ReadTokens(r io.Reader) (*Tokens, error) {
@@ -93,7 +95,7 @@ func (t *Tokens) add(names map[string]bool, fields []string) error {
 		return fmt.Errorf("the name %q is there twice", name)
 	}
 	names[name] = true
-	rights, expires, err := readRights(fields[2:])
+	caller, err := readCaller(fields[2:])
 	if err != nil {
 		return err
 	}
@@ -101,10 +103,13 @@ func (t *Tokens) add(names map[string]bool, fields []string) error {
 		if digest != "-" {
 			return fmt.Errorf("%s has no token; its second field is -", Anyone)
 		}
-		if !expires.IsZero() {
+		if !caller.Expires.IsZero() {
 			return fmt.Errorf("the rights of %s do not expire", Anyone)
 		}
-		t.anyone = rights
+		if caller.Limits != nil {
+			return fmt.Errorf("%s has no limits here: those of each address are configured", Anyone)
+		}
+		t.anyone = caller.Rights
 		return nil
 	}
 	if strings.HasPrefix(name, JWTPrefix) {
@@ -119,29 +124,36 @@ func (t *Tokens) add(names map[string]bool, fields []string) error {
 	if other, ok := t.callers[key]; ok {
 		return fmt.Errorf("%q has the same token as %q", name, other.Name)
 	}
-	t.callers[key] = Caller{Name: name, Rights: rights, Expires: expires}
+	caller.Name = name
+	t.callers[key] = caller
 	return nil
 }
 
-// readRights reads the fields of a line behind the digest: rights, and what else there is
+// readCaller reads the fields of a line behind the digest: rights, and what else there is
 // to say of a caller.
-func readRights(fields []string) (rights Rights, expires time.Time, err error) {
+func readCaller(fields []string) (c Caller, err error) {
 	var words []string
 	for _, field := range fields {
 		name, value, ok := strings.Cut(field, "=")
 		switch {
 		case !ok:
 			words = append(words, field)
-		case name == "expires" && expires.IsZero():
-			if expires, err = ParseTime(value); err != nil {
-				return Rights{}, time.Time{}, err
+		case name == "expires" && c.Expires.IsZero():
+			if c.Expires, err = ParseTime(value); err != nil {
+				return Caller{}, err
 			}
+		case name == "limits" && c.Limits == nil:
+			limits, err := limit.Parse(value)
+			if err != nil {
+				return Caller{}, err
+			}
+			c.Limits = &limits
 		default:
-			return Rights{}, time.Time{}, fmt.Errorf("%s is not expires=TIME, or is there twice", quote(field))
+			return Caller{}, fmt.Errorf("%s is not expires=TIME or limits=LIMITS, or is there twice", quote(field))
 		}
 	}
-	rights, err = ParseRights(strings.Join(words, ","))
-	return rights, expires, err
+	c.Rights, err = ParseRights(strings.Join(words, ","))
+	return c, err
 }
 
 // ParseTime reads a time as a tokens file has it. See ReadTokens.

@@ -62,8 +62,8 @@ var (
 
 	// ErrOverloaded means that the hub makes or sends as many answers as it has memory
 	// for. The same request may succeed soon.
-	ErrOverloaded = &Error{Code: "overloaded", Status: 503, Retry: 2, Text: "too many answers are under way",
-		Detail: "the hub has too many large answers under way; ask again soon"}
+	ErrOverloaded = &Error{Code: "overloaded", Status: 503, Retry: 2, Text: "too many requests and answers are under way",
+		Detail: "the hub has too many large requests and answers under way; ask again soon"}
 
 	// ErrUnknown means that a write was sent to the store, but its answer did
 	// not come. The store may have it or not. Sending an append again with the

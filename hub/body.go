@@ -13,10 +13,10 @@ import (
 	"os"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/rshub/rshub/access"
 	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/problem"
 	"github.com/rshub/rshub/resourcesync"
 )
@@ -66,8 +66,8 @@ func unsupported(detail string) error {
 
 // body returns the request's body, limited in size and unpacked. A stream has
 // no limit for the whole; receiveLines limits its parts.
-func (h *Hub) body(w http.ResponseWriter, r *http.Request, stream bool) (io.Reader, error) {
-	var body io.ReadCloser = &patientReader{ReadCloser: r.Body, timeout: h.opts.ReadTimeout, conn: http.NewResponseController(w)}
+func (h *Hub) body(w http.ResponseWriter, r *http.Request, patient *patientReader, stream bool) (io.Reader, error) {
+	var body io.ReadCloser = patient
 	if !stream {
 		body = http.MaxBytesReader(w, body, h.opts.MaxBody)
 	}
@@ -85,26 +85,6 @@ func (h *Hub) body(w http.ResponseWriter, r *http.Request, stream bool) (io.Read
 	}
 }
 
-// A patientReader reads a request's body with a deadline for each read. So a
-// publisher may be slow, but not silent.
-type patientReader struct {
-	io.ReadCloser
-	timeout time.Duration
-	conn    *http.ResponseController
-	over    bool // the end of the body, or an error, was read
-}
-
-func (p *patientReader) Read(b []byte) (int, error) {
-	// After the end of the body, net/http itself reads, to notice that the publisher
-	// goes away. It would mistake a deadline that passes for that.
-	if !p.over {
-		_ = p.conn.SetReadDeadline(time.Now().Add(p.timeout)) // not every ResponseWriter can
-	}
-	n, err := p.ReadCloser.Read(b)
-	p.over = p.over || err != nil
-	return n, err
-}
-
 // readError turns an error of reading the body into one that tells the
 // publisher what is wrong with the body or the connection.
 func readError(err error) error {
@@ -114,12 +94,15 @@ func readError(err error) error {
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return err
 	}
+	if _, ok := errors.AsType[*feed.Error](err); ok { // there is no room
+		return err
+	}
 	_, corrupt := errors.AsType[flate.CorruptInputError](err)
 	switch {
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		return resourcesync.Invalid("the body ends early")
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return problem.New(http.StatusRequestTimeout, "timeout", "the publisher was silent for too long")
+		return problem.New(http.StatusRequestTimeout, "timeout", "the publisher was silent for too long, or too slow")
 	case corrupt, errors.Is(err, gzip.ErrHeader), errors.Is(err, gzip.ErrChecksum):
 		return resourcesync.Invalid("the body is not the gzip that Content-Encoding promises")
 	}

@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"runtime"
 	"slices"
 	"sync"
 	"time"
@@ -40,6 +41,14 @@ type Options struct {
 	// which something may be removed. Default: nobody waits.
 	Hold func(ctx context.Context, set string) (at feed.Cursor, ok bool)
 
+	// Intake is what publishes take room in from when they are read until they are
+	// accepted. Default: ten times MaxBody, and at least 64 MiB.
+	Intake *budget.Budget
+
+	// Full reports whether a set keeps as much as it may, and how many bytes that is. It
+	// must not block. Default: no set does.
+	Full func(set string) (most int64, full bool)
+
 	Bus    *Bus          // announces to other hubs of the same memory; default: none
 	Shared time.Duration // if other hubs use the memory: how often Run looks whether it moved without an announcement; default 0: no other hub does
 }
@@ -50,6 +59,7 @@ type Hub struct {
 	opts    Options
 	metrics *metrics
 	reads   *budget.Budget // for what followers read from the memory
+	turns   chan struct{}  // holds one for each large publish that is decoded at this moment
 
 	mu     sync.Mutex
 	closed bool
@@ -71,6 +81,9 @@ func New(log changelog.Log, o Options) *Hub {
 	if o.MaxBody == 0 {
 		o.MaxBody = 50 << 20
 	}
+	if o.Intake == nil {
+		o.Intake = budget.New(max(10*o.MaxBody, 64<<20), budget.Patience)
+	}
 	if o.AppendTimeout == 0 {
 		o.AppendTimeout = 30 * time.Second
 	}
@@ -86,6 +99,7 @@ func New(log changelog.Log, o Options) *Hub {
 	return &Hub{
 		log: log, opts: o, metrics: newMetrics(o.Metrics), reads: budget.New(readBytes, budget.Patience),
 		queues: map[string]*queue{}, tails: map[string]*tail{}, doubted: make(chan struct{}, 1),
+		turns: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)-1)),
 	}
 }
 
@@ -127,6 +141,9 @@ func (h *Hub) Describe(ctx context.Context, set string, d feed.Description) erro
 	}
 	err := h.log.Describe(ctx, set, d)
 	if errors.Is(err, feed.ErrNoSet) && h.Waits(set) {
+		if err := mayMake(ctx); err != nil {
+			return err
+		}
 		if err := h.make(ctx, set, d); err != nil {
 			return err
 		}

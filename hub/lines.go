@@ -25,11 +25,20 @@ const (
 // from the client's key and the number of the batch; so a client can send the
 // whole stream again with its key, and only what is missing is added. An error
 // is a *problem.Problem that says what was accepted.
-func (h *Hub) receiveLines(ctx context.Context, set, key string, body io.Reader) (*feed.Receipt, error) {
-	in := lineReader{r: resourcesync.NewNDJSONReader(body, resourcesync.Limits{Bytes: maxLine}), maxBytes: h.opts.MaxBody}
+func (h *Hub) receiveLines(ctx context.Context, set, key string, from *intake) (*feed.Receipt, error) {
+	in := lineReader{from: from, r: resourcesync.NewNDJSONReader(from, resourcesync.Limits{Bytes: maxLine}), maxBytes: h.opts.MaxBody}
 	all := &feed.Receipt{Set: set}
 	for i := 1; in.err != io.EOF; i++ {
-		p, err := in.batch(i * linesPerBatch)
+		var p changelog.Publish
+		var err error
+		if i > 1 {
+			if err = from.pace(); err == nil {
+				err = h.fits(set)
+			}
+		}
+		if err == nil {
+			p, err = in.batch(i * linesPerBatch)
+		}
 		if err == nil && key != "" && i == 1 && len(p.Changes) == 0 && in.err != io.EOF {
 			// The key would not be known after it, because batch 1 is what it is known by.
 			err = resourcesync.Invalid("with an Idempotency-Key, the first %d lines have at least one change, and these are blank", linesPerBatch)
@@ -48,6 +57,7 @@ func (h *Hub) receiveLines(ctx context.Context, set, key string, body io.Reader)
 				all.Add(feed.NewReceipt(set, a.Cursor, a.Count, a.Replayed), in.line)
 			}
 		}
+		from.renew()
 		if err != nil {
 			p := *problem.From(err)
 			p.Accepted = &problem.Accepted{Count: all.Count, Line: all.Line, Cursor: all.Cursor}
@@ -64,6 +74,7 @@ func (h *Hub) receiveLines(ctx context.Context, set, key string, body io.Reader)
 
 // A lineReader cuts a stream into batches.
 type lineReader struct {
+	from     *intake
 	r        *resourcesync.NDJSONReader
 	maxBytes int64                // of a batch's lines
 	held     *resourcesync.Change // the next change, when it was read but belongs to the next batch
@@ -76,10 +87,12 @@ type lineReader struct {
 // the line after them, unless line end is blank.
 func (in *lineReader) batch(end int) (p changelog.Publish, err error) {
 	sum := sha256.New()
-	size := int64(0)
+	size, memory := int64(0), int64(0)
+	defer func() { in.from.pay(len(p.Changes)) }()
 	for in.line < end {
 		if in.held == nil && in.err == nil {
 			in.held, in.err = in.r.Next()
+			in.from.patient.renew()
 		}
 		if in.err == io.EOF || in.r.Line() > end {
 			break
@@ -97,6 +110,10 @@ func (in *lineReader) batch(end int) (p changelog.Publish, err error) {
 		sum.Write(line)
 		sum.Write([]byte{'\n'})
 		if err := in.held.Validate(); err != nil {
+			return p, in.place(err)
+		}
+		memory += in.held.Memory()
+		if err := in.from.room(memory); err != nil {
 			return p, in.place(err)
 		}
 		p.Changes = append(p.Changes, *in.held)

@@ -192,7 +192,8 @@ func FuzzLines(f *testing.F) {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
-		in := lineReader{r: resourcesync.NewNDJSONReader(bytes.NewReader(body), resourcesync.Limits{Bytes: maxLine}), maxBytes: 1 << 20}
+		from := &intake{patient: &patientReader{}, have: 1 << 40}
+		in := lineReader{from: from, r: resourcesync.NewNDJSONReader(bytes.NewReader(body), resourcesync.Limits{Bytes: maxLine}), maxBytes: 1 << 20}
 		lines := bytes.Count(body, []byte("\n")) + 1
 		changes := 0
 		for i := 1; in.err != io.EOF; i++ {

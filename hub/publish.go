@@ -80,13 +80,16 @@ func (h *Hub) linkedSet(header http.Header) (string, error) {
 
 // receive reads, validates and appends what a request carries.
 func (h *Hub) receive(w http.ResponseWriter, r *http.Request, set string) (*feed.Receipt, error) {
-	body, mediaType, key, err := h.open(w, r, set)
+	in, mediaType, key, err := h.open(w, r, set)
+	if in != nil {
+		defer in.release()
+	}
 	if err == nil && mediaType == ndjson {
-		return h.receiveLines(r.Context(), set, key, body)
+		return h.receiveLines(r.Context(), set, key, in)
 	}
 	var p changelog.Publish
 	if err == nil {
-		p, err = h.readDocument(r.Context(), body, mediaType, key)
+		p, err = h.readDocument(r.Context(), in, mediaType, key)
 	}
 	if err != nil {
 		h.metrics.published(changelog.Appended{}, err, 0)
@@ -99,8 +102,9 @@ func (h *Hub) receive(w http.ResponseWriter, r *http.Request, set string) (*feed
 	return feed.NewReceipt(set, a.Cursor, a.Count, a.Replayed), nil
 }
 
-// open checks the headers of a publish, and returns its body to read.
-func (h *Hub) open(w http.ResponseWriter, r *http.Request, set string) (body io.Reader, mediaType, key string, err error) {
+// open checks the headers of a publish, and returns its body to read. If that is not nil,
+// the caller releases it, also after an error.
+func (h *Hub) open(w http.ResponseWriter, r *http.Request, set string) (in *intake, mediaType, key string, err error) {
 	if err := feed.CheckSet(set); err != nil {
 		return nil, "", "", err
 	}
@@ -110,19 +114,27 @@ func (h *Hub) open(w http.ResponseWriter, r *http.Request, set string) (body io.
 	if mediaType, err = contentType(r.Header); err != nil {
 		return nil, "", "", err
 	}
-	body, err = h.body(w, r, mediaType == ndjson)
-	return body, mediaType, key, err
+	if err := h.fits(set); err != nil {
+		return nil, "", "", err
+	}
+	if in, err = h.take(r.Context()); err != nil {
+		return nil, "", "", err
+	}
+	in.patient = &patientReader{ReadCloser: r.Body, timeout: h.opts.ReadTimeout, conn: http.NewResponseController(w)}
+	in.body, err = h.body(w, r, in.patient, mediaType == ndjson)
+	return in, mediaType, key, err
 }
 
 // readDocument reads the whole of a publish that is one document.
-func (h *Hub) readDocument(ctx context.Context, body io.Reader, mediaType, key string) (p changelog.Publish, err error) {
+func (h *Hub) readDocument(ctx context.Context, in *intake, mediaType, key string) (p changelog.Publish, err error) {
 	sum := sha256.New()
-	body = io.TeeReader(body, sum)
+	body := io.TeeReader(in, sum)
+	limits := resourcesync.Limits{Bytes: h.opts.MaxBody, Entries: changelog.MaxBatch, Room: in.room}
 	var doc *resourcesync.Document
 	if mediaType == xmlType {
-		doc, err = resourcesync.ReadXML(body, h.limits())
+		doc, err = resourcesync.ReadXML(body, limits)
 	} else {
-		doc, err = resourcesync.ReadJSON(body, h.limits())
+		doc, err = resourcesync.ReadJSON(body, limits)
 	}
 	if err != nil {
 		return p, readError(err)
@@ -130,6 +142,7 @@ func (h *Hub) readDocument(ctx context.Context, body io.Reader, mediaType, key s
 	if p.Changes, err = documentChanges(doc); err != nil {
 		return p, err
 	}
+	in.pay(len(p.Changes))
 	p.Hash = [32]byte(sum.Sum(nil))
 	switch {
 	case key != "":
@@ -139,10 +152,6 @@ func (h *Hub) readDocument(ctx context.Context, body io.Reader, mediaType, key s
 		p.Key = h.callerKey(ctx, "interval", string(p.Hash[:]))
 	}
 	return p, nil
-}
-
-func (h *Hub) limits() resourcesync.Limits {
-	return resourcesync.Limits{Bytes: h.opts.MaxBody, Entries: changelog.MaxBatch}
 }
 
 // documentChanges returns the changes that a document publishes. All of them
@@ -203,6 +212,9 @@ func (h *Hub) publish(ctx context.Context, set string, p changelog.Publish) (cha
 	r := &request{publish: p, size: size}
 	err := h.enqueue(ctx, set, r)
 	if errors.Is(err, feed.ErrNoSet) {
+		if err := mayMake(ctx); err != nil {
+			return changelog.Appended{}, err
+		}
 		if err := h.make(ctx, set, feed.Description{}); err != nil {
 			return changelog.Appended{}, err
 		}

@@ -22,9 +22,10 @@ import (
 func ReadJSON(r io.Reader, l Limits) (*Document, error) {
 	l = l.withDefaults()
 	j := &jsonInput{depth: l.Depth}
-	j.dec.Reset(newLimitReader(r, l.Bytes))
+	m := l.room(r, jsonBlowUp)
+	j.dec.Reset(newLimitReader(m, l.Bytes))
 	d := new(Document)
-	if err := j.document(d, l); err != nil {
+	if err := j.document(d, l, m); err != nil {
 		return nil, err
 	}
 	if err := j.end(); err != nil {
@@ -68,7 +69,7 @@ func (p *ChangeParser) Parse(b []byte) (*Change, error) {
 	return c, nil
 }
 
-func (j *jsonInput) document(d *Document, l Limits) error {
+func (j *jsonInput) document(d *Document, l Limits, m *room) error {
 	if err := j.open('{', "the document"); err != nil {
 		return err
 	}
@@ -87,6 +88,9 @@ func (j *jsonInput) document(d *Document, l Limits) error {
 		case "changes":
 			changes = true
 			err = j.changes(`"changes"`, l, func(c *Change) error {
+				if err := m.add(c); err != nil {
+					return err
+				}
 				d.Items = append(d.Items, Item{Change: *c})
 				return nil
 			})

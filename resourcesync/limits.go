@@ -12,6 +12,91 @@ type Limits struct {
 	Bytes   int64 // in a document, default 52,428,800 (50 MiB); in one line of NDJSON, default 1 MiB
 	Entries int   // in a document, default 50,000; a stream of NDJSON has no such limit
 	Depth   int   // how deep elements, or objects and arrays, may be nested; default 16
+
+	// Room is told, before the memory is used, how many bytes of it the reader needs as far
+	// as it has read: what it holds, and what the entry that it is in may become. It is
+	// called often. An error ends the reading, and is what the reader returns, wrapped.
+	// Default: nobody is told. Only ReadXML and ReadJSON call it.
+	Room func(bytes int64) error
+}
+
+// maxEntry bounds the text of one entry, which may be longer than the entry by its escapes.
+const maxEntry = 2 << 20
+
+// What the text of an entry that is not read to its end may take in memory, for each byte.
+// In XML, attributes of two letters take most: the decoder collects them before anybody can
+// count them.
+const (
+	jsonBlowUp = 8
+	xmlBlowUp  = 32
+)
+
+// A room counts the memory that a document needs which is read into memory. It is the
+// io.Reader that the text comes through.
+type room struct {
+	r      io.Reader
+	tell   func(bytes int64) error // nil: only the text of an entry is bounded
+	blowUp int64
+
+	read  int64 // bytes that were read
+	begun int64 // as many were read when the entry began
+	held  int64 // by the entries before
+}
+
+func (l Limits) room(r io.Reader, blowUp int64) *room {
+	return &room{r: r, tell: l.Room, blowUp: blowUp}
+}
+
+func (m *room) Read(p []byte) (int, error) {
+	if m.read-m.begun > maxEntry {
+		return 0, &Error{Err: ErrTooLarge, Rule: "the text of one entry has at most " + group(maxEntry) + " bytes"}
+	}
+	n, err := m.r.Read(p)
+	m.read += int64(n)
+	if m.tell != nil {
+		if err := m.tell(m.held + m.blowUp*(m.read-m.begun)); err != nil {
+			return 0, err
+		}
+	}
+	return n, err
+}
+
+// add counts an entry that was read to its end.
+func (m *room) add(c *Change) error {
+	m.begun = m.read
+	m.held += c.Memory()
+	if m.tell == nil {
+		return nil
+	}
+	return m.tell(m.held)
+}
+
+// What an entry, a link and an attribute take in memory besides their text. They are in
+// slices that grow: while one is copied to a larger one, both are there. An entry is
+// copied once more, into the changes of a publish.
+const (
+	entryMemory = 1000
+	linkMemory  = 450
+	attrMemory  = 120
+)
+
+// Memory returns about how many bytes c takes in memory while it is read and published,
+// rather too many.
+func (c *Change) Memory() int64 {
+	n := entryMemory + len(c.Loc) + len(c.Hash) + len(c.Type) + len(c.Encoding) + len(c.Path) + attrsMemory(c.Attrs)
+	for i := range c.Links {
+		l := &c.Links[i]
+		n += linkMemory + len(l.Rel) + len(l.Href) + len(l.Hash) + len(l.Type) + len(l.Encoding) + len(l.Path) + len(l.Profile) + attrsMemory(l.Attrs)
+	}
+	return int64(n)
+}
+
+func attrsMemory(attrs []Attr) int {
+	n := 0
+	for i := range attrs {
+		n += attrMemory + len(attrs[i].Namespace) + len(attrs[i].Name) + len(attrs[i].Value)
+	}
+	return n
 }
 
 const (

@@ -84,7 +84,8 @@ func (r *Reader) Next() (*Item, error) {
 // ReadXML reads the XML document in r into memory. It accepts what a Reader accepts,
 // and returns the errors of a Reader.
 func ReadXML(r io.Reader, l Limits) (*Document, error) {
-	in := NewXMLReader(r, l)
+	m := l.room(r, xmlBlowUp)
+	in := NewXMLReader(m, l)
 	h, err := in.Header()
 	if err != nil {
 		return nil, err
@@ -94,6 +95,9 @@ func ReadXML(r io.Reader, l Limits) (*Document, error) {
 		var it Item
 		switch err := in.read(&it); err {
 		case nil:
+			if err := m.add(&it.Change); err != nil {
+				return nil, err
+			}
 			d.Items = append(d.Items, it)
 		case io.EOF:
 			return d, nil

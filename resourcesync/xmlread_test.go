@@ -248,7 +248,7 @@ func TestReadXMLLimits(t *testing.T) {
 		{"too many bytes", three, Limits{Bytes: int64(len(three)) - 1}, 0, "bytes"},
 		{"far too many bytes", three + strings.Repeat(" ", 100_000), Limits{Bytes: int64(len(three))}, 0, "bytes"},
 		{"largest limit", three, Limits{Bytes: 1<<63 - 1}, 0, ""},
-		{"50 MiB of one tag", "<urlset a='" + strings.Repeat("a", 50<<20), Limits{}, 0, "at most 52,428,800 bytes"},
+		{"50 MiB of one tag", "<urlset a='" + strings.Repeat("a", 50<<20), Limits{}, 0, "the text of one entry has at most 2,097,152 bytes"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			_, err := ReadXML(strings.NewReader(test.in), test.limits)

@@ -13,14 +13,17 @@ import (
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/internal/trail"
+	"github.com/rshub/rshub/limit"
 	"github.com/rshub/rshub/problem"
 )
 
-// callers finds out who makes a request, and ends what outlives one when the rights of
-// its caller end, or when a set becomes private.
+// callers finds out who makes a request, counts what each of them uses, and ends what
+// outlives a request when the rights of its caller end, or when a set becomes private.
 type callers struct {
 	authenticator access.Authenticator // nil: everybody may do everything
 	watch         *access.Watch        // nil as well
+	limiter       *limit.Limiter
+	limits        limit.Limits // of a caller that has none of its own
 	errors        *problem.Adapter
 	log           *slog.Logger
 
@@ -30,11 +33,14 @@ type callers struct {
 	wake    chan struct{}                   // of capacity 1; asks for a look
 }
 
-func newCallers(a access.Authenticator, errors *problem.Adapter, log *slog.Logger) *callers {
-	c := &callers{authenticator: a, errors: errors, log: log, wake: make(chan struct{}, 1)}
+func newCallers(config *Config, limiter *limit.Limiter, errors *problem.Adapter, log *slog.Logger) *callers {
+	c := &callers{
+		authenticator: config.Callers, limiter: limiter, limits: config.CallerLimits.Or(callerLimits),
+		errors: errors, log: log, wake: make(chan struct{}, 1),
+	}
 	c.private.Store(&map[string]bool{})
-	if a != nil {
-		c.watch = access.NewWatch(a)
+	if c.authenticator != nil {
+		c.watch = access.NewWatch(c.authenticator)
 	}
 	return c
 }
@@ -42,17 +48,24 @@ func newCallers(a access.Authenticator, errors *problem.Adapter, log *slog.Logge
 // open says where it is written which sets are private. No request comes before.
 func (c *callers) open(memory changelog.Log) { c.memory = memory }
 
+// caller returns who makes a request.
+func (c *callers) caller(r *http.Request) (caller access.Caller, err error) {
+	if c.authenticator == nil {
+		return access.Caller{Rights: access.All()}, nil
+	}
+	if caller, err = c.authenticator.Caller(r); err == nil {
+		caller.Private = c.isPrivate
+		trail.From(r.Context()).As(caller.Name)
+	}
+	return caller, err
+}
+
 // identify puts the caller into the request's context.
 func (c *callers) identify(next http.Handler) http.Handler {
 	return c.errors.Handle(func(w http.ResponseWriter, r *http.Request) error {
-		caller := access.Caller{Rights: access.All()}
-		if c.authenticator != nil {
-			var err error
-			if caller, err = c.authenticator.Caller(r); err != nil {
-				return err
-			}
-			caller.Private = c.isPrivate
-			trail.From(r.Context()).As(caller.Name)
+		caller, err := c.caller(r)
+		if err != nil {
+			return err
 		}
 		next.ServeHTTP(w, r.WithContext(access.NewContext(r.Context(), caller)))
 		return nil
@@ -66,22 +79,25 @@ func (c *callers) isPrivate(ctx context.Context, set string) (bool, error) {
 }
 
 // hold calls end when the caller of ctx may not follow a set any more. See
-// subscribe.Options.
+// subscribe.Options. Until release it also holds the visit of ctx.
 func (c *callers) hold(ctx context.Context, set string, end func(error)) (release func()) {
+	visit := holdVisit(ctx)
 	if c.watch == nil {
-		return func() {}
+		return visit
 	}
 	may := func(r access.Rights) bool {
 		return r.Sees(feed.State{Set: set, Description: feed.Description{Private: (*c.private.Load())[set]}})
 	}
 	if access.FromContext(ctx).Rights.FollowPrivate(set) {
-		return c.watch.Hold(ctx, may, end)
+		leave := c.watch.Hold(ctx, may, end)
+		return func() { leave(); visit() }
 	}
 	c.public.Add(1)
 	leave := c.watch.Hold(ctx, may, end)
 	return func() {
 		leave()
 		c.public.Add(-1)
+		visit()
 	}
 }
 

@@ -18,6 +18,7 @@ import (
 	"github.com/rshub/rshub/access"
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/limit"
 )
 
 // A Config configures a Server. If only Data is set, the hub serves programs on
@@ -65,6 +66,13 @@ type Config struct {
 	Insecure bool                 // the hub may listen beyond loopback without Callers; anyone may then publish, and read a backup
 	Hosts    []string             // names that the hub has besides that of BaseURL, in lower case, without ports; *: any; default: none
 	Origins  []string             // origins of web pages that may use the hub, in lower case, such as https://example.org; *: all origins; default: only the hub's own
+
+	// How much each caller with a token, each address without one, and all of them together
+	// may use; also what is not there has a default, except of all together. They do not
+	// count for who may operate the hub. Each hub counts by itself.
+	CallerLimits, AddressLimits, TotalLimits limit.Limits
+
+	SetQuota int64 // how many bytes one set may keep; 0: four fifths of what the store has room for, if that is known; negative: any number
 
 	TrustedProxies []netip.Prefix // networks of proxies that are believed when they say, in X-Forwarded-For or Forwarded, who the client is; default: none
 

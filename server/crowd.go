@@ -1,13 +1,15 @@
 package server
 
 import (
+	"cmp"
 	"context"
-	"crypto/tls"
 	"errors"
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -18,27 +20,51 @@ import (
 	"github.com/rshub/rshub/problem"
 )
 
-// A crowd bounds the connections of users, so that they do not use up the file
-// descriptors of the process. Some connections that do not fit are taken all the same,
-// and get an answer that says why. What is more than that is closed without a word. A
-// crowd is a net.Listener.
+// A crowd bounds the connections to a listener, so that they do not use up the file
+// descriptors of the process, and so that one address does not use up those of all. When
+// there are too many, it closes connections that wait for a request, those first that have
+// waited longest. Some connections that do not fit are taken all the same, and get an answer
+// that says why. What is more than that is closed without a word. A crowd is a net.Listener.
 type crowd struct {
 	net.Listener
 	most int64 // connections that fit
+	one  int64 // of one address; 0: any number
 	away int64 // connections above that which get an answer, at the same time
 	log  *slog.Logger
 
 	now     atomic.Int64 // open connections
 	said    atomic.Int64 // when the log was told last that there are too many, in microseconds
 	refused prometheus.Counter
+	ended   prometheus.Counter
+
+	mu      sync.Mutex
+	proxies []netip.Prefix // that are many clients each, and are no address of one
+	guests  map[*guest]struct{}
+	of      map[netip.Prefix]int64 // how many an address has
+	scan    time.Time              // no idle connection is looked for before
 }
 
 // newCrowd returns a crowd that takes connections from l as d says.
 func newCrowd(l net.Listener, d shares, log *slog.Logger, r prometheus.Registerer) *crowd {
-	return &crowd{Listener: l, most: d.users, away: d.away, log: log, refused: promauto.With(r).NewCounter(prometheus.CounterOpts{
-		Name: "rshub_connections_refused_total",
-		Help: "Connections to RSHUB_LISTEN that were closed because there were too many for the limit of file descriptors.",
-	})}
+	return &crowd{
+		Listener: l, most: d.users, one: d.one, away: d.away, log: log, guests: map[*guest]struct{}{}, of: map[netip.Prefix]int64{},
+		refused: promauto.With(r).NewCounter(prometheus.CounterOpts{
+			Name: "rshub_connections_refused_total",
+			Help: "Connections that were refused because there were too many for the limit of file descriptors, or too many of one address.",
+		}),
+		ended: promauto.With(r).NewCounter(prometheus.CounterOpts{
+			Name: "rshub_connections_ended_total",
+			Help: "Connections without a request that were closed to make room for others.",
+		}),
+	}
+}
+
+// beside returns a crowd for another listener, with the same log and metrics.
+func (c *crowd) beside(l net.Listener, most int64) *crowd {
+	return &crowd{
+		Listener: l, most: most, one: most / 2, away: most / 4, log: c.log, guests: map[*guest]struct{}{}, of: map[netip.Prefix]int64{},
+		refused: c.refused, ended: c.ended,
+	}
 }
 
 // Accept waits for a connection that fits, or that can be told that it does not.
@@ -48,25 +74,91 @@ func (c *crowd) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
+		addr, from := addressOf(conn)
 		n := c.now.Add(1)
-		if n <= c.most {
-			return c.guest(conn, false), nil
+		if n > c.most && c.makeRoom() {
+			n = c.now.Load()
+		}
+		own := c.enter(from)
+		if c.one == 0 || slices.ContainsFunc(c.proxies, func(p netip.Prefix) bool { return p.Contains(addr) }) {
+			own = 0
+		}
+		if n <= c.most && own <= c.one {
+			return c.guest(conn, from, false), nil
 		}
 		c.refused.Inc()
-		c.say()
-		if n <= c.most+c.away {
-			return c.guest(conn, true), nil
+		c.say(from)
+		if n <= c.most+c.away && own <= c.one+c.away/2 {
+			return c.guest(conn, from, true), nil
 		}
-		c.now.Add(-1)
+		c.leave(from)
 		_ = conn.Close()
 	}
 }
 
 // say tells the log that there are too many connections, at most once a minute.
-func (c *crowd) say() {
+func (c *crowd) say(from netip.Prefix) {
 	if minutely(&c.said) {
-		c.log.Error("there are too many connections for the limit of file descriptors; further ones are refused", "most", c.most)
+		c.log.Error("there are too many connections, for the limit of file descriptors or from one address; further ones are refused", "most", c.most, "mostOfOne", c.one, "from", from.String())
 	}
+}
+
+func (c *crowd) enter(from netip.Prefix) int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.of[from]++
+	return c.of[from]
+}
+
+func (c *crowd) leave(from netip.Prefix) {
+	c.now.Add(-1)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.of[from]--; c.of[from] == 0 {
+		delete(c.of, from)
+	}
+}
+
+// What makeRoom goes by.
+const (
+	silent    = time.Second            // so long a connection must have waited for a request
+	scanPause = 100 * time.Millisecond // before it looks again, if it has found none
+)
+
+// makeRoom closes connections that have waited longest for a request: a sixteenth of those
+// that wait, so that not each new connection looks at all of them. It reports whether it
+// closed any. Connections that have never sent a whole request are among them.
+func (c *crowd) makeRoom() bool {
+	now := time.Now()
+	c.mu.Lock()
+	if now.Before(c.scan) {
+		c.mu.Unlock()
+		return false
+	}
+	type waiter struct {
+		guest *guest
+		since int64
+	}
+	var waiting []waiter
+	for g := range c.guests {
+		if since := g.waits.Load(); since != 0 && now.UnixMicro()-since >= silent.Microseconds() {
+			waiting = append(waiting, waiter{g, since})
+		}
+	}
+	if len(waiting) == 0 {
+		c.scan = now.Add(scanPause)
+	}
+	c.mu.Unlock()
+	slices.SortFunc(waiting, func(a, b waiter) int { return cmp.Compare(a.since, b.since) })
+	closed := false
+	for i := 0; i < (len(waiting)+15)/16; i++ {
+		if w := waiting[i]; w.guest.waits.CompareAndSwap(w.since, 0) { // it still waits
+			_ = w.guest.Close()
+			c.ended.Inc()
+			closed = true
+		}
+	}
+	return closed
 }
 
 // A guest is a connection that a crowd counts until it is closed. It keeps the methods
@@ -74,11 +166,23 @@ func (c *crowd) say() {
 type guest struct {
 	*net.TCPConn
 	tooMany bool
+	waits   atomic.Int64 // since when it waits for a request, in microseconds; 0: it does not
 	leave   func()
 }
 
-func (c *crowd) guest(conn net.Conn, tooMany bool) net.Conn {
-	return &guest{conn.(*net.TCPConn), tooMany, sync.OnceFunc(func() { c.now.Add(-1) })}
+func (c *crowd) guest(conn net.Conn, from netip.Prefix, tooMany bool) net.Conn {
+	g := &guest{TCPConn: conn.(*net.TCPConn), tooMany: tooMany}
+	g.waits.Store(time.Now().UnixMicro())
+	c.mu.Lock()
+	c.guests[g] = struct{}{}
+	c.mu.Unlock()
+	g.leave = sync.OnceFunc(func() {
+		c.leave(from)
+		c.mu.Lock()
+		delete(c.guests, g)
+		c.mu.Unlock()
+	})
+	return g
 }
 
 // Write writes as a TCP connection does. But the kernel wakes a writer only when a third of
@@ -102,15 +206,39 @@ func (g *guest) Close() error {
 	return g.TCPConn.Close()
 }
 
+// guestOf returns the guest under a connection, or nil.
+func guestOf(conn net.Conn) *guest {
+	for {
+		switch c := conn.(type) {
+		case *guest:
+			return c
+		case interface{ NetConn() net.Conn }: // such as one with TLS
+			conn = c.NetConn()
+		default:
+			return nil
+		}
+	}
+}
+
+// noteState notes whether a connection waits for a request. It is a ConnState of an
+// http.Server.
+func noteState(conn net.Conn, state http.ConnState) {
+	g := guestOf(conn)
+	switch {
+	case g == nil:
+	case state == http.StateActive, state == http.StateHijacked:
+		g.waits.Store(0)
+	case state == http.StateIdle:
+		g.waits.Store(time.Now().UnixMicro())
+	}
+}
+
 type tooManyKey struct{}
 
 // noteGuest notes in the context of a connection's requests whether it is to be turned
 // away. It is a ConnContext of an http.Server.
 func noteGuest(ctx context.Context, conn net.Conn) context.Context {
-	if secure, ok := conn.(*tls.Conn); ok {
-		conn = secure.NetConn()
-	}
-	if g, ok := conn.(*guest); ok && g.tooMany {
+	if g := guestOf(conn); g != nil && g.tooMany {
 		return context.WithValue(ctx, tooManyKey{}, true)
 	}
 	return ctx
@@ -124,7 +252,7 @@ func turnAway(next http.Handler) http.Handler {
 			next.ServeHTTP(w, r)
 			return
 		}
-		p := problem.New(http.StatusServiceUnavailable, "too-many-connections", "this hub has as many connections as it can have; try again later")
+		p := problem.New(http.StatusServiceUnavailable, "too-many-connections", "this hub has as many connections as it can have, or your address has as many as one may have; try again later")
 		p.RetryAfter = 10
 		w.Header().Set("Connection", "close")
 		problem.Write(w, r, p)

@@ -11,6 +11,7 @@ import (
 type shares struct {
 	limit int64 // how many there are
 	users int64 // connections at Config.Listen; the rest is kept back
+	one   int64 // of these, connections of one address; 0: any number
 	away  int64 // connections at Config.Listen that are told that there are too many
 	idle  int   // connections to callbacks that are kept while nothing is sent; 0: the default
 	good  int64 // a limit that would be enough
@@ -20,6 +21,7 @@ type shares struct {
 const (
 	storeDescriptors = 640 // the store on the disk keeps 500 tables open, and writes to others; Redis and NATS need fewer
 	opsDescriptors   = 128 // connections of probes and operators, files of tokens and certificates, lookups of names
+	mostOps          = 64  // connections at Config.OpsListen, of these
 	mostAway         = 64
 	mostIdle         = 16_000
 )
@@ -29,8 +31,9 @@ const (
 func share(limit, inFlight int64) shares {
 	needed := storeDescriptors + opsDescriptors + mostAway + inFlight
 	idle := min(mostIdle, max(limit/8, 1))
+	users := limit - min(needed+idle, limit/2)
 	return shares{
-		limit: limit, users: limit - min(needed+idle, limit/2), away: min(mostAway, limit/16), idle: int(idle), good: (needed*8 + 2) / 3,
+		limit: limit, users: users, one: users / 2, away: min(mostAway, limit/16), idle: int(idle), good: (needed*8 + 2) / 3,
 	}
 }
 

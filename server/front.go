@@ -7,10 +7,13 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 )
 
 // A front is the HTTP servers of a hub: one for users, and one for operations if
@@ -35,9 +38,10 @@ func (d *door) ServeHTTP(w http.ResponseWriter, r *http.Request) { (*d.to.Load()
 func newFront(q *requests, writeTimeout time.Duration, log *slog.Logger) *front {
 	f := &front{failed: make(chan error, 5)}
 	f.public = newHTTPServer(turnAway(q.logged(&f.publicDoor, slog.LevelWarn)), writeTimeout, log)
-	f.public.ConnContext = noteGuest
+	f.public.ConnContext, f.public.ConnState = noteGuest, noteState
 	addHTTP2(f.public, writeTimeout)
-	f.ops = newHTTPServer(q.logged(&f.opsDoor, slog.LevelDebug), writeTimeout, log) // at debug, because probes ask again and again
+	f.ops = newHTTPServer(turnAway(q.logged(&f.opsDoor, slog.LevelDebug)), writeTimeout, log) // at debug, because probes ask again and again
+	f.ops.ConnContext, f.ops.ConnState = noteGuest, noteState
 	return f
 }
 
@@ -54,6 +58,16 @@ func (f *front) listen(public, ops string) (err error) {
 		return errors.Join(fmt.Errorf("Config.OpsListen: %w", err), f.listener.Close())
 	}
 	return nil
+}
+
+// bound bounds the connections to both addresses. It is called between listen and serve.
+func (f *front) bound(d shares, proxies []netip.Prefix, log *slog.Logger, r prometheus.Registerer) {
+	c := newCrowd(f.listener, d, log, r)
+	c.proxies = proxies
+	f.listener = c
+	if f.opsListener != nil {
+		f.opsListener = c.beside(f.opsListener, min(mostOps, max(d.users/2, 1)))
+	}
 }
 
 // serve begins to take connections, and to pass requests to the handlers. It does

@@ -39,7 +39,7 @@ func TestSetsHaveABound(t *testing.T) {
 	h := start(t, Config{Data: data})
 	var got []string
 	pages := 0
-	for next := h.URL + "/sets"; next != ""; pages++ {
+	for next := h.URL + "/sets?limit=10000"; next != ""; pages++ {
 		resp, body := running.Do(t, "GET", next, "")
 		var list struct {
 			Sets []setView
@@ -55,6 +55,25 @@ func TestSetsHaveABound(t *testing.T) {
 			t.Errorf("next is %q, and Link is %s", list.Next, link)
 		}
 		next = list.Next
+	}
+	small := 0
+	for next := h.URL + "/sets?after=set-1249"; next != ""; small++ {
+		_, body := running.Do(t, "GET", next, "")
+		var list struct {
+			Sets []setView
+			Next string
+		}
+		if err := json.Unmarshal([]byte(body), &list); err != nil || len(list.Sets) > defaultSets {
+			t.Fatalf("%s: %d sets, %v", next, len(list.Sets), err)
+		}
+		next = list.Next
+	}
+	if small != 3 {
+		t.Errorf("250 sets are on %d pages", small)
+	}
+	for _, bad := range []string{"0", "-1", "10001", "x"} {
+		resp, body := running.Do(t, "GET", h.URL+"/sets?limit="+bad, "")
+		checkProblem(t, resp, body, http.StatusBadRequest, "invalid")
 	}
 	if len(got) != n || pages != 2 || !slices.IsSorted(got) {
 		t.Errorf("%d sets on %d pages", len(got), pages)

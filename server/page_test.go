@@ -155,7 +155,7 @@ func TestPageWithManySets(t *testing.T) {
 	h := start(t, Config{Sets: sets})
 	h.Publish(sets[len(sets)-1]) // they are made in order
 	for {
-		_, body := running.Do(t, "GET", h.URL+"/sets", "")
+		_, body := running.Do(t, "GET", h.URL+"/sets?limit=10000", "")
 		var answer struct{ Sets []setView }
 		if err := json.Unmarshal([]byte(body), &answer); err != nil {
 			t.Fatal(err)

@@ -57,7 +57,7 @@ func New(c Config) (*Server, error) {
 	s.errors = &problem.Adapter{Logger: s.log, Path: shownPath, Text: func(r *http.Request) bool {
 		return slices.Contains(hubPaths, r.URL.Path) && websub.IsForm(r.Header) // a WebSub form gets its errors as plain text
 	}}
-	s.callers = newCallers(c.Callers, s.errors, s.log)
+	s.callers = newCallers(&c, newLimiter(&c, s.metrics), s.errors, s.log)
 	s.requests = &requests{log: s.log, proxies: c.TrustedProxies}
 	if err := s.openCertificates(); err != nil {
 		return nil, err
@@ -93,7 +93,7 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	defer f.close()
 	descriptors := s.shareDescriptors()
-	f.listener = newCrowd(f.listener, descriptors, s.log, s.metrics)
+	f.bound(descriptors, s.config.TrustedProxies, s.log, s.metrics)
 	base := feed.Base(cmp.Or(s.config.BaseURL, scheme(s.config.TLSCertFile)+f.listener.Addr().String()))
 	s.fits(base)
 	guard := &guard{base: base, origins: s.config.Origins, hosts: s.config.Hosts, tokens: s.config.Callers != nil, errors: s.errors}

@@ -100,10 +100,34 @@ func (s *sets) visible(r *http.Request) ([]feed.State, error) {
 // ordinary sets.
 const maxList = 4 << 20
 
+// How many sets a list has, if the parameter limit does not say, and at most.
+const (
+	defaultSets = 100
+	mostSets    = 10_000
+)
+
+// listLimit returns how many sets a request asks for.
+func listLimit(r *http.Request) (int, error) {
+	text := r.URL.Query().Get("limit")
+	if text == "" {
+		return defaultSets, nil
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 || n > mostSets {
+		return 0, resourcesync.Invalid("limit=%.20s: a limit is a number from 1 to %d", text, mostSets)
+	}
+	return n, nil
+}
+
 // serveAll lists the sets that the caller may follow, from the one behind the parameter
-// after on. A list that would be too long ends early, and says where the next begins.
+// after on, as many as the parameter limit says. A list that has not all of them says where
+// the next begins.
 func (s *sets) serveAll(w http.ResponseWriter, r *http.Request) error {
 	if err := problem.OnlyRead(r, "GET, HEAD"); err != nil {
+		return err
+	}
+	most, err := listLimit(r)
+	if err != nil {
 		return err
 	}
 	share, err := s.streams.Take(r.Context(), maxList)
@@ -111,7 +135,7 @@ func (s *sets) serveAll(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	defer share.Release()
-	body, next, err := s.list(r, r.URL.Query().Get("after"))
+	body, next, err := s.list(r, r.URL.Query().Get("after"), most)
 	if err != nil {
 		return err
 	}
@@ -130,14 +154,14 @@ func (s *sets) serveAll(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// list returns the list of the sets whose names come after a name, as JSON, and the URL
+// list returns the list of at most so many sets whose names come after a name, as JSON, and the URL
 // of the rest, which is empty if there is none.
-func (s *sets) list(r *http.Request, after string) (body []byte, next string, err error) {
+func (s *sets) list(r *http.Request, after string, most int) (body []byte, next string, err error) {
 	states, err := s.visible(r)
 	if err != nil {
 		return nil, "", err
 	}
-	rights, last := access.FromContext(r.Context()).Rights, ""
+	rights, last, n := access.FromContext(r.Context()).Rights, "", 0
 	body = append(body, `{"sets":[`...)
 	for _, st := range states {
 		if st.Set <= after {
@@ -147,10 +171,14 @@ func (s *sets) list(r *http.Request, after string) (body []byte, next string, er
 		if err != nil {
 			return nil, "", err
 		}
-		if last != "" && len(body)+len(view) > maxList {
+		if n == most || last != "" && len(body)+len(view) > maxList {
 			next = s.base.Sets() + "?after=" + last
+			if most != defaultSets {
+				next += "&limit=" + strconv.Itoa(most)
+			}
 			break
 		}
+		n++
 		if last != "" {
 			body = append(body, ',')
 		}

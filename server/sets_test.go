@@ -63,7 +63,7 @@ func TestComplete(t *testing.T) {
 		{`{}`, "", feed.Description{}},
 	} {
 		inventory := &told{}
-		s := &sets{memory: log, hub: hub.New(log, hub.Options{}), inventories: inventory, callers: newCallers(nil, nil, nil)}
+		s := &sets{memory: log, hub: hub.New(log, hub.Options{}), inventories: inventory, callers: &callers{}}
 		put := func() (feed.Description, error) {
 			if err := s.hub.Describe(t.Context(), "demo", old); err != nil {
 				t.Fatal(err)

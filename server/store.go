@@ -34,8 +34,10 @@ type store struct {
 	subscriptions subscription.Registry
 	claims        claim.Store
 	inventories   inventoryStore
-	disk          *disklog.Log    // the memory if it is on the disk; else nil
-	redis         *redisconn.Conn // the connections to Redis if the memory is there; else nil
+	kept          func(ctx context.Context, set string) (bytes int64, err error) // about how much a set takes
+	capacity      func(ctx context.Context) (bytes int64, err error)             // how much there is room for; 0: nobody knows
+	disk          *disklog.Log                                                   // the memory if it is on the disk; else nil
+	redis         *redisconn.Conn                                                // the connections to Redis if the memory is there; else nil
 }
 
 // close closes the memory, and the connections to Redis if there are any.
@@ -71,7 +73,11 @@ func (s *Server) openRedis(ctx context.Context) (*store, error) {
 	}
 	return &store{
 		memory: metered.New(memory, s.metrics), subscriptions: subscriptions, claims: claims,
-		inventories: c.inventoriesInRedis(conn, memory, claims), redis: conn,
+		inventories: c.inventoriesInRedis(conn, memory, claims), redis: conn, kept: memory.Kept,
+		capacity: func(ctx context.Context) (int64, error) {
+			_, most, err := memory.Memory(ctx)
+			return int64(most), err
+		},
 	}, nil
 }
 
@@ -98,7 +104,11 @@ func (s *Server) openDisk(ctx context.Context) (*store, error) {
 		return nil, errors.Join(err, memory.Close())
 	}
 	measureDisk(s.metrics, memory.Space)
-	return &store{memory: metered.New(memory, s.metrics), subscriptions: subscriptions, claims: claims, inventories: kept, disk: memory}, nil
+	return &store{
+		memory: metered.New(memory, s.metrics), subscriptions: subscriptions, claims: claims, inventories: kept, disk: memory,
+		kept:     func(_ context.Context, set string) (int64, error) { return memory.Kept(set) },
+		capacity: func(context.Context) (int64, error) { return memory.Capacity() },
+	}, nil
 }
 
 // subscriptionsInRedis opens the subscriptions beside a memory in Redis.

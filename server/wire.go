@@ -33,9 +33,10 @@ type parts struct {
 	outbound  *outbound.Client
 	web       *web.Server
 	memory    changelog.Log
-	live      *live.Live // nil: the hub keeps no inventories
-	sources   *sources   // nil as well: the hub polls none
+	quota     *quota
 	requests  *requests
+	live      *live.Live     // nil: the hub keeps no inventories
+	sources   *sources       // nil as well: the hub polls none
 	streams   *budget.Budget // for answers that are held while clients take them
 }
 
@@ -50,11 +51,15 @@ const (
 	streamBytes = 256 << 20
 )
 
+// intakeBytes is what publishes may hold in memory together from when they are read until
+// they are accepted, or ten times Config.MaxBody if that is more.
+const intakeBytes = 512 << 20
+
 // wire makes the parts and connects them with each other. idle bounds the idle
 // connections to callbacks.
 func (s *Server) wire(base feed.Base, guard *guard, store *store, bus *hub.Bus, idle int) *parts {
-	c, log, p := &s.config, store.memory, &parts{memory: store.memory, requests: s.requests, streams: budget.New(streamBytes, budget.Patience)}
-	answers := budget.New(answerBytes, budget.Patience)
+	c, log, p := &s.config, store.memory, &parts{memory: store.memory, requests: s.requests, streams: budget.New(streamBytes, budget.Patience).Divide(holder)}
+	answers := budget.New(answerBytes, budget.Patience).Divide(holder)
 	shared := time.Duration(0)
 	if c.RedisURL != "" {
 		shared = compareEvery
@@ -63,9 +68,11 @@ func (s *Server) wire(base feed.Base, guard *guard, store *store, bus *hub.Bus, 
 	if p.live = s.wireInventories(store); p.live != nil {
 		hold = p.live.Hold
 	}
+	p.quota = newQuota(store, c.SetQuota, s.log)
 	p.hub = hub.New(log, hub.Options{
 		Base: base, Sets: c.Sets, ListSize: c.ChangeListSize, MaxBody: c.MaxBody, Retention: c.Retention,
 		ClockSkew: c.ClockSkew, Logger: s.log, Metrics: s.metrics, Bus: bus, Shared: shared, Hold: hold,
+		Intake: budget.New(max(intakeBytes, 10*c.MaxBody), budget.Patience).Divide(holder), Full: p.quota.full,
 	})
 	p.subscribe = subscribe.New(p.hub, log, subscribe.Options{
 		Base: base, Waits: p.hub.Waits, CheckOrigin: guard.allows,
@@ -121,7 +128,7 @@ func (p *parts) publishFetched(ctx context.Context, set, key string, digest [32]
 
 // runs returns the functions that run in the background, by the name of their part.
 func (p *parts) runs() map[string]func(context.Context) error {
-	runs := map[string]func(context.Context) error{"hub": p.hub.Run, "subscribe": p.subscribe.Run, "callback": p.engine.Run}
+	runs := map[string]func(context.Context) error{"hub": p.hub.Run, "subscribe": p.subscribe.Run, "callback": p.engine.Run, "quota": p.quota.run}
 	if p.live != nil {
 		runs["inventory"], runs["poll"] = p.live.Run, p.sources.poller.Run
 	}
@@ -141,7 +148,7 @@ func (s *Server) site(base feed.Base, guard *guard, store *store, p *parts) http
 	if p.sources != nil {
 		p.sources.inside.handler = s.requests.keep(mux)
 	}
-	return mux.counted(readOn(guard.keep(s.callers.identify(mux))))
+	return mux.counted(readOn(guard.keep(s.callers.limited(mux))))
 }
 
 // ops returns the handler for those who operate the hub.

@@ -278,6 +278,31 @@ func (l *Log) Space() (free, reserve uint64, err error) {
 	return usage.AvailBytes, l.opts.Reserve, nil
 }
 
+// Kept returns about how many bytes of the disk a set takes: its log, its keys and the
+// pages of its inventory, as they are packed. What was written last, some MB of all sets
+// together, is not counted yet.
+func (l *Log) Kept(set string) (bytes int64, err error) {
+	for _, prefix := range []string{"log/", "key/", "age/", "page/"} {
+		from, to := bounds(prefix, set)
+		n, err := l.db.EstimateDiskUsage(from, to)
+		if err != nil {
+			return 0, fmt.Errorf("measure set %q: %w", set, err)
+		}
+		bytes += int64(n)
+	}
+	return bytes, nil
+}
+
+// Capacity returns how many bytes the memory may take: what it takes now, and what is free
+// above the reserve.
+func (l *Log) Capacity() (bytes int64, err error) {
+	free, reserve, err := l.Space()
+	if err != nil {
+		return 0, err
+	}
+	return int64(l.db.Metrics().DiskSpaceUsage() + free - min(free, reserve)), nil
+}
+
 // Checkpoint writes a consistent copy of the memory into a directory, which must not
 // exist. The memory stays in use meanwhile. The copy has everything that was
 // acknowledged before the call, and the mark of a copy. Open opens it. On the same

@@ -115,6 +115,23 @@ func (l *Log) Memory(ctx context.Context) (used, most uint64, err error) {
 	return used, most, err
 }
 
+// Kept returns about how many bytes of the memory of Redis a set takes, with its keys and
+// the pages of its inventory. Redis looks at a few parts of it, and assumes that the others are
+// like them. It is 0 if Redis does not say.
+func (l *Log) Kept(ctx context.Context, set string) (bytes int64, err error) {
+	err = l.read(ctx, func(t *redisconn.Try) (err error) {
+		bytes, err = t.MemoryUsage(l.allKeys(set))
+		if redisconn.Forbidden(err) {
+			return nil
+		}
+		return err
+	})
+	if err != nil {
+		return 0, fmt.Errorf("measure set %q: %w", set, err)
+	}
+	return bytes, nil
+}
+
 // parseInfo reads the answer to INFO.
 func parseInfo(text string) map[string]string {
 	info := make(map[string]string)

@@ -23,6 +23,7 @@ import (
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/internal/build"
 	"github.com/rshub/rshub/internal/setting"
+	"github.com/rshub/rshub/limit"
 	"github.com/rshub/rshub/server"
 )
 
@@ -77,6 +78,11 @@ type config struct {
 	Origins  []string `envconfig:"RSHUB_ORIGINS" desc:"origins of web pages that may use the hub, by comma, such as https://example.org; *: all origins"`
 
 	TrustedProxies setting.Networks `envconfig:"RSHUB_TRUSTED_PROXIES" default:"127.0.0.0/8,::1/128,10.0.0.0/8,172.16.0.0/12,192.168.0.0/16,fc00::/7" desc:"networks (CIDR, by comma) of proxies that are believed when they say, in X-Forwarded-For or Forwarded, what address a request comes from; empty: no proxy is believed"`
+
+	CallerLimits  limit.Limits `envconfig:"RSHUB_LIMITS_CALLER" desc:"how much each caller with a token may use of this hub, such as publishes:100/s,changes:1000000/m,bytes:1GiB/m,sets:100/h,requests:5000/m,connections:500; limits= in a line of RSHUB_TOKENS_FILE counts before it; what is not there keeps its default"`
+	AddressLimits limit.Limits `envconfig:"RSHUB_LIMITS_ADDRESS" desc:"the same for each address of callers without a token; an IPv6 address is one with all of its /64"`
+	TotalLimits   limit.Limits `envconfig:"RSHUB_LIMITS_TOTAL" desc:"the same for all of them together; what is not there is not limited"`
+	SetQuota      setting.Size `envconfig:"RSHUB_SET_QUOTA" default:"0" desc:"how many bytes one set may keep, about; 0: four fifths of what the disk or Redis has room for, where that is known"`
 
 	CallbackAllow    setting.Networks `envconfig:"RSHUB_CALLBACK_ALLOW" desc:"networks (CIDR, by comma) that callbacks may be in, besides public addresses, such as 10.0.0.0/8"`
 	CallbackPorts    setting.Ports    `envconfig:"RSHUB_CALLBACK_PORTS" desc:"ports that callbacks may have, by comma; default 80, 443, and all from 1024 on"`
@@ -325,6 +331,7 @@ func (c *config) server(log *slog.Logger) (server.Config, error) {
 	s.Callers, s.Insecure, s.Hosts, s.Origins = callers, c.Insecure == insecure, c.Hosts, c.Origins
 	s.TLSCertFile, s.TLSKeyFile, s.OpsTLSCertFile, s.OpsTLSKeyFile = c.TLSCertFile, c.TLSKeyFile, c.OpsTLSCertFile, c.OpsTLSKeyFile
 	s.AuditLog, s.TrustedProxies = c.AuditLog, c.TrustedProxies
+	s.CallerLimits, s.AddressLimits, s.TotalLimits, s.SetQuota = c.CallerLimits, c.AddressLimits, c.TotalLimits, int64(c.SetQuota)
 	s.CallbackAllow, s.CallbackPorts, s.CallbackCAs, s.CallbackTimeout = c.CallbackAllow, c.CallbackPorts, cas, c.CallbackTimeout
 	s.CallbackInFlight, s.CallbackPerHost, s.CallbackRequests = c.CallbackInFlight, c.CallbackPerHost, c.CallbackRequests
 	s.CallbackMaxPerHost, s.CallbackMaxPerSet, s.CallbackMaxUnverified = c.CallbackMaxPerHost, c.CallbackMaxPerSet, c.CallbackMaxUnverified

@@ -1,5 +1,5 @@
-// Package budget bounds how many bytes a hub holds for answers at one time. Whoever
-// makes an answer takes a share first, and waits while there is no room.
+// Package budget bounds how many bytes a hub holds for requests and answers at one time.
+// Whoever makes an answer takes a share first, and waits while there is no room.
 package budget
 
 import (
@@ -20,27 +20,57 @@ const Patience = 10 * time.Second
 type Budget struct {
 	max      int64
 	patience time.Duration
+	of       func(context.Context) any // see Divide; nil: nobody is told apart
 
 	mu      sync.Mutex
 	taken   int64
-	waiting list.List // of *request, the oldest first
+	holders map[any]int64 // what each of those whom of tells apart has taken, if it is not 0
+	guests  int64         // sum of holders
+	waiting list.List     // of *request, the oldest first
 }
 
 // A request waits for a share. room is closed when the request has it.
 type request struct {
-	bytes int64
-	room  chan struct{}
+	holder any
+	bytes  int64
+	room   chan struct{}
 }
 
 // New returns a Budget of max bytes. Take waits as long as patience.
 func New(max int64, patience time.Duration) *Budget { return &Budget{max: max, patience: patience} }
 
+// Divide lets of say for whom a share is taken. One holder gets no more than half of the
+// budget, and all holders together no more than seven eighths: the rest is for whom of
+// returns nil, who does not wait behind the others either. A holder that has its half is
+// refused at once. Divide must be called before the first share is taken.
+func (b *Budget) Divide(of func(context.Context) (holder any)) *Budget {
+	b.of, b.holders = of, map[any]int64{}
+	return b
+}
+
+func (b *Budget) holder(ctx context.Context) any {
+	if b.of == nil {
+		return nil
+	}
+	return b.of(ctx)
+}
+
+// Most returns how many bytes a share may have, if it is taken for whom ctx says.
+func (b *Budget) Most(ctx context.Context) int64 { return b.most(b.holder(ctx)) }
+
+func (b *Budget) most(holder any) int64 {
+	if holder == nil {
+		return b.max
+	}
+	return b.max / 2
+}
+
 // Take takes a share of the budget. It waits for room, but no longer than the budget's
-// patience, and then returns feed.ErrOverloaded. When ctx is done, it returns the cause. A share that is
-// larger than the budget takes all of it.
+// patience, and then returns feed.ErrOverloaded. When ctx is done, it returns the cause. A
+// share that is larger than it may be is as large as it may be.
 func (b *Budget) Take(ctx context.Context, bytes int64) (*Share, error) {
-	if s := b.try(bytes); s != nil { // nearly always
-		return s, nil
+	if s, err := b.try(b.holder(ctx), bytes); s != nil || err != nil { // nearly always
+		return s, err
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, b.patience, feed.ErrOverloaded)
 	defer cancel()
@@ -49,24 +79,25 @@ func (b *Budget) Take(ctx context.Context, bytes int64) (*Share, error) {
 
 // Wait is like Take, but waits until ctx is done.
 func (b *Budget) Wait(ctx context.Context, bytes int64) (*Share, error) {
-	if s := b.try(bytes); s != nil {
-		return s, nil
+	holder := b.holder(ctx)
+	if s, err := b.try(holder, bytes); s != nil || err != nil {
+		return s, err
 	}
-	r := &request{bytes: min(bytes, b.max), room: make(chan struct{})}
+	r := &request{holder: holder, bytes: min(bytes, b.most(holder)), room: make(chan struct{})}
 	b.mu.Lock()
 	e := b.waiting.PushBack(r)
 	b.admitLocked() // there may be room by now
 	b.mu.Unlock()
 	select {
 	case <-r.room:
-		return &Share{budget: b, bytes: r.bytes}, nil
+		return &Share{budget: b, holder: holder, bytes: r.bytes}, nil
 	case <-ctx.Done():
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	select {
 	case <-r.room: // at the same moment
-		b.taken -= r.bytes
+		b.addLocked(holder, -r.bytes)
 	default:
 		b.waiting.Remove(e)
 	}
@@ -74,29 +105,58 @@ func (b *Budget) Wait(ctx context.Context, bytes int64) (*Share, error) {
 	return nil, context.Cause(ctx)
 }
 
-// try takes a share if there is room and nobody waits, and else returns nil.
-func (b *Budget) try(bytes int64) *Share {
-	bytes = min(bytes, b.max)
+// try takes a share if there is room and nobody waits who comes first. Else it returns nil,
+// or the error of a holder that has all it may have.
+func (b *Budget) try(holder any, bytes int64) (*Share, error) {
+	bytes = min(bytes, b.most(holder))
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.waiting.Len() > 0 || b.taken+bytes > b.max {
-		return nil
+	if holder != nil && b.holders[holder]+bytes > b.most(holder) {
+		return nil, errShare
 	}
+	if first := b.waiting.Front(); first != nil && (holder != nil || first.Value.(*request).holder == nil) || !b.fitsLocked(holder, bytes) {
+		return nil, nil
+	}
+	b.addLocked(holder, bytes)
+	return &Share{budget: b, holder: holder, bytes: bytes}, nil
+}
+
+// errShare is for a holder that has all it may have. It is feed.ErrOverloaded, but the
+// client's own matter, and no trouble of the hub.
+var errShare = &feed.Error{Code: feed.ErrOverloaded.Code, Status: 429, Retry: feed.ErrOverloaded.Retry, Text: "one caller has as much memory as it may have",
+	Detail: "your requests that are under way hold as much memory of this hub as those of one caller may: half of what there is for all; wait for their answers"}
+
+// fitsLocked reports whether there is room for a share. It needs b.mu held.
+func (b *Budget) fitsLocked(holder any, bytes int64) bool {
+	return b.taken+bytes <= b.max && (holder == nil || b.holders[holder]+bytes <= b.max/2 && b.guests+bytes <= b.max-b.max/8)
+}
+
+// addLocked counts what is taken, or given back. It needs b.mu held.
+func (b *Budget) addLocked(holder any, bytes int64) {
 	b.taken += bytes
-	return &Share{budget: b, bytes: bytes}
+	if holder == nil {
+		return
+	}
+	b.guests += bytes
+	if b.holders[holder] += bytes; b.holders[holder] == 0 {
+		delete(b.holders, holder)
+	}
 }
 
 // admitLocked gives shares to those who wait, as far as there is room. It needs b.mu
-// held.
+// held. Who waits for no more than the own half does not keep others waiting.
 func (b *Budget) admitLocked() {
-	for e := b.waiting.Front(); e != nil; e = b.waiting.Front() {
-		r := e.Value.(*request)
-		if b.taken+r.bytes > b.max {
+	for e := b.waiting.Front(); e != nil; {
+		r, next := e.Value.(*request), e.Next()
+		switch {
+		case b.fitsLocked(r.holder, r.bytes):
+			b.addLocked(r.holder, r.bytes)
+			b.waiting.Remove(e)
+			close(r.room)
+		case r.holder == nil || b.holders[r.holder]+r.bytes <= b.max/2:
 			return
 		}
-		b.taken += r.bytes
-		b.waiting.Remove(e)
-		close(r.room)
+		e = next
 	}
 }
 
@@ -110,7 +170,29 @@ func (b *Budget) Taken() int64 {
 // A Share is a part of a Budget that is taken until Release.
 type Share struct {
 	budget *Budget
+	holder any
 	bytes  int64 // guarded by budget.mu
+}
+
+// Grow makes the share as large as a number of bytes, if it is smaller. It does not wait,
+// since who has a share must not wait for others who have one, too. If there is no room, it
+// returns feed.ErrOverloaded.
+func (s *Share) Grow(bytes int64) error {
+	b := s.budget
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	more := bytes - s.bytes
+	switch {
+	case more <= 0:
+		return nil
+	case s.holder != nil && b.holders[s.holder]+more > b.max/2:
+		return errShare
+	case !b.fitsLocked(s.holder, more):
+		return feed.ErrOverloaded
+	}
+	b.addLocked(s.holder, more)
+	s.bytes = bytes
+	return nil
 }
 
 // Keep gives back all but a number of bytes.
@@ -119,7 +201,7 @@ func (s *Share) Keep(bytes int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if bytes < s.bytes {
-		b.taken -= s.bytes - bytes
+		b.addLocked(s.holder, bytes-s.bytes)
 		s.bytes = bytes
 		b.admitLocked()
 	}

@@ -89,3 +89,63 @@ func TestPatience(t *testing.T) {
 		}
 	})
 }
+
+type holderKey struct{}
+
+func as(ctx context.Context, holder string) context.Context {
+	return context.WithValue(ctx, holderKey{}, holder)
+}
+
+// One holder gets half, all holders get seven eighths, and who is no holder gets the rest
+// without waiting behind them.
+func TestDivide(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx := t.Context()
+		b := budget.New(800, time.Second).Divide(func(ctx context.Context) any { return ctx.Value(holderKey{}) })
+		take := func(ctx context.Context, bytes int64) *budget.Share {
+			t.Helper()
+			s, err := b.Take(ctx, bytes)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return s
+		}
+		ann, bob := as(ctx, "ann"), as(ctx, "bob")
+		if b.Most(ann) != 400 || b.Most(ctx) != 800 {
+			t.Errorf("a share has at most %d, %d", b.Most(ann), b.Most(ctx))
+		}
+		first := take(ann, 300)
+		begun := time.Now()
+		if _, err := b.Take(ann, 101); !errors.Is(err, feed.ErrOverloaded) || time.Since(begun) > 0 {
+			t.Errorf("more than half: %v after %v", err, time.Since(begun))
+		}
+		if err := first.Grow(400); err != nil {
+			t.Error(err)
+		}
+		if err := first.Grow(401); !errors.Is(err, feed.ErrOverloaded) {
+			t.Errorf("Grow beyond half: %v", err)
+		}
+		second := take(bob, 300)
+		var waits sync.WaitGroup
+		waits.Go(func() {
+			if _, err := b.Take(bob, 100); !errors.Is(err, feed.ErrOverloaded) {
+				t.Errorf("what is kept back: %v", err)
+			}
+		})
+		synctest.Wait()
+		operator := take(ctx, 100) // although bob waits
+		waits.Wait()
+		operator.Release()
+		waits.Go(func() {
+			s := take(bob, 100)
+			s.Release()
+		})
+		synctest.Wait()
+		first.Release()
+		waits.Wait()
+		second.Release()
+		if b.Taken() != 0 {
+			t.Errorf("%d are taken", b.Taken())
+		}
+	})
+}

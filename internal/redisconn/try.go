@@ -2,6 +2,7 @@ package redisconn
 
 import (
 	"context"
+	"errors"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -38,6 +39,29 @@ func (t *Try) Info() (string, error) { return t.node.Info(t.ctx).Result() }
 func (t *Try) Exists(key string) (bool, error) {
 	n, err := t.node.Exists(t.ctx, key).Result()
 	return n > 0, err
+}
+
+// MemoryUsage returns about how much memory keys take together, in one round trip. A key
+// that is not there takes none. All keys are in one slot.
+func (t *Try) MemoryUsage(keys []string) (bytes int64, err error) {
+	replies := make([]*redis.IntCmd, len(keys))
+	_, err = t.node.Pipelined(t.ctx, func(p redis.Pipeliner) error {
+		for i, key := range keys {
+			replies[i] = p.MemoryUsage(t.ctx, key)
+		}
+		return nil
+	})
+	if err != nil && !errors.Is(err, redis.Nil) {
+		return 0, err
+	}
+	for _, r := range replies {
+		n, err := r.Result()
+		if err != nil && !errors.Is(err, redis.Nil) {
+			return 0, err
+		}
+		bytes += n
+	}
+	return bytes, nil
 }
 
 // HKeys returns the names of the fields of a hash, in no order.

@@ -297,7 +297,7 @@ func TestResourcesRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.problem("GET", "resources", "", 503, "too many large answers")
+	s.problem("GET", "resources", "", 503, "too many large requests")
 	all.Release()
 }
 

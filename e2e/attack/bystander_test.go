@@ -1,0 +1,286 @@
+package attack
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"encoding/xml"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rshub/rshub/e2e/internal/hubtest"
+)
+
+// A bystander uses a hub as one should: it publishes a change, follows an event stream, has
+// a callback, and looks whether the hub is ready, again and again. It comes from another
+// address than those who attack.
+type bystander struct {
+	t      *testing.T
+	hub    *hubtest.Hub
+	token  string
+	client *http.Client
+
+	mu        sync.Mutex
+	sent      []time.Time // by number of the change
+	published []time.Duration
+	followed  []time.Duration
+	called    []time.Duration
+	probed    []time.Duration
+	faults    []string
+
+	stop context.CancelFunc
+	wg   sync.WaitGroup
+}
+
+const calmSet = "calm"
+
+// place is where the bystander is.
+var place = &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}
+
+func newBystander(t *testing.T, h *hubtest.Hub, token string) *bystander {
+	transport := &http.Transport{DialContext: (&net.Dialer{LocalAddr: place, Timeout: 10 * time.Second}).DialContext}
+	t.Cleanup(transport.CloseIdleConnections)
+	b := &bystander{t: t, hub: h, token: token, client: &http.Client{Transport: transport, Timeout: hubtest.Patience}}
+	b.publish(0)
+	callback := httptest.NewServer(http.HandlerFunc(b.serveCallback))
+	t.Cleanup(callback.Close)
+	form := url.Values{"hub.mode": {"subscribe"}, "hub.topic": {h.Topic(calmSet)}, "hub.callback": {callback.URL + "/calm"}, "rs.since": {"start"}}
+	if resp, body := b.request(http.MethodPost, h.URL+"/hub", form.Encode(), "application/x-www-form-urlencoded"); resp != http.StatusAccepted {
+		t.Fatalf("subscribe: %d %s", resp, body)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	b.stop = cancel
+	b.wg.Go(func() { b.follow(ctx) })
+	b.wg.Go(func() {
+		for i := 1; ctx.Err() == nil; i++ {
+			b.publish(i)
+			select {
+			case <-time.After(20 * time.Millisecond):
+			case <-ctx.Done():
+			}
+		}
+	})
+	b.wg.Go(func() {
+		for ctx.Err() == nil {
+			b.probe()
+			select {
+			case <-time.After(100 * time.Millisecond):
+			case <-ctx.Done():
+			}
+		}
+	})
+	t.Cleanup(func() { cancel(); b.wg.Wait() })
+	return b
+}
+
+func (b *bystander) fault(format string, args ...any) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.faults = append(b.faults, fmt.Sprintf(format, args...))
+}
+
+func (b *bystander) request(method, url, body, mediaType string) (int, string) {
+	r, err := http.NewRequest(method, url, strings.NewReader(body))
+	if err != nil {
+		return 0, err.Error()
+	}
+	r.Header.Set("Authorization", "Bearer "+b.token)
+	r.Header.Set("Content-Type", mediaType)
+	resp, err := b.client.Do(r)
+	if err != nil {
+		return 0, err.Error()
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return 0, err.Error()
+	}
+	return resp.StatusCode, string(text)
+}
+
+// publish publishes change i. Each has to be taken at the first attempt.
+func (b *bystander) publish(i int) {
+	begun := time.Now()
+	b.mu.Lock()
+	b.sent = append(b.sent, begun)
+	b.mu.Unlock()
+	status, text := b.request(http.MethodPost, b.hub.Topic(calmSet), fmt.Sprintf(`{"changes":[{"loc":"https://calm.example.org/%d","change":"created"}]}`, i), "application/json")
+	if status != http.StatusOK {
+		b.fault("publish %d: %d %s", i, status, text)
+	}
+	b.mu.Lock()
+	b.published = append(b.published, time.Since(begun))
+	b.mu.Unlock()
+}
+
+func (b *bystander) probe() {
+	begun := time.Now()
+	resp, err := b.client.Get(b.hub.Ops + "/readyz")
+	if err != nil {
+		b.fault("probe: %v", err)
+		return
+	}
+	defer resp.Body.Close()
+	if text, _ := io.ReadAll(resp.Body); resp.StatusCode != http.StatusOK {
+		b.fault("probe: %d %s", resp.StatusCode, text)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.probed = append(b.probed, time.Since(begun))
+}
+
+// took notes that a change has come. Changes come in order, each once.
+func (b *bystander) took(who string, all *[]time.Duration, loc string) {
+	i, err := strconv.Atoi(loc[strings.LastIndexByte(loc, '/')+1:])
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if err != nil || i != len(*all) {
+		b.faults = append(b.faults, fmt.Sprintf("%s got %s, and has %d changes", who, loc, len(*all)))
+		return
+	}
+	*all = append(*all, time.Since(b.sent[i]))
+}
+
+func (b *bystander) follow(ctx context.Context) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, b.hub.Topic(calmSet)+"?since=start", nil)
+	if err != nil {
+		b.fault("%v", err)
+		return
+	}
+	r.Header.Set("Authorization", "Bearer "+b.token)
+	r.Header.Set("Accept", "text/event-stream")
+	resp, err := (&http.Client{Transport: b.client.Transport}).Do(r)
+	if err != nil {
+		b.fault("follow: %v", err)
+		return
+	}
+	defer resp.Body.Close()
+	lines := bufio.NewScanner(resp.Body)
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		data, ok := strings.CutPrefix(lines.Text(), "data: ")
+		if !ok {
+			continue
+		}
+		var m struct{ Changes []struct{ Loc string } }
+		if err := json.Unmarshal([]byte(data), &m); err != nil {
+			b.fault("an event is %s", data)
+		}
+		for _, c := range m.Changes {
+			b.took("the follower", &b.followed, c.Loc)
+		}
+	}
+	if ctx.Err() == nil {
+		b.fault("the event stream ended: %v", lines.Err())
+	}
+}
+
+func (b *bystander) serveCallback(w http.ResponseWriter, r *http.Request) {
+	if r.Method == http.MethodGet {
+		_, _ = io.WriteString(w, r.URL.Query().Get("hub.challenge"))
+		return
+	}
+	var list struct {
+		URL []struct {
+			Loc string `xml:"loc"`
+		} `xml:"url"`
+	}
+	if err := xml.NewDecoder(r.Body).Decode(&list); err != nil {
+		b.fault("a delivery: %v", err)
+	}
+	if r.Header.Get("RS-Attempt") != "1" {
+		b.fault("delivery attempt %s", r.Header.Get("RS-Attempt"))
+	}
+	for _, u := range list.URL {
+		b.took("the callback", &b.called, u.Loc)
+	}
+}
+
+// latencies are medians: of a publish, of its event, of its delivery, of a probe.
+type latencies [4]time.Duration
+
+var whats = [4]string{"publish", "event", "delivery", "probe"}
+
+// while returns the medians of what happens while do runs, and at least 40 publishes long.
+func (b *bystander) while(do func()) latencies {
+	b.t.Helper()
+	lists := []*[]time.Duration{&b.published, &b.followed, &b.called, &b.probed}
+	count := func() (n [4]int) {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		for i, l := range lists {
+			n[i] = len(*l)
+		}
+		return n
+	}
+	before := count()
+	do()
+	hubtest.Until(b.t, "the bystander has published some", func() error {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		if len(b.faults) > 0 {
+			return nil
+		}
+		for i, l := range lists {
+			if enough := []int{40, 40, 40, 5}[i]; len(*l)-before[i] < enough {
+				return fmt.Errorf("only %d of %s", len(*l)-before[i], whats[i])
+			}
+		}
+		return nil
+	})
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var medians latencies
+	for i, l := range lists {
+		these := slices.Clone((*l)[before[i]:])
+		slices.Sort(these)
+		if len(these) > 0 {
+			medians[i] = these[len(these)/2]
+		}
+	}
+	return medians
+}
+
+// unharmed checks that nothing was lost or refused, and that medians are within three
+// times those of calm. What is below 50 ms is nobody's trouble, and mostly this machine's.
+func (b *bystander) unharmed(t *testing.T, calm, now latencies) {
+	t.Helper()
+	b.mu.Lock()
+	faults := b.faults
+	b.faults = nil
+	b.mu.Unlock()
+	for _, f := range faults {
+		t.Error(f)
+	}
+	for i, d := range now {
+		t.Logf("%s: %v, when calm %v", whats[i], d.Round(10*time.Microsecond), calm[i].Round(10*time.Microsecond))
+		if d > 3*max(calm[i], 17*time.Millisecond) {
+			t.Errorf("the median of a %s is %v, and %v when calm", whats[i], d, calm[i])
+		}
+	}
+}
+
+// all checks at the end that everything that was published has come everywhere.
+func (b *bystander) all() {
+	b.t.Helper()
+	b.stop() // publishes no more; the callback goes on
+	b.wg.Wait()
+	hubtest.Until(b.t, "the callback has all changes", func() error {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		if len(b.called) != len(b.sent) {
+			return fmt.Errorf("it has %d of %d: %q", len(b.called), len(b.sent), b.faults)
+		}
+		return nil
+	})
+}

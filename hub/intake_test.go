@@ -1,0 +1,211 @@
+package hub
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/rshub/rshub/internal/budget"
+	"github.com/rshub/rshub/limit"
+)
+
+// postOf publishes to the set demo as a user.
+func postOf(h *Hub, u *limit.User, body string, headers ...string) *httptest.ResponseRecorder {
+	r := httptest.NewRequest(http.MethodPost, base+"/sets/demo/changes", strings.NewReader(body))
+	for i := 0; i < len(headers); i += 2 {
+		r.Header.Add(headers[i], headers[i+1])
+	}
+	w := httptest.NewRecorder()
+	servePublish(h, w, r.WithContext(limit.NewContext(r.Context(), u)))
+	return w
+}
+
+func limiter(t *testing.T, text string) *limit.Limiter {
+	t.Helper()
+	l, err := limit.Parse(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return limit.New(limit.Options{Caller: l})
+}
+
+// Some KB of gzip that unpack to tens of MB, and to ten times as much in memory, are
+// refused before they take it, also when many come at once. None of them is published.
+func TestBombs(t *testing.T) {
+	links := `,{"loc":"a:b","change":"updated","ln":[` + strings.Repeat(`{"rel":"a","href":"b:c"},`, 99) + `{"rel":"a","href":"b:c"}]}`
+	xmlLinks := `<url><loc>a:b</loc><rs:md change="updated"/>` + strings.Repeat(`<rs:ln rel="a" href="b:c"/>`, 100) + `</url>`
+	const xmlHead = `<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9" xmlns:rs="http://www.openarchives.org/rs/terms/">`
+	for _, test := range []struct{ name, mediaType, body string }{
+		{"JSON", jsonType, `{"changes":[{"loc":"a:b","change":"updated"}` + strings.Repeat(links, 16_000) + "]}"},
+		{"NDJSON", ndjson, strings.Repeat(links[1:]+"\n", 16_000)},
+		{"XML", xmlType, xmlHead + strings.Repeat(xmlLinks, 16_000) + "</urlset>"},
+		{"XML, one element", xmlType, xmlHead + "<url" + strings.Repeat(` a=""`, 8_000_000)},
+		{"JSON, one text", jsonType, `{"changes":[{"loc":"` + strings.Repeat("a", 50_000_000)},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			bomb := gzipped(test.body)
+			const room, many = 32 << 20, 6
+			h, log := newHub(t, Options{Intake: budget.New(room, 100*time.Millisecond)})
+			var most atomic.Uint64
+			done, watched := make(chan struct{}), make(chan struct{})
+			var before runtime.MemStats
+			runtime.GC()
+			runtime.ReadMemStats(&before)
+			go func() {
+				defer close(watched)
+				for {
+					select {
+					case <-done:
+						return
+					default:
+						var now runtime.MemStats
+						runtime.GC() // only what is in use counts
+						runtime.ReadMemStats(&now)
+						most.Store(max(most.Load(), now.HeapAlloc-min(now.HeapAlloc, before.HeapAlloc)))
+					}
+				}
+			}()
+			var bombs sync.WaitGroup
+			for range many {
+				bombs.Go(func() {
+					w := post(h, bomb, "Content-Type", test.mediaType, "Content-Encoding", "gzip")
+					switch p := problemOf(t, w.Code, w.Header(), w.Body.Bytes()); {
+					case w.Code == http.StatusRequestEntityTooLarge:
+					case w.Code == http.StatusServiceUnavailable && w.Header().Get("Retry-After") != "":
+					case test.mediaType == ndjson && p.Accepted != nil: // what fitted was taken, and the answer says so
+					default:
+						t.Errorf("the answer is %d %s", w.Code, w.Body)
+					}
+				})
+			}
+			bombs.Wait()
+			close(done)
+			<-watched
+			t.Logf("%d bombs of %d bytes, %d unpacked, took %d bytes", many, len(bomb), len(test.body), most.Load())
+			if n := most.Load(); n > 4*room { // with garbage of these moments
+				t.Errorf("they took %d bytes of memory, and %d were for them", n, room)
+			}
+			if got := locs(t, log, "demo"); len(got) > 0 && test.mediaType != ndjson {
+				t.Errorf("the memory has %d entries", len(got))
+			}
+			if n := h.opts.Intake.Taken(); n != 0 {
+				t.Errorf("%d bytes are still taken", n)
+			}
+		})
+	}
+}
+
+func TestPublishLimits(t *testing.T) {
+	h, _ := newHub(t, Options{})
+	l := limiter(t, "publishes:3/h")
+	ann := l.Caller("ann", nil)
+	for range 3 {
+		receiptOf(t, postOf(h, ann, jsonDoc, "Content-Type", jsonType))
+	}
+	w := postOf(h, ann, jsonDoc, "Content-Type", jsonType)
+	p := problemOf(t, w.Code, w.Header(), w.Body.Bytes())
+	if p.Status != http.StatusTooManyRequests || w.Header().Get("Retry-After") != "1200" || !strings.Contains(p.Detail, "caller ann") ||
+		w.Header().Get("RateLimit-Policy") != `"publishes";q=3;w=3600` || w.Header().Get("RateLimit") != `"publishes";r=0;t=1200` {
+		t.Errorf("%+v %v", p, w.Header())
+	}
+	for kind, body := range map[string]string{"changes": "changes:2/h", "bytes": "bytes:50/h"} {
+		own, err := limit.Parse(body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		bob := l.Caller("bob with "+kind, &own)
+		receiptOf(t, postOf(h, bob, gzipped(jsonDoc), "Content-Type", jsonType, "Content-Encoding", "gzip"))
+		w := postOf(h, bob, jsonDoc, "Content-Type", jsonType)
+		if p := problemOf(t, w.Code, w.Header(), w.Body.Bytes()); p.Status != http.StatusTooManyRequests || !strings.Contains(p.Detail, kind) {
+			t.Errorf("%s: %+v", kind, p)
+		}
+	}
+}
+
+// Sets that one caller makes are bounded; what is there it may use.
+func TestSetLimit(t *testing.T) {
+	h, _ := newHub(t, Options{})
+	ann := limiter(t, "sets:1/h").Caller("ann", nil)
+	for range 2 {
+		receiptOf(t, postOf(h, ann, jsonDoc, "Content-Type", jsonType))
+	}
+	ctx := limit.NewContext(t.Context(), ann)
+	if err := h.Delete(ctx, "demo"); err != nil {
+		t.Fatal(err)
+	}
+	w := postOf(h, ann, jsonDoc, "Content-Type", jsonType)
+	if p := problemOf(t, w.Code, w.Header(), w.Body.Bytes()); p.Status != http.StatusTooManyRequests || !strings.Contains(p.Detail, "1 sets in an hour") {
+		t.Errorf("%+v", p)
+	}
+	if w := post(h, jsonDoc, "Content-Type", jsonType); w.Code != http.StatusOK {
+		t.Errorf("who has no limits: %d", w.Code)
+	}
+}
+
+// A stream that is faster than its limit is slowed down, and gets all of it.
+func TestStreamIsPaced(t *testing.T) {
+	h, log := newHub(t, Options{})
+	ann := limiter(t, "changes:2000/s").Caller("ann", nil)
+	begun := time.Now()
+	receiptOf(t, postOf(h, ann, numbered(5000), "Content-Type", ndjson))
+	if got := locs(t, log, "demo"); len(got) != 5000 {
+		t.Errorf("%d entries", len(got))
+	}
+	if took := time.Since(begun); took < 900*time.Millisecond {
+		t.Errorf("5,000 changes took %v at 2,000 a second, of which 2,000 are free", took)
+	}
+}
+
+func TestFullSet(t *testing.T) {
+	h, _ := newHub(t, Options{Full: func(set string) (int64, bool) { return 12345, set == "demo" }})
+	w := post(h, jsonDoc, "Content-Type", jsonType)
+	if p := problemOf(t, w.Code, w.Header(), w.Body.Bytes()); p.Status != http.StatusInsufficientStorage || !strings.Contains(p.Detail, "12345") || !strings.Contains(p.Detail, "set demo") {
+		t.Errorf("%+v", p)
+	}
+}
+
+// A publisher that sends a byte now and then is cut, although it is never silent for long.
+func TestDrippingPublisher(t *testing.T) {
+	for _, mediaType := range []string{jsonType, ndjson} {
+		h, log := newHub(t, Options{ReadTimeout: 200 * time.Millisecond})
+		srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { servePublish(h, w, r) }))
+		defer srv.Close()
+		drip, pipe := io.Pipe()
+		go func() {
+			body := jsonDoc
+			if mediaType == ndjson {
+				body = linesDoc
+			}
+			for i := range body {
+				if _, err := pipe.Write([]byte(body[i : i+1])); err != nil {
+					return
+				}
+				time.Sleep(20 * time.Millisecond)
+			}
+			_ = pipe.Close()
+		}()
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, srv.URL, drip)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Content-Type", mediaType)
+		resp, err := srv.Client().Do(r)
+		_ = drip.CloseWithError(fmt.Errorf("the test is over"))
+		if err == nil {
+			defer resp.Body.Close()
+			if resp.StatusCode != http.StatusRequestTimeout {
+				t.Errorf("%s: %d", mediaType, resp.StatusCode)
+			}
+		}
+		if got := locs(t, log, "demo"); len(got) > 0 {
+			t.Errorf("%s: %d entries", mediaType, len(got))
+		}
+	}
+}

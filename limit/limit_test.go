@@ -1,0 +1,291 @@
+package limit
+
+import (
+	"errors"
+	"net/netip"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rshub/rshub/problem"
+)
+
+func parse(t testing.TB, text string) Limits {
+	t.Helper()
+	l, err := Parse(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+func TestParse(t *testing.T) {
+	l := parse(t, "publishes:100/s, changes:1000000/m,bytes:2GiB/h,connections:50,sets:none,requests:7/d")
+	want := Limits{
+		Requests: {7, 24 * time.Hour}, Publishes: {100, time.Second}, Changes: {1_000_000, time.Minute},
+		Bytes: {2 << 30, time.Hour}, Sets: {Most: None}, Connections: {Most: 50},
+	}
+	if l != want {
+		t.Errorf("got %v", l)
+	}
+	if again := parse(t, l.String()); again != l {
+		t.Errorf("%s is %v", l, again)
+	}
+	if parse(t, "") != (Limits{}) {
+		t.Error("nothing is something")
+	}
+	for _, bad := range []string{"publishes", "publishes:", "publishes:1", "publishes:0/s", "publishes:-1/s", "publishes:1/y", "publishes:1KiB/s", "connections:1/s", "connections:x",
+		"cats:1/s", "publishes:1/s,publishes:2/s", "publishes:1/s,", "publishes:9999999999999/s", "bytes:9999999GiB/s", "publishes:none/s"} {
+		if l, err := Parse(bad); err == nil {
+			t.Errorf("%q is %v", bad, l)
+		}
+	}
+	if got := (Limits{Sets: {1, time.Hour}}).Or(want); got[Sets].Most != 1 || got[Changes] != want[Changes] {
+		t.Errorf("Or() = %v", got)
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add("publishes:100/s,bytes:2GiB/h,connections:50,sets:none")
+	f.Fuzz(func(t *testing.T, text string) {
+		l, err := Parse(text)
+		if err != nil {
+			return
+		}
+		if again, err := Parse(l.String()); err != nil || again != l {
+			t.Errorf("%q is %v, then %v %v", text, l, again, err)
+		}
+	})
+}
+
+func wantProblem(t *testing.T, err error, retry int, words ...string) {
+	t.Helper()
+	p, ok := errors.AsType[*problem.Problem](err)
+	if !ok || p.Status != 429 || p.RetryAfter != retry {
+		t.Fatalf("%v, want 429 after %d s, got %+v", err, retry, p)
+	}
+	text := p.Detail + " " + p.Header.Get("RateLimit-Policy") + " " + p.Header.Get("RateLimit")
+	for _, w := range words {
+		if !strings.Contains(text, w) {
+			t.Errorf("%q lacks %q", text, w)
+		}
+	}
+}
+
+// All of a limit may be used at once, it comes back evenly, and more than all of it is a
+// debt.
+func TestUse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := New(Options{Caller: parse(t, "publishes:10/m,changes:100/s")})
+		u := l.Caller("ann", nil)
+		for range 10 {
+			if err := u.Use(Publishes, 1); err != nil {
+				t.Fatal(err)
+			}
+		}
+		wantProblem(t, u.Use(Publishes, 1), 6, "caller ann", "10 publishes in a minute", `"publishes";q=10;w=60`, `"publishes";r=0;t=6`)
+		time.Sleep(6 * time.Second)
+		if err := u.Use(Publishes, 1); err != nil {
+			t.Fatal(err)
+		}
+		if u.Use(Publishes, 1) == nil {
+			t.Error("a second one came back within six seconds")
+		}
+		if err := l.Caller("bob", nil).Use(Publishes, 1); err != nil {
+			t.Errorf("another caller: %v", err)
+		}
+		if err := u.Use(Changes, 1000); err != nil {
+			t.Error("a publish that is larger than the limit:", err)
+		}
+		wantProblem(t, u.Check(Changes), 10)
+		if got := u.Wait(Changes); got < 9*time.Second || got > 10*time.Second {
+			t.Errorf("Wait() = %v", got)
+		}
+		time.Sleep(u.Wait(Changes))
+		if err := u.Check(Changes); err != nil {
+			t.Error(err)
+		}
+		if err := u.Use(Sets, 1_000_000); err != nil {
+			t.Errorf("what is not limited: %v", err)
+		}
+	})
+}
+
+func TestTotalAndOwn(t *testing.T) {
+	l := New(Options{Caller: parse(t, "publishes:5/h,connections:2"), Total: parse(t, "publishes:7/h,connections:3")})
+	own := parse(t, "publishes:none")
+	ann, bob := l.Caller("ann", &own), l.Caller("bob", nil)
+	for range 6 {
+		if err := ann.Use(Publishes, 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := bob.Use(Publishes, 1); err != nil {
+		t.Fatal(err)
+	}
+	wantProblem(t, bob.Use(Publishes, 1), 3600/7+1, "this hub has reached")
+	if l.Caller("ann", nil); ann.Check(Publishes) == nil {
+		t.Error("limits of its own that are gone are still in force")
+	}
+	var nobody *User
+	if nobody.Use(Publishes, 1) != nil || nobody.Wait(Publishes) != 0 {
+		t.Error("who has no limits is limited")
+	}
+	var open []func()
+	for range 2 {
+		done, err := bob.Open()
+		if err != nil {
+			t.Fatal(err)
+		}
+		open = append(open, done)
+	}
+	_, err := bob.Open()
+	wantProblem(t, err, 10, "caller bob", "at once, 2", `"connections";q=2`)
+	cid := l.Caller("cid", nil)
+	if _, err := cid.Open(); err != nil {
+		t.Fatal(err)
+	}
+	_, err = cid.Open()
+	wantProblem(t, err, 10, "this hub")
+	open[0]()
+	if _, err := cid.Open(); err != nil {
+		t.Errorf("after one was closed: %v", err)
+	}
+}
+
+func TestAddress(t *testing.T) {
+	var refused atomic.Int64
+	l := New(Options{Address: parse(t, "requests:1/h"), Refused: func(whose string, k Kind) {
+		if whose == "address" && k == Requests {
+			refused.Add(1)
+		}
+	}})
+	use := func(a string) error {
+		addr, _ := netip.ParseAddr(a)
+		return l.Address(addr).Use(Requests, 1)
+	}
+	for _, test := range []struct {
+		addr string
+		ok   bool
+	}{
+		{"192.0.2.1", true},
+		{"192.0.2.1", false},
+		{"::ffff:192.0.2.1", false},
+		{"192.0.2.2", true},
+		{"2001:db8::1", true},
+		{"2001:db8::ffff:1", false},
+		{"2001:db8:0:1::1", true},
+		{"fe80::1%eth0", true},
+		{"fe80::2%eth1", false},
+		{"", true},
+		{"", false},
+	} {
+		if err := use(test.addr); (err == nil) != test.ok {
+			t.Errorf("%s: %v", test.addr, err)
+		}
+	}
+	if refused.Load() != 5 {
+		t.Errorf("%d refusals were counted", refused.Load())
+	}
+	wantProblem(t, use("2001:db8::7"), 3600, "the network 2001:db8::/64")
+}
+
+// A flood of addresses takes bounded memory, lifts no limit, and leaves addresses that
+// were there their own; those that are idle make room.
+func TestFlood(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := New(Options{Address: parse(t, "requests:2/m")})
+		l.addresses.most = 64
+		const maxUsers = 64 * shards
+		addr := func(i int) netip.Addr { return netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}) }
+		count := func() (n int) {
+			for i := range l.addresses.shards {
+				n += len(l.addresses.shards[i].users)
+			}
+			return n
+		}
+		_ = l.Address(addr(0)).Use(Requests, 1)
+		_ = l.Address(addr(0)).Use(Requests, 1)
+		shared := 0
+		for i := range 3 * maxUsers / 2 {
+			if l.Address(addr(i+1)).Use(Requests, 1) != nil {
+				shared++
+			}
+		}
+		if n := count(); n > maxUsers+shards {
+			t.Errorf("%d addresses are known", n)
+		}
+		if shared < maxUsers/3 {
+			t.Errorf("only %d were refused", shared)
+		}
+		if l.Address(addr(0)).Use(Requests, 1) == nil {
+			t.Error("a flood lifted a limit")
+		}
+		time.Sleep(time.Hour)
+		for i := range maxUsers / 4 {
+			if err := l.Address(addr(i+3*maxUsers)).Use(Requests, 1); err != nil {
+				t.Fatalf("after an hour, address %d: %v", i, err)
+			}
+		}
+	})
+}
+
+func TestUseAtTheSameTime(t *testing.T) {
+	l := New(Options{Caller: parse(t, "publishes:1000/d,connections:10")})
+	var ok atomic.Int64
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			for range 1000 {
+				u := l.Caller("ann", nil)
+				if done, err := u.Open(); err == nil {
+					done()
+				}
+				if u.Use(Publishes, 1) == nil {
+					ok.Add(1)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if n := ok.Load(); n < 1000 || n > 1010 { // each of the eight may pass the check at the same moment
+		t.Errorf("%d were let in", n)
+	}
+	if n := l.Caller("ann", nil).open.Load(); n != 0 {
+		t.Errorf("%d are open", n)
+	}
+}
+
+// What one publish costs: the limits are looked up once, and used for each kind.
+func BenchmarkPublish(b *testing.B) {
+	l := New(Options{
+		Caller: parse(b, "requests:2000000000/s,publishes:2000000000/s,changes:2000000000/s,bytes:1000GiB/s,connections:10000"),
+		Total:  parse(b, "requests:2000000000/s,connections:100000"),
+	})
+	names := make([]string, 1000)
+	for i := range names {
+		names[i] = "caller-" + strconv.Itoa(i)
+	}
+	b.ReportAllocs()
+	b.RunParallel(func(pb *testing.PB) {
+		for i := 0; pb.Next(); i++ {
+			u := l.Caller(names[i%len(names)], nil)
+			if err := u.Use(Requests, 1); err != nil {
+				b.Fatal(err)
+			}
+			done, err := u.Open()
+			if err != nil {
+				b.Fatal(err)
+			}
+			_ = u.Use(Publishes, 1)
+			_ = u.Check(Bytes)
+			u.Spend(Bytes, 1000)
+			u.Spend(Changes, 10)
+			done()
+		}
+	})
+}

@@ -1,0 +1,167 @@
+// Package limit bounds how much each caller, each address and all together may use of a
+// hub: so many requests in a time, so many connections at once. It keeps what everybody
+// has used lately in bounded memory, and costs the same for each request however many
+// callers there are. It knows no store and no HTTP server.
+package limit
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// A Kind is what a limit counts.
+type Kind uint8
+
+// The kinds. All but Connections count what is used in a time. Connections counts what is
+// open at one moment.
+const (
+	Requests    Kind = iota // requests of every sort
+	Publishes               // documents with changes, and batches of a stream
+	Changes                 // changes in them
+	Bytes                   // bytes of them, unpacked
+	Sets                    // sets that are made
+	Connections             // requests under way; a WebSocket, an event stream and a long poll are one each
+	kinds
+)
+
+// rates is how many of the kinds count what is used in a time; they come first.
+const rates = int(Connections)
+
+var names = [kinds]string{"requests", "publishes", "changes", "bytes", "sets", "connections"}
+
+// String returns the name of the kind, as Parse reads it.
+func (k Kind) String() string { return names[k] }
+
+// A Limit is how much may be used. Whoever has used nothing for a while may use Most at
+// once. What was used comes back evenly, all of Most within Within. Connections have no
+// Within.
+type Limit struct {
+	Most   int64 // 0: another limit is in force, such as the default; None: there is no limit
+	Within time.Duration
+}
+
+// None is the Most of a Limit that bounds nothing.
+const None = math.MaxInt64
+
+// Limits are a Limit for each Kind.
+type Limits [kinds]Limit
+
+// maxMost bounds the Most of a limit that is no None.
+const maxMost = 1 << 40
+
+var windows = map[string]time.Duration{"s": time.Second, "m": time.Minute, "h": time.Hour, "d": 24 * time.Hour}
+
+var multiples = []struct {
+	suffix string
+	bytes  int64
+}{{"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}}
+
+// Parse reads limits such as "publishes:100/s,changes:1000000/m,bytes:1GiB/m,connections:50".
+// A limit is KIND:NUMBER/TIME, where TIME is s, m, h or d; connections have no TIME. A
+// number of bytes may end in KiB, MiB or GiB. NUMBER none means that nothing is bounded.
+// Kinds that are not there have the zero Limit. An empty text gives the zero Limits.
+func Parse(text string) (l Limits, err error) {
+	if text == "" {
+		return l, nil
+	}
+	for one := range strings.SplitSeq(text, ",") {
+		name, value, ok := strings.Cut(strings.TrimSpace(one), ":")
+		kind := kindOf(name)
+		if !ok || kind == kinds {
+			return Limits{}, fmt.Errorf("limit %.40q: a limit is KIND:NUMBER/TIME, and KIND is one of %s", one, strings.Join(names[:], ", "))
+		}
+		if l[kind] != (Limit{}) {
+			return Limits{}, fmt.Errorf("limit %.40q: there is one of %s already", one, name)
+		}
+		if l[kind], err = parseLimit(kind, value); err != nil {
+			return Limits{}, fmt.Errorf("limit %.40q: %w", one, err)
+		}
+	}
+	return l, nil
+}
+
+func kindOf(name string) Kind {
+	for k := range kinds {
+		if names[k] == name {
+			return k
+		}
+	}
+	return kinds
+}
+
+func parseLimit(kind Kind, value string) (l Limit, err error) {
+	number, window, timed := strings.Cut(value, "/")
+	if number == "none" && !timed {
+		return Limit{Most: None}, nil
+	}
+	if timed == (kind == Connections) {
+		if timed {
+			return l, fmt.Errorf("connections are open at one moment, and have no TIME")
+		}
+		return l, fmt.Errorf("%s are counted in a TIME: it is like %s:%s/s", kind, kind, value)
+	}
+	if timed {
+		if l.Within = windows[window]; l.Within == 0 {
+			return Limit{}, fmt.Errorf("the time %.10q is not s, m, h or d", window)
+		}
+	}
+	unit := int64(1)
+	if kind == Bytes {
+		for _, m := range multiples {
+			if digits, ok := strings.CutSuffix(number, m.suffix); ok {
+				number, unit = digits, m.bytes
+				break
+			}
+		}
+	}
+	n, err := strconv.ParseInt(number, 10, 64)
+	if err != nil || n < 1 || n > maxMost/unit {
+		return Limit{}, fmt.Errorf("the number %.20q is not 1 to %d, or none", number, maxMost/unit)
+	}
+	l.Most = n * unit
+	return l, nil
+}
+
+// String returns the limits as Parse reads them.
+func (l Limits) String() string {
+	var parts []string
+	for k, one := range l {
+		if one.Most != 0 {
+			parts = append(parts, names[k]+":"+one.String())
+		}
+	}
+	return strings.Join(parts, ",")
+}
+
+// String returns the limit as Parse reads it, without its kind.
+func (l Limit) String() string {
+	if l.Most == None {
+		return "none"
+	}
+	text := strconv.FormatInt(l.Most, 10)
+	for name, d := range windows {
+		if d == l.Within {
+			text += "/" + name
+		}
+	}
+	return text
+}
+
+// UnmarshalText is Parse.
+func (l *Limits) UnmarshalText(text []byte) (err error) {
+	*l, err = Parse(string(text))
+	return err
+}
+
+// Or returns l, with the limits of others for the kinds that l does not speak of.
+func (l Limits) Or(others Limits) Limits {
+	for k := range l {
+		if l[k].Most == 0 {
+			l[k] = others[k]
+		}
+	}
+	return l
+}

@@ -1,0 +1,195 @@
+package limit
+
+import (
+	"fmt"
+	"net/http"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/rshub/rshub/problem"
+)
+
+// A User is a caller, an address, or the hub as a whole, and what it uses. Its methods may
+// be called at the same time, and never block. A nil *User has no limits.
+type User struct {
+	whose   string // begins the sentence "… has reached its limit"
+	sort    string // for Options.Refused
+	limiter *Limiter
+	total   *User // all together, who have limits besides; nil: this is that
+	limits  atomic.Pointer[Limits]
+
+	full [rates]atomic.Int64 // when all of a limit will have come back; it is a time of clock
+	open atomic.Int64        // Connections
+	seen atomic.Int64        // when somebody asked for it last
+}
+
+// Use uses n of a kind that counts in a time. The error is the *problem.Problem to answer
+// with: a limit is reached. Who may use one more may use n: so one publish with more changes
+// than a limit has is taken, and the next one then waits for longer.
+func (u *User) Use(kind Kind, n int64) error {
+	if u == nil {
+		return nil
+	}
+	now := u.limiter.clock()
+	if p := u.check(kind, now); p != nil {
+		return p
+	}
+	if p := u.total.check(kind, now); p != nil {
+		return p
+	}
+	u.spend(kind, n, now)
+	u.total.spend(kind, n, now)
+	return nil
+}
+
+// Check tells whether a limit is reached, as Use does, and uses nothing.
+func (u *User) Check(kind Kind) error { return u.Use(kind, 0) }
+
+// Spend uses n of a kind, whether or not the limit is reached: it is for what turned out to
+// be larger than was known before.
+func (u *User) Spend(kind Kind, n int64) {
+	if u != nil {
+		now := u.limiter.clock()
+		u.spend(kind, n, now)
+		u.total.spend(kind, n, now)
+	}
+}
+
+// Wait returns how long it takes until Use of a kind succeeds, if nobody else uses it.
+func (u *User) Wait(kind Kind) time.Duration {
+	if u == nil {
+		return 0
+	}
+	now := u.limiter.clock()
+	return max(u.wait(kind, now), u.total.wait(kind, now))
+}
+
+func (u *User) wait(kind Kind, now int64) time.Duration {
+	if u == nil {
+		return 0
+	}
+	l := u.limits.Load()[kind]
+	if l.Most == None || l.Most == 0 {
+		return 0
+	}
+	return max(0, time.Duration(max(0, u.full[kind].Load()-now)+l.cost(1))-l.Within)
+}
+
+// check returns the problem of a limit that is reached, or nil.
+func (u *User) check(kind Kind, now int64) error {
+	wait := u.wait(kind, now)
+	if wait == 0 {
+		return nil
+	}
+	u.refuse(kind)
+	l := u.limits.Load()[kind]
+	p := problem.New(http.StatusTooManyRequests, "limit", fmt.Sprintf("%s has reached its limit of %d %s in %s; try again later", u.whose, l.Most, kind, spoken(l.Within)))
+	p.RetryAfter = int((wait + time.Second - 1) / time.Second)
+	p.Header = http.Header{
+		// draft-ietf-httpapi-ratelimit-headers
+		"Ratelimit-Policy": {strconv.Quote(kind.String()) + ";q=" + strconv.FormatInt(l.Most, 10) + ";w=" + strconv.FormatInt(int64(l.Within/time.Second), 10)},
+		"Ratelimit":        {strconv.Quote(kind.String()) + ";r=0;t=" + strconv.Itoa(p.RetryAfter)},
+	}
+	return p
+}
+
+func (u *User) refuse(kind Kind) {
+	if count := u.limiter.opts.Refused; count != nil {
+		count(u.sort, kind)
+	}
+}
+
+func spoken(d time.Duration) string {
+	switch d {
+	case time.Second:
+		return "a second"
+	case time.Minute:
+		return "a minute"
+	case time.Hour:
+		return "an hour"
+	}
+	return "a day"
+}
+
+func (u *User) spend(kind Kind, n, now int64) {
+	if u == nil || n == 0 {
+		return
+	}
+	l := u.limits.Load()[kind]
+	if l.Most == None || l.Most == 0 {
+		return
+	}
+	cost := l.cost(n)
+	for {
+		was := u.full[kind].Load()
+		if u.full[kind].CompareAndSwap(was, max(was, now)+cost) {
+			return
+		}
+	}
+}
+
+// cost returns in how many nanoseconds n come back.
+func (l Limit) cost(n int64) int64 { return int64(float64(l.Within) / float64(l.Most) * float64(n)) }
+
+// Open opens one of what counts as Connections, until done is called, once. The error is
+// the *problem.Problem to answer with.
+func (u *User) Open() (done func(), err error) {
+	if u == nil {
+		return func() {}, nil
+	}
+	if err := u.enter(); err != nil {
+		return nil, err
+	}
+	if err := u.total.enter(); err != nil {
+		u.open.Add(-1)
+		return nil, err
+	}
+	return func() {
+		u.total.leave()
+		u.leave()
+	}, nil
+}
+
+func (u *User) enter() error {
+	if u == nil {
+		return nil
+	}
+	most := u.limits.Load()[Connections].Most
+	if n := u.open.Add(1); most == 0 || n <= most {
+		return nil
+	}
+	u.open.Add(-1)
+	u.refuse(Connections)
+	p := problem.New(http.StatusTooManyRequests, "limit", fmt.Sprintf("%s has as many connections as it may have at once, %d; close some, or try again later", u.whose, most))
+	p.RetryAfter = 10
+	p.Header = http.Header{
+		"Ratelimit-Policy": {`"connections";q=` + strconv.FormatInt(most, 10)},
+		"Ratelimit":        {`"connections";r=0`},
+	}
+	return p
+}
+
+func (u *User) leave() {
+	if u != nil {
+		u.open.Add(-1)
+	}
+}
+
+// idle reports whether forgetting u changes nothing: it has used nothing lately that did
+// not come back, and has nothing open.
+func (u *User) idle(now int64) bool {
+	if u.open.Load() != 0 || now-u.seen.Load() < int64(minIdle) {
+		return false
+	}
+	for k := range u.full {
+		if u.full[k].Load() > now {
+			return false
+		}
+	}
+	return true
+}
+
+// minIdle is how long nobody must have asked for a User before it is forgotten, so that a
+// request that has it and has not begun to use it is over.
+const minIdle = 10 * time.Second

@@ -1,0 +1,317 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/rshub/rshub/access"
+	"github.com/rshub/rshub/internal/logged"
+	"github.com/rshub/rshub/internal/running"
+	"github.com/rshub/rshub/internal/until"
+	"github.com/rshub/rshub/limit"
+)
+
+func limits(t testing.TB, text string) limit.Limits {
+	t.Helper()
+	l, err := limit.Parse(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// Limits count for callers and addresses, each on its own; operators and probes get in
+// whatever others have used up.
+func TestLimitsOfEach(t *testing.T) {
+	file, texts := running.Tokens("publish:*", "publish:* limits=publishes:2/h", "publish:* operate", "anyone - follow:*")
+	known, err := access.ReadTokens(strings.NewReader(file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := start(t, Config{
+		Callers: known, CallerLimits: limits(t, "publishes:4/h,requests:none"), AddressLimits: limits(t, "requests:20/h"), TotalLimits: limits(t, "publishes:5/h"),
+	})
+	publish := func(token string) (*http.Response, string) {
+		return running.Do(t, "POST", h.URL+"/sets/demo/changes", running.OneChange, "Content-Type", "application/json", "Authorization", "Bearer "+token)
+	}
+	for i, test := range []struct {
+		caller int
+		want   string // in the detail of the problem; empty: it is taken
+	}{
+		{1, ""}, {1, ""}, {1, "callerb has reached its limit of 2 publishes in an hour"},
+		{0, ""}, {0, ""}, {0, ""}, {0, "this hub has reached its limit of 5 publishes in an hour"},
+		{2, ""}, {2, ""},
+	} {
+		resp, body := publish(texts[test.caller])
+		if test.want == "" {
+			if resp.StatusCode != http.StatusOK {
+				t.Errorf("publish %d: %d %s", i, resp.StatusCode, body)
+			}
+			continue
+		}
+		if detail := checkProblem(t, resp, body, http.StatusTooManyRequests, "limit"); !strings.Contains(detail, test.want) || resp.Header.Get("Retry-After") == "" ||
+			!strings.HasPrefix(resp.Header.Get("RateLimit-Policy"), `"publishes";q=`) || !strings.HasPrefix(resp.Header.Get("RateLimit"), `"publishes";r=0;t=`) {
+			t.Errorf("publish %d: %s %v", i, body, resp.Header)
+		}
+	}
+
+	// Requests without a token, and those with a wrong one, count for the address.
+	for range 10 {
+		running.Do(t, "GET", h.URL+"/sets", "")
+		running.Do(t, "GET", h.URL+"/sets", "", "Authorization", "Bearer wrong")
+	}
+	for _, headers := range [][]string{nil, {"Authorization", "Bearer wrong"}} {
+		resp, body := running.Do(t, "GET", h.URL+"/sets", "", headers...)
+		if detail := checkProblem(t, resp, body, http.StatusTooManyRequests, "limit"); !strings.Contains(detail, "the address 127.0.0.1 has reached its limit of 20 requests in an hour") {
+			t.Error(detail)
+		}
+	}
+	if resp, body := running.Do(t, "GET", h.URL+"/sets", "", "Authorization", "Bearer "+texts[0]); resp.StatusCode != http.StatusOK {
+		t.Errorf("a caller from there: %d %s", resp.StatusCode, body)
+	}
+	for _, url := range []string{h.URL + "/sets", h.Ops + "/readyz", h.Ops + "/metrics", h.Ops + "/debug/pprof/"} {
+		if resp, body := running.Do(t, "GET", url, "", "Authorization", "Bearer "+texts[2]); resp.StatusCode != http.StatusOK {
+			t.Errorf("an operator at %s: %d %s", url, resp.StatusCode, body)
+		}
+	}
+	_, metrics := running.Do(t, "GET", h.Ops+"/metrics", "")
+	for _, want := range []string{`rshub_limit_refused_total{limit="publishes",whose="caller"} 1`, `rshub_limit_refused_total{limit="publishes",whose="hub"} 1`, `rshub_limit_refused_total{limit="requests",whose="address"} 2`} {
+		if !strings.Contains(metrics, want) {
+			t.Errorf("the metrics lack %s", want)
+		}
+	}
+}
+
+// Whoever follows has a connection as long as it follows, in each of the three ways, and
+// none after that.
+func TestConnectionLimit(t *testing.T) {
+	known, texts := tokens(t, "publish:* operate", "anyone - follow:*")
+	h := start(t, Config{Callers: known, AddressLimits: limits(t, "connections:3")})
+	running.Do(t, "PUT", h.URL+"/sets/demo", "{}", "Authorization", "Bearer "+texts[0], "Content-Type", "application/json")
+	open := func(how string) (net.Conn, string) {
+		t.Helper()
+		conn, err := net.Dial("tcp", strings.TrimPrefix(h.URL, "http://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { conn.Close() })
+		_ = conn.SetDeadline(time.Now().Add(20 * time.Second))
+		fmt.Fprintf(conn, "GET /sets/demo/changes%s\r\n\r\n", how)
+		b := make([]byte, 3000)
+		n, _ := io.ReadAtLeast(conn, b, 20)
+		return conn, string(b[:n])
+	}
+	const (
+		stream = " HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream"
+		socket = " HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ=="
+	)
+	for range 2 {
+		one, answer := open(stream)
+		if !strings.HasPrefix(answer, "HTTP/1.1 200 ") {
+			t.Fatal(answer)
+		}
+		two, answer := open(socket)
+		if !strings.HasPrefix(answer, "HTTP/1.1 101 ") {
+			t.Fatal(answer)
+		}
+		three, err := net.Dial("tcp", strings.TrimPrefix(h.URL, "http://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprint(three, "GET /sets/demo/changes?since=now&wait=1m HTTP/1.1\r\nHost: localhost\r\n\r\n")
+		var body string
+		until.Done(t, "the fourth is refused", func() bool {
+			_, body = open(stream)
+			return strings.HasPrefix(body, "HTTP/1.1 429 ")
+		})
+		if !strings.Contains(body, "RateLimit-Policy: \"connections\";q=3\r\n") && !strings.Contains(body, "Ratelimit-Policy: \"connections\";q=3\r\n") {
+			t.Error(body)
+		}
+		for _, conn := range []net.Conn{one, two, three} {
+			_ = conn.Close()
+		}
+		until.Done(t, "there is room again", func() bool {
+			resp, _ := running.Do(t, "GET", h.URL+"/sets/demo", "")
+			return resp.StatusCode == http.StatusOK
+		})
+	}
+}
+
+// crowdOf serves connections as a hub with so many would.
+func crowdOf(t *testing.T, d shares) (*crowd, string, *logged.Log) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	log := &logged.Log{}
+	c := newCrowd(l, d, log.Logger(slog.LevelInfo), prometheus.NewRegistry())
+	f := newFront(&requests{log: slog.New(slog.DiscardHandler)}, time.Second, slog.New(slog.DiscardHandler))
+	f.listener = c
+	f.serve(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), nil)
+	t.Cleanup(f.close)
+	return c, l.Addr().String(), log
+}
+
+// Connections without a request make room for others, those first that wait longest.
+func TestIdleConnectionsMakeRoom(t *testing.T) {
+	c, addr, _ := crowdOf(t, shares{users: 4, away: 1})
+	var conns []net.Conn
+	for range 4 {
+		conn, err := net.Dial("tcp", addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		conns = append(conns, conn)
+	}
+	fmt.Fprint(conns[0], "GET / HTTP/1.1\r\nHost: x\r\n\r\n") // from now on the newest of those that wait
+	_, _ = io.ReadAtLeast(conns[0], make([]byte, 300), 20)
+	fmt.Fprint(conns[1], "GET / HTTP/1.1\r\nHo") // it never sends the rest
+	until.Done(t, "a new connection is served", func() bool {
+		conn, err := net.Dial("tcp", addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
+		fmt.Fprint(conn, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+		b := make([]byte, 3000)
+		n, _ := conn.Read(b)
+		return strings.HasPrefix(string(b[:n]), "HTTP/1.1 200 ")
+	})
+	if testutil.ToFloat64(c.ended) < 1 {
+		t.Error("no connection was ended")
+	}
+	fmt.Fprint(conns[0], "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+	_ = conns[0].SetDeadline(time.Now().Add(10 * time.Second))
+	if n, err := conns[0].Read(make([]byte, 300)); n == 0 {
+		t.Errorf("the newest was closed: %v", err)
+	}
+}
+
+// One address does not get all connections.
+func TestConnectionsOfOneAddress(t *testing.T) {
+	c, addr, log := crowdOf(t, shares{users: 8, one: 2, away: 2})
+	dial := func(from string) string {
+		t.Helper()
+		d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
+		conn, err := d.Dial("tcp", addr)
+		if err != nil {
+			t.Skipf("this machine has no %s: %v", from, err)
+		}
+		t.Cleanup(func() { conn.Close() })
+		_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
+		fmt.Fprint(conn, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+		b := make([]byte, 3000)
+		n, _ := conn.Read(b)
+		status, _, _ := strings.Cut(string(b[:n]), "\r\n")
+		return status
+	}
+	for _, want := range []string{"HTTP/1.1 200 OK", "HTTP/1.1 200 OK", "HTTP/1.1 503 Service Unavailable"} {
+		if got := dial("127.0.0.1"); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+	if got := dial("127.0.0.2"); got != "HTTP/1.1 200 OK" {
+		t.Errorf("another address: %q", got)
+	}
+	if !strings.Contains(log.String(), "127.0.0.1/32") {
+		t.Errorf("the log does not name the address: %s", log)
+	}
+	if testutil.ToFloat64(c.refused) < 1 {
+		t.Error("it is not counted")
+	}
+}
+
+// A set that keeps as much as it may is found within seconds, and a set that is near is
+// looked at often.
+func TestQuota(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		kept, looks := map[string]int64{"big": 900, "small": 10}, map[string]int{}
+		log := &logged.Log{}
+		s := &store{
+			kept: func(_ context.Context, set string) (int64, error) {
+				looks[set]++
+				if set == "broken" {
+					return 0, errors.New("no answer")
+				}
+				return kept[set], nil
+			},
+			capacity: func(context.Context) (int64, error) { return 1000, nil },
+		}
+		q := newQuota(s, 0, log.Logger(slog.LevelInfo))
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { defer close(done); _ = q.run(ctx) }()
+		synctest.Wait()
+		for _, set := range []string{"big", "small"} {
+			if _, full := q.full(set); full {
+				t.Errorf("%s is full before anybody looked", set)
+			}
+		}
+		time.Sleep(quotaEvery + 1)
+		synctest.Wait()
+		if most, full := q.full("big"); !full || most != 800 {
+			t.Errorf("big: %d, %v", most, full)
+		}
+		if _, full := q.full("small"); full {
+			t.Error("small is full")
+		}
+		time.Sleep(5 * quotaEvery)
+		synctest.Wait()
+		if looks["big"] < 5 || looks["small"] != 1 {
+			t.Errorf("looks: %v", looks)
+		}
+		kept["big"] = 700
+		time.Sleep(quotaEvery)
+		synctest.Wait()
+		if _, full := q.full("big"); full {
+			t.Error("big is still full")
+		}
+		if text := log.String(); strings.Count(text, "\n") != 2 || !strings.Contains(text, "takes changes again") {
+			t.Errorf("the log is %s", text)
+		}
+		kept["big"] = 0
+		time.Sleep(2 * quotaForget)
+		synctest.Wait()
+		if len(q.sets) != 0 {
+			t.Errorf("%d sets are known", len(q.sets))
+		}
+		cancel()
+		<-done
+	})
+}
+
+// A set of real data on the disk reaches its quota, and others go on.
+func TestQuotaOnDisk(t *testing.T) {
+	h := start(t, Config{SetQuota: 1})
+	h.Publish("demo")
+	// The newest changes are not counted before the store has written them down.
+	var body string
+	until.Done(t, "the set is full", func() bool {
+		noise := make([]string, 2000)
+		for i := range noise {
+			noise[i] = fmt.Sprintf(`{"loc":"https://example.org/%x%s","change":"updated"}`, time.Now().UnixNano(), strings.Repeat(fmt.Sprintf("%x", i*2654435761), 60))
+		}
+		var resp *http.Response
+		resp, body = running.Do(t, "POST", h.URL+"/sets/demo/changes", strings.Join(noise, "\n"), "Content-Type", "application/x-ndjson")
+		return resp.StatusCode == http.StatusInsufficientStorage
+	})
+	if !strings.Contains(body, "set-full") || !strings.Contains(body, "set demo keeps as much") {
+		t.Error(body)
+	}
+	h.Publish("other")
+}

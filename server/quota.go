@@ -1,0 +1,131 @@
+package server
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// A quota keeps one set from taking the room of all. It measures the sets that are
+// published to, now and then, because measuring is too slow for each publish. So a set may
+// come to keep more than it may by what is published to it between two looks.
+type quota struct {
+	most     atomic.Int64 // bytes that a set may keep; 0: any number
+	kept     func(ctx context.Context, set string) (int64, error)
+	capacity func(ctx context.Context) (int64, error) // bytes that the store has room for; 0: nobody knows. nil: most is configured
+	log      *slog.Logger
+
+	mu   sync.Mutex
+	sets map[string]*keeps // that were published to lately
+}
+
+// keeps says what a set keeps.
+type keeps struct {
+	bytes  int64
+	due    time.Time // of the next look
+	asked  time.Time // when somebody published to it last
+	warned bool      // the log knows that it is full
+}
+
+// How often sets are looked at, and the capacity.
+const (
+	quotaEvery  = 5 * time.Second
+	quotaSeldom = time.Minute // a set that keeps less than half of what it may, and the capacity
+	quotaForget = 10 * time.Minute
+)
+
+// mostMeasured bounds how many sets are measured, since a publisher may name any number.
+const mostMeasured = 100_000
+
+// newQuota returns a quota of so many bytes; see Config.SetQuota.
+func newQuota(s *store, most int64, log *slog.Logger) *quota {
+	q := &quota{log: log, kept: s.kept, sets: map[string]*keeps{}}
+	if q.most.Store(max(most, 0)); most == 0 {
+		q.capacity = s.capacity
+	}
+	return q
+}
+
+// full reports whether a set keeps as much as it may, and how many bytes that is. See
+// hub.Options.
+func (q *quota) full(set string) (most int64, full bool) {
+	if most = q.most.Load(); most == 0 && q.capacity == nil {
+		return 0, false
+	}
+	now := time.Now()
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	k := q.sets[set]
+	if k == nil && len(q.sets) == mostMeasured {
+		return 0, false
+	} else if k == nil {
+		k = &keeps{}
+		q.sets[set] = k
+	}
+	k.asked = now
+	return most, most > 0 && k.bytes >= most
+}
+
+// run looks at the sets until ctx is done.
+func (q *quota) run(ctx context.Context) error {
+	ticker := time.NewTicker(quotaEvery)
+	defer ticker.Stop()
+	var capacityDue time.Time
+	for {
+		if now := time.Now(); q.capacity != nil && !now.Before(capacityDue) {
+			capacityDue = now.Add(quotaSeldom)
+			if bytes, err := q.capacity(ctx); err == nil {
+				q.most.Store(bytes / 5 * 4)
+			}
+		}
+		q.look(ctx, time.Now())
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+	}
+}
+
+// look measures the sets that are due.
+func (q *quota) look(ctx context.Context, now time.Time) {
+	var due []string
+	q.mu.Lock()
+	for set, k := range q.sets {
+		switch {
+		case now.Sub(k.asked) > quotaForget && k.bytes <= q.most.Load()/2:
+			delete(q.sets, set)
+		case !now.Before(k.due):
+			due = append(due, set)
+		}
+	}
+	q.mu.Unlock()
+	most := q.most.Load()
+	for _, set := range due {
+		if most == 0 || ctx.Err() != nil {
+			return
+		}
+		bytes, err := q.kept(ctx, set)
+		if err != nil {
+			return // the store has a problem; that is said elsewhere
+		}
+		q.mu.Lock()
+		if k := q.sets[set]; k != nil {
+			k.bytes, k.due = bytes, now.Add(quotaSeldom)
+			if bytes > most/2 {
+				k.due = now // at the next look
+			}
+			if full := bytes >= most; full != k.warned {
+				k.warned = full
+				if full {
+					q.log.Warn("a set keeps as much as one set may, and takes no more changes until retention removes some", "set", set, "bytes", bytes, "most", most)
+				} else {
+					q.log.Info("a set that was full takes changes again", "set", set, "bytes", bytes)
+				}
+			}
+		}
+		q.mu.Unlock()
+	}
+}
