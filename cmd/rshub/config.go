@@ -180,11 +180,12 @@ func (c *config) readSecretKeys(p *problems) {
 		switch {
 		case c.SecretKeys != "":
 			p.add("RSHUB_SECRET_KEYS_FILE", "is set, and so is RSHUB_SECRET_KEYS: one of them has all keys")
+			return
 		case err != nil:
 			p.add("RSHUB_SECRET_KEYS_FILE", "cannot be read: %w", err)
-		default:
-			c.SecretKeys = string(text)
+			return
 		}
+		c.SecretKeys = string(text)
 	}
 	if c.SecretKeys == "" && c.SecretKeysFile == "" {
 		return
