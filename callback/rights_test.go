@@ -197,7 +197,7 @@ func TestTokenExpires(t *testing.T) {
 			defer c.mu.Unlock()
 			return c.asked[len(c.asked)-1].URL.Query().Get("hub.lease_seconds")
 		}
-		id := ask(begin.Add(5*time.Minute))
+		id := ask(begin.Add(5 * time.Minute))
 		if got := w.saved(id); !got.LeaseEnd.Equal(begin.Add(5*time.Minute)) || granted() != "300" {
 			t.Errorf("granted is %s s, until %v", granted(), got.LeaseEnd)
 		}
