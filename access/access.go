@@ -68,6 +68,15 @@ func (r Rights) Follow(set string) bool {
 	return match(r.follow, set) || r.anyone != nil && match(r.anyone.follow, set)
 }
 
+// FollowPrivate reports whether the rights allow following a set that is private. What
+// anyone may do counts only for sets that are not.
+func (r Rights) FollowPrivate(set string) bool { return match(r.follow, set) }
+
+// Sees reports whether the rights allow following a set, private or not.
+func (r Rights) Sees(st feed.State) bool {
+	return r.FollowPrivate(st.Set) || !st.Private && r.Follow(st.Set)
+}
+
 // Operate reports whether the rights allow operating the hub.
 func (r Rights) Operate() bool { return r.operate || r.anyone != nil && r.anyone.operate }
 
@@ -97,17 +106,56 @@ func FromContext(ctx context.Context) Caller {
 
 // MayPublish returns nil when the caller in ctx may publish to a set. Otherwise
 // it returns the problem to answer with: 401 to a caller without a token, 403
-// to a caller whose token does not have the right.
+// to a caller whose token does not have the right. If only anyone's rights allow
+// it, MayPublish asks Caller.Private, and returns feed.ErrNoSet for a private set.
 func MayPublish(ctx context.Context, set string) error {
 	c := FromContext(ctx)
-	return c.need(c.Rights.Publish(set), "publish:"+set)
+	if match(c.Rights.publish, set) {
+		return nil
+	}
+	if err := c.need(c.Rights.Publish(set), "publish:"+set); err != nil {
+		return err
+	}
+	if err := c.public(ctx, set); err == nil || !errors.Is(err, errNotThere) {
+		return err
+	}
+	return nil // a publish makes the set
 }
 
 // MayFollow does the same as MayPublish for following a set and reading its
-// documents.
+// documents. To a caller with nothing but anyone's rights a private set is like one that
+// is not there: MayFollow returns feed.ErrNoSet for both.
 func MayFollow(ctx context.Context, set string) error {
 	c := FromContext(ctx)
-	return c.need(c.Rights.Follow(set), "follow:"+set)
+	if c.Rights.FollowPrivate(set) {
+		return nil
+	}
+	if err := c.need(c.Rights.Follow(set), "follow:"+set); err != nil {
+		return err
+	}
+	if err := c.public(ctx, set); !errors.Is(err, errNotThere) {
+		return err
+	}
+	return feed.ErrNoSet
+}
+
+// errNotThere is the feed.ErrNoSet of a set that is not there at all.
+var errNotThere = fmt.Errorf("not there: %w", feed.ErrNoSet)
+
+// public returns nil if a set is there and not private. It is feed.ErrNoSet if it is
+// private, errNotThere if it is not there, and else why that is not known.
+func (c Caller) public(ctx context.Context, set string) error {
+	if c.Private == nil {
+		return nil
+	}
+	private, err := c.Private(ctx, set)
+	switch {
+	case errors.Is(err, feed.ErrNoSet):
+		return errNotThere
+	case err == nil && private:
+		return feed.ErrNoSet
+	}
+	return err
 }
 
 // MayOperate does the same as MayPublish for operating the hub.

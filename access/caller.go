@@ -15,6 +15,10 @@ type Caller struct {
 	Rights  Rights
 	Expires time.Time // when the rights end; zero: they do not end by themselves
 
+	// Private reports whether a set is private, for callers who have only anyone's rights.
+	// The error is feed.ErrNoSet if there is no such set. Default: no set is private.
+	Private func(ctx context.Context, set string) (bool, error)
+
 	now func() (Caller, error) // who has the same token at this moment; nil: nothing changes
 }
 

@@ -171,14 +171,17 @@ func quote(s string) string {
 // nothing about other tokens.
 func (t *Tokens) Caller(r *http.Request) (Caller, error) {
 	token, err := BearerToken(r)
-	if err != nil || token == "" {
-		return t.withoutToken(), err
+	if err != nil {
+		return Caller{}, err
+	}
+	if token == "" {
+		return t.withoutToken(), nil
 	}
 	return t.caller(sha256.Sum256([]byte(token)))
 }
 
 // withoutToken returns a caller without a token.
-func (t *Tokens) withoutToken() Caller { return Caller{Rights: t.anyone} }
+func (t *Tokens) withoutToken() Caller { return Caller{Rights: Rights{anyone: &t.anyone}} }
 
 // caller returns the caller with the token of a digest.
 func (t *Tokens) caller(digest [sha256.Size]byte) (Caller, error) {

@@ -21,6 +21,7 @@ type Watch struct {
 	mu      sync.Mutex
 	held    map[*hold]struct{}
 	version uint64    // of the authenticator, when all were looked at last
+	again   bool      // all are to be looked at
 	first   time.Time // the earliest time at which one expires; zero: none does
 }
 
@@ -65,15 +66,23 @@ func (w *Watch) Run(ctx context.Context) {
 	}
 }
 
+// Recheck says that what some may asks for may be otherwise than before. All that is held
+// is looked at soon.
+func (w *Watch) Recheck() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.again = true
+}
+
 // sweep ends what nobody may do any more, if anything may have changed.
 func (w *Watch) sweep() {
 	version := w.authenticator.Version()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if version == w.version && (w.first.IsZero() || time.Now().Before(w.first)) {
+	if version == w.version && !w.again && (w.first.IsZero() || time.Now().Before(w.first)) {
 		return
 	}
-	w.version, w.first = version, time.Time{}
+	w.version, w.again, w.first = version, false, time.Time{}
 	for h := range w.held {
 		w.checkLocked(h)
 	}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/klauspost/compress/gzip"
 
+	"github.com/rshub/rshub/access"
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/internal/accept"
 	"github.com/rshub/rshub/resourcesync"
@@ -186,7 +187,7 @@ func (d *Server) cacheControl(r *http.Request, doc *document) string {
 	if !doc.closed || !doc.immutable && d.opts.Now().Sub(feed.Cursor{Micros: doc.modified}.Time()) < immutableAfter {
 		return "no-cache"
 	}
-	if r.Header.Get("Authorization") != "" {
+	if r.Header.Get("Authorization") != "" || access.FromContext(r.Context()).Name != "" {
 		return "private, max-age=31536000, immutable" // not for caches that several clients share
 	}
 	return "public, max-age=31536000, immutable"

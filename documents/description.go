@@ -43,7 +43,7 @@ func (d *Server) writeDescription(ctx context.Context, w io.Writer, states []fee
 	h, ns := &resourcesync.Header{Capability: resourcesync.Description}, &resourcesync.Namespaces{}
 	buf := resourcesync.AppendXMLHeader(nil, h, ns)
 	for i := range states {
-		if access.MayFollow(ctx, states[i].Set) != nil {
+		if !access.FromContext(ctx).Rights.Sees(states[i]) {
 			continue
 		}
 		item := d.setItem(states[i])

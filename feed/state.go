@@ -14,6 +14,7 @@ type Description struct {
 	ChangeDump   string `json:"changedump,omitempty"`
 
 	NoInventory bool `json:"noInventory,omitempty"` // the source wants no inventory of the set
+	Private     bool `json:"private,omitempty"`     // what anyone may do does not count for the set
 
 	Source string        `json:"source,omitempty"` // URL of a list of the set's resources that the hub polls; no document shows it
 	Every  time.Duration `json:"every,omitempty"`  // how often; 0 if there is no Source

@@ -2,27 +2,44 @@ package server
 
 import (
 	"context"
+	"errors"
+	"log/slog"
+	"maps"
 	"net/http"
+	"sync/atomic"
+	"time"
 
 	"github.com/rshub/rshub/access"
+	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/problem"
 )
 
 // callers finds out who makes a request, and ends what outlives one when the rights of
-// its caller end.
+// its caller end, or when a set becomes private.
 type callers struct {
 	authenticator access.Authenticator // nil: everybody may do everything
 	watch         *access.Watch        // nil as well
 	errors        *problem.Adapter
+	log           *slog.Logger
+
+	memory  changelog.Log                   // set by open
+	public  atomic.Int64                    // what is held by nothing but anyone's rights
+	private atomic.Pointer[map[string]bool] // the sets that are private, as of the last look
+	wake    chan struct{}                   // of capacity 1; asks for a look
 }
 
-func newCallers(a access.Authenticator, errors *problem.Adapter) *callers {
-	c := &callers{authenticator: a, errors: errors}
+func newCallers(a access.Authenticator, errors *problem.Adapter, log *slog.Logger) *callers {
+	c := &callers{authenticator: a, errors: errors, log: log, wake: make(chan struct{}, 1)}
+	c.private.Store(&map[string]bool{})
 	if a != nil {
 		c.watch = access.NewWatch(a)
 	}
 	return c
 }
+
+// open says where it is written which sets are private. No request comes before.
+func (c *callers) open(memory changelog.Log) { c.memory = memory }
 
 // identify puts the caller into the request's context.
 func (c *callers) identify(next http.Handler) http.Handler {
@@ -33,10 +50,17 @@ func (c *callers) identify(next http.Handler) http.Handler {
 			if caller, err = c.authenticator.Caller(r); err != nil {
 				return err
 			}
+			caller.Private = c.isPrivate
 		}
 		next.ServeHTTP(w, r.WithContext(access.NewContext(r.Context(), caller)))
 		return nil
 	})
+}
+
+// isPrivate reports whether a set is private now. See access.Caller.
+func (c *callers) isPrivate(ctx context.Context, set string) (bool, error) {
+	st, err := c.memory.State(ctx, set)
+	return st.Private, err
 }
 
 // hold calls end when the caller of ctx may not follow a set any more. See
@@ -45,19 +69,85 @@ func (c *callers) hold(ctx context.Context, set string, end func(error)) (releas
 	if c.watch == nil {
 		return func() {}
 	}
-	return c.watch.Hold(ctx, func(r access.Rights) bool { return r.Follow(set) }, end)
+	may := func(r access.Rights) bool {
+		return r.Sees(feed.State{Set: set, Description: feed.Description{Private: (*c.private.Load())[set]}})
+	}
+	if access.FromContext(ctx).Rights.FollowPrivate(set) {
+		return c.watch.Hold(ctx, may, end)
+	}
+	c.public.Add(1)
+	leave := c.watch.Hold(ctx, may, end)
+	return func() {
+		leave()
+		c.public.Add(-1)
+	}
 }
+
+// How often callers looks at which sets are private. A look takes one of privateShare parts
+// of the time at most.
+const (
+	privateEvery = 3 * time.Second
+	privateShare = 200
+)
 
 // run looks for changes of what callers may do until ctx is done.
 func (c *callers) run(ctx context.Context) error {
 	if c.watch == nil {
 		return nil
 	}
-	done := make(chan struct{})
-	go func() { defer close(done); c.authenticator.Watch(ctx) }()
+	watched, looked := make(chan struct{}), make(chan struct{})
+	go func() { defer close(watched); c.authenticator.Watch(ctx) }()
+	go func() { defer close(looked); c.lookAround(ctx) }()
 	c.watch.Run(ctx)
-	<-done
+	<-watched
+	<-looked
 	return nil
+}
+
+// look has it looked soon at which sets are private.
+func (c *callers) look() {
+	select {
+	case c.wake <- struct{}{}:
+	default:
+	}
+}
+
+// lookAround looks at which sets are private, as long as somebody follows one by nothing but
+// anyone's rights.
+func (c *callers) lookAround(ctx context.Context) {
+	for pause := privateEvery; ; {
+		timer := time.NewTimer(pause)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		case <-timer.C:
+		case <-c.wake:
+			timer.Stop()
+		}
+		if c.public.Load() == 0 {
+			continue
+		}
+		begin := time.Now()
+		states, err := c.memory.Sets(ctx)
+		pause = max(privateEvery, privateShare*time.Since(begin))
+		if err != nil {
+			if ctx.Err() == nil && !errors.Is(err, feed.ErrUnavailable) { // then nobody can follow either
+				c.log.Warn("it is not known which sets are private now", "err", err)
+			}
+			continue
+		}
+		private := map[string]bool{}
+		for _, st := range states {
+			if st.Private {
+				private[st.Set] = true
+			}
+		}
+		if !maps.Equal(private, *c.private.Load()) {
+			c.private.Store(&private)
+			c.watch.Recheck()
+		}
+	}
 }
 
 // err returns why what is newest of the callers is not in force. It is nil if it is.

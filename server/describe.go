@@ -28,6 +28,7 @@ type described struct {
 	ResourceDump string `json:"resourcedump"`
 	ChangeDump   string `json:"changedump"`
 	Inventory    string `json:"inventory"` // "on", which is the default, or "off"
+	Private      bool   `json:"private"`   // what anyone may do does not count for the set
 	Source       string `json:"source"`    // URL of a list of resources that the hub polls
 	Every        string `json:"every"`     // how often, such as 15m
 	Complete     *bool  `json:"complete"`  // whether the hub knows all resources; nil: that stays as it is
@@ -57,6 +58,9 @@ func (s *sets) put(w http.ResponseWriter, r *http.Request, set string) error {
 			return err
 		}
 	}
+	if body.Private && s.callers.authenticator == nil {
+		return resourcesync.Invalid("private: this hub has no tokens, so everybody may see everything: RSHUB_TOKENS_FILE or RSHUB_JWT_KEYS")
+	}
 	if body.Source != "" && s.inventories == nil {
 		return fmt.Errorf("the hub cannot poll a source: %w", feed.ErrNoInventory)
 	}
@@ -64,7 +68,9 @@ func (s *sets) put(w http.ResponseWriter, r *http.Request, set string) error {
 		return feed.ErrNoInventory
 	}
 	if !body.alone {
-		if err := s.hub.Describe(r.Context(), set, body.description()); err != nil || body.Complete == nil {
+		err := s.hub.Describe(r.Context(), set, body.description())
+		s.callers.look() // at what is private
+		if err != nil || body.Complete == nil {
 			return err
 		}
 	}
@@ -79,7 +85,7 @@ func (d *described) description() feed.Description {
 	return feed.Description{
 		Title: d.Title, DescribedBy: d.DescribedBy, ChangeList: d.ChangeList,
 		ResourceList: d.ResourceList, ResourceDump: d.ResourceDump, ChangeDump: d.ChangeDump,
-		NoInventory: d.Inventory == "off", Source: d.Source, Every: d.every,
+		NoInventory: d.Inventory == "off", Private: d.Private, Source: d.Source, Every: d.every,
 	}
 }
 
@@ -98,7 +104,7 @@ func readDescribed(body io.Reader) (*described, error) {
 		}
 	}
 	if err != nil {
-		return nil, resourcesync.Invalid(`the body is not {"title": "…", "describedby": "URI", "changelist": "URL", "resourcelist": "URL", "resourcedump": "URL", "changedump": "URL", "inventory": "on" or "off", "source": "URL", "every": "15m", "complete": true or false}: %v`, err)
+		return nil, resourcesync.Invalid(`the body is not {"title": "…", "describedby": "URI", "changelist": "URL", "resourcelist": "URL", "resourcedump": "URL", "changedump": "URL", "inventory": "on" or "off", "private": true or false, "source": "URL", "every": "15m", "complete": true or false}: %v`, err)
 	}
 	var members map[string]any
 	_ = json.Unmarshal(text, &members) // it could be read as an object before

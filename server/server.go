@@ -52,7 +52,7 @@ func New(c Config) (*Server, error) {
 	s.errors = &problem.Adapter{Logger: s.log, Path: shownPath, Text: func(r *http.Request) bool {
 		return slices.Contains(hubPaths, r.URL.Path) && websub.IsForm(r.Header) // a WebSub form gets its errors as plain text
 	}}
-	s.callers = newCallers(c.Callers, s.errors)
+	s.callers = newCallers(c.Callers, s.errors, s.log)
 	s.requests = &requests{log: s.log}
 	s.front = newFront(s.requests, c.WriteTimeout, s.log)
 	return s, nil
@@ -108,6 +108,7 @@ func (s *Server) Run(ctx context.Context) error {
 		defer bus.Close()
 	}
 	p := s.wire(base, guard, store, bus, descriptors.idle)
+	s.callers.open(store.memory)
 	s.health.open(store.memory, bus, s.callers)
 	f.open(s.site(base, guard, store, p), s.ops(guard, store))
 	s.announce(base)

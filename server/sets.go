@@ -27,6 +27,7 @@ type sets struct {
 	checkFetched func(name, url string) error // returns an error, which names what the URL is, if the hub would not fetch the URL
 	inventories  inventories                  // nil: the hub keeps none
 	sources      *sources                     // nil: the hub polls none
+	callers      *callers
 }
 
 // inventories is what the hub keeps of what sets hold now.
@@ -46,7 +47,8 @@ type setView struct {
 	ResourceDump   string  `json:"resourcedump,omitempty"`
 	ChangeDump     string  `json:"changedump,omitempty"`
 	Inventory      string  `json:"inventory,omitempty"` // "off" if the source wants none
-	Source         string  `json:"source,omitempty"`    // what the hub polls; only publishers and operators see it, and the next
+	Private        bool    `json:"private,omitempty"`
+	Source         string  `json:"source,omitempty"` // what the hub polls; only publishers and operators see it, and the next
 	Every          string  `json:"every,omitempty"`
 	Looked         *looked `json:"looked,omitempty"` // what came of the last look at the source; only in the view of one set
 	Topic          string  `json:"topic"`
@@ -73,6 +75,7 @@ func (s *sets) view(st feed.State, rights access.Rights) setView {
 			v.Every = st.Every.String()
 		}
 	}
+	v.Private = st.Private
 	if st.NoInventory {
 		v.Inventory = "off"
 	}
@@ -89,7 +92,7 @@ func (s *sets) visible(r *http.Request) ([]feed.State, error) {
 		return nil, err
 	}
 	rights := access.FromContext(r.Context()).Rights
-	return slices.DeleteFunc(states, func(st feed.State) bool { return !rights.Follow(st.Set) }), nil
+	return slices.DeleteFunc(states, func(st feed.State) bool { return !rights.Sees(st) }), nil
 }
 
 // maxList bounds the text of a list of sets in bytes. It leaves room for 10,000

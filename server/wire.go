@@ -128,7 +128,7 @@ func (p *parts) runs() map[string]func(context.Context) error {
 
 // site returns the handler for users.
 func (s *Server) site(base feed.Base, guard *guard, store *store, p *parts) http.Handler {
-	sets := &sets{base: base, memory: store.memory, hub: p.hub, streams: p.streams, checkFetched: p.outbound.Check}
+	sets := &sets{base: base, memory: store.memory, hub: p.hub, streams: p.streams, checkFetched: p.outbound.Check, callers: s.callers}
 	if p.live != nil {
 		sets.inventories, sets.sources = p.live, p.sources
 	}

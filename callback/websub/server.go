@@ -187,7 +187,7 @@ func (s *Server) onlySet(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	sets = slices.DeleteFunc(sets, func(st feed.State) bool { return access.MayFollow(ctx, st.Set) != nil })
+	sets = slices.DeleteFunc(sets, func(st feed.State) bool { return !access.FromContext(ctx).Rights.Sees(st) })
 	if len(sets) != 1 {
 		return "", resourcesync.Invalid("hub.topic is missing, and there are %d sets here that you may follow: GET %s lists them", len(sets), s.base.Sets())
 	}

@@ -77,7 +77,7 @@ func (r *run) step() {
 	case n < 96:
 		r.tick()
 	case n < 97:
-		s.Description = feed.Description{Title: fmt.Sprint(r.Uint32()), ChangeList: fmt.Sprint("https://example.org/", r.Uint32()), NoInventory: r.IntN(2) == 0, Every: time.Duration(r.IntN(2)) * time.Minute}
+		s.Description = feed.Description{Title: fmt.Sprint(r.Uint32()), ChangeList: fmt.Sprint("https://example.org/", r.Uint32()), NoInventory: r.IntN(2) == 0, Private: r.IntN(2) == 0, Every: time.Duration(r.IntN(2)) * time.Minute}
 		r.ok(r.Describe(r.ctx, set, s.Description))
 	case n < 98 && r.IntN(4) == 0:
 		r.delete(set)

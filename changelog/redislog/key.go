@@ -169,6 +169,7 @@ type more struct {
 	ResourceDump string `json:"resourcedump,omitempty"`
 	ChangeDump   string `json:"changedump,omitempty"`
 	NoInventory  bool   `json:"noInventory,omitempty"`
+	Private      bool   `json:"private,omitempty"`
 
 	Source string        `json:"source,omitempty"`
 	Every  time.Duration `json:"every,omitempty"` // nanoseconds
@@ -176,11 +177,11 @@ type more struct {
 
 // moreOf returns the part of a description that the field more has, as JSON, or nothing.
 func moreOf(d feed.Description) string {
-	m := more{d.ResourceList, d.ResourceDump, d.ChangeDump, d.NoInventory, d.Source, d.Every}
+	m := more{d.ResourceList, d.ResourceDump, d.ChangeDump, d.NoInventory, d.Private, d.Source, d.Every}
 	if m == (more{}) {
 		return ""
 	}
-	b, _ := json.Marshal(m) // strings, a bool and a number
+	b, _ := json.Marshal(m) // strings, bools and a number
 	return string(b)
 }
 
@@ -191,7 +192,7 @@ func readMore(text string, d *feed.Description) error {
 	}
 	var m more
 	err := json.Unmarshal([]byte(text), &m)
-	d.ResourceList, d.ResourceDump, d.ChangeDump, d.NoInventory = m.ResourceList, m.ResourceDump, m.ChangeDump, m.NoInventory
+	d.ResourceList, d.ResourceDump, d.ChangeDump, d.NoInventory, d.Private = m.ResourceList, m.ResourceDump, m.ChangeDump, m.NoInventory, m.Private
 	d.Source, d.Every = m.Source, m.Every
 	return err
 }
