@@ -1,10 +1,13 @@
 package server
 
 import (
+	"strings"
 	"time"
 
+	"github.com/rshub/rshub/access"
 	"github.com/rshub/rshub/callback"
 	"github.com/rshub/rshub/callback/subscription"
+	"github.com/rshub/rshub/feed"
 )
 
 // makers are the callers who have made WebSub subscriptions. It is callback.Rights.
@@ -20,17 +23,27 @@ func (c *callers) rights() callback.Rights {
 	return makers{c}
 }
 
-// Version changes with what callers may do.
-func (m makers) Version() uint64 { return m.authenticator.Version() }
+// Version changes with what callers may do, and with which sets are private.
+func (m makers) Version() uint64 { return m.authenticator.Version() + m.changed.Load() }
 
 // May returns why whoever made a subscription may not follow its set any more.
-func (m makers) May(by, set string) (until time.Time, why string) {
+func (m makers) May(by string, anyone bool, set string) (until time.Time, why string) {
 	name := subscription.NameOf(by)
 	caller, ok := m.authenticator.Named(name)
-	switch {
-	case !ok:
+	if !ok {
 		return time.Time{}, "the token that it was made with is not valid any more"
-	case caller.Rights.Follow(set):
+	}
+	rights := caller.Rights
+	if anyone && strings.HasPrefix(name, access.JWTPrefix) { // nothing is known of such a caller but what anyone may do
+		all, _ := m.authenticator.Named("")
+		rights = all.Rights
+	}
+	if !rights.FollowPrivate(set) && !m.followed.Load() {
+		m.followed.Store(true)
+		m.look()
+	}
+	switch {
+	case rights.Sees(feed.State{Set: set, Description: feed.Description{Private: (*m.private.Load())[set]}}):
 		return caller.Expires, ""
 	case name == "":
 		return time.Time{}, "a token is needed to follow this set now"

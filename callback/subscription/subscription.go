@@ -76,9 +76,10 @@ type Subscription struct {
 	Former   string      `json:"former,omitempty"` // the secret before, which signs too until FormerEnd
 	Filter   feed.Filter `json:"filter,omitzero"`
 	LeaseEnd time.Time   `json:"leaseEnd"`
-	Token    string      `json:"token"`        // whoever knows it may read the subscription's status
-	By       string      `json:"by,omitempty"` // who made it, see Request.By; empty: unknown, or made before this was kept
-	Made     time.Time   `json:"made"`         // when it was first verified
+	Token    string      `json:"token"`            // whoever knows it may read the subscription's status
+	By       string      `json:"by,omitempty"`     // who made it, see Request.By; empty: unknown, or made before this was kept
+	Anyone   bool        `json:"anyone,omitempty"` // it was made with nothing but the right to follow that anyone has, also if By is of a token
+	Made     time.Time   `json:"made"`             // when it was first verified
 	Renewed  time.Time   `json:"renewed,omitzero"`
 
 	FormerEnd time.Time `json:"formerEnd,omitzero"`

@@ -200,7 +200,8 @@ func (s *Server) parse(from *http.Request, form url.Values, mode subscription.Mo
 	ctx := from.Context()
 	r = subscription.Request{Mode: mode, Set: set, By: requester(from), At: s.opts.Now().UTC()}
 	if mode == subscription.Subscribe {
-		r.Until = access.FromContext(ctx).Expires
+		caller := access.FromContext(ctx)
+		r.Until, r.Anyone = caller.Expires, !caller.Rights.FollowPrivate(set)
 	}
 	if r.Callback, err = s.parseCallback(form); err != nil {
 		return r, err
