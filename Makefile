@@ -57,7 +57,7 @@ check: need lint unit
 test: check whole chart e2e sample
 
 prove: points mutants soak
-	@$(programs); cd e2e && RSHUB_E2E_FULL=1 RSHUB_E2E_SEED=$(SEED) $(GO) test -count=1 -p 1 -timeout 0 -v ./callback ./inventory ./linear
+	@$(programs); cd e2e && RSHUB_E2E_FULL=1 RSHUB_E2E_SEED=$(SEED) $(GO) test -count=1 -p 1 -timeout 0 -v ./callback ./ends ./inventory ./linear
 
 # What the tests need besides Go; installed with apt where that is possible.
 need:
@@ -106,6 +106,7 @@ mutants:
 points:
 	RSHUB_PROVE=1 $(GO) test -count=1 -timeout 0 -run '^(TestFaultPoints|TestDamageAtRest)$$' ./changelog/disklog ./changelog/redislog
 	$(GO) test -count=1 -timeout 0 -run '^(TestInventories|TestInventory|TestMemoryInventory)$$' ./changelog/disklog ./changelog/redislog ./inventory ./inventory/diskpages
+	RSHUB_PROVE=1 $(GO) test -count=1 -run '^TestWatcher' ./directory
 
 bench:
 	$(GO) run ./bench $(BENCH)

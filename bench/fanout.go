@@ -232,8 +232,8 @@ func (b *bench) events(t *table) error {
 
 // idleConnections measures the memory of connections to which nothing is sent.
 func (b *bench) idleConnections(t *table) error {
-	if need := uint64(b.idle + 500); need > b.files {
-		return fmt.Errorf("%d connections need as many open files, and the limit is %d: raise ulimit -n", b.idle, b.files)
+	if need := uint64(b.idle + 500); need > b.maxOpen {
+		return fmt.Errorf("%d connections need as many open files, and the limit is %d: raise ulimit -n", b.idle, b.maxOpen)
 	}
 	return alternate(b,
 		func() (float64, error) {

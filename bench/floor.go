@@ -53,6 +53,8 @@ func runFloor(kind string, args []string) error {
 			return err
 		}
 		serve = func() error { return http.Serve(l, h) }
+	case kind == "origin" && len(args) == 0:
+		serve = func() error { return http.Serve(l, http.HandlerFunc(serveContent)) }
 	case kind == "metrics" && len(args) == 0:
 		serve = func() error { return serveMetricsFloor(l) }
 	case kind == "sink" && len(args) == 0:

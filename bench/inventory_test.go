@@ -72,7 +72,7 @@ func TestInventoryFollow(t *testing.T) {
 func TestInventoryOfAHub(t *testing.T) {
 	b := smallInventory(t)
 	b.ops, b.program = "127.0.0.1:0", filepath.Join(t.TempDir(), "rshub")
-	if err := build(b.ctx, b.program); err != nil {
+	if err := build(b.ctx, b.program, "rshub"); err != nil {
 		t.Fatal(err)
 	}
 	n := collection(b.resources)

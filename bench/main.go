@@ -23,8 +23,8 @@ import (
 // benchSet is the set that changes are published to.
 const benchSet = "bench"
 
-// longest bounds a run; it takes about twenty minutes.
-const longest = 45 * time.Minute
+// longest bounds a run; it takes about three quarters of an hour.
+const longest = 75 * time.Minute
 
 // A bench is one run of this program.
 type bench struct {
@@ -33,11 +33,12 @@ type bench struct {
 	begun   string
 	program string // rshub
 	ops     string // its ops address
+	self    string // this program; default: what runs
 	work    string // a directory for everything, removed at the end
 	data    string // the file with real changes
 	content content
 	rounds  int
-	files   uint64 // that a process may open
+	maxOpen uint64 // files that a process may open
 	sizes
 }
 
@@ -69,11 +70,16 @@ type sizes struct {
 	resources int           // in an inventory
 	followed  time.Duration // how long changes come that an inventory keeps up with
 	looks     int           // at an inventory, of one figure
+
+	files    int           // in a directory that is synced
+	contents int           // that are mirrored
+	listed   int           // URLs in a sitemap
+	quiet    time.Duration // how long both ends have nothing to do
 }
 
 var (
-	fullSizes  = sizes{700 * time.Millisecond, 1000, 4 * time.Second, 2500 * time.Millisecond, 5000, 500_000, 25_000, 2 * time.Second, 300 * time.Millisecond, 5_000_000, 10_000, 1200 * time.Millisecond, 100_000, 100_000, 200, 1_000_000, 36 * time.Second, 200}
-	quickSizes = sizes{60 * time.Millisecond, 200, time.Second, 300 * time.Millisecond, 500, 50_000, 5_000, 400 * time.Millisecond, 60 * time.Millisecond, 200_000, 1_000, 300 * time.Millisecond, 10_000, 10_000, 20, 20_000, 2 * time.Second, 20}
+	fullSizes  = sizes{700 * time.Millisecond, 1000, 4 * time.Second, 2500 * time.Millisecond, 5000, 500_000, 25_000, 2 * time.Second, 300 * time.Millisecond, 5_000_000, 10_000, 1200 * time.Millisecond, 100_000, 100_000, 200, 1_000_000, 36 * time.Second, 200, 100_000, 20_000, 50_000, 20 * time.Second}
+	quickSizes = sizes{60 * time.Millisecond, 200, time.Second, 300 * time.Millisecond, 500, 50_000, 5_000, 400 * time.Millisecond, 60 * time.Millisecond, 200_000, 1_000, 300 * time.Millisecond, 10_000, 10_000, 20, 20_000, 2 * time.Second, 20, 2_000, 500, 1_000, time.Second}
 )
 
 // A part answers one question.
@@ -108,6 +114,10 @@ var parts = []part{
 	{"inventory-publish-redis", "The same with a memory in Redis", (*bench).inventoryPublishRedis},
 	{"inventory-baseline", "A baseline over one WebSocket; floor: the same bytes from memory to one connection", (*bench).inventoryBaseline},
 	{"inventory-audit", "Audits by position, client.Audit; floor: net/http answering the same requests with the same bytes from memory", (*bench).inventoryAudit},
+	{"sync", "rspublish sync of a directory of which no file has changed; floor: find -printf of what sync has to know of each file", (*bench).sync},
+	{"relay", "rspublish relay of a sitemap; floor: encoding/xml reading the same sitemap, in the bench's process", (*bench).relay},
+	{"mirror", "rsmirror -once of small files, into a new directory, each file durable; floor: net/http with as many requests at a time, each file created and renamed, nothing durable, in the bench's process", (*bench).mirror},
+	{"quiet", "Both ends in sync, with nothing to do; floor: net/http, idle", (*bench).quietEnds},
 	{"documents", "Documents, time until the last byte; floor: net/http serving the same bytes from memory", (*bench).documents},
 }
 
@@ -182,7 +192,7 @@ func (b *bench) prepare() (err error) {
 	if b.work, err = filepath.Abs(b.work); err != nil {
 		return err
 	}
-	if b.files, err = raiseFiles(); err != nil {
+	if b.maxOpen, err = raiseFiles(); err != nil {
 		return err
 	}
 	var name string
@@ -191,7 +201,7 @@ func (b *bench) prepare() (err error) {
 	}
 	if b.program == "" {
 		b.program = filepath.Join(b.work, "rshub")
-		if err := build(b.ctx, b.program); err != nil {
+		if err := build(b.ctx, b.program, "rshub"); err != nil {
 			return err
 		}
 	}

@@ -32,11 +32,15 @@ type server struct {
 // stop ends the process: with SIGTERM first, and by force if that is not enough.
 func (s *server) stop() { s.end() }
 
-// build makes the rshub program.
-func build(ctx context.Context, path string) error {
-	cmd := exec.CommandContext(ctx, "go", "build", "-o", path, "github.com/rshub/rshub/cmd/rshub")
+// build makes one of the programs in cmd.
+func build(ctx context.Context, path, name string) error {
+	return buildPackage(ctx, path, "github.com/rshub/rshub/cmd/"+name)
+}
+
+func buildPackage(ctx context.Context, path, name string) error {
+	cmd := exec.CommandContext(ctx, "go", "build", "-o", path, name)
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("build rshub: %w\n%s", err, out)
+		return fmt.Errorf("build %s: %w\n%s", name, err, out)
 	}
 	return nil
 }
@@ -52,9 +56,12 @@ func (b *bench) rshub(dir string, env ...string) (*server, error) {
 
 // floor starts this program as a floor, see runFloor.
 func (b *bench) floor(args ...string) (*server, error) {
-	self, err := os.Executable()
-	if err != nil {
-		return nil, err
+	self := b.self
+	if self == "" {
+		var err error
+		if self, err = os.Executable(); err != nil {
+			return nil, err
+		}
 	}
 	return start(exec.Command(self, append([]string{"floor"}, args...)...))
 }

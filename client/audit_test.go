@@ -116,6 +116,54 @@ func TestAuditByContent(t *testing.T) {
 	}
 }
 
+// A tally that is the hub's is all that an audit needs; any other is only a hint.
+func TestAuditTally(t *testing.T) {
+	s := newSite(t)
+	c := newClient(t, s.URL, client.Options{})
+	h := holdingOf(t, s, 20)
+	state, err := h.state(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	right, err := state.Tally(t.Context(), inventory.Range{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	broken := errors.New("broken")
+	twice := right
+	twice.Add(&right)
+	for _, test := range []struct {
+		name  string
+		tally digest.Tally
+		err   error
+		asked int
+	}{
+		{"equal", right, nil, 0},
+		{"of resources that are there twice", twice, nil, 1},
+		{"none", digest.Tally{}, nil, 1},
+		{"an error", right, broken, 0},
+	} {
+		asked := 0
+		own := func(ctx context.Context) (*inventory.State, error) { asked++; return h.state(ctx) }
+		looked := false
+		o := client.AuditOptions{By: digest.ByContent, Look: func(audit.Look) { looked = true }, Tally: func(context.Context) (digest.Tally, error) {
+			if !looked {
+				t.Errorf("%s: the tally is asked for before the look", test.name)
+			}
+			return test.tally, test.err
+		}}
+		var failed error
+		for d, err := range c.Audit(t.Context(), "demo", own, o) {
+			if failed = err; err == nil {
+				t.Errorf("%s: %+v differs", test.name, d)
+			}
+		}
+		if !errors.Is(failed, test.err) || asked != test.asked {
+			t.Errorf("%s: own is asked %d times, %v", test.name, asked, failed)
+		}
+	}
+}
+
 // A list that was made before the newest changes is not blamed for them, if the audit
 // knows since when.
 func TestAuditSince(t *testing.T) {

@@ -17,7 +17,8 @@ type FollowOptions struct {
 	Limit  int           // the most changes in a batch, 1 to 10,000; default 1,000
 	Wait   time.Duration // how long the hub holds a request while there is no change, at most 5 minutes; default 30 s
 
-	once bool // Follow ends when there are no more changes
+	once   bool // Follow ends when there are no more changes
+	gather int  // while a batch has fewer changes, and more wait behind it at the hub, they are added; default: they are not
 }
 
 const (
@@ -73,6 +74,7 @@ func (c *Client) Follow(ctx context.Context, set, place string, o FollowOptions)
 					return
 				}
 			case f.take(b):
+				f.gather(ctx, b)
 				if !yield(b, nil) || f.atEnd(b) {
 					return
 				}
@@ -110,6 +112,19 @@ func (f *follower) take(b *feed.Batch) bool {
 	return news
 }
 
+// gather adds to a full batch what waits behind it, and does not wait for more.
+func (f *follower) gather(ctx context.Context, b *feed.Batch) {
+	for n := len(b.Entries); n >= f.limit && len(b.Entries) < f.opts.gather; {
+		next, err := f.ask(ctx, 0)
+		if err != nil || next.Diverged || len(next.Entries) == 0 {
+			return // the next page says it again
+		}
+		f.take(next)
+		n = len(next.Entries)
+		b.Entries, b.Cursor = append(b.Entries, next.Entries...), next.Cursor
+	}
+}
+
 // atEnd reports whether the follower ends because there was nothing behind its place.
 func (f *follower) atEnd(b *feed.Batch) bool {
 	return f.opts.once && len(b.Entries) == 0 && b.Cursor == b.After
@@ -117,12 +132,18 @@ func (f *follower) atEnd(b *feed.Batch) bool {
 
 // page asks once for the changes after the place. The first page comes at once. For
 // other pages the hub waits until there is a change.
-func (f *follower) page(ctx context.Context) (b *feed.Batch, err error) {
+func (f *follower) page(ctx context.Context) (*feed.Batch, error) {
+	if f.at == nil || f.opts.once {
+		return f.ask(ctx, 0)
+	}
+	return f.ask(ctx, f.opts.Wait)
+}
+
+// ask asks once for the changes after the place, and has the hub wait for them.
+func (f *follower) ask(ctx context.Context, wait time.Duration) (b *feed.Batch, err error) {
 	query := f.opts.Filter.Values()
 	query.Set("since", f.place)
-	wait := time.Duration(0)
-	if f.at != nil && !f.opts.once {
-		wait = f.opts.Wait
+	if wait > 0 {
 		query.Set("wait", wait.String())
 	}
 	err = f.get(ctx, query, wait, func(resp *http.Response) error {

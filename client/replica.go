@@ -77,8 +77,9 @@ const (
 	commitBytes  = 32 << 20 // of changes that wait in memory
 	commitAfter  = time.Minute
 	commitSoon   = time.Second
-	baselinePage = 5_000 // resources that are asked for at once
-	updateSize   = 2_000 // the most entries of an update in a baseline
+	baselinePage = 5_000  // resources that are asked for at once
+	updateSize   = 2_000  // the most entries of an update in a baseline
+	gathered     = 50_000 // entries that are joined in one update, when the destination is far behind: so it sees which of them are overtaken
 	lookEvery    = time.Hour
 	pinned       = time.Hour
 )
@@ -121,6 +122,7 @@ type Update struct {
 	Entries  []feed.Entry
 	Cursor   feed.Cursor // the destination then holds all up to here; zero: a baseline is not over
 	Baseline bool        // the entries are what a baseline says besides what the destination holds, and not a part of the log
+	Complete bool        // the baseline is over, and it named all resources: the hub knew all
 }
 
 // Follow yields what the destination has to do, update by update, and blocks while there
@@ -187,7 +189,7 @@ func (r *Replica) work(ctx context.Context, once bool, yield func(*Update) bool)
 // follow yields the changes after the replica's cursor. It returns again if a baseline
 // has to come first.
 func (r *Replica) follow(ctx context.Context, once bool, yield func(*Update) bool) (again bool, err error) {
-	options := FollowOptions{Filter: feed.Filter{Prefix: r.opts.Prefix}, once: once}
+	options := FollowOptions{Filter: feed.Filter{Prefix: r.opts.Prefix}, once: once, gather: gathered}
 	for b, err := range r.client.Follow(ctx, r.set, r.cursor.String(), options) {
 		switch {
 		case errors.Is(err, feed.ErrGone) || err == nil && b.Diverged:
@@ -267,6 +269,11 @@ func (r *Replica) add(ctx context.Context, to feed.Cursor, sorted iter.Seq[*feed
 	r.reach(root)
 	return nil
 }
+
+// Flush writes to the store what the destination has applied up to now. Follow and CatchUp
+// do that by themselves, now and then and at their end; a copy of the store before that has
+// an older state. It may be called while the Replica is followed.
+func (r *Replica) Flush(ctx context.Context) error { return r.flush(ctx) }
 
 // flush commits what waits, also when ctx is done.
 func (r *Replica) flush(ctx context.Context) error {

@@ -190,6 +190,34 @@ func testReplica(t *testing.T, store inventory.Store, o client.ReplicaOptions) {
 	}
 }
 
+// A destination that is far behind sees at once which changes are overtaken.
+func TestReplicaFarBehind(t *testing.T) {
+	s := newSite(t)
+	c := newClient(t, s.URL, newClock().options())
+	s.publish(t, "urn:first")
+	d := newDestination(t, c, inventory.NewMemory(nil), client.ReplicaOptions{})
+	d.catchUp(c, 0)
+	for range 5 {
+		s.publish(t, locs(1, 700)...)
+	}
+	var updates []int
+	for u, err := range d.replica.CatchUp(t.Context()) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(u.Entries) > 0 && u.Entries[len(u.Entries)-1].Cursor != u.Cursor {
+			t.Errorf("an update that ends with %v has the cursor %v", u.Entries[len(u.Entries)-1].Cursor, u.Cursor)
+		}
+		updates = append(updates, len(u.Entries))
+		d.apply(u)
+	}
+	if !slices.Equal(updates, []int{3_500}) {
+		t.Errorf("it gets updates of %d changes", updates)
+	}
+	same(t, "far behind", d.held, s.truth(t))
+	d.inSync("far behind")
+}
+
 // What the hub does not know is kept, unless the hub knows all.
 func TestReplicaLeftovers(t *testing.T) {
 	s := newSite(t)

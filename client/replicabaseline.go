@@ -43,7 +43,7 @@ func (r *Replica) takeBaseline(ctx context.Context, yield func(*Update) bool) er
 	if err = r.arrive(ctx, end.Place.Cursor, r.root.Tally.Count > root.Tally.Count); err != nil {
 		return err
 	}
-	if err = r.baseline.Reset(ctx, "it was applied"); err == nil && !yield(&Update{Cursor: end.Place.Cursor, Baseline: true}) {
+	if err = r.baseline.Reset(ctx, "it was applied"); err == nil && !yield(&Update{Cursor: end.Place.Cursor, Baseline: true, Complete: end.Complete}) {
 		err = errEnough
 	}
 	return err

@@ -76,12 +76,8 @@ type Stats struct {
 
 // Open returns the Tree of a directory below a base URL. It reads nothing of it yet.
 func Open(dir, base string, o Options) (*Tree, error) {
-	u, err := url.Parse(base)
-	switch {
-	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "":
-		return nil, fmt.Errorf("the base of the directory's URLs is one like https://example.org/files/, not %q", base)
-	case u.User != nil || u.RawQuery != "" || u.ForceQuery || strings.Contains(base, "#"):
-		return nil, fmt.Errorf("the base of the directory's URLs has no user, query or fragment")
+	if err := CheckBase(base); err != nil {
+		return nil, err
 	}
 	if !strings.HasSuffix(base, "/") {
 		base += "/"
@@ -108,6 +104,18 @@ func Open(dir, base string, o Options) (*Tree, error) {
 		return nil, fmt.Errorf("%s is not a directory", dir)
 	}
 	return &Tree{dir: dir, base: base, opts: o, exclude: exclude, enter: func(string) {}}, nil
+}
+
+// CheckBase returns nil when a directory can be below a base URL.
+func CheckBase(base string) error {
+	u, err := url.Parse(base)
+	switch {
+	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "":
+		return fmt.Errorf("the base of the directory's URLs is one like https://example.org/files/, not %q", base)
+	case u.User != nil || u.RawQuery != "" || u.ForceQuery || strings.Contains(base, "#"):
+		return fmt.Errorf("the base of the directory's URLs has no user, query or fragment")
+	}
+	return nil
 }
 
 // Stats returns what the newest list came across.

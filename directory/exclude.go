@@ -35,16 +35,27 @@ func newExclusion(o Options) (exclusion, error) {
 func (x *exclusion) has(p string) bool {
 	name := path.Base(p)
 	for _, pattern := range x.names {
-		if ok, _ := path.Match(pattern, name); ok {
+		if matches(pattern, name) {
 			return true
 		}
 	}
 	for _, pattern := range x.paths {
-		if ok, _ := path.Match(pattern, p); ok {
+		if matches(pattern, p) {
 			return true
 		}
 	}
 	return false
+}
+
+// matches is path.Match. Most names are told from most patterns by the first byte or the
+// last, and a name is compared with every pattern.
+func matches(pattern, name string) bool {
+	differ := func(p, n byte) bool { return p != n && strings.IndexByte(`*?[]\`, p) < 0 }
+	if pattern != "" && name != "" && (differ(pattern[0], name[0]) || differ(pattern[len(pattern)-1], name[len(name)-1])) {
+		return false
+	}
+	ok, _ := path.Match(pattern, name)
+	return ok
 }
 
 // within reports whether a path is excluded, or a directory that it is in.

@@ -32,7 +32,8 @@ var ErrLost = errors.New("events were lost")
 type Watcher struct {
 	tree *Tree
 	fs   *fsnotify.Watcher
-	done chan struct{} // closed when run has ended
+	add  func(name string) error // watches a directory; that of fs, or of a test
+	done chan struct{}           // closed when run has ended
 
 	watched map[string]bool // directories; of Resources and Next, which are for one goroutine
 	trouble error           // of the first directory that could not be watched since the last Trouble
@@ -48,17 +49,28 @@ const batch = 1_000
 
 // Watch watches a Tree. The caller then lists the Tree, because directories are watched
 // when they are listed, and closes the Watcher in the end.
+//
+// If the system has no room for another program that watches, the error says how to make
+// room.
 func Watch(t *Tree) (*Watcher, error) {
+	w, err := newWatcher(t)
+	if err != nil {
+		return nil, err
+	}
+	go w.run()
+	return w, nil
+}
+
+func newWatcher(t *Tree) (*Watcher, error) {
 	f, err := fsnotify.NewBufferedWatcher(4096)
 	if errors.Is(err, syscall.EMFILE) {
-		return nil, fmt.Errorf("the system lets this user watch no more directories: raise fs.inotify.max_user_instances: %w", err)
+		return nil, fmt.Errorf("too many programs of this user watch directories: raise fs.inotify.max_user_instances (as root: sysctl fs.inotify.max_user_instances=1024), or run rspublish sync from time to time instead: %w", err)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("watch %s: %w", t.dir, err)
 	}
-	w := &Watcher{tree: t, fs: f, done: make(chan struct{}), watched: map[string]bool{}, moved: make(chan struct{}, 1)}
+	w := &Watcher{tree: t, fs: f, add: f.Add, done: make(chan struct{}), watched: map[string]bool{}, moved: make(chan struct{}, 1)}
 	t.enter = w.enter
-	go w.run()
 	return w, nil
 }
 
@@ -126,7 +138,7 @@ func (w *Watcher) change(change func(*dirt)) {
 
 // enter watches a directory.
 func (w *Watcher) enter(path string) {
-	err := w.fs.Add(w.tree.join(path))
+	err := w.add(w.tree.join(path))
 	switch {
 	case err == nil:
 		w.watched[path] = true
@@ -151,8 +163,8 @@ func (w *Watcher) Trouble() (directories int, err error) {
 }
 
 // Next waits until paths have changed and settled, and returns what is there. It returns
-// ErrLost when anything may have changed, and ctx's error. A path that cannot be looked at
-// is left for the next list.
+// ErrLost when anything may have changed, and ctx's error: then the next Next returns what
+// this one did not. A path that cannot be looked at is left for the next list.
 func (w *Watcher) Next(ctx context.Context) ([]reconcile.Sight, error) {
 	for {
 		w.mu.Lock()
@@ -171,6 +183,11 @@ func (w *Watcher) Next(ctx context.Context) ([]reconcile.Sight, error) {
 			continue
 		}
 		sights, err := w.look(ctx, due)
+		if ctx.Err() != nil && err != nil {
+			for path, s := range due {
+				w.mark(path, s)
+			}
+		}
 		if err != nil || len(sights) > 0 {
 			return sights, err
 		}

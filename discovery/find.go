@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/harvest"
 	"github.com/rshub/rshub/resourcesync"
 )
 
@@ -23,17 +24,25 @@ const maxPages = 200 // that one Find requests; most are the descriptions of an 
 //     Capability List that it belongs to, and the Source has that very list,
 //   - a sitemap that is no document of ResourceSync,
 //   - a page that links to one of these (rel=resourcesync, in HTML or in its Link header),
-//   - anything at a site that has a Source Description at /.well-known/resourcesync.
+//   - anything at a site that has a Source Description at /.well-known/resourcesync; if
+//     there is nothing at the URL itself, the description must be below it,
+//   - the root of a site that has a sitemap.
 //
-// An error is a *Several, wraps ErrNothing, or says which request failed and why. The
-// client decides about redirects, credentials and deadlines. Several goroutines may call
-// Find.
-func Find(ctx context.Context, c *http.Client, address string) (*Source, error) {
+// Find tries in this order: what is at the URL; then what is at .well-known/resourcesync
+// below it, and, if there is something at the URL, beside it and at the root of the site;
+// and if the URL is the root of a site, then the sitemap to which its page links
+// (rel=sitemap), the sitemaps that its robots.txt names, and /sitemap.xml. The first that is
+// there counts. If robots.txt names several sitemaps, it is the Sitemap of the Source
+// itself: a harvest.Lister reads it as an index.
+//
+// An error is a *Several, wraps ErrNothing, or says which request failed and why: it is one
+// of g then. Several goroutines may call Find.
+func Find(ctx context.Context, g *harvest.Getter, address string) (*Source, error) {
 	u, err := url.Parse(address)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
 		return nil, resourcesync.Invalid("%s is not a URL that begins with http:// or https://", resourcesync.Shorten(address))
 	}
-	f := &finder{client: c, pages: map[string]*page{}}
+	f := &finder{getter: g, pages: map[string]*page{}}
 	s, err := f.find(ctx, u)
 	if err != nil {
 		return nil, err
@@ -46,7 +55,7 @@ func Find(ctx context.Context, c *http.Client, address string) (*Source, error) 
 
 // A finder is one search.
 type finder struct {
-	client *http.Client
+	getter *harvest.Getter
 	pages  map[string]*page // by the URL that was asked for
 }
 
@@ -58,7 +67,7 @@ func (f *finder) get(ctx context.Context, address string) (*page, error) {
 	if len(f.pages) == maxPages {
 		return nil, fmt.Errorf("gave up after %d documents, the next would be %s", maxPages, address)
 	}
-	p, err := get(ctx, f.client, address)
+	p, err := get(ctx, f.getter, address)
 	if err != nil {
 		return nil, err
 	}
@@ -67,25 +76,71 @@ func (f *finder) get(ctx context.Context, address string) (*page, error) {
 }
 
 func (f *finder) find(ctx context.Context, u *url.URL) (*Source, error) {
+	bare := strings.Trim(u.Path, "/") == "" && u.RawQuery == ""
 	s, err := f.at(ctx, u.String())
-	if _, refused := errors.AsType[*answered](err); !refused && !errors.Is(err, ErrNothing) {
-		return s, err
+	if !nothing(err) && !(bare && statusOf(err) == http.StatusForbidden) { // a site without a page often answers 403
+		return s, err // what is found elsewhere may be another set than the one that was asked for
 	}
 	root, beside, below := *u, *u, *u
 	root.Path = "/"
 	beside.Path = u.Path[:strings.LastIndexByte(u.Path, '/')+1]
 	below.Path = strings.TrimSuffix(u.Path, "/") + "/"
-	for _, place := range []*url.URL{&below, &beside, &root} {
-		s, ferr := f.at(ctx, place.ResolveReference(&url.URL{Path: ".well-known/resourcesync"}).String())
-		if _, refused := errors.AsType[*answered](ferr); refused || errors.Is(ferr, ErrNothing) {
+	places := []*url.URL{&below, &beside, &root}
+	if statusOf(err) != 0 {
+		places = places[:1]
+	}
+	tried := map[string]bool{}
+	for _, place := range places {
+		at := place.ResolveReference(&url.URL{Path: ".well-known/resourcesync"}).String()
+		if tried[at] {
 			continue
 		}
-		return s, ferr
+		tried[at] = true
+		if s, err := f.at(ctx, at); !nothing(err) && !refused(err) {
+			return s, err
+		}
 	}
-	if errors.Is(err, ErrNothing) {
-		return nil, fmt.Errorf("%w, and nothing at /.well-known/resourcesync", err)
+	if !bare {
+		return nil, fmt.Errorf("%w, and there is nothing at /.well-known/resourcesync", err)
 	}
-	return nil, fmt.Errorf("%w, and there is nothing at /.well-known/resourcesync", err)
+	s, serr := f.sitemap(ctx, u)
+	if serr == nil && s == nil {
+		serr = fmt.Errorf("%w, and there is neither /.well-known/resourcesync nor a sitemap: robots.txt names none, and none is at /sitemap.xml", err)
+	}
+	return s, serr
+}
+
+// refused reports whether a server answers that it will not give a page, and is not only
+// busy.
+func refused(err error) bool { return statusOf(err) != 0 && !harvest.IsAway(err) }
+
+// sitemap returns the sitemap of a site; nil if there is none.
+func (f *finder) sitemap(ctx context.Context, site *url.URL) (*Source, error) {
+	var linked []string
+	if p := f.pages[site.String()]; p != nil {
+		linked, site = p.rel("sitemap"), p.url // after redirects
+	}
+	named, err := f.getter.Sitemaps(ctx, site)
+	if err != nil {
+		return nil, err
+	}
+	if len(linked) == 0 && len(named) > 1 {
+		return &Source{Sitemap: site.ResolveReference(&url.URL{Path: "/robots.txt"}).String()}, nil
+	}
+	for _, at := range append(linked, named...) {
+		s, err := f.at(ctx, at)
+		switch {
+		case errors.Is(err, ErrNothing): // it may be a text with one URL on each line
+			return &Source{Sitemap: at}, nil
+		case !nothing(err) && !refused(err):
+			return s, err
+		}
+	}
+	s, err := f.at(ctx, site.ResolveReference(&url.URL{Path: "/sitemap.xml"}).String())
+	if nothing(err) || refused(err) {
+		return nil, nil
+	}
+	return s, err
 }
 
 // at returns what a URL leads to.
@@ -111,7 +166,7 @@ func (f *finder) at(ctx context.Context, address string) (*Source, error) {
 	case "":
 		return &Source{Sitemap: here}, nil
 	}
-	return nil, fmt.Errorf("%s is a document with the capability %s: %w that can be read as a set of resources", here, resourcesync.Shorten(p.doc.Capability), ErrNothing)
+	return nil, fmt.Errorf("%s is a document with the capability %s: %w that can be read as a set of resources", harvest.Plain(p.url), resourcesync.Shorten(p.doc.Capability), ErrNothing)
 }
 
 // isTopic reports whether a page is a topic: it names itself and its hub.
@@ -187,7 +242,7 @@ func (f *finder) links(ctx context.Context, p *page) (*Source, error) {
 	several.Sets = distinct(several.Sets)
 	switch len(several.Sets) {
 	case 0:
-		return nil, fmt.Errorf("%s is no document of ResourceSync, and links to none: %w", p.url.Redacted(), ErrNothing)
+		return nil, fmt.Errorf("%s is no document of ResourceSync, and links to none: %w", harvest.Plain(p.url), ErrNothing)
 	case 1:
 		if only != nil {
 			return only, nil
@@ -205,7 +260,7 @@ func (f *finder) description(ctx context.Context, p *page) (*Source, error) {
 	}
 	switch sets = distinct(sets); len(sets) {
 	case 0:
-		return nil, fmt.Errorf("the Source Description %s names no Capability List: %w", p.url.Redacted(), ErrNothing)
+		return nil, fmt.Errorf("the Source Description %s names no Capability List: %w", harvest.Plain(p.url), ErrNothing)
 	case 1:
 		q, err := f.get(ctx, sets[0].CapabilityList)
 		if err != nil {
@@ -239,7 +294,7 @@ func (f *finder) sets(ctx context.Context, p *page, depth int) ([]Set, error) {
 			return nil, err
 		}
 		if depth == 1 || q.doc == nil || q.doc.Capability != resourcesync.Description {
-			return nil, fmt.Errorf("%s names %s as a Source Description, and it is none: %w", p.url.Redacted(), it.Loc, ErrNothing)
+			return nil, fmt.Errorf("%s names %s as a Source Description, and it is none: %w", harvest.Plain(p.url), it.Loc, ErrNothing)
 		}
 		more, err := f.sets(ctx, q, depth+1)
 		if err != nil {

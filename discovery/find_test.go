@@ -8,14 +8,21 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"reflect"
+	"slices"
+	"strconv"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/rshub/rshub/discovery"
+	"github.com/rshub/rshub/harvest"
 	"github.com/rshub/rshub/internal/logged"
 	"github.com/rshub/rshub/internal/running"
 	"github.com/rshub/rshub/server"
 )
+
+func getter() *harvest.Getter { return &harvest.Getter{Client: http.DefaultClient, Tries: 1} }
 
 // A site serves files: the text before the first blank line of each is header fields,
 // if it begins with one.
@@ -109,7 +116,6 @@ func TestFind(t *testing.T) {
 		"/.well-known/resourcesync":    described,
 		"/set/page-of-description":     described,
 		"/set/nothing":                 described,
-		"/set/absent":                  described,
 		"/set/notification-without-up": described,
 		"/set/capabilitylist.xml":      all,
 		"/set/page":                    all,
@@ -121,7 +127,7 @@ func TestFind(t *testing.T) {
 		"/set/topic":                   all,
 		"/set/other.xml":               other, // the very list that was asked for
 	} {
-		got, err := discovery.Find(t.Context(), http.DefaultClient, base+path)
+		got, err := discovery.Find(t.Context(), getter(), base+path)
 		if err != nil {
 			t.Errorf("Find(%q): %v", path, err)
 		} else if !reflect.DeepEqual(*got, want) {
@@ -133,9 +139,97 @@ func TestFind(t *testing.T) {
 func TestFindSitemap(t *testing.T) {
 	t.Parallel()
 	base := site{"/map.xml.gz": "Content-Type: application/octet-stream\n" + packed(document("urlset", "", "<url><loc>https://example.org/a</loc></url>"))}.start(t)
-	got, err := discovery.Find(t.Context(), http.DefaultClient, base+"/map.xml.gz")
+	got, err := discovery.Find(t.Context(), getter(), base+"/map.xml.gz")
 	if want := (discovery.Source{Sitemap: base + "/map.xml.gz"}); err != nil || !reflect.DeepEqual(*got, want) {
 		t.Errorf("Find = %+v, %v, want %+v", got, err, want)
+	}
+}
+
+// A bare site has its sitemap where its page, its robots.txt or the custom says, in this
+// order. No other page of a site leads to them.
+func TestFindSitemapOfSite(t *testing.T) {
+	t.Parallel()
+	list := document("urlset", "", "<url><loc>https://example.org/a</loc></url>")
+	for _, test := range []struct {
+		name string
+		site site
+		want string // empty: nothing is found
+	}{
+		{"nothing", site{"/": "<html>hello"}, ""},
+		{"custom", site{"/sitemap.xml": list}, "/sitemap.xml"},
+		{"custom, beside a page", site{"/": "<html>hello", "/robots.txt": "#\nUser-agent: *\n", "/sitemap.xml": list}, "/sitemap.xml"},
+		{"a redirect", site{"/": "Location: /en/\n", "/en/": "<html>", "/sitemap.xml": "Location: /sitemap_index.xml\n", "/sitemap_index.xml": list}, "/sitemap_index.xml"},
+		{"no sitemap", site{"/sitemap.xml": "<html>hello"}, ""},
+		{"robots.txt", site{"/robots.txt": "#\nSitemap: BASE/other.xml.gz\n", "/other.xml.gz": packed(list), "/sitemap.xml": list}, "/other.xml.gz"},
+		{"robots.txt of several", site{"/robots.txt": "#\nSitemap: /1.xml\nSitemap: /2.xml", "/sitemap.xml": list}, "/robots.txt"},
+		{"robots.txt of what is not there", site{"/robots.txt": "#\nSitemap: /1.xml", "/sitemap.xml": list}, "/sitemap.xml"},
+		{"robots.txt of a text", site{"/robots.txt": "#\nSitemap: /all.txt", "/all.txt": "https://example.org/a\n", "/sitemap.xml": list}, "/all.txt"},
+		{"the page", site{"/": "<html><head><link rel=sitemap href=mine.xml>", "/mine.xml": list, "/robots.txt": "#\nSitemap: /other.xml", "/sitemap.xml": list}, "/mine.xml"},
+		{"a Source Description", site{"/.well-known/resourcesync": whole["/.well-known/resourcesync"], "/set/capabilitylist.xml": document("urlset", "capabilitylist"), "/robots.txt": "#\nSitemap: /sitemap.xml", "/sitemap.xml": list}, ""},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			base := test.site.start(t)
+			for _, root := range []string{base, base + "/"} {
+				got, err := discovery.Find(t.Context(), getter(), root)
+				switch {
+				case test.site["/.well-known/resourcesync"] != "":
+					if err != nil || got.Sitemap != "" || got.CapabilityList == "" {
+						t.Errorf("Find = %+v, %v", got, err)
+					}
+				case test.want == "":
+					if err == nil || !strings.Contains(err.Error(), "nor a sitemap") {
+						t.Errorf("Find = %+v, %v", got, err)
+					}
+				case err != nil || !reflect.DeepEqual(*got, discovery.Source{Sitemap: base + test.want}):
+					t.Errorf("Find = %+v, %v, want %s", got, err, test.want)
+				}
+			}
+			if got, err := discovery.Find(t.Context(), getter(), base+"/blog/"); err == nil && got.Sitemap != "" {
+				t.Errorf("a page leads to %+v", got)
+			}
+		})
+	}
+}
+
+// A server that is busy is no server that has nothing: the error says when to come again. No
+// request goes where the rules forbid it, and all say who asks.
+func TestFindIsPolite(t *testing.T) {
+	t.Parallel()
+	var mu sync.Mutex
+	var asked []string
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		asked = append(asked, r.Header.Get("User-Agent")+" "+r.URL.Path)
+		switch r.URL.Path {
+		case "/busy":
+			w.Header().Set("Retry-After", "77")
+			w.WriteHeader(http.StatusTooManyRequests)
+		case "/page":
+			_, _ = w.Write([]byte("<html><link rel=resourcesync href=/forbidden>"))
+		case "/other":
+			http.Redirect(w, r, "/forbidden", http.StatusFound)
+		}
+	}))
+	defer s.Close()
+	g := &harvest.Getter{Client: http.DefaultClient, UserAgent: "me/1", Tries: 1, Robots: true, Check: func(_, target string) error {
+		if strings.Contains(target, "/forbidden") {
+			return errors.New("the rules forbid it")
+		}
+		return nil
+	}}
+	_, err := discovery.Find(t.Context(), g, s.URL+"/busy")
+	if busy, ok := errors.AsType[*harvest.Busy](err); !ok || busy.After != 77*time.Second {
+		t.Errorf("the error is %v", err)
+	}
+	for _, path := range []string{"/page", "/other"} {
+		if _, err := discovery.Find(t.Context(), g, s.URL+path); err == nil || !strings.Contains(err.Error(), "the rules forbid it") {
+			t.Errorf("the error is %v", err)
+		}
+	}
+	if want := []string{"me/1 /busy", "me/1 /robots.txt", "me/1 /page", "me/1 /other"}; !slices.Equal(asked, want) {
+		t.Errorf("the requests are %q", asked)
 	}
 }
 
@@ -154,7 +248,7 @@ func TestFindSeveral(t *testing.T) {
 		"":      {{base + "/a.xml", base + "/about-a"}, {base + "/b.xml", ""}},
 		"/page": {{base + "/a.xml", ""}, {base + "/b.xml", ""}},
 	} {
-		_, err := discovery.Find(t.Context(), http.DefaultClient, base+path)
+		_, err := discovery.Find(t.Context(), getter(), base+path)
 		several, ok := errors.AsType[*discovery.Several](err)
 		if !ok || !reflect.DeepEqual(several.Sets, want) {
 			t.Errorf("Find(%q) = %v, want sets %v", path, err, want)
@@ -163,7 +257,7 @@ func TestFindSeveral(t *testing.T) {
 			t.Errorf("the error does not name the sets: %v", err)
 		}
 	}
-	if s, err := discovery.Find(t.Context(), http.DefaultClient, base+"/b.xml"); err != nil || s.CapabilityList != base+"/b.xml" {
+	if s, err := discovery.Find(t.Context(), getter(), base+"/b.xml"); err != nil || s.CapabilityList != base+"/b.xml" {
 		t.Errorf("Find of the second set = %+v, %v", s, err)
 	}
 }
@@ -179,17 +273,17 @@ func TestFindNothing(t *testing.T) {
 		"/capabilities-of-no-one": document("urlset", "description", entry("BASE/hello", "capabilitylist")),
 	}.start(t)
 	for _, path := range []string{"/hello", "/loop", "/feed", "/empty-description", "/description-of-itself", "/capabilities-of-no-one"} {
-		if s, err := discovery.Find(t.Context(), http.DefaultClient, base+path); !errors.Is(err, discovery.ErrNothing) {
+		if s, err := discovery.Find(t.Context(), getter(), base+path); !errors.Is(err, discovery.ErrNothing) {
 			t.Errorf("Find(%q) = %+v, %v, want ErrNothing", path, s, err)
 		}
 	}
 	for address, want := range map[string]string{
-		base + "/absent":     "404",
+		base + "/absent":     "404: Not Found",
 		"example.org":        "http://",
 		"ftp://example.org/": "http://",
 		"http://127.0.0.1:1": "refused",
 	} {
-		if s, err := discovery.Find(t.Context(), http.DefaultClient, address); err == nil || !strings.Contains(err.Error(), want) {
+		if s, err := discovery.Find(t.Context(), getter(), address); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("Find(%q) = %+v, %v, want an error with %q", address, s, err, want)
 		}
 	}
@@ -202,8 +296,57 @@ func TestFindBroken(t *testing.T) {
 		"/.well-known/resourcesync": document("urlset", "description", entry("BASE/good.xml", "capabilitylist")),
 		"/good.xml":                 document("urlset", "capabilitylist"),
 	}.start(t)
-	if s, err := discovery.Find(t.Context(), http.DefaultClient, base+"/torn.xml"); err == nil || errors.Is(err, discovery.ErrNothing) || !strings.Contains(err.Error(), "torn.xml") {
+	if s, err := discovery.Find(t.Context(), getter(), base+"/torn.xml"); err == nil || errors.Is(err, discovery.ErrNothing) || !strings.Contains(err.Error(), "torn.xml") {
 		t.Errorf("Find = %+v, %v: half a Capability List must be an error", s, err)
+	}
+}
+
+// TestFindRefused asks for a set that may not be read, or is not there, at a site with a
+// description of other sets: nobody gets those instead.
+func TestFindRefused(t *testing.T) {
+	t.Parallel()
+	status := http.StatusForbidden
+	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/sets/other/changes":
+			w.WriteHeader(status)
+		case "/.well-known/resourcesync", "/repository/.well-known/resourcesync":
+			text := document("urlset", "description", entry("http://"+r.Host+"/capabilitylist.xml", "capabilitylist"))
+			_, _ = w.Write([]byte(text))
+		case "/capabilitylist.xml":
+			_, _ = w.Write([]byte(document("urlset", "capabilitylist")))
+		case "/": // as servers answer that have no page there
+			w.WriteHeader(http.StatusForbidden)
+		default:
+			w.WriteHeader(http.StatusNotFound)
+		}
+	}))
+	defer site.Close()
+	for _, status = range []int{http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusGone, http.StatusTooManyRequests, http.StatusServiceUnavailable} {
+		s, err := discovery.Find(t.Context(), getter(), site.URL+"/sets/other/changes")
+		if err == nil || !strings.Contains(err.Error(), strconv.Itoa(status)) || harvest.IsAway(err) != (status >= 429) {
+			t.Errorf("at %d it finds %+v, %v", status, s, err)
+		}
+	}
+	for _, path := range []string{"", "/", "/repository", "/repository/"} {
+		if s, err := discovery.Find(t.Context(), getter(), site.URL+path); err != nil || s.CapabilityList != site.URL+"/capabilitylist.xml" {
+			t.Errorf("at %q it finds %+v, %v", path, s, err)
+		}
+	}
+}
+
+// TestFindOdd finds lists in documents that say other things wrong, as those of openBIS
+// do: a time without a zone, and elements that are not of the standard.
+func TestFindOdd(t *testing.T) {
+	t.Parallel()
+	base := site{
+		"/?verb=about.xml": document("urlset", "description", entry("BASE/?verb=capabilitylist.xml", "capabilitylist")),
+		"/?verb=capabilitylist.xml": strings.Replace(document("urlset", "capabilitylist", entry("BASE/?verb=resourcelist.xml", "resourcelist"), `<x xmlns="urn:x"><y/></x>`),
+			`at="2026-01-01T00:00:00Z"`, `from="2013-02-07T22:39:00" at="never"`, 1),
+	}.start(t)
+	s, err := discovery.Find(t.Context(), getter(), base+"/?verb=about.xml")
+	if err != nil || s.ResourceList != base+"/?verb=resourcelist.xml" {
+		t.Errorf("Find = %+v, %v", s, err)
 	}
 }
 
@@ -225,7 +368,7 @@ func TestFindRSHub(t *testing.T) {
 		hub.URL + "/sets/articles", hub.URL + "/sets/articles/changes",
 		hub.URL + "/sets/articles/capabilitylist.xml", hub.URL + "/sets/articles/changelist.xml", source + "/capabilitylist.xml",
 	} {
-		s, err := discovery.Find(t.Context(), http.DefaultClient, address)
+		s, err := discovery.Find(t.Context(), getter(), address)
 		if err != nil {
 			t.Errorf("Find(%s): %v", address, err)
 			continue

@@ -3,7 +3,6 @@ package discovery
 import (
 	"bufio"
 	"bytes"
-	"compress/gzip"
 	"context"
 	"errors"
 	"fmt"
@@ -16,6 +15,8 @@ import (
 	"golang.org/x/net/html"
 
 	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/harvest"
+	"github.com/rshub/rshub/outbound"
 	"github.com/rshub/rshub/resourcesync"
 )
 
@@ -35,54 +36,35 @@ type page struct {
 	doc *resourcesync.Document
 }
 
-// An answered is the error for an answer that is not 2xx.
-type answered struct {
-	url    string
-	status string
-}
-
-func (a *answered) Error() string { return "GET " + a.url + ": the answer is " + a.status }
-
-// get requests a page. An error is an *answered, or the request did not succeed, or the
-// answer is a document of ResourceSync that cannot be read.
-func get(ctx context.Context, c *http.Client, address string) (*page, error) {
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
+// get requests a page. An error is that of the Getter, or the answer is a document of
+// ResourceSync that cannot be read.
+func get(ctx context.Context, g *harvest.Getter, address string) (*page, error) {
+	a, err := g.Get(ctx, "the page", address, harvest.Version{})
 	if err != nil {
 		return nil, err
 	}
-	r.Header.Set("Accept", "application/xml, text/xml;q=0.9, text/html;q=0.8, */*;q=0.1")
-	resp, err := c.Do(r)
-	if err != nil {
-		return nil, err // it names the method and the URL
-	}
-	defer resp.Body.Close()
-	if resp.StatusCode/100 != 2 {
-		return nil, &answered{r.URL.Redacted(), resp.Status}
-	}
-	p := &page{url: resp.Request.URL}
-	p.take(feed.ParseLinks(resp.Header.Values("Link")), p.url)
-	body, err := unpack(resp.Body)
-	if err == nil {
-		err = p.read(body, resp.Header.Get("Content-Type"))
-	}
-	if err != nil {
-		return nil, fmt.Errorf("read %s: %w", p.url.Redacted(), err)
+	defer a.Close()
+	p := &page{url: a.URL}
+	p.take(feed.ParseLinks(a.Header.Values("Link")), p.url)
+	if err := p.read(bufio.NewReader(a.Body), a.Header.Get("Content-Type")); err != nil {
+		return nil, fmt.Errorf("read %s: %w", harvest.Plain(p.url), err)
 	}
 	return p, nil
 }
 
-// unpack returns a reader of what r has, unpacked if r is gzip. Servers often name
-// another type for such files.
-func unpack(r io.Reader) (*bufio.Reader, error) {
-	body := bufio.NewReader(r)
-	if b, _ := body.Peek(2); !bytes.Equal(b, []byte{0x1f, 0x8b}) {
-		return body, nil
+// statusOf returns the status of an answer that is no page; 0 if an error is none.
+func statusOf(err error) int {
+	if f, ok := errors.AsType[*outbound.Failure](err); ok {
+		return f.Status
 	}
-	z, err := gzip.NewReader(body)
-	if err != nil {
-		return nil, err
-	}
-	return bufio.NewReader(z), nil
+	return 0
+}
+
+// nothing reports whether an error means that there is nothing at a URL, or nothing of
+// ResourceSync.
+func nothing(err error) bool {
+	status := statusOf(err)
+	return status == http.StatusNotFound || status == http.StatusGone || errors.Is(err, ErrNothing)
 }
 
 // read reads the body of an answer, whose header has a content type.
@@ -106,6 +88,7 @@ func (p *page) read(body *bufio.Reader, contentType string) error {
 // sitemap by its root. Any other XML is none of ours.
 func (p *page) xml(body io.Reader, ours bool) error {
 	in := resourcesync.NewXMLReader(body, resourcesync.Limits{})
+	in.Tolerate(func(*resourcesync.Error) {}) // where the lists are is right also beside a time without a zone
 	h, err := in.Header()
 	if err != nil {
 		if _, invalid := errors.AsType[*resourcesync.Error](err); invalid && !ours {

@@ -22,7 +22,7 @@ type Source struct {
 	ResourceDump string // or an index
 	ChangeList   string // or an index
 	ChangeDump   string // or an index
-	Sitemap      string // a sitemap without a capability, if Find began at one: it is no part of ResourceSync, and lists resources, too
+	Sitemap      string // a sitemap without a capability, or a robots.txt that names several, if Find came to one: it is no part of ResourceSync, and lists resources, too
 
 	Topic string   // of Change Notifications
 	Hubs  []string // of the topic, where a destination subscribes

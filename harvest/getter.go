@@ -44,6 +44,8 @@ type Getter struct {
 	Robots    bool                            // keep to the Crawl-delay of the host's robots.txt, up to a minute
 	Note      func(error, time.Duration)      // is told why a document is asked for again, and after what time; default: nobody is told
 
+	of *Getter // whose turns at the hosts it keeps to; nil: its own
+
 	mu    sync.Mutex
 	hosts map[string]*host
 }
@@ -53,9 +55,9 @@ type host struct {
 	turn chan struct{} // holds an element while a request is under way
 
 	// For who has the turn.
-	asked bool          // for its robots.txt
-	delay time.Duration // between requests
-	next  time.Time     // when the next request may begin
+	robots robots
+	asked  time.Time // when its robots.txt was asked for; zero: never
+	left   time.Time // when the last request ended; zero: there was none
 }
 
 // A Version says which version of a document was read, in the words of its server. The
@@ -79,12 +81,30 @@ func (b *Busy) Error() string {
 	return fmt.Sprintf("the answer is %d: the server wants to be asked again in %v", b.Status, b.After)
 }
 
+// IsAway reports whether an error of a Getter means that a server is busy, broken or not
+// there. Then nobody can tell what it has, and it may be asked later.
+func IsAway(err error) bool {
+	if _, busy := errors.AsType[*Busy](err); busy {
+		return true
+	}
+	f, ok := errors.AsType[*outbound.Failure](err)
+	if !ok {
+		return false
+	}
+	switch f.Outcome {
+	case outbound.ServerError, outbound.Timeout, outbound.Unreachable, outbound.TLS, outbound.Other:
+		return true
+	}
+	return f.Status == http.StatusRequestTimeout
+}
+
 // An Answer is a document that a server sends.
 type Answer struct {
 	Body     io.Reader // the document, unpacked
 	URL      *url.URL  // where it is, after redirects
-	Version  Version   // for the next request
-	Complete bool      // when Body ends without an error, the document is whole, as far as HTTP says
+	Header   http.Header
+	Version  Version // for the next request
+	Complete bool    // when Body ends without an error, the document is whole, as far as HTTP says
 
 	close func()
 }
@@ -96,25 +116,45 @@ func (a *Answer) Close() { a.close() }
 // ErrUnchanged when the document is still of the version known. Get blocks until the
 // answer begins, with all waits between tries; reading Body blocks, too, but not for long
 // without news. Errors do not contain the query of the URL, which may be a secret.
-func (g *Getter) Get(ctx context.Context, what, target string, known Version) (*Answer, error) {
+func (g *Getter) Get(ctx context.Context, what, target string, known Version) (a *Answer, err error) {
+	err = g.Retry(ctx, func() error {
+		a, err = g.try(ctx, what, target, known)
+		return err
+	})
+	return a, err
+}
+
+// Retry calls f until it succeeds. It calls f again as often, and after the same waits, as
+// Get asks for a document: only when a server is busy or not there. It returns the last
+// error of f.
+func (g *Getter) Retry(ctx context.Context, f func() error) error {
 	for try := 1; ; try++ {
-		a, err := g.try(ctx, what, target, known)
+		err := f()
 		wait, again := g.again(err, try)
 		if err == nil || !again {
-			return a, err
+			return err
 		}
 		if g.Note != nil {
 			g.Note(err, wait)
 		}
 		if backoff.Sleep(ctx, wait) != nil {
-			return nil, fmt.Errorf("%w; then it was given up: %w", err, context.Cause(ctx))
+			return fmt.Errorf("%w; then it was given up: %w", err, context.Cause(ctx))
 		}
 	}
 }
 
-// Once returns a Getter that asks as g does, but only once.
+// Once returns a Getter that asks as g does, and waits for its turn with g, but asks only
+// once.
 func (g *Getter) Once() *Getter {
-	return &Getter{Client: g.Client, Check: g.Check, UserAgent: g.UserAgent, Wait: g.Wait, Robots: g.Robots, Tries: 1}
+	return &Getter{Client: g.Client, Check: g.Check, UserAgent: g.UserAgent, Wait: g.Wait, Robots: g.Robots, Tries: 1, of: g.root()}
+}
+
+// root returns whose turns at the hosts g keeps to.
+func (g *Getter) root() *Getter {
+	if g.of != nil {
+		return g.of
+	}
+	return g
 }
 
 // again reports whether to try again after an error, and when.
@@ -231,10 +271,13 @@ func (g *Getter) ask(ctx context.Context, what string, u *url.URL, known Version
 	unpacked, err := unpack(body)
 	if err != nil {
 		body.stop()
+		if _, known := errors.AsType[*outbound.Failure](err); !known {
+			err = outbound.Explain(err)
+		}
 		return nil, nil, err
 	}
 	return &Answer{
-		Body: unpacked, URL: u, Version: versionOf(resp),
+		Body: unpacked, URL: u, Header: resp.Header, Version: versionOf(resp),
 		Complete: resp.ContentLength >= 0 || len(resp.TransferEncoding) > 0 || resp.ProtoMajor > 1 || resp.Uncompressed,
 		close: sync.OnceFunc(func() {
 			body.stop()
@@ -284,33 +327,42 @@ func (g *Getter) request(ctx context.Context, u *url.URL, known Version) (resp *
 
 // enter waits for the turn to ask a host. Who has entered leaves.
 func (g *Getter) enter(ctx context.Context, u *url.URL) (leave func(), err error) {
-	g.mu.Lock()
-	if g.hosts == nil {
-		g.hosts = map[string]*host{}
+	h, err := g.turn(ctx, u)
+	if err != nil {
+		return nil, err
 	}
-	h := g.hosts[u.Host]
-	if h == nil {
-		h = &host{turn: make(chan struct{}, 1)}
-		g.hosts[u.Host] = h
+	if g.Robots && !h.left.IsZero() { // who asks only once need not know when to ask again
+		g.readRobots(ctx, h, u)
 	}
-	g.mu.Unlock()
-	select {
-	case h.turn <- struct{}{}:
-	case <-ctx.Done():
-		return nil, outbound.Explain(context.Cause(ctx))
-	}
-	if g.Robots && !h.asked {
-		h.delay = g.crawlDelay(ctx, u)
-		h.asked = ctx.Err() == nil
-	}
-	if wait := time.Until(h.next); wait > 0 && backoff.Sleep(ctx, wait) != nil {
+	if wait := time.Until(h.left.Add(h.robots.delay)); wait > 0 && backoff.Sleep(ctx, wait) != nil {
 		<-h.turn
 		return nil, outbound.Explain(context.Cause(ctx))
 	}
 	return func() {
-		h.next = time.Now().Add(h.delay)
+		h.left = time.Now()
 		<-h.turn
 	}, nil
+}
+
+// turn takes the turn at a host. Its channel gives it back.
+func (g *Getter) turn(ctx context.Context, u *url.URL) (*host, error) {
+	root := g.root()
+	root.mu.Lock()
+	if root.hosts == nil {
+		root.hosts = map[string]*host{}
+	}
+	h := root.hosts[u.Host]
+	if h == nil {
+		h = &host{turn: make(chan struct{}, 1)}
+		root.hosts[u.Host] = h
+	}
+	root.mu.Unlock()
+	select {
+	case h.turn <- struct{}{}:
+		return h, nil
+	case <-ctx.Done():
+		return nil, outbound.Explain(context.Cause(ctx))
+	}
 }
 
 // retryAfter reads the header of that name: seconds, or a date. It returns 0 when the

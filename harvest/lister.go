@@ -106,114 +106,6 @@ func (l *Lister) Changes(ctx context.Context, list string, since time.Time, seen
 
 var errStopped = errors.New("nobody wants more")
 
-// A listing is one reading of a listing.
-type listing struct {
-	*Lister
-	ctx   context.Context
-	yield func(*feed.Entry, error) bool
-	now   Seen   // what was read
-	count uint64 // of resources, or of changes
-
-	// Of Change Lists; change is nil for lists of resources.
-	change func(*resourcesync.Change, error) bool
-	since  time.Time
-	reach  Reach
-	begun  bool // reach is that of a list that was read
-}
-
-func (l *listing) read(list string, seen *Seen) error {
-	var known Version
-	if seen.unchangeable(list) {
-		known = seen.Versions[list]
-	}
-	const what = "the list"
-	a, err := l.Getter.Get(l.ctx, what, list, known)
-	if err == ErrUnchanged {
-		if err := l.compare(seen); err != nil {
-			return err
-		}
-		a, err = l.Getter.Get(l.ctx, what, list, Version{})
-	}
-	if err != nil {
-		return err
-	}
-	lists, err := l.document(a, what, list, true)
-	if err != nil {
-		return err
-	}
-	had := map[string]bool{list: true}
-	for _, member := range lists {
-		what, part := fmt.Sprintf("list %d of the index", member.number), member.url
-		if had[part] {
-			l.odd(a, &resourcesync.Error{Err: resourcesync.ErrInvalid, Entry: member.number, Loc: resourcesync.Shorten(part), Rule: "the index has it twice"})
-			continue
-		}
-		if l.change != nil && !member.until.IsZero() && member.until.Before(l.since) {
-			continue
-		}
-		had[part] = true
-		a, err := l.Getter.Get(l.ctx, what, part, Version{})
-		if err != nil {
-			return err
-		}
-		if _, err := l.document(a, what, part, false); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// compare asks whether the documents after the first changed. It returns ErrUnchanged when
-// none did, and nil when one did.
-func (l *listing) compare(seen *Seen) error {
-	for i, part := range seen.Documents[1:] {
-		a, err := l.Getter.Get(l.ctx, fmt.Sprintf("list %d of the index", i+1), part, seen.Versions[part])
-		if err == ErrUnchanged {
-			continue
-		}
-		if err == nil {
-			a.Close()
-		}
-		return err
-	}
-	return ErrUnchanged
-}
-
-// document reads one document, yields its resources, and closes it. If it is an index, which
-// only the first one may be, it returns the lists that the index names.
-func (l *listing) document(a *Answer, what, at string, first bool) (lists []listed, err error) {
-	defer a.Close()
-	name := fmt.Sprintf("%s (%s)", what, Plain(a.URL))
-	begun := l.count
-	in := bufio.NewReaderSize(a.Body, 32<<10)
-	isText, err := text(in)
-	switch {
-	case err != nil:
-	case isText && l.change != nil:
-		err = resourcesync.Invalid("it is text, and no Change List")
-	case isText && !a.Complete:
-		err = resourcesync.Invalid("it is text, and its server does not say where it ends: nobody can tell whether it is whole")
-	case isText:
-		err = l.lines(a, in)
-	default:
-		lists, err = l.xml(a, in, first)
-	}
-	if err == errStopped {
-		return nil, err
-	}
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", name, explain(err, l.ctx))
-	}
-	if l.count == begun && lists == nil && !first && l.change == nil {
-		l.odd(a, &resourcesync.Error{Err: resourcesync.ErrInvalid, Rule: "it has no entries"})
-	}
-	l.now.Documents = append(l.now.Documents, at)
-	if a.Version != (Version{}) {
-		l.now.Versions[at] = a.Version
-	}
-	return lists, nil
-}
-
 // explain says why reading a document failed.
 func explain(err error, ctx context.Context) error {
 	if _, ok := errors.AsType[*resourcesync.Error](err); ok {
@@ -257,6 +149,9 @@ func (l *listing) lines(a *Answer, in *bufio.Reader) error {
 	lines.Buffer(nil, 16<<10)
 	said := map[string]bool{}
 	for number, entries := 1, 0; lines.Scan(); number++ {
+		if lines.Err() != nil {
+			break // what comes after the last whole line is no line
+		}
 		loc := strings.TrimSpace(lines.Text())
 		if loc == "" {
 			continue
@@ -310,7 +205,7 @@ func (b *bounded) Read(p []byte) (int, error) {
 }
 
 // xml reads a Resource List, a sitemap, or an index of them.
-func (l *listing) xml(a *Answer, in io.Reader, first bool) (lists []listed, err error) {
+func (l *listing) xml(a *Answer, in io.Reader, p part) (parts []part, err error) {
 	said := map[string]bool{}
 	r := resourcesync.NewXMLReader(in, resourcesync.Limits{Bytes: l.bytes(), Entries: l.entries(), Depth: l.Limits.Depth})
 	r.Tolerate(func(mistake *resourcesync.Error) { l.once(a, mistake, said) })
@@ -324,19 +219,23 @@ func (l *listing) xml(a *Answer, in io.Reader, first bool) (lists []listed, err 
 	case l.change != nil && !h.Index && !l.begun:
 		l.reach.From, l.begun = h.From, true
 	case l.change != nil:
+	case l.manifest && (h.Index || h.Capability != resourcesync.ResourceDumpManifest):
+		return nil, resourcesync.Invalid("its capability is %.40q, not resourcedump-manifest", h.Capability)
+	case l.manifest:
 	case h.Capability != "" && h.Capability != resourcesync.ResourceList:
 		return nil, resourcesync.Invalid("its capability is %.40q: a list of resources has resourcelist, or is a sitemap without any", h.Capability)
 	}
-	if h.Index && !first {
+	if h.Index && !p.index {
 		return nil, resourcesync.Invalid("it is an index, and an index names it: an index names lists only")
 	}
-	if first {
+	if len(l.now.Documents) == 0 {
 		l.now.At = h.At
 	}
+	var lists []listed
 	for n := 1; ; n++ {
 		it, err := r.Next()
 		if err == io.EOF {
-			return inOrder(lists), nil
+			return l.named(a, p, inOrder(lists)), nil
 		}
 		if err != nil {
 			return nil, err
@@ -353,6 +252,24 @@ func (l *listing) xml(a *Answer, in io.Reader, first bool) (lists []listed, err 
 			return nil, err
 		}
 	}
+}
+
+// named returns the lists that an index names, each once.
+func (l *listing) named(a *Answer, p part, lists []listed) (parts []part) {
+	of := "the index"
+	if p.what != "the list" {
+		of = p.what
+	}
+	had := map[string]bool{}
+	for _, m := range lists {
+		if had[m.url] || m.url == p.url {
+			l.odd(a, &resourcesync.Error{Err: resourcesync.ErrInvalid, Entry: m.number, Loc: resourcesync.Shorten(m.url), Rule: "the index has it twice"})
+			continue
+		}
+		had[m.url] = true
+		parts = append(parts, part{what: fmt.Sprintf("list %d of %s", m.number, of), url: m.url, until: m.until})
+	}
+	return parts
 }
 
 // member takes in what an index names.
@@ -377,6 +294,9 @@ func (l *listing) resource(a *Answer, n int, c *resourcesync.Change, said map[st
 	if err := l.check(a, n, c, said); err != nil {
 		return err
 	}
+	if had, err := l.got.had(c.Loc); had || err != nil {
+		return err
+	}
 	l.count++
 	if !l.yield(&feed.Entry{Cursor: feed.Cursor{Position: l.count}, Change: *c}, nil) {
 		return errStopped
@@ -396,6 +316,9 @@ func (l *listing) changed(a *Answer, n int, c *resourcesync.Change, said map[str
 		return nil
 	}
 	if err := l.check(a, n, c, said); err != nil {
+		return err
+	}
+	if had, err := l.got.had(c.Loc); had || err != nil {
 		return err
 	}
 	l.count++

@@ -10,6 +10,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -349,7 +350,7 @@ func TestGetterWaits(t *testing.T) {
 		{"broken", func(_ int, w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) }, "the answer is 500", time.Minute, 10 * time.Minute},
 		{"forbidden", func(_ int, w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) }, "the answer is 403", 0, time.Second},
 		{"no answer", func(_ int, _ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, "no answer in time", 4 * headTime, 4*headTime + 10*time.Minute},
-		{"a drip", func(_ int, w http.ResponseWriter, r *http.Request) { drips(" ")(w, r) }, "too slowly", paceTime, 2 * paceTime},
+		{"a drip", func(_ int, w http.ResponseWriter, r *http.Request) { drips(" ")(w, r) }, "too slowly", 4 * paceTime, 4*paceTime + 10*time.Minute},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -421,9 +422,61 @@ func TestReadCrawlDelay(t *testing.T) {
 		"User-agent: *\nCrawl-delay: -1\nCrawl-delay: x\nCrawl-delay: NaN":                             0,
 		"<html>": 0,
 	} {
-		if got := readCrawlDelay(strings.NewReader(text), "rshub", "rspublish"); got != want {
-			t.Errorf("the delay of %q is %v, not %v", text, got, want)
+		if got, err := readRobots(strings.NewReader(text), new(url.URL), "rshub", "rspublish"); got.delay != want || err != nil {
+			t.Errorf("the delay of %q is %v, not %v; %v", text, got.delay, want, err)
 		}
+	}
+}
+
+// The sitemaps that a robots.txt names, wherever in it, and behind a redirect.
+func TestGetterSitemaps(t *testing.T) {
+	text, asked := "", 0
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/robots.txt":
+			http.Redirect(w, r, "/sub/robots.txt", http.StatusMovedPermanently)
+		case "/sub/robots.txt":
+			asked++
+			_, _ = io.WriteString(w, text)
+		default:
+			_, _ = io.WriteString(w, "urn:x:1")
+		}
+	}))
+	defer s.Close()
+	site, err := url.Parse(s.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		text string
+		want []string
+	}{
+		{"", nil},
+		{"<html>not found</html>", nil},
+		{"User-agent: *\nDisallow: /\nSITEMAP:https://a.example/1.xml?a=b # the first\nuser-agent: x\nSitemap: /2.xml\nSitemap: https://a.example/1.xml?a=b\nSitemap:\nSitemap: ftp://a.example/\nSitemap: robots.txt\nSitemap: ä b.xml",
+			[]string{"https://a.example/1.xml?a=b", s.URL + "/2.xml", s.URL + "/sub/%C3%A4%20b.xml"}},
+		{"\ufeffSitemap: 1.xml\r\nSitemap: 2.xml\r\n", []string{s.URL + "/sub/1.xml", s.URL + "/sub/2.xml"}},
+	} {
+		text, asked = test.text, 0
+		g := &Getter{Client: http.DefaultClient, Robots: true}
+		a, err := g.Get(t.Context(), "the page", s.URL, Version{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		a.Close()
+		for range 2 { // also as it was read before
+			got, err := g.Once().Sitemaps(t.Context(), site)
+			if err != nil || !slices.Equal(got, test.want) {
+				t.Errorf("the sitemaps of %q are %q, %v", test.text, got, err)
+			}
+		}
+		if asked != 1 {
+			t.Errorf("robots.txt was asked for %d times", asked)
+		}
+	}
+	g := &Getter{Client: http.DefaultClient, Check: func(name, _ string) error { return errors.New(name) }}
+	if got, err := g.Sitemaps(t.Context(), site); len(got) > 0 || err != nil {
+		t.Errorf("in spite of the rules for addresses, the sitemaps are %q, %v", got, err)
 	}
 }
 

@@ -4,43 +4,91 @@ import (
 	"bufio"
 	"context"
 	"io"
+	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/rshub/rshub/outbound"
 )
 
 const (
-	robotsMax = 512 << 10 // bytes of a robots.txt that are read
-	delayMost = time.Minute
+	robotsMax   = 512 << 10 // bytes of a robots.txt that are read
+	robotsFor   = 24 * time.Hour
+	sitemapsMax = 1000 // that a robots.txt names
+	delayMost   = time.Minute
 )
 
-// crawlDelay returns how long a host wants to be left alone between requests. Of the
-// host's robots.txt it reads nothing else: whoever names the list of a source has the
-// source's word that it may be read. No robots.txt, no delay. The caller has the turn.
-func (g *Getter) crawlDelay(ctx context.Context, u *url.URL) time.Duration {
-	robots := &url.URL{Scheme: u.Scheme, Host: u.Host, Path: "/robots.txt"}
-	if g.check("robots.txt", robots) != nil {
-		return 0
-	}
-	resp, cancel, err := g.request(ctx, robots, Version{})
+// A robots is what the robots.txt of a host says (RFC 9309), as far as it matters here:
+// whoever names the list of a source has the source's word that it may be read. No
+// robots.txt, no delay.
+type robots struct {
+	delay    time.Duration // between two requests
+	sitemaps []string      // absolute URLs
+}
+
+// Sitemaps returns the URLs of the sitemaps that the robots.txt of a site names, each once.
+// There are none if nobody can read the file.
+func (g *Getter) Sitemaps(ctx context.Context, site *url.URL) ([]string, error) {
+	h, err := g.turn(ctx, site)
 	if err != nil {
-		return 0
+		return nil, err
+	}
+	defer func() { <-h.turn }()
+	g.readRobots(ctx, h, site)
+	return slices.Clone(h.robots.sitemaps), ctx.Err()
+}
+
+// readRobots reads the robots.txt of a host at u, if that was not done within a day. The
+// caller has the turn.
+func (g *Getter) readRobots(ctx context.Context, h *host, u *url.URL) {
+	if !h.asked.IsZero() && time.Since(h.asked) < robotsFor {
+		return
+	}
+	at := &url.URL{Scheme: u.Scheme, Host: u.Host, Path: "/robots.txt"}
+	h.robots = robots{}
+	for range redirectsMax + 1 {
+		to := g.askRobots(ctx, h, at)
+		if to == nil {
+			break
+		}
+		at = to
+	}
+	if ctx.Err() == nil {
+		h.asked = time.Now()
+	}
+}
+
+// askRobots makes one request. It returns where a redirect leads.
+func (g *Getter) askRobots(ctx context.Context, h *host, at *url.URL) (to *url.URL) {
+	if g.check("robots.txt", at) != nil {
+		return nil
+	}
+	resp, cancel, err := g.request(ctx, at, Version{})
+	if err != nil {
+		return nil
 	}
 	defer cancel()
 	body := newPaced(resp.Body, cancel)
 	defer resp.Body.Close()
 	defer body.stop()
-	in, err := unpack(body)
-	if err != nil || resp.StatusCode != 200 {
-		return 0
+	if outbound.OfStatus(resp.StatusCode) == outbound.Redirect {
+		to, _ = resp.Location() // without one, there is no robots.txt
+		return to
 	}
-	return readCrawlDelay(io.LimitReader(in, robotsMax), "rshub", "rspublish")
+	in, err := unpack(body)
+	if err == nil && resp.StatusCode == http.StatusOK {
+		h.robots, _ = readRobots(io.LimitReader(in, robotsMax), at, "rshub", "rspublish", "rsmirror") // what could be read counts
+	}
+	return nil
 }
 
-// readCrawlDelay reads a robots.txt (RFC 9309). The group of one of the names counts, and
-// if there is none, that of all. Crawl-delay is no part of the standard, but widely used.
-func readCrawlDelay(r io.Reader, names ...string) time.Duration {
+// readRobots reads a robots.txt at a URL. Of its delays the one in the group of one of the
+// names counts, and if there is none, that of all. Crawl-delay is no part of the standard,
+// but widely used. Lines with a Sitemap belong to no group.
+func readRobots(r io.Reader, at *url.URL, names ...string) (said robots, err error) {
 	var own, all time.Duration = -1, 0
 	var isOwn, isAll, inGroup bool
 	lines := bufio.NewScanner(r)
@@ -61,6 +109,11 @@ func readCrawlDelay(r io.Reader, names ...string) time.Duration {
 			if isOwn {
 				own = max(own, 0)
 			}
+		case "sitemap":
+			loc, err := address(at, value)
+			if err == nil && value != "" && (loc.Scheme == "https" || loc.Scheme == "http") && loc.String() != at.String() && len(said.sitemaps) < sitemapsMax && !slices.Contains(said.sitemaps, loc.String()) {
+				said.sitemaps = append(said.sitemaps, loc.String())
+			}
 		case "crawl-delay":
 			inGroup = true
 			seconds, err := strconv.ParseFloat(value, 64)
@@ -78,8 +131,11 @@ func readCrawlDelay(r io.Reader, names ...string) time.Duration {
 			inGroup = true
 		}
 	}
-	if own >= 0 {
-		return own
+	if said.delay = all; own >= 0 {
+		said.delay = own
 	}
-	return all
+	return said, lines.Err()
 }
+
+// isRobots reports whether a URL is that of a robots.txt.
+func isRobots(u *url.URL) bool { return u.Path == "/robots.txt" }

@@ -4,8 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
-	"io"
 	"io/fs"
 	"iter"
 	"strings"
@@ -17,9 +15,6 @@ import (
 	"github.com/rshub/rshub/inventory"
 	"github.com/rshub/rshub/inventory/audit"
 	"github.com/rshub/rshub/inventory/digest"
-	"github.com/rshub/rshub/mirror/fetch"
-	"github.com/rshub/rshub/mirror/filename"
-	"github.com/rshub/rshub/mirror/ledger"
 	"github.com/rshub/rshub/resourcesync"
 )
 
@@ -32,7 +27,8 @@ type Problem struct {
 	Reason   string      `json:"reason,omitempty"`
 	Repaired bool        `json:"repaired,omitempty"`
 
-	entry feed.Entry // what the file ought to have
+	entry feed.Entry  // what the file ought to have
+	info  fs.FileInfo // of a file that the mirror has not made
 }
 
 // AppendJSON appends the problem as one JSON object on one line.
@@ -106,6 +102,7 @@ type auditing struct {
 
 	expected *inventory.State // what the replica holds; nil without a hub
 	broken   []Problem        // files that are to be repaired
+	suspects []Problem        // files that are to be looked at again
 }
 
 const repairBatch = 200 // files that are repaired at once
@@ -147,7 +144,7 @@ func (a *auditing) withHub(ctx context.Context, c *client.Client, set string) (e
 			return err
 		}
 		closed = func() error { return nil }
-		if err := a.home.ForgetPages(); err != nil {
+		if err := a.home.forgetPages(); err != nil {
 			return err
 		}
 		if err := a.Mirror.replica(ctx, c, set, true, new(good)); err != nil {
@@ -167,7 +164,10 @@ func (a *auditing) withHub(ctx context.Context, c *client.Client, set string) (e
 	}
 	defer release()
 	a.expected = state
-	return a.files(ctx)
+	if err := a.files(ctx); err != nil {
+		return err
+	}
+	return a.lookAgain(ctx)
 }
 
 // tell yields problems of the bookkeeping, which were repaired if that is asked for.
@@ -183,16 +183,16 @@ func (a *auditing) tell(wrong []Problem) error {
 
 // withLists audits a mirror of a source without a hub.
 func (a *auditing) withLists(ctx context.Context) error {
-	if a.resources() != "" {
+	if a.listed() {
 		wrong, err := a.compareLists(ctx)
 		if err != nil {
 			return err
 		}
 		if a.opts.Repair && len(wrong) > 0 {
-			if err := a.keep(new(looks)); err != nil { // so that all is read again
+			if err := a.anew(); err != nil {
 				return err
 			}
-			if err := a.look(ctx); err != nil {
+			if err := a.Mirror.look(ctx); err != nil {
 				return err
 			}
 		}
@@ -200,12 +200,25 @@ func (a *auditing) withLists(ctx context.Context) error {
 			return err
 		}
 	}
-	return a.files(ctx)
+	if err := a.files(ctx); err != nil {
+		return err
+	}
+	return a.lookAgain(ctx)
+}
+
+// anew forgets what was read of the source, so that all of it is read again. The number of
+// the looks stays: it tells what another look has not seen.
+func (a *auditing) anew() error {
+	var st looks
+	if _, err := a.home.Ledger.Meta("looks", &st); err != nil {
+		return err
+	}
+	return a.keep(&looks{Number: st.Number})
 }
 
 // compareLists compares what the ledger has listed with what the source lists now.
 func (a *auditing) compareLists(ctx context.Context) (wrong []Problem, err error) {
-	at, err := a.listedAt(ctx)
+	at, all, err := a.listing(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -229,16 +242,14 @@ func (a *auditing) compareLists(ctx context.Context) (wrong []Problem, err error
 		}
 		return nil
 	}
-	for e, err := range a.lister.Resources(ctx, a.resources()) {
-		if err != nil {
-			return nil, &SourceError{err}
+	err = all(func(e *feed.Entry) error {
+		if _, changed := later[e.Change.Loc]; changed || named[e.Change.Loc] || !a.wants(e) {
+			return nil
 		}
-		if _, changed := later[e.Change.Loc]; changed || named[e.Change.Loc] || !strings.HasPrefix(e.Change.Loc, a.Mirror.opts.Prefix) {
-			continue
-		}
-		if err := compare(&e.Change); err != nil {
-			return nil, err
-		}
+		return compare(&e.Change)
+	})
+	if err != nil {
+		return nil, err
 	}
 	for _, c := range later {
 		if c.Change != resourcesync.Deleted {
@@ -277,220 +288,4 @@ func (a *auditing) changedSince(ctx context.Context, at time.Time) (map[string]r
 		}
 	}
 	return newest, nil
-}
-
-// files compares all files with the bookkeeping.
-func (a *auditing) files(ctx context.Context) error {
-	if a.dir == nil {
-		return nil
-	}
-	if a.expected != nil {
-		for e, err := range a.expected.Walk(ctx, inventory.Range{}) {
-			if err == nil {
-				err = a.file(ctx, *e)
-			}
-			if err != nil {
-				return err
-			}
-		}
-	}
-	for l, err := range a.home.Ledger.Listed(ctx) {
-		if err == nil {
-			err = a.file(ctx, l.Entry)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	if err := a.repair(ctx); err != nil {
-		return err
-	}
-	if err := a.unexpected(ctx); err != nil {
-		return err
-	}
-	return a.strangers(ctx)
-}
-
-// file compares one file with what the bookkeeping says of its resource.
-func (a *auditing) file(ctx context.Context, e feed.Entry) error {
-	p, err := a.examine(&e)
-	if err != nil || p == nil {
-		return err
-	}
-	p.In, p.Loc, p.entry = InFiles, strings.Clone(e.Change.Loc), e
-	if !a.opts.Repair {
-		return a.yield(*p)
-	}
-	if a.broken = append(a.broken, *p); len(a.broken) < repairBatch {
-		return nil
-	}
-	return a.repair(ctx)
-}
-
-// examine returns what is wrong with the file of an entry; nil: nothing.
-func (a *auditing) examine(e *feed.Entry) (*Problem, error) {
-	f, ok, err := a.home.Ledger.File(e.Change.Loc)
-	if err != nil {
-		return nil, err
-	}
-	reason := ""
-	if failure, failed, err := a.home.Ledger.Failure(e.Change.Loc); err != nil {
-		return nil, err
-	} else if failed {
-		reason = failure.Reason
-	}
-	if !ok {
-		return &Problem{Kind: Missing, Reason: reason}, nil
-	}
-	p := &Problem{Path: f.Path, Reason: reason}
-	info, err := a.home.Root.Lstat(f.Path)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		p.Kind, p.Reason = Missing, "the file is not there"
-		return p, nil
-	case err != nil:
-		return nil, err
-	case !info.Mode().IsRegular():
-		p.Kind, p.Reason = Damaged, "it is no regular file"
-		return p, nil
-	case info.Size() != f.Size:
-		p.Kind, p.Reason = Damaged, fmt.Sprintf("it has %d bytes, and had %d", info.Size(), f.Size)
-		return p, nil
-	case a.opts.Quick && info.ModTime().UnixNano() != f.Mtime:
-		p.Kind, p.Reason = Damaged, "it was modified"
-		return p, nil
-	case !current(&f, e):
-		p.Kind = Stale
-		return p, nil
-	case a.opts.Quick:
-		return nil, nil
-	}
-	if p.Reason, err = a.content(&f, e); err != nil || p.Reason == "" {
-		return nil, err
-	}
-	p.Kind = Damaged
-	return p, nil
-}
-
-// current reports whether a file was made for the version of an entry.
-func current(f *ledger.File, e *feed.Entry) bool {
-	if fits(f, e) {
-		return true
-	}
-	same, known := audit.SameContent(&f.Entry.Change, &e.Change)
-	return e.Cursor == f.Entry.Cursor && (same || !known)
-}
-
-// content returns what is wrong with the content of a file; empty: nothing.
-func (a *auditing) content(f *ledger.File, e *feed.Entry) (string, error) {
-	in, err := a.home.Root.Open(f.Path)
-	if err != nil {
-		return "", err
-	}
-	defer in.Close()
-	sum := fetch.NewSum(e.Change.Hash)
-	if _, err := io.Copy(sum, in); err != nil {
-		return fmt.Sprintf("it cannot be read: %v", err), nil
-	}
-	if sum.SHA256() != f.SHA256 {
-		return fmt.Sprintf("the content has sha-256:%s, and had sha-256:%s", sum.SHA256(), f.SHA256), nil
-	}
-	if err := sum.Check(e.Change.Length); err != nil {
-		return err.Error(), nil
-	}
-	return "", nil
-}
-
-// repair gets the files that are broken, and yields what came of it.
-func (a *auditing) repair(ctx context.Context) error {
-	if len(a.broken) == 0 {
-		return nil
-	}
-	entries := make([]feed.Entry, len(a.broken))
-	for i := range a.broken {
-		entries[i] = a.broken[i].entry
-	}
-	err := a.dir.work(ctx, entries, func(ctx context.Context, e feed.Entry) (outcome, error) { return a.dir.get(ctx, e, 0, true) })
-	if err != nil {
-		return err
-	}
-	for _, p := range a.broken {
-		still, err := a.examine(&p.entry)
-		if err != nil {
-			return err
-		}
-		if p.Repaired = still == nil; still != nil {
-			p.Reason = still.Reason
-		}
-		if err := a.yield(p); err != nil {
-			return err
-		}
-	}
-	a.broken = nil
-	return nil
-}
-
-// unexpected finds files that the mirror has made, of resources that the source does not
-// have.
-func (a *auditing) unexpected(ctx context.Context) error {
-	var gone []feed.Entry
-	var found []Problem
-	for f, err := range a.home.Ledger.Files(ctx) {
-		if err != nil {
-			return err
-		}
-		_, expected, err := a.home.Ledger.Seen(f.Loc)
-		if err == nil && !expected && a.expected != nil {
-			_, expected, err = a.expected.Get(ctx, f.Loc)
-		}
-		if err != nil {
-			return err
-		}
-		if !expected {
-			found = append(found, Problem{Kind: Extra, In: InFiles, Loc: f.Loc, Path: f.Path, Repaired: a.opts.Repair})
-			gone = append(gone, feed.Entry{Change: resourcesync.Change{Loc: f.Loc, Change: resourcesync.Deleted}})
-		}
-	}
-	if a.opts.Repair {
-		if err := a.dir.remove(ctx, gone); err != nil {
-			return err
-		}
-	}
-	for _, p := range found {
-		if err := a.yield(p); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// strangers finds files that the mirror has not made.
-func (a *auditing) strangers(ctx context.Context) error {
-	return fs.WalkDir(a.home.Root.FS(), ".", func(name string, d fs.DirEntry, err error) error {
-		switch {
-		case err != nil:
-			return err
-		case ctx.Err() != nil:
-			return ctx.Err()
-		case d.IsDir() && name == filename.State:
-			return fs.SkipDir
-		case d.IsDir():
-			return nil
-		}
-		if loc, owned, err := a.home.Ledger.Owner(name); err != nil {
-			return err
-		} else if owned {
-			if f, ok, err := a.home.Ledger.File(loc); err != nil || ok && f.Path == name {
-				return err
-			}
-		}
-		p := Problem{Kind: Extra, In: InFiles, Path: name, Reason: "rsmirror has not made it"}
-		if a.opts.Repair && a.opts.RemoveExtra {
-			if err := a.dir.unlink(name); err != nil {
-				return err
-			}
-			p.Repaired = true
-		}
-		return a.yield(p)
-	})
 }

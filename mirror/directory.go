@@ -5,8 +5,10 @@ import (
 	"errors"
 	"io/fs"
 	"net/url"
+	"os"
 	"path"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/rshub/rshub/feed"
@@ -71,6 +73,9 @@ func NewDirectory(h *Home, o DirectoryOptions) (*Directory, error) {
 		o.Did = func(Deed) {}
 	}
 	d := &Directory{home: h, fetcher: fetch.New(o.Fetch), opts: o, busy: map[string]chan struct{}{}}
+	if h.copied() {
+		return d, nil // it only looks
+	}
 	return d, d.sweep()
 }
 
@@ -134,15 +139,27 @@ func (d *Directory) release(loc string) {
 
 // Apply gets and removes files.
 func (d *Directory) Apply(ctx context.Context, entries []feed.Entry) error {
+	return d.applyPacked(ctx, entries, nil)
+}
+
+// applyPacked is Apply for contents that are in a package. One that is not there, or is not
+// right there, is got from where the resource is.
+func (d *Directory) applyPacked(ctx context.Context, entries []feed.Entry, packed map[string]*member) error {
 	wanted, gone := newest(entries)
-	if err := d.work(ctx, wanted, d.applyOne); err != nil {
+	locs := make([]string, len(wanted))
+	for i := range wanted {
+		locs[i] = wanted[i].Change.Loc
+	}
+	if err := d.home.Ledger.Place(d.opts.Names, locs...); err != nil { // all at once: get would do it one by one
+		return err
+	}
+	err := d.work(ctx, wanted, func(ctx context.Context, e feed.Entry) (outcome, error) {
+		return d.get(ctx, e, d.opts.Patience, false, packed[e.Change.Loc])
+	})
+	if err != nil {
 		return err
 	}
 	return d.remove(ctx, gone)
-}
-
-func (d *Directory) applyOne(ctx context.Context, e feed.Entry) (outcome, error) {
-	return d.get(ctx, e, d.opts.Patience, false)
 }
 
 // Retry gets files that could not be got before.
@@ -163,7 +180,7 @@ func (d *Directory) Retry(ctx context.Context, all bool) (Left, error) {
 		if err != nil || !ok {
 			return outcome{}, err // a newer change was applied, or it was deleted
 		}
-		return d.get(ctx, f.Entry, 0, false)
+		return d.get(ctx, f.Entry, 0, false, nil)
 	})
 	if err != nil {
 		return left, err
@@ -190,6 +207,7 @@ func (d *Directory) left(ctx context.Context, each func(*ledger.Failure)) (left 
 type outcome struct {
 	file    *ledger.File
 	failure *ledger.Failure
+	come    *come // a content that is put in its place when the outcome is committed, and then is another outcome
 	deed    Deed
 	dirs    []string // directories that have to be made durable before the outcome is
 }
@@ -262,6 +280,9 @@ func (d *Directory) collect(done <-chan outcome, cancel context.CancelCauseFunc)
 			cancel(failed)
 		}
 		for i := range waiting {
+			if c := waiting[i].come; c != nil {
+				_ = c.temporary.Close() // the next try begins anew
+			}
 			d.release(waiting[i].deed.Loc)
 		}
 		waiting = waiting[:0]
@@ -286,6 +307,9 @@ func (d *Directory) collect(done <-chan outcome, cancel context.CancelCauseFunc)
 
 // commit makes outcomes durable.
 func (d *Directory) commit(outcomes []outcome) error {
+	if err := d.place(outcomes); err != nil {
+		return err
+	}
 	dirs := map[string]bool{}
 	var b ledger.Batch
 	for i := range outcomes {
@@ -300,10 +324,8 @@ func (d *Directory) commit(outcomes []outcome) error {
 			b.Failure(*o.failure)
 		}
 	}
-	for dir := range dirs {
-		if err := d.syncDir(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
+	if err := d.syncDirs(dirs); err != nil {
+		return err
 	}
 	if err := d.home.Ledger.Commit(&b); err != nil {
 		return err
@@ -316,13 +338,69 @@ func (d *Directory) commit(outcomes []outcome) error {
 	return nil
 }
 
-// syncDir makes the names in a directory durable.
-func (d *Directory) syncDir(dir string) error {
-	f, err := d.home.Root.Open(dir)
-	if err != nil {
+// place makes contents that came durable, and then puts them in the places of their files.
+func (d *Directory) place(outcomes []outcome) error {
+	var parts []*os.File
+	for i := range outcomes {
+		if c := outcomes[i].come; c != nil {
+			parts = append(parts, c.temporary)
+		}
+	}
+	if err := d.sync(parts, (*os.File).Sync); err != nil {
 		return err
 	}
-	return errors.Join(syncDirectory(f), f.Close())
+	for i := range outcomes {
+		c := outcomes[i].come
+		if c == nil {
+			continue
+		}
+		_ = c.temporary.Close() // it is durable
+		o, err := c.replace()
+		if err != nil {
+			return err
+		}
+		o.deed.Loc = outcomes[i].deed.Loc
+		outcomes[i] = o
+	}
+	return nil
+}
+
+// syncDirs makes the names in directories durable. A directory that is gone needs nothing.
+func (d *Directory) syncDirs(dirs map[string]bool) error {
+	var files []*os.File
+	defer func() {
+		for _, f := range files {
+			_ = f.Close() // it was only read
+		}
+	}()
+	for dir := range dirs {
+		f, err := d.home.Root.Open(dir)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		files = append(files, f)
+	}
+	return d.sync(files, syncDirectory)
+}
+
+// many is how many files are made durable with all else in their file system: that writes
+// more, and takes much less time than one file after the other.
+const many = 16
+
+// sync makes files durable, which one does for a single file.
+func (d *Directory) sync(files []*os.File, one func(*os.File) error) error {
+	if len(files) >= many && syncsAll {
+		return syncAll(d.home.top)
+	}
+	for _, f := range files {
+		if err := one(f); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // mixed returns entries so that those of one host do not stand together: a slow host then
@@ -381,43 +459,44 @@ func (d *Directory) remove(ctx context.Context, gone []feed.Entry) error {
 		}
 	}()
 	var b ledger.Batch
-	var files []ledger.File
-	var dropped int
+	var files, paths []string // the locs of files, and what may be there
 	for i := range gone {
 		loc := gone[i].Change.Loc
 		if err := d.hold(ctx, loc); err != nil {
 			return err
 		}
 		held = append(held, loc)
-		f, ok, err := d.home.Ledger.File(loc)
+		name, placed, err := d.home.Ledger.Path(loc)
 		if err != nil {
 			return err
 		}
-		if ok {
-			files = append(files, f)
-		} else {
-			_, ok, err = d.home.Ledger.Failure(loc)
-			if err != nil {
-				return err
-			}
-		}
-		if ok {
+		if placed {
 			b.Remove(loc)
-			dropped++
+			paths = append(paths, name)
+		}
+		if _, ok, err := d.home.Ledger.File(loc); err != nil {
+			return err
+		} else if ok {
+			files = append(files, loc)
+		}
+		if _, ok, err := d.home.Ledger.Failure(loc); err != nil {
+			return err
+		} else if ok {
+			b.Remove(loc)
 		}
 	}
-	if dropped == 0 {
+	if b.Empty() {
 		return nil
 	}
 	if err := d.count(&b, int64(len(files))); err != nil {
 		return err
 	}
 	dirs := map[string]bool{}
-	for _, f := range files {
-		if err := d.unlink(f.Path); err != nil {
+	for _, name := range paths {
+		if err := d.unlink(name); err != nil {
 			return err
 		}
-		dirs[path.Dir(f.Path)] = true
+		dirs[path.Dir(name)] = true
 	}
 	for dir := range dirs {
 		d.prune(dir)
@@ -425,8 +504,8 @@ func (d *Directory) remove(ctx context.Context, gone []feed.Entry) error {
 	if err := d.home.Ledger.Commit(&b); err != nil {
 		return err
 	}
-	for _, f := range files {
-		d.opts.Did(Deed{Kind: Removed, Loc: f.Loc})
+	for _, loc := range files {
+		d.opts.Did(Deed{Kind: Removed, Loc: loc})
 	}
 	return nil
 }
@@ -459,19 +538,24 @@ func (d *Directory) count(b *ledger.Batch, n int64) error {
 	return nil
 }
 
-// unlink removes a file. It is no error if there is none.
+// unlink removes a file. It is no error if there is none, or if a directory is there: no
+// resource has that.
 func (d *Directory) unlink(name string) error {
-	if err := d.home.Root.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
+	info, err := d.home.Root.Lstat(name)
+	if err == nil && !info.IsDir() {
+		err = d.home.Root.Remove(name)
 	}
-	return nil
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
+		return nil
+	}
+	return err
 }
 
 // prune removes a directory, and those above it, as far as they are empty.
 func (d *Directory) prune(dir string) {
 	for ; dir != "." && dir != "/"; dir = path.Dir(dir) {
-		if d.home.Root.Remove(dir) != nil {
-			return // it is not empty, or not there
+		if err := d.home.Root.Remove(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return // it is not empty
 		}
 	}
 }

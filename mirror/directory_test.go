@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rshub/rshub/discovery"
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/mirror/filename"
 	"github.com/rshub/rshub/reconcile"
@@ -27,24 +28,43 @@ type origin struct {
 	mu    sync.Mutex
 	files map[string]string
 	asked map[string]int
+	first http.HandlerFunc // answers instead, if it is set; it may call serve
 }
 
 func newOrigin(t *testing.T) *origin {
 	o := &origin{files: map[string]string{}, asked: map[string]int{}}
 	o.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		o.mu.Lock()
-		defer o.mu.Unlock()
-		o.asked[r.URL.Path]++
-		text, ok := o.files[r.URL.Path]
-		if !ok {
-			http.NotFound(w, r)
-			return
+		first := o.first
+		o.mu.Unlock()
+		if first == nil {
+			first = o.serve
 		}
-		w.Header().Set("ETag", fmt.Sprintf(`"%x"`, sha256.Sum256([]byte(text))))
-		http.ServeContent(w, r, "", time.Time{}, strings.NewReader(text))
+		first(w, r)
 	}))
 	t.Cleanup(o.Close)
 	return o
+}
+
+// serve serves a file.
+func (o *origin) serve(w http.ResponseWriter, r *http.Request) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.asked[r.URL.Path]++
+	text, ok := o.files[r.URL.Path]
+	if !ok {
+		http.NotFound(w, r)
+		return
+	}
+	w.Header().Set("ETag", fmt.Sprintf(`"%x"`, sha256.Sum256([]byte(text))))
+	http.ServeContent(w, r, "", time.Time{}, strings.NewReader(text))
+}
+
+// answers lets something else answer from now on; nil: nothing does.
+func (o *origin) answers(first http.HandlerFunc) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.first = first
 }
 
 func (o *origin) set(name, text string) {
@@ -219,6 +239,30 @@ func TestFailures(t *testing.T) {
 	}
 }
 
+// A resource that fails for long is tried seldom, and what is there stays.
+func TestPauses(t *testing.T) {
+	b := newBench(t)
+	b.set("/a", "one")
+	b.apply(b.entry("/a", "one"))
+	b.reopen(DirectoryOptions{Pause: time.Minute, MostPause: 10 * time.Minute})
+	b.answers(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) })
+	b.apply(b.entry("/a", "two"))
+	for try, least := range []time.Duration{1, 2, 4, 8, 10, 10} {
+		f, ok, err := b.home.Ledger.Failure(b.URL + "/a")
+		if pause := time.Until(f.Next); err != nil || !ok || f.Tries != try+1 || pause < least*time.Minute*3/4 || pause > 12*time.Minute {
+			t.Errorf("after try %d it is tried again in %v: %+v, %v", try+1, pause, f, err)
+		}
+		b.retry()
+	}
+	b.has("a", "one")
+	b.answers(nil)
+	b.set("/a", "two")
+	if left := b.retry(); left.Resources != 0 {
+		t.Errorf("%+v is left", left)
+	}
+	b.has("a", "two")
+}
+
 // A crash may have put a file in its place and lost its record.
 func TestAdopts(t *testing.T) {
 	b := newBench(t)
@@ -239,6 +283,68 @@ func TestAdopts(t *testing.T) {
 	b.reopen(DirectoryOptions{})
 	if files, err := os.ReadDir(filepath.Join(b.dir, partsDir)); err != nil || len(files) > 0 {
 		t.Errorf("temporary files are left: %v, %v", files, err)
+	}
+}
+
+// kill ends the process when a file is in its place, and the ledger does not know that.
+func (b *bench) kill(name string) {
+	b.t.Helper()
+	if err := b.home.Ledger.Place(b.opts.Names, b.URL+"/"+name); err != nil {
+		b.t.Fatal(err)
+	}
+	p, ok, err := b.home.Ledger.Path(b.URL + "/" + name)
+	if err == nil && ok {
+		err = os.MkdirAll(filepath.Join(b.dir, filepath.Dir(p)), 0o755)
+	}
+	if err == nil {
+		err = os.WriteFile(filepath.Join(b.dir, p), []byte("whole"), 0o644)
+	}
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.reopen(DirectoryOptions{})
+}
+
+// What was got before the process ended, and is gone when the list is read anew, is removed.
+func TestKilledBeforeListed(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.kill("gone/1")
+	b.apply(b.entry("/gone/2", "absent"))
+	b.set("/stays", "here")
+	b.set("/gone/3", "got")
+	b.apply(b.entry("/gone/3", "got"))
+	b.set("/sitemap.xml", `<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9"><url><loc>`+b.URL+`/stays</loc></url></urlset>`)
+	source := &discovery.Source{Sitemap: b.URL + "/sitemap.xml"}
+	left, err := New(b.home, source, b.Directory, Options{HTTP: b.Client()}).Run(t.Context(), true)
+	if err != nil || left.Resources != 0 {
+		t.Errorf("%+v, %v", left, err)
+	}
+	b.has("stays", "here")
+	if _, err := os.Stat(filepath.Join(b.dir, "gone")); err == nil {
+		t.Error("what is gone is still there")
+	}
+}
+
+// A file that is there although the ledger does not know of it is removed with its resource.
+func TestKilledBeforeCommit(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.kill("d/a")
+	b.kill("d/A") // its path depends on that of the first
+	b.has("d/%~41%~case", "whole")
+	b.apply(b.entry("/d/A", "newer"), b.entry("/d/a", "newer")) // nobody has that
+	if left := b.retry(); left.Resources != 2 {
+		t.Errorf("%+v is left", left)
+	}
+	b.set("/d/A", "newer")
+	b.retry()
+	b.has("d/%~41%~case", "newer")
+	b.apply(b.entry("/d/a", ""), b.entry("/d/A", ""))
+	b.has("d/a", "")
+	b.has("d/%~41%~case", "")
+	if _, err := os.Stat(filepath.Join(b.dir, "d")); err == nil {
+		t.Error("the directory is still there")
 	}
 }
 
@@ -363,6 +469,78 @@ func TestTogether(t *testing.T) {
 		b.has(fmt.Sprint(j), fmt.Sprint(29, j))
 	}
 }
+
+// As many files as are made durable together come into their places, and nothing is left.
+func TestCommitOfMany(t *testing.T) {
+	b := newBench(t)
+	const n = 3 * many
+	name := func(i int) string { return fmt.Sprintf("/d%d/%d", i%(many+5), i) }
+	for _, text := range []string{"old", "new"} {
+		var all []feed.Entry
+		for i := range n {
+			b.set(name(i), text)
+			all = append(all, b.entry(name(i), text))
+		}
+		b.apply(all...)
+	}
+	for i := range n {
+		if got, err := os.ReadFile(filepath.Join(b.dir, name(i))); err != nil || string(got) != "new" {
+			t.Errorf("%s has %q, %v", name(i), got, err)
+		}
+	}
+	if left, err := os.ReadDir(filepath.Join(b.dir, filepath.FromSlash(partsDir))); err != nil || len(left) > 0 {
+		t.Errorf("%v is left, %v", left, err)
+	}
+	if c := b.home.Ledger.Counts(); c.Files != n || c.Failures != 0 {
+		t.Errorf("%+v", c)
+	}
+}
+
+// What came before an Apply is interrupted is whole, or it is not there at all.
+func TestInterruptedApply(t *testing.T) {
+	b := newBench(t)
+	const n = 3 * many
+	var all []feed.Entry
+	for i := range n {
+		name := fmt.Sprint("/", i)
+		b.set(name, "text")
+		all = append(all, b.entry(name, "text"))
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	o := DirectoryOptions{}
+	o.Fetch.Client = b.Client()
+	o.Fetch.Client.Transport = roundTripper(func(r *http.Request) (*http.Response, error) {
+		if r.URL.Path == "/20" {
+			cancel()
+		}
+		return http.DefaultTransport.RoundTrip(r)
+	})
+	b.reopen(o)
+	if err := b.Apply(ctx, all); !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+	whole := int64(0)
+	for i := range n {
+		got, err := os.ReadFile(filepath.Join(b.dir, fmt.Sprint(i)))
+		if err == nil && string(got) == "text" {
+			whole++
+		} else if !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%d has %q, %v", i, got, err)
+		}
+	}
+	if c := b.home.Ledger.Counts(); c.Files != whole || whole == n {
+		t.Errorf("%d files are there, and the ledger has %d", whole, c.Files)
+	}
+	b.reopen(DirectoryOptions{})
+	b.apply(all...)
+	if c := b.home.Ledger.Counts(); c.Files != n {
+		t.Errorf("%d files are there in the end", c.Files)
+	}
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
 func TestMixed(t *testing.T) {
 	var entries []feed.Entry

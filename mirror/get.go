@@ -23,9 +23,9 @@ import (
 )
 
 // get brings the file of a resource to what an entry says. With anew it does so even if
-// the file seems to be right. The error is one that a resource cannot have for itself, such
+// the file seems to be right. The content is taken from packed, if that has it. The error is one that a resource cannot have for itself, such
 // as a full disk; any other is an outcome.
-func (d *Directory) get(ctx context.Context, e feed.Entry, patience time.Duration, anew bool) (outcome, error) {
+func (d *Directory) get(ctx context.Context, e feed.Entry, patience time.Duration, anew bool, packed *member) (outcome, error) {
 	loc := e.Change.Loc
 	file, had, err := d.home.Ledger.File(loc)
 	if err != nil {
@@ -43,7 +43,7 @@ func (d *Directory) get(ctx context.Context, e feed.Entry, patience time.Duratio
 		file.Entry = e
 		return outcome{file: &file, deed: Deed{Kind: Kept}}, nil
 	}
-	name, err := d.home.Ledger.Place(d.opts.Names, loc)
+	name, err := d.path(loc)
 	if invalid, ok := errors.AsType[*resourcesync.Error](err); ok {
 		return d.fail(e, before, &fetch.Failure{Err: invalid}), nil
 	}
@@ -55,15 +55,38 @@ func (d *Directory) get(ctx context.Context, e feed.Entry, patience time.Duratio
 		return outcome{file: f, deed: Deed{Kind: Kept}}, err
 	}
 	w := fetch.Wanted{Change: &e.Change, Patience: patience}
+	if packed != nil {
+		w.Packed = packed.Open
+	}
 	if had && !anew && !fetch.NewSum(e.Change.Hash).Verified() && d.unchanged(&file) {
 		w.ETag, w.Modified = file.ETag, file.Modified
 	}
 	return t.fetch(ctx, w, &file, before)
 }
 
+// path returns the path of a resource, and gives it one if it has none. The error is a
+// *resourcesync.Error if the resource cannot have one.
+func (d *Directory) path(loc string) (string, error) {
+	name, ok, err := d.home.Ledger.Path(loc)
+	if err != nil || ok {
+		return name, err
+	}
+	if _, err := d.opts.Names.Path(loc); err != nil {
+		return "", err
+	}
+	if err := d.home.Ledger.Place(d.opts.Names, loc); err != nil {
+		return "", err
+	}
+	name, ok, err = d.home.Ledger.Path(loc)
+	if err == nil && !ok {
+		err = resourcesync.Invalid("every path for %s is taken", resourcesync.Shorten(loc))
+	}
+	return name, err
+}
+
 // fits reports whether a file surely has the content of an entry.
 func fits(f *ledger.File, e *feed.Entry) bool {
-	if f.Entry.Cursor == e.Cursor && !e.Cursor.IsZero() {
+	if f.Entry.Cursor == e.Cursor && e.Position > 0 { // without a hub it is only a time
 		return true
 	}
 	mine := resourcesync.Change{Hash: f.Entry.Change.Hash + " sha-256:" + f.SHA256, Length: &f.Size}
@@ -131,7 +154,12 @@ func (t *target) fetch(ctx context.Context, w fetch.Wanted, old *ledger.File, be
 	if err != nil {
 		return outcome{}, err
 	}
-	defer temporary.Close() // what matters was synced before
+	kept := false
+	defer func() {
+		if !kept {
+			_ = temporary.Close() // what matters is in the file, or nothing
+		}
+	}()
 	got, err := t.fetcher.Get(ctx, w, temporary)
 	if f, ok := errors.AsType[*fetch.Failure](err); ok {
 		o := t.fail(t.entry, before, f)
@@ -141,6 +169,9 @@ func (t *target) fetch(ctx context.Context, w fetch.Wanted, old *ledger.File, be
 		}
 		return o, t.unlink(partsDir + "/" + part)
 	}
+	if err != nil && ctx.Err() == nil { // of the own disk: what is in the file only takes room
+		err = errors.Join(err, t.unlink(partsDir+"/"+part))
+	}
 	if err != nil {
 		return outcome{}, err
 	}
@@ -148,32 +179,40 @@ func (t *target) fetch(ctx context.Context, w fetch.Wanted, old *ledger.File, be
 		old.Entry = t.entry
 		return outcome{file: old, deed: Deed{Kind: Kept}}, t.unlink(partsDir + "/" + part)
 	}
-	return t.replace(temporary, got, before)
-}
-
-// replace puts a temporary file in the place of the file.
-func (t *target) replace(temporary *os.File, got *fetch.Got, before *ledger.Failure) (outcome, error) {
-	part := partsDir + "/" + partName(t.entry.Change.Loc)
 	if at := modified(&t.entry.Change, got); !at.IsZero() {
-		if err := t.home.Root.Chtimes(part, at, at); err != nil {
+		if err := t.home.Root.Chtimes(partsDir+"/"+part, at, at); err != nil {
 			return outcome{}, err
 		}
-	}
-	if err := temporary.Sync(); err != nil {
-		return outcome{}, err
 	}
 	info, err := temporary.Stat()
 	if err != nil {
 		return outcome{}, err
 	}
-	dirs, err := t.rename(part)
+	kept = true
+	return outcome{come: &come{target: t, temporary: temporary, file: t.record(got, info), before: before}}, nil
+}
+
+// A come is a content that came whole, in a temporary file. It takes the place of the file
+// when it is durable: a crash of the machine could else leave neither the old content nor
+// the new one.
+type come struct {
+	*target
+	temporary *os.File // which commit closes
+	file      *ledger.File
+	before    *ledger.Failure
+}
+
+// replace puts the temporary file in the place of the file.
+func (c *come) replace() (outcome, error) {
+	part := partsDir + "/" + partName(c.entry.Change.Loc)
+	dirs, err := c.rename(part)
 	if lasting(err) {
-		return outcome{}, fmt.Errorf("write %s: %w", t.name, err)
+		return outcome{}, fmt.Errorf("write %s: %w", c.name, err)
 	}
 	if err != nil { // a file of somebody else is in the way
-		return t.fail(t.entry, before, &fetch.Failure{Err: err}), t.unlink(part)
+		return c.fail(c.entry, c.before, &fetch.Failure{Err: err}), c.unlink(part)
 	}
-	return outcome{file: t.record(got, info), deed: Deed{Kind: Fetched, Bytes: got.Size}, dirs: dirs}, nil
+	return outcome{file: c.file, deed: Deed{Kind: Fetched, Bytes: c.file.Size}, dirs: dirs}, nil
 }
 
 // rename makes the directories of the file, and moves the temporary file there. It returns
@@ -187,10 +226,10 @@ func (t *target) rename(part string) (dirs []string, err error) {
 		}
 	}
 	for range 10 { // another resource may just be removed, and its directory with it
-		if err = t.home.Root.MkdirAll(dir, 0o777); err == nil {
-			err = t.home.Root.Rename(part, t.name)
+		if err = t.home.Root.Rename(part, t.name); !errors.Is(err, fs.ErrNotExist) {
+			break
 		}
-		if !errors.Is(err, fs.ErrNotExist) {
+		if err = t.home.Root.MkdirAll(dir, 0o777); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			break
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/rshub/rshub/inventory/diskpages"
@@ -16,18 +17,26 @@ import (
 )
 
 // A Home is the directory of a mirror. What the mirror knows of itself is in its
-// directory .rsmirror. One process at a time has a Home open.
+// directory .rsmirror. One process at a time has a Home open; another one may have a copy,
+// see AuditHome.
 type Home struct {
 	Dir    string
 	Root   *os.Root // of Dir: nothing that is done through it leaves Dir
 	Ledger *ledger.Ledger
+
+	top   *os.File // Dir, open as long as the Home is, so that no failed write goes unnoticed
+	state string   // the directory below Dir with what the mirror knows
+
+	mu    sync.Mutex       // held while the pages are closed or copied
+	pages *diskpages.Store // nil: they are closed
 }
 
 // The names within .rsmirror.
 const (
-	ledgerDir  = filename.State + "/ledger"
-	replicaDir = filename.State + "/replica"
-	partsDir   = filename.State + "/parts"
+	ledgerName  = "ledger"
+	replicaName = "replica"
+	ledgerDir   = filename.State + "/" + ledgerName
+	partsDir    = filename.State + "/parts"
 )
 
 // ErrForeign means that a directory has files, and is no mirror.
@@ -49,18 +58,23 @@ func OpenHome(dir string, adopt bool) (*Home, error) {
 			return nil, fmt.Errorf("%s: %w", dir, ErrForeign)
 		}
 	}
-	return open(dir)
+	return open(dir, lockWait)
 }
 
 // ErrNoMirror means that a directory is no mirror.
 var ErrNoMirror = errors.New("it is no mirror")
 
+// ErrInUse means that another process has the home of a mirror open.
+var ErrInUse = ledger.ErrInUse
+
 // ReopenHome opens the home of a mirror that was made before.
-func ReopenHome(dir string) (*Home, error) {
+func ReopenHome(dir string) (*Home, error) { return reopen(dir, lockWait) }
+
+func reopen(dir string, wait time.Duration) (*Home, error) {
 	if _, err := os.Stat(filepath.Join(dir, ledgerDir)); err != nil {
 		return nil, fmt.Errorf("%s: %w", dir, ErrNoMirror)
 	}
-	return open(dir)
+	return open(dir, wait)
 }
 
 const (
@@ -68,23 +82,30 @@ const (
 	lockPause = 50 * time.Millisecond
 )
 
-func open(dir string) (_ *Home, err error) {
-	h := &Home{Dir: dir}
+func open(dir string, wait time.Duration) (*Home, error) {
 	if err := os.MkdirAll(filepath.Join(dir, partsDir), 0o700); err != nil {
 		return nil, err
 	}
 	// A process that was just killed may hold the lock for a moment more.
 	for began := time.Now(); ; time.Sleep(lockPause) {
-		h.Ledger, err = ledger.Open(filepath.Join(dir, ledgerDir), func(err error) { fatal("", err) })
-		if !errors.Is(err, ledger.ErrInUse) || time.Since(began) > lockWait {
-			break
+		h, err := openState(dir, filename.State)
+		if !errors.Is(err, ErrInUse) || time.Since(began) > wait {
+			return h, err
 		}
 	}
-	if err != nil {
+}
+
+// openState opens a home whose state is in a directory below it.
+func openState(dir, state string) (_ *Home, err error) {
+	h := &Home{Dir: dir, state: state}
+	if h.Ledger, err = ledger.Open(filepath.Join(dir, state, ledgerName), func(err error) { fatal("", err) }); err != nil {
 		return nil, err
 	}
 	if h.Root, err = os.OpenRoot(dir); err != nil {
 		return nil, errors.Join(err, h.Ledger.Close())
+	}
+	if h.top, err = h.Root.Open("."); err != nil {
+		return nil, errors.Join(err, h.Root.Close(), h.Ledger.Close())
 	}
 	return h, nil
 }
@@ -127,9 +148,22 @@ func (h *Home) Settle(s Settings) error {
 	return nil
 }
 
-// Pages opens the pages of a client.Replica. The caller closes them.
-func (h *Home) Pages() (*diskpages.Store, error) {
-	return diskpages.Open(filepath.Join(h.Dir, replicaDir), diskpages.Options{Fatal: fatal})
+func (h *Home) pagesDir() string { return filepath.Join(h.Dir, h.state, replicaName) }
+
+// openPages opens the pages of a client.Replica.
+func (h *Home) openPages() (p *diskpages.Store, closed func() error, err error) {
+	if p, err = diskpages.Open(h.pagesDir(), diskpages.Options{Fatal: fatal}); err != nil {
+		return nil, nil, err
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.pages = p
+	return p, func() error {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		h.pages = nil
+		return p.Close()
+	}, nil
 }
 
 // fatal ends the process because the disk does not take what is written. What was kept is
@@ -142,8 +176,14 @@ func fatal(_ string, err error) {
 // FatalStatus is the exit status of a process whose home cannot be written.
 const FatalStatus = 3
 
-// ForgetPages removes the pages, so that a Replica begins anew.
-func (h *Home) ForgetPages() error { return h.Root.RemoveAll(replicaDir) }
+// forgetPages removes the pages, so that a Replica begins anew.
+func (h *Home) forgetPages() error { return h.Root.RemoveAll(h.state + "/" + replicaName) }
 
-// Close closes the home.
-func (h *Home) Close() error { return errors.Join(h.Root.Close(), h.Ledger.Close()) }
+// Close closes the home. A copy is removed.
+func (h *Home) Close() error {
+	err := errors.Join(h.top.Close(), h.Ledger.Close())
+	if h.copied() {
+		err = errors.Join(err, h.Root.RemoveAll(h.state))
+	}
+	return errors.Join(err, h.Root.Close())
+}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -23,10 +24,12 @@ const listBatch = 1_000 // entries that are applied at once
 type looks struct {
 	Number  uint64          `json:"number"` // of the looks at the Resource List
 	Listed  bool            `json:"listed"` // the Resource List was taken over
+	Pushed  bool            `json:"pushed"` // what a hub says is taken over, and the list is older
 	Bare    bool            `json:"bare"`   // it has resources of which it says nothing but the URL
 	Seen    *harvest.Seen   `json:"seen"`
-	Changed time.Time       `json:"changed"` // every change up to then is taken over
-	Version harvest.Version `json:"version"` // of the Change List that was read; zero: of an index, or of none
+	Dump    string          `json:"dump,omitempty"` // the print of the Resource Dump that was taken over
+	Changed time.Time       `json:"changed"`        // every change up to then is taken over
+	Version harvest.Version `json:"version"`        // of the Change List that was read; zero: of an index, or of none
 }
 
 // resources returns the URL of the listing of all resources; empty: there is none.
@@ -37,9 +40,12 @@ func (m *Mirror) resources() string {
 	return m.source.Sitemap
 }
 
+// listed reports whether the source names all its resources, in a list or in a dump.
+func (m *Mirror) listed() bool { return m.resources() != "" || m.source.ResourceDump != "" }
+
 // lists looks at the source's lists, again and again unless once.
 func (m *Mirror) lists(ctx context.Context, once bool) error {
-	if m.resources() == "" && m.source.ChangeList == "" {
+	if !m.listed() && m.source.ChangeList == "" {
 		return &SourceError{ErrNoLists}
 	}
 	for {
@@ -70,12 +76,14 @@ func passing(err error) bool {
 
 // look takes over what the lists say that was not known.
 func (m *Mirror) look(ctx context.Context) error {
+	m.working.Lock()
+	defer m.working.Unlock()
 	var st looks
 	if _, err := m.home.Ledger.Meta("looks", &st); err != nil {
 		return err
 	}
-	if m.resources() != "" && (!st.Listed || m.source.ChangeList == "") {
-		if err := m.takeList(ctx, &st); err != nil {
+	if m.listed() && (!st.Listed || m.source.ChangeList == "") {
+		if err := m.takeAll(ctx, &st); err != nil {
 			return err
 		}
 	}
@@ -87,11 +95,11 @@ func (m *Mirror) look(ctx context.Context) error {
 		return err
 	}
 	before := st.Changed
-	if m.resources() == "" {
+	if !m.listed() {
 		m.opts.Note("the Change List does not reach back to the last look: changes between are lost")
 	} else {
-		m.opts.Note("the Change List does not reach back to the last look: reading the Resource List")
-		if err := m.takeList(ctx, &st); err != nil {
+		m.opts.Note("the Change List does not reach back to the last look: reading the list of all resources")
+		if err := m.takeAll(ctx, &st); err != nil {
 			return err
 		}
 	}
@@ -100,11 +108,19 @@ func (m *Mirror) look(ctx context.Context) error {
 	}
 	gap, err = m.takeChanges(ctx, &st)
 	if gap && err == nil {
-		m.opts.Note("the Change List does not reach back to the Resource List: changes between may be missing")
+		m.opts.Note("the Change List does not reach back to the list of all resources: changes between may be missing")
 		st.Changed, st.Version = time.Time{}, harvest.Version{}
 		_, err = m.takeChanges(ctx, &st)
 	}
 	return err
+}
+
+// takeAll takes over all resources of the source: by its list, else by its dump.
+func (m *Mirror) takeAll(ctx context.Context, st *looks) error {
+	if m.resources() == "" {
+		return m.takeDump(ctx, st)
+	}
+	return m.takeList(ctx, st)
 }
 
 // takeList takes over the listing of all resources: what is new or different in it, and
@@ -126,7 +142,7 @@ func (m *Mirror) takeList(ctx context.Context, st *looks) error {
 		if err != nil {
 			return errors.Join(t.apply(ctx), &SourceError{err})
 		}
-		if !strings.HasPrefix(e.Change.Loc, m.opts.Prefix) {
+		if !t.wants(e) {
 			continue
 		}
 		if err := t.add(ctx, e.Change); err != nil {
@@ -136,19 +152,29 @@ func (m *Mirror) takeList(ctx context.Context, st *looks) error {
 	if err := t.apply(ctx); err != nil {
 		return err
 	}
+	st.Seen = seen
+	return t.end(ctx, st)
+}
+
+// end removes what was not seen, and keeps that all was taken over.
+func (t *taking) end(ctx context.Context, st *looks) error {
 	if err := t.leftovers(ctx); err != nil {
 		return err
 	}
-	st.Number, st.Listed, st.Bare, st.Seen = t.look, true, t.bare, seen
-	if m.source.ChangeList != "" && (st.Changed.IsZero() || at.After(st.Changed)) {
-		st.Changed, st.Version = at, harvest.Version{}
+	st.Number, st.Listed, st.Bare = t.look, true, t.bare
+	if t.source.ChangeList != "" && (st.Changed.IsZero() || t.at.After(st.Changed)) {
+		st.Changed, st.Version = t.at, harvest.Version{}
 	}
-	return m.keep(st)
+	return t.keep(st)
 }
+
+// wants reports whether the mirror is to have a resource.
+func (m *Mirror) wants(e *feed.Entry) bool { return strings.HasPrefix(e.Change.Loc, m.opts.Prefix) }
 
 func (m *Mirror) keep(st *looks) error {
 	var b ledger.Batch
 	b.Meta("looks", *st)
+	b.Meta(dumpKey, nil)
 	return m.home.Ledger.Commit(&b)
 }
 
@@ -176,8 +202,9 @@ type taking struct {
 	look uint64
 
 	bare    bool
-	changed []feed.Entry    // to be applied
-	seen    []ledger.Listed // to be kept when that is done
+	changed []feed.Entry       // to be applied
+	packed  map[string]*member // by loc: where the content is, if it is in a package
+	seen    []ledger.Listed    // to be kept when that is done
 }
 
 // add takes in one resource.
@@ -217,10 +244,17 @@ func sameVersion(a, b *resourcesync.Change) bool {
 // apply applies what was taken in, and then keeps that it was.
 func (t *taking) apply(ctx context.Context) error {
 	if len(t.changed) > 0 {
-		if err := t.sink.Apply(ctx, t.changed); err != nil {
+		var err error
+		if d, ok := t.sink.(*Directory); ok && len(t.packed) > 0 {
+			err = d.applyPacked(ctx, t.changed, t.packed)
+		} else {
+			err = t.sink.Apply(ctx, t.changed)
+		}
+		if err != nil {
 			return err
 		}
 	}
+	clear(t.packed)
 	var b ledger.Batch
 	for i := range t.seen {
 		b.Listed(t.seen[i])
@@ -237,9 +271,22 @@ func (t *taking) leftovers(ctx context.Context) error {
 			return err
 		}
 		if l.Look != t.look && !t.newer(&l) {
-			gone = append(gone, feed.Entry{Change: resourcesync.Change{Loc: l.Entry.Change.Loc, Change: resourcesync.Deleted}})
+			gone = append(gone, deleted(l.Entry.Change.Loc, feed.Cursor{}))
 		}
 	}
+	unlisted := func(loc string) (bool, error) {
+		_, listed, err := t.home.Ledger.Seen(loc)
+		return !listed, err
+	}
+	at := feed.Cursor{Micros: math.MaxInt64}
+	if !t.at.IsZero() {
+		at.Micros = t.at.UnixMicro()
+	}
+	orphans, err := t.orphans(ctx, at, unlisted)
+	if err != nil {
+		return err
+	}
+	gone = append(gone, orphans...)
 	if len(gone) == 0 {
 		return nil
 	}
@@ -346,17 +393,26 @@ func (m *Mirror) changes(ctx context.Context, list string, known harvest.Version
 	return doc, a.Version, nil
 }
 
+// changedAt returns when a change of a Change List was.
+func changedAt(c *resourcesync.Change) time.Time {
+	if c.Datetime.IsZero() {
+		return c.Lastmod // as version 1.0 of the standard had it
+	}
+	return c.Datetime
+}
+
 // applyChanges applies changes that were not taken over yet. It returns the newest
 // datetime of them.
 func (m *Mirror) applyChanges(ctx context.Context, items []resourcesync.Item, st *looks) (newest time.Time, err error) {
 	var entries []feed.Entry
 	var b ledger.Batch
+	last := map[string]int{} // by loc
+	for i := range items {
+		last[items[i].Change.Loc] = i
+	}
 	for i := range items {
 		c := items[i].Change
-		at := c.Datetime
-		if at.IsZero() {
-			at = c.Lastmod // as version 1.0 of the standard had it
-		}
+		at := changedAt(&c)
 		if !at.IsZero() && at.Before(st.Changed) || !strings.HasPrefix(c.Loc, m.opts.Prefix) {
 			continue
 		}
@@ -375,7 +431,10 @@ func (m *Mirror) applyChanges(ctx context.Context, items []resourcesync.Item, st
 			return newest, err
 		}
 		if known && e.Micros != 0 && before.Entry.Micros >= e.Micros {
-			continue // taken over already
+			again := before.Entry.Micros > e.Micros || before.Entry.Change.Change == c.Change && sameVersion(&before.Entry.Change, &c)
+			if later := &items[last[c.Loc]].Change; again || last[c.Loc] > i && changedAt(later).Equal(at) {
+				continue // taken over already; a resource may change several times within the precision of the times
+			}
 		}
 		entries = append(entries, e)
 		if c.Change == resourcesync.Deleted {

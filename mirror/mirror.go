@@ -14,6 +14,7 @@ import (
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/harvest"
 	"github.com/rshub/rshub/internal/backoff"
+	"github.com/rshub/rshub/mirror/fetch"
 	"github.com/rshub/rshub/mirror/ledger"
 )
 
@@ -25,6 +26,7 @@ type Options struct {
 	Every     time.Duration // how often a source without a hub is looked at; default 5 minutes
 	Patience  time.Duration // how long a run once waits for a source that does not answer; default 10 minutes
 	UserAgent string
+	MaxSize   int64 // the most bytes of a package of a Resource Dump; default 10 GiB
 
 	// Note is called with what a person may want to know. Several goroutines may call it
 	// at the same time. Default: nobody is told.
@@ -43,6 +45,12 @@ type Mirror struct {
 	source discovery.Source
 	opts   Options
 	lister *harvest.Lister
+
+	packages *fetch.Fetcher // of Resource Dumps
+
+	working    sync.Mutex      // held while what the source says is taken over
+	replicated *client.Replica // that gave the last update; nil: there was none
+	applied    feed.Cursor     // of that update
 }
 
 // New returns the Mirror of a source in a home.
@@ -57,11 +65,12 @@ func New(h *Home, source *discovery.Source, sink Sink, o Options) *Mirror {
 	}
 	m := &Mirror{home: h, sink: sink, source: *source, opts: o}
 	m.lister = &harvest.Lister{Getter: &harvest.Getter{Client: o.HTTP, UserAgent: o.UserAgent, Wait: o.Patience}}
+	m.packages = fetch.New(fetch.Options{Client: o.HTTP, MaxSize: o.MaxSize, UserAgent: o.UserAgent})
 	return m
 }
 
 // ErrNoLists means that a source offers nothing that a mirror can be made from.
-var ErrNoLists = errors.New("the source has neither a hub that rsmirror can follow, nor a Resource List, a sitemap or a Change List")
+var ErrNoLists = errors.New("the source has neither a hub that rsmirror can follow, nor a Resource List, a Resource Dump, a sitemap or a Change List")
 
 // A SourceError means that the source, or the hub, does not answer as it should. The mirror
 // itself is right, and another Run goes on.
@@ -78,6 +87,10 @@ func (m *Mirror) Run(ctx context.Context, once bool) (Left, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var wg sync.WaitGroup
+	defer wg.Wait()
+	asked, end := context.WithCancel(ctx)
+	defer end()
+	wg.Go(func() { m.answer(asked) })
 	if !once {
 		wg.Go(func() {
 			if err := m.retry(ctx); err != nil {
@@ -132,10 +145,10 @@ func (m *Mirror) follow(ctx context.Context, cancel context.CancelCauseFunc, onc
 		return m.lists(ctx, once)
 	case err != nil:
 		return err
-	case !complete:
-		if err := m.before(ctx); err != nil {
-			return err
-		}
+	}
+	own := m.source.ResourceList == feed.Base(hub).ResourceList(set)
+	if err := m.before(ctx, complete || own); err != nil {
+		return err
 	}
 	return m.replica(ctx, c, set, once, good)
 }
@@ -175,22 +188,25 @@ func (m *Mirror) complete(ctx context.Context, c *client.Client, set string) (bo
 	return false, context.Cause(ctx)
 }
 
-// before takes over the source's own Resource List, once, because the hub does not know
-// all resources: what the hub says comes after it.
-func (m *Mirror) before(ctx context.Context) error {
+// before takes over the source's own Resource List, unless the hub knows all that it has.
+// It does so once, before anything that the hub says: later, the list would undo that.
+func (m *Mirror) before(ctx context.Context, known bool) error {
 	var st looks
-	if _, err := m.home.Ledger.Meta("looks", &st); err != nil {
+	if _, err := m.home.Ledger.Meta("looks", &st); err != nil || st.Pushed {
 		return err
 	}
-	if st.Listed {
-		return nil
-	}
-	if m.resources() == "" {
+	switch {
+	case known || st.Listed:
+	case !m.listed():
 		m.opts.Note("the hub does not know all resources of the set, and the source has no Resource List: the mirror will have what is published from now on, and what the hub knows")
-		return nil
+	default:
+		m.opts.Note("the hub does not know all resources of the set: reading the source's own list first")
+		if err := m.takeAll(ctx, &st); err != nil {
+			return err
+		}
 	}
-	m.opts.Note("the hub does not know all resources of the set: reading the source's Resource List first")
-	return m.takeList(ctx, &st)
+	st.Pushed = true
+	return m.keep(&st)
 }
 
 // replica follows a hub by a Replica.
@@ -214,14 +230,25 @@ func (m *Mirror) replica(ctx context.Context, c *client.Client, set string, once
 		if u.Baseline && len(u.Entries) == 0 {
 			m.opts.Note("the baseline is complete, at cursor %v", u.Cursor)
 		}
-		if err := m.sink.Apply(ctx, u.Entries); err != nil {
-			return err
-		}
-		if err := m.unlist(u.Entries); err != nil {
+		if err := m.apply(ctx, r, u); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// apply brings an update of a replica to the sink.
+func (m *Mirror) apply(ctx context.Context, r *client.Replica, u *client.Update) error {
+	m.working.Lock()
+	defer m.working.Unlock()
+	m.replicated, m.applied = r, u.Cursor
+	if err := m.sink.Apply(ctx, u.Entries); err != nil {
+		return err
+	}
+	if err := m.unlist(u.Entries); err != nil || !u.Complete {
+		return err
+	}
+	return m.adrift(ctx, r, u.Cursor)
 }
 
 // unlist forgets what the source's list said of resources: the hub knows them now.
@@ -246,15 +273,15 @@ func (m *Mirror) unlist(entries []feed.Entry) error {
 
 // replica opens the replica of a home.
 func (h *Home) replica(ctx context.Context, c *client.Client, set, prefix string) (*client.Replica, func() error, error) {
-	pages, err := h.Pages()
+	pages, closed, err := h.openPages()
 	if err != nil {
 		return nil, nil, err
 	}
 	r, err := c.OpenReplica(ctx, set, pages, client.ReplicaOptions{Prefix: prefix})
 	if err != nil {
-		return nil, nil, errors.Join(err, pages.Close())
+		return nil, nil, errors.Join(err, closed())
 	}
-	return r, pages.Close, nil
+	return r, closed, nil
 }
 
 // retry tries again what failed, whenever something is due, until ctx is done.

@@ -17,6 +17,7 @@ import (
 type Failure struct {
 	Text    string
 	Outcome Outcome
+	Status  int // of the answer; 0: there was none
 }
 
 // Error returns Text.
@@ -25,7 +26,7 @@ func (f *Failure) Error() string { return f.Text }
 // Answered returns the Failure that stands for an answer with a status. Its
 // text begins with what.
 func Answered(what string, status int) *Failure {
-	f := &Failure{what, OfStatus(status)}
+	f := &Failure{what, OfStatus(status), status}
 	if name := http.StatusText(status); name != "" {
 		f.Text += ": " + name
 	}
@@ -41,25 +42,25 @@ func Explain(err error) *Failure {
 	var dns *net.DNSError
 	switch {
 	case errors.Is(err, ErrAddress):
-		return &Failure{ErrAddress.Error(), RefusedAddress}
+		return &Failure{Text: ErrAddress.Error(), Outcome: RefusedAddress}
 	case errors.Is(err, ErrCrowded):
-		return &Failure{ErrCrowded.Error(), Other}
+		return &Failure{Text: ErrCrowded.Error(), Outcome: Other}
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded), isTimeout(err):
-		return &Failure{"no answer in time", Timeout}
+		return &Failure{Text: "no answer in time", Outcome: Timeout}
 	case errors.Is(err, context.Canceled):
-		return &Failure{"given up", Other}
+		return &Failure{Text: "given up", Outcome: Other}
 	case errors.As(err, &dns):
-		return &Failure{"the host's name was not found", Unreachable}
+		return &Failure{Text: "the host's name was not found", Outcome: Unreachable}
 	case isTLS(err):
-		return &Failure{"the TLS handshake failed", TLS}
+		return &Failure{Text: "the TLS handshake failed", Outcome: TLS}
 	case errors.Is(err, syscall.ECONNREFUSED):
-		return &Failure{"the connection was refused", Unreachable}
+		return &Failure{Text: "the connection was refused", Outcome: Unreachable}
 	case errors.Is(err, syscall.ENETUNREACH), errors.Is(err, syscall.EHOSTUNREACH):
-		return &Failure{"the host cannot be reached", Unreachable}
+		return &Failure{Text: "the host cannot be reached", Outcome: Unreachable}
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE), errors.Is(err, io.ErrClosedPipe):
-		return &Failure{"the connection was closed before the answer", Other}
+		return &Failure{Text: "the connection was closed before the answer", Outcome: Other}
 	}
-	return &Failure{"the answer is not HTTP", Other}
+	return &Failure{Text: "the answer is not HTTP", Outcome: Other}
 }
 
 // isTLS reports whether a TLS handshake failed. Most errors of crypto/tls have

@@ -10,7 +10,6 @@ import (
 	"github.com/rshub/rshub/client"
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/harvest"
-	"github.com/rshub/rshub/inventory"
 	"github.com/rshub/rshub/inventory/audit"
 	"github.com/rshub/rshub/reconcile"
 	"github.com/rshub/rshub/relay"
@@ -31,14 +30,16 @@ func Relayed(getter *harvest.Getter, hub *client.Client, outcomes Outcomes, dir 
 		if err != nil {
 			return err
 		}
+		find := func(ctx context.Context) (relay.Source, error) { return relay.Find(ctx, getter, out.Source) }
 		if kept.State.Version == 0 {
-			if kept.State.Source, err = relay.Find(ctx, getter, out.Source); err != nil {
+			if kept.State.Source, err = find(ctx); err != nil {
 				return err
 			}
 			kept.State.Version = relay.StateVersion
 		}
 		r := relay.New(&site{reconcile.Set{Client: hub, Name: set, Keys: "poll-"}}, getter, &kept.State, relay.Options{
 			Dir:   dir,
+			Find:  find,
 			Note:  func(text string) { note(set, text) },
 			Gap:   func(gap error) { note(set, gap.Error()) },
 			Holds: func(ctx context.Context, at feed.Cursor) (bool, error) { return hub.Holds(ctx, set, at) },
@@ -87,8 +88,8 @@ func readState(ctx context.Context, outcomes Outcomes, set string, out *Outcome)
 // A site is a set of this hub.
 type site struct{ reconcile.Set }
 
-func (s *site) Differences(ctx context.Context, own func(context.Context) (*inventory.State, error), look func(audit.Look)) iter.Seq2[audit.Difference, error] {
-	return reconcile.Failing(s.Set.Differences(ctx, own, look), func(err error) error {
+func (s *site) Differences(ctx context.Context, tally reconcile.Tally, own client.Own, look func(audit.Look)) iter.Seq2[audit.Difference, error] {
+	return reconcile.Failing(s.Set.Differences(ctx, tally, own, look), func(err error) error {
 		if errors.Is(err, feed.ErrNoSet) {
 			return errDeleted
 		}

@@ -9,14 +9,13 @@ package reconcile
 
 import (
 	"context"
-	"fmt"
 	"iter"
-	"os"
 
+	"github.com/rshub/rshub/client"
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/inventory"
 	"github.com/rshub/rshub/inventory/audit"
-	"github.com/rshub/rshub/inventory/diskpages"
+	"github.com/rshub/rshub/inventory/digest"
 	"github.com/rshub/rshub/resourcesync"
 )
 
@@ -42,10 +41,11 @@ func (g *Gap) Unwrap() error { return g.Err }
 // answered, and their errors end a Sync.
 type Hub interface {
 	// Differences compares what own returns with what the hub knows, and yields every
-	// resource that differs and that nobody has published since Differences began. It asks
-	// own after that beginning, and own returns the same state each time. It calls look
-	// with each look at the hub. The error is feed.ErrNoSet if there is no such set.
-	Differences(ctx context.Context, own func(context.Context) (*inventory.State, error), look func(audit.Look)) iter.Seq2[audit.Difference, error]
+	// resource that differs and that nobody has published since Differences began. It calls
+	// look with each look at the hub. After the first it asks tally, and if the hub holds
+	// the same, there are no differences. Else it asks own, which returns the same state
+	// each time. The error is feed.ErrNoSet if there is no such set.
+	Differences(ctx context.Context, tally Tally, own client.Own, look func(audit.Look)) iter.Seq2[audit.Difference, error]
 
 	// Publish publishes at most MaxBatch changes, all or none. The same changes with the
 	// same key are published once. It returns the cursor of the last change.
@@ -57,6 +57,10 @@ type Hub interface {
 	// Complete says that the hub knows all resources of the set.
 	Complete(ctx context.Context) error
 }
+
+// A Tally returns the tally of what own will return. If that is not known, because a
+// resource may have been listed several times, it returns the tally of something else.
+type Tally func(context.Context) (digest.Tally, error)
 
 // MaxBatch is how many changes are published together at most.
 const MaxBatch = 1_000
@@ -118,8 +122,9 @@ type Source struct {
 	opts    Options
 
 	// Since the last Sync.
-	pages    *pages
-	known    *inventory.Overlay // what the hub knows of the source
+	holding  *holding           // what the source has
+	kept     []feed.Entry       // what the hub has besides, see Result.Kept
+	known    *inventory.Overlay // what the hub knows of the source; nil until it is needed
 	position uint64             // of the newest change in known: a number of our own
 	head     feed.Cursor        // the newest cursor of the hub's log that is known
 	held     uint64             // resources that the hub knew then, or has learnt since
@@ -142,37 +147,7 @@ func New(hub Hub, listing Listing, o Options) *Source {
 
 // Close removes what the Source keeps on the disk.
 func (s *Source) Close() error {
-	p := s.pages
-	s.pages, s.known = nil, nil
-	return p.close()
-}
-
-// pages are inventories in a directory of their own.
-type pages struct {
-	*diskpages.Store
-	dir string
-}
-
-func openPages(dir string) (*pages, error) {
-	dir, err := os.MkdirTemp(dir, "pages-*")
-	if err != nil {
-		return nil, fmt.Errorf("make a temporary directory: %w", err)
-	}
-	store, err := diskpages.Open(dir, diskpages.Options{})
-	if err != nil {
-		_ = os.RemoveAll(dir)
-		return nil, err
-	}
-	return &pages{store, dir}, nil
-}
-
-func (p *pages) close() error {
-	if p == nil {
-		return nil
-	}
-	err := p.Store.Close()
-	if removed := os.RemoveAll(p.dir); err == nil {
-		err = removed
-	}
-	return err
+	h := s.holding
+	s.holding, s.kept, s.known = nil, nil, nil
+	return h.close()
 }

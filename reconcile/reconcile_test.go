@@ -5,10 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"os"
+	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/rshub/rshub/client"
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/inventory"
 	"github.com/rshub/rshub/inventory/audit"
@@ -35,7 +40,7 @@ func newHub(t *testing.T) *hubOf {
 	return &hubOf{t: t, resources: map[string]feed.Entry{}, keys: map[string]feed.Cursor{}}
 }
 
-func (h *hubOf) Differences(ctx context.Context, own func(context.Context) (*inventory.State, error), look func(audit.Look)) iter.Seq2[audit.Difference, error] {
+func (h *hubOf) Differences(ctx context.Context, tally Tally, own client.Own, look func(audit.Look)) iter.Seq2[audit.Difference, error] {
 	return func(yield func(audit.Difference, error) bool) {
 		if !h.exists {
 			yield(audit.Difference{}, feed.ErrNoSet)
@@ -57,6 +62,12 @@ func (h *hubOf) Differences(ctx context.Context, own func(context.Context) (*inv
 		}
 		l.Set, l.Cursor, l.Complete = "demo", h.head, h.complete
 		look(l)
+		if t, err := tally(ctx); err != nil || t.Count == l.Count && t.Digest(digest.ByContent) == l.Content {
+			if err != nil {
+				yield(audit.Difference{}, err)
+			}
+			return
+		}
 		state, err := own(ctx)
 		if err != nil {
 			yield(audit.Difference{}, err)
@@ -377,6 +388,73 @@ func TestUpdate(t *testing.T) {
 	h.head = feed.Cursor{Position: 3, Micros: 3}
 	if _, err := s.Update(t.Context(), []Sight{{Loc: loc("later"), Entry: entry("later", "1")}}); !errors.Is(err, ErrSync) {
 		t.Errorf("after the hub lost its tail it is %v", err)
+	}
+}
+
+// A list that the hub holds is not sorted before there is an update.
+func TestUpdateOfWhatIsHeld(t *testing.T) {
+	h := newHub(t)
+	l := numbered(30)
+	if _, _, err := h.sync(l.listing(), Options{}); err != nil {
+		t.Fatal(err)
+	}
+	h.published = nil
+	dir := t.TempDir()
+	s := New(h, l.listing(&Gap{Loc: loc("busy"), Err: errors.New("busy")}), Options{Dir: dir})
+	defer s.Close()
+	if r, err := s.Sync(t.Context()); err != nil || r.Listed != 30 || r.Held != 30 || r.Gaps != 1 || !r.Complete || r.Cursor != h.head {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	if stores, err := filepath.Glob(filepath.Join(dir, "pages-*", "pages")); err != nil || len(stores) > 0 {
+		t.Errorf("the list was sorted: %v, %v", stores, err)
+	}
+	for range 2 {
+		if _, err := s.Update(t.Context(), []Sight{{Loc: loc("00001"), Entry: entry("00001", "2")}, {Loc: loc("00002")}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if want := []string{"updated " + loc("00001"), "deleted " + loc("00002")}; !slices.Equal(h.published, want) {
+		t.Errorf("%v", h.published)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+		t.Errorf("%v is left, %v", left, err)
+	}
+}
+
+// A list is sorted as it came: with what each resource says, and where it was in the list.
+func TestSpool(t *testing.T) {
+	length := int64(3)
+	entries := []feed.Entry{
+		{Cursor: feed.Cursor{Position: 3}, Change: resourcesync.Change{Loc: loc("b"), Change: resourcesync.Updated, Lastmod: time.Date(2024, 2, 29, 1, 2, 3, 456_789_001, time.UTC), Length: &length,
+			Links: []resourcesync.Link{{Rel: "duplicate", Href: loc("c"), Pri: 2}}, Attrs: []resourcesync.Attr{{Namespace: "urn:x", Name: "y", Value: "a\n\"b\""}}}},
+		{Cursor: feed.Cursor{Position: 9}, Change: resourcesync.Change{Loc: loc("a"), Change: resourcesync.Updated, Hash: "md5:00 sha-256:11", Type: "text/plain", Changefreq: "daily"}},
+	}
+	s, err := newSpool(t.TempDir(), func(add func(*feed.Entry) error) error {
+		for i := range entries {
+			if err := add(&entries[i]); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.close()
+	for range 2 {
+		var got []feed.Entry
+		for e, err := range s.resources() {
+			if err != nil {
+				t.Fatal(err)
+			}
+			got = append(got, *e)
+		}
+		if !reflect.DeepEqual(got, entries) {
+			t.Errorf("%+v is read, and %+v was written", got, entries)
+		}
 	}
 }
 

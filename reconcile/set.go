@@ -6,7 +6,6 @@ import (
 
 	"github.com/rshub/rshub/client"
 	"github.com/rshub/rshub/feed"
-	"github.com/rshub/rshub/inventory"
 	"github.com/rshub/rshub/inventory/audit"
 	"github.com/rshub/rshub/inventory/digest"
 	"github.com/rshub/rshub/resourcesync"
@@ -25,8 +24,8 @@ type Set struct {
 var _ Hub = (*Set)(nil)
 
 // Differences audits the set by content.
-func (s *Set) Differences(ctx context.Context, own func(context.Context) (*inventory.State, error), look func(audit.Look)) iter.Seq2[audit.Difference, error] {
-	return s.Client.Audit(ctx, s.Name, own, client.AuditOptions{By: digest.ByContent, Prefix: s.Prefix, Settle: 1, Look: look})
+func (s *Set) Differences(ctx context.Context, tally Tally, own client.Own, look func(audit.Look)) iter.Seq2[audit.Difference, error] {
+	return s.Client.Audit(ctx, s.Name, own, client.AuditOptions{By: digest.ByContent, Tally: tally, Prefix: s.Prefix, Settle: 1, Look: look})
 }
 
 // Publish publishes the changes as one batch of lines.

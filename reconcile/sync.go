@@ -11,6 +11,7 @@ import (
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/inventory"
 	"github.com/rshub/rshub/inventory/audit"
+	"github.com/rshub/rshub/inventory/digest"
 	"github.com/rshub/rshub/resourcesync"
 )
 
@@ -25,24 +26,16 @@ func (s *Source) Sync(ctx context.Context) (Result, error) {
 	if err := s.Close(); err != nil {
 		return Result{}, err
 	}
-	p, err := openPages(s.opts.Dir)
+	h, err := newHolding(&s.opts)
 	if err != nil {
 		return Result{}, err
 	}
-	r := &run{Source: s, pages: p, gaps: map[string]bool{}}
+	r := &run{Source: s, holding: h, gaps: map[string]bool{}}
 	if err := r.sync(ctx); err != nil {
-		_ = p.close() // the first error is worth more
+		_ = h.close() // the first error is worth more
 		return r.result, err
 	}
-	known := r.own.Overlay()
-	for i := range r.kept {
-		r.kept[i].Position = uint64(i) + 1
-	}
-	if err := known.Add(ctx, r.kept); err != nil {
-		_ = p.close()
-		return r.result, err
-	}
-	s.pages, s.known, s.position = p, known, uint64(len(r.kept))
+	s.holding, s.kept = h, r.kept
 	s.head, s.held, s.deleted = r.result.Cursor, max(r.result.Held, r.result.Listed), uint64(r.result.Deleted)
 	return r.result, nil
 }
@@ -50,18 +43,17 @@ func (s *Source) Sync(ctx context.Context) (Result, error) {
 // A run is one Sync.
 type run struct {
 	*Source
-	pages *pages
+	holding *holding // what the list has
 
-	own    *inventory.State // what the list has; nil until it is read
-	gaps   map[string]bool  // locs
-	open   bool             // there is a gap of which no loc is known
-	kept   []feed.Entry     // what the hub has in the gaps
-	look   audit.Look       // the newest at the hub
-	anew   bool             // there is no such set
-	failed error            // why the list or the hub could not be read
+	gaps   map[string]bool // locs
+	open   bool            // there is a gap of which no loc is known
+	kept   []feed.Entry    // what the hub has in the gaps
+	look   audit.Look      // the newest at the hub
+	anew   bool            // there is no such set
+	failed error           // why the list or the hub could not be read
 	result Result
 
-	changes *inventory.State // what differs: see toDelete
+	changes *inventory.State // what differs: see toDelete; nil: nothing
 }
 
 // The changes of a run are kept in the order of loc. One of them is a deletion if its
@@ -71,9 +63,8 @@ const (
 	toDelete  = 2
 )
 
-func (r *run) sync(ctx context.Context) error {
-	var err error
-	if r.changes, err = inventory.Collect(ctx, r.pages, "changes", r.differences(ctx)); err != nil {
+func (r *run) sync(ctx context.Context) (err error) {
+	if r.changes, err = r.collect(ctx, r.differences(ctx)); err != nil {
 		return cmp.Or(r.failed, err)
 	}
 	res := &r.result
@@ -102,6 +93,20 @@ func (r *run) sync(ctx context.Context) error {
 	return nil
 }
 
+// collect sorts changes, if there are any.
+func (r *run) collect(ctx context.Context, changes iter.Seq2[*feed.Entry, error]) (*inventory.State, error) {
+	next, stop := iter.Pull2(changes)
+	defer stop()
+	e, err, more := next()
+	if err != nil || !more {
+		return nil, err
+	}
+	return r.holding.sorted(ctx, "changes", func(yield func(*feed.Entry, error) bool) {
+		for ; more && yield(e, err); e, err, more = next() {
+		}
+	}, inventory.Collect)
+}
+
 // differences yields the changes that make the hub equal to the source.
 func (r *run) differences(ctx context.Context) iter.Seq2[*feed.Entry, error] {
 	return func(yield func(*feed.Entry, error) bool) {
@@ -111,7 +116,7 @@ func (r *run) differences(ctx context.Context) iter.Seq2[*feed.Entry, error] {
 			}
 			r.look, r.result.Cursor = l, l.Cursor
 		}
-		for d, err := range r.hub.Differences(ctx, r.list, look) {
+		for d, err := range r.hub.Differences(ctx, r.tally, r.own, look) {
 			if errors.Is(err, feed.ErrNoSet) {
 				r.anew = true
 				break
@@ -128,7 +133,7 @@ func (r *run) differences(ctx context.Context) iter.Seq2[*feed.Entry, error] {
 		if !r.anew {
 			return
 		}
-		own, err := r.list(ctx)
+		own, err := r.own(ctx)
 		if err != nil {
 			yield(nil, err)
 			return
@@ -176,45 +181,53 @@ func change(own *feed.Entry, t resourcesync.ChangeType) *feed.Entry {
 	return e
 }
 
-// list reads the list, once.
-func (r *run) list(ctx context.Context) (*inventory.State, error) {
-	if r.own != nil {
-		return r.own, nil
-	}
-	collect := inventory.Collect
-	if r.opts.Doubles {
-		collect = inventory.CollectLast
-	}
-	own, err := collect(ctx, r.pages, "own", func(yield func(*feed.Entry, error) bool) {
-		for e, err := range r.listing(ctx) {
-			if gap, ok := errors.AsType[*Gap](err); ok {
-				r.gap(gap)
-				continue
-			}
-			var checked feed.Entry
-			if err == nil {
-				checked = *e
-				err = r.check(&checked.Change)
-			}
-			if err != nil {
-				r.failed = err
-				yield(nil, err)
-				return
-			}
-			if !yield(&checked, nil) {
-				return
-			}
+// tally returns the tally of the list. The first call reads the list.
+func (r *run) tally(ctx context.Context) (digest.Tally, error) {
+	if r.holding.list == nil {
+		list, err := newSpool(r.holding.dir, func(add func(*feed.Entry) error) error { return r.read(ctx, add) })
+		if err != nil {
+			r.failed = err
+			return digest.Tally{}, err
 		}
-	})
+		r.holding.list, r.result.Listed = list, list.tally.Count
+	}
+	return r.holding.list.tally, nil
+}
+
+// own returns the list, sorted.
+func (r *run) own(ctx context.Context) (*inventory.State, error) {
+	if _, err := r.tally(ctx); err != nil {
+		return nil, err
+	}
+	own, err := r.holding.own(ctx)
 	if err != nil {
 		return nil, err
 	}
 	t, err := own.Tally(ctx, inventory.Range{})
-	if err != nil {
-		return nil, err
+	r.result.Listed = t.Count
+	return own, err
+}
+
+// read calls add with each resource of the list.
+func (r *run) read(ctx context.Context, add func(*feed.Entry) error) error {
+	var checked feed.Entry
+	for e, err := range r.listing(ctx) {
+		if gap, ok := errors.AsType[*Gap](err); ok {
+			r.gap(gap)
+			continue
+		}
+		if err == nil {
+			checked = *e
+			err = r.check(&checked.Change)
+		}
+		if err == nil {
+			err = add(&checked)
+		}
+		if err != nil {
+			return err
+		}
 	}
-	r.own, r.result.Listed = own, t.Count
-	return own, nil
+	return nil
 }
 
 // check checks a resource of the list.
@@ -243,7 +256,7 @@ func (r *run) gap(g *Gap) {
 func (r *run) all(ctx context.Context) iter.Seq2[*resourcesync.Change, error] {
 	return func(yield func(*resourcesync.Change, error) bool) {
 		for _, kind := range []uint64{toPublish, toDelete} {
-			if kind == toDelete && r.result.Deleted == 0 {
+			if r.changes == nil || kind == toDelete && r.result.Deleted == 0 {
 				continue
 			}
 			for e, err := range r.changes.Walk(ctx, inventory.Range{}) {

@@ -27,8 +27,11 @@ var ErrSync = errors.New("the hub may not know any more what it knew")
 // since then. After an error the caller has to Sync before the next Update; what was seen
 // is found again then.
 func (s *Source) Update(ctx context.Context, sights []Sight) (Result, error) {
-	if s.known == nil {
+	if s.holding == nil {
 		return Result{}, ErrSync
+	}
+	if err := s.learn(ctx); err != nil {
+		return Result{}, err
 	}
 	u := &update{Source: s, state: s.known.State(feed.Cursor{}), seen: map[string]bool{}}
 	for i := range sights {
@@ -38,9 +41,30 @@ func (s *Source) Update(ctx context.Context, sights []Sight) (Result, error) {
 	}
 	err := u.publish(ctx)
 	if err != nil {
-		s.known = nil
+		_ = s.Close() // the first error is worth more
 	}
 	return u.result, err
+}
+
+// learn finds out what the hub knows since the last Sync: what was listed, and what the
+// list left open.
+func (s *Source) learn(ctx context.Context) error {
+	if s.known != nil {
+		return nil
+	}
+	own, err := s.holding.own(ctx)
+	if err != nil {
+		return err
+	}
+	for i := range s.kept {
+		s.kept[i].Position = uint64(i) + 1
+	}
+	known := own.Overlay()
+	if err := known.Add(ctx, s.kept); err != nil {
+		return err
+	}
+	s.known, s.position = known, uint64(len(s.kept))
+	return nil
 }
 
 // An update is one Update.

@@ -10,11 +10,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
+	"reflect"
 	"time"
 
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/harvest"
 	"github.com/rshub/rshub/harvest/oaipmh"
+	"github.com/rshub/rshub/outbound"
 	"github.com/rshub/rshub/reconcile"
 	"github.com/rshub/rshub/resourcesync"
 )
@@ -38,6 +41,10 @@ type Options struct {
 	// Holds reports whether the hub's log still has the entry at a cursor. If it has not,
 	// everything is compared. Default: it has.
 	Holds func(ctx context.Context, at feed.Cursor) (bool, error)
+
+	// Find finds out where the source is, when it is not any more where it was. Default:
+	// nobody finds out, and the look fails.
+	Find func(ctx context.Context) (Source, error)
 
 	Note func(text string)     // is told what is odd at the source without that anything is lost by it; default: nobody is told
 	Gap  func(gap error)       // is told of each part of the source that could not be read; default: nobody is told
@@ -81,12 +88,13 @@ type State struct {
 	Cursor string    `json:"cursor"` // of the newest change that was published, or of the hub's log when everything was compared
 	Full   time.Time `json:"full"`   // when everything was compared last
 
-	Seen    harvest.Seen     `json:"seen"`              // of the Change Lists, else of the list of resources
-	Mark    Mark             `json:"mark"`              // of the Change Lists
-	Trust   Trust            `json:"trust"`             // in the lastmod of a list of resources
-	Harvest oaipmh.State     `json:"harvest"`           // of a repository
-	Held    uint64           `json:"held,omitempty"`    // of a repository: resources that it had when everything was compared
-	Missing map[string]int64 `json:"missing,omitempty"` // of a repository: since when (in seconds since 1970) it does not list a resource that the hub has
+	Seen     harvest.Seen     `json:"seen"`               // of the Change Lists, else of the list of resources
+	Mark     Mark             `json:"mark"`               // of the Change Lists
+	Trust    Trust            `json:"trust"`              // in the lastmod of a list of resources
+	Harvest  oaipmh.State     `json:"harvest"`            // of a repository
+	Held     uint64           `json:"held,omitempty"`     // of a repository: resources that it had when everything was compared
+	Missing  map[string]int64 `json:"missing,omitempty"`  // of a repository: since when (in seconds since 1970) it does not list a resource that the hub has
+	Nameless map[string]int64 `json:"nameless,omitempty"` // of a repository: since when it lists a record whose URL is not known, by a hash
 }
 
 // StateVersion is the Version of a State.
@@ -137,14 +145,9 @@ func (r *Relay) Look(ctx context.Context) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	var res Result
-	switch s := &r.st.Source; {
-	case s.Repository != nil:
-		res, err = r.repository(ctx, full)
-	case s.ChangeList != "":
-		res, err = r.changeList(ctx, full)
-	default:
-		res, err = r.list(ctx, full)
+	res, err := r.look(ctx, full)
+	if isGone(err) && r.moved(ctx) {
+		res, err = r.look(ctx, true)
 	}
 	if err != nil {
 		return res, err
@@ -158,6 +161,37 @@ func (r *Relay) Look(ctx context.Context) (Result, error) {
 		return res, fmt.Errorf("keep the state: %w", err)
 	}
 	return res, nil
+}
+
+func (r *Relay) look(ctx context.Context, full bool) (Result, error) {
+	switch s := &r.st.Source; {
+	case s.Repository != nil:
+		return r.repository(ctx, full)
+	case s.ChangeList != "":
+		return r.changeList(ctx, full)
+	}
+	return r.list(ctx, full)
+}
+
+// isGone reports whether an error means that a document is not there any more.
+func isGone(err error) bool {
+	f, ok := errors.AsType[*outbound.Failure](err)
+	return ok && (f.Status == http.StatusNotFound || f.Status == http.StatusGone)
+}
+
+// moved reports whether the source is at another place by now. What is known of the old one
+// is forgotten then.
+func (r *Relay) moved(ctx context.Context) bool {
+	if r.opts.Find == nil {
+		return false
+	}
+	s, err := r.opts.Find(ctx)
+	if err != nil || reflect.DeepEqual(s, r.st.Source) {
+		return false // the error of the look says more
+	}
+	r.opts.Note("the source is not any more where it was, and was found at another place: everything is compared")
+	*r.st = State{Version: StateVersion, Source: s, Cursor: r.st.Cursor}
+	return true
 }
 
 // needsFull reports whether everything has to be compared: it is time, or the hub is not

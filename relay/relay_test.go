@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/rshub/rshub/client"
@@ -21,8 +22,8 @@ import (
 	"github.com/rshub/rshub/harvest"
 	"github.com/rshub/rshub/internal/logged"
 	"github.com/rshub/rshub/internal/oaitest"
+	"github.com/rshub/rshub/internal/pipenet"
 	"github.com/rshub/rshub/internal/running"
-	"github.com/rshub/rshub/inventory"
 	"github.com/rshub/rshub/inventory/audit"
 	"github.com/rshub/rshub/inventory/digest"
 	"github.com/rshub/rshub/reconcile"
@@ -37,8 +38,8 @@ type hub struct {
 	fails int // of the publishes to come, the number of the one that fails after the hub has it; 0: none
 }
 
-func (h *hub) Differences(ctx context.Context, own func(context.Context) (*inventory.State, error), look func(audit.Look)) iter.Seq2[audit.Difference, error] {
-	return h.Audit(ctx, "demo", own, client.AuditOptions{By: digest.ByContent, Settle: 1, Look: look})
+func (h *hub) Differences(ctx context.Context, tally reconcile.Tally, own client.Own, look func(audit.Look)) iter.Seq2[audit.Difference, error] {
+	return h.Audit(ctx, "demo", own, client.AuditOptions{By: digest.ByContent, Tally: tally, Settle: 1, Look: look})
 }
 
 var errLost = errors.New("the answer was lost")
@@ -174,6 +175,12 @@ func (s *site) put(path, doc string) {
 		s.docs = map[string]string{}
 	}
 	s.docs[path] = doc
+}
+
+func (s *site) drop(path string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.docs, path)
 }
 
 func (s *site) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -419,7 +426,7 @@ func TestRepository(t *testing.T) {
 	w.look("changes 0 0 0")
 	w.clock = w.clock.Add(25 * time.Hour)
 	r.Misbehave(oaitest.Faults{BadRecord: true})
-	if res := w.look("compared 0 0 0"); res.Kept != 1 || res.Gaps != 2 {
+	if res := w.look("compared 0 0 0"); res.Kept != 1 || res.Gaps != 2 || len(w.gaps) != 2 {
 		t.Errorf("the result is %+v, the gaps are %q", res, w.gaps)
 	}
 	r.Misbehave(oaitest.Faults{})
@@ -442,6 +449,108 @@ func TestRepository(t *testing.T) {
 	w.clock = w.clock.Add(time.Minute)
 	w.look("changes 0 3 0")
 	w.has("a", "d", "e", "f", "g")
+}
+
+// A record without an identifier may be one that seems to have vanished, but only if it was
+// not there before without one. So it does not keep others from being deleted for ever.
+func TestRepositoryNameless(t *testing.T) {
+	r := new(oaitest.Repository)
+	w := newWorld(t, r)
+	r.Now = func() time.Time { return w.clock }
+	for _, id := range []string{"a", "b", "c", "d"} {
+		r.Put("oai:x:"+id, "", "")
+	}
+	r.Misbehave(oaitest.Faults{BadRecord: true})
+	w.clock = w.clock.Add(time.Hour)
+	w.open(&relay.State{Source: relay.Source{Repository: &relay.Repository{URL: w.url, Loc: "https://a.example/{local}"}}})
+	day := func(want string, gaps, kept int, complete bool) {
+		t.Helper()
+		if res := w.look(want); res.Gaps != gaps || res.Kept != kept || res.Complete != complete {
+			t.Errorf("the result is %+v", res)
+		}
+		w.clock = w.clock.Add(25 * time.Hour)
+	}
+	day("compared 4 0 0", 2, 0, false)
+	day("compared 0 0 0", 2, 0, true) // there is nothing new without a name
+	r.Vanish("oai:x:a")
+	day("compared 0 0 0", 2, 1, true)
+	day("compared 0 0 1", 2, 0, true)
+	w.has("b", "c", "d")
+
+	// They are gone, and come again together with the vanishing of another: it may be one of them.
+	r.Misbehave(oaitest.Faults{})
+	day("compared 0 0 0", 0, 0, true)
+	r.Misbehave(oaitest.Faults{BadRecord: true})
+	r.Vanish("oai:x:b")
+	day("compared 0 0 0", 2, 1, true)
+	for range 3 {
+		day("compared 0 0 0", 2, 1, true)
+	}
+	r.Vanish("oai:x:c") // but this one is not
+	day("compared 0 0 0", 2, 2, true)
+	day("compared 0 0 1", 2, 1, true)
+	w.has("b", "d")
+	r.Misbehave(oaitest.Faults{})
+	day("compared 0 0 1", 0, 0, true)
+	w.has("d")
+}
+
+// Of a site, only its address is known. What it lists moves.
+func TestSite(t *testing.T) {
+	s := new(site)
+	w := newWorld(t, s)
+	w.opts.Find = func(ctx context.Context) (relay.Source, error) { return relay.Find(ctx, w.getter(), w.url) }
+	s.put("/", "<html>hello")
+	s.put("/robots.txt", "Sitemap: /a.xml\nSitemap: /b.xml\n")
+	s.put("/a.xml", listOf("a1@2026-01-01", "a2@2026-01-01"))
+	s.put("/b.xml", listOf("b1@2026-01-01", "a2@2026-01-01"))
+	w.begin("/")
+	if res := w.look("compared 3 0 0"); !res.Complete {
+		t.Errorf("the result is %+v", res)
+	}
+	w.look("unchanged 0 0 0")
+	s.put("/b.xml", listOf("b1@2026-02-01", "a2@2026-01-01"))
+	w.look("compared 0 1 0")
+	s.put("/robots.txt", "User-agent: *\nDisallow:")
+	w.look("it is a robots.txt that names no sitemap")
+	s.drop("/robots.txt")
+	s.drop("/a.xml")
+	w.look("the answer is 404") // nor is there anything else
+	s.put("/sitemap.xml", listOf("a1@2026-01-01", "b1@2026-02-01"))
+	w.look("compared 0 0 1")
+	w.look("unchanged 0 0 0")
+	w.has("a1", "b1")
+	if len(w.notes) != 1 || !strings.Contains(w.notes[0], "at another place") {
+		t.Errorf("the notes are %q", w.notes)
+	}
+	s.put("/sitemap.xml", listOf())
+	w.look("the source has no resource at all")
+}
+
+// While a server is busy, finding out what it has begins anew, when the server wants that.
+func TestFindBusy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var network pipenet.Network
+		defer network.Close()
+		n := 0
+		network.Serve("a.example:80", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			if n++; n == 1 {
+				w.Header().Set("Retry-After", "77")
+				w.WriteHeader(http.StatusServiceUnavailable)
+				return
+			}
+			_, _ = io.WriteString(w, listOf("a"))
+		}))
+		transport := network.Transport()
+		defer transport.CloseIdleConnections()
+		var notes []string
+		g := &harvest.Getter{Client: &http.Client{Transport: transport}, Tries: 2, Note: func(err error, _ time.Duration) { notes = append(notes, err.Error()) }}
+		begin := time.Now()
+		source, err := relay.Find(t.Context(), g, "http://a.example/list?key=SECRET")
+		if err != nil || source.ResourceList == "" || time.Since(begin) < 77*time.Second || len(notes) != 1 || strings.Contains(notes[0], "SECRET") {
+			t.Errorf("after %v it is %+v, %v; the notes are %q", time.Since(begin), source, err, notes)
+		}
+	})
 }
 
 func TestFindNothing(t *testing.T) {

@@ -2,6 +2,8 @@ package relay
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"iter"
@@ -14,8 +16,9 @@ import (
 )
 
 const (
-	missedFor  = 20 * time.Hour // a record that vanished is deleted when it was missed twice, so far apart
-	maxMissing = 100_000        // resources that are remembered as missing
+	missedFor   = 20 * time.Hour // a record that vanished is deleted when it was missed twice, so far apart
+	maxNameless = 1_000          // records that are remembered
+	maxMissing  = 100_000        // resources that are remembered as missing
 )
 
 // repository looks at a repository.
@@ -78,36 +81,82 @@ func (r *Relay) allows(changes []resourcesync.Change) error {
 func (r *Relay) harvestAll(ctx context.Context, h *oaipmh.Harvest) (Result, error) {
 	next := r.st.Harvest
 	missing := map[string]int64{}
-	res, err := r.compare(ctx, r.records(h.Resources(ctx, &next)), func(gone []string, whole bool) (keep []string) {
+	n := &nameless{was: r.st.Nameless, now: map[string]int64{}, at: r.opts.Now().Unix()}
+	res, err := r.compare(ctx, r.records(h.Resources(ctx, &next), n), func(gone []string, whole bool) (keep []string) {
 		if !whole {
 			missing = r.st.Missing
 			return nil
 		}
-		now := r.opts.Now()
 		for _, loc := range gone {
 			since, before := r.st.Missing[loc]
-			if before && now.Sub(time.Unix(since, 0)) >= missedFor {
+			if before && n.at-since >= int64(missedFor/time.Second) && n.allBefore(since) {
 				continue
 			}
 			if !before {
-				since = now.Unix()
+				since = n.at
 			}
 			if len(missing) < maxMissing {
 				missing[loc] = since
 			}
 			keep = append(keep, loc)
 		}
+		if n.fresh {
+			keep = append(keep, "") // nobody can tell yet what it is
+		}
 		return keep
 	})
+	res.Gaps += n.count
 	if err != nil {
 		return res, err
 	}
-	r.st.Harvest, r.st.Missing, r.st.Held = next, missing, max(res.Listed, 1)
+	r.st.Harvest, r.st.Missing, r.st.Nameless, r.st.Held = next, missing, n.now, max(res.Listed, 1)
 	return res, nil
 }
 
-// records makes gaps of what a list of records has to leave open.
-func (r *Relay) records(list iter.Seq2[*feed.Entry, error]) iter.Seq2[*feed.Entry, error] {
+// nameless are the records that are there, and whose URLs are not known, such as one without
+// an identifier. A resource that vanishes may be one of them, unless all of them were there,
+// without a name, while the resource still was listed.
+type nameless struct {
+	was, now map[string]int64 // since when each is known, in seconds since 1970
+	at       int64            // the time of the comparison
+	count    int
+	fresh    bool // one was not known before
+}
+
+// see takes in a record. Records that look the same are told apart by their number.
+func (n *nameless) see(b *oaipmh.Bad) {
+	n.count++
+	sum := sha256.Sum256([]byte(b.Identifier + "\n" + b.Datestamp))
+	key := base64.RawURLEncoding.EncodeToString(sum[:12])
+	for same, i := key, 1; ; i++ {
+		if _, taken := n.now[key]; !taken {
+			break
+		}
+		key = fmt.Sprintf("%s-%d", same, i)
+	}
+	since, known := n.was[key]
+	if !known {
+		since, n.fresh = n.at, true
+	}
+	if len(n.now) < maxNameless {
+		n.now[key] = since
+	} else {
+		n.fresh = true
+	}
+}
+
+// allBefore reports whether all were known before a time.
+func (n *nameless) allBefore(t int64) bool {
+	for _, since := range n.now {
+		if since >= t {
+			return false
+		}
+	}
+	return !n.fresh
+}
+
+// records makes a gap of a doubt about a list of records, and leaves out what is no resource.
+func (r *Relay) records(list iter.Seq2[*feed.Entry, error], n *nameless) iter.Seq2[*feed.Entry, error] {
 	return func(yield func(*feed.Entry, error) bool) {
 		for e, err := range list {
 			bad, isBad := errors.AsType[*oaipmh.Bad](err)
@@ -115,7 +164,12 @@ func (r *Relay) records(list iter.Seq2[*feed.Entry, error]) iter.Seq2[*feed.Entr
 				r.opts.Note(bad.Error())
 				continue
 			}
-			if _, doubt := errors.AsType[*oaipmh.Doubt](err); isBad || doubt {
+			if isBad {
+				r.opts.Gap(bad)
+				n.see(bad)
+				continue
+			}
+			if _, doubt := errors.AsType[*oaipmh.Doubt](err); doubt {
 				err = &reconcile.Gap{Err: err}
 			}
 			if !yield(e, err) {

@@ -9,6 +9,7 @@ import (
 	"github.com/rshub/rshub/discovery"
 	"github.com/rshub/rshub/harvest"
 	"github.com/rshub/rshub/harvest/oaipmh"
+	"github.com/rshub/rshub/outbound"
 )
 
 // A Source says where a source has what. It has a Change List, a list of resources, or
@@ -49,12 +50,22 @@ func (p *Repository) harvest(r *Relay) *oaipmh.Harvest {
 }
 
 // Find finds out what is at a URL: a Source Description or a Capability List with what it
-// names, a Change List, a Resource List or a sitemap, or the base URL of a repository. A
-// list is found, too, when only a lenient reader can read it. Find asks each server once,
-// and does not wait for it. The error is a
-// *discovery.Several when the URL leads to several sets of resources.
-func Find(ctx context.Context, getter *harvest.Getter, target string) (Source, error) {
-	found, err := discovery.Find(ctx, getter.Client, target)
+// names, a Change List, a Resource List or a sitemap, the base URL of a repository, or a
+// site, in the order that discovery.Find has. A list is found, too, when only a lenient
+// reader can read it. While a server is busy or not there, Find begins anew as often as
+// getter asks for a document. The error is a *discovery.Several when the URL leads to several
+// sets of resources.
+func Find(ctx context.Context, getter *harvest.Getter, target string) (s Source, err error) {
+	once := getter.Once()
+	err = getter.Retry(ctx, func() error {
+		s, err = find(ctx, once, target)
+		return err
+	})
+	return s, err
+}
+
+func find(ctx context.Context, getter *harvest.Getter, target string) (Source, error) {
+	found, err := discovery.Find(ctx, getter, target)
 	if err == nil && (found.ChangeList != "" || found.ResourceList != "" || found.Sitemap != "") {
 		s := Source{ChangeList: found.ChangeList, ResourceList: found.ResourceList}
 		if s.ResourceList == "" {
@@ -62,13 +73,13 @@ func Find(ctx context.Context, getter *harvest.Getter, target string) (Source, e
 		}
 		return s, nil
 	}
-	if _, several := errors.AsType[*discovery.Several](err); several || ctx.Err() != nil {
+	if _, several := errors.AsType[*discovery.Several](err); several || ctx.Err() != nil || harvest.IsAway(err) && !answers(err) {
 		return Source{}, err
 	}
 	if _, is := FindRepository(ctx, getter, target); is == nil {
 		return Source{Repository: &Repository{URL: target}}, nil
 	}
-	l := &harvest.Lister{Getter: getter.Once()}
+	l := &harvest.Lister{Getter: getter}
 	for _, listErr := range l.Resources(ctx, target) {
 		if listErr == nil {
 			return Source{ResourceList: target}, nil
@@ -78,11 +89,21 @@ func Find(ctx context.Context, getter *harvest.Getter, target string) (Source, e
 	return Source{ResourceList: target}, nil // a list without resources
 }
 
+// answers reports whether an error is an answer. A repository may answer anything to who
+// does not speak OAI-PMH.
+func answers(err error) bool {
+	f, ok := errors.AsType[*outbound.Failure](err)
+	return ok && f.Status != 0
+}
+
 // nothing says that a URL leads to nothing. It does not show the query, which may be a
 // secret.
 func nothing(target string, err, asList error) error {
 	if err == nil {
 		err = errors.New("it names neither Change Lists nor lists of resources")
+	}
+	if _, failed := errors.AsType[*outbound.Failure](err); failed { // and so did the list; such an error has no secret
+		return fmt.Errorf("the URL leads to no source that can be relayed: %w", err)
 	}
 	text := err.Error()
 	if _, query, ok := strings.Cut(target, "?"); ok && query != "" {

@@ -63,7 +63,7 @@ func TestComplete(t *testing.T) {
 		{`{}`, "", feed.Description{}},
 	} {
 		inventory := &told{}
-		s := &sets{memory: log, hub: hub.New(log, hub.Options{}), inventories: inventory}
+		s := &sets{memory: log, hub: hub.New(log, hub.Options{}), inventories: inventory, callers: newCallers(nil, nil, nil)}
 		put := func() (feed.Description, error) {
 			if err := s.hub.Describe(t.Context(), "demo", old); err != nil {
 				t.Fatal(err)

@@ -10,7 +10,7 @@ import (
 
 // auditDirectory proves that a mirror is right, and prints what is not.
 func (p *program) auditDirectory(ctx context.Context) (err error) {
-	home, err := mirror.ReopenHome(p.dir)
+	home, err := p.auditHome(ctx)
 	if err != nil {
 		return err
 	}
@@ -63,4 +63,16 @@ func (p *program) auditDirectory(ctx context.Context) (err error) {
 		return errDiffers
 	}
 	return nil
+}
+
+// auditHome opens the home of a mirror. One that is only looked at may be in use.
+func (p *program) auditHome(ctx context.Context) (*mirror.Home, error) {
+	if !p.repair {
+		return mirror.AuditHome(ctx, p.dir, p.retry)
+	}
+	home, err := mirror.ReopenHome(p.dir)
+	if errors.Is(err, mirror.ErrInUse) {
+		err = fmt.Errorf("%w; stop it before a repair", err)
+	}
+	return home, err
 }

@@ -31,6 +31,7 @@ type config struct {
 	maxDelete         reconcile.Bound
 	public            bool
 	token             string
+	contentTokens     map[string]string // by origin
 	quiet, json       bool
 	version           bool
 }
@@ -41,9 +42,12 @@ func parse(args []string, env func(string) string) (*config, error) {
 	if len(args) > 0 && args[0] == "audit" {
 		cfg.audit, args = true, args[1:]
 	}
+	if len(args) == 1 && (args[0] == "help" || args[0] == "version") && !cfg.audit {
+		args = []string{"-" + args[0]}
+	}
 	var tokenFile string
 	fs := cfg.flags(&tokenFile)
-	if err := fs.Parse(args); err != nil || cfg.version {
+	if err := setting.ParseFlags(fs, args); err != nil || cfg.version {
 		return cfg, err
 	}
 	if err := cfg.arguments(fs.Args()); err != nil {
@@ -56,7 +60,11 @@ func parse(args []string, env func(string) string) (*config, error) {
 
 // flags returns the flags of the command.
 func (c *config) flags(tokenFile *string) *flag.FlagSet {
-	fs := flag.NewFlagSet("rsmirror", flag.ContinueOnError)
+	name := "rsmirror"
+	if c.audit {
+		name = "rsmirror audit"
+	}
+	fs := flag.NewFlagSet(name, flag.ContinueOnError)
 	fs.SetOutput(io.Discard)
 	fs.DurationVar(&c.retry, "retry", 10*time.Minute, "")
 	fs.IntVar(&c.parallel, "parallel", 16, "")
@@ -68,6 +76,7 @@ func (c *config) flags(tokenFile *string) *flag.FlagSet {
 	})
 	fs.BoolVar(&c.public, "public", false, "")
 	fs.StringVar(tokenFile, "token-file", "", "")
+	fs.Func("content-token", "", c.contentToken)
 	fs.BoolVar(&c.quiet, "q", false, "")
 	if c.audit {
 		fs.BoolVar(&c.quick, "quick", false, "")
@@ -86,11 +95,34 @@ func (c *config) flags(tokenFile *string) *flag.FlagSet {
 	return fs
 }
 
+// contentToken takes one -content-token: the origin of contents, and the file with its token.
+func (c *config) contentToken(text string) error {
+	site, file, ok := strings.Cut(text, "=")
+	u, err := url.Parse(site)
+	if !ok || file == "" || err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || u.User != nil || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" {
+		return errors.New("write it as https://HOST=FILE")
+	}
+	token, err := setting.Token(file, "")
+	if err != nil {
+		return err
+	}
+	if c.contentTokens == nil {
+		c.contentTokens = map[string]string{}
+	}
+	c.contentTokens[origin(u)] = token
+	return nil
+}
+
 // arguments checks the arguments, and the flags that must fit to them.
 func (c *config) arguments(args []string) error {
 	want := []string{"URL", "DIR"}
 	if c.audit {
 		want = want[1:]
+	}
+	for i, a := range args {
+		if i > 0 && strings.HasPrefix(a, "-") {
+			return fmt.Errorf("flags stand before %s, and %s does not", strings.Join(want, " and "), a)
+		}
 	}
 	switch {
 	case len(args) != len(want):
@@ -118,7 +150,10 @@ func (c *config) target(address string) error {
 	u, err := url.Parse(address)
 	switch {
 	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "":
-		return errors.New("URL begins with http:// or https://, and has a host") // without the text, which may hold a password
+		if strings.Contains(address, "@") { // it may hold a password
+			address = "what was given"
+		}
+		return fmt.Errorf("URL begins with http:// or https:// and has a host, and %s does not", address)
 	case u.User != nil:
 		return errors.New("URL has no user and password: give a token in RSMIRROR_TOKEN or -token-file")
 	}

@@ -3,13 +3,16 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"net/url"
+	"strings"
 	"time"
 
 	"github.com/rshub/rshub/client"
 	"github.com/rshub/rshub/discovery"
+	"github.com/rshub/rshub/harvest"
 	"github.com/rshub/rshub/internal/backoff"
 	"github.com/rshub/rshub/internal/build"
 	"github.com/rshub/rshub/mirror"
@@ -20,6 +23,11 @@ func userAgent() string { return "rsmirror/" + build.Version() }
 
 // contents returns what requests contents.
 func (p *program) contents() http.RoundTripper {
+	return bearer{p.anywhere(), p.contentTokens}
+}
+
+// anywhere returns what makes requests to URLs that a source names.
+func (p *program) anywhere() http.RoundTripper {
 	if p.public {
 		return outbound.New(outbound.Options{PerHost: p.perHost, Idle: p.parallel})
 	}
@@ -41,25 +49,54 @@ func transport() *http.Transport {
 	}
 }
 
-// A bearer sends a token with each request to one origin, and to no other.
+// A bearer sends tokens, each only to the origin that it is for.
 type bearer struct {
 	http.RoundTripper
-	scheme, host, token string
+	tokens map[string]string // by origin
 }
 
 func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {
-	if r.URL.Scheme == b.scheme && r.URL.Host == b.host {
+	if token := b.tokens[origin(r.URL)]; token != "" {
 		r = r.Clone(r.Context())
-		r.Header.Set("Authorization", "Bearer "+b.token)
+		r.Header.Set("Authorization", "Bearer "+token)
 	}
 	return b.RoundTripper.RoundTrip(r)
+}
+
+// origin returns the scheme, host and port of a URL, in one spelling.
+func origin(u *url.URL) string {
+	port := u.Port()
+	if port == "" {
+		port = map[string]string{"http": "80", "https": "443"}[u.Scheme]
+	}
+	return u.Scheme + "://" + net.JoinHostPort(strings.ToLower(u.Hostname()), port)
+}
+
+// An own makes requests to the origin that the user has named by itself, and leaves those to
+// others, which the source has named, to what makes requests anywhere.
+type own struct {
+	http.RoundTripper
+	origin   string
+	anywhere http.RoundTripper
+}
+
+func (o own) RoundTrip(r *http.Request) (*http.Response, error) {
+	if origin(r.URL) == o.origin {
+		return o.RoundTripper.RoundTrip(r)
+	}
+	return o.anywhere.RoundTrip(r)
 }
 
 // documents returns the client for a source's documents, and for its hub.
 func (p *program) documents() *http.Client {
 	var t http.RoundTripper = transport()
-	if u, err := url.Parse(p.settings.URL); err == nil && p.token != "" {
-		t = bearer{t, u.Scheme, u.Host, p.token}
+	if u, err := url.Parse(p.settings.URL); err == nil {
+		if p.public {
+			t = own{t, origin(u), p.anywhere()}
+		}
+		if p.token != "" {
+			t = bearer{t, map[string]string{origin(u): p.token}}
+		}
 	}
 	return &http.Client{Transport: t}
 }
@@ -68,9 +105,10 @@ func (p *program) options() mirror.Options {
 	c := p.documents()
 	return mirror.Options{
 		HTTP: c, UserAgent: userAgent(), Prefix: p.settings.Prefix, Every: p.every, Patience: p.retry,
-		Note:   func(format string, args ...any) { p.report.Note("rsmirror: "+format, args...) },
-		Expect: p.report.expect,
-		Hub:    client.Options{HTTP: c, UserAgent: userAgent(), Patience: p.retry, Note: p.again},
+		MaxSize: int64(p.maxSize),
+		Note:    func(format string, args ...any) { p.report.Note("rsmirror: "+format, args...) },
+		Expect:  p.report.expect,
+		Hub:     client.Options{HTTP: c, UserAgent: userAgent(), Patience: p.retry, Note: p.again},
 	}
 }
 
@@ -82,24 +120,29 @@ func (p *program) again(err error, wait time.Duration) {
 // find finds out what the source offers. It tries again while the source does not answer:
 // with -once for as long as -retry says.
 func (p *program) find(ctx context.Context) (*discovery.Source, error) {
-	c := p.documents()
-	c.Timeout = time.Minute
+	g := &harvest.Getter{Client: p.documents(), UserAgent: userAgent(), Robots: true, Tries: 1}
 	pause := time.Second
 	for began := time.Now(); ; {
-		source, err := discovery.Find(ctx, c, p.settings.URL)
+		source, err := discovery.Find(ctx, g, p.settings.URL)
 		if err == nil {
 			return source, nil
 		}
-		_, network := errors.AsType[*url.Error](err)
+		if f, ok := errors.AsType[*outbound.Failure](err); ok && f.Status == http.StatusUnauthorized && p.token == "" {
+			err = fmt.Errorf("%w; give a token in RSMIRROR_TOKEN or -token-file", err)
+		}
+		wait := backoff.Jitter(pause)
+		if busy, ok := errors.AsType[*harvest.Busy](err); ok {
+			wait = max(wait, busy.After)
+		}
 		switch {
 		case ctx.Err() != nil:
 			return nil, ctx.Err()
-		case !network, (p.once || p.audit) && time.Since(began)+pause > p.retry:
+		case !harvest.IsAway(err), errors.Is(err, outbound.ErrAddress), (p.once || p.audit) && time.Since(began)+wait > p.retry:
 			return nil, &mirror.SourceError{Err: err}
 		}
-		p.again(err, pause)
-		if !backoff.Wait(ctx, pause) {
-			return nil, ctx.Err()
+		p.again(err, wait)
+		if err := backoff.Sleep(ctx, wait); err != nil {
+			return nil, err
 		}
 		pause = min(2*pause, time.Minute)
 	}

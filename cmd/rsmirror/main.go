@@ -97,6 +97,8 @@ func (p *program) exit(ctx context.Context, err error) int {
 		return exitSource
 	case errors.Is(err, mirror.ErrForeign):
 		say("%v; -adopt takes it all the same", err)
+	case errors.Is(err, mirror.ErrNoMirror):
+		say("%v: rsmirror URL %s makes one", err, p.dir)
 	default:
 		say("%v", err)
 	}

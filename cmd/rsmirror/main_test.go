@@ -34,12 +34,18 @@ func TestCommandLine(t *testing.T) {
 	}{
 		{"-h", 0, "Exit codes"},
 		{"-version", 0, "rsmirror "},
+		{"help", 0, "Exit codes"},
+		{"version", 0, "rsmirror "},
 		{"", 2, "URL and DIR"},
+		{"https://example.org d -once", 2, "flags stand before URL and DIR, and -once does not"},
+		{"-retry 5 https://example.org d", 2, "a duration is a number with its unit"},
+		{"audit -strip https://example.org/ d", 2, "rsmirror audit has no flag -strip"},
+		{"secret@example.org d", 2, "http://"},
 		{"https://example.org", 2, "URL and DIR"},
 		{"audit", 2, "DIR"},
 		{"audit -once d", 2, "-once"},
 		{"audit -remove-extra d", 2, "-repair"},
-		{"example.org d", 2, "http://"},
+		{"example.org d", 2, "example.org does not"},
 		{"https://user:secret@example.org d", 2, "RSMIRROR_TOKEN"},
 		{"-every 0s https://example.org d", 2, "-every"},
 		{"-parallel 0 https://example.org d", 2, "-parallel"},
@@ -50,7 +56,10 @@ func TestCommandLine(t *testing.T) {
 		{"-to ndjson -strip https://example.org/ https://example.org d", 2, "-strip"},
 		{"-strip a/b https://example.org d", 2, "-strip"},
 		{"-token-file " + empty + " https://example.org d", 2, "empty"},
-		{"audit " + dir + "/none", 3, "no mirror"},
+		{"-content-token " + empty + " https://example.org d", 2, "https://HOST=FILE"},
+		{"-content-token https://user:pw@example.org=" + empty + " https://example.org d", 2, "https://HOST=FILE"},
+		{"-content-token https://example.org=" + empty + " https://example.org d", 2, "empty"},
+		{"audit " + dir + "/none", 3, "rsmirror URL " + dir + "/none makes one"},
 		{"-once https://example.org " + dir, 3, "-adopt"},
 		{"-once -retry 1ms http://127.0.0.1:1/ " + dir + "/new", 4, "refused"},
 	} {
@@ -59,5 +68,14 @@ func TestCommandLine(t *testing.T) {
 		if said := stdout.String() + stderr.String(); code != test.code || !strings.Contains(said, test.says) || strings.Contains(said, "secret") {
 			t.Errorf("rsmirror %s ends with %d, not %d, and says %s", test.args, code, test.code, said)
 		}
+	}
+}
+
+// The unit of systemd starts rsmirror with flags that there are.
+func TestUnit(t *testing.T) {
+	args := helptest.Unit(t, "../../deploy/systemd/rsmirror@.service", map[string]string{"URL": "https://example.org/", "ARGS": "-public -q"})
+	cfg, err := parse(args, func(string) string { return "" })
+	if err != nil || cfg.settings.URL != "https://example.org/" || cfg.dir != "/var/lib/rsmirror/name" || !cfg.public {
+		t.Errorf("%q is read as %+v, %v", args, cfg, err)
 	}
 }

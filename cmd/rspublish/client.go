@@ -41,6 +41,8 @@ func unsent(err error, cfg *config) error {
 		switch {
 		case refused.Location != "":
 			refused.Detail += "; if that is the hub, give it as -hub"
+		case refused.Status == http.StatusNotFound && !strings.Contains(refused.Type, "/problems/"):
+			refused.Detail = strings.TrimPrefix(refused.Detail+"; is "+cfg.hub+" the hub?", "; ")
 		case refused.Status == http.StatusUnauthorized && cfg.token == "":
 			refused.Detail = strings.TrimPrefix(refused.Detail+"; give a token in RSPUBLISH_TOKEN or -token-file", "; ")
 		}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/url"
+	"os"
 	"strings"
 	"time"
 
@@ -20,7 +21,8 @@ import (
 type config struct {
 	hub, set  string
 	token     string
-	bareToken bool // the token would travel to another machine without encryption
+	bareToken bool   // the token would travel to another machine without encryption
+	login     *login // for the source, if that wants one
 	key       string
 	retry     time.Duration
 	restart   bool
@@ -58,7 +60,7 @@ func parse(args []string, env func(string) string) (*config, error) {
 			return nil
 		})
 	}
-	if err := fs.Parse(args); err != nil || cfg.version {
+	if err := setting.ParseFlags(fs, args); err != nil || cfg.version {
 		return cfg, err
 	}
 	cfg.files = fs.Args()
@@ -81,12 +83,14 @@ func orElse(s, other string) string {
 // arguments checks the files and changes to publish, and the flags that must fit to them.
 func (c *config) arguments() error {
 	stdin := 0
-	for _, file := range c.files {
+	for i, file := range c.files {
 		switch {
 		case file == "":
 			return errors.New("a file's name is empty")
 		case file == "-":
 			stdin++
+		case file[0] == '-' && i > 0 && isWord(c.files[0]):
+			return fmt.Errorf("there is no command and no file %s; the commands are sync, watch and relay", c.files[0])
 		case file[0] == '-':
 			return fmt.Errorf("flags stand before the files, and %s does not (a file of that name is written ./%[1]s)", file)
 		}
@@ -106,6 +110,12 @@ func (c *config) arguments() error {
 		return errors.New("-key is at most 200 characters of ASCII, without blanks and quotes")
 	}
 	return nil
+}
+
+// isWord reports whether an argument looks like a command, and is no file.
+func isWord(s string) bool {
+	_, err := os.Stat(s)
+	return err != nil && !strings.ContainsFunc(s, func(r rune) bool { return r < 'a' || r > 'z' })
 }
 
 // target checks the hub's URL and the set's name. It brings the URL into a canonical

@@ -90,6 +90,9 @@ func (p *program) run(ctx context.Context, args []string) int {
 	if len(args) > 0 && args[0] == "relay" {
 		return p.runRelay(ctx, args[1:])
 	}
+	if len(args) == 1 && isWord(args[0]) && (args[0] == "help" || args[0] == "version") {
+		args = []string{"-" + args[0]}
+	}
 	cfg, err := parse(args, p.env)
 	switch {
 	case err != nil:

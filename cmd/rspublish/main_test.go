@@ -312,7 +312,9 @@ func TestUsage(t *testing.T) {
 		{"no set", []string{file}, "-set NAME"},
 		{"bad set", []string{"-set", "Peps/1", file}, `"Peps/1" cannot name a set`},
 		{"unknown flag", []string{"-x"}, "-x"},
-		{"token on the command line", []string{"-set", "peps", "-token", "abc", file}, "not defined: -token"},
+		{"no command", []string{"snyc", "-set", "peps", file}, "no command and no file snyc; the commands are sync, watch and relay"},
+		{"no duration", []string{"-set", "peps", "-retry", "5", file}, "a duration is a number with its unit"},
+		{"token on the command line", []string{"-set", "peps", "-token", "abc", file}, "rspublish has no flag -token"},
 		{"flag after file", []string{"-set", "peps", file, "-q"}, "flags stand before"},
 		{"both", []string{"-set", "peps", "-updated", "https://a/", file}, "not both"},
 		{"stdin twice", []string{"-set", "peps", "-", "-"}, "once only"},
@@ -343,7 +345,8 @@ func TestUsage(t *testing.T) {
 
 func TestHelpNamesEveryExitCodeAndVariable(t *testing.T) {
 	b := newBench(t)
-	b.runBare(exitOK, "-h")
+	b.runBare(exitOK, "version")
+	b.runBare(exitOK, "help")
 	for _, text := range []string{"\n  0 ", "\n  1 ", "\n  2 ", "\n  3 ", "\n  4 ", "\n  130 ", "RSPUBLISH_HUB", "RSPUBLISH_SET", "RSPUBLISH_TOKEN",
 		"-hub", "-set", "-token-file", "-created", "-updated", "-deleted", "-check", "-retry", "-continue", "-again", "-restart", "-key", "-q", "-json", "-version"} {
 		if !strings.Contains(b.stdout, text) {

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net/http"
 	"os"
 	"path/filepath"
 	"time"
@@ -65,7 +64,7 @@ func (r *relaying) run(ctx context.Context) error {
 		return err
 	}
 	r.getter = &harvest.Getter{
-		Client: &http.Client{Transport: http.DefaultTransport}, UserAgent: agent(), Robots: true,
+		Client: r.cfg.server(), UserAgent: agent(), Robots: true,
 		Note: func(err error, wait time.Duration) {
 			r.bar.Note("rspublish: %v; asking again in %s", err, wait.Round(time.Second))
 		},
@@ -82,7 +81,12 @@ func (r *relaying) run(ctx context.Context) error {
 		r.bar.Note("rspublish: the source has %s", &r.file.State.Source)
 	}
 	hub := newSite(c, &r.cfg.config, "")
+	var again func(context.Context) (relay.Source, error)
+	if !r.cfg.isOAI() {
+		again = func(ctx context.Context) (relay.Source, error) { return relay.Find(ctx, r.getter, r.cfg.what) }
+	}
 	looks := relay.New(hub, r.getter, &r.file.State, relay.Options{
+		Find: again,
 		Full: r.cfg.full, MaxDelete: r.cfg.maxDelete, Now: r.now,
 		Note: r.note, Gap: r.gap, Save: r.save,
 		Holds: func(ctx context.Context, at feed.Cursor) (bool, error) {
@@ -222,7 +226,7 @@ func (r *relaying) open() (release func(), err error) {
 		return nil, err
 	}
 	if err := os.MkdirAll(filepath.Dir(want.path), 0o700); err != nil {
-		return nil, fmt.Errorf("make the directory of the state: %w", err)
+		return nil, fmt.Errorf("make the directory of the state: %w; -state names another", err)
 	}
 	f, err := os.OpenFile(want.path+".lock", os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {

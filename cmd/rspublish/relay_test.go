@@ -41,7 +41,7 @@ func TestParseRelay(t *testing.T) {
 		"-hub ftp://x https://a.example":         "-hub is a URL",
 		"-set X https://a.example":               "cannot name a set",
 		"-token-file /no/such https://a.example": "read the token",
-		"-unknown https://a.example":             "not defined",
+		"-unknown https://a.example":             "has no flag -unknown",
 	} {
 		if _, err := parseRelay(append([]string{"-set", "x"}, strings.Fields(args)...), none); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, not %s", args, err, want)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/rshub/rshub/harvest/oaipmh"
+	"github.com/rshub/rshub/internal/setting"
 	"github.com/rshub/rshub/reconcile"
 	"github.com/rshub/rshub/relay"
 )
@@ -39,7 +40,7 @@ func parseRelay(args []string, env func(string) string) (*relayConfig, error) {
 	cfg := new(relayConfig)
 	var tokenFile, maxDelete string
 	fs := cfg.flags(env, &tokenFile, &maxDelete)
-	if err := fs.Parse(args); err != nil {
+	if err := setting.ParseFlags(fs, args); err != nil {
 		return nil, err
 	}
 	switch rest := fs.Args(); {
@@ -52,7 +53,10 @@ func parseRelay(args []string, env func(string) string) (*relayConfig, error) {
 	case !strings.HasPrefix(rest[0], "https://") && !strings.HasPrefix(rest[0], "http://"):
 		return nil, errors.New("the source is a URL that begins with https:// or http://; rspublish sync is for files and directories")
 	default:
-		cfg.what = rest[0]
+		var err error
+		if cfg.what, err = cfg.asks(rest[0], env("RSPUBLISH_SOURCE_USER")); err != nil {
+			return nil, err
+		}
 	}
 	switch {
 	case cfg.every < leastEvery:
@@ -70,7 +74,7 @@ func parseRelay(args []string, env func(string) string) (*relayConfig, error) {
 
 // flags returns the flags of the command.
 func (c *relayConfig) flags(env func(string) string, tokenFile, maxDelete *string) *flag.FlagSet {
-	fs := flag.NewFlagSet("rspublish", flag.ContinueOnError)
+	fs := flag.NewFlagSet("rspublish relay", flag.ContinueOnError)
 	fs.SetOutput(io.Discard)
 	fs.StringVar(&c.hub, "hub", orElse(env("RSPUBLISH_HUB"), "http://127.0.0.1:8080"), "")
 	fs.StringVar(&c.set, "set", env("RSPUBLISH_SET"), "")

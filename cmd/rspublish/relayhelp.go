@@ -10,7 +10,9 @@ URL is one of these; relay finds out which:
     that it names, and compares everything by the Resource List now and then,
   - a Change List, or an index of Change Lists,
   - a Resource List, a sitemap, or an index of them; also a text with one URL on each line,
-  - the base URL of a repository that speaks OAI-PMH.
+  - the base URL of a repository that speaks OAI-PMH,
+  - a site, such as https://example.org/, that has one of these at its well-known URI, or
+    has a sitemap that its page or its robots.txt names, or that is at /sitemap.xml.
 
 Examples
   rspublish relay -set site https://example.org/sitemap.xml
@@ -28,6 +30,12 @@ Where to
   -retry DURATION   how long to try again at one look while the hub cannot be reached or
                     is busy (default 10m)
 
+Where from
+  RSPUBLISH_SOURCE_USER
+                    NAME:PASSWORD for the host of URL, if that wants a login (HTTP Basic).
+                    They may also stand in URL, where everybody who can list processes
+                    sees them. relay does not print, keep or publish them
+
 When
   -every DURATION   how often to look (default 15m), sooner or later by a fifth
   -once             look once and end, for cron
@@ -36,8 +44,7 @@ When
                     reads only what is new in Change Lists, and asks a repository only
                     for what changed
   -state FILE       keeps what relay has to know between two looks (default: in your
-                    cache directory). Without it, everything is compared. It may hold
-                    the URLs of the source, also if they have passwords
+                    cache directory). Without it, everything is compared
 
 Repositories (OAI-PMH)
   -oai              the URL is a base URL; each of the following flags says so, too

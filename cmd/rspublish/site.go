@@ -8,7 +8,6 @@ import (
 
 	"github.com/rshub/rshub/client"
 	"github.com/rshub/rshub/feed"
-	"github.com/rshub/rshub/inventory"
 	"github.com/rshub/rshub/inventory/audit"
 	"github.com/rshub/rshub/reconcile"
 	"github.com/rshub/rshub/resourcesync"
@@ -26,8 +25,8 @@ func newSite(c *client.Client, cfg *config, prefix string) *site {
 
 var _ reconcile.Hub = (*site)(nil)
 
-func (s *site) Differences(ctx context.Context, own func(context.Context) (*inventory.State, error), look func(audit.Look)) iter.Seq2[audit.Difference, error] {
-	return reconcile.Failing(s.Set.Differences(ctx, own, look), s.failed)
+func (s *site) Differences(ctx context.Context, tally reconcile.Tally, own client.Own, look func(audit.Look)) iter.Seq2[audit.Difference, error] {
+	return reconcile.Failing(s.Set.Differences(ctx, tally, own, look), s.failed)
 }
 
 func (s *site) Publish(ctx context.Context, key string, changes []resourcesync.Change) (feed.Cursor, error) {

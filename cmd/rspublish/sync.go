@@ -11,14 +11,12 @@ import (
 	"fmt"
 	"io"
 	"iter"
-	"net/http"
 	"os"
 	"path/filepath"
 	"time"
 
 	"github.com/rshub/rshub/directory"
 	"github.com/rshub/rshub/feed"
-	"github.com/rshub/rshub/harvest"
 	"github.com/rshub/rshub/inventory/audit"
 	"github.com/rshub/rshub/reconcile"
 	"github.com/rshub/rshub/resourcesync"
@@ -44,6 +42,7 @@ type syncing struct {
 	cfg  *syncConfig
 	bar  *report
 	tree *directory.Tree // of a directory
+	list *weblist        // of a URL
 
 	synced bool // the hub had all once in this run
 }
@@ -80,7 +79,12 @@ func (s *syncing) run(ctx context.Context) error {
 		return err
 	}
 	defer done()
-	source := reconcile.New(newSite(c, &s.cfg.config, s.cfg.prefix), list, o)
+	var hub reconcile.Hub = newSite(c, &s.cfg.config, s.cfg.prefix)
+	if s.list != nil {
+		s.list.site = newSite(c, &s.cfg.config, s.cfg.prefix)
+		hub = s.list
+	}
+	source := reconcile.New(hub, list, o)
 	defer source.Close() // what it keeps is temporary
 	if s.cfg.watch {
 		return s.watch(ctx, source)
@@ -91,6 +95,9 @@ func (s *syncing) run(ctx context.Context) error {
 // sync syncs once.
 func (s *syncing) sync(ctx context.Context, source *reconcile.Source) error {
 	r, err := source.Sync(ctx)
+	if s.list != nil {
+		r, err = s.list.end(r, err)
+	}
 	s.bar.Clear()
 	if err != nil {
 		return s.tooMany(err)
@@ -123,16 +130,13 @@ func things(n int) string {
 
 // listing returns the list of the source, and what to call when it is needed no more.
 func (s *syncing) listing(ctx context.Context, o *reconcile.Options) (list reconcile.Listing, done func(), err error) {
-	done = func() {}
 	switch s.cfg.kind {
 	case aDirectory:
 		list, done, err = s.directory(o)
 	case aURL:
-		lister := &harvest.Lister{
-			Getter: &harvest.Getter{Client: &http.Client{Transport: http.DefaultTransport}, UserAgent: agent(), Robots: true},
-			Odd:    func(document string, mistake *resourcesync.Error) { s.bar.Note("rspublish: %s: %v", document, mistake) },
+		if s.list, done, err = s.openList(); err == nil {
+			list = s.list.resources
 		}
-		list = func(ctx context.Context) iter.Seq2[*feed.Entry, error] { return lister.Resources(ctx, s.cfg.what) }
 	default:
 		list, done, err = s.lines(ctx)
 	}
@@ -222,21 +226,21 @@ func (s *syncing) directory(o *reconcile.Options) (reconcile.Listing, func(), er
 	return s.tree.Resources, release, nil
 }
 
-// openState makes and locks the directory that keeps the hashes of files between two runs,
+// openState makes and locks the directory that keeps what is remembered between two runs,
 // and clears it of what a run that was killed has left.
 func (s *syncing) openState() (dir string, release func(), err error) {
 	dir = s.cfg.state
 	if dir == "" {
 		if dir, err = s.defaultState(); err != nil {
-			s.bar.Note("rspublish: warning: there is no place to remember the hashes of files, so all are read each time (-state gives one): %v", err)
+			s.bar.Note("rspublish: warning: there is no place to remember what is listed, so all is read each time (-state gives one): %v", err)
 			return "", func() {}, nil
 		}
 	}
-	if within(dir, s.cfg.what) {
+	if s.cfg.kind == aDirectory && within(dir, s.cfg.what) {
 		return "", nil, fail(exitUsage, "-state: %s is in the directory that is synced, and would be published with it", dir)
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return "", nil, fmt.Errorf("make the directory of the state: %w", err)
+		return "", nil, fmt.Errorf("make the directory of the state: %w; -state names another", err)
 	}
 	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -273,9 +277,11 @@ func (s *syncing) defaultState() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	abs, err := filepath.Abs(s.cfg.what)
-	if err != nil {
-		return "", err
+	abs := s.cfg.what
+	if s.cfg.kind == aDirectory {
+		if abs, err = filepath.Abs(abs); err != nil {
+			return "", err
+		}
 	}
 	sum := sha256.Sum256([]byte(s.cfg.hub + "\n" + s.cfg.set + "\n" + abs))
 	return filepath.Join(cache, "rspublish", "sync-"+hex.EncodeToString(sum[:16])), nil

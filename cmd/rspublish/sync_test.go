@@ -62,6 +62,8 @@ func TestParseSync(t *testing.T) {
 		{"sync -set a -every 1h " + file, "every"},
 		{"watch -set a -dry-run -base https://e.org/ " + dir, "dry-run"},
 		{"watch -set a -every 0 -base https://e.org/ " + dir, "-every"},
+		{"sync -set a -base e.org " + dir, "-base: the base of the directory's URLs is one like https://"},
+		{"watch -set a -settle 5 -base https://e.org/ " + dir, "-settle \"5\": a duration"},
 		{"sync -set a -settle -1s -base https://e.org/ " + dir, "negative"},
 	} {
 		args := strings.Fields(test.args)

@@ -9,7 +9,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rshub/rshub/directory"
 	"github.com/rshub/rshub/internal/build"
+	"github.com/rshub/rshub/internal/setting"
 	"github.com/rshub/rshub/reconcile"
 )
 
@@ -49,18 +51,28 @@ func parseSync(watch bool, args []string, env func(string) string) (*syncConfig,
 	cfg := &syncConfig{watch: watch}
 	var tokenFile, maxDelete string
 	fs := cfg.flags(env, &tokenFile, &maxDelete)
-	if err := fs.Parse(args); err != nil {
+	if err := setting.ParseFlags(fs, args); err != nil {
 		return nil, err
 	}
 	if err := cfg.source(fs.Args()); err != nil {
 		return nil, err
+	}
+	if cfg.kind == aURL {
+		var err error
+		if cfg.what, err = cfg.asks(cfg.what, env("RSPUBLISH_SOURCE_USER")); err != nil {
+			return nil, err
+		}
 	}
 	return cfg, cfg.destination(maxDelete, &cfg.maxDelete, tokenFile, env("RSPUBLISH_TOKEN"))
 }
 
 // flags returns the flags of the command.
 func (c *syncConfig) flags(env func(string) string, tokenFile, maxDelete *string) *flag.FlagSet {
-	fs := flag.NewFlagSet("rspublish", flag.ContinueOnError)
+	name := "rspublish sync"
+	if c.watch {
+		name = "rspublish watch"
+	}
+	fs := flag.NewFlagSet(name, flag.ContinueOnError)
 	fs.SetOutput(io.Discard)
 	fs.StringVar(&c.hub, "hub", orElse(env("RSPUBLISH_HUB"), "http://127.0.0.1:8080"), "")
 	fs.StringVar(&c.set, "set", env("RSPUBLISH_SET"), "")
@@ -111,10 +123,14 @@ func (c *syncConfig) source(args []string) error {
 	switch {
 	case c.kind == aDirectory && c.base == "":
 		return errors.New("-base URL is missing: under which URL are the files of the directory? The file a/b is at URL/a/b")
+	case c.kind == aDirectory && directory.CheckBase(c.base) != nil:
+		return fmt.Errorf("-base: %w", directory.CheckBase(c.base))
 	case c.kind != aDirectory && c.watch:
 		return fmt.Errorf("%s is not a directory: only directories are watched", c.what)
-	case c.kind != aDirectory && (c.base != "" || len(c.exclude) > 0 || c.temporary || c.state != ""):
-		return errors.New("-base, -exclude, -temporary and -state are for directories")
+	case c.kind != aDirectory && (c.base != "" || len(c.exclude) > 0 || c.temporary):
+		return errors.New("-base, -exclude and -temporary are for directories")
+	case c.kind == aList && c.state != "":
+		return errors.New("-state is for directories and URLs")
 	case c.retry < 0 || c.settle < 0 || c.every < 0:
 		return errors.New("a duration is not negative")
 	case c.watch && c.every == 0:

@@ -16,7 +16,9 @@ LIST       a file, or - for standard input, plain or gzipped. It has one resourc
            each line, in any order, as JSON: {"loc": URI, "hash": "sha-256:HEX",
            "lastmod": DATETIME, "length": BYTES, "type": MEDIA TYPE}. Only loc is
            required. What the list does not have does not exist.
-URL        of a Resource List, a sitemap, or an index of them
+URL        of a Resource List, a sitemap, or an index of them; or of a site, whose list is
+           found as rspublish relay finds it. RSPUBLISH_SOURCE_USER has NAME:PASSWORD for
+           its host, if that wants a login
 
 Examples
   rspublish sync -set site -base https://example.org/ /var/www/html
@@ -63,8 +65,8 @@ Directories
                     written (default 1s). sync waits a little and else leaves the file
                     for the next time, watch waits as long as it takes
   -state DIR        remembers the hashes of files, so that only what has changed is read
-                    again (default: in your cache directory). It must be outside of
-                    DIRECTORY
+                    again, and what a list at a URL was like (default: in your cache
+                    directory). It must be outside of DIRECTORY
   -every DURATION   how often watch syncs besides (default 1h). That finds what the
                     system did not tell, for example on a network file system
 

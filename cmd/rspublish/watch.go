@@ -61,9 +61,7 @@ func (s *syncing) round(ctx context.Context, source *reconcile.Source, w *direct
 	} else if err != nil {
 		return err
 	}
-	if n, err := w.Trouble(); n > 0 {
-		s.bar.Note("rspublish: warning: %s not watched, so changes in them are seen only by the sync every %s (-every): %v", directories(n), s.cfg.every, err)
-	}
+	s.trouble(w)
 	next, cancel := context.WithTimeout(ctx, s.cfg.every)
 	defer cancel()
 	for {
@@ -74,6 +72,7 @@ func (s *syncing) round(ctx context.Context, source *reconcile.Source, w *direct
 		case err != nil:
 			return err
 		}
+		s.trouble(w)
 		r, err := source.Update(ctx, sights)
 		if err != nil {
 			return s.tooMany(err)
@@ -84,6 +83,13 @@ func (s *syncing) round(ctx context.Context, source *reconcile.Source, w *direct
 		if source.Waiting() > maxWaiting {
 			return nil
 		}
+	}
+}
+
+// trouble warns of directories that are not watched.
+func (s *syncing) trouble(w *directory.Watcher) {
+	if n, err := w.Trouble(); n > 0 {
+		s.bar.Note("rspublish: warning: %s not watched, so changes in them are seen only by the sync every %s (-every): %v", directories(n), s.cfg.every, err)
 	}
 }
 

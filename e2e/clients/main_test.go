@@ -1,4 +1,5 @@
-// Package clients tests what is not written in Go: the Python client and the examples,
+// Package clients tests what is not written in Go: the Python client, the examples, and what
+// the pages for newcomers have them type,
 // each as a program of its own against a built hub.
 package clients
 

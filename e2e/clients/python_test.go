@@ -34,6 +34,16 @@ func TestPython(t *testing.T) {
 	}
 }
 
+// TestTypes has the types of the client checked.
+func TestTypes(t *testing.T) {
+	t.Parallel()
+	mypy := interpreter(t, "mypy", "mypy")
+	code, out, said := hubtest.Run(t, nil, nil, mypy, "--strict", "--no-incremental", "--cache-dir", t.TempDir(), "--python-version", "3.9", root(t, "clients", "python", "rshub"))
+	if code != 0 {
+		t.Errorf("mypy ends with %d: %s%s", code, out, said)
+	}
+}
+
 // TestOldestPython has Python look for syntax that the oldest one that is supported does
 // not know.
 func TestOldestPython(t *testing.T) {

@@ -170,6 +170,35 @@ db.commit()`
 	news(7, "deleted 1", "deleted 2", "deleted 3", "deleted 5")
 }
 
+// TestTableSync publishes an SQL table as it changes by the command of examples/README.md.
+func TestTableSync(t *testing.T) {
+	t.Parallel()
+	readme, err := os.ReadFile(root(t, "examples", "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	command := regexp.MustCompile(`(?m)^sqlite3 .*\| rspublish .*$`).FindString(string(readme))
+	command = strings.Replace(command, "examples/table/", root(t, "examples", "table")+"/", 1)
+	sqlite := interpreter(t, "sqlite3", "sqlite3")
+	h := hubtest.StartHub(t)
+	dir := t.TempDir()
+	env := []string{"PATH=" + filepath.Dir(hubtest.Rspublish) + string(filepath.ListSeparator) + os.Getenv("PATH"), "RSPUBLISH_HUB=" + h.URL}
+	sync := func(statements, want string) {
+		t.Helper()
+		if code, _, said := hubtest.Run(t, nil, nil, sqlite, filepath.Join(dir, "articles.db"), statements); code != 0 {
+			t.Fatal(said)
+		}
+		code, stdout, said := hubtest.Run(t, env, nil, "/bin/sh", "-c", "cd "+dir+" && "+command)
+		if code != 0 || !strings.Contains(stdout, want) {
+			t.Errorf("%s ends with %d and says %s%s\nnot %s", command, code, stdout, said, want)
+		}
+	}
+	sync(`CREATE TABLE article (id INTEGER PRIMARY KEY, published INTEGER, changed TEXT, body TEXT);
+		INSERT INTO article VALUES (1, 1, '2026-01-01 10:00:00', 'one'), (2, 1, '2026-01-01 10:00:00', 'two'), (3, 0, '2026-01-01 10:00:00', 'draft')`, "2 created, 0 updated, 0 deleted")
+	sync(``, "0 created, 0 updated, 0 deleted")
+	sync(`UPDATE article SET changed = '2026-01-02 10:00:00' WHERE id = 2; UPDATE article SET published = 1 WHERE id = 3; DELETE FROM article WHERE id = 1`, "1 created, 1 updated, 1 deleted")
+}
+
 // TestIndex holds the list of the examples: each is in it, and its links lead somewhere.
 func TestIndex(t *testing.T) {
 	t.Parallel()

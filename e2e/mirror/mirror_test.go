@@ -1,6 +1,7 @@
 package mirror
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
@@ -8,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -158,6 +160,48 @@ func (o *origin) has(name string) bool {
 	return o.files[name] != nil
 }
 
+// beside audits a mirror that runs: it finds what is wrong, and not what changes just then.
+func beside(t *testing.T, h *hubtest.Hub, o *origin, dir string) {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(dir, "f9"), []byte("damaged!!!"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "stranger"), nil, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var changing sync.WaitGroup
+	changing.Go(func() {
+		for n := 0; ctx.Err() == nil; n++ {
+			name, content := fmt.Sprintf("/hot%d", n%20), fmt.Appendf(nil, "%d", n)
+			if n%7 == 6 {
+				content = nil
+			}
+			publish(t, h, "demo", o.set(name, content, nil))
+		}
+	})
+	for _, quick := range []string{"-quick=false", "-quick"} {
+		stdout, _ := rsmirror(t, 1, "audit", quick, dir)
+		if got := slices.Sorted(slices.Values(problems(t, o, stdout))); !slices.Equal(got, []string{"damaged file /f9", "extra file stranger"}) {
+			t.Errorf("an audit beside a mirror names %q", got)
+		}
+	}
+	cancel()
+	changing.Wait()
+	if _, stderr := rsmirror(t, 3, "audit", "-repair", dir); !strings.Contains(stderr, "stop it") {
+		t.Errorf("a repair beside a mirror says %s", stderr)
+	}
+	publish(t, h, "demo", o.set("/f9", []byte("right again"), nil))
+	if err := os.Remove(filepath.Join(dir, "stranger")); err != nil {
+		t.Fatal(err)
+	}
+	hubtest.Until(t, "the mirror is right again", func() error { return o.same(dir) })
+	rsmirror(t, 0, "audit", dir)
+	if left, err := os.ReadDir(filepath.Join(dir, ".rsmirror", "audits")); err != nil || len(left) > 0 {
+		t.Errorf("audits leave %v, %v", left, err)
+	}
+}
+
 // TestFollow follows a hub by push, finds planted damage, and mends it.
 func TestFollow(t *testing.T) {
 	t.Parallel()
@@ -168,13 +212,11 @@ func TestFollow(t *testing.T) {
 	}
 	publish(t, h, "demo", lines...)
 	complete(t, h, "demo")
-	p := hubtest.Start(t, nil, nil, hubtest.Rsmirror, "-strip", o.URL, h.Topic("demo"), dir)
+	p := hubtest.Start(t, nil, nil, hubtest.Rsmirror, "-max-delete", "all", "-strip", o.URL, h.Topic("demo"), dir)
 	hubtest.Until(t, "the mirror is there", func() error { return o.same(dir) })
 	publish(t, h, "demo", o.set("/f1", []byte("newer"), nil), o.set("/f2", nil, nil), o.set("/new", []byte("new"), first(2, status(500))))
 	hubtest.Until(t, "the changes are there", func() error { return o.same(dir) })
-	if _, stderr := rsmirror(t, 3, "audit", dir); !strings.Contains(stderr, "in use") {
-		t.Errorf("an audit beside a mirror says %s", stderr)
-	}
+	beside(t, h, o, dir)
 	p.Signal(syscall.SIGTERM)
 	if code := p.Wait(); code != 0 {
 		t.Errorf("it ended with %d: %s", code, p.Stderr)

@@ -1,8 +1,13 @@
 package mirror
 
 import (
+	"archive/zip"
+	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"math/rand/v2"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -68,6 +73,8 @@ func TestSiteWithoutHub(t *testing.T) {
 	change("/new", "created", 13, []byte("new"))
 	once(0)
 	rsmirror(t, 0, "audit", dir)
+	change("/f3", "updated", 13, []byte("newer again, within the precision of the times"))
+	once(0)
 	asked := contents.asked["/f5"]
 	once(0)
 	if contents.asked["/f5"] != asked || asked != 1 {
@@ -103,6 +110,57 @@ func TestSiteWithoutHub(t *testing.T) {
 	once(5)
 	if err := contents.same(dir); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestDump mirrors a site that has a Resource Dump and a Change List, and whose contents
+// cannot be got one by one.
+func TestDump(t *testing.T) {
+	t.Parallel()
+	site, dir := newOrigin(t), t.TempDir()
+	var zipped bytes.Buffer
+	w, entries := zip.NewWriter(&zipped), []string{}
+	r := rand.New(rand.NewPCG(3, 4))
+	for i := range 50 {
+		name, content := fmt.Sprintf("/d%d/f%d", i%5, i), random(r, 5000)
+		site.set(name, content, status(http.StatusForbidden))
+		out, err := w.Create(fmt.Sprintf("../%d", i))
+		if err == nil {
+			_, err = out.Write(content)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		entries = append(entries, fmt.Sprintf(`<url><loc>%s%s</loc><lastmod>2020-02-03T04:05:06Z</lastmod><rs:md hash="sha-256:%s" path="/../%d"/></url>`, site.URL, name, sum(content), i))
+	}
+	out, err := w.Create("manifest.xml")
+	if err == nil {
+		_, err = out.Write(document("resourcedump-manifest", `at="2026-01-01T00:00:00Z"`, entries...))
+	}
+	if err = errors.Join(err, w.Close()); err != nil {
+		t.Fatal(err)
+	}
+	documents := newOrigin(t)
+	documents.set("/all.zip", zipped.Bytes(), first(1, cut))
+	documents.set("/dump.xml", document("resourcedump", `at="2026-01-01T00:00:00Z"`,
+		fmt.Sprintf(`<url><loc>%s/all.zip</loc><rs:md length="%d" hash="sha-256:%s"/></url>`, documents.URL, zipped.Len(), sum(zipped.Bytes()))), nil)
+	site.set("/d0/f0", []byte("changed"), nil)
+	documents.set("/changes.xml", document("changelist", `from="2025-12-01T00:00:00Z"`,
+		fmt.Sprintf(`<url><loc>%s/d0/f0</loc><lastmod>2020-02-03T04:05:06Z</lastmod><rs:md change="updated" datetime="2026-01-02T00:00:00Z" hash="sha-256:%s"/></url>`, site.URL, sum([]byte("changed")))), nil)
+	documents.set("/.well-known/resourcesync", document("description", "", `<url><loc>`+documents.URL+`/cap.xml</loc><rs:md capability="capabilitylist"/></url>`), nil)
+	documents.set("/cap.xml", document("capabilitylist", "", `<url><loc>`+documents.URL+`/dump.xml</loc><rs:md capability="resourcedump"/></url>`,
+		`<url><loc>`+documents.URL+`/changes.xml</loc><rs:md capability="changelist"/></url>`), nil)
+	rsmirror(t, 0, "-once", "-strip", site.URL, documents.URL, dir)
+	if err := site.same(dir); err != nil {
+		t.Error(err)
+	}
+	if documents.ranges == 0 {
+		t.Error("the package that broke off was not gone on with")
+	}
+	rsmirror(t, 0, "audit", dir)
+	rsmirror(t, 0, "-once", "-strip", site.URL, documents.URL, dir)
+	if n := documents.asked["/all.zip"]; n != 3 { // it broke off, came, and was audited
+		t.Errorf("the package was asked for %d times", n)
 	}
 }
 
@@ -169,6 +227,20 @@ func TestIncompleteHub(t *testing.T) {
 		t.Fatal(err)
 	}
 	rsmirror(t, 0, "audit", dir)
+
+	// A list that comes later does not undo what the hub has said.
+	late := newOrigin(t)
+	topic := `<url><loc>` + h.Topic("demo") + `</loc><rs:md capability="change-notification"/></url>`
+	late.set("/cap.xml", document("capabilitylist", "", topic), nil)
+	args = []string{"-once", "-strip", o.URL, late.URL + "/cap.xml", t.TempDir()}
+	publish(t, h, "demo", o.set("/new", []byte("newer"), nil), o.set("/other", []byte("other"), nil))
+	rsmirror(t, 0, args...)
+	late.set("/cap.xml", document("capabilitylist", "", `<url><loc>`+late.URL+`/list.xml</loc><rs:md capability="resourcelist"/></url>`, topic), nil)
+	late.set("/list.xml", document("resourcelist", `at="2026-01-01T00:00:00Z"`, entry("/other"), `<url><loc>`+o.URL+`/old</loc></url>`), nil)
+	rsmirror(t, 0, args...)
+	if err := o.same(args[len(args)-1]); err != nil {
+		t.Error(err)
+	}
 }
 
 // TestTo brings changes to standard output and to a command.

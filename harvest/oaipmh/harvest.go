@@ -89,8 +89,9 @@ func (h *Harvest) selection(g Granularity) Selection {
 // Resources lists all resources of the repository, to compare them with what a hub holds.
 // After the last one, *st is where News goes on from; after an error it is as before.
 //
-// A *Bad that is not None stands for a record that may have a resource, and a *Doubt at the end for any
-// number of them: because of either nothing may be deleted that the list does not name.
+// A *Bad that is not None stands for a record that may have a resource, under a URL that is
+// not known, and a *Doubt at the end for any number of them: what the list does not name may
+// be there all the same.
 // Every other error means that the list is not whole.
 func (h *Harvest) Resources(ctx context.Context, st *State) iter.Seq2[*feed.Entry, error] {
 	return func(yield func(*feed.Entry, error) bool) {
@@ -150,7 +151,8 @@ func (h *Harvest) resources(ctx context.Context, st *State, yield func(*feed.Ent
 			if rec.Deleted {
 				continue // a deleted record has no metadata that could name a URL
 			}
-			bad = &Bad{rec.Identifier, l.Count, rule, h.Loc == Metadata && len(rec.URLs) == 0}
+			// A template makes the same URL of an identifier each time, so there never was a resource.
+			bad = &Bad{rec.Identifier, l.Count, rule, h.Loc != Metadata || len(rec.URLs) == 0, rec.Datestamp}
 		}
 		if !yield(nil, bad) {
 			return State{}, errStopped

@@ -249,9 +249,16 @@ func TestHarvestMisbehaving(t *testing.T) {
 		{"nothing", oaitest.Faults{Page: " "}, "the answer is empty", ""},
 		{"bad records", oaitest.Faults{BadRecord: true}, "record 6: it has no identifier", ""},
 		{"datestamps of now", oaitest.Faults{StampNow: true}, "", ""},
+		{"no headers", oaitest.Faults{Headless: "badVerb"}, "", ""},
+		{"no headers, by HTTP", oaitest.Faults{Headless: "501"}, "", ""},
+		{"no headers, and a token that repeats", oaitest.Faults{Headless: "404", RepeatToken: true}, "part 3 has the same records", ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			w := newWorld(t, &oaitest.Repository{})
+			w.Harvest.Repository.Getter.Tries = 1
+			if test.faults.Busy > 0 {
+				w.Harvest.Repository.Getter.Tries = 2
+			}
 			locs := w.fill(12)
 			_, err := w.full()
 			w.wants(0, 0, err, locs...)
@@ -290,6 +297,7 @@ func TestNewsMisbehaving(t *testing.T) {
 		{"a token that repeats", oaitest.Faults{RepeatToken: true}, "has the same records", ""},
 		{"an early end", oaitest.Faults{EndEarly: 2}, "it ends after 10 records", ""},
 		{"no last token", oaitest.Faults{NoEmptyToken: true}, "", "no empty resumptionToken"},
+		{"no headers", oaitest.Faults{Headless: "badVerb"}, "", ""},
 		{"days only", oaitest.Faults{RefuseTimes: true}, "", "it is asked for days"},
 		{"cut off", oaitest.Faults{Cut: 100}, "ends early", ""},
 		{"datestamps of now", oaitest.Faults{StampNow: true}, "tell nothing", "time of the request"},

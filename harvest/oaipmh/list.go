@@ -8,6 +8,8 @@ import (
 	"iter"
 	"net/url"
 	"time"
+
+	"github.com/rshub/rshub/outbound"
 )
 
 // Bounds of one list.
@@ -25,7 +27,7 @@ type Selection struct {
 	From   time.Time // of the datestamps, inclusive; zero: from the first record
 	Until  time.Time // the same; zero: to the last record
 
-	Records bool // list whole records, not only their headers
+	Records bool // list whole records, not only their headers. A repository that cannot list headers lists records in any case
 }
 
 // A Doubt says that a list may not be whole although nothing failed. All that it yielded
@@ -46,7 +48,8 @@ type Bad struct {
 	Identifier string
 	Number     int // in the list, from 1
 	Rule       string
-	None       bool // the record is whole, but there is no resource to it
+	None       bool   // the record is whole, but there is no resource to it
+	Datestamp  string // as the repository writes it; records without an identifier can be told apart by it
 }
 
 // Error names the record and the rule.
@@ -80,10 +83,24 @@ func (r *Repository) List(ctx context.Context, l *List, g Granularity, s Selecti
 var errStopped = errors.New("nobody wants more")
 
 func (r *Repository) list(ctx context.Context, l *List, g Granularity, s Selection, yield func(*Record, error) bool) error {
-	verb := "ListIdentifiers"
-	if s.Records {
-		verb = "ListRecords"
+	if !s.Records && !r.noIdentifiers {
+		err := r.listBy(ctx, "ListIdentifiers", l, g, s, yield)
+		if !lacksVerb(err) || l.Count > 0 {
+			return err
+		}
+		r.noIdentifiers = true
 	}
+	return r.listBy(ctx, "ListRecords", l, g, s, yield)
+}
+
+// lacksVerb reports whether an error may mean that a repository does not know a verb. Some
+// answer with an error of HTTP.
+func lacksVerb(err error) bool {
+	f, ok := errors.AsType[*outbound.Failure](err)
+	return is(err, badVerb) || ok && f.Status != 0
+}
+
+func (r *Repository) listBy(ctx context.Context, verb string, l *List, g Granularity, s Selection, yield func(*Record, error) bool) error {
 	arguments := url.Values{"verb": {verb}, "metadataPrefix": {s.Prefix}}
 	if s.Set != "" {
 		arguments.Set("set", s.Set)
@@ -128,7 +145,7 @@ func (r *Repository) list(ctx context.Context, l *List, g Granularity, s Selecti
 			rec := &p.records[i]
 			var err error
 			if rec.bad != "" {
-				rec, err = nil, &Bad{Identifier: rec.Identifier, Number: l.Count, Rule: rec.bad}
+				rec, err = nil, &Bad{Identifier: rec.Identifier, Number: l.Count, Rule: rec.bad, Datestamp: rec.Datestamp}
 			}
 			if !yield(rec, err) {
 				return errStopped

@@ -79,6 +79,7 @@ func (e *Error) Error() string {
 // The codes by which a harvester decides.
 const (
 	badArgument        = "badArgument"
+	badVerb            = "badVerb"
 	badResumptionToken = "badResumptionToken"
 	noRecordsMatch     = "noRecordsMatch"
 )
@@ -89,10 +90,12 @@ func is(err error, code string) bool {
 	return ok && e.Code == code
 }
 
-// A Repository is asked for what it has.
+// A Repository is asked for what it has, by one goroutine at a time.
 type Repository struct {
 	Getter *harvest.Getter
 	URL    string // the base URL
+
+	noIdentifiers bool // it does not know ListIdentifiers
 }
 
 // partTries is how often a part is asked for that cannot be read, such as one that was cut

@@ -27,6 +27,7 @@ type Faults struct {
 	Page         string // what lists are answered with instead, such as HTML
 	RefuseTimes  bool   // datestamps with a time of day are a badArgument, although Identify says otherwise
 	StampNow     bool   // each datestamp is the time of the request
+	Headless     string // ListIdentifiers is answered with this: badVerb, or a status of HTTP
 	BadRecord    bool   // each list has a record without an identifier, and one with bytes that are not UTF-8
 }
 
@@ -128,7 +129,14 @@ func (r *Repository) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 			_, _ = w.Write([]byte(r.faults.Page))
 			return
 		}
+		if status, err := strconv.Atoi(r.faults.Headless); err == nil && verb == "ListIdentifiers" {
+			w.WriteHeader(status)
+			return
+		}
 		body = r.listLocked(verb, q.Get)
+		if r.faults.Headless == "badVerb" && verb == "ListIdentifiers" {
+			body = failure("badVerb", verb)
+		}
 	default:
 		body = failure("badVerb", verb)
 	}

@@ -12,6 +12,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -98,7 +99,7 @@ func Open(dir string, o Options) (*Store, error) {
 
 // pebbleOptions are modest: the program around the store has other things to do.
 func (s *Store) pebbleOptions() *pebble.Options {
-	return &pebble.Options{
+	o := &pebble.Options{
 		FS:                          s.opts.FS,
 		Logger:                      chatter{s},
 		FormatMajorVersion:          pebble.FormatWALSyncChunks,
@@ -108,10 +109,23 @@ func (s *Store) pebbleOptions() *pebble.Options {
 		MaxOpenFiles:                100,
 		// Without this, Pebble would end the process. A read of the damaged file
 		// returns an error.
-		EventListener: &pebble.EventListener{DataCorruption: func(info pebble.DataCorruptionInfo) {
-			s.opts.Logger.Error("a file of the inventories is damaged", "file", info.Path, "err", info.Details)
-		}},
+		EventListener: &pebble.EventListener{
+			DataCorruption: func(info pebble.DataCorruptionInfo) {
+				s.opts.Logger.Error("a file of the inventories is damaged", "file", info.Path, "err", info.Details)
+			},
+			// Pebble writes what waits again and again while the disk is full, and its
+			// Open does not return meanwhile.
+			BackgroundError: func(err error) {
+				if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+					chatter{s}.Fatalf("%w", err)
+				}
+			},
+		},
 	}
+	// The default one looks ten times a second whether more compactions than before may run
+	// at the same time. That keeps an idle program busy, and here it is always one.
+	o.Experimental.CompactionScheduler = pebble.NewConcurrencyLimitSchedulerWithNoPeriodicGrantingForTest()
+	return o
 }
 
 // identify checks the format. It writes it into a new store.
@@ -143,6 +157,15 @@ func (s *Store) identify() error {
 func (s *Store) Close() error {
 	if err := errors.Join(s.db.Flush(), s.db.Close()); err != nil {
 		return fmt.Errorf("close the inventories in %s: %w", s.dir, err)
+	}
+	return nil
+}
+
+// Copy makes a copy of the store, as it is now, in a directory that does not exist yet. It
+// takes moments, and little room as long as the store changes little.
+func (s *Store) Copy(dir string) error {
+	if err := s.db.Checkpoint(dir, pebble.WithFlushedWAL()); err != nil {
+		return fmt.Errorf("copy the inventories in %s to %s: %w", s.dir, dir, err)
 	}
 	return nil
 }

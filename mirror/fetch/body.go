@@ -114,6 +114,9 @@ func (b *body) load() error {
 
 // clear begins anew.
 func (b *body) clear() error {
+	if b.size == 0 {
+		return nil
+	}
 	b.reset()
 	if err := b.file.Truncate(0); err != nil {
 		return err

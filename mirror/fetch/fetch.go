@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -19,7 +20,7 @@ import (
 
 // Options of a Fetcher. Zero values are the defaults.
 type Options struct {
-	Client    *http.Client  // default http.DefaultClient; a Fetcher copies it, and bounds its redirects
+	Client    *http.Client  // default http.DefaultClient; a Fetcher copies it, and follows redirects itself
 	Parallel  int           // requests at a time; default 16
 	PerHost   int           // requests at a time to one host; default 4
 	MaxSize   int64         // the most bytes of a content; default 10 GiB
@@ -36,12 +37,7 @@ func (o Options) withDefaults() Options {
 		o.Client = http.DefaultClient
 	}
 	client := *o.Client
-	client.CheckRedirect = func(r *http.Request, via []*http.Request) error {
-		if len(via) > maxRedirects {
-			return fmt.Errorf("there are more than %d redirects", maxRedirects)
-		}
-		return nil
-	}
+	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	o.Client = &client
 	def(&o.Parallel, 16)
 	def(&o.PerHost, 4)
@@ -82,6 +78,10 @@ type Wanted struct {
 
 	Part *Part // what is in the file already; nil: the file is empty
 
+	// Packed opens the content, as a package has it. If that is not right, it is got from
+	// where the resource is. Default: there is no package.
+	Packed func() (io.ReadCloser, error)
+
 	Patience time.Duration // how long one request may take, with its content; default: as long as something comes
 }
 
@@ -119,7 +119,12 @@ func (f *Fetcher) Get(ctx context.Context, w Wanted, to *os.File) (*Got, error) 
 		return nil, &Failure{Err: fmt.Errorf("the content has %d bytes, and at most %d are allowed", *n, f.opts.MaxSize)}
 	}
 	g := &getting{Fetcher: f, Wanted: w, body: body{to, NewSum(w.Change.Hash)}}
-	if w.Part != nil {
+	if w.Packed != nil {
+		if got, err := g.unpack(ctx); got != nil || err != nil {
+			return got, err
+		}
+	}
+	if g.Part != nil {
 		if err := g.load(); err != nil {
 			return nil, err
 		}
@@ -210,13 +215,9 @@ func (g *getting) from(ctx context.Context, place string) (*Got, error) {
 	}
 }
 
-// once makes one request. A *Failure is not worth another one now, any other error is.
+// once makes one request, and follows redirects. A *Failure is not worth another one now,
+// any other error is.
 func (g *getting) once(ctx context.Context, u *url.URL) (*Got, error) {
-	leave, err := g.hosts.enter(ctx, u.Host)
-	if err != nil {
-		return nil, err
-	}
-	defer leave()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	if g.Patience > 0 {
@@ -224,9 +225,33 @@ func (g *getting) once(ctx context.Context, u *url.URL) (*Got, error) {
 		ctx, end = context.WithTimeoutCause(ctx, g.Patience, errPatience)
 		defer end()
 	}
-	r, err := g.request(ctx, u)
+	at := u
+	for hop := 0; ; hop++ {
+		got, to, err := g.ask(ctx, u, at, cancel)
+		switch {
+		case err != nil && context.Cause(ctx) == errPatience:
+			return nil, &Failure{Err: fmt.Errorf("%w; so far it has %d bytes", errPatience, g.Size()), Part: g.Part}
+		case err != nil || to == nil:
+			return got, err
+		case hop == maxRedirects:
+			return nil, &Failure{Err: fmt.Errorf("there are more than %d redirects", maxRedirects)}
+		}
+		at = to
+	}
+}
+
+// ask makes one request at one of the places to which u leads. It returns the content, or
+// where a redirect leads. Each host that is asked has its own bound, and its own pauses.
+func (g *getting) ask(ctx context.Context, u, at *url.URL, cancel context.CancelFunc) (got *Got, to *url.URL, err error) {
+	host := hostOf(at)
+	leave, err := g.hosts.enter(ctx, host)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
+	}
+	defer leave()
+	r, err := g.request(ctx, u, at)
+	if err != nil {
+		return nil, nil, err
 	}
 	headers := time.AfterFunc(g.opts.Stall, cancel)
 	resp, err := g.opts.Client.Do(r)
@@ -234,16 +259,44 @@ func (g *getting) once(ctx context.Context, u *url.URL) (*Got, error) {
 		if !headers.Stop() {
 			err = fmt.Errorf("no answer comes within %v", g.opts.Stall)
 		}
-		return nil, g.plain(err)
+		return nil, nil, g.plain(err)
 	}
 	headers.Stop()
 	defer resp.Body.Close()
-	g.hosts.answered(u.Host, resp)
-	got, err := g.take(resp, u, cancel)
-	if err != nil && context.Cause(ctx) == errPatience {
-		err = &Failure{Err: fmt.Errorf("%w; so far it has %d bytes", errPatience, g.Size()), Part: g.Part}
+	g.hosts.answered(host, resp)
+	if to, err := redirect(resp); to != nil || err != nil {
+		return nil, to, err
 	}
-	return got, err
+	got, err = g.take(resp, u, cancel)
+	return got, nil, err
+}
+
+// redirect returns where an answer leads; nil: it is no redirect.
+func redirect(resp *http.Response) (*url.URL, error) {
+	switch resp.StatusCode {
+	case http.StatusMovedPermanently, http.StatusFound, http.StatusSeeOther, http.StatusTemporaryRedirect, http.StatusPermanentRedirect:
+	default:
+		return nil, nil
+	}
+	to, err := resp.Location()
+	if err != nil || to.Scheme != "http" && to.Scheme != "https" || to.Host == "" {
+		return nil, &Failure{Err: fmt.Errorf("the answer is %s, and does not say where to", resp.Status)}
+	}
+	if hostOf(to) != hostOf(resp.Request.URL) {
+		to.User = nil // what a host says is no password of another one
+	}
+	const most = 4 << 10
+	_, _ = io.CopyN(io.Discard, resp.Body, most) // so that the connection can be used again
+	return to, nil
+}
+
+// hostOf returns the host and port of a URL in one spelling.
+func hostOf(u *url.URL) string {
+	name, port := strings.ToLower(u.Hostname()), u.Port()
+	if port == "" || port == map[string]string{"http": "80", "https": "443"}[u.Scheme] {
+		return name
+	}
+	return net.JoinHostPort(name, port)
 }
 
 // errPatience means that a content takes longer than the caller wants to wait for it.
@@ -257,14 +310,15 @@ func (g *getting) plain(err error) error {
 	return err
 }
 
-func (g *getting) request(ctx context.Context, u *url.URL) (*http.Request, error) {
+// request returns a request at one of the places to which u leads.
+func (g *getting) request(ctx context.Context, u, at *url.URL) (*http.Request, error) {
 	if g.Part != nil && g.Part.URL != u.String() || g.Part == nil && g.Size() > 0 {
 		g.Part = nil
 		if err := g.clear(); err != nil {
 			return nil, &diskError{err}
 		}
 	}
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, at.String(), nil)
 	if err != nil {
 		return nil, &Failure{Err: err}
 	}

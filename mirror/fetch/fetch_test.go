@@ -7,8 +7,10 @@ import (
 	"crypto/sha512"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -146,13 +148,17 @@ func TestLengths(t *testing.T) {
 	fails(t, err, "bytes")
 }
 
-// cut sends the beginning of the content.
+// cut sends the beginning of the content, or, with the tag "0", of an older one.
 func cut(w http.ResponseWriter, tag string) {
+	begin := content[:10]
+	if tag == `"0"` {
+		begin = "0123456789"
+	}
 	if tag != "" {
 		w.Header().Set("ETag", tag)
 	}
 	w.Header().Set("Content-Length", strconv.Itoa(len(content)))
-	_, _ = w.Write([]byte(content[:10]))
+	_, _ = io.WriteString(w, begin)
 	_ = http.NewResponseController(w).Flush()
 	panic(http.ErrAbortHandler)
 }
@@ -245,6 +251,88 @@ func TestRedirects(t *testing.T) {
 	most.Store(1000)
 	_, err := b.get(Wanted{})
 	fails(t, err, "redirects")
+	if n := b.requests.Load(); n != 6 {
+		t.Errorf("a redirect that never ends was followed %d times", n)
+	}
+}
+
+// The host to which a redirect leads has its own bound and its own pauses, and gets no
+// password of the first one.
+func TestRedirectedHost(t *testing.T) {
+	t.Parallel()
+	var now, most, refused atomic.Int32
+	var password atomic.Bool
+	target := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		n := now.Add(1)
+		for old := most.Load(); n > old && !most.CompareAndSwap(old, n); old = most.Load() {
+		}
+		time.Sleep(time.Millisecond) // so that requests are under way together
+		now.Add(-1)
+		if r.Header.Get("Authorization") != "" {
+			password.Store(true)
+		}
+		if r.URL.Path == "/busy" {
+			refused.Add(1)
+			w.Header().Set("Retry-After", "1000")
+			w.WriteHeader(http.StatusTooManyRequests)
+			return
+		}
+		_, _ = w.Write([]byte(content))
+	}))
+	defer target.Close()
+	var servers []*httptest.Server
+	for range 5 {
+		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, strings.Replace(target.URL, "://", "://x:y@", 1)+r.URL.Path, http.StatusFound)
+		}))
+		defer s.Close()
+		servers = append(servers, s)
+	}
+	f := New(Options{Parallel: 50, PerHost: 2, Tries: 1})
+	get := func(server int, name string) error {
+		file, err := os.Create(filepath.Join(t.TempDir(), "file"))
+		if err != nil {
+			return err
+		}
+		defer file.Close()
+		loc := strings.Replace(servers[server].URL, "://", "://user:secret@", 1) + name
+		_, err = f.Get(t.Context(), Wanted{Change: &resourcesync.Change{Loc: loc}}, file)
+		return err
+	}
+	errs := make(chan error)
+	for i := range 50 {
+		go func() { errs <- get(i%len(servers), "/a") }()
+	}
+	for range 50 {
+		if err := <-errs; err != nil {
+			t.Error(err)
+		}
+	}
+	if n := most.Load(); n > 2 {
+		t.Errorf("%d requests were under way at the host to which all redirects lead", n)
+	}
+	if password.Load() {
+		t.Error("a host got a password that is not its own")
+	}
+	for i := range servers {
+		fails(t, get(i, "/busy"), map[bool]string{true: "429", false: "asks to wait"}[i == 0])
+	}
+	if n := refused.Load(); n != 1 {
+		t.Errorf("a host that asked to wait was asked %d times, by redirects", n)
+	}
+}
+
+func TestHostOf(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"http://Example.ORG/": "example.org", "http://example.org:80/": "example.org", "https://example.org:443": "example.org",
+		"https://example.org:80": "example.org:80", "http://[::1]:8080/": "[::1]:8080",
+	} {
+		u, err := url.Parse(text)
+		if err != nil || hostOf(u) != want {
+			t.Errorf("hostOf(%s) = %s, %v", text, hostOf(u), err)
+		}
+	}
 }
 
 func TestDuplicate(t *testing.T) {

@@ -56,6 +56,11 @@ func (b *Batch) Unlisted(loc string) { set(&b.listed, loc, nil) }
 // Meta keeps a value, as JSON, under a name. A nil value is forgotten.
 func (b *Batch) Meta(name string, value any) { set(&b.meta, name, value) }
 
+// Empty reports whether there is nothing in the batch.
+func (b *Batch) Empty() bool {
+	return len(b.files)+len(b.failures)+len(b.listed)+len(b.meta) == 0
+}
+
 // Commit makes the changes of a batch. When it returns they are durable.
 func (l *Ledger) Commit(b *Batch) error {
 	l.mu.Lock()
@@ -72,6 +77,11 @@ func (l *Ledger) Commit(b *Batch) error {
 			counts.Files--
 			counts.Bytes -= old.Size
 			w.delete(pathPrefix + strings.ToLower(old.Path))
+		} else if path, err := l.get(placePrefix + loc); err != nil {
+			return err
+		} else if path != nil {
+			w.delete(pathPrefix + strings.ToLower(string(path)))
+			w.delete(placePrefix + loc)
 		}
 		if f == nil {
 			w.delete(filePrefix + loc)
@@ -119,12 +129,6 @@ func (l *Ledger) Commit(b *Batch) error {
 		return fmt.Errorf("write the ledger: %w", w.err)
 	}
 	l.counts = counts
-	for loc := range b.files {
-		l.releaseLocked(loc)
-	}
-	for loc := range b.failures {
-		l.releaseLocked(loc)
-	}
 	return nil
 }
 

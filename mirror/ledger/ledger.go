@@ -13,9 +13,11 @@ import (
 	"iter"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/bloom"
 
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/mirror/filename"
@@ -65,16 +67,15 @@ type Counts struct {
 type Ledger struct {
 	db *pebble.DB
 
-	mu       sync.Mutex
-	counts   Counts
-	reserved map[string]string // loc by path in lower case: given away, and not in the store yet
-	placed   map[string]string // path by loc: the same paths
+	mu     sync.Mutex
+	counts Counts
 }
 
 // The keys. A path is kept in lower case.
 const (
 	filePrefix    = "file/"    // and the loc: a File
 	pathPrefix    = "path/"    // and the path: the loc that has it
+	placePrefix   = "place/"   // and a loc that has no File: its path
 	failurePrefix = "failure/" // and the loc: a Failure
 	listedPrefix  = "listed/"  // and the loc: a Listed
 	metaPrefix    = "meta/"    // and a name: a value of the caller
@@ -92,21 +93,35 @@ var ErrInUse = errors.New("it is in use by another process")
 // fatal ends the process because a write failed, and does not return: nobody knows then
 // what reached the disk. The ledger recovers when it is opened again.
 func Open(dir string, fatal func(error)) (*Ledger, error) {
-	db, err := pebble.Open(dir, &pebble.Options{
+	o := &pebble.Options{
 		Logger:                      quiet{fatal},
 		FormatMajorVersion:          pebble.FormatWALSyncChunks,
 		CacheSize:                   8 << 20,
 		MemTableSize:                8 << 20,
 		MemTableStopWritesThreshold: 4,
 		MaxOpenFiles:                100,
-	})
+		// Pebble writes what waits again and again while the disk is full, and its Open
+		// does not return meanwhile.
+		EventListener: &pebble.EventListener{BackgroundError: func(err error) {
+			if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+				fatal(fmt.Errorf("write the ledger in %s: %w", dir, err))
+			}
+		}},
+	}
+	// The default one looks ten times a second whether more compactions than before may run
+	// at the same time. That keeps an idle program busy, and here it is always one.
+	o.Experimental.CompactionScheduler = pebble.NewConcurrencyLimitSchedulerWithNoPeriodicGrantingForTest()
+	for i := range o.Levels { // most of what a new mirror asks for is not there
+		o.Levels[i].FilterPolicy = bloom.FilterPolicy(10)
+	}
+	db, err := pebble.Open(dir, o)
 	if err != nil {
 		if strings.Contains(err.Error(), "temporarily unavailable") || strings.Contains(err.Error(), "lock held") {
 			err = ErrInUse
 		}
 		return nil, fmt.Errorf("open the ledger in %s: %w", dir, err)
 	}
-	l := &Ledger{db: db, reserved: map[string]string{}, placed: map[string]string{}}
+	l := &Ledger{db: db}
 	if err := l.begin(); err != nil {
 		return nil, fmt.Errorf("open the ledger in %s: %w", dir, errors.Join(err, db.Close()))
 	}
@@ -141,9 +156,20 @@ func (l *Ledger) begin() error {
 // Close closes the ledger. Nothing may be called after it.
 func (l *Ledger) Close() error { return l.db.Close() }
 
+// Copy makes a copy of the ledger, as it is now, in a directory that does not exist yet. It
+// takes moments, and little room as long as the ledger changes little.
+func (l *Ledger) Copy(dir string) error {
+	if err := l.db.Checkpoint(dir, pebble.WithFlushedWAL()); err != nil {
+		return fmt.Errorf("copy the ledger to %s: %w", dir, err)
+	}
+	return nil
+}
+
 // get returns the value of a key; nil if there is none.
-func (l *Ledger) get(key string) ([]byte, error) {
-	v, closer, err := l.db.Get([]byte(key))
+func (l *Ledger) get(key string) ([]byte, error) { return get(l.db, key) }
+
+func get(from pebble.Reader, key string) ([]byte, error) {
+	v, closer, err := from.Get([]byte(key))
 	if errors.Is(err, pebble.ErrNotFound) {
 		return nil, nil
 	}
@@ -203,61 +229,67 @@ func (l *Ledger) Owner(path string) (loc string, ok bool, err error) {
 	return string(v), v != nil, err
 }
 
-// Place returns the path of a resource. If the resource has no file, Place chooses a path
-// and keeps it for the resource until the next Commit that says something of it.
-func (l *Ledger) Place(names filename.Names, loc string) (path string, err error) {
+// Path returns the path that a resource has: that of its file, or the one that Place has
+// chosen. ok is false if it has none.
+func (l *Ledger) Path(loc string) (path string, ok bool, err error) {
 	f, ok, err := l.File(loc)
 	if err != nil || ok {
-		return f.Path, err
+		return f.Path, ok, err
 	}
+	v, err := l.get(placePrefix + loc)
+	return string(v), v != nil, err
+}
+
+// Place chooses paths for those of the resources that have none. A resource keeps its path
+// until Batch.Remove. When Place returns, this is durable: so whatever is put there is
+// known to be of that resource, also if the process ends before a File says so. A
+// resource whose URL has no path gets none.
+func (l *Ledger) Place(names filename.Names, locs ...string) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if path, ok := l.placed[loc]; ok {
-		return path, nil
+	w := &writer{batch: l.db.NewIndexedBatch()}
+	defer w.batch.Close() // the error is that of a batch that was committed
+	for _, loc := range locs {
+		if _, ok, err := l.Path(loc); err != nil || ok {
+			if err != nil {
+				return err
+			}
+			continue
+		}
+		t := &taken{in: w.batch, loc: loc}
+		path, err := names.Choose(loc, t)
+		if t.err != nil {
+			return t.err
+		}
+		if err == nil {
+			w.set(placePrefix+loc, []byte(path))
+			w.set(pathPrefix+strings.ToLower(path), []byte(loc))
+		}
 	}
-	t := &taken{ledger: l, loc: loc}
-	if path, err = names.Choose(loc, t); err == nil {
-		err = t.err
+	if w.err == nil && !w.batch.Empty() {
+		w.err = w.batch.Commit(pebble.Sync)
 	}
-	if err != nil {
-		return "", err
+	if w.err != nil {
+		return fmt.Errorf("write the ledger: %w", w.err)
 	}
-	l.placed[loc], l.reserved[strings.ToLower(path)] = path, loc
-	return path, nil
+	return nil
 }
 
-// releaseLocked forgets what Place has kept for a resource.
-func (l *Ledger) releaseLocked(loc string) {
-	if path, ok := l.placed[loc]; ok {
-		delete(l.reserved, strings.ToLower(path))
-		delete(l.placed, loc)
-	}
-}
-
-// A taken answers what filename asks, for one resource. Its caller holds the lock.
+// A taken answers what filename asks, for one resource.
 type taken struct {
-	ledger *Ledger
-	loc    string
-	err    error
+	in  *pebble.Batch // the ledger, and what was chosen just now
+	loc string
+	err error
 }
 
 func (t *taken) File(path string) bool {
-	if loc, ok := t.ledger.reserved[strings.ToLower(path)]; ok {
-		return loc != t.loc
-	}
-	loc, ok, err := t.ledger.Owner(path)
+	owner, err := get(t.in, pathPrefix+strings.ToLower(path))
 	t.err = errors.Join(t.err, err)
-	return ok && loc != t.loc
+	return owner != nil && string(owner) != t.loc
 }
 
 func (t *taken) Dir(path string) bool {
-	below := strings.ToLower(path) + "/"
-	for p := range t.ledger.reserved {
-		if strings.HasPrefix(p, below) {
-			return true
-		}
-	}
-	for _, err := range t.ledger.keys(context.Background(), pathPrefix+below) {
+	for _, err := range keys(context.Background(), t.in, pathPrefix+strings.ToLower(path)+"/") {
 		t.err = errors.Join(t.err, err)
 		return err == nil
 	}
@@ -272,11 +304,11 @@ type pair struct {
 
 // keys yields all pairs whose keys begin with a prefix, in their order, as they are when
 // it begins.
-func (l *Ledger) keys(ctx context.Context, prefix string) iter.Seq2[pair, error] {
+func keys(ctx context.Context, from pebble.Reader, prefix string) iter.Seq2[pair, error] {
 	return func(yield func(pair, error) bool) {
 		upper := []byte(prefix)
 		upper[len(upper)-1]++ // no prefix ends with 0xFF
-		it, err := l.db.NewIterWithContext(ctx, &pebble.IterOptions{LowerBound: []byte(prefix), UpperBound: upper})
+		it, err := from.NewIterWithContext(ctx, &pebble.IterOptions{LowerBound: []byte(prefix), UpperBound: upper})
 		if err != nil {
 			yield(pair{}, err)
 			return
@@ -289,6 +321,23 @@ func (l *Ledger) keys(ctx context.Context, prefix string) iter.Seq2[pair, error]
 		}
 		if err := it.Error(); err != nil {
 			yield(pair{}, err)
+		}
+	}
+}
+
+// Known yields the loc of every resource of which the ledger knows something but that a
+// source lists it: those that have a path, and those that could not be got. Some come twice.
+func (l *Ledger) Known(ctx context.Context) iter.Seq2[string, error] {
+	return func(yield func(string, error) bool) {
+		for p, err := range keys(ctx, l.db, pathPrefix) {
+			if !yield(string(p.value), err) || err != nil {
+				return
+			}
+		}
+		for p, err := range keys(ctx, l.db, failurePrefix) {
+			if !yield(p.key, err) || err != nil {
+				return
+			}
 		}
 	}
 }
@@ -306,7 +355,7 @@ func (l *Ledger) Failures(ctx context.Context) iter.Seq2[Failure, error] {
 // all yields what keys with a prefix have. An error ends it.
 func all[T any](ctx context.Context, l *Ledger, prefix string, read func(loc string, v []byte) (T, error)) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
-		for p, err := range l.keys(ctx, prefix) {
+		for p, err := range keys(ctx, l.db, prefix) {
 			var v T
 			if err == nil {
 				err = ctx.Err()

@@ -115,9 +115,12 @@ func TestPlaces(t *testing.T) {
 			delete(held, loc)
 			delete(paths, strings.ToLower(path))
 		default:
-			got, err := l.Place(filename.Names{}, loc)
-			if err != nil {
+			if err := l.Place(filename.Names{}, loc, "https://h/"+names[r.IntN(len(names))]); err != nil {
 				t.Fatal(err)
+			}
+			got, ok, err := l.Path(loc)
+			if err != nil || !ok {
+				t.Fatal(ok, err)
 			}
 			if has && got != path {
 				t.Fatalf("%s has the path %s, and had %s", loc, got, path)

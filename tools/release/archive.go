@@ -46,7 +46,7 @@ func (r *release) makeArchives(context.Context) error {
 		}
 		files := []string{"README.md", "CHANGELOG.md", "LICENSE"}
 		if p.system == "linux" {
-			files = append(files, "deploy/systemd/rshub.service", "deploy/systemd/rshub.env")
+			files = append(files, "deploy/systemd/rshub.service", "deploy/systemd/rshub.env", "deploy/systemd/rsmirror@.service", "deploy/systemd/rspublish-watch@.service")
 		}
 		for _, file := range files {
 			if err := add(filepath.Join(r.root, file), false); err != nil {

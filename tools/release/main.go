@@ -84,7 +84,7 @@ func run(ctx context.Context, args []string) (err error) {
 		do   func(context.Context) error
 	}{
 		{"programs", r.buildPrograms}, {"archives", r.makeArchives}, {"image", r.makeImage}, {"packages", r.makePackages},
-		{"chart", r.makeChart}, {"bills of materials", r.makeBills}, {"checksums", r.makeChecksums}, {"verify", r.verify},
+		{"chart", r.makeChart}, {"wheel", r.makeWheel}, {"bills of materials", r.makeBills}, {"checksums", r.makeChecksums}, {"verify", r.verify},
 	} {
 		begun := time.Now()
 		fmt.Printf("== %s\n", step.name)

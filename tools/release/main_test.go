@@ -1,11 +1,54 @@
 package main
 
 import (
+	"bytes"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 )
+
+// The wheel is what Python installs, and the same each time.
+func TestWheel(t *testing.T) {
+	root, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var made [2][]byte
+	for i := range made {
+		r := &release{root: root, dist: t.TempDir(), version: "v1.2.3-rc.4", when: time.Date(2026, 2, 3, 4, 5, 6, 0, time.UTC)}
+		if err := r.makeWheel(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if made[i], err = os.ReadFile(filepath.Join(r.dist, "rshub-1.2.3rc4-py3-none-any.whl")); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := exec.LookPath("python3"); err != nil {
+			t.Log("python3 is not installed, so nothing imports the wheel")
+		} else if err := r.verifyWheel(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+	if !bytes.Equal(made[0], made[1]) {
+		t.Error("two wheels of one commit differ")
+	}
+}
+
+func TestPythonVersion(t *testing.T) {
+	for version, want := range map[string]string{
+		"v1.2.3": "1.2.3", "v1.2.3-beta.1": "1.2.3b1", "v1.2.3-alpha2": "1.2.3a2",
+		"v0.0.0-20261122202919-2249161d3387":        "0.0.0.dev20261122202919",
+		"v1.2.4-0.20261122202919-2249161d3387":      "1.2.4.dev20261122202919",
+		"v1.2.3-rc.1.0.20261122202919-2249161d3387": "1.2.3rc1.dev20261122202919",
+		"1.2.3": "", "v1.2": "", "v1.2.3-mine": "", "v1.2.3+dirty": "",
+	} {
+		if got, err := pythonVersion(version); got != want || (err == nil) != (want != "") {
+			t.Errorf("%s is %q, %v, not %q", version, got, err, want)
+		}
+	}
+}
 
 // What is not committed is not released.
 func TestPrepareRefusesChanges(t *testing.T) {

@@ -29,7 +29,7 @@ func (r *release) verify(ctx context.Context) error {
 	}{
 		{"programs", "", r.verifyPrograms}, {"archives", "", r.verifyArchives}, {"bills of materials", "", r.verifyBills},
 		{"checksums", "sha256sum", r.verifyChecksums}, {"deb", "dpkg-deb", r.verifyDebs}, {"rpm", "rpm", r.verifyRPMs},
-		{"systemd unit", "systemd-analyze", r.verifyUnit},
+		{"wheel", "python3", r.verifyWheel}, {"systemd unit", "systemd-analyze", r.verifyUnit},
 	} {
 		if _, err := exec.LookPath(check.program); check.program != "" && err != nil {
 			fmt.Printf("   %s: NOT VERIFIED, %s is not installed\n", check.what, check.program)
@@ -191,6 +191,7 @@ func (r *release) verifyChecksums(ctx context.Context) error {
 // installed is what both packages install.
 var installed = []string{
 	"/usr/bin/rshub", "/usr/bin/rspublish", "/usr/bin/rsmirror", "/usr/lib/systemd/system/rshub.service",
+	"/usr/lib/systemd/system/rsmirror@.service", "/usr/lib/systemd/system/rspublish-watch@.service",
 	"/etc/rshub/rshub.env", "/etc/rshub/tokens", "/var/lib/rshub",
 }
 

@@ -26,7 +26,7 @@ def _put(value: Any) -> None:
 
 def _follow(client: Client, args: argparse.Namespace) -> int:
     place = CursorFile(args.cursor, first=args.since) if args.cursor else None
-    for batch in client.follow(args.set, place.read() if place else args.since, prefix=args.prefix, once=args.once):
+    for batch in client.follow(args.set, place.read() if place else args.since, prefix=args.prefix, once=args.once, stream=args.stream):
         if batch.diverged:
             print("rshub: the hub has lost its newest changes; changes may come again", file=sys.stderr)
         for change in batch.changes:
@@ -80,6 +80,7 @@ def main(arguments: Optional[List[str]] = None) -> int:
     follow.add_argument("--since", default="now", help="a cursor, a datetime, start or now (the default)")
     follow.add_argument("--cursor", metavar="FILE", help="keeps the cursor, and goes on from there at the next start")
     follow.add_argument("--once", action="store_true", help="end when there are no more changes")
+    follow.add_argument("--stream", action="store_true", help="have the changes sent as events on one connection, instead of asking again and again")
     baseline = command("baseline", _baseline, "Print all resources of the set.")
     audit = command("audit", _audit, "Compare a list of resources with what the hub knows, by content; exit with 1 if they differ.")
     publish = command("publish", _publish, "Publish changes, 1,000 at a time.")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, Iterator, List,
 from .errors import Gone, NotAHub
 from .follow import position
 from .inventory import Inventory, Range, behind, lastmod, version
-from .wire import read_members
+from .wire import is_a, read_members, strange
 
 if TYPE_CHECKING:
     from .client import Client
@@ -57,9 +57,11 @@ def look(client: Client, set_name: str, since: str = "", prefix: str = "") -> Lo
     asked = f"{url}?{urllib.parse.urlencode(query)}" if query else url
     members = (("set", str), ("cursor", str), ("complete", bool), ("count", int), ("position", str), ("content", str))
     answer = client.patiently(lambda: read_members(client.request(asked), url, *members))
+    if not is_a(answer.get("weak", 0), int):
+        raise strange(url)
     if answer["set"] != set_name or since and position(answer["cursor"]) < position(since):
         raise NotAHub(f"{url} answers with a look at {answer['cursor']} of the set {answer['set']}")
-    return Look(answer["cursor"], answer["complete"], answer["count"], int(answer.get("weak", 0)), answer["position"], answer["content"])
+    return Look(answer["cursor"], answer["complete"], answer["count"], answer.get("weak", 0), answer["position"], answer["content"])
 
 
 def compare(client: Client, set_name: str, own: Inventory, at: Look, prefix: str = "") -> Iterator[Difference]:
@@ -101,6 +103,15 @@ def _ask(client: Client, set_name: str, question: Dict[str, Any], query: str = "
     if answer["set"] != set_name or answer["cursor"] != question["at"]:
         raise NotAHub(f"{url} answers about {answer['cursor']} of the set {answer['set']}")
     ranges: List[Range] = answer["ranges"]
+    for part in ranges:
+        read_members(part, url, ("count", int))
+        if any(not is_a(part.get(end, 0), str) and part.get(end, 0) is not None for end in ("from", "to")):
+            raise strange(url)
+        if "resources" not in part:
+            read_members(part, url, ("digest", str))
+            continue
+        for r in read_members(part, url, ("resources", list))["resources"]:
+            read_members(r, url, ("loc", str), ("e", str))
     return ranges
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Dict, Iterator, List
 
 from .errors import Gone, NotAHub, Unavailable
-from .wire import pause, read_members
+from .wire import pause, read_entries, read_members
 
 if TYPE_CHECKING:
     from .client import Client
@@ -81,7 +81,7 @@ def _page(client: Client, set_name: str, url: str, last: str, prefix: str) -> Ba
     page = read_members(client.request(url), url, ("set", str), ("cursor", str), ("baseline", bool), ("count", int))
     end = not page["baseline"]
     read = BaselinePage(
-        page.get("resources", []), page["cursor"], page.get("restart") is True, end, page.get("complete") is True,
+        read_entries(page.get("resources", []), url), page["cursor"], page.get("restart") is True, end, page.get("complete") is True,
         page["count"], str(page.get("position", "")), str(page.get("content", "")),
     )  # fmt: skip
     if page["set"] != set_name:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 import urllib.parse
-from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, TypeVar, Union
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Tuple, TypeVar, Union
 
 from . import audit as _audit
 from . import baseline as _baseline
@@ -68,6 +68,7 @@ class Client:
         limit: int = 1000,
         wait: float = 30.0,
         once: bool = False,
+        stream: bool = False,
     ) -> Iterator[_follow.Batch]:
         """Yields the changes of a set as they come, in order, batch by batch. It blocks while there are none.
 
@@ -79,11 +80,13 @@ class Client:
         after its changes were processed, and give it as since at the next start. Then each change comes at least
         once, also after outages and crashes: follow asks again until the hub is back, for as long as that takes.
 
-        With once, it ends when there are no more changes. Raises Gone, Refused, or, at the beginning, NotAHub.
+        With once, it ends when there are no more changes. With stream, the hub sends the changes as events on one
+        connection (Server-Sent Events), instead of answering a request for each batch: that spares the requests, and
+        with TLS a handshake each. Some proxies hold events back; long polls pass everywhere. Raises Gone, Refused, or, at the beginning, NotAHub.
         See Batch.diverged for a hub that was restored from a backup.
         """
         choose = {"prefix": prefix, "change": change, "type": type}
-        return _follow.follow(self, set_name, since, choose, limit, wait, once)
+        return _follow.follow(self, set_name, since, choose, limit, wait, once, stream)
 
     def baseline(self, set_name: str, *, prefix: str = "", after: str = "", limit: int = 5000) -> Iterator[_baseline.BaselinePage]:
         """Yields all resources of a set as they were at one cursor, page by page in the order of loc. The last
@@ -150,6 +153,10 @@ class Client:
         """Sends one request, once, and returns the JSON of the answer. With a body it is a POST. wait is how many
         seconds the hub was asked to hold the request."""
         return self._wire.request(url, body, headers or {}, wait)
+
+    def events(self, url: str) -> Iterator[Tuple[str, Any]]:
+        """Asks for an event stream, once, and yields the type (empty if it has none) and the JSON of each event."""
+        return self._wire.events(url)
 
     def patiently(self, try_: Callable[[], T]) -> T:
         """Calls try_ until it returns, raises an error that time does not mend, or patience is over."""

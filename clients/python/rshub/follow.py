@@ -1,4 +1,4 @@
-"""Following: the changes of a set as they come, by long poll."""
+"""Following: the changes of a set as they come, by long poll or by an event stream."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import urllib.parse
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional
 
-from .errors import NotAHub, Refused, Unavailable
-from .wire import pause, read_members
+from .errors import Gone, NotAHub, Refused, Unavailable
+from .wire import pause, read_entries, read_members
 
 if TYPE_CHECKING:
     from .client import Client
@@ -37,9 +37,11 @@ def position(cursor: str) -> int:
 
 
 def follow(
-    client: Client, set_name: str, since: str, choose: Dict[str, str], limit: int, wait: float, once: bool
+    client: Client, set_name: str, since: str, choose: Dict[str, str], limit: int, wait: float, once: bool, stream: bool
 ) -> Iterator[Batch]:
     """See Client.follow."""
+    if stream and once:
+        raise ValueError("an event stream does not end: follow it without once")
     if since == "baseline" or "~" in since:
         raise ValueError("a baseline is read with Client.baseline; follow from the cursor of its end")
     at: Optional[str] = None  # the cursor of the page before
@@ -48,6 +50,13 @@ def follow(
         held = wait if at is not None and not once else 0.0
         asked = time.monotonic()
         try:
+            if stream:
+                for batch in events(client, set_name, at or since, choose, at):
+                    news = at is None or at != batch.cursor or batch.diverged or bool(batch.changes)
+                    at, tries = batch.cursor, 0
+                    if news:
+                        yield batch
+                raise Unavailable("the event stream has ended")
             batch = page(client, set_name, at or since, choose, limit, held, at)
         except Refused:
             raise
@@ -76,10 +85,32 @@ def page(client: Client, set_name: str, since: str, choose: Dict[str, str], limi
     if held:
         query["wait"] = f"{int(held * 1000)}ms"
     url = f"{client.topic(set_name)}?{urllib.parse.urlencode(query)}"
-    read = read_members(client.request(url, wait=held), url, ("set", str), ("after", str), ("cursor", str), ("changes", list))
-    batch = Batch(read["changes"], read["after"], read["cursor"], read.get("diverged") is True)
+    return _batch(client.request(url, wait=held), url, set_name, at)
+
+
+def events(client: Client, set_name: str, since: str, choose: Dict[str, str], at: Optional[str]) -> Iterator[Batch]:
+    """Yields the changes after a place as one event stream brings them, until it ends. The first batch has none."""
+    query = {"since": since, **{k: v for k, v in choose.items() if v}}
+    url = f"{client.topic(set_name)}?{urllib.parse.urlencode(query)}"
+    for kind, read in client.events(url):
+        if kind == "gone":
+            raise Gone(410, read if isinstance(read, dict) else {})
+        if kind == "":
+            batch = _batch(read, url, set_name, at)
+            at = batch.cursor
+            yield batch
+
+
+def _batch(answer: Any, url: str, set_name: str, at: Optional[str]) -> Batch:
+    read = read_members(answer, url, ("set", str), ("after", str), ("cursor", str), ("changes", list))
+    batch = Batch(read_entries(read["changes"], url), read["after"], read["cursor"], read.get("diverged") is True)
     if read["set"] != set_name:
         raise NotAHub(f"{url} answers with changes of the set {read['set']}")
+    last = position(batch.after)
+    for c in batch.changes:
+        if not last < c["position"] <= position(batch.cursor):
+            raise NotAHub(f"{url} answers with position {c['position']} behind {last}, up to {batch.cursor}")
+        last = c["position"]
     # The answer may come from something else than the hub, such as a cache that does not look at queries.
     if at is not None and not batch.diverged and batch.after != at and (position(at) or position(batch.after)):
         raise NotAHub(f"{url} answers with what follows {batch.after}, and not {at}")

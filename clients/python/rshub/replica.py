@@ -182,7 +182,7 @@ class Replica:
             if e["change"] == "deleted":
                 self.db.execute(f"DELETE FROM {table} WHERE name = ? AND loc = ?", (self.set_name, e["loc"]))
             else:
-                row = (self.set_name, e["loc"], e["position"], e["datetime"], json.dumps(e, ensure_ascii=False))
+                row = (self.set_name, e["loc"], e["position"], e["datetime"], json.dumps(e))
                 self.db.execute(f"INSERT OR REPLACE INTO {table} VALUES (?, ?, ?, ?, ?)", row)
 
     def _forget_baseline(self, place: str) -> None:

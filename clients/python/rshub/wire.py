@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import email.utils
 import http.client
 import json
 import random
+import re
 import socket
 import ssl
 import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 from .errors import Error, Gone, NotAHub, Refused, Unavailable
 
+SILENCE = 75.0  # seconds without a byte of an event stream: a hub sends a sign of life each 30 seconds
 TIMEOUT = 30.0  # seconds without a byte of an answer, besides the time that the hub was asked to wait
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
 MAX_ANSWER = 64 << 20
+_HALF = re.compile(rb"\\u[dD][89a-fA-F]")  # of a character, escaped
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
@@ -42,6 +46,47 @@ class Wire:
 
     def request(self, url: str, body: Any, headers: Dict[str, str], wait: float) -> Any:
         """See Client.request."""
+        with self._open(url, body, headers, wait, "application/json") as answer:
+            try:
+                content = _whole(answer)
+            except (OSError, http.client.HTTPException) as e:
+                raise _unreachable(self._hub, e) from e
+        try:
+            return _read(content)
+        except ValueError as e:
+            raise NotAHub(f"{url} answers 200, but not with JSON; is the URL right?") from e
+
+    def events(self, url: str) -> Iterator[Tuple[str, Any]]:
+        """Asks for an event stream, and yields the type and the JSON of each event until the stream ends."""
+        kind, data = "", []
+        with self._open(url, None, {"Accept": "text/event-stream, application/problem+json"}, SILENCE - TIMEOUT, "text/event-stream") as answer:
+            while True:
+                try:
+                    line = answer.readline(MAX_ANSWER + 1)
+                except (OSError, http.client.HTTPException) as e:
+                    raise _unreachable(self._hub, e) from e
+                if not line.endswith(b"\n"):  # the stream has ended; an event without its end does not count
+                    if len(line) > MAX_ANSWER:
+                        raise NotAHub(f"{url} sends an event with more than 64 MiB")
+                    return
+                name, _, value = line.rstrip(b"\r\n").partition(b":")
+                value = value[1:] if value[:1] == b" " else value
+                if name == b"event":
+                    kind = value.decode(errors="replace")
+                elif name == b"data":
+                    data.append(value)
+                elif not line.strip():
+                    if data:
+                        try:
+                            read = _read(b"\n".join(data))
+                        except ValueError as e:
+                            raise NotAHub(f"{url} sends an event that is no JSON") from e
+                        yield kind, read
+                    kind, data = "", []
+
+    @contextlib.contextmanager
+    def _open(self, url: str, body: Any, headers: Dict[str, str], wait: float, kind: str) -> Iterator[http.client.HTTPResponse]:
+        """Sends a request, and yields the answer if it is 200 and of that media type."""
         sent = {"Accept": "application/json, application/problem+json", "User-Agent": "rshub-python"}
         data = None
         if body is not None:
@@ -51,18 +96,16 @@ class Wire:
             sent["Authorization"] = f"Bearer {self._token}"
         sent.update(headers)
         try:
-            with self._opener.open(urllib.request.Request(url, data, sent), timeout=TIMEOUT + wait) as answer:
-                content = _whole(answer)
-                if answer.status != 200 or answer.headers.get_content_type() != "application/json":
-                    raise NotAHub(f"{url} answers {answer.status}, but not as a hub does; is the URL right?")
-                return json.loads(content)
+            answer = self._opener.open(urllib.request.Request(url, data, sent), timeout=TIMEOUT + wait)
         except urllib.error.HTTPError as e:
             with e:
                 raise _failed(self._hub, e) from None
-        except ValueError as e:
-            raise NotAHub(f"{url} answers 200, but not with JSON; is the URL right?") from e
         except (OSError, http.client.HTTPException) as e:
             raise _unreachable(self._hub, e) from e
+        with answer:
+            if answer.status != 200 or answer.headers.get_content_type() != kind:
+                raise NotAHub(f"{url} answers {answer.status}, but not as a hub does; is the URL right?")
+            yield answer
 
 
 def pause(tries: int, after: float = 0) -> float:
@@ -131,8 +174,37 @@ def _unreachable(hub: str, e: Exception) -> Unavailable:
     return Unavailable(f"cannot reach {hub}: {reason or type(reason).__name__}", lasting=certificate, unsent=unsent)
 
 
+def _read(text: bytes) -> Any:
+    """Reads JSON. Half a character, which JSON can have and UTF-8 cannot, is a ValueError, too."""
+    read = json.loads(text)
+    if _HALF.search(text):
+        json.dumps(read, ensure_ascii=False).encode()
+    return read
+
+
+def strange(url: str) -> NotAHub:
+    """Returns the error for an answer that is none of a hub."""
+    return NotAHub(f"{url} answers 200, but not as a hub does; is the URL right?")
+
+
 def read_members(page: Any, url: str, *members: Tuple[str, type]) -> Dict[str, Any]:
     """Returns an answer that has to be an object with these members."""
-    if not isinstance(page, dict) or any(not isinstance(page.get(name), kind) for name, kind in members):
-        raise NotAHub(f"{url} answers 200, but not as a hub does; is the URL right?")
+    if not isinstance(page, dict) or not all(is_a(page.get(name), kind) for name, kind in members):
+        raise strange(url)
     return page
+
+
+def is_a(value: Any, kind: type) -> bool:
+    """Whether a value of JSON is of a kind. True is no number."""
+    return isinstance(value, kind) and (kind is bool or not isinstance(value, bool))
+
+
+def read_entries(entries: Any, url: str) -> List[Dict[str, Any]]:
+    """Returns entries of an answer, each with the members that every entry of a hub has."""
+    if not isinstance(entries, list):
+        raise strange(url)
+    for e in entries:
+        read_members(e, url, ("loc", str), ("change", str), ("position", int), ("datetime", str))
+        if not 0 < e["position"] < 1 << 63:
+            raise strange(url)
+    return entries

@@ -57,6 +57,33 @@ class Follow(HubTest):
             self.assertEqual(seen, ["0-a", "0-b", "1-a", "1-b", "2-a", "2-b"])
             self.assertEqual(os.listdir(directory), ["cursor"])
 
+    def test_stream(self):
+        """Events come on one connection, from the start, live, and through a filter."""
+        self.publish("a/1", "b/1")
+        followed = self.client.follow(self.set_name, "start", prefix="https://example.org/a/", stream=True)
+        self.addCleanup(followed.close)
+        self.assertEqual(next(followed).changes, [])
+        first = next(followed)
+        self.assertEqual(names(first.changes), ["1"])
+        self.publish("b/2")
+        self.publish("a/2", "a/3")
+        second = next(followed)
+        self.assertEqual((names(second.changes), second.after), (["2", "3"], first.cursor))
+        self.assertEqual(rshub.position(second.cursor), 5)
+        with self.assertRaisesRegex(ValueError, "once"):
+            next(self.client.follow(self.set_name, once=True, stream=True))
+
+    def test_stream_of_a_set_that_is_deleted(self):
+        """The hub ends the stream, and says why, now or when it is asked again."""
+        self.publish("a")
+        followed = self.client.follow(self.set_name, "start", stream=True)
+        self.assertEqual(names([c for _ in range(2) for c in next(followed).changes]), ["a"])
+        self.hub.call("DELETE", f"/sets/{self.set_name}")
+        self.publish("b")
+        with self.assertRaises(rshub.Gone) as caught:
+            list(followed)
+        self.assertEqual(caught.exception.status, 410)
+
     def test_gone(self):
         cursor = self.publish("a", "b").cursor
         self.hub.call("DELETE", f"/sets/{self.set_name}")
@@ -97,6 +124,12 @@ class Follow(HubTest):
 
 class Outage(HubTest):
     def test_killed_in_the_middle(self):
+        self.killed_in_the_middle(stream=False)
+
+    def test_killed_in_the_middle_of_a_stream(self):
+        self.killed_in_the_middle(stream=True)
+
+    def killed_in_the_middle(self, stream):
         """A hub that is killed again and again, while somebody publishes and somebody follows: nothing is lost or
         doubled, and everything is in order."""
         total, seen, cursors = 300, [], []
@@ -112,7 +145,7 @@ class Outage(HubTest):
             kills = iter((50, 120, 200))
             next_kill = next(kills)
             with self.assertLogs("rshub", "WARNING") as logged:
-                for batch in self.client.follow(self.set_name, "start", limit=20):
+                for batch in self.client.follow(self.set_name, "start", limit=20, stream=stream):
                     self.assertFalse(batch.diverged)
                     seen += names(batch.changes)
                     cursors.append(batch)
@@ -138,6 +171,17 @@ class Outage(HubTest):
         self.publish("a")
         self.assertEqual(names(next(followed).changes), ["a"])
 
+    def test_orderly_restart_of_a_hub_with_a_stream(self):
+        followed = self.client.follow(self.set_name, "start", stream=True)
+        self.addCleanup(followed.close)
+        next(followed)
+        self.hub.process.terminate()
+        self.assertEqual(self.hub.process.wait(), 0)
+        self.hub.start()
+        self.publish("a")
+        with self.assertLogs("rshub", "WARNING"):
+            self.assertEqual(names(next(followed).changes), ["a"])
+
 
 class Restored(HubTest):
     def test_diverged(self):
@@ -160,6 +204,12 @@ class Restored(HubTest):
         batches = list(self.client.follow(self.set_name, cursor, once=True))
         self.assertTrue(batches[0].diverged)
         self.assertEqual(names([c for b in batches for c in b.changes])[-1:], ["e"])
+        followed = self.client.follow(self.set_name, cursor, stream=True)
+        self.addCleanup(followed.close)
+        streamed = [next(followed)]
+        self.assertTrue(streamed[0].diverged)
+        while names([c for b in streamed for c in b.changes])[-1:] != ["e"]:
+            streamed.append(next(followed))
         self.hub.call("PUT", f"/sets/{self.set_name}", '{"complete":true}')
         list(replica.catch_up())
         self.assertEqual(names(replica.resources()), list("abe"))

@@ -120,6 +120,8 @@ class Program(HubTest):
             follow = ("follow", self.set_name, "--since", "start", "--once", "--cursor", directory + "/cursor")
             out, _ = self.run_program(*follow)
             self.assertEqual(names(map(json.loads, out.splitlines())), ["a", "b", "c"])
+            _, said = self.run_program(*follow, "--stream", status=2)
+            self.assertIn("without once", said)
             self.publish("d", length=5)
             out, _ = self.run_program(*follow)
             self.assertEqual(names(map(json.loads, out.splitlines())), ["d"])

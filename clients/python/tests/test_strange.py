@@ -21,6 +21,10 @@ def part(cursor, *letters, **more):
     return 200, {"set": "demo", "baseline": True, "complete": True, "count": 2, "cursor": cursor, "resources": resources, **more}
 
 
+def event(answer):
+    return f"id: x\ndata: {json.dumps(answer[1])}\n\n"
+
+
 END = (200, {"set": "demo", "baseline": False, "complete": True, "count": 2, "cursor": "7-7", "changes": [], "position": "", "content": ""})
 
 
@@ -37,7 +41,9 @@ class Strange(unittest.TestCase):
                 torn = answer == "torn"
                 if torn:
                     answer = page("0-0", "1-1", 1)
-                if isinstance(answer, bytes):
+                if isinstance(answer, list):  # of events
+                    status, kind, text = 200, "text/event-stream", "".join(answer).encode()
+                elif isinstance(answer, bytes):
                     status, kind, text = 200, "text/html", answer
                 else:
                     status = answer[0]
@@ -72,6 +78,15 @@ class Strange(unittest.TestCase):
         with self.assertLogs("rshub"):
             self.assertEqual(next(self.client.follow("demo", "start")).cursor, "1-1")
 
+    def test_half_a_character(self):
+        """JSON can have it, and nothing can be done with it. A whole one may be escaped as well."""
+        good, bad = page("0-0", "1-1", 1), page("0-0", "1-1", 1)
+        good[1]["changes"][0]["title"], bad[1]["changes"][0]["title"] = "\U0001f600", "\ud83d"
+        self.script[:] = [good, bad]
+        self.assertEqual(next(self.client.follow("demo", "start")).changes[0]["title"], "\U0001f600")
+        with self.assertRaises(rshub.NotAHub):
+            next(self.client.follow("demo", "start"))
+
     def test_follow_goes_on(self):
         """After one good answer, a strange one is an outage."""
         self.script[:] = [
@@ -82,6 +97,27 @@ class Strange(unittest.TestCase):
             batches = list(self.client.follow("demo", "start", once=True))
         self.assertEqual([c["position"] for b in batches for c in b.changes], [1, 2, 3])
         self.assertEqual(len(logged.output), 5)
+
+    def test_stream(self):
+        """A stream that breaks off, skips, has strange events, or is none, is an outage. An event without its end does not
+        count. Comments, unknown events and fields are passed over."""
+        self.script[:] = [
+            ["retry: 1000\n", ":\n", event(page("0-0", "0-0")), event(page("0-0", "2-2", 1, 2)), event(page("2-2", "3-3", 3))[:-1]],
+            [event(page("2-2", "2-2")), "event: news\ndata: x\n\n".replace("x", "1"), "odd: field\nevent\n\n", event(page("5-5", "9-9", 9))],
+            [event(page("2-2", "2-2")), "data: {\n\n"], b"<html>", (503, {}), page("2-2", "2-2"), [],
+            [event(page("2-2", "2-2")), event(page("2-2", "4-4", 3, 4)).replace("\n", "\r\n").replace('"changes"', '\r\ndata: "changes"')],
+            ["event: gone\ndata: ", json.dumps(GONE[1]), "\n\n"],
+        ]  # fmt: skip
+        got = []
+        with self.assertLogs("rshub") as logged, self.assertRaises(rshub.Gone) as caught:
+            for batch in self.client.follow("demo", "start", stream=True):
+                got += [c["position"] for c in batch.changes]
+        self.assertEqual(got, [1, 2, 3, 4])
+        self.assertEqual((caught.exception.code, len(logged.output)), ("gone", 8))
+        for answer in (b"<html>", page("0-0", "0-0"), [event(page("0-0", "0-0", set="other"))], ["data: []\n\n"]):
+            self.script[:] = [answer]
+            with self.assertRaises(rshub.NotAHub, msg=answer):
+                next(self.client.follow("demo", "start", stream=True))
 
     def test_baseline(self):
         """A baseline that is gone begins anew, and the page says so."""

@@ -1,0 +1,63 @@
+package main
+
+import (
+	"errors"
+	"net/http"
+	"net/url"
+	"strings"
+)
+
+// A login sends a user and a password to one server, with each request, and to no other.
+type login struct {
+	http.RoundTripper
+	origin         string
+	user, password string
+}
+
+func (l *login) RoundTrip(r *http.Request) (*http.Response, error) {
+	if origin(r.URL) == l.origin && r.Header.Get("Authorization") == "" {
+		r = r.Clone(r.Context())
+		r.SetBasicAuth(l.user, l.password)
+	}
+	return l.RoundTripper.RoundTrip(r)
+}
+
+// origin returns scheme, host and port of a URL. Documents name the port also where their
+// own URL does not.
+func origin(u *url.URL) string {
+	port := u.Port()
+	if port == "" {
+		port = map[string]string{"http": "80", "https": "443"}[u.Scheme]
+	}
+	return u.Scheme + "://" + strings.ToLower(u.Hostname()) + ":" + port
+}
+
+// asks returns the URL of a source without the user and the password in it. They are kept
+// for requests, so nothing prints, keeps or publishes them. NAME:PASSWORD in the
+// environment serves instead: every user of the machine can read command lines.
+func (c *config) asks(source, fromEnv string) (string, error) {
+	u, err := url.Parse(source)
+	if err != nil || u.Host == "" {
+		return "", errors.New("the URL of the source cannot be read") // without the text, which may hold a password
+	}
+	l := &login{RoundTripper: http.DefaultTransport, origin: origin(u)}
+	switch password, _ := u.User.Password(); {
+	case u.User != nil:
+		l.user, l.password = u.User.Username(), password
+		u.User = nil
+	case fromEnv != "":
+		l.user, l.password, _ = strings.Cut(fromEnv, ":")
+	default:
+		return source, nil
+	}
+	c.login = l
+	return u.String(), nil
+}
+
+// server returns what sends requests to the source.
+func (c *config) server() *http.Client {
+	if c.login == nil {
+		return &http.Client{Transport: http.DefaultTransport}
+	}
+	return &http.Client{Transport: c.login}
+}

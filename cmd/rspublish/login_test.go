@@ -1,0 +1,70 @@
+package main
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+)
+
+// TestLogin asks the source and other servers: user and password go to the source only,
+// and the URL that is printed and kept has none.
+func TestLogin(t *testing.T) {
+	t.Parallel()
+	who := func(w http.ResponseWriter, r *http.Request) {
+		user, password, _ := r.BasicAuth()
+		w.Header().Set("Who", user+":"+password)
+		if to := r.URL.Query().Get("to"); to != "" {
+			http.Redirect(w, r, to, http.StatusFound)
+		}
+	}
+	source := httptest.NewServer(http.HandlerFunc(who))
+	defer source.Close()
+	other := httptest.NewServer(http.HandlerFunc(who))
+	defer other.Close()
+	host := strings.TrimPrefix(source.URL, "http://")
+	for _, test := range []struct{ url, env, want string }{
+		{"http://anna:a%20b@" + host + "/list?x", "", "anna:a b"},
+		{source.URL + "/list?x", "anna:a:b", "anna:a:b"},
+		{"http://anna@" + host + "/list?x", "berta:b", "anna:"},
+		{source.URL + "/list?x", "", ":"},
+	} {
+		var c config
+		plain, err := c.asks(test.url, test.env)
+		if err != nil || plain != source.URL+"/list?x" {
+			t.Errorf("of %s remains %q, %v", test.url, plain, err)
+		}
+		for ask, want := range map[string]string{
+			plain: test.want, source.URL + "/elsewhere": test.want, other.URL: ":", source.URL + "/?to=" + other.URL: ":", other.URL + "/?to=" + source.URL: test.want,
+		} {
+			resp, err := c.server().Get(ask)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = resp.Body.Close()
+			if got := resp.Header.Get("Who"); got != want {
+				t.Errorf("with %s and %q, %s is asked by %q, not %q", test.url, test.env, ask, got, want)
+			}
+		}
+	}
+	for _, bad := range []string{"https://anna:secret@", "https://anna:secret@h:port/", "http://a b:secret@h/"} {
+		if plain, err := new(config).asks(bad, ""); err == nil || strings.Contains(err.Error(), "secret") {
+			t.Errorf("%s becomes %q, %v", bad, plain, err)
+		}
+	}
+	if !sameOrigin(t, "https://H.example", "https://h.example:443/x") || sameOrigin(t, "https://h.example", "http://h.example:443") || sameOrigin(t, "https://h.example", "https://h.example:444") {
+		t.Error("a port that is named is another one than the default, or the other way round")
+	}
+}
+
+func sameOrigin(t *testing.T, a, b string) bool {
+	one, err := http.NewRequest(http.MethodGet, a, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := http.NewRequest(http.MethodGet, b, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return origin(one.URL) == origin(other.URL)
+}

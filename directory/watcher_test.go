@@ -1,0 +1,542 @@
+//go:build linux
+
+package directory
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+const watchBase = "https://example.org/d/"
+
+// A watch is a directory that is watched, and what is known of it.
+type watch struct {
+	*place
+	*Watcher
+	known map[string]string   // hashes by loc
+	dirs  map[string]bool     // the beginnings of what was known that end in a slash
+	times map[string][]string // what was seen of a loc, in the order in which it was seen
+	lost  int                 // how often everything was listed anew
+}
+
+// newWatch watches a directory that has these files.
+func newWatch(t *testing.T, files ...string) *watch {
+	t.Helper()
+	w := newUnread(t, files...)
+	go w.run()
+	return w
+}
+
+// newUnread watches a directory, but nobody takes the events from the system yet.
+func newUnread(t *testing.T, files ...string) *watch {
+	t.Helper()
+	p := newPlace(t)
+	for _, name := range files {
+		p.write(name, "of "+name)
+	}
+	watcher, err := newWatcher(p.open())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := watcher.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	w := &watch{place: p, Watcher: watcher, dirs: map[string]bool{}, times: map[string][]string{}}
+	w.relist()
+	return w
+}
+
+// relist lists everything, as somebody does who starts, or who has lost events.
+func (w *watch) relist() {
+	w.Helper()
+	w.known = map[string]string{}
+	for e, err := range w.tree.Resources(w.Context()) {
+		if err != nil {
+			continue // a gap
+		}
+		w.know(e.Change.Loc, e.Change.Hash)
+	}
+}
+
+func (w *watch) know(loc, hash string) {
+	w.known[loc] = hash
+	for i := len(watchBase); i < len(loc); i++ {
+		if loc[i] == '/' {
+			w.dirs[loc[:i+1]] = true
+		}
+	}
+}
+
+// next takes in what the Watcher tells next.
+func (w *watch) next(ctx context.Context) error {
+	sights, err := w.Next(ctx)
+	if errors.Is(err, ErrLost) {
+		w.lost++
+		w.relist()
+		return nil
+	}
+	for _, s := range sights {
+		seen := ""
+		if delete(w.known, s.Loc); s.Entry != nil {
+			seen = s.Entry.Change.Hash
+			w.know(s.Loc, seen)
+		}
+		w.times[s.Loc] = append(w.times[s.Loc], seen)
+		if s.Below != "" && w.dirs[s.Below] {
+			maps.DeleteFunc(w.known, func(loc, _ string) bool { return strings.HasPrefix(loc, s.Below) })
+		}
+	}
+	return err
+}
+
+// there returns what is there, by a look of the test's own.
+func (w *watch) there() map[string]string {
+	w.Helper()
+	all := map[string]string{}
+	err := filepath.WalkDir(w.dir, func(path string, d fs.DirEntry, err error) error {
+		rel := strings.TrimPrefix(path, w.dir+"/")
+		if err != nil || !d.Type().IsRegular() || w.tree.unfit(rel) != nil || w.tree.exclude.within(rel) {
+			return err
+		}
+		b, err := os.ReadFile(path)
+		all[watchBase+escape(rel)] = fmt.Sprintf("sha-256:%x", sha256.Sum256(b))
+		return err
+	})
+	if err != nil {
+		w.Fatal(err)
+	}
+	return all
+}
+
+// settles takes in what the Watcher tells until that is what is there.
+func (w *watch) settles() {
+	w.Helper()
+	want := w.there()
+	ctx, cancel := context.WithTimeout(w.Context(), time.Minute)
+	defer cancel()
+	for !maps.Equal(w.known, want) {
+		if err := w.next(ctx); err != nil {
+			for loc, hash := range want {
+				if w.known[loc] != hash {
+					w.Errorf("%s is not known as it is", loc)
+				}
+			}
+			for loc := range w.known {
+				if want[loc] == "" {
+					w.Errorf("%s is still known", loc)
+				}
+			}
+			w.Fatalf("it waits in vain: %v", err)
+		}
+	}
+}
+
+// do fails the test if something could not be done.
+func (w *watch) do(errs ...error) {
+	w.Helper()
+	if err := errors.Join(errs...); err != nil {
+		w.Fatal(err)
+	}
+}
+
+func (w *watch) path(name string) string { return filepath.Join(w.dir, name) }
+
+func TestWatcher(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name string
+		act  func(w *watch)
+		lost bool // everything is listed anew
+	}{
+		{"a new file", func(w *watch) { w.write("new", "1") }, false},
+		{"a file that changes", func(w *watch) { w.write("a", "2") }, false},
+		{"a file that goes", func(w *watch) { w.do(os.Remove(w.path("a"))) }, false},
+		{"a file that is moved", func(w *watch) { w.do(os.Rename(w.path("a"), w.path("d/e/a"))) }, false},
+		{"a file that is replaced by a move", func(w *watch) {
+			w.write(".#a", "2")
+			w.do(os.Rename(w.path(".#a"), w.path("a")))
+		}, false},
+		{"a file that is moved out", func(w *watch) { w.do(os.Rename(w.path("a"), filepath.Join(w.TempDir(), "a"))) }, false},
+		{"many new directories", func(w *watch) {
+			for i := range 30 {
+				w.write(fmt.Sprintf("n/%d/%d/x", i%5, i), "1")
+			}
+		}, false},
+		{"a directory that goes", func(w *watch) { w.do(os.RemoveAll(w.path("d"))) }, false},
+		{"a directory that comes anew", func(w *watch) {
+			w.do(os.RemoveAll(w.path("d")))
+			w.write("d/e/other", "1")
+		}, false},
+		{"a directory with contents that is moved in", func(w *watch) {
+			from := newPlace(w.T)
+			from.write("in/deep/er/x", "1")
+			from.write("in/y", "2")
+			w.do(os.Rename(filepath.Join(from.dir, "in"), w.path("d/in")))
+		}, false},
+		{"a directory that is renamed", func(w *watch) { w.do(os.Rename(w.path("d"), w.path("D"))) }, true},
+		{"a directory that is moved out", func(w *watch) { w.do(os.Rename(w.path("d/e"), filepath.Join(w.TempDir(), "e"))) }, true},
+		{"a directory that is swapped for another", func(w *watch) {
+			w.write("next/e/f", "1")
+			w.do(os.Rename(w.path("d"), w.path("old~")), os.Rename(w.path("next"), w.path("d")))
+		}, true},
+		{"a file that becomes a directory", func(w *watch) {
+			w.do(os.Remove(w.path("a")))
+			w.write("a/in", "1")
+		}, false},
+		{"a directory that becomes a file", func(w *watch) {
+			w.do(os.RemoveAll(w.path("d")))
+			w.write("d", "1")
+		}, false},
+		{"a file that becomes a link", func(w *watch) { w.do(os.Remove(w.path("a")), os.Symlink("d/x", w.path("a"))) }, false},
+		{"a directory that becomes a link", func(w *watch) {
+			w.do(os.RemoveAll(w.path("d")), os.Symlink("/", w.path("d")))
+		}, false},
+		{"a link that becomes a file", func(w *watch) {
+			w.do(os.Symlink("a", w.path("link")), os.Remove(w.path("link")))
+			w.write("link", "1")
+		}, false},
+		{"a file that becomes a pipe", func(w *watch) { w.do(os.Remove(w.path("a")), syscall.Mkfifo(w.path("a"), 0o644)) }, false},
+		{"names that are no UTF-8", func(w *watch) {
+			w.write("bad\xff", "1")
+			w.write("bad\xfe/in", "1")
+			w.do(os.Rename(w.path("a"), w.path("bad\xfd")))
+		}, false},
+		{"what editors leave", func(w *watch) {
+			w.write("d/x~", "1")
+			w.write(".x.swp", "1")
+		}, false},
+		{"a file without its content's change", func(w *watch) { w.do(os.Chmod(w.path("a"), 0o600)) }, false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			w := newWatch(t, "a", "d/x", "d/e/f", "d/e/g/h")
+			test.act(w)
+			w.settles()
+			// Events come in order, so whoever has seen this one has seen what came before it.
+			w.write("at the end", "1")
+			w.settles()
+			lost := w.lost
+			if (lost > 0) != test.lost { // several times if the events come slowly
+				t.Errorf("everything was listed anew %d times", lost)
+			}
+			for loc := range w.times {
+				if strings.Contains(loc, "~") || strings.Contains(loc, "%F") || strings.HasSuffix(loc, ".swp") {
+					t.Errorf("it tells of %s", loc)
+				}
+			}
+			// Whatever happened: directories are watched under the names that they have now.
+			var dirs []string
+			w.do(filepath.WalkDir(w.dir, func(path string, d fs.DirEntry, err error) error {
+				if err == nil && d.IsDir() {
+					dirs = append(dirs, path)
+				}
+				return err
+			}))
+			for _, dir := range dirs {
+				w.do(os.WriteFile(filepath.Join(dir, "later"), []byte("1"), 0o644))
+			}
+			w.settles()
+			if w.lost != lost {
+				t.Errorf("in the end, everything was listed anew %d times", w.lost-lost)
+			}
+		})
+	}
+}
+
+// What the directory itself does: it goes, and nothing is said to be deleted.
+func TestWatcherOfWhatGoes(t *testing.T) {
+	t.Parallel()
+	w := newWatch(t, "a", "b")
+	w.do(os.Rename(w.dir, w.dir+"-moved"))
+	for w.lost == 0 {
+		sights, err := w.Next(t.Context())
+		if errors.Is(err, ErrLost) {
+			return
+		}
+		if len(sights) > 0 || err != nil {
+			t.Fatalf("it tells %v, %v", sights, err)
+		}
+	}
+}
+
+// The system forgets events when nobody takes them. Then everything is listed anew, and
+// what happens from then on is told.
+func TestWatcherOverflow(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("/proc/sys/fs/inotify/max_queued_events")
+	if err != nil {
+		t.Skipf("the bound of the queue is not known: %v", err)
+	}
+	bound, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil || bound > 200_000 {
+		t.Skipf("the queue takes %s events", text)
+	}
+	w := newUnread(t, "a", "b", "d/c")
+	for i := range bound + 20_000 { // some are in the buffers of the program
+		w.do(os.Chmod(w.path([]string{"a", "b"}[i%2]), 0o600|fs.FileMode(i%2))) // the system merges neighbours that are equal
+	}
+	w.write("d/c", "lost")
+	w.write("d/new", "lost")
+	go w.run()
+	w.settles()
+	if w.lost == 0 || len(w.times[watchBase+"d/new"]) > 0 {
+		t.Errorf("everything was listed anew %d times; told was %v", w.lost, w.times)
+	}
+	w.write("sentinel", "1") // whoever has seen this one has seen that events were lost once more, if they were
+	w.settles()
+	lost := w.lost
+	w.write("d/c", "after that")
+	w.write("d/newer/x", "after that")
+	w.settles()
+	if w.lost != lost || len(w.times[watchBase+"d/c"]) == 0 {
+		t.Errorf("after that, everything was listed anew %d times; told was %v", w.lost, w.times)
+	}
+}
+
+// Many files come at once.
+func TestWatcherManyFiles(t *testing.T) {
+	t.Parallel()
+	n := 20_000
+	switch {
+	case os.Getenv("RSHUB_PROVE") != "":
+		n = 100_000
+	case testing.Short():
+		n = 5_000
+	}
+	w := newWatch(t, "a")
+	done := make(chan error, 1)
+	go func() {
+		var errs error
+		for i := range n {
+			dir := w.path(fmt.Sprintf("many/%d", i%50))
+			if i < 50 {
+				errs = errors.Join(errs, os.MkdirAll(dir, 0o755))
+			}
+			errs = errors.Join(errs, os.WriteFile(fmt.Sprintf("%s/%d", dir, i), fmt.Append(nil, i), 0o644))
+		}
+		done <- errs
+	}()
+	for writing := true; writing; { // it tells while they come
+		select {
+		case err := <-done:
+			w.do(err)
+			writing = false
+		default:
+			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+			if err := w.next(ctx); err != nil && ctx.Err() == nil {
+				t.Fatal(err)
+			}
+			cancel()
+		}
+	}
+	w.settles()
+	if len(w.known) != n+1 {
+		t.Errorf("%d files are known", len(w.known))
+	}
+}
+
+// More dirty paths than are kept are the same as lost events.
+func TestDirtIsBounded(t *testing.T) {
+	t.Parallel()
+	var d dirt
+	for i := range maxDirty {
+		d.mark(strconv.Itoa(i), spot{})
+	}
+	if d.lost || len(d.at) != maxDirty {
+		t.Errorf("lost: %v, %d paths", d.lost, len(d.at))
+	}
+	if d.mark("one more", spot{}); !d.lost || len(d.at) > 0 {
+		t.Errorf("lost: %v, %d paths", d.lost, len(d.at))
+	}
+}
+
+// Files and directories change at random while they are told of.
+func TestWatcherRandom(t *testing.T) {
+	t.Parallel()
+	seed := rand.Uint64()
+	t.Logf("the seed is %d", seed)
+	r := rand.New(rand.NewPCG(seed, 7))
+	w := newWatch(t, "d0/f0", "d1/d2/f1")
+	path := func(depth int) (p string) {
+		p = w.dir
+		for range depth {
+			p = filepath.Join(p, fmt.Sprint("d", r.IntN(3)))
+		}
+		return p
+	}
+	rounds := 30
+	if testing.Short() {
+		rounds = 8
+	}
+	for range rounds {
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			for range 60 { // errors are those of what is not there
+				dir := path(r.IntN(4))
+				file := filepath.Join(dir, fmt.Sprint("f", r.IntN(4)))
+				switch r.IntN(8) {
+				case 0:
+					_ = os.Remove(file)
+				case 1:
+					if dir != w.dir {
+						_ = os.RemoveAll(dir)
+					}
+				case 2:
+					if dir != w.dir {
+						_ = os.Rename(dir, path(1+r.IntN(3)))
+					}
+				case 3:
+					_ = os.Rename(file, filepath.Join(path(r.IntN(3)), "f9"))
+				default:
+					_ = os.MkdirAll(dir, 0o755)
+					_ = os.WriteFile(file, fmt.Append(nil, r.Uint64()), 0o644)
+				}
+			}
+		}()
+		for writing := true; writing; {
+			select {
+			case <-done:
+				writing = false
+			default:
+				ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+				if err := w.next(ctx); err != nil && ctx.Err() == nil {
+					t.Fatal(err)
+				}
+				cancel()
+			}
+		}
+		w.settles()
+	}
+}
+
+// A file that goes on growing is told of when it has settled, once, and whole.
+func TestWatcherOfAGrowingFile(t *testing.T) {
+	t.Parallel()
+	w := newUnread(t, "log")
+	w.tree.opts.Settle = time.Second
+	grown := 0
+	grow := func() {
+		f, err := os.OpenFile(w.path("log"), os.O_APPEND|os.O_WRONLY, 0)
+		w.do(err)
+		_, err = f.WriteString("more\n")
+		w.do(err, f.Close(), os.Chtimes(w.path("log"), w.now(), w.now()))
+	}
+	w.slept = func() {
+		if grown++; grown < 8 {
+			grow()
+		}
+	}
+	go w.run()
+	begin := w.now()
+	grow()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for len(w.times) == 0 {
+		w.do(w.next(ctx))
+	}
+	if want := w.there()[watchBase+"log"]; w.known[watchBase+"log"] != want || len(w.times[watchBase+"log"]) != 1 {
+		t.Errorf("%s is told, and it is %s", w.times, want)
+	}
+	if after := w.now().Sub(begin); grown < 8 || after < 8*time.Second {
+		t.Errorf("it is told after %d times and %v", grown, after)
+	}
+}
+
+// When the system watches no more directories, the others are still watched; what was left
+// out is counted, and the message says what to do.
+func TestWatcherLimit(t *testing.T) {
+	t.Parallel()
+	w := newWatch(t, "a", "d/b")
+	w.add = func(name string) error {
+		if strings.Contains(name, "/more") {
+			return &os.SyscallError{Syscall: "inotify_add_watch", Err: syscall.ENOSPC}
+		}
+		return w.Watcher.fs.Add(name)
+	}
+	if n, err := w.Trouble(); n != 0 || err != nil {
+		t.Errorf("trouble with %d directories: %v", n, err)
+	}
+	w.write("more/x", "1")
+	w.write("more/yet/y", "1")
+	w.settles()                // what is in a new directory is told
+	w.write("more/yet/z", "1") // what comes to it is not
+	w.write("d/b", "2")
+	for len(w.times[watchBase+"d/b"]) == 0 {
+		w.do(w.next(t.Context()))
+	}
+	n, err := w.Trouble()
+	if n != 2 || err == nil || !strings.Contains(err.Error(), "sysctl fs.inotify.max_user_watches") || len(w.times[watchBase+"more/yet/z"]) > 0 {
+		t.Errorf("trouble with %d directories: %v; told was %v", n, err, w.times)
+	}
+	w.relist()
+	w.settles()
+	if n, err := w.Trouble(); n != 2 || err == nil {
+		t.Errorf("after a list, trouble with %d directories: %v", n, err)
+	}
+	w.add = func(name string) error { return &fs.PathError{Op: "watch", Path: name, Err: syscall.EACCES} }
+	w.relist()
+	if n, err := w.Trouble(); n != 4 || err == nil || !strings.Contains(err.Error(), ". cannot be watched: ") {
+		t.Errorf("trouble with %d directories: %v", n, err)
+	}
+}
+
+// What cannot be read is not told to be deleted.
+func TestWatcherOfTheUnreadable(t *testing.T) {
+	t.Parallel()
+	if os.Getuid() == 0 {
+		t.Skip("root may read everything; see also e2e")
+	}
+	w := newWatch(t, "a", "b", "d/c")
+	w.do(os.Chmod(w.path("a"), 0), os.Chmod(w.path("d"), 0))
+	defer os.Chmod(w.path("d"), 0o700)
+	w.write("b", "2")
+	for len(w.times[watchBase+"b"]) == 0 {
+		w.do(w.next(t.Context()))
+	}
+	if len(w.known) != 3 {
+		t.Errorf("known is %v", w.known)
+	}
+}
+
+// Next ends with its context. What it was about to tell is told by the next one.
+func TestWatcherEnds(t *testing.T) {
+	t.Parallel()
+	w := newWatch(t, "a")
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if sights, err := w.Next(ended); err != context.Canceled {
+		t.Errorf("it tells %v, %v", sights, err)
+	}
+	for i := range 3 {
+		name := fmt.Sprint("new", i)
+		w.write(name, "1")
+		for dirty := false; !dirty; runtime.Gosched() {
+			w.mu.Lock()
+			_, dirty = w.dirt.at[name]
+			w.mu.Unlock()
+		}
+		if sights, err := w.Next(ended); err != context.Canceled {
+			t.Errorf("it tells %v, %v", sights, err)
+		}
+	}
+	w.settles()
+	if w.lost > 0 {
+		t.Error("everything was listed anew")
+	}
+}

@@ -1,0 +1,315 @@
+package clients
+
+import (
+	"encoding/pem"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rshub/rshub/e2e/internal/hubtest"
+)
+
+// A source has documents that are written as the software of a repository writes them.
+// They are in testdata; {now} in them stands for the time of the request.
+type source struct {
+	t     *testing.T
+	dir   string // of the documents
+	proxy string // URL of a proxy through which all hosts lead to the source
+	certs string // file with the certificate for *.example.com
+
+	mu     sync.Mutex
+	pages  map[string]string // the document at each URL, without scheme and host; "name?" is for any query that is not there
+	edits  []string          // old and new texts, for all documents
+	user   string            // with the password; empty: everybody may read
+	asked  []string
+	absent []string // URLs that were asked for, and are not there
+}
+
+// serve starts a source with documents of a directory in testdata.
+func serve(t *testing.T, dir string, pages map[string]string) *source {
+	t.Helper()
+	s := &source{t: t, dir: filepath.Join("testdata", dir), pages: pages}
+	web := httptest.NewTLSServer(s)
+	t.Cleanup(web.Close)
+	proxy := httptest.NewServer(tunnel(web.Listener.Addr().String()))
+	t.Cleanup(proxy.Close)
+	s.proxy = proxy.URL
+	s.certs = filepath.Join(t.TempDir(), "certs.pem")
+	if err := os.WriteFile(s.certs, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: web.Certificate().Raw}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// tunnel is a proxy that leads every connection to one address.
+func tunnel(addr string) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodConnect {
+			http.Error(w, "only https leads to the source", http.StatusBadGateway)
+			return
+		}
+		there, err := net.Dial("tcp", addr)
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusBadGateway)
+			return
+		}
+		defer there.Close()
+		here, buffered, err := w.(http.Hijacker).Hijack()
+		if err != nil {
+			return
+		}
+		defer here.Close()
+		if _, err := io.WriteString(here, "HTTP/1.1 200 Connected\r\n\r\n"); err != nil {
+			return
+		}
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			_, _ = io.Copy(there, buffered)
+			_ = there.(*net.TCPConn).CloseWrite()
+		}()
+		_, _ = io.Copy(here, there)
+		_ = here.Close()
+		<-done
+	}
+}
+
+func (s *source) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.asked = append(s.asked, r.URL.RequestURI())
+	if user, password, _ := r.BasicAuth(); s.user != "" && user+":"+password != s.user {
+		w.Header().Set("WWW-Authenticate", `Basic realm="OAI-PMH"`)
+		w.WriteHeader(http.StatusUnauthorized)
+		return
+	}
+	q := r.URL.Query()
+	from := q.Get("from")
+	if q.Has("from") { // a window
+		q.Set("from", "")
+	}
+	name, ok := s.pages[r.URL.RequestURI()]
+	if !ok {
+		name, ok = s.pages[r.URL.Path+"?"+q.Encode()]
+	}
+	if !ok {
+		s.absent = append(s.absent, r.URL.RequestURI())
+		http.NotFound(w, r)
+		return
+	}
+	b, err := os.ReadFile(filepath.Join(s.dir, name))
+	if err != nil {
+		s.t.Error(err)
+	}
+	text := strings.NewReplacer(s.edits...).Replace(string(b))
+	text = strings.NewReplacer("{now}", time.Now().UTC().Format("2006-01-02T15:04:05Z"), "{from}", from).Replace(text)
+	w.Header().Set("Content-Type", "application/xml")
+	_, _ = io.WriteString(w, text)
+}
+
+// edit changes documents from now on.
+func (s *source) edit(texts ...string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.edits = append(s.edits, texts...)
+}
+
+// recipes are the commands in a file of examples/relay.
+func recipes(t *testing.T, name string) (commands []string) {
+	t.Helper()
+	b, err := os.ReadFile(root(t, "examples", "relay", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, block := range regexp.MustCompile("(?ms)^```sh\n(.*?)^```$").FindAllStringSubmatch(string(b), -1) {
+		commands = append(commands, strings.TrimSpace(block[1]))
+	}
+	return commands
+}
+
+// A recipe is a command of examples/relay against a hub of its own.
+type recipe struct {
+	*source
+	hub     *hubtest.Hub
+	command string
+	state   string
+}
+
+func (s *source) cook(t *testing.T, command string) *recipe {
+	return &recipe{source: s, hub: hubtest.StartHub(t), command: command, state: t.TempDir()}
+}
+
+// look runs the command as it is, except that it looks once, and has further flags. It has
+// to end with a code, and to say something.
+func (r *recipe) look(code int, flags, want string) {
+	r.t.Helper()
+	command := strings.Replace(r.command, "rspublish relay ", strings.TrimSpace("rspublish relay -once "+flags)+" ", 1)
+	if command == r.command {
+		r.t.Fatalf("%s does not begin with rspublish relay", r.command)
+	}
+	env := []string{
+		"PATH=" + filepath.Dir(hubtest.Rspublish) + string(filepath.ListSeparator) + os.Getenv("PATH"),
+		"RSPUBLISH_HUB=" + r.hub.URL, "XDG_CACHE_HOME=" + r.state, "HOME=" + r.state,
+		"https_proxy=" + r.proxy, "http_proxy=" + r.proxy, "no_proxy=", "SSL_CERT_FILE=" + r.certs,
+	}
+	got, stdout, stderr := hubtest.Run(r.t, env, nil, "/bin/sh", "-c", command)
+	if got != code || !strings.Contains(stdout+stderr, want) {
+		r.t.Fatalf("%s ends with %d and says %s%s\nnot %s. It asked for %q, of which %q are not there", command, got, stdout, stderr, want, r.asked, r.absent)
+	}
+}
+
+// holds checks what the hub says that the set has, and that it is complete.
+func (r *recipe) holds(set, base string, want ...string) {
+	r.t.Helper()
+	page := hubtest.Get[struct {
+		Complete  bool
+		Resources []struct{ Loc string }
+	}](r.t, r.hub.URL+"/sets/"+set+"/resources")
+	var got []string
+	for _, e := range page.Resources {
+		got = append(got, strings.TrimPrefix(e.Loc, base))
+	}
+	if !page.Complete || !slices.Equal(got, want) {
+		r.t.Errorf("the set %s holds %q (complete: %v), not %q", set, got, page.Complete, want)
+	}
+}
+
+// tree returns the files in a directory.
+func tree(t *testing.T, dir string) (files []string) {
+	t.Helper()
+	err := filepath.WalkDir(dir, func(path string, e os.DirEntry, err error) error {
+		if err == nil && !e.IsDir() {
+			files = append(files, path)
+		}
+		return err
+	})
+	if err != nil || len(files) == 0 {
+		t.Fatalf("%s has %d files, %v", dir, len(files), err)
+	}
+	return files
+}
+
+// TestRelayDSpace runs the recipes for DSpace: by OAI-PMH, and by the sitemap.
+func TestRelayDSpace(t *testing.T) {
+	t.Parallel()
+	commands := recipes(t, "dspace.md")
+	if len(commands) != 2 {
+		t.Fatalf("the recipes are %q", commands)
+	}
+	t.Run("oai", func(t *testing.T) {
+		t.Parallel()
+		const oai = "/server/oai/request?"
+		s := serve(t, "dspace", map[string]string{
+			oai + "verb=Identify":                                              "identify.xml",
+			oai + "metadataPrefix=oai_dc&verb=ListIdentifiers":                 "identifiers.xml",
+			oai + "resumptionToken=oai_dc%2F%2F%2F%2F100&verb=ListIdentifiers": "identifiers-100.xml",
+			oai + "from=&metadataPrefix=oai_dc&verb=ListIdentifiers":           "identifiers-none.xml",
+		})
+		r := s.cook(t, commands[0])
+		const base = "https://dspace.example.com/handle/123456789/"
+		r.look(0, "", "relayed to theses: 4 created, 0 updated, 0 deleted")
+		r.holds("theses", base, "3", "4", "7", "9")
+		r.look(0, "", "0 created, 0 updated, 0 deleted")
+		s.pages[oai+"from=&metadataPrefix=oai_dc&verb=ListIdentifiers"] = "identifiers-changed.xml"
+		r.look(0, "", "relayed to theses: 0 created, 2 updated, 1 deleted") // OAI-PMH does not tell what is new
+		r.holds("theses", base, "12", "3", "4", "9")
+	})
+	t.Run("sitemap", func(t *testing.T) {
+		t.Parallel()
+		s := serve(t, "dspace", map[string]string{"/sitemap_index.xml": "sitemap_index.xml", "/sitemap0.xml": "sitemap0.xml"})
+		r := s.cook(t, commands[1])
+		r.look(0, "", "relayed to pages: 5 created, 0 updated, 0 deleted")
+		r.look(0, "", "relayed to pages: 0 created, 0 updated, 0 deleted")
+		const one = "<url><loc>https://dspace.example.com/items/8d9c2c0a-1d5b-4f0e-9a77-5f4b8a2e1d03</loc><lastmod>2021-11-21T09:36:38.421Z</lastmod></url>\n"
+		s.edit(one, "", "2025-01-15T06:00:01.004Z", "2025-03-01T00:00:00Z")
+		r.look(0, "", "relayed to pages: 0 created, 1 updated, 1 deleted")
+		r.holds("pages", "https://dspace.example.com/", "collections/56ad1f1b-6a55-4a3b-a3f2-ec2a6d7a1c02", "communities/0f7e2a52-98b5-4f3e-8c7e-3f7f0b1d6a01",
+			"entities/person/e6b0a6ac-2b9d-4c55-8d35-1b6f3f1f7b05", "items/a3c1f7de-77e1-4d8a-b1c5-2d1be90f4c04")
+	})
+}
+
+// TestRelayHyrax runs the recipe for Hyrax: the Change List has no datetimes, begins with
+// the newest change, and does not name what was deleted.
+func TestRelayHyrax(t *testing.T) {
+	t.Parallel()
+	commands := recipes(t, "hyrax.md")
+	s := serve(t, "hyrax", map[string]string{
+		"/.well-known/resourcesync": "resourcesync.xml", "/capabilitylist": "capabilitylist.xml", "/resourcelist": "resourcelist.xml", "/changelist": "changelist.xml",
+	})
+	r := s.cook(t, commands[0])
+	const base = "http://hyrax.example.com/"
+	r.look(0, "", "relayed to works: 4 created, 0 updated, 0 deleted")
+	r.look(0, "", "0 created, 0 updated, 0 deleted")
+
+	first := `  <url>
+    <loc>http://hyrax.example.com/concern/file_sets/z890rt21k</loc>
+    <lastmod>2024-05-03T09:10:12Z</lastmod>
+    <rs:md change="created"/>`
+	added := `  <url>
+    <loc>http://hyrax.example.com/concern/generic_works/nn999</loc>
+    <lastmod>2024-06-02T10:00:01Z</lastmod>
+    <rs:md change="created"/>
+  </url>
+` + first
+	s.edit(first, added, "2024-05-02T13:30:00Z", "2024-06-02T10:00:00Z") // a new work, and one that has changed
+	r.look(0, "", "relayed to works: 1 created, 1 updated, 0 deleted")
+	r.look(0, "", "0 created, 0 updated, 0 deleted")
+	r.holds("works", base, "collections/8k71nh08w", "concern/file_sets/z890rt21k", "concern/generic_works/3197xm04j", "concern/generic_works/kd17cs85n", "concern/generic_works/nn999")
+
+	// The work is new in the Resource List, too, and another one is gone there.
+	const gone = `  <url>
+    <loc>http://hyrax.example.com/concern/generic_works/kd17cs85n</loc>
+    <lastmod>2024-05-03T09:10:11Z</lastmod>
+  </url>
+`
+	s.edit(gone, `  <url>
+    <loc>http://hyrax.example.com/concern/generic_works/nn999</loc>
+    <lastmod>2024-06-02T10:00:01Z</lastmod>
+  </url>
+`, `at="2024-06-01T00:00:00Z"`, `at="2024-06-03T00:00:00Z"`)
+	r.look(0, "", "0 created, 0 updated, 0 deleted")
+	r.look(0, "-full 1ns", "relayed to works: 0 created, 0 updated, 1 deleted")
+	r.holds("works", base, "collections/8k71nh08w", "concern/file_sets/z890rt21k", "concern/generic_works/3197xm04j", "concern/generic_works/nn999")
+}
+
+// TestRelayOpenBIS runs the recipe for openBIS: documents are named by queries, need a
+// password, and name the port that their URL does not have.
+func TestRelayOpenBIS(t *testing.T) {
+	t.Parallel()
+	commands := recipes(t, "openbis.md")
+	const service = "/datastore_server/re-sync/?verb="
+	s := serve(t, "openbis", map[string]string{service + "about.xml": "about.xml", service + "capabilitylist.xml": "capabilitylist.xml", service + "resourcelist.xml": "resourcelist.xml"})
+	s.user = "harvester:PASSWORD"
+	r := s.cook(t, commands[0])
+	const base = "https://openbis.example.com:443/openbis/"
+	r.look(0, "", "relayed to lab: 5 created, 0 updated, 0 deleted")
+	r.holds("lab", base, "DATA_SET/20260110093100789-18/M", "EXPERIMENT/20260110092910456-16/M", "MASTER_DATA/MASTER_DATA/M", "PROJECT/20260110092800123-15/M", "SAMPLE/20260110093012345-17/M")
+	s.edit("2026-02-11T14:00:59Z", "2026-03-01T00:00:00Z")
+	r.look(0, "", "0 created, ") // the master data is updated if a second is over
+	if list := hubtest.Must(t, http.StatusOK, http.MethodGet, r.hub.URL+"/sets/lab/resources", nil, "Accept: application/json"); !strings.Contains(string(list.Body), "2026-03-01T00:00:00Z") {
+		t.Errorf("the sample was not updated: %s", list.Body)
+	}
+	s.mu.Lock()
+	s.user = "harvester:other"
+	s.mu.Unlock()
+	r.look(3, "-full 1ns", "401")
+	for _, file := range tree(t, r.state) {
+		if b, err := os.ReadFile(file); err != nil || strings.Contains(string(b), "PASSWORD") {
+			t.Errorf("the password is in %s, %v", file, err)
+		}
+	}
+	for _, e := range hubtest.Memory(t, r.hub, "lab") {
+		if strings.Contains(e.Text, "PASSWORD") || strings.Contains(e.Text, "harvester") {
+			t.Errorf("the hub has the password: %s", e.Text)
+		}
+	}
+}

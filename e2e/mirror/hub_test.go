@@ -1,0 +1,82 @@
+package mirror
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"github.com/rshub/rshub/e2e/internal/hubtest"
+)
+
+// TestHubBreaks follows a hub that is away, killed, restored from an older backup, and whose
+// set is deleted.
+func TestHubBreaks(t *testing.T) {
+	t.Parallel()
+	h, o, dir := hubtest.StartHub(t), newOrigin(t), t.TempDir()
+	var lines [][]byte
+	for i := range 30 {
+		lines = append(lines, o.set(fmt.Sprintf("/f%d", i), fmt.Appendf(nil, "content %d", i), nil))
+	}
+	publish(t, h, "demo", lines...)
+	complete(t, h, "demo")
+	p := hubtest.Start(t, nil, nil, hubtest.Rsmirror, "-strip", o.URL, h.Topic("demo"), dir)
+	same := func(when string) {
+		t.Helper()
+		hubtest.Until(t, "the mirror is right "+when, func() error {
+			if p.Ended() {
+				return fmt.Errorf("it has ended: %s", p.Stderr)
+			}
+			return o.same(dir)
+		})
+		rsmirror(t, 0, "audit", dir)
+	}
+	same("at the beginning")
+
+	h.Kill()
+	h.Wait()
+	rsmirror(t, 4, "audit", "-retry", "1s", dir)
+	h.Start(t)
+	publish(t, h, "demo", o.set("/f1", []byte("after it was killed"), nil), o.set("/f2", nil, nil), o.set("/new", []byte("new"), nil))
+	same("after the hub was killed")
+
+	h.Stop(t)
+	backup := filepath.Join(t.TempDir(), "backup")
+	if err := os.CopyFS(backup, os.DirFS(h.Data)); err != nil {
+		t.Fatal(err)
+	}
+	h.Start(t)
+	publish(t, h, "demo", o.set("/f3", []byte("not in the backup"), nil), o.set("/f4", nil, nil), o.set("/newer", []byte("newer"), nil))
+	same("before the hub is restored")
+	h.Stop(t)
+	if err := os.RemoveAll(h.Data); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(backup, h.Data); err != nil {
+		t.Fatal(err)
+	}
+	h.Start(t)
+	publish(t, h, "demo", o.set("/f3", []byte("after the backup"), nil), o.set("/f4", nil, nil), o.set("/newer", []byte("newer still"), nil))
+	same("after the hub was restored")
+
+	// A hub without the set knows of no resource, and does not say that it knows all: the
+	// mirror keeps what it has.
+	hubtest.Must(t, http.StatusNoContent, http.MethodDelete, h.URL+"/sets/demo", nil)
+	p.Says("at cursor 0-0")
+	if err := o.same(dir); err != nil {
+		t.Error(err)
+	}
+	lines = nil
+	for name, content := range o.files {
+		lines = append(lines, o.set(name, append(content, '.'), nil))
+	}
+	publish(t, h, "demo", lines...)
+	complete(t, h, "demo")
+	same("when the set is there again")
+	p.Signal(syscall.SIGTERM)
+	if code := p.Wait(); code != 0 {
+		t.Errorf("it ended with %d: %s", code, p.Stderr)
+	}
+}

@@ -1,0 +1,195 @@
+package harvest
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"hash/maphash"
+	"io"
+	"time"
+
+	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/resourcesync"
+)
+
+// A listing is one reading of a listing.
+type listing struct {
+	*Lister
+	ctx   context.Context
+	yield func(*feed.Entry, error) bool
+	now   Seen      // what was read
+	count uint64    // of resources, or of changes
+	got   *progress // in the current document
+
+	manifest bool // it is the manifest of a package, no Resource List
+
+	// Of Change Lists; change is nil for lists of resources.
+	change func(*resourcesync.Change, error) bool
+	since  time.Time
+	reach  Reach
+	begun  bool // reach is that of a list that was read
+}
+
+func (l *listing) read(list string, seen *Seen) error {
+	var known Version
+	if seen.unchangeable(list) {
+		known = seen.Versions[list]
+	}
+	first := part{what: "the list", url: list, index: true, robots: true}
+	parts, err := l.part(first, known)
+	if err == ErrUnchanged {
+		if err := l.compare(seen); err != nil {
+			return err
+		}
+		parts, err = l.part(first, Version{})
+	}
+	if err != nil {
+		return err
+	}
+	had := map[string]bool{list: true}
+	for len(parts) > 0 {
+		p := parts[0]
+		parts = parts[1:]
+		if had[p.url] {
+			continue // the index has it twice
+		}
+		had[p.url] = true
+		if l.change != nil && !p.until.IsZero() && p.until.Before(l.since) {
+			continue
+		}
+		more, err := l.part(p, Version{})
+		if err != nil {
+			return err
+		}
+		parts = append(parts, more...)
+	}
+	return nil
+}
+
+// A part is one document of a listing.
+type part struct {
+	what   string // for people
+	url    string
+	until  time.Time // no change in it is later; zero: unknown
+	index  bool      // it may be an index
+	robots bool      // it may be a robots.txt
+}
+
+// part reads a document, and returns the documents that it names. If the document breaks
+// off, part asks for it again, and goes on where it broke off.
+func (l *listing) part(p part, known Version) (parts []part, err error) {
+	got := &progress{seed: maphash.MakeSeed()}
+	err = l.Getter.Retry(l.ctx, func() error {
+		a, err := l.Getter.Once().Get(l.ctx, p.what, p.url, known)
+		if err != nil {
+			return err
+		}
+		parts, err = l.document(a, p, got)
+		return err
+	})
+	if err == errStopped || err == ErrUnchanged {
+		return nil, err
+	}
+	return parts, err
+}
+
+// A progress says which entries of a document have been taken in. When the document is
+// read again, because it broke off, they are passed over.
+type progress struct {
+	seed   maphash.Seed
+	taken  int    // entries
+	sum    uint64 // of the locs of these
+	passed int    // in this reading
+	again  uint64 // the sum of what was passed over
+}
+
+func errOther() error {
+	return resourcesync.Invalid("it broke off, and when it was asked for again it was another document")
+}
+
+// had reports whether an entry was taken in by an earlier reading. It is an error if the
+// document is another one by now: then nobody can tell which of its entries are new.
+func (p *progress) had(loc string) (bool, error) {
+	p.again = p.again*31 + maphash.String(p.seed, loc)
+	if p.passed++; p.passed > p.taken {
+		p.taken, p.sum = p.passed, p.again
+		return false, nil
+	}
+	if p.passed == p.taken && p.again != p.sum {
+		return true, errOther()
+	}
+	return true, nil
+}
+
+// compare asks whether the documents after the first changed. It returns ErrUnchanged when
+// none did, and nil when one did.
+func (l *listing) compare(seen *Seen) error {
+	for i, part := range seen.Documents[1:] {
+		a, err := l.Getter.Get(l.ctx, fmt.Sprintf("list %d of the index", i+1), part, seen.Versions[part])
+		if err == ErrUnchanged {
+			continue
+		}
+		if err == nil {
+			a.Close()
+		}
+		return err
+	}
+	return ErrUnchanged
+}
+
+// document reads one document, yields its resources, and closes it. It returns what the
+// document names, if it is an index.
+func (l *listing) document(a *Answer, p part, got *progress) (parts []part, err error) {
+	defer a.Close()
+	l.got = got
+	got.passed, got.again = 0, 0
+	name := fmt.Sprintf("%s (%s)", p.what, Plain(a.URL))
+	in := bufio.NewReaderSize(a.Body, 32<<10)
+	isText, err := text(in)
+	switch {
+	case err != nil:
+	case isText && (l.change != nil || l.manifest):
+		err = resourcesync.Invalid("it is text, and no document of ResourceSync")
+	case isText && !a.Complete:
+		err = resourcesync.Invalid("it is text, and its server does not say where it ends: nobody can tell whether it is whole")
+	case isText && p.robots && isRobots(a.URL):
+		parts, err = l.robots(a, in)
+	case isText:
+		err = l.lines(a, in)
+	default:
+		parts, err = l.xml(a, in, p)
+	}
+	if err == errStopped {
+		return nil, err
+	}
+	if err == nil && got.passed < got.taken {
+		err = errOther()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, explain(err, l.ctx))
+	}
+	if got.taken == 0 && parts == nil && len(l.now.Documents) > 0 && l.change == nil {
+		l.odd(a, &resourcesync.Error{Err: resourcesync.ErrInvalid, Rule: "it has no entries"})
+	}
+	l.now.Documents = append(l.now.Documents, p.url)
+	if a.Version != (Version{}) {
+		l.now.Versions[p.url] = a.Version
+	}
+	return parts, nil
+}
+
+// robots reads a robots.txt. It is an index of the sitemaps that it names, which may be
+// indexes themselves.
+func (l *listing) robots(a *Answer, in io.Reader) (parts []part, err error) {
+	said, err := readRobots(&bounded{in, robotsMax}, a.URL)
+	if err != nil {
+		return nil, err
+	}
+	for i, at := range said.sitemaps {
+		parts = append(parts, part{what: fmt.Sprintf("sitemap %d of robots.txt", i+1), url: at, index: true})
+	}
+	if parts == nil {
+		return nil, resourcesync.Invalid("it is a robots.txt that names no sitemap")
+	}
+	return parts, nil
+}

@@ -1,0 +1,43 @@
+package setting
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"regexp"
+	"strings"
+	"time"
+)
+
+// ParseFlags reads the flags of a command, which has the name of the set of flags. Its
+// errors say what the value of a flag looks like. It returns flag.ErrHelp for -h.
+func ParseFlags(fs *flag.FlagSet, args []string) error {
+	err := fs.Parse(args)
+	if err == nil || errors.Is(err, flag.ErrHelp) {
+		return err
+	}
+	if name, ok := strings.CutPrefix(err.Error(), "flag provided but not defined: "); ok {
+		return fmt.Errorf("%s has no flag %s", fs.Name(), name)
+	}
+	m := invalidValue.FindStringSubmatch(err.Error())
+	if m == nil {
+		return err
+	}
+	value, name := m[1], m[2]
+	form := m[3]
+	if f := fs.Lookup(name); f != nil {
+		if g, ok := f.Value.(flag.Getter); ok {
+			switch g.Get().(type) {
+			case time.Duration:
+				form = "a duration is a number with its unit, such as 90s, 10m or 2h"
+			case bool:
+				form = "it is true or false, or stands alone"
+			case int:
+				form = "it is a whole number"
+			}
+		}
+	}
+	return fmt.Errorf("-%s %s: %s", name, value, form)
+}
+
+var invalidValue = regexp.MustCompile(`^invalid (?:boolean )?value (".*") for (?:flag )?-([\w-]+): (.*)$`)

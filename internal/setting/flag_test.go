@@ -1,0 +1,39 @@
+package setting
+
+import (
+	"errors"
+	"flag"
+	"io"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestParseFlags reads command lines that are wrong: the error names the flag, what is
+// wrong with it, and how it is written.
+func TestParseFlags(t *testing.T) {
+	t.Parallel()
+	for args, want := range map[string]string{
+		"-wait 90s -n 3 -q rest": "",
+		"-h":                     flag.ErrHelp.Error(),
+		"-nope":                  "tool sync has no flag -nope",
+		"--nope=3":               "tool sync has no flag -nope",
+		"-wait 5":                `-wait "5": a duration is a number with its unit, such as 90s, 10m or 2h`,
+		"-wait":                  "flag needs an argument: -wait",
+		"-n many":                `-n "many": it is a whole number`,
+		"-q=maybe":               `-q "maybe": it is true or false, or stands alone`,
+		"-size big":              `-size "big": "big" is no size: write bytes, or a number with KiB, MiB or GiB`,
+	} {
+		fs := flag.NewFlagSet("tool sync", flag.ContinueOnError)
+		fs.SetOutput(io.Discard)
+		fs.Duration("wait", time.Second, "")
+		fs.Int("n", 1, "")
+		fs.Bool("q", false, "")
+		fs.Func("size", "", func(s string) error { return new(Size).Decode(s) })
+		err := ParseFlags(fs, strings.Fields(args))
+		if want == "" && err == nil || err != nil && err.Error() == want && errors.Is(err, flag.ErrHelp) == (args == "-h") {
+			continue
+		}
+		t.Errorf("%s: %v, not %s", args, err, want)
+	}
+}

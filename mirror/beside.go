@@ -1,0 +1,277 @@
+package mirror
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/rshub/rshub/client"
+	"github.com/rshub/rshub/internal/backoff"
+	"github.com/rshub/rshub/inventory/diskpages"
+	"github.com/rshub/rshub/mirror/filename"
+)
+
+// An audit beside a mirror that runs works with copies of what the mirror knows. It asks for
+// one by making a directory in auditsDir. The mirror puts a copy of its books there, and
+// says so by files of these names.
+const (
+	auditsDir = filename.State + "/audits"
+	seenName  = "seen"  // the mirror will answer, when it is done with what it takes over just now
+	readyName = "ready" // the copy is complete
+
+	askedEvery = time.Second        // how often a mirror looks whether somebody asks
+	seenWithin = 10 * time.Second   // a mirror that has not answered by then does not
+	forgetAsks = 7 * 24 * time.Hour // a copy as old as that is of an audit that was killed
+	lookPause  = 2 * commitEvery    // before the second look: by then the mirror has noted what it did before the first
+	mostAgain  = 10_000             // problems that are looked at again together
+	askPause   = 100 * time.Millisecond
+)
+
+// AuditHome opens the home of a mirror for an Audit that repairs nothing. If a mirror runs
+// there, the Home is a copy of what that mirror knows. AuditHome blocks until there is one,
+// which takes a second or two; while the mirror takes over a long list, until that is done,
+// but no longer than patience.
+func AuditHome(ctx context.Context, dir string, patience time.Duration) (*Home, error) {
+	h, err := reopen(dir, 0)
+	if !errors.Is(err, ErrInUse) {
+		return h, err
+	}
+	state := auditsDir + "/" + rand.Text()
+	ask := filepath.Join(dir, state)
+	if err := os.MkdirAll(ask, 0o700); err != nil {
+		return nil, err
+	}
+	if h, err = awaitCopy(ctx, dir, state, patience); err != nil || !h.copied() {
+		err = errors.Join(err, os.RemoveAll(ask))
+	}
+	if err != nil {
+		return nil, err
+	}
+	return h, nil
+}
+
+func awaitCopy(ctx context.Context, dir, state string, patience time.Duration) (*Home, error) {
+	there := func(name string) bool {
+		_, err := os.Stat(filepath.Join(dir, state, name))
+		return err == nil
+	}
+	for began := time.Now(); ; {
+		if there(readyName) {
+			return openState(dir, state)
+		}
+		if h, err := reopen(dir, 0); !errors.Is(err, ErrInUse) { // the mirror has ended
+			return h, err
+		}
+		switch waited := time.Since(began); {
+		case !there(seenName) && waited > seenWithin:
+			return nil, fmt.Errorf("%s: %w, which does not answer", dir, ErrInUse)
+		case waited > max(patience, seenWithin):
+			return nil, fmt.Errorf("%s: %w, which takes over a long list just now", dir, ErrInUse)
+		}
+		if backoff.Sleep(ctx, askPause) != nil {
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// copied reports whether the home is a copy of what another process knows.
+func (h *Home) copied() bool { return h.state != filename.State }
+
+// answer makes copies for audits that ask for one, until ctx is done.
+func (m *Mirror) answer(ctx context.Context) {
+	for {
+		asked, err := fs.ReadDir(m.home.Root.FS(), auditsDir)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			m.opts.Note("%v", err)
+		}
+		for _, a := range asked {
+			if err := m.answerTo(ctx, auditsDir+"/"+a.Name()); err != nil && ctx.Err() == nil {
+				m.opts.Note("an audit gets no copy of what the mirror knows: %v", err)
+			}
+		}
+		if backoff.Sleep(ctx, askedEvery) != nil {
+			return
+		}
+	}
+}
+
+func (m *Mirror) answerTo(ctx context.Context, state string) error {
+	root := m.home.Root
+	if info, err := root.Stat(state + "/" + seenName); err == nil {
+		if time.Since(info.ModTime()) > forgetAsks {
+			return root.RemoveAll(state)
+		}
+		return nil
+	}
+	if err := root.WriteFile(state+"/"+seenName, nil, 0o600); err != nil {
+		return err
+	}
+	if err := m.still(ctx, func() error { return m.copyTo(ctx, filepath.Join(m.home.Dir, state)) }); err != nil {
+		return err
+	}
+	return root.WriteFile(state+"/"+readyName, nil, 0o600)
+}
+
+// copyTo copies what the mirror knows to a directory.
+func (m *Mirror) copyTo(ctx context.Context, dir string) error {
+	if r := m.replicated; r != nil {
+		if err := r.Flush(ctx); err != nil {
+			return err
+		}
+	}
+	if err := m.home.Ledger.Copy(filepath.Join(dir, ledgerName)); err != nil {
+		return err
+	}
+	return m.home.copyPages(filepath.Join(dir, replicaName), m.replicated != nil)
+}
+
+// copyPages copies the pages of the replica to a directory. If they are closed, it opens
+// them only if nobody else will.
+func (h *Home) copyPages(to string, over bool) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.pages != nil {
+		return h.pages.Copy(to)
+	}
+	if !over {
+		return nil
+	}
+	p, err := diskpages.Open(h.pagesDir(), diskpages.Options{Fatal: fatal})
+	if err != nil {
+		return err
+	}
+	return errors.Join(p.Copy(to), p.Close())
+}
+
+// still calls do while the ledger and the replica agree: what was taken over is in both.
+func (m *Mirror) still(ctx context.Context, do func() error) error {
+	for {
+		m.working.Lock()
+		if m.agreeLocked() {
+			defer m.working.Unlock()
+			return do()
+		}
+		m.working.Unlock()
+		if backoff.Sleep(ctx, 10*time.Millisecond) != nil {
+			return ctx.Err()
+		}
+	}
+}
+
+// agreeLocked reports whether the replica has recorded the last update. It does so just
+// after the update was applied.
+func (m *Mirror) agreeLocked() bool {
+	if m.replicated == nil {
+		return true
+	}
+	at, whole := m.replicated.Cursor()
+	return !whole || at.Position >= m.applied.Position
+}
+
+// found yields a problem with a file. If the mirror goes on meanwhile, it is only kept, to be
+// looked at again.
+func (a *auditing) found(ctx context.Context, p Problem) error {
+	if !a.home.copied() {
+		return a.yield(p)
+	}
+	if p.Loc == "" {
+		p.info, _ = a.home.Root.Lstat(p.Path) // nil: the file is not there any more
+	}
+	if a.suspects = append(a.suspects, p); len(a.suspects) < mostAgain {
+		return nil
+	}
+	return a.lookAgain(ctx)
+}
+
+// lookAgain looks again, with a new copy of what the mirror knows, at what seemed wrong. It
+// yields what is wrong still, and with which the mirror has done nothing between.
+func (a *auditing) lookAgain(ctx context.Context) (err error) {
+	if len(a.suspects) == 0 {
+		return nil
+	}
+	if backoff.Sleep(ctx, lookPause) != nil {
+		return ctx.Err()
+	}
+	home, err := AuditHome(ctx, a.home.Dir, a.Mirror.opts.Patience)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, home.Close()) }()
+	again := &auditing{Mirror: New(home, &a.source, a.sink, a.Mirror.opts)}
+	if a.expected != nil {
+		hub, set, _ := a.source.RSHub()
+		c, err := client.New(hub, a.Mirror.opts.Hub)
+		if err != nil {
+			return &SourceError{err}
+		}
+		r, closed, err := home.replica(ctx, c, set, a.Mirror.opts.Prefix)
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, closed()) }()
+		state, release, err := r.State(ctx)
+		if err != nil {
+			return err
+		}
+		defer release()
+		again.expected = state
+	}
+	for i := range a.suspects {
+		p, err := again.confirm(ctx, a, &a.suspects[i])
+		if err == nil && p != nil {
+			err = a.yield(*p)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	a.suspects = a.suspects[:0]
+	return nil
+}
+
+// confirm returns what is wrong still with what seemed wrong to a first look; nil: nothing,
+// or the mirror has done something with it.
+func (a *auditing) confirm(ctx context.Context, first *auditing, was *Problem) (*Problem, error) {
+	if was.Loc == "" { // a file that the mirror has not made
+		info, err := a.home.Root.Lstat(was.Path)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil, nil
+		}
+		owned, oerr := a.owns(was.Path)
+		if err = errors.Join(err, oerr); err != nil || owned || was.info == nil || !sameFile(info, was.info) {
+			return nil, err
+		}
+		return was, nil
+	}
+	before, had, err := first.home.Ledger.File(was.Loc)
+	if err != nil {
+		return nil, err
+	}
+	now, has, err := a.home.Ledger.File(was.Loc)
+	if err != nil || had != has || had && (before.SHA256 != now.SHA256 || before.Mtime != now.Mtime || before.Entry.Cursor != now.Entry.Cursor) {
+		return nil, err
+	}
+	e, expected, err := a.entry(ctx, was.Loc)
+	if err != nil || expected != (was.Kind != Extra) {
+		return nil, err
+	}
+	if !expected {
+		return was, nil
+	}
+	p, err := a.examine(&e)
+	if p != nil {
+		p.In, p.Loc = was.In, was.Loc
+	}
+	return p, err
+}
+
+// sameFile reports whether a file is the one that was at its path before, and was not
+// changed since.
+func sameFile(a, b fs.FileInfo) bool {
+	return os.SameFile(a, b) && a.Size() == b.Size() && a.ModTime().Equal(b.ModTime()) && statusChanged(a).Equal(statusChanged(b))
+}

@@ -1,0 +1,214 @@
+package mirror
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/harvest"
+	"github.com/rshub/rshub/mirror/fetch"
+	"github.com/rshub/rshub/mirror/ledger"
+)
+
+// dumped is what a mirror remembers of a Resource Dump that it is reading, so that it reads
+// no package twice.
+type dumped struct {
+	Print string `json:"print"` // of the dump
+	Read  int    `json:"read"`  // packages that are taken over
+}
+
+// The names in the ledger.
+const (
+	dumpKey    = "dump"    // a dumped
+	packageKey = "package" // a ledger.Part: of the package that broke off
+)
+
+// printOf returns a text that is another one for another dump.
+func printOf(d *harvest.Dump) string {
+	sum := sha256.New()
+	fmt.Fprintln(sum, d.At.UnixNano())
+	for i := range d.Packages {
+		c := &d.Packages[i].Change
+		n := int64(-1)
+		if c.Length != nil {
+			n = *c.Length
+		}
+		fmt.Fprintln(sum, c.Loc, c.Hash, n, c.Lastmod.UnixNano(), d.Packages[i].At.UnixNano())
+	}
+	return fmt.Sprintf("%x", sum.Sum(nil))
+}
+
+// takeDump takes over the Resource Dump: what is new or different in it, with the contents,
+// and at its end what is in it no more. A dump that was taken over is not read again.
+func (m *Mirror) takeDump(ctx context.Context, st *looks) error {
+	d, err := m.lister.Dump(ctx, m.source.ResourceDump)
+	if err != nil {
+		return &SourceError{err}
+	}
+	print := printOf(d)
+	if st.Listed && st.Dump == print {
+		return nil
+	}
+	var done dumped
+	if _, err := m.home.Ledger.Meta(dumpKey, &done); err != nil {
+		return err
+	}
+	if done.Print != print {
+		done = dumped{Print: print}
+	}
+	t := &taking{Mirror: m, at: d.At, look: st.Number + 1, packed: map[string]*member{}}
+	for ; done.Read < len(d.Packages); done.Read++ {
+		m.opts.Note("reading package %d of %d of the Resource Dump", done.Read+1, len(d.Packages))
+		if err := t.unpack(ctx, &d.Packages[done.Read]); err != nil {
+			return err
+		}
+		var b ledger.Batch
+		b.Meta(dumpKey, dumped{print, done.Read + 1})
+		if err := m.home.Ledger.Commit(&b); err != nil {
+			return err
+		}
+	}
+	st.Dump = print
+	return t.end(ctx, st)
+}
+
+// unpack takes over one package.
+func (t *taking) unpack(ctx context.Context, p *harvest.Package) error {
+	_, contents := t.sink.(*Directory)
+	return t.manifest(ctx, p, contents, func(e *feed.Entry, in *member) error {
+		if !t.wants(e) {
+			return nil
+		}
+		if in != nil {
+			t.packed[e.Change.Loc] = in
+		}
+		return t.add(ctx, e.Change)
+	}, func() error { return t.apply(ctx) })
+}
+
+// manifest calls each with the resources of a package, and where the content of each is,
+// which may be nil; and then end. With contents it gets the package. Else it is content
+// with a copy of the manifest, if the source has one.
+func (m *Mirror) manifest(ctx context.Context, p *harvest.Package, contents bool, each func(*feed.Entry, *member) error, end func() error) (err error) {
+	resources := m.lister.ManifestAt(ctx, p.Manifest)
+	in := new(pack)
+	if contents || p.Manifest == "" {
+		file, err := m.getPackage(ctx, p)
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, file.Close(), m.dropPackage()) }()
+		if in, err = openPack(file); err != nil {
+			return &SourceError{aboutPackage(p, err)}
+		}
+		text, at, err := in.manifest(p.Change.Loc)
+		if err != nil {
+			return &SourceError{aboutPackage(p, err)}
+		}
+		defer text.Close()
+		resources = m.lister.Manifest(ctx, text, at)
+	}
+	for e, err := range resources {
+		if err != nil {
+			return &SourceError{aboutPackage(p, err)}
+		}
+		content, err := in.member(e.Change.Path)
+		if err != nil {
+			return &SourceError{aboutPackage(p, err)}
+		}
+		e.Change.Path = "" // it means something within the package only
+		if err := each(e, content); err != nil {
+			return err
+		}
+	}
+	return end()
+}
+
+func aboutPackage(p *harvest.Package, err error) error {
+	return fmt.Errorf("the package %s: %w", p.Change.Loc, err)
+}
+
+// packageFile is where the package is that is being read.
+func (h *Home) packageFile() string { return h.state + "/package" }
+
+// getPackage gets a package into a file. It goes on with one that broke off. The caller
+// closes the file, and then calls dropPackage.
+func (m *Mirror) getPackage(ctx context.Context, p *harvest.Package) (*os.File, error) {
+	var part ledger.Part
+	if _, err := m.home.Ledger.Meta(packageKey, &part); err != nil {
+		return nil, err
+	}
+	w, flags := fetch.Wanted{Change: &p.Change}, os.O_RDWR|os.O_CREATE
+	if part.URL == p.Change.Loc {
+		w.Part = &fetch.Part{URL: part.URL, ETag: part.ETag}
+	} else {
+		flags |= os.O_TRUNC
+	}
+	file, err := m.home.Root.OpenFile(m.home.packageFile(), flags, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := m.keepPart(nil); err != nil { // what is in the file is no part of anything while it is written
+		return nil, errors.Join(err, file.Close())
+	}
+	_, err = m.packages.Get(ctx, w, file)
+	if f, ok := errors.AsType[*fetch.Failure](err); ok {
+		if f.Part != nil {
+			if serr := errors.Join(file.Sync(), m.keepPart(f.Part)); serr != nil {
+				return nil, errors.Join(serr, file.Close())
+			}
+		}
+		err = &SourceError{aboutPackage(p, err)}
+	}
+	if err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	return file, nil
+}
+
+// keepPart remembers what the file of a package has; nil: nothing of use.
+func (m *Mirror) keepPart(part *fetch.Part) error {
+	var b ledger.Batch
+	b.Meta(packageKey, nil)
+	if part != nil {
+		b.Meta(packageKey, ledger.Part{File: m.home.packageFile(), URL: part.URL, ETag: part.ETag})
+	}
+	return m.home.Ledger.Commit(&b)
+}
+
+func (m *Mirror) dropPackage() error { return m.home.Root.Remove(m.home.packageFile()) }
+
+// listing yields what the source lists now. All changes up to a time are in it; zero:
+// nobody knows.
+func (m *Mirror) listing(ctx context.Context) (at time.Time, each func(func(*feed.Entry) error) error, err error) {
+	if m.resources() != "" {
+		at, err := m.listedAt(ctx)
+		return at, func(each func(*feed.Entry) error) error {
+			for e, err := range m.lister.Resources(ctx, m.resources()) {
+				if err != nil {
+					return &SourceError{err}
+				}
+				if err := each(e); err != nil {
+					return err
+				}
+			}
+			return nil
+		}, err
+	}
+	d, err := m.lister.Dump(ctx, m.source.ResourceDump)
+	if err != nil {
+		return time.Time{}, nil, &SourceError{err}
+	}
+	return d.At, func(each func(*feed.Entry) error) error {
+		for i := range d.Packages {
+			if err := m.manifest(ctx, &d.Packages[i], false, func(e *feed.Entry, _ *member) error { return each(e) }, func() error { return nil }); err != nil {
+				return err
+			}
+		}
+		return nil
+	}, nil
+}

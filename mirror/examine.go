@@ -1,0 +1,247 @@
+package mirror
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"strings"
+
+	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/inventory"
+	"github.com/rshub/rshub/inventory/audit"
+	"github.com/rshub/rshub/mirror/fetch"
+	"github.com/rshub/rshub/mirror/filename"
+	"github.com/rshub/rshub/mirror/ledger"
+	"github.com/rshub/rshub/resourcesync"
+)
+
+// files compares all files with the bookkeeping.
+func (a *auditing) files(ctx context.Context) error {
+	if a.dir == nil {
+		return nil
+	}
+	if a.expected != nil {
+		for e, err := range a.expected.Walk(ctx, inventory.Range{}) {
+			if err == nil {
+				err = a.file(ctx, *e)
+			}
+			if err != nil {
+				return err
+			}
+		}
+	}
+	for l, err := range a.home.Ledger.Listed(ctx) {
+		if err == nil {
+			err = a.file(ctx, l.Entry)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if err := a.repair(ctx); err != nil {
+		return err
+	}
+	if err := a.unexpected(ctx); err != nil {
+		return err
+	}
+	return a.strangers(ctx)
+}
+
+// file compares one file with what the bookkeeping says of its resource.
+func (a *auditing) file(ctx context.Context, e feed.Entry) error {
+	p, err := a.examine(&e)
+	if err != nil || p == nil {
+		return err
+	}
+	p.In, p.Loc, p.entry = InFiles, strings.Clone(e.Change.Loc), e
+	if !a.opts.Repair {
+		return a.found(ctx, *p)
+	}
+	if a.broken = append(a.broken, *p); len(a.broken) < repairBatch {
+		return nil
+	}
+	return a.repair(ctx)
+}
+
+// examine returns what is wrong with the file of an entry; nil: nothing.
+func (a *auditing) examine(e *feed.Entry) (*Problem, error) {
+	f, ok, err := a.home.Ledger.File(e.Change.Loc)
+	if err != nil {
+		return nil, err
+	}
+	reason := ""
+	if failure, failed, err := a.home.Ledger.Failure(e.Change.Loc); err != nil {
+		return nil, err
+	} else if failed {
+		reason = failure.Reason
+	}
+	if !ok {
+		return &Problem{Kind: Missing, Reason: reason}, nil
+	}
+	p := &Problem{Path: f.Path, Reason: reason}
+	info, err := a.home.Root.Lstat(f.Path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		p.Kind, p.Reason = Missing, "the file is not there"
+		return p, nil
+	case err != nil:
+		return nil, err
+	case !info.Mode().IsRegular():
+		p.Kind, p.Reason = Damaged, "it is no regular file"
+		return p, nil
+	case info.Size() != f.Size:
+		p.Kind, p.Reason = Damaged, fmt.Sprintf("it has %d bytes, and had %d", info.Size(), f.Size)
+		return p, nil
+	case a.opts.Quick && info.ModTime().UnixNano() != f.Mtime:
+		p.Kind, p.Reason = Damaged, "it was modified"
+		return p, nil
+	case !current(&f, e):
+		p.Kind = Stale
+		return p, nil
+	case a.opts.Quick:
+		return nil, nil
+	}
+	if p.Reason, err = a.content(&f, e); err != nil || p.Reason == "" {
+		return nil, err
+	}
+	p.Kind = Damaged
+	return p, nil
+}
+
+// current reports whether a file was made for the version of an entry.
+func current(f *ledger.File, e *feed.Entry) bool {
+	if fits(f, e) {
+		return true
+	}
+	same, known := audit.SameContent(&f.Entry.Change, &e.Change)
+	return e.Cursor == f.Entry.Cursor && (same || !known)
+}
+
+// content returns what is wrong with the content of a file; empty: nothing.
+func (a *auditing) content(f *ledger.File, e *feed.Entry) (string, error) {
+	in, err := a.home.Root.Open(f.Path)
+	if err != nil {
+		return "", err
+	}
+	defer in.Close()
+	sum := fetch.NewSum(e.Change.Hash)
+	if _, err := io.Copy(sum, in); err != nil {
+		return fmt.Sprintf("it cannot be read: %v", err), nil
+	}
+	if sum.SHA256() != f.SHA256 {
+		return fmt.Sprintf("the content has sha-256:%s, and had sha-256:%s", sum.SHA256(), f.SHA256), nil
+	}
+	if err := sum.Check(e.Change.Length); err != nil {
+		return err.Error(), nil
+	}
+	return "", nil
+}
+
+// repair gets the files that are broken, and yields what came of it.
+func (a *auditing) repair(ctx context.Context) error {
+	if len(a.broken) == 0 {
+		return nil
+	}
+	entries := make([]feed.Entry, len(a.broken))
+	for i := range a.broken {
+		entries[i] = a.broken[i].entry
+	}
+	err := a.dir.work(ctx, entries, func(ctx context.Context, e feed.Entry) (outcome, error) { return a.dir.get(ctx, e, 0, true, nil) })
+	if err != nil {
+		return err
+	}
+	for _, p := range a.broken {
+		still, err := a.examine(&p.entry)
+		if err != nil {
+			return err
+		}
+		if p.Repaired = still == nil; still != nil {
+			p.Reason = still.Reason
+		}
+		if err := a.yield(p); err != nil {
+			return err
+		}
+	}
+	a.broken = nil
+	return nil
+}
+
+// unexpected finds files that the mirror has made, of resources that the source does not
+// have.
+func (a *auditing) unexpected(ctx context.Context) error {
+	var gone []feed.Entry
+	var found []Problem
+	for f, err := range a.home.Ledger.Files(ctx) {
+		if err != nil {
+			return err
+		}
+		_, expected, err := a.entry(ctx, f.Loc)
+		if err != nil {
+			return err
+		}
+		if !expected {
+			found = append(found, Problem{Kind: Extra, In: InFiles, Loc: f.Loc, Path: f.Path, Repaired: a.opts.Repair})
+			gone = append(gone, feed.Entry{Change: resourcesync.Change{Loc: f.Loc, Change: resourcesync.Deleted}})
+		}
+	}
+	if a.opts.Repair {
+		if err := a.dir.remove(ctx, gone); err != nil {
+			return err
+		}
+	}
+	for _, p := range found {
+		if err := a.found(ctx, p); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// strangers finds files that the mirror has not made.
+func (a *auditing) strangers(ctx context.Context) error {
+	return fs.WalkDir(a.home.Root.FS(), ".", func(name string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case d.IsDir() && name == filename.State:
+			return fs.SkipDir
+		case d.IsDir():
+			return nil
+		}
+		if owned, err := a.owns(name); err != nil || owned {
+			return err
+		}
+		p := Problem{Kind: Extra, In: InFiles, Path: name, Reason: "rsmirror has not made it"}
+		if a.opts.Repair && a.opts.RemoveExtra {
+			if err := a.dir.unlink(name); err != nil {
+				return err
+			}
+			p.Repaired = true
+		}
+		return a.found(ctx, p)
+	})
+}
+
+// owns reports whether the mirror has made the file at a path.
+func (a *auditing) owns(name string) (bool, error) {
+	loc, owned, err := a.home.Ledger.Owner(name)
+	if err != nil || !owned {
+		return false, err
+	}
+	f, ok, err := a.home.Ledger.File(loc)
+	return ok && f.Path == name, err
+}
+
+// entry returns what the bookkeeping says of a resource. ok is false if the source does not
+// have it.
+func (a *auditing) entry(ctx context.Context, loc string) (e feed.Entry, ok bool, err error) {
+	l, ok, err := a.home.Ledger.Seen(loc)
+	if err != nil || ok || a.expected == nil {
+		return l.Entry, ok, err
+	}
+	return a.expected.Get(ctx, loc)
+}

@@ -1,0 +1,102 @@
+package mirror
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/rshub/rshub/discovery"
+	"github.com/rshub/rshub/internal/until"
+)
+
+// A list that breaks, in whatever way, deletes nothing and ends nothing: the mirror looks
+// again until the list is right.
+func TestListBreaks(t *testing.T) {
+	b := newBench(t)
+	entries := func(n int) (all []string) {
+		for i := range n {
+			name := fmt.Sprintf("/f%d", i)
+			b.set(name, name)
+			all = append(all, fmt.Sprintf(`<url><loc>%s%s</loc><rs:md hash="%s"/></url>`, b.URL, name, sumOf(name)))
+		}
+		return all
+	}
+	b.set("/list.xml", document("resourcelist", `at="2026-01-04T00:00:00Z"`, entries(20)...))
+	source := &discovery.Source{ResourceList: b.URL + "/list.xml"}
+	b.right(source)
+
+	var broken atomic.Pointer[http.HandlerFunc]
+	var looks atomic.Int32
+	b.answers(func(w http.ResponseWriter, r *http.Request) {
+		if f := broken.Load(); f != nil && r.URL.Path == "/list.xml" {
+			defer looks.Add(1)
+			(*f)(w, r)
+			return
+		}
+		b.serve(w, r)
+	})
+	status := func(code int) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(code) }
+	}
+	says := func(text string) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, text) }
+	}
+	half := document("resourcelist", "", entries(3)...)
+	never := status(http.StatusNotFound)
+	broken.Store(&never)
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	m := New(b.home, source, b.Directory, Options{HTTP: b.Client(), Every: time.Millisecond})
+	m.lister.Getter.Tries = 1
+	ended := make(chan struct{})
+	wg.Go(func() {
+		defer close(ended)
+		if _, err := m.Run(ctx, false); err != nil {
+			t.Error(err)
+		}
+	})
+	defer wg.Wait()
+	defer cancel()
+	for _, f := range []http.HandlerFunc{
+		status(404), status(410), status(500), says(""), says(half[:len(half)-10]), says("<html>"), says(document("changelist", "")),
+		func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/list.xml", http.StatusFound) },
+		func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Length", "100000")
+			_, _ = io.WriteString(w, half)
+		},
+		func(w http.ResponseWriter, _ *http.Request) { // it does not end
+			for {
+				if _, err := w.Write(make([]byte, 1<<16)); err != nil {
+					return
+				}
+			}
+		},
+	} {
+		broken.Store(&f)
+		before := looks.Load()
+		until.Done(t, "the list was looked at", func() bool {
+			select {
+			case <-ended:
+				t.Fatal("it has ended")
+			default:
+			}
+			return looks.Load() >= before+2
+		})
+		if n := b.home.Ledger.Counts().Files; n != 20 {
+			t.Fatalf("there are %d files", n)
+		}
+	}
+	b.set("/f20", "new")
+	b.set("/list.xml", document("resourcelist", `at="2026-01-05T00:00:00Z"`, append(entries(19), fmt.Sprintf(`<url><loc>%s/f20</loc><rs:md hash="%s"/></url>`, b.URL, sumOf("new")))...))
+	broken.Store(nil)
+	until.Done(t, "the mirror is right again", func() bool {
+		_, had, err := b.home.Ledger.File(b.URL + "/f19")
+		_, has, err2 := b.home.Ledger.File(b.URL + "/f20")
+		return err == nil && err2 == nil && !had && has
+	})
+}

@@ -1,0 +1,66 @@
+package mirror
+
+import (
+	"context"
+
+	"github.com/rshub/rshub/client"
+	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/resourcesync"
+)
+
+// deleted returns the entry for a resource that is no more, as of a cursor.
+func deleted(loc string, at feed.Cursor) feed.Entry {
+	return feed.Entry{Cursor: at, Change: resourcesync.Change{Loc: loc, Change: resourcesync.Deleted}}
+}
+
+// orphans returns deletions for what the ledger knows of resources that nobody names: the
+// process was killed after it had made a file and before it knew that it has the resource,
+// and then the resource was deleted, too. What is newer than a cursor is not meant: it will be
+// named again.
+func (m *Mirror) orphans(ctx context.Context, at feed.Cursor, unnamed func(loc string) (bool, error)) ([]feed.Entry, error) {
+	var gone []feed.Entry
+	seen := map[string]bool{}
+	for loc, err := range m.home.Ledger.Known(ctx) {
+		if err != nil {
+			return nil, err
+		}
+		orphan, err := unnamed(loc)
+		if err != nil {
+			return nil, err
+		}
+		if !orphan || seen[loc] {
+			continue
+		}
+		f, ok, err := m.home.Ledger.File(loc)
+		if err != nil {
+			return nil, err
+		}
+		if ok && f.Entry.Micros > at.Micros {
+			continue
+		}
+		seen[loc] = true
+		gone = append(gone, deleted(loc, at))
+	}
+	return gone, nil
+}
+
+// adrift removes what neither the replica nor the source's list names, at the end of a
+// baseline that names all resources.
+func (m *Mirror) adrift(ctx context.Context, r *client.Replica, at feed.Cursor) error {
+	state, release, err := r.State(ctx)
+	if err != nil {
+		return err
+	}
+	defer release()
+	gone, err := m.orphans(ctx, at, func(loc string) (bool, error) {
+		if _, listed, err := m.home.Ledger.Seen(loc); err != nil || listed {
+			return false, err
+		}
+		_, held, err := state.Get(ctx, loc)
+		return !held, err
+	})
+	if err != nil {
+		return err
+	}
+	return m.sink.Apply(ctx, gone)
+}

@@ -1,0 +1,93 @@
+package mirror
+
+import (
+	"archive/zip"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"os"
+	"sync/atomic"
+
+	"github.com/rshub/rshub/resourcesync"
+)
+
+// A pack is a ZIP file of a Resource Dump: a manifest, and the contents of resources. A
+// path in it is looked up, and is never the path of a file. The zero pack is empty.
+type pack struct {
+	files map[string]*zip.File // by path, with a slash before it
+	left  uint64               // packed bytes of which nobody has asked for yet
+}
+
+// A member is a content in a pack.
+type member = zip.File
+
+const (
+	manifestPath = "/manifest.xml"
+	directoryMax = 32 << 20 // bytes of the directory of a ZIP file: 50,000 files have less
+)
+
+// openPack reads the directory of a ZIP file. The pack is good as long as the file is open.
+func openPack(file *os.File) (*pack, error) {
+	info, err := file.Stat()
+	if err != nil {
+		return nil, err
+	}
+	in := &firstBytes{ReaderAt: file}
+	in.left.Store(directoryMax)
+	z, err := zip.NewReader(in, info.Size())
+	if err != nil && !errors.Is(err, zip.ErrInsecurePath) {
+		return nil, fmt.Errorf("it cannot be read as a ZIP file: %w", err)
+	}
+	in.open.Store(true)
+	p := &pack{files: make(map[string]*zip.File, len(z.File)), left: uint64(info.Size())}
+	for _, f := range z.File {
+		p.files["/"+f.Name] = f
+	}
+	return p, nil
+}
+
+// firstBytes bounds how much is read before it is open: a directory of many small entries
+// would fill the memory.
+type firstBytes struct {
+	io.ReaderAt
+	open atomic.Bool
+	left atomic.Int64
+}
+
+func (f *firstBytes) ReadAt(b []byte, at int64) (int, error) {
+	if !f.open.Load() && f.left.Add(-int64(len(b))) < 0 {
+		return 0, fmt.Errorf("its directory has more than %d bytes", directoryMax)
+	}
+	return f.ReaderAt.ReadAt(b, at)
+}
+
+// manifest opens the manifest, and returns the base of the URLs in it. loc is that of the
+// package.
+func (p *pack) manifest(loc string) (io.ReadCloser, *url.URL, error) {
+	at, err := url.Parse(loc)
+	if err != nil {
+		return nil, nil, err
+	}
+	f := p.files[manifestPath]
+	if f == nil {
+		return nil, nil, resourcesync.Invalid("it has no manifest.xml")
+	}
+	text, err := f.Open()
+	return text, at, err
+}
+
+// member returns the content at a path; nil: the pack has none. All contents together have
+// no more bytes, packed, than the ZIP file: in one whose files lie over each other, a few
+// bytes could become as many as the disk has.
+func (p *pack) member(path string) (*member, error) {
+	f := p.files[path]
+	if f == nil || f.Mode().IsDir() {
+		return nil, nil
+	}
+	if f.CompressedSize64 > p.left {
+		return nil, resourcesync.Invalid("its contents have more bytes, packed, than the ZIP file has")
+	}
+	p.left -= f.CompressedSize64
+	return f, nil
+}

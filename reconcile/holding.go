@@ -1,0 +1,71 @@
+package reconcile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"os"
+	"path/filepath"
+
+	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/inventory"
+	"github.com/rshub/rshub/inventory/diskpages"
+)
+
+// A holding is what a source holds, as it was listed, in a temporary directory. It is
+// sorted into an inventory only when somebody asks for that.
+type holding struct {
+	dir     string
+	doubles bool // see Options
+	list    *spool
+	store   *diskpages.Store // nil until something is sorted
+	state   *inventory.State // of the list; nil until it is sorted
+}
+
+func newHolding(o *Options) (*holding, error) {
+	dir, err := os.MkdirTemp(o.Dir, "pages-*")
+	if err != nil {
+		return nil, fmt.Errorf("make a temporary directory: %w", err)
+	}
+	return &holding{dir: dir, doubles: o.Doubles}, nil
+}
+
+// own returns the list, sorted.
+func (h *holding) own(ctx context.Context) (*inventory.State, error) {
+	if h.state != nil {
+		return h.state, nil
+	}
+	collect := inventory.Collect
+	if h.doubles {
+		collect = inventory.CollectLast
+	}
+	var err error
+	h.state, err = h.sorted(ctx, "own", h.list.resources(), collect)
+	return h.state, err
+}
+
+// A collector is inventory.Collect or inventory.CollectLast.
+type collector func(context.Context, inventory.Store, string, iter.Seq2[*feed.Entry, error]) (*inventory.State, error)
+
+// sorted sorts resources into an inventory of this name.
+func (h *holding) sorted(ctx context.Context, name string, resources iter.Seq2[*feed.Entry, error], collect collector) (_ *inventory.State, err error) {
+	if h.store == nil {
+		if h.store, err = diskpages.Open(filepath.Join(h.dir, "pages"), diskpages.Options{}); err != nil {
+			return nil, err
+		}
+	}
+	return collect(ctx, h.store, name, resources)
+}
+
+// close removes everything. Nil has nothing.
+func (h *holding) close() error {
+	if h == nil {
+		return nil
+	}
+	err := h.list.close()
+	if h.store != nil {
+		err = errors.Join(err, h.store.Close())
+	}
+	return errors.Join(err, os.RemoveAll(h.dir))
+}

@@ -1,0 +1,102 @@
+package reconcile
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/inventory/digest"
+	"github.com/rshub/rshub/resourcesync"
+)
+
+// A spool is a list that was read to its end. It is kept in a file, as it came, because it
+// has to be sorted only if the hub does not hold the same. A line of the file is the
+// number of the resource in the list, and the resource as JSON.
+type spool struct {
+	file  *os.File
+	tally digest.Tally // of all lines: if a resource is there twice, of both
+}
+
+// newSpool makes a spool in a directory. fill gives it the list.
+func newSpool(dir string, fill func(add func(*feed.Entry) error) error) (_ *spool, err error) {
+	s := &spool{}
+	if s.file, err = os.OpenFile(filepath.Join(dir, "list"), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600); err != nil {
+		return nil, fmt.Errorf("keep the list: %w", err)
+	}
+	out := bufio.NewWriterSize(s.file, 256<<10)
+	var line []byte
+	var h digest.Hasher
+	err = fill(func(e *feed.Entry) error {
+		t := h.Tally(e)
+		s.tally.Add(&t)
+		line = append(strconv.AppendUint(line[:0], e.Position, 10), ' ', '{')
+		line = append(resourcesync.AppendJSONMembers(line, &e.Change), '}', '\n')
+		if _, err := out.Write(line); err != nil {
+			return fmt.Errorf("keep the list: %w", err)
+		}
+		return nil
+	})
+	if err == nil {
+		if err = out.Flush(); err != nil {
+			err = fmt.Errorf("keep the list: %w", err)
+		}
+	}
+	if err != nil {
+		return nil, errors.Join(err, s.close())
+	}
+	return s, nil
+}
+
+// resources yields the list.
+func (s *spool) resources() iter.Seq2[*feed.Entry, error] {
+	return func(yield func(*feed.Entry, error) bool) {
+		if err := s.read(func(e *feed.Entry) bool { return yield(e, nil) }); err != nil {
+			yield(nil, fmt.Errorf("read the list again: %w", err))
+		}
+	}
+}
+
+// read calls each with each resource, until it returns false.
+func (s *spool) read(each func(*feed.Entry) bool) error {
+	if _, err := s.file.Seek(0, io.SeekStart); err != nil {
+		return err
+	}
+	in := bufio.NewReaderSize(s.file, 256<<10)
+	var parser resourcesync.ChangeParser
+	for {
+		line, err := in.ReadBytes('\n')
+		if err == io.EOF && len(line) == 0 {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		number, text, _ := bytes.Cut(line, []byte{' '})
+		position, err := strconv.ParseUint(string(number), 10, 64)
+		if err != nil {
+			return err
+		}
+		c, err := parser.Parse(text)
+		if err != nil {
+			return err
+		}
+		if !each(&feed.Entry{Cursor: feed.Cursor{Position: position}, Change: *c}) {
+			return nil
+		}
+	}
+}
+
+// close closes the file, which its directory is removed with. Nil has none.
+func (s *spool) close() error {
+	if s == nil {
+		return nil
+	}
+	return s.file.Close()
+}
