@@ -40,6 +40,15 @@ type Authenticator interface {
 	// block for longer than r's context lasts.
 	Caller(r *http.Request) (Caller, error)
 
+	// Named returns the caller of a name as it is now, for what belongs to a caller and
+	// outlives its token. The empty name is that of callers without a token. ok is false if
+	// nobody has the name, or its token has expired.
+	//
+	// Nobody but the issuer knows what the next JWT of a name allows. So the caller of such
+	// a name may follow every set: whoever keeps something for that caller has checked the
+	// right once, and ends it at Caller.Expires.
+	Named(name string) (c Caller, ok bool)
+
 	// Version is a number that is another one whenever Caller may answer otherwise
 	// than before, other than because a time has come. Caller.Now tells what it is now.
 	Version() uint64
@@ -50,6 +59,11 @@ type Authenticator interface {
 	// Err returns why what is newest is not in force, such as a file with a mistake. It
 	// is nil if it is.
 	Err() error
+}
+
+// NewNamed returns what Authenticator.Named does for the name of a caller with a JWT.
+func NewNamed(name string, anyone Rights) Caller {
+	return NewCaller(name, Rights{follow: []string{"*"}}, anyone, time.Time{}, nil)
 }
 
 // NewCaller returns a caller with a token, who may also do what anyone may. now is

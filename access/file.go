@@ -126,6 +126,9 @@ func (f *TokensFile) Caller(r *http.Request) (Caller, error) {
 	return f.caller(sha256.Sum256([]byte(token)))
 }
 
+// Named returns the caller of a name, as the file has it now. See Authenticator.
+func (f *TokensFile) Named(name string) (Caller, bool) { return f.tokens.Load().Named(name) }
+
 func (f *TokensFile) withoutToken() (Caller, error) {
 	c := f.tokens.Load().withoutToken()
 	c.now = f.withoutToken

@@ -28,6 +28,7 @@ const JWTPrefix = "jwt:"
 // ReadTokens. It is an Authenticator.
 type Tokens struct {
 	callers map[[sha256.Size]byte]Caller
+	names   map[string][sha256.Size]byte // digests by name; that of anyone is zero
 	anyone  Rights
 }
 
@@ -61,8 +62,7 @@ func Digest(token string) string {
 // the rest of a line after "#". An error names the line, and never shows a token
 // that was written into the file by mistake.
 func ReadTokens(r io.Reader) (*Tokens, error) {
-	t := &Tokens{callers: map[[sha256.Size]byte]Caller{}}
-	names := map[string]bool{}
+	t := &Tokens{callers: map[[sha256.Size]byte]Caller{}, names: map[string][sha256.Size]byte{}}
 	lines := bufio.NewScanner(r)
 	n := 1
 	for ; lines.Scan(); n++ {
@@ -71,7 +71,7 @@ func ReadTokens(r io.Reader) (*Tokens, error) {
 		if len(fields) == 0 {
 			continue
 		}
-		if err := t.add(names, fields); err != nil {
+		if err := t.add(fields); err != nil {
 			return nil, fmt.Errorf("line %d: %w", n, err)
 		}
 	}
@@ -81,20 +81,20 @@ func ReadTokens(r io.Reader) (*Tokens, error) {
 	return t, nil
 }
 
-// add takes in one line, split into its fields. names has the names of all
-// lines before.
-func (t *Tokens) add(names map[string]bool, fields []string) error {
+// add takes in one line, split into its fields.
+func (t *Tokens) add(fields []string) error {
 	if len(fields) < 3 {
 		return errors.New("a line is NAME sha256:HEX RIGHTS")
 	}
 	name, digest := fields[0], fields[1]
+	_, twice := t.names[name]
 	switch {
 	case strings.Contains(name, tokenPrefix):
 		return errors.New("a name comes first, and no token belongs here, only its digest")
-	case names[name]:
+	case twice:
 		return fmt.Errorf("the name %q is there twice", name)
 	}
-	names[name] = true
+	t.names[name] = [sha256.Size]byte{}
 	caller, err := readCaller(fields[2:])
 	if err != nil {
 		return err
@@ -125,6 +125,7 @@ func (t *Tokens) add(names map[string]bool, fields []string) error {
 		return fmt.Errorf("%q has the same token as %q", name, other.Name)
 	}
 	caller.Name = name
+	t.names[name] = key
 	t.callers[key] = caller
 	return nil
 }
@@ -205,6 +206,19 @@ func (t *Tokens) caller(digest [sha256.Size]byte) (Caller, error) {
 	}
 	c.Rights.anyone = &t.anyone
 	return c, nil
+}
+
+// Named returns the caller of a name. See Authenticator.
+func (t *Tokens) Named(name string) (Caller, bool) {
+	if name == "" {
+		return t.withoutToken(), true
+	}
+	digest, ok := t.names[name]
+	if !ok || name == Anyone {
+		return Caller{}, false
+	}
+	c, err := t.caller(digest)
+	return c, err == nil
 }
 
 // Version returns 0.

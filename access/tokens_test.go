@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/rshub/rshub/problem"
 )
@@ -182,4 +183,32 @@ func FuzzReadTokens(f *testing.F) {
 			t.Errorf("a token is in %v", err)
 		}
 	})
+}
+
+// What outlives a token is asked for by the name of its caller.
+func TestNamed(t *testing.T) {
+	expired := time.Now().Add(-time.Minute).UTC().Format(time.RFC3339)
+	later := time.Now().Add(time.Hour).UTC().Truncate(time.Second)
+	known, err := ReadTokens(strings.NewReader("anyone - follow:open\n" +
+		"alice " + Digest("a") + " follow:a\nbob " + Digest("b") + " follow:a expires=" + expired + "\ncarol " + Digest("c") + " publish:c expires=" + later.Format(time.RFC3339)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]struct {
+		ok, a, open bool
+		expires     time.Time
+	}{
+		"":        {true, false, true, time.Time{}},
+		"alice":   {true, true, true, time.Time{}},
+		"carol":   {true, false, true, later},
+		"bob":     {},
+		"anyone":  {},
+		"dave":    {},
+		"jwt:eve": {},
+	} {
+		c, ok := known.Named(name)
+		if ok != want.ok || c.Rights.Follow("a") != want.a || c.Rights.Follow("open") != want.open || !c.Expires.Equal(want.expires) || ok && c.Name != name {
+			t.Errorf("%q is %+v, %v", name, c, ok)
+		}
+	}
 }

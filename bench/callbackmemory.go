@@ -83,7 +83,7 @@ func (b *bench) fillSubscriptions(dir string, n, sets int) (texts float64, err e
 	if err != nil {
 		return 0, err
 	}
-	registry, err := subscription.OpenDisk(b.ctx, log.Keep("callback"), claims)
+	registry, err := subscription.OpenDisk(b.ctx, log.Keep("callback"), claims, nil)
 	if err != nil {
 		return 0, err
 	}

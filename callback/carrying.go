@@ -13,6 +13,9 @@ import (
 const (
 	expired subscription.Mode = "expired" // the lease ended unrenewed: remove the subscription, and tell the callback (denied)
 	ended   subscription.Mode = "ended"   // the callback answered 410: remove the subscription
+	refused subscription.Mode = "refused" // whoever made it may not follow the set any more: end it, and tell the callback (denied)
+
+	forgotten subscription.Mode = "forgotten" // it was refused, and nobody needs to see that any more: remove what is kept of it
 )
 
 // A carrying is one try to carry out a request. do sets again, and settleLocked reads
@@ -34,6 +37,10 @@ func (c *carrying) do() {
 		c.again = s.expire(c.errand, c.pending)
 	case ended:
 		c.again = s.end(&c.Request, "")
+	case refused:
+		c.again = s.refuse(&c.Request)
+	case forgotten:
+		c.again = s.forget(&c.Request)
 	case subscription.Retry:
 		c.again = s.change(&c.Request, func(known *sub) *subscription.Record { return known.recordLocked() })
 	case subscription.Move:
@@ -130,25 +137,31 @@ func (s *shard) expire(x *errand, p *pending) (again time.Duration) {
 // empty. It returns what commitSoon does.
 func (s *shard) end(r *subscription.Request, reason string) (again time.Duration) {
 	e := s.engine
-	removed := false
+	removed, about := false, (*subscription.Subscription)(nil)
 	again = s.commitSoon(r, func() subscription.Changes {
 		known := s.subs[r.ID()]
+		if known == nil && r.Mode == subscription.Remove && s.graves[r.ID()] != nil {
+			return subscription.Changes{Delete: []subscription.ID{r.ID()}}
+		}
 		if known == nil || r.Mode != subscription.Remove && known.over == "" { // the lease was renewed in time
 			return subscription.Changes{}
 		}
 		return subscription.Changes{Delete: []subscription.ID{r.ID()}}
 	}, func(c subscription.Changes) {
 		known := s.subs[r.ID()]
-		if len(c.Delete) == 0 || known == nil {
+		if len(c.Delete) == 0 {
 			return
 		}
-		removed = true
+		if s.unburyLocked(r.ID()); known == nil {
+			return
+		}
+		removed, about = true, known.about
 		e.metrics.ended[r.Mode].Inc()
 		e.opts.Logger.Info("callbacks: a subscription ended", "id", known.id, "set", r.Set, "host", known.host.name, "why", r.Mode)
 		s.removeLocked(known)
 	})
 	if removed && reason != "" {
-		s.deny(r, reason)
+		s.deny(about, reason)
 	}
 	return again
 }

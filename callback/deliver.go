@@ -19,6 +19,12 @@ import (
 // empty. Then other tasks have their turns.
 const maxEmpty = 16
 
+// Why nothing is delivered although there is something.
+var (
+	errMayNot = errors.New("whoever made the subscription may not follow the set")
+	errLocked = errors.New("a key is missing")
+)
+
 // A delivery is one turn of a sub: what the turn works with, and its result.
 //
 // sub.turnLocked copies the state of the sub into the delivery, so do needs no mutex.
@@ -44,7 +50,7 @@ type delivery struct {
 
 	// Set by do, read by settleLocked after do.
 	cut     *cut  // the cut that was sent; nil: none was
-	err     error // why nothing was sent: errNothing, or the log could not be read; nil: a filter left out all
+	err     error // why nothing was sent: errNothing, errMayNot, errLocked, or the log could not be read; nil: a filter left out all
 	attempt subscription.Attempt
 	verdict outlet.Verdict
 
@@ -79,6 +85,14 @@ func (s *sub) turnLocked() turn {
 // do makes the next cut that is not empty, and sends it.
 func (d *delivery) do() {
 	ctx := d.sub.shard.calls
+	if _, why := d.engine.may(d.about.By, d.about.Anyone, d.about.Set); why != "" {
+		d.err = errMayNot
+		return
+	}
+	if d.about.Sealed != "" {
+		d.err = errLocked
+		return
+	}
 	for range maxEmpty {
 		var c *cut
 		c, d.err = d.topic.cut(ctx, &d.point, d.filter, d.limit, d.version)
@@ -137,7 +151,7 @@ func (d *delivery) settleLocked() {
 	s := d.sub
 	s.running = nil
 	switch {
-	case s.state == dead:
+	case s.state == dead, s.over == refused:
 		return
 	case s.moves != d.moves: // the sub goes on elsewhere by now
 		s.restLocked()
@@ -215,6 +229,11 @@ func (s *sub) unsentLocked(d *delivery) {
 			return
 		}
 		s.restLocked()
+	case errors.Is(d.err, errMayNot):
+		s.shard.uncheckLocked(s)
+		s.laterLocked(unsureRetry)
+	case errors.Is(d.err, errLocked):
+		s.laterLocked(lockedRetry)
 	case d.err != nil:
 		s.shard.engine.opts.Logger.Warn("callbacks: the memory cannot be read", "set", s.about.Set, "err", d.err)
 		s.laterLocked(memoryRetry)

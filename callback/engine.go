@@ -77,8 +77,10 @@ type Engine struct {
 	fresh    map[string]int // errands that are to make a subscription, by set
 	slots    *slots
 	schedule schedule
-	failing  int  // subs whose last attempt failed
-	draining bool // no task gets a slot any more
+	failing  int            // subs whose last attempt failed
+	stale    int            // subs whose secrets are to be encrypted anew
+	locked   map[string]int // subs whose secrets need a key that is missing, by its ID
+	draining bool           // no task gets a slot any more
 }
 
 // New returns an Engine, which does nothing until Run. It registers its metrics,
@@ -93,7 +95,7 @@ func New(registry subscription.Registry, claims claim.Store, log Log, follower F
 		registry: registry, log: log, follower: follower, outlet: outlet, verifier: verifier, opts: o,
 		metrics: newMetrics(o.Metrics), meter: o.Meter,
 		hands: make(chan job), ringer: make(nudge, 1), saver: make(nudge, 1),
-		shards: map[int]*shard{}, topics: map[string]*topic{}, filters: filters{}, fresh: map[string]int{},
+		shards: map[int]*shard{}, topics: map[string]*topic{}, filters: filters{}, fresh: map[string]int{}, locked: map[string]int{},
 		slots: newSlots(o.InFlight, o.PerHost),
 	}
 	e.claims = claim.NewKeeper(claims, worker{e}, subscription.Shards, o.Clock, o.Logger.With("work", "callbacks"))

@@ -64,7 +64,7 @@ func (x *errand) addLocked(p *pending) {
 		x.takeLocked(q)
 	}
 	switch p.Mode {
-	case subscription.Remove, subscription.Retry, subscription.Move: // an operator must not wait for a callback, which may take minutes
+	case subscription.Remove, subscription.Retry, subscription.Move, refused: // an operator must not wait for a callback, which may take minutes; nor may rights that ended
 		x.requests = slices.Insert(x.requests, 0, p)
 	default:
 		x.requests = append(x.requests, p)
@@ -94,7 +94,7 @@ func (x *errand) beginLocked() {
 	s := x.shard
 	x.standing = proven
 	switch p := x.requests[0]; p.Mode {
-	case subscription.Subscribe, subscription.Unsubscribe, subscription.Remove, expired: // the callback is called
+	case subscription.Subscribe, subscription.Unsubscribe, subscription.Remove, expired, refused: // the callback is called
 		known := s.subs[x.id]
 		switch {
 		case p.confirmed != nil:

@@ -50,7 +50,7 @@ func newMetrics(r prometheus.Registerer) *metrics {
 	reasons := auto.NewCounterVec(prometheus.CounterOpts{
 		Name: "rshub_callback_ended_total", Help: "Subscriptions that ended, and why.",
 	}, []string{"reason"})
-	for mode, reason := range map[subscription.Mode]string{ended: "gone", expired: "lease", subscription.Unsubscribe: "unsubscribed", subscription.Remove: "removed"} {
+	for mode, reason := range map[subscription.Mode]string{ended: "gone", expired: "lease", subscription.Unsubscribe: "unsubscribed", subscription.Remove: "removed", refused: "rights"} {
 		m.ended[mode] = reasons.WithLabelValues(reason)
 	}
 	return m
@@ -60,6 +60,7 @@ func newMetrics(r prometheus.Registerer) *metrics {
 type present struct {
 	claims        int
 	subscriptions int
+	stale, locked int           // subscriptions whose secrets are to be encrypted anew; that wait for a key
 	failing       int           // subscriptions whose last attempt failed
 	inFlight      int           // requests under way
 	lagChanges    uint64        // of the subscription that has most changes before it
@@ -71,9 +72,12 @@ type present struct {
 func (e *Engine) present() present {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	p := present{claims: len(e.shards), failing: e.failing, inFlight: e.slots.inFlight()}
+	p := present{claims: len(e.shards), failing: e.failing, stale: e.stale, inFlight: e.slots.inFlight()}
 	for _, s := range e.shards {
 		p.subscriptions += len(s.subs)
+	}
+	for _, n := range e.locked {
+		p.locked += n
 	}
 	now := time.Now().UnixMicro()
 	oldest := now
@@ -105,8 +109,8 @@ func (s *sub) lagLocked() (changes uint64, since int64) {
 type gauges struct {
 	engine *Engine
 
-	claims, subscriptions, failing, inFlight *prometheus.Desc
-	followers, lagChanges, lagSeconds        *prometheus.Desc
+	claims, subscriptions, failing, inFlight, stale, locked *prometheus.Desc
+	followers, lagChanges, lagSeconds                       *prometheus.Desc
 }
 
 func newGauges(e *Engine) *gauges {
@@ -121,6 +125,8 @@ func newGauges(e *Engine) *gauges {
 		claims:        own("claims", "Shards of subscriptions that this hub has a claim on."),
 		subscriptions: own("subscriptions", "Subscriptions in the shards of this hub."),
 		failing:       own("failing", "Subscriptions of this hub whose last delivery failed."),
+		stale:         own("stale_secrets", "Subscriptions of this hub whose secrets are in clear, or encrypted with another key than the first."),
+		locked:        own("locked", "Subscriptions of this hub that wait for a key which is missing: their secrets are encrypted with it."),
 		inFlight:      own("in_flight", "Requests to callbacks that are under way."),
 		followers:     shared("followers", "Followers of this hub."),
 		lagChanges:    shared("follower_lag_changes", "Changes that the slowest follower of this hub has not got yet."),
@@ -129,7 +135,7 @@ func newGauges(e *Engine) *gauges {
 }
 
 func (g *gauges) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{g.claims, g.subscriptions, g.failing, g.inFlight, g.followers, g.lagChanges, g.lagSeconds} {
+	for _, d := range []*prometheus.Desc{g.claims, g.subscriptions, g.failing, g.inFlight, g.stale, g.locked, g.followers, g.lagChanges, g.lagSeconds} {
 		to <- d
 	}
 }
@@ -141,6 +147,8 @@ func (g *gauges) Collect(to chan<- prometheus.Metric) {
 	gauge(g.subscriptions, float64(p.subscriptions))
 	gauge(g.failing, float64(p.failing))
 	gauge(g.inFlight, float64(p.inFlight))
+	gauge(g.stale, float64(p.stale))
+	gauge(g.locked, float64(p.locked))
 	gauge(g.followers, float64(p.subscriptions))
 	gauge(g.lagChanges, float64(p.lagChanges))
 	gauge(g.lagSeconds, p.lag.Seconds())

@@ -18,6 +18,8 @@ type Options struct {
 	MaxChanges int // most changes in one delivery, and most entries that are looked at for it; default and maximum 1,000
 	MaxBytes   int // most bytes of changes in one delivery; a single change may have more; default 1 MiB
 
+	Rights Rights // of those who made subscriptions; default: everybody may go on
+
 	Clock claim.Clock // by which claims end, besides Go's own; default: the machine's, which goes on while it is suspended
 
 	Logger  *slog.Logger          // gets no secret, and of a callback's URL only the host; default: discard

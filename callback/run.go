@@ -20,6 +20,7 @@ func (e *Engine) Run(ctx context.Context) error {
 	wg.Go(func() { e.ringLoop(e.ctx) })
 	wg.Go(func() { e.saveLoop(e.ctx) })
 	wg.Go(func() { e.watchInboxes(e.ctx) })
+	wg.Go(func() { e.watchRights(e.ctx) })
 	wg.Go(func() {
 		defer close(e.released)
 		e.claims.Run(e.working, leaveTime)

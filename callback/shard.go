@@ -41,6 +41,11 @@ type shard struct {
 	busy    int  // tasks that have a slot
 	subs    map[subscription.ID]*sub
 	errands map[subscription.ID]*errand
+	graves  map[subscription.ID]*grave // none of them is in subs
+
+	// The rights of those who made subscriptions; guarded by Engine.mu.
+	rights    uint64 // version of them at which all subs were looked at, but those in unchecked
+	unchecked []*sub
 
 	// The inbox; guarded by Engine.mu.
 	after    uint64 // number of the last request that was taken from the inbox
@@ -85,6 +90,10 @@ func (s *shard) load() bool {
 	}
 	s.loaded = true
 	for i := range records {
+		if !records[i].Ended.IsZero() {
+			s.buryLocked(&records[i].Subscription)
+			continue
+		}
 		x := s.addLocked(&records[i])
 		x.earliest = x.next
 		x.standing = x.last.standing(x.failed)
@@ -155,7 +164,10 @@ func (e *Engine) dropLocked(s *shard) {
 		e.slots.leave(&r.task)
 		delete(s.errands, id)
 	}
-	s.dirty, s.moved, s.done = nil, nil, nil
+	for id := range s.graves {
+		s.unburyLocked(id)
+	}
+	s.dirty, s.moved, s.done, s.unchecked = nil, nil, nil, nil
 }
 
 // addLocked takes a subscription in.
@@ -165,9 +177,11 @@ func (s *shard) addLocked(r *subscription.Record) *sub {
 	x.task = task{work: x, host: e.slots.host(r.Callback), shard: s, index: -1, standing: untried}
 	x.topic = e.topicLocked(r.Set)
 	x.filter = e.filters.of(r.Filter)
-	x.about = &subscription.Subscription{}
-	*x.about = r.Subscription
-	x.about.Set, x.about.Filter = x.topic.set, x.filter.Filter // shared by all subs that have the same
+	about := r.Subscription
+	about.Set, about.Filter = x.topic.set, x.filter.Filter // shared by all subs that have the same
+	x.setAboutLocked(&about)
+	s.unburyLocked(x.id)
+	s.uncheckLocked(x)
 	if x.failed > 0 {
 		e.failing++
 	}
@@ -191,5 +205,6 @@ func (s *shard) removeLocked(x *sub) {
 	s.engine.slots.leave(&x.task)
 	s.engine.forsakeLocked(x.topic)
 	s.engine.filters.drop(x.filter)
+	x.setAboutLocked(nil)
 	delete(s.subs, x.id)
 }

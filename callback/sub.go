@@ -31,6 +31,7 @@ type sub struct {
 
 	// Where the sub stands; guarded by Engine.mu.
 	progress
+	allowed  bool  // this hub knows that whoever made it had the right
 	first    int64 // datetime of the entry behind cursor; 0: not known
 	moves    int   // how often the sub was made to go on elsewhere: a delivery that began before moves nothing
 	appetite appetite
@@ -40,7 +41,7 @@ type sub struct {
 	at       int               // index in pool
 	running  *delivery         // under way; nil: none
 	earliest time.Time         // a new change may bring the next try forward to this time
-	over     subscription.Mode // why the sub ends: expired or ended; empty: it does not end
+	over     subscription.Mode // why the sub ends: expired, ended or refused; empty: it does not end
 
 	// Which lists of the shard the sub is in; guarded by Engine.mu.
 	dirty bool
@@ -164,7 +165,9 @@ func (s *shard) putLocked(r *subscription.Record, moved bool) {
 	e.filters.drop(known.filter)
 	known.filter = f
 	renewed.Set, renewed.Filter = known.topic.set, f.Filter
-	known.about, known.appetite = &renewed, appetite{}
+	known.setAboutLocked(&renewed)
+	known.appetite = appetite{}
+	s.uncheckLocked(known)
 	if moved {
 		known.moves++
 		known.setFailedLocked(0)

@@ -27,6 +27,15 @@ func (s *shard) verify(p *pending) (again time.Duration) {
 	if p.confirmed != nil {
 		return s.keep(p)
 	}
+	if r.Sealed != "" {
+		e.opts.Logger.Error("callbacks: a request waits for the key with which its secret is encrypted", "key", r.Sealed, "id", r.ID(), "set", r.Set)
+		return lockedRetry
+	}
+	if r.Mode == subscription.Subscribe {
+		if _, why := e.may(r.By, r.Anyone, r.Set); why != "" {
+			return s.refuseRequest(r, why)
+		}
+	}
 	e.mu.Lock()
 	known := s.subs[r.ID()]
 	if known == nil && r.Mode == subscription.Unsubscribe {
@@ -53,12 +62,15 @@ func (s *shard) verify(p *pending) (again time.Duration) {
 	}
 	e.mu.Unlock()
 
+	begin := time.Now()
+	c.wanted = r.Makes(&about, begin)
+	if r.Mode == subscription.Subscribe && !c.wanted.LeaseEnd.After(begin) {
+		return s.refuseRequest(r, "the token that asked for it has expired")
+	}
 	if !s.mayCall() {
 		return 0
 	}
-	begin := time.Now()
-	c.wanted = r.Makes(&about, begin)
-	v := e.verifier.Confirm(s.calls, &outlet.Question{Request: r, Token: c.wanted.Token, Lease: c.wanted.LeaseEnd.Sub(begin), Since: c.since, First: known == nil && p.tries == 0, Renewal: known != nil})
+	v := e.verifier.Confirm(s.calls, &outlet.Question{Request: r, Keys: keysOf(r, &about, begin), Token: c.wanted.Token, Lease: c.wanted.LeaseEnd.Sub(begin), Since: c.since, First: known == nil && p.tries == 0, Renewal: known != nil})
 	if s.calls.Err() != nil && v.Decision != outlet.Done {
 		return 0 // the next hub asks again
 	}
@@ -77,6 +89,17 @@ func (s *shard) verify(p *pending) (again time.Duration) {
 		return s.keep(p)
 	}
 	return s.unconfirmed(p, c.attempt, v.Decision == outlet.Over)
+}
+
+// keysOf returns what a verification is signed with: the secret of the request, and that of
+// the subscription as it is.
+func keysOf(r *subscription.Request, about *subscription.Subscription, now time.Time) outlet.Keys {
+	secret, former := about.Secrets(now)
+	switch {
+	case r.Mode != subscription.Subscribe || r.Secret == "" || r.Secret == secret:
+		return outlet.Keys{Secret: secret, Former: former}
+	}
+	return outlet.Keys{Secret: r.Secret, Former: secret}
 }
 
 // A confirmation is what a callback has confirmed. It is never changed after that.
@@ -165,17 +188,18 @@ func (e *Engine) whyExpired(ctx context.Context, set string) string {
 
 // deny tells a callback once that its subscription ended. A callback that cannot be
 // told is logged, and not tried again.
-func (s *shard) deny(r *subscription.Request, reason string) {
+func (s *shard) deny(about *subscription.Subscription, reason string) {
 	if !s.mayCall() {
 		return
 	}
 	e, begin := s.engine, time.Now()
-	v := e.verifier.Deny(s.calls, r.Set, r.Callback, reason)
+	secret, former := about.Secrets(begin)
+	v := e.verifier.Deny(s.calls, &outlet.Denial{Set: about.Set, Callback: about.Callback, Reason: reason, Keys: outlet.Keys{Secret: secret, Former: former}})
 	if s.calls.Err() != nil {
 		return // the shard ended, and the call was given up
 	}
 	e.meter.Count(meter.Denial, v.Outcome, time.Since(begin))
 	if v.Status == 0 {
-		e.opts.Logger.Info("callbacks: could not be told that its subscription ended", "id", r.ID(), "host", outbound.Host(r.Callback), "err", v.Error)
+		e.opts.Logger.Info("callbacks: could not be told that its subscription ended", "id", about.ID(), "host", outbound.Host(about.Callback), "err", v.Error)
 	}
 }

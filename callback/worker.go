@@ -14,7 +14,7 @@ type worker struct{ *Engine }
 
 // Gained begins to work on a shard, once its subscriptions are loaded.
 func (e worker) Gained(h *claim.Hold) {
-	s := &shard{engine: e.Engine, hold: h, subs: map[subscription.ID]*sub{}, errands: map[subscription.ID]*errand{}, rested: make(chan struct{})}
+	s := &shard{engine: e.Engine, hold: h, subs: map[subscription.ID]*sub{}, errands: map[subscription.ID]*errand{}, graves: map[subscription.ID]*grave{}, rested: make(chan struct{})}
 	s.task = task{work: s, shard: s, index: -1}
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -29,6 +29,7 @@ func (e worker) Gained(h *claim.Hold) {
 	e.wg.Go(func() {
 		for !s.load() && backoff.Wait(s.ctx, loadRetry) {
 		}
+		s.reseal()
 	})
 }
 

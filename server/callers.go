@@ -27,10 +27,12 @@ type callers struct {
 	errors        *problem.Adapter
 	log           *slog.Logger
 
-	memory  changelog.Log                   // set by open
-	public  atomic.Int64                    // what is held by nothing but anyone's rights
-	private atomic.Pointer[map[string]bool] // the sets that are private, as of the last look
-	wake    chan struct{}                   // of capacity 1; asks for a look
+	memory   changelog.Log                   // set by open
+	public   atomic.Int64                    // what is held by nothing but anyone's rights
+	private  atomic.Pointer[map[string]bool] // the sets that are private, as of the last look
+	changed  atomic.Uint64                   // how often private has changed
+	followed atomic.Bool                     // a subscription may be held by nothing but anyone's rights
+	wake     chan struct{}                   // of capacity 1; asks for a look
 }
 
 func newCallers(config *Config, limiter *limit.Limiter, errors *problem.Adapter, log *slog.Logger) *callers {
@@ -45,8 +47,14 @@ func newCallers(config *Config, limiter *limit.Limiter, errors *problem.Adapter,
 	return c
 }
 
-// open says where it is written which sets are private. No request comes before.
-func (c *callers) open(memory changelog.Log) { c.memory = memory }
+// open says where it is written which sets are private, and looks which are so now. No
+// request, and no delivery, comes before.
+func (c *callers) open(ctx context.Context, memory changelog.Log) {
+	c.memory = memory
+	if c.watch != nil {
+		c.lookOnce(ctx)
+	}
+}
 
 // caller returns who makes a request.
 func (c *callers) caller(r *http.Request) (caller access.Caller, err error) {
@@ -143,28 +151,34 @@ func (c *callers) lookAround(ctx context.Context) {
 		case <-c.wake:
 			timer.Stop()
 		}
-		if c.public.Load() == 0 {
+		if c.public.Load() == 0 && !c.followed.Load() {
 			continue
 		}
 		begin := time.Now()
-		states, err := c.memory.Sets(ctx)
+		c.lookOnce(ctx)
 		pause = max(privateEvery, privateShare*time.Since(begin))
-		if err != nil {
-			if ctx.Err() == nil && !errors.Is(err, feed.ErrUnavailable) { // then nobody can follow either
-				c.log.Warn("it is not known which sets are private now", "err", err)
-			}
-			continue
+	}
+}
+
+// lookOnce looks which sets are private.
+func (c *callers) lookOnce(ctx context.Context) {
+	states, err := c.memory.Sets(ctx)
+	if err != nil {
+		if ctx.Err() == nil && !errors.Is(err, feed.ErrUnavailable) { // then nobody can follow either
+			c.log.Warn("it is not known which sets are private now", "err", err)
 		}
-		private := map[string]bool{}
-		for _, st := range states {
-			if st.Private {
-				private[st.Set] = true
-			}
+		return
+	}
+	private := map[string]bool{}
+	for _, st := range states {
+		if st.Private {
+			private[st.Set] = true
 		}
-		if !maps.Equal(private, *c.private.Load()) {
-			c.private.Store(&private)
-			c.watch.Recheck()
-		}
+	}
+	if !maps.Equal(private, *c.private.Load()) {
+		c.private.Store(&private)
+		c.changed.Add(1)
+		c.watch.Recheck()
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/rshub/rshub/access"
+	"github.com/rshub/rshub/callback/subscription"
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/limit"
@@ -92,6 +93,8 @@ type Config struct {
 	// longest lease; default 300 s, 10 days and 31 days.
 	LeaseMin, LeaseDefault, LeaseMax time.Duration
 
+	SecretKeys string // keys that encrypt the secrets of WebSub subscriptions where they are kept: ID:BASE64, by comma or line; the first encrypts, all decrypt; default: secrets are kept in clear
+
 	MaxBody      int64         // largest body of a publish in bytes, compressed and decompressed; an NDJSON stream may be longer; default 50 MiB
 	Heartbeat    time.Duration // time between signs of life on a connection that follows changes; default 30 s
 	WriteTimeout time.Duration // the hub closes the connection of a client that takes no data for this long; default 15 s
@@ -128,6 +131,9 @@ func (c *Config) check() error {
 		errs = append(errs, fmt.Errorf("Config."+field+" "+format, args...))
 	}
 	c.checkAddresses(refuse)
+	if _, err := c.secretKeys(); err != nil {
+		refuse("SecretKeys", "cannot be used: %w", err)
+	}
 	if c.Data == "" && c.RedisURL == "" {
 		refuse("Data", "is empty, and so is Config.RedisURL: there is no place for the change memory")
 	}
@@ -168,6 +174,20 @@ func (c *Config) check() error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// CheckSecretKeys returns nil if a text can be Config.SecretKeys.
+func CheckSecretKeys(text string) error {
+	_, err := subscription.ParseKeys(text)
+	return err
+}
+
+// secretKeys returns the keys of SecretKeys; nil if there are none.
+func (c *Config) secretKeys() (*subscription.Keys, error) {
+	if c.SecretKeys == "" {
+		return nil, nil
+	}
+	return subscription.ParseKeys(c.SecretKeys)
 }
 
 // checkAddresses refuses addresses that the hub cannot or should not listen on, and

@@ -52,9 +52,9 @@ func (b beside) closeConn() error {
 	return b.conn.Close()
 }
 
-func besideDisk(keep *disklog.Keep, inventories inventory.Store) beside {
+func (c *Config) besideDisk(keep *disklog.Keep, inventories inventory.Store) beside {
 	return beside{inventories: inventories, open: func(ctx context.Context) (subscription.Registry, claim.Store, error) {
-		return subscriptionsOnDisk(ctx, keep)
+		return c.subscriptionsOnDisk(ctx, keep)
 	}}
 }
 
@@ -85,7 +85,7 @@ func OpenSource(ctx context.Context, c Config) (*Source, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Source{memory, besideDisk(memory.Keep(callbackKeep), memory.Inventories())}, nil
+	return &Source{memory, c.besideDisk(memory.Keep(callbackKeep), memory.Inventories())}, nil
 }
 
 // OpenTarget opens the store that c names, which is to become a copy of the memory
@@ -117,7 +117,7 @@ func OpenTarget(ctx context.Context, c Config, id string) (*Target, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Target{memory, besideDisk(memory.Keep(callbackKeep), memory.Inventories())}, nil
+	return &Target{memory, c.besideDisk(memory.Keep(callbackKeep), memory.Inventories())}, nil
 }
 
 // A Copied is what a Copy has copied, earlier runs included.

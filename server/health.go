@@ -3,7 +3,11 @@ package server
 import (
 	"context"
 	"errors"
+	"fmt"
+	"maps"
 	"net/http"
+	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -40,6 +44,8 @@ func newDependency(required bool, err error) dependency {
 type health struct {
 	away  atomic.Pointer[string] // why the hub itself is not ready; nil: it is ready
 	needs atomic.Pointer[needs]  // what the hub needs; nil before open
+
+	missing func() map[string]int // subscriptions that wait for keys, by their IDs; set before open
 }
 
 // needs are the servers and stores that a hub needs.
@@ -54,7 +60,7 @@ type needs struct {
 
 // newHealth returns the health of a hub that is starting.
 func newHealth() *health {
-	h := &health{}
+	h := &health{missing: func() map[string]int { return nil }}
 	h.leave("starting")
 	return h
 }
@@ -91,10 +97,22 @@ func (h *health) dependencies(ctx context.Context) map[string]dependency {
 	if needs.trail != nil {
 		all["audit_log"] = newDependency(false, needs.trail.Err())
 	}
+	if missing := h.missing(); len(missing) > 0 {
+		all["secret_keys"] = newDependency(false, missingKeys(missing))
+	}
 	if needs.bus != nil {
 		all["nats"] = newDependency(false, needs.bus.Check())
 	}
 	return all
+}
+
+// missingKeys is the reason that subscriptions wait for keys.
+func missingKeys(missing map[string]int) error {
+	n := 0
+	for _, some := range missing {
+		n += some
+	}
+	return fmt.Errorf("%d subscriptions wait for the keys that encrypt their secrets, which RSHUB_SECRET_KEYS does not have: %s", n, strings.Join(slices.Sorted(maps.Keys(missing)), ", "))
 }
 
 // ready reports whether this hub should get requests. checks says of each dependency

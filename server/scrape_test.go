@@ -57,7 +57,7 @@ func fillWithIdle(t *testing.T, dir string, sets, subscriptions int) {
 			t.Fatal(err)
 		}
 	}
-	registry, claims, err := subscriptionsOnDisk(t.Context(), log.Keep(callbackKeep))
+	registry, claims, err := (&Config{}).subscriptionsOnDisk(t.Context(), log.Keep(callbackKeep))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -92,7 +92,7 @@ func (s *Server) openDisk(ctx context.Context) (*store, error) {
 	if err != nil {
 		return nil, err
 	}
-	subscriptions, claims, err := subscriptionsOnDisk(ctx, memory.Keep(callbackKeep))
+	subscriptions, claims, err := c.subscriptionsOnDisk(ctx, memory.Keep(callbackKeep))
 	var kept inventoryStore
 	if err == nil {
 		kept, err = inventoriesOnDisk(ctx, memory)
@@ -113,7 +113,11 @@ func (s *Server) openDisk(ctx context.Context) (*store, error) {
 
 // subscriptionsInRedis opens the subscriptions beside a memory in Redis.
 func (c *Config) subscriptionsInRedis(conn *redisconn.Conn) (subscription.Registry, *claim.Redis, error) {
-	r, err := subscription.NewRedis(conn, c.Prefix, subscription.RedisOptions{})
+	keys, err := c.secretKeys()
+	if err != nil {
+		return nil, nil, fmt.Errorf("open the subscriptions: %w", err)
+	}
+	r, err := subscription.NewRedis(conn, c.Prefix, subscription.RedisOptions{Keys: keys})
 	if err != nil {
 		return nil, nil, fmt.Errorf("open the subscriptions: %w", err)
 	}
@@ -121,12 +125,16 @@ func (c *Config) subscriptionsInRedis(conn *redisconn.Conn) (subscription.Regist
 }
 
 // subscriptionsOnDisk opens the subscriptions beside a memory on the disk.
-func subscriptionsOnDisk(ctx context.Context, keep *disklog.Keep) (subscription.Registry, claim.Store, error) {
+func (c *Config) subscriptionsOnDisk(ctx context.Context, keep *disklog.Keep) (subscription.Registry, claim.Store, error) {
 	claims, err := claim.OpenLocal(ctx, keep, subscription.Shards)
 	if err != nil {
 		return nil, nil, fmt.Errorf("open the subscriptions: %w", err)
 	}
-	r, err := subscription.OpenDisk(ctx, keep, claims)
+	keys, err := c.secretKeys()
+	if err != nil {
+		return nil, nil, fmt.Errorf("open the subscriptions: %w", err)
+	}
+	r, err := subscription.OpenDisk(ctx, keep, claims, keys)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -96,7 +96,7 @@ func (s *Server) wire(base feed.Base, guard *guard, store *store, bus *hub.Bus, 
 	p.outbound = outbound.New(outbound.Options{Self: string(base), Allow: c.CallbackAllow, Ports: c.CallbackPorts, CAs: c.CallbackCAs, PerHost: c.CallbackPerHost, Idle: idle})
 	caller := websub.NewCaller(p.outbound, base, websub.CallerOptions{Timeout: c.CallbackTimeout, Inventory: p.inventory})
 	p.engine = callback.New(store.subscriptions, store.claims, log, p.hub, caller, caller, callback.Options{
-		InFlight: c.CallbackInFlight, PerHost: c.CallbackPerHost, Logger: s.log, Metrics: s.metrics, Meter: attempts,
+		InFlight: c.CallbackInFlight, PerHost: c.CallbackPerHost, Logger: s.log, Metrics: s.metrics, Meter: attempts, Rights: s.callers.rights(),
 	})
 	p.fetcher = harvest.New(p.outbound.HTTP(), log, p.publishFetched, harvest.Options{
 		Sets: base.Sets(), Check: p.outbound.Check, Logger: s.log,
@@ -110,6 +110,7 @@ func (s *Server) wire(base feed.Base, guard *guard, store *store, bus *hub.Bus, 
 	if p.live != nil {
 		p.sources = s.wireSources(base, store, p, attempts)
 	}
+	s.health.missing = p.engine.Missing
 	s.metrics.MustRegister(newReadyGauge(s.health))
 	return p
 }

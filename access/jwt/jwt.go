@@ -107,6 +107,22 @@ func (a *Authenticator) Caller(r *http.Request) (access.Caller, error) {
 	return access.Caller{}, nil
 }
 
+// Named returns the caller of a name. Of a caller with a JWT nothing is known but that its
+// issuer knew it: see access.Authenticator.
+func (a *Authenticator) Named(name string) (access.Caller, bool) {
+	var anyone access.Rights
+	if a.opts.Others != nil {
+		anyone = a.opts.Others.Anyone()
+	}
+	switch {
+	case strings.HasPrefix(name, access.JWTPrefix):
+		return access.NewNamed(name, anyone), true
+	case a.opts.Others != nil:
+		return a.opts.Others.Named(name)
+	}
+	return access.Caller{}, name == ""
+}
+
 // caller returns the caller with a JWT.
 func (a *Authenticator) caller(token string) (access.Caller, error) {
 	if len(token) > maxToken {

@@ -31,7 +31,7 @@ type Verifier interface {
 
 	// Deny tells a callback once that its subscription to a set ended, and why.
 	// It blocks until the callback has answered, and gives up when ctx ends.
-	Deny(ctx context.Context, set, callback, reason string) Verdict
+	Deny(ctx context.Context, d *Denial) Verdict
 }
 
 // A Delivery is one change notification for one subscription (Change
@@ -59,11 +59,24 @@ func (d *Delivery) Size() (n int64) {
 // A Question is what the owner of a callback is asked to confirm.
 type Question struct {
 	Request *subscription.Request
+	Keys    Keys          // that sign it
 	Token   string        // the secret part of the URL of the subscription's status
 	Lease   time.Duration // with Subscribe: the lease that is granted
 	Since   feed.Cursor   // with Subscribe: where deliveries go on
 	First   bool          // it was not asked before: it gets less time, since it may be one that hangs
 	Renewal bool          // with Subscribe: the subscription exists already
+}
+
+// A Denial says that a subscription ended, and why.
+type Denial struct {
+	Set, Callback, Reason string
+	Keys                  Keys // that sign it
+}
+
+// Keys are the secrets that sign a request to a callback. Both may be empty.
+type Keys struct {
+	Secret string
+	Former string // the one before, while the subscriber changes from one to the other
 }
 
 // A Verdict says how an attempt ended, and what to do next.

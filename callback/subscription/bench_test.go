@@ -131,7 +131,7 @@ func BenchmarkMany(b *testing.B) {
 		}
 		record := typical(set, i)
 		if i < 1000 {
-			text, _ := encodeSubscription(&record.Subscription)
+			text, _ := encodeSubscription(&record.Subscription, nil)
 			size, progress = size+len(text), progress+len(encodeProgress(&record.Progress))
 		}
 		put[record.ID().Shard()] = append(put[record.ID().Shard()], record)

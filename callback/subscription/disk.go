@@ -39,6 +39,7 @@ type Keep interface {
 type Disk struct {
 	keep   Keep
 	claims Fence
+	keys   *Keys
 	shards [Shards]diskShard
 }
 
@@ -61,9 +62,10 @@ type diskShard struct {
 }
 
 // OpenDisk opens the registry in a Keep. Nobody else may use its keys that
-// begin with "record/" and "inbox/". claims fences what is committed.
-func OpenDisk(ctx context.Context, keep Keep, claims Fence) (*Disk, error) {
-	d := &Disk{keep: keep, claims: claims}
+// begin with "record/" and "inbox/". claims fences what is committed. keys encrypt the
+// secrets; nil: they are kept in clear.
+func OpenDisk(ctx context.Context, keep Keep, claims Fence, keys *Keys) (*Disk, error) {
+	d := &Disk{keep: keep, claims: claims, keys: keys}
 	if err := d.open(ctx); err != nil {
 		return nil, fmt.Errorf("open the subscriptions: %w", err)
 	}
@@ -106,7 +108,7 @@ func (d *Disk) Send(ctx context.Context, r Request) error {
 }
 
 func (d *Disk) send(ctx context.Context, shard int, r *Request) error {
-	b, err := encodeRequest(r)
+	b, err := encodeRequest(r, d.keys)
 	if err != nil {
 		return err
 	}
@@ -200,7 +202,7 @@ func (d *Disk) Inbox(ctx context.Context, shard int, after uint64, limit int) ([
 		if number >= settled || len(requests) >= limit {
 			return false
 		}
-		requests = append(requests, decodeRequest(number, b))
+		requests = append(requests, decodeRequest(number, b, d.keys))
 		return true
 	})
 	if err != nil {
@@ -226,7 +228,7 @@ func (d *Disk) commit(ctx context.Context, c claim.Claim, changes Changes) error
 		if err := inShard(c, id); err != nil {
 			return err
 		}
-		b, err := encodeSubscription(&r.Subscription)
+		b, err := encodeSubscription(&r.Subscription, d.keys)
 		if err != nil {
 			return err
 		}
@@ -341,7 +343,7 @@ func (d *Disk) scan(ctx context.Context, prefix string, after ID, do func(Record
 			progress = slices.Clone(b)
 			return true
 		}
-		r, err := decodeRecord(b, progress)
+		r, err := decodeRecord(b, progress, d.keys)
 		if err != nil {
 			err = fmt.Errorf("%w, %x: %w", ErrRecord, strings.TrimSuffix(id, "/self"), err)
 		}

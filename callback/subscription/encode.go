@@ -21,38 +21,62 @@ import (
 // one: a callback or a secret that is damaged must not be used. A progress has none.
 // What matters most in it is its cursor, and a cursor verifies itself.
 
-// encodeSubscription returns the bytes that a registry keeps of s.
-func encodeSubscription(s *Subscription) ([]byte, error) {
-	if err := checkText(s.Set, s.Callback, s.Secret, s.Token, s.By, s.Filter.Prefix); err != nil {
+// encodeSubscription returns the bytes that a registry keeps of s. Its secrets are encrypted,
+// if there are keys, unless they are so already.
+func encodeSubscription(s *Subscription, keys *Keys) ([]byte, error) {
+	if err := checkText(s.Set, s.Callback, s.Secret, s.Former, s.Token, s.By, s.Why, s.Filter.Prefix); err != nil {
 		return nil, err
 	}
 	kept := *s
 	kept.LeaseEnd, kept.Made, kept.Renewed = micros(s.LeaseEnd), micros(s.Made), micros(s.Renewed)
+	kept.FormerEnd, kept.Until, kept.Ended = micros(s.FormerEnd), micros(s.Until), micros(s.Ended)
+	if s.Sealed == "" && s.Secret != "" && keys.encrypts() {
+		id := s.ID()
+		kept.Secret, kept.Former, kept.Sealed = keys.seal(id, useSecret, s.Secret), keys.seal(id, useFormer, s.Former), keys.first
+	}
 	return marshal(&kept)
 }
 
-func decodeSubscription(b []byte) (s Subscription, err error) {
-	if err := unmarshal(b, &s); err != nil {
+func decodeSubscription(b []byte, keys *Keys) (s Subscription, err error) {
+	if err = unmarshal(b, &s); err == nil && keys.has(s.Sealed) {
+		id, key := s.ID(), s.Sealed
+		s.Sealed = ""
+		if s.Secret, err = keys.open(key, id, useSecret, s.Secret); err == nil {
+			s.Former, err = keys.open(key, id, useFormer, s.Former)
+		}
+		s.Stale = key != keys.first
+	} else if s.Sealed == "" {
+		s.Stale = s.Secret != "" && keys.encrypts()
+	}
+	if err != nil {
 		return Subscription{}, fmt.Errorf("%w: a subscription: %w", changelog.ErrCorrupt, err)
 	}
 	return s, nil
 }
 
 // encodeRequest returns the bytes that a registry keeps of r. The number is not
-// in them.
-func encodeRequest(r *Request) ([]byte, error) {
+// in them. The secret is encrypted like that of a subscription.
+func encodeRequest(r *Request, keys *Keys) ([]byte, error) {
 	if err := checkText(r.Set, r.Callback, r.Secret, r.By, r.Token, r.Filter.Prefix); err != nil {
 		return nil, err
 	}
 	kept := *r
-	kept.At = micros(r.At)
+	kept.At, kept.Until = micros(r.At), micros(r.Until)
+	if r.Sealed == "" && r.Secret != "" && keys.encrypts() {
+		kept.Secret, kept.Sealed = keys.seal(r.ID(), useSecret, r.Secret), keys.first
+	}
 	return marshal(&kept)
 }
 
 // decodeRequest reads what encodeRequest wrote. If it cannot read that, the
 // result has only the number, and no Mode.
-func decodeRequest(number uint64, b []byte) (r Request) {
-	if err := unmarshal(b, &r); err != nil {
+func decodeRequest(number uint64, b []byte, keys *Keys) (r Request) {
+	err := unmarshal(b, &r)
+	if err == nil && keys.has(r.Sealed) {
+		r.Secret, err = keys.open(r.Sealed, r.ID(), useSecret, r.Secret)
+		r.Sealed = ""
+	}
+	if err != nil {
 		r = Request{}
 	}
 	r.Number = number
@@ -220,8 +244,8 @@ func (f *fields) time() time.Time {
 }
 
 // decodeRecord reads both parts of a record.
-func decodeRecord(subscription, progress []byte) (r Record, err error) {
-	if r.Subscription, err = decodeSubscription(subscription); err != nil {
+func decodeRecord(subscription, progress []byte, keys *Keys) (r Record, err error) {
+	if r.Subscription, err = decodeSubscription(subscription, keys); err != nil {
 		return r, err
 	}
 	r.Progress, err = decodeProgress(progress)

@@ -95,23 +95,23 @@ func TestDamagedSubscription(t *testing.T) {
 	at := time.UnixMicro(1_772_600_767_000_089).UTC()
 	s := Subscription{Set: "demo", Callback: "https://example.org/callback", Secret: "s3cret", LeaseEnd: at.Add(time.Hour), Made: at, Renewed: at}
 	r := Request{Mode: "subscribe", Set: "demo", Callback: "https://example.org/callback", Secret: "s3cret", At: at}
-	whole, err := encodeSubscription(&s)
+	whole, err := encodeSubscription(&s, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	request, err := encodeRequest(&r)
+	request, err := encodeRequest(&r, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, err := decodeSubscription(whole); err != nil || !reflect.DeepEqual(got, s) {
+	if got, err := decodeSubscription(whole, nil); err != nil || !reflect.DeepEqual(got, s) {
 		t.Fatalf("is %+v, %v, want %+v", got, err, s)
 	}
-	if got := decodeRequest(0, request); !reflect.DeepEqual(got, r) {
+	if got := decodeRequest(0, request, nil); !reflect.DeepEqual(got, r) {
 		t.Fatalf("is %+v, want %+v", got, r)
 	}
 	try := func(b []byte) {
 		t.Helper()
-		got, err := decodeSubscription(b)
+		got, err := decodeSubscription(b, nil)
 		if err == nil && !reflect.DeepEqual(got, s) || err != nil && (!errors.Is(err, changelog.ErrCorrupt) || !reflect.DeepEqual(got, Subscription{})) {
 			t.Errorf("%s is read as %+v, %v", b, got, err)
 		}
@@ -128,7 +128,7 @@ func TestDamagedSubscription(t *testing.T) {
 		for bit := range 8 {
 			b := slices.Clone(request)
 			b[i] ^= 1 << bit
-			if got := decodeRequest(0, b); got.Mode != "" && !reflect.DeepEqual(got, r) {
+			if got := decodeRequest(0, b, nil); got.Mode != "" && !reflect.DeepEqual(got, r) {
 				t.Errorf("%s is read as %+v", b, got)
 			}
 		}
@@ -137,7 +137,7 @@ func TestDamagedSubscription(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, err := decodeSubscription(old); err != nil || !reflect.DeepEqual(got, s) {
+	if got, err := decodeSubscription(old, nil); err != nil || !reflect.DeepEqual(got, s) {
 		t.Errorf("without a checksum it is %+v, %v", got, err)
 	}
 }

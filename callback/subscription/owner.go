@@ -19,6 +19,16 @@ const byToken = "token "
 // ByToken returns what Request.By is for a caller with a token of that name.
 func ByToken(name string) string { return byToken + name }
 
+// NameOf returns the name of the token that Request.By is of. It is empty for a caller without
+// a token, and for one who is not known.
+func NameOf(by string) string {
+	name, _ := strings.CutPrefix(by, byToken)
+	if name == by {
+		return ""
+	}
+	return name
+}
+
 // ByAddress returns what Request.By is for a caller without a token: its
 // network address, of IPv6 the first 64 bits, since the rest of it may change
 // at any time.
@@ -39,7 +49,7 @@ func (r *Request) Shows(s *Subscription) bool {
 	same := func(shown, kept string) bool {
 		return kept != "" && subtle.ConstantTimeCompare([]byte(shown), []byte(kept)) == 1
 	}
-	return same(r.By, s.By) || same(r.Token, s.Token) || same(r.Secret, s.Secret)
+	return same(r.By, s.By) || same(r.Token, s.Token) || s.Sealed == "" && same(r.Secret, s.Secret)
 }
 
 // May returns nil when a request may do to a subscription what it asks for, once
@@ -52,11 +62,11 @@ func (r *Request) Shows(s *Subscription) bool {
 // the confirmation decides, as WebSub has it.
 func (r *Request) May(s *Subscription) error {
 	switch {
-	case r.Mode != Subscribe && r.Mode != Unsubscribe, r.Shows(s):
+	case r.Mode != Subscribe && r.Mode != Unsubscribe, !s.Ended.IsZero(), r.Shows(s):
 		return nil
 	case r.Mode == Unsubscribe && !strings.HasPrefix(s.By, byToken):
 		return nil
-	case r.Mode == Subscribe && r.Secret == s.Secret && r.Filter.Key() == s.Filter.Key() && !r.Move:
+	case r.Mode == Subscribe && s.Sealed == "" && r.Secret == s.Secret && r.Filter.Key() == s.Filter.Key() && !r.Move:
 		return nil
 	}
 	return ErrNotYours

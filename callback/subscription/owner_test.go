@@ -90,3 +90,25 @@ func TestByAddress(t *testing.T) {
 		}
 	}
 }
+
+// The secret before a renewal signs for a day, whatever renewals come meanwhile. It is only the
+// last one, and it goes when nothing is signed any more.
+func TestFormerSecret(t *testing.T) {
+	now := time.Date(2026, 3, 4, 5, 6, 0, 0, time.UTC)
+	s := Subscription{}
+	for _, step := range []struct {
+		after          time.Duration
+		ask            string
+		secret, former string
+	}{
+		{0, "", "", ""}, {0, "one", "one", ""}, {0, "two", "two", "one"}, {12 * time.Hour, "two", "two", "one"}, {12 * time.Hour, "two", "two", ""},
+		{0, "three", "three", "two"}, {time.Hour, "four", "four", "three"}, {time.Hour, "three", "three", "four"}, {time.Hour, "", "", ""}, {0, "one", "one", ""},
+	} {
+		now = now.Add(step.after)
+		r := Request{Mode: Subscribe, Set: "demo", Callback: "https://callback.example/", Secret: step.ask, By: ByToken("alice"), Lease: time.Hour}
+		s = r.Makes(&s, now)
+		if secret, former := s.Secrets(now); secret != step.secret || former != step.former {
+			t.Errorf("after %q: the secrets are %q and %q, want %q and %q", step.ask, secret, former, step.secret, step.former)
+		}
+	}
+}

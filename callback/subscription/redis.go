@@ -27,7 +27,8 @@ var (
 // RedisOptions are the options of a Redis. Zero values are the defaults. All
 // hubs must have the same.
 type RedisOptions struct {
-	InboxMax int // subscribers' requests that wait in a shard's inbox; default 10,000
+	InboxMax int   // subscribers' requests that wait in a shard's inbox; default 10,000
+	Keys     *Keys // encrypt the secrets; default: they are kept in clear
 }
 
 // A Redis is a Registry that several hubs share. Each step on a shard is one
@@ -90,7 +91,7 @@ func (r *Redis) inboxKey(s int) string    { return r.key(s, "inbox") }
 // Send adds a request to the end of its shard's inbox.
 func (r *Redis) Send(ctx context.Context, q Request) error {
 	id := q.ID()
-	b, err := encodeRequest(&q)
+	b, err := encodeRequest(&q, r.opts.Keys)
 	if err == nil {
 		room := q.inboxRoom(r.opts.InboxMax)
 		err = r.conn.Writing().Once(ctx, func(t *redisconn.Try) error {
@@ -113,7 +114,7 @@ func (r *Redis) Commit(ctx context.Context, c claim.Claim, changes Changes) erro
 	for i := range changes.Put {
 		record := &changes.Put[i]
 		id := record.ID()
-		b, err := encodeSubscription(&record.Subscription)
+		b, err := encodeSubscription(&record.Subscription, r.opts.Keys)
 		if err = errors.Join(inShard(c, id), err); err != nil {
 			return fmt.Errorf("commit to shard %d: %w", c.Shard, err)
 		}

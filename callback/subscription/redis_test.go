@@ -55,7 +55,7 @@ func openDisk(t testing.TB, keep Keep) onDisk {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d, err := OpenDisk(t.Context(), keep, claims)
+	d, err := OpenDisk(t.Context(), keep, claims, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -85,7 +85,7 @@ func (r *Redis) Inbox(ctx context.Context, shard int, after uint64, limit int) (
 		if err != nil {
 			return nil, fmt.Errorf("read the inbox of shard %d: %w", shard, err)
 		}
-		requests[i] = decodeRequest(n, []byte(m.Value))
+		requests[i] = decodeRequest(n, []byte(m.Value), r.opts.Keys)
 	}
 	return requests, nil
 }
@@ -103,7 +103,7 @@ func (r *Redis) Find(ctx context.Context, id ID) (Record, error) {
 	if len(parts) == 0 || parts[0] == nil {
 		return Record{}, fmt.Errorf("find subscription %v: %w", id, ErrNoSubscription)
 	}
-	found, err := decodeRecord([]byte(parts.Text(0)), []byte(parts.Text(1)))
+	found, err := decodeRecord([]byte(parts.Text(0)), []byte(parts.Text(1)), r.opts.Keys)
 	if err != nil {
 		return Record{}, fmt.Errorf("find subscription %v: %w", id, err)
 	}
@@ -119,8 +119,8 @@ type kept struct {
 	subscription, progress string
 }
 
-func (k *kept) decode() (Record, error) {
-	r, err := decodeRecord([]byte(k.subscription), []byte(k.progress))
+func (k *kept) decode(keys *Keys) (Record, error) {
+	r, err := decodeRecord([]byte(k.subscription), []byte(k.progress), keys)
 	if err != nil {
 		return r, fmt.Errorf("%w, %v: %w", ErrRecord, k.id, err)
 	}
@@ -182,7 +182,7 @@ func (r *Redis) Load(ctx context.Context, shard int) iter.Seq2[Record, error] {
 					continue
 				}
 				seen[some[i].id] = true
-				if more = yield(some[i].decode()); !more {
+				if more = yield(some[i].decode(r.opts.Keys)); !more {
 					return false
 				}
 			}
@@ -212,7 +212,7 @@ func (r *Redis) List(ctx context.Context, set string, after ID, limit int) (reco
 				continue
 			}
 			var record Record
-			if record, err = some[i].decode(); record.Set != set { // another set has the same mark, which is rare
+			if record, err = some[i].decode(r.opts.Keys); record.Set != set { // another set has the same mark, which is rare
 				continue
 			}
 			if more = len(records) == limit; !more {

@@ -87,6 +87,7 @@ type Request struct {
 	Set      string        `json:"set"`
 	Callback string        `json:"callback"`
 	Secret   string        `json:"secret,omitempty"`   // with Subscribe; with Unsubscribe it only shows who asks
+	Sealed   string        `json:"sealed,omitempty"`   // see Subscription.Sealed
 	Lease    time.Duration `json:"lease,omitempty"`    // with Subscribe: the lease that is granted
 	Filter   feed.Filter   `json:"filter,omitzero"`    // with Subscribe
 	Start    feed.Cursor   `json:"start,omitzero"`     // with Subscribe and Move: the cursor from which deliveries go on
@@ -94,6 +95,8 @@ type Request struct {
 	Diverged bool          `json:"diverged,omitempty"` // with Start: the log had lost its tail since the cursor that was asked for
 	By       string        `json:"by,omitempty"`       // by a subscriber: who asks, from ByToken or ByAddress; empty: unknown
 	Token    string        `json:"token,omitempty"`    // by a subscriber: the token that the request shows, as whoever made the subscription knows it
+	Anyone   bool          `json:"anyone,omitempty"`   // by a subscriber: see Subscription.Anyone
+	Until    time.Time     `json:"until,omitzero"`     // by a subscriber: when its token expires; zero: it does not
 	At       time.Time     `json:"at"`                 // when it was accepted
 }
 
@@ -121,27 +124,52 @@ func (r *Request) inboxRoom(most int) int {
 // ID returns the ID of the subscription that the request is about.
 func (r *Request) ID() ID { return NewID(r.Set, r.Callback) }
 
-// Makes returns the subscription that the request makes of was. If was is zero,
-// the subscription is new and gets a token. A subscription keeps who made it,
+// Makes returns the subscription that the request makes of was. If was is zero, or has
+// ended, the subscription is new and gets a token. A subscription keeps who made it,
 // and the end of its lease if that is later, unless the request shows that it
-// comes from whoever made it.
+// comes from whoever made it. The lease ends when the token of who made it expires, at the
+// latest. The secret before goes on to sign for FormerFor.
 func (r *Request) Makes(was *Subscription, now time.Time) Subscription {
 	now = now.UTC().Round(0)
 	wanted := Subscription{
 		Set: r.Set, Callback: r.Callback, Secret: r.Secret, Filter: r.Filter,
 		LeaseEnd: now.Add(r.Lease), Token: was.Token, By: was.By, Made: was.Made,
 	}
-	if was.Token == "" {
-		wanted.Token, wanted.By, wanted.Made = rand.Text(), r.By, now
+	if was.Token == "" || !was.Ended.IsZero() {
+		wanted.Token, wanted.By, wanted.Made, wanted.Until, wanted.Anyone = rand.Text(), r.By, now, r.Until, r.Anyone
+		wanted.LeaseEnd = earlier(wanted.LeaseEnd, wanted.Until)
 		return wanted
 	}
-	wanted.Renewed = now
+	wanted.Renewed, wanted.Until, wanted.Anyone = now, was.Until, was.Anyone
 	if r.Shows(was) {
-		wanted.By = cmp.Or(r.By, was.By)
+		wanted.By, wanted.Until, wanted.Anyone = cmp.Or(r.By, was.By), r.Until, r.Anyone
 	} else if was.LeaseEnd.After(wanted.LeaseEnd) {
 		wanted.LeaseEnd = was.LeaseEnd
 	}
+	wanted.LeaseEnd = earlier(wanted.LeaseEnd, wanted.Until)
+	switch secret, former := was.Secrets(now); {
+	case r.Secret == "":
+	case r.Secret == secret:
+		wanted.Former = former
+	case secret != "":
+		wanted.Former = secret
+	}
+	switch {
+	case wanted.Former == "":
+	case wanted.Former == was.Former:
+		wanted.FormerEnd = was.FormerEnd
+	default:
+		wanted.FormerEnd = now.Add(FormerFor)
+	}
 	return wanted
+}
+
+// earlier returns the earlier of two times; a zero one does not count.
+func earlier(t, limit time.Time) time.Time {
+	if !limit.IsZero() && limit.Before(t) {
+		return limit.UTC().Round(0)
+	}
+	return t
 }
 
 // A Crowd counts the subscriptions at all hubs, including those that are still

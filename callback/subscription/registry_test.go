@@ -1,6 +1,7 @@
 package subscription_test
 
 import (
+	"encoding/base64"
 	"path/filepath"
 	"strconv"
 	"testing"
@@ -41,7 +42,7 @@ func TestDisk(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			d, err := subscription.OpenDisk(t.Context(), log.Keep("callback"), claims)
+			d, err := subscription.OpenDisk(t.Context(), log.Keep("callback"), claims, testKeys(t))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -54,7 +55,7 @@ func TestDisk(t *testing.T) {
 // need not wait long.
 func newRedis(t testing.TB, conn *redisconn.Conn, prefix string) registrytest.Hub {
 	t.Helper()
-	r, err := subscription.NewRedis(conn, prefix, subscription.RedisOptions{})
+	r, err := subscription.NewRedis(conn, prefix, subscription.RedisOptions{Keys: testKeys(t)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,4 +91,15 @@ func TestRedisCluster(t *testing.T) {
 	t.Parallel()
 	s := redistest.StartCluster(t)
 	registrytest.Run(t, backendOn(nil, func(t testing.TB) *redisconn.Conn { return conntest.OpenCluster(t, s.Addr, redisconn.Options{}) }))
+}
+
+// testKeys returns keys, with which the suite runs: that of a registry without keys is only
+// the simpler one.
+func testKeys(t testing.TB) *subscription.Keys {
+	t.Helper()
+	keys, err := subscription.ParseKeys("test:" + base64.StdEncoding.EncodeToString(make([]byte, 32)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return keys
 }

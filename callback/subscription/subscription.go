@@ -73,12 +73,46 @@ type Subscription struct {
 	Set      string      `json:"set"`
 	Callback string      `json:"callback"`         // exactly as the subscriber gave it
 	Secret   string      `json:"secret,omitempty"` // for signatures; never shown
+	Former   string      `json:"former,omitempty"` // the secret before, which signs too until FormerEnd
 	Filter   feed.Filter `json:"filter,omitzero"`
 	LeaseEnd time.Time   `json:"leaseEnd"`
-	Token    string      `json:"token"`        // whoever knows it may read the subscription's status
-	By       string      `json:"by,omitempty"` // who made it, see Request.By; empty: unknown, or made before this was kept
-	Made     time.Time   `json:"made"`         // when it was first verified
+	Token    string      `json:"token"`            // whoever knows it may read the subscription's status
+	By       string      `json:"by,omitempty"`     // who made it, see Request.By; empty: unknown, or made before this was kept
+	Anyone   bool        `json:"anyone,omitempty"` // it was made with nothing but the right to follow that anyone has, also if By is of a token
+	Made     time.Time   `json:"made"`             // when it was first verified
 	Renewed  time.Time   `json:"renewed,omitzero"`
+
+	FormerEnd time.Time `json:"formerEnd,omitzero"`
+	Until     time.Time `json:"until,omitzero"` // when the token expires with which it was made; the lease ends then at the latest; zero: it does not
+
+	// Ended is when the subscription ended because of Why. Nothing is delivered, and the next
+	// request makes a new one. It is kept until LeaseEnd so that operators see it. Zero: it
+	// has not ended.
+	Ended time.Time `json:"ended,omitzero"`
+	Why   string    `json:"why,omitempty"`
+
+	// Sealed is the ID of the key that Secret and Former are encrypted with, if this hub does
+	// not have that key. Then they are of no use here. Empty: they are in clear.
+	//
+	// A hub of a version that does not know this member signs with what is encrypted, so no
+	// callback takes its deliveries for genuine ones.
+	Sealed string `json:"sealed,omitempty"`
+	Stale  bool   `json:"-"` // read from a registry: the secrets are to be encrypted anew, with the first key
+}
+
+// FormerFor is how long the secret before a renewal with another one goes on to sign, too.
+const FormerFor = 24 * time.Hour
+
+// Secrets returns the secret that signs, and the former one that signs too at this moment.
+// Both are empty when there are none, or this hub has no key to them.
+func (s *Subscription) Secrets(now time.Time) (secret, former string) {
+	if s.Sealed != "" {
+		return "", ""
+	}
+	if now.Before(s.FormerEnd) {
+		former = s.Former
+	}
+	return s.Secret, former
 }
 
 // ID returns the subscription's ID.

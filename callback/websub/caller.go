@@ -138,8 +138,12 @@ func (c *Caller) post(ctx context.Context, cancel context.CancelFunc, d *outlet.
 	if d.Diverged {
 		r.Header["Rs-Diverged"] = []string{"true"}
 	}
-	if d.To.Secret != "" {
-		r.Header["X-Hub-Signature"] = []string{signature(d.To.Secret, d.Body)}
+	secret, former := d.To.Secrets(time.Now())
+	if secret != "" {
+		r.Header["X-Hub-Signature"] = []string{signature(secret, d.Body)}
+	}
+	if former != "" {
+		r.Header[formerHeader] = []string{signature(former, d.Body)}
 	}
 	resp, err := c.client.RoundTrip(r)
 	if err != nil {
@@ -149,7 +153,16 @@ func (c *Caller) post(ctx context.Context, cancel context.CancelFunc, d *outlet.
 	return resp.StatusCode, min(problem.RetryAfter(resp.Header, time.Now()), maxRetryAfter), nil
 }
 
-// signature returns the value of X-Hub-Signature (section 7.1).
+// Headers with signatures that section 7.1 does not know: that of the query of a GET, and
+// that with the secret before, of a body or of a query. They are headers of their own because
+// receivers expect one signature in X-Hub-Signature, and that of a body.
+const (
+	queryHeader  = "Rs-Signature"
+	formerHeader = "Rs-Former-Signature"
+)
+
+// signature returns the value of X-Hub-Signature (section 7.1), or of another header with a
+// signature.
 func signature(secret string, body [][]byte) string {
 	mac := hmac.New(sha256.New, []byte(secret))
 	for _, part := range body {
@@ -167,12 +180,12 @@ func (c *Caller) Confirm(ctx context.Context, q *outlet.Question) outlet.Verdict
 	if q.Request.Mode == subscription.Subscribe {
 		params = append(params, extras(q, c.base.Status(statusName(q.Request.ID(), q.Token)))...)
 	}
-	params = append(params, param{"hub.challenge", challenge})
+	params = append(dated(params, q.Keys), param{"hub.challenge", challenge})
 	var answer []byte
 	ctx, cancel := context.WithTimeout(ctx, within(c.opts.VerifyTimeout, q.First))
 	defer cancel()
 	ctx, peer := outbound.WithPeer(ctx, q.Request.By)
-	status, err := c.get(ctx, addQuery(q.Request.Callback, params), func(body io.Reader) (err error) {
+	status, err := c.get(ctx, addQuery(q.Request.Callback, params), q.Keys, func(body io.Reader) (err error) {
 		answer, err = io.ReadAll(io.LimitReader(body, int64(len(challenge))+1))
 		return err
 	})
@@ -195,9 +208,9 @@ func (c *Caller) Confirm(ctx context.Context, q *outlet.Question) outlet.Verdict
 }
 
 // Deny tells a callback that its subscription ended (section 5.2).
-func (c *Caller) Deny(ctx context.Context, set, callback, reason string) outlet.Verdict {
-	q := []param{{"hub.mode", "denied"}, {"hub.topic", c.base.Topic(set)}, {"hub.reason", reason}}
-	status, err := c.get(ctx, addQuery(callback, q), nil)
+func (c *Caller) Deny(ctx context.Context, d *outlet.Denial) outlet.Verdict {
+	q := []param{{"hub.mode", "denied"}, {"hub.topic", c.base.Topic(d.Set)}, {"hub.reason", d.Reason}}
+	status, err := c.get(ctx, addQuery(d.Callback, dated(q, d.Keys)), d.Keys, nil)
 	if err != nil {
 		f := outbound.Explain(err)
 		return outlet.Verdict{Decision: outlet.Again, Error: f.Text, Outcome: f.Outcome}
@@ -205,9 +218,18 @@ func (c *Caller) Deny(ctx context.Context, set, callback, reason string) outlet.
 	return outlet.Verdict{Decision: outlet.Done, Status: status, Outcome: outbound.OfStatus(status)}
 }
 
-// get sends a GET. It gives the body of a successful answer to read, unless
+// dated adds to the parameters of a GET that is signed when it is sent, so that a receiver can
+// refuse one that somebody sends again later.
+func dated(q []param, keys outlet.Keys) []param {
+	if keys.Secret == "" {
+		return q
+	}
+	return append(q, param{"rs.time", time.Now().UTC().Format(time.RFC3339)})
+}
+
+// get sends a GET, with signatures of its query: all between "?" and the end, as it is sent. It gives the body of a successful answer to read, unless
 // read is nil.
-func (c *Caller) get(ctx context.Context, target string, read func(io.Reader) error) (status int, err error) {
+func (c *Caller) get(ctx context.Context, target string, keys outlet.Keys, read func(io.Reader) error) (status int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, c.opts.VerifyTimeout)
 	defer cancel()
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, target, nil)
@@ -215,6 +237,13 @@ func (c *Caller) get(ctx context.Context, target string, read func(io.Reader) er
 		return 0, fmt.Errorf("ask a callback: %w", err)
 	}
 	r.Header.Set("User-Agent", outbound.UserAgent)
+	query := [][]byte{[]byte(r.URL.RawQuery)}
+	if keys.Secret != "" {
+		r.Header.Set(queryHeader, signature(keys.Secret, query))
+	}
+	if keys.Former != "" {
+		r.Header.Set(formerHeader, signature(keys.Former, query))
+	}
 	r.Close = true // it is the only one for days, and a host that did not ask for it need not keep the connection
 	resp, err := c.client.RoundTrip(r)
 	if err != nil {

@@ -79,13 +79,13 @@ func half(most int) int { return (most + 1) / 2 }
 // one machine has many ports.
 func (s *Server) admit(ctx context.Context, r *subscription.Request) (known bool, err error) {
 	record, err := s.registry.Find(ctx, r.ID())
-	if err == nil {
+	if err == nil && record.Ended.IsZero() {
 		if err = s.rates.take(r.At, shared(r.By, "about subscription "+r.ID().String(), maxAgain)...); err == nil {
 			err = r.May(&record.Subscription)
 		}
 		return true, err
 	}
-	if !errors.Is(err, subscription.ErrNoSubscription) {
+	if err != nil && !errors.Is(err, subscription.ErrNoSubscription) {
 		return false, err
 	}
 	host := outbound.Host(r.Callback)

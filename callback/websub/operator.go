@@ -59,7 +59,7 @@ func (s *Server) ServeSubscriptions(w http.ResponseWriter, r *http.Request, set 
 	}{Subscriptions: []json.RawMessage{}}
 	size := 0
 	for i := range records {
-		v, err := s.view(r.Context(), &records[i])
+		v, err := s.viewAll(r.Context(), &records[i])
 		if err != nil {
 			return err
 		}
@@ -97,10 +97,13 @@ func (s *Server) ServeSubscription(w http.ResponseWriter, r *http.Request, set, 
 		return fmt.Errorf("find subscription %s: %w", id, err)
 	}
 	noted := trail.From(r.Context())
+	if !record.Ended.IsZero() && (part == "retry" || part == "cursor") {
+		return problem.New(http.StatusConflict, "subscription-ended", "the subscription has ended: "+record.Why)
+	}
 	request := subscription.Request{Set: set, Callback: record.Callback, At: s.opts.Now().UTC()}
 	switch {
 	case part == "" && (r.Method == http.MethodGet || r.Method == http.MethodHead):
-		v, err := s.view(r.Context(), &record)
+		v, err := s.viewAll(r.Context(), &record)
 		if err != nil {
 			return err
 		}

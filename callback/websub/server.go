@@ -217,6 +217,10 @@ func (s *Server) onlySet(ctx context.Context) (string, error) {
 func (s *Server) parse(from *http.Request, form url.Values, mode subscription.Mode, set string) (r subscription.Request, err error) {
 	ctx := from.Context()
 	r = subscription.Request{Mode: mode, Set: set, By: requester(from), At: s.opts.Now().UTC()}
+	if mode == subscription.Subscribe {
+		caller := access.FromContext(ctx)
+		r.Until, r.Anyone = caller.Expires, !caller.Rights.FollowPrivate(set)
+	}
 	if r.Callback, err = s.parseCallback(form); err != nil {
 		return r, err
 	}
@@ -295,7 +299,10 @@ func (s *Server) asked(ctx context.Context, id subscription.ID) error {
 			break
 		}
 	}
-	_, err := s.registry.Find(ctx, id)
+	record, err := s.registry.Find(ctx, id)
+	if err == nil && !record.Ended.IsZero() {
+		err = subscription.ErrNoSubscription
+	}
 	return err
 }
 

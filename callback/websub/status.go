@@ -21,8 +21,11 @@ type shown struct {
 	ID       string     `json:"id"`
 	Topic    string     `json:"topic"`
 	Callback string     `json:"callback"`
-	State    string     `json:"state"`  // current, delivering, failing, waiting (for its next attempt), or "no set" (the set was removed, or is not made yet)
-	Cursor   string     `json:"cursor"` // of the last change that was delivered
+	State    string     `json:"state"`         // current, delivering, failing, waiting (for its next attempt), "no set" (the set was removed, or is not made yet), locked (a key is missing) or ended
+	Why      string     `json:"why,omitempty"` // with locked and ended
+	Ended    *time.Time `json:"ended,omitempty"`
+	By       string     `json:"by,omitempty"` // who made it; only operators see it
+	Cursor   string     `json:"cursor"`       // of the last change that was delivered
 	Lag      lag        `json:"lag"`
 	Prefix   string     `json:"rs.prefix,omitempty"`
 	Change   []string   `json:"rs.change,omitempty"`
@@ -80,6 +83,10 @@ func (s *Server) view(ctx context.Context, r *subscription.Record) (shown, error
 		err = nil
 	}
 	switch {
+	case !r.Ended.IsZero():
+		v.State, v.Why, v.Ended, v.Lag = "ended", r.Why, &r.Ended, lag{}
+	case r.Sealed != "":
+		v.State, v.Why = "locked", "its secret is encrypted with the key "+r.Sealed+", which this hub does not have: see RSHUB_SECRET_KEYS"
 	case !made:
 		v.State = "no set"
 	case r.Failed > 0 && r.Next.After(s.opts.Now()):
@@ -91,6 +98,13 @@ func (s *Server) view(ctx context.Context, r *subscription.Record) (shown, error
 	default:
 		v.State = "current"
 	}
+	return v, err
+}
+
+// viewAll returns a record as operators see it.
+func (s *Server) viewAll(ctx context.Context, r *subscription.Record) (shown, error) {
+	v, err := s.view(ctx, r)
+	v.By = r.By
 	return v, err
 }
 

@@ -100,6 +100,9 @@ type config struct {
 	LeaseDefault time.Duration `envconfig:"RSHUB_LEASE_DEFAULT" default:"240h" desc:"lease of a WebSub subscription that asks for none"`
 	LeaseMax     time.Duration `envconfig:"RSHUB_LEASE_MAX" default:"744h" desc:"longest lease of a WebSub subscription; 744h are 31 days"`
 
+	SecretKeys     string `envconfig:"RSHUB_SECRET_KEYS" desc:"keys that encrypt the secrets of WebSub subscriptions where they are kept, as ID:KEY by comma, where KEY is 32 bytes in base64; the first encrypts, all of them decrypt; empty: secrets are kept in clear"`
+	SecretKeysFile string `envconfig:"RSHUB_SECRET_KEYS_FILE" desc:"path of a file with such keys, one a line, in place of RSHUB_SECRET_KEYS"`
+
 	MaxBody      setting.Size  `envconfig:"RSHUB_MAX_BODY" default:"50MiB" desc:"largest body of a publish, compressed and decompressed; a stream of NDJSON may be longer"`
 	Heartbeat    time.Duration `envconfig:"RSHUB_HEARTBEAT" default:"30s" desc:"time between signs of life on a connection that follows changes"`
 	WriteTimeout time.Duration `envconfig:"RSHUB_WRITE_TIMEOUT" default:"15s" desc:"the hub closes the connection of a client that takes no data for this long"`
@@ -135,6 +138,7 @@ func readConfig() (*config, error) {
 	if c.ChangeListSize < 1 || c.ChangeListSize > changelog.MaxListSize {
 		p.add("RSHUB_CHANGELIST_SIZE", "is %d; it is 1 to %d", c.ChangeListSize, changelog.MaxListSize)
 	}
+	c.readSecretKeys(p)
 	if c.Insecure != "" && c.Insecure != insecure {
 		p.add("RSHUB_INSECURE", "is %q; the only value is %s", c.Insecure, insecure)
 	}
@@ -181,6 +185,28 @@ func readConfig() (*config, error) {
 		}
 	}
 	return &c, errors.Join(p.errs...)
+}
+
+// readSecretKeys reads the file of keys, if there is one, and checks the keys.
+func (c *config) readSecretKeys(p *problems) {
+	if c.SecretKeysFile != "" {
+		text, err := os.ReadFile(c.SecretKeysFile)
+		switch {
+		case c.SecretKeys != "":
+			p.add("RSHUB_SECRET_KEYS_FILE", "is set, and so is RSHUB_SECRET_KEYS: one of them has all keys")
+			return
+		case err != nil:
+			p.add("RSHUB_SECRET_KEYS_FILE", "cannot be read: %w", err)
+			return
+		}
+		c.SecretKeys = string(text)
+	}
+	if c.SecretKeys == "" && c.SecretKeysFile == "" {
+		return
+	}
+	if err := server.CheckSecretKeys(c.SecretKeys); err != nil {
+		p.add("RSHUB_SECRET_KEYS", "cannot be used: %w", err)
+	}
 }
 
 // read reads the environment. It calls envconfig once for each variable, because
@@ -378,7 +404,7 @@ func (c *config) store() server.Config {
 		Data: c.Data, DiskReserve: max(uint64(c.DiskReserve), 1), // 0 would mean the default
 		RedisURL: c.RedisURL, Prefix: c.Prefix, RedisTimeout: c.RedisTimeout,
 		RedisWait: c.RedisWait, RedisWaitTimeout: c.RedisWaitTimeout, RedisAllowEviction: c.RedisAllowEviction,
-		ClockSkew: c.ClockSkew,
+		ClockSkew: c.ClockSkew, SecretKeys: c.SecretKeys,
 	}
 }
 

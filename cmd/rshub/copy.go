@@ -23,6 +23,8 @@ a hub that starts on the copy goes on as if nothing had happened. Cursors,
 positions, datetimes, closed Change Lists and idempotency keys stay the same, inventories
 are taken along, and WebSub subscriptions go on where they are. Only the Change Lists that are open get new
 names at that start, because hubs may go on with the original too.
+Secrets that are encrypted stay so. With RSHUB_SECRET_KEYS, the copy has all of them encrypted
+with the first key.
 
   --from MEMORY          the memory to copy: a data directory, as in RSHUB_DATA, or
                          the URL of a Redis, as in RSHUB_REDIS_URL
@@ -45,6 +47,7 @@ hubs first.
 func copyMemory(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	c, p := new(config), &problems{unreadable: map[string]bool{}}
 	c.read(p)
+	c.readSecretKeys(p)
 	if err := errors.Join(p.errs...); err != nil {
 		return fmt.Errorf("configuration:\n%w", err)
 	}

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/rshub/rshub/conformance/trial"
 	"github.com/rshub/rshub/e2e/internal/hubtest"
@@ -149,6 +150,7 @@ func TestReceivers(t *testing.T) {
 			receiveAll(t, h, r)
 			receiveBad(t, r, signed)
 			receiveAgain(t, h, r)
+			receiveNewSecret(t, h, r)
 		})
 	}
 }
@@ -209,14 +211,60 @@ func receiveBad(t *testing.T, r *receiver, signed vector) {
 		{"subscribe", r.topic + "x", http.StatusNotFound},
 		{"", "", http.StatusNotFound},
 	} {
-		q := url.Values{"hub.mode": {test.mode}, "hub.topic": {test.topic}, "hub.challenge": {"a <b>&c"}, "hub.reason": {"because"}}
-		a := hubtest.Must(t, test.want, http.MethodGet, r.url+"?"+q.Encode(), nil)
+		q := url.Values{"hub.mode": {test.mode}, "hub.topic": {test.topic}, "hub.challenge": {"a <b>&c"}, "hub.reason": {"because"}, "rs.time": {time.Now().UTC().Format(time.RFC3339)}}
+		query := q.Encode()
+		a := hubtest.Must(t, test.want, http.MethodGet, r.url+"?"+query, nil, "RS-Signature: "+sign(r.secret, query))
+		for _, bad := range []string{"RS-Signature: " + sign("another", query), "X-Hub-Signature: " + sign(r.secret, query)} {
+			hubtest.Must(t, http.StatusForbidden, http.MethodGet, r.url+"?"+query, nil, bad)
+		}
+		q.Set("rs.time", time.Now().Add(-time.Hour).UTC().Format(time.RFC3339)) // somebody sends it again
+		hubtest.Must(t, http.StatusForbidden, http.MethodGet, r.url+"?"+q.Encode(), nil, "RS-Signature: "+sign(r.secret, q.Encode()))
 		if confirmed := string(a.Body) == "a <b>&c"; confirmed != (test.want == http.StatusOK && test.mode != "denied") {
 			t.Errorf("%s of %s is answered %q", test.mode, test.topic, a.Body)
 		}
 	}
 	if after := r.lines(t); len(after) != len(before) {
 		t.Errorf("the receiver kept %+v", after[len(before):])
+	}
+}
+
+// receiveNewSecret changes the secret. The receiver goes on with the one before, and then has the
+// new one, and is in time both ways. A renewal needs its confirmation.
+func receiveNewSecret(t *testing.T, h *hubtest.Hub, r *receiver) {
+	last := func() string {
+		lines := r.lines(t)
+		if some := lines[len(lines)-1].Changes; len(some) > 0 {
+			return some[len(some)-1].Loc
+		}
+		return ""
+	}
+	for i, secret := range []string{"the next secret", ""} {
+		if secret != "" {
+			form := trial.Form("subscribe", r.url, r.topic, "hub.secret", secret, "rs.since", "now").Encode()
+			asked := h.Stderr.String()
+			hubtest.Must(t, http.StatusAccepted, http.MethodPost, h.URL+"/hub", []byte(form), trial.AsForm)
+			hubtest.Until(t, "the new secret is confirmed", func() error {
+				if strings.Count(h.Stderr.String(), "confirmed") == strings.Count(asked, "confirmed") {
+					return errors.New(r.Stderr.String())
+				}
+				return nil
+			})
+		} else {
+			r.Kill()
+			r.secret = "the next secret"
+			if err := os.Remove(r.spool); err != nil { // what came by hand before is not what the hub has
+				t.Fatal(err)
+			}
+			r.start(t)
+		}
+		name := fmt.Sprintf("rotated%d", i)
+		hubtest.Publish(t, h, "demo", hubtest.Changes(name, 1))
+		hubtest.Until(t, "the change arrives", func() error {
+			if lines := r.lines(t); len(lines) == 0 || !strings.Contains(last(), name) {
+				return errors.New(r.Stderr.String())
+			}
+			return nil
+		})
 	}
 }
 

@@ -94,17 +94,29 @@ func (c *callback) open(path string) error {
 	return err
 }
 
-// signed checks X-Hub-Signature, which is ALGORITHM=HEX of the body.
-func signed(secret string, body []byte, header string) bool {
+// signed checks the signatures of a body, or of a query. For a day after the secret was changed
+// the hub signs with both, so it does not matter when this receiver gets the new one.
+func signed(secret string, text []byte, h http.Header, name string) bool {
+	return matches(secret, text, h.Get(name)) || matches(secret, text, h.Get("RS-Former-Signature"))
+}
+
+// matches checks one signature, which is ALGORITHM=HEX.
+func matches(secret string, text []byte, header string) bool {
 	algorithm, given, _ := strings.Cut(header, "=")
 	algorithms := map[string]func() hash.Hash{"sha256": sha256.New, "sha384": sha512.New384, "sha512": sha512.New}
 	if algorithms[algorithm] == nil {
 		return false
 	}
 	mac := hmac.New(algorithms[algorithm], []byte(secret))
-	mac.Write(body)
+	mac.Write(text)
 	sum, err := hex.DecodeString(given)
 	return err == nil && hmac.Equal(sum, mac.Sum(nil))
+}
+
+// asked checks a GET of the hub: its query is signed, and says when.
+func (c *callback) asked(r *http.Request) bool {
+	at, err := time.Parse(time.RFC3339, r.URL.Query().Get("rs.time"))
+	return err == nil && time.Since(at).Abs() < 5*time.Minute && signed(c.secret, []byte(r.URL.RawQuery), r.Header, "RS-Signature")
 }
 
 // take keeps what is new. The order is in the body, which the signature covers.
@@ -158,6 +170,8 @@ func (c *callback) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.Method == http.MethodGet { // is the subscription wanted? Yes for our topic alone.
 		q := r.URL.Query()
 		switch mode := q.Get("hub.mode"); {
+		case !c.asked(r):
+			http.Error(w, "not signed with the secret", http.StatusForbidden)
 		case mode == "denied":
 			log.Printf("the hub ended the subscription: %s", q.Get("hub.reason"))
 		case (mode == "subscribe" || mode == "unsubscribe") && q.Get("hub.topic") == c.topic:
@@ -172,7 +186,7 @@ func (c *callback) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case err != nil:
 		w.WriteHeader(http.StatusRequestEntityTooLarge)
-	case !signed(c.secret, body, r.Header.Get("X-Hub-Signature")):
+	case !signed(c.secret, body, r.Header, "X-Hub-Signature"):
 		w.WriteHeader(http.StatusForbidden)
 	default:
 		if err := c.take(body, r.Header.Get("RS-Gap")); err != nil {

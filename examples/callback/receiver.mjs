@@ -22,13 +22,23 @@ ftruncateSync(file, whole);
 const last = text.subarray(0, whole).toString().trimEnd().split("\n").pop();
 let mark = last ? JSON.parse(last).mark : null;
 
-// X-Hub-Signature is ALGORITHM=HEX of the body.
-function signed(body, header = "") {
+// The signature of a body, or of a query. For a day after the secret was changed the hub signs with both, so it does
+// not matter when this receiver gets the new one.
+const signed = (text, headers, name) => matches(text, headers[name]) || matches(text, headers["rs-former-signature"]);
+
+// A signature is ALGORITHM=HEX.
+function matches(text, header = "") {
   const [algorithm, hex = ""] = header.split("=");
   if (!["sha256", "sha384", "sha512"].includes(algorithm)) return false;
-  const right = createHmac(algorithm, secret).update(body).digest();
+  const right = createHmac(algorithm, secret).update(text).digest();
   const given = Buffer.from(hex, "hex");
   return given.length === right.length && timingSafeEqual(given, right);
+}
+
+// A GET of the hub: its query is signed, and says when.
+function asked(request, query) {
+  const age = Math.abs(Date.now() - Date.parse(query.get("rs.time")));
+  return age < 5 * 60_000 && signed(request.url.slice(request.url.indexOf("?") + 1), request.headers, "rs-signature");
 }
 
 // The body was signed by the hub, so it is the XML that the hub writes: attributes in double quotes, no CDATA, no
@@ -80,6 +90,7 @@ const server = createServer((request, response) => {
   if (request.method === "GET") { // is the subscription wanted? Yes for our topic alone.
     const query = new URL(request.url, "http://callback").searchParams;
     const mode = query.get("hub.mode");
+    if (!asked(request, query)) return answer(403);
     if (mode === "denied") {
       console.error(`the hub ended the subscription: ${query.get("hub.reason")}`);
       return answer(200);
@@ -95,7 +106,7 @@ const server = createServer((request, response) => {
   request.on("end", () => { // 2xx means that the changes are safe; after everything else the hub sends them again
     const body = Buffer.concat(parts);
     if (size > most) return answer(413);
-    if (!signed(body, request.headers["x-hub-signature"])) return answer(403);
+    if (!signed(body, request.headers, "x-hub-signature")) return answer(403);
     let delivery;
     try {
       delivery = read(body.toString());

@@ -50,8 +50,13 @@ class Callback(http.server.BaseHTTPRequestHandler):
 
     def do_GET(self):
         """The hub asks whether the subscription is wanted. The answer is yes for our topic alone."""
-        query = dict(urllib.parse.parse_qsl(urllib.parse.urlsplit(self.path).query))
+        text = urllib.parse.urlsplit(self.path).query
+        query = dict(urllib.parse.parse_qsl(text))
         mode = query.get("hub.mode")
+        try:
+            rshub.check_question(self.headers, text, self.secret)
+        except rshub.BadSignature:
+            return self.answer(403)
         if mode == "denied":
             print(f"the hub ended the subscription: {query.get('hub.reason')}", file=sys.stderr)
             self.answer(200)

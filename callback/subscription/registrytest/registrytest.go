@@ -78,7 +78,7 @@ func OpenDisk(t testing.TB, keep subscription.Keep) Disk {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d, err := subscription.OpenDisk(t.Context(), keep, claims)
+	d, err := subscription.OpenDisk(t.Context(), keep, claims, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

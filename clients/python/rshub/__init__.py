@@ -18,7 +18,7 @@ What is tried again after a failure is logged as a warning of the logger "rshub"
 
 from .audit import Difference, Look
 from .baseline import BaselinePage
-from .callback import BadSignature, Delivery, News, check_signature, read_delivery
+from .callback import BadSignature, Delivery, News, check_question, check_signature, read_delivery
 from .client import Client
 from .cursorfile import CursorFile
 from .errors import Error, Gone, NotAHub, Refused, Unavailable
@@ -47,6 +47,7 @@ __all__ = [
     "Replica",
     "Unavailable",
     "Update",
+    "check_question",
     "check_signature",
     "position",
     "read_delivery",

@@ -10,11 +10,14 @@ Answer 2xx only when the changes are safe: the hub sends a delivery again until 
 
 from __future__ import annotations
 
+import calendar
 import hashlib
 import hmac
+import time
 import xml.etree.ElementTree as ElementTree
 from dataclasses import dataclass
 from typing import Any, Dict, List, Mapping, Optional, Union
+from urllib.parse import parse_qs
 
 from .errors import Error
 from .follow import position
@@ -80,6 +83,29 @@ class Delivery:
         return News(changes, max(mark, position(self.cursor)), missed)
 
 
+def _signed(secret: Union[str, bytes], text: bytes, named: Mapping[str, str], name: str) -> bool:
+    """For a day after a subscriber has changed the secret, the hub signs with both."""
+    return check_signature(secret, text, named.get(name)) or check_signature(secret, text, named.get("rs-former-signature"))
+
+
+def check_question(headers: Mapping[str, str], query: str, secret: Union[str, bytes], seconds: float = 300) -> None:
+    """Checks that a GET of the hub, which asks for a confirmation or says that a subscription has ended, is signed with
+    the secret, and was sent within the last seconds. query is all behind "?", as it was received.
+
+    Raises BadSignature.
+    """
+    named = {name.lower(): value for name, value in headers.items()}
+    if not _signed(secret, query.encode(), named, "rs-signature"):
+        raise BadSignature("the request is not signed with the secret")
+    sent = parse_qs(query).get("rs.time", [""])[-1]
+    try:
+        age = time.time() - calendar.timegm(time.strptime(sent, "%Y-%m-%dT%H:%M:%SZ"))
+    except ValueError:
+        raise BadSignature("the request does not say when it was sent") from None
+    if abs(age) > seconds:
+        raise BadSignature("the request is old: somebody has sent it again, or a clock is wrong")
+
+
 def read_delivery(headers: Mapping[str, str], body: bytes, secret: Union[str, bytes, None]) -> Delivery:
     """Reads a delivery, after a check of its signature. With None as the secret there is no check: then anybody who
     knows the callback's URL can deliver.
@@ -90,7 +116,7 @@ def read_delivery(headers: Mapping[str, str], body: bytes, secret: Union[str, by
     Raises BadSignature, or ValueError if the body is no delivery of an rshub.
     """
     named = {name.lower(): value for name, value in headers.items()}
-    if secret is not None and not check_signature(secret, body, named.get("x-hub-signature")):
+    if secret is not None and not _signed(secret, body, named, "x-hub-signature"):
         raise BadSignature("the delivery is not signed with the secret")
     try:
         text = body.decode()

@@ -1,3 +1,6 @@
+import hashlib
+import hmac
+import time
 import unittest
 
 import rshub
@@ -19,6 +22,10 @@ def delivery(after, cursor, *positions, more="", **headers):
     return rshub.read_delivery({k.replace("_", "-"): v for k, v in headers.items()}, body, None)
 
 
+def signature(secret, text):
+    return "sha256=" + hmac.new(secret.encode(), text, hashlib.sha256).hexdigest()
+
+
 class Signatures(unittest.TestCase):
     def test_vectors(self):
         for v in vectors("callback/websub/testdata/signature.json"):
@@ -37,6 +44,45 @@ class Signatures(unittest.TestCase):
             self.assertFalse(rshub.check_signature("Jefe", b"what do ya want for nothing?", signature), signature)
             with self.assertRaises(rshub.BadSignature):
                 rshub.read_delivery({"X-Hub-Signature": signature} if signature else {}, b"what do ya want for nothing?", "Jefe")
+
+
+    def test_two_secrets(self):
+        """While a subscriber changes its secret, either signature does."""
+        body = BODY.format(after=0, cursor=1, more="", entries=ENTRY.format(1)).encode()
+        new, old = signature("new", body), signature("old", body)
+        for secret, good in (("new", True), ("old", True), ("other", False)):
+            headers = {"X-Hub-Signature": new, "RS-Former-Signature": old}
+            if good:
+                self.assertEqual(len(rshub.read_delivery(headers, body, secret).changes), 1)
+            else:
+                with self.assertRaises(rshub.BadSignature):
+                    rshub.read_delivery(headers, body, secret)
+
+    def test_questions(self):
+        now = time.time()
+        for what, age, signed, header, good in (
+            ("now", 0, "own", "RS-Signature", True),
+            ("a former secret", 0, "own", "rs-former-signature", True),
+            ("a while ago", 200, "own", "RS-Signature", True),
+            ("a clock that is ahead", -200, "own", "RS-Signature", True),
+            ("sent again", 400, "own", "RS-Signature", False),
+            ("another secret", 0, "other", "RS-Signature", False),
+            ("the signature of a body", 0, "own", "X-Hub-Signature", False),
+        ):
+            query = "own=1&hub.mode=denied&rs.time=" + time.strftime("%Y-%m-%dT%H%%3A%M%%3A%SZ", time.gmtime(now - age))
+            headers = {header: signature(signed, query.encode())}
+            with self.subTest(what):
+                if good:
+                    rshub.check_question(headers, query, "own")
+                    with self.assertRaises(rshub.BadSignature):
+                        rshub.check_question(headers, query + "x", "own")
+                else:
+                    with self.assertRaises(rshub.BadSignature):
+                        rshub.check_question(headers, query, "own")
+        with self.assertRaises(rshub.BadSignature):
+            rshub.check_question({"RS-Signature": signature("own", b"hub.mode=denied")}, "hub.mode=denied", "own")
+        with self.assertRaises(rshub.BadSignature):
+            rshub.check_question({}, "", "own")
 
 
 class Deliveries(unittest.TestCase):

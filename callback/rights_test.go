@@ -1,0 +1,363 @@
+package callback
+
+import (
+	"encoding/hex"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"crypto/hmac"
+	"crypto/sha256"
+
+	"github.com/rshub/rshub/callback/subscription"
+)
+
+// A register is the Rights of callers by name. Tests change it.
+type register struct {
+	mu      sync.Mutex
+	version uint64
+	until   map[string]time.Time // by Request.By; callers that are not here have no rights
+	asked   int
+}
+
+func (r *register) Version() uint64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.version
+}
+
+func (r *register) May(by string, _ bool, _ string) (until time.Time, why string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.asked++
+	until, ok := r.until[by]
+	if !ok {
+		return time.Time{}, "the token is gone"
+	}
+	return until, ""
+}
+
+func (r *register) set(by string, until time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.version++
+	r.until[by] = until
+}
+
+func (r *register) remove(by string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.version++
+	delete(r.until, by)
+}
+
+var alice, bob = subscription.ByToken("alice"), subscription.ByToken("bob")
+
+func newRegister() *register {
+	return &register{until: map[string]time.Time{alice: {}, bob: {}}}
+}
+
+// denied returns the reasons that a callback was told.
+func (c *callee) denied() (reasons []string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, r := range c.asked {
+		if q := r.URL.Query(); q.Get("hub.mode") == "denied" {
+			reasons = append(reasons, q.Get("hub.reason"))
+		}
+	}
+	return reasons
+}
+
+func deliveries(c *callee) int { tries, _, _ := c.counts(); return tries }
+
+// When the rights of a caller end, its subscriptions do, within ten seconds, also those that
+// wait, fail, or have a delivery under way. Those of others go on. The callback is told, the
+// record stays for operators, and a new request makes a new subscription.
+func TestRightsEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRegister()
+		w := newWorld(t, Options{Rights: r})
+		idle, failing, slow, other := w.listen("idle.example"), w.listen("failing.example"), w.listen("slow.example"), w.listen("other.example")
+		failing.says(status(http.StatusInternalServerError))
+		hang := make(chan struct{})
+		slow.says(func(w http.ResponseWriter, r *http.Request) {
+			select {
+			case <-hang:
+			case <-r.Context().Done():
+			}
+			w.WriteHeader(http.StatusNoContent)
+		})
+		defer close(hang)
+		w.publish("a", 1)
+		var ids []subscription.ID
+		for _, c := range []*callee{idle, failing, slow} {
+			ids = append(ids, w.send(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Secret: "own", Start: w.head(), Lease: 10 * time.Minute}))
+		}
+		theirs := w.send(subscription.Request{Mode: subscription.Subscribe, Callback: other.url, By: bob, Start: w.head()})
+		w.settled()
+		w.publish("b", 1)
+		time.Sleep(3 * time.Second)
+		before := deliveries(idle) + deliveries(failing) + deliveries(slow)
+
+		r.remove(alice)
+		w.publish("c", 1) // a delivery asks for rights itself
+		w.settled()
+		if n := deliveries(idle) + deliveries(failing) + deliveries(slow) - before; n != 0 {
+			t.Errorf("%d deliveries after the rights ended", n)
+		}
+		time.Sleep(10 * time.Second)
+		w.publish("d", 1)
+		time.Sleep(time.Minute)
+		for i, c := range []*callee{idle, failing, slow} {
+			record := w.saved(ids[i])
+			if record.Ended.IsZero() || time.Since(record.Ended) < time.Minute-time.Second || record.Why != "the token is gone" || record.Secret != "" || record.By != alice || record.LeaseEnd.After(time.Now().Add(10*time.Minute)) {
+				t.Errorf("%s: saved is %+v", c.url, record.Subscription)
+			}
+			if got := c.denied(); len(got) != 1 || got[0] != "the token is gone" {
+				t.Errorf("%s: it was denied %q", c.url, got)
+			}
+		}
+		if n := deliveries(idle) + deliveries(failing) + deliveries(slow) - before; n != 0 {
+			t.Errorf("%d deliveries after the rights ended", n)
+		}
+		if got := other.locs(); len(got) != 3 || !w.saved(theirs).Ended.IsZero() {
+			t.Errorf("the other got %v", got)
+		}
+
+		// Another hub sees what ended, too. Somebody else may subscribe the callback now.
+		w.shutdown()
+		w.start(Options{Rights: r})
+		w.publish("e", 1)
+		w.settled()
+		again := w.send(subscription.Request{Mode: subscription.Subscribe, Callback: idle.url, By: bob, Start: w.head()})
+		w.settled()
+		if record := w.saved(again); !record.Ended.IsZero() || record.Why != "" || record.By != bob || again != ids[0] {
+			t.Errorf("made anew is %+v", record.Subscription)
+		}
+		w.publish("f", 1)
+		w.settled()
+		if got := idle.locs(); len(got) != 2 || !strings.HasPrefix(got[1], "f") {
+			t.Errorf("it got %v", got)
+		}
+		w.send(subscription.Request{Mode: subscription.Remove, Callback: failing.url})
+		w.settled()
+		if !w.gone(ids[1]) {
+			t.Error("an operator cannot remove what has ended")
+		}
+		time.Sleep(10 * time.Minute)
+		w.settled()
+		if !w.gone(ids[2]) || w.gone(again) || len(slow.denied()) != 1 {
+			t.Errorf("after its lease it is gone: %v; denied %v", w.gone(ids[2]), slow.denied())
+		}
+	})
+}
+
+// Subscriptions that nothing happens to cost nothing: rights are asked for when they change,
+// and when something is delivered.
+func TestRightsOfIdle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRegister()
+		w := newWorld(t, Options{Rights: r})
+		for i := range 20 {
+			w.subscribe(w.listen(string(rune('a'+i)) + ".example"))
+		}
+		time.Sleep(2 * rightsEvery)
+		asked := func() int { r.mu.Lock(); defer r.mu.Unlock(); return r.asked }
+		before := asked()
+		time.Sleep(5 * time.Minute)
+		if n := asked() - before; n != 0 {
+			t.Errorf("%d questions in five minutes", n)
+		}
+		r.set("token carol", time.Time{})
+		time.Sleep(2 * rightsEvery)
+		if n := asked() - before; n != 20 {
+			t.Errorf("%d questions after a change", n)
+		}
+	})
+}
+
+// A lease ends when the token expires, also if that is later than when it was granted made
+// sooner, and a newer token prolongs it.
+func TestTokenExpires(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRegister()
+		w := newWorld(t, Options{Rights: r})
+		c := w.listen("a.example")
+		begin := time.Now()
+		ask := func(until time.Time) subscription.ID {
+			defer w.settled()
+			return w.send(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Start: w.head(), Lease: 10 * time.Hour, Until: until})
+		}
+		granted := func() string {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			return c.asked[len(c.asked)-1].URL.Query().Get("hub.lease_seconds")
+		}
+		id := ask(begin.Add(5 * time.Minute))
+		if got := w.saved(id); !got.LeaseEnd.Equal(begin.Add(5*time.Minute)) || granted() != "300" {
+			t.Errorf("granted is %s s, until %v", granted(), got.LeaseEnd)
+		}
+		ask(begin.Add(10 * time.Minute))
+		if got := w.saved(id); !got.LeaseEnd.Equal(begin.Add(10*time.Minute)) || granted() != "600" {
+			t.Errorf("granted is %s s, until %v", granted(), got.LeaseEnd)
+		}
+		// Somebody else cannot prolong it beyond that.
+		w.send(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Lease: 10 * time.Hour, By: bob})
+		w.settled()
+		if got := w.saved(id); !got.LeaseEnd.Equal(begin.Add(10 * time.Minute)) {
+			t.Errorf("somebody else has prolonged it to %v", got.LeaseEnd)
+		}
+		r.set(alice, begin.Add(3*time.Minute))
+		time.Sleep(3*time.Minute + 2*time.Second)
+		w.settled()
+		if got := c.denied(); !w.gone(id) || len(got) != 1 || !strings.HasPrefix(got[0], "lease expired") {
+			t.Errorf("after the token has expired, it is gone: %v; it was denied %q", w.gone(id), got)
+		}
+		// A request that is carried out too late makes nothing.
+		c.agrees(status(http.StatusServiceUnavailable))
+		ask(time.Now().Add(time.Second))
+		c.agrees(nil)
+		time.Sleep(unsureFor + time.Minute)
+		w.settled()
+		if got := c.denied(); !w.gone(id) || len(got) != 2 {
+			t.Errorf("it was denied %q", got)
+		}
+	})
+}
+
+// A hub that has never heard of a token waits a little, and delivers nothing meanwhile: other
+// hubs may have read the new file before. Then it ends what the token made.
+func TestUnheardOf(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRegister()
+		w := newWorld(t, Options{})
+		heard, never := w.listen("heard.example"), w.listen("never.example")
+		first := w.send(subscription.Request{Mode: subscription.Subscribe, Callback: heard.url, By: "token new", Start: w.head()})
+		second := w.send(subscription.Request{Mode: subscription.Subscribe, Callback: never.url, By: "token wrong", Start: w.head()})
+		w.settled()
+		w.shutdown()
+		w.start(Options{Rights: r})
+		w.publish("a", 1)
+		time.Sleep(30 * time.Second)
+		if deliveries(heard)+deliveries(never) != 0 || !w.saved(first).Ended.IsZero() {
+			t.Errorf("before the token is known, %d deliveries", deliveries(heard)+deliveries(never))
+		}
+		r.set("token new", time.Time{})
+		time.Sleep(unsureFor)
+		w.settled()
+		if len(heard.locs()) != 1 || len(heard.denied()) != 0 {
+			t.Errorf("once the token is known, it got %v, and was denied %v", heard.locs(), heard.denied())
+		}
+		if deliveries(never) != 0 || w.saved(second).Ended.IsZero() || len(never.denied()) != 1 {
+			t.Errorf("the one that nobody knows: %d deliveries, denied %v", deliveries(never), never.denied())
+		}
+		// The same of a request that waits.
+		asked := never.questions()
+		id := w.send(subscription.Request{Mode: subscription.Subscribe, Callback: never.url + "2", By: "token wrong"})
+		time.Sleep(unsureFor + 2*unsureRetry)
+		w.settled()
+		if !w.gone(id) || never.questions() != asked+1 || len(never.denied()) != 2 {
+			t.Errorf("it was asked %d times, denied %v", never.questions()-asked, never.denied())
+		}
+	})
+}
+
+// signs returns the signature of a query, as a receiver finds it.
+func signs(secret, query string) string {
+	mac := hmac.New(sha256.New, []byte(secret))
+	mac.Write([]byte(query))
+	return "sha256=" + hex.EncodeToString(mac.Sum(nil))
+}
+
+// After a renewal with another secret both sign for a day. What is asked of a callback, and
+// what it is told, is signed too, and dated.
+func TestTwoSecrets(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, Options{})
+		c := w.listen("a.example")
+		c.url += "?own=1"
+		ask := func(secret string) {
+			t.Helper()
+			w.send(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Secret: secret, Start: w.head(), Lease: 72 * time.Hour})
+			w.settled()
+		}
+		asked := func(mode, secret, former string) {
+			t.Helper()
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			r := c.asked[len(c.asked)-1]
+			want := map[string]string{"Rs-Signature": "", "Rs-Former-Signature": ""}
+			if secret != "" {
+				want["Rs-Signature"] = signs(secret, r.URL.RawQuery)
+			}
+			if former != "" {
+				want["Rs-Former-Signature"] = signs(former, r.URL.RawQuery)
+			}
+			for name, want := range want {
+				if got := r.Header.Get(name); got != want {
+					t.Errorf("%s: %s is %q, want %q", mode, name, got, want)
+				}
+			}
+			q := r.URL.Query()
+			at, err := time.Parse(time.RFC3339, q.Get("rs.time"))
+			if q.Get("hub.mode") != mode || q.Get("own") != "1" || secret != "" && (err != nil || time.Since(at).Abs() > 2*time.Second) || secret == "" && q.Has("rs.time") {
+				t.Errorf("%s: the query is %s", mode, r.URL.RawQuery)
+			}
+			if r.Header.Get("X-Hub-Signature") != "" {
+				t.Errorf("%s: a GET has no body to sign", mode)
+			}
+		}
+		delivered := func(secret, former string) {
+			t.Helper()
+			w.publish("x", 1)
+			w.settled()
+			d := c.last()
+			want := map[string]string{"X-Hub-Signature": "", "Rs-Former-Signature": ""}
+			if secret != "" {
+				want["X-Hub-Signature"] = signed(secret, d.body)
+			}
+			if former != "" {
+				want["Rs-Former-Signature"] = signed(former, d.body)
+			}
+			for name, want := range want {
+				if got := d.header.Values(name); want == "" && len(got) != 0 || want != "" && (len(got) != 1 || got[0] != want) {
+					t.Errorf("%s is %q, want %q", name, got, want)
+				}
+			}
+		}
+		ask("")
+		asked("subscribe", "", "")
+		delivered("", "")
+		ask("one")
+		asked("subscribe", "one", "")
+		delivered("one", "")
+		ask("one")
+		asked("subscribe", "one", "")
+		delivered("one", "")
+		c.agrees(status(http.StatusNotFound))
+		ask("never")
+		asked("subscribe", "never", "one")
+		delivered("one", "")
+		c.agrees(nil)
+		ask("two")
+		asked("subscribe", "two", "one")
+		delivered("two", "one")
+		ask("two")
+		asked("subscribe", "two", "one")
+		delivered("two", "one")
+		ask("three")
+		delivered("three", "two")
+		w.send(subscription.Request{Mode: subscription.Unsubscribe, Callback: c.url, Secret: "wrong"})
+		w.settled()
+		asked("unsubscribe", "three", "two")
+		ask("four")
+		asked("subscribe", "four", "")
+		w.send(subscription.Request{Mode: subscription.Remove, Callback: c.url})
+		w.settled()
+		asked("denied", "four", "")
+	})
+}
