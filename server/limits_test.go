@@ -275,6 +275,14 @@ func TestQuota(t *testing.T) {
 		if looks["big"] < 5 || looks["small"] != 1 {
 			t.Errorf("looks: %v", looks)
 		}
+		for range quotaAsks {
+			q.full("small")
+		}
+		time.Sleep(quotaEvery)
+		synctest.Wait()
+		if looks["small"] != 2 {
+			t.Errorf("%d looks at a set that much was published to", looks["small"])
+		}
 		kept["big"] = 700
 		time.Sleep(quotaEvery)
 		synctest.Wait()

@@ -26,6 +26,7 @@ type keeps struct {
 	bytes  int64
 	due    time.Time // of the next look
 	asked  time.Time // when somebody published to it last
+	asks   int       // how often somebody did since the last look
 	warned bool      // the log knows that it is full
 }
 
@@ -34,6 +35,7 @@ const (
 	quotaEvery  = 5 * time.Second
 	quotaSeldom = time.Minute // a set that keeps less than half of what it may, and the capacity
 	quotaForget = 10 * time.Minute
+	quotaAsks   = 20 // a set that was published to so often is looked at soon, however little it kept
 )
 
 // mostMeasured bounds how many sets are measured, since a publisher may name any number.
@@ -65,6 +67,7 @@ func (q *quota) full(set string) (most int64, full bool) {
 		q.sets[set] = k
 	}
 	k.asked = now
+	k.asks++
 	return most, most > 0 && k.bytes >= most
 }
 
@@ -97,7 +100,7 @@ func (q *quota) look(ctx context.Context, now time.Time) {
 		switch {
 		case now.Sub(k.asked) > quotaForget && k.bytes <= q.most.Load()/2:
 			delete(q.sets, set)
-		case !now.Before(k.due):
+		case !now.Before(k.due), k.asks >= quotaAsks:
 			due = append(due, set)
 		}
 	}
@@ -113,7 +116,7 @@ func (q *quota) look(ctx context.Context, now time.Time) {
 		}
 		q.mu.Lock()
 		if k := q.sets[set]; k != nil {
-			k.bytes, k.due = bytes, now.Add(quotaSeldom)
+			k.bytes, k.due, k.asks = bytes, now.Add(quotaSeldom), 0
 			if bytes > most/2 {
 				k.due = now // at the next look
 			}
