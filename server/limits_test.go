@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -240,10 +241,13 @@ func TestConnectionsOfOneAddress(t *testing.T) {
 // looked at often.
 func TestQuota(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
 		kept, looks := map[string]int64{"big": 900, "small": 10}, map[string]int{}
 		log := &logged.Log{}
 		s := &store{
 			kept: func(_ context.Context, set string) (int64, error) {
+				mu.Lock()
+				defer mu.Unlock()
 				looks[set]++
 				if set == "broken" {
 					return 0, errors.New("no answer")
@@ -272,18 +276,22 @@ func TestQuota(t *testing.T) {
 		}
 		time.Sleep(5 * quotaEvery)
 		synctest.Wait()
+		mu.Lock()
 		if looks["big"] < 5 || looks["small"] != 1 {
 			t.Errorf("looks: %v", looks)
 		}
+		mu.Unlock()
 		for range quotaAsks {
 			q.full("small")
 		}
 		time.Sleep(quotaEvery)
 		synctest.Wait()
+		mu.Lock()
 		if looks["small"] != 2 {
 			t.Errorf("%d looks at a set that much was published to", looks["small"])
 		}
 		kept["big"] = 700
+		mu.Unlock()
 		time.Sleep(quotaEvery)
 		synctest.Wait()
 		if _, full := q.full("big"); full {
@@ -292,7 +300,9 @@ func TestQuota(t *testing.T) {
 		if text := log.String(); strings.Count(text, "\n") != 2 || !strings.Contains(text, "takes changes again") {
 			t.Errorf("the log is %s", text)
 		}
+		mu.Lock()
 		kept["big"] = 0
+		mu.Unlock()
 		time.Sleep(2 * quotaForget)
 		synctest.Wait()
 		if len(q.sets) != 0 {
