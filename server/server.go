@@ -98,7 +98,7 @@ func (s *Server) Run(ctx context.Context) error {
 	s.fits(base)
 	guard := &guard{base: base, origins: s.config.Origins, hosts: s.config.Hosts, tokens: s.config.Callers != nil, errors: s.errors}
 	starting := s.errors.Handle(serveStarting)
-	startingOps := http.NewServeMux()
+	startingOps := newMux()
 	s.health.routes(startingOps)
 	startingOps.Handle("/", starting)
 	f.serve(guard.keep(starting), guard.keep(startingOps))
