@@ -33,6 +33,7 @@ type row struct {
 	changes bool // a granted request leaves something else than it found
 	endless bool // a granted answer does not end by itself
 	once    bool // a granted request takes long: one caller makes it
+	refused bool // it is for a method that the path does not take
 }
 
 var (
@@ -72,24 +73,6 @@ var siteRows = []row{
 	{method: "GET", url: "/sets/SET/changes?since=now", needs: follow, there: 200, absent: 200, headers: []string{"Accept", "text/event-stream"}, endless: true},
 	{method: "GET", url: "/sets/SET/changes?since=start", needs: follow, there: 101, absent: 101, headers: upgrade, endless: true},
 	{method: "GET", url: "/sets/SET/changes?since=nonsense", needs: follow, there: 400, absent: 400, headers: upgrade},
-
-	// The hub's URL: publish, and WebSub.
-	{method: "GET", url: "/hub", needs: nothing, there: 200, absent: 200},
-	{method: "GET", url: "/publish", needs: nothing, there: 200, absent: 200},
-	{method: "GET", url: "/subscribe", needs: nothing, there: 200, absent: 200},
-	{method: "POST", url: "/hub", needs: nothing, there: 415, absent: 415, body: "a", headers: asText},
-	{method: "POST", url: "/hub", needs: nothing, there: 400, absent: 400, body: aPage, headers: asJSON},
-	{method: "POST", url: "/hub", needs: nothing, there: 400, absent: 400, body: "hub.mode=other" + topicField, headers: asForm},
-	{method: "POST", url: "/hub", needs: publish, there: 200, absent: 200, body: aPage, headers: slices.Concat(asJSON, links), changes: true},
-	{method: "POST", url: "/publish", needs: publish, there: 200, absent: 200, body: anXML, headers: slices.Concat(asXML, links), changes: true},
-	{method: "POST", url: "/hub", needs: publish, there: 204, absent: 400, body: "hub.mode=publish" + topicField, headers: asForm},
-	{method: "POST", url: "/publish", needs: publish, there: 204, absent: 400, body: "hub.mode=publish&hub.url=HUB/sets/SET/changes", headers: asForm},
-	{method: "POST", url: "/subscribe", needs: follow, there: 202, absent: 202, body: "hub.mode=subscribe&hub.callback=CALLBACK/SET/own" + topicField, headers: asForm},
-	{method: "POST", url: "/hub", needs: follow, there: 202, absent: 202, body: "hub.mode=subscribe&hub.callback=CALLBACK/SET/own" + topicField, headers: asForm},
-	{method: "POST", url: "/hub", needs: follow, there: 400, absent: 400, body: "hub.mode=subscribe&hub.callback=nonsense" + topicField, headers: asForm},
-	{method: "POST", url: "/hub", needs: follow, there: 403, absent: 404, body: "hub.mode=unsubscribe&hub.callback=CALLBACK/SET/kept" + topicField, headers: asForm}, // the owner made it
-	{method: "POST", url: "/hub", needs: follow, there: 202, absent: 404, body: "hub.mode=unsubscribe&hub.callback=CALLBACK/SET/kept&rs.status=HUB/subscriptions/STATUS" + topicField, headers: asForm, changes: true},
-	{method: "POST", url: "/hub", needs: follow, there: 404, absent: 404, body: "hub.mode=unsubscribe&hub.callback=CALLBACK/SET/none" + topicField, headers: asForm},
 
 	// Documents.
 	{method: "GET", url: "/sets/SET/capabilitylist.xml", needs: follow, there: 200, absent: 404},
@@ -134,6 +117,25 @@ var siteRows = []row{
 	{method: "PUT", url: "/sets/SET/subscriptions/ID/cursor", needs: operate, there: 202, absent: 404, body: `{"cursor":"now"}`, headers: asJSON},
 	{method: every, url: "/sets/SET/subscriptions/ID/cursor", needs: operate, there: 405, absent: 404},
 	{method: every, url: "/sets/SET/subscriptions/ID/nothing", needs: operate, there: 404, absent: 404},
+
+	// The hub's URL: publish, and WebSub. They are last, because a subscription stays when its
+	// set is removed.
+	{method: "GET", url: "/hub", needs: nothing, there: 200, absent: 200},
+	{method: "GET", url: "/publish", needs: nothing, there: 200, absent: 200},
+	{method: "GET", url: "/subscribe", needs: nothing, there: 200, absent: 200},
+	{method: "POST", url: "/hub", needs: nothing, there: 415, absent: 415, body: "a", headers: asText},
+	{method: "POST", url: "/hub", needs: nothing, there: 400, absent: 400, body: aPage, headers: asJSON},
+	{method: "POST", url: "/hub", needs: nothing, there: 400, absent: 400, body: "hub.mode=other" + topicField, headers: asForm},
+	{method: "POST", url: "/hub", needs: publish, there: 200, absent: 200, body: aPage, headers: slices.Concat(asJSON, links), changes: true},
+	{method: "POST", url: "/publish", needs: publish, there: 200, absent: 200, body: anXML, headers: slices.Concat(asXML, links), changes: true},
+	{method: "POST", url: "/hub", needs: publish, there: 204, absent: 400, body: "hub.mode=publish" + topicField, headers: asForm},
+	{method: "POST", url: "/publish", needs: publish, there: 204, absent: 400, body: "hub.mode=publish&hub.url=HUB/sets/SET/changes", headers: asForm},
+	{method: "POST", url: "/subscribe", needs: follow, there: 202, absent: 202, body: "hub.mode=subscribe&hub.callback=CALLBACK/SET/own" + topicField, headers: asForm},
+	{method: "POST", url: "/hub", needs: follow, there: 202, absent: 202, body: "hub.mode=subscribe&hub.callback=CALLBACK/SET/own" + topicField, headers: asForm},
+	{method: "POST", url: "/hub", needs: follow, there: 400, absent: 400, body: "hub.mode=subscribe&hub.callback=nonsense" + topicField, headers: asForm},
+	{method: "POST", url: "/hub", needs: follow, there: 403, absent: 404, body: "hub.mode=unsubscribe&hub.callback=CALLBACK/SET/kept" + topicField, headers: asForm}, // the owner made it
+	{method: "POST", url: "/hub", needs: follow, there: 202, absent: 404, body: "hub.mode=unsubscribe&hub.callback=CALLBACK/SET/kept&rs.status=HUB/subscriptions/STATUS" + topicField, headers: asForm, changes: true},
+	{method: "POST", url: "/hub", needs: follow, there: 404, absent: 404, body: "hub.mode=unsubscribe&hub.callback=CALLBACK/SET/none" + topicField, headers: asForm},
 }
 
 // opsRows are the requests to the address for operations.
@@ -206,7 +208,7 @@ func allMethods(rows []row, methodsFirst bool) []row {
 		}
 		for _, method := range methods {
 			if !taken[method] {
-				other.method = method
+				other.method, other.refused = method, true
 				all = append(all, other)
 			}
 		}
