@@ -143,7 +143,7 @@ func (s *Server) site(base feed.Base, guard *guard, store *store, p *parts) http
 		sets.inventories, sets.sources = p.live, p.sources
 	}
 	page := &page{base: base, version: s.config.Version, sets: sets, configured: len(s.config.Sets) > 0, tokens: s.config.Callers != nil, holds: p.live != nil}
-	site := &site{base: base, hub: p.hub, subscribe: p.subscribe, documents: p.documents, web: p.web, websub: p.websub, sets: sets, page: page, inventory: p.inventory}
+	site := &site{base: base, hub: p.hub, subscribe: p.subscribe, documents: p.documents, web: p.web, websub: p.websub, sets: sets, page: page, inventory: p.inventory, tickets: s.callers.tickets}
 	mux := newRouter(s.metrics, s.errors)
 	site.routes(mux)
 	if p.sources != nil {
