@@ -46,28 +46,30 @@ type matrix struct {
 type cell struct {
 	row
 	kind
-	authorized string // header
+	authorized string            // header
+	tickets    map[string]string // by set
 	set        string
 }
 
 // may reports whether the caller's own rights allow the request.
 func (c *cell) may() bool {
-	return c.needs == open || !c.bad && (c.needs == nothing || slices.Contains(c.has, c.needs))
+	k := c.by(c.method)
+	return c.needs == open || !k.bad && (c.needs == nothing || slices.Contains(k.has, c.needs))
 }
 
 // want returns the status that a cell has. What anyone may do counts for sets that are
 // public, and a publish that anyone may make also makes a set.
 func (m *matrix) want(c *cell) int {
-	granted := c.there
+	granted, k := c.there, c.by(c.method)
 	if strings.HasSuffix(c.set, absent) {
 		granted = c.absent
 	}
 	switch {
 	case c.may():
 		return granted
-	case c.bad:
+	case k.bad:
 		return http.StatusUnauthorized
-	case !slices.Contains(m.anyone, c.needs) && c.nameless:
+	case !slices.Contains(m.anyone, c.needs) && k.nameless:
 		return http.StatusUnauthorized
 	case !slices.Contains(m.anyone, c.needs):
 		return http.StatusForbidden
@@ -89,7 +91,9 @@ func TestMatrix(t *testing.T) {
 		tries        func(k kind) bool
 	}{
 		{"open", "follow:*", []right{follow}, func(kind) bool { return true }},
-		{"closed", "", nil, func(k kind) bool { return !strings.HasPrefix(k.name, "JWT") && (!k.bad || k.name == "unknown token") }},
+		{"closed", "", nil, func(k kind) bool {
+			return !strings.HasPrefix(k.name, "JWT") && (!k.bad || k.name == "unknown token") && !k.cookie
+		}},
 		{"wide", "follow:*,publish:*", []right{follow, publish}, func(k kind) bool { return k.name == "none" || k.name == "publish" || k.name == "token for another set" }},
 	} {
 		t.Run(hub.name, func(t *testing.T) {
@@ -119,11 +123,15 @@ func TestMatrix(t *testing.T) {
 					for _, set := range []string{public, hidden} {
 						m.make(t, c.sets+set)
 					}
-					for _, r := range site {
-						m.try(t, m.URL, c.sets, cell{row: r, kind: c.kind, authorized: c.authorized})
+					c := cell{kind: c.kind, authorized: c.authorized, set: c.sets}
+					if c.ticket != nil {
+						m.giveTickets(t, &c)
 					}
-					for _, r := range ops {
-						m.try(t, m.Ops, c.sets, cell{row: r, kind: c.kind, authorized: c.authorized})
+					for _, c.row = range site {
+						m.try(t, m.URL, c)
+					}
+					for _, c.row = range ops {
+						m.try(t, m.Ops, c)
 					}
 				})
 			}
@@ -156,6 +164,21 @@ func (m *matrix) open(t *testing.T, c Config) {
 		Timeout:       time.Minute,
 	}
 	t.Cleanup(m.client.CloseIdleConnections)
+}
+
+// giveTickets gives a caller a ticket for each of its sets, in place of its token.
+func (m *matrix) giveTickets(t *testing.T, c *cell) {
+	t.Helper()
+	r := httptest.NewRequest(http.MethodGet, "/", nil)
+	r.Header.Set("Authorization", c.authorized)
+	holder, err := m.server.callers.authenticator.Caller(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.authorized, c.tickets = "", map[string]string{}
+	for _, set := range []string{public, hidden, absent} {
+		c.tickets[c.set+set] = c.ticket(t, m, holder, c.set+set)
+	}
 }
 
 // title is a part of the title of each set.
@@ -221,6 +244,13 @@ func (m *matrix) do(t *testing.T, base string, c *cell) (*http.Response, string)
 	for i := 0; i < len(c.headers); i += 2 {
 		r.Header.Set(c.headers[i], fill(c.headers[i+1]))
 	}
+	if ticket := c.tickets[c.set]; ticket != "" && c.cookie {
+		r.AddCookie(&http.Cookie{Name: ticketCookie, Value: ticket})
+	} else if ticket != "" {
+		q := r.URL.Query()
+		q.Set(ticketParameter, ticket)
+		r.URL.RawQuery = q.Encode()
+	}
 	if c.authorized != "" {
 		r.Header.Set("Authorization", c.authorized)
 	}
@@ -243,9 +273,10 @@ func (m *matrix) do(t *testing.T, base string, c *cell) (*http.Response, string)
 // lists are the paths that show what sets there are.
 var lists = []string{"/", "/sets", "/.well-known/resourcesync"}
 
-// try makes a request for each of the sets of a caller.
-func (m *matrix) try(t *testing.T, base, sets string, c cell) {
-	if c.refused && (c.bad || strings.HasPrefix(c.name, "JWT")) { // it is the same with tokens, and for other methods of the path
+// try makes a request for each of the sets of a caller, whose names begin with c.set.
+func (m *matrix) try(t *testing.T, base string, c cell) {
+	sets := c.set
+	if c.refused && (c.bad || strings.HasPrefix(c.name, "JWT") || c.cookie) { // it is the same with tokens, and for other methods of the path
 		return
 	}
 	if c.once && c.may() {
@@ -291,8 +322,9 @@ func (m *matrix) wantOf(c *cell, set string) int {
 
 // checkList checks that a list names the sets that a caller may follow.
 func (m *matrix) checkList(t *testing.T, sets string, c *cell, body string) {
-	own := slices.Contains(c.has, follow)
-	for set, sees := range map[string]bool{public: own || slices.Contains(m.anyone, follow), hidden: own, absent: false} {
+	own := slices.Contains(c.by(c.method).has, follow)
+	others := own && c.ticket == nil // a ticket is for one set
+	for set, sees := range map[string]bool{public: own || slices.Contains(m.anyone, follow), hidden: others, absent: false} {
 		if strings.Contains(body, sets+set) != sees {
 			t.Errorf("%s at %s: %s set is there: %t: %s", c.name, c.url, set, !sees, body)
 		}

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -31,6 +32,20 @@ type kind struct {
 	bad           bool                                              // its credentials are no good
 	nameless      bool                                              // it has no credentials
 	authorization func(t *testing.T, o *office, sets string) string // the header, for sets that begin so; nil: there is none
+
+	// ticket makes the ticket that the caller sends in place of the header, which is that of
+	// its holder; nil: it sends none. It is for one set.
+	ticket func(t *testing.T, m *matrix, holder access.Caller, set string) string
+	cookie bool // it is in a cookie
+}
+
+// by returns the kind as which the caller counts in a request. A ticket is for reading, and
+// one in a cookie that is no good counts as none.
+func (k *kind) by(method string) kind {
+	if k.ticket != nil && (method != http.MethodGet && method != http.MethodHead || k.bad && k.cookie) {
+		return kind{name: k.name, nameless: true}
+	}
+	return *k
 }
 
 // An office gives credentials to callers.
@@ -199,8 +214,32 @@ func bad(name string, header func(o *office) string) kind {
 	return kind{name: name, bad: true, authorization: func(_ *testing.T, o *office, _ string) string { return header(o) }}
 }
 
-// kinds are the kinds of callers. A kind with tickets belongs here as well, as soon as a
-// ticket is a credential.
+// lasting makes tickets that expire after a time.
+func lasting(d time.Duration) func(t *testing.T, m *matrix, holder access.Caller, set string) string {
+	return func(t *testing.T, m *matrix, holder access.Caller, set string) string {
+		return newTicket(t, m.server.callers.tickets, holder, set, d)
+	}
+}
+
+func newTicket(t *testing.T, tickets *access.Tickets, holder access.Caller, set string, lasts time.Duration) string {
+	t.Helper()
+	text, _, err := tickets.New(t.Context(), holder, set, lasts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+// withTicket is the kind of callers with a ticket. Its holder has other rights as well.
+func withTicket(name string, k kind) kind {
+	k.name = "ticket " + name
+	if k.authorization == nil {
+		k.authorization = withToken("", follow, publish, operate).authorization
+	}
+	return k
+}
+
+// kinds are the kinds of callers.
 func kinds() []kind {
 	past := time.Now().Add(-2 * time.Minute)
 	return []kind{
@@ -253,5 +292,29 @@ func kinds() []kind {
 			ours, theirs := strings.Split(o.jwt(t, jose.ES256, "", nil), "."), strings.Split(o.jwt(t, jose.ES256, allRights, nil), ".")
 			return ours[0] + "." + theirs[1] + "." + ours[2]
 		}),
+
+		withTicket("for this set", kind{has: []right{follow}, ticket: lasting(time.Hour)}),
+		withTicket("in a cookie", kind{has: []right{follow}, ticket: lasting(time.Hour), cookie: true}),
+		withTicket("of a JWT", kind{has: []right{follow}, ticket: lasting(time.Hour), authorization: withJWT(jose.EdDSA, follow).authorization}),
+		withTicket("for another set", kind{ticket: func(t *testing.T, m *matrix, holder access.Caller, set string) string {
+			return newTicket(t, m.server.callers.tickets, holder, set+"x", time.Hour)
+		}}),
+		withTicket("of somebody who may not follow", kind{ticket: lasting(time.Hour), authorization: withToken("", publish, operate).authorization}),
+		withTicket("that has expired", kind{bad: true, ticket: lasting(0)}),
+		withTicket("that has expired, in a cookie", kind{bad: true, ticket: lasting(0), cookie: true}),
+		withTicket("with another key", kind{bad: true, ticket: func(t *testing.T, m *matrix, holder access.Caller, set string) string {
+			return newTicket(t, access.NewTickets(m.server.callers.authenticator, newOwnTicketKeys()), holder, set, time.Hour)
+		}}),
+		withTicket("that was changed", kind{bad: true, ticket: func(t *testing.T, m *matrix, holder access.Caller, set string) string {
+			sealed, err := base64.RawURLEncoding.DecodeString(lasting(time.Hour)(t, m, holder, set))
+			if err != nil {
+				t.Fatal(err)
+			}
+			sealed[len(sealed)-20] ^= 1
+			return base64.RawURLEncoding.EncodeToString(sealed)
+		}}),
+		withTicket("that is a token", kind{bad: true, ticket: func(_ *testing.T, m *matrix, _ access.Caller, _ string) string {
+			return strings.TrimPrefix(m.owner, "Bearer ")
+		}}),
 	}
 }

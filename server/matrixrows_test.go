@@ -86,6 +86,12 @@ var siteRows = []row{
 	{method: every, url: "/sets/SET/nothing.xml", needs: follow, there: 404, absent: 404},
 	{method: every, url: "/sets/SET/", needs: follow, there: 404, absent: 404},
 
+	// Tickets. Who may follow with the own right gets one before the set is there.
+	{method: "POST", url: "/sets/SET/ticket", needs: follow, there: 200, absent: 200},
+	{method: "POST", url: "/sets/SET/ticket", needs: follow, there: 200, absent: 200, body: `{"seconds":60,"cookie":true}`, headers: asJSON},
+	{method: "POST", url: "/sets/SET/ticket", needs: follow, there: 400, absent: 400, body: "nonsense", headers: asJSON},
+	{method: every, url: "/sets/SET/ticket", needs: nothing, there: 405, absent: 405},
+
 	// What a set holds.
 	{method: "GET", url: "/sets/SET/resources", needs: follow, there: 200, absent: 404},
 	{method: "GET", url: "/sets/SET/resources", needs: follow, there: 200, absent: 404, headers: []string{"Accept", "application/x-ndjson"}},
