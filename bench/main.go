@@ -102,7 +102,7 @@ var parts = []part{
 	{"callback-latency", "Latency from publish to callback; floor: as above, not stored", (*bench).callbackTimes},
 	{"callback-idle", "Memory of idle subscriptions; floor: the bytes of callback, secret and token", (*bench).idleSubscriptions},
 	{"callback-catchup", "Catching up over a callback, with the verification; floor: as above, the same 1,000 changes again and again", (*bench).callbackCatchUp},
-	{"rights", "What tokens, limits and the audit log cost: a hub with 10,000 callers in its file, whose callers have limits, as all together have, and with an audit log; floor: a hub with none of these, in turn with it, many times in a round", (*bench).rights},
+	{"rights", "What tokens, limits and the audit log cost: a hub whose callers have limits, as all together have, and with an audit log; floor: a hub with none of these, in turn with it, many times in a round", (*bench).rights},
 	{"tokens", "A tokens file with 100,000 callers, read in process; floor: its lines, split into fields. And requests to a hub that reads it anew again and again meanwhile; floor: that does not", (*bench).tokens},
 	{"scrape", "Reading the metrics of a hub with many sets and idle subscriptions; floor: net/http with the Go and process metrics alone", (*bench).scrape},
 	{"redis", "Durable publishes into Redis, in process: hub.Publish on redislog; floor: go-redis, one XADD of the same block for each publish, from as many goroutines; appendfsync everysec", (*bench).redis},
