@@ -14,6 +14,7 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"unicode/utf8"
 
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/internal/logged"
@@ -240,15 +241,46 @@ func TestOpenFails(t *testing.T) {
 }
 
 // Whatever a client has chosen, its line is one line, and has nothing that a terminal obeys.
+// A line is a line of the audit log, with every member that it may have.
+type line struct {
+	Time      string `json:"time"`
+	RequestID string `json:"requestId,omitempty"`
+	Caller    string `json:"caller,omitempty"`
+	Client    string `json:"client,omitempty"`
+
+	Action       Action `json:"action"`
+	Set          string `json:"set,omitempty"`
+	Changes      uint64 `json:"changes,omitempty"`
+	Cursor       string `json:"cursor,omitempty"`
+	Replayed     bool   `json:"replayed,omitempty"`
+	Subscription string `json:"subscription,omitempty"`
+	Callback     string `json:"callback,omitempty"`
+
+	Method  string `json:"method,omitempty"`
+	Path    string `json:"path,omitempty"`
+	Status  int    `json:"status,omitempty"`
+	Outcome string `json:"outcome"`
+	Count   uint64 `json:"count,omitempty"`
+}
+
+// FuzzLine holds that a line is one line of JSON that does no harm, and is what encoding/json
+// would write.
 func FuzzLine(f *testing.F) {
 	f.Add("alice", "/sets/\n{\"action\":\"publish\"}", "host")
 	f.Add("\x1b[2J\u202e\u0085", "\xff\x7f", "\u2028")
+	f.Add("a<b>&\"c\\", strings.Repeat("é", 200), "")
 	f.Fuzz(func(t *testing.T, caller, path, host string) {
-		r := &Record{Caller: caller, Path: path, Callback: host, status: http.StatusForbidden}
+		r := &Record{Caller: caller, Path: path, Callback: host, status: http.StatusForbidden, Replayed: caller > path, Changes: uint64(len(path)), count: uint64(len(caller))}
+		if len(host)%2 == 0 {
+			r.Action, r.Set, r.Cursor = Move, host, feed.Cursor{Position: uint64(len(path)), Micros: 7}
+		}
 		text := string(r.append(nil))
 		var l line
 		if err := json.Unmarshal([]byte(text), &l); err != nil || l.Outcome != "refused" {
 			t.Errorf("%q: %v", text, err)
+		}
+		if again, _ := json.Marshal(&l); utf8.ValidString(caller+" "+path+" "+host) && string(again)+"\n" != text {
+			t.Errorf("%q, and encoding/json writes %q", text, again)
 		}
 		if strings.Count(text, "\n") != 1 || strings.ContainsFunc(strings.TrimSuffix(text, "\n"), func(c rune) bool { return c < ' ' || c >= 0x7f && c < 0xa0 || c == 0x202e || c == 0x2028 }) {
 			t.Errorf("%q", text)
