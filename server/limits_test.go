@@ -262,6 +262,7 @@ func TestQuota(t *testing.T) {
 		go func() { defer close(done); _ = q.run(ctx) }()
 		synctest.Wait()
 		for _, set := range []string{"big", "small"} {
+			q.grew(set)
 			if _, full := q.full(set); full {
 				t.Errorf("%s is full before anybody looked", set)
 			}
@@ -281,8 +282,8 @@ func TestQuota(t *testing.T) {
 			t.Errorf("looks: %v", looks)
 		}
 		mu.Unlock()
-		for range quotaAsks {
-			q.full("small")
+		for range quotaOften {
+			q.grew("small")
 		}
 		time.Sleep(quotaEvery)
 		synctest.Wait()
@@ -305,12 +306,42 @@ func TestQuota(t *testing.T) {
 		mu.Unlock()
 		time.Sleep(2 * quotaForget)
 		synctest.Wait()
+		q.full("not-there") // nobody could publish to it
 		if len(q.sets) != 0 {
 			t.Errorf("%d sets are known", len(q.sets))
 		}
 		cancel()
 		<-done
 	})
+}
+
+// Whoever publishes to many sets does not get the full ones forgotten, nor keeps new ones
+// from being measured.
+func TestQuotaOfManySets(t *testing.T) {
+	q := newQuota(&store{kept: func(_ context.Context, set string) (int64, error) {
+		if strings.HasPrefix(set, "big") {
+			return 1000, nil
+		}
+		return 1, nil
+	}}, 800, slog.New(slog.DiscardHandler))
+	q.grew("big1")
+	for i := range mostMeasured {
+		q.grew(fmt.Sprint(i))
+	}
+	q.look(t.Context(), time.Now())
+	for i := range 5000 {
+		q.grew(fmt.Sprint("more", i))
+	}
+	q.grew("big2")
+	q.look(t.Context(), time.Now())
+	for _, set := range []string{"big1", "big2"} {
+		if _, full := q.full(set); !full {
+			t.Errorf("%s is not full", set)
+		}
+	}
+	if n := len(q.sets); n > mostMeasured {
+		t.Errorf("%d sets are measured", n)
+	}
 }
 
 // A set of real data on the disk reaches its quota, and others go on.
