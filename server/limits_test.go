@@ -203,6 +203,35 @@ func TestIdleConnectionsMakeRoom(t *testing.T) {
 	}
 }
 
+// Connections of one address that wait for a request make room for others of the same, so
+// that who keeps many silent ones does not lock out a probe that comes from there.
+func TestIdleConnectionsOfOneAddressMakeRoom(t *testing.T) {
+	c, addr, _ := crowdOf(t, shares{users: 100, one: 4, away: 2})
+	for range 4 {
+		conn, err := net.Dial("tcp", addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		fmt.Fprint(conn, "GET / HTTP/1.1\r\nHo") // it never sends the rest
+	}
+	until.Done(t, "a new connection is served", func() bool {
+		conn, err := net.Dial("tcp", addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		_ = conn.SetDeadline(time.Now().Add(5 * time.Second))
+		fmt.Fprint(conn, "GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+		b := make([]byte, 3000)
+		n, _ := conn.Read(b)
+		return strings.HasPrefix(string(b[:n]), "HTTP/1.1 200 ")
+	})
+	if n := testutil.ToFloat64(c.ended); n < 1 || n > 4 {
+		t.Errorf("%v connections were ended", n)
+	}
+}
+
 // One address does not get all connections.
 func TestConnectionsOfOneAddress(t *testing.T) {
 	c, addr, log := crowdOf(t, shares{users: 8, one: 2, away: 2})
