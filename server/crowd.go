@@ -175,10 +175,11 @@ func (c *crowd) makeRoom(scan *time.Time, of *netip.Prefix) bool {
 // of a TCP connection, such as those for the socket.
 type guest struct {
 	*net.TCPConn
-	from    netip.Prefix
-	tooMany bool
-	waits   atomic.Int64 // since when it waits for a request, in microseconds; 0: it does not
-	leave   func()
+	from     netip.Prefix
+	tooMany  bool
+	refusals atomic.Int64 // that are under way; see bounded
+	waits    atomic.Int64 // since when it waits for a request, in microseconds; 0: it does not
+	leave    func()
 }
 
 func (c *crowd) guest(conn net.Conn, from netip.Prefix, tooMany bool) net.Conn {
@@ -244,13 +245,13 @@ func noteState(conn net.Conn, state http.ConnState) {
 	}
 }
 
-type tooManyKey struct{}
+type guestKey struct{}
 
-// noteGuest notes in the context of a connection's requests whether it is to be turned
-// away. It is a ConnContext of an http.Server.
+// noteGuest notes the guest in the context of its requests. It is a ConnContext of an
+// http.Server.
 func noteGuest(ctx context.Context, conn net.Conn) context.Context {
-	if g := guestOf(conn); g != nil && g.tooMany {
-		return context.WithValue(ctx, tooManyKey{}, true)
+	if g := guestOf(conn); g != nil {
+		return context.WithValue(ctx, guestKey{}, g)
 	}
 	return ctx
 }
@@ -259,7 +260,7 @@ func noteGuest(ctx context.Context, conn net.Conn) context.Context {
 // counted, and not logged one by one: there may be thousands a second.
 func turnAway(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Context().Value(tooManyKey{}) == nil {
+		if g, _ := r.Context().Value(guestKey{}).(*guest); g == nil || !g.tooMany {
 			next.ServeHTTP(w, r)
 			return
 		}
