@@ -122,6 +122,37 @@ func TestFileIsReplaced(t *testing.T) {
 	})
 }
 
+// While no file can be made at the path, /readyz says so all the time, and the log once.
+func TestFileCannotBeMadeAnew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		defer b.Close()
+		dir := filepath.Dir(b.path)
+		if err := os.Rename(dir, dir+".old"); err != nil {
+			t.Fatal(err)
+		}
+		b.pass(lookEvery)
+		for range 20 {
+			b.Add(published("a"), http.StatusOK) // to the file as it was
+			if b.pass(writeEvery); b.Err() == nil {
+				t.Fatal("it says that nothing is wrong")
+			}
+		}
+		if n := len(b.said.Lines(t, "the audit log cannot be written, and lines are lost")); n != 1 {
+			t.Errorf("the log says it %d times: %s", n, &b.said)
+		}
+		if old := lines(t, filepath.Join(dir+".old", filepath.Base(b.path))); len(old) != 20 || b.Lost() != 0 {
+			t.Errorf("the file as it was has %d lines, and %d are lost", len(old), b.Lost())
+		}
+		if err := os.Rename(dir+".old", dir); err != nil {
+			t.Fatal(err)
+		}
+		if b.pass(lookEvery + writeEvery); b.Err() != nil {
+			t.Errorf("it is still %v", b.Err())
+		}
+	})
+}
+
 // A line that was not written to its end, because a hub was killed, spoils no other.
 func TestTornFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit.jsonl")
