@@ -49,6 +49,10 @@ type Options struct {
 	// must not block. Default: no set does.
 	Full func(set string) (most int64, full bool)
 
+	// Grew is told of each publish that the memory has accepted, with the set. It must not
+	// block. Default: nobody is told.
+	Grew func(set string)
+
 	Bus    *Bus          // announces to other hubs of the same memory; default: none
 	Shared time.Duration // if other hubs use the memory: how often Run looks whether it moved without an announcement; default 0: no other hub does
 }

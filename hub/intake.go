@@ -27,6 +27,7 @@ type intake struct {
 	patient *patientReader
 	read    int64 // bytes that were read
 	unpaid  int64 // of these, what does not count for the user's limit yet
+	err     error // of the first read that failed; it stays, because what was read then is lost
 
 	turns chan struct{} // of the hub
 	turn  bool          // it has one
@@ -86,14 +87,19 @@ func (in *intake) pace() error {
 // while it waits for its publisher, who may be slow.
 func (in *intake) Read(p []byte) (int, error) {
 	in.yield()
+	if in.err != nil {
+		return 0, in.err
+	}
 	n, err := in.body.Read(p)
+	in.err = err
 	in.unpaid += int64(n)
 	if in.read += int64(n); in.read > large {
 		select {
 		case in.turns <- struct{}{}:
 			in.turn = true
 		case <-in.ctx.Done():
-			return 0, in.ctx.Err()
+			in.err = in.ctx.Err()
+			return 0, in.err
 		}
 	}
 	return n, err

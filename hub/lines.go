@@ -32,9 +32,7 @@ func (h *Hub) receiveLines(ctx context.Context, set, key string, from *intake) (
 		var p changelog.Publish
 		var err error
 		if i > 1 {
-			if err = from.pace(); err == nil {
-				err = h.fits(set)
-			}
+			err = from.pace()
 		}
 		if err == nil {
 			p, err = in.batch(i * linesPerBatch)

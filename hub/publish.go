@@ -194,6 +194,9 @@ func (h *Hub) Publish(ctx context.Context, set string, p changelog.Publish) (cha
 	if err != nil {
 		return changelog.Appended{}, fmt.Errorf("publish to set %q: %w", set, err)
 	}
+	if h.opts.Grew != nil {
+		h.opts.Grew(set)
+	}
 	trail.From(ctx).Published(a.Count, a.Cursor, a.Replayed)
 	return a, nil
 }
@@ -204,6 +207,9 @@ func (h *Hub) publish(ctx context.Context, set string, p changelog.Publish) (cha
 	}
 	if !h.Waits(set) {
 		return changelog.Appended{}, feed.ErrNoSet
+	}
+	if err := h.fits(set); err != nil {
+		return changelog.Appended{}, err
 	}
 	if p.Key == "" {
 		p.Key, p.Brief = rand.Text(), true

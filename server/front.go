@@ -37,10 +37,11 @@ func (d *door) ServeHTTP(w http.ResponseWriter, r *http.Request) { (*d.to.Load()
 // newFront returns a front that does not listen yet.
 func newFront(q *requests, writeTimeout time.Duration, log *slog.Logger) *front {
 	f := &front{failed: make(chan error, 5)}
-	f.public = newHTTPServer(turnAway(q.logged(&f.publicDoor, slog.LevelWarn)), writeTimeout, log)
+	f.public = newHTTPServer(bounded(turnAway(q.logged(&f.publicDoor, slog.LevelWarn))), writeTimeout, log)
 	f.public.ConnContext, f.public.ConnState = noteGuest, noteState
 	addHTTP2(f.public, writeTimeout)
-	f.ops = newHTTPServer(turnAway(q.logged(&f.opsDoor, slog.LevelDebug)), writeTimeout, log) // at debug, because probes ask again and again
+	f.ops = newHTTPServer(bounded(turnAway(q.logged(&f.opsDoor, slog.LevelDebug))), writeTimeout, log) // at debug, because probes ask again and again
+	f.ops.HTTP2 = &http.HTTP2Config{MaxConcurrentStreams: opsStreams, WriteByteTimeout: writeTimeout}
 	f.ops.ConnContext, f.ops.ConnState = noteGuest, noteState
 	return f
 }
@@ -136,6 +137,9 @@ func newHTTPServer(h http.Handler, writeTimeout time.Duration, log *slog.Logger)
 // maxStreams is how many requests one HTTP/2 connection may have under way. A proxy
 // that has more opens another connection.
 const maxStreams = 250
+
+// opsStreams is the same for the operations address, where nobody's limits count.
+const opsStreams = 8
 
 // addHTTP2 lets clients also speak HTTP/2 to srv, without TLS and without being asked
 // (RFC 9113 section 3.3), as a proxy does that is told to. Each answer has its own

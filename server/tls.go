@@ -33,7 +33,7 @@ func (s *Server) openCertificates() error {
 		}
 		opened, err := certificate.Open(f.cert, f.key, s.log)
 		if err != nil {
-			return fmt.Errorf("Config.%s: %w", f.field, err)
+			return fmt.Errorf("%s: %w", "Config."+f.field, err)
 		}
 		s.certificates[f.name] = opened
 		promauto.With(s.metrics).NewGaugeFunc(prometheus.GaugeOpts{
