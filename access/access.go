@@ -77,6 +77,11 @@ func (r Rights) Sees(st feed.State) bool {
 	return r.FollowPrivate(st.Set) || !st.Private && r.Follow(st.Set)
 }
 
+// None reports whether the rights allow nothing with any set.
+func (r Rights) None() bool {
+	return len(r.follow)+len(r.publish) == 0 && (r.anyone == nil || r.anyone.None())
+}
+
 // Operate reports whether the rights allow operating the hub.
 func (r Rights) Operate() bool { return r.operate || r.anyone != nil && r.anyone.operate }
 
