@@ -101,7 +101,7 @@ func (s *Server) Run(ctx context.Context) error {
 	startingOps := http.NewServeMux()
 	s.health.routes(startingOps)
 	startingOps.Handle("/", starting)
-	f.serve(guard.keep(starting), guard.keep(startingOps))
+	f.serve(guard.keep(starting), guard.ofOps(s.probed()).keep(startingOps))
 
 	store, err := s.openStore(ctx)
 	if errors.Is(err, errStopped) {

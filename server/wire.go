@@ -157,7 +157,8 @@ func (s *Server) site(base feed.Base, guard *guard, store *store, p *parts) http
 func (s *Server) ops(guard *guard, store *store) http.Handler {
 	backup := &backup{data: s.config.Data, disk: store.disk, log: s.log}
 	ops := &ops{health: s.health, metrics: s.metrics, backup: backup, errors: s.errors, callers: s.callers, log: s.log}
-	kept := *guard
-	kept.probes = s.config.Callers != nil || s.config.Insecure
-	return kept.keep(ops.routes())
+	return guard.ofOps(s.probed()).keep(ops.routes())
 }
+
+// probed reports whether others than this machine may reach the hub, so that probes do.
+func (s *Server) probed() bool { return s.config.Callers != nil || s.config.Insecure }
