@@ -20,7 +20,7 @@ import (
 )
 
 // constant are the metrics that never move.
-var constant = []string{"rshub_build_info", "rshub_disk_reserve_bytes"}
+var constant = []string{"rshub_build_info"}
 
 // What is of every Go program is somebody else's to test; these show that it is
 // there.
