@@ -155,7 +155,7 @@ func (s *Server) site(base feed.Base, guard *guard, store *store, p *parts) http
 
 // ops returns the handler for those who operate the hub.
 func (s *Server) ops(guard *guard, store *store) http.Handler {
-	backup := &backup{data: s.config.Data, disk: store.disk, log: s.log}
+	backup := &backup{data: s.config.Data, disk: store.disk, keys: s.config.SecretKeys != "", log: s.log}
 	ops := &ops{health: s.health, metrics: s.metrics, backup: backup, errors: s.errors, callers: s.callers, log: s.log}
 	return guard.ofOps(s.probed()).keep(ops.routes())
 }
