@@ -28,7 +28,8 @@ type callers struct {
 	errors        *problem.Adapter
 	log           *slog.Logger
 
-	memory  changelog.Log                   // set by open
+	memory  changelog.Log                   // set by open, and the next
+	makes   func(set string) bool           // whether the first publish makes a set
 	private atomic.Pointer[map[string]bool] // the sets that are private, as of the last look
 	changed atomic.Uint64                   // how often private has changed
 	wake    chan struct{}                   // of capacity 1; asks for a look
@@ -48,10 +49,10 @@ func newCallers(config *Config, limiter *limit.Limiter, errors *problem.Adapter,
 	return c
 }
 
-// open says where it is written which sets are private, and looks which are so now. No
-// request, and no delivery, comes before.
-func (c *callers) open(ctx context.Context, memory changelog.Log) {
-	c.memory = memory
+// open says where it is written which sets are private, and which are made by the first
+// publish to them, and looks which are private now. No request, and no delivery, comes before.
+func (c *callers) open(ctx context.Context, memory changelog.Log, makes func(set string) bool) {
+	c.memory, c.makes = memory, makes
 	if c.watch != nil {
 		c.lookOnce(ctx)
 	}
@@ -81,9 +82,13 @@ func (c *callers) identify(next http.Handler) http.Handler {
 	})
 }
 
-// isPrivate reports whether a set is private now. See access.Caller.
+// isPrivate reports whether a set is private now. See access.Caller. One that is not there,
+// and that no publish makes, is like one that is private.
 func (c *callers) isPrivate(ctx context.Context, set string) (bool, error) {
 	st, err := c.memory.State(ctx, set)
+	if errors.Is(err, feed.ErrNoSet) && !c.makes(set) {
+		return true, nil
+	}
 	return st.Private, err
 }
 
