@@ -41,6 +41,10 @@ type Options struct {
 	// which something may be removed. Default: nobody waits.
 	Hold func(ctx context.Context, set string) (at feed.Cursor, ok bool)
 
+	// Admit calls end, once, when the caller of ctx may not publish to a set any more, with
+	// why; until release is called. end does not block. Default: everybody may for ever.
+	Admit func(ctx context.Context, set string, end func(error)) (release func())
+
 	// Intake is what publishes take room in from when they are read until they are
 	// accepted. Default: ten times MaxBody, and at least 64 MiB.
 	Intake *budget.Budget

@@ -155,9 +155,10 @@ func (in *intake) release() {
 const leastRate = 1 << 10
 
 // A patientReader reads a request's body with a deadline for each read. So a
-// publisher may be slow, but neither silent nor endless.
+// publisher may be slow, but neither silent nor endless. When ctx ends, so does the reading.
 type patientReader struct {
 	io.ReadCloser
+	ctx     context.Context
 	timeout time.Duration
 	conn    *http.ResponseController
 	begun   time.Time
@@ -178,6 +179,9 @@ func (p *patientReader) Read(b []byte) (int, error) {
 			deadline = silent
 		}
 		_ = p.conn.SetReadDeadline(deadline) // not every ResponseWriter can
+		if err := p.ctx.Err(); err != nil {  // after that: who ends ctx sets an earlier deadline afterwards
+			return 0, err
+		}
 	}
 	n, err := p.ReadCloser.Read(b)
 	p.read += int64(n)

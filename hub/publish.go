@@ -18,6 +18,7 @@ import (
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/internal/trail"
+	"github.com/rshub/rshub/problem"
 	"github.com/rshub/rshub/resourcesync"
 )
 
@@ -78,8 +79,30 @@ func (h *Hub) linkedSet(header http.Header) (string, error) {
 	return set, nil
 }
 
-// receive reads, validates and appends what a request carries.
+// receive is receiveAll, as long as the caller may publish to the set.
 func (h *Hub) receive(w http.ResponseWriter, r *http.Request, set string) (*feed.Receipt, error) {
+	if h.opts.Admit == nil {
+		return h.receiveAll(w, r, set)
+	}
+	ctx, cancel := context.WithCancelCause(r.Context())
+	defer cancel(nil)
+	conn := http.NewResponseController(w)
+	release := h.opts.Admit(ctx, set, func(why error) {
+		cancel(problem.From(why))
+		_ = conn.SetReadDeadline(time.Now()) // ends a read that waits; patientReader begins no other
+	})
+	receipt, err := h.receiveAll(w, r.WithContext(ctx), set)
+	release()
+	if why, ok := context.Cause(ctx).(*problem.Problem); ok && err != nil {
+		p := *why
+		p.Accepted = problem.From(err).Accepted
+		return nil, &p
+	}
+	return receipt, err
+}
+
+// receiveAll reads, validates and appends what a request carries.
+func (h *Hub) receiveAll(w http.ResponseWriter, r *http.Request, set string) (*feed.Receipt, error) {
 	in, mediaType, key, err := h.open(w, r, set)
 	if in != nil {
 		defer in.release()
@@ -120,7 +143,7 @@ func (h *Hub) open(w http.ResponseWriter, r *http.Request, set string) (in *inta
 	if in, err = h.take(r.Context()); err != nil {
 		return nil, "", "", err
 	}
-	in.patient = &patientReader{ReadCloser: r.Body, timeout: h.opts.ReadTimeout, conn: http.NewResponseController(w)}
+	in.patient = &patientReader{ReadCloser: r.Body, ctx: r.Context(), timeout: h.opts.ReadTimeout, conn: http.NewResponseController(w)}
 	in.body, err = h.body(w, r, in.patient, mediaType == ndjson)
 	return in, mediaType, key, err
 }

@@ -101,7 +101,7 @@ func (s *Server) Run(ctx context.Context) error {
 	startingOps := newMux()
 	s.health.routes(startingOps)
 	startingOps.Handle("/", starting)
-	f.serve(guard.keep(starting), guard.keep(startingOps))
+	f.serve(guard.keep(starting), guard.ofOps(s.probed()).keep(startingOps))
 
 	store, err := s.openStore(ctx)
 	if errors.Is(err, errStopped) {
@@ -123,7 +123,7 @@ func (s *Server) Run(ctx context.Context) error {
 		defer bus.Close()
 	}
 	p := s.wire(base, guard, store, bus, descriptors.idle)
-	s.callers.open(ctx, store.memory, store.ticketKeys)
+	s.callers.open(ctx, store.memory, p.hub.Waits, store.ticketKeys)
 	s.health.open(store.memory, bus, s.callers, s.certificates, s.requests.trail)
 	f.open(s.site(base, guard, store, p), s.ops(guard, store))
 	s.announce(base)

@@ -31,6 +31,9 @@ type site struct {
 	tickets   *access.Tickets // nil: there are no tokens
 
 	inventory func(ctx context.Context, set string) bool // whether the hub keeps what a set holds
+
+	// follows calls end when the caller of ctx may not follow a set any more, until release.
+	follows func(ctx context.Context, set string, end func(error)) (release func())
 }
 
 // routes adds every URL of the hub to mux.
@@ -110,7 +113,8 @@ func (s *site) serveHub(w http.ResponseWriter, r *http.Request) error {
 	return problem.NotAllowed(r, "GET, HEAD, POST")
 }
 
-// serveInventory serves what a set holds now, to callers who may follow it.
+// serveInventory serves what a set holds now, to callers who may follow it, and as long as
+// they may: a stream of all resources may take long.
 func (s *site) serveInventory(serve func(http.ResponseWriter, *http.Request, string) error) func(http.ResponseWriter, *http.Request) error {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		set := r.PathValue("set")
@@ -120,7 +124,14 @@ func (s *site) serveInventory(serve func(http.ResponseWriter, *http.Request, str
 		if err := access.MayFollow(r.Context(), set); err != nil {
 			return err
 		}
-		return serve(w, r, set)
+		ctx, cancel := context.WithCancelCause(r.Context())
+		defer cancel(nil)
+		defer s.follows(ctx, set, func(why error) { cancel(problem.From(why)) })()
+		err := serve(w, r.WithContext(ctx), set)
+		if why, ok := context.Cause(ctx).(*problem.Problem); ok && err != nil {
+			return why
+		}
+		return err
 	}
 }
 

@@ -73,6 +73,7 @@ func (s *Server) wire(base feed.Base, guard *guard, store *store, bus *hub.Bus, 
 		Base: base, Sets: c.Sets, ListSize: c.ChangeListSize, MaxBody: c.MaxBody, Retention: c.Retention,
 		ClockSkew: c.ClockSkew, Logger: s.log, Metrics: s.metrics, Bus: bus, Shared: shared, Hold: hold,
 		Intake: budget.New(max(intakeBytes, 10*c.MaxBody), budget.Patience).Divide(holder), Full: p.quota.full, Grew: p.quota.grew,
+		Admit: s.callers.admit(),
 	})
 	p.subscribe = subscribe.New(p.hub, log, subscribe.Options{
 		Base: base, Waits: p.hub.Waits, CheckOrigin: guard.allows,
@@ -143,7 +144,7 @@ func (s *Server) site(base feed.Base, guard *guard, store *store, p *parts) http
 		sets.inventories, sets.sources = p.live, p.sources
 	}
 	page := &page{base: base, version: s.config.Version, sets: sets, configured: len(s.config.Sets) > 0, tokens: s.config.Callers != nil, holds: p.live != nil}
-	site := &site{base: base, hub: p.hub, subscribe: p.subscribe, documents: p.documents, web: p.web, websub: p.websub, sets: sets, page: page, inventory: p.inventory, tickets: s.callers.tickets}
+	site := &site{base: base, hub: p.hub, subscribe: p.subscribe, documents: p.documents, web: p.web, websub: p.websub, sets: sets, page: page, inventory: p.inventory, tickets: s.callers.tickets, follows: s.callers.follows}
 	mux := newRouter(s.metrics, s.errors)
 	site.routes(mux)
 	if p.sources != nil {
@@ -154,9 +155,10 @@ func (s *Server) site(base feed.Base, guard *guard, store *store, p *parts) http
 
 // ops returns the handler for those who operate the hub.
 func (s *Server) ops(guard *guard, store *store) http.Handler {
-	backup := &backup{data: s.config.Data, disk: store.disk, log: s.log}
+	backup := &backup{data: s.config.Data, disk: store.disk, keys: s.config.SecretKeys != "", log: s.log}
 	ops := &ops{health: s.health, metrics: s.metrics, backup: backup, errors: s.errors, callers: s.callers, log: s.log}
-	kept := *guard
-	kept.probes = s.config.Callers != nil || s.config.Insecure
-	return kept.keep(ops.routes())
+	return guard.ofOps(s.probed()).keep(ops.routes())
 }
+
+// probed reports whether others than this machine may reach the hub, so that probes do.
+func (s *Server) probed() bool { return s.config.Callers != nil || s.config.Insecure }
