@@ -13,14 +13,15 @@ import (
 // the bottom up. A package may import no other, and an arrow that nothing follows must go.
 var arrows = map[string][]string{
 	// What both ends know.
-	"resourcesync": {},
-	"feed":         {"resourcesync"},
-	"problem":      {"feed", "resourcesync"},
-	"limit":        {"problem"},
-	"access":       {"feed", "limit", "problem"},
-	"access/jwt":   {"access", "internal/backoff", "problem"},
-	"discovery":    {"feed", "harvest", "outbound", "resourcesync"},
-	"client":       {"feed", "internal/backoff", "inventory", "inventory/audit", "inventory/digest", "problem", "resourcesync"},
+	"internal/nearest": {},
+	"resourcesync":     {"internal/nearest"},
+	"feed":             {"resourcesync"},
+	"problem":          {"feed", "resourcesync"},
+	"limit":            {"problem"},
+	"access":           {"feed", "limit", "problem"},
+	"access/jwt":       {"access", "internal/backoff", "problem"},
+	"discovery":        {"feed", "harvest", "outbound", "resourcesync"},
+	"client":           {"feed", "internal/backoff", "inventory", "inventory/audit", "inventory/digest", "problem", "resourcesync"},
 
 	// What several parts of a hub stand on.
 	"internal/accept":      {},
