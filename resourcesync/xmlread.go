@@ -113,7 +113,7 @@ func ReadXML(r io.Reader, l Limits) (*Document, error) {
 		case err == io.EOF:
 			d.Items = nil
 			return d, wrong.end(nil)
-		case !wrong.add(err) || !in.leave():
+		case !wrong.add(err) || in.err != nil && !in.Skip(): // the entry that Check refuses was read
 			return nil, wrong.end(err)
 		}
 	}
@@ -128,9 +128,12 @@ func (r *Reader) place(err error, loc string) error {
 	return err
 }
 
-// leave reads up to the end of an entry that is wrong. It reports false if it cannot find
-// the end.
-func (r *Reader) leave() bool {
+// Skip lets Next go on behind an entry that is wrong. It reports false if there is no such
+// entry, or if it cannot find the end of it.
+func (r *Reader) Skip() bool {
+	if !r.inEntry || !errors.Is(r.err, ErrInvalid) {
+		return false
+	}
 	for len(r.in.open) > 1 {
 		if r.in.broken {
 			return false
