@@ -70,7 +70,7 @@ var arrows = map[string][]string{
 	// The hub, and the programs.
 	"server": {
 		"access", "callback", "callback/subscription", "callback/websub", "changelog", "changelog/disklog", "changelog/metered", "changelog/redislog", "claim", "client",
-		"documents", "feed", "harvest", "hub", "internal/budget", "internal/certificate", "internal/forwarded", "internal/redisconn", "internal/trail", "inventory", "inventory/live", "inventory/web", "limit", "outbound", "outbound/meter", "poll", "problem", "resourcesync", "subscribe",
+		"documents", "feed", "harvest", "hub", "internal/budget", "internal/certificate", "internal/forwarded", "internal/nearest", "internal/redisconn", "internal/setting", "internal/trail", "inventory", "inventory/live", "inventory/web", "limit", "outbound", "outbound/meter", "poll", "problem", "resourcesync", "subscribe",
 	},
 	"inventory/diskpages": {"feed", "inventory", "resourcesync"},
 	"reconcile":           {"client", "feed", "inventory", "inventory/audit", "inventory/digest", "inventory/diskpages", "resourcesync"},
