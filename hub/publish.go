@@ -152,18 +152,24 @@ func (h *Hub) open(w http.ResponseWriter, r *http.Request, set string) (in *inta
 func (h *Hub) readDocument(ctx context.Context, in *intake, mediaType, key string) (p changelog.Publish, err error) {
 	sum := sha256.New()
 	body := io.TeeReader(in, sum)
-	limits := resourcesync.Limits{Bytes: h.opts.MaxBody, Entries: changelog.MaxBatch, Room: in.room}
+	limits := resourcesync.Limits{Bytes: h.opts.MaxBody, Entries: changelog.MaxBatch, Room: in.room, Check: (*resourcesync.Change).Validate}
 	var doc *resourcesync.Document
 	if mediaType == xmlType {
 		doc, err = resourcesync.ReadXML(body, limits)
 	} else {
 		doc, err = resourcesync.ReadJSON(body, limits)
 	}
+	if doc != nil {
+		if err := published(doc); err != nil {
+			return p, err // which explains why its entries are wrong
+		}
+	}
 	if err != nil {
 		return p, readError(err)
 	}
-	if p.Changes, err = documentChanges(doc); err != nil {
-		return p, err
+	p.Changes = make([]resourcesync.Change, len(doc.Items))
+	for i := range doc.Items {
+		p.Changes[i] = doc.Items[i].Change
 	}
 	in.pay(len(p.Changes))
 	p.Hash = [32]byte(sum.Sum(nil))
@@ -177,31 +183,19 @@ func (h *Hub) readDocument(ctx context.Context, in *intake, mediaType, key strin
 	return p, nil
 }
 
-// documentChanges returns the changes that a document publishes. All of them
-// are valid.
-func documentChanges(doc *resourcesync.Document) ([]resourcesync.Change, error) {
+// published returns an error if a document is not one of changes.
+func published(doc *resourcesync.Document) error {
 	if !doc.IsChanges() {
 		what := "its capability is " + strconv.Quote(doc.Capability)
 		if doc.Index {
 			what = "it is a sitemapindex"
 		}
-		return nil, resourcesync.Invalid("the document cannot be published, because %s: send a urlset whose rs:md capability is change-notification or changelist", what)
+		return resourcesync.Invalid("the document cannot be published, because %s: send a urlset whose rs:md capability is change-notification or changelist", what)
 	}
 	if !doc.From.IsZero() && !doc.Until.IsZero() && doc.From.After(doc.Until) {
-		return nil, resourcesync.Invalid("from is later than until")
+		return resourcesync.Invalid("from is later than until")
 	}
-	changes := make([]resourcesync.Change, len(doc.Items))
-	for i := range doc.Items {
-		c := &doc.Items[i].Change
-		if err := c.Validate(); err != nil {
-			if e, ok := errors.AsType[*resourcesync.Error](err); ok {
-				e.Entry = i + 1
-			}
-			return nil, err
-		}
-		changes[i] = *c
-	}
-	return changes, nil
+	return nil
 }
 
 // Publish appends a batch and wakes the followers of the set. When it returns

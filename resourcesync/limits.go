@@ -18,6 +18,11 @@ type Limits struct {
 	// called often. An error ends the reading, and is what the reader returns, wrapped.
 	// Default: nobody is told. Only ReadXML and ReadJSON call it.
 	Room func(bytes int64) error
+
+	// Check is called with each entry that could be read. Its *Error counts as one of the
+	// reader. Default: nothing is checked besides what the reader does. Only ReadXML and
+	// ReadJSON call it.
+	Check func(*Change) error
 }
 
 // maxEntry bounds the text of one entry, which may be longer than the entry by its escapes.

@@ -44,13 +44,13 @@ func (s *site) routes(mux *router) {
 		mux.handle(path, hubRoute, s.serveHub)
 	}
 	mux.handle("/subscriptions/{name}", statusRoute, s.serveStatus)
-	mux.handle("/sets", setsRoute, s.sets.serveAll)
-	mux.handle("/sets/{set}", setsRoute, s.sets.serveOne)
-	mux.handle("/sets/{set}/changes", topicRoute, s.serveTopic)
-	mux.handle("/sets/{set}/resources", inventoryRoute, s.serveInventory(s.web.ServeResources))
-	mux.handle("/sets/{set}/audit", inventoryRoute, s.serveInventory(s.web.ServeAudit))
-	mux.handle("/sets/{set}/ticket", ticketRoute, s.serveTicket)
-	mux.handle("/sets/{set}/subscriptions", subscriptionsRoute, s.serveSubscriptions)
+	mux.handle("/sets", setsRoute, takes(s.sets.serveAll, "after", "limit"))
+	mux.handle("/sets/{set}", setsRoute, takes(s.sets.serveOne))
+	mux.handle("/sets/{set}/changes", topicRoute, takes(s.serveTopic, subscribe.Parameters...))
+	mux.handle("/sets/{set}/resources", inventoryRoute, takes(s.serveInventory(s.web.ServeResources), "prefix", "after", "limit", "loc", "at"))
+	mux.handle("/sets/{set}/audit", inventoryRoute, takes(s.serveInventory(s.web.ServeAudit), "from", "prefix", "details"))
+	mux.handle("/sets/{set}/ticket", ticketRoute, takes(s.serveTicket))
+	mux.handle("/sets/{set}/subscriptions", subscriptionsRoute, takes(s.serveSubscriptions, "after", "limit"))
 	mux.handle("/sets/{set}/subscriptions/{id}", subscriptionsRoute, s.serveSubscriptions)
 	mux.handle("/sets/{set}/subscriptions/{id}/{part}", subscriptionsRoute, s.serveSubscriptions)
 	mux.handle("/sets/{set}/{name...}", documentsRoute, s.serveDocument)
@@ -169,7 +169,9 @@ func (s *site) serveDocument(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return s.anew(r.Context(), set, s.documents.ServeSet(w, r, set, name))
+	return takes(func(w http.ResponseWriter, r *http.Request) error {
+		return s.anew(r.Context(), set, s.documents.ServeSet(w, r, set, name))
+	}, "from")(w, r)
 }
 
 // anew adds to an error for what is gone where the client can begin anew.
