@@ -73,7 +73,7 @@ func (m *matrix) want(c *cell) int {
 		return http.StatusUnauthorized
 	case !slices.Contains(m.anyone, c.needs):
 		return http.StatusForbidden
-	case strings.HasSuffix(c.set, public), c.needs == publish && strings.HasSuffix(c.set, absent):
+	case strings.HasSuffix(c.set, public), c.makes && strings.HasSuffix(c.set, absent):
 		return granted
 	}
 	return http.StatusNotFound
