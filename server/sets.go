@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/rshub/rshub/access"
 	"github.com/rshub/rshub/changelog"
@@ -59,6 +61,7 @@ type setView struct {
 	Head           string  `json:"head"`  // cursor of the newest change
 	Changes        uint64  `json:"changes"`
 	Updated        string  `json:"updated,omitempty"` // datetime of the newest change
+	Recent         string  `json:"recent,omitempty"`  // cursor before the newest changes, as many as were asked for; only in the view of one set
 }
 
 // view returns a set as a caller with these rights sees it.
@@ -120,7 +123,8 @@ func listLimit(r *http.Request) (int, error) {
 }
 
 // serveAll lists the sets that the caller may follow, from the one behind the parameter
-// after on, as many as the parameter limit says. A list that has not all of them says where
+// after on, as many as the parameter limit says, and only those whose names begin with the
+// parameter prefix. A list that has not all of them says where
 // the next begins.
 func (s *sets) serveAll(w http.ResponseWriter, r *http.Request) error {
 	if err := problem.OnlyRead(r, "GET, HEAD"); err != nil {
@@ -135,7 +139,7 @@ func (s *sets) serveAll(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	defer share.Release()
-	body, next, err := s.list(r, r.URL.Query().Get("after"), most)
+	body, next, err := s.list(r, most)
 	if err != nil {
 		return err
 	}
@@ -154,9 +158,11 @@ func (s *sets) serveAll(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// list returns the list of at most so many sets whose names come after a name, as JSON, and the URL
-// of the rest, which is empty if there is none.
-func (s *sets) list(r *http.Request, after string, most int) (body []byte, next string, err error) {
+// list returns the list of at most so many sets that r asks for, as JSON, and the URL of the rest,
+// which is empty if there is none.
+func (s *sets) list(r *http.Request, most int) (body []byte, next string, err error) {
+	q := r.URL.Query()
+	after, prefix := q.Get("after"), q.Get("prefix")
 	states, err := s.visible(r)
 	if err != nil {
 		return nil, "", err
@@ -164,7 +170,7 @@ func (s *sets) list(r *http.Request, after string, most int) (body []byte, next 
 	rights, last, n := access.FromContext(r.Context()).Rights, "", 0
 	body = append(body, `{"sets":[`...)
 	for _, st := range states {
-		if st.Set <= after {
+		if st.Set <= after || !strings.HasPrefix(st.Set, prefix) {
 			continue
 		}
 		view, err := json.Marshal(s.view(st, rights))
@@ -172,10 +178,13 @@ func (s *sets) list(r *http.Request, after string, most int) (body []byte, next 
 			return nil, "", err
 		}
 		if n == most || last != "" && len(body)+len(view) > maxList {
-			next = s.base.Sets() + "?after=" + last
-			if most != defaultSets {
-				next += "&limit=" + strconv.Itoa(most)
+			rest := url.Values{"after": {last}}
+			for _, name := range []string{"limit", "prefix"} {
+				if q.Has(name) {
+					rest.Set(name, q.Get(name))
+				}
 			}
+			next = s.base.Sets() + "?" + rest.Encode()
 			break
 		}
 		n++
@@ -230,6 +239,9 @@ func (s *sets) serveOne(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	view := s.view(st, access.FromContext(ctx).Rights)
+	if view.Recent, err = s.recent(r, &st); err != nil {
+		return err
+	}
 	if view.Source != "" && s.sources != nil {
 		if r.Method == http.MethodPut {
 			s.sources.poller.Described()
@@ -240,6 +252,31 @@ func (s *sets) serveOne(w http.ResponseWriter, r *http.Request) error {
 	}
 	writeJSON(w, http.StatusOK, view)
 	return nil
+}
+
+// mostRecent bounds the parameter recent.
+const mostRecent = 10_000
+
+// recent returns the cursor before the newest changes of a set, as many as the parameter
+// recent says, or all that there are. Who follows from there sees these changes first. It is
+// empty without the parameter.
+func (s *sets) recent(r *http.Request, st *feed.State) (string, error) {
+	text := r.URL.Query().Get("recent")
+	if text == "" {
+		return "", nil
+	}
+	n, err := strconv.ParseUint(text, 10, 64)
+	if err != nil || n < 1 || n > mostRecent {
+		return "", resourcesync.Invalid("recent=%.20s: it is a number from 1 to %d", text, mostRecent)
+	}
+	if st.Head.Position <= st.Floor.Position+n {
+		return st.Floor.String(), nil
+	}
+	at, err := s.memory.At(r.Context(), st.Set, st.Head.Position-n)
+	if errors.Is(err, feed.ErrGone) { // retention has just removed it
+		return st.Head.String(), nil
+	}
+	return at.String(), err
 }
 
 const describeAgain = "unknown whether the request was carried out: send the same request again; it does no harm if the first one was carried out after all"

@@ -27,21 +27,23 @@ type site struct {
 	web       *web.Server
 	websub    *websub.Server
 	sets      *sets
-	page      *page
+	pages     *pages
 
 	inventory func(ctx context.Context, set string) bool // whether the hub keeps what a set holds
 }
 
 // routes adds every URL of the hub to mux.
 func (s *site) routes(mux *router) {
-	mux.handle("/{$}", pageRoute, s.page.serve)
+	mux.handle("/{$}", pageRoute, s.pages.serveOverview)
+	mux.handle("/page/{version}/{name}", pageRoute, s.pages.serveAsset)
+	mux.handle("/caller", pageRoute, s.pages.serveCaller)
 	mux.handle("/.well-known/resourcesync", documentsRoute, s.documents.ServeDescription)
 	for _, path := range hubPaths {
 		mux.handle(path, hubRoute, s.serveHub)
 	}
 	mux.handle("/subscriptions/{name}", statusRoute, s.serveStatus)
 	mux.handle("/sets", setsRoute, s.sets.serveAll)
-	mux.handle("/sets/{set}", setsRoute, s.sets.serveOne)
+	mux.handle("/sets/{set}", setsRoute, s.pages.serveSet)
 	mux.handle("/sets/{set}/changes", topicRoute, s.serveTopic)
 	mux.handle("/sets/{set}/resources", inventoryRoute, s.serveInventory(s.web.ServeResources))
 	mux.handle("/sets/{set}/audit", inventoryRoute, s.serveInventory(s.web.ServeAudit))

@@ -18,6 +18,7 @@ import (
 	"github.com/rshub/rshub/inventory/web"
 	"github.com/rshub/rshub/outbound"
 	"github.com/rshub/rshub/outbound/meter"
+	"github.com/rshub/rshub/page"
 	"github.com/rshub/rshub/resourcesync"
 	"github.com/rshub/rshub/subscribe"
 )
@@ -142,8 +143,12 @@ func (s *Server) site(base feed.Base, guard *guard, store *store, p *parts) http
 	if p.live != nil {
 		sets.inventories, sets.sources = p.live, p.sources
 	}
-	page := &page{base: base, version: s.config.Version, sets: sets, configured: len(s.config.Sets) > 0, tokens: s.config.Callers != nil, holds: p.live != nil}
-	site := &site{base: base, hub: p.hub, subscribe: p.subscribe, documents: p.documents, web: p.web, websub: p.websub, sets: sets, page: page, inventory: p.inventory}
+	tokens, holds := s.config.Callers != nil, p.live != nil
+	pages := &pages{
+		Server: page.New(base, page.Options{Version: s.config.Version, Fixed: len(s.config.Sets) > 0, Tokens: tokens, Holds: holds}),
+		sets:   sets, tokens: tokens, holds: holds,
+	}
+	site := &site{base: base, hub: p.hub, subscribe: p.subscribe, documents: p.documents, web: p.web, websub: p.websub, sets: sets, pages: pages, inventory: p.inventory}
 	mux := newRouter(s.metrics, s.errors)
 	site.routes(mux)
 	if p.sources != nil {

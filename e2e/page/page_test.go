@@ -1,0 +1,175 @@
+package page
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rshub/rshub/e2e/internal/browser"
+	"github.com/rshub/rshub/e2e/internal/hubtest"
+)
+
+// filled publishes what looks like a set of an archive.
+func filled(t *testing.T, h *hubtest.Hub, set, title string, n int, headers ...string) {
+	t.Helper()
+	var b strings.Builder
+	types := []string{"text/html", "application/pdf", "image/jpeg"}
+	for i := range n {
+		change := "created"
+		switch {
+		case i%7 == 6:
+			change = "deleted"
+		case i%3 == 2:
+			change = "updated"
+		}
+		fmt.Fprintf(&b, `{"loc":"https://archive.example.org/%s/items/%05d/%s","change":%q,"type":%q,"length":%d,"lastmod":"2026-11-20T08:15:00Z"}`+"\n",
+			set, i, []string{"index.html", "full.pdf", "cover.jpg"}[i%3], change, types[i%3], 1200+i*317)
+	}
+	hubtest.Publish(t, h, set, []byte(b.String()), headers...)
+	if title != "" {
+		hubtest.Must(t, http.StatusOK, http.MethodPut, h.URL+"/sets/"+set, []byte(fmt.Sprintf(`{"title":%q}`, title)), headers...)
+	}
+}
+
+// TestViews looks at every view on every screen.
+func TestViews(t *testing.T) {
+	t.Parallel()
+	h := hubtest.StartHub(t)
+	filled(t, h, "articles", "Articles & preprints", 120)
+	filled(t, h, "maps", "", 30)
+	b := open(t, browser.Start(t), h.URL+"/")
+	b.has("Articles & preprints")
+	b.looks("overview")
+
+	b.focus("tbody a")
+	b.key("\r")
+	b.has("#120")
+	b.until("document.querySelector('.status.live')")
+	b.looks("changes")
+	b.goTo(h.URL + "/sets/articles#follow")
+	b.has("rsmirror")
+	b.looks("follow")
+}
+
+// TestTail publishes while the page shows the tail of a set.
+func TestTail(t *testing.T) {
+	t.Parallel()
+	h := hubtest.StartHub(t)
+	filled(t, h, "demo", "", 300)
+	b := open(t, browser.Start(t), h.URL+"/sets/demo")
+	b.has("#300")
+	rows := func() int { return browser.Evaluate[int](t, b, "document.querySelectorAll('.tail .change').length") }
+	if n := rows(); n < 50 || n > 200 {
+		t.Errorf("the tail has %d rows", n)
+	}
+
+	// A change is there within a second.
+	b.until("document.querySelector('.status.live')")
+	hubtest.Publish(t, h, "demo", hubtest.Change("quick"))
+	begin := time.Now()
+	b.has("#301")
+	if took := time.Since(begin); took > time.Second {
+		t.Logf("a change was on the page after %v", took)
+	}
+
+	// A pause holds the list, and nothing is lost behind it.
+	b.key("p")
+	b.has("Paused")
+	hubtest.Publish(t, h, "demo", hubtest.Changes("paused", 40))
+	b.has("40 new changes")
+	if browser.Evaluate[bool](t, b, "document.body.innerText.includes('#341')") {
+		t.Error("a change came into the list while it was paused")
+	}
+	b.key("p")
+	b.has("#341")
+
+	// The hub restarts, and the tail goes on where it was.
+	h.Stop(t)
+	b.until("document.querySelector('.status.away')")
+	h.Start(t)
+	hubtest.Publish(t, h, "demo", hubtest.Changes("restarted", 10))
+	b.has("#351")
+	positions := browser.Evaluate[[]string](t, b, "[...document.querySelectorAll('.tail .position')].map(e => e.textContent)")
+	for i, p := range positions {
+		if want := fmt.Sprintf("#%d", 351-i); p != want {
+			t.Fatalf("row %d is %s, want %s", i, p, want)
+		}
+	}
+
+	// A filter chooses, and a permalink shows one change.
+	b.do(typeInto("#prefix", "https://archive.example.org/demo/items/00007"))
+	b.until("document.querySelectorAll('.tail .change').length === 1")
+	b.goTo(h.URL + "/sets/demo#" + strings.SplitAfter(browser.Evaluate[string](t, b, "document.querySelector('.tail .position').href"), "#")[1])
+	b.do(reload())
+	b.has("Change #8")
+}
+
+// TestStorm publishes much faster than anybody reads. The page keeps up, and stays small.
+func TestStorm(t *testing.T) {
+	t.Parallel()
+	h := hubtest.StartHub(t)
+	b := open(t, browser.Start(t), h.URL+"/sets/storm")
+	b.has("There is no such set")
+	hubtest.Publish(t, h, "storm", hubtest.Changes("first", 1))
+	b.do(reload())
+	b.until("document.querySelector('.status.live')")
+	const batches, size = 60, 200
+	begin := time.Now()
+	for i := range batches {
+		hubtest.Publish(t, h, "storm", hubtest.Changes(fmt.Sprint("storm", i), size))
+	}
+	b.has(fmt.Sprint("#", batches*size+1))
+	t.Logf("%d changes were published and shown in %v", batches*size, time.Since(begin))
+	if n := browser.Evaluate[int](t, b, "document.querySelectorAll('.tail .change').length"); n > 200 {
+		t.Errorf("the tail has %d rows", n)
+	}
+	if n := browser.Evaluate[int](t, b, "document.querySelectorAll('*').length"); n > 2500 {
+		t.Errorf("the page has %d elements", n)
+	}
+}
+
+// TestSignIn signs in and out, and loses a token.
+func TestSignIn(t *testing.T) {
+	t.Parallel()
+	file := t.TempDir() + "/tokens"
+	owner := hubtest.NewToken(t, file, "owner", "publish:*,follow:*,operate")
+	reader := hubtest.NewToken(t, file, "reader", "follow:letters")
+	h := hubtest.StartHub(t, "RSHUB_TOKENS_FILE="+file)
+	bearer := []string{"Authorization: Bearer " + owner}
+	filled(t, h, "letters", "Letters", 5, bearer...)
+	filled(t, h, "secrets", "Secrets", 5, bearer...)
+
+	b := open(t, browser.Start(t), h.URL+"/")
+	b.has("There are no sets that you may see")
+	b.signIn("rshub_WRONG")
+	b.has("does not take this token")
+	b.looks("sign-in")
+	b.key(reader + "\r")
+	b.has("Letters")
+	if browser.Evaluate[bool](t, b, "document.body.innerText.includes('secrets')") {
+		t.Error("the page shows a set that the token may not follow")
+	}
+	b.goTo(h.URL + "/sets/letters")
+	b.until("document.querySelector('.status.live')")
+	hubtest.Publish(t, h, "letters", hubtest.Change("new"), bearer...)
+	b.has("#6")
+	b.goTo(h.URL + "/sets/secrets")
+	b.has("does not have the right")
+
+	// A set that is not there and one that is private look the same to who may not see either.
+	b.goTo(h.URL + "/sets/letters")
+	b.until("document.querySelector('.status.live')")
+	b.focus("#who button")
+	b.key("\r")
+	b.has("There is no such set, or you may not see it")
+
+	// A token that is withdrawn says so.
+	b.until(`document.querySelector("dialog[open]")`)
+	b.until(`document.activeElement.id === "token"`)
+	b.key(reader + "\r")
+	b.until("document.querySelector('.status.live')")
+	writeFile(t, file, ownerLine(t, file))
+	b.has("You are signed out")
+}
