@@ -16,6 +16,7 @@ type Caller struct {
 	Rights  Rights
 	Expires time.Time     // when the rights end; zero: they do not end by themselves
 	Limits  *limit.Limits // limits of its own, which count before those of all callers; nil: it has none
+	Mark    uint64        // tells one token of a name from the next; 0: the caller has a JWT, or no token
 
 	// Private reports whether a set is private, for callers who have only anyone's rights.
 	// The error is feed.ErrNoSet if there is no such set. Default: no set is private.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
+	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -205,6 +206,7 @@ func (t *Tokens) caller(digest [sha256.Size]byte) (Caller, error) {
 		return Caller{}, Expired()
 	}
 	c.Rights.anyone = &t.anyone
+	c.Mark = binary.BigEndian.Uint64(digest[:])
 	return c, nil
 }
 

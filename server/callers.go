@@ -22,6 +22,7 @@ import (
 type callers struct {
 	authenticator access.Authenticator // nil: everybody may do everything
 	watch         *access.Watch        // nil as well
+	tickets       *access.Tickets      // of the callers; nil as well. Set by open
 	limiter       *limit.Limiter
 	limits        limit.Limits // of a caller that has none of its own
 	errors        *problem.Adapter
@@ -49,19 +50,28 @@ func newCallers(config *Config, limiter *limit.Limiter, errors *problem.Adapter,
 
 // open says where it is written which sets are private, and looks which are so now. No
 // request, and no delivery, comes before.
-func (c *callers) open(ctx context.Context, memory changelog.Log) {
+func (c *callers) open(ctx context.Context, memory changelog.Log, keys access.TicketKeys) {
 	c.memory = memory
 	if c.watch != nil {
+		c.tickets = access.NewTickets(c.authenticator, keys)
 		c.lookOnce(ctx)
 	}
 }
 
-// caller returns who makes a request.
+// caller returns who makes a request. It takes a ticket out of the request's URL, so that
+// nothing that is answered or logged can show it.
 func (c *callers) caller(r *http.Request) (caller access.Caller, err error) {
+	ticket, inURL := takeTicket(r)
 	if c.authenticator == nil {
 		return access.Caller{Rights: access.All()}, nil
 	}
-	if caller, err = c.authenticator.Caller(r); err == nil {
+	if ticket != "" {
+		caller, err = c.tickets.Caller(r.Context(), ticket)
+	}
+	if refused := new(problem.Problem); ticket == "" || !inURL && errors.As(err, &refused) { // an old cookie does no harm
+		caller, err = c.authenticator.Caller(r)
+	}
+	if err == nil {
 		caller.Private = c.isPrivate
 		trail.From(r.Context()).As(caller.Name)
 	}

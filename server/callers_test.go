@@ -6,7 +6,6 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -23,15 +22,7 @@ import (
 func TestRightsEnd(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tokens")
 	file, texts := running.Tokens("publish:*,follow:*", "follow:a")
-	write := func(text string) {
-		t.Helper()
-		if err := os.WriteFile(path+".new", []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Rename(path+".new", path); err != nil {
-			t.Fatal(err)
-		}
-	}
+	write := func(text string) { t.Helper(); writeFile(t, path, text) }
 	write(file)
 	known, err := access.OpenTokensFile(path, slog.New(slog.DiscardHandler))
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"log/slog"
 	"net/http"
+	"os"
 	"strings"
 	"testing"
 
@@ -71,4 +72,15 @@ func tokens(t *testing.T, rights ...string) (known *access.Tokens, texts []strin
 		t.Fatal(err)
 	}
 	return known, texts
+}
+
+// writeFile replaces a file as a whole, as editors and Kubernetes do it.
+func writeFile(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path+".new", []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(path+".new", path); err != nil {
+		t.Fatal(err)
+	}
 }

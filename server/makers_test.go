@@ -9,7 +9,6 @@ import (
 	"net/http/httptest"
 	"net/netip"
 	"net/url"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -55,15 +54,7 @@ func (c *callee) noted() (took int, denied string) {
 func TestSubscriptionsEnd(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tokens")
 	file, texts := running.Tokens("publish:*,follow:*,operate", "follow:a")
-	write := func(text string) {
-		t.Helper()
-		if err := os.WriteFile(path+".new", []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Rename(path+".new", path); err != nil {
-			t.Fatal(err)
-		}
-	}
+	write := func(text string) { t.Helper(); writeFile(t, path, text) }
 	write(file + "\nanyone - follow:*\n")
 	known, err := access.OpenTokensFile(path, slog.New(slog.DiscardHandler))
 	if err != nil {

@@ -17,6 +17,7 @@ const (
 	documentsRoute     = "documents"     // documents of the standard
 	inventoryRoute     = "inventory"     // what a set holds now, and audits of it
 	setsRoute          = "sets"          // list, describe, delete
+	ticketRoute        = "ticket"        // tickets for browsers
 	subscriptionsRoute = "subscriptions" // WebSub subscriptions, for operators
 	statusRoute        = "status"        // status of a subscription, for its subscriber
 	pageRoute          = "page"          // the web page, and what it alone asks for

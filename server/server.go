@@ -123,7 +123,7 @@ func (s *Server) Run(ctx context.Context) error {
 		defer bus.Close()
 	}
 	p := s.wire(base, guard, store, bus, descriptors.idle)
-	s.callers.open(ctx, store.memory)
+	s.callers.open(ctx, store.memory, store.ticketKeys)
 	s.health.open(store.memory, bus, s.callers, s.certificates, s.requests.trail)
 	f.open(s.site(base, guard, store, p), s.ops(guard, store))
 	s.announce(base)

@@ -28,6 +28,7 @@ type site struct {
 	websub    *websub.Server
 	sets      *sets
 	pages     *pages
+	tickets   *access.Tickets // nil: there are no tokens
 
 	inventory func(ctx context.Context, set string) bool // whether the hub keeps what a set holds
 }
@@ -47,6 +48,7 @@ func (s *site) routes(mux *router) {
 	mux.handle("/sets/{set}/changes", topicRoute, s.serveTopic)
 	mux.handle("/sets/{set}/resources", inventoryRoute, s.serveInventory(s.web.ServeResources))
 	mux.handle("/sets/{set}/audit", inventoryRoute, s.serveInventory(s.web.ServeAudit))
+	mux.handle("/sets/{set}/ticket", ticketRoute, s.serveTicket)
 	mux.handle("/sets/{set}/subscriptions", subscriptionsRoute, s.serveSubscriptions)
 	mux.handle("/sets/{set}/subscriptions/{id}", subscriptionsRoute, s.serveSubscriptions)
 	mux.handle("/sets/{set}/subscriptions/{id}/{part}", subscriptionsRoute, s.serveSubscriptions)

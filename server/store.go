@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/rshub/rshub/access"
 	"github.com/rshub/rshub/callback/subscription"
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/changelog/disklog"
@@ -37,6 +38,7 @@ type store struct {
 	kept          func(ctx context.Context, set string) (bytes int64, err error) // about how much a set takes
 	capacity      func(ctx context.Context) (bytes int64, err error)             // how much there is room for; 0: nobody knows
 	disk          *disklog.Log                                                   // the memory if it is on the disk; else nil
+	ticketKeys    access.TicketKeys                                              // of the tickets of callers
 	redis         *redisconn.Conn                                                // the connections to Redis if the memory is there; else nil
 }
 
@@ -74,6 +76,7 @@ func (s *Server) openRedis(ctx context.Context) (*store, error) {
 	return &store{
 		memory: metered.New(memory, s.metrics), subscriptions: subscriptions, claims: claims,
 		inventories: c.inventoriesInRedis(conn, memory, claims), redis: conn, kept: memory.Kept,
+		ticketKeys: &sharedTicketKeys{conn, c.Prefix},
 		capacity: func(ctx context.Context) (int64, error) {
 			_, most, err := memory.Memory(ctx)
 			return int64(most), err
@@ -106,8 +109,9 @@ func (s *Server) openDisk(ctx context.Context) (*store, error) {
 	measureDisk(s.metrics, memory.Space)
 	return &store{
 		memory: metered.New(memory, s.metrics), subscriptions: subscriptions, claims: claims, inventories: kept, disk: memory,
-		kept:     func(_ context.Context, set string) (int64, error) { return memory.Kept(set) },
-		capacity: func(context.Context) (int64, error) { return memory.Capacity() },
+		ticketKeys: newOwnTicketKeys(),
+		kept:       func(_ context.Context, set string) (int64, error) { return memory.Kept(set) },
+		capacity:   func(context.Context) (int64, error) { return memory.Capacity() },
 	}, nil
 }
 

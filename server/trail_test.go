@@ -92,6 +92,7 @@ func TestAuditLogTable(t *testing.T) {
 	do(alice, "POST", h.URL+"/hub", forms, form("unsubscribe"), 202)
 	do(operator, "DELETE", one, "", "", 202)
 	do(alice, "POST", h.URL+"/hub", forms, url.Values{"hub.mode": {"publish"}, "hub.topic": {topic}}.Encode(), 400) // the set has no source
+	do(operator, "POST", h.URL+"/sets/demo/ticket", "", "", 200)
 	do(operator, "POST", h.Ops+"/backup", "", "", 200)
 	do(operator, "GET", h.Ops+"/debug/pprof/heap", "", "", 200)
 	do(operator, "DELETE", h.URL+"/sets/demo", "", "", 204)
@@ -114,6 +115,7 @@ func TestAuditLogTable(t *testing.T) {
 		trail.Ping:    "a source asked that its Change List be read (`hub.mode=publish`)", trail.Describe: "a set was described (PUT)", trail.Delete: "a set was deleted",
 		trail.Subscribe: "a callback was to get the changes of a set; of its URL there is the host", trail.Unsubscribe: "it was to get none any more",
 		trail.Remove: "an operator ended a subscription", trail.Retry: "an operator had a subscription delivered", trail.Move: "an operator moved a subscription to `cursor`",
+		trail.Ticket: "a ticket for a set was given",
 		trail.Backup: "the change memory was read", trail.Profile: "a profile was read", trail.Request: "anything else, where it was refused",
 	}
 	examples := map[trail.Action]string{}
@@ -137,7 +139,7 @@ func TestAuditLogTable(t *testing.T) {
 	}
 	table := strings.Builder{}
 	table.WriteString("| action | when | example |\n|---|---|---|\n")
-	for _, action := range []trail.Action{trail.Publish, trail.Ping, trail.Describe, trail.Delete, trail.Subscribe, trail.Unsubscribe, trail.Remove, trail.Retry, trail.Move, trail.Backup, trail.Profile, trail.Request} {
+	for _, action := range []trail.Action{trail.Publish, trail.Ping, trail.Describe, trail.Delete, trail.Subscribe, trail.Unsubscribe, trail.Remove, trail.Retry, trail.Move, trail.Ticket, trail.Backup, trail.Profile, trail.Request} {
 		if examples[action] == "" {
 			t.Errorf("nothing has the action %s", action)
 		}

@@ -26,6 +26,7 @@ const (
 	Remove      Action = "remove"      // an operator ends a subscription
 	Retry       Action = "retry"       // an operator has a subscription delivered now
 	Move        Action = "move"        // an operator moves the cursor of a subscription
+	Ticket      Action = "ticket"      // gets a ticket for a set
 	Backup      Action = "backup"      // reads a copy of the change memory
 	Profile     Action = "profile"     // reads a profile of the process
 
