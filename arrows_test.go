@@ -66,11 +66,13 @@ var arrows = map[string][]string{
 
 	"page": {"feed", "internal/accept", "problem"},
 
+	"activity": {"feed"},
+
 	"relay": {"discovery", "feed", "harvest", "harvest/oaipmh", "inventory/audit", "outbound", "reconcile", "resourcesync"},
 
 	// The hub, and the programs.
 	"server": {
-		"access", "callback", "callback/subscription", "callback/websub", "changelog", "changelog/disklog", "changelog/metered", "changelog/redislog", "claim", "client",
+		"access", "activity", "callback", "callback/subscription", "callback/websub", "changelog", "changelog/disklog", "changelog/metered", "changelog/redislog", "claim", "client",
 		"documents", "feed", "harvest", "hub", "internal/budget", "internal/certificate", "internal/forwarded", "internal/redisconn", "internal/trail", "inventory", "inventory/live", "inventory/web", "limit", "outbound", "outbound/meter", "page", "poll", "problem", "resourcesync", "subscribe",
 	},
 	"inventory/diskpages": {"feed", "inventory", "resourcesync"},

@@ -5,6 +5,7 @@ import (
 	"net/http"
 
 	"github.com/rshub/rshub/access"
+	"github.com/rshub/rshub/activity"
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/page"
 	"github.com/rshub/rshub/problem"
@@ -21,6 +22,8 @@ type pages struct {
 	sets   *sets
 	tokens bool // there are tokens
 	holds  bool // the hub keeps what sets hold
+
+	activity *activity.Recorder
 }
 
 // serveOverview serves the view of the whole hub.

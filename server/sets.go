@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/rshub/rshub/access"
+	"github.com/rshub/rshub/activity"
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/hub"
@@ -31,6 +32,8 @@ type sets struct {
 	inventories  inventories                  // nil: the hub keeps none
 	sources      *sources                     // nil: the hub polls none
 	callers      *callers
+	activity     *activity.Recorder
+	resources    func(ctx context.Context, set string) (n uint64, ok bool) // nil: the hub keeps no inventories
 }
 
 // inventories is what the hub keeps of what sets hold now.
@@ -42,26 +45,31 @@ type inventories interface {
 
 // A setView is a set as the API shows it.
 type setView struct {
-	Set            string  `json:"set"`
-	Title          string  `json:"title,omitempty"`
-	DescribedBy    string  `json:"describedby,omitempty"`
-	ChangeList     string  `json:"changelist,omitempty"`   // the source's own; only publishers and operators see it
-	ResourceList   string  `json:"resourcelist,omitempty"` // the source's own, as the next two
-	ResourceDump   string  `json:"resourcedump,omitempty"`
-	ChangeDump     string  `json:"changedump,omitempty"`
-	Inventory      string  `json:"inventory,omitempty"` // "off" if the source wants none
-	Private        bool    `json:"private,omitempty"`
-	Source         string  `json:"source,omitempty"` // what the hub polls; only publishers and operators see it, and the next
-	Every          string  `json:"every,omitempty"`
-	Looked         *looked `json:"looked,omitempty"` // what came of the last look at the source; only in the view of one set
-	Topic          string  `json:"topic"`
-	CapabilityList string  `json:"capabilitylist"`
-	Begin          string  `json:"begin"` // when its log began
-	Floor          string  `json:"floor"` // cursor before the oldest change that is kept
-	Head           string  `json:"head"`  // cursor of the newest change
-	Changes        uint64  `json:"changes"`
-	Updated        string  `json:"updated,omitempty"` // datetime of the newest change
-	Recent         string  `json:"recent,omitempty"`  // cursor before the newest changes, as many as were asked for; only in the view of one set
+	Set            string   `json:"set"`
+	Title          string   `json:"title,omitempty"`
+	DescribedBy    string   `json:"describedby,omitempty"`
+	ChangeList     string   `json:"changelist,omitempty"`   // the source's own; only publishers and operators see it
+	ResourceList   string   `json:"resourcelist,omitempty"` // the source's own, as the next two
+	ResourceDump   string   `json:"resourcedump,omitempty"`
+	ChangeDump     string   `json:"changedump,omitempty"`
+	Inventory      string   `json:"inventory,omitempty"` // "off" if the source wants none
+	Private        bool     `json:"private,omitempty"`
+	Source         string   `json:"source,omitempty"` // what the hub polls; only publishers and operators see it, and the next
+	Every          string   `json:"every,omitempty"`
+	Looked         *looked  `json:"looked,omitempty"` // what came of the last look at the source; only in the view of one set
+	Topic          string   `json:"topic"`
+	CapabilityList string   `json:"capabilitylist"`
+	Begin          string   `json:"begin"` // when its log began
+	Floor          string   `json:"floor"` // cursor before the oldest change that is kept
+	Head           string   `json:"head"`  // cursor of the newest change
+	Changes        uint64   `json:"changes"`
+	Updated        string   `json:"updated,omitempty"`   // datetime of the newest change
+	Rate           *float64 `json:"rate,omitempty"`      // changes in a second, over the last minute; nil: unknown. This and the next are details
+	Resources      *uint64  `json:"resources,omitempty"` // that the set holds, as of the last time that the inventory was written; nil: unknown
+	Followers      *int     `json:"followers,omitempty"` // of this hub: connections, and subscriptions of callbacks
+	Behind         uint64   `json:"behind,omitempty"`    // changes that the slowest of these has not got
+	Lag            *float64 `json:"lag,omitempty"`       // age of the oldest of these changes in seconds
+	Recent         string   `json:"recent,omitempty"`    // cursor before the newest changes, as many as were asked for; only in the view of one set
 }
 
 // view returns a set as a caller with these rights sees it.
@@ -107,6 +115,7 @@ const maxList = 4 << 20
 const (
 	defaultSets = 100
 	mostSets    = 10_000
+	mostDetails = 200 // with details, because each set has to be looked at
 )
 
 // listLimit returns how many sets a request asks for.
@@ -124,7 +133,7 @@ func listLimit(r *http.Request) (int, error) {
 
 // serveAll lists the sets that the caller may follow, from the one behind the parameter
 // after on, as many as the parameter limit says, and only those whose names begin with the
-// parameter prefix. A list that has not all of them says where
+// parameter prefix. With details=1 it says of each what the hub knows besides. A list that has not all of them says where
 // the next begins.
 func (s *sets) serveAll(w http.ResponseWriter, r *http.Request) error {
 	if err := problem.OnlyRead(r, "GET, HEAD"); err != nil {
@@ -167,19 +176,26 @@ func (s *sets) list(r *http.Request, most int) (body []byte, next string, err er
 	if err != nil {
 		return nil, "", err
 	}
-	rights, last, n := access.FromContext(r.Context()).Rights, "", 0
+	rights, last, n, details := access.FromContext(r.Context()).Rights, "", 0, q.Get("details") == "1"
+	if details {
+		most = min(most, mostDetails)
+	}
 	body = append(body, `{"sets":[`...)
 	for _, st := range states {
 		if st.Set <= after || !strings.HasPrefix(st.Set, prefix) {
 			continue
 		}
-		view, err := json.Marshal(s.view(st, rights))
+		v := s.view(st, rights)
+		if details && n < most {
+			s.details(r.Context(), &v, st.NoInventory)
+		}
+		view, err := json.Marshal(v)
 		if err != nil {
 			return nil, "", err
 		}
 		if n == most || last != "" && len(body)+len(view) > maxList {
 			rest := url.Values{"after": {last}}
-			for _, name := range []string{"limit", "prefix"} {
+			for _, name := range []string{"details", "limit", "prefix"} {
 				if q.Has(name) {
 					rest.Set(name, q.Get(name))
 				}
@@ -242,6 +258,7 @@ func (s *sets) serveOne(w http.ResponseWriter, r *http.Request) error {
 	if view.Recent, err = s.recent(r, &st); err != nil {
 		return err
 	}
+	s.details(ctx, &view, st.NoInventory)
 	if view.Source != "" && s.sources != nil {
 		if r.Method == http.MethodPut {
 			s.sources.poller.Described()

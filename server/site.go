@@ -38,6 +38,8 @@ func (s *site) routes(mux *router) {
 	mux.handle("/{$}", pageRoute, s.pages.serveOverview)
 	mux.handle("/page/{version}/{name}", pageRoute, s.pages.serveAsset)
 	mux.handle("/caller", pageRoute, s.pages.serveCaller)
+	mux.handle("/activity", pageRoute, s.pages.serveActivity)
+	mux.handle("/failures", pageRoute, s.pages.serveFailures)
 	mux.handle("/.well-known/resourcesync", documentsRoute, s.documents.ServeDescription)
 	for _, path := range hubPaths {
 		mux.handle(path, hubRoute, s.serveHub)
@@ -49,6 +51,8 @@ func (s *site) routes(mux *router) {
 	mux.handle("/sets/{set}/resources", inventoryRoute, s.serveInventory(s.web.ServeResources))
 	mux.handle("/sets/{set}/audit", inventoryRoute, s.serveInventory(s.web.ServeAudit))
 	mux.handle("/sets/{set}/ticket", ticketRoute, s.serveTicket)
+	mux.handle("/sets/{set}/activity", pageRoute, s.pages.serveActivity)
+	mux.handle("/sets/{set}/failures", pageRoute, s.pages.serveFailures)
 	mux.handle("/sets/{set}/subscriptions", subscriptionsRoute, s.serveSubscriptions)
 	mux.handle("/sets/{set}/subscriptions/{id}", subscriptionsRoute, s.serveSubscriptions)
 	mux.handle("/sets/{set}/subscriptions/{id}/{part}", subscriptionsRoute, s.serveSubscriptions)

@@ -1,6 +1,7 @@
 package page
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"strings"
@@ -172,4 +173,61 @@ func TestSignIn(t *testing.T) {
 	b.until("document.querySelector('.status.live')")
 	writeFile(t, file, ownerLine(t, file))
 	b.has("You are signed out")
+}
+
+// TestOperator looks at what only operators see, and at what a set holds.
+func TestOperator(t *testing.T) {
+	t.Parallel()
+	h := hubtest.StartHub(t, "RSHUB_CALLBACK_ALLOW=127.0.0.0/8")
+	filled(t, h, "articles", "Articles & preprints", 120)
+	for i := range 12 {
+		hubtest.Publish(t, h, "articles", hubtest.Changes(fmt.Sprint("later", i), 10+i*i))
+	}
+	closed := "http://" + hubtest.FreePort(t)
+	hubtest.Must(t, http.StatusAccepted, http.MethodPost, h.URL+"/hub", []byte("hub.mode=subscribe&hub.topic="+h.Topic("articles")+"&hub.callback="+closed+"/callback"), "Content-Type: application/x-www-form-urlencoded")
+	b := open(t, browser.Start(t), h.URL+"/")
+	b.has("What went wrong")
+	b.has("refused")
+	b.has("in this hour")
+	b.looks("operator")
+	b.goTo(h.URL + "/sets/articles#activity")
+	b.has("Greatest lag of a follower")
+	b.looks("activity")
+	b.goTo(h.URL + "/sets/articles#resources")
+	b.has("items/00002/cover.jpg")
+	b.looks("resources")
+	b.do(typeInto("#prefix", "https://archive.example.org/articles/items/0000"))
+	b.has("with this beginning")
+}
+
+// TestManySets shows a hub with 10,000 sets.
+func TestManySets(t *testing.T) {
+	t.Parallel()
+	names := make([]string, 10_000)
+	for i := range names {
+		names[i] = fmt.Sprintf("set-%05d", i)
+	}
+	h := hubtest.StartHub(t, "RSHUB_SETS="+strings.Join(names, ","))
+	hubtest.Publish(t, h, "set-07777", hubtest.Change("one"))
+	for _, n := range []int{len(names) / 2, len(names)} { // the hub makes some hundred in a second
+		hubtest.Until(t, fmt.Sprint(n, " sets are made"), func() error {
+			list := hubtest.Get[struct{ Sets []json.RawMessage }](t, h.URL+"/sets?limit=10000")
+			if len(list.Sets) < n {
+				return fmt.Errorf("there are %d", len(list.Sets))
+			}
+			return nil
+		})
+	}
+	b := open(t, browser.Start(t), h.URL+"/")
+	b.has("set-00049")
+	if n := browser.Evaluate[int](t, b, "document.querySelectorAll('tbody tr').length"); n > 100 {
+		t.Errorf("the page shows %d sets at once", n)
+	}
+	begin := time.Now()
+	b.do(typeInto("#search", "set-0777"))
+	b.until("document.querySelectorAll('table.sets tbody tr').length === 10")
+	t.Logf("a search took %v", time.Since(begin))
+	b.focus("table.sets tbody a")
+	b.goTo(h.URL + "/sets/set-07777")
+	b.has("#1")
 }

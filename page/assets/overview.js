@@ -1,9 +1,18 @@
 // The view of the whole hub: its sets.
-import { h, fill, compact, plural, rate, duration, ago, pill, note, copyable } from "./dom.js";
+import { h, fill, compact, plural, rate, duration, ago, time, pill, note, copyable } from "./dom.js";
 import { get, root, base, rest, hasTokens } from "./api.js";
+import { hour } from "./chart.js";
 import * as session from "./session.js";
 
 const first = 50; // sets on a page
+
+const kinds = { deliver: "Delivery", subscribe: "Subscription", unsubscribe: "End of a subscription", source: "Source" };
+
+// failed is one thing that went wrong.
+export const failed = (f, withSet = true) => h("li", { class: "failure" },
+  h("div", {}, h("strong", {}, kinds[f.kind] ?? f.kind), withSet ? [" of ", h("a", { href: new URL(`sets/${f.set}`, root) }, f.set)] : null, f.final ? [" ", pill("refused")] : null,
+    h("span", { class: "dim when" }, ago(f.last), f.times > 1 ? `, ${plural(f.times, "time")} since ` : "", f.times > 1 ? time(f.first) : "")),
+  h("div", { class: "dim loc" }, f.url), h("div", { class: "loc" }, f.error));
 
 function row(s) {
   const lag = s.followers ? duration(s.lag) : "–";
@@ -26,9 +35,14 @@ export async function overview(main, signal) {
   const more = h("button", { type: "button", onclick: () => load(next) }, "Show more sets");
   const state = h("div", { role: "status" });
   let next = null, debounce, loading, sets = 0, pages = [];
+  const charts = h("div", { class: "charts" }), failures = h("ul", { class: "failures" });
+  const operating = session.caller().operate ? [
+    h("section", {}, h("h2", {}, "What went wrong"), failures),
+    h("section", {}, h("h2", {}, "The last hour"), charts, h("p", { class: "dim small" }, "Changes are those of all hubs that share the memory. Deliveries, lag and failures are of the hub that answered, since it began."))] : null;
+  if (operating) operate();
   fill(main,
     h("div", { class: "head" }, h("h1", {}, "Sets"), h("div", { class: "field" }, h("label", { for: "search", class: "hidden" }, "Search sets by the beginning of their name"), search)),
-    state, h("div", { class: "wide-table" }, table), h("p", {}, more));
+    state, h("div", { class: "wide-table" }, table), h("p", {}, more), operating);
 
   async function load(from) {
     loading?.abort();
@@ -88,4 +102,17 @@ export async function overview(main, signal) {
     }
   }
   await load();
+
+  // operate shows operators what only they may see.
+  async function operate() {
+    while (!signal.aborted) {
+      try {
+        const [{ failures: wrong }, now] = await Promise.all([get("failures", {}, { signal }), get("activity", {}, { signal })]);
+        fill(failures, wrong.length === 0 ? h("li", { class: "dim" }, "Nothing, within a day.") : wrong.slice(0, 20).map((f) => failed(f)),
+          wrong.length > 20 ? h("li", { class: "dim" }, `And ${plural(wrong.length - 20, "older failure")}.`) : null);
+        if (!charts.contains(document.activeElement) && !charts.querySelector("details[open]")) fill(charts, hour(now));
+      } catch { /* the list of sets says it */ }
+      await new Promise((done) => setTimeout(done, 5000));
+    }
+  }
 }

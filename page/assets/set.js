@@ -1,13 +1,15 @@
 // The view of one set, with its parts. The part is in the URL's fragment, such as
 // #resources?prefix=https://example.org/.
-import { h, fill, compact, count, rate, duration, ago, pill, figure, link, note } from "./dom.js";
+import { h, fill, compact, rate, duration, ago, pill, figure, link, note } from "./dom.js";
 import { get, root, setNow as set } from "./api.js";
 import * as session from "./session.js";
 import { tail } from "./tail.js";
+import { resources } from "./resources.js";
+import { activity } from "./chart.js";
 import { howToFollow } from "./howto.js";
 
-const parts = { changes: tail, follow: howToFollow };
-const titles = { changes: "Changes", follow: "Follow" };
+const parts = { changes: tail, resources, activity, follow: howToFollow };
+const titles = { changes: "Changes", resources: "Resources", activity: "Last hour", follow: "Follow" };
 
 function place() {
   const [name, query] = location.hash.slice(1).split("?");
@@ -51,7 +53,10 @@ export async function setView(main, signal) {
     signal.addEventListener("abort", () => inside.abort(), { once: true });
     fill(nav, Object.keys(parts).map((name) => h("a", { href: "#" + name, "aria-current": name === part ? "page" : null }, titles[name])));
     fill(body);
-    parts[part](body, set, parameters, inside.signal, now);
+    const within = inside.signal;
+    Promise.resolve(parts[part](body, set, parameters, within, now)).catch((e) => {
+      if (!within.aborted) fill(body, note("bad", e.message));
+    });
   }
   show();
   addEventListener("hashchange", show, { signal });
