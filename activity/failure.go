@@ -14,6 +14,7 @@ type Failure struct {
 	Kind  string // deliver, subscribe, unsubscribe or source
 	Set   string
 	About string // what it is about: the ID of a subscription, or empty
+	By    string // who asked for what was refused; empty: nobody
 	Where string // URL of the callback or the source
 	Text  string // what went wrong, for people; without secrets
 	Final bool   // it is not tried again: a request of a subscriber was refused

@@ -12,6 +12,7 @@ type Outcome struct {
 	Set      string
 	ID       subscription.ID
 	Callback string
+	By       string // who made the request, as in subscription.Request
 	Kind     string // as that of a subscription.Attempt
 	Status   int    // of the callback's answer; 0: there was none
 	Error    string // empty: it went right
@@ -20,7 +21,7 @@ type Outcome struct {
 
 // outcome returns the Outcome of an attempt for a request.
 func outcome(r *subscription.Request, a *subscription.Attempt, final bool) Outcome {
-	return Outcome{Set: r.Set, ID: r.ID(), Callback: r.Callback, Kind: string(r.Mode), Status: a.Status, Error: a.Error, Final: final}
+	return Outcome{Set: r.Set, ID: r.ID(), Callback: r.Callback, By: r.By, Kind: string(r.Mode), Status: a.Status, Error: a.Error, Final: final}
 }
 
 // An attempt is a subscription.Attempt in less space: each subscription keeps up to

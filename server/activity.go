@@ -38,7 +38,7 @@ func (p *parts) called(o callback.Outcome) {
 		p.activity.Right(o.Kind, o.Set, o.ID.String())
 		return
 	}
-	p.activity.Went(activity.Failure{Kind: o.Kind, Set: o.Set, About: o.ID.String(), Where: o.Callback, Status: o.Status, Text: o.Error, Final: o.Final})
+	p.activity.Went(activity.Failure{Kind: o.Kind, Set: o.Set, About: o.ID.String(), By: o.By, Where: o.Callback, Status: o.Status, Text: o.Error, Final: o.Final})
 }
 
 // looked notes what came of a look at the source of a set.

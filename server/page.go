@@ -6,6 +6,7 @@ import (
 
 	"github.com/rshub/rshub/access"
 	"github.com/rshub/rshub/activity"
+	"github.com/rshub/rshub/callback/websub"
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/page"
 	"github.com/rshub/rshub/problem"
@@ -24,6 +25,7 @@ type pages struct {
 	holds  bool // the hub keeps what sets hold
 
 	activity *activity.Recorder
+	websub   *websub.Server
 }
 
 // serveOverview serves the view of the whole hub.
@@ -53,10 +55,15 @@ func (p *pages) shown(st feed.State) page.Set {
 	return s
 }
 
+// wantsPage reports whether r reads, and asks for HTML.
+func wantsPage(r *http.Request) bool {
+	return (r.Method == http.MethodGet || r.Method == http.MethodHead) && page.Wants(r)
+}
+
 // serveSet serves the view of a set if r asks for HTML, and the set as JSON if not.
 func (p *pages) serveSet(w http.ResponseWriter, r *http.Request) error {
 	w.Header().Add("Vary", "Accept")
-	if r.Method != http.MethodGet && r.Method != http.MethodHead || !page.Wants(r) {
+	if !wantsPage(r) {
 		return p.sets.serveOne(w, r)
 	}
 	name := r.PathValue("set")

@@ -40,11 +40,12 @@ func (s *site) routes(mux *router) {
 	mux.handle("/caller", pageRoute, s.pages.serveCaller)
 	mux.handle("/activity", pageRoute, s.pages.serveActivity)
 	mux.handle("/failures", pageRoute, s.pages.serveFailures)
+	mux.handle("/sources", pageRoute, s.pages.serveSources)
 	mux.handle("/.well-known/resourcesync", documentsRoute, s.documents.ServeDescription)
 	for _, path := range hubPaths {
 		mux.handle(path, hubRoute, s.serveHub)
 	}
-	mux.handle("/subscriptions/{name}", statusRoute, s.serveStatus)
+	mux.handle("/subscriptions/{name}", statusRoute, s.pages.serveStatus(s.serveStatus))
 	mux.handle("/sets", setsRoute, s.sets.serveAll)
 	mux.handle("/sets/{set}", setsRoute, s.pages.serveSet)
 	mux.handle("/sets/{set}/changes", topicRoute, s.serveTopic)
@@ -53,6 +54,7 @@ func (s *site) routes(mux *router) {
 	mux.handle("/sets/{set}/ticket", ticketRoute, s.serveTicket)
 	mux.handle("/sets/{set}/activity", pageRoute, s.pages.serveActivity)
 	mux.handle("/sets/{set}/failures", pageRoute, s.pages.serveFailures)
+	mux.handle("/sets/{set}/requests", pageRoute, s.pages.serveRequests)
 	mux.handle("/sets/{set}/subscriptions", subscriptionsRoute, s.serveSubscriptions)
 	mux.handle("/sets/{set}/subscriptions/{id}", subscriptionsRoute, s.serveSubscriptions)
 	mux.handle("/sets/{set}/subscriptions/{id}/{part}", subscriptionsRoute, s.serveSubscriptions)

@@ -150,7 +150,7 @@ func (s *Server) site(base feed.Base, guard *guard, store *store, p *parts) http
 	tokens, holds := s.config.Callers != nil, p.live != nil
 	pages := &pages{
 		Server: page.New(base, page.Options{Version: s.config.Version, Fixed: len(s.config.Sets) > 0, Tokens: tokens, Holds: holds}),
-		sets:   sets, tokens: tokens, holds: holds, activity: p.activity,
+		sets:   sets, tokens: tokens, holds: holds, activity: p.activity, websub: p.websub,
 	}
 	site := &site{base: base, hub: p.hub, subscribe: p.subscribe, documents: p.documents, web: p.web, websub: p.websub, sets: sets, pages: pages, inventory: p.inventory, tickets: s.callers.tickets}
 	mux := newRouter(s.metrics, s.errors)

@@ -3,8 +3,12 @@ package page
 import (
 	"encoding/json"
 	"fmt"
+	"github.com/chromedp/chromedp"
+	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -230,4 +234,89 @@ func TestManySets(t *testing.T) {
 	b.focus("table.sets tbody a")
 	b.goTo(h.URL + "/sets/set-07777")
 	b.has("#1")
+}
+
+// TestDestinations looks at who is called, by operators and by a subscriber.
+func TestDestinations(t *testing.T) {
+	t.Parallel()
+	h := hubtest.StartHub(t, "RSHUB_CALLBACK_ALLOW=127.0.0.0/8")
+	filled(t, h, "articles", "Articles & preprints", 20)
+	status := make(chan string, 10)
+	var failing atomic.Bool
+	callback := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		q := r.URL.Query()
+		switch {
+		case r.URL.Path == "/wrong":
+			_, _ = io.WriteString(w, "hello")
+		case r.URL.Path == "/none":
+			http.NotFound(w, r)
+		case r.Method == http.MethodGet:
+			status <- q.Get("rs.status")
+			_, _ = io.WriteString(w, q.Get("hub.challenge"))
+		case failing.Load():
+			http.Error(w, "out of order", http.StatusInternalServerError)
+		}
+	}))
+	t.Cleanup(callback.Close)
+	for _, path := range []string{"/good", "/none", "/wrong"} {
+		hubtest.Must(t, http.StatusAccepted, http.MethodPost, h.URL+"/hub", []byte("hub.mode=subscribe&hub.secret=s&rs.since=start&hub.topic="+h.Topic("articles")+"&hub.callback="+callback.URL+path), "Content-Type: application/x-www-form-urlencoded")
+	}
+	own := <-status
+	b := open(t, browser.Start(t), h.URL+"/sets/articles#destinations")
+	b.until("document.querySelectorAll('.failure').length === 2")
+	b.has("404")
+	b.until("document.querySelector('.pill.current')")
+	failing.Store(true)
+	hubtest.Publish(t, h, "articles", hubtest.Changes("late", 5))
+	b.until("document.querySelector('.pill.waiting, .pill.failing')")
+	b.until("(document.activeElement.blur(), document.querySelector('details') && (document.querySelector('details').open = true))")
+	b.has("500")
+	b.looks("destinations")
+
+	// It is well again, and an operator has it tried at once.
+	failing.Store(false)
+	b.do(chromedp.Evaluate[chromedp.Void]("[...document.querySelectorAll('button')].find(b => b.textContent === 'Retry').focus()"))
+	b.key("\r")
+	b.has("the hub has taken the request")
+	b.until("document.activeElement.blur() || document.querySelector('.pill.current')")
+
+	b.goTo(own)
+	b.has("Lease ends")
+	b.has("answered 200")
+	b.looks("subscription")
+
+	b.goTo(h.URL + "/sets/articles#destinations")
+	b.until("document.querySelector('button.danger')")
+	b.do(chromedp.Evaluate[chromedp.Void]("document.querySelector('button.danger').focus()"))
+	b.key("\r")
+	b.until("document.querySelector('dialog[open]')")
+	b.looks("remove")
+	b.focus("dialog button.main")
+	b.key("\r")
+	b.has("No callback subscribes to this set")
+}
+
+// TestSources looks at a source that the hub polls.
+func TestSources(t *testing.T) {
+	t.Parallel()
+	h := hubtest.StartHub(t, "RSHUB_CALLBACK_ALLOW=127.0.0.0/8")
+	source := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/sitemap.xml" {
+			http.NotFound(w, r)
+			return
+		}
+		w.Header().Set("Content-Type", "application/xml")
+		_, _ = io.WriteString(w, `<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9"><url><loc>http://`+r.Host+`/a</loc><lastmod>2026-01-01</lastmod></url></urlset>`)
+	}))
+	t.Cleanup(source.Close)
+	for set, path := range map[string]string{"site": "/sitemap.xml", "lost": "/nothing.xml"} {
+		hubtest.Must(t, http.StatusOK, http.MethodPut, h.URL+"/sets/"+set, []byte(fmt.Sprintf(`{"source":%q,"every":"1h"}`, source.URL+path)))
+	}
+	b := open(t, browser.Start(t), h.URL+"/#sources")
+	b.until("document.querySelector('.pill.ok') && document.querySelector('.pill.failed')")
+	b.has("1 created")
+	b.looks("sources")
+	b.goTo(h.URL + "/sets/site")
+	b.has("The hub looks at")
+	b.looks("polled")
 }

@@ -4,8 +4,10 @@ import { root } from "./api.js";
 import * as session from "./session.js";
 import { overview } from "./overview.js";
 import { setView } from "./set.js";
+import { sources } from "./sources.js";
+import { status } from "./destinations.js";
 
-const views = { overview, set: setView };
+const views = { overview, set: setView, sources, subscription: status };
 const main = document.getElementById("main");
 let shown; // ends what the view does
 
@@ -13,11 +15,12 @@ let shown; // ends what the view does
 async function show() {
   shown?.abort();
   shown = new AbortController();
-  const nav = [["Sets", ""]];
-  fill(document.getElementById("nav"), nav.map(([name, path]) => h("a", { href: new URL(path, root) }, name)));
+  const view = document.body.dataset.view === "overview" && location.hash === "#sources" ? "sources" : document.body.dataset.view;
+  const nav = [["Sets", "./", "overview"], session.caller().operate ? ["Sources", "./#sources", "sources"] : null].filter(Boolean);
+  fill(document.getElementById("nav"), nav.map(([name, path, of]) => h("a", { href: new URL(path, root), "aria-current": of === view ? "page" : null }, name)));
   main.removeAttribute("aria-busy");
   try {
-    await views[document.body.dataset.view](main, shown.signal);
+    await views[view](main, shown.signal);
   } catch (e) {
     if (shown.signal.aborted) return;
     fill(main, note("bad", e.message ?? String(e)), h("p", {}, h("button", { type: "button", onclick: show }, "Try again")));
@@ -27,5 +30,6 @@ async function show() {
 
 main.setAttribute("aria-busy", "true");
 session.changed(show);
+addEventListener("hashchange", () => { if (document.body.dataset.view === "overview" && /^$|^#sources$/.test(location.hash)) show(); });
 await session.begin();
 await show();

@@ -12,7 +12,7 @@ const kinds = { deliver: "Delivery", subscribe: "Subscription", unsubscribe: "En
 export const failed = (f, withSet = true) => h("li", { class: "failure" },
   h("div", {}, h("strong", {}, kinds[f.kind] ?? f.kind), withSet ? [" of ", h("a", { href: new URL(`sets/${f.set}`, root) }, f.set)] : null, f.final ? [" ", pill("refused")] : null,
     h("span", { class: "dim when" }, ago(f.last), f.times > 1 ? `, ${plural(f.times, "time")} since ` : "", f.times > 1 ? time(f.first) : "")),
-  h("div", { class: "dim loc" }, f.url), h("div", { class: "loc" }, f.error));
+  h("div", { class: "dim loc" }, f.url), h("div", { class: "loc" }, f.error, f.status ? `; it answered ${f.status}` : ""));
 
 function row(s) {
   const lag = s.followers ? duration(s.lag) : "–";

@@ -1,15 +1,17 @@
 // The view of one set, with its parts. The part is in the URL's fragment, such as
 // #resources?prefix=https://example.org/.
-import { h, fill, compact, rate, duration, ago, pill, figure, link, note } from "./dom.js";
+import { h, fill, compact, rate, duration, ago, until, pill, figure, link, note } from "./dom.js";
 import { get, root, setNow as set } from "./api.js";
 import * as session from "./session.js";
 import { tail } from "./tail.js";
 import { resources } from "./resources.js";
 import { activity } from "./chart.js";
+import { destinations } from "./destinations.js";
+import { outcome } from "./sources.js";
 import { howToFollow } from "./howto.js";
 
-const parts = { changes: tail, resources, activity, follow: howToFollow };
-const titles = { changes: "Changes", resources: "Resources", activity: "Last hour", follow: "Follow" };
+const parts = { changes: tail, resources, activity, destinations, follow: howToFollow };
+const titles = { changes: "Changes", resources: "Resources", activity: "Last hour", destinations: "Destinations", follow: "Follow" };
 
 function place() {
   const [name, query] = location.hash.slice(1).split("?");
@@ -24,6 +26,9 @@ const figures = (s) => h("dl", { class: "figures" },
   s.followers === undefined ? null : figure("Followers", compact(s.followers)),
   s.lag === undefined ? null : figure("Lag", s.followers ? duration(s.lag) : "–", s.behind ? `${compact(s.behind)} changes` : null));
 
+// origin is where the hub looks for changes of a set by itself. Only publishers and operators see it.
+const origin = (s) => (s.source ? h("div", { class: "card" }, h("p", {}, "The hub looks at ", link(s.source), ` every ${s.every}.`), h("div", {}, outcome(s.looked), s.looked ? [" Next look ", until(s.looked.next), "."] : null)) : null);
+
 export async function setView(main, signal) {
   let now;
   try {
@@ -36,13 +41,14 @@ export async function setView(main, signal) {
     return;
   }
   const numbers = h("div", {}, figures(now));
+  const source = h("div", {}, origin(now));
   const body = h("div", { class: "part", id: "part" });
   const nav = h("nav", { class: "tabs", "aria-label": "Parts of this set" });
   fill(main,
     h("p", { class: "crumbs" }, h("a", { href: root }, "Sets"), " / "),
     h("h1", {}, set, now.private ? [" ", pill("private")] : null),
     now.title ? h("p", { class: "title" }, now.title, now.describedby ? [" · ", link(now.describedby, "described here")] : null) : null,
-    numbers, nav, body);
+    numbers, source, nav, body);
   document.title = `${set} · rshub`;
 
   let inside;
@@ -66,6 +72,7 @@ export async function setView(main, signal) {
     try {
       now = await get(`sets/${set}`, {}, { signal, quiet: true });
       fill(numbers, figures(now));
+      if (!source.contains(document.activeElement)) fill(source, origin(now));
     } catch { /* the hub is away for a moment, and the tail says so */ }
   }, 3000);
   signal.addEventListener("abort", () => clearInterval(again));
