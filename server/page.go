@@ -60,6 +60,13 @@ func wantsPage(r *http.Request) bool {
 	return (r.Method == http.MethodGet || r.Method == http.MethodHead) && page.Wants(r)
 }
 
+// visits reports whether r comes from a person in a browser, who gets a document of the
+// standard as a page. That page is the same for a document that is private, and for one
+// that is not there.
+func (p *pages) visits(r *http.Request) bool {
+	return (r.Method == http.MethodGet || r.Method == http.MethodHead) && page.Visits(r)
+}
+
 // serveSet serves the view of a set if r asks for HTML, and the set as JSON if not.
 func (p *pages) serveSet(w http.ResponseWriter, r *http.Request) error {
 	w.Header().Add("Vary", "Accept")

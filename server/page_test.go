@@ -265,3 +265,36 @@ func TestRecent(t *testing.T) {
 	resp, body := running.Do(t, "GET", h.URL+"/sets/demo?recent=0", "")
 	checkProblem(t, resp, body, http.StatusBadRequest, "invalid")
 }
+
+// A person in a browser gets a document as a page. All programs get its bytes, also those
+// that say they prefer HTML.
+func TestDocumentsForPeople(t *testing.T) {
+	h := start(t, Config{})
+	h.Publish("demo")
+	const firefox = "Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0"
+	const browsers = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
+	for _, path := range []string{"/.well-known/resourcesync", "/sets/demo/capabilitylist.xml", "/sets/demo/changelist.xml", "/sets/demo/changelist-index.xml", "/sets/demo/changes", "/sets/demo/.well-known/resourcesync"} {
+		for _, client := range []struct {
+			name    string
+			headers []string
+			people  bool
+		}{
+			{"curl", []string{"User-Agent", "curl/8.14.1", "Accept", "*/*"}, false},
+			{"nothing", []string{"User-Agent", "", "Accept", ""}, false},
+			{"Java", []string{"User-Agent", "Java/21.0.2", "Accept", "text/html, image/gif, image/jpeg, *; q=.2, */*; q=.2"}, false},
+			{"a script in a page", []string{"User-Agent", firefox, "Accept", "*/*", "Sec-Fetch-Dest", "empty", "Sec-Fetch-Site", "same-origin"}, false},
+			{"a script that asks for HTML", []string{"User-Agent", firefox, "Accept", browsers, "Sec-Fetch-Dest", "empty", "Sec-Fetch-Site", "same-origin"}, false},
+			{"a person", []string{"User-Agent", firefox, "Accept", browsers, "Sec-Fetch-Dest", "document", "Sec-Fetch-Site", "none"}, true},
+			{"a person at an origin that is not safe", []string{"User-Agent", firefox, "Accept", browsers}, true},
+		} {
+			resp, body := running.Do(t, "GET", h.URL+path, "", client.headers...)
+			html := strings.HasPrefix(resp.Header.Get("Content-Type"), "text/html")
+			if resp.StatusCode != http.StatusOK || html != client.people || !html && !strings.HasPrefix(body, "<?xml") || strings.Count(strings.Join(resp.Header.Values("Vary"), ", ")+",", "Accept,") != 1 {
+				t.Errorf("%s gets from %s: %d %v %.100s", client.name, path, resp.StatusCode, resp.Header, body)
+			}
+			if html && resp.Header.Get("Cache-Control") != "no-store" {
+				t.Errorf("the page of %s may be kept: %v", path, resp.Header)
+			}
+		}
+	}
+}

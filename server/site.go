@@ -41,7 +41,7 @@ func (s *site) routes(mux *router) {
 	mux.handle("/activity", pageRoute, s.pages.serveActivity)
 	mux.handle("/failures", pageRoute, s.pages.serveFailures)
 	mux.handle("/sources", pageRoute, s.pages.serveSources)
-	mux.handle("/.well-known/resourcesync", documentsRoute, s.documents.ServeDescription)
+	mux.handle("/.well-known/resourcesync", documentsRoute, s.serveDescription)
 	for _, path := range hubPaths {
 		mux.handle(path, hubRoute, s.serveHub)
 	}
@@ -79,6 +79,11 @@ func (s *site) serveTopic(w http.ResponseWriter, r *http.Request) error {
 		}
 		return s.hub.ServePublish(w, r, set)
 	case http.MethodGet, http.MethodHead:
+		if !s.subscribe.Wants(r) && s.pages.visits(r) {
+			w.Header().Add("Vary", "Accept")
+			s.pages.ServeDocument(w, r, set)
+			return nil
+		}
 		if err := access.MayFollow(r.Context(), set); err != nil {
 			return err
 		}
@@ -154,9 +159,24 @@ func (s *site) serveStatus(w http.ResponseWriter, r *http.Request) error {
 	return s.websub.ServeStatus(w, r, r.PathValue("name"))
 }
 
+// serveDescription serves the Source Description of the hub.
+func (s *site) serveDescription(w http.ResponseWriter, r *http.Request) error {
+	w.Header().Add("Vary", "Accept")
+	if s.pages.visits(r) {
+		s.pages.ServeDocument(w, r, "")
+		return nil
+	}
+	return s.documents.ServeDescription(w, r)
+}
+
 func (s *site) serveDocument(w http.ResponseWriter, r *http.Request) error {
 	set, name := r.PathValue("set"), r.PathValue("name")
 	err := feed.CheckSet(set)
+	w.Header().Add("Vary", "Accept")
+	if err == nil && s.pages.visits(r) {
+		s.pages.ServeDocument(w, r, set)
+		return nil
+	}
 	if more, ok := strings.CutSuffix(name, "/changes"); ok && err == nil {
 		err = feed.CheckSet(set + "/" + more) // the client means a topic, and the set's name has a slash
 	}

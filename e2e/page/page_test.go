@@ -320,3 +320,30 @@ func TestSources(t *testing.T) {
 	b.has("The hub looks at")
 	b.looks("polled")
 }
+
+// TestDocuments reads documents of the standard as a person does.
+func TestDocuments(t *testing.T) {
+	t.Parallel()
+	h := hubtest.StartHub(t)
+	filled(t, h, "articles", "Articles & preprints", 40)
+	b := open(t, browser.Start(t), h.URL+"/sets/articles#documents")
+	b.has("Capability List")
+	b.looks("documents")
+	b.focus("#part a")
+	b.key("\r")
+	b.until("document.querySelector('h1').textContent === 'Capability List'")
+	b.looks("capabilitylist")
+	b.goTo(h.URL + "/sets/articles/changelist.xml")
+	b.has("items/00007/full.pdf")
+	b.until("document.querySelectorAll('tbody tr').length === 40")
+	b.looks("changelist")
+	b.focus("summary")
+	b.key("\r")
+	b.has("<urlset")
+	for path, title := range map[string]string{"/.well-known/resourcesync": "Source Description", "/sets/articles/changelist-index.xml": "Change List Index", "/sets/articles/changes": "Change notification"} {
+		b.goTo(h.URL + path)
+		b.until(fmt.Sprintf("document.querySelector('h1').textContent === %q", title))
+	}
+	b.goTo(h.URL + "/sets/articles/none.xml")
+	b.has("There is no such document")
+}

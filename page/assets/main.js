@@ -5,9 +5,10 @@ import * as session from "./session.js";
 import { overview } from "./overview.js";
 import { setView } from "./set.js";
 import { sources } from "./sources.js";
+import { documentView } from "./document.js";
 import { status } from "./destinations.js";
 
-const views = { overview, set: setView, sources, subscription: status };
+const views = { overview, set: setView, sources, subscription: status, document: documentView };
 const main = document.getElementById("main");
 let shown; // ends what the view does
 

@@ -6,12 +6,13 @@ import * as session from "./session.js";
 import { tail } from "./tail.js";
 import { resources } from "./resources.js";
 import { activity } from "./chart.js";
+import { documents } from "./document.js";
 import { destinations } from "./destinations.js";
-import { outcome } from "./sources.js";
+import { every, outcome } from "./sources.js";
 import { howToFollow } from "./howto.js";
 
-const parts = { changes: tail, resources, activity, destinations, follow: howToFollow };
-const titles = { changes: "Changes", resources: "Resources", activity: "Last hour", destinations: "Destinations", follow: "Follow" };
+const parts = { changes: tail, resources, activity, destinations, documents, follow: howToFollow };
+const titles = { changes: "Changes", resources: "Resources", activity: "Last hour", destinations: "Destinations", documents: "Documents", follow: "Follow" };
 
 function place() {
   const [name, query] = location.hash.slice(1).split("?");
@@ -27,7 +28,7 @@ const figures = (s) => h("dl", { class: "figures" },
   s.lag === undefined ? null : figure("Lag", s.followers ? duration(s.lag) : "–", s.behind ? `${compact(s.behind)} changes` : null));
 
 // origin is where the hub looks for changes of a set by itself. Only publishers and operators see it.
-const origin = (s) => (s.source ? h("div", { class: "card" }, h("p", {}, "The hub looks at ", link(s.source), ` every ${s.every}.`), h("div", {}, outcome(s.looked), s.looked ? [" Next look ", until(s.looked.next), "."] : null)) : null);
+const origin = (s) => (s.source ? h("div", { class: "card" }, h("p", {}, "The hub looks at ", link(s.source), ` every ${every(s.every)}.`), h("div", {}, outcome(s.looked), s.looked ? [" Next look ", until(s.looked.next), "."] : null)) : null);
 
 export async function setView(main, signal) {
   let now;

@@ -2,6 +2,9 @@
 import { h, fill, plural, duration, ago, until, link, pill, note } from "./dom.js";
 import { get, root, rest } from "./api.js";
 
+// every writes a duration of Go, such as 1h0m0s, without what is zero.
+export const every = (text) => text.replace(/(?<=[hm])0[ms]/g, "").replace(/(\d)([hms])(?=\d)/g, "$1$2 ");
+
 // outcome is what came of the last look at a source.
 export function outcome(l) {
   if (!l) return [pill("waiting"), " It was not looked at yet."];
@@ -13,7 +16,7 @@ export function outcome(l) {
 const row = (s) => h("tr", {},
   h("th", { scope: "row" }, h("a", { href: new URL(`sets/${s.set}`, root) }, s.set)),
   h("td", { "data-name": "Source" }, link(s.source)),
-  h("td", { "data-name": "Every" }, s.every),
+  h("td", { "data-name": "Every" }, every(s.every)),
   h("td", { "data-name": "Last look" }, outcome(s.looked)),
   h("td", { "data-name": "Next" }, s.looked ? until(s.looked.next) : "soon"));
 
