@@ -57,7 +57,7 @@ func (b tab) key(keys string) {
 func (b tab) until(expression string) {
 	b.t.Helper()
 	hubtest.Until(b.t, expression, func() error {
-		if !browser.Evaluate[bool](b.t, b, "Boolean("+expression+")") {
+		if !browser.Evaluate[bool](b.t, b, "(() => { try { return Boolean("+expression+") } catch { return false } })()") {
 			return errors.New("the page says: " + browser.Evaluate[string](b.t, b, "String(document.body?.innerText).slice(0, 2000)"))
 		}
 		return nil

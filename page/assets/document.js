@@ -24,15 +24,15 @@ const isTime = (name) => ["datetime", "from", "until", "at", "completed", "lastm
 
 const rels = (all) => all.map((l) => h("div", { class: "dim" }, l.rel.split("/").at(-1), ": ", go(l.href)));
 
-function row(item, changes) {
+function row(item, changes, some) {
   const about = md(item);
   const rest = Object.entries(about).filter(([name]) => !["change", "datetime", "length", "type", "capability", "position"].includes(name));
   return h("tr", {},
     h("th", { scope: "row" }, go(child(item, "loc")?.textContent ?? ""), rels(links(item)), rest.map(([name, value]) => h("small", {}, name, ": ", isTime(name) ? time(value) : value))),
     h("td", { "data-name": changes ? "Change" : "What" }, about.change ? [pill(about.change), about.position ? [" ", set ? h("a", { class: "position", href: new URL(`sets/${set}#changes?at=${encodeURIComponent(about.datetime)}`, root) }, "#" + about.position) : "#" + about.position] : null] : names[about.capability] ?? about.capability ?? "–"),
-    h("td", { "data-name": "When" }, about.datetime ? time(about.datetime) : child(item, "lastmod") ? time(child(item, "lastmod").textContent) : "–"),
-    h("td", { "data-name": "Media type" }, about.type ?? "–"),
-    h("td", { class: "n", "data-name": "Length" }, about.length ? bytes(Number(about.length)) : "–"));
+    some.time ? h("td", { "data-name": "When" }, about.datetime ? time(about.datetime) : child(item, "lastmod") ? time(child(item, "lastmod").textContent) : "–") : null,
+    some.type ? h("td", { "data-name": "Media type" }, about.type ?? "–") : null,
+    some.length ? h("td", { class: "n", "data-name": "Length" }, about.length ? bytes(Number(about.length)) : "–") : null);
 }
 
 export async function documentView(main, signal) {
@@ -58,9 +58,10 @@ export async function documentView(main, signal) {
   const body = h("tbody", {});
   const more = h("button", { type: "button", onclick: show }, "Show more");
   const changes = items.some((e) => md(e).change);
+  const some = { time: items.some((e) => md(e).datetime || child(e, "lastmod")), type: items.some((e) => md(e).type), length: items.some((e) => md(e).length) };
   let shown = 0;
   function show() {
-    body.append(...items.slice(shown, shown + first).map((e) => row(e, changes)));
+    body.append(...items.slice(shown, shown + first).map((e) => row(e, changes, some)));
     shown = Math.min(shown + first, items.length);
     more.hidden = shown === items.length;
     more.textContent = `Show more of ${count(items.length)}`;
@@ -76,7 +77,7 @@ export async function documentView(main, signal) {
       links(top).map((l) => [h("dt", {}, l.rel), h("dd", {}, go(l.href))])),
     items.length ? h("p", { class: "dim" }, index ? plural(items.length, "list") : plural(items.length, "entry", "entries"), ".") : note("", "It has no entries."),
     items.length ? h("div", { class: "wide-table" }, h("table", { class: "resources" }, h("caption", { class: "hidden" }, "Entries"),
-      h("thead", {}, h("tr", {}, ["URL", changes ? "Change" : "What", "When", "Media type", "Length"].map((n, i) => h("th", { scope: "col", class: i === 4 ? "n" : null }, n)))), body)) : null,
+      h("thead", {}, h("tr", {}, ["URL", changes ? "Change" : "What", some.time && "When", some.type && "Media type", some.length && "Length"].filter(Boolean).map((n) => h("th", { scope: "col", class: n === "Length" ? "n" : null }, n)))), body)) : null,
     h("p", {}, more), source);
   show();
 }

@@ -54,6 +54,16 @@ for (;;) {
   since = page.cursor;
 }
 `, "JavaScript program")),
+    section("JavaScript in a web page",
+      p("The hub must allow the origin of the page (", c("RSHUB_ORIGINS"), "). A browser connects again by itself after a break."),
+      free ? null : [p("A browser cannot send a token with an event stream. Your server gets a URL with a ticket for the page, which is good for five minutes. After a later break, the page needs another one:"),
+        copyable(`curl -X POST${bearer} '${base}/sets/${set}/ticket'`, "curl command that gets a ticket")],
+      copyable(`const source = new EventSource(${free ? `"${topic}?since=start"` : "url"});
+source.onmessage = (event) => {
+  const batch = JSON.parse(event.data);
+  for (const change of batch.changes) console.log(change.change, change.loc);
+};
+`, "JavaScript for a web page")),
     section("Go",
       copyable(`package main
 

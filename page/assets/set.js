@@ -59,6 +59,7 @@ export async function setView(main, signal) {
     inside = new AbortController();
     signal.addEventListener("abort", () => inside.abort(), { once: true });
     fill(nav, Object.keys(parts).map((name) => h("a", { href: "#" + name, "aria-current": name === part ? "page" : null }, titles[name])));
+    nav.querySelector("[aria-current]").scrollIntoView({ block: "nearest", inline: "center" });
     fill(body);
     const within = inside.signal;
     Promise.resolve(parts[part](body, set, parameters, within, now)).catch((e) => {
