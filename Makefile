@@ -12,6 +12,9 @@
 # make mutants that each wrong edit in tools/mutants/patches is noticed by the test that
 #              it names; MUTANTS is a pattern of names
 # make chart   the Helm chart: linted, rendered, and read as Kubernetes reads it
+# make verify  that every module that Go downloaded is what the checksums say, for each
+#              module of the repository
+# make licences writes THIRD_PARTY.md, which make lint compares
 # make bench   what it costs, each figure beside a floor measured in the same run
 # make fuzz    each fuzz test for FUZZTIME: a count (go test -fuzz reports a time that
 #              ends within an input as a failure now and then)
@@ -21,7 +24,7 @@ GO       ?= go
 FUZZTIME ?= 100000x
 SOAK     ?= 10m
 TOOL     := $(GO) tool -modfile=$(CURDIR)/tools/go.mod
-MODULES  := . e2e e2e/alerts tools/mutants
+MODULES  := . e2e e2e/alerts tools/licences tools/mutants
 
 # Everything is compiled as it is released, so that this is what is tested and
 # measured, and compiled once. Only the race detector needs cgo.
@@ -31,7 +34,7 @@ RACE               := CGO_ENABLED=1 $(GO) test -race
 
 check = set -e; for m in $(1); do echo "vet and staticcheck in $$m"; (cd $$m && $(GO) vet ./... && $(TOOL) staticcheck ./...); done
 
-.PHONY: all build image release check test prove need lint unit whole chart e2e bench fuzz sample mutants points soak clean
+.PHONY: all build image release verify licences check test prove need lint unit whole chart e2e bench fuzz sample mutants points soak clean
 
 all: build
 
@@ -47,10 +50,16 @@ image:
 	  -version '$(VERSION)' -revision "$$(git log -1 --format=%H)" -created "$$(git log -1 --format=%cI)"
 	@rm -r dist/programs
 
-release:
+release: verify
 	@$(call check,tools/image tools/release)
 	cd tools/image && $(GO) test ./...
 	cd tools/release && $(GO) test ./... && $(GO) run . -root $(CURDIR) -version '$(VERSION)' $(RELEASE)
+
+verify:
+	scripts/verify -strict
+
+licences:
+	cd tools/licences && $(GO) run . -write
 
 check: need lint unit
 
@@ -66,6 +75,8 @@ need:
 lint:
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { gofmt -d $$(git ls-files '*.go'); exit 1; }
 	@$(call check,$(MODULES))
+	cd tools/licences && $(GO) test . && $(GO) run .
+	scripts/verify . e2e tools
 
 # The tests of conformance are not cached: Go does not know that they build rshub.
 unit:

@@ -13,14 +13,15 @@ import (
 // the bottom up. A package may import no other, and an arrow that nothing follows must go.
 var arrows = map[string][]string{
 	// What both ends know.
-	"resourcesync": {},
-	"feed":         {"resourcesync"},
-	"problem":      {"feed", "resourcesync"},
-	"limit":        {"problem"},
-	"access":       {"feed", "limit", "problem"},
-	"access/jwt":   {"access", "internal/backoff", "problem"},
-	"discovery":    {"feed", "harvest", "outbound", "resourcesync"},
-	"client":       {"feed", "internal/backoff", "inventory", "inventory/audit", "inventory/digest", "problem", "resourcesync"},
+	"internal/nearest": {},
+	"resourcesync":     {"internal/nearest"},
+	"feed":             {"resourcesync"},
+	"problem":          {"feed", "resourcesync"},
+	"limit":            {"problem"},
+	"access":           {"feed", "limit", "problem"},
+	"access/jwt":       {"access", "internal/backoff", "problem"},
+	"discovery":        {"feed", "harvest", "outbound", "resourcesync"},
+	"client":           {"feed", "internal/backoff", "inventory", "inventory/audit", "inventory/digest", "problem", "resourcesync"},
 
 	// What several parts of a hub stand on.
 	"internal/accept":      {},
@@ -73,14 +74,14 @@ var arrows = map[string][]string{
 	// The hub, and the programs.
 	"server": {
 		"access", "activity", "callback", "callback/subscription", "callback/websub", "changelog", "changelog/disklog", "changelog/metered", "changelog/redislog", "claim", "client",
-		"documents", "feed", "harvest", "hub", "internal/budget", "internal/certificate", "internal/forwarded", "internal/redisconn", "internal/trail", "inventory", "inventory/live", "inventory/web", "limit", "outbound", "outbound/meter", "page", "poll", "problem", "resourcesync", "subscribe",
+		"documents", "feed", "harvest", "hub", "internal/budget", "internal/certificate", "internal/forwarded", "internal/nearest", "internal/redisconn", "internal/setting", "internal/trail", "inventory", "inventory/live", "inventory/web", "limit", "outbound", "outbound/meter", "page", "poll", "problem", "resourcesync", "subscribe",
 	},
 	"inventory/diskpages": {"feed", "inventory", "resourcesync"},
 	"reconcile":           {"client", "feed", "inventory", "inventory/audit", "inventory/digest", "inventory/diskpages", "resourcesync"},
 	"directory":           {"feed", "internal/backoff", "reconcile", "resourcesync"},
 	"internal/build":      {},
 	"internal/setting":    {},
-	"cmd/rshub":           {"access", "access/jwt", "changelog", "changelog/disklog", "client", "feed", "internal/build", "internal/setting", "internal/trail", "inventory", "inventory/audit", "inventory/digest", "inventory/diskpages", "limit", "problem", "resourcesync", "server"},
+	"cmd/rshub":           {"access", "access/jwt", "changelog", "changelog/disklog", "client", "feed", "internal/build", "internal/nearest", "internal/progress", "internal/setting", "internal/trail", "inventory", "inventory/audit", "inventory/digest", "inventory/diskpages", "limit", "problem", "resourcesync", "server"},
 	"cmd/rspublish":       {"client", "directory", "feed", "harvest", "harvest/oaipmh", "internal/backoff", "internal/build", "internal/progress", "internal/setting", "inventory/audit", "inventory/digest", "reconcile", "relay", "resourcesync"},
 
 	// The destination's end.
@@ -101,7 +102,7 @@ var arrows = map[string][]string{
 	"examples/callback": {},
 
 	// What only tests and measurements use.
-	"bench":                              {"callback/subscription", "changelog", "changelog/disklog", "changelog/redislog", "claim", "client", "feed", "hub", "internal/packed", "internal/redisconn", "inventory", "inventory/audit", "inventory/live", "resourcesync"},
+	"bench":                              {"access", "callback/subscription", "changelog", "changelog/disklog", "changelog/redislog", "claim", "client", "feed", "hub", "internal/packed", "internal/redisconn", "inventory", "inventory/audit", "inventory/live", "resourcesync"},
 	"callback/subscription/registrytest": {"callback/subscription", "claim", "claim/claimtest", "feed", "internal/until", "resourcesync"},
 	"changelog/logtest":                  {"changelog", "documents", "feed", "inventory", "resourcesync"},
 	"claim/claimtest":                    {"claim", "internal/until"},

@@ -77,6 +77,11 @@ func (r Rights) Sees(st feed.State) bool {
 	return r.FollowPrivate(st.Set) || !st.Private && r.Follow(st.Set)
 }
 
+// None reports whether the rights allow nothing with any set.
+func (r Rights) None() bool {
+	return len(r.follow)+len(r.publish) == 0 && (r.anyone == nil || r.anyone.None())
+}
+
 // Operate reports whether the rights allow operating the hub.
 func (r Rights) Operate() bool { return r.operate || r.anyone != nil && r.anyone.operate }
 
@@ -109,6 +114,23 @@ func FromContext(ctx context.Context) Caller {
 // to a caller whose token does not have the right. If only anyone's rights allow
 // it, MayPublish asks Caller.Private, and returns feed.ErrNoSet for a private set.
 func MayPublish(ctx context.Context, set string) error {
+	if err := mayPublish(ctx, set); !errors.Is(err, errNotThere) {
+		return err
+	}
+	return nil // a publish makes the set
+}
+
+// MayPing does the same as MayPublish for what makes no set: one that is not there is like a
+// private one.
+func MayPing(ctx context.Context, set string) error {
+	if err := mayPublish(ctx, set); !errors.Is(err, errNotThere) {
+		return err
+	}
+	return feed.ErrNoSet
+}
+
+// mayPublish is MayPublish, but may return errNotThere.
+func mayPublish(ctx context.Context, set string) error {
 	c := FromContext(ctx)
 	if match(c.Rights.publish, set) {
 		return nil
@@ -116,10 +138,7 @@ func MayPublish(ctx context.Context, set string) error {
 	if err := c.need(c.Rights.Publish(set), "publish:"+set); err != nil {
 		return err
 	}
-	if err := c.public(ctx, set); err == nil || !errors.Is(err, errNotThere) {
-		return err
-	}
-	return nil // a publish makes the set
+	return c.public(ctx, set)
 }
 
 // MayFollow does the same as MayPublish for following a set and reading its

@@ -111,6 +111,11 @@ func TestTokensFileIsReadAnew(t *testing.T) {
 	})
 }
 
+// follows returns what asks whether a caller may follow a set.
+func follows(set string) func(Caller) error {
+	return func(c Caller) error { return MayFollow(NewContext(context.Background(), c), set) }
+}
+
 // A token ends at its time, and what it holds does so within a second.
 func TestHold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -126,7 +131,7 @@ func TestHold(t *testing.T) {
 				t.Fatal(err)
 			}
 			held, end := context.WithCancelCause(NewContext(t.Context(), c))
-			t.Cleanup(w.Hold(held, func(r Rights) bool { return r.Follow(set) }, end))
+			t.Cleanup(w.Hold(held, follows(set), end))
 			return held
 		}
 		ended := func(what string, ctx context.Context, why string) {
@@ -142,7 +147,7 @@ func TestHold(t *testing.T) {
 			defer w.mu.Unlock()
 			return len(w.held)
 		}
-		w.Hold(t.Context(), func(Rights) bool { return true }, func(err error) { t.Error(err) })()
+		w.Hold(t.Context(), func(Caller) error { return nil }, func(err error) { t.Error(err) })()
 		if count() != 4 {
 			t.Errorf("%d are held", count())
 		}
@@ -168,11 +173,11 @@ func TestHold(t *testing.T) {
 		time.Sleep(lookEvery + sweepEvery)
 		ended("bob without a token", late, "not known here")
 		ended("bob in a public set", public, "not known here")
-		ended("anyone", anyone, "does not have the right")
+		ended("anyone", anyone, "this needs a token")
 
 		// The request began before the change, and holds after it.
 		held, cut := context.WithCancelCause(NewContext(t.Context(), early))
-		w.Hold(held, func(r Rights) bool { return r.Follow("other") }, cut)()
+		w.Hold(held, follows("other"), cut)()
 		ended("late", held, "not known here")
 		cancel()
 		<-done

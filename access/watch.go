@@ -2,11 +2,8 @@ package access
 
 import (
 	"context"
-	"net/http"
 	"sync"
 	"time"
-
-	"github.com/rshub/rshub/problem"
 )
 
 // sweepEvery is how often a Watch looks whether anything has changed. So rights that end
@@ -27,7 +24,7 @@ type Watch struct {
 
 type hold struct {
 	caller Caller
-	may    func(Rights) bool
+	may    func(Caller) error
 	end    func(error)
 }
 
@@ -37,9 +34,10 @@ func NewWatch(a Authenticator) *Watch {
 }
 
 // Hold calls end once, when the caller of ctx may not do any more what may asks for, with
-// the problem that a new request would get. It calls end at once if that is so already.
-// end must not block. After release, end is not called, unless it is being called.
-func (w *Watch) Hold(ctx context.Context, may func(Rights) bool, end func(error)) (release func()) {
+// the problem that a new request would get, which is what may returns unless the token itself
+// is no good any more. It calls end at once if that is so already. Neither may nor end may
+// block. After release, end is not called, unless it is being called.
+func (w *Watch) Hold(ctx context.Context, may func(Caller) error, end func(error)) (release func()) {
 	h := &hold{FromContext(ctx), may, end}
 	w.mu.Lock()
 	w.held[h] = struct{}{}
@@ -91,8 +89,8 @@ func (w *Watch) sweep() {
 // checkLocked ends h if its caller may not do any more what it allows. It needs w.mu held.
 func (w *Watch) checkLocked(h *hold) {
 	now, err := h.caller.Now()
-	if err == nil && !h.may(now.Rights) {
-		err = problem.New(http.StatusForbidden, "forbidden", "your token does not have the right to this any more")
+	if err == nil {
+		err = h.may(now)
 	}
 	if err != nil {
 		h.end(err)

@@ -35,6 +35,7 @@ var (
 type channel struct {
 	server      *server
 	path        string // of subscribers
+	header      string // of subscribers' requests besides, whole lines
 	events      bool
 	subscribers int
 	posts       []func(body []byte) error // one for each publisher
@@ -86,6 +87,7 @@ func (b *bench) deliver(c channel, length time.Duration, rate int) (delivery, er
 	if err != nil {
 		return delivery{}, err
 	}
+	r.header = c.header
 	go r.run()
 	defer r.close()
 	if err := c.connect(r); err != nil {

@@ -67,6 +67,9 @@ type sizes struct {
 
 	scrapes int // of one figure
 
+	callers int           // in a tokens file
+	asked   time.Duration // how long requests come meanwhile
+
 	resources int           // in an inventory
 	followed  time.Duration // how long changes come that an inventory keeps up with
 	looks     int           // at an inventory, of one figure
@@ -78,8 +81,8 @@ type sizes struct {
 }
 
 var (
-	fullSizes  = sizes{700 * time.Millisecond, 1000, 4 * time.Second, 2500 * time.Millisecond, 5000, 500_000, 25_000, 2 * time.Second, 300 * time.Millisecond, 5_000_000, 10_000, 1200 * time.Millisecond, 100_000, 100_000, 200, 1_000_000, 36 * time.Second, 200, 100_000, 20_000, 50_000, 20 * time.Second}
-	quickSizes = sizes{60 * time.Millisecond, 200, time.Second, 300 * time.Millisecond, 500, 50_000, 5_000, 400 * time.Millisecond, 60 * time.Millisecond, 200_000, 1_000, 300 * time.Millisecond, 10_000, 10_000, 20, 20_000, 2 * time.Second, 20, 2_000, 500, 1_000, time.Second}
+	fullSizes  = sizes{700 * time.Millisecond, 1000, 4 * time.Second, 2500 * time.Millisecond, 5000, 500_000, 25_000, 2 * time.Second, 300 * time.Millisecond, 5_000_000, 10_000, 1200 * time.Millisecond, 100_000, 100_000, 200, 100_000, 10 * time.Second, 1_000_000, 36 * time.Second, 200, 100_000, 20_000, 50_000, 20 * time.Second}
+	quickSizes = sizes{60 * time.Millisecond, 200, time.Second, 300 * time.Millisecond, 500, 50_000, 5_000, 400 * time.Millisecond, 60 * time.Millisecond, 200_000, 1_000, 300 * time.Millisecond, 10_000, 10_000, 20, 5_000, 3 * time.Second, 20_000, 2 * time.Second, 20, 2_000, 500, 1_000, time.Second}
 )
 
 // A part answers one question.
@@ -99,6 +102,8 @@ var parts = []part{
 	{"callback-latency", "Latency from publish to callback; floor: as above, not stored", (*bench).callbackTimes},
 	{"callback-idle", "Memory of idle subscriptions; floor: the bytes of callback, secret and token", (*bench).idleSubscriptions},
 	{"callback-catchup", "Catching up over a callback, with the verification; floor: as above, the same 1,000 changes again and again", (*bench).callbackCatchUp},
+	{"rights", "What tokens, limits and the audit log cost: a hub whose callers have limits, as all together have, and with an audit log; floor: a hub with none of these, in turn with it, many times in a round", (*bench).rights},
+	{"tokens", "A tokens file with 100,000 callers, read in process; floor: its lines, split into fields. And requests to a hub that reads it anew again and again meanwhile; floor: that does not", (*bench).tokens},
 	{"scrape", "Reading the metrics of a hub with many sets and idle subscriptions; floor: net/http with the Go and process metrics alone", (*bench).scrape},
 	{"redis", "Durable publishes into Redis, in process: hub.Publish on redislog; floor: go-redis, one XADD of the same block for each publish, from as many goroutines; appendfsync everysec", (*bench).redis},
 	{"redis-memory", "Memory of Redis; floor: the same blocks in one bare stream", (*bench).redisMemory},

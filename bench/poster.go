@@ -16,7 +16,7 @@ import (
 // answerTime bounds how long one answer of a server may take.
 const answerTime = 20 * time.Second
 
-// A poster POSTs NDJSON on one kept connection, without net/http's client, which
+// A poster POSTs on one kept connection, without net/http's client, which
 // would cost more than what is measured.
 type poster struct {
 	conn net.Conn
@@ -25,12 +25,19 @@ type poster struct {
 	buf  []byte
 }
 
-func newPoster(addr, path string) (*poster, error) {
+// ndjsonHead is the header of a POST of NDJSON.
+const ndjsonHead = "Content-Type: application/x-ndjson\r\n"
+
+// newPoster returns a poster of NDJSON to a URL path.
+func newPoster(addr, path string) (*poster, error) { return newPosterWith(addr, path, ndjsonHead) }
+
+// newPosterWith returns a poster that sends header, whole lines of it.
+func newPosterWith(addr, path, header string) (*poster, error) {
 	conn, err := net.Dial("tcp", addr)
 	if err != nil {
 		return nil, err
 	}
-	head := fmt.Appendf(nil, "POST %s HTTP/1.1\r\nHost: %s\r\nContent-Type: application/x-ndjson\r\nContent-Length: ", path, addr)
+	head := fmt.Appendf(nil, "POST %s HTTP/1.1\r\nHost: %s\r\n%sContent-Length: ", path, addr, header)
 	return &poster{conn: conn, in: bufio.NewReader(conn), head: head}, nil
 }
 

@@ -182,11 +182,16 @@ func (b *bench) publishHTTP(t *table) error {
 	})
 }
 
-// over posts bodies to a server's path, each publisher on a connection of its own.
+// over posts bodies of NDJSON to a server's path, each publisher on a connection of its own.
 func (l load) over(s *server, path string, bodies [][]byte) (p publishing, err error) {
+	return l.with(s, path, ndjsonHead, bodies)
+}
+
+// with posts bodies as over does, with a header.
+func (l load) with(s *server, path, header string, bodies [][]byte) (p publishing, err error) {
 	posters := make([]*poster, l.publishers)
 	for i := range posters {
-		if posters[i], err = newPoster(s.addr, path); err != nil {
+		if posters[i], err = newPosterWith(s.addr, path, header); err != nil {
 			return p, err
 		}
 		defer posters[i].conn.Close()

@@ -29,6 +29,7 @@ type subscriber struct {
 type reader struct {
 	split  splitter
 	handle func(s *subscriber, body []byte, at int64) (deliveries int)
+	header string        // of each subscriber's request besides, whole lines
 	tee    *bufio.Writer // gets all bytes too, where there is only one subscriber; may be nil
 
 	ep        int
@@ -222,7 +223,7 @@ func (r *reader) connect(addr, path string, events bool, n int) error {
 	for i := range dialers {
 		wg.Go(func() {
 			for j := i; j < n; j += dialers {
-				fd, rest, err := dial(addr, path, events)
+				fd, rest, err := dial(addr, path, r.header, events)
 				if err == nil {
 					err = r.add(fd, rest)
 				}
@@ -239,7 +240,7 @@ func (r *reader) connect(addr, path string, events bool, n int) error {
 }
 
 // dial opens a WebSocket or an event stream. rest is what came with the answer.
-func dial(addr, path string, events bool) (fd int, rest []byte, err error) {
+func dial(addr, path, header string, events bool) (fd int, rest []byte, err error) {
 	conn, err := net.DialTimeout("tcp", addr, answerTime)
 	if err != nil {
 		return -1, nil, err
@@ -250,7 +251,7 @@ func dial(addr, path string, events bool) (fd int, rest []byte, err error) {
 	if events {
 		head, want = "Accept: text/event-stream\r\n", http.StatusOK
 	}
-	if _, err := fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: %s\r\n%s\r\n", path, addr, head); err != nil {
+	if _, err := fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: %s\r\n%s%s\r\n", path, addr, header, head); err != nil {
 		return -1, nil, err
 	}
 	in := bufio.NewReader(conn)

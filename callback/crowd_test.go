@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/rshub/rshub/access"
 	"github.com/rshub/rshub/callback/subscription"
 	"github.com/rshub/rshub/callback/websub"
 	"github.com/rshub/rshub/internal/memorytest"
@@ -172,5 +173,63 @@ func TestCrowdOfAPart(t *testing.T) {
 		if c := crowds(); c != (subscription.Crowd{}) {
 			t.Errorf("without a shard there are %+v", c)
 		}
+	})
+}
+
+// One caller does not take the places of all others, at a host or in a set, and has only so
+// many in all. Its own subscriptions it can renew, and operators have no such limit.
+func TestMostSubscriptionsOfOneCaller(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, Options{})
+		d := w.desk(websub.Options{MaxPerHost: 4, MaxPerSet: 6})
+		follow, err := access.ParseRights("follow:*")
+		if err != nil {
+			t.Fatal(err)
+		}
+		d.rights = &follow
+		for _, set := range []string{"demo", "other", "third"} {
+			memorytest.Fill(t, w.log, set)
+		}
+		post := func(caller string, status int, callback, set, want string) {
+			t.Helper()
+			d.caller = caller
+			r := d.post(asking("hub.callback", callback, "hub.topic", base+"/sets/"+set+"/changes"))
+			w.settled()
+			if r.Code != status || !strings.Contains(r.Body.String(), want) {
+				t.Errorf("%s for %s to %s is answered %d, want %d: %s", callback, caller, set, r.Code, status, r.Body)
+			}
+		}
+		hosts := make([]string, 5)
+		for i := range hosts {
+			hosts[i] = w.listen(fmt.Sprintf("h%d.example", i)).url
+		}
+		post("evil", 202, hosts[0]+"0", "demo", "")
+		post("evil", 202, hosts[0]+"1", "demo", "")
+		post("evil", 403, hosts[0]+"2", "demo", "one caller may have at most 2 subscriptions with callbacks at h0.example:80")
+		post("good", 202, hosts[0]+"2", "demo", "")
+		post("evil", 202, hosts[1], "demo", "")
+		post("evil", 403, hosts[2], "demo", "one caller may have at most 3 subscriptions to set demo")
+		post("good", 202, hosts[2], "demo", "")
+		post("evil", 202, hosts[2], "other", "")
+		post("evil", 202, hosts[3], "other", "")
+		post("evil", 202, hosts[3], "third", "")
+		post("evil", 403, hosts[4], "third", "one caller may have at most 6 subscriptions, and")
+		post("evil", 202, hosts[0]+"0", "demo", "") // renewed
+		post("good", 202, hosts[4], "third", "")
+		// A subscription that ends makes room.
+		d.caller = "evil"
+		if r := d.post(asking("hub.callback", hosts[3], "hub.topic", base+"/sets/third/changes", "hub.mode", "unsubscribe")); r.Code != 202 {
+			t.Errorf("unsubscribe: %d %s", r.Code, r.Body)
+		}
+		w.settled()
+		post("evil", 202, hosts[4]+"1", "third", "")
+		all := access.All()
+		d.rights = &all
+		post("evil", 202, hosts[4]+"2", "third", "")
+		w.crash()
+		if len(w.engine.makers) != 0 {
+			t.Errorf("left are %v", w.engine.makers)
+		}
+		w.start(Options{})
 	})
 }

@@ -20,19 +20,24 @@ type desk struct {
 	t      testing.TB
 	errors problem.Adapter
 	server *websub.Server
-	caller string // who asks
+	caller string         // who asks
+	rights *access.Rights // what the caller may; nil: everything
 }
 
 func (w *world) desk(o websub.Options) *desk {
 	check := outbound.New(outbound.Options{Self: base}).Check
 	return &desk{w.t, problem.Adapter{Logger: w.engine.opts.Logger, Text: func(r *http.Request) bool { return r.URL.Path == "/hub" }},
-		websub.NewServer(w.engine, w.registry, w.log, check, base, o), "alice"}
+		websub.NewServer(w.engine, w.registry, w.log, check, base, o), "alice", nil}
 }
 
 // answer answers a request of a caller who may do everything.
 func (d *desk) answer(method, path, body string) *httptest.ResponseRecorder {
 	r := httptest.NewRequest(method, path, strings.NewReader(body))
 	w := httptest.NewRecorder()
+	rights := access.All()
+	if d.rights != nil {
+		rights = *d.rights
+	}
 	d.errors.Handle(func(w http.ResponseWriter, r *http.Request) error {
 		switch parts := strings.Split(strings.TrimPrefix(r.URL.Path, "/"), "/"); {
 		case parts[0] == "hub":
@@ -44,7 +49,7 @@ func (d *desk) answer(method, path, body string) *httptest.ResponseRecorder {
 		default:
 			return d.server.ServeSubscription(w, r, parts[1], parts[3], strings.Join(parts[4:], "/"))
 		}
-	})(w, r.WithContext(access.NewContext(r.Context(), access.Caller{Name: d.caller, Rights: access.All()})))
+	})(w, r.WithContext(access.NewContext(r.Context(), access.Caller{Name: d.caller, Rights: rights})))
 	return w
 }
 

@@ -75,6 +75,7 @@ type Engine struct {
 	topics   map[string]*topic
 	filters  filters
 	fresh    map[string]int // errands that are to make a subscription, by set
+	makers   tally          // subscriptions, by who made them
 	slots    *slots
 	schedule schedule
 	failing  int            // subs whose last attempt failed

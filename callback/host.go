@@ -5,12 +5,13 @@ import "github.com/rshub/rshub/outbound"
 // A host is where callbacks lead to: a name and a port. Engine.mu guards all of it but
 // the name, which never changes.
 type host struct {
-	name  string
-	place string         // the address where it is, as far as is known: see outbound.PlaceOf
-	users int            // tasks that point here
-	subs  int            // how many of users are subscriptions
-	fresh int            // how many of users are errands that are to make a subscription
-	asked map[string]int // the same as fresh, by who asked for the subscription; nil: there were none
+	name   string
+	place  string         // the address where it is, as far as is known: see outbound.PlaceOf
+	users  int            // tasks that point here
+	subs   int            // how many of users are subscriptions
+	fresh  int            // how many of users are errands that are to make a subscription
+	asked  map[string]int // the same as fresh, by who asked for the subscription; nil: there were none
+	makers tally          // subs, by who made them
 }
 
 // host returns the host of a callback, which gets one more user.

@@ -28,6 +28,9 @@ func (e *Engine) Missing() map[string]int {
 // setAboutLocked replaces what a sub is about, and counts what it waits for.
 func (s *sub) setAboutLocked(about *subscription.Subscription) {
 	e := s.shard.engine
+	if s.about != nil {
+		s.countLocked(-1)
+	}
 	if s.about != nil && s.about.Stale {
 		e.stale--
 	}
@@ -40,6 +43,7 @@ func (s *sub) setAboutLocked(about *subscription.Subscription) {
 	if about == nil {
 		return
 	}
+	s.countLocked(1)
 	if about.Stale {
 		e.stale++
 	}

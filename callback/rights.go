@@ -93,9 +93,11 @@ func (s *shard) lookAtRights(version uint64) {
 			s.unchecked = append(s.unchecked, x)
 		}
 	}
-	all := make([]looked, len(s.unchecked))
-	for i, x := range s.unchecked {
-		all[i] = looked{sub: x, about: x.about}
+	all := make([]looked, 0, len(s.unchecked))
+	for _, x := range s.unchecked {
+		if x.about != nil { // it was not removed meanwhile
+			all = append(all, looked{sub: x, about: x.about})
+		}
 	}
 	s.unchecked = nil
 	e.mu.Unlock()
@@ -121,7 +123,7 @@ func (s *shard) uncheckLocked(x *sub) {
 // checkedLocked goes on with a sub when May has answered for what it was about.
 func (s *sub) checkedLocked(about *subscription.Subscription, until time.Time, why string) {
 	switch {
-	case s.state == dead || s.over != "":
+	case s.about == nil || s.over != "": // it was removed, or will be
 	case s.about != about: // it was renewed meanwhile
 		s.shard.uncheckLocked(s)
 	case why == "":

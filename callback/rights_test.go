@@ -74,6 +74,31 @@ func (c *callee) denied() (reasons []string) {
 
 func deliveries(c *callee) int { tries, _, _ := c.counts(); return tries }
 
+// A subscription may be removed before the hub has looked at the rights of whoever made it.
+func TestRemovedBeforeRightsAreLookedAt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, Options{Rights: newRegister()})
+		c := w.listen("quick.example")
+		w.publish("a", 1)
+		for range 3 {
+			id := w.send(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Start: w.head()})
+			w.settled()
+			w.saved(id)
+			w.send(subscription.Request{Mode: subscription.Remove, Callback: c.url})
+			w.settled()
+			time.Sleep(2 * rightsEvery)
+		}
+		w.send(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Start: w.head()})
+		w.settled()
+		before := deliveries(c)
+		w.publish("b", 1)
+		w.settled()
+		if n := deliveries(c) - before; n != 1 {
+			t.Errorf("the next subscription gets %d deliveries", n)
+		}
+	})
+}
+
 // When the rights of a caller end, its subscriptions do, within ten seconds, also those that
 // wait, fail, or have a delivery under way. Those of others go on. The callback is told, the
 // record stays for operators, and a new request makes a new subscription.

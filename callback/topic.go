@@ -44,6 +44,7 @@ type topic struct {
 
 	// Guarded by Engine.mu.
 	subs    int         // subs of this topic, in all pools and in none
+	makers  tally       // the same, by who made them
 	ready   bool        // head is known
 	head    feed.Cursor // of the entries that came
 	version int         // how often something new came

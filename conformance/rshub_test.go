@@ -8,6 +8,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -37,7 +39,8 @@ func startRshub(t *testing.T) *trial.Hub {
 	ctx, stop := context.WithCancel(context.Background())
 	cmd := exec.CommandContext(ctx, program)
 	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "RSHUB_LISTEN="+addr, "RSHUB_OPS_LISTEN=127.0.0.1:0", "RSHUB_DATA="+filepath.Join(dir, "data"),
+	cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "RSHUB_") })
+	cmd.Env = append(cmd.Env, "RSHUB_LISTEN="+addr, "RSHUB_OPS_LISTEN=127.0.0.1:0", "RSHUB_DATA="+filepath.Join(dir, "data"),
 		"RSHUB_CALLBACK_ALLOW=127.0.0.0/8,::1/128", "RSHUB_LEASE_MIN=1s")
 	log, err := os.Create(filepath.Join(dir, "log"))
 	if err != nil {

@@ -50,11 +50,8 @@ func mend(c *resourcesync.Change, odd func(*resourcesync.Error)) {
 // address resolves a URL as it stands in a document at base: spaces and letters other than
 // ASCII's are encoded, and a fragment is left out.
 func address(base *url.URL, loc string) (*url.URL, error) {
-	u, err := url.Parse(strings.TrimSpace(loc))
+	u, err := parse(strings.TrimSpace(loc))
 	if err != nil {
-		if e, ok := errors.AsType[*url.Error](err); ok {
-			err = e.Err
-		}
 		return nil, err
 	}
 	if base.Opaque == "" {
@@ -67,7 +64,16 @@ func address(base *url.URL, loc string) (*url.URL, error) {
 	if err := resourcesync.CheckURI("it", u.String()); err != nil {
 		return nil, err
 	}
-	return u, nil
+	return parse(u.String()) // //a:: has a host, and yet no URL has it
+}
+
+// parse is url.Parse, with errors that do not repeat the text.
+func parse(text string) (*url.URL, error) {
+	u, err := url.Parse(text)
+	if e, ok := errors.AsType[*url.Error](err); ok {
+		err = e.Err
+	}
+	return u, err
 }
 
 // encode encodes the bytes that a query cannot have. It leaves what is encoded.

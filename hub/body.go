@@ -79,10 +79,21 @@ func (h *Hub) body(w http.ResponseWriter, r *http.Request, patient *patientReade
 		if err != nil {
 			return nil, readError(err)
 		}
-		return z, nil
+		return unpacking{z}, nil
 	default:
 		return nil, unsupported(fmt.Sprintf("the Content-Encoding is %q; send gzip or none", e))
 	}
+}
+
+// unpacking says in its errors that gzip was cut off.
+type unpacking struct{ *gzip.Reader }
+
+func (u unpacking) Read(b []byte) (int, error) {
+	n, err := u.Reader.Read(b)
+	if errors.Is(err, io.ErrUnexpectedEOF) {
+		err = resourcesync.Invalid("the gzip of the body ends early: a part of it is missing at its end")
+	}
+	return n, err
 }
 
 // readError turns an error of reading the body into one that tells the

@@ -41,6 +41,10 @@ type Options struct {
 	// which something may be removed. Default: nobody waits.
 	Hold func(ctx context.Context, set string) (at feed.Cursor, ok bool)
 
+	// Admit calls end, once, when the caller of ctx may not publish to a set any more, with
+	// why; until release is called. end does not block. Default: everybody may for ever.
+	Admit func(ctx context.Context, set string, end func(error)) (release func())
+
 	// Intake is what publishes take room in from when they are read until they are
 	// accepted. Default: ten times MaxBody, and at least 64 MiB.
 	Intake *budget.Budget
@@ -48,6 +52,10 @@ type Options struct {
 	// Full reports whether a set keeps as much as it may, and how many bytes that is. It
 	// must not block. Default: no set does.
 	Full func(set string) (most int64, full bool)
+
+	// Grew is told of each publish that the memory has accepted, with the set. It must not
+	// block. Default: nobody is told.
+	Grew func(set string)
 
 	Bus    *Bus          // announces to other hubs of the same memory; default: none
 	Shared time.Duration // if other hubs use the memory: how often Run looks whether it moved without an announcement; default 0: no other hub does

@@ -27,6 +27,7 @@ type intake struct {
 	patient *patientReader
 	read    int64 // bytes that were read
 	unpaid  int64 // of these, what does not count for the user's limit yet
+	err     error // of the first read that failed; it stays, because what was read then is lost
 
 	turns chan struct{} // of the hub
 	turn  bool          // it has one
@@ -86,14 +87,19 @@ func (in *intake) pace() error {
 // while it waits for its publisher, who may be slow.
 func (in *intake) Read(p []byte) (int, error) {
 	in.yield()
+	if in.err != nil {
+		return 0, in.err
+	}
 	n, err := in.body.Read(p)
+	in.err = err
 	in.unpaid += int64(n)
 	if in.read += int64(n); in.read > large {
 		select {
 		case in.turns <- struct{}{}:
 			in.turn = true
 		case <-in.ctx.Done():
-			return 0, in.ctx.Err()
+			in.err = in.ctx.Err()
+			return 0, in.err
 		}
 	}
 	return n, err
@@ -149,9 +155,10 @@ func (in *intake) release() {
 const leastRate = 1 << 10
 
 // A patientReader reads a request's body with a deadline for each read. So a
-// publisher may be slow, but neither silent nor endless.
+// publisher may be slow, but neither silent nor endless. When ctx ends, so does the reading.
 type patientReader struct {
 	io.ReadCloser
+	ctx     context.Context
 	timeout time.Duration
 	conn    *http.ResponseController
 	begun   time.Time
@@ -172,6 +179,9 @@ func (p *patientReader) Read(b []byte) (int, error) {
 			deadline = silent
 		}
 		_ = p.conn.SetReadDeadline(deadline) // not every ResponseWriter can
+		if err := p.ctx.Err(); err != nil {  // after that: who ends ctx sets an earlier deadline afterwards
+			return 0, err
+		}
 	}
 	n, err := p.ReadCloser.Read(b)
 	p.read += int64(n)

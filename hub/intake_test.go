@@ -6,14 +6,17 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/internal/budget"
 	"github.com/rshub/rshub/limit"
+	"github.com/rshub/rshub/problem"
 )
 
 // postOf publishes to the set demo as a user.
@@ -164,10 +167,19 @@ func TestStreamIsPaced(t *testing.T) {
 }
 
 func TestFullSet(t *testing.T) {
-	h, _ := newHub(t, Options{Full: func(set string) (int64, bool) { return 12345, set == "demo" }})
+	var grew []string
+	h, _ := newHub(t, Options{Full: func(set string) (int64, bool) { return 12345, set == "demo" }, Grew: func(set string) { grew = append(grew, set) }})
 	w := post(h, jsonDoc, "Content-Type", jsonType)
 	if p := problemOf(t, w.Code, w.Header(), w.Body.Bytes()); p.Status != http.StatusInsufficientStorage || !strings.Contains(p.Detail, "12345") || !strings.Contains(p.Detail, "set demo") {
 		t.Errorf("%+v", p)
+	}
+	// What comes over no network, such as what was fetched from a source, does not fit either.
+	if _, err := h.Publish(t.Context(), "demo", changelog.Publish{Changes: changes("a", 1)}); problem.From(err).Status != http.StatusInsufficientStorage {
+		t.Errorf("a publish of the hub's own: %v", err)
+	}
+	mustPublish(t, h, "other", changes("a", 1))
+	if !slices.Equal(grew, []string{"other"}) {
+		t.Errorf("noted are %q", grew)
 	}
 }
 

@@ -32,9 +32,7 @@ func (h *Hub) receiveLines(ctx context.Context, set, key string, from *intake) (
 		var p changelog.Publish
 		var err error
 		if i > 1 {
-			if err = from.pace(); err == nil {
-				err = h.fits(set)
-			}
+			err = from.pace()
 		}
 		if err == nil {
 			p, err = in.batch(i * linesPerBatch)
@@ -99,7 +97,7 @@ func (in *lineReader) batch(end int) (p changelog.Publish, err error) {
 		}
 		in.entry++
 		if in.err != nil {
-			return p, in.place(readError(in.err))
+			return p, in.others(in.place(readError(in.err)), end)
 		}
 		in.line = in.r.Line()
 		line := in.r.Bytes()
@@ -110,7 +108,7 @@ func (in *lineReader) batch(end int) (p changelog.Publish, err error) {
 		sum.Write(line)
 		sum.Write([]byte{'\n'})
 		if err := in.held.Validate(); err != nil {
-			return p, in.place(err)
+			return p, in.others(in.place(err), end)
 		}
 		memory += in.held.Memory()
 		if err := in.from.room(memory); err != nil {
@@ -121,6 +119,29 @@ func (in *lineReader) batch(end int) (p changelog.Publish, err error) {
 	}
 	p.Hash = [32]byte(sum.Sum(nil))
 	return p, nil
+}
+
+// others adds to the error of a line what is wrong with those lines of the batch that have
+// come already.
+func (in *lineReader) others(err error, end int) error {
+	first, ok := errors.AsType[*resourcesync.Error](err)
+	for ok && len(first.More)+1 < resourcesync.MaxErrors && in.r.More() {
+		c, err := in.r.Next()
+		if in.r.Line() > end {
+			break
+		}
+		in.entry++
+		if err == nil {
+			err = c.Validate()
+		}
+		more, wrong := errors.AsType[*resourcesync.Error](in.place(err))
+		if wrong {
+			first.More = append(first.More, more)
+		} else if err != nil {
+			break
+		}
+	}
+	return err
 }
 
 // place adds to an error the line and the entry that it is about.

@@ -18,6 +18,7 @@ import (
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/internal/trail"
+	"github.com/rshub/rshub/problem"
 	"github.com/rshub/rshub/resourcesync"
 )
 
@@ -78,8 +79,30 @@ func (h *Hub) linkedSet(header http.Header) (string, error) {
 	return set, nil
 }
 
-// receive reads, validates and appends what a request carries.
+// receive is receiveAll, as long as the caller may publish to the set.
 func (h *Hub) receive(w http.ResponseWriter, r *http.Request, set string) (*feed.Receipt, error) {
+	if h.opts.Admit == nil {
+		return h.receiveAll(w, r, set)
+	}
+	ctx, cancel := context.WithCancelCause(r.Context())
+	defer cancel(nil)
+	conn := http.NewResponseController(w)
+	release := h.opts.Admit(ctx, set, func(why error) {
+		cancel(problem.From(why))
+		_ = conn.SetReadDeadline(time.Now()) // ends a read that waits; patientReader begins no other
+	})
+	receipt, err := h.receiveAll(w, r.WithContext(ctx), set)
+	release()
+	if why, ok := context.Cause(ctx).(*problem.Problem); ok && err != nil {
+		p := *why
+		p.Accepted = problem.From(err).Accepted
+		return nil, &p
+	}
+	return receipt, err
+}
+
+// receiveAll reads, validates and appends what a request carries.
+func (h *Hub) receiveAll(w http.ResponseWriter, r *http.Request, set string) (*feed.Receipt, error) {
 	in, mediaType, key, err := h.open(w, r, set)
 	if in != nil {
 		defer in.release()
@@ -120,7 +143,7 @@ func (h *Hub) open(w http.ResponseWriter, r *http.Request, set string) (in *inta
 	if in, err = h.take(r.Context()); err != nil {
 		return nil, "", "", err
 	}
-	in.patient = &patientReader{ReadCloser: r.Body, timeout: h.opts.ReadTimeout, conn: http.NewResponseController(w)}
+	in.patient = &patientReader{ReadCloser: r.Body, ctx: r.Context(), timeout: h.opts.ReadTimeout, conn: http.NewResponseController(w)}
 	in.body, err = h.body(w, r, in.patient, mediaType == ndjson)
 	return in, mediaType, key, err
 }
@@ -129,18 +152,24 @@ func (h *Hub) open(w http.ResponseWriter, r *http.Request, set string) (in *inta
 func (h *Hub) readDocument(ctx context.Context, in *intake, mediaType, key string) (p changelog.Publish, err error) {
 	sum := sha256.New()
 	body := io.TeeReader(in, sum)
-	limits := resourcesync.Limits{Bytes: h.opts.MaxBody, Entries: changelog.MaxBatch, Room: in.room}
+	limits := resourcesync.Limits{Bytes: h.opts.MaxBody, Entries: changelog.MaxBatch, Room: in.room, Check: (*resourcesync.Change).Validate}
 	var doc *resourcesync.Document
 	if mediaType == xmlType {
 		doc, err = resourcesync.ReadXML(body, limits)
 	} else {
 		doc, err = resourcesync.ReadJSON(body, limits)
 	}
+	if doc != nil {
+		if err := published(doc); err != nil {
+			return p, err // which explains why its entries are wrong
+		}
+	}
 	if err != nil {
 		return p, readError(err)
 	}
-	if p.Changes, err = documentChanges(doc); err != nil {
-		return p, err
+	p.Changes = make([]resourcesync.Change, len(doc.Items))
+	for i := range doc.Items {
+		p.Changes[i] = doc.Items[i].Change
 	}
 	in.pay(len(p.Changes))
 	p.Hash = [32]byte(sum.Sum(nil))
@@ -154,31 +183,19 @@ func (h *Hub) readDocument(ctx context.Context, in *intake, mediaType, key strin
 	return p, nil
 }
 
-// documentChanges returns the changes that a document publishes. All of them
-// are valid.
-func documentChanges(doc *resourcesync.Document) ([]resourcesync.Change, error) {
+// published returns an error if a document is not one of changes.
+func published(doc *resourcesync.Document) error {
 	if !doc.IsChanges() {
 		what := "its capability is " + strconv.Quote(doc.Capability)
 		if doc.Index {
 			what = "it is a sitemapindex"
 		}
-		return nil, resourcesync.Invalid("the document cannot be published, because %s: send a urlset whose rs:md capability is change-notification or changelist", what)
+		return resourcesync.Invalid("the document cannot be published, because %s: send a urlset whose rs:md capability is change-notification or changelist", what)
 	}
 	if !doc.From.IsZero() && !doc.Until.IsZero() && doc.From.After(doc.Until) {
-		return nil, resourcesync.Invalid("from is later than until")
+		return resourcesync.Invalid("from is later than until")
 	}
-	changes := make([]resourcesync.Change, len(doc.Items))
-	for i := range doc.Items {
-		c := &doc.Items[i].Change
-		if err := c.Validate(); err != nil {
-			if e, ok := errors.AsType[*resourcesync.Error](err); ok {
-				e.Entry = i + 1
-			}
-			return nil, err
-		}
-		changes[i] = *c
-	}
-	return changes, nil
+	return nil
 }
 
 // Publish appends a batch and wakes the followers of the set. When it returns
@@ -194,6 +211,9 @@ func (h *Hub) Publish(ctx context.Context, set string, p changelog.Publish) (cha
 	if err != nil {
 		return changelog.Appended{}, fmt.Errorf("publish to set %q: %w", set, err)
 	}
+	if h.opts.Grew != nil {
+		h.opts.Grew(set)
+	}
 	trail.From(ctx).Published(a.Count, a.Cursor, a.Replayed)
 	return a, nil
 }
@@ -204,6 +224,9 @@ func (h *Hub) publish(ctx context.Context, set string, p changelog.Publish) (cha
 	}
 	if !h.Waits(set) {
 		return changelog.Appended{}, feed.ErrNoSet
+	}
+	if err := h.fits(set); err != nil {
+		return changelog.Appended{}, err
 	}
 	if p.Key == "" {
 		p.Key, p.Brief = rand.Text(), true

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -159,7 +160,7 @@ func TestServePublishRefuses(t *testing.T) {
 		{"charset", "application/xml; charset=iso-8859-1", "", xmlOf(""), 415, "unsupported", 0, 0, "send UTF-8"},
 		{"coding", xmlType, "br", xmlOf(""), 415, "unsupported", 0, 0, "send gzip or none"},
 		{"no gzip", xmlType, "gzip", xmlOf(""), 400, "invalid", 0, 0, "not the gzip"},
-		{"half a gzip", xmlType, "gzip", gzipped(xmlOf(""))[:60], 400, "invalid", 0, 0, "ends early"},
+		{"half a gzip", xmlType, "gzip", gzipped(xmlOf(""))[:60], 400, "invalid", 0, 0, "the gzip of the body ends early"},
 		{"a gzip without its checksum", jsonType, "gzip", gzipped(jsonDoc)[:len(gzipped(jsonDoc))-4], 400, "invalid", 0, 0, "ends early"},
 		{"a damaged gzip", xmlType, "gzip", gzipped(jsonDoc)[:10] + "\xff" + gzipped(jsonDoc)[11:], 400, "invalid", 0, 0, "not the gzip"},
 		{"empty gzip", lines, "gzip", "", 400, "invalid", 0, 0, "ends early"},
@@ -215,6 +216,41 @@ func TestServePublishRefuses(t *testing.T) {
 }
 
 // Each error of the memory becomes a status. The reason is in the log.
+// All that is wrong in a document is reported, and of a stream what has come.
+func TestAllErrors(t *testing.T) {
+	h, log := newHub(t, Options{})
+	const wrong, good = `{"loc":"not a URI","change":"updated"}`, `{"loc":"urn:x:a","change":"updated"}`
+	url := func(md string) string { return "<url><loc>urn:x:a</loc><rs:md " + md + "/></url>" }
+	list := `<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9" xmlns:rs="http://www.openarchives.org/rs/terms/">`
+	for _, test := range []struct {
+		name, mediaType, body, entries, detail string
+	}{
+		{"JSON", jsonType, `{"changes":[` + good + "," + wrong + `,{"url":"urn:x:a"},` + good + `,{"loc":"urn:x:b","change":"gone"}]}`, "2 3 5", `did you mean "loc"?`},
+		{"XML", xmlType, list + `<rs:md capability="changelist"/>` + url(`change="updated"`) + url("") + url(`change="moved"`) + "</urlset>", "2 3", "entry 3"},
+		{"NDJSON", ndjson, good + "\n" + wrong + "\n\nx\n" + good + "\n" + wrong + "\n", "2 3 5", "line 6"},
+		{"one", ndjson, good + "\n" + wrong + "\n" + good + "\n", "", "line 2"},
+		{"no changes at all", xmlType, list + `<rs:md capability="resourcelist"/>` + url(`hash="md5:x"`) + url(`hash="md5:x"`) + "</urlset>", "", "capability"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			w := post(h, test.body, "Content-Type", test.mediaType)
+			p := problemOf(t, w.Code, w.Header(), w.Body.Bytes())
+			var entries []string
+			for _, e := range p.Errors {
+				entries = append(entries, strconv.Itoa(e.Entry))
+				if e.Detail == "" || test.mediaType == ndjson && e.Line == 0 {
+					t.Errorf("an error is %+v", e)
+				}
+			}
+			if got := strings.Join(entries, " "); p.Status != 400 || got != test.entries || !strings.Contains(p.Detail, test.detail) {
+				t.Errorf("the problem is %+v", p)
+			}
+		})
+	}
+	if got := locs(t, log, "demo"); len(got) > 0 {
+		t.Errorf("the memory has %q", got)
+	}
+}
+
 func TestServePublishFails(t *testing.T) {
 	for _, test := range []struct {
 		err     error

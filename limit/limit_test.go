@@ -2,6 +2,7 @@ package limit
 
 import (
 	"errors"
+	"net/http"
 	"net/netip"
 	"strconv"
 	"strings"
@@ -288,4 +289,22 @@ func BenchmarkPublish(b *testing.B) {
 			done()
 		}
 	})
+}
+
+// Whoever uses far more than a small limit waits for long, and is not free of it.
+func TestHugeUse(t *testing.T) {
+	l, err := Parse("bytes:1/d")
+	if err != nil {
+		t.Fatal(err)
+	}
+	u := New(Options{Caller: l}).Caller("ann", nil)
+	for range 5 {
+		u.Spend(Bytes, 1<<40)
+		if wait := u.Wait(Bytes); wait < 365*24*time.Hour {
+			t.Fatalf("it waits %v", wait)
+		}
+	}
+	if p := problem.From(u.Use(Bytes, 1)); p.RetryAfter < 1<<24 || p.Status != http.StatusTooManyRequests {
+		t.Errorf("%+v", p)
+	}
 }

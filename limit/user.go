@@ -123,14 +123,19 @@ func (u *User) spend(kind Kind, n, now int64) {
 	cost := l.cost(n)
 	for {
 		was := u.full[kind].Load()
-		if u.full[kind].CompareAndSwap(was, max(was, now)+cost) {
+		if u.full[kind].CompareAndSwap(was, min(max(was, now)+cost, longest)) {
 			return
 		}
 	}
 }
 
-// cost returns in how many nanoseconds n come back.
-func (l Limit) cost(n int64) int64 { return int64(float64(l.Within) / float64(l.Most) * float64(n)) }
+// cost returns in how many nanoseconds n come back, at most longest.
+func (l Limit) cost(n int64) int64 {
+	return int64(min(float64(l.Within)/float64(l.Most)*float64(n), float64(longest)))
+}
+
+// longest bounds a time of clock that is ahead, so that two of them can be added. It is 73 years.
+const longest = 1 << 61
 
 // Open opens one of what counts as Connections, until done is called, once. The error is
 // the *problem.Problem to answer with.

@@ -153,10 +153,15 @@ func (a *addresses) checkHost(name string, u *url.URL) error {
 	}
 	// Some resolvers take 127.1, 0x7f000001 and 2130706433 for addresses.
 	last := host[strings.LastIndexByte(host, '.')+1:]
-	if _, err := strconv.ParseUint(last, 0, 64); err == nil || last == "" || strings.Trim(last, "0123456789") == "" || strings.ContainsAny(host, "%:") {
+	if _, err := strconv.ParseUint(last, 0, 64); err == nil || last == "" || strings.Trim(last, "0123456789") == "" || strings.ContainsFunc(host, notInName) {
 		return resourcesync.Invalid("the %s's host is neither a name nor an IP address", name)
 	}
 	return nil
+}
+
+// notInName reports whether no name of a host has a character.
+func notInName(r rune) bool {
+	return (r < 'a' || r > 'z') && (r < '0' || r > '9') && r != '-' && r != '_' && r != '.'
 }
 
 // exact reports whether a request for u sends the path and query of target

@@ -27,6 +27,10 @@ type Problem struct {
 	Line   int    `json:"line,omitempty"`  // the line of the input that is wrong, from 1
 	Loc    string `json:"loc,omitempty"`   // the loc of that entry
 
+	// Errors are all that is wrong in the batch, the first included, if it is more than one:
+	// up to resourcesync.MaxErrors. Detail says them as well.
+	Errors []EntryError `json:"errors,omitempty"`
+
 	RequestID string `json:"requestId,omitempty"` // the answer's X-Request-Id, which is in the log's lines too
 
 	// Accepted says what an NDJSON stream had accepted before the error.
@@ -35,6 +39,14 @@ type Problem struct {
 	RetryAfter int         `json:"-"` // seconds for the header Retry-After; 0: none
 	Header     http.Header `json:"-"` // further headers of the answer
 	Err        error       `json:"-"` // the error behind it, for the log; nil when the other fields say all
+}
+
+// An EntryError is one of several things that are wrong in a batch.
+type EntryError struct {
+	Entry  int    `json:"entry,omitempty"`
+	Line   int    `json:"line,omitempty"`
+	Loc    string `json:"loc,omitempty"`
+	Detail string `json:"detail"`
 }
 
 // Accepted says how much of a stream is in the change memory.
@@ -84,6 +96,11 @@ func newProblem(err error) *Problem {
 			p = New(http.StatusRequestEntityTooLarge, "too-large", e.Error())
 		}
 		p.Entry, p.Line, p.Loc = e.Entry, e.Line, e.Loc
+		if len(e.More) > 0 {
+			for _, one := range append([]*resourcesync.Error{e}, e.More...) {
+				p.Errors = append(p.Errors, EntryError{one.Entry, one.Line, one.Loc, one.Rule})
+			}
+		}
 		return p
 	}
 	if e, ok := errors.AsType[*http.MaxBytesError](err); ok {

@@ -41,6 +41,10 @@ func Read(resp *http.Response, now time.Time) (*Problem, error) {
 	}
 	p.Status = resp.StatusCode
 	p.Title, p.Detail, p.Loc = line(p.Title), line(p.Detail), line(p.Loc)
+	p.Errors = p.Errors[:min(len(p.Errors), resourcesync.MaxErrors)]
+	for i := range p.Errors {
+		p.Errors[i].Loc, p.Errors[i].Detail = line(p.Errors[i].Loc), line(p.Errors[i].Detail)
+	}
 	if p.Title == "" {
 		p.Title = http.StatusText(p.Status)
 	}

@@ -20,9 +20,26 @@ type Error struct {
 	Line  int    // the line, from 1; 0 when unknown
 	Loc   string // the entry's loc, shortened; empty when unknown
 	Rule  string // what is wrong, and what the rule asks for, in words
+
+	// More is what else is wrong in the same document, in its order. ReadXML, ReadJSON and
+	// an NDJSONReader say up to MaxErrors.
+	More []*Error
 }
 
+// MaxErrors is how many errors of one document its reader reports at most.
+const MaxErrors = 20
+
+// Error returns what is wrong, and all that is in More.
 func (e *Error) Error() string {
+	s := e.alone()
+	for _, more := range e.More {
+		s += "; " + more.alone()
+	}
+	return s
+}
+
+// alone returns the text of e without More.
+func (e *Error) alone() string {
 	s := e.Rule
 	switch {
 	case e.Entry > 0 && e.Loc != "":
@@ -39,6 +56,39 @@ func (e *Error) Error() string {
 }
 
 func (e *Error) Unwrap() error { return e.Err }
+
+// mistakes are what is wrong with the entries of one document.
+type mistakes struct {
+	all  []*Error
+	room *room
+}
+
+// add notes an error of an entry that is not read to its end, or is not good. It reports
+// whether reading may go on: not if err is no *Error, or if there are enough of them.
+func (m *mistakes) add(err error) bool {
+	var e *Error
+	if !errors.As(err, &e) {
+		return false
+	}
+	m.room.begun = m.room.read
+	m.all = append(m.all, e)
+	return len(m.all) < MaxErrors
+}
+
+// end returns the error of a reading that ended with err. That is nil at the end of the
+// document.
+func (m *mistakes) end(err error) error {
+	var e *Error
+	switch {
+	case len(m.all) == 0, err != nil && !errors.As(err, &e):
+		return err
+	case e != nil && e != m.all[len(m.all)-1]:
+		m.all = append(m.all, e)
+	}
+	first := *m.all[0]
+	first.More = m.all[1:]
+	return &first
+}
 
 // Invalid returns an *Error with ErrInvalid. format and args say in words what is
 // wrong.

@@ -75,10 +75,10 @@ func (j *jsonInput) baseline(p *BaselinePage, l Limits, each func(*Change) error
 			err = j.string("next", &p.Next)
 		case "resources":
 			resources = true
-			err = j.changes(`"resources"`, l, each)
+			err = j.changes(`"resources"`, l, nil, each)
 		case "changes":
 			changes = true
-			err = j.changes(`"changes"`, l, func(*Change) error { return j.fail("the end of a baseline has no changes yet") })
+			err = j.changes(`"changes"`, l, nil, func(*Change) error { return j.fail("the end of a baseline has no changes yet") })
 		default:
 			err = j.pass()
 		}

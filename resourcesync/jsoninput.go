@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/rshub/rshub/internal/nearest"
 )
 
 // A jsonInput reads the members of objects. A member that is null counts as absent.
@@ -27,8 +29,42 @@ func (j *jsonInput) unknown(of string, name []byte) error {
 	hint := ""
 	if of == "a document" && string(name) == "loc" { // a change alone: what many try first
 		hint = `; changes stand in {"changes": [...]}, or one on each line as application/x-ndjson`
+	} else if meant := meantMember(of, string(name)); meant != "" {
+		hint = `; did you mean "` + meant + `"?`
 	}
-	return j.fail(of + " has no member " + quote(string(name)) + hint)
+	return j.fail("unknown member " + quote(string(name)) + " in " + of + hint)
+}
+
+// meantMember returns the member that somebody probably meant by another name; "" if
+// nobody can tell.
+func meantMember(of, name string) string {
+	if of == "a change" {
+		switch strings.ToLower(name) {
+		case "url", "uri", "href", "id", "@id", "location":
+			return "loc"
+		case "action", "event", "op", "operation":
+			return "change"
+		case "time", "timestamp", "date":
+			return "datetime"
+		case "modified", "updated":
+			return "lastmod"
+		case "mime", "mimetype", "media_type", "mediatype", "contenttype", "content_type", "content-type", "format":
+			return "type"
+		case "size", "bytes", "content_length":
+			return "length"
+		case "checksum", "digest", "md5", "sha256", "sha-256":
+			return "hash"
+		case "links":
+			return "ln"
+		}
+	}
+	return nearest.Of(name, members[of])
+}
+
+var members = map[string][]string{
+	"a document":   {"changes", "from", "until", "capability"},
+	"a change":     {"loc", "change", "datetime", "lastmod", "changefreq", "hash", "length", "type", "encoding", "path", "ln"},
+	"a link in ln": {"rel", "href", "pri", "modified", "hash", "length", "type", "encoding", "path", "profile"},
 }
 
 // open reads the beginning of an object or an array.

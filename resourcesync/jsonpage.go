@@ -85,7 +85,7 @@ func (j *jsonInput) page(p *Page, l Limits, each func(*Change) error) error {
 			p.Diverged, err = j.bool("diverged")
 		case "changes":
 			changes = true
-			err = j.changes(`"changes"`, l, each)
+			err = j.changes(`"changes"`, l, nil, each)
 		default:
 			err = j.pass()
 		}

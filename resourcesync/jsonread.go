@@ -18,18 +18,26 @@ import (
 // Change.Validate checks whether the values make sense.
 //
 // An error is an *Error, with the entry if it is about one, or it wraps the error of
-// r.
+// r. After an entry that is wrong ReadJSON goes on, and reports the other ones that are
+// wrong in Error.More. If nothing but entries is wrong, it also returns the document,
+// without entries.
 func ReadJSON(r io.Reader, l Limits) (*Document, error) {
 	l = l.withDefaults()
 	j := &jsonInput{depth: l.Depth}
 	m := l.room(r, jsonBlowUp)
 	j.dec.Reset(newLimitReader(m, l.Bytes))
 	d := new(Document)
-	if err := j.document(d, l, m); err != nil {
-		return nil, err
+	wrong := &mistakes{room: m}
+	err := j.document(d, l, m, wrong)
+	if err == nil {
+		err = j.end()
 	}
-	if err := j.end(); err != nil {
-		return nil, err
+	switch {
+	case err != nil:
+		return nil, wrong.end(err)
+	case len(wrong.all) > 0:
+		d.Items = nil
+		return d, wrong.end(nil)
 	}
 	return d, nil
 }
@@ -69,7 +77,7 @@ func (p *ChangeParser) Parse(b []byte) (*Change, error) {
 	return c, nil
 }
 
-func (j *jsonInput) document(d *Document, l Limits, m *room) error {
+func (j *jsonInput) document(d *Document, l Limits, m *room, wrong *mistakes) error {
 	if err := j.open('{', "the document"); err != nil {
 		return err
 	}
@@ -87,11 +95,18 @@ func (j *jsonInput) document(d *Document, l Limits, m *room) error {
 			return j.close()
 		case "changes":
 			changes = true
-			err = j.changes(`"changes"`, l, func(c *Change) error {
+			err = j.changes(`"changes"`, l, wrong, func(c *Change) error {
 				if err := m.add(c); err != nil {
 					return err
 				}
-				d.Items = append(d.Items, Item{Change: *c})
+				if l.Check != nil {
+					if err := l.Check(c); err != nil {
+						return err
+					}
+				}
+				if len(wrong.all) == 0 {
+					d.Items = append(d.Items, Item{Change: *c})
+				}
 				return nil
 			})
 		case "from":
@@ -113,31 +128,51 @@ func (j *jsonInput) document(d *Document, l Limits, m *room) error {
 
 // changes reads an array of changes, and calls each for every one of them. what names
 // the array. each must copy the Change, because the next call reuses it. It may keep
-// what the Change points to.
-func (j *jsonInput) changes(what string, l Limits, each func(*Change) error) error {
+// what the Change points to. After a change that is wrong, changes goes on if wrong is
+// not nil and takes the error.
+func (j *jsonInput) changes(what string, l Limits, wrong *mistakes, each func(*Change) error) error {
 	if err := j.open('[', what); err != nil {
 		return err
 	}
+	depth := j.dec.StackDepth()
 	var c Change // one for all calls of each, so that it is allocated once
 	for n := 0; j.dec.PeekKind() != ']'; n++ {
 		if n == l.Entries && j.dec.PeekKind() == '{' {
 			return l.tooMany(n + 1)
 		}
 		c = Change{}
+		begin := j.dec.InputOffset()
 		err := j.change(&c)
 		if err == nil {
 			err = each(&c)
 		}
-		if err != nil {
-			var e *Error
-			if errors.As(err, &e) {
-				e.Entry = n + 1
-				e.Loc = Shorten(c.Loc)
-			}
+		if err == nil {
+			continue
+		}
+		var e *Error
+		if errors.As(err, &e) {
+			e.Entry = n + 1
+			e.Loc = Shorten(c.Loc)
+		}
+		if wrong == nil || !wrong.add(err) || !j.leave(depth, begin) {
 			return err
 		}
 	}
 	return j.close()
+}
+
+// leave reads up to the end of an entry that is wrong. The entry begins behind the offset
+// begin, within so many levels. leave reports false if it cannot find the end.
+func (j *jsonInput) leave(depth int, begin int64) bool {
+	if j.dec.StackDepth() == depth && j.dec.InputOffset() == begin { // not an object
+		return j.dec.SkipValue() == nil
+	}
+	for j.dec.StackDepth() > depth {
+		if _, err := j.dec.ReadToken(); err != nil {
+			return false
+		}
+	}
+	return true
 }
 
 func (j *jsonInput) change(c *Change) error {

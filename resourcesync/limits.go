@@ -18,6 +18,11 @@ type Limits struct {
 	// called often. An error ends the reading, and is what the reader returns, wrapped.
 	// Default: nobody is told. Only ReadXML and ReadJSON call it.
 	Room func(bytes int64) error
+
+	// Check is called with each entry that could be read. Its *Error counts as one of the
+	// reader. Default: nothing is checked besides what the reader does. Only ReadXML and
+	// ReadJSON call it.
+	Check func(*Change) error
 }
 
 // maxEntry bounds the text of one entry, which may be longer than the entry by its escapes.
@@ -41,24 +46,28 @@ type room struct {
 	read  int64 // bytes that were read
 	begun int64 // as many were read when the entry began
 	held  int64 // by the entries before
+	err   error // of the first read that failed; it stays, because what was read then is lost
 }
 
 func (l Limits) room(r io.Reader, blowUp int64) *room {
 	return &room{r: r, tell: l.Room, blowUp: blowUp}
 }
 
-func (m *room) Read(p []byte) (int, error) {
+func (m *room) Read(p []byte) (n int, err error) {
+	if m.err != nil {
+		return 0, m.err
+	}
 	if m.read-m.begun > maxEntry {
 		return 0, &Error{Err: ErrTooLarge, Rule: "the text of one entry has at most " + group(maxEntry) + " bytes"}
 	}
-	n, err := m.r.Read(p)
+	n, m.err = m.r.Read(p)
 	m.read += int64(n)
 	if m.tell != nil {
 		if err := m.tell(m.held + m.blowUp*(m.read-m.begun)); err != nil {
-			return 0, err
+			n, m.err = 0, err
 		}
 	}
-	return n, err
+	return n, m.err
 }
 
 // add counts an entry that was read to its end.

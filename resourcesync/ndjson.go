@@ -2,6 +2,7 @@ package resourcesync
 
 import (
 	"bufio"
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -50,6 +51,20 @@ func (r *NDJSONReader) Next() (*Change, error) {
 	}
 	r.at = r.line
 	return c, nil
+}
+
+// More lets Next go on behind a line that is wrong. It reports whether the next line that
+// is not blank has come already, so that Next does not wait for it; if not, it does nothing.
+func (r *NDJSONReader) More() bool {
+	if r.err != nil && !errors.Is(r.err, ErrInvalid) {
+		return false
+	}
+	come, _ := r.in.Peek(r.in.Buffered())
+	if bytes.IndexByte(bytes.TrimLeft(come, " \t\r\n"), '\n') < 0 {
+		return false
+	}
+	r.err = nil
+	return true
 }
 
 // Line returns the number of the line that Next returned last, or failed at. Lines are

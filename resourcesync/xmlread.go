@@ -27,6 +27,7 @@ type Reader struct {
 	pending *xml.StartElement // the first entry, which ended the header
 	entries int               // how many entries have begun
 	inEntry bool              // the reader is within an entry
+	line    int               // where the entry begins
 	loc     string            // the loc of this entry, as far as it was read
 	text    []byte            // buffer of textElement
 	odd     func(*Error)      // is told of mistakes that are passed over; nil: they end the reading
@@ -82,7 +83,9 @@ func (r *Reader) Next() (*Item, error) {
 }
 
 // ReadXML reads the XML document in r into memory. It accepts what a Reader accepts,
-// and returns the errors of a Reader.
+// and returns the errors of a Reader. After an entry that is wrong it goes on, and reports
+// the other ones that are wrong in Error.More. If nothing but entries is wrong, it also
+// returns the document, without entries.
 func ReadXML(r io.Reader, l Limits) (*Document, error) {
 	m := l.room(r, xmlBlowUp)
 	in := NewXMLReader(m, l)
@@ -91,20 +94,57 @@ func ReadXML(r io.Reader, l Limits) (*Document, error) {
 		return nil, err
 	}
 	d := &Document{Header: h}
+	wrong := &mistakes{room: m}
 	for {
 		var it Item
-		switch err := in.read(&it); err {
-		case nil:
-			if err := m.add(&it.Change); err != nil {
-				return nil, err
-			}
+		err := in.read(&it)
+		if err == nil {
+			err = m.add(&it.Change)
+		}
+		if err == nil && l.Check != nil {
+			err = in.place(l.Check(&it.Change), it.Loc)
+		}
+		switch {
+		case err == nil && len(wrong.all) == 0:
 			d.Items = append(d.Items, it)
-		case io.EOF:
+		case err == nil:
+		case err == io.EOF && len(wrong.all) == 0:
 			return d, nil
-		default:
-			return nil, err
+		case err == io.EOF:
+			d.Items = nil
+			return d, wrong.end(nil)
+		case !wrong.add(err) || in.err != nil && !in.Skip(): // the entry that Check refuses was read
+			return nil, wrong.end(err)
 		}
 	}
+}
+
+// place adds to an *Error of an entry that was read which one it is.
+func (r *Reader) place(err error, loc string) error {
+	var e *Error
+	if errors.As(err, &e) {
+		e.Entry, e.Line, e.Loc = r.entries, r.line, Shorten(loc)
+	}
+	return err
+}
+
+// Skip lets Next go on behind an entry that is wrong. It reports false if there is no such
+// entry, or if it cannot find the end of it.
+func (r *Reader) Skip() bool {
+	if !r.inEntry || !errors.Is(r.err, ErrInvalid) {
+		return false
+	}
+	for len(r.in.open) > 1 {
+		if r.in.broken {
+			return false
+		}
+		_, _ = r.in.next()
+	}
+	if r.in.broken || len(r.in.open) == 0 {
+		return false
+	}
+	r.inEntry, r.err = false, nil
+	return true
 }
 
 func (r *Reader) read(it *Item) error {
@@ -245,7 +285,7 @@ func (r *Reader) finish() error {
 }
 
 func (r *Reader) readEntry(it *Item) error {
-	line := r.in.line
+	r.line = r.in.line
 	var loc, lastmod, changefreq, md bool
 	for {
 		el, err := r.child(r.entry)
@@ -286,6 +326,9 @@ func (r *Reader) readEntry(it *Item) error {
 			if err = r.link(&it.Links, el.Attr); err == nil {
 				err = r.skip()
 			}
+		case xml.Name{Space: sitemapNS, Local: r.entry}:
+			r.in.broken = true // nobody knows which end tag is whose
+			err = r.in.fail("</%s> is missing: the entry that begins in line %d has no end before the next <%[1]s>", r.entry, r.line)
 		default:
 			if err = r.unknown(el); err == nil {
 				err = r.skip()
@@ -296,7 +339,7 @@ func (r *Reader) readEntry(it *Item) error {
 		}
 	}
 	if it.Loc == "" {
-		r.in.line = line
+		r.in.line = r.line
 		return r.in.fail("loc is missing")
 	}
 	r.inEntry = false

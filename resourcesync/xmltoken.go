@@ -31,6 +31,7 @@ type xmlTokens struct {
 	alias    *string   // a namespace of elements that is read as that of sitemaps, if not nil
 	started  bool      // the root has begun
 	line     int       // where the last token begins; 0 before the first
+	broken   bool      // a token could not be read
 }
 
 type rawName struct{ prefix, local string }
@@ -44,6 +45,7 @@ func (n rawName) String() string {
 
 type openElement struct {
 	name     rawName
+	line     int // where it begins
 	bindings int // how many bindings were in force outside the element
 }
 
@@ -85,6 +87,12 @@ func charset(name string, r io.Reader) (io.Reader, error) {
 // out. CharData is valid until the next call. At the end of the document next returns
 // io.EOF.
 func (t *xmlTokens) next() (xml.Token, error) {
+	tok, err := t.read()
+	t.broken = t.broken || err != nil
+	return tok, err
+}
+
+func (t *xmlTokens) read() (xml.Token, error) {
 	if t.line == 0 {
 		t.line = 1
 		if err := t.encoding(); err != nil {
@@ -138,7 +146,7 @@ func (t *xmlTokens) start(el xml.StartElement) (xml.Token, error) {
 		return nil, t.fail("an element has at most %d attributes", maxAttributes)
 	}
 	name := rawName{el.Name.Space, el.Name.Local}
-	t.open = append(t.open, openElement{name, len(t.bindings)})
+	t.open = append(t.open, openElement{name, t.line, len(t.bindings)})
 
 	attrs := el.Attr[:0]
 	t.raw = t.raw[:0]
@@ -223,8 +231,11 @@ func (t *xmlTokens) resolve(n rawName, element bool) (string, error) {
 
 func (t *xmlTokens) end(name rawName) error {
 	last := len(t.open) - 1
-	if last < 0 || t.open[last].name != name {
-		return t.fail("the end tag %s closes no element", quote(name.String()))
+	if last < 0 {
+		return t.fail("the end tag </%s> closes no element", Shorten(name.String()))
+	}
+	if open := t.open[last]; open.name != name {
+		return t.fail("</%s> is missing: <%[1]s> of line %d has no end before </%s>", Shorten(open.name.String()), open.line, Shorten(name.String()))
 	}
 	t.bindings = t.bindings[:t.open[last].bindings]
 	t.open = t.open[:last]
@@ -250,7 +261,8 @@ func (t *xmlTokens) wrap(err error) error {
 	case err == io.EOF && len(t.open) == 0:
 		return io.EOF
 	case err == io.EOF:
-		return t.fail("the document ends early, in the middle of %s", Shorten(t.open[len(t.open)-1].name.String()))
+		open := t.open[len(t.open)-1]
+		return t.fail("the document ends early: </%s> is missing, for <%[1]s> of line %d", Shorten(open.name.String()), open.line)
 	case errors.As(err, &syntax):
 		t.line = syntax.Line
 		if syntax.Msg == "unexpected EOF" {

@@ -16,6 +16,7 @@ import (
 type backup struct {
 	data string
 	disk *disklog.Log // nil: the change memory is in Redis
+	keys bool         // secrets are encrypted
 	log  *slog.Logger
 }
 
@@ -26,6 +27,9 @@ func (b *backup) serve(w http.ResponseWriter, r *http.Request) error {
 		return problem.New(http.StatusNotImplemented, "backup", "the change memory is in Redis; back up Redis")
 	}
 	tmp, err := os.MkdirTemp(b.data, backupPrefix+"*")
+	if err == nil && b.keys { // files may still have what was encrypted since
+		err = b.disk.Keep(callbackKeep).Forget(r.Context())
+	}
 	if err == nil {
 		defer os.RemoveAll(tmp)
 		err = b.disk.Checkpoint(filepath.Join(tmp, storeDir))

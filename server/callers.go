@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"maps"
 	"net/http"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -28,12 +29,13 @@ type callers struct {
 	errors        *problem.Adapter
 	log           *slog.Logger
 
-	memory   changelog.Log                   // set by open
-	public   atomic.Int64                    // what is held by nothing but anyone's rights
-	private  atomic.Pointer[map[string]bool] // the sets that are private, as of the last look
-	changed  atomic.Uint64                   // how often private has changed
-	followed atomic.Bool                     // a subscription may be held by nothing but anyone's rights
-	wake     chan struct{}                   // of capacity 1; asks for a look
+	memory  changelog.Log                   // set by open, and the next
+	makes   func(set string) bool           // whether the first publish makes a set
+	private atomic.Pointer[map[string]bool] // the sets that are private, as of the last look
+	changed atomic.Uint64                   // how often private has changed
+	wake    chan struct{}                   // of capacity 1; asks for a look
+	looking sync.Mutex                      // held during a look
+	said    string                          // why the last look failed, as the log was told; looking guards it
 }
 
 func newCallers(config *Config, limiter *limit.Limiter, errors *problem.Adapter, log *slog.Logger) *callers {
@@ -48,10 +50,10 @@ func newCallers(config *Config, limiter *limit.Limiter, errors *problem.Adapter,
 	return c
 }
 
-// open says where it is written which sets are private, and looks which are so now. No
-// request, and no delivery, comes before.
-func (c *callers) open(ctx context.Context, memory changelog.Log, keys access.TicketKeys) {
-	c.memory = memory
+// open says where it is written which sets are private, and which are made by the first
+// publish to them, and looks which are private now. No request, and no delivery, comes before.
+func (c *callers) open(ctx context.Context, memory changelog.Log, makes func(set string) bool, keys access.TicketKeys) {
+	c.memory, c.makes = memory, makes
 	if c.watch != nil {
 		c.tickets = access.NewTickets(c.authenticator, keys)
 		c.lookOnce(ctx)
@@ -90,9 +92,13 @@ func (c *callers) identify(next http.Handler) http.Handler {
 	})
 }
 
-// isPrivate reports whether a set is private now. See access.Caller.
+// isPrivate reports whether a set is private now. See access.Caller. One that is not there,
+// and that no publish makes, is like one that is private.
 func (c *callers) isPrivate(ctx context.Context, set string) (bool, error) {
 	st, err := c.memory.State(ctx, set)
+	if errors.Is(err, feed.ErrNoSet) && !c.makes(set) {
+		return true, nil
+	}
 	return st.Private, err
 }
 
@@ -100,29 +106,52 @@ func (c *callers) isPrivate(ctx context.Context, set string) (bool, error) {
 // subscribe.Options. Until release it also holds the visit of ctx.
 func (c *callers) hold(ctx context.Context, set string, end func(error)) (release func()) {
 	visit := holdVisit(ctx)
+	leave := c.follows(ctx, set, end)
+	return func() { leave(); visit() }
+}
+
+// follows calls end when the caller of ctx may not follow a set any more, until release.
+func (c *callers) follows(ctx context.Context, set string, end func(error)) (release func()) {
+	return c.while(ctx, set, access.MayFollow, end)
+}
+
+// admit returns hub.Options.Admit; nil: everybody may publish for ever.
+func (c *callers) admit() func(ctx context.Context, set string, end func(error)) (release func()) {
 	if c.watch == nil {
-		return visit
+		return nil
 	}
-	may := func(r access.Rights) bool {
-		return r.Sees(feed.State{Set: set, Description: feed.Description{Private: (*c.private.Load())[set]}})
-	}
-	if access.FromContext(ctx).Rights.FollowPrivate(set) {
-		leave := c.watch.Hold(ctx, may, end)
-		return func() { leave(); visit() }
-	}
-	c.public.Add(1)
-	leave := c.watch.Hold(ctx, may, end)
-	return func() {
-		leave()
-		c.public.Add(-1)
-		visit()
+	return func(ctx context.Context, set string, end func(error)) (release func()) {
+		return c.while(ctx, set, access.MayPublish, end)
 	}
 }
 
+// while calls end when the caller of ctx may not do any more with a set what a request was
+// just let in for by may, which is access.MayFollow or access.MayPublish.
+func (c *callers) while(ctx context.Context, set string, may func(ctx context.Context, set string) error, end func(error)) (release func()) {
+	if c.watch == nil {
+		return func() {}
+	}
+	still := func(caller access.Caller) error {
+		caller.Private = c.wasPrivate
+		return may(access.NewContext(context.Background(), caller), set)
+	}
+	if (*c.private.Load())[set] && still(access.FromContext(ctx)) != nil {
+		c.lookOnce(ctx) // perhaps another hub has made the set public since the last look
+	}
+	return c.watch.Hold(ctx, still, end)
+}
+
+// wasPrivate reports whether a set was private at the last look. It does not block.
+func (c *callers) wasPrivate(_ context.Context, set string) (bool, error) {
+	return (*c.private.Load())[set], nil
+}
+
 // How often callers looks at which sets are private. A look takes one of privateShare parts
-// of the time at most.
+// of the time at most, but never comes later than after privateMost: rights end within ten
+// seconds.
 const (
 	privateEvery = 3 * time.Second
+	privateMost  = 6 * time.Second
 	privateShare = 200
 )
 
@@ -148,8 +177,9 @@ func (c *callers) look() {
 	}
 }
 
-// lookAround looks at which sets are private, as long as somebody follows one by nothing but
-// anyone's rights.
+// lookAround looks at which sets are private, if there is something that anyone may do. It
+// looks also while nobody makes use of that: whoever does so next, or has a subscription that
+// comes from another hub, must not be judged by what was once.
 func (c *callers) lookAround(ctx context.Context) {
 	for pause := privateEvery; ; {
 		timer := time.NewTimer(pause)
@@ -161,27 +191,35 @@ func (c *callers) lookAround(ctx context.Context) {
 		case <-c.wake:
 			timer.Stop()
 		}
-		if c.public.Load() == 0 && !c.followed.Load() {
-			continue
+		if anyone, _ := c.authenticator.Named(""); anyone.Rights.None() {
+			pause = privateEvery
+			continue // a set is private for nobody more than it is anyway
 		}
 		begin := time.Now()
 		c.lookOnce(ctx)
-		pause = max(privateEvery, privateShare*time.Since(begin))
+		pause = min(max(privateEvery, privateShare*time.Since(begin)), privateMost)
 	}
 }
 
-// lookOnce looks which sets are private.
+// lookOnce looks which sets are private. Of a set that cannot be read it is known as before.
 func (c *callers) lookOnce(ctx context.Context) {
+	c.looking.Lock()
+	defer c.looking.Unlock()
 	states, err := c.memory.Sets(ctx)
-	if err != nil {
-		if ctx.Err() == nil && !errors.Is(err, feed.ErrUnavailable) { // then nobody can follow either
-			c.log.Warn("it is not known which sets are private now", "err", err)
-		}
-		return
+	said := ""
+	if err != nil && ctx.Err() == nil && !errors.Is(err, feed.ErrUnavailable) { // then nobody can follow either
+		said = err.Error()
 	}
+	if said != "" && said != c.said {
+		c.log.Warn("it is not known of all sets whether they are private now", "err", err)
+	}
+	c.said = said
 	private := map[string]bool{}
+	if err != nil {
+		private = maps.Clone(*c.private.Load())
+	}
 	for _, st := range states {
-		if st.Private {
+		if delete(private, st.Set); st.Private {
 			private[st.Set] = true
 		}
 	}

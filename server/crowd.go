@@ -42,6 +42,7 @@ type crowd struct {
 	guests  map[*guest]struct{}
 	of      map[netip.Prefix]int64 // how many an address has
 	scan    time.Time              // no idle connection is looked for before
+	scanOne time.Time              // none of one address
 }
 
 // newCrowd returns a crowd that takes connections from l as d says.
@@ -76,12 +77,14 @@ func (c *crowd) Accept() (net.Conn, error) {
 		}
 		addr, from := addressOf(conn)
 		n := c.now.Add(1)
-		if n > c.most && c.makeRoom() {
+		if n > c.most && c.makeRoom(&c.scan, nil) {
 			n = c.now.Load()
 		}
 		own := c.enter(from)
 		if c.one == 0 || slices.ContainsFunc(c.proxies, func(p netip.Prefix) bool { return p.Contains(addr) }) {
 			own = 0
+		} else if own > c.one && c.makeRoom(&c.scanOne, &from) {
+			own = c.count(from)
 		}
 		if n <= c.most && own <= c.one {
 			return c.guest(conn, from, false), nil
@@ -110,6 +113,12 @@ func (c *crowd) enter(from netip.Prefix) int64 {
 	return c.of[from]
 }
 
+func (c *crowd) count(from netip.Prefix) int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.of[from]
+}
+
 func (c *crowd) leave(from netip.Prefix) {
 	c.now.Add(-1)
 	c.mu.Lock()
@@ -127,11 +136,12 @@ const (
 
 // makeRoom closes connections that have waited longest for a request: a sixteenth of those
 // that wait, so that not each new connection looks at all of them. It reports whether it
-// closed any. Connections that have never sent a whole request are among them.
-func (c *crowd) makeRoom() bool {
+// closed any. Connections that have never sent a whole request are among them. If of is not
+// nil, they are those of one address. scan is when it may look.
+func (c *crowd) makeRoom(scan *time.Time, of *netip.Prefix) bool {
 	now := time.Now()
 	c.mu.Lock()
-	if now.Before(c.scan) {
+	if now.Before(*scan) {
 		c.mu.Unlock()
 		return false
 	}
@@ -141,12 +151,12 @@ func (c *crowd) makeRoom() bool {
 	}
 	var waiting []waiter
 	for g := range c.guests {
-		if since := g.waits.Load(); since != 0 && now.UnixMicro()-since >= silent.Microseconds() {
+		if since := g.waits.Load(); since != 0 && (of == nil || g.from == *of) && now.UnixMicro()-since >= silent.Microseconds() {
 			waiting = append(waiting, waiter{g, since})
 		}
 	}
 	if len(waiting) == 0 {
-		c.scan = now.Add(scanPause)
+		*scan = now.Add(scanPause)
 	}
 	c.mu.Unlock()
 	slices.SortFunc(waiting, func(a, b waiter) int { return cmp.Compare(a.since, b.since) })
@@ -165,13 +175,15 @@ func (c *crowd) makeRoom() bool {
 // of a TCP connection, such as those for the socket.
 type guest struct {
 	*net.TCPConn
-	tooMany bool
-	waits   atomic.Int64 // since when it waits for a request, in microseconds; 0: it does not
-	leave   func()
+	from     netip.Prefix
+	tooMany  bool
+	refusals atomic.Int64 // that are under way; see bounded
+	waits    atomic.Int64 // since when it waits for a request, in microseconds; 0: it does not
+	leave    func()
 }
 
 func (c *crowd) guest(conn net.Conn, from netip.Prefix, tooMany bool) net.Conn {
-	g := &guest{TCPConn: conn.(*net.TCPConn), tooMany: tooMany}
+	g := &guest{TCPConn: conn.(*net.TCPConn), from: from, tooMany: tooMany}
 	g.waits.Store(time.Now().UnixMicro())
 	c.mu.Lock()
 	c.guests[g] = struct{}{}
@@ -233,13 +245,13 @@ func noteState(conn net.Conn, state http.ConnState) {
 	}
 }
 
-type tooManyKey struct{}
+type guestKey struct{}
 
-// noteGuest notes in the context of a connection's requests whether it is to be turned
-// away. It is a ConnContext of an http.Server.
+// noteGuest notes the guest in the context of its requests. It is a ConnContext of an
+// http.Server.
 func noteGuest(ctx context.Context, conn net.Conn) context.Context {
-	if g := guestOf(conn); g != nil && g.tooMany {
-		return context.WithValue(ctx, tooManyKey{}, true)
+	if g := guestOf(conn); g != nil {
+		return context.WithValue(ctx, guestKey{}, g)
 	}
 	return ctx
 }
@@ -248,7 +260,7 @@ func noteGuest(ctx context.Context, conn net.Conn) context.Context {
 // counted, and not logged one by one: there may be thousands a second.
 func turnAway(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Context().Value(tooManyKey{}) == nil {
+		if g, _ := r.Context().Value(guestKey{}).(*guest); g == nil || !g.tooMany {
 			next.ServeHTTP(w, r)
 			return
 		}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/internal/setting"
 	"github.com/rshub/rshub/resourcesync"
 )
 
@@ -158,7 +159,7 @@ func (d *described) checkSource() error {
 		return resourcesync.Invalid("a set without an inventory has no source that is polled: the hub compares both")
 	}
 	if d.every = pollEvery; d.Every != "" {
-		every, err := time.ParseDuration(d.Every)
+		every, err := setting.ParseDuration(d.Every)
 		if err != nil {
 			return resourcesync.Invalid("every is a duration such as 15m or 24h, not %q", resourcesync.Shorten(d.Every))
 		}

@@ -37,10 +37,11 @@ func (d *door) ServeHTTP(w http.ResponseWriter, r *http.Request) { (*d.to.Load()
 // newFront returns a front that does not listen yet.
 func newFront(q *requests, writeTimeout time.Duration, log *slog.Logger) *front {
 	f := &front{failed: make(chan error, 5)}
-	f.public = newHTTPServer(turnAway(q.logged(&f.publicDoor, slog.LevelWarn)), writeTimeout, log)
+	f.public = newHTTPServer(bounded(turnAway(q.logged(&f.publicDoor, slog.LevelWarn))), writeTimeout, log)
 	f.public.ConnContext, f.public.ConnState = noteGuest, noteState
-	addHTTP2(f.public, writeTimeout)
-	f.ops = newHTTPServer(turnAway(q.logged(&f.opsDoor, slog.LevelDebug)), writeTimeout, log) // at debug, because probes ask again and again
+	addHTTP2(f.public)
+	f.ops = newHTTPServer(bounded(turnAway(q.logged(&f.opsDoor, slog.LevelDebug))), writeTimeout, log) // at debug, because probes ask again and again
+	f.ops.HTTP2.MaxConcurrentStreams = opsStreams
 	f.ops.ConnContext, f.ops.ConnState = noteGuest, noteState
 	return f
 }
@@ -121,7 +122,8 @@ func (f *front) close() {
 // ReadTimeout, and a TLS handshake be over within ReadHeaderTimeout. Without that limit, net/http would wait for ever for the rest of a
 // body that no handler has read. A publish sets a deadline of its own. A stream of
 // answers has no read deadline once its request is read. withDeadlines sets the
-// deadlines of writes.
+// deadlines of writes. Where HTTP/2 is spoken, they do not end a connection that takes nothing
+// at all, because not even the end of an answer can be written to it. WriteByteTimeout does.
 func newHTTPServer(h http.Handler, writeTimeout time.Duration, log *slog.Logger) *http.Server {
 	return &http.Server{
 		Handler:           withDeadlines(h, writeTimeout),
@@ -129,6 +131,7 @@ func newHTTPServer(h http.Handler, writeTimeout time.Duration, log *slog.Logger)
 		ReadTimeout:       time.Minute,
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    32 << 10,
+		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: maxStreams, WriteByteTimeout: writeTimeout},
 		ErrorLog:          slog.NewLogLogger(&netHTTPHandler{Handler: log.Handler()}, slog.LevelDebug),
 	}
 }
@@ -137,15 +140,15 @@ func newHTTPServer(h http.Handler, writeTimeout time.Duration, log *slog.Logger)
 // that has more opens another connection.
 const maxStreams = 250
 
+// opsStreams is the same for the operations address, where nobody's limits count.
+const opsStreams = 8
+
 // addHTTP2 lets clients also speak HTTP/2 to srv, without TLS and without being asked
-// (RFC 9113 section 3.3), as a proxy does that is told to. Each answer has its own
-// deadlines, as over HTTP/1.1. They do not end a connection that takes nothing at all,
-// because not even the end of an answer can be written to it. WriteByteTimeout does.
-func addHTTP2(srv *http.Server, writeTimeout time.Duration) {
+// (RFC 9113 section 3.3), as a proxy does that is told to.
+func addHTTP2(srv *http.Server) {
 	srv.Protocols = new(http.Protocols)
 	srv.Protocols.SetHTTP1(true)
 	srv.Protocols.SetUnencryptedHTTP2(true)
-	srv.HTTP2 = &http.HTTP2Config{MaxConcurrentStreams: maxStreams, WriteByteTimeout: writeTimeout}
 }
 
 // A netHTTPHandler logs the messages of net/http. Most of them are about mistakes of

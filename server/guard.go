@@ -41,7 +41,7 @@ func (g *guard) keep(next http.Handler) http.Handler {
 		header := w.Header()
 		header["X-Content-Type-Options"], header["Content-Security-Policy"] = noSniff, noScript
 		header["Cross-Origin-Resource-Policy"], header["Referrer-Policy"] = sameSite, noSource
-		if r.TLS != nil {
+		if r.TLS != nil && g.strict(r) {
 			header["Strict-Transport-Security"] = strict
 		}
 		if !g.ownHost(r) {
@@ -57,7 +57,7 @@ func (g *guard) keep(next http.Handler) http.Handler {
 			}
 			h := w.Header()
 			h.Set("Access-Control-Allow-Origin", origin)
-			h.Set("Access-Control-Expose-Headers", "ETag, Link, Last-Modified, Retry-After, RS-Diverged, X-Request-Id")
+			h.Set("Access-Control-Expose-Headers", "ETag, Link, Last-Modified, RateLimit, RateLimit-Policy, Retry-After, RS-Diverged, X-Request-Id")
 			if r.Method == http.MethodOptions {
 				h.Set("Access-Control-Allow-Methods", "DELETE, GET, HEAD, POST, PUT")
 				h.Set("Access-Control-Allow-Headers", "Authorization, Content-Type, Idempotency-Key, If-None-Match, Last-Event-ID, Link")
@@ -69,6 +69,21 @@ func (g *guard) keep(next http.Handler) http.Handler {
 		next.ServeHTTP(w, r)
 		return nil
 	})
+}
+
+// strict reports whether browsers may be told to use the host in r by TLS only. That counts
+// for all its ports: so not if the hub itself is reached there without TLS, and not for
+// localhost, where others are at work too.
+func (g *guard) strict(r *http.Request) bool {
+	return strings.HasPrefix(string(g.base), "https:") && hostName("https://"+r.Host) != "localhost"
+}
+
+// ofOps returns the guard of the operations address. No page elsewhere may use it, also none
+// that may use the hub. probes says that others reach the hub.
+func (g *guard) ofOps(probes bool) *guard {
+	kept := *g
+	kept.origins, kept.probes = nil, probes
+	return &kept
 }
 
 // ownHost reports whether r may have come by the name in its Host header. It may if the

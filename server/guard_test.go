@@ -79,6 +79,9 @@ func TestGuard(t *testing.T) {
 				if url == h.Ops+"/healthz" && strings.Contains(test.origin, "HUB") {
 					want = http.StatusForbidden // there it is another's page
 				}
+				if url == h.Ops+"/healthz" && test.config.Origins != nil && want == http.StatusOK {
+					want = http.StatusForbidden // there no page elsewhere may
+				}
 				if resp.StatusCode != want {
 					t.Errorf("%s is %d %s", url, resp.StatusCode, body)
 				}

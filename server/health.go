@@ -131,7 +131,7 @@ func (h *health) ready(ctx context.Context) (ready bool, checks map[string]depen
 }
 
 // routes adds the URLs for probes to mux. They answer from the start of the hub on.
-func (h *health) routes(mux *http.ServeMux) {
+func (h *health) routes(mux *mux) {
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
 		writeJSON(w, http.StatusOK, map[string]string{"status": "ok"})
 	})

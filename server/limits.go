@@ -89,6 +89,7 @@ func (c *callers) limited(next http.Handler) http.Handler {
 			defer v.leave()
 			ctx = context.WithValue(limit.NewContext(ctx, user), visitKey{}, v)
 		}
+		admit(ctx)
 		next.ServeHTTP(w, r.WithContext(ctx))
 		return nil
 	})

@@ -203,6 +203,35 @@ func TestIdleConnectionsMakeRoom(t *testing.T) {
 	}
 }
 
+// Connections of one address that wait for a request make room for others of the same, so
+// that who keeps many silent ones does not lock out a probe that comes from there.
+func TestIdleConnectionsOfOneAddressMakeRoom(t *testing.T) {
+	c, addr, _ := crowdOf(t, shares{users: 100, one: 4, away: 2})
+	for range 4 {
+		conn, err := net.Dial("tcp", addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		fmt.Fprint(conn, "GET / HTTP/1.1\r\nHo") // it never sends the rest
+	}
+	until.Done(t, "a new connection is served", func() bool {
+		conn, err := net.Dial("tcp", addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		_ = conn.SetDeadline(time.Now().Add(5 * time.Second))
+		fmt.Fprint(conn, "GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+		b := make([]byte, 3000)
+		n, _ := conn.Read(b)
+		return strings.HasPrefix(string(b[:n]), "HTTP/1.1 200 ")
+	})
+	if n := testutil.ToFloat64(c.ended); n < 1 || n > 4 {
+		t.Errorf("%v connections were ended", n)
+	}
+}
+
 // One address does not get all connections.
 func TestConnectionsOfOneAddress(t *testing.T) {
 	c, addr, log := crowdOf(t, shares{users: 8, one: 2, away: 2})
@@ -262,6 +291,7 @@ func TestQuota(t *testing.T) {
 		go func() { defer close(done); _ = q.run(ctx) }()
 		synctest.Wait()
 		for _, set := range []string{"big", "small"} {
+			q.grew(set)
 			if _, full := q.full(set); full {
 				t.Errorf("%s is full before anybody looked", set)
 			}
@@ -281,8 +311,8 @@ func TestQuota(t *testing.T) {
 			t.Errorf("looks: %v", looks)
 		}
 		mu.Unlock()
-		for range quotaAsks {
-			q.full("small")
+		for range quotaOften {
+			q.grew("small")
 		}
 		time.Sleep(quotaEvery)
 		synctest.Wait()
@@ -305,12 +335,42 @@ func TestQuota(t *testing.T) {
 		mu.Unlock()
 		time.Sleep(2 * quotaForget)
 		synctest.Wait()
+		q.full("not-there") // nobody could publish to it
 		if len(q.sets) != 0 {
 			t.Errorf("%d sets are known", len(q.sets))
 		}
 		cancel()
 		<-done
 	})
+}
+
+// Whoever publishes to many sets does not get the full ones forgotten, nor keeps new ones
+// from being measured.
+func TestQuotaOfManySets(t *testing.T) {
+	q := newQuota(&store{kept: func(_ context.Context, set string) (int64, error) {
+		if strings.HasPrefix(set, "big") {
+			return 1000, nil
+		}
+		return 1, nil
+	}}, 800, slog.New(slog.DiscardHandler))
+	q.grew("big1")
+	for i := range mostMeasured {
+		q.grew(fmt.Sprint(i))
+	}
+	q.look(t.Context(), time.Now())
+	for i := range 5000 {
+		q.grew(fmt.Sprint("more", i))
+	}
+	q.grew("big2")
+	q.look(t.Context(), time.Now())
+	for _, set := range []string{"big1", "big2"} {
+		if _, full := q.full(set); !full {
+			t.Errorf("%s is not full", set)
+		}
+	}
+	if n := len(q.sets); n > mostMeasured {
+		t.Errorf("%d sets are measured", n)
+	}
 }
 
 // A set of real data on the disk reaches its quota, and others go on.

@@ -38,10 +38,6 @@ func (m makers) May(by string, anyone bool, set string) (until time.Time, why st
 		all, _ := m.authenticator.Named("")
 		rights = all.Rights
 	}
-	if !rights.FollowPrivate(set) && !m.followed.Load() {
-		m.followed.Store(true)
-		m.look()
-	}
 	switch {
 	case rights.Sees(feed.State{Set: set, Description: feed.Description{Private: (*m.private.Load())[set]}}):
 		return caller.Expires, ""

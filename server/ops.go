@@ -22,8 +22,8 @@ type ops struct {
 	log     *slog.Logger
 }
 
-func (o *ops) routes() http.Handler {
-	mux := http.NewServeMux()
+func (o *ops) routes() *mux {
+	mux := newMux()
 	o.health.routes(mux)
 	mux.Handle("GET /metrics", serveMetrics(o.metrics, o.log)) // needs no token, as health does not: metrics name no set and no callback
 	for _, method := range []string{http.MethodGet, http.MethodPost} {
@@ -34,6 +34,23 @@ func (o *ops) routes() http.Handler {
 		mux.Handle(method+" /debug/pprof/trace", o.profile(pprof.Trace))
 	}
 	return mux
+}
+
+// A mux is a ServeMux that knows its patterns.
+type mux struct {
+	*http.ServeMux
+	patterns []string
+}
+
+func newMux() *mux { return &mux{ServeMux: http.NewServeMux()} }
+
+func (m *mux) Handle(pattern string, h http.Handler) {
+	m.patterns = append(m.patterns, pattern)
+	m.ServeMux.Handle(pattern, h)
+}
+
+func (m *mux) HandleFunc(pattern string, h func(http.ResponseWriter, *http.Request)) {
+	m.Handle(pattern, http.HandlerFunc(h))
 }
 
 // operator passes requests to h, which does action, if their caller may operate the hub.

@@ -25,8 +25,8 @@ type quota struct {
 type keeps struct {
 	bytes  int64
 	due    time.Time // of the next look
-	asked  time.Time // when somebody published to it last
-	asks   int       // how often somebody did since the last look
+	grew   time.Time // when somebody published to it last
+	often  int       // how often somebody did since the last look
 	warned bool      // the log knows that it is full
 }
 
@@ -35,10 +35,10 @@ const (
 	quotaEvery  = 5 * time.Second
 	quotaSeldom = time.Minute // a set that keeps less than half of what it may, and the capacity
 	quotaForget = 10 * time.Minute
-	quotaAsks   = 20 // a set that was published to so often is looked at soon, however little it kept
+	quotaOften  = 20 // a set that was published to so often is looked at soon, however little it kept
 )
 
-// mostMeasured bounds how many sets are measured, since a publisher may name any number.
+// mostMeasured bounds how many sets are measured.
 const mostMeasured = 100_000
 
 // newQuota returns a quota of so many bytes; see Config.SetQuota.
@@ -56,19 +56,47 @@ func (q *quota) full(set string) (most int64, full bool) {
 	if most = q.most.Load(); most == 0 && q.capacity == nil {
 		return 0, false
 	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	k := q.sets[set]
+	return most, k != nil && most > 0 && k.bytes >= most
+}
+
+// grew notes that a set was published to, so that it is measured. Sets that nobody could
+// publish to are not noted: a publisher may name any number. See hub.Options.
+func (q *quota) grew(set string) {
+	if q.most.Load() == 0 && q.capacity == nil {
+		return
+	}
 	now := time.Now()
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	k := q.sets[set]
-	if k == nil && len(q.sets) == mostMeasured {
-		return 0, false
-	} else if k == nil {
+	if k == nil {
+		q.makeRoomLocked()
 		k = &keeps{}
 		q.sets[set] = k
 	}
-	k.asked = now
-	k.asks++
-	return most, most > 0 && k.bytes >= most
+	k.grew = now
+	k.often++
+}
+
+// makeRoomLocked forgets one of the sets if there are as many as may be: of a few that it
+// looks at, the one that keeps least. That one is measured again when it is published to.
+func (q *quota) makeRoomLocked() {
+	if len(q.sets) < mostMeasured {
+		return
+	}
+	least, looked := "", 0
+	for set, k := range q.sets { // in random order
+		if looked == 0 || k.bytes < q.sets[least].bytes {
+			least = set
+		}
+		if looked++; looked == 16 {
+			break
+		}
+	}
+	delete(q.sets, least)
 }
 
 // run looks at the sets until ctx is done.
@@ -98,9 +126,9 @@ func (q *quota) look(ctx context.Context, now time.Time) {
 	q.mu.Lock()
 	for set, k := range q.sets {
 		switch {
-		case now.Sub(k.asked) > quotaForget && k.bytes <= q.most.Load()/2:
+		case now.Sub(k.grew) > quotaForget && k.bytes <= q.most.Load()/2:
 			delete(q.sets, set)
-		case !now.Before(k.due), k.asks >= quotaAsks:
+		case !now.Before(k.due), k.often >= quotaOften:
 			due = append(due, set)
 		}
 	}
@@ -116,7 +144,7 @@ func (q *quota) look(ctx context.Context, now time.Time) {
 		}
 		q.mu.Lock()
 		if k := q.sets[set]; k != nil {
-			k.bytes, k.due, k.asks = bytes, now.Add(quotaSeldom), 0
+			k.bytes, k.due, k.often = bytes, now.Add(quotaSeldom), 0
 			if bytes > most/2 {
 				k.due = now // at the next look
 			}

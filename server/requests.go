@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
+	"unicode"
 
 	"github.com/rshub/rshub/internal/forwarded"
 	"github.com/rshub/rshub/internal/trail"
@@ -103,8 +104,9 @@ func (q *requests) record(id string, client netip.Addr, r *http.Request) *trail.
 	return &trail.Record{RequestID: id, Client: client, Method: r.Method, Path: shownPath(r.URL.Path)}
 }
 
-// shownPath returns a path as logs show it. It shortens long paths, and leaves out
-// the secret in the URL of a subscription: whoever knows it may see the subscription.
+// shownPath returns a path as logs show it. It shortens long paths, shows no character that
+// a terminal may obey, and leaves out the secret in the URL of a subscription: whoever knows
+// it may see the subscription.
 func shownPath(path string) string {
 	const most = 200
 	if before, name, ok := strings.Cut(path, "/subscriptions/"); ok {
@@ -114,7 +116,12 @@ func shownPath(path string) string {
 	if len(path) > most {
 		path = path[:most] + "…"
 	}
-	return path
+	return strings.Map(func(c rune) rune {
+		if unicode.IsPrint(c) {
+			return c
+		}
+		return unicode.ReplacementChar
+	}, path)
 }
 
 // A notedAnswer notes the status and the size of an answer. The status is 0 until

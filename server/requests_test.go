@@ -141,6 +141,7 @@ func TestShownPath(t *testing.T) {
 		"/sets/a.b/subscriptions/0123/cursor":       "/sets/a.b/subscriptions/0123/cursor",
 		"/" + strings.Repeat("x", 1000):             "/" + strings.Repeat("x", 199) + "…",
 		"/subscriptions/" + strings.Repeat("x", 15): "/subscriptions/" + strings.Repeat("x", 15),
+		"/a\x1b[2Jb\u009bc\u202e\n":                 "/a\ufffd[2Jb\ufffdc\ufffd\ufffd",
 	} {
 		if got := shownPath(path); got != want {
 			t.Errorf("shownPath(%q) = %q, want %q", path, got, want)

@@ -1,12 +1,18 @@
 package server
 
 import (
+	"fmt"
+	"maps"
 	"net/http"
+	"slices"
+	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
+	"github.com/rshub/rshub/internal/nearest"
 	"github.com/rshub/rshub/problem"
+	"github.com/rshub/rshub/resourcesync"
 )
 
 // The routes: answers are counted by where the request went, and by the class of
@@ -61,6 +67,29 @@ func (r *router) handle(pattern, route string, h problem.Handler) {
 		all[i] = r.responses.WithLabelValues(route, c)
 	}
 	r.counters[pattern] = all
+}
+
+// takes refuses requests with other parameters in their URL than these. A parameter that is
+// misspelt would otherwise have no effect, and nobody would notice.
+func takes(h problem.Handler, parameters ...string) problem.Handler {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		if r.URL.RawQuery == "" {
+			return h(w, r)
+		}
+		for _, name := range slices.Sorted(maps.Keys(r.URL.Query())) {
+			if slices.Contains(parameters, name) {
+				continue
+			}
+			hint := ", which takes none"
+			if near := nearest.Of(name, parameters); near != "" {
+				hint = fmt.Sprintf("; did you mean %q?", near)
+			} else if len(parameters) > 0 {
+				hint = ", which takes " + strings.Join(parameters, ", ")
+			}
+			return resourcesync.Invalid("unknown parameter %q of this URL%s", resourcesync.Shorten(name), hint)
+		}
+		return h(w, r)
+	}
 }
 
 // counted counts the answers of next, which passes requests on to r. So it also

@@ -98,10 +98,10 @@ func (s *Server) Run(ctx context.Context) error {
 	s.fits(base)
 	guard := &guard{base: base, origins: s.config.Origins, hosts: s.config.Hosts, tokens: s.config.Callers != nil, errors: s.errors}
 	starting := s.errors.Handle(serveStarting)
-	startingOps := http.NewServeMux()
+	startingOps := newMux()
 	s.health.routes(startingOps)
 	startingOps.Handle("/", starting)
-	f.serve(guard.keep(starting), guard.keep(startingOps))
+	f.serve(guard.keep(starting), guard.ofOps(s.probed()).keep(startingOps))
 
 	store, err := s.openStore(ctx)
 	if errors.Is(err, errStopped) {
@@ -123,7 +123,7 @@ func (s *Server) Run(ctx context.Context) error {
 		defer bus.Close()
 	}
 	p := s.wire(base, guard, store, bus, descriptors.idle)
-	s.callers.open(ctx, store.memory, store.ticketKeys)
+	s.callers.open(ctx, store.memory, p.hub.Waits, store.ticketKeys)
 	s.health.open(store.memory, bus, s.callers, s.certificates, s.requests.trail)
 	f.open(s.site(base, guard, store, p), s.ops(guard, store))
 	s.announce(base)

@@ -31,31 +31,34 @@ type site struct {
 	tickets   *access.Tickets // nil: there are no tokens
 
 	inventory func(ctx context.Context, set string) bool // whether the hub keeps what a set holds
+
+	// follows calls end when the caller of ctx may not follow a set any more, until release.
+	follows func(ctx context.Context, set string, end func(error)) (release func())
 }
 
 // routes adds every URL of the hub to mux.
 func (s *site) routes(mux *router) {
 	mux.handle("/{$}", pageRoute, s.pages.serveOverview)
 	mux.handle("/page/{version}/{name}", pageRoute, s.pages.serveAsset)
-	mux.handle("/caller", pageRoute, s.pages.serveCaller)
-	mux.handle("/activity", pageRoute, s.pages.serveActivity)
-	mux.handle("/failures", pageRoute, s.pages.serveFailures)
-	mux.handle("/sources", pageRoute, s.pages.serveSources)
+	mux.handle("/caller", pageRoute, takes(s.pages.serveCaller))
+	mux.handle("/activity", pageRoute, takes(s.pages.serveActivity))
+	mux.handle("/failures", pageRoute, takes(s.pages.serveFailures))
+	mux.handle("/sources", pageRoute, takes(s.pages.serveSources, "after"))
 	mux.handle("/.well-known/resourcesync", documentsRoute, s.serveDescription)
 	for _, path := range hubPaths {
 		mux.handle(path, hubRoute, s.serveHub)
 	}
 	mux.handle("/subscriptions/{name}", statusRoute, s.pages.serveStatus(s.serveStatus))
-	mux.handle("/sets", setsRoute, s.sets.serveAll)
-	mux.handle("/sets/{set}", setsRoute, s.pages.serveSet)
-	mux.handle("/sets/{set}/changes", topicRoute, s.serveTopic)
-	mux.handle("/sets/{set}/resources", inventoryRoute, s.serveInventory(s.web.ServeResources))
-	mux.handle("/sets/{set}/audit", inventoryRoute, s.serveInventory(s.web.ServeAudit))
-	mux.handle("/sets/{set}/ticket", ticketRoute, s.serveTicket)
-	mux.handle("/sets/{set}/activity", pageRoute, s.pages.serveActivity)
-	mux.handle("/sets/{set}/failures", pageRoute, s.pages.serveFailures)
-	mux.handle("/sets/{set}/requests", pageRoute, s.pages.serveRequests)
-	mux.handle("/sets/{set}/subscriptions", subscriptionsRoute, s.serveSubscriptions)
+	mux.handle("/sets", setsRoute, takes(s.sets.serveAll, "after", "details", "limit", "prefix"))
+	mux.handle("/sets/{set}", setsRoute, takes(s.pages.serveSet, "recent"))
+	mux.handle("/sets/{set}/changes", topicRoute, takes(s.serveTopic, subscribe.Parameters...))
+	mux.handle("/sets/{set}/resources", inventoryRoute, takes(s.serveInventory(s.web.ServeResources), "prefix", "after", "limit", "loc", "at"))
+	mux.handle("/sets/{set}/audit", inventoryRoute, takes(s.serveInventory(s.web.ServeAudit), "from", "prefix", "details"))
+	mux.handle("/sets/{set}/ticket", ticketRoute, takes(s.serveTicket))
+	mux.handle("/sets/{set}/activity", pageRoute, takes(s.pages.serveActivity))
+	mux.handle("/sets/{set}/failures", pageRoute, takes(s.pages.serveFailures))
+	mux.handle("/sets/{set}/requests", pageRoute, takes(s.pages.serveRequests))
+	mux.handle("/sets/{set}/subscriptions", subscriptionsRoute, takes(s.serveSubscriptions, "after", "limit"))
 	mux.handle("/sets/{set}/subscriptions/{id}", subscriptionsRoute, s.serveSubscriptions)
 	mux.handle("/sets/{set}/subscriptions/{id}/{part}", subscriptionsRoute, s.serveSubscriptions)
 	mux.handle("/sets/{set}/{name...}", documentsRoute, s.serveDocument)
@@ -123,7 +126,8 @@ func (s *site) serveHub(w http.ResponseWriter, r *http.Request) error {
 	return problem.NotAllowed(r, "GET, HEAD, POST")
 }
 
-// serveInventory serves what a set holds now, to callers who may follow it.
+// serveInventory serves what a set holds now, to callers who may follow it, and as long as
+// they may: a stream of all resources may take long.
 func (s *site) serveInventory(serve func(http.ResponseWriter, *http.Request, string) error) func(http.ResponseWriter, *http.Request) error {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		set := r.PathValue("set")
@@ -133,7 +137,14 @@ func (s *site) serveInventory(serve func(http.ResponseWriter, *http.Request, str
 		if err := access.MayFollow(r.Context(), set); err != nil {
 			return err
 		}
-		return serve(w, r, set)
+		ctx, cancel := context.WithCancelCause(r.Context())
+		defer cancel(nil)
+		defer s.follows(ctx, set, func(why error) { cancel(problem.From(why)) })()
+		err := serve(w, r.WithContext(ctx), set)
+		if why, ok := context.Cause(ctx).(*problem.Problem); ok && err != nil {
+			return why
+		}
+		return err
 	}
 }
 
@@ -186,7 +197,9 @@ func (s *site) serveDocument(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return s.anew(r.Context(), set, s.documents.ServeSet(w, r, set, name))
+	return takes(func(w http.ResponseWriter, r *http.Request) error {
+		return s.anew(r.Context(), set, s.documents.ServeSet(w, r, set, name))
+	}, "from")(w, r)
 }
 
 // anew adds to an error for what is gone where the client can begin anew.

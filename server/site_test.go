@@ -310,3 +310,29 @@ func TestEventStream(t *testing.T) {
 		t.Errorf("the stream ended with %v", err)
 	}
 }
+
+// A parameter that is misspelt is refused with the one that was meant, whether the set is
+// there or not.
+func TestUnknownParameters(t *testing.T) {
+	h := start(t, Config{})
+	h.Publish("demo")
+	for _, test := range []struct{ path, want string }{
+		{"/sets/demo/changes?sicne=start", `unknown parameter "sicne" of this URL; did you mean "since"?`},
+		{"/sets/none/changes?sicne=start", `unknown parameter "sicne" of this URL; did you mean "since"?`},
+		{"/sets/demo/changes?since=start&cursor=1", `unknown parameter "cursor" of this URL, which takes since, limit, wait, prefix, change, type`},
+		{"/sets/demo/resources?prefx=a", `did you mean "prefix"?`},
+		{"/sets/demo/changelist.xml?form=2026-01-01", `did you mean "from"?`},
+		{"/sets?limits=1", `did you mean "limit"?`},
+		{"/sets/demo?limit=1", `which takes none`},
+	} {
+		resp, body := running.Do(t, "GET", h.URL+test.path, "")
+		if detail := checkProblem(t, resp, body, 400, "invalid"); !strings.Contains(detail, test.want) {
+			t.Errorf("%s: %s", test.path, detail)
+		}
+	}
+	for _, path := range []string{"/?x=1", "/sets/demo/changes?since=start&ticket=x", "/.well-known/resourcesync?x=1"} {
+		if resp, body := running.Do(t, "GET", h.URL+path, ""); resp.StatusCode != 200 {
+			t.Errorf("%s: %d %s", path, resp.StatusCode, body)
+		}
+	}
+}

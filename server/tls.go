@@ -26,14 +26,14 @@ func (s *Server) openCertificates() error {
 	c := &s.config
 	s.certificates = certificates{}
 	for _, f := range []struct{ name, field, cert, key string }{
-		{publicCertificate, "TLSCertFile", c.TLSCertFile, c.TLSKeyFile}, {opsCertificate, "OpsTLSCertFile", c.OpsTLSCertFile, c.OpsTLSKeyFile},
+		{publicCertificate, "Config.TLSCertFile", c.TLSCertFile, c.TLSKeyFile}, {opsCertificate, "Config.OpsTLSCertFile", c.OpsTLSCertFile, c.OpsTLSKeyFile},
 	} {
 		if f.cert == "" {
 			continue
 		}
 		opened, err := certificate.Open(f.cert, f.key, s.log)
 		if err != nil {
-			return fmt.Errorf("Config.%s: %w", f.field, err)
+			return fmt.Errorf("%s: %w", f.field, err)
 		}
 		s.certificates[f.name] = opened
 		promauto.With(s.metrics).NewGaugeFunc(prometheus.GaugeOpts{

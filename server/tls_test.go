@@ -283,6 +283,40 @@ func TestCertificateIsReplaced(t *testing.T) {
 	s.read(ws, 5)
 }
 
+// Browsers are told to use TLS only where that breaks nothing else: not if the hub itself is
+// reached without TLS, and not for localhost, whose other ports are others'.
+func TestStrictTransport(t *testing.T) {
+	pair := certtest.New(t)
+	plain := start(t, Config{BaseURL: "http://hub.example.org", Hosts: []string{"hub.example.org"}, OpsTLSCertFile: pair.Cert, OpsTLSKeyFile: pair.Key})
+	both := startTLS(t, Config{BaseURL: "https://hub.example.org"})
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: pair.Client()}}
+	defer client.CloseIdleConnections()
+	for _, test := range []struct {
+		client    *http.Client
+		url, host string
+		strict    bool
+	}{
+		{client, strings.Replace(plain.Ops, "http:", "https:", 1), "hub.example.org", false},
+		{both.http, both.URL, "hub.example.org", true},
+		{both.http, both.Ops, "hub.example.org", true},
+		{both.http, both.URL, "localhost:8080", false},
+	} {
+		r, err := http.NewRequestWithContext(t.Context(), "GET", test.url+"/healthz", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Host = test.host
+		resp, err := test.client.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if got := resp.Header.Get("Strict-Transport-Security"); (got != "") != test.strict || resp.StatusCode == http.StatusMisdirectedRequest {
+			t.Errorf("%s at %s is answered %d with %q", test.host, test.url, resp.StatusCode, got)
+		}
+	}
+}
+
 // Who connects and does not shake hands is cut, on both addresses, and so is who speaks
 // HTTP/2 without TLS.
 func TestHandshakeIsBounded(t *testing.T) {
@@ -295,6 +329,9 @@ func TestHandshakeIsBounded(t *testing.T) {
 	for _, srv := range []*http.Server{server.front.public, server.front.ops} {
 		if srv.ReadHeaderTimeout > 10*time.Second {
 			t.Errorf("a handshake may take %v", srv.ReadHeaderTimeout)
+		}
+		if srv.HTTP2 == nil || srv.HTTP2.WriteByteTimeout <= 0 || srv.HTTP2.MaxConcurrentStreams != maxStreams {
+			t.Errorf("a connection of HTTP/2 is not bounded: %+v", srv.HTTP2)
 		}
 		srv.ReadHeaderTimeout = 100 * time.Millisecond
 	}

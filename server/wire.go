@@ -75,7 +75,8 @@ func (s *Server) wire(base feed.Base, guard *guard, store *store, bus *hub.Bus, 
 	p.hub = hub.New(log, hub.Options{
 		Base: base, Sets: c.Sets, ListSize: c.ChangeListSize, MaxBody: c.MaxBody, Retention: c.Retention,
 		ClockSkew: c.ClockSkew, Logger: s.log, Metrics: s.metrics, Bus: bus, Shared: shared, Hold: hold,
-		Intake: budget.New(max(intakeBytes, 10*c.MaxBody), budget.Patience).Divide(holder), Full: p.quota.full,
+		Intake: budget.New(max(intakeBytes, 10*c.MaxBody), budget.Patience).Divide(holder), Full: p.quota.full, Grew: p.quota.grew,
+		Admit: s.callers.admit(),
 	})
 	p.activity = activity.New(log, activity.Options{Following: p.following, Logger: s.log})
 	p.subscribe = subscribe.New(p.hub, log, subscribe.Options{
@@ -152,7 +153,7 @@ func (s *Server) site(base feed.Base, guard *guard, store *store, p *parts) http
 		Server: page.New(base, page.Options{Version: s.config.Version, Fixed: len(s.config.Sets) > 0, Tokens: tokens, Holds: holds}),
 		sets:   sets, tokens: tokens, holds: holds, activity: p.activity, websub: p.websub,
 	}
-	site := &site{base: base, hub: p.hub, subscribe: p.subscribe, documents: p.documents, web: p.web, websub: p.websub, sets: sets, pages: pages, inventory: p.inventory, tickets: s.callers.tickets}
+	site := &site{base: base, hub: p.hub, subscribe: p.subscribe, documents: p.documents, web: p.web, websub: p.websub, sets: sets, pages: pages, inventory: p.inventory, tickets: s.callers.tickets, follows: s.callers.follows}
 	mux := newRouter(s.metrics, s.errors)
 	site.routes(mux)
 	if p.sources != nil {
@@ -163,9 +164,10 @@ func (s *Server) site(base feed.Base, guard *guard, store *store, p *parts) http
 
 // ops returns the handler for those who operate the hub.
 func (s *Server) ops(guard *guard, store *store) http.Handler {
-	backup := &backup{data: s.config.Data, disk: store.disk, log: s.log}
+	backup := &backup{data: s.config.Data, disk: store.disk, keys: s.config.SecretKeys != "", log: s.log}
 	ops := &ops{health: s.health, metrics: s.metrics, backup: backup, errors: s.errors, callers: s.callers, log: s.log}
-	kept := *guard
-	kept.probes = s.config.Callers != nil || s.config.Insecure
-	return kept.keep(ops.routes())
+	return guard.ofOps(s.probed()).keep(ops.routes())
 }
+
+// probed reports whether others than this machine may reach the hub, so that probes do.
+func (s *Server) probed() bool { return s.config.Callers != nil || s.config.Insecure }

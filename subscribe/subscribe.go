@@ -172,15 +172,15 @@ func New(f Follower, m Memory, o Options) *Server {
 	return s
 }
 
-// parameters are the query parameters of a request that asks to follow.
-var parameters = []string{"since", "limit", "wait", "prefix", "change", "type"}
+// Parameters are the query parameters of a request that asks to follow.
+var Parameters = []string{"since", "limit", "wait", "prefix", "change", "type"}
 
 // Wants reports whether r, a GET of a topic, asks to follow the topic and not for the
 // latest change notification. It asks to follow if it has a parameter of the query, is
 // a WebSocket handshake, or prefers a media type for following to XML.
 func (s *Server) Wants(r *http.Request) bool {
 	q := r.URL.Query()
-	for _, name := range parameters {
+	for _, name := range Parameters {
 		if q.Has(name) {
 			return true
 		}

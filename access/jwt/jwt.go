@@ -212,6 +212,7 @@ func (a *Authenticator) verify(token string) (known, error) {
 		}
 	}
 	if err != nil {
+		a.keys.ask()
 		return known{}, access.Unknown("the JWT is not signed with a key of its issuer that is known here, or its claims cannot be read")
 	}
 	return a.read(&registered, claims, version)

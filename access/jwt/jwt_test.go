@@ -377,6 +377,33 @@ func TestKeysOfTheWeb(t *testing.T) {
 	if len(a.keys.asked) != 1 {
 		t.Error("nobody asks the issuer for a key that is not known")
 	}
+	<-a.keys.asked
+
+	// An issuer whose keys have no IDs has another one.
+	public := jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: &anotherKey(t).PublicKey}}}
+	unnamed, err := json.Marshal(public)
+	if err != nil {
+		t.Fatal(err)
+	}
+	serve(http.StatusOK, unnamed)
+	if err := look(); err != nil {
+		t.Fatal(err)
+	}
+	a.keys.mu.Lock()
+	a.keys.looked = time.Now().Add(-askedEvery)
+	a.keys.mu.Unlock()
+	if _, err := caller(a, token); err == nil || len(a.keys.asked) != 1 {
+		t.Errorf("nobody asks the issuer whether its key without an ID is another one: %v", err)
+	}
+}
+
+func anotherKey(t *testing.T) *ecdsa.PrivateKey {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key
 }
 
 func TestOthers(t *testing.T) {

@@ -36,7 +36,7 @@ const (
 	fileEvery    = 2 * time.Second  // a look at a file
 	urlEvery     = 10 * time.Minute // a look at a URL, about
 	retryEvery   = 10 * time.Second // after a look at a URL that failed, about
-	askedEvery   = 30 * time.Second // a look at a URL because a JWT names an unknown key, at most
+	askedEvery   = 30 * time.Second // a look at a URL because no key has signed a JWT, at most
 )
 
 // Keys are the keys that an issuer signs JWTs with: a JWK Set (RFC 7517) at a URL or in a
@@ -137,28 +137,32 @@ func (k *Keys) count() int {
 }
 
 // find returns the keys that may have signed a JWT, by its key ID (which may be empty) and
-// its algorithm, and the version of all keys. If there are none, it has Watch look for
-// other keys soon.
+// its algorithm, and the version of all keys.
 func (k *Keys) find(id string, algorithm jose.SignatureAlgorithm) (fit []key, version uint64) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	known := false
 	for _, key := range k.keys {
 		if id != "" && key.id != "" && key.id != id {
 			continue
 		}
-		known = true
 		if slices.Contains(key.algorithms, algorithm) {
 			fit = append(fit, key)
 		}
 	}
-	if !known && k.version > 0 && k.http != nil && time.Since(k.looked) >= askedEvery {
+	return fit, k.version
+}
+
+// ask has Watch look for other keys soon, because none has signed a JWT. The issuer may have
+// others by now, which need not have other IDs.
+func (k *Keys) ask() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.http != nil && time.Since(k.looked) >= askedEvery {
 		select {
 		case k.asked <- struct{}{}:
 		default:
 		}
 	}
-	return fit, k.version
 }
 
 // look reads the document. It reports whether there are other keys now.

@@ -179,4 +179,6 @@ type Crowd struct {
 	Set   int // to one set
 	Fresh int // with callbacks at that host, and still to be confirmed
 	Own   int // of those, asked for by the same caller
+
+	OwnHost, OwnSet, OwnAll int // made by the same caller and confirmed: with callbacks at that host, to that set, all
 }

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/rshub/rshub/access"
 	"github.com/rshub/rshub/callback/subscription"
 	"github.com/rshub/rshub/outbound"
 	"github.com/rshub/rshub/problem"
@@ -90,7 +91,7 @@ func (s *Server) admit(ctx context.Context, r *subscription.Request) (known bool
 	}
 	host := outbound.Host(r.Callback)
 	if r.Mode == subscription.Subscribe {
-		if full := s.full(r, host); full != nil {
+		if full := s.full(ctx, r, host); full != nil {
 			return false, full
 		}
 	}
@@ -107,7 +108,7 @@ func (s *Server) admit(ctx context.Context, r *subscription.Request) (known bool
 
 // full returns the problem with which a new subscription is refused, or nil
 // when there is room for it.
-func (s *Server) full(r *subscription.Request, host string) *problem.Problem {
+func (s *Server) full(ctx context.Context, r *subscription.Request, host string) *problem.Problem {
 	c := s.engine.Crowd(r, host)
 	refuse := func(status int, format string, args ...any) *problem.Problem {
 		return problem.New(status, "too-many-subscriptions", fmt.Sprintf(format, args...))
@@ -117,6 +118,16 @@ func (s *Server) full(r *subscription.Request, host string) *problem.Problem {
 		return refuse(http.StatusForbidden, "this hub takes at most %d subscriptions with callbacks at %s, and has that many: it accepts renewals, but no new ones", s.opts.MaxPerHost, host)
 	case c.Set >= s.opts.MaxPerSet:
 		return refuse(http.StatusForbidden, "this hub takes at most %d subscriptions to set %s, and has that many: it accepts renewals, but no new ones", s.opts.MaxPerSet, r.Set)
+	}
+	if r.By != "" && !access.FromContext(ctx).Rights.Operate() { // nobody takes the places of all others
+		switch most := s.opts.MaxPerSet; {
+		case c.OwnHost >= half(s.opts.MaxPerHost):
+			return refuse(http.StatusForbidden, "one caller may have at most %d subscriptions with callbacks at %s, and you have that many: this hub accepts renewals, but no new ones", half(s.opts.MaxPerHost), host)
+		case c.OwnSet >= half(most):
+			return refuse(http.StatusForbidden, "one caller may have at most %d subscriptions to set %s, and you have that many: this hub accepts renewals, but no new ones", half(most), r.Set)
+		case c.OwnAll >= most:
+			return refuse(http.StatusForbidden, "one caller may have at most %d subscriptions, and you have that many: this hub accepts renewals, but no new ones", most)
+		}
 	}
 	unverified := ""
 	switch {

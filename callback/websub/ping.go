@@ -37,7 +37,7 @@ func (s *Server) ping(ctx context.Context, form url.Values) error {
 			}
 			sets = append(sets, set)
 			record.Begin(trail.Ping, strings.Join(sets[:min(len(sets), mostNoted)], ","))
-			if err := access.MayPublish(ctx, set); err != nil {
+			if err := access.MayPing(ctx, set); err != nil {
 				return notPinged(name, topic, err)
 			}
 			all = append(all, pinged{name, topic, set})

@@ -73,14 +73,43 @@ func (g guard) watch(name string, f vfs.File, err error) (vfs.File, error) {
 	default:
 		return f, err
 	}
-	w := guarded{f, name, g.failed}
+	w := &journal{guarded: guarded{f, name, g.failed}}
 	if err := w.check("create", err); err != nil {
 		return nil, err
 	}
 	return w, nil
 }
 
-// guarded is a file of the write-ahead log.
+// A journal is a file of the write-ahead log that is written. Pebble reserves as much of the
+// disk for each as a memtable may take, 18 MB, though most end long before. A journal
+// reserves it in steps, as it is written.
+type journal struct {
+	guarded
+	written, reserved, wanted int64 // bytes
+}
+
+// reserveStep is so large that reserving costs nothing beside what is written.
+const reserveStep = 1 << 20
+
+func (j *journal) Preallocate(offset, length int64) error {
+	j.wanted = offset + length
+	return nil
+}
+
+func (j *journal) Write(p []byte) (int, error) {
+	if end := j.written + int64(len(p)); end > j.reserved && j.reserved < j.wanted {
+		step := min(max(reserveStep, end-j.reserved), j.wanted-j.reserved)
+		if err := j.check("reserve room for", j.File.Preallocate(j.reserved, step)); err != nil {
+			return 0, err
+		}
+		j.reserved += step
+	}
+	n, err := j.guarded.Write(p)
+	j.written += int64(n)
+	return n, err
+}
+
+// guarded is a file of the write-ahead log, or a directory.
 type guarded struct {
 	vfs.File
 	name   string

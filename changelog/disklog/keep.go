@@ -118,3 +118,14 @@ func (k *Keep) apply(ctx context.Context, writes map[string][]byte, grows bool) 
 	}
 	return k.log.commit(b)
 }
+
+// Forget removes from the store's files what keys of the map had before, which otherwise
+// stays there until the store compacts them by itself. It blocks while the store writes the
+// whole map anew. What is written meanwhile may be there twice.
+func (k *Keep) Forget(ctx context.Context) error {
+	from := []byte(k.prefix)
+	if err := k.log.db.Compact(ctx, from, end(from), false); err != nil {
+		return fmt.Errorf("forget in %s what was replaced: %w", k.log.dir, err)
+	}
+	return nil
+}

@@ -5,11 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 
+	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/rshub/rshub/feed"
@@ -144,5 +147,61 @@ func TestKeepFull(t *testing.T) {
 	}
 	if v, err := k.Get(t.Context(), "a"); err != nil || !bytes.Equal(v, []byte("1")) {
 		t.Errorf("it has %q, %v", v, err)
+	}
+}
+
+// What a key had before is in no file of a copy that is made after Forget.
+func TestKeepForget(t *testing.T) {
+	dir := t.TempDir()
+	o := Options{tune: func(o *pebble.Options) {
+		o.ApplyCompressionSettings(func() pebble.DBCompressionSettings { return pebble.DBCompressionNone })
+	}}
+	open := func() *Log {
+		l, err := Open(filepath.Join(dir, "data"), o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l
+	}
+	l := open()
+	apply(t, l.Keep("a"), map[string][]byte{"key": []byte("in clear"), "removed": []byte("in clear, too")})
+	if err := errors.Join(l.db.Flush(), l.Close()); err != nil {
+		t.Fatal(err)
+	}
+	l = open()
+	defer l.Close()
+	copied := func(name string) string {
+		t.Helper()
+		to := filepath.Join(dir, name)
+		if err := l.Checkpoint(to); err != nil {
+			t.Fatal(err)
+		}
+		all := ""
+		files, err := os.ReadDir(to)
+		for _, f := range files {
+			text, readErr := os.ReadFile(filepath.Join(to, f.Name()))
+			all, err = all+string(text), errors.Join(err, readErr)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return all
+	}
+	apply(t, l.Keep("a"), map[string][]byte{"key": []byte("sealed"), "removed": nil})
+	apply(t, l.Keep("b"), map[string][]byte{"key": []byte("another map")})
+	if !strings.Contains(copied("before"), "in clear") {
+		t.Fatal("it is forgotten without Forget")
+	}
+	if err := l.Keep("a").Forget(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if all := copied("after"); strings.Contains(all, "in clear") || !strings.Contains(all, "sealed") {
+		t.Error("what was replaced is still there, or what is there is not")
+	}
+	if _, values := kept(t, l.Keep("a"), "", ""); len(values) != 1 || values["key"] != "sealed" {
+		t.Errorf("kept is %q", values)
+	}
+	if err := l.Keep("c").Forget(t.Context()); err != nil {
+		t.Errorf("of an empty map: %v", err)
 	}
 }

@@ -12,7 +12,6 @@ import (
 	"reflect"
 	"regexp"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/kelseyhightower/envconfig"
@@ -22,6 +21,7 @@ import (
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/internal/build"
+	"github.com/rshub/rshub/internal/nearest"
 	"github.com/rshub/rshub/internal/setting"
 	"github.com/rshub/rshub/limit"
 	"github.com/rshub/rshub/server"
@@ -29,84 +29,76 @@ import (
 
 // config is the whole configuration, read from the environment. Each tag has the whole
 // name of a variable. If envconfig added the prefix RSHUB_, it would also accept the
-// variables without the prefix, such as DATA and INSECURE.
+// variables without the prefix, such as DATA and INSECURE. The tag group begins a group of
+// variables in the help and in the documentation. A duration may have days: 90d.
 type config struct {
-	Listen    string `envconfig:"RSHUB_LISTEN" default:"127.0.0.1:8080" desc:"address (HOST:PORT) that the hub listens on"`
-	OpsListen string `envconfig:"RSHUB_OPS_LISTEN" default:"127.0.0.1:8081" desc:"address (HOST:PORT) for health, metrics, profiles and backups; empty: the hub serves none of them"`
-	BaseURL   string `envconfig:"RSHUB_BASE_URL" desc:"URL (http or https) by which others reach the hub; required if RSHUB_LISTEN is beyond loopback; default http:// (with TLS https://) and RSHUB_LISTEN"`
+	Listen     string `group:"The five that matter first" envconfig:"RSHUB_LISTEN" default:"127.0.0.1:8080" desc:"address (HOST:PORT) that the hub listens on"`
+	BaseURL    string `envconfig:"RSHUB_BASE_URL" desc:"URL (http or https) by which others reach the hub; required if RSHUB_LISTEN is beyond loopback; default http:// (with TLS https://) and RSHUB_LISTEN"`
+	Data       string `envconfig:"RSHUB_DATA" default:"./rshub-data" desc:"directory of the change memory"`
+	TokensFile string `envconfig:"RSHUB_TOKENS_FILE" desc:"path of the file with the digests and rights of tokens; rshub token makes its lines, and the hub sees changes within seconds; empty: there are no tokens"`
+	RedisURL   string `envconfig:"RSHUB_REDIS_URL" desc:"URL of a Redis that keeps the change memory, for several hubs: redis://, rediss:// or redis-sentinel://HOST,HOST/0?master=NAME; the hub then does not use RSHUB_DATA; empty: the memory is in RSHUB_DATA"`
 
-	TLSCertFile    string `envconfig:"RSHUB_TLS_CERT_FILE" desc:"path of a file with a TLS certificate and its chain (PEM); the hub then speaks TLS on RSHUB_LISTEN, and sees changes of the file within seconds; empty: no TLS"`
-	TLSKeyFile     string `envconfig:"RSHUB_TLS_KEY_FILE" desc:"path of the file with the key (PEM) of the certificate in RSHUB_TLS_CERT_FILE"`
-	OpsTLSCertFile string `envconfig:"RSHUB_OPS_TLS_CERT_FILE" desc:"the same as RSHUB_TLS_CERT_FILE for RSHUB_OPS_LISTEN; it may be the same file; empty: no TLS there"`
-	OpsTLSKeyFile  string `envconfig:"RSHUB_OPS_TLS_KEY_FILE" desc:"the same as RSHUB_TLS_KEY_FILE for RSHUB_OPS_LISTEN"`
+	OpsListen      string           `group:"Addresses, names and TLS" envconfig:"RSHUB_OPS_LISTEN" default:"127.0.0.1:8081" desc:"address (HOST:PORT) for health, metrics, profiles and backups; empty: the hub serves none of them"`
+	Hosts          []string         `envconfig:"RSHUB_HOSTS" desc:"names by which the hub is reached besides that in RSHUB_BASE_URL, by comma, without ports, such as rshub.default.svc; *: any name; whoever has a token may use any"`
+	Origins        []string         `envconfig:"RSHUB_ORIGINS" desc:"origins of web pages that may use the hub, by comma, such as https://example.org; *: all origins"`
+	TrustedProxies setting.Networks `envconfig:"RSHUB_TRUSTED_PROXIES" default:"127.0.0.0/8,::1/128,10.0.0.0/8,172.16.0.0/12,192.168.0.0/16,fc00::/7" desc:"networks (CIDR, by comma) of proxies that are believed when they say, in X-Forwarded-For or Forwarded, what address a request comes from; empty: no proxy is believed"`
+	Insecure       string           `envconfig:"RSHUB_INSECURE" desc:"anyone-may-publish: the hub listens beyond loopback although there are no tokens"`
+	TLSCertFile    string           `envconfig:"RSHUB_TLS_CERT_FILE" desc:"path of a file with a TLS certificate and its chain (PEM); the hub then speaks TLS on RSHUB_LISTEN, and sees changes of the file within seconds; empty: no TLS"`
+	TLSKeyFile     string           `envconfig:"RSHUB_TLS_KEY_FILE" desc:"path of the file with the key (PEM) of the certificate in RSHUB_TLS_CERT_FILE"`
+	OpsTLSCertFile string           `envconfig:"RSHUB_OPS_TLS_CERT_FILE" desc:"the same as RSHUB_TLS_CERT_FILE for RSHUB_OPS_LISTEN; it may be the same file; empty: no TLS there"`
+	OpsTLSKeyFile  string           `envconfig:"RSHUB_OPS_TLS_KEY_FILE" desc:"the same as RSHUB_TLS_KEY_FILE for RSHUB_OPS_LISTEN"`
 
-	Data        string       `envconfig:"RSHUB_DATA" default:"./rshub-data" desc:"directory of the change memory"`
-	DiskReserve setting.Size `envconfig:"RSHUB_DISK_RESERVE" default:"64MiB" desc:"with less free disk space than this the hub takes no changes; bytes, or a number with KiB, MiB or GiB"`
-
-	RedisURL string `envconfig:"RSHUB_REDIS_URL" desc:"URL of a Redis that keeps the change memory, for several hubs: redis://, rediss:// or redis-sentinel://HOST,HOST/0?master=NAME; the hub then does not use RSHUB_DATA; empty: the memory is in RSHUB_DATA"`
-
-	RedisTimeout       time.Duration `envconfig:"RSHUB_REDIS_TIMEOUT" default:"5s" desc:"how long the hub waits for a connection to Redis, and for each answer from Redis"`
-	RedisWait          int           `envconfig:"RSHUB_REDIS_WAIT" default:"0" desc:"number of Redis replicas that must have a change, or a WebSub request, before the hub answers it (WAIT); 0: the hub waits for none"`
-	RedisWaitTimeout   time.Duration `envconfig:"RSHUB_REDIS_WAIT_TIMEOUT" default:"1s" desc:"how long the hub waits for these replicas; if they do not confirm in time, it answers 503"`
-	RedisAllowEviction bool          `envconfig:"RSHUB_REDIS_ALLOW_EVICTION" default:"false" desc:"true: accept a Redis that may evict keys, or that does not say whether it does; changes that it evicts are lost"`
-
-	NATSURL   string `envconfig:"RSHUB_NATS_URL" desc:"URLs of NATS servers, by comma, to announce changes to the other hubs; without NATS the other hubs find changes up to two seconds later"`
-	NATSCreds string `envconfig:"RSHUB_NATS_CREDENTIALS" desc:"path of a NATS credentials file"`
-	NATSCA    string `envconfig:"RSHUB_NATS_CA_FILE" desc:"path of a file with the CA certificates (PEM) to trust for tls:// servers of NATS, in place of the system's"`
-	Prefix    string `envconfig:"RSHUB_PREFIX" default:"rshub" desc:"beginning of every Redis key and NATS subject; with different prefixes, several installations can share one Redis and one NATS"`
-
-	Sets           []string      `envconfig:"RSHUB_SETS" desc:"names of the sets that take changes, by comma; empty: every set takes changes, and the first publish makes it"`
+	Sets           []string      `group:"Sets, and how long changes are kept" envconfig:"RSHUB_SETS" desc:"names of the sets that take changes, by comma; empty: every set takes changes, and the first publish makes it"`
 	NoPushSets     []string      `envconfig:"RSHUB_NO_PUSH_SETS" desc:"names of sets, by comma, whose Capability List does not name the push channel, for clients that cannot read a list that names it"`
 	ChangeListSize int           `envconfig:"RSHUB_CHANGELIST_SIZE" default:"10000" desc:"number of changes in one Change List, 1 to 25000; it is for new sets: the sets that exist keep theirs"`
-	RetentionAge   time.Duration `envconfig:"RSHUB_RETENTION_AGE" default:"2160h" desc:"the hub removes Change Lists that are older than this; 0 keeps lists for ever; 2160h are 90 days"`
+	RetentionAge   time.Duration `envconfig:"RSHUB_RETENTION_AGE" default:"90d" desc:"the hub removes Change Lists that are older than this; 0 keeps lists for ever"`
 	RetentionCount uint64        `envconfig:"RSHUB_RETENTION_COUNT" default:"0" desc:"the hub removes the oldest Change Lists of a set while the other lists still have this many changes; 0 keeps any number"`
+	DiskReserve    setting.Size  `envconfig:"RSHUB_DISK_RESERVE" default:"64MiB" desc:"with less free disk space than this the hub takes no changes; bytes, or a number with KiB, MiB or GiB"`
+	SetQuota       setting.Size  `envconfig:"RSHUB_SET_QUOTA" default:"0" desc:"how many bytes one set may keep, about; 0: four fifths of what the disk or Redis has room for, where that is known"`
 
-	Inventory            string        `envconfig:"RSHUB_INVENTORY" default:"on" desc:"on or off: whether the hub keeps inventories of what sets hold now, for baselines, Resource Lists and audits; all hubs that share a Redis should have the same; a set may turn its own off"`
+	Inventory            string        `group:"Inventories and audits" envconfig:"RSHUB_INVENTORY" default:"on" desc:"on or off: whether the hub keeps inventories of what sets hold now, for baselines, Resource Lists and audits; all hubs that share a Redis should have the same; a set may turn its own off"`
 	ResourceListInterval time.Duration `envconfig:"RSHUB_RESOURCELIST_INTERVAL" default:"1h" desc:"how often the Resource List of a set is renewed, if anything changed"`
 	MaxBaselines         int           `envconfig:"RSHUB_MAX_BASELINES" default:"128" desc:"how many baselines may be read at the same time from this hub; one more is answered 429"`
 	MaxAudits            int           `envconfig:"RSHUB_MAX_AUDITS" default:"128" desc:"how many audits and lists of resources may be read at the same time from this hub; one more is answered 429"`
 
-	TokensFile  string   `envconfig:"RSHUB_TOKENS_FILE" desc:"path of the file with the digests and rights of tokens; rshub token makes its lines, and the hub sees changes within seconds; empty: there are no tokens"`
-	JWTKeys     string   `envconfig:"RSHUB_JWT_KEYS" desc:"keys that sign JWTs (JSON Web Tokens): an https URL of a JWK Set, or the path of a file with a JWK Set or with public keys (PEM); empty: JWTs are not known"`
-	JWTIssuer   string   `envconfig:"RSHUB_JWT_ISSUER" desc:"issuer (iss) of each JWT; required with RSHUB_JWT_KEYS"`
-	JWTAudience []string `envconfig:"RSHUB_JWT_AUDIENCE" desc:"audiences, by comma, of which each JWT has one (aud); default RSHUB_BASE_URL"`
-	JWTRights   string   `envconfig:"RSHUB_JWT_RIGHTS" default:"scope" desc:"claim of a JWT that has the rights, as words such as publish:SET; other words in it do not count"`
-
-	AuditLog string   `envconfig:"RSHUB_AUDIT_LOG" desc:"path of a file to which the hub writes who published, described, deleted, subscribed or was refused, as lines of JSON; or stderr; empty: nowhere"`
-	Insecure string   `envconfig:"RSHUB_INSECURE" desc:"anyone-may-publish: the hub listens beyond loopback although there are no tokens"`
-	Hosts    []string `envconfig:"RSHUB_HOSTS" desc:"names by which the hub is reached besides that in RSHUB_BASE_URL, by comma, without ports, such as rshub.default.svc; *: any name; whoever has a token may use any"`
-	Origins  []string `envconfig:"RSHUB_ORIGINS" desc:"origins of web pages that may use the hub, by comma, such as https://example.org; *: all origins"`
-
-	TrustedProxies setting.Networks `envconfig:"RSHUB_TRUSTED_PROXIES" default:"127.0.0.0/8,::1/128,10.0.0.0/8,172.16.0.0/12,192.168.0.0/16,fc00::/7" desc:"networks (CIDR, by comma) of proxies that are believed when they say, in X-Forwarded-For or Forwarded, what address a request comes from; empty: no proxy is believed"`
-
+	JWTKeys       string       `group:"Callers: JWTs, limits and the audit log" envconfig:"RSHUB_JWT_KEYS" desc:"keys that sign JWTs (JSON Web Tokens): an https URL of a JWK Set, or the path of a file with a JWK Set or with public keys (PEM); empty: JWTs are not known"`
+	JWTIssuer     string       `envconfig:"RSHUB_JWT_ISSUER" desc:"issuer (iss) of each JWT; required with RSHUB_JWT_KEYS"`
+	JWTAudience   []string     `envconfig:"RSHUB_JWT_AUDIENCE" desc:"audiences, by comma, of which each JWT has one (aud); default RSHUB_BASE_URL"`
+	JWTRights     string       `envconfig:"RSHUB_JWT_RIGHTS" default:"scope" desc:"claim of a JWT that has the rights, as words such as publish:SET; other words in it do not count"`
 	CallerLimits  limit.Limits `envconfig:"RSHUB_LIMITS_CALLER" desc:"how much each caller with a token may use of this hub, such as publishes:100/s,changes:1000000/m,bytes:1GiB/m,sets:100/h,requests:5000/m,connections:500; limits= in a line of RSHUB_TOKENS_FILE counts before it; what is not there keeps its default"`
 	AddressLimits limit.Limits `envconfig:"RSHUB_LIMITS_ADDRESS" desc:"the same for each address of callers without a token; an IPv6 address is one with all of its /64"`
 	TotalLimits   limit.Limits `envconfig:"RSHUB_LIMITS_TOTAL" desc:"the same for all of them together; what is not there is not limited"`
-	SetQuota      setting.Size `envconfig:"RSHUB_SET_QUOTA" default:"0" desc:"how many bytes one set may keep, about; 0: four fifths of what the disk or Redis has room for, where that is known"`
+	MaxBody       setting.Size `envconfig:"RSHUB_MAX_BODY" default:"50MiB" desc:"largest body of a publish, compressed and decompressed; a stream of NDJSON may be longer"`
+	AuditLog      string       `envconfig:"RSHUB_AUDIT_LOG" desc:"path of a file to which the hub writes who published, described, deleted, subscribed or was refused, as lines of JSON; or stderr; empty: nowhere"`
 
-	CallbackAllow    setting.Networks `envconfig:"RSHUB_CALLBACK_ALLOW" desc:"networks (CIDR, by comma) that callbacks may be in, besides public addresses, such as 10.0.0.0/8"`
-	CallbackPorts    setting.Ports    `envconfig:"RSHUB_CALLBACK_PORTS" desc:"ports that callbacks may have, by comma; default 80, 443, and all from 1024 on"`
-	CallbackCA       string           `envconfig:"RSHUB_CALLBACK_CA_FILE" desc:"path of a file with CA certificates (PEM) to trust for callbacks, besides the system's"`
-	CallbackTimeout  time.Duration    `envconfig:"RSHUB_CALLBACK_TIMEOUT" default:"15s" desc:"how long one delivery may take, from the connection to the answer"`
-	CallbackInFlight int              `envconfig:"RSHUB_CALLBACK_IN_FLIGHT" default:"1024" desc:"how many requests to callbacks may be under way at the same time"`
-	CallbackPerHost  int              `envconfig:"RSHUB_CALLBACK_PER_HOST" default:"8" desc:"how many requests to callbacks at one host and port may be under way at the same time; one address may have eight times as many, for all names and ports together"`
-	CallbackRequests int              `envconfig:"RSHUB_CALLBACK_REQUESTS" default:"1000" desc:"how many requests for new subscriptions the hub takes in a minute for callbacks at one host, all ports together; one caller gets half of it"`
+	CallbackAllow         setting.Networks `group:"Callbacks (WebSub)" envconfig:"RSHUB_CALLBACK_ALLOW" desc:"networks (CIDR, by comma) that callbacks may be in, besides public addresses, such as 10.0.0.0/8"`
+	CallbackPorts         setting.Ports    `envconfig:"RSHUB_CALLBACK_PORTS" desc:"ports that callbacks may have, by comma; default 80, 443, and all from 1024 on"`
+	CallbackCA            string           `envconfig:"RSHUB_CALLBACK_CA_FILE" desc:"path of a file with CA certificates (PEM) to trust for callbacks, besides the system's"`
+	CallbackTimeout       time.Duration    `envconfig:"RSHUB_CALLBACK_TIMEOUT" default:"15s" desc:"how long one delivery may take, from the connection to the answer"`
+	CallbackInFlight      int              `envconfig:"RSHUB_CALLBACK_IN_FLIGHT" default:"1024" desc:"how many requests to callbacks may be under way at the same time"`
+	CallbackPerHost       int              `envconfig:"RSHUB_CALLBACK_PER_HOST" default:"8" desc:"how many requests to callbacks at one host and port may be under way at the same time; one address may have eight times as many, for all names and ports together"`
+	CallbackRequests      int              `envconfig:"RSHUB_CALLBACK_REQUESTS" default:"1000" desc:"how many requests for new subscriptions the hub takes in a minute for callbacks at one host, all ports together; one caller gets half of it"`
+	CallbackMaxPerHost    int              `envconfig:"RSHUB_CALLBACK_MAX_PER_HOST" default:"10000" desc:"how many subscriptions may have callbacks at one host and port; with several hubs the number is approximate"`
+	CallbackMaxPerSet     int              `envconfig:"RSHUB_CALLBACK_MAX_PER_SET" default:"100000" desc:"how many subscriptions one set may have; with several hubs the number is approximate"`
+	CallbackMaxUnverified int              `envconfig:"RSHUB_CALLBACK_MAX_UNVERIFIED" default:"1000" desc:"how many subscriptions with callbacks at one host and port may wait for their verification, half of them for one caller; with several hubs the number is approximate"`
+	LeaseMin              time.Duration    `envconfig:"RSHUB_LEASE_MIN" default:"5m" desc:"shortest lease of a WebSub subscription"`
+	LeaseDefault          time.Duration    `envconfig:"RSHUB_LEASE_DEFAULT" default:"10d" desc:"lease of a WebSub subscription that asks for none"`
+	LeaseMax              time.Duration    `envconfig:"RSHUB_LEASE_MAX" default:"31d" desc:"longest lease of a WebSub subscription"`
+	SecretKeys            string           `envconfig:"RSHUB_SECRET_KEYS" desc:"keys that encrypt the secrets of WebSub subscriptions where they are kept, as ID:KEY by comma, where KEY is 32 bytes in base64; the first encrypts, all of them decrypt; empty: secrets are kept in clear"`
+	SecretKeysFile        string           `envconfig:"RSHUB_SECRET_KEYS_FILE" desc:"path of a file with such keys, one a line, in place of RSHUB_SECRET_KEYS"`
 
-	CallbackMaxPerHost    int `envconfig:"RSHUB_CALLBACK_MAX_PER_HOST" default:"10000" desc:"how many subscriptions may have callbacks at one host and port; with several hubs the number is approximate"`
-	CallbackMaxPerSet     int `envconfig:"RSHUB_CALLBACK_MAX_PER_SET" default:"100000" desc:"how many subscriptions one set may have; with several hubs the number is approximate"`
-	CallbackMaxUnverified int `envconfig:"RSHUB_CALLBACK_MAX_UNVERIFIED" default:"1000" desc:"how many subscriptions with callbacks at one host and port may wait for their verification, half of them for one caller; with several hubs the number is approximate"`
+	NATSURL            string        `group:"Several hubs: Redis and NATS" envconfig:"RSHUB_NATS_URL" desc:"URLs of NATS servers, by comma, to announce changes to the other hubs; without NATS the other hubs find changes up to two seconds later"`
+	NATSCreds          string        `envconfig:"RSHUB_NATS_CREDENTIALS" desc:"path of a NATS credentials file"`
+	NATSCA             string        `envconfig:"RSHUB_NATS_CA_FILE" desc:"path of a file with the CA certificates (PEM) to trust for tls:// servers of NATS, in place of the system's"`
+	Prefix             string        `envconfig:"RSHUB_PREFIX" default:"rshub" desc:"beginning of every Redis key and NATS subject; with different prefixes, several installations can share one Redis and one NATS"`
+	RedisTimeout       time.Duration `envconfig:"RSHUB_REDIS_TIMEOUT" default:"5s" desc:"how long the hub waits for a connection to Redis, and for each answer from Redis"`
+	RedisWait          int           `envconfig:"RSHUB_REDIS_WAIT" default:"0" desc:"number of Redis replicas that must have a change, or a WebSub request, before the hub answers it (WAIT); 0: the hub waits for none"`
+	RedisWaitTimeout   time.Duration `envconfig:"RSHUB_REDIS_WAIT_TIMEOUT" default:"1s" desc:"how long the hub waits for these replicas; if they do not confirm in time, it answers 503"`
+	RedisAllowEviction bool          `envconfig:"RSHUB_REDIS_ALLOW_EVICTION" default:"false" desc:"true: accept a Redis that may evict keys, or that does not say whether it does; changes that it evicts are lost"`
+	ClockSkew          time.Duration `envconfig:"RSHUB_CLOCK_SKEW" default:"1m" desc:"by how much the clocks of hubs, of Redis and of clients may differ"`
 
-	LeaseMin     time.Duration `envconfig:"RSHUB_LEASE_MIN" default:"300s" desc:"shortest lease of a WebSub subscription"`
-	LeaseDefault time.Duration `envconfig:"RSHUB_LEASE_DEFAULT" default:"240h" desc:"lease of a WebSub subscription that asks for none"`
-	LeaseMax     time.Duration `envconfig:"RSHUB_LEASE_MAX" default:"744h" desc:"longest lease of a WebSub subscription; 744h are 31 days"`
-
-	SecretKeys     string `envconfig:"RSHUB_SECRET_KEYS" desc:"keys that encrypt the secrets of WebSub subscriptions where they are kept, as ID:KEY by comma, where KEY is 32 bytes in base64; the first encrypts, all of them decrypt; empty: secrets are kept in clear"`
-	SecretKeysFile string `envconfig:"RSHUB_SECRET_KEYS_FILE" desc:"path of a file with such keys, one a line, in place of RSHUB_SECRET_KEYS"`
-
-	MaxBody      setting.Size  `envconfig:"RSHUB_MAX_BODY" default:"50MiB" desc:"largest body of a publish, compressed and decompressed; a stream of NDJSON may be longer"`
-	Heartbeat    time.Duration `envconfig:"RSHUB_HEARTBEAT" default:"30s" desc:"time between signs of life on a connection that follows changes"`
+	Heartbeat    time.Duration `group:"Running" envconfig:"RSHUB_HEARTBEAT" default:"30s" desc:"time between signs of life on a connection that follows changes"`
 	WriteTimeout time.Duration `envconfig:"RSHUB_WRITE_TIMEOUT" default:"15s" desc:"the hub closes the connection of a client that takes no data for this long"`
-	ClockSkew    time.Duration `envconfig:"RSHUB_CLOCK_SKEW" default:"1m" desc:"by how much the clocks of hubs, of Redis and of clients may differ"`
 	StartTimeout time.Duration `envconfig:"RSHUB_START_TIMEOUT" default:"1m" desc:"how long a hub that starts waits for Redis"`
 	DrainDelay   time.Duration `envconfig:"RSHUB_DRAIN_DELAY" default:"0s" desc:"how long a hub that is told to stop still serves, but says that it is not ready, so that load balancers notice; then RSHUB_GRACE begins"`
 	Grace        time.Duration `envconfig:"RSHUB_GRACE" default:"25s" desc:"how long a hub that is told to stop waits for its connections to end, before it cuts them"`
@@ -132,6 +124,13 @@ func readConfig() (*config, error) {
 	var c config
 	p := &problems{unreadable: map[string]bool{}}
 	c.read(p)
+	for _, name := range unknownVariables() {
+		meant := ""
+		if near := nearest.Of(name, variables()); near != "" {
+			meant = "; did you mean " + near + "?"
+		}
+		p.add(name, "means nothing to rshub%s", meant)
+	}
 	c.checkAddresses(p)
 	checkSets(p, "RSHUB_SETS", c.Sets)
 	checkSets(p, "RSHUB_NO_PUSH_SETS", c.NoPushSets)
@@ -217,6 +216,13 @@ func (c *config) read(p *problems) {
 		alone := reflect.New(reflect.StructOf([]reflect.StructField{fields.Type().Field(i)}))
 		err := envconfig.Process("", alone.Interface())
 		if e, ok := errors.AsType[*envconfig.ParseError](err); ok {
+			if fields.Field(i).Type() == reflect.TypeFor[time.Duration]() { // envconfig knows no days
+				var d time.Duration
+				if d, e.Err = setting.ParseDuration(e.Value); e.Err == nil {
+					fields.Field(i).SetInt(int64(d))
+					continue
+				}
+			}
 			p.add(e.KeyName, "is %q: %w", e.Value, e.Err)
 			p.unreadable[e.KeyName] = true
 		} else if err != nil {
@@ -309,8 +315,8 @@ var serviceLink = regexp.MustCompile(`_PORT_[0-9]+_`)
 // rshub. They are probably misspelt.
 func unknownVariables() []string {
 	known := map[string]bool{"RSHUB_TOKEN": true} // for rshub backup and rshub follow
-	for _, f := range reflect.VisibleFields(reflect.TypeFor[config]()) {
-		known[f.Tag.Get("envconfig")] = true
+	for _, name := range variables() {
+		known[name] = true
 	}
 	var unknown []string
 	for _, v := range os.Environ() {
@@ -326,15 +332,42 @@ func unknownVariables() []string {
 	return unknown
 }
 
-// printVariables writes a table that explains every variable.
-func printVariables(w io.Writer) error {
-	t := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
-	const row = "{{range .}}  {{usage_key .}}\t{{usage_default .}}\t{{usage_description .}}\n{{end}}"
-	if err := envconfig.Usagef("", &config{}, t, "  VARIABLE\tDEFAULT\tMEANING\n"+row); err != nil {
-		return err
+// variables returns the names of all variables.
+func variables() (names []string) {
+	for _, f := range reflect.VisibleFields(reflect.TypeFor[config]()) {
+		names = append(names, f.Tag.Get("envconfig"))
 	}
-	return t.Flush()
+	return names
 }
+
+// printVariables explains every variable, in groups.
+func printVariables(w io.Writer) error {
+	var all strings.Builder
+	for _, f := range reflect.VisibleFields(reflect.TypeFor[config]()) {
+		if group := f.Tag.Get("group"); group != "" {
+			fmt.Fprintf(&all, "\n%s\n", group)
+		}
+		fmt.Fprintf(&all, "\n  %s", f.Tag.Get("envconfig"))
+		if value := f.Tag.Get("default"); value != "" {
+			fmt.Fprintf(&all, "  (default %s)", value)
+		}
+		all.WriteString("\n")
+		line := "     "
+		for word := range strings.FieldsSeq(f.Tag.Get("desc")) {
+			if len(line)+1+len(word) > helpColumns && len(line) > 5 {
+				all.WriteString(line + "\n")
+				line = "     "
+			}
+			line += " " + word
+		}
+		all.WriteString(line + "\n")
+	}
+	_, err := io.WriteString(w, strings.TrimPrefix(all.String(), "\n"))
+	return err
+}
+
+// helpColumns is how many columns a line of the help has.
+const helpColumns = 80
 
 // server returns the configuration for package server. It reads the files that the
 // variables name.

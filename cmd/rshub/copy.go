@@ -15,6 +15,7 @@ import (
 
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/changelog/disklog"
+	"github.com/rshub/rshub/internal/progress"
 	"github.com/rshub/rshub/server"
 )
 
@@ -95,14 +96,14 @@ func copyMemory(ctx context.Context, args []string, stdout, stderr io.Writer) er
 		return fmt.Errorf("copy %s to %s: %w; run the same command again and it goes on where it stopped", from, to, err)
 	}
 	took := time.Since(begin)
-	fmt.Fprintf(stdout, "%s holds the change memory now: %d sets, %d changes", to, done.Sets, done.Changes)
+	fmt.Fprintf(stdout, "%s holds the change memory now: %s, %s", to, progress.Count(done.Sets, "set"), progress.Count(done.Changes, "change"))
 	if done.Before > 0 {
 		fmt.Fprintf(stdout, ", %d of them from an earlier run", done.Before)
 	}
 	if done.Inventories > 0 {
-		fmt.Fprintf(stdout, ", %d inventories of %d resources", done.Inventories, done.Resources)
+		fmt.Fprintf(stdout, ", %s of %s", progress.Count(done.Inventories, "inventory"), progress.Count(done.Resources, "resource"))
 	}
-	fmt.Fprintf(stdout, ", %d subscriptions; in %v, %.0f changes a second. Start from it with %s\n", done.Subscriptions, took.Round(time.Millisecond),
+	fmt.Fprintf(stdout, ", %s; in %v, %.0f changes a second. Start from it with %s\n", progress.Count(done.Subscriptions, "subscription"), took.Round(time.Millisecond),
 		float64(done.Changes-done.Before)/math.Max(took.Seconds(), 1e-3), to.variables())
 	return nil
 }

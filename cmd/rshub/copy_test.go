@@ -73,7 +73,7 @@ func TestCopyToDirectory(t *testing.T) {
 	if code, _, stderr := runCommand(t, ctx, "copy", "--from", h.data, "--to", dir); code != 1 || !strings.Contains(stderr, "run the same command again") {
 		t.Errorf("interrupted it ended with %d: %s", code, stderr)
 	}
-	for _, says := range []string{"1 sets, 1 changes", "nothing to do"} {
+	for _, says := range []string{"1 set, 1 change,", "nothing to do"} {
 		if code, stdout, stderr := runCommand(t, t.Context(), "copy", "--from", h.data, "--to", dir); code != 0 || !strings.Contains(stdout, says) {
 			t.Errorf("it ended with %d: %s%s", code, stdout, stderr)
 		}

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/internal/progress"
 	"github.com/rshub/rshub/server"
 )
 
@@ -38,6 +39,6 @@ func beginEpochs(ctx context.Context, args []string, stdout, stderr io.Writer) e
 	if err != nil {
 		return fmt.Errorf("begin a new epoch in %s: %w; run the same command again", l, err)
 	}
-	fmt.Fprintf(stdout, "%s has begun a new epoch: the open Change Lists of %d sets have new names\n", l, sets)
+	fmt.Fprintf(stdout, "%s has begun a new epoch: the open Change Lists of %s have new names\n", l, progress.Count(sets, "set"))
 	return nil
 }

@@ -43,7 +43,7 @@ func TestEpoch(t *testing.T) {
 		t.Errorf("on a memory in use it ended with %d: %s", code, stderr)
 	}
 	h.Stop()
-	if code, stdout, stderr := runCommand(t, t.Context(), "epoch", h.data); code != 0 || !strings.Contains(stdout, "of 1 sets have new names") {
+	if code, stdout, stderr := runCommand(t, t.Context(), "epoch", h.data); code != 0 || !strings.Contains(stdout, "of 1 set have new names") {
 		t.Errorf("it ended with %d: %s%s", code, stdout, stderr)
 	}
 	again := start(t, "RSHUB_DATA", h.data)

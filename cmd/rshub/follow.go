@@ -16,6 +16,7 @@ import (
 	"github.com/rshub/rshub/client"
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/internal/build"
+	"github.com/rshub/rshub/internal/progress"
 	"github.com/rshub/rshub/problem"
 )
 
@@ -89,7 +90,7 @@ func follow(ctx context.Context, args []string, stdout, stderr io.Writer) error 
 	case ctx.Err() != nil: // the user stopped it: the usual end
 		return nil
 	case within.Err() != nil && f.printed < *count:
-		return fmt.Errorf("%d changes came within %v, and not %d", f.printed, *limit, *count)
+		return fmt.Errorf("%s came within %v, and not %d", progress.Count(f.printed, "change"), *limit, *count)
 	case within.Err() != nil:
 		return nil
 	case errors.Is(err, client.ErrNoHub):

@@ -46,7 +46,7 @@ const usage = `rshub is a ResourceSync push hub.
   rshub version        print the version, and what rshub was built from
   rshub -h             print this
 
-These environment variables configure it:
+These environment variables configure it. None is needed to try it out.
 
 `
 

@@ -48,9 +48,6 @@ func newHub(stderr io.Writer) (*server.Server, error) {
 	log := newLogger(stderr, c.LogLevel)
 	stdlog.SetFlags(0)
 	stdlog.SetOutput(slog.NewLogLogger(log.Handler(), slog.LevelDebug).Writer()) // net/http logs here when a callback sends data that nobody asked for
-	for _, name := range unknownVariables() {
-		log.Warn("this variable means nothing to rshub; is it misspelt?", "variable", name)
-	}
 	sc, err := c.server(log)
 	if err != nil {
 		return nil, err

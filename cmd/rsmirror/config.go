@@ -66,7 +66,7 @@ func (c *config) flags(tokenFile *string) *flag.FlagSet {
 	}
 	fs := flag.NewFlagSet(name, flag.ContinueOnError)
 	fs.SetOutput(io.Discard)
-	fs.DurationVar(&c.retry, "retry", 10*time.Minute, "")
+	setting.DurationVar(fs, &c.retry, "retry", 10*time.Minute, "")
 	fs.IntVar(&c.parallel, "parallel", 16, "")
 	fs.IntVar(&c.perHost, "per-host", 4, "")
 	fs.Func("max-size", "", func(s string) error { return c.maxSize.Decode(s) })
@@ -87,7 +87,7 @@ func (c *config) flags(tokenFile *string) *flag.FlagSet {
 		fs.BoolVar(&c.adopt, "adopt", false, "")
 		fs.BoolVar(&c.json, "json", false, "")
 		fs.BoolVar(&c.version, "version", false, "")
-		fs.DurationVar(&c.every, "every", 5*time.Minute, "")
+		setting.DurationVar(fs, &c.every, "every", 5*time.Minute, "")
 		fs.StringVar(&c.settings.Prefix, "prefix", "", "")
 		fs.StringVar(&c.settings.Names.Strip, "strip", "", "")
 		fs.StringVar(&c.settings.To, "to", "", "")

@@ -19,21 +19,22 @@ import (
 
 // config is what the command line and the environment ask for.
 type config struct {
-	hub, set  string
-	token     string
-	bareToken bool   // the token would travel to another machine without encryption
-	login     *login // for the source, if that wants one
-	key       string
-	retry     time.Duration
-	restart   bool
-	goOn      bool // -continue
-	again     bool
-	check     bool
-	quiet     bool
-	json      bool
-	version   bool
-	changes   []resourcesync.Change // of -created, -updated and -deleted, in their order
-	files     []string
+	hub, set   string
+	token      string
+	bareToken  bool   // the token would travel to another machine without encryption
+	login      *login // for the source, if that wants one
+	key        string
+	retry      time.Duration
+	restart    bool
+	goOn       bool // -continue
+	again      bool
+	check      bool
+	allowEmpty bool
+	quiet      bool
+	json       bool
+	version    bool
+	changes    []resourcesync.Change // of -created, -updated and -deleted, in their order
+	files      []string
 }
 
 // parse reads the command line. It returns flag.ErrHelp for -h.
@@ -46,11 +47,12 @@ func parse(args []string, env func(string) string) (*config, error) {
 	fs.StringVar(&cfg.set, "set", env("RSPUBLISH_SET"), "")
 	fs.StringVar(&tokenFile, "token-file", "", "")
 	fs.StringVar(&cfg.key, "key", "", "")
-	fs.DurationVar(&cfg.retry, "retry", 10*time.Minute, "")
+	setting.DurationVar(fs, &cfg.retry, "retry", 10*time.Minute, "")
 	fs.BoolVar(&cfg.restart, "restart", false, "")
 	fs.BoolVar(&cfg.goOn, "continue", false, "")
 	fs.BoolVar(&cfg.again, "again", false, "")
 	fs.BoolVar(&cfg.check, "check", false, "")
+	fs.BoolVar(&cfg.allowEmpty, "allow-empty", false, "")
 	fs.BoolVar(&cfg.quiet, "q", false, "")
 	fs.BoolVar(&cfg.json, "json", false, "")
 	fs.BoolVar(&cfg.version, "version", false, "")

@@ -35,6 +35,8 @@ What
   -created URI, -updated URI, -deleted URI
                     one change; repeat them as you like
   -check            only read and check everything; send nothing
+  -allow-empty      take an input without any change; else it is an error, because an
+                    export that failed leaves an empty file
 
 How
   -retry DURATION   how long to try again while the hub cannot be reached or is

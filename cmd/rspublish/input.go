@@ -163,7 +163,8 @@ func (in *input) decode(raw io.Reader) iter.Seq2[entry, error] {
 type next func() (*resourcesync.Change, int, error)
 
 // validated yields the changes that next returns, until one is not valid. The
-// *resourcesync.Error of that one says which entry and line it is.
+// *resourcesync.Error of that one says which entry and line it is, and which of those
+// behind it are wrong too.
 func validated(next next) iter.Seq2[entry, error] {
 	return func(yield func(entry, error) bool) {
 		for n := 1; ; n++ {
@@ -171,17 +172,48 @@ func validated(next next) iter.Seq2[entry, error] {
 			if err == io.EOF {
 				return
 			}
-			if err == nil {
-				err = c.Validate()
-			}
-			if e, ok := errors.AsType[*resourcesync.Error](err); ok && (c != nil || line > 0) {
-				e.Entry, e.Line = n, line // else the reader has set them
+			if err = valid(c, n, line, err); err != nil {
+				err = next.others(n, err)
 			}
 			if !yield(entry{c, n, line}, err) || err != nil {
 				return
 			}
 		}
 	}
+}
+
+// valid returns what is wrong with change number n, which could be read if err is nil.
+func valid(c *resourcesync.Change, n, line int, err error) error {
+	if err == nil {
+		err = c.Validate()
+	}
+	if e, ok := errors.AsType[*resourcesync.Error](err); ok && (c != nil || line > 0) {
+		e.Entry, e.Line = n, line // else the reader has set them
+	}
+	return err
+}
+
+// lookFor is how many changes behind a wrong one are looked at for others.
+const lookFor = 10_000
+
+// others adds to the error of change number n those of changes behind it.
+func (next next) others(n int, err error) error {
+	first, ok := errors.AsType[*resourcesync.Error](err)
+	if !ok || !errors.Is(first, resourcesync.ErrInvalid) {
+		return err
+	}
+	last := first
+	for i := n + 1; i < n+lookFor && len(first.More)+1 < resourcesync.MaxErrors; i++ {
+		c, line, err := next()
+		if e, ok := errors.AsType[*resourcesync.Error](err); err != nil && (!ok || e == last) { // the reader cannot go on
+			break
+		}
+		if e, ok := errors.AsType[*resourcesync.Error](valid(c, i, line, err)); ok {
+			first.More = append(first.More, e)
+			last = e
+		}
+	}
+	return err
 }
 
 // open finds out what r holds: XML, JSON or NDJSON, gzipped or not, with or without a
@@ -193,7 +225,7 @@ func open(r io.Reader) (next, error) {
 		if err != nil {
 			return nil, fmt.Errorf("unpack: %w", err)
 		}
-		in = bufio.NewReaderSize(z, peekSize)
+		in = bufio.NewReaderSize(unpacking{z}, peekSize)
 	}
 	if mark, _ := in.Peek(3); string(mark) == "\uFEFF" {
 		_, _ = in.Discard(3)
@@ -223,6 +255,17 @@ func open(r io.Reader) (next, error) {
 }
 
 const peekSize = 64 << 10
+
+// unpacking says in its errors that gzip was cut off.
+type unpacking struct{ *gzip.Reader }
+
+func (u unpacking) Read(b []byte) (int, error) {
+	n, err := u.Reader.Read(b)
+	if errors.Is(err, io.ErrUnexpectedEOF) {
+		err = errors.New("unpack: the gzip ends early: a part of it is missing at its end")
+	}
+	return n, err
+}
 
 // firstByte returns the first byte that is not white space. It consumes nothing, so
 // that lines can be counted later.
@@ -280,6 +323,7 @@ func xmlReader(r io.Reader) (next, error) {
 	return func() (*resourcesync.Change, int, error) {
 		it, err := in.Next()
 		if err != nil {
+			in.Skip()
 			return nil, 0, err
 		}
 		return &it.Change, 0, nil
@@ -287,11 +331,13 @@ func xmlReader(r io.Reader) (next, error) {
 }
 
 func jsonReader(r io.Reader) (next, error) {
-	doc, err := resourcesync.ReadJSON(r, resourcesync.Limits{})
-	if err != nil {
-		return nil, err
+	doc, err := resourcesync.ReadJSON(r, resourcesync.Limits{Check: (*resourcesync.Change).Validate})
+	if doc != nil {
+		if err := publishable(&doc.Header); err != nil {
+			return nil, err
+		}
 	}
-	if err := publishable(&doc.Header); err != nil {
+	if err != nil {
 		return nil, err
 	}
 	i := 0
@@ -320,7 +366,11 @@ func ndjsonReader(r io.Reader) next {
 	in := resourcesync.NewNDJSONReader(r, resourcesync.Limits{})
 	return func() (*resourcesync.Change, int, error) {
 		c, err := in.Next()
-		return c, in.Line(), err
+		line := in.Line()
+		if err != nil {
+			in.More()
+		}
+		return c, line, err
 	}
 }
 

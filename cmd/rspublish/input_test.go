@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rshub/rshub/internal/progress"
 	"github.com/rshub/rshub/resourcesync"
 )
 
@@ -74,9 +75,18 @@ func TestFormats(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			b := newBench(t)
-			b.run(0, b.write("any.name", test.content))
+			var flags []string
+			if test.want == 0 {
+				b.run(exitInput, b.write("any.name", test.content))
+				b.says("any.name: there is no change in it; -allow-empty")
+				b.stdin = strings.NewReader(test.content)
+				b.run(exitInput, "-")
+				b.says("there is no change in it; -allow-empty")
+				flags = []string{"-allow-empty"}
+			}
+			b.run(0, append(flags, b.write("any.name", test.content))...)
 			b.published(test.want)
-			if !strings.HasPrefix(b.stdout, fmt.Sprintf("published %d changes to peps", test.want)) {
+			if want := "published " + progress.Count(test.want, "change") + " to peps"; !strings.HasPrefix(b.stdout, want) {
 				t.Errorf("stdout %q", b.stdout)
 			}
 			if test.want > 0 {
@@ -85,9 +95,24 @@ func TestFormats(t *testing.T) {
 
 			b.hub.locs = nil
 			b.stdin = strings.NewReader(test.content)
-			b.run(0, "-")
+			b.run(0, append(flags, "-")...)
 			b.published(test.want)
 		})
+	}
+}
+
+// All that is wrong in a file is said at once.
+func TestAllErrorsOfAnInput(t *testing.T) {
+	wrong := func(document string) string {
+		return strings.NewReplacer(testLoc(2), "/2", `"`+testLoc(4)+`","change":"updated"`, `"x:4","change":"moved"`, testLoc(4)+"</loc>", "x:4</loc><loc/>").Replace(document)
+	}
+	for name, content := range map[string]string{"xml": wrong(document("changelist", 1, 6)), "json": wrong(jsonDocument(1, 6)), "ndjson": wrong(lines(1, 6))} {
+		b := newBench(t)
+		b.run(exitInput, "-check", b.write(name, content))
+		b.says("entry 2 (/2)", "entry 4 (x:4)")
+		if text := b.stderr; strings.Contains(text, "entry 3") || strings.Contains(text, "entry 5") {
+			t.Errorf("%s: %s", name, text)
+		}
 	}
 }
 
@@ -126,8 +151,8 @@ func TestBadInput(t *testing.T) {
 		{"json of a resource list", `{"capability":"resourcelist","changes":[]}`, []string{`"resourcelist"`}},
 		{"array", "[" + lines(1, 1) + "]", []string{`begins with '['`}},
 		{"text", "hello", []string{`begins with 'h'`}},
-		{"gzip cut", gzipped(lines(1, 3000))[:300], []string{"unexpected EOF"}},
-		{"gzip without its end", strings.TrimSuffix(gzipped(lines(1, 3)), "\x00"), []string{"unexpected EOF"}},
+		{"gzip cut", gzipped(lines(1, 3000))[:300], []string{"the gzip ends early"}},
+		{"gzip without its end", strings.TrimSuffix(gzipped(lines(1, 3)), "\x00"), []string{"the gzip ends early"}},
 		{"gzip header only", "\x1f\x8b", []string{"unpack"}},
 		{"an object that is neither", `{"a":1}`, []string{"line 1: entry 1"}},
 	} {

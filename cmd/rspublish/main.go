@@ -178,14 +178,18 @@ func (p *program) summarize(cfg *config, r *publication) {
 		}{cfg.set, r.total, r.already, r.cursor})
 	case cfg.quiet:
 	case cfg.check:
-		fmt.Fprintf(p.stdout, "checked %d changes\n", r.total)
+		fmt.Fprintf(p.stdout, "checked %s\n", progress.Count(r.total, "change"))
 	default:
-		fmt.Fprintf(p.stdout, "published %d changes to %s", r.total, cfg.set)
+		fmt.Fprintf(p.stdout, "published %s to %s", progress.Count(r.total, "change"), cfg.set)
 		if r.cursor != "" {
 			fmt.Fprintf(p.stdout, ", cursor %s", r.cursor)
 		}
 		if r.already > 0 {
-			fmt.Fprintf(p.stdout, " (%d were there already)", r.already)
+			were := "were"
+			if r.already == 1 {
+				were = "was"
+			}
+			fmt.Fprintf(p.stdout, " (%d %s there already)", r.already, were)
 		}
 		fmt.Fprintln(p.stdout)
 	}

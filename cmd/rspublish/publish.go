@@ -110,12 +110,23 @@ func (r *publication) check(ctx context.Context) error {
 		if err := j.in.check(ctx, r.bar.update); err != nil {
 			return err
 		}
+		if err := r.filled(j, j.in.total); err != nil {
+			return err
+		}
 		if r.cfg.check {
 			r.bar.Note("%s: %s, all valid", j.in.name, changes(j.in.total))
 			r.total += j.in.total
 		}
 	}
 	return nil
+}
+
+// filled returns an error if an input has no change, unless that is allowed.
+func (r *publication) filled(j *job, total int) error {
+	if total > 0 || r.cfg.allowEmpty {
+		return nil
+	}
+	return advise(exitInput, "%s: there is no change in it; -allow-empty takes it nevertheless", j.in.name)
 }
 
 // prepare finds out whether an earlier run has begun the job, and whether this run may go
@@ -234,6 +245,9 @@ func (r *publication) publish(ctx context.Context, j *job) error {
 		if err := r.send(ctx, j, b); err != nil {
 			return err
 		}
+	}
+	if err := r.filled(j, st.Changes); err != nil {
+		return err
 	}
 	if j.in.file != nil && sum.text() != j.in.sum {
 		return fmt.Errorf("%s: it was changed while it was being published", j.in.name)

@@ -16,6 +16,7 @@ import (
 	"github.com/rshub/rshub/harvest"
 	"github.com/rshub/rshub/harvest/oaipmh"
 	"github.com/rshub/rshub/internal/backoff"
+	"github.com/rshub/rshub/internal/progress"
 	"github.com/rshub/rshub/reconcile"
 	"github.com/rshub/rshub/relay"
 )
@@ -203,7 +204,7 @@ func (r *relaying) summarizeLook(res *relay.Result) {
 	default:
 		fmt.Fprintf(r.stdout, "relayed to %s: %d created, %d updated, %d deleted", r.cfg.set, res.Created, res.Updated, res.Deleted)
 		if res.How == relay.Compared {
-			fmt.Fprintf(r.stdout, "; compared %d resources", res.Listed)
+			fmt.Fprintf(r.stdout, "; compared %s", progress.Count(res.Listed, "resource"))
 		}
 		if res.Unknown > 0 {
 			fmt.Fprintf(r.stdout, ", of which %d cannot be compared", res.Unknown)

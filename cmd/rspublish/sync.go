@@ -204,7 +204,7 @@ func unpacked(r io.Reader) (io.Reader, error) {
 	if err != nil {
 		return nil, fmt.Errorf("unpack: %w", err)
 	}
-	return z, nil
+	return unpacking{z}, nil
 }
 
 // directory returns the list of a directory. What is remembered of it is in a directory of
@@ -322,7 +322,7 @@ func (s *syncing) summarize(r *reconcile.Result) {
 		if s.cfg.dry {
 			verb = "would sync"
 		}
-		fmt.Fprintf(w, "%s %s: %d created, %d updated, %d deleted of %d resources", verb, s.cfg.set, r.Created, r.Updated, r.Deleted, r.Listed)
+		fmt.Fprintf(w, "%s %s: %d created, %d updated, %d deleted of %s", verb, s.cfg.set, r.Created, r.Updated, r.Deleted, progress.Count(r.Listed, "resource"))
 		if cursor != "" && !s.cfg.dry {
 			fmt.Fprintf(w, ", cursor %s", cursor)
 		}

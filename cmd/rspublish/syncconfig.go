@@ -77,7 +77,7 @@ func (c *syncConfig) flags(env func(string) string, tokenFile, maxDelete *string
 	fs.StringVar(&c.hub, "hub", orElse(env("RSPUBLISH_HUB"), "http://127.0.0.1:8080"), "")
 	fs.StringVar(&c.set, "set", env("RSPUBLISH_SET"), "")
 	fs.StringVar(tokenFile, "token-file", "", "")
-	fs.DurationVar(&c.retry, "retry", 10*time.Minute, "")
+	setting.DurationVar(fs, &c.retry, "retry", 10*time.Minute, "")
 	fs.BoolVar(&c.quiet, "q", false, "")
 	fs.BoolVar(&c.json, "json", false, "")
 	fs.StringVar(&c.base, "base", "", "")
@@ -86,11 +86,11 @@ func (c *syncConfig) flags(env func(string) string, tokenFile, maxDelete *string
 		return nil
 	})
 	fs.BoolVar(&c.temporary, "temporary", false, "")
-	fs.DurationVar(&c.settle, "settle", time.Second, "")
+	setting.DurationVar(fs, &c.settle, "settle", time.Second, "")
 	fs.StringVar(&c.state, "state", "", "")
 	fs.StringVar(maxDelete, "max-delete", "", "")
 	if c.watch {
-		fs.DurationVar(&c.every, "every", time.Hour, "")
+		setting.DurationVar(fs, &c.every, "every", time.Hour, "")
 	} else {
 		fs.StringVar(&c.prefix, "prefix", "", "")
 		fs.BoolVar(&c.unknown, "unknown", false, "")

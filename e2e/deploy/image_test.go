@@ -3,6 +3,7 @@
 package deploy
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"crypto/tls"
@@ -53,6 +54,15 @@ func TestImage(t *testing.T) {
 	}
 	if owner := info.Sys().(*syscall.Stat_t); info.Mode() != os.ModeDir|0o700 || int(owner.Uid) != c.ids(t).uid || int(owner.Gid) != c.ids(t).gid {
 		t.Errorf("the image's /data is %v of %d:%d", info.Mode(), owner.Uid, owner.Gid)
+	}
+	for _, name := range []string{"LICENSE", "THIRD_PARTY.md"} {
+		want, err := os.ReadFile(filepath.Join("../..", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := os.ReadFile(filepath.Join(c.root, name)); err != nil || !bytes.Equal(got, want) {
+			t.Errorf("the image's %s is not that of rshub: %v", name, err)
+		}
 	}
 	if v := c.config.Config.Labels["org.opencontainers.image.version"]; v != "v1.2.3" {
 		t.Errorf("the image's label says version %q", v)

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net"
 	"net/http"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,7 +20,7 @@ import (
 )
 
 // constant are the metrics that never move.
-var constant = []string{"rshub_build_info", "rshub_disk_reserve_bytes"}
+var constant = []string{"rshub_build_info"}
 
 // What is of every Go program is somebody else's to test; these show that it is
 // there.
@@ -102,9 +103,22 @@ func TestMetricsMove(t *testing.T) {
 	w := &watch{kinds: map[string]string{}, seen: map[string]map[float64]bool{}}
 	moveOnDisk(t, w)
 	moveInCluster(t, w)
+	moveTrust(t, w)
 	crowded := startWithDescriptors(t, 128)
+	idle, err := net.Dial("tcp", crowded.Host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer idle.Close()
 	crowdIn(t, crowded, 128)
 	w.until(t, crowded, "rshub_connections_refused_total", positive)
+	hubtest.Until(t, "who is idle makes room", func() error {
+		crowdIn(t, crowded, 1)
+		if w.scrape(t, crowded)["rshub_connections_ended_total"] == 0 {
+			return errors.New("nobody does")
+		}
+		return nil
+	})
 	unmoved := w.unmoved()
 	for _, name := range unmoved {
 		if strings.HasPrefix(name, "rshub_") && !slices.Contains(constant, name) {
@@ -190,6 +204,30 @@ func moveInventories(t *testing.T, w *watch, h *hubtest.Hub, set string) {
 	}
 	hubtest.Must(t, http.StatusOK, http.MethodPut, h.URL+"/sets/"+set, []byte(`{"complete":true}`), "Content-Type: application/json")
 	w.until(t, h, "rshub_inventory_lists_total", positive)
+}
+
+// moveTrust moves what limits and the keys of secrets have.
+func moveTrust(t *testing.T, w *watch) {
+	file := filepath.Join(t.TempDir(), "tokens")
+	operator := "Authorization: Bearer " + hubtest.NewToken(t, file, "operator", "publish:*,follow:*,operate")
+	key := func(id string) string { return id + ":" + strings.Repeat(id, 43) + "=" }
+	h := hubtest.NewHub(t, append(slices.Clone(hubtest.Callable), "RSHUB_TOKENS_FILE="+file, "RSHUB_LIMITS_ADDRESS=requests:2/h")...)
+	h.Start(t, "RSHUB_SECRET_KEYS="+key("A"))
+	hubtest.Publish(t, h, called, hubtest.Change("first"), operator)
+	for range 3 {
+		_, _ = hubtest.Request(http.MethodGet, h.URL+"/sets", nil)
+	}
+	w.until(t, h, `rshub_limit_refused_total{limit="requests",whose="address"}`, positive)
+	c := trial.Serve(t, "127.0.0.1:0", nil).Add("")
+	hubtest.Must(t, http.StatusAccepted, http.MethodPost, h.URL+"/hub", []byte(trial.Form("subscribe", c.URL, h.Topic(called), "hub.secret", "secret").Encode()), trial.AsForm, operator)
+	w.until(t, h, "rshub_callback_subscriptions", positive)
+	h.Stop(t)
+	h.Start(t, "RSHUB_SECRET_KEYS="+key("B"))
+	w.until(t, h, "rshub_callback_locked", positive)
+	h.Stop(t)
+	// On a disk without room nothing is encrypted anew.
+	h.Start(t, "RSHUB_SECRET_KEYS="+key("B")+","+key("A"), "RSHUB_DISK_RESERVE=1000000GiB")
+	w.until(t, h, "rshub_callback_stale_secrets", positive)
 }
 
 // called is the set of the callback.

@@ -29,9 +29,10 @@ func unstarted(t *testing.T, redisURL string, env ...string) *hubtest.Hub {
 func TestStartBeforeRedis(t *testing.T) {
 	t.Parallel()
 	redis := &hubtest.RedisServer{Addr: hubtest.FreePort(t), Dir: t.TempDir()}
-	h := unstarted(t, "redis://"+redis.Addr, "RSHUB_START_TIMEOUT=1h")
+	h := unstarted(t, "redis://"+redis.Addr, "RSHUB_START_TIMEOUT=1h", "RSHUB_INSECURE=anyone-may-publish")
 	h.Says("waiting for Redis")
 	hubtest.Must(t, http.StatusOK, http.MethodGet, h.Ops+"/healthz", nil)
+	healthByName(t, h)
 	var v hubtest.Readiness
 	hubtest.Until(t, "it says what it waits for", func() error {
 		hubtest.Decode(t, hubtest.Must(t, http.StatusServiceUnavailable, http.MethodGet, h.Ops+"/readyz", nil).Body, &v)
@@ -56,6 +57,24 @@ func TestStartBeforeRedis(t *testing.T) {
 		t.Errorf("readyz says %+v", v)
 	}
 	hubtest.Publish(t, h, "early", hubtest.Change("a"))
+}
+
+// healthByName checks that a probe may reach a hub by any name.
+func healthByName(t *testing.T, h *hubtest.Hub) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, h.Ops+"/healthz", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Host = "rshub.internal:8081"
+	resp, err := hubtest.Client.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		t.Errorf("a probe by another name is answered %s", resp.Status)
+	}
 }
 
 // TestStartGivesUp starts hubs whose Redis cannot be had, by now or at all: each

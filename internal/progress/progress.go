@@ -113,6 +113,17 @@ func Group(n int) string {
 	return s
 }
 
+// Count returns n and what is counted: "1 change", "2 changes". Scripts can read it.
+func Count[N int | int64 | uint64](n N, one string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	if before, ok := strings.CutSuffix(one, "y"); ok {
+		one = before + "ie"
+	}
+	return fmt.Sprintf("%d %ss", n, one)
+}
+
 // IsTerminal takes every character device for a terminal. So no terminal library is
 // needed, and a bar that is written to /dev/null does no harm.
 func IsTerminal(w io.Writer) bool {

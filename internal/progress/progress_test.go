@@ -150,3 +150,15 @@ func TestIsTerminal(t *testing.T) {
 		t.Error("a character device is no terminal")
 	}
 }
+
+func TestCount(t *testing.T) {
+	for _, test := range []struct {
+		n    int
+		one  string
+		want string
+	}{{0, "change", "0 changes"}, {1, "change", "1 change"}, {1500, "inventory", "1500 inventories"}, {1, "inventory", "1 inventory"}} {
+		if got := Count(test.n, test.one); got != test.want {
+			t.Errorf("%q, want %q", got, test.want)
+		}
+	}
+}

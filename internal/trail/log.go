@@ -39,7 +39,7 @@ type Log struct {
 	single int              // lines of requests that were not carried out, in this second
 	floods map[flood]uint64 // further ones
 	lost   uint64           // since the last line that says so
-	err    error            // of the last write
+	err    error            // of the last write, or why the file at the path could not be opened
 	closed bool
 
 	lines, missing atomic.Uint64 // that were written, and that were not
@@ -51,7 +51,8 @@ type Log struct {
 	file  *os.File // nil: standard error, or a file that could not be opened
 	spare []Record
 	buf   []byte
-	torn  bool // the file does not end with a whole line
+	torn  bool  // the file does not end with a whole line
+	away  error // why the file at the path could not be opened; nil: it is open
 }
 
 // A flood is what requests have in common that share a line.
@@ -242,6 +243,9 @@ var newline = []byte{'\n'}
 // note notes whether the last attempt to write failed, and tells the log when that changes.
 func (l *Log) note(err error) {
 	l.mu.Lock()
+	if err == nil {
+		err = l.away // what is written goes to a file that is not at the path any more
+	}
 	before := l.err
 	l.err = err
 	l.mu.Unlock()
@@ -261,7 +265,14 @@ func (l *Log) look() {
 	if l.file != nil {
 		info, err := os.Stat(l.path)
 		open, err2 := l.file.Stat()
-		if err == nil && err2 == nil && os.SameFile(info, open) || err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err == nil && err2 == nil && os.SameFile(info, open) {
+			if l.away != nil { // it is back at the path
+				l.away = nil
+				l.note(nil)
+			}
+			return
+		}
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return
 		}
 		l.write() // to the file as it was
@@ -276,8 +287,10 @@ func (l *Log) open() error {
 	}
 	f, err := os.OpenFile(l.path, os.O_RDWR|os.O_APPEND|os.O_CREATE, 0o600)
 	if err != nil {
-		return fmt.Errorf("open the audit log: %w", err)
+		l.away = fmt.Errorf("open the audit log: %w", err)
+		return l.away
 	}
+	l.away = nil
 	if l.file != nil {
 		_ = l.file.Close() // what was written to it was written
 	}

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"unicode/utf8"
 
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/internal/logged"
@@ -117,6 +118,37 @@ func TestFileIsReplaced(t *testing.T) {
 		}
 		if b.Lost() != 0 || b.Err() != nil {
 			t.Errorf("%d lost, %v", b.Lost(), b.Err())
+		}
+	})
+}
+
+// While no file can be made at the path, /readyz says so all the time, and the log once.
+func TestFileCannotBeMadeAnew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		defer b.Close()
+		dir := filepath.Dir(b.path)
+		if err := os.Rename(dir, dir+".old"); err != nil {
+			t.Fatal(err)
+		}
+		b.pass(lookEvery)
+		for range 20 {
+			b.Add(published("a"), http.StatusOK) // to the file as it was
+			if b.pass(writeEvery); b.Err() == nil {
+				t.Fatal("it says that nothing is wrong")
+			}
+		}
+		if n := len(b.said.Lines(t, "the audit log cannot be written, and lines are lost")); n != 1 {
+			t.Errorf("the log says it %d times: %s", n, &b.said)
+		}
+		if old := lines(t, filepath.Join(dir+".old", filepath.Base(b.path))); len(old) != 20 || b.Lost() != 0 {
+			t.Errorf("the file as it was has %d lines, and %d are lost", len(old), b.Lost())
+		}
+		if err := os.Rename(dir+".old", dir); err != nil {
+			t.Fatal(err)
+		}
+		if b.pass(lookEvery + writeEvery); b.Err() != nil {
+			t.Errorf("it is still %v", b.Err())
 		}
 	})
 }
@@ -240,15 +272,46 @@ func TestOpenFails(t *testing.T) {
 }
 
 // Whatever a client has chosen, its line is one line, and has nothing that a terminal obeys.
+// A line is a line of the audit log, with every member that it may have.
+type line struct {
+	Time      string `json:"time"`
+	RequestID string `json:"requestId,omitempty"`
+	Caller    string `json:"caller,omitempty"`
+	Client    string `json:"client,omitempty"`
+
+	Action       Action `json:"action"`
+	Set          string `json:"set,omitempty"`
+	Changes      uint64 `json:"changes,omitempty"`
+	Cursor       string `json:"cursor,omitempty"`
+	Replayed     bool   `json:"replayed,omitempty"`
+	Subscription string `json:"subscription,omitempty"`
+	Callback     string `json:"callback,omitempty"`
+
+	Method  string `json:"method,omitempty"`
+	Path    string `json:"path,omitempty"`
+	Status  int    `json:"status,omitempty"`
+	Outcome string `json:"outcome"`
+	Count   uint64 `json:"count,omitempty"`
+}
+
+// FuzzLine holds that a line is one line of JSON that does no harm, and is what encoding/json
+// would write.
 func FuzzLine(f *testing.F) {
 	f.Add("alice", "/sets/\n{\"action\":\"publish\"}", "host")
 	f.Add("\x1b[2J\u202e\u0085", "\xff\x7f", "\u2028")
+	f.Add("a<b>&\"c\\", strings.Repeat("é", 200), "")
 	f.Fuzz(func(t *testing.T, caller, path, host string) {
-		r := &Record{Caller: caller, Path: path, Callback: host, status: http.StatusForbidden}
+		r := &Record{Caller: caller, Path: path, Callback: host, status: http.StatusForbidden, Replayed: caller > path, Changes: uint64(len(path)), count: uint64(len(caller))}
+		if len(host)%2 == 0 {
+			r.Action, r.Set, r.Cursor = Move, host, feed.Cursor{Position: uint64(len(path)), Micros: 7}
+		}
 		text := string(r.append(nil))
 		var l line
 		if err := json.Unmarshal([]byte(text), &l); err != nil || l.Outcome != "refused" {
 			t.Errorf("%q: %v", text, err)
+		}
+		if again, _ := json.Marshal(&l); utf8.ValidString(caller+" "+path+" "+host) && string(again)+"\n" != text {
+			t.Errorf("%q, and encoding/json writes %q", text, again)
 		}
 		if strings.Count(text, "\n") != 1 || strings.ContainsFunc(strings.TrimSuffix(text, "\n"), func(c rune) bool { return c < ' ' || c >= 0x7f && c < 0xa0 || c == 0x202e || c == 0x2028 }) {
 			t.Errorf("%q", text)

@@ -196,6 +196,9 @@ var errClient = errors.New("the client takes no more")
 func (p *page) write(ctx context.Context, w http.ResponseWriter) error {
 	text := make([]byte, 0, writeAt+16<<10)
 	flush := func() error {
+		if err := ctx.Err(); err != nil { // what is in memory is walked without asking
+			return err
+		}
 		if _, err := w.Write(text); err != nil {
 			return fmt.Errorf("%w: %w", errClient, err)
 		}

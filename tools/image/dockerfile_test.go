@@ -77,7 +77,7 @@ func TestDockerfile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(s.copies) != 4 || s.config.User != "65532:65532" || s.config.Labels["org.opencontainers.image.version"] != "v1.2.3" {
+	if len(s.copies) != 6 || s.config.User != "65532:65532" || s.config.Labels["org.opencontainers.image.version"] != "v1.2.3" {
 		t.Errorf("it says %+v", s)
 	}
 }

@@ -23,15 +23,19 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/validate"
 )
 
-// emptyDirectory is what the build stage makes besides the programs.
-const emptyDirectory = "/out/data"
+// emptyDirectory is what the build stage makes besides the programs. sources is where it
+// has the repository.
+const (
+	emptyDirectory = "/out/data"
+	sources        = "/src"
+)
 
 // newImage makes the image of one platform; the programs are in the directory
-// out.
-func newImage(s *stage, out, system, architecture string, when time.Time) (v1.Image, error) {
+// out, and root is the repository.
+func newImage(s *stage, root, out, system, architecture string, when time.Time) (v1.Image, error) {
 	image := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
 	for _, c := range s.copies {
-		content, err := layer(c, out, when)
+		content, err := layer(c, root, out, when)
 		if err != nil {
 			return nil, fmt.Errorf("copy %s: %w", c.from, err)
 		}
@@ -61,9 +65,9 @@ func newImage(s *stage, out, system, architecture string, when time.Time) (v1.Im
 	return mutate.Annotations(image, s.config.Labels).(v1.Image), nil
 }
 
-// layer returns the compressed tar of one COPY: a program, which anybody may run,
-// or an empty directory, which is its owner's alone.
-func layer(c copied, out string, when time.Time) ([]byte, error) {
+// layer returns the compressed tar of one COPY: a program, which anybody may run, a file
+// of the repository, or an empty directory, which is its owner's alone.
+func layer(c copied, root, out string, when time.Time) ([]byte, error) {
 	var b bytes.Buffer
 	z := gzip.NewWriter(&b)
 	w := tar.NewWriter(z)
@@ -71,20 +75,24 @@ func layer(c copied, out string, when time.Time) ([]byte, error) {
 		Name: strings.TrimPrefix(c.to, "/"), Typeflag: tar.TypeReg, Mode: 0o755, Uid: c.uid, Gid: c.gid,
 		ModTime: when, Format: tar.FormatPAX,
 	}
-	var program []byte
+	var content []byte
 	if c.from == emptyDirectory {
 		h.Name, h.Typeflag, h.Mode = h.Name+"/", tar.TypeDir, 0o700
 	} else {
+		file := filepath.Join(out, path.Base(c.from))
+		if kept, ok := strings.CutPrefix(c.from, sources+"/"); ok {
+			file, h.Mode = filepath.Join(root, filepath.FromSlash(kept)), 0o644
+		}
 		var err error
-		if program, err = os.ReadFile(filepath.Join(out, path.Base(c.from))); err != nil {
+		if content, err = os.ReadFile(file); err != nil {
 			return nil, err
 		}
-		h.Size = int64(len(program))
+		h.Size = int64(len(content))
 	}
 	if err := w.WriteHeader(h); err != nil {
 		return nil, err
 	}
-	if _, err := w.Write(program); err != nil {
+	if _, err := w.Write(content); err != nil {
 		return nil, err
 	}
 	err := errors.Join(w.Close(), z.Close())

@@ -26,7 +26,7 @@ func main() {
 
 func run(args []string) error {
 	flags := flag.NewFlagSet("image", flag.ExitOnError)
-	dockerfile := flags.String("dockerfile", "deploy/Dockerfile", "`file` whose last stage says what the image holds")
+	dockerfile := flags.String("dockerfile", "deploy/Dockerfile", "`file` whose last stage says what the image holds; the repository is the directory above its own")
 	programs := flags.String("programs", "", "`directory` with one for each platform, such as linux_amd64, that holds the programs")
 	platforms := flags.String("platforms", "linux/amd64,linux/arm64", "by comma")
 	version := flags.String("version", "", "of the programs")
@@ -55,7 +55,7 @@ func run(args []string) error {
 	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
 	for platform := range strings.SplitSeq(*platforms, ",") {
 		system, architecture, _ := strings.Cut(platform, "/")
-		image, err := newImage(s, filepath.Join(*programs, system+"_"+architecture), system, architecture, when)
+		image, err := newImage(s, filepath.Dir(filepath.Dir(*dockerfile)), filepath.Join(*programs, system+"_"+architecture), system, architecture, when)
 		if err != nil {
 			return fmt.Errorf("%s: %w", platform, err)
 		}

@@ -44,7 +44,7 @@ func (r *release) makeArchives(context.Context) error {
 				return err
 			}
 		}
-		files := []string{"README.md", "CHANGELOG.md", "LICENSE"}
+		files := []string{"README.md", "CHANGELOG.md", "LICENSE", "SECURITY.md", "THIRD_PARTY.md"}
 		if p.system == "linux" {
 			files = append(files, "deploy/systemd/rshub.service", "deploy/systemd/rshub.env", "deploy/systemd/rsmirror@.service", "deploy/systemd/rspublish-watch@.service")
 		}

@@ -90,7 +90,7 @@ func (r *release) verifyArchives(context.Context) error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", dir, err)
 		}
-		for _, name := range []string{p.program("rshub"), p.program("rspublish"), p.program("rsmirror"), "README.md", "LICENSE"} {
+		for _, name := range []string{p.program("rshub"), p.program("rspublish"), p.program("rsmirror"), "README.md", "LICENSE", "THIRD_PARTY.md"} {
 			if !slices.Contains(names, path.Join(dir, name)) {
 				return fmt.Errorf("%s has no %s, only %v", dir, name, names)
 			}
@@ -151,8 +151,13 @@ func zipNames(file string) (names []string, err error) {
 	return names, nil
 }
 
-// verifyBills compares the bills of materials with the modules in the programs.
+// verifyBills compares the bills of materials, and the document with the licences, with
+// the modules in the programs.
 func (r *release) verifyBills(context.Context) error {
+	licences, err := os.ReadFile(filepath.Join(r.root, "THIRD_PARTY.md"))
+	if err != nil {
+		return err
+	}
 	for _, p := range r.platforms {
 		for _, name := range []string{"rshub", "rspublish", "rsmirror"} {
 			text, err := os.ReadFile(filepath.Join(r.dist, r.billName(name, p)))
@@ -177,6 +182,9 @@ func (r *release) verifyBills(context.Context) error {
 				if !listed[module.Path+"@"+module.Version] {
 					return fmt.Errorf("that of %s for %s lacks %s %s", name, p, module.Path, module.Version)
 				}
+				if !bytes.Contains(licences, []byte("| "+module.Path+" | "+module.Version+" | ")) {
+					return fmt.Errorf("THIRD_PARTY.md lacks %s %s, which %s for %s links", module.Path, module.Version, name, p)
+				}
 			}
 		}
 	}
@@ -192,7 +200,7 @@ func (r *release) verifyChecksums(ctx context.Context) error {
 var installed = []string{
 	"/usr/bin/rshub", "/usr/bin/rspublish", "/usr/bin/rsmirror", "/usr/lib/systemd/system/rshub.service",
 	"/usr/lib/systemd/system/rsmirror@.service", "/usr/lib/systemd/system/rspublish-watch@.service",
-	"/etc/rshub/rshub.env", "/etc/rshub/tokens", "/var/lib/rshub",
+	"/etc/rshub/rshub.env", "/etc/rshub/tokens", "/var/lib/rshub", "/usr/share/doc/rshub/copyright", "/usr/share/doc/rshub/THIRD_PARTY.md",
 }
 
 func (r *release) verifyDebs(ctx context.Context) error {

@@ -1,0 +1,61 @@
+package documents
+
+import (
+	"net/http"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+)
+
+var (
+	etagList = regexp.MustCompile(`^[ \t,]*(?:(?:W/)?"[^"]*"[ \t,]*)*`)
+	oneETag  = regexp.MustCompile(`(?:W/)?("[^"]*")`)
+)
+
+// A precondition holds exactly if the list of ETags, as far as it can be read, has the ETag.
+func FuzzNotModified(f *testing.F) {
+	const etag, modified = `"a,b"`, 1_700_000_000
+	for _, s := range []string{``, `*`, ` * `, `"a,b"`, `W/"a,b"`, `"x", W/"a,b"`, `"x"W/"a,b"`, `"a`, `a,b`, `"a", "b"`, `,,"a,b"`, `"x" y "a,b"`, `w/"a,b"`, `W/ "a,b"`, "\"\x00\",\t\"a,b\""} {
+		f.Add(s, "Tue, 14 Nov 2023 22:13:20 GMT")
+	}
+	f.Add(``, "Tue, 14 Nov 2023 22:13:19 GMT")
+	f.Add(``, "Tuesday, 14-Nov-23 22:13:20 GMT")
+	f.Add(``, "9999")
+	f.Fuzz(func(t *testing.T, list, since string) {
+		want := strings.TrimSpace(list) == "*"
+		for _, found := range oneETag.FindAllStringSubmatch(etagList.FindString(list), -1) {
+			want = want || found[1] == etag
+		}
+		at := time.Unix(modified, 0)
+		if got := notModified(http.Header{"If-None-Match": {list}, "If-Modified-Since": {since}}, etag, at); got != want {
+			t.Errorf("If-None-Match: %q is %t", list, got)
+		}
+		if got := notModified(http.Header{"If-None-Match": {`"x"`, etag, list}}, etag, at); !got {
+			t.Errorf("If-None-Match: %q behind the ETag hides it", list)
+		}
+		parsed, err := http.ParseTime(since)
+		if got, want := notModified(http.Header{"If-Modified-Since": {since}}, etag, at), err == nil && parsed.Unix() >= modified; got != want {
+			t.Errorf("If-Modified-Since: %q is %t", since, got)
+		}
+		if notModified(http.Header{"If-Modified-Since": {since}}, etag, time.Time{}) {
+			t.Errorf("If-Modified-Since: %q is true of what has no time", since)
+		}
+	})
+}
+
+// The name of a part is read only in the one form that an index has it in.
+func FuzzNames(f *testing.F) {
+	for _, s := range []string{"changelist-1-2.xml", "changelist--1.xml", "changelist-1.x-18446744073709551615.xml", "changelist-1-18446744073709551616.xml", "resourcelist-1-1700000000000000-1.xml",
+		"resourcelist-1-1700000000000000-1.2.xml", "resourcelist-1-1700000000000000-01.xml", "resourcelist-1-1700000000000000-1.1.xml", "resourcelist-1-1-0.xml", "resourcelist--1-1-1.xml", "resourcelist-9999999999999999999-1-1.-1.xml"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, name string) {
+		if at, block, piece, ok := parsePartName(name); ok && partName(at, block, piece) != name {
+			t.Errorf("%q is read as %v, %d, %d", name, at, block, piece)
+		}
+		if n, ok := listNumber(name); ok && (n == 0 || !strings.HasPrefix(name, "changelist-") || !strings.HasSuffix(name, ".xml")) {
+			t.Errorf("%q has the number %d", name, n)
+		}
+	})
+}

@@ -1,0 +1,201 @@
+package attack
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/rshub/rshub/conformance/trial"
+	"github.com/rshub/rshub/e2e/internal/hubtest"
+)
+
+// calls are requests that have the hub call somebody.
+func calls(b *bystander) []attack {
+	return []attack{
+		{"verifications that go wrong", func(a *attacker) { verifications(a, b) }},
+		{"callbacks on this machine", forbiddenCallbacks},
+	}
+}
+
+// verifications has the hub ask callbacks that answer slowly, wrongly or with what they were
+// asked, while somebody else subscribes, too.
+func verifications(a *attacker, b *bystander) {
+	var asked, delivered atomic.Int64
+	nobody := notCalled(a.t)
+	evil := serveAt(a.t, lair, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPost {
+			delivered.Add(1)
+			return
+		}
+		asked.Add(1)
+		challenge := r.URL.Query().Get("hub.challenge")
+		switch kind, _, _ := strings.Cut(r.URL.Path[1:], "/"); kind {
+		case "silent":
+			<-r.Context().Done()
+		case "slow":
+			for r.Context().Err() == nil {
+				_, _ = io.WriteString(w, "a")
+				_ = http.NewResponseController(w).Flush()
+				select {
+				case <-time.After(200 * time.Millisecond):
+				case <-r.Context().Done():
+				}
+			}
+		case "endless":
+			for r.Context().Err() == nil {
+				if _, err := w.Write(make([]byte, 64<<10)); err != nil {
+					return
+				}
+			}
+		case "reflect": // as an echo service does
+			fmt.Fprintf(w, "%s %s\n", r.Method, r.URL)
+			_ = r.Header.Write(w)
+		case "wrong":
+			_, _ = io.WriteString(w, challenge+"x")
+		case "elsewhere":
+			http.Redirect(w, r, nobody.url+"/?"+r.URL.RawQuery, http.StatusTemporaryRedirect)
+		case "refused":
+			w.WriteHeader(http.StatusInternalServerError)
+			_, _ = io.WriteString(w, challenge)
+		}
+	}))
+	kinds := []string{"reflect", "wrong", "elsewhere", "refused", "silent", "slow", "endless"}
+	subscribe := func(i int) {
+		form := trial.Form("subscribe", fmt.Sprintf("%s/%s/%d", evil.URL, kinds[i%len(kinds)], i), a.hub.Topic(calmSet)).Encode()
+		a.request(http.MethodPost, a.hub.URL+"/hub", []byte(form), a.auth, trial.AsForm)
+	}
+	const quick = 4 // the first kinds answer at once, so that all of them are asked
+	for i := range quick {
+		subscribe(i)
+	}
+	hubtest.Until(a.t, "the hub has asked the quick ones", func() error {
+		if n := asked.Load(); n < quick {
+			return fmt.Errorf("only %d", n)
+		}
+		return nil
+	})
+	late := make(chan []time.Duration)
+	go func() {
+		var took []time.Duration
+		for i := 0; i < 3 || a.ctx.Err() == nil && i < 20; i++ {
+			took = append(took, b.subscribeAnew(fmt.Sprintf("/late/%d", i)))
+		}
+		late <- took
+	}()
+	a.parallel(8, subscribe)
+	a.only(202, 429)
+	took := <-late
+	slices.Sort(took)
+	a.t.Logf("the hub asked %d evil callbacks, and the others after %v", asked.Load(), took)
+	if median := took[len(took)/2]; median > 3*time.Second {
+		a.t.Errorf("the median until a good callback is asked is %v", median)
+	}
+	if n := delivered.Load(); n > 0 || asked.Load() == 0 {
+		a.t.Errorf("%d deliveries to callbacks that confirmed nothing, of %d that were asked", n, asked.Load())
+	}
+}
+
+// A trap listens on loopback, where nobody may be called.
+type trap struct {
+	t     *testing.T
+	url   string
+	port  int
+	calls atomic.Int64
+}
+
+func notCalled(t *testing.T) *trap {
+	p := &trap{t: t}
+	four, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.url, p.port = "http://"+four.Addr().String(), four.Addr().(*net.TCPAddr).Port
+	listeners := []net.Listener{four}
+	if six, err := net.Listen("tcp6", fmt.Sprintf("[::1]:%d", p.port)); err == nil { // not every machine has it
+		listeners = append(listeners, six)
+	}
+	for _, l := range listeners {
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			for {
+				conn, err := l.Accept()
+				if err != nil {
+					return
+				}
+				p.calls.Add(1)
+				_ = conn.Close()
+			}
+		}()
+		t.Cleanup(func() {
+			_ = l.Close()
+			<-done
+			if n := p.calls.Load(); n > 0 {
+				t.Errorf("%d connections to %s, where nobody may be called", n, l.Addr())
+			}
+		})
+	}
+	return p
+}
+
+// forbiddenCallbacks names addresses of this machine, and of networks that are not public,
+// in every spelling, as callbacks and as what the hub reads of a source. A name whose
+// address changes is tried in package outbound: TestRebinding.
+func forbiddenCallbacks(a *attacker) {
+	p := notCalled(a.t)
+	const refused, asked = http.StatusBadRequest, http.StatusAccepted // a name may be any address until a connection is made
+	hosts := map[string]int{
+		"127.0.0.1": refused, "127.0.0.1.": refused, "127.1": refused, "127.0.1": refused, "127.000.000.001": refused, "127.0.0.01": refused,
+		"2130706433": refused, "017700000001": refused, "0177.0.0.1": refused, "0x7f000001": refused, "0x7f.0.0.1": refused, "0X7F.1": refused,
+		"0": refused, "0.0.0.0": refused, "0.0.0.0.": refused, "127.255.255.254": refused, "0.1.2.3": refused,
+		"[::1]": refused, "[::]": refused, "[0:0:0:0:0:0:0:1]": refused, "[::ffff:127.0.0.1]": refused, "[::ffff:7f00:1]": refused, "[::127.0.0.1]": refused,
+		"[::1%25lo]": refused, "[::1%25]": refused, "[fe80::1%25lo]": refused, "[fe80::1]": refused, "[64:ff9b::7f00:1]": refused, "[2002:7f00:1::]": refused,
+		"169.254.169.254": refused, "[::ffff:a9fe:a9fe]": refused, "[fd00:ec2::254]": refused, "168.63.129.16": refused, "100.100.100.200": refused,
+		"10.0.0.1": refused, "172.16.0.1": refused, "192.168.1.1": refused, "224.0.0.1": refused, "255.255.255.255": refused,
+		"example.org@127.0.0.1": refused, "127.0.0.1@example.org": refused, "user:pass@127.0.0.1": refused, "%6c%6f%63alhost%00": refused, "%6cocalhost": refused, "127.0.0.1%2f@x": refused,
+		"①②⑦.⓪.⓪.①": refused, "%EF%BC%91%EF%BC%92%EF%BC%97.0.0.1": refused, "127。0。0。1": refused, "127.0.0.1\\@example.org": refused, "127.0.0.1#@example.org": refused,
+		"127.0.0.1\r\nHost: x": refused, "[127.0.0.1]": refused, "::1": refused, "": refused,
+		"localhost": asked, "LOCALHOST": asked, "localhost.": asked, "ip6-localhost": asked, "localtest.invalid": asked,
+	}
+	for a.ctx.Err() == nil {
+		for host, want := range hosts {
+			url := fmt.Sprintf("http://%s:%d/cb", host, p.port)
+			form := trial.Form("subscribe", url, a.hub.Topic(calmSet)).Encode()
+			if status, text := a.ask(http.MethodPost, a.hub.URL+"/hub", []byte(form), a.auth, trial.AsForm); status != want && status != http.StatusTooManyRequests {
+				a.t.Errorf("the callback %q is answered %d, want %d: %s", url, status, want, text)
+			}
+			if want == refused {
+				for _, member := range []string{"source", "changelist"} {
+					body, _ := json.Marshal(map[string]string{member: url}) // a string
+					if status, text := a.ask(http.MethodPut, a.hub.URL+"/sets/evil-source", body, a.auth, "Content-Type: application/json"); status != refused && status != http.StatusTooManyRequests {
+						a.t.Errorf("the %s %q is answered %d: %s", member, url, status, text)
+					}
+				}
+			}
+		}
+		for _, url := range []string{"file:///etc/passwd", "gopher://127.0.0.1:6379/_FLUSHALL", "ftp://127.0.0.1/", "//127.0.0.1/", "http:127.0.0.1", "http:///cb", "unix:///run/x", "jar:http://127.0.0.1!/", "\x00http://127.0.0.1/",
+			"http://127.0.0.1:22/", "http://8.8.8.8:25/", a.hub.URL + "/hub", a.hub.Ops + "/backup"} {
+			form := trial.Form("subscribe", url, a.hub.Topic(calmSet)).Encode()
+			if status, text := a.ask(http.MethodPost, a.hub.URL+"/hub", []byte(form), a.auth, trial.AsForm); status != refused && status != http.StatusTooManyRequests {
+				a.t.Errorf("the callback %q is answered %d: %s", url, status, text)
+			}
+		}
+		if !full() { // once is enough; what follows of the names comes within the bystander's time
+			break
+		}
+	}
+	a.only(202, 400, 429)
+	hubtest.Until(a.t, "the hub has tried a name of loopback", func() error {
+		if !strings.Contains(a.hub.Stderr.String(), "the address is not allowed") && a.statuses[202] > 0 {
+			return fmt.Errorf("the log does not say it")
+		}
+		return nil
+	})
+}

@@ -1,0 +1,154 @@
+package attack
+
+import (
+	"crypto/ed25519"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/json"
+	"encoding/pem"
+	"maps"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rshub/rshub/e2e/internal/hubtest"
+)
+
+// An issuer signs JWTs that the hub believes.
+type issuer struct {
+	t    *testing.T
+	keys string // path of the public key
+	text []byte // of that file
+	der  []byte // the public key in it
+	key  ed25519.PrivateKey
+}
+
+func newIssuer(t *testing.T, dir string) *issuer {
+	public, private, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	der, err := x509.MarshalPKIXPublicKey(public)
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := &issuer{t: t, keys: filepath.Join(dir, "issuer.pem"), text: pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der}), der: der, key: private}
+	if err := os.WriteFile(i.keys, i.text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return i
+}
+
+func (i *issuer) env() []string {
+	return []string{"RSHUB_JWT_KEYS=" + i.keys, "RSHUB_JWT_ISSUER=https://issuer.example.org/", "RSHUB_JWT_AUDIENCE=hub"}
+}
+
+func part(members map[string]any) string {
+	text, _ := json.Marshal(members) // strings and numbers
+	return base64.RawURLEncoding.EncodeToString(text)
+}
+
+// claims returns good claims with others instead of some; nil removes one.
+func claims(others map[string]any) string {
+	c := map[string]any{"iss": "https://issuer.example.org/", "aud": "hub", "sub": "eve", "scope": "publish:calm", "exp": time.Now().Add(time.Hour).Unix()}
+	maps.Copy(c, others)
+	maps.DeleteFunc(c, func(_ string, v any) bool { return v == nil })
+	return part(c)
+}
+
+func (i *issuer) sign(header map[string]any, claims string) string {
+	text := part(header) + "." + claims
+	return text + "." + base64.RawURLEncoding.EncodeToString(ed25519.Sign(i.key, []byte(text)))
+}
+
+func withSecret(secret []byte, header map[string]any, claims string) string {
+	text := part(header) + "." + claims
+	mac := hmac.New(sha256.New, secret)
+	mac.Write([]byte(text))
+	return text + "." + base64.RawURLEncoding.EncodeToString(mac.Sum(nil))
+}
+
+// forgeries are tokens that nobody gave out, or that are over.
+func forgeries(i *issuer) []attack {
+	return []attack{{"forged and replayed tokens", func(a *attacker) {
+		elsewhere := notCalled(a.t) // where keys might be read from
+		own := base64.RawURLEncoding.EncodeToString(i.key.Public().(ed25519.PublicKey))
+		none := func(alg string) string { return part(map[string]any{"alg": alg}) + "." + claims(nil) + "." }
+		ed := map[string]any{"alg": "EdDSA"}
+		good := i.sign(ed, claims(map[string]any{"scope": "follow:calm"}))
+		cut := strings.LastIndexByte(good, '.')
+		_, mine, err := ed25519.GenerateKey(rand.Reader)
+		if err != nil {
+			a.t.Fatal(err)
+		}
+		other := &issuer{key: mine}
+		ago, soon := time.Now().Add(-time.Hour).Unix(), time.Now().Add(time.Hour).Unix()
+		half := len(a.token) / 2
+		headers := map[string]string{
+			"cut":               "Bearer " + a.token[:len(a.token)-1],
+			"extended":          "Bearer " + a.token + "A",
+			"of two":            "Bearer " + a.token + " " + a.token,
+			"in other case":     "Bearer " + strings.ToLower(a.token),
+			"with one bit":      "Bearer " + a.token[:half] + string(a.token[half]^1) + a.token[half+1:],
+			"of another scheme": "Basic " + base64.StdEncoding.EncodeToString([]byte("evil:"+a.token)),
+			"without a scheme":  a.token,
+			"empty":             "Bearer ",
+			"the hash":          "Bearer sha256:" + strings.Repeat("0", 64),
+			"long":              "Bearer " + strings.Repeat("A", 20_000),
+			"a name":            "Bearer good",
+
+			"none":                  "Bearer " + none("none"),
+			"None":                  "Bearer " + none("None"),
+			"none, signed":          "Bearer " + none("none") + good[cut+1:],
+			"no algorithm":          "Bearer " + part(map[string]any{}) + "." + claims(nil) + "." + good[cut+1:],
+			"the file as a secret":  "Bearer " + withSecret(i.text, map[string]any{"alg": "HS256"}, claims(nil)),
+			"the key as a secret":   "Bearer " + withSecret(i.der, map[string]any{"alg": "HS256"}, claims(nil)),
+			"an empty secret":       "Bearer " + withSecret(nil, map[string]any{"alg": "HS256"}, claims(nil)),
+			"a file for a key":      "Bearer " + withSecret(nil, map[string]any{"alg": "HS256", "kid": "../../../../../../dev/null"}, claims(nil)),
+			"a query for a key":     "Bearer " + withSecret([]byte("x"), map[string]any{"alg": "HS256", "kid": "x' UNION SELECT 'x"}, claims(nil)),
+			"keys elsewhere":        "Bearer " + other.sign(map[string]any{"alg": "EdDSA", "jku": elsewhere.url + "/keys", "x5u": elsewhere.url + "/chain"}, claims(nil)),
+			"its own key":           "Bearer " + other.sign(map[string]any{"alg": "EdDSA", "jwk": map[string]any{"kty": "OKP", "crv": "Ed25519", "x": own}}, claims(nil)),
+			"of another issuer":     "Bearer " + i.sign(ed, claims(map[string]any{"iss": "https://evil.example.org/"})),
+			"for another service":   "Bearer " + i.sign(ed, claims(map[string]any{"aud": "elsewhere"})),
+			"for nobody":            "Bearer " + i.sign(ed, claims(map[string]any{"aud": nil})),
+			"expired":               "Bearer " + i.sign(ed, claims(map[string]any{"exp": ago})),
+			"for ever":              "Bearer " + i.sign(ed, claims(map[string]any{"exp": nil})),
+			"not yet":               "Bearer " + i.sign(ed, claims(map[string]any{"nbf": soon})),
+			"a text for an end":     "Bearer " + i.sign(ed, claims(map[string]any{"exp": "9999999999"})),
+			"other claims":          "Bearer " + part(ed) + "." + claims(nil) + "." + good[cut+1:],
+			"the signature cut":     "Bearer " + good[:len(good)-4],
+			"without the signature": "Bearer " + good[:cut+1],
+			"of two parts":          "Bearer " + good[:cut],
+			"dots":                  "Bearer ..",
+		}
+		change := []byte(`{"changes":[{"loc":"https://evil.example.org/","change":"created"}]}`)
+		topic := a.hub.Topic(calmSet)
+		for a.ctx.Err() == nil {
+			for name, header := range headers {
+				if status, text := a.ask(http.MethodPost, topic, change, "Authorization: "+header, "Content-Type: application/json"); status != 401 && status != 429 {
+					a.t.Errorf("a token that is %s is answered %d: %s", name, status, text)
+				} else if len(header) > 50 && strings.Contains(text, header[10:]) {
+					a.t.Errorf("the answer shows the token: %s", text)
+				}
+			}
+			// One that is good for something else, and one where none is looked for.
+			for _, url := range []string{topic, topic + "?access_token=" + a.token, topic + "?token=" + a.token} {
+				if status, text := a.ask(http.MethodPost, url, change, "Authorization: Bearer "+good, "Content-Type: application/json"); status != 403 {
+					a.t.Errorf("a token for something else is answered %d: %s", status, text)
+				}
+			}
+		}
+		a.only(401, 403, 429)
+		good = "Authorization: Bearer " + i.sign(ed, claims(map[string]any{"scope": "publish:evil"}))
+		hubtest.Must(a.t, http.StatusOK, http.MethodPost, a.hub.Topic("evil"), change, good, "Content-Type: application/json")
+		if said := a.hub.Stderr.String(); strings.Contains(said, a.token) || strings.Contains(said, good[60:]) {
+			a.t.Error("the log has a token")
+		}
+	}}}
+}

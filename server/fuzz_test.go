@@ -1,0 +1,157 @@
+package server
+
+import (
+	"encoding/json"
+	"log/slog"
+	"maps"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// portAtEnd is the port of a Host header.
+var portAtEnd = regexp.MustCompile(`:[0-9]*$`)
+
+// Only an address, a name of this machine or a configured name passes, and the pages of
+// other origins do not.
+func FuzzHostAndOrigin(f *testing.F) {
+	for _, s := range []string{
+		"hub.example.org", "HUB.example.org.:8080", "localhost", "a.localhost", "127.0.0.1:1", "[::1]:80", "[::1%25eth0]", "::1", "0x7f.1", "evil.example", "hub.example.org.evil.example", "evil.example/hub.example.org",
+		"evil.example?hub.example.org", "evil.example#@hub.example.org", "user@hub.example.org", "hub.example.org@evil.example", "hub.example.org:80:80", "hub.example.org%00.evil.example", "", ".", "[", "hub.example.org\\evil.example", "friend.example",
+	} {
+		f.Add(s, "http://"+s, "cross-site", "no-cors")
+		f.Add(s, s, "", "")
+	}
+	f.Add("localhost", "null", "same-site", "navigate")
+	g := &guard{base: "https://hub.example.org", origins: []string{"https://friend.example"}, hosts: []string{"other.example"}, tokens: true}
+	f.Fuzz(func(t *testing.T, host, origin, site, mode string) {
+		r := httptest.NewRequest(http.MethodGet, "/", nil)
+		r.Host = host
+		r.Header = http.Header{"Origin": {origin}, "Sec-Fetch-Site": {site}, "Sec-Fetch-Mode": {mode}}
+		if g.ownHost(r) {
+			name := strings.TrimSuffix(strings.ToLower(portAtEnd.ReplaceAllString(host, "")), ".")
+			_, err := netip.ParseAddr(strings.Trim(name, "[]"))
+			if unescaped, uerr := url.PathUnescape(strings.Trim(name, "[]")); err != nil && uerr == nil {
+				_, err = netip.ParseAddr(unescaped) // a zone is escaped
+			}
+			known := slices.Contains([]string{"hub.example.org", "other.example", "localhost"}, name)
+			nameless := host == "" && origin == "" && site == ""
+			if at := strings.LastIndexByte(name, '@'); err != nil && !known && !nameless && (at < 0 || !slices.Contains([]string{"hub.example.org", "other.example", "localhost"}, name[at+1:]) && net.ParseIP(strings.Trim(name[at+1:], "[]")) == nil) {
+				t.Errorf("the host %q passes", host)
+			}
+		}
+		if g.allows(r) && origin != "" && origin != "https://friend.example" {
+			if u, err := url.Parse(origin); err != nil || !strings.EqualFold(u.Host, host) || host == "" {
+				t.Errorf("pages of %q may use %q", origin, host)
+			}
+		}
+		if (site == "cross-site" || site == "same-site") && (mode == "no-cors") != g.embedded(r) {
+			t.Errorf("%q and %q: %t", site, mode, g.embedded(r))
+		}
+	})
+}
+
+// A ticket leaves the URL before anything can show it, and nothing else does.
+func FuzzTakeTicket(f *testing.F) {
+	for _, s := range []string{"ticket=abc", "since=start&ticket=abc&limit=1", "ticket=a&ticket=b", "TICKET=abc", "t%69cket=abc", "ticket", "xticket=abc", "prefix=ticket", "ticket=%zz", "ticket=abc;since=1", "%ticket=1", "ticket=a%00b", "a=b&ticket=&c"} {
+		f.Add(s, "")
+		f.Add("", s)
+	}
+	f.Add("ticket=abc", `rshub-ticket="abc"`)
+	f.Fuzz(func(t *testing.T, query, cookie string) {
+		for _, method := range []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodDelete} {
+			r := httptest.NewRequest(method, "/sets/a/changes", nil)
+			r.URL.RawQuery, r.RequestURI = query, "/sets/a/changes?"+query
+			r.Header.Set("Cookie", "other=1; rshub-ticket="+cookie)
+			before := r.URL.Query()
+			ticket, inURL := takeTicket(r)
+			if method != http.MethodGet && method != http.MethodHead && ticket != "" {
+				t.Errorf("%s with the ticket %q", method, ticket)
+			}
+			if inURL && (ticket == "" || ticket != before.Get(ticketParameter)) {
+				t.Errorf("%q has the ticket %q", query, ticket)
+			}
+			if before.Has(ticketParameter) && strings.Contains(query, ticketParameter) {
+				after := r.URL.Query()
+				if after.Has(ticketParameter) || r.URL.RequestURI() != r.RequestURI {
+					t.Errorf("%q leaves %q and %q", query, r.URL, r.RequestURI)
+				}
+				if before.Del(ticketParameter); !maps.EqualFunc(before, after, slices.Equal) {
+					t.Errorf("%q loses something: %v", query, after)
+				}
+			}
+			r.Header.Set("Authorization", "x")
+			if ticket, _ := takeTicket(r); ticket != "" {
+				t.Errorf("an Authorization does not count more than %q", ticket)
+			}
+		}
+	})
+}
+
+// What is asked in a body is within its bounds, or refused.
+func FuzzBodies(f *testing.F) {
+	for _, s := range []string{
+		``, `{}`, `{"seconds":3600,"cookie":true}`, `{"seconds":1e3}`, `{"seconds":-1}`, `{"seconds":99999999999999999999}`, `{"seconds":60}{}`, `null`, `[]`,
+		`{"title":"a","describedby":"https://a.example/","private":true,"complete":false}`, `{"complete":true}`, `{"title":"a\nb"}`, `{"title":"\ud800"}`, `{"source":"https://a.example/","every":"15m"}`, `{"source":"x","every":"1ns"}`, `{"every":"1h"}`,
+		`{"resourcelist":"javascript:alert(1)"}`, `{"changedump":"https://user:pass@a.example/"}`, `{"Title":"a","TITLE":"b"}`, `{"inventory":"off","complete":true}`, `{"private":"yes"}`,
+	} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, body string) {
+		if lasts, _, err := readTicketRequest(strings.NewReader(body)); err == nil && (lasts < time.Second || lasts > time.Hour) {
+			t.Errorf("%q lasts %v", body, lasts)
+		}
+		d, err := readDescribed(strings.NewReader(body))
+		if err != nil {
+			return
+		}
+		if len(d.Title) > 1000 || strings.ContainsAny(d.Title, "\r\n\x00\x1b") || d.Source == "" != (d.every == 0) || d.every != 0 && (d.every < pollAtLeast || d.every > pollAtMost) {
+			t.Errorf("%q is %+v", body, d)
+		}
+		for _, link := range []string{d.DescribedBy, d.ResourceList, d.ResourceDump, d.ChangeDump} {
+			if u, err := url.Parse(link); link != "" && (err != nil || u.Scheme != "https" && u.Scheme != "http" || strings.ContainsAny(link, "<>\"\r\n ")) {
+				t.Errorf("%q links to %q", body, link)
+			}
+		}
+		text, err := json.Marshal(d)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d.alone = false // the text has all members
+		if again, err := readDescribed(strings.NewReader(string(text))); err != nil || again.description() != d.description() {
+			t.Errorf("%q is %s, and then %+v, %v", body, text, again, err)
+		}
+	})
+}
+
+// What logs show of a request is short, and has no secret of a subscription.
+func FuzzShown(f *testing.F) {
+	f.Add("/subscriptions/abc.secret", "id")
+	f.Add("/sets/a/subscriptions/abc.secret/retry", "a b")
+	f.Add("//subscriptions//x.secret/subscriptions/y.secret", strings.Repeat("a", 129))
+	f.Add("/subscriptions/.secret", "a\nb")
+	f.Fuzz(func(t *testing.T, path, id string) {
+		shown := shownPath(path)
+		if len(shown) > 200+len("…") {
+			t.Errorf("%q is shown as %q", path, shown)
+		}
+		if before, name, ok := strings.Cut(path, "/subscriptions/"); ok && !strings.HasPrefix(before, "/subscriptions/") {
+			if id, _, secret := strings.Cut(name, "."); secret && len(before)+len(id) < 150 && shown != before+"/subscriptions/"+id {
+				t.Errorf("%q is shown as %q", path, shown)
+			}
+		}
+		if goodRequestID(id) {
+			line := slog.String("requestId", id).String()
+			if strings.ContainsAny(line, "\r\n\t \"<>&;\\\x1b") || len(id) > maxRequestID {
+				t.Errorf("the request id %q", id)
+			}
+		}
+	})
+}

@@ -1,0 +1,3 @@
+module github.com/rshub/rshub/tools/licences
+
+go 1.26.8
