@@ -65,12 +65,16 @@ var arrows = map[string][]string{
 	"harvest/oaipmh":        {"feed", "harvest", "outbound", "resourcesync"},
 	"poll":                  {"claim", "client", "feed", "harvest", "internal/backoff", "internal/redisconn", "inventory/audit", "reconcile", "relay"},
 
+	"page": {"feed", "internal/accept", "problem"},
+
+	"activity": {"feed"},
+
 	"relay": {"discovery", "feed", "harvest", "harvest/oaipmh", "inventory/audit", "outbound", "reconcile", "resourcesync"},
 
 	// The hub, and the programs.
 	"server": {
-		"access", "callback", "callback/subscription", "callback/websub", "changelog", "changelog/disklog", "changelog/metered", "changelog/redislog", "claim", "client",
-		"documents", "feed", "harvest", "hub", "internal/budget", "internal/certificate", "internal/forwarded", "internal/nearest", "internal/redisconn", "internal/setting", "internal/trail", "inventory", "inventory/live", "inventory/web", "limit", "outbound", "outbound/meter", "poll", "problem", "resourcesync", "subscribe",
+		"access", "activity", "callback", "callback/subscription", "callback/websub", "changelog", "changelog/disklog", "changelog/metered", "changelog/redislog", "claim", "client",
+		"documents", "feed", "harvest", "hub", "internal/budget", "internal/certificate", "internal/forwarded", "internal/nearest", "internal/redisconn", "internal/setting", "internal/trail", "inventory", "inventory/live", "inventory/web", "limit", "outbound", "outbound/meter", "page", "poll", "problem", "resourcesync", "subscribe",
 	},
 	"inventory/diskpages": {"feed", "inventory", "resourcesync"},
 	"reconcile":           {"client", "feed", "inventory", "inventory/audit", "inventory/digest", "inventory/diskpages", "resourcesync"},

@@ -174,8 +174,12 @@ func (d *delivery) settleLocked() {
 	if d.failed > 0 {
 		m.retries.Inc()
 	}
+	if a := &d.attempt; a.Error != "" || d.failed > 0 {
+		s.shard.engine.opts.Outcome(Outcome{Set: d.about.Set, ID: s.id, Callback: d.about.Callback, Kind: a.Kind, Status: a.Status, Error: a.Error})
+	}
 	switch d.verdict.Decision {
 	case outlet.Done:
+		s.shard.engine.opts.Delivered(d.about.Set, d.cut.changes)
 		m.deliveries.Inc()
 		m.bytes.Add(float64(d.cut.size()))
 		m.changes.Add(float64(d.cut.changes))

@@ -94,6 +94,36 @@ func (e *Engine) present() present {
 	return p
 }
 
+// A Following says which callbacks follow a set by this hub.
+type Following struct {
+	Subscriptions int
+	Failing       int           // of these, the ones whose last attempt failed
+	Changes       uint64        // of the subscription that has most changes before it
+	Lag           time.Duration // of the subscription whose next change is the oldest
+}
+
+// Following returns a Following for each set that has subscriptions in the shards of this
+// hub. It looks at those that are behind, but not at those that are current.
+func (e *Engine) Following() map[string]Following {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	all := make(map[string]Following, len(e.topics))
+	now := time.Now().UnixMicro()
+	for set, t := range e.topics {
+		f, oldest := Following{Subscriptions: t.subs, Failing: len(t.failing)}, now
+		for _, some := range [...]pool{t.behind, t.failing} {
+			for _, s := range some {
+				if changes, since := s.lagLocked(); changes > 0 {
+					f.Changes, oldest = max(f.Changes, changes), min(oldest, since)
+				}
+			}
+		}
+		f.Lag = time.Duration(now-oldest) * time.Microsecond
+		all[set] = f
+	}
+	return all
+}
+
 // lagLocked returns how many changes are before a sub in its set's log, and when the
 // first of them was accepted, in microseconds. Where that is not known it returns the
 // time of what was delivered last.

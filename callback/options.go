@@ -18,6 +18,12 @@ type Options struct {
 	MaxChanges int // most changes in one delivery, and most entries that are looked at for it; default and maximum 1,000
 	MaxBytes   int // most bytes of changes in one delivery; a single change may have more; default 1 MiB
 
+	// Delivered is called with the number of changes that a callback of a set has taken.
+	// Outcome is called with each delivery or verification that failed, and with the first
+	// success after that. Both must not block, nor call the Engine. Default: nobody is told.
+	Delivered func(set string, changes int)
+	Outcome   func(Outcome)
+
 	Rights Rights // of those who made subscriptions; default: everybody may go on
 
 	Clock claim.Clock // by which claims end, besides Go's own; default: the machine's, which goes on while it is suspended
@@ -32,6 +38,12 @@ func (o *Options) defaults() {
 	o.PerHost = cmp.Or(o.PerHost, 8)
 	o.MaxChanges = min(cmp.Or(o.MaxChanges, 1000), 1000)
 	o.MaxBytes = cmp.Or(o.MaxBytes, 1<<20)
+	if o.Delivered == nil {
+		o.Delivered = func(string, int) {}
+	}
+	if o.Outcome == nil {
+		o.Outcome = func(Outcome) {}
+	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}

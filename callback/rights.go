@@ -223,6 +223,7 @@ func (s *shard) refuseRequest(r *subscription.Request, why string) (again time.D
 	s.engine.mu.Lock()
 	s.finishLocked(r)
 	s.engine.mu.Unlock()
+	s.engine.opts.Outcome(outcome(r, &subscription.Attempt{Error: why}, true))
 	s.deny(&subscription.Subscription{Set: r.Set, Callback: r.Callback, Secret: r.Secret, By: r.By}, why)
 	return 0
 }

@@ -50,6 +50,7 @@ func (s *shard) verify(p *pending) (again time.Duration) {
 			e.opts.Logger.Warn("callbacks: a request is dropped", "mode", r.Mode, "id", r.ID(), "set", r.Set, "host", outbound.Host(r.Callback), "err", err)
 			s.finishLocked(r)
 			e.mu.Unlock()
+			e.opts.Outcome(outcome(r, &subscription.Attempt{Error: err.Error()}, true))
 			return 0
 		}
 		if !r.Move {
@@ -152,6 +153,7 @@ func (s *shard) keep(p *pending) (again time.Duration) {
 			}
 			s.putLocked(&done.Put[i], r.Move || c.refilters)
 		}
+		e.opts.Outcome(outcome(r, &c.attempt, true))
 		e.opts.Logger.Info("callbacks: confirmed", "mode", r.Mode, "id", r.ID(), "set", r.Set, "host", outbound.Host(r.Callback))
 		e.fillLocked()
 	})
@@ -169,8 +171,10 @@ func (s *shard) unconfirmed(p *pending, a subscription.Attempt, final bool) (aga
 		known.soilLocked()
 	}
 	if p.tries++; !final && p.tries <= len(verifyRetries) {
+		e.opts.Outcome(outcome(r, &a, false))
 		return backoff.Jitter(verifyRetries[p.tries-1])
 	}
+	e.opts.Outcome(outcome(r, &a, true))
 	e.opts.Logger.Info("callbacks: not confirmed", "mode", r.Mode, "id", r.ID(), "set", r.Set, "host", outbound.Host(r.Callback), "status", a.Status, "err", a.Error)
 	s.finishLocked(r)
 	return 0

@@ -54,9 +54,9 @@ type Poller struct {
 
 // Options of a Poller. Zero values are the defaults.
 type Options struct {
-	Mine   func(set string) bool               // whether this hub polls the source of a set; default: it does
-	Count  func(err error, took time.Duration) // is called after each look; default: nobody is told
-	Logger *slog.Logger                        // default: discard
+	Mine   func(set string) bool                              // whether this hub polls the source of a set; default: it does
+	Count  func(st feed.State, err error, took time.Duration) // is called after each look; default: nobody is told
+	Logger *slog.Logger                                       // default: discard
 }
 
 // A source is a set with a source that this hub polls.
@@ -73,7 +73,7 @@ func New(log Log, outcomes Outcomes, look Look, o Options) *Poller {
 		o.Mine = func(string) bool { return true }
 	}
 	if o.Count == nil {
-		o.Count = func(error, time.Duration) {}
+		o.Count = func(feed.State, error, time.Duration) {}
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -249,7 +249,7 @@ func (p *Poller) once(ctx context.Context, st feed.State, last *Outcome) (*Outco
 		out.Failures = 0
 		logger.Debug("a source was polled", "created", out.Created, "updated", out.Updated, "deleted", out.Deleted)
 	}
-	p.opts.Count(err, out.Took)
+	p.opts.Count(st, err, out.Took)
 	out.Next = time.Now().Add(pause).UTC()
 	text, err := json.Marshal(out)
 	if err == nil {

@@ -1,34 +1,35 @@
 package server
 
 import (
-	_ "embed"
-	"html/template"
+	"errors"
 	"net/http"
 
 	"github.com/rshub/rshub/access"
+	"github.com/rshub/rshub/activity"
+	"github.com/rshub/rshub/callback/websub"
 	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/page"
 	"github.com/rshub/rshub/problem"
+	"github.com/rshub/rshub/resourcesync"
 )
 
-//go:embed page.html
-var pageHTML string
-
-var pageTemplate = template.Must(template.New("page").Parse(pageHTML))
-
-// maxShown bounds how many sets the page shows.
+// maxShown bounds how many sets the page shows without JavaScript.
 const maxShown = 200
 
-// A page is the web page that shows people what runs here.
-type page struct {
-	base       feed.Base
-	version    string
-	sets       *sets
-	configured bool // Config.Sets is not empty
-	tokens     bool // publishers need a token
-	holds      bool // the hub keeps what sets hold
+// A pages serves the web page that shows people what runs here, and what only the page
+// asks for.
+type pages struct {
+	*page.Server
+	sets   *sets
+	tokens bool // there are tokens
+	holds  bool // the hub keeps what sets hold
+
+	activity *activity.Recorder
+	websub   *websub.Server
 }
 
-func (p *page) serve(w http.ResponseWriter, r *http.Request) error {
+// serveOverview serves the view of the whole hub.
+func (p *pages) serveOverview(w http.ResponseWriter, r *http.Request) error {
 	if err := problem.OnlyRead(r, "GET, HEAD"); err != nil {
 		return err
 	}
@@ -36,33 +37,85 @@ func (p *page) serve(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	shown := struct {
-		Base               feed.Base
-		Version, Example   string
-		Held               string // a set that has an inventory; empty: none has
-		Sets               []setView
-		More               int
-		Configured, Tokens bool
-	}{Base: p.base, Version: p.version, Example: "demo", Configured: p.configured, Tokens: p.tokens}
-	rights := access.FromContext(r.Context()).Rights
-	for _, st := range states[:min(len(states), maxShown)] {
-		shown.Sets = append(shown.Sets, p.sets.view(st, rights))
-		if p.holds && !st.NoInventory && shown.Held == "" {
-			shown.Held = st.Set
+	shown := make([]page.Set, min(len(states), maxShown))
+	for i := range shown {
+		shown[i] = p.shown(states[i])
+	}
+	w.Header().Add("Vary", "Authorization")
+	p.ServeOverview(w, r, shown, len(states)-len(shown))
+	return nil
+}
+
+// shown returns a set as the page shows it without JavaScript.
+func (p *pages) shown(st feed.State) page.Set {
+	s := page.Set{Name: st.Set, Title: st.Title, DescribedBy: st.DescribedBy, Changes: st.Head.Position - st.Floor.Position, Held: p.holds && !st.NoInventory}
+	if s.Changes > 0 {
+		s.Updated = string(resourcesync.AppendTimeMicro(nil, st.Head.Micros))
+	}
+	return s
+}
+
+// wantsPage reports whether r reads, and asks for HTML.
+func wantsPage(r *http.Request) bool {
+	return (r.Method == http.MethodGet || r.Method == http.MethodHead) && page.Wants(r)
+}
+
+// visits reports whether r comes from a person in a browser, who gets a document of the
+// standard as a page. That page is the same for a document that is private, and for one
+// that is not there.
+func (p *pages) visits(r *http.Request) bool {
+	return (r.Method == http.MethodGet || r.Method == http.MethodHead) && page.Visits(r)
+}
+
+// serveSet serves the view of a set if r asks for HTML, and the set as JSON if not.
+func (p *pages) serveSet(w http.ResponseWriter, r *http.Request) error {
+	w.Header().Add("Vary", "Accept")
+	if !wantsPage(r) {
+		return p.sets.serveOne(w, r)
+	}
+	name := r.PathValue("set")
+	if err := feed.CheckSet(name); err != nil {
+		return err
+	}
+	w.Header().Add("Vary", "Authorization")
+	st, err := feed.State{}, access.MayFollow(r.Context(), name)
+	if err == nil {
+		st, err = p.sets.memory.State(r.Context(), name)
+	}
+	if err != nil {
+		status := problem.From(err).Status
+		if status != http.StatusUnauthorized && status != http.StatusForbidden && !errors.Is(err, feed.ErrNoSet) {
+			return err
 		}
+		p.ServeSet(w, r, name, nil, status)
+		return nil
 	}
-	shown.More = len(states) - len(shown.Sets)
-	if len(shown.Sets) > 0 {
-		shown.Example = shown.Sets[0].Set
-	} else if p.holds {
-		shown.Held = shown.Example
+	shown := p.shown(st)
+	p.ServeSet(w, r, name, &shown, http.StatusOK)
+	return nil
+}
+
+func (p *pages) serveAsset(w http.ResponseWriter, r *http.Request) error {
+	return p.ServeAsset(w, r, r.PathValue("version"), r.PathValue("name"))
+}
+
+// serveCaller tells a caller who the hub takes it for, so that a person who signs in
+// knows that the token is good.
+func (p *pages) serveCaller(w http.ResponseWriter, r *http.Request) error {
+	if err := problem.OnlyRead(r, "GET, HEAD"); err != nil {
+		return err
 	}
-	h := w.Header()
-	h.Set("Content-Type", "text/html; charset=utf-8")
-	h.Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'")
-	h.Set("X-Content-Type-Options", "nosniff")
-	h.Set("Cache-Control", "no-store")
-	h.Add("Vary", "Authorization")
-	_ = pageTemplate.Execute(w, shown) // the client may be gone
+	c := access.FromContext(r.Context())
+	answer := struct {
+		Name    string `json:"name,omitempty"` // of the token
+		Operate bool   `json:"operate"`
+		Tokens  bool   `json:"tokens"`            // there are tokens
+		Expires string `json:"expires,omitempty"` // when the token does
+	}{Name: c.Name, Operate: c.Rights.Operate(), Tokens: p.tokens}
+	if !c.Expires.IsZero() {
+		answer.Expires = string(resourcesync.AppendTime(nil, c.Expires))
+	}
+	w.Header().Add("Vary", "Authorization")
+	writeJSON(w, http.StatusOK, answer)
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -20,7 +21,7 @@ func elements(t *testing.T, page string) (names, links []string) {
 	t.Helper()
 	d := xml.NewDecoder(strings.NewReader(page))
 	d.Strict = false
-	d.AutoClose, d.Entity = []string{"meta", "link", "br"}, xml.HTMLEntity
+	d.AutoClose, d.Entity = []string{"meta", "link", "br", "img"}, xml.HTMLEntity
 	depth := 0
 	for {
 		token, err := d.Token()
@@ -38,7 +39,7 @@ func elements(t *testing.T, page string) (names, links []string) {
 			depth++
 			names = append(names, e.Name.Local)
 			for _, a := range e.Attr {
-				if a.Name.Local == "href" {
+				if a.Name.Local == "href" || a.Name.Local == "src" {
 					links = append(links, a.Value)
 				}
 			}
@@ -66,16 +67,17 @@ func TestPage(t *testing.T) {
 	h.Publish("good")
 	resp, page := running.Do(t, "GET", h.URL+"/", "")
 	names, links := elements(t, page)
-	for _, name := range names {
-		if name == "script" {
-			t.Errorf("a title became a script:\n%s", page)
-		}
+	if scripts := slices.DeleteFunc(names, func(name string) bool { return name != "script" }); len(scripts) != 1 {
+		t.Errorf("a title became a script:\n%s", page)
 	}
-	want := map[string]bool{h.URL + "/sets/good/resources": true, "https://example.org/?a=1&b=2": true, h.URL + "/sets/good/capabilitylist.xml": true, h.URL + "/sets": true, h.URL + "/.well-known/resourcesync": true}
+	want := map[string]bool{h.URL + "/sets/good/resources": true, "https://example.org/?a=1&b=2": true, h.URL + "/sets/good": true, h.URL + "/sets/good/capabilitylist.xml": true, h.URL + "/sets": true, h.URL + "/.well-known/resourcesync": true}
 	for _, link := range links {
 		delete(want, link)
 		if strings.HasPrefix(link, "javascript") {
 			t.Errorf("a link runs %s", link)
+		}
+		if own, ok := strings.CutPrefix(link, "./"); ok {
+			link = h.URL + "/" + own
 		}
 		if strings.HasPrefix(link, h.URL) {
 			if resp, _ := running.Do(t, "GET", link, ""); resp.StatusCode != http.StatusOK {
@@ -92,14 +94,14 @@ func TestPage(t *testing.T) {
 		}
 	}
 	policy := resp.Header.Get("Content-Security-Policy")
-	for _, part := range []string{"default-src 'none'", "base-uri 'none'", "form-action 'none'", "frame-ancestors 'none'"} {
+	for _, part := range []string{"default-src 'none'", "script-src 'self'", "style-src 'self'", "connect-src 'self'", "base-uri 'none'", "form-action 'none'", "frame-ancestors 'none'"} {
 		if !strings.Contains(policy, part) {
 			t.Errorf("the policy %q lacks %s", policy, part)
 		}
 	}
-	// The policy forbids what is not in the page itself.
-	if m := regexp.MustCompile(`(?i)\s(src|on\w+)=`).FindString(page); m != "" {
-		t.Errorf("the page has%s", m)
+	// The policy forbids scripts and styles in the page itself.
+	if m := regexp.MustCompile(`(?i)\s(on\w+|style)=|<style|<script[^>]*>[^<]`).FindString(page); m != "" || strings.Contains(policy, "unsafe") {
+		t.Errorf("the page has %s, and its policy is %s", m, policy)
 	}
 }
 
@@ -141,6 +143,9 @@ func TestPageBelowAPath(t *testing.T) {
 	}
 	_, links := elements(t, page)
 	for _, link := range links {
+		if strings.HasPrefix(link, "#") || strings.HasPrefix(link, "./") {
+			continue
+		}
 		if !strings.HasPrefix(link, "https://example.org/rs/") && !strings.HasPrefix(link, "https://www.openarchives.org/") {
 			t.Errorf("a link leads to %s", link)
 		}
@@ -167,5 +172,129 @@ func TestPageWithManySets(t *testing.T) {
 	_, page := running.Do(t, "GET", h.URL+"/", "")
 	if n := strings.Count(page, "<tr><td>"); n != maxShown || !strings.Contains(page, "And 3 more") {
 		t.Errorf("the page shows %d sets", n)
+	}
+}
+
+// A browser gets the view of a set, and a program its JSON, at one URL. The view of a
+// private set is that of a set that is not there.
+func TestPageOfASet(t *testing.T) {
+	known, texts := tokens(t, "publish:*,follow:*,operate", "anyone - follow:*")
+	h := start(t, Config{Callers: known})
+	owner := []string{"Authorization", "Bearer " + texts[0]}
+	h.Publish("shown", owner...)
+	h.Publish("hidden", owner...)
+	if resp, body := running.Do(t, "PUT", h.URL+"/sets/hidden", `{"private":true,"title":"a secret"}`, owner...); resp.StatusCode != http.StatusOK {
+		t.Fatalf("PUT: %d %s", resp.StatusCode, body)
+	}
+	const browsers = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
+	for _, accept := range []string{"", "*/*", "application/json", "text/html;q=0.5, application/json"} {
+		if resp, body := running.Do(t, "GET", h.URL+"/sets/shown", "", "Accept", accept); resp.Header.Get("Content-Type") != "application/json" {
+			t.Errorf("Accept %q gives %s", accept, body)
+		}
+	}
+	get := func(set string) (*http.Response, string) {
+		resp, body := running.Do(t, "GET", h.URL+"/sets/"+set, "", "Accept", browsers)
+		elements(t, body)
+		if !strings.HasPrefix(resp.Header.Get("Content-Type"), "text/html") || !slices.Contains(resp.Header.Values("Vary"), "Accept") {
+			t.Errorf("a browser gets %v %s", resp.Header, body)
+		}
+		return resp, body
+	}
+	if resp, body := get("shown"); resp.StatusCode != http.StatusOK || !strings.Contains(body, h.URL+"/sets/shown/changes?since=start") {
+		t.Errorf("the view of a set is %d %s", resp.StatusCode, body)
+	}
+	there, one := get("hidden")
+	missing, other := get("missing")
+	if a, b := seen(there, one, "hidden"), seen(missing, other, "missing"); a != b || there.StatusCode != http.StatusNotFound || strings.Contains(one, "secret") {
+		t.Errorf("a private set looks so:\n%s\none that is not there so:\n%s", a, b)
+	}
+}
+
+// The files of the page are kept for ever under a name that changes with them.
+func TestAssets(t *testing.T) {
+	h := start(t, Config{})
+	_, page := running.Do(t, "GET", h.URL+"/", "")
+	m := regexp.MustCompile(`src="\./(page/(\w+)/main\.js)"`).FindStringSubmatch(page)
+	if m == nil {
+		t.Fatalf("the page has no script: %s", page)
+	}
+	for path, want := range map[string]string{m[1]: "public, max-age=31536000, immutable", strings.Replace(m[1], m[2], "0123456789abcdef", 1): "no-cache"} {
+		resp, body := running.Do(t, "GET", h.URL+"/"+path, "")
+		if got := resp.Header.Get("Cache-Control"); got != want || resp.Header.Get("Content-Type") != "text/javascript; charset=utf-8" || !strings.Contains(body, "import") {
+			t.Errorf("%s: %d %v, want Cache-Control: %s", path, resp.StatusCode, resp.Header, want)
+		}
+	}
+	resp, body := running.Do(t, "GET", h.URL+"/page/"+m[2]+"/none.js", "")
+	checkProblem(t, resp, body, http.StatusNotFound, "not-found")
+}
+
+// Who signs in learns whether the token is good.
+func TestCaller(t *testing.T) {
+	known, texts := tokens(t, "follow:a,operate", "follow:a", "anyone - follow:*")
+	h := start(t, Config{Callers: known})
+	for i, want := range []string{`"operate":true,"tokens":true}`, `"operate":false,"tokens":true}`} {
+		if resp, body := running.Do(t, "GET", h.URL+"/caller", "", "Authorization", "Bearer "+texts[i]); resp.StatusCode != http.StatusOK || !strings.Contains(body, want) || !strings.Contains(body, `"name":`) {
+			t.Errorf("caller %d is %s", i, body)
+		}
+	}
+	if _, body := running.Do(t, "GET", h.URL+"/caller", ""); body != `{"operate":false,"tokens":true}`+"\n" {
+		t.Errorf("whoever has no token is %s", body)
+	}
+	resp, body := running.Do(t, "GET", h.URL+"/caller", "", "Authorization", "Bearer rshub_WRONG")
+	checkProblem(t, resp, body, http.StatusUnauthorized, "unauthorized")
+}
+
+// The cursor before the newest changes leads to these.
+func TestRecent(t *testing.T) {
+	h := start(t, Config{})
+	for range 5 {
+		h.Publish("demo")
+	}
+	for n, want := range map[string]int{"1": 1, "3": 3, "5": 5, "100": 5} {
+		_, body := running.Do(t, "GET", h.URL+"/sets/demo?recent="+n, "")
+		var st setView
+		if err := json.Unmarshal([]byte(body), &st); err != nil {
+			t.Fatal(err)
+		}
+		_, body = running.Do(t, "GET", h.URL+"/sets/demo/changes?since="+st.Recent, "")
+		var page struct{ Changes []json.RawMessage }
+		if err := json.Unmarshal([]byte(body), &page); err != nil || len(page.Changes) != want {
+			t.Errorf("recent=%s leads to %s (%v)", n, body, err)
+		}
+	}
+	resp, body := running.Do(t, "GET", h.URL+"/sets/demo?recent=0", "")
+	checkProblem(t, resp, body, http.StatusBadRequest, "invalid")
+}
+
+// A person in a browser gets a document as a page. All programs get its bytes, also those
+// that say they prefer HTML.
+func TestDocumentsForPeople(t *testing.T) {
+	h := start(t, Config{})
+	h.Publish("demo")
+	const firefox = "Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0"
+	const browsers = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
+	for _, path := range []string{"/.well-known/resourcesync", "/sets/demo/capabilitylist.xml", "/sets/demo/changelist.xml", "/sets/demo/changelist-index.xml", "/sets/demo/changes", "/sets/demo/.well-known/resourcesync"} {
+		for _, client := range []struct {
+			name    string
+			headers []string
+			people  bool
+		}{
+			{"curl", []string{"User-Agent", "curl/8.14.1", "Accept", "*/*"}, false},
+			{"nothing", []string{"User-Agent", "", "Accept", ""}, false},
+			{"Java", []string{"User-Agent", "Java/21.0.2", "Accept", "text/html, image/gif, image/jpeg, *; q=.2, */*; q=.2"}, false},
+			{"a script in a page", []string{"User-Agent", firefox, "Accept", "*/*", "Sec-Fetch-Dest", "empty", "Sec-Fetch-Site", "same-origin"}, false},
+			{"a script that asks for HTML", []string{"User-Agent", firefox, "Accept", browsers, "Sec-Fetch-Dest", "empty", "Sec-Fetch-Site", "same-origin"}, false},
+			{"a person", []string{"User-Agent", firefox, "Accept", browsers, "Sec-Fetch-Dest", "document", "Sec-Fetch-Site", "none"}, true},
+			{"a person at an origin that is not safe", []string{"User-Agent", firefox, "Accept", browsers}, true},
+		} {
+			resp, body := running.Do(t, "GET", h.URL+path, "", client.headers...)
+			html := strings.HasPrefix(resp.Header.Get("Content-Type"), "text/html")
+			if resp.StatusCode != http.StatusOK || html != client.people || !html && !strings.HasPrefix(body, "<?xml") || strings.Count(strings.Join(resp.Header.Values("Vary"), ", ")+",", "Accept,") != 1 {
+				t.Errorf("%s gets from %s: %d %v %.100s", client.name, path, resp.StatusCode, resp.Header, body)
+			}
+			if html && resp.Header.Get("Cache-Control") != "no-store" {
+				t.Errorf("the page of %s may be kept: %v", path, resp.Header)
+			}
+		}
 	}
 }

@@ -26,7 +26,7 @@ const (
 	ticketRoute        = "ticket"        // tickets for browsers
 	subscriptionsRoute = "subscriptions" // WebSub subscriptions, for operators
 	statusRoute        = "status"        // status of a subscription, for its subscriber
-	pageRoute          = "page"          // the web page
+	pageRoute          = "page"          // the web page, and what it alone asks for
 	otherRoute         = "other"         // there is nothing at the URL
 )
 

@@ -6,10 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/rshub/rshub/access"
+	"github.com/rshub/rshub/activity"
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/hub"
@@ -29,6 +32,8 @@ type sets struct {
 	inventories  inventories                  // nil: the hub keeps none
 	sources      *sources                     // nil: the hub polls none
 	callers      *callers
+	activity     *activity.Recorder
+	resources    func(ctx context.Context, set string) (n uint64, ok bool) // nil: the hub keeps no inventories
 }
 
 // inventories is what the hub keeps of what sets hold now.
@@ -40,25 +45,31 @@ type inventories interface {
 
 // A setView is a set as the API shows it.
 type setView struct {
-	Set            string  `json:"set"`
-	Title          string  `json:"title,omitempty"`
-	DescribedBy    string  `json:"describedby,omitempty"`
-	ChangeList     string  `json:"changelist,omitempty"`   // the source's own; only publishers and operators see it
-	ResourceList   string  `json:"resourcelist,omitempty"` // the source's own, as the next two
-	ResourceDump   string  `json:"resourcedump,omitempty"`
-	ChangeDump     string  `json:"changedump,omitempty"`
-	Inventory      string  `json:"inventory,omitempty"` // "off" if the source wants none
-	Private        bool    `json:"private,omitempty"`
-	Source         string  `json:"source,omitempty"` // what the hub polls; only publishers and operators see it, and the next
-	Every          string  `json:"every,omitempty"`
-	Looked         *looked `json:"looked,omitempty"` // what came of the last look at the source; only in the view of one set
-	Topic          string  `json:"topic"`
-	CapabilityList string  `json:"capabilitylist"`
-	Begin          string  `json:"begin"` // when its log began
-	Floor          string  `json:"floor"` // cursor before the oldest change that is kept
-	Head           string  `json:"head"`  // cursor of the newest change
-	Changes        uint64  `json:"changes"`
-	Updated        string  `json:"updated,omitempty"` // datetime of the newest change
+	Set            string   `json:"set"`
+	Title          string   `json:"title,omitempty"`
+	DescribedBy    string   `json:"describedby,omitempty"`
+	ChangeList     string   `json:"changelist,omitempty"`   // the source's own; only publishers and operators see it
+	ResourceList   string   `json:"resourcelist,omitempty"` // the source's own, as the next two
+	ResourceDump   string   `json:"resourcedump,omitempty"`
+	ChangeDump     string   `json:"changedump,omitempty"`
+	Inventory      string   `json:"inventory,omitempty"` // "off" if the source wants none
+	Private        bool     `json:"private,omitempty"`
+	Source         string   `json:"source,omitempty"` // what the hub polls; only publishers and operators see it, and the next
+	Every          string   `json:"every,omitempty"`
+	Looked         *looked  `json:"looked,omitempty"` // what came of the last look at the source; only in the view of one set
+	Topic          string   `json:"topic"`
+	CapabilityList string   `json:"capabilitylist"`
+	Begin          string   `json:"begin"` // when its log began
+	Floor          string   `json:"floor"` // cursor before the oldest change that is kept
+	Head           string   `json:"head"`  // cursor of the newest change
+	Changes        uint64   `json:"changes"`
+	Updated        string   `json:"updated,omitempty"`   // datetime of the newest change
+	Rate           *float64 `json:"rate,omitempty"`      // changes in a second, over the last minute; nil: unknown. This and the next are details
+	Resources      *uint64  `json:"resources,omitempty"` // that the set holds, as of the last time that the inventory was written; nil: unknown
+	Followers      *int     `json:"followers,omitempty"` // of this hub: connections, and subscriptions of callbacks
+	Behind         uint64   `json:"behind,omitempty"`    // changes that the slowest of these has not got
+	Lag            *float64 `json:"lag,omitempty"`       // age of the oldest of these changes in seconds
+	Recent         string   `json:"recent,omitempty"`    // cursor before the newest changes, as many as were asked for; only in the view of one set
 }
 
 // view returns a set as a caller with these rights sees it.
@@ -104,6 +115,7 @@ const maxList = 4 << 20
 const (
 	defaultSets = 100
 	mostSets    = 10_000
+	mostDetails = 200 // with details, because each set has to be looked at
 )
 
 // listLimit returns how many sets a request asks for.
@@ -120,7 +132,8 @@ func listLimit(r *http.Request) (int, error) {
 }
 
 // serveAll lists the sets that the caller may follow, from the one behind the parameter
-// after on, as many as the parameter limit says. A list that has not all of them says where
+// after on, as many as the parameter limit says, and only those whose names begin with the
+// parameter prefix. With details=1 it says of each what the hub knows besides. A list that has not all of them says where
 // the next begins.
 func (s *sets) serveAll(w http.ResponseWriter, r *http.Request) error {
 	if err := problem.OnlyRead(r, "GET, HEAD"); err != nil {
@@ -135,7 +148,7 @@ func (s *sets) serveAll(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	defer share.Release()
-	body, next, err := s.list(r, r.URL.Query().Get("after"), most)
+	body, next, err := s.list(r, most)
 	if err != nil {
 		return err
 	}
@@ -154,28 +167,40 @@ func (s *sets) serveAll(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// list returns the list of at most so many sets whose names come after a name, as JSON, and the URL
-// of the rest, which is empty if there is none.
-func (s *sets) list(r *http.Request, after string, most int) (body []byte, next string, err error) {
+// list returns the list of at most so many sets that r asks for, as JSON, and the URL of the rest,
+// which is empty if there is none.
+func (s *sets) list(r *http.Request, most int) (body []byte, next string, err error) {
+	q := r.URL.Query()
+	after, prefix := q.Get("after"), q.Get("prefix")
 	states, err := s.visible(r)
 	if err != nil {
 		return nil, "", err
 	}
-	rights, last, n := access.FromContext(r.Context()).Rights, "", 0
+	rights, last, n, details := access.FromContext(r.Context()).Rights, "", 0, q.Get("details") == "1"
+	if details {
+		most = min(most, mostDetails)
+	}
 	body = append(body, `{"sets":[`...)
 	for _, st := range states {
-		if st.Set <= after {
+		if st.Set <= after || !strings.HasPrefix(st.Set, prefix) {
 			continue
 		}
-		view, err := json.Marshal(s.view(st, rights))
+		v := s.view(st, rights)
+		if details && n < most {
+			s.details(r.Context(), &v, st.NoInventory)
+		}
+		view, err := json.Marshal(v)
 		if err != nil {
 			return nil, "", err
 		}
 		if n == most || last != "" && len(body)+len(view) > maxList {
-			next = s.base.Sets() + "?after=" + last
-			if most != defaultSets {
-				next += "&limit=" + strconv.Itoa(most)
+			rest := url.Values{"after": {last}}
+			for _, name := range []string{"details", "limit", "prefix"} {
+				if q.Has(name) {
+					rest.Set(name, q.Get(name))
+				}
 			}
+			next = s.base.Sets() + "?" + rest.Encode()
 			break
 		}
 		n++
@@ -230,6 +255,10 @@ func (s *sets) serveOne(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	view := s.view(st, access.FromContext(ctx).Rights)
+	if view.Recent, err = s.recent(r, &st); err != nil {
+		return err
+	}
+	s.details(ctx, &view, st.NoInventory)
 	if view.Source != "" && s.sources != nil {
 		if r.Method == http.MethodPut {
 			s.sources.poller.Described()
@@ -240,6 +269,31 @@ func (s *sets) serveOne(w http.ResponseWriter, r *http.Request) error {
 	}
 	writeJSON(w, http.StatusOK, view)
 	return nil
+}
+
+// mostRecent bounds the parameter recent.
+const mostRecent = 10_000
+
+// recent returns the cursor before the newest changes of a set, as many as the parameter
+// recent says, or all that there are. Who follows from there sees these changes first. It is
+// empty without the parameter.
+func (s *sets) recent(r *http.Request, st *feed.State) (string, error) {
+	text := r.URL.Query().Get("recent")
+	if text == "" {
+		return "", nil
+	}
+	n, err := strconv.ParseUint(text, 10, 64)
+	if err != nil || n < 1 || n > mostRecent {
+		return "", resourcesync.Invalid("recent=%.20s: it is a number from 1 to %d", text, mostRecent)
+	}
+	if st.Head.Position <= st.Floor.Position+n {
+		return st.Floor.String(), nil
+	}
+	at, err := s.memory.At(r.Context(), st.Set, st.Head.Position-n)
+	if errors.Is(err, feed.ErrGone) { // retention has just removed it
+		return st.Head.String(), nil
+	}
+	return at.String(), err
 }
 
 const describeAgain = "unknown whether the request was carried out: send the same request again; it does no harm if the first one was carried out after all"

@@ -27,7 +27,7 @@ type site struct {
 	web       *web.Server
 	websub    *websub.Server
 	sets      *sets
-	page      *page
+	pages     *pages
 	tickets   *access.Tickets // nil: there are no tokens
 
 	inventory func(ctx context.Context, set string) bool // whether the hub keeps what a set holds
@@ -38,18 +38,26 @@ type site struct {
 
 // routes adds every URL of the hub to mux.
 func (s *site) routes(mux *router) {
-	mux.handle("/{$}", pageRoute, s.page.serve)
-	mux.handle("/.well-known/resourcesync", documentsRoute, s.documents.ServeDescription)
+	mux.handle("/{$}", pageRoute, s.pages.serveOverview)
+	mux.handle("/page/{version}/{name}", pageRoute, s.pages.serveAsset)
+	mux.handle("/caller", pageRoute, takes(s.pages.serveCaller))
+	mux.handle("/activity", pageRoute, takes(s.pages.serveActivity))
+	mux.handle("/failures", pageRoute, takes(s.pages.serveFailures))
+	mux.handle("/sources", pageRoute, takes(s.pages.serveSources, "after"))
+	mux.handle("/.well-known/resourcesync", documentsRoute, s.serveDescription)
 	for _, path := range hubPaths {
 		mux.handle(path, hubRoute, s.serveHub)
 	}
-	mux.handle("/subscriptions/{name}", statusRoute, s.serveStatus)
-	mux.handle("/sets", setsRoute, takes(s.sets.serveAll, "after", "limit"))
-	mux.handle("/sets/{set}", setsRoute, takes(s.sets.serveOne))
+	mux.handle("/subscriptions/{name}", statusRoute, s.pages.serveStatus(s.serveStatus))
+	mux.handle("/sets", setsRoute, takes(s.sets.serveAll, "after", "details", "limit", "prefix"))
+	mux.handle("/sets/{set}", setsRoute, takes(s.pages.serveSet, "recent"))
 	mux.handle("/sets/{set}/changes", topicRoute, takes(s.serveTopic, subscribe.Parameters...))
 	mux.handle("/sets/{set}/resources", inventoryRoute, takes(s.serveInventory(s.web.ServeResources), "prefix", "after", "limit", "loc", "at"))
 	mux.handle("/sets/{set}/audit", inventoryRoute, takes(s.serveInventory(s.web.ServeAudit), "from", "prefix", "details"))
 	mux.handle("/sets/{set}/ticket", ticketRoute, takes(s.serveTicket))
+	mux.handle("/sets/{set}/activity", pageRoute, takes(s.pages.serveActivity))
+	mux.handle("/sets/{set}/failures", pageRoute, takes(s.pages.serveFailures))
+	mux.handle("/sets/{set}/requests", pageRoute, takes(s.pages.serveRequests))
 	mux.handle("/sets/{set}/subscriptions", subscriptionsRoute, takes(s.serveSubscriptions, "after", "limit"))
 	mux.handle("/sets/{set}/subscriptions/{id}", subscriptionsRoute, s.serveSubscriptions)
 	mux.handle("/sets/{set}/subscriptions/{id}/{part}", subscriptionsRoute, s.serveSubscriptions)
@@ -74,6 +82,11 @@ func (s *site) serveTopic(w http.ResponseWriter, r *http.Request) error {
 		}
 		return s.hub.ServePublish(w, r, set)
 	case http.MethodGet, http.MethodHead:
+		if !s.subscribe.Wants(r) && s.pages.visits(r) {
+			w.Header().Add("Vary", "Accept")
+			s.pages.ServeDocument(w, r, set)
+			return nil
+		}
 		if err := access.MayFollow(r.Context(), set); err != nil {
 			return err
 		}
@@ -157,9 +170,24 @@ func (s *site) serveStatus(w http.ResponseWriter, r *http.Request) error {
 	return s.websub.ServeStatus(w, r, r.PathValue("name"))
 }
 
+// serveDescription serves the Source Description of the hub.
+func (s *site) serveDescription(w http.ResponseWriter, r *http.Request) error {
+	w.Header().Add("Vary", "Accept")
+	if s.pages.visits(r) {
+		s.pages.ServeDocument(w, r, "")
+		return nil
+	}
+	return s.documents.ServeDescription(w, r)
+}
+
 func (s *site) serveDocument(w http.ResponseWriter, r *http.Request) error {
 	set, name := r.PathValue("set"), r.PathValue("name")
 	err := feed.CheckSet(set)
+	w.Header().Add("Vary", "Accept")
+	if err == nil && s.pages.visits(r) {
+		s.pages.ServeDocument(w, r, set)
+		return nil
+	}
 	if more, ok := strings.CutSuffix(name, "/changes"); ok && err == nil {
 		err = feed.CheckSet(set + "/" + more) // the client means a topic, and the set's name has a slash
 	}

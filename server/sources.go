@@ -45,7 +45,8 @@ func (s *Server) wireSources(base feed.Base, store *store, p *parts, attempts *m
 	look := poll.Relayed(getter, hub, outcomes, dir, func(set, text string) { s.log.Debug("a source is odd", "set", set, "what", text) })
 	poller := poll.New(store.memory, outcomes, look, poll.Options{
 		Mine: p.live.Mine, Logger: s.log,
-		Count: func(err error, took time.Duration) {
+		Count: func(st feed.State, err error, took time.Duration) {
+			p.looked(st.Set, st.Source, err)
 			outcome := outbound.Success
 			if err != nil {
 				outcome = outbound.Other

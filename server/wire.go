@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/rshub/rshub/activity"
 	"github.com/rshub/rshub/callback"
 	"github.com/rshub/rshub/callback/websub"
 	"github.com/rshub/rshub/changelog"
@@ -18,6 +19,7 @@ import (
 	"github.com/rshub/rshub/inventory/web"
 	"github.com/rshub/rshub/outbound"
 	"github.com/rshub/rshub/outbound/meter"
+	"github.com/rshub/rshub/page"
 	"github.com/rshub/rshub/resourcesync"
 	"github.com/rshub/rshub/subscribe"
 )
@@ -35,8 +37,9 @@ type parts struct {
 	memory    changelog.Log
 	quota     *quota
 	requests  *requests
-	live      *live.Live     // nil: the hub keeps no inventories
-	sources   *sources       // nil as well: the hub polls none
+	live      *live.Live // nil: the hub keeps no inventories
+	sources   *sources   // nil as well: the hub polls none
+	activity  *activity.Recorder
 	streams   *budget.Budget // for answers that are held while clients take them
 }
 
@@ -75,11 +78,12 @@ func (s *Server) wire(base feed.Base, guard *guard, store *store, bus *hub.Bus, 
 		Intake: budget.New(max(intakeBytes, 10*c.MaxBody), budget.Patience).Divide(holder), Full: p.quota.full, Grew: p.quota.grew,
 		Admit: s.callers.admit(),
 	})
+	p.activity = activity.New(log, activity.Options{Following: p.following, Logger: s.log})
 	p.subscribe = subscribe.New(p.hub, log, subscribe.Options{
 		Base: base, Waits: p.hub.Waits, CheckOrigin: guard.allows,
 		Heartbeat: c.Heartbeat, WriteTimeout: c.WriteTimeout, ClockSkew: c.ClockSkew, Logger: s.log,
 		Metrics: s.metrics, Behind: p.hub.Behind, Attend: p.hub.Attend, Answers: answers,
-		Streams: p.streams, Snapshot: p.snapshot, Hold: s.callers.hold,
+		Streams: p.streams, Snapshot: p.snapshot, Hold: s.callers.hold, Delivered: p.activity.Delivered,
 	})
 	p.web = web.New(states{p.live}, base, web.Options{Answers: answers, Streams: p.streams, Logger: s.log})
 	p.documents = documents.New(log, base, documents.Options{
@@ -98,6 +102,7 @@ func (s *Server) wire(base feed.Base, guard *guard, store *store, bus *hub.Bus, 
 	caller := websub.NewCaller(p.outbound, base, websub.CallerOptions{Timeout: c.CallbackTimeout, Inventory: p.inventory})
 	p.engine = callback.New(store.subscriptions, store.claims, log, p.hub, caller, caller, callback.Options{
 		InFlight: c.CallbackInFlight, PerHost: c.CallbackPerHost, Logger: s.log, Metrics: s.metrics, Meter: attempts, Rights: s.callers.rights(),
+		Delivered: p.activity.Delivered, Outcome: p.called,
 	})
 	p.fetcher = harvest.New(p.outbound.HTTP(), log, p.publishFetched, harvest.Options{
 		Sets: base.Sets(), Check: p.outbound.Check, Logger: s.log,
@@ -130,7 +135,7 @@ func (p *parts) publishFetched(ctx context.Context, set, key string, digest [32]
 
 // runs returns the functions that run in the background, by the name of their part.
 func (p *parts) runs() map[string]func(context.Context) error {
-	runs := map[string]func(context.Context) error{"hub": p.hub.Run, "subscribe": p.subscribe.Run, "callback": p.engine.Run, "quota": p.quota.run}
+	runs := map[string]func(context.Context) error{"hub": p.hub.Run, "subscribe": p.subscribe.Run, "callback": p.engine.Run, "quota": p.quota.run, "activity": p.activity.Run}
 	if p.live != nil {
 		runs["inventory"], runs["poll"] = p.live.Run, p.sources.poller.Run
 	}
@@ -139,12 +144,16 @@ func (p *parts) runs() map[string]func(context.Context) error {
 
 // site returns the handler for users.
 func (s *Server) site(base feed.Base, guard *guard, store *store, p *parts) http.Handler {
-	sets := &sets{base: base, memory: store.memory, hub: p.hub, streams: p.streams, checkFetched: p.outbound.Check, callers: s.callers}
+	sets := &sets{base: base, memory: store.memory, hub: p.hub, streams: p.streams, checkFetched: p.outbound.Check, callers: s.callers, activity: p.activity}
 	if p.live != nil {
-		sets.inventories, sets.sources = p.live, p.sources
+		sets.inventories, sets.sources, sets.resources = p.live, p.sources, p.resources(store.inventories.store)
 	}
-	page := &page{base: base, version: s.config.Version, sets: sets, configured: len(s.config.Sets) > 0, tokens: s.config.Callers != nil, holds: p.live != nil}
-	site := &site{base: base, hub: p.hub, subscribe: p.subscribe, documents: p.documents, web: p.web, websub: p.websub, sets: sets, page: page, inventory: p.inventory, tickets: s.callers.tickets, follows: s.callers.follows}
+	tokens, holds := s.config.Callers != nil, p.live != nil
+	pages := &pages{
+		Server: page.New(base, page.Options{Version: s.config.Version, Fixed: len(s.config.Sets) > 0, Tokens: tokens, Holds: holds}),
+		sets:   sets, tokens: tokens, holds: holds, activity: p.activity, websub: p.websub,
+	}
+	site := &site{base: base, hub: p.hub, subscribe: p.subscribe, documents: p.documents, web: p.web, websub: p.websub, sets: sets, pages: pages, inventory: p.inventory, tickets: s.callers.tickets, follows: s.callers.follows}
 	mux := newRouter(s.metrics, s.errors)
 	site.routes(mux)
 	if p.sources != nil {

@@ -126,7 +126,7 @@ func (c *conn) write(ch *chunk) error {
 	n, err := c.push(ch.buf)
 	var t tally
 	ch.tally(&t, 0, n)
-	c.server.metrics.delivered[byWebSocket].count(&t)
+	c.server.count(byWebSocket, c.key.set, &t)
 	switch {
 	case err == nil:
 		c.moveTo(ch.end(), ch.end())

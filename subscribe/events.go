@@ -58,7 +58,7 @@ func (s *Server) serveEvents(w http.ResponseWriter, r *http.Request, set string)
 	defer s.opts.Attend(set)()
 	e := eventWriter{
 		write: func(p []byte) error { return s.write(w, p) }, cursor: begin.Cursor,
-		progress: progress, delivered: &s.metrics.delivered[byEventStream],
+		progress: progress, delivered: func(t *tally) { s.count(byEventStream, set, t) },
 	}
 	e.buf = append(e.buf, "retry: 1000\n"...)
 	if baseline != nil {
@@ -177,7 +177,7 @@ type eventWriter struct {
 
 	progress  *progress
 	tally     tally // of what is in buf
-	delivered *delivered
+	delivered func(*tally)
 }
 
 // take writes batches until they fill a chunk, and returns how many it took.
@@ -250,7 +250,7 @@ func (e *eventWriter) flush() error {
 	err := e.write(e.buf)
 	if err == nil {
 		e.progress.moveTo(e.cursor)
-		e.delivered.count(&e.tally)
+		e.delivered(&e.tally)
 	}
 	if e.buf = e.buf[:0]; cap(e.buf) > maxIdle {
 		e.buf = nil // a stream is mostly silent

@@ -8,16 +8,9 @@ import (
 	"github.com/rshub/rshub/feed"
 )
 
-// A census says how many followers of one kind there are now, and how far they are
-// behind.
-type census struct {
-	followers  int
-	lagChanges uint64        // number of changes that the slowest of them has not got
-	lag        time.Duration // age of the oldest change that one of them has not got
-}
-
-// census looks at every follower, and returns a census for each kind.
-func (s *Server) census() (all [kinds]census) {
+// census calls add for every follower, with how far it is behind: the number of changes
+// that it has not got, and the age of the oldest of them.
+func (s *Server) census(add func(k kind, set string, changes uint64, lag time.Duration)) {
 	s.mu.Lock()
 	others := make([]*progress, 0, len(s.progress))
 	for p := range s.progress {
@@ -25,23 +18,40 @@ func (s *Server) census() (all [kinds]census) {
 	}
 	s.mu.Unlock()
 	now := s.opts.Now()
-	add := func(k kind, set string, cursor feed.Cursor) {
-		p := &all[k]
-		p.followers++
-		if changes, oldest := s.opts.Behind(set, cursor); changes > 0 {
-			p.lagChanges = max(p.lagChanges, changes)
-			p.lag = max(p.lag, now.Sub(time.UnixMicro(oldest)))
+	look := func(k kind, set string, cursor feed.Cursor) {
+		lag := time.Duration(0)
+		changes, oldest := s.opts.Behind(set, cursor)
+		if changes > 0 {
+			lag = max(now.Sub(time.UnixMicro(oldest)), 0)
 		}
+		add(k, set, changes, lag)
 	}
 	for _, c := range s.conns() {
 		c.mu.Lock()
 		cursor := c.cursor
 		c.mu.Unlock()
-		add(byWebSocket, c.key.set, cursor)
+		look(byWebSocket, c.key.set, cursor)
 	}
 	for _, p := range others {
-		add(p.kind, p.set, p.at())
+		look(p.kind, p.set, p.at())
 	}
+}
+
+// A Following says who follows a set at this hub.
+type Following struct {
+	Followers int
+	Changes   uint64        // that the slowest of them has not got
+	Lag       time.Duration // age of the oldest change that one of them has not got
+}
+
+// Following returns a Following for each set that somebody follows. It looks at every
+// follower, and at nothing else.
+func (s *Server) Following() map[string]Following {
+	all := map[string]Following{}
+	s.census(func(_ kind, set string, changes uint64, lag time.Duration) {
+		f := all[set]
+		all[set] = Following{f.Followers + 1, max(f.Changes, changes), max(f.Lag, lag)}
+	})
 	return all
 }
 
@@ -74,10 +84,15 @@ func (g *gauges) Describe(to chan<- *prometheus.Desc) {
 }
 
 func (g *gauges) Collect(to chan<- prometheus.Metric) {
-	for k, p := range g.server.census() {
+	var all [kinds]Following
+	g.server.census(func(k kind, _ string, changes uint64, lag time.Duration) {
+		p := &all[k]
+		*p = Following{p.Followers + 1, max(p.Changes, changes), max(p.Lag, lag)}
+	})
+	for k, p := range all {
 		gauge := func(d *prometheus.Desc, v float64) { to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v) }
-		gauge(g.followers[k], float64(p.followers))
-		gauge(g.lagChanges[k], float64(p.lagChanges))
-		gauge(g.lagSeconds[k], p.lag.Seconds())
+		gauge(g.followers[k], float64(p.Followers))
+		gauge(g.lagChanges[k], float64(p.Changes))
+		gauge(g.lagSeconds[k], p.Lag.Seconds())
 	}
 }

@@ -29,7 +29,7 @@ type group struct {
 	key       groupKey
 	filter    feed.Filter
 	cancel    context.CancelFunc
-	delivered *delivered // of all WebSockets
+	delivered func(*tally) // counts
 
 	// Only the group's goroutine (run) uses these: scratch space for a delivery.
 	writer directWriter
@@ -77,7 +77,7 @@ func (s *Server) group(c *conn) (found *group, founded bool) {
 	}
 	ctx, cancel := context.WithCancel(s.ctx)
 	after := c.cursor
-	g := &group{key: c.key, filter: c.filter, cancel: cancel, cursor: after, delivered: &s.metrics.delivered[byWebSocket]}
+	g := &group{key: c.key, filter: c.filter, cancel: cancel, cursor: after, delivered: func(t *tally) { s.count(byWebSocket, c.key.set, t) }}
 	if joined, _ := g.join(c); !joined { // an empty group would never end
 		cancel()
 		return nil, false
@@ -192,7 +192,7 @@ func (g *group) deliver(end feed.Cursor, diverged bool, pick func(told feed.Curs
 		}
 	}
 	g.cursor = end
-	g.delivered.count(&g.tally)
+	g.delivered(&g.tally)
 }
 
 // maxVariants bounds how many variants of one batch deliverFiltered keeps.

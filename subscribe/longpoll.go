@@ -93,7 +93,7 @@ func (s *Server) servePoll(w http.ResponseWriter, r *http.Request, set string) e
 	if r.Method != http.MethodHead && s.send(w, r, page) == nil { // if send fails, the client is gone or too slow
 		var t tally
 		t.add(page.count, length)
-		s.metrics.delivered[byLongPoll].count(&t)
+		s.count(byLongPoll, set, &t)
 	}
 	return nil
 }

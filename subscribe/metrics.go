@@ -100,6 +100,14 @@ func (d *delivered) count(t *tally) {
 	}
 }
 
+// count counts a tally of followers of a set, and empties it.
+func (s *Server) count(k kind, set string, t *tally) {
+	if t.changes > 0 && s.opts.Delivered != nil {
+		s.opts.Delivered(set, t.changes)
+	}
+	s.metrics.delivered[k].count(t)
+}
+
 // named counts what baselines named to clients of one kind.
 type named struct {
 	resources, bytes prometheus.Counter

@@ -8,6 +8,7 @@ import (
 	"iter"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -255,4 +256,35 @@ func TestClosedReasons(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Following says who follows which set, and Delivered is told what they get.
+func TestFollowing(t *testing.T) {
+	var mu sync.Mutex
+	got := map[string]int{}
+	s := newSite(t, settings{Options: subscribe.Options{Delivered: func(set string, changes int) {
+		mu.Lock()
+		defer mu.Unlock()
+		got[set] += changes
+	}}})
+	if f := s.server.Following(); len(f) != 0 {
+		t.Errorf("nobody follows, and %v do", f)
+	}
+	start := s.dial("?since=start", dialer{})
+	start.next()
+	events := s.stream("?since=start")
+	events.next()
+	end := s.publish(3)
+	start.readTo(end)
+	events.nextChanges()
+	s.get("?since=start")
+	eventually(t, "all that was sent is counted", func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return len(got) == 1 && got["a"] == 3*3
+	})
+	eventually(t, "both are current", func() bool {
+		f := s.server.Following()
+		return len(f) == 1 && f["a"].Followers == 2 && f["demo"].Changes == 0 && f["demo"].Lag == 0
+	})
 }

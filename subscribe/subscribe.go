@@ -71,6 +71,10 @@ type Options struct {
 	// block. Default: nobody is behind.
 	Behind func(set string, after feed.Cursor) (changes uint64, oldest int64)
 
+	// Delivered is called with the number of changes that followers of a set have got. It
+	// must not block. Default: nobody is told.
+	Delivered func(set string, changes int)
+
 	// Hold calls end, once, when the caller of ctx may not follow a set any more, with why;
 	// until release is called. Default: whoever began to follow may go on.
 	Hold func(ctx context.Context, set string, end func(error)) (release func())

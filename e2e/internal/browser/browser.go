@@ -34,11 +34,11 @@ func Start(t *testing.T) context.Context {
 }
 
 // Evaluate evaluates JavaScript in a page.
-func Evaluate[T any](t *testing.T, page context.Context, script string) T {
+func Evaluate[T any](t *testing.T, page context.Context, script string, opts ...chromedp.EvaluateOption) T {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(page, hubtest.Patience)
 	defer cancel()
-	v, err := chromedp.Run(ctx, chromedp.Evaluate[T](script))
+	v, err := chromedp.Run(ctx, chromedp.Evaluate[T](script, opts...))
 	if err != nil {
 		t.Fatalf("%s: %v", script, err)
 	}

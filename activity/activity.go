@@ -1,0 +1,319 @@
+// Package activity remembers, in the memory of one hub, what happened in the last hour:
+// how many changes each set got, how many were delivered, how far followers were behind,
+// and what went wrong. It is what the page shows beside the state of now. It is gone when
+// the hub ends; Prometheus is for what must last.
+//
+// What it takes is bounded. Charts are kept of at most 256 sets: those that somebody
+// looks at, and the busiest. What it costs is bounded as well: it looks at the heads of all logs each 5
+// seconds, or less often if that took long.
+package activity
+
+import (
+	"context"
+	"log/slog"
+	"math"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/rshub/rshub/feed"
+)
+
+// How a Recorder looks around, and what it keeps.
+const (
+	every    = 5 * time.Second
+	share    = 200              // a look takes one of so many parts of the time at most
+	Step     = 10 * time.Second // of a chart
+	points   = 360              // of a chart: an hour
+	mostSets = 256              // that have charts
+	mostKnow = 100_000          // sets whose rate is known
+	wanted   = 10 * time.Minute // for so long after somebody looked at it, a set keeps its chart
+)
+
+// A Log tells the heads of logs. changelog.Log does.
+type Log interface {
+	Sets(ctx context.Context, names ...string) ([]feed.State, error)
+}
+
+// A Following says who follows a set at this hub.
+type Following struct {
+	Followers int           // connections, and subscriptions of callbacks
+	Behind    uint64        // changes that the slowest of them has not got
+	Lag       time.Duration // age of the oldest change that one of them has not got
+}
+
+// Options of a Recorder. Zero values are the defaults.
+type Options struct {
+	Following func() map[string]Following // of each set that is followed; default: nobody follows
+	Logger    *slog.Logger                // default: discard
+	Now       func() time.Time            // default: time.Now
+}
+
+// A Recorder remembers the last hour. Its methods may be called concurrently.
+type Recorder struct {
+	log  Log
+	opts Options
+
+	delivered atomic.Uint64 // since the last look, of all sets
+
+	mu     sync.RWMutex
+	begun  time.Time // when the first look was; zero: there was none yet
+	total  *chart
+	charts map[string]*chart
+	known  map[string]*known
+	now    map[string]Following
+	failed failures
+}
+
+// A known is what is known of the changes of a set at the looks of the last minute.
+type known struct {
+	begin int64 // of its log
+	heads [13]uint64
+	times [13]int64 // in milliseconds
+	n     int       // looks, at most those of the arrays
+}
+
+// New returns a Recorder, which looks at log while Run runs.
+func New(log Log, o Options) *Recorder {
+	if o.Following == nil {
+		o.Following = func() map[string]Following { return nil }
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	return &Recorder{log: log, opts: o, total: new(chart), charts: map[string]*chart{}, known: map[string]*known{}}
+}
+
+// Run looks around until ctx is done. It returns nil.
+func (r *Recorder) Run(ctx context.Context) error {
+	for pause := time.Duration(0); ; {
+		timer := time.NewTimer(pause)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return nil
+		case <-timer.C:
+		}
+		begin := time.Now()
+		r.look(ctx)
+		pause = max(every, share*time.Since(begin))
+	}
+}
+
+// Delivered notes that followers of a set have got changes.
+func (r *Recorder) Delivered(set string, changes int) {
+	r.delivered.Add(uint64(changes))
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	if c := r.charts[set]; c != nil {
+		c.delivered.Add(uint64(changes))
+	}
+}
+
+// look looks at all sets, and at who follows them.
+func (r *Recorder) look(ctx context.Context) {
+	states, err := r.log.Sets(ctx)
+	if err != nil {
+		if ctx.Err() == nil {
+			r.opts.Logger.Debug("the activity of sets is not known", "err", err)
+		}
+		return
+	}
+	following := r.opts.Following()
+	now := r.opts.Now()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.now = following
+	first := r.begun.IsZero()
+	if first {
+		r.begun = now
+	}
+	slot := now.UnixNano() / int64(Step)
+	alive := make(map[string]bool, len(states))
+	sum, lag := uint64(0), time.Duration(0)
+	for _, st := range states {
+		alive[st.Set] = true
+		added := r.knowLocked(&st, now, first)
+		sum += added
+		c := r.charts[st.Set]
+		if c == nil && added > 0 {
+			c = r.chartLocked(st.Set, now, added)
+		}
+		f := following[st.Set]
+		lag = max(lag, f.Lag)
+		if c != nil {
+			c.add(slot, added, c.delivered.Swap(0), f.Lag)
+		}
+	}
+	r.total.add(slot, sum, r.delivered.Swap(0), lag)
+	for set := range r.known {
+		if !alive[set] {
+			delete(r.known, set)
+			delete(r.charts, set)
+		}
+	}
+}
+
+// knowLocked notes the head of a set. It returns how many changes were added since the
+// last look. Those that were there at the first look do not count, as they may be old.
+func (r *Recorder) knowLocked(st *feed.State, now time.Time, first bool) (added uint64) {
+	k := r.known[st.Set]
+	head := st.Head.Position
+	switch {
+	case k == nil && len(r.known) >= mostKnow:
+		return 0
+	case k == nil:
+		k = &known{begin: st.Begin}
+		r.known[st.Set] = k
+		if !first {
+			added = head // the set was made since the last look
+		}
+		k.see(head-added, now.Add(-every))
+	case k.begin != st.Begin || head < k.heads[(k.n-1)%len(k.heads)]: // it was made anew, or its log lost its tail
+		*k = known{begin: st.Begin}
+	default:
+		added = head - k.heads[(k.n-1)%len(k.heads)]
+	}
+	k.see(head, now)
+	return added
+}
+
+func (k *known) see(head uint64, now time.Time) {
+	i := k.n % len(k.heads)
+	k.heads[i], k.times[i] = head, now.UnixMilli()
+	k.n++
+}
+
+// rate returns the changes of a second, on average over about the last minute.
+func (k *known) rate() float64 {
+	if k.n < 2 {
+		return 0
+	}
+	last, first := (k.n-1)%len(k.heads), max(k.n-len(k.heads), 0)%len(k.heads)
+	took := float64(k.times[last]-k.times[first]) / 1000
+	if took <= 0 {
+		return 0
+	}
+	return float64(k.heads[last]-k.heads[first]) / took
+}
+
+// A Now says what a set is like now.
+type Now struct {
+	Following
+	Rate  float64 // changes in a second, over the last minute
+	Known bool    // the rate is known
+}
+
+// Now returns what a set is like, as of the last look.
+func (r *Recorder) Now(set string) Now {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	n := Now{Following: r.now[set]}
+	if k := r.known[set]; k != nil {
+		n.Rate, n.Known = k.rate(), true
+	}
+	return n
+}
+
+// A chart is the last hour of one set, or of all. Slot i of each array belongs to the
+// newest step whose number is i modulo the size of the array.
+type chart struct {
+	delivered atomic.Uint64 // since the last look
+	asked     time.Time     // when somebody looked at it last
+
+	slots      [points]int64 // the step that a slot is of
+	changes    [points]uint32
+	deliveries [points]uint32
+	lag        [points]float32 // seconds, the greatest
+}
+
+func (c *chart) add(slot int64, changes, delivered uint64, lag time.Duration) {
+	i := slot % points
+	if c.slots[i] != slot {
+		c.slots[i], c.changes[i], c.deliveries[i], c.lag[i] = slot, 0, 0, 0
+	}
+	c.changes[i] = plus(c.changes[i], changes)
+	c.deliveries[i] = plus(c.deliveries[i], delivered)
+	c.lag[i] = max(c.lag[i], float32(lag.Seconds()))
+}
+
+func plus(a uint32, b uint64) uint32 { return uint32(min(uint64(a)+b, math.MaxUint32)) }
+
+// sum returns how many changes the last hour had.
+func (c *chart) sum(now int64) (n uint64) {
+	for i, slot := range c.slots {
+		if slot > now-points {
+			n += uint64(c.changes[i])
+		}
+	}
+	return n
+}
+
+// chartLocked gives a set a chart. If as many sets as may have one, the set with the fewest changes
+// in the last hour loses its own, if that are fewer than the set has now, and nobody
+// looks at it. If there is none, chartLocked returns nil.
+func (r *Recorder) chartLocked(set string, now time.Time, added uint64) *chart {
+	if len(r.charts) >= mostSets {
+		least, quiet := "", added
+		slot := now.UnixNano() / int64(Step)
+		for name, c := range r.charts {
+			if now.Sub(c.asked) < wanted {
+				continue
+			}
+			if n := c.sum(slot); n < quiet {
+				least, quiet = name, n
+			}
+		}
+		if least == "" {
+			return nil
+		}
+		delete(r.charts, least)
+	}
+	c := new(chart)
+	r.charts[set] = c
+	return c
+}
+
+// An Hour is what happened in the last hour, in steps. The newest is last, and has not
+// ended yet. All slices have the same length.
+type Hour struct {
+	From       time.Time // when the first step began
+	Changes    []uint32  // that the memory took, from whatever hub
+	Deliveries []uint32  // changes that this hub delivered
+	Lag        []float32 // the greatest lag of a follower of this hub, in seconds
+}
+
+// Hour returns the last hour of a set, or of all sets if set is empty. Whoever asks for a set has it
+// charted from then on. There are no steps from before the hub began, or before the set was charted.
+func (r *Recorder) Hour(set string) Hour {
+	now := r.opts.Now()
+	last := now.UnixNano() / int64(Step)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	c := r.total
+	if set != "" {
+		if c = r.charts[set]; c == nil {
+			if c = r.chartLocked(set, now, math.MaxUint64); c == nil {
+				c = new(chart) // every chart is looked at: this one stays empty
+			}
+		}
+		c.asked = now
+	}
+	first := last
+	if !r.begun.IsZero() {
+		first = max(r.begun.UnixNano()/int64(Step), last-points+1)
+	}
+	h := Hour{From: time.Unix(0, first*int64(Step)).UTC()}
+	for slot := first; slot <= last; slot++ {
+		i := slot % points
+		if c.slots[i] != slot {
+			h.Changes, h.Deliveries, h.Lag = append(h.Changes, 0), append(h.Deliveries, 0), append(h.Lag, 0)
+			continue
+		}
+		h.Changes, h.Deliveries, h.Lag = append(h.Changes, c.changes[i]), append(h.Deliveries, c.deliveries[i]), append(h.Lag, c.lag[i])
+	}
+	return h
+}

@@ -1,0 +1,80 @@
+package callback
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rshub/rshub/callback/subscription"
+)
+
+// Outcome is told what failed and why, whether it is tried again, and when it goes right.
+func TestOutcomes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		var told []string
+		delivered := 0
+		w := newWorld(t, Options{
+			Outcome: func(o Outcome) {
+				mu.Lock()
+				defer mu.Unlock()
+				told = append(told, fmt.Sprintf("%s %s %d %t %q by %s", o.Set, o.Kind, o.Status, o.Final, o.Error, o.By))
+			},
+			Delivered: func(_ string, changes int) {
+				mu.Lock()
+				defer mu.Unlock()
+				delivered += changes
+			},
+		})
+		check := func(step string, want ...string) {
+			t.Helper()
+			mu.Lock()
+			defer mu.Unlock()
+			if !slices.Equal(told, want) {
+				t.Errorf("%s: told is\n%q, want\n%q", step, told, want)
+			}
+			told = nil
+		}
+		c := w.listen("refuses.example")
+		c.agrees(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "what?") })
+		w.send(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, By: "token bob"})
+		w.settled()
+		check("a wrong challenge", `demo subscribe 200 true "the answer's body is not the challenge" by token bob`)
+
+		c = w.listen("away.example")
+		c.agrees(status(503))
+		w.send(subscription.Request{Mode: subscription.Subscribe, Callback: c.url})
+		w.settled()
+		check("a callback that is away", `demo subscribe 503 false "the answer is no confirmation: Service Unavailable" by token alice`)
+		time.Sleep(time.Minute)
+		check("it stays away", `demo subscribe 503 false "the answer is no confirmation: Service Unavailable" by token alice`, `demo subscribe 503 true "the answer is no confirmation: Service Unavailable" by token alice`)
+
+		c = w.listen("good.example")
+		w.subscribe(c)
+		check("a confirmation", `demo subscribe 200 true "" by token alice`)
+		w.publish("a", 2)
+		w.settled()
+		check("a delivery")
+		c.says(status(500))
+		w.publish("b", 3)
+		w.settled()
+		check("a delivery that failed", `demo deliver 500 false "the answer is no success: Internal Server Error" by `)
+		if f := w.engine.Following()["demo"]; f.Subscriptions != 1 || f.Failing != 1 || f.Changes != 3 {
+			t.Errorf("who follows is %+v", f)
+		}
+		c.says(status(200))
+		time.Sleep(10 * time.Second)
+		check("a delivery that went right", `demo deliver 200 false "" by `)
+		if delivered != 5 {
+			t.Errorf("%d changes were delivered, want 5", delivered)
+		}
+		if f := w.engine.Following()["demo"]; f.Subscriptions != 1 || f.Failing != 0 || f.Changes != 0 || f.Lag != 0 {
+			t.Errorf("who follows is %+v", f)
+		}
+	})
+}

@@ -1,0 +1,134 @@
+package page
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"github.com/rshub/rshub/e2e/internal/browser"
+	"github.com/rshub/rshub/e2e/internal/hubtest"
+)
+
+// An output is what a program has written until now.
+type output struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.Write(p)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.String()
+}
+
+// TestHowTo runs what the page tells people to paste, out of the page itself: for a set
+// that anyone may follow, and for one that needs a token.
+func TestHowTo(t *testing.T) {
+	t.Parallel()
+	content := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("hello")) }))
+	t.Cleanup(content.Close)
+	root, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := t.TempDir() + "/tokens"
+	owner := hubtest.NewToken(t, file, "owner", "publish:*,follow:*,operate")
+	reader := hubtest.NewToken(t, file, "reader", "follow:letters")
+	writeFile(t, file, readFile(t, file)+"anyone - follow:open\n")
+	h := hubtest.StartHub(t, "RSHUB_TOKENS_FILE="+file)
+	bearer := "Authorization: Bearer " + owner
+	b := open(t, browser.Start(t), h.URL+"/")
+	for _, set := range []string{"open", "letters"} {
+		loc := content.URL + "/" + set + ".txt"
+		hubtest.Publish(t, h, set, []byte(`{"loc":"`+loc+`","change":"created"}`+"\n"), bearer)
+		if set == "letters" {
+			hubtest.Must(t, http.StatusOK, http.MethodPut, h.URL+"/sets/"+set, []byte(`{"private":true}`), bearer)
+		}
+		b.goTo(h.URL + "/sets/" + set)
+		if set == "letters" {
+			b.until(`document.querySelector("dialog[open]")`)
+			b.until(`document.activeElement.id === "token"`)
+			b.key(reader + "\r")
+		}
+		b.until("document.querySelector('.status.live')")
+		b.goTo(h.URL + "/sets/" + set + "#follow")
+		b.until(`document.querySelector('pre[aria-label="Go program"]')`)
+		for label, command := range map[string]string{
+			"curl command":                "",
+			"curl command for a baseline": "",
+			"rsmirror command":            "",
+			"Python program":              "python3 -u program",
+			"JavaScript program":          "node program.mjs",
+			"Go program":                  "./built",
+		} {
+			program := browser.Evaluate[string](t, b, `document.querySelector('pre[aria-label="`+label+`"]').textContent`)
+			t.Run(set+"/"+label, func(t *testing.T) {
+				t.Parallel()
+				dir := t.TempDir()
+				done := func(out string) bool { return strings.Contains(out, loc) }
+				if command == "" {
+					command = program
+				}
+				if label == "rsmirror command" { // it is silent, and leaves a copy
+					done = func(string) bool {
+						found, _ := filepath.Glob(filepath.Join(dir, set+"-copy", "*", set+".txt"))
+						return len(found) == 1
+					}
+				}
+				writeFile(t, filepath.Join(dir, "program"), program)
+				writeFile(t, filepath.Join(dir, "program.mjs"), program)
+				if label == "Go program" {
+					writeFile(t, filepath.Join(dir, "program.go"), program)
+					build := exec.Command("go", "build", "-o", filepath.Join(dir, "built"), filepath.Join(dir, "program.go"))
+					build.Dir = root
+					if out, err := build.CombinedOutput(); err != nil {
+						t.Fatalf("%v\n%s", err, out)
+					}
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), 4*hubtest.Patience)
+				defer cancel()
+				cmd := exec.CommandContext(ctx, "bash", "-c", command)
+				var out output
+				cmd.Dir, cmd.Stdout, cmd.Stderr = dir, &out, &out
+				cmd.Env = append(os.Environ(), "TOKEN="+reader, "PYTHONPATH="+root+"/clients/python", "PATH="+filepath.Dir(hubtest.Rshub)+":"+os.Getenv("PATH"))
+				cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+				cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+				if err := cmd.Start(); err != nil {
+					t.Fatal(err)
+				}
+				hubtest.Until(t, "the program shows the change", func() error {
+					if done(out.String()) {
+						return nil
+					}
+					return errors.New(out.String())
+				})
+				cancel()
+				_ = cmd.Wait() // it was ended
+			})
+		}
+	}
+}
+
+func readFile(t *testing.T, name string) string {
+	t.Helper()
+	text, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}

@@ -1,0 +1,36 @@
+// Begins the page: finds out who is signed in, and shows the view that the URL names.
+import { h, fill, note } from "./dom.js";
+import { root } from "./api.js";
+import * as session from "./session.js";
+import { overview } from "./overview.js";
+import { setView } from "./set.js";
+import { sources } from "./sources.js";
+import { documentView } from "./document.js";
+import { status } from "./destinations.js";
+
+const views = { overview, set: setView, sources, subscription: status, document: documentView };
+const main = document.getElementById("main");
+let shown; // ends what the view does
+
+// show shows the view anew, as whoever is signed in now sees it.
+async function show() {
+  shown?.abort();
+  shown = new AbortController();
+  const view = document.body.dataset.view === "overview" && location.hash === "#sources" ? "sources" : document.body.dataset.view;
+  const nav = [["Sets", "./", "overview"], session.caller().operate ? ["Sources", "./#sources", "sources"] : null].filter(Boolean);
+  fill(document.getElementById("nav"), nav.map(([name, path, of]) => h("a", { href: new URL(path, root), "aria-current": of === view ? "page" : null }, name)));
+  main.removeAttribute("aria-busy");
+  try {
+    await views[view](main, shown.signal);
+  } catch (e) {
+    if (shown.signal.aborted) return;
+    fill(main, note("bad", e.message ?? String(e)), h("p", {}, h("button", { type: "button", onclick: show }, "Try again")));
+    if (!e.status && e.name !== "Error") console.error(e);
+  }
+}
+
+main.setAttribute("aria-busy", "true");
+session.changed(show);
+addEventListener("hashchange", () => { if (document.body.dataset.view === "overview" && /^$|^#sources$/.test(location.hash)) show(); });
+await session.begin();
+await show();

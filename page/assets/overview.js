@@ -1,0 +1,118 @@
+// The view of the whole hub: its sets.
+import { h, fill, compact, plural, rate, duration, ago, time, pill, note, copyable } from "./dom.js";
+import { get, root, base, rest, hasTokens } from "./api.js";
+import { hour } from "./chart.js";
+import * as session from "./session.js";
+
+const first = 50; // sets on a page
+
+const kinds = { deliver: "Delivery", subscribe: "Subscription", unsubscribe: "End of a subscription", source: "Source" };
+
+// failed is one thing that went wrong.
+export const failed = (f, withSet = true) => h("li", { class: "failure" },
+  h("div", {}, h("strong", {}, kinds[f.kind] ?? f.kind), withSet ? [" of ", h("a", { href: new URL(`sets/${f.set}`, root) }, f.set)] : null, f.final ? [" ", pill("refused")] : null,
+    h("span", { class: "dim when" }, ago(f.last), f.times > 1 ? `, ${plural(f.times, "time")} since ` : "", f.times > 1 ? time(f.first) : "")),
+  h("div", { class: "dim loc" }, f.url), h("div", { class: "loc" }, f.error, f.status ? `; it answered ${f.status}` : ""));
+
+function row(s) {
+  const lag = s.followers ? duration(s.lag) : "–";
+  return h("tr", {},
+    h("th", { scope: "row" }, h("a", { href: new URL(`sets/${s.set}`, root) }, s.set), s.private ? [" ", pill("private")] : null, s.title ? h("small", {}, s.title) : null),
+    h("td", { class: "n", "data-name": "Rate" }, rate(s.rate ?? 0)),
+    h("td", { class: "n", "data-name": "Changes" }, compact(Number(s.head.split("-")[0]))),
+    h("td", { "data-name": "Newest" }, s.updated ? ago(s.updated) : "none"),
+    h("td", { class: "n", "data-name": "Resources" }, s.resources === undefined ? "–" : compact(s.resources)),
+    h("td", { class: "n", "data-name": "Followers" }, compact(s.followers ?? 0)),
+    h("td", { class: "n" + (s.lag > 60 ? " late" : ""), "data-name": "Lag" }, lag));
+}
+
+export async function overview(main, signal) {
+  const parameters = new URLSearchParams(location.hash.slice(1));
+  const search = h("input", { id: "search", type: "search", value: parameters.get("prefix") ?? "", placeholder: "begins with…", spellcheck: "false", oninput: () => { clearTimeout(debounce); debounce = setTimeout(() => load(), 200); } });
+  const body = h("tbody", {});
+  const table = h("table", { class: "sets" }, h("caption", { class: "hidden" }, "Sets"), h("thead", {}, h("tr", {},
+    ["Set", "Rate", "Changes", "Newest", "Resources", "Followers", "Lag"].map((name, i) => h("th", { scope: "col", class: i === 0 || i === 3 ? null : "n" }, name)))), body);
+  const more = h("button", { type: "button", onclick: () => load(next) }, "Show more sets");
+  const state = h("div", { role: "status" });
+  let next = null, debounce, loading, sets = 0, pages = [];
+  const charts = h("div", { class: "charts" }), failures = h("ul", { class: "failures" });
+  const operating = session.caller().operate ? [
+    h("section", {}, h("h2", {}, "What went wrong"), failures),
+    h("section", {}, h("h2", {}, "The last hour"), charts, h("p", { class: "dim small" }, "Changes are those of all hubs that share the memory. Deliveries, lag and failures are of the hub that answered, since it began."))] : null;
+  if (operating) operate();
+  fill(main,
+    h("div", { class: "head" }, h("h1", {}, "Sets"), h("div", { class: "field" }, h("label", { for: "search", class: "hidden" }, "Search sets by the beginning of their name"), search)),
+    state, h("div", { class: "wide-table" }, table), h("p", {}, more), operating);
+
+  async function load(from) {
+    loading?.abort();
+    const control = loading = new AbortController();
+    signal.addEventListener("abort", () => control.abort(), { once: true });
+    const prefix = search.value.trim();
+    history.replaceState(null, "", prefix ? "#prefix=" + encodeURIComponent(prefix) : location.pathname + location.search);
+    try {
+      const path = from ?? "sets";
+      const answer = from ? await get(from, {}, { signal: control.signal }) : await get(path, { details: 1, limit: first, prefix }, { signal: control.signal });
+      if (!from) {
+        pages = [];
+        body.replaceChildren();
+        sets = 0;
+      }
+      pages.push(from ?? null);
+      sets += answer.sets.length;
+      body.append(...answer.sets.map(row));
+      next = rest(answer.next);
+      more.hidden = !next;
+      table.hidden = sets === 0;
+      if (sets === 0) none(prefix);
+      else fill(state);
+    } catch (e) {
+      if (!control.signal.aborted) fill(state, note("bad", e.message));
+    }
+  }
+
+  function none(prefix) {
+    if (prefix) return fill(state, note("", `No set that you may see begins with ${prefix}.`));
+    const signIn = hasTokens && !session.token();
+    return fill(state, h("section", { class: "card" }, h("h2", {}, "There are no sets that you may see"),
+      signIn ? h("p", {}, h("button", { type: "button", class: "main", onclick: () => session.open() }, "Sign in")) : null,
+      document.body.dataset.fixed === "true" ? null : [h("p", {}, "The first publish to a set makes it:"),
+        copyable(`curl -H 'Content-Type: application/json'${hasTokens ? ' -H "Authorization: Bearer $TOKEN"' : ""} '${base}/sets/demo/changes' \\\n  -d '{"changes":[{"loc":"https://example.org/a","change":"created"}]}'`, "command that publishes a change")]));
+  }
+
+  // Only the first page is read again: it is what most people look at.
+  const again = setInterval(() => { if (!document.hidden && pages.length === 1 && !document.getSelection().toString()) refresh(); }, 3000);
+  signal.addEventListener("abort", () => { clearInterval(again); clearTimeout(debounce); });
+  async function refresh() {
+    const was = loading;
+    try {
+      const answer = await get("sets", { details: 1, limit: first, prefix: search.value.trim() }, { signal, quiet: true });
+      if (was !== loading || pages.length !== 1) return;
+      const focused = body.contains(document.activeElement) ? document.activeElement.href : null;
+      body.replaceChildren(...answer.sets.map(row));
+      if (focused) body.querySelector(`a[href="${CSS.escape(focused)}"]`)?.focus();
+      sets = answer.sets.length;
+      next = rest(answer.next);
+      more.hidden = !next;
+      table.hidden = sets === 0;
+      if (sets === 0) none(search.value.trim());
+      else fill(state);
+    } catch (e) {
+      if (!signal.aborted) fill(state, note("warn", e.message));
+    }
+  }
+  await load();
+
+  // operate shows operators what only they may see.
+  async function operate() {
+    while (!signal.aborted) {
+      try {
+        const [{ failures: wrong }, now] = await Promise.all([get("failures", {}, { signal }), get("activity", {}, { signal })]);
+        fill(failures, wrong.length === 0 ? h("li", { class: "dim" }, "Nothing, within a day.") : wrong.slice(0, 20).map((f) => failed(f)),
+          wrong.length > 20 ? h("li", { class: "dim" }, `And ${plural(wrong.length - 20, "older failure")}.`) : null);
+        if (!charts.contains(document.activeElement) && !charts.querySelector("details[open]")) fill(charts, hour(now));
+      } catch { /* the list of sets says it */ }
+      await new Promise((done) => setTimeout(done, 5000));
+    }
+  }
+}

@@ -1,0 +1,81 @@
+// The view of one set, with its parts. The part is in the URL's fragment, such as
+// #resources?prefix=https://example.org/.
+import { h, fill, compact, rate, duration, ago, until, pill, figure, link, note } from "./dom.js";
+import { get, root, setNow as set } from "./api.js";
+import * as session from "./session.js";
+import { tail } from "./tail.js";
+import { resources } from "./resources.js";
+import { activity } from "./chart.js";
+import { documents } from "./document.js";
+import { destinations } from "./destinations.js";
+import { every, outcome } from "./sources.js";
+import { howToFollow } from "./howto.js";
+
+const parts = { changes: tail, resources, activity, destinations, documents, follow: howToFollow };
+const titles = { changes: "Changes", resources: "Resources", activity: "Last hour", destinations: "Destinations", documents: "Documents", follow: "Follow" };
+
+function place() {
+  const [name, query] = location.hash.slice(1).split("?");
+  return { part: name in parts ? name : "changes", parameters: new URLSearchParams(query) };
+}
+
+// figures are what a set is like now.
+const figures = (s) => h("dl", { class: "figures" },
+  figure("Changes", compact(Number(s.head.split("-")[0])), s.updated ? ["newest ", ago(s.updated)] : "none yet"),
+  s.rate === undefined ? null : figure("Rate", rate(s.rate)),
+  s.resources === undefined ? null : figure("Resources", compact(s.resources)),
+  s.followers === undefined ? null : figure("Followers", compact(s.followers)),
+  s.lag === undefined ? null : figure("Lag", s.followers ? duration(s.lag) : "–", s.behind ? `${compact(s.behind)} changes` : null));
+
+// origin is where the hub looks for changes of a set by itself. Only publishers and operators see it.
+const origin = (s) => (s.source ? h("div", { class: "card" }, h("p", {}, "The hub looks at ", link(s.source), ` every ${every(s.every)}.`), h("div", {}, outcome(s.looked), s.looked ? [" Next look ", until(s.looked.next), "."] : null)) : null);
+
+export async function setView(main, signal) {
+  let now;
+  try {
+    now = await get(`sets/${set}`, {}, { signal, quiet: true });
+  } catch (e) {
+    if (signal.aborted || ![401, 403, 404].includes(e.status)) throw e;
+    const may = session.token() ? "" : " If it is private, sign in.";
+    fill(main, h("h1", {}, set), note("warn", e.status === 403 ? e.message + "." : `There is no such set, or you may not see it.${may}`));
+    if (!session.token() || e.status === 403) session.open(e.status === 403 ? e.message : "");
+    return;
+  }
+  const numbers = h("div", {}, figures(now));
+  const source = h("div", {}, origin(now));
+  const body = h("div", { class: "part", id: "part" });
+  const nav = h("nav", { class: "tabs", "aria-label": "Parts of this set" });
+  fill(main,
+    h("p", { class: "crumbs" }, h("a", { href: root }, "Sets"), " / "),
+    h("h1", {}, set, now.private ? [" ", pill("private")] : null),
+    now.title ? h("p", { class: "title" }, now.title, now.describedby ? [" · ", link(now.describedby, "described here")] : null) : null,
+    numbers, source, nav, body);
+  document.title = `${set} · rshub`;
+
+  let inside;
+  function show() {
+    const { part, parameters } = place();
+    inside?.abort();
+    inside = new AbortController();
+    signal.addEventListener("abort", () => inside.abort(), { once: true });
+    fill(nav, Object.keys(parts).map((name) => h("a", { href: "#" + name, "aria-current": name === part ? "page" : null }, titles[name])));
+    nav.querySelector("[aria-current]").scrollIntoView({ block: "nearest", inline: "center" });
+    fill(body);
+    const within = inside.signal;
+    Promise.resolve(parts[part](body, set, parameters, within, now)).catch((e) => {
+      if (!within.aborted) fill(body, note("bad", e.message));
+    });
+  }
+  show();
+  addEventListener("hashchange", show, { signal });
+
+  const again = setInterval(async () => {
+    if (document.hidden) return;
+    try {
+      now = await get(`sets/${set}`, {}, { signal, quiet: true });
+      fill(numbers, figures(now));
+      if (!source.contains(document.activeElement)) fill(source, origin(now));
+    } catch { /* the hub is away for a moment, and the tail says so */ }
+  }, 3000);
+  signal.addEventListener("abort", () => clearInterval(again));
+}

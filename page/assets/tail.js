@@ -1,0 +1,228 @@
+// The live tail of a set: its newest changes, the newest on top.
+import { h, fill, count, plural, bytes, rate, time, link, pill, note } from "./dom.js";
+import { get } from "./api.js";
+import { follow } from "./stream.js";
+
+const kept = 2000; // changes in memory
+const most = 200; // rows on the page, unless older ones are asked for
+const slowest = 100; // milliseconds between two renderings: nobody reads faster
+
+const at = (position, datetime) => `#changes?at=${encodeURIComponent(datetime)}`;
+
+// row is a change as one line.
+export function row(entry, permanent = at(entry.position, entry.datetime)) {
+  return h("li", { class: "change" },
+    time(entry.datetime), pill(entry.change), link(entry.loc),
+    h("span", { class: "dim more" }, [entry.type, entry.length === undefined ? null : bytes(entry.length)].filter(Boolean).join(" · ")),
+    h("a", { class: "position", href: permanent, title: "permalink of this change" }, "#" + entry.position));
+}
+
+// whole is a change with all its members.
+export function whole(entry) {
+  const rows = Object.entries(entry).map(([name, value]) => [h("dt", {}, name),
+    h("dd", {}, name === "loc" ? link(value) : name === "change" ? pill(value) : typeof value === "object" ? h("code", {}, JSON.stringify(value)) : String(value))]);
+  return h("dl", { class: "members" }, rows);
+}
+
+// tail shows the tail in an element until the signal.
+export function tail(element, set, parameters, signal) {
+  const list = h("ol", { class: "tail", "aria-label": "Changes, the newest first" });
+  const status = h("span", { class: "status", role: "status" });
+  const speed = h("span", { class: "dim speed" });
+  const news = h("div", {});
+  const pauseButton = h("button", { type: "button", "aria-pressed": "false", title: "Pause, or go on (key p)", onclick: () => pauseOrGo() }, "Pause");
+  const prefix = h("input", { id: "prefix", type: "search", value: parameters.get("prefix") ?? "", placeholder: "https://…", spellcheck: "false", oninput: () => soon() });
+  const type = h("input", { id: "type", type: "search", value: parameters.get("type") ?? "", placeholder: "text/html, image/*", spellcheck: "false", oninput: () => soon() });
+  const wanted = parameters.getAll("change");
+  const kinds = ["created", "updated", "deleted"].map((kind) => h("label", { class: "choice " + kind },
+    h("input", { type: "checkbox", value: kind, checked: wanted.length === 0 || wanted.includes(kind), onchange: () => restart() }), kind));
+  const older = h("button", { type: "button", onclick: () => showOlder() }, "Show older changes");
+  const single = h("div", {});
+  fill(element, single,
+    h("form", { class: "bar", onsubmit: (e) => { e.preventDefault(); restart(); } },
+      h("div", { class: "field wide" }, h("label", { for: "prefix" }, "URL begins with"), prefix),
+      h("div", { class: "field" }, h("label", { for: "type" }, "Media type"), type),
+      h("fieldset", {}, h("legend", {}, "Kind of change"), h("div", {}, kinds))),
+    h("div", { class: "strip" }, status, speed, pauseButton),
+    news, list, h("p", {}, older));
+
+  let entries = []; // the newest last
+  let total = 0, rendered = 0, paused = false, extra = 0; // how many came; how many of these the list shows; rows of older ones
+  let arrivals = []; // times and sizes of batches, to measure the rate
+  let current, frame = 0, last = 0, debounce;
+
+  const filter = () => {
+    const chosen = kinds.map((k) => k.firstChild).filter((i) => i.checked).map((i) => i.value);
+    return { prefix: prefix.value.trim(), type: type.value.split(/[\s,]+/).filter(Boolean), change: chosen.length % 3 === 0 ? [] : chosen };
+  };
+
+  function schedule() {
+    if (frame || paused || signal.aborted) return;
+    frame = requestAnimationFrame(function draw(now) {
+      if (now - last < slowest) { frame = requestAnimationFrame(draw); return; }
+      frame = 0;
+      last = now;
+      render();
+    });
+  }
+
+  function render() {
+    const fresh = Math.min(total - rendered, entries.length);
+    if (fresh === 0) return;
+    rendered = total;
+    const rows = entries.slice(-Math.min(fresh, most)).reverse().map((e) => row(e));
+    if (fresh >= most) {
+      list.replaceChildren(...rows);
+      extra = 0;
+    } else {
+      list.prepend(...rows);
+      while (list.children.length > most + extra) list.lastChild.remove();
+    }
+    empty();
+    measure();
+  }
+
+  function measure() {
+    const now = performance.now();
+    arrivals = arrivals.filter(([t]) => now - t < 5000);
+    const n = arrivals.reduce((sum, [, k]) => sum + k, 0);
+    speed.textContent = n > 0 ? rate(n / 5) : "";
+  }
+  const ticker = setInterval(measure, 1000);
+
+  function empty() {
+    older.hidden = list.children.length === 0 || list.lastChild.dataset?.first === "true";
+    list.classList.toggle("empty", list.children.length === 0);
+  }
+
+  function say(state, why = "") {
+    status.className = "status " + (paused && state === "live" ? "paused" : state);
+    const waiting = total - rendered;
+    const word = { live: "Live", away: "Reconnecting", connecting: "Connecting", gone: "Gone", refused: "Refused" }[state];
+    fill(status, paused && state === "live" ? (waiting ? `Paused, ${plural(waiting, "new change")}` : "Paused") : word, why ? h("small", {}, " " + why) : null);
+    status.dataset.state = state;
+  }
+  let state = "connecting", why = "";
+  function told(s, w = "") {
+    state = s;
+    why = w;
+    if (s === "gone") {
+      fill(news, note("warn", "The hub no longer keeps the changes after the last one that you saw. The list begins anew."));
+      restart(true);
+      return;
+    }
+    say(s, w);
+  }
+
+  function take(batch) {
+    if (batch.diverged) fill(news, note("warn", "The hub has lost its newest changes, perhaps because it was restored from a backup. Changes may repeat."));
+    const changes = batch.changes;
+    if (changes.length === 0) return;
+    total += changes.length;
+    entries = entries.length + changes.length > kept * 2 ? entries.concat(changes).slice(-kept) : (entries.push(...changes), entries);
+    if (Date.now() - new Date(changes.at(-1).datetime) < 5000) arrivals.push([performance.now(), changes.length]);
+    if (paused) say(state, why);
+    schedule();
+  }
+
+  // soon restarts when nobody has typed for a moment.
+  function soon() {
+    clearTimeout(debounce);
+    debounce = setTimeout(() => restart(), 300);
+  }
+
+  async function restart(keepNews = false) {
+    clearTimeout(debounce);
+    current?.abort();
+    const control = current = new AbortController();
+    signal.addEventListener("abort", () => control.abort(), { once: true });
+    if (!keepNews) fill(news);
+    const f = filter();
+    const chosen = new URLSearchParams();
+    for (const [name, value] of Object.entries(f)) for (const v of [value].flat()) if (v) chosen.append(name, v);
+    if (!parameters.get("at")) history.replaceState(null, "", "#changes" + (chosen.size ? "?" + chosen : ""));
+    say(state = "connecting");
+    try {
+      const narrow = f.prefix || f.type.length || f.change.length;
+      const about = await begin(narrow ? 1000 : most / 2, control.signal);
+      if (control.signal.aborted) return;
+      entries = [];
+      total = rendered = extra = 0;
+      arrivals = [];
+      list.replaceChildren();
+      empty();
+      await follow(set, about, f, { batch: (b) => { if (!control.signal.aborted) take(b); }, state: (s, w) => { if (!control.signal.aborted) told(s, w); } }, control.signal);
+    } catch (e) {
+      if (!control.signal.aborted) told("refused", e.message);
+    }
+  }
+
+  // begin returns the cursor before the newest changes. While the hub is away, it asks again.
+  async function begin(n, s) {
+    for (;;) {
+      try {
+        return (await get(`sets/${set}`, { recent: n }, { signal: s })).recent;
+      } catch (e) {
+        if (s.aborted || e.status >= 400 && e.status < 500) throw e;
+        say("away", e.message);
+        await new Promise((done) => setTimeout(done, 1000));
+      }
+    }
+  }
+
+  async function showOlder() {
+    const oldest = Number(list.lastChild?.querySelector(".position")?.textContent.slice(1));
+    if (!oldest) return;
+    pauseOrGo(true);
+    older.disabled = true;
+    try {
+      const now = await get(`sets/${set}`, {}, { signal });
+      const head = Number(now.head.split("-")[0]);
+      const back = Math.min(head - oldest + 1 + most / 2, 10000);
+      const { recent } = await get(`sets/${set}`, { recent: back }, { signal });
+      const page = await get(`sets/${set}/changes`, { since: recent, limit: most / 2, ...filter() }, { signal });
+      const before = page.changes.filter((e) => e.position < oldest).reverse();
+      list.append(...before.map((e) => row(e)));
+      extra += before.length;
+      if (before.length === 0) fill(news, note("warn", back === 10000 ? "The page goes back 10,000 changes. A program can read all of them: see Follow." : "There are no older changes, or the filter leaves them out."));
+    } catch (e) {
+      fill(news, note("bad", e.message));
+    }
+    older.disabled = false;
+  }
+
+  function pauseOrGo(stop = !paused) {
+    if (paused === stop) return;
+    paused = stop;
+    pauseButton.textContent = paused ? "Go on" : "Pause";
+    pauseButton.setAttribute("aria-pressed", String(paused));
+    say(state, why);
+    if (!paused) {
+      extra = 0;
+      schedule();
+    }
+  }
+
+  addEventListener("keydown", (e) => {
+    if (e.key === "p" && !e.ctrlKey && !e.metaKey && !e.altKey && !/^(INPUT|TEXTAREA|SELECT)$/.test(e.target.tagName) && !document.querySelector("dialog[open]")) pauseOrGo();
+  }, { signal });
+  signal.addEventListener("abort", () => { clearInterval(ticker); clearTimeout(debounce); cancelAnimationFrame(frame); });
+  if (parameters.get("at")) showOne(single, set, parameters.get("at"), signal);
+  restart();
+}
+
+// showOne shows the change with a datetime above the tail: where its permalink leads.
+async function showOne(element, set, datetime, signal) {
+  try {
+    const page = await get(`sets/${set}/changes`, { since: datetime, limit: 1 }, { signal });
+    const entry = page.changes[0];
+    if (entry?.datetime !== datetime) {
+      fill(element, note("warn", `This set has no change of ${datetime}.`));
+      return;
+    }
+    fill(element, h("section", { class: "card one", "aria-label": "One change" },
+      h("h2", {}, "Change #" + count(entry.position)), whole(entry), h("p", {}, h("a", { href: "#changes" }, "Close"))));
+  } catch (e) {
+    if (!signal.aborted) fill(element, note("warn", e.status === 410 ? "The hub no longer keeps this change: it is older than what retention keeps." : e.message));
+  }
+}

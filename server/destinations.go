@@ -1,0 +1,133 @@
+package server
+
+import (
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/rshub/rshub/access"
+	"github.com/rshub/rshub/activity"
+	"github.com/rshub/rshub/callback/subscription"
+	"github.com/rshub/rshub/callback/websub"
+	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/problem"
+)
+
+// An askedView is a request of a subscriber that waits or was refused, as the API shows it.
+type askedView struct {
+	ID       string     `json:"id"`   // of the subscription
+	Mode     string     `json:"mode"` // subscribe or unsubscribe
+	Callback string     `json:"callback"`
+	State    string     `json:"state"`            // waiting or refused
+	Asked    *time.Time `json:"asked,omitempty"`  // when the request came; it is not kept of one that was refused
+	Status   int        `json:"status,omitempty"` // of the callback's last answer
+	Error    string     `json:"error,omitempty"`  // why the callback did not confirm it; empty: it was not asked yet
+	Last     *time.Time `json:"last,omitempty"`   // when the callback was asked last
+	Times    int        `json:"times,omitempty"`  // how often it was asked in vain, also for earlier requests
+}
+
+// serveRequests shows requests of subscribers to a set that wait, and those that were
+// refused within a day. Operators see all of them, others those that they made. Requests
+// that were refused are known only to the hub that has asked the callback.
+func (p *pages) serveRequests(w http.ResponseWriter, r *http.Request) error {
+	if err := problem.OnlyRead(r, "GET, HEAD"); err != nil {
+		return err
+	}
+	set, by := r.PathValue("set"), websub.Requester(r)
+	if err := feed.CheckSet(set); err != nil {
+		return err
+	}
+	if access.FromContext(r.Context()).Rights.Operate() {
+		by = ""
+	} else if err := access.MayFollow(r.Context(), set); err != nil {
+		return err
+	} else if by == "" {
+		by = "nobody" // who is not known has made nothing
+	}
+	waiting, err := p.websub.Waiting(r.Context(), set, by)
+	if err != nil {
+		return err
+	}
+	failures := slices.DeleteFunc(p.activity.Failures(set), func(f activity.Failure) bool {
+		return f.Kind != string(subscription.Subscribe) && f.Kind != string(subscription.Unsubscribe) || by != "" && f.By != by
+	})
+	answer := struct {
+		Requests []askedView `json:"requests"` // those that wait first
+	}{[]askedView{}}
+	for i := range waiting {
+		q := &waiting[i]
+		v := askedView{ID: q.ID().String(), Mode: string(q.Mode), Callback: q.Callback, State: "waiting", Asked: &q.At}
+		for i := range failures {
+			if f := &failures[i]; f.About == v.ID && f.Kind == v.Mode && f.Last.After(q.At) {
+				v.Status, v.Error, v.Last, v.Times = f.Status, f.Text, &f.Last, f.Times
+			}
+		}
+		answer.Requests = append(answer.Requests, v)
+	}
+	for i := range failures {
+		if f := &failures[i]; f.Final {
+			answer.Requests = append(answer.Requests, askedView{ID: f.About, Mode: f.Kind, Callback: f.Where, State: "refused", Status: f.Status, Error: f.Text, Last: &f.Last, Times: f.Times})
+		}
+	}
+	writeJSON(w, http.StatusOK, answer)
+	return nil
+}
+
+// A sourceView is a set whose source the hub looks at, as the API shows it.
+type sourceView struct {
+	Set    string  `json:"set"`
+	Source string  `json:"source"`
+	Every  string  `json:"every"`
+	Looked *looked `json:"looked,omitempty"` // nil: there was no look yet
+}
+
+// mostSources is how many sources a list has at most.
+const mostSources = 100
+
+// serveSources lists, for operators, the sets whose sources the hub looks at.
+func (p *pages) serveSources(w http.ResponseWriter, r *http.Request) error {
+	if err := problem.OnlyRead(r, "GET, HEAD"); err != nil {
+		return err
+	}
+	if err := access.MayOperate(r.Context()); err != nil {
+		return err
+	}
+	states, err := p.sets.memory.Sets(r.Context())
+	if err != nil {
+		return err
+	}
+	answer := struct {
+		Sources []sourceView `json:"sources"`
+		Next    string       `json:"next,omitempty"`
+	}{Sources: []sourceView{}}
+	after := r.URL.Query().Get("after")
+	for _, st := range states {
+		if st.Source == "" || st.Set <= after || p.sets.sources == nil {
+			continue
+		}
+		if len(answer.Sources) == mostSources {
+			answer.Next = string(p.sets.base) + "/sources?after=" + answer.Sources[mostSources-1].Set
+			break
+		}
+		v := sourceView{Set: st.Set, Source: st.Source, Every: st.Every.String()}
+		if v.Looked, err = p.sets.sources.looked(r.Context(), st); err != nil {
+			return err
+		}
+		answer.Sources = append(answer.Sources, v)
+	}
+	writeJSON(w, http.StatusOK, answer)
+	return nil
+}
+
+// serveStatus serves the status of a subscription to its subscriber: as a page if r asks
+// for HTML. The page says nothing by itself, and reads the status from the same URL.
+func (p *pages) serveStatus(serve problem.Handler) problem.Handler {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		w.Header().Add("Vary", "Accept")
+		if wantsPage(r) {
+			p.ServeSubscription(w, r)
+			return nil
+		}
+		return serve(w, r)
+	}
+}

@@ -1,0 +1,81 @@
+package server
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/rshub/rshub/internal/running"
+	"github.com/rshub/rshub/internal/until"
+)
+
+// Whoever made a request sees that it was refused and why, and so do operators. Others do not.
+func TestRequestsOfSubscribers(t *testing.T) {
+	known, texts := tokens(t, "publish:*,follow:*,operate", "follow:a", "follow:a")
+	h := start(t, Config{Callers: known, CallbackAllow: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}})
+	bearer := func(who int) []string { return []string{"Authorization", "Bearer " + texts[who]} }
+	h.Publish("a", bearer(0)...)
+	callback := httptest.NewServer(http.NotFoundHandler())
+	defer callback.Close()
+	form := "hub.mode=subscribe&hub.topic=" + h.URL + "/sets/a/changes&hub.callback=" + callback.URL + "/here%3Fsecret%3D1"
+	if resp, body := running.Do(t, "POST", h.URL+"/hub", form, append(bearer(1), "Content-Type", "application/x-www-form-urlencoded")...); resp.StatusCode != http.StatusAccepted {
+		t.Fatalf("%d %s", resp.StatusCode, body)
+	}
+	get := func(who int) (requests []askedView) {
+		t.Helper()
+		resp, body := running.Do(t, "GET", h.URL+"/sets/a/requests", "", bearer(who)...)
+		var answer struct{ Requests []askedView }
+		if err := json.Unmarshal([]byte(body), &answer); err != nil || resp.StatusCode != http.StatusOK {
+			t.Fatalf("%d %s", resp.StatusCode, body)
+		}
+		return answer.Requests
+	}
+	until.Done(t, "the request is refused", func() bool {
+		all := get(1)
+		return len(all) == 1 && all[0].State == "refused"
+	})
+	for _, who := range []int{0, 1} {
+		if r := get(who); len(r) != 1 || r[0].Status != 404 || r[0].Mode != "subscribe" || !strings.Contains(r[0].Error, "no confirmation") || r[0].Callback != callback.URL+"/here?secret=1" {
+			t.Errorf("caller %d sees %+v", who, r)
+		}
+	}
+	if r := get(2); len(r) != 0 {
+		t.Errorf("somebody else sees %+v", r)
+	}
+	_, body := running.Do(t, "GET", h.URL+"/failures", "", bearer(0)...)
+	if !strings.Contains(body, callback.URL+`/here"`) || strings.Contains(body, "secret") {
+		t.Errorf("the failures are %s", body)
+	}
+	resp, body := running.Do(t, "GET", h.URL+"/sets/a/requests", "")
+	checkProblem(t, resp, body, http.StatusUnauthorized, "unauthorized")
+}
+
+// Operators see what came of looks at sources.
+func TestListOfSources(t *testing.T) {
+	known, texts := tokens(t, "publish:*,follow:*,operate", "follow:*")
+	h := start(t, Config{Callers: known, CallbackAllow: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}})
+	operator := []string{"Authorization", "Bearer " + texts[0]}
+	source := httptest.NewServer(http.NotFoundHandler())
+	defer source.Close()
+	h.Publish("other", operator...)
+	if resp, body := running.Do(t, "PUT", h.URL+"/sets/site", `{"source":"`+source.URL+`/sitemap.xml","every":"1h"}`, operator...); resp.StatusCode != http.StatusOK {
+		t.Fatalf("%d %s", resp.StatusCode, body)
+	}
+	until.Done(t, "the look has failed", func() bool {
+		_, body := running.Do(t, "GET", h.URL+"/sources", "", operator...)
+		var answer struct{ Sources []sourceView }
+		if err := json.Unmarshal([]byte(body), &answer); err != nil {
+			t.Fatal(err)
+		}
+		return len(answer.Sources) == 1 && answer.Sources[0].Set == "site" && answer.Sources[0].Looked != nil && answer.Sources[0].Looked.Result == "failed"
+	})
+	_, body := running.Do(t, "GET", h.URL+"/failures", "", operator...)
+	if !strings.Contains(body, `"kind":"source","set":"site"`) {
+		t.Errorf("the failures are %s", body)
+	}
+	resp, body := running.Do(t, "GET", h.URL+"/sources", "", "Authorization", "Bearer "+texts[1])
+	checkProblem(t, resp, body, http.StatusForbidden, "forbidden")
+}
