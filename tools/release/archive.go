@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
@@ -53,6 +54,11 @@ func (r *release) makeArchives(context.Context) error {
 				return err
 			}
 		}
+		documents, err := r.documents(dir)
+		if err != nil {
+			return err
+		}
+		members = append(members, documents...)
 		write, ending := r.writeTar, ".tar.gz"
 		if p.system == "windows" {
 			write, ending = r.writeZip, ".zip"
@@ -62,6 +68,30 @@ func (r *release) makeArchives(context.Context) error {
 		}
 	}
 	return nil
+}
+
+// documented are the directories and files that the documentation consists of, or that
+// it has operators take. They keep their places, so that links between them lead somewhere.
+// deploy/release/nfpm.yaml has the same.
+var documented = []string{"docs", "deploy/proxy", "deploy/grafana", "deploy/helm/rshub/files/alerts.yaml"}
+
+// documents returns these files, below a directory.
+func (r *release) documents(dir string) (members []member, err error) {
+	root := os.DirFS(r.root)
+	for _, place := range documented {
+		err := fs.WalkDir(root, place, func(name string, d fs.DirEntry, err error) error {
+			if err != nil || d.IsDir() {
+				return err
+			}
+			content, err := fs.ReadFile(root, name)
+			members = append(members, member{name: path.Join(dir, name), content: content})
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return members, nil
 }
 
 func (r *release) writeTar(w io.Writer, members []member) error {

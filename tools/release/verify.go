@@ -90,7 +90,7 @@ func (r *release) verifyArchives(context.Context) error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", dir, err)
 		}
-		for _, name := range []string{p.program("rshub"), p.program("rspublish"), p.program("rsmirror"), "README.md", "LICENSE"} {
+		for _, name := range []string{p.program("rshub"), p.program("rspublish"), p.program("rsmirror"), "README.md", "LICENSE", "docs/operate.md", "deploy/proxy/nginx.conf", "deploy/grafana/rshub.json"} {
 			if !slices.Contains(names, path.Join(dir, name)) {
 				return fmt.Errorf("%s has no %s, only %v", dir, name, names)
 			}
@@ -193,6 +193,7 @@ var installed = []string{
 	"/usr/bin/rshub", "/usr/bin/rspublish", "/usr/bin/rsmirror", "/usr/lib/systemd/system/rshub.service",
 	"/usr/lib/systemd/system/rsmirror@.service", "/usr/lib/systemd/system/rspublish-watch@.service",
 	"/etc/rshub/rshub.env", "/etc/rshub/tokens", "/var/lib/rshub",
+	"/usr/share/doc/rshub/docs/operate.md", "/usr/share/doc/rshub/deploy/proxy/nginx.conf", "/usr/share/doc/rshub/deploy/grafana/rshub.json",
 }
 
 func (r *release) verifyDebs(ctx context.Context) error {
