@@ -266,8 +266,13 @@ func (r *release) one(pattern string) (string, error) {
 }
 
 // holds says whether a listing, in which before stands before a path, has what
-// is installed.
+// is installed, and directories that can be entered.
 func holds(file, list, before string) error {
+	for line := range strings.Lines(list) {
+		if strings.HasPrefix(line, "drw-") {
+			return fmt.Errorf("%s has a directory that nobody may enter: %s", file, line)
+		}
+	}
 	for _, name := range installed {
 		if !slices.ContainsFunc(strings.Split(list, "\n"), func(line string) bool { return strings.HasSuffix(strings.TrimSuffix(line, "/"), before+name) }) {
 			return fmt.Errorf("%s does not hold %s, only\n%s", file, name, list)
