@@ -162,7 +162,7 @@ func TestSeveralHubs(t *testing.T) {
 		r.goesOn(t, 50)
 		r.mu.Lock()
 		if n := len(r.wrong); n > 4 {
-			t.Errorf("of %d reads, %d failed: %q", r.reads, n, r.wrong[:10])
+			t.Errorf("of %d reads, %d failed: %q", r.reads, n, r.wrong[:min(n, 10)])
 		}
 		r.mu.Unlock()
 		for _, f := range followers {
@@ -188,9 +188,15 @@ func TestSeveralHubs(t *testing.T) {
 		defer tick.Stop()
 		for range 6 { // until after the proxy's next look at /readyz
 			<-tick.C
-			resp, body := exchange(t, c, http.MethodPost, topic, bytes.NewReader(hubtest.Change("last")), hubtest.AsNDJSON)
-			if resp.StatusCode != http.StatusServiceUnavailable || resp.Header.Get("Retry-After") == "" || !strings.Contains(string(body), `"type":"https://`) {
-				t.Errorf("without Redis a publish is answered %s, %v: %s", resp.Status, resp.Header, body)
+			for method, query := range map[string]string{http.MethodPost: "", http.MethodGet: "?since=start"} {
+				var sent io.Reader
+				if method == http.MethodPost {
+					sent = bytes.NewReader(hubtest.Change("last"))
+				}
+				resp, body := exchange(t, c, method, topic+query, sent, hubtest.AsNDJSON)
+				if resp.StatusCode != http.StatusServiceUnavailable || resp.Header.Get("Retry-After") == "" || !strings.Contains(string(body), `"type":"https://`) {
+					t.Errorf("without Redis a %s is answered %s, %v: %s", method, resp.Status, resp.Header, body)
+				}
 			}
 		}
 	})
@@ -208,7 +214,7 @@ func TestWaits(t *testing.T) {
 			t.Parallel()
 			p := k.prepare(t, 1)
 			p.hubs[0].Start(t)
-			s := p.start(t, swap{" 360s", " 3s"})
+			s := p.start(t, swap{" 360s", " 6s"})
 			for wait, want := range map[string]int{"1s": http.StatusOK, "20s": http.StatusGatewayTimeout} {
 				resp, body := exchange(t, s.client(t, "127.0.0.1", true), http.MethodGet, s.url+"/sets/late/changes?since=now&wait="+wait, nil, "Accept: application/json")
 				if resp.StatusCode != want {
