@@ -41,13 +41,14 @@ all: build
 build:
 	scripts/build bin
 
-# VERSION is for both; the release asks git when it is not given.
+# VERSION is for both; the release finds it when it is not given. The image's name in its
+# file is localhost/rshub, with the tag that the chart asks for.
 image:
 	@rm -rf dist/programs
 	GOOS=linux GOARCH=amd64 scripts/build dist/programs/linux_amd64
 	GOOS=linux GOARCH=arm64 scripts/build dist/programs/linux_arm64
 	cd tools/image && $(GO) run . -dockerfile $(CURDIR)/deploy/Dockerfile -programs $(CURDIR)/dist/programs -o $(CURDIR)/dist/image.tar \
-	  -version '$(VERSION)' -revision "$$(git log -1 --format=%H)" -created "$$(git log -1 --format=%cI)"
+	  -version '$(VERSION)' -tag "$$(sed -n 's/^appVersion: //p' $(CURDIR)/deploy/helm/rshub/Chart.yaml)" -revision "$$(git log -1 --format=%H)" -created "$$(git log -1 --format=%cI)"
 	@rm -r dist/programs
 
 release: verify

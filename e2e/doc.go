@@ -9,6 +9,7 @@
 //	cluster   several hubs on one Redis and one NATS
 //	operate   starting, stopping, backups, tokens, logs, metrics, alerts
 //	deploy    the image, the chart, compose
+//	proxy     the configurations for nginx, HAProxy and Caddy
 //	clients   the Python client, and the examples
 //	inventory baselines, Resource Lists, and audits
 //	source    rspublish sync and watch

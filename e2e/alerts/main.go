@@ -2,10 +2,12 @@
 // it is given, with Prometheus' own engine:
 //
 //	alerts FILE < SERIES
+//	alerts -queries FILE < SERIES
 //
 // A series is a line of JSON, {"series": `name{label="value"}`, "points": [[MILLISECONDS, VALUE], …]}.
 // The answer is JSON: each alert of the file, and whether it fires at the time of
-// the last point. It is a module of its own, so that the engine is no dependency
+// the last point. With -queries the file is a JSON array of queries, and the answer
+// says of each which metrics it names and which series it returns. It is a module of its own, so that the engine is no dependency
 // of the tests that run it.
 package main
 
@@ -13,6 +15,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -49,19 +52,28 @@ func main() {
 }
 
 func run(args []string, in io.Reader, out io.Writer) error {
-	if len(args) != 1 {
-		return errors.New("one argument is needed: the file of rules")
+	flags := flag.NewFlagSet("alerts", flag.ContinueOnError)
+	queries := flags.Bool("queries", false, "the file is a JSON array of queries")
+	if err := flags.Parse(args); err != nil {
+		return err
 	}
-	groups, errs := rulefmt.ParseFile(args[0], false)
-	if len(errs) > 0 {
-		return errors.Join(errs...)
+	if flags.NArg() != 1 {
+		return errors.New("one argument is needed: the file of rules, or of queries")
 	}
+	file := flags.Arg(0)
 	series, end, err := readSeries(in)
 	if err != nil {
 		return err
 	}
 	engine := promql.NewEngine(promql.EngineOpts{MaxSamples: 1e7, Timeout: time.Minute})
 	defer engine.Close()
+	if *queries {
+		return answerQueries(engine, file, series, end, out)
+	}
+	groups, errs := rulefmt.ParseFile(file, false)
+	if len(errs) > 0 {
+		return errors.Join(errs...)
+	}
 	answers := []answer{}
 	for _, g := range groups.Groups {
 		for _, r := range g.Rules {

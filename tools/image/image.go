@@ -110,9 +110,13 @@ func annotate(index v1.ImageIndex, s *stage) v1.ImageIndex {
 	return mutate.Annotations(index, s.config.Labels).(v1.ImageIndex)
 }
 
+// localName is the name by which the image is known where its file is loaded: kind,
+// minikube and containerd take it from the file. No registry has a name of localhost.
+const localName = "localhost/rshub"
+
 // writeImage writes an OCI image layout as a tar, verifies it, and returns the
-// digest of the index of all platforms.
-func writeImage(file string, index v1.ImageIndex, name string, when time.Time) (digest v1.Hash, err error) {
+// digest of the index of all platforms. tag may be empty; then the image has no name.
+func writeImage(file string, index v1.ImageIndex, tag string, when time.Time) (digest v1.Hash, err error) {
 	dir, err := os.MkdirTemp("", "rshub-image-")
 	if err != nil {
 		return digest, err
@@ -123,8 +127,8 @@ func writeImage(file string, index v1.ImageIndex, name string, when time.Time) (
 		return digest, err
 	}
 	var options []layout.Option
-	if name != "" {
-		options = append(options, layout.WithAnnotations(map[string]string{"org.opencontainers.image.ref.name": name}))
+	if tag != "" {
+		options = append(options, layout.WithAnnotations(map[string]string{"org.opencontainers.image.ref.name": tag, "io.containerd.image.name": localName + ":" + tag}))
 	}
 	if err := root.AppendIndex(index, options...); err != nil {
 		return digest, err

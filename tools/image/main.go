@@ -4,6 +4,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"flag"
 	"fmt"
@@ -30,6 +31,7 @@ func run(args []string) error {
 	programs := flags.String("programs", "", "`directory` with one for each platform, such as linux_amd64, that holds the programs")
 	platforms := flags.String("platforms", "linux/amd64,linux/arm64", "by comma")
 	version := flags.String("version", "", "of the programs")
+	tag := flags.String("tag", "", "of the image's name in the file, "+localName+"; default: the version")
 	revision := flags.String("revision", "", "commit that they were built from")
 	created := flags.String("created", "1970-01-01T00:00:00Z", "`time` of that commit, and of everything in the image")
 	out := flags.String("o", "", "`file` to write, the tar of an OCI image layout")
@@ -61,7 +63,7 @@ func run(args []string) error {
 		}
 		index = addImage(index, image, system, architecture)
 	}
-	digest, err := writeImage(*out, annotate(index, s), *version, when)
+	digest, err := writeImage(*out, annotate(index, s), cmp.Or(*tag, *version), when)
 	if err != nil {
 		return fmt.Errorf("write %s: %w", *out, err)
 	}

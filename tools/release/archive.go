@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
@@ -53,6 +54,17 @@ func (r *release) makeArchives(context.Context) error {
 				return err
 			}
 		}
+		documents, err := r.documents()
+		if err != nil {
+			return err
+		}
+		for _, name := range documents {
+			content, err := os.ReadFile(filepath.Join(r.root, name))
+			if err != nil {
+				return err
+			}
+			members = append(members, member{name: path.Join(dir, name), content: content})
+		}
 		write, ending := r.writeTar, ".tar.gz"
 		if p.system == "windows" {
 			write, ending = r.writeZip, ".zip"
@@ -62,6 +74,27 @@ func (r *release) makeArchives(context.Context) error {
 		}
 	}
 	return nil
+}
+
+// documented are the directories and files that the documentation consists of, or that
+// it has operators take. They keep their places, so that links between them lead somewhere.
+// Archives and packages have them.
+var documented = []string{"docs", "deploy/proxy", "deploy/grafana", "deploy/helm/rshub/files/alerts.yaml"}
+
+// documents returns the paths of these files in the repository.
+func (r *release) documents() (paths []string, err error) {
+	for _, place := range documented {
+		err := fs.WalkDir(os.DirFS(r.root), place, func(name string, d fs.DirEntry, err error) error {
+			if err == nil && !d.IsDir() {
+				paths = append(paths, name)
+			}
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return paths, nil
 }
 
 func (r *release) writeTar(w io.Writer, members []member) error {

@@ -58,7 +58,7 @@ func run(ctx context.Context, args []string) (err error) {
 	flags := flag.NewFlagSet("release", flag.ExitOnError)
 	root := flags.String("root", ".", "`directory` of the repository")
 	dist := flags.String("dist", "dist", "`directory` in it for what is made; what is there is removed")
-	version := flags.String("version", "", "such as v1.2.3; default: the commit's tag, or what Go calls a commit without one")
+	version := flags.String("version", "", "such as v1.2.3; default: the release that CHANGELOG.md begins with, if it has no tag yet, else the commit's tag, or what Go calls a commit without one")
 	platforms := flags.String("platforms", allPlatforms, "by comma; fewer are for trying out")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -79,6 +79,9 @@ func run(ctx context.Context, args []string) (err error) {
 		return err
 	}
 	defer os.RemoveAll(r.work)
+	if err := r.chooseVersion(ctx); err != nil {
+		return fmt.Errorf("choose the version: %w", err)
+	}
 	for _, step := range []struct {
 		name string
 		do   func(context.Context) error
@@ -144,6 +147,9 @@ func (r *release) buildPrograms(ctx context.Context) error {
 	}
 	if r.version == "" {
 		r.version = info.Main.Version
+	}
+	if err := r.verifyVersion(ctx); err != nil {
+		return err
 	}
 	fmt.Println("  ", r.version)
 	return nil

@@ -50,6 +50,41 @@ func TestPythonVersion(t *testing.T) {
 	}
 }
 
+// A changelog that begins with a release names the version of the commit.
+func TestNewestRelease(t *testing.T) {
+	for changelog, want := range map[string]string{
+		"# Changelog\n\n## Unreleased\n\nNothing yet.\n\n## 1.2.3 (2026-11-23)\n\n- a\n\n## 1.2.2\n": "v1.2.3",
+		"# Changelog\n\n## 1.2.3\n\n- a\n":                         "v1.2.3",
+		"# Changelog\n\n## Unreleased\n\n- b\n\n## 1.2.3\n\n- a\n": "",
+		"# Changelog\n\n## Unreleased\n\n- b\n":                    "",
+		"":                                                         "",
+	} {
+		if got := newestRelease(changelog); got != want {
+			t.Errorf("%q begins with %q, not %q", changelog, got, want)
+		}
+	}
+}
+
+// The repository's own files agree on the version.
+func TestVersionOfRepository(t *testing.T) {
+	text, err := os.ReadFile("../../CHANGELOG.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := released.FindStringSubmatch(string(text))
+	if m == nil {
+		t.Fatal("CHANGELOG.md has no release")
+	}
+	r := &release{root: "../..", version: "v" + m[1]}
+	if err := r.verifyVersion(t.Context()); err != nil {
+		t.Error(err)
+	}
+	r.version = "v99.0.0"
+	if err := r.verifyVersion(t.Context()); err == nil {
+		t.Error("a version that no file names is let pass")
+	}
+}
+
 // What is not committed is not released.
 func TestPrepareRefusesChanges(t *testing.T) {
 	root := t.TempDir()

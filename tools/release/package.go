@@ -16,6 +16,7 @@ import (
 
 	"github.com/goreleaser/nfpm/v2"
 	"github.com/goreleaser/nfpm/v2/deb"
+	"github.com/goreleaser/nfpm/v2/files"
 	"github.com/goreleaser/nfpm/v2/rpm"
 )
 
@@ -37,11 +38,20 @@ func (r *release) makeImage(ctx context.Context) error {
 
 // makePackages makes the deb and the rpm for the Linux platforms.
 func (r *release) makePackages(context.Context) error {
+	documents, err := r.documents()
+	if err != nil {
+		return err
+	}
 	for _, p := range r.linux() {
 		variables := map[string]string{"ARCH": p.architecture, "VERSION": r.number(), "PROGRAMS": filepath.Join(r.work, p.String())}
 		config, err := nfpm.ParseFileWithEnvMapping("deploy/release/nfpm.yaml", func(name string) string { return variables[name] })
 		if err != nil {
 			return err
+		}
+		for _, name := range documents {
+			config.Contents = append(config.Contents, &files.Content{
+				Source: name, Destination: path.Join("/usr/share/doc/rshub", name), FileInfo: &files.ContentFileInfo{Mode: 0o644},
+			})
 		}
 		for format, packager := range map[string]nfpm.Packager{"deb": deb.Default, "rpm": rpm.DefaultRPM} {
 			info, err := config.Get(format)

@@ -90,7 +90,7 @@ func (r *release) verifyArchives(context.Context) error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", dir, err)
 		}
-		for _, name := range []string{p.program("rshub"), p.program("rspublish"), p.program("rsmirror"), "README.md", "LICENSE", "THIRD_PARTY.md"} {
+		for _, name := range []string{p.program("rshub"), p.program("rspublish"), p.program("rsmirror"), "README.md", "LICENSE", "THIRD_PARTY.md", "docs/operate.md", "deploy/proxy/nginx.conf", "deploy/grafana/rshub.json"} {
 			if !slices.Contains(names, path.Join(dir, name)) {
 				return fmt.Errorf("%s has no %s, only %v", dir, name, names)
 			}
@@ -201,6 +201,7 @@ var installed = []string{
 	"/usr/bin/rshub", "/usr/bin/rspublish", "/usr/bin/rsmirror", "/usr/lib/systemd/system/rshub.service",
 	"/usr/lib/systemd/system/rsmirror@.service", "/usr/lib/systemd/system/rspublish-watch@.service",
 	"/etc/rshub/rshub.env", "/etc/rshub/tokens", "/var/lib/rshub", "/usr/share/doc/rshub/copyright", "/usr/share/doc/rshub/THIRD_PARTY.md",
+	"/usr/share/doc/rshub/docs/operate.md", "/usr/share/doc/rshub/deploy/proxy/nginx.conf", "/usr/share/doc/rshub/deploy/grafana/rshub.json",
 }
 
 func (r *release) verifyDebs(ctx context.Context) error {
@@ -273,8 +274,13 @@ func (r *release) one(pattern string) (string, error) {
 }
 
 // holds says whether a listing, in which before stands before a path, has what
-// is installed.
+// is installed, and directories that can be entered.
 func holds(file, list, before string) error {
+	for line := range strings.Lines(list) {
+		if strings.HasPrefix(line, "drw-") {
+			return fmt.Errorf("%s has a directory that nobody may enter: %s", file, line)
+		}
+	}
 	for _, name := range installed {
 		if !slices.ContainsFunc(strings.Split(list, "\n"), func(line string) bool { return strings.HasSuffix(strings.TrimSuffix(line, "/"), before+name) }) {
 			return fmt.Errorf("%s does not hold %s, only\n%s", file, name, list)

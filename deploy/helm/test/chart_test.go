@@ -46,11 +46,21 @@ func loadChart(t *testing.T) *chart.Chart {
 	return c
 }
 
+// parse reads values. Those that choose no image get one, because the chart is not
+// rendered without.
 func parse(t *testing.T, text string) map[string]any {
 	t.Helper()
 	values := map[string]any{}
 	if err := yaml.Unmarshal([]byte(text), &values); err != nil {
 		t.Fatal(err)
+	}
+	image, ok := values["image"].(map[string]any)
+	if !ok {
+		image = map[string]any{}
+		values["image"] = image
+	}
+	if _, ok := image["repository"]; !ok {
+		image["repository"] = "registry.example.org/rshub"
 	}
 	return values
 }

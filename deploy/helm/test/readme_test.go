@@ -96,7 +96,8 @@ func TestSchema(t *testing.T) {
 	if err := json.Unmarshal(text, &schema); err != nil {
 		t.Fatal(err)
 	}
-	delete(schema.Properties, "global") // Helm's own
+	delete(schema.Properties, "global")   // Helm's own
+	delete(schema.Properties, "replicas") // refused with the right name, replicaCount
 	sameKeys(t, "", readValues(t), &schema)
 }
 
@@ -157,6 +158,12 @@ func TestVariables(t *testing.T) {
 		name := variable.FindString(tag)
 		all = append(all, name)
 		_, config := schema.Properties.Config.Properties[name]
+		if name == "RSHUB_SECRET_KEYS" { // a secret: config is not for those, extraEnv is
+			if config || slices.Contains(own, name) {
+				t.Errorf("%s can be in clear", name)
+			}
+			continue
+		}
 		if config == slices.Contains(own, name) {
 			t.Errorf("%s is the chart's own: %v; of config: %v; it has to be one of both", name, !config, config)
 		}

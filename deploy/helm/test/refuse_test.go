@@ -8,12 +8,14 @@ import (
 // What is misspelt or contradicts itself is refused with a sentence that names it.
 func TestRefused(t *testing.T) {
 	for _, test := range []struct{ name, values, want string }{
-		{"misspelt", "replicaCount: 2", "'replicaCount' not allowed"},
+		{"misspelt", "replicacount: 2", "'replicacount' not allowed"},
+		{"no image", `image: {repository: ""}`, "image.repository is not set"},
+		{"the number of hubs by another name", "replicas: 2", "how many hubs there are is replicaCount"},
 		{"misspelt below", "redis: {uri: redis://redis}", "'uri' not allowed"},
 		{"misspelt variable", "config: {RSHUB_RETENTON_AGE: 1h}", "'RSHUB_RETENTON_AGE' not allowed"},
 		{"misspelt in a list", "networkPolicy: {from: [{podSelectors: {}}]}", "'podSelectors' not allowed"},
 		{"a variable of the chart's", "config: {RSHUB_LISTEN: ':9'}", "'RSHUB_LISTEN' not allowed"},
-		{"not a number", "replicas: two", "want integer"},
+		{"not a number", "replicaCount: two", "want integer"},
 		{"not a URL", "baseURL: hub.example.org", "/baseURL"},
 		{"not a right", "tokens: {make: {publish: {rights: write}}}", "/tokens/make/publish/rights"},
 		{"not a name", "tokens: {make: {anyone: {rights: operate}}}", "anyone"},
@@ -24,7 +26,7 @@ func TestRefused(t *testing.T) {
 		{"started only at the second time", "probes: {startup: {successThreshold: 2}}", "'successThreshold' not allowed"},
 		{"ready elsewhere", "probes: {readiness: {path: /metrics}}", "/probes/readiness/path"},
 
-		{"replicas without Redis", "replicas: 3", "replicas is 3, and hubs share a memory only in Redis: set redis.url"},
+		{"several hubs without Redis", "replicaCount: 3", "replicaCount is 3, and hubs share a memory only in Redis: set redis.url"},
 		{"scaling without Redis", "autoscaling: {enabled: true}", "autoscaling makes several hubs"},
 		{"NATS without Redis", "nats: {url: nats://nats}", "there are others only with Redis"},
 		{"a claim and Redis", "{redis: {url: redis://redis}, persistence: {existingClaim: data}}", "rshub copy"},
@@ -79,7 +81,7 @@ func TestRefused(t *testing.T) {
 
 // Everything that is wrong is said at once.
 func TestRefusedAtOnce(t *testing.T) {
-	_, err := render(t, parse(t, "{replicas: 2, nats: {url: nats://nats}, ingress: {enabled: true}}"), installed)
+	_, err := render(t, parse(t, "{replicaCount: 2, nats: {url: nats://nats}, ingress: {enabled: true}}"), installed)
 	if err == nil || strings.Count(err.Error(), "\n- ") != 3 {
 		t.Errorf("it was refused: %v", err)
 	}

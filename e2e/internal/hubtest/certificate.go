@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// Certificate makes a certificate for 127.0.0.1 that signs itself, and returns
+// Certificate makes a certificate for 127.0.0.1 and localhost that signs itself, and returns
 // the files of it and of its key.
 func Certificate(t *testing.T) (cert, key string) {
 	t.Helper()
@@ -27,7 +27,7 @@ func Certificate(t *testing.T) (cert, key string) {
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "rshub's tests"},
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
 		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, DNSNames: []string{"localhost"},
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
 	if err != nil {

@@ -2,6 +2,7 @@ package hubtest
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -45,6 +46,7 @@ type Follower struct {
 	Headers  []string          // "Name: value", of every request
 	Query    string            // further parameters, beginning with &
 	HTTP     http.RoundTripper // for an event stream or a long poll; nil: the one that keeps no connections
+	TLS      *tls.Config       // for a WebSocket; nil: trusts what the system trusts
 
 	Mu       sync.Mutex
 	Cursor   string // of what was seen; before that where to start

@@ -39,7 +39,7 @@ func (f *Follower) URL() string {
 // webSocket follows until the connection ends, and returns how it did.
 func (f *Follower) webSocket(ctx context.Context) error {
 	u := "ws" + strings.TrimPrefix(f.URL(), "http")
-	var dialer websocket.Dialer
+	dialer := websocket.Dialer{TLSClientConfig: f.TLS}
 	if f.Way == ByXML {
 		dialer.Subprotocols = []string{"rs.xml"}
 	}

@@ -9,9 +9,17 @@ misspelt values.schema.json finds.
 {{- $open := include "rshub.tokensSecret" . | empty -}}
 {{- $outside := or $v.ingress.enabled $v.httpRoute.enabled (ne $v.service.type "ClusterIP") -}}
 
+{{- /* the image */ -}}
+{{- if not $v.image.repository }}
+- image.repository is not set: no image of rshub is published, so build it, load it where the cluster finds it, and say where that is. docs/kubernetes.md has the commands.
+{{- end }}
+
 {{- /* several hubs */ -}}
-{{- if and (gt (int $v.replicas) 1) (not $redis) (not $v.autoscaling.enabled) }}
-- replicas is {{ $v.replicas }}, and hubs share a memory only in Redis: set redis.url or redis.existingSecret, or leave replicas at 1.
+{{- if hasKey $v "replicas" }}
+- replicas is not a value of this chart: how many hubs there are is replicaCount.
+{{- end }}
+{{- if and (gt (int $v.replicaCount) 1) (not $redis) (not $v.autoscaling.enabled) }}
+- replicaCount is {{ $v.replicaCount }}, and hubs share a memory only in Redis: set redis.url or redis.existingSecret, or leave replicaCount at 1.
 {{- end }}
 {{- if and $v.autoscaling.enabled (not $redis) }}
 - autoscaling makes several hubs, and they share a memory only in Redis: set redis.url or redis.existingSecret.
