@@ -59,6 +59,7 @@ func TestConfiguration(t *testing.T) {
 			"RSHUB_CHANGELIST_SIZE=25001", "RSHUB_RETENTION_AGE=old", "RSHUB_RETENTION_COUNT=-1", "RSHUB_INSECURE=yes", "RSHUB_ORIGINS=example.org",
 			"RSHUB_MAX_BODY=1", "RSHUB_HEARTBEAT=1ms", "RSHUB_WRITE_TIMEOUT=-1s", "RSHUB_CLOCK_SKEW=0", "RSHUB_GRACE=soon", "RSHUB_LOG_LEVEL=loud",
 		}, nil},
+		{"misspelt", []string{"RSHUB_RETENTION_AG=1h"}, []string{"RSHUB_RETENTION_AG means nothing to rshub; did you mean RSHUB_RETENTION_AGE?"}},
 		{"port in use", []string{"RSHUB_LISTEN=" + h.Host}, []string{"RSHUB_LISTEN", "address already in use"}},
 		{"operations port in use", []string{"RSHUB_OPS_LISTEN=" + h.Host}, []string{"RSHUB_OPS_LISTEN", "address already in use"}},
 		{"no such tokens", []string{"RSHUB_TOKENS_FILE=/nowhere"}, []string{"read tokens", "/nowhere"}},
@@ -85,13 +86,6 @@ func TestConfiguration(t *testing.T) {
 			}
 		})
 	}
-	t.Run("misspelt", func(t *testing.T) {
-		t.Parallel()
-		h := hubtest.StartHub(t, "RSHUB_RETENTION=1h")
-		if !strings.Contains(h.Stderr.String(), "RSHUB_RETENTION") {
-			t.Errorf("it says nothing of RSHUB_RETENTION")
-		}
-	})
 }
 
 // TestDefaults runs the hub as somebody does who tries it out, only elsewhere.

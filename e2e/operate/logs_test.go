@@ -41,7 +41,7 @@ func TestNoSecretsInLogs(t *testing.T) {
 
 	hubtest.Publish(t, h, set, hubtest.Change("a"), bearer)
 	hubtest.Must(t, http.StatusUnauthorized, http.MethodGet, h.Topic(set), nil, "Authorization: Bearer rshub_WRONG"+secret)
-	hubtest.Must(t, http.StatusUnauthorized, http.MethodGet, h.Topic(set)+"?access_token="+secret+"&since=start", nil)
+	hubtest.Must(t, http.StatusBadRequest, http.MethodGet, h.Topic(set)+"?access_token="+secret+"&since=start", nil)
 	hubtest.Must(t, http.StatusUnauthorized, http.MethodGet, h.Topic(set), nil, "Authorization: Basic "+secret)
 
 	// A callback whose URL is a secret, that has one, and fails. It is asked about

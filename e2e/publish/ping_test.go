@@ -166,7 +166,7 @@ func TestHostileLists(t *testing.T) {
 		hub             *hubtest.Hub
 		set, list, says string
 	}{
-		{open, "endless", endless.URL, "at most 52,428,800 bytes"},
+		{open, "endless", endless.URL, "the text of one entry has at most 2,097,152 bytes"},
 		{open, "redirect", redirect.URL + "/?key=SECRET", "the answer is a redirect (307)"},
 		{closed, "loopback", strings.Replace(inner.url, "127.0.0.1", "localhost", 1), "the address is not allowed"},
 	} {
