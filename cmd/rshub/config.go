@@ -124,13 +124,6 @@ func readConfig() (*config, error) {
 	var c config
 	p := &problems{unreadable: map[string]bool{}}
 	c.read(p)
-	for _, name := range unknownVariables() {
-		meant := ""
-		if near := nearest.Of(name, variables()); near != "" {
-			meant = "; did you mean " + near + "?"
-		}
-		p.add(name, "means nothing to rshub%s", meant)
-	}
 	c.checkAddresses(p)
 	checkSets(p, "RSHUB_SETS", c.Sets)
 	checkSets(p, "RSHUB_NO_PUSH_SETS", c.NoPushSets)
@@ -330,6 +323,20 @@ func unknownVariables() []string {
 		}
 	}
 	return unknown
+}
+
+// checkVariables returns an error if there are unknown variables. It is for the hub: other
+// commands may be called where there are variables for other programs.
+func checkVariables() error {
+	var errs []error
+	for _, name := range unknownVariables() {
+		meant := ""
+		if near := nearest.Of(name, variables()); near != "" {
+			meant = "; did you mean " + near + "?"
+		}
+		errs = append(errs, fmt.Errorf("%s means nothing to rshub%s", name, meant))
+	}
+	return errors.Join(errs...)
 }
 
 // variables returns the names of all variables.

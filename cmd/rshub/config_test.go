@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"log/slog"
 	"reflect"
 	"slices"
@@ -122,7 +123,7 @@ func TestUnknownVariables(t *testing.T) {
 	if !slices.Equal(got, []string{"RSHUB_CALLBACK_PORT", "RSHUB_LISTENN", "RSHUB_PORTS", "RSHUB_REDDIS_URL"}) {
 		t.Errorf("unknownVariables() = %v", got)
 	}
-	_, err := readConfig()
+	_, err := newHub(io.Discard)
 	for _, want := range []string{"RSHUB_LISTENN means nothing to rshub; did you mean RSHUB_LISTEN?", "RSHUB_REDDIS_URL means nothing to rshub; did you mean RSHUB_REDIS_URL?"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("the error is %v, without %s", err, want)

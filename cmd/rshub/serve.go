@@ -42,7 +42,7 @@ func serve(ctx context.Context, stderr io.Writer) error {
 // newHub returns the hub that the environment configures. The hub logs to stderr.
 func newHub(stderr io.Writer) (*server.Server, error) {
 	c, err := readConfig()
-	if err != nil {
+	if err = errors.Join(checkVariables(), err); err != nil {
 		return nil, fmt.Errorf("configuration:\n%w", err)
 	}
 	log := newLogger(stderr, c.LogLevel)
