@@ -22,7 +22,7 @@ function place() {
 // figures are what a set is like now.
 const figures = (s) => h("dl", { class: "figures" },
   figure("Changes", compact(Number(s.head.split("-")[0])), s.updated ? ["newest ", ago(s.updated)] : "none yet"),
-  s.rate === undefined ? null : figure("Rate", rate(s.rate)),
+  figure("Rate", s.rate === undefined ? "–" : rate(s.rate)),
   s.resources === undefined ? null : figure("Resources", compact(s.resources)),
   s.followers === undefined ? null : figure("Followers", compact(s.followers)),
   s.lag === undefined ? null : figure("Lag", s.followers ? duration(s.lag) : "–", s.behind ? `${compact(s.behind)} changes` : null));
