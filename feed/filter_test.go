@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net/url"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -140,4 +141,33 @@ func TestFilterApply(t *testing.T) {
 	if len(none.Entries) != 0 || none.After != b.After || none.Cursor != b.Cursor {
 		t.Errorf("cut to %+v", none)
 	}
+}
+
+// A filter that was read is written as it is read, and what it says is what is asked for.
+func FuzzParseFilter(f *testing.F) {
+	for _, s := range []string{"", "prefix=a&change=created,updated&type=text/*", "change=created&change=,created,", "type=image/svg%2Bxml,image/svg+xml", "prefix=%ff&prefix=b", "type=*/*", "type=TEXT/html;x=y", "change=Created", "type=a/b%20c"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, query string) {
+		q, err := url.ParseQuery(query)
+		if err != nil {
+			return
+		}
+		got, err := ParseFilter(q)
+		if err != nil {
+			if e, ok := errors.AsType[*resourcesync.Error](err); !ok || !errors.Is(err, resourcesync.ErrInvalid) || !slices.ContainsFunc([]string{"prefix", "change", "type"}, func(name string) bool { return strings.HasPrefix(e.Rule, name) }) {
+				t.Errorf("%q is refused with %v", query, err)
+			}
+			return
+		}
+		again, err := ParseFilter(got.Values())
+		if err != nil || again.Key() != got.Key() || got.Prefix != q.Get("prefix") || len(got.Prefix) > 2048 || got.IsZero() != (got.Key() == "") {
+			t.Errorf("%q is %+v, then %+v, %v", query, got, again, err)
+		}
+		for _, c := range []resourcesync.ChangeType{resourcesync.Created, resourcesync.Updated, resourcesync.Deleted} {
+			if has := slices.Contains(got.Changes, c); has && !strings.Contains(strings.Join(q["change"], ","), string(c)) {
+				t.Errorf("%q is %+v", query, got)
+			}
+		}
+	})
 }

@@ -191,7 +191,11 @@ func withToken(name string, has ...right) kind {
 
 // withJWT is the kind of callers whose JWT has rights.
 func withJWT(algorithm jose.SignatureAlgorithm, has ...right) kind {
-	return kind{name: fmt.Sprint("JWT ", algorithm, has), has: has, authorization: func(t *testing.T, o *office, sets string) string {
+	var names []string
+	for _, r := range has {
+		names = append(names, map[right]string{follow: "follow", publish: "publish", operate: "operate"}[r])
+	}
+	return kind{name: fmt.Sprintf("JWT %s[%s]", algorithm, strings.Join(names, " ")), has: has, authorization: func(t *testing.T, o *office, sets string) string {
 		return "Bearer " + o.jwt(t, algorithm, rightsOf(sets, has...), nil)
 	}}
 }

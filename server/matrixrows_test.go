@@ -30,6 +30,7 @@ type row struct {
 	body          string
 	headers       []string
 
+	makes   bool // a publish that makes the set if it is not there
 	changes bool // a granted request leaves something else than it found
 	endless bool // a granted answer does not end by itself
 	once    bool // a granted request takes long: one caller makes it
@@ -57,12 +58,12 @@ const (
 // siteRows are the requests to the hub's own address.
 var siteRows = []row{
 	// The topic: publish.
-	{method: "POST", url: "/sets/SET/changes", needs: publish, there: 200, absent: 200, body: aPage, headers: asJSON, changes: true},
-	{method: "POST", url: "/sets/SET/changes", needs: publish, there: 200, absent: 200, body: aLine, headers: asNDJSON, changes: true},
-	{method: "POST", url: "/sets/SET/changes", needs: publish, there: 200, absent: 200, body: anXML, headers: asXML, changes: true},
-	{method: "POST", url: "/sets/SET/changes", needs: publish, there: 415, absent: 415, body: "a", headers: asText},
-	{method: "POST", url: "/sets/SET/changes", needs: publish, there: 400, absent: 400, body: "nonsense", headers: asJSON},
-	{method: "POST", url: "/sets/SET/changes", needs: publish, there: 400, absent: 400, body: aPage, headers: slices.Concat(asJSON, []string{"Idempotency-Key", strings.Repeat("k", 300)})},
+	{method: "POST", url: "/sets/SET/changes", needs: publish, makes: true, there: 200, absent: 200, body: aPage, headers: asJSON, changes: true},
+	{method: "POST", url: "/sets/SET/changes", needs: publish, makes: true, there: 200, absent: 200, body: aLine, headers: asNDJSON, changes: true},
+	{method: "POST", url: "/sets/SET/changes", needs: publish, makes: true, there: 200, absent: 200, body: anXML, headers: asXML, changes: true},
+	{method: "POST", url: "/sets/SET/changes", needs: publish, makes: true, there: 415, absent: 415, body: "a", headers: asText},
+	{method: "POST", url: "/sets/SET/changes", needs: publish, makes: true, there: 400, absent: 400, body: "nonsense", headers: asJSON},
+	{method: "POST", url: "/sets/SET/changes", needs: publish, makes: true, there: 400, absent: 400, body: aPage, headers: slices.Concat(asJSON, []string{"Idempotency-Key", strings.Repeat("k", 300)})},
 
 	// The topic: follow. Who has the right of its own waits for a set that is not there.
 	{method: "GET", url: "/sets/SET/changes", needs: follow, there: 200, absent: 200},
@@ -107,8 +108,8 @@ var siteRows = []row{
 	{method: "GET", url: "/.well-known/resourcesync", needs: nothing, there: 200, absent: 200},
 	{method: every, url: "/nothing", needs: nothing, there: 404, absent: 404},
 	{method: "GET", url: "/sets/SET", needs: follow, there: 200, absent: 404},
-	{method: "PUT", url: "/sets/SET", needs: publish, there: 200, absent: 200, body: `{"title":"other"}`, headers: asJSON, changes: true},
-	{method: "PUT", url: "/sets/SET", needs: publish, there: 400, absent: 400, body: `nonsense`, headers: asJSON},
+	{method: "PUT", url: "/sets/SET", needs: publish, makes: true, there: 200, absent: 200, body: `{"title":"other"}`, headers: asJSON, changes: true},
+	{method: "PUT", url: "/sets/SET", needs: publish, makes: true, there: 400, absent: 400, body: `nonsense`, headers: asJSON},
 	{method: "DELETE", url: "/sets/SET", needs: operate, there: 204, absent: 404, changes: true},
 
 	// Subscriptions.
@@ -132,8 +133,8 @@ var siteRows = []row{
 	{method: "POST", url: "/hub", needs: nothing, there: 415, absent: 415, body: "a", headers: asText},
 	{method: "POST", url: "/hub", needs: nothing, there: 400, absent: 400, body: aPage, headers: asJSON},
 	{method: "POST", url: "/hub", needs: nothing, there: 400, absent: 400, body: "hub.mode=other" + topicField, headers: asForm},
-	{method: "POST", url: "/hub", needs: publish, there: 200, absent: 200, body: aPage, headers: slices.Concat(asJSON, links), changes: true},
-	{method: "POST", url: "/publish", needs: publish, there: 200, absent: 200, body: anXML, headers: slices.Concat(asXML, links), changes: true},
+	{method: "POST", url: "/hub", needs: publish, makes: true, there: 200, absent: 200, body: aPage, headers: slices.Concat(asJSON, links), changes: true},
+	{method: "POST", url: "/publish", needs: publish, makes: true, there: 200, absent: 200, body: anXML, headers: slices.Concat(asXML, links), changes: true},
 	{method: "POST", url: "/hub", needs: publish, there: 204, absent: 400, body: "hub.mode=publish" + topicField, headers: asForm},
 	{method: "POST", url: "/publish", needs: publish, there: 204, absent: 400, body: "hub.mode=publish&hub.url=HUB/sets/SET/changes", headers: asForm},
 	{method: "POST", url: "/subscribe", needs: follow, there: 202, absent: 202, body: "hub.mode=subscribe&hub.callback=CALLBACK/SET/own" + topicField, headers: asForm},

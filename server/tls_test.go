@@ -330,7 +330,7 @@ func TestHandshakeIsBounded(t *testing.T) {
 		if srv.ReadHeaderTimeout > 10*time.Second {
 			t.Errorf("a handshake may take %v", srv.ReadHeaderTimeout)
 		}
-		if srv.HTTP2 == nil || srv.HTTP2.WriteByteTimeout <= 0 || srv.HTTP2.MaxConcurrentStreams != maxStreams {
+		if srv.HTTP2 == nil || srv.HTTP2.WriteByteTimeout <= 0 || srv.HTTP2.MaxConcurrentStreams <= 0 || srv.HTTP2.MaxConcurrentStreams > maxStreams {
 			t.Errorf("a connection of HTTP/2 is not bounded: %+v", srv.HTTP2)
 		}
 		srv.ReadHeaderTimeout = 100 * time.Millisecond
