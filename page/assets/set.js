@@ -33,7 +33,7 @@ const origin = (s) => (s.source ? h("div", { class: "card" }, h("p", {}, "The hu
 export async function setView(main, signal) {
   let now;
   try {
-    now = await get(`sets/${set}`, {}, { signal, quiet: true });
+    now = await get(`sets/${set}`, { details: 1 }, { signal, quiet: true });
   } catch (e) {
     if (signal.aborted || ![401, 403, 404].includes(e.status)) throw e;
     const may = session.token() ? "" : " If it is private, sign in.";
@@ -72,7 +72,7 @@ export async function setView(main, signal) {
   const again = setInterval(async () => {
     if (document.hidden) return;
     try {
-      now = await get(`sets/${set}`, {}, { signal, quiet: true });
+      now = await get(`sets/${set}`, { details: 1 }, { signal, quiet: true });
       fill(numbers, figures(now));
       if (!source.contains(document.activeElement)) fill(source, origin(now));
     } catch { /* the hub is away for a moment, and the tail says so */ }
