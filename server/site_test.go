@@ -323,7 +323,7 @@ func TestUnknownParameters(t *testing.T) {
 		{"/sets/demo/resources?prefx=a", `did you mean "prefix"?`},
 		{"/sets/demo/changelist.xml?form=2026-01-01", `did you mean "from"?`},
 		{"/sets?limits=1", `did you mean "limit"?`},
-		{"/sets/demo?limit=1", `which takes none`},
+		{"/sets/demo/ticket?limit=1", `which takes none`},
 	} {
 		resp, body := running.Do(t, "GET", h.URL+test.path, "")
 		if detail := checkProblem(t, resp, body, 400, "invalid"); !strings.Contains(detail, test.want) {
