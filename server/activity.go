@@ -91,9 +91,6 @@ type hourView struct {
 // serveActivity serves the last hour of a set, to whoever may follow it, or of all sets,
 // to operators.
 func (p *pages) serveActivity(w http.ResponseWriter, r *http.Request) error {
-	if err := problem.OnlyRead(r, "GET, HEAD"); err != nil {
-		return err
-	}
 	set := r.PathValue("set")
 	if set == "" {
 		if err := access.MayOperate(r.Context()); err != nil {
@@ -106,6 +103,11 @@ func (p *pages) serveActivity(w http.ResponseWriter, r *http.Request) error {
 		if err := access.MayFollow(r.Context(), set); err != nil {
 			return err
 		}
+	}
+	if err := problem.OnlyRead(r, "GET, HEAD"); err != nil {
+		return err
+	}
+	if set != "" {
 		if _, err := p.sets.memory.State(r.Context(), set); err != nil {
 			return err // nobody has charts of sets that are not there
 		}
@@ -132,10 +134,10 @@ type failureView struct {
 // serveFailures serves operators what went wrong in the last day at this hub, with all
 // sets or with one.
 func (p *pages) serveFailures(w http.ResponseWriter, r *http.Request) error {
-	if err := problem.OnlyRead(r, "GET, HEAD"); err != nil {
+	if err := access.MayOperate(r.Context()); err != nil {
 		return err
 	}
-	if err := access.MayOperate(r.Context()); err != nil {
+	if err := problem.OnlyRead(r, "GET, HEAD"); err != nil {
 		return err
 	}
 	answer := struct {

@@ -28,7 +28,7 @@ func TestDetails(t *testing.T) {
 	if v := get("/sets"); v.Followers != nil || v.Resources != nil {
 		t.Errorf("nobody asked for details: %+v", v)
 	}
-	for _, path := range []string{"/sets?details=1", "/sets/demo"} {
+	for _, path := range []string{"/sets?details=1", "/sets/demo?details=1"} {
 		until.Done(t, path+" has details", func() bool {
 			v := get(path)
 			return v.Resources != nil && *v.Resources == 1 && v.Followers != nil && *v.Followers == 0 && v.Rate != nil

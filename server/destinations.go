@@ -30,17 +30,18 @@ type askedView struct {
 // refused within a day. Operators see all of them, others those that they made. Requests
 // that were refused are known only to the hub that has asked the callback.
 func (p *pages) serveRequests(w http.ResponseWriter, r *http.Request) error {
-	if err := problem.OnlyRead(r, "GET, HEAD"); err != nil {
-		return err
-	}
 	set, by := r.PathValue("set"), websub.Requester(r)
 	if err := feed.CheckSet(set); err != nil {
 		return err
 	}
+	if err := access.MayFollow(r.Context(), set); err != nil {
+		return err
+	}
+	if err := problem.OnlyRead(r, "GET, HEAD"); err != nil {
+		return err
+	}
 	if access.FromContext(r.Context()).Rights.Operate() {
 		by = ""
-	} else if err := access.MayFollow(r.Context(), set); err != nil {
-		return err
 	} else if by == "" {
 		by = "nobody" // who is not known has made nothing
 	}
@@ -86,10 +87,10 @@ const mostSources = 100
 
 // serveSources lists, for operators, the sets whose sources the hub looks at.
 func (p *pages) serveSources(w http.ResponseWriter, r *http.Request) error {
-	if err := problem.OnlyRead(r, "GET, HEAD"); err != nil {
+	if err := access.MayOperate(r.Context()); err != nil {
 		return err
 	}
-	if err := access.MayOperate(r.Context()); err != nil {
+	if err := problem.OnlyRead(r, "GET, HEAD"); err != nil {
 		return err
 	}
 	states, err := p.sets.memory.Sets(r.Context())

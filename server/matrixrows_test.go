@@ -112,6 +112,19 @@ var siteRows = []row{
 	{method: "PUT", url: "/sets/SET", needs: publish, makes: true, there: 400, absent: 400, body: `nonsense`, headers: asJSON},
 	{method: "DELETE", url: "/sets/SET", needs: operate, there: 204, absent: 404, changes: true},
 
+	// The page, and what it asks for.
+	{method: "GET", url: "/page/version/main.js", needs: nothing, there: 200, absent: 200},
+	{method: "GET", url: "/page/version/nothing.js", needs: nothing, there: 404, absent: 404},
+	{method: "GET", url: "/sets/SET", needs: follow, there: 200, absent: 404, headers: []string{"Accept", "text/html"}},
+	{method: "GET", url: "/caller", needs: nothing, there: 200, absent: 200},
+	{method: "GET", url: "/activity", needs: operate, there: 200, absent: 200},
+	{method: "GET", url: "/failures", needs: operate, there: 200, absent: 200},
+	{method: "GET", url: "/sources", needs: operate, there: 200, absent: 200},
+	{method: "GET", url: "/sets/SET?details=1&recent=5", needs: follow, there: 200, absent: 404},
+	{method: "GET", url: "/sets/SET/activity", needs: follow, there: 200, absent: 404},
+	{method: "GET", url: "/sets/SET/failures", needs: operate, there: 200, absent: 200},
+	{method: "GET", url: "/sets/SET/requests", needs: follow, there: 200, absent: 200},
+
 	// Subscriptions.
 	{method: "GET", url: "/subscriptions/STATUS", needs: nothing, there: 200, absent: 404},
 	{method: "GET", url: "/subscriptions/ID.wrong", needs: nothing, there: 404, absent: 404},

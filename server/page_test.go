@@ -208,6 +208,15 @@ func TestPageOfASet(t *testing.T) {
 	if a, b := seen(there, one, "hidden"), seen(missing, other, "missing"); a != b || there.StatusCode != http.StatusNotFound || strings.Contains(one, "secret") {
 		t.Errorf("a private set looks so:\n%s\none that is not there so:\n%s", a, b)
 	}
+	for _, path := range []string{"/changelist.xml", "/changes", "/nothing.xml"} {
+		visit := func(set string) string {
+			resp, body := running.Do(t, "GET", h.URL+"/sets/"+set+path, "", "Accept", browsers, "Sec-Fetch-Dest", "document", "Sec-Fetch-Site", "none")
+			return seen(resp, body, set)
+		}
+		if a, b := visit("hidden"), visit("missing"); a != b {
+			t.Errorf("%s of a private set looks so:\n%s\nof one that is not there so:\n%s", path, a, b)
+		}
+	}
 }
 
 // The files of the page are kept for ever under a name that changes with them.

@@ -258,7 +258,9 @@ func (s *sets) serveOne(w http.ResponseWriter, r *http.Request) error {
 	if view.Recent, err = s.recent(r, &st); err != nil {
 		return err
 	}
-	s.details(ctx, &view, st.NoInventory)
+	if r.URL.Query().Get("details") == "1" {
+		s.details(ctx, &view, st.NoInventory)
+	}
 	if view.Source != "" && s.sources != nil {
 		if r.Method == http.MethodPut {
 			s.sources.poller.Described()

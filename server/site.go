@@ -50,7 +50,7 @@ func (s *site) routes(mux *router) {
 	}
 	mux.handle("/subscriptions/{name}", statusRoute, s.pages.serveStatus(s.serveStatus))
 	mux.handle("/sets", setsRoute, takes(s.sets.serveAll, "after", "details", "limit", "prefix"))
-	mux.handle("/sets/{set}", setsRoute, takes(s.pages.serveSet, "recent"))
+	mux.handle("/sets/{set}", setsRoute, takes(s.pages.serveSet, "details", "recent"))
 	mux.handle("/sets/{set}/changes", topicRoute, takes(s.serveTopic, subscribe.Parameters...))
 	mux.handle("/sets/{set}/resources", inventoryRoute, takes(s.serveInventory(s.web.ServeResources), "prefix", "after", "limit", "loc", "at"))
 	mux.handle("/sets/{set}/audit", inventoryRoute, takes(s.serveInventory(s.web.ServeAudit), "from", "prefix", "details"))

@@ -22,7 +22,7 @@ function place() {
 // figures are what a set is like now.
 const figures = (s) => h("dl", { class: "figures" },
   figure("Changes", compact(Number(s.head.split("-")[0])), s.updated ? ["newest ", ago(s.updated)] : "none yet"),
-  s.rate === undefined ? null : figure("Rate", rate(s.rate)),
+  figure("Rate", s.rate === undefined ? "–" : rate(s.rate)),
   s.resources === undefined ? null : figure("Resources", compact(s.resources)),
   s.followers === undefined ? null : figure("Followers", compact(s.followers)),
   s.lag === undefined ? null : figure("Lag", s.followers ? duration(s.lag) : "–", s.behind ? `${compact(s.behind)} changes` : null));
@@ -33,7 +33,7 @@ const origin = (s) => (s.source ? h("div", { class: "card" }, h("p", {}, "The hu
 export async function setView(main, signal) {
   let now;
   try {
-    now = await get(`sets/${set}`, {}, { signal, quiet: true });
+    now = await get(`sets/${set}`, { details: 1 }, { signal, quiet: true });
   } catch (e) {
     if (signal.aborted || ![401, 403, 404].includes(e.status)) throw e;
     const may = session.token() ? "" : " If it is private, sign in.";
@@ -72,7 +72,7 @@ export async function setView(main, signal) {
   const again = setInterval(async () => {
     if (document.hidden) return;
     try {
-      now = await get(`sets/${set}`, {}, { signal, quiet: true });
+      now = await get(`sets/${set}`, { details: 1 }, { signal, quiet: true });
       fill(numbers, figures(now));
       if (!source.contains(document.activeElement)) fill(source, origin(now));
     } catch { /* the hub is away for a moment, and the tail says so */ }
