@@ -42,6 +42,7 @@ type Keeper struct {
 	held   map[int]*Hold
 	live   []string
 	wanted []int // the shards that this hub should have while the hubs in live are alive
+	shared bool  // there was another hub in live
 
 	mu       sync.Mutex
 	finished []*Hold // the worker is done with them; to be released
@@ -162,7 +163,10 @@ func (k *Keeper) join(ctx context.Context) bool {
 	}
 	if !slices.Equal(live, k.live) {
 		k.live, k.wanted = live, wanted(live, k.store.Name(), k.shards)
-		k.logger.Info("the work is shared", "hubs", len(live), "shards", len(k.wanted))
+		if alone := len(live) < 2; !alone || k.shared { // a hub that was always alone shares nothing
+			k.shared = !alone
+			k.logger.Info("the work is shared", "hubs", len(live), "shards", len(k.wanted))
+		}
 	}
 	return true
 }

@@ -37,10 +37,11 @@ func goodRequestID(id string) bool {
 
 // requests gives each request an id, and a line in the log.
 type requests struct {
-	log     *slog.Logger
-	trail   *trail.Log        // nil: there is no audit log
-	proxies forwarded.Proxies // that are believed when they say who the client is
-	closing atomic.Bool       // the hub is stopping: each connection ends after its answer
+	log      *slog.Logger
+	trail    *trail.Log        // nil: there is no audit log
+	proxies  forwarded.Proxies // that are believed when they say who the client is
+	starting atomic.Bool       // the hub waits for its memory: an answer 503 is no failure
+	closing  atomic.Bool       // the hub is stopping: each connection ends after its answer
 }
 
 // logged gives each request an id: its own X-Request-Id, or a new one. The answer
@@ -76,7 +77,7 @@ func (q *requests) logged(next http.Handler, failed slog.Level) http.Handler {
 				answer.note(http.StatusOK) // net/http sends 200 if a handler sends nothing
 			}
 			level := slog.LevelDebug
-			if answer.status >= http.StatusInternalServerError && r.Context().Err() == nil {
+			if answer.status >= http.StatusInternalServerError && r.Context().Err() == nil && !(answer.status == http.StatusServiceUnavailable && q.starting.Load()) {
 				level = failed
 			}
 			if q.log.Enabled(ctx, level) {

@@ -148,3 +148,33 @@ func TestShownPath(t *testing.T) {
 		}
 	}
 }
+
+// A visitor who comes while the hub starts is told so, and is nothing to warn of.
+func TestEarlyVisitor(t *testing.T) {
+	log := &logged.Log{}
+	q := &requests{log: log.Logger(slog.LevelDebug)}
+	h := q.logged(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) }), slog.LevelWarn)
+	for _, test := range []struct {
+		starting bool
+		want     string
+	}{{true, "DEBUG"}, {false, "WARN"}} {
+		q.starting.Store(test.starting)
+		before := len(log.Lines(t, "request"))
+		h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil))
+		if lines := log.Lines(t, "request"); len(lines) != before+1 || lines[before]["level"] != test.want {
+			t.Errorf("starting %v: %v", test.starting, lines[before:])
+		}
+	}
+}
+
+// A hub that is alone logs that it runs and that it stops, and nothing of sharing.
+func TestQuietAlone(t *testing.T) {
+	h := start(t, Config{})
+	h.Publish("demo")
+	h.Stop()
+	for line := range strings.Lines(h.log.String()) {
+		if !strings.Contains(line, "rshub is running") && !strings.Contains(line, "stop") {
+			t.Errorf("the log has %s", line)
+		}
+	}
+}

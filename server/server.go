@@ -101,6 +101,7 @@ func (s *Server) Run(ctx context.Context) error {
 	startingOps := newMux()
 	s.health.routes(startingOps)
 	startingOps.Handle("/", starting)
+	s.requests.starting.Store(true)
 	f.serve(guard.keep(starting), guard.ofOps(s.probed()).keep(startingOps))
 
 	store, err := s.openStore(ctx)
@@ -126,6 +127,7 @@ func (s *Server) Run(ctx context.Context) error {
 	s.callers.open(ctx, store.memory, p.hub.Waits, store.ticketKeys)
 	s.health.open(store.memory, bus, s.callers, s.certificates, s.requests.trail)
 	f.open(s.site(base, guard, store, p), s.ops(guard, store))
+	s.requests.starting.Store(false)
 	s.announce(base)
 	return s.serve(ctx, p)
 }
