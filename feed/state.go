@@ -18,6 +18,8 @@ type Description struct {
 
 	Source string        `json:"source,omitempty"` // URL of a list of the set's resources that the hub polls; no document shows it
 	Every  time.Duration `json:"every,omitempty"`  // how often; 0 if there is no Source
+
+	By string `json:"by,omitempty"` // name of the caller who made the set; empty: one without a token. No document shows it
 }
 
 // A State is what a set is at one moment.

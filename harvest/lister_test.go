@@ -164,7 +164,7 @@ func TestListerRefuses(t *testing.T) {
 		{"JSON", says(`{"error": "busy"}`), "neither XML nor a text"},
 		{"a word", says("oops"), "line 1: entry 1 (oops): it is neither XML nor a text"},
 		{"half of it", says(sitemapOpen + entry + `<url><loc>https`), "entry 2"},
-		{"no end", says(sitemapOpen + entry), "ends early, in the middle of urlset"},
+		{"no end", says(sitemapOpen + entry), "ends early: </urlset> is missing"},
 		{"no loc", says(sitemapOpen + entry + "<url><lastmod>2026</lastmod></url></urlset>"), "entry 2: loc is missing"},
 		{"two locs", says(sitemapOpen + "<url><loc>https://a.example/1</loc><loc>https://a.example/2</loc></url></urlset>"), "entry 1 (https://a.example/1): an entry has one loc"},
 		{"a loc that is no URL", says(sitemapOpen + entry + "<url><loc>https://</loc></url></urlset>"), "entry 2 (https://): loc: it: it has no host"},

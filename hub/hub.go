@@ -18,6 +18,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/rshub/rshub/access"
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/internal/budget"
@@ -135,19 +136,25 @@ func (h *Hub) Close() {
 
 // make makes a set, unless it exists.
 func (h *Hub) make(ctx context.Context, set string, d feed.Description) error {
+	d.By = access.FromContext(ctx).Name
 	if err := h.log.Make(ctx, set, d, h.opts.ListSize); err != nil {
 		return fmt.Errorf("make set %q: %w", set, err)
 	}
 	return nil
 }
 
-// Describe sets the description of a set. It makes the set if a publish would
-// make it.
+// Describe sets the description of a set, but who made it. It makes the set if a publish
+// would make it; then the caller of ctx has made it.
 func (h *Hub) Describe(ctx context.Context, set string, d feed.Description) error {
 	if err := feed.CheckSet(set); err != nil {
 		return err
 	}
-	err := h.log.Describe(ctx, set, d)
+	d.By = access.FromContext(ctx).Name
+	st, err := h.log.State(ctx, set)
+	if err == nil {
+		d.By = st.By
+		err = h.log.Describe(ctx, set, d)
+	}
 	if errors.Is(err, feed.ErrNoSet) && h.Waits(set) {
 		if err := mayMake(ctx); err != nil {
 			return err

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/rshub/rshub/access"
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/changelog/disklog"
 	"github.com/rshub/rshub/feed"
@@ -252,6 +253,26 @@ func TestDescribe(t *testing.T) {
 				t.Errorf("state is %+v (%v)", st, err)
 			}
 		})
+	}
+}
+
+// A set belongs to whoever makes it, by a publish or by a description, whoever describes it
+// then.
+func TestMaker(t *testing.T) {
+	h, log := newHub(t, Options{})
+	by := func(name string) context.Context { return access.NewContext(t.Context(), access.Caller{Name: name}) }
+	if _, err := h.Publish(by("alice"), "published", changelog.Publish{Changes: changes("a", 1)}); err != nil {
+		t.Fatal(err)
+	}
+	for _, describe := range []struct{ name, set string }{{"bob", "described"}, {"", "open"}, {"carol", "described"}, {"carol", "published"}, {"carol", "open"}} {
+		if err := h.Describe(by(describe.name), describe.set, feed.Description{Title: "by " + describe.name}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for set, want := range map[string]string{"published": "alice", "described": "bob", "open": ""} {
+		if st, err := log.State(t.Context(), set); err != nil || st.By != want || st.Title != "by carol" {
+			t.Errorf("%s: %+v, %v", set, st, err)
+		}
 	}
 }
 

@@ -18,6 +18,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/rshub/rshub/access"
+	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/internal/logged"
 	"github.com/rshub/rshub/internal/running"
 	"github.com/rshub/rshub/internal/until"
@@ -331,7 +332,7 @@ func TestQuota(t *testing.T) {
 			t.Errorf("the log is %s", text)
 		}
 		mu.Lock()
-		kept["big"] = 0
+		kept["big"], kept["small"] = 0, 0
 		mu.Unlock()
 		time.Sleep(2 * quotaForget)
 		synctest.Wait()
@@ -371,6 +372,66 @@ func TestQuotaOfManySets(t *testing.T) {
 	if n := len(q.sets); n > mostMeasured {
 		t.Errorf("%d sets are measured", n)
 	}
+}
+
+// The sets of one maker keep together no more than one set; those of others go on.
+func TestQuotaOfAMaker(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		kept := map[string]int64{"alice1": 30, "alice2": 40, "alice3": 20, "bob": 60}
+		s := &store{
+			kept: func(_ context.Context, set string) (int64, error) {
+				mu.Lock()
+				defer mu.Unlock()
+				if _, ok := kept[set]; !ok {
+					return 0, feed.ErrNoSet
+				}
+				return kept[set], nil
+			},
+			maker: func(_ context.Context, set string) (string, error) { return strings.TrimRight(set, "123"), nil },
+		}
+		q := newQuota(s, 100, slog.New(slog.DiscardHandler))
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { defer close(done); _ = q.run(ctx) }()
+		look := func(want string) {
+			t.Helper()
+			for _, set := range []string{"alice1", "alice2", "alice3", "bob"} {
+				q.grew(set)
+			}
+			time.Sleep(quotaSeldom + quotaEvery)
+			synctest.Wait()
+			got := ""
+			for _, set := range []string{"alice1", "alice2", "alice3", "bob"} {
+				if _, full := q.full(set); full {
+					got += set + " "
+				}
+			}
+			if got != want {
+				t.Errorf("full are %q, want %q", got, want)
+			}
+		}
+		look("")
+		keep := func(set string, bytes int64) {
+			mu.Lock()
+			defer mu.Unlock()
+			if kept[set] = bytes; bytes == 0 {
+				delete(kept, set)
+			}
+		}
+		keep("alice3", 30)
+		look("alice1 alice2 alice3 ")
+		keep("alice2", 0) // it is deleted
+		look("")
+		keep("bob", 100)
+		look("bob ")
+		time.Sleep(2 * quotaForget)
+		synctest.Wait()
+		keep("alice1", 80) // also after a long time in which nobody published to alice3
+		look("alice1 alice3 bob ") // alice2 is gone, and whoever makes it anew may be another
+		cancel()
+		<-done
+	})
 }
 
 // A set of real data on the disk reaches its quota, and others go on.

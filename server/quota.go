@@ -2,28 +2,37 @@ package server
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/rshub/rshub/feed"
 )
 
 // A quota keeps one set from taking the room of all. It measures the sets that are
 // published to, now and then, because measuring is too slow for each publish. So a set may
 // come to keep more than it may by what is published to it between two looks.
+//
+// Where there are callers, the sets that one caller has made may together keep no more than
+// one set: otherwise a second set would take what is left.
 type quota struct {
 	most     atomic.Int64 // bytes that a set may keep; 0: any number
 	kept     func(ctx context.Context, set string) (int64, error)
-	capacity func(ctx context.Context) (int64, error) // bytes that the store has room for; 0: nobody knows. nil: most is configured
+	capacity func(ctx context.Context) (int64, error)              // bytes that the store has room for; 0: nobody knows. nil: most is configured
+	maker    func(ctx context.Context, set string) (string, error) // who made a set. nil: there are no callers
 	log      *slog.Logger
 
 	mu   sync.Mutex
-	sets map[string]*keeps // that were published to lately
+	sets map[string]*keeps // that were published to lately, and those that keep much
+	all  map[string]int64  // bytes that the sets of a maker keep
 }
 
 // keeps says what a set keeps.
 type keeps struct {
 	bytes  int64
+	by     string    // who made it, once it was measured
 	due    time.Time // of the next look
 	grew   time.Time // when somebody published to it last
 	often  int       // how often somebody did since the last look
@@ -43,15 +52,15 @@ const mostMeasured = 100_000
 
 // newQuota returns a quota of so many bytes; see Config.SetQuota.
 func newQuota(s *store, most int64, log *slog.Logger) *quota {
-	q := &quota{log: log, kept: s.kept, sets: map[string]*keeps{}}
+	q := &quota{log: log, kept: s.kept, maker: s.maker, sets: map[string]*keeps{}, all: map[string]int64{}}
 	if q.most.Store(max(most, 0)); most == 0 {
 		q.capacity = s.capacity
 	}
 	return q
 }
 
-// full reports whether a set keeps as much as it may, and how many bytes that is. See
-// hub.Options.
+// full reports whether a set keeps as much as it may, or those of whoever made it do together,
+// and how many bytes that is. See hub.Options.
 func (q *quota) full(set string) (most int64, full bool) {
 	if most = q.most.Load(); most == 0 && q.capacity == nil {
 		return 0, false
@@ -59,7 +68,7 @@ func (q *quota) full(set string) (most int64, full bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	k := q.sets[set]
-	return most, k != nil && most > 0 && k.bytes >= most
+	return most, k != nil && most > 0 && max(k.bytes, q.all[k.by]) >= most
 }
 
 // grew notes that a set was published to, so that it is measured. Sets that nobody could
@@ -96,7 +105,26 @@ func (q *quota) makeRoomLocked() {
 			break
 		}
 	}
-	delete(q.sets, least)
+	q.forgetLocked(least)
+}
+
+// forgetLocked forgets a set.
+func (q *quota) forgetLocked(set string) {
+	q.countLocked(q.sets[set], "", 0)
+	delete(q.sets, set)
+}
+
+// countLocked notes what a set keeps, and who made it.
+func (q *quota) countLocked(k *keeps, by string, bytes int64) {
+	if q.maker != nil {
+		if q.all[k.by] -= k.bytes; q.all[k.by] <= 0 {
+			delete(q.all, k.by)
+		}
+		if bytes > 0 {
+			q.all[by] += bytes
+		}
+	}
+	k.by, k.bytes = by, bytes
 }
 
 // run looks at the sets until ctx is done.
@@ -120,14 +148,26 @@ func (q *quota) run(ctx context.Context) error {
 	}
 }
 
+// measure returns what a set keeps, and who made it. A set that is gone keeps nothing.
+func (q *quota) measure(ctx context.Context, set string) (bytes int64, by string, err error) {
+	bytes, err = q.kept(ctx, set)
+	if err == nil && q.maker != nil {
+		by, err = q.maker(ctx, set)
+	}
+	if errors.Is(err, feed.ErrNoSet) {
+		return 0, "", nil
+	}
+	return bytes, by, err
+}
+
 // look measures the sets that are due.
 func (q *quota) look(ctx context.Context, now time.Time) {
 	var due []string
 	q.mu.Lock()
 	for set, k := range q.sets {
 		switch {
-		case now.Sub(k.grew) > quotaForget && k.bytes <= q.most.Load()/2:
-			delete(q.sets, set)
+		case now.Sub(k.grew) > quotaForget && k.bytes <= q.most.Load()/1000:
+			q.forgetLocked(set)
 		case !now.Before(k.due), k.often >= quotaOften:
 			due = append(due, set)
 		}
@@ -138,20 +178,22 @@ func (q *quota) look(ctx context.Context, now time.Time) {
 		if most == 0 || ctx.Err() != nil {
 			return
 		}
-		bytes, err := q.kept(ctx, set)
+		bytes, by, err := q.measure(ctx, set)
 		if err != nil {
 			return // the store has a problem; that is said elsewhere
 		}
 		q.mu.Lock()
 		if k := q.sets[set]; k != nil {
-			k.bytes, k.due, k.often = bytes, now.Add(quotaSeldom), 0
+			q.countLocked(k, by, bytes)
+			k.due, k.often = now.Add(quotaSeldom), 0
 			if bytes > most/2 {
 				k.due = now // at the next look
 			}
-			if full := bytes >= most; full != k.warned {
+			together := max(bytes, q.all[by])
+			if full := together >= most; full != k.warned {
 				k.warned = full
 				if full {
-					q.log.Warn("a set keeps as much as one set may, and takes no more changes until retention removes some", "set", set, "bytes", bytes, "most", most)
+					q.log.Warn("a set keeps as much as one set may, or the sets of whoever made it do together, and it takes no more changes until retention removes some", "set", set, "bytes", bytes, "by", by, "together", together, "most", most)
 				} else {
 					q.log.Info("a set that was full takes changes again", "set", set, "bytes", bytes)
 				}

@@ -59,9 +59,10 @@ type setView struct {
 	Looked         *looked  `json:"looked,omitempty"` // what came of the last look at the source; only in the view of one set
 	Topic          string   `json:"topic"`
 	CapabilityList string   `json:"capabilitylist"`
-	Begin          string   `json:"begin"` // when its log began
-	Floor          string   `json:"floor"` // cursor before the oldest change that is kept
-	Head           string   `json:"head"`  // cursor of the newest change
+	By             string   `json:"by,omitempty"` // who made it; only operators see it
+	Begin          string   `json:"begin"`        // when its log began
+	Floor          string   `json:"floor"`        // cursor before the oldest change that is kept
+	Head           string   `json:"head"`         // cursor of the newest change
 	Changes        uint64   `json:"changes"`
 	Updated        string   `json:"updated,omitempty"`   // datetime of the newest change
 	Rate           *float64 `json:"rate,omitempty"`      // changes in a second, over the last minute; nil: unknown. This and the next are details
@@ -86,6 +87,9 @@ func (s *sets) view(st feed.State, rights access.Rights) setView {
 		if st.Source != "" {
 			v.Every = st.Every.String()
 		}
+	}
+	if rights.Operate() {
+		v.By = st.By
 	}
 	v.Private = st.Private
 	if st.NoInventory {

@@ -38,6 +38,7 @@ type store struct {
 	kept          func(ctx context.Context, set string) (bytes int64, err error) // about how much a set takes
 	capacity      func(ctx context.Context) (bytes int64, err error)             // how much there is room for; 0: nobody knows
 	disk          *disklog.Log                                                   // the memory if it is on the disk; else nil
+	maker         func(ctx context.Context, set string) (by string, err error)   // who made a set; nil: there are no callers
 	ticketKeys    access.TicketKeys                                              // of the tickets of callers
 	redis         *redisconn.Conn                                                // the connections to Redis if the memory is there; else nil
 }

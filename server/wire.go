@@ -71,6 +71,12 @@ func (s *Server) wire(base feed.Base, guard *guard, store *store, bus *hub.Bus, 
 	if p.live = s.wireInventories(store); p.live != nil {
 		hold = p.live.Hold
 	}
+	if c.Callers != nil {
+		store.maker = func(ctx context.Context, set string) (string, error) {
+			st, err := log.State(ctx, set)
+			return st.By, err
+		}
+	}
 	p.quota = newQuota(store, c.SetQuota, s.log)
 	p.hub = hub.New(log, hub.Options{
 		Base: base, Sets: c.Sets, ListSize: c.ChangeListSize, MaxBody: c.MaxBody, Retention: c.Retention,

@@ -173,11 +173,12 @@ type more struct {
 
 	Source string        `json:"source,omitempty"`
 	Every  time.Duration `json:"every,omitempty"` // nanoseconds
+	By     string        `json:"by,omitempty"`
 }
 
 // moreOf returns the part of a description that the field more has, as JSON, or nothing.
 func moreOf(d feed.Description) string {
-	m := more{d.ResourceList, d.ResourceDump, d.ChangeDump, d.NoInventory, d.Private, d.Source, d.Every}
+	m := more{d.ResourceList, d.ResourceDump, d.ChangeDump, d.NoInventory, d.Private, d.Source, d.Every, d.By}
 	if m == (more{}) {
 		return ""
 	}
@@ -193,6 +194,6 @@ func readMore(text string, d *feed.Description) error {
 	var m more
 	err := json.Unmarshal([]byte(text), &m)
 	d.ResourceList, d.ResourceDump, d.ChangeDump, d.NoInventory, d.Private = m.ResourceList, m.ResourceDump, m.ChangeDump, m.NoInventory, m.Private
-	d.Source, d.Every = m.Source, m.Every
+	d.Source, d.Every, d.By = m.Source, m.Every, m.By
 	return err
 }
