@@ -427,7 +427,7 @@ func TestQuotaOfAMaker(t *testing.T) {
 		look("bob ")
 		time.Sleep(2 * quotaForget)
 		synctest.Wait()
-		keep("alice1", 80) // also after a long time in which nobody published to alice3
+		keep("alice1", 80)         // also after a long time in which nobody published to alice3
 		look("alice1 alice3 bob ") // alice2 is gone, and whoever makes it anew may be another
 		cancel()
 		<-done
