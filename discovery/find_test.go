@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"errors"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -298,6 +299,24 @@ func TestFindBroken(t *testing.T) {
 	}.start(t)
 	if s, err := discovery.Find(t.Context(), getter(), base+"/torn.xml"); err == nil || errors.Is(err, discovery.ErrNothing) || !strings.Contains(err.Error(), "torn.xml") {
 		t.Errorf("Find = %+v, %v: half a Capability List must be an error", s, err)
+	}
+}
+
+// TestFindCutOff has a server whose answer breaks off: it may be asked again, for nobody knows
+// what it has.
+func TestFindCutOff(t *testing.T) {
+	t.Parallel()
+	whole := document("urlset", "capabilitylist", entry("BASE/r.xml", "resourcelist"))
+	for _, sent := range []string{whole[:len(whole)/2], whole[:3], ""} {
+		srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/xml")
+			w.Header().Set("Content-Length", strconv.Itoa(len(whole)))
+			_, _ = io.WriteString(w, sent)
+		}))
+		t.Cleanup(srv.Close)
+		if s, err := discovery.Find(t.Context(), getter(), srv.URL+"/capabilitylist.xml"); err == nil || !harvest.IsAway(err) {
+			t.Errorf("after %d bytes: %+v, %v", len(sent), s, err)
+		}
 	}
 }
 

@@ -47,7 +47,7 @@ func get(ctx context.Context, g *harvest.Getter, address string) (*page, error) 
 	p := &page{url: a.URL}
 	p.take(feed.ParseLinks(a.Header.Values("Link")), p.url)
 	if err := p.read(bufio.NewReader(a.Body), a.Header.Get("Content-Type")); err != nil {
-		return nil, fmt.Errorf("read %s: %w", harvest.Plain(p.url), err)
+		return nil, fmt.Errorf("read %s: %w", harvest.Plain(p.url), harvest.Explain(ctx, err))
 	}
 	return p, nil
 }

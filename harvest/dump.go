@@ -54,7 +54,7 @@ func (l *Lister) dump(ctx context.Context, what, at string, d *Dump, first bool)
 	defer a.Close()
 	this := &listing{Lister: l, ctx: ctx}
 	if parts, err = this.packages(a, d, first); err != nil {
-		return nil, fmt.Errorf("%s (%s): %w", what, Plain(a.URL), explain(err, ctx))
+		return nil, fmt.Errorf("%s (%s): %w", what, Plain(a.URL), Explain(ctx, err))
 	}
 	return parts, nil
 }

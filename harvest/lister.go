@@ -106,8 +106,9 @@ func (l *Lister) Changes(ctx context.Context, list string, since time.Time, seen
 
 var errStopped = errors.New("nobody wants more")
 
-// explain says why reading a document failed.
-func explain(err error, ctx context.Context) error {
+// Explain says why reading the Body of an Answer failed: an *outbound.Failure, which IsAway
+// knows, a *resourcesync.Error, or the cause of ctx.
+func Explain(ctx context.Context, err error) error {
 	if _, ok := errors.AsType[*resourcesync.Error](err); ok {
 		return err
 	}

@@ -166,7 +166,7 @@ func (l *listing) document(a *Answer, p part, got *progress) (parts []part, err 
 		err = errOther()
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", name, explain(err, l.ctx))
+		return nil, fmt.Errorf("%s: %w", name, Explain(l.ctx, err))
 	}
 	if got.taken == 0 && parts == nil && len(l.now.Documents) > 0 && l.change == nil {
 		l.odd(a, &resourcesync.Error{Err: resourcesync.ErrInvalid, Rule: "it has no entries"})
