@@ -76,9 +76,9 @@ func newSession(t *testing.T) *session {
 const begin = `set -e
 exec 3>&1
 trap 'set +e; tail -n +1 out/* >&3; kill $(jobs -p) 2>/dev/null; wait' EXIT
-curl() { command curl -sS --fail-with-body "$@"; }
+curl() { command curl -fsS "$@"; }
 up() { until (exec 4<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null; do sleep 0.05; done; }
-shows() { for _ in $(seq 400); do if grep -qF -- "$1" out/*; then return; fi; sleep 0.05; done; echo "nothing shows $1" >&3; exit 98; }
+shows() { for _ in $(seq 200); do if grep -qF -- "$1" out/*; then return; fi; sleep 0.05; done; echo "nothing shows $1" >&3; exit 98; }
 `
 
 // places gives a text other addresses and places than the page has.
