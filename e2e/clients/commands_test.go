@@ -78,6 +78,7 @@ exec 3>&1
 trap 'set +e; tail -n +1 out/* >&3; kill $(jobs -p) 2>/dev/null; wait' EXIT
 curl() { command curl -fsS "$@"; }
 up() { until (exec 4<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null; do sleep 0.05; done; }
+ready() { until command curl -fso /dev/null "http://$1/readyz"; do sleep 0.05; done; }
 shows() { for _ in $(seq 200); do if grep -qF -- "$1" out/*; then return; fi; sleep 0.05; done; echo "nothing shows $1" >&3; exit 98; }
 `
 
@@ -135,12 +136,16 @@ func (s *session) typed(text string) {
 		case strings.Contains(command, ".py"):
 			s.up(s.own)
 		case !strings.Contains(command, "follow"):
-			s.up(s.hub)
+			s.ready()
 		}
 	}
 }
 
+// up waits until something listens at an address.
 func (s *session) up(address string) { fmt.Fprintf(&s.script, "up %s\n", port(address)) }
+
+// ready waits until the hub is ready.
+func (s *session) ready() { fmt.Fprintf(&s.script, "ready %s\n", s.ops) }
 
 // block types a block, and waits until it has shown what it shows.
 func (s *session) block(i int, b *pagetest.Block) {
@@ -149,7 +154,7 @@ func (s *session) block(i int, b *pagetest.Block) {
 	if _, ok := b.Mark("runs on"); ok {
 		s.script.WriteString("{\n" + s.places(b.Text) + "} &\n")
 		if startsHub.MatchString(b.Text) {
-			s.up(s.hub)
+			s.ready()
 		}
 	} else if ends {
 		s.script.WriteString("set +e\n" + s.places(b.Text) + "[ $? = " + status + " ] || exit 97\nset -e\n")
