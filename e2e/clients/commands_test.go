@@ -1,6 +1,7 @@
 package clients
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -117,8 +118,17 @@ func (s *session) run(blocks []*pagetest.Block) {
 		"PATH=" + filepath.Dir(hubtest.Rshub) + string(filepath.ListSeparator) + os.Getenv("PATH"), "HOME=" + s.t.TempDir(), "XDG_CACHE_HOME=", "PYTHONUNBUFFERED=1",
 		"RSHUB_LISTEN=" + s.hub, "RSHUB_OPS_LISTEN=" + s.ops, "RSHUB_CALLBACK_ALLOW=127.0.0.0/8", "RSPUBLISH_HUB=http://" + s.hub, "no_proxy=127.0.0.1",
 	}
-	if code, stdout, stderr := hubtest.Run(s.t, env, nil, "bash", "-c", s.script.String()); code != 0 {
-		s.t.Errorf("the commands end with %d:\n%s\n%s%s", code, s.script.String(), stdout, stderr)
+	p := hubtest.Start(s.t, env, nil, "bash", "-c", s.script.String())
+	for i, b := range blocks {
+		hubtest.Until(s.t, fmt.Sprintf("%q is typed", b.Text), func() error {
+			if _, ok := b.Mark("file"); ok || p.Ended() || strings.Contains(p.Stdout.String(), fmt.Sprintf("== %02d\n", i)) {
+				return nil
+			}
+			return errors.New("not yet")
+		})
+	}
+	if code := p.Wait(); code != 0 {
+		s.t.Errorf("the commands end with %d:\n%s\n%s%s", code, s.script.String(), p.Stdout, p.Stderr)
 	}
 }
 
@@ -164,4 +174,5 @@ func (s *session) block(i int, b *pagetest.Block) {
 	if says, ok := b.Mark("shows"); ok {
 		fmt.Fprintf(&s.script, "shows '%s'\n", says)
 	}
+	fmt.Fprintf(&s.script, "echo == %02d >&3\n", i)
 }
