@@ -116,6 +116,7 @@ var arrows = map[string][]string{
 	"internal/metricstest":               {},
 	"internal/oaitest":                   {},
 	"internal/operatetest":               {},
+	"internal/pagetest":                  {},
 	"internal/pipenet":                   {},
 	"internal/redisconn/conntest":        {"internal/redisconn"},
 	"internal/redistest":                 {},

@@ -10,7 +10,7 @@
 //	operate   starting, stopping, backups, tokens, logs, metrics, alerts
 //	deploy    the image, the chart, compose
 //	proxy     the configurations for nginx, HAProxy and Caddy
-//	clients   the Python client, and the examples
+//	clients   the Python client, the examples, and the commands of the documentation
 //	inventory baselines, Resource Lists, and audits
 //	source    rspublish sync and watch
 //	mirror    rsmirror, and what breaks while it works
