@@ -1,31 +1,30 @@
-# make build   the three programs, in bin/
-# make image   the container image, in dist/image.tar
-# make release everything that a release consists of, in dist/, verified
-# make check   what is quick to know: format, vet, static analysis, and the short tests
-#              of each package, with the race detector
-# make test    everything that has to hold: check, the long tests of each package
-#              (whole), the built programs from outside (e2e), the chart, and that a
-#              few mutants are noticed (sample)
-# make prove   what takes longer than that: all mutants, every fault point, the soak,
-#              and tests in their full size; see docs/promise.md. SEED=n repeats the
-#              choices of a run, SOAK is how long the soak takes
-# make mutants that each wrong edit in tools/mutants/patches is noticed by the test that
-#              it names; MUTANTS is a pattern of names
-# make chart   the Helm chart: linted, rendered, and read as Kubernetes reads it
-# make verify  that every module that Go downloaded is what the checksums say, for each
-#              module of the repository
-# make licences writes THIRD_PARTY.md, which make lint compares
-# make bench   what it costs, each figure beside a floor measured in the same run
-# make fuzz    each fuzz test for FUZZTIME: a count (go test -fuzz reports a time that
-#              ends within an input as a failure now and then)
-# make soak    faults at random for SOAK (a duration), on programs with the race
-#              detector; SEED=n repeats the choices of a run
+# make build     the three programs, in bin/
+# make image     the container image, in dist/image.tar
+# make release   everything that a release consists of, in dist/, verified
+# make check     format, vet, static analysis, and the short tests of each package
+# make test      the gate, what any change may break
+# make concerned SINCE=COMMIT
+#                the parts of prove that the changes since a commit concern
+# make prove     all the rest: the parts that have not passed at this commit; or PART=NAME.
+#                CONTRIBUTING.md lists the parts
+# make mutants   that each wrong edit in tools/mutants/patches is noticed by the test that
+#                it names; MUTANTS is a pattern of names
+# make chart     the Helm chart: linted, rendered, and read as Kubernetes reads it
+# make verify    that every module that Go downloaded is what the checksums say, for each
+#                module of the repository
+# make licences  writes THIRD_PARTY.md, which make thirdparty compares
+# make bench     what it costs, each figure beside a floor measured in the same run
+# make fuzz      each fuzz test for FUZZTIME: a count (go test -fuzz reports a time that
+#                ends within an input as a failure now and then)
+# make soak      faults at random for SOAK (a duration), on programs with the race
+#                detector; SEED=n repeats the choices of a run
 GO       ?= go
 FUZZTIME ?= 100000x
 SOAK     ?= 10m
 TOOL     := $(GO) tool -modfile=$(CURDIR)/tools/go.mod
 MODULES  := . e2e e2e/alerts tools/licences tools/mutants
 
+ 
 # Everything is compiled as it is released, so that this is what is tested and
 # measured, and compiled once. Only the race detector needs cgo.
 export CGO_ENABLED := 0
@@ -34,7 +33,7 @@ RACE               := CGO_ENABLED=1 $(GO) test -race
 
 check = set -e; for m in $(1); do echo "vet and staticcheck in $$m"; (cd $$m && $(GO) vet ./... && $(TOOL) staticcheck ./...); done
 
-.PHONY: all build image release verify licences check test prove need lint unit whole chart e2e bench fuzz sample mutants points soak clean
+.PHONY: all build image release verify licences thirdparty packaging check test concerned prove need lint tests chart bench fuzz mutants soak clean
 
 all: build
 
@@ -51,10 +50,14 @@ image:
 	  -version '$(VERSION)' -tag "$$(sed -n 's/^appVersion: //p' $(CURDIR)/deploy/helm/rshub/Chart.yaml)" -revision "$$(git log -1 --format=%H)" -created "$$(git log -1 --format=%cI)"
 	@rm -r dist/programs
 
-release: verify
+release: verify packaging
+	cd tools/release && $(GO) run . -root $(CURDIR) -version '$(VERSION)' $(RELEASE)
+
+# The tests of the image and of the release.
+packaging:
 	@$(call check,tools/image tools/release)
 	cd tools/image && $(GO) test ./...
-	cd tools/release && $(GO) test ./... && $(GO) run . -root $(CURDIR) -version '$(VERSION)' $(RELEASE)
+	cd tools/release && $(GO) test ./...
 
 verify:
 	scripts/verify -strict
@@ -62,34 +65,35 @@ verify:
 licences:
 	cd tools/licences && $(GO) run . -write
 
-check: need lint unit
+thirdparty:
+	cd tools/licences && $(GO) test . && $(GO) run .
+	scripts/verify
 
-test: check whole chart e2e sample
+# tools/proof has the parts, and says at the end what each took.
+PROOF := cd tools && $(GO) run ./proof
 
-prove: points mutants soak
-	@$(programs); cd e2e && RSHUB_E2E_FULL=1 RSHUB_E2E_SEED=$(SEED) $(GO) test -count=1 -p 1 -timeout 0 -v ./attack ./callback ./ends ./inventory ./linear
+test: need
+	$(PROOF) gate
 
-# What the tests need besides Go; installed with apt where that is possible.
+check: need
+	$(PROOF) gate lint unit race
+
+concerned:
+	@scripts/need all
+	$(PROOF) concerned $(SINCE)
+
+prove:
+	@scripts/need all
+	$(PROOF) all $(PART)
+
+# What the gate needs besides Go; installed with apt where that is possible.
 need:
 	@scripts/need
 
+# The tools are looked at in their part of prove, and so are modules with the types of Kubernetes.
 lint:
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { gofmt -d $$(git ls-files '*.go'); exit 1; }
-	@$(call check,$(MODULES))
-	cd tools/licences && $(GO) test . && $(GO) run .
-	scripts/verify . e2e tools
-
-# The tests of conformance are not cached: Go does not know that they build rshub.
-unit:
-	$(RACE) -short $$($(GO) list ./... | grep -v /bench)
-	$(GO) test -count=1 ./conformance
-
-# What would take minutes with the race detector, and has nothing to do with
-# races, runs without it.
-whole:
-	$(GO) test ./bench ./callback
-	$(GO) test -run 'TestLog|TestTorn|TestFaultPoints|TestDamageAtRest' ./changelog/...
-	$(GO) test -run 'TestLargeScrape|TestFromIsCutByBytes|TestIndexIsBounded|TestSlowPages' ./server ./documents ./subscribe
+	@$(call check,. e2e)
 
 # Not vetted: with the types of Kubernetes that takes half as long as all the rest. Not
 # cached: the chart is outside of that module. UPDATE=-update writes the golden files
@@ -97,28 +101,10 @@ whole:
 chart:
 	cd deploy/helm/test && $(TOOL) staticcheck ./... && $(GO) test -count=1 -vet=off ./... $(UPDATE)
 
-# Builds the programs, for all packages of e2e, until the end of the recipe's line.
-programs = set -e; dir=$$(mktemp -d); trap 'rm -r "$$dir"' EXIT; scripts/build "$$dir"; export RSHUB_E2E_PROGRAMS="$$dir"
-
-# Not cached: Go does not know that these tests run the programs. One package after
-# the other: tests that measure time disturb each other.
-e2e:
-	@$(programs); cd e2e && $(GO) test -count=1 -p 1 ./...
-
 # Not cached: Go does not know that these tests read the whole tree.
-sample:
-	cd tools/mutants && $(GO) test -count=1 . && $(GO) run . -run '^(filter-holds-the-cursor|block-checksum|disk-key-hash)$$'
-
 mutants:
-	cd tools/mutants && $(GO) run . -run '$(MUTANTS)'
-
-# Each operation of the disk, and each request to Redis and each answer, fails once;
-# and each byte is damaged once. So does each call of a commit of an inventory, and other
-# commits come between any two of them.
-points:
-	RSHUB_PROVE=1 $(GO) test -count=1 -timeout 0 -run '^(TestFaultPoints|TestDamageAtRest)$$' ./changelog/disklog ./changelog/redislog
-	$(GO) test -count=1 -timeout 0 -run '^(TestInventories|TestInventory|TestMemoryInventory)$$' ./changelog/disklog ./changelog/redislog ./inventory ./inventory/diskpages
-	RSHUB_PROVE=1 $(GO) test -count=1 -run '^TestWatcher' ./directory
+	@$(call check,tools/mutants)
+	cd tools/mutants && $(GO) test -count=1 . && $(GO) run . -run '$(MUTANTS)'
 
 bench:
 	$(GO) run ./bench $(BENCH)
@@ -127,7 +113,7 @@ fuzz:
 	scripts/fuzz $(FUZZTIME)
 
 soak:
-	@cd e2e && RSHUB_E2E_RACE=1 RSHUB_SOAK=$(SOAK) RSHUB_SOAK_SEED=$(SEED) $(RACE) -count=1 -timeout 0 -v -run '^TestSoak$$' ./soak
+	@cd e2e && RSHUB_E2E_RACE=1 RSHUB_SOAK=$(SOAK) RSHUB_SOAK_SEED=$(SEED) CGO_ENABLED=1 $(GO) test -race -tags=pebblegozstd -count=1 -timeout 0 -v -run '^TestSoak$$' ./soak
 
 clean:
 	rm -rf bin dist

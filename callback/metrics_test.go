@@ -123,6 +123,9 @@ func TestMetrics(t *testing.T) {
 // A hub that was just started knows of a subscription that is behind only the time of
 // its last delivery.
 func TestMetricsAfterAStart(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long: make prove PART=long")
+	}
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, Options{})
 		c := w.listen("a.example")

@@ -16,6 +16,7 @@ import (
 
 // An audit beside a mirror that runs finds what is wrong, and leaves nothing.
 func TestBeside(t *testing.T) {
+	t.Parallel()
 	b := newBench(t)
 	b.set("/a", "a")
 	b.set("/b", "b")

@@ -436,6 +436,7 @@ func TestMaxDelete(t *testing.T) {
 
 // Apply and Retry at once, about the same resources, end with the newest.
 func TestTogether(t *testing.T) {
+	t.Parallel()
 	b := newBench(t)
 	var wg sync.WaitGroup
 	ctx, cancel := context.WithCancel(t.Context())

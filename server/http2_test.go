@@ -167,6 +167,7 @@ func (h *started) value(t *testing.T, name string) float64 {
 
 // Everything but WebSockets works over HTTP/2, on one connection.
 func TestHTTP2(t *testing.T) {
+	t.Parallel()
 	h, p := start(t, Config{Metrics: prometheus.NewRegistry(), Heartbeat: 1200 * time.Millisecond, WriteTimeout: time.Second}), newProxy(t, 64<<10)
 	topic := h.URL + "/sets/demo/changes"
 	events := p.follow(t, topic)

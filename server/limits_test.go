@@ -169,6 +169,7 @@ func crowdOf(t *testing.T, d shares) (*crowd, string, *logged.Log) {
 
 // Connections without a request make room for others, those first that wait longest.
 func TestIdleConnectionsMakeRoom(t *testing.T) {
+	t.Parallel()
 	c, addr, _ := crowdOf(t, shares{users: 4, away: 1})
 	var conns []net.Conn
 	for range 4 {
@@ -207,6 +208,7 @@ func TestIdleConnectionsMakeRoom(t *testing.T) {
 // Connections of one address that wait for a request make room for others of the same, so
 // that who keeps many silent ones does not lock out a probe that comes from there.
 func TestIdleConnectionsOfOneAddressMakeRoom(t *testing.T) {
+	t.Parallel()
 	c, addr, _ := crowdOf(t, shares{users: 100, one: 4, away: 2})
 	for range 4 {
 		conn, err := net.Dial("tcp", addr)
@@ -436,6 +438,7 @@ func TestQuotaOfAMaker(t *testing.T) {
 
 // A set of real data on the disk reaches its quota, and others go on.
 func TestQuotaOnDisk(t *testing.T) {
+	t.Parallel()
 	h := start(t, Config{SetQuota: 1})
 	h.Publish("demo")
 	// The newest changes are not counted before the store has written them down.

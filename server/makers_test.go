@@ -52,6 +52,7 @@ func (c *callee) noted() (took int, denied string) {
 // A subscription ends within ten seconds when the token that made it is removed, or the set is
 // not for anyone any more. The callback is told, and operators see why. Others go on.
 func TestSubscriptionsEnd(t *testing.T) {
+	t.Parallel()
 	path := filepath.Join(t.TempDir(), "tokens")
 	file, texts := running.Tokens("publish:*,follow:*,operate", "follow:a")
 	write := func(text string) { t.Helper(); writeFile(t, path, text) }
@@ -145,6 +146,7 @@ func TestSubscriptionsEnd(t *testing.T) {
 // and goes on when it is there. What was in clear is encrypted at the start, and what was
 // encrypted with another key, too.
 func TestSecretKeys(t *testing.T) {
+	t.Parallel()
 	data := t.TempDir()
 	key := func(id string) string { return fmt.Sprintf("%s:%s=", id, strings.Repeat(id[:1], 43)) }
 	allow := []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}

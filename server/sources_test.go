@@ -16,6 +16,7 @@ import (
 // A set that is described with a source is filled from a sitemap, and then known whole.
 // Who may publish to it sees what came of the look; nobody else sees where the source is.
 func TestSource(t *testing.T) {
+	t.Parallel()
 	source := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/sitemap.xml" {
 			http.NotFound(w, r)

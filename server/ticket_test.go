@@ -150,6 +150,7 @@ func TestTicketWithoutTokens(t *testing.T) {
 
 // A ticket is good at every hub of several, and ends with its token at all of them.
 func TestTicketOfSeveralHubs(t *testing.T) {
+	t.Parallel()
 	redis := redistest.Start(t)
 	file, texts := running.Tokens("publish:*,follow:*", "follow:a")
 	path := t.TempDir() + "/tokens"

@@ -159,6 +159,7 @@ func TestTLS(t *testing.T) {
 // Followers of each kind get everything over TLS, live and from the memory, in large frames
 // and small ones.
 func TestFollowTLS(t *testing.T) {
+	t.Parallel()
 	s := startTLS(t, Config{Heartbeat: time.Second})
 	s.publish(10, 10)
 	sockets := []*websocket.Conn{s.dial("", 0), s.dial("?since=start", 0), s.dial("?since=start&prefix=https:", 0)}
@@ -230,6 +231,7 @@ func TestFollowTLS(t *testing.T) {
 
 // A WebSocket that takes nothing is cut, and delays nobody.
 func TestStalledTLS(t *testing.T) {
+	t.Parallel()
 	s := startTLS(t, Config{WriteTimeout: time.Second})
 	s.publish(1, 10)
 	healthy := s.dial("", 0)
@@ -247,6 +249,7 @@ func TestStalledTLS(t *testing.T) {
 
 // A new certificate is for new connections; those that are open go on.
 func TestCertificateIsReplaced(t *testing.T) {
+	t.Parallel()
 	s := startTLS(t, Config{})
 	serial := func() int64 {
 		conn, err := tls.Dial("tcp", strings.TrimPrefix(s.URL, "https://"), s.pair.Client())

@@ -328,6 +328,7 @@ func TestSlowBaseline(t *testing.T) {
 
 // A hub that stops tells a reader of a baseline where to go on.
 func TestBaselineShutdown(t *testing.T) {
+	t.Parallel()
 	s, _ := newBaselineSite(t, settings{sendBuffer: 8 << 10})
 	s.ordinary(20_000)
 	c := s.dial("?since=baseline", dialer{readBuffer: 8 << 10})

@@ -112,6 +112,7 @@ func TestEventsShutdown(t *testing.T) {
 
 // A stream that nobody reads ends at the write timeout, and its handler too.
 func TestEventsStalled(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, settings{Options: subscribe.Options{WriteTimeout: 200 * time.Millisecond}})
 	s.publish(1)
 	events := s.stream("")

@@ -26,6 +26,7 @@ func nextURL(t testing.TB, resp *http.Response) string {
 
 // Whoever walks the pages gets everything exactly once, in order.
 func TestWalkPages(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, settings{listSize: 1000})
 	var changes []resourcesync.Change
 	for i := range 2500 {

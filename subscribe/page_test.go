@@ -187,6 +187,7 @@ func (r *replaced) Since(ctx context.Context, set string, after feed.Cursor, lim
 // When the memory no longer has what a slow client has been promised, the connection is
 // broken off. The client does not take a part for the whole page.
 func TestSlowPageIsBrokenOff(t *testing.T) {
+	t.Parallel()
 	for name, change := range map[string]func(*feed.Batch) (*feed.Batch, error){
 		"gone": func(*feed.Batch) (*feed.Batch, error) { return nil, feed.ErrGone },
 		"diverged": func(b *feed.Batch) (*feed.Batch, error) {

@@ -47,6 +47,7 @@ func smallBuffers(size int) dialer {
 // misses. When it reads again it has everything in order up to its end, and
 // from its last cursor it misses nothing.
 func TestStalledClient(t *testing.T) {
+	t.Parallel()
 	for _, query := range []string{"", "?prefix=https:"} {
 		t.Run(query, func(t *testing.T) {
 			s := newSite(t, settings{Options: subscribe.Options{WriteTimeout: 300 * time.Millisecond}, sendBuffer: smallSend})
@@ -146,6 +147,7 @@ func (f *counter) kept() (n int) {
 
 // For a client that stalls the server keeps nothing but the bytes that come next.
 func TestStalledMemory(t *testing.T) {
+	t.Parallel()
 	f := &counter{}
 	s := newSite(t, settings{
 		Options: subscribe.Options{WriteTimeout: time.Minute}, sendBuffer: smallSend,
@@ -177,6 +179,7 @@ func TestStalledMemory(t *testing.T) {
 // A client that reads again in time is told: it gets the frame that was begun,
 // and then the close with its cursor.
 func TestTooSlowIsTold(t *testing.T) {
+	t.Parallel()
 	const timeout = 600 * time.Millisecond
 	s := newSite(t, settings{Options: subscribe.Options{WriteTimeout: timeout}, sendBuffer: smallSend})
 	s.publish(1)
@@ -198,6 +201,7 @@ func TestTooSlowIsTold(t *testing.T) {
 // A client that reads slowly but steadily gets everything, however long a
 // message takes.
 func TestSlowButSteady(t *testing.T) {
+	t.Parallel()
 	const timeout = 500 * time.Millisecond
 	s := newSite(t, settings{Options: subscribe.Options{WriteTimeout: timeout}, sendBuffer: smallSend})
 	s.publish(1)
@@ -227,6 +231,7 @@ func TestSlowButSteady(t *testing.T) {
 // Whatever part of a frame the socket takes, of frames with all three lengths
 // of header, the stream goes on with the rest of it.
 func TestPartialWrites(t *testing.T) {
+	t.Parallel()
 	seed := uint64(time.Now().UnixNano())
 	t.Log("seed", seed)
 	random := rand.New(rand.NewPCG(seed, 0))

@@ -328,6 +328,7 @@ func TestDivergedStart(t *testing.T) {
 }
 
 func TestShutdown(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, settings{Options: subscribe.Options{Heartbeat: time.Minute}})
 	end := s.publish(5)
 	clients := []*client{s.dial("?since=start", dialer{}), s.dial("", dialer{protocol: "rs.xml"}), s.dial("?change=deleted", dialer{})}

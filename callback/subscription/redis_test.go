@@ -354,6 +354,7 @@ func TestRedisKeys(t *testing.T) {
 // Send, and commits that put or delete records, wait for the replicas. Commits of
 // progress do not, because lost progress is only delivered again.
 func TestRedisWait(t *testing.T) {
+	t.Parallel()
 	primary := redistest.Start(t)
 	host, port, _ := strings.Cut(primary.Addr, ":")
 	replica := redistest.Start(t, "--replicaof", host+" "+port)

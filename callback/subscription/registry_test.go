@@ -88,6 +88,9 @@ func TestRedis(t *testing.T) {
 
 // On a cluster a script that touches keys of two slots fails.
 func TestRedisCluster(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long: make prove PART=stores")
+	}
 	t.Parallel()
 	s := redistest.StartCluster(t)
 	registrytest.Run(t, backendOn(nil, func(t testing.TB) *redisconn.Conn { return conntest.OpenCluster(t, s.Addr, redisconn.Options{}) }))

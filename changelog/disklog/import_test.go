@@ -15,6 +15,9 @@ import (
 // TestImportIsDurable crashes the machine after Finish, and in the middle of a copy. A
 // copy that was crashed in the middle goes on with what is on the disk.
 func TestImportIsDurable(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long: make prove PART=stores")
+	}
 	from, err := Open("from", Options{FS: vfs.NewMem(), Fatal: fatal(t)})
 	if err != nil {
 		t.Fatal(err)

@@ -41,6 +41,10 @@ func TestSocket(t *testing.T) {
 }
 
 func TestSentinel(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long: make prove PART=stores")
+	}
+	t.Parallel()
 	first, second := newServer(t), newServer(t)
 	host, port, _ := strings.Cut(first.addr, ":")
 	ok(t, second.admin(t).ReplicaOf(t.Context(), host, port).Err())

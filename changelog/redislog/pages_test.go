@@ -16,11 +16,23 @@ import (
 	"github.com/rshub/rshub/inventory/storetest"
 )
 
-func TestPages(t *testing.T) { storetest.Store(t, env(shared.url())) }
+func TestPages(t *testing.T) {
+	t.Parallel()
+	storetest.Store(t, env(shared.url()))
+}
 
-func TestPagesOnCluster(t *testing.T) { storetest.Store(t, env(newCluster(t))) }
+func TestPagesOnCluster(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long: make prove PART=stores")
+	}
+	t.Parallel()
+	storetest.Store(t, env(newCluster(t)))
+}
 
-func TestInventories(t *testing.T) { storetest.Inventory(t, env(shared.url())) }
+func TestInventories(t *testing.T) {
+	t.Parallel()
+	storetest.Inventory(t, env(shared.url()))
+}
 
 // env makes a memory of one test in a Redis.
 func env(url string) func(t *testing.T) storetest.Env {
@@ -249,6 +261,7 @@ func TestPagesWithoutInfo(t *testing.T) {
 
 // A Swap that is Durable waits for replicas, and no other.
 func TestDurableWaits(t *testing.T) {
+	t.Parallel()
 	l := startOn(t, connect(t, shared.url(), redisconn.Options{Wait: 1, WaitTimeout: 1}), Options{})
 	s := l.Inventories()
 	if err := l.Make(t.Context(), "set", feed.Description{}, 10); !errors.Is(err, feed.ErrUnknown) {

@@ -8,6 +8,10 @@ import (
 )
 
 func TestManySets(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long: make prove PART=stores")
+	}
+	t.Parallel()
 	l := start(t, shared.url(), Options{})
 	const n = 2500 // several pipelines
 	for i := range n {

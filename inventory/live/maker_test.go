@@ -18,6 +18,7 @@ import (
 
 // TestCommits shows when roots are made.
 func TestCommits(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T, w *world) {
 		w.log.make("small")
 		w.log.make("large")

@@ -95,6 +95,7 @@ func TestStates(t *testing.T) {
 
 // TestKeep shows for how long states are kept, and how many.
 func TestKeep(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T, w *world) {
 		ctx := t.Context()
 		w.log.make("a")
@@ -317,6 +318,7 @@ func TestUnpin(t *testing.T) {
 
 // TestResourceLists makes Resource Lists.
 func TestResourceLists(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T, w *world) {
 		ctx := t.Context()
 		w.log.make("a")

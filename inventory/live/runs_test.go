@@ -43,6 +43,7 @@ func (c *racing) Put(ctx context.Context, set string, begin int64, attempt uint6
 // one commit. When somebody else ends the runs, the next commit is without, so that it
 // gets on.
 func TestRuns(t *testing.T) {
+	t.Parallel()
 	for _, test := range []struct {
 		name  string
 		races int64

@@ -1,0 +1,101 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// A part is what is run, and shown in the table, as one. It is red with its first step that is.
+type part struct {
+	name     string
+	concerns []string // folders of the repository whose change may break it; the product's packages say that by their imports
+	steps    []step
+}
+
+// A step is a command, or tests of one module.
+type step struct {
+	dir     string   // of the module, below the root
+	command string   // for sh; else tests:
+	tests   []string // patterns of packages
+	without []string // packages that do not belong to it, though a pattern matches
+	flags   []string // of go test
+	env     []string
+	race    bool // with the race detector
+}
+
+// racy are the packages whose goroutines share state. In the gate they run with the race
+// detector only, and all others without it.
+var racy = []string{"./callback/...", "./changelog/...", "./hub/...", "./inventory/live/...", "./server/...", "./subscribe/..."}
+
+// gate is what any change may break.
+var gate = []part{
+	{name: "lint", steps: []step{{command: "make lint"}}},
+	{name: "unit", steps: []step{
+		{tests: []string{"./..."}, without: slices.Concat(racy, apart), flags: []string{"-short", "-parallel=6", "-p=3"}},
+		{dir: "tools", tests: []string{"./proof"}},
+	}},
+	{name: "race", steps: []step{{tests: racy, race: true, flags: []string{"-short", "-parallel=6", "-p=3"}}}},
+}
+
+// apart are packages of the product's module that are a part of their own.
+var apart = []string{"./bench/...", "./conformance/..."}
+
+// stores keep something, and pass contract suites. Their long form is a part of its own.
+var stores = []string{"./changelog/...", "./inventory/...", "./callback/subscription/...", "./claim/...", "./internal/redisconn/..."}
+
+// program is what every test of the built programs stands on.
+var program = []string{"cmd", "server", "e2e/internal", "scripts"}
+
+// e2e are tests of the built programs in packages of the module e2e. They are not cached: Go does
+// not know that they run the programs.
+func e2e(flags string, packages ...string) []step {
+	return []step{{dir: "e2e", tests: packages, flags: append([]string{"-count=1", "-timeout=0"}, strings.Fields(flags)...)}}
+}
+
+// prove is all that the gate leaves out. No part takes more than about twenty minutes on two cores.
+var prove = []part{
+	{name: "stores", concerns: stores, steps: []step{
+		{tests: stores, flags: []string{"-parallel=6", "-timeout=0"}},
+	}},
+	{name: "points", concerns: stores, steps: []step{
+		{tests: []string{"./changelog/disklog", "./changelog/redislog"}, env: []string{"RSHUB_PROVE=1"}, flags: []string{"-count=1", "-timeout=0", "-parallel=6", "-run=^(TestFaultPoints|TestDamageAtRest)$"}},
+		{tests: []string{"./changelog/disklog", "./changelog/redislog", "./inventory", "./inventory/diskpages"}, env: []string{"RSHUB_PROVE=1"}, flags: []string{"-count=1", "-timeout=0", "-run=^(TestInventories|TestInventory|TestMemoryInventory)$"}},
+		{tests: []string{"./directory"}, env: []string{"RSHUB_PROVE=1"}, flags: []string{"-count=1", "-timeout=0", "-run=^TestWatcher"}},
+	}},
+	{name: "long", steps: []step{{tests: []string{"./..."}, without: slices.Concat(stores, []string{"./bench/..."}), flags: []string{"-timeout=0"}}}},
+	{name: "race", steps: []step{{tests: []string{"./..."}, without: slices.Concat(racy, apart), race: true, flags: []string{"-short", "-timeout=0"}}}},
+	{name: "attack", concerns: slices.Concat(program, []string{"access", "limit", "e2e/attack"}), steps: e2e("-p=1", "./attack")},
+	{name: "callback", concerns: slices.Concat(program, []string{"callback", "conformance", "e2e/callback"}), steps: e2e("-p=1 -parallel=4", "./callback")},
+	{name: "cluster", concerns: slices.Concat(program, []string{"changelog", "claim", "hub", "e2e/cluster", "e2e/linear"}), steps: e2e("-p=1 -parallel=4", "./cluster", "./linear")},
+	{name: "ends", concerns: slices.Concat(program, []string{"client", "directory", "discovery", "harvest", "mirror", "poll", "reconcile", "relay", "e2e/ends"}), steps: e2e("-p=1 -parallel=4", "./ends")},
+	{name: "follow", concerns: slices.Concat(program, []string{"hub", "subscribe", "e2e/follow", "e2e/publish"}), steps: e2e("-p=2 -parallel=4", "./follow", "./publish")},
+	{name: "inventory", concerns: slices.Concat(program, []string{"inventory", "documents", "client", "e2e/inventory"}), steps: e2e("-p=1 -parallel=4", "./inventory")},
+	{name: "mirror", concerns: slices.Concat(program, []string{"client", "directory", "mirror", "reconcile", "e2e/mirror", "e2e/source"}), steps: e2e("-p=2 -parallel=4", "./mirror", "./source")},
+	{name: "operate", concerns: slices.Concat(program, []string{"access", "docs", "e2e/operate"}), steps: e2e("-p=1 -parallel=4", "./operate")},
+	{name: "clients", concerns: slices.Concat(program, []string{"client", "clients", "docs", "examples", "README.md", "e2e/clients"}), steps: e2e("-p=1 -parallel=4", "./clients")},
+	{name: "page", concerns: slices.Concat(program, []string{"activity", "page", "e2e/page"}), steps: e2e("-p=1 -parallel=4", "./page")},
+	{name: "proxy", concerns: slices.Concat(program, []string{"deploy/proxy", "e2e/proxy"}), steps: e2e("-p=1 -parallel=4", "./proxy")},
+	{name: "deploy", concerns: slices.Concat(program, []string{"deploy", "e2e/deploy", "e2e/alerts", "tools/image", "tools/release"}), steps: append(
+		[]step{{command: "make chart"}, {command: "make packaging"}}, e2e("-p=1 -parallel=4", "./deploy")...)},
+	{name: "soak", concerns: slices.Concat(program, []string{"callback", "changelog", "claim", "hub", "subscribe", "e2e/soak"}), steps: []step{{command: "make soak SOAK=${SOAK:-10m}"}}},
+	{name: "mutants", concerns: []string{"tools/mutants"}, steps: []step{{command: "make mutants"}}},
+	{name: "licences", concerns: []string{"THIRD_PARTY.md", "tools/licences"}, steps: []step{{command: "make thirdparty"}}},
+	{name: "bench", concerns: []string{"bench"}, steps: []step{{tests: []string{"./bench/..."}, flags: []string{"-timeout=0"}}}},
+}
+
+// named returns the parts of these names, and all of them for no name.
+func named(all []part, names []string) ([]part, error) {
+	if len(names) == 0 {
+		return all, nil
+	}
+	var parts []part
+	for _, name := range names {
+		i := slices.IndexFunc(all, func(p part) bool { return p.name == name })
+		if i < 0 {
+			return nil, fmt.Errorf("there is no part %q; proof list shows those of prove", name)
+		}
+		parts = append(parts, all[i])
+	}
+	return parts, nil
+}
