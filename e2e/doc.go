@@ -3,6 +3,7 @@
 // its own, so that what only these tests need is no dependency of rshub. Tests are
 // in packages by what they are about:
 //
+//	smoke     what every change has to pass: each thing that rshub is for, once
 //	publish   what is published, and how
 //	follow    WebSockets, event streams, pages, browsers
 //	callback  WebSub

@@ -1,0 +1,57 @@
+package smoke
+
+import (
+	"testing"
+
+	"github.com/rshub/rshub/conformance/trial"
+	"github.com/rshub/rshub/e2e/internal/hubtest"
+)
+
+// TestWays publishes one change to followers by every way: WebSocket, event stream, long
+// poll, and a WebSub callback, which is verified first. All of them get the same entry, and
+// the cursor that the publisher was told.
+func TestWays(t *testing.T) {
+	t.Parallel()
+	const set, secret = "every-way", "a secret"
+	h := hubtest.StartWebSub(t)
+	before := hubtest.Publish(t, h, set, hubtest.Change("before"))
+
+	tr := hubtest.TrialOf(t, h)
+	topic := &trial.Topic{URL: h.Topic(set), Set: set}
+	callback := tr.Callback("")
+	v := tr.Subscribed(callback, topic, "hub.secret", secret)
+	if v.Param("hub.topic") != topic.URL || v.Param("hub.mode") != "subscribe" || v.Challenge() == "" || trial.LeaseOf(&v) == 0 {
+		t.Errorf("the verification is %s", v.Target)
+	}
+	var followers []*hubtest.Follower
+	for _, way := range hubtest.AllWays {
+		f := hubtest.Follow(t, h, way, set, "now")
+		if at := f.Begins(t); at != before.Cursor {
+			t.Errorf("the %s begins at %s, not at %s", way, at, before.Cursor)
+		}
+		followers = append(followers, f)
+	}
+
+	r := hubtest.Publish(t, h, set, hubtest.Change("now"))
+	memory := hubtest.Memory(t, h, set)
+	want := memory[1:]
+	hubtest.SameTexts(t, "the memory", memory, []string{`{"change":"updated","loc":"https://example.org/before"}`, `{"change":"updated","loc":"https://example.org/now"}`})
+	if at, err := h.CursorOf(want[0]); err != nil || at != r.Cursor || want[0].Position != 2 {
+		t.Errorf("the entry %+v is at %s, and the publisher was told %s: %v", want[0], at, r.Cursor, err)
+	}
+	for _, f := range followers {
+		hubtest.Same(t, "the "+f.Way, f.Has(t, 1), want)
+		if at := f.At(); at != r.Cursor {
+			t.Errorf("the %s is at %s, not at %s", f.Way, at, r.Cursor)
+		}
+	}
+	d := tr.Delivered(callback, trial.MarkOf("https://example.org/now"))
+	n := tr.Notification(d)
+	hubtest.Same(t, "the callback", n.Entries, want)
+	if n.After != before.Cursor || n.Cursor != r.Cursor || d.Header.Get("RS-Previous") != "1" || d.Header.Get("RS-Position") != "2" || trial.SelfOf(&d) != topic.URL {
+		t.Errorf("the callback is told %s after %s, with %v", n.Cursor, n.After, d.Header)
+	}
+	if err := trial.SignedBy(&d, secret); err != nil {
+		t.Error(err)
+	}
+}
