@@ -2,7 +2,7 @@
 # make image     the container image, in dist/image.tar
 # make release   everything that a release consists of, in dist/, verified
 # make check     format, vet, static analysis, and the short tests of each package
-# make test      the gate, what any change may break
+# make test      the gate, what any change may break: check, and the built programs (e2e/smoke)
 # make concerned SINCE=COMMIT
 #                the parts of prove that the changes since a commit concern
 # make prove     all the rest: the parts that have not passed at this commit; or PART=NAME.

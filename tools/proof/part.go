@@ -36,6 +36,7 @@ var gate = []part{
 		{dir: "tools", tests: []string{"./proof"}},
 	}},
 	{name: "race", steps: []step{{tests: racy, race: true, flags: []string{"-short", "-parallel=6", "-p=3"}}}},
+	{name: "smoke", steps: []step{{dir: "e2e", tests: []string{"./smoke"}, flags: []string{"-count=1", "-parallel=4"}}}},
 }
 
 // apart are packages of the product's module that are a part of their own.
