@@ -9,7 +9,7 @@
 //	callback  WebSub
 //	cluster   several hubs on one Redis and one NATS
 //	operate   starting, stopping, backups, tokens, logs, metrics, alerts
-//	deploy    the image, the chart, compose
+//	deploy    the image, the chart and compose, as they run; chart has the chart as it is rendered
 //	proxy     the configurations for nginx, HAProxy and Caddy
 //	clients   the Python client, the examples, and the commands of the documentation
 //	inventory baselines, Resource Lists, and audits

@@ -24,7 +24,7 @@ var (
 
 // The hub takes the environment and the tokens file that the chart makes.
 func TestChart(t *testing.T) {
-	files, err := filepath.Glob("../../deploy/helm/test/golden/*.yaml")
+	files, err := filepath.Glob("../../e2e/chart/golden/*.yaml")
 	if err != nil || len(files) < 8 {
 		t.Fatalf("there are only %d renderings of the chart, %v", len(files), err)
 	}

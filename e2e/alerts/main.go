@@ -7,8 +7,8 @@
 // A series is a line of JSON, {"series": `name{label="value"}`, "points": [[MILLISECONDS, VALUE], …]}.
 // The answer is JSON: each alert of the file, and whether it fires at the time of
 // the last point. With -queries the file is a JSON array of queries, and the answer
-// says of each which metrics it names and which series it returns. It is a module of its own, so that the engine is no dependency
-// of the tests that run it.
+// says of each which metrics it names and which series it returns. It is a program, so that the tests that run it do not
+// link the engine.
 package main
 
 import (

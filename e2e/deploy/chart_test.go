@@ -18,7 +18,7 @@ var chartCommand = regexp.MustCompile(`(?m)^      command: \[/(\w+)\]\n      arg
 // publishes, and then follows what was published.
 func TestChart(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile("../../deploy/helm/test/golden/default.yaml")
+	text, err := os.ReadFile("../chart/golden/default.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -159,7 +159,7 @@ var chartVariable = regexp.MustCompile(`(?m)^ +- name: (\w+)\n +value: "?(.*?)"?
 // appended counts before it.
 func chartVariables(t *testing.T) (env []string) {
 	t.Helper()
-	text, err := os.ReadFile("../../deploy/helm/test/golden/default.yaml")
+	text, err := os.ReadFile("../chart/golden/default.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}

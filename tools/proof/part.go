@@ -77,8 +77,8 @@ var prove = []part{
 	{name: "clients", concerns: slices.Concat(program, []string{"client", "clients", "docs", "examples", "README.md", "e2e/clients"}), steps: e2e("-p=1 -parallel=4", "./clients")},
 	{name: "page", concerns: slices.Concat(program, []string{"activity", "page", "e2e/page"}), steps: e2e("-p=1 -parallel=4", "./page")},
 	{name: "proxy", concerns: slices.Concat(program, []string{"deploy/proxy", "e2e/proxy"}), steps: e2e("-p=1 -parallel=4", "./proxy")},
-	{name: "deploy", concerns: slices.Concat(program, []string{"deploy", "e2e/deploy", "e2e/alerts", "tools/image", "tools/release"}), steps: append(
-		[]step{{command: "make chart"}, {command: "make packaging"}}, e2e("-p=1 -parallel=4", "./deploy")...)},
+	{name: "deploy", concerns: slices.Concat(program, []string{"deploy", "e2e/deploy", "e2e/alerts", "e2e/chart", "tools/image", "tools/release"}), steps: append(
+		[]step{{command: "make chart"}, {command: "make tools packaging"}}, e2e("-p=1 -parallel=4", "./deploy")...)},
 	{name: "soak", concerns: slices.Concat(program, []string{"callback", "changelog", "claim", "hub", "subscribe", "e2e/soak"}), steps: []step{{command: "make soak SOAK=${SOAK:-10m}"}}},
 	{name: "mutants", concerns: []string{"tools/mutants"}, steps: []step{{command: "make mutants"}}},
 	{name: "licences", concerns: []string{"THIRD_PARTY.md", "tools/licences"}, steps: []step{{command: "make thirdparty"}}},

@@ -69,7 +69,7 @@ func TestTable(t *testing.T) {
 	for _, v := range documented(t, readValues(t), "") {
 		fmt.Fprintf(&table, "| `%s` | `%s` | %s |\n", v.name, strings.ReplaceAll(v.fallback, "|", `\|`), strings.ReplaceAll(v.meaning, "|", `\|`))
 	}
-	const begin, end = "<!-- from values.yaml: go test ./... -update in deploy/helm/test -->\n", "<!-- end -->"
+	const begin, end = "<!-- from values.yaml: go test ./... -update in e2e/chart -->\n", "<!-- end -->"
 	before, rest, ok := strings.Cut(string(readme), begin)
 	_, after, ok2 := strings.Cut(rest, end)
 	if !ok || !ok2 {
@@ -133,7 +133,7 @@ func sameKeys(t *testing.T, name string, n *yaml.Node, p *property) {
 
 // A variable of the hub is either one that the chart sets, or one of config.
 func TestVariables(t *testing.T) {
-	source, err := os.ReadFile("../../../cmd/rshub/config.go")
+	source, err := os.ReadFile("../../cmd/rshub/config.go")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -29,7 +29,7 @@ import (
 var update = flag.Bool("update", false, "write the golden files and the table of values")
 
 const (
-	chartDir  = "../rshub"
+	chartDir  = "../../deploy/helm/rshub"
 	release   = "rshub"
 	namespace = "hubs"
 )

@@ -14,7 +14,7 @@ var yamlBlock = regexp.MustCompile("(?s)```yaml\n(.*?)```")
 // The values and manifests in the documentation are such, and pods in it may do
 // nothing that they need not.
 func TestDocs(t *testing.T) {
-	text, err := os.ReadFile("../../../docs/kubernetes.md")
+	text, err := os.ReadFile("../../docs/kubernetes.md")
 	if err != nil {
 		t.Fatal(err)
 	}

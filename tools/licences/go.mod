@@ -1,3 +1,0 @@
-module github.com/rshub/rshub/tools/licences
-
-go 1.26.8

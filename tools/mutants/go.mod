@@ -1,3 +1,0 @@
-module github.com/rshub/rshub/tools/mutants
-
-go 1.26.8
