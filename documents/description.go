@@ -2,6 +2,7 @@ package documents
 
 import (
 	"context"
+	"errors"
 	"io"
 
 	"github.com/rshub/rshub/access"
@@ -9,9 +10,18 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
+// descriptionTries is how often a Source Description is begun before its reader is told to
+// come again. Between its two looks at the sets there is little time. So few tries fail, also
+// while somebody makes one set after another.
+const descriptionTries = 5
+
+// errOtherSets means that the sets have changed since a Source Description got its tag.
+var errOtherSets = errors.New("the sets have changed")
+
 // description returns the Source Description (core section 8), with the
 // Capability Lists of the sets that the caller in ctx may follow. The standard
-// has no place for a set's title.
+// has no place for a set's title. Writing it fails with errOtherSets when the sets have
+// changed meanwhile.
 func (d *Server) description(ctx context.Context, states []feed.State) *document {
 	tag := d.descriptionTag(ctx, states)
 	return &document{
@@ -23,7 +33,7 @@ func (d *Server) description(ctx context.Context, states []feed.State) *document
 				return err
 			}
 			if d.descriptionTag(ctx, states) != tag {
-				return moved()
+				return errOtherSets
 			}
 			return d.writeDescription(ctx, w, states)
 		},

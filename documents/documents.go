@@ -154,17 +154,24 @@ func New(log changelog.Log, base feed.Base, o Options) *Server {
 }
 
 // ServeDescription answers {base}/.well-known/resourcesync: the Source
-// Description (core section 8) with every set that the caller may follow.
+// Description (core section 8) with every set that the caller may follow. When sets are
+// made, described or deleted while it is written, it is begun again, a few times; then the
+// answer is a 503.
 func (d *Server) ServeDescription(w http.ResponseWriter, r *http.Request) error {
 	w.Header().Add("Vary", "Accept-Encoding, Authorization")
 	if err := problem.OnlyRead(r, "GET, HEAD"); err != nil {
 		return err
 	}
-	states, err := d.log.Sets(r.Context())
-	if err != nil {
-		return err
+	for range descriptionTries {
+		states, err := d.log.Sets(r.Context())
+		if err != nil {
+			return err
+		}
+		if err := d.answer(w, r, d.description(r.Context(), states)); !errors.Is(err, errOtherSets) {
+			return err
+		}
 	}
-	return d.answer(w, r, d.description(r.Context(), states))
+	return problem.Retry(problem.New(http.StatusServiceUnavailable, "unavailable", "sets are made, described or deleted faster than they can be listed"))
 }
 
 // ServeSet answers {base}/sets/{set}/{name}, which is one of the documents of a

@@ -47,6 +47,7 @@ type memory struct {
 
 	looks, reads atomic.Int64           // State and At; Since and Seek
 	before       atomic.Pointer[func()] // unless nil, called before each Since
+	listed       atomic.Pointer[func()] // unless nil, called after each Sets
 	down         atomic.Bool
 }
 
@@ -78,6 +79,14 @@ func (m *memory) State(ctx context.Context, set string) (feed.State, error) {
 		return feed.State{}, err
 	}
 	return m.Log.State(ctx, set)
+}
+
+func (m *memory) Sets(ctx context.Context, names ...string) ([]feed.State, error) {
+	states, err := m.Log.Sets(ctx, names...)
+	if listed := m.listed.Load(); listed != nil {
+		(*listed)()
+	}
+	return states, err
 }
 
 func (m *memory) At(ctx context.Context, set string, position uint64) (feed.Cursor, error) {

@@ -71,14 +71,19 @@ func (a *auditing) examine(e *feed.Entry) (*Problem, error) {
 	if err != nil {
 		return nil, err
 	}
-	reason := ""
-	if failure, failed, err := a.home.Ledger.Failure(e.Change.Loc); err != nil {
+	failure, failed, err := a.home.Ledger.Failure(e.Change.Loc)
+	if err != nil {
 		return nil, err
-	} else if failed {
+	}
+	reason := ""
+	if failed {
 		reason = failure.Reason
 	}
 	if !ok {
 		return &Problem{Kind: Missing, Reason: reason}, nil
+	}
+	if !failed && a.ahead(&f) {
+		e = &f.Entry
 	}
 	p := &Problem{Path: f.Path, Reason: reason}
 	info, err := a.home.Root.Lstat(f.Path)
@@ -108,6 +113,17 @@ func (a *auditing) examine(e *feed.Entry) (*Problem, error) {
 	}
 	p.Kind = Damaged
 	return p, nil
+}
+
+// ahead reports whether a file was made for a change after all those that the bookkeeping
+// has. An update that was interrupted leaves such files: each is noted when it is there, and
+// the update when all are. They are as right as those of the update before.
+func (a *auditing) ahead(f *ledger.File) bool {
+	if a.expected == nil {
+		return false
+	}
+	at := a.expected.Cursor() // a log that began anew may have the position, and not the datetime
+	return f.Entry.Position > at.Position && f.Entry.Micros > at.Micros
 }
 
 // current reports whether a file was made for the version of an entry.
@@ -181,7 +197,7 @@ func (a *auditing) unexpected(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if !expected {
+		if !expected && !a.ahead(&f) {
 			found = append(found, Problem{Kind: Extra, In: InFiles, Loc: f.Loc, Path: f.Path, Repaired: a.opts.Repair})
 			gone = append(gone, feed.Entry{Change: resourcesync.Change{Loc: f.Loc, Change: resourcesync.Deleted}})
 		}

@@ -39,8 +39,15 @@ func (m *Mark) since() time.Time {
 	return m.Begin
 }
 
+// keyOf returns a hash of what tells a change from others. The datetime alone does not: with
+// whole seconds, two changes of a resource may have the same one.
 func keyOf(c *resourcesync.Change) string {
-	sum := sha256.Sum256(fmt.Appendf(nil, "%s\n%s\n%s", c.Loc, c.Change, c.Datetime.Format(time.RFC3339Nano)))
+	length := int64(-1)
+	if c.Length != nil {
+		length = *c.Length
+	}
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s\n%s\n%s\n%s\n%d\n%s",
+		c.Loc, c.Change, c.Datetime.Format(time.RFC3339Nano), c.Hash, length, c.Lastmod.Format(time.RFC3339Nano)))
 	return base64.RawURLEncoding.EncodeToString(sum[:12])
 }
 

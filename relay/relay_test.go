@@ -358,6 +358,39 @@ func TestChangeList(t *testing.T) {
 	w.has("a", "c", "d", "e", "late")
 }
 
+// A resource changes twice within one second of a source whose datetimes have whole seconds,
+// before a look and after it. What the first change had too is no reason to take the second
+// one for the first.
+func TestChangesOfOneSecond(t *testing.T) {
+	for name, versions := range map[string][2]string{
+		"hash":    {`hash="md5:` + strings.Repeat("a", 32) + `"`, `hash="md5:` + strings.Repeat("b", 32) + `"`},
+		"length":  {`length="1"`, `length="2"`},
+		"lastmod": {"2026-01-01T12:00:00.1Z", "2026-01-01T12:00:00.2Z"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			changed := func(version string) string {
+				lastmod := ""
+				if name == "lastmod" {
+					lastmod, version = "<lastmod>"+version+"</lastmod>", ""
+				}
+				return fmt.Sprintf(`<url><loc>https://a.example/a</loc>%s<rs:md change="updated" datetime="%s" %s/></url>`, lastmod, minute(1), version)
+			}
+			list := func(changes ...string) string {
+				return changesOf(0)[:len(changesOf(0))-len("</urlset>")] + strings.Join(changes, "") + "</urlset>"
+			}
+			s := new(site)
+			w := newWorld(t, s)
+			s.put("/changes.xml", list(changed(versions[0])))
+			w.begin("/changes.xml")
+			w.look("changes 0 1 0")
+			s.put("/changes.xml", list(changed(versions[0]), changed(versions[1])))
+			w.look("changes 0 1 0")
+			s.put("/changes.xml", list(changed(versions[0]), changed(versions[1]))+"\n")
+			w.look("changes 0 0 0")
+		})
+	}
+}
+
 // A source that has both: the Resource List is the beginning, and mends what is missing.
 func TestCapabilityList(t *testing.T) {
 	s := new(site)

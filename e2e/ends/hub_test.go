@@ -60,7 +60,7 @@ func TestDirectory(t *testing.T) {
 	t.Parallel()
 	c := choose(t)
 	source := newTree(t, c.of(1), size(300, 20_000))
-	origin := newOrigin(t, c.of(2), source.dir)
+	origin := newOrigin(t, c.of(2), source.dir, true)
 	a, b, both := twoHubs(t, c.of(3))
 	in := inbox{t.TempDir()}
 	publish := func(name string) {

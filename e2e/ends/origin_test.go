@@ -26,7 +26,8 @@ func sum(b []byte) string {
 // random.
 type origin struct {
 	*httptest.Server
-	dir *os.Root
+	dir    *os.Root
+	hashed bool // somebody says the hashes of the files
 
 	mu        sync.Mutex
 	r         *rand.Rand
@@ -35,12 +36,14 @@ type origin struct {
 	documents map[string][]byte // by path
 }
 
-func newOrigin(t testing.TB, r *rand.Rand, dir string) *origin {
+// newOrigin starts an origin. Only if hashed is true, it serves a wrong content as if it were
+// the right one: without a hash no mirror can notice that.
+func newOrigin(t testing.TB, r *rand.Rand, dir string, hashed bool) *origin {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := &origin{dir: root, r: r, faulty: true, served: map[string]int{}, documents: map[string][]byte{}}
+	o := &origin{dir: root, hashed: hashed, r: r, faulty: true, served: map[string]int{}, documents: map[string][]byte{}}
 	o.Server = httptest.NewServer(o)
 	t.Cleanup(func() {
 		o.CloseClientConnections()
@@ -94,7 +97,7 @@ func (o *origin) fault() string {
 		return "cut"
 	case n < 50:
 		return "slow"
-	case n < 55:
+	case n < 55 && o.hashed:
 		return "wrong"
 	}
 	return ""

@@ -158,7 +158,7 @@ func TestRepository(t *testing.T) {
 	t.Parallel()
 	c := choose(t)
 	source := newRepository(t, c.of(1), size(120, 3_000))
-	origin := newOrigin(t, c.of(2), source.dir)
+	origin := newOrigin(t, c.of(2), source.dir, false) // OAI-PMH has no hashes
 	h := hubtest.StartHub(t)
 
 	var players cast

@@ -212,7 +212,7 @@ func TestSite(t *testing.T) {
 	t.Parallel()
 	c := choose(t)
 	source := newTree(t, c.of(1), size(200, 5_000))
-	origin := newOrigin(t, c.of(2), source.dir)
+	origin := newOrigin(t, c.of(2), source.dir, true)
 	site := newSite(t, origin, source, c.of(3))
 	if _, err := site.run(true); err != nil {
 		t.Fatal(err)
