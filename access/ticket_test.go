@@ -49,11 +49,11 @@ func TestTicket(t *testing.T) {
 			}
 			return text, expires
 		}
-		text, expires := make(alicesToken, "ab", TicketLasts)
+		text, expires := make(alicesToken, "abundant", TicketLasts)
 		if want := time.Now().Add(TicketLasts); !expires.Equal(want) {
 			t.Errorf("it expires at %v, want %v", expires, want)
 		}
-		for name, plain := range map[string]string{"name": "alice", "set": "ab"} {
+		for name, plain := range map[string]string{"name": "alice", "set": "abundant"} {
 			if sealed, _ := base64.RawURLEncoding.DecodeString(text); strings.Contains(text, plain) || strings.Contains(string(sealed), `"`+plain+`"`) {
 				t.Errorf("the ticket shows the %s", name)
 			}
@@ -62,7 +62,7 @@ func TestTicket(t *testing.T) {
 		if err != nil || c.Name != "alice" {
 			t.Fatalf("another hub: %+v, %v", c, err)
 		}
-		if r := c.Rights; !r.FollowPrivate("ab") || r.Follow("abc") || r.Follow("a") || !r.Follow("open") || r.Publish("ab") || r.Operate() {
+		if r := c.Rights; !r.FollowPrivate("abundant") || r.Follow("abundantly") || r.Follow("a") || !r.Follow("open") || r.Publish("abundant") || r.Operate() {
 			t.Errorf("the ticket gives %+v", r)
 		}
 		if text, _ = make(alicesToken, "open", TicketLasts); text != "" {
@@ -73,7 +73,7 @@ func TestTicket(t *testing.T) {
 		}
 
 		// What is not a ticket, or was changed in any byte, is refused.
-		text, _ = make(alicesToken, "ab", TicketLasts)
+		text, _ = make(alicesToken, "abundant", TicketLasts)
 		for i := range text {
 			changed := []byte(text)
 			if changed[i]++; changed[i] == text[i] {
