@@ -152,7 +152,7 @@ func (b *baseline) read(resp *http.Response) (*feed.BaselinePage, error) {
 	last, named, whole := b.last, b.named, b.whole
 	if p.Restart || b.place == "" {
 		last, named, whole = "", 0, true
-	} else if p.Place.Cursor != b.at.Cursor || !p.End && p.After != b.at {
+	} else if p.Place.Cursor != b.at.Cursor || p.After != b.at {
 		return nil, strange(fmt.Sprintf("%s answers with what follows %v, and not %v", topic, p.After, b.at))
 	}
 	for i := range p.Entries {

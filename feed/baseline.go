@@ -154,12 +154,10 @@ func (p *BaselinePart) appendJSONMembers(dst []byte) []byte {
 		dst = append(dst, p.Position...)
 		dst = append(dst, `","content":"`...)
 		dst = append(dst, p.Content...)
-		dst = append(dst, `","after":"`...)
-		dst = p.Place.Cursor.Append(dst)
-	} else {
-		dst = append(dst, `,"after":"`...)
-		dst = p.After.Append(dst)
+		dst = append(dst, '"')
 	}
+	dst = append(dst, `,"after":"`...)
+	dst = p.After.Append(dst)
 	dst = append(dst, `","cursor":"`...)
 	dst = append(dst, p.Cursor()...)
 	return append(dst, '"')
@@ -167,9 +165,7 @@ func (p *BaselinePart) appendJSONMembers(dst []byte) []byte {
 
 func (p *BaselinePart) header() *resourcesync.Header {
 	h := &resourcesync.Header{Capability: resourcesync.ResourceList, At: p.Place.Time()}
-	after := p.After.String()
 	if p.End {
-		after = p.Cursor()
 		h = &resourcesync.Header{Capability: resourcesync.ChangeNotification, From: h.At, Until: h.At}
 	}
 	say := func(name, value string) {
@@ -185,7 +181,7 @@ func (p *BaselinePart) header() *resourcesync.Header {
 		say("positionDigest", p.Position) // the position of a resource is another attribute
 		say("contentDigest", p.Content)
 	}
-	say("after", after)
+	say("after", p.After.String())
 	say("cursor", p.Cursor())
 	return h
 }

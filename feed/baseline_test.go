@@ -40,7 +40,7 @@ func parts(f *Format, next string) string {
 	part := &BaselinePart{
 		Set: "a", After: Place{Cursor{7, 1_700_000_000_000_007}, 41, 0x7f}, Place: Place{Cursor{7, 1_700_000_000_000_007}, 42, 0x7f}, Count: 1, Complete: true, Restart: true,
 	}
-	end := &BaselinePart{Set: "a", Place: part.Place, Count: 1, End: true, Position: "aa", Content: "bb"}
+	end := &BaselinePart{Set: "a", After: part.Place, Place: part.Place, Count: 1, End: true, Position: "aa", Content: "bb"}
 	w := f.Baseline()
 	text := w.Tail(w.Entry(w.Head(nil, part, next), e, true), part, next)
 	w = f.Baseline()
@@ -57,9 +57,9 @@ func TestBaselineFormats(t *testing.T) {
 		want   string
 	}{
 		{"JSON, pushed", JSON, "", `{"set":"a","baseline":true,"complete":true,"count":1,"restart":true,"after":"7-1700000000000007~41~7f","cursor":"7-1700000000000007~42~7f","resources":[` + entry + `]}|` +
-			`{"set":"a","baseline":false,"complete":false,"count":1,"position":"aa","content":"bb","after":"7-1700000000000007","cursor":"7-1700000000000007","changes":[]}`},
+			`{"set":"a","baseline":false,"complete":false,"count":1,"position":"aa","content":"bb","after":"7-1700000000000007~42~7f","cursor":"7-1700000000000007","changes":[]}`},
 		{"JSON, a page", JSON, "u", `{"set":"a","baseline":true,"complete":true,"count":1,"restart":true,"after":"7-1700000000000007~41~7f","cursor":"7-1700000000000007~42~7f","next":"u","resources":[` + entry + "]}\n|" +
-			`{"set":"a","baseline":false,"complete":false,"count":1,"position":"aa","content":"bb","after":"7-1700000000000007","cursor":"7-1700000000000007","next":"u","changes":[]}` + "\n"},
+			`{"set":"a","baseline":false,"complete":false,"count":1,"position":"aa","content":"bb","after":"7-1700000000000007~42~7f","cursor":"7-1700000000000007","next":"u","changes":[]}` + "\n"},
 		{"NDJSON", NDJSON, "u", entry + "\n|"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -92,7 +92,7 @@ func TestBaselineXML(t *testing.T) {
 	}
 	d, err = resourcesync.ReadXML(strings.NewReader(end), resourcesync.Limits{})
 	if err != nil || d.Capability != resourcesync.ChangeNotification || len(d.Items) != 0 ||
-		!strings.Contains(end, `h:baseline="false" h:complete="false" h:count="1" h:positionDigest="aa" h:contentDigest="bb" h:after="7-1700000000000007" h:cursor="7-1700000000000007"`) {
+		!strings.Contains(end, `h:baseline="false" h:complete="false" h:count="1" h:positionDigest="aa" h:contentDigest="bb" h:after="7-1700000000000007~42~7f" h:cursor="7-1700000000000007"`) {
 		t.Errorf("the end is %s, %v", end, err)
 	}
 }

@@ -58,7 +58,9 @@ func (b *Batch) place(p resourcesync.Page) (err error) {
 		return err
 	}
 	b.Set, b.Diverged = p.Set, p.Diverged
-	if b.After, err = ParseCursor(p.After); err != nil {
+	if end, perr := ParsePlace(p.After); perr == nil { // it is the end of a baseline
+		b.After = end.Cursor
+	} else if b.After, err = ParseCursor(p.After); err != nil {
 		return err
 	}
 	if b.Cursor, err = ParseCursor(p.Cursor); err != nil {

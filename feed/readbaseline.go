@@ -55,11 +55,11 @@ func (b *BaselinePage) place(p resourcesync.BaselinePage) (err error) {
 	}
 	b.Set, b.Complete, b.Count, b.Restart, b.End = p.Set, p.Complete, p.Count, p.Restart, !p.Baseline
 	b.Position, b.Content = p.Position, p.Content
-	if b.End {
-		b.Place.Cursor, err = ParseCursor(p.Cursor)
+	if b.After, err = ParsePlace(p.After); err != nil {
 		return err
 	}
-	if b.After, err = ParsePlace(p.After); err != nil {
+	if b.End {
+		b.Place.Cursor, err = ParseCursor(p.Cursor)
 		return err
 	}
 	if b.Place, err = ParsePlace(p.Cursor); err != nil {

@@ -58,8 +58,8 @@ func (m *mirror) take(o object) error {
 	}
 	if o.Restart || m.resources == nil {
 		m.resources, m.seen = map[string]uint64{}, map[string]bool{}
-	} else if *o.Baseline && o.After != m.cursor {
-		return fmt.Errorf("a gap: after %s came a part after %s", m.cursor, o.After)
+	} else if o.After != m.cursor {
+		return fmt.Errorf("a gap: after %s came an object after %s", m.cursor, o.After)
 	}
 	last := ""
 	for _, e := range o.Resources {
