@@ -143,7 +143,8 @@ func mayPublish(ctx context.Context, set string) error {
 
 // MayFollow does the same as MayPublish for following a set and reading its
 // documents. To a caller with nothing but anyone's rights a private set is like one that
-// is not there: MayFollow returns feed.ErrNoSet for both.
+// is not there: MayFollow returns feed.ErrNoSet for both. Who may publish to it is told which
+// right is missing.
 func MayFollow(ctx context.Context, set string) error {
 	c := FromContext(ctx)
 	if c.Rights.FollowPrivate(set) {
@@ -152,10 +153,14 @@ func MayFollow(ctx context.Context, set string) error {
 	if err := c.need(c.Rights.Follow(set), "follow:"+set); err != nil {
 		return err
 	}
-	if err := c.public(ctx, set); !errors.Is(err, errNotThere) {
+	switch err := c.public(ctx, set); {
+	case errors.Is(err, errNotThere):
+		return feed.ErrNoSet
+	case errors.Is(err, feed.ErrNoSet) && match(c.Rights.publish, set):
+		return c.need(false, "follow:"+set) // whoever may publish to a private set knows that it is there
+	default:
 		return err
 	}
-	return feed.ErrNoSet
 }
 
 // errNotThere is the feed.ErrNoSet of a set that is not there at all.

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/problem"
 )
 
@@ -121,6 +122,46 @@ func TestMay(t *testing.T) {
 				if got := p.Header.Get("WWW-Authenticate"); (got != "") != (may.want == http.StatusUnauthorized) {
 					t.Errorf("%s: WWW-Authenticate is %q", may.what, got)
 				}
+			}
+		})
+	}
+}
+
+// A private set is like one that is not there, except for those who may publish to it: they
+// know it, and are told which right is missing.
+func TestMayFollowPrivate(t *testing.T) {
+	anyone, err := ParseRights("follow:*,publish:open")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		name, rights string
+		want         error // nil: a problem, 403
+	}{
+		{"may publish to it", "publish:demo", nil},
+		{"may publish to others", "publish:other", feed.ErrNoSet},
+		{"may publish to what anyone may", "follow:other", feed.ErrNoSet},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			rights, err := ParseRights(test.rights)
+			if err != nil {
+				t.Fatal(err)
+			}
+			rights.anyone = &anyone
+			caller := Caller{Name: "alice", Rights: rights, Private: func(_ context.Context, set string) (bool, error) {
+				if set != "demo" {
+					return false, feed.ErrNoSet
+				}
+				return true, nil
+			}}
+			ctx := NewContext(t.Context(), caller)
+			err = MayFollow(ctx, "demo")
+			p, _ := errors.AsType[*problem.Problem](err)
+			if test.want != nil && !errors.Is(err, test.want) || test.want == nil && (p == nil || p.Status != http.StatusForbidden || !strings.Contains(p.Detail, "follow:demo")) {
+				t.Errorf("%v", err)
+			}
+			if err := MayFollow(ctx, "absent"); !errors.Is(err, feed.ErrNoSet) {
+				t.Errorf("a set that is not there: %v", err)
 			}
 		})
 	}

@@ -75,13 +75,15 @@ func (m *matrix) want(c *cell) int {
 		return http.StatusForbidden
 	case strings.HasSuffix(c.set, public), c.makes && strings.HasSuffix(c.set, absent):
 		return granted
+	case c.needs == follow && strings.HasSuffix(c.set, hidden) && slices.Contains(k.has, publish):
+		return http.StatusForbidden // who may publish to a private set knows it
 	}
 	return http.StatusNotFound
 }
 
 // Every request by every kind of caller, for a public set, a private set and one that is
-// not there, has the status that its right says. Whoever may not follow a private set sees
-// no difference between it and a set that is not there.
+// not there, has the status that its right says. Whoever may neither follow a private set nor
+// publish to it sees no difference between it and a set that is not there.
 func TestMatrix(t *testing.T) {
 	var once sync.Map
 	var alone sync.Mutex
