@@ -10,6 +10,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/rshub/rshub/access"
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/feed"
@@ -25,7 +27,9 @@ type callers struct {
 	watch         *access.Watch        // nil as well
 	tickets       *access.Tickets      // of the callers; nil as well. Set by open
 	limiter       *limit.Limiter
-	limits        limit.Limits // of a caller that has none of its own
+	refused       func(whose string, kind limit.Kind) // counts a refusal
+	share         *limit.Limiter                      // of connections, for an address behind a proxy. Set by open
+	limits        limit.Limits                        // of a caller that has none of its own
 	errors        *problem.Adapter
 	log           *slog.Logger
 
@@ -38,9 +42,10 @@ type callers struct {
 	said    string                          // why the last look failed, as the log was told; looking guards it
 }
 
-func newCallers(config *Config, limiter *limit.Limiter, errors *problem.Adapter, log *slog.Logger) *callers {
+func newCallers(config *Config, r prometheus.Registerer, errors *problem.Adapter, log *slog.Logger) *callers {
+	limiter, refused := newLimiter(config, r)
 	c := &callers{
-		authenticator: config.Callers, limiter: limiter, limits: config.CallerLimits.Or(callerLimits),
+		authenticator: config.Callers, limiter: limiter, refused: refused, limits: config.CallerLimits.Or(callerLimits),
 		errors: errors, log: log, wake: make(chan struct{}, 1),
 	}
 	c.private.Store(&map[string]bool{})
@@ -51,9 +56,11 @@ func newCallers(config *Config, limiter *limit.Limiter, errors *problem.Adapter,
 }
 
 // open says where it is written which sets are private, and which are made by the first
-// publish to them, and looks which are private now. No request, and no delivery, comes before.
-func (c *callers) open(ctx context.Context, memory changelog.Log, makes func(set string) bool, keys access.TicketKeys) {
+// publish to them, and how many connections one address behind a proxy may have (0: any number).
+// It looks which sets are private now. No request, and no delivery, comes before.
+func (c *callers) open(ctx context.Context, memory changelog.Log, makes func(set string) bool, keys access.TicketKeys, one int64) {
 	c.memory, c.makes = memory, makes
+	c.share = limit.New(limit.Options{Address: limit.Limits{limit.Connections: {Most: one}}, Refused: c.refused})
 	if c.watch != nil {
 		c.tickets = access.NewTickets(c.authenticator, keys)
 		c.lookOnce(ctx)

@@ -32,8 +32,8 @@ var (
 func perMinute(n int64) limit.Limit { return limit.Limit{Most: n, Within: time.Minute} }
 func perHour(n int64) limit.Limit   { return limit.Limit{Most: n, Within: time.Hour} }
 
-// newLimiter returns what knows the use of everybody.
-func newLimiter(c *Config, r prometheus.Registerer) *limit.Limiter {
+// newLimiter returns what knows the use of everybody, and what counts refusals.
+func newLimiter(c *Config, r prometheus.Registerer) (*limit.Limiter, func(whose string, kind limit.Kind)) {
 	refused := promauto.With(r).NewCounterVec(prometheus.CounterOpts{
 		Name: "rshub_limit_refused_total", Help: "Requests, and batches of streams, that were refused because a limit was reached, by whose limit it was, and of what.",
 	}, []string{"whose", "limit"})
@@ -42,10 +42,10 @@ func newLimiter(c *Config, r prometheus.Registerer) *limit.Limiter {
 			refused.WithLabelValues(whose, kind.String())
 		}
 	}
+	count := func(whose string, kind limit.Kind) { refused.WithLabelValues(whose, kind.String()).Inc() }
 	return limit.New(limit.Options{
-		Caller: c.CallerLimits.Or(callerLimits), Address: c.AddressLimits.Or(addressLimits), Total: c.TotalLimits,
-		Refused: func(whose string, kind limit.Kind) { refused.WithLabelValues(whose, kind.String()).Inc() },
-	})
+		Caller: c.CallerLimits.Or(callerLimits), Address: c.AddressLimits.Or(addressLimits), Total: c.TotalLimits, Refused: count,
+	}), count
 }
 
 // user returns whose limits count for a request. It is nil for who may operate the hub,
@@ -76,18 +76,23 @@ func (c *callers) limited(next http.Handler) http.Handler {
 			return err
 		}
 		ctx := access.NewContext(r.Context(), caller)
-		if user := c.user(r, caller); user != nil {
+		user := c.user(r, caller)
+		if user != nil {
 			if err := user.Use(limit.Requests, 1); err != nil {
 				return err
 			}
-			done, err := user.Open()
-			if err != nil {
-				return err
-			}
-			v := &visit{user: user, done: done}
+			ctx = limit.NewContext(ctx, user)
+		}
+		if share := c.shareOf(r, caller); user != nil || share != nil {
+			v := &visit{}
 			v.holders.Store(1)
 			defer v.leave()
-			ctx = context.WithValue(limit.NewContext(ctx, user), visitKey{}, v)
+			for i, u := range []*limit.User{user, share} {
+				if v.done[i], err = u.Open(); err != nil {
+					return err
+				}
+			}
+			ctx = context.WithValue(ctx, visitKey{}, v)
 		}
 		admit(ctx)
 		next.ServeHTTP(w, r.WithContext(ctx))
@@ -95,11 +100,20 @@ func (c *callers) limited(next http.Handler) http.Handler {
 	})
 }
 
-// A visit is a request that counts as a connection of its user. A WebSocket goes on when
-// the handler has returned, and holds the visit as well.
+// shareOf returns whose share of the connections a request takes, if a proxy has named its client.
+// Otherwise the connection itself counts; see crowd. An operator gets in, whatever others do, if
+// operators are known.
+func (c *callers) shareOf(r *http.Request, caller access.Caller) *limit.User {
+	if !forwarded.Behind(r) || c.authenticator != nil && caller.Rights.Operate() {
+		return nil
+	}
+	return c.share.Address(forwarded.Client(r))
+}
+
+// A visit is a request that counts as a connection. A WebSocket goes on when the handler has
+// returned, and holds the visit as well.
 type visit struct {
-	user    *limit.User
-	done    func()
+	done    [2]func() // nil: it does not count
 	holders atomic.Int32
 }
 
@@ -107,7 +121,11 @@ type visitKey struct{}
 
 func (v *visit) leave() {
 	if v.holders.Add(-1) == 0 {
-		v.done()
+		for _, done := range v.done {
+			if done != nil {
+				done()
+			}
+		}
 	}
 }
 

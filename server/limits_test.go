@@ -8,6 +8,8 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/http/httptest"
+	"net/netip"
 	"strings"
 	"sync"
 	"testing"
@@ -19,10 +21,12 @@ import (
 
 	"github.com/rshub/rshub/access"
 	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/internal/forwarded"
 	"github.com/rshub/rshub/internal/logged"
 	"github.com/rshub/rshub/internal/running"
 	"github.com/rshub/rshub/internal/until"
 	"github.com/rshub/rshub/limit"
+	"github.com/rshub/rshub/problem"
 )
 
 func limits(t testing.TB, text string) limit.Limits {
@@ -456,4 +460,84 @@ func TestQuotaOnDisk(t *testing.T) {
 		t.Error(body)
 	}
 	h.Publish("other")
+}
+
+// Behind a proxy one client does not get all connections, whoever it is, and gives back what it has.
+// A connection of its own counts where it is taken, and the operators' requests do not count.
+func TestShareBehindAProxy(t *testing.T) {
+	const one = 2
+	admins := make(map[string]access.Caller)
+	for name, rights := range map[string]string{"alice": "follow:*", "root": "operate"} {
+		r, err := access.ParseRights(rights)
+		if err != nil {
+			t.Fatal(err)
+		}
+		admins[name] = access.Caller{Name: name, Rights: r}
+	}
+	for _, test := range []struct {
+		name, token string
+		tokens      bool
+		bounded     bool
+	}{
+		{"without tokens", "", false, true},
+		{"a caller", "alice", true, true},
+		{"an operator", "root", true, false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			config := &Config{}
+			if test.tokens {
+				config.Callers = named(admins)
+			}
+			c := newCallers(config, prometheus.NewRegistry(), &problem.Adapter{Logger: slog.New(slog.DiscardHandler)}, slog.New(slog.DiscardHandler))
+			c.share = limit.New(limit.Options{Address: limit.Limits{limit.Connections: {Most: one}}})
+			requests := &requests{log: slog.New(slog.DiscardHandler), proxies: forwarded.Proxies{netip.MustParsePrefix("10.0.0.0/8")}}
+			var held []func()
+			h := requests.logged(c.limited(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+				held = append(held, holdVisit(r.Context())) // as a WebSocket does
+			})), slog.LevelError)
+			ask := func(peer, client string) int {
+				r := httptest.NewRequest(http.MethodGet, "/", nil)
+				r.RemoteAddr = peer
+				if client != "" {
+					r.Header.Set("X-Forwarded-For", client)
+				}
+				r.Header.Set("Authorization", test.token)
+				w := httptest.NewRecorder()
+				h.ServeHTTP(w, r)
+				return w.Code
+			}
+			const proxy, client = "10.0.0.1:5", "198.51.100.1"
+			for range one {
+				if status := ask(proxy, client); status != http.StatusOK {
+					t.Fatalf("within the share: %d", status)
+				}
+			}
+			if status := ask(proxy, client); (status == http.StatusTooManyRequests) != test.bounded {
+				t.Errorf("beyond the share: %d", status)
+			}
+			for _, other := range []struct{ peer, client string }{{proxy, "198.51.100.2"}, {proxy, ""}, {client + ":5", ""}} {
+				if status := ask(other.peer, other.client); status != http.StatusOK {
+					t.Errorf("%v: %d", other, status)
+				}
+			}
+			for _, release := range held {
+				release()
+			}
+			if status := ask(proxy, client); status != http.StatusOK {
+				t.Errorf("when all are closed: %d", status)
+			}
+		})
+	}
+}
+
+// named knows callers by their names.
+type named map[string]access.Caller
+
+func (n named) Version() uint64                              { return 0 }
+func (n named) Watch(ctx context.Context)                    { <-ctx.Done() }
+func (n named) Err() error                                   { return nil }
+func (n named) Named(name string) (c access.Caller, ok bool) { c, ok = n[name]; return c, ok }
+
+func (n named) Caller(r *http.Request) (access.Caller, error) {
+	return n[r.Header.Get("Authorization")], nil
 }

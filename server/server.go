@@ -57,7 +57,7 @@ func New(c Config) (*Server, error) {
 	s.errors = &problem.Adapter{Logger: s.log, Path: shownPath, Text: func(r *http.Request) bool {
 		return slices.Contains(hubPaths, r.URL.Path) && websub.IsForm(r.Header) // a WebSub form gets its errors as plain text
 	}}
-	s.callers = newCallers(&c, newLimiter(&c, s.metrics), s.errors, s.log)
+	s.callers = newCallers(&c, s.metrics, s.errors, s.log)
 	s.requests = &requests{log: s.log, proxies: c.TrustedProxies}
 	if err := s.openCertificates(); err != nil {
 		return nil, err
@@ -124,7 +124,7 @@ func (s *Server) Run(ctx context.Context) error {
 		defer bus.Close()
 	}
 	p := s.wire(base, guard, store, bus, descriptors.idle)
-	s.callers.open(ctx, store.memory, p.hub.Waits, store.ticketKeys)
+	s.callers.open(ctx, store.memory, p.hub.Waits, store.ticketKeys, descriptors.one)
 	s.health.open(store.memory, bus, s.callers, s.certificates, s.requests.trail)
 	f.open(s.site(base, guard, store, p), s.ops(guard, store))
 	s.requests.starting.Store(false)

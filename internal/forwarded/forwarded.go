@@ -191,3 +191,7 @@ func Client(r *http.Request) netip.Addr {
 	}
 	return connection(r)
 }
+
+// Behind reports whether the client that sent r is not the other end of its connection: a proxy
+// that is believed has named it.
+func Behind(r *http.Request) bool { return Client(r) != connection(r) }
