@@ -17,6 +17,7 @@ type Caller struct {
 	Expires time.Time     // when the rights end; zero: they do not end by themselves
 	Limits  *limit.Limits // limits of its own, which count before those of all callers; nil: it has none
 	Mark    uint64        // tells one token of a name from the next; 0: the caller has a JWT, or no token
+	Key     string        // of a JWT: the thumbprint of the key that verified it
 
 	// Private reports whether a set is private, for callers who have only anyone's rights.
 	// The error is feed.ErrNoSet if there is no such set. Default: no set is private.
@@ -47,8 +48,9 @@ type Authenticator interface {
 	//
 	// Nobody but the issuer knows what the next JWT of a name allows. So the caller of such
 	// a name may follow every set: whoever keeps something for that caller has checked the
-	// right once, and ends it at Caller.Expires.
-	Named(name string) (c Caller, ok bool)
+	// right once, and ends it at Caller.Expires, or when ok is false because the key that verified
+	// the JWT, which is Caller.Key, is not among those of the issuer any more.
+	Named(name, key string) (c Caller, ok bool)
 
 	// Version is a number that is another one whenever Caller may answer otherwise
 	// than before, other than because a time has come. Caller.Now tells what it is now.
@@ -63,8 +65,10 @@ type Authenticator interface {
 }
 
 // NewNamed returns what Authenticator.Named does for the name of a caller with a JWT.
-func NewNamed(name string, anyone Rights) Caller {
-	return NewCaller(name, Rights{follow: []string{"*"}}, anyone, time.Time{}, nil)
+func NewNamed(name, key string, anyone Rights) Caller {
+	c := NewCaller(name, Rights{follow: []string{"*"}}, anyone, time.Time{}, nil)
+	c.Key = key
+	return c
 }
 
 // NewCaller returns a caller with a token, who may also do what anyone may. now is

@@ -127,7 +127,7 @@ func (f *TokensFile) Caller(r *http.Request) (Caller, error) {
 }
 
 // Named returns the caller of a name, as the file has it now. See Authenticator.
-func (f *TokensFile) Named(name string) (Caller, bool) { return f.tokens.Load().Named(name) }
+func (f *TokensFile) Named(name, key string) (Caller, bool) { return f.tokens.Load().Named(name, key) }
 
 func (f *TokensFile) withoutToken() (Caller, error) {
 	c := f.tokens.Load().withoutToken()

@@ -65,6 +65,7 @@ type ticket struct {
 	Set     string `json:"s"`
 	Name    string `json:"n"`           // of the caller
 	Mark    uint64 `json:"m,omitempty"` // Caller.Mark
+	Key     string `json:"k,omitempty"` // Caller.Key
 	Own     bool   `json:"o,omitempty"` // the caller may follow the set, though it were private
 	Expires int64  `json:"e"`           // when no request may begin any more, in seconds since 1970
 	Ends    int64  `json:"u,omitempty"` // of a JWT: when the rights of the caller end, as Expires; 0: the caller has another token
@@ -75,7 +76,7 @@ type ticket struct {
 func (t *Tickets) New(ctx context.Context, c Caller, set string, lasts time.Duration) (text string, expires time.Time, err error) {
 	now := time.Now()
 	expires = now.Add(lasts)
-	k := ticket{Set: set, Name: c.Name, Mark: c.Mark, Own: c.Rights.FollowPrivate(set)}
+	k := ticket{Set: set, Name: c.Name, Mark: c.Mark, Key: c.Key, Own: c.Rights.FollowPrivate(set)}
 	if !c.Expires.IsZero() && c.Expires.Before(expires) {
 		expires = c.Expires
 	}
@@ -145,7 +146,7 @@ func (t *Tickets) now(k ticket) (Caller, error) {
 			return Caller{}, Expired()
 		}
 	}
-	c, ok := t.callers.Named(k.Name)
+	c, ok := t.callers.Named(k.Name, k.Key)
 	if !ok || c.Mark != k.Mark {
 		return Caller{}, Unknown("the token that the ticket was made with is not valid any more")
 	}

@@ -174,6 +174,14 @@ func TestTicketOfJWT(t *testing.T) {
 		if c, err := tickets.Caller(t.Context(), text); err != nil || c.Rights.Follow("open") {
 			t.Errorf("a set that the JWT does not name: %+v, %v", c, err)
 		}
+		withdrawn := NewCaller(JWTPrefix+"x", rights, Rights{}, ends, nil)
+		withdrawn.Key = "withdrawn"
+		if text, _, err = tickets.New(t.Context(), withdrawn, "a", time.Hour); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := tickets.Caller(t.Context(), text); !refused(err) {
+			t.Errorf("a ticket of a JWT whose key was withdrawn: %v", err)
+		}
 		time.Sleep(time.Minute)
 		if _, err := c.Now(); !refused(err) {
 			t.Errorf("after the end of the JWT: %v", err)
@@ -184,7 +192,9 @@ func TestTicketOfJWT(t *testing.T) {
 // jwtCallers knows of callers what package jwt does.
 type jwtCallers struct{ *Tokens }
 
-func (jwtCallers) Named(name string) (Caller, bool) { return NewNamed(name, Rights{}), true }
+func (jwtCallers) Named(name, key string) (Caller, bool) {
+	return NewNamed(name, key, Rights{}), key != "withdrawn"
+}
 
 // Keys are read each few seconds and not for each request; if they cannot be read, that is
 // no fault of the ticket.

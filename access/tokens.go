@@ -211,7 +211,7 @@ func (t *Tokens) caller(digest [sha256.Size]byte) (Caller, error) {
 }
 
 // Named returns the caller of a name. See Authenticator.
-func (t *Tokens) Named(name string) (Caller, bool) {
+func (t *Tokens) Named(name, _ string) (Caller, bool) {
 	if name == "" {
 		return t.withoutToken(), true
 	}

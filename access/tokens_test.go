@@ -206,7 +206,7 @@ func TestNamed(t *testing.T) {
 		"dave":    {},
 		"jwt:eve": {},
 	} {
-		c, ok := known.Named(name)
+		c, ok := known.Named(name, "")
 		if ok != want.ok || c.Rights.Follow("a") != want.a || c.Rights.Follow("open") != want.open || !c.Expires.Equal(want.expires) || ok && c.Name != name {
 			t.Errorf("%q is %+v, %v", name, c, ok)
 		}

@@ -85,7 +85,7 @@ func (s *sub) turnLocked() turn {
 // do makes the next cut that is not empty, and sends it.
 func (d *delivery) do() {
 	ctx := d.sub.shard.calls
-	if _, why := d.engine.may(d.about.By, d.about.Anyone, d.about.Set); why != "" {
+	if _, why := d.engine.may(d.about.By, d.about.Key, d.about.Anyone, d.about.Set); why != "" {
 		d.err = errMayNot
 		return
 	}

@@ -15,9 +15,9 @@ type Rights interface {
 	Version() uint64
 
 	// May returns why whoever made a subscription may not follow a set, in words for the
-	// callback and for operators; empty: they may. by and anyone are those of the
+	// callback and for operators; empty: they may. by, key and anyone are those of the
 	// subscription.Subscription. If it is known when the right ends, until is that time.
-	May(by string, anyone bool, set string) (until time.Time, why string)
+	May(by, key string, anyone bool, set string) (until time.Time, why string)
 }
 
 const (
@@ -36,11 +36,11 @@ const (
 )
 
 // may is Rights.May.
-func (e *Engine) may(by string, anyone bool, set string) (until time.Time, why string) {
+func (e *Engine) may(by, key string, anyone bool, set string) (until time.Time, why string) {
 	if e.opts.Rights == nil {
 		return time.Time{}, ""
 	}
-	return e.opts.Rights.May(by, anyone, set)
+	return e.opts.Rights.May(by, key, anyone, set)
 }
 
 // watchRights ends the subscriptions of those whose rights have ended, until ctx is done.
@@ -103,7 +103,7 @@ func (s *shard) lookAtRights(version uint64) {
 	e.mu.Unlock()
 	for i := range all {
 		l := &all[i]
-		l.until, l.why = e.may(l.about.By, l.about.Anyone, l.about.Set)
+		l.until, l.why = e.may(l.about.By, l.about.Key, l.about.Anyone, l.about.Set)
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -176,7 +176,7 @@ func (s *shard) refuse(r *subscription.Request) (again time.Duration) {
 	}
 	about := known.about
 	e.mu.Unlock()
-	_, why := e.may(about.By, about.Anyone, about.Set)
+	_, why := e.may(about.By, about.Key, about.Anyone, about.Set)
 	if why == "" { // the right is back
 		e.mu.Lock()
 		defer e.mu.Unlock()

@@ -29,7 +29,7 @@ func (r *register) Version() uint64 {
 	return r.version
 }
 
-func (r *register) May(by string, _ bool, _ string) (until time.Time, why string) {
+func (r *register) May(by, _ string, _ bool, _ string) (until time.Time, why string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.asked++

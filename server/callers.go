@@ -198,7 +198,7 @@ func (c *callers) lookAround(ctx context.Context) {
 		case <-c.wake:
 			timer.Stop()
 		}
-		if anyone, _ := c.authenticator.Named(""); anyone.Rights.None() {
+		if anyone, _ := c.authenticator.Named("", ""); anyone.Rights.None() {
 			pause = privateEvery
 			continue // a set is private for nobody more than it is anyway
 		}

@@ -533,10 +533,10 @@ func TestShareBehindAProxy(t *testing.T) {
 // named knows callers by their names.
 type named map[string]access.Caller
 
-func (n named) Version() uint64                              { return 0 }
-func (n named) Watch(ctx context.Context)                    { <-ctx.Done() }
-func (n named) Err() error                                   { return nil }
-func (n named) Named(name string) (c access.Caller, ok bool) { c, ok = n[name]; return c, ok }
+func (n named) Version() uint64                                 { return 0 }
+func (n named) Watch(ctx context.Context)                       { <-ctx.Done() }
+func (n named) Err() error                                      { return nil }
+func (n named) Named(name, _ string) (c access.Caller, ok bool) { c, ok = n[name]; return c, ok }
 
 func (n named) Caller(r *http.Request) (access.Caller, error) {
 	return n[r.Header.Get("Authorization")], nil

@@ -27,15 +27,15 @@ func (c *callers) rights() callback.Rights {
 func (m makers) Version() uint64 { return m.authenticator.Version() + m.changed.Load() }
 
 // May returns why whoever made a subscription may not follow its set any more.
-func (m makers) May(by string, anyone bool, set string) (until time.Time, why string) {
+func (m makers) May(by, key string, anyone bool, set string) (until time.Time, why string) {
 	name := subscription.NameOf(by)
-	caller, ok := m.authenticator.Named(name)
+	caller, ok := m.authenticator.Named(name, key)
 	if !ok {
 		return time.Time{}, "the token that it was made with is not valid any more"
 	}
 	rights := caller.Rights
 	if anyone && strings.HasPrefix(name, access.JWTPrefix) { // nothing is known of such a caller but what anyone may do
-		all, _ := m.authenticator.Named("")
+		all, _ := m.authenticator.Named("", "")
 		rights = all.Rights
 	}
 	switch {

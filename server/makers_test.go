@@ -1,6 +1,7 @@
 package server
 
 import (
+	"bufio"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -14,6 +15,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/go-jose/go-jose/v4"
 
 	"github.com/rshub/rshub/access"
 	"github.com/rshub/rshub/internal/running"
@@ -203,4 +206,65 @@ func TestSecretKeys(t *testing.T) {
 	before, _ := c.noted()
 	until.Done(t, "what waited is delivered", func() bool { n, _ := c.noted(); return n > before })
 	h.Stop()
+}
+
+// When an issuer withdraws a key, what outlives a JWT that it verified ends: a stream that began with
+// a ticket, and a subscription. What another key of the issuer verified goes on.
+func TestKeyIsWithdrawn(t *testing.T) {
+	t.Parallel()
+	o := newOffice(t)
+	operator := []string{"Authorization", "Bearer " + o.token(allRights)}
+	h := start(t, Config{Callers: o.open(t, ""), CallbackAllow: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}})
+	h.Publish("a", operator...)
+	subscribe := func(algorithm jose.SignatureAlgorithm) *callee {
+		t.Helper()
+		c := newCallee(t)
+		form := url.Values{"hub.mode": {"subscribe"}, "hub.topic": {h.URL + "/sets/a/changes"}, "hub.callback": {c.URL}}
+		resp, body := running.Do(t, "POST", h.URL+"/hub", form.Encode(), "Authorization", "Bearer "+o.jwt(t, algorithm, "follow:a", nil), "Content-Type", "application/x-www-form-urlencoded")
+		if resp.StatusCode != http.StatusAccepted {
+			t.Fatalf("subscribing is answered %d: %s", resp.StatusCode, body)
+		}
+		until.Done(t, "the subscription is there", func() bool {
+			_, body := running.Do(t, "GET", h.URL+"/sets/a/subscriptions", "", operator...)
+			return strings.Contains(body, c.URL)
+		})
+		return c
+	}
+	stream := func(algorithm jose.SignatureAlgorithm) *http.Response {
+		t.Helper()
+		_, body := running.Do(t, "POST", h.URL+"/sets/a/ticket", "", "Authorization", "Bearer "+o.jwt(t, algorithm, "follow:a", nil))
+		var ticket struct{ Ticket string }
+		if err := json.Unmarshal([]byte(body), &ticket); err != nil || ticket.Ticket == "" {
+			t.Fatalf("%v: %s", err, body)
+		}
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, h.URL+"/sets/a/changes?ticket="+ticket.Ticket, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Accept", "text/event-stream")
+		resp, err := http.DefaultClient.Do(r)
+		if err != nil || resp.StatusCode != http.StatusOK {
+			t.Fatalf("%+v, %v", resp, err)
+		}
+		t.Cleanup(func() { _ = resp.Body.Close() })
+		return resp
+	}
+	theirs, ours := subscribe(jose.EdDSA), subscribe(jose.RS256)
+	theirStream, ourStream := stream(jose.EdDSA), stream(jose.RS256)
+
+	delete(o.keys, jose.EdDSA)
+	o.writeKeys(t)
+	if _, err := io.Copy(io.Discard, theirStream.Body); err != nil { // it returns when the stream ends
+		t.Logf("the stream ends with %v", err)
+	}
+	until.Done(t, "the subscription ends, and the callback is told", func() bool { _, denied := theirs.noted(); return denied != "" })
+	before, _ := ours.noted()
+	h.Publish("a", operator...)
+	until.Done(t, "the other subscription goes on", func() bool { n, _ := ours.noted(); return n > before })
+	lines := bufio.NewScanner(ourStream.Body)
+	for lines.Scan() && !strings.Contains(lines.Text(), `"position":2`) {
+	}
+	if err := lines.Err(); err != nil {
+		t.Errorf("the other stream ends with %v", err)
+	}
 }

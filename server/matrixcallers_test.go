@@ -12,7 +12,6 @@ import (
 	"log/slog"
 	"maps"
 	"net/http"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -54,6 +53,7 @@ type office struct {
 	tokens  int
 	keys    map[jose.SignatureAlgorithm]any
 	foreign *ecdsa.PrivateKey // no key of the issuer
+	dir     string            // of the files
 }
 
 const (
@@ -67,7 +67,7 @@ func newOffice(t *testing.T) *office {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := &office{keys: map[jose.SignatureAlgorithm]any{jose.RS256: rsaKey, jose.PS256: rsaKey, jose.HS256: []byte("a secret of thirty-two bytes or more")}}
+	o := &office{dir: t.TempDir(), keys: map[jose.SignatureAlgorithm]any{jose.RS256: rsaKey, jose.PS256: rsaKey, jose.HS256: []byte("a secret of thirty-two bytes or more")}}
 	for algorithm, curve := range map[jose.SignatureAlgorithm]elliptic.Curve{jose.ES256: elliptic.P256(), jose.ES384: elliptic.P384(), jose.ES512: elliptic.P521(), "": elliptic.P256()} {
 		key, err := ecdsa.GenerateKey(curve, rand.Reader)
 		if err != nil {
@@ -124,8 +124,8 @@ func signed(t *testing.T, algorithm jose.SignatureAlgorithm, key any, rights str
 	return text
 }
 
-// open returns what knows the callers, and what anyone may do.
-func (o *office) open(t *testing.T, anyone string) access.Authenticator {
+// writeKeys writes the keys of the issuer.
+func (o *office) writeKeys(t *testing.T) {
 	t.Helper()
 	var set jose.JSONWebKeySet
 	for algorithm, key := range o.keys {
@@ -142,22 +142,24 @@ func (o *office) open(t *testing.T, anyone string) access.Authenticator {
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir := t.TempDir()
+	writeFile(t, filepath.Join(o.dir, "keys"), string(keys))
+}
+
+// open returns what knows the callers, and what anyone may do.
+func (o *office) open(t *testing.T, anyone string) access.Authenticator {
+	t.Helper()
 	tokens := o.file.String()
 	if anyone != "" {
 		tokens += access.Anyone + " - " + anyone + "\n"
 	}
-	for name, text := range map[string]string{"keys": string(keys), "tokens": tokens} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
+	o.writeKeys(t)
+	writeFile(t, filepath.Join(o.dir, "tokens"), tokens)
 	log := slog.New(slog.DiscardHandler)
-	others, err := access.OpenTokensFile(filepath.Join(dir, "tokens"), log)
+	others, err := access.OpenTokensFile(filepath.Join(o.dir, "tokens"), log)
 	if err != nil {
 		t.Fatal(err)
 	}
-	known, err := jwt.OpenKeys(filepath.Join(dir, "keys"), log)
+	known, err := jwt.OpenKeys(filepath.Join(o.dir, "keys"), log)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -61,6 +61,7 @@ type known struct {
 	begins  time.Time
 	expires time.Time
 	version uint64
+	key     string // the thumbprint of the key
 }
 
 // New returns an Authenticator for tokens that one of the keys has signed.
@@ -108,17 +109,17 @@ func (a *Authenticator) Caller(r *http.Request) (access.Caller, error) {
 }
 
 // Named returns the caller of a name. Of a caller with a JWT nothing is known but that its
-// issuer knew it: see access.Authenticator.
-func (a *Authenticator) Named(name string) (access.Caller, bool) {
+// issuer knew it, and whether the issuer still has the key: see access.Authenticator.
+func (a *Authenticator) Named(name, key string) (access.Caller, bool) {
 	var anyone access.Rights
 	if a.opts.Others != nil {
 		anyone = a.opts.Others.Anyone()
 	}
 	switch {
 	case strings.HasPrefix(name, access.JWTPrefix):
-		return access.NewNamed(name, anyone), true
+		return access.NewNamed(name, key, anyone), a.keys.has(key)
 	case a.opts.Others != nil:
-		return a.opts.Others.Named(name)
+		return a.opts.Others.Named(name, key)
 	}
 	return access.Caller{}, name == ""
 }
@@ -142,7 +143,9 @@ func (a *Authenticator) caller(token string) (access.Caller, error) {
 	if a.opts.Others != nil {
 		anyone = a.opts.Others.Anyone()
 	}
-	return access.NewCaller(k.name, k.rights, anyone, k.expires, func() (access.Caller, error) { return a.caller(token) }), nil
+	c := access.NewCaller(k.name, k.rights, anyone, k.expires, func() (access.Caller, error) { return a.caller(token) })
+	c.Key = k.key
+	return c, nil
 }
 
 // known returns what a token says, if its signature is right. It verifies a token once
@@ -206,8 +209,10 @@ func (a *Authenticator) verify(token string) (known, error) {
 	var registered jwt.Claims
 	var claims map[string]json.RawMessage
 	err = errors.New("no key fits")
+	by := ""
 	for _, k := range keys[:min(len(keys), maxTries)] {
 		if err = parsed.Claims(k.key, &registered, &claims); err == nil {
+			by = k.thumbprint
 			break
 		}
 	}
@@ -215,11 +220,11 @@ func (a *Authenticator) verify(token string) (known, error) {
 		a.keys.ask()
 		return known{}, access.Unknown("the JWT is not signed with a key of its issuer that is known here, or its claims cannot be read")
 	}
-	return a.read(&registered, claims, version)
+	return a.read(&registered, claims, version, by)
 }
 
 // read checks the claims.
-func (a *Authenticator) read(registered *jwt.Claims, claims map[string]json.RawMessage, version uint64) (known, error) {
+func (a *Authenticator) read(registered *jwt.Claims, claims map[string]json.RawMessage, version uint64, key string) (known, error) {
 	intended := false
 	for _, audience := range a.opts.Audience {
 		intended = intended || registered.Audience.Contains(audience)
@@ -242,7 +247,7 @@ func (a *Authenticator) read(registered *jwt.Claims, claims map[string]json.RawM
 	if issued := registered.IssuedAt.Time(); issued.After(begins) {
 		begins = issued
 	}
-	return known{access.JWTPrefix + registered.Subject, rights, begins, registered.Expiry.Time(), version}, nil
+	return known{access.JWTPrefix + registered.Subject, rights, begins, registered.Expiry.Time(), version, key}, nil
 }
 
 // readRights reads the rights out of a claim. Words that are no rights of rshub are for

@@ -355,9 +355,15 @@ func TestKeysOfTheWeb(t *testing.T) {
 			t.Errorf("%s: the keys before are not in force: %v", name, err)
 		}
 	}
+	if _, ok := a.Named(held.Name, held.Key); !ok || held.Key == "" {
+		t.Errorf("the key %q of a caller is not known", held.Key)
+	}
 	serve(http.StatusOK, set(t, "rsa"))
 	if err := look(); err != nil || a.Version() == version {
 		t.Fatal(err)
+	}
+	if _, ok := a.Named(held.Name, held.Key); ok {
+		t.Error("what outlives a token goes on, although its key was withdrawn")
 	}
 	if _, err := caller(a, token); err == nil {
 		t.Error("a token is good, although its key was withdrawn")

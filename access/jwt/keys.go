@@ -3,12 +3,14 @@ package jwt
 import (
 	"bytes"
 	"context"
+	"crypto"
 	"crypto/ecdsa"
 	"crypto/ed25519"
 	"crypto/elliptic"
 	"crypto/rsa"
 	"crypto/sha256"
 	"crypto/x509"
+	"encoding/base64"
 	"encoding/json"
 	"encoding/pem"
 	"errors"
@@ -61,6 +63,7 @@ type key struct {
 	id         string
 	algorithms []jose.SignatureAlgorithm // that it may be used with
 	key        any
+	thumbprint string // the beginning of that of RFC 7638
 }
 
 // OpenKeys returns the keys of a file, or of a URL that begins with https:// or, for this
@@ -136,6 +139,33 @@ func (k *Keys) count() int {
 	return len(k.keys)
 }
 
+// has reports whether the key with a thumbprint is there. While no keys were read yet, all are. If
+// it is not there, it may be new, and known to another hub: Watch looks soon.
+func (k *Keys) has(thumbprint string) bool {
+	k.mu.Lock()
+	has := k.version == 0 || slices.ContainsFunc(k.keys, func(x key) bool { return x.thumbprint == thumbprint })
+	k.mu.Unlock()
+	if !has {
+		k.ask()
+	}
+	return has
+}
+
+// thumbprint returns the beginning of the thumbprint of a key (RFC 7638).
+func thumbprint(public any) (string, error) {
+	var sum []byte
+	if secret, ok := public.([]byte); ok { // for which the library has none
+		all := sha256.Sum256([]byte(`{"k":"` + base64.RawURLEncoding.EncodeToString(secret) + `","kty":"oct"}`))
+		sum = all[:]
+	} else {
+		var err error
+		if sum, err = (&jose.JSONWebKey{Key: public}).Thumbprint(crypto.SHA256); err != nil {
+			return "", fmt.Errorf("the thumbprint of a key: %w", err)
+		}
+	}
+	return base64.RawURLEncoding.EncodeToString(sum[:12]), nil
+}
+
 // find returns the keys that may have signed a JWT, by its key ID (which may be empty) and
 // its algorithm, and the version of all keys.
 func (k *Keys) find(id string, algorithm jose.SignatureAlgorithm) (fit []key, version uint64) {
@@ -183,6 +213,9 @@ func (k *Keys) look(ctx context.Context) (changed bool, err error) {
 	var keys []key
 	if err == nil {
 		keys, err = parseKeys(text, k.http != nil)
+	}
+	for i := 0; err == nil && i < len(keys); i++ {
+		keys[i].thumbprint, err = thumbprint(keys[i].key)
 	}
 	if err != nil {
 		k.err = fmt.Errorf("keys for JWTs from %s: %w", k.from, err)
@@ -269,7 +302,7 @@ func parseJWK(raw []byte, web bool) (key, error) {
 		}
 		algorithms = []jose.SignatureAlgorithm{jose.SignatureAlgorithm(k.Algorithm)}
 	}
-	return key{k.KeyID, algorithms, k.Key}, nil
+	return key{id: k.KeyID, algorithms: algorithms, key: k.Key}, nil
 }
 
 func parsePEM(text []byte) (keys []key, err error) {

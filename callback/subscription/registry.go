@@ -95,6 +95,7 @@ type Request struct {
 	Diverged bool          `json:"diverged,omitempty"` // with Start: the log had lost its tail since the cursor that was asked for
 	By       string        `json:"by,omitempty"`       // by a subscriber: who asks, from ByToken or ByAddress; empty: unknown
 	Token    string        `json:"token,omitempty"`    // by a subscriber: the token that the request shows, as whoever made the subscription knows it
+	Key      string        `json:"key,omitempty"`      // by a subscriber: see Subscription.Key
 	Anyone   bool          `json:"anyone,omitempty"`   // by a subscriber: see Subscription.Anyone
 	Until    time.Time     `json:"until,omitzero"`     // by a subscriber: when its token expires; zero: it does not
 	At       time.Time     `json:"at"`                 // when it was accepted
@@ -136,13 +137,13 @@ func (r *Request) Makes(was *Subscription, now time.Time) Subscription {
 		LeaseEnd: now.Add(r.Lease), Token: was.Token, By: was.By, Made: was.Made,
 	}
 	if was.Token == "" || !was.Ended.IsZero() {
-		wanted.Token, wanted.By, wanted.Made, wanted.Until, wanted.Anyone = rand.Text(), r.By, now, r.Until, r.Anyone
+		wanted.Token, wanted.By, wanted.Made, wanted.Until, wanted.Key, wanted.Anyone = rand.Text(), r.By, now, r.Until, r.Key, r.Anyone
 		wanted.LeaseEnd = earlier(wanted.LeaseEnd, wanted.Until)
 		return wanted
 	}
-	wanted.Renewed, wanted.Until, wanted.Anyone = now, was.Until, was.Anyone
+	wanted.Renewed, wanted.Until, wanted.Key, wanted.Anyone = now, was.Until, was.Key, was.Anyone
 	if r.Shows(was) {
-		wanted.By, wanted.Until, wanted.Anyone = cmp.Or(r.By, was.By), r.Until, r.Anyone
+		wanted.By, wanted.Until, wanted.Key, wanted.Anyone = cmp.Or(r.By, was.By), r.Until, r.Key, r.Anyone
 	} else if was.LeaseEnd.After(wanted.LeaseEnd) {
 		wanted.LeaseEnd = was.LeaseEnd
 	}

@@ -78,6 +78,7 @@ type Subscription struct {
 	LeaseEnd time.Time   `json:"leaseEnd"`
 	Token    string      `json:"token"`            // whoever knows it may read the subscription's status
 	By       string      `json:"by,omitempty"`     // who made it, see Request.By; empty: unknown, or made before this was kept
+	Key      string      `json:"key,omitempty"`    // the thumbprint of the key that verified the JWT with which it was made; empty: it was no JWT
 	Anyone   bool        `json:"anyone,omitempty"` // it was made with nothing but the right to follow that anyone has, also if By is of a token
 	Made     time.Time   `json:"made"`             // when it was first verified
 	Renewed  time.Time   `json:"renewed,omitzero"`

@@ -219,7 +219,7 @@ func (s *Server) parse(from *http.Request, form url.Values, mode subscription.Mo
 	r = subscription.Request{Mode: mode, Set: set, By: requester(from), At: s.opts.Now().UTC()}
 	if mode == subscription.Subscribe {
 		caller := access.FromContext(ctx)
-		r.Until, r.Anyone = caller.Expires, !caller.Rights.FollowPrivate(set)
+		r.Until, r.Key, r.Anyone = caller.Expires, caller.Key, !caller.Rights.FollowPrivate(set)
 	}
 	if r.Callback, err = s.parseCallback(form); err != nil {
 		return r, err
