@@ -22,6 +22,7 @@ import (
 	"github.com/gorilla/websocket"
 
 	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/internal/chance"
 	"github.com/rshub/rshub/resourcesync"
 	"github.com/rshub/rshub/subscribe"
 )
@@ -232,9 +233,7 @@ func TestSlowButSteady(t *testing.T) {
 // of header, the stream goes on with the rest of it.
 func TestPartialWrites(t *testing.T) {
 	t.Parallel()
-	seed := uint64(time.Now().UnixNano())
-	t.Log("seed", seed)
-	random := rand.New(rand.NewPCG(seed, 0))
+	random := chance.New(t)
 	s := newSite(t, settings{sendBuffer: smallSend})
 	s.publish(1)
 	var wg sync.WaitGroup
@@ -284,8 +283,7 @@ func (c *client) readToEnd() error {
 // one by one; some are slow, some vanish. Everybody sees consecutive positions
 // from where it began.
 func TestComingAndGoing(t *testing.T) {
-	seed := uint64(time.Now().UnixNano())
-	t.Log("seed", seed)
+	seed := chance.Seed(t)
 	s := newSite(t, settings{Options: subscribe.Options{Heartbeat: 20 * time.Second}, sendBuffer: 16 << 10})
 	s.publish(1)
 	queries := []string{"", "", "?since=start", "?prefix=https://example.org/1", "?change=created", "?type=text/html&since=start"}
