@@ -187,11 +187,11 @@ func TestClosedReasons(t *testing.T) {
 			c.closed(websocket.CloseGoingAway)
 			c.ws.Close()
 		}},
-		{"websocket", "slow", subscribe.Options{WriteTimeout: 10 * time.Second}, func(s *site) {
+		{"websocket", "slow", subscribe.Options{WriteTimeout: 100 * time.Millisecond}, func(s *site) {
 			s.dial("", dialer{}).next()
 			s.publishLarge(3_000_000)
 		}},
-		{"websocket", "silent", subscribe.Options{Heartbeat: 3 * time.Second}, func(s *site) {
+		{"websocket", "silent", subscribe.Options{Heartbeat: 32 * time.Millisecond}, func(s *site) {
 			s.dial("", dialer{}).next() // and it never reads again: no ping is answered
 		}},
 		{"websocket", "gone", subscribe.Options{}, func(s *site) {
@@ -218,7 +218,7 @@ func TestClosedReasons(t *testing.T) {
 			e.next()
 			e.cancel()
 		}},
-		{"eventstream", "slow", subscribe.Options{WriteTimeout: 10 * time.Second}, func(s *site) {
+		{"eventstream", "slow", subscribe.Options{WriteTimeout: 100 * time.Millisecond}, func(s *site) {
 			s.stream("").next()
 			s.publishLarge(3_000_000)
 		}},
@@ -250,7 +250,11 @@ func TestClosedReasons(t *testing.T) {
 				s.publish(1)
 				test.close(s)
 				name := `rshub_followers_closed_total{kind="` + test.kind + `",reason="` + test.reason + `"}`
-				eventually(t, "it is counted", func() bool { return metricstest.Values(t, reg)[name] > 0 })
+				for begin := time.Now(); metricstest.Values(t, reg)[name] == 0; time.Sleep(100 * time.Millisecond) {
+					if time.Since(begin) > patience {
+						t.Fatal("it is not counted")
+					}
+				}
 				for other, v := range metricstest.Values(t, reg) {
 					if strings.HasPrefix(other, "rshub_followers_closed") && v != map[bool]float64{true: 1}[other == name] {
 						t.Errorf("%s is %v", other, v)
