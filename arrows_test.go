@@ -104,11 +104,12 @@ var arrows = map[string][]string{
 	// What only tests and measurements use.
 	"bench":                              {"access", "callback/subscription", "changelog", "changelog/disklog", "changelog/redislog", "claim", "client", "feed", "hub", "internal/packed", "internal/redisconn", "inventory", "inventory/audit", "inventory/live", "resourcesync"},
 	"callback/subscription/registrytest": {"callback/subscription", "claim", "claim/claimtest", "feed", "internal/until", "resourcesync"},
-	"changelog/logtest":                  {"changelog", "documents", "feed", "inventory", "resourcesync"},
+	"changelog/logtest":                  {"changelog", "documents", "feed", "internal/chance", "inventory", "resourcesync"},
 	"claim/claimtest":                    {"claim", "internal/until"},
 	"inventory/sourcetest":               {"feed", "resourcesync"},
 	"inventory/storetest":                {"changelog", "feed", "inventory", "inventory/digest", "resourcesync"},
 	"internal/certificate/certtest":      {},
+	"internal/chance":                    {},
 	"internal/helptest":                  {},
 	"internal/keeptest":                  {},
 	"internal/logged":                    {},

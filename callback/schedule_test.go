@@ -9,14 +9,15 @@ import (
 
 func TestSchedule(t *testing.T) {
 	var s schedule
+	random := rand.New(rand.NewPCG(1, 2))
 	begin := time.Now()
 	tasks := make([]*task, 1000)
 	for i := range tasks {
 		tasks[i] = &task{index: -1}
-		s.set(tasks[i], begin.Add(time.Duration(rand.IntN(1000))))
+		s.set(tasks[i], begin.Add(time.Duration(random.IntN(1000))))
 	}
 	for _, x := range tasks[:500] {
-		s.set(x, begin.Add(time.Duration(rand.IntN(1000))))
+		s.set(x, begin.Add(time.Duration(random.IntN(1000))))
 	}
 	for _, x := range tasks[900:] {
 		s.remove(x)

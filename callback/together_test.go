@@ -30,6 +30,7 @@ import (
 // Two hubs share the subscriptions in Redis. When one shuts down the other goes
 // on where it was: everything comes once and in order.
 func TestHandOver(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	log, err := disklog.Open(t.TempDir(), disklog.Options{})
 	if err != nil {
@@ -65,7 +66,7 @@ func TestHandOver(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		claims := claim.NewRedis(conn, "p", subscription.ClaimKind, claim.RedisOptions{ClaimFor: 2 * time.Second})
+		claims := claim.NewRedis(conn, "p", subscription.ClaimKind, claim.RedisOptions{ClaimFor: 10 * time.Second, LiveFor: 30 * time.Second})
 		client := outbound.New(outbound.Options{Allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}})
 		defer client.Close()
 		caller := websub.NewCaller(client, "https://hub.example.org", websub.CallerOptions{})
@@ -90,7 +91,7 @@ func TestHandOver(t *testing.T) {
 	}
 	wait := func(what string, done func() bool) {
 		t.Helper()
-		for deadline := time.Now().Add(30 * time.Second); !done(); {
+		for deadline := time.Now().Add(time.Minute); !done(); {
 			if time.Now().After(deadline) {
 				t.Fatalf("%s: one has %v claims, the other %v", what, get(0, "claims"), get(1, "claims"))
 			}

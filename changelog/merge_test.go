@@ -19,11 +19,12 @@ func TestMergeBlock(t *testing.T) {
 		}
 		mergesTo(t, entries)
 	}
+	random := rand.New(rand.NewPCG(1, 2))
 	for range 20 {
-		entries := []feed.Entry{{Cursor: feed.Cursor{Position: 1, Micros: 1 + rand.Int64N(feed.MaxNumber/2)}}}
+		entries := []feed.Entry{{Cursor: feed.Cursor{Position: 1, Micros: 1 + random.Int64N(feed.MaxNumber/2)}}}
 		for len(entries) < MaxBlockEntries {
 			last := entries[len(entries)-1]
-			entries = append(entries, feed.Entry{Cursor: feed.Cursor{Position: last.Position + 1, Micros: last.Micros + 1 + rand.Int64N(2)*rand.Int64N(1<<40)}})
+			entries = append(entries, feed.Entry{Cursor: feed.Cursor{Position: last.Position + 1, Micros: last.Micros + 1 + random.Int64N(2)*random.Int64N(1<<40)}})
 		}
 		mergesTo(t, entries)
 	}

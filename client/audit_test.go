@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -18,6 +17,7 @@ import (
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/client"
 	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/internal/chance"
 	"github.com/rshub/rshub/inventory"
 	"github.com/rshub/rshub/inventory/audit"
 	"github.com/rshub/rshub/inventory/digest"
@@ -99,9 +99,10 @@ func TestAuditByContent(t *testing.T) {
 	for i := range planted {
 		h.set(planted[i].Change)
 	}
+	random := chance.New(t)
 	wg.Go(func() {
 		for n := 0; ctx.Err() == nil; n++ {
-			change := resourcesync.Change{Loc: fmt.Sprint("urn:", 100+rand.IntN(1_500)), Change: resourcesync.Updated, Hash: fmt.Sprintf("md5:%032x", n)}
+			change := resourcesync.Change{Loc: fmt.Sprint("urn:", 100+random.IntN(1_500)), Change: resourcesync.Updated, Hash: fmt.Sprintf("md5:%032x", n)}
 			if n%3 == 0 {
 				change = resourcesync.Change{Loc: change.Loc, Change: resourcesync.Deleted}
 			}

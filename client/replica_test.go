@@ -15,6 +15,7 @@ import (
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/client"
 	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/internal/chance"
 	"github.com/rshub/rshub/inventory"
 	"github.com/rshub/rshub/inventory/audit"
 	"github.com/rshub/rshub/inventory/diskpages"
@@ -27,11 +28,12 @@ type destination struct {
 	store   inventory.Store
 	replica *client.Replica
 	o       client.ReplicaOptions
+	random  *rand.Rand
 	held    map[string]uint64 // positions; 0: not known, because a baseline changed it
 }
 
 func newDestination(t *testing.T, c *client.Client, store inventory.Store, o client.ReplicaOptions) *destination {
-	d := &destination{t: t, store: store, o: o, held: map[string]uint64{}}
+	d := &destination{t: t, store: store, o: o, random: chance.New(t), held: map[string]uint64{}}
 	d.reopen(c)
 	return d
 }
@@ -59,12 +61,12 @@ func (d *destination) apply(u *client.Update) {
 func (d *destination) catchUp(c *client.Client, kills int) {
 	d.t.Helper()
 	for ; kills >= 0; kills-- {
-		left := 1 + rand.IntN(5)
+		left := 1 + d.random.IntN(5)
 		for u, err := range d.replica.CatchUp(d.t.Context()) {
 			if err != nil {
 				d.t.Fatal(err)
 			}
-			if left--; kills > 0 && left == 0 && rand.IntN(2) == 0 {
+			if left--; kills > 0 && left == 0 && d.random.IntN(2) == 0 {
 				break
 			}
 			if d.apply(u); kills > 0 && left <= 0 {
@@ -144,12 +146,12 @@ func testReplica(t *testing.T, store inventory.Store, o client.ReplicaOptions) {
 	}
 	was := map[string]uint64{}
 	for round := range 40 {
-		for range rand.IntN(60) {
-			kind := []resourcesync.ChangeType{resourcesync.Created, resourcesync.Updated, resourcesync.Deleted}[rand.IntN(3)]
-			change(kind, fmt.Sprint("urn:", rand.IntN(200)))
+		for range d.random.IntN(60) {
+			kind := []resourcesync.ChangeType{resourcesync.Created, resourcesync.Updated, resourcesync.Deleted}[d.random.IntN(3)]
+			change(kind, fmt.Sprint("urn:", d.random.IntN(200)))
 		}
 		what := "more changes"
-		switch rand.IntN(8) {
+		switch d.random.IntN(8) {
 		case 0:
 			what = "retention"
 			s.shelf.set(func() { // the hub's inventory follows first
@@ -184,7 +186,7 @@ func testReplica(t *testing.T, store inventory.Store, o client.ReplicaOptions) {
 			s.shelf.forget()
 		}
 		what = fmt.Sprintf("round %d, after %s", round, what)
-		d.catchUp(c, rand.IntN(4))
+		d.catchUp(c, d.random.IntN(4))
 		same(t, what, d.held, within(truth, o.Prefix))
 		d.inSync(what)
 	}
@@ -453,10 +455,11 @@ func TestReplicaAudit(t *testing.T) {
 			}
 		}
 	})
+	random := chance.New(t)
 	wg.Go(func() {
 		for ctx.Err() == nil {
-			kind := []resourcesync.ChangeType{resourcesync.Updated, resourcesync.Deleted}[rand.IntN(2)]
-			a, b := fmt.Sprint("urn:", 100+rand.IntN(1_500)), fmt.Sprint("urn:new:", rand.IntN(1_000))
+			kind := []resourcesync.ChangeType{resourcesync.Updated, resourcesync.Deleted}[random.IntN(2)]
+			a, b := fmt.Sprint("urn:", 100+random.IntN(1_500)), fmt.Sprint("urn:new:", random.IntN(1_000))
 			if a != b {
 				s.hub.Publish(ctx, "demo", changelog.Publish{Changes: []resourcesync.Change{{Loc: a, Change: kind}, {Loc: b, Change: kind}}})
 			}

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -18,6 +17,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/rshub/rshub/internal/chance"
 )
 
 const watchBase = "https://example.org/d/"
@@ -368,9 +369,7 @@ func TestDirtIsBounded(t *testing.T) {
 // Files and directories change at random while they are told of.
 func TestWatcherRandom(t *testing.T) {
 	t.Parallel()
-	seed := rand.Uint64()
-	t.Logf("the seed is %d", seed)
-	r := rand.New(rand.NewPCG(seed, 7))
+	r := chance.New(t)
 	w := newWatch(t, "d0/f0", "d1/d2/f1")
 	path := func(depth int) (p string) {
 		p = w.dir

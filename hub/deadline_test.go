@@ -12,9 +12,11 @@ import (
 	"strings"
 	"testing"
 	"testing/iotest"
+	"testing/synctest"
 	"time"
 
 	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/internal/pipenet"
 )
 
 // serveOver sends a request, or a part of one, over a real connection and returns
@@ -94,46 +96,51 @@ func TestSilentPublisher(t *testing.T) {
 // The deadline is only for reading the body. It harms neither an append that takes
 // longer nor the next request on the connection.
 func TestReadDeadlineIsTakenBack(t *testing.T) {
-	const timeout = 20 * time.Millisecond
-	h, log := newHub(t, Options{ReadTimeout: timeout})
-	slow := true
-	log.onAppend = func(context.Context, []changelog.Publish) error {
-		if slow { // the append takes longer than the deadline, which must not count any more
-			<-time.After(3 * timeout)
-			slow = false
+	synctest.Test(t, func(t *testing.T) {
+		const timeout = 20 * time.Millisecond
+		h, log := newHub(t, Options{ReadTimeout: timeout})
+		slow := true
+		log.onAppend = func(context.Context, []changelog.Publish) error {
+			if slow { // the append takes longer than the deadline, which must not count any more
+				time.Sleep(3 * timeout)
+				slow = false
+			}
+			return nil
 		}
-		return nil
-	}
-	var cancelled error
-	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		servePublish(h, w, r)
-		cancelled = errors.Join(cancelled, r.Context().Err())
-	}))
-	t.Cleanup(srv.Close)
-	conn, err := net.Dial("tcp", srv.Listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	answers := bufio.NewReader(conn)
-	for i := range 2 {
-		if _, err := fmt.Fprintf(conn, "POST / HTTP/1.1\r\nHost: x\r\nContent-Type: application/x-ndjson\r\nContent-Length: %d\r\n\r\n%s", len(linesDoc), linesDoc); err != nil {
+		var cancelled error
+		var network pipenet.Network
+		srv := &httptest.Server{Listener: network.Listen("hub:80"), Config: &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			servePublish(h, w, r)
+			cancelled = errors.Join(cancelled, r.Context().Err())
+		})}}
+		srv.Start()
+		t.Cleanup(srv.Close)
+		conn, err := network.Dial(t.Context(), "tcp", "hub:80")
+		if err != nil {
 			t.Fatal(err)
 		}
-		resp, err := http.ReadResponse(answers, nil)
-		if err != nil {
-			t.Fatalf("answer %d: %v", i+1, err)
+		defer conn.Close()
+		answers := bufio.NewReader(conn)
+		for i := range 2 {
+			if _, err := fmt.Fprintf(conn, "POST / HTTP/1.1\r\nHost: x\r\nContent-Type: application/x-ndjson\r\nContent-Length: %d\r\n\r\n%s", len(linesDoc), linesDoc); err != nil {
+				t.Fatal(err)
+			}
+			resp, err := http.ReadResponse(answers, nil)
+			if err != nil {
+				t.Fatalf("answer %d: %v", i+1, err)
+			}
+			body, err := io.ReadAll(resp.Body)
+			if err != nil || resp.StatusCode != http.StatusOK {
+				t.Fatalf("answer %d is %d %s (%v)", i+1, resp.StatusCode, body, err)
+			}
+			time.Sleep(3 * timeout) // idle for longer than the deadline
 		}
-		body, err := io.ReadAll(resp.Body)
-		if err != nil || resp.StatusCode != http.StatusOK {
-			t.Fatalf("answer %d is %d %s (%v)", i+1, resp.StatusCode, body, err)
+		conn.Close()
+		srv.Close() // waits for the handlers
+		if cancelled != nil {
+			t.Error(cancelled)
 		}
-		<-time.After(3 * timeout) // idle for longer than the deadline
-	}
-	srv.Close() // waits for the handlers
-	if cancelled != nil {
-		t.Error(cancelled)
-	}
+	})
 }
 
 // A deadlines counts how often a deadline is set.

@@ -28,12 +28,13 @@ func rows(locs ...string) iter.Seq2[*feed.Entry, error] {
 // store keeps nothing else of it.
 func TestCollect(t *testing.T) {
 	store := NewMemory(nil)
+	random := rand.New(rand.NewPCG(1, 2))
 	for _, n := range []int{0, 1, runEntries, runEntries + 1, 2*runEntries + 7, 10} {
 		locs := make([]string, n)
 		for i := range locs {
 			locs[i] = fmt.Sprintf("https://example.org/%d", i)
 		}
-		rand.Shuffle(n, func(i, j int) { locs[i], locs[j] = locs[j], locs[i] })
+		random.Shuffle(n, func(i, j int) { locs[i], locs[j] = locs[j], locs[i] })
 		s, err := Collect(t.Context(), store, "demo", rows(locs...))
 		if err != nil {
 			t.Fatal(err)

@@ -27,7 +27,7 @@ func TestCrowd(t *testing.T) {
 	}
 	log := &logged.Log{}
 	c := newCrowd(l, shares{users: 2, away: 3}, log.Logger(slog.LevelInfo), prometheus.NewRegistry())
-	f := newFront(&requests{log: slog.New(slog.DiscardHandler)}, time.Second, slog.New(slog.DiscardHandler))
+	f := newFront(&requests{log: slog.New(slog.DiscardHandler)}, time.Minute, slog.New(slog.DiscardHandler))
 	f.listener = c
 	f.serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/hijack" {
@@ -51,7 +51,7 @@ func TestCrowd(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { conn.Close() })
-		_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
+		_ = conn.SetDeadline(time.Now().Add(time.Minute))
 		fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: x\r\n\r\n", path)
 		b := make([]byte, 4096)
 		n, _ := conn.Read(b)

@@ -168,7 +168,7 @@ func (h *started) value(t *testing.T, name string) float64 {
 // Everything but WebSockets works over HTTP/2, on one connection.
 func TestHTTP2(t *testing.T) {
 	t.Parallel()
-	h, p := start(t, Config{Metrics: prometheus.NewRegistry(), Heartbeat: 1200 * time.Millisecond, WriteTimeout: time.Second}), newProxy(t, 64<<10)
+	h, p := start(t, Config{Metrics: prometheus.NewRegistry(), Heartbeat: 4 * time.Second, WriteTimeout: 3 * time.Second}), newProxy(t, 64<<10)
 	topic := h.URL + "/sets/demo/changes"
 	events := p.follow(t, topic)
 	polled := make(chan *http.Response, 1)
@@ -222,7 +222,8 @@ func TestHTTP2(t *testing.T) {
 
 // A stream that is not read delays no other on the same connection, and is ended.
 func TestHTTP2SlowReader(t *testing.T) {
-	h, p := start(t, Config{Metrics: prometheus.NewRegistry(), WriteTimeout: time.Second}), newProxy(t, 64<<10)
+	t.Parallel()
+	h, p := start(t, Config{Metrics: prometheus.NewRegistry(), WriteTimeout: 3 * time.Second}), newProxy(t, 64<<10)
 	topic := h.URL + "/sets/demo/changes"
 	slow, quick := p.do(t, "GET", topic, nil, "Accept", "text/event-stream"), p.follow(t, topic)
 	for i := range 8 {
@@ -245,8 +246,9 @@ func TestHTTP2SlowReader(t *testing.T) {
 
 // A connection that takes nothing at all is closed, with all that is on it.
 func TestHTTP2Stalled(t *testing.T) {
+	t.Parallel()
 	const streams = 8
-	h, stalled, other := start(t, Config{Metrics: prometheus.NewRegistry(), WriteTimeout: time.Second}), newProxy(t, 3<<20), newProxy(t, 3<<20)
+	h, stalled, other := start(t, Config{Metrics: prometheus.NewRegistry(), WriteTimeout: 3 * time.Second}), newProxy(t, 3<<20), newProxy(t, 3<<20)
 	topic := h.URL + "/sets/demo/changes"
 	for range streams {
 		stalled.follow(t, topic)

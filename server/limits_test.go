@@ -113,7 +113,7 @@ func TestConnectionLimit(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { conn.Close() })
-		_ = conn.SetDeadline(time.Now().Add(20 * time.Second))
+		_ = conn.SetDeadline(time.Now().Add(time.Minute))
 		fmt.Fprintf(conn, "GET /sets/demo/changes%s\r\n\r\n", how)
 		b := make([]byte, 3000)
 		n, _ := io.ReadAtLeast(conn, b, 20)
@@ -164,7 +164,7 @@ func crowdOf(t *testing.T, d shares) (*crowd, string, *logged.Log) {
 	}
 	log := &logged.Log{}
 	c := newCrowd(l, d, log.Logger(slog.LevelInfo), prometheus.NewRegistry())
-	f := newFront(&requests{log: slog.New(slog.DiscardHandler)}, time.Second, slog.New(slog.DiscardHandler))
+	f := newFront(&requests{log: slog.New(slog.DiscardHandler)}, time.Minute, slog.New(slog.DiscardHandler))
 	f.listener = c
 	f.serve(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), nil)
 	t.Cleanup(f.close)
@@ -193,7 +193,7 @@ func TestIdleConnectionsMakeRoom(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer conn.Close()
-		_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
+		_ = conn.SetDeadline(time.Now().Add(time.Minute))
 		fmt.Fprint(conn, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
 		b := make([]byte, 3000)
 		n, _ := conn.Read(b)
@@ -203,7 +203,7 @@ func TestIdleConnectionsMakeRoom(t *testing.T) {
 		t.Error("no connection was ended")
 	}
 	fmt.Fprint(conns[0], "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
-	_ = conns[0].SetDeadline(time.Now().Add(10 * time.Second))
+	_ = conns[0].SetDeadline(time.Now().Add(time.Minute))
 	if n, err := conns[0].Read(make([]byte, 300)); n == 0 {
 		t.Errorf("the newest was closed: %v", err)
 	}
@@ -228,7 +228,7 @@ func TestIdleConnectionsOfOneAddressMakeRoom(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer conn.Close()
-		_ = conn.SetDeadline(time.Now().Add(5 * time.Second))
+		_ = conn.SetDeadline(time.Now().Add(time.Minute))
 		fmt.Fprint(conn, "GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
 		b := make([]byte, 3000)
 		n, _ := conn.Read(b)
@@ -250,7 +250,7 @@ func TestConnectionsOfOneAddress(t *testing.T) {
 			t.Skipf("this machine has no %s: %v", from, err)
 		}
 		t.Cleanup(func() { conn.Close() })
-		_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
+		_ = conn.SetDeadline(time.Now().Add(time.Minute))
 		fmt.Fprint(conn, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
 		b := make([]byte, 3000)
 		n, _ := conn.Read(b)

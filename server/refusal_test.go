@@ -35,7 +35,7 @@ func TestRefusalsThatNobodyTakes(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	_ = conn.SetDeadline(time.Now().Add(20 * time.Second)) // less than WriteTimeout
+	_ = conn.SetDeadline(time.Now().Add(40 * time.Second)) // less than WriteTimeout
 	var b bytes.Buffer
 	b.WriteString("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
 	frame(&b, settingsFrame, 0, 0, []byte{0, 4, 0, 0, 0, 0}) // a window of no byte

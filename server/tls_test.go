@@ -101,7 +101,7 @@ func (s *secured) dial(query string, buffer int) *websocket.Conn {
 		s.t().Fatal(err)
 	}
 	s.t().Cleanup(func() { ws.Close() })
-	_ = ws.SetReadDeadline(time.Now().Add(30 * time.Second))
+	_ = ws.SetReadDeadline(time.Now().Add(time.Minute))
 	return ws
 }
 
@@ -160,7 +160,7 @@ func TestTLS(t *testing.T) {
 // and small ones.
 func TestFollowTLS(t *testing.T) {
 	t.Parallel()
-	s := startTLS(t, Config{Heartbeat: time.Second})
+	s := startTLS(t, Config{Heartbeat: 4 * time.Second})
 	s.publish(10, 10)
 	sockets := []*websocket.Conn{s.dial("", 0), s.dial("?since=start", 0), s.dial("?since=start&prefix=https:", 0)}
 	s.read(sockets[1], 10)
@@ -210,7 +210,7 @@ func TestFollowTLS(t *testing.T) {
 		wg.Wait()
 	}
 	for _, ws := range sockets { // a ping is answered, and the hub says goodbye
-		if err := ws.WriteControl(websocket.PingMessage, []byte("x"), time.Now().Add(time.Second)); err != nil {
+		if err := ws.WriteControl(websocket.PingMessage, []byte("x"), time.Now().Add(time.Minute)); err != nil {
 			t.Error(err)
 		}
 		ponged := make(chan string, 1)
@@ -232,7 +232,7 @@ func TestFollowTLS(t *testing.T) {
 // A WebSocket that takes nothing is cut, and delays nobody.
 func TestStalledTLS(t *testing.T) {
 	t.Parallel()
-	s := startTLS(t, Config{WriteTimeout: time.Second})
+	s := startTLS(t, Config{WriteTimeout: 3 * time.Second})
 	s.publish(1, 10)
 	healthy := s.dial("", 0)
 	s.dial("", 4096)
@@ -347,7 +347,7 @@ func TestHandshakeIsBounded(t *testing.T) {
 			}
 			defer conn.Close()
 			_, _ = io.WriteString(conn, says)
-			_ = conn.SetReadDeadline(time.Now().Add(10 * time.Second))
+			_ = conn.SetReadDeadline(time.Now().Add(time.Minute))
 			var answer strings.Builder
 			if _, err := io.Copy(&answer, conn); errors.Is(err, context.DeadlineExceeded) || err != nil && strings.Contains(err.Error(), "timeout") {
 				t.Errorf("%q is waited for: %v", says, err)
@@ -370,7 +370,7 @@ func TestCrowdTLS(t *testing.T) {
 	if err := s.openCertificates(); err != nil {
 		t.Fatal(err)
 	}
-	f := newFront(&requests{log: log}, time.Second, log)
+	f := newFront(&requests{log: log}, time.Minute, log)
 	s.certificates.secure(f.public, publicCertificate)
 	c := newCrowd(l, shares{users: 1, away: 1}, log, prometheus.NewRegistry())
 	f.listener = c

@@ -146,8 +146,12 @@ func (s *site) tryDial(query string, d dialer) (*client, *http.Response, error) 
 		wd.Subprotocols = []string{d.protocol}
 	}
 	wd.NetDialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
-		nc, err := (&net.Dialer{Control: d.control}).DialContext(ctx, network, addr)
-		if err == nil && d.readBuffer > 0 {
+		dial := (&net.Dialer{Control: d.control}).DialContext
+		if s.dials != nil {
+			dial = s.dials
+		}
+		nc, err := dial(ctx, network, addr)
+		if err == nil && d.readBuffer > 0 && s.dials == nil {
 			err = nc.(*net.TCPConn).SetReadBuffer(d.readBuffer)
 		}
 		if err == nil && d.slow != nil {
@@ -287,7 +291,7 @@ func (s *site) stream(query string, header ...string) *stream {
 	for i := 0; i < len(header); i += 2 {
 		r.Header.Set(header[i], header[i+1])
 	}
-	resp, err := (&http.Transport{}).RoundTrip(r)
+	resp, err := s.transport().RoundTrip(r)
 	if err != nil {
 		s.Fatal(err)
 	}

@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/rshub/rshub/feed"
@@ -71,71 +72,78 @@ func TestEventsHead(t *testing.T) {
 // A heartbeat is a comment, and no event. When a filter moved the cursor, it is an
 // event that has the cursor and no changes.
 func TestEventHeartbeats(t *testing.T) {
-	s := newSite(t, settings{Options: subscribe.Options{Heartbeat: 50 * time.Millisecond}})
-	begin := s.publish(1)
-	events := s.stream("?prefix=https://example.org/b")
-	events.next()
-	if e, _ := events.next(); !e.comment || e.id != "" || e.data != "" {
-		t.Errorf("a silent heartbeat is %+v", e)
-	}
-	end := s.publishChanges(change("a", resourcesync.Created, ""))
-	var m message
-	for events.cursor == begin.String() {
-		_, m = events.next()
-	}
-	if m.Set != "a" || m.After != begin.String() || m.Cursor != end.String() || len(m.Changes) > 0 {
-		t.Errorf("the heartbeat is %+v, want one from %v to %v", m, begin, end)
-	}
-	s.publishChanges(change("a", resourcesync.Updated, ""))
-	end = s.publishChanges(change("a", resourcesync.Deleted, ""), change("b", resourcesync.Created, ""))
-	for events.entries == 0 {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t, settings{fake: true, Options: subscribe.Options{Heartbeat: 30 * time.Second}})
+		begin := s.publish(1)
+		events := s.stream("?prefix=https://example.org/b")
 		events.next()
-	}
-	if events.cursor != end.String() {
-		t.Errorf("the event is at %s, want %v", events.cursor, end)
-	}
+		if e, _ := events.next(); !e.comment || e.id != "" || e.data != "" {
+			t.Errorf("a silent heartbeat is %+v", e)
+		}
+		end := s.publishChanges(change("a", resourcesync.Created, ""))
+		var m message
+		for events.cursor == begin.String() {
+			_, m = events.next()
+		}
+		if m.Set != "a" || m.After != begin.String() || m.Cursor != end.String() || len(m.Changes) > 0 {
+			t.Errorf("the heartbeat is %+v, want one from %v to %v", m, begin, end)
+		}
+		s.publishChanges(change("a", resourcesync.Updated, ""))
+		end = s.publishChanges(change("a", resourcesync.Deleted, ""), change("b", resourcesync.Created, ""))
+		for events.entries == 0 {
+			events.next()
+		}
+		if events.cursor != end.String() {
+			t.Errorf("the event is at %s, want %v", events.cursor, end)
+		}
+	})
 }
 
 func TestEventsShutdown(t *testing.T) {
-	s := newSite(t, settings{Options: subscribe.Options{WriteTimeout: 50 * time.Millisecond}})
-	s.publish(1)
-	events := s.stream("")
-	events.next()
-	<-time.After(100 * time.Millisecond) // a deadline that was left behind would be over
-	if err := s.server.Shutdown(t.Context()); err != nil {
-		t.Error(err)
-	}
-	if e, err := events.event(); err != io.EOF {
-		t.Errorf("the stream does not end properly: %+v, %v", e, err)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t, settings{fake: true, Options: subscribe.Options{WriteTimeout: 10 * time.Second}})
+		s.publish(1)
+		events := s.stream("")
+		events.next()
+		time.Sleep(20 * time.Second) // a deadline that was left behind would be over
+		if err := s.server.Shutdown(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if e, err := events.event(); err != io.EOF {
+			t.Errorf("the stream does not end properly: %+v, %v", e, err)
+		}
+	})
 }
 
 // A stream that nobody reads ends at the write timeout, and its handler too.
 func TestEventsStalled(t *testing.T) {
-	t.Parallel()
-	s := newSite(t, settings{Options: subscribe.Options{WriteTimeout: 200 * time.Millisecond}})
-	s.publish(1)
-	events := s.stream("")
-	events.next()
-	for range 20 {
-		s.publishLarge(1_000_000) // more than loopback takes by itself
-	}
-	eventually(t, "the handler ends", func() bool { return !strings.Contains(stacks(), "subscribe.(*Server).serveEvents") })
-	for {
-		if _, err := events.event(); err != nil {
-			break
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t, settings{fake: true, Options: subscribe.Options{WriteTimeout: 200 * time.Millisecond}})
+		s.publish(1)
+		events := s.stream("")
+		events.next()
+		for range 20 {
+			s.publishLarge(1_000_000)
 		}
-	}
+		eventually(t, "the handler ends", func() bool { return !strings.Contains(stacks(), "subscribe.(*Server).serveEvents") })
+		for {
+			if _, err := events.event(); err != nil {
+				break
+			}
+		}
+	})
 }
 
 // A request that comes later on the same connection is not hit by an old
 // deadline.
 func TestDeadlinesDoNotLast(t *testing.T) {
-	s := newSite(t, settings{Options: subscribe.Options{WriteTimeout: 20 * time.Millisecond}})
-	s.publish(1)
-	s.get("?since=start")
-	<-time.After(100 * time.Millisecond)
-	s.problemAt("/sets/UNKNOWN/changes", 400, "cannot name a set")
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t, settings{fake: true, Options: subscribe.Options{WriteTimeout: 10 * time.Second}})
+		s.publish(1)
+		s.get("?since=start")
+		time.Sleep(20 * time.Second)
+		s.problemAt("/sets/UNKNOWN/changes", 400, "cannot name a set")
+	})
 }
 
 // A script is a follower and a memory for what a log on disk does not do.

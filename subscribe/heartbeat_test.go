@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/gorilla/websocket"
@@ -14,36 +15,42 @@ import (
 )
 
 func TestPings(t *testing.T) {
-	if testing.Short() {
-		t.Skip("a busy machine may answer too late for its heartbeats: make prove PART=long")
-	}
-	const heartbeat = 100 * time.Millisecond
-	s := newSite(t, settings{Options: subscribe.Options{Heartbeat: heartbeat}})
-	s.publish(1)
-	c := s.dial("", dialer{})
-	c.next()
-	pings, pongs := 0, []string{}
-	answer := c.ws.PingHandler()
-	c.ws.SetPingHandler(func(data string) error {
-		pings++
-		if err := answer(data); err != nil {
-			return err
-		}
-		if pings < 10 { // more than a silent client is kept for
-			return c.ws.WriteControl(websocket.PingMessage, []byte(fmt.Sprint(pings)), time.Now().Add(time.Second))
-		}
+	synctest.Test(t, func(t *testing.T) {
+		const heartbeat = 3 * time.Second
+		s := newSite(t, settings{fake: true, Options: subscribe.Options{Heartbeat: heartbeat}})
 		s.publish(1)
-		return nil
+		c := s.dial("", dialer{})
+		c.next()
+		pings, pongs := 0, []string{}
+		answer := c.ws.PingHandler()
+		c.ws.SetPingHandler(func(data string) error {
+			pings++
+			if err := answer(data); err != nil {
+				return err
+			}
+			if pings < 10 { // more than a silent client is kept for
+				return c.ws.WriteControl(websocket.PingMessage, []byte(fmt.Sprint(pings)), time.Now().Add(time.Second))
+			}
+			s.publish(1)
+			return nil
+		})
+		c.ws.SetPongHandler(func(data string) error {
+			pongs = append(pongs, data)
+			return nil
+		})
+		c.nextChanges()
+		if want := []string{"1", "2", "3", "4", "5", "6", "7", "8", "9"}; !slices.Equal(pongs, want) {
+			t.Errorf("answers %v, want %v", pongs, want)
+		}
 	})
-	c.ws.SetPongHandler(func(data string) error {
-		pongs = append(pongs, data)
-		return nil
-	})
-	c.nextChanges()
-	if want := []string{"1", "2", "3", "4", "5", "6", "7", "8", "9"}; !slices.Equal(pongs, want) {
-		t.Errorf("answers %v, want %v", pongs, want)
-	}
+}
 
+// A client that takes pings and does not answer them is closed. Time is real, because only
+// a socket takes them without the client.
+func TestSilentClient(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, settings{Options: subscribe.Options{Heartbeat: 1500 * time.Millisecond}})
+	s.publish(1)
 	silent := s.dial("", dialer{})
 	silent.next()
 	silent.ws.SetPingHandler(func(string) error { return nil })
@@ -55,26 +62,28 @@ func TestPings(t *testing.T) {
 // While the memory cannot be reached, a connection cannot join its group. It is
 // pinged all the same, and closed when the hub stops.
 func TestPingsWhileMemoryIsAway(t *testing.T) {
-	t.Parallel()
-	away := &awayMemory{}
-	s := newSite(t, settings{
-		Options: subscribe.Options{Heartbeat: 500 * time.Millisecond}, // a client that is silent for a second or so is closed
-		memory:  func(m subscribe.Memory) subscribe.Memory { away.Memory = m; return away },
+	synctest.Test(t, func(t *testing.T) {
+		away := &awayMemory{}
+		s := newSite(t, settings{
+			fake:    true,
+			Options: subscribe.Options{Heartbeat: 3 * time.Second},
+			memory:  func(m subscribe.Memory) subscribe.Memory { away.Memory = m; return away },
+		})
+		s.publish(1)
+		c := s.dial("", dialer{})
+		c.next()
+		pings := 0
+		answer := c.ws.PingHandler()
+		c.ws.SetPingHandler(func(data string) error {
+			if pings++; pings == 4 {
+				s.publish(1)
+			}
+			return answer(data)
+		})
+		c.nextChanges()
+		go s.server.Shutdown(t.Context())
+		c.closed(websocket.CloseGoingAway)
 	})
-	s.publish(1)
-	c := s.dial("", dialer{})
-	c.next()
-	pings := 0
-	answer := c.ws.PingHandler()
-	c.ws.SetPingHandler(func(data string) error {
-		if pings++; pings == 4 {
-			s.publish(1)
-		}
-		return answer(data)
-	})
-	c.nextChanges()
-	go s.server.Shutdown(t.Context())
-	c.closed(websocket.CloseGoingAway)
 }
 
 // An awayMemory lets connections start, and then has no state for them.

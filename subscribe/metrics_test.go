@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/gorilla/websocket"
@@ -187,7 +188,7 @@ func TestClosedReasons(t *testing.T) {
 			c.ws.Close()
 		}},
 		{"websocket", "slow", subscribe.Options{WriteTimeout: 100 * time.Millisecond}, func(s *site) {
-			s.dial("", smallBuffers(smallRead)).next()
+			s.dial("", dialer{}).next()
 			s.publishLarge(3_000_000)
 		}},
 		{"websocket", "silent", subscribe.Options{Heartbeat: 32 * time.Millisecond}, func(s *site) {
@@ -239,21 +240,27 @@ func TestClosedReasons(t *testing.T) {
 	} {
 		t.Run(test.kind+" "+test.reason, func(t *testing.T) {
 			t.Parallel()
-			reg := prometheus.NewRegistry()
-			test.options.Metrics = reg
-			s := newSite(t, settings{
-				Options: test.options, sendBuffer: smallSend,
-				follower: func(f subscribe.Follower) subscribe.Follower { return breaking{Follower: f} },
-			})
-			s.publish(1)
-			test.close(s)
-			name := `rshub_followers_closed_total{kind="` + test.kind + `",reason="` + test.reason + `"}`
-			eventually(t, "it is counted", func() bool { return metricstest.Values(t, reg)[name] > 0 })
-			for other, v := range metricstest.Values(t, reg) {
-				if strings.HasPrefix(other, "rshub_followers_closed") && v != map[bool]float64{true: 1}[other == name] {
-					t.Errorf("%s is %v", other, v)
+			synctest.Test(t, func(t *testing.T) {
+				reg := prometheus.NewRegistry()
+				test.options.Metrics = reg
+				s := newSite(t, settings{
+					Options: test.options, fake: true,
+					follower: func(f subscribe.Follower) subscribe.Follower { return breaking{Follower: f} },
+				})
+				s.publish(1)
+				test.close(s)
+				name := `rshub_followers_closed_total{kind="` + test.kind + `",reason="` + test.reason + `"}`
+				for begin := time.Now(); metricstest.Values(t, reg)[name] == 0; time.Sleep(100 * time.Millisecond) {
+					if time.Since(begin) > patience {
+						t.Fatal("it is not counted")
+					}
 				}
-			}
+				for other, v := range metricstest.Values(t, reg) {
+					if strings.HasPrefix(other, "rshub_followers_closed") && v != map[bool]float64{true: 1}[other == name] {
+						t.Errorf("%s is %v", other, v)
+					}
+				}
+			})
 		})
 	}
 }

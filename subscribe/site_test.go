@@ -18,6 +18,7 @@ import (
 	"github.com/rshub/rshub/changelog/disklog"
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/hub"
+	"github.com/rshub/rshub/internal/pipenet"
 	"github.com/rshub/rshub/problem"
 	"github.com/rshub/rshub/resourcesync"
 	"github.com/rshub/rshub/subscribe"
@@ -33,6 +34,7 @@ type site struct {
 	hub    *hub.Hub
 	server *subscribe.Server
 	http   *httptest.Server
+	dials  func(ctx context.Context, network, address string) (net.Conn, error) // nil: as usual
 }
 
 // A settings says how a site differs from the usual.
@@ -40,7 +42,8 @@ type settings struct {
 	subscribe.Options
 	sets       []string // configured; none: made by a publish
 	listSize   int
-	sendBuffer int // of the hub's sockets
+	sendBuffer int  // of the hub's sockets
+	fake       bool // the test has fake time, and a network without sockets
 	follower   func(subscribe.Follower) subscribe.Follower
 	memory     func(subscribe.Memory) subscribe.Memory
 }
@@ -57,8 +60,14 @@ func newSite(t testing.TB, o settings) *site {
 			t.Fatal(err)
 		}
 	}
-	s.http = httptest.NewUnstartedServer(nil)
-	if o.sendBuffer > 0 {
+	if o.fake {
+		var network pipenet.Network
+		s.http = &httptest.Server{Listener: network.Listen("127.0.0.1:0"), Config: &http.Server{}}
+		s.dials = network.Dial
+	} else {
+		s.http = httptest.NewUnstartedServer(nil)
+	}
+	if o.sendBuffer > 0 && !o.fake {
 		s.http.Listener = bufferedListener{Listener: s.http.Listener, size: o.sendBuffer}
 	}
 	o.Base = feed.Base("http://" + s.http.Listener.Addr().String())
@@ -96,6 +105,9 @@ func newSite(t testing.TB, o settings) *site {
 	})
 	return s
 }
+
+// transport returns a new transport to the site.
+func (s *site) transport() *http.Transport { return &http.Transport{DialContext: s.dials} }
 
 // in returns the site for a part of the test.
 func (s *site) in(t testing.TB) *site {
@@ -195,7 +207,12 @@ func (s *site) do(method, url string, header ...string) (*http.Response, []byte)
 	for i := 0; i < len(header); i += 2 {
 		r.Header.Set(header[i], header[i+1])
 	}
-	resp, err := http.DefaultClient.Do(r)
+	client := http.DefaultClient
+	if s.dials != nil {
+		client = &http.Client{Transport: s.transport()}
+		defer client.CloseIdleConnections()
+	}
+	resp, err := client.Do(r)
 	if err != nil {
 		s.Fatal(err)
 	}

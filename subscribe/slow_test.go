@@ -16,12 +16,16 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 	"weak"
 
 	"github.com/gorilla/websocket"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/internal/chance"
+	"github.com/rshub/rshub/internal/metricstest"
 	"github.com/rshub/rshub/resourcesync"
 	"github.com/rshub/rshub/subscribe"
 )
@@ -50,7 +54,9 @@ func TestStalledClient(t *testing.T) {
 	t.Parallel()
 	for _, query := range []string{"", "?prefix=https:"} {
 		t.Run(query, func(t *testing.T) {
-			s := newSite(t, settings{Options: subscribe.Options{WriteTimeout: 300 * time.Millisecond}, sendBuffer: smallSend})
+			t.Parallel()
+			reg := prometheus.NewRegistry()
+			s := newSite(t, settings{Options: subscribe.Options{WriteTimeout: 3 * time.Second, Metrics: reg}, sendBuffer: smallSend})
 			s.publish(1)
 			stalled := s.dial(query, smallBuffers(smallRead))
 			stalled.next()
@@ -66,7 +72,7 @@ func TestStalledClient(t *testing.T) {
 					c.readTo(end)
 				}
 			}
-			eventually(t, "it is given up", func() bool { return !strings.Contains(stacks(), "subscribe.(*conn).follow") })
+			eventually(t, "it is given up", func() bool { return metricstest.Values(t, reg)[by("followers", "websocket")] == 3 })
 			err := stalled.readAll()
 			ce, closed := errors.AsType[*websocket.CloseError](err)
 			switch {
@@ -179,6 +185,9 @@ func TestStalledMemory(t *testing.T) {
 // A client that reads again in time is told: it gets the frame that was begun,
 // and then the close with its cursor.
 func TestTooSlowIsTold(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the client reads in the moment between two timeouts: make prove PART=long")
+	}
 	t.Parallel()
 	const timeout = 600 * time.Millisecond
 	s := newSite(t, settings{Options: subscribe.Options{WriteTimeout: timeout}, sendBuffer: smallSend})
@@ -199,11 +208,21 @@ func TestTooSlowIsTold(t *testing.T) {
 }
 
 // A client that reads slowly but steadily gets everything, however long a
-// message takes.
+// message takes. On a busy machine it may not be steady over a socket, so the gate has
+// fake time.
 func TestSlowButSteady(t *testing.T) {
+	if testing.Short() {
+		synctest.Test(t, func(t *testing.T) { slowButSteady(t, settings{fake: true}) })
+		return
+	}
 	t.Parallel()
+	slowButSteady(t, settings{sendBuffer: smallSend})
+}
+
+func slowButSteady(t *testing.T, o settings) {
 	const timeout = 500 * time.Millisecond
-	s := newSite(t, settings{Options: subscribe.Options{WriteTimeout: timeout}, sendBuffer: smallSend})
+	o.WriteTimeout = timeout
+	s := newSite(t, o)
 	s.publish(1)
 	slow := &throttle{step: 20_000, pause: timeout / 20}
 	d := smallBuffers(smallRead)
@@ -232,9 +251,7 @@ func TestSlowButSteady(t *testing.T) {
 // of header, the stream goes on with the rest of it.
 func TestPartialWrites(t *testing.T) {
 	t.Parallel()
-	seed := uint64(time.Now().UnixNano())
-	t.Log("seed", seed)
-	random := rand.New(rand.NewPCG(seed, 0))
+	random := chance.New(t)
 	s := newSite(t, settings{sendBuffer: smallSend})
 	s.publish(1)
 	var wg sync.WaitGroup
@@ -284,8 +301,7 @@ func (c *client) readToEnd() error {
 // one by one; some are slow, some vanish. Everybody sees consecutive positions
 // from where it began.
 func TestComingAndGoing(t *testing.T) {
-	seed := uint64(time.Now().UnixNano())
-	t.Log("seed", seed)
+	seed := chance.Seed(t)
 	s := newSite(t, settings{Options: subscribe.Options{Heartbeat: 20 * time.Second}, sendBuffer: 16 << 10})
 	s.publish(1)
 	queries := []string{"", "", "?since=start", "?prefix=https://example.org/1", "?change=created", "?type=text/html&since=start"}
@@ -367,7 +383,7 @@ func TestComingAndGoing(t *testing.T) {
 // After Shutdown no goroutine of the server is left, whatever its connections
 // were doing.
 func TestNoGoroutineIsLeft(t *testing.T) {
-	s := newSite(t, settings{Options: subscribe.Options{WriteTimeout: 2 * time.Second}, sendBuffer: smallSend})
+	s := newSite(t, settings{Options: subscribe.Options{WriteTimeout: 3 * time.Second}, sendBuffer: smallSend})
 	s.publish(1)
 	for i := range 30 {
 		query := []string{"", "?since=start", "?change=created", fmt.Sprint("?prefix=https://example.org/", i)}[i%4]
@@ -388,7 +404,7 @@ func TestNoGoroutineIsLeft(t *testing.T) {
 		s.publishLarge(100_000)
 	}
 	eventually(t, "the page is waited for", func() bool { return strings.Contains(stacks(), "subscribe.(*Server).collect") || s.Failed() })
-	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond) // some take nothing: it does not wait for them
 	defer cancel()
 	if err := s.server.Shutdown(ctx); err != nil && !errors.Is(err, context.DeadlineExceeded) {
 		t.Error("Shutdown:", err)

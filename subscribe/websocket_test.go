@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -191,7 +192,7 @@ func TestSetNotMade(t *testing.T) {
 // Messages of a filtered stream follow each other: what was left out belongs to
 // the interval of the next message, or of the next heartbeat.
 func TestFilters(t *testing.T) {
-	s := newSite(t, settings{Options: subscribe.Options{Heartbeat: 100 * time.Millisecond}})
+	s := newSite(t, settings{Options: subscribe.Options{Heartbeat: 2 * time.Second}})
 	s.publish(1)
 	kinds := []resourcesync.ChangeType{resourcesync.Created, resourcesync.Updated, resourcesync.Deleted}
 	types := []string{"text/html", "text/plain; charset=utf-8", "image/png"}
@@ -214,12 +215,21 @@ func TestFilters(t *testing.T) {
 			}
 		}
 	}
+	var wg sync.WaitGroup
 	for query, c := range clients {
-		c.readTo(end) // by a heartbeat at the latest
-		if c.entries != want[query] {
-			t.Errorf("%s: %d entries, want %d", query, c.entries, want[query])
-		}
+		wg.Go(func() { // together: who does not read is silent for too long
+			for c.cursor != end.String() { // by a heartbeat at the latest
+				if _, err := c.read(); err != nil {
+					t.Errorf("%s: %v", query, err)
+					return
+				}
+			}
+			if c.entries != want[query] {
+				t.Errorf("%s: %d entries, want %d", query, c.entries, want[query])
+			}
+		})
 	}
+	wg.Wait()
 	// The same, read from the memory by goroutines of their own.
 	for query := range clients {
 		c := s.dial(query+"&since=start", dialer{protocol: "rs.xml"})

@@ -360,12 +360,13 @@ func TestRedisWait(t *testing.T) {
 	replica := redistest.Start(t, "--replicaof", host+" "+port)
 	ctx := t.Context()
 	r := hubWith(t, conntest.Open(t, primary.Addr, redisconn.Options{Wait: 1, WaitTimeout: 100 * time.Millisecond}), "p", RedisOptions{}, claim.RedisOptions{})
+	patient := hubWith(t, conntest.Open(t, primary.Addr, redisconn.Options{Wait: 1, WaitTimeout: time.Minute}), "p", RedisOptions{}, claim.RedisOptions{})
 	some := subscriptions(1, 2)
 	request := Request{Mode: Subscribe, Set: "set", Callback: some[0].Callback}
 	until.Done(t, "the replica follows", func() bool { return r.Send(ctx, request) == nil })
 	c := claimOn(t, r, 1)
 	all := Changes{Put: some, Progress: map[ID]Progress{some[0].ID(): {Failed: 1}}}
-	if err := r.Commit(ctx, c, all); err != nil {
+	if err := patient.Commit(ctx, c, all); err != nil {
 		t.Fatal(err)
 	}
 	client := replica.Client()

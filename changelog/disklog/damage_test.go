@@ -17,6 +17,7 @@ import (
 
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/internal/chance"
 )
 
 // A disk is the files of a memory by their names.
@@ -260,9 +261,7 @@ func TestDamageAtRest(t *testing.T) {
 	if f := w.hurt(t, "unhurt", whole.write(t, dir), dir); f != unhurt {
 		t.Fatalf("a whole memory: %s", f)
 	}
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
-	rng := rand.New(rand.NewPCG(seed, 0))
+	rng := chance.New(t)
 	fates := map[string]map[fate]int{}
 	for _, name := range slices.Sorted(maps.Keys(whole)) {
 		b := whole[name]

@@ -11,6 +11,7 @@ import (
 
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/internal/chance"
 	"github.com/rshub/rshub/resourcesync"
 )
 
@@ -22,10 +23,9 @@ var modelTests = []test{
 // random compares a memory with the model of it, step by step.
 func (m *memory) random(wild bool) {
 	was := make(map[string]changelog.Left)
-	for range 4 {
-		seed := rand.Uint64()
-		m.Logf("seed %d", seed) // to repeat it, put it here
-		r := &run{memory: m, Rand: rand.New(rand.NewPCG(seed, 0)), sets: make(map[string]*modelSet), was: was, wild: wild}
+	seed := chance.Seed(m.T)
+	for i := range uint64(4) {
+		r := &run{memory: m, Rand: rand.New(rand.NewPCG(seed, i)), sets: make(map[string]*modelSet), was: was, wild: wild}
 		for range 1_000 {
 			r.step()
 		}

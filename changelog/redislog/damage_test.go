@@ -3,7 +3,6 @@ package redislog
 import (
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"reflect"
 	"strings"
@@ -11,6 +10,7 @@ import (
 
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/internal/chance"
 )
 
 // TestDamageAtRest flips bytes in what Redis holds of a set, and cuts it short. What is
@@ -31,9 +31,7 @@ func TestDamageAtRest(t *testing.T) {
 	admin, ctx := shared.admin(t), t.Context()
 	w := seenOf(t, l)
 	keys := l.keys("set")
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
-	rng := rand.New(rand.NewPCG(seed, 0))
+	rng := chance.New(t)
 	fates := map[string]map[string]int{}
 	hurt := func(kind, key, field, what, value string) {
 		whole := admin.HGet(ctx, key, field).Val()

@@ -23,8 +23,9 @@ func lengths(t *testing.T, l *Log) (packed, live int64) {
 // singles adds n publishes of one change, some at a time.
 func singles(t *testing.T, l *Log, what string, n int) {
 	t.Helper()
+	random := rand.New(rand.NewPCG(1, 2))
 	for n > 0 {
-		p := make([]changelog.Publish, min(n, 1+rand.IntN(20)))
+		p := make([]changelog.Publish, min(n, 1+random.IntN(20)))
 		for i := range p {
 			p[i].Changes = changes(fmt.Sprint(what, n-i), 1)
 		}
@@ -42,7 +43,8 @@ func views(t *testing.T, l *Log, entries []feed.Entry) []any {
 	if len(views[1].([]feed.Entry)) != len(entries) {
 		t.Fatal("entries are missing")
 	}
-	for i := 0; i < len(entries); i += 1 + rand.IntN(2)*len(entries)/100 {
+	random := rand.New(rand.NewPCG(1, 2))
+	for i := 0; i < len(entries); i += 1 + random.IntN(2)*len(entries)/100 {
 		c := entries[i].Cursor
 		at, err := l.At(ctx, "set", c.Position)
 		ok(t, err)

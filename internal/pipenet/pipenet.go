@@ -52,16 +52,23 @@ func (n *Network) SetDown(address string, down bool) {
 
 // Serve lets a handler serve an address, such as a.example:80, until Close.
 func (n *Network) Serve(address string, h http.Handler) {
+	l, s := n.Listen(address), &http.Server{Handler: h}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.servers = append(n.servers, s)
+	go s.Serve(l)
+}
+
+// Listen returns a listener at an address, for a server that the caller closes.
+func (n *Network) Listen(address string) net.Listener {
 	l := &listener{conns: make(chan net.Conn), closed: make(chan struct{})}
-	s := &http.Server{Handler: h}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.listeners == nil {
 		n.listeners = map[string]*listener{}
 	}
 	n.listeners[address] = l
-	n.servers = append(n.servers, s)
-	go s.Serve(l)
+	return l
 }
 
 // Close ends the servers and their connections.

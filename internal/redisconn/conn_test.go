@@ -174,9 +174,10 @@ func step(n *int) func(*Try) error {
 
 // If Redis hangs, a call takes at most about twice the timeout.
 func TestTimeout(t *testing.T) {
+	t.Parallel()
 	s := redistest.Start(t)
 	p := redistest.NewProxy(t, s.Addr)
-	c := connect(t, "redis://"+p.Addr(), Options{Timeout: 100 * time.Millisecond})
+	c := connect(t, "redis://"+p.Addr(), Options{Timeout: 2 * time.Second})
 	steps := 0
 	ok(t, c.Writing().Do(t.Context(), step(&steps)))
 	p.Hang(true)
@@ -187,7 +188,7 @@ func TestTimeout(t *testing.T) {
 	if err := c.Reading().Do(t.Context(), step(&steps)); !errors.Is(err, feed.ErrUnavailable) {
 		t.Errorf("a read: %v", err)
 	}
-	if d := time.Since(begin); d > 3*time.Second {
+	if d := time.Since(begin); d > 30*time.Second {
 		t.Errorf("it took %v", d)
 	}
 }

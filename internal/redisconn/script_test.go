@@ -99,8 +99,9 @@ func TestRunAll(t *testing.T) {
 func TestWait(t *testing.T) {
 	onBoth(t, func(t *testing.T, s *redistest.Server, url string) {
 		c := connect(t, url, Options{Wait: 1, WaitTimeout: 20 * time.Millisecond})
+		patient := connect(t, url, Options{Wait: 1, WaitTimeout: time.Minute})
 		ctx := t.Context()
-		wait := func(value string) (a Answer, err error) {
+		wait := func(c *Conn, value string) (a Answer, err error) {
 			steps := 0
 			err = c.Writing().Do(ctx, func(try *Try) (err error) {
 				steps++
@@ -114,11 +115,11 @@ func TestWait(t *testing.T) {
 		}
 		for range 2 {
 			ok(t, s.Client().ScriptFlush(ctx).Err())
-			_, err := wait("value")
+			_, err := wait(c, "value")
 			if !errors.Is(err, feed.ErrUnknown) || strings.Count(err.Error(), feed.ErrUnknown.Error()) != 1 || !strings.Contains(err.Error(), "0 replicas have it, and 1 are waited for") {
 				t.Errorf("error is %v", err)
 			}
-			if a, err := wait(""); err != nil || a.Word() != "no" {
+			if a, err := wait(c, ""); err != nil || a.Word() != "no" {
 				t.Errorf("nothing written: %q, %v", a, err)
 			}
 		}
@@ -133,12 +134,12 @@ func TestWait(t *testing.T) {
 		}
 		host, port, _ := strings.Cut(s.Addr, ":")
 		replica := redistest.Start(t, "--replicaof", host+" "+port)
-		until(t, func() bool { _, err := wait("replicated"); return err == nil })
+		until(t, func() bool { _, err := wait(c, "replicated"); return err == nil })
 		if v := replica.Client().Get(ctx, "key").Val(); v != "replicated" {
 			t.Errorf("the replica has %q", v)
 		}
 		ok(t, s.Client().ScriptFlush(ctx).Err())
-		if a, err := wait("again"); err != nil || a.Text(1) != "again" {
+		if a, err := wait(patient, "again"); err != nil || a.Text(1) != "again" {
 			t.Errorf("answer is %q, %v", a, err)
 		}
 	})

@@ -114,7 +114,7 @@ func together(t *testing.T, log changelog.Log, store inventory.Store, claims ...
 			}
 		}
 		for _, l := range hubs {
-			h, err := l.State(ctx, name(i), a[0].Cursor, time.Second)
+			h, err := l.State(ctx, name(i), a[0].Cursor, time.Minute)
 			check(i, h, err)
 			h, err = l.At(ctx, name(i), a[0].Cursor)
 			check(i, h, err)
