@@ -28,11 +28,16 @@ type ReplicaOptions struct {
 	// change of its own. Default: ten, or a tenth of what the destination holds, whichever
 	// is more. Below 0: any number.
 	MaxDelete int
+
+	// MayDelete decides instead of MaxDelete. It is called before a baseline deletes some of
+	// the resources that the destination holds. If it returns an error, Follow ends with that
+	// before anything is changed.
+	MayDelete func(deleted, held uint64) error
 }
 
 // A TooManyDeleted says that a baseline would delete more than ReplicaOptions.MaxDelete
-// allows. The destination is as it was. If that many are to be deleted, open the Replica with a
-// greater MaxDelete; it then goes on where it was.
+// allows. The destination is as it was, and so is the Replica in its store. If that many are to
+// be deleted, open the Replica with a greater MaxDelete; it then goes on where it was.
 type TooManyDeleted struct {
 	Delete uint64 // resources that the destination holds and the baseline does not name
 	Held   uint64 // resources that the destination held before the baseline
@@ -65,8 +70,8 @@ type Replica struct {
 	mu        sync.Mutex // held to look at these or to change them
 	root      inventory.Root
 	overlay   *inventory.Overlay // the changes that were applied behind root
-	cursor    feed.Cursor        // the destination holds all up to here, if it is whole
-	whole     bool               // no baseline is missing or half applied
+	cursor    feed.Cursor        // the destination holds all up to here; zero: it is between two cursors
+	whole     bool               // no baseline is missing or half applied; until it is allowed, the cursor stays, too
 	more      bool               // the destination holds what the last baseline did not name, because the hub did not know all; the store keeps it as a Head that is not Complete
 	committed time.Time          // when root was made
 }
@@ -138,8 +143,8 @@ type Update struct {
 // begins, and now and then, whether it knows all by now, and then takes another baseline.
 // An interrupted baseline goes on where it was, also in another process.
 //
-// An error is the last thing that Follow yields. It is one of Baseline or of the store, or
-// a *TooManyDeleted.
+// An error is the last thing that Follow yields. It is one of Baseline or of the store, a
+// *TooManyDeleted, or one of MayDelete.
 // When ctx is done, Follow ends without an error.
 func (r *Replica) Follow(ctx context.Context) iter.Seq2[*Update, error] { return r.run(ctx, false) }
 
@@ -279,7 +284,7 @@ func (r *Replica) Flush(ctx context.Context) error { return r.flush(ctx) }
 func (r *Replica) flush(ctx context.Context) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.root.Cursor == r.cursor || !r.whole {
+	if r.root.Cursor == r.cursor {
 		return nil
 	}
 	ctx, cancel := last(ctx)

@@ -314,8 +314,28 @@ func TestReplicaOutgrowsWhileItFollows(t *testing.T) {
 	same(t, "when the hub knows all", d.held, s.truth(t))
 }
 
-// A baseline that would delete a large part of what a destination holds stops before the
-// first deletion, until somebody allows it.
+// kept returns what a new process finds in the store of a destination.
+func (d *destination) kept(c *client.Client) string {
+	d.t.Helper()
+	d.reopen(c)
+	at, _ := d.replica.Cursor()
+	state, release, err := d.replica.State(d.t.Context())
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	defer release()
+	all := at.String()
+	for e, err := range state.Walk(d.t.Context(), inventory.Range{}) {
+		if err != nil {
+			d.t.Fatal(err)
+		}
+		all += fmt.Sprint(" ", e.Change.Loc, e.Cursor)
+	}
+	return all
+}
+
+// A baseline that would delete a large part of what a destination holds stops before
+// anything is changed, until somebody allows it.
 func TestReplicaMaxDelete(t *testing.T) {
 	for _, test := range []struct {
 		held, left, most int
@@ -330,6 +350,9 @@ func TestReplicaMaxDelete(t *testing.T) {
 			s.publish(t, locs(1, test.held)...)
 			d := newDestination(t, c, inventory.NewMemory(nil), client.ReplicaOptions{MaxDelete: test.most})
 			d.catchUp(c, 0)
+			s.publish(t, "urn:1")
+			d.catchUp(c, 0)
+			before := d.kept(c)
 			if err := s.log.Delete(t.Context(), "demo"); err != nil {
 				t.Fatal(err)
 			}
@@ -349,6 +372,9 @@ func TestReplicaMaxDelete(t *testing.T) {
 				if stopped == nil || len(d.held) != test.held {
 					t.Errorf("%v: it holds %d", stopped, len(d.held))
 				}
+				if got := d.kept(c); got != before {
+					t.Errorf("what was refused has changed %.100s to %.100s", before, got)
+				}
 				d.o.MaxDelete = test.held - test.left
 				d.reopen(c)
 			}
@@ -356,6 +382,39 @@ func TestReplicaMaxDelete(t *testing.T) {
 			same(t, "at the end", d.held, s.truth(t))
 			d.inSync("at the end")
 		})
+	}
+}
+
+// Whoever counts deletions by other means is asked, and may refuse or allow any number.
+func TestReplicaMayDelete(t *testing.T) {
+	s := newSite(t)
+	c := newClient(t, s.URL, newClock().options())
+	s.publish(t, locs(1, 50)...)
+	enough := errors.New("enough")
+	asked, answer := "", enough
+	d := newDestination(t, c, inventory.NewMemory(nil), client.ReplicaOptions{MaxDelete: -1, MayDelete: func(deleted, held uint64) error {
+		asked += fmt.Sprintf("%d of %d; ", deleted, held)
+		return answer
+	}})
+	d.catchUp(c, 0)
+	before := d.kept(c)
+	if err := s.log.Delete(t.Context(), "demo"); err != nil {
+		t.Fatal(err)
+	}
+	s.publish(t, locs(41, 52)...)
+	for u, err := range d.replica.CatchUp(t.Context()) {
+		if !errors.Is(err, enough) {
+			t.Fatal(u, err)
+		}
+	}
+	if got := d.kept(c); got != before {
+		t.Errorf("what was refused has changed %.100s to %.100s", before, got)
+	}
+	answer = nil
+	d.catchUp(c, 0)
+	same(t, "at the end", d.held, s.truth(t))
+	if asked != "40 of 50; 40 of 50; " {
+		t.Errorf("it was asked for %s", asked)
 	}
 }
 

@@ -23,14 +23,14 @@ func (r *Replica) takeBaseline(ctx context.Context, yield func(*Update) bool) er
 	if err != nil {
 		return err
 	}
-	if err := r.half(ctx); err != nil {
-		return err
-	}
 	theirs := r.baseline.Tree(root)
 	if end.Complete {
 		if err := r.allows(ctx, theirs); err != nil {
 			return err
 		}
+	}
+	if err := r.half(ctx); err != nil {
+		return err
 	}
 	if err := r.apply(ctx, theirs, newer, yield); err != nil {
 		return err
@@ -50,28 +50,30 @@ func (r *Replica) takeBaseline(ctx context.Context, yield func(*Update) bool) er
 }
 
 // allows returns an error if a baseline is not to delete as many resources as it does. It
-// comes before anything is applied, because what a baseline adds does not make room for
-// what it deletes.
+// comes before anything is applied or kept: so what is refused changes nothing, and what a
+// baseline adds does not make room for what it deletes. No change waits in memory then.
 func (r *Replica) allows(ctx context.Context, theirs *inventory.Tree) error {
-	held := r.root.Tally.Count
-	most := max(10, held/10)
-	if r.opts.MaxDelete != 0 {
-		most = uint64(max(r.opts.MaxDelete, 0))
-	}
-	if r.opts.MaxDelete < 0 || held <= most {
+	n, held := uint64(0), r.root.Tally.Count
+	if held == 0 {
 		return nil
 	}
-	n := uint64(0)
 	count := func(own, theirs *feed.Entry) (e feed.Entry, ok bool) {
 		if theirs == nil {
 			n++
 		}
 		return e, false
 	}
-	if _, err := steps(ctx, r.own.Tree(r.root), theirs, inventory.Range{}, count); err != nil {
+	if _, err := steps(ctx, r.own.Tree(r.root), theirs, inventory.Range{}, count); err != nil || n == 0 {
 		return err
 	}
-	if n <= most {
+	if r.opts.MayDelete != nil {
+		return r.opts.MayDelete(n, held)
+	}
+	most := max(10, held/10)
+	if r.opts.MaxDelete != 0 {
+		most = uint64(max(r.opts.MaxDelete, 0))
+	}
+	if r.opts.MaxDelete < 0 || n <= most {
 		return nil
 	}
 	return &TooManyDeleted{Delete: n, Held: held, Most: most}
@@ -151,8 +153,8 @@ func each(entries []feed.Entry) iter.Seq[*feed.Entry] {
 func (r *Replica) half(ctx context.Context) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.whole = false
-	return r.commit(ctx, feed.Cursor{})
+	r.whole, r.cursor = false, feed.Cursor{}
+	return r.commit(ctx, r.cursor)
 }
 
 // A step returns what the destination has to do about a resource that it or the baseline

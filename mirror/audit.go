@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
 	"iter"
 	"strings"
@@ -126,13 +127,16 @@ func (a *auditing) run(ctx context.Context) error {
 
 // withHub audits a mirror that follows a hub.
 func (a *auditing) withHub(ctx context.Context, c *client.Client, set string) (err error) {
-	r, closed, err := a.home.replica(ctx, c, set, a.Mirror.opts.Prefix)
+	r, closed, err := a.open(ctx, c, set)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, closed()) }()
 	var wrong []Problem
 	for d, err := range r.Audit(ctx, client.AuditOptions{By: digest.ByPosition}) {
+		if errors.Is(err, feed.ErrGone) || errors.Is(err, client.ErrNotWhole) {
+			err = fmt.Errorf("the mirror is too far behind to be compared; run rsmirror first, or audit -repair: %w", err)
+		}
 		if err != nil {
 			return &SourceError{err}
 		}
@@ -150,7 +154,7 @@ func (a *auditing) withHub(ctx context.Context, c *client.Client, set string) (e
 		if err := a.Mirror.replica(ctx, c, set, true, new(good)); err != nil {
 			return err
 		}
-		if r, closed, err = a.home.replica(ctx, c, set, a.Mirror.opts.Prefix); err != nil {
+		if r, closed, err = a.open(ctx, c, set); err != nil {
 			closed = func() error { return nil }
 			return err
 		}

@@ -209,7 +209,7 @@ func (a *auditing) lookAgain(ctx context.Context) (err error) {
 		if err != nil {
 			return &SourceError{err}
 		}
-		r, closed, err := home.replica(ctx, c, set, a.Mirror.opts.Prefix)
+		r, closed, err := again.open(ctx, c, set)
 		if err != nil {
 			return err
 		}

@@ -488,9 +488,11 @@ func (d *Directory) remove(ctx context.Context, gone []feed.Entry) error {
 	if b.Empty() {
 		return nil
 	}
-	if err := d.count(&b, int64(len(files))); err != nil {
+	t, err := d.toll(int64(len(files)))
+	if err != nil {
 		return err
 	}
+	b.Meta("deletions", t)
 	dirs := map[string]bool{}
 	for _, name := range paths {
 		if err := d.unlink(name); err != nil {
@@ -517,25 +519,29 @@ type toll struct {
 	Held    int64     `json:"held"` // how many files there were at its beginning
 }
 
-// count adds deletions to the toll. It refuses them if they are too many.
-func (d *Directory) count(b *ledger.Batch, n int64) error {
-	var t toll
+// mayDelete returns a *TooMany if so many resources are too many to be deleted now.
+func (d *Directory) mayDelete(n, _ uint64) error {
+	_, err := d.toll(int64(n))
+	return err
+}
+
+// toll returns the toll with deletions added. It refuses them if they are too many.
+func (d *Directory) toll(n int64) (t toll, err error) {
 	if _, err := d.home.Ledger.Meta("deletions", &t); err != nil {
-		return err
+		return t, err
 	}
 	if now := time.Now(); now.Sub(t.Since) > 24*time.Hour || now.Before(t.Since) {
 		t = toll{Since: now, Held: d.home.Ledger.Counts().Files}
 	}
 	all, held := uint64(t.Deleted+n), uint64(t.Held)
 	if !d.opts.MaxDelete.Allows(all, held, 1) {
-		return &TooMany{Deleted: t.Deleted, More: n, Held: t.Held}
+		return t, &TooMany{Deleted: t.Deleted, More: n, Held: t.Held}
 	}
 	t.Deleted += n
 	if !(reconcile.Bound{}).Allows(all, held, 1) { // somebody has allowed it: the next deletions are others
 		t = toll{Since: time.Now(), Held: d.home.Ledger.Counts().Files - n}
 	}
-	b.Meta("deletions", t)
-	return nil
+	return t, nil
 }
 
 // unlink removes a file. It is no error if there is none, or if a directory is there: no

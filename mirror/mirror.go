@@ -211,7 +211,7 @@ func (m *Mirror) before(ctx context.Context, known bool) error {
 
 // replica follows a hub by a Replica.
 func (m *Mirror) replica(ctx context.Context, c *client.Client, set string, once bool, good *good) (err error) {
-	r, closed, err := m.home.replica(ctx, c, set, m.opts.Prefix)
+	r, closed, err := m.open(ctx, c, set)
 	if err != nil {
 		return err
 	}
@@ -223,6 +223,9 @@ func (m *Mirror) replica(ctx context.Context, c *client.Client, set string, once
 		updates = r.Follow(ctx)
 	}
 	for u, err := range updates {
+		if many, ok := errors.AsType[*TooMany](err); ok {
+			return many
+		}
 		if err != nil {
 			return &SourceError{err}
 		}
@@ -271,13 +274,18 @@ func (m *Mirror) unlist(entries []feed.Entry) error {
 	return m.home.Ledger.Commit(&b)
 }
 
-// replica opens the replica of a home.
-func (h *Home) replica(ctx context.Context, c *client.Client, set, prefix string) (*client.Replica, func() error, error) {
-	pages, closed, err := h.openPages()
+// open opens the replica of a home. What a baseline deletes of a directory is bounded as all
+// else is. Another sink decides by itself.
+func (m *Mirror) open(ctx context.Context, c *client.Client, set string) (*client.Replica, func() error, error) {
+	pages, closed, err := m.home.openPages()
 	if err != nil {
 		return nil, nil, err
 	}
-	r, err := c.OpenReplica(ctx, set, pages, client.ReplicaOptions{Prefix: prefix})
+	o := client.ReplicaOptions{Prefix: m.opts.Prefix, MaxDelete: -1}
+	if d, ok := m.sink.(*Directory); ok {
+		o.MayDelete = d.mayDelete
+	}
+	r, err := c.OpenReplica(ctx, set, pages, o)
 	if err != nil {
 		return nil, nil, errors.Join(err, closed())
 	}

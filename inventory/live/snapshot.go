@@ -30,13 +30,13 @@ const (
 )
 
 // choose returns a snapshot to read: one that is read already, here or elsewhere, and
-// hardly older than the newest; else the newest. So few roots live. The caller has v's
-// turn, and gets a use of the snapshot.
+// hardly older than the newest; else the newest. So few roots live. If the newest is
+// complete, the snapshot is, too. The caller has v's turn, and gets a use of the snapshot.
 func (v *view) choose(ctx context.Context, rec *inventory.Record, head *inventory.Head) (*snapshot, error) {
 	newest := head.Newest()
 	for i := len(head.Roots) - 1; i >= 0; i-- {
 		k := &head.Roots[i]
-		if newest.Cursor.Position > k.Cursor.Position+max(joinMost, newest.Tally.Count/10) {
+		if newest.Cursor.Position > k.Cursor.Position+max(joinMost, newest.Tally.Count/10) || head.IsComplete(newest.Cursor) && !head.IsComplete(k.Cursor) {
 			break
 		}
 		if known, err := v.live.knows(ctx, v.set, k.Cursor); err != nil && !errors.Is(err, feed.ErrGone) {

@@ -25,7 +25,7 @@ from .errors import Error, Gone, NotAHub, Refused, Unavailable
 from .follow import Batch, position
 from .inventory import Inventory, version
 from .publish import Receipt
-from .replica import NotWhole, Replica, Update
+from .replica import NotWhole, Replica, TooManyDeleted, Update
 
 __all__ = [
     "BadSignature",
@@ -45,6 +45,7 @@ __all__ = [
     "Receipt",
     "Refused",
     "Replica",
+    "TooManyDeleted",
     "Unavailable",
     "Update",
     "check_question",

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Dict, Iterable, Iterator, List, Optional, Tuple
 
 from .audit import Difference, again, changes, compare
-from .errors import Error, Gone, NotAHub, Unavailable
+from .errors import Error, Gone, NotAHub, Refused, Unavailable
 from .follow import page, position
 from .inventory import Inventory, digest, element
 from .wire import pause
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from .client import Client
 
 UPDATE = 2000  # the most changes of an update in a baseline
+LOOK_EVERY = 3600.0  # seconds until the hub is asked again whether it knows all resources
+HALF, WHOLE, MORE = 0, 1, 2  # what rshub_set.whole is; MORE: the destination also holds what the last baseline did not name
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS rshub_set (
@@ -32,13 +35,25 @@ CREATE TABLE IF NOT EXISTS rshub_baseline (
 _NEWER = """SELECT b.loc, b.entry FROM rshub_baseline b LEFT JOIN rshub_resource r ON r.name = b.name AND r.loc = b.loc
 WHERE b.name = ? AND b.loc > ? AND (r.loc IS NULL OR r.position <> b.position OR r.datetime <> b.datetime)
 ORDER BY b.loc LIMIT ?"""
-_LEFT = """SELECT r.loc, NULL FROM rshub_resource r LEFT JOIN rshub_baseline b ON b.name = r.name AND b.loc = r.loc
-WHERE r.name = ? AND r.loc > ? AND b.loc IS NULL
-ORDER BY r.loc LIMIT ?"""
+_BESIDES = """FROM rshub_resource r LEFT JOIN rshub_baseline b ON b.name = r.name AND b.loc = r.loc
+WHERE r.name = ? AND r.loc > ? AND b.loc IS NULL"""
+_LEFT = f"SELECT r.loc, NULL {_BESIDES} ORDER BY r.loc LIMIT ?"
 
 
 class NotWhole(Error):
     """The replica is at no cursor, because its baseline is not over. Follow or catch up first."""
+
+
+class TooManyDeleted(Error):
+    """A baseline would delete more than max_delete allows. The destination is as it was, and so is the replica. If that
+    many are to be deleted, open the replica with a greater max_delete; it then goes on where it was."""
+
+    def __init__(self, deleted: int, held: int, most: int) -> None:
+        self.deleted, self.held, self.most = deleted, held, most
+        super().__init__(
+            f"the baseline does not name {deleted} of the {held} resources that the destination holds, and at most {most} may be "
+            "deleted; nothing was deleted. If the set has really lost them, allow it with max_delete"
+        )
 
 
 @dataclass
@@ -68,16 +83,22 @@ class Replica:
     back when the loop is left or fails: then the update comes again. So whatever the loop writes through db is in step
     with the log, exactly. What the loop does elsewhere (files, another server) may be repeated after a crash.
 
+    A baseline may delete ten resources, or a tenth of what the destination holds if that is more, because it does not name
+    them; max_delete is another number, and below 0 any. If it would delete more, follow ends with TooManyDeleted before
+    anything is changed. What the source deletes by a change of its own does not count.
+
     Several sets may share a db. One program at a time may follow with it. An audit holds all locs in memory, so the
     replica is for sets of up to some million resources.
     """
 
-    def __init__(self, db: sqlite3.Connection, client: Client, set_name: str, *, prefix: str = "") -> None:
+    def __init__(self, db: sqlite3.Connection, client: Client, set_name: str, *, prefix: str = "", max_delete: Optional[int] = None) -> None:
         if db.isolation_level is not None:
             raise ValueError("a replica needs a connection with isolation_level=None")
         self.db = db
         self.client = client
         self.set_name = set_name
+        self.max_delete = max_delete
+        self._looked: Optional[float] = None  # when the hub was last asked whether it knows all resources
         self._turn: Optional[object] = None  # whose transaction is open: that of the newest update, until it is over
         client.topic(set_name)  # says what is wrong with the name
         db.executescript(_SCHEMA)
@@ -111,8 +132,9 @@ class Replica:
         """Yields what the destination has to do, and blocks while there is nothing. It begins with a baseline, and takes
         another one whenever the hub's log does not reach back far enough or has lost changes. Of a baseline it yields
         only what differs; what the destination holds and the baseline does not name is yielded as deleted, but only
-        if the hub knows all resources. An interrupted baseline goes on where it was. Raises what Client.follow does,
-        except Gone."""
+        if the hub knows all resources. As long as the destination keeps something for that reason, the hub is asked at
+        the beginning, and now and then, whether it knows all by now; then another baseline comes. An interrupted baseline
+        goes on where it was. Raises TooManyDeleted, and what Client.follow does, except Gone."""
         return self._run(wait, once=False)
 
     def catch_up(self) -> Iterator[Update]:
@@ -140,8 +162,9 @@ class Replica:
             self.db.execute("ROLLBACK")
         if self.db.in_transaction:
             raise RuntimeError("a transaction of yours is open: commit it before you follow")
+        behind, self._looked = not self._state("whole"), None
         while True:
-            if not self._state("whole"):
+            if behind or self._outgrown():
                 yield from self._take_baseline()
             try:
                 for batch in self.client.follow(self.set_name, self._state("cursor"), prefix=self.prefix, wait=wait, once=once):
@@ -149,20 +172,35 @@ class Replica:
                         break
                     if batch.cursor != self._state("cursor"):
                         yield from self._apply(batch.changes, batch.cursor, False)
+                    if self._outgrown():
+                        break
                 else:
                     return
             except Gone:
                 pass
-            self._set(whole=0)
+            behind = True
 
-    def _apply(self, news: List[Dict[str, Any]], cursor: str, baseline: bool) -> Iterator[Update]:
+    def _outgrown(self) -> bool:
+        """Says whether the hub knows all resources by now, and the destination holds what the last baseline did not name."""
+        now = time.monotonic()
+        if self._state("whole") != MORE or self._looked is not None and now - self._looked < LOOK_EVERY:
+            return False
+        self._looked = now
+        try:
+            return self.client.look(self.set_name, prefix=self.prefix).complete
+        except Refused:
+            return False  # there is no inventory at present
+
+    def _apply(self, news: List[Dict[str, Any]], cursor: str, baseline: bool, whole: Optional[int] = None) -> Iterator[Update]:
         """Yields an update within a transaction, and records it when the next one is asked for."""
         self.db.execute("BEGIN IMMEDIATE")
         turn = self._turn = object()
         try:
             self._write("rshub_resource", news)
             if cursor:
-                self._set(cursor=cursor, whole=1)
+                self._set(cursor=cursor)
+            if whole is not None:
+                self._set(whole=whole)
             if news or baseline:
                 yield Update(news, cursor, baseline)
             if self._turn is not turn or not self.db.in_transaction:
@@ -193,6 +231,8 @@ class Replica:
         """Reads a baseline beside what the destination holds, and then yields what differs. So a baseline that begins
         anew disturbs nothing, and one that was interrupted goes on in both steps."""
         complete, cursor = self._read_baseline()
+        if complete:
+            self._check_left()
         for query in (_NEWER, _LEFT) if complete else (_NEWER,):
             last = ""
             while True:
@@ -201,8 +241,17 @@ class Replica:
                     break
                 last = rows[-1][0]
                 left = {"change": "deleted", "position": position(cursor)}
-                yield from self._apply([json.loads(entry) if entry else {"loc": loc, **left} for loc, entry in rows], "", True)
-        yield from self._apply([], cursor, True)
+                yield from self._apply([json.loads(entry) if entry else {"loc": loc, **left} for loc, entry in rows], "", True, HALF)
+        (named,) = self.db.execute("SELECT count(*) FROM rshub_baseline WHERE name = ?", (self.set_name,)).fetchone()
+        yield from self._apply([], cursor, True, MORE if len(self) > named else WHOLE)
+
+    def _check_left(self) -> None:
+        """Raises TooManyDeleted if the baseline is not to delete as many resources as it does."""
+        (deleted,) = self.db.execute(f"SELECT count(*) {_BESIDES}", (self.set_name, "")).fetchone()
+        held = len(self)
+        most = max(10, held // 10) if self.max_delete is None else self.max_delete
+        if 0 <= most < deleted:
+            raise TooManyDeleted(deleted, held, most)
 
     def _read_baseline(self) -> Tuple[bool, str]:
         for part in self.client.baseline(self.set_name, prefix=self.prefix, after=self._state("place")):

@@ -8,7 +8,7 @@ import rshub
 from rshub import replica as module
 from rshub.audit import changes as changes_between
 
-from .hub import HubTest, changes, names
+from .hub import HubTest, changes, names, until
 
 
 class Baseline(HubTest):
@@ -237,6 +237,64 @@ class Replica(HubTest):
         self.publish("b", "e")
         self.complete()
         self.in_sync("b", "e")
+
+    def anew(self, *names):
+        self.hub.call("DELETE", f"/sets/{self.set_name}")
+        self.publish(*names)
+
+    def test_max_delete(self):
+        """A baseline that would delete a large part of the copy changes nothing, until somebody allows it."""
+        every = list(map(str, range(50)))
+        self.publish(*every)
+        self.in_sync(*every)
+        cursor, held = self.replica.cursor, list(self.replica.resources())
+        self.anew(*every[:39], *map(str, range(1000, 1500)))  # more resources, which do not count
+        self.complete()
+        for options in {}, {"max_delete": 10}, {"max_delete": 0}:
+            self.open(**options)
+            with self.assertRaisesRegex(rshub.TooManyDeleted, "11 of the 50.*max_delete"):
+                for update in self.replica.catch_up():
+                    self.apply(update)
+            self.open()
+            self.assertEqual((self.replica.cursor, list(self.replica.resources()), len(self.copy())), (cursor, held, 50))
+        self.open(max_delete=11)
+        self.in_sync(*every[:39], *map(str, range(1000, 1500)))
+        self.anew("a")
+        self.complete()
+        self.open(max_delete=-1)
+        self.in_sync("a")
+
+    def test_outgrows(self):
+        """What the hub did not know is deleted when it knows all, also if nothing else has changed."""
+        self.publish("a", "b", "c")
+        self.in_sync("a", "b", "c")
+        self.anew("b", "d")
+        for update in self.replica.catch_up():
+            self.apply(update)
+        self.publish("e")
+        for update in self.replica.catch_up():
+            self.apply(update)
+        self.assertEqual(self.copy(), set("abcde"))
+        self.complete()
+        until("a baseline is complete", lambda: list(self.client.baseline(self.set_name))[-1].complete)
+        self.open()
+        self.in_sync("b", "d", "e")
+
+    def test_outgrows_while_it_follows(self):
+        self.publish("a", "b")
+        self.in_sync("a", "b")
+        self.anew("b")
+        self.addCleanup(setattr, module, "LOOK_EVERY", module.LOOK_EVERY)
+        for update in self.replica.follow():
+            self.apply(update)
+            if update.cursor:  # the baseline is over
+                self.complete()
+                until("a baseline is complete", lambda: list(self.client.baseline(self.set_name))[-1].complete)
+                module.LOOK_EVERY = 0.0
+                self.publish("c")
+            if self.copy() == {"b", "c"}:
+                break
+        self.in_sync("b", "c")
 
     def test_a_baseline_that_begins_anew(self):
         """What was read of the baseline before means nothing."""
