@@ -11,6 +11,7 @@ import (
 // A callback that answered 413 for a while gets its backlog in large deliveries again
 // once it is well.
 func TestTooLargeIsForgotten(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, Options{})
 		c := w.listen("a.example")
@@ -35,6 +36,7 @@ func TestTooLargeIsForgotten(t *testing.T) {
 
 // A callback that never takes more than some changes at once refuses few deliveries.
 func TestTooLargeForEver(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const most = 40
 		w := newWorld(t, Options{})

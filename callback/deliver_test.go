@@ -198,6 +198,7 @@ func TestStatuses(t *testing.T) {
 }
 
 func TestGoneEnds(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, Options{})
 		c := w.listen("a.example")

@@ -18,6 +18,7 @@ func hang(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
 
 // A store that takes no records keeps renewals waiting, and nothing else.
 func TestFullStore(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, Options{})
 		c := w.listen("a.example")
@@ -73,6 +74,7 @@ func TestFullStore(t *testing.T) {
 // A renewal that was accepted before the lease ended keeps the subscription,
 // though it is carried out after that.
 func TestRenewalWaitsForAHub(t *testing.T) {
+	t.Parallel()
 	for _, agrees := range []bool{true, false} {
 		t.Run(fmt.Sprint("agrees ", agrees), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -158,6 +160,7 @@ func TestRenewalWithAnotherFilter(t *testing.T) {
 
 // Of many requests for one subscription that wait, few are kept.
 func TestRequestsReplaceEachOther(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, Options{})
 		c := w.listen("a.example")
@@ -224,6 +227,7 @@ func TestOperatorGoesFirst(t *testing.T) {
 // Callbacks that do not answer when they are asked or told take no slots from others,
 // though their deliveries succeeded before.
 func TestSlowQuestions(t *testing.T) {
+	t.Parallel()
 	for _, mode := range []subscription.Mode{subscription.Remove, subscription.Subscribe} {
 		t.Run(string(mode), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -71,6 +71,7 @@ func attemptsOf(kind, outcome string) string {
 }
 
 func TestMetrics(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := reader{t, prometheus.NewRegistry()}
 		w := newWorld(t, Options{Metrics: r.registry, Meter: meter.New(r.registry)})
@@ -148,6 +149,7 @@ func TestMetricsAfterAStart(t *testing.T) {
 }
 
 func TestMetricsOfEnds(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := reader{t, prometheus.NewRegistry()}
 		w := newWorld(t, Options{Metrics: r.registry, Meter: meter.New(r.registry)})

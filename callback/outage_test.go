@@ -281,6 +281,7 @@ func TestOneShardHangs(t *testing.T) {
 
 // A shard that cannot be read is not taken for an empty one.
 func TestDamagedStore(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, Options{})
 		c := w.listen("a.example")

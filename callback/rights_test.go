@@ -103,6 +103,7 @@ func TestRemovedBeforeRightsAreLookedAt(t *testing.T) {
 // wait, fail, or have a delivery under way. Those of others go on. The callback is told, the
 // record stays for operators, and a new request makes a new subscription.
 func TestRightsEnd(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := newRegister()
 		w := newWorld(t, Options{Rights: r})
@@ -184,6 +185,7 @@ func TestRightsEnd(t *testing.T) {
 // Subscriptions that nothing happens to cost nothing: rights are asked for when they change,
 // and when something is delivered.
 func TestRightsOfIdle(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := newRegister()
 		w := newWorld(t, Options{Rights: r})
@@ -208,6 +210,7 @@ func TestRightsOfIdle(t *testing.T) {
 // A lease ends when the token expires, also if that is later than when it was granted made
 // sooner, and a newer token prolongs it.
 func TestTokenExpires(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := newRegister()
 		w := newWorld(t, Options{Rights: r})
@@ -257,6 +260,7 @@ func TestTokenExpires(t *testing.T) {
 // A hub that has never heard of a token waits a little, and delivers nothing meanwhile: other
 // hubs may have read the new file before. Then it ends what the token made.
 func TestUnheardOf(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := newRegister()
 		w := newWorld(t, Options{})

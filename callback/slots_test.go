@@ -47,6 +47,7 @@ func TestSlotsTakeTurns(t *testing.T) {
 // The bounds of everything hold at any time, every task gets its slot, and a slot that
 // gets free is used again.
 func TestSlotsBounds(t *testing.T) {
+	t.Parallel()
 	s := newSlots(200, 8)
 	random := rand.New(rand.NewPCG(1, 2))
 	const n = 20_000

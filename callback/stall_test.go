@@ -66,6 +66,7 @@ func (g *gate) Since(ctx context.Context, set string, after feed.Cursor, limit i
 // A read that began before a publish may find nothing. It must not answer a subscription
 // that knows of the publish, which would wait for ever.
 func TestReadBeforePublish(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, Options{})
 		w.shutdown()

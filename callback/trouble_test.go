@@ -21,6 +21,7 @@ import (
 
 // Callbacks that misbehave in every way that a server can.
 func TestHostileAnswers(t *testing.T) {
+	t.Parallel()
 	hijack := func(do func(c net.Conn)) func(http.ResponseWriter, *http.Request) {
 		return func(w http.ResponseWriter, r *http.Request) {
 			c, _, err := http.NewResponseController(w).Hijack()
@@ -100,6 +101,7 @@ func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
 
 // A callback where nothing listens is tried again as any other that fails.
 func TestRefused(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, Options{})
 		c := w.listen("a.example")
@@ -174,6 +176,7 @@ func TestTarpits(t *testing.T) {
 
 // The memory overran a callback: it gets the oldest that is kept, marked.
 func TestGap(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, Options{})
 		if err := w.log.Make(t.Context(), "demo", feed.Description{}, 10); err != nil {
@@ -324,6 +327,7 @@ func TestFilter(t *testing.T) {
 
 // A subscription passes a backlog that its filter leaves out without a POST.
 func TestFilterBacklog(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, Options{})
 		c := w.listen("a.example")
@@ -451,6 +455,7 @@ func TestClaimLost(t *testing.T) {
 
 // What a filter leaves out behind a gap is not in it.
 func TestGapWithFilter(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, Options{})
 		if err := w.log.Make(t.Context(), "demo", feed.Description{}, 10); err != nil {

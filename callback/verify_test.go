@@ -56,6 +56,7 @@ func TestVerify(t *testing.T) {
 // An answer that is no confirmation changes nothing, neither for a new subscription nor
 // for one that works.
 func TestNotConfirmed(t *testing.T) {
+	t.Parallel()
 	for name, test := range map[string]struct {
 		agree func(w http.ResponseWriter, r *http.Request)
 		tries int
@@ -109,6 +110,7 @@ func TestNotConfirmed(t *testing.T) {
 
 // A renewal keeps the cursor and replaces all else.
 func TestRenew(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, Options{})
 		c := w.listen("a.example")
@@ -241,6 +243,7 @@ func TestLeaseEnds(t *testing.T) {
 
 // A callback whose set was removed and not made anew is told so when its lease ends.
 func TestExpiryWithoutASet(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, Options{})
 		w.publish("a", 1)
@@ -266,6 +269,7 @@ func TestExpiryWithoutASet(t *testing.T) {
 // A renewal that came before the lease ended counts, though it is confirmed
 // after that.
 func TestRenewalAtTheEnd(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, Options{})
 		c := w.listen("a.example")
@@ -292,6 +296,7 @@ func TestRenewalAtTheEnd(t *testing.T) {
 }
 
 func TestOperator(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, Options{})
 		c := w.listen("a.example")

@@ -150,6 +150,7 @@ func places(t *testing.T) map[string]func() Config {
 // A copy has the newest root of each inventory, whichever store it is in and goes to, and
 // the log goes on behind it. A memory without inventories can be copied, too.
 func TestCopyInventories(t *testing.T) {
+	t.Parallel()
 	all := places(t)
 	for from, old := range all {
 		for to, anew := range all {
@@ -233,6 +234,7 @@ func (s *stopping) Put(ctx context.Context, set string, begin int64, attempt uin
 
 // A copy that was interrupted, between any two steps, begins with the inventories anew.
 func TestCopyInventoriesAgain(t *testing.T) {
+	t.Parallel()
 	for name, place := range places(t) {
 		t.Run(name, func(t *testing.T) {
 			old := Config{Data: t.TempDir()}

@@ -71,6 +71,7 @@ func TestDamagedMemory(t *testing.T) {
 // Whoever reads a damaged inventory gets to know which page it is, whatever is read, and
 // the hub makes the inventory anew.
 func TestDamagedInventory(t *testing.T) {
+	t.Parallel()
 	for _, request := range []string{
 		"GET /resources?limit=10000 ",
 		"GET /resources?after=https://example.org/set/000300 ",

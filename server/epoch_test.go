@@ -26,6 +26,7 @@ func (h *started) lists(t *testing.T) []string {
 // A backup is started twice, and the original goes on. All three fill the list that
 // was open. No name means two lists.
 func TestEpochOfBackup(t *testing.T) {
+	t.Parallel()
 	original := start(t, Config{ChangeListSize: 3})
 	for range 4 {
 		original.Publish("demo")

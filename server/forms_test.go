@@ -11,6 +11,7 @@ import (
 // Whatever is wrong with a form, the answer is a line of text; what is neither a
 // form nor a publish is told what both are.
 func TestErrorsOfForms(t *testing.T) {
+	t.Parallel()
 	known, texts := tokens(t, "follow:*,publish:*")
 	const form = "application/x-www-form-urlencoded"
 	open, guarded := start(t, Config{}), start(t, Config{Callers: known})

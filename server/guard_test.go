@@ -15,6 +15,7 @@ import (
 // Pages of others are kept away, and so are names that were bound to this
 // machine to get around that.
 func TestGuard(t *testing.T) {
+	t.Parallel()
 	known, texts := tokens(t, "follow:*")
 	for _, test := range []struct {
 		name         string

@@ -81,6 +81,7 @@ func TestNoInventories(t *testing.T) {
 
 // TestReadersLimits reads from a hub that lets one reader of each kind read at a time.
 func TestReadersLimits(t *testing.T) {
+	t.Parallel()
 	h := start(t, Config{MaxBaselines: 1, MaxAudits: 1})
 	set, long := h.URL+"/sets/demo", strings.Repeat("x", 1_900)
 	for from := 0; from < 8_000; from += 1_000 { // more than what connections hold that nobody reads

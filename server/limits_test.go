@@ -354,6 +354,7 @@ func TestQuota(t *testing.T) {
 // Whoever publishes to many sets does not get the full ones forgotten, nor keeps new ones
 // from being measured.
 func TestQuotaOfManySets(t *testing.T) {
+	t.Parallel()
 	q := newQuota(&store{kept: func(_ context.Context, set string) (int64, error) {
 		if strings.HasPrefix(set, "big") {
 			return 1000, nil

@@ -17,6 +17,7 @@ import (
 
 // A list of sets ends before it has too many bytes, and says where the rest is.
 func TestSetsHaveABound(t *testing.T) {
+	t.Parallel()
 	const n = 1_500
 	data := t.TempDir()
 	log, err := disklog.Open(filepath.Join(data, storeDir), disklog.Options{})

@@ -15,6 +15,7 @@ import (
 // Whoever follows by nothing but anyone's rights is cut off when a set becomes private.
 // What is there of a private set, and for whom, is what TestMatrix says.
 func TestPrivate(t *testing.T) {
+	t.Parallel()
 	known, texts := tokens(t, "publish:*,follow:*,operate", "anyone - follow:*")
 	h := start(t, Config{Callers: known})
 	owner := []string{"Authorization", "Bearer " + texts[0]}

@@ -56,6 +56,9 @@ func TestWalkPages(t *testing.T) {
 			}
 		}
 		for _, limit := range test.limits {
+			if limit == 7 && testing.Short() {
+				limit = 71 // a page of 7 takes ten times as long, and has no other end
+			}
 			for _, accept := range []string{"application/json", "application/x-ndjson"} {
 				t.Run(fmt.Sprint(test.filter, limit, accept), func(t *testing.T) {
 					got := s.in(t).walk(s.url(fmt.Sprint("?since=start&limit=", limit, test.filter)), accept, limit, test.filter != "")

@@ -307,7 +307,11 @@ func TestComingAndGoing(t *testing.T) {
 	queries := []string{"", "", "?since=start", "?prefix=https://example.org/1", "?change=created", "?type=text/html&since=start"}
 	var wg sync.WaitGroup
 	var seen atomic.Int64
-	for i := range 200 {
+	clients := 200
+	if testing.Short() {
+		clients = 80
+	}
+	for i := range clients {
 		random := rand.New(rand.NewPCG(seed, uint64(i)))
 		wg.Go(func() {
 			since := ""

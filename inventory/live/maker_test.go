@@ -77,6 +77,7 @@ func TestCommits(t *testing.T) {
 
 // TestCatchUp makes inventories of logs that are longer than what may wait.
 func TestCatchUp(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T, w *world) {
 		for _, set := range []string{"a", "b", "c"} {
 			w.log.make(set)
@@ -102,6 +103,7 @@ func TestCatchUp(t *testing.T) {
 
 // TestWaiting shows that what waits is bounded, also when nothing can be committed.
 func TestWaiting(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T, w *world) {
 		w.log.make("a")
 		w.log.publish("a", many(20_000)...)
@@ -131,6 +133,7 @@ func TestWaiting(t *testing.T) {
 
 // TestLost makes inventories whose log loses its tail: before a commit, and after.
 func TestLost(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T, w *world) {
 		w.log.make("a")
 		w.log.publish("a", many(3_000)...)
@@ -315,6 +318,7 @@ func TestAnew(t *testing.T) {
 
 // TestTogether lets two hubs make the same inventories at the same time.
 func TestTogether(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T, w *world) {
 		w.log.make("a")
 		a, _ := w.hub(Options{})
@@ -402,6 +406,7 @@ func TestOff(t *testing.T) {
 
 // TestDamaged makes a damaged inventory anew.
 func TestDamaged(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T, w *world) {
 		w.log.make("a")
 		w.log.publish("a", many(3_000)...)
@@ -538,6 +543,7 @@ func (c *counting) Numbers(ctx context.Context, set string, begin int64) iter.Se
 // TestSweepDeleted removes what deleted sets have left: soon, some at a time, and then
 // each hour.
 func TestSweepDeleted(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T, w *world) {
 		var mu sync.Mutex // guards these
 		left, calls, fail := 250, 0, error(nil)

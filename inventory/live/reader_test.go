@@ -25,6 +25,7 @@ func (w *world) held(set string) func(*Held, error) *Held {
 
 // TestStates reads states of one set on several hubs.
 func TestStates(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T, w *world) {
 		ctx := t.Context()
 		w.log.make("a")
@@ -203,6 +204,7 @@ func TestLimits(t *testing.T) {
 
 // TestBaselines reads baselines while roots are made.
 func TestBaselines(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T, w *world) {
 		ctx := t.Context()
 		w.log.make("a")
