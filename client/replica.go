@@ -137,11 +137,12 @@ type Update struct {
 //
 // Follow begins with a baseline, and takes another one whenever the hub's log does not
 // reach back far enough or has lost entries. Of a baseline it yields only what the
-// destination does not hold yet. What it holds and the baseline does not name is yielded
-// as deleted, at the end, but only if the hub knows all resources (see also MaxDelete). As
-// long as the destination keeps something for that reason, Follow asks the hub when it
-// begins, and now and then, whether it knows all by now, and then takes another baseline.
-// An interrupted baseline goes on where it was, also in another process.
+// destination does not hold yet, each resource as it is at the hub by now. What it holds and
+// the baseline does not name is yielded as deleted, at the end, but only if the hub knows all
+// resources (see also MaxDelete). As long as the destination keeps something for that reason,
+// Follow asks the hub when it begins, and now and then, whether it knows all by now, and then
+// takes another baseline. An interrupted baseline goes on where it was, also in another
+// process.
 //
 // An error is the last thing that Follow yields. It is one of Baseline or of the store, a
 // *TooManyDeleted, or one of MayDelete.

@@ -418,6 +418,65 @@ func TestReplicaMayDelete(t *testing.T) {
 	}
 }
 
+// A baseline may be as of an old root. What has changed since comes once, as it is now.
+func TestReplicaOldRoot(t *testing.T) {
+	s := newSite(t)
+	c := newClient(t, s.URL, newClock().options())
+	s.publish(t, locs(1, 50)...)
+	newDestination(t, c, inventory.NewMemory(nil), client.ReplicaOptions{}).catchUp(c, 0)
+	s.shelf.set(func() { s.shelf.still = true })
+	s.publish(t, locs(1, 20)...)
+	s.change(t, resourcesync.Deleted, "urn:30")
+	s.publish(t, locs(51, 60)...)
+	d := newDestination(t, c, inventory.NewMemory(nil), client.ReplicaOptions{})
+	came := map[string]int{}
+	for u, err := range d.replica.CatchUp(t.Context()) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range u.Entries {
+			if came[e.Change.Loc]++; came[e.Change.Loc] > 1 || (e.Change.Loc == "urn:30") != (e.Change.Change == resourcesync.Deleted) {
+				t.Errorf("%s %s comes %d times", e.Change.Loc, e.Change.Change, came[e.Change.Loc])
+			}
+		}
+		d.apply(u)
+	}
+	same(t, "at the end", d.held, s.truth(t))
+	s.shelf.set(func() { s.shelf.still = false })
+	d.inSync("at the end")
+}
+
+// What the log has deleted after the root of a baseline is deleted, whether the destination has
+// it from an earlier log, or from an update that it has applied and not recorded. It does not
+// count for MaxDelete.
+func TestReplicaDeletedAfterRoot(t *testing.T) {
+	s := newSite(t)
+	c := newClient(t, s.URL, newClock().options())
+	s.publish(t, locs(1, 40)...)
+	d := newDestination(t, c, inventory.NewMemory(nil), client.ReplicaOptions{})
+	d.catchUp(c, 0)
+	if err := s.log.Delete(t.Context(), "demo"); err != nil {
+		t.Fatal(err)
+	}
+	s.publish(t, append(locs(21, 40), "urn:new")...)
+	newDestination(t, c, inventory.NewMemory(nil), client.ReplicaOptions{}).catchUp(c, 0)
+	s.shelf.set(func() { s.shelf.still, s.shelf.complete = true, false })
+	for u, err := range d.replica.CatchUp(t.Context()) { // it is killed after it has applied the first update
+		if err != nil {
+			t.Fatal(err)
+		}
+		d.apply(u)
+		break
+	}
+	s.change(t, resourcesync.Deleted, append(locs(1, 30), "urn:new")...)
+	d.reopen(c)
+	d.catchUp(c, 0)
+	same(t, "of a hub that does not know all", d.held, s.truth(t))
+	s.shelf.set(func() { s.shelf.complete = true })
+	d.catchUp(c, 0)
+	same(t, "at the end", d.held, s.truth(t))
+}
+
 // A baseline that was interrupted goes on where it was, in another process.
 func TestReplicaResumes(t *testing.T) {
 	for _, prefix := range []string{"", "urn:"} {

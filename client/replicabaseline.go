@@ -2,9 +2,12 @@ package client
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
+	"maps"
 	"slices"
+	"strings"
 
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/inventory"
@@ -13,9 +16,9 @@ import (
 )
 
 // A Replica takes a baseline in two steps. First it reads the baseline into an inventory
-// beside its own. Then it compares both, and yields what differs. So a baseline that has
-// to begin anew disturbs nothing, and one that was interrupted goes on in both steps: what
-// was applied does not differ any more.
+// beside its own, and what the log has after it. Then it compares both, and yields what
+// differs. So a baseline that has to begin anew disturbs nothing, and one that was
+// interrupted goes on in both steps: what was applied does not differ any more.
 
 // takeBaseline brings the destination to the state of a baseline.
 func (r *Replica) takeBaseline(ctx context.Context, yield func(*Update) bool) error {
@@ -23,42 +26,92 @@ func (r *Replica) takeBaseline(ctx context.Context, yield func(*Update) bool) er
 	if err != nil {
 		return err
 	}
-	theirs := r.baseline.Tree(root)
+	theirs, gone, err := r.newest(ctx, root)
+	if err != nil {
+		return err
+	}
 	if end.Complete {
-		if err := r.allows(ctx, theirs); err != nil {
+		if err := r.allows(ctx, theirs, gone); err != nil {
 			return err
 		}
 	}
+	at := theirs.Cursor()
 	if err := r.half(ctx); err != nil {
 		return err
 	}
 	if err := r.apply(ctx, theirs, newer, yield); err != nil {
 		return err
 	}
-	if end.Complete {
-		if err := r.apply(ctx, theirs, leftover(end.Place.Cursor), yield); err != nil {
+	for some := range slices.Chunk(gone, updateSize) {
+		if err := r.bring(ctx, some, yield); err != nil {
 			return err
 		}
 	}
-	if err = r.arrive(ctx, end.Place.Cursor, r.root.Tally.Count > root.Tally.Count); err != nil {
+	if end.Complete {
+		if err := r.apply(ctx, theirs, leftover(at), yield); err != nil {
+			return err
+		}
+	}
+	all, err := theirs.Tally(ctx, inventory.Range{})
+	if err != nil {
 		return err
 	}
-	if err = r.baseline.Reset(ctx, "it was applied"); err == nil && !yield(&Update{Cursor: end.Place.Cursor, Baseline: true, Complete: end.Complete}) {
+	if err = r.arrive(ctx, at, r.root.Tally.Count > all.Count); err != nil {
+		return err
+	}
+	if err = r.baseline.Reset(ctx, "it was applied"); err == nil && !yield(&Update{Cursor: at, Baseline: true, Complete: end.Complete}) {
 		err = errEnough
 	}
 	return err
 }
 
+// newest returns the state of a baseline with what the log has after it, and what the log has
+// deleted, in the order of loc. The hub's root may be minutes old: what has changed since is
+// not to be got twice, or in vain. What does not fit into memory is left to follow, and so is a
+// log that is gone.
+func (r *Replica) newest(ctx context.Context, root inventory.Root) (_ *inventory.State, gone []feed.Entry, err error) {
+	o, at := inventory.NewOverlay(r.baseline.Tree(root)), root.Cursor
+	deleted := map[string]feed.Entry{} // also what the baseline does not name: the destination may hold it
+	options := FollowOptions{Filter: feed.Filter{Prefix: r.opts.Prefix}, once: true, gather: gathered}
+	for b, err := range r.client.Follow(ctx, r.set, at.String(), options) {
+		if errors.Is(err, feed.ErrGone) || err == nil && b.Diverged {
+			break
+		}
+		if err == nil {
+			err = o.Add(ctx, b.Entries)
+		}
+		if err != nil {
+			return nil, nil, err
+		}
+		for _, e := range b.Entries {
+			if delete(deleted, e.Change.Loc); e.Change.Change == resourcesync.Deleted {
+				deleted[e.Change.Loc] = e
+			}
+		}
+		if at = b.Cursor; len(b.Entries) < gathered || o.Bytes() > commitBytes {
+			break
+		}
+	}
+	for _, loc := range slices.Sorted(maps.Keys(deleted)) {
+		gone = append(gone, deleted[loc])
+	}
+	return o.State(at), gone, ctx.Err()
+}
+
 // allows returns an error if a baseline is not to delete as many resources as it does. It
 // comes before anything is applied or kept: so what is refused changes nothing, and what a
-// baseline adds does not make room for what it deletes. No change waits in memory then.
-func (r *Replica) allows(ctx context.Context, theirs *inventory.Tree) error {
+// baseline adds does not make room for what it deletes. What the log has deleted does not
+// count. No change waits in memory then.
+func (r *Replica) allows(ctx context.Context, theirs *inventory.State, gone []feed.Entry) error {
 	n, held := uint64(0), r.root.Tally.Count
 	if held == 0 {
 		return nil
 	}
 	count := func(own, theirs *feed.Entry) (e feed.Entry, ok bool) {
-		if theirs == nil {
+		if theirs != nil {
+			return e, false
+		}
+		if _, deleted := slices.BinarySearchFunc(gone, own.Change.Loc, func(e feed.Entry, loc string) int { return strings.Compare(e.Change.Loc, loc) }); !deleted {
 			n++
 		}
 		return e, false
@@ -180,25 +233,26 @@ func leftover(at feed.Cursor) step {
 }
 
 // apply yields what the destination has to do by one step, and records it.
-func (r *Replica) apply(ctx context.Context, theirs *inventory.Tree, s step, yield func(*Update) bool) error {
+func (r *Replica) apply(ctx context.Context, theirs *inventory.State, s step, yield func(*Update) bool) error {
 	rest := inventory.Range{}
 	for {
 		entries, err := steps(ctx, r.own.Tree(r.root), theirs, rest, s)
 		if err != nil || len(entries) == 0 {
 			return err
 		}
-		if !yield(&Update{Entries: slices.Clone(entries), Baseline: true}) {
-			return errEnough
-		}
-		if err := r.applied(ctx, entries); err != nil || len(entries) < updateSize {
+		if err := r.bring(ctx, entries, yield); err != nil || len(entries) < updateSize {
 			return err
 		}
 		rest.From = entries[len(entries)-1].Change.Loc + "\x00"
 	}
 }
 
-// applied says that entries in the order of loc were applied, also when ctx is done.
-func (r *Replica) applied(ctx context.Context, entries []feed.Entry) error {
+// bring yields entries in the order of loc, and records that they were applied, also when ctx
+// is done.
+func (r *Replica) bring(ctx context.Context, entries []feed.Entry, yield func(*Update) bool) error {
+	if !yield(&Update{Entries: slices.Clone(entries), Baseline: true}) {
+		return errEnough
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	ctx, cancel := last(ctx)
@@ -208,7 +262,7 @@ func (r *Replica) applied(ctx context.Context, entries []feed.Entry) error {
 
 // steps returns the first entries, at most updateSize, that a step makes of two trees in a
 // range.
-func steps(ctx context.Context, own, theirs *inventory.Tree, within inventory.Range, s step) (entries []feed.Entry, err error) {
+func steps(ctx context.Context, own *inventory.Tree, theirs *inventory.State, within inventory.Range, s step) (entries []feed.Entry, err error) {
 	next, stop := iter.Pull2(theirs.Walk(ctx, within))
 	defer stop()
 	b, err, more := next()

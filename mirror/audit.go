@@ -117,7 +117,7 @@ func (a *auditing) run(ctx context.Context) error {
 	if err != nil {
 		return &SourceError{err}
 	}
-	if _, err := a.complete(ctx, c, set); errors.Is(err, feed.ErrNoInventory) {
+	if _, _, err := a.complete(ctx, c, set); errors.Is(err, feed.ErrNoInventory) {
 		return a.withLists(ctx)
 	} else if err != nil {
 		return err
@@ -151,7 +151,7 @@ func (a *auditing) withHub(ctx context.Context, c *client.Client, set string) (e
 		if err := a.home.forgetPages(); err != nil {
 			return err
 		}
-		if err := a.Mirror.replica(ctx, c, set, true, new(good)); err != nil {
+		if _, err := a.Mirror.replica(ctx, c, set, true, new(good)); err != nil {
 			return err
 		}
 		if r, closed, err = a.open(ctx, c, set); err != nil {
@@ -208,16 +208,6 @@ func (a *auditing) withLists(ctx context.Context) error {
 		return err
 	}
 	return a.lookAgain(ctx)
-}
-
-// anew forgets what was read of the source, so that all of it is read again. The number of
-// the looks stays: it tells what another look has not seen.
-func (a *auditing) anew() error {
-	var st looks
-	if _, err := a.home.Ledger.Meta("looks", &st); err != nil {
-		return err
-	}
-	return a.keep(&looks{Number: st.Number})
 }
 
 // compareLists compares what the ledger has listed with what the source lists now.

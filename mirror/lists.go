@@ -27,9 +27,10 @@ type looks struct {
 	Pushed  bool            `json:"pushed"` // what a hub says is taken over, and the list is older
 	Bare    bool            `json:"bare"`   // it has resources of which it says nothing but the URL
 	Seen    *harvest.Seen   `json:"seen"`
-	Dump    string          `json:"dump,omitempty"` // the print of the Resource Dump that was taken over
-	Changed time.Time       `json:"changed"`        // every change up to then is taken over
-	Version harvest.Version `json:"version"`        // of the Change List that was read; zero: of an index, or of none
+	Dump    string          `json:"dump,omitempty"`  // the print of the Resource Dump that was taken over
+	After   string          `json:"after,omitempty"` // the hub's cursor before the Resource List was read; the deletions after it are still to be taken over
+	Changed time.Time       `json:"changed"`         // every change up to then is taken over
+	Version harvest.Version `json:"version"`         // of the Change List that was read; zero: of an index, or of none
 }
 
 // resources returns the URL of the listing of all resources; empty: there is none.
@@ -158,7 +159,7 @@ func (m *Mirror) takeList(ctx context.Context, st *looks) error {
 
 // end removes what was not seen, and keeps that all was taken over.
 func (t *taking) end(ctx context.Context, st *looks) error {
-	if err := t.leftovers(ctx); err != nil {
+	if err := t.leftovers(ctx, st.After != ""); err != nil {
 		return err
 	}
 	st.Number, st.Listed, st.Bare = t.look, true, t.bare
@@ -170,6 +171,16 @@ func (t *taking) end(ctx context.Context, st *looks) error {
 
 // wants reports whether the mirror is to have a resource.
 func (m *Mirror) wants(e *feed.Entry) bool { return strings.HasPrefix(e.Change.Loc, m.opts.Prefix) }
+
+// anew forgets what was read of the source, so that all of it is read again. The number of
+// the looks stays: it tells what another look has not seen.
+func (m *Mirror) anew() error {
+	var st looks
+	if _, err := m.home.Ledger.Meta("looks", &st); err != nil {
+		return err
+	}
+	return m.keep(&looks{Number: st.Number})
+}
 
 func (m *Mirror) keep(st *looks) error {
 	var b ledger.Batch
@@ -263,8 +274,9 @@ func (t *taking) apply(ctx context.Context) error {
 	return t.home.Ledger.Commit(&b)
 }
 
-// leftovers removes what the listing does not name any more.
-func (t *taking) leftovers(ctx context.Context) error {
+// leftovers removes what the listing does not name any more. If a hub has the word after the
+// listing, what came from there stays.
+func (t *taking) leftovers(ctx context.Context, hub bool) error {
 	var gone []feed.Entry
 	for l, err := range t.home.Ledger.Listed(ctx) {
 		if err != nil {
@@ -275,8 +287,11 @@ func (t *taking) leftovers(ctx context.Context) error {
 		}
 	}
 	unlisted := func(loc string) (bool, error) {
-		_, listed, err := t.home.Ledger.Seen(loc)
-		return !listed, err
+		if _, listed, err := t.home.Ledger.Seen(loc); err != nil || listed {
+			return false, err
+		}
+		f, _, err := t.home.Ledger.File(loc)
+		return !hub || f.Entry.Position == 0, err
 	}
 	at := feed.Cursor{Micros: math.MaxInt64}
 	if !t.at.IsZero() {

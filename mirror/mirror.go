@@ -16,6 +16,7 @@ import (
 	"github.com/rshub/rshub/internal/backoff"
 	"github.com/rshub/rshub/mirror/fetch"
 	"github.com/rshub/rshub/mirror/ledger"
+	"github.com/rshub/rshub/resourcesync"
 )
 
 // Options say how a Mirror works. Zero values are the defaults.
@@ -138,19 +139,28 @@ func (m *Mirror) follow(ctx context.Context, cancel context.CancelCauseFunc, onc
 	if err != nil {
 		return &SourceError{err}
 	}
-	complete, err := m.complete(ctx, c, set)
-	switch {
-	case errors.Is(err, feed.ErrNoInventory):
-		m.opts.Note("the hub keeps no inventory of the set: its lists are looked at every %v instead", m.opts.Every)
-		return m.lists(ctx, once)
-	case err != nil:
-		return err
+	for {
+		complete, at, err := m.complete(ctx, c, set)
+		switch {
+		case errors.Is(err, feed.ErrNoInventory):
+			m.opts.Note("the hub keeps no inventory of the set: its lists are looked at every %v instead", m.opts.Every)
+			return m.lists(ctx, once)
+		case err != nil:
+			return err
+		}
+		own := m.source.ResourceList == feed.Base(hub).ResourceList(set)
+		if err := m.before(ctx, complete || own, at); err != nil {
+			return err
+		}
+		again, err := m.replica(ctx, c, set, once, good)
+		if err != nil || !again {
+			return err
+		}
+		m.opts.Note("the hub does not reach back to when the source's list was read: reading it again")
+		if err := errors.Join(m.home.forgetPages(), m.anew()); err != nil {
+			return err
+		}
 	}
-	own := m.source.ResourceList == feed.Base(hub).ResourceList(set)
-	if err := m.before(ctx, complete || own); err != nil {
-		return err
-	}
-	return m.replica(ctx, c, set, once, good)
 }
 
 // A good keeps when something succeeded last.
@@ -174,33 +184,44 @@ func (g *good) since() time.Duration {
 	return time.Since(g.at)
 }
 
-// complete reports whether a hub knows all resources of a set.
-func (m *Mirror) complete(ctx context.Context, c *client.Client, set string) (bool, error) {
+// complete reports whether a hub knows all resources of a set, and a cursor that its log
+// reaches back to.
+func (m *Mirror) complete(ctx context.Context, c *client.Client, set string) (complete bool, at feed.Cursor, err error) {
 	for page, err := range c.Baseline(ctx, set, client.BaselineOptions{Limit: 1, Prefix: m.opts.Prefix}) {
 		if err != nil {
-			return false, &SourceError{err}
+			return false, at, &SourceError{err}
 		}
 		if m.opts.Expect != nil {
 			m.opts.Expect(page.Count)
 		}
-		return page.Complete, nil
+		return page.Complete, page.Place.Cursor, nil
 	}
-	return false, context.Cause(ctx)
+	return false, at, context.Cause(ctx)
 }
 
 // before takes over the source's own Resource List, unless the hub knows all that it has.
-// It does so once, before anything that the hub says: later, the list would undo that.
-func (m *Mirror) before(ctx context.Context, known bool) error {
+// It does so once, before anything that the hub says: later, the list would undo that. It
+// keeps the hub's cursor before it reads the list. What is deleted while the list is read is
+// in the log after it, and in no baseline.
+func (m *Mirror) before(ctx context.Context, known bool, at feed.Cursor) error {
 	var st looks
 	if _, err := m.home.Ledger.Meta("looks", &st); err != nil || st.Pushed {
 		return err
 	}
 	switch {
-	case known || st.Listed:
+	case known || st.Listed && st.After != "":
 	case !m.listed():
 		m.opts.Note("the hub does not know all resources of the set, and the source has no Resource List: the mirror will have what is published from now on, and what the hub knows")
 	default:
 		m.opts.Note("the hub does not know all resources of the set: reading the source's own list first")
+		if st.After == "" { // a dump that was read in part goes on
+			st.After = at.String()
+			var b ledger.Batch
+			b.Meta("looks", st)
+			if err := m.home.Ledger.Commit(&b); err != nil {
+				return err
+			}
+		}
 		if err := m.takeAll(ctx, &st); err != nil {
 			return err
 		}
@@ -209,13 +230,19 @@ func (m *Mirror) before(ctx context.Context, known bool) error {
 	return m.keep(&st)
 }
 
-// replica follows a hub by a Replica.
-func (m *Mirror) replica(ctx context.Context, c *client.Client, set string, once bool, good *good) (err error) {
+// replica follows a hub by a Replica. again says that the log does not reach back to when the
+// source's list was read.
+func (m *Mirror) replica(ctx context.Context, c *client.Client, set string, once bool, good *good) (again bool, err error) {
 	r, closed, err := m.open(ctx, c, set)
 	if err != nil {
-		return err
+		return false, err
 	}
 	defer func() { err = errors.Join(err, closed()) }()
+	if at, whole := r.Cursor(); whole { // it was stopped before it has taken over the deletions
+		if again, err := m.meanwhile(ctx, c, set, r, at); again || err != nil {
+			return again, err
+		}
+	}
 	var updates iter.Seq2[*client.Update, error]
 	if once {
 		updates = r.CatchUp(ctx)
@@ -224,20 +251,71 @@ func (m *Mirror) replica(ctx context.Context, c *client.Client, set string, once
 	}
 	for u, err := range updates {
 		if many, ok := errors.AsType[*TooMany](err); ok {
-			return many
+			return false, many
 		}
 		if err != nil {
-			return &SourceError{err}
+			return false, &SourceError{err}
 		}
 		good.now()
-		if u.Baseline && len(u.Entries) == 0 {
+		over := u.Baseline && len(u.Entries) == 0
+		if over {
 			m.opts.Note("the baseline is complete, at cursor %v", u.Cursor)
 		}
 		if err := m.apply(ctx, r, u); err != nil {
-			return err
+			return false, err
+		}
+		if over {
+			if again, err := m.meanwhile(ctx, c, set, r, u.Cursor); again || err != nil {
+				return again, err
+			}
 		}
 	}
-	return nil
+	return false, nil
+}
+
+// meanwhile takes over what was deleted since the mirror began to read the source's list, up
+// to a cursor. The replica holds a baseline as of that cursor, which does not name it. again
+// says that the log does not reach back that far.
+func (m *Mirror) meanwhile(ctx context.Context, c *client.Client, set string, r *client.Replica, to feed.Cursor) (again bool, err error) {
+	m.working.Lock()
+	defer m.working.Unlock()
+	var st looks
+	if _, err := m.home.Ledger.Meta("looks", &st); err != nil || st.After == "" {
+		return false, err
+	}
+	state, release, err := r.State(ctx)
+	if err != nil {
+		return false, err
+	}
+	defer release()
+	o := client.FollowOptions{Filter: feed.Filter{Prefix: m.opts.Prefix, Changes: []resourcesync.ChangeType{resourcesync.Deleted}}}
+	for b, err := range c.Follow(ctx, set, st.After, o) {
+		switch {
+		case errors.Is(err, feed.ErrGone) || err == nil && b.Diverged:
+			return true, nil
+		case err != nil:
+			return false, &SourceError{err}
+		}
+		var gone []feed.Entry
+		for _, e := range b.Entries {
+			if _, held, err := state.Get(ctx, e.Change.Loc); err != nil {
+				return false, err
+			} else if !held {
+				gone = append(gone, e)
+			}
+		}
+		if err := m.sink.Apply(ctx, gone); err != nil {
+			return false, err
+		}
+		if err := m.unlist(gone); err != nil {
+			return false, err
+		}
+		if b.Cursor.Position >= to.Position {
+			st.After = ""
+			return false, m.keep(&st)
+		}
+	}
+	return false, context.Cause(ctx)
 }
 
 // apply brings an update of a replica to the sink.

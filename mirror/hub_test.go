@@ -1,0 +1,141 @@
+package mirror
+
+import (
+	"fmt"
+	"log/slog"
+	"net/http"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rshub/rshub/client"
+	"github.com/rshub/rshub/discovery"
+	"github.com/rshub/rshub/harvest"
+	"github.com/rshub/rshub/internal/logged"
+	"github.com/rshub/rshub/internal/running"
+	"github.com/rshub/rshub/internal/until"
+	"github.com/rshub/rshub/resourcesync"
+	"github.com/rshub/rshub/server"
+)
+
+// A followed is a set of a real hub, and a bench that mirrors what begins with its origin.
+type followed struct {
+	*bench
+	*client.Client
+	hub    string
+	source *discovery.Source
+}
+
+func newFollowed(t *testing.T) *followed {
+	t.Helper()
+	var log logged.Log
+	sv, err := server.New(server.Config{Listen: "127.0.0.1:0", Data: t.TempDir(), Logger: log.Logger(slog.LevelInfo)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := &followed{bench: newBench(t), hub: running.Start(t, sv, &log).URL}
+	if f.Client, err = client.New(f.hub, client.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	f.publish("/new", "new")
+	f.source, err = discovery.Find(t.Context(), &harvest.Getter{Client: http.DefaultClient}, f.hub+"/sets/demo/changes")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+// publish gives the origin a file, and publishes that.
+func (f *followed) publish(name, text string) {
+	f.t.Helper()
+	c := resourcesync.Change{Loc: f.URL + name, Change: resourcesync.Deleted}
+	if text != "" {
+		f.set(name, text)
+		c.Change, c.Hash = resourcesync.Updated, sumOf(text)
+	}
+	f.tell(c)
+}
+
+func (f *followed) tell(changes ...resourcesync.Change) {
+	f.t.Helper()
+	if _, err := f.Publish(f.t.Context(), "demo", "", changes); err != nil {
+		f.t.Error(err)
+	}
+}
+
+// mirror mirrors once, and proves it.
+func (f *followed) mirror() {
+	f.t.Helper()
+	m := New(f.home, f.source, f.Directory, Options{HTTP: f.bench.Client(), Patience: time.Minute, Prefix: f.URL})
+	if left, err := m.Run(f.t.Context(), true); err != nil || left.Resources > 0 {
+		f.t.Fatalf("%+v is left, %v", left, err)
+	}
+	for p, err := range m.Audit(f.t.Context(), f.Directory, AuditOptions{}) {
+		f.t.Fatalf("an audit finds %+v, %v", p, err)
+	}
+}
+
+// list makes the source's own list.
+func (f *followed) list(names ...string) {
+	var entries []string
+	for _, name := range names {
+		entries = append(entries, `<url><loc>`+f.URL+name+`</loc></url>`)
+	}
+	f.set("/list.xml", document("resourcelist", `at="2026-01-04T00:00:00Z"`, entries...))
+	f.source.ResourceList = f.URL + "/list.xml"
+}
+
+// What is deleted while the source's list is read is in no baseline of a hub that does not
+// know all resources.
+func TestDeletedMeanwhile(t *testing.T) {
+	t.Parallel()
+	for name, meanwhile := range map[string]func(f *followed){
+		"the log has it": func(f *followed) {
+			f.publish("/old", "")
+			var others []resourcesync.Change // so many that the next baseline is as of a later cursor
+			for i := range 3_000 {
+				others = append(others, resourcesync.Change{Loc: fmt.Sprint("urn:", i), Change: resourcesync.Updated})
+			}
+			f.tell(others...)
+			until.Done(f.t, "a baseline has it", func() bool {
+				for page, err := range f.Baseline(f.t.Context(), "demo", client.BaselineOptions{Limit: 1}) {
+					return err == nil && page.Place.Position > 3_000
+				}
+				return false
+			})
+		},
+		"the log was lost": func(f *followed) {
+			running.Do(f.t, http.MethodDelete, f.hub+"/sets/demo", "")
+			f.publish("/newer", "newer")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFollowed(t)
+			f.set("/old", "old")
+			f.set("/same", "same")
+			f.list("/old", "/same")
+			f.source.ChangeList = "" // the list is read once
+			var once sync.Once
+			f.answers(func(w http.ResponseWriter, r *http.Request) {
+				f.serve(w, r)
+				if r.URL.Path != "/list.xml" {
+					return
+				}
+				once.Do(func() {
+					f.list("/same")
+					meanwhile(f)
+				})
+			})
+			f.mirror()
+			f.has("same", "same")
+			f.has("old", "")
+			if _, lost := f.files["/newer"]; lost {
+				f.has("newer", "newer")
+				f.publish("/new", "new")
+				f.mirror()
+			}
+			f.has("new", "new")
+		})
+	}
+}
