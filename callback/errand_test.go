@@ -123,6 +123,7 @@ func TestRenewalWithAnotherFilter(t *testing.T) {
 		w.send(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Filter: feed.Filter{Prefix: "https://example.org/x"}})
 		w.settled()
 		w.publish("x", 1)
+		w.settled() // else both may be one reading
 		w.publish("y", 5)
 		w.settled()
 		c.agrees(func(w http.ResponseWriter, r *http.Request) {

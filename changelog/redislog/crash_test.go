@@ -190,6 +190,7 @@ func TestWait(t *testing.T) {
 	host, port, _ := strings.Cut(primary.addr, ":")
 	ok(t, replica.admin(t).ReplicaOf(ctx, host, port).Err())
 	waitFor(t, func() bool { return l.Check(ctx) == nil })
+	l = startOn(t, connect(t, primary.url(), redisconn.Options{Wait: 1, WaitTimeout: time.Minute}), Options{Prefix: l.opts.Prefix}) // a replica may take its time
 	ok(t, primary.admin(t).ScriptFlush(ctx).Err())
 	a, err := l.Append(ctx, "set", p)
 	if err != nil || !a[0].Replayed || a[0].Cursor.Position != 1 {
