@@ -12,6 +12,7 @@
 //	https://example.org/a?v=1/2       example.org/a%~3Fv=1%~2F2
 //	https://example.org/a//b:c        example.org/a/%~empty/b%~3Ac
 //	https://example.org/../con.txt    example.org/.%~2E/%~=con.txt
+//	https://example.org/RSMIRR~1      example.org/%~=RSMIRR~1
 //
 // Two resources whose paths would meet get paths that differ: see Choose. A segment of
 // more than 200 bytes is cut, and a hash of it stands at its end.
@@ -21,6 +22,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"regexp"
 	"strings"
 
 	"github.com/rshub/rshub/resourcesync"
@@ -35,7 +37,7 @@ const (
 	markIndex    = "%~index" // the URL ends with a slash
 	markRoot     = "%~root"  // the URL has no path at all
 	markEmpty    = "%~empty" // nothing between two slashes
-	markReserved = "%~="     // before a name that Windows keeps for a device
+	markReserved = "%~="     // before a name that Windows keeps for a device, or gives to another file
 	markCase     = "%~case"  // at the end: the upper-case letters are escaped
 	markFile     = "%~file"  // at the end: a directory has the name without it
 	markDir      = "%~dir"   // at the end of a directory: a file has the name without it
@@ -209,7 +211,7 @@ func locals(rest string, marked bool) []string {
 // finish makes a segment whose bytes are escaped safe as a whole. text is what it stands
 // for.
 func finish(text, segment string) string {
-	if stem, _, _ := strings.Cut(segment, "."); reserved(stem) {
+	if stem, _, _ := strings.Cut(segment, "."); reserved(stem) || short.MatchString(segment) {
 		segment = markReserved + segment
 	}
 	if s, dot := strings.CutSuffix(segment, "."); dot {
@@ -224,6 +226,10 @@ func finish(text, segment string) string {
 	}
 	return kept + markHash + hash(text) + extension(segment)
 }
+
+// short matches a name of the form that Windows gives to a file besides its own name, such as
+// RSMIRR~1 to .rsmirror. A number that is an escape does not count.
+var short = regexp.MustCompile(`^([^.]{0,5}[^.%])?~[0-9]+(\.[^.]{0,3})?$`)
 
 // reserved reports whether Windows keeps a name for a device.
 func reserved(stem string) bool {
