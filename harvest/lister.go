@@ -84,11 +84,15 @@ type Reach struct {
 // before since, and does not read lists that end before. Each change has a datetime; what
 // a list of version 1.0 says as lastmod is taken for it.
 //
-// seen and the errors are those of Since, and reach, if it is not nil, says at the end
-// what the lists reach back to. If that is later than since, changes between are unknown.
+// seen and the errors are those of Since, and reach, if it is not nil, says from the first
+// change on what the lists reach back to. If that is later than since, changes between are
+// unknown. At most one change is held, and a list is not read before those before it were.
 func (l *Lister) Changes(ctx context.Context, list string, since time.Time, seen *Seen, reach *Reach) iter.Seq2[*resourcesync.Change, error] {
 	return func(yield func(*resourcesync.Change, error) bool) {
-		this := &listing{Lister: l, ctx: ctx, change: yield, since: since, now: Seen{List: list, Versions: map[string]Version{}}}
+		if reach == nil {
+			reach = new(Reach)
+		}
+		this := &listing{Lister: l, ctx: ctx, change: yield, since: since, reach: reach, now: Seen{List: list, Versions: map[string]Version{}}}
 		if err := this.read(list, seen); err != nil {
 			if err != errStopped {
 				yield(nil, err)
@@ -97,9 +101,6 @@ func (l *Lister) Changes(ctx context.Context, list string, since time.Time, seen
 		}
 		if seen != nil {
 			*seen = this.now
-		}
-		if reach != nil {
-			*reach = this.reach
 		}
 	}
 }

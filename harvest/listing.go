@@ -26,7 +26,7 @@ type listing struct {
 	// Of Change Lists; change is nil for lists of resources.
 	change func(*resourcesync.Change, error) bool
 	since  time.Time
-	reach  Reach
+	reach  *Reach
 	begun  bool // reach is that of a list that was read
 }
 

@@ -12,7 +12,6 @@ import (
 
 	"github.com/rshub/rshub/client"
 	"github.com/rshub/rshub/feed"
-	"github.com/rshub/rshub/harvest"
 	"github.com/rshub/rshub/inventory"
 	"github.com/rshub/rshub/inventory/audit"
 	"github.com/rshub/rshub/inventory/digest"
@@ -270,15 +269,12 @@ func (a *auditing) changedSince(ctx context.Context, at time.Time) (map[string]r
 	if a.source.ChangeList == "" || at.IsZero() {
 		return newest, nil
 	}
-	documents, _, err := a.changeLists(ctx, at, harvest.Version{})
-	if err != nil {
-		return nil, err
-	}
-	for _, doc := range documents {
-		for i := range doc.Items {
-			if c := doc.Items[i].Change; !c.Datetime.Before(at) && strings.HasPrefix(c.Loc, a.Mirror.opts.Prefix) {
-				newest[c.Loc] = c
-			}
+	for c, err := range a.lister.Changes(ctx, a.source.ChangeList, at, nil, nil) {
+		if err != nil {
+			return nil, &SourceError{err}
+		}
+		if strings.HasPrefix(c.Loc, a.Mirror.opts.Prefix) {
+			newest[c.Loc] = *c
 		}
 	}
 	return newest, nil

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"math"
 	"slices"
 	"strings"
@@ -22,15 +21,15 @@ const listBatch = 1_000 // entries that are applied at once
 
 // looks is what a mirror remembers of a source's lists.
 type looks struct {
-	Number  uint64          `json:"number"` // of the looks at the Resource List
-	Listed  bool            `json:"listed"` // the Resource List was taken over
-	Pushed  bool            `json:"pushed"` // what a hub says is taken over, and the list is older
-	Bare    bool            `json:"bare"`   // it has resources of which it says nothing but the URL
-	Seen    *harvest.Seen   `json:"seen"`
-	Dump    string          `json:"dump,omitempty"`  // the print of the Resource Dump that was taken over
-	After   string          `json:"after,omitempty"` // the hub's cursor before the Resource List was read; the deletions after it are still to be taken over
-	Changed time.Time       `json:"changed"`         // every change up to then is taken over
-	Version harvest.Version `json:"version"`         // of the Change List that was read; zero: of an index, or of none
+	Number  uint64        `json:"number"` // of the looks at the Resource List
+	Listed  bool          `json:"listed"` // the Resource List was taken over
+	Pushed  bool          `json:"pushed"` // what a hub says is taken over, and the list is older
+	Bare    bool          `json:"bare"`   // it has resources of which it says nothing but the URL
+	Seen    *harvest.Seen `json:"seen"`
+	Dump    string        `json:"dump,omitempty"`  // the print of the Resource Dump that was taken over
+	After   string        `json:"after,omitempty"` // the hub's cursor before the Resource List was read; the deletions after it are still to be taken over
+	Changed time.Time     `json:"changed"`         // every change up to then is taken over
+	Lists   *harvest.Seen `json:"lists"`           // the Change Lists that were read; nil: none
 }
 
 // resources returns the URL of the listing of all resources; empty: there is none.
@@ -105,12 +104,12 @@ func (m *Mirror) look(ctx context.Context) error {
 		}
 	}
 	if st.Changed.Equal(before) {
-		st.Changed, st.Version = time.Time{}, harvest.Version{} // nobody knows where to go on: take all changes that there are
+		st.Changed, st.Lists = time.Time{}, nil // nobody knows where to go on: take all changes that there are
 	}
 	gap, err = m.takeChanges(ctx, &st)
 	if gap && err == nil {
 		m.opts.Note("the Change List does not reach back to the list of all resources: changes between may be missing")
-		st.Changed, st.Version = time.Time{}, harvest.Version{}
+		st.Changed, st.Lists = time.Time{}, nil
 		_, err = m.takeChanges(ctx, &st)
 	}
 	return err
@@ -164,7 +163,7 @@ func (t *taking) end(ctx context.Context, st *looks) error {
 	}
 	st.Number, st.Listed, st.Bare = t.look, true, t.bare
 	if t.source.ChangeList != "" && (st.Changed.IsZero() || t.at.After(st.Changed)) {
-		st.Changed, st.Version = t.at, harvest.Version{}
+		st.Changed, st.Lists = t.at, nil
 	}
 	return t.keep(st)
 }
@@ -320,134 +319,66 @@ func (t *taking) leftovers(ctx context.Context, hub bool) error {
 	return nil
 }
 
-// takeChanges takes over the changes of the Change Lists since the last look. gap says that
-// the lists do not reach back to it; then nothing was taken over.
+// takeChanges takes over the changes of the Change Lists since the last look, while it reads
+// them. gap says that the lists do not reach back to it; then nothing was taken over.
 func (m *Mirror) takeChanges(ctx context.Context, st *looks) (gap bool, err error) {
-	documents, version, err := m.changeLists(ctx, st.Changed, st.Version)
-	if errors.Is(err, harvest.ErrUnchanged) {
-		return false, nil
+	var seen harvest.Seen
+	if st.Lists != nil {
+		seen = *st.Lists
 	}
-	if err != nil {
-		return false, err
-	}
-	if !st.Changed.IsZero() && len(documents) > 0 && documents[0].From.After(st.Changed) {
-		return true, nil
-	}
-	newest := st.Changed
-	for _, doc := range documents {
-		for batch := range slices.Chunk(doc.Items, listBatch) {
-			at, err := m.applyChanges(ctx, batch, st)
-			if err != nil {
+	var reach harvest.Reach
+	lost := func() bool { return !st.Changed.IsZero() && reach.From.After(st.Changed) }
+	newest, batch := st.Changed, make([]resourcesync.Change, 0, listBatch)
+	for c, err := range m.lister.Changes(ctx, m.source.ChangeList, st.Changed, &seen, &reach) {
+		switch {
+		case errors.Is(err, harvest.ErrUnchanged):
+			return false, nil
+		case err != nil:
+			return false, &SourceError{err}
+		case lost():
+			return true, nil
+		case !strings.HasPrefix(c.Loc, m.opts.Prefix):
+			continue
+		case c.Change == "":
+			return false, &SourceError{resourcesync.Invalid("a change of the Change List does not say what happened to %s", resourcesync.Shorten(c.Loc))}
+		}
+		if c.Datetime.After(newest) {
+			newest = c.Datetime
+		}
+		if batch = append(batch, *c); len(batch) == listBatch {
+			if err := m.applyChanges(ctx, batch, st); err != nil {
 				return false, err
 			}
-			if at.After(newest) {
-				newest = at
-			}
+			batch = batch[:0]
 		}
 	}
-	st.Changed, st.Version = newest, version
+	if lost() {
+		return true, nil
+	}
+	if err := m.applyChanges(ctx, batch, st); err != nil {
+		return false, err
+	}
+	st.Changed, st.Lists = newest, &seen
 	return false, m.keep(st)
 }
 
-// changeLists reads the Change Lists that may have changes since a time, oldest first. It
-// returns harvest.ErrUnchanged if the list is of a known version. An index has no version:
-// its lists may change although the index does not.
-func (m *Mirror) changeLists(ctx context.Context, since time.Time, known harvest.Version) ([]*resourcesync.Document, harvest.Version, error) {
-	top, version, err := m.changes(ctx, m.source.ChangeList, known)
-	if err != nil || !top.Index {
-		return []*resourcesync.Document{top}, version, err
-	}
-	documents, err := m.members(ctx, top, since)
-	return documents, harvest.Version{}, err
-}
-
-// members reads the Change Lists of an index that may have changes since a time, oldest
-// first.
-func (m *Mirror) members(ctx context.Context, index *resourcesync.Document, since time.Time) ([]*resourcesync.Document, error) {
-	items := slices.Clone(index.Items)
-	if !slices.ContainsFunc(items, func(it resourcesync.Item) bool { return it.From.IsZero() }) {
-		slices.SortStableFunc(items, func(a, b resourcesync.Item) int { return a.From.Compare(b.From) })
-	}
-	var documents []*resourcesync.Document
-	for i := range items {
-		if !items[i].Until.IsZero() && items[i].Until.Before(since) {
-			continue
-		}
-		doc, _, err := m.changes(ctx, items[i].Loc, harvest.Version{})
-		if err == nil && doc.Index {
-			err = &SourceError{fmt.Errorf("the Change List %s is an index again", resourcesync.Shorten(items[i].Loc))}
-		}
-		if err != nil {
-			return nil, err
-		}
-		documents = append(documents, doc)
-	}
-	return documents, nil
-}
-
-// changes reads a Change List, or an index of Change Lists.
-func (m *Mirror) changes(ctx context.Context, list string, known harvest.Version) (*resourcesync.Document, harvest.Version, error) {
-	a, err := m.lister.Getter.Get(ctx, "the Change List", list, known)
-	if errors.Is(err, harvest.ErrUnchanged) {
-		return nil, known, err
-	}
-	if err != nil {
-		return nil, known, &SourceError{err}
-	}
-	defer a.Close()
-	doc, err := resourcesync.ReadXML(a.Body, m.lister.Limits)
-	if err == nil && !a.Complete {
-		err = io.ErrUnexpectedEOF
-	}
-	if err == nil && doc.Capability != resourcesync.ChangeList {
-		err = fmt.Errorf("its capability is %.40q, not changelist", doc.Capability)
-	}
-	if err != nil {
-		return nil, known, &SourceError{fmt.Errorf("the Change List %s: %w", harvest.Plain(a.URL), err)}
-	}
-	return doc, a.Version, nil
-}
-
-// changedAt returns when a change of a Change List was.
-func changedAt(c *resourcesync.Change) time.Time {
-	if c.Datetime.IsZero() {
-		return c.Lastmod // as version 1.0 of the standard had it
-	}
-	return c.Datetime
-}
-
-// applyChanges applies changes that were not taken over yet. It returns the newest
-// datetime of them.
-func (m *Mirror) applyChanges(ctx context.Context, items []resourcesync.Item, st *looks) (newest time.Time, err error) {
+// applyChanges applies those changes that were not taken over yet.
+func (m *Mirror) applyChanges(ctx context.Context, changes []resourcesync.Change, st *looks) error {
 	var entries []feed.Entry
 	var b ledger.Batch
 	last := map[string]int{} // by loc
-	for i := range items {
-		last[items[i].Change.Loc] = i
+	for i := range changes {
+		last[changes[i].Loc] = i
 	}
-	for i := range items {
-		c := items[i].Change
-		at := changedAt(&c)
-		if !at.IsZero() && at.Before(st.Changed) || !strings.HasPrefix(c.Loc, m.opts.Prefix) {
-			continue
-		}
-		if at.After(newest) {
-			newest = at
-		}
-		if c.Change == "" {
-			return newest, &SourceError{resourcesync.Invalid("a change of the Change List does not say what happened to %s", resourcesync.Shorten(c.Loc))}
-		}
-		e := feed.Entry{Change: c}
-		if !at.IsZero() {
-			e.Micros = at.UnixMicro()
-		}
+	for i, c := range changes {
+		e := feed.Entry{Cursor: feed.Cursor{Micros: c.Datetime.UnixMicro()}, Change: c}
 		before, known, err := m.home.Ledger.Seen(c.Loc)
 		if err != nil {
-			return newest, err
+			return err
 		}
-		if known && e.Micros != 0 && before.Entry.Micros >= e.Micros {
+		if known && before.Entry.Micros >= e.Micros {
 			again := before.Entry.Micros > e.Micros || before.Entry.Change.Change == c.Change && sameVersion(&before.Entry.Change, &c)
-			if later := &items[last[c.Loc]].Change; again || last[c.Loc] > i && changedAt(later).Equal(at) {
+			if again || last[c.Loc] > i && changes[last[c.Loc]].Datetime.Equal(c.Datetime) {
 				continue // taken over already; a resource may change several times within the precision of the times
 			}
 		}
@@ -459,10 +390,10 @@ func (m *Mirror) applyChanges(ctx context.Context, items []resourcesync.Item, st
 		}
 	}
 	if len(entries) == 0 {
-		return newest, nil
+		return nil
 	}
 	if err := m.sink.Apply(ctx, entries); err != nil {
-		return newest, err
+		return err
 	}
-	return newest, m.home.Ledger.Commit(&b)
+	return m.home.Ledger.Commit(&b)
 }

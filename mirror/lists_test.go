@@ -5,12 +5,14 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/rshub/rshub/discovery"
+	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/internal/until"
 )
 
@@ -99,4 +101,60 @@ func TestListBreaks(t *testing.T) {
 		_, has, err2 := b.home.Ledger.File(b.URL + "/f20")
 		return err == nil && err2 == nil && !had && has
 	})
+}
+
+// A counter is a Sink that counts.
+type counter struct {
+	n    atomic.Int64
+	most int // entries at once
+}
+
+func (c *counter) Apply(_ context.Context, entries []feed.Entry) error {
+	c.n.Add(int64(len(entries)))
+	c.most = max(c.most, len(entries))
+	return nil
+}
+
+func (*counter) Retry(context.Context, bool) (Left, error) { return Left{}, nil }
+
+// Change Lists are applied while they are read: no more than one batch of changes is held, in
+// however many lists they are. The end of each list comes when its beginning was applied.
+func TestChangeListsAreStreamed(t *testing.T) {
+	b := newBench(t)
+	const lists, each = 5, 3 * listBatch
+	begin := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	at := func(n int) string { return begin.Add(time.Duration(n) * time.Second).Format(time.RFC3339) }
+	var sink counter
+	b.answers(func(w http.ResponseWriter, r *http.Request) {
+		var list int
+		if _, err := fmt.Sscanf(r.URL.Path, "/%d.xml", &list); err != nil {
+			b.serve(w, r)
+			return
+		}
+		var entries []string
+		for i := list * each; i < (list+1)*each; i++ {
+			entries = append(entries, fmt.Sprintf(`<url><loc>%s/f%d</loc><rs:md change="created" datetime="%s"/></url>`, b.URL, i, at(i)))
+		}
+		text := document("changelist", `from="`+at(list*each)+`"`, entries...)
+		const rest = 500 // bytes
+		_, _ = io.WriteString(w, text[:len(text)-rest])
+		_ = http.NewResponseController(w).Flush()
+		until.Done(t, "what came was applied, but a batch", func() bool { return sink.n.Load() >= int64(list*each+each-listBatch) })
+		if n := sink.n.Load(); n > int64((list+1)*each) {
+			t.Errorf("%d changes were applied before they came", n)
+		}
+		_, _ = io.WriteString(w, text[len(text)-rest:])
+	})
+	var index []string
+	for i := range lists {
+		index = append(index, fmt.Sprintf(`<sitemap><loc>%s/%d.xml</loc><rs:md capability="changelist" from="%s" until="%s"/></sitemap>`, b.URL, i, at(i*each), at((i+1)*each)))
+	}
+	b.set("/changes.xml", strings.NewReplacer("<urlset", "<sitemapindex", "</urlset", "</sitemapindex").Replace(document("changelist", `from="`+at(0)+`"`, index...)))
+	source := &discovery.Source{ChangeList: b.URL + "/changes.xml"}
+	if _, err := New(b.home, source, &sink, Options{HTTP: b.Client()}).Run(t.Context(), true); err != nil {
+		t.Fatal(err)
+	}
+	if n := sink.n.Load(); n != lists*each || sink.most > listBatch {
+		t.Errorf("%d changes were applied, at most %d at once", n, sink.most)
+	}
 }
