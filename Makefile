@@ -24,17 +24,23 @@ GO       ?= go
 FUZZTIME ?= 100000x
 SOAK     ?= 10m
 TOOL     := $(GO) tool -modfile=$(CURDIR)/tools/go.mod
-MODULES  := . e2e e2e/alerts tools/licences tools/mutants
+MODULES  := e2e e2e/alerts tools/licences tools/mutants
 
 # Everything is compiled as it is released, so that this is what is tested and
-# measured, and compiled once. Only the race detector needs cgo.
+# measured, and compiled once. Only the race detector needs cgo. With cgo, Pebble would take the
+# Zstandard that is written in C, which is slow to compile; the tag has it take the one in Go, as
+# it does in what is released.
+#
+# Tests are not vetted when they run, because make lint does that: go test would vet all their
+# dependencies, too, once for each way in which these are compiled.
 export CGO_ENABLED := 0
 export GOFLAGS     := $(GOFLAGS) -trimpath
-RACE               := CGO_ENABLED=1 $(GO) test -race
+TEST               := $(GO) test -vet=off
+RACE               := CGO_ENABLED=1 $(TEST) -race -tags=pebblegozstd
 
-check = set -e; for m in $(1); do echo "vet and staticcheck in $$m"; (cd $$m && $(GO) vet ./... && $(TOOL) staticcheck ./...); done
+check = set -e; tool=$$($(TOOL) -n staticcheck); for m in $(1); do echo "vet and staticcheck in $$m"; (cd $$m && $(2) $(GO) vet ./... && $(2) "$$tool" ./...); done
 
-.PHONY: all build image release verify licences check test prove need lint unit whole chart e2e bench fuzz sample mutants points soak clean
+.PHONY: all build image release verify licences check test prove need lint unit whole faults volume chart e2e bench fuzz sample mutants points soak clean
 
 all: build
 
@@ -73,8 +79,11 @@ prove: points mutants soak
 need:
 	@scripts/need
 
+# Staticcheck has all packages and tests compiled. Those of rshub it reads as make unit runs them,
+# so that both have the same compiled.
 lint:
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { gofmt -d $$(git ls-files '*.go'); exit 1; }
+	@$(call check,.,CGO_ENABLED=1 GOFLAGS='$(GOFLAGS) -race -tags=pebblegozstd')
 	@$(call check,$(MODULES))
 	cd tools/licences && $(GO) test . && $(GO) run .
 	scripts/verify . e2e tools
@@ -82,14 +91,21 @@ lint:
 # The tests of conformance are not cached: Go does not know that they build rshub.
 unit:
 	$(RACE) -short $$($(GO) list ./... | grep -v /bench)
-	$(GO) test -count=1 ./conformance
+	$(TEST) -count=1 ./conformance
 
 # What would take minutes with the race detector, and has nothing to do with
-# races, runs without it.
+# races, runs without it. The faults of Redis mostly wait, so they run beside each other, and
+# the rest beside them.
 whole:
-	$(GO) test ./bench ./callback
-	$(GO) test -run 'TestLog|TestTorn|TestFaultPoints|TestDamageAtRest' ./changelog/...
-	$(GO) test -run 'TestLargeScrape|TestFromIsCutByBytes|TestIndexIsBounded|TestSlowPages' ./server ./documents ./subscribe
+	@$(MAKE) --no-print-directory -j2 -Otarget faults volume
+
+faults:
+	$(TEST) -parallel 6 -run 'TestLog|TestTorn|TestFaultPoints|TestDamageAtRest' ./changelog/...
+	$(TEST) -run '^(TestInventories|TestInventory|TestMemoryInventory)$$' ./changelog/disklog ./changelog/redislog ./inventory ./inventory/diskpages
+
+volume:
+	$(TEST) ./bench ./callback ./inventory/audit ./resourcesync
+	$(TEST) -run 'TestLargeScrape|TestMatrix|TestAPIAnswers|TestWithoutPoller|TestFromIs|TestIndexIsBounded|TestResourceListIsCut|TestStreamed|TestSlowPages|TestBombs' ./server ./documents ./subscribe ./hub
 
 # Not vetted: with the types of Kubernetes that takes half as long as all the rest. Not
 # cached: the chart is outside of that module. UPDATE=-update writes the golden files
@@ -100,10 +116,13 @@ chart:
 # Builds the programs, for all packages of e2e, until the end of the recipe's line.
 programs = set -e; dir=$$(mktemp -d); trap 'rm -r "$$dir"' EXIT; scripts/build "$$dir"; export RSHUB_E2E_PROGRAMS="$$dir"
 
-# Not cached: Go does not know that these tests run the programs. One package after
-# the other: tests that measure time disturb each other.
+# Not cached: Go does not know that these tests run the programs. Packages that mostly wait
+# run beside each other. The others measure time: they come later, one after the other.
+BESIDE := clients|deploy|dialects|ends|follow|inventory|linear|mirror|operate|page|proxy|publish|soak|source|xmpp
 e2e:
-	@$(programs); cd e2e && $(GO) test -count=1 -p 1 ./...
+	@$(programs); cd e2e; all=$$($(GO) list ./...); \
+	  $(TEST) -count=1 -p 2 -parallel 4 $$(echo "$$all" | grep -E '/e2e/($(BESIDE))$$'); \
+	  $(TEST) -count=1 -p 1 $$(echo "$$all" | grep -vE '/e2e/($(BESIDE))$$')
 
 # Not cached: Go does not know that these tests read the whole tree.
 sample:
@@ -116,8 +135,8 @@ mutants:
 # and each byte is damaged once. So does each call of a commit of an inventory, and other
 # commits come between any two of them.
 points:
-	RSHUB_PROVE=1 $(GO) test -count=1 -timeout 0 -run '^(TestFaultPoints|TestDamageAtRest)$$' ./changelog/disklog ./changelog/redislog
-	$(GO) test -count=1 -timeout 0 -run '^(TestInventories|TestInventory|TestMemoryInventory)$$' ./changelog/disklog ./changelog/redislog ./inventory ./inventory/diskpages
+	RSHUB_PROVE=1 $(GO) test -count=1 -timeout 0 -parallel 6 -run '^(TestFaultPoints|TestDamageAtRest)$$' ./changelog/disklog ./changelog/redislog
+	RSHUB_PROVE=1 $(GO) test -count=1 -timeout 0 -run '^(TestInventories|TestInventory|TestMemoryInventory)$$' ./changelog/disklog ./changelog/redislog ./inventory ./inventory/diskpages
 	RSHUB_PROVE=1 $(GO) test -count=1 -run '^TestWatcher' ./directory
 
 bench:

@@ -13,15 +13,18 @@ import (
 // the bottom up. A package may import no other, and an arrow that nothing follows must go.
 var arrows = map[string][]string{
 	// What both ends know.
-	"internal/nearest": {},
-	"resourcesync":     {"internal/nearest"},
-	"feed":             {"resourcesync"},
-	"problem":          {"feed", "resourcesync"},
-	"limit":            {"problem"},
-	"access":           {"feed", "limit", "problem"},
-	"access/jwt":       {"access", "internal/backoff", "problem"},
-	"discovery":        {"feed", "harvest", "outbound", "resourcesync"},
-	"client":           {"feed", "internal/backoff", "inventory", "inventory/audit", "inventory/digest", "problem", "resourcesync"},
+	"internal/nearest":   {},
+	"internal/plainjson": {},
+	"resourcesync":       {"internal/nearest", "internal/plainjson"},
+	"feed":               {"resourcesync"},
+	"cloudevents":        {"feed", "resourcesync"},
+	"feed/compressed":    {"feed"},
+	"problem":            {"feed", "resourcesync"},
+	"limit":              {"internal/forwarded", "problem"},
+	"access":             {"feed", "limit", "problem"},
+	"access/jwt":         {"access", "internal/backoff", "problem"},
+	"discovery":          {"feed", "harvest", "outbound", "resourcesync"},
+	"client":             {"feed", "feed/compressed", "internal/backoff", "inventory", "inventory/audit", "inventory/digest", "problem", "resourcesync"},
 
 	// What several parts of a hub stand on.
 	"internal/accept":      {},
@@ -29,12 +32,14 @@ var arrows = map[string][]string{
 	"internal/budget":      {"feed"},
 	"internal/certificate": {},
 	"internal/flight":      {},
-	"internal/trail":       {"feed"},
+	"internal/jsonbody":    {},
+	"internal/trail":       {"feed", "internal/forwarded"},
 	"internal/forwarded":   {},
 	"internal/progress":    {},
 	"internal/packed":      {"resourcesync"},
 	"internal/redisconn":   {"feed", "internal/backoff"},
 	"claim":                {"internal/redisconn"},
+	"claim/cursors":        {"claim", "feed", "internal/redisconn"},
 	"outbound":             {"resourcesync"},
 	"outbound/meter":       {"outbound"},
 
@@ -53,44 +58,61 @@ var arrows = map[string][]string{
 	// The parts of a hub. They never import each other: each declares the small
 	// interface that it needs, and server introduces them.
 	"hub":                   {"access", "changelog", "feed", "internal/backoff", "internal/budget", "internal/trail", "limit", "problem", "resourcesync"},
-	"documents":             {"access", "changelog", "feed", "internal/accept", "internal/budget", "internal/flight", "inventory", "inventory/digest", "problem", "resourcesync"},
-	"subscribe":             {"changelog", "feed", "internal/accept", "internal/budget", "inventory", "inventory/digest", "problem", "resourcesync"},
+	"documents":             {"access", "changelog", "feed", "feed/compressed", "internal/accept", "internal/budget", "internal/flight", "inventory", "inventory/digest", "problem", "resourcesync"},
+	"subscribe":             {"changelog", "feed", "feed/compressed", "internal/accept", "internal/backoff", "internal/budget", "inventory", "inventory/digest", "problem", "resourcesync"},
 	"inventory/live":        {"claim", "feed", "internal/backoff", "internal/packed", "inventory", "resourcesync"},
 	"inventory/web":         {"feed", "internal/accept", "internal/budget", "inventory", "inventory/audit", "problem", "resourcesync"},
-	"callback/subscription": {"changelog", "claim", "feed", "internal/backoff", "internal/redisconn", "resourcesync"},
-	"callback/outlet":       {"callback/subscription", "feed", "outbound"},
+	"callback/subscription": {"changelog", "claim", "feed", "internal/backoff", "internal/forwarded", "internal/redisconn", "resourcesync"},
+	"callback/outlet":       {"callback/subscription", "feed", "outbound", "resourcesync"},
 	"callback":              {"callback/outlet", "callback/subscription", "claim", "feed", "internal/backoff", "internal/flight", "outbound", "outbound/meter", "resourcesync"},
-	"callback/websub":       {"access", "callback/outlet", "callback/subscription", "changelog", "feed", "internal/forwarded", "internal/trail", "outbound", "problem", "resourcesync"},
+	"callback/websub":       {"access", "callback/outlet", "callback/subscription", "changelog", "feed", "internal/forwarded", "internal/jsonbody", "internal/trail", "outbound", "problem", "resourcesync"},
 	"harvest":               {"feed", "internal/backoff", "outbound", "resourcesync"},
 	"harvest/oaipmh":        {"feed", "harvest", "outbound", "resourcesync"},
 	"poll":                  {"claim", "client", "feed", "harvest", "internal/backoff", "internal/redisconn", "inventory/audit", "reconcile", "relay"},
 
-	"page": {"feed", "internal/accept", "problem"},
+	"atom":            {"callback/outlet", "documents", "feed", "resourcesync"},
+	"activitystreams": {"documents", "feed", "resourcesync"},
+	"changeset":       {"documents", "feed", "resourcesync"},
+	"rdm/soif":        {},
+	"rdm":             {"feed", "internal/budget", "internal/nearest", "inventory", "problem", "rdm/soif", "resourcesync"},
+	"framework":       {"changelog", "feed", "resourcesync"},
+	"xmpp":            {"claim", "claim/cursors", "feed", "internal/backoff", "resourcesync"},
+	"indexnow":        {"claim", "claim/cursors", "feed", "internal/backoff", "outbound", "problem"},
+	// Contents of resources.
+	"dump/place": {},
+	"archive":    {"dump/place", "feed", "internal/backoff", "problem", "resourcesync"},
+	"dump":       {"dump/place", "feed", "internal/backoff", "internal/packed", "inventory", "mirror/fetch", "outbound", "problem", "resourcesync"},
+
+	"page":    {"feed", "internal/accept", "problem"},
+	"openapi": {},
 
 	"activity": {"feed"},
 
 	"relay": {"discovery", "feed", "harvest", "harvest/oaipmh", "inventory/audit", "outbound", "reconcile", "resourcesync"},
 
+	"transfer": {"callback/subscription", "changelog", "claim", "claim/cursors", "feed", "internal/certificate", "inventory"},
+
 	// The hub, and the programs.
 	"server": {
-		"access", "activity", "callback", "callback/subscription", "callback/websub", "changelog", "changelog/disklog", "changelog/metered", "changelog/redislog", "claim", "client",
-		"documents", "feed", "harvest", "hub", "internal/budget", "internal/certificate", "internal/forwarded", "internal/nearest", "internal/redisconn", "internal/setting", "internal/trail", "inventory", "inventory/live", "inventory/web", "limit", "outbound", "outbound/meter", "page", "poll", "problem", "resourcesync", "subscribe",
+		"access", "activity", "activitystreams", "archive", "atom", "callback", "callback/outlet", "callback/subscription", "callback/websub", "changelog", "changelog/disklog", "changelog/metered", "changelog/redislog", "changeset", "claim", "claim/cursors", "client", "cloudevents",
+		"documents", "dump", "dump/place", "feed", "feed/compressed", "framework", "harvest", "hub", "indexnow", "internal/budget", "internal/certificate", "internal/forwarded", "internal/jsonbody", "internal/nearest", "internal/redisconn", "internal/setting", "internal/trail", "inventory", "inventory/live", "inventory/web", "limit", "openapi", "outbound", "outbound/meter", "page", "poll", "problem", "rdm", "resourcesync", "subscribe", "transfer", "xmpp",
 	},
 	"inventory/diskpages": {"feed", "inventory", "resourcesync"},
 	"reconcile":           {"client", "feed", "inventory", "inventory/audit", "inventory/digest", "inventory/diskpages", "resourcesync"},
 	"directory":           {"feed", "internal/backoff", "reconcile", "resourcesync"},
 	"internal/build":      {},
 	"internal/setting":    {},
-	"cmd/rshub":           {"access", "access/jwt", "changelog", "changelog/disklog", "client", "feed", "internal/build", "internal/nearest", "internal/progress", "internal/setting", "internal/trail", "inventory", "inventory/audit", "inventory/digest", "inventory/diskpages", "limit", "problem", "resourcesync", "server"},
+	"cmd/rshub":           {"access", "access/jwt", "changelog", "changelog/disklog", "client", "dump", "dump/place", "feed", "internal/build", "internal/nearest", "internal/progress", "internal/setting", "internal/trail", "inventory", "inventory/audit", "inventory/digest", "inventory/diskpages", "limit", "problem", "resourcesync", "server", "transfer"},
 	"cmd/rspublish":       {"client", "directory", "feed", "harvest", "harvest/oaipmh", "internal/backoff", "internal/build", "internal/progress", "internal/setting", "inventory/audit", "inventory/digest", "reconcile", "relay", "resourcesync"},
 
 	// The destination's end.
 	"mirror/filename": {"resourcesync"},
+	"mirror/patch":    {},
 	"mirror/fetch":    {"internal/backoff", "resourcesync"},
 	"mirror/ledger":   {"feed", "mirror/filename", "resourcesync"},
 	"mirror": {
 		"client", "discovery", "feed", "harvest", "internal/backoff", "inventory", "inventory/audit", "inventory/digest", "inventory/diskpages",
-		"mirror/fetch", "mirror/filename", "mirror/ledger", "reconcile", "resourcesync",
+		"mirror/fetch", "mirror/filename", "mirror/ledger", "mirror/patch", "reconcile", "resourcesync",
 	},
 	"cmd/rsmirror": {"client", "discovery", "harvest", "internal/backoff", "internal/build", "internal/progress", "internal/setting", "mirror", "mirror/fetch", "outbound", "reconcile"},
 
@@ -102,17 +124,18 @@ var arrows = map[string][]string{
 	"examples/callback": {},
 
 	// What only tests and measurements use.
-	"bench":                              {"access", "callback/subscription", "changelog", "changelog/disklog", "changelog/redislog", "claim", "client", "feed", "hub", "internal/packed", "internal/redisconn", "inventory", "inventory/audit", "inventory/live", "resourcesync"},
+	"bench":                              {"access", "callback/subscription", "changelog", "changelog/disklog", "changelog/redislog", "claim", "client", "feed", "feed/compressed", "hub", "internal/packed", "internal/redisconn", "inventory", "inventory/audit", "inventory/live", "resourcesync"},
 	"callback/subscription/registrytest": {"callback/subscription", "claim", "claim/claimtest", "feed", "internal/until", "resourcesync"},
 	"changelog/logtest":                  {"changelog", "documents", "feed", "inventory", "resourcesync"},
 	"claim/claimtest":                    {"claim", "internal/until"},
 	"inventory/sourcetest":               {"feed", "resourcesync"},
 	"inventory/storetest":                {"changelog", "feed", "inventory", "inventory/digest", "resourcesync"},
+	"internal/apitest":                   {},
 	"internal/certificate/certtest":      {},
 	"internal/helptest":                  {},
 	"internal/keeptest":                  {},
 	"internal/logged":                    {},
-	"internal/memorytest":                {"changelog", "changelog/disklog", "feed", "resourcesync"},
+	"internal/memorytest":                {"changelog", "changelog/disklog", "feed", "inventory", "resourcesync"},
 	"internal/metricstest":               {},
 	"internal/oaitest":                   {},
 	"internal/operatetest":               {},
@@ -122,6 +145,7 @@ var arrows = map[string][]string{
 	"internal/redistest":                 {},
 	"internal/running":                   {"access"},
 	"internal/until":                     {},
+	"feed/compressed/train":              {"feed", "resourcesync"},
 }
 
 // edges says which third parties stay at the edge, and with which packages. The
@@ -130,12 +154,15 @@ var edges = map[string][]string{
 	"github.com/redis/":           {"internal/redisconn", "internal/redistest"},
 	"github.com/nats-io/":         {"hub"},
 	"github.com/gorilla/":         {"subscribe"},
+	"github.com/evanphx/":         {"mirror/patch"},
 	"github.com/cockroachdb/":     {"changelog/disklog", "inventory/diskpages", "mirror/ledger"},
-	"github.com/prometheus/":      {"callback", "changelog/metered", "hub", "internal/metricstest", "inventory/live", "outbound/meter", "server", "subscribe"},
+	"github.com/prometheus/":      {"archive", "callback", "changelog/metered", "dump", "hub", "indexnow", "internal/metricstest", "inventory/live", "outbound/meter", "server", "subscribe", "xmpp"},
 	"github.com/kelseyhightower/": {"cmd/rshub"},
 	"golang.org/x/net":            {"discovery"},
 	"github.com/go-jose/":         {"access/jwt"},
 	"github.com/fsnotify/":        {"directory"},
+	"github.com/santhosh-tekuri/": {"internal/apitest"},
+	"github.com/minio/minio-go/":  {"dump/place"},
 }
 
 // apart says what a package must not link, however indirectly.
@@ -146,10 +173,10 @@ var apart = map[string][]string{
 	"discovery":     {"github.com/cockroachdb/", "github.com/redis/", "github.com/prometheus/", module + "changelog"},
 	"client":        {"github.com/cockroachdb/", "github.com/redis/", "github.com/prometheus/", module + "changelog"},
 	"harvest":       {"github.com/cockroachdb/", "github.com/redis/", "github.com/prometheus/", module + "changelog"},
-	"cmd/rspublish": {"github.com/redis/", "github.com/nats-io/", module + "changelog"}, // it sorts lists in Pebble
-	"cmd/rsmirror":  {"github.com/redis/", module + "changelog"},
+	"cmd/rspublish": {"github.com/minio/minio-go/", "github.com/redis/", "github.com/nats-io/", module + "changelog"}, // it sorts lists in Pebble
+	"cmd/rsmirror":  {"github.com/minio/minio-go/", "github.com/redis/", module + "changelog"},
 	// Who tries another hub should not have to build this one.
-	"conformance": {"github.com/prometheus/", "github.com/klauspost/compress/zstd", "github.com/redis/", "github.com/gorilla/", module + "changelog"},
+	"conformance": {"github.com/minio/minio-go/", "github.com/prometheus/", "github.com/klauspost/compress/zstd", "github.com/redis/", "github.com/gorilla/", module + "changelog"},
 }
 
 const module = "github.com/rshub/rshub/"

@@ -52,7 +52,7 @@ func ParseRights(s string) (Rights, error) {
 		}
 	}
 	if !r.operate && r.publish == nil && r.follow == nil {
-		return Rights{}, errors.New("there is no right: a right is publish:SET, follow:SET or operate")
+		return Rights{}, errors.New("no right is named: a right is publish:SET, follow:SET or operate")
 	}
 	return r, nil
 }
@@ -143,7 +143,9 @@ func mayPublish(ctx context.Context, set string) error {
 
 // MayFollow does the same as MayPublish for following a set and reading its
 // documents. To a caller with nothing but anyone's rights a private set is like one that
-// is not there: MayFollow returns feed.ErrNoSet for both.
+// is not there: MayFollow returns feed.ErrNoSet for both. But a caller whose own token may
+// publish to the set gets 403 for a private one. Otherwise a source would take it for empty,
+// and publish all anew.
 func MayFollow(ctx context.Context, set string) error {
 	c := FromContext(ctx)
 	if c.Rights.FollowPrivate(set) {
@@ -152,10 +154,14 @@ func MayFollow(ctx context.Context, set string) error {
 	if err := c.need(c.Rights.Follow(set), "follow:"+set); err != nil {
 		return err
 	}
-	if err := c.public(ctx, set); !errors.Is(err, errNotThere) {
-		return err
+	err := c.public(ctx, set)
+	switch {
+	case errors.Is(err, errNotThere):
+		return feed.ErrNoSet
+	case errors.Is(err, feed.ErrNoSet) && match(c.Rights.publish, set):
+		return c.need(false, "follow:"+set)
 	}
-	return feed.ErrNoSet
+	return err
 }
 
 // errNotThere is the feed.ErrNoSet of a set that is not there at all.

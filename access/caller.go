@@ -83,7 +83,7 @@ func BearerToken(r *http.Request) (string, error) {
 	}
 	scheme, token, ok := strings.Cut(header, " ")
 	if token = strings.TrimSpace(token); !ok || token == "" || !strings.EqualFold(scheme, "Bearer") {
-		return "", unauthorized("invalid_request", "the Authorization is not of the form Bearer TOKEN")
+		return "", unauthorized("invalid_request", "the header Authorization is not of the form Bearer TOKEN")
 	}
 	return token, nil
 }

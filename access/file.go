@@ -61,11 +61,11 @@ func (f *TokensFile) Watch(ctx context.Context) {
 		f.mu.Unlock()
 		switch {
 		case err != nil && (before == nil || before.Error() != err.Error()):
-			f.log.Error("the tokens file cannot be used, so the tokens before it stay in force", "err", err)
+			f.log.Error("the tokens file cannot be used; the tokens that were read before stay in force", "err", err)
 		case err == nil && changed:
-			f.log.Info("the tokens file was read anew", "tokens", f.tokens.Load().Len())
+			f.log.Info("the tokens file was read again", "tokens", f.tokens.Load().Len())
 		case err == nil && before != nil:
-			f.log.Info("the tokens file can be used again, and is as it was before")
+			f.log.Info("the tokens file can be used again; it is the same as before")
 		}
 	}
 }

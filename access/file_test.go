@@ -171,14 +171,14 @@ func TestHold(t *testing.T) {
 		}
 		b.write("alice ALICE follow:a")
 		time.Sleep(lookEvery + sweepEvery)
-		ended("bob without a token", late, "not known here")
-		ended("bob in a public set", public, "not known here")
+		ended("bob without a token", late, "does not know the token")
+		ended("bob in a public set", public, "does not know the token")
 		ended("anyone", anyone, "this needs a token")
 
 		// The request began before the change, and holds after it.
 		held, cut := context.WithCancelCause(NewContext(t.Context(), early))
 		w.Hold(held, follows("other"), cut)()
-		ended("late", held, "not known here")
+		ended("late", held, "does not know the token")
 		cancel()
 		<-done
 		if count() != 0 {

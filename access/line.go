@@ -37,7 +37,7 @@ func AddLine(path, line string) (err error) {
 	beside := path + ".new"
 	f, err := os.OpenFile(beside, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
 	if errors.Is(err, fs.ErrExist) {
-		return fmt.Errorf("%s exists: another command is at work, or one was killed and it can be removed", beside)
+		return fmt.Errorf("%s exists: another command is writing the tokens. If none is, a command was killed; then remove the file", beside)
 	}
 	if err != nil {
 		return fmt.Errorf("write tokens: %w", err)

@@ -105,7 +105,7 @@ func hourOf(t time.Time) int64 { return t.Unix() / 3600 }
 // Caller returns the caller that a ticket stands for. It may follow the set of the ticket
 // and do what anyone may. The error is the problem to answer with.
 func (t *Tickets) Caller(ctx context.Context, text string) (Caller, error) {
-	wrong := Unknown("the ticket is not one of this hub, or has expired; POST to the ticket URL of the set makes one")
+	wrong := Unknown("the ticket is not from this hub, or has expired; send a POST to the ticket URL of the set to get one")
 	if len(text) > maxTicket {
 		return Caller{}, wrong
 	}

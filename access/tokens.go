@@ -91,7 +91,7 @@ func (t *Tokens) add(fields []string) error {
 	_, twice := t.names[name]
 	switch {
 	case strings.Contains(name, tokenPrefix):
-		return errors.New("a name comes first, and no token belongs here, only its digest")
+		return errors.New("a line begins with a name; a token itself does not belong in this file, only its digest")
 	case twice:
 		return fmt.Errorf("the name %q is there twice", name)
 	}
@@ -108,7 +108,7 @@ func (t *Tokens) add(fields []string) error {
 			return fmt.Errorf("the rights of %s do not expire", Anyone)
 		}
 		if caller.Limits != nil {
-			return fmt.Errorf("%s has no limits here: those of each address are configured", Anyone)
+			return fmt.Errorf("%s cannot have limits here: RSHUB_LIMITS_ADDRESS sets those of each address", Anyone)
 		}
 		t.anyone = caller.Rights
 		return nil
@@ -151,7 +151,7 @@ func readCaller(fields []string) (c Caller, err error) {
 			}
 			c.Limits = &limits
 		default:
-			return Caller{}, fmt.Errorf("%s is not expires=TIME or limits=LIMITS, or is there twice", quote(field))
+			return Caller{}, fmt.Errorf("%s is neither expires=TIME nor limits=LIMITS, or is there twice", quote(field))
 		}
 	}
 	c.Rights, err = ParseRights(strings.Join(words, ","))
@@ -165,7 +165,7 @@ func ParseTime(text string) (time.Time, error) {
 			return t.UTC(), nil
 		}
 	}
-	return time.Time{}, fmt.Errorf("%s is no time such as 2027-01-31T12:00:00Z or 2027-01-31", quote(text))
+	return time.Time{}, fmt.Errorf("%s is not a time such as 2027-01-31T12:00:00Z or 2027-01-31", quote(text))
 }
 
 // quote quotes a text for an error message. It hides the text if a token is in
@@ -200,7 +200,7 @@ func (t *Tokens) withoutToken() Caller { return Caller{Rights: Rights{anyone: &t
 func (t *Tokens) caller(digest [sha256.Size]byte) (Caller, error) {
 	c, ok := t.callers[digest]
 	if !ok {
-		return Caller{}, Unknown("the token is not known here")
+		return Caller{}, Unknown("this hub does not know the token")
 	}
 	if !c.Expires.IsZero() && !time.Now().Before(c.Expires) {
 		return Caller{}, Expired()

@@ -122,7 +122,7 @@ func TestReadTokensRefuses(t *testing.T) {
 		{"two fields", "alice ALICE", "line 1: a line is NAME sha256:HEX RIGHTS"},
 		{"the line is counted", "# a\n\nalice ALICE publish:*\nbob", "line 4: "},
 		{"a token for a digest", "alice " + secret + " publish:*", `line 1: the token of "alice" is not sha256:`},
-		{"a token for a name", secret + " alice publish:*", "line 1: a name comes first"},
+		{"a token for a name", secret + " alice publish:*", "line 1: a line begins with a name"},
 		{"a token for a right", "alice ALICE " + secret, "line 1: right (a token, which is not shown)"},
 		{"a token among the rights", "alice ALICE publish:* publish:" + secret, "line 1: right (a token"},
 		{"another digest", "alice md5:1234 publish:*", "line 1: the token of"},
@@ -133,7 +133,7 @@ func TestReadTokensRefuses(t *testing.T) {
 		{"anyone twice", "anyone - follow:*\nanyone - publish:*", "line 2: "},
 		{"anyone with a token", "anyone ALICE follow:*", "line 1: anyone has no token"},
 		{"a bad right", "alice ALICE publish:demo,reed:demo", `line 1: right "reed:demo"`},
-		{"no right", "alice ALICE ,", "line 1: there is no right"},
+		{"no right", "alice ALICE ,", "line 1: no right is named"},
 		{"anyone's bad right", "anyone - x", `line 1: right "x"`},
 		{"a long line", "alice ALICE publish:*\n#" + strings.Repeat("x", 1<<17), "line 2: "},
 	} {

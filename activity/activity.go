@@ -11,6 +11,7 @@ package activity
 import (
 	"context"
 	"log/slog"
+	"maps"
 	"math"
 	"sync"
 	"sync/atomic"
@@ -54,15 +55,16 @@ type Recorder struct {
 	log  Log
 	opts Options
 
-	delivered atomic.Uint64 // since the last look, of all sets
+	delivered atomic.Uint64                     // since the last look, of all sets
+	charts    atomic.Pointer[map[string]*chart] // replaced while mu is held; nobody changes a map that is here
 
-	mu     sync.RWMutex
-	begun  time.Time // when the first look was; zero: there was none yet
-	total  *chart
-	charts map[string]*chart
-	known  map[string]*known
-	now    map[string]Following
-	failed failures
+	failures failures
+
+	mu    sync.RWMutex // a look of many sets holds it for long: no delivery may wait for it
+	begun time.Time    // when the first look was; zero: there was none yet
+	total *chart
+	known map[string]*known
+	now   map[string]Following
 }
 
 // A known is what is known of the changes of a set at the looks of the last minute.
@@ -70,8 +72,11 @@ type known struct {
 	begin int64 // of its log
 	heads [13]uint64
 	times [13]int64 // in milliseconds
-	n     int       // looks, at most those of the arrays
+	n     int       // looks; the arrays have the last of them
 }
+
+// head returns the head at the last look. There has been one.
+func (k *known) head() uint64 { return k.heads[(k.n-1)%len(k.heads)] }
 
 // New returns a Recorder, which looks at log while Run runs.
 func New(log Log, o Options) *Recorder {
@@ -84,7 +89,9 @@ func New(log Log, o Options) *Recorder {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	return &Recorder{log: log, opts: o, total: new(chart), charts: map[string]*chart{}, known: map[string]*known{}}
+	r := &Recorder{log: log, opts: o, total: new(chart), known: map[string]*known{}}
+	r.charts.Store(&map[string]*chart{})
+	return r
 }
 
 // Run looks around until ctx is done. It returns nil.
@@ -103,12 +110,10 @@ func (r *Recorder) Run(ctx context.Context) error {
 	}
 }
 
-// Delivered notes that followers of a set have got changes.
+// Delivered notes that followers of a set have got changes. It never waits.
 func (r *Recorder) Delivered(set string, changes int) {
 	r.delivered.Add(uint64(changes))
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-	if c := r.charts[set]; c != nil {
+	if c := r.chart(set); c != nil {
 		c.delivered.Add(uint64(changes))
 	}
 }
@@ -138,7 +143,7 @@ func (r *Recorder) look(ctx context.Context) {
 		alive[st.Set] = true
 		added := r.knowLocked(&st, now, first)
 		sum += added
-		c := r.charts[st.Set]
+		c := r.chart(st.Set)
 		if c == nil && added > 0 {
 			c = r.chartLocked(st.Set, now, added)
 		}
@@ -152,9 +157,21 @@ func (r *Recorder) look(ctx context.Context) {
 	for set := range r.known {
 		if !alive[set] {
 			delete(r.known, set)
-			delete(r.charts, set)
+			if r.chart(set) != nil {
+				r.changeLocked(func(charts map[string]*chart) { delete(charts, set) })
+			}
 		}
 	}
+}
+
+// chart returns the chart of a set, or nil.
+func (r *Recorder) chart(set string) *chart { return (*r.charts.Load())[set] }
+
+// changeLocked replaces the charts by a copy that change has changed. It is called seldom.
+func (r *Recorder) changeLocked(change func(charts map[string]*chart)) {
+	charts := maps.Clone(*r.charts.Load())
+	change(charts)
+	r.charts.Store(&charts)
 }
 
 // knowLocked notes the head of a set. It returns how many changes were added since the
@@ -172,10 +189,10 @@ func (r *Recorder) knowLocked(st *feed.State, now time.Time, first bool) (added 
 			added = head // the set was made since the last look
 		}
 		k.see(head-added, now.Add(-every))
-	case k.begin != st.Begin || head < k.heads[(k.n-1)%len(k.heads)]: // it was made anew, or its log lost its tail
+	case k.begin != st.Begin || head < k.head(): // it was made anew, or its log lost its tail
 		*k = known{begin: st.Begin}
 	default:
-		added = head - k.heads[(k.n-1)%len(k.heads)]
+		added = head - k.head()
 	}
 	k.see(head, now)
 	return added
@@ -197,7 +214,7 @@ func (k *known) rate() float64 {
 	if took <= 0 {
 		return 0
 	}
-	return float64(k.heads[last]-k.heads[first]) / took
+	return float64(k.head()-k.heads[first]) / took
 }
 
 // A Now says what a set is like now.
@@ -256,10 +273,11 @@ func (c *chart) sum(now int64) (n uint64) {
 // in the last hour loses its own, if that are fewer than the set has now, and nobody
 // looks at it. If there is none, chartLocked returns nil.
 func (r *Recorder) chartLocked(set string, now time.Time, added uint64) *chart {
-	if len(r.charts) >= mostSets {
-		least, quiet := "", added
+	least := ""
+	if charts := *r.charts.Load(); len(charts) >= mostSets {
+		quiet := added
 		slot := now.UnixNano() / int64(Step)
-		for name, c := range r.charts {
+		for name, c := range charts {
 			if now.Sub(c.asked) < wanted {
 				continue
 			}
@@ -270,10 +288,12 @@ func (r *Recorder) chartLocked(set string, now time.Time, added uint64) *chart {
 		if least == "" {
 			return nil
 		}
-		delete(r.charts, least)
 	}
 	c := new(chart)
-	r.charts[set] = c
+	r.changeLocked(func(charts map[string]*chart) {
+		delete(charts, least)
+		charts[set] = c
+	})
 	return c
 }
 
@@ -295,7 +315,7 @@ func (r *Recorder) Hour(set string) Hour {
 	defer r.mu.Unlock()
 	c := r.total
 	if set != "" {
-		if c = r.charts[set]; c == nil {
+		if c = r.chart(set); c == nil {
 			if c = r.chartLocked(set, now, math.MaxUint64); c == nil {
 				c = new(chart) // every chart is looked at: this one stays empty
 			}

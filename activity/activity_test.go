@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -116,8 +117,8 @@ func TestHeadThatGoesBack(t *testing.T) {
 	}
 	delete(log.all, "a")
 	r.look(t.Context())
-	if len(r.known) != 0 || len(r.charts) != 0 {
-		t.Errorf("%d sets and %d charts are kept of a set that is gone", len(r.known), len(r.charts))
+	if len(r.known) != 0 || len(*r.charts.Load()) != 0 {
+		t.Errorf("%d sets and %d charts are kept of a set that is gone", len(r.known), len(*r.charts.Load()))
 	}
 }
 
@@ -133,8 +134,8 @@ func TestCharts(t *testing.T) {
 		r.look(t.Context())
 		now = now.Add(every)
 	}
-	if len(r.charts) != mostSets {
-		t.Fatalf("there are %d charts, want %d", len(r.charts), mostSets)
+	if len(*r.charts.Load()) != mostSets {
+		t.Fatalf("there are %d charts, want %d", len(*r.charts.Load()), mostSets)
 	}
 	if n := sum(r.Hour(fmt.Sprint("s", sets-1)).Changes); n != 2*sets && n != sets {
 		t.Errorf("the busiest set had %d changes", n)
@@ -142,8 +143,8 @@ func TestCharts(t *testing.T) {
 	r.Hour("s0") // somebody looks at the quietest set
 	log.at("s0", 1000)
 	r.look(t.Context())
-	if n := sum(r.Hour("s0").Changes); n != 1000-2 || len(r.charts) != mostSets {
-		t.Errorf("a set that is looked at had %d changes, and there are %d charts", n, len(r.charts))
+	if n := sum(r.Hour("s0").Changes); n != 1000-2 || len(*r.charts.Load()) != mostSets {
+		t.Errorf("a set that is looked at had %d changes, and there are %d charts", n, len(*r.charts.Load()))
 	}
 }
 
@@ -178,4 +179,67 @@ func TestFailures(t *testing.T) {
 	if n := len(r.Failures("")); n != 0 {
 		t.Errorf("%d failures are shown after a day", n)
 	}
+}
+
+// While a look goes on, deliveries are noted, and so is that they went right. A chart that
+// is made counts them from then on.
+func TestDeliveredDuringALook(t *testing.T) {
+	r := New(newHeads(), Options{})
+	r.Hour("a")
+	r.Went(Failure{Kind: "deliver", Set: "a", About: "1"})
+	r.mu.Lock() // as a look does
+	noted := make(chan struct{})
+	go func() {
+		defer close(noted)
+		r.Delivered("a", 3)
+		r.Right("deliver", "a", "1")
+	}()
+	select {
+	case <-noted:
+	case <-time.After(10 * time.Second):
+		t.Error("a delivery waits for a look")
+	}
+	r.mu.Unlock()
+	<-noted
+	if n, failures := r.chart("a").delivered.Load(), r.Failures("a"); n != 3 || r.delivered.Load() != 3 || len(failures) != 0 {
+		t.Errorf("%d changes were delivered, and the failures are %v", n, failures)
+	}
+}
+
+// BenchmarkDelivered is what each delivery of each set pays, alone, and while the Recorder
+// looks at many sets.
+func BenchmarkDelivered(b *testing.B) {
+	log := newHeads()
+	r := New(log, Options{})
+	for i := range 10_000 {
+		log.at(fmt.Sprint("s", i), 1)
+	}
+	r.look(b.Context())
+	r.Hour("s0")
+	deliver := func(b *testing.B) {
+		var slowest atomic.Int64
+		b.RunParallel(func(p *testing.PB) {
+			for p.Next() {
+				begin := time.Now()
+				r.Delivered("s0", 1)
+				if took := int64(time.Since(begin)); took > slowest.Load() {
+					slowest.Store(took)
+				}
+			}
+		})
+		b.ReportMetric(float64(slowest.Load())/1e3, "slowest-µs")
+	}
+	b.Run("alone", deliver)
+	b.Run("during a look", func(b *testing.B) {
+		var running sync.WaitGroup
+		ctx, cancel := context.WithCancel(b.Context())
+		running.Go(func() {
+			for ctx.Err() == nil {
+				r.look(ctx)
+			}
+		})
+		deliver(b)
+		cancel()
+		running.Wait()
+	})
 }

@@ -2,6 +2,7 @@ package activity
 
 import (
 	"slices"
+	"sync"
 	"time"
 )
 
@@ -25,50 +26,56 @@ type Failure struct {
 	Times  int
 }
 
-// failures are in the order of Last.
-type failures []*Failure
+// failures are those of a Recorder. They have a lock of their own, because each delivery
+// asks for it.
+type failures struct {
+	mu  sync.RWMutex
+	all []*Failure // in the order of Last
+}
 
 // Went notes a failure. First and Times are the Recorder's.
 func (r *Recorder) Went(t Failure) {
 	t.Last = r.opts.Now().UTC()
 	t.First, t.Times = t.Last, 1
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if i := r.failed.find(&t); i >= 0 {
-		t.First, t.Times = r.failed[i].First, r.failed[i].Times+1
-		r.failed = slices.Delete(r.failed, i, i+1)
-	} else if len(r.failed) == mostFailures {
-		r.failed = slices.Delete(r.failed, 0, 1)
+	f := &r.failures
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if i := f.findLocked(&t); i >= 0 {
+		t.First, t.Times = f.all[i].First, f.all[i].Times+1
+		f.all = slices.Delete(f.all, i, i+1)
+	} else if len(f.all) == mostFailures {
+		f.all = slices.Delete(f.all, 0, 1)
 	}
-	r.failed = append(r.failed, &t)
+	f.all = append(f.all, &t)
 }
 
 // Right notes that what a failure was about went right. Then it is forgotten.
 func (r *Recorder) Right(kind, set, about string) {
-	r.mu.RLock()
-	i := r.failed.find(&Failure{Kind: kind, Set: set, About: about})
-	r.mu.RUnlock()
+	f, right := &r.failures, &Failure{Kind: kind, Set: set, About: about}
+	f.mu.RLock()
+	i := f.findLocked(right)
+	f.mu.RUnlock()
 	if i < 0 {
 		return // as nearly always
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if i := r.failed.find(&Failure{Kind: kind, Set: set, About: about}); i >= 0 {
-		r.failed = slices.Delete(r.failed, i, i+1)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if i := f.findLocked(right); i >= 0 {
+		f.all = slices.Delete(f.all, i, i+1)
 	}
 }
 
-func (all failures) find(t *Failure) int {
-	return slices.IndexFunc(all, func(x *Failure) bool { return x.Kind == t.Kind && x.Set == t.Set && x.About == t.About })
+func (f *failures) findLocked(t *Failure) int {
+	return slices.IndexFunc(f.all, func(x *Failure) bool { return x.Kind == t.Kind && x.Set == t.Set && x.About == t.About })
 }
 
 // Failures returns what went wrong within a day and has not gone right since, the newest
 // first: of one set, or of all if set is empty.
 func (r *Recorder) Failures(set string) []Failure {
-	r.mu.RLock()
-	defer r.mu.RUnlock()
+	r.failures.mu.RLock()
+	defer r.failures.mu.RUnlock()
 	all := []Failure{}
-	for _, t := range slices.Backward(r.failed) {
+	for _, t := range slices.Backward(r.failures.all) {
 		if (set == "" || t.Set == set) && r.opts.Now().Sub(t.Last) < 24*time.Hour {
 			all = append(all, *t)
 		}

@@ -159,7 +159,7 @@ func TestDeliver(t *testing.T) {
 		}
 		go r.run()
 		const subscribers, messages = 20, 50
-		if err := r.connect(l.Addr().String(), "/", events, subscribers); err != nil {
+		if err := r.connect(l.Addr().String(), always("/"), events, subscribers); err != nil {
 			t.Fatal(err)
 		}
 		f, err := newFeeder(l.Addr().String())

@@ -131,7 +131,7 @@ func (b *bench) follow(s *server, path string, tee *bufio.Writer) (u usage, err 
 	defer r.close()
 	time.Sleep(settle / 3) // until what was before is over
 	u, err = measure(func() error {
-		if err := r.connect(s.addr, path, false, 1); err != nil {
+		if err := r.connect(s.addr, always(path), false, 1); err != nil {
 			return err
 		}
 		return r.await(b.ctx, int64(b.behind))

@@ -4,6 +4,7 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"compress/gzip"
 	"crypto/md5"
 	"crypto/sha256"
@@ -94,4 +95,10 @@ func ndjson(changes []resourcesync.Change) (lines []byte) {
 		lines = append(lines, "}\n"...)
 	}
 	return lines
+}
+
+// document returns changes as they are published in one document.
+func document(changes []resourcesync.Change) []byte {
+	lines := bytes.ReplaceAll(bytes.TrimSpace(ndjson(changes)), []byte("\n"), []byte(","))
+	return append(append([]byte(`{"changes":[`), lines...), "]}"...)
 }

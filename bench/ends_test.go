@@ -27,7 +27,7 @@ func TestEnds(t *testing.T) {
 		run  func(*table) error
 		rows int
 	}{
-		{b.sync, 2}, {b.relay, 6}, {b.mirror, 2}, {b.quietEnds, 4},
+		{b.sync, 2}, {b.relay, 6}, {b.mirror, 2}, {b.dumps, 6}, {b.quietEnds, 4},
 	} {
 		var tab table
 		if err := part.run(&tab); err != nil {
@@ -37,7 +37,7 @@ func TestEnds(t *testing.T) {
 			t.Errorf("%d rows, want %d", len(tab.rows), part.rows)
 		}
 		for _, r := range tab.rows {
-			if some := !strings.Contains(r.Figure, "CPU") && !strings.Contains(r.Figure, "core"); some && !(r.Floor[0] > 0 && r.Rshub[0] > 0) {
+			if some := !strings.Contains(r.Figure, "CPU") && !strings.Contains(r.Figure, "core") && !strings.Contains(r.Figure, "MB"); some && !(r.Floor[0] > 0 && r.Rshub[0] > 0) {
 				t.Errorf("%s, %s: %v and %v", r.Case, r.Figure, r.Floor, r.Rshub)
 			}
 		}

@@ -23,12 +23,13 @@ const (
 
 var (
 	deliveriesPerSecond = metric{name: "deliveries/s"}
-	cpuPerDelivery      = metric{name: "CPU µs/delivery"}
 	pacedCPU            = metric{name: "CPU µs/delivery", limit: 1.6, ratio: true}
 	saturatedCPU        = metric{name: "CPU µs/delivery", limit: 0.8, ratio: true}
+	streamedCPU         = metric{name: "CPU µs/delivery", limit: 1.25, ratio: true}
 	latency50           = metric{name: "p50 ms"}
 	latency99           = metric{name: "p99 ms"}
-	perConnection       = metric{name: "KB/connection", limit: 12}
+	perConnection       = metric{name: "KB/connection", limit: 3}
+	peakUnderLoad       = metric{name: "MiB, peak RSS"}
 )
 
 // A channel is the way in which messages come into a server and out of it.
@@ -44,7 +45,7 @@ type channel struct {
 
 // connect connects the subscribers.
 func (c channel) connect(r *reader) error {
-	return r.connect(c.server.addr, c.path, c.events, c.subscribers)
+	return r.connect(c.server.addr, always(c.path), c.events, c.subscribers)
 }
 
 // A publisher publishes numbered messages, one after the other.
@@ -73,6 +74,7 @@ type delivery struct {
 	usage
 	count    float64
 	p50, p99 float64 // ms from before the publish until the message was read
+	peak     float64 // the most resident bytes of the servers since they began
 }
 
 // deliver publishes rate messages a second for a while, and waits until all have arrived.
@@ -136,6 +138,13 @@ func (b *bench) drive(r *reader, c channel, length time.Duration, rate int, serv
 	slices.Sort(r.latencies)
 	d.count = float64(len(r.latencies))
 	d.p50, d.p99 = quantile(r.latencies, .5)/1000, quantile(r.latencies, .99)/1000
+	for _, s := range servers {
+		peak, err := peakOf(s.pid)
+		if err != nil {
+			return d, err
+		}
+		d.peak += peak
+	}
 	return d, nil
 }
 
@@ -146,17 +155,18 @@ func (t *table) delivered(what string, cpu metric, floor, ours delivery) {
 	t.add(what, deliveriesPerSecond, floor.count/floor.seconds, ours.count/ours.seconds, others)
 	t.add(what, latency50, floor.p50, ours.p50, others)
 	t.add(what, latency99, floor.p99, ours.p99, others)
+	t.add(what, peakUnderLoad, floor.peak/(1<<20), ours.peak/(1<<20), others)
 }
 
 // deliverFloor and deliverOurs each start a server for one delivery.
-func (b *bench) deliverFloor(events bool, length time.Duration, rate int) (d delivery, err error) {
+func (b *bench) deliverFloor(connections int, events bool, length time.Duration, rate int) (d delivery, err error) {
 	s, err := b.floor("fanout")
 	if err != nil {
 		return d, err
 	}
 	defer s.stop()
 	_, body := marked(messageSize)
-	c := channel{server: s, path: "/", events: events, subscribers: b.connections, body: body}
+	c := channel{server: s, path: "/", events: events, subscribers: connections, body: body}
 	for range publishersFor(rate) {
 		f, err := newFeeder(s.addr)
 		if err != nil {
@@ -177,7 +187,7 @@ func publishersFor(rate int) int {
 	return feeds
 }
 
-func (b *bench) deliverOurs(events bool, length time.Duration, rate int) (d delivery, err error) {
+func (b *bench) deliverOurs(connections int, events bool, length time.Duration, rate int) (d delivery, err error) {
 	dir, err := b.dir()
 	if err != nil {
 		return d, err
@@ -190,7 +200,7 @@ func (b *bench) deliverOurs(events bool, length time.Duration, rate int) (d deli
 	defer s.stop()
 	path := "/sets/" + benchSet + "/changes"
 	line, _ := marked(messageSize)
-	c := channel{server: s, path: path, events: events, subscribers: b.connections, body: line}
+	c := channel{server: s, path: path, events: events, subscribers: connections, body: line}
 	for range publishersFor(rate) {
 		p, err := newPoster(s.addr, path)
 		if err != nil {
@@ -202,18 +212,23 @@ func (b *bench) deliverOurs(events bool, length time.Duration, rate int) (d deli
 	return b.deliver(c, length, rate)
 }
 
-// fanout measures WebSockets, paced and saturated.
+// fanout measures WebSockets: paced, saturated, and saturated with many more of them.
 func (b *bench) fanout(t *table) error {
-	for _, rate := range []int{pace, 0} {
-		what, cpu, length := "saturated", saturatedCPU, b.saturated
-		if rate > 0 {
-			what, cpu, length = fmt.Sprintf("%d/s", pace), pacedCPU, b.paced
-		}
+	for _, load := range []struct {
+		connections, rate int
+		length            time.Duration
+		cpu               metric
+		what              string
+	}{
+		{b.connections, pace, b.paced, pacedCPU, fmt.Sprintf("%d/s", pace)},
+		{b.connections, 0, b.saturated, saturatedCPU, "saturated"},
+		{b.crowd, 0, b.saturated, saturatedCPU, "saturated"},
+	} {
 		err := alternate(b,
-			func() (delivery, error) { return b.deliverFloor(false, length, rate) },
-			func() (delivery, error) { return b.deliverOurs(false, length, rate) },
+			func() (delivery, error) { return b.deliverFloor(load.connections, false, load.length, load.rate) },
+			func() (delivery, error) { return b.deliverOurs(load.connections, false, load.length, load.rate) },
 			func(floor, ours delivery) {
-				t.delivered(fmt.Sprintf("%d connections, %s", b.connections, what), cpu, floor, ours)
+				t.delivered(fmt.Sprintf("%d connections, %s", load.connections, load.what), load.cpu, floor, ours)
 			})
 		if err != nil {
 			return err
@@ -225,10 +240,10 @@ func (b *bench) fanout(t *table) error {
 // events measures event streams, paced.
 func (b *bench) events(t *table) error {
 	return alternate(b,
-		func() (delivery, error) { return b.deliverFloor(true, b.paced, pace) },
-		func() (delivery, error) { return b.deliverOurs(true, b.paced, pace) },
+		func() (delivery, error) { return b.deliverFloor(b.connections, true, b.paced, pace) },
+		func() (delivery, error) { return b.deliverOurs(b.connections, true, b.paced, pace) },
 		func(floor, ours delivery) {
-			t.delivered(fmt.Sprintf("%d streams, %d/s", b.connections, pace), cpuPerDelivery, floor, ours)
+			t.delivered(fmt.Sprintf("%d streams, %d/s", b.connections, pace), streamedCPU, floor, ours)
 		})
 }
 
@@ -275,7 +290,7 @@ func (b *bench) hold(s *server, path string) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	if err := r.connect(s.addr, path, false, b.idle); err != nil {
+	if err := r.connect(s.addr, always(path), false, b.idle); err != nil {
 		return 0, err
 	}
 	time.Sleep(settle)

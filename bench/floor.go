@@ -14,6 +14,7 @@ import (
 	"syscall"
 
 	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/resourcesync"
 )
 
 // runFloor runs a floor that is a process of its own. It returns only when it fails.
@@ -127,8 +128,10 @@ func (c *committer) append(b []byte) error {
 }
 
 // encode returns what the memory stores of a batch: its blocks.
-func (c content) encode(i, n int) (out []byte) {
-	for _, block := range changelog.CutBlocks(c.batch(i, n), 1, 10_000) {
+func (c content) encode(i, n int) []byte { return encoded(c.batch(i, n)) }
+
+func encoded(changes []resourcesync.Change) (out []byte) {
+	for _, block := range changelog.CutBlocks(changes, 1, 10_000) {
 		out = append(out, block.Block...)
 	}
 	return out
@@ -145,7 +148,8 @@ func (c content) encodeAll(n int) [][]byte {
 
 // newPublishFloor returns the floor of publishes over HTTP: it reads the body,
 // appends a block that was encoded before, and answers. The path says how many
-// changes are in it.
+// changes are in it. Behind /decoded, it decodes the body and encodes the block, with rshub's
+// own functions; it checks nothing.
 func newPublishFloor(dir, data string) (http.Handler, error) {
 	c, _, err := loadContent(data)
 	if err != nil {
@@ -165,6 +169,23 @@ func newPublishFloor(dir, data string) (http.Handler, error) {
 		_, err := io.ReadFull(r.Body, body)
 		if err == nil {
 			err = file.append(blocks[r.PathValue("n")])
+		}
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		fmt.Fprintln(w, `{"count":`+r.PathValue("n")+`}`)
+	})
+	mux.HandleFunc("POST /decoded/{n}", func(w http.ResponseWriter, r *http.Request) {
+		var changes []resourcesync.Change
+		lines := resourcesync.NewNDJSONReader(r.Body, resourcesync.Limits{})
+		var c resourcesync.Change
+		var err error
+		for err = lines.Read(&c); err == nil; err = lines.Read(&c) {
+			changes = append(changes, c)
+		}
+		if err == io.EOF {
+			err = file.append(encoded(changes))
 		}
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusInternalServerError)

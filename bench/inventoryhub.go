@@ -202,7 +202,7 @@ func (b *bench) readBaseline(s *server, path string, n collection, tee *bufio.Wr
 	begin := now()
 	if err == nil {
 		u.usage, err = measure(func() error {
-			if err := r.connect(s.addr, path, false, 1); err != nil {
+			if err := r.connect(s.addr, always(path), false, 1); err != nil {
 				return err
 			}
 			return r.await(b.ctx, int64(n)+1)

@@ -38,7 +38,8 @@ type bench struct {
 	data    string // the file with real changes
 	content content
 	rounds  int
-	maxOpen uint64 // files that a process may open
+	cases   *regexp.Regexp // of loads that are measured, by their names; nil: all
+	maxOpen uint64         // files that a process may open
 	sizes
 }
 
@@ -51,6 +52,7 @@ func (s skipped) Error() string { return string(s) }
 type sizes struct {
 	publishing  time.Duration // of one figure
 	connections int           // that messages fan out to
+	crowd       int           // many more of them
 	paced       time.Duration
 	saturated   time.Duration
 	idle        int // connections
@@ -78,11 +80,16 @@ type sizes struct {
 	contents int           // that are mirrored
 	listed   int           // URLs in a sitemap
 	quiet    time.Duration // how long both ends have nothing to do
+
+	wanting  int           // followers with a prefix each
+	filtered time.Duration // how long there are changes that one of them wants
+
+	wired time.Duration // how long there are publishes, of one figure
 }
 
 var (
-	fullSizes  = sizes{700 * time.Millisecond, 1000, 4 * time.Second, 2500 * time.Millisecond, 5000, 500_000, 25_000, 2 * time.Second, 300 * time.Millisecond, 5_000_000, 10_000, 1200 * time.Millisecond, 100_000, 100_000, 200, 100_000, 10 * time.Second, 1_000_000, 36 * time.Second, 200, 100_000, 20_000, 50_000, 20 * time.Second}
-	quickSizes = sizes{60 * time.Millisecond, 200, time.Second, 300 * time.Millisecond, 500, 50_000, 5_000, 400 * time.Millisecond, 60 * time.Millisecond, 200_000, 1_000, 300 * time.Millisecond, 10_000, 10_000, 20, 5_000, 3 * time.Second, 20_000, 2 * time.Second, 20, 2_000, 500, 1_000, time.Second}
+	fullSizes  = sizes{700 * time.Millisecond, 1000, 5_000, 4 * time.Second, 2500 * time.Millisecond, 5000, 500_000, 25_000, 2 * time.Second, 300 * time.Millisecond, 5_000_000, 10_000, 1200 * time.Millisecond, 100_000, 100_000, 200, 100_000, 10 * time.Second, 1_000_000, 36 * time.Second, 200, 100_000, 20_000, 50_000, 20 * time.Second, 10_000, 2 * time.Second, 2 * time.Second}
+	quickSizes = sizes{60 * time.Millisecond, 200, 500, time.Second, 300 * time.Millisecond, 500, 50_000, 5_000, 400 * time.Millisecond, 60 * time.Millisecond, 200_000, 1_000, 300 * time.Millisecond, 10_000, 10_000, 20, 5_000, 3 * time.Second, 20_000, 2 * time.Second, 20, 2_000, 500, 1_000, time.Second, 500, 300 * time.Millisecond, 300 * time.Millisecond}
 )
 
 // A part answers one question.
@@ -93,9 +100,11 @@ type part struct {
 
 var parts = []part{
 	{"publish", "Durable publishes, in process: hub.Publish; floor: append the same blocks to a file, fsync once for all that wait", (*bench).publish},
-	{"publish-http", "Durable publishes over HTTP, NDJSON on kept connections; floor: net/http that reads the body, then the floor above", (*bench).publishHTTP},
+	{"publish-http", "Durable publishes over HTTP, on kept connections; floor: net/http that reads the body, then the floor above; decoded: the floor decodes the body and encodes the blocks too", (*bench).publishHTTP},
 	{"fanout", "WebSocket fan-out of messages of 1 KB; floor: the same frame, one write(2) for each connection and message", (*bench).fanout},
 	{"events", "Event streams, the same messages; floor: as above", (*bench).events},
+	{"filters", "Publishes that one of many WebSockets wants, each with a prefix of its own, one after the other; floor: the same hub with one of these WebSockets", (*bench).filters},
+	{"wire", "Compressed messages with real changes: bytes, and CPU of publishes over HTTP and of their delivery; plain: the same with plain messages", (*bench).wire},
 	{"idle", "Memory of idle WebSocket connections; floor: a bare descriptor for each", (*bench).idleConnections},
 	{"catchup", "Catching up over WebSocket; floor: the same bytes from memory to one connection", (*bench).catchup},
 	{"callbacks", "Deliveries to callbacks, one to each for each publish, the next publish when all are answered; CPU without that of the same publishes with nobody subscribed; floor: net/http in a process of its own, a goroutine for each callback, the same bodies and headers", (*bench).callbacks},
@@ -103,6 +112,7 @@ var parts = []part{
 	{"callback-idle", "Memory of idle subscriptions; floor: the bytes of callback, secret and token", (*bench).idleSubscriptions},
 	{"callback-catchup", "Catching up over a callback, with the verification; floor: as above, the same 1,000 changes again and again", (*bench).callbackCatchUp},
 	{"rights", "What tokens, limits and the audit log cost: a hub whose callers have limits, as all together have, and with an audit log; floor: a hub with none of these, in turn with it, many times in a round", (*bench).rights},
+	{"dialects", "What dialects cost that are off by default, when nobody asks: a hub with RDM, robots.txt, a place for dumps, and XMPP of another set; floor: a hub without, in turn with it, many times in a round", (*bench).dialects},
 	{"tokens", "A tokens file with 100,000 callers, read in process; floor: its lines, split into fields. And requests to a hub that reads it anew again and again meanwhile; floor: that does not", (*bench).tokens},
 	{"scrape", "Reading the metrics of a hub with many sets and idle subscriptions; floor: net/http with the Go and process metrics alone", (*bench).scrape},
 	{"redis", "Durable publishes into Redis, in process: hub.Publish on redislog; floor: go-redis, one XADD of the same block for each publish, from as many goroutines; appendfsync everysec", (*bench).redis},
@@ -122,6 +132,7 @@ var parts = []part{
 	{"sync", "rspublish sync of a directory of which no file has changed; floor: find -printf of what sync has to know of each file", (*bench).sync},
 	{"relay", "rspublish relay of a sitemap; floor: encoding/xml reading the same sitemap, in the bench's process", (*bench).relay},
 	{"mirror", "rsmirror -once of small files, into a new directory, each file durable; floor: net/http with as many requests at a time, each file created and renamed, nothing durable, in the bench's process", (*bench).mirror},
+	{"dump", "A Resource Dump of small contents, each checked by its hash, in a hub that does nothing else; floor: net/http with as many requests at a time, each content into one ZIP file, nothing durable, in the bench's process", (*bench).dumps},
 	{"quiet", "Both ends in sync, with nothing to do; floor: net/http, idle", (*bench).quietEnds},
 	{"documents", "Documents, time until the last byte; floor: net/http serving the same bytes from memory", (*bench).documents},
 }
@@ -146,6 +157,7 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 	b := &bench{ctx: ctx, out: out, begun: time.Now().UTC().Format(time.RFC3339)}
 	flags := flag.NewFlagSet("bench", flag.ExitOnError)
 	pick := flags.String("run", "", "regular expression; only parts whose name it matches")
+	cases := flags.String("case", "", "regular expression; of publish and publish-http, only the cases that it matches, such as '16 publishers, batches of 1$'")
 	quick := flags.Bool("quick", false, "a smoke run: does it work? Its figures mean little")
 	flags.IntVar(&b.rounds, "rounds", 0, "rounds, of whose figures the medians are shown; 0: 3, with -quick 1")
 	jsonFile := flags.String("json", "", "file to append the figures to, as lines of JSON")
@@ -157,6 +169,9 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 	which, err := regexp.Compile(*pick)
 	if err != nil {
 		return fmt.Errorf("-run: %w", err)
+	}
+	if b.cases, err = regexp.Compile(*cases); err != nil {
+		return fmt.Errorf("-case: %w", err)
 	}
 	b.sizes = fullSizes
 	if *quick {

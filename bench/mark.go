@@ -61,8 +61,11 @@ func putHex(b []byte, v uint64) {
 
 // marked returns a change with a mark, as it is published (a line of NDJSON)
 // and as rshub delivers it: a message of about size bytes.
-func marked(size int) (line, delivered []byte) {
-	c := resourcesync.Change{Change: resourcesync.Updated, Loc: "https://bench.example.org/@@" + strings.Repeat("0", markLen-2)}
+func marked(size int) (line, delivered []byte) { return markedAt("https://bench.example.org/", size) }
+
+// markedAt is marked with a loc that has a prefix.
+func markedAt(prefix string, size int) (line, delivered []byte) {
+	c := resourcesync.Change{Change: resourcesync.Updated, Loc: prefix + "@@" + strings.Repeat("0", markLen-2)}
 	at := feed.Cursor{Position: 1000, Micros: time.Now().UnixMicro()}
 	deliver := func() []byte {
 		a := changelog.Appended{After: feed.Cursor{Position: at.Position - 1, Micros: at.Micros - 50_000}, Cursor: at, Count: 1}

@@ -49,9 +49,9 @@ type mirrored struct {
 	done        func()
 }
 
-// mirrored publishes n contents.
-func (b *bench) mirrored(n int) (m *mirrored, err error) {
-	hub, stop, err := b.hubOn()
+// mirrored publishes n contents, to a hub with further variables.
+func (b *bench) mirrored(n int, env ...string) (m *mirrored, err error) {
+	hub, stop, err := b.hubOn(env...)
 	if err != nil {
 		return nil, err
 	}

@@ -25,8 +25,11 @@ type poster struct {
 	buf  []byte
 }
 
-// ndjsonHead is the header of a POST of NDJSON.
-const ndjsonHead = "Content-Type: application/x-ndjson\r\n"
+// The header of a POST of NDJSON, and of one of JSON.
+const (
+	ndjsonHead = "Content-Type: application/x-ndjson\r\n"
+	jsonHead   = "Content-Type: application/json\r\n"
+)
 
 // newPoster returns a poster of NDJSON to a URL path.
 func newPoster(addr, path string) (*poster, error) { return newPosterWith(addr, path, ndjsonHead) }

@@ -15,6 +15,7 @@ import (
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/changelog/disklog"
 	"github.com/rshub/rshub/hub"
+	"github.com/rshub/rshub/resourcesync"
 )
 
 var (
@@ -31,6 +32,7 @@ var (
 // A load is what publishers do for a while. post publishes batch i of n changes.
 type load struct {
 	publishers, n int
+	what          string // more of what it is
 	length        time.Duration
 	post          func(publisher, i int) error
 }
@@ -75,9 +77,9 @@ func (l load) measure(servers ...*server) (p publishing, err error) {
 // String says what the load is.
 func (l load) String() string {
 	if l.publishers == 1 {
-		return fmt.Sprintf("1 publisher, batches of %d", l.n)
+		return fmt.Sprintf("1 publisher, batches of %d%s", l.n, l.what)
 	}
-	return fmt.Sprintf("%d publishers, batches of %d", l.publishers, l.n)
+	return fmt.Sprintf("%d publishers, batches of %d%s", l.publishers, l.n, l.what)
 }
 
 // publishing adds what a round of a case measured.
@@ -93,12 +95,21 @@ func (t *table) publishing(l load, floor, ours publishing) {
 func (b *bench) loads(f func(load) error) error {
 	for _, writers := range publishers {
 		for _, n := range batchSizes {
-			if err := f(load{publishers: writers, n: n, length: b.publishing}); err != nil {
+			l := load{publishers: writers, n: n, length: b.publishing}
+			if err := b.load(l, f); err != nil {
 				return err
 			}
 		}
 	}
 	return nil
+}
+
+// load calls f for a load, if it is one of the cases to measure.
+func (b *bench) load(l load, f func(load) error) error {
+	if b.cases != nil && !b.cases.MatchString(l.String()) {
+		return nil
+	}
+	return f(l)
 }
 
 // publish measures hub.Publish on a disklog, in this process.
@@ -170,24 +181,37 @@ func (b *bench) publishHTTP(t *table) error {
 		return err
 	}
 	defer ours.stop()
-	return b.loads(func(l load) error {
-		bodies := make([][]byte, len(b.content)/l.n)
-		for i := range bodies {
-			bodies[i] = ndjson(b.content.batch(i, l.n))
+	form := func(floorPath, header string, encode func([]resourcesync.Change) []byte) func(load) error {
+		return func(l load) error {
+			bodies := make([][]byte, len(b.content)/l.n)
+			for i := range bodies {
+				bodies[i] = encode(b.content.batch(i, l.n))
+			}
+			return alternate(b,
+				func() (publishing, error) { return l.with(floor, floorPath+strconv.Itoa(l.n), header, bodies) },
+				func() (publishing, error) { return l.with(ours, "/sets/"+benchSet+"/changes", header, bodies) },
+				func(f, o publishing) { t.publishing(l, f, o) })
 		}
-		return alternate(b,
-			func() (publishing, error) { return l.over(floor, "/"+strconv.Itoa(l.n), bodies) },
-			func() (publishing, error) { return l.over(ours, "/sets/"+benchSet+"/changes", bodies) },
-			func(f, o publishing) { t.publishing(l, f, o) })
-	})
+	}
+	if err := b.loads(form("/", ndjsonHead, ndjson)); err != nil {
+		return err
+	}
+	for _, n := range []int{1, 100, 1000} {
+		l := load{publishers: 16, n: n, what: ", decoded", length: b.publishing}
+		if err := b.load(l, form("/decoded/", ndjsonHead, ndjson)); err != nil {
+			return err
+		}
+	}
+	for _, n := range []int{1, 100} {
+		l := load{publishers: 16, n: n, what: ", JSON", length: b.publishing}
+		if err := b.load(l, form("/", jsonHead, document)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
-// over posts bodies of NDJSON to a server's path, each publisher on a connection of its own.
-func (l load) over(s *server, path string, bodies [][]byte) (p publishing, err error) {
-	return l.with(s, path, ndjsonHead, bodies)
-}
-
-// with posts bodies as over does, with a header.
+// with posts bodies to a server's path, with a header, each publisher on a connection of its own.
 func (l load) with(s *server, path, header string, bodies [][]byte) (p publishing, err error) {
 	posters := make([]*poster, l.publishers)
 	for i := range posters {

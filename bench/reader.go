@@ -5,7 +5,6 @@ package main
 import (
 	"bufio"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -216,14 +215,17 @@ func (r *reader) check() error {
 // dialers is how many subscribers connect at a time.
 const dialers = 32
 
-// connect adds n subscribers of a URL path.
-func (r *reader) connect(addr, path string, events bool, n int) error {
+// always is the path of each subscriber, for connect.
+func always(path string) func(i int) string { return func(int) string { return path } }
+
+// connect adds n subscribers. The i-th of them asks for the URL path path(i).
+func (r *reader) connect(addr string, path func(i int) string, events bool, n int) error {
 	var wg sync.WaitGroup
 	errs := make(chan error, dialers)
 	for i := range dialers {
 		wg.Go(func() {
 			for j := i; j < n; j += dialers {
-				fd, rest, err := dial(addr, path, r.header, events)
+				fd, rest, err := dial(addr, path(j), r.header, events)
 				if err == nil {
 					err = r.add(fd, rest)
 				}
@@ -236,7 +238,7 @@ func (r *reader) connect(addr, path string, events bool, n int) error {
 	}
 	wg.Wait()
 	close(errs)
-	return errors.Join(<-errs)
+	return <-errs
 }
 
 // dial opens a WebSocket or an event stream. rest is what came with the answer.

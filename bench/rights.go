@@ -21,17 +21,18 @@ const turns = 12
 const rightsCost = 1.05
 
 var (
-	rightsPerPublish  = metric{name: "CPU µs/publish", limit: rightsCost, ratio: true}
-	rightsPerDelivery = metric{name: "CPU µs/delivery", limit: rightsCost, ratio: true}
+	rightsPerPublish   = metric{name: "CPU µs/publish", limit: rightsCost, ratio: true}
+	rightsPerDelivery  = metric{name: "CPU µs/delivery", limit: rightsCost, ratio: true}
+	dialectsPerPublish = metric{name: "CPU µs/publish", limit: 1.02, ratio: true}
 )
 
 // generous are limits of every kind that nobody here reaches.
 const generous = "requests:1000000000/s,publishes:1000000000/s,changes:1000000000/s,bytes:1000GiB/s,sets:1000000/h,connections:100000"
 
-// A pair is a hub with tokens, limits and an audit log, and one without.
+// A pair is two hubs: with something that may be off, and without.
 type pair struct {
 	off, on *server
-	token   string // header of a request to on, a whole line
+	token   string // header of a request to on, a whole line; empty: none
 }
 
 func (p *pair) stop() {
@@ -39,8 +40,21 @@ func (p *pair) stop() {
 	p.on.stop()
 }
 
-// pair starts both hubs.
-func (b *bench) pair() (*pair, error) {
+// startPair starts both hubs, one of them with further variables.
+func (b *bench) startPair(dir string, on ...string) (p *pair, err error) {
+	p = new(pair)
+	if p.off, err = b.rshub(filepath.Join(dir, "off")); err != nil {
+		return nil, err
+	}
+	if p.on, err = b.rshub(filepath.Join(dir, "on"), on...); err != nil {
+		p.off.stop()
+		return nil, err
+	}
+	return p, nil
+}
+
+// rightsPair starts a hub with tokens, limits and an audit log, and one without.
+func (b *bench) rightsPair() (*pair, error) {
 	dir, err := b.dir()
 	if err != nil {
 		return nil, err
@@ -50,15 +64,11 @@ func (b *bench) pair() (*pair, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &pair{token: "Authorization: Bearer " + token + "\r\n"}
-	if p.off, err = b.rshub(filepath.Join(dir, "off")); err != nil {
-		return nil, err
-	}
-	p.on, err = b.rshub(filepath.Join(dir, "on"), "RSHUB_TOKENS_FILE="+tokens, "RSHUB_LIMITS_TOTAL="+generous, "RSHUB_AUDIT_LOG="+filepath.Join(dir, "audit.log"))
+	p, err := b.startPair(dir, "RSHUB_TOKENS_FILE="+tokens, "RSHUB_LIMITS_TOTAL="+generous, "RSHUB_AUDIT_LOG="+filepath.Join(dir, "audit.log"))
 	if err != nil {
-		p.off.stop()
 		return nil, err
 	}
+	p.token = "Authorization: Bearer " + token + "\r\n"
 	return p, nil
 }
 
@@ -83,30 +93,53 @@ func writeTokens(file string, n int, limits string) (token string, err error) {
 // rights measures what rights, limits and the audit log cost a publish and a delivery.
 func (b *bench) rights(t *table) error {
 	t.heads = [2]string{"off", "on"}
-	p, err := b.pair()
+	p, err := b.rightsPair()
 	if err != nil {
 		return err
 	}
 	defer p.stop()
-	const js = "Content-Type: application/json\r\n"
-	for _, c := range []struct {
-		what, header string
-		n            int
-	}{{"JSON", js, 1}, {"JSON", js, 100}, {"NDJSON", ndjsonHead, 1}, {"NDJSON", ndjsonHead, 100}} {
-		if err := b.rightsOfPublishes(t, p, c.what, c.header, c.n); err != nil {
-			return err
-		}
+	if err := b.publishesOf(t, p, rightsPerPublish); err != nil {
+		return err
 	}
 	return b.rightsOfDeliveries(t, p)
 }
 
-func (b *bench) rightsOfPublishes(t *table, p *pair, what, header string, n int) error {
+// dialects measures what it costs a publish that a hub speaks all dialects that are off by
+// default, and nobody asks for any.
+func (b *bench) dialects(t *table) error {
+	t.heads = [2]string{"off", "on"}
+	dir, err := b.dir()
+	if err != nil {
+		return err
+	}
+	p, err := b.startPair(dir, "RSHUB_RDM=true", "RSHUB_ROBOTS=true", "RSHUB_CONTENT_PLACE="+filepath.Join(dir, "content"),
+		"RSHUB_XMPP_SERVER=127.0.0.1:1", "RSHUB_XMPP_DOMAIN=rshub.example.org", "RSHUB_XMPP_SECRET=secret", "RSHUB_XMPP_SERVICE=pubsub.example.org", "RSHUB_XMPP_SETS=other")
+	if err != nil {
+		return err
+	}
+	defer p.stop()
+	return b.publishesOf(t, p, dialectsPerPublish)
+}
+
+// publishesOf measures publishes of one change and of a hundred to both hubs.
+func (b *bench) publishesOf(t *table, p *pair, cost metric) error {
+	for _, c := range []struct {
+		what, header string
+		n            int
+	}{{"JSON", jsonHead, 1}, {"JSON", jsonHead, 100}, {"NDJSON", ndjsonHead, 1}, {"NDJSON", ndjsonHead, 100}} {
+		if err := b.somePublishesOf(t, p, cost, c.what, c.header, c.n); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (b *bench) somePublishesOf(t *table, p *pair, cost metric, what, header string, n int) error {
 	l := load{publishers: 16, n: n, length: b.publishing / 2}
 	bodies := make([][]byte, len(b.content)/n)
 	for i := range bodies {
 		if bodies[i] = ndjson(b.content.batch(i, n)); what == "JSON" {
-			lines := strings.ReplaceAll(strings.TrimSpace(string(bodies[i])), "\n", ",")
-			bodies[i] = []byte(`{"changes":[` + lines + `]}`)
+			bodies[i] = document(b.content.batch(i, n))
 		}
 	}
 	path := "/sets/" + benchSet + "/changes"
@@ -118,7 +151,7 @@ func (b *bench) rightsOfPublishes(t *table, p *pair, what, header string, n int)
 		if err != nil {
 			return err
 		}
-		t.add(fmt.Sprintf("%v, %s", l, what), rightsPerPublish, 1e6*off.cpu/off.publishes, 1e6*on.cpu/on.publishes, max(off.others, on.others)/turns)
+		t.add(fmt.Sprintf("%v, %s", l, what), cost, 1e6*off.cpu/off.publishes, 1e6*on.cpu/on.publishes, max(off.others, on.others)/turns)
 	}
 	return nil
 }

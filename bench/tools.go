@@ -28,12 +28,12 @@ func (b *bench) tool(name string) (string, error) {
 }
 
 // hubOn starts rshub on a new directory.
-func (b *bench) hubOn() (hub *server, stop func(), err error) {
+func (b *bench) hubOn(env ...string) (hub *server, stop func(), err error) {
 	dir, err := b.dir()
 	if err != nil {
 		return nil, nil, err
 	}
-	if hub, err = b.rshub(dir); err != nil {
+	if hub, err = b.rshub(dir, env...); err != nil {
 		_ = os.RemoveAll(dir)
 		return nil, nil, err
 	}

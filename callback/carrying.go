@@ -43,6 +43,8 @@ func (c *carrying) do() {
 		c.again = s.forget(&c.Request)
 	case subscription.Retry:
 		c.again = s.change(&c.Request, func(known *sub) *subscription.Record { return known.recordLocked() })
+	case subscription.Prove:
+		c.again = s.prove(&c.Request)
 	case subscription.Move:
 		c.again = s.change(&c.Request, func(known *sub) *subscription.Record {
 			rec := known.recordLocked()

@@ -20,11 +20,15 @@ const commitRetry = time.Second
 // change, so applyLocked has to look at it again. commitSoon returns how long to wait for
 // the next try; 0 when the changes are made, or the shard is lost.
 func (s *shard) commitSoon(r *subscription.Request, buildLocked func() subscription.Changes, applyLocked func(subscription.Changes)) (again time.Duration) {
-	err := s.commitNow(r, buildLocked, applyLocked)
+	return s.retry(r, s.commitNow(r, buildLocked, applyLocked))
+}
+
+// retry logs why a commit for a request failed. It returns what commitSoon does.
+func (s *shard) retry(r *subscription.Request, err error) (again time.Duration) {
 	if err == nil || s.ctx.Err() != nil {
 		return 0
 	}
-	s.engine.opts.Logger.Warn("callbacks: a request waits for the store", "shard", s.hold.Shard, "mode", r.Mode, "err", err)
+	s.engine.opts.Logger.Warn("callbacks: a request about a subscription waits, because the store cannot be written", "shard", s.hold.Shard, "mode", r.Mode, "err", err)
 	return backoff.Jitter(commitRetry)
 }
 

@@ -30,7 +30,7 @@ func TestMostSubscriptions(t *testing.T) {
 			if r.Code != status {
 				t.Errorf("%s %q is answered %d, want %d: %s", callback, more, r.Code, status, r.Body)
 			}
-			if limit := r.Body.String(); status == 403 && !strings.Contains(limit, "at most 3 subscriptions with callbacks at a.example:80") && !strings.Contains(limit, "at most 5 subscriptions to set demo") {
+			if limit := r.Body.String(); status == 403 && !strings.Contains(limit, "has 3 subscriptions with callbacks at a.example:80, which is the limit") && !strings.Contains(limit, "has 5 subscriptions to set demo, which is the limit") {
 				t.Errorf("it does not name the limit: %s", limit)
 			}
 		}
@@ -205,15 +205,15 @@ func TestMostSubscriptionsOfOneCaller(t *testing.T) {
 		}
 		post("evil", 202, hosts[0]+"0", "demo", "")
 		post("evil", 202, hosts[0]+"1", "demo", "")
-		post("evil", 403, hosts[0]+"2", "demo", "one caller may have at most 2 subscriptions with callbacks at h0.example:80")
+		post("evil", 403, hosts[0]+"2", "demo", "you have 2 subscriptions with callbacks at h0.example:80, which is the limit of one caller")
 		post("good", 202, hosts[0]+"2", "demo", "")
 		post("evil", 202, hosts[1], "demo", "")
-		post("evil", 403, hosts[2], "demo", "one caller may have at most 3 subscriptions to set demo")
+		post("evil", 403, hosts[2], "demo", "you have 3 subscriptions to set demo, which is the limit of one caller")
 		post("good", 202, hosts[2], "demo", "")
 		post("evil", 202, hosts[2], "other", "")
 		post("evil", 202, hosts[3], "other", "")
 		post("evil", 202, hosts[3], "third", "")
-		post("evil", 403, hosts[4], "third", "one caller may have at most 6 subscriptions, and")
+		post("evil", 403, hosts[4], "third", "you have 6 subscriptions, which is the limit of one caller")
 		post("evil", 202, hosts[0]+"0", "demo", "") // renewed
 		post("good", 202, hosts[4], "third", "")
 		// A subscription that ends makes room.

@@ -1,8 +1,9 @@
 package callback
 
 import (
+	"context"
+
 	"github.com/rshub/rshub/feed"
-	"github.com/rshub/rshub/resourcesync"
 )
 
 // A point is where a subscription stands in its set's log.
@@ -45,13 +46,10 @@ func (c *cut) size() (n int64) {
 // write.
 const smallBody = 64 << 10
 
-// footer ends every body.
-var footer = resourcesync.AppendXMLFooter(nil, &resourcesync.Header{})
-
-// header returns the text before the entries: that of a batch with the cursors of the
+// head returns the text before the entries: that of a batch with the cursors of the
 // cut. begins is the datetime of the first entry. The interval of a batch begins there if
 // the batch follows the zero cursor, because the subscription is older than its set.
-func header(c *cut, diverged bool, begins int64) []byte {
-	b := &feed.Batch{After: c.from, Cursor: c.cursor, Diverged: diverged, Entries: []feed.Entry{{Cursor: feed.Cursor{Micros: begins}}}}
-	return feed.NewXMLWriter().AppendHeader(make([]byte, 0, 512), b.Header())
+func (s *source) head(ctx context.Context, c *cut, diverged bool, begins int64) []byte {
+	b := &feed.Batch{Set: s.set, After: c.from, Cursor: c.cursor, Diverged: diverged, Entries: []feed.Entry{{Cursor: feed.Cursor{Micros: begins}}}}
+	return s.format.Head(ctx, make([]byte, 0, 512), b)
 }

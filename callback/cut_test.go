@@ -7,6 +7,7 @@ import (
 	"io"
 	"testing"
 
+	"github.com/rshub/rshub/callback/outlet"
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/internal/memorytest"
 	"github.com/rshub/rshub/outbound"
@@ -30,7 +31,7 @@ func TestCutIsTheBatch(t *testing.T) {
 	batches := memorytest.Fill(t, log, "demo", memorytest.Changes("a", 3), memorytest.Changes("b", 2), memorytest.Changes("c", 4))
 	var w window
 	for _, b := range batches {
-		w.add(b, windowBytes)
+		w.add(newSpan(b, outlet.Notifications), windowBytes)
 	}
 	begin := batches[0].After
 	for name, src := range map[string]*source{
@@ -83,7 +84,7 @@ func TestCutLimits(t *testing.T) {
 	one := len(textOf(batches[1]))
 	var w window
 	for _, b := range batches {
-		w.add(b, windowBytes)
+		w.add(newSpan(b, outlet.Notifications), windowBytes)
 	}
 	for _, test := range []struct {
 		name   string
@@ -126,7 +127,7 @@ func TestCutLimits(t *testing.T) {
 
 // textOf returns the entries of a batch as XML.
 func textOf(b *feed.Batch) []byte {
-	text, _ := newSpan(b).encoded()
+	text, _ := newSpan(b, outlet.Notifications).encoded()
 	return text
 }
 
@@ -138,7 +139,7 @@ func TestCutFilter(t *testing.T) {
 	f := filters{}.of(feed.Filter{Prefix: "https://example.org/b/"})
 	var w window
 	for _, b := range batches {
-		w.add(b, windowBytes)
+		w.add(newSpan(b, outlet.Notifications), windowBytes)
 	}
 	src := newSource(log, "demo", &w, limits{2, 1 << 20})
 	at := &point{cursor: batches[0].After}
@@ -177,7 +178,7 @@ func TestCutAgain(t *testing.T) {
 	batches := memorytest.Fill(t, log, "demo", memorytest.Changes("a", 3), memorytest.Changes("b", 2))
 	var w window
 	for _, b := range batches {
-		w.add(b, windowBytes)
+		w.add(newSpan(b, outlet.Notifications), windowBytes)
 	}
 	at := point{cursor: batches[0].After}
 	first, err := newSource(log, "demo", &w, limits{1000, 1 << 20}).cut(t.Context(), &at, everything, 1000, 0)
@@ -185,7 +186,7 @@ func TestCutAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, b := range memorytest.Fill(t, log, "demo", memorytest.Changes("c", 1), memorytest.Changes("d", 7)) {
-		w.add(b, windowBytes)
+		w.add(newSpan(b, outlet.Notifications), windowBytes)
 	}
 	for name, src := range map[string]*source{
 		"window":         newSource(log, "demo", &w, limits{1000, 1 << 20}),

@@ -21,7 +21,7 @@ const maxEmpty = 16
 
 // Why nothing is delivered although there is something.
 var (
-	errMayNot = errors.New("whoever made the subscription may not follow the set")
+	errMayNot = errors.New("the owner of the subscription may not follow the set")
 	errLocked = errors.New("a key is missing")
 )
 
@@ -85,7 +85,7 @@ func (s *sub) turnLocked() turn {
 // do makes the next cut that is not empty, and sends it.
 func (d *delivery) do() {
 	ctx := d.sub.shard.calls
-	if _, why := d.engine.may(d.about.By, d.about.Anyone, d.about.Set); why != "" {
+	if _, why, _ := d.engine.may(d.about.By, d.about.Anyone, d.about.Set); why != "" {
 		d.err = errMayNot
 		return
 	}
@@ -115,7 +115,7 @@ func (d *delivery) do() {
 // overrun moves the point to the floor of the log, after the log has lost entries that
 // follow the point. It returns errNothing if the set does not exist.
 func (d *delivery) overrun(ctx context.Context) error {
-	state, err := d.engine.log.State(ctx, d.about.Set)
+	state, err := d.engine.log.State(ctx, feed.LogOf(d.about.Set))
 	if errors.Is(err, feed.ErrNoSet) {
 		return errNothing
 	} else if err != nil {
@@ -140,7 +140,7 @@ func (d *delivery) send(ctx context.Context, c *cut) {
 	}
 	begin := time.Now()
 	d.verdict = d.engine.outlet.Deliver(ctx, &outlet.Delivery{
-		To: d.about, Body: c.body, Changes: c.changes, From: c.from, Cursor: c.cursor,
+		To: d.about, Body: c.body, MediaType: d.topic.source.format.MediaType, Changes: c.changes, From: c.from, Cursor: c.cursor,
 		Attempt: d.failed + 1, First: d.first, Gap: d.gap, Diverged: d.point.diverged,
 	})
 	d.attempt = subscription.Attempt{At: begin.UTC(), Kind: "deliver", Status: d.verdict.Status, Took: time.Since(begin), Changes: c.changes, Error: d.verdict.Error}
@@ -205,12 +205,12 @@ func (s *sub) advanceLocked(d *delivery, to point) {
 	e := s.shard.engine
 	if d.gaps > s.gaps {
 		e.metrics.gaps.Add(float64(d.gaps - s.gaps))
-		e.opts.Logger.Warn("callbacks: the memory overran a subscription", "id", s.id, "set", s.about.Set, "host", s.host.name, "lost", outlet.Lost(d.gap, d.point.begin()))
+		e.opts.Logger.Warn("callbacks: changes were removed before a subscription got them", "id", s.id, "set", s.about.Set, "host", s.host.name, "lost", outlet.Lost(d.gap, d.point.begin()))
 		s.gap, s.gaps = d.gap, d.gaps
 		s.soilLocked()
 	}
 	if to.diverged && !s.diverged {
-		e.opts.Logger.Warn("callbacks: the log had lost its tail", "id", s.id, "set", s.about.Set, "host", s.host.name)
+		e.opts.Logger.Warn("callbacks: the log has lost its newest changes; a delivery repeats some", "id", s.id, "set", s.about.Set, "host", s.host.name)
 		s.soilLocked()
 	}
 	if to.cursor != s.cursor {
@@ -234,6 +234,7 @@ func (s *sub) unsentLocked(d *delivery) {
 		}
 		s.restLocked()
 	case errors.Is(d.err, errMayNot):
+		s.doubted = true
 		s.shard.uncheckLocked(s)
 		s.laterLocked(unsureRetry)
 	case errors.Is(d.err, errLocked):

@@ -56,11 +56,7 @@ func TestDeliver(t *testing.T) {
 
 func TestNoSecretNoSignature(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, Options{})
-		c := w.listen("a.example")
-		w.subscribe(c)
-		w.publish("a", 1)
-		w.settled()
+		_, c, _ := subscribed(t, 1)
 		if got := c.last().header.Values("X-Hub-Signature"); len(got) != 0 {
 			t.Errorf("X-Hub-Signature: %q", got)
 		}

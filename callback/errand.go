@@ -8,7 +8,7 @@ import (
 )
 
 // An errand carries out the requests about one subscription, one at a time: those of
-// an operator first, all others in the order in which they came.
+// an operator and proofs first, all others in the order in which they came.
 type errand struct {
 	task
 
@@ -19,7 +19,7 @@ type errand struct {
 
 	// Guarded by Engine.mu.
 	fresh    bool       // the errand is to make a subscription, and counts as one in crowds
-	requests []*pending // the first is the next to be carried out; an operator's may come before the running one
+	requests []*pending // the first is the next to be carried out; an operator's or a proof may come before the running one
 	running  *pending   // the one of requests that has its turn; nil: none has
 }
 
@@ -64,7 +64,7 @@ func (x *errand) addLocked(p *pending) {
 		x.takeLocked(q)
 	}
 	switch p.Mode {
-	case subscription.Remove, subscription.Retry, subscription.Move, refused: // an operator must not wait for a callback, which may take minutes; nor may rights that ended
+	case subscription.Remove, subscription.Retry, subscription.Move, subscription.Prove, refused: // an operator must not wait for a callback, which may take minutes; nor may a proof, or rights that ended
 		x.requests = slices.Insert(x.requests, 0, p)
 	default:
 		x.requests = append(x.requests, p)

@@ -56,7 +56,7 @@ func (e *Engine) lookIntoInboxes(ctx context.Context) {
 		return
 	}
 	if err != nil {
-		e.opts.Logger.Warn("callbacks: some inboxes cannot be looked at", "err", err)
+		e.opts.Logger.Warn("callbacks: some requests about subscriptions cannot be read", "err", err)
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -79,7 +79,7 @@ func (s *shard) fetchLocked() {
 	s.engine.wg.Go(func() {
 		requests, err := s.engine.registry.Inbox(s.ctx, s.hold.Shard, after, inboxPage)
 		if err != nil && s.ctx.Err() == nil {
-			s.engine.opts.Logger.Warn("callbacks: the inbox cannot be read", "shard", s.hold.Shard, "err", err)
+			s.engine.opts.Logger.Warn("callbacks: the requests about the subscriptions of a shard cannot be read", "shard", s.hold.Shard, "err", err)
 		}
 		s.engine.mu.Lock()
 		defer s.engine.mu.Unlock()
@@ -90,7 +90,7 @@ func (s *shard) fetchLocked() {
 		for _, r := range requests {
 			s.after = max(s.after, r.Number)
 			if r.Mode == "" {
-				s.engine.opts.Logger.Error("callbacks: a request cannot be read; it stays in the inbox", "shard", s.hold.Shard, "number", r.Number)
+				s.engine.opts.Logger.Error("callbacks: a request about a subscription cannot be read; it is kept", "shard", s.hold.Shard, "number", r.Number)
 				continue
 			}
 			s.carryLocked(r)

@@ -49,7 +49,7 @@ func (s *sub) setAboutLocked(about *subscription.Subscription) {
 	}
 	if about.Sealed != "" {
 		if e.locked[about.Sealed]++; e.locked[about.Sealed] == 1 {
-			e.opts.Logger.Error("callbacks: the key is missing with which the secrets of subscriptions are encrypted; they wait for it", "key", about.Sealed)
+			e.opts.Logger.Error("callbacks: RSHUB_SECRET_KEYS lacks the key of some secrets; their subscriptions wait for the key", "key", about.Sealed)
 		}
 	}
 }
@@ -78,7 +78,7 @@ func (s *shard) reseal() {
 			}
 		})
 		if err != nil {
-			e.opts.Logger.Warn("callbacks: secrets cannot be encrypted anew yet", "shard", s.hold.Shard, "err", err)
+			e.opts.Logger.Warn("callbacks: secrets cannot be encrypted with the first key yet", "shard", s.hold.Shard, "err", err)
 			backoff.Wait(s.ctx, time.Minute)
 		} else if some < resealed {
 			return

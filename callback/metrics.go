@@ -42,7 +42,7 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		bytes:        shared("delivered_bytes_total", "Bytes of what was delivered to followers."),
 		changes:      shared("delivered_changes_total", "Changes that were delivered to followers."),
 		retries:      counter("retries_total", "Deliveries that were tried again after a failure."),
-		gaps:         counter("gaps_total", "Times that the change memory overran a subscription: changes were gone before they could be delivered."),
+		gaps:         counter("gaps_total", "Times that a subscription missed changes: the memory had removed them before they could be delivered."),
 		claimsGained: counter("claims_gained_total", "Claims on shards that this hub gained."),
 		claimsLost:   counter("claims_lost_total", "Claims on shards that this hub lost before it gave them up."),
 		ended:        map[subscription.Mode]prometheus.Counter{},

@@ -6,6 +6,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/rshub/rshub/callback/outlet"
 	"github.com/rshub/rshub/claim"
 	"github.com/rshub/rshub/outbound/meter"
 )
@@ -24,6 +25,10 @@ type Options struct {
 	Delivered func(set string, changes int)
 	Outcome   func(Outcome)
 
+	// Format returns how the deliveries of a topic are written. It must not block. Default:
+	// outlet.Notifications.
+	Format func(topic string) *outlet.Format
+
 	Rights Rights // of those who made subscriptions; default: everybody may go on
 
 	Clock claim.Clock // by which claims end, besides Go's own; default: the machine's, which goes on while it is suspended
@@ -40,6 +45,9 @@ func (o *Options) defaults() {
 	o.MaxBytes = cmp.Or(o.MaxBytes, 1<<20)
 	if o.Delivered == nil {
 		o.Delivered = func(string, int) {}
+	}
+	if o.Format == nil {
+		o.Format = func(string) *outlet.Format { return outlet.Notifications }
 	}
 	if o.Outcome == nil {
 		o.Outcome = func(Outcome) {}

@@ -50,9 +50,9 @@ func TestOutcomes(t *testing.T) {
 		c.agrees(status(503))
 		w.send(subscription.Request{Mode: subscription.Subscribe, Callback: c.url})
 		w.settled()
-		check("a callback that is away", `demo subscribe 503 false "the answer is no confirmation: Service Unavailable" by token alice`)
+		check("a callback that is away", `demo subscribe 503 false "the answer does not confirm the request: Service Unavailable" by token alice`)
 		time.Sleep(time.Minute)
-		check("it stays away", `demo subscribe 503 false "the answer is no confirmation: Service Unavailable" by token alice`, `demo subscribe 503 true "the answer is no confirmation: Service Unavailable" by token alice`)
+		check("it stays away", `demo subscribe 503 false "the answer does not confirm the request: Service Unavailable" by token alice`, `demo subscribe 503 true "the answer does not confirm the request: Service Unavailable" by token alice`)
 
 		c = w.listen("good.example")
 		w.subscribe(c)
@@ -63,7 +63,7 @@ func TestOutcomes(t *testing.T) {
 		c.says(status(500))
 		w.publish("b", 3)
 		w.settled()
-		check("a delivery that failed", `demo deliver 500 false "the answer is no success: Internal Server Error" by `)
+		check("a delivery that failed", `demo deliver 500 false "the answer is not a success (2xx): Internal Server Error" by `)
 		if f := w.engine.Following()["demo"]; f.Subscriptions != 1 || f.Failing != 1 || f.Changes != 3 {
 			t.Errorf("who follows is %+v", f)
 		}

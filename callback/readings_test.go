@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/rshub/rshub/callback/outlet"
 	"github.com/rshub/rshub/feed"
 )
 
@@ -13,7 +14,7 @@ func TestReadingsAreBounded(t *testing.T) {
 	b := &feed.Batch{Set: "x", Cursor: feed.Cursor{Position: 1}, Entries: make([]feed.Entry, 1)}
 	b.Entries[0].Cursor = b.Cursor
 	for i := range 100 {
-		p := newSpan(b)
+		p := newSpan(b, outlet.Notifications)
 		p.size = 1 << 20
 		r.add(fmt.Sprint("set", i), p)
 	}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/rshub/rshub/callback/subscription"
+	"github.com/rshub/rshub/feed"
 )
 
 // Rights say whether those who made subscriptions may still follow their sets. Methods may
@@ -17,18 +18,17 @@ type Rights interface {
 	// May returns why whoever made a subscription may not follow a set, in words for the
 	// callback and for operators; empty: they may. by and anyone are those of the
 	// subscription.Subscription. If it is known when the right ends, until is that time.
-	May(by string, anyone bool, set string) (until time.Time, why string)
+	//
+	// If they may not, the hub that took the subscription may have heard before this one that
+	// they may, by late at most. A subscription that is not older waits, without deliveries.
+	May(by string, anyone bool, set string) (until time.Time, why string, late time.Duration)
 }
 
 const (
 	// rightsEvery is how often the engine looks whether rights have changed.
 	rightsEvery = time.Second
 
-	// unsureFor is how long a new subscription of a caller whom this hub has never known waits,
-	// without deliveries, before it ends: hubs do not read a new token at the same moment.
-	unsureFor = 2 * time.Minute
-
-	// unsureRetry is how long to wait until rights are looked at again.
+	// unsureRetry is how long to wait at most until rights are looked at again.
 	unsureRetry = 5 * time.Second
 
 	// endedFor is how long a subscription that has lost its rights is kept for operators to see.
@@ -36,11 +36,11 @@ const (
 )
 
 // may is Rights.May.
-func (e *Engine) may(by string, anyone bool, set string) (until time.Time, why string) {
+func (e *Engine) may(by string, anyone bool, set string) (until time.Time, why string, late time.Duration) {
 	if e.opts.Rights == nil {
-		return time.Time{}, ""
+		return time.Time{}, "", 0
 	}
-	return e.opts.Rights.May(by, anyone, set)
+	return e.opts.Rights.May(by, anyone, feed.SetOf(set))
 }
 
 // watchRights ends the subscriptions of those whose rights have ended, until ctx is done.
@@ -85,6 +85,7 @@ func (s *shard) lookAtRights(version uint64) {
 		about *subscription.Subscription
 		until time.Time
 		why   string
+		late  time.Duration
 	}
 	e.mu.Lock()
 	if s.rights != version {
@@ -103,12 +104,12 @@ func (s *shard) lookAtRights(version uint64) {
 	e.mu.Unlock()
 	for i := range all {
 		l := &all[i]
-		l.until, l.why = e.may(l.about.By, l.about.Anyone, l.about.Set)
+		l.until, l.why, l.late = e.may(l.about.By, l.about.Anyone, l.about.Set)
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, l := range all {
-		l.sub.checkedLocked(l.about, l.until, l.why)
+		l.sub.checkedLocked(l.about, l.until, l.why, l.late)
 	}
 	e.fillLocked()
 }
@@ -121,7 +122,7 @@ func (s *shard) uncheckLocked(x *sub) {
 }
 
 // checkedLocked goes on with a sub when May has answered for what it was about.
-func (s *sub) checkedLocked(about *subscription.Subscription, until time.Time, why string) {
+func (s *sub) checkedLocked(about *subscription.Subscription, until time.Time, why string, late time.Duration) {
 	switch {
 	case s.about == nil || s.over != "": // it was removed, or will be
 	case s.about != about: // it was renewed meanwhile
@@ -129,7 +130,11 @@ func (s *sub) checkedLocked(about *subscription.Subscription, until time.Time, w
 	case why == "":
 		s.allowed = true
 		s.cutLocked(until)
-	case s.allowed || !unsure(about):
+		if s.doubted {
+			s.doubted = false
+			s.retryLocked()
+		}
+	case s.allowed || !unsure(about, late):
 		if s.running != nil {
 			s.running.end()
 		}
@@ -139,14 +144,14 @@ func (s *sub) checkedLocked(about *subscription.Subscription, until time.Time, w
 	}
 }
 
-// unsure reports whether a subscription is so new that this hub may not have heard yet of the
-// token that made it.
-func unsure(about *subscription.Subscription) bool {
+// unsure reports whether a subscription is so new that this hub may not have heard yet of
+// what allows it. See Rights.May.
+func unsure(about *subscription.Subscription, late time.Duration) bool {
 	made := about.Made
 	if about.Renewed.After(made) {
 		made = about.Renewed
 	}
-	return time.Since(made) < unsureFor
+	return time.Since(made) < late
 }
 
 // cutLocked ends the lease at until, if that is not zero and sooner. What the registry has is
@@ -176,7 +181,7 @@ func (s *shard) refuse(r *subscription.Request) (again time.Duration) {
 	}
 	about := known.about
 	e.mu.Unlock()
-	_, why := e.may(about.By, about.Anyone, about.Set)
+	_, why, _ := e.may(about.By, about.Anyone, about.Set)
 	if why == "" { // the right is back
 		e.mu.Lock()
 		defer e.mu.Unlock()
@@ -216,9 +221,9 @@ func (s *shard) refuse(r *subscription.Request) (again time.Duration) {
 // refuseRequest ends a request to subscribe by a caller who may not follow the set any more,
 // and tells the callback. It returns how long to wait until rights are looked at again; 0 when
 // the request is over.
-func (s *shard) refuseRequest(r *subscription.Request, why string) (again time.Duration) {
-	if time.Since(r.At) < unsureFor {
-		return unsureRetry
+func (s *shard) refuseRequest(r *subscription.Request, why string, late time.Duration) (again time.Duration) {
+	if left := late - time.Since(r.At); left > 0 {
+		return min(unsureRetry, left)
 	}
 	s.engine.mu.Lock()
 	s.finishLocked(r)

@@ -1,6 +1,7 @@
 package callback
 
 import (
+	"cmp"
 	"encoding/hex"
 	"net/http"
 	"strings"
@@ -20,8 +21,12 @@ type register struct {
 	mu      sync.Mutex
 	version uint64
 	until   map[string]time.Time // by Request.By; callers that are not here have no rights
+	late    map[string]time.Duration
 	asked   int
 }
+
+// unsureFor is how late a register hears of a caller at most, of whom it knows nothing else.
+const unsureFor = 2 * time.Minute
 
 func (r *register) Version() uint64 {
 	r.mu.Lock()
@@ -29,15 +34,15 @@ func (r *register) Version() uint64 {
 	return r.version
 }
 
-func (r *register) May(by string, _ bool, _ string) (until time.Time, why string) {
+func (r *register) May(by string, _ bool, _ string) (until time.Time, why string, late time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.asked++
 	until, ok := r.until[by]
 	if !ok {
-		return time.Time{}, "the token is gone"
+		return time.Time{}, "the token is gone", cmp.Or(r.late[by], unsureFor)
 	}
-	return until, ""
+	return until, "", 0
 }
 
 func (r *register) set(by string, until time.Time) {
@@ -287,6 +292,47 @@ func TestUnheardOf(t *testing.T) {
 		w.settled()
 		if !w.gone(id) || never.questions() != asked+1 || len(never.denied()) != 2 {
 			t.Errorf("it was asked %d times, denied %v", never.questions()-asked, never.denied())
+		}
+	})
+}
+
+// The rights to a new subscription end before the hub has looked at them for the first time:
+// its set was made private. It ends within ten seconds, unless the hub that took it knew
+// better: then it goes on as soon as this one knows. A request that waits ends as well.
+func TestRightsEndAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRegister()
+		r.late = map[string]time.Duration{"token hidden": 7 * time.Second, "token shown": 7 * time.Second}
+		w := newWorld(t, Options{Rights: r})
+		hidden, shown := w.listen("hidden.example"), w.listen("shown.example")
+		ids := map[*callee]subscription.ID{}
+		for c, by := range map[*callee]string{hidden: "token hidden", shown: "token shown"} {
+			r.set(by, time.Time{})
+			ids[c] = w.send(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, By: by, Start: w.head()})
+			w.settled()
+			r.remove(by) // less than rightsEvery later
+		}
+		w.publish("a", 1)
+		time.Sleep(5 * time.Second)
+		r.set("token shown", time.Time{})
+		time.Sleep(rightsEvery)
+		w.settled()
+		if len(shown.locs()) != 1 {
+			t.Errorf("a second after its right is known, it has %v", shown.locs())
+		}
+		waiting := w.send(subscription.Request{Mode: subscription.Subscribe, Callback: hidden.url + "2", By: "token hidden"})
+		time.Sleep(5 * time.Second)
+		w.settled()
+		if record := w.saved(ids[hidden]); record.Ended.IsZero() || deliveries(hidden) != 0 || len(hidden.denied()) != 1 {
+			t.Errorf("after ten seconds it is %+v, with %d deliveries, and was denied %v", record.Subscription, deliveries(hidden), hidden.denied())
+		}
+		if !w.saved(ids[shown]).Ended.IsZero() || len(shown.locs()) != 1 || len(shown.denied()) != 0 {
+			t.Errorf("the one that may has %v, and was denied %v", shown.locs(), shown.denied())
+		}
+		time.Sleep(5 * time.Second)
+		w.settled()
+		if !w.gone(waiting) || len(hidden.denied()) != 2 {
+			t.Errorf("the request that waits was denied %v", hidden.denied())
 		}
 	})
 }

@@ -104,7 +104,7 @@ func (s *shard) save(ctx context.Context, all bool) bool {
 	if err == nil || errors.Is(err, claim.ErrLost) {
 		return true
 	}
-	e.opts.Logger.Warn("callbacks: progress is not saved yet", "shard", s.hold.Shard, "err", err)
+	e.opts.Logger.Warn("callbacks: the progress of deliveries cannot be saved yet", "shard", s.hold.Shard, "err", err)
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if s.ctx.Err() != nil {

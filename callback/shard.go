@@ -124,7 +124,7 @@ func (s *shard) holdsLocked() bool {
 		return true
 	}
 	if e := s.engine; e.shards[s.hold.Shard] == s {
-		e.opts.Logger.Warn("callbacks: a claim was not renewed in time", "shard", s.hold.Shard)
+		e.opts.Logger.Warn("callbacks: the claim on a shard was not renewed in time", "shard", s.hold.Shard)
 		e.loseLocked(s)
 		e.claims.Release(s.hold)
 	}

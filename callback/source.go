@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/rshub/rshub/callback/outlet"
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/internal/flight"
 )
@@ -24,6 +25,7 @@ type source struct {
 	// Set when the source is made, never changed.
 	set    string
 	log    Log
+	format *outlet.Format
 	limits limits
 	window func(feed.Cursor, int) ([]*span, int) // window.behind of the topic
 
@@ -74,7 +76,7 @@ func (s *source) cut(ctx context.Context, at *point, f *filter, limit, version i
 		c.from.Micros = x.begins - 1 // the zero cursor would mean that nothing was left out
 	}
 	if c.changes > 0 {
-		c.body = slices.Concat([][]byte{header(c, at.diverged, x.begins)}, x.parts, [][]byte{footer})
+		c.body = slices.Concat([][]byte{s.head(ctx, c, at.diverged, x.begins)}, x.parts, [][]byte{s.format.Foot})
 		if c.size() <= smallBody {
 			c.body = [][]byte{slices.Concat(c.body...)}
 		}
@@ -117,11 +119,11 @@ func (s *source) read(ctx context.Context, at *point, version int) (*span, int, 
 	p, err := s.reading.Do(ctx, asked{at.cursor, version}, func() (*span, error) {
 		ctx, cancel := context.WithTimeout(ctx, readTime)
 		defer cancel()
-		b, err := s.log.Since(ctx, s.set, at.cursor, s.limits.changes)
+		b, err := s.log.Since(ctx, feed.LogOf(s.set), at.cursor, s.limits.changes)
 		if err != nil {
 			return nil, fmt.Errorf("read set %q after %v: %w", s.set, at.cursor, err)
 		}
-		p := newSpan(b)
+		p := newSpan(b, s.format)
 		if len(b.Entries) > 0 {
 			s.readings.add(s.set, p)
 		}

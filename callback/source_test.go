@@ -7,13 +7,14 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/rshub/rshub/callback/outlet"
 	"github.com/rshub/rshub/changelog/disklog"
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/internal/memorytest"
 )
 
 func newSource(log Log, set string, w *window, l limits) *source {
-	return &source{set: set, log: log, window: w.behind, readings: &readings{}, limits: l}
+	return &source{set: set, log: log, format: outlet.Notifications, window: w.behind, readings: &readings{}, limits: l}
 }
 
 // A counting counts the reads of a log.

@@ -3,6 +3,7 @@ package callback
 import (
 	"sync"
 
+	"github.com/rshub/rshub/callback/outlet"
 	"github.com/rshub/rshub/feed"
 )
 
@@ -10,25 +11,28 @@ import (
 // encoded once, for all subscriptions that it is delivered to, wherever their cuts
 // begin.
 type span struct {
-	batch *feed.Batch // never changed
-	size  int         // bytes that the batch and its text take at most; never changed
+	batch  *feed.Batch // never changed
+	format *outlet.Format
+	size   int // bytes that the batch and its text take at most; never changed
 
 	// Set under once, never changed after that.
 	once sync.Once
-	text []byte // the entries as XML
+	text []byte // the entries in the format
 	ends []int  // where each entry ends in text
 }
 
-func newSpan(b *feed.Batch) *span { return &span{batch: b, size: 2 * b.Size()} }
+func newSpan(b *feed.Batch, f *outlet.Format) *span {
+	return &span{batch: b, format: f, size: 2 * b.Size()}
+}
 
-// encoded returns the entries as XML, and where each ends.
+// encoded returns the text of the entries, and where each ends.
 func (s *span) encoded() (text []byte, ends []int) {
 	s.once.Do(func() {
 		w := feed.NewXMLWriter()
 		s.text = make([]byte, 0, 400*len(s.batch.Entries))
 		s.ends = make([]int, len(s.batch.Entries))
 		for i := range s.batch.Entries {
-			s.text = w.AppendEntry(s.text, &s.batch.Entries[i])
+			s.text = s.format.Entry(s.text, &s.batch.Entries[i], w)
 			s.ends[i] = len(s.text)
 		}
 	})

@@ -32,6 +32,7 @@ type sub struct {
 	// Where the sub stands; guarded by Engine.mu.
 	progress
 	allowed  bool  // this hub knows that whoever made it had the right
+	doubted  bool  // its last turn sent nothing, because this hub did not know of the right
 	first    int64 // datetime of the entry behind cursor; 0: not known
 	moves    int   // how often the sub was made to go on elsewhere: a delivery that began before moves nothing
 	appetite appetite

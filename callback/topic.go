@@ -26,8 +26,10 @@ type Log interface {
 	State(ctx context.Context, set string) (feed.State, error)
 }
 
-// A topic is a set that has subscriptions on this hub. It is followed once for all of
-// them, and what comes is kept for them in a window.
+// A topic is one that has subscriptions on this hub. It is followed once for all of
+// them, and what comes is kept for them in a window. Where the engine speaks of a set, the
+// name of a topic stands, see feed.FrameworkTopic: every topic is worked on as if it were a
+// set of its own, and only its log and the rights to it are shared.
 //
 // Deliveries make their cuts without Engine.mu, so the log can be read. publish adds to
 // the window under Engine.mu and raises version; a delivery takes the version along and
@@ -61,7 +63,7 @@ func (e *Engine) topicLocked(set string) *topic {
 		ctx, cancel := context.WithCancel(e.ctx)
 		t = &topic{set: set, cancel: cancel}
 		t.source = &source{
-			set: set, log: e.log, readings: &e.readings,
+			set: set, log: e.log, readings: &e.readings, format: e.opts.Format(set),
 			limits: limits{e.opts.MaxChanges, e.opts.MaxBytes},
 			window: func(c feed.Cursor, n int) ([]*span, int) {
 				e.mu.Lock()
@@ -92,7 +94,7 @@ func (e *Engine) follow(ctx context.Context, t *topic) {
 		if failures > 0 && !backoff.Wait(ctx, min(time.Second<<min(failures-1, 3), 5*time.Second)) {
 			return
 		}
-		state, err := e.log.State(ctx, t.set)
+		state, err := e.log.State(ctx, feed.LogOf(t.set))
 		switch {
 		case ctx.Err() != nil:
 			return
@@ -101,7 +103,7 @@ func (e *Engine) follow(ctx context.Context, t *topic) {
 			continue
 		}
 		e.restart(t, state.Head) // zero for a set that is not made
-		for batches, err := range e.follower.Follow(ctx, t.set, state.Head) {
+		for batches, err := range e.follower.Follow(ctx, feed.LogOf(t.set), state.Head) {
 			if err != nil {
 				if !errors.Is(err, feed.ErrGone) {
 					e.opts.Logger.Warn("callbacks: following failed", "set", t.set, "err", err)
@@ -144,7 +146,7 @@ func (e *Engine) publish(t *topic, batches []*feed.Batch) {
 			passes = nil // no sub can be skipped: each has to look whether its cursor is still in the log
 		}
 		if len(b.Entries) > 0 {
-			t.window.add(b, min(windowBytes, allWindows/len(e.topics)))
+			t.window.add(newSpan(b, t.source.format), min(windowBytes, allWindows/len(e.topics)))
 			first = cmp.Or(first, b.Entries[0].Micros)
 		}
 		t.head = b.Cursor

@@ -28,12 +28,12 @@ func (s *shard) verify(p *pending) (again time.Duration) {
 		return s.keep(p)
 	}
 	if r.Sealed != "" {
-		e.opts.Logger.Error("callbacks: a request waits for the key with which its secret is encrypted", "key", r.Sealed, "id", r.ID(), "set", r.Set)
+		e.opts.Logger.Error("callbacks: a request waits, because RSHUB_SECRET_KEYS lacks the key of its secret", "key", r.Sealed, "id", r.ID(), "set", r.Set)
 		return lockedRetry
 	}
 	if r.Mode == subscription.Subscribe {
-		if _, why := e.may(r.By, r.Anyone, r.Set); why != "" {
-			return s.refuseRequest(r, why)
+		if _, why, late := e.may(r.By, r.Anyone, r.Set); why != "" {
+			return s.refuseRequest(r, why, late)
 		}
 	}
 	e.mu.Lock()
@@ -47,7 +47,7 @@ func (s *shard) verify(p *pending) (again time.Duration) {
 	if known != nil {
 		about = *known.about
 		if err := r.May(&about); err != nil { // the subscription was made after the request was accepted
-			e.opts.Logger.Warn("callbacks: a request is dropped", "mode", r.Mode, "id", r.ID(), "set", r.Set, "host", outbound.Host(r.Callback), "err", err)
+			e.opts.Logger.Warn("callbacks: a request about a subscription is dropped", "mode", r.Mode, "id", r.ID(), "set", r.Set, "host", outbound.Host(r.Callback), "err", err)
 			s.finishLocked(r)
 			e.mu.Unlock()
 			e.opts.Outcome(outcome(r, &subscription.Attempt{Error: err.Error()}, true))
@@ -66,7 +66,7 @@ func (s *shard) verify(p *pending) (again time.Duration) {
 	begin := time.Now()
 	c.wanted = r.Makes(&about, begin)
 	if r.Mode == subscription.Subscribe && !c.wanted.LeaseEnd.After(begin) {
-		return s.refuseRequest(r, "the token that asked for it has expired")
+		return s.refuseRequest(r, "the token of the request has expired", 0)
 	}
 	if !s.mayCall() {
 		return 0
@@ -154,7 +154,7 @@ func (s *shard) keep(p *pending) (again time.Duration) {
 			s.putLocked(&done.Put[i], r.Move || c.refilters)
 		}
 		e.opts.Outcome(outcome(r, &c.attempt, true))
-		e.opts.Logger.Info("callbacks: confirmed", "mode", r.Mode, "id", r.ID(), "set", r.Set, "host", outbound.Host(r.Callback))
+		e.opts.Logger.Info("callbacks: a subscription was confirmed", "mode", r.Mode, "id", r.ID(), "set", r.Set, "host", outbound.Host(r.Callback))
 		e.fillLocked()
 	})
 }
@@ -175,7 +175,7 @@ func (s *shard) unconfirmed(p *pending, a subscription.Attempt, final bool) (aga
 		return backoff.Jitter(verifyRetries[p.tries-1])
 	}
 	e.opts.Outcome(outcome(r, &a, true))
-	e.opts.Logger.Info("callbacks: not confirmed", "mode", r.Mode, "id", r.ID(), "set", r.Set, "host", outbound.Host(r.Callback), "status", a.Status, "err", a.Error)
+	e.opts.Logger.Info("callbacks: a subscription was not confirmed", "mode", r.Mode, "id", r.ID(), "set", r.Set, "host", outbound.Host(r.Callback), "status", a.Status, "err", a.Error)
 	s.finishLocked(r)
 	return 0
 }
@@ -184,8 +184,8 @@ func (s *shard) unconfirmed(p *pending, a subscription.Attempt, final bool) (aga
 // a set ends no subscription, since the set may be made anew, and then RS-Gap says what
 // is gone. If the set is still not there, this reason is the only word about it.
 func (e *Engine) whyExpired(ctx context.Context, set string) string {
-	if _, err := e.log.State(ctx, set); errors.Is(err, feed.ErrNoSet) {
-		return "lease expired; there is no such set"
+	if _, err := e.log.State(ctx, feed.LogOf(set)); errors.Is(err, feed.ErrNoSet) {
+		return "lease expired, and the set does not exist"
 	}
 	return "lease expired"
 }
@@ -204,6 +204,6 @@ func (s *shard) deny(about *subscription.Subscription, reason string) {
 	}
 	e.meter.Count(meter.Denial, v.Outcome, time.Since(begin))
 	if v.Status == 0 {
-		e.opts.Logger.Info("callbacks: could not be told that its subscription ended", "id", about.ID(), "host", outbound.Host(about.Callback), "err", v.Error)
+		e.opts.Logger.Info("callbacks: a callback could not be told that its subscription ended", "id", about.ID(), "host", outbound.Host(about.Callback), "err", v.Error)
 	}
 }

@@ -257,7 +257,7 @@ func TestExpiryWithoutASet(t *testing.T) {
 		}
 		time.Sleep(2 * time.Second)
 		w.settled()
-		if q := c.asked[1].URL.Query(); !w.gone(id) || q.Get("hub.mode") != "denied" || q.Get("hub.reason") != "lease expired; there is no such set" {
+		if q := c.asked[1].URL.Query(); !w.gone(id) || q.Get("hub.mode") != "denied" || q.Get("hub.reason") != "lease expired, and the set does not exist" {
 			t.Errorf("asked %v", q)
 		}
 	})

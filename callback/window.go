@@ -26,11 +26,10 @@ type window struct {
 
 // add adds what is new, and drops the oldest spans until windowSpans and most, in
 // bytes, hold, or only the new span is left.
-func (w *window) add(b *feed.Batch, most int) {
-	if n := len(w.spans); n > 0 && w.spans[n-1].batch.Cursor != b.After {
+func (w *window) add(p *span, most int) {
+	if n := len(w.spans); n > 0 && w.spans[n-1].batch.Cursor != p.batch.After {
 		*w = window{}
 	}
-	p := newSpan(b)
 	w.spans, w.bytes = append(w.spans, p), w.bytes+p.size
 	for len(w.spans) > 1 && (len(w.spans) > windowSpans || w.bytes > most) {
 		w.bytes -= w.spans[0].size

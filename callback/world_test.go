@@ -173,6 +173,17 @@ func (w *world) subscribe(c *callee) subscription.ID {
 	return id
 }
 
+// subscribed returns a world with a callback that is subscribed, and has got n changes.
+func subscribed(t testing.TB, n int) (*world, *callee, subscription.ID) {
+	t.Helper()
+	w := newWorld(t, Options{})
+	c := w.listen("a.example")
+	id := w.subscribe(c)
+	w.publish("a", n)
+	w.settled()
+	return w, c, id
+}
+
 // settled waits until nothing more happens without time passing.
 func (w *world) settled() { synctest.Wait() }
 
@@ -223,7 +234,10 @@ func (c *callee) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		agree(w, r)
 		return
 	}
-	doc, err := resourcesync.ReadXML(bytes.NewReader(body), resourcesync.Limits{})
+	var doc *resourcesync.Document
+	if r.Header.Get("Content-Type") == "application/xml" {
+		doc, err = resourcesync.ReadXML(bytes.NewReader(body), resourcesync.Limits{})
+	}
 	if err != nil {
 		c.t.Errorf("the body of a delivery: %v", err)
 	}

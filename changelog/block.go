@@ -1,11 +1,14 @@
 package changelog
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 	"hash/crc32"
 	"math"
+	"slices"
 	"sync"
+	"unsafe"
 
 	"github.com/klauspost/compress/zstd"
 
@@ -53,11 +56,11 @@ type CutBlock struct {
 func CutBlocks(changes []resourcesync.Change, first uint64, listSize int) []CutBlock {
 	var blocks []CutBlock
 	k := uint64(listSize)
-	body := make([]byte, 0, 4096)
+	s := scratches.Get().(*scratch)
+	defer scratches.Put(s)
 	for len(changes) > 0 {
 		room := min(MaxBlockEntries, int(k-(first-1)%k), len(changes))
-		body = body[:0]
-		n := 0
+		body, n := s.body[:0], 0
 		for ; n < room; n++ {
 			before := len(body)
 			body = packed.AppendChange(body, &changes[n])
@@ -66,7 +69,8 @@ func CutBlocks(changes []resourcesync.Change, first uint64, listSize int) []CutB
 				break
 			}
 		}
-		blocks = append(blocks, CutBlock{seal(body, n), n})
+		s.body = body
+		blocks = append(blocks, CutBlock{s.seal(n), n})
 		first += uint64(n)
 		changes = changes[n:]
 	}
@@ -93,7 +97,9 @@ func FillBlock(entries []feed.Entry, listSize int) (b Block, n int) {
 // maxBytes bytes before compression, and at least one.
 func encodeEntries(entries []feed.Entry, maxBytes int) (b Block, n int) {
 	var runs []run
-	body := make([]byte, 0, 4096)
+	s := scratches.Get().(*scratch)
+	defer scratches.Put(s)
+	body := s.body[:0]
 	for ; n < len(entries); n++ {
 		before := len(body)
 		body = packed.AppendChange(body, &entries[n].Change)
@@ -111,7 +117,8 @@ func encodeEntries(entries []feed.Entry, maxBytes int) (b Block, n int) {
 			runs = append(runs, run{1, gap})
 		}
 	}
-	return seal(body, n, runs...), n
+	s.body = body
+	return s.seal(n, runs...), n
 }
 
 // A run is a number of entries that are one microsecond apart, see Block.
@@ -136,36 +143,72 @@ var (
 	})
 )
 
-// seal makes the block of count entries from their encoding. Without runs, the
+// A scratch is where a block is encoded, so that its own memory is as large as it is. The
+// scratches are shared by all logs of the process.
+type scratch struct {
+	body   []byte // of the block, before compression
+	sealed []byte
+}
+
+var scratches = sync.Pool{New: func() any { return new(scratch) }}
+
+// seal makes the block of count entries whose encoding is in body. Without runs, the
 // entries are one run.
-func seal(body []byte, count int, runs ...run) Block {
-	if len(runs) == 0 {
-		runs = []run{{count, 0}}
-	}
-	b := make([]byte, 0, len(body)+16+4*len(runs))
-	form := plainForm
+func (s *scratch) seal(count int, runs ...run) Block {
+	b, form := s.sealed[:0], plainForm
 	if count >= compressFrom {
 		form = zstdForm
 	}
 	b = append(b, form)
 	b = binary.AppendUvarint(b, uint64(count))
-	b = binary.AppendUvarint(b, uint64(len(runs)))
+	b = binary.AppendUvarint(b, max(uint64(len(runs)), 1))
+	if len(runs) == 0 {
+		b = binary.AppendUvarint(b, uint64(count))
+		b = binary.AppendUvarint(b, 0)
+	}
 	for _, r := range runs {
 		b = binary.AppendUvarint(b, uint64(r.count))
 		b = binary.AppendUvarint(b, uint64(r.gap))
 	}
 	if form == zstdForm {
-		b = encoder().EncodeAll(body, b)
+		b = encoder().EncodeAll(s.body, b)
 	} else {
-		b = append(b, body...)
+		b = append(b, s.body...)
 	}
-	return binary.LittleEndian.AppendUint32(b, crc32.Checksum(b, castagnoli))
+	s.sealed = binary.LittleEndian.AppendUint32(b, crc32.Checksum(b, castagnoli))
+	return bytes.Clone(s.sealed)
 }
 
 // Entries decodes the block. last is the cursor of the block's last entry. An error
 // wraps ErrCorrupt and says what is damaged, but not in which block: the caller
 // adds that.
 func (b Block) Entries(last feed.Cursor) ([]feed.Entry, error) {
+	return b.appendEntries(nil, last)
+}
+
+// Append appends entries of the block to dst, as Entries decodes them: of the newest n those
+// that come first, limit at most. count is how many entries the block has; with fewer than n,
+// Append appends nothing. A whole block, the usual case, is decoded where it is to be.
+func (b Block) Append(dst []feed.Entry, last feed.Cursor, n, limit int) (_ []feed.Entry, count int, err error) {
+	if n <= limit && b.count() == uint64(n) {
+		dst, err = b.appendEntries(dst, last)
+		return dst, n, err
+	}
+	entries, err := b.Entries(last)
+	if err != nil || len(entries) < n {
+		return dst, len(entries), err
+	}
+	return append(dst, entries[len(entries)-n:][:min(n, limit)]...), len(entries), nil
+}
+
+// count returns how many entries the block has, if it is not damaged.
+func (b Block) count() uint64 {
+	d := headDecoder{b: b}
+	d.byte()
+	return d.uvarint()
+}
+
+func (b Block) appendEntries(dst []feed.Entry, last feed.Cursor) ([]feed.Entry, error) {
 	if len(b) < 4 || crc32.Checksum(b[:len(b)-4], castagnoli) != binary.LittleEndian.Uint32(b[len(b)-4:]) {
 		return nil, fmt.Errorf("%w: checksum of a block", ErrCorrupt)
 	}
@@ -175,29 +218,32 @@ func (b Block) Entries(last feed.Cursor) ([]feed.Entry, error) {
 	if count == 0 || count > 64*MaxBlockEntries || count > last.Position {
 		return nil, fmt.Errorf("%w: block of %d entries", ErrCorrupt, count)
 	}
-	entries := make([]feed.Entry, count)
+	dst = slices.Grow(dst, int(count))[:len(dst)+int(count)]
+	entries := dst[len(dst)-int(count):]
 	if err := d.cursors(entries, last); err != nil {
 		return nil, err
 	}
-	body := d.b
+	var text string // every string of the changes is a part of it
 	switch form {
 	case plainForm:
+		text = string(d.b)
 	case zstdForm:
-		var err error
-		if body, err = decoder().DecodeAll(d.b, nil); err != nil {
+		body, err := decoder().DecodeAll(d.b, nil)
+		if err != nil {
 			return nil, fmt.Errorf("%w: decompress a block: %w", ErrCorrupt, err)
 		}
+		text = unsafe.String(unsafe.SliceData(body), len(body)) // nobody else has body, so it never changes
 	default:
 		return nil, fmt.Errorf("%w: block of unknown form %d", ErrCorrupt, form)
 	}
-	changes := packed.NewReader(string(body)) // one copy; every string of the changes is a part of it
+	changes := packed.NewReader(text)
 	for i := range entries {
 		changes.Change(&entries[i].Change)
 	}
 	if !changes.Done() {
 		return nil, fmt.Errorf("%w: entries of a block", ErrCorrupt)
 	}
-	return entries, nil
+	return dst, nil
 }
 
 // Size returns how many bytes the encoded entries have before compression. It

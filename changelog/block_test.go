@@ -126,6 +126,9 @@ func TestCutBlocks(t *testing.T) {
 	}
 }
 
+// seal makes the block of an encoding in a scratch of its own.
+func seal(body []byte, count int) Block { return (&scratch{body: body}).seal(count) }
+
 func TestBlockSize(t *testing.T) {
 	for _, n := range []int{1, 3, 4, 100, 1000} {
 		changes := plain(n)
@@ -250,6 +253,25 @@ func FuzzBlockEntries(f *testing.F) {
 		}
 		if n := len(entries); n == 0 || entries[n-1].Cursor != (feed.Cursor{Position: position, Micros: 1_000_000}) {
 			t.Errorf("%d entries", n)
+		}
+		last, before := feed.Cursor{Position: position, Micros: 1_000_000}, feed.Entry{Cursor: feed.Cursor{Position: 7}}
+		used := feed.Entry{Cursor: last, Change: resourcesync.Change{
+			Loc: "x", Change: "x", Datetime: time.Now(), Lastmod: time.Now(), Changefreq: "x", Hash: "x", Length: new(int64), Type: "x", Encoding: "x", Path: "x",
+			Links: []resourcesync.Link{{Rel: "x"}}, Attrs: []resourcesync.Attr{{Name: "x"}},
+		}}
+		for _, n := range []int{1, len(entries)/2 + 1, len(entries), len(entries) + 1} {
+			for _, limit := range []int{1, n, n + 1} {
+				want := []feed.Entry{before}
+				room := slices.Repeat([]feed.Entry{used}, len(entries)+1) // what was there before does not shine through
+				room[0] = before
+				if n <= len(entries) {
+					want = append(want, entries[len(entries)-n:][:min(n, limit)]...)
+				}
+				got, count, err := block.Append(room[:1], last, n, limit)
+				if err != nil || count != len(entries) || !reflect.DeepEqual(got, want) {
+					t.Errorf("append %d of %d, at most %d: %d of %d, %v", n, len(entries), limit, len(got)-1, count, err)
+				}
+			}
 		}
 		for i := 1; i < len(entries); i++ {
 			if a, b := entries[i-1], entries[i]; a.Position+1 != b.Position || a.Micros >= b.Micros {

@@ -19,7 +19,7 @@ var (
 
 	// ErrUnfinished means that the store holds an unfinished copy, which no hub can
 	// use yet.
-	ErrUnfinished = errors.New("it is an unfinished copy of a change memory: run rshub copy again to finish it, or remove it to begin anew")
+	ErrUnfinished = errors.New("it is an unfinished copy of a change memory: run rshub copy again to finish it, or remove it and start the copy again")
 )
 
 // An Exporter is a Log that can be copied whole. Both Logs of this module are

@@ -32,7 +32,7 @@ type Start struct {
 // Find returns feed.ErrNoSet, feed.ErrGone, or a *resourcesync.Error with
 // ErrInvalid when since is none of these or lies in the future.
 func (s *Start) Find(ctx context.Context, set, since string) (*feed.Batch, error) {
-	if err := feed.CheckSet(set); err != nil {
+	if err := feed.CheckLog(set); err != nil {
 		return nil, err
 	}
 	state, err := s.Log.State(ctx, set)

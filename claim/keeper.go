@@ -100,7 +100,7 @@ func (k *Keeper) leave(ctx context.Context, tick <-chan time.Time) {
 	// This comes first, so that the other hubs want the shards from now on.
 	leaving, cancel := k.within(ctx)
 	if err := k.store.Leave(leaving); err != nil {
-		k.logger.Warn("the other hubs notice late that this one ends", "err", err)
+		k.logger.Warn("the other hubs cannot be told that this hub ends; they notice it within seconds", "err", err)
 	}
 	cancel()
 	for _, h := range k.held {
@@ -158,14 +158,14 @@ func (k *Keeper) join(ctx context.Context) bool {
 		}
 	}
 	if err != nil {
-		k.failed(ctx, "this hub cannot say that it is alive", err)
+		k.failed(ctx, "this hub cannot report to the other hubs that it is alive", err)
 		return false
 	}
 	if !slices.Equal(live, k.live) {
 		k.live, k.wanted = live, wanted(live, k.store.Name(), k.shards)
 		if alone := len(live) < 2; !alone || k.shared { // a hub that was always alone shares nothing
 			k.shared = !alone
-			k.logger.Info("the work is shared", "hubs", len(live), "shards", len(k.wanted))
+			k.logger.Info("the shards are shared among the hubs", "hubs", len(live), "shards", len(k.wanted))
 		}
 	}
 	return true
@@ -191,7 +191,7 @@ func (k *Keeper) renew(ctx context.Context) {
 		has[r.Shard] = true
 	}
 	if err != nil {
-		k.failed(ctx, "claims cannot be renewed", err)
+		k.failed(ctx, "this hub cannot renew its claims on shards", err)
 	}
 	k.lose(func(h *Hold) bool { return err == nil && !has[h.Shard] || h.Over() })
 }
@@ -212,7 +212,7 @@ func (k *Keeper) acquire(ctx context.Context) {
 	until := k.in(k.counts())
 	got, err := k.store.Acquire(ctx, missing)
 	if err != nil {
-		k.failed(ctx, "shards cannot be claimed", err)
+		k.failed(ctx, "this hub cannot claim shards", err)
 	}
 	if until.over(k.clock) {
 		return // it took so long that the claims do not count any more
@@ -259,7 +259,7 @@ func (k *Keeper) lose(lost func(*Hold) bool) {
 		}
 	}
 	if n > 0 {
-		k.logger.Warn("claims are lost; the work on their shards stops", "shards", n)
+		k.logger.Warn("claims are lost; this hub stops the work on their shards", "shards", n)
 	}
 }
 
@@ -282,7 +282,7 @@ func (k *Keeper) giveUp(ctx context.Context) {
 	ctx, cancel := k.within(ctx)
 	defer cancel()
 	if err := k.store.Release(ctx, free); err != nil {
-		k.failed(ctx, "claims cannot be released; they end in their time", err)
+		k.failed(ctx, "claims cannot be released; they end by themselves within seconds", err)
 	}
 }
 

@@ -150,7 +150,7 @@ func (a *auditor) run(ctx context.Context) (err error) {
 	case err != nil:
 		return err
 	case own.Cursor().IsZero() && t.Count > 0: // the zero cursor is also the beginning of a log, where nothing is
-		return resourcesync.Invalid("only a state with a cursor can be compared by position")
+		return resourcesync.Invalid("resources can be compared by position only if the own state has a cursor")
 	}
 	return a.exactly(ctx, own)
 }
@@ -202,7 +202,7 @@ func (a *auditor) compare(ctx context.Context, own *inventory.State, look audit.
 		}
 	}
 	if n == 0 && by == digest.ByPosition {
-		return strange(fmt.Sprintf("%s shows no difference, and another digest", a.client.base.Audit(a.set)))
+		return strange(fmt.Sprintf("the answer of %s shows no difference, but its digest differs", a.client.base.Audit(a.set)))
 	}
 	return nil
 }

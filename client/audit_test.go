@@ -288,7 +288,7 @@ func TestAuditRefused(t *testing.T) {
 		want   error
 		text   string
 	}{
-		{"by position, without one", s.ServeHTTP, own.state, client.AuditOptions{}, resourcesync.ErrInvalid, "a state with a cursor"},
+		{"by position, without one", s.ServeHTTP, own.state, client.AuditOptions{}, resourcesync.ErrInvalid, "the own state has a cursor"},
 		{"a state that cannot be had", s.ServeHTTP, func(context.Context) (*inventory.State, error) { return nil, broken }, client.AuditOptions{}, broken, ""},
 		{"no hub", text("welcome"), own.state, client.AuditOptions{By: digest.ByContent}, client.ErrNoHub, ""},
 		{"another set", text(strings.Replace(string(look.AppendJSON(nil)), "demo", "other", 1)), own.state, client.AuditOptions{By: digest.ByContent}, client.ErrNoHub, "the set other"},

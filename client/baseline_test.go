@@ -174,7 +174,7 @@ func TestBaselineRefused(t *testing.T) {
 		{"an end of more", page(`{"set":"demo","baseline":false,"count":1,"after":"5-5","cursor":"5-5","changes":[]}`), client.BaselineOptions{}, client.ErrNoHub, "has named 0 resources of a baseline of 1"},
 		{"changes", page(string(feed.NewBatch("demo", feed.Cursor{}, feed.Cursor{}, nil).JSON())), client.BaselineOptions{}, client.ErrNoHub, `"baseline" is missing`},
 		{"no inventory", func(w http.ResponseWriter, r *http.Request) { problem.Write(w, r, feed.ErrNoInventory) }, client.BaselineOptions{}, feed.ErrNoInventory, "404"},
-		{"no place", nil, client.BaselineOptions{After: "5-5"}, resourcesync.ErrInvalid, "is no place"},
+		{"no place", nil, client.BaselineOptions{After: "5-5"}, resourcesync.ErrInvalid, "is not a place"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			hub := httptest.NewServer(test.answer)

@@ -6,7 +6,8 @@
 // twice. A follow asks again with the cursor of the last batch, so it skips nothing.
 //
 // Follow reads pages of JSON by long poll. This way of following passes every proxy,
-// because each page is one ordinary request and its answer.
+// because each page is one ordinary request and its answer. Pages come compressed from a hub
+// that can do that.
 package client
 
 import (
@@ -69,13 +70,13 @@ func New(hub string, o Options) (*Client, error) {
 	u, err := url.Parse(hub)
 	switch {
 	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "":
-		return nil, resourcesync.Invalid("a hub's URL is one like https://hub.example.org")
+		return nil, resourcesync.Invalid("the URL of a hub is like https://hub.example.org")
 	case u.User != nil:
-		return nil, resourcesync.Invalid("a hub's URL has no user and password; a hub takes a token")
+		return nil, resourcesync.Invalid("the URL of a hub must not have a user and a password; use a token")
 	case u.RawQuery != "" || u.Fragment != "":
-		return nil, resourcesync.Invalid("a hub's URL has no query and no fragment")
+		return nil, resourcesync.Invalid("the URL of a hub must not have a query or a fragment")
 	case !oneWord(o.Token):
-		return nil, resourcesync.Invalid("a token is one word of ASCII")
+		return nil, resourcesync.Invalid("a token must be one word of ASCII characters")
 	}
 	u.Host = strings.ToLower(u.Host)
 	if o.UserAgent == "" {

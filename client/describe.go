@@ -18,15 +18,32 @@ import (
 func (c *Client) Describe(ctx context.Context, set string, d feed.Description) error {
 	body := struct {
 		feed.Description
-		NoInventory bool   `json:"noInventory,omitempty"` // a PUT says it as inventory
-		Inventory   string `json:"inventory,omitempty"`
-		Every       string `json:"every,omitempty"` // as text
+		NoInventory  bool            `json:"noInventory,omitempty"` // a PUT says it as inventory
+		Inventory    string          `json:"inventory,omitempty"`
+		WholeSeconds bool            `json:"wholeSeconds,omitempty"` // a PUT says it as seconds
+		Seconds      string          `json:"seconds,omitempty"`
+		Dumps        string          `json:"dumps,omitempty"`    // as a word
+		Archives     string          `json:"archives,omitempty"` // as a word
+		Events       json.RawMessage `json:"events,omitempty"`   // as it is
+		Every        string          `json:"every,omitempty"`    // as text
 	}{Description: d}
 	if d.Every > 0 {
 		body.Every = d.Every.String()
 	}
+	if d.Events != "" {
+		body.Events = json.RawMessage(d.Events)
+	}
 	if d.NoInventory {
 		body.Inventory = "off"
+	}
+	if d.Dumps {
+		body.Dumps = "on"
+	}
+	if d.Archives {
+		body.Archives = "on"
+	}
+	if d.WholeSeconds {
+		body.Seconds = "whole"
 	}
 	text, err := json.Marshal(body)
 	if err != nil {

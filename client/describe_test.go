@@ -35,7 +35,7 @@ func TestDescribe(t *testing.T) {
 	busy = 2
 	for _, err := range []error{
 		c.Describe(t.Context(), "demo", feed.Description{}),
-		c.Describe(t.Context(), "demo", feed.Description{Title: "T", ResourceList: "https://e.org/r", NoInventory: true}),
+		c.Describe(t.Context(), "demo", feed.Description{Title: "T", ResourceList: "https://e.org/r", NoInventory: true, WholeSeconds: true}),
 		c.Complete(t.Context(), "demo", true),
 		c.Complete(t.Context(), "demo", false),
 	} {
@@ -45,7 +45,7 @@ func TestDescribe(t *testing.T) {
 	}
 	want := []string{
 		"PUT /sets/demo {}", "PUT /sets/demo {}", "PUT /sets/demo {}",
-		`PUT /sets/demo {"title":"T","resourcelist":"https://e.org/r","inventory":"off"}`,
+		`PUT /sets/demo {"title":"T","resourcelist":"https://e.org/r","inventory":"off","seconds":"whole"}`,
 		`PUT /sets/demo {"complete":true}`, `PUT /sets/demo {"complete":false}`,
 	}
 	if !slices.Equal(bodies, want) {

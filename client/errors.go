@@ -25,7 +25,7 @@ type Refused struct {
 
 // Error returns the status, and the reason that the hub gives.
 func (r *Refused) Error() string {
-	s := fmt.Sprintf("the hub refused it: %d %s", r.Status, r.Title)
+	s := fmt.Sprintf("the hub refused the request: %d %s", r.Status, r.Title)
 	if r.Detail != "" {
 		s += ": " + r.Detail
 	}
@@ -52,7 +52,7 @@ type Unavailable struct {
 func (u *Unavailable) Error() string {
 	switch {
 	case u.After > 0:
-		return fmt.Sprintf("%v; it asks to come again in %v, and patience does not reach that far", u.Err, u.After)
+		return fmt.Sprintf("%v; the hub says to try again in %v, which is longer than the client may wait", u.Err, u.After)
 	case u.Tries > 1:
 		return fmt.Sprintf("%v; gave up after %d tries", u.Err, u.Tries)
 	}
@@ -64,7 +64,7 @@ func (u *Unavailable) Unwrap() error { return u.Err }
 
 // ErrNoHub means that the answer is not from a hub, or not the answer to the request.
 // Most likely the URL is wrong.
-var ErrNoHub = errors.New("not as a hub does; is the URL right?")
+var ErrNoHub = errors.New("not as a hub does: is the URL right?")
 
 // A strange is an ErrNoHub with a text of its own.
 type strange string

@@ -225,14 +225,14 @@ func TestPublishRefused(t *testing.T) {
 	}{
 		{"entry", func(w http.ResponseWriter, r *http.Request) {
 			problem.Write(w, r, &resourcesync.Error{Err: resourcesync.ErrInvalid, Entry: 3, Loc: "urn:x", Rule: "loc is not mine"})
-		}, nil, "the hub refused it: 400 Bad Request: entry 3 (urn:x): loc is not mine"},
+		}, nil, "the hub refused the request: 400 Bad Request: entry 3 (urn:x): loc is not mine"},
 		{"no right", trouble(403, "not yours", ""), nil, "403 Forbidden: not yours"},
 		{"no set", func(w http.ResponseWriter, r *http.Request) { problem.Write(w, r, feed.ErrNoSet) }, feed.ErrNoSet, "404 Not Found"},
 		{"another's page", func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "text/html")
 			w.WriteHeader(405)
 			fmt.Fprint(w, "<html>\x1b[31m")
-		}, nil, "the hub refused it: 405 Method Not Allowed"},
+		}, nil, "the hub refused the request: 405 Method Not Allowed"},
 		{"redirect", func(w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r, "https://other.example.org/", http.StatusTemporaryRedirect)
 		}, nil, "307 Temporary Redirect: it points to https://other.example.org/"},

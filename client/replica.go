@@ -146,7 +146,7 @@ func (r *Replica) Follow(ctx context.Context) iter.Seq2[*Update, error] { return
 // CatchUp is Follow, but it ends when the hub has no more changes.
 func (r *Replica) CatchUp(ctx context.Context) iter.Seq2[*Update, error] { return r.run(ctx, true) }
 
-var errBusy = errors.New("the replica is followed already")
+var errBusy = errors.New("this replica is being followed already")
 
 func (r *Replica) run(ctx context.Context, once bool) iter.Seq2[*Update, error] {
 	return func(yield func(*Update, error) bool) {
@@ -302,7 +302,7 @@ func (r *Replica) Cursor() (at feed.Cursor, ok bool) {
 
 // ErrNotWhole means that a Replica holds no state of the hub, because its baseline is not
 // over. Follow and CatchUp go on with it.
-var ErrNotWhole = errors.New("the baseline is not over")
+var ErrNotWhole = errors.New("the baseline has not ended yet")
 
 // State returns what the destination holds. The state stays the same while the Replica
 // goes on, for an hour; then reading it may return feed.ErrGone. The caller calls release
@@ -340,7 +340,7 @@ func (r *Replica) Audit(ctx context.Context, o AuditOptions) iter.Seq2[audit.Dif
 			o.Prefix = r.opts.Prefix
 		}
 		if !strings.HasPrefix(o.Prefix, r.opts.Prefix) {
-			yield(audit.Difference{}, resourcesync.Invalid("the replica holds only what begins with %s", r.opts.Prefix))
+			yield(audit.Difference{}, resourcesync.Invalid("the replica has only the resources that begin with %s", r.opts.Prefix))
 			return
 		}
 		release := func() {}

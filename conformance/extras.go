@@ -32,7 +32,7 @@ var extraChecks = []check{
 			{"hub.secret", strings.Repeat("s", 200), 400},
 			{"hub.lease_seconds", "0", 400}, {"hub.lease_seconds", "-1", 400}, {"hub.lease_seconds", "1.5", 400}, {"hub.lease_seconds", "day", 400},
 			{"rs.since", "yesterday", 400}, {"rs.since", "2999-01-01T00:00:00Z", 400}, {"rs.since", "7-7", 410},
-			{"rs.change", "moved", 400}, {"rs.type", "text", 400}, {"rs.prefix", strings.Repeat("x", 2049), 400},
+			{"rs.change", "moved", 400}, {"rs.type", "text", 400}, {"rs.tag", "two words", 400}, {"rs.rel", "Up", 400}, {"rs.prefix", strings.Repeat("x", 2049), 400},
 		} {
 			a := t.Post(trial.Form("subscribe", c.URL, tp.URL, test.param, test.value).Encode())
 			text := string(a.Body)
@@ -205,6 +205,8 @@ var extraChecks = []check{
 	{extraLevel, "5.3 rs.prefix chooses by the beginning of the loc", filtered("rs.prefix", "https://example.org/yes/", "https://example.org/yes/")},
 	{extraLevel, "5.3 rs.change chooses by the kind of change", filtered("rs.change", "deleted,created", "created,deleted")},
 	{extraLevel, "5.3 rs.type chooses by the media type", filtered("rs.type", "text/*", "text/*")},
+	{extraLevel, "5.3 rs.tag chooses by tags", filtered("rs.tag", "frogs,fish", "fish,frogs")},
+	{extraLevel, "5.3 rs.rel chooses by links", filtered("rs.rel", "via,collection", "collection,via")},
 	{extraLevel, "5.1 a renewal replaces the filter", func(t *trial.Trial) {
 		c, tp := t.Callback(""), t.Topic()
 		t.Subscribed(c, tp, "rs.prefix", "https://nowhere.example.org/")

@@ -69,11 +69,15 @@ func filtered(param, value, echo string) func(t *trial.Trial) {
 			t.Errorf("%s is told as %q", param, v.Param(param))
 		}
 		at := v.Param("rs.since")
+		link := func(rel string) []resourcesync.Link {
+			return []resourcesync.Link{{Rel: rel, Href: "https://example.org/other"}}
+		}
 		for i := range 10 {
-			t.PublishAll(tp, []resourcesync.Change{
-				{Loc: fmt.Sprintf("https://example.org/no/%d", i), Change: resourcesync.Updated, Type: "image/png"},
-				{Loc: fmt.Sprintf("https://example.org/yes/%d", i), Change: resourcesync.Deleted, Type: "text/html"},
-			})
+			no := resourcesync.Change{Loc: fmt.Sprintf("https://example.org/no/%d", i), Change: resourcesync.Updated, Type: "image/png", Links: link("memento")}
+			no.SetTags("birds")
+			yes := resourcesync.Change{Loc: fmt.Sprintf("https://example.org/yes/%d", i), Change: resourcesync.Deleted, Type: "text/html", Links: link("collection")}
+			yes.SetTags("frogs")
+			t.PublishAll(tp, []resourcesync.Change{no, yes})
 			// These are left out, and the interval goes on over them.
 			t.PublishAll(tp, []resourcesync.Change{{Loc: "https://example.org/no/", Change: resourcesync.Updated}})
 		}

@@ -111,9 +111,9 @@ func CheckBase(base string) error {
 	u, err := url.Parse(base)
 	switch {
 	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "":
-		return fmt.Errorf("the base of the directory's URLs is one like https://example.org/files/, not %q", base)
+		return fmt.Errorf("the base URL of a directory is like https://example.org/files/, not %q", base)
 	case u.User != nil || u.RawQuery != "" || u.ForceQuery || strings.Contains(base, "#"):
-		return fmt.Errorf("the base of the directory's URLs has no user, query or fragment")
+		return fmt.Errorf("the base URL of a directory must not have a user, a query or a fragment")
 	}
 	return nil
 }

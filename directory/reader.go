@@ -15,7 +15,7 @@ import (
 )
 
 // ErrBusy means that a file is being written. It is not listed until it has settled.
-var ErrBusy = errors.New("it is being written: it is left for the next time")
+var ErrBusy = errors.New("the file is being written: it is left for the next run")
 
 // errNoFile means that there is no regular file any more.
 var errNoFile = errors.New("there is no such file")

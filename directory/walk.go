@@ -187,7 +187,7 @@ func (w *walk) directory(p string) error {
 		return nil // it was removed meanwhile
 	}
 	if err != nil {
-		return w.gap("", fmt.Errorf("%s: nothing is deleted in this run: %w", printable(p), cause(err)))
+		return w.gap("", fmt.Errorf("%s cannot be read, so nothing is deleted in this run: %w", printable(p), cause(err)))
 	}
 	return w.all(p, entries)
 }
@@ -224,7 +224,7 @@ func printable(p string) string {
 func (t *Tree) unfit(p string) error {
 	switch {
 	case !utf8.ValidString(p):
-		return errors.New("the name is no UTF-8: rename it")
+		return errors.New("the name is not UTF-8: rename the file")
 	case len(t.base)+len(p) > maxLoc || len(t.base)+len(p)*3 > maxLoc && len(t.Loc(p)) > maxLoc:
 		return fmt.Errorf("its URL would be longer than %d bytes", maxLoc)
 	}

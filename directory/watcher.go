@@ -64,7 +64,7 @@ func Watch(t *Tree) (*Watcher, error) {
 func newWatcher(t *Tree) (*Watcher, error) {
 	f, err := fsnotify.NewBufferedWatcher(4096)
 	if errors.Is(err, syscall.EMFILE) {
-		return nil, fmt.Errorf("too many programs of this user watch directories: raise fs.inotify.max_user_instances (as root: sysctl fs.inotify.max_user_instances=1024), or run rspublish sync from time to time instead: %w", err)
+		return nil, fmt.Errorf("too many programs of this user watch directories. Raise fs.inotify.max_user_instances (as root: sysctl fs.inotify.max_user_instances=1024), or run rspublish sync from time to time instead: %w", err)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("watch %s: %w", t.dir, err)

@@ -242,7 +242,7 @@ func (f *finder) links(ctx context.Context, p *page) (*Source, error) {
 	several.Sets = distinct(several.Sets)
 	switch len(several.Sets) {
 	case 0:
-		return nil, fmt.Errorf("%s is no document of ResourceSync, and links to none: %w", harvest.Plain(p.url), ErrNothing)
+		return nil, fmt.Errorf("%s is not a ResourceSync document, and links to none: %w", harvest.Plain(p.url), ErrNothing)
 	case 1:
 		if only != nil {
 			return only, nil

@@ -91,7 +91,7 @@ func (s *Source) link(rel feed.Link) {
 }
 
 // ErrNothing means that a URL leads to nothing of ResourceSync.
-var ErrNothing = errors.New("nothing of ResourceSync is there")
+var ErrNothing = errors.New("there is nothing of ResourceSync")
 
 // A Several means that a URL leads to more than one set of resources. The caller chooses
 // one of Sets, and calls Find with its Capability List.

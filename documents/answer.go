@@ -3,6 +3,7 @@ package documents
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/base64"
@@ -20,14 +21,18 @@ import (
 
 	"github.com/rshub/rshub/access"
 	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/feed/compressed"
 	"github.com/rshub/rshub/internal/accept"
 	"github.com/rshub/rshub/resourcesync"
 )
 
 // writerVersion is part of every ETag. It must change with everything that
 // changes the bytes of a document: the form that resourcesync or feed.XMLWriter
-// writes, and the level or the library of gzip.
+// writes, and the level or the library of a content coding.
 const writerVersion = 1
+
+// gzipped is the content coding gzip. The other one is compressed.Zstd.
+const gzipped = "gzip"
 
 // immutableAfter is how old the last entry of a closed list must be before
 // clients are told to keep the list for ever. After a failover, a memory that
@@ -42,6 +47,7 @@ type document struct {
 	modified int64  // datetime in microseconds of its newest entry; 0 when something else may change it too
 	closed   bool   // its bytes never change
 
+	mediaType string // empty: application/xml
 	immutable bool   // no other document ever has its name
 	link      string // value of the header Link; empty: none
 	more      string // another value of the header Link; empty: none
@@ -98,10 +104,13 @@ func (d *Server) small(doc *resourcesync.Document) *document {
 // answer answers a GET or HEAD with doc, or with 304. An error means that
 // nothing was sent.
 func (d *Server) answer(w http.ResponseWriter, r *http.Request, doc *document) error {
-	compress := doc.write != nil && accept.Gzip(r.Header)
+	coding := ""
+	if doc.write != nil {
+		coding = accept.Coding(r.Header, compressed.Zstd, gzipped)
+	}
 	etag := `"` + doc.tag + `"`
-	if compress {
-		etag = `"` + doc.tag + `-gzip"` // other bytes need another strong ETag
+	if coding != "" {
+		etag = `"` + doc.tag + "-" + coding + `"` // other bytes need another strong ETag
 	}
 	modified := d.lastModified(doc)
 	h := w.Header()
@@ -122,13 +131,13 @@ func (d *Server) answer(w http.ResponseWriter, r *http.Request, doc *document) e
 	if !modified.IsZero() {
 		h.Set("Last-Modified", modified.Format(http.TimeFormat))
 	}
-	h.Set("Content-Type", "application/xml")
-	if compress {
-		h.Set("Content-Encoding", "gzip")
+	h.Set("Content-Type", cmp.Or(doc.mediaType, "application/xml"))
+	if coding != "" {
+		h.Set("Content-Encoding", coding)
 	}
-	body, err := d.body(r.Context(), doc, etag, compress)
+	body, err := d.body(r.Context(), doc, etag, coding)
 	if errors.Is(err, errTooLarge) {
-		return d.stream(w, r, doc, compress, 0)
+		return d.stream(w, r, doc, coding, 0)
 	}
 	if err != nil {
 		return err
@@ -136,7 +145,7 @@ func (d *Server) answer(w http.ResponseWriter, r *http.Request, doc *document) e
 	h.Set("Content-Length", strconv.FormatInt(body.size, 10))
 	w.WriteHeader(http.StatusOK)
 	if r.Method != http.MethodHead {
-		d.send(w, r, doc, etag, compress, body)
+		d.send(w, r, doc, etag, coding, body)
 	}
 	return nil
 }
@@ -145,7 +154,7 @@ func (d *Server) answer(w http.ResponseWriter, r *http.Request, doc *document) e
 // each piece it looks into the cache. If the cache has dropped the body, the rest is
 // written again as it is read. So what slow clients have not read takes no memory
 // besides the cache.
-func (d *Server) send(w http.ResponseWriter, r *http.Request, doc *document, etag string, compress bool, b *body) {
+func (d *Server) send(w http.ResponseWriter, r *http.Request, doc *document, etag, coding string, b *body) {
 	sent := int64(0)
 	for i, n := 0, len(b.pieces); i < n; i++ {
 		piece := b.pieces[i]
@@ -158,7 +167,7 @@ func (d *Server) send(w http.ResponseWriter, r *http.Request, doc *document, eta
 			return
 		}
 		if b, _ = d.bodies.get(etag); b == nil {
-			if err := d.stream(w, r, doc, compress, sent); err != nil {
+			if err := d.stream(w, r, doc, coding, sent); err != nil {
 				d.breakOff(r, err)
 			}
 			return
@@ -246,7 +255,7 @@ const bodyPiece = 64 << 10
 
 // body returns the bytes to send. They are made once for all requests that come
 // at the same time, and kept for later ones.
-func (d *Server) body(ctx context.Context, doc *document, etag string, compress bool) (*body, error) {
+func (d *Server) body(ctx context.Context, doc *document, etag, coding string) (*body, error) {
 	if doc.write == nil {
 		return &body{}, nil
 	}
@@ -257,7 +266,7 @@ func (d *Server) body(ctx context.Context, doc *document, etag string, compress 
 		}
 		defer share.Release()
 		out := limitedBody{max: doc.keep}
-		err = d.encode(ctx, doc, compress, &out)
+		err = d.encode(ctx, doc, coding, &out)
 		if errors.Is(err, errTooLarge) {
 			return nil, cachedOverhead, nil // the cache also remembers that the body is too large
 		}
@@ -297,24 +306,40 @@ func (b *limitedBody) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// encode writes doc to w, compressed if compress is true.
-func (d *Server) encode(ctx context.Context, doc *document, compress bool, w io.Writer) error {
-	if !compress {
-		return doc.write(ctx, w)
+// encode writes doc to w in a content coding; empty: as it is. Nobody may use w before
+// encode has returned.
+func (d *Server) encode(ctx context.Context, doc *document, coding string, w io.Writer) (err error) {
+	switch coding {
+	case gzipped:
+		z := d.gzip.Get().(*gzip.Writer)
+		defer d.gzip.Put(z)
+		z.Reset(w)
+		defer func() {
+			if err == nil {
+				err = z.Close()
+			}
+		}()
+		w = z
+	case compressed.Zstd:
+		z := compressed.NewWriter(w, false)
+		defer func() {
+			if err != nil {
+				z.Drop() // so that nobody takes the part for the whole
+				return
+			}
+			err = z.Close()
+		}()
+		w = z
 	}
-	z := d.gzip.Get().(*gzip.Writer)
-	defer d.gzip.Put(z)
-	z.Reset(w)
-	if err := doc.write(ctx, z); err != nil {
-		return err
-	}
-	return z.Close()
+	out := &behind{w: w}
+	err = doc.write(ctx, out)
+	return cmp.Or(out.Close(), err)
 }
 
 // stream sends a document of any size while it is read, without Content-Length. It
 // leaves out the first bytes, which the client has. An error means that stream sent
 // nothing. If something fails later, it breaks off the connection.
-func (d *Server) stream(w http.ResponseWriter, r *http.Request, doc *document, compress bool, from int64) error {
+func (d *Server) stream(w http.ResponseWriter, r *http.Request, doc *document, coding string, from int64) error {
 	if r.Method == http.MethodHead {
 		w.WriteHeader(http.StatusOK)
 		return nil
@@ -326,7 +351,7 @@ func (d *Server) stream(w http.ResponseWriter, r *http.Request, doc *document, c
 	defer share.Release()
 	client := &clientWriter{w: w, skip: from}
 	out := bufio.NewWriterSize(client, writePage) // gzip writes in small pieces
-	err = d.encode(r.Context(), doc, compress, out)
+	err = d.encode(r.Context(), doc, coding, out)
 	if err == nil {
 		err = out.Flush()
 	}

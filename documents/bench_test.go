@@ -77,6 +77,7 @@ func BenchmarkDocuments(b *testing.B) {
 		b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/25_000, "ns/entry")
 	})
 	b.Run("closed/first/identity", func(b *testing.B) { benchmark(b, cold, closed, 200, 25_000) })
+	b.Run("closed/first/zstd", func(b *testing.B) { benchmark(b, cold, closed, 200, 25_000, "Accept-Encoding", "zstd") })
 	b.Run("closed/first/gzip", func(b *testing.B) { benchmark(b, cold, closed, 200, 25_000, "Accept-Encoding", "gzip") })
 	b.Run("closed/kept/identity", func(b *testing.B) { benchmark(b, kept, closed, 200, 0) })
 	b.Run("closed/kept/gzip", func(b *testing.B) { benchmark(b, kept, closed, 200, 0, "Accept-Encoding", "gzip") })

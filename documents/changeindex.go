@@ -34,7 +34,7 @@ func (d *Server) index(ctx context.Context, s feed.State) (*document, error) {
 	}
 	return &document{
 		// There is no modified: retention removes lists, and no datetime says when.
-		tag:  d.tag("index", s.Set, history(s), s.Floor, k, last, begun),
+		tag:  d.formTag(s, "index", s.Set, history(s), s.Floor, k, last, begun),
 		keep: min(d.opts.CacheBytes/2, 4<<10+int64(newest+1-oldest)*1<<10),
 		write: func(ctx context.Context, w io.Writer) error {
 			ends, err := d.boundaries(ctx, s, oldest-1, open-1)
@@ -50,7 +50,7 @@ func (d *Server) index(ctx context.Context, s feed.State) (*document, error) {
 				From:       ends[0].Time(),
 				Links:      []resourcesync.Link{{Rel: "up", Href: d.base.CapabilityList(s.Set)}},
 			}
-			ns := &resourcesync.Namespaces{Index: true, Micros: true}
+			ns := &resourcesync.Namespaces{Index: true, Micros: true, WholeSeconds: s.WholeSeconds}
 			buf := resourcesync.AppendXMLHeader(nil, h, ns)
 			for n := oldest; n <= newest; n++ {
 				var item resourcesync.Item

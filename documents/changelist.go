@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/feed"
@@ -30,7 +31,7 @@ const (
 // a log that may fill a list anew has another epoch, so a name never means two
 // different lists.
 func listName(s feed.State, n uint64) string {
-	return "changelist-" + listLog(s, n) + "-" + strconv.FormatUint(n, 10) + ".xml"
+	return inForm(s, "changelist-"+listLog(s, n)+"-"+strconv.FormatUint(n, 10)+".xml")
 }
 
 // listLog returns when the log of Change List n began, and the list's epoch.
@@ -72,15 +73,15 @@ func (d *Server) rolling(_ context.Context, s feed.State) (*document, error) {
 		start = max(start, (open-2)*uint64(s.ListSize))
 	}
 	return &document{
-		tag:      d.tag("changelist", s.Set, history(s), start, s.Head),
-		modified: s.Head.Micros,
+		tag:      d.formTag(s, "changelist", s.Set, history(s), start, s.Head),
+		modified: modified(s, s.Head.Micros),
 		keep:     d.keep(s.Head.Position - start),
 		write: func(ctx context.Context, w io.Writer) error {
 			after, err := d.at(ctx, s.Set, start)
 			if err != nil {
 				return err
 			}
-			return d.writeEntries(ctx, w, s.Set, d.listHeader(s.Set, after, s.Head), after, s.Head)
+			return d.writeEntries(ctx, w, s, d.listHeader(s.Set, after, s.Head), after, s.Head)
 		},
 	}, nil
 }
@@ -110,7 +111,7 @@ func (d *Server) numbered(ctx context.Context, s feed.State, name string, n uint
 		}
 	}
 	return &document{
-		tag:      d.tag("changelist", s.Set, listLog(s, n), n, closed, last),
+		tag:      d.formTag(s, "changelist", s.Set, listLog(s, n), n, closed, last),
 		modified: last.Micros,
 		closed:   closed,
 		keep:     d.keep(last.Position - (n-1)*k),
@@ -123,9 +124,22 @@ func (d *Server) numbered(ctx context.Context, s feed.State, name string, n uint
 			if closed {
 				h.Until = last.Time()
 			}
-			return d.writeEntries(ctx, w, s.Set, h, after, last)
+			return d.writeEntries(ctx, w, s, h, after, last)
 		},
 	}, nil
+}
+
+// WriteClosed writes closed Change List n of a set as it is served, in the form that s says. It
+// returns an error if there is no such list, or it is open. Then what was written is not whole.
+func (d *Server) WriteClosed(ctx context.Context, w io.Writer, s feed.State, n uint64) error {
+	doc, err := d.numbered(ctx, s, listName(s, n), n)
+	if err != nil {
+		return err
+	}
+	if !doc.closed {
+		return fmt.Errorf("change list %d of set %q is still open", n, s.Set)
+	}
+	return doc.write(ctx, w)
 }
 
 // serveFrom answers changelist.xml?from=DATETIME. values are the values of
@@ -143,6 +157,9 @@ func (d *Server) serveFrom(w http.ResponseWriter, r *http.Request, set string, v
 		return fmt.Errorf("state of set %q: %w", set, err)
 	}
 	micros := from.UnixMicro() // finer digits are cut off: a client may get an entry twice, but misses none
+	if s.WholeSeconds && s.Floor.Position == 0 && from.Equal(s.Floor.Time().Truncate(time.Second)) {
+		micros = s.Floor.Micros // the documents show so when the log began, and nothing is missing before its first entry
+	}
 	switch {
 	case micros < s.Floor.Micros, micros == s.Floor.Micros && s.Floor.Position > 0:
 		return fmt.Errorf("changes of set %q since %v: %w", set, from, feed.ErrGone) // as Seek says; checked here so that it is true of a 304 too
@@ -156,14 +173,15 @@ func (d *Server) serveFrom(w http.ResponseWriter, r *http.Request, set string, v
 // micros. It is open, unless more follow than one document holds. Then it ends
 // after as many as that, and its until is the datetime of its last entry. A link
 // rel=next names the rest: ?from= with that until. Because from is inclusive,
-// the next list repeats that one entry, and none is missing.
+// the next list repeats that one entry, and none is missing. The link is exact also where
+// until shows a whole second, because one second may have more changes than a document.
 func (d *Server) since(s feed.State, micros int64) *document {
 	from := feed.Cursor{Micros: micros}.Time()
 	var after, last feed.Cursor // known once the document was written for the first time, as far as it could be kept
 	return &document{
 		// Whether and where it is cut follows from the log up to its head.
-		tag:      d.tag("changelist from", s.Set, history(s), micros, s.Head),
-		modified: s.Head.Micros,
+		tag:      d.formTag(s, "changelist from", s.Set, history(s), micros, s.Head),
+		modified: modified(s, s.Head.Micros),
 		keep:     min(keepFrom, d.opts.CacheBytes/2),
 		write: func(ctx context.Context, w io.Writer) error {
 			if last.IsZero() {
@@ -186,7 +204,7 @@ func (d *Server) since(s feed.State, micros int64) *document {
 				next := d.base.ChangeList(s.Set) + "?from=" + url.QueryEscape(string(resourcesync.AppendTimeMicro(nil, last.Micros)))
 				h.Links = append(h.Links, resourcesync.Link{Rel: "next", Href: next})
 			}
-			return d.writeEntries(ctx, w, s.Set, h, after, last)
+			return d.writeEntries(ctx, w, s, h, after, last)
 		},
 	}
 }
@@ -198,27 +216,20 @@ const maxBytes = 50 << 20
 // to an earlier entry if there are more than maxItems, or more than maxBytes. It has two
 // entries at least, because the first of them may be a repeat.
 func (d *Server) reach(ctx context.Context, set string, after, head feed.Cursor) (feed.Cursor, error) {
-	last, size := after, 0
-	for n := uint64(0); last.Position < head.Position; {
-		b, err := d.log.Since(ctx, set, last, int(min(readPage, head.Position-last.Position)))
+	size, n := 0, 0
+	for page, err := range d.entries(ctx, set, after, head) {
 		if err != nil {
-			return last, fmt.Errorf("set %q after %v: %w", set, last, err)
+			return after, err
 		}
-		if b.After != last || len(b.Entries) == 0 {
-			return last, moved()
-		}
-		for i := range b.Entries {
-			size += b.Entries[i].Change.Size()
+		for i := range page {
+			size += page[i].Change.Size()
 			if n++; n > maxItems || n > 2 && size > maxBytes {
-				return last, nil
+				return after, nil
 			}
-			last = b.Entries[i].Cursor
+			after = page[i].Cursor
 		}
 	}
-	if last != head {
-		return last, moved()
-	}
-	return last, nil
+	return after, nil
 }
 
 // listHeader returns the header of an open Change List (core section 12.1). Its
@@ -237,21 +248,17 @@ func (d *Server) listHeader(set string, after, last feed.Cursor) *resourcesync.H
 
 // writeEntries writes a whole document: h, and the entries after the cursor
 // after up to last. Its bytes and the sizes of its writes depend only on these,
-// not on how the log pages. If the log no longer has exactly these entries, it
+// and on the form, not on how the log pages. If the log no longer has exactly these entries, it
 // returns an error, and never writes a document that looks complete.
-func (d *Server) writeEntries(ctx context.Context, w io.Writer, set string, h *resourcesync.Header, after, last feed.Cursor) error {
-	xml := feed.NewXMLWriter()
+func (d *Server) writeEntries(ctx context.Context, w io.Writer, s feed.State, h *resourcesync.Header, after, last feed.Cursor) error {
+	xml := xmlWriter(s)
 	buf := xml.AppendHeader(make([]byte, 0, writePage+4<<10), h)
-	for after.Position < last.Position {
-		b, err := d.log.Since(ctx, set, after, int(min(readPage, last.Position-after.Position)))
+	for page, err := range d.entries(ctx, s.Set, after, last) {
 		if err != nil {
-			return fmt.Errorf("set %q after %v: %w", set, after, err)
+			return err
 		}
-		if b.After != after || len(b.Entries) == 0 {
-			return moved()
-		}
-		for i := range b.Entries {
-			buf = xml.AppendEntry(buf, &b.Entries[i])
+		for i := range page {
+			buf = xml.AppendEntry(buf, &page[i])
 			if len(buf) >= writePage {
 				if _, err := w.Write(buf); err != nil {
 					return err
@@ -259,10 +266,6 @@ func (d *Server) writeEntries(ctx context.Context, w io.Writer, set string, h *r
 				buf = buf[:0]
 			}
 		}
-		after = b.Entries[len(b.Entries)-1].Cursor
-	}
-	if after != last {
-		return moved()
 	}
 	_, err := w.Write(resourcesync.AppendXMLFooter(buf, h))
 	return err

@@ -67,7 +67,7 @@ func TestTraps(t *testing.T) {
 			}
 		}
 	}
-	if len(seen) != 2 || seen["changelist"] != base+"/sets/peps/changelist-index.xml" || seen["change-notification"] != base+"/sets/peps/changes" {
+	if len(seen) != 3 || seen["framework-notification"] != base+"/sets/peps/framework" || seen["changelist"] != base+"/sets/peps/changelist-index.xml" || seen["change-notification"] != base+"/sets/peps/changes" {
 		t.Errorf("capabilities: %v", seen)
 	}
 	if link(doc.Links, "up") != base+"/.well-known/resourcesync" || link(doc.Links, "describedby") != "https://peps.example.org/about" {
@@ -150,7 +150,7 @@ func TestListIsStable(t *testing.T) {
 	// Two hubs give the same bytes of every document, plain and compressed, from the
 	// cache or not.
 	for _, path := range []string{"changelist.xml", "changelist-index.xml", "capabilitylist.xml", "changes", "changelist.xml?from=2026-01-02T03:04:07Z"} {
-		for _, coding := range []string{"gzip", "identity"} {
+		for _, coding := range []string{"gzip", "zstd", "identity"} {
 			x, y := a.get("/sets/peps/"+path, "Accept-Encoding", coding), b.get("/sets/peps/"+path, "Accept-Encoding", coding)
 			if !bytes.Equal(x.Body.Bytes(), y.Body.Bytes()) || x.Header().Get("Etag") != y.Header().Get("Etag") || x.Header().Get("Etag") == "" {
 				t.Errorf("%s %s: two hubs differ", path, coding)
@@ -288,6 +288,9 @@ func TestFrom(t *testing.T) {
 // A destination that asks again from each until gets every change, in documents of
 // at most 50,000 entries.
 func TestFromIsCut(t *testing.T) {
+	if testing.Short() {
+		t.Skip("has 110,000 entries")
+	}
 	m := newMemory(t)
 	m.make("peps", 10_000)
 	const total = 110_000
@@ -325,6 +328,9 @@ func TestFromIsCut(t *testing.T) {
 
 // A list may have exactly 50,000 entries.
 func TestFromIsNotCut(t *testing.T) {
+	if testing.Short() {
+		t.Skip("has 50,000 entries")
+	}
 	m := newMemory(t)
 	m.make("peps", 25_000)
 	m.add("peps", 50_000)
@@ -369,14 +375,18 @@ func TestIndexIsBounded(t *testing.T) {
 // A document has the same bytes whether it is kept or streamed, and however the log
 // pages.
 func TestStreamed(t *testing.T) {
+	pages := 25 // of the first list
+	if testing.Short() {
+		pages = 4
+	}
 	m := newMemory(t)
-	m.make("peps", 25_000)
-	for range 30 {
+	m.make("peps", pages*1_000)
+	for range pages + 2 {
 		m.add("peps", 1_000)
 	}
 	large := newServer(m, documents.Options{CacheBytes: 1 << 30})
 	small := newServer(m, documents.Options{CacheBytes: 1 << 16})
-	for _, coding := range []string{"identity", "gzip"} {
+	for _, coding := range []string{"identity", "gzip", "zstd"} {
 		for _, path := range []string{"/sets/peps/changelist.xml", list(m.state("peps"), 1)} {
 			a, b := large.get(path, "Accept-Encoding", coding), small.get(path, "Accept-Encoding", coding)
 			if !bytes.Equal(a.Body.Bytes(), b.Body.Bytes()) || a.Header().Get("Etag") != b.Header().Get("Etag") {
@@ -413,7 +423,7 @@ func TestConcurrent(t *testing.T) {
 		}
 	})
 	for i := range 8 {
-		coding := []string{"gzip", "identity"}[i%2]
+		coding := []string{"gzip", "zstd", "identity"}[i%3]
 		readers.Go(func() {
 			for {
 				select {
@@ -426,9 +436,7 @@ func TestConcurrent(t *testing.T) {
 				for _, path := range []string{"/sets/peps/changelist.xml", "/sets/peps/changelist-index.xml", list(state, int(open)-1), "/sets/peps/changes"} {
 					w := s.get(path, "Accept-Encoding", coding)
 					body := w.Body.Bytes()
-					if w.Header().Get("Content-Encoding") == "gzip" {
-						body = gunzip(t, body)
-					}
+					body = decoded(t, w.Header().Get("Content-Encoding"), body)
 					if w.Code != 200 && w.Code != 410 {
 						t.Errorf("%s: %d %s", path, w.Code, body)
 					}

@@ -2,6 +2,7 @@ package documents
 
 import (
 	"context"
+	"errors"
 	"io"
 
 	"github.com/rshub/rshub/access"
@@ -23,12 +24,16 @@ func (d *Server) description(ctx context.Context, states []feed.State) *document
 				return err
 			}
 			if d.descriptionTag(ctx, states) != tag {
-				return moved()
+				return errChanged
 			}
 			return d.writeDescription(ctx, w, states)
 		},
 	}
 }
+
+// errChanged says that sets were made, deleted or described between the two looks at them
+// that a Source Description takes. Nothing was sent.
+var errChanged = errors.New("the sets changed while they were read")
 
 // descriptionTag returns the tag of a description: that of its bytes, as in small.
 func (d *Server) descriptionTag(ctx context.Context, states []feed.State) string {
@@ -77,7 +82,7 @@ func (d *Server) setItem(s feed.State) resourcesync.Item {
 }
 
 // capabilityList returns the Capability List of a set (core section 9; Change
-// Notification section 5). It names the source's own documents where the hub has
+// Notification section 5; Framework Notification section 5). It names the source's own documents where the hub has
 // none. Its link rel=up leads to the description at the root. The standard asks for
 // the description "that enumerates all Capability Lists offered by the Source", and
 // the set's own description does not do that.
@@ -89,14 +94,33 @@ func (d *Server) capabilityList(ctx context.Context, s feed.State) (*document, e
 	if resourceList == "" {
 		resourceList = s.ResourceList
 	}
+	resourceDump, changeDump, err := d.dumps(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	resourceLists, changeLists := "", ""
+	if s.Archives {
+		changes, resources, err := d.opts.Archives(ctx, s.Set)
+		if err != nil {
+			return nil, err
+		}
+		if changes {
+			changeLists = d.base.ChangeListArchive(s.Set)
+		}
+		if resources {
+			resourceLists = d.base.ResourceListArchive(s.Set)
+		}
+	}
 	doc := &resourcesync.Document{Header: resourcesync.Header{
 		Capability: resourcesync.CapabilityList,
 		Links:      append(describedBy(s), resourcesync.Link{Rel: "up", Href: d.base.Description()}),
 	}}
 	doc.Items = appendCapability(doc.Items, resourcesync.ResourceList, resourceList)
-	doc.Items = appendCapability(doc.Items, resourcesync.ResourceDump, s.ResourceDump)
+	doc.Items = appendCapability(doc.Items, resourcesync.ResourceDump, resourceDump)
 	doc.Items = appendCapability(doc.Items, resourcesync.ChangeList, d.base.ChangeListIndex(s.Set))
-	doc.Items = appendCapability(doc.Items, resourcesync.ChangeDump, s.ChangeDump)
+	doc.Items = appendCapability(doc.Items, resourcesync.ChangeDump, changeDump)
+	doc.Items = appendCapability(doc.Items, resourcesync.ResourceListArchive, resourceLists)
+	doc.Items = appendCapability(doc.Items, resourcesync.ChangeListArchive, changeLists)
 	if !d.opts.NoPush(s.Set) {
 		topic := d.base.Topic(s.Set)
 		links := []resourcesync.Link{
@@ -114,8 +138,34 @@ func (d *Server) capabilityList(ctx context.Context, s feed.State) (*document, e
 			Change:     resourcesync.Change{Loc: topic, Links: links},
 			Capability: resourcesync.ChangeNotification,
 		})
+		framework := feed.FrameworkTopic(s.Set)
+		doc.Items = append(doc.Items, resourcesync.Item{
+			Change: resourcesync.Change{Loc: d.base.Topic(framework), Links: []resourcesync.Link{
+				{Rel: "hub", Href: d.base.Hub()},
+				{Rel: resourcesync.Terms + "rel/websocket", Href: d.base.WebSocket(framework)},
+				{Rel: resourcesync.Terms + "rel/event-stream", Href: d.base.Topic(framework), Type: "text/event-stream"},
+			}},
+			Capability: resourcesync.FrameworkNotification,
+		})
 	}
 	return d.small(doc), nil
+}
+
+// dumps returns the URLs of the Resource Dump and the Change Dump of a set: those of the hub,
+// else the source's own; empty: there is none.
+func (d *Server) dumps(ctx context.Context, s feed.State) (resources, changes string, err error) {
+	resources, changes = s.ResourceDump, s.ChangeDump
+	if !s.Dumps {
+		return resources, changes, nil
+	}
+	hasResources, hasChanges, err := d.opts.Dumps(ctx, s.Set)
+	if hasResources {
+		resources = d.base.ResourceDump(s.Set)
+	}
+	if hasChanges {
+		changes = d.base.ChangeDump(s.Set)
+	}
+	return resources, changes, err
 }
 
 // appendCapability adds the URL of a document to a Capability List, unless it is empty.

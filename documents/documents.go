@@ -29,6 +29,7 @@ import (
 // standard, over HTTP. It serves, of each set:
 //
 //	{base}/sets/{set}/changes                        the latest change notification
+//	{base}/sets/{set}/framework                      the latest framework notification
 //	{base}/sets/{set}/.well-known/resourcesync       a Source Description with this set alone
 //	{base}/sets/{set}/capabilitylist.xml             the Capability List
 //	{base}/sets/{set}/changelist.xml                 the newest changes, always one open Change List
@@ -38,7 +39,11 @@ import (
 //	{base}/sets/{set}/resourcelist.xml               what the set held at one time: the Resource List, or the index of several
 //	{base}/sets/{set}/resourcelist-{cursor}-{n}.xml  the Resource Lists that it names
 //
-// and {base}/.well-known/resourcesync, the Source Description.
+// and the documents of its Dialects.
+//
+// In a set whose description asks for whole seconds, the names in indexes end with
+// -seconds.xml. Besides them there is
+// {base}/.well-known/resourcesync, the Source Description.
 //
 // Every answer has a strong ETag, which depends only on the set's state and the
 // base URL. So all hubs of a cluster give the same ETag for the same bytes. A 304
@@ -91,11 +96,22 @@ type Options struct {
 	// where that is read, unless a set's source wants no inventory of it.
 	Inventories bool
 
+	// Dialects are other forms in which changes are shown. Default: none.
+	Dialects []*Dialect
+
 	// List returns what the Resource List of a set shows: that at exactly the cursor at,
 	// and with the zero cursor the newest one. It returns feed.ErrGone if there is none at
 	// that cursor any more, and another *feed.Error with the status 404 if there is none
 	// at all. Default: there is none of any set.
 	List func(ctx context.Context, set string, at feed.Cursor) (*List, error)
+
+	// Dumps reports which dumps of a set the hub has: a Resource Dump, a Change Dump.
+	// Default: none.
+	Dumps func(ctx context.Context, set string) (resources, changes bool, err error)
+
+	// Archives reports whether the hub has a Change List Archive and a Resource List Archive of a
+	// set. Default: none.
+	Archives func(ctx context.Context, set string) (changes, resources bool, err error)
 
 	Now    func() time.Time // default time.Now
 	Logger *slog.Logger     // default: discard
@@ -107,6 +123,9 @@ const maxItems = 50_000
 
 // keptPlans bounds for how many URLs the newest document is kept in plans.
 const keptPlans = 1_000
+
+// describing bounds how often a Source Description is begun anew when sets change meanwhile.
+const describing = 10
 
 // gzipLevel is the fastest level, because open lists are compressed again after
 // each change. By measurement, the higher levels take a third to two thirds
@@ -132,6 +151,12 @@ func New(log changelog.Log, base feed.Base, o Options) *Server {
 	}
 	if o.List == nil {
 		o.List = func(context.Context, string, feed.Cursor) (*List, error) { return nil, feed.ErrNoInventory }
+	}
+	if o.Dumps == nil {
+		o.Dumps = func(context.Context, string) (bool, bool, error) { return false, false, nil }
+	}
+	if o.Archives == nil {
+		o.Archives = func(context.Context, string) (bool, bool, error) { return false, false, nil }
 	}
 	if o.Now == nil {
 		o.Now = time.Now
@@ -160,11 +185,18 @@ func (d *Server) ServeDescription(w http.ResponseWriter, r *http.Request) error 
 	if err := problem.OnlyRead(r, "GET, HEAD"); err != nil {
 		return err
 	}
-	states, err := d.log.Sets(r.Context())
-	if err != nil {
-		return err
+	for try := 1; ; try++ {
+		states, err := d.log.Sets(r.Context())
+		if err != nil {
+			return err
+		}
+		if err = d.answer(w, r, d.description(r.Context(), states)); !errors.Is(err, errChanged) {
+			return err
+		}
+		if try == describing {
+			return problem.Retry(problem.New(http.StatusServiceUnavailable, "unavailable", err.Error()))
+		}
 	}
-	return d.answer(w, r, d.description(r.Context(), states))
 }
 
 // ServeSet answers {base}/sets/{set}/{name}, which is one of the documents of a
@@ -186,6 +218,9 @@ func (d *Server) ServeSet(w http.ResponseWriter, r *http.Request, set, name stri
 		plan = d.resourceList
 	default:
 		if plan = d.named(name); plan == nil {
+			plan = d.dialect(name)
+		}
+		if plan == nil {
 			return notFound("there is no such document; " + d.base.CapabilityList(set) + " names what the set has")
 		}
 	}
@@ -205,11 +240,16 @@ func (d *Server) ServeSet(w http.ResponseWriter, r *http.Request, set, name stri
 // named returns what plans a document that an index names, or nil if no index has such
 // names.
 func (d *Server) named(name string) planner {
-	if n, ok := listNumber(name); ok {
-		return func(ctx context.Context, s feed.State) (*document, error) { return d.numbered(ctx, s, name, n) }
-	}
-	if at, block, piece, ok := parsePartName(name); ok {
+	exact, whole := exactName(name)
+	if n, ok := listNumber(exact); ok {
 		return func(ctx context.Context, s feed.State) (*document, error) {
+			s.WholeSeconds = whole
+			return d.numbered(ctx, s, name, n)
+		}
+	}
+	if at, block, piece, ok := parsePartName(exact); ok {
+		return func(ctx context.Context, s feed.State) (*document, error) {
+			s.WholeSeconds = whole
 			return d.resourcePart(ctx, s, at, block, piece)
 		}
 	}
@@ -241,20 +281,22 @@ func (d *Server) ServeLatest(w http.ResponseWriter, r *http.Request, set string)
 	return err
 }
 
-// latest returns the latest change notification.
+// latest returns the latest change notification. In a set with whole seconds it is not
+// byte for byte what was pushed: a client that walks through all documents finds it in the
+// Capability List.
 func (d *Server) latest(_ context.Context, s feed.State) (*document, error) {
 	if s.Latest == s.Head || s.Latest.Position < s.Floor.Position {
 		return d.noLatest(s), nil
 	}
 	return &document{
-		tag:      d.tag("latest", s.Set, history(s), s.Latest, s.Head),
-		modified: s.Head.Micros,
+		tag:      d.formTag(s, "latest", s.Set, history(s), s.Latest, s.Head),
+		modified: modified(s, s.Head.Micros),
 		link:     d.base.Link(s.Set),
 		more:     d.inventoryLink(s),
 		keep:     d.keep(s.Head.Position - s.Latest.Position),
 		write: func(ctx context.Context, w io.Writer) error {
 			h := (&feed.Batch{Set: s.Set, After: s.Latest, Cursor: s.Head}).Header()
-			return d.writeEntries(ctx, w, s.Set, h, s.Latest, s.Head)
+			return d.writeEntries(ctx, w, s, h, s.Latest, s.Head)
 		},
 	}, nil
 }
@@ -268,7 +310,7 @@ func (d *Server) noLatest(s feed.State) *document {
 // inventoryLink returns the value of a Link header that names what the inventory of a set
 // offers; empty: there is none.
 func (d *Server) inventoryLink(s feed.State) string {
-	if !d.opts.Inventories || s.NoInventory {
+	if !d.opts.Inventories || s.NoInventory || feed.IsFramework(s.Set) {
 		return ""
 	}
 	return d.base.InventoryLink(s.Set)
@@ -307,7 +349,7 @@ func (d *Server) planNow(ctx context.Context, set string, plan planner) (*docume
 func (d *Server) at(ctx context.Context, set string, position uint64) (feed.Cursor, error) {
 	c, err := d.log.At(ctx, set, position)
 	if errors.Is(err, resourcesync.ErrInvalid) {
-		return c, moved() // the log lost its tail meanwhile; the client made no mistake
+		return c, moved() // meanwhile the log lost its newest changes; the client made no mistake
 	}
 	if err != nil {
 		return c, fmt.Errorf("set %q at position %d: %w", set, position, err)

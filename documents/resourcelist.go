@@ -50,9 +50,9 @@ type piece struct {
 // bytesOfHead is more than what stands before and behind the entries of a Resource List.
 const bytesOfHead = 16 << 10
 
-// partName names a document of a Resource List, by the block and the number of the piece,
-// both from 1. The name says at which cursor the list is, so it never means another
-// document.
+// partName names a document of a Resource List in its exact form, by the block and the
+// number of the piece, both from 1. The name says at which cursor the list is, so it never
+// means another document.
 func partName(at feed.Cursor, block uint64, piece int) string {
 	name := "resourcelist-" + at.String() + "-" + strconv.FormatUint(block, 10)
 	if piece > 1 {
@@ -124,8 +124,8 @@ func (d *Server) resourceList(ctx context.Context, s feed.State) (*document, err
 		return nil, err
 	}
 	doc := &document{
-		tag:      d.tag("resourcelist", s.Set, l.Cursor(), l.Completed.UnixMicro()),
-		modified: l.Completed.UnixMicro(),
+		tag:      d.formTag(s, "resourcelist", s.Set, l.Cursor(), l.Completed.UnixMicro()),
+		modified: modified(s, l.Completed.UnixMicro()),
 		keep:     min(keepFrom, d.opts.CacheBytes/2), // see keepFrom: most clients read a Resource List once
 	}
 	if all.Count <= maxItems {
@@ -135,12 +135,14 @@ func (d *Server) resourceList(ctx context.Context, s feed.State) (*document, err
 		}
 		if len(b.pieces) == 1 {
 			doc.write = func(ctx context.Context, w io.Writer) error {
-				return d.writeResources(ctx, w, d.resourcesHeader(s.Set, l), l, b.pieces[0])
+				return d.writeResources(ctx, w, s, d.resourcesHeader(s.Set, l), l, b.pieces[0])
 			}
 			return doc, nil
 		}
 	}
-	doc.write = func(ctx context.Context, w io.Writer) error { return d.writeResourceIndex(ctx, w, s.Set, l, all.Count) }
+	doc.write = func(ctx context.Context, w io.Writer) error {
+		return writeResourceIndex(w, s, d.resourcesHeader(s.Set, l), d.parts(ctx, s, l, all.Count))
+	}
 	return doc, nil
 }
 
@@ -168,13 +170,13 @@ func (d *Server) resourcePart(ctx context.Context, s feed.State, at feed.Cursor,
 	h := d.resourcesHeader(s.Set, l)
 	h.Links = append(h.Links, resourcesync.Link{Rel: "index", Href: d.base.ResourceList(s.Set)})
 	return &document{
-		tag:       d.tag("resourcelist part", s.Set, l.Cursor(), l.Completed.UnixMicro(), number, n),
+		tag:       d.formTag(s, "resourcelist part", s.Set, l.Cursor(), l.Completed.UnixMicro(), number, n),
 		modified:  l.Completed.UnixMicro(),
 		closed:    true,
 		immutable: true,
 		keep:      min(keepFrom, d.opts.CacheBytes/2),
 		write: func(ctx context.Context, w io.Writer) error {
-			return d.writeResources(ctx, w, h, l, b.pieces[n-1])
+			return d.writeResources(ctx, w, s, h, l, b.pieces[n-1])
 		},
 	}, nil
 }
@@ -256,24 +258,19 @@ func (d *Server) resourcesHeader(set string, l *List) *resourcesync.Header {
 	}
 }
 
-// writeResourceIndex writes a Resource List Index.
-func (d *Server) writeResourceIndex(ctx context.Context, w io.Writer, set string, l *List, count uint64) error {
-	h := d.resourcesHeader(set, l)
+// writeResourceIndex writes a Resource List Index of the parts that yield names.
+func writeResourceIndex(w io.Writer, s feed.State, h *resourcesync.Header, parts iter.Seq2[string, error]) error {
 	h.Index = true
 	ns := resourcesync.NewNamespaces("h", resourcesync.Terms)
-	ns.Index, ns.Micros = true, true
+	ns.Index, ns.Micros, ns.WholeSeconds = true, true, s.WholeSeconds
 	buf := resourcesync.AppendXMLHeader(nil, h, ns)
-	for n := range blocks(count) {
-		b, err := d.block(ctx, set, l, count, n+1)
+	for loc, err := range parts {
 		if err != nil {
 			return err
 		}
-		for i := range b.pieces {
-			item := resourcesync.Item{At: h.At, Completed: h.Completed}
-			item.Loc = d.base.Document(set, partName(l.Cursor(), b.number, i+1))
-			buf = resourcesync.AppendXMLItem(buf, &item, ns)
-		}
-		if len(buf) >= writePage {
+		item := resourcesync.Item{At: h.At, Completed: h.Completed}
+		item.Loc = loc
+		if buf = resourcesync.AppendXMLItem(buf, &item, ns); len(buf) >= writePage {
 			if _, err := w.Write(buf); err != nil {
 				return err
 			}
@@ -284,9 +281,27 @@ func (d *Server) writeResourceIndex(ctx context.Context, w io.Writer, set string
 	return err
 }
 
+// parts yields the URLs of the parts of a Resource List.
+func (d *Server) parts(ctx context.Context, s feed.State, l *List, count uint64) iter.Seq2[string, error] {
+	return func(yield func(string, error) bool) {
+		for n := range blocks(count) {
+			b, err := d.block(ctx, s.Set, l, count, n+1)
+			if err != nil {
+				yield("", err)
+				return
+			}
+			for i := range b.pieces {
+				if !yield(d.base.Document(s.Set, inForm(s, partName(l.Cursor(), b.number, i+1))), nil) {
+					return
+				}
+			}
+		}
+	}
+}
+
 // writeResources writes a Resource List with the resources of one piece.
-func (d *Server) writeResources(ctx context.Context, w io.Writer, h *resourcesync.Header, l *List, p piece) error {
-	xml := feed.NewXMLWriter()
+func (d *Server) writeResources(ctx context.Context, w io.Writer, s feed.State, h *resourcesync.Header, l *List, p piece) error {
+	xml := xmlWriter(s)
 	buf, n := xml.AppendHeader(make([]byte, 0, writePage+4<<10), h), 0
 	for e, err := range l.Walk(ctx, p.Range) {
 		if err != nil {

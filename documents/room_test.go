@@ -37,7 +37,7 @@ func (i *interrupted) Write(p []byte) (int, error) {
 // A client that takes a list slowly gets the same bytes when the cache has dropped the
 // list meanwhile, and a broken connection when the memory has dropped it too.
 func TestDroppedWhileSent(t *testing.T) {
-	for _, coding := range []string{"gzip", "identity"} {
+	for _, coding := range []string{"gzip", "zstd", "identity"} {
 		t.Run(coding, func(t *testing.T) {
 			m := newMemory(t)
 			m.make("peps", 4_000)
@@ -57,7 +57,7 @@ func TestDroppedWhileSent(t *testing.T) {
 			}
 			evict := func() {
 				for n := 2; n <= 5; n++ {
-					for _, c := range []string{"gzip", "identity"} {
+					for _, c := range []string{"gzip", "zstd", "identity"} {
 						s.get(list(state, n), "Accept-Encoding", c)
 					}
 				}

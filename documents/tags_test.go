@@ -52,6 +52,14 @@ func TestTagsFollowTheBytes(t *testing.T) {
 		t.Fatal(err)
 	}
 	look("a new description")
+	for _, whole := range []bool{true, false} {
+		if err := m.Describe(t.Context(), "peps", feed.Description{Title: "proposals", DescribedBy: "https://peps.example.org/about", WholeSeconds: whole}); err != nil {
+			t.Fatal(err)
+		}
+		look("another form of datetimes")
+		m.add("peps", 1)
+		look("a publish in that form")
+	}
 	if err := m.Delete(t.Context(), "peps"); err != nil {
 		t.Fatal(err)
 	}

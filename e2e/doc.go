@@ -17,9 +17,11 @@
 //	ends      from a directory, a site or a repository to a mirror, everything killed
 //	attack    what those who mean harm try, while others use the hub
 //	linear    histories of two hubs under faults, held against one memory
+//	xmpp      a Prosody and a subscriber, everything killed
 //	soak      a cluster under load, with faults at random
 //
-// One package runs after the other, for tests that measure time disturb each other:
+// Tests that measure time disturb each other, so one package runs after the other. make e2e
+// lets those run beside each other that mostly wait; the Makefile names them.
 //
 //	go test -count=1 -p 1 ./...                     everything, in some minutes
 //	RSHUB_E2E_RACE=1 go test -count=1 -p 1 ./...    with programs built with -race

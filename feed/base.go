@@ -24,12 +24,24 @@ func (b Base) Set(set string) string { return b.Sets() + "/" + set }
 // Description returns the URL of the Source Description with every set.
 func (b Base) Description() string { return string(b) + "/.well-known/resourcesync" }
 
-// Topic returns the URL of a set's change notification channel.
-func (b Base) Topic(set string) string { return b.Document(set, "changes") }
+// Topic returns the URL of a topic by its name. That of a set is the set's change notification
+// channel; for the other topics of a set see FrameworkTopic and AtomTopic.
+func (b Base) Topic(topic string) string {
+	set := SetOf(topic)
+	switch {
+	case set == topic:
+		return b.Document(set, "changes")
+	case IsFramework(topic):
+		return b.Document(set, "framework")
+	}
+	return b.Document(set, "atom.xml")
+}
 
-// WebSocket returns the topic with the scheme ws or wss. It must never stand in
+// WebSocket returns the URL of a topic with the scheme ws or wss. It must never stand in
 // a loc: clients that walk a Capability List fail on it.
-func (b Base) WebSocket(set string) string { return "ws" + strings.TrimPrefix(b.Topic(set), "http") }
+func (b Base) WebSocket(topic string) string {
+	return "ws" + strings.TrimPrefix(b.Topic(topic), "http")
+}
 
 // Document returns the URL of one of a set's documents.
 func (b Base) Document(set, name string) string { return b.Set(set) + "/" + name }
@@ -45,6 +57,26 @@ func (b Base) ChangeListIndex(set string) string { return b.Document(set, "chang
 
 // ResourceList returns the URL of a set's Resource List, or of the index of several.
 func (b Base) ResourceList(set string) string { return b.Document(set, "resourcelist.xml") }
+
+// ResourceDump returns the URL of a set's Resource Dump, or of the index of its parts.
+func (b Base) ResourceDump(set string) string { return b.Document(set, "resourcedump.xml") }
+
+// ChangeDump returns the URL of a set's Change Dump, or of an index of several.
+func (b Base) ChangeDump(set string) string { return b.Document(set, "changedump.xml") }
+
+// Content returns the URL of a file that a set's dumps are made of.
+func (b Base) Content(set, name string) string { return b.Document(set, "content/"+name) }
+
+// ChangeListArchive returns the URL of a set's Change List Archive, or of an index of several.
+func (b Base) ChangeListArchive(set string) string { return b.Document(set, "changelist-archive.xml") }
+
+// ResourceListArchive returns the URL of a set's Resource List Archive, or of an index of several.
+func (b Base) ResourceListArchive(set string) string {
+	return b.Document(set, "resourcelist-archive.xml")
+}
+
+// Archived returns the URL of a document that a set's archive names.
+func (b Base) Archived(set, name string) string { return b.Document(set, "archive/"+name) }
 
 // Resources returns the URL at which the resources of a set are read.
 func (b Base) Resources(set string) string { return b.Document(set, "resources") }
@@ -63,11 +95,14 @@ func (b Base) Subscriptions(set string) string { return b.Document(set, "subscri
 // name may read the status, so the name is a secret.
 func (b Base) Status(name string) string { return string(b) + "/subscriptions/" + name }
 
-// Link returns the value of the Link header that a set's topic and each of its
+// Dictionary returns the URL of the dictionary of a name; see feed/compressed.
+func (b Base) Dictionary(name string) string { return string(b) + "/dictionaries/" + name }
+
+// Link returns the value of the Link header that a topic and each of its
 // deliveries have (Change Notification sections 4.1 and 4.3): the relations
 // self and hub in one field.
-func (b Base) Link(set string) string {
-	return "<" + b.Topic(set) + `>; rel="self", <` + b.Hub() + `>; rel="hub"`
+func (b Base) Link(topic string) string {
+	return "<" + b.Topic(topic) + `>; rel="self", <` + b.Hub() + `>; rel="hub"`
 }
 
 // The relations of links to what the inventory of a set offers.
@@ -83,15 +118,28 @@ func (b Base) InventoryLink(set string) string {
 	return "<" + b.Baseline(set) + `>; rel="` + RelBaseline + `", <` + b.Resources(set) + `>; rel="` + RelResources + `", <` + b.Audit(set) + `>; rel="` + RelAudit + `"`
 }
 
-// ParseTopic returns the set whose topic a URL is. ok is false when the URL is
-// not a topic of this hub.
-func (b Base) ParseTopic(topic string) (set string, ok bool) {
-	set, ok = strings.CutPrefix(topic, b.Set(""))
-	if ok {
-		set, ok = strings.CutSuffix(set, "/changes")
+// ParseTopic returns the set whose change notification channel a URL is. ok is false when the
+// URL is none of this hub.
+func (b Base) ParseTopic(url string) (set string, ok bool) {
+	topic, ok := b.FindTopic(url)
+	if !ok || SetOf(topic) != topic {
+		return "", false
 	}
+	return topic, true
+}
+
+// FindTopic returns the name of the topic that a URL is of. ok is false when the URL is
+// not a topic of this hub.
+func (b Base) FindTopic(url string) (topic string, ok bool) {
+	path, ok := strings.CutPrefix(url, b.Set(""))
+	set, _, _ := strings.Cut(path, "/")
 	if !ok || CheckSet(set) != nil {
 		return "", false
 	}
-	return set, true
+	for _, topic := range Topics(set) {
+		if b.Topic(topic) == url {
+			return topic, true
+		}
+	}
+	return "", false
 }

@@ -36,7 +36,7 @@ func ParsePlace(s string) (Place, error) {
 		root, rerr = strconv.ParseUint(text, 16, 32)
 	}
 	if !ok || cerr != nil || rerr != nil || rank > MaxNumber {
-		return Place{}, resourcesync.Invalid("%q is no place in a baseline: a place is position-microseconds~rank~root, as the hub gave it", resourcesync.Shorten(s))
+		return Place{}, resourcesync.Invalid("%q is not a place in a baseline: use the place that the hub gave (position-microseconds~rank~root)", resourcesync.Shorten(s))
 	}
 	return Place{cursor, rank, uint32(root)}, nil
 }

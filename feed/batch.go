@@ -14,14 +14,15 @@ type Entry struct {
 }
 
 // A Batch is a run of consecutive entries: what one publish added, a part of
-// that, or several publishes. All followers share one Batch, so nobody may
-// change it.
+// that, or several publishes. Followers share one Batch, so nobody may change
+// it.
 type Batch struct {
-	Set      string
+	Set      string // or the FrameworkTopic of a set
 	After    Cursor // the cursor before the first entry
 	Cursor   Cursor // the cursor to go on from: of the last entry, or of the last entry that a filter left out; equal to After when the batch covers no entry
 	Entries  []Entry
 	Diverged bool // the log had lost its tail, so After is not the cursor that the follower asked for
+	Private  bool // it was read for one follower, and no other has it; see AppendIn
 
 	encodings atomic.Pointer[encoding] // the newest of the batch's encodings; see In
 }
@@ -86,14 +87,18 @@ func (b *Batch) Split() []*Batch {
 func (b *Batch) part(after Cursor, begin, end int) *Batch {
 	return &Batch{
 		Set: b.Set, After: after, Cursor: b.Entries[end-1].Cursor,
-		Entries: b.Entries[begin:end:end], Diverged: b.Diverged && begin == 0,
+		Entries: b.Entries[begin:end:end], Diverged: b.Diverged && begin == 0, Private: b.Private,
 	}
 }
 
 // Header returns the header of the batch as a change notification (Change
-// Notification section 3).
+// Notification section 3), or as a framework notification (Framework Notification
+// section 3) if its Set is a FrameworkTopic.
 func (b *Batch) Header() *resourcesync.Header {
 	h := &resourcesync.Header{Capability: resourcesync.ChangeNotification}
+	if IsFramework(b.Set) {
+		h.Capability = resourcesync.FrameworkNotification
+	}
 	from, until, _ := b.interval()
 	h.From, h.Until = Cursor{Micros: from}.Time(), Cursor{Micros: until}.Time()
 	h.Attrs = CursorAttrs(b.After, b.Cursor)

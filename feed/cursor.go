@@ -35,7 +35,7 @@ func ParseCursor(s string) (Cursor, error) {
 	position, perr := strconv.ParseUint(p, 10, 64)
 	micros, merr := strconv.ParseUint(m, 10, 64)
 	if !ok || perr != nil || merr != nil || position > MaxNumber || micros > MaxNumber {
-		return Cursor{}, resourcesync.Invalid("%q is no cursor: a cursor is two numbers, position-microseconds, as the hub gave it", resourcesync.Shorten(s))
+		return Cursor{}, resourcesync.Invalid("%q is not a cursor: use the cursor that the hub gave (two numbers, position-microseconds)", resourcesync.Shorten(s))
 	}
 	return Cursor{position, int64(micros)}, nil
 }

@@ -26,15 +26,15 @@ var (
 	// more. The destination should begin anew with a baseline, or read the source's
 	// resources anew.
 	ErrGone = &Error{Code: "gone", Status: 410, Text: "gone from the change memory",
-		Detail: "the change memory does not reach back that far: begin anew with since=baseline, or read the resources of the source anew and then follow from since=start"}
+		Detail: "the hub no longer keeps changes that old: begin again with since=baseline, or read all resources of the source again and then follow with since=start"}
 
 	// ErrNoSet means that there is no set of that name.
 	ErrNoSet = &Error{Code: "no-such-set", Status: 404, Text: "no such set",
-		Detail: "there is no such set; GET /sets lists them"}
+		Detail: "there is no such set, or it is private; GET /sets lists the sets that you may follow"}
 
 	// ErrNoInventory means that the hub does not keep what a set holds now.
 	ErrNoInventory = &Error{Code: "no-inventory", Status: 404, Text: "no inventory of the set",
-		Detail: "this hub keeps no inventory of the set: there is no baseline, no list of its resources and no audit"}
+		Detail: "this hub keeps no inventory of the set, so there is no baseline, no list of resources and no audit"}
 
 	// ErrDamaged means that a part of an inventory is missing, or is not what was
 	// written. Whoever wraps it names the part.
@@ -62,14 +62,14 @@ var (
 
 	// ErrOverloaded means that the hub makes or sends as many answers as it has memory
 	// for. The same request may succeed soon.
-	ErrOverloaded = &Error{Code: "overloaded", Status: 503, Retry: 2, Text: "too many requests and answers are under way",
-		Detail: "the hub has too many large requests and answers under way; ask again soon"}
+	ErrOverloaded = &Error{Code: "overloaded", Status: 503, Retry: 2, Text: "too many large requests and answers are in progress",
+		Detail: "the hub has too many large requests and answers in progress; try again soon"}
 
 	// ErrUnknown means that a write was sent to the store, but its answer did
 	// not come. The store may have it or not. Sending an append again with the
 	// same key is safe.
 	ErrUnknown = &Error{Code: "unknown", Status: 503, Retry: 2, Text: "unknown whether the change memory has it",
-		Detail: "unknown whether the change memory has it: send again with the same Idempotency-Key"}
+		Detail: "it is unknown whether the hub stored the changes: send the same request again with the same Idempotency-Key"}
 )
 
 // Is reports whether target is the same failure: an Error of the same Code. One of
@@ -86,8 +86,8 @@ func Ahead(head Cursor, now time.Time) *Error {
 	e := *ErrClock
 	e.Retry = 60
 	e.Text += fmt.Sprintf(": the newest entry of the set is of %s, and now is %s", newest, now.UTC().Format(time.RFC3339))
-	e.Detail = "a clock was wrong when the newest change of this set was published: its datetime is " + newest +
-		", in the future. The set takes no more changes until then; nothing was written. To publish to it now, delete the set and make it anew"
+	e.Detail = "a clock was wrong when the newest change of this set was published. Its datetime is " + newest +
+		", in the future. The set takes no more changes until then; nothing was written. To publish to it now, delete the set and make it again"
 	return &e
 }
 

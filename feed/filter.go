@@ -16,9 +16,14 @@ type Filter struct {
 	Prefix  string                    // the change's loc begins with it
 	Changes []resourcesync.ChangeType // the change is one of these
 	Types   []string                  // the media type is one of these; "text/*" means all of text
+	Tags    []string                  `json:",omitempty"` // it has at least one of these tags
+	Rels    []string                  `json:",omitempty"` // it has at least one link with one of these relation types
 }
 
-// ParseFilter reads the parameters prefix, change and type. The last two may
+// maxWords is how many tags a Filter has at most, and how many relation types.
+const maxWords = 32
+
+// ParseFilter reads the parameters prefix, change, type, tag and rel. All but the first may
 // have several values, repeated or separated by commas. An error is a
 // *resourcesync.Error with ErrInvalid, whose Rule begins with the parameter's
 // name.
@@ -26,9 +31,9 @@ func ParseFilter(q url.Values) (Filter, error) {
 	f := Filter{Prefix: q.Get("prefix")}
 	switch n := len(f.Prefix); {
 	case len(q["prefix"]) > 1:
-		return f, resourcesync.Invalid("prefix is given twice; it has only one value")
+		return f, resourcesync.Invalid("prefix is given twice, but can have only one value")
 	case n > 2048:
-		return f, resourcesync.Invalid("prefix has %d bytes; a loc has at most 2,048", n)
+		return f, resourcesync.Invalid("prefix has %d bytes, but a loc has at most 2,048", n)
 	}
 	for _, s := range values(q, "change") {
 		switch c := resourcesync.ChangeType(s); c {
@@ -50,7 +55,28 @@ func ParseFilter(q url.Values) (Filter, error) {
 	slices.Sort(f.Changes)
 	slices.Sort(f.Types)
 	f.Changes, f.Types = slices.Compact(f.Changes), slices.Compact(f.Types)
-	return f, nil
+	var err error
+	if f.Tags, err = words(q, "tag", resourcesync.CheckTag); err != nil {
+		return f, err
+	}
+	f.Rels, err = words(q, "rel", resourcesync.CheckRel)
+	return f, err
+}
+
+// words reads a parameter whose values are words, in order and each once. check returns the
+// rule that a word breaks, or "".
+func words(q url.Values, name string, check func(string) string) ([]string, error) {
+	all := values(q, name)
+	for _, s := range all {
+		if rule := check(s); rule != "" {
+			return nil, resourcesync.Invalid("%s=%s: %s", name, resourcesync.Shorten(s), rule)
+		}
+	}
+	slices.Sort(all)
+	if all = slices.Compact(all); len(all) > maxWords {
+		return nil, resourcesync.Invalid("%s has %d values, but can have only %d", name, len(all), maxWords)
+	}
+	return all, nil
 }
 
 // values returns all values of a parameter, without the commas and the spaces
@@ -68,7 +94,17 @@ func values(q url.Values, name string) []string {
 }
 
 // IsZero reports whether everything passes.
-func (f Filter) IsZero() bool { return f.Prefix == "" && len(f.Changes) == 0 && len(f.Types) == 0 }
+func (f Filter) IsZero() bool {
+	return f.Prefix == "" && len(f.Changes) == 0 && len(f.Types) == 0 && len(f.Tags) == 0 && len(f.Rels) == 0
+}
+
+// Partial reports whether the filter leaves out changes of resources within its prefix. A
+// destination that follows with such a filter does not hold what the set does.
+func (f Filter) Partial() bool {
+	every := []resourcesync.ChangeType{resourcesync.Created, resourcesync.Updated, resourcesync.Deleted}
+	left := func(c resourcesync.ChangeType) bool { return !slices.Contains(f.Changes, c) }
+	return len(f.Types) > 0 || len(f.Tags) > 0 || len(f.Rels) > 0 || len(f.Changes) > 0 && slices.ContainsFunc(every, left)
+}
 
 // Values returns the parameters from which ParseFilter makes the same Filter.
 func (f Filter) Values() url.Values {
@@ -81,6 +117,12 @@ func (f Filter) Values() url.Values {
 	}
 	if len(f.Types) > 0 {
 		q["type"] = f.Types
+	}
+	if len(f.Tags) > 0 {
+		q["tag"] = f.Tags
+	}
+	if len(f.Rels) > 0 {
+		q["rel"] = f.Rels
 	}
 	return q
 }
@@ -95,6 +137,12 @@ func (f Filter) Match(c *resourcesync.Change) bool {
 		return false
 	}
 	if len(f.Changes) > 0 && !slices.Contains(f.Changes, c.Change) {
+		return false
+	}
+	if len(f.Tags) > 0 && !slices.ContainsFunc(f.Tags, c.HasTag) {
+		return false
+	}
+	if len(f.Rels) > 0 && !slices.ContainsFunc(f.Rels, c.HasRel) {
 		return false
 	}
 	return len(f.Types) == 0 || slices.ContainsFunc(f.Types, func(t string) bool { return matchType(t, c.Type) })

@@ -32,6 +32,19 @@ func TestParseFilter(t *testing.T) {
 		{"type=text/", Filter{}, false},
 		{"type=a/" + strings.Repeat("x", 254), Filter{}, false},
 		{"prefix=" + strings.Repeat("x", 2049), Filter{}, false},
+		{"tag=frogs", Filter{Tags: []string{"frogs"}}, true},
+		{"tag=frogs,Fish&tag=frogs,,", Filter{Tags: []string{"Fish", "frogs"}}, true},
+		{"tag=", Filter{}, true},
+		{"tag=two+words", Filter{}, false},
+		{"tag=%00", Filter{}, false},
+		{"tag=" + strings.Repeat("x", 257), Filter{}, false},
+		{"rel=describedby", Filter{Rels: []string{"describedby"}}, true},
+		{"rel=via,http://www.openarchives.org/rs/terms/patch&rel=via&tag=frogs", Filter{Rels: []string{"http://www.openarchives.org/rs/terms/patch", "via"}, Tags: []string{"frogs"}}, true},
+		{"rel=", Filter{}, true},
+		{"rel=describedBy", Filter{}, false},
+		{"rel=/patch", Filter{}, false},
+		{"rel=a0,a1,a2,a3,a4,a5,a6,a7,a8,a9,aa,ab,ac,ad,ae,af,ag,ah,ai,aj,ak,al,am,an,ao,ap,aq,ar,as,at,au,av,aw", Filter{}, false},
+		{"tag=0,1,2,3,4,5,6,7,8,9,a,b,c,d,e,f,g,h,i,j,k,l,m,n,o,p,q,r,s,t,u,v,w", Filter{}, false},
 	} {
 		t.Run(test.query[:min(len(test.query), 40)], func(t *testing.T) {
 			q, err := url.ParseQuery(test.query)
@@ -61,7 +74,7 @@ func TestParseFilter(t *testing.T) {
 
 func TestFilterKey(t *testing.T) {
 	keys := make(map[string]string)
-	for _, query := range []string{"", "prefix=a", "prefix=a%26change=updated", "prefix=a&change=updated", "change=updated", "change=updated,deleted", "type=a/b", "prefix=type%3Da/b"} {
+	for _, query := range []string{"", "prefix=a", "prefix=a%26change=updated", "prefix=a&change=updated", "change=updated", "change=updated,deleted", "type=a/b", "prefix=type%3Da/b", "tag=a", "tag=a,b", "tag=a/b", "rel=a", "tag=a&rel=a"} {
 		q, _ := url.ParseQuery(query)
 		f, err := ParseFilter(q)
 		if err != nil {
@@ -81,6 +94,8 @@ func TestFilterKey(t *testing.T) {
 
 func TestFilterMatch(t *testing.T) {
 	c := resourcesync.Change{Loc: "https://example.org/a/b", Change: resourcesync.Updated, Type: "Text/HTML; charset=utf-8"}
+	c.SetTags("frogs", "fish")
+	c.Links = []resourcesync.Link{{Rel: "via", Href: "urn:x:a"}, {Rel: "memento", Href: "urn:x:b"}}
 	for _, test := range []struct {
 		query string
 		want  bool
@@ -102,6 +117,19 @@ func TestFilterMatch(t *testing.T) {
 		{"prefix=https://example.org/&change=updated&type=text/*", true},
 		{"prefix=https://example.org/&change=deleted&type=text/*", false},
 		{"prefix=https://example.com/&change=updated&type=text/*", false},
+		{"tag=frogs", true},
+		{"tag=fish,humans", true},
+		{"tag=Fish", false},
+		{"tag=fis", false},
+		{"tag=fish&change=deleted", false},
+		{"tag=humans&change=updated", false},
+		{"rel=via", true},
+		{"rel=memento,timegate", true},
+		{"rel=timegate", false},
+		{"rel=vi", false},
+		{"rel=memento&tag=frogs", true},
+		{"rel=memento&tag=humans", false},
+		{"rel=timegate&tag=frogs", false},
 	} {
 		t.Run(test.query, func(t *testing.T) {
 			q, _ := url.ParseQuery(test.query)
@@ -116,6 +144,20 @@ func TestFilterMatch(t *testing.T) {
 	}
 	if f := (Filter{Types: []string{"text/*"}}); f.Match(&resourcesync.Change{Loc: "a", Type: ""}) {
 		t.Error("a change without a type passes a filter by type")
+	}
+	if f := (Filter{Tags: []string{"frogs"}}); f.Match(&resourcesync.Change{Loc: "a"}) || !f.Partial() {
+		t.Error("a change without tags passes a filter by tag")
+	}
+}
+
+func TestPartial(t *testing.T) {
+	for query, want := range map[string]bool{
+		"": false, "prefix=a": false, "change=created,updated,deleted": false, "change=created": true, "type=a/b": true, "tag=a": true, "rel=a": true,
+	} {
+		q, _ := url.ParseQuery(query)
+		if f, err := ParseFilter(q); err != nil || f.Partial() != want {
+			t.Errorf("%s: %v, %t", query, err, !want)
+		}
 	}
 }
 
@@ -145,7 +187,7 @@ func TestFilterApply(t *testing.T) {
 
 // A filter that was read is written as it is read, and what it says is what is asked for.
 func FuzzParseFilter(f *testing.F) {
-	for _, s := range []string{"", "prefix=a&change=created,updated&type=text/*", "change=created&change=,created,", "type=image/svg%2Bxml,image/svg+xml", "prefix=%ff&prefix=b", "type=*/*", "type=TEXT/html;x=y", "change=Created", "type=a/b%20c"} {
+	for _, s := range []string{"", "prefix=a&change=created,updated&type=text/*", "change=created&change=,created,", "type=image/svg%2Bxml,image/svg+xml", "prefix=%ff&prefix=b", "type=*/*", "type=TEXT/html;x=y", "change=Created", "type=a/b%20c", "tag=a,b&tag=c", "tag=a%20b", "rel=up,urn:x:a&tag=b", "rel=%zz&rel=A"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, query string) {
@@ -155,7 +197,7 @@ func FuzzParseFilter(f *testing.F) {
 		}
 		got, err := ParseFilter(q)
 		if err != nil {
-			if e, ok := errors.AsType[*resourcesync.Error](err); !ok || !errors.Is(err, resourcesync.ErrInvalid) || !slices.ContainsFunc([]string{"prefix", "change", "type"}, func(name string) bool { return strings.HasPrefix(e.Rule, name) }) {
+			if e, ok := errors.AsType[*resourcesync.Error](err); !ok || !errors.Is(err, resourcesync.ErrInvalid) || !slices.ContainsFunc([]string{"prefix", "change", "type", "tag", "rel"}, func(name string) bool { return strings.HasPrefix(e.Rule, name) }) {
 				t.Errorf("%q is refused with %v", query, err)
 			}
 			return

@@ -17,6 +17,10 @@ type Format struct {
 	// Link header. If b is pushed, next is empty.
 	Append func(dst []byte, b *Batch, next string) []byte
 
+	// Pack appends the text of a message as it is sent. Such a message is binary. Nil: a
+	// message is its text.
+	Pack func(dst, text []byte) []byte
+
 	// Parts appends a page in parts, so that nobody needs to hold it whole. Nil: a
 	// page of the format is made by Append alone.
 	Parts *Parts
@@ -29,9 +33,9 @@ type Format struct {
 // Parts write a page of a batch piece by piece. Together they write the same as
 // Format.Append.
 type Parts struct {
-	Head  func(dst []byte, b *Batch, next string) []byte // what stands before the first entry; of its entries b needs only the first
-	Entry func(dst []byte, e *Entry, first bool) []byte  // an entry, with what stands between it and the one before; first: there is none before
-	Tail  func(dst []byte) []byte                        // what stands behind the last entry
+	Head  func(dst []byte, b *Batch, next string) []byte            // what stands before the first entry; of its entries b needs only the first
+	Entry func(dst []byte, set string, e *Entry, first bool) []byte // an entry, with what stands between it and the one before; first: there is none before
+	Tail  func(dst []byte) []byte                                   // what stands behind the last entry
 }
 
 // The formats of changes.
@@ -47,7 +51,7 @@ var (
 		return dst
 	}, Parts: &Parts{
 		Head:  func(dst []byte, b *Batch, next string) []byte { return b.appendJSONHead(dst, next) },
-		Entry: appendMember,
+		Entry: func(dst []byte, _ string, e *Entry, first bool) []byte { return appendMember(dst, e, first) },
 		Tail:  func(dst []byte) []byte { return append(dst, "]}\n"...) },
 	}, Baseline: func() *BaselineWriter { return baselineJSON }}
 
@@ -62,12 +66,12 @@ var (
 	NDJSON = &Format{MediaType: "application/x-ndjson", Append: func(dst []byte, b *Batch, _ string) []byte {
 		dst = slices.Grow(dst, 360*len(b.Entries))
 		for i := range b.Entries {
-			dst = append(b.Entries[i].appendJSON(dst), '\n')
+			dst = append(b.Entries[i].AppendJSON(dst), '\n')
 		}
 		return dst
 	}, Parts: &Parts{
 		Head:  func(dst []byte, _ *Batch, _ string) []byte { return dst },
-		Entry: appendLine,
+		Entry: func(dst []byte, _ string, e *Entry, first bool) []byte { return appendLine(dst, e, first) },
 		Tail:  func(dst []byte) []byte { return dst },
 	}, Baseline: func() *BaselineWriter { return baselineNDJSON }}
 )
@@ -89,19 +93,36 @@ type encoding struct {
 	format *Format
 	next   *encoding
 
-	once sync.Once
-	text []byte
+	once    sync.Once
+	message []byte
 }
 
 // In returns the batch as it is pushed in a format. The first caller makes the
-// text, and callers at the same time wait for it. Nobody may change it.
+// message, and callers at the same time wait for it. Nobody may change it.
 func (b *Batch) In(f *Format) []byte {
 	e := b.encoding(f)
-	e.once.Do(func() { e.text = f.Append(nil, b, "") })
-	return e.text
+	e.once.Do(func() {
+		if e.message = f.Append(nil, b, ""); f.Pack != nil {
+			e.message = slices.Clip(f.Pack(nil, e.message))
+		}
+	})
+	return e.message
 }
 
-// encoding returns the batch's encoding in a format. Its text may not be made
+// AppendIn appends what In returns. It is good for a follower that is far behind: the
+// message of a private batch is made where it is needed, and is not kept for anybody else.
+func (b *Batch) AppendIn(dst []byte, f *Format) []byte {
+	switch {
+	case !b.Private:
+		return append(dst, b.In(f)...)
+	case f.Pack != nil:
+		return f.Pack(dst, f.Append(nil, b, ""))
+	default:
+		return f.Append(dst, b, "")
+	}
+}
+
+// encoding returns the batch's encoding in a format. Its message may not be made
 // yet.
 func (b *Batch) encoding(f *Format) *encoding {
 	for {

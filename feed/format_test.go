@@ -45,6 +45,30 @@ func TestIn(t *testing.T) {
 	}
 }
 
+// AppendIn appends what In returns, in every format. Of a private batch it keeps nothing.
+func TestAppendIn(t *testing.T) {
+	for _, f := range []*Format{JSON, XML, NDJSON} {
+		for _, private := range []bool{false, true} {
+			b, twin := twoEntries(), twoEntries()
+			b.Private = private
+			want := "before" + string(twin.In(f))
+			for range 2 {
+				if got := string(b.AppendIn([]byte("before"), f)); got != want {
+					t.Errorf("private %t: %q, want %q", private, got, want)
+				}
+			}
+			if kept := b.encodings.Load() != nil; kept == private {
+				t.Errorf("private %t: kept %t", private, kept)
+			}
+			for _, part := range b.Split() {
+				if part.Private != private {
+					t.Errorf("private %t: a part is not", private)
+				}
+			}
+		}
+	}
+}
+
 func TestNDJSON(t *testing.T) {
 	b := twoEntries()
 	lines := strings.SplitAfter(string(NDJSON.Append([]byte("x\n"), b, "https://example.org/")), "\n")

@@ -15,7 +15,7 @@ func (b *Batch) appendJSON(dst []byte, next string) []byte {
 		if i > 0 {
 			dst = append(dst, ',')
 		}
-		dst = b.Entries[i].appendJSON(dst)
+		dst = b.Entries[i].AppendJSON(dst)
 	}
 	return append(dst, "]}"...)
 }
@@ -23,7 +23,7 @@ func (b *Batch) appendJSON(dst []byte, next string) []byte {
 // appendJSONHead appends the object up to its first entry.
 func (b *Batch) appendJSONHead(dst []byte, next string) []byte {
 	dst = append(dst, `{"set":"`...)
-	dst = append(dst, b.Set...) // a set's name needs no escape
+	dst = append(dst, SetOf(b.Set)...) // a set's name needs no escape
 	dst = append(dst, `","after":"`...)
 	dst = b.After.Append(dst)
 	if from, until, ok := b.interval(); ok {
@@ -50,22 +50,28 @@ func appendMember(dst []byte, e *Entry, first bool) []byte {
 	if !first {
 		dst = append(dst, ',')
 	}
-	return e.appendJSON(dst)
+	return e.AppendJSON(dst)
 }
 
 // appendLine appends the entry as a line of NDJSON.
-func appendLine(dst []byte, e *Entry, _ bool) []byte { return append(e.appendJSON(dst), '\n') }
+func appendLine(dst []byte, e *Entry, _ bool) []byte { return append(e.AppendJSON(dst), '\n') }
 
-// appendJSON appends the entry as a JSON object. It has the members of the
+// AppendJSON appends the entry as a JSON object on one line. It has the members of the
 // change, and position, datetime (the hub's) and sourceDatetime (the source's
-// own).
-func (e *Entry) appendJSON(dst []byte) []byte {
+// own). That of a FrameworkTopic also has capability.
+func (e *Entry) AppendJSON(dst []byte) []byte {
 	dst = append(dst, `{"position":`...)
 	dst = strconv.AppendUint(dst, e.Position, 10)
 	dst = append(dst, `,"datetime":"`...)
 	dst = resourcesync.AppendTimeMicro(dst, e.Micros)
 	dst = append(dst, `",`...)
 	c := e.Change
+	if len(c.Attrs) > 0 {
+		var capability string
+		if capability, c.Attrs = takeCapability(c.Attrs); capability != "" {
+			dst = append(append(append(dst, `"capability":"`...), capability...), `",`...)
+		}
+	}
 	if !c.Datetime.IsZero() {
 		dst = append(dst, `"sourceDatetime":"`...)
 		dst = resourcesync.AppendTime(dst, c.Datetime)

@@ -59,7 +59,7 @@ func TestReadBaselineRefuses(t *testing.T) {
 		{good, `"set":"demo"`, `"set":"/"`, `cannot name a set`},
 		{good, `"resources":[`, `"changes":[`, `has no changes yet`},
 		{good, `"count":9`, `"count":-1`, `count is a whole number`},
-		{good, `~3~7"`, `"`, `is no place`},
+		{good, `~3~7"`, `"`, `is not a place`},
 		{good, `~5~7"`, `~6~7"`, `do not lead from`},
 		{good, `"9-9000009~5~7"`, `"8-9000009~5~7"`, `do not lead from`},
 		{good, `~5~7"`, `~5~8"`, `do not lead from`},
@@ -68,7 +68,7 @@ func TestReadBaselineRefuses(t *testing.T) {
 		{good, `"position":9`, `"position":10`, `newer than the baseline`},
 		{good, `"position":4,`, ``, `has a position`},
 		{end, `"changes":[]`, `"changes":[],"resources":[]`, `do not stand in one page`},
-		{end, `"cursor":"9-9000009"`, `"cursor":"9-9000009~9"`, `is no cursor`},
+		{end, `"cursor":"9-9000009"`, `"cursor":"9-9000009~9"`, `is not a cursor`},
 		{end, `"changes":[]`, `"changes":[{"loc":"urn:a"}]`, `has no changes yet`},
 	} {
 		text := strings.Replace(test.text, test.old, test.new, 1)

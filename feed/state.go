@@ -13,11 +13,18 @@ type Description struct {
 	ResourceDump string `json:"resourcedump,omitempty"`
 	ChangeDump   string `json:"changedump,omitempty"`
 
-	NoInventory bool `json:"noInventory,omitempty"` // the source wants no inventory of the set
-	Private     bool `json:"private,omitempty"`     // what anyone may do does not count for the set
+	NoInventory  bool `json:"noInventory,omitempty"`  // the source wants no inventory of the set
+	Private      bool `json:"private,omitempty"`      // what anyone may do does not count for the set
+	WholeSeconds bool `json:"wholeSeconds,omitempty"` // the documents of the standard show no fractions of a second
+	Dumps        bool `json:"dumps,omitempty"`        // the hub makes dumps of the set: it fetches the contents of its resources
+	Archives     bool `json:"archives,omitempty"`     // the hub archives the set's closed Change Lists, and retention waits for that
+
+	Events string `json:"events,omitempty"` // what change a CloudEvent of the source is: JSON, of package cloudevents; no document shows it
 
 	Source string        `json:"source,omitempty"` // URL of a list of the set's resources that the hub polls; no document shows it
 	Every  time.Duration `json:"every,omitempty"`  // how often; 0 if there is no Source
+
+	Shown string `json:"shown,omitempty"` // of the log of a FrameworkTopic: what was told of the set's documents so far, as JSON of package framework
 
 	By string `json:"by,omitempty"` // name of the caller who made the set; empty: one without a token. No document shows it
 }

@@ -32,6 +32,13 @@ func NewXMLWriter() *XMLWriter {
 	return &XMLWriter{ns: ns}
 }
 
+// WholeSeconds makes the writer cut off the fraction of the second of every datetime.
+// Cursors stay exact. It returns w.
+func (w *XMLWriter) WholeSeconds() *XMLWriter {
+	w.ns.WholeSeconds = true
+	return w
+}
+
 // AppendHeader appends the beginning of a document, up to its first entry.
 func (w *XMLWriter) AppendHeader(dst []byte, h *resourcesync.Header) []byte {
 	return resourcesync.AppendXMLHeader(dst, h, w.ns)
@@ -40,11 +47,29 @@ func (w *XMLWriter) AppendHeader(dst []byte, h *resourcesync.Header) []byte {
 // AppendEntry appends one entry. Its position is the attribute h:position, and
 // the source's own datetime the attribute h:sourceDatetime.
 func (w *XMLWriter) AppendEntry(dst []byte, e *Entry) []byte {
+	w.set(e)
+	return resourcesync.AppendXMLItem(dst, &w.item, w.ns)
+}
+
+// set makes w.item the entry.
+func (w *XMLWriter) set(e *Entry) {
 	w.item.Change = e.Change
 	w.item.Datetime = e.Time()
-	w.attrs = append(w.sourceDatetime(w.position(e), e), e.Change.Attrs...)
+	capability, others := takeCapability(e.Change.Attrs)
+	w.item.Capability = capability
+	w.attrs = append(w.sourceDatetime(w.position(e), e), others...)
 	w.item.Attrs = w.attrs
-	return resourcesync.AppendXMLItem(dst, &w.item, w.ns)
+}
+
+// AppendDeclarations appends the attributes of the root of a document of another standard
+// that AppendDetails needs.
+func (w *XMLWriter) AppendDeclarations(dst []byte) []byte { return w.ns.AppendDeclarations(dst) }
+
+// AppendDetails appends what AppendEntry does, without loc, lastmod and changefreq: the rs:md
+// and rs:ln elements of an entry, as an extension of another standard.
+func (w *XMLWriter) AppendDetails(dst []byte, e *Entry) []byte {
+	w.set(e)
+	return resourcesync.AppendXMLDetails(dst, &w.item, w.ns)
 }
 
 // AppendResource appends a resource of a Resource List by its newest change e (core
@@ -81,7 +106,11 @@ func (w *XMLWriter) sourceDatetime(attrs []resourcesync.Attr, e *Entry) []resour
 	if e.Change.Datetime.IsZero() {
 		return attrs
 	}
-	return append(attrs, resourcesync.Attr{Namespace: resourcesync.Terms, Name: "sourceDatetime", Value: string(resourcesync.AppendTime(nil, e.Change.Datetime))})
+	t := e.Change.Datetime
+	if w.ns.WholeSeconds {
+		t = t.Truncate(time.Second)
+	}
+	return append(attrs, resourcesync.Attr{Namespace: resourcesync.Terms, Name: "sourceDatetime", Value: string(resourcesync.AppendTime(nil, t))})
 }
 
 // CursorAttrs returns the attributes that say where a document stands in the

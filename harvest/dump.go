@@ -15,9 +15,9 @@ import (
 )
 
 // A Dump is a Resource Dump: packages with the contents of all resources of a source, as
-// they were at one time.
+// they were at one time. Or it is a Change Dump: packages with the contents of what changed.
 type Dump struct {
-	At       time.Time // every change up to then is in it; zero: it does not say
+	At       time.Time // every change up to then is in a Resource Dump; zero: it does not say
 	Packages []Package // in their order
 }
 
@@ -25,17 +25,38 @@ type Dump struct {
 type Package struct {
 	Change   resourcesync.Change // loc, and perhaps hash, length and lastmod, of the ZIP file
 	At       time.Time
-	Manifest string // the URL of a copy of its manifest; empty: the source names none
+	From     time.Time // of a Change Dump: the changes behind From,
+	Until    time.Time // up to Until, are in it; zero: it does not say
+	Manifest string    // the URL of a copy of its manifest; empty: the source names none
+	Missing  string    // the URL of a document like a manifest that names the resources whose contents are missing in the package; empty: none is
 }
+
+// What an rshub says of the contents that are missing in a package: the relation of the link
+// from the package, and the capability of the document.
+const (
+	relMissing = resourcesync.Terms + "rel/missing"
+	missing    = resourcesync.Terms + "missing"
+)
 
 // Dump reads a Resource Dump, or an index of Resource Dumps. It reads no packages. The
 // errors are those of Resources.
 func (l *Lister) Dump(ctx context.Context, at string) (*Dump, error) {
+	return l.dumps(ctx, resourcesync.ResourceDump, "Resource Dump", at, time.Time{})
+}
+
+// ChangeDump reads a Change Dump, or an index of Change Dumps. Of an index, parts that end
+// before since are left out. It reads no packages. The errors are those of Resources.
+func (l *Lister) ChangeDump(ctx context.Context, at string, since time.Time) (*Dump, error) {
+	return l.dumps(ctx, resourcesync.ChangeDump, "Change Dump", at, since)
+}
+
+func (l *Lister) dumps(ctx context.Context, capability, name, at string, since time.Time) (*Dump, error) {
 	d := new(Dump)
-	parts, err := l.dump(ctx, "the Resource Dump", at, d, true)
+	this := &listing{Lister: l, ctx: ctx, since: since}
+	parts, err := this.dump(capability, "the "+name, at, d, true)
 	for i, part := range parts {
 		if err == nil {
-			_, err = l.dump(ctx, fmt.Sprintf("Resource Dump %d of the index", i+1), part, d, false)
+			_, err = this.dump(capability, fmt.Sprintf("%s %d of the index", name, i+1), part, d, false)
 		}
 	}
 	if err != nil {
@@ -46,20 +67,19 @@ func (l *Lister) Dump(ctx context.Context, at string) (*Dump, error) {
 
 // dump adds the packages of one document to a Dump. It returns what the document names if
 // it is an index.
-func (l *Lister) dump(ctx context.Context, what, at string, d *Dump, first bool) (parts []string, err error) {
-	a, err := l.Getter.Get(ctx, what, at, Version{})
+func (l *listing) dump(capability, what, at string, d *Dump, first bool) (parts []string, err error) {
+	a, err := l.Getter.Get(l.ctx, what, at, Version{})
 	if err != nil {
 		return nil, err
 	}
 	defer a.Close()
-	this := &listing{Lister: l, ctx: ctx}
-	if parts, err = this.packages(a, d, first); err != nil {
-		return nil, fmt.Errorf("%s (%s): %w", what, Plain(a.URL), Explain(ctx, err))
+	if parts, err = l.packages(a, capability, d, first); err != nil {
+		return nil, fmt.Errorf("%s (%s): %w", what, Plain(a.URL), Explain(l.ctx, err))
 	}
 	return parts, nil
 }
 
-func (l *listing) packages(a *Answer, d *Dump, first bool) (parts []string, err error) {
+func (l *listing) packages(a *Answer, capability string, d *Dump, first bool) (parts []string, err error) {
 	said := map[string]bool{}
 	r := resourcesync.NewXMLReader(a.Body, resourcesync.Limits{Bytes: l.bytes(), Entries: l.entries(), Depth: l.Limits.Depth})
 	r.Tolerate(func(mistake *resourcesync.Error) { l.once(a, mistake, said) })
@@ -67,10 +87,10 @@ func (l *listing) packages(a *Answer, d *Dump, first bool) (parts []string, err 
 	switch {
 	case err != nil:
 		return nil, err
-	case h.Capability != resourcesync.ResourceDump:
-		return nil, resourcesync.Invalid("its capability is %.40q, not resourcedump", h.Capability)
+	case h.Capability != capability:
+		return nil, resourcesync.Invalid("its capability is %.40q, not %s", h.Capability, capability)
 	case h.Index && !first:
-		return nil, resourcesync.Invalid("it is an index, and an index names it: an index names dumps only")
+		return nil, resourcesync.Invalid("it is an index that is named by an index: an index may name only dumps")
 	}
 	d.since(h.At)
 	for n := 1; ; n++ {
@@ -88,16 +108,23 @@ func (l *listing) packages(a *Answer, d *Dump, first bool) (parts []string, err 
 		it.Loc = loc.String()
 		d.since(it.At)
 		if h.Index {
-			parts = append(parts, it.Loc)
+			if it.Until.IsZero() || it.Until.After(l.since) {
+				parts = append(parts, it.Loc)
+			}
 			continue
 		}
 		if len(d.Packages) == l.entries() {
 			return nil, &resourcesync.Error{Err: resourcesync.ErrTooLarge, Entry: n, Rule: fmt.Sprintf("a dump has at most %d packages", l.entries())}
 		}
-		p := Package{Change: it.Change, At: it.At}
+		p := Package{Change: it.Change, At: it.At, From: it.From, Until: it.Until}
 		for _, ln := range it.Links {
-			if to, err := address(a.URL, ln.Href); err == nil && strings.EqualFold(ln.Rel, "contents") {
+			to, err := address(a.URL, ln.Href)
+			switch {
+			case err != nil:
+			case strings.EqualFold(ln.Rel, "contents"):
 				p.Manifest = to.String()
+			case ln.Rel == relMissing:
+				p.Missing = to.String()
 			}
 		}
 		p.Change.Links = nil
@@ -115,17 +142,30 @@ func (d *Dump) since(at time.Time) {
 // Manifest yields the resources of the manifest of a package, which was got from base.
 // The path of each says where it is in the package. The rest is as with Resources.
 func (l *Lister) Manifest(ctx context.Context, in io.Reader, base *url.URL) iter.Seq2[*feed.Entry, error] {
-	return l.manifest(ctx, func() (*Answer, error) { return &Answer{Body: in, URL: base, Complete: true, close: func() {}}, nil })
+	return l.manifest(ctx, resourcesync.ResourceDumpManifest, given(in, base))
 }
 
-// ManifestAt yields the resources of the manifest at a URL.
+// ChangeManifest yields the changes of the manifest of a package of a Change Dump, which was
+// got from base. The path of each says where its content is in the package; one that has none
+// was deleted, or its content is not there. A resource may change several times. The rest is as
+// with Manifest, but the cursor of an entry has the datetime of the change, and no position.
+func (l *Lister) ChangeManifest(ctx context.Context, in io.Reader, base *url.URL) iter.Seq2[*feed.Entry, error] {
+	return l.manifest(ctx, resourcesync.ChangeDumpManifest, given(in, base))
+}
+
+func given(in io.Reader, base *url.URL) func() (*Answer, error) {
+	return func() (*Answer, error) { return &Answer{Body: in, URL: base, Complete: true, close: func() {}}, nil }
+}
+
+// ManifestAt yields the resources of the manifest at a URL, or of a document that names what is
+// missing in a package. The latter have no path.
 func (l *Lister) ManifestAt(ctx context.Context, at string) iter.Seq2[*feed.Entry, error] {
-	return l.manifest(ctx, func() (*Answer, error) { return l.Getter.Get(ctx, "the manifest of a package", at, Version{}) })
+	return l.manifest(ctx, resourcesync.ResourceDumpManifest, func() (*Answer, error) { return l.Getter.Get(ctx, "the manifest of a package", at, Version{}) })
 }
 
-func (l *Lister) manifest(ctx context.Context, get func() (*Answer, error)) iter.Seq2[*feed.Entry, error] {
+func (l *Lister) manifest(ctx context.Context, capability string, get func() (*Answer, error)) iter.Seq2[*feed.Entry, error] {
 	return func(yield func(*feed.Entry, error) bool) {
-		this := &listing{Lister: l, ctx: ctx, yield: yield, manifest: true, now: Seen{Versions: map[string]Version{}}}
+		this := &listing{Lister: l, ctx: ctx, yield: yield, manifest: capability, now: Seen{Versions: map[string]Version{}}}
 		a, err := get()
 		if err == nil {
 			_, err = this.document(a, part{what: "the manifest", url: a.URL.String(), index: true}, &progress{seed: maphash.MakeSeed()})

@@ -125,7 +125,7 @@ func (f *Fetcher) Ping(ctx context.Context, set string) error {
 		return err
 	}
 	if state.ChangeList == "" {
-		return resourcesync.Invalid(`the hub does not know where the Change List of set %q is: PUT %s/%[1]s with {"changelist": "URL"} says it; or POST the changes themselves`,
+		return resourcesync.Invalid(`the hub does not know the Change List of set %q: name it with PUT %s/%[1]s {"changelist": "URL"}, or POST the changes themselves`,
 			set, f.opts.Sets)
 	}
 	if err := f.opts.Check("changelist", state.ChangeList); err != nil { // the rules may have changed since the set was described
@@ -232,7 +232,7 @@ func (f *Fetcher) report(r *round, begin time.Time, err error) bool {
 		if no, ok := errors.AsType[*outbound.Failure](err); ok {
 			outcome = no.Outcome
 		}
-		logger.Warn("fetch: the source's Change List could not be taken", "err", err)
+		logger.Warn("fetch: the Change List of the source could not be read", "err", err)
 	} else {
 		logger.Debug("fetch: done")
 	}

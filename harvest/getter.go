@@ -78,7 +78,7 @@ type Busy struct {
 
 // Error says when the server wants to be asked again.
 func (b *Busy) Error() string {
-	return fmt.Sprintf("the answer is %d: the server wants to be asked again in %v", b.Status, b.After)
+	return fmt.Sprintf("the answer is %d: the server says to try again in %v", b.Status, b.After)
 }
 
 // IsAway reports whether an error of a Getter means that a server is busy, broken or not
@@ -138,7 +138,7 @@ func (g *Getter) Retry(ctx context.Context, f func() error) error {
 			g.Note(err, wait)
 		}
 		if backoff.Sleep(ctx, wait) != nil {
-			return fmt.Errorf("%w; then it was given up: %w", err, context.Cause(ctx))
+			return fmt.Errorf("%w; gave up: %w", err, context.Cause(ctx))
 		}
 	}
 }
@@ -221,7 +221,7 @@ func Plain(u *url.URL) string {
 func (g *Getter) check(name string, u *url.URL) error {
 	switch {
 	case u.Scheme != "http" && u.Scheme != "https" || u.Host == "":
-		return resourcesync.Invalid("%s is at no URL that begins with http:// or https://", name)
+		return resourcesync.Invalid("%s is not at a URL that begins with http:// or https://", name)
 	case g.Check != nil:
 		return g.Check(strings.TrimPrefix(name, "the "), u.String())
 	}
@@ -420,7 +420,7 @@ func (u unpacking) Read(b []byte) (int, error) {
 
 func notPacked(err error) error {
 	if errors.Is(err, gzip.ErrChecksum) || errors.Is(err, gzip.ErrHeader) || errors.As(err, new(flate.CorruptInputError)) {
-		return &outbound.Failure{Text: "it is packed by gzip, and damaged", Outcome: outbound.Other}
+		return &outbound.Failure{Text: "its gzip data is damaged", Outcome: outbound.Other}
 	}
 	return err
 }

@@ -84,11 +84,15 @@ type Reach struct {
 // before since, and does not read lists that end before. Each change has a datetime; what
 // a list of version 1.0 says as lastmod is taken for it.
 //
-// seen and the errors are those of Since, and reach, if it is not nil, says at the end
-// what the lists reach back to. If that is later than since, changes between are unknown.
+// seen and the errors are those of Since. reach, if it is not nil, says what the lists reach
+// back to, as soon as the first change is yielded. If that is later than since, changes
+// between are unknown.
 func (l *Lister) Changes(ctx context.Context, list string, since time.Time, seen *Seen, reach *Reach) iter.Seq2[*resourcesync.Change, error] {
+	if reach == nil {
+		reach = new(Reach)
+	}
 	return func(yield func(*resourcesync.Change, error) bool) {
-		this := &listing{Lister: l, ctx: ctx, change: yield, since: since, now: Seen{List: list, Versions: map[string]Version{}}}
+		this := &listing{Lister: l, ctx: ctx, change: yield, since: since, reach: reach, now: Seen{List: list, Versions: map[string]Version{}}}
 		if err := this.read(list, seen); err != nil {
 			if err != errStopped {
 				yield(nil, err)
@@ -97,9 +101,6 @@ func (l *Lister) Changes(ctx context.Context, list string, since time.Time, seen
 		}
 		if seen != nil {
 			*seen = this.now
-		}
-		if reach != nil {
-			*reach = this.reach
 		}
 	}
 }
@@ -220,14 +221,14 @@ func (l *listing) xml(a *Answer, in io.Reader, p part) (parts []part, err error)
 	case l.change != nil && !h.Index && !l.begun:
 		l.reach.From, l.begun = h.From, true
 	case l.change != nil:
-	case l.manifest && (h.Index || h.Capability != resourcesync.ResourceDumpManifest):
-		return nil, resourcesync.Invalid("its capability is %.40q, not resourcedump-manifest", h.Capability)
-	case l.manifest:
+	case l.manifest != "" && (h.Index || h.Capability != l.manifest && h.Capability != missing):
+		return nil, resourcesync.Invalid("its capability is %.40q, not %s", h.Capability, l.manifest)
+	case l.manifest != "":
 	case h.Capability != "" && h.Capability != resourcesync.ResourceList:
 		return nil, resourcesync.Invalid("its capability is %.40q: a list of resources has resourcelist, or is a sitemap without any", h.Capability)
 	}
 	if h.Index && !p.index {
-		return nil, resourcesync.Invalid("it is an index, and an index names it: an index names lists only")
+		return nil, resourcesync.Invalid("it is an index that is named by an index: an index may name only lists")
 	}
 	if len(l.now.Documents) == 0 {
 		l.now.At = h.At
@@ -246,6 +247,8 @@ func (l *listing) xml(a *Answer, in io.Reader, p part) (parts []part, err error)
 			err = l.member(a, n, it, &lists)
 		case l.change != nil:
 			err = l.changed(a, n, &it.Change, said)
+		case l.manifest == resourcesync.ChangeDumpManifest:
+			err = l.packed(a, n, &it.Change, said)
 		default:
 			err = l.resource(a, n, &it.Change, said)
 		}
@@ -311,7 +314,7 @@ func (l *listing) changed(a *Answer, n int, c *resourcesync.Change, said map[str
 		c.Datetime = c.Lastmod
 	}
 	if c.Datetime.IsZero() {
-		return entryError(n, c, "it has neither a datetime nor a lastmod: nobody can tell whether the change is new")
+		return entryError(n, c, "it has neither a datetime nor a lastmod, so nothing shows whether the change is new")
 	}
 	if c.Datetime.Before(l.since) {
 		return nil
@@ -368,4 +371,18 @@ func (l *listing) odd(a *Answer, mistake *resourcesync.Error) {
 	if l.Odd != nil {
 		l.Odd(Plain(a.URL), mistake)
 	}
+}
+
+// packed yields a change whose content is in a package, entry n of the manifest.
+func (l *listing) packed(a *Answer, n int, c *resourcesync.Change, said map[string]bool) error {
+	if c.Datetime.IsZero() || c.Change == "" {
+		return entryError(n, c, "it does not say what happened, or when")
+	}
+	if err := l.check(a, n, c, said); err != nil {
+		return err
+	}
+	if !l.yield(&feed.Entry{Cursor: feed.Cursor{Micros: c.Datetime.UnixMicro()}, Change: *c}, nil) {
+		return errStopped
+	}
+	return nil
 }

@@ -181,7 +181,7 @@ func TestListerRefuses(t *testing.T) {
 			b := []byte(packed(sitemapOpen + entry + "</urlset>"))
 			b[len(b)-8] ^= 1
 			_, _ = w.Write(b)
-		}, "it is packed by gzip, and damaged"},
+		}, "its gzip data is damaged"},
 		{"a wrong Content-Length", func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Length", "1000")
 			_, _ = io.WriteString(w, sitemapOpen+entry+"</urlset>")
@@ -191,10 +191,10 @@ func TestListerRefuses(t *testing.T) {
 			_, _ = rw.WriteString("HTTP/1.0 200 OK\r\n\r\nurn:1:1\nurn:1:2")
 			_ = rw.Flush()
 			_ = conn.Close()
-		}, "nobody can tell whether it is whole"},
+		}, "nothing shows whether it is complete"},
 		{"a part that is missing", says(sitemapIndex("HOST/missing")), "list 1 of the index (HOST/missing): the answer is 404"},
 		{"an index in an index", says(sitemapIndex("HOST/index")), "list 1 of the index (HOST/index): it is an index"},
-		{"a file", says(sitemapIndex("file:///etc/passwd")), "list 1 of the index is at no URL that begins with http"},
+		{"a file", says(sitemapIndex("file:///etc/passwd")), "list 1 of the index is not at a URL that begins with http"},
 		{"a loop", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/list", http.StatusFound) }, "more than 5 redirects"},
 		{"another status", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }, "the answer is 204"},
 		{"unchanged unasked", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNotModified) }, "redirect (304)"},
@@ -341,7 +341,7 @@ func TestGetterWaits(t *testing.T) {
 		{"busy for a day", func(_ int, w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Retry-After", "86400")
 			w.WriteHeader(http.StatusServiceUnavailable)
-		}, "asked again in 24h", 0, time.Second},
+		}, "try again in 24h", 0, time.Second},
 		{"busy, not saying until when", func(n int, w http.ResponseWriter, _ *http.Request) {
 			if n < 4 {
 				w.WriteHeader(http.StatusServiceUnavailable)
@@ -504,6 +504,8 @@ func FuzzLister(f *testing.F) {
 	f.Add([]byte(rsOpen + `<rs:md at="2026-01-01T00:00:00Z"/><url><loc>/1#x</loc><rs:md hash="1584" length="x" type="y"/><rs:ln/></url></urlset>`))
 	f.Add([]byte(packed("urn:x:1\nhttps://a.example/ä")))
 	f.Add([]byte(sitemapIndex("/a", "/b")))
+	f.Add([]byte(rsOpen + `<rs:md capability="changedump-manifest"/><url><loc>/1</loc><rs:md change="created" datetime="2026-01-01T00:00:00Z" path="/1"/></url></urlset>`))
+	f.Add([]byte(rsOpen + `<rs:md capability="changedump"/><url><loc>/1.zip</loc><rs:md from="2026-01-01T00:00:00Z" until="2026-01-02T00:00:00Z"/><rs:ln rel="contents" href="/1.xml"/></url></urlset>`))
 	f.Fuzz(func(t *testing.T, doc []byte) {
 		transport := roundTrip(func(r *http.Request) (*http.Response, error) {
 			return &http.Response{StatusCode: 200, ContentLength: int64(len(doc)), ProtoMajor: 1, Body: io.NopCloser(bytes.NewReader(doc)), Request: r}, nil
@@ -512,6 +514,13 @@ func FuzzLister(f *testing.F) {
 		all, _, err := listAll(t.Context(), l, "http://a.example/list")
 		if err != nil && strings.HasPrefix(err.Error(), "resource ") {
 			t.Errorf("%d resources, then %v", len(all), err)
+		}
+		_, _ = l.Dump(t.Context(), "http://a.example/dump")
+		_, _ = l.ChangeDump(t.Context(), "http://a.example/dump", time.Time{})
+		for e, err := range l.ChangeManifest(t.Context(), bytes.NewReader(doc), &url.URL{Scheme: "http", Host: "a.example"}) {
+			if err == nil && (e.Micros == 0 && e.Change.Datetime.IsZero() || e.Change.Change == "") {
+				t.Errorf("a change in a package is %+v", e)
+			}
 		}
 	})
 }

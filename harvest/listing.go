@@ -21,12 +21,12 @@ type listing struct {
 	count uint64    // of resources, or of changes
 	got   *progress // in the current document
 
-	manifest bool // it is the manifest of a package, no Resource List
+	manifest string // the capability of the manifest of a package; empty: it is a Resource List
 
 	// Of Change Lists; change is nil for lists of resources.
 	change func(*resourcesync.Change, error) bool
 	since  time.Time
-	reach  Reach
+	reach  *Reach
 	begun  bool // reach is that of a list that was read
 }
 
@@ -104,7 +104,7 @@ type progress struct {
 }
 
 func errOther() error {
-	return resourcesync.Invalid("it broke off, and when it was asked for again it was another document")
+	return resourcesync.Invalid("it broke off, and the second request got another document")
 }
 
 // had reports whether an entry was taken in by an earlier reading. It is an error if the
@@ -148,10 +148,10 @@ func (l *listing) document(a *Answer, p part, got *progress) (parts []part, err 
 	isText, err := text(in)
 	switch {
 	case err != nil:
-	case isText && (l.change != nil || l.manifest):
-		err = resourcesync.Invalid("it is text, and no document of ResourceSync")
+	case isText && (l.change != nil || l.manifest != ""):
+		err = resourcesync.Invalid("it is text, not a ResourceSync document")
 	case isText && !a.Complete:
-		err = resourcesync.Invalid("it is text, and its server does not say where it ends: nobody can tell whether it is whole")
+		err = resourcesync.Invalid("it is text, and its server does not say where it ends, so nothing shows whether it is complete")
 	case isText && p.robots && isRobots(a.URL):
 		parts, err = l.robots(a, in)
 	case isText:

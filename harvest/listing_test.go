@@ -87,8 +87,8 @@ func TestListerGivesUp(t *testing.T) {
 	}{
 		{"the same", []string{whole}, []int{cut}, "urn:x:1 urn:x:2 urn:x:3", "", 2},
 		{"longer", []string{whole, list("1", "2", "4", "5")}, []int{cut}, "urn:x:1 urn:x:2 urn:x:4 urn:x:5", "", 2},
-		{"another", []string{whole, list("2", "1", "3")}, []int{cut}, "urn:x:1 urn:x:2", "it was another document", 2},
-		{"shorter", []string{whole, list("1")}, []int{cut}, "urn:x:1 urn:x:2", "it was another document", 2},
+		{"another", []string{whole, list("2", "1", "3")}, []int{cut}, "urn:x:1 urn:x:2", "the second request got another document", 2},
+		{"shorter", []string{whole, list("1")}, []int{cut}, "urn:x:1 urn:x:2", "the second request got another document", 2},
 		{"broken", []string{whole}, []int{cut, cut, cut, cut}, "urn:x:1 urn:x:2", "it ends early", 4},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -142,7 +142,7 @@ func TestListerRobots(t *testing.T) {
 	}
 	list("urn:x:b urn:x:a", "") // each document once
 	docs["/a"] = []string{sitemapIndex("b")}
-	list("urn:x:b", "list 1 of sitemap 1 of robots.txt (http://a.example/a): it is an index, and an index names it")
+	list("urn:x:b", "list 1 of sitemap 1 of robots.txt (http://a.example/a): it is an index that is named by an index")
 	docs["/robots.txt"] = []string{"User-agent: *\nDisallow: /\n"}
 	list("", "the list (http://a.example/robots.txt): it is a robots.txt that names no sitemap")
 	docs["/robots.txt"] = []string{"Sitemap: /b\n" + strings.Repeat("#", robotsMax)}

@@ -60,7 +60,7 @@ func (rd Reader) Read(ctx context.Context, list string) (*resourcesync.Document,
 	case status != http.StatusOK:
 		return nil, outbound.Answered(fmt.Sprintf("the answer is %d", status), status)
 	case c != "" && c != "identity":
-		return nil, fmt.Errorf("the answer has the Content-Encoding %.20q, which was not asked for", c)
+		return nil, fmt.Errorf("the answer has the Content-Encoding %.20q, which the hub did not ask for", c)
 	case resp.ContentLength > maxList:
 		return nil, fmt.Errorf("the answer has %d bytes: a list has at most %d", resp.ContentLength, maxList)
 	}
@@ -71,7 +71,7 @@ func (rd Reader) Read(ctx context.Context, list string) (*resourcesync.Document,
 		return nil, slow
 	}
 	if _, ok := errors.AsType[*resourcesync.Error](err); ok {
-		return nil, fmt.Errorf("it is no document of ResourceSync that can be read: %w", err)
+		return nil, fmt.Errorf("it is not a ResourceSync document that can be read: %w", err)
 	}
 	if err != nil {
 		return nil, outbound.Explain(err)
@@ -152,4 +152,4 @@ func (p *paced) Read(b []byte) (int, error) {
 
 func (p *paced) stop() { p.timer.Stop() }
 
-var errSlow = &outbound.Failure{Text: fmt.Sprintf("it comes too slowly: less than %d KiB in %v", paceBytes>>10, paceTime), Outcome: outbound.Timeout}
+var errSlow = &outbound.Failure{Text: fmt.Sprintf("it arrives too slowly: less than %d KiB in %v", paceBytes>>10, paceTime), Outcome: outbound.Timeout}

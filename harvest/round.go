@@ -45,7 +45,7 @@ func (r *round) run(ctx context.Context) error {
 		return err
 	}
 	if r.watermark, err = readWatermark(ctx, r.log, r.set); err != nil {
-		return fmt.Errorf("read what the memory has: %w", err)
+		return fmt.Errorf("read the newest changes of the set: %w", err)
 	}
 	r.upto = r.watermark.datetime
 	if !top.Index {
@@ -81,7 +81,7 @@ func (r *round) run(ctx context.Context) error {
 // has by now.
 func (r *round) take(ctx context.Context, doc *resourcesync.Document) error {
 	if !r.upto.IsZero() && doc.From.After(r.upto) {
-		r.opts.Logger.Warn("fetch: the source's Change List does not reach back to what the memory has; changes between may be missing",
+		r.opts.Logger.Warn("fetch: the Change List of the source begins after the newest change of the set; changes in between may be missing",
 			"set", r.set, "host", r.host, "has", r.upto, "from", doc.From)
 	}
 	r.upto = doc.Until
@@ -98,10 +98,10 @@ func (r *round) take(ctx context.Context, doc *resourcesync.Document) error {
 			return ctx.Err()
 		}
 		if r.watermark, err = readWatermark(ctx, r.log, r.set); err != nil {
-			return fmt.Errorf("read what the memory has: %w", err)
+			return fmt.Errorf("read the newest changes of the set: %w", err)
 		}
 	}
-	return errors.New("other hubs were faster at each attempt")
+	return errors.New("other hubs published first at each attempt")
 }
 
 // add publishes changes in batches, and raises the watermark after each.

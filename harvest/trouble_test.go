@@ -30,10 +30,10 @@ func TestFetchRefuses(t *testing.T) {
 		{"no datetime", says(listOf("", "a created 1", "b created")), "entry 2 (https://example.org/b): datetime is missing"},
 		{"the future", says(strings.Replace(listOf("", "a created 1"), "2026", "2226", 1)), "datetime lies in the future"},
 		{"no change", says(strings.Replace(listOf("", "a created 1"), `change="created"`, "", 1)), "entry 1 (https://example.org/a): change is missing"},
-		{"a page", says("<!doctype html><title>x</title>"), "no document of ResourceSync"},
-		{"nothing", says(""), "no document of ResourceSync"},
+		{"a page", says("<!doctype html><title>x</title>"), "not a ResourceSync document"},
+		{"nothing", says(""), "not a ResourceSync document"},
 		{"another document", says(strings.Replace(listOf(""), "changelist", "resourcelist", 1)), `its capability is \"resourcelist\"`},
-		{"half of it", says(listOf("", "a created 1")[:200]), "no document of ResourceSync"},
+		{"half of it", says(listOf("", "a created 1")[:200]), "not a ResourceSync document"},
 		{"1 GiB", func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Content-Length", "1073741824") }, "the answer has 1073741824 bytes"},
 		{"not found", http.NotFound, "the answer is 404: Not Found"},
 		{"a redirect to metadata", func(w http.ResponseWriter, r *http.Request) {

@@ -87,7 +87,7 @@ func (w *watermark) read(ctx context.Context, log Memory, set string, after, end
 			return dated, newest, err
 		}
 		if b.Diverged || len(b.Entries) == 0 {
-			return dated, newest, errors.New("the log lost its tail meanwhile")
+			return dated, newest, errors.New("meanwhile the log lost its newest changes")
 		}
 		for i := range b.Entries {
 			at := b.Entries[i].Change.Datetime
@@ -132,7 +132,7 @@ func (w *watermark) news(doc *resourcesync.Document) ([]resourcesync.Change, err
 		rule := ""
 		switch {
 		case c.Datetime.IsZero():
-			rule = "datetime is missing: without it nobody can tell whether a change is new"
+			rule = "datetime is missing: without it, nothing shows whether a change is new"
 		case c.Datetime.After(horizon):
 			rule = "datetime lies in the future"
 		}

@@ -100,10 +100,10 @@ func announcements(from sender, set string, a changelog.Appended, most int) [][]
 
 // The reasons to refuse a message.
 var (
-	errVersion   = errors.New("it is of another version of rshub, or no announcement")
-	errForeign   = errors.New("it is of another memory")
-	errForged    = errors.New("it was not made with the secret of this memory")
-	errTime      = errors.New("its datetime is too far from this hub's clock")
+	errVersion   = errors.New("it is from another version of rshub, or is not an announcement")
+	errForeign   = errors.New("it is about another change memory")
+	errForged    = errors.New("it is not signed with the secret of this change memory")
+	errTime      = errors.New("its datetime is too far from the clock of this hub")
 	errMalformed = errors.New("it is malformed")
 )
 

@@ -8,9 +8,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"mime"
 	"net/http"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -28,21 +30,26 @@ const (
 	ndjson   = "application/x-ndjson"
 )
 
+// A Reader reads the changes of a publish to a set, in a form that the hub does not know. Its
+// errors are those of resourcesync.ReadJSON. If it returns no change and no error, nothing is
+// published, and the publisher is told so.
+type Reader func(ctx context.Context, set string, body io.Reader, l resourcesync.Limits) ([]resourcesync.Change, error)
+
 // IsPublish reports whether a POST to the hub's own URL is meant as a publish:
 // it has a Link header, or a media type in which changes are sent.
-func IsPublish(header http.Header) bool {
-	_, err := contentType(header)
+func (h *Hub) IsPublish(header http.Header) bool {
+	_, err := h.contentType(header)
 	return err == nil || header.Get("Link") != ""
 }
 
 // contentType returns the media type of a publish, in one spelling for each
 // form.
-func contentType(header http.Header) (string, error) {
+func (h *Hub) contentType(header http.Header) (string, error) {
 	value := header.Get("Content-Type")
 	mediaType, params, err := mime.ParseMediaType(value)
 	if err == nil {
 		if c := params["charset"]; c != "" && !strings.EqualFold(c, "utf-8") && !strings.EqualFold(c, "us-ascii") {
-			return "", unsupported("the charset is " + strconv.Quote(c) + "; send UTF-8")
+			return "", h.unsupported("the charset is " + strconv.Quote(c) + "; send UTF-8")
 		}
 		switch mediaType {
 		case xmlType, "text/xml":
@@ -52,15 +59,24 @@ func contentType(header http.Header) (string, error) {
 		case ndjson, "application/ndjson", "application/jsonl":
 			return ndjson, nil
 		}
+		if h.opts.Readers[mediaType] != nil {
+			return mediaType, nil
+		}
 	}
-	return "", unsupported(fmt.Sprintf("the Content-Type is %q; changes are sent as application/xml, application/json or application/x-ndjson", value))
+	return "", h.unsupported(fmt.Sprintf("the Content-Type is %q; changes are sent as %s", value, h.mediaTypes(" or ")))
+}
+
+// mediaTypes lists in what form changes are sent, with a text before the last one.
+func (h *Hub) mediaTypes(last string) string {
+	all := append([]string{xmlType, jsonType, ndjson}, slices.Sorted(maps.Keys(h.opts.Readers))...)
+	return strings.Join(all[:len(all)-1], ", ") + last + all[len(all)-1]
 }
 
 // unsupported returns the problem of a body in a form that the hub does not
 // read, with the forms that it does.
-func unsupported(detail string) error {
+func (h *Hub) unsupported(detail string) error {
 	p := problem.New(http.StatusUnsupportedMediaType, "unsupported", detail)
-	p.Header = http.Header{"Accept-Post": {"application/xml, application/json, application/x-ndjson"}, "Accept-Encoding": {"gzip"}}
+	p.Header = http.Header{"Accept-Post": {h.mediaTypes(", ")}, "Accept-Encoding": {"gzip"}}
 	return p
 }
 
@@ -81,7 +97,7 @@ func (h *Hub) body(w http.ResponseWriter, r *http.Request, patient *patientReade
 		}
 		return unpacking{z}, nil
 	default:
-		return nil, unsupported(fmt.Sprintf("the Content-Encoding is %q; send gzip or none", e))
+		return nil, h.unsupported(fmt.Sprintf("the Content-Encoding is %q; send gzip or none", e))
 	}
 }
 
@@ -91,7 +107,7 @@ type unpacking struct{ *gzip.Reader }
 func (u unpacking) Read(b []byte) (int, error) {
 	n, err := u.Reader.Read(b)
 	if errors.Is(err, io.ErrUnexpectedEOF) {
-		err = resourcesync.Invalid("the gzip of the body ends early: a part of it is missing at its end")
+		err = resourcesync.Invalid("the gzip data of the body ends early: its end is missing")
 	}
 	return n, err
 }
@@ -113,9 +129,9 @@ func readError(err error) error {
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		return resourcesync.Invalid("the body ends early")
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return problem.New(http.StatusRequestTimeout, "timeout", "the publisher was silent for too long, or too slow")
+		return problem.New(http.StatusRequestTimeout, "timeout", "the publisher sent nothing for too long, or was too slow")
 	case corrupt, errors.Is(err, gzip.ErrHeader), errors.Is(err, gzip.ErrChecksum):
-		return resourcesync.Invalid("the body is not the gzip that Content-Encoding promises")
+		return resourcesync.Invalid("the body is not gzip data, although its Content-Encoding is gzip")
 	}
 	return problem.New(http.StatusBadRequest, "unreadable", "the body could not be read: "+err.Error())
 }
@@ -132,7 +148,7 @@ func (h *Hub) idempotencyKey(r *http.Request) (string, error) {
 		key = key[1 : len(key)-1]
 	}
 	if len(values) > 1 || key == "" || len(key) > changelog.MaxKey {
-		return "", resourcesync.Invalid("Idempotency-Key is one text of 1 to %d bytes", changelog.MaxKey)
+		return "", resourcesync.Invalid("Idempotency-Key must be one text of 1 to %d bytes", changelog.MaxKey)
 	}
 	return key, nil
 }

@@ -34,7 +34,7 @@ func (h *Hub) watch(ctx context.Context) {
 				now = err.Error()
 			}
 			if now != "" && now != said && ctx.Err() == nil {
-				h.opts.Logger.Warn("cannot look for changes that were not announced", "err", now)
+				h.opts.Logger.Warn("cannot look for changes of other hubs that were not announced", "err", now)
 			}
 			said = now
 		case <-h.doubted:

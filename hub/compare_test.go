@@ -400,7 +400,7 @@ func TestCompareBesideABadSet(t *testing.T) {
 		if err := readers["deleted"].ended(t); !errors.Is(err, feed.ErrGone) {
 			t.Errorf("the follower of the deleted set ends with %v", err)
 		}
-		if n := len(lines.Lines(t, "cannot look for changes that were not announced")); n != 1 || !strings.Contains(lines.String(), `\"bad\"`) {
+		if n := len(lines.Lines(t, "cannot look for changes of other hubs that were not announced")); n != 1 || !strings.Contains(lines.String(), `\"bad\"`) {
 			t.Errorf("the log has %d lines:\n%s", n, lines.String())
 		}
 		cancel()

@@ -61,10 +61,10 @@ func (h *Hub) lookBack(ctx context.Context, states []feed.State) {
 				h.heads.swap(was) // the next look tries again
 			}
 			if ctx.Err() == nil && !errors.Is(err, feed.ErrNoSet) {
-				h.opts.Logger.Warn("cannot find out whether the change memory lost changes", "set", s.Set, "err", err)
+				h.opts.Logger.Warn("cannot find out whether the change memory has lost changes", "set", s.Set, "err", err)
 			}
 		case begun:
-			h.opts.Logger.Error("the change memory lost its newest changes: followers are told, and the Change Lists that may differ get new names",
+			h.opts.Logger.Error("the change memory has lost its newest changes: followers are told, and the Change Lists that may differ get new names",
 				"set", s.Set, "lost", was.Head, "head", s.Head)
 		}
 	}

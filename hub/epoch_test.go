@@ -114,7 +114,7 @@ func TestLookBackAtDamage(t *testing.T) {
 			h.trim(t.Context())
 		}
 	}
-	if n := len(lines.Lines(t, "cannot find out whether the change memory lost changes")); n != 1 {
+	if n := len(lines.Lines(t, "cannot find out whether the change memory has lost changes")); n != 1 {
 		t.Errorf("the log has %d lines:\n%s", n, lines.String())
 	}
 }

@@ -14,8 +14,8 @@ import (
 // Follow yields what comes after a cursor in a set's log, and waits for more
 // until ctx is done. Each time it yields everything that waits, up to the size
 // of the window or of one read of the memory: one or more batches, each of
-// which begins where the one before ends. All followers share the batches, so
-// nobody may change them. A batch without entries is yielded only to say
+// which begins where the one before ends. Followers share the batches that are
+// not private, so nobody may change them. A batch without entries is yielded only to say
 // Diverged. Nothing is skipped, and nothing is repeated except after Diverged.
 //
 // An error ends the sequence: feed.ErrGone, or a damaged memory. While the
@@ -46,7 +46,7 @@ func (h *Hub) Follow(ctx context.Context, set string, after feed.Cursor) iter.Se
 				case ctx.Err() != nil:
 					return
 				case errors.Is(err, feed.ErrUnavailable), errors.Is(err, context.DeadlineExceeded):
-					h.opts.Logger.Warn("follow: waiting for the memory", "set", set, "err", err)
+					h.opts.Logger.Warn("follow: waiting for the change memory", "set", set, "err", err)
 					failures++
 					backoff.Wait(ctx, min(100*time.Millisecond<<min(failures, 10), 5*time.Second))
 					continue
@@ -88,31 +88,47 @@ func (h *Hub) read(ctx context.Context, set string, after feed.Cursor) ([]*feed.
 	if err != nil || len(b.Entries) == 0 && !b.Diverged {
 		return nil, err
 	}
+	b.Private = true
 	return b.Split(), nil // a few compressed blocks can be a large batch
 }
 
-// Attend keeps what the hub knows of the end of a set's log until leave is called. A
-// follower that writes between two calls of Follow needs it: if it is the only one,
-// Follow would begin from nothing each time, and Behind would know nothing meanwhile.
+// Attend keeps the hub's knowledge of where a set's log ends until leave is called, and
+// nothing else of the log. A follower that writes between two calls of Follow needs it: if
+// it is the only one, Behind would know nothing meanwhile.
 func (h *Hub) Attend(set string) (leave func()) {
-	t := h.attach(set)
-	return func() { h.detach(set, t) }
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	t := h.tailLocked(set)
+	t.attendants++
+	return func() {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		t.attendants--
+		h.dropLocked(set, t)
+	}
 }
 
-// attach counts one more follower of a set, and returns the set's tail. The
-// first follower makes the tail.
+// attach counts one more follower of a set, and returns the set's tail.
 func (h *Hub) attach(set string) *tail {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	t := h.tailLocked(set)
+	if t.followers++; t.followers == 1 {
+		t.keepWindow(true)
+	}
+	return t
+}
+
+// tailLocked returns the tail of a set. The first follower or attendant makes it.
+func (h *Hub) tailLocked(set string) *tail {
 	t := h.tails[set]
 	if t == nil {
-		t = &tail{moved: make(chan struct{})}
+		t = &tail{moved: make(chan struct{}), headOnly: true}
 		h.tails[set] = t
 		if h.opts.Bus != nil {
 			t.silence = h.opts.Bus.subscribe(set, func(message []byte) { h.hear(set, t, message) })
 		}
 	}
-	t.followers++
 	return t
 }
 
@@ -129,29 +145,42 @@ func (h *Hub) hear(set string, t *tail, message []byte) {
 	}
 }
 
-// detach counts one follower of a set less. Without followers, the tail is
-// dropped.
+// detach counts one follower of a set less.
 func (h *Hub) detach(set string, t *tail) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if t.followers--; t.followers == 0 {
-		delete(h.tails, set)
-		if t.silence != nil {
-			t.silence()
-		}
+		t.keepWindow(false)
+		h.dropLocked(set, t)
+	}
+}
+
+// dropLocked drops a tail without followers and attendants.
+func (h *Hub) dropLocked(set string, t *tail) {
+	if t.followers+t.attendants > 0 {
+		return
+	}
+	delete(h.tails, set)
+	if t.silence != nil {
+		t.silence()
 	}
 }
 
 // Behind returns how far a follower that has reached a cursor is behind what
 // this hub knows of: by how many changes, and the datetime of the oldest of
-// them in microseconds. It does not ask the memory. If that oldest change is
-// not in the window of recent batches, its datetime is unknown, and the
-// cursor's own datetime is returned, which is earlier. Of a set that nobody
-// follows the hub knows nothing, and returns 0 changes.
+// them in microseconds, or one that is a little earlier. It does not ask the memory. If
+// that oldest change is not among the recent batches, its datetime is unknown, and the
+// cursor's own datetime is returned, which is earlier. Of a set that nobody follows the hub
+// knows nothing, and returns 0 changes. It does so as well until it knows where the log
+// ends, which Run then finds out.
 func (h *Hub) Behind(set string, after feed.Cursor) (changes uint64, oldest int64) {
 	t := h.tail(set)
 	if t == nil {
 		return 0, 0
 	}
-	return t.before(after)
+	changes, oldest, doubt := t.before(after)
+	if doubt {
+		h.doubt()
+	}
+	return changes, oldest
 }

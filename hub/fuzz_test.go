@@ -48,7 +48,7 @@ func FuzzPublishHeaders(f *testing.F) {
 				t.Errorf("two keys %q", got)
 			}
 		}
-		form, err := contentType(r.Header)
+		form, err := h.contentType(r.Header)
 		if media, params, merr := mime.ParseMediaType(contentTypeText); err != nil {
 			mistake(err)
 		} else if c := strings.ToLower(params["charset"]); merr != nil || form == xmlType != strings.HasSuffix(media, "/xml") || form == jsonType != (media == "application/json") || c != "" && c != "utf-8" && c != "us-ascii" {

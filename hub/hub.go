@@ -37,6 +37,9 @@ type Options struct {
 	Logger        *slog.Logger          // default: discard
 	Metrics       prometheus.Registerer // where the hub's metrics are registered; a registry takes one hub; default: nowhere
 
+	// Readers read publishes in forms that the hub does not know, by media type. Default: none.
+	Readers map[string]Reader
+
 	// Hold returns the cursor that retention must not pass in a set, because somebody has
 	// not read what follows; ok is false if nobody waits. Run asks for it each minute, of sets of
 	// which something may be removed. Default: nobody waits.
@@ -69,6 +72,7 @@ type Hub struct {
 	metrics *metrics
 	reads   *budget.Budget // for what followers read from the memory
 	turns   chan struct{}  // holds one for each large publish that is decoded at this moment
+	lines   sync.Pool      // of *resourcesync.NDJSONReader that no stream is read with
 
 	mu     sync.Mutex
 	closed bool
@@ -108,7 +112,7 @@ func New(log changelog.Log, o Options) *Hub {
 	return &Hub{
 		log: log, opts: o, metrics: newMetrics(o.Metrics), reads: budget.New(readBytes, budget.Patience),
 		queues: map[string]*queue{}, tails: map[string]*tail{}, doubted: make(chan struct{}, 1),
-		turns: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)-1)),
+		turns: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)-1)), lines: sync.Pool{New: newLines},
 	}
 }
 
@@ -182,8 +186,19 @@ func (h *Hub) Delete(ctx context.Context, set string) error {
 	return nil
 }
 
+// Note appends to a log that the hub itself writes, a feed.FrameworkTopic, and wakes its
+// followers. The limits of publishers do not count, and p has a Key. Errors are those of
+// changelog.Log.Append. ctx is heeded as in Publish.
+func (h *Hub) Note(ctx context.Context, topic string, p changelog.Publish) error {
+	r := &request{publish: p, size: p.Size()}
+	if err := h.enqueue(ctx, topic, r); err != nil {
+		return fmt.Errorf("note in %q: %w", topic, err)
+	}
+	return nil
+}
+
 // Waits reports whether a set may be published to. Such a set can be followed
 // before it is made; the first publish makes it.
 func (h *Hub) Waits(set string) bool {
-	return len(h.opts.Sets) == 0 || slices.Contains(h.opts.Sets, set)
+	return !feed.IsFramework(set) && (len(h.opts.Sets) == 0 || slices.Contains(h.opts.Sets, set))
 }

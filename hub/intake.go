@@ -24,6 +24,7 @@ type intake struct {
 	have  int64 // bytes that share has at least
 
 	body    io.Reader // unpacked
+	length  int64     // of body in bytes; 0: unknown
 	patient *patientReader
 	read    int64 // bytes that were read
 	unpaid  int64 // of these, what does not count for the user's limit yet
@@ -119,7 +120,7 @@ func (in *intake) room(bytes int64) error {
 		return nil
 	}
 	if bytes > in.most {
-		return &resourcesync.Error{Err: resourcesync.ErrTooLarge, Rule: fmt.Sprintf("one publish takes at most %d bytes of the hub's memory, unpacked, and this one takes more: send it in several", in.most)}
+		return &resourcesync.Error{Err: resourcesync.ErrTooLarge, Rule: fmt.Sprintf("one publish may take at most %d bytes of memory, unpacked, and this one takes more: send it in several parts", in.most)}
 	}
 	want := min(bytes+roomStep, in.most)
 	if err := in.share.Grow(want); err != nil {
@@ -135,6 +136,12 @@ func (in *intake) pay(changes int) {
 	in.user.Spend(limit.Bytes, in.unpaid)
 	in.user.Spend(limit.Changes, int64(changes))
 	in.unpaid = 0
+}
+
+// lines returns how many lines a batch of a stream probably has, by the length of its first:
+// from 1 to most.
+func (in *intake) lines(first, most int) int {
+	return min(int(in.length/int64(first+1))+1, most)
 }
 
 // renew gives the memory of a batch back, for the next one.
@@ -189,8 +196,8 @@ func (p *patientReader) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// renew begins to count anew: something whole has come.
-func (p *patientReader) renew() { p.begun, p.read = time.Now(), 0 }
+// renew begins to count anew with the next read: something whole has come.
+func (p *patientReader) renew() { p.begun, p.read = time.Time{}, 0 }
 
 // mayMake counts a set that the caller of ctx makes.
 func mayMake(ctx context.Context) error { return limit.FromContext(ctx).Use(limit.Sets, 1) }
@@ -204,5 +211,5 @@ func (h *Hub) fits(set string) error {
 	if !full {
 		return nil
 	}
-	return problem.New(http.StatusInsufficientStorage, "set-full", fmt.Sprintf("set %s keeps as much as one set may, or the sets of whoever made it do together, %d bytes; it takes no more changes until retention removes some", set, most))
+	return problem.New(http.StatusInsufficientStorage, "set-full", fmt.Sprintf("set %s, or all sets of its maker together, have reached the quota of %d bytes; the set takes no more changes until retention removes some", set, most))
 }

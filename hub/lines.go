@@ -26,7 +26,12 @@ const (
 // whole stream again with its key, and only what is missing is added. An error
 // is a *problem.Problem that says what was accepted.
 func (h *Hub) receiveLines(ctx context.Context, set, key string, from *intake) (*feed.Receipt, error) {
-	in := lineReader{from: from, r: resourcesync.NewNDJSONReader(from, resourcesync.Limits{Bytes: maxLine}), maxBytes: h.opts.MaxBody}
+	in := lineReader{from: from, r: h.lines.Get().(*resourcesync.NDJSONReader), maxBytes: h.opts.MaxBody, keyed: key != ""}
+	in.r.Reset(from)
+	defer func() {
+		in.r.Reset(nil)
+		h.lines.Put(in.r)
+	}()
 	all := &feed.Receipt{Set: set}
 	for i := 1; in.err != io.EOF; i++ {
 		var p changelog.Publish
@@ -39,7 +44,7 @@ func (h *Hub) receiveLines(ctx context.Context, set, key string, from *intake) (
 		}
 		if err == nil && key != "" && i == 1 && len(p.Changes) == 0 && in.err != io.EOF {
 			// The key would not be known after it, because batch 1 is what it is known by.
-			err = resourcesync.Invalid("with an Idempotency-Key, the first %d lines have at least one change, and these are blank", linesPerBatch)
+			err = resourcesync.Invalid("with an Idempotency-Key, the first %d lines must have at least one change, but these are blank", linesPerBatch)
 		}
 		if err != nil {
 			h.metrics.published(changelog.Appended{}, err, 0)
@@ -70,15 +75,22 @@ func (h *Hub) receiveLines(ctx context.Context, set, key string, from *intake) (
 	return all, nil
 }
 
+// newLines returns what lines are read with, which is kept for the next stream.
+func newLines() any {
+	return resourcesync.NewNDJSONReader(nil, resourcesync.Limits{Bytes: maxLine})
+}
+
 // A lineReader cuts a stream into batches.
 type lineReader struct {
 	from     *intake
 	r        *resourcesync.NDJSONReader
-	maxBytes int64                // of a batch's lines
-	held     *resourcesync.Change // the next change, when it was read but belongs to the next batch
-	err      error                // of reading; it stays
-	line     int                  // number of the line of the newest change in a batch
-	entry    int                  // how many changes were read
+	maxBytes int64               // of a batch's lines
+	keyed    bool                // the memory has to know a batch again: its Hash is needed
+	next     resourcesync.Change // when it was read, but is in no batch yet
+	held     bool                // there is a next
+	err      error               // of reading; it stays
+	line     int                 // number of the line of the newest change in a batch
+	entry    int                 // how many changes were read
 }
 
 // batch reads and validates the lines up to number end. It does not wait for
@@ -88,8 +100,9 @@ func (in *lineReader) batch(end int) (p changelog.Publish, err error) {
 	size, memory := int64(0), int64(0)
 	defer func() { in.from.pay(len(p.Changes)) }()
 	for in.line < end {
-		if in.held == nil && in.err == nil {
-			in.held, in.err = in.r.Next()
+		if !in.held && in.err == nil {
+			in.err = in.r.Read(&in.next)
+			in.held = in.err == nil
 			in.from.patient.renew()
 		}
 		if in.err == io.EOF || in.r.Line() > end {
@@ -103,21 +116,28 @@ func (in *lineReader) batch(end int) (p changelog.Publish, err error) {
 		line := in.r.Bytes()
 		if size += int64(len(line)); size > in.maxBytes {
 			return p, in.place(&resourcesync.Error{Err: resourcesync.ErrTooLarge,
-				Rule: fmt.Sprintf("%d lines are one batch, and together larger than %d bytes", linesPerBatch, in.maxBytes)})
+				Rule: fmt.Sprintf("a batch is %d lines, and this one is larger than %d bytes", linesPerBatch, in.maxBytes)})
 		}
-		sum.Write(line)
-		sum.Write([]byte{'\n'})
-		if err := in.held.Validate(); err != nil {
+		if in.keyed {
+			sum.Write(line)
+			sum.Write([]byte{'\n'})
+		}
+		if err := in.next.Validate(); err != nil {
 			return p, in.others(in.place(err), end)
 		}
-		memory += in.held.Memory()
+		memory += in.next.Memory()
 		if err := in.from.room(memory); err != nil {
 			return p, in.place(err)
 		}
-		p.Changes = append(p.Changes, *in.held)
-		in.held = nil
+		if p.Changes == nil {
+			p.Changes = make([]resourcesync.Change, 0, in.from.lines(len(line), end-in.line+1))
+		}
+		p.Changes = append(p.Changes, in.next)
+		in.held = false
 	}
-	p.Hash = [32]byte(sum.Sum(nil))
+	if in.keyed {
+		p.Hash = [32]byte(sum.Sum(nil))
+	}
 	return p, nil
 }
 

@@ -210,7 +210,7 @@ func TestBehind(t *testing.T) {
 	}{
 		{"current", "seen", two.Cursor, 0, 0},
 		{"ahead", "seen", feed.Cursor{Position: 12, Micros: 5_000}, 0, 0},
-		{"one batch", "seen", one.Cursor, 1, two.Entries[0].Micros},
+		{"a batch is 1000 lines", "seen", one.Cursor, 1, two.Entries[0].Micros},
 		{"all of the window", "seen", begin, 4, one.Entries[0].Micros},
 		{"in the middle of a batch", "seen", one.Entries[1].Cursor, 2, one.Entries[2].Micros},
 		{"further back than the window", "seen", feed.Cursor{Position: 3, Micros: 500}, 8, 500},

@@ -89,7 +89,7 @@ func ConnectNATS(servers string, o NATSOptions) (*Bus, error) {
 		nats.ConnectHandler(func(nc *nats.Conn) {
 			b.connected.Store(true)
 			if b.late.Load() {
-				o.Logger.Info("NATS is there", "server", nc.ConnectedUrlRedacted())
+				o.Logger.Info("NATS is connected", "server", nc.ConnectedUrlRedacted())
 			}
 		}),
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
@@ -97,7 +97,7 @@ func ConnectNATS(servers string, o NATSOptions) (*Bus, error) {
 			if err == nil {
 				return // Close
 			}
-			o.Logger.Warn("NATS is gone; changes of other hubs come late", "err", err)
+			o.Logger.Warn("the connection to NATS is lost; changes of other hubs come late", "err", err)
 		}),
 		nats.ReconnectHandler(func(nc *nats.Conn) {
 			b.connected.Store(true)
@@ -107,13 +107,13 @@ func ConnectNATS(servers string, o NATSOptions) (*Bus, error) {
 		nats.IgnoreAuthErrorAbort(), // after the password of NATS was changed, the hubs need no restart
 		nats.ReconnectErrHandler(func(_ *nats.Conn, err error) {
 			if last := b.said.Swap(&err); last == nil || (*last).Error() != err.Error() {
-				o.Logger.Warn("NATS cannot be reached; the hub goes on trying", "err", err)
+				o.Logger.Warn("NATS cannot be reached; the hub keeps trying", "err", err)
 			}
 		}),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
 			if errors.Is(err, nats.ErrSlowConsumer) {
 				b.metrics.lost.Inc()
-				o.Logger.Warn("NATS lost announcements; the memory has them", "err", err)
+				o.Logger.Warn("NATS dropped announcements; the hub reads the changes from the change memory", "err", err)
 			} else {
 				o.Logger.Warn("NATS", "err", err)
 			}
@@ -135,7 +135,7 @@ func ConnectNATS(servers string, o NATSOptions) (*Bus, error) {
 	b.nc = nc
 	if !nc.IsConnected() {
 		b.late.Store(true)
-		o.Logger.Warn("NATS cannot be reached yet; the hub goes on trying", "err", nc.LastError())
+		o.Logger.Warn("NATS cannot be reached yet; the hub keeps trying", "err", nc.LastError())
 	}
 	b.wg.Go(b.send)
 	return b, nil

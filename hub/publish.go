@@ -112,7 +112,10 @@ func (h *Hub) receiveAll(w http.ResponseWriter, r *http.Request, set string) (*f
 	}
 	var p changelog.Publish
 	if err == nil {
-		p, err = h.readDocument(r.Context(), in, mediaType, key)
+		p, err = h.readDocument(r.Context(), set, in, mediaType, key)
+	}
+	if err == nil && len(p.Changes) == 0 && h.opts.Readers[mediaType] != nil {
+		return h.nothing(r.Context(), set)
 	}
 	if err != nil {
 		h.metrics.published(changelog.Appended{}, err, 0)
@@ -134,7 +137,7 @@ func (h *Hub) open(w http.ResponseWriter, r *http.Request, set string) (in *inta
 	if key, err = h.idempotencyKey(r); err != nil {
 		return nil, "", "", err
 	}
-	if mediaType, err = contentType(r.Header); err != nil {
+	if mediaType, err = h.contentType(r.Header); err != nil {
 		return nil, "", "", err
 	}
 	if err := h.fits(set); err != nil {
@@ -145,14 +148,40 @@ func (h *Hub) open(w http.ResponseWriter, r *http.Request, set string) (in *inta
 	}
 	in.patient = &patientReader{ReadCloser: r.Body, ctx: r.Context(), timeout: h.opts.ReadTimeout, conn: http.NewResponseController(w)}
 	in.body, err = h.body(w, r, in.patient, mediaType == ndjson)
+	if in.body == in.patient {
+		in.length = max(r.ContentLength, 0)
+	}
 	return in, mediaType, key, err
 }
 
+// nothing returns the receipt of a publish that a Reader found no change in.
+func (h *Hub) nothing(ctx context.Context, set string) (*feed.Receipt, error) {
+	s, err := h.log.State(ctx, set)
+	if err != nil {
+		return nil, fmt.Errorf("state of set %q: %w", set, err)
+	}
+	head := s.Head.String()
+	return &feed.Receipt{Set: set, First: head, Cursor: head}, nil
+}
+
 // readDocument reads the whole of a publish that is one document.
-func (h *Hub) readDocument(ctx context.Context, in *intake, mediaType, key string) (p changelog.Publish, err error) {
+func (h *Hub) readDocument(ctx context.Context, set string, in *intake, mediaType, key string) (p changelog.Publish, err error) {
 	sum := sha256.New()
 	body := io.TeeReader(in, sum)
 	limits := resourcesync.Limits{Bytes: h.opts.MaxBody, Entries: changelog.MaxBatch, Room: in.room, Check: (*resourcesync.Change).Validate}
+	if read := h.opts.Readers[mediaType]; read != nil {
+		if p.Changes, err = read(ctx, set, body, limits); err != nil {
+			return p, readError(err)
+		}
+		in.pay(len(p.Changes))
+		p.Hash = [32]byte(sum.Sum(nil))
+		if key != "" {
+			p.Key, p.Unless = h.documentKey(ctx, key), h.linesKey(ctx, key, 1)
+		} else {
+			p.Key = h.callerKey(ctx, mediaType, string(p.Hash[:])) // what a Reader reads names itself, so the same text again is a retry
+		}
+		return p, nil
+	}
 	var doc *resourcesync.Document
 	if mediaType == xmlType {
 		doc, err = resourcesync.ReadXML(body, limits)
@@ -258,7 +287,7 @@ func check(set string, p *changelog.Publish) error {
 		return noChange()
 	case n > changelog.MaxBatch:
 		return &resourcesync.Error{Err: resourcesync.ErrTooLarge, Entry: changelog.MaxBatch + 1,
-			Rule: fmt.Sprintf("a batch has at most %d changes; send more in several", changelog.MaxBatch)}
+			Rule: fmt.Sprintf("a batch has at most %d changes; send them in several batches", changelog.MaxBatch)}
 	case len(p.Key) > changelog.MaxKey:
 		return resourcesync.Invalid("an idempotency key has at most %d bytes", changelog.MaxKey)
 	}
@@ -266,5 +295,5 @@ func check(set string, p *changelog.Publish) error {
 }
 
 func noChange() error {
-	return resourcesync.Invalid("there is no change in it: a batch has at least one")
+	return resourcesync.Invalid("the batch has no change: it needs at least one")
 }

@@ -159,10 +159,10 @@ func TestServePublishRefuses(t *testing.T) {
 		{"a form", "application/x-www-form-urlencoded", "", jsonDoc, 415, "unsupported", 0, 0, "application/x-www-form-urlencoded"},
 		{"charset", "application/xml; charset=iso-8859-1", "", xmlOf(""), 415, "unsupported", 0, 0, "send UTF-8"},
 		{"coding", xmlType, "br", xmlOf(""), 415, "unsupported", 0, 0, "send gzip or none"},
-		{"no gzip", xmlType, "gzip", xmlOf(""), 400, "invalid", 0, 0, "not the gzip"},
-		{"half a gzip", xmlType, "gzip", gzipped(xmlOf(""))[:60], 400, "invalid", 0, 0, "the gzip of the body ends early"},
+		{"no gzip", xmlType, "gzip", xmlOf(""), 400, "invalid", 0, 0, "is not gzip data"},
+		{"half a gzip", xmlType, "gzip", gzipped(xmlOf(""))[:60], 400, "invalid", 0, 0, "the gzip data of the body ends early"},
 		{"a gzip without its checksum", jsonType, "gzip", gzipped(jsonDoc)[:len(gzipped(jsonDoc))-4], 400, "invalid", 0, 0, "ends early"},
-		{"a damaged gzip", xmlType, "gzip", gzipped(jsonDoc)[:10] + "\xff" + gzipped(jsonDoc)[11:], 400, "invalid", 0, 0, "not the gzip"},
+		{"a damaged gzip", xmlType, "gzip", gzipped(jsonDoc)[:10] + "\xff" + gzipped(jsonDoc)[11:], 400, "invalid", 0, 0, "is not gzip data"},
 		{"empty gzip", lines, "gzip", "", 400, "invalid", 0, 0, "ends early"},
 
 		{"empty XML", xmlType, "", "", 400, "invalid", 0, 1, "empty"},
@@ -192,7 +192,7 @@ func TestServePublishRefuses(t *testing.T) {
 
 		{"too large", xmlType, "", xmlOf("<!--" + strings.Repeat("x", 20_000) + "-->"), 413, "too-large", 0, 0, "10"},
 		{"too large once unpacked", jsonType, "gzip", gzipped(`{"set":"` + strings.Repeat("x", 20_000) + `","changes":[]}`), 413, "too-large", 0, 0, "10,000 bytes"},
-		{"a batch of lines too large", lines, "", strings.Repeat(linesDoc, 150), 413, "too-large", 201, 201, "one batch"},
+		{"a batch of lines too large", lines, "", strings.Repeat(linesDoc, 150), 413, "too-large", 201, 201, "a batch is 1000 lines"},
 		{"a long line", lines, "", line(`{"loc":"` + strings.Repeat("x", 1<<20) + `"}`), 413, "too-large", 2, 3, "1,048,576 bytes"},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -3,6 +3,7 @@ package hub
 import (
 	"context"
 	"errors"
+	"runtime"
 	"slices"
 	"time"
 
@@ -93,6 +94,7 @@ func (h *Hub) drain(set string, q *queue) {
 		for _, r := range requests {
 			close(r.done)
 		}
+		runtime.Gosched() // whoever was just answered may publish again at once: the next append takes them all
 	}
 }
 

@@ -49,3 +49,23 @@ func TestReadsAreBounded(t *testing.T) {
 		t.Errorf("%d bytes are left taken", n)
 	}
 }
+
+// What was read for a follower is private to it. What all followers get from the window
+// is not, so that it is encoded once for all of them.
+func TestPrivate(t *testing.T) {
+	h, _ := newHub(t, Options{})
+	after := mustPublish(t, h, "a", changes("a", 3)).After
+	n := 0
+	for batches, err := range h.Follow(t.Context(), "a", after) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if private := batches[0].Private; private != (n == 0) {
+			t.Errorf("yield %d: private %t", n, private)
+		}
+		if n++; n == 2 {
+			break
+		}
+		mustPublish(t, h, "a", changes("b", 3)) // while somebody follows
+	}
+}

@@ -57,13 +57,13 @@ func TestClockAhead(t *testing.T) {
 		}
 		look(0, 0, "")
 		ahead = 10 * 365 * 24 * time.Hour
-		look(0, 1, "the clock went ahead")
+		look(0, 1, "the clock moved ahead")
 		for range 23 {
 			time.Sleep(time.Hour)
 			look(0, 1, "")
 		}
 		time.Sleep(time.Hour)
-		look(20, 0, "believed again")
+		look(20, 0, "trusted again")
 
 		// A set that was published to meanwhile is refused alone.
 		mustPublish(t, h, "demo", changes("b", 1))

@@ -34,16 +34,19 @@ const (
 //     later or earlier.
 type tail struct {
 	// Hub.mu guards these.
-	followers int
-	silence   func() // ends the subscription to announcements of other hubs; nil: no Bus
+	followers  int    // calls of Follow, which read the window
+	attendants int    // calls of Attend, which need no window
+	silence    func() // ends the subscription to announcements of other hubs; nil: no Bus
 
-	mu     sync.Mutex
-	head   feed.Cursor   // the end of the set's log; zero: it is not known yet, or there is no such set
-	window []*feed.Batch // recent batches
-	sizes  []int         // of each batch in window
-	bytes  int           // the sum of sizes
-	behind int           // bytes of dropped batches that the array behind window may still hold
-	moved  chan struct{} // closed when head or the window changes
+	mu       sync.Mutex
+	head     feed.Cursor   // the end of the set's log; zero: it is not known yet, or there is no such set
+	window   []*feed.Batch // recent batches
+	sizes    []int         // of each batch in window
+	bytes    int           // the sum of sizes
+	behind   int           // bytes of dropped batches that the array behind window may still hold
+	headOnly bool          // there are only attendants, so the window stays empty
+	marks    []mark        // of recent batches, up to head without a gap, also of those that the window does not keep
+	moved    chan struct{} // closed when head or the window changes
 
 	added   uint64 // how often batches were added, or the set was removed
 	doubts  uint64 // how often something was heard that a look at the memory has to settle
@@ -52,6 +55,22 @@ type tail struct {
 	// These tell what was not announced, for the metric of repairs.
 	checked *feed.Cursor // the log's head when Hub.compare looked last; nil: it has not looked yet
 	newest  feed.Cursor  // the newest entry that was added or announced, or was there when Hub.compare looked first
+}
+
+// A mark says of a batch where it begins and when. It is what Hub.Behind needs to know.
+type mark struct {
+	after  uint64 // position before the batch
+	oldest int64  // datetime of its first entry
+}
+
+// keepWindow says whether somebody reads the window. If nobody does, it is dropped, and
+// stays empty.
+func (t *tail) keepWindow(keep bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.headOnly = !keep; t.headOnly {
+		t.clearLocked()
+	}
 }
 
 // after returns the batches after a cursor, as many as the window has. ok is
@@ -101,13 +120,20 @@ func (t *tail) add(batches []*feed.Batch) (understood bool) {
 	return understood
 }
 
-// addLocked puts a batch at the end of the window.
+// addLocked puts a batch at the end of the window, and moves head to its end.
 func (t *tail) addLocked(b *feed.Batch) {
 	if t.head != b.After {
 		t.clearLocked()
+		t.marks = nil
 	}
-	size := b.Size()
-	t.window, t.sizes, t.bytes = append(t.window, b), append(t.sizes, size), t.bytes+size
+	if len(t.marks) == windowBatches {
+		t.marks = append(t.marks[:0], t.marks[windowBatches/2:]...)
+	}
+	t.marks = append(t.marks, mark{b.After.Position, b.Entries[0].Micros})
+	if !t.headOnly {
+		size := b.Size()
+		t.window, t.sizes, t.bytes = append(t.window, b), append(t.sizes, size), t.bytes+size
+	}
 	t.head = b.Cursor
 	t.announcedLocked(b.Cursor)
 	t.added++
@@ -148,6 +174,7 @@ func (t *tail) gone() {
 // forgetLocked is forget while mu is held.
 func (t *tail) forgetLocked() {
 	t.clearLocked()
+	t.marks = nil
 	t.wakeLocked()
 }
 
@@ -180,22 +207,23 @@ func (t *tail) read(end feed.Cursor, moved <-chan struct{}) <-chan struct{} {
 	return t.moved
 }
 
-// before returns how far a follower at a cursor is behind, as Hub.Behind says.
-func (t *tail) before(after feed.Cursor) (changes uint64, oldest int64) {
+// before returns how far a follower at a cursor is behind, as Hub.Behind says. doubt is
+// true if nobody knows head, and a look at the memory has to find it.
+func (t *tail) before(after feed.Cursor) (changes uint64, oldest int64, doubt bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if t.head.IsZero() && t.checked == nil {
+		t.doubts++
+		return 0, 0, true
+	}
 	if t.head.Position <= after.Position {
-		return 0, 0
+		return 0, 0, false
 	}
 	oldest = cmp.Or(after.Micros, t.head.Micros) // the zero cursor of a set that is not made has no datetime
-	n := len(t.window)
-	i := sort.Search(n, func(i int) bool { return t.window[i].Cursor.Position > after.Position })
-	if i < n && t.window[i].After.Position <= after.Position {
-		if b := t.window[i]; after.Position-b.After.Position < uint64(len(b.Entries)) {
-			oldest = b.Entries[after.Position-b.After.Position].Micros
-		}
+	if i := sort.Search(len(t.marks), func(i int) bool { return t.marks[i].after > after.Position }); i > 0 {
+		oldest = max(t.marks[i-1].oldest, after.Micros+1) // datetimes strictly increase
 	}
-	return t.head.Position - after.Position, oldest
+	return t.head.Position - after.Position, oldest, false
 }
 
 // hear takes an authentic announcement of another hub. A batch that begins at the

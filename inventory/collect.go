@@ -116,5 +116,5 @@ func (c *collection) spill() error {
 func twice(a, b *feed.Entry) error {
 	first, second := min(a.Position, b.Position), max(a.Position, b.Position)
 	return &resourcesync.Error{Err: resourcesync.ErrInvalid, Line: int(second), Loc: resourcesync.Shorten(b.Change.Loc),
-		Rule: fmt.Sprintf("it is there twice: line %d has it, too", first)}
+		Rule: fmt.Sprintf("the resource is named twice: line %d names it, too", first)}
 }

@@ -70,8 +70,8 @@ func TestCollectTwice(t *testing.T) {
 		locs []string
 		want string
 	}{
-		{[]string{"urn:a", "urn:b", "urn:a"}, "line 3: urn:a: it is there twice: line 1 has it, too"},
-		{append(far, "urn:x", "urn:7"), fmt.Sprintf("line %d: urn:7: it is there twice: line 8 has it, too", runEntries+2)},
+		{[]string{"urn:a", "urn:b", "urn:a"}, "line 3: urn:a: the resource is named twice: line 1 names it, too"},
+		{append(far, "urn:x", "urn:7"), fmt.Sprintf("line %d: urn:7: the resource is named twice: line 8 names it, too", runEntries+2)},
 	} {
 		_, err := Collect(t.Context(), NewMemory(nil), "demo", rows(test.locs...))
 		if !errors.Is(err, resourcesync.ErrInvalid) || !strings.Contains(err.Error(), test.want) {

@@ -6,6 +6,8 @@ import (
 	"net/netip"
 	"sync"
 	"time"
+
+	"github.com/rshub/rshub/internal/forwarded"
 )
 
 // Options of a Limiter.
@@ -81,22 +83,18 @@ func (l *Limiter) Caller(name string, own *Limits) *User {
 	return u
 }
 
-// Address returns the User of an address. An address of IPv6 is one with all of its /64,
-// which one household has. The zero Addr is an address that nobody knows, and is one, too.
+// Address returns the User of an address: of its forwarded.Network. The zero Addr is an
+// address that nobody knows, and is one, too.
 func (l *Limiter) Address(a netip.Addr) *User {
-	a = a.Unmap()
-	var key [16]byte
-	n := copy(key[:], a.AsSlice())
-	if a.Is6() {
-		n = 8
-	}
-	return l.addresses.find(string(key[:n]), l.clock(), "", func(key string) *User {
-		whose := "the address " + a.String()
+	network := forwarded.Network(a)
+	key := string(network.Addr().AsSlice())
+	return l.addresses.find(key, l.clock(), "", func(key string) *User {
+		whose := "the address " + network.Addr().String()
 		switch {
 		case key == "":
 			whose = "the address that you come from, with others"
-		case a.Is6():
-			whose = "the network " + netip.PrefixFrom(a.WithZone(""), 64).Masked().String()
+		case network.Addr().Is6():
+			whose = "the network " + network.String()
 		}
 		return l.user(whose, "address", &l.opts.Address)
 	})

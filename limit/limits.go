@@ -74,7 +74,7 @@ func Parse(text string) (l Limits, err error) {
 			return Limits{}, fmt.Errorf("limit %.40q: a limit is KIND:NUMBER/TIME, and KIND is one of %s", one, strings.Join(names[:], ", "))
 		}
 		if l[kind] != (Limit{}) {
-			return Limits{}, fmt.Errorf("limit %.40q: there is one of %s already", one, name)
+			return Limits{}, fmt.Errorf("limit %.40q: there is already a limit of %s", one, name)
 		}
 		if l[kind], err = parseLimit(kind, value); err != nil {
 			return Limits{}, fmt.Errorf("limit %.40q: %w", one, err)
@@ -99,7 +99,7 @@ func parseLimit(kind Kind, value string) (l Limit, err error) {
 	}
 	if timed == (kind == Connections) {
 		if timed {
-			return l, fmt.Errorf("connections are open at one moment, and have no TIME")
+			return l, fmt.Errorf("connections are counted at one moment, so they have no TIME")
 		}
 		return l, fmt.Errorf("%s are counted in a TIME: it is like %s:%s/s", kind, kind, value)
 	}

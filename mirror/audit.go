@@ -147,11 +147,11 @@ func (a *auditing) withHub(ctx context.Context, c *client.Client, set string) (e
 		if err := a.home.forgetPages(); err != nil {
 			return err
 		}
-		if err := a.Mirror.replica(ctx, c, set, true, new(good)); err != nil {
-			return err
-		}
 		if r, closed, err = a.home.replica(ctx, c, set, a.Mirror.opts.Prefix); err != nil {
 			closed = func() error { return nil }
+			return err
+		}
+		if err := a.Mirror.updates(ctx, r, true, new(good)); err != nil {
 			return err
 		}
 	}

@@ -91,7 +91,7 @@ func (m *Mirror) answer(ctx context.Context) {
 		}
 		for _, a := range asked {
 			if err := m.answerTo(ctx, auditsDir+"/"+a.Name()); err != nil && ctx.Err() == nil {
-				m.opts.Note("an audit gets no copy of what the mirror knows: %v", err)
+				m.opts.Note("an audit cannot get a copy of the records of this mirror: %v", err)
 			}
 		}
 		if backoff.Sleep(ctx, askedEvery) != nil {

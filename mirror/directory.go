@@ -56,7 +56,8 @@ type Directory struct {
 	fetcher *fetch.Fetcher
 	opts    DirectoryOptions
 
-	removing sync.Mutex // held while files are removed
+	removing sync.Mutex    // held while files are removed
+	patching chan struct{} // has something for each content that is being patched
 
 	mu   sync.Mutex
 	busy map[string]chan struct{} // by loc: somebody works at the resource; closed when that is over
@@ -72,7 +73,7 @@ func NewDirectory(h *Home, o DirectoryOptions) (*Directory, error) {
 	if o.Did == nil {
 		o.Did = func(Deed) {}
 	}
-	d := &Directory{home: h, fetcher: fetch.New(o.Fetch), opts: o, busy: map[string]chan struct{}{}}
+	d := &Directory{home: h, fetcher: fetch.New(o.Fetch), opts: o, patching: make(chan struct{}, patching), busy: map[string]chan struct{}{}}
 	if h.copied() {
 		return d, nil // it only looks
 	}
@@ -459,7 +460,7 @@ func (d *Directory) remove(ctx context.Context, gone []feed.Entry) error {
 		}
 	}()
 	var b ledger.Batch
-	var files, paths []string // the locs of files, and what may be there
+	var files, paths []string // the locs of files that somebody has named, and what may be there
 	for i := range gone {
 		loc := gone[i].Change.Loc
 		if err := d.hold(ctx, loc); err != nil {
@@ -474,9 +475,9 @@ func (d *Directory) remove(ctx context.Context, gone []feed.Entry) error {
 			b.Remove(loc)
 			paths = append(paths, name)
 		}
-		if _, ok, err := d.home.Ledger.File(loc); err != nil {
+		if f, ok, err := d.home.Ledger.File(loc); err != nil {
 			return err
-		} else if ok {
+		} else if ok && !f.Stock {
 			files = append(files, loc)
 		}
 		if _, ok, err := d.home.Ledger.Failure(loc); err != nil {

@@ -29,6 +29,8 @@ type origin struct {
 	files map[string]string
 	asked map[string]int
 	first http.HandlerFunc // answers instead, if it is set; it may call serve
+
+	entries uint64 // of the log that entry speaks of
 }
 
 func newOrigin(t *testing.T) *origin {
@@ -82,12 +84,10 @@ func (o *origin) requests(name string) int {
 	return n
 }
 
-var positions uint64
-
 // entry returns what a hub says of a file that has a text; empty: it was deleted.
 func (o *origin) entry(name, text string) feed.Entry {
-	positions++
-	e := feed.Entry{Cursor: feed.Cursor{Position: positions, Micros: int64(positions)}, Change: resourcesync.Change{Loc: o.URL + name, Change: resourcesync.Deleted}}
+	o.entries++
+	e := feed.Entry{Cursor: feed.Cursor{Position: o.entries, Micros: int64(o.entries)}, Change: resourcesync.Change{Loc: o.URL + name, Change: resourcesync.Deleted}}
 	if text != "" {
 		e.Change.Change, e.Change.Hash = resourcesync.Updated, fmt.Sprintf("sha-256:%x", sha256.Sum256([]byte(text)))
 	}
@@ -234,7 +234,7 @@ func TestFailures(t *testing.T) {
 		t.Errorf("%+v is left", left)
 	}
 	b.apply(feed.Entry{Change: resourcesync.Change{Loc: "urn:isbn:1", Change: resourcesync.Created}})
-	if f, ok, err := b.home.Ledger.Failure("urn:isbn:1"); err != nil || !ok || !strings.Contains(f.Reason, "nobody can get it") {
+	if f, ok, err := b.home.Ledger.Failure("urn:isbn:1"); err != nil || !ok || !strings.Contains(f.Reason, "its content cannot be got") {
 		t.Errorf("a resource that has no URL of http: %+v, %v", f, err)
 	}
 }

@@ -19,6 +19,7 @@ import (
 type dumped struct {
 	Print string `json:"print"` // of the dump
 	Read  int    `json:"read"`  // packages that are taken over
+	Look  uint64 `json:"look"`  // the look that they are of
 }
 
 // The names in the ledger.
@@ -57,17 +58,20 @@ func (m *Mirror) takeDump(ctx context.Context, st *looks) error {
 	if _, err := m.home.Ledger.Meta(dumpKey, &done); err != nil {
 		return err
 	}
-	if done.Print != print {
-		done = dumped{Print: print}
+	if done.Print != print || done.Look != st.Number {
+		if err := m.begin(st); err != nil {
+			return err
+		}
+		done = dumped{Print: print, Look: st.Number}
 	}
-	t := &taking{Mirror: m, at: d.At, look: st.Number + 1, packed: map[string]*member{}}
+	t := &taking{Mirror: m, at: d.At, look: st.Number, packed: map[string]*member{}}
 	for ; done.Read < len(d.Packages); done.Read++ {
 		m.opts.Note("reading package %d of %d of the Resource Dump", done.Read+1, len(d.Packages))
 		if err := t.unpack(ctx, &d.Packages[done.Read]); err != nil {
 			return err
 		}
 		var b ledger.Batch
-		b.Meta(dumpKey, dumped{print, done.Read + 1})
+		b.Meta(dumpKey, dumped{print, done.Read + 1, done.Look})
 		if err := m.home.Ledger.Commit(&b); err != nil {
 			return err
 		}
@@ -92,19 +96,17 @@ func (t *taking) unpack(ctx context.Context, p *harvest.Package) error {
 
 // manifest calls each with the resources of a package, and where the content of each is,
 // which may be nil; and then end. With contents it gets the package. Else it is content
-// with a copy of the manifest, if the source has one.
+// with a copy of the manifest, if the source has one. Resources whose contents are missing in
+// the package exist, too: their contents are got from where they are.
 func (m *Mirror) manifest(ctx context.Context, p *harvest.Package, contents bool, each func(*feed.Entry, *member) error, end func() error) (err error) {
 	resources := m.lister.ManifestAt(ctx, p.Manifest)
 	in := new(pack)
 	if contents || p.Manifest == "" {
-		file, err := m.getPackage(ctx, p)
-		if err != nil {
+		var closed func() error
+		if in, closed, err = m.openPackage(ctx, p); err != nil {
 			return err
 		}
-		defer func() { err = errors.Join(err, file.Close(), m.dropPackage()) }()
-		if in, err = openPack(file); err != nil {
-			return &SourceError{aboutPackage(p, err)}
-		}
+		defer func() { err = errors.Join(err, closed()) }()
 		text, at, err := in.manifest(p.Change.Loc)
 		if err != nil {
 			return &SourceError{aboutPackage(p, err)}
@@ -125,7 +127,31 @@ func (m *Mirror) manifest(ctx context.Context, p *harvest.Package, contents bool
 			return err
 		}
 	}
+	if p.Missing != "" {
+		for e, err := range m.lister.ManifestAt(ctx, p.Missing) {
+			if err != nil {
+				return &SourceError{aboutPackage(p, err)}
+			}
+			e.Change.Path = ""
+			if err := each(e, nil); err != nil {
+				return err
+			}
+		}
+	}
 	return end()
+}
+
+// openPackage gets a package. The caller calls closed when it needs the package no more.
+func (m *Mirror) openPackage(ctx context.Context, p *harvest.Package) (in *pack, closed func() error, err error) {
+	file, err := m.getPackage(ctx, p)
+	if err != nil {
+		return nil, nil, err
+	}
+	closed = func() error { return errors.Join(file.Close(), m.dropPackage()) }
+	if in, err = openPack(file); err != nil {
+		return nil, nil, errors.Join(&SourceError{aboutPackage(p, err)}, closed())
+	}
+	return in, closed, nil
 }
 
 func aboutPackage(p *harvest.Package, err error) error {

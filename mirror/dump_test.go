@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net/http"
 	"strconv"
@@ -203,7 +204,7 @@ func TestHostilePackages(t *testing.T) {
 		{"a large directory", zipOf(many...), "directory has more than"},
 		{"no manifest", zipOf(zipped{"x/manifest.xml", manifest().text}), "no manifest.xml"},
 		{"another document", zipOf(zipped{"manifest.xml", document("resourcelist", "")}), "not resourcedump-manifest"},
-		{"text", zipOf(zipped{"manifest.xml", "http://example.org/\n"}), "no document"},
+		{"text", zipOf(zipped{"manifest.xml", "http://example.org/\n"}), "not a ResourceSync document"},
 		{"files over each other", zipOf(often, zipped{"a", string(noise)}), "than the ZIP file has"},
 	} {
 		b.dump("2026-01-01T00:00:00Z", test.zip)
@@ -303,4 +304,35 @@ func TestRepairsExtra(t *testing.T) {
 	}
 	b.has("b", "")
 	b.proved(source)
+}
+
+// What a hub could not pack is got from where it is, and stays if that fails, too.
+func TestMissingInPackage(t *testing.T) {
+	b := newBench(t)
+	b.set("/here", "here")
+	b.dump("2026-01-01T00:00:00Z", zipOf(manifest(b.in("/a", "/a", "a")), zipped{"a", "a"}))
+	p, err := http.Get(b.URL + "/dump.xml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := io.ReadAll(p.Body)
+	_ = p.Body.Close()
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.set("/dump.xml", strings.Replace(string(text), "</url>", `<rs:ln rel="https://github.com/rshub/rshub/terms/rel/missing" href="/missing.xml"/></url>`, 1))
+	entry := func(name, text string) string {
+		return fmt.Sprintf(`<url><loc>%s%s</loc><rs:md hash="%s"/></url>`, b.URL, name, sumOf(text))
+	}
+	b.set("/missing.xml", document("https://github.com/rshub/rshub/terms/missing", `at="2026-01-01T00:00:00Z"`, entry("/here", "here"), entry("/away", "away")))
+	source := &discovery.Source{ResourceDump: b.URL + "/dump.xml"}
+	if left, err := b.once(source); err != nil || left.Resources != 1 {
+		t.Fatalf("%+v is left, %v", left, err)
+	}
+	b.has("a", "a")
+	b.has("here", "here")
+	b.set("/away", "away")
+	b.dump("2026-01-02T00:00:00Z", zipOf(manifest(b.in("/a", "/a", "a"), b.in("/here", "/here", "here"), b.in("/away", "/away", "away")), zipped{"a", "a"}, zipped{"here", "here"}, zipped{"away", "away"}))
+	b.right(source)
+	b.has("away", "away")
 }

@@ -1,6 +1,7 @@
 package mirror
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -22,9 +23,10 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// get brings the file of a resource to what an entry says. With anew it does so even if
-// the file seems to be right. The content is taken from packed, if that has it. The error is one that a resource cannot have for itself, such
-// as a full disk; any other is an outcome.
+// get brings the file of a resource to what an entry says. With anew it does so even if the
+// file seems to be right. The content is taken from packed, if that has it, or is made of the
+// content before it, if the entry has a patch. The error is one that a resource cannot have for
+// itself, such as a full disk; any other is an outcome.
 func (d *Directory) get(ctx context.Context, e feed.Entry, patience time.Duration, anew bool, packed *member) (outcome, error) {
 	loc := e.Change.Loc
 	file, had, err := d.home.Ledger.File(loc)
@@ -40,7 +42,7 @@ func (d *Directory) get(ctx context.Context, e feed.Entry, patience time.Duratio
 		before = &failure
 	}
 	if had && !anew && fits(&file, &e) && d.unchanged(&file) {
-		file.Entry = e
+		file.Entry, file.Stock = e, false
 		return outcome{file: &file, deed: Deed{Kind: Kept}}, nil
 	}
 	name, err := d.path(loc)
@@ -57,6 +59,12 @@ func (d *Directory) get(ctx context.Context, e feed.Entry, patience time.Duratio
 	w := fetch.Wanted{Change: &e.Change, Patience: patience}
 	if packed != nil {
 		w.Packed = packed.Open
+	} else if had && !anew && d.unchanged(&file) {
+		content, release := d.patched(ctx, &file, &e)
+		defer release()
+		if content != nil {
+			w.Packed = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(content)), nil }
+		}
 	}
 	if had && !anew && !fetch.NewSum(e.Change.Hash).Verified() && d.unchanged(&file) {
 		w.ETag, w.Modified = file.ETag, file.Modified
@@ -89,13 +97,14 @@ func fits(f *ledger.File, e *feed.Entry) bool {
 	if f.Entry.Cursor == e.Cursor && e.Position > 0 { // without a hub it is only a time
 		return true
 	}
-	mine := resourcesync.Change{Hash: f.Entry.Change.Hash + " sha-256:" + f.SHA256, Length: &f.Size}
-	theirs := resourcesync.Change{Hash: e.Change.Hash, Length: e.Change.Length}
+	// Only hashes are compared: other contents have the same length.
+	mine := resourcesync.Change{Hash: f.Entry.Change.Hash + " sha-256:" + f.SHA256}
+	theirs := resourcesync.Change{Hash: e.Change.Hash}
 	if !fetch.NewSum(theirs.Hash).Verified() {
 		return false
 	}
 	same, known := audit.SameContent(&mine, &theirs)
-	return same && known && (theirs.Length == nil || *theirs.Length == f.Size)
+	return same && known && (e.Change.Length == nil || *e.Change.Length == f.Size)
 }
 
 // unchanged reports whether a file looks as it did when it was made.
@@ -176,7 +185,7 @@ func (t *target) fetch(ctx context.Context, w fetch.Wanted, old *ledger.File, be
 		return outcome{}, err
 	}
 	if got.Unchanged {
-		old.Entry = t.entry
+		old.Entry, old.Stock = t.entry, false
 		return outcome{file: old, deed: Deed{Kind: Kept}}, t.unlink(partsDir + "/" + part)
 	}
 	if at := modified(&t.entry.Change, got); !at.IsZero() {

@@ -40,7 +40,7 @@ const (
 )
 
 // ErrForeign means that a directory has files, and is no mirror.
-var ErrForeign = errors.New("it has files and is no mirror")
+var ErrForeign = errors.New("it has files and is not a mirror")
 
 // OpenHome opens the home of a mirror, and makes it if there is none. A directory that has
 // files and is no mirror is refused with ErrForeign, unless adopt is set. The caller closes
@@ -62,7 +62,7 @@ func OpenHome(dir string, adopt bool) (*Home, error) {
 }
 
 // ErrNoMirror means that a directory is no mirror.
-var ErrNoMirror = errors.New("it is no mirror")
+var ErrNoMirror = errors.New("it is not a mirror")
 
 // ErrInUse means that another process has the home of a mirror open.
 var ErrInUse = ledger.ErrInUse
@@ -142,7 +142,7 @@ func (h *Home) Settle(s Settings) error {
 		{"the URL", was.URL, s.URL}, {"-strip", was.Names.Strip, s.Names.Strip}, {"-prefix", was.Prefix, s.Prefix}, {"-to", was.To, s.To},
 	} {
 		if v.was != v.is {
-			return fmt.Errorf("%s was made with %s %q, and that cannot be changed to %q: take another directory", h.Dir, v.what, v.was, v.is)
+			return fmt.Errorf("%s was made with %s %q, which cannot be changed to %q: use another directory", h.Dir, v.what, v.was, v.is)
 		}
 	}
 	return nil

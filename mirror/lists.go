@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"math"
 	"slices"
 	"strings"
@@ -22,7 +21,7 @@ const listBatch = 1_000 // entries that are applied at once
 
 // looks is what a mirror remembers of a source's lists.
 type looks struct {
-	Number  uint64          `json:"number"` // of the looks at the Resource List
+	Number  uint64          `json:"number"` // of the newest look at the listing of all resources, which may have been cut off
 	Listed  bool            `json:"listed"` // the Resource List was taken over
 	Pushed  bool            `json:"pushed"` // what a hub says is taken over, and the list is older
 	Bare    bool            `json:"bare"`   // it has resources of which it says nothing but the URL
@@ -82,6 +81,11 @@ func (m *Mirror) look(ctx context.Context) error {
 	if _, err := m.home.Ledger.Meta("looks", &st); err != nil {
 		return err
 	}
+	if m.resources() != "" && !st.Listed {
+		if err := m.restock(ctx, m.source.ResourceDump, "", time.Time{}); err != nil {
+			return err
+		}
+	}
 	if m.listed() && (!st.Listed || m.source.ChangeList == "") {
 		if err := m.takeAll(ctx, &st); err != nil {
 			return err
@@ -90,29 +94,44 @@ func (m *Mirror) look(ctx context.Context) error {
 	if m.source.ChangeList == "" {
 		return nil
 	}
-	gap, err := m.takeChanges(ctx, &st)
-	if err != nil || !gap {
+	if err := m.restock(ctx, "", m.source.ChangeDump, st.Changed); err != nil {
 		return err
 	}
-	before := st.Changed
-	if !m.listed() {
-		m.opts.Note("the Change List does not reach back to the last look: changes between are lost")
-	} else {
-		m.opts.Note("the Change List does not reach back to the last look: reading the list of all resources")
-		if err := m.takeAll(ctx, &st); err != nil {
-			return err
-		}
-	}
-	if st.Changed.Equal(before) {
-		st.Changed, st.Version = time.Time{}, harvest.Version{} // nobody knows where to go on: take all changes that there are
-	}
-	gap, err = m.takeChanges(ctx, &st)
-	if gap && err == nil {
-		m.opts.Note("the Change List does not reach back to the list of all resources: changes between may be missing")
-		st.Changed, st.Version = time.Time{}, harvest.Version{}
-		_, err = m.takeChanges(ctx, &st)
+	gap, err := m.takeChanges(ctx, &st)
+	for tries := 1; gap && err == nil; tries++ {
+		gap, err = m.bridge(ctx, &st, tries < bridges)
 	}
 	return err
+}
+
+// bridges is how often in a row the list of all resources is read because the Change List
+// begins after it. A source may renew both while they are read.
+const bridges = 3
+
+// bridge takes over all resources, because the Change List begins after the last look, and then
+// the changes. gap says that the Change List was renewed meanwhile, and begins after the list,
+// too. If there is nothing more to try, or again is not set, bridge takes over all changes that
+// there are.
+func (m *Mirror) bridge(ctx context.Context, st *looks, again bool) (gap bool, err error) {
+	before := st.Changed
+	if !m.listed() {
+		m.opts.Note("the Change List begins after the last look: the changes in between are lost")
+	} else {
+		m.opts.Note("the Change List begins after the last look: reading the list of all resources")
+		if err := m.takeAll(ctx, st); err != nil {
+			return false, err
+		}
+	}
+	if !st.Changed.Equal(before) {
+		if gap, err = m.takeChanges(ctx, st); !gap || again || err != nil {
+			return gap, err
+		}
+	}
+	if m.listed() {
+		m.opts.Note("the Change List begins after the list of all resources: changes in between may be missing")
+	}
+	st.Changed, st.Version = time.Time{}, harvest.Version{}
+	return m.takeChanges(ctx, st)
 }
 
 // takeAll takes over all resources of the source: by its list, else by its dump.
@@ -130,7 +149,10 @@ func (m *Mirror) takeList(ctx context.Context, st *looks) error {
 	if err != nil {
 		return err
 	}
-	t := &taking{Mirror: m, at: at, look: st.Number + 1}
+	if err := m.begin(st); err != nil {
+		return err
+	}
+	t := &taking{Mirror: m, at: at, look: st.Number}
 	seen := st.Seen
 	if seen == nil || !st.Listed || st.Bare {
 		seen = new(harvest.Seen) // read all
@@ -156,12 +178,21 @@ func (m *Mirror) takeList(ctx context.Context, st *looks) error {
 	return t.end(ctx, st)
 }
 
+// begin gives a look at the listing of all resources a number of its own. What a look that was
+// cut off saw may be gone since.
+func (m *Mirror) begin(st *looks) error {
+	st.Number++
+	var b ledger.Batch
+	b.Meta("looks", *st)
+	return m.home.Ledger.Commit(&b)
+}
+
 // end removes what was not seen, and keeps that all was taken over.
 func (t *taking) end(ctx context.Context, st *looks) error {
 	if err := t.leftovers(ctx); err != nil {
 		return err
 	}
-	st.Number, st.Listed, st.Bare = t.look, true, t.bare
+	st.Listed, st.Bare = true, t.bare
 	if t.source.ChangeList != "" && (st.Changed.IsZero() || t.at.After(st.Changed)) {
 		st.Changed, st.Version = t.at, harvest.Version{}
 	}
@@ -241,10 +272,29 @@ func sameVersion(a, b *resourcesync.Change) bool {
 	return same && known
 }
 
+// doubt keeps that nobody knows which version of these resources the sink has, until what it
+// has is kept. Else, if Apply is cut off, a resource would seem to have the version before it,
+// and would miss that version if the source went back to it.
+func (m *Mirror) doubt(entries []feed.Entry, look uint64) error {
+	for batch := range slices.Chunk(entries, listBatch) {
+		var b ledger.Batch
+		for i := range batch {
+			b.Listed(ledger.Listed{Entry: feed.Entry{Change: resourcesync.Change{Loc: batch[i].Change.Loc}}, Look: look})
+		}
+		if err := m.home.Ledger.Commit(&b); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // apply applies what was taken in, and then keeps that it was.
 func (t *taking) apply(ctx context.Context) error {
 	if len(t.changed) > 0 {
-		var err error
+		err := t.doubt(t.changed, t.look)
+		if err != nil {
+			return err
+		}
 		if d, ok := t.sink.(*Directory); ok && len(t.packed) > 0 {
 			err = d.applyPacked(ctx, t.changed, t.packed)
 		} else {
@@ -290,6 +340,9 @@ func (t *taking) leftovers(ctx context.Context) error {
 	if len(gone) == 0 {
 		return nil
 	}
+	if err := t.doubt(gone, 0); err != nil {
+		return err
+	}
 	if err := t.sink.Apply(ctx, gone); err != nil { // all at once: they are bounded together
 		return err
 	}
@@ -303,151 +356,4 @@ func (t *taking) leftovers(ctx context.Context) error {
 		}
 	}
 	return nil
-}
-
-// takeChanges takes over the changes of the Change Lists since the last look. gap says that
-// the lists do not reach back to it; then nothing was taken over.
-func (m *Mirror) takeChanges(ctx context.Context, st *looks) (gap bool, err error) {
-	documents, version, err := m.changeLists(ctx, st.Changed, st.Version)
-	if errors.Is(err, harvest.ErrUnchanged) {
-		return false, nil
-	}
-	if err != nil {
-		return false, err
-	}
-	if !st.Changed.IsZero() && len(documents) > 0 && documents[0].From.After(st.Changed) {
-		return true, nil
-	}
-	newest := st.Changed
-	for _, doc := range documents {
-		for batch := range slices.Chunk(doc.Items, listBatch) {
-			at, err := m.applyChanges(ctx, batch, st)
-			if err != nil {
-				return false, err
-			}
-			if at.After(newest) {
-				newest = at
-			}
-		}
-	}
-	st.Changed, st.Version = newest, version
-	return false, m.keep(st)
-}
-
-// changeLists reads the Change Lists that may have changes since a time, oldest first. It
-// returns harvest.ErrUnchanged if the list is of a known version. An index has no version:
-// its lists may change although the index does not.
-func (m *Mirror) changeLists(ctx context.Context, since time.Time, known harvest.Version) ([]*resourcesync.Document, harvest.Version, error) {
-	top, version, err := m.changes(ctx, m.source.ChangeList, known)
-	if err != nil || !top.Index {
-		return []*resourcesync.Document{top}, version, err
-	}
-	documents, err := m.members(ctx, top, since)
-	return documents, harvest.Version{}, err
-}
-
-// members reads the Change Lists of an index that may have changes since a time, oldest
-// first.
-func (m *Mirror) members(ctx context.Context, index *resourcesync.Document, since time.Time) ([]*resourcesync.Document, error) {
-	items := slices.Clone(index.Items)
-	if !slices.ContainsFunc(items, func(it resourcesync.Item) bool { return it.From.IsZero() }) {
-		slices.SortStableFunc(items, func(a, b resourcesync.Item) int { return a.From.Compare(b.From) })
-	}
-	var documents []*resourcesync.Document
-	for i := range items {
-		if !items[i].Until.IsZero() && items[i].Until.Before(since) {
-			continue
-		}
-		doc, _, err := m.changes(ctx, items[i].Loc, harvest.Version{})
-		if err == nil && doc.Index {
-			err = &SourceError{fmt.Errorf("the Change List %s is an index again", resourcesync.Shorten(items[i].Loc))}
-		}
-		if err != nil {
-			return nil, err
-		}
-		documents = append(documents, doc)
-	}
-	return documents, nil
-}
-
-// changes reads a Change List, or an index of Change Lists.
-func (m *Mirror) changes(ctx context.Context, list string, known harvest.Version) (*resourcesync.Document, harvest.Version, error) {
-	a, err := m.lister.Getter.Get(ctx, "the Change List", list, known)
-	if errors.Is(err, harvest.ErrUnchanged) {
-		return nil, known, err
-	}
-	if err != nil {
-		return nil, known, &SourceError{err}
-	}
-	defer a.Close()
-	doc, err := resourcesync.ReadXML(a.Body, m.lister.Limits)
-	if err == nil && !a.Complete {
-		err = io.ErrUnexpectedEOF
-	}
-	if err == nil && doc.Capability != resourcesync.ChangeList {
-		err = fmt.Errorf("its capability is %.40q, not changelist", doc.Capability)
-	}
-	if err != nil {
-		return nil, known, &SourceError{fmt.Errorf("the Change List %s: %w", harvest.Plain(a.URL), err)}
-	}
-	return doc, a.Version, nil
-}
-
-// changedAt returns when a change of a Change List was.
-func changedAt(c *resourcesync.Change) time.Time {
-	if c.Datetime.IsZero() {
-		return c.Lastmod // as version 1.0 of the standard had it
-	}
-	return c.Datetime
-}
-
-// applyChanges applies changes that were not taken over yet. It returns the newest
-// datetime of them.
-func (m *Mirror) applyChanges(ctx context.Context, items []resourcesync.Item, st *looks) (newest time.Time, err error) {
-	var entries []feed.Entry
-	var b ledger.Batch
-	last := map[string]int{} // by loc
-	for i := range items {
-		last[items[i].Change.Loc] = i
-	}
-	for i := range items {
-		c := items[i].Change
-		at := changedAt(&c)
-		if !at.IsZero() && at.Before(st.Changed) || !strings.HasPrefix(c.Loc, m.opts.Prefix) {
-			continue
-		}
-		if at.After(newest) {
-			newest = at
-		}
-		if c.Change == "" {
-			return newest, &SourceError{resourcesync.Invalid("a change of the Change List does not say what happened to %s", resourcesync.Shorten(c.Loc))}
-		}
-		e := feed.Entry{Change: c}
-		if !at.IsZero() {
-			e.Micros = at.UnixMicro()
-		}
-		before, known, err := m.home.Ledger.Seen(c.Loc)
-		if err != nil {
-			return newest, err
-		}
-		if known && e.Micros != 0 && before.Entry.Micros >= e.Micros {
-			again := before.Entry.Micros > e.Micros || before.Entry.Change.Change == c.Change && sameVersion(&before.Entry.Change, &c)
-			if later := &items[last[c.Loc]].Change; again || last[c.Loc] > i && changedAt(later).Equal(at) {
-				continue // taken over already; a resource may change several times within the precision of the times
-			}
-		}
-		entries = append(entries, e)
-		if c.Change == resourcesync.Deleted {
-			b.Unlisted(c.Loc)
-		} else {
-			b.Listed(ledger.Listed{Entry: e, Look: st.Number})
-		}
-	}
-	if len(entries) == 0 {
-		return newest, nil
-	}
-	if err := m.sink.Apply(ctx, entries); err != nil {
-		return newest, err
-	}
-	return newest, m.home.Ledger.Commit(&b)
 }

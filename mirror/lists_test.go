@@ -2,6 +2,7 @@ package mirror
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/rshub/rshub/discovery"
+	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/internal/until"
 )
 
@@ -99,4 +101,102 @@ func TestListBreaks(t *testing.T) {
 		_, has, err2 := b.home.Ledger.File(b.URL + "/f20")
 		return err == nil && err2 == nil && !had && has
 	})
+}
+
+// A sink that is cut off: it has taken what Apply brought, and nobody knows that.
+type cutOff struct {
+	Sink
+	cut bool
+}
+
+var errCutOff = errors.New("cut off")
+
+func (c *cutOff) Apply(ctx context.Context, entries []feed.Entry) error {
+	err := c.Sink.Apply(ctx, entries)
+	if err == nil && c.cut {
+		err = errCutOff
+	}
+	return err
+}
+
+// A look that is cut off leaves nothing behind that the next one takes for what it has seen.
+func TestCutOff(t *testing.T) {
+	b := newBench(t)
+	entry := func(name, text string) string {
+		b.set(name, text)
+		return fmt.Sprintf(`<url><loc>%s%s</loc><rs:md hash="%s"/></url>`, b.URL, name, sumOf(text))
+	}
+	source := &discovery.Source{ResourceList: b.URL + "/list.xml", ChangeList: b.URL + "/changes.xml"}
+	sink := &cutOff{Sink: b.Directory}
+	look := func(at int, list string, changes ...string) error {
+		b.set("/list.xml", document("resourcelist", fmt.Sprintf(`at="2026-01-%02dT00:00:00Z"`, at), list))
+		b.set("/changes.xml", document("changelist", fmt.Sprintf(`from="2026-01-%02dT00:00:00Z"`, at), changes...))
+		_, err := New(b.home, source, sink, Options{HTTP: b.Client()}).Run(t.Context(), true)
+		return err
+	}
+	change := func(at int, name, what, text string) string {
+		if b.set(name, text); text == "" {
+			return fmt.Sprintf(`<url><loc>%s%s</loc><rs:md change="%s" datetime="2026-01-%02dT00:00:00Z"/></url>`, b.URL, name, what, at)
+		}
+		return fmt.Sprintf(`<url><loc>%s%s</loc><rs:md change="%s" datetime="2026-01-%02dT00:00:00Z" hash="%s"/></url>`, b.URL, name, what, at, sumOf(text))
+	}
+
+	// The first look at the list is cut off, and a resource goes before the second one.
+	m := New(b.home, source, sink, Options{HTTP: b.Client()})
+	m.lister.Getter.Tries = 1
+	whole := document("resourcelist", `at="2026-01-01T00:00:00Z"`, entry("/gone", "one")+entry("/a", "one"))
+	b.set("/list.xml", whole[:len(whole)-5])
+	b.set("/changes.xml", document("changelist", `from="2026-01-01T00:00:00Z"`))
+	if _, err := m.Run(t.Context(), true); err == nil {
+		t.Fatal("a list that breaks off is a list")
+	}
+	b.has("gone", "one")
+	if err := look(2, entry("/a", "one")+entry("/b", "one")); err != nil {
+		t.Fatal(err)
+	}
+	b.has("a", "one")
+	b.has("gone", "")
+
+	// Changes are cut off, and undone before the Change List is cut, too.
+	sink.cut = true
+	if err := look(2, "", change(3, "/a", "updated", "two"), change(3, "/b", "deleted", "")); !errors.Is(err, errCutOff) {
+		t.Fatal(err)
+	}
+	b.has("a", "two")
+	b.has("b", "")
+	sink.cut = false
+	if err := look(5, entry("/a", "one")+entry("/b", "one")); err != nil {
+		t.Fatal(err)
+	}
+	b.has("a", "one")
+	b.has("b", "one")
+}
+
+// A source renews its lists while they are read, and then they begin after what was read.
+func TestRenewed(t *testing.T) {
+	b := newBench(t)
+	publish := func(day int, names ...string) {
+		var all []string
+		for _, name := range names {
+			b.set(name, name)
+			all = append(all, fmt.Sprintf(`<url><loc>%s%s</loc><rs:md hash="%s"/></url>`, b.URL, name, sumOf(name)))
+		}
+		b.set("/list.xml", document("resourcelist", fmt.Sprintf(`at="2026-01-%02dT00:00:00Z"`, day), all...))
+		b.set("/changes.xml", document("changelist", fmt.Sprintf(`from="2026-01-%02dT00:00:00Z"`, day)))
+	}
+	source := &discovery.Source{ResourceList: b.URL + "/list.xml", ChangeList: b.URL + "/changes.xml"}
+	publish(1, "/a")
+	b.right(source)
+
+	publish(2, "/a", "/b")
+	var read atomic.Int32
+	b.answers(func(w http.ResponseWriter, r *http.Request) {
+		b.serve(w, r)
+		if r.URL.Path == "/list.xml" && read.Add(1) == 2 { // the first time it is asked for its time
+			publish(3, "/b", "/c")
+		}
+	})
+	b.right(source)
+	b.has("a", "")
+	b.has("c", "/c")
 }

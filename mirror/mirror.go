@@ -64,7 +64,9 @@ func New(h *Home, source *discovery.Source, sink Sink, o Options) *Mirror {
 		o.Note = func(string, ...any) {}
 	}
 	m := &Mirror{home: h, sink: sink, source: *source, opts: o}
-	m.lister = &harvest.Lister{Getter: &harvest.Getter{Client: o.HTTP, UserAgent: o.UserAgent, Wait: o.Patience}}
+	m.lister = &harvest.Lister{Getter: &harvest.Getter{Client: o.HTTP, UserAgent: o.UserAgent, Wait: o.Patience, Note: func(err error, wait time.Duration) {
+		o.Note("%v; trying again in %v", err, wait.Round(time.Second))
+	}}}
 	m.packages = fetch.New(fetch.Options{Client: o.HTTP, MaxSize: o.MaxSize, UserAgent: o.UserAgent})
 	return m
 }
@@ -150,7 +152,15 @@ func (m *Mirror) follow(ctx context.Context, cancel context.CancelCauseFunc, onc
 	if err := m.before(ctx, complete || own); err != nil {
 		return err
 	}
-	return m.replica(ctx, c, set, once, good)
+	r, closed, err := m.home.replica(ctx, c, set, m.opts.Prefix)
+	if err != nil {
+		return err
+	}
+	err = m.restockFrom(ctx, feed.Base(hub), set, r)
+	if err == nil {
+		err = m.updates(ctx, r, once, good)
+	}
+	return errors.Join(err, closed())
 }
 
 // A good keeps when something succeeded last.
@@ -209,13 +219,8 @@ func (m *Mirror) before(ctx context.Context, known bool) error {
 	return m.keep(&st)
 }
 
-// replica follows a hub by a Replica.
-func (m *Mirror) replica(ctx context.Context, c *client.Client, set string, once bool, good *good) (err error) {
-	r, closed, err := m.home.replica(ctx, c, set, m.opts.Prefix)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, closed()) }()
+// updates brings what a hub says to the sink, by a Replica.
+func (m *Mirror) updates(ctx context.Context, r *client.Replica, once bool, good *good) error {
 	var updates iter.Seq2[*client.Update, error]
 	if once {
 		updates = r.CatchUp(ctx)

@@ -37,7 +37,7 @@ type TooMany struct {
 }
 
 func (t *TooMany) Error() string {
-	return fmt.Sprintf("%d resources are to be deleted, and %d were within a day, of %d", t.More, t.Deleted, t.Held)
+	return fmt.Sprintf("%d resources would be deleted, after %d within a day, of %d", t.More, t.Deleted, t.Held)
 }
 
 // newest returns of each resource its last entry: what to get, and what to remove.

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"path"
 	"strings"
+	"sync"
 
 	"github.com/klauspost/compress/gzip"
 
@@ -26,15 +27,24 @@ type asset struct {
 	plain, zipped []byte
 }
 
-// version names the assets as they are: it changes with every byte of them. So a
-// browser may keep what it has loaded under that name for ever. modules are the names
-// of the scripts.
-var assets, version, modules = readAssets()
+// assets are the files that the page loads.
+type assets struct {
+	files map[string]asset // by name
+
+	// version names the files as they are: it changes with every byte of them. So a
+	// browser may keep what it has loaded under that name for ever.
+	version string
+	modules []string // names of the scripts
+}
+
+// embeddedAssets returns the embedded files. They are read and packed once, for all hubs
+// of the program, when the first one is made.
+var embeddedAssets = sync.OnceValue(readAssets)
 
 var mediaTypes = map[string]string{".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8", ".svg": "image/svg+xml"}
 
-func readAssets() (all map[string]asset, version string, modules []string) {
-	all = map[string]asset{}
+func readAssets() *assets {
+	all := &assets{files: map[string]asset{}}
 	hash := sha256.New()
 	files, err := fs.ReadDir(embedded, "assets")
 	for _, file := range files {
@@ -49,15 +59,16 @@ func readAssets() (all map[string]asset, version string, modules []string) {
 		z, _ := gzip.NewWriterLevel(&zipped, gzip.BestCompression) // fails only for an unknown level
 		_, _ = z.Write(text)                                       // a Buffer does not fail
 		_ = z.Close()
-		all[name] = asset{mediaTypes[path.Ext(name)], text, zipped.Bytes()}
+		all.files[name] = asset{mediaTypes[path.Ext(name)], text, zipped.Bytes()}
 		if strings.HasSuffix(name, ".js") {
-			modules = append(modules, name)
+			all.modules = append(all.modules, name)
 		}
 	}
 	if err != nil {
 		panic(err) // what is embedded can be read
 	}
-	return all, hex.EncodeToString(hash.Sum(nil)[:8]), modules
+	all.version = hex.EncodeToString(hash.Sum(nil)[:8])
+	return all
 }
 
 // ServeAsset answers with the file of a name, of the version of the page that named it. A
@@ -67,14 +78,14 @@ func (s *Server) ServeAsset(w http.ResponseWriter, r *http.Request, of, name str
 	if err := problem.OnlyRead(r, "GET, HEAD"); err != nil {
 		return err
 	}
-	a, ok := assets[name]
+	a, ok := s.assets.files[name]
 	if !ok {
 		return problem.New(http.StatusNotFound, "not-found", "the page has no file of this name")
 	}
 	h := w.Header()
 	h.Set("Content-Type", a.mediaType)
 	h.Set("Cache-Control", "no-cache")
-	if of == version {
+	if of == s.assets.version {
 		h.Set("Cache-Control", "public, max-age=31536000, immutable")
 	}
 	h.Add("Vary", "Accept-Encoding")

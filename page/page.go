@@ -29,12 +29,15 @@ type Options struct {
 
 // A Server serves the page of a hub.
 type Server struct {
-	base feed.Base
-	opts Options
+	base   feed.Base
+	opts   Options
+	assets *assets
 }
 
 // New returns the Server of the hub whose URLs begin with base.
-func New(base feed.Base, o Options) *Server { return &Server{base: base, opts: o} }
+func New(base feed.Base, o Options) *Server {
+	return &Server{base: base, opts: o, assets: embeddedAssets()}
+}
 
 // A Set is a set as the page shows it without JavaScript.
 type Set struct {
@@ -45,16 +48,16 @@ type Set struct {
 	Held        bool   // the hub keeps what the set holds
 }
 
-// Wants reports whether r asks for HTML: its Accept names text/html, and prefers it to
-// JSON.
+// Wants reports whether r reads, and asks for HTML: its Accept names text/html, and
+// prefers it to JSON.
 func Wants(r *http.Request) bool {
-	return accept.Names(r.Header, mediaType) && accept.Media(r.Header, "application/json", mediaType) == mediaType
+	return (r.Method == http.MethodGet || r.Method == http.MethodHead) && accept.Names(r.Header, mediaType) && accept.Media(r.Header, "application/json", mediaType) == mediaType
 }
 
-// Visits reports whether r comes from a person who opens a URL in a browser. It is
-// stricter than Wants, because programs also ask for the documents of the standard, and
-// some of their libraries, such as that of Java, accept HTML before everything else
-// without meaning it.
+// Visits reports whether r comes from a person who opens a URL in a browser, and who gets
+// a document of the standard as a page. It is stricter than Wants, because programs also
+// ask for the documents of the standard, and some of their libraries, such as that of
+// Java, accept HTML before everything else without meaning it.
 func Visits(r *http.Request) bool {
 	if !Wants(r) || accept.Media(r.Header, "application/xml", mediaType) != mediaType {
 		return false
@@ -84,7 +87,7 @@ type shown struct {
 
 // ServeOverview answers with the view of the whole hub. Without JavaScript it shows
 // sets, and says that there are more others.
-func (s *Server) ServeOverview(w http.ResponseWriter, r *http.Request, sets []Set, more int) {
+func (s *Server) ServeOverview(w http.ResponseWriter, sets []Set, more int) {
 	v := shown{View: "overview", Title: "rshub", Root: "./", Sets: sets, More: more, Example: "demo"}
 	for _, set := range sets {
 		if set.Held {
@@ -97,13 +100,13 @@ func (s *Server) ServeOverview(w http.ResponseWriter, r *http.Request, sets []Se
 	} else if s.opts.Holds {
 		v.Held = v.Example
 	}
-	s.serve(w, r, http.StatusOK, v)
+	s.serve(w, http.StatusOK, v)
 }
 
 // ServeSet answers with the view of a set. set is nil if the caller may not see the set,
 // or there is none: the answer must not tell the two apart. A browser sends no token
 // when it opens a URL, so the scripts ask again with the token of whoever is signed in.
-func (s *Server) ServeSet(w http.ResponseWriter, r *http.Request, name string, set *Set, status int) {
+func (s *Server) ServeSet(w http.ResponseWriter, name string, set *Set, status int) {
 	v := shown{View: "set", Title: name + " · rshub", Root: "../", Set: name, Example: name, None: set == nil}
 	if set != nil {
 		v.Sets = []Set{*set}
@@ -111,34 +114,34 @@ func (s *Server) ServeSet(w http.ResponseWriter, r *http.Request, name string, s
 			v.Held = name
 		}
 	}
-	s.serve(w, r, status, v)
+	s.serve(w, status, v)
 }
 
 // ServeSubscription answers with the view of a subscription for its subscriber, at the
 // URL of its status.
-func (s *Server) ServeSubscription(w http.ResponseWriter, r *http.Request) {
-	s.serve(w, r, http.StatusOK, shown{View: "subscription", Title: "Subscription · rshub", Root: "../"})
+func (s *Server) ServeSubscription(w http.ResponseWriter) {
+	s.serve(w, http.StatusOK, shown{View: "subscription", Title: "Subscription · rshub", Root: "../"})
 }
 
 // ServeDocument answers with the view of a document of the standard, which is at the
-// URL of the request. Its bytes are not touched: the scripts read them there, as XML.
+// URL of the request. Its bytes are not touched: the scripts read them there, as XML. The
+// view is the same for a document that is private, and for one that is not there.
 // set is empty for the Source Description of the hub.
 func (s *Server) ServeDocument(w http.ResponseWriter, r *http.Request, set string) {
 	name := r.URL.Path[strings.LastIndexByte(r.URL.Path, '/')+1:]
 	depth := strings.Count(r.URL.Path, "/") - 1
-	s.serve(w, r, http.StatusOK, shown{View: "document", Title: name + " · rshub", Root: "./" + strings.Repeat("../", depth), Set: set})
+	s.serve(w, http.StatusOK, shown{View: "document", Title: name + " · rshub", Root: "./" + strings.Repeat("../", depth), Set: set})
 }
 
 // Policy is what the page allows a browser to load: its own scripts, styles and images,
 // and the hub's own answers.
 const Policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
-func (s *Server) serve(w http.ResponseWriter, _ *http.Request, status int, v shown) {
-	v.Base, v.Options, v.Assets, v.Modules = s.base, s.opts, v.Root+"page/"+version+"/", modules
+func (s *Server) serve(w http.ResponseWriter, status int, v shown) {
+	v.Base, v.Options, v.Assets, v.Modules = s.base, s.opts, v.Root+"page/"+s.assets.version+"/", s.assets.modules
 	h := w.Header()
 	h.Set("Content-Type", "text/html; charset=utf-8")
 	h.Set("Content-Security-Policy", Policy)
-	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Cache-Control", "no-store")
 	w.WriteHeader(status)
 	_ = pageTemplate.Execute(w, v) // the client may be gone

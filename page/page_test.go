@@ -35,6 +35,15 @@ func TestWantsAndVisits(t *testing.T) {
 		if w, v := Wants(r), Visits(r); w != test.wants || v != test.visits {
 			t.Errorf("%s: wants %t, visits %t; want %t, %t", test.name, w, v, test.wants, test.visits)
 		}
+		r.Method = "HEAD"
+		if w, v := Wants(r), Visits(r); w != test.wants || v != test.visits {
+			t.Errorf("%s with HEAD: wants %t, visits %t; want %t, %t", test.name, w, v, test.wants, test.visits)
+		}
+		for _, method := range []string{"POST", "PUT", "DELETE"} {
+			if r.Method = method; Wants(r) || Visits(r) {
+				t.Errorf("%s with %s gets a page", test.name, method)
+			}
+		}
 	}
 }
 
@@ -45,14 +54,14 @@ var (
 
 // The scripts load each other, and nothing else. They never make HTML of a text.
 func TestAssetsStandAlone(t *testing.T) {
-	imported := map[string]bool{"main.js": true}
-	for name, a := range assets {
+	assets, imported := embeddedAssets(), map[string]bool{"main.js": true}
+	for name, a := range assets.files {
 		if a.mediaType == "" {
 			t.Errorf("%s has no media type", name)
 		}
 		for _, m := range imports.FindAllSubmatch(a.plain, -1) {
 			imported[string(m[1])] = true
-			if _, ok := assets[string(m[1])]; !ok {
+			if _, ok := assets.files[string(m[1])]; !ok {
 				t.Errorf("%s imports %s, which is not there", name, m[1])
 			}
 		}
@@ -60,7 +69,7 @@ func TestAssetsStandAlone(t *testing.T) {
 			t.Errorf("%s has %s", name, m)
 		}
 	}
-	for _, name := range modules {
+	for _, name := range assets.modules {
 		if !imported[name] {
 			t.Errorf("nothing imports %s", name)
 		}
@@ -73,7 +82,7 @@ func TestRoots(t *testing.T) {
 	for path, root := range map[string]string{"/.well-known/resourcesync": "./../", "/sets/demo/changelist.xml": "./../../", "/sets/demo/.well-known/resourcesync": "./../../../"} {
 		w := httptest.NewRecorder()
 		s.ServeDocument(w, httptest.NewRequest("GET", path, nil), "demo")
-		if body := w.Body.String(); !strings.Contains(body, `src="`+root+"page/"+version+`/main.js"`) || !strings.Contains(body, `data-base="https://hub.example.org/rs"`) {
+		if body := w.Body.String(); !strings.Contains(body, `src="`+root+"page/"+s.assets.version+`/main.js"`) || !strings.Contains(body, `data-base="https://hub.example.org/rs"`) {
 			t.Errorf("%s: %s", path, body)
 		}
 	}

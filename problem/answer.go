@@ -20,6 +20,11 @@ type Adapter struct {
 	Logger *slog.Logger
 	Path   func(path string) string   // how the log shows a path; default: unchanged
 	Text   func(r *http.Request) bool // whether the answer to an error is one line of text instead of a problem document; default: never
+
+	// Other answers a request whose errors have a form of their own, and returns the
+	// problem. It returns nil, and answers nothing, if the request is no such one. Default:
+	// there are none.
+	Other func(w http.ResponseWriter, r *http.Request, err error) *Problem
 }
 
 // Handle returns h as an http.Handler.
@@ -33,9 +38,14 @@ func (a *Adapter) Handle(h Handler) http.HandlerFunc {
 
 func (a *Adapter) answer(w http.ResponseWriter, r *http.Request, err error) {
 	var p *Problem
-	if a.Text != nil && a.Text(r) {
+	if a.Other != nil {
+		p = a.Other(w, r, err)
+	}
+	switch {
+	case p != nil:
+	case a.Text != nil && a.Text(r):
 		p = WriteText(w, err)
-	} else {
+	default:
 		p = Write(w, r, err)
 	}
 	path := r.URL.Path
@@ -58,7 +68,7 @@ func (a *Adapter) answer(w http.ResponseWriter, r *http.Request, err error) {
 func Write(w http.ResponseWriter, r *http.Request, err error) *Problem {
 	p := From(err)
 	h := w.Header()
-	p.addHeader(h)
+	p.SetHeader(h)
 	for _, name := range []string{"Etag", "Last-Modified", "Content-Encoding", "Content-Length", "Link"} {
 		if p.Header.Get(name) == "" {
 			h.Del(name) // the handler meant it for its document
@@ -83,7 +93,7 @@ func Write(w http.ResponseWriter, r *http.Request, err error) *Problem {
 func WriteText(w http.ResponseWriter, err error) *Problem {
 	p := From(err)
 	h := w.Header()
-	p.addHeader(h)
+	p.SetHeader(h)
 	h.Set("Content-Type", "text/plain; charset=utf-8")
 	w.WriteHeader(p.Status)
 	text := p.Detail
@@ -94,8 +104,8 @@ func WriteText(w http.ResponseWriter, err error) *Problem {
 	return p
 }
 
-// addHeader sets the headers of an answer with p, whatever form its body has.
-func (p *Problem) addHeader(h http.Header) {
+// SetHeader sets the headers of an answer with p, whatever form its body has.
+func (p *Problem) SetHeader(h http.Header) {
 	for name, values := range p.Header {
 		h[name] = values
 	}

@@ -10,6 +10,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"os"
 	"strconv"
 
 	"github.com/rshub/rshub/feed"
@@ -123,6 +124,15 @@ func newProblem(err error) *Problem {
 func Retry(p *Problem) *Problem {
 	p.RetryAfter = 2
 	return p
+}
+
+// Unread returns a 408 if err says that the body of a request did not arrive before the
+// deadline of its connection. Any other err is returned as it is.
+func Unread(err error) error {
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return New(http.StatusRequestTimeout, "timeout", "the client was silent for too long, or too slow")
+	}
+	return err
 }
 
 // NotAllowed returns the problem of a request whose method the URL does not

@@ -29,7 +29,7 @@ func TestFrom(t *testing.T) {
 		{large, 413, "too-large", "1 byte", false},
 		{&http.MaxBytesError{Limit: 5}, 413, "too-large", "5 bytes", false},
 		{own, 418, "teapot", "stout", false},
-		{feed.ErrGone, 410, "gone", "read the resources", false},
+		{feed.ErrGone, 410, "gone", "read all resources", false},
 		{feed.ErrNoSet, 404, "no-such-set", "no such set", false},
 		{feed.ErrKeyReused, 422, "key-reused", "Idempotency-Key", false},
 		{feed.ErrFull, 507, "full", "nothing was written", false},

@@ -26,7 +26,7 @@ func ParseBound(s string) (Bound, error) {
 	if percent {
 		n, err := strconv.ParseFloat(digits, 64)
 		if err != nil || !(n >= 0 && n <= 100) {
-			return Bound{}, fmt.Errorf("%q is no share: write one from 0%% to 100%%", s)
+			return Bound{}, fmt.Errorf("%q is not a share: write one from 0%% to 100%%", s)
 		}
 		return Bound{given: true, percent: true, n: n}, nil
 	}

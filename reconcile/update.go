@@ -20,7 +20,7 @@ type Sight struct {
 
 // ErrSync means that only a Sync can tell what the hub knows: there was none yet, or its
 // log is not the one that it was, because the set was made anew or a backup was restored.
-var ErrSync = errors.New("the hub may not know any more what it knew")
+var ErrSync = errors.New("the hub may have lost what it knew")
 
 // Update publishes what a source has seen, without looking at the rest, and without asking
 // the hub what it knows: that is known since the last Sync. The Bound counts all deletions

@@ -39,39 +39,47 @@ func (m *Mark) since() time.Time {
 	return m.Begin
 }
 
+// keyOf returns what tells a change from the others of a source. Where a source has datetimes
+// in whole seconds, two changes of one resource may have the same: what they say of its
+// content tells them apart.
 func keyOf(c *resourcesync.Change) string {
-	sum := sha256.Sum256(fmt.Appendf(nil, "%s\n%s\n%s", c.Loc, c.Change, c.Datetime.Format(time.RFC3339Nano)))
+	length := int64(-1)
+	if c.Length != nil {
+		length = *c.Length
+	}
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s\n%s\n%s\n%s\n%s\n%d", c.Loc, c.Change, c.Datetime.Format(time.RFC3339Nano), c.Lastmod.Format(time.RFC3339Nano), c.Hash, length))
 	return base64.RawURLEncoding.EncodeToString(sum[:12])
 }
 
+// errGap means that the Change Lists begin after what was published.
+var errGap = errors.New("changes between are missing")
+
 // changeList looks at a source that has Change Lists.
 func (r *Relay) changeList(ctx context.Context, full bool) (Result, error) {
-	var base Result
 	compares := r.st.Source.ResourceList != ""
-	if full && compares {
-		var err error
-		if base, err = r.baseline(ctx); err != nil {
-			return base, err
+	if !full || !compares {
+		res, err := r.increments(ctx, compares)
+		if err == nil && full {
+			r.st.Full = r.opts.Now() // there is nothing to compare with
+		}
+		if err != errGap {
+			return res, err
 		}
 	}
 	was := r.st.Mark.Datetime
-	res, reach, err := r.increments(ctx)
+	base, dated, err := r.baseline(ctx)
+	if err != nil {
+		return base, err
+	}
+	// If there is a gap after the Resource List, too, the source may just have renewed its
+	// lists, so the next look compares once more. If it finds the same list, all that there is
+	// is published.
+	res, err := r.increments(ctx, dated && !r.st.Mark.Datetime.Equal(was))
+	if err == errGap {
+		return base, nil
+	}
 	if err != nil {
 		return res, err
-	}
-	if !was.IsZero() && reach.From.After(was) && base.How == "" {
-		r.opts.Note(fmt.Sprintf("the Change List begins at %s, and what was published ends at %s: changes between are missing", reach.From.Format(time.RFC3339), was.Format(time.RFC3339)))
-		if compares {
-			if base, err = r.baseline(ctx); err != nil {
-				return base, err
-			}
-		}
-	}
-	if base.How == "" {
-		if full {
-			r.st.Full = r.opts.Now() // there is nothing to compare with
-		}
-		return res, nil
 	}
 	base.Created, base.Updated, base.Deleted = base.Created+res.Created, base.Updated+res.Updated, base.Deleted+res.Deleted
 	if base.Cursor.Position < res.Cursor.Position {
@@ -81,14 +89,14 @@ func (r *Relay) changeList(ctx context.Context, full bool) (Result, error) {
 }
 
 // baseline compares everything by the Resource List. Its time is where the Change Lists go
-// on: what changed before is in it.
-func (r *Relay) baseline(ctx context.Context) (Result, error) {
+// on: what changed before is in it. dated says whether the list says its time.
+func (r *Relay) baseline(ctx context.Context) (res Result, dated bool, err error) {
 	begun := r.opts.Now()
 	seen := harvest.Seen{}
 	trust := r.st.Trust.begin()
-	res, err := r.compare(ctx, r.believed(r.lister.Since(ctx, r.st.Source.ResourceList, &seen), trust), nil)
+	res, err = r.compare(ctx, r.believed(r.lister.Since(ctx, r.st.Source.ResourceList, &seen), trust), nil)
 	if err != nil {
-		return res, err
+		return res, false, err
 	}
 	r.st.Trust = trust.end(r.opts.Note)
 	at := seen.At
@@ -96,27 +104,39 @@ func (r *Relay) baseline(ctx context.Context) (Result, error) {
 		at = begun.Add(-24 * time.Hour)
 	}
 	r.st.Mark, r.st.Seen = Mark{Begin: at.UTC(), Datetime: at.UTC()}, harvest.Seen{}
-	return res, r.opts.Save(r.st)
+	if !res.Cursor.IsZero() {
+		// The list may have undone changes that are later than itself. They are published again,
+		// so they must not get the keys that they had before.
+		r.st.Cursor = res.Cursor.String()
+	}
+	return res, !seen.At.IsZero(), r.opts.Save(r.st)
 }
 
 // increments publishes the changes that are new in the Change Lists, in their order, while
-// it reads them. If it is interrupted, the same changes get the same keys the next time.
-func (r *Relay) increments(ctx context.Context) (res Result, reach harvest.Reach, err error) {
+// it reads them. If it is interrupted, the same changes get the same keys the next time. If the
+// lists begin after what was published, it says so, and if stops, it publishes nothing and
+// returns errGap.
+func (r *Relay) increments(ctx context.Context, stops bool) (res Result, err error) {
 	res.How = Changes
 	was, seen := r.st.Mark, r.st.Seen
 	next := Mark{Begin: was.Begin, Datetime: was.Datetime, Recent: map[string]time.Time{}}
 	p := &publication{Relay: r, base: was.Datetime.Format(time.RFC3339Nano), res: &res}
 	horizon := r.opts.Now().Add(maxAhead)
+	var reach harvest.Reach
+	gap := func() bool { return !was.Datetime.IsZero() && reach.From.After(was.Datetime) }
 	for c, err := range r.lister.Changes(ctx, r.st.Source.ChangeList, was.since(), &seen, &reach) {
 		if errors.Is(err, harvest.ErrUnchanged) {
 			res.How = Unchanged
-			return res, reach, nil
+			return res, nil
 		}
 		if err != nil {
-			return res, reach, err
+			return res, err
+		}
+		if gap() && stops {
+			break
 		}
 		if c.Datetime.After(horizon) {
-			return res, reach, fmt.Errorf("the change of %s at %s lies in the future: it would hide what comes", resourcesync.Shorten(c.Loc), c.Datetime.Format(time.RFC3339))
+			return res, fmt.Errorf("the change of %s at %s lies in the future: later changes would be missed", resourcesync.Shorten(c.Loc), c.Datetime.Format(time.RFC3339))
 		}
 		key := keyOf(c)
 		if c.Datetime.After(next.Datetime) {
@@ -131,15 +151,21 @@ func (r *Relay) increments(ctx context.Context) (res Result, reach harvest.Reach
 		}
 		pass(c)
 		if err := p.add(ctx, c); err != nil {
-			return res, reach, err
+			return res, err
+		}
+	}
+	if gap() {
+		r.opts.Note(fmt.Sprintf("the Change List begins at %s, and what was published ends at %s: %v", reach.From.Format(time.RFC3339), was.Datetime.Format(time.RFC3339), errGap))
+		if stops {
+			return res, errGap
 		}
 	}
 	if err := p.send(ctx); err != nil {
-		return res, reach, err
+		return res, err
 	}
 	next.trim()
 	r.st.Mark, r.st.Seen = next, seen
-	return res, reach, nil
+	return res, nil
 }
 
 // trim forgets what lies before the overlap.

@@ -189,7 +189,7 @@ func (r *Relay) moved(ctx context.Context) bool {
 	if err != nil || reflect.DeepEqual(s, r.st.Source) {
 		return false // the error of the look says more
 	}
-	r.opts.Note("the source is not any more where it was, and was found at another place: everything is compared")
+	r.opts.Note("the source has moved, and was found at another URL: everything is compared")
 	*r.st = State{Version: StateVersion, Source: s, Cursor: r.st.Cursor}
 	return true
 }
@@ -207,7 +207,7 @@ func (r *Relay) needsFull(ctx context.Context) (bool, error) {
 	}
 	held, err := r.opts.Holds(ctx, at)
 	if err == nil && !held || errors.Is(err, feed.ErrNoSet) {
-		r.opts.Note("the hub does not have any more what was published to it: everything is compared")
+		r.opts.Note("the hub no longer has what was published to it: everything is compared")
 		return true, nil
 	}
 	return false, err

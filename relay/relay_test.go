@@ -291,7 +291,7 @@ func TestListOfNow(t *testing.T) {
 	w.look("compared 1 0 0")
 	s.put("/sitemap.xml", listOf(names(5, 20)...))
 	w.look("compared 0 0 1")
-	if len(w.notes) != 1 || !strings.Contains(w.notes[0], "lastmod moves") {
+	if len(w.notes) != 1 || !strings.Contains(w.notes[0], "lastmod of most resources changes") {
 		t.Errorf("the notes are %q", w.notes)
 	}
 }
@@ -358,6 +358,20 @@ func TestChangeList(t *testing.T) {
 	w.has("a", "c", "d", "e", "late")
 }
 
+// Where datetimes have whole seconds, a resource may change twice at one of them.
+func TestChangesOfOneSecond(t *testing.T) {
+	s := new(site)
+	w := newWorld(t, s)
+	s.put("/changes.xml", changesOf(0, "a created 1", "a updated 3"))
+	w.begin("/changes.xml")
+	w.look("changes 1 1 0")
+	list := changesOf(0, "a created 1", "a updated 3", "a updated 3")
+	last := strings.LastIndex(list, `change="updated"`)
+	s.put("/changes.xml", list[:last]+`hash="md5:1584abdf8ebdc9802ac0c6a7402c03b6" `+list[last:])
+	w.look("changes 0 1 0")
+	w.look("unchanged 0 0 0")
+}
+
 // A source that has both: the Resource List is the beginning, and mends what is missing.
 func TestCapabilityList(t *testing.T) {
 	s := new(site)
@@ -376,12 +390,67 @@ func TestCapabilityList(t *testing.T) {
 	// The Change List was cut off before what was published.
 	s.put("/changes.xml", changesOf(30, "e created 31"))
 	s.put("/list.xml", list(32, "b@"+minute(2), "c@"+minute(11), "d@"+minute(20), "e@"+minute(31)))
-	res := w.look("compared 2 0 0") // e was published by its change; c had no lastmod there, so it cannot be compared
+	res := w.look("compared 2 0 0") // e is in the list, so its change is not published; c had no lastmod there, so it cannot be compared
 	if res.Cursor.IsZero() || len(w.notes) != 1 {
 		t.Errorf("the result is %+v, the notes are %q", res, w.notes)
 	}
 	w.has("b", "c", "d", "e")
-	w.look("changes 0 0 0")
+	w.look("unchanged 0 0 0")
+}
+
+// A gap in the Change Lists stays one until everything was compared. What is later than the
+// Resource List is neither undone nor forgotten.
+func TestGap(t *testing.T) {
+	s := new(site)
+	w := newWorld(t, s)
+	list := func(at int, resources ...string) string {
+		return strings.Replace(listOf(resources...), opening, opening+`<rs:ln rel="up" href="HOST/cap.xml"/><rs:md capability="resourcelist" at="`+minute(at)+`"/>`, 1)
+	}
+	s.put("/cap.xml", opening+`<rs:md capability="capabilitylist"/><url><loc>HOST/list.xml</loc><rs:md capability="resourcelist"/></url><url><loc>HOST/changes.xml</loc><rs:md capability="changelist"/></url></urlset>`)
+	s.put("/list.xml", list(10, "a@"+minute(1)))
+	s.put("/changes.xml", changesOf(0, "b created 11"))
+	w.begin("/cap.xml")
+	w.look("compared 2 0 0")
+
+	s.drop("/list.xml")
+	s.put("/changes.xml", changesOf(30, "d created 41"))
+	for range 2 { // in one process
+		if res, err := w.relay.Look(t.Context()); err == nil || !strings.Contains(err.Error(), "404") {
+			t.Errorf("%+v, %v", res, err)
+		}
+	}
+	s.put("/list.xml", list(40, "a@"+minute(1), "c@"+minute(20)))
+	if res, err := w.relay.Look(t.Context()); err != nil || res.How != relay.Compared || res.Created != 2 || res.Deleted != 1 {
+		t.Errorf("%+v, %v", res, err)
+	}
+	w.has("a", "c", "d")
+
+	// The source renews its lists while everything is compared: there is a gap again.
+	s.put("/changes.xml", changesOf(43, "f created 44"))
+	w.look("compared 0 0 1") // the list does not have d
+	w.has("a", "c")
+	s.put("/list.xml", list(43, "a@"+minute(1), "c@"+minute(20), "d@"+minute(41)))
+	w.look("compared 2 0 0")
+	w.has("a", "c", "d", "f")
+	// The list stays behind the Change List: a second comparison is enough.
+	s.put("/changes.xml", changesOf(46, "f updated 47"))
+	w.look("compared 0 0 1")
+	w.look("compared 0 1 0")
+	w.look("unchanged 0 0 0")
+	w.has("a", "c", "d", "f")
+
+	// The answer to the first changes after the list is lost. Before they are sent again,
+	// everything is compared.
+	s.put("/list.xml", list(50, "a@"+minute(1), "c@"+minute(20), "d@"+minute(41)))
+	s.put("/changes.xml", changesOf(49))
+	w.look("compared 0 0 1")
+	s.put("/changes.xml", changesOf(49, "e created 51"))
+	w.hub.fails = 1
+	w.look("the answer was lost")
+	w.has("a", "c", "d", "e")
+	w.clock = w.clock.Add(relay.DefaultFull)
+	w.look("compared 1 0 1") // the list does not have e yet
+	w.has("a", "c", "d", "e")
 	w.look("unchanged 0 0 0")
 }
 
@@ -520,7 +589,7 @@ func TestSite(t *testing.T) {
 	w.look("compared 0 0 1")
 	w.look("unchanged 0 0 0")
 	w.has("a1", "b1")
-	if len(w.notes) != 1 || !strings.Contains(w.notes[0], "at another place") {
+	if len(w.notes) != 1 || !strings.Contains(w.notes[0], "at another URL") {
 		t.Errorf("the notes are %q", w.notes)
 	}
 	s.put("/sitemap.xml", listOf())

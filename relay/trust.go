@@ -82,7 +82,7 @@ func (t *trusting) end(note func(string)) Trust {
 		now.Moved = 0
 	}
 	if now.distrusts() && !t.was.distrusts() {
-		note("lastmod moves for most resources at each look: it is not believed, so only new and deleted resources are found")
+		note("the lastmod of most resources changes at each look, so it is ignored: only new and deleted resources are found")
 	}
 	return now
 }

@@ -32,7 +32,7 @@ type Change struct {
 	Encoding   string     // content coding
 	Path       string     // of the resource within a dump; it begins with a slash
 	Links      []Link     // rs:ln
-	Attrs      []Attr     // the attributes of rs:md in foreign namespaces
+	Attrs      []Attr     // the attributes of rs:md in foreign namespaces, and the tags: see Tags
 }
 
 // A Link relates a resource, or a whole document, to another (core section 7,
@@ -48,6 +48,16 @@ type Link struct {
 	Path      string
 	Profile   string
 	Attrs     []Attr
+}
+
+// HasRel reports whether c has a link with a relation type.
+func (c *Change) HasRel(rel string) bool {
+	for i := range c.Links {
+		if c.Links[i].Rel == rel {
+			return true
+		}
+	}
+	return false
 }
 
 // An Attr is an attribute in a namespace that is not the standard's.

@@ -20,6 +20,7 @@ func FuzzReadXML(f *testing.F) {
 	f.Add([]byte(document("<url><loc>urn:x:a</loc></url>")))
 	f.Add([]byte(document(`<rs:md capability="changelist"/><rs:ln rel="up" href="urn:x"/><x:y xmlns:x="urn:o"/>`)))
 	f.Add([]byte(document(`<url><loc>urn:x:a</loc><rs:md xmlns:o="urn:o" o:a="&#10;b" hash=" a:b&#9;c:d" change="created"/></url>`)))
+	f.Add([]byte(document(`<url><loc>urn:x:a</loc><d:tag xmlns:d="http://resourcesync.org/ns/">b</d:tag><rs:md xmlns:d="http://resourcesync.org/ns/" d:tags=" a&#9;c" change="created"/></url>`)))
 	f.Fuzz(func(t *testing.T, in []byte) {
 		d, err := ReadXML(bytes.NewReader(in), Limits{})
 		if err != nil {
@@ -37,6 +38,9 @@ func FuzzReadJSON(f *testing.F) {
 	f.Add([]byte(`{"set":"a","from":"2013-01-03","changes":[` + allOfAChange + `],"cursor":"7"}`))
 	f.Add([]byte(`{"changes":[` + goodChange + "," + goodChange + `]}`))
 	f.Fuzz(func(t *testing.T, in []byte) {
+		for _, l := range []Limits{{}, {Check: (*Change).Validate, Entries: 2, Depth: 4, Bytes: 200}} {
+			sameDocument(t, in, l)
+		}
 		d, err := ReadJSON(bytes.NewReader(in), Limits{})
 		if err != nil {
 			return
@@ -49,6 +53,7 @@ func FuzzReadJSON(f *testing.F) {
 
 func FuzzParseChange(f *testing.F) {
 	f.Add([]byte(allOfAChange))
+	f.Add([]byte(`{"loc":"urn:x:a","change":"created","tags":["a","b"],"{urn:o}a":"b","{http://resourcesync.org/ns/}tags":" c  d"}`))
 	for _, bad := range badChanges {
 		if len(bad.in) < 1000 {
 			f.Add([]byte(bad.in))
@@ -57,6 +62,7 @@ func FuzzParseChange(f *testing.F) {
 	f.Fuzz(func(t *testing.T, in []byte) {
 		before := bytes.Clone(in)
 		c, err := ParseChange(in)
+		sameAsAny(t, in, c, err)
 		if !bytes.Equal(in, before) {
 			t.Error("ParseChange changes its input")
 		}

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"strings"
+
+	"github.com/rshub/rshub/internal/plainjson"
 )
 
 // ReadJSON reads a document in rshub's JSON form into memory. The document is one
@@ -23,6 +25,19 @@ import (
 // without entries.
 func ReadJSON(r io.Reader, l Limits) (*Document, error) {
 	l = l.withDefaults()
+	t := texts.Get().(*text)
+	defer t.release()
+	if err := t.read(r, l); err != nil {
+		return nil, err
+	}
+	if d, err := t.document(l); d != nil || err != nil {
+		return d, err
+	}
+	return readJSON(t.again(l))
+}
+
+// readJSON is ReadJSON for all of JSON.
+func readJSON(r io.Reader, l Limits) (*Document, error) {
 	j := &jsonInput{depth: l.Depth}
 	m := l.room(r, jsonBlowUp)
 	j.dec.Reset(newLimitReader(m, l.Bytes))
@@ -58,10 +73,28 @@ type ChangeParser struct {
 // Parse reads the change in b. It does not write to b, and does not keep it. The
 // change belongs to the caller.
 func (p *ChangeParser) Parse(b []byte) (*Change, error) {
+	c := new(Change)
+	if err := p.parse(b, c); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// parse is Parse into c. After an error c has no meaning.
+func (p *ChangeParser) parse(b []byte, c *Change) error {
+	*c = Change{}
+	if in := plainjson.NewReader(string(bytes.TrimRight(b, xmlSpace))); plainChange(&in, c) && in.Done() {
+		return nil
+	}
+	*c = Change{}
+	return p.parseAny(b, c)
+}
+
+// parseAny is parse for all of JSON.
+func (p *ChangeParser) parseAny(b []byte, c *Change) error {
 	p.buf = *bytes.NewBuffer(b)
 	p.in.depth = defaultDepth
 	p.in.dec.Reset(&p.buf)
-	c := new(Change)
 	err := p.in.change(c)
 	if err == nil {
 		err = p.in.end()
@@ -72,9 +105,8 @@ func (p *ChangeParser) Parse(b []byte) (*Change, error) {
 		if errors.As(err, &e) {
 			e.Loc = Shorten(c.Loc)
 		}
-		return nil, err
 	}
-	return c, nil
+	return err
 }
 
 func (j *jsonInput) document(d *Document, l Limits, m *room, wrong *mistakes) error {
@@ -212,12 +244,15 @@ func (j *jsonInput) change(c *Change) error {
 			err = j.string("path", &c.Path)
 		case "ln":
 			err = j.links(&c.Links)
+		case tagsName:
+			err = j.tags(&c.Attrs)
 		case "position":
 			err = j.position()
 		case "sourceDatetime":
 			err = j.sourceDatetime()
 		default:
 			err = j.foreign(&c.Attrs, "a change", name)
+			c.Attrs = spaceTags(c.Attrs)
 		}
 		if err != nil {
 			return err
@@ -238,6 +273,9 @@ func (j *jsonInput) links(links *[]Link) error {
 		}
 		var l Link
 		if err := j.link(&l); err != nil {
+			if e, ok := err.(*Error); ok {
+				e.Rule = inLink(len(*links)+1, e.Rule)
+			}
 			return err
 		}
 		*links = append(*links, l)
@@ -257,7 +295,7 @@ func (j *jsonInput) link(l *Link) error {
 		switch string(name) {
 		case "":
 			if l.Rel == "" || l.Href == "" {
-				return j.fail("a link in ln has a rel and an href")
+				return j.fail(noEnds)
 			}
 			return j.close()
 		case "rel":

@@ -9,9 +9,9 @@ import (
 
 // AppendJSONMembers appends the members of c's JSON object without the braces, so
 // that the caller can add members. The first member is always loc. Then follow
-// change, datetime, lastmod, changefreq, hash, length, type, encoding, path, ln and
-// the foreign attributes, as far as c has them. The name of an attribute is
-// "{namespace}name". An attribute without a namespace is left out.
+// change, datetime, lastmod, changefreq, hash, length, type, encoding, path, ln, and
+// the foreign attributes with tags among them, as far as c has them. The name of an attribute
+// is "{namespace}name". An attribute without a namespace is left out.
 //
 // The text is one line and always valid JSON: bytes that are not UTF-8 become U+FFFD.
 // (Validate refuses them.)
@@ -38,7 +38,16 @@ func AppendJSONMembers(dst []byte, c *Change) []byte {
 	if len(c.Links) > 0 {
 		dst = append(dst, ']')
 	}
-	return appendAttrMembers(dst, c.Attrs)
+	for i := range c.Attrs {
+		if a := &c.Attrs[i]; isTags(a) {
+			var ok bool
+			if dst, ok = appendTagsMember(dst, a.Value); ok {
+				continue
+			}
+		}
+		dst = appendAttrMembers(dst, c.Attrs[i:i+1])
+	}
+	return dst
 }
 
 func appendJSONLink(dst []byte, l *Link) []byte {
@@ -114,7 +123,7 @@ func appendQuoted(dst []byte, s string) []byte {
 // appendInside appends s as it is written between quotes. Most values are plain ASCII
 // without escapes, and are copied whole.
 func appendInside(dst []byte, s string) []byte {
-	for i := 0; i < len(s); i++ {
+	for i := plain(s); i < len(s); i++ {
 		if b := s[i]; b < 0x20 || b >= 0x7F || b == '"' || b == '\\' {
 			n := len(dst)
 			dst, _ = jsontext.AppendQuote(dst, s) // it has replaced what is not UTF-8

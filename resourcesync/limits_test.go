@@ -11,6 +11,9 @@ import (
 // What Room is told is about what a document takes, for documents that take much more
 // memory than they have text.
 func TestRoom(t *testing.T) {
+	if testing.Short() {
+		t.Skip("reads large documents")
+	}
 	links := strings.Repeat(`{"rel":"a","href":"b:"},`, 99) + `{"rel":"a","href":"b:"}`
 	xmlLinks := strings.Repeat(`<rs:ln rel="a" href="b:"/>`, 100)
 	attrs := ""
@@ -63,6 +66,9 @@ func TestRoom(t *testing.T) {
 
 // An error of Room ends the reading at once, and an entry that does not end is refused.
 func TestRoomEnds(t *testing.T) {
+	if testing.Short() {
+		t.Skip("reads until 50 MB are too many")
+	}
 	full := errors.New("no room")
 	for name, test := range map[string]struct {
 		read         func(io.Reader, Limits) (*Document, error)

@@ -16,12 +16,17 @@ const (
 )
 
 // Namespaces say how a document is written: which prefixes for foreign namespaces its
-// root declares, and two details. A nil *Namespaces and the zero value declare no
+// root declares, and three details. A nil *Namespaces and the zero value declare no
 // prefix. The functions that write only read it, so several goroutines may share one.
 type Namespaces struct {
 	Index  bool // entries are written as sitemap elements instead of url elements
 	Micros bool // datetime, from, until, at and completed always have six digits after the second
-	pairs  []declaration
+
+	// WholeSeconds cuts off the fraction of the second of every datetime. It wins over
+	// Micros. It leaves foreign attributes as they are.
+	WholeSeconds bool
+
+	pairs []declaration
 }
 
 type declaration struct{ prefix, uri string }
@@ -95,6 +100,12 @@ func (ns *Namespaces) prefix(uri string) string {
 	return ""
 }
 
+// AppendDeclarations appends the attributes that declare the prefix rs and those of ns, for
+// the root of a document of another standard.
+func (ns *Namespaces) AppendDeclarations(dst []byte) []byte {
+	return ns.appendDeclarations(append(dst, ` xmlns:rs="`+rsNS+`"`...))
+}
+
 func (ns *Namespaces) appendDeclarations(dst []byte) []byte {
 	if ns == nil {
 		return dst
@@ -115,10 +126,11 @@ func (ns *Namespaces) appendDeclarations(dst []byte) []byte {
 func appendForeign(dst []byte, attrs []Attr, ns *Namespaces) []byte {
 	for i := range attrs {
 		a := &attrs[i]
-		if !writable(a) {
+		prefix := ns.prefix(a.Namespace)
+		if prefix == "" && !writable(a) || !isNCName(a.Name) { // what has a prefix could be declared
 			continue
 		}
-		if prefix := ns.prefix(a.Namespace); prefix != "" {
+		if prefix != "" {
 			dst = append(dst, ' ')
 			dst = append(dst, prefix...)
 		} else {

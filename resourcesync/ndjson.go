@@ -30,16 +30,36 @@ func NewNDJSONReader(r io.Reader, l Limits) *NDJSONReader {
 	return &NDJSONReader{in: bufio.NewReaderSize(r, 16<<10), max: l.Bytes}
 }
 
+// Reset begins to read another stream, with the same Limits. What was read before stays
+// with the caller.
+func (r *NDJSONReader) Reset(from io.Reader) {
+	r.in.Reset(from)
+	if cap(r.buf) > maxBuffer {
+		r.buf = nil
+	}
+	r.last, r.line, r.at, r.err = nil, 0, 0, nil
+}
+
+const maxBuffer = 64 << 10
+
 // Next returns the change on the next line that is not blank. The change belongs to
 // the caller, and is not validated. After the last change Next returns io.EOF. An
 // *Error has the number of the line. After an error, Next returns the same error
 // again and again.
 func (r *NDJSONReader) Next() (*Change, error) {
-	if r.err != nil {
-		return nil, r.err
+	c := new(Change)
+	if err := r.Read(c); err != nil {
+		return nil, err
 	}
-	c, err := r.next()
-	if err != nil {
+	return c, nil
+}
+
+// Read is Next into a Change of the caller. After an error the Change has no meaning.
+func (r *NDJSONReader) Read(c *Change) error {
+	if r.err != nil {
+		return r.err
+	}
+	if err := r.read(c); err != nil {
 		r.last = nil
 		var e *Error
 		if errors.As(err, &e) {
@@ -47,10 +67,10 @@ func (r *NDJSONReader) Next() (*Change, error) {
 			r.at = r.line
 		}
 		r.err = err
-		return nil, err
+		return err
 	}
 	r.at = r.line
-	return c, nil
+	return nil
 }
 
 // More lets Next go on behind a line that is wrong. It reports whether the next line that
@@ -75,17 +95,17 @@ func (r *NDJSONReader) Line() int { return r.at }
 // is valid until the next call of Next.
 func (r *NDJSONReader) Bytes() []byte { return r.last }
 
-func (r *NDJSONReader) next() (*Change, error) {
+func (r *NDJSONReader) read(c *Change) error {
 	for {
 		line, err := r.readLine()
 		if err != nil {
-			return nil, err
+			return err
 		}
 		if blank(line) {
 			continue
 		}
 		r.last = line
-		return r.parser.Parse(line)
+		return r.parser.parse(line, c)
 	}
 }
 

@@ -42,7 +42,7 @@ func attrsSize(attrs []Attr) int {
 // escapes in JSON and in XML.
 func textSize(s string) int {
 	n := len(s)
-	for i := range len(s) {
+	for i := plain(s); i < len(s); i++ {
 		n += int(escapes[s[i]])
 	}
 	return n

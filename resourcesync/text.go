@@ -34,14 +34,8 @@ func oneSpace(s string) string {
 // isOneSpaced reports whether exactly one space is between the words of s, and none is
 // before or after them.
 func isOneSpaced(s string) bool {
-	before := byte(' ')
-	for i := range len(s) {
-		if c := s[i]; c == '\t' || c == '\n' || c == '\r' || c == ' ' && before == ' ' {
-			return false
-		}
-		before = s[i]
-	}
-	return s == "" || before != ' '
+	return s == "" || s[0] != ' ' && s[len(s)-1] != ' ' && !strings.Contains(s, "  ") &&
+		strings.IndexByte(s, '\t') < 0 && strings.IndexByte(s, '\n') < 0 && strings.IndexByte(s, '\r') < 0
 }
 
 // isXMLChar reports whether XML 1.0 can carry r (XML 1.0, section 2.2).
@@ -54,7 +48,7 @@ func isXMLChar(r rune) bool {
 
 // badText says why XML cannot carry s. It returns "" if XML can.
 func badText(s string) string {
-	for i := 0; i < len(s); {
+	for i := plain(s); i < len(s); {
 		if b := s[i]; 0x20 <= b && b < utf8.RuneSelf {
 			i++
 			continue
@@ -90,6 +84,49 @@ func isNCName(s string) bool {
 		}
 	}
 	return s != ""
+}
+
+// A class is a set of bytes.
+type class uint8
+
+const (
+	plainInURI  class = 1 << iota // behind the scheme of a URI that isPlainURI takes
+	plainInHost                   // the first byte of its host
+	inToken                       // of HTTP (RFC 9110, section 5.6.2)
+	hexDigit
+	printable // in ASCII, spaces among them
+)
+
+// classes has the classes of each byte. A look into it is quicker than comparisons.
+var classes = func() (of [256]class) {
+	for i := range of {
+		b := byte(i)
+		mark := func(c class, in bool) {
+			if in {
+				of[i] |= c
+			}
+		}
+		letter := isLetter(b) || isDigit(b)
+		mark(plainInURI, letter || strings.IndexByte("-._~:/?!$&'()*+,;=", b) >= 0)
+		mark(plainInHost, letter)
+		mark(inToken, letter || strings.IndexByte("!#$%&'*+-.^_`|~", b) >= 0)
+		mark(hexDigit, isHex(b))
+		mark(printable, ' ' <= b && b <= '~')
+	}
+	return of
+}()
+
+// is reports whether a byte is of a class.
+func is(b byte, c class) bool { return classes[b]&c != 0 }
+
+// all reports whether all bytes of s are of a class.
+func all(s string, c class) bool {
+	for i := range len(s) {
+		if classes[s[i]]&c == 0 {
+			return false
+		}
+	}
+	return true
 }
 
 func isLetter(b byte) bool { return 'a' <= b|0x20 && b|0x20 <= 'z' }

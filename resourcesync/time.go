@@ -81,8 +81,9 @@ func parseTime(s string) (t time.Time, rule string) {
 // inYears reports whether the year of t has at most four digits, and t is not the zero
 // time, which means absent.
 func inYears(t time.Time) bool {
-	year := t.UTC().Year()
-	return !t.IsZero() && 1 <= year && year <= 9999
+	const first, last = -62135596800, 253402300799 // 0001-01-01T00:00:00Z, 9999-12-31T23:59:59Z
+	seconds := t.Unix()
+	return !t.IsZero() && first <= seconds && seconds <= last
 }
 
 func zone(s string) (offset time.Duration, rule string) {

@@ -14,6 +14,28 @@ func CheckURI(name, s string) error {
 // badURI says why s is not an absolute URI (RFC 3986, section 3). It returns "" if s
 // is one. A fragment is allowed.
 func badURI(s string) string {
+	if isPlainURI(s) {
+		return ""
+	}
+	return badURIOf(s)
+}
+
+// isPlainURI reports whether s is a URI as most are: http or https, a host, and no
+// percent-encoding, brackets, fragment or user. It is good for speed alone: badURIOf finds
+// nothing wrong with such a URI.
+func isPlainURI(s string) bool {
+	rest, ok := strings.CutPrefix(s, "https://")
+	if !ok {
+		rest, ok = strings.CutPrefix(s, "http://")
+	}
+	if !ok || rest == "" || !is(rest[0], plainInHost) {
+		return false
+	}
+	return all(rest, plainInURI)
+}
+
+// badURIOf is badURI for any URI.
+func badURIOf(s string) string {
 	scheme, rest, ok := strings.Cut(s, ":")
 	if !ok || !isScheme(scheme) {
 		return `it is not an absolute URI, which begins like "https://"`

@@ -17,6 +17,10 @@ const (
 	maxPri   = 999_999
 )
 
+// RelPatch is the relation type of what was changed in a resource. Such a link has a type
+// (core section 14.4).
+const RelPatch = "http://www.openarchives.org/rs/terms/patch"
+
 // Validate checks whether c may be published, or be an entry of a Change List or a
 // Change Notification. c must have an absolute loc and a change. Every other field may
 // be absent. If it is there, the standard must allow its value (core section 7), XML
@@ -69,7 +73,7 @@ func (c *Change) rule() string {
 	}
 	for i := range c.Links {
 		if rule := c.Links[i].rule(); rule != "" {
-			return fmt.Sprintf("ln %d: %s", i+1, rule)
+			return inLink(i+1, rule)
 		}
 	}
 	if len(c.Links) > 0 && c.Size() > maxChange { // without links it cannot be so large
@@ -82,17 +86,22 @@ var tooLarge = "an entry has at most " + group(maxChange) + " bytes as it is wri
 
 var tooManyLinks = fmt.Sprintf("an entry has at most %d links", maxLinks)
 
+// inLink says of which link a rule is, counted from 1.
+func inLink(n int, rule string) string { return fmt.Sprintf("ln %d: %s", n, rule) }
+
+const noEnds = "a link has a rel and an href"
+
 func (l *Link) rule() string {
+	if rule := CheckRel(l.Rel); rule != "" {
+		return rule
+	}
 	switch {
-	case l.Rel == "":
-		return "rel is missing"
 	case l.Href == "":
 		return "href is missing"
 	case l.Pri < 0 || l.Pri > maxPri:
 		return "pri is 1 to 999999"
-	}
-	if rule := relRule(l.Rel); rule != "" {
-		return rule
+	case l.Rel == RelPatch && l.Type == "":
+		return "a patch has a type, which says how to apply it"
 	}
 	if rule := uriRule("href", l.Href); rule != "" {
 		return rule
@@ -130,9 +139,13 @@ func uriRule(name, s string) string {
 	return ""
 }
 
-// relRule checks a relation type: a URI, or a name in the form of registered relation
-// types (RFC 5988, section 5).
-func relRule(s string) string {
+// CheckRel returns the rule that the relation type of a link breaks, or "". A relation type
+// is a URI, or a name in the form of registered relation types (RFC 5988, section 5). CheckRel
+// does not look the name up, because the registry grows.
+func CheckRel(s string) string {
+	if s == "" {
+		return "rel is missing"
+	}
 	for i := range len(s) {
 		b := s[i]
 		if 'a' <= b && b <= 'z' || i > 0 && (isDigit(b) || b == '.' || b == '-') {
@@ -209,10 +222,8 @@ func hashRule(s string) string {
 		if digest == "" {
 			return "hash: no digest follows " + quote(one)
 		}
-		for i := range len(digest) {
-			if !isHex(digest[i]) {
-				return "hash: a digest is written in hex digits, not " + quote(one)
-			}
+		if !all(digest, hexDigit) {
+			return "hash: a digest is written in hex digits, not " + quote(one)
 		}
 		if want := hexDigits(alg); want > 0 && len(digest) != want {
 			return fmt.Sprintf("hash: %s has %d hex digits, not %d", alg, want, len(digest))
@@ -225,6 +236,8 @@ func hashRule(s string) string {
 // algorithm.
 func hexDigits(alg string) int {
 	switch {
+	case alg == "sha-256": // nearly every one
+		return 64
 	case strings.EqualFold(alg, "md5"):
 		return 32
 	case strings.EqualFold(alg, "sha-1"):
@@ -258,25 +271,20 @@ func typeRule(s string) string {
 }
 
 // isToken reports whether s is a token of HTTP (RFC 9110, section 5.6.2).
-func isToken(s string) bool {
-	for i := range len(s) {
-		if b := s[i]; !isLetter(b) && !isDigit(b) && strings.IndexByte("!#$%&'*+-.^_`|~", b) < 0 {
-			return false
-		}
-	}
-	return s != ""
-}
+func isToken(s string) bool { return s != "" && all(s, inToken) }
 
 // lineRule checks a value that is one line of text.
 func lineRule(name, s string) string {
 	if len(s) > maxText {
 		return fmt.Sprintf("%s is longer than %d bytes", name, maxText)
 	}
-	if bad := badText(s); bad != "" {
-		return name + ": " + bad
-	}
-	if hasControl(s) {
-		return name + " has no control characters"
+	if !all(s, printable) { // else there is nothing to find
+		if bad := badText(s); bad != "" {
+			return name + ": " + bad
+		}
+		if hasControl(s) {
+			return name + " has no control characters"
+		}
 	}
 	if trim(s) != s {
 		return name + " has no space at either end"
@@ -292,6 +300,11 @@ func attrsRule(attrs []Attr) string {
 		a := &attrs[i]
 		if rule := attrNameRule(a.Namespace, a.Name); rule != "" {
 			return rule
+		}
+		if isTags(a) {
+			if rule := tagsRule(a.Value); rule != "" {
+				return rule
+			}
 		}
 		if len(a.Value) > maxText {
 			return fmt.Sprintf("attribute %s is longer than %d bytes", a.Name, maxText)

@@ -120,7 +120,9 @@ func TestChangeValidate(t *testing.T) {
 		{"path too long", path("/" + strings.Repeat("a", 1024)), "longer than 1024"},
 
 		{"links", link(func(l *Link) { l.Pri, l.Profile = 999_999, "http://purl.org/dc/terms/" }), ""},
-		{"rel as a URI", link(func(l *Link) { l.Rel = "http://www.openarchives.org/rs/terms/patch" }), ""},
+		{"rel as a URI", link(func(l *Link) { l.Rel = "http://www.openarchives.org/rs/terms/other" }), ""},
+		{"patch", link(func(l *Link) { l.Rel, l.Type = RelPatch, "application/json-patch+json" }), ""},
+		{"patch without a type", link(func(l *Link) { l.Rel = RelPatch }), "ln 2: a patch has a type"},
 		{"no rel", link(func(l *Link) { l.Rel = "" }), "ln 2: rel is missing"},
 		{"no href", link(func(l *Link) { l.Href = "" }), "ln 2: href is missing"},
 		{"rel in capitals", link(func(l *Link) { l.Rel = "describedBy" }), "ln 2: rel is one"},

@@ -27,6 +27,7 @@ type Reader struct {
 	pending *xml.StartElement // the first entry, which ended the header
 	entries int               // how many entries have begun
 	inEntry bool              // the reader is within an entry
+	ln      int               // number of the link that is read, from 1; 0: none is
 	line    int               // where the entry begins
 	loc     string            // the loc of this entry, as far as it was read
 	text    []byte            // buffer of textElement
@@ -54,6 +55,9 @@ func (r *Reader) Tolerate(odd func(*Error)) {
 
 // mistake returns e, or nil when e is passed over.
 func (r *Reader) mistake(e *Error) error {
+	if r.ln > 0 {
+		e.Rule = inLink(r.ln, e.Rule)
+	}
 	if r.odd == nil {
 		return e
 	}
@@ -326,6 +330,14 @@ func (r *Reader) readEntry(it *Item) error {
 			if err = r.link(&it.Links, el.Attr); err == nil {
 				err = r.skip()
 			}
+		case xml.Name{Space: draftNS, Local: "tag"}:
+			var tag, rule string
+			once := false
+			if err = r.textElement("rs:tag", &once, &tag); err == nil {
+				if it.Attrs, rule = addTag(it.Attrs, tag); rule != "" {
+					err = r.mistake(r.in.fail("%s", rule))
+				}
+			}
 		case xml.Name{Space: sitemapNS, Local: r.entry}:
 			r.in.broken = true // nobody knows which end tag is whose
 			err = r.in.fail("</%s> is missing: the entry that begins in line %d has no end before the next <%[1]s>", r.entry, r.line)
@@ -443,6 +455,7 @@ func (r *Reader) metadata(it *Item, attrs []xml.Attr) error {
 			if err := r.foreign(&it.Attrs, a, "rs:md"); err != nil {
 				return err
 			}
+			it.Attrs = spaceTags(it.Attrs)
 			continue
 		}
 		var err error
@@ -491,6 +504,8 @@ func (r *Reader) link(links *[]Link, attrs []xml.Attr) error {
 	if len(*links) == maxLinks {
 		return r.mistake(r.in.fail("%s", tooManyLinks))
 	}
+	r.ln = len(*links) + 1
+	defer func() { r.ln = 0 }()
 	var l Link
 	for i := range attrs {
 		a := &attrs[i]
@@ -534,7 +549,7 @@ func (r *Reader) link(links *[]Link, attrs []xml.Attr) error {
 		}
 	}
 	if l.Rel == "" || l.Href == "" {
-		return r.mistake(r.in.fail("rs:ln has a rel and an href"))
+		return r.mistake(r.in.fail(noEnds))
 	}
 	*links = append(*links, l)
 	return nil

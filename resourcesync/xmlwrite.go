@@ -64,7 +64,7 @@ func AppendXMLItem(dst []byte, it *Item, ns *Namespaces) []byte {
 	dst = append(dst, "</loc>"...)
 	if !it.Lastmod.IsZero() {
 		dst = append(dst, "<lastmod>"...)
-		dst = AppendTime(dst, it.Lastmod)
+		dst = AppendTime(dst, ns.shown(it.Lastmod))
 		dst = append(dst, "</lastmod>"...)
 	}
 	if it.Changefreq != "" && !index {
@@ -72,15 +72,27 @@ func AppendXMLItem(dst []byte, it *Item, ns *Namespaces) []byte {
 		dst = appendEscaped(dst, it.Changefreq)
 		dst = append(dst, "</changefreq>"...)
 	}
-	dst = appendXMLMetadata(dst, it, ns)
-	for i := range it.Links {
-		dst = appendXMLLink(dst, &it.Links[i], ns)
-	}
+	dst = AppendXMLDetails(dst, it, ns)
 	if index {
 		return append(dst, "</sitemap>\n"...)
 	}
 	return append(dst, "</url>\n"...)
 }
+
+// AppendXMLDetails appends the rs:md and the rs:ln elements of an entry, for documents of
+// other standards that have them as extensions. Around them stands what
+// ns.AppendDeclarations has declared.
+func AppendXMLDetails(dst []byte, it *Item, ns *Namespaces) []byte {
+	dst = appendXMLMetadata(dst, it, ns)
+	for i := range it.Links {
+		dst = appendXMLLink(dst, &it.Links[i], ns)
+	}
+	return dst
+}
+
+// AppendXMLText appends s as text of an element or as the value of an attribute in double
+// quotes. A character that XML cannot carry becomes U+FFFD.
+func AppendXMLText(dst []byte, s string) []byte { return appendEscaped(dst, s) }
 
 // appendXMLMetadata appends the rs:md of an entry, unless it would have no attribute.
 func appendXMLMetadata(dst []byte, it *Item, ns *Namespaces) []byte {
@@ -114,7 +126,7 @@ func appendXMLLink(dst []byte, l *Link, ns *Namespaces) []byte {
 		dst = strconv.AppendInt(dst, int64(l.Pri), 10)
 		dst = append(dst, '"')
 	}
-	dst = appendTimeAttr(dst, ` modified="`, l.Modified)
+	dst = ns.appendTimeAttr(dst, ` modified="`, l.Modified)
 	dst = appendAttr(dst, ` hash="`, l.Hash)
 	dst = appendLengthAttr(dst, l.Length)
 	dst = appendAttr(dst, ` type="`, l.Type)
@@ -135,8 +147,8 @@ func (ns *Namespaces) appendTimes(dst []byte, at, completed, from, until time.Ti
 // appendTime appends a time that the writer of the document sets, and not the source of
 // a resource: only these obey ns.Micros.
 func (ns *Namespaces) appendTime(dst []byte, name string, t time.Time) []byte {
-	if ns == nil || !ns.Micros || t.IsZero() {
-		return appendTimeAttr(dst, name, t)
+	if ns == nil || !ns.Micros || ns.WholeSeconds || t.IsZero() {
+		return ns.appendTimeAttr(dst, name, t)
 	}
 	dst = append(dst, name...)
 	dst = AppendTimeMicro(dst, t.UnixMicro())
@@ -154,13 +166,21 @@ func appendAttr(dst []byte, name, value string) []byte {
 	return append(dst, '"')
 }
 
-func appendTimeAttr(dst []byte, name string, t time.Time) []byte {
+func (ns *Namespaces) appendTimeAttr(dst []byte, name string, t time.Time) []byte {
 	if t.IsZero() {
 		return dst
 	}
 	dst = append(dst, name...)
-	dst = AppendTime(dst, t)
+	dst = AppendTime(dst, ns.shown(t))
 	return append(dst, '"')
+}
+
+// shown returns t as precisely as documents show it.
+func (ns *Namespaces) shown(t time.Time) time.Time {
+	if ns != nil && ns.WholeSeconds {
+		return t.Truncate(time.Second)
+	}
+	return t
 }
 
 func appendLengthAttr(dst []byte, length *int64) []byte {
@@ -176,7 +196,7 @@ func appendLengthAttr(dst []byte, length *int64) []byte {
 // line ends, because a parser would replace them by blanks.
 func appendEscaped(dst []byte, s string) []byte {
 	done := 0
-	for i := 0; i < len(s); {
+	for i := plain(s); i < len(s); {
 		size := 1
 		var to string
 		switch b := s[i]; {
@@ -209,6 +229,7 @@ func appendEscaped(dst []byte, s string) []byte {
 		dst = append(dst, to...)
 		i += size
 		done = i
+		i += plain(s[i:])
 	}
 	return append(dst, s[done:]...)
 }

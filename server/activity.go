@@ -10,6 +10,7 @@ import (
 	"github.com/rshub/rshub/activity"
 	"github.com/rshub/rshub/callback"
 	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/internal/jsonbody"
 	"github.com/rshub/rshub/inventory"
 	"github.com/rshub/rshub/problem"
 	"github.com/rshub/rshub/resourcesync"
@@ -19,14 +20,27 @@ import (
 func (p *parts) following() map[string]activity.Following {
 	connected, called := p.subscribe.Following(), p.engine.Following()
 	all := make(map[string]activity.Following, len(connected)+len(called))
-	for set, f := range connected {
-		all[set] = activity.Following{Followers: f.Followers, Behind: f.Changes, Lag: f.Lag}
+	add := func(topic string, followers int, changes uint64, lag time.Duration) {
+		if feed.IsFramework(topic) {
+			return // its events are no changes of the set
+		}
+		was := all[feed.SetOf(topic)]
+		all[feed.SetOf(topic)] = activity.Following{Followers: was.Followers + followers, Behind: max(was.Behind, changes), Lag: max(was.Lag, lag)}
 	}
-	for set, f := range called {
-		was := all[set]
-		all[set] = activity.Following{Followers: was.Followers + f.Subscriptions, Behind: max(was.Behind, f.Changes), Lag: max(was.Lag, f.Lag)}
+	for topic, f := range connected {
+		add(topic, f.Followers, f.Changes, f.Lag)
+	}
+	for topic, f := range called {
+		add(topic, f.Subscriptions, f.Changes, f.Lag)
 	}
 	return all
+}
+
+// delivered counts changes of a set that were delivered.
+func (p *parts) delivered(topic string, changes int) {
+	if !feed.IsFramework(topic) {
+		p.activity.Delivered(feed.SetOf(topic), changes)
+	}
 }
 
 // sourceFailure is the kind of a failed look at a source.
@@ -34,6 +48,7 @@ const sourceFailure = "source"
 
 // called notes what came of a request to a callback.
 func (p *parts) called(o callback.Outcome) {
+	o.Set = feed.SetOf(o.Set)
 	if o.Error == "" {
 		p.activity.Right(o.Kind, o.Set, o.ID.String())
 		return
@@ -113,7 +128,7 @@ func (p *pages) serveActivity(w http.ResponseWriter, r *http.Request) error {
 		}
 	}
 	h := p.activity.Hour(set)
-	writeJSON(w, http.StatusOK, hourView{set, string(resourcesync.AppendTime(nil, h.From)), activity.Step.Seconds(), h.Changes, h.Deliveries, h.Lag})
+	jsonbody.Write(w, http.StatusOK, hourView{set, string(resourcesync.AppendTime(nil, h.From)), activity.Step.Seconds(), h.Changes, h.Deliveries, h.Lag})
 	return nil
 }
 
@@ -146,7 +161,7 @@ func (p *pages) serveFailures(w http.ResponseWriter, r *http.Request) error {
 	for _, f := range p.activity.Failures(r.PathValue("set")) {
 		answer.Failures = append(answer.Failures, failureView{f.Kind, f.Set, f.About, withoutSecrets(f.Where), f.Status, f.Text, f.Final, f.First, f.Last, f.Times})
 	}
-	writeJSON(w, http.StatusOK, answer)
+	jsonbody.Write(w, http.StatusOK, answer)
 	return nil
 }
 

@@ -12,6 +12,7 @@ import (
 
 // Details say what the hub knows of a set besides its log.
 func TestDetails(t *testing.T) {
+	t.Parallel()
 	h := start(t, Config{})
 	h.Publish("demo")
 	get := func(path string) (v setView) {

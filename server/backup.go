@@ -10,6 +10,7 @@ import (
 
 	"github.com/rshub/rshub/changelog/disklog"
 	"github.com/rshub/rshub/problem"
+	"github.com/rshub/rshub/transfer"
 )
 
 // A backup serves a copy of the change memory on the disk.
@@ -38,7 +39,7 @@ func (b *backup) serve(w http.ResponseWriter, r *http.Request) error {
 		return problem.New(http.StatusInternalServerError, "internal", "the backup could not be made: "+err.Error())
 	}
 	w.Header().Set("Content-Type", "application/x-tar")
-	if err := writeArchive(w, tmp); err != nil {
+	if err := transfer.WriteArchive(w, tmp); err != nil {
 		b.log.ErrorContext(r.Context(), "backup was cut short", "err", err)
 		panic(http.ErrAbortHandler) // breaks the connection, so that the client does not take the archive for complete
 	}

@@ -106,7 +106,7 @@ func (c *callers) isPrivate(ctx context.Context, set string) (bool, error) {
 // subscribe.Options. Until release it also holds the visit of ctx.
 func (c *callers) hold(ctx context.Context, set string, end func(error)) (release func()) {
 	visit := holdVisit(ctx)
-	leave := c.follows(ctx, set, end)
+	leave := c.follows(ctx, feed.SetOf(set), end) // of a topic
 	return func() { leave(); visit() }
 }
 
@@ -211,7 +211,7 @@ func (c *callers) lookOnce(ctx context.Context) {
 		said = err.Error()
 	}
 	if said != "" && said != c.said {
-		c.log.Warn("it is not known of all sets whether they are private now", "err", err)
+		c.log.Warn("the descriptions of some sets cannot be read, so it is unknown whether they are private", "err", err)
 	}
 	c.said = said
 	private := map[string]bool{}

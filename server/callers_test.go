@@ -20,6 +20,7 @@ import (
 
 // When a token is withdrawn, whatever follows with it ends, and nothing of others does.
 func TestRightsEnd(t *testing.T) {
+	t.Parallel()
 	path := filepath.Join(t.TempDir(), "tokens")
 	file, texts := running.Tokens("publish:*,follow:*", "follow:a")
 	write := func(text string) { t.Helper(); writeFile(t, path, text) }

@@ -58,10 +58,24 @@ type Config struct {
 	ChangeListSize int                 // number of changes in one Change List, at most changelog.MaxListSize; only for new sets; default 10,000
 	Retention      changelog.Retention // which Change Lists the hub removes; default: none
 
+	Robots bool // /robots.txt names the Resource Lists of all sets that anybody may see; BaseURL has no path then
+
+	RDM    bool   // the hub takes and answers Resource Description Messages (RDM) at rdm.Path
+	RDMSet string // name of the set that resource descriptions are about whose message names no catalogue; default: none
+
 	NoInventory          bool          // the hub keeps no inventories: what sets hold now; all hubs of a memory should do the same
 	ResourceListInterval time.Duration // how often the Resource List of a set is renewed, if anything changed; default 1 hour
 	MaxBaselines         int           // how many baselines may be read at the same time; default 128
 	MaxAudits            int           // how many audits and lists of resources may be read at the same time; default 128
+
+	// ContentPlace is where the contents of resources are kept that dumps are made of, and
+	// archived Change Lists: a directory, or s3://BUCKET/PREFIX; see place.Open. All hubs of a memory have the same, and
+	// no other memory has it. Default: none, and the hub makes no dumps and no archives.
+	ContentPlace     string
+	ArchiveInterval  time.Duration // how much later the next Resource List is that is archived, at least; default 1 day; negative: none is archived
+	DumpInterval     time.Duration // how often the Resource Dump of a set with dumps is renewed, if anything changed; default 1 day
+	DumpPackageSize  int64         // bytes of the contents in one package of a dump, before they are compressed; a larger content is left out; default 1 GiB
+	DumpPackageCount int           // number of resources or changes in one package, at most 50,000; default 10,000
 
 	Callers  access.Authenticator // who may do what; default: everybody may do everything
 	Insecure bool                 // the hub may listen beyond loopback without Callers; anyone may then publish, and read a backup
@@ -94,6 +108,10 @@ type Config struct {
 	LeaseMin, LeaseDefault, LeaseMax time.Duration
 
 	SecretKeys string // keys that encrypt the secrets of WebSub subscriptions where they are kept: ID:BASE64, by comma or line; the first encrypts, all decrypt; default: secrets are kept in clear
+
+	XMPP XMPP // what is published over XMPP; default: nothing
+
+	IndexNow IndexNow // of which sets search engines are told; default: of none
 
 	MaxBody      int64         // largest body of a publish in bytes, compressed and decompressed; an NDJSON stream may be longer; default 50 MiB
 	Heartbeat    time.Duration // time between signs of life on a connection that follows changes; default 30 s
@@ -140,21 +158,29 @@ func (c *Config) check() error {
 	if c.NATSURL != "" && c.RedisURL == "" {
 		refuse("NATSURL", "announces to other hubs, which there are only with RedisURL")
 	}
+	if err := feed.CheckSet(c.RDMSet); c.RDMSet != "" && err != nil {
+		refuse("RDMSet", "is a bad name: %w", err)
+	} else if c.RDMSet != "" && !c.RDM {
+		refuse("RDMSet", "is set without Config.RDM")
+	}
 	for _, set := range slices.Concat(c.Sets, c.NoPushSets) {
 		if err := feed.CheckSet(set); err != nil {
-			refuse("Sets or NoPushSets", "has a name that is none: %w", err)
+			refuse("Sets or NoPushSets", "has a bad name: %w", err)
 		}
 	}
+	c.XMPP.check(refuse)
+	c.IndexNow.check(refuse)
 	if c.ChangeListSize < 0 || c.ChangeListSize > changelog.MaxListSize {
 		refuse("ChangeListSize", "is %d; it is 1 to %d", c.ChangeListSize, changelog.MaxListSize)
 	}
+	c.checkDumps(refuse)
 	for _, d := range []struct {
 		field string
 		value time.Duration
 	}{
 		{"RedisTimeout", c.RedisTimeout}, {"RedisWaitTimeout", c.RedisWaitTimeout}, {"StartTimeout", c.StartTimeout}, {"CallbackTimeout", c.CallbackTimeout},
 		{"LeaseMin", c.LeaseMin}, {"LeaseDefault", c.LeaseDefault}, {"LeaseMax", c.LeaseMax},
-		{"ResourceListInterval", c.ResourceListInterval}, {"Heartbeat", c.Heartbeat}, {"WriteTimeout", c.WriteTimeout}, {"ClockSkew", c.ClockSkew},
+		{"ResourceListInterval", c.ResourceListInterval}, {"DumpInterval", c.DumpInterval}, {"Heartbeat", c.Heartbeat}, {"WriteTimeout", c.WriteTimeout}, {"ClockSkew", c.ClockSkew},
 	} {
 		if d.value < 0 {
 			refuse(d.field, "is %v; it is not negative", d.value)
@@ -165,7 +191,7 @@ func (c *Config) check() error {
 		value int64
 	}{
 		{"RedisWait", int64(c.RedisWait)}, {"MaxBody", c.MaxBody}, {"CallbackInFlight", int64(c.CallbackInFlight)}, {"CallbackPerHost", int64(c.CallbackPerHost)},
-		{"MaxBaselines", int64(c.MaxBaselines)}, {"MaxAudits", int64(c.MaxAudits)},
+		{"MaxBaselines", int64(c.MaxBaselines)}, {"MaxAudits", int64(c.MaxAudits)}, {"DumpPackageSize", c.DumpPackageSize}, {"DumpPackageCount", int64(c.DumpPackageCount)},
 		{"CallbackRequests", int64(c.CallbackRequests)}, {"CallbackMaxPerHost", int64(c.CallbackMaxPerHost)},
 		{"CallbackMaxPerSet", int64(c.CallbackMaxPerSet)}, {"CallbackMaxUnverified", int64(c.CallbackMaxUnverified)},
 	} {
@@ -220,6 +246,8 @@ func (c *Config) checkAddresses(refuse func(field, format string, args ...any)) 
 	case c.BaseURL == "":
 	case err != nil || u.User != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.RawQuery != "" || u.Fragment != "":
 		refuse("BaseURL", "is no URL such as https://hub.example.org")
+	case c.Robots && u.Path != "":
+		refuse("BaseURL", "has the path %s, and Config.Robots needs the root of a host", u.Path)
 	}
 }
 

@@ -31,6 +31,9 @@ func TestNewRefuses(t *testing.T) {
 		{"told so", Config{Listen: ":8080", Data: "x", Insecure: true, BaseURL: "https://hub.example.org"}, nil},
 		{"one of several", Config{RedisURL: "redis://x"}, []string{"Config.BaseURL is empty"}},
 		{"NATS alone", Config{Data: "x", NATSURL: "nats://x"}, []string{"Config.NATSURL"}},
+		{"RDM", Config{Data: "x", RDM: true, RDMSet: "A"}, []string{"Config.RDMSet is a bad name"}},
+		{"robots.txt below a path", Config{Data: "x", Robots: true, BaseURL: "https://example.org/hub/"}, []string{"Config.BaseURL has the path /hub"}},
+		{"no RDM", Config{Data: "x", RDMSet: "a"}, []string{"Config.RDMSet is set without Config.RDM"}},
 		{"a password", Config{Data: "x", BaseURL: "https://me:secret@hub.example.org"}, []string{"Config.BaseURL is no URL"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {

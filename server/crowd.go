@@ -175,25 +175,20 @@ func (c *crowd) makeRoom(scan *time.Time, of *netip.Prefix) bool {
 // of a TCP connection, such as those for the socket.
 type guest struct {
 	*net.TCPConn
+	crowd    *crowd
 	from     netip.Prefix
 	tooMany  bool
+	left     atomic.Bool  // the crowd does not count it any more
 	refusals atomic.Int64 // that are under way; see bounded
 	waits    atomic.Int64 // since when it waits for a request, in microseconds; 0: it does not
-	leave    func()
 }
 
 func (c *crowd) guest(conn net.Conn, from netip.Prefix, tooMany bool) net.Conn {
-	g := &guest{TCPConn: conn.(*net.TCPConn), from: from, tooMany: tooMany}
+	g := &guest{TCPConn: conn.(*net.TCPConn), crowd: c, from: from, tooMany: tooMany}
 	g.waits.Store(time.Now().UnixMicro())
 	c.mu.Lock()
 	c.guests[g] = struct{}{}
 	c.mu.Unlock()
-	g.leave = sync.OnceFunc(func() {
-		c.leave(from)
-		c.mu.Lock()
-		delete(c.guests, g)
-		c.mu.Unlock()
-	})
 	return g
 }
 
@@ -216,6 +211,17 @@ const lastTry = 10 * time.Millisecond
 func (g *guest) Close() error {
 	defer g.leave()
 	return g.TCPConn.Close()
+}
+
+// leave makes the crowd not count g any more. Further calls do nothing.
+func (g *guest) leave() {
+	if g.left.Swap(true) {
+		return
+	}
+	g.crowd.leave(g.from)
+	g.crowd.mu.Lock()
+	defer g.crowd.mu.Unlock()
+	delete(g.crowd.guests, g)
 }
 
 // guestOf returns the guest under a connection, or nil.
@@ -264,7 +270,7 @@ func turnAway(next http.Handler) http.Handler {
 			next.ServeHTTP(w, r)
 			return
 		}
-		p := problem.New(http.StatusServiceUnavailable, "too-many-connections", "this hub has as many connections as it can have, or your address has as many as one may have; try again later")
+		p := problem.New(http.StatusServiceUnavailable, "too-many-connections", "this hub, or your address, has too many connections; try again later")
 		p.RetryAfter = 10
 		w.Header().Set("Connection", "close")
 		problem.Write(w, r, p)

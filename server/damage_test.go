@@ -1,12 +1,16 @@
 package server
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/rshub/rshub/changelog/disklog"
+	"github.com/rshub/rshub/internal/memorytest"
 	"github.com/rshub/rshub/internal/redistest"
 	"github.com/rshub/rshub/internal/running"
 	"github.com/rshub/rshub/internal/until"
@@ -73,25 +77,33 @@ func TestDamagedMemory(t *testing.T) {
 func TestDamagedInventory(t *testing.T) {
 	for _, request := range []string{
 		"GET /resources?limit=10000 ",
-		"GET /resources?after=https://example.org/set/000300 ",
-		"HEAD /resources?prefix=https://example.org/set/0005 ",
-		"GET /audit?prefix=https://example.org/set/0005 ",
+		"GET /resources?after=https://example.org/set/3 ",
+		"HEAD /resources?prefix=https://example.org/set/5 ",
+		"GET /audit?prefix=https://example.org/set/5 ",
 		`POST /audit {"at":"%s","by":"position","ranges":[{"count":0,"digest":"00000000000000000000000000000000"}]}`,
-		"GET /changes?since=baseline&prefix=https://example.org/set/0005 ",
+		"GET /changes?since=baseline&prefix=https://example.org/set/5 ",
 	} {
 		t.Run(request, func(t *testing.T) {
 			c := Config{Data: t.TempDir()}
-			m := openMemory(t, c)
-			at := m.publish("set", 1_000)
-			root := m.commit("set")
+			memory, err := disklog.Open(filepath.Join(c.Data, storeDir), disklog.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			store := memory.Inventories()
+			at := memorytest.Fill(t, memory, "set", memorytest.Changes("set", 1_000))[0].Cursor
+			root := memorytest.Inventory(t, memory, store, "set")
 			var gone []uint64 // all but the top
-			for n, err := range m.store.Numbers(t.Context(), "set", root.Begin) {
-				if m.ok(err); n != root.Page {
+			for n, err := range store.Numbers(t.Context(), "set", root.Begin) {
+				if err != nil {
+					t.Fatal(err)
+				}
+				if n != root.Page {
 					gone = append(gone, n)
 				}
 			}
-			m.ok(m.store.Remove(t.Context(), "set", root.Begin, gone))
-			m.ok(m.Close())
+			if err := errors.Join(store.Remove(t.Context(), "set", root.Begin, gone), memory.Close()); err != nil {
+				t.Fatal(err)
+			}
 			names := func(text string) bool {
 				return slices.ContainsFunc(gone, func(n uint64) bool { return strings.Contains(text, fmt.Sprintf("page %d of ", n)) })
 			}

@@ -11,8 +11,11 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rshub/rshub/cloudevents"
 	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/internal/jsonbody"
 	"github.com/rshub/rshub/internal/setting"
+	"github.com/rshub/rshub/problem"
 	"github.com/rshub/rshub/resourcesync"
 )
 
@@ -22,17 +25,21 @@ const maxDescription = 16 << 10
 // A described is the body of a PUT of a set. It replaces the whole description, unless it
 // has no other member than complete.
 type described struct {
-	Title        string `json:"title"`
-	DescribedBy  string `json:"describedby"`
-	ChangeList   string `json:"changelist"`
-	ResourceList string `json:"resourcelist"`
-	ResourceDump string `json:"resourcedump"`
-	ChangeDump   string `json:"changedump"`
-	Inventory    string `json:"inventory"` // "on", which is the default, or "off"
-	Private      bool   `json:"private"`   // what anyone may do does not count for the set
-	Source       string `json:"source"`    // URL of a list of resources that the hub polls
-	Every        string `json:"every"`     // how often, such as 15m
-	Complete     *bool  `json:"complete"`  // whether the hub knows all resources; nil: that stays as it is
+	Title        string          `json:"title"`
+	DescribedBy  string          `json:"describedby"`
+	ChangeList   string          `json:"changelist"`
+	ResourceList string          `json:"resourcelist"`
+	ResourceDump string          `json:"resourcedump"`
+	ChangeDump   string          `json:"changedump"`
+	Inventory    string          `json:"inventory"` // "on", which is the default, or "off"
+	Private      bool            `json:"private"`   // what anyone may do does not count for the set
+	Events       json.RawMessage `json:"events"`    // what change a CloudEvent is: a cloudevents.Mapping
+	Seconds      string          `json:"seconds"`   // "exact", which is the default, or "whole": how documents of the standard show datetimes
+	Dumps        string          `json:"dumps"`     // "on", or "off", which is the default
+	Archives     string          `json:"archives"`  // "on", or "off", which is the default
+	Source       string          `json:"source"`    // URL of a list of resources that the hub polls
+	Every        string          `json:"every"`     // how often, such as 15m
+	Complete     *bool           `json:"complete"`  // whether the hub knows all resources; nil: that stays as it is
 
 	every time.Duration
 	alone bool // Complete is the only member
@@ -49,7 +56,7 @@ const (
 func (s *sets) put(w http.ResponseWriter, r *http.Request, set string) error {
 	body, err := readDescribed(http.MaxBytesReader(w, r.Body, maxDescription))
 	if err != nil {
-		return err
+		return problem.Unread(err)
 	}
 	for _, own := range []struct{ name, url string }{{"changelist", body.ChangeList}, {"source", body.Source}} {
 		if own.url == "" {
@@ -60,10 +67,16 @@ func (s *sets) put(w http.ResponseWriter, r *http.Request, set string) error {
 		}
 	}
 	if body.Private && s.callers.authenticator == nil {
-		return resourcesync.Invalid("private: this hub has no tokens, so everybody may see everything: RSHUB_TOKENS_FILE or RSHUB_JWT_KEYS")
+		return resourcesync.Invalid("private: this hub has no tokens, so everybody may see everything; set RSHUB_TOKENS_FILE or RSHUB_JWT_KEYS first")
 	}
 	if body.Source != "" && s.inventories == nil {
 		return fmt.Errorf("the hub cannot poll a source: %w", feed.ErrNoInventory)
+	}
+	if body.Dumps == "on" && s.dumps == nil {
+		return resourcesync.Invalid("dumps: this hub has no place for content, so it cannot make dumps; who operates it can name one (RSHUB_CONTENT_PLACE)")
+	}
+	if body.Archives == "on" && s.archive == nil {
+		return resourcesync.Invalid("archives: this hub has no place for content, so it cannot keep archives; who operates it can name one (RSHUB_CONTENT_PLACE)")
 	}
 	if body.Complete != nil && s.inventories == nil {
 		return feed.ErrNoInventory
@@ -86,7 +99,7 @@ func (d *described) description() feed.Description {
 	return feed.Description{
 		Title: d.Title, DescribedBy: d.DescribedBy, ChangeList: d.ChangeList,
 		ResourceList: d.ResourceList, ResourceDump: d.ResourceDump, ChangeDump: d.ChangeDump,
-		NoInventory: d.Inventory == "off", Private: d.Private, Source: d.Source, Every: d.every,
+		NoInventory: d.Inventory == "off", Private: d.Private, WholeSeconds: d.Seconds == "whole", Dumps: d.Dumps == "on", Archives: d.Archives == "on", Events: string(d.Events), Source: d.Source, Every: d.every,
 	}
 }
 
@@ -96,16 +109,8 @@ func readDescribed(body io.Reader) (*described, error) {
 		return nil, err
 	}
 	d := &described{}
-	decoder := json.NewDecoder(bytes.NewReader(text))
-	decoder.DisallowUnknownFields()
-	err = decoder.Decode(d)
-	if err == nil {
-		if _, more := decoder.Token(); more != io.EOF {
-			err = errors.New("something follows it")
-		}
-	}
-	if err != nil {
-		return nil, resourcesync.Invalid(`the body is not {"title": "…", "describedby": "URI", "changelist": "URL", "resourcelist": "URL", "resourcedump": "URL", "changedump": "URL", "inventory": "on" or "off", "private": true or false, "source": "URL", "every": "15m", "complete": true or false}: %v`, err)
+	if err := jsonbody.Read(bytes.NewReader(text), d); err != nil {
+		return nil, resourcesync.Invalid(`the body is not {"title": "…", "describedby": "URI", "changelist": "URL", "resourcelist": "URL", "resourcedump": "URL", "changedump": "URL", "inventory": "on" or "off", "private": true or false, "seconds": "exact" or "whole", "dumps": "on" or "off", "archives": "on" or "off", "events": {…}, "source": "URL", "every": "15m", "complete": true or false}: %v`, err)
 	}
 	var members map[string]any
 	_ = json.Unmarshal(text, &members) // it could be read as an object before
@@ -120,6 +125,21 @@ func (d *described) check() error {
 	}
 	if d.Inventory != "" && d.Inventory != "on" && d.Inventory != "off" {
 		return resourcesync.Invalid("inventory is on or off, not %q", resourcesync.Shorten(d.Inventory))
+	}
+	if d.Seconds != "" && d.Seconds != "exact" && d.Seconds != "whole" {
+		return resourcesync.Invalid("seconds is exact or whole, not %q", resourcesync.Shorten(d.Seconds))
+	}
+	if err := d.checkEvents(); err != nil {
+		return err
+	}
+	if d.Dumps != "" && d.Dumps != "on" && d.Dumps != "off" {
+		return resourcesync.Invalid("dumps is on or off, not %q", resourcesync.Shorten(d.Dumps))
+	}
+	if d.Archives != "" && d.Archives != "on" && d.Archives != "off" {
+		return resourcesync.Invalid("archives is on or off, not %q", resourcesync.Shorten(d.Archives))
+	}
+	if d.Inventory == "off" && d.Dumps == "on" {
+		return resourcesync.Invalid("a set without an inventory cannot have dumps: they are made from the inventory")
 	}
 	if d.Inventory == "off" && d.Complete != nil && *d.Complete {
 		return resourcesync.Invalid("a set without an inventory cannot be complete")
@@ -146,17 +166,31 @@ func (d *described) check() error {
 	return nil
 }
 
+// checkEvents returns an error if no event can be read as the description says. Else it
+// removes needless space from Events.
+func (d *described) checkEvents() error {
+	var text bytes.Buffer
+	if len(d.Events) > 0 && string(d.Events) != "null" {
+		_ = json.Compact(&text, d.Events) // it is JSON
+		if _, err := cloudevents.ParseMapping(text.Bytes()); err != nil {
+			return resourcesync.About("events", err)
+		}
+	}
+	d.Events = text.Bytes()
+	return nil
+}
+
 // checkSource returns an error if a source cannot be polled as the description says. Else it
 // sets d.every.
 func (d *described) checkSource() error {
 	if d.Source == "" {
 		if d.Every != "" {
-			return resourcesync.Invalid("every is how often the hub polls the source, and there is no source")
+			return resourcesync.Invalid("every says how often the hub polls the source, but the set has no source")
 		}
 		return nil
 	}
 	if d.Inventory == "off" {
-		return resourcesync.Invalid("a set without an inventory has no source that is polled: the hub compares both")
+		return resourcesync.Invalid("a set without an inventory cannot have a source: the hub compares the source with the inventory")
 	}
 	if d.every = pollEvery; d.Every != "" {
 		every, err := setting.ParseDuration(d.Every)

@@ -10,6 +10,8 @@ import (
 	"github.com/rshub/rshub/callback/subscription"
 	"github.com/rshub/rshub/callback/websub"
 	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/internal/jsonbody"
+	"github.com/rshub/rshub/page"
 	"github.com/rshub/rshub/problem"
 )
 
@@ -70,7 +72,7 @@ func (p *pages) serveRequests(w http.ResponseWriter, r *http.Request) error {
 			answer.Requests = append(answer.Requests, askedView{ID: f.About, Mode: f.Kind, Callback: f.Where, State: "refused", Status: f.Status, Error: f.Text, Last: &f.Last, Times: f.Times})
 		}
 	}
-	writeJSON(w, http.StatusOK, answer)
+	jsonbody.Write(w, http.StatusOK, answer)
 	return nil
 }
 
@@ -116,7 +118,7 @@ func (p *pages) serveSources(w http.ResponseWriter, r *http.Request) error {
 		}
 		answer.Sources = append(answer.Sources, v)
 	}
-	writeJSON(w, http.StatusOK, answer)
+	jsonbody.Write(w, http.StatusOK, answer)
 	return nil
 }
 
@@ -125,8 +127,8 @@ func (p *pages) serveSources(w http.ResponseWriter, r *http.Request) error {
 func (p *pages) serveStatus(serve problem.Handler) problem.Handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		w.Header().Add("Vary", "Accept")
-		if wantsPage(r) {
-			p.ServeSubscription(w, r)
+		if page.Wants(r) {
+			p.ServeSubscription(w)
 			return nil
 		}
 		return serve(w, r)

@@ -38,7 +38,7 @@ func TestRequestsOfSubscribers(t *testing.T) {
 		return len(all) == 1 && all[0].State == "refused"
 	})
 	for _, who := range []int{0, 1} {
-		if r := get(who); len(r) != 1 || r[0].Status != 404 || r[0].Mode != "subscribe" || !strings.Contains(r[0].Error, "no confirmation") || r[0].Callback != callback.URL+"/here?secret=1" {
+		if r := get(who); len(r) != 1 || r[0].Status != 404 || r[0].Mode != "subscribe" || !strings.Contains(r[0].Error, "does not confirm") || r[0].Callback != callback.URL+"/here?secret=1" {
 			t.Errorf("caller %d sees %+v", who, r)
 		}
 	}

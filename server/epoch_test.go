@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/rshub/rshub/internal/running"
+	"github.com/rshub/rshub/transfer"
 )
 
 var listForm = regexp.MustCompile(`/sets/demo/changelist-\d[^<]*`)
@@ -37,7 +38,7 @@ func TestEpochOfBackup(t *testing.T) {
 	hubs := []*started{original}
 	for _, name := range []string{"first", "second"} {
 		dir := filepath.Join(t.TempDir(), name)
-		if _, _, err := FetchBackup(t.Context(), strings.TrimPrefix(original.Ops, "http://"), "", "", dir); err != nil {
+		if _, _, err := transfer.FetchBackup(t.Context(), strings.TrimPrefix(original.Ops, "http://"), "", "", dir); err != nil {
 			t.Fatal(err)
 		}
 		hubs = append(hubs, start(t, Config{Data: dir, BaseURL: original.URL}))

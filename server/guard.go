@@ -48,7 +48,7 @@ func (g *guard) keep(next http.Handler) http.Handler {
 			return problem.New(http.StatusMisdirectedRequest, "wrong-host", "this hub is not "+r.Host+"; it is reached as "+string(g.base)+", or by another name with a token; RSHUB_HOSTS adds names")
 		}
 		if g.embedded(r) {
-			return problem.New(http.StatusForbidden, "origin", "a page elsewhere has a part of this hub in it; RSHUB_ORIGINS allows pages to use the hub")
+			return problem.New(http.StatusForbidden, "origin", "a web page of another site requested this; RSHUB_ORIGINS allows pages to use the hub")
 		}
 		w.Header().Add("Vary", "Origin") // also without an Origin, because a cache may keep the answer
 		if origin := r.Header.Get("Origin"); origin != "" {

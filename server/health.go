@@ -14,6 +14,7 @@ import (
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/hub"
+	"github.com/rshub/rshub/internal/jsonbody"
 	"github.com/rshub/rshub/internal/trail"
 	"github.com/rshub/rshub/problem"
 )
@@ -133,7 +134,7 @@ func (h *health) ready(ctx context.Context) (ready bool, checks map[string]depen
 // routes adds the URLs for probes to mux. They answer from the start of the hub on.
 func (h *health) routes(mux *mux) {
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
-		writeJSON(w, http.StatusOK, map[string]string{"status": "ok"})
+		jsonbody.Write(w, http.StatusOK, map[string]string{"status": "ok"})
 	})
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
 		status := http.StatusOK
@@ -141,7 +142,7 @@ func (h *health) routes(mux *mux) {
 		if !ready {
 			status = http.StatusServiceUnavailable
 		}
-		writeJSON(w, status, map[string]any{"ready": ready, "checks": checks})
+		jsonbody.Write(w, status, map[string]any{"ready": ready, "checks": checks})
 	})
 }
 

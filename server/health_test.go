@@ -1,8 +1,11 @@
 package server
 
 import (
+	"context"
 	"encoding/json"
+	"log/slog"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -24,6 +27,30 @@ func readiness(t *testing.T, h *started) (ready bool, checks map[string]dependen
 		t.Errorf("readyz is %d %s", resp.StatusCode, body)
 	}
 	return answer.Ready, answer.Checks
+}
+
+// As soon as /readyz says that the hub is ready, requests are answered: a balancer that
+// saw it sends them in the same millisecond.
+func TestReadyIsNotEarly(t *testing.T) {
+	s, err := New(Config{Listen: "127.0.0.1:0", Data: t.TempDir(), Hosts: []string{"example.org"}, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() { ended <- s.Run(ctx) }()
+	for ready := false; !ready; {
+		ready, _ = s.health.ready(ctx)
+	}
+	answer := httptest.NewRecorder()
+	s.front.public.Handler.ServeHTTP(answer, httptest.NewRequest("GET", "http://example.org/sets", nil))
+	if answer.Code != http.StatusOK {
+		t.Errorf("the first request is answered %d %s", answer.Code, answer.Body)
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
 }
 
 // Below the reserve it takes nothing and says so. It stays ready: what there is it

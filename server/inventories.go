@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/rshub/rshub/callback/websub"
 	"github.com/rshub/rshub/changelog/disklog"
 	"github.com/rshub/rshub/changelog/redislog"
 	"github.com/rshub/rshub/claim"
@@ -112,6 +113,15 @@ func webHeld(h *live.Held, err error) (*web.Held, error) {
 	return &web.Held{State: h.State, Complete: h.Complete, Release: h.Release}, nil
 }
 
+// held lets package websub compare with what the hub holds.
+func (p *parts) held(ctx context.Context, set string, at feed.Cursor, prefix string) (websub.Held, error) {
+	look, err := p.web.LookAt(ctx, set, at, prefix)
+	if err != nil {
+		return websub.Held{}, err
+	}
+	return websub.Held{Complete: look.Complete, Count: look.Count, Position: look.Position.String(), Content: look.Content.String()}, nil
+}
+
 // snapshot lets package subscribe read the roots that a Live keeps.
 func (p *parts) snapshot(ctx context.Context, set string, at feed.Cursor) (*subscribe.Snapshot, error) {
 	var h *live.Held
@@ -149,7 +159,7 @@ func (s *Server) wireInventories(store *store) *live.Live {
 		return nil
 	}
 	kept := &store.inventories
-	return live.New(store.memory, kept.store, kept.claims, live.Options{
+	return live.New(setsOnly{store.memory}, kept.store, kept.claims, live.Options{
 		Poll: kept.poll, List: s.config.ResourceListInterval, Old: kept.old, Scarce: kept.scarce, SweepDeleted: kept.sweep,
 		Baselines: s.config.MaxBaselines, States: s.config.MaxAudits, Logger: s.log, Metrics: s.metrics,
 	})

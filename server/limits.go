@@ -35,7 +35,7 @@ func perHour(n int64) limit.Limit   { return limit.Limit{Most: n, Within: time.H
 // newLimiter returns what knows the use of everybody.
 func newLimiter(c *Config, r prometheus.Registerer) *limit.Limiter {
 	refused := promauto.With(r).NewCounterVec(prometheus.CounterOpts{
-		Name: "rshub_limit_refused_total", Help: "Requests, and batches of streams, that were refused because a limit was reached, by whose limit it was, and of what.",
+		Name: "rshub_limit_refused_total", Help: "Requests, and batches of streams, that were refused because a limit was reached. The labels say whose limit it was, and of what.",
 	}, []string{"whose", "limit"})
 	for _, whose := range []string{"caller", "address", "hub"} {
 		for kind := range limit.Connections + 1 {
@@ -130,17 +130,12 @@ func holder(ctx context.Context) any {
 }
 
 // addressOf returns the address of the other end of a connection, and what counts as one
-// address; see limit.Limiter.Address.
+// address with it.
 func addressOf(conn net.Conn) (netip.Addr, netip.Prefix) {
 	t, ok := conn.RemoteAddr().(*net.TCPAddr)
 	if !ok {
 		return netip.Addr{}, netip.Prefix{}
 	}
 	addr := t.AddrPort().Addr().Unmap().WithZone("")
-	bits := 64
-	if addr.Is4() {
-		bits = 32
-	}
-	p, _ := addr.Prefix(bits)
-	return addr, p
+	return addr, forwarded.Network(addr)
 }

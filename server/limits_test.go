@@ -286,7 +286,7 @@ func TestQuota(t *testing.T) {
 			},
 			capacity: func(context.Context) (int64, error) { return 1000, nil },
 		}
-		q := newQuota(s, 0, log.Logger(slog.LevelInfo))
+		q := newQuota(s, 0, nil, log.Logger(slog.LevelInfo))
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() { defer close(done); _ = q.run(ctx) }()
@@ -353,7 +353,7 @@ func TestQuotaOfManySets(t *testing.T) {
 			return 1000, nil
 		}
 		return 1, nil
-	}}, 800, slog.New(slog.DiscardHandler))
+	}}, 800, nil, slog.New(slog.DiscardHandler))
 	q.grew("big1")
 	for i := range mostMeasured {
 		q.grew(fmt.Sprint(i))
@@ -388,9 +388,9 @@ func TestQuotaOfAMaker(t *testing.T) {
 				}
 				return kept[set], nil
 			},
-			maker: func(_ context.Context, set string) (string, error) { return strings.TrimRight(set, "123"), nil },
 		}
-		q := newQuota(s, 100, slog.New(slog.DiscardHandler))
+		maker := func(_ context.Context, set string) (string, error) { return strings.TrimRight(set, "123"), nil }
+		q := newQuota(s, 100, maker, slog.New(slog.DiscardHandler))
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() { defer close(done); _ = q.run(ctx) }()
@@ -449,7 +449,7 @@ func TestQuotaOnDisk(t *testing.T) {
 		resp, body = running.Do(t, "POST", h.URL+"/sets/demo/changes", strings.Join(noise, "\n"), "Content-Type", "application/x-ndjson")
 		return resp.StatusCode == http.StatusInsufficientStorage
 	})
-	if !strings.Contains(body, "set-full") || !strings.Contains(body, "set demo keeps as much") {
+	if !strings.Contains(body, "set-full") || !strings.Contains(body, "reached the quota") {
 		t.Error(body)
 	}
 	h.Publish("other")

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/rshub/rshub/access"
+	"github.com/rshub/rshub/internal/apitest"
 	"github.com/rshub/rshub/internal/logged"
 	"github.com/rshub/rshub/internal/running"
 	"github.com/rshub/rshub/problem"
@@ -22,9 +23,10 @@ const none = "none"
 // A started is a server that a test has started.
 type started struct {
 	*running.Hub
-	server *Server
-	data   string
-	log    *logged.Log
+	server  *Server
+	data    string
+	log     *logged.Log
+	answers *apitest.Recorder
 }
 
 // start starts a server with ports, a directory and a log of its own where c has
@@ -45,6 +47,9 @@ func start(t *testing.T, c Config, level ...slog.Level) *started {
 	if h.server, err = New(c); err != nil {
 		t.Fatal(err)
 	}
+	h.answers = theAPI(t).Watch(t)
+	h.server.front.public.Handler = h.answers.Handler(apitest.Public, h.server.front.public.Handler)
+	h.server.front.ops.Handler = h.answers.Handler(apitest.Operations, h.server.front.ops.Handler)
 	h.Hub = running.Start(t, h.server, h.log)
 	return h
 }

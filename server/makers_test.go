@@ -52,6 +52,7 @@ func (c *callee) noted() (took int, denied string) {
 // A subscription ends within ten seconds when the token that made it is removed, or the set is
 // not for anyone any more. The callback is told, and operators see why. Others go on.
 func TestSubscriptionsEnd(t *testing.T) {
+	t.Parallel()
 	path := filepath.Join(t.TempDir(), "tokens")
 	file, texts := running.Tokens("publish:*,follow:*,operate", "follow:a")
 	write := func(text string) { t.Helper(); writeFile(t, path, text) }
@@ -101,7 +102,7 @@ func TestSubscriptionsEnd(t *testing.T) {
 			t.Errorf("%s: the callback is told %q, operators %+v", what, denied, statuses(set)[c.URL])
 		}
 	}
-	for _, set := range []string{"a", "b"} {
+	for _, set := range []string{"a", "b", "c"} {
 		h.Publish(set, operator...)
 	}
 	theirs, ours := subscribe("a", "Authorization", "Bearer "+texts[1]), subscribe("a", operator...)
@@ -114,11 +115,19 @@ func TestSubscriptionsEnd(t *testing.T) {
 	write(lines[0] + "\nanyone - follow:*\n")
 	ended("the token is removed", "a", "not valid any more", time.Now(), theirs)
 
-	begin := time.Now()
-	if resp, body := running.Do(t, "PUT", h.URL+"/sets/b", `{"private":true}`, operator...); resp.StatusCode >= 300 {
-		t.Fatalf("PUT is answered %d: %s", resp.StatusCode, body)
+	private := func(set string) time.Time {
+		t.Helper()
+		begin := time.Now()
+		if resp, body := running.Do(t, "PUT", h.URL+"/sets/"+set, `{"private":true}`, operator...); resp.StatusCode >= 300 {
+			t.Fatalf("PUT is answered %d: %s", resp.StatusCode, body)
+		}
+		return begin
 	}
+	begin := private("b")
 	ended("the set is private", "b", "a token is needed", begin, hidden)
+	quick := subscribe("c")
+	begin = private("c")
+	ended("the set is private at once", "c", "a token is needed", begin, quick)
 
 	before, _ := open.noted()
 	h.Publish("a", operator...)
@@ -136,7 +145,7 @@ func TestSubscriptionsEnd(t *testing.T) {
 		t.Errorf("%d deliveries after the token was removed", n)
 	}
 	resp, body := running.Do(t, "GET", h.Ops+"/metrics", "")
-	if want := `rshub_callback_ended_total{reason="rights"} 3`; resp.StatusCode != 200 || !strings.Contains(body, want) {
+	if want := `rshub_callback_ended_total{reason="rights"} 4`; resp.StatusCode != 200 || !strings.Contains(body, want) {
 		t.Errorf("the metrics have no %s", want)
 	}
 }
@@ -145,6 +154,7 @@ func TestSubscriptionsEnd(t *testing.T) {
 // and goes on when it is there. What was in clear is encrypted at the start, and what was
 // encrypted with another key, too.
 func TestSecretKeys(t *testing.T) {
+	t.Parallel()
 	data := t.TempDir()
 	key := func(id string) string { return fmt.Sprintf("%s:%s=", id, strings.Repeat(id[:1], 43)) }
 	allow := []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}

@@ -4,6 +4,8 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+
+	"github.com/rshub/rshub/feed/compressed"
 )
 
 // A right is what a request needs, or what a caller has.
@@ -22,7 +24,7 @@ const every = "*"
 
 // A row is a request that the matrix makes. In its texts SET is a set, ID a subscription of
 // it, STATUS the end of the URL of the subscription's status, LIST the
-// name of its first Change List, HUB the hub's URL, and CALLBACK that of a callback.
+// name of its first Change List, FEED and PAGE those of its first pages in dialects, HUB the hub's URL, and CALLBACK that of a callback.
 type row struct {
 	method, url   string
 	needs         right
@@ -42,6 +44,7 @@ var (
 	asNDJSON = []string{"Content-Type", "application/x-ndjson"}
 	asXML    = []string{"Content-Type", "application/xml"}
 	asForm   = []string{"Content-Type", "application/x-www-form-urlencoded"}
+	asRDM    = []string{"Content-Type", "application/x-rdm"}
 	asText   = []string{"Content-Type", "text/plain"}
 	links    = []string{"Link", `<HUB/sets/SET/changes>; rel="self", <HUB/hub>; rel="hub"`}
 	upgrade  = []string{"Connection", "Upgrade", "Upgrade", "websocket", "Sec-WebSocket-Version", "13", "Sec-WebSocket-Key", "AAAAAAAAAAAAAAAAAAAAAA=="}
@@ -52,6 +55,10 @@ const (
 	aPage = `{"changes":[` + aLine + `]}`
 	anXML = `<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9" xmlns:rs="http://www.openarchives.org/rs/terms/"><rs:md capability="change-notification"/>` +
 		`<url><loc>https://example.org/a</loc><rs:md change="updated"/></url></urlset>`
+	// Written so that do finds no HEAD and no ID to replace; letter case does not matter.
+	headOfRDM  = "@RDMHeader { -\nRDM-Version{x}:\t1.0\nCatalog-Service-Id{x}:\tSET\nRDM-Type{x}:\t"
+	askedRDM   = headOfRDM + "rd-request\nRDM-Query-Language{x}:\tgatherer\n}\n@RDMQUERY { -\nScope{x}:\tall\n}\n"
+	sentRDM    = headOfRDM + "rd-response\n}\n@DOCUMENT { https://example.org/a\nTitle{x}:\tA\n}\n"
 	topicField = "&hub.topic=HUB/sets/SET/changes"
 )
 
@@ -75,6 +82,15 @@ var siteRows = []row{
 	{method: "GET", url: "/sets/SET/changes?since=start", needs: follow, there: 101, absent: 101, headers: upgrade, endless: true},
 	{method: "GET", url: "/sets/SET/changes?since=nonsense", needs: follow, there: 400, absent: 400, headers: upgrade},
 
+	// The framework topic. It is there as soon as the set is.
+	{method: "GET", url: "/sets/SET/framework", needs: follow, there: 200, absent: 404},
+	{method: "GET", url: "/sets/SET/framework?since=now&wait=1ms", needs: follow, there: 200, absent: 404},
+	{method: "GET", url: "/sets/SET/framework?since=nonsense", needs: follow, there: 400, absent: 404},
+	{method: "GET", url: "/sets/SET/framework?since=baseline", needs: follow, there: 400, absent: 400},
+	{method: "GET", url: "/sets/SET/framework?since=now", needs: follow, there: 200, absent: 404, headers: []string{"Accept", "text/event-stream"}, endless: true},
+	{method: "GET", url: "/sets/SET/framework?since=start", needs: follow, there: 101, absent: 404, headers: upgrade, endless: true},
+	{method: every, url: "/sets/SET/framework", needs: follow, there: 405, absent: 405},
+
 	// Documents.
 	{method: "GET", url: "/sets/SET/capabilitylist.xml", needs: follow, there: 200, absent: 404},
 	{method: "GET", url: "/sets/SET/changelist.xml", needs: follow, there: 200, absent: 404},
@@ -82,8 +98,23 @@ var siteRows = []row{
 	{method: "GET", url: "/sets/SET/changelist-index.xml", needs: follow, there: 200, absent: 404},
 	{method: "GET", url: "/sets/SET/LIST", needs: follow, there: 200, absent: 404},
 	{method: "GET", url: "/sets/SET/changelist-1-9.xml", needs: follow, there: 404, absent: 404},
+	{method: "GET", url: "/sets/SET/atom.xml", needs: follow, there: 200, absent: 404},
+	{method: "GET", url: "/sets/SET/FEED", needs: follow, there: 200, absent: 404},
+	{method: "GET", url: "/sets/SET/PAGE", needs: follow, there: 200, absent: 404},
+	{method: "GET", url: "/sets/SET/atom-1-9.xml", needs: follow, there: 404, absent: 404},
+	{method: "GET", url: "/sets/SET/changeset.xml", needs: follow, there: 200, absent: 404},
+	{method: "GET", url: "/sets/SET/changeset-1-9.xml", needs: follow, there: 404, absent: 404},
+	{method: "GET", url: "/sets/SET/EVENTS", needs: follow, there: 200, absent: 404},
+	{method: "GET", url: "/sets/SET/activity/collection.json", needs: follow, there: 200, absent: 404},
+	{method: "GET", url: "/sets/SET/activity/page-1-9.json", needs: follow, there: 404, absent: 404},
 	{method: "GET", url: "/sets/SET/resourcelist.xml", needs: follow, there: 200, absent: 404},
 	{method: "GET", url: "/sets/SET/resourcelist-1-1700000000000000-1.xml", needs: follow, there: 410, absent: 404},
+	{method: "GET", url: "/sets/SET/resourcedump.xml", needs: follow, there: 404, absent: 404},
+	{method: "GET", url: "/sets/SET/changedump.xml", needs: follow, there: 404, absent: 404},
+	{method: "GET", url: "/sets/SET/changelist-archive.xml", needs: follow, there: 404, absent: 404},
+	{method: "GET", url: "/sets/SET/resourcelist-archive.xml", needs: follow, there: 404, absent: 404},
+	{method: "GET", url: "/sets/SET/archive/changelist-1-1-0-1-9-9.xml", needs: follow, there: 404, absent: 404},
+	{method: "GET", url: "/sets/SET/content/resourcedump-1-1-1-a.zip", needs: follow, there: 404, absent: 404},
 	{method: every, url: "/sets/SET/nothing.xml", needs: follow, there: 404, absent: 404},
 	{method: every, url: "/sets/SET/", needs: follow, there: 404, absent: 404},
 
@@ -106,6 +137,9 @@ var siteRows = []row{
 	{method: "GET", url: "/sets?limit=1000", needs: nothing, there: 200, absent: 200},
 	{method: "GET", url: "/sets?limit=0", needs: nothing, there: 400, absent: 400},
 	{method: "GET", url: "/.well-known/resourcesync", needs: nothing, there: 200, absent: 200},
+	{method: "GET", url: "/robots.txt", needs: nothing, there: 200, absent: 200},
+	{method: "GET", url: "/openapi.json", needs: nothing, there: 200, absent: 200},
+	{method: "GET", url: "/dictionaries/" + compressed.Name(), needs: nothing, there: 200, absent: 200},
 	{method: every, url: "/nothing", needs: nothing, there: 404, absent: 404},
 	{method: "GET", url: "/sets/SET", needs: follow, there: 200, absent: 404},
 	{method: "PUT", url: "/sets/SET", needs: publish, makes: true, there: 200, absent: 200, body: `{"title":"other"}`, headers: asJSON, changes: true},
@@ -127,7 +161,9 @@ var siteRows = []row{
 
 	// Subscriptions.
 	{method: "GET", url: "/subscriptions/STATUS", needs: nothing, there: 200, absent: 404},
+	{method: "POST", url: "/subscriptions/STATUS", needs: nothing, there: 410, absent: 404, body: `{"at":"9999-1","count":0,"position":"00000000000000000000000000000000"}`, headers: asJSON},
 	{method: "GET", url: "/subscriptions/ID.wrong", needs: nothing, there: 404, absent: 404},
+	{method: "POST", url: "/subscriptions/ID.wrong", needs: nothing, there: 404, absent: 404, body: `{"at":"9999-1","count":0,"position":"00000000000000000000000000000000"}`, headers: asJSON},
 	{method: "GET", url: "/sets/SET/subscriptions", needs: operate, there: 200, absent: 404},
 	{method: "GET", url: "/sets/SET/subscriptions/ID", needs: operate, there: 200, absent: 404},
 	{method: "DELETE", url: "/sets/SET/subscriptions/ID", needs: operate, there: 202, absent: 404, changes: true},
@@ -137,6 +173,26 @@ var siteRows = []row{
 	{method: "PUT", url: "/sets/SET/subscriptions/ID/cursor", needs: operate, there: 202, absent: 404, body: `{"cursor":"now"}`, headers: asJSON},
 	{method: every, url: "/sets/SET/subscriptions/ID/cursor", needs: operate, there: 405, absent: 404},
 	{method: every, url: "/sets/SET/subscriptions/ID/nothing", needs: operate, there: 404, absent: 404},
+
+	// Resource Description Messages.
+	{method: "GET", url: "/rdm/incoming?type=status-request", needs: nothing, there: 200, absent: 200},
+	{method: "GET", url: "/rdm/incoming?type=server-request", needs: nothing, there: 200, absent: 200},
+	{method: "GET", url: "/rdm/incoming?type=schema-request&ql=schema-basic&scope=defined+SOIF-Attribute", needs: nothing, there: 200, absent: 200},
+	{method: "GET", url: "/rdm/incoming?type=nonsense", needs: nothing, there: 400, absent: 400},
+	{method: "GET", url: "/rdm/incoming?type=rd-request&ql=gatherer&scope=all&csid=SET", needs: follow, there: 200, absent: 404},
+	{method: "GET", url: "/rdm/incoming?type=rd-request&ql=gatherer&scope=all&view-hits=1&view-order=-Title&csid=SET", needs: follow, there: 200, absent: 404},
+	{method: "GET", url: "/rdm/incoming?type=rd-request-deleted&ql=gatherer&scope=all&csid=SET", needs: follow, there: 200, absent: 404},
+	{method: "GET", url: "/rdm/incoming?type=rd-request&ql=gatherer&scope=nonsense&csid=SET", needs: follow, there: 400, absent: 400},
+	{method: "GET", url: "/rdm/incoming?type=status-request&csid=SET", needs: follow, there: 200, absent: 404},
+	{method: "GET", url: "/rdm/incoming?type=server-request&csid=SET", needs: follow, there: 200, absent: 404},
+	{method: "GET", url: "/rdm/incoming?type=schema-request&ql=schema-basic&scope=defined+SOIF-Attribute&csid=SET", needs: follow, there: 200, absent: 404},
+	{method: "GET", url: "/rdm/incoming?type=taxonomy-request&ql=taxonomy-basic&scope=children+ROOT&csid=SET", needs: follow, there: 200, absent: 404},
+	{method: "POST", url: "/rdm/incoming", needs: nothing, there: 415, absent: 415, body: "a", headers: asText},
+	{method: "POST", url: "/rdm/incoming", needs: nothing, there: 400, absent: 400, body: "nonsense", headers: asRDM},
+	{method: "POST", url: "/rdm/incoming", needs: follow, there: 200, absent: 404, body: askedRDM, headers: asRDM},
+	{method: "POST", url: "/rdm/incoming", needs: publish, makes: true, there: 200, absent: 200, body: sentRDM, headers: asRDM, changes: true},
+	{method: "POST", url: "/rdm/incoming", needs: publish, makes: true, there: 200, absent: 200, body: strings.Replace(sentRDM, "response", "response-deleted", 1), headers: asRDM, changes: true},
+	{method: "POST", url: "/rdm/incoming", needs: publish, makes: true, there: 400, absent: 400, body: strings.Replace(sentRDM, "https://example.org/a", "-", 1), headers: asRDM},
 
 	// The hub's URL: publish, and WebSub. They are last, because a subscription stays when its
 	// set is removed.
@@ -152,6 +208,8 @@ var siteRows = []row{
 	{method: "POST", url: "/publish", needs: publish, there: 204, absent: 400, body: "hub.mode=publish&hub.url=HUB/sets/SET/changes", headers: asForm},
 	{method: "POST", url: "/subscribe", needs: follow, there: 202, absent: 202, body: "hub.mode=subscribe&hub.callback=CALLBACK/SET/own" + topicField, headers: asForm},
 	{method: "POST", url: "/hub", needs: follow, there: 202, absent: 202, body: "hub.mode=subscribe&hub.callback=CALLBACK/SET/own" + topicField, headers: asForm},
+	{method: "POST", url: "/hub", needs: follow, there: 202, absent: 404, body: "hub.mode=subscribe&hub.callback=CALLBACK/SET/own&hub.topic=HUB/sets/SET/framework", headers: asForm},
+	{method: "POST", url: "/hub", needs: follow, there: 202, absent: 202, body: "hub.mode=subscribe&hub.callback=CALLBACK/SET/own&hub.topic=HUB/sets/SET/atom.xml", headers: asForm},
 	{method: "POST", url: "/hub", needs: follow, there: 400, absent: 400, body: "hub.mode=subscribe&hub.callback=nonsense" + topicField, headers: asForm},
 	{method: "POST", url: "/hub", needs: follow, there: 403, absent: 404, body: "hub.mode=unsubscribe&hub.callback=CALLBACK/SET/kept" + topicField, headers: asForm}, // the owner made it
 	{method: "POST", url: "/hub", needs: follow, there: 202, absent: 404, body: "hub.mode=unsubscribe&hub.callback=CALLBACK/SET/kept&rs.status=HUB/subscriptions/STATUS" + topicField, headers: asForm, changes: true},

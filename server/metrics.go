@@ -49,8 +49,8 @@ func measureDisk(r prometheus.Registerer, space func() (free, reserve uint64, er
 			return float64(pick(free, reserve))
 		})
 	}
-	gauge("free_bytes", "What is free on the disk of RSHUB_DATA", func(free, _ uint64) uint64 { return free })
-	gauge("reserve_bytes", "With less free than this the hub takes no changes", func(_, reserve uint64) uint64 { return reserve })
+	gauge("free_bytes", "Bytes that are free on the disk of RSHUB_DATA", func(free, _ uint64) uint64 { return free })
+	gauge("reserve_bytes", "If fewer bytes than this are free, the hub takes no changes", func(_, reserve uint64) uint64 { return reserve })
 }
 
 // A readyGauge is a prometheus.Collector that says the same as /readyz.

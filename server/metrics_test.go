@@ -154,15 +154,17 @@ func label(sample, name string) string {
 }
 
 // What a hub serves on the disk, and on Redis with NATS, keeps to the
-// conventions of Prometheus, and docs/operate.md has it all. With -update the
+// conventions of Prometheus, and docs/monitor.md has all of them. With -update the
 // table there is written.
 func TestMetricsTable(t *testing.T) {
 	redis := redistest.Start(t)
 	pair := certtest.New(t)
-	disk := start(t, Config{TLSCertFile: pair.Cert, TLSKeyFile: pair.Key})
+	disk := start(t, Config{TLSCertFile: pair.Cert, TLSKeyFile: pair.Key, ContentPlace: t.TempDir()})
 	all, text := scrape(t, disk)
 	disk.Stop()
-	shared := start(t, Config{RedisURL: "redis://" + redis.Addr, BaseURL: "http://127.0.0.1:1", NATSURL: "nats://127.0.0.1:1"})
+	shared := start(t, Config{RedisURL: "redis://" + redis.Addr, BaseURL: "http://127.0.0.1:1", NATSURL: "nats://127.0.0.1:1",
+		XMPP:     XMPP{Server: "127.0.0.1:1", Domain: "rshub.example.org", Secret: "secret", Service: "pubsub.example.org", Sets: []string{"demo"}},
+		IndexNow: IndexNow{Sets: []string{"demo"}, Key: "0123456789", Endpoint: "http://127.0.0.1:1/"}})
 	more, sharedText := scrape(t, shared)
 	for name, f := range more {
 		if old := all[name]; old != nil {
@@ -188,7 +190,7 @@ func TestMetricsTable(t *testing.T) {
 			fmt.Fprintf(&table, "| `%s` | %s | %s | %s |\n", name, f.kind, f.labels(name), operatetest.Cell(f.help))
 		}
 	}
-	operatetest.Check(t, "../docs/operate.md", "metrics", table.String())
+	operatetest.Check(t, "../docs/monitor.md", "metrics", table.String())
 }
 
 // labels names a family's labels, each with its values where the code has them

@@ -8,6 +8,8 @@ import (
 	"github.com/rshub/rshub/activity"
 	"github.com/rshub/rshub/callback/websub"
 	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/internal/jsonbody"
+	"github.com/rshub/rshub/openapi"
 	"github.com/rshub/rshub/page"
 	"github.com/rshub/rshub/problem"
 	"github.com/rshub/rshub/resourcesync"
@@ -33,7 +35,7 @@ func (p *pages) serveOverview(w http.ResponseWriter, r *http.Request) error {
 	if err := problem.OnlyRead(r, "GET, HEAD"); err != nil {
 		return err
 	}
-	states, err := p.sets.visible(r)
+	states, err := p.sets.visible(r.Context())
 	if err != nil {
 		return err
 	}
@@ -42,35 +44,24 @@ func (p *pages) serveOverview(w http.ResponseWriter, r *http.Request) error {
 		shown[i] = p.shown(states[i])
 	}
 	w.Header().Add("Vary", "Authorization")
-	p.ServeOverview(w, r, shown, len(states)-len(shown))
+	w.Header().Add("Link", "<"+string(p.sets.base)+openapi.Path+`>; rel="service-desc"; type="application/json"`) // RFC 8631
+	p.ServeOverview(w, shown, len(states)-len(shown))
 	return nil
 }
 
 // shown returns a set as the page shows it without JavaScript.
 func (p *pages) shown(st feed.State) page.Set {
-	s := page.Set{Name: st.Set, Title: st.Title, DescribedBy: st.DescribedBy, Changes: st.Head.Position - st.Floor.Position, Held: p.holds && !st.NoInventory}
+	s := page.Set{Name: st.Set, Title: st.Title, DescribedBy: st.DescribedBy, Changes: st.Len(), Held: p.holds && !st.NoInventory}
 	if s.Changes > 0 {
 		s.Updated = string(resourcesync.AppendTimeMicro(nil, st.Head.Micros))
 	}
 	return s
 }
 
-// wantsPage reports whether r reads, and asks for HTML.
-func wantsPage(r *http.Request) bool {
-	return (r.Method == http.MethodGet || r.Method == http.MethodHead) && page.Wants(r)
-}
-
-// visits reports whether r comes from a person in a browser, who gets a document of the
-// standard as a page. That page is the same for a document that is private, and for one
-// that is not there.
-func (p *pages) visits(r *http.Request) bool {
-	return (r.Method == http.MethodGet || r.Method == http.MethodHead) && page.Visits(r)
-}
-
 // serveSet serves the view of a set if r asks for HTML, and the set as JSON if not.
 func (p *pages) serveSet(w http.ResponseWriter, r *http.Request) error {
 	w.Header().Add("Vary", "Accept")
-	if !wantsPage(r) {
+	if !page.Wants(r) {
 		return p.sets.serveOne(w, r)
 	}
 	name := r.PathValue("set")
@@ -87,11 +78,11 @@ func (p *pages) serveSet(w http.ResponseWriter, r *http.Request) error {
 		if status != http.StatusUnauthorized && status != http.StatusForbidden && !errors.Is(err, feed.ErrNoSet) {
 			return err
 		}
-		p.ServeSet(w, r, name, nil, status)
+		p.ServeSet(w, name, nil, status)
 		return nil
 	}
 	shown := p.shown(st)
-	p.ServeSet(w, r, name, &shown, http.StatusOK)
+	p.ServeSet(w, name, &shown, http.StatusOK)
 	return nil
 }
 
@@ -116,6 +107,6 @@ func (p *pages) serveCaller(w http.ResponseWriter, r *http.Request) error {
 		answer.Expires = string(resourcesync.AppendTime(nil, c.Expires))
 	}
 	w.Header().Add("Vary", "Authorization")
-	writeJSON(w, http.StatusOK, answer)
+	jsonbody.Write(w, http.StatusOK, answer)
 	return nil
 }

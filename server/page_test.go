@@ -200,7 +200,8 @@ func TestPageOfASet(t *testing.T) {
 		}
 		return resp, body
 	}
-	if resp, body := get("shown"); resp.StatusCode != http.StatusOK || !strings.Contains(body, h.URL+"/sets/shown/changes?since=start") {
+	if resp, body := get("shown"); resp.StatusCode != http.StatusOK || !strings.Contains(body, h.URL+"/sets/shown/changes?since=start") ||
+		!strings.Contains(body, `<link rel="resourcesync" href="`+h.URL+`/sets/shown/capabilitylist.xml">`) {
 		t.Errorf("the view of a set is %d %s", resp.StatusCode, body)
 	}
 	there, one := get("hidden")

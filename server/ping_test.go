@@ -24,7 +24,7 @@ func TestPing(t *testing.T) {
 			"Content-Type", "application/x-www-form-urlencoded", "Authorization", "Bearer "+texts[who])
 		return resp.StatusCode, body
 	}
-	if status, body := ping(0, "hub.url", "demo"); status != http.StatusBadRequest || !strings.Contains(body, "PUT "+h.URL+"/sets/demo with") {
+	if status, body := ping(0, "hub.url", "demo"); status != http.StatusBadRequest || !strings.Contains(body, "PUT "+h.URL+"/sets/demo {") {
 		t.Errorf("without a description a ping is answered %d %s", status, body)
 	}
 	resp, body := running.Do(t, "PUT", h.URL+"/sets/demo", `{"changelist":"`+source.URL+`/list"}`, "Authorization", "Bearer "+texts[0])

@@ -21,7 +21,7 @@ type quota struct {
 	most     atomic.Int64 // bytes that a set may keep; 0: any number
 	kept     func(ctx context.Context, set string) (int64, error)
 	capacity func(ctx context.Context) (int64, error)              // bytes that the store has room for; 0: nobody knows. nil: most is configured
-	maker    func(ctx context.Context, set string) (string, error) // who made a set. nil: there are no callers
+	maker    func(ctx context.Context, set string) (string, error) // see newQuota
 	log      *slog.Logger
 
 	mu   sync.Mutex
@@ -50,9 +50,10 @@ const (
 // mostMeasured bounds how many sets are measured.
 const mostMeasured = 100_000
 
-// newQuota returns a quota of so many bytes; see Config.SetQuota.
-func newQuota(s *store, most int64, log *slog.Logger) *quota {
-	q := &quota{log: log, kept: s.kept, maker: s.maker, sets: map[string]*keeps{}, all: map[string]int64{}}
+// newQuota returns a quota of so many bytes; see Config.SetQuota. maker says who made a set;
+// nil: there are no callers.
+func newQuota(s *store, most int64, maker func(ctx context.Context, set string) (string, error), log *slog.Logger) *quota {
+	q := &quota{log: log, kept: s.kept, maker: maker, sets: map[string]*keeps{}, all: map[string]int64{}}
 	if q.most.Store(max(most, 0)); most == 0 {
 		q.capacity = s.capacity
 	}
@@ -193,7 +194,7 @@ func (q *quota) look(ctx context.Context, now time.Time) {
 			if full := together >= most; full != k.warned {
 				k.warned = full
 				if full {
-					q.log.Warn("a set keeps as much as one set may, or the sets of whoever made it do together, and it takes no more changes until retention removes some", "set", set, "bytes", bytes, "by", by, "together", together, "most", most)
+					q.log.Warn("a set, or all sets of its maker together, have reached the quota; the set takes no more changes until retention removes some", "set", set, "bytes", bytes, "by", by, "together", together, "most", most)
 				} else {
 					q.log.Info("a set that was full takes changes again", "set", set, "bytes", bytes)
 				}

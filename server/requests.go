@@ -162,11 +162,16 @@ func (a *notedAnswer) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// Hijack takes over the connection, as a WebSocket does, and notes 101.
+// Hijack takes over the connection. It notes 101, as for a WebSocket. But who has set a
+// Content-Type answers with 200, and goes on by itself, as an event stream does.
 func (a *notedAnswer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, rw, err := http.NewResponseController(a.ResponseWriter).Hijack()
 	if err == nil {
-		a.note(http.StatusSwitchingProtocols)
+		status := http.StatusSwitchingProtocols
+		if a.Header().Get("Content-Type") != "" {
+			status = http.StatusOK
+		}
+		a.note(status)
 	}
 	return conn, rw, err
 }

@@ -25,6 +25,7 @@ const (
 	setsRoute          = "sets"          // list, describe, delete
 	ticketRoute        = "ticket"        // tickets for browsers
 	subscriptionsRoute = "subscriptions" // WebSub subscriptions, for operators
+	rdmRoute           = "rdm"           // Resource Description Messages
 	statusRoute        = "status"        // status of a subscription, for its subscriber
 	pageRoute          = "page"          // the web page, and what it alone asks for
 	otherRoute         = "other"         // there is nothing at the URL

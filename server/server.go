@@ -56,7 +56,7 @@ func New(c Config) (*Server, error) {
 	s := &Server{config: c, log: slog.New(handler), metrics: newMetrics(&c), health: newHealth(), ready: make(chan struct{})}
 	s.errors = &problem.Adapter{Logger: s.log, Path: shownPath, Text: func(r *http.Request) bool {
 		return slices.Contains(hubPaths, r.URL.Path) && websub.IsForm(r.Header) // a WebSub form gets its errors as plain text
-	}}
+	}, Other: writeRDMError}
 	s.callers = newCallers(&c, newLimiter(&c, s.metrics), s.errors, s.log)
 	s.requests = &requests{log: s.log, proxies: c.TrustedProxies}
 	if err := s.openCertificates(); err != nil {
@@ -124,10 +124,17 @@ func (s *Server) Run(ctx context.Context) error {
 		defer bus.Close()
 	}
 	p := s.wire(base, guard, store, bus, descriptors.idle)
-	s.callers.open(ctx, store.memory, p.hub.Waits, store.ticketKeys)
-	s.health.open(store.memory, bus, s.callers, s.certificates, s.requests.trail)
+	if p.xmpp, err = s.wireXMPP(ctx, base, store, p); err != nil {
+		return err
+	}
+	if p.indexnow, err = s.wireIndexNow(ctx, store, p); err != nil {
+		return err
+	}
+	s.callers.open(ctx, p.memory, p.hub.Waits, store.ticketKeys)
 	f.open(s.site(base, guard, store, p), s.ops(guard, store))
 	s.requests.starting.Store(false)
+	// Last: as soon as /readyz is 200, balancers send requests here.
+	s.health.open(store.memory, bus, s.callers, s.certificates, s.requests.trail)
 	s.announce(base)
 	return s.serve(ctx, p)
 }
@@ -188,7 +195,7 @@ func (s *Server) serve(ctx context.Context, p *parts) error {
 	if err != nil {
 		s.log.Error("stopping", "err", err)
 	}
-	s.log.Info("stopping: closing connections; a second signal ends at once")
+	s.log.Info("stopping: closing connections; a second signal ends the hub at once")
 	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.config.Grace)
 	defer cancel()
 	s.drain(grace, p)
@@ -214,7 +221,7 @@ func (s *Server) linger() error {
 	if d <= 0 {
 		return nil
 	}
-	s.log.Info("stopping: not ready, and going on for a while; a second signal ends at once", "while", d.String())
+	s.log.Info("stopping: still serving, but not ready; a second signal ends the hub at once", "while", d.String())
 	select {
 	case <-time.After(d):
 		return nil

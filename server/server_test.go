@@ -130,7 +130,7 @@ func TestStopWhilePublishing(t *testing.T) {
 func TestFailureWhileStopping(t *testing.T) {
 	h := start(t, Config{DrainDelay: time.Hour})
 	h.Cancel()
-	for len(h.log.Lines(t, "stopping: not ready, and going on for a while; a second signal ends at once")) == 0 {
+	for len(h.log.Lines(t, "stopping: still serving, but not ready; a second signal ends the hub at once")) == 0 {
 		runtime.Gosched()
 	}
 	if err := h.server.front.listener.Close(); err != nil {

@@ -13,10 +13,13 @@ import (
 
 	"github.com/rshub/rshub/access"
 	"github.com/rshub/rshub/activity"
+	"github.com/rshub/rshub/archive"
 	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/dump"
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/hub"
 	"github.com/rshub/rshub/internal/budget"
+	"github.com/rshub/rshub/internal/jsonbody"
 	"github.com/rshub/rshub/internal/trail"
 	"github.com/rshub/rshub/problem"
 	"github.com/rshub/rshub/resourcesync"
@@ -31,6 +34,8 @@ type sets struct {
 	checkFetched func(name, url string) error // returns an error, which names what the URL is, if the hub would not fetch the URL
 	inventories  inventories                  // nil: the hub keeps none
 	sources      *sources                     // nil: the hub polls none
+	dumps        *dump.Maker                  // nil: the hub makes none
+	archive      *archive.Archive             // nil: the hub keeps none
 	callers      *callers
 	activity     *activity.Recorder
 	resources    func(ctx context.Context, set string) (n uint64, ok bool) // nil: the hub keeps no inventories
@@ -45,32 +50,36 @@ type inventories interface {
 
 // A setView is a set as the API shows it.
 type setView struct {
-	Set            string   `json:"set"`
-	Title          string   `json:"title,omitempty"`
-	DescribedBy    string   `json:"describedby,omitempty"`
-	ChangeList     string   `json:"changelist,omitempty"`   // the source's own; only publishers and operators see it
-	ResourceList   string   `json:"resourcelist,omitempty"` // the source's own, as the next two
-	ResourceDump   string   `json:"resourcedump,omitempty"`
-	ChangeDump     string   `json:"changedump,omitempty"`
-	Inventory      string   `json:"inventory,omitempty"` // "off" if the source wants none
-	Private        bool     `json:"private,omitempty"`
-	Source         string   `json:"source,omitempty"` // what the hub polls; only publishers and operators see it, and the next
-	Every          string   `json:"every,omitempty"`
-	Looked         *looked  `json:"looked,omitempty"` // what came of the last look at the source; only in the view of one set
-	Topic          string   `json:"topic"`
-	CapabilityList string   `json:"capabilitylist"`
-	By             string   `json:"by,omitempty"` // who made it; only operators see it
-	Begin          string   `json:"begin"`        // when its log began
-	Floor          string   `json:"floor"`        // cursor before the oldest change that is kept
-	Head           string   `json:"head"`         // cursor of the newest change
-	Changes        uint64   `json:"changes"`
-	Updated        string   `json:"updated,omitempty"`   // datetime of the newest change
-	Rate           *float64 `json:"rate,omitempty"`      // changes in a second, over the last minute; nil: unknown. This and the next are details
-	Resources      *uint64  `json:"resources,omitempty"` // that the set holds, as of the last time that the inventory was written; nil: unknown
-	Followers      *int     `json:"followers,omitempty"` // of this hub: connections, and subscriptions of callbacks
-	Behind         uint64   `json:"behind,omitempty"`    // changes that the slowest of these has not got
-	Lag            *float64 `json:"lag,omitempty"`       // age of the oldest of these changes in seconds
-	Recent         string   `json:"recent,omitempty"`    // cursor before the newest changes, as many as were asked for; only in the view of one set
+	Set            string          `json:"set"`
+	Title          string          `json:"title,omitempty"`
+	DescribedBy    string          `json:"describedby,omitempty"`
+	ChangeList     string          `json:"changelist,omitempty"`   // the source's own; only publishers and operators see it
+	ResourceList   string          `json:"resourcelist,omitempty"` // the source's own, as the next two
+	ResourceDump   string          `json:"resourcedump,omitempty"`
+	ChangeDump     string          `json:"changedump,omitempty"`
+	Inventory      string          `json:"inventory,omitempty"` // "off" if the source wants none
+	Private        bool            `json:"private,omitempty"`
+	Events         json.RawMessage `json:"events,omitempty"`   // what change a CloudEvent is, for those who may publish
+	Seconds        string          `json:"seconds,omitempty"`  // "whole" if the documents of the standard show no fractions of a second
+	Dumps          string          `json:"dumps,omitempty"`    // "on" if the hub makes dumps of it
+	Archives       string          `json:"archives,omitempty"` // "on" if the hub archives its Change Lists
+	Source         string          `json:"source,omitempty"`   // what the hub polls; only publishers and operators see it, and the next
+	Every          string          `json:"every,omitempty"`
+	Looked         *looked         `json:"looked,omitempty"` // what came of the last look at the source; only in the view of one set
+	Topic          string          `json:"topic"`
+	CapabilityList string          `json:"capabilitylist"`
+	By             string          `json:"by,omitempty"` // who made it; only operators see it
+	Begin          string          `json:"begin"`        // when its log began
+	Floor          string          `json:"floor"`        // cursor before the oldest change that is kept
+	Head           string          `json:"head"`         // cursor of the newest change
+	Changes        uint64          `json:"changes"`
+	Updated        string          `json:"updated,omitempty"`   // datetime of the newest change
+	Rate           *float64        `json:"rate,omitempty"`      // changes in a second, over the last minute; nil: unknown. This and the next are details
+	Resources      *uint64         `json:"resources,omitempty"` // that the set holds, as of the last time that the inventory was written; nil: unknown
+	Followers      *int            `json:"followers,omitempty"` // of this hub: connections, and subscriptions of callbacks
+	Behind         uint64          `json:"behind,omitempty"`    // changes that the slowest of these has not got
+	Lag            *float64        `json:"lag,omitempty"`       // age of the oldest of these changes in seconds
+	Recent         string          `json:"recent,omitempty"`    // cursor before the newest changes, as many as were asked for; only in the view of one set
 }
 
 // view returns a set as a caller with these rights sees it.
@@ -80,10 +89,10 @@ func (s *sets) view(st feed.State, rights access.Rights) setView {
 		ResourceList: st.ResourceList, ResourceDump: st.ResourceDump, ChangeDump: st.ChangeDump,
 		Topic: s.base.Topic(st.Set), CapabilityList: s.base.CapabilityList(st.Set),
 		Begin: string(resourcesync.AppendTimeMicro(nil, st.Begin)),
-		Floor: st.Floor.String(), Head: st.Head.String(), Changes: st.Head.Position - st.Floor.Position,
+		Floor: st.Floor.String(), Head: st.Head.String(), Changes: st.Len(),
 	}
 	if rights.Publish(st.Set) || rights.Operate() {
-		v.ChangeList, v.Source = st.ChangeList, st.Source // the URLs may contain a secret
+		v.ChangeList, v.Source, v.Events = st.ChangeList, st.Source, json.RawMessage(st.Events) // the URLs may contain a secret
 		if st.Source != "" {
 			v.Every = st.Every.String()
 		}
@@ -95,6 +104,15 @@ func (s *sets) view(st feed.State, rights access.Rights) setView {
 	if st.NoInventory {
 		v.Inventory = "off"
 	}
+	if st.WholeSeconds {
+		v.Seconds = "whole"
+	}
+	if st.Dumps {
+		v.Dumps = "on"
+	}
+	if st.Archives {
+		v.Archives = "on"
+	}
 	if v.Changes > 0 {
 		v.Updated = string(resourcesync.AppendTimeMicro(nil, st.Head.Micros))
 	}
@@ -102,12 +120,12 @@ func (s *sets) view(st feed.State, rights access.Rights) setView {
 }
 
 // visible returns the states of the sets that the caller may follow, sorted by name.
-func (s *sets) visible(r *http.Request) ([]feed.State, error) {
-	states, err := s.memory.Sets(r.Context())
+func (s *sets) visible(ctx context.Context) ([]feed.State, error) {
+	states, err := s.memory.Sets(ctx)
 	if err != nil {
 		return nil, err
 	}
-	rights := access.FromContext(r.Context()).Rights
+	rights := access.FromContext(ctx).Rights
 	return slices.DeleteFunc(states, func(st feed.State) bool { return !rights.Sees(st) }), nil
 }
 
@@ -122,19 +140,6 @@ const (
 	mostDetails = 200 // with details, because each set has to be looked at
 )
 
-// listLimit returns how many sets a request asks for.
-func listLimit(r *http.Request) (int, error) {
-	text := r.URL.Query().Get("limit")
-	if text == "" {
-		return defaultSets, nil
-	}
-	n, err := strconv.Atoi(text)
-	if err != nil || n < 1 || n > mostSets {
-		return 0, resourcesync.Invalid("limit=%.20s: a limit is a number from 1 to %d", text, mostSets)
-	}
-	return n, nil
-}
-
 // serveAll lists the sets that the caller may follow, from the one behind the parameter
 // after on, as many as the parameter limit says, and only those whose names begin with the
 // parameter prefix. With details=1 it says of each what the hub knows besides. A list that has not all of them says where
@@ -143,7 +148,7 @@ func (s *sets) serveAll(w http.ResponseWriter, r *http.Request) error {
 	if err := problem.OnlyRead(r, "GET, HEAD"); err != nil {
 		return err
 	}
-	most, err := listLimit(r)
+	most, err := feed.ParseLimit(r.URL.Query(), defaultSets, mostSets)
 	if err != nil {
 		return err
 	}
@@ -176,7 +181,7 @@ func (s *sets) serveAll(w http.ResponseWriter, r *http.Request) error {
 func (s *sets) list(r *http.Request, most int) (body []byte, next string, err error) {
 	q := r.URL.Query()
 	after, prefix := q.Get("after"), q.Get("prefix")
-	states, err := s.visible(r)
+	states, err := s.visible(r.Context())
 	if err != nil {
 		return nil, "", err
 	}
@@ -265,6 +270,12 @@ func (s *sets) serveOne(w http.ResponseWriter, r *http.Request) error {
 	if r.URL.Query().Get("details") == "1" {
 		s.details(ctx, &view, st.NoInventory)
 	}
+	if r.Method == http.MethodPut && s.dumps != nil {
+		s.dumps.Described(ctx, st)
+	}
+	if r.Method == http.MethodPut && s.archive != nil {
+		s.archive.Described()
+	}
 	if view.Source != "" && s.sources != nil {
 		if r.Method == http.MethodPut {
 			s.sources.poller.Described()
@@ -273,7 +284,7 @@ func (s *sets) serveOne(w http.ResponseWriter, r *http.Request) error {
 			return err
 		}
 	}
-	writeJSON(w, http.StatusOK, view)
+	jsonbody.Write(w, http.StatusOK, view)
 	return nil
 }
 
@@ -313,11 +324,4 @@ func advise(err error, detail string) error {
 	p := *problem.From(err)
 	p.Detail = detail
 	return &p
-}
-
-func writeJSON(w http.ResponseWriter, status int, v any) {
-	w.Header().Set("Content-Type", "application/json")
-	w.Header().Set("Cache-Control", "no-store")
-	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(v) // the client may be gone
 }

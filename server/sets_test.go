@@ -59,6 +59,8 @@ func TestComplete(t *testing.T) {
 		{`{"title":"","complete":true}`, "demo true", feed.Description{}},
 		{`{"resourcelist":"https://example.org/list","inventory":"on","complete":false}`, "demo false", feed.Description{ResourceList: "https://example.org/list"}},
 		{`{"inventory":"off"}`, "", feed.Description{NoInventory: true}},
+		{`{"seconds":"whole"}`, "", feed.Description{WholeSeconds: true}},
+		{`{"seconds":"exact"}`, "", feed.Description{}},
 		{`{"complete":null}`, "", feed.Description{}},
 		{`{}`, "", feed.Description{}},
 	} {

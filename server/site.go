@@ -5,16 +5,25 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"path"
+	"strconv"
 	"strings"
 
 	"github.com/rshub/rshub/access"
+	"github.com/rshub/rshub/archive"
 	"github.com/rshub/rshub/callback/websub"
+	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/documents"
+	"github.com/rshub/rshub/dump"
 	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/framework"
 	"github.com/rshub/rshub/hub"
 	"github.com/rshub/rshub/internal/trail"
 	"github.com/rshub/rshub/inventory/web"
+	"github.com/rshub/rshub/openapi"
+	"github.com/rshub/rshub/page"
 	"github.com/rshub/rshub/problem"
+	"github.com/rshub/rshub/rdm"
 	"github.com/rshub/rshub/subscribe"
 )
 
@@ -24,11 +33,18 @@ type site struct {
 	hub       *hub.Hub
 	subscribe *subscribe.Server
 	documents *documents.Server
+	framework *framework.Watcher
+	memory    changelog.Log // with the logs of framework topics
 	web       *web.Server
 	websub    *websub.Server
+	dumps     *dump.Maker      // nil: the hub makes none
+	archive   *archive.Archive // nil: the hub keeps none
 	sets      *sets
 	pages     *pages
 	tickets   *access.Tickets // nil: there are no tokens
+	api       []byte          // the description of the API
+	robots    bool            // there is a robots.txt
+	rdm       *rdm.Server     // nil: the hub takes no Resource Description Messages
 
 	inventory func(ctx context.Context, set string) bool // whether the hub keeps what a set holds
 
@@ -45,13 +61,18 @@ func (s *site) routes(mux *router) {
 	mux.handle("/failures", pageRoute, takes(s.pages.serveFailures))
 	mux.handle("/sources", pageRoute, takes(s.pages.serveSources, "after"))
 	mux.handle("/.well-known/resourcesync", documentsRoute, s.serveDescription)
+	mux.handle("/robots.txt", documentsRoute, takes(s.serveRobots))
+	mux.handle(openapi.Path, pageRoute, takes(s.serveAPI))
+	mux.handle("/dictionaries/{name}", topicRoute, takes(s.serveDictionary))
 	for _, path := range hubPaths {
 		mux.handle(path, hubRoute, s.serveHub)
 	}
+	mux.handle(rdm.Path, rdmRoute, s.serveRDM)
 	mux.handle("/subscriptions/{name}", statusRoute, s.pages.serveStatus(s.serveStatus))
 	mux.handle("/sets", setsRoute, takes(s.sets.serveAll, "after", "details", "limit", "prefix"))
 	mux.handle("/sets/{set}", setsRoute, takes(s.pages.serveSet, "details", "recent"))
 	mux.handle("/sets/{set}/changes", topicRoute, takes(s.serveTopic, subscribe.Parameters...))
+	mux.handle("/sets/{set}/framework", topicRoute, takes(s.serveFramework, subscribe.Parameters...))
 	mux.handle("/sets/{set}/resources", inventoryRoute, takes(s.serveInventory(s.web.ServeResources), "prefix", "after", "limit", "loc", "at"))
 	mux.handle("/sets/{set}/audit", inventoryRoute, takes(s.serveInventory(s.web.ServeAudit), "from", "prefix", "details"))
 	mux.handle("/sets/{set}/ticket", ticketRoute, takes(s.serveTicket))
@@ -61,9 +82,15 @@ func (s *site) routes(mux *router) {
 	mux.handle("/sets/{set}/subscriptions", subscriptionsRoute, takes(s.serveSubscriptions, "after", "limit"))
 	mux.handle("/sets/{set}/subscriptions/{id}", subscriptionsRoute, s.serveSubscriptions)
 	mux.handle("/sets/{set}/subscriptions/{id}/{part}", subscriptionsRoute, s.serveSubscriptions)
+	mux.handle("/sets/{set}/resourcedump.xml", documentsRoute, takes(s.serveDump))
+	mux.handle("/sets/{set}/changedump.xml", documentsRoute, takes(s.serveDump))
+	mux.handle("/sets/{set}/content/{name}", documentsRoute, takes(s.serveDump))
+	mux.handle("/sets/{set}/changelist-archive.xml", documentsRoute, takes(s.serveArchive))
+	mux.handle("/sets/{set}/resourcelist-archive.xml", documentsRoute, takes(s.serveArchive))
+	mux.handle("/sets/{set}/archive/{name}", documentsRoute, takes(s.serveArchive))
 	mux.handle("/sets/{set}/{name...}", documentsRoute, s.serveDocument)
 	mux.handle("/", otherRoute, func(http.ResponseWriter, *http.Request) error {
-		return problem.New(http.StatusNotFound, "not-found", "there is nothing at this URL; GET / says what is where")
+		return problem.New(http.StatusNotFound, "not-found", "there is nothing at this URL; GET / lists the URLs of this hub")
 	})
 }
 
@@ -82,7 +109,7 @@ func (s *site) serveTopic(w http.ResponseWriter, r *http.Request) error {
 		}
 		return s.hub.ServePublish(w, r, set)
 	case http.MethodGet, http.MethodHead:
-		if !s.subscribe.Wants(r) && s.pages.visits(r) {
+		if !s.subscribe.Wants(r) && page.Visits(r) {
 			w.Header().Add("Vary", "Accept")
 			s.pages.ServeDocument(w, r, set)
 			return nil
@@ -109,7 +136,7 @@ func (s *site) serveHub(w http.ResponseWriter, r *http.Request) error {
 	switch {
 	case r.Method == http.MethodPost && websub.IsForm(r.Header):
 		return s.websub.ServeHub(w, r)
-	case r.Method == http.MethodPost && hub.IsPublish(r.Header):
+	case r.Method == http.MethodPost && s.hub.IsPublish(r.Header):
 		return s.hub.ServeHub(w, r)
 	case r.Method == http.MethodPost: // perhaps a form with a wrong Content-Type
 		problem.WriteText(w, problem.New(http.StatusUnsupportedMediaType, "unsupported", "to subscribe, or to ping, POST a form here as application/x-www-form-urlencoded; "+
@@ -124,6 +151,14 @@ func (s *site) serveHub(w http.ResponseWriter, r *http.Request) error {
 		return nil
 	}
 	return problem.NotAllowed(r, "GET, HEAD, POST")
+}
+
+// serveRDM takes Resource Description Messages, if the hub takes any.
+func (s *site) serveRDM(w http.ResponseWriter, r *http.Request) error {
+	if s.rdm == nil {
+		return problem.New(http.StatusNotFound, "not-found", "this hub does not speak RDM; RSHUB_RDM=true turns it on")
+	}
+	return takes(s.rdm.Serve, rdm.Parameters...)(w, r)
 }
 
 // serveInventory serves what a set holds now, to callers who may follow it, and as long as
@@ -173,7 +208,7 @@ func (s *site) serveStatus(w http.ResponseWriter, r *http.Request) error {
 // serveDescription serves the Source Description of the hub.
 func (s *site) serveDescription(w http.ResponseWriter, r *http.Request) error {
 	w.Header().Add("Vary", "Accept")
-	if s.pages.visits(r) {
+	if page.Visits(r) {
 		s.pages.ServeDocument(w, r, "")
 		return nil
 	}
@@ -184,7 +219,7 @@ func (s *site) serveDocument(w http.ResponseWriter, r *http.Request) error {
 	set, name := r.PathValue("set"), r.PathValue("name")
 	err := feed.CheckSet(set)
 	w.Header().Add("Vary", "Accept")
-	if err == nil && s.pages.visits(r) {
+	if err == nil && page.Visits(r) && !s.documents.InDialect(name) { // the page shows documents of ResourceSync
 		s.pages.ServeDocument(w, r, set)
 		return nil
 	}
@@ -197,9 +232,83 @@ func (s *site) serveDocument(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	var parameters []string
+	if name == "changelist.xml" {
+		parameters = []string{"from"}
+	}
 	return takes(func(w http.ResponseWriter, r *http.Request) error {
 		return s.anew(r.Context(), set, s.documents.ServeSet(w, r, set, name))
-	}, "from")(w, r)
+	}, parameters...)(w, r)
+}
+
+// A keeper serves documents of a set from the place for content.
+type keeper interface {
+	Serve(w http.ResponseWriter, r *http.Request, set, name string, shared bool) error
+}
+
+// serveDump serves the documents and files of a set's dumps.
+func (s *site) serveDump(w http.ResponseWriter, r *http.Request) error {
+	if s.dumps == nil {
+		return s.serveKept(w, r, nil)
+	}
+	return s.serveKept(w, r, s.dumps)
+}
+
+// serveArchive serves the documents of a set's archive.
+func (s *site) serveArchive(w http.ResponseWriter, r *http.Request) error {
+	if s.archive == nil {
+		return s.serveKept(w, r, nil)
+	}
+	return s.serveKept(w, r, s.archive)
+}
+
+// serveKept serves what a keeper has; nil: the hub has no place for content.
+func (s *site) serveKept(w http.ResponseWriter, r *http.Request, from keeper) error {
+	set := r.PathValue("set")
+	if err := feed.CheckSet(set); err != nil {
+		return err
+	}
+	if path.Ext(r.URL.Path) == ".xml" {
+		w.Header().Add("Vary", "Accept")
+		if page.Visits(r) {
+			s.pages.ServeDocument(w, r, set)
+			return nil
+		}
+	}
+	if err := access.MayFollow(r.Context(), set); err != nil {
+		return err
+	}
+	if err := problem.OnlyRead(r, "GET, HEAD"); err != nil {
+		return err
+	}
+	if from == nil {
+		return s.documents.ServeSet(w, r, set, path.Base(r.URL.Path)) // which says what there is
+	}
+	shared := r.Header.Get("Authorization") == "" && access.FromContext(r.Context()).Name == ""
+	return from.Serve(w, r, set, strings.TrimPrefix(r.URL.Path, "/sets/"+set+"/"), shared)
+}
+
+// serveRobots serves robots.txt, if the hub has one.
+func (s *site) serveRobots(w http.ResponseWriter, r *http.Request) error {
+	if !s.robots {
+		return problem.New(http.StatusNotFound, "not-found", "this hub has no robots.txt; RSHUB_ROBOTS=true turns it on")
+	}
+	return s.documents.ServeRobots(w, r)
+}
+
+// serveAPI serves the description of the API.
+func (s *site) serveAPI(w http.ResponseWriter, r *http.Request) error {
+	if err := problem.OnlyRead(r, "GET, HEAD"); err != nil {
+		return err
+	}
+	h := w.Header()
+	h.Set("Content-Type", "application/json")
+	h.Set("Cache-Control", "no-cache")
+	h.Set("Content-Length", strconv.Itoa(len(s.api)))
+	if r.Method != http.MethodHead {
+		_, _ = w.Write(s.api) // the client may be gone
+	}
+	return nil
 }
 
 // anew adds to an error for what is gone where the client can begin anew.

@@ -42,8 +42,8 @@ func (s *Server) wireSources(base feed.Base, store *store, p *parts, attempts *m
 		panic(err) // the URL is right
 	}
 	getter := &harvest.Getter{Client: p.outbound.HTTP(), Check: p.outbound.Check, Robots: true, Tries: 2, Wait: 30 * time.Second} // the poller comes again
-	look := poll.Relayed(getter, hub, outcomes, dir, func(set, text string) { s.log.Debug("a source is odd", "set", set, "what", text) })
-	poller := poll.New(store.memory, outcomes, look, poll.Options{
+	look := poll.Relayed(getter, hub, outcomes, dir, func(set, text string) { s.log.Debug("a source has a problem", "set", set, "what", text) })
+	poller := poll.New(p.memory, outcomes, look, poll.Options{
 		Mine: p.live.Mine, Logger: s.log,
 		Count: func(st feed.State, err error, took time.Duration) {
 			p.looked(st.Set, st.Source, err)

@@ -16,6 +16,7 @@ import (
 // A set that is described with a source is filled from a sitemap, and then known whole.
 // Who may publish to it sees what came of the look; nobody else sees where the source is.
 func TestSource(t *testing.T) {
+	t.Parallel()
 	source := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/sitemap.xml" {
 			http.NotFound(w, r)
@@ -73,10 +74,10 @@ func TestSource(t *testing.T) {
 	}
 
 	for _, test := range []struct{ body, want string }{
-		{`{"every":"15m"}`, "there is no source"},
+		{`{"every":"15m"}`, "the set has no source"},
 		{`{"source":"` + source.URL + `","every":"15"}`, "every is a duration"},
 		{`{"source":"` + source.URL + `","every":"1s"}`, "it is 1m0s to"},
-		{`{"source":"` + source.URL + `","inventory":"off"}`, "has no source that is polled"},
+		{`{"source":"` + source.URL + `","inventory":"off"}`, "cannot have a source"},
 		{`{"source":"http://10.1.2.3/sitemap.xml"}`, "source"},
 		{`{"source":"ftp://example.org/"}`, "source"},
 	} {

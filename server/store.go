@@ -15,6 +15,7 @@ import (
 	"github.com/rshub/rshub/changelog/metered"
 	"github.com/rshub/rshub/changelog/redislog"
 	"github.com/rshub/rshub/claim"
+	"github.com/rshub/rshub/dump/place"
 	"github.com/rshub/rshub/internal/redisconn"
 )
 
@@ -38,14 +39,17 @@ type store struct {
 	kept          func(ctx context.Context, set string) (bytes int64, err error) // about how much a set takes
 	capacity      func(ctx context.Context) (bytes int64, err error)             // how much there is room for; 0: nobody knows
 	disk          *disklog.Log                                                   // the memory if it is on the disk; else nil
-	maker         func(ctx context.Context, set string) (by string, err error)   // who made a set; nil: there are no callers
 	ticketKeys    access.TicketKeys                                              // of the tickets of callers
+	content       place.Place                                                    // for dumps; nil: there is none
 	redis         *redisconn.Conn                                                // the connections to Redis if the memory is there; else nil
 }
 
 // close closes the memory, and the connections to Redis if there are any.
 func (s *store) close() error {
 	err := s.memory.Close()
+	if s.content != nil {
+		err = errors.Join(err, s.content.Close())
+	}
 	if s.redis != nil {
 		err = errors.Join(err, s.redis.Close())
 	}
@@ -54,10 +58,23 @@ func (s *store) close() error {
 
 // openStore opens the store in Redis or on the local disk.
 func (s *Server) openStore(ctx context.Context) (*store, error) {
-	if s.config.RedisURL != "" {
-		return s.openRedis(ctx)
+	content, err := s.config.openPlace()
+	if err != nil {
+		return nil, err
 	}
-	return s.openDisk(ctx)
+	open := s.openDisk
+	if s.config.RedisURL != "" {
+		open = s.openRedis
+	}
+	opened, err := open(ctx)
+	if err != nil {
+		if content != nil {
+			err = errors.Join(err, content.Close())
+		}
+		return nil, err
+	}
+	opened.content = content
+	return opened, nil
 }
 
 func (s *Server) openRedis(ctx context.Context) (*store, error) {
@@ -166,7 +183,7 @@ func (s *Server) awaitRedis(ctx context.Context, conn *redisconn.Conn) (*redislo
 		memory, err := redislog.Open(limited, conn, s.config.redisOptions())
 		if err == nil {
 			if waits {
-				s.log.Info("Redis is there: the start goes on", "seconds", time.Since(begun).Seconds())
+				s.log.Info("Redis answers: the start continues", "seconds", time.Since(begun).Seconds())
 			}
 			return memory, nil
 		}

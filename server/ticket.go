@@ -5,8 +5,6 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/binary"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -17,6 +15,7 @@ import (
 
 	"github.com/rshub/rshub/access"
 	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/internal/jsonbody"
 	"github.com/rshub/rshub/internal/redisconn"
 	"github.com/rshub/rshub/internal/trail"
 	"github.com/rshub/rshub/problem"
@@ -98,11 +97,8 @@ func (s *site) serveTicket(w http.ResponseWriter, r *http.Request) error {
 			view.URL += "?" + url.Values{ticketParameter: {text}}.Encode()
 		}
 	}
-	w.Header().Set("Content-Type", "application/json")
-	w.Header().Set("Cache-Control", "no-store")
-	encoder := json.NewEncoder(w)
-	encoder.SetEscapeHTML(false)
-	return encoder.Encode(view)
+	jsonbody.Write(w, http.StatusOK, view)
+	return nil
 }
 
 // cookie returns a cookie with a ticket. A browser sends it to nothing but the URLs of the
@@ -121,17 +117,7 @@ func readTicketRequest(body io.Reader) (lasts time.Duration, cookie bool, err er
 		Seconds int  `json:"seconds"`
 		Cookie  bool `json:"cookie"`
 	}{Seconds: int(access.TicketLasts / time.Second)}
-	decoder := json.NewDecoder(body)
-	decoder.DisallowUnknownFields()
-	switch err = decoder.Decode(&asked); {
-	case errors.Is(err, io.EOF):
-		err = nil
-	case err == nil:
-		if _, more := decoder.Token(); more != io.EOF {
-			err = errors.New("something follows it")
-		}
-	}
-	if err != nil {
+	if err := jsonbody.Read(body, &asked); err != nil && err != io.EOF {
 		return 0, false, resourcesync.Invalid(`the body is nothing or {"seconds": 300, "cookie": true or false}: %v`, err)
 	}
 	if most := int(access.TicketMost / time.Second); asked.Seconds < 1 || asked.Seconds > most {

@@ -127,7 +127,7 @@ func TestTicket(t *testing.T) {
 	if v, _ := ticketFor(t, h, "", "open", ""); v != (ticketView{URL: "https://hub.example.org/rs/sets/open/changes"}) {
 		t.Errorf("without a token: %+v", v)
 	}
-	for body, want := range map[string]string{`{"seconds":0}`: "seconds", `{"seconds":3601}`: "seconds", `{"minutes":1}`: "minutes", `{} {}`: "follows", `[]`: "the body is"} {
+	for body, want := range map[string]string{`{"seconds":0}`: "seconds", `{"seconds":3601}`: "seconds", `{"minutes":1}`: "minutes", `{} {}`: "more text after", `[]`: "the body is"} {
 		resp, text := running.Do(t, "POST", h.URL+"/sets/a/ticket", body, "Authorization", "Bearer "+texts[1])
 		if checkProblem(t, resp, text, 400, "invalid"); !strings.Contains(text, want) {
 			t.Errorf("%s: %s", body, text)
@@ -150,6 +150,7 @@ func TestTicketWithoutTokens(t *testing.T) {
 
 // A ticket is good at every hub of several, and ends with its token at all of them.
 func TestTicketOfSeveralHubs(t *testing.T) {
+	t.Parallel()
 	redis := redistest.Start(t)
 	file, texts := running.Tokens("publish:*,follow:*", "follow:a")
 	path := t.TempDir() + "/tokens"

@@ -23,6 +23,7 @@ import (
 	"github.com/rshub/rshub/internal/logged"
 	"github.com/rshub/rshub/internal/running"
 	"github.com/rshub/rshub/internal/until"
+	"github.com/rshub/rshub/transfer"
 )
 
 // A secured is a hub that speaks TLS on both addresses.
@@ -148,10 +149,10 @@ func TestTLS(t *testing.T) {
 	if resp, body := s.do(s.http, "GET", s.Ops+"/readyz", ""); resp.StatusCode != http.StatusOK || !strings.Contains(body, `"certificate":{"ok":true,"required":false}`) || !strings.Contains(body, `"ops_certificate":{"ok":true`) {
 		t.Errorf("ready: %d %s", resp.StatusCode, body)
 	}
-	if files, _, err := FetchBackup(t.Context(), strings.TrimPrefix(s.Ops, "https://"), s.pair.Cert, "", t.TempDir()+"/copy"); err != nil || files == 0 {
+	if files, _, err := transfer.FetchBackup(t.Context(), strings.TrimPrefix(s.Ops, "https://"), s.pair.Cert, "", t.TempDir()+"/copy"); err != nil || files == 0 {
 		t.Errorf("backup: %d files, %v", files, err)
 	}
-	if _, _, err := FetchBackup(t.Context(), strings.TrimPrefix(s.Ops, "https://"), certtest.New(t).Cert, "", t.TempDir()+"/copy"); err == nil || !strings.Contains(err.Error(), "the certificate is not that in") {
+	if _, _, err := transfer.FetchBackup(t.Context(), strings.TrimPrefix(s.Ops, "https://"), certtest.New(t).Cert, "", t.TempDir()+"/copy"); err == nil || !strings.Contains(err.Error(), "the certificate is not that in") {
 		t.Errorf("backup with another certificate: %v", err)
 	}
 }
@@ -159,6 +160,7 @@ func TestTLS(t *testing.T) {
 // Followers of each kind get everything over TLS, live and from the memory, in large frames
 // and small ones.
 func TestFollowTLS(t *testing.T) {
+	t.Parallel()
 	s := startTLS(t, Config{Heartbeat: time.Second})
 	s.publish(10, 10)
 	sockets := []*websocket.Conn{s.dial("", 0), s.dial("?since=start", 0), s.dial("?since=start&prefix=https:", 0)}

@@ -47,7 +47,7 @@ func verifier(t *testing.T) string {
 	return s.URL
 }
 
-// Each action has a line, with who did it and nothing that is secret. docs/operate.md has
+// Each action has a line, with who did it and nothing that is secret. docs/trust.md has
 // these lines. With -update the table there is written.
 func TestAuditLogTable(t *testing.T) {
 	known, texts := tokens(t, "publish:demo,follow:demo", "publish:*,follow:*,operate")
@@ -149,7 +149,7 @@ func TestAuditLogTable(t *testing.T) {
 	if len(examples) > 0 {
 		t.Errorf("the table lacks %v", examples)
 	}
-	operatetest.Check(t, "../docs/operate.md", "audit log", table.String())
+	operatetest.Check(t, "../docs/trust.md", "audit log", table.String())
 }
 
 // fixed returns a line in which all is replaced that each run has otherwise.

@@ -36,6 +36,7 @@ const (
 	maxPartEntries = 1_000
 	maxPartBytes   = 512_000
 	partRoom       = 1 << 20 // in memory: the text of a part, and what is read at one time
+	packRoom       = 1 << 20 // in memory besides, if parts are compressed: the text of a part once more, and compressed
 	maxRestarts    = 3       // on one connection
 )
 
@@ -70,8 +71,8 @@ func (s *Server) baseline(ctx context.Context, set, since string, filter feed.Fi
 	if err := feed.CheckSet(set); err != nil {
 		return nil, err
 	}
-	if len(filter.Changes) > 0 || len(filter.Types) > 0 {
-		return nil, resourcesync.Invalid("change and type cannot choose in a baseline, because it names resources and not changes; prefix can")
+	if filter.Key() != (feed.Filter{Prefix: filter.Prefix}).Key() {
+		return nil, resourcesync.Invalid("change, type, tag and rel cannot choose in a baseline, because it names resources and not changes; prefix can")
 	}
 	b := &baseline{server: s, set: set, within: inventory.Prefix(filter.Prefix)}
 	var place feed.Place
@@ -159,6 +160,14 @@ func (b *baseline) find(ctx context.Context, snapshot *Snapshot, at feed.Place) 
 // miscounted returns the error for a snapshot that has not as many resources as it says.
 func (b *baseline) miscounted() error {
 	return fmt.Errorf("%w: the snapshot at %v does not hold as many resources as it says", feed.ErrDamaged, b.place.Cursor)
+}
+
+// packs takes the room for parts that are compressed, if they are.
+func (b *baseline) packs(compressed bool) error {
+	if !compressed {
+		return nil
+	}
+	return b.share.Grow(packRoom)
 }
 
 // close gives back what b holds. It may be called again.

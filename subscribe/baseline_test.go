@@ -68,7 +68,7 @@ func TestBaseline(t *testing.T) {
 						if err != nil {
 							t.Fatal(err)
 						}
-						if name != "pages" && first && (len(o.Resources) > 0 || !*o.Baseline) || !o.Complete {
+						if !strings.HasPrefix(name, "pages") && first && (len(o.Resources) > 0 || !*o.Baseline) || !o.Complete {
 							t.Errorf("it begins with %+v", o)
 						}
 					}
@@ -213,7 +213,7 @@ func TestBaselineBehindTheLog(t *testing.T) {
 				t.Errorf("the next page is %s, %v", body, err)
 			}
 			for name, begin := range transports {
-				if name == "pages" {
+				if strings.HasPrefix(name, "pages") {
 					continue
 				}
 				read, m := begin(s, "?since=baseline", next[strings.Index(next, "since=")+6:]), &mirror{}
@@ -246,8 +246,8 @@ func TestBaselineRefused(t *testing.T) {
 	}{
 		{"?since=baseline&change=created", 400, "prefix can"},
 		{"?since=baseline&type=text/plain", 400, "prefix can"},
-		{"?since=1-2~", 400, "no place in a baseline"},
-		{"?since=~", 400, "no place in a baseline"},
+		{"?since=1-2~", 400, "not a place in a baseline"},
+		{"?since=~", 400, "not a place in a baseline"},
 		{"?since=baseline&since=1-2~3", 400, "since is there 2 times"},
 		{"?since=baseline&limit=0", 400, "limit"},
 	} {

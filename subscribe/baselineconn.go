@@ -3,8 +3,7 @@ package subscribe
 import (
 	"context"
 	"errors"
-
-	"github.com/gorilla/websocket"
+	"slices"
 
 	"github.com/rshub/rshub/feed"
 )
@@ -14,11 +13,15 @@ func (c *conn) beginBaseline(ctx context.Context, since string) (err error) {
 	if c.key.format.Baseline == nil {
 		return noBaselines(c.key.format.Name)
 	}
-	c.baseline, err = c.server.baseline(ctx, c.key.set, since, c.filter)
-	if err == nil {
-		c.readUpTo(c.baseline.part())
+	if c.baseline, err = c.server.baseline(ctx, c.key.set, since, c.filter); err != nil {
+		return err
 	}
-	return err
+	if err = c.baseline.packs(c.key.format.Pack != nil); err != nil {
+		c.endBaseline()
+		return err
+	}
+	c.readUpTo(c.baseline.part())
+	return nil
 }
 
 // endBaseline gives back what c holds for a baseline.
@@ -45,12 +48,15 @@ func (c *conn) sendBaseline(err error) error {
 		if failed != nil {
 			if !interrupted { // else there is something to write first
 				c.server.logFailure(c.key.set, failed)
-				c.goodbye(closeCode(failed))
+				c.fail(failed)
 			}
 			continue
 		}
+		if pack := c.key.format.Pack; pack != nil {
+			p.head, p.body, p.tail = nil, pack(nil, slices.Concat(p.head, p.body, p.tail)), nil
+		}
 		n := len(p.head) + len(p.body) + len(p.tail)
-		if err = c.finish(append(appendFrameHead(nil, websocket.TextMessage, n), p.head...), p.body, p.tail); err == nil || errors.Is(err, errTooSlow) {
+		if err = c.finish(append(appendFrameHead(nil, opcode(c.key.format), n), p.head...), p.body, p.tail); err == nil || errors.Is(err, errTooSlow) {
 			c.readUpTo(p.BaselinePart)
 			c.server.metrics.baselines[byWebSocket].count(p.resources, n)
 			ended = p.End

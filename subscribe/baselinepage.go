@@ -1,9 +1,11 @@
 package subscribe
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"net/http"
+	"sync"
 
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/problem"
@@ -34,8 +36,13 @@ func (s *Server) serveBaselinePage(w http.ResponseWriter, r *http.Request, set, 
 	if err != nil {
 		return err
 	}
+	coding := s.coding(r.Header)
+	if err := b.packs(coding != plain); err != nil {
+		return err
+	}
 	next := s.nextURL(set, page.Cursor(), r.URL.Query(), p.filter)
 	h := w.Header()
+	s.announce(w, r, coding)
 	h.Add("Link", "<"+next+`>; rel="next"`) // the topic's links are there already
 	h.Set("Cache-Control", "no-store")
 	h.Set("Content-Type", format.MediaType)
@@ -43,7 +50,7 @@ func (s *Server) serveBaselinePage(w http.ResponseWriter, r *http.Request, set, 
 	if r.Method == http.MethodHead {
 		return nil
 	}
-	if err := s.sendResources(w, r, b, page, n, format, next); err != nil {
+	if err := s.sendResources(w, r, b, page, n, format, coding, next); err != nil {
 		if r.Context().Err() == nil {
 			s.opts.Logger.ErrorContext(r.Context(), "a page of a baseline was broken off", "set", set, "err", err)
 		}
@@ -72,13 +79,19 @@ func (b *baseline) page(ctx context.Context, f *feed.Format, limit int) (*feed.B
 }
 
 // sendResources writes a page with n resources as the client takes it.
-func (s *Server) sendResources(w http.ResponseWriter, r *http.Request, b *baseline, page *feed.BaselinePart, n int, f *feed.Format, next string) error {
+func (s *Server) sendResources(w http.ResponseWriter, r *http.Request, b *baseline, page *feed.BaselinePart, n int, f *feed.Format, c *coding, next string) error {
 	writer := f.Baseline()
 	text, sent := writer.Head(make([]byte, 0, maxChunk+maxIdle), page, next), 0
+	var coded bytes.Buffer
+	packed := c.writer(&coded)
+	end := sync.OnceFunc(func() { _ = packed.Close() }) // to memory
+	defer end()
 	flush := func() error {
-		err := s.write(w, text)
-		sent += len(text)
+		_, _ = packed.Write(text) // to memory
 		text = text[:0]
+		sent += coded.Len()
+		err := s.write(w, coded.Bytes())
+		coded.Reset()
 		return err
 	}
 	if n > 0 {
@@ -100,6 +113,11 @@ func (s *Server) sendResources(w http.ResponseWriter, r *http.Request, b *baseli
 	}
 	text = writer.Tail(text, page, next)
 	if err := flush(); err != nil {
+		return err
+	}
+	end()
+	sent += coded.Len()
+	if err := s.write(w, coded.Bytes()); err != nil {
 		return err
 	}
 	s.metrics.baselines[byLongPoll].count(n, sent)

@@ -69,7 +69,7 @@ func (c *conn) catchUp(next *chunk) (all bool) {
 	for batches, err := range c.server.follower.Follow(ctx, c.key.set, c.cursor) {
 		if err != nil {
 			c.server.logFailure(c.key.set, err)
-			c.goodbye(closeCode(err))
+			c.fail(err)
 			break
 		}
 		return c.take(next, batches) == len(batches)
@@ -93,17 +93,17 @@ func (c *conn) take(next *chunk, batches []*feed.Batch) int {
 			}
 			next.reset(b.After)
 			passed = retold(passed, told)
-			next.addCopy(passed.In(c.key.format), passed)
+			passed.Private = true
+			next.addCopy(c.key.format, passed)
 			return i + 1 // the next message begins where this one ends
 		}
-		body := b.In(c.key.format)
-		if next.full(len(body)) {
+		if len(next.frames) > 0 && (b.Private || next.full(len(b.In(c.key.format)))) { // a private batch is large
 			return i
 		}
 		if len(next.frames) == 0 {
 			next.reset(b.After) // the first batch of a set that was just made does not begin at 0-0
 		}
-		next.addCopy(body, b)
+		next.addCopy(c.key.format, b)
 	}
 	return len(batches)
 }
@@ -126,7 +126,7 @@ func (c *conn) write(ch *chunk) error {
 	n, err := c.push(ch.buf)
 	var t tally
 	ch.tally(&t, 0, n)
-	c.server.count(byWebSocket, c.key.set, &t)
+	c.server.count(c.key.kind, c.key.set, &t)
 	switch {
 	case err == nil:
 		c.moveTo(ch.end(), ch.end())
@@ -247,22 +247,19 @@ func (c *conn) between() error {
 	}
 }
 
-// writeClose writes the close frame of a leaving connection. The client then has a
-// moment to answer. c's reader waits for the answer.
+// writeClose writes the close frame of a leaving connection, or the end of an event
+// stream. The client then has a moment to answer. c's reader waits for the answer.
 func (c *conn) writeClose() {
 	c.mu.Lock()
 	if c.state == closed { // c's reader has closed it
 		c.mu.Unlock()
 		return
 	}
-	text := c.bye.reason
-	if c.bye.code != closeGone {
-		text = strings.TrimSpace(cmp.Or(c.place, c.cursor.String()) + " " + text)
-	}
-	frame := appendFrame(nil, websocket.CloseMessage, websocket.FormatCloseMessage(c.bye.code, text[:min(len(text), 123)]))
+	frame := c.lastLocked()
 	c.closeLocked()
 	c.mu.Unlock()
 	_ = c.nc.SetDeadline(time.Now().Add(lingering))
+	c.poller.leave(c) // so that c's reader meets the deadline
 	if _, err := c.nc.Write(frame); err != nil {
 		c.cut()
 		return
@@ -270,4 +267,16 @@ func (c *conn) writeClose() {
 	if half, ok := c.nc.(interface{ CloseWrite() error }); ok {
 		_ = half.CloseWrite()
 	}
+}
+
+// lastLocked returns what is written last.
+func (c *conn) lastLocked() []byte {
+	if c.key.kind == byEventStream {
+		return lastChunks(c.coding, c.bye.err)
+	}
+	text := c.bye.reason
+	if c.bye.code != closeGone {
+		text = strings.TrimSpace(cmp.Or(c.place, c.cursor.String()) + " " + text)
+	}
+	return appendFrame(nil, websocket.CloseMessage, websocket.FormatCloseMessage(c.bye.code, text[:min(len(text), 123)]))
 }

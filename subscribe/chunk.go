@@ -1,10 +1,6 @@
 package subscribe
 
-import (
-	"github.com/gorilla/websocket"
-
-	"github.com/rshub/rshub/feed"
-)
+import "github.com/rshub/rshub/feed"
 
 // maxChunk bounds the bytes that are written in one call. A single frame may be
 // longer.
@@ -37,21 +33,27 @@ func (c *chunk) reset(after feed.Cursor) {
 	c.after, c.diverged, c.frames, c.buf, c.all = after, false, c.frames[:0], c.buf[:0], tally{}
 }
 
-// add adds the message of a batch.
-func (c *chunk) add(body []byte, b *feed.Batch) {
+// add adds the message of a batch in a format.
+func (c *chunk) add(f *feed.Format, body []byte, b *feed.Batch) {
 	begin := len(c.buf)
-	c.buf = appendFrame(c.buf, websocket.TextMessage, body)
-	f := frame{cursor: b.Cursor, body: body, end: len(c.buf)}
-	f.tally.add(len(b.Entries), len(c.buf)-begin)
-	c.all.plus(f.tally)
-	c.frames = append(c.frames, f)
-	c.diverged = c.diverged || b.Diverged
+	c.buf = appendMessage(c.buf, f, body)
+	c.added(begin, body, b)
 }
 
-// addCopy adds a message, and keeps only the copy in buf.
-func (c *chunk) addCopy(body []byte, b *feed.Batch) {
-	c.add(body, b)
-	c.frames[len(c.frames)-1].body = nil
+// addCopy adds a batch in a format. The message is only in buf.
+func (c *chunk) addCopy(f *feed.Format, b *feed.Batch) {
+	begin := len(c.buf)
+	c.buf = appendBatch(c.buf, f, b)
+	c.added(begin, nil, b)
+}
+
+// added counts in the frame of a batch, which begins at begin in buf.
+func (c *chunk) added(begin int, body []byte, b *feed.Batch) {
+	one := frame{cursor: b.Cursor, body: body, end: len(c.buf)}
+	one.tally.add(len(b.Entries), len(c.buf)-begin)
+	c.all.plus(one.tally)
+	c.frames = append(c.frames, one)
+	c.diverged = c.diverged || b.Diverged
 }
 
 // end returns the cursor behind the chunk.
@@ -116,15 +118,15 @@ func (c *chunk) cut(offset int) (cur feed.Cursor, head, rest []byte) {
 
 // chunks divides batches into chunks and calls write with each of them. Each of them
 // is scratch, so write must not keep it. At the end scratch has no large buffer.
-func chunks(scratch *chunk, f *feed.Format, batches []*feed.Batch, write func(*chunk)) {
+func chunks(scratch *chunk, key groupKey, batches []*feed.Batch, write func(*chunk)) {
 	scratch.reset(batches[0].After)
 	for _, b := range batches {
-		body := b.In(f)
+		body := b.In(key.format)
 		if scratch.full(len(body)) {
 			write(scratch)
 			scratch.reset(b.After)
 		}
-		scratch.add(body, b)
+		scratch.add(key.format, body, b)
 	}
 	write(scratch)
 	scratch.reset(scratch.end())

@@ -15,7 +15,7 @@ func testChunk() *chunk {
 	for i, n := range []int{1, 125, 126, 300, 0, 65535, 65536, 7} {
 		p := 11 + 3*i
 		b := &feed.Batch{Cursor: feed.Cursor{Position: uint64(p), Micros: int64(p)}}
-		c.add([]byte(strings.Repeat(string(rune('a'+i)), n)), b)
+		c.add(feed.JSON, []byte(strings.Repeat(string(rune('a'+i)), n)), b)
 	}
 	return c
 }
@@ -78,7 +78,7 @@ func TestChunks(t *testing.T) {
 	var scratch chunk
 	var sizes []int
 	n := 0
-	chunks(&scratch, feed.JSON, batches, func(c *chunk) {
+	chunks(&scratch, groupKey{format: feed.JSON}, batches, func(c *chunk) {
 		if c.after != batches[n].After {
 			t.Fatalf("chunk after %v, want %v", c.after, batches[n].After)
 		}
@@ -100,5 +100,29 @@ func TestChunks(t *testing.T) {
 	}
 	if cap(scratch.buf) > maxIdle {
 		t.Errorf("%d bytes are kept", cap(scratch.buf))
+	}
+}
+
+// A message that is made where it is to be has the same bytes as one that is made first
+// and then copied, whatever the length of its head.
+func TestAddCopy(t *testing.T) {
+	for _, private := range []bool{false, true} {
+		for _, kind := range []feed.Format{{}, {MediaType: eventStream}, {Pack: func(dst, text []byte) []byte { return append(dst, text...) }}} {
+			got, want := &chunk{}, &chunk{}
+			got.buf = append(make([]byte, 0, 100), "old bytes in the room of the chunk"...) // as left by a chunk before
+			got.reset(feed.Cursor{})
+			want.reset(feed.Cursor{})
+			for _, n := range []int{0, 1, 125, 126, 300, 65535, 65536, 3, 100_000} {
+				f := &feed.Format{MediaType: kind.MediaType, Pack: kind.Pack, Append: func(dst []byte, b *feed.Batch, _ string) []byte {
+					return append(dst, strings.Repeat("x", n)...)
+				}}
+				b := &feed.Batch{Cursor: feed.Cursor{Position: uint64(n)}, Private: private}
+				got.addCopy(f, b)
+				want.add(f, b.In(f), b)
+				if !bytes.Equal(got.buf, want.buf) || got.end() != want.end() || got.all != want.all || len(got.frames) != len(want.frames) {
+					t.Fatalf("%q, packed %t, private %t: wrong after a message of %d bytes", f.MediaType, f.Pack != nil, private, n)
+				}
+			}
+		}
 	}
 }

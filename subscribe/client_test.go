@@ -2,6 +2,7 @@ package subscribe_test
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"encoding/xml"
@@ -11,6 +12,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -18,6 +20,7 @@ import (
 	"github.com/gorilla/websocket"
 
 	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/feed/compressed"
 )
 
 // A message is what every transport shows.
@@ -172,16 +175,21 @@ func (c *client) read() (message, error) {
 	if err != nil {
 		return message{}, err
 	}
-	if kind != websocket.TextMessage {
-		return message{}, fmt.Errorf("a message of kind %d", kind)
+	text, want := b, websocket.TextMessage
+	if strings.Contains(c.ws.Subprotocol(), "+zstd") {
+		text, err = compressed.Open(nil, b)
+		want = websocket.BinaryMessage
+	}
+	if kind != want || err != nil {
+		return message{}, fmt.Errorf("a message of kind %d: %w", kind, err)
 	}
 	parse := parseJSON
 	if c.ws.Subprotocol() == "rs.xml" {
 		parse = parseXML
 	}
-	m, err := parse(b)
+	m, err := parse(text)
 	if err != nil {
-		return m, fmt.Errorf("%w: %.200s", err, b)
+		return m, fmt.Errorf("%w: %.200s", err, text)
 	}
 	if len(m.Changes) > 0 {
 		c.bytes += len(b) + 2 // and what is between 126 bytes and 64 KiB has 2 more
@@ -296,7 +304,55 @@ func (s *site) stream(query string, header ...string) *stream {
 		b, _ := io.ReadAll(resp.Body)
 		s.Fatalf("%s: %s %s", query, resp.Status, b)
 	}
-	return &stream{TB: s, resp: resp, r: bufio.NewReader(resp.Body), cancel: cancel, chain: chain{filtered: strings.Contains(query, "prefix=")}}
+	body, err := compressed.NewReader(resp.Body, resp.Header.Get("Content-Encoding"))
+	if err != nil {
+		s.Fatal(err)
+	}
+	return &stream{TB: s, resp: resp, r: bufio.NewReader(body), cancel: cancel, chain: chain{filtered: strings.Contains(query, "prefix=")}}
+}
+
+// A recording keeps all that comes over a stream.
+type recording struct {
+	testing.TB
+	ended chan struct{}
+	err   error // that ended the stream; nil: it ended properly
+
+	mu   sync.Mutex
+	body []byte
+}
+
+// record reads s to its end.
+func (s *stream) record() *recording {
+	r := &recording{TB: s.TB, ended: make(chan struct{})}
+	go func() {
+		defer close(r.ended)
+		_, r.err = io.Copy(r, s.r)
+	}()
+	s.Cleanup(func() { s.cancel(); <-r.ended })
+	return r
+}
+
+func (r *recording) Write(b []byte) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.body = append(r.body, b...)
+	return len(b), nil
+}
+
+// wait waits for the event with a cursor.
+func (r *recording) wait(at feed.Cursor) {
+	r.Helper()
+	eventually(r, "the event with the cursor "+at.String(), func() bool {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return bytes.Contains(r.body, []byte("id: "+at.String()+"\n"))
+	})
+}
+
+// all returns what came, when the stream has ended.
+func (r *recording) all() ([]byte, error) {
+	<-r.ended
+	return r.body, r.err
 }
 
 // event reads what comes up to an empty line, or a comment. It fails on an event

@@ -39,13 +39,15 @@ const (
 	closeTooSlow = 4408
 	closeGone    = 4410 // without a cursor
 
-	goneReason = "gone from the change memory: begin anew with since=baseline, or read the resources of the source anew"
+	goneReason = "gone: begin again with since=baseline, or read all resources of the source again"
 )
 
-// A conn is a WebSocket that follows a set. It has a goroutine that reads, and
-// another one for its output (its own goroutine) unless it is live or closed.
+// A conn is a connection that a follower has to itself: a WebSocket, or an event stream
+// that was taken over from net/http. It has a goroutine that reads (its reader)
+// unless it waits in the poller, and another one for its output (its own goroutine)
+// unless it is live or closed.
 //
-// Locks are taken in the order Server.mu, group.mu, conn.mu.
+// Locks are taken in the order Server.mu, group.mu, conn.mu, poller.mu.
 type conn struct {
 	// Set before its goroutines start.
 	server *Server
@@ -53,7 +55,9 @@ type conn struct {
 	filter feed.Filter
 	nc     net.Conn
 	raw    syscall.RawConn // nil: the socket cannot be written to without waiting
+	poller *poller         // nil: its reader waits for input
 	slot   int             // in Server.wheel
+	coding *coding         // of an event stream
 
 	release func() // what Options.Hold returned
 
@@ -65,11 +69,17 @@ type conn struct {
 	// age. Its goroutines set it, and the heartbeat reads it, without a lock.
 	heard atomic.Int64
 
-	// Its index in group.conns, guarded by group.mu; -1: c is not there. A live
-	// connection is in its group. One that was detached by a heartbeat or a pong
-	// stays there, without being written to, until the group's next delivery
-	// takes it out, or until it is released to the group again.
-	index int
+	// Only the poller uses these, and its mu guards them.
+	polled   bool // its socket was added
+	unpolled bool // it does not wait in the poller any more
+	fd       int32
+
+	// Its audience in its group, and its index there, guarded by group.mu; nil and -1: it
+	// is in none. A live connection is in its group. One that was detached by a heartbeat
+	// or a pong stays there, without being written to, until the next delivery to its
+	// audience takes it out, or until it is released to the group again.
+	audience *audience
+	index    int
 
 	mu sync.Mutex
 
@@ -89,7 +99,8 @@ type conn struct {
 	// How far the client is. Both are written only with mu held. While c has its own
 	// goroutine, only that goroutine writes them, so it may read them without mu.
 	// While c is live, whoever holds mu may write them. Everybody else reads them
-	// with mu held.
+	// with mu held. Of a live connection with a filter, cursor may stay behind what the
+	// filter has left out; see settleLocked.
 	cursor feed.Cursor // of the last batch that was written, or begun
 	told   feed.Cursor // of the last message; earlier than cursor if the filter left out the changes since
 	place  string      // in a baseline, behind the last part; empty: the cursor says it
@@ -99,13 +110,26 @@ type conn struct {
 type closeFrame struct {
 	code   int
 	reason string
+	err    error // of following, which ended; nil: that is not why
 }
 
 // detachLocked gives a live connection a goroutine of its own, which first writes
 // pending, the rest of a frame.
 func (c *conn) detachLocked(pending ...[]byte) {
+	c.settleLocked()
 	c.state = catchingUp
-	c.server.wg.Go(func() { c.follow(pending) })
+	c.start(pending)
+}
+
+// start starts c's own goroutine, which first writes pending. c attends its set at
+// once: if c was the only one in its group, the group stops following soon, and then
+// Options.Behind has to know how far c is behind while its client takes nothing.
+func (c *conn) start(pending [][]byte) {
+	leave := c.server.opts.Attend(c.key.set)
+	c.server.wg.Go(func() {
+		defer leave()
+		c.follow(pending)
+	})
 }
 
 // idleLocked reports whether c's own goroutine has nothing to do but wait for
@@ -149,10 +173,22 @@ func (c *conn) interruptLocked() {
 
 // goodbye closes c with a code and a text. The close frame has the cursor to resume
 // from, and then the text. Only the first goodbye counts. It does not block.
-func (c *conn) goodbye(code int, text string) { c.goodbyeFor(closeReason(code), code, text) }
+func (c *conn) goodbye(code int, text string) {
+	c.goodbyeFor(closeReason(code), closeFrame{code: code, reason: text})
+}
 
-// goodbyeFor is goodbye, but the metrics count another reason than the code's.
-func (c *conn) goodbyeFor(why reason, code int, text string) {
+// fail says goodbye because following ended with an error.
+func (c *conn) fail(err error) {
+	code, text := closeCode(err)
+	why := closeReason(code)
+	if why == byClient && c.key.kind == byEventStream {
+		why = hubFailed
+	}
+	c.goodbyeFor(why, closeFrame{code, text, err})
+}
+
+// goodbyeFor is goodbye for a reason that the metrics count.
+func (c *conn) goodbyeFor(why reason, bye closeFrame) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.state == leaving || c.state == closed {
@@ -161,7 +197,7 @@ func (c *conn) goodbyeFor(why reason, code int, text string) {
 	if c.why == byClient { // byClient also stands while the reason is not known
 		c.why = why
 	}
-	c.leaveLocked(&closeFrame{code, text})
+	c.leaveLocked(&bye)
 }
 
 // because notes why c is closed without a goodbye. If there was a goodbye, its reason
@@ -174,23 +210,30 @@ func (c *conn) because(why reason) {
 	}
 }
 
-// deliver writes to c, for its group, the chunk that pick chooses; nil: there is
-// nothing to write. It adds what it wrote to t, and reports whether c stays in the
-// group.
+// settleLocked moves the cursor of a live connection past what its filter has left out
+// since. Its group has seen that, and has not touched c.
+func (c *conn) settleLocked() {
+	if c.state != live || c.group == nil {
+		return
+	}
+	if seen := c.group.seen.Load(); seen != nil && seen.Position > c.cursor.Position {
+		c.cursor = *seen
+	}
+}
+
+// deliver writes to c, for its group, the chunk that pick chooses. It adds what it wrote
+// to t, and reports whether c stays in the group.
 func (c *conn) deliver(w *directWriter, t *tally, end feed.Cursor, diverged bool, pick func(told feed.Cursor) *chunk) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.state != live {
 		return false
 	}
+	c.settleLocked()
 	if !diverged && (c.cursor == end || c.cursor.Position > end.Position) {
 		return true // c joined with a later cursor than the group's
 	}
 	ch := pick(c.told)
-	if ch == nil {
-		c.cursor = end
-		return true
-	}
 	offset, ok := ch.from(c.cursor)
 	if !ok { // c's cursor is inside a batch, or of another history: c's own goroutine asks the memory
 		c.detachLocked()
@@ -265,5 +308,5 @@ func (c *conn) end() {
 	s.mu.Lock()
 	delete(s.wheel[c.slot], c)
 	s.mu.Unlock()
-	s.metrics.closed[byWebSocket][why].Inc()
+	s.metrics.closed[c.key.kind][why].Inc()
 }

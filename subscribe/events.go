@@ -6,12 +6,17 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/problem"
 )
 
-const eventStream = "text/event-stream"
+const (
+	eventStream = "text/event-stream"
+	retry       = "retry: 1000\n" // ms after which a browser connects again
+	comment     = ":\n"           // a sign of life; no empty line follows, because some clients take that for the end of an event
+)
 
 // serveEvents lets a client follow by an event stream (HTML Standard, Server-sent
 // events). The data of an event is a batch as JSON. Its id is the cursor to resume
@@ -38,12 +43,14 @@ func (s *Server) serveEvents(w http.ResponseWriter, r *http.Request, set string)
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithCancelCause(r.Context())
-	defer cancel(nil)
-	defer context.AfterFunc(s.ctx, func() { cancel(nil) })()
-	defer s.hold(ctx, set, cancel)()
-
+	coding := s.streamCoding(r.Header)
+	if baseline != nil {
+		if err := baseline.packs(coding != plain); err != nil {
+			return err
+		}
+	}
 	h := w.Header()
+	s.announce(w, r, coding)
 	h.Set("Content-Type", eventStream)
 	h.Set("Cache-Control", "no-store, no-transform") // a proxy that compresses would hold events back
 	h.Set("X-Accel-Buffering", "no")                 // so that nginx does not buffer the stream
@@ -53,14 +60,22 @@ func (s *Server) serveEvents(w http.ResponseWriter, r *http.Request, set string)
 	if r.Method == http.MethodHead {
 		return nil
 	}
+	if baseline == nil && s.takeOverStream(w, r, begin, filter, coding) {
+		return nil
+	}
+	ctx, cancel := context.WithCancelCause(r.Context())
+	defer cancel(nil)
+	defer context.AfterFunc(s.ctx, func() { cancel(nil) })()
+	defer s.hold(ctx, set, cancel)()
 	progress, leave := s.enter(byEventStream, set, begin.Cursor)
 	defer leave()
 	defer s.opts.Attend(set)()
 	e := eventWriter{
-		write: func(p []byte) error { return s.write(w, p) }, cursor: begin.Cursor,
+		write: func(p []byte) error { return s.write(w, p) }, coding: coding, cursor: begin.Cursor,
 		progress: progress, delivered: func(t *tally) { s.count(byEventStream, set, t) },
 	}
-	e.buf = append(e.buf, "retry: 1000\n"...)
+	e.buf = append(e.buf, coding.head...)
+	e.text([]byte(retry))
 	if baseline != nil {
 		err = s.streamBaseline(ctx, &e, baseline)
 	} else {
@@ -120,6 +135,11 @@ func (s *Server) streamBaseline(ctx context.Context, e *eventWriter, b *baseline
 // part writes a part of a baseline at once, as an event of n bytes.
 func (e *eventWriter) part(p *part) (n int, err error) {
 	e.cursor, e.told = p.Place.Cursor, p.Place.Cursor
+	if e.coding != plain {
+		begin := len(e.buf)
+		e.text(slices.Concat([]byte("id: "+p.Cursor()+"\ndata: "), p.head, p.body, p.tail, []byte("\n\n")))
+		return len(e.buf) - begin, e.flush()
+	}
 	e.buf = append(e.buf, "id: "+p.Cursor()+"\ndata: "...)
 	e.buf = append(e.buf, p.head...)
 	n = len(e.buf) + len(p.body) + len(p.tail) + 2
@@ -171,7 +191,8 @@ func (s *Server) streamChunk(ctx context.Context, e *eventWriter, set string, fi
 // An eventWriter collects events and writes them in one call.
 type eventWriter struct {
 	write  func([]byte) error
-	buf    []byte
+	coding *coding
+	buf    []byte      // what the client gets, in the coding
 	cursor feed.Cursor // of the last entry that was read, also if the filter left it out
 	told   feed.Cursor // of the last event, which is its id
 
@@ -209,37 +230,51 @@ func (e *eventWriter) batch(filter feed.Filter, b *feed.Batch) {
 func (e *eventWriter) event(b *feed.Batch) {
 	begin := len(e.buf)
 	e.told = b.Cursor
-	e.buf = append(e.buf, "id: "...)
-	e.buf = b.Cursor.Append(e.buf)
-	e.buf = append(e.buf, "\ndata: "...)
-	e.buf = append(e.buf, b.In(feed.JSON)...)
-	e.buf = append(e.buf, "\n\n"...)
+	if e.coding == plain {
+		e.buf = appendEvent(e.buf, b.Cursor, b.In(feed.JSON))
+	} else {
+		e.buf = append(e.buf, httpChunkData(b.In(e.coding.events))...)
+	}
 	e.tally.add(len(b.Entries), len(e.buf)-begin)
 }
 
 // heartbeat writes a sign of life. If the filter has moved the cursor without an event,
-// the sign of life is an event that tells the cursor. Otherwise it is a comment. No empty
-// line follows the comment, because some clients take it for the end of an event.
+// the sign of life is an event that tells the cursor. Otherwise it is a comment.
 func (e *eventWriter) heartbeat(set string) {
 	if e.cursor != e.told {
 		e.event(&feed.Batch{Set: set, After: e.told, Cursor: e.cursor})
 		return
 	}
-	e.buf = append(e.buf, ":\n"...)
+	e.text([]byte(comment))
 }
+
+// text adds a text that is not an event of a batch.
+func (e *eventWriter) text(text []byte) { e.buf = e.coding.pack(e.buf, text) }
 
 // gone writes the last event of the stream, which says why it ends. A browser then
 // connects again, gets the same error as a status, and gives up.
-func (e *eventWriter) gone(err error) {
+func (e *eventWriter) gone(err error) { e.text(appendGone(nil, err)) }
+
+// appendGone appends the event that says why a stream ends.
+func appendGone(dst []byte, err error) []byte {
 	p := problem.From(err)
 	name := "error"
 	if p.Status == http.StatusGone {
 		name = "gone"
 	}
 	body, _ := json.Marshal(p) // strings and numbers only
-	e.buf = append(e.buf, "event: "+name+"\ndata: "...)
-	e.buf = append(e.buf, body...)
-	e.buf = append(e.buf, "\n\n"...)
+	dst = append(dst, "event: "+name+"\ndata: "...)
+	dst = append(dst, body...)
+	return append(dst, "\n\n"...)
+}
+
+// appendEvent appends a batch as an event.
+func appendEvent(dst []byte, id feed.Cursor, data []byte) []byte {
+	dst = append(dst, "id: "...)
+	dst = id.Append(dst)
+	dst = append(dst, "\ndata: "...)
+	dst = append(dst, data...)
+	return append(dst, "\n\n"...)
 }
 
 func (e *eventWriter) flush() error {

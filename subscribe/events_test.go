@@ -119,7 +119,10 @@ func TestEventsStalled(t *testing.T) {
 	for range 20 {
 		s.publishLarge(1_000_000) // more than loopback takes by itself
 	}
-	eventually(t, "the handler ends", func() bool { return !strings.Contains(stacks(), "subscribe.(*Server).serveEvents") })
+	eventually(t, "the handler ends", func() bool {
+		all := stacks()
+		return !strings.Contains(all, "subscribe.(*Server).serveEvents") && !strings.Contains(all, "subscribe.(*conn).follow")
+	})
 	for {
 		if _, err := events.event(); err != nil {
 			break

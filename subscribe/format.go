@@ -13,19 +13,29 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// messageFormat returns the format of the messages that r asks for: the server's
-// first format that is among r's subprotocols. The upgrader chooses the same one.
+// messageFormat returns the format of the messages that r asks for: that of the first of
+// r's subprotocols that the server speaks. A client names first what it prefers (RFC 6455
+// section 4.1).
 func (s *Server) messageFormat(r *http.Request) (*feed.Format, error) {
 	asked := websocket.Subprotocols(r)
 	if len(asked) == 0 {
 		return s.opts.Messages[0], nil
 	}
-	for _, f := range s.opts.Messages {
-		if slices.Contains(asked, f.Name) {
-			return f, nil
+	for _, name := range asked {
+		if i := slices.IndexFunc(s.opts.Messages, func(f *feed.Format) bool { return f.Name == name }); i >= 0 {
+			return s.opts.Messages[i], nil
 		}
 	}
 	return nil, resourcesync.Invalid("subprotocol %.40q: it is %s, or none", asked[0], strings.Join(names(s.opts.Messages), " or "))
+}
+
+// chosen returns the header of an answer to r that names the format of the messages. A
+// client that asks for no subprotocol must get none.
+func chosen(r *http.Request, f *feed.Format) http.Header {
+	if len(websocket.Subprotocols(r)) == 0 {
+		return nil
+	}
+	return http.Header{"Sec-Websocket-Protocol": {f.Name}}
 }
 
 // names returns the subprotocols of formats.
@@ -68,5 +78,5 @@ func (s *Server) notAcceptable() error {
 	for _, f := range s.opts.Pages {
 		pages = append(pages, f.MediaType)
 	}
-	return problem.New(http.StatusNotAcceptable, "not-acceptable", "Accept refuses all that there is: "+strings.Join(pages, ", ")+", and "+eventStream)
+	return problem.New(http.StatusNotAcceptable, "not-acceptable", "the header Accept allows no format of this URL: "+strings.Join(pages, ", ")+", and "+eventStream)
 }

@@ -83,7 +83,7 @@ func TestUnknownSubprotocol(t *testing.T) {
 	s := newSite(t, settings{sets: []string{"a"}})
 	resp, body := s.get("", "Connection", "Upgrade", "Upgrade", "websocket", "Sec-WebSocket-Version", "13",
 		"Sec-WebSocket-Key", "AAAAAAAAAAAAAAAAAAAAAA==", "Sec-WebSocket-Protocol", "rs.cbor, chat")
-	s.problem(resp, body, 400, `it is rs.json or rs.xml, or none`)
+	s.problem(resp, body, 400, `it is rs.json or rs.xml or rs.json+zstd or rs.json+zstd.`)
 }
 
 func TestWants(t *testing.T) {

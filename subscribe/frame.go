@@ -7,6 +7,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/gorilla/websocket"
+
+	"github.com/rshub/rshub/feed"
 )
 
 // appendFrame appends a whole message as one frame of a server (RFC 6455
@@ -14,6 +16,38 @@ import (
 // connection. These bytes are the same for all connections.
 func appendFrame(dst []byte, opcode byte, body []byte) []byte {
 	return append(appendFrameHead(dst, opcode, len(body)), body...)
+}
+
+// appendMessage appends a message in a format as a connection gets it. A message of an
+// event stream is whole already; see eventChunks.
+func appendMessage(dst []byte, f *feed.Format, body []byte) []byte {
+	if f.MediaType == eventStream {
+		return append(dst, body...)
+	}
+	return appendFrame(dst, opcode(f), body)
+}
+
+// opcode returns the opcode of messages in a format.
+func opcode(f *feed.Format) byte {
+	if f.Pack != nil {
+		return websocket.BinaryMessage
+	}
+	return websocket.TextMessage
+}
+
+// appendBatch appends a batch as a message in a format. It makes the message of a
+// private batch behind room for the longest head, and closes what is left of that room.
+func appendBatch(dst []byte, f *feed.Format, b *feed.Batch) []byte {
+	if f.MediaType == eventStream {
+		return b.AppendIn(dst, f)
+	}
+	begin, body := len(dst), len(dst)+maxHead
+	dst = b.AppendIn(append(dst, make([]byte, maxHead)...), f)
+	head := len(appendFrameHead(dst[:begin], opcode(f), len(dst)-body))
+	if head == body { // a long message has the longest head
+		return dst
+	}
+	return append(dst[:head], dst[body:]...)
 }
 
 // appendFrameHead appends what stands before the n bytes of a message.
@@ -39,6 +73,7 @@ const (
 	masked   = 0x80
 	length   = 0x7f
 
+	maxHead           = 10
 	maxControlPayload = 125 // longer ones have a length field of their own, which a control frame must not have
 )
 
@@ -48,7 +83,7 @@ type refusal struct{ closeFrame }
 
 func (r *refusal) Error() string { return r.reason }
 
-func refuse(code int, reason string) error { return &refusal{closeFrame{code, reason}} }
+func refuse(code int, reason string) error { return &refusal{closeFrame{code: code, reason: reason}} }
 
 // readControl reads a frame of a client. It is a control frame, because a client has
 // nothing to say. The error is a *refusal if the client must not send such a frame.

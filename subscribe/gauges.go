@@ -28,9 +28,10 @@ func (s *Server) census(add func(k kind, set string, changes uint64, lag time.Du
 	}
 	for _, c := range s.conns() {
 		c.mu.Lock()
+		c.settleLocked()
 		cursor := c.cursor
 		c.mu.Unlock()
-		look(byWebSocket, c.key.set, cursor)
+		look(c.key.kind, c.key.set, cursor)
 	}
 	for _, p := range others {
 		look(p.kind, p.set, p.at())

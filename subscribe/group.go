@@ -4,30 +4,36 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/gorilla/websocket"
 
 	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/internal/backoff"
 )
 
-// A groupKey says which connections get the same bytes.
+// A groupKey says which connections have a group together.
 type groupKey struct {
-	set    string
-	format *feed.Format
-	filter string // what feed.Filter.Key returns
-	shard  int    // groups are split so that all cores write
+	set      string
+	kind     kind
+	format   *feed.Format
+	filtered bool // they have filters
+	shard    int  // groups are split so that all cores write
 }
 
-// A group follows a set for all live connections that get the same bytes. Live
-// connections are those that are up to date. The group's goroutine writes new changes
-// to each of them without waiting. A connection whose socket is full is detached from
-// the group and catches up by itself. So a delivery to a connection costs one system
-// call, a slow connection delays nobody, and an idle connection needs no goroutine
-// for its output.
+// A group follows a set for all live connections that get the same bytes, or the same
+// but for what their filters leave out. Live connections are those that are up to date.
+// The group's goroutine writes new changes to each of them without waiting. A connection
+// whose socket is full is detached from the group and catches up by itself. So a delivery
+// to a connection costs one system call, a slow connection delays nobody, and an idle
+// connection needs no goroutine for its output.
+//
+// A connection whose filter leaves out all of a batch is not touched. Its cursor then
+// stays behind what it has seen, until somebody needs to know it (conn.settleLocked).
 type group struct {
 	// Set when the group is founded.
 	key       groupKey
-	filter    feed.Filter
 	cancel    context.CancelFunc
 	delivered func(*tally) // counts
 
@@ -36,10 +42,13 @@ type group struct {
 	chunk  chunk
 	tally  tally
 
-	mu     sync.Mutex
-	ended  bool        // the group has no connections and takes no more
-	cursor feed.Cursor // where the last delivery ended; no connection is behind it
-	conns  []*conn     // the live ones, and those that were detached since the last delivery
+	mu        sync.Mutex
+	ended     bool        // the group has no connections and takes no more
+	cursor    feed.Cursor // where the last delivery ended; no connection is behind it
+	audiences audiences
+
+	// The cursor, for who does not hold mu; nil: no connection has a filter.
+	seen atomic.Pointer[feed.Cursor]
 }
 
 // join releases c to its group if c is up to date, and reports whether it did. Only
@@ -77,7 +86,10 @@ func (s *Server) group(c *conn) (found *group, founded bool) {
 	}
 	ctx, cancel := context.WithCancel(s.ctx)
 	after := c.cursor
-	g := &group{key: c.key, filter: c.filter, cancel: cancel, cursor: after, delivered: func(t *tally) { s.count(byWebSocket, c.key.set, t) }}
+	g := &group{key: c.key, cancel: cancel, cursor: after, delivered: func(t *tally) { s.count(c.key.kind, c.key.set, t) }}
+	if c.key.filtered {
+		g.seen.Store(&after)
+	}
 	if joined, _ := g.join(c); !joined { // an empty group would never end
 		cancel()
 		return nil, false
@@ -103,8 +115,9 @@ func (g *group) join(c *conn) (joined, ended bool) {
 	}
 	c.releaseLocked(g)
 	if c.index < 0 {
-		c.index = len(g.conns)
-		g.conns = append(g.conns, c)
+		a := g.audiences.of(c.filter)
+		c.audience, c.index = a, len(a.conns)
+		a.conns = append(a.conns, c)
 	}
 	return true, false
 }
@@ -115,13 +128,17 @@ func (g *group) removeLocked(c *conn) {
 	if c.index < 0 {
 		return
 	}
-	n := len(g.conns) - 1
-	last := g.conns[n]
-	g.conns[c.index], last.index = last, c.index
-	g.conns[n] = nil
-	g.conns = g.conns[:n]
-	c.index = -1
+	a := c.audience
+	n := len(a.conns) - 1
+	last := a.conns[n]
+	a.conns[c.index], last.index = last, c.index
+	a.conns[n] = nil
+	a.conns = a.conns[:n]
+	c.audience, c.index = nil, -1
 	if n == 0 {
+		g.audiences.remove(a)
+	}
+	if len(g.audiences.byKey) == 0 {
 		g.ended = true
 		g.cancel()
 	}
@@ -130,13 +147,15 @@ func (g *group) removeLocked(c *conn) {
 // run follows the set for the group until the group has no connections.
 func (s *Server) run(ctx context.Context, g *group, after feed.Cursor) {
 	defer s.forget(g)
+	var p pace
 	for batches, err := range s.follower.Follow(ctx, g.key.set, after) {
+		p.begin(time.Now())
 		switch {
 		case err != nil:
 			s.fail(g, err)
 			return
-		case g.filter.IsZero():
-			chunks(&g.chunk, g.key.format, batches, func(ch *chunk) {
+		case !g.key.filtered:
+			chunks(&g.chunk, g.key, batches, func(ch *chunk) {
 				g.deliver(ch.end(), ch.diverged, func(feed.Cursor) *chunk { return ch })
 			})
 		default:
@@ -144,6 +163,7 @@ func (s *Server) run(ctx context.Context, g *group, after feed.Cursor) {
 				g.deliverFiltered(b)
 			}
 		}
+		backoff.Wait(ctx, p.end(time.Now()))
 	}
 }
 
@@ -159,16 +179,19 @@ func (s *Server) forget(g *group) {
 
 // fail closes every connection of a group that cannot go on.
 func (s *Server) fail(g *group, err error) {
+	var conns []*conn
 	g.mu.Lock()
-	conns := g.conns
-	for _, c := range conns {
-		c.index = -1
+	for _, a := range g.audiences.byKey {
+		conns = append(conns, a.conns...)
 	}
-	g.ended, g.conns = true, nil
+	for _, c := range conns {
+		c.audience, c.index = nil, -1
+	}
+	g.ended, g.audiences = true, audiences{}
 	g.mu.Unlock()
 	s.logFailure(g.key.set, err)
 	for _, c := range conns {
-		c.goodbye(closeCode(err))
+		c.fail(err)
 	}
 }
 
@@ -181,46 +204,70 @@ func (s *Server) logFailure(set string, err error) {
 }
 
 // deliver writes a chunk to every live connection. pick chooses the chunk by the
-// cursor of the connection's last message. If pick returns nil, nothing is written.
-// All chunks end at the cursor end.
+// cursor of the connection's last message. All chunks end at the cursor end.
 func (g *group) deliver(end feed.Cursor, diverged bool, pick func(told feed.Cursor) *chunk) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for i := len(g.conns) - 1; i >= 0; i-- { // backwards, because removeLocked moves the last connection to i
-		if c := g.conns[i]; !c.deliver(&g.writer, &g.tally, end, diverged, pick) {
+	for _, a := range g.audiences.byKey {
+		g.deliverLocked(a, end, diverged, pick)
+	}
+	g.movedLocked(end)
+}
+
+// deliverLocked writes a chunk to every live connection of an audience.
+func (g *group) deliverLocked(a *audience, end feed.Cursor, diverged bool, pick func(told feed.Cursor) *chunk) {
+	for i := len(a.conns) - 1; i >= 0; i-- { // backwards, because removeLocked moves the last connection to i
+		if c := a.conns[i]; !c.deliver(&g.writer, &g.tally, end, diverged, pick) {
 			g.removeLocked(c)
 		}
 	}
+}
+
+// movedLocked ends a delivery.
+func (g *group) movedLocked(end feed.Cursor) {
 	g.cursor = end
+	if g.key.filtered {
+		g.seen.Store(&end)
+	}
 	g.delivered(&g.tally)
 }
 
-// maxVariants bounds how many variants of one batch deliverFiltered keeps.
+// deliverFiltered delivers to each audience the entries that pass its filter. That the
+// log has lost its tail everybody is told, also those whose filters let nothing pass.
+func (g *group) deliverFiltered(b *feed.Batch) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if b.Diverged {
+		for _, a := range g.audiences.byKey {
+			g.deliverPassedLocked(a, a.filter.Apply(b))
+		}
+	} else {
+		g.audiences.sift(b, g.deliverPassedLocked)
+	}
+	g.movedLocked(b.Cursor)
+}
+
+// maxVariants bounds how many variants of one batch deliverPassedLocked keeps.
 const maxVariants = 64
 
-// deliverFiltered delivers the entries that pass the filter. A message begins where
-// the last message to the same connection ended. So it covers the entries that the
-// filter left out since. Connections whose last messages ended at different cursors
-// get different variants. Mostly one variant serves all.
-func (g *group) deliverFiltered(b *feed.Batch) {
-	passed := g.filter.Apply(b)
-	if len(passed.Entries) == 0 && !b.Diverged {
-		g.deliver(b.Cursor, false, func(feed.Cursor) *chunk { return nil })
-		return
-	}
+// deliverPassedLocked delivers the entries of a batch that have passed the filter of an
+// audience. A message begins where the last message to the same connection ended. So it
+// covers the entries that the filter left out since. Connections whose last messages
+// ended at different cursors get different variants. Mostly one variant serves all.
+func (g *group) deliverPassedLocked(a *audience, passed *feed.Batch) {
 	variants := map[feed.Cursor]*chunk{}
-	g.deliver(b.Cursor, b.Diverged, func(told feed.Cursor) *chunk {
-		if b.Diverged {
-			told = b.After
+	g.deliverLocked(a, passed.Cursor, passed.Diverged, func(told feed.Cursor) *chunk {
+		if passed.Diverged {
+			told = passed.After
 		}
 		ch := variants[told]
 		if ch == nil {
 			if len(variants) == maxVariants {
 				clear(variants)
 			}
-			ch = &chunk{after: b.After}
+			ch = &chunk{after: passed.After}
 			m := retold(passed, told)
-			ch.add(m.In(g.key.format), m)
+			ch.add(g.key.format, m.In(g.key.format), m)
 			variants[told] = ch
 		}
 		return ch

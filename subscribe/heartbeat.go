@@ -14,7 +14,7 @@ import (
 // serves all connections, and the pings do not come in one burst.
 const wheelSlots = 32
 
-// Run sends heartbeats to all WebSockets until ctx is done. Then it returns nil.
+// Run sends heartbeats to all connections until ctx is done. Then it returns nil.
 func (s *Server) Run(ctx context.Context) error {
 	tick := time.NewTicker(max(s.opts.Heartbeat/wheelSlots, time.Millisecond))
 	defer tick.Stop()
@@ -39,11 +39,11 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 }
 
-// heartbeat pings the client. If the filter has moved the cursor without a message,
-// heartbeat tells the client the cursor, too. It closes a connection whose client has
-// given no sign of life for longer than patience.
+// heartbeat gives a sign of life. If the filter has moved the cursor without a message,
+// heartbeat tells the client the cursor, too. To a WebSocket it is a ping. heartbeat
+// closes a WebSocket whose client has given no sign of life for longer than patience.
 func (c *conn) heartbeat(w *directWriter, patience time.Duration) {
-	if c.server.age()-time.Duration(c.heard.Load()) > patience {
+	if c.key.kind == byWebSocket && c.server.age()-time.Duration(c.heard.Load()) > patience {
 		c.because(silent)
 		c.cut() // c's reader notices, and ends c
 		return
@@ -63,10 +63,17 @@ func (c *conn) heartbeat(w *directWriter, patience time.Duration) {
 
 // beatLocked returns the frames of a heartbeat.
 func (c *conn) beatLocked() (frames []byte) {
+	c.settleLocked()
 	if c.cursor != c.told {
 		b := &feed.Batch{Set: c.key.set, After: c.told, Cursor: c.cursor}
-		frames = appendFrame(frames, websocket.TextMessage, b.In(c.key.format))
+		frames = appendMessage(frames, c.key.format, b.In(c.key.format))
 		c.told = c.cursor
+	}
+	if c.key.kind == byEventStream {
+		if len(frames) == 0 {
+			frames = appendHTTPChunk(nil, c.coding.pack(nil, []byte(comment)))
+		}
+		return frames
 	}
 	return appendFrame(frames, websocket.PingMessage, nil)
 }

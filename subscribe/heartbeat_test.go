@@ -13,8 +13,12 @@ import (
 	"github.com/rshub/rshub/subscribe"
 )
 
+// heartbeat is that of tests that wait for some of them. A client that is silent for 2.5
+// times as long is closed, and on a busy machine a client is slow.
+const heartbeat = time.Second
+
 func TestPings(t *testing.T) {
-	const heartbeat = 100 * time.Millisecond
+	t.Parallel()
 	s := newSite(t, settings{Options: subscribe.Options{Heartbeat: heartbeat}})
 	s.publish(1)
 	c := s.dial("", dialer{})
@@ -26,7 +30,7 @@ func TestPings(t *testing.T) {
 		if err := answer(data); err != nil {
 			return err
 		}
-		if pings < 10 { // more than a silent client is kept for
+		if pings < 5 { // more than a silent client is kept for
 			return c.ws.WriteControl(websocket.PingMessage, []byte(fmt.Sprint(pings)), time.Now().Add(time.Second))
 		}
 		s.publish(1)
@@ -37,7 +41,7 @@ func TestPings(t *testing.T) {
 		return nil
 	})
 	c.nextChanges()
-	if want := []string{"1", "2", "3", "4", "5", "6", "7", "8", "9"}; !slices.Equal(pongs, want) {
+	if want := []string{"1", "2", "3", "4"}; !slices.Equal(pongs, want) {
 		t.Errorf("answers %v, want %v", pongs, want)
 	}
 
@@ -52,9 +56,10 @@ func TestPings(t *testing.T) {
 // While the memory cannot be reached, a connection cannot join its group. It is
 // pinged all the same, and closed when the hub stops.
 func TestPingsWhileMemoryIsAway(t *testing.T) {
+	t.Parallel()
 	away := &awayMemory{}
 	s := newSite(t, settings{
-		Options: subscribe.Options{Heartbeat: 500 * time.Millisecond}, // a client that is silent for a second or so is closed
+		Options: subscribe.Options{Heartbeat: heartbeat},
 		memory:  func(m subscribe.Memory) subscribe.Memory { away.Memory = m; return away },
 	})
 	s.publish(1)

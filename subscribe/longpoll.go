@@ -29,13 +29,8 @@ type poll struct {
 
 // parsePoll reads the parameters of a poll, except for its cursor.
 func parsePoll(q url.Values) (p poll, err error) {
-	p.limit = defaultLimit
-	if v := q.Get("limit"); v != "" {
-		n, err := strconv.Atoi(v)
-		if err != nil || n < 1 || n > maxLimit {
-			return p, resourcesync.Invalid("limit=%.20s: a limit is a number from 1 to %d", v, maxLimit)
-		}
-		p.limit = n
+	if p.limit, err = feed.ParseLimit(q, defaultLimit, maxLimit); err != nil {
+		return p, err
 	}
 	if v := q.Get("wait"); v != "" {
 		text := v
@@ -88,9 +83,19 @@ func (s *Server) servePoll(w http.ResponseWriter, r *http.Request, set string) e
 		h.Set("RS-Diverged", "true")
 	}
 	h.Set("Content-Type", page.format.MediaType)
-	length := page.end(next)
+	length, send := page.end(next), func() error { return s.send(w, r, page) }
+	coding := s.coding(r.Header)
+	if coding != plain {
+		zipped, share, err := s.zip(r.Context(), page, coding, length)
+		if err != nil {
+			return err
+		}
+		defer share.Release()
+		length, send = len(zipped), func() error { return s.write(w, zipped) }
+	}
+	s.announce(w, r, coding)
 	h.Set("Content-Length", strconv.Itoa(length))
-	if r.Method != http.MethodHead && s.send(w, r, page) == nil { // if send fails, the client is gone or too slow
+	if r.Method != http.MethodHead && send() == nil { // if send fails, the client is gone or too slow
 		var t tally
 		t.add(page.count, length)
 		s.count(byLongPoll, set, &t)

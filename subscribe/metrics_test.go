@@ -5,6 +5,7 @@ package subscribe_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"iter"
 	"net/http"
 	"strings"
@@ -69,7 +70,7 @@ func TestMetrics(t *testing.T) {
 		by("deliveries_total", "eventstream"): 1, by("delivered_changes_total", "eventstream"): 3,
 		by("deliveries_total", "longpoll"): 2, by("delivered_changes_total", "longpoll"): 3 + 5,
 		by("delivered_bytes_total", "websocket"):   float64(start.bytes + filtered.bytes + now.bytes),
-		by("delivered_bytes_total", "eventstream"): float64(len("id: ") + len(e.id) + len("\ndata: ") + len(e.data) + len("\n\n")),
+		by("delivered_bytes_total", "eventstream"): chunked(len("id: ") + len(e.id) + len("\ndata: ") + len(e.data) + len("\n\n")),
 		by("delivered_bytes_total", "longpoll"):    float64(polled + len(body)),
 	}
 	// It is counted a moment after it was sent.
@@ -121,6 +122,54 @@ func TestLag(t *testing.T) {
 		}
 		return true
 	})
+}
+
+// A client that takes nothing shows its lag also when nobody else follows its set, whether
+// it was up to date before or began far back.
+func TestLagOfTheOnlyFollower(t *testing.T) {
+	for _, query := range []string{"", "?prefix=https:", "?since=start"} {
+		t.Run(query, func(t *testing.T) {
+			reg := prometheus.NewRegistry()
+			s := newSite(t, settings{Options: subscribe.Options{Metrics: reg, WriteTimeout: time.Minute}, sendBuffer: smallSend})
+			ctx, cancel := context.WithCancel(t.Context())
+			ran := make(chan error, 1)
+			go func() { ran <- s.hub.Run(ctx) }()
+			defer func() {
+				cancel()
+				<-ran
+			}()
+			s.publish(1)
+			const published = 20
+			publish := func() (end feed.Cursor) {
+				for range published {
+					end = s.publishLarge(100_000)
+				}
+				return end
+			}
+			var end feed.Cursor
+			if query == "?since=start" {
+				end = publish() // and nothing comes later
+			}
+			stalled := s.dial(query, smallBuffers(smallRead))
+			stalled.next()
+			if query != "?since=start" {
+				end = publish()
+			}
+			eventually(t, "it is behind", func() bool {
+				got := metricstest.Values(t, reg)
+				behind, age := got[by("follower_lag_changes", "websocket")], got[by("follower_lag_seconds", "websocket")]
+				return behind > 1 && behind <= published+1 && age > 0 && age < patience.Seconds()
+			})
+			if n := metricstest.Values(t, reg)[by("follower_lag_changes", "websocket")]; n < 2 {
+				t.Errorf("a moment later it is %v changes behind", n)
+			}
+			stalled.readTo(end)
+			eventually(t, "it is not behind", func() bool {
+				got := metricstest.Values(t, reg)
+				return got[by("follower_lag_changes", "websocket")] == 0 && got[by("follower_lag_seconds", "websocket")] == 0
+			})
+		})
+	}
 }
 
 // A long poll is not behind by what its filter leaves out: not by changes that were
@@ -288,3 +337,6 @@ func TestFollowing(t *testing.T) {
 		return len(f) == 1 && f["a"].Followers == 2 && f["demo"].Changes == 0 && f["demo"].Lag == 0
 	})
 }
+
+// chunked returns how long a chunk with n bytes is.
+func chunked(n int) float64 { return float64(len(fmt.Sprintf("%x", n)) + 2 + n + 2) }

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rshub/rshub/feed/compressed"
 	"github.com/rshub/rshub/resourcesync"
 )
 
@@ -105,46 +106,54 @@ type reading func() (object, error)
 var transports = map[string]func(s *site, query, resume string) reading{
 	"WebSocket JSON": func(s *site, query, resume string) reading { return s.dialObjects(query, resume, "") },
 	"WebSocket XML":  func(s *site, query, resume string) reading { return s.dialObjects(query, resume, "rs.xml") },
-	"event stream": func(s *site, query, resume string) reading {
-		var header []string
-		if resume != "" {
-			header = []string{"Last-Event-ID", resume}
-		}
-		st := s.stream(query, header...)
-		return func() (o object, err error) {
-			for {
-				e, err := st.event()
-				switch {
-				case err != nil:
-					return o, err
-				case e.comment:
-					continue
-				case e.name != "":
-					return o, fmt.Errorf("%s: %s", e.name, e.data)
-				}
-				if err := json.Unmarshal([]byte(e.data), &o); err != nil || o.Cursor != e.id {
-					return o, fmt.Errorf("%v: the id is %s of %.200s", err, e.id, e.data)
-				}
-				return o, nil
-			}
-		}
+	"WebSocket zstd": func(s *site, query, resume string) reading {
+		return s.dialObjects(query, resume, compressed.ShortJSON().Name)
 	},
-	"pages": func(s *site, query, resume string) reading {
-		next := s.url(resumed(query, resume))
-		return func() (o object, err error) {
-			resp, body := s.do(http.MethodGet, next)
-			if resp.StatusCode != http.StatusOK {
-				return o, fmt.Errorf("%s: %s", resp.Status, body)
-			}
-			if err := json.Unmarshal(body, &o); err != nil {
+	"event stream":     func(s *site, query, resume string) reading { return s.streamObjects(query, resume) },
+	"event stream dcz": func(s *site, query, resume string) reading { return s.streamObjects(query, resume, codings["dcz"]...) },
+	"pages":            func(s *site, query, resume string) reading { return s.pageObjects(query, resume) },
+	"pages dcz":        func(s *site, query, resume string) reading { return s.pageObjects(query, resume, codings["dcz"]...) },
+}
+
+func (s *site) streamObjects(query, resume string, header ...string) reading {
+	if resume != "" {
+		header = append([]string{"Last-Event-ID", resume}, header...)
+	}
+	st := s.stream(query, header...)
+	return func() (o object, err error) {
+		for {
+			e, err := st.event()
+			switch {
+			case err != nil:
 				return o, err
+			case e.comment:
+				continue
+			case e.name != "":
+				return o, fmt.Errorf("%s: %s", e.name, e.data)
 			}
-			if next = o.Next; next != nextURL(s, resp) {
-				return o, fmt.Errorf("the next page is %q, and %q", next, nextURL(s, resp))
+			if err := json.Unmarshal([]byte(e.data), &o); err != nil || o.Cursor != e.id {
+				return o, fmt.Errorf("%v: the id is %s of %.200s", err, e.id, e.data)
 			}
 			return o, nil
 		}
-	},
+	}
+}
+
+func (s *site) pageObjects(query, resume string, header ...string) reading {
+	next := s.url(resumed(query, resume))
+	return func() (o object, err error) {
+		resp, body := s.do(http.MethodGet, next, header...)
+		if resp.StatusCode != http.StatusOK {
+			return o, fmt.Errorf("%s: %s", resp.Status, body)
+		}
+		if err := json.Unmarshal(body, &o); err != nil {
+			return o, err
+		}
+		if next = o.Next; next != nextURL(s, resp) {
+			return o, fmt.Errorf("the next page is %q, and %q", next, nextURL(s, resp))
+		}
+		return o, nil
+	}
 }
 
 // resumed replaces since in a query.
@@ -163,8 +172,11 @@ func (s *site) dialObjects(query, resume, protocol string) reading {
 		if err != nil {
 			return o, err
 		}
-		if protocol == "" {
-			return o, json.Unmarshal(b, &o)
+		if protocol != "rs.xml" {
+			if protocol != "" {
+				b, err = compressed.Open(nil, b)
+			}
+			return o, errors.Join(err, json.Unmarshal(b, &o))
 		}
 		return parseXMLObject(b)
 	}

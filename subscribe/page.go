@@ -101,7 +101,7 @@ func (p *page) add(e *feed.Entry) bool {
 	last, n := p.lastPiece(), e.Change.Size()
 	begin := len(last.text)
 	if p.format.Parts != nil {
-		last.text = p.format.Parts.Entry(last.text, e, p.count == 0)
+		last.text = p.format.Parts.Entry(last.text, p.batch.Set, e, p.count == 0)
 		n = len(last.text) - begin
 	}
 	if p.count > 0 && p.bytes+n > maxPage {
@@ -215,7 +215,7 @@ func (s *Server) remake(ctx context.Context, p *page, after feed.Cursor) (text [
 		for i := range b.Entries {
 			e := &b.Entries[i]
 			if p.poll.filter.Match(&e.Change) {
-				text = p.format.Parts.Entry(text, e, false)
+				text = p.format.Parts.Entry(text, p.batch.Set, e, false)
 			}
 			if after = e.Cursor; len(text) >= maxChunk {
 				break

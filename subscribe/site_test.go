@@ -17,6 +17,7 @@ import (
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/changelog/disklog"
 	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/feed/compressed"
 	"github.com/rshub/rshub/hub"
 	"github.com/rshub/rshub/problem"
 	"github.com/rshub/rshub/resourcesync"
@@ -72,8 +73,17 @@ func newSite(t testing.TB, o settings) *site {
 		memory = o.memory(memory)
 	}
 	s.server = subscribe.New(follower, memory, o.Options)
+	if strings.HasPrefix(t.Name(), "TestNotTakenOver/") {
+		subscribe.WithoutTakeOver(s.server)
+	}
+	if pollerless(t) {
+		subscribe.WithoutPoller(s.server)
+	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("/sets/{set}/changes", func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get(keepHeader) != "" {
+			w = kept{w, w.(http.Flusher)}
+		}
 		serve(s.server, w, r, r.PathValue("set"))
 	})
 	s.http.Config.Handler = mux
@@ -95,6 +105,15 @@ func newSite(t testing.TB, o settings) *site {
 		}
 	})
 	return s
+}
+
+// keepHeader is in requests whose connections cannot be taken over.
+const keepHeader = "Test-Keep"
+
+// kept is a response whose connection cannot be taken over.
+type kept struct {
+	http.ResponseWriter
+	http.Flusher
 }
 
 // in returns the site for a part of the test.
@@ -200,7 +219,15 @@ func (s *site) do(method, url string, header ...string) (*http.Response, []byte)
 		s.Fatal(err)
 	}
 	defer resp.Body.Close()
-	b, err := io.ReadAll(resp.Body)
+	if method == http.MethodHead {
+		return resp, nil
+	}
+	body, err := compressed.NewReader(resp.Body, resp.Header.Get("Content-Encoding"))
+	if err != nil {
+		s.Fatal(err)
+	}
+	defer body.Close()
+	b, err := io.ReadAll(body)
 	if err != nil {
 		s.Fatal(err)
 	}
@@ -220,3 +247,6 @@ func serve(s *subscribe.Server, w http.ResponseWriter, r *http.Request, set stri
 	a := problem.Adapter{Logger: slog.New(slog.DiscardHandler)}
 	a.Handle(func(w http.ResponseWriter, r *http.Request) error { return s.Serve(w, r, set) })(w, r)
 }
+
+// pollerless reports whether a site is to have no poller. See TestWithoutPoller.
+func pollerless(t testing.TB) bool { return strings.HasPrefix(t.Name(), "TestWithoutPoller/") }

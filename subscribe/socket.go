@@ -25,12 +25,13 @@ func (c *conn) secure() bool {
 	return ok
 }
 
-// cut closes c's socket. It does not block. Over TLS it says no goodbye, because that
-// would wait for a client that takes nothing.
+// cut closes c's socket, and c's reader notices. It does not block. Over TLS it says no
+// goodbye, because that would wait for a client that takes nothing.
 func (c *conn) cut() {
 	var below net.Conn = c.nc
 	if secure, ok := c.nc.(*tls.Conn); ok {
 		below = secure.NetConn()
 	}
+	c.poller.leave(c)
 	_ = below.Close()
 }

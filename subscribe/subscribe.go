@@ -17,6 +17,7 @@ import (
 
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/feed/compressed"
 	"github.com/rshub/rshub/internal/budget"
 	"github.com/rshub/rshub/problem"
 	"github.com/rshub/rshub/resourcesync"
@@ -62,7 +63,7 @@ type Options struct {
 	// baseline of any set.
 	Snapshot func(ctx context.Context, set string, at feed.Cursor) (*Snapshot, error)
 
-	Messages []*feed.Format // formats of WebSocket messages, chosen by Name; the first is for clients that choose none; default: feed.Messages
+	Messages []*feed.Format // formats of WebSocket messages, chosen by Name; the first is for clients that choose none; default: feed.Messages, and compressed.Messages
 	Pages    []*feed.Format // formats of pages, chosen by MediaType; the first is for clients that choose none; default: feed.Pages
 
 	// Behind tells the metrics how far a follower of a set is behind that has got the
@@ -80,7 +81,8 @@ type Options struct {
 	Hold func(ctx context.Context, set string, end func(error)) (release func())
 
 	// Attend tells the Follower that somebody follows a set, also between two calls of
-	// Follow, until leave is called. Default: nobody is told.
+	// Follow, until leave is called. It must not block, and must not keep batches. Default:
+	// nobody is told.
 	Attend func(set string) (leave func())
 }
 
@@ -94,8 +96,12 @@ type Server struct {
 	metrics  *metrics
 	upgrader websocket.Upgrader
 	begun    time.Time
-	ctx      context.Context // done when Shutdown begins
-	stop     context.CancelFunc
+
+	newPoller func() *poller
+	takesOver bool // event streams from net/http
+
+	ctx  context.Context // done when Shutdown begins
+	stop context.CancelFunc
 
 	wg       sync.WaitGroup // of all goroutines
 	requests sync.WaitGroup // that are under way
@@ -103,8 +109,9 @@ type Server struct {
 	mu       sync.Mutex
 	closing  bool // nothing is added any more to the wait groups and to the fields below
 	groups   map[groupKey]*group
-	wheel    [wheelSlots]map[*conn]struct{} // all WebSockets, by when their heartbeat is due
-	progress map[*progress]struct{}         // of the other followers
+	poller   *poller                        // for input of connections; nil: none has come yet, or the system has none
+	wheel    [wheelSlots]map[*conn]struct{} // all connections, by when their heartbeat is due
+	progress map[*progress]struct{}         // of the followers that are requests of net/http
 	next     int                            // slot and shard of the next connection
 }
 
@@ -147,12 +154,12 @@ func New(f Follower, m Memory, o Options) *Server {
 		o.Snapshot = noSnapshots
 	}
 	if o.Messages == nil {
-		o.Messages = feed.Messages()
+		o.Messages = append(feed.Messages(), compressed.Messages()...)
 	}
 	if o.Pages == nil {
 		o.Pages = feed.Pages()
 	}
-	s := &Server{follower: f, memory: m, opts: o, metrics: newMetrics(o.Metrics), begun: time.Now(), groups: map[groupKey]*group{}, progress: map[*progress]struct{}{}}
+	s := &Server{follower: f, memory: m, opts: o, metrics: newMetrics(o.Metrics), begun: time.Now(), newPoller: newPoller, takesOver: true, groups: map[groupKey]*group{}, progress: map[*progress]struct{}{}}
 	if o.Metrics != nil {
 		o.Metrics.MustRegister(newGauges(s))
 	}
@@ -163,7 +170,6 @@ func New(f Follower, m Memory, o Options) *Server {
 	}
 	s.upgrader = websocket.Upgrader{
 		HandshakeTimeout: o.WriteTimeout,
-		Subprotocols:     names(o.Messages),
 		CheckOrigin:      o.CheckOrigin,
 		Error: func(w http.ResponseWriter, r *http.Request, status int, reason error) {
 			problem.Write(w, r, problem.New(status, "websocket", reason.Error()))
@@ -173,7 +179,7 @@ func New(f Follower, m Memory, o Options) *Server {
 }
 
 // Parameters are the query parameters of a request that asks to follow.
-var Parameters = []string{"since", "limit", "wait", "prefix", "change", "type"}
+var Parameters = []string{"since", "limit", "wait", "prefix", "change", "type", "tag", "rel"}
 
 // Wants reports whether r, a GET of a topic, asks to follow the topic and not for the
 // latest change notification. It asks to follow if it has a parameter of the query, is
@@ -188,7 +194,8 @@ func (s *Server) Wants(r *http.Request) bool {
 	return isWebSocket(r) || s.mediaType(r, feed.XML.MediaType) != feed.XML.MediaType
 }
 
-// Serve lets the client follow a set in the way that r asks for. For a WebSocket it
+// Serve lets the client follow a set in the way that r asks for. For a WebSocket, and
+// for an event stream over HTTP/1.1 without TLS, it takes over the connection and
 // returns at once; the connection goes on until the client or Shutdown ends it. For
 // the other ways it blocks until the response has ended. An error means that nothing
 // was answered, and the caller must answer. Serve does not check whether the client
@@ -207,6 +214,7 @@ func (s *Server) Serve(w http.ResponseWriter, r *http.Request, set string) error
 	}
 	defer s.requests.Done()
 	w.Header().Add("Vary", "Accept")
+	w.Header().Add("Vary", "Accept-Encoding, Available-Dictionary")
 	if err := once(r.URL.Query(), "since", "limit", "wait"); err != nil {
 		return err
 	}
@@ -263,6 +271,12 @@ func (s *Server) Shutdown(ctx context.Context) error {
 		}
 	}()
 	s.wg.Wait()
+	s.mu.Lock()
+	shared := s.poller
+	s.mu.Unlock()
+	if shared != nil {
+		shared.close()
+	}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -276,7 +290,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	}
 }
 
-// conns returns all WebSockets.
+// conns returns all connections.
 func (s *Server) conns() (conns []*conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -32,7 +32,7 @@ func (s *Server) serveWebSocket(w http.ResponseWriter, r *http.Request, set stri
 	if err != nil {
 		return err
 	}
-	c := &conn{server: s, filter: filter, index: -1, key: groupKey{set: set, format: format, filter: filter.Key()}}
+	c := &conn{server: s, filter: filter, index: -1, key: groupKey{set: set, format: format, filtered: !filter.IsZero()}}
 	since := q.Get("since")
 	var first []byte // message
 	if isBaseline(since) {
@@ -44,7 +44,7 @@ func (s *Server) serveWebSocket(w http.ResponseWriter, r *http.Request, set stri
 	if err != nil && !isGone {
 		return err
 	}
-	ws, err := s.upgrader.Upgrade(hijacker{w}, r, nil)
+	ws, err := s.upgrader.Upgrade(hijacker{w}, r, chosen(r, format))
 	if err != nil {
 		c.endBaseline()
 		return nil // Upgrade has answered
@@ -53,20 +53,26 @@ func (s *Server) serveWebSocket(w http.ResponseWriter, r *http.Request, set stri
 	c.findSocket()
 	c.hear()
 	if len(first) > 0 {
-		c.control = appendFrame(nil, websocket.TextMessage, first)
+		c.control = appendMessage(nil, format, first)
 	}
 	if isGone {
 		c.goodbye(closeGone, goneReason)
 	}
 	c.release = s.opts.Hold(r.Context(), set, func(err error) { c.goodbye(closeNoRight, err.Error()) })
+	s.follow(c)
+	return nil
+}
+
+// follow lets c follow. If the server takes no more connections, it closes c.
+func (s *Server) follow(c *conn) {
 	if !s.register(c) {
 		c.release()
 		c.endBaseline()
 		c.goodbye(websocket.CloseGoingAway, stopping)
 		c.writeClose()
 		c.cut()
+		s.metrics.closed[c.key.kind][closeReason(websocket.CloseGoingAway)].Inc() // c.end does it for those that are registered
 	}
-	return nil
 }
 
 // begin moves c to where the client asks to begin, and returns the first message. If
@@ -103,15 +109,35 @@ func (s *Server) register(c *conn) bool {
 	c.key.shard = s.next % runtime.GOMAXPROCS(0)
 	c.slot = s.next % wheelSlots
 	s.wheel[c.slot][c] = struct{}{}
-	s.wg.Go(func() { c.follow(nil) })
-	s.wg.Go(func() { c.read() })
+	if c.raw != nil {
+		c.poller = s.sharedPollerLocked()
+	}
+	c.start(nil)
+	if !c.poller.wait(c) {
+		s.wg.Go(func() { c.read() })
+	}
 	return true
 }
 
-// read reads the client's answers to pings and its close frame, until the client is
-// gone. Then it ends the connection.
+// sharedPollerLocked returns the poller of all connections; nil: there is none.
+func (s *Server) sharedPollerLocked() *poller {
+	if s.poller == nil {
+		s.poller = s.newPoller()
+	}
+	return s.poller
+}
+
+// read reads the client's answers to pings and its close frame, until c waits in the
+// poller, or until the client is gone. Then it ends the connection.
 func (c *conn) read() {
+	if c.key.kind == byEventStream {
+		c.readNothing()
+		return
+	}
 	err := c.readFrames(bufio.NewReaderSize(c.nc, readBuffer))
+	if errors.Is(err, errWaits) {
+		return
+	}
 	if r, ok := errors.AsType[*refusal](err); ok {
 		c.goodbye(r.code, r.reason)
 	}
@@ -126,7 +152,11 @@ func (c *conn) read() {
 // It holds the longest control frame.
 const readBuffer = 2 + 4 + maxControlPayload
 
-// readFrames reads until the client closes the WebSocket, or until there is an error.
+// errWaits means that a connection waits in the poller for more input.
+var errWaits = errors.New("the connection waits in the poller")
+
+// readFrames reads until the client closes the WebSocket, or until there is an error,
+// which may be errWaits.
 func (c *conn) readFrames(in *bufio.Reader) error {
 	for {
 		opcode, payload, err := readControl(in)
@@ -142,9 +172,12 @@ func (c *conn) readFrames(in *bufio.Reader) error {
 		case websocket.CloseMessage:
 			code, err := readClose(payload)
 			if err == nil {
-				c.goodbyeFor(byClient, code, "") // the code may be one that stands for another reason
+				c.goodbyeFor(byClient, closeFrame{code: code}) // the code may be one that stands for another reason
 			}
 			return err
+		}
+		if in.Buffered() == 0 && c.poller.wait(c) {
+			return errWaits
 		}
 	}
 }

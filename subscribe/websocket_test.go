@@ -191,7 +191,7 @@ func TestSetNotMade(t *testing.T) {
 // Messages of a filtered stream follow each other: what was left out belongs to
 // the interval of the next message, or of the next heartbeat.
 func TestFilters(t *testing.T) {
-	s := newSite(t, settings{Options: subscribe.Options{Heartbeat: 100 * time.Millisecond}})
+	s := newSite(t, settings{Options: subscribe.Options{Heartbeat: 2 * heartbeat}}) // while it is published, nobody reads
 	s.publish(1)
 	kinds := []resourcesync.ChangeType{resourcesync.Created, resourcesync.Updated, resourcesync.Deleted}
 	types := []string{"text/html", "text/plain; charset=utf-8", "image/png"}
@@ -262,13 +262,13 @@ func TestGone(t *testing.T) {
 		t.Fatal(n, err)
 	}
 	for _, since := range []string{first.String(), "2020-01-01", "2026-01"} {
-		if reason := s.dial("?since="+since, dialer{}).closed(4410); !strings.Contains(reason, "read the resources") {
+		if reason := s.dial("?since="+since, dialer{}).closed(4410); !strings.Contains(reason, "read all resources") {
 			t.Errorf("reason %q", reason)
 		}
 		resp, body := s.get("?since=" + since)
-		s.problem(resp, body, 410, "read the resources")
+		s.problem(resp, body, 410, "read all resources")
 		resp, body = s.get("?since="+since, "Accept", "text/event-stream")
-		s.problem(resp, body, 410, "read the resources")
+		s.problem(resp, body, 410, "read all resources")
 	}
 }
 

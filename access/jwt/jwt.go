@@ -66,7 +66,7 @@ type known struct {
 // New returns an Authenticator for tokens that one of the keys has signed.
 func New(keys *Keys, o Options) (*Authenticator, error) {
 	if o.Issuer == "" || len(o.Audience) == 0 {
-		return nil, errors.New("JWTs need an issuer and an audience: a token for another service must not be good here")
+		return nil, errors.New("JWTs need an issuer and an audience: otherwise tokens for other services would be accepted here")
 	}
 	if o.Claim == "" {
 		o.Claim = "scope"
@@ -102,7 +102,7 @@ func (a *Authenticator) Caller(r *http.Request) (access.Caller, error) {
 		return a.opts.Others.Caller(r)
 	}
 	if token != "" {
-		return access.Caller{}, access.Unknown("the token is no JWT, and no other tokens are known here")
+		return access.Caller{}, access.Unknown("the token is not a JWT, and this hub accepts only JWTs")
 	}
 	return access.Caller{}, nil
 }
@@ -136,7 +136,7 @@ func (a *Authenticator) caller(token string) (access.Caller, error) {
 	case !now.Before(k.expires):
 		return access.Caller{}, access.Expired()
 	case now.Add(a.opts.Skew).Before(k.begins):
-		return access.Caller{}, access.Unknown("the JWT is not good yet (nbf or iat)")
+		return access.Caller{}, access.Unknown("the JWT is not valid yet (nbf or iat)")
 	}
 	var anyone access.Rights
 	if a.opts.Others != nil {
@@ -196,7 +196,7 @@ var all = []jose.SignatureAlgorithm{
 func (a *Authenticator) verify(token string) (known, error) {
 	parsed, err := jwt.ParseSigned(token, all)
 	if err != nil || len(parsed.Headers) != 1 {
-		return known{}, access.Unknown("the token is no JWT with a signature that is allowed here") // err may show a part of it
+		return known{}, access.Unknown("the token is not a JWT with a signature algorithm that this hub allows") // err may show a part of it
 	}
 	header := parsed.Headers[0]
 	keys, version := a.keys.find(header.KeyID, jose.SignatureAlgorithm(header.Algorithm))
@@ -213,7 +213,7 @@ func (a *Authenticator) verify(token string) (known, error) {
 	}
 	if err != nil {
 		a.keys.ask()
-		return known{}, access.Unknown("the JWT is not signed with a key of its issuer that is known here, or its claims cannot be read")
+		return known{}, access.Unknown("the JWT is not signed with a key that this hub knows of its issuer, or its claims cannot be read")
 	}
 	return a.read(&registered, claims, version)
 }
@@ -228,11 +228,11 @@ func (a *Authenticator) read(registered *jwt.Claims, claims map[string]json.RawM
 	case registered.Issuer != a.opts.Issuer:
 		return known{}, access.Unknown("the JWT is from another issuer (iss)")
 	case !intended:
-		return known{}, access.Unknown("the JWT is for somebody else (aud)")
+		return known{}, access.Unknown("the JWT is for another audience (aud)")
 	case registered.Expiry == nil:
 		return known{}, access.Unknown("the JWT does not say when it expires (exp)")
 	case registered.Subject == "" || len(registered.Subject) > maxName || strings.ContainsFunc(registered.Subject, func(c rune) bool { return c < ' ' || c == 0x7F || c == 0xFFFD }):
-		return known{}, access.Unknown(fmt.Sprintf("the JWT does not say whose it is (sub), in at most %d bytes", maxName))
+		return known{}, access.Unknown(fmt.Sprintf("the JWT does not name its owner (sub) in at most %d bytes", maxName))
 	}
 	rights, err := readRights(claims[a.opts.Claim])
 	if err != nil {
@@ -255,7 +255,7 @@ func readRights(claim json.RawMessage) (access.Rights, error) {
 	if json.Unmarshal(claim, &text) != nil {
 		var list []string
 		if json.Unmarshal(claim, &list) != nil {
-			return access.Rights{}, errors.New("it is neither a text nor a list of texts")
+			return access.Rights{}, errors.New("it is neither a string nor a list of strings")
 		}
 		text = strings.Join(list, " ")
 	}
@@ -303,7 +303,7 @@ func checkURL(text string) error {
 	case err != nil || u.Hostname() == "" || u.User != nil:
 		return errors.New("the URL of keys for JWTs is like https://issuer.example.org/keys, without a password")
 	case u.Scheme != "https" && u.Hostname() != "localhost" && u.Hostname() != "127.0.0.1" && u.Hostname() != "::1":
-		return errors.New("the URL of keys for JWTs begins with https://: whoever can change the keys on their way can be anybody")
+		return errors.New("the URL of keys for JWTs must begin with https://, because whoever can change the keys on their way could forge any caller")
 	}
 	return nil
 }

@@ -74,7 +74,7 @@ func OpenKeys(from string, log *slog.Logger) (*Keys, error) {
 		k.http = &http.Client{
 			Timeout: fetchTime,
 			CheckRedirect: func(*http.Request, []*http.Request) error {
-				return errors.New("a redirect: name the URL that it leads to")
+				return errors.New("the URL redirects: use the URL that it redirects to")
 			},
 		}
 		return k, nil
@@ -105,9 +105,9 @@ func (k *Keys) Watch(ctx context.Context) {
 		case ctx.Err() != nil:
 			return
 		case err != nil && (before == nil || before.Error() != err.Error()):
-			k.log.Error("the keys for JWTs cannot be read, so the keys before stay in force", "err", err)
+			k.log.Error("the keys for JWTs cannot be read; the keys that were read before stay in force", "err", err)
 		case changed:
-			k.log.Info("there are other keys for JWTs", "keys", k.count())
+			k.log.Info("the keys for JWTs have changed", "keys", k.count())
 		}
 		switch {
 		case k.http == nil:
@@ -228,10 +228,10 @@ func parseKeys(text []byte, web bool) ([]key, error) {
 		Keys []json.RawMessage `json:"keys"`
 	}
 	if err := json.Unmarshal(text, &set); err != nil || set.Keys == nil {
-		return nil, errors.New(`it is no JWK Set, {"keys":[…]}`)
+		return nil, errors.New(`it is not a JWK Set, {"keys":[…]}`)
 	}
 	if len(set.Keys) > maxKeys {
-		return nil, fmt.Errorf("it has %d keys; %d are the most", len(set.Keys), maxKeys)
+		return nil, fmt.Errorf("it has %d keys; at most %d are allowed", len(set.Keys), maxKeys)
 	}
 	var keys []key
 	for i, raw := range set.Keys {
@@ -251,7 +251,7 @@ func parseKeys(text []byte, web bool) ([]key, error) {
 func parseJWK(raw []byte, web bool) (key, error) {
 	var k jose.JSONWebKey
 	if err := k.UnmarshalJSON(raw); err != nil {
-		return key{}, errors.New("it is no key that is known here") // the error may show a part of it
+		return key{}, errors.New("this hub does not support keys of its type") // the error may show a part of it
 	}
 	if k.Use != "" && k.Use != "sig" {
 		return key{}, fmt.Errorf("it is for %q, not for signatures", k.Use)
@@ -261,11 +261,11 @@ func parseJWK(raw []byte, web bool) (key, error) {
 		return key{}, err
 	}
 	if _, secret := k.Key.([]byte); secret && web {
-		return key{}, errors.New("a key for HMAC is a secret, and does not belong at a URL")
+		return key{}, errors.New("a key for HMAC is a secret and must not be at a URL; put it into a file")
 	}
 	if k.Algorithm != "" {
 		if !slices.Contains(algorithms, jose.SignatureAlgorithm(k.Algorithm)) {
-			return key{}, fmt.Errorf("its algorithm %q does not fit to its type", k.Algorithm)
+			return key{}, fmt.Errorf("its algorithm %q does not fit its type", k.Algorithm)
 		}
 		algorithms = []jose.SignatureAlgorithm{jose.SignatureAlgorithm(k.Algorithm)}
 	}
@@ -277,14 +277,14 @@ func parsePEM(text []byte) (keys []key, err error) {
 		block, rest := pem.Decode(text)
 		if block == nil {
 			if len(bytes.TrimSpace(text)) > 0 {
-				return nil, errors.New("something follows the last key")
+				return nil, errors.New("there is more text after the last key")
 			}
 			return keys, nil
 		}
 		text = rest
 		public, err := x509.ParsePKIXPublicKey(block.Bytes)
 		if block.Type != "PUBLIC KEY" || err != nil {
-			return nil, fmt.Errorf("key %d is no PUBLIC KEY", n)
+			return nil, fmt.Errorf("key %d is not a PUBLIC KEY", n)
 		}
 		algorithms, err := algorithms(public)
 		if err != nil {
@@ -320,7 +320,7 @@ func algorithms(k any) ([]jose.SignatureAlgorithm, error) {
 		}
 		return []jose.SignatureAlgorithm{jose.HS256, jose.HS384, jose.HS512}, nil
 	}
-	return nil, errors.New("it is no public key (RSA, EC or Ed25519) and no key for HMAC")
+	return nil, errors.New("it is neither a public key (RSA, EC or Ed25519) nor a key for HMAC")
 }
 
 func isURL(from string) bool {

@@ -11,6 +11,7 @@ import (
 	"github.com/rshub/rshub/callback/subscription"
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/outbound"
+	"github.com/rshub/rshub/resourcesync"
 )
 
 // An Outlet is a way to deliver. The engine knows nothing more of how a
@@ -35,17 +36,45 @@ type Verifier interface {
 }
 
 // A Delivery is one change notification for one subscription (Change
-// Notification section 3). Nobody may change it.
+// Notification section 3), or a document of another Format. Nobody may change it.
 type Delivery struct {
-	To       *subscription.Subscription
-	Body     [][]byte    // the notification as XML, in parts
-	Changes  int         // number of changes in the notification
-	From     feed.Cursor // where the interval of the notification begins: the Cursor of the delivery before
-	Cursor   feed.Cursor // where the interval ends, and the next delivery begins
-	Attempt  int         // 1 for the first attempt since the last success
-	First    bool        // nothing was delivered to the callback yet: it gets less time, since it may be one that hangs
-	Gap      feed.Cursor // if the memory overran the subscription: the cursor that it had reached before; zero: no changes are missing
-	Diverged bool        // the log had lost its tail, so From is not the Cursor of the delivery before
+	To        *subscription.Subscription
+	Body      [][]byte    // the notification, in parts
+	MediaType string      // of the notification
+	Changes   int         // number of changes in the notification
+	From      feed.Cursor // where the interval of the notification begins: the Cursor of the delivery before
+	Cursor    feed.Cursor // where the interval ends, and the next delivery begins
+	Attempt   int         // 1 for the first attempt since the last success
+	First     bool        // nothing was delivered to the callback yet: it gets less time, since it may be one that hangs
+	Gap       feed.Cursor // if the memory overran the subscription: the cursor that it had reached before; zero: no changes are missing
+	Diverged  bool        // the log had lost its tail, so From is not the Cursor of the delivery before
+}
+
+// A Format is how the deliveries of a topic are written: a head, the entries, each of them once
+// for all subscriptions, and a foot. It must not be changed after its first use.
+type Format struct {
+	MediaType string
+
+	// Head appends what stands before the entries. Of b only the Set, the cursors and Diverged
+	// are those of the delivery, and its only entry has the datetime of the first one. ctx is
+	// for what Head reads.
+	Head func(ctx context.Context, dst []byte, b *feed.Batch) []byte
+
+	// Entry appends an entry. w is of one run of entries, and used by one goroutine.
+	Entry func(dst []byte, e *feed.Entry, w *feed.XMLWriter) []byte
+
+	Foot []byte // what stands behind the entries
+}
+
+// Notifications is the format of change notifications (Change Notification section 3), and of
+// framework notifications.
+var Notifications = &Format{
+	MediaType: "application/xml",
+	Head: func(_ context.Context, dst []byte, b *feed.Batch) []byte {
+		return feed.NewXMLWriter().AppendHeader(dst, b.Header())
+	},
+	Entry: func(dst []byte, e *feed.Entry, w *feed.XMLWriter) []byte { return w.AppendEntry(dst, e) },
+	Foot:  resourcesync.AppendXMLFooter(nil, &resourcesync.Header{}),
 }
 
 // Size returns the length of the body in bytes.

@@ -110,7 +110,7 @@ func claimToCopy(ctx context.Context, to claim.Store, shard int) (claim.Claim, e
 			return claims[0], nil
 		}
 		if time.Now().After(end) || !backoff.Wait(ctx, to.ClaimFor()/20) {
-			return claim.Claim{}, errors.Join(ctx.Err(), errors.New("something else works on it, perhaps another rshub copy"))
+			return claim.Claim{}, errors.Join(ctx.Err(), errors.New("another process is writing to it, perhaps another rshub copy"))
 		}
 	}
 }

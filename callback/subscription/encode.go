@@ -30,6 +30,7 @@ func encodeSubscription(s *Subscription, keys *Keys) ([]byte, error) {
 	kept := *s
 	kept.LeaseEnd, kept.Made, kept.Renewed = micros(s.LeaseEnd), micros(s.Made), micros(s.Renewed)
 	kept.FormerEnd, kept.Until, kept.Ended = micros(s.FormerEnd), micros(s.Until), micros(s.Ended)
+	kept.Proved.At = micros(s.Proved.At)
 	if s.Sealed == "" && s.Secret != "" && keys.encrypts() {
 		id := s.ID()
 		kept.Secret, kept.Former, kept.Sealed = keys.seal(id, useSecret, s.Secret), keys.seal(id, useFormer, s.Former), keys.first
@@ -61,7 +62,7 @@ func encodeRequest(r *Request, keys *Keys) ([]byte, error) {
 		return nil, err
 	}
 	kept := *r
-	kept.At, kept.Until = micros(r.At), micros(r.Until)
+	kept.At, kept.Until, kept.Proof.At = micros(r.At), micros(r.Until), micros(r.Proof.At)
 	if r.Sealed == "" && r.Secret != "" && keys.encrypts() {
 		kept.Secret, kept.Sealed = keys.seal(r.ID(), useSecret, r.Secret), keys.first
 	}

@@ -92,7 +92,7 @@ func (k *Keys) open(key string, id ID, use, sealed string) (string, error) {
 		box, err = k.all[key].Open(nil, nil, box, bound(id, use))
 	}
 	if err != nil {
-		return "", fmt.Errorf("its secret cannot be decrypted with the key %s: another key may have had this ID, or it is damaged", key)
+		return "", fmt.Errorf("its secret cannot be decrypted with the key %s: the secret is damaged, or another key had this ID before", key)
 	}
 	return string(box), nil
 }

@@ -6,13 +6,14 @@ import (
 	"strings"
 
 	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/internal/forwarded"
 )
 
 // ErrNotYours means that a request would change a subscription that somebody
 // else made, as far as the hub can tell.
-var ErrNotYours = &feed.Error{Code: "not-yours", Status: 403, Text: "the subscription was made by somebody else",
-	Detail: "this callback has a subscription to this topic, and nothing shows that you made it: to change its hub.secret, its filter or its place, or to end one that was made with a token, " +
-		"send the present hub.secret, or rs.status with the URL that the callback was told when it was asked to confirm; without them a renewal can only prolong the lease"}
+var ErrNotYours = &feed.Error{Code: "not-yours", Status: 403, Text: "the subscription belongs to another caller",
+	Detail: "this callback has a subscription to this topic, and your request does not show that you made it. To change its hub.secret, its filter or its place, or to end one that was made with a token, " +
+		"send its present hub.secret, or rs.status with the URL that the hub named when it asked the callback to confirm. Without them you can only prolong the lease"}
 
 const byToken = "token "
 
@@ -30,16 +31,12 @@ func NameOf(by string) string {
 }
 
 // ByAddress returns what Request.By is for a caller without a token: its
-// network address, of IPv6 the first 64 bits, since the rest of it may change
-// at any time.
+// network address, of IPv6 its forwarded.Network.
 func ByAddress(addr netip.Addr) string {
-	addr = addr.Unmap().WithZone("")
-	if addr.Is6() {
-		if p, err := addr.Prefix(64); err == nil {
-			return "address " + p.String()
-		}
+	if p := forwarded.Network(addr); p.Addr().Is6() {
+		return "address " + p.String()
 	}
-	return "address " + addr.String()
+	return "address " + addr.Unmap().String()
 }
 
 // Shows reports whether a request shows that it comes from whoever made a

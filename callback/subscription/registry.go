@@ -97,6 +97,7 @@ type Request struct {
 	Token    string        `json:"token,omitempty"`    // by a subscriber: the token that the request shows, as whoever made the subscription knows it
 	Anyone   bool          `json:"anyone,omitempty"`   // by a subscriber: see Subscription.Anyone
 	Until    time.Time     `json:"until,omitzero"`     // by a subscriber: when its token expires; zero: it does not
+	Proof    Proof         `json:"proof,omitzero"`     // with Prove
 	At       time.Time     `json:"at"`                 // when it was accepted
 }
 
@@ -109,13 +110,14 @@ const (
 	Remove      Mode = "remove"      // by an operator: remove it, and tell the callback (hub.mode=denied)
 	Retry       Mode = "retry"       // by an operator: deliver now
 	Move        Mode = "move"        // by an operator: go on after Start
+	Prove       Mode = "prove"       // by the subscriber, at its status: keep Proof
 )
 
 // inboxRoom returns how many requests may wait in the inbox before this one is
 // refused. most is the limit for requests of subscribers. Requests of operators
 // have some more room, so that subscribers cannot keep them out.
 func (r *Request) inboxRoom(most int) int {
-	if r.Mode == Subscribe || r.Mode == Unsubscribe {
+	if r.Mode == Subscribe || r.Mode == Unsubscribe || r.Mode == Prove {
 		return most
 	}
 	return most + most/10 + 1
@@ -127,7 +129,7 @@ func (r *Request) ID() ID { return NewID(r.Set, r.Callback) }
 // Makes returns the subscription that the request makes of was. If was is zero, or has
 // ended, the subscription is new and gets a token. A subscription keeps who made it,
 // and the end of its lease if that is later, unless the request shows that it
-// comes from whoever made it. The lease ends when the token of who made it expires, at the
+// comes from whoever made it. It keeps its proof, unless its prefix changes. The lease ends when the token of who made it expires, at the
 // latest. The secret before goes on to sign for FormerFor.
 func (r *Request) Makes(was *Subscription, now time.Time) Subscription {
 	now = now.UTC().Round(0)
@@ -141,6 +143,9 @@ func (r *Request) Makes(was *Subscription, now time.Time) Subscription {
 		return wanted
 	}
 	wanted.Renewed, wanted.Until, wanted.Anyone = now, was.Until, was.Anyone
+	if r.Filter.Prefix == was.Filter.Prefix { // else it was a proof of other resources
+		wanted.Proved = was.Proved
+	}
 	if r.Shows(was) {
 		wanted.By, wanted.Until, wanted.Anyone = cmp.Or(r.By, was.By), r.Until, r.Anyone
 	} else if was.LeaseEnd.After(wanted.LeaseEnd) {

@@ -49,7 +49,7 @@ func setMark(set string) []byte {
 func ParseID(s string) (id ID, err error) {
 	b, err := hex.DecodeString(s)
 	if err != nil || len(b) != len(id) {
-		return id, resourcesync.Invalid("%.80q is no id of a subscription: it has 32 hexadecimal digits", s)
+		return id, resourcesync.Invalid("%.80q is not the id of a subscription: an id has 32 hexadecimal digits", s)
 	}
 	copy(id[:], b)
 	return id, nil
@@ -91,6 +91,8 @@ type Subscription struct {
 	Ended time.Time `json:"ended,omitzero"`
 	Why   string    `json:"why,omitempty"`
 
+	Proved Proof `json:"proved,omitzero"` // the newest proof; zero: there is none since the filter is as it is
+
 	// Sealed is the ID of the key that Secret and Former are encrypted with, if this hub does
 	// not have that key. Then they are of no use here. Empty: they are in clear.
 	//
@@ -98,6 +100,15 @@ type Subscription struct {
 	// callback takes its deliveries for genuine ones.
 	Sealed string `json:"sealed,omitempty"`
 	Stale  bool   `json:"-"` // read from a registry: the secrets are to be encrypted anew, with the first key
+}
+
+// A Proof says that a destination held exactly what the hub did, within the prefix of the
+// subscription's filter. The hub has compared both.
+type Proof struct {
+	At       time.Time   `json:"at"` // when the hub compared
+	Cursor   feed.Cursor `json:"cursor"`
+	By       string      `json:"by"`                // what was compared: position or content
+	Complete bool        `json:"complete,omitzero"` // the hub knew all resources of the set then
 }
 
 // FormerFor is how long the secret before a renewal with another one goes on to sign, too.
@@ -157,5 +168,5 @@ var (
 
 	// ErrBusy means that too many requests wait in a shard's inbox.
 	ErrBusy = &feed.Error{Code: "busy", Status: 503, Retry: 60, Text: "too many requests wait",
-		Detail: "too many requests about subscriptions wait to be carried out: try again in a minute"}
+		Detail: "too many requests about subscriptions are waiting: try again in a minute"}
 )

@@ -77,7 +77,7 @@ func (c *Caller) Deliver(ctx context.Context, d *outlet.Delivery) outlet.Verdict
 	case status >= 200 && status <= 299:
 		return outlet.Verdict{Decision: outlet.Done, Status: status, Outcome: outbound.Success, Place: peer.Place()}
 	}
-	f := outbound.Answered("the answer is no success", status)
+	f := outbound.Answered("the answer is not a success (2xx)", status)
 	v := outlet.Verdict{Decision: outlet.Again, After: after, Status: status, Error: f.Text, Outcome: f.Outcome, Place: peer.Place()}
 	switch status {
 	case http.StatusGone:
@@ -119,7 +119,7 @@ func (c *Caller) post(ctx context.Context, cancel context.CancelFunc, d *outlet.
 	r.ContentLength = d.Size()
 	r.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(outbound.NewBody(d.Body)), nil }
 	r.Header = http.Header{
-		"Content-Type": {"application/xml"},
+		"Content-Type": {d.MediaType},
 		"User-Agent":   {outbound.UserAgent},
 		"Link":         {c.base.Link(d.To.Set)},
 		"Rs-Position":  {strconv.FormatUint(d.Cursor.Position, 10)},
@@ -131,8 +131,8 @@ func (c *Caller) post(ctx context.Context, cancel context.CancelFunc, d *outlet.
 	}
 	if !d.Gap.IsZero() {
 		r.Header["Rs-Gap"] = []string{outlet.Lost(d.Gap, d.From)}
-		if c.opts.Inventory(ctx, d.To.Set) {
-			r.Header.Add("Link", c.base.InventoryLink(d.To.Set))
+		if set := feed.LogOf(d.To.Set); c.opts.Inventory(ctx, set) {
+			r.Header.Add("Link", c.base.InventoryLink(set))
 		}
 	}
 	if d.Diverged {
@@ -198,9 +198,9 @@ func (c *Caller) Confirm(ctx context.Context, q *outlet.Question) outlet.Verdict
 	case err != nil:
 		return unanswered(err, outlet.Again, peer)
 	case status >= 500:
-		return refused(outlet.Again, outbound.Answered("the answer is no confirmation", status))
+		return refused(outlet.Again, outbound.Answered("the answer does not confirm the request", status))
 	case status < 200 || status > 299:
-		return refused(outlet.Over, outbound.Answered("the answer is no confirmation", status))
+		return refused(outlet.Over, outbound.Answered("the answer does not confirm the request", status))
 	case string(answer) != challenge:
 		return refused(outlet.Over, &outbound.Failure{Text: "the answer's body is not the challenge", Outcome: outbound.Other})
 	}

@@ -46,7 +46,7 @@ func TestRealCallbacks(t *testing.T) {
 		"own CA":      {secure.URL, outbound.Options{Allow: loopback, CAs: secure.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs}, ""},
 		"unknown CA":  {secure.URL, outbound.Options{Allow: loopback}, "TLS"},
 		"no TLS":      {strings.Replace(plain.URL, "http:", "https:", 1), outbound.Options{Allow: loopback}, "TLS"},
-		"TLS wanted":  {strings.Replace(secure.URL, "https:", "http:", 1), outbound.Options{Allow: loopback}, "no success"},
+		"TLS wanted":  {strings.Replace(secure.URL, "https:", "http:", 1), outbound.Options{Allow: loopback}, "not a success"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got.Store(0)

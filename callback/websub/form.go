@@ -40,7 +40,7 @@ func readForm(w http.ResponseWriter, r *http.Request) (url.Values, error) {
 		return nil, problem.New(http.StatusRequestEntityTooLarge, "too-large", fmt.Sprintf("the form has more than %d bytes", e.Limit))
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read the form: %w", err)
+		return nil, fmt.Errorf("read the form: %w", problem.Unread(err))
 	}
 	form, err := url.ParseQuery(string(body))
 	if err != nil {
@@ -49,7 +49,7 @@ func readForm(w http.ResponseWriter, r *http.Request) (url.Values, error) {
 	for name, values := range form {
 		for _, v := range values {
 			if !utf8.ValidString(name) || !utf8.ValidString(v) {
-				return nil, resourcesync.Invalid("%.40q: a form is UTF-8", name)
+				return nil, resourcesync.Invalid("%.40q is not UTF-8: a form must be UTF-8", name)
 			}
 		}
 	}
@@ -86,26 +86,39 @@ func parseMode(form url.Values) (string, error) {
 	return "", resourcesync.Invalid("hub.mode=%.40q: it is subscribe, unsubscribe or publish", mode)
 }
 
-// parseTopic returns the set whose topic a parameter names.
-func (s *Server) parseTopic(form url.Values, name string) (set string, err error) {
-	topic, err := one(form, name)
+// parseTopic returns the name of the topic that a parameter is the URL of.
+func (s *Server) parseTopic(form url.Values, name string) (topic string, err error) {
+	url, err := one(form, name)
 	if err != nil {
 		return "", err
 	}
-	return s.setOf(name, topic)
-}
-
-// setOf returns the set of a topic, which is the value of a parameter.
-func (s *Server) setOf(name, topic string) (set string, err error) {
-	if topic == "" {
+	if url == "" {
 		return "", resourcesync.Invalid("%s is missing: it is a topic, %s", name, s.base.Topic("SET"))
 	}
-	set, ok := s.base.ParseTopic(topic)
+	topic, ok := s.base.FindTopic(url)
 	if !ok {
-		return "", problem.New(http.StatusNotFound, "no-such-topic",
-			fmt.Sprintf("%s=%.200q is no topic of this hub: a topic is %s, and GET %s lists the sets", name, topic, s.base.Topic("SET"), s.base.Sets()))
+		return "", s.noTopic(name, url)
+	}
+	return topic, nil
+}
+
+// setOf returns the set of a topic, which is the value of a parameter. Only the topic of the
+// set's changes counts.
+func (s *Server) setOf(name, url string) (set string, err error) {
+	if url == "" {
+		return "", resourcesync.Invalid("%s is missing: it is a topic, %s", name, s.base.Topic("SET"))
+	}
+	set, ok := s.base.ParseTopic(url)
+	if !ok {
+		return "", s.noTopic(name, url)
 	}
 	return set, nil
+}
+
+// noTopic returns the problem of a parameter that is not the URL of a topic.
+func (s *Server) noTopic(name, url string) error {
+	return problem.New(http.StatusNotFound, "no-such-topic",
+		fmt.Sprintf("%s=%.200q is not a topic of this hub: a topic is like %s; GET %s lists the sets", name, url, s.base.Topic("SET"), s.base.Sets()))
 }
 
 // parseCallback reads hub.callback, or callbackURI of the draft of 2012. It
@@ -149,7 +162,7 @@ func (s *Server) parseStatus(form url.Values) (token string, err error) {
 		_, token, ok = strings.Cut(name, ".")
 	}
 	if !ok || token == "" {
-		return "", resourcesync.Invalid("rs.status=%.40q is not the URL of a subscription's status: the callback was told the URL when it was asked to confirm", status)
+		return "", resourcesync.Invalid("rs.status=%.40q is not the status URL of a subscription: the hub names that URL when it asks the callback to confirm", status)
 	}
 	return token, nil
 }
@@ -173,10 +186,10 @@ func (s *Server) parseLease(form url.Values) (time.Duration, error) {
 	return min(max(time.Duration(min(n, uint64(s.opts.LeaseMax/time.Second)))*time.Second, s.opts.LeaseMin), s.opts.LeaseMax), nil
 }
 
-// parseFilter reads rs.prefix, rs.change and rs.type.
+// parseFilter reads rs.prefix and the other parameters of a filter.
 func parseFilter(form url.Values) (feed.Filter, error) {
 	q := url.Values{}
-	for _, name := range []string{"prefix", "change", "type"} {
+	for _, name := range []string{"prefix", "change", "type", "tag", "rel"} {
 		if v, ok := form["rs."+name]; ok {
 			q[name] = v
 		}

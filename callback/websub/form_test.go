@@ -3,12 +3,16 @@ package websub
 import (
 	"context"
 	"fmt"
+	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"os"
 	"slices"
 	"strings"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	"github.com/rshub/rshub/access"
@@ -22,6 +26,16 @@ import (
 	"github.com/rshub/rshub/outbound"
 	"github.com/rshub/rshub/resourcesync"
 )
+
+// A client that stalls in the middle of a form is told so.
+func TestStalledForm(t *testing.T) {
+	f := newFront(t, Options{})
+	body := io.MultiReader(strings.NewReader("hub.mode=subscribe&"), iotest.ErrReader(&net.OpError{Op: "read", Err: os.ErrDeadlineExceeded}))
+	w := f.answer(httptest.NewRequest(http.MethodPost, "/hub", body), access.All())
+	if w.Code != http.StatusRequestTimeout || !strings.Contains(w.Body.String(), "silent") {
+		t.Errorf("it is answered %d, %q", w.Code, w.Body)
+	}
+}
 
 // The answer to a refused request names the parameter that is wrong. Nothing of the
 // request is kept.
@@ -72,6 +86,8 @@ func TestRefusedForms(t *testing.T) {
 		"a long prefix":             {asking("rs.prefix", strings.Repeat("p", 2049)), 400, "rs.prefix"},
 		"an unknown change":         {asking("rs.change", "created,moved"), 400, "rs.change"},
 		"an unknown type":           {asking("rs.type", "text"), 400, "rs.type"},
+		"a tag of two words":        {asking("rs.tag", "two words"), 400, "rs.tag"},
+		"a rel in capitals":         {asking("rs.rel", "Up"), 400, "rs.rel"},
 		"two starts":                {asking() + "&rs.since=start&rs.since=now", 400, "rs.since"},
 		"no start":                  {asking("rs.since", "yesterday"), 400, "rs.since"},
 		"a start in the future":     {asking("rs.since", "2999-01-01"), 400, "rs.since"},
@@ -134,8 +150,8 @@ func TestTakenForms(t *testing.T) {
 		"a callback with a query":     {asking("hub.callback", "https://callback.example/a%2Fb?c=d&e=%20f"), func(r *subscription.Request) { r.Callback = "https://callback.example/a%2Fb?c=d&e=%20f" }},
 		"a callback in capitals":      {asking("hub.callback", "HTTPS://Callback.Example:443/CB"), func(r *subscription.Request) { r.Callback = "HTTPS://Callback.Example:443/CB" }},
 		"a callback of 2,048 bytes":   {asking("hub.callback", long), func(r *subscription.Request) { r.Callback = long }},
-		"filters":                     {asking("rs.prefix", "https://example.org/é", "rs.change", "updated, created", "rs.type", "text/*"), filtered},
-		"filters, said several times": {asking("rs.prefix", "https://example.org/é", "rs.type", "Text/*") + "&rs.change=created&rs.change=updated,created", filtered},
+		"filters":                     {asking("rs.prefix", "https://example.org/é", "rs.change", "updated, created", "rs.type", "text/*", "rs.tag", "frösche,b", "rs.rel", "via,urn:x:r"), filtered},
+		"filters, said several times": {asking("rs.prefix", "https://example.org/é", "rs.type", "Text/*", "rs.tag", "b", "rs.rel", "via") + "&rs.change=created&rs.change=updated,created&rs.tag=frösche,b&rs.rel=urn:x:r,via", filtered},
 		"from now on":                 {asking("rs.since", "now"), func(r *subscription.Request) { r.Move = true }},
 		"an empty start":              {asking("rs.since", ""), func(*subscription.Request) {}},
 		"from the start":              {asking("rs.since", "start"), func(r *subscription.Request) { r.Start, r.Move = feed.Cursor{Micros: r.Start.Micros}, true }},
@@ -163,7 +179,7 @@ func TestTakenForms(t *testing.T) {
 }
 
 func filtered(r *subscription.Request) {
-	r.Filter = feed.Filter{Prefix: "https://example.org/é", Changes: []resourcesync.ChangeType{"created", "updated"}, Types: []string{"text/*"}}
+	r.Filter = feed.Filter{Prefix: "https://example.org/é", Changes: []resourcesync.ChangeType{"created", "updated"}, Types: []string{"text/*"}, Tags: []string{"b", "frösche"}, Rels: []string{"urn:x:r", "via"}}
 }
 
 // Whatever is POSTed, an accepted request is complete, and comes from the form.
@@ -171,7 +187,7 @@ func FuzzForm(f *testing.F) {
 	for _, seed := range []string{
 		"", asking(), asking("hub.lease_seconds", "99999999999999999999"), asking("rs.since", "start", "rs.change", "created,updated"),
 		asking("hub.secret", strings.Repeat("é", 99)), "callbackURI=https://callback.example/cb", "hub.mode=publish&hub.url=" + base + "/sets/demo/changes",
-		asking("hub.mode", "unsubscribe"), asking("rs.prefix", "a&b", "rs.type", "text/*"), "hub%2Emode=subscribe&a=%", "a=%FF;",
+		asking("hub.mode", "unsubscribe"), asking("rs.prefix", "a&b", "rs.type", "text/*", "rs.tag", "c,d", "rs.rel", "via"), "hub%2Emode=subscribe&a=%", "a=%FF;",
 	} {
 		f.Add(seed)
 	}

@@ -45,7 +45,7 @@ func (r *rates) take(now time.Time, limits ...limit) error {
 	for _, l := range limits {
 		if r.counts[l.about] >= l.most {
 			p := problem.New(http.StatusTooManyRequests, "too-many-requests",
-				fmt.Sprintf("there were %d requests %s within a minute: try again in the next", l.most, l.about))
+				fmt.Sprintf("there were %d requests %s within a minute: try again in a minute", l.most, l.about))
 			p.RetryAfter = int(r.minute.Add(time.Minute).Sub(now)/time.Second) + 1
 			return p
 		}
@@ -115,18 +115,18 @@ func (s *Server) full(ctx context.Context, r *subscription.Request, host string)
 	}
 	switch {
 	case c.Host >= s.opts.MaxPerHost:
-		return refuse(http.StatusForbidden, "this hub takes at most %d subscriptions with callbacks at %s, and has that many: it accepts renewals, but no new ones", s.opts.MaxPerHost, host)
+		return refuse(http.StatusForbidden, "this hub has %d subscriptions with callbacks at %s, which is the limit: it accepts only renewals", s.opts.MaxPerHost, host)
 	case c.Set >= s.opts.MaxPerSet:
-		return refuse(http.StatusForbidden, "this hub takes at most %d subscriptions to set %s, and has that many: it accepts renewals, but no new ones", s.opts.MaxPerSet, r.Set)
+		return refuse(http.StatusForbidden, "this hub has %d subscriptions to set %s, which is the limit: it accepts only renewals", s.opts.MaxPerSet, r.Set)
 	}
 	if r.By != "" && !access.FromContext(ctx).Rights.Operate() { // nobody takes the places of all others
 		switch most := s.opts.MaxPerSet; {
 		case c.OwnHost >= half(s.opts.MaxPerHost):
-			return refuse(http.StatusForbidden, "one caller may have at most %d subscriptions with callbacks at %s, and you have that many: this hub accepts renewals, but no new ones", half(s.opts.MaxPerHost), host)
+			return refuse(http.StatusForbidden, "you have %d subscriptions with callbacks at %s, which is the limit of one caller: this hub accepts only renewals from you", half(s.opts.MaxPerHost), host)
 		case c.OwnSet >= half(most):
-			return refuse(http.StatusForbidden, "one caller may have at most %d subscriptions to set %s, and you have that many: this hub accepts renewals, but no new ones", half(most), r.Set)
+			return refuse(http.StatusForbidden, "you have %d subscriptions to set %s, which is the limit of one caller: this hub accepts only renewals from you", half(most), r.Set)
 		case c.OwnAll >= most:
-			return refuse(http.StatusForbidden, "one caller may have at most %d subscriptions, and you have that many: this hub accepts renewals, but no new ones", most)
+			return refuse(http.StatusForbidden, "you have %d subscriptions, which is the limit of one caller: this hub accepts only renewals from you", most)
 		}
 	}
 	unverified := ""
@@ -138,7 +138,7 @@ func (s *Server) full(ctx context.Context, r *subscription.Request, host string)
 	default:
 		return nil
 	}
-	p := refuse(http.StatusTooManyRequests, "%s are still to be confirmed, which is the limit: try again when some are confirmed", unverified)
+	p := refuse(http.StatusTooManyRequests, "%s are not confirmed yet, which is the limit: try again when some are confirmed", unverified)
 	p.RetryAfter = 30 // by then the third attempt to verify is over
 	return p
 }

@@ -1,16 +1,19 @@
 package websub
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/rshub/rshub/callback/subscription"
 	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/internal/jsonbody"
 	"github.com/rshub/rshub/internal/trail"
 	"github.com/rshub/rshub/problem"
 	"github.com/rshub/rshub/resourcesync"
@@ -24,7 +27,7 @@ const (
 	pageBytes   = 1 << 20
 )
 
-// ServeSubscriptions answers an operator's GET of a set's subscriptions, one
+// ServeSubscriptions answers an operator's GET of the subscriptions to a set's topics, one
 // page at a time (?limit=, ?after= an ID). Whether the caller is an operator
 // has been checked before.
 func (s *Server) ServeSubscriptions(w http.ResponseWriter, r *http.Request, set string) error {
@@ -32,21 +35,19 @@ func (s *Server) ServeSubscriptions(w http.ResponseWriter, r *http.Request, set 
 		return err
 	}
 	q := r.URL.Query()
-	limit, after := defaultPage, subscription.ID{}
-	var err error
-	if v := q.Get("limit"); v != "" {
-		if limit, err = strconv.Atoi(v); err != nil || limit < 1 || limit > maxPage {
-			return resourcesync.Invalid("limit=%.20s: a limit is a number from 1 to %d", v, maxPage)
-		}
+	limit, err := feed.ParseLimit(q, defaultPage, maxPage)
+	if err != nil {
+		return err
 	}
+	after := subscription.ID{}
 	if v := q.Get("after"); v != "" {
 		if after, err = subscription.ParseID(v); err != nil {
 			return resourcesync.About("after", err)
 		}
 	}
-	records, more, err := s.registry.List(r.Context(), set, after, limit)
+	records, more, err := s.list(r.Context(), set, after, limit)
 	if err != nil {
-		return fmt.Errorf("list the subscriptions of set %q: %w", set, err)
+		return err
 	}
 	if len(records) == 0 {
 		if _, err := s.log.State(r.Context(), set); errors.Is(err, feed.ErrNoSet) {
@@ -77,7 +78,25 @@ func (s *Server) ServeSubscriptions(w http.ResponseWriter, r *http.Request, set 
 		next := url.Values{"after": {records[len(records)-1].ID().String()}, "limit": {strconv.Itoa(limit)}}
 		page.Next = s.base.Subscriptions(set) + "?" + next.Encode()
 	}
-	return writeJSON(w, http.StatusOK, page)
+	jsonbody.Write(w, http.StatusOK, page)
+	return nil
+}
+
+// list returns at most limit subscriptions to the topics of a set, in the order of their IDs,
+// from behind one on. more says that there are others.
+func (s *Server) list(ctx context.Context, set string, after subscription.ID, limit int) (records []subscription.Record, more bool, err error) {
+	for _, topic := range feed.Topics(set) {
+		some, rest, err := s.registry.List(ctx, topic, after, limit)
+		if err != nil {
+			return nil, false, fmt.Errorf("list the subscriptions of set %q: %w", set, err)
+		}
+		records, more = append(records, some...), more || rest
+	}
+	slices.SortFunc(records, func(a, b subscription.Record) int { return strings.Compare(a.ID().String(), b.ID().String()) })
+	if len(records) > limit {
+		records, more = records[:limit], true
+	}
+	return records, more, nil
 }
 
 // ServeSubscription answers an operator about one subscription of a set: GET
@@ -90,7 +109,7 @@ func (s *Server) ServeSubscription(w http.ResponseWriter, r *http.Request, set, 
 		return err
 	}
 	record, err := s.registry.Find(r.Context(), parsed)
-	if errors.Is(err, subscription.ErrNoSubscription) || err == nil && record.Set != set {
+	if errors.Is(err, subscription.ErrNoSubscription) || err == nil && feed.SetOf(record.Set) != set {
 		return problem.New(http.StatusNotFound, "no-such-subscription", "this set has no subscription of that id; GET /sets/"+set+"/subscriptions lists them")
 	}
 	if err != nil {
@@ -100,14 +119,15 @@ func (s *Server) ServeSubscription(w http.ResponseWriter, r *http.Request, set, 
 	if !record.Ended.IsZero() && (part == "retry" || part == "cursor") {
 		return problem.New(http.StatusConflict, "subscription-ended", "the subscription has ended: "+record.Why)
 	}
-	request := subscription.Request{Set: set, Callback: record.Callback, At: s.opts.Now().UTC()}
+	request := subscription.Request{Set: record.Set, Callback: record.Callback, At: s.opts.Now().UTC()}
 	switch {
 	case part == "" && (r.Method == http.MethodGet || r.Method == http.MethodHead):
 		v, err := s.viewAll(r.Context(), &record)
 		if err != nil {
 			return err
 		}
-		return writeJSON(w, http.StatusOK, v)
+		jsonbody.Write(w, http.StatusOK, v)
+		return nil
 	case part == "" && r.Method == http.MethodDelete:
 		request.Mode = subscription.Remove
 		noted.Begin(trail.Remove, set)
@@ -117,7 +137,7 @@ func (s *Server) ServeSubscription(w http.ResponseWriter, r *http.Request, set, 
 	case part == "cursor" && r.Method == http.MethodPut:
 		request.Mode = subscription.Move
 		noted.Begin(trail.Move, set)
-		begin, err := s.readCursor(w, r, set)
+		begin, err := s.readCursor(w, r, record.Set)
 		if err != nil {
 			return err
 		}
@@ -126,7 +146,7 @@ func (s *Server) ServeSubscription(w http.ResponseWriter, r *http.Request, set, 
 	default:
 		allow, ok := map[string]string{"": "DELETE, GET, HEAD", "retry": "POST", "cursor": "PUT"}[part]
 		if !ok {
-			return problem.New(http.StatusNotFound, "not-found", "a subscription has /retry (POST) and /cursor (PUT)")
+			return problem.New(http.StatusNotFound, "not-found", "there is nothing at this URL: below a subscription there are /retry (POST) and /cursor (PUT)")
 		}
 		return problem.NotAllowed(r, allow)
 	}
@@ -134,23 +154,17 @@ func (s *Server) ServeSubscription(w http.ResponseWriter, r *http.Request, set, 
 	if err := s.send(r.Context(), request); err != nil {
 		return err
 	}
-	return writeJSON(w, http.StatusAccepted, map[string]string{"id": id, "accepted": string(request.Mode)})
+	jsonbody.Write(w, http.StatusAccepted, map[string]string{"id": id, "accepted": string(request.Mode)})
+	return nil
 }
 
 // readCursor reads {"cursor": …} with a cursor, a datetime, start or now, and
 // returns what find does.
-func (s *Server) readCursor(w http.ResponseWriter, r *http.Request, set string) (*feed.Batch, error) {
+func (s *Server) readCursor(w http.ResponseWriter, r *http.Request, topic string) (*feed.Batch, error) {
 	var body struct {
 		Cursor string `json:"cursor"`
 	}
-	d := json.NewDecoder(http.MaxBytesReader(w, r.Body, 1<<10))
-	d.DisallowUnknownFields()
-	err := d.Decode(&body)
-	if err == nil {
-		if _, more := d.Token(); more != io.EOF {
-			err = errors.New("something follows it")
-		}
-	}
+	err := jsonbody.Read(http.MaxBytesReader(w, r.Body, 1<<10), &body)
 	if err == nil && body.Cursor == "" {
 		err = errors.New("there is no cursor in it")
 	}
@@ -160,5 +174,5 @@ func (s *Server) readCursor(w http.ResponseWriter, r *http.Request, set string) 
 	if err != nil {
 		return nil, resourcesync.Invalid(`the body is not {"cursor": "a cursor, a datetime, start or now"}: %v`, err)
 	}
-	return s.find(r.Context(), "cursor", set, body.Cursor)
+	return s.find(r.Context(), "cursor", topic, body.Cursor)
 }

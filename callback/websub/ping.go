@@ -44,7 +44,7 @@ func (s *Server) ping(ctx context.Context, form url.Values) error {
 		}
 	}
 	if s.opts.Ping == nil {
-		return resourcesync.Invalid("hub.mode=publish: this hub fetches nothing; POST the changes themselves")
+		return resourcesync.Invalid("hub.mode=publish: this hub does not fetch Change Lists; POST the changes themselves")
 	}
 	for _, p := range all {
 		if err := s.opts.Ping(ctx, p.set); err != nil {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"slices"
 	"strings"
 	"testing"
 
@@ -57,7 +56,7 @@ func TestPing(t *testing.T) {
 	}
 	// A hub that fetches nothing says so.
 	f.server.opts.Ping = nil
-	if w := f.answer(httptest.NewRequest(http.MethodPost, "/hub", strings.NewReader("hub.mode=publish&hub.url="+topic("a"))), access.All()); w.Code != 400 || !slices.Contains(strings.Fields(w.Body.String()), "fetches") {
+	if w := f.answer(httptest.NewRequest(http.MethodPost, "/hub", strings.NewReader("hub.mode=publish&hub.url="+topic("a"))), access.All()); w.Code != 400 || !strings.Contains(w.Body.String(), "does not fetch") {
 		t.Errorf("without a fetcher it is answered %d: %s", w.Code, w.Body)
 	}
 }

@@ -36,6 +36,15 @@ type Options struct {
 	// when changes are gone. Default: of none.
 	Inventory func(ctx context.Context, set string) bool
 
+	// Held returns what a set held at exactly a cursor, of the resources whose locs begin
+	// with a prefix. It returns feed.ErrGone if the hub cannot make that state any more.
+	// Default: feed.ErrNoInventory.
+	Held func(ctx context.Context, set string, at feed.Cursor, prefix string) (Held, error)
+
+	// Open makes the log of a feed.FrameworkTopic, unless it is there. It returns feed.ErrNoSet
+	// if the set does not exist. Default: nobody makes it.
+	Open func(ctx context.Context, topic string) error
+
 	// Ping starts a fetch of what a source has changed that only pings. It must
 	// not wait for the fetch. Default: pings are refused.
 	Ping func(ctx context.Context, set string) error
@@ -102,6 +111,12 @@ func NewServer(engine Requests, registry subscription.Registry, log Memory, chec
 	if o.Inventory == nil {
 		o.Inventory = func(context.Context, string) bool { return false }
 	}
+	if o.Held == nil {
+		o.Held = func(context.Context, string, feed.Cursor, string) (Held, error) { return Held{}, feed.ErrNoInventory }
+	}
+	if o.Open == nil {
+		o.Open = func(context.Context, string) error { return nil }
+	}
 	o.LeaseMin = cmp.Or(o.LeaseMin, 300*time.Second)
 	o.LeaseDefault = cmp.Or(o.LeaseDefault, 10*24*time.Hour)
 	o.LeaseMax = cmp.Or(o.LeaseMax, 31*24*time.Hour)
@@ -154,11 +169,11 @@ func (s *Server) ServeHub(w http.ResponseWriter, r *http.Request) error {
 // take sends the request to subscribe or to unsubscribe that is in a form. It
 // returns the text of the answer.
 func (s *Server) take(r *http.Request, form url.Values, mode subscription.Mode) (note string, err error) {
-	var set string
+	var topic string
 	if form.Has("callbackURI") && !form.Has("hub.topic") {
-		set, err = s.onlySet(r.Context())
+		topic, err = s.onlySet(r.Context())
 	} else {
-		set, err = s.parseTopic(form, "hub.topic")
+		topic, err = s.parseTopic(form, "hub.topic")
 	}
 	if err != nil {
 		return "", err
@@ -167,11 +182,11 @@ func (s *Server) take(r *http.Request, form url.Values, mode subscription.Mode) 
 	if mode == subscription.Unsubscribe {
 		action = trail.Unsubscribe
 	}
-	record.Begin(action, set)
-	if err := access.MayFollow(r.Context(), set); err != nil {
+	record.Begin(action, feed.SetOf(topic))
+	if err := access.MayFollow(r.Context(), feed.SetOf(topic)); err != nil {
 		return "", err
 	}
-	request, err := s.parse(r, form, mode, set)
+	request, err := s.parse(r, form, mode, topic)
 	if request.Callback != "" {
 		record.Of(request.ID().String(), hostOf(request.Callback))
 	}
@@ -183,7 +198,7 @@ func (s *Server) take(r *http.Request, form url.Values, mode subscription.Mode) 
 	}
 	note = "accepted: the callback will be asked to confirm"
 	if mode == subscription.Subscribe && request.Secret != "" && strings.HasPrefix(request.Callback, "http:") {
-		note += "; a secret over plain HTTP can be read by others on the way, better use https"
+		note += ". Warning: the callback is at http://, so others can read the deliveries on their way; use https"
 	}
 	return note, nil
 }
@@ -214,12 +229,12 @@ func (s *Server) onlySet(ctx context.Context) (string, error) {
 
 // parse reads a request to subscribe or to unsubscribe, and checks that it may
 // be made.
-func (s *Server) parse(from *http.Request, form url.Values, mode subscription.Mode, set string) (r subscription.Request, err error) {
+func (s *Server) parse(from *http.Request, form url.Values, mode subscription.Mode, topic string) (r subscription.Request, err error) {
 	ctx := from.Context()
-	r = subscription.Request{Mode: mode, Set: set, By: requester(from), At: s.opts.Now().UTC()}
+	r = subscription.Request{Mode: mode, Set: topic, By: requester(from), At: s.opts.Now().UTC()}
 	if mode == subscription.Subscribe {
 		caller := access.FromContext(ctx)
-		r.Until, r.Anyone = caller.Expires, !caller.Rights.FollowPrivate(set)
+		r.Until, r.Anyone = caller.Expires, !caller.Rights.FollowPrivate(feed.SetOf(topic))
 	}
 	if r.Callback, err = s.parseCallback(form); err != nil {
 		return r, err
@@ -249,7 +264,12 @@ func (s *Server) parse(from *http.Request, form url.Values, mode subscription.Mo
 	if err != nil {
 		return r, err
 	}
-	begin, err := s.find(ctx, "rs.since", set, since)
+	if feed.IsFramework(topic) {
+		if err := s.opts.Open(ctx, topic); err != nil {
+			return r, err
+		}
+	}
+	begin, err := s.find(ctx, "rs.since", topic, since)
 	if err != nil {
 		return r, err
 	}
@@ -260,15 +280,15 @@ func (s *Server) parse(from *http.Request, form url.Values, mode subscription.Mo
 
 // find returns where a subscription begins, as changelog.Start.Find does.
 // parameter is the client's name for since, used in errors.
-func (s *Server) find(ctx context.Context, parameter, set, since string) (*feed.Batch, error) {
-	begin := s.begin
+func (s *Server) find(ctx context.Context, parameter, topic, since string) (*feed.Batch, error) {
+	begin, set := s.begin, feed.LogOf(topic)
 	begin.Parameter = parameter
 	b, err := begin.Find(ctx, set, since)
 	if errors.Is(err, feed.ErrGone) {
 		p := problem.New(http.StatusGone, "gone",
-			fmt.Sprintf("%s: the change memory does not reach back that far: read the resources of the source anew, then begin with %[1]s=start", parameter))
+			fmt.Sprintf("%s: the hub no longer keeps changes that old: read all resources of the source again, then begin with %[1]s=start", parameter))
 		if s.opts.Inventory(ctx, set) {
-			p.Detail = fmt.Sprintf("%s: the change memory does not reach back that far: read a baseline, %s, then begin with the cursor at its end", parameter, s.base.Baseline(set))
+			p.Detail = fmt.Sprintf("%s: the hub no longer keeps changes that old: read a baseline, %s, then begin with the cursor at its end", parameter, s.base.Baseline(set))
 			p.Header = http.Header{"Link": {s.base.InventoryLink(set)}}
 		}
 		p.Err = err
@@ -314,7 +334,7 @@ func (s *Server) send(ctx context.Context, r subscription.Request) error {
 	}
 	err = fmt.Errorf("keep a request to %s: %w", r.Mode, err)
 	if errors.Is(err, feed.ErrUnknown) {
-		p := problem.New(http.StatusServiceUnavailable, "unknown", "it is unknown whether the request was kept: send it again, twice does no harm")
+		p := problem.New(http.StatusServiceUnavailable, "unknown", "it is unknown whether the hub stored the request: send it again; a repeat does no harm")
 		p.RetryAfter, p.Err = 2, err
 		return p
 	}

@@ -3,7 +3,6 @@ package websub
 import (
 	"context"
 	"crypto/subtle"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/rshub/rshub/callback/subscription"
 	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/internal/jsonbody"
 	"github.com/rshub/rshub/problem"
 )
 
@@ -30,6 +30,8 @@ type shown struct {
 	Prefix   string     `json:"rs.prefix,omitempty"`
 	Change   []string   `json:"rs.change,omitempty"`
 	Type     []string   `json:"rs.type,omitempty"`
+	Tag      []string   `json:"rs.tag,omitempty"`
+	Rel      []string   `json:"rs.rel,omitempty"`
 	Signed   bool       `json:"signed"`           // it has a secret
 	Failed   int        `json:"failed,omitempty"` // number of attempts since the last success
 	Next     *time.Time `json:"next,omitempty"`   // time of the next attempt
@@ -37,7 +39,8 @@ type shown struct {
 	Made     time.Time  `json:"made"`
 	Renewed  *time.Time `json:"renewed,omitempty"`
 	LeaseEnd time.Time  `json:"leaseEnd"`
-	Attempts []tried    `json:"attempts"` // the newest first
+	Proved   *proved    `json:"proved,omitempty"` // the newest proof that the destination has what the hub has; nil: there is none
+	Attempts []tried    `json:"attempts"`         // the newest first
 }
 
 // A lag is what is still to be delivered. A filter may leave out some of it.
@@ -56,12 +59,20 @@ type tried struct {
 	Error   string    `json:"error,omitempty"`
 }
 
+// A proved is a subscription.Proof as it is shown.
+type proved struct {
+	Time     time.Time `json:"time"`
+	At       string    `json:"at"` // the cursor
+	By       string    `json:"by"` // position or content
+	Complete bool      `json:"complete"`
+}
+
 // view returns a record as it is shown.
 func (s *Server) view(ctx context.Context, r *subscription.Record) (shown, error) {
 	id := r.ID()
 	v := shown{
 		ID: id.String(), Topic: s.base.Topic(r.Set), Callback: r.Callback, Cursor: r.Cursor.String(),
-		Prefix: r.Filter.Prefix, Type: r.Filter.Types, Signed: r.Secret != "",
+		Prefix: r.Filter.Prefix, Type: r.Filter.Types, Tag: r.Filter.Tags, Rel: r.Filter.Rels, Signed: r.Secret != "",
 		Failed: r.Failed, Gaps: r.Gaps, Made: r.Made, LeaseEnd: r.LeaseEnd, Attempts: []tried{},
 	}
 	for _, c := range r.Filter.Changes {
@@ -70,11 +81,14 @@ func (s *Server) view(ctx context.Context, r *subscription.Record) (shown, error
 	if !r.Renewed.IsZero() {
 		v.Renewed = &r.Renewed
 	}
+	if p := &r.Proved; !p.At.IsZero() {
+		v.Proved = &proved{p.At, p.Cursor.String(), p.By, p.Complete}
+	}
 	for i := len(r.Last) - 1; i >= 0; i-- {
 		a := r.Last[i]
 		v.Attempts = append(v.Attempts, tried{a.At, a.Kind, a.Status, a.Took.Seconds(), a.Changes, a.Error})
 	}
-	state, err := s.log.State(ctx, r.Set)
+	state, err := s.log.State(ctx, feed.LogOf(r.Set))
 	made := err == nil
 	switch {
 	case made:
@@ -123,13 +137,15 @@ func (s *Server) lag(ctx context.Context, state *feed.State, c feed.Cursor) (l l
 	return l, err
 }
 
-// ServeStatus answers a GET of a subscription's status. The subscriber got the
-// URL when the subscription was verified. name is the end of that URL, as
-// statusName makes it. It is the right to read the status: every wrong name is
+// ServeStatus answers a GET of a subscription's status, and a POST that asks for a proof,
+// see prove. The subscriber got the URL when the subscription was verified. name is the end
+// of that URL, as statusName makes it. It is the right to do both: every wrong name is
 // answered in the same way.
 func (s *Server) ServeStatus(w http.ResponseWriter, r *http.Request, name string) error {
-	if err := problem.OnlyRead(r, "GET, HEAD"); err != nil {
-		return err
+	if r.Method != http.MethodPost {
+		if err := problem.OnlyRead(r, "GET, HEAD, POST"); err != nil {
+			return err
+		}
 	}
 	none := problem.New(http.StatusNotFound, "no-such-subscription", "there is no subscription at this URL: it ended, or was never confirmed")
 	text, token, _ := strings.Cut(name, ".")
@@ -144,22 +160,17 @@ func (s *Server) ServeStatus(w http.ResponseWriter, r *http.Request, name string
 	if err != nil {
 		return fmt.Errorf("find a subscription: %w", err)
 	}
+	if r.Method == http.MethodPost {
+		return s.prove(w, r, &record)
+	}
 	v, err := s.view(r.Context(), &record)
 	if err != nil {
 		return err
 	}
-	return writeJSON(w, http.StatusOK, v)
+	jsonbody.Write(w, http.StatusOK, v)
+	return nil
 }
 
 // statusName returns the end of the URL of a subscription's status. It contains
 // the subscription's token, because whoever knows the URL may read the status.
 func statusName(id subscription.ID, token string) string { return id.String() + "." + token }
-
-// writeJSON answers with v as JSON.
-func writeJSON(w http.ResponseWriter, status int, v any) error {
-	w.Header().Set("Content-Type", "application/json")
-	w.Header().Set("Cache-Control", "no-store")
-	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(v) // the client may be gone
-	return nil
-}

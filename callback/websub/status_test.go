@@ -77,7 +77,8 @@ func TestShown(t *testing.T) {
 	b := memorytest.Fill(t, f.log, "demo", memorytest.Changes("a", 10), memorytest.Changes("b", 5))
 	r := record(1, b[0].Entries[3].Cursor)
 	r.Renewed = now.Add(-time.Minute)
-	r.Filter = feed.Filter{Prefix: "https://example.org/a", Changes: []resourcesync.ChangeType{"created"}, Types: []string{"text/*"}}
+	r.Filter = feed.Filter{Prefix: "https://example.org/a", Changes: []resourcesync.ChangeType{"created"}, Types: []string{"text/*"}, Tags: []string{"frogs"}, Rels: []string{"via"}}
+	r.Proved = subscription.Proof{At: now.Add(-time.Minute), Cursor: b[0].Entries[2].Cursor, By: "content", Complete: true}
 	r.Failed, r.Gaps, r.Next = 2, 1, now.Add(time.Second)
 	r.Last = []subscription.Attempt{
 		{At: now.Add(-time.Hour), Kind: "subscribe", Status: 200, Took: time.Second / 4},
@@ -86,10 +87,10 @@ func TestShown(t *testing.T) {
 	f.put(r)
 	status, text := f.ask(http.MethodGet, "/sets/demo/subscriptions/"+r.ID().String(), "")
 	want := fmt.Sprintf(`{"id":"%s","topic":"https://hub.example.org/sets/demo/changes","callback":"https://callback.example/1",`+
-		`"state":"waiting","cursor":"%s","lag":{"changes":11,"seconds":0},"rs.prefix":"https://example.org/a","rs.change":["created"],"rs.type":["text/*"],`+
-		`"signed":true,"failed":2,"next":"2026-03-04T05:06:01Z","gaps":1,"made":"2026-03-04T04:06:00Z","renewed":"2026-03-04T05:05:00Z","leaseEnd":"2026-03-04T06:06:00Z",`+
+		`"state":"waiting","cursor":"%s","lag":{"changes":11,"seconds":0},"rs.prefix":"https://example.org/a","rs.change":["created"],"rs.type":["text/*"],"rs.tag":["frogs"],"rs.rel":["via"],`+
+		`"signed":true,"failed":2,"next":"2026-03-04T05:06:01Z","gaps":1,"made":"2026-03-04T04:06:00Z","renewed":"2026-03-04T05:05:00Z","leaseEnd":"2026-03-04T06:06:00Z","proved":{"time":"2026-03-04T05:05:00Z","at":"%s","by":"content","complete":true},`+
 		`"attempts":[{"at":"2026-03-04T05:06:00Z","kind":"deliver","status":500,"seconds":2,"error":"no success"},`+
-		`{"at":"2026-03-04T04:06:00Z","kind":"subscribe","status":200,"seconds":0.25}]}`+"\n", r.ID(), r.Cursor)
+		`{"at":"2026-03-04T04:06:00Z","kind":"subscribe","status":200,"seconds":0.25}]}`+"\n", r.ID(), r.Cursor, r.Proved.Cursor)
 	if status != 200 || text != want {
 		t.Errorf("shown is %d\n%s, want\n%s", status, text, want)
 	}
@@ -159,11 +160,13 @@ func TestStatusURL(t *testing.T) {
 		"an id that cannot be":   "xyz." + r.Token,
 		"a token in other cases": statusName(r.ID(), "TOKEN1"),
 	} {
-		if status, text := f.ask(http.MethodGet, "/subscriptions/"+name, ""); status != 404 || text != none {
-			t.Errorf("%s is answered %d: %s", what, status, text)
+		for _, method := range []string{http.MethodGet, http.MethodPost} {
+			if status, text := f.ask(method, "/subscriptions/"+name, `{"at":"1-1","count":0,"position":"00000000000000000000000000000000"}`); status != 404 || text != none {
+				t.Errorf("%s: %s is answered %d: %s", method, what, status, text)
+			}
 		}
 	}
-	for _, method := range []string{"POST", "PUT", "DELETE"} {
+	for _, method := range []string{"PUT", "DELETE"} {
 		if status, _ := f.ask(method, "/subscriptions/"+statusName(r.ID(), r.Token), ""); status != 405 {
 			t.Errorf("%s is answered %d", method, status)
 		}

@@ -44,6 +44,12 @@ func extras(of *outlet.Question, status string) []param {
 	if len(r.Filter.Types) > 0 {
 		q = append(q, param{"rs.type", strings.Join(r.Filter.Types, ",")})
 	}
+	if len(r.Filter.Tags) > 0 {
+		q = append(q, param{"rs.tag", strings.Join(r.Filter.Tags, ",")})
+	}
+	if len(r.Filter.Rels) > 0 {
+		q = append(q, param{"rs.rel", strings.Join(r.Filter.Rels, ",")})
+	}
 	return q
 }
 

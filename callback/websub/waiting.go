@@ -6,6 +6,7 @@ import (
 	"net/http"
 
 	"github.com/rshub/rshub/callback/subscription"
+	"github.com/rshub/rshub/feed"
 )
 
 // What Waiting looks at, at most.
@@ -14,7 +15,7 @@ const (
 	waitingMost     = 200 // requests that it returns
 )
 
-// Waiting returns requests of subscribers about a set that are not carried out yet, at all
+// Waiting returns requests of subscribers about the topics of a set that are not carried out yet, at all
 // hubs, at most 200. by is who made them, as Requester says it; empty: anybody. The
 // requests have no secrets.
 func (s *Server) Waiting(ctx context.Context, set, by string) (waiting []subscription.Request, err error) {
@@ -38,7 +39,7 @@ func (s *Server) Waiting(ctx context.Context, set, by string) (waiting []subscri
 			}
 			for _, r := range requests {
 				after = r.Number
-				if r.Set != set || r.Mode != subscription.Subscribe && r.Mode != subscription.Unsubscribe || by != "" && r.By != by {
+				if feed.SetOf(r.Set) != set || r.Mode != subscription.Subscribe && r.Mode != subscription.Unsubscribe || by != "" && r.By != by {
 					continue
 				}
 				r.Secret, r.Token = "", ""

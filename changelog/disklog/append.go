@@ -150,8 +150,12 @@ func (a *appending) addLocked(b *pebble.Batch, i int, now int64) receipt {
 	for _, block := range blocks {
 		head.Position += uint64(block.Count)
 		at += int64(block.Count)
-		value := binary.BigEndian.AppendUint64(make([]byte, 0, 8+len(block.Block)), uint64(at))
-		put(b, logKey(a.set.name, head.Position), append(value, block.Block...))
+		key := logKey(a.set.name, head.Position)
+		op := b.SetDeferred(len(key), 8+len(block.Block))
+		copy(op.Key, key)
+		binary.BigEndian.PutUint64(op.Value, uint64(at))
+		copy(op.Value[8:], block.Block)
+		_ = op.Finish() // into memory, as put
 	}
 	head.Micros = at
 	r.Cursor = head

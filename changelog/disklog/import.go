@@ -56,9 +56,9 @@ func (l *Log) adopt(id string) error {
 	l.id = string(held)
 	switch {
 	case l.id != id && string(format) == formatUnfinished:
-		return fmt.Errorf("it is an unfinished copy of another memory (%s), and was left as it is: take another directory, or remove this one first", l.id)
+		return fmt.Errorf("it has an unfinished copy of another memory (%s), and nothing was changed: choose another directory, or remove this one first", l.id)
 	case l.id != id:
-		return fmt.Errorf("it is another memory (%s), and was left as it is: take another directory, or remove this one first", l.id)
+		return fmt.Errorf("it has another memory (%s), and nothing was changed: choose another directory, or remove this one first", l.id)
 	case string(format) == formatUnfinished:
 		return nil
 	case string(format) == formatVersion:
@@ -72,7 +72,7 @@ func (m *Import) Sets(ctx context.Context) ([]feed.State, error) { return m.log.
 
 // Begin makes a set, see changelog.Importer.
 func (m *Import) Begin(ctx context.Context, s feed.State, after feed.Cursor) error {
-	if err := feed.CheckSet(s.Set); err != nil {
+	if err := feed.CheckLog(s.Set); err != nil {
 		return err
 	}
 	old := m.log.find(s.Set)
@@ -156,7 +156,7 @@ func (m *Import) AddKeys(ctx context.Context, name string, keys []changelog.Know
 
 // Deleted removes a set, and notes what it left for a new set of the same name.
 func (m *Import) Deleted(ctx context.Context, name string, left changelog.Left) error {
-	if err := feed.CheckSet(name); err != nil {
+	if err := feed.CheckLog(name); err != nil {
 		return err
 	}
 	if m.log.find(name) != nil {

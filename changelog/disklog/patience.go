@@ -34,7 +34,7 @@ func wait(p *patience, open func() (vfs.File, error)) (vfs.File, error) {
 		if !errors.Is(err, syscall.EMFILE) && !errors.Is(err, syscall.ENFILE) || time.Now().After(end) {
 			return f, err
 		}
-		p.say("the change memory waits, because there are no file descriptors left", err)
+		p.say("the change memory waits until there are file descriptors again", err)
 		time.Sleep(descriptorPause)
 	}
 }

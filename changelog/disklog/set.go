@@ -131,7 +131,7 @@ func (l *Log) Make(ctx context.Context, name string, d feed.Description, listSiz
 }
 
 func (l *Log) make(ctx context.Context, name string, d feed.Description, listSize int) error {
-	if err := feed.CheckSet(name); err != nil {
+	if err := feed.CheckLog(name); err != nil {
 		return err
 	}
 	if listSize < 1 || listSize > changelog.MaxListSize {

@@ -55,7 +55,7 @@ func checkTail(fs vfs.FS, dir string) error {
 		return err
 	}
 	if bad, ok := damagedTail(b, uint32(number)); ok {
-		return fmt.Errorf("%w: the file %s at byte %d; what follows there was written later, so this is not the end that a crash leaves", changelog.ErrCorrupt, newest, bad)
+		return fmt.Errorf("%w: the file %s at byte %d; more was written after this byte, so this is not the broken end that a crash leaves", changelog.ErrCorrupt, newest, bad)
 	}
 	return nil
 }

@@ -122,18 +122,18 @@ func (v *view) read(position uint64, limit int) ([]feed.Entry, error) {
 		if len(entries) > 0 && (n > limit-len(entries) || read > maxRead || size > maxSize) {
 			return entries, nil
 		}
-		block, err := v.block(last)
-		if err != nil {
-			return nil, err
+		have, count := len(entries), len(v.entries)
+		if v.last == last && count > 0 {
+			entries = append(entries, v.entries[max(0, count-n):][:min(n, limit, count)]...)
+		} else if entries, count, err = changelog.Block(value[8:]).Append(entries, last, n, limit); err != nil {
+			return nil, v.damaged(last, err)
 		}
-		if len(block) < n || len(block) > n && len(entries) > 0 {
+		if count < n || count > n && have > 0 {
 			return nil, v.hole(position+1, last.Position)
 		}
-		block = block[len(block)-n:]
-		if have := len(entries); have > 0 && block[0].Micros <= entries[have-1].Micros {
+		if have > 0 && entries[have].Micros <= entries[have-1].Micros {
 			return nil, fmt.Errorf("%w: datetimes of set %q go back at position %d", changelog.ErrCorrupt, v.state.Set, position+1)
 		}
-		entries = append(entries, block[:min(n, limit)]...)
 		if position = last.Position; position == head || len(entries) >= limit {
 			return entries, nil
 		}
@@ -237,10 +237,14 @@ func (v *view) block(last feed.Cursor) ([]feed.Entry, error) {
 	}
 	entries, err := changelog.Block(v.it.Value()[8:]).Entries(last)
 	if err != nil {
-		return nil, fmt.Errorf("the block of set %q that ends at position %d: %w", v.state.Set, last.Position, err)
+		return nil, v.damaged(last, err)
 	}
 	v.last, v.entries = last, entries
 	return entries, nil
+}
+
+func (v *view) damaged(last feed.Cursor, err error) error {
+	return fmt.Errorf("the block of set %q that ends at position %d: %w", v.state.Set, last.Position, err)
 }
 
 func (v *view) hole(from, to uint64) error {

@@ -111,7 +111,7 @@ func (m *memory) eventful() history {
 	}
 	m.make("mixed", 1500)
 	add("mixed", publish(2), publish(1), publish(2500), keyed("last", 1))
-	m.ok(m.Describe(m.ctx, "mixed", feed.Description{DescribedBy: "https://example.org/about", ChangeList: "https://example.org/list", ResourceDump: "https://example.org/dump", NoInventory: true, Private: true, Source: "https://example.org/sitemap.xml", Every: time.Hour, By: "caller"}))
+	m.ok(m.Describe(m.ctx, "mixed", feed.Description{DescribedBy: "https://example.org/about", ChangeList: "https://example.org/list", ResourceDump: "https://example.org/dump", NoInventory: true, Private: true, WholeSeconds: true, Dumps: true, Events: `{"changes":{"a":"skip"}}`, Shown: `{"begin":1}`, Source: "https://example.org/sitemap.xml", Every: time.Hour, By: "caller"}))
 	m.make("large", 7)
 	for i, size := range []int{1, 100_000, 256_000, 300_000, 10, 200_000} {
 		p := publish(3)

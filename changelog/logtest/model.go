@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sort"
 	"strings"
+	"testing"
 	"time"
 
 	"github.com/rshub/rshub/changelog"
@@ -21,12 +22,15 @@ var modelTests = []test{
 
 // random compares a memory with the model of it, step by step.
 func (m *memory) random(wild bool) {
-	was := make(map[string]changelog.Left)
+	was, steps := make(map[string]changelog.Left), 1_000
+	if race && testing.Short() {
+		steps = 250
+	}
 	for range 4 {
 		seed := rand.Uint64()
 		m.Logf("seed %d", seed) // to repeat it, put it here
 		r := &run{memory: m, Rand: rand.New(rand.NewPCG(seed, 0)), sets: make(map[string]*modelSet), was: was, wild: wild}
-		for range 1_000 {
+		for range steps {
 			r.step()
 		}
 		for set := range r.sets {
@@ -77,7 +81,7 @@ func (r *run) step() {
 	case n < 96:
 		r.tick()
 	case n < 97:
-		s.Description = feed.Description{Title: fmt.Sprint(r.Uint32()), ChangeList: fmt.Sprint("https://example.org/", r.Uint32()), NoInventory: r.IntN(2) == 0, Private: r.IntN(2) == 0, Every: time.Duration(r.IntN(2)) * time.Minute}
+		s.Description = feed.Description{Title: fmt.Sprint(r.Uint32()), ChangeList: fmt.Sprint("https://example.org/", r.Uint32()), NoInventory: r.IntN(2) == 0, Private: r.IntN(2) == 0, WholeSeconds: r.IntN(2) == 0, Dumps: r.IntN(2) == 0, Archives: r.IntN(2) == 0, Events: strings.Repeat("{}", r.IntN(2)), Every: time.Duration(r.IntN(2)) * time.Minute}
 		r.ok(r.Describe(r.ctx, set, s.Description))
 	case n < 98 && r.IntN(4) == 0:
 		r.delete(set)

@@ -55,6 +55,11 @@ var setTests = []test{
 			{ResourceList: "https://example.org/resources.xml", ResourceDump: "https://example.org/dump.xml?a=\"b\"", ChangeDump: "https://example.org/changedump.xml", NoInventory: true},
 			{},
 			{NoInventory: true},
+			{WholeSeconds: true},
+			{Shown: `{"begin":1}`},
+			{Events: `{"changes":{"*":"updated"}}`},
+			{Dumps: true},
+			{Archives: true},
 			{Source: "https://example.org/sitemap.xml?a=1", Every: 15 * time.Minute},
 		} {
 			m.ok(m.Describe(m.ctx, name, want.Description))

@@ -37,7 +37,7 @@ func New(inner changelog.Log, r prometheus.Registerer) changelog.Log {
 		Name: "rshub_store_calls_total", Help: "Calls to the change memory; a gathered append of several publishes is one.",
 	}, []string{"op"})
 	failed := auto.NewCounterVec(prometheus.CounterOpts{
-		Name: "rshub_store_errors_total", Help: "Calls to the change memory that failed. That there is no such set or that a cursor is gone is no failure.",
+		Name: "rshub_store_errors_total", Help: "Calls to the change memory that failed. An answer that there is no such set, or that a cursor is gone, is not a failure.",
 	}, []string{"op"})
 	durations := auto.NewHistogramVec(prometheus.HistogramOpts{
 		Name: "rshub_store_call_duration_seconds", Help: "Time that calls to the change memory took, failed ones too.",

@@ -34,6 +34,7 @@ func used(t testing.TB, admin *redis.Client) int {
 // A packed change takes at most 120 bytes of Redis, also when it was published alone. The
 // answers and keys that Redis keeps for a while do not count.
 func TestMemory(t *testing.T) {
+	t.Parallel()
 	const total = 19_999 // as many as there are, whatever they are
 	for _, batch := range []int{100, 1} {
 		s := newServer(t, "--appendonly", "no")

@@ -41,6 +41,7 @@ func TestSocket(t *testing.T) {
 }
 
 func TestSentinel(t *testing.T) {
+	t.Parallel()
 	first, second := newServer(t), newServer(t)
 	host, port, _ := strings.Cut(first.addr, ":")
 	ok(t, second.admin(t).ReplicaOf(t.Context(), host, port).Err())

@@ -16,6 +16,7 @@ import (
 // Redis is killed under load and comes back. Every acknowledged change must be there. Every
 // change that is there must have been published. No change may be there twice.
 func TestKill(t *testing.T) {
+	t.Parallel()
 	s := newServer(t, "--appendfsync", "always")
 	l := start(t, s.url(), Options{})
 	makeSet(t, l, 100)
@@ -90,6 +91,7 @@ func TestKill(t *testing.T) {
 
 // A replica is promoted that does not have the last writes.
 func TestFailover(t *testing.T) {
+	t.Parallel()
 	primary, replica := newServer(t), newServer(t)
 	host, port, _ := strings.Cut(primary.addr, ":")
 	follow := func() {
@@ -170,6 +172,7 @@ func TestFailover(t *testing.T) {
 
 // While there is no replica, neither a publish nor its retry is acknowledged.
 func TestWait(t *testing.T) {
+	t.Parallel()
 	primary, replica := newServer(t), newServer(t)
 	ctx := t.Context()
 	l := start(t, primary.url(), Options{})

@@ -24,7 +24,7 @@ func (l *Log) start(ctx context.Context) error {
 		switch {
 		case err == nil, errors.Is(err, feed.ErrNoSet):
 		case other, errors.Is(err, changelog.ErrCorrupt):
-			l.opts.Logger.Error("a set of a copied change memory cannot be used", "set", set, "err", err)
+			l.opts.Logger.Error("a set of a copied change memory cannot be read", "set", set, "err", err)
 		default:
 			return err
 		}

@@ -25,6 +25,7 @@ func within(t *testing.T, limit time.Duration, do func()) {
 }
 
 func TestHang(t *testing.T) {
+	t.Parallel()
 	p := redistest.NewProxy(t, shared.addr)
 	l := startOn(t, connect(t, "redis://"+p.Addr(), redisconn.Options{Timeout: 200 * time.Millisecond}), Options{})
 	makeSet(t, l, 10)
@@ -53,6 +54,7 @@ func TestHang(t *testing.T) {
 }
 
 func TestUnreachable(t *testing.T) {
+	t.Parallel()
 	s := newServer(t)
 	l := start(t, s.url(), Options{})
 	makeSet(t, l, 10)
@@ -80,6 +82,7 @@ func TestUnreachable(t *testing.T) {
 }
 
 func TestLostAnswer(t *testing.T) {
+	t.Parallel()
 	p := redistest.NewProxy(t, shared.addr)
 	l := start(t, "redis://"+p.Addr(), Options{})
 	makeSet(t, l, 3)

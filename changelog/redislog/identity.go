@@ -63,7 +63,7 @@ func (l *Log) same(ctx context.Context, check string) (now int64, err error) {
 	}
 	l.become(a.Text(2))
 	if a.Number(3) == 1 {
-		l.opts.Logger.Error("Redis was emptied, or restarted without its data: the change memory is lost and begins again", "prefix", l.opts.Prefix)
+		l.opts.Logger.Error("Redis was emptied, or restarted without its data: the change memory is lost, and begins again empty", "prefix", l.opts.Prefix)
 	}
 	return a.Number(4), nil
 }
@@ -97,7 +97,7 @@ func (l *Log) become(id string) {
 	}
 	l.id.Store(&id)
 	clear(l.tails)
-	l.opts.Logger.Error("the change memory in Redis was replaced by another one: what it held is gone, and followers are told so",
+	l.opts.Logger.Error("the change memory in Redis was replaced by another one: its changes are gone, and followers are told so",
 		"prefix", l.opts.Prefix, "was", was, "is", id)
 }
 

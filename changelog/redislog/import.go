@@ -53,9 +53,9 @@ func (m *Import) adopt(ctx context.Context, l *Log) error {
 	format, held := a.Text(1), a.Text(2)
 	switch {
 	case held != l.ID() && format == formatUnfinished:
-		return fmt.Errorf("it holds an unfinished copy of another memory (%s), and was left as it is: take another prefix, or remove that one first", held)
+		return fmt.Errorf("it has an unfinished copy of another memory (%s), and nothing was changed: choose another prefix, or remove that one first", held)
 	case held != l.ID():
-		return fmt.Errorf("it holds another memory (%s), and was left as it is: take another prefix, or remove that one first", held)
+		return fmt.Errorf("it has another memory (%s), and nothing was changed: choose another prefix, or remove that one first", held)
 	case format == formatVersion:
 		return changelog.ErrCopied
 	case format != formatUnfinished:
@@ -108,11 +108,11 @@ func (m *Import) step(ctx context.Context, step, set string, args ...any) error 
 	return nil
 }
 
-var errBusy = errors.New("something else writes to it, perhaps another rshub copy")
+var errBusy = errors.New("another process is writing to it, perhaps another rshub copy")
 
 // Begin makes a set, see changelog.Importer.
 func (m *Import) Begin(ctx context.Context, s feed.State, after feed.Cursor) error {
-	if err := feed.CheckSet(s.Set); err != nil {
+	if err := feed.CheckLog(s.Set); err != nil {
 		return err
 	}
 	if after == s.Floor {
@@ -168,7 +168,7 @@ func (m *Import) AddKeys(ctx context.Context, set string, keys []changelog.Known
 
 // Deleted removes a set, and notes what it left for a new set of the same name.
 func (m *Import) Deleted(ctx context.Context, set string, left changelog.Left) error {
-	if err := feed.CheckSet(set); err != nil {
+	if err := feed.CheckLog(set); err != nil {
 		return err
 	}
 	if err := m.name(ctx, set); err != nil {
@@ -198,7 +198,7 @@ func (m *Import) Finish(ctx context.Context) error {
 	case a.Text(2) == "":
 		err = errors.New("meanwhile Redis was emptied, or restarted without its data")
 	case a.Text(2) != m.log.ID():
-		err = fmt.Errorf("another memory (%s) has taken its place meanwhile", a.Text(2))
+		err = fmt.Errorf("meanwhile another memory (%s) has replaced it", a.Text(2))
 	case a.Text(1) != formatVersion || a.Number(3) != m.run:
 		err = errBusy
 	}

@@ -170,7 +170,12 @@ type more struct {
 	ChangeDump   string `json:"changedump,omitempty"`
 	NoInventory  bool   `json:"noInventory,omitempty"`
 	Private      bool   `json:"private,omitempty"`
+	WholeSeconds bool   `json:"wholeSeconds,omitempty"`
+	Dumps        bool   `json:"dumps,omitempty"`
+	Archives     bool   `json:"archives,omitempty"`
 
+	Events string        `json:"events,omitempty"`
+	Shown  string        `json:"shown,omitempty"`
 	Source string        `json:"source,omitempty"`
 	Every  time.Duration `json:"every,omitempty"` // nanoseconds
 	By     string        `json:"by,omitempty"`
@@ -178,7 +183,7 @@ type more struct {
 
 // moreOf returns the part of a description that the field more has, as JSON, or nothing.
 func moreOf(d feed.Description) string {
-	m := more{d.ResourceList, d.ResourceDump, d.ChangeDump, d.NoInventory, d.Private, d.Source, d.Every, d.By}
+	m := more{d.ResourceList, d.ResourceDump, d.ChangeDump, d.NoInventory, d.Private, d.WholeSeconds, d.Dumps, d.Archives, d.Events, d.Shown, d.Source, d.Every, d.By}
 	if m == (more{}) {
 		return ""
 	}
@@ -193,7 +198,8 @@ func readMore(text string, d *feed.Description) error {
 	}
 	var m more
 	err := json.Unmarshal([]byte(text), &m)
-	d.ResourceList, d.ResourceDump, d.ChangeDump, d.NoInventory, d.Private = m.ResourceList, m.ResourceDump, m.ChangeDump, m.NoInventory, m.Private
-	d.Source, d.Every, d.By = m.Source, m.Every, m.By
+	d.ResourceList, d.ResourceDump, d.ChangeDump = m.ResourceList, m.ResourceDump, m.ChangeDump
+	d.NoInventory, d.Private, d.WholeSeconds, d.Dumps, d.Archives = m.NoInventory, m.Private, m.WholeSeconds, m.Dumps, m.Archives
+	d.Events, d.Shown, d.Source, d.Every, d.By = m.Events, m.Shown, m.Source, m.Every, m.By
 	return err
 }

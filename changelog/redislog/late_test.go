@@ -16,6 +16,7 @@ import (
 // the way. The hub gives up. Others go on, and what they do is answered. Then the request
 // arrives after all: it changes nothing of what the others did.
 func TestLate(t *testing.T) {
+	t.Parallel()
 	ctx := t.Context()
 	anew := func(t *testing.T, l *Log) {
 		remove(t, l)
@@ -83,6 +84,7 @@ func TestLate(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			o := Options{Prefix: prefix()}
 			other := start(t, shared.url(), o)
 			everyScript(t, start(t, shared.url(), Options{Prefix: prefix()}))

@@ -136,7 +136,7 @@ func (l *Log) exists(ctx context.Context) error {
 	return l.read(ctx, func(t *redisconn.Try) error {
 		is, err := t.Exists(l.memoryKey())
 		if err == nil && !is {
-			err = refuse("there is no change memory behind the prefix %q", l.opts.Prefix)
+			err = refuse("there is no change memory with the prefix %q", l.opts.Prefix)
 		}
 		return err
 	})

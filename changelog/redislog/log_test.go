@@ -32,12 +32,17 @@ func backend(url string, fake bool) logtest.Backend {
 }
 
 func TestLog(t *testing.T) {
+	t.Parallel()
 	logtest.Run(t, backend(shared.url(), true))
 }
 
 // On a cluster a script that touches keys of two slots fails. The clock is that
 // of Redis, as it is outside of tests.
 func TestLogOnCluster(t *testing.T) {
+	if testing.Short() {
+		t.Skip("does all of TestLog again")
+	}
+	t.Parallel()
 	url := newCluster(t)
 	logtest.Run(t, backend(url, false))
 

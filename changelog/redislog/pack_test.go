@@ -138,6 +138,7 @@ func TestTrimPacks(t *testing.T) {
 
 // Several hubs publish, pack, trim and follow at once.
 func TestPackTogether(t *testing.T) {
+	t.Parallel()
 	o := Options{Prefix: prefix()}
 	hubs := []*Log{start(t, shared.url(), o), start(t, shared.url(), o), start(t, shared.url(), o)}
 	makeSet(t, hubs[0], 50)

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/feed"
@@ -16,11 +17,20 @@ import (
 	"github.com/rshub/rshub/inventory/storetest"
 )
 
-func TestPages(t *testing.T) { storetest.Store(t, env(shared.url())) }
+func TestPages(t *testing.T) {
+	t.Parallel()
+	storetest.Store(t, env(shared.url()))
+}
 
-func TestPagesOnCluster(t *testing.T) { storetest.Store(t, env(newCluster(t))) }
+func TestPagesOnCluster(t *testing.T) {
+	t.Parallel()
+	storetest.Store(t, env(newCluster(t)))
+}
 
-func TestInventories(t *testing.T) { storetest.Inventory(t, env(shared.url())) }
+func TestInventories(t *testing.T) {
+	t.Parallel()
+	storetest.Inventory(t, env(shared.url()))
+}
 
 // env makes a memory of one test in a Redis.
 func env(url string) func(t *testing.T) storetest.Env {
@@ -255,7 +265,9 @@ func TestDurableWaits(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := swapped(t, s, 0, feed.Cursor{}, "x")
-	wants(t, feed.ErrUnknown, s.Swap(t.Context(), "set", inventory.Swap{Begin: r.Log.Begin, Version: r.Version, Durable: true}))
+	within(t, 3*time.Second, func() {
+		wants(t, feed.ErrUnknown, s.Swap(t.Context(), "set", inventory.Swap{Begin: r.Log.Begin, Version: r.Version, Durable: true}))
+	})
 }
 
 // What is damaged is said to be.

@@ -87,6 +87,7 @@ func TestFaultPoints(t *testing.T) {
 }
 
 func (c cut) try(t *testing.T, at int64, looks []string, folds *logtest.Folds, life func(url, prefix string) *logtest.Life) {
+	t.Parallel() // it mostly waits
 	proxy, prefix := redistest.NewProxy(t, shared.addr), prefix()
 	var count atomic.Int64
 	proxy.Decide(func(request bool) redistest.Fate {

@@ -91,18 +91,16 @@ func entries(set string, blocks redisconn.Answer, after feed.Cursor, head uint64
 		if len(entries) > 0 && (n > limit-len(entries) || size > maxSize) {
 			return entries, nil
 		}
-		decoded, err := bytes.Entries(last)
-		if err != nil {
+		have, count := len(entries), 0
+		if entries, count, err = bytes.Append(entries, last, n, limit); err != nil {
 			return nil, fmt.Errorf("the block of set %q that ends at position %d: %w", set, last.Position, err)
 		}
-		if len(decoded) < n || len(decoded) > n && len(entries) > 0 {
+		if count < n || count > n && have > 0 {
 			return nil, hole(set, after.Position+1, last.Position)
 		}
-		decoded = decoded[len(decoded)-n:]
-		if decoded[0].Micros <= after.Micros {
+		if entries[have].Micros <= after.Micros {
 			return nil, fmt.Errorf("%w: datetimes of set %q go back at position %d", changelog.ErrCorrupt, set, after.Position+1)
 		}
-		entries = append(entries, decoded[:min(n, limit)]...)
 		if n >= limit {
 			return entries, nil
 		}

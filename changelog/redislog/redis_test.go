@@ -46,7 +46,8 @@ func startServer(dir string, args ...string) (*server, error) {
 func (s *server) start() error {
 	_, port, _ := net.SplitHostPort(s.addr)
 	args := []string{"--bind", "127.0.0.1", "--port", port, "--dir", s.dir, "--save", "", "--appendonly", "yes",
-		"--logfile", filepath.Join(s.dir, "redis.log"), "--enable-debug-command", "yes"}
+		"--logfile", filepath.Join(s.dir, "redis.log"), "--enable-debug-command", "yes",
+		"--repl-diskless-sync-delay", "0"} // a replica is not kept waiting for others to come
 	return s.run(append(args, s.args...)...)
 }
 

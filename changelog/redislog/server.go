@@ -80,11 +80,11 @@ func (l *Log) lookAt(t *redisconn.Try, first bool) error {
 			return refuse("%w: it may evict keys (its maxmemory-policy is %q): set maxmemory-policy to noeviction", errUnfit, policy)
 		}
 		if first {
-			l.opts.Logger.Warn("Redis may evict the change memory: maxmemory-policy should be noeviction", "policy", policy)
+			l.opts.Logger.Warn("Redis may evict changes: set maxmemory-policy to noeviction", "policy", policy)
 		}
 	}
 	if first && info["aof_enabled"] == "0" {
-		l.opts.Logger.Warn("Redis has no append-only file: a crash of Redis loses changes that were accepted; set appendonly yes")
+		l.opts.Logger.Warn("Redis has no append-only file, so a crash of Redis loses accepted changes: set appendonly to yes")
 	}
 	return nil
 }

@@ -22,7 +22,7 @@ func (l *Log) Make(ctx context.Context, set string, d feed.Description, listSize
 }
 
 func (l *Log) make(ctx context.Context, set string, d feed.Description, listSize int) error {
-	if err := feed.CheckSet(set); err != nil {
+	if err := feed.CheckLog(set); err != nil {
 		return err
 	}
 	if listSize < 1 || listSize > changelog.MaxListSize {

@@ -24,30 +24,31 @@ import (
 const auditUsage = `rshub audit -set SET FILE compares a list of resources with what a hub knows of a set,
 and prints every difference as JSON, one on each line. FILE has one resource on each
 line, in any order, as JSON: {"loc": URI, "hash": "sha-256:HEX", "lastmod": DATETIME,
-"length": BYTES}. Only loc is required. For FILE - the list comes from standard input.
+"length": BYTES}. Only loc is required. If FILE is -, standard input is read.
 
   -set SET          the set
   -hub URL          the hub, default http://127.0.0.1:8080
-  -token-file FILE  holds the token, if the hub has tokens; without it RSHUB_TOKEN does.
-                    The token needs the right follow:SET
+  -token-file FILE  a file with the token, if the hub has tokens (default: RSHUB_TOKEN
+                    has the token). The token needs the right follow:SET
   -prefix URI       compare only resources whose loc begins with URI
-  -since PLACE      when the list began to be made: a datetime or a cursor. Resources that
-                    changed since are not reported. Default: when the command begins
-  -settle DURATION  how long to wait before a second look at what differs, default 5s:
-                    a change may be under way to the hub
-  -skip-unknown     leave out the resources of which list and hub say nothing that can be
-                    compared
+  -since PLACE      a datetime or a cursor from before the list was made (default: the
+                    start of the command). Resources that changed later are not reported
+  -settle DURATION  how long to wait before differences are checked a second time
+                    (default 5s), because a change may be on its way to the hub
+  -skip-unknown     do not report resources that cannot be compared
 
-A line of the answer has a member "difference", which is
-  missing   the hub knows the resource, the list does not have it
+Each printed line has "loc", "own" (the resource as the list has it), "hub" (as the hub has
+it), and "difference", which is one of
+  missing   the hub has the resource, the list does not
   stale     the list has another version than the hub
-  extra     the list has it, the hub does not know it, or knows that it was deleted
-  unknown   both have it, and say nothing of it that can be compared
-and loc, "own" with the resource of the list, and "hub" with that of the hub. Versions are
-compared by the best that both say: a hash, else lastmod and length.
+  extra     the list has the resource; the hub does not know it, or knows it as deleted
+  unknown   both have the resource, but nothing about it that can be compared
+Versions are compared by the strongest evidence that both have: a hash, else lastmod and
+length.
 
-The exit status is 0 if nothing differs, 1 if something does, 2 if the command failed. A
-million lines take a temporary directory of some 100 MB (in TMPDIR) and little memory.
+The exit status is 0 if nothing differs, 1 if something differs, 2 if the command failed. A
+list of a million resources needs about 100 MB of temporary files in TMPDIR, and little
+memory.
 `
 
 // errDiffers means that an audit has found differences. They are printed already.
@@ -85,7 +86,7 @@ func auditList(ctx context.Context, args []string, stdin io.Reader, stdout, stde
 	}
 	c, err := client.New(*hub, client.Options{Token: token, UserAgent: "rshub/" + build.Version(), Patience: time.Minute, Note: a.note})
 	if err != nil {
-		return usageError("-hub is a URL such as https://hub.example.org, and the token one word: " + err.Error())
+		return usageError("-hub or the token is wrong: " + err.Error())
 	}
 	own, done, err := readList(ctx, flags.Arg(0), stdin)
 	if err != nil {
@@ -158,10 +159,10 @@ func (a *auditor) print(differences iter.Seq2[audit.Difference, error]) error {
 // sum says on standard error what was found. It returns errDiffers if there is anything.
 func (a *auditor) sum() error {
 	n := a.counts
-	fmt.Fprintf(a.stderr, "rshub: %d missing, %d stale, %d extra, %d unknown; the hub knows %d resources at %v\n",
+	fmt.Fprintf(a.stderr, "rshub: %d missing, %d stale, %d extra, %d unknown; the hub has %d resources at %v\n",
 		n[audit.Missing], n[audit.Stale], n[audit.Extra], n[audit.Unknown], a.look.Count, a.look.Cursor)
 	if !a.look.Complete {
-		fmt.Fprintln(a.stderr, "rshub: nobody has said that the hub knows all resources of the set")
+		fmt.Fprintln(a.stderr, "rshub: the set is not complete: the hub may not know all of its resources")
 	}
 	differences := n[audit.Missing] + n[audit.Stale] + n[audit.Extra]
 	if !a.skipUnknown {
@@ -175,5 +176,5 @@ func (a *auditor) sum() error {
 
 // note writes to standard error why the client asks the hub again.
 func (a *auditor) note(err error, _ time.Duration) {
-	fmt.Fprintf(a.stderr, "rshub: %v; asking again\n", said(err))
+	fmt.Fprintf(a.stderr, "rshub: %v; trying again\n", said(err))
 }

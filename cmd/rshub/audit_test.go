@@ -71,7 +71,7 @@ func TestAudit(t *testing.T) {
 			t.Errorf("%s is %q, want %q", loc, found[loc], kind)
 		}
 	}
-	if !strings.Contains(stderr, "1 missing, 1 stale, 1 extra, 1 unknown; the hub knows 5 resources at 7-") || !strings.Contains(stderr, "nobody has said") {
+	if !strings.Contains(stderr, "1 missing, 1 stale, 1 extra, 1 unknown; the hub has 5 resources at 7-") || !strings.Contains(stderr, "the set is not complete") {
 		t.Errorf("it says %s", stderr)
 	}
 
@@ -118,13 +118,13 @@ func TestAuditFails(t *testing.T) {
 		{"two lists", []string{"-set", "demo", good, good}, "rshub audit -h"},
 		{"no such list", []string{"-set", "demo", good + "x"}, "no such file"},
 		{"no such token", []string{"-set", "demo", "-token-file", good + "x", good}, "-token-file"},
-		{"no hub", []string{"-set", "demo", "-hub", "hub.example.org", good}, "-hub is a URL"},
+		{"no hub", []string{"-set", "demo", "-hub", "hub.example.org", good}, "the URL of a hub is like"},
 		{"another set", []string{"-set", "other", good}, "403"},
 		{"a bad time", []string{"-set", "demo", "-since", "yesterday", good}, "400"},
 		{"no JSON", []string{"-set", "demo", list("text", "{\"loc\":\"urn:a\"}\nurn:b\n")}, "text: line 2: "},
 		{"a relative loc", []string{"-set", "demo", list("relative", `{"loc":"/a"}`)}, "relative: line 1: "},
 		{"a deletion", []string{"-set", "demo", list("deleted", `{"loc":"urn:a","change":"deleted"}`)}, "deleted: line 1: "},
-		{"a loc twice", []string{"-set", "demo", list("twice", "{\"loc\":\"urn:a\"}\n{\"loc\":\"urn:b\"}\n{\"loc\":\"urn:a\"}")}, "twice: line 3: urn:a: it is there twice: line 1"},
+		{"a loc twice", []string{"-set", "demo", list("twice", "{\"loc\":\"urn:a\"}\n{\"loc\":\"urn:b\"}\n{\"loc\":\"urn:a\"}")}, "twice: line 3: urn:a: the resource is named twice: line 1"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			code, stdout, stderr := command(t, append([]string{"audit", "-hub", h.URL, "-settle", "0s"}, test.args...)...)

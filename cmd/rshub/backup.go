@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/rshub/rshub/server"
+	"github.com/rshub/rshub/transfer"
 )
 
 // backup fetches the change memory of the running hub into a new data directory.
@@ -21,7 +21,7 @@ func backup(ctx context.Context, args []string, stdout io.Writer) error {
 	if err != nil {
 		return err
 	}
-	files, bytes, err := server.FetchBackup(ctx, c.OpsListen, c.OpsTLSCertFile, os.Getenv("RSHUB_TOKEN"), dir)
+	files, bytes, err := transfer.FetchBackup(ctx, c.OpsListen, c.OpsTLSCertFile, os.Getenv("RSHUB_TOKEN"), dir)
 	if err != nil {
 		return inVariables(err)
 	}

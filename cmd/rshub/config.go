@@ -19,6 +19,8 @@ import (
 	"github.com/rshub/rshub/access"
 	"github.com/rshub/rshub/access/jwt"
 	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/dump"
+	"github.com/rshub/rshub/dump/place"
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/internal/build"
 	"github.com/rshub/rshub/internal/nearest"
@@ -39,7 +41,7 @@ type config struct {
 	RedisURL   string `envconfig:"RSHUB_REDIS_URL" desc:"URL of a Redis that keeps the change memory, for several hubs: redis://, rediss:// or redis-sentinel://HOST,HOST/0?master=NAME; the hub then does not use RSHUB_DATA; empty: the memory is in RSHUB_DATA"`
 
 	OpsListen      string           `group:"Addresses, names and TLS" envconfig:"RSHUB_OPS_LISTEN" default:"127.0.0.1:8081" desc:"address (HOST:PORT) for health, metrics, profiles and backups; empty: the hub serves none of them"`
-	Hosts          []string         `envconfig:"RSHUB_HOSTS" desc:"names by which the hub is reached besides that in RSHUB_BASE_URL, by comma, without ports, such as rshub.default.svc; *: any name; whoever has a token may use any"`
+	Hosts          []string         `envconfig:"RSHUB_HOSTS" desc:"names by which the hub is reached besides that in RSHUB_BASE_URL, by comma, without ports, such as rshub.default.svc; *: any name; a request with a token may use any name"`
 	Origins        []string         `envconfig:"RSHUB_ORIGINS" desc:"origins of web pages that may use the hub, by comma, such as https://example.org; *: all origins"`
 	TrustedProxies setting.Networks `envconfig:"RSHUB_TRUSTED_PROXIES" default:"127.0.0.0/8,::1/128,10.0.0.0/8,172.16.0.0/12,192.168.0.0/16,fc00::/7" desc:"networks (CIDR, by comma) of proxies that are believed when they say, in X-Forwarded-For or Forwarded, what address a request comes from; empty: no proxy is believed"`
 	Insecure       string           `envconfig:"RSHUB_INSECURE" desc:"anyone-may-publish: the hub listens beyond loopback although there are no tokens"`
@@ -49,59 +51,83 @@ type config struct {
 	OpsTLSKeyFile  string           `envconfig:"RSHUB_OPS_TLS_KEY_FILE" desc:"the same as RSHUB_TLS_KEY_FILE for RSHUB_OPS_LISTEN"`
 
 	Sets           []string      `group:"Sets, and how long changes are kept" envconfig:"RSHUB_SETS" desc:"names of the sets that take changes, by comma; empty: every set takes changes, and the first publish makes it"`
-	NoPushSets     []string      `envconfig:"RSHUB_NO_PUSH_SETS" desc:"names of sets, by comma, whose Capability List does not name the push channel, for clients that cannot read a list that names it"`
-	ChangeListSize int           `envconfig:"RSHUB_CHANGELIST_SIZE" default:"10000" desc:"number of changes in one Change List, 1 to 25000; it is for new sets: the sets that exist keep theirs"`
+	NoPushSets     []string      `envconfig:"RSHUB_NO_PUSH_SETS" desc:"names of sets, by comma, whose Capability List does not mention push; it is for clients that fail on a list that does"`
+	ChangeListSize int           `envconfig:"RSHUB_CHANGELIST_SIZE" default:"10000" desc:"number of changes in one Change List, 1 to 25000; it applies to new sets only"`
 	RetentionAge   time.Duration `envconfig:"RSHUB_RETENTION_AGE" default:"90d" desc:"the hub removes Change Lists that are older than this; 0 keeps lists for ever"`
 	RetentionCount uint64        `envconfig:"RSHUB_RETENTION_COUNT" default:"0" desc:"the hub removes the oldest Change Lists of a set while the other lists still have this many changes; 0 keeps any number"`
 	DiskReserve    setting.Size  `envconfig:"RSHUB_DISK_RESERVE" default:"64MiB" desc:"with less free disk space than this the hub takes no changes; bytes, or a number with KiB, MiB or GiB"`
-	SetQuota       setting.Size  `envconfig:"RSHUB_SET_QUOTA" default:"0" desc:"how many bytes one set may keep, about; 0: four fifths of what the disk or Redis has room for, where that is known"`
+	SetQuota       setting.Size  `envconfig:"RSHUB_SET_QUOTA" default:"0" desc:"about how many bytes one set may take; 0: four fifths of the room on the disk or in Redis, if that is known"`
 
-	Inventory            string        `group:"Inventories and audits" envconfig:"RSHUB_INVENTORY" default:"on" desc:"on or off: whether the hub keeps inventories of what sets hold now, for baselines, Resource Lists and audits; all hubs that share a Redis should have the same; a set may turn its own off"`
+	Inventory            string        `group:"Inventories and audits" envconfig:"RSHUB_INVENTORY" default:"on" desc:"on or off: whether the hub keeps inventories (the resources that exist now) for baselines, Resource Lists and audits; all hubs that share a Redis should have the same value; a set may turn its own inventory off"`
 	ResourceListInterval time.Duration `envconfig:"RSHUB_RESOURCELIST_INTERVAL" default:"1h" desc:"how often the Resource List of a set is renewed, if anything changed"`
-	MaxBaselines         int           `envconfig:"RSHUB_MAX_BASELINES" default:"128" desc:"how many baselines may be read at the same time from this hub; one more is answered 429"`
-	MaxAudits            int           `envconfig:"RSHUB_MAX_AUDITS" default:"128" desc:"how many audits and lists of resources may be read at the same time from this hub; one more is answered 429"`
+	MaxBaselines         int           `envconfig:"RSHUB_MAX_BASELINES" default:"128" desc:"how many baselines may be read at the same time from this hub; the answer to one more is 429"`
+	MaxAudits            int           `envconfig:"RSHUB_MAX_AUDITS" default:"128" desc:"how many audits and lists of resources may be read at the same time from this hub; the answer to one more is 429"`
 
-	JWTKeys       string       `group:"Callers: JWTs, limits and the audit log" envconfig:"RSHUB_JWT_KEYS" desc:"keys that sign JWTs (JSON Web Tokens): an https URL of a JWK Set, or the path of a file with a JWK Set or with public keys (PEM); empty: JWTs are not known"`
+	Robots bool   `group:"Dialects" envconfig:"RSHUB_ROBOTS" default:"false" desc:"true: /robots.txt names the Resource Lists of the sets that anybody may see, so that crawlers find them; RSHUB_BASE_URL has no path then"`
+	RDM    bool   `envconfig:"RSHUB_RDM" default:"false" desc:"true: the hub takes and answers Resource Description Messages at /rdm/incoming; docs/rdm.md explains them"`
+	RDMSet string `envconfig:"RSHUB_RDM_SET" desc:"name of the set that resource descriptions are about whose message names no catalogue; empty: such messages are refused"`
+
+	ContentPlace     string        `group:"Dumps: contents of resources, packed" envconfig:"RSHUB_CONTENT_PLACE" desc:"where the hub keeps the contents that it fetches for dumps, and archived lists: a directory, or s3://BUCKET/PREFIX?endpoint=URL&region=NAME with AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY; all hubs that share a Redis have the same place, and nothing else has it; empty: the hub makes no dumps and no archives"`
+	ArchiveInterval  time.Duration `envconfig:"RSHUB_ARCHIVE_RESOURCE_LISTS" default:"1d" desc:"how much later than the last Resource List in an archive the next one is, at least; 0: no Resource Lists are archived"`
+	DumpInterval     time.Duration `envconfig:"RSHUB_DUMP_INTERVAL" default:"1d" desc:"how often the Resource Dump of a set with dumps is renewed, if anything changed"`
+	DumpPackageSize  setting.Size  `envconfig:"RSHUB_DUMP_PACKAGE_SIZE" default:"1GiB" desc:"how many bytes the contents in one package have at most, before they are compressed; a content that is larger is missing in the dump"`
+	DumpPackageCount int           `envconfig:"RSHUB_DUMP_PACKAGE_COUNT" default:"10000" desc:"how many resources or changes one package has at most, 1 to 50000"`
+
+	JWTKeys       string       `group:"Callers: JWTs, limits and the audit log" envconfig:"RSHUB_JWT_KEYS" desc:"keys that sign JWTs (JSON Web Tokens): an https URL of a JWK Set, or the path of a file with a JWK Set or with public keys (PEM); empty: JWTs are not accepted"`
 	JWTIssuer     string       `envconfig:"RSHUB_JWT_ISSUER" desc:"issuer (iss) of each JWT; required with RSHUB_JWT_KEYS"`
-	JWTAudience   []string     `envconfig:"RSHUB_JWT_AUDIENCE" desc:"audiences, by comma, of which each JWT has one (aud); default RSHUB_BASE_URL"`
-	JWTRights     string       `envconfig:"RSHUB_JWT_RIGHTS" default:"scope" desc:"claim of a JWT that has the rights, as words such as publish:SET; other words in it do not count"`
-	CallerLimits  limit.Limits `envconfig:"RSHUB_LIMITS_CALLER" desc:"how much each caller with a token may use of this hub, such as publishes:100/s,changes:1000000/m,bytes:1GiB/m,sets:100/h,requests:5000/m,connections:500; limits= in a line of RSHUB_TOKENS_FILE counts before it; what is not there keeps its default"`
-	AddressLimits limit.Limits `envconfig:"RSHUB_LIMITS_ADDRESS" desc:"the same for each address of callers without a token; an IPv6 address is one with all of its /64"`
-	TotalLimits   limit.Limits `envconfig:"RSHUB_LIMITS_TOTAL" desc:"the same for all of them together; what is not there is not limited"`
+	JWTAudience   []string     `envconfig:"RSHUB_JWT_AUDIENCE" desc:"audiences (aud), by comma; each JWT must have one of them; default RSHUB_BASE_URL"`
+	JWTRights     string       `envconfig:"RSHUB_JWT_RIGHTS" default:"scope" desc:"claim of a JWT that has the rights, as words such as publish:SET; other words in it are ignored"`
+	CallerLimits  limit.Limits `envconfig:"RSHUB_LIMITS_CALLER" desc:"how much each caller with a token may use of this hub, such as publishes:100/s,changes:1000000/m,bytes:1GiB/m,sets:100/h,requests:5000/m,connections:500; limits= in a line of RSHUB_TOKENS_FILE takes precedence; a limit that is not named keeps its default"`
+	AddressLimits limit.Limits `envconfig:"RSHUB_LIMITS_ADDRESS" desc:"the same for each address of callers without a token; all IPv6 addresses of a /64 count as one"`
+	TotalLimits   limit.Limits `envconfig:"RSHUB_LIMITS_TOTAL" desc:"the same for all callers together; what is not named is not limited"`
 	MaxBody       setting.Size `envconfig:"RSHUB_MAX_BODY" default:"50MiB" desc:"largest body of a publish, compressed and decompressed; a stream of NDJSON may be longer"`
-	AuditLog      string       `envconfig:"RSHUB_AUDIT_LOG" desc:"path of a file to which the hub writes who published, described, deleted, subscribed or was refused, as lines of JSON; or stderr; empty: nowhere"`
+	AuditLog      string       `envconfig:"RSHUB_AUDIT_LOG" desc:"path of a file to which the hub writes who published, described, deleted, subscribed or was refused, as lines of JSON; or stderr, for standard error; empty: there is no audit log"`
 
 	CallbackAllow         setting.Networks `group:"Callbacks (WebSub)" envconfig:"RSHUB_CALLBACK_ALLOW" desc:"networks (CIDR, by comma) that callbacks may be in, besides public addresses, such as 10.0.0.0/8"`
 	CallbackPorts         setting.Ports    `envconfig:"RSHUB_CALLBACK_PORTS" desc:"ports that callbacks may have, by comma; default 80, 443, and all from 1024 on"`
-	CallbackCA            string           `envconfig:"RSHUB_CALLBACK_CA_FILE" desc:"path of a file with CA certificates (PEM) to trust for callbacks, besides the system's"`
+	CallbackCA            string           `envconfig:"RSHUB_CALLBACK_CA_FILE" desc:"path of a file with CA certificates (PEM) to trust for callbacks, besides those of the system"`
 	CallbackTimeout       time.Duration    `envconfig:"RSHUB_CALLBACK_TIMEOUT" default:"15s" desc:"how long one delivery may take, from the connection to the answer"`
 	CallbackInFlight      int              `envconfig:"RSHUB_CALLBACK_IN_FLIGHT" default:"1024" desc:"how many requests to callbacks may be under way at the same time"`
 	CallbackPerHost       int              `envconfig:"RSHUB_CALLBACK_PER_HOST" default:"8" desc:"how many requests to callbacks at one host and port may be under way at the same time; one address may have eight times as many, for all names and ports together"`
-	CallbackRequests      int              `envconfig:"RSHUB_CALLBACK_REQUESTS" default:"1000" desc:"how many requests for new subscriptions the hub takes in a minute for callbacks at one host, all ports together; one caller gets half of it"`
+	CallbackRequests      int              `envconfig:"RSHUB_CALLBACK_REQUESTS" default:"1000" desc:"how many requests for new subscriptions the hub takes in a minute for callbacks at one host, all ports together; one caller gets at most half"`
 	CallbackMaxPerHost    int              `envconfig:"RSHUB_CALLBACK_MAX_PER_HOST" default:"10000" desc:"how many subscriptions may have callbacks at one host and port; with several hubs the number is approximate"`
 	CallbackMaxPerSet     int              `envconfig:"RSHUB_CALLBACK_MAX_PER_SET" default:"100000" desc:"how many subscriptions one set may have; with several hubs the number is approximate"`
 	CallbackMaxUnverified int              `envconfig:"RSHUB_CALLBACK_MAX_UNVERIFIED" default:"1000" desc:"how many subscriptions with callbacks at one host and port may wait for their verification, half of them for one caller; with several hubs the number is approximate"`
 	LeaseMin              time.Duration    `envconfig:"RSHUB_LEASE_MIN" default:"5m" desc:"shortest lease of a WebSub subscription"`
 	LeaseDefault          time.Duration    `envconfig:"RSHUB_LEASE_DEFAULT" default:"10d" desc:"lease of a WebSub subscription that asks for none"`
 	LeaseMax              time.Duration    `envconfig:"RSHUB_LEASE_MAX" default:"31d" desc:"longest lease of a WebSub subscription"`
-	SecretKeys            string           `envconfig:"RSHUB_SECRET_KEYS" desc:"keys that encrypt the secrets of WebSub subscriptions where they are kept, as ID:KEY by comma, where KEY is 32 bytes in base64; the first encrypts, all of them decrypt; empty: secrets are kept in clear"`
-	SecretKeysFile        string           `envconfig:"RSHUB_SECRET_KEYS_FILE" desc:"path of a file with such keys, one a line, in place of RSHUB_SECRET_KEYS"`
+	SecretKeys            string           `envconfig:"RSHUB_SECRET_KEYS" desc:"keys that encrypt the stored secrets of WebSub subscriptions, as ID:KEY by comma, where KEY is 32 bytes in base64; the first key encrypts, all keys decrypt; empty: secrets are stored in clear"`
+	SecretKeysFile        string           `envconfig:"RSHUB_SECRET_KEYS_FILE" desc:"path of a file with these keys, one on each line; use it instead of RSHUB_SECRET_KEYS"`
 
 	NATSURL            string        `group:"Several hubs: Redis and NATS" envconfig:"RSHUB_NATS_URL" desc:"URLs of NATS servers, by comma, to announce changes to the other hubs; without NATS the other hubs find changes up to two seconds later"`
 	NATSCreds          string        `envconfig:"RSHUB_NATS_CREDENTIALS" desc:"path of a NATS credentials file"`
-	NATSCA             string        `envconfig:"RSHUB_NATS_CA_FILE" desc:"path of a file with the CA certificates (PEM) to trust for tls:// servers of NATS, in place of the system's"`
+	NATSCA             string        `envconfig:"RSHUB_NATS_CA_FILE" desc:"path of a file with the CA certificates (PEM) to trust for tls:// servers of NATS, instead of those of the system"`
 	Prefix             string        `envconfig:"RSHUB_PREFIX" default:"rshub" desc:"beginning of every Redis key and NATS subject; with different prefixes, several installations can share one Redis and one NATS"`
 	RedisTimeout       time.Duration `envconfig:"RSHUB_REDIS_TIMEOUT" default:"5s" desc:"how long the hub waits for a connection to Redis, and for each answer from Redis"`
-	RedisWait          int           `envconfig:"RSHUB_REDIS_WAIT" default:"0" desc:"number of Redis replicas that must have a change, or a WebSub request, before the hub answers it (WAIT); 0: the hub waits for none"`
-	RedisWaitTimeout   time.Duration `envconfig:"RSHUB_REDIS_WAIT_TIMEOUT" default:"1s" desc:"how long the hub waits for these replicas; if they do not confirm in time, it answers 503"`
+	RedisWait          int           `envconfig:"RSHUB_REDIS_WAIT" default:"0" desc:"number of Redis replicas that must have stored a change, or a WebSub request, before the hub confirms it (WAIT); 0: the hub waits for none"`
+	RedisWaitTimeout   time.Duration `envconfig:"RSHUB_REDIS_WAIT_TIMEOUT" default:"1s" desc:"how long the hub waits for these replicas; after that it answers 503"`
 	RedisAllowEviction bool          `envconfig:"RSHUB_REDIS_ALLOW_EVICTION" default:"false" desc:"true: accept a Redis that may evict keys, or that does not say whether it does; changes that it evicts are lost"`
-	ClockSkew          time.Duration `envconfig:"RSHUB_CLOCK_SKEW" default:"1m" desc:"by how much the clocks of hubs, of Redis and of clients may differ"`
+	ClockSkew          time.Duration `envconfig:"RSHUB_CLOCK_SKEW" default:"1m" desc:"by how much the clocks of hubs, Redis and clients may differ"`
 
-	Heartbeat    time.Duration `group:"Running" envconfig:"RSHUB_HEARTBEAT" default:"30s" desc:"time between signs of life on a connection that follows changes"`
+	XMPPServer     string       `group:"XMPP" envconfig:"RSHUB_XMPP_SERVER" desc:"address (HOST:PORT) where an XMPP server takes external components (XEP-0114), such as 127.0.0.1:5347; the connection is not encrypted, so the address is to be on the same machine or in a network that is trusted; empty: nothing is published over XMPP"`
+	XMPPDomain     string       `envconfig:"RSHUB_XMPP_DOMAIN" desc:"domain of the component that the hub is there, such as rshub.example.org"`
+	XMPPSecret     string       `envconfig:"RSHUB_XMPP_SECRET" desc:"secret that the component shares with the XMPP server"`
+	XMPPSecretFile string       `envconfig:"RSHUB_XMPP_SECRET_FILE" desc:"path of a file with this secret; use it instead of RSHUB_XMPP_SECRET"`
+	XMPPService    string       `envconfig:"RSHUB_XMPP_SERVICE" desc:"JID of the pubsub service (XEP-0060), such as pubsub.example.org"`
+	XMPPSets       []string     `envconfig:"RSHUB_XMPP_SETS" desc:"names of the sets that are published over XMPP, by comma; a set is not published while it is private"`
+	XMPPNodes      string       `envconfig:"RSHUB_XMPP_NODES" default:"set" desc:"set or topic: whether the name of a node is the name of its set, or the URL of the set's topic"`
+	XMPPMaxStanza  setting.Size `envconfig:"RSHUB_XMPP_MAX_STANZA" default:"64KiB" desc:"largest stanza that the hub sends, at least 10000 bytes; no more than the XMPP server and the servers of subscribers take"`
+
+	IndexNowSets        []string `group:"IndexNow" envconfig:"RSHUB_INDEXNOW_SETS" desc:"names of the sets of which search engines are told by IndexNow, by comma; they are not told of a set while it is private; empty: they are told of none"`
+	IndexNowKey         string   `envconfig:"RSHUB_INDEXNOW_KEY" desc:"key of IndexNow: 8 to 128 letters, digits and hyphens; the sites have a file with it"`
+	IndexNowKeyLocation string   `envconfig:"RSHUB_INDEXNOW_KEY_LOCATION" desc:"URL of the file with the key; only URLs of its host are sent then; empty: the file KEY.txt at the root of each host"`
+	IndexNowEndpoint    string   `envconfig:"RSHUB_INDEXNOW_ENDPOINT" default:"https://api.indexnow.org/indexnow" desc:"URL that takes the requests of IndexNow"`
+
+	Heartbeat    time.Duration `group:"Running" envconfig:"RSHUB_HEARTBEAT" default:"30s" desc:"how often the hub sends a sign of life on a connection without changes"`
 	WriteTimeout time.Duration `envconfig:"RSHUB_WRITE_TIMEOUT" default:"15s" desc:"the hub closes the connection of a client that takes no data for this long"`
 	StartTimeout time.Duration `envconfig:"RSHUB_START_TIMEOUT" default:"1m" desc:"how long a hub that starts waits for Redis"`
-	DrainDelay   time.Duration `envconfig:"RSHUB_DRAIN_DELAY" default:"0s" desc:"how long a hub that is told to stop still serves, but says that it is not ready, so that load balancers notice; then RSHUB_GRACE begins"`
-	Grace        time.Duration `envconfig:"RSHUB_GRACE" default:"25s" desc:"how long a hub that is told to stop waits for its connections to end, before it cuts them"`
+	DrainDelay   time.Duration `envconfig:"RSHUB_DRAIN_DELAY" default:"0s" desc:"after SIGTERM, how long the hub still serves while /readyz says that it stops, so that load balancers notice; then RSHUB_GRACE begins"`
+	Grace        time.Duration `envconfig:"RSHUB_GRACE" default:"25s" desc:"after SIGTERM and RSHUB_DRAIN_DELAY, how long the hub waits for its connections to end, before it cuts them"`
 	LogLevel     slog.Level    `envconfig:"RSHUB_LOG_LEVEL" default:"info" desc:"lowest level that is logged: debug, info, warn or error"`
 }
 
@@ -130,13 +156,24 @@ func readConfig() (*config, error) {
 	if c.ChangeListSize < 1 || c.ChangeListSize > changelog.MaxListSize {
 		p.add("RSHUB_CHANGELIST_SIZE", "is %d; it is 1 to %d", c.ChangeListSize, changelog.MaxListSize)
 	}
+	if c.RDMSet != "" {
+		if !c.RDM {
+			p.add("RSHUB_RDM_SET", "is set without RSHUB_RDM: set RSHUB_RDM=true, too")
+		}
+		set := []string{c.RDMSet}
+		checkSets(p, "RSHUB_RDM_SET", set)
+		c.RDMSet = set[0]
+	}
 	c.readSecretKeys(p)
+	c.checkXMPP(p)
+	c.checkIndexNow(p)
 	if c.Insecure != "" && c.Insecure != insecure {
 		p.add("RSHUB_INSECURE", "is %q; the only value is %s", c.Insecure, insecure)
 	}
 	if c.Inventory != "on" && c.Inventory != "off" {
 		p.add("RSHUB_INVENTORY", "is %q; it is on or off", c.Inventory)
 	}
+	c.checkDumps(p)
 	if c.MaxBody < 1<<10 || c.MaxBody > 1<<40 {
 		p.add("RSHUB_MAX_BODY", "is %d bytes; it is 1KiB to 1TiB", c.MaxBody)
 	}
@@ -156,7 +193,7 @@ func readConfig() (*config, error) {
 		name         string
 		value, least time.Duration
 	}{
-		{"RSHUB_RETENTION_AGE", c.RetentionAge, 0}, {"RSHUB_RESOURCELIST_INTERVAL", c.ResourceListInterval, time.Second}, {"RSHUB_HEARTBEAT", c.Heartbeat, time.Second},
+		{"RSHUB_RETENTION_AGE", c.RetentionAge, 0}, {"RSHUB_RESOURCELIST_INTERVAL", c.ResourceListInterval, time.Second}, {"RSHUB_DUMP_INTERVAL", c.DumpInterval, time.Minute}, {"RSHUB_ARCHIVE_RESOURCE_LISTS", c.ArchiveInterval, 0}, {"RSHUB_HEARTBEAT", c.Heartbeat, time.Second},
 		{"RSHUB_WRITE_TIMEOUT", c.WriteTimeout, 100 * time.Millisecond},
 		{"RSHUB_CLOCK_SKEW", c.ClockSkew, time.Second}, {"RSHUB_START_TIMEOUT", c.StartTimeout, time.Millisecond}, {"RSHUB_DRAIN_DELAY", c.DrainDelay, 0}, {"RSHUB_GRACE", c.Grace, 0},
 		{"RSHUB_CALLBACK_TIMEOUT", c.CallbackTimeout, 100 * time.Millisecond}, {"RSHUB_LEASE_MIN", c.LeaseMin, time.Second},
@@ -179,13 +216,32 @@ func readConfig() (*config, error) {
 	return &c, errors.Join(p.errs...)
 }
 
+// checkDumps checks what is said of dumps.
+func (c *config) checkDumps(p *problems) {
+	if c.DumpPackageCount < 1 || c.DumpPackageCount > dump.MaxCount {
+		p.add("RSHUB_DUMP_PACKAGE_COUNT", "is %d; it is 1 to %d", c.DumpPackageCount, dump.MaxCount)
+	}
+	if c.DumpPackageSize < 1<<20 || c.DumpPackageSize > 100<<30 {
+		p.add("RSHUB_DUMP_PACKAGE_SIZE", "is %d bytes; it is 1MiB to 100GiB", c.DumpPackageSize)
+	}
+	if c.ContentPlace == "" {
+		return
+	}
+	if err := place.Check(c.ContentPlace); err != nil {
+		p.add("RSHUB_CONTENT_PLACE", "cannot be used: %w", err)
+	}
+	if c.Inventory == "off" {
+		p.add("RSHUB_CONTENT_PLACE", "is for dumps and archives, which the hub makes that makes the inventory of a set, and RSHUB_INVENTORY is off")
+	}
+}
+
 // readSecretKeys reads the file of keys, if there is one, and checks the keys.
 func (c *config) readSecretKeys(p *problems) {
 	if c.SecretKeysFile != "" {
 		text, err := os.ReadFile(c.SecretKeysFile)
 		switch {
 		case c.SecretKeys != "":
-			p.add("RSHUB_SECRET_KEYS_FILE", "is set, and so is RSHUB_SECRET_KEYS: one of them has all keys")
+			p.add("RSHUB_SECRET_KEYS_FILE", "and RSHUB_SECRET_KEYS are both set: put all keys into one of them")
 			return
 		case err != nil:
 			p.add("RSHUB_SECRET_KEYS_FILE", "cannot be read: %w", err)
@@ -230,7 +286,7 @@ func checkSets(p *problems, name string, sets []string) {
 	for i, set := range sets {
 		sets[i] = strings.TrimSpace(set)
 		if err := feed.CheckSet(sets[i]); err != nil {
-			p.add(name, "has a name that is none: %w", err)
+			p.add(name, "has a bad name: %w", err)
 		}
 	}
 }
@@ -250,7 +306,7 @@ func (c *config) checkAddresses(p *problems) {
 			p.add("RSHUB_LISTEN", "is %s, beyond loopback, and there are no tokens, so anyone could publish: set RSHUB_TOKENS_FILE (rshub token new makes one), RSHUB_JWT_KEYS, or RSHUB_INSECURE=%s", c.Listen, insecure)
 		}
 		if c.BaseURL == "" {
-			p.add("RSHUB_LISTEN", "is %s, beyond loopback: set RSHUB_BASE_URL to the URL that others reach the hub by", c.Listen)
+			p.add("RSHUB_LISTEN", "is %s, beyond loopback: set RSHUB_BASE_URL to the URL by which others reach the hub", c.Listen)
 		}
 	}
 	if c.OpsListen != "" {
@@ -262,25 +318,25 @@ func (c *config) checkAddresses(p *problems) {
 		}
 	}
 	if c.BaseURL == "" && c.RedisURL != "" {
-		p.add("RSHUB_REDIS_URL", "makes this one of several hubs: set RSHUB_BASE_URL to the URL that others reach them by")
+		p.add("RSHUB_REDIS_URL", "is set, so there may be several hubs: set RSHUB_BASE_URL to the URL by which others reach them")
 	}
 	if c.NATSURL != "" && c.RedisURL == "" {
-		p.add("RSHUB_NATS_URL", "announces to other hubs, which there are only with RSHUB_REDIS_URL")
+		p.add("RSHUB_NATS_URL", "is for announcements to other hubs: set RSHUB_REDIS_URL, too")
 	}
 	if c.RedisWait < 0 || c.RedisWait > 0 && c.RedisURL == "" {
-		p.add("RSHUB_REDIS_WAIT", "is %d; it is a number of replicas of RSHUB_REDIS_URL", c.RedisWait)
+		p.add("RSHUB_REDIS_WAIT", "is %d; it must be a number of replicas, and needs RSHUB_REDIS_URL", c.RedisWait)
 	}
 	if (c.JWTIssuer != "" || len(c.JWTAudience) > 0) && c.JWTKeys == "" {
-		p.errs = append(p.errs, errors.New("RSHUB_JWT_ISSUER and RSHUB_JWT_AUDIENCE are for RSHUB_JWT_KEYS, which is not set"))
+		p.errs = append(p.errs, errors.New("RSHUB_JWT_ISSUER or RSHUB_JWT_AUDIENCE is set without RSHUB_JWT_KEYS: set that, too"))
 	}
 	if c.JWTKeys != "" && c.JWTIssuer == "" {
-		p.errs = append(p.errs, errors.New("RSHUB_JWT_KEYS needs RSHUB_JWT_ISSUER: who issues the JWTs (iss)"))
+		p.errs = append(p.errs, errors.New("RSHUB_JWT_KEYS is set without RSHUB_JWT_ISSUER: set it to the issuer of the JWTs (iss)"))
 	}
 	if c.JWTKeys != "" && len(c.JWTAudience) == 0 && c.BaseURL == "" {
-		p.errs = append(p.errs, errors.New("RSHUB_JWT_KEYS needs RSHUB_JWT_AUDIENCE or RSHUB_BASE_URL: a JWT for another service must not be good here (aud)"))
+		p.errs = append(p.errs, errors.New("RSHUB_JWT_KEYS is set without RSHUB_JWT_AUDIENCE or RSHUB_BASE_URL: set one, so that JWTs for other services are refused (aud)"))
 	}
 	if (c.NATSCA != "" || c.NATSCreds != "") && c.NATSURL == "" {
-		p.errs = append(p.errs, errors.New("RSHUB_NATS_CA_FILE and RSHUB_NATS_CREDENTIALS are for RSHUB_NATS_URL, which is not set"))
+		p.errs = append(p.errs, errors.New("RSHUB_NATS_CA_FILE or RSHUB_NATS_CREDENTIALS is set without RSHUB_NATS_URL: set that, too"))
 	}
 	if !prefixForm.MatchString(c.Prefix) {
 		p.add("RSHUB_PREFIX", "is %q; it is 1 to 40 of a-z, A-Z, 0-9, hyphen and underscore", c.Prefix)
@@ -293,6 +349,8 @@ func (c *config) checkAddresses(p *problems) {
 		p.add("RSHUB_BASE_URL", "has a user or a password in it; it is a URL such as https://hub.example.org")
 	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.RawQuery != "" || u.Fragment != "":
 		p.add("RSHUB_BASE_URL", "is %q; it is a URL such as https://hub.example.org", c.BaseURL)
+	case c.Robots && strings.Trim(u.Path, "/") != "":
+		p.add("RSHUB_ROBOTS", "is true, and RSHUB_BASE_URL has the path %s: crawlers read robots.txt only at the root of a host", u.Path)
 	default:
 		c.BaseURL = strings.TrimRight(u.String(), "/")
 	}
@@ -334,7 +392,7 @@ func checkVariables() error {
 		if near := nearest.Of(name, variables()); near != "" {
 			meant = "; did you mean " + near + "?"
 		}
-		errs = append(errs, fmt.Errorf("%s means nothing to rshub%s", name, meant))
+		errs = append(errs, fmt.Errorf("%s is not a variable of rshub%s", name, meant))
 	}
 	return errors.Join(errs...)
 }
@@ -392,8 +450,14 @@ func (c *config) server(log *slog.Logger) (server.Config, error) {
 	s.NATSURL, s.NATSCredentials, s.NATSRootCAs = c.NATSURL, c.NATSCreds, c.NATSCA
 	s.Sets, s.NoPushSets, s.ChangeListSize = c.Sets, c.NoPushSets, c.ChangeListSize
 	s.Retention = changelog.Retention{Age: c.RetentionAge, Count: c.RetentionCount}
+	s.Robots, s.RDM, s.RDMSet = c.Robots, c.RDM, c.RDMSet
 	s.NoInventory, s.ResourceListInterval = c.Inventory == "off", c.ResourceListInterval
 	s.MaxBaselines, s.MaxAudits = c.MaxBaselines, c.MaxAudits
+	s.ContentPlace, s.DumpInterval = c.ContentPlace, c.DumpInterval
+	if s.ArchiveInterval = c.ArchiveInterval; s.ArchiveInterval == 0 {
+		s.ArchiveInterval = -1
+	}
+	s.DumpPackageSize, s.DumpPackageCount = int64(c.DumpPackageSize), c.DumpPackageCount
 	s.Callers, s.Insecure, s.Hosts, s.Origins = callers, c.Insecure == insecure, c.Hosts, c.Origins
 	s.TLSCertFile, s.TLSKeyFile, s.OpsTLSCertFile, s.OpsTLSKeyFile = c.TLSCertFile, c.TLSKeyFile, c.OpsTLSCertFile, c.OpsTLSKeyFile
 	s.AuditLog, s.TrustedProxies = c.AuditLog, c.TrustedProxies
@@ -444,7 +508,7 @@ func (c *config) store() server.Config {
 		Data: c.Data, DiskReserve: max(uint64(c.DiskReserve), 1), // 0 would mean the default
 		RedisURL: c.RedisURL, Prefix: c.Prefix, RedisTimeout: c.RedisTimeout,
 		RedisWait: c.RedisWait, RedisWaitTimeout: c.RedisWaitTimeout, RedisAllowEviction: c.RedisAllowEviction,
-		ClockSkew: c.ClockSkew, SecretKeys: c.SecretKeys,
+		ClockSkew: c.ClockSkew, SecretKeys: c.SecretKeys, XMPP: c.xmpp(), IndexNow: c.indexNow(),
 	}
 }
 
@@ -460,7 +524,7 @@ func readCAs(path string) (*x509.CertPool, error) {
 	}
 	pool, err := x509.SystemCertPool()
 	if err != nil {
-		return nil, fmt.Errorf("the system's certificates: %w", err)
+		return nil, fmt.Errorf("read the certificates of the system: %w", err)
 	}
 	if !pool.AppendCertsFromPEM(pem) {
 		return nil, fmt.Errorf("%s has no certificate", path)

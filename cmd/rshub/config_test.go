@@ -30,7 +30,7 @@ func TestDefaults(t *testing.T) {
 func TestConfig(t *testing.T) {
 	setenv(t, "RSHUB_LISTEN", "0.0.0.0:80", "RSHUB_BASE_URL", "https://Hub.example.org/rs//", "RSHUB_INSECURE", insecure,
 		"RSHUB_OPS_LISTEN", "", "RSHUB_SETS", "a, b", "RSHUB_ORIGINS", "https://Example.org,*", "RSHUB_MAX_BODY", "2MiB", "RSHUB_MAX_BASELINES", "7", "RSHUB_MAX_AUDITS", "9", "RSHUB_LOG_LEVEL", "debug",
-		"RSHUB_CALLBACK_ALLOW", "127.0.0.0/8, 10.0.0.0/8", "RSHUB_CALLBACK_PORTS", "80, 443",
+		"RSHUB_CALLBACK_ALLOW", "127.0.0.0/8, 10.0.0.0/8", "RSHUB_CALLBACK_PORTS", "80, 443", "RSHUB_RDM", "true", "RSHUB_RDM_SET", " a",
 		// Without their prefix they are others' variables.
 		"DATA", "/tmp/other", "GRACE", "nonsense", "LOG_LEVEL", "nonsense", "TOKENS_FILE", "other")
 	c, err := readConfig()
@@ -43,7 +43,7 @@ func TestConfig(t *testing.T) {
 	if fmt.Sprint(c.CallbackAllow, c.CallbackPorts) != "[127.0.0.0/8 10.0.0.0/8] [80 443]" {
 		t.Errorf("callbacks may be at %v, on %v", c.CallbackAllow, c.CallbackPorts)
 	}
-	if s, err := c.server(slog.New(slog.DiscardHandler)); err != nil || s.MaxBaselines != 7 || s.MaxAudits != 9 {
+	if s, err := c.server(slog.New(slog.DiscardHandler)); err != nil || s.MaxBaselines != 7 || s.MaxAudits != 9 || !s.RDM || s.RDMSet != "a" {
 		t.Errorf("the server gets %+v, %v", s, err)
 	}
 	if c.MaxBody != 2<<20 || c.LogLevel != slog.LevelDebug || c.Data != "./rshub-data" || c.Grace != 25*time.Second || c.TokensFile != "" {
@@ -67,6 +67,8 @@ func TestConfigProblems(t *testing.T) {
 			[]string{"RSHUB_RETENTION_AGE is -1h", "RSHUB_HEARTBEAT is 1ms", "RSHUB_WRITE_TIMEOUT is 0s", "RSHUB_GRACE is -1s", "RSHUB_LEASE_MAX is 216h0m0s; it is at least 240h0m0s"}},
 		{"readers", []string{"RSHUB_MAX_BASELINES", "0", "RSHUB_MAX_AUDITS", "-1"}, []string{"RSHUB_MAX_BASELINES is 0", "RSHUB_MAX_AUDITS is -1"}},
 		{"body", []string{"RSHUB_MAX_BODY", "1"}, []string{"RSHUB_MAX_BODY is 1 bytes"}},
+		{"RDM", []string{"RSHUB_RDM", "true", "RSHUB_RDM_SET", "A"}, []string{"RSHUB_RDM_SET has a bad name"}},
+		{"RDM off", []string{"RSHUB_RDM_SET", "a"}, []string{"RSHUB_RDM_SET is set without RSHUB_RDM"}},
 		{"origins", []string{"RSHUB_ORIGINS", "example.org,https://example.org/,null"}, []string{`"example.org"`, `"https://example.org/"`, `"null"`}},
 
 		{"beyond loopback", []string{"RSHUB_LISTEN", "0.0.0.0:8080"}, []string{"RSHUB_INSECURE=anyone-may-publish", "set RSHUB_BASE_URL"}},
@@ -81,13 +83,23 @@ func TestConfigProblems(t *testing.T) {
 		{"operations beyond loopback", []string{"RSHUB_OPS_LISTEN", ":8081"}, []string{"anyone could read a backup"}},
 
 		{"callbacks", []string{"RSHUB_CALLBACK_ALLOW", "::ffff:10.0.0.0/104", "RSHUB_CALLBACK_PORTS", "443,0"},
-			[]string{`RSHUB_CALLBACK_ALLOW is "::ffff:10.0.0.0/104": ::ffff:10.0.0.0/104 is IPv4 within IPv6`, `RSHUB_CALLBACK_PORTS is "443,0": "0" is no port`}},
+			[]string{`RSHUB_CALLBACK_ALLOW is "::ffff:10.0.0.0/104": ::ffff:10.0.0.0/104 is an IPv4 network written as IPv6`, `RSHUB_CALLBACK_PORTS is "443,0": "0" is not a port`}},
 		{"no networks and ports", []string{"RSHUB_CALLBACK_ALLOW", "127.0.0.0/8 10.0.0.0/8", "RSHUB_CALLBACK_PORTS", "80,,443"},
-			[]string{"RSHUB_CALLBACK_ALLOW is", `"" is no port`}},
+			[]string{"RSHUB_CALLBACK_ALLOW is", `"" is not a port`}},
 
 		{"of Redis", []string{"RSHUB_REDIS_WAIT", "1", "RSHUB_REDIS_TIMEOUT", "1ms", "RSHUB_REDIS_WAIT_TIMEOUT", "0s"},
 			[]string{"RSHUB_REDIS_WAIT is 1", "RSHUB_REDIS_TIMEOUT is 1ms", "RSHUB_REDIS_WAIT_TIMEOUT is 0s"}},
 		{"of NATS", []string{"RSHUB_NATS_CA_FILE", "ca.pem"}, []string{"RSHUB_NATS_CA_FILE"}},
+
+		{"of XMPP", []string{"RSHUB_XMPP_SERVER", "xmpp.example.org", "RSHUB_XMPP_DOMAIN", "a b", "RSHUB_XMPP_SERVICE", "a@b@c", "RSHUB_XMPP_NODES", "no", "RSHUB_XMPP_MAX_STANZA", "1KiB"},
+			[]string{`RSHUB_XMPP_NODES is "no"`, "RSHUB_XMPP_MAX_STANZA is 1024 bytes", `RSHUB_XMPP_SERVER is "xmpp.example.org"`, `RSHUB_XMPP_DOMAIN is "a b"`, `RSHUB_XMPP_SERVICE is "a@b@c"`, "RSHUB_XMPP_SECRET is empty", "RSHUB_XMPP_SETS is empty"}},
+		{"XMPP without a server", []string{"RSHUB_XMPP_SETS", "demo,demo,B"}, []string{"RSHUB_XMPP_SETS has a bad name", "RSHUB_XMPP_SETS has demo twice", "RSHUB_XMPP_SERVER is empty"}},
+		{"of IndexNow", []string{"RSHUB_INDEXNOW_SETS", "demo,demo,B", "RSHUB_INDEXNOW_KEY", "short", "RSHUB_INDEXNOW_KEY_LOCATION", "a.txt", "RSHUB_INDEXNOW_ENDPOINT", "ftp://a.example"},
+			[]string{"RSHUB_INDEXNOW_SETS has a bad name", "RSHUB_INDEXNOW_SETS has demo twice", "RSHUB_INDEXNOW_KEY is not 8 to 128", `RSHUB_INDEXNOW_KEY_LOCATION is "a.txt"`, `RSHUB_INDEXNOW_ENDPOINT is "ftp://a.example"`}},
+		{"IndexNow without a set", []string{"RSHUB_INDEXNOW_KEY", "0123456789"}, []string{"RSHUB_INDEXNOW_SETS is empty"}},
+		{"two secrets of XMPP", []string{"RSHUB_XMPP_SERVER", "[::1]:5347", "RSHUB_XMPP_DOMAIN", "rshub.example.org", "RSHUB_XMPP_SERVICE", "a@b", "RSHUB_XMPP_SETS", "demo", "RSHUB_XMPP_SECRET", "x", "RSHUB_XMPP_SECRET_FILE", "config.go"},
+			[]string{"RSHUB_XMPP_SECRET_FILE and RSHUB_XMPP_SECRET are both set"}},
+		{"no file of the secret of XMPP", []string{"RSHUB_XMPP_SERVER", "[::1]:5347", "RSHUB_XMPP_SECRET_FILE", "nowhere"}, []string{"RSHUB_XMPP_SECRET_FILE cannot be read"}},
 
 		{"base", []string{"RSHUB_BASE_URL", "hub.example.org"}, []string{`RSHUB_BASE_URL is "hub.example.org"`}},
 		{"base of another kind", []string{"RSHUB_BASE_URL", "ftp://hub.example.org"}, []string{"RSHUB_BASE_URL is"}},
@@ -124,14 +136,14 @@ func TestUnknownVariables(t *testing.T) {
 		t.Errorf("unknownVariables() = %v", got)
 	}
 	_, err := newHub(io.Discard)
-	for _, want := range []string{"RSHUB_LISTENN means nothing to rshub; did you mean RSHUB_LISTEN?", "RSHUB_REDDIS_URL means nothing to rshub; did you mean RSHUB_REDIS_URL?"} {
+	for _, want := range []string{"RSHUB_LISTENN is not a variable of rshub; did you mean RSHUB_LISTEN?", "RSHUB_REDDIS_URL is not a variable of rshub; did you mean RSHUB_REDIS_URL?"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("the error is %v, without %s", err, want)
 		}
 	}
 }
 
-// docs/operate.md has every variable. With -update the table there is written.
+// docs/settings.md has every variable. With -update the table there is written.
 func TestConfigurationTable(t *testing.T) {
 	var table strings.Builder
 	for _, f := range reflect.VisibleFields(reflect.TypeFor[config]()) {
@@ -144,5 +156,5 @@ func TestConfigurationTable(t *testing.T) {
 		}
 		fmt.Fprintf(&table, "| `%s` | %s | %s |\n", f.Tag.Get("envconfig"), value, operatetest.Cell(f.Tag.Get("desc")))
 	}
-	operatetest.Check(t, "../../docs/operate.md", "configuration", strings.TrimPrefix(table.String(), "\n"))
+	operatetest.Check(t, "../../docs/settings.md", "configuration", strings.TrimPrefix(table.String(), "\n"))
 }

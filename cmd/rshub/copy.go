@@ -17,31 +17,32 @@ import (
 	"github.com/rshub/rshub/changelog/disklog"
 	"github.com/rshub/rshub/internal/progress"
 	"github.com/rshub/rshub/server"
+	"github.com/rshub/rshub/transfer"
 )
 
-const copyUsage = `rshub copy --from MEMORY --to MEMORY copies a change memory with everything in it:
-a hub that starts on the copy goes on as if nothing had happened. Cursors,
-positions, datetimes, closed Change Lists and idempotency keys stay the same, inventories
-are taken along, and WebSub subscriptions go on where they are. Only the Change Lists that are open get new
-names at that start, because hubs may go on with the original too.
-Secrets that are encrypted stay so. With RSHUB_SECRET_KEYS, the copy has all of them encrypted
-with the first key.
+const copyUsage = `rshub copy --from MEMORY --to MEMORY copies a whole change memory, from disk to Redis or
+back. A hub that starts on the copy continues where the original was: cursors, positions,
+datetimes, closed Change Lists, idempotency keys and inventories are the same, and WebSub
+subscriptions continue. Only the open Change Lists get new names at that start, because
+hubs may also go on with the original.
+
+Encrypted secrets stay encrypted. With RSHUB_SECRET_KEYS, the copy has all secrets
+encrypted with the first key.
 
   --from MEMORY          the memory to copy: a data directory, as in RSHUB_DATA, or
                          the URL of a Redis, as in RSHUB_REDIS_URL
   --to MEMORY            where to copy it to: a data directory or the URL of a Redis;
                          it must be new, or hold an unfinished copy of the same memory
-  --from-prefix PREFIX   the beginning of the memory's keys, if it is in Redis
-  --to-prefix PREFIX     the beginning of the copy's keys, if it is in Redis; the
+  --from-prefix PREFIX   the beginning of the keys of --from, if that is in Redis
+  --to-prefix PREFIX     the beginning of the keys of --to, if that is in Redis; the
                          default of both is RSHUB_PREFIX, or else rshub
 
-You may interrupt the command. Run it again, and it goes on where it stopped. No hub
-can start on a copy that is not finished.
+You may interrupt the command. Run it again, and it continues where it stopped. No hub
+starts on an unfinished copy.
 
-Stop the hub before you copy its data directory (or copy what rshub backup made).
-Hubs on a Redis may run meanwhile. Then the copy holds each set as it was when the
-command copied that set, which is good for a backup. To move to the copy, stop the
-hubs first.
+To copy a data directory, stop its hub first, or copy a backup (rshub backup). To copy
+from Redis, you need not stop the hubs. Each set is then copied as it is at that moment,
+which is enough for a backup. If you move the hubs to the copy, stop them before you copy.
 `
 
 // copyMemory copies a change memory into another store.
@@ -91,9 +92,9 @@ func copyMemory(ctx context.Context, args []string, stdout, stderr io.Writer) er
 	err = errors.Join(err, target.Close())
 	switch {
 	case ctx.Err() != nil && err != nil:
-		return fmt.Errorf("stopped; run the same command again and it goes on where it stopped")
+		return fmt.Errorf("stopped; run the same command again to continue")
 	case err != nil:
-		return fmt.Errorf("copy %s to %s: %w; run the same command again and it goes on where it stopped", from, to, err)
+		return fmt.Errorf("copy %s to %s: %w; run the same command again to continue", from, to, err)
 	}
 	took := time.Since(begin)
 	fmt.Fprintf(stdout, "%s holds the change memory now: %s, %s", to, progress.Count(done.Sets, "set"), progress.Count(done.Changes, "change"))
@@ -109,7 +110,7 @@ func copyMemory(ctx context.Context, args []string, stdout, stderr io.Writer) er
 }
 
 // runCopy copies the memory, and writes to stderr each second how far it is.
-func runCopy(ctx context.Context, source *server.Source, target *server.Target, log *slog.Logger, stderr io.Writer) (server.Copied, error) {
+func runCopy(ctx context.Context, source *transfer.Source, target *transfer.Target, log *slog.Logger, stderr io.Writer) (transfer.Copied, error) {
 	var now atomic.Pointer[changelog.Progress]
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
@@ -133,24 +134,24 @@ func runCopy(ctx context.Context, source *server.Source, target *server.Target, 
 			}
 		}
 	})
-	return server.Copy(ctx, source, target, log, func(p changelog.Progress) { now.Store(&p) })
+	return transfer.Copy(ctx, source, target, log, func(p changelog.Progress) { now.Store(&p) })
 }
 
 // copied tells the user that an earlier run has finished the copy. It fails if the copy
 // and the source are not the same any more.
-func copied(ctx context.Context, source *server.Source, to location, stdout io.Writer) error {
+func copied(ctx context.Context, source *transfer.Source, to location, stdout io.Writer) error {
 	target, err := to.open(ctx)
 	if err != nil {
 		return err
 	}
 	defer target.Close() // the error does not matter: it was only read
-	alike, err := server.Alike(ctx, source, target)
+	alike, err := transfer.Alike(ctx, source, target)
 	switch {
 	case err != nil:
 		return err
 	case !alike:
 		return fmt.Errorf("%s holds a finished copy of this memory, and a hub has run on one of the two since: "+
-			"they are not the same any more. Start from the one that is to go on. To copy once more, empty %s or choose another place", to, to)
+			"they differ now. Start from the one that you want to keep. To copy again, empty %s or choose another place", to, to)
 	}
 	fmt.Fprintf(stdout, "%s holds a finished copy of this memory already; there is nothing to do. Start from it with %s\n", to, to.variables())
 	return nil
@@ -183,7 +184,7 @@ func (l location) check() error {
 	case l.InRedis() && !prefixForm.MatchString(l.Prefix):
 		return fmt.Errorf("%s-prefix is %q; it is 1 to 40 of a-z, A-Z, 0-9, hyphen and underscore", l.flag, l.Prefix)
 	case !l.InRedis() && strings.Contains(l.Name, ":") && !strings.ContainsAny(l.Name, `/\`):
-		return fmt.Errorf("%s %s is no URL such as redis://localhost:6379; a directory of that name is ./%s", l.flag, l.Name, l.Name)
+		return fmt.Errorf("%s %s is not a URL such as redis://localhost:6379; if it is a directory, write ./%s", l.flag, l.Name, l.Name)
 	}
 	return nil
 }
@@ -196,7 +197,7 @@ func (l location) store() server.Config {
 }
 
 // open opens the memory that is there.
-func (l location) open(ctx context.Context) (*server.Source, error) {
+func (l location) open(ctx context.Context) (*transfer.Source, error) {
 	source, err := server.OpenSource(ctx, l.store())
 	switch {
 	case errors.Is(err, disklog.ErrInUse):
@@ -208,11 +209,11 @@ func (l location) open(ctx context.Context) (*server.Source, error) {
 }
 
 // openTarget opens the location to become a copy of the memory with an identity.
-func (l location) openTarget(ctx context.Context, id string) (*server.Target, error) {
+func (l location) openTarget(ctx context.Context, id string) (*transfer.Target, error) {
 	target, err := server.OpenTarget(ctx, l.store(), id)
 	switch {
 	case errors.Is(err, disklog.ErrInUse):
-		return nil, fmt.Errorf("%s %s: a hub, or another rshub copy, is at work there: %w", l.flag, l, err)
+		return nil, fmt.Errorf("%s %s: a hub or another rshub copy uses it: %w", l.flag, l, err)
 	case err != nil:
 		return nil, fmt.Errorf("%s %s: %w", l.flag, l, err)
 	}

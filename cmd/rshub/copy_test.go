@@ -26,7 +26,7 @@ func TestCopyCalls(t *testing.T) {
 	if err := os.Mkdir("empty", 0o700); err != nil {
 		t.Fatal(err)
 	}
-	const nobody = "redis://user:secret@127.0.0.1:1"
+	const nobody = "redis://user:swordfish@127.0.0.1:1"
 	for _, test := range []struct {
 		args string
 		code int
@@ -37,8 +37,8 @@ func TestCopyCalls(t *testing.T) {
 		{"--from a", 2, "--from MEMORY --to MEMORY"},
 		{"--from a --to b c", 2, "--from MEMORY --to MEMORY"},
 		{"--form a", 2, "-form"},
-		{"--from a --to localhost:6379", 2, "no URL such as redis://localhost:6379"},
-		{"--from redis:6379 --to a", 2, "no URL such as redis://localhost:6379"},
+		{"--from a --to localhost:6379", 2, "not a URL such as redis://localhost:6379"},
+		{"--from redis:6379 --to a", 2, "not a URL such as redis://localhost:6379"},
 		{"--from empty --to ./empty/", 2, "the same memory"},
 		{"--from " + nobody + " --to redis://127.0.0.1:1", 2, "the same memory"},
 		{"--from redis://a --from-prefix a:b --to redis://a", 2, "--from-prefix is \"a:b\""},
@@ -51,7 +51,7 @@ func TestCopyCalls(t *testing.T) {
 		if code != test.code || !strings.Contains(stdout+stderr, test.says) {
 			t.Errorf("rshub copy %s ended with %d, want %d and %q:\n%s%s", test.args, code, test.code, test.says, stdout, stderr)
 		}
-		if strings.Contains(stdout+stderr, "secret") {
+		if strings.Contains(stdout+stderr, "swordfish") {
 			t.Errorf("rshub copy %s tells the password: %s", test.args, stderr)
 		}
 	}
@@ -86,7 +86,7 @@ func TestCopyToDirectory(t *testing.T) {
 	again := start(t, "RSHUB_DATA", dir)
 	publishOne(t, again.URL)
 	again.Stop()
-	if code, _, stderr := runCommand(t, t.Context(), "copy", "--from", h.data, "--to", dir); code != 1 || !strings.Contains(stderr, "not the same any more") {
+	if code, _, stderr := runCommand(t, t.Context(), "copy", "--from", h.data, "--to", dir); code != 1 || !strings.Contains(stderr, "they differ now") {
 		t.Errorf("to a copy that has gone on it ended with %d: %s", code, stderr)
 	}
 }

@@ -20,8 +20,8 @@ import (
 	"github.com/rshub/rshub/problem"
 )
 
-const followUsage = `rshub follow -set SET prints the changes of a set as they come, as JSON, one
-change on each line.
+const followUsage = `rshub follow -set SET prints the changes of a set as they happen, as lines of
+JSON.
 
   -set SET        the set
   -hub URL        the hub, default http://127.0.0.1:8080
@@ -30,13 +30,16 @@ change on each line.
   -change KINDS   print only changes of these kinds: created, updated, deleted, by
                   comma
   -type TYPES     print only changes of resources with these media types, by comma
+  -tag TAGS       print only changes with one of these tags, by comma
+  -rel RELS       print only changes that have a link with one of these relation
+                  types, by comma
   -count N        end after N changes
-  -for DURATION   end after this time, such as 1m; if fewer than -count changes came
-                  by then, the command fails
+  -for DURATION   end after this time, such as 1m. The command fails if there were
+                  fewer changes than -count
 
 If the hub has tokens, set RSHUB_TOKEN to one with the right follow:SET. If the hub
-cannot be reached, the command asks again until it answers, so no change is missed.
-At its end the command prints, on standard error, the -since to go on with.
+cannot be reached, the command tries again until it answers, so it misses no change.
+At its end, the command prints the -since to continue with, on standard error.
 `
 
 // followLimit is how many changes follow asks for at once at most when there is a
@@ -52,7 +55,7 @@ func follow(ctx context.Context, args []string, stdout, stderr io.Writer) error 
 	count := flags.Int("count", 0, "")
 	limit := flags.Duration("for", 0, "")
 	query := url.Values{}
-	for _, name := range []string{"since", "prefix", "change", "type"} {
+	for _, name := range []string{"since", "prefix", "change", "type", "tag", "rel"} {
 		flags.Func(name, "", func(v string) error { query.Set(name, v); return nil })
 	}
 	switch err := flags.Parse(args); {
@@ -74,7 +77,7 @@ func follow(ctx context.Context, args []string, stdout, stderr io.Writer) error 
 	f := &follower{stdout: stdout, stderr: stderr, count: *count, since: cmp.Or(query.Get("since"), "now")}
 	c, err := client.New(*hub, client.Options{Token: os.Getenv("RSHUB_TOKEN"), UserAgent: "rshub/" + build.Version(), Note: f.note})
 	if err != nil {
-		return usageError("-hub is a URL such as https://hub.example.org, and RSHUB_TOKEN a token: " + err.Error())
+		return usageError("-hub or RSHUB_TOKEN is wrong: " + err.Error())
 	}
 	within := ctx
 	if *limit > 0 {
@@ -84,17 +87,17 @@ func follow(ctx context.Context, args []string, stdout, stderr io.Writer) error 
 	}
 	err = f.print(c.Follow(within, *set, f.since, client.FollowOptions{Filter: filter, Limit: min(*count, followLimit)}))
 	if f.since != "now" && f.since != "start" {
-		fmt.Fprintf(stderr, "rshub: go on with -since %s\n", f.since)
+		fmt.Fprintf(stderr, "rshub: to continue, use -since %s\n", f.since)
 	}
 	switch {
 	case ctx.Err() != nil: // the user stopped it: the usual end
 		return nil
 	case within.Err() != nil && f.printed < *count:
-		return fmt.Errorf("%s came within %v, and not %d", progress.Count(f.printed, "change"), *limit, *count)
+		return fmt.Errorf("only %s came within %v, not %d", progress.Count(f.printed, "change"), *limit, *count)
 	case within.Err() != nil:
 		return nil
 	case errors.Is(err, client.ErrNoHub):
-		return fmt.Errorf("%s is no topic of an rshub", feed.Base(strings.TrimRight(*hub, "/")).Topic(*set))
+		return fmt.Errorf("%s is not a topic of an rshub", feed.Base(strings.TrimRight(*hub, "/")).Topic(*set))
 	}
 	return err
 }
@@ -116,7 +119,7 @@ func (f *follower) print(batches iter.Seq2[*feed.Batch, error]) error {
 			return said(err)
 		}
 		if b.Diverged {
-			fmt.Fprintln(f.stderr, "rshub: the memory has lost its newest changes; some may come again")
+			fmt.Fprintln(f.stderr, "rshub: the hub has lost its newest changes; some changes may be repeated")
 		}
 		entries, end := b.Entries, b.Cursor
 		if left := f.count - f.printed; f.count > 0 && left < len(entries) {
@@ -137,7 +140,7 @@ func (f *follower) print(batches iter.Seq2[*feed.Batch, error]) error {
 
 // note writes to standard error why the client asks the hub again.
 func (f *follower) note(err error, _ time.Duration) {
-	fmt.Fprintf(f.stderr, "rshub: %v; asking again\n", said(err))
+	fmt.Fprintf(f.stderr, "rshub: %v; trying again\n", said(err))
 }
 
 // said returns an error with the words of the hub's answer. If err is no answer of a

@@ -65,7 +65,7 @@ func (r *reading) end() (code int, since string) {
 	if r.lines.Scan() {
 		r.t.Errorf("there is a line more: %s", r.lines.Text())
 	}
-	_, since, _ = strings.Cut(r.errs.String(), "go on with -since ")
+	_, since, _ = strings.Cut(r.errs.String(), "to continue, use -since ")
 	return <-r.code, strings.TrimSpace(since)
 }
 
@@ -136,8 +136,8 @@ func TestFollowSays(t *testing.T) {
 	if want := `{"position":5,"datetime":"1970-01-01T00:00:00.000005Z","loc":"urn:a","change":"created","{urn:n}a":"ü"}` + "\n"; code != 0 || stdout != want {
 		t.Errorf("exit %d, %s", code, stdout)
 	}
-	if want := "rshub: the hub answered 503: the memory is away; asking again\n" +
-		"rshub: the memory has lost its newest changes; some may come again\nrshub: go on with -since 5-5\n"; stderr != want {
+	if want := "rshub: the hub answered 503: the memory is away; trying again\n" +
+		"rshub: the hub has lost its newest changes; some changes may be repeated\nrshub: to continue, use -since 5-5\n"; stderr != want {
 		t.Errorf("it says %q, want %q", stderr, want)
 	}
 }
@@ -156,14 +156,14 @@ func TestFollowRefused(t *testing.T) {
 	}{
 		{"no token", "", []string{"-set", "demo"}, 1, "401: this needs a token with the right follow:demo"},
 		{"the wrong token", texts[0], []string{"-set", "demo"}, 1, "403: your token"},
-		{"a place that was never there", texts[1], []string{"-set", "demo", "-since", "7-7"}, 1, "410: the change memory"},
+		{"a place that was never there", texts[1], []string{"-set", "demo", "-since", "7-7"}, 1, "410: the hub no longer keeps"},
 		{"no place", texts[1], []string{"-set", "demo", "-since", "yesterday"}, 1, "400: "},
-		{"too few", texts[1], []string{"-set", "demo", "-count", "1", "-for", "1ms"}, 1, "0 changes came within 1ms, and not 1"},
+		{"too few", texts[1], []string{"-set", "demo", "-count", "1", "-for", "1ms"}, 1, "0 changes came within 1ms, not 1"},
 		{"time is over", texts[1], []string{"-set", "demo", "-for", "1ms"}, 0, ""},
-		{"another server", "", []string{"-set", "demo", "-hub", other.URL}, 1, "is no topic of an rshub"},
+		{"another server", "", []string{"-set", "demo", "-hub", other.URL}, 1, "is not a topic of an rshub"},
 		{"no set", "", nil, 2, "rshub follow -set SET"},
 		{"no name of a set", "", []string{"-set", "a/b"}, 2, "rshub follow -set SET"},
-		{"no hub", "", []string{"-set", "demo", "-hub", "hub.example.org"}, 2, "-hub is a URL"},
+		{"no hub", "", []string{"-set", "demo", "-hub", "hub.example.org"}, 2, "the URL of a hub is like"},
 		{"a negative count", "", []string{"-set", "demo", "-count", "-1"}, 2, "rshub follow -h"},
 		{"an argument", "", []string{"-set", "demo", "demo"}, 2, "rshub follow -h"},
 		{"help", "", []string{"-h"}, 0, ""},

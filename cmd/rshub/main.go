@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
 	"syscall"
 
 	_ "golang.org/x/crypto/x509roots/fallback" // for images, which have no certificate authorities
@@ -20,33 +21,32 @@ import (
 const usage = `rshub is a ResourceSync push hub.
 
   rshub                run the hub
-  rshub backup DIR     copy the change memory of the running hub to DIR, which
-                       must not exist; a hub starts from it with RSHUB_DATA=DIR.
-                       If the hub has tokens, set RSHUB_TOKEN to one with the
-                       right operate
+  rshub backup DIR     copy the change memory of the running hub to DIR, a new
+                       directory. To start a hub from the backup, set
+                       RSHUB_DATA=DIR. If the hub has tokens, set RSHUB_TOKEN to
+                       one with the right operate
   rshub copy --from MEMORY --to MEMORY
-                       copy a change memory with positions, datetimes, cursors
-                       and idempotency keys, from disk to Redis or back; MEMORY
+                       copy a change memory from disk to Redis or back; MEMORY
                        is a data directory or the URL of a Redis. rshub copy -h
                        explains more
-  rshub epoch MEMORY   give new names to the Change Lists that are open; run it
-                       after a memory was put back to an earlier state by other
-                       means than rshub backup and rshub copy, before hubs start
+  rshub epoch MEMORY   give new names to the open Change Lists. Run it before hubs
+                       start on a memory that was restored by other means than
+                       rshub backup and rshub copy, such as a snapshot of a disk
   rshub follow -set SET
-                       print the changes of a set as they come, from any hub;
+                       print the changes of a set, from any hub, as they happen;
                        rshub follow -h explains more
   rshub audit -set SET FILE
-                       compare a list of resources, one on each line as JSON, with
-                       what any hub knows of a set, and print what differs; rshub
-                       audit -h explains more
-  rshub token new -name NAME -rights RIGHTS [-file FILE]
-                       make a token and the line for RSHUB_TOKENS_FILE; RIGHTS
-                       are publish:SET, follow:SET and operate, by comma, where
-                       SET may end in *
+                       compare a list of resources with a set of any hub, and
+                       print the differences; rshub audit -h explains more
+  rshub token new -name NAME -rights RIGHTS [-expires TIME] [-file FILE]
+                       make a token for the caller NAME, and add its line to FILE,
+                       or print it for RSHUB_TOKENS_FILE. RIGHTS are publish:SET,
+                       follow:SET and operate, by comma; SET may end in *. TIME is
+                       a time such as 2027-01-31, or a duration such as 720h
   rshub version        print the version, and what rshub was built from
-  rshub -h             print this
+  rshub -h             print this text
 
-These environment variables configure it. None is needed to try it out.
+Environment variables configure the hub. To try it out, you need to set none.
 
 `
 
@@ -61,6 +61,9 @@ func main() {
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	if len(args) == 0 {
 		args = []string{"serve"}
+	}
+	if slices.Contains([]string{"backup", "epoch", "token"}, args[0]) && slices.ContainsFunc(args[1:], asksForHelp) {
+		args = []string{"-h"}
 	}
 	var err error
 	switch args[0] {
@@ -105,9 +108,11 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return 1
 }
 
+func asksForHelp(arg string) bool { return arg == "-h" || arg == "-help" || arg == "--help" }
+
 func noArguments(args []string) error {
 	if len(args) > 1 {
-		return usageError("rshub " + args[0] + " takes no arguments; it is configured by its environment")
+		return usageError("rshub " + args[0] + " takes no arguments: environment variables configure it")
 	}
 	return nil
 }

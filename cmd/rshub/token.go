@@ -60,7 +60,7 @@ func expiry(text string, now time.Time) (at time.Time, err error) {
 		return time.Time{}, fmt.Errorf("-expires: %w, nor a duration such as 720h", err)
 	}
 	if !at.After(now) {
-		return time.Time{}, fmt.Errorf("-expires: %s is over", at.Format(time.RFC3339))
+		return time.Time{}, fmt.Errorf("-expires: %s is in the past", at.Format(time.RFC3339))
 	}
 	return at, nil
 }

@@ -72,7 +72,7 @@ func (p *program) auditHome(ctx context.Context) (*mirror.Home, error) {
 	}
 	home, err := mirror.ReopenHome(p.dir)
 	if errors.Is(err, mirror.ErrInUse) {
-		err = fmt.Errorf("%w; stop it before a repair", err)
+		err = fmt.Errorf("%w; stop that program before you use -repair", err)
 	}
 	return home, err
 }

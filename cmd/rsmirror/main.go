@@ -44,7 +44,7 @@ func run(ctx context.Context, args []string, env func(string) string, stdout, st
 		fmt.Fprint(stdout, help)
 		return exitOK
 	case err != nil:
-		fmt.Fprintf(stderr, "rsmirror: %v\nrsmirror -h explains everything.\n", err)
+		fmt.Fprintf(stderr, "rsmirror: %v\nrsmirror -h explains how to use it.\n", err)
 		return exitUsage
 	case cfg.version:
 		fmt.Fprintln(stdout, build.Line("rsmirror"))
@@ -84,21 +84,21 @@ func (p *program) exit(ctx context.Context, err error) int {
 	case errors.Is(err, errDiffers):
 		return exitDiffers
 	case ctx.Err() != nil && (p.once || p.audit):
-		say("interrupted; run it again to go on")
+		say("interrupted; run the command again to continue")
 		return exitInterrupted
 	case ctx.Err() != nil:
 		return exitOK
 	case tooMany:
-		say("%v; none of them is deleted now", err)
-		say("if that is right, allow it with -max-delete: a number, a share such as 50%%, or all")
+		say("%v, so none of them was deleted", err)
+		say("If that is right, allow it with -max-delete: a number, a share such as 50%%, or all")
 		return exitTooMany
 	case source:
 		say("%v", err)
 		return exitSource
 	case errors.Is(err, mirror.ErrForeign):
-		say("%v; -adopt takes it all the same", err)
+		say("%v; to use it nevertheless, add -adopt", err)
 	case errors.Is(err, mirror.ErrNoMirror):
-		say("%v: rsmirror URL %s makes one", err, p.dir)
+		say("%v; rsmirror URL %s makes a mirror there", err, p.dir)
 	default:
 		say("%v", err)
 	}

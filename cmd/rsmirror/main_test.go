@@ -37,7 +37,7 @@ func TestCommandLine(t *testing.T) {
 		{"help", 0, "Exit codes"},
 		{"version", 0, "rsmirror "},
 		{"", 2, "URL and DIR"},
-		{"https://example.org d -once", 2, "flags stand before URL and DIR, and -once does not"},
+		{"https://example.org d -once", 2, "flags must stand before URL and DIR, but -once stands after it"},
 		{"-retry 5 https://example.org d", 2, "a duration is a number with its unit"},
 		{"audit -strip https://example.org/ d", 2, "rsmirror audit has no flag -strip"},
 		{"secret@example.org d", 2, "http://"},
@@ -59,7 +59,7 @@ func TestCommandLine(t *testing.T) {
 		{"-content-token " + empty + " https://example.org d", 2, "https://HOST=FILE"},
 		{"-content-token https://user:pw@example.org=" + empty + " https://example.org d", 2, "https://HOST=FILE"},
 		{"-content-token https://example.org=" + empty + " https://example.org d", 2, "empty"},
-		{"audit " + dir + "/none", 3, "rsmirror URL " + dir + "/none makes one"},
+		{"audit " + dir + "/none", 3, "rsmirror URL " + dir + "/none makes a mirror there"},
 		{"-once https://example.org " + dir, 3, "-adopt"},
 		{"-once -retry 1ms http://127.0.0.1:1/ " + dir + "/new", 4, "refused"},
 	} {

@@ -96,7 +96,7 @@ func (p *program) summarize(ctx context.Context, home *mirror.Home, left mirror.
 	if left.Resources == 0 {
 		return nil
 	}
-	fmt.Fprintf(p.stderr, "rsmirror: %s could not be got; the next run tries again:\n", resources(left.Resources))
+	fmt.Fprintf(p.stderr, "rsmirror: could not get %s; the next run tries again:\n", resources(left.Resources))
 	const most = 10
 	shown := int64(0)
 	for f, err := range home.Ledger.Failures(ctx) {

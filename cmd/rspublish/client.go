@@ -40,7 +40,7 @@ func unsent(err error, cfg *config) error {
 	if refused, ok := errors.AsType[*client.Refused](err); ok {
 		switch {
 		case refused.Location != "":
-			refused.Detail += "; if that is the hub, give it as -hub"
+			refused.Detail += "; if this is the URL of the hub, use it as -hub"
 		case refused.Status == http.StatusNotFound && !strings.Contains(refused.Type, "/problems/"):
 			refused.Detail = strings.TrimPrefix(refused.Detail+"; is "+cfg.hub+" the hub?", "; ")
 		case refused.Status == http.StatusUnauthorized && cfg.token == "":
@@ -51,7 +51,7 @@ func unsent(err error, cfg *config) error {
 	u, ok := errors.AsType[*client.Unavailable](err)
 	switch {
 	case ok && u.After > 0:
-		return fail(exitUnavailable, "%w; it asks to come again in %s, and -retry %s does not allow that", u.Err, u.After, cfg.retry)
+		return fail(exitUnavailable, "%w; the hub says to try again in %s, which is longer than -retry %s allows", u.Err, u.After, cfg.retry)
 	case ok && u.Lasting, ok && cfg.retry == 0:
 		return fail(exitUnavailable, "%w", u.Err)
 	case ok:

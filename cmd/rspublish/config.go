@@ -33,7 +33,7 @@ type config struct {
 	quiet      bool
 	json       bool
 	version    bool
-	changes    []resourcesync.Change // of -created, -updated and -deleted, in their order
+	changes    []resourcesync.Change // of -created, -updated and -deleted, in their order, with -tag and -link
 	files      []string
 }
 
@@ -41,6 +41,8 @@ type config struct {
 func parse(args []string, env func(string) string) (*config, error) {
 	cfg := new(config)
 	var tokenFile string
+	var tags []string
+	var links []resourcesync.Link
 	fs := flag.NewFlagSet("rspublish", flag.ContinueOnError)
 	fs.SetOutput(io.Discard)
 	fs.StringVar(&cfg.hub, "hub", orElse(env("RSPUBLISH_HUB"), "http://127.0.0.1:8080"), "")
@@ -62,12 +64,36 @@ func parse(args []string, env func(string) string) (*config, error) {
 			return nil
 		})
 	}
+	fs.Func("tag", "", func(list string) error {
+		for tag := range strings.SplitSeq(list, ",") {
+			if rule := resourcesync.CheckTag(tag); rule != "" {
+				return errors.New(rule)
+			}
+			tags = append(tags, tag)
+		}
+		return nil
+	})
+	fs.Func("link", "", func(link string) error {
+		rel, href, ok := strings.Cut(link, "=")
+		if !ok {
+			return errors.New("a link is REL=URI")
+		}
+		links = append(links, resourcesync.Link{Rel: rel, Href: href})
+		return nil
+	})
 	if err := setting.ParseFlags(fs, args); err != nil || cfg.version {
 		return cfg, err
 	}
 	cfg.files = fs.Args()
 	if err := cfg.arguments(); err != nil {
 		return nil, err
+	}
+	if len(tags)+len(links) > 0 && len(cfg.files) > 0 {
+		return nil, errors.New("-tag and -link are for the changes of -created, -updated and -deleted: a file has tags and links of its own")
+	}
+	for i := range cfg.changes {
+		cfg.changes[i].SetTags(tags...)
+		cfg.changes[i].Links = links
 	}
 	if err := cfg.target(); err != nil {
 		return nil, err
@@ -94,22 +120,22 @@ func (c *config) arguments() error {
 		case file[0] == '-' && i > 0 && isWord(c.files[0]):
 			return fmt.Errorf("there is no command and no file %s; the commands are sync, watch and relay", c.files[0])
 		case file[0] == '-':
-			return fmt.Errorf("flags stand before the files, and %s does not (a file of that name is written ./%[1]s)", file)
+			return fmt.Errorf("flags must stand before the files, but %s does not (if it is a file, write ./%[1]s)", file)
 		}
 	}
 	switch {
 	case stdin > 1:
-		return errors.New("standard input can be read once only")
+		return errors.New("standard input can be named only once")
 	case len(c.files) == 0 && len(c.changes) == 0:
 		return errors.New("nothing to publish: name files, or - for standard input, or give -created, -updated or -deleted")
 	case len(c.files) > 0 && len(c.changes) > 0:
 		return errors.New("publish either files or the changes of -created, -updated and -deleted, not both at once")
 	case c.restart && c.goOn:
-		return errors.New("-restart and -continue exclude each other")
+		return errors.New("-restart and -continue cannot be used together")
 	case c.retry < 0:
-		return errors.New("-retry is not negative")
+		return errors.New("-retry must not be negative")
 	case c.key != "" && (len(c.key) > 200 || strings.ContainsFunc(c.key, func(r rune) bool { return r <= ' ' || r > '~' || r == '"' })):
-		return errors.New("-key is at most 200 characters of ASCII, without blanks and quotes")
+		return errors.New("-key must be at most 200 ASCII characters, without blanks and quotes")
 	}
 	return nil
 }
@@ -127,7 +153,7 @@ func (c *config) target() error {
 	case c.set == "" && c.check:
 		return nil
 	case c.set == "":
-		return errors.New("which set? give -set NAME or RSPUBLISH_SET")
+		return errors.New("no set is named: give -set NAME or RSPUBLISH_SET")
 	}
 	if err := feed.CheckSet(c.set); err != nil {
 		return err
@@ -135,13 +161,13 @@ func (c *config) target() error {
 	u, err := url.Parse(c.hub)
 	switch {
 	case err != nil:
-		return errors.New("-hub is not a URL that begins with http:// or https://") // without the text, which may hold a password
+		return errors.New("-hub must be a URL that begins with http:// or https://") // without the text, which may hold a password
 	case u.User != nil:
-		return errors.New("-hub has no user and password: give a token in RSPUBLISH_TOKEN or -token-file")
+		return errors.New("-hub must not have a user and a password: give a token in RSPUBLISH_TOKEN or -token-file")
 	case u.Scheme != "http" && u.Scheme != "https":
-		return fmt.Errorf("-hub is a URL that begins with http:// or https://, not %q", c.hub)
+		return fmt.Errorf("-hub must be a URL that begins with http:// or https://, not %q", c.hub)
 	case u.Hostname() == "" || u.RawQuery != "" || u.Fragment != "":
-		return fmt.Errorf("-hub is a URL like https://hub.example.org, without query and fragment, not %q", c.hub)
+		return fmt.Errorf("-hub must be a URL like https://hub.example.org, without a query and a fragment, not %q", c.hub)
 	}
 	u.Host = strings.ToLower(u.Host)
 	c.hub = strings.TrimRight(u.String(), "/")

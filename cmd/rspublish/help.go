@@ -8,16 +8,16 @@ const help = `rspublish publishes changes to a set of an rshub.
   rspublish watch [flags] -set NAME -base URL DIRECTORY
   rspublish relay [flags] -set NAME URL
 
-A source that keeps no record of its changes uses sync or watch. They compare what
-there is, a directory or a list, with what the hub knows, and publish the difference;
-rspublish sync -h explains them. relay does so for a source elsewhere that can only be
-polled; see rspublish relay -h. This text is about files of changes.
+If your source does not record its changes, use sync or watch. They compare a directory
+or a list with what the hub knows, and publish the differences; rspublish sync -h explains
+them. For a source elsewhere that cannot push, use relay; rspublish relay -h explains it.
+This text is about files of changes.
 
 Files are published in the order given, and "-" is standard input. Each is
   - ResourceSync XML: a change notification or a change list,
   - JSON: {"changes": [{"loc": "https://...", "change": "updated"}, ...]},
   - or NDJSON: one such change a line, any number of lines,
-plain or gzipped. The content shows which it is; the name does not matter.
+plain or gzipped. rspublish recognises the format by the content, not by the name.
 Changes given as flags are published in the order of the flags.
 
 Examples
@@ -29,30 +29,34 @@ Examples
 Where to
   -hub URL          the hub (RSPUBLISH_HUB; default http://127.0.0.1:8080)
   -set NAME         the set (RSPUBLISH_SET)
-  -token-file FILE  holds the bearer token; without it RSPUBLISH_TOKEN does
+  -token-file FILE  a file with the token (default: RSPUBLISH_TOKEN has the token)
 
 What
   -created URI, -updated URI, -deleted URI
-                    one change; repeat them as you like
+                    one change; may be repeated
+  -tag TAGS         tags for all these changes, by comma; may be repeated
+  -link REL=URI     a link for all these changes, such as
+                    describedby=https://example.org/a.json; may be repeated
   -check            only read and check everything; send nothing
-  -allow-empty      take an input without any change; else it is an error, because an
-                    export that failed leaves an empty file
+  -allow-empty      accept an input without any change. Otherwise that is an error,
+                    because an export that failed leaves an empty file
 
 How
   -retry DURATION   how long to try again while the hub cannot be reached or is
                     busy, such as 90s or 2h (default 10m; 0: do not try again)
-  -continue         go on with a file that has changed since it was begun: skip as
-                    many changes as the hub has accepted. Of a file that was
-                    published whole and has only grown since, publish the new end
-  -again            publish a file again that was published and has not changed
-  -restart          forget that a file was begun; publish it from its beginning
-  -key KEY          the name of this run, for one input. The same input with the same
-                    key is published once within a day, however often you send it,
-                    and from whichever machine
+  -continue         for a file that has changed since its publishing began: skip as
+                    many changes as the hub has accepted, and publish the rest. For a
+                    file that was published and has only grown: publish the new end
+  -again            publish a file again although it has not changed
+  -restart          publish a file from its beginning although its publishing began
+                    already
+  -key KEY          a name for this run, if there is one input. Within a day, the hub
+                    stores the same input with the same key only once, however often
+                    and from whichever machine you send it
   -q                print nothing but errors
   -json             print the summary as JSON: {"set", "published", "already", "cursor"}
   -version          print the version
-  -h                print this
+  -h                print this text
 
 Bad input
   All files are read and checked before the first change is sent. So if a file is
@@ -60,30 +64,30 @@ Bad input
   changes, each before it is sent; the batches before a bad one are published.
 
 Interrupted?
-  Run the same command again. The state file FILE.rspublish beside a file says how
-  far the publishing came. (If that cannot be written, the state file is in your
-  cache directory.) It also holds the batch that is under way, so after Ctrl-C, a
-  crash or an outage the same command first sends that batch again as it was, and
-  then goes on. For a day, the hub recognises a batch that it has already. The state
-  file holds no token.
-  It stays when the file is published: the same command then publishes nothing, until
-  the file changes (a changed file is published whole) or you say -again. The state
-  file knows one hub and set, the last one.
+  Run the same command again. It continues where it stopped, also after Ctrl-C, a
+  crash or an outage. A state file, FILE.rspublish beside FILE (or in your cache
+  directory, if that cannot be written), says how far the publishing came. It also has
+  the batch that was being sent. The same command sends this batch again first; for a
+  day, the hub recognises a batch that it has stored already. The state file has no
+  token.
+  The state file stays when the whole FILE is published. Then the same command
+  publishes nothing, until FILE changes (then all of it is published) or you use
+  -again. The state file is about one hub and set, those of the last run.
   If the set was deleted in between, or the hub lost changes, rspublish says so and
-  ends with 1: it does not go on in the middle.
-  For standard input, rspublish prints the key to go on with. A crash may prevent
+  ends with 1. It does not continue in the middle.
+  For standard input, rspublish prints the key to continue with. A crash may prevent
   that, so you may choose a key yourself:
     rspublish -set articles -key 2026-02-03 - < changes.jsonl
 
 Exit codes
   0    everything is published, now or before; standard output says so in one line:
        published 20681 changes to articles, cursor 20681-1795...
-  1    the hub refused it, for example the token, the set or an entry; or the hub
-       does not hold any more what was published before
+  1    the hub refused the request, for example the token, the set or an entry; or
+       the hub no longer has what was published before
   2    the command line is wrong
   3    bad input: a file is unreadable, invalid, in use by another rspublish, or
        has changed since it was begun
   4    the hub could not be reached, or was not ready, for as long as -retry says;
-       run the same command again to go on
-  130  interrupted (SIGINT or SIGTERM); run the same command again to go on
+       run the same command again to continue
+  130  interrupted (SIGINT or SIGTERM); run the same command again to continue
 `

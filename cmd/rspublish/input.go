@@ -3,7 +3,6 @@ package main
 import (
 	"bufio"
 	"bytes"
-	"compress/gzip"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -65,7 +64,7 @@ func openInput(ctx context.Context, name string, stdin io.Reader) (*input, error
 	return nil, err
 }
 
-var errInUse = errors.New("another rspublish is publishing it, or it is named twice")
+var errInUse = errors.New("another rspublish is publishing this file, or the file is named twice")
 
 func (in *input) close() {
 	if in.file != nil {
@@ -219,14 +218,11 @@ func (next next) others(n int, err error) error {
 // open finds out what r holds: XML, JSON or NDJSON, gzipped or not, with or without a
 // byte order mark. Only the content decides.
 func open(r io.Reader) (next, error) {
-	in := bufio.NewReaderSize(r, peekSize)
-	if magic, _ := in.Peek(2); bytes.Equal(magic, []byte{0x1f, 0x8b}) {
-		z, err := gzip.NewReader(in)
-		if err != nil {
-			return nil, fmt.Errorf("unpack: %w", err)
-		}
-		in = bufio.NewReaderSize(unpacking{z}, peekSize)
+	plain, err := unpacked(r)
+	if err != nil {
+		return nil, err
 	}
+	in := bufio.NewReaderSize(plain, peekSize)
 	if mark, _ := in.Peek(3); string(mark) == "\uFEFF" {
 		_, _ = in.Discard(3)
 	}
@@ -251,21 +247,10 @@ func open(r io.Reader) (next, error) {
 		return ndjsonReader(all), nil
 	}
 	return nil, &resourcesync.Error{Err: resourcesync.ErrInvalid, Line: 1,
-		Rule: fmt.Sprintf(`it begins with %q: it is neither XML, nor a JSON object with "changes", nor NDJSON`, first)}
+		Rule: fmt.Sprintf(`it begins with %q, so it is neither XML, nor a JSON object with "changes", nor NDJSON`, first)}
 }
 
 const peekSize = 64 << 10
-
-// unpacking says in its errors that gzip was cut off.
-type unpacking struct{ *gzip.Reader }
-
-func (u unpacking) Read(b []byte) (int, error) {
-	n, err := u.Reader.Read(b)
-	if errors.Is(err, io.ErrUnexpectedEOF) {
-		err = errors.New("unpack: the gzip ends early: a part of it is missing at its end")
-	}
-	return n, err
-}
 
 // firstByte returns the first byte that is not white space. It consumes nothing, so
 // that lines can be counted later.
@@ -281,7 +266,7 @@ func firstByte(in *bufio.Reader) (byte, error) {
 			return c, nil
 		}
 	}
-	return 0, &resourcesync.Error{Err: resourcesync.ErrInvalid, Rule: "it begins with nothing but white space"}
+	return 0, &resourcesync.Error{Err: resourcesync.ErrInvalid, Rule: "it begins with too much white space"}
 }
 
 // isDocument reports whether the first object in r is a document, which has the member

@@ -78,10 +78,10 @@ func TestFormats(t *testing.T) {
 			var flags []string
 			if test.want == 0 {
 				b.run(exitInput, b.write("any.name", test.content))
-				b.says("any.name: there is no change in it; -allow-empty")
+				b.says("any.name: the input has no changes; to accept that, use -allow-empty")
 				b.stdin = strings.NewReader(test.content)
 				b.run(exitInput, "-")
-				b.says("there is no change in it; -allow-empty")
+				b.says("the input has no changes; to accept that, use -allow-empty")
 				flags = []string{"-allow-empty"}
 			}
 			b.run(0, append(flags, b.write("any.name", test.content))...)
@@ -210,7 +210,7 @@ func TestOneFileIsPublishedByOneAtATime(t *testing.T) {
 		t.Skip("no locks here")
 	}
 	b.run(exitInput, file)
-	b.says("another rspublish is publishing it")
+	b.says("another rspublish is publishing this file")
 	f.Close()
 	b.run(0, file)
 }

@@ -83,7 +83,7 @@ func TestKilledAndResumed(t *testing.T) {
 						t.Errorf("batches %q", keys)
 					}
 					b.run(0, file)
-					b.says("published already")
+					b.says("already published")
 				})
 			}
 		}

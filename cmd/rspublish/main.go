@@ -129,7 +129,7 @@ func (p *program) unparsed(err error, command, help string) int {
 		fmt.Fprint(p.stdout, help)
 		return exitOK
 	}
-	fmt.Fprintf(p.stderr, "rspublish: %v\n%s -h explains everything.\n", err, command)
+	fmt.Fprintf(p.stderr, "rspublish: %v\n%s -h explains how to use it.\n", err, command)
 	return exitUsage
 }
 
@@ -138,7 +138,7 @@ func (p *program) unparsed(err error, command, help string) int {
 func (p *program) newReport(cfg *config) *report {
 	bar := &report{Line: progress.Line{W: p.stderr, Terminal: p.terminal, Quiet: cfg.quiet, Now: p.now}}
 	if cfg.bareToken {
-		bar.Note("rspublish: warning: the token travels unencrypted to %s; use https", cfg.hub)
+		bar.Note("rspublish: warning: the token is sent unencrypted to %s; use https", cfg.hub)
 	}
 	return bar
 }
@@ -150,7 +150,7 @@ func (p *program) ended(ctx context.Context, err error, lasting bool) int {
 	case err == nil, ctx.Err() != nil && lasting:
 		return exitOK
 	case ctx.Err() != nil:
-		err = fail(exitInterrupted, "interrupted; run the same command again to go on")
+		err = fail(exitInterrupted, "interrupted; run the same command again to continue")
 	}
 	fmt.Fprintf(p.stderr, "rspublish: %v\n", err)
 	return codeOf(err)

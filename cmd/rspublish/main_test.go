@@ -300,6 +300,20 @@ func TestMixedFlagsKeepTheirOrder(t *testing.T) {
 	}
 }
 
+func TestTagsAndLinksOfFlags(t *testing.T) {
+	b := newBench(t)
+	b.run(0, "-tag", "frogs,fish", "-updated", testLoc(1), "-link", "via=https://example.org/?a=b", "-deleted", testLoc(2), "-tag", "birds", "-link", "up=urn:x:a")
+	const both = `"ln":[{"rel":"via","href":"https://example.org/?a=b"},{"rel":"up","href":"urn:x:a"}],"tags":["frogs","fish","birds"]}` + "\n"
+	if got := b.hub.requests[0].body; got != `{"loc":"https://example.org/1","change":"updated",`+both+`{"loc":"https://example.org/2","change":"deleted",`+both {
+		t.Errorf("%s is sent", got)
+	}
+	b = newBench(t)
+	b.run(exitInput, "-updated", testLoc(1), "-link", "Via=urn:x:a")
+	if !strings.Contains(b.stderr, "entry 1 ("+testLoc(1)+"): ln 1: rel is") || len(b.hub.requests) > 0 {
+		t.Errorf("it says %s", b.stderr)
+	}
+}
+
 func TestUsage(t *testing.T) {
 	b := newBench(t)
 	file := b.write("a", lines(1, 1))
@@ -315,16 +329,19 @@ func TestUsage(t *testing.T) {
 		{"no command", []string{"snyc", "-set", "peps", file}, "no command and no file snyc; the commands are sync, watch and relay"},
 		{"no duration", []string{"-set", "peps", "-retry", "5", file}, "a duration is a number with its unit"},
 		{"token on the command line", []string{"-set", "peps", "-token", "abc", file}, "rspublish has no flag -token"},
-		{"flag after file", []string{"-set", "peps", file, "-q"}, "flags stand before"},
+		{"flag after file", []string{"-set", "peps", file, "-q"}, "flags must stand before"},
 		{"both", []string{"-set", "peps", "-updated", "https://a/", file}, "not both"},
-		{"stdin twice", []string{"-set", "peps", "-", "-"}, "once only"},
+		{"tag of a file", []string{"-set", "peps", "-tag", "frogs", file}, "a file has tags and links of its own"},
+		{"empty tag", []string{"-set", "peps", "-tag", "frogs,", "-updated", "https://a/"}, "a tag is empty"},
+		{"link to nowhere", []string{"-set", "peps", "-link", "via", "-updated", "https://a/"}, "a link is REL=URI"},
+		{"stdin twice", []string{"-set", "peps", "-", "-"}, "only once"},
 		{"no http", []string{"-set", "peps", "-hub", "ftp://h", file}, "http://"},
-		{"no host", []string{"-set", "peps", "-hub", "http:///x", file}, "-hub is a URL"},
-		{"password", []string{"-set", "peps", "-hub", "http://me:pw@h", file}, "no user"},
-		{"unreadable URL", []string{"-set", "peps", "-hub", "http://me:pw@h:x", file}, "not a URL"},
-		{"key of two inputs", []string{"-set", "peps", "-key", "k", file, "-"}, "-key is for one input"},
-		{"bad key", []string{"-set", "peps", "-key", "a b", "-"}, "-key is at most"},
-		{"continue and restart", []string{"-set", "peps", "-continue", "-restart", file}, "exclude"},
+		{"no host", []string{"-set", "peps", "-hub", "http:///x", file}, "-hub must be a URL"},
+		{"password", []string{"-set", "peps", "-hub", "http://me:pw@h", file}, "must not have a user"},
+		{"unreadable URL", []string{"-set", "peps", "-hub", "http://me:pw@h:x", file}, "must be a URL"},
+		{"key of two inputs", []string{"-set", "peps", "-key", "k", file, "-"}, "-key works with one input only"},
+		{"bad key", []string{"-set", "peps", "-key", "a b", "-"}, "-key must be at most"},
+		{"continue and restart", []string{"-set", "peps", "-continue", "-restart", file}, "cannot be used together"},
 		{"negative retry", []string{"-set", "peps", "-retry", "-1s", file}, "-retry"},
 		{"no token file", []string{"-set", "peps", "-token-file", file + ".nosuch", file}, "read the token"},
 	} {
@@ -348,7 +365,7 @@ func TestHelpNamesEveryExitCodeAndVariable(t *testing.T) {
 	b.runBare(exitOK, "version")
 	b.runBare(exitOK, "help")
 	for _, text := range []string{"\n  0 ", "\n  1 ", "\n  2 ", "\n  3 ", "\n  4 ", "\n  130 ", "RSPUBLISH_HUB", "RSPUBLISH_SET", "RSPUBLISH_TOKEN",
-		"-hub", "-set", "-token-file", "-created", "-updated", "-deleted", "-check", "-retry", "-continue", "-again", "-restart", "-key", "-q", "-json", "-version"} {
+		"-hub", "-set", "-token-file", "-created", "-updated", "-deleted", "-tag", "-link", "-check", "-retry", "-continue", "-again", "-restart", "-key", "-q", "-json", "-version"} {
 		if !strings.Contains(b.stdout, text) {
 			t.Errorf("the help lacks %q", text)
 		}

@@ -83,7 +83,7 @@ func (r *publication) open(ctx context.Context) error {
 	}
 	for _, name := range r.cfg.files {
 		if isState(name) {
-			r.bar.Note("%s: left out, because it only says how far the publishing of another file came", name)
+			r.bar.Note("%s: left out, because it is a state file of rspublish", name)
 			continue
 		}
 		in, err := openInput(ctx, name, r.program.stdin)
@@ -94,9 +94,9 @@ func (r *publication) open(ctx context.Context) error {
 	}
 	switch {
 	case len(r.jobs) == 0:
-		return fail(exitUsage, "nothing to publish: the files are only states of the publishing of others")
+		return fail(exitUsage, "nothing to publish: all files are state files of rspublish")
 	case r.cfg.key != "" && len(r.jobs) > 1:
-		return fail(exitUsage, "-key is for one input, and there are %d", len(r.jobs))
+		return fail(exitUsage, "-key works with one input only, but there are %d", len(r.jobs))
 	}
 	return nil
 }
@@ -126,7 +126,7 @@ func (r *publication) filled(j *job, total int) error {
 	if total > 0 || r.cfg.allowEmpty {
 		return nil
 	}
-	return advise(exitInput, "%s: there is no change in it; -allow-empty takes it nevertheless", j.in.name)
+	return advise(exitInput, "%s: the input has no changes; to accept that, use -allow-empty", j.in.name)
 }
 
 // prepare finds out whether an earlier run has begun the job, and whether this run may go
@@ -152,7 +152,7 @@ func (r *publication) prepare(j *job) error {
 		return err
 	}
 	if old.Hub != r.cfg.hub || old.Set != r.cfg.set {
-		r.bar.Note("rspublish: warning: %s was begun to be published to %s at %s, which may have the first %s; it is published to %s at %s now",
+		r.bar.Note("rspublish: warning: an earlier run began to publish %s to %s at %s, which may have the first %s; this run publishes it to %s at %s",
 			j.in.name, old.Set, old.Hub, changes(old.sent()), r.cfg.set, r.cfg.hub)
 	}
 	j.blind = old.Version == 1 && old.SHA256 != j.in.sum
@@ -166,16 +166,16 @@ func (r *publication) mayGoOn(j *job, old *state) error {
 	other, changed := old.Hub != r.cfg.hub || old.Set != r.cfg.set, old.SHA256 != j.in.sum
 	switch {
 	case other && old.Changes > 0: // until then no hub is known to have any of it
-		return fmt.Errorf("a run that publishes it to %s at %s is not finished (%s): finish that first, or forget it with -restart", old.Set, old.Hub, old.path)
+		return fmt.Errorf("an earlier run that publishes it to %s at %s is not finished (%s): finish that first, or begin again with -restart", old.Set, old.Hub, old.path)
 	case r.cfg.key != "" && r.cfg.key != old.Key:
-		return fmt.Errorf("a run with the key %s is not finished (%s): finish that first, or forget it with -restart", old.Key, old.path)
+		return fmt.Errorf("an earlier run with the key %s is not finished (%s): finish that first, or begin again with -restart", old.Key, old.path)
 	case changed && !r.cfg.goOn:
-		return fmt.Errorf("it has changed since %s of its changes were published: -continue goes on after as many, -restart starts anew", progress.Group(old.Changes))
+		return fmt.Errorf("it has changed since %s of its changes were published: -continue skips as many and publishes the rest, -restart publishes all of it", progress.Group(old.Changes))
 	case j.in.total < old.sent():
-		return fmt.Errorf("it has %s now, fewer than the %s that were sent: -restart starts anew", changes(j.in.total), progress.Group(old.sent()))
+		return fmt.Errorf("it has %s now, fewer than the %s that were sent: -restart publishes all of it", changes(j.in.total), progress.Group(old.sent()))
 	}
 	if age := r.program.now().Sub(old.Updated); age > keyLife {
-		r.bar.Note("rspublish: warning: %s was begun %s ago, and the hub knows a batch again for a day; if it took one without our knowing, that comes twice",
+		r.bar.Note("rspublish: warning: the publishing of %s began %s ago, but the hub recognises a repeated batch for a day only; one batch may be published twice",
 			j.in.name, age.Round(time.Hour))
 	}
 	return nil
@@ -211,11 +211,11 @@ func (r *publication) publish(ctx context.Context, j *job) error {
 	r.total += st.Changes
 	r.already += st.Changes
 	if st.Done {
-		r.bar.Note("%s: published already, on %s, and has not changed since; -again publishes it again", j.in.name, st.Updated.Format(time.DateTime))
+		r.bar.Note("%s: already published on %s, and not changed since; to publish it again, use -again", j.in.name, st.Updated.Format(time.DateTime))
 		return nil
 	}
 	if st.Changes > 0 {
-		r.bar.Note("%s: going on after %s", j.in.name, changes(st.Changes))
+		r.bar.Note("%s: continuing after %s", j.in.name, changes(st.Changes))
 	}
 	r.bar.start(j.in.name, false, st.Changes, j.in.total)
 	if st.Sending != "" {
@@ -250,7 +250,7 @@ func (r *publication) publish(ctx context.Context, j *job) error {
 		return err
 	}
 	if j.in.file != nil && sum.text() != j.in.sum {
-		return fmt.Errorf("%s: it was changed while it was being published", j.in.name)
+		return fmt.Errorf("%s: the file was changed while it was being published", j.in.name)
 	}
 	r.bar.finish()
 	st.Done = true
@@ -283,7 +283,7 @@ func (r *publication) look(ctx context.Context, j *job) error {
 
 // lost is the error for a hub that does not hold any more what it accepted before.
 func (r *publication) lost(j *job, at feed.Cursor) error {
-	return advise(exitRefused, "%s: the hub accepted %s of it up to cursor %v, and does not hold that any more: the set was deleted, or the hub's memory lost its newest changes. -restart publishes the file from its beginning",
+	return advise(exitRefused, "%s: the hub accepted %s of it up to cursor %v, but no longer has them: the set was deleted, or the hub lost its newest changes. To publish the file from its beginning, use -restart",
 		j.in.name, changes(j.st.Changes), at)
 }
 
@@ -383,15 +383,15 @@ func (r *publication) failed(j *job, b *batch, again bool, err error) error {
 	}
 	if refused != nil {
 		if located := b.locate(refused); located != nil {
-			return fail(exitRefused, "%s: %w (the hub refused it: %d)", j.in.name, located, refused.Status)
+			return fail(exitRefused, "%s: %w (the hub refused the request: %d)", j.in.name, located, refused.Status)
 		}
 	}
 	switch {
 	case reused && j.blind:
-		return advise(exitRefused, "%s: an earlier version of rspublish sent a batch behind the first %s, and did not note which: bring the file back to what it was, run the same command once without -continue, and then change it again (or -restart starts anew)",
+		return advise(exitRefused, "%s: an earlier version of rspublish sent a batch after the first %s, and did not record it: restore the old file, run the same command once without -continue, and then change the file again (or use -restart)",
 			j.in.name, changes(j.st.Changes))
 	case reused && r.cfg.key != "":
-		return advise(exitRefused, "%s: %w: the key %s was used for another input, or this one has changed since; another input needs another -key", j.in.name, err, r.cfg.key)
+		return advise(exitRefused, "%s: %w: the key %s was used for another input, or this input has changed since; use another -key for another input", j.in.name, err, r.cfg.key)
 	}
 	return fmt.Errorf("%s: %w", j.in.name, err)
 }
@@ -413,7 +413,7 @@ func (r *publication) howToGoOn(err error) []string {
 		switch st := j.st; {
 		case st.Done && j.in.file != nil:
 		case st.Done:
-			lines = append(lines, fmt.Sprintf("%s is published; so that it is not published again, use -key %s", j.in.name, st.Key))
+			lines = append(lines, fmt.Sprintf("%s is published; to make sure that the same input is not published again, use -key %s", j.in.name, st.Key))
 		case j.in.file != nil || j.in.given != nil:
 			lines = append(lines, fmt.Sprintf("%s: published so far: %s of %s", j.in.name, progress.Group(st.Changes), changes(j.in.total)))
 		default:
@@ -422,9 +422,9 @@ func (r *publication) howToGoOn(err error) []string {
 		switch {
 		case j.in.file != nil || j.st.Done:
 		case j.in.given != nil:
-			lines = append(lines, "to go on, run the same command again with -key "+j.st.Key)
+			lines = append(lines, "to continue, run the same command again with -key "+j.st.Key)
 		default:
-			lines = append(lines, "to go on, give the same input again from its beginning, with -key "+j.st.Key)
+			lines = append(lines, "to continue, give the same input again from its beginning, with -key "+j.st.Key)
 		}
 	}
 	_, bad := errors.AsType[*resourcesync.Error](err)
@@ -432,11 +432,11 @@ func (r *publication) howToGoOn(err error) []string {
 	case !begun:
 		return []string{"nothing was sent"}
 	case files && bad:
-		lines = append(lines, "mend the file, then -continue goes on after them, or -restart starts anew")
+		lines = append(lines, "correct the file; then -continue publishes the rest, and -restart publishes all of it")
 	case files && r.cfg.restart:
-		lines = append(lines, "run the same command again to go on, but without -restart")
+		lines = append(lines, "to continue, run the same command again, but without -restart")
 	case files:
-		lines = append(lines, "run the same command again to go on")
+		lines = append(lines, "to continue, run the same command again")
 	}
 	return lines
 }

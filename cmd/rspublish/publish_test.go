@@ -146,7 +146,7 @@ func TestRetryLimit(t *testing.T) {
 	if waited != 2*time.Minute {
 		t.Errorf("waited %v, want 2m", waited)
 	}
-	b.says("503", "gave up after", "published so far: 1,000 of 2,500 changes", "run the same command again to go on")
+	b.says("503", "gave up after", "published so far: 1,000 of 2,500 changes", "to continue, run the same command again")
 	b.leftovers("a.rspublish")
 	if b.stdout != "" {
 		t.Errorf("stdout %q", b.stdout)
@@ -195,8 +195,8 @@ func TestRefusals(t *testing.T) {
 		says   []string
 	}{
 		{"entry", answer(400, `"entry":3,"line":3,"loc":"https://x/","detail":"line 3: entry 3 (https://x/): loc is not mine"`),
-			[]string{"a: line 1004: entry 1003 (https://x/): loc is not mine (the hub refused it: 400)", "mend the file"}},
-		{"line only", answer(413, `"line":2,"detail":"line 2: too long"`), []string{"a: line 1003: entry 1002: too long (the hub refused it: 413)"}},
+			[]string{"a: line 1004: entry 1003 (https://x/): loc is not mine (the hub refused the request: 400)", "correct the file"}},
+		{"line only", answer(413, `"line":2,"detail":"line 2: too long"`), []string{"a: line 1003: entry 1002: too long (the hub refused the request: 413)"}},
 		{"entry that is not there", answer(400, `"entry":5000,"detail":"hm"`), []string{"400 Bad Request: hm"}},
 		{"no token", answer(401, `"detail":"who are you?"`), []string{"401 Unauthorized: who are you?; give a token", "run the same command again"}},
 		{"no right", answer(403, `"detail":"not yours"`), []string{"403 Forbidden: not yours"}},
@@ -314,7 +314,7 @@ func TestInterruptedAndResumed(t *testing.T) {
 			}
 			file := b.write("a", lines(1, 3500))
 			b.run(exitInterrupted, file)
-			b.says("interrupted", "published so far: 2,000 of 3,500 changes", "run the same command again to go on")
+			b.says("interrupted", "published so far: 2,000 of 3,500 changes", "to continue, run the same command again")
 			var st state
 			readJSON(t, file+".rspublish", &st)
 			if st.Changes != 2000 || st.Batches != 2 || st.Cursor != "2000-2000" || st.SHA256 != sha(lines(1, 3500)) || st.Hub != b.hub.URL || st.Set != "peps" {
@@ -327,7 +327,7 @@ func TestInterruptedAndResumed(t *testing.T) {
 			if got := b.hub.keys(t); !slices.Equal(got, test.sent) {
 				t.Errorf("batches %q, want %q", got, test.sent)
 			}
-			b.says("going on after 2,000 changes")
+			b.says("continuing after 2,000 changes")
 			already := 2000
 			if test.accepted {
 				already = 3000
@@ -371,7 +371,7 @@ func TestInterruptedAmongSeveralFiles(t *testing.T) {
 
 	b.ctx = t.Context()
 	b.run(0, files...)
-	b.says("a: published already")
+	b.says("a: already published")
 	b.published(3100)
 	if len(b.hub.requests) != 6 { // 1 1 | 1 -, 1 | 1
 		t.Errorf("%d requests", len(b.hub.requests))

@@ -67,7 +67,7 @@ func (r *relaying) run(ctx context.Context) error {
 	r.getter = &harvest.Getter{
 		Client: r.cfg.server(), UserAgent: agent(), Robots: true,
 		Note: func(err error, wait time.Duration) {
-			r.bar.Note("rspublish: %v; asking again in %s", err, wait.Round(time.Second))
+			r.bar.Note("rspublish: %v; trying again in %s", err, wait.Round(time.Second))
 		},
 	}
 	release, err := r.open()
@@ -131,7 +131,7 @@ func (r *relaying) find(ctx context.Context) error {
 		if err != nil {
 			return fail(exitInput, "%w", err)
 		}
-		r.bar.Note("rspublish: the repository is %q; it says of deleted records: %s", id.Name, id.Deleted)
+		r.bar.Note("rspublish: the repository is %q; its deletedRecord is %s", id.Name, id.Deleted)
 		r.file.State.Source = relay.Source{Repository: &relay.Repository{URL: r.cfg.what, Prefix: r.cfg.prefix, Set: r.cfg.setSpec, Loc: oaipmh.Template(r.cfg.loc)}}
 		return nil
 	}
@@ -151,7 +151,7 @@ func (r *relaying) look(ctx context.Context, looks *relay.Relay) error {
 		r.bar.Note("rspublish: and %d more like these", hidden)
 	}
 	if many, ok := errors.AsType[*reconcile.TooMany](err); ok {
-		return fail(exitTooMany, "%w: -max-delete does not allow that, so nothing was published. Is the source whole? Then run the command again with -once -max-delete %d", many, many.Deleted)
+		return fail(exitTooMany, "%w: -max-delete does not allow that, so nothing was published. If the source is complete, run the command again with -once -max-delete %d", many, many.Deleted)
 	}
 	if err != nil {
 		return err
@@ -159,7 +159,7 @@ func (r *relaying) look(ctx context.Context, looks *relay.Relay) error {
 	r.looked = true
 	r.summarizeLook(&res)
 	if res.Gaps > 0 {
-		return fail(exitGaps, "%s of the source could not be read, see above; all else is published", things(res.Gaps))
+		return fail(exitGaps, "%s of the source could not be read, see above; everything else is published", things(res.Gaps))
 	}
 	return nil
 }
@@ -210,7 +210,7 @@ func (r *relaying) summarizeLook(res *relay.Result) {
 			fmt.Fprintf(r.stdout, ", of which %d cannot be compared", res.Unknown)
 		}
 		if res.Kept > 0 {
-			fmt.Fprintf(r.stdout, "; %d are missing at the source and not deleted yet", res.Kept)
+			fmt.Fprintf(r.stdout, "; %d are missing at the source, and are not deleted yet", res.Kept)
 		}
 		fmt.Fprintln(r.stdout)
 	}
@@ -227,7 +227,7 @@ func (r *relaying) open() (release func(), err error) {
 		return nil, err
 	}
 	if err := os.MkdirAll(filepath.Dir(want.path), 0o700); err != nil {
-		return nil, fmt.Errorf("make the directory of the state: %w; -state names another", err)
+		return nil, fmt.Errorf("make the directory of the state: %w; name another with -state", err)
 	}
 	f, err := os.OpenFile(want.path+".lock", os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -249,11 +249,11 @@ func (r *relaying) open() (release func(), err error) {
 			err = fmt.Errorf("it is of version %d", r.file.State.Version)
 		}
 		if err != nil {
-			err = fmt.Errorf("%s is not a state that this rspublish can read (%w): remove it, and everything is compared anew", want.path, err)
+			err = fmt.Errorf("%s is not a state file that this rspublish can read (%w): remove it; then everything is compared again", want.path, err)
 		}
 	}
 	if got := &r.file; err == nil && (got.Hub != want.Hub || got.Set != want.Set || got.URL != want.URL || got.OAI != want.OAI) {
-		err = fail(exitUsage, "%s is the state of another relay (to the set %s of %s): name another file with -state, or remove it", want.path, got.Set, got.Hub)
+		err = fail(exitUsage, "%s is the state of another relay (to the set %s of %s): use another file with -state, or remove this one", want.path, got.Set, got.Hub)
 	}
 	if err != nil {
 		release()

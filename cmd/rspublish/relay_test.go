@@ -29,16 +29,16 @@ func TestParseRelay(t *testing.T) {
 		t.Errorf("it is %+v, %v", cfg, err)
 	}
 	for args, want := range map[string]string{
-		"":                                       "which source?",
-		"https://a.example/ -once":               "flags stand before the URL",
-		"https://a.example/ https://b":           "one source at a time",
-		"sitemap.xml":                            "rspublish sync is for files",
-		"-every 1ms https://a.example":           "-every is 1s or longer",
-		"-full 0s https://a.example":             "-full is longer than 0",
-		"-retry -1s https://a.example":           "-retry is not negative",
+		"":                                       "no source is named",
+		"https://a.example/ -once":               "flags must stand before the URL",
+		"https://a.example/ https://b":           "name one source only",
+		"sitemap.xml":                            "use rspublish sync",
+		"-every 1ms https://a.example":           "-every must be 1s or longer",
+		"-full 0s https://a.example":             "-full must be longer than 0",
+		"-retry -1s https://a.example":           "-retry must not be negative",
 		"-loc https://x https://a.example":       "neither {identifier} nor {local}",
 		"-max-delete some https://a.example":     "-max-delete",
-		"-hub ftp://x https://a.example":         "-hub is a URL",
+		"-hub ftp://x https://a.example":         "-hub must be a URL",
 		"-set X https://a.example":               "cannot name a set",
 		"-token-file /no/such https://a.example": "read the token",
 		"-unknown https://a.example":             "has no flag -unknown",
@@ -92,7 +92,7 @@ func TestRelayState(t *testing.T) {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, _, err := open(path, "x", false); err == nil || !strings.Contains(err.Error(), "not a state that this rspublish can read") {
+		if _, _, err := open(path, "x", false); err == nil || !strings.Contains(err.Error(), "not a state file that this rspublish can read") {
 			t.Errorf("%q is read: %v", text, err)
 		}
 	}

@@ -1,13 +1,13 @@
 package main
 
-const relayHelp = `rspublish relay follows a source that can only be polled, and publishes to a hub what is
-new there. It looks at the source again and again, until it is told to stop.
+const relayHelp = `rspublish relay is for a source that cannot push. It looks at the source again and again,
+and publishes to a hub what is new, until it is stopped.
 
   rspublish relay [flags] -set NAME URL
 
 URL is one of these; relay finds out which:
   - a Source Description or a Capability List (ResourceSync): relay reads the Change Lists
-    that it names, and compares everything by the Resource List now and then,
+    that it names, and from time to time compares the whole Resource List,
   - a Change List, or an index of Change Lists,
   - a Resource List, a sitemap, or an index of them; also a text with one URL on each line,
   - the base URL of a repository that speaks OAI-PMH,
@@ -23,31 +23,31 @@ Examples
 
 Where to
   -hub URL          the hub (RSPUBLISH_HUB; default http://127.0.0.1:8080)
-  -set NAME         the set (RSPUBLISH_SET). It is made if there is none. Nobody else may
-                    publish to it: what the source does not have is deleted
-  -token-file FILE  holds the bearer token; without it RSPUBLISH_TOKEN does. It needs
-                    the rights publish:NAME and follow:NAME
+  -set NAME         the set (RSPUBLISH_SET). relay makes it if it does not exist. Let
+                    nobody else publish to it: relay deletes what the source does not have
+  -token-file FILE  a file with the token (default: RSPUBLISH_TOKEN has the token). The
+                    token needs the rights publish:NAME and follow:NAME
   -retry DURATION   how long to try again at one look while the hub cannot be reached or
                     is busy (default 10m)
 
 Where from
   RSPUBLISH_SOURCE_USER
-                    NAME:PASSWORD for the host of URL, if that wants a login (HTTP Basic).
-                    They may also stand in URL, where everybody who can list processes
-                    sees them. relay does not print, keep or publish them
+                    NAME:PASSWORD for the host of URL, if it requires a login (HTTP Basic).
+                    You may also write them in URL, but then everybody who can list
+                    processes sees them. relay does not print, store or publish them
 
 When
-  -every DURATION   how often to look (default 15m), sooner or later by a fifth
+  -every DURATION   how often to look (default 15m); each time varies by up to a fifth
   -once             look once and end, for cron
   -full DURATION    how often to compare everything (default 24h). Between these
-                    comparisons, relay believes a server that says that nothing changed,
+                    comparisons, relay trusts a server that says that nothing changed,
                     reads only what is new in Change Lists, and asks a repository only
                     for what changed
-  -state FILE       keeps what relay has to know between two looks (default: in your
-                    cache directory). Without it, everything is compared
+  -state FILE       where relay keeps what it has to know between two looks (default: in
+                    your cache directory). If the file is gone, relay compares everything
 
 Repositories (OAI-PMH)
-  -oai              the URL is a base URL; each of the following flags says so, too
+  -oai              the URL is the base URL of a repository; each of the next flags implies it
   -prefix NAME      the metadataPrefix (default oai_dc)
   -oai-set SPEC     only the records of a set of the repository
   -loc TEMPLATE     the URL of a record's resource: {identifier} stands for its identifier,
@@ -59,25 +59,26 @@ Safety
   -max-delete BOUND how many resources may be deleted at one look: a number, a share of
                     what the hub knows such as 20%, or all. With more, nothing is
                     published. Default: ten resources or 10%, whichever is more, but none
-                    because of a source that is empty. What a Change List says is deleted
-                    does not count
-  A list that ends early, or cannot be read, deletes nothing. A record of a repository
-  that vanished without a word is deleted when two comparisons, 20 hours apart, missed it.
+                    if the source is empty. Deletions that a Change List names do not
+                    count
+  If a list ends early or cannot be read, nothing is deleted. If a record disappears from a
+  repository that does not report deletions, it is deleted at the hub when two comparisons
+  that are 20 hours apart did not find it.
 
 Output
   -q                print nothing but errors
   -json             print a line of JSON for each look: {"set", "how", "created", "updated",
                     "deleted", "listed", "unknown", "gaps", "kept", "complete", "cursor"}.
                     how is unchanged, changes, or compared
-  -h                print this
+  -h                print this text
 
-relay asks a server one thing at a time, waits when it is told to (Retry-After), and keeps
-to the Crawl-delay of robots.txt. It goes on after an error, and says what it was; with
--once an error ends it.
+relay sends a server one request at a time, waits as long as the server says (Retry-After),
+and obeys the Crawl-delay of robots.txt. After an error, relay prints it and continues. With
+-once, an error ends it.
 
 Exit codes
-  0    relay was told to stop; -once: the hub knows what the source has
-  1    the hub refused it, for example the token or the set
+  0    relay was stopped; -once: the hub knows what the source has
+  1    the hub refused the request, for example the token or the set
   2    the command line is wrong
   3    the source cannot be read, or has a mistake
   4    the hub could not be reached, or was not ready, for as long as -retry says

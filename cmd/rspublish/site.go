@@ -49,7 +49,7 @@ func (s *site) failed(err error) error {
 		refused.Detail += "; to compare and to publish, a token needs follow:" + s.cfg.set + " and publish:" + s.cfg.set
 	}
 	if errors.Is(err, feed.ErrGone) {
-		return &away{error: fail(exitUnavailable, "the hub's log has gone on too far while it was compared: %w", err)}
+		return &away{error: fail(exitUnavailable, "too much was published to the set while it was compared: %w", err)}
 	}
 	if u, ok := errors.AsType[*client.Unavailable](err); ok {
 		return &away{unsent(err, s.cfg), u.Lasting}

@@ -90,7 +90,7 @@ func (s shelf) load() (*state, error) {
 		}
 		st := &state{path: path}
 		if err := json.Unmarshal(b, st); err != nil || st.Version < 1 || st.Version > stateVersion || st.Key == "" {
-			return nil, fmt.Errorf("%s is not a state that this rspublish can read: remove it, or start anew with -restart", path)
+			return nil, fmt.Errorf("%s is not a state file that this rspublish can read: remove it, or use -restart", path)
 		}
 		return st, nil
 	}
@@ -125,7 +125,7 @@ func (s shelf) put(st *state) error {
 		}
 	}
 	st.path = ""
-	return fmt.Errorf("there is no place to keep how far it came: %w", first)
+	return fmt.Errorf("there is no place for the state file: %w", first)
 }
 
 func (s shelf) clear() error {

@@ -109,7 +109,7 @@ func TestStateInTheCacheDirectory(t *testing.T) {
 	b.run(0, file)
 	b.published(3000)
 	b.run(0, file)
-	b.says("published already")
+	b.says("already published")
 	b.published(3000)
 }
 
@@ -121,7 +121,7 @@ func TestNoPlaceForAState(t *testing.T) {
 	}
 	b.cache = b.write("cache", "not a directory")
 	b.run(exitInput, file)
-	b.says("no place to keep")
+	b.says("no place for the state file")
 	if len(b.hub.requests) > 0 {
 		t.Error("something was sent")
 	}
@@ -143,7 +143,7 @@ func TestOldStateWarns(t *testing.T) {
 	b.interrupt(file)
 	b.clock.t = b.clock.t.Add(72 * time.Hour)
 	b.run(0, file)
-	b.says("begun 72h0m0s ago")
+	b.says("began 72h0m0s ago")
 	b.published(3000)
 }
 
@@ -173,7 +173,7 @@ func TestChangedWhileItIsPublished(t *testing.T) {
 // If the set was deleted in between, a part of the file would be in it, and the run
 // would call that a success.
 func TestSetDeletedInBetween(t *testing.T) {
-	const lost = "accepted 1,000 changes of it up to cursor 1000-1000, and does not hold that any more"
+	const lost = "accepted 1,000 changes of it up to cursor 1000-1000, but no longer has them"
 	for _, test := range []struct {
 		name   string
 		closed bool // rspublish may not look
@@ -220,7 +220,7 @@ func TestSetDeletedWhileItIsPublished(t *testing.T) {
 		return false
 	}
 	b.run(exitRefused, a, c)
-	b.says("c: the hub accepted", "does not hold that any more")
+	b.says("c: the hub accepted", "no longer has them")
 	b.run(exitRefused, a, c) // not only the first time
 	b.says("a: the hub accepted 1,500 changes")
 }
@@ -231,7 +231,7 @@ func TestMemoryLostItsTail(t *testing.T) {
 	b.interrupt(file)
 	b.hub.locs = b.hub.locs[:1500]
 	b.run(exitRefused, file)
-	b.says("does not hold that any more", "lost its newest changes")
+	b.says("no longer has them", "lost its newest changes")
 }
 
 // Retention is no loss.
@@ -294,7 +294,7 @@ func TestFinishedFile(t *testing.T) {
 	for _, args := range [][]string{nil, {"-continue"}, {"-key", "other"}} {
 		b.clock.t = b.clock.t.Add(24 * time.Hour)
 		b.run(0, append(args, file)...)
-		b.says("a: published already, on 2026-02-03 04:05:06, and has not changed since; -again publishes it again")
+		b.says("a: already published on 2026-02-03 04:05:06, and not changed since; to publish it again, use -again")
 		if want := "published 1500 changes to peps, cursor 1500-1500 (1500 were there already)\n"; b.stdout != want || len(b.hub.requests) != sent {
 			t.Errorf("%d requests, and it says %s", len(b.hub.requests)-sent, b.stdout)
 		}
@@ -325,7 +325,7 @@ func TestFinishedFile(t *testing.T) {
 	// Again means again.
 	b.hub.delete()
 	b.run(exitRefused, file)
-	b.says("does not hold that any more")
+	b.says("no longer has them")
 	b.run(0, "-again", file)
 	b.published(2701)
 	b.run(0, file)
@@ -338,7 +338,7 @@ func TestKeyOfAFile(t *testing.T) {
 	file := b.write("a", lines(1, 1500))
 	b.killed(2, true, "-key", "night", file)
 	b.run(exitInput, "-key", "other", file)
-	b.says("a run with the key night is not finished")
+	b.says("an earlier run with the key night is not finished")
 	if err := os.Remove(file + ".rspublish"); err != nil {
 		t.Fatal(err)
 	}
@@ -355,7 +355,7 @@ func TestKeyOfAFile(t *testing.T) {
 
 	b.write("a", lines(1, 1700))
 	b.run(exitRefused, "-key", "night", file)
-	b.says("the key night was used for another input, or this one has changed since", "-key")
+	b.says("the key night was used for another input, or this input has changed since", "-key")
 	b.published(1500)
 }
 
@@ -419,7 +419,7 @@ func TestStateOfVersion1(t *testing.T) {
 	old(b, file, lines(1, 1500), false)
 	accepted(b, lines(1, 1000), lines(1001, 1500))
 	b.run(exitRefused, "-continue", file)
-	b.says("an earlier version of rspublish sent a batch behind the first 1,000 changes", "bring the file back")
+	b.says("an earlier version of rspublish sent a batch after the first 1,000 changes", "restore the old file")
 	b.write("a", lines(1, 1500))
 	b.run(0, file)
 	b.write("a", lines(1, 2200))
@@ -440,9 +440,9 @@ func TestStateOfVersion1(t *testing.T) {
 	old(b, file, lines(1, 1000), true)
 	accepted(b, lines(1, 1000))
 	b.run(0, file)
-	b.says("published already")
+	b.says("already published")
 
 	b.write("a.rspublish", `{"version":3,"key":"x"}`)
 	b.run(exitInput, file)
-	b.says("not a state that this rspublish can read")
+	b.says("not a state file that this rspublish can read")
 }

@@ -2,14 +2,11 @@ package main
 
 import (
 	"bufio"
-	"bytes"
-	"compress/gzip"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"iter"
 	"os"
 	"path/filepath"
@@ -105,7 +102,7 @@ func (s *syncing) sync(ctx context.Context, source *reconcile.Source) error {
 	s.synced = true
 	s.summarize(&r)
 	if r.Gaps > 0 {
-		return fail(exitGaps, "%s of the source could not be listed, see above; all else is published", things(r.Gaps))
+		return fail(exitGaps, "%s of the source could not be listed, see above; everything else is published", things(r.Gaps))
 	}
 	return nil
 }
@@ -116,7 +113,7 @@ func (s *syncing) tooMany(err error) error {
 	if !ok {
 		return err
 	}
-	return fail(exitTooMany, "%w: -max-delete does not allow that, so nothing was published. Is the source whole? Then run the command again with -max-delete %d (or a share such as 50%%, or all); rspublish sync -dry-run -max-delete all shows the changes",
+	return fail(exitTooMany, "%w: -max-delete does not allow that, so nothing was published. If the source is complete, run the command again with -max-delete %d (or a share such as 50%%, or all); rspublish sync -dry-run -max-delete all shows the changes",
 		many, many.Deleted)
 }
 
@@ -194,19 +191,6 @@ func (s *syncing) lines(ctx context.Context) (reconcile.Listing, func(), error) 
 	return list, done, nil
 }
 
-// unpacked returns what r has, unpacked if it is gzipped.
-func unpacked(r io.Reader) (io.Reader, error) {
-	in := bufio.NewReaderSize(r, 64<<10)
-	if magic, _ := in.Peek(2); !bytes.Equal(magic, []byte{0x1f, 0x8b}) {
-		return in, nil
-	}
-	z, err := gzip.NewReader(in)
-	if err != nil {
-		return nil, fmt.Errorf("unpack: %w", err)
-	}
-	return unpacking{z}, nil
-}
-
 // directory returns the list of a directory. What is remembered of it is in a directory of
 // its own, of which this run is the only user.
 func (s *syncing) directory(o *reconcile.Options) (reconcile.Listing, func(), error) {
@@ -232,7 +216,7 @@ func (s *syncing) openState() (dir string, release func(), err error) {
 	dir = s.cfg.state
 	if dir == "" {
 		if dir, err = s.defaultState(); err != nil {
-			s.bar.Note("rspublish: warning: there is no place to remember what is listed, so all is read each time (-state gives one): %v", err)
+			s.bar.Note("rspublish: warning: there is no place for the state, so every run reads everything (name a directory with -state): %v", err)
 			return "", func() {}, nil
 		}
 	}
@@ -240,7 +224,7 @@ func (s *syncing) openState() (dir string, release func(), err error) {
 		return "", nil, fail(exitUsage, "-state: %s is in the directory that is synced, and would be published with it", dir)
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return "", nil, fmt.Errorf("make the directory of the state: %w; -state names another", err)
+		return "", nil, fmt.Errorf("make the directory of the state: %w; name another with -state", err)
 	}
 	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -254,7 +238,7 @@ func (s *syncing) openState() (dir string, release func(), err error) {
 	for _, pages := range left {
 		if err := os.RemoveAll(pages); err != nil {
 			_ = f.Close()
-			return "", nil, fmt.Errorf("remove what an earlier run has left: %w", err)
+			return "", nil, fmt.Errorf("remove the temporary files of an earlier run: %w", err)
 		}
 	}
 	return dir, func() { _ = f.Close() }, nil
@@ -329,10 +313,10 @@ func (s *syncing) summarize(r *reconcile.Result) {
 		fmt.Fprintln(w)
 	}
 	if r.Unknown > 0 {
-		s.bar.Note("rspublish: %s cannot be compared, because list and hub say nothing of the same kind of them; they stay as they are (-unknown publishes them)", resources(r.Unknown))
+		s.bar.Note("rspublish: %s cannot be compared, because list and hub have no evidence of the same kind; they are not published (to publish them, use -unknown)", resources(r.Unknown))
 	}
 	if r.Kept > 0 {
-		s.bar.Note("rspublish: %s that were not listed are not deleted, because the list has gaps", resources(r.Kept))
+		s.bar.Note("rspublish: %s not in the list are not deleted, because a part of the source could not be listed", resources(r.Kept))
 	}
 	if s.tree != nil {
 		s.note(s.tree.Stats())

@@ -104,13 +104,13 @@ func (c *syncConfig) flags(env func(string) string, tokenFile, maxDelete *string
 func (c *syncConfig) source(args []string) error {
 	switch {
 	case len(args) == 0 && c.watch:
-		return errors.New("which directory? rspublish watch -set NAME -base URL DIRECTORY")
+		return errors.New("no directory is named: rspublish watch -set NAME -base URL DIRECTORY")
 	case len(args) == 0:
-		return errors.New("what is there to sync? name a directory, a list, the URL of a list, or - for standard input")
+		return errors.New("no source is named: name a directory, a list, the URL of a list, or - for standard input")
 	case len(args) > 1 && strings.HasPrefix(args[1], "-"):
-		return fmt.Errorf("flags stand before %s, and %s does not", args[0], args[1])
+		return fmt.Errorf("flags must stand before %s, but %s stands after it", args[0], args[1])
 	case len(args) > 1:
-		return errors.New("one source at a time: a set is synced with all that there is, so what a second source has would look deleted")
+		return errors.New("name one source only: a set is compared with all that the source has, so the resources of a second source would be deleted")
 	}
 	c.what = args[0]
 	switch info, err := os.Stat(c.what); {
@@ -122,19 +122,19 @@ func (c *syncConfig) source(args []string) error {
 	}
 	switch {
 	case c.kind == aDirectory && c.base == "":
-		return errors.New("-base URL is missing: under which URL are the files of the directory? The file a/b is at URL/a/b")
+		return errors.New("-base URL is missing: it is the URL of the directory; the file a/b is at URL/a/b")
 	case c.kind == aDirectory && directory.CheckBase(c.base) != nil:
 		return fmt.Errorf("-base: %w", directory.CheckBase(c.base))
 	case c.kind != aDirectory && c.watch:
-		return fmt.Errorf("%s is not a directory: only directories are watched", c.what)
+		return fmt.Errorf("%s is not a directory: watch works only with directories", c.what)
 	case c.kind != aDirectory && (c.base != "" || len(c.exclude) > 0 || c.temporary):
-		return errors.New("-base, -exclude and -temporary are for directories")
+		return errors.New("-base, -exclude and -temporary work only with directories")
 	case c.kind == aList && c.state != "":
-		return errors.New("-state is for directories and URLs")
+		return errors.New("-state works only with directories and URLs")
 	case c.retry < 0 || c.settle < 0 || c.every < 0:
-		return errors.New("a duration is not negative")
+		return errors.New("a duration must not be negative")
 	case c.watch && c.every == 0:
-		return errors.New("-every is longer than 0")
+		return errors.New("-every must be longer than 0")
 	}
 	return nil
 }

@@ -89,7 +89,7 @@ func (s *syncing) round(ctx context.Context, source *reconcile.Source, w *direct
 // trouble warns of directories that are not watched.
 func (s *syncing) trouble(w *directory.Watcher) {
 	if n, err := w.Trouble(); n > 0 {
-		s.bar.Note("rspublish: warning: %s not watched, so changes in them are seen only by the sync every %s (-every): %v", directories(n), s.cfg.every, err)
+		s.bar.Note("rspublish: warning: %s not watched, so changes in them are found only by the sync every %s (-every): %v", directories(n), s.cfg.every, err)
 	}
 }
 

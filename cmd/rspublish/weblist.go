@@ -60,7 +60,7 @@ func (s *syncing) openList() (l *weblist, done func(), err error) {
 		Getter: &harvest.Getter{
 			Client: s.cfg.server(), UserAgent: agent(), Robots: true,
 			Note: func(err error, wait time.Duration) {
-				s.bar.Note("rspublish: %v; asking again in %s", err, wait.Round(time.Second))
+				s.bar.Note("rspublish: %v; trying again in %s", err, wait.Round(time.Second))
 			},
 		},
 		Odd: func(document string, mistake *resourcesync.Error) { s.bar.Note("rspublish: %s: %v", document, mistake) },
@@ -119,7 +119,7 @@ func (l *weblist) find(ctx context.Context) (string, error) {
 	}
 	source, err := relay.Find(ctx, l.lister.Getter, l.cfg.what)
 	if err == nil && source.ResourceList == "" {
-		err = fmt.Errorf("the site has %s, and no list of all its resources: rspublish relay follows it", &source)
+		err = fmt.Errorf("the site has %s, but no list of all its resources: use rspublish relay", &source)
 	}
 	return source.ResourceList, err
 }

@@ -1,8 +1,10 @@
 package callback
 
 import (
+	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/rshub/rshub/conformance/trial"
@@ -45,8 +47,10 @@ func TestManyCallbacks(t *testing.T) {
 		publishers = append(publishers, hubtest.Publishing(t, h, set, "hub"+strconv.Itoa(i), true))
 	}
 	hubtest.GoesOn(t, more, publishers...)
-	for path, r := range here.Reports(t) {
-		if r.Repeats > 0 || len(r.Faults) > 0 {
+	reports := here.Reports(t)
+	stalled := claimsLost(t, c.Hubs)
+	for path, r := range reports {
+		if r.Repeats > 0 && stalled == 0 || len(r.Faults) > 0 {
 			t.Errorf("before any kill, %s has %d repeats, and %q", path, r.Repeats, r.Faults)
 		}
 	}
@@ -63,6 +67,7 @@ func TestManyCallbacks(t *testing.T) {
 	for _, p := range publishers {
 		p.Check(t, all)
 	}
+	stalled = claimsLost(t, c.Hubs)
 	repeats := here.AllTook(t, good, all)
 	t.Logf("%d callbacks took %d changes, and %d deliveries twice", len(good), len(all), repeats)
 
@@ -70,7 +75,7 @@ func TestManyCallbacks(t *testing.T) {
 	for i := range more {
 		hubtest.Publish(t, c.Hubs[i%3], set, hubtest.Changes("later", 3))
 	}
-	if n := here.AllTook(t, good, hubtest.Memory(t, c.Hubs[0], set)); n != repeats {
+	if n := here.AllTook(t, good, hubtest.Memory(t, c.Hubs[0], set)); n != repeats && claimsLost(t, c.Hubs) == stalled {
 		t.Errorf("%d deliveries were repeated without a kill", n-repeats)
 	}
 
@@ -81,6 +86,24 @@ func TestManyCallbacks(t *testing.T) {
 	all = hubtest.Memory(t, c.Hubs[0], set)
 	gone.AllTook(t, lost, all)
 	here.AllTook(t, good, all)
+}
+
+// claimsLost counts the claims that hubs have lost since they were started. A busy machine can
+// hold a hub up for longer than its claims last. Another hub then repeats what that hub delivered
+// last.
+func claimsLost(t *testing.T, hubs []*hubtest.Hub) (n float64) {
+	t.Helper()
+	for _, h := range hubs {
+		metrics := hubtest.Must(t, http.StatusOK, http.MethodGet, h.Ops+"/metrics", nil).Body
+		_, rest, ok := strings.Cut(string(metrics), "\nrshub_callback_claims_lost_total ")
+		line, _, _ := strings.Cut(rest, "\n")
+		v, err := strconv.ParseFloat(line, 64)
+		if !ok || err != nil {
+			t.Fatalf("%s does not say how many claims it has lost: %q, %v", h.URL, line, err)
+		}
+		n += v
+	}
+	return n
 }
 
 // TestManySubscriptions makes many subscriptions at once at a hub on disk, which

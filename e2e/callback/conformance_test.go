@@ -18,7 +18,7 @@ func TestWebSub(t *testing.T) { conforms(t, 106, "-level", "must,should", "-run"
 func TestChangeNotification(t *testing.T) { conforms(t, 18, "-level", "must,should", "-run", "^CN ") }
 
 // TestExtras checks what rshub adds to WebSub.
-func TestExtras(t *testing.T) { conforms(t, 36, "-level", "extra") }
+func TestExtras(t *testing.T) { conforms(t, 38, "-level", "extra") }
 
 // conforms runs n checks of the program conformance. All have to pass, and none
 // is skipped.

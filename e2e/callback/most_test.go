@@ -35,7 +35,7 @@ func TestMostCallbacks(t *testing.T) {
 		if err != nil || a.Status != status {
 			t.Errorf("%s is answered %d, %v: %s", callback, a.Status, err, a.Body)
 		}
-		if status == http.StatusForbidden && !strings.Contains(string(a.Body), "at most "+strconv.Itoa(n)+" subscriptions") {
+		if status == http.StatusForbidden && !strings.Contains(string(a.Body), "has "+strconv.Itoa(n)+" subscriptions") {
 			t.Errorf("the limit is not named: %s", a.Body)
 		}
 	}

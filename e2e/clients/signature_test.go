@@ -14,20 +14,16 @@ import (
 	"github.com/rshub/rshub/e2e/internal/hubtest"
 )
 
-// TestDocumented runs what docs/callbacks.md shows of checking signatures.
+// TestDocumented runs what docs/signatures.md shows of checking signatures.
 func TestDocumented(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile(root(t, "docs", "callbacks.md"))
+	page, err := os.ReadFile(root(t, "docs", "signatures.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, section, ok := strings.Cut(string(text), "\n## Signatures\n")
-	if !ok {
-		t.Fatal("there is no section about signatures")
-	}
 	block := func(language string) string {
 		t.Helper()
-		found := regexp.MustCompile("(?s)```" + language + "\n(.*?)```").FindStringSubmatch(section)
+		found := regexp.MustCompile("(?s)```" + language + "\n(.*?)```").FindStringSubmatch(string(page))
 		if found == nil {
 			t.Fatalf("there is no example in %s", language)
 		}

@@ -80,6 +80,19 @@ func compare(got, want map[string]string) error {
 	return fmt.Errorf("%d differences: %s", len(all), strings.Join(all[:min(len(all), 5)], "; "))
 }
 
+// settled waits until an audit of the running mirror finds nothing. The mirror may have the
+// newest contents before it has worked through the newest changes.
+func (c *mirrored) settled(t testing.TB) {
+	t.Helper()
+	hubtest.Until(t, "an audit finds nothing", func() error {
+		c.runs(t)
+		if code, stdout, stderr := hubtest.Run(t, nil, nil, hubtest.Rsmirror, "audit", c.dir); code != 0 {
+			return fmt.Errorf("%d: %.500s%s", code, stdout, stderr)
+		}
+		return nil
+	})
+}
+
 // proved fails the test unless the mirror is right, by this test and by an audit. The
 // mirror does not run any more.
 func (c *mirrored) proved(t testing.TB, want map[string]string) {

@@ -13,7 +13,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	hubtest.Patience = time.Minute // a content that failed three times is tried again after 10 s, and then 20 s
+	hubtest.Patience = 3 * time.Minute // a content that failed three times is tried again after 10 s, and then 20 s
 	if full() {
 		hubtest.Patience = 15 * time.Minute
 	}

@@ -159,6 +159,7 @@ func TestRepository(t *testing.T) {
 	c := choose(t)
 	source := newRepository(t, c.of(1), size(120, 3_000))
 	origin := newOrigin(t, c.of(2), source.dir)
+	origin.unhashed = true // OAI-PMH has none
 	h := hubtest.StartHub(t)
 
 	var players cast
@@ -197,6 +198,7 @@ func TestRepository(t *testing.T) {
 		m.runs(t)
 		return m.differs(names)
 	})
+	m.settled(t)
 	m.stop(t)
 	m.proved(t, names)
 	relay.stop(t)

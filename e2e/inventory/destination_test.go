@@ -107,7 +107,7 @@ func (d *destination) reaches(t *testing.T, cursor string) *journal {
 			d.live(t, d.hubs[0], 0)
 		}
 		if d.read(t); !j.whole || j.reading() || j.cursor != cursor {
-			return fmt.Errorf("it is at %s", cmp.Or(j.cursor, "no cursor"))
+			return fmt.Errorf("it is at %s", cmp.Or(j.cursor, "not a cursor"))
 		}
 		return nil
 	})

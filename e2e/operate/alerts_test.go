@@ -72,14 +72,14 @@ func TestAlerts(t *testing.T) {
 }
 
 // documented holds that each metric that an alert names is there, and that
-// docs/operate.md says of each alert what to do, and of no other.
+// docs/alerts.md says of each alert what to do, and of no other.
 func documented(t *testing.T, alerts []alert) {
-	text, err := os.ReadFile("../../docs/operate.md")
+	text, err := os.ReadFile("../../docs/alerts.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	var headings []string
-	for _, m := range regexp.MustCompile(`(?m)^### (Rshub\S*)$`).FindAllStringSubmatch(string(text), -1) {
+	for _, m := range regexp.MustCompile(`(?m)^## (Rshub\S*)$`).FindAllStringSubmatch(string(text), -1) {
 		headings = append(headings, m[1])
 	}
 	there := map[string]bool{"up": true}
@@ -107,12 +107,12 @@ func documented(t *testing.T, alerts []alert) {
 		if a.Annotations["summary"] == "" || a.Annotations["description"] == "" {
 			t.Errorf("%s: the annotations are %q", a.Alert, a.Annotations)
 		}
-		if url := a.Annotations["runbook_url"]; !strings.HasSuffix(url, "/docs/operate.md#"+strings.ToLower(a.Alert)) {
+		if url := a.Annotations["runbook_url"]; !strings.HasSuffix(url, "/docs/alerts.md#"+strings.ToLower(a.Alert)) {
 			t.Errorf("%s: the runbook is %s", a.Alert, url)
 		}
 	}
 	if !slices.Equal(names, headings) {
-		t.Errorf("docs/operate.md has headings for %q, and the alerts are %q", headings, names)
+		t.Errorf("docs/alerts.md has headings for %q, and the alerts are %q", headings, names)
 	}
 }
 

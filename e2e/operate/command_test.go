@@ -59,7 +59,7 @@ func TestConfiguration(t *testing.T) {
 			"RSHUB_CHANGELIST_SIZE=25001", "RSHUB_RETENTION_AGE=old", "RSHUB_RETENTION_COUNT=-1", "RSHUB_INSECURE=yes", "RSHUB_ORIGINS=example.org",
 			"RSHUB_MAX_BODY=1", "RSHUB_HEARTBEAT=1ms", "RSHUB_WRITE_TIMEOUT=-1s", "RSHUB_CLOCK_SKEW=0", "RSHUB_GRACE=soon", "RSHUB_LOG_LEVEL=loud",
 		}, nil},
-		{"misspelt", []string{"RSHUB_RETENTION_AG=1h"}, []string{"RSHUB_RETENTION_AG means nothing to rshub; did you mean RSHUB_RETENTION_AGE?"}},
+		{"misspelt", []string{"RSHUB_RETENTION_AG=1h"}, []string{"RSHUB_RETENTION_AG is not a variable of rshub; did you mean RSHUB_RETENTION_AGE?"}},
 		{"port in use", []string{"RSHUB_LISTEN=" + h.Host}, []string{"RSHUB_LISTEN", "address already in use"}},
 		{"operations port in use", []string{"RSHUB_OPS_LISTEN=" + h.Host}, []string{"RSHUB_OPS_LISTEN", "address already in use"}},
 		{"no such tokens", []string{"RSHUB_TOKENS_FILE=/nowhere"}, []string{"read tokens", "/nowhere"}},

@@ -105,7 +105,7 @@ func TestCopy(t *testing.T) {
 
 	// A hub has run on it since.
 	code, _, stderr = hubtest.Run(t, nil, nil, hubtest.Rshub, "copy", "--from", h.Data, "--to", url)
-	if code != 1 || !strings.Contains(stderr, "not the same any more") {
+	if code != 1 || !strings.Contains(stderr, "they differ now") {
 		t.Errorf("the copy to a memory that has gone on ended with %d: %s", code, stderr)
 	}
 	before = documents(t, inRedis, set, other, "gone")

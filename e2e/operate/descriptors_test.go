@@ -54,16 +54,20 @@ func TestDescriptorLimit(t *testing.T) {
 	}
 	defer early.Close()
 	answers := bufio.NewReader(early)
-	publish := func(name string, n int) {
-		t.Helper()
-		body := ""
+	body := func(name string, n int) (lines string) {
 		for range n {
 			noise := make([]byte, 700) // nothing that could be compressed
 			_, _ = rand.Read(noise)
-			body += fmt.Sprintf(`{"loc":"https://example.org/%s/%x","change":"created"}`+"\n", name, noise)
+			lines += fmt.Sprintf(`{"loc":"https://example.org/%s/%x","change":"created"}`+"\n", name, noise)
 		}
+		return lines
+	}
+	begin := func(length int, lines string) {
 		_ = early.SetDeadline(time.Now().Add(hubtest.Patience))
-		fmt.Fprintf(early, "POST /sets/%s/changes HTTP/1.1\r\nHost: %s\r\nContent-Type: application/x-ndjson\r\nContent-Length: %d\r\n\r\n%s", set, h.Host, len(body), body)
+		fmt.Fprintf(early, "POST /sets/%s/changes HTTP/1.1\r\nHost: %s\r\nContent-Type: application/x-ndjson\r\nContent-Length: %d\r\n\r\n%s", set, h.Host, length, lines)
+	}
+	published := func(name string) {
+		t.Helper()
 		resp, err := http.ReadResponse(answers, nil)
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
@@ -73,7 +77,10 @@ func TestDescriptorLimit(t *testing.T) {
 			t.Fatalf("%s: %d %s %v", name, resp.StatusCode, b, err)
 		}
 	}
-	publish("before", 1)
+	// A connection that waits for a request may be closed to make room for others, after a
+	// second. So the publisher is in the middle of a request while the others come.
+	first, second := body("first", 1), body("second", 1)
+	begin(len(first)+len(second), first)
 	crowdIn(t, h, 4*limit)
 	hubtest.Until(t, "a new connection is told that there are too many", func() error {
 		a, err := hubtest.Request(http.MethodGet, h.URL+"/sets", nil)
@@ -82,8 +89,13 @@ func TestDescriptorLimit(t *testing.T) {
 		}
 		return err
 	})
+	fmt.Fprint(early, second)
+	published("what began before")
 	for i := range 100 { // some memtables
-		publish(fmt.Sprint("publish-", i), 100)
+		name := fmt.Sprint("publish-", i)
+		lines := body(name, 100)
+		begin(len(lines), lines)
+		published(name)
 		if i%20 == 0 {
 			hubtest.Must(t, http.StatusOK, http.MethodGet, h.Ops+"/readyz", nil)
 			hubtest.Must(t, http.StatusOK, http.MethodGet, h.Ops+"/metrics", nil)

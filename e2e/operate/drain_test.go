@@ -25,7 +25,7 @@ func TestDrainDelay(t *testing.T) {
 	f := hubtest.Follow(t, h, hubtest.ByWebSocket, set, "start")
 	f.Has(t, 1)
 	h.Signal(syscall.SIGTERM)
-	h.Says("not ready, and going on for a while")
+	h.Says("still serving, but not ready")
 	var v hubtest.Readiness
 	hubtest.Decode(t, hubtest.Must(t, http.StatusServiceUnavailable, http.MethodGet, h.Ops+"/readyz", nil).Body, &v)
 	if c := v.Checks["hub"]; v.Ready || c.OK || c.Reason != "stopping" || !v.Checks["memory"].OK {

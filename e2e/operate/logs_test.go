@@ -74,11 +74,11 @@ func TestNoSecretsInLogs(t *testing.T) {
 	t.Cleanup(source.Close)
 	hubtest.Must(t, http.StatusOK, http.MethodPut, h.URL+"/sets/"+set, []byte(`{"changelist":"`+source.URL+"/"+secret+`"}`), bearer)
 	hubtest.Must(t, http.StatusNoContent, http.MethodPost, h.URL+"/hub", []byte(url.Values{"hub.mode": {"publish"}, "hub.topic": {h.Topic(set)}}.Encode()), bearer, trial.AsForm)
-	h.Says("could not be taken")
+	h.Says("the Change List of the source could not be read")
 	hubtest.Must(t, http.StatusNotImplemented, http.MethodGet, h.Ops+"/backup", nil, bearer)
 
 	nats.Stop()
-	h.Says("NATS is gone")
+	h.Says("the connection to NATS is lost")
 	redis.Kill()
 	hubtest.Must(t, http.StatusServiceUnavailable, http.MethodGet, statusURL, nil)
 	hubtest.Must(t, http.StatusServiceUnavailable, http.MethodPost, h.Topic(set), hubtest.Change("c"), bearer, "Content-Type: application/x-ndjson")
@@ -119,7 +119,7 @@ func TestQuietLog(t *testing.T) {
 	c, tp := tr.Callback(""), tr.Topic()
 	tr.Subscribed(c, tp)
 	tr.Delivered(c, tr.Publish(tp))
-	h.Says("callbacks: confirmed")
+	h.Says("callbacks: a subscription was confirmed")
 	before := h.Stderr.String()
 	var followers []*hubtest.Follower
 	for _, way := range hubtest.AllWays {

@@ -159,6 +159,16 @@ func moveOnDisk(t *testing.T, w *watch) {
 		return nil
 	})
 	moveInventories(t, w, h, set)
+	// What is told begins with the first who follows. Each change closes a list.
+	hubtest.Must(t, http.StatusOK, http.MethodGet, h.URL+"/sets/"+set+"/framework?since=now", nil)
+	hubtest.Until(t, "a framework topic is told of a Change List", func() error {
+		n++
+		hubtest.Publish(t, h, set, hubtest.Change(fmt.Sprint("listed-", n)))
+		if w.scrape(t, h)["rshub_framework_events_total"] == 0 {
+			return errors.New("it is not")
+		}
+		return nil
+	})
 	if err := stalled.Close(); err != nil {
 		t.Error(err)
 	}
@@ -199,6 +209,9 @@ func moveInventories(t *testing.T, w *watch, h *hubtest.Hub, set string) {
 	reader := dialStalled(t, h, set, "?since=baseline")
 	w.until(t, h, `rshub_inventory_readers{reader="baseline"}`, positive)
 	w.until(t, h, "rshub_inventory_snapshots", positive)
+	for _, name := range []string{"resources", "bytes"} { // of the part that the connection holds
+		w.until(t, h, "rshub_baseline_"+name+`_total{kind="websocket"}`, positive)
+	}
 	if err := reader.Close(); err != nil {
 		t.Error(err)
 	}

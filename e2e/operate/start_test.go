@@ -49,7 +49,7 @@ func TestStartBeforeRedis(t *testing.T) {
 
 	redis.Start(t)
 	h.Running()
-	h.Says("Redis is there: the start goes on")
+	h.Says("Redis answers: the start continues")
 	if n := strings.Count(h.Stderr.String(), "waiting for Redis"); n != 1 {
 		t.Errorf("it says %d times that it waits:\n%s", n, h.Stderr)
 	}
@@ -137,7 +137,7 @@ func TestNATSIsLate(t *testing.T) {
 	hubtest.Publish(t, h, "late", hubtest.Change("a"))
 	nats.Start(t)
 	t.Cleanup(nats.Stop)
-	h.Says("NATS is there")
+	h.Says("NATS is connected")
 	hubtest.Until(t, "readyz says so", func() error {
 		if v := hubtest.Ready(t, h); !v.Checks["nats"].OK || v.Checks["nats"].Required {
 			return fmt.Errorf("%+v", v)

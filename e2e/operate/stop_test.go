@@ -111,7 +111,7 @@ func TestSecondSignal(t *testing.T) {
 	hubtest.Publish(t, h, "twice", hubtest.Changes("before", 10))
 	halfPublish(t, h, "twice")
 	h.Signal(syscall.SIGTERM)
-	h.Says("a second signal ends at once")
+	h.Says("a second signal ends the hub at once")
 	if a, err := hubtest.Request(http.MethodGet, h.Ops+"/readyz", nil); err == nil && a.Status != http.StatusServiceUnavailable {
 		t.Errorf("a hub that is stopping is ready: %d %s", a.Status, a.Body)
 	}

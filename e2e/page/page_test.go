@@ -3,7 +3,6 @@ package page
 import (
 	"encoding/json"
 	"fmt"
-	"github.com/chromedp/chromedp"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -11,6 +10,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/chromedp/chromedp"
 
 	"github.com/rshub/rshub/e2e/internal/browser"
 	"github.com/rshub/rshub/e2e/internal/hubtest"
@@ -213,7 +214,7 @@ func TestManySets(t *testing.T) {
 	}
 	h := hubtest.StartHub(t, "RSHUB_SETS="+strings.Join(names, ","))
 	hubtest.Publish(t, h, "set-07777", hubtest.Change("one"))
-	for _, n := range []int{len(names) / 2, len(names)} { // the hub makes some hundred in a second
+	for n := 1_000; n <= len(names); n += 1_000 { // the hub makes some hundred in a second
 		hubtest.Until(t, fmt.Sprint(n, " sets are made"), func() error {
 			list := hubtest.Get[struct{ Sets []json.RawMessage }](t, h.URL+"/sets?limit=10000")
 			if len(list.Sets) < n {
@@ -283,10 +284,25 @@ func TestDestinations(t *testing.T) {
 	b.goTo(own)
 	b.has("Lease ends")
 	b.has("answered 200")
+	b.has("never")
+
+	// Its destination proves that it holds what the hub holds, and both see when.
+	var look struct {
+		Cursor   string
+		Count    int
+		Position string
+	}
+	if err := json.Unmarshal(hubtest.Must(t, http.StatusOK, http.MethodGet, h.URL+"/sets/articles/audit", nil).Body, &look); err != nil {
+		t.Fatal(err)
+	}
+	hubtest.Must(t, http.StatusOK, http.MethodPost, own, fmt.Appendf(nil, `{"at":%q,"count":%d,"position":%q}`, look.Cursor, look.Count, look.Position))
+	b.has(" at " + look.Cursor)
 	b.looks("subscription")
 
 	b.goTo(h.URL + "/sets/articles#destinations")
 	b.until("document.querySelector('button.danger')")
+	b.has("Proved equal")
+	b.has(" at " + look.Cursor)
 	b.do(chromedp.Evaluate[chromedp.Void]("document.querySelector('button.danger').focus()"))
 	b.key("\r")
 	b.until("document.querySelector('dialog[open]')")
@@ -324,10 +340,11 @@ func TestSources(t *testing.T) {
 // TestDocuments reads documents of the standard as a person does.
 func TestDocuments(t *testing.T) {
 	t.Parallel()
-	h := hubtest.StartHub(t)
+	h := hubtest.StartHub(t, "RSHUB_CONTENT_PLACE="+t.TempDir(), "RSHUB_CALLBACK_ALLOW=127.0.0.0/8")
 	filled(t, h, "articles", "Articles & preprints", 40)
 	b := open(t, browser.Start(t), h.URL+"/sets/articles#documents")
 	b.has("Capability List")
+	b.until("!document.querySelector('#part').innerText.includes('Resource List')")
 	b.looks("documents")
 	b.focus("#part a")
 	b.key("\r")
@@ -346,4 +363,39 @@ func TestDocuments(t *testing.T) {
 	}
 	b.goTo(h.URL + "/sets/articles/none.xml")
 	b.has("There is no such document")
+
+	// In whole seconds, several changes have the datetime of one: the link leads to it.
+	hubtest.Must(t, http.StatusOK, http.MethodPut, h.URL+"/sets/articles", []byte(`{"seconds":"whole"}`))
+	b.goTo(h.URL + "/sets/articles/changelist-index.xml")
+	b.has("-seconds.xml")
+	b.goTo(h.URL + "/sets/articles/changelist.xml")
+	b.has("items/00007/full.pdf")
+	b.focus("tbody tr:nth-child(17) a.position")
+	b.key("\r")
+	b.until("document.querySelector('.one h2')?.textContent === 'Change #17'")
+	// The page names what the set has, and leads to it.
+	origin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.URL.Path) }))
+	t.Cleanup(origin.Close)
+	hubtest.Publish(t, h, "kept", fmt.Appendf(nil, `{"loc":"%s/a","change":"created"}`+"\n", origin.URL))
+	hubtest.Must(t, http.StatusOK, http.MethodPut, h.URL+"/sets/kept", []byte(`{"dumps":"on","complete":true}`))
+	hubtest.Until(t, "there is a Resource Dump", func() error {
+		if a, err := hubtest.Request(http.MethodGet, h.URL+"/sets/kept/resourcedump.xml", nil); err != nil || a.Status != http.StatusOK {
+			return fmt.Errorf("%d: %w", a.Status, err)
+		}
+		return nil
+	})
+	b.goTo(h.URL + "/sets/kept#documents")
+	b.has("The content of all resources at one time")
+	b.has("All resources at one time")
+	b.looks("kept")
+	b.until("[...document.querySelectorAll('#part a')].find(a => a.textContent === 'Resource Dump').focus() ?? true")
+	b.key("\r")
+	b.until("document.querySelector('h1').textContent === 'Resource Dump'")
+	b.looks("resourcedump")
+	b.goTo(h.URL + "/sets/kept#documents")
+	b.has("Atom feed")
+	for _, name := range []string{"Atom feed", "ActivityStreams collection", "change sets of 2012"} {
+		href := browser.Evaluate[string](t, b, fmt.Sprintf("[...document.querySelectorAll('#part a')].find(a => a.textContent === %q).href", name))
+		hubtest.Must(t, http.StatusOK, http.MethodGet, href, nil)
+	}
 }

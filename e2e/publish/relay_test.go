@@ -127,7 +127,7 @@ func TestRelayRepository(t *testing.T) {
 			"-loc", "https://example.org/{local}", "-state", state, web.URL+"/oai")
 	}
 	p := start()
-	p.Says(`the repository is "Test"; it says of deleted records: persistent`)
+	p.Says(`the repository is "Test"; its deletedRecord is persistent`)
 	hubtest.Until(t, "the first look is over", func() error {
 		if said := p.Stdout.String(); !strings.Contains(said, "relayed to papers: 10 created, 0 updated, 0 deleted; compared 10 resources\n") {
 			return fmt.Errorf("it says %s", said)

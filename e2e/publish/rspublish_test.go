@@ -73,7 +73,7 @@ func TestRspublish(t *testing.T) {
 				return
 			}
 			stdout, stderr := rspublish(t, 0, nil, append([]string{"-hub", h.URL, "-set", test.set}, test.args...)...)
-			if !strings.Contains(stdout, "(3210 were there already)") || strings.Count(stderr, "published already") != len(test.args) {
+			if !strings.Contains(stdout, "(3210 were there already)") || strings.Count(stderr, "already published") != len(test.args) {
 				t.Errorf("the second time it says %s%s", stdout, stderr)
 			}
 			hubtest.SameTexts(t, "the memory", hubtest.Memory(t, h, test.set), l.Texts)
@@ -186,7 +186,7 @@ func TestRspublishInterrupted(t *testing.T) {
 		before := len(hubtest.Memory(t, h, "torn"))
 		p := hubtest.Start(t, nil, nil, hubtest.Rspublish, args...)
 		if i > 0 { // it has read the file, which it does first
-			p.Says("going on after")
+			p.Says("continuing after")
 		}
 		f.Has(t, before+1)
 		if before == 0 {
@@ -203,7 +203,7 @@ func TestRspublishInterrupted(t *testing.T) {
 			through = true
 			break
 		}
-		if i%2 == 0 && (code != 130 || !strings.Contains(p.Stderr.String(), "run the same command again to go on")) {
+		if i%2 == 0 && (code != 130 || !strings.Contains(p.Stderr.String(), "to continue, run the same command again")) {
 			t.Errorf("run %d ended with %d: %s", i+1, code, p.Stderr.String())
 		}
 		if _, err := os.Stat(path + ".rspublish"); err != nil {
@@ -257,7 +257,7 @@ func TestRspublishAfterDelete(t *testing.T) {
 	}
 	hubtest.Must(t, 204, "DELETE", h.URL+"/sets/deleted", nil)
 	for range 2 {
-		if _, stderr := rspublish(t, 1, nil, args...); !strings.Contains(stderr, "does not hold that any more") {
+		if _, stderr := rspublish(t, 1, nil, args...); !strings.Contains(stderr, "no longer has them") {
 			t.Errorf("it says %s", stderr)
 		}
 	}

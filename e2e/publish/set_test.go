@@ -44,7 +44,7 @@ func TestConfiguredSets(t *testing.T) {
 		t.Errorf("a WebSocket to a set that is not there: %v, %v", resp, err)
 	}
 	// A set that is shown to clients which stumble over the push channel.
-	for set, want := range map[string]int{"articles": 2, "data-2.x": 1} {
+	for set, want := range map[string]int{"articles": 3, "data-2.x": 1} {
 		if n := len(hubtest.Document(t, h.URL+"/sets/"+set+"/capabilitylist.xml").Items); n != want {
 			t.Errorf("the Capability List of %s has %d entries, not %d", set, n, want)
 		}
@@ -119,7 +119,7 @@ func TestDelete(t *testing.T) {
 	gone(followers[0], "close 4410")
 	gone(followers[1], "event gone")
 	gone(followers[2], `"status":410`)
-	if end := followers[0].Ends[0]; !strings.Contains(end, "read the resources") {
+	if end := followers[0].Ends[0]; !strings.Contains(end, "read all resources") {
 		t.Errorf("the WebSocket is told %q", end)
 	}
 	// Who comes later with the old cursor learns the same, also once the set is

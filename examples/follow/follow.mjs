@@ -57,7 +57,7 @@ for (let tries = 0; ; tries++) {
     const answer = await fetch(`${topic}?since=${cursor || "start"}`, { headers });
     if (answer.status === 410) throw new Gone();
     if (answer.status < 500 && answer.status !== 200 && answer.status !== 429) {
-      console.error(`the hub refused it: ${answer.status} ${await answer.text()}`);
+      console.error(`the hub refused the request: ${answer.status} ${await answer.text()}`);
       process.exit(2);
     }
     after = Number(answer.headers.get("Retry-After")) || 0;

@@ -166,11 +166,11 @@ func (h *Harvest) resources(ctx context.Context, st *State, yield func(*feed.Ent
 		next.Recent, next.Since = recent, next.Low.Add(-leastOverlap)
 	}
 	if next.Volatile && !st.Volatile {
-		h.note("the datestamps of the repository are the time of the request: they tell nothing, so only new and deleted records are found")
+		h.note("the datestamps of the repository are the time of the request, so only new and deleted records are found, not changed ones")
 	}
 	if next.Low.IsZero() {
 		next.Low = time.Now().UTC().Add(-time.Hour)
-		h.note("the repository does not say what time it is: the time of this machine less an hour is taken")
+		h.note("the repository does not say what time it is: an hour before the time of this machine is used")
 	}
 	return next, nil
 }
@@ -178,7 +178,7 @@ func (h *Harvest) resources(ctx context.Context, st *State, yield func(*feed.Ent
 // again says of a list whose resumptionToken expired that it can be begun again.
 func (h *Harvest) again(err error) error {
 	if is(err, badResumptionToken) {
-		return fmt.Errorf("the list has to be begun again: %w", err)
+		return fmt.Errorf("the list has to be requested again from its beginning: %w", err)
 	}
 	return err
 }
@@ -211,9 +211,9 @@ func (h *Harvest) News(ctx context.Context, st *State) ([]resourcesync.Change, *
 	case st.Low.IsZero():
 		return nil, nil, fmt.Errorf("the repository was never harvested: %w", ErrFull)
 	case id.Earliest < was.Earliest, was.Deleted != id.Deleted, was.Granularity != id.Granularity, was.BaseURL != id.BaseURL:
-		return nil, nil, fmt.Errorf("the repository is not what it was (its earliest datestamp, its granularity, its base URL, or how it deletes): %w", ErrFull)
+		return nil, nil, fmt.Errorf("the repository has changed (its earliest datestamp, granularity, base URL or deletedRecord): %w", ErrFull)
 	case st.Volatile:
-		return nil, nil, fmt.Errorf("the datestamps of the repository tell nothing: %w", ErrFull)
+		return nil, nil, fmt.Errorf("the datestamps of the repository are of no use: %w", ErrFull)
 	}
 	w := &window{Harvest: h, id: id, was: st, newest: map[string]int{}, recent: map[string]string{}, overlap: max(st.Overlap, leastOverlap, id.Granularity.Step())}
 	from := st.Low.Add(-w.overlap)
@@ -254,7 +254,7 @@ func (w *window) take(ctx context.Context, from, until time.Time) error {
 		}
 	}
 	if is(err, badArgument) && w.id.Granularity == Seconds && !from.IsZero() {
-		w.note("the repository refuses datestamps with seconds (%v): it is asked for days", err)
+		w.note("the repository refuses datestamps with seconds (%v): days are used instead", err)
 		w.id.Granularity = Days
 		return w.take(ctx, from, until)
 	}
@@ -370,7 +370,7 @@ func versionOf(rec *Record) (key, version string) {
 func (w *window) news(from time.Time) ([]resourcesync.Change, *State, error) {
 	if w.clock.isNow() && len(w.found) > nowLeast && w.was.Low.Before(w.begun.Add(-2*nowSlack)) {
 		w.note("nearly all datestamps are the time of the request")
-		return nil, nil, fmt.Errorf("the datestamps of the repository seem to tell nothing: %w", ErrFull)
+		return nil, nil, fmt.Errorf("the datestamps of the repository seem to be of no use: %w", ErrFull)
 	}
 	slices.SortStableFunc(w.found, func(a, b found) int { return strings.Compare(a.key, b.key) })
 	changes := make([]resourcesync.Change, len(w.found))

@@ -236,16 +236,16 @@ func TestHarvestMisbehaving(t *testing.T) {
 	}{
 		{"well-behaved", oaitest.Faults{}, "", ""},
 		{"busy", oaitest.Faults{Busy: 1}, "", ""},
-		{"tokens that expire", oaitest.Faults{ExpireAfter: 2}, "the list has to be begun again", ""},
+		{"tokens that expire", oaitest.Faults{ExpireAfter: 2}, "the list has to be requested again", ""},
 		{"a token that repeats", oaitest.Faults{RepeatToken: true}, "part 3 has the same records", ""},
 		{"a part that repeats", oaitest.Faults{SamePart: true}, "part 2 has the same records", ""},
 		{"an early end", oaitest.Faults{EndEarly: 1}, "", "early"},
-		{"a later early end", oaitest.Faults{EndEarly: 2}, "it ends after 10 records, of 12", ""},
+		{"a later early end", oaitest.Faults{EndEarly: 2}, "it ends after 10 records, but the repository announced 12", ""},
 		{"an early end of unknown size", oaitest.Faults{EndEarly: 2, NoSize: true}, "its last part has no empty resumptionToken", ""},
 		{"no last token", oaitest.Faults{NoEmptyToken: true}, "its last part has no empty resumptionToken", ""},
 		{"one answer is cut off", oaitest.Faults{Cut: 2}, "", ""},
 		{"all are cut off", oaitest.Faults{Cut: 100}, "ends early", ""},
-		{"a page", oaitest.Faults{Page: "<html><body>down for maintenance</body></html>"}, "it is no answer of OAI-PMH: the root element is html", ""},
+		{"a page", oaitest.Faults{Page: "<html><body>down for maintenance</body></html>"}, "it is not an answer of OAI-PMH: the root element is html", ""},
 		{"nothing", oaitest.Faults{Page: " "}, "the answer is empty", ""},
 		{"bad records", oaitest.Faults{BadRecord: true}, "record 6: it has no identifier", ""},
 		{"datestamps of now", oaitest.Faults{StampNow: true}, "", ""},
@@ -298,9 +298,9 @@ func TestNewsMisbehaving(t *testing.T) {
 		{"an early end", oaitest.Faults{EndEarly: 2}, "it ends after 10 records", ""},
 		{"no last token", oaitest.Faults{NoEmptyToken: true}, "", "no empty resumptionToken"},
 		{"no headers", oaitest.Faults{Headless: "badVerb"}, "", ""},
-		{"days only", oaitest.Faults{RefuseTimes: true}, "", "it is asked for days"},
+		{"days only", oaitest.Faults{RefuseTimes: true}, "", "days are used instead"},
 		{"cut off", oaitest.Faults{Cut: 100}, "ends early", ""},
-		{"datestamps of now", oaitest.Faults{StampNow: true}, "tell nothing", "time of the request"},
+		{"datestamps of now", oaitest.Faults{StampNow: true}, "of no use", "time of the request"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			w := newWorld(t, &oaitest.Repository{})

@@ -35,13 +35,13 @@ type Selection struct {
 type Doubt struct{ Reason string }
 
 // Error returns the reason.
-func (d *Doubt) Error() string { return "the list may not be whole: " + d.Reason }
+func (d *Doubt) Error() string { return "the list may not be complete: " + d.Reason }
 
 // A Broken says that a list is not whole, and that to go on would not help.
 type Broken struct{ Reason string }
 
 // Error returns the reason.
-func (b *Broken) Error() string { return "the list is not whole: " + b.Reason }
+func (b *Broken) Error() string { return "the list is not complete: " + b.Reason }
 
 // A Bad is a record that cannot be read. The list goes on after it.
 type Bad struct {
@@ -159,7 +159,7 @@ func (r *Repository) listBy(ctx context.Context, verb string, l *List, g Granula
 		case empty == emptyMost:
 			return &Broken{fmt.Sprintf("%d parts in a row have no record", emptyMost)}
 		case l.Size > 0 && l.Count > overSize*l.Size+sizeSlack:
-			return &Broken{fmt.Sprintf("%d records came, of %d that it has", l.Count, l.Size)}
+			return &Broken{fmt.Sprintf("%d records came, but the repository announced %d", l.Count, l.Size)}
 		}
 		tokens[sha256.Sum256([]byte(p.token))] = true
 		arguments = url.Values{"verb": {verb}, "resumptionToken": {p.token}}
@@ -170,7 +170,7 @@ func (r *Repository) listBy(ctx context.Context, verb string, l *List, g Granula
 func (l *List) end(p *part, number int) error {
 	switch {
 	case l.Size > 0 && float64(l.Count) < leastPart*float64(l.Size):
-		return &Broken{fmt.Sprintf("it ends after %d records, of %d that it has", l.Count, l.Size)}
+		return &Broken{fmt.Sprintf("it ends after %d records, but the repository announced %d", l.Count, l.Size)}
 	case number > 1 && !p.hasToken:
 		return &Doubt{"its last part has no empty resumptionToken"}
 	}

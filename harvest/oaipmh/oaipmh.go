@@ -157,7 +157,7 @@ func (r *Repository) Identify(ctx context.Context) (*Identity, error) {
 		return nil, err
 	}
 	if p.identity == nil {
-		return nil, resourcesync.Invalid("the answer to Identify does not say who the repository is")
+		return nil, resourcesync.Invalid("the answer to Identify does not name the repository")
 	}
 	return p.identity, nil
 }

@@ -166,7 +166,7 @@ func (in *partReader) document() error {
 		return err
 	}
 	if root.Name.Local != "OAI-PMH" {
-		return resourcesync.Invalid("it is no answer of OAI-PMH: the root element is %s", resourcesync.Shorten(root.Name.Local))
+		return resourcesync.Invalid("it is not an answer of OAI-PMH: the root element is %s", resourcesync.Shorten(root.Name.Local))
 	}
 	if err := in.each(in.top); err != nil {
 		return err

@@ -67,31 +67,41 @@ func mediaWeight(h http.Header, mediaType string) (weight float64, match int) {
 	return weight, match
 }
 
-// Gzip reports whether the header Accept-Encoding prefers gzip to the plain form. A
-// coding that the header does not name has the weight of "*". If "*" is not there
-// either, gzip is refused and the plain form is accepted.
-func Gzip(h http.Header) bool {
-	zipped, plain, other := -1.0, -1.0, -1.0 // not named
+// Gzip reports whether the header Accept-Encoding prefers gzip to the plain form.
+func Gzip(h http.Header) bool { return Coding(h, "gzip") != "" }
+
+// Coding returns the offer that the header Accept-Encoding prefers, and to the plain form:
+// the one with the greatest weight, and among those the first. It returns "" if that is
+// the plain form. A coding that the header does not name has the weight of "*". But "*"
+// stands for gzip and the plain form only, because not every client that says "*" can read
+// the others. If neither a coding nor "*" is there, the coding is refused and the plain form
+// is accepted.
+func Coding(h http.Header, offers ...string) (best string) {
+	named := map[string]float64{}
 	for e := range elements(h.Values("Accept-Encoding")) {
 		if e.parameters {
 			continue // a coding has none
 		}
-		switch e.value {
-		case "gzip", "x-gzip":
-			zipped = max(zipped, e.weight)
-		case "identity":
-			plain = e.weight
-		case "*":
-			other = e.weight
+		if e.value == "x-gzip" {
+			e.value = "gzip"
+		}
+		if w, ok := named[e.value]; !ok || w < e.weight {
+			named[e.value] = e.weight
 		}
 	}
-	if zipped < 0 {
-		zipped = other
+	other, any := named["*"]
+	for _, name := range []string{"gzip", "identity"} {
+		if _, ok := named[name]; !ok && any {
+			named[name] = other
+		}
 	}
-	if plain < 0 {
-		plain = other
+	bestWeight := 0.0
+	for _, offer := range offers {
+		if w := named[offer]; w > bestWeight && w >= named["identity"] {
+			best, bestWeight = offer, w
+		}
 	}
-	return zipped > 0 && zipped >= plain
+	return best
 }
 
 // An element is one member of a header's list.

@@ -123,8 +123,8 @@ func (b *Budget) try(holder any, bytes int64) (*Share, error) {
 
 // errShare is for a holder that has all it may have. It is feed.ErrOverloaded, but the
 // client's own matter, and no trouble of the hub.
-var errShare = &feed.Error{Code: feed.ErrOverloaded.Code, Status: 429, Retry: feed.ErrOverloaded.Retry, Text: "one caller has as much memory as it may have",
-	Detail: "your requests that are under way hold as much memory of this hub as those of one caller may: half of what there is for all; wait for their answers"}
+var errShare = &feed.Error{Code: feed.ErrOverloaded.Code, Status: 429, Retry: feed.ErrOverloaded.Retry, Text: "one caller holds as much memory as it may",
+	Detail: "your requests in progress hold as much memory of this hub as one caller may use, half of that for all; wait for their answers"}
 
 // fitsLocked reports whether there is room for a share. It needs b.mu held.
 func (b *Budget) fitsLocked(holder any, bytes int64) bool {

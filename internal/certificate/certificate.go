@@ -72,11 +72,11 @@ func (f *Files) Watch(ctx context.Context) {
 		f.mu.Unlock()
 		switch {
 		case err != nil && (before == nil || before.Error() != err.Error()):
-			f.log.Error("the certificate's files cannot be used, so the certificate before them stays in force", "err", err, "expires", f.Expires())
+			f.log.Error("the files of the certificate cannot be used; the certificate that was read before stays in force", "err", err, "expires", f.Expires())
 		case changed:
-			f.log.Info("the certificate was read anew", "file", f.cert, "expires", f.Expires())
+			f.log.Info("the certificate was read again", "file", f.cert, "expires", f.Expires())
 		case err == nil && before != nil:
-			f.log.Info("the certificate's files can be used again, and are as they were before", "file", f.cert)
+			f.log.Info("the files of the certificate can be used again; they are the same as before", "file", f.cert)
 		}
 		f.warn(changed)
 	}
@@ -120,7 +120,7 @@ func (f *Files) look() (changed bool, err error) {
 	case current != nil && now.After(at.NotAfter):
 		return false, fmt.Errorf("the certificate in %s has expired at %s", f.cert, at.NotAfter.UTC().Format(time.RFC3339))
 	case current != nil && now.Before(at.NotBefore):
-		return false, fmt.Errorf("the certificate in %s is not good before %s", f.cert, at.NotBefore.UTC().Format(time.RFC3339))
+		return false, fmt.Errorf("the certificate in %s is not valid before %s", f.cert, at.NotBefore.UTC().Format(time.RFC3339))
 	}
 	f.infos = infos
 	f.current.Store(&read)

@@ -65,7 +65,7 @@ func TestFilesAreReadAnew(t *testing.T) {
 		if b.serial() != want || !b.files.Expires().Equal(ends) || b.files.Err() != nil {
 			t.Errorf("certificate %d until %v, %v", b.serial(), b.files.Expires(), b.files.Err())
 		}
-		if lines := b.log.Lines(t, "the certificate was read anew"); len(lines) != 1 {
+		if lines := b.log.Lines(t, "the certificate was read again"); len(lines) != 1 {
 			t.Errorf("the log: %s", &b.log)
 		}
 	})
@@ -130,7 +130,7 @@ func TestBadFiles(t *testing.T) {
 			{"empty", "find any PEM", func() { b.Write(b.Cert, nil) }},
 			{"the key of another", "does not match", func() { b.Renew(time.Now().Add(time.Hour)); b.Write(b.Key, foreign) }},
 			{"expired", "has expired at", func() { b.Renew(time.Now().Add(-time.Second)) }},
-			{"not begun", "is not good before", func() {
+			{"not begun", "is not valid before", func() {
 				cert, key := b.Make(time.Now().Add(time.Hour), time.Now().Add(2*time.Hour))
 				b.Write(b.Cert, cert)
 				b.Write(b.Key, key)
@@ -142,9 +142,9 @@ func TestBadFiles(t *testing.T) {
 			if err := b.files.Err(); err == nil || !strings.Contains(err.Error(), test.says) || b.serial() != before {
 				t.Errorf("%s: %v, certificate %d", test.name, err, b.serial())
 			}
-			said := len(b.log.Lines(t, "the certificate's files cannot be used, so the certificate before them stays in force"))
+			said := len(b.log.Lines(t, "the files of the certificate cannot be used; the certificate that was read before stays in force"))
 			b.look()
-			if again := len(b.log.Lines(t, "the certificate's files cannot be used, so the certificate before them stays in force")); said == 0 || again != said {
+			if again := len(b.log.Lines(t, "the files of the certificate cannot be used; the certificate that was read before stays in force")); said == 0 || again != said {
 				t.Errorf("%s: said %d times, then %d", test.name, said, again)
 			}
 			want := b.Renew(time.Now().Add(time.Hour))
@@ -164,7 +164,7 @@ func TestBadFiles(t *testing.T) {
 		b.look()
 		b.Write(b.Cert, cert)
 		b.look()
-		if b.files.Err() != nil || len(b.log.Lines(t, "the certificate's files can be used again, and are as they were before")) != 1 {
+		if b.files.Err() != nil || len(b.log.Lines(t, "the files of the certificate can be used again; they are the same as before")) != 1 {
 			t.Errorf("put back: %v", b.files.Err())
 		}
 	})

@@ -191,3 +191,13 @@ func Client(r *http.Request) netip.Addr {
 	}
 	return connection(r)
 }
+
+// Network returns the network that counts as one address: of IPv4 the address itself, of
+// IPv6 its /64, because one household has all of that and may change the rest at any time. An
+// IPv4 address within IPv6 counts as IPv4, and a zone does not count. The network of the zero
+// Addr is the zero Prefix.
+func Network(addr netip.Addr) netip.Prefix {
+	addr = addr.Unmap()
+	p, _ := addr.Prefix(min(addr.BitLen(), 64)) // fails only for the zero Addr
+	return p
+}

@@ -137,3 +137,17 @@ func FuzzClient(f *testing.F) {
 		}
 	})
 }
+
+func TestNetwork(t *testing.T) {
+	for addr, want := range map[string]string{
+		"192.0.2.7": "192.0.2.7/32", "::ffff:192.0.2.7": "192.0.2.7/32", "2001:db8:1:2:3:4:5:6": "2001:db8:1:2::/64",
+		"2001:db8:1:2::": "2001:db8:1:2::/64", "fe80::1%eth0": "fe80::/64", "::1": "::/64",
+	} {
+		if p := Network(netip.MustParseAddr(addr)); p.String() != want {
+			t.Errorf("%s is of %s, want %s", addr, p, want)
+		}
+	}
+	if p := Network(netip.Addr{}); p != (netip.Prefix{}) || p.Addr() != (netip.Addr{}) {
+		t.Errorf("the zero Addr is of %s", p)
+	}
+}

@@ -204,7 +204,8 @@ func (d *Reader) length(has uint64) *int64 {
 	return &n
 }
 
-// Change reads a change that AppendChange wrote.
+// Change reads a change that AppendChange wrote. It sets every field of c, so c may have
+// been used before.
 func (d *Reader) Change(c *resourcesync.Change) {
 	has := d.Number()
 	c.Change = changeTypes[has&3]
@@ -217,6 +218,7 @@ func (d *Reader) Change(c *resourcesync.Change) {
 	c.Type = d.optional(has, hasType)
 	c.Encoding = d.optional(has, hasEncoding)
 	c.Path = d.optional(has, hasPath)
+	c.Links = nil
 	if has&hasLinks != 0 {
 		if n := d.count(); n > 0 {
 			c.Links = make([]resourcesync.Link, n)

@@ -36,6 +36,8 @@ func (o Options) withDefaults() Options {
 		o.Wait, o.WaitTimeout = 0, 0
 	} else if o.WaitTimeout <= 0 {
 		o.WaitTimeout = time.Second
+	} else {
+		o.WaitTimeout = max(o.WaitTimeout, time.Millisecond) // WAIT counts milliseconds, and 0 is for ever
 	}
 	return o
 }

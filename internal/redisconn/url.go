@@ -18,7 +18,7 @@ import (
 func parseURL(text string) (*redis.UniversalOptions, error) {
 	scheme, rest, ok := strings.Cut(text, "://")
 	if !ok {
-		return nil, errors.New("it is no URL such as redis://localhost:6379")
+		return nil, errors.New("it is not a URL such as redis://localhost:6379")
 	}
 	o := &redis.UniversalOptions{}
 	secure, sentinel := false, false

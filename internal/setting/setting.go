@@ -30,7 +30,7 @@ func (s *Size) Decode(text string) error {
 		*s = Size(n * u.bytes)
 		return nil
 	}
-	return fmt.Errorf("%q is no size: write bytes, or a number with KiB, MiB or GiB", text)
+	return fmt.Errorf("%q is not a size: write bytes, or a number with KiB, MiB or GiB", text)
 }
 
 // Networks are CIDRs, by comma.
@@ -44,7 +44,7 @@ func (n *Networks) Decode(text string) error {
 			return err
 		}
 		if p.Addr().Is4In6() { // the hub takes such addresses as IPv4, so none would ever be in this network
-			return fmt.Errorf("%s is IPv4 within IPv6: write it as IPv4", p)
+			return fmt.Errorf("%s is an IPv4 network written as IPv6: write it as IPv4", p)
 		}
 		*n = append(*n, p)
 	}
@@ -59,7 +59,7 @@ func (p *Ports) Decode(text string) error {
 	for _, part := range parts(text) {
 		n, err := strconv.ParseUint(part, 10, 16)
 		if err != nil || n == 0 {
-			return fmt.Errorf("%q is no port: it is a number from 1 to 65535", part)
+			return fmt.Errorf("%q is not a port: a port is a number from 1 to 65535", part)
 		}
 		*p = append(*p, uint16(n))
 	}

@@ -22,7 +22,7 @@ func Token(file, fromEnv string) (string, error) {
 		}
 	}
 	if strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }) {
-		return "", errors.New("the token has a blank, or a character that is not ASCII: it is one word")
+		return "", errors.New("the token has a blank, or a character that is not ASCII: it must be one word")
 	}
 	return token, nil
 }

@@ -13,6 +13,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/rshub/rshub/internal/forwarded"
 )
 
 const (
@@ -59,7 +61,7 @@ type Log struct {
 type flood struct {
 	action Action
 	status int
-	from   netip.Addr // of IPv6, the first address of the /64; the zero Addr: anybody
+	from   netip.Addr // the first of its forwarded.Network; the zero Addr: anybody
 }
 
 // Open opens the audit log at a path, which may be Stderr, and begins to write. The caller
@@ -103,11 +105,7 @@ func (l *Log) Add(r *Record, status int) {
 
 // countLocked counts a request among those that share a line.
 func (l *Log) countLocked(r *Record) {
-	key := flood{cmp.Or(r.Action, Request), r.status, r.Client}
-	if r.Client.Is6() {
-		network, _ := r.Client.Prefix(64) // 64 is a length that IPv6 has
-		key.from = network.Addr()
-	}
+	key := flood{cmp.Or(r.Action, Request), r.status, forwarded.Network(r.Client).Addr()}
 	if _, ok := l.floods[key]; !ok && len(l.floods) >= mostCounts {
 		key.from, key.action = netip.Addr{}, Request
 	}
@@ -251,7 +249,7 @@ func (l *Log) note(err error) {
 	l.mu.Unlock()
 	switch {
 	case err != nil && before == nil:
-		l.log.Error("the audit log cannot be written, and lines are lost", "err", err)
+		l.log.Error("the audit log cannot be written; lines are lost", "err", err)
 	case err == nil && before != nil:
 		l.log.Info("the audit log can be written again", "lost", l.Lost())
 	}

@@ -138,7 +138,7 @@ func TestFileCannotBeMadeAnew(t *testing.T) {
 				t.Fatal("it says that nothing is wrong")
 			}
 		}
-		if n := len(b.said.Lines(t, "the audit log cannot be written, and lines are lost")); n != 1 {
+		if n := len(b.said.Lines(t, "the audit log cannot be written; lines are lost")); n != 1 {
 			t.Errorf("the log says it %d times: %s", n, &b.said)
 		}
 		if old := lines(t, filepath.Join(dir+".old", filepath.Base(b.path))); len(old) != 20 || b.Lost() != 0 {
@@ -201,7 +201,7 @@ func TestWriteFails(t *testing.T) {
 		}
 		b.Add(published("5"), http.StatusOK)
 		b.pass(writeEvery)
-		if b.Lost() != 5 || len(b.said.Lines(t, "the audit log cannot be written, and lines are lost")) != 1 {
+		if b.Lost() != 5 || len(b.said.Lines(t, "the audit log cannot be written; lines are lost")) != 1 {
 			t.Errorf("%d lost; %s", b.Lost(), &b.said)
 		}
 		full.room = 1 << 20

@@ -63,6 +63,9 @@ func TestAnswerSizes(t *testing.T) {
 
 // TestAnswerBounds shows that an answer stays within memory.
 func TestAnswerBounds(t *testing.T) {
+	if testing.Short() {
+		t.Skip("answers with large documents")
+	}
 	const n = 400
 	all := make([]feed.Entry, 64*n)
 	long := strings.Repeat("x", 1500)

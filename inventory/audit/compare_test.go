@@ -142,7 +142,7 @@ func compareRandom(t *testing.T, seed uint64, locs, faults int) {
 
 func TestCompare(t *testing.T) {
 	for _, locs := range []int{0, 1, 2, 10, 64, 65, 66, 300, 3000} {
-		for seed := range uint64(4) {
+		for seed := range seeds(4) {
 			compareRandom(t, seed, locs, 0)
 			compareRandom(t, seed, locs, 10)
 			compareRandom(t, seed, locs, locs)
@@ -157,6 +157,14 @@ func FuzzCompare(f *testing.F) {
 	})
 }
 
+// seeds is with how many seeds a test runs: n, or one with -short.
+func seeds(n uint64) uint64 {
+	if testing.Short() {
+		return 1
+	}
+	return n
+}
+
 // TestCompareFew finds ten faults in many resources, in few and small questions.
 // BenchmarkCompare does it in a million.
 func TestCompareFew(t *testing.T) {
@@ -164,7 +172,7 @@ func TestCompareFew(t *testing.T) {
 	all := sourcetest.PEPs(100_000)
 	head := feed.Cursor{Position: 100_020, Micros: 1_800_000_000_000_000}
 	hub := holding(t, head, all)
-	for seed := range uint64(3) {
+	for seed := range seeds(3) {
 		src := sourcetest.New(seed, 1)
 		src.Head = feed.Cursor{Position: 100_000, Micros: 1_790_000_000_000_000}
 		o := holding(t, src.Head, all).Overlay()

@@ -7,7 +7,6 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
-	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/inventory"
 	"github.com/rshub/rshub/inventory/digest"
 	"github.com/rshub/rshub/resourcesync"
@@ -136,7 +135,7 @@ func (d *Difference) AppendJSON(dst []byte) []byte {
 		dst = append(resourcesync.AppendJSONMembers(append(dst, `,"own":{`...), &c), '}')
 	}
 	if d.Theirs != nil {
-		dst = feed.JSON.Parts.Entry(append(dst, `,"hub":`...), d.Theirs, true)
+		dst = d.Theirs.AppendJSON(append(dst, `,"hub":`...))
 	}
 	return append(dst, '}')
 }

@@ -45,7 +45,7 @@ func TestReadQuestion(t *testing.T) {
 		{`{}`, "at is missing"},
 		{`{"at":"1-1"}`, "by is position or content"},
 		{`{"at":"1-1","by":"content"}`, "ranges is missing"},
-		{`{"at":"1","by":"content","ranges":[{"count":0,` + digest + `}]}`, "no cursor"},
+		{`{"at":"1","by":"content","ranges":[{"count":0,` + digest + `}]}`, "not a cursor"},
 		{`{"at":null,"by":"content","ranges":[]}`, "at is a string"},
 		{`{"at":1,"by":"content","ranges":[]}`, "at is a string"},
 		{`{"at":"1-1","by":"size","ranges":[{"count":0,` + digest + `}]}`, "by is position or content"},

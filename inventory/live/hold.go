@@ -25,13 +25,13 @@ func (l *Live) Hold(ctx context.Context, set string) (at feed.Cursor, ok bool) {
 		l.metrics.unheld.Inc()
 		l.logger.Error("retention does not wait for an inventory any more", "set", set, "why", err.Error())
 	} else if !errors.Is(err, feed.ErrNoInventory) && !errors.Is(err, feed.ErrNoSet) && ctx.Err() == nil {
-		l.logger.Warn("nobody can say whether retention has to wait for an inventory", "set", set, "err", err)
+		l.logger.Warn("it is unknown whether retention has to wait for an inventory", "set", set, "err", err)
 	}
 	return feed.Cursor{}, false
 }
 
 var (
-	errStuck  = errors.New("the inventory has not got on for a day")
+	errStuck  = errors.New("the inventory has made no progress for a day")
 	errScarce = errors.New("the store has little room left")
 )
 

@@ -34,16 +34,16 @@ var (
 	// ErrIncomplete means that nobody said that the hub knows all resources of the set,
 	// or that it is not true any more.
 	ErrIncomplete = &feed.Error{Code: "incomplete", Status: 404, Text: "the inventory is not complete",
-		Detail: `the hub has no Resource List of this set, because it may not know all resources; whoever may publish says that it does: PUT /sets/NAME with {"complete":true}`}
+		Detail: `the hub has no Resource List of this set, because it may not know all resources; a caller that may publish can say that it does: PUT /sets/NAME with {"complete":true}`}
 
 	// ErrBehind means that the inventory is not made up to where the caller wants to
 	// read it: it is being made from a long log, or the log has not got there.
 	ErrBehind = &feed.Error{Code: "behind", Status: 503, Retry: 5, Text: "the inventory is behind",
-		Detail: "the inventory of this set is not there yet; ask again soon"}
+		Detail: "the inventory of this set is not ready yet; try again soon"}
 
 	// ErrTooMany means that as many readers read inventories as may at a time.
 	ErrTooMany = &feed.Error{Code: "too-many", Status: 429, Retry: 5, Text: "too many read inventories",
-		Detail: "too many baselines or audits are under way; ask again soon"}
+		Detail: "too many baselines or audits are in progress; try again soon"}
 
 	// errOff is the feed.ErrNoInventory of a set whose source wants none.
 	errOff = &feed.Error{Code: feed.ErrNoInventory.Code, Status: feed.ErrNoInventory.Status, Text: "the set wants no inventory",

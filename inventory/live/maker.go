@@ -150,7 +150,7 @@ func (m *maker) mayNot(ctx context.Context) bool {
 		m.warned = false
 	} else if !m.warned && now.Sub(m.paused) >= warnElders {
 		m.warned = true
-		m.live.logger.Warn("no inventory is written while a hub is alive that keeps none: its retention would pass them")
+		m.live.logger.Warn("no inventory is written while a hub is alive that keeps none: its retention would not wait for inventories")
 	}
 	for _, j := range m.jobs {
 		j.drop()

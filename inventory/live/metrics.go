@@ -109,16 +109,16 @@ func newGauges(l *Live) *gauges {
 	return &gauges{
 		live:       l,
 		sets:       desc("sets", "Sets whose inventory this hub makes."),
-		lagChanges: desc("lag_changes", "Changes that are not in the newest root of a set yet; of the set, made by this hub, with most."),
-		lagSeconds: desc("lag_seconds", "Age of the oldest change that is in no root yet, of all sets made by this hub. Ten minutes are normal in a large set."),
-		resources:  desc("resources", "Resources in the newest roots of the sets made by this hub."),
+		lagChanges: desc("lag_changes", "Changes that are not in the newest root of their set yet. Of the sets that this hub makes, it is the largest number."),
+		lagSeconds: desc("lag_seconds", "Age of the oldest change that is in no root yet, of all sets that this hub makes. Ten minutes are normal in a large set."),
+		resources:  desc("resources", "Resources in the newest roots of the sets that this hub makes."),
 		pages:      desc("pages", "Pages of these roots."),
 		bytes:      desc("bytes", "Bytes of these pages, without what the store adds."),
-		roots:      desc("roots", "Roots that live, of the sets made by this hub, as it last saw them."),
-		waiting:    desc("waiting_bytes", "What changes that wait for a commit take in memory."),
+		roots:      desc("roots", "Roots that are kept, of the sets that this hub makes, as it last saw them."),
+		waiting:    desc("waiting_bytes", "Bytes of memory of the changes that wait for a commit."),
 		readers:    desc("readers", "Baselines and states that are being read from this hub now.", "reader"),
 		snapshots:  desc("snapshots", "Roots that this hub's readers use, or used a short while ago."),
-		kept:       desc("kept_bytes", "About what the states take in memory that this hub keeps for readers who come back."),
+		kept:       desc("kept_bytes", "Bytes of memory, more or less, of the states that this hub keeps for readers who come back."),
 	}
 }
 

@@ -206,10 +206,20 @@ func TestBaselines(t *testing.T) {
 		ctx := t.Context()
 		w.log.make("a")
 		a, _ := w.hub(Options{})
+		w.after(10 * time.Second)
 		first, err := a.Baseline(ctx, "a")
 		w.ok(err)
-		w.holds("a", first) // nothing
+		w.holds("a", first) // nothing, which nobody need join
+		w.log.publish("a", many(50)...)
+		w.after(10 * time.Second)
+		second, err := a.Baseline(ctx, "a")
+		w.ok(err)
+		if second.Cursor() == first.Cursor() {
+			t.Error("a new reader gets the root that holds nothing")
+		}
+		w.holds("a", second)
 		first.Release()
+		second.Release()
 		w.after(11 * time.Minute)
 
 		w.log.publish("a", many(50)...)

@@ -39,6 +39,9 @@ func (v *view) choose(ctx context.Context, rec *inventory.Record, head *inventor
 		if newest.Cursor.Position > k.Cursor.Position+max(joinMost, newest.Tally.Count/10) {
 			break
 		}
+		if k.Page == 0 {
+			continue // it holds nothing, so to join its readers saves nothing
+		}
 		if known, err := v.live.knows(ctx, v.set, k.Cursor); err != nil && !errors.Is(err, feed.ErrGone) {
 			return nil, err
 		} else if !known {
@@ -157,7 +160,7 @@ func (l *Live) renew(ctx context.Context) {
 			return
 		}
 		if err != nil && !errors.Is(err, feed.ErrGone) && !errors.Is(err, feed.ErrNoSet) {
-			l.logger.Warn("a pin of an inventory cannot be renewed; its readers may have to begin anew", "set", p.view.set, "err", err)
+			l.logger.Warn("the hub cannot keep an old state of an inventory for its readers; they may have to begin again", "set", p.view.set, "err", err)
 		}
 	}
 }

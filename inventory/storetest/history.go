@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"testing"
 	"time"
@@ -18,8 +19,16 @@ import (
 // Inventory holds an inventory on the store against a plain map: after random histories,
 // and with a fault at each call of a store in turn. open is as for Store.
 func Inventory(t *testing.T, open func(t *testing.T) Env) {
-	for seed := range uint64(6) {
-		t.Run(fmt.Sprintf("history %d", seed), func(t *testing.T) { History(t, open(t), seed, 60) })
+	steps, seeds := 60, uint64(6)
+	if testing.Short() {
+		steps = 20 // the content grows with each step, and so does what a check costs
+		seeds = 4  // one for each size of pages
+	}
+	for seed := range seeds {
+		t.Run(fmt.Sprintf("history %d", seed), func(t *testing.T) {
+			t.Parallel()
+			History(t, open(t), seed, steps)
+		})
 	}
 	for _, op := range []struct {
 		name  string
@@ -54,10 +63,15 @@ func Inventory(t *testing.T, open func(t *testing.T) Env) {
 }
 
 // part says which calls of a store a test tries for something that it tries for many: all from
-// first on, step by step. A short test leaves two of three out, others for each i.
+// first on, step by step. A short test tries one of 17, others for each i, and a long one a
+// fifth: no multiple of 3 or 4, by which the tests choose what lies around. With RSHUB_PROVE
+// all are tried.
 func part(i int) (first, step int) {
-	if testing.Short() {
-		return i % 3, 3
+	switch {
+	case testing.Short():
+		return i % 17, 17
+	case os.Getenv("RSHUB_PROVE") == "":
+		return i % 5, 5
 	}
 	return 0, 1
 }

@@ -2,6 +2,7 @@ package web
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"io"
 	"net/http"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/klauspost/compress/gzip"
 
+	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/internal/accept"
 	"github.com/rshub/rshub/inventory"
 	"github.com/rshub/rshub/inventory/audit"
@@ -52,13 +54,33 @@ func (s *Server) serveLook(w http.ResponseWriter, r *http.Request, set string) e
 		return err
 	}
 	defer held.Release()
-	look, err := audit.LookAt(r.Context(), held.State, inventory.Prefix(q.Get("prefix")))
+	look, err := lookAt(r.Context(), set, held, q.Get("prefix"))
 	if err != nil {
-		return fmt.Errorf("look at set %q: %w", set, err)
+		return err
 	}
-	look.Set, look.Complete = set, held.Complete
 	answer(w, r, append(look.AppendJSON(nil), '\n'))
 	return nil
+}
+
+// LookAt returns what a set held at exactly a cursor, of the resources whose locs begin with
+// a prefix. The errors are those of States.At.
+func (s *Server) LookAt(ctx context.Context, set string, at feed.Cursor, prefix string) (audit.Look, error) {
+	held, err := s.states.At(ctx, set, at)
+	if err != nil {
+		return audit.Look{}, err
+	}
+	defer held.Release()
+	return lookAt(ctx, set, held, prefix)
+}
+
+// lookAt returns what the resources are like whose locs begin with a prefix.
+func lookAt(ctx context.Context, set string, held *Held, prefix string) (audit.Look, error) {
+	look, err := audit.LookAt(ctx, held.State, inventory.Prefix(prefix))
+	if err != nil {
+		return look, fmt.Errorf("look at set %q: %w", set, err)
+	}
+	look.Set, look.Complete = set, held.Complete
+	return look, nil
 }
 
 // serveQuestion answers with the ranges that differ from the client's.
@@ -73,7 +95,7 @@ func (s *Server) serveQuestion(w http.ResponseWriter, r *http.Request, set strin
 	}
 	question, err := audit.ReadQuestion(http.MaxBytesReader(w, r.Body, audit.MaxQuestion+1))
 	if err != nil {
-		return err
+		return problem.Unread(err)
 	}
 	question.Details = details == "1"
 	w.Header().Add("Vary", "Accept-Encoding")

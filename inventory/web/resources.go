@@ -57,14 +57,12 @@ func parseListing(r *http.Request, set string) (l listing, at feed.Cursor, err e
 	case ndjsonType:
 		l.stream, l.limit = true, 0
 	case "":
-		return l, at, problem.New(http.StatusNotAcceptable, "not-acceptable", "Accept refuses all that there is: "+jsonType+" and "+ndjsonType)
+		return l, at, problem.New(http.StatusNotAcceptable, "not-acceptable", "the header Accept allows no format of this URL: "+jsonType+" and "+ndjsonType)
+	}
+	if l.limit, err = feed.ParseLimit(q, l.limit, maxLimit); err != nil {
+		return l, at, err
 	}
 	if v := q.Get("limit"); v != "" {
-		n, err := strconv.Atoi(v)
-		if err != nil || n < 1 || n > maxLimit {
-			return l, at, resourcesync.Invalid("limit=%.20s: a limit is a number from 1 to %d", v, maxLimit)
-		}
-		l.limit = n
 		l.query.Set("limit", v)
 	}
 	l.whole = inventory.Prefix(q.Get("prefix"))
@@ -148,7 +146,7 @@ func (s *Server) hold(ctx context.Context, set string, at feed.Cursor) (*Held, e
 		return s.states.State(ctx, set, at, 0)
 	}
 	held, err := s.states.At(ctx, set, at)
-	return held, gone(err, "the resources as of "+at.String()+" are not kept any more: begin the list anew")
+	return held, gone(err, "the resources as of "+at.String()+" are no longer kept: begin the list again")
 }
 
 // A page is the answer to a listing.
@@ -174,7 +172,7 @@ func (p *page) measure(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		text = feed.JSON.Parts.Entry(text[:0], e, n == 0)
+		text = feed.JSON.Parts.Entry(text[:0], p.set, e, n == 0)
 		if size += len(text); n == p.limit || n > 0 && size > maxPage {
 			p.more = true
 			break
@@ -217,7 +215,7 @@ func (p *page) write(ctx context.Context, w http.ResponseWriter) error {
 		if err != nil {
 			return err
 		}
-		if text = format.Parts.Entry(text, e, first); len(text) >= writeAt {
+		if text = format.Parts.Entry(text, p.set, e, first); len(text) >= writeAt {
 			if err := flush(); err != nil {
 				return err
 			}

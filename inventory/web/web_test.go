@@ -282,7 +282,7 @@ func TestResourcesRefused(t *testing.T) {
 		{"GET", "?prefix=a&prefix=b", 400, "prefix is there 2 times"},
 		{"GET", "?after=" + strings.Repeat("x", 2049), 400, "at most 2048"},
 		{"GET", "?at=now", 400, "at: "},
-		{"GET", "?at=77-88", 410, "begin the list anew"},
+		{"GET", "?at=77-88", 410, "begin the list again"},
 		{"GET", "?loc=a&prefix=b", 400, "one resource"},
 		{"POST", "", 405, "GET, HEAD"},
 	} {

@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"hash"
 	"io"
-	"os"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -96,9 +95,15 @@ func (s *Sum) Check(length *int64) error {
 	return nil
 }
 
+// A File is where a content is written to: an *os.File, or what is like one.
+type File interface {
+	io.ReadWriteSeeker
+	Truncate(size int64) error
+}
+
 // A body is what came of a resource so far: in a file, and summed up.
 type body struct {
-	file *os.File
+	file File
 	*Sum
 }
 

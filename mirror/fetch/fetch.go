@@ -10,7 +10,6 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"os"
 	"strings"
 	"time"
 
@@ -28,6 +27,10 @@ type Options struct {
 	Tries     int           // how often a content is asked for at once; default 3
 	Pause     time.Duration // before the second try, doubled each time; default 1 s
 	UserAgent string        // default "rsmirror"
+
+	// Explain says why there was no answer, or why one broke off, for others than the owner of
+	// this machine. Default: the error itself, which may name addresses.
+	Explain func(error) error
 }
 
 const maxRedirects = 5
@@ -46,6 +49,9 @@ func (o Options) withDefaults() Options {
 	def(&o.Tries, 3)
 	def(&o.Pause, time.Second)
 	def(&o.UserAgent, "rsmirror")
+	if o.Explain == nil {
+		o.Explain = func(err error) error { return err }
+	}
 	return o
 }
 
@@ -79,8 +85,9 @@ type Wanted struct {
 	Part *Part // what is in the file already; nil: the file is empty
 
 	// Packed opens the content, as a package has it. If that is not right, it is got from
-	// where the resource is. Default: there is no package.
+	// where the resource is, unless Only is set. Default: there is no package.
 	Packed func() (io.ReadCloser, error)
+	Only   bool // the content is got from nowhere else
 
 	Patience time.Duration // how long one request may take, with its content; default: as long as something comes
 }
@@ -98,6 +105,7 @@ type Got struct {
 	SHA256    string // lower-case hex
 	ETag      string
 	Modified  string // Last-Modified of the answer
+	Type      string // Content-Type of the answer
 }
 
 // A Failure means that the content could not be got, or is not right. It says nothing of
@@ -114,13 +122,17 @@ func (f *Failure) Unwrap() error { return f.Err }
 // Get writes a content to a file. It blocks until the content is there and right, or until
 // it has tried several times at each place where the content is. The error is a *Failure,
 // one of the file, or ctx's error.
-func (f *Fetcher) Get(ctx context.Context, w Wanted, to *os.File) (*Got, error) {
+func (f *Fetcher) Get(ctx context.Context, w Wanted, to File) (*Got, error) {
 	if n := w.Change.Length; n != nil && *n > f.opts.MaxSize {
 		return nil, &Failure{Err: fmt.Errorf("the content has %d bytes, and at most %d are allowed", *n, f.opts.MaxSize)}
 	}
 	g := &getting{Fetcher: f, Wanted: w, body: body{to, NewSum(w.Change.Hash)}}
 	if w.Packed != nil {
-		if got, err := g.unpack(ctx); got != nil || err != nil {
+		got, err := g.unpack(ctx)
+		if got == nil && err == nil && w.Only {
+			err = &Failure{Err: errors.New("the package does not have the content that it names")}
+		}
+		if got != nil || err != nil {
 			return got, err
 		}
 	}
@@ -187,7 +199,7 @@ type errWrong struct{ error }
 func (g *getting) from(ctx context.Context, place string) (*Got, error) {
 	u, err := url.Parse(place)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-		return nil, &Failure{Err: fmt.Errorf("%s is no URL of http or https, so nobody can get it", resourcesync.Shorten(place))}
+		return nil, &Failure{Err: fmt.Errorf("%s is not a URL of http or https, so its content cannot be got", resourcesync.Shorten(place))}
 	}
 	g.place, g.fresh = place, false
 	for try := 1; ; try++ {
@@ -257,9 +269,9 @@ func (g *getting) ask(ctx context.Context, u, at *url.URL, cancel context.Cancel
 	resp, err := g.opts.Client.Do(r)
 	if err != nil {
 		if !headers.Stop() {
-			err = fmt.Errorf("no answer comes within %v", g.opts.Stall)
+			return nil, nil, fmt.Errorf("no answer comes within %v", g.opts.Stall)
 		}
-		return nil, nil, g.plain(err)
+		return nil, nil, g.opts.Explain(g.plain(err))
 	}
 	headers.Stop()
 	defer resp.Body.Close()
@@ -280,7 +292,7 @@ func redirect(resp *http.Response) (*url.URL, error) {
 	}
 	to, err := resp.Location()
 	if err != nil || to.Scheme != "http" && to.Scheme != "https" || to.Host == "" {
-		return nil, &Failure{Err: fmt.Errorf("the answer is %s, and does not say where to", resp.Status)}
+		return nil, &Failure{Err: fmt.Errorf("the answer is %s, but does not say where to", resp.Status)}
 	}
 	if hostOf(to) != hostOf(resp.Request.URL) {
 		to.User = nil // what a host says is no password of another one
@@ -341,7 +353,7 @@ func (g *getting) request(ctx context.Context, u, at *url.URL) (*http.Request, e
 
 // take reads an answer.
 func (g *getting) take(resp *http.Response, u *url.URL, cancel context.CancelFunc) (*Got, error) {
-	got := &Got{ETag: resp.Header.Get("ETag"), Modified: resp.Header.Get("Last-Modified")}
+	got := &Got{ETag: resp.Header.Get("ETag"), Modified: resp.Header.Get("Last-Modified"), Type: resp.Header.Get("Content-Type")}
 	switch status := resp.StatusCode; {
 	case status == http.StatusNotModified && g.Part == nil && !g.fresh && (g.ETag != "" || g.Modified != ""):
 		got.Unchanged = true
@@ -396,6 +408,8 @@ func (g *getting) read(resp *http.Response, u *url.URL, cancel context.CancelFun
 	case err != nil:
 		if in.slow.Load() {
 			err = fmt.Errorf("less than 1 KiB comes in %v", g.opts.Stall)
+		} else {
+			err = g.opts.Explain(err)
 		}
 		err = fmt.Errorf("the content broke off after %d bytes: %w", g.Size(), err)
 		g.Part = nil

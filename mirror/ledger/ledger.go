@@ -34,6 +34,10 @@ type File struct {
 	ETag     string     `json:"etag,omitempty"`     // of the answer that it came with
 	Modified string     `json:"modified,omitempty"` // Last-Modified of that answer
 	Entry    feed.Entry `json:"-"`                  // the change that the file fits
+
+	// Stock says that a dump has brought the content, and that neither a hub nor a list has named
+	// the resource yet.
+	Stock bool `json:"stock,omitempty"`
 }
 
 // A Failure is a resource that the mirror could not get.

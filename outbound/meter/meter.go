@@ -36,7 +36,7 @@ type Meter struct {
 func New(r prometheus.Registerer) *Meter {
 	m, auto := &Meter{}, promauto.With(r)
 	attempts := auto.NewCounterVec(prometheus.CounterOpts{
-		Name: "rshub_callback_attempts_total", Help: "Requests to callbacks that came to an end, and fetches of the lists of sources that ping or are polled.",
+		Name: "rshub_callback_attempts_total", Help: "Requests to callbacks that have ended, and fetches of the lists of sources that ping or are polled.",
 	}, []string{"kind", "outcome"})
 	durations := auto.NewHistogramVec(prometheus.HistogramOpts{
 		Name: "rshub_callback_attempt_duration_seconds", Help: "Time that those attempts took.",

@@ -11,9 +11,13 @@ const attempts = (all) => h("div", { class: "wide-table" }, h("table", {},
   h("tbody", {}, all.map((a) => h("tr", {}, h("td", { "data-name": "When" }, time(a.at)), h("td", { "data-name": "What" }, words[a.kind] ?? a.kind), h("td", { "data-name": "Answer" }, a.status || "none"),
     h("td", { "data-name": "Took" }, duration(a.seconds)), h("td", { "data-name": "Changes" }, a.changes ?? "–"), h("td", { "data-name": "Error" }, a.error ?? "–"))))));
 
+// proof says when the destination held the same as the hub, which compared both.
+const proof = (p) => p ? [ago(p.time), " at ", h("code", {}, p.at), p.by === "position" ? "" : `, by ${p.by}`, p.complete ? "" : "; the hub did not know all resources of the set"] : "never";
+
 // subscription is one subscription. act, if there is one, adds what operators can do.
 export function subscription(s, act, open = false) {
   const last = s.attempts[0];
+  const only = ["rs.prefix", "rs.change", "rs.type", "rs.tag", "rs.rel"].flatMap((name) => s[name] ?? []);
   const facts = [
     ["Lag", s.lag.changes ? `${plural(s.lag.changes, "change")}, ${duration(s.lag.seconds)}` : "none"],
     s.failed ? ["Failed", [plural(s.failed, "time"), " in a row"]] : null,
@@ -23,8 +27,9 @@ export function subscription(s, act, open = false) {
     s.ended ? ["Ended", ago(s.ended)] : ["Lease ends", until(s.leaseEnd)],
     ["Made", [time(s.made), s.by ? ` by ${s.by}` : ""]],
     ["Cursor", h("code", {}, s.cursor)],
+    ["Proved equal", proof(s.proved)],
     ["Signed", s.signed ? "yes, with its secret" : "no: it has no secret"],
-    s["rs.prefix"] || s["rs.change"] || s["rs.type"] ? ["Only", [s["rs.prefix"], ...(s["rs.change"] ?? []), ...(s["rs.type"] ?? [])].filter(Boolean).join(", ")] : null,
+    only.length ? ["Only", only.join(", ")] : null,
   ].filter(Boolean);
   const history = h("details", { open }, h("summary", {}, `The last ${plural(s.attempts.length, "attempt")}`), attempts(s.attempts));
   return h("section", { class: "card subscription", "aria-label": s.callback },

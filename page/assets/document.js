@@ -10,7 +10,8 @@ const longest = 200_000; // characters of XML on the page
 
 const names = {
   description: "Source Description", capabilitylist: "Capability List", changelist: "Change List", "changelist-index": "Change List Index",
-  resourcelist: "Resource List", "resourcelist-index": "Resource List Index", "change-notification": "Change notification", resourcedump: "Resource Dump", changedump: "Change Dump",
+  resourcelist: "Resource List", "resourcelist-index": "Resource List Index", "change-notification": "Change notification", "framework-notification": "Framework notification", resourcedump: "Resource Dump", changedump: "Change Dump",
+  "resourcelist-archive": "Resource List Archive", "changelist-archive": "Change List Archive", "resourcedump-manifest": "Resource Dump Manifest", "changedump-manifest": "Change Dump Manifest",
 };
 
 // here returns a URL as the browser reaches it, if it is one of this hub.
@@ -24,12 +25,15 @@ const isTime = (name) => ["datetime", "from", "until", "at", "completed", "lastm
 
 const rels = (all) => all.map((l) => h("div", { class: "dim" }, l.rel.split("/").at(-1), ": ", go(l.href)));
 
+// permalink says which change is meant. A datetime in whole seconds is that of several.
+const permalink = (about) => new URLSearchParams(about.datetime.includes(".") ? { at: about.datetime } : { at: about.datetime, position: about.position });
+
 function row(item, changes, some) {
   const about = md(item);
   const rest = Object.entries(about).filter(([name]) => !["change", "datetime", "length", "type", "capability", "position"].includes(name));
   return h("tr", {},
     h("th", { scope: "row" }, go(child(item, "loc")?.textContent ?? ""), rels(links(item)), rest.map(([name, value]) => h("small", {}, name, ": ", isTime(name) ? time(value) : value))),
-    h("td", { "data-name": changes ? "Change" : "What" }, about.change ? [pill(about.change), about.position ? [" ", set ? h("a", { class: "position", href: new URL(`sets/${set}#changes?at=${encodeURIComponent(about.datetime)}`, root) }, "#" + about.position) : "#" + about.position] : null] : names[about.capability] ?? about.capability ?? "–"),
+    h("td", { "data-name": changes ? "Change" : "What" }, about.change ? [pill(about.change), about.position ? [" ", set ? h("a", { class: "position", href: new URL(`sets/${set}#changes?${permalink(about)}`, root) }, "#" + about.position) : "#" + about.position] : null] : names[about.capability] ?? about.capability ?? "–"),
     some.time ? h("td", { "data-name": "When" }, about.datetime ? time(about.datetime) : child(item, "lastmod") ? time(child(item, "lastmod").textContent) : "–") : null,
     some.type ? h("td", { "data-name": "Media type" }, about.type ?? "–") : null,
     some.length ? h("td", { class: "n", "data-name": "Length" }, about.length ? bytes(Number(about.length)) : "–") : null);
@@ -82,15 +86,25 @@ export async function documentView(main, signal) {
   show();
 }
 
-// documents names the documents of a set.
-export function documents(element, name, parameters, signal, now) {
+// what says what the documents are that a Capability List names.
+const what = {
+  resourcelist: "All resources at one time.", changelist: "All lists of changes that the hub keeps.",
+  resourcedump: "The content of all resources at one time, in packages.", changedump: "The content of what changed, in packages.",
+  "resourcelist-archive": "Resource Lists of former times.", "changelist-archive": "Change Lists that the hub does not keep itself any more.",
+  "change-notification": "The newest change, as subscribers get it.", "framework-notification": "What changed last in these documents, as subscribers get it.",
+};
+
+// documents names the documents of a set: those that its Capability List has, and relatives.
+export async function documents(element, name, parameters, signal) {
   const at = (file) => new URL(`sets/${name}/${file}`, root);
-  const line = (file, title, what) => h("li", { class: "failure" }, h("div", {}, h("a", { href: at(file) }, title)), h("div", { class: "dim" }, what));
+  const line = (href, title, text) => h("li", { class: "failure" }, h("div", {}, h("a", { href }, title)), h("div", { class: "dim" }, text));
+  const text = await (await request(at("capabilitylist.xml"), { accept: "application/xml", signal })).text();
+  const top = new DOMParser().parseFromString(text, "application/xml").documentElement;
+  const entries = [...top.children].filter((e) => e.localName === "url").map((e) => ({ capability: md(e).capability, href: here(child(e, "loc").textContent) }));
   fill(element, h("p", { class: "dim" }, "Any ResourceSync client begins at the Capability List. Here they are shown for people; programs get XML from the same URLs."), h("ul", { class: "failures" },
-    line("capabilitylist.xml", "Capability List", "What there is of this set."),
-    line("changelist.xml", "Change List", "The newest changes."),
-    line("changelist-index.xml", "Change List Index", "All lists of changes that the hub keeps."),
-    document.body.dataset.holds === "true" && now.inventory !== "off" ? line("resourcelist.xml", "Resource List", "All resources at one time, if the source says that the hub knows them all.") : null,
-    line("changes", "Change notification", "The newest change, as subscribers get it."),
-    line(".well-known/resourcesync", "Source Description", "Of this set alone.")));
+    line(at("capabilitylist.xml"), "Capability List", "What there is of this set."),
+    line(at("changelist.xml"), "Change List", "The newest changes."),
+    entries.map(({ capability, href }) => line(href, names[href.endsWith("-index.xml") ? capability + "-index" : capability] ?? capability, what[capability])),
+    line(at(".well-known/resourcesync"), "Source Description", "Of this set alone.")),
+  h("p", { class: "dim" }, "The same changes for other programs: ", [["atom.xml", "Atom feed"], ["activity/collection.json", "ActivityStreams collection"], ["changeset.xml", "change sets of 2012"]].map(([file, title], i) => [i ? ", " : null, h("a", { href: at(file) }, title)]), "."));
 }

@@ -6,7 +6,7 @@ import * as session from "./session.js";
 
 const first = 50; // sets on a page
 
-const kinds = { deliver: "Delivery", subscribe: "Subscription", unsubscribe: "End of a subscription", source: "Source" };
+const kinds = { deliver: "Delivery", subscribe: "Subscription", unsubscribe: "End of a subscription", source: "Source", xmpp: "XMPP", indexnow: "IndexNow" };
 
 // failed is one thing that went wrong.
 export const failed = (f, withSet = true) => h("li", { class: "failure" },

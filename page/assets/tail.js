@@ -207,16 +207,25 @@ export function tail(element, set, parameters, signal) {
     if (e.key === "p" && !e.ctrlKey && !e.metaKey && !e.altKey && !/^(INPUT|TEXTAREA|SELECT)$/.test(e.target.tagName) && !document.querySelector("dialog[open]")) pauseOrGo();
   }, { signal });
   signal.addEventListener("abort", () => { clearInterval(ticker); clearTimeout(debounce); cancelAnimationFrame(frame); });
-  if (parameters.get("at")) showOne(single, set, parameters.get("at"), signal);
+  if (parameters.get("at")) showOne(single, set, parameters.get("at"), Number(parameters.get("position")), signal);
   restart();
 }
 
+// find returns a change by its exact datetime; with a position, by the second in which it
+// was made. It is undefined if there is none.
+async function find(set, datetime, position, signal) {
+  const read = (since, limit) => get(`sets/${set}/changes`, { since, limit }, { signal });
+  if (!position) return (await read(datetime, 1)).changes.find((e) => e.datetime === datetime);
+  let page = await read(datetime, 1000).catch((e) => { if (e.status !== 410) throw e; return read("start", 1000); }); // the log may have begun within this second
+  while (page.changes.length && page.changes.at(-1).position < position) page = await read(page.cursor, 1000);
+  return page.changes.find((e) => e.position === position);
+}
+
 // showOne shows the change with a datetime above the tail: where its permalink leads.
-async function showOne(element, set, datetime, signal) {
+async function showOne(element, set, datetime, position, signal) {
   try {
-    const page = await get(`sets/${set}/changes`, { since: datetime, limit: 1 }, { signal });
-    const entry = page.changes[0];
-    if (entry?.datetime !== datetime) {
+    const entry = await find(set, datetime, position, signal);
+    if (!entry) {
       fill(element, note("warn", `This set has no change of ${datetime}.`));
       return;
     }

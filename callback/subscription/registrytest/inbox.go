@@ -19,7 +19,7 @@ import (
 func request(r *subscription.Record, n int) subscription.Request {
 	return subscription.Request{
 		Mode: subscription.Subscribe, Set: r.Set, Callback: r.Callback, Secret: r.Secret, By: r.By, Token: r.Token, Lease: time.Duration(n), Filter: r.Filter,
-		Start: feed.Cursor{Position: uint64(n), Micros: 7}, Move: true, At: at.Add(time.Duration(n) * time.Second),
+		Start: feed.Cursor{Position: uint64(n), Micros: 7}, Move: true, Proof: r.Proved, At: at.Add(time.Duration(n) * time.Second),
 	}
 }
 

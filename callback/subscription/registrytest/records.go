@@ -21,8 +21,9 @@ func record(set string, n int) subscription.Record {
 	return subscription.Record{
 		Subscription: subscription.Subscription{
 			Set: set, Callback: url(n), Secret: strings.Repeat("ß€𝄞\x00\"\\\n\u2028", 12) + "1234567",
-			Filter:   feed.Filter{Prefix: "https://example.org/*", Changes: []resourcesync.ChangeType{resourcesync.Created}, Types: []string{"text/*"}},
+			Filter:   feed.Filter{Prefix: "https://example.org/*", Changes: []resourcesync.ChangeType{resourcesync.Created}, Types: []string{"text/*"}, Tags: []string{"é"}, Rels: []string{"via"}},
 			LeaseEnd: at.Add(time.Hour), Token: fmt.Sprint("token", n), By: subscription.ByToken("ä"), Made: at, Renewed: at.Add(time.Minute),
+			Proved: subscription.Proof{At: at.Add(time.Hour), Cursor: feed.Cursor{Position: uint64(n) + 1, Micros: 1<<53 - 1}, By: "content", Complete: n%2 == 0},
 		},
 		Progress: progress(n),
 	}

@@ -24,6 +24,7 @@ from .cursorfile import CursorFile
 from .errors import Error, Gone, NotAHub, Refused, Unavailable
 from .follow import Batch, position
 from .inventory import Inventory, version
+from .prove import Proof
 from .publish import Receipt
 from .replica import NotWhole, Replica, Update
 
@@ -42,6 +43,7 @@ __all__ = [
     "News",
     "NotAHub",
     "NotWhole",
+    "Proof",
     "Receipt",
     "Refused",
     "Replica",

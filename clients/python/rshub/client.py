@@ -10,8 +10,10 @@ from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Tupl
 from . import audit as _audit
 from . import baseline as _baseline
 from . import follow as _follow
+from . import prove as _prove
 from . import publish as _publish
 from .errors import Error, Unavailable
+from .inventory import Inventory
 from .wire import Wire, pause
 
 T = TypeVar("T")
@@ -36,11 +38,11 @@ class Client:
     ) -> None:
         url = urllib.parse.urlsplit(hub)
         if url.scheme not in ("http", "https") or not url.hostname:
-            raise ValueError("a hub's URL is one like https://hub.example.org")
+            raise ValueError("the URL of a hub is like https://hub.example.org")
         if url.username is not None or url.query or url.fragment:
             raise ValueError("a hub's URL has no user, no query and no fragment")
         if token is not None and not (token.isascii() and token.isprintable() and token and " " not in token):
-            raise ValueError("a token is one word of ASCII")
+            raise ValueError("a token must be one word of ASCII characters")
         self.hub = hub.rstrip("/")
         self.patience = patience
         self.sleep = sleep
@@ -65,6 +67,8 @@ class Client:
         prefix: str = "",
         change: str = "",
         type: str = "",
+        tag: str = "",
+        rel: str = "",
         limit: int = 1000,
         wait: float = 30.0,
         once: bool = False,
@@ -73,7 +77,8 @@ class Client:
         """Yields the changes of a set as they come, in order, batch by batch. It blocks while there are none.
 
         since says where to begin: after a cursor, at a datetime, at the oldest change that is kept ("start"), or
-        behind the newest ("now"). prefix (of the loc), change and type (several by comma) choose among the changes.
+        behind the newest ("now"). prefix (of the loc), change, type, tag and rel (of a link; several by comma) choose among the
+        changes.
         The hub holds each request for up to wait seconds, at most 300, while there is no change.
 
         The first batch may have no changes; its cursor says where following begins. Keep the cursor of a batch
@@ -85,7 +90,7 @@ class Client:
         with TLS a handshake each. Some proxies hold events back; long polls pass everywhere. Raises Gone, Refused, or, at the beginning, NotAHub.
         See Batch.diverged for a hub that was restored from a backup.
         """
-        choose = {"prefix": prefix, "change": change, "type": type}
+        choose = {"prefix": prefix, "change": change, "type": type, "tag": tag, "rel": rel}
         return _follow.follow(self, set_name, since, choose, limit, wait, once, stream)
 
     def baseline(self, set_name: str, *, prefix: str = "", after: str = "", limit: int = 5000) -> Iterator[_baseline.BaselinePage]:
@@ -120,6 +125,20 @@ class Client:
         For a copy that follows the log, use Replica, which compares by position and is exact.
         """
         return _audit.by_content(self, set_name, own, prefix, settle)
+
+    def prove(self, status: str, cursor: str, own: Inventory) -> _prove.Proof:
+        """Lets the hub compare what the destination of a callback holds with what it holds itself. If both are equal,
+        the hub shows so to its operators, and in the subscription's status.
+
+        status is the URL of that status, which the callback was told in rs.status. cursor is that of a look, up to
+        which the destination has applied everything. own is what it holds then, and nothing outside of the
+        subscription's rs.prefix: ``Inventory(resources, "position")``, or by "content". Compute it from what you
+        hold: who sends back the digests of the look proves nothing.
+
+        It is tried again as a publish is. Raises Gone if the hub cannot make the state at the cursor any more: look
+        again. Raises Refused if it wants no proof of this subscription.
+        """
+        return _prove.prove(self, status, cursor, own)
 
     # What a source does.
 

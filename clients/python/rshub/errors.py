@@ -26,7 +26,7 @@ class Refused(Error):
         #: The end of the problem's type, by which programs decide, such as "gone"; empty if there is none.
         self.code = str(problem.get("type") or "").partition("/problems/")[2]
         self.detail = str(problem.get("detail") or "")
-        text = f"the hub refused it: {status} {problem.get('title') or ''}".rstrip()
+        text = f"the hub refused the request: {status} {problem.get('title') or ''}".rstrip()
         super().__init__(f"{text}: {self.detail}" if self.detail else text)
 
 

@@ -104,7 +104,7 @@ class Wire:
             raise _unreachable(self._hub, e) from e
         with answer:
             if answer.status != 200 or answer.headers.get_content_type() != kind:
-                raise NotAHub(f"{url} answers {answer.status}, but not as a hub does; is the URL right?")
+                raise NotAHub(f"{url} answers {answer.status}, but not as a hub does: is the URL right?")
             yield answer
 
 
@@ -184,7 +184,7 @@ def _read(text: bytes) -> Any:
 
 def strange(url: str) -> NotAHub:
     """Returns the error for an answer that is none of a hub."""
-    return NotAHub(f"{url} answers 200, but not as a hub does; is the URL right?")
+    return NotAHub(f"{url} answers 200, but not as a hub does: is the URL right?")
 
 
 def read_members(page: Any, url: str, *members: Tuple[str, type]) -> Dict[str, Any]:

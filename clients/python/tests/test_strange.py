@@ -170,6 +170,25 @@ class Strange(unittest.TestCase):
             with self.assertRaises(rshub.NotAHub, msg=what):
                 self.client.audit("demo", own, settle=0)
 
+    def test_prove(self):
+        """What is no comparison at the cursor that was asked about is no proof."""
+        status, own = self.client.hub + "/subscriptions/1.x", Inventory([], "content")
+        equal = {"equal": True, "at": "7-7", "complete": True, "by": "content", "proved": "2026-01-02T03:04:05Z"}
+        for what, strange in (
+            ("no JSON", b"<html>"),
+            ("no answer", (200, {})),
+            ("another cursor", (200, {**equal, "at": "8-8"})),
+            ("no verdict", (200, {**equal, "equal": 1})),
+            ("equal, and not proved", (200, {**equal, "proved": ""})),
+            ("proved, and not equal", (200, {**equal, "equal": False})),
+            ("proved at no time", (200, {**equal, "proved": 5})),
+        ):
+            self.script[:] = [strange]
+            with self.assertRaises(rshub.NotAHub, msg=what):
+                self.client.prove(status, "7-7", own)
+        self.script[:] = [(200, equal)]
+        self.assertEqual(self.client.prove(status, "7-7", own), rshub.Proof(True, "7-7", True, equal["proved"]))
+
     def test_audit_of_a_state_that_is_gone(self):
         look = (200, {"set": "demo", "cursor": "7-7", "complete": True, "count": 0, "weak": 0, "position": "x", "content": "x"})
         same = (200, {**look[1], "count": 1, "content": Inventory([{"loc": "a"}], "content").range()["digest"]})

@@ -158,7 +158,7 @@ func TestVariables(t *testing.T) {
 		name := variable.FindString(tag)
 		all = append(all, name)
 		_, config := schema.Properties.Config.Properties[name]
-		if name == "RSHUB_SECRET_KEYS" { // a secret: config is not for those, extraEnv is
+		if name == "RSHUB_SECRET_KEYS" || name == "RSHUB_XMPP_SECRET" { // a secret: config is not for those, extraEnv is
 			if config || slices.Contains(own, name) {
 				t.Errorf("%s can be in clear", name)
 			}

@@ -1,0 +1,195 @@
+package transfer
+
+import (
+	"archive/tar"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/rshub/rshub/internal/certificate"
+)
+
+// backupEnd is the name of the last entry in a backup's archive. An archive without
+// it is not complete.
+const backupEnd = "rshub-backup-is-complete"
+
+// WriteArchive writes the files of a directory as a backup, which FetchBackup reads.
+func WriteArchive(w io.Writer, dir string) error {
+	archive := tar.NewWriter(w)
+	if err := archive.AddFS(os.DirFS(dir)); err != nil {
+		return err
+	}
+	if err := archive.WriteHeader(&tar.Header{Name: backupEnd, Mode: 0o600, ModTime: time.Now()}); err != nil {
+		return err
+	}
+	return archive.Close()
+}
+
+// FetchBackup copies the change memory of a running hub on this machine to the new
+// directory dir. listen and cert are server.Config.OpsListen and server.Config.OpsTLSCertFile of the hub.
+// If the hub has tokens, token must have the right to operate. The directory gets its name only when all of its
+// files are complete and durable. FetchBackup blocks until then, and returns the
+// number of files and of bytes that it copied.
+func FetchBackup(ctx context.Context, listen, cert, token, dir string) (files int, bytes int64, err error) {
+	ops, err := opsAddress(listen)
+	if err != nil {
+		return 0, 0, err
+	}
+	scheme, transport := "http://", &http.Transport{DisableKeepAlives: true} // no proxy, because it would see the token
+	if cert != "" {
+		scheme = "https://"
+		if transport.TLSClientConfig, err = certificate.Client(cert); err != nil {
+			return 0, 0, err
+		}
+	}
+	ops = scheme + ops
+	if _, err := os.Lstat(dir); err == nil {
+		return 0, 0, fmt.Errorf("%s exists; a backup goes into a new directory", dir)
+	}
+	partial := dir + ".partial"
+	if err := os.Mkdir(partial, 0o700); errors.Is(err, fs.ErrExist) {
+		return 0, 0, fmt.Errorf("%s exists: another backup is under way, or one was killed and it can be removed", partial)
+	} else if err != nil {
+		return 0, 0, fmt.Errorf("make the backup's directory: %w", err)
+	}
+	defer os.RemoveAll(partial)
+	if files, bytes, err = getBackup(ctx, &http.Client{Transport: transport}, ops, token, partial); err != nil {
+		return 0, 0, fmt.Errorf("fetch a backup from the hub at %s: %w", ops, err)
+	}
+	if err = os.Rename(partial, dir); err == nil {
+		err = syncDir(filepath.Dir(dir))
+	}
+	if err != nil {
+		return 0, 0, fmt.Errorf("name the backup: %w", err)
+	}
+	return files, bytes, nil
+}
+
+// opsAddress returns the address by which this machine reaches a hub that listens on
+// the address listen. If the hub listens on all addresses, this is loopback.
+func opsAddress(listen string) (string, error) {
+	if listen == "" {
+		return "", errors.New("Config.OpsListen is empty; a backup is fetched from there")
+	}
+	host, port, err := net.SplitHostPort(listen)
+	if err != nil {
+		return "", fmt.Errorf("Config.OpsListen: %w", err)
+	}
+	ip := net.ParseIP(host)
+	switch {
+	case host == "" || ip.Equal(net.IPv4zero):
+		host = "127.0.0.1"
+	case ip.Equal(net.IPv6unspecified):
+		host = "::1"
+	}
+	return net.JoinHostPort(host, port), nil
+}
+
+// getBackup fetches a backup from a hub and saves it in a directory, complete and
+// durable.
+func getBackup(ctx context.Context, client *http.Client, ops, token, dir string) (files int, bytes int64, err error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, ops+"/backup", nil)
+	if err != nil {
+		return 0, 0, err
+	}
+	if token != "" {
+		req.Header.Set("Authorization", "Bearer "+token)
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return 0, 0, fmt.Errorf("is it running? %w", err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		text, _ := io.ReadAll(io.LimitReader(resp.Body, 2048))
+		return 0, 0, fmt.Errorf("it answered %s: %s", resp.Status, strings.TrimSpace(string(text)))
+	}
+	return readArchive(resp.Body, dir)
+}
+
+// readArchive saves the files of a backup in a directory.
+func readArchive(r io.Reader, dir string) (files int, bytes int64, err error) {
+	archive := tar.NewReader(r)
+	for {
+		h, err := archive.Next()
+		switch {
+		case errors.Is(err, io.EOF):
+			return files, bytes, errors.New("the backup ended early")
+		case err != nil:
+			return files, bytes, err
+		case h.Name == backupEnd:
+			return files, bytes, syncTree(dir)
+		case !filepath.IsLocal(h.Name):
+			return files, bytes, fmt.Errorf("the backup has a file outside of it, %q", h.Name)
+		}
+		path := filepath.Join(dir, filepath.FromSlash(h.Name))
+		if h.Typeflag == tar.TypeDir {
+			if err := os.MkdirAll(path, 0o700); err != nil {
+				return files, bytes, err
+			}
+			continue
+		}
+		n, err := saveFile(path, archive)
+		if err != nil {
+			return files, bytes, err
+		}
+		files, bytes = files+1, bytes+n
+	}
+}
+
+// saveFile writes a file and makes it durable, so that it survives a power failure.
+func saveFile(path string, r io.Reader) (n int64, err error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return 0, err
+	}
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	if n, err = io.Copy(f, r); err != nil {
+		return n, err
+	}
+	return n, f.Sync()
+}
+
+// MakeDir makes a directory, unless it exists, and makes its name durable.
+func MakeDir(dir string) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	return syncDir(filepath.Dir(filepath.Clean(dir)))
+}
+
+// syncTree makes the names in a directory and in all directories below it durable.
+func syncTree(dir string) error {
+	return filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || !d.IsDir() {
+			return err
+		}
+		return syncDir(path)
+	})
+}
+
+// syncDir makes the names in a directory durable. On Windows it does nothing,
+// because Windows has no such call.
+func syncDir(dir string) error {
+	if runtime.GOOS == "windows" {
+		return nil
+	}
+	f, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return f.Sync()
+}
