@@ -2,7 +2,6 @@ package ends
 
 import (
 	"fmt"
-	"io/fs"
 	"maps"
 	"math/rand/v2"
 	"os"
@@ -13,6 +12,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/rshub/rshub/e2e/internal/hubtest"
 )
 
 // A tree is a directory whose files change at random.
@@ -363,17 +364,7 @@ func (w *tree) contents() map[string]string {
 // own.
 func contents(dir string) (map[string]string, error) {
 	all := map[string]string{}
-	err := fs.WalkDir(os.DirFS(dir), ".", func(name string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
-			if name == ".rsmirror" {
-				return fs.SkipDir
-			}
-			return err
-		}
-		b, err := os.ReadFile(filepath.Join(dir, name))
-		if err != nil {
-			return err
-		}
+	err := hubtest.EachFile(dir, func(name string, b []byte) error {
 		all[name] = sum(b)
 		return nil
 	})

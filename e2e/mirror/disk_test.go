@@ -3,7 +3,6 @@ package mirror
 import (
 	"bytes"
 	"fmt"
-	"io/fs"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -47,19 +46,12 @@ mount -o remount,size=100m "$dir" && exec "$0" "$@" "$dir"`
 
 	inside := fmt.Sprintf("/proc/%d/root%s", p.Cmd.Process.Pid, dir)
 	files := 0
-	err := fs.WalkDir(os.DirFS(inside), ".", func(name string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
-			if name == ".rsmirror" {
-				return fs.SkipDir
-			}
-			return err
-		}
+	err := hubtest.EachFile(inside, func(name string, b []byte) error {
 		files++
-		b, err := os.ReadFile(filepath.Join(inside, name))
-		if err == nil && !bytes.Equal(b, o.files["/"+name]) {
-			err = fmt.Errorf("%s has %d bytes, and is not right", name, len(b))
+		if !bytes.Equal(b, o.files["/"+name]) {
+			return fmt.Errorf("%s has %d bytes, and is not right", name, len(b))
 		}
-		return err
+		return nil
 	})
 	if err != nil || files == 0 || files == len(o.files) {
 		t.Errorf("on a full disk there are %d files: %v", files, err)

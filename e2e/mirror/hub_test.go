@@ -2,7 +2,6 @@ package mirror
 
 import (
 	"fmt"
-	"io/fs"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -87,16 +86,9 @@ func TestHubBreaks(t *testing.T) {
 func contents(t *testing.T, dir string) string {
 	t.Helper()
 	all := ""
-	err := fs.WalkDir(os.DirFS(dir), ".", func(name string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
-			if name == ".rsmirror" {
-				return fs.SkipDir
-			}
-			return err
-		}
-		b, err := os.ReadFile(filepath.Join(dir, name))
+	err := hubtest.EachFile(dir, func(name string, b []byte) error {
 		all += fmt.Sprintf("%s: %s\n", name, b)
-		return err
+		return nil
 	})
 	if err != nil {
 		t.Fatal(err)

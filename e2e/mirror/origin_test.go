@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
-	"io/fs"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
@@ -114,22 +113,12 @@ func (o *origin) same(dir string) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	found := map[string]bool{}
-	err := fs.WalkDir(os.DirFS(dir), ".", func(name string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
-			if name == ".rsmirror" {
-				return fs.SkipDir
-			}
-			return err
-		}
-		b, err := os.ReadFile(filepath.Join(dir, name))
-		if err != nil {
-			return err
-		}
+	err := hubtest.EachFile(dir, func(name string, b []byte) error {
 		content, ok := o.files["/"+name]
 		if !ok || !bytes.Equal(b, content) {
 			return fmt.Errorf("%s has %d bytes; the origin has %d", name, len(b), len(content))
 		}
-		if info, err := d.Info(); err != nil || info.ModTime().UTC().Year() != 2020 {
+		if info, err := os.Lstat(filepath.Join(dir, name)); err != nil || info.ModTime().UTC().Year() != 2020 {
 			return fmt.Errorf("%s was modified %v, %v", name, info.ModTime(), err)
 		}
 		found["/"+name] = true

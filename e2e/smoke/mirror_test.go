@@ -4,7 +4,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
-	"io/fs"
 	"maps"
 	"net/http"
 	"net/http/httptest"
@@ -76,17 +75,10 @@ func (w *website) list() string {
 func contents(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	all := map[string]string{}
-	err := fs.WalkDir(os.DirFS(dir), ".", func(name string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
-			if name == ".rsmirror" {
-				return fs.SkipDir
-			}
-			return err
-		}
-		b, err := os.ReadFile(filepath.Join(dir, name))
+	err := hubtest.EachFile(dir, func(name string, b []byte) error {
 		sum := sha256.Sum256(b)
 		all[name] = "sha-256:" + hex.EncodeToString(sum[:])
-		return err
+		return nil
 	})
 	if err != nil {
 		t.Fatal(err)
