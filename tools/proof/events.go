@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"maps"
 	"slices"
 	"strings"
 )
@@ -61,6 +60,7 @@ func readEvents(r io.Reader) (*reading, error) {
 			read.flaky = append(read.flaky, name)
 		}
 	}
+	slices.Sort(read.hard)
 	slices.Sort(read.failed)
 	slices.Sort(read.flaky)
 	return read, nil
@@ -106,19 +106,11 @@ func (r *reading) take(e event, named map[string]bool) {
 func (r *reading) verdict() error {
 	switch {
 	case len(r.hard) > 0:
-		return fmt.Errorf("no second run makes up for this: %s", strings.Join(compact(r.hard), "; "))
+		return fmt.Errorf("no second run makes up for this: %s", strings.Join(slices.Compact(r.hard), "; "))
 	case len(r.failed) > 0:
 		return fmt.Errorf("failed: %s", strings.Join(r.failed, ", "))
 	case r.tests == 0:
 		return fmt.Errorf("no test ran")
 	}
 	return nil
-}
-
-func compact(s []string) []string {
-	set := map[string]bool{}
-	for _, x := range s {
-		set[x] = true
-	}
-	return slices.Sorted(maps.Keys(set))
 }

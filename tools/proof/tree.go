@@ -80,9 +80,7 @@ func (t *tree) runPart(ctx context.Context, p part, left int) (r result) {
 	defer func() { r.Seconds = time.Since(begin).Seconds() }()
 	for i, s := range p.steps {
 		if err := t.runStep(ctx, fmt.Sprintf("%s-%d", p.name, i+1), s, left-len(r.Flaky), &r); err != nil {
-			if r.Red == "" {
-				r.Red = err.Error()
-			}
+			r.Red = err.Error()
 			return r
 		}
 	}
@@ -128,10 +126,10 @@ func (t *tree) runStep(ctx context.Context, name string, s step, left int, r *re
 		return errors.Join(failed, fmt.Errorf("%s: %w", events, err))
 	}
 	r.add(read)
-	if failed != nil && r.Red == "" {
-		return failed
+	if err := read.verdict(); err != nil {
+		return err
 	}
-	return read.verdict()
+	return failed
 }
 
 // command is a command in a directory of the tree, with the environment of the tests.
