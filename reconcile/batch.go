@@ -20,7 +20,7 @@ import (
 type batch struct {
 	hub  Hub
 	head feed.Cursor
-	each func(int)
+	sent func([]resourcesync.Change) error // is told what was published
 
 	changes []resourcesync.Change
 	bytes   int
@@ -55,7 +55,7 @@ func (b *batch) send(ctx context.Context) error {
 		return err
 	}
 	b.head = at
-	b.each(len(b.changes))
+	err = b.sent(b.changes)
 	b.changes, b.bytes = b.changes[:0], 0
-	return nil
+	return err
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // A Bound says how many resources may be deleted at once. The zero Bound allows ten
@@ -54,17 +55,68 @@ func (b Bound) Allows(deleted, held, listed uint64) bool {
 	return deleted <= 10 || 10*deleted <= held
 }
 
+// A Toll counts what was deleted within a day, so that a Bound is not given again to each
+// run. The zero Toll has counted nothing.
+type Toll struct {
+	Since   time.Time `json:"since"`             // of the first deletion
+	Held    uint64    `json:"held"`              // resources that there were then
+	Deleted uint64    `json:"deleted"`           // since then
+	Allowed bool      `json:"allowed,omitempty"` // more than the zero Bound allows: somebody has allowed it
+}
+
+// at returns the toll that counts for a Bound at a time. What somebody has allowed does not
+// count for the zero Bound any more.
+func (t Toll) at(now time.Time, b Bound) Toll {
+	if age := now.Sub(t.Since); age < 0 || age > 24*time.Hour || t.Allowed && !b.given {
+		return Toll{}
+	}
+	return t
+}
+
+// Check returns a *TooMany if so many more deletions are too many, of those that are held
+// now. listed is how many resources the source has.
+func (t Toll) Check(b Bound, deleted, held, listed uint64, now time.Time) error {
+	t = t.at(now, b)
+	if before := max(t.Held, held+t.Deleted); deleted > 0 && !b.Allows(t.Deleted+deleted, before, listed) {
+		if listed == 0 {
+			before = held
+		}
+		return &TooMany{Deleted: deleted, Before: t.Deleted, Held: before, Listed: listed}
+	}
+	return nil
+}
+
+// Count counts deletions, of those that were held before them.
+func (t *Toll) Count(b Bound, deleted, held uint64, now time.Time) {
+	if deleted == 0 {
+		return
+	}
+	if *t = t.at(now, b); t.Since.IsZero() {
+		*t = Toll{Since: now.UTC(), Held: held}
+	}
+	before := max(t.Held, held+t.Deleted)
+	t.Deleted += deleted
+	t.Allowed = t.Allowed || !Bound{}.Allows(t.Deleted, before, 1)
+}
+
 // A TooMany is the error for more deletions than the Bound allows. Nothing was published.
 type TooMany struct {
 	Deleted uint64 // resources that would be deleted
-	Held    uint64 // resources that the hub knew
+	Before  uint64 // resources that were deleted within a day before
+	Held    uint64 // resources that the hub knew, at the beginning of that day; or now, if the source has none
 	Listed  uint64 // resources that the source has
 }
 
+// Most returns the number that would be a Bound for it.
+func (e *TooMany) Most() uint64 { return e.Deleted + e.Before }
+
 // Error returns the numbers.
 func (e *TooMany) Error() string {
-	if e.Listed == 0 {
+	switch {
+	case e.Listed == 0:
 		return fmt.Sprintf("the source has no resource at all, and the hub knows %d", e.Held)
+	case e.Before > 0:
+		return fmt.Sprintf("%d more of the %d resources that the hub knew would be deleted, after %d within a day", e.Deleted, e.Held, e.Before)
 	}
 	return fmt.Sprintf("%d of the %d resources that the hub knows would be deleted", e.Deleted, e.Held)
 }

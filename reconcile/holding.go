@@ -16,11 +16,11 @@ import (
 // A holding is what a source holds, as it was listed, in a temporary directory. It is
 // sorted into an inventory only when somebody asks for that.
 type holding struct {
-	dir     string
-	doubles bool // see Options
-	list    *spool
-	store   *diskpages.Store // nil until something is sorted
-	state   *inventory.State // of the list; nil until it is sorted
+	dir   string
+	opts  *Options
+	list  *spool
+	store *diskpages.Store // nil until something is sorted
+	state *inventory.State // of the list; nil until it is sorted
 }
 
 func newHolding(o *Options) (*holding, error) {
@@ -28,7 +28,7 @@ func newHolding(o *Options) (*holding, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make a temporary directory: %w", err)
 	}
-	return &holding{dir: dir, doubles: o.Doubles}, nil
+	return &holding{dir: dir, opts: o}, nil
 }
 
 // own returns the list, sorted.
@@ -37,7 +37,7 @@ func (h *holding) own(ctx context.Context) (*inventory.State, error) {
 		return h.state, nil
 	}
 	collect := inventory.Collect
-	if h.doubles {
+	if h.opts.Doubles {
 		collect = inventory.CollectLast
 	}
 	var err error
@@ -50,6 +50,11 @@ type collector func(context.Context, inventory.Store, string, iter.Seq2[*feed.En
 
 // sorted sorts resources into an inventory of this name.
 func (h *holding) sorted(ctx context.Context, name string, resources iter.Seq2[*feed.Entry, error], collect collector) (_ *inventory.State, err error) {
+	release, err := h.opts.Memory(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("wait for memory to sort resources: %w", err)
+	}
+	defer release()
 	if h.store == nil {
 		if h.store, err = diskpages.Open(filepath.Join(h.dir, "pages"), diskpages.Options{}); err != nil {
 			return nil, err
@@ -67,5 +72,6 @@ func (h *holding) close() error {
 	if h.store != nil {
 		err = errors.Join(err, h.store.Close())
 	}
-	return errors.Join(err, os.RemoveAll(h.dir))
+	err = errors.Join(err, os.RemoveAll(h.dir))
+	return errors.Join(err, h.opts.Room(0))
 }

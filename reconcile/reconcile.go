@@ -9,7 +9,9 @@ package reconcile
 
 import (
 	"context"
+	"fmt"
 	"iter"
+	"time"
 
 	"github.com/rshub/rshub/client"
 	"github.com/rshub/rshub/feed"
@@ -71,17 +73,32 @@ const maxBatchBytes = 4 << 20
 // Options of a Source. Zero values are the defaults.
 type Options struct {
 	Prefix    string // the list and the hub are compared only below it; the list has nothing else; default: everywhere
-	MaxDelete Bound  // default: see Bound
+	MaxDelete Bound  // of what is deleted within a day; default: see Bound
+	Toll      *Toll  // what was deleted within a day; the Source counts on; default: nothing was
 	Dir       string // where temporary directories are made; default os.TempDir
+
+	// Room is called before the list takes more room on the disk, with all that it takes by
+	// then, and with 0 when it takes none any more. Its error ends the Sync. Default: there
+	// is room.
+	Room func(bytes int64) error
+
+	// Memory is called before resources are sorted, which takes some ten megabytes of memory
+	// until release. It may wait. Default: there is memory.
+	Memory func(ctx context.Context) (release func(), err error)
 
 	// Unknown has a resource published of which list and hub say nothing that can be
 	// compared, for example the one only a hash and the other only a length. By default
 	// such a resource stays as it is: the list does not show that it has changed.
 	Unknown bool
 
-	// Doubles allows the list to name a resource several times: the last time counts. By
-	// default such a list is an error.
+	// Doubles allows the list to name a resource several times: the last time counts, and it
+	// may be a deletion. By default such a list is an error.
 	Doubles bool
+
+	// Missing is called with what would be deleted, if MaxDelete allows it. It returns which
+	// of it must not be deleted yet; that is kept. It also says whether the list is whole: if
+	// not, the hub is not told that it knows all resources. Default: nothing is kept.
+	Missing func(locs []string) (keep []string, whole bool)
 
 	// Dry is called with each change, instead of publishing it. Nothing at the hub is
 	// changed. Its error ends the Sync.
@@ -93,8 +110,14 @@ type Options struct {
 	// Planned is called before anything is published, with what will be; default: nobody is told.
 	Planned func(Result)
 
-	// Published is called when changes were published, with how many in this run; default: nobody is told.
+	// Published is called when changes were published, with how many; default: nobody is told.
 	Published func(int)
+
+	// Counted is called when the Toll has changed. Its error ends the Sync or the Update;
+	// default: nobody keeps it.
+	Counted func() error
+
+	Now func() time.Time // default time.Now
 }
 
 // A Result is what a Sync or an Update found out and did.
@@ -127,8 +150,7 @@ type Source struct {
 	known    *inventory.Overlay // what the hub knows of the source; nil until it is needed
 	position uint64             // of the newest change in known: a number of our own
 	head     feed.Cursor        // the newest cursor of the hub's log that is known
-	held     uint64             // resources that the hub knew then, or has learnt since
-	deleted  uint64             // resources that were deleted since
+	held     uint64             // resources that the hub knows
 }
 
 // New returns a Source. It does nothing until Sync. The caller closes it.
@@ -142,7 +164,42 @@ func New(hub Hub, listing Listing, o Options) *Source {
 	if o.Published == nil {
 		o.Published = func(int) {}
 	}
+	if o.Room == nil {
+		o.Room = func(int64) error { return nil }
+	}
+	if o.Memory == nil {
+		o.Memory = func(context.Context) (func(), error) { return func() {}, nil }
+	}
+	if o.Toll == nil {
+		o.Toll = new(Toll)
+	}
+	if o.Counted == nil {
+		o.Counted = func() error { return nil }
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
 	return &Source{hub: hub, listing: listing, opts: o}
+}
+
+// sent takes in what was published.
+func (s *Source) sent(changes []resourcesync.Change) error {
+	s.opts.Published(len(changes))
+	deleted := uint64(0)
+	for i := range changes {
+		if changes[i].Change == resourcesync.Deleted {
+			deleted++
+		}
+	}
+	if deleted == 0 {
+		return nil
+	}
+	s.opts.Toll.Count(s.opts.MaxDelete, deleted, s.held, s.opts.Now())
+	s.held -= min(deleted, s.held)
+	if err := s.opts.Counted(); err != nil {
+		return fmt.Errorf("keep how many resources were deleted: %w", err)
+	}
+	return nil
 }
 
 // Close removes what the Source keeps on the disk.

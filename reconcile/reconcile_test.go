@@ -366,13 +366,13 @@ func TestUpdate(t *testing.T) {
 			t.Errorf("step %d: %v, %v", i, h.published, err)
 		}
 	}
-	// Deletions count from the Sync on: 4 so far, of 103.
+	// Deletions of one day count together: 4 so far, of 103.
 	h.published = nil
 	for i := range 20 {
 		name := fmt.Sprintf("%05d", i)
 		_, err := s.Update(t.Context(), []Sight{{Loc: loc(name), Below: loc(name + "/")}})
 		if many, ok := errors.AsType[*TooMany](err); ok {
-			if i != 6 || many.Deleted != 11 || len(h.published) != 6 {
+			if i != 6 || many.Most() != 11 || len(h.published) != 6 {
 				t.Errorf("deletion %d: %v", i, err)
 			}
 			break
@@ -382,6 +382,7 @@ func TestUpdate(t *testing.T) {
 		}
 	}
 	// The hub lost its tail: what it knows is not known any more.
+	l["new"] = "1"
 	if _, err := s.Sync(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -432,7 +433,7 @@ func TestSpool(t *testing.T) {
 			Links: []resourcesync.Link{{Rel: "duplicate", Href: loc("c"), Pri: 2}}, Attrs: []resourcesync.Attr{{Namespace: "urn:x", Name: "y", Value: "a\n\"b\""}}}},
 		{Cursor: feed.Cursor{Position: 9}, Change: resourcesync.Change{Loc: loc("a"), Change: resourcesync.Updated, Hash: "md5:00 sha-256:11", Type: "text/plain", Changefreq: "daily"}},
 	}
-	s, err := newSpool(t.TempDir(), func(add func(*feed.Entry) error) error {
+	s, err := newSpool(t.TempDir(), func(int64) error { return nil }, func(add func(*feed.Entry) error) error {
 		for i := range entries {
 			if err := add(&entries[i]); err != nil {
 				return err
@@ -456,6 +457,47 @@ func TestSpool(t *testing.T) {
 			t.Errorf("%+v is read, and %+v was written", got, entries)
 		}
 	}
+}
+
+// The Bound holds for a day, also over several runs.
+func TestToll(t *testing.T) {
+	h := newHub(t)
+	l := numbered(200)
+	if _, _, err := h.sync(l.listing(), Options{}); err != nil {
+		t.Fatal(err)
+	}
+	var toll Toll
+	kept := 0
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	some, err := ParseBound("30")
+	if err != nil {
+		t.Fatal(err)
+	}
+	gone := 0
+	run := func(n int, b Bound, want string) {
+		t.Helper()
+		for range n {
+			delete(l, fmt.Sprintf("%05d", gone))
+			gone++
+		}
+		_, _, err := h.sync(l.listing(), Options{MaxDelete: b, Toll: &toll, Counted: func() error { kept++; return nil }, Now: func() time.Time { return now }})
+		if got := fmt.Sprint(err); got != want {
+			t.Errorf("the error is %s, not %s", got, want)
+		}
+	}
+	run(12, Bound{}, "<nil>")
+	now = now.Add(23 * time.Hour)
+	run(8, Bound{}, "<nil>")
+	run(4, Bound{}, "4 more of the 200 resources that the hub knew would be deleted, after 20 within a day")
+	if kept != 2 {
+		t.Errorf("the toll was kept %d times", kept)
+	}
+	run(0, some, "<nil>") // somebody allows it: what comes is counted anew without that bound
+	run(9, some, "9 more of the 200 resources that the hub knew would be deleted, after 24 within a day")
+	run(0, Bound{}, "<nil>")
+	now = now.Add(25 * time.Hour)
+	run(10, Bound{}, "<nil>")
+	h.equals(l)
 }
 
 func TestBound(t *testing.T) {

@@ -24,8 +24,15 @@ type spool struct {
 	tally digest.Tally // of all lines: if a resource is there twice, of both
 }
 
-// newSpool makes a spool in a directory. fill gives it the list.
-func newSpool(dir string, fill func(add func(*feed.Entry) error) error) (_ *spool, err error) {
+// roomStep is how many bytes are written between two questions whether there is room. A list
+// that is sorted takes about twice its bytes.
+const (
+	roomStep   = 4 << 20
+	roomFactor = 2
+)
+
+// newSpool makes a spool in a directory, while there is room. fill gives it the list.
+func newSpool(dir string, room func(int64) error, fill func(add func(*feed.Entry) error) error) (_ *spool, err error) {
 	s := &spool{}
 	if s.file, err = os.OpenFile(filepath.Join(dir, "list"), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600); err != nil {
 		return nil, fmt.Errorf("keep the list: %w", err)
@@ -33,11 +40,18 @@ func newSpool(dir string, fill func(add func(*feed.Entry) error) error) (_ *spoo
 	out := bufio.NewWriterSize(s.file, 256<<10)
 	var line []byte
 	var h digest.Hasher
+	written, allowed := int64(0), int64(0)
 	err = fill(func(e *feed.Entry) error {
 		t := h.Tally(e)
 		s.tally.Add(&t)
 		line = append(strconv.AppendUint(line[:0], e.Position, 10), ' ', '{')
 		line = append(resourcesync.AppendJSONMembers(line, &e.Change), '}', '\n')
+		if written += int64(len(line)); written > allowed {
+			allowed = written + roomStep
+			if err := room(roomFactor * allowed); err != nil {
+				return fmt.Errorf("keep the list: %w", err)
+			}
+		}
 		if _, err := out.Write(line); err != nil {
 			return fmt.Errorf("keep the list: %w", err)
 		}

@@ -36,7 +36,7 @@ func (s *Source) Sync(ctx context.Context) (Result, error) {
 		return r.result, err
 	}
 	s.holding, s.kept = h, r.kept
-	s.head, s.held, s.deleted = r.result.Cursor, max(r.result.Held, r.result.Listed), uint64(r.result.Deleted)
+	s.head, s.held = r.result.Cursor, max(s.held, r.result.Listed)
 	return r.result, nil
 }
 
@@ -54,6 +54,8 @@ type run struct {
 	result Result
 
 	changes *inventory.State // what differs: see toDelete; nil: nothing
+	spared  map[string]bool  // of these, what is not deleted yet
+	parts   bool             // the list may lack some resources
 }
 
 // The changes of a run are kept in the order of loc. One of them is a deletion if its
@@ -68,9 +70,13 @@ func (r *run) sync(ctx context.Context) (err error) {
 		return cmp.Or(r.failed, err)
 	}
 	res := &r.result
-	if !r.opts.MaxDelete.Allows(uint64(res.Deleted), res.Held, res.Listed) {
-		return &TooMany{Deleted: uint64(res.Deleted), Held: res.Held, Listed: res.Listed}
+	if err := r.opts.Toll.Check(r.opts.MaxDelete, uint64(res.Deleted), res.Held, res.Listed, r.opts.Now()); err != nil {
+		return err
 	}
+	if err := r.missing(ctx); err != nil {
+		return err
+	}
+	r.Source.held = res.Held
 	r.opts.Planned(*res)
 	if r.opts.Dry != nil {
 		return r.dry(ctx)
@@ -83,13 +89,37 @@ func (r *run) sync(ctx context.Context) (err error) {
 	if err := r.publish(ctx); err != nil {
 		return err
 	}
-	whole := res.Gaps == 0 && r.opts.Prefix == ""
+	whole := res.Gaps == 0 && len(r.spared) == 0 && !r.parts && r.opts.Prefix == ""
 	if whole && !res.Complete {
 		if err := r.hub.Complete(ctx); err != nil {
 			return fmt.Errorf("say that the hub knows all resources: %w", err)
 		}
 		res.Complete = true
 	}
+	return nil
+}
+
+// missing asks what must not be deleted yet.
+func (r *run) missing(ctx context.Context) error {
+	if r.opts.Missing == nil {
+		return nil
+	}
+	var locs []string
+	for c, err := range r.all(ctx) {
+		if err != nil {
+			return err
+		}
+		if c.Change == resourcesync.Deleted {
+			locs = append(locs, c.Loc)
+		}
+	}
+	r.spared = map[string]bool{}
+	keep, whole := r.opts.Missing(locs)
+	for _, loc := range keep {
+		r.spared[loc] = true
+	}
+	r.parts = !whole
+	r.result.Kept, r.result.Deleted = r.result.Kept+len(r.spared), r.result.Deleted-len(r.spared)
 	return nil
 }
 
@@ -184,7 +214,7 @@ func change(own *feed.Entry, t resourcesync.ChangeType) *feed.Entry {
 // tally returns the tally of the list. The first call reads the list.
 func (r *run) tally(ctx context.Context) (digest.Tally, error) {
 	if r.holding.list == nil {
-		list, err := newSpool(r.holding.dir, func(add func(*feed.Entry) error) error { return r.read(ctx, add) })
+		list, err := newSpool(r.holding.dir, r.opts.Room, func(add func(*feed.Entry) error) error { return r.read(ctx, add) })
 		if err != nil {
 			r.failed = err
 			return digest.Tally{}, err
@@ -232,7 +262,9 @@ func (r *run) read(ctx context.Context, add func(*feed.Entry) error) error {
 
 // check checks a resource of the list.
 func (r *run) check(c *resourcesync.Change) error {
-	c.Change = resourcesync.Updated
+	if !r.opts.Doubles || c.Change != resourcesync.Deleted {
+		c.Change = resourcesync.Updated
+	}
 	if err := c.Validate(); err != nil {
 		return err
 	}
@@ -264,7 +296,7 @@ func (r *run) all(ctx context.Context) iter.Seq2[*resourcesync.Change, error] {
 					yield(nil, err)
 					return
 				}
-				if e.Position != kind {
+				if e.Position != kind || kind == toDelete && r.spared[e.Change.Loc] {
 					continue
 				}
 				c := e.Change
@@ -293,7 +325,7 @@ func (r *run) dry(ctx context.Context) error {
 
 // publish publishes the changes.
 func (r *run) publish(ctx context.Context) error {
-	b := batch{hub: r.hub, head: r.result.Cursor, each: r.opts.Published}
+	b := batch{hub: r.hub, head: r.result.Cursor, sent: r.sent}
 	for c, err := range r.all(ctx) {
 		if err == nil {
 			err = b.add(ctx, c)

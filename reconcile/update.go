@@ -23,8 +23,7 @@ type Sight struct {
 var ErrSync = errors.New("the hub may not know any more what it knew")
 
 // Update publishes what a source has seen, without looking at the rest, and without asking
-// the hub what it knows: that is known since the last Sync. The Bound counts all deletions
-// since then. After an error the caller has to Sync before the next Update; what was seen
+// the hub what it knows: that is known since the last Sync. After an error the caller has to Sync before the next Update; what was seen
 // is found again then.
 func (s *Source) Update(ctx context.Context, sights []Sight) (Result, error) {
 	if s.holding == nil {
@@ -137,11 +136,11 @@ func (u *update) publish(ctx context.Context) error {
 		return err
 	}
 	left := t.Count + uint64(u.result.Created) - uint64(u.result.Deleted)
-	if total := u.deleted + uint64(len(u.gone)); len(u.gone) > 0 && !u.opts.MaxDelete.Allows(total, u.held, left) {
-		return &TooMany{Deleted: total, Held: u.held, Listed: left}
+	if err := u.opts.Toll.Check(u.opts.MaxDelete, uint64(len(u.gone)), u.held, left, u.opts.Now()); err != nil {
+		return err
 	}
 	all := append(u.changes, u.gone...)
-	b := batch{hub: u.hub, head: u.head, each: u.opts.Published}
+	b := batch{hub: u.hub, head: u.head, sent: u.sent}
 	entries := make([]feed.Entry, len(all))
 	for i := range all {
 		if err := b.add(ctx, &all[i]); err != nil {
@@ -157,7 +156,6 @@ func (u *update) publish(ctx context.Context) error {
 		return fmt.Errorf("the hub's log was at %v, and after %d changes it is at %v: %w", u.head, len(all), b.head, ErrSync)
 	}
 	u.head, u.result.Cursor = b.head, b.head
-	u.Source.deleted += uint64(len(u.gone))
 	u.Source.held += uint64(u.result.Created)
 	return u.known.Add(ctx, entries)
 }

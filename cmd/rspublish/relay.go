@@ -151,7 +151,10 @@ func (r *relaying) look(ctx context.Context, looks *relay.Relay) error {
 		r.bar.Note("rspublish: and %d more like these", hidden)
 	}
 	if many, ok := errors.AsType[*reconcile.TooMany](err); ok {
-		return fail(exitTooMany, "%w: -max-delete does not allow that, so nothing was published. Is the source whole? Then run the command again with -once -max-delete %d", many, many.Deleted)
+		if res.Changes() > 0 {
+			r.summarizeLook(&res)
+		}
+		return fail(exitTooMany, "%w: -max-delete does not allow that, so nothing was deleted. Is the source whole? Then run the command again with -once -max-delete %d", many, many.Most())
 	}
 	if err != nil {
 		return err

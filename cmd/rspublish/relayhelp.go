@@ -56,9 +56,9 @@ Repositories (OAI-PMH)
                     record itself (GetRecord)
 
 Safety
-  -max-delete BOUND how many resources may be deleted at one look: a number, a share of
+  -max-delete BOUND how many resources may be deleted within a day: a number, a share of
                     what the hub knows such as 20%, or all. With more, nothing is
-                    published. Default: ten resources or 10%, whichever is more, but none
+                    deleted. Default: ten resources or 10%, whichever is more, but none
                     because of a source that is empty. What a Change List says is deleted
                     does not count
   A list that ends early, or cannot be read, deletes nothing. A record of a repository
@@ -81,7 +81,7 @@ Exit codes
   2    the command line is wrong
   3    the source cannot be read, or has a mistake
   4    the hub could not be reached, or was not ready, for as long as -retry says
-  5    more would be deleted than -max-delete allows; nothing was published
+  5    more would be deleted than -max-delete allows; nothing of that was published
   6    a part of the source could not be read, such as a record without an identifier. All
        else was published, and nothing was deleted because of it
   130  interrupted (SIGINT or SIGTERM) before the first look was over

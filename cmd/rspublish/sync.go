@@ -7,9 +7,11 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"iter"
 	"os"
 	"path/filepath"
@@ -79,6 +81,9 @@ func (s *syncing) run(ctx context.Context) error {
 		return err
 	}
 	defer done()
+	if err := s.readToll(&o); err != nil {
+		return err
+	}
 	var hub reconcile.Hub = newSite(c, &s.cfg.config, s.cfg.prefix)
 	if s.list != nil {
 		s.list.site = newSite(c, &s.cfg.config, s.cfg.prefix)
@@ -117,7 +122,43 @@ func (s *syncing) tooMany(err error) error {
 		return err
 	}
 	return fail(exitTooMany, "%w: -max-delete does not allow that, so nothing was published. Is the source whole? Then run the command again with -max-delete %d (or a share such as 50%%, or all); rspublish sync -dry-run -max-delete all shows the changes",
-		many, many.Deleted)
+		many, many.Most())
+}
+
+// readToll reads what was deleted within a day by earlier runs, and has it kept. Without a
+// place for it, -max-delete counts for one run only.
+func (s *syncing) readToll(o *reconcile.Options) error {
+	dir := s.cfg.state
+	if dir == "" {
+		dir, _ = s.defaultState() // openState has warned
+	}
+	if dir == "" || s.cfg.dry {
+		return nil
+	}
+	path := filepath.Join(dir, "deletions.json")
+	b, err := os.ReadFile(path)
+	if err == nil {
+		o.Toll = new(reconcile.Toll)
+		err = json.Unmarshal(b, o.Toll)
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("read how many resources were deleted within a day: %w: remove %s, and they count as none", err, path)
+	}
+	if o.Toll == nil {
+		o.Toll = new(reconcile.Toll)
+	}
+	o.Now = s.now
+	o.Counted = func() error {
+		b, err := json.Marshal(o.Toll)
+		if err == nil {
+			err = os.MkdirAll(dir, 0o700)
+		}
+		if err == nil {
+			err = replace(path, append(b, '\n'))
+		}
+		return err
+	}
+	return nil
 }
 
 // things returns how many things there are, for people.

@@ -2,13 +2,19 @@ package main
 
 import (
 	"flag"
+	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/rshub/rshub/directory"
 	"github.com/rshub/rshub/internal/helptest"
+	"github.com/rshub/rshub/internal/logged"
+	"github.com/rshub/rshub/internal/running"
+	"github.com/rshub/rshub/server"
 )
 
 // The help and docs/sources.md name every flag and exit code, and no other.
@@ -83,4 +89,34 @@ func TestStateOutside(t *testing.T) {
 	if len(b.hub.requests) > 0 {
 		t.Error("the hub was asked")
 	}
+}
+
+// The bound on deletions is for all runs of a day together.
+func TestDeletionsOfADay(t *testing.T) {
+	var log logged.Log
+	sv, err := server.New(server.Config{Listen: "127.0.0.1:0", Data: t.TempDir(), Logger: log.Logger(slog.LevelInfo)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	hub, b := running.Start(t, sv, &log), newBench(t)
+	sync := func(code, have int, args ...string) {
+		t.Helper()
+		var list strings.Builder
+		for i := range have {
+			fmt.Fprintf(&list, `{"loc":"https://e.org/%d"}`+"\n", i)
+		}
+		b.stdin = strings.NewReader(list.String())
+		b.runBare(code, append(append([]string{"sync", "-hub", hub.URL, "-set", "peps"}, args...), "-")...)
+	}
+	sync(0, 200)
+	sync(0, 185)
+	sync(exitTooMany, 175)
+	b.says("10 more of the 200 resources", "after 15 within a day", "-max-delete 25")
+	sync(exitTooMany, 170, "-dry-run", "-max-delete", "10")
+	sync(0, 175, "-max-delete", "25")
+	sync(0, 160) // what somebody has allowed does not count any more
+	if b.clock.t = b.clock.t.Add(25 * time.Hour); b.stderr != "" {
+		t.Errorf("it says %s", b.stderr)
+	}
+	sync(0, 145)
 }

@@ -37,11 +37,11 @@ Where to
 
 Safety
   -dry-run          only print the changes, one on each line as JSON (sync)
-  -max-delete BOUND how many resources may be deleted: a number, a share of what the hub
-                    knows such as 20%, or all. With more, nothing is published, and the
-                    exit code is 5. Default: ten resources or 10%, whichever is more,
-                    but none because of a source that is empty. watch counts what was
-                    deleted since its newest sync
+  -max-delete BOUND how many resources may be deleted within a day, by all runs together:
+                    a number, a share of what the hub knows such as 20%, or all. With
+                    more, nothing is published, and the exit code is 5. Default: ten
+                    resources or 10%, whichever is more, but none because of a source
+                    that is empty
   -prefix URI       the list speaks only of resources whose loc begins with URI; the
                     others of the set stay as they are (sync)
 
