@@ -63,13 +63,13 @@ var arrows = map[string][]string{
 	"callback/websub":       {"access", "callback/outlet", "callback/subscription", "changelog", "feed", "internal/forwarded", "internal/trail", "outbound", "problem", "resourcesync"},
 	"harvest":               {"feed", "internal/backoff", "outbound", "resourcesync"},
 	"harvest/oaipmh":        {"feed", "harvest", "outbound", "resourcesync"},
-	"poll":                  {"claim", "client", "feed", "harvest", "internal/backoff", "internal/redisconn", "inventory/audit", "reconcile", "relay"},
+	"poll":                  {"claim", "client", "feed", "harvest", "internal/backoff", "internal/redisconn", "inventory/audit", "outbound", "reconcile", "relay", "resourcesync"},
 
 	"page": {"feed", "internal/accept", "problem"},
 
 	"activity": {"feed"},
 
-	"relay": {"discovery", "feed", "harvest", "harvest/oaipmh", "inventory/audit", "outbound", "reconcile", "resourcesync"},
+	"relay": {"discovery", "feed", "harvest", "harvest/oaipmh", "outbound", "reconcile", "resourcesync"},
 
 	// The hub, and the programs.
 	"server": {

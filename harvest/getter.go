@@ -28,7 +28,8 @@ const (
 	busyTime     = 30 * time.Second // the same of a server that says that it is busy, but not for how long; doubled each time
 	tries        = 4
 	waitMost     = time.Hour
-	packedTwice  = 2 // a packed document may be sent packed once more
+	maxTag       = 1 << 10 // bytes of an ETag that is remembered
+	packedTwice  = 2       // a packed document may be sent packed once more
 )
 
 // A Getter asks the servers of sources for documents, as a considerate guest: it makes
@@ -380,7 +381,9 @@ func retryAfter(value string) time.Duration {
 // versionOf returns what the server calls this version of a document. A Last-Modified
 // of the last two seconds is none: the document may change again within that second.
 func versionOf(resp *http.Response) (v Version) {
-	v.ETag = resp.Header.Get("ETag")
+	if tag := resp.Header.Get("ETag"); len(tag) <= maxTag {
+		v.ETag = tag
+	}
 	modified, err := http.ParseTime(resp.Header.Get("Last-Modified"))
 	if err != nil {
 		return v

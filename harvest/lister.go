@@ -1,3 +1,6 @@
+// Package harvest reads other people's sources. A Getter asks their servers, and a Lister
+// reads what they list: the resources of a Resource List or of a sitemap, the changes of
+// Change Lists, and what a dump has. It keeps nothing.
 package harvest
 
 import (
@@ -25,6 +28,8 @@ import (
 type Lister struct {
 	Getter *Getter
 	Limits resourcesync.Limits // of one document; default: those of the standard, 50,000 entries and 50 MiB unpacked
+	Total  resourcesync.Limits // of all documents of a listing together; default: none
+	Now    func() time.Time    // default time.Now
 
 	// Odd is told, once for each document and kind of mistake, what is wrong in a
 	// document without that a resource is lost by it. Default: nobody is told.
@@ -68,9 +73,7 @@ func (l *Lister) Since(ctx context.Context, list string, seen *Seen) iter.Seq2[*
 			}
 			return
 		}
-		if seen != nil {
-			*seen = this.now
-		}
+		this.remember(seen)
 	}
 }
 
@@ -82,7 +85,9 @@ type Reach struct {
 // Changes yields the changes of the Change List at a URL, or of the lists that an index of
 // Change Lists names, as they stand there, which is oldest first. It leaves out changes
 // before since, and does not read lists that end before. Each change has a datetime; what
-// a list of version 1.0 says as lastmod is taken for it.
+// a list of version 1.0 says as lastmod is taken for it. A datetime more than an hour ahead
+// cannot be right, and whoever goes on there would miss all that comes before it: it is taken
+// for that of the change before, or for the beginning of the list.
 //
 // seen and the errors are those of Since, and reach, if it is not nil, says from the first
 // change on what the lists reach back to. If that is later than since, changes between are
@@ -99,10 +104,20 @@ func (l *Lister) Changes(ctx context.Context, list string, since time.Time, seen
 			}
 			return
 		}
-		if seen != nil {
-			*seen = this.now
-		}
+		this.remember(seen)
 	}
+}
+
+// remember keeps what was read. Of a listing with very many documents nothing is
+// remembered: it is read again.
+func (l *listing) remember(seen *Seen) {
+	if seen == nil {
+		return
+	}
+	if len(l.now.Documents) > maxRemembered {
+		l.now.Documents, l.now.Versions = nil, nil
+	}
+	*seen = l.now
 }
 
 var errStopped = errors.New("nobody wants more")
@@ -192,6 +207,44 @@ func (l *listing) entries() int {
 	return maxEntries
 }
 
+// A totalled reads a document of a listing, of which all together have a bound.
+type totalled struct {
+	io.Reader
+	of *listing
+}
+
+func (t totalled) Read(p []byte) (int, error) {
+	n, err := t.Reader.Read(p)
+	most := t.of.Total.Bytes
+	if t.of.unpacked += int64(n); most > 0 && t.of.unpacked > most {
+		return 0, &resourcesync.Error{Err: resourcesync.ErrTooLarge, Rule: fmt.Sprintf("all documents together have more than %d MiB, unpacked", most>>20)}
+	}
+	return n, err
+}
+
+// ahead reports whether a time is further in the future than a wrong clock explains.
+func (l *listing) ahead(t time.Time) bool {
+	now := time.Now
+	if l.Now != nil {
+		now = l.Now
+	}
+	return Ahead(t, now())
+}
+
+// Ahead reports whether a time of a source is too far in the future to go on there: all that
+// comes until then would be hidden.
+func Ahead(t, now time.Time) bool { return t.After(now.Add(maxAhead)) }
+
+// counts counts an entry that is yielded.
+func (l *listing) counts(n int, c *resourcesync.Change) error {
+	if l.count++; l.Total.Entries > 0 && l.count > uint64(l.Total.Entries) {
+		e := entryError(n, c, fmt.Sprintf("all documents together have at most %d entries", l.Total.Entries))
+		e.Err = resourcesync.ErrTooLarge
+		return e
+	}
+	return nil
+}
+
 // A bounded reads at most so many bytes; more are an error.
 type bounded struct {
 	io.Reader
@@ -218,9 +271,8 @@ func (l *listing) xml(a *Answer, in io.Reader, p part) (parts []part, err error)
 	switch {
 	case l.change != nil && h.Capability != resourcesync.ChangeList:
 		return nil, resourcesync.Invalid("its capability is %.40q, not changelist", h.Capability)
-	case l.change != nil && !h.Index && !l.begun:
-		l.reach.From, l.begun = h.From, true
 	case l.change != nil:
+		l.begin(&h)
 	case l.manifest && (h.Index || h.Capability != resourcesync.ResourceDumpManifest):
 		return nil, resourcesync.Invalid("its capability is %.40q, not resourcedump-manifest", h.Capability)
 	case l.manifest:
@@ -230,7 +282,7 @@ func (l *listing) xml(a *Answer, in io.Reader, p part) (parts []part, err error)
 	if h.Index && !p.index {
 		return nil, resourcesync.Invalid("it is an index, and an index names it: an index names lists only")
 	}
-	if len(l.now.Documents) == 0 {
+	if len(l.now.Documents) == 0 && !l.ahead(h.At) {
 		l.now.At = h.At
 	}
 	var lists []listed
@@ -243,6 +295,8 @@ func (l *listing) xml(a *Answer, in io.Reader, p part) (parts []part, err error)
 			return nil, err
 		}
 		switch {
+		case h.Index && n > maxEntries:
+			err = &resourcesync.Error{Err: resourcesync.ErrTooLarge, Entry: n, Rule: fmt.Sprintf("an index has at most %d entries", maxEntries)}
 		case h.Index:
 			err = l.member(a, n, it, &lists)
 		case l.change != nil:
@@ -253,6 +307,20 @@ func (l *listing) xml(a *Answer, in io.Reader, p part) (parts []part, err error)
 		if err != nil {
 			return nil, err
 		}
+	}
+}
+
+// begin notes where a Change List begins.
+func (l *listing) begin(h *resourcesync.Header) {
+	from := h.From
+	if l.ahead(from) {
+		from = time.Time{}
+	}
+	if !h.Index && !l.begun {
+		l.reach.From, l.begun = from, true
+	}
+	if !h.Index && from.After(l.last) {
+		l.last = from
 	}
 }
 
@@ -299,7 +367,9 @@ func (l *listing) resource(a *Answer, n int, c *resourcesync.Change, said map[st
 	if had, err := l.got.had(c.Loc); had || err != nil {
 		return err
 	}
-	l.count++
+	if err := l.counts(n, c); err != nil {
+		return err
+	}
 	if !l.yield(&feed.Entry{Cursor: feed.Cursor{Position: l.count}, Change: *c}, nil) {
 		return errStopped
 	}
@@ -314,6 +384,17 @@ func (l *listing) changed(a *Answer, n int, c *resourcesync.Change, said map[str
 	if c.Datetime.IsZero() {
 		return entryError(n, c, "it has neither a datetime nor a lastmod: nobody can tell whether the change is new")
 	}
+	if l.ahead(c.Datetime) {
+		l.once(a, entryError(n, c, "its datetime lies in the future; it is taken for that of the change before"), said)
+		if c.Datetime = l.last; c.Datetime.IsZero() {
+			c.Datetime = l.since
+		}
+		if c.Datetime.IsZero() {
+			c.Datetime = time.Unix(0, 0).UTC()
+		}
+	} else {
+		l.last = c.Datetime
+	}
 	if c.Datetime.Before(l.since) {
 		return nil
 	}
@@ -323,7 +404,9 @@ func (l *listing) changed(a *Answer, n int, c *resourcesync.Change, said map[str
 	if had, err := l.got.had(c.Loc); had || err != nil {
 		return err
 	}
-	l.count++
+	if err := l.counts(n, c); err != nil {
+		return err
+	}
 	if !l.change(c, nil) {
 		return errStopped
 	}

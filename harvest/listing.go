@@ -12,6 +12,12 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
+const (
+	maxDocuments  = 100_000   // of one listing
+	maxRemembered = 1_000     // documents of which a Seen remembers the version
+	maxAhead      = time.Hour // how far a time of a source may lie in the future
+)
+
 // A listing is one reading of a listing.
 type listing struct {
 	*Lister
@@ -21,13 +27,16 @@ type listing struct {
 	count uint64    // of resources, or of changes
 	got   *progress // in the current document
 
+	unpacked int64 // bytes of all documents so far
+
 	manifest bool // it is the manifest of a package, no Resource List
 
 	// Of Change Lists; change is nil for lists of resources.
 	change func(*resourcesync.Change, error) bool
 	since  time.Time
 	reach  *Reach
-	begun  bool // reach is that of a list that was read
+	begun  bool      // reach is that of a list that was read
+	last   time.Time // of the changes so far that do not lie in the future; else when the lists begin
 }
 
 func (l *listing) read(list string, seen *Seen) error {
@@ -61,7 +70,9 @@ func (l *listing) read(list string, seen *Seen) error {
 		if err != nil {
 			return err
 		}
-		parts = append(parts, more...)
+		if parts = append(parts, more...); len(had)+len(parts) > maxDocuments {
+			return &resourcesync.Error{Err: resourcesync.ErrTooLarge, Rule: fmt.Sprintf("the list has more than %d documents", maxDocuments)}
+		}
 	}
 	return nil
 }
@@ -144,7 +155,7 @@ func (l *listing) document(a *Answer, p part, got *progress) (parts []part, err 
 	l.got = got
 	got.passed, got.again = 0, 0
 	name := fmt.Sprintf("%s (%s)", p.what, Plain(a.URL))
-	in := bufio.NewReaderSize(a.Body, 32<<10)
+	in := bufio.NewReaderSize(totalled{a.Body, l}, 32<<10)
 	isText, err := text(in)
 	switch {
 	case err != nil:

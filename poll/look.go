@@ -13,6 +13,7 @@ import (
 	"github.com/rshub/rshub/inventory/audit"
 	"github.com/rshub/rshub/reconcile"
 	"github.com/rshub/rshub/relay"
+	"github.com/rshub/rshub/resourcesync"
 )
 
 // A Look looks at out.Source for a set, of the log that began at out.Begin, once. It publishes
@@ -20,17 +21,29 @@ import (
 // may still differ.
 type Look func(ctx context.Context, set string, out *Outcome) error
 
+// RelayOptions are what all looks of a Relayed have in common. All must be set.
+type RelayOptions struct {
+	Dir    string                                                   // where temporary directories are made; empty: os.TempDir
+	Total  resourcesync.Limits                                      // of all documents of a source together
+	Room   func(ctx context.Context, set string, bytes int64) error // see reconcile.Options
+	Memory func(ctx context.Context) (release func(), err error)    // see reconcile.Options
+	Note   func(set, text string)                                   // is told what is odd at a source
+}
+
 // Relayed returns the Look at sources as package relay knows them. hub is a client of the
 // hub itself. What is needed to see what changed since the last look is kept in outcomes, too.
-// dir is where temporary directories are made; default os.TempDir. note is told what is odd at
-// a source.
-func Relayed(getter *harvest.Getter, hub *client.Client, outcomes Outcomes, dir string, note func(set, text string)) Look {
+func Relayed(getter *harvest.Getter, hub *client.Client, outcomes Outcomes, o RelayOptions) Look {
 	return func(ctx context.Context, set string, out *Outcome) error {
 		kept, err := readState(ctx, outcomes, set, out)
 		if err != nil {
 			return err
 		}
-		find := func(ctx context.Context) (relay.Source, error) { return relay.Find(ctx, getter, out.Source) }
+		find := func(ctx context.Context) (relay.Source, error) {
+			if out.ChangeList {
+				return relay.Source{ChangeList: out.Source}, nil
+			}
+			return relay.Find(ctx, getter, out.Source)
+		}
 		if kept.State.Version == 0 {
 			if kept.State.Source, err = find(ctx); err != nil {
 				return err
@@ -38,11 +51,14 @@ func Relayed(getter *harvest.Getter, hub *client.Client, outcomes Outcomes, dir 
 			kept.State.Version = relay.StateVersion
 		}
 		r := relay.New(&site{reconcile.Set{Client: hub, Name: set, Keys: "poll-"}}, getter, &kept.State, relay.Options{
-			Dir:   dir,
-			Find:  find,
-			Note:  func(text string) { note(set, text) },
-			Gap:   func(gap error) { note(set, gap.Error()) },
-			Holds: func(ctx context.Context, at feed.Cursor) (bool, error) { return hub.Holds(ctx, set, at) },
+			Dir:    o.Dir,
+			Total:  o.Total,
+			Memory: o.Memory,
+			Room:   func(bytes int64) error { return o.Room(ctx, set, bytes) },
+			Find:   find,
+			Note:   func(text string) { o.Note(set, text) },
+			Gap:    func(gap error) { o.Note(set, gap.Error()) },
+			Holds:  func(ctx context.Context, at feed.Cursor) (bool, error) { return hub.Holds(ctx, set, at) },
 			Save: func(st *relay.State) error {
 				text, err := json.Marshal(state{out.Begin, out.Source, *st})
 				if err == nil {
@@ -53,7 +69,7 @@ func Relayed(getter *harvest.Getter, hub *client.Client, outcomes Outcomes, dir 
 		})
 		found, err := r.Look(ctx)
 		if many, ok := errors.AsType[*reconcile.TooMany](err); ok {
-			return fmt.Errorf("%w; nothing was published: if they are really gone, run rspublish relay with -once and -max-delete %d", err, many.Deleted)
+			err = fmt.Errorf("%w; nothing of it was published: if they are really gone, run rspublish relay with -once and -max-delete %d", err, many.Most())
 		}
 		out.Unchanged = err == nil && found.How == relay.Unchanged
 		out.Created, out.Updated, out.Deleted = found.Created, found.Updated, found.Deleted

@@ -86,7 +86,11 @@ func TestRelayed(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := newSite(t)
-	look := poll.Relayed(&harvest.Getter{Client: s.Client(), Tries: 1}, c, poll.OnDisk(&keeptest.Map{}), t.TempDir(), func(set, text string) { t.Log(set, text) })
+	look := poll.Relayed(&harvest.Getter{Client: s.Client(), Tries: 1}, c, poll.OnDisk(&keeptest.Map{}), poll.RelayOptions{
+		Dir: t.TempDir(), Note: func(set, text string) { t.Log(set, text) },
+		Room:   func(context.Context, string, int64) error { return nil },
+		Memory: func(context.Context) (func(), error) { return func() {}, nil },
+	})
 	out := &poll.Outcome{Begin: 1, Source: s.URL + "/sitemap.xml"}
 	if err := c.Describe(t.Context(), "demo", feed.Description{}); err != nil {
 		t.Fatal(err)

@@ -12,6 +12,8 @@ type Outcome struct {
 	Begin  int64  `json:"begin"`  // when the set's log began; a set that was made anew has had no look yet
 	Source string `json:"source"` // what was looked at
 
+	ChangeList bool `json:"changelist,omitempty"` // it is the source's Change List, and is looked at when the source pings
+
 	Time time.Time     `json:"time"` // when the look began
 	Took time.Duration `json:"took"`
 	Next time.Time     `json:"next"` // when the next look is due

@@ -15,6 +15,7 @@ import (
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/harvest"
 	"github.com/rshub/rshub/internal/keeptest"
+	"github.com/rshub/rshub/resourcesync"
 )
 
 // A world is some sets and what was done to their sources.
@@ -23,18 +24,27 @@ type world struct {
 	sets   map[string]feed.State
 	looks  []string // the sets that were looked at, with the time in minutes
 	fails  map[string]error
-	hangs  map[string]bool // looks that end with ctx only
+	hangs  map[string]bool // looks that end with ctx only, or with release
+	free   chan struct{}
 	begun  time.Time
 	others map[string]bool // sets that another hub polls
 }
 
 func newWorld() *world {
-	return &world{sets: map[string]feed.State{}, fails: map[string]error{}, hangs: map[string]bool{}, others: map[string]bool{}, begun: time.Now()}
+	return &world{sets: map[string]feed.State{}, fails: map[string]error{}, hangs: map[string]bool{}, others: map[string]bool{}, free: make(chan struct{}), begun: time.Now()}
 }
 
-func (w *world) Sets(context.Context, ...string) ([]feed.State, error) {
+func (w *world) Sets(_ context.Context, names ...string) (states []feed.State, _ error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	for _, name := range names {
+		if st, ok := w.sets[name]; ok {
+			states = append(states, st)
+		}
+	}
+	if len(names) > 0 {
+		return states, nil
+	}
 	return slices.Collect(maps.Values(w.sets)), nil
 }
 
@@ -47,14 +57,23 @@ func (w *world) describe(set, source string, every time.Duration) {
 func (w *world) look(ctx context.Context, set string, out *Outcome) error {
 	w.mu.Lock()
 	w.looks = append(w.looks, fmt.Sprintf("%s %d", set, time.Since(w.begun)/time.Minute))
-	err, hangs := w.fails[set], w.hangs[set]
+	err, hangs, free := w.fails[set], w.hangs[set], w.free
 	w.mu.Unlock()
 	if hangs {
-		<-ctx.Done()
-		return ctx.Err()
+		select {
+		case <-free:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 	}
 	out.Created = 1
 	return err
+}
+
+// release ends the looks that hang.
+func (w *world) release() {
+	close(w.free)
+	w.free = make(chan struct{})
 }
 
 func (w *world) set(do func()) {
@@ -77,12 +96,16 @@ func (w *world) looked() []string {
 	return looks
 }
 
-func (w *world) run(t *testing.T, o Outcomes) (p *Poller, stop func()) {
-	p = New(w, o, w.look, Options{Mine: func(set string) bool {
+func (w *world) run(t *testing.T, o Outcomes, others ...Pings) (p *Poller, stop func()) {
+	opts := Options{Mine: func(set string) bool {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		return !w.others[set]
-	}})
+	}}
+	if len(others) > 0 {
+		opts.Pings = others[0]
+	}
+	p = New(w, o, w.look, opts)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() {
@@ -184,25 +207,177 @@ func TestTimes(t *testing.T) {
 	})
 }
 
+// TestPing shows that a ping begins a look, that one more follows for those that come during
+// a look, and that a look which fails is tried again a few times.
+func TestPing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		p, stop := w.run(t, OnDisk(&keeptest.Map{}))
+		for range 2 {
+			if err := p.Ping(t.Context(), "a"); !errors.Is(err, resourcesync.ErrInvalid) || !strings.Contains(err.Error(), `/a with {"changelist"`) {
+				t.Errorf("without a list: %v", err)
+			}
+			w.set(func() { w.sets["a"] = feed.State{Set: "a", Begin: 1} })
+		}
+		ping := func(set string) {
+			t.Helper()
+			if err := p.Ping(t.Context(), set); err != nil {
+				t.Fatal(err)
+			}
+		}
+		w.set(func() {
+			w.sets["a"] = feed.State{Set: "a", Begin: 1, Description: feed.Description{ChangeList: "http://a.example/"}}
+			w.hangs["a"] = true
+		})
+		w.want(t, time.Hour)
+		ping("a")
+		w.want(t, time.Second, "a 60")
+		for range 20 {
+			ping("a")
+		}
+		time.Sleep(time.Second)
+		w.set(func() { w.hangs["a"] = false; w.release() })
+		w.want(t, time.Second, "a 60")
+		w.want(t, time.Hour)
+
+		w.set(func() { w.fails["a"] = errors.New("away") })
+		for range 2 {
+			ping("a")
+			time.Sleep(time.Hour)
+			synctest.Wait()
+			if n := len(w.looked()); n != 1+len(pingAgain) {
+				t.Errorf("%d looks for a ping", n)
+			}
+		}
+		// The set is described with another list, and then with a source that is polled.
+		w.set(func() {
+			delete(w.fails, "a")
+			w.sets["a"] = feed.State{Set: "a", Begin: 1, Description: feed.Description{ChangeList: "http://b.example/"}}
+		})
+		ping("a")
+		w.want(t, time.Hour, "a 240")
+		w.describe("a", "http://c.example/", 30*time.Minute)
+		p.Described()
+		w.want(t, 10*time.Minute, "a 300")
+		ping("a")
+		w.want(t, 35*time.Minute, "a 310", "a 340")
+		stop()
+		if err := p.Ping(context.Background(), "a"); !errors.Is(err, feed.ErrUnavailable) {
+			t.Errorf("after the end: %v", err)
+		}
+	})
+}
+
+// A ping that another hub got reaches the hub that looks at the source.
+func TestPingOfAnother(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, shared := newWorld(), &pinged{}
+		w.sets["a"] = feed.State{Set: "a", Begin: 1, Description: feed.Description{ChangeList: "http://a.example/"}}
+		w.others["a"] = true
+		p, stop := w.run(t, OnDisk(&keeptest.Map{}), shared)
+		if err := p.Ping(t.Context(), "a"); err != nil {
+			t.Fatal(err)
+		}
+		w.want(t, time.Hour)
+		w.set(func() { delete(w.others, "a") }) // what another hub would do
+		w.want(t, 2*time.Second, "a 60")
+		w.want(t, time.Hour)
+		stop()
+	})
+}
+
+// A pinged is Pings in memory.
+type pinged struct {
+	mu   sync.Mutex
+	sets []string
+}
+
+func (p *pinged) Add(_ context.Context, set string) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.sets = append(p.sets, set)
+	return nil
+}
+
+func (p *pinged) Take(_ context.Context, mine func(string) bool) (taken []string, _ error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.sets = slices.DeleteFunc(p.sets, func(set string) bool {
+		if mine(set) {
+			taken = append(taken, set)
+			return true
+		}
+		return false
+	})
+	return taken, nil
+}
+
+// Sources that let the hub wait delay the look at another by two seconds at most. Those of one
+// place, or of one maker, delay it not at all.
+func TestSlow(t *testing.T) {
+	for name, test := range map[string]struct {
+		url, by func(i int) string
+		n       int
+		most    time.Duration
+	}{
+		"hostile":      {func(i int) string { return fmt.Sprintf("http://slow%d.org/", i) }, func(i int) string { return fmt.Sprint("maker", i) }, 40, 20 * time.Second},
+		"few":          {func(i int) string { return fmt.Sprintf("http://slow%d.org/", i) }, func(i int) string { return fmt.Sprint("maker", i) }, 4, quickTime},
+		"of one place": {func(i int) string { return fmt.Sprintf("http://slow%d.example.org/", i) }, func(i int) string { return fmt.Sprint("maker", i) }, 40, 0},
+		"of one maker": {func(i int) string { return fmt.Sprintf("http://slow%d.org/", i) }, func(int) string { return "maker" }, 40, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld()
+				for i := range test.n {
+					set := fmt.Sprint("slow", i)
+					w.sets[set] = feed.State{Set: set, Begin: 1, Description: feed.Description{By: test.by(i), Source: test.url(i), Every: time.Minute}}
+					w.hangs[set] = true
+				}
+				_, stop := w.run(t, OnDisk(&keeptest.Map{}))
+				defer stop()
+				time.Sleep(scanEvery)
+				synctest.Wait()
+				w.set(func() {
+					w.sets["good"] = feed.State{Set: "good", Begin: 1, Description: feed.Description{By: "good", Source: "http://good.example/", Every: 15 * time.Minute}}
+				})
+				begin := time.Now()
+				found := func() bool {
+					return slices.ContainsFunc(w.looked(), func(look string) bool { return strings.HasPrefix(look, "good") })
+				}
+				for !found() {
+					time.Sleep(100 * time.Millisecond)
+					synctest.Wait()
+					if time.Since(begin) > time.Hour {
+						t.Fatal("nobody looked at the good source")
+					}
+				}
+				if waited := time.Since(begin); waited > test.most+scanEvery+200*time.Millisecond {
+					t.Errorf("the good source waited for %v", waited)
+				}
+			})
+		})
+	}
+}
+
 // TestShare shows that a hub leaves the sets of other hubs alone, that few looks are under
 // way at a time, and that one that hangs holds up no other, nor the end.
 func TestShare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, kept := newWorld(), OnDisk(&keeptest.Map{})
 		w.others["theirs"] = true
-		w.describe("theirs", "http://example.org/", time.Hour)
-		for i := range atOnce - 1 {
+		w.describe("theirs", "http://theirs.example/", time.Hour)
+		for i := range slowLooks {
 			set := fmt.Sprint("hangs", i)
-			w.describe(set, "http://example.org/", time.Hour)
+			w.describe(set, fmt.Sprintf("http://example%d.org/", i), time.Hour)
 			w.hangs[set] = true
 		}
 		_, stop := w.run(t, kept)
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		if n := len(w.looked()); n != atOnce-1 {
+		if n := len(w.looked()); n != slowLooks {
 			t.Errorf("%d looks", n)
 		}
-		w.describe("late", "http://example.org/", 10*time.Minute)
+		w.describe("late", "http://late.example/", 10*time.Minute)
 		w.want(t, 30*time.Minute, "late 1", "late 11", "late 21")
 		w.set(func() { delete(w.others, "theirs") })
 		w.want(t, time.Minute, "late 31", "theirs 31")
@@ -212,12 +387,12 @@ func TestShare(t *testing.T) {
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		w.looked()
-		for i := range 20 {
-			w.describe(fmt.Sprint("waits", i), "http://example.org/", time.Hour)
-		}
-		w.want(t, 10*time.Minute) // four looks hang
+		// Another one that hangs finds no room among the slow ones, and keeps nobody waiting.
+		w.describe("next", "http://next.example/", 10*time.Minute)
+		w.want(t, 25*time.Minute, "next 53", "next 63", "next 73")
+		w.want(t, 20*time.Minute, "next 83", "next 93", "theirs 91")
 		stop()
-		if last, err := Last(context.Background(), kept, "hangs0", 1, "http://example.org/"); last != nil || err != nil {
+		if last, err := Last(context.Background(), kept, "hangs0", 1, "http://example0.org/"); last != nil || err != nil {
 			t.Errorf("a look that the end of the hub has ended has the outcome %+v, %v", last, err)
 		}
 	})

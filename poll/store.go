@@ -62,3 +62,51 @@ if ARGV[2] == '' then
 end
 return redis.call('HSET', KEYS[1], ARGV[1], ARGV[2])
 `, func(redisconn.Answer) bool { return true })
+
+// PingsInRedis returns the Pings in Redis: a hash, behind the prefix and a colon, named
+// sources:pings, with a field for each set. The owner of conn closes it.
+func PingsInRedis(conn *redisconn.Conn, prefix string) Pings {
+	return pings{conn, prefix + ":sources:pings"}
+}
+
+type pings struct {
+	conn *redisconn.Conn
+	key  string
+}
+
+func (p pings) Add(ctx context.Context, set string) error {
+	return p.put(ctx, "1", set)
+}
+
+func (p pings) put(ctx context.Context, text, set string) error {
+	err := p.conn.Writing().Do(ctx, func(t *redisconn.Try) error {
+		_, err := t.Run(put, []string{p.key}, set, text)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("keep a ping for set %q: %w", set, err)
+	}
+	return nil
+}
+
+// Take removes a ping before the look at the source: one that comes later is another one.
+func (p pings) Take(ctx context.Context, mine func(set string) bool) (taken []string, err error) {
+	var sets []string
+	err = p.conn.Reading().Do(ctx, func(t *redisconn.Try) error {
+		sets, err = t.HKeys(p.key)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read the pings: %w", err)
+	}
+	for _, set := range sets {
+		if !mine(set) {
+			continue
+		}
+		if err := p.put(ctx, "", set); err != nil {
+			return taken, err
+		}
+		taken = append(taken, set)
+	}
+	return taken, nil
+}

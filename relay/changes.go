@@ -18,7 +18,6 @@ import (
 const (
 	overlap   = time.Hour // of two looks at Change Lists: a source may add a change late
 	maxRecent = 20_000    // changes that a Mark remembers
-	maxAhead  = time.Hour // how far a datetime may lie in the future; one that is far off would hide all that come
 )
 
 // A Mark says which changes of a source were published.
@@ -52,13 +51,30 @@ func keyOf(c *resourcesync.Change) string {
 }
 
 // changeList looks at a source that has Change Lists.
-func (r *Relay) changeList(ctx context.Context, full bool) (Result, error) {
-	var base Result
+func (r *Relay) changeList(ctx context.Context, full, lost bool) (Result, error) {
 	compares := r.st.Source.ResourceList != ""
+	if harvest.Ahead(r.st.Mark.Datetime, r.opts.Now()) {
+		r.opts.Note(fmt.Sprintf("the changes that were published end at %s, which is in the future: changes may be missing", r.st.Mark.Datetime.Format(time.RFC3339)))
+		full, lost = true, true
+	}
+	if lost && !compares {
+		r.st.Mark, r.st.Seen = Mark{}, harvest.Seen{}
+	}
 	if full && compares {
-		var err error
-		if base, err = r.baseline(ctx); err != nil {
-			return base, err
+		res, err := r.baseline(ctx, lost)
+		many, refused := errors.AsType[*reconcile.TooMany](err)
+		switch known := !lost && !r.st.Mark.Datetime.IsZero(); {
+		case errors.Is(err, errShort):
+			r.short(err)
+		case refused && known: // the changes that are new are right all the same
+			res, _, err := r.increments(ctx)
+			if err == nil {
+				r.keepCursor(&res)
+				err = r.opts.Save(r.st)
+			}
+			return res, errors.Join(many, err)
+		default:
+			return res, err
 		}
 	}
 	was := r.st.Mark.Datetime
@@ -66,44 +82,92 @@ func (r *Relay) changeList(ctx context.Context, full bool) (Result, error) {
 	if err != nil {
 		return res, err
 	}
-	if !was.IsZero() && reach.From.After(was) && base.How == "" {
+	if !was.IsZero() && reach.From.After(was) {
 		r.opts.Note(fmt.Sprintf("the Change List begins at %s, and what was published ends at %s: changes between are missing", reach.From.Format(time.RFC3339), was.Format(time.RFC3339)))
 		if compares {
-			if base, err = r.baseline(ctx); err != nil {
-				return base, err
-			}
+			return r.mended(ctx, res)
 		}
 	}
-	if base.How == "" {
-		if full {
-			r.st.Full = r.opts.Now() // there is nothing to compare with
-		}
-		return res, nil
+	if full && !compares {
+		r.st.Full = r.opts.Now() // there is nothing to compare with
 	}
-	base.Created, base.Updated, base.Deleted = base.Created+res.Created, base.Updated+res.Updated, base.Deleted+res.Deleted
-	if base.Cursor.Position < res.Cursor.Position {
-		base.Cursor = res.Cursor
-	}
-	return base, nil
+	return res, nil
 }
 
-// baseline compares everything by the Resource List. Its time is where the Change Lists go
-// on: what changed before is in it.
-func (r *Relay) baseline(ctx context.Context) (Result, error) {
+// mended compares everything because changes are missing before those that were published.
+func (r *Relay) mended(ctx context.Context, before Result) (Result, error) {
+	r.keepCursor(&before)
+	if err := r.opts.Save(r.st); err != nil {
+		return before, fmt.Errorf("keep the state: %w", err)
+	}
+	res, err := r.baseline(ctx, false)
+	if errors.Is(err, errShort) {
+		r.short(err)
+		return before, nil
+	}
+	res.add(&before)
+	return res, err
+}
+
+// errShort means that the Resource List is older than the Change Lists reach back. Much may
+// have changed between, and some of that was published: to compare would take it back.
+var errShort = errors.New("the Change List does not reach back to the Resource List, so nothing is compared until that is newer")
+
+// short notes that nothing was compared.
+func (r *Relay) short(err error) {
+	r.opts.Note(err.Error())
+	r.st.Full, r.st.Short = r.opts.Now(), true
+}
+
+// baseline compares everything. The Resource List may be of yesterday, so what the Change
+// Lists say since it was made is laid over it: the hub is compared with what the source has
+// now, and nothing is published that would be wrong by now. The error is errShort if that
+// cannot be told; but if lost, or at the first time, the hub is told what the list has.
+func (r *Relay) baseline(ctx context.Context, lost bool) (Result, error) {
 	begun := r.opts.Now()
-	seen := harvest.Seen{}
-	trust := r.st.Trust.begin()
-	res, err := r.compare(ctx, r.believed(r.lister.Since(ctx, r.st.Source.ResourceList, &seen), trust), nil)
+	seen, trust := harvest.Seen{}, r.st.Trust.begin()
+	next := new(Mark)
+	var changes harvest.Seen
+	short := false
+	list := func(yield func(*feed.Entry, error) bool) {
+		n := uint64(0)
+		for e, err := range r.believed(r.lister.Since(ctx, r.st.Source.ResourceList, &seen), trust) {
+			if !yield(e, err) || err != nil {
+				return
+			}
+			n = e.Position
+		}
+		at := seen.At
+		if at.IsZero() {
+			at = begun.Add(-24 * time.Hour)
+		}
+		*next = Mark{Begin: at.UTC(), Datetime: at.UTC(), Recent: map[string]time.Time{}}
+		var reach harvest.Reach
+		for c, err := range r.lister.Changes(ctx, r.st.Source.ChangeList, at, &changes, &reach) {
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			next.add(c)
+			pass(c)
+			n++
+			if !yield(&feed.Entry{Cursor: feed.Cursor{Position: n}, Change: *c}, nil) {
+				return
+			}
+		}
+		if short = reach.From.After(at); short && !lost && !r.st.Mark.Datetime.IsZero() {
+			yield(nil, errShort)
+		} else if short {
+			yield(nil, &reconcile.Gap{Err: fmt.Errorf("the Resource List is of %s, and the Change List begins at %s: nobody can tell what was deleted between", at.Format(time.RFC3339), reach.From.Format(time.RFC3339))})
+		}
+	}
+	res, err := r.compare(ctx, list, nil)
 	if err != nil {
 		return res, err
 	}
-	r.st.Trust = trust.end(r.opts.Note)
-	at := seen.At
-	if at.IsZero() {
-		at = begun.Add(-24 * time.Hour)
-	}
-	r.st.Mark, r.st.Seen = Mark{Begin: at.UTC(), Datetime: at.UTC()}, harvest.Seen{}
-	return res, r.opts.Save(r.st)
+	next.trim()
+	r.st.Trust, r.st.Mark, r.st.Seen, r.st.Short = trust.end(r.opts.Note), *next, changes, short
+	return res, nil
 }
 
 // increments publishes the changes that are new in the Change Lists, in their order, while
@@ -113,7 +177,6 @@ func (r *Relay) increments(ctx context.Context) (res Result, reach harvest.Reach
 	was, seen := r.st.Mark, r.st.Seen
 	next := Mark{Begin: was.Begin, Datetime: was.Datetime, Recent: map[string]time.Time{}}
 	p := &publication{Relay: r, base: was.Datetime.Format(time.RFC3339Nano), res: &res}
-	horizon := r.opts.Now().Add(maxAhead)
 	for c, err := range r.lister.Changes(ctx, r.st.Source.ChangeList, was.since(), &seen, &reach) {
 		if errors.Is(err, harvest.ErrUnchanged) {
 			res.How = Unchanged
@@ -122,18 +185,7 @@ func (r *Relay) increments(ctx context.Context) (res Result, reach harvest.Reach
 		if err != nil {
 			return res, reach, err
 		}
-		if c.Datetime.After(horizon) {
-			return res, reach, fmt.Errorf("the change of %s at %s lies in the future: it would hide what comes", resourcesync.Shorten(c.Loc), c.Datetime.Format(time.RFC3339))
-		}
-		key := keyOf(c)
-		if c.Datetime.After(next.Datetime) {
-			next.Datetime = c.Datetime
-		}
-		next.Recent[key] = c.Datetime
-		if len(next.Recent) > 2*maxRecent {
-			next.trim()
-		}
-		if _, had := was.Recent[key]; had {
+		if _, had := was.Recent[next.add(c)]; had {
 			continue
 		}
 		pass(c)
@@ -147,6 +199,18 @@ func (r *Relay) increments(ctx context.Context) (res Result, reach harvest.Reach
 	next.trim()
 	r.st.Mark, r.st.Seen = next, seen
 	return res, reach, nil
+}
+
+// add takes in a change, and returns its key.
+func (m *Mark) add(c *resourcesync.Change) (key string) {
+	key = keyOf(c)
+	if c.Datetime.After(m.Datetime) {
+		m.Datetime = c.Datetime
+	}
+	if m.Recent[key] = c.Datetime; len(m.Recent) > 2*maxRecent {
+		m.trim()
+	}
+	return key
 }
 
 // trim forgets what lies before the overlap.

@@ -1,148 +1,73 @@
 package relay
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"iter"
-	"os"
 	"time"
 
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/harvest"
-	"github.com/rshub/rshub/inventory/audit"
 	"github.com/rshub/rshub/reconcile"
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// A spool is a list of a source, read to its end and kept in a temporary file. So a list
-// that breaks off is found before anything is compared, and a list is read once only.
-type spool struct {
-	file *os.File
-	gaps []*reconcile.Gap
-}
-
-// maxGaps is how many gaps a spool keeps; more are one gap of which no loc is known.
+// maxGaps is how many gaps of a list are told one by one; more are one gap of which no loc is
+// known.
 const maxGaps = 1000
 
-func (r *Relay) spool(list iter.Seq2[*feed.Entry, error]) (*spool, error) {
-	f, err := os.CreateTemp(r.opts.Dir, "relay-*.jsonl")
-	if err != nil {
-		return nil, fmt.Errorf("make a temporary file: %w", err)
-	}
-	s := &spool{file: f}
-	if err := s.fill(list); err != nil {
-		s.close()
-		return nil, err
-	}
-	return s, nil
-}
-
-func (s *spool) fill(list iter.Seq2[*feed.Entry, error]) error {
-	out := bufio.NewWriterSize(s.file, 256<<10)
-	var line []byte
-	for e, err := range list {
-		if gap, ok := errors.AsType[*reconcile.Gap](err); ok {
-			if len(s.gaps) == maxGaps {
-				gap = &reconcile.Gap{Err: errors.New("and more")}
-			}
-			if len(s.gaps) <= maxGaps {
-				s.gaps = append(s.gaps, gap)
-			}
-			continue
-		}
-		if err != nil {
-			return err
-		}
-		line = append(resourcesync.AppendJSONMembers(append(line[:0], '{'), &e.Change), '}', '\n')
-		if _, err := out.Write(line); err != nil {
-			return fmt.Errorf("keep the list of the source: %w", err)
-		}
-	}
-	if err := out.Flush(); err != nil {
-		return fmt.Errorf("keep the list of the source: %w", err)
-	}
-	return nil
-}
-
-// resources yields what was kept.
-func (s *spool) resources(more []*reconcile.Gap) reconcile.Listing {
-	return func(context.Context) iter.Seq2[*feed.Entry, error] {
-		return func(yield func(*feed.Entry, error) bool) {
-			for _, gaps := range [][]*reconcile.Gap{s.gaps, more} {
-				for _, gap := range gaps {
-					if !yield(nil, gap) {
-						return
-					}
-				}
-			}
-			if _, err := s.file.Seek(0, io.SeekStart); err != nil {
-				yield(nil, fmt.Errorf("read the list of the source again: %w", err))
-				return
-			}
-			for e, err := range audit.List(bufio.NewReaderSize(s.file, 256<<10)) {
-				if !yield(e, err) || err != nil {
-					return
-				}
-			}
-		}
-	}
-}
-
-// close removes the file.
-func (s *spool) close() {
-	_ = s.file.Close()
-	_ = os.Remove(s.file.Name())
-}
-
 // compare compares the list of a source with the hub, and publishes what differs. Of what
-// the hub has and the list has not, keep says what must not be deleted yet; nil: nothing.
-// keep is told whether the list is whole: if not, what is missing is not known.
-func (r *Relay) compare(ctx context.Context, list iter.Seq2[*feed.Entry, error], keep func(missing []string, whole bool) []string) (Result, error) {
-	s, err := r.spool(list)
-	if err != nil {
-		return Result{}, err
+// the hub has and a whole list has not, keep says what must not be deleted yet; nil: nothing.
+func (r *Relay) compare(ctx context.Context, list iter.Seq2[*feed.Entry, error], keep func(missing []string) (keep []string, whole bool)) (Result, error) {
+	gaps := 0
+	o := reconcile.Options{
+		MaxDelete: r.opts.MaxDelete, Toll: &r.st.Toll, Doubles: true, Dir: r.opts.Dir, Now: r.opts.Now, Room: r.opts.Room, Memory: r.opts.Memory,
+		Counted: func() error { return r.opts.Save(r.st) },
+		Gap: func(gap *reconcile.Gap) {
+			gaps++
+			r.opts.Gap(gap)
+		},
 	}
-	defer s.close()
-	o := reconcile.Options{MaxDelete: r.opts.MaxDelete, Doubles: true, Dir: r.opts.Dir}
-	var kept []*reconcile.Gap
 	if keep != nil {
-		var missing []string
-		dry := o
-		dry.Dry = func(c *resourcesync.Change) error {
-			if c.Change == resourcesync.Deleted {
-				missing = append(missing, c.Loc)
+		o.Missing = func(missing []string) ([]string, bool) {
+			if gaps > 0 {
+				return nil, false // what is missing is not known
 			}
-			return nil
-		}
-		if _, err := r.sync(ctx, s.resources(nil), dry); err != nil {
-			return Result{}, err // also a *reconcile.TooMany: so many are not even remembered
-		}
-		for _, loc := range keep(missing, len(s.gaps) == 0) {
-			kept = append(kept, &reconcile.Gap{Loc: loc, Err: errors.New("it was missed for the first time")})
+			return keep(missing)
 		}
 	}
-	for _, gap := range s.gaps {
-		r.opts.Gap(gap)
-	}
+	source := reconcile.New(r.hub, func(context.Context) iter.Seq2[*feed.Entry, error] { return fewGaps(list) }, o)
+	defer source.Close() // what it keeps is temporary
 	begun := r.opts.Now()
-	res, err := r.sync(ctx, s.resources(kept), o)
+	res, err := source.Sync(ctx)
 	if err != nil {
 		return Result{}, err
 	}
 	r.st.Full = begun
 	return Result{
 		How: Compared, Created: res.Created, Updated: res.Updated, Deleted: res.Deleted,
-		Listed: res.Listed, Unknown: res.Unknown, Gaps: len(s.gaps), Kept: res.Kept, Cursor: res.Cursor, Complete: res.Complete,
+		Listed: res.Listed, Unknown: res.Unknown, Gaps: gaps, Kept: res.Kept, Cursor: res.Cursor, Complete: res.Complete,
 	}, nil
 }
 
-func (r *Relay) sync(ctx context.Context, list reconcile.Listing, o reconcile.Options) (reconcile.Result, error) {
-	source := reconcile.New(r.hub, list, o)
-	defer source.Close() // what it keeps is temporary
-	return source.Sync(ctx)
+// fewGaps yields the gaps of a list, up to maxGaps.
+func fewGaps(list iter.Seq2[*feed.Entry, error]) iter.Seq2[*feed.Entry, error] {
+	return func(yield func(*feed.Entry, error) bool) {
+		gaps := 0
+		for e, err := range list {
+			if _, ok := errors.AsType[*reconcile.Gap](err); ok {
+				if gaps++; gaps == maxGaps {
+					err = &reconcile.Gap{Err: errors.New("and more")}
+				} else if gaps > maxGaps {
+					continue
+				}
+			}
+			if !yield(e, err) {
+				return
+			}
+		}
+	}
 }
 
 // list looks at a source that only lists its resources.

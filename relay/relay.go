@@ -35,7 +35,7 @@ const DefaultFull = 24 * time.Hour
 // Options of a Relay. Zero values are the defaults.
 type Options struct {
 	Full      time.Duration   // how often everything is compared; default DefaultFull
-	MaxDelete reconcile.Bound // of the resources that are deleted at one look; default: see reconcile.Bound
+	MaxDelete reconcile.Bound // of the resources that comparisons delete within a day; default: see reconcile.Bound
 	Dir       string          // where temporary files are made; default os.TempDir
 
 	// Holds reports whether the hub's log still has the entry at a cursor. If it has not,
@@ -46,9 +46,14 @@ type Options struct {
 	// nobody finds out, and the look fails.
 	Find func(ctx context.Context) (Source, error)
 
-	Note func(text string)     // is told what is odd at the source without that anything is lost by it; default: nobody is told
-	Gap  func(gap error)       // is told of each part of the source that could not be read; default: nobody is told
-	Now  func() time.Time      // default time.Now
+	Note func(text string) // is told what is odd at the source without that anything is lost by it; default: nobody is told
+	Gap  func(gap error)   // is told of each part of the source that could not be read; default: nobody is told
+	Now  func() time.Time  // default time.Now
+
+	Total  resourcesync.Limits                                   // of all documents of a source together; default: none
+	Room   func(bytes int64) error                               // see reconcile.Options
+	Memory func(ctx context.Context) (release func(), err error) // see reconcile.Options
+
 	Save func(st *State) error // keeps the state; called when it changed; its error ends the look; default: nobody keeps it
 }
 
@@ -79,14 +84,24 @@ type Result struct {
 // Changes returns the number of changes.
 func (r *Result) Changes() int { return r.Created + r.Updated + r.Deleted }
 
+// add counts what was published before in the same look.
+func (r *Result) add(before *Result) {
+	r.Created, r.Updated, r.Deleted = r.Created+before.Created, r.Updated+before.Updated, r.Deleted+before.Deleted
+	if r.Cursor.Position < before.Cursor.Position {
+		r.Cursor = before.Cursor
+	}
+}
+
 // A State is what a Relay keeps between two looks. It is small: some hundred kilobytes at
 // most. It may hold URLs with secrets.
 type State struct {
 	Version int    `json:"version"` // 1
 	Source  Source `json:"source"`
 
-	Cursor string    `json:"cursor"` // of the newest change that was published, or of the hub's log when everything was compared
-	Full   time.Time `json:"full"`   // when everything was compared last
+	Cursor string         `json:"cursor"`          // of the newest change that was published, or of the hub's log when everything was compared
+	Full   time.Time      `json:"full"`            // when everything was compared last
+	Short  bool           `json:"short,omitempty"` // nothing was compared then, or nothing was deleted, because the Change Lists did not reach back to the Resource List
+	Toll   reconcile.Toll `json:"toll"`            // what was deleted within a day
 
 	Seen     harvest.Seen     `json:"seen"`               // of the Change Lists, else of the list of resources
 	Mark     Mark             `json:"mark"`               // of the Change Lists
@@ -131,7 +146,7 @@ func New(hub reconcile.Hub, getter *harvest.Getter, st *State, o Options) *Relay
 	}
 	st.Version = StateVersion
 	r := &Relay{hub: hub, st: st, opts: o}
-	r.lister = &harvest.Lister{Getter: getter, Odd: r.odd, Limits: resourcesync.Limits{Bytes: maxBytes, Entries: maxEntries}}
+	r.lister = &harvest.Lister{Getter: getter, Odd: r.odd, Limits: resourcesync.Limits{Bytes: maxBytes, Entries: maxEntries}, Total: o.Total, Now: o.Now}
 	return r
 }
 
@@ -139,36 +154,43 @@ func New(hub reconcile.Hub, getter *harvest.Getter, st *State, o Options) *Relay
 //
 // After an error the hub may have a part of it; the next Look finds the rest. Nothing is
 // deleted because of a list that could not be read to its end. A *reconcile.TooMany means
-// that MaxDelete does not allow what would be deleted, and that nothing was published.
+// that MaxDelete does not allow what a comparison would delete, so nothing of it was
+// published. What the source's Change Lists say was published all the same; the Result says
+// how much.
 func (r *Relay) Look(ctx context.Context) (Result, error) {
-	full, err := r.needsFull(ctx)
+	full, lost, err := r.needsFull(ctx)
 	if err != nil {
 		return Result{}, err
 	}
-	res, err := r.look(ctx, full)
+	res, err := r.look(ctx, full, lost)
 	if isGone(err) && r.moved(ctx) {
-		res, err = r.look(ctx, true)
+		res, err = r.look(ctx, true, true)
 	}
 	if err != nil {
 		return res, err
 	}
-	if res.Cursor.IsZero() {
-		res.Cursor, _ = feed.ParseCursor(r.st.Cursor)
-	} else {
-		r.st.Cursor = res.Cursor.String()
-	}
+	r.keepCursor(&res)
 	if err := r.opts.Save(r.st); err != nil {
 		return res, fmt.Errorf("keep the state: %w", err)
 	}
 	return res, nil
 }
 
-func (r *Relay) look(ctx context.Context, full bool) (Result, error) {
+// keepCursor keeps the cursor of the newest change, or says it if nothing was published.
+func (r *Relay) keepCursor(res *Result) {
+	if res.Cursor.IsZero() {
+		res.Cursor, _ = feed.ParseCursor(r.st.Cursor)
+	} else {
+		r.st.Cursor = res.Cursor.String()
+	}
+}
+
+func (r *Relay) look(ctx context.Context, full, lost bool) (Result, error) {
 	switch s := &r.st.Source; {
 	case s.Repository != nil:
 		return r.repository(ctx, full)
 	case s.ChangeList != "":
-		return r.changeList(ctx, full)
+		return r.changeList(ctx, full, lost)
 	}
 	return r.list(ctx, full)
 }
@@ -194,21 +216,28 @@ func (r *Relay) moved(ctx context.Context) bool {
 	return true
 }
 
-// needsFull reports whether everything has to be compared: it is time, or the hub is not
-// as it was left.
-func (r *Relay) needsFull(ctx context.Context) (bool, error) {
-	// A clock that was set back must not keep the relay from comparing.
-	if since := r.opts.Now().Sub(r.st.Full); since >= r.opts.Full || since < 0 {
-		return true, nil
+// shortAgain is after what time everything is compared again when nobody could tell what was
+// deleted: the source may have made its list anew.
+const shortAgain = time.Hour
+
+// needsFull reports whether everything has to be compared: it is time, or the hub lost what
+// was published to it.
+func (r *Relay) needsFull(ctx context.Context) (full, lost bool, err error) {
+	every := r.opts.Full
+	if r.st.Short {
+		every = min(every, shortAgain)
 	}
+	// A clock that was set back must not keep the relay from comparing.
+	since := r.opts.Now().Sub(r.st.Full)
+	full = since >= every || since < 0
 	at, err := feed.ParseCursor(r.st.Cursor)
 	if err != nil || at.IsZero() {
-		return false, nil
+		return full, false, nil
 	}
 	held, err := r.opts.Holds(ctx, at)
 	if err == nil && !held || errors.Is(err, feed.ErrNoSet) {
 		r.opts.Note("the hub does not have any more what was published to it: everything is compared")
-		return true, nil
+		return true, true, nil
 	}
-	return false, err
+	return full, false, err
 }

@@ -2,6 +2,7 @@ package relay_test
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -192,7 +193,7 @@ func (s *site) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	doc = strings.ReplaceAll(doc, "HOST", "http://"+r.Host)
-	tag := fmt.Sprintf(`"%x"`, doc)
+	tag := fmt.Sprintf(`"%x"`, sha256.Sum256([]byte(doc)))
 	w.Header().Set("ETag", tag)
 	if r.Header.Get("If-None-Match") == tag {
 		w.WriteHeader(http.StatusNotModified)
@@ -353,9 +354,46 @@ func TestChangeList(t *testing.T) {
 	}
 	s.put("/changes.xml", strings.Replace(changesOf(60, "f created 62"), `change="created"`, "", 1))
 	w.look("entry 1 (https://a.example/f): change is missing")
-	s.put("/changes.xml", strings.Replace(changesOf(60, "f created 62"), "2026-01-01T13:02", "2226-01-01T13:02", 1))
-	w.look("lies in the future")
 	w.has("a", "c", "d", "e", "late")
+}
+
+// A change of the future is published, and hides nothing of what comes after it.
+func TestFuture(t *testing.T) {
+	later := func(doc string, minutes ...int) string {
+		for _, m := range minutes {
+			doc = strings.ReplaceAll(doc, `datetime="`+minute(m)+`"`, `datetime="2099-01-01T00:00:00Z"`)
+		}
+		return doc
+	}
+	s := new(site)
+	w := newWorld(t, s)
+	s.put("/changes.xml", changesOf(0, "a created 1"))
+	w.begin("/changes.xml")
+	w.look("changes 1 0 0")
+	s.put("/changes.xml", later(changesOf(0, "a created 1", "b created 59"), 59))
+	w.look("changes 1 0 0")
+	if len(w.notes) != 1 || !strings.Contains(w.notes[0], "lies in the future") {
+		t.Errorf("the notes are %q", w.notes)
+	}
+	s.put("/changes.xml", later(changesOf(0, "a created 1", "b created 59", "c created 2", "a deleted 58"), 59, 58))
+	w.look("changes 1 0 1")
+	w.has("b", "c")
+	for i := range 3 { // it is not published again as the others go on
+		s.put("/changes.xml", later(changesOf(0, "a created 1", "b created 59", "c created 2", "a deleted 58", fmt.Sprintf("d%d created %d", i, 3+i)), 59, 58))
+		w.look("changes 1 0 0")
+	}
+	// A mark that lies in the future says nothing.
+	st := new(relay.State)
+	if err := json.Unmarshal(w.state, st); err != nil {
+		t.Fatal(err)
+	}
+	st.Mark.Datetime = w.clock.Add(1000 * time.Hour)
+	var err error
+	if w.state, err = json.Marshal(st); err != nil {
+		t.Fatal(err)
+	}
+	s.put("/changes.xml", changesOf(0, "e created 40"))
+	w.look("changes 1 0 0")
 }
 
 // A resource changes twice within one second of a source whose datetimes have whole seconds,
@@ -414,8 +452,86 @@ func TestCapabilityList(t *testing.T) {
 		t.Errorf("the result is %+v, the notes are %q", res, w.notes)
 	}
 	w.has("b", "c", "d", "e")
-	w.look("changes 0 0 0")
 	w.look("unchanged 0 0 0")
+}
+
+// both returns a site with a Resource List and a Change List.
+func both() *site {
+	s := new(site)
+	s.put("/cap.xml", opening+`<rs:md capability="capabilitylist"/><url><loc>HOST/list.xml</loc><rs:md capability="resourcelist"/></url><url><loc>HOST/changes.xml</loc><rs:md capability="changelist"/></url></urlset>`)
+	return s
+}
+
+// resourcesAt returns a Resource List that was made at a minute, as listOf has it.
+func resourcesAt(at int, resources ...string) string {
+	return strings.Replace(listOf(resources...), opening, opening+`<rs:md capability="resourcelist" at="`+minute(at)+`"/>`, 1)
+}
+
+// A Resource List that is made nightly is compared together with what changed since: nothing
+// is published that would be wrong by now.
+func TestStaleList(t *testing.T) {
+	s := both()
+	w := newWorld(t, s)
+	s.put("/list.xml", resourcesAt(10, "a@"+minute(1), "b@"+minute(2), "c@"+minute(3)))
+	changes := []string{"a deleted 11", "d created 12", "b updated 13", "e created 14", "e deleted 15"}
+	s.put("/changes.xml", changesOf(0, changes...))
+	w.begin("/cap.xml")
+	w.look("compared 3 0 0") // b, c and d as they are now
+	w.has("b", "c", "d")
+	for i := range 3 {
+		w.clock = w.clock.Add(25 * time.Hour)
+		w.look("compared 0 0 0")
+		changes = append(changes, fmt.Sprintf("n%d created %d", i, 20+i))
+		s.put("/changes.xml", changesOf(0, changes...))
+		w.look("changes 1 0 0")
+	}
+	w.clock = w.clock.Add(25 * time.Hour)
+	w.look("compared 0 0 0")
+	w.has("b", "c", "d", "n0", "n1", "n2")
+
+	// The Change Lists do not reach back to the list: to compare would take back what they said.
+	s.put("/changes.xml", changesOf(21, "n1 created 21", "n2 created 22", "c deleted 30"))
+	w.clock = w.clock.Add(25 * time.Hour)
+	w.look("changes 0 0 1")
+	w.has("b", "d", "n0", "n1", "n2")
+	w.look("unchanged 0 0 0")
+	if n := len(w.notes); n != 1 || !strings.Contains(w.notes[0], "does not reach back to the Resource List") {
+		t.Errorf("the notes are %q", w.notes)
+	}
+	s.put("/list.xml", resourcesAt(40, "b@"+minute(13), "n2@"+minute(22), "x@"+minute(39)))
+	s.put("/changes.xml", changesOf(21, "n1 created 21", "n2 created 22", "c deleted 30", "y created 41"))
+	w.clock = w.clock.Add(61 * time.Minute)
+	w.look("compared 2 0 3")
+	w.has("b", "n2", "x", "y")
+}
+
+// A comparison that is refused does not keep back what the Change Lists say.
+func TestRefusedComparison(t *testing.T) {
+	s := both()
+	w := newWorld(t, s)
+	var names []string
+	for i := range 30 {
+		names = append(names, fmt.Sprintf("%02d@%s", i, minute(1)))
+	}
+	s.put("/list.xml", resourcesAt(10, names...))
+	s.put("/changes.xml", changesOf(0))
+	w.begin("/cap.xml")
+	w.look("compared 30 0 0")
+	s.put("/list.xml", resourcesAt(20, names[:10]...))
+	var changes []string
+	for i := range 3 {
+		changes = append(changes, fmt.Sprintf("new%d created %d", i, 30+i))
+		s.put("/changes.xml", changesOf(0, changes...))
+		w.clock = w.clock.Add(25 * time.Hour)
+		if res := w.look("20 of the "); res.Created != 1 {
+			t.Errorf("look %d publishes %+v", i, res)
+		}
+	}
+	var err error
+	if w.opts.MaxDelete, err = reconcile.ParseBound("20"); err != nil {
+		t.Fatal(err)
+	}
+	w.look("compared 0 0 20")
 }
 
 func TestRepository(t *testing.T) {
@@ -477,7 +593,7 @@ func TestRepository(t *testing.T) {
 		r.Delete("oai:x:" + id)
 	}
 	w.clock = w.clock.Add(time.Minute)
-	w.look("3 of the 5 resources that the hub knows would be deleted")
+	w.look("3 more of the 6 resources that the hub knew would be deleted, after 1 within a day")
 	put("a", "d", "e")
 	w.clock = w.clock.Add(time.Minute)
 	w.look("changes 0 3 0")

@@ -45,7 +45,9 @@ func (r *Relay) repository(ctx context.Context, full bool) (Result, error) {
 		return Result{}, err
 	}
 	res.How = Changes
-	if err := r.allows(changes); err != nil {
+	// A repository that rebuilds its index may say for a while that all is deleted.
+	deleted, held := deletes(changes), max(r.st.Held, 1)
+	if err := r.st.Toll.Check(r.opts.MaxDelete, deleted, held, held, r.opts.Now()); err != nil {
 		return res, err
 	}
 	p := &publication{Relay: r, base: r.st.Harvest.Low.Format(time.RFC3339Nano), res: &res}
@@ -57,36 +59,28 @@ func (r *Relay) repository(ctx context.Context, full bool) (Result, error) {
 	if err := p.send(ctx); err != nil {
 		return res, err
 	}
+	r.st.Toll.Count(r.opts.MaxDelete, deleted, held, r.opts.Now())
 	r.st.Harvest = *next
 	return res, nil
 }
 
-// allows checks what a window deletes. A repository that rebuilds its index may say for a
-// while that all is deleted.
-func (r *Relay) allows(changes []resourcesync.Change) error {
-	deleted := uint64(0)
+// deletes returns how many resources a window deletes.
+func deletes(changes []resourcesync.Change) (n uint64) {
 	for i := range changes {
 		if changes[i].Change == resourcesync.Deleted {
-			deleted++
+			n++
 		}
 	}
-	held := r.st.Held
-	if r.opts.MaxDelete.Allows(deleted, held, max(held, 1)) {
-		return nil
-	}
-	return &reconcile.TooMany{Deleted: deleted, Held: held, Listed: max(held, 1)}
+	return n
 }
 
 // harvestAll compares all records of the repository with the hub.
 func (r *Relay) harvestAll(ctx context.Context, h *oaipmh.Harvest) (Result, error) {
 	next := r.st.Harvest
-	missing := map[string]int64{}
+	missing := r.st.Missing // unless the list is whole
 	n := &nameless{was: r.st.Nameless, now: map[string]int64{}, at: r.opts.Now().Unix()}
-	res, err := r.compare(ctx, r.records(h.Resources(ctx, &next), n), func(gone []string, whole bool) (keep []string) {
-		if !whole {
-			missing = r.st.Missing
-			return nil
-		}
+	res, err := r.compare(ctx, r.records(h.Resources(ctx, &next), n), func(gone []string) (keep []string, whole bool) {
+		missing = map[string]int64{}
 		for _, loc := range gone {
 			since, before := r.st.Missing[loc]
 			if before && n.at-since >= int64(missedFor/time.Second) && n.allBefore(since) {
@@ -101,9 +95,9 @@ func (r *Relay) harvestAll(ctx context.Context, h *oaipmh.Harvest) (Result, erro
 			keep = append(keep, loc)
 		}
 		if n.fresh {
-			keep = append(keep, "") // nobody can tell yet what it is
+			return gone, false // nobody can tell yet what it is
 		}
-		return keep
+		return keep, true
 	})
 	res.Gaps += n.count
 	if err != nil {

@@ -59,6 +59,7 @@ type Config struct {
 	Retention      changelog.Retention // which Change Lists the hub removes; default: none
 
 	NoInventory          bool          // the hub keeps no inventories: what sets hold now; all hubs of a memory should do the same
+	NoPoll               bool          // the hub looks at no source of a set, neither now and then nor when it pings
 	ResourceListInterval time.Duration // how often the Resource List of a set is renewed, if anything changed; default 1 hour
 	MaxBaselines         int           // how many baselines may be read at the same time; default 128
 	MaxAudits            int           // how many audits and lists of resources may be read at the same time; default 128

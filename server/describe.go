@@ -62,6 +62,9 @@ func (s *sets) put(w http.ResponseWriter, r *http.Request, set string) error {
 	if body.Private && s.callers.authenticator == nil {
 		return resourcesync.Invalid("private: this hub has no tokens, so everybody may see everything: RSHUB_TOKENS_FILE or RSHUB_JWT_KEYS")
 	}
+	if body.Source != "" && s.sources == nil {
+		return resourcesync.Invalid("source: this hub polls none (RSHUB_POLL=off); rspublish relay does it from any machine")
+	}
 	if body.Source != "" && s.inventories == nil {
 		return fmt.Errorf("the hub cannot poll a source: %w", feed.ErrNoInventory)
 	}

@@ -71,6 +71,19 @@ func (q *quota) full(set string) (most int64, full bool) {
 	return most, k != nil && most > 0 && max(k.bytes, q.all[k.by]) >= most
 }
 
+// together returns what the sets of a maker keep, or a set where nobody knows the makers.
+func (q *quota) together(by string) int64 {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.maker != nil {
+		return q.all[by]
+	}
+	if k := q.sets[by]; k != nil {
+		return k.bytes
+	}
+	return 0
+}
+
 // grew notes that a set was published to, so that it is measured. Sets that nobody could
 // publish to are not noted: a publisher may name any number. See hub.Options.
 func (q *quota) grew(set string) {

@@ -240,6 +240,5 @@ func (s *Server) drain(grace context.Context, p *parts) {
 		s.log.Warn("requests were still under way after the grace period")
 	}
 	<-handed
-	p.fetcher.Close()
 	p.hub.Close()
 }

@@ -2,6 +2,7 @@ package server
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -29,12 +30,20 @@ type sources struct {
 	inside   *inside // the way to the hub itself
 }
 
-// wireSources returns what polls sources. The hub compares and publishes as any source does,
-// but without a connection and with all rights.
+// Bounds of the looks at sources.
+const (
+	sourceBytes   = 8 << 30         // of all documents of one source, unpacked
+	sourceEntries = 10_000_000      // of the same
+	sortBytes     = 64 << 20        // of memory, to sort what a source has
+	pollPatience  = 5 * time.Minute // for the hub's own memory or inventory
+)
+
+// wireSources returns what looks at sources. The hub compares and publishes as any source
+// does, but without a connection and with all rights.
 func (s *Server) wireSources(base feed.Base, store *store, p *parts, attempts *meter.Meter) *sources {
-	outcomes, dir := poll.InRedis(store.redis, s.config.Prefix), ""
+	outcomes, pings, dir := poll.InRedis(store.redis, s.config.Prefix), poll.PingsInRedis(store.redis, s.config.Prefix), ""
 	if store.disk != nil {
-		outcomes, dir = poll.OnDisk(store.disk.Keep(sourceKeep)), s.config.Data
+		outcomes, pings, dir = poll.OnDisk(store.disk.Keep(sourceKeep)), nil, s.config.Data
 	}
 	way := &inside{}
 	hub, err := client.New("http://hub.invalid", client.Options{UserAgent: "rshub", Patience: pollPatience, HTTP: &http.Client{Transport: way}})
@@ -42,11 +51,21 @@ func (s *Server) wireSources(base feed.Base, store *store, p *parts, attempts *m
 		panic(err) // the URL is right
 	}
 	getter := &harvest.Getter{Client: p.outbound.HTTP(), Check: p.outbound.Check, Robots: true, Tries: 2, Wait: 30 * time.Second} // the poller comes again
-	look := poll.Relayed(getter, hub, outcomes, dir, func(set, text string) { s.log.Debug("a source is odd", "set", set, "what", text) })
-	poller := poll.New(store.memory, outcomes, look, poll.Options{
-		Mine: p.live.Mine, Logger: s.log,
+	look := poll.Relayed(getter, hub, outcomes, poll.RelayOptions{
+		Dir: dir, Room: newSpools(store, p.quota).take, Total: resourcesync.Limits{Bytes: sourceBytes, Entries: sourceEntries},
+		Memory: func(ctx context.Context) (func(), error) {
+			share, err := p.streams.Wait(ctx, sortBytes)
+			if err != nil {
+				return nil, err
+			}
+			return share.Release, nil
+		},
+		Note: func(set, text string) { s.log.Debug("a source is odd", "set", set, "what", text) },
+	})
+	o := poll.Options{
+		Sets: base.Sets(), Check: p.outbound.Check, Pings: pings, Logger: s.log,
 		Count: func(st feed.State, err error, took time.Duration) {
-			p.looked(st.Set, st.Source, err)
+			p.looked(st.Set, cmp.Or(st.Source, st.ChangeList), err)
 			outcome := outbound.Success
 			if err != nil {
 				outcome = outbound.Other
@@ -56,12 +75,12 @@ func (s *Server) wireSources(base feed.Base, store *store, p *parts, attempts *m
 			}
 			attempts.Count(meter.Fetch, outcome, took)
 		},
-	})
-	return &sources{poller, outcomes, way}
+	}
+	if p.live != nil {
+		o.Mine = p.live.Mine
+	}
+	return &sources{poll.New(store.memory, outcomes, look, o), outcomes, way}
 }
-
-// pollPatience is how long a poll waits for the hub's own memory or inventory.
-const pollPatience = 5 * time.Minute
 
 // A looked is what came of the last look at a source, as the API shows it.
 type looked struct {

@@ -1,7 +1,6 @@
 package server
 
 import (
-	"context"
 	"fmt"
 	"net/http"
 
@@ -62,20 +61,4 @@ func (q *requests) keep(next http.Handler) http.Handler {
 		answer.note(http.StatusOK)
 		q.trail.Add(record, answer.status)
 	})
-}
-
-// fetched returns a context in which a publish of what was fetched for a source is noted,
-// and what adds it to the audit log.
-func (q *requests) fetched(ctx context.Context, set string) (context.Context, func(error)) {
-	if q.trail == nil {
-		return ctx, func(error) {}
-	}
-	record := &trail.Record{Caller: hubItself, Action: trail.Publish, Set: set}
-	return trail.NewContext(ctx, record), func(err error) {
-		status := http.StatusOK
-		if err != nil {
-			status = 0
-		}
-		q.trail.Add(record, status)
-	}
 }

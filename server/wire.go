@@ -12,7 +12,6 @@ import (
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/documents"
 	"github.com/rshub/rshub/feed"
-	"github.com/rshub/rshub/harvest"
 	"github.com/rshub/rshub/hub"
 	"github.com/rshub/rshub/internal/budget"
 	"github.com/rshub/rshub/inventory/live"
@@ -20,7 +19,6 @@ import (
 	"github.com/rshub/rshub/outbound"
 	"github.com/rshub/rshub/outbound/meter"
 	"github.com/rshub/rshub/page"
-	"github.com/rshub/rshub/resourcesync"
 	"github.com/rshub/rshub/subscribe"
 )
 
@@ -31,14 +29,13 @@ type parts struct {
 	documents *documents.Server
 	engine    *callback.Engine
 	websub    *websub.Server
-	fetcher   *harvest.Fetcher
 	outbound  *outbound.Client
 	web       *web.Server
 	memory    changelog.Log
 	quota     *quota
 	requests  *requests
 	live      *live.Live // nil: the hub keeps no inventories
-	sources   *sources   // nil as well: the hub polls none
+	sources   *sources   // nil: the hub looks at none
 	activity  *activity.Recorder
 	streams   *budget.Budget // for answers that are held while clients take them
 }
@@ -110,49 +107,38 @@ func (s *Server) wire(base feed.Base, guard *guard, store *store, bus *hub.Bus, 
 		InFlight: c.CallbackInFlight, PerHost: c.CallbackPerHost, Logger: s.log, Metrics: s.metrics, Meter: attempts, Rights: s.callers.rights(),
 		Delivered: p.activity.Delivered, Outcome: p.called,
 	})
-	p.fetcher = harvest.New(p.outbound.HTTP(), log, p.publishFetched, harvest.Options{
-		Sets: base.Sets(), Check: p.outbound.Check, Logger: s.log,
-		Count: func(o outbound.Outcome, took time.Duration) { attempts.Count(meter.Fetch, o, took) },
-	})
+	var ping func(context.Context, string) error
+	if !c.NoPoll {
+		p.sources = s.wireSources(base, store, p, attempts)
+		ping = p.sources.poller.Ping
+	}
 	p.websub = websub.NewServer(p.engine, store.subscriptions, log, p.outbound.Check, base, websub.Options{
-		Waits: p.hub.Waits, Inventory: p.inventory, Ping: p.fetcher.Ping, LeaseMin: c.LeaseMin, LeaseDefault: c.LeaseDefault, LeaseMax: c.LeaseMax,
+		Waits: p.hub.Waits, Inventory: p.inventory, Ping: ping, LeaseMin: c.LeaseMin, LeaseDefault: c.LeaseDefault, LeaseMax: c.LeaseMax,
 		MaxRequests: c.CallbackRequests, MaxPerHost: c.CallbackMaxPerHost, MaxPerSet: c.CallbackMaxPerSet, MaxUnverified: c.CallbackMaxUnverified,
 		ClockSkew: c.ClockSkew,
 	})
-	if p.live != nil {
-		p.sources = s.wireSources(base, store, p, attempts)
-	}
 	s.health.missing = p.engine.Missing
 	s.metrics.MustRegister(newReadyGauge(s.health))
 	return p
-}
-
-// publishFetched publishes changes that were fetched from a source. last is the
-// cursor of the last one. added is 0 if the hub had the changes already.
-func (p *parts) publishFetched(ctx context.Context, set, key string, digest [32]byte, changes []resourcesync.Change) (last feed.Cursor, added int, err error) {
-	ctx, noted := p.requests.fetched(ctx, set)
-	a, err := p.hub.Publish(ctx, set, changelog.Publish{Changes: changes, Key: key, Hash: digest})
-	noted(err)
-	if err != nil || a.Replayed {
-		return a.Cursor, 0, err
-	}
-	return a.Cursor, a.Count, nil
 }
 
 // runs returns the functions that run in the background, by the name of their part.
 func (p *parts) runs() map[string]func(context.Context) error {
 	runs := map[string]func(context.Context) error{"hub": p.hub.Run, "subscribe": p.subscribe.Run, "callback": p.engine.Run, "quota": p.quota.run, "activity": p.activity.Run}
 	if p.live != nil {
-		runs["inventory"], runs["poll"] = p.live.Run, p.sources.poller.Run
+		runs["inventory"] = p.live.Run
+	}
+	if p.sources != nil {
+		runs["poll"] = p.sources.poller.Run
 	}
 	return runs
 }
 
 // site returns the handler for users.
 func (s *Server) site(base feed.Base, guard *guard, store *store, p *parts) http.Handler {
-	sets := &sets{base: base, memory: store.memory, hub: p.hub, streams: p.streams, checkFetched: p.outbound.Check, callers: s.callers, activity: p.activity}
+	sets := &sets{base: base, memory: store.memory, hub: p.hub, streams: p.streams, checkFetched: p.outbound.Check, callers: s.callers, activity: p.activity, sources: p.sources}
 	if p.live != nil {
-		sets.inventories, sets.sources, sets.resources = p.live, p.sources, p.resources(store.inventories.store)
+		sets.inventories, sets.resources = p.live, p.resources(store.inventories.store)
 	}
 	tokens, holds := s.config.Callers != nil, p.live != nil
 	pages := &pages{

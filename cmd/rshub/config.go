@@ -57,6 +57,7 @@ type config struct {
 	SetQuota       setting.Size  `envconfig:"RSHUB_SET_QUOTA" default:"0" desc:"how many bytes one set may keep, about; 0: four fifths of what the disk or Redis has room for, where that is known"`
 
 	Inventory            string        `group:"Inventories and audits" envconfig:"RSHUB_INVENTORY" default:"on" desc:"on or off: whether the hub keeps inventories of what sets hold now, for baselines, Resource Lists and audits; all hubs that share a Redis should have the same; a set may turn its own off"`
+	Poll                 string        `envconfig:"RSHUB_POLL" default:"on" desc:"on or off: whether the hub looks at the sources that sets are described with, now and then or when a source pings"`
 	ResourceListInterval time.Duration `envconfig:"RSHUB_RESOURCELIST_INTERVAL" default:"1h" desc:"how often the Resource List of a set is renewed, if anything changed"`
 	MaxBaselines         int           `envconfig:"RSHUB_MAX_BASELINES" default:"128" desc:"how many baselines may be read at the same time from this hub; one more is answered 429"`
 	MaxAudits            int           `envconfig:"RSHUB_MAX_AUDITS" default:"128" desc:"how many audits and lists of resources may be read at the same time from this hub; one more is answered 429"`
@@ -136,6 +137,9 @@ func readConfig() (*config, error) {
 	}
 	if c.Inventory != "on" && c.Inventory != "off" {
 		p.add("RSHUB_INVENTORY", "is %q; it is on or off", c.Inventory)
+	}
+	if c.Poll != "on" && c.Poll != "off" {
+		p.add("RSHUB_POLL", "is %q; it is on or off", c.Poll)
 	}
 	if c.MaxBody < 1<<10 || c.MaxBody > 1<<40 {
 		p.add("RSHUB_MAX_BODY", "is %d bytes; it is 1KiB to 1TiB", c.MaxBody)
@@ -392,6 +396,7 @@ func (c *config) server(log *slog.Logger) (server.Config, error) {
 	s.NATSURL, s.NATSCredentials, s.NATSRootCAs = c.NATSURL, c.NATSCreds, c.NATSCA
 	s.Sets, s.NoPushSets, s.ChangeListSize = c.Sets, c.NoPushSets, c.ChangeListSize
 	s.Retention = changelog.Retention{Age: c.RetentionAge, Count: c.RetentionCount}
+	s.NoPoll = c.Poll == "off"
 	s.NoInventory, s.ResourceListInterval = c.Inventory == "off", c.ResourceListInterval
 	s.MaxBaselines, s.MaxAudits = c.MaxBaselines, c.MaxAudits
 	s.Callers, s.Insecure, s.Hosts, s.Origins = callers, c.Insecure == insecure, c.Hosts, c.Origins

@@ -106,7 +106,8 @@ spec:
   volumes:
     {{- if $redis }}
     - name: tmp
-      emptyDir: {}
+      emptyDir:
+        sizeLimit: 5Gi # the hub takes 4 GiB of it at most
     {{- end }}
     {{- if $disk }}
     - name: data

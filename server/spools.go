@@ -1,0 +1,94 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/rshub/rshub/feed"
+)
+
+// maxSpools is how many bytes the temporary files of all looks take at once, if they are not
+// on the disk of the change memory. The volume for /tmp in the chart is larger.
+const maxSpools = 4 << 30
+
+// spools are the temporary files of looks at sources. On the disk of the change memory they
+// leave room for it, and count as what the sets of their maker keep.
+type spools struct {
+	quota *quota
+	space func() (free, reserve uint64, err error) // nil: they are elsewhere
+
+	mu   sync.Mutex
+	sets map[string]spool
+}
+
+// A spool is what the look at the source of a set takes.
+type spool struct {
+	by    string // who made the set, or the set where nobody knows
+	bytes int64
+}
+
+func newSpools(store *store, q *quota) *spools {
+	s := &spools{quota: q, sets: map[string]spool{}}
+	if store.disk != nil {
+		s.space = store.disk.Space
+	}
+	return s
+}
+
+// take has the look at the source of a set take so many bytes. The error is feed.ErrFull if
+// there is no room.
+func (s *spools) take(ctx context.Context, set string, bytes int64) error {
+	if bytes == 0 {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.sets, set)
+		return nil
+	}
+	by := set
+	if s.quota.maker != nil {
+		var err error
+		if by, err = s.quota.maker(ctx, set); err != nil && !errors.Is(err, feed.ErrNoSet) {
+			return err
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all, his := bytes, bytes
+	for name, other := range s.sets {
+		if name == set {
+			continue
+		}
+		if all += other.bytes; other.by == by {
+			his += other.bytes
+		}
+	}
+	if err := s.roomLocked(by, bytes-s.sets[set].bytes, all, his); err != nil {
+		return err
+	}
+	s.sets[set] = spool{by, bytes}
+	return nil
+}
+
+// roomLocked returns an error if there is no room for more bytes, which make all that all
+// looks take, and his of one maker.
+func (s *spools) roomLocked(by string, more, all, his int64) error {
+	if s.space == nil {
+		if all > maxSpools {
+			return fmt.Errorf("%w: the lists of sources take %d MiB of temporary files at once", feed.ErrFull, maxSpools>>20)
+		}
+		return nil
+	}
+	free, reserve, err := s.space()
+	if err != nil {
+		return fmt.Errorf("how much room the disk has: %w", err)
+	}
+	if free < 2*reserve+uint64(max(more, 0)) {
+		return fmt.Errorf("%w: the disk has %d MiB left for the list of the source", feed.ErrFull, free>>20)
+	}
+	if most := s.quota.most.Load(); most > 0 && s.quota.together(by)+his > most {
+		return fmt.Errorf("%w: the list of the source, with what is kept already, takes more than the %d MiB that one set may", feed.ErrFull, most>>20)
+	}
+	return nil
+}
