@@ -10,7 +10,7 @@ List, a Source Description, a Resource List, a Resource Dump, a sitemap, a page 
 to one of these, or a site. If it leads to several sets, rsmirror lists them and ends. DIR
 is a directory of rsmirror's own. It must be new or empty; its directory .rsmirror holds
 what rsmirror knows. rsmirror follows an rshub by push. Of any other source it reads the Resource List
-or the Resource Dump, and then the Change Lists, again and again.
+or the Resource Dump, and then the Change Lists or the Change Dump, again and again.
 
 rsmirror gets every URL that the source names. Mirror only sources that you trust with
 that, or say -public.
@@ -39,7 +39,7 @@ How
   -retry DURATION   how long -once waits for a source that does not answer (default 10m)
   -parallel N       contents that are got at a time (default 16)
   -per-host N       the same of one host (default 4)
-  -max-size SIZE    the largest content, or ZIP file of a Resource Dump (default 10GiB)
+  -max-size SIZE    the largest content, or ZIP file of a dump (default 10GiB)
   -max-delete N     how many resources may be deleted within a day: a number, a share such
                     as 20% of what DIR has, or all (default: 10% or ten, whichever is
                     more). If there are more, rsmirror deletes none of them, and ends
