@@ -61,6 +61,10 @@ type Tree struct {
 	// watched from then on; "." is the directory itself.
 	enter func(path string)
 
+	// Busy is called with the path of each file that a list leaves because it is being
+	// written, so that somebody looks at it later.
+	busy func(path string)
+
 	stats Stats
 }
 
@@ -103,8 +107,11 @@ func Open(dir, base string, o Options) (*Tree, error) {
 	if !info.IsDir() {
 		return nil, fmt.Errorf("%s is not a directory", dir)
 	}
-	return &Tree{dir: dir, base: base, opts: o, exclude: exclude, enter: func(string) {}}, nil
+	return &Tree{dir: dir, base: base, opts: o, exclude: exclude, enter: nobody, busy: nobody}, nil
 }
+
+// nobody is told of a path.
+func nobody(string) {}
 
 // CheckBase returns nil when a directory can be below a base URL.
 func CheckBase(base string) error {

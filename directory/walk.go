@@ -152,6 +152,9 @@ func (w *walk) one(n *name) error {
 		case errors.Is(err, errNoFile):
 			return nil
 		case err != nil:
+			if errors.Is(err, ErrBusy) {
+				w.busy(n.path)
+			}
 			return w.gap(n.path, err)
 		}
 		w.stats.Hashed++

@@ -28,7 +28,8 @@ var ErrLost = errors.New("events were lost")
 // written is not seen half.
 //
 // A directory is watched before it is read, by Resources too. So a change either comes
-// before the reading, or is told.
+// before the reading, or is told. A file that Resources leaves because it is being written
+// is dirty from then on.
 type Watcher struct {
 	tree *Tree
 	fs   *fsnotify.Watcher
@@ -70,13 +71,13 @@ func newWatcher(t *Tree) (*Watcher, error) {
 		return nil, fmt.Errorf("watch %s: %w", t.dir, err)
 	}
 	w := &Watcher{tree: t, fs: f, add: f.Add, done: make(chan struct{}), watched: map[string]bool{}, moved: make(chan struct{}, 1)}
-	t.enter = w.enter
+	t.enter, t.busy = w.enter, w.busy
 	return w, nil
 }
 
 // Close ends the watching.
 func (w *Watcher) Close() error {
-	w.tree.enter = func(string) {}
+	w.tree.enter, w.tree.busy = nobody, nobody
 	err := w.fs.Close()
 	<-w.done
 	return err
@@ -125,6 +126,12 @@ func (w *Watcher) note(e fsnotify.Event) {
 }
 
 func (w *Watcher) mark(path string, s spot) { w.change(func(d *dirt) { d.mark(path, s) }) }
+
+// busy marks a file that is being written. It is looked at again, whether the system tells of
+// it or not: what was written before its directory was watched is told by nobody.
+func (w *Watcher) busy(path string) {
+	w.mark(path, spot{quiet: w.tree.opts.Now().Add(max(w.tree.opts.Settle, 10*time.Millisecond))})
+}
 
 func (w *Watcher) change(change func(*dirt)) {
 	w.mu.Lock()
@@ -237,7 +244,7 @@ func (w *Watcher) look(ctx context.Context, paths map[string]spot) ([]reconcile.
 		case ctx.Err() != nil:
 			return nil, ctx.Err()
 		case errors.Is(err, ErrBusy):
-			w.mark(p, spot{quiet: w.tree.opts.Now().Add(max(w.tree.opts.Settle, 10*time.Millisecond))})
+			w.busy(p)
 			continue
 		case errors.Is(err, errDirectory):
 			if paths[p].came || !w.watched[p] {

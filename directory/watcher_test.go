@@ -48,13 +48,19 @@ func newUnread(t *testing.T, files ...string) *watch {
 	for _, name := range files {
 		p.write(name, "of "+name)
 	}
+	return p.watch()
+}
+
+// watch watches the place, but nobody takes the events from the system yet.
+func (p *place) watch() *watch {
+	p.Helper()
 	watcher, err := newWatcher(p.open())
 	if err != nil {
-		t.Fatal(err)
+		p.Fatal(err)
 	}
-	t.Cleanup(func() {
+	p.Cleanup(func() {
 		if err := watcher.Close(); err != nil {
-			t.Error(err)
+			p.Error(err)
 		}
 	})
 	w := &watch{place: p, Watcher: watcher, dirs: map[string]bool{}, times: map[string][]string{}}
@@ -454,6 +460,35 @@ func TestWatcherOfAGrowingFile(t *testing.T) {
 	}
 	if after := w.now().Sub(begin); grown < 8 || after < 8*time.Second {
 		t.Errorf("it is told after %d times and %v", grown, after)
+	}
+}
+
+// What a list leaves because it is being written is told when it has settled, also if its
+// directory was not watched yet when it was written last.
+func TestWatcherOfWhatAListLeaves(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	p.opts.Settle = time.Second
+	p.write("a", "1")
+	p.write("d/z", "1")
+	touch := func() {
+		for _, name := range []string{"a", "d/z"} {
+			if err := os.Chtimes(filepath.Join(p.dir, name), p.now(), p.now()); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	touch()
+	p.slept = touch // the list waits for a until its patience ends; then it comes to d
+	w := p.watch()
+	p.slept = nil
+	go w.run()
+	if len(w.known) > 0 {
+		t.Fatalf("the list has %v", w.known)
+	}
+	w.settles()
+	if w.lost > 0 {
+		t.Error("everything was listed anew")
 	}
 }
 

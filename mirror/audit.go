@@ -262,12 +262,15 @@ func (a *auditing) compareLists(ctx context.Context) (wrong []Problem, err error
 	return wrong, nil
 }
 
-// changedSince returns the newest change of each resource that the Change Lists name since
-// a time.
+// changedSince returns the newest change of each resource that the Change Lists, or else the
+// Change Dump, name since a time.
 func (a *auditing) changedSince(ctx context.Context, at time.Time) (map[string]resourcesync.Change, error) {
 	newest := map[string]resourcesync.Change{}
-	if a.source.ChangeList == "" || at.IsZero() {
+	if !a.changing() || at.IsZero() {
 		return newest, nil
+	}
+	if a.source.ChangeList == "" {
+		return newest, a.changedInDump(ctx, at, newest)
 	}
 	for c, err := range a.lister.Changes(ctx, a.source.ChangeList, at, nil, nil) {
 		if err != nil {
@@ -278,4 +281,24 @@ func (a *auditing) changedSince(ctx context.Context, at time.Time) (map[string]r
 		}
 	}
 	return newest, nil
+}
+
+// changedInDump adds the newest change of each resource that the Change Dump names since a time.
+func (a *auditing) changedInDump(ctx context.Context, at time.Time, newest map[string]resourcesync.Change) error {
+	_, spans, err := a.changeDump(ctx, at)
+	if err != nil {
+		return err
+	}
+	for i := range spans {
+		err := a.manifest(ctx, changeManifests{a.Mirror}, &spans[i].Package, false, func(e *feed.Entry, _ *member) error {
+			if a.wants(e) && !e.Change.Datetime.Before(at) && !e.Change.Datetime.Before(newest[e.Change.Loc].Datetime) {
+				newest[e.Change.Loc] = e.Change
+			}
+			return nil
+		}, func() error { return nil })
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -50,7 +50,9 @@ func (m *Mirror) takeDump(ctx context.Context, st *looks) error {
 		return &SourceError{err}
 	}
 	print := printOf(d)
+	t := &taking{Mirror: m, at: d.At, look: st.Number + 1, packed: map[string]*member{}}
 	if st.Listed && st.Dump == print {
+		t.begin(st)
 		return nil
 	}
 	var done dumped
@@ -60,7 +62,6 @@ func (m *Mirror) takeDump(ctx context.Context, st *looks) error {
 	if done.Print != print {
 		done = dumped{Print: print}
 	}
-	t := &taking{Mirror: m, at: d.At, look: st.Number + 1, packed: map[string]*member{}}
 	for ; done.Read < len(d.Packages); done.Read++ {
 		m.opts.Note("reading package %d of %d of the Resource Dump", done.Read+1, len(d.Packages))
 		if err := t.unpack(ctx, &d.Packages[done.Read]); err != nil {
@@ -79,7 +80,7 @@ func (m *Mirror) takeDump(ctx context.Context, st *looks) error {
 // unpack takes over one package.
 func (t *taking) unpack(ctx context.Context, p *harvest.Package) error {
 	_, contents := t.sink.(*Directory)
-	return t.manifest(ctx, p, contents, func(e *feed.Entry, in *member) error {
+	return t.manifest(ctx, t.lister, p, contents, func(e *feed.Entry, in *member) error {
 		if !t.wants(e) {
 			return nil
 		}
@@ -90,11 +91,11 @@ func (t *taking) unpack(ctx context.Context, p *harvest.Package) error {
 	}, func() error { return t.apply(ctx) })
 }
 
-// manifest calls each with the resources of a package, and where the content of each is,
-// which may be nil; and then end. With contents it gets the package. Else it is content
-// with a copy of the manifest, if the source has one.
-func (m *Mirror) manifest(ctx context.Context, p *harvest.Package, contents bool, each func(*feed.Entry, *member) error, end func() error) (err error) {
-	resources := m.lister.ManifestAt(ctx, p.Manifest)
+// manifest calls each with the resources, or the changes, of a package, and where the content
+// of each is, which may be nil; and then end. With contents it gets the package. Else it is
+// content with a copy of the manifest, if the source has one.
+func (m *Mirror) manifest(ctx context.Context, r manifests, p *harvest.Package, contents bool, each func(*feed.Entry, *member) error, end func() error) (err error) {
+	resources := r.ManifestAt(ctx, p.Manifest)
 	in := new(pack)
 	if contents || p.Manifest == "" {
 		file, err := m.getPackage(ctx, p)
@@ -110,7 +111,7 @@ func (m *Mirror) manifest(ctx context.Context, p *harvest.Package, contents bool
 			return &SourceError{aboutPackage(p, err)}
 		}
 		defer text.Close()
-		resources = m.lister.Manifest(ctx, text, at)
+		resources = r.Manifest(ctx, text, at)
 	}
 	for e, err := range resources {
 		if err != nil {
@@ -205,7 +206,7 @@ func (m *Mirror) listing(ctx context.Context) (at time.Time, each func(func(*fee
 	}
 	return d.At, func(each func(*feed.Entry) error) error {
 		for i := range d.Packages {
-			if err := m.manifest(ctx, &d.Packages[i], false, func(e *feed.Entry, _ *member) error { return each(e) }, func() error { return nil }); err != nil {
+			if err := m.manifest(ctx, m.lister, &d.Packages[i], false, func(e *feed.Entry, _ *member) error { return each(e) }, func() error { return nil }); err != nil {
 				return err
 			}
 		}

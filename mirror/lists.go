@@ -26,10 +26,17 @@ type looks struct {
 	Pushed  bool          `json:"pushed"` // what a hub says is taken over, and the list is older
 	Bare    bool          `json:"bare"`   // it has resources of which it says nothing but the URL
 	Seen    *harvest.Seen `json:"seen"`
-	Dump    string        `json:"dump,omitempty"`  // the print of the Resource Dump that was taken over
-	After   string        `json:"after,omitempty"` // the hub's cursor before the Resource List was read; the deletions after it are still to be taken over
-	Changed time.Time     `json:"changed"`         // every change up to then is taken over
-	Lists   *harvest.Seen `json:"lists"`           // the Change Lists that were read; nil: none
+	Dump    string        `json:"dump,omitempty"`    // the print of the Resource Dump that was taken over
+	After   string        `json:"after,omitempty"`   // the hub's cursor before the Resource List was read; the deletions after it are still to be taken over
+	Changed time.Time     `json:"changed"`           // every change up to then is taken over
+	Lists   *harvest.Seen `json:"lists"`             // the Change Lists that were read; nil: none
+	Package string        `json:"package,omitempty"` // the print of the package of the Change Dump that was taken over last
+	Until   time.Time     `json:"until,omitzero"`    // every change up to then is in that package or in one before it; zero: the dump does not say
+}
+
+// from lets the next look at the changes begin at a time; zero: with all that there are.
+func (st *looks) from(at time.Time) {
+	st.Changed, st.Lists, st.Package, st.Until = at, nil, "", time.Time{}
 }
 
 // resources returns the URL of the listing of all resources; empty: there is none.
@@ -43,9 +50,12 @@ func (m *Mirror) resources() string {
 // listed reports whether the source names all its resources, in a list or in a dump.
 func (m *Mirror) listed() bool { return m.resources() != "" || m.source.ResourceDump != "" }
 
+// changing reports whether the source names its changes, in a list or in a dump.
+func (m *Mirror) changing() bool { return m.source.ChangeList != "" || m.source.ChangeDump != "" }
+
 // lists looks at the source's lists, again and again unless once.
 func (m *Mirror) lists(ctx context.Context, once bool) error {
-	if !m.listed() && m.source.ChangeList == "" {
+	if !m.listed() && !m.changing() {
 		return &SourceError{ErrNoLists}
 	}
 	for {
@@ -82,34 +92,39 @@ func (m *Mirror) look(ctx context.Context) error {
 	if _, err := m.home.Ledger.Meta("looks", &st); err != nil {
 		return err
 	}
-	if m.listed() && (!st.Listed || m.source.ChangeList == "") {
+	// Contents of a Change Dump are taken over as they were: one must know from when on they count.
+	unknown := m.source.ChangeList == "" && st.Changed.IsZero() && st.Package == ""
+	if m.listed() && (!st.Listed || !m.changing() || unknown) {
 		if err := m.takeAll(ctx, &st); err != nil {
 			return err
 		}
 	}
-	if m.source.ChangeList == "" {
+	if !m.changing() {
 		return nil
 	}
 	gap, err := m.takeChanges(ctx, &st)
 	if err != nil || !gap {
 		return err
 	}
-	before := st.Changed
+	before, changes := st.Changed, "Change List"
+	if m.source.ChangeList == "" {
+		changes = "Change Dump"
+	}
 	if !m.listed() {
-		m.opts.Note("the Change List does not reach back to the last look: changes between are lost")
+		m.opts.Note("the %s does not reach back to the last look: changes between are lost", changes)
 	} else {
-		m.opts.Note("the Change List does not reach back to the last look: reading the list of all resources")
+		m.opts.Note("the %s does not reach back to the last look: reading the list of all resources", changes)
 		if err := m.takeAll(ctx, &st); err != nil {
 			return err
 		}
 	}
 	if st.Changed.Equal(before) {
-		st.Changed, st.Lists = time.Time{}, nil // nobody knows where to go on: take all changes that there are
+		st.from(time.Time{}) // nobody knows where to go on: take all changes that there are
 	}
 	gap, err = m.takeChanges(ctx, &st)
 	if gap && err == nil {
-		m.opts.Note("the Change List does not reach back to the list of all resources: changes between may be missing")
-		st.Changed, st.Lists = time.Time{}, nil
+		m.opts.Note("the %s does not reach back to the list of all resources: changes between may be missing", changes)
+		st.from(time.Time{})
 		_, err = m.takeChanges(ctx, &st)
 	}
 	return err
@@ -137,6 +152,7 @@ func (m *Mirror) takeList(ctx context.Context, st *looks) error {
 	}
 	for e, err := range m.lister.Since(ctx, m.resources(), seen) {
 		if errors.Is(err, harvest.ErrUnchanged) {
+			t.begin(st)
 			return nil
 		}
 		if err != nil {
@@ -162,10 +178,15 @@ func (t *taking) end(ctx context.Context, st *looks) error {
 		return err
 	}
 	st.Number, st.Listed, st.Bare = t.look, true, t.bare
-	if t.source.ChangeList != "" && (st.Changed.IsZero() || t.at.After(st.Changed)) {
-		st.Changed, st.Lists = t.at, nil
-	}
+	t.begin(st)
 	return t.keep(st)
+}
+
+// begin lets the next look at the changes begin at the time of the listing, if that is later.
+func (t *taking) begin(st *looks) {
+	if t.changing() && (st.Changed.IsZero() || t.at.After(st.Changed)) {
+		st.from(t.at)
+	}
 }
 
 // wants reports whether the mirror is to have a resource.
@@ -190,7 +211,7 @@ func (m *Mirror) keep(st *looks) error {
 
 // listedAt returns the time that a Resource List says it is of; zero: it does not say.
 func (m *Mirror) listedAt(ctx context.Context) (time.Time, error) {
-	if m.source.ResourceList == "" || m.source.ChangeList == "" {
+	if m.source.ResourceList == "" || !m.changing() {
 		return time.Time{}, nil
 	}
 	a, err := m.lister.Getter.Get(ctx, "the Resource List", m.source.ResourceList, harvest.Version{})
@@ -253,16 +274,8 @@ func sameVersion(a, b *resourcesync.Change) bool {
 
 // apply applies what was taken in, and then keeps that it was.
 func (t *taking) apply(ctx context.Context) error {
-	if len(t.changed) > 0 {
-		var err error
-		if d, ok := t.sink.(*Directory); ok && len(t.packed) > 0 {
-			err = d.applyPacked(ctx, t.changed, t.packed)
-		} else {
-			err = t.sink.Apply(ctx, t.changed)
-		}
-		if err != nil {
-			return err
-		}
+	if err := t.applyPacked(ctx, t.changed, t.packed); err != nil {
+		return err
 	}
 	clear(t.packed)
 	var b ledger.Batch
@@ -271,6 +284,18 @@ func (t *taking) apply(ctx context.Context) error {
 	}
 	t.changed, t.seen = nil, t.seen[:0]
 	return t.home.Ledger.Commit(&b)
+}
+
+// applyPacked brings entries to the sink. packed has by loc where contents are, of those that
+// are in a package.
+func (m *Mirror) applyPacked(ctx context.Context, entries []feed.Entry, packed map[string]*member) error {
+	if len(entries) == 0 {
+		return nil
+	}
+	if d, ok := m.sink.(*Directory); ok && len(packed) > 0 {
+		return d.applyPacked(ctx, entries, packed)
+	}
+	return m.sink.Apply(ctx, entries)
 }
 
 // leftovers removes what the listing does not name any more. If a hub has the word after the
@@ -320,8 +345,12 @@ func (t *taking) leftovers(ctx context.Context, hub bool) error {
 }
 
 // takeChanges takes over the changes of the Change Lists since the last look, while it reads
-// them. gap says that the lists do not reach back to it; then nothing was taken over.
+// them; of the Change Dump, if the source has no Change List. gap says that they do not reach
+// back to the last look; then nothing was taken over.
 func (m *Mirror) takeChanges(ctx context.Context, st *looks) (gap bool, err error) {
+	if m.source.ChangeList == "" {
+		return m.takeChangeDump(ctx, st)
+	}
 	var seen harvest.Seen
 	if st.Lists != nil {
 		seen = *st.Lists
@@ -346,7 +375,7 @@ func (m *Mirror) takeChanges(ctx context.Context, st *looks) (gap bool, err erro
 			newest = c.Datetime
 		}
 		if batch = append(batch, *c); len(batch) == listBatch {
-			if err := m.applyChanges(ctx, batch, st); err != nil {
+			if err := m.applyChanges(ctx, batch, nil, st); err != nil {
 				return false, err
 			}
 			batch = batch[:0]
@@ -355,15 +384,15 @@ func (m *Mirror) takeChanges(ctx context.Context, st *looks) (gap bool, err erro
 	if lost() {
 		return true, nil
 	}
-	if err := m.applyChanges(ctx, batch, st); err != nil {
+	if err := m.applyChanges(ctx, batch, nil, st); err != nil {
 		return false, err
 	}
 	st.Changed, st.Lists = newest, &seen
 	return false, m.keep(st)
 }
 
-// applyChanges applies those changes that were not taken over yet.
-func (m *Mirror) applyChanges(ctx context.Context, changes []resourcesync.Change, st *looks) error {
+// applyChanges applies those changes that were not taken over yet. packed is that of applyPacked.
+func (m *Mirror) applyChanges(ctx context.Context, changes []resourcesync.Change, packed map[string]*member, st *looks) error {
 	var entries []feed.Entry
 	var b ledger.Batch
 	last := map[string]int{} // by loc
@@ -382,6 +411,10 @@ func (m *Mirror) applyChanges(ctx context.Context, changes []resourcesync.Change
 				continue // taken over already; a resource may change several times within the precision of the times
 			}
 		}
+		// Where nobody knows of when the listing is, only this tells that it has a later version.
+		if known && before.Entry.Micros == 0 && st.Changed.IsZero() && !c.Lastmod.IsZero() && c.Lastmod.Before(before.Entry.Change.Lastmod) {
+			continue
+		}
 		entries = append(entries, e)
 		if c.Change == resourcesync.Deleted {
 			b.Unlisted(c.Loc)
@@ -392,7 +425,7 @@ func (m *Mirror) applyChanges(ctx context.Context, changes []resourcesync.Change
 	if len(entries) == 0 {
 		return nil
 	}
-	if err := m.sink.Apply(ctx, entries); err != nil {
+	if err := m.applyPacked(ctx, entries, packed); err != nil {
 		return err
 	}
 	return m.home.Ledger.Commit(&b)

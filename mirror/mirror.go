@@ -27,7 +27,7 @@ type Options struct {
 	Every     time.Duration // how often a source without a hub is looked at; default 5 minutes
 	Patience  time.Duration // how long a run once waits for a source that does not answer; default 10 minutes
 	UserAgent string
-	MaxSize   int64 // the most bytes of a package of a Resource Dump; default 10 GiB
+	MaxSize   int64 // the most bytes of a package of a dump; default 10 GiB
 
 	// Note is called with what a person may want to know. Several goroutines may call it
 	// at the same time. Default: nobody is told.
@@ -47,7 +47,7 @@ type Mirror struct {
 	opts   Options
 	lister *harvest.Lister
 
-	packages *fetch.Fetcher // of Resource Dumps
+	packages *fetch.Fetcher // of dumps
 
 	working    sync.Mutex      // held while what the source says is taken over
 	replicated *client.Replica // that gave the last update; nil: there was none
@@ -71,7 +71,7 @@ func New(h *Home, source *discovery.Source, sink Sink, o Options) *Mirror {
 }
 
 // ErrNoLists means that a source offers nothing that a mirror can be made from.
-var ErrNoLists = errors.New("the source has neither a hub that rsmirror can follow, nor a Resource List, a Resource Dump, a sitemap or a Change List")
+var ErrNoLists = errors.New("the source has neither a hub that rsmirror can follow, nor a Resource List, a Resource Dump, a sitemap, a Change List or a Change Dump")
 
 // A SourceError means that the source, or the hub, does not answer as it should. The mirror
 // itself is right, and another Run goes on.

@@ -12,7 +12,7 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// A pack is a ZIP file of a Resource Dump: a manifest, and the contents of resources. A
+// A pack is a ZIP file of a dump: a manifest, and the contents of resources. A
 // path in it is looked up, and is never the path of a file. The zero pack is empty.
 type pack struct {
 	files map[string]*zip.File // by path, with a slash before it

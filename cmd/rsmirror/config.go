@@ -29,6 +29,7 @@ type config struct {
 	parallel, perHost int
 	maxSize           setting.Size
 	maxDelete         reconcile.Bound
+	duplicatesFirst   bool
 	public            bool
 	token             string
 	contentTokens     map[string]string // by origin
@@ -74,6 +75,7 @@ func (c *config) flags(tokenFile *string) *flag.FlagSet {
 		c.maxDelete, err = reconcile.ParseBound(s)
 		return err
 	})
+	fs.BoolVar(&c.duplicatesFirst, "duplicates-first", false, "")
 	fs.BoolVar(&c.public, "public", false, "")
 	fs.StringVar(tokenFile, "token-file", "", "")
 	fs.Func("content-token", "", c.contentToken)

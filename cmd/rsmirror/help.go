@@ -9,8 +9,9 @@ URL is anything that leads to the source: the topic of a set of an rshub, a Capa
 List, a Source Description, a Resource List, a Resource Dump, a sitemap, a page that links
 to one of these, or a site. If it leads to several sets, rsmirror lists them and ends. DIR
 is a directory of rsmirror's own. It must be new or empty; its directory .rsmirror holds
-what rsmirror knows. rsmirror follows an rshub by push. Of any other source it reads the Resource List
-or the Resource Dump, and then the Change Lists, again and again.
+what rsmirror knows. rsmirror follows an rshub by push. Of any other source it reads the
+Resource List or the Resource Dump, and then the Change Lists or the Change Dump, again and
+again.
 
 rsmirror gets every URL that the source names. Mirror only sources that you trust with
 that, or say -public.
@@ -39,10 +40,12 @@ How
   -retry DURATION   how long -once waits for a source that does not answer (default 10m)
   -parallel N       contents that are got at a time (default 16)
   -per-host N       the same of one host (default 4)
-  -max-size SIZE    the largest content, or ZIP file of a Resource Dump (default 10GiB)
+  -max-size SIZE    the largest content, or ZIP file of a dump (default 10GiB)
   -max-delete N     how many resources may be deleted within a day: a number, a share such
                     as 20% of what DIR has, or all (default: 10% or ten, whichever is
                     more). If there are more, rsmirror deletes none of them, and ends
+  -duplicates-first get a content where the source names duplicates of it, in the order that
+                    the source prefers, and from its own URL only if none of them is right
   -public           get contents, and documents that are not at the host of URL, from public
                     addresses only
   -token-file FILE  holds the bearer token; without it RSMIRROR_TOKEN does. It is sent only
@@ -74,8 +77,8 @@ rsmirror audit
   -repair           catch up first; then get what is missing, stale or damaged, and remove
                     what the source does not have
   -remove-extra     with -repair: remove files that rsmirror has not made, too
-  -parallel, -per-host, -max-size, -max-delete, -public, -retry, -token-file,
-  -content-token, -q
+  -parallel, -per-host, -max-size, -max-delete, -duplicates-first, -public, -retry,
+  -token-file, -content-token, -q
                     as above
   While another rsmirror works in DIR, audit asks it for a copy of its bookkeeping, and
   looks twice at what seems wrong: what changed meanwhile is not judged. With -repair the

@@ -2,9 +2,13 @@ package main
 
 import (
 	"flag"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/rshub/rshub/internal/helptest"
@@ -68,6 +72,32 @@ func TestCommandLine(t *testing.T) {
 		if said := stdout.String() + stderr.String(); code != test.code || !strings.Contains(said, test.says) || strings.Contains(said, "secret") {
 			t.Errorf("rsmirror %s ends with %d, not %d, and says %s", test.args, code, test.code, said)
 		}
+	}
+}
+
+// With -duplicates-first, a content is got where the source names a duplicate of it.
+func TestDuplicatesFirst(t *testing.T) {
+	var mu sync.Mutex
+	asked := map[string]int{}
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		if asked[r.URL.Path]++; r.URL.Path != "/list.xml" {
+			return // it is empty
+		}
+		fmt.Fprintf(w, `<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9" xmlns:rs="http://www.openarchives.org/rs/terms/"><rs:md capability="resourcelist" at="2026-01-01T00:00:00Z"/>`+
+			`<url><loc>http://%s/a</loc><rs:md hash="md5:d41d8cd98f00b204e9800998ecf8427e" length="0"/><rs:ln rel="duplicate" href="http://%[1]s/duplicate"/></url></urlset>`, r.Host)
+	}))
+	defer s.Close()
+	for args, want := range map[string]string{"": "/a", "-duplicates-first": "/duplicate"} {
+		var out strings.Builder
+		if code := run(t.Context(), strings.Fields("-q -once "+args+" "+s.URL+"/list.xml "+filepath.Join(t.TempDir(), "dir")), func(string) string { return "" }, &out, &out); code != 0 {
+			t.Errorf("rsmirror %s ends with %d, and says %s", args, code, &out)
+		}
+		if asked["/a"]+asked["/duplicate"] != 1 || asked[want] != 1 {
+			t.Errorf("rsmirror %s asked for %v", args, asked)
+		}
+		clear(asked)
 	}
 }
 

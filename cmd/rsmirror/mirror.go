@@ -63,7 +63,7 @@ func (p *program) sink(home *mirror.Home) (mirror.Sink, error) {
 	return mirror.NewDirectory(home, mirror.DirectoryOptions{
 		Fetch: fetch.Options{
 			Client: &http.Client{Transport: p.contents()}, Parallel: p.parallel, PerHost: p.perHost,
-			MaxSize: int64(p.maxSize), UserAgent: userAgent(),
+			MaxSize: int64(p.maxSize), UserAgent: userAgent(), DuplicatesFirst: p.duplicatesFirst,
 		},
 		Names: p.settings.Names, MaxDelete: p.maxDelete, Did: p.report.did,
 	})

@@ -4,7 +4,6 @@ import (
 	"archive/zip"
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
@@ -113,37 +112,45 @@ func TestSiteWithoutHub(t *testing.T) {
 	}
 }
 
-// TestDump mirrors a site that has a Resource Dump and a Change List, and whose contents
-// cannot be got one by one.
-func TestDump(t *testing.T) {
-	t.Parallel()
-	site, dir := newOrigin(t), t.TempDir()
+// packed returns a ZIP file with files.
+func packed(t *testing.T, files map[string][]byte) []byte {
+	t.Helper()
 	var zipped bytes.Buffer
-	w, entries := zip.NewWriter(&zipped), []string{}
-	r := rand.New(rand.NewPCG(3, 4))
-	for i := range 50 {
-		name, content := fmt.Sprintf("/d%d/f%d", i%5, i), random(r, 5000)
-		site.set(name, content, status(http.StatusForbidden))
-		out, err := w.Create(fmt.Sprintf("../%d", i))
+	w := zip.NewWriter(&zipped)
+	for name, content := range files {
+		out, err := w.Create(name)
 		if err == nil {
 			_, err = out.Write(content)
 		}
 		if err != nil {
 			t.Fatal(err)
 		}
-		entries = append(entries, fmt.Sprintf(`<url><loc>%s%s</loc><lastmod>2020-02-03T04:05:06Z</lastmod><rs:md hash="sha-256:%s" path="/../%d"/></url>`, site.URL, name, sum(content), i))
 	}
-	out, err := w.Create("manifest.xml")
-	if err == nil {
-		_, err = out.Write(document("resourcedump-manifest", `at="2026-01-01T00:00:00Z"`, entries...))
-	}
-	if err = errors.Join(err, w.Close()); err != nil {
+	if err := w.Close(); err != nil {
 		t.Fatal(err)
 	}
+	return zipped.Bytes()
+}
+
+// TestDump mirrors a site that has a Resource Dump and a Change List, and whose contents
+// cannot be got one by one.
+func TestDump(t *testing.T) {
+	t.Parallel()
+	site, dir := newOrigin(t), t.TempDir()
+	files, entries := map[string][]byte{}, []string{}
+	r := rand.New(rand.NewPCG(3, 4))
+	for i := range 50 {
+		name, content := fmt.Sprintf("/d%d/f%d", i%5, i), random(r, 5000)
+		site.set(name, content, status(http.StatusForbidden))
+		files[fmt.Sprintf("../%d", i)] = content
+		entries = append(entries, fmt.Sprintf(`<url><loc>%s%s</loc><lastmod>2020-02-03T04:05:06Z</lastmod><rs:md hash="sha-256:%s" path="/../%d"/></url>`, site.URL, name, sum(content), i))
+	}
+	files["manifest.xml"] = document("resourcedump-manifest", `at="2026-01-01T00:00:00Z"`, entries...)
+	zipped := packed(t, files)
 	documents := newOrigin(t)
-	documents.set("/all.zip", zipped.Bytes(), first(1, cut))
+	documents.set("/all.zip", zipped, first(1, cut))
 	documents.set("/dump.xml", document("resourcedump", `at="2026-01-01T00:00:00Z"`,
-		fmt.Sprintf(`<url><loc>%s/all.zip</loc><rs:md length="%d" hash="sha-256:%s"/></url>`, documents.URL, zipped.Len(), sum(zipped.Bytes()))), nil)
+		fmt.Sprintf(`<url><loc>%s/all.zip</loc><rs:md length="%d" hash="sha-256:%s"/></url>`, documents.URL, len(zipped), sum(zipped))), nil)
 	site.set("/d0/f0", []byte("changed"), nil)
 	documents.set("/changes.xml", document("changelist", `from="2025-12-01T00:00:00Z"`,
 		fmt.Sprintf(`<url><loc>%s/d0/f0</loc><lastmod>2020-02-03T04:05:06Z</lastmod><rs:md change="updated" datetime="2026-01-02T00:00:00Z" hash="sha-256:%s"/></url>`, site.URL, sum([]byte("changed")))), nil)
@@ -162,6 +169,49 @@ func TestDump(t *testing.T) {
 	if n := documents.asked["/all.zip"]; n != 3 { // it broke off, came, and was audited
 		t.Errorf("the package was asked for %d times", n)
 	}
+}
+
+// TestDumpsOnly mirrors a site that has a Resource Dump and a Change Dump, no lists, and whose
+// contents cannot be got one by one.
+func TestDumpsOnly(t *testing.T) {
+	t.Parallel()
+	site, documents, dir := newOrigin(t), newOrigin(t), t.TempDir()
+	entry := func(name, path, attributes string, content []byte) string {
+		return fmt.Sprintf(`<url><loc>%s%s</loc><lastmod>2020-02-03T04:05:06Z</lastmod><rs:md %s hash="sha-256:%s" path="%s"/></url>`, site.URL, name, attributes, sum(content), path)
+	}
+	dump := func(name, capability, times string, packages ...string) {
+		var entries []string
+		for _, p := range packages {
+			entries = append(entries, fmt.Sprintf(`<url><loc>%s%s</loc><rs:md hash="sha-256:%s"/></url>`, documents.URL, p, sum(documents.files[p])))
+		}
+		documents.set(name, document(capability, times, entries...), nil)
+	}
+	site.set("/same", []byte("same"), status(http.StatusForbidden))
+	site.set("/changed", []byte("the third"), status(http.StatusForbidden))
+	documents.set("/all.zip", packed(t, map[string][]byte{
+		"manifest.xml": document("resourcedump-manifest", `at="2026-01-01T00:00:00Z"`, entry("/same", "/1", "", []byte("same")), entry("/changed", "/2", "", []byte("the first")), entry("/gone", "/3", "", []byte("gone"))),
+		"1":            []byte("same"), "2": []byte("the first"), "3": []byte("gone"),
+	}), nil)
+	dump("/dump.xml", "resourcedump", `at="2026-01-01T00:00:00Z"`, "/all.zip")
+	documents.set("/changed.zip", packed(t, map[string][]byte{
+		"manifest.xml": document("changedump-manifest", `from="2026-01-01T00:00:00Z"`,
+			entry("/changed", "/1", `change="updated" datetime="2026-01-02T00:00:00Z"`, []byte("the second")), entry("/changed", "/2", `change="updated" datetime="2026-01-03T00:00:00Z"`, []byte("the third")),
+			`<url><loc>`+site.URL+`/gone</loc><rs:md change="deleted" datetime="2026-01-03T00:00:00Z"/></url>`),
+		"1": []byte("the second"), "2": []byte("the third"),
+	}), nil)
+	dump("/changedump.xml", "changedump", `from="2026-01-01T00:00:00Z"`, "/changed.zip")
+	documents.set("/cap.xml", document("capabilitylist", "", `<url><loc>`+documents.URL+`/dump.xml</loc><rs:md capability="resourcedump"/></url>`,
+		`<url><loc>`+documents.URL+`/changedump.xml</loc><rs:md capability="changedump"/></url>`), nil)
+	for range 2 {
+		rsmirror(t, 0, "-once", "-strip", site.URL, documents.URL+"/cap.xml", dir)
+		if err := site.same(dir); err != nil {
+			t.Error(err)
+		}
+	}
+	if n := documents.asked["/changed.zip"]; n != 1 {
+		t.Errorf("the package was asked for %d times", n)
+	}
+	rsmirror(t, 0, "audit", dir)
 }
 
 // TestSitemap mirrors a site that has a sitemap only.

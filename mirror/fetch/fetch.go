@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -28,6 +29,10 @@ type Options struct {
 	Tries     int           // how often a content is asked for at once; default 3
 	Pause     time.Duration // before the second try, doubled each time; default 1 s
 	UserAgent string        // default "rsmirror"
+
+	// DuplicatesFirst asks for a content where the source says that there are duplicates of
+	// it, and at its loc only if none of them is right. Default: at its loc first.
+	DuplicatesFirst bool
 }
 
 const maxRedirects = 5
@@ -70,7 +75,7 @@ func New(o Options) *Fetcher {
 
 // A Wanted says which content to get.
 type Wanted struct {
-	Change *resourcesync.Change // its loc, and its links rel=duplicate, are where the content is; length and hash say what it is like
+	Change *resourcesync.Change // its loc, its links rel=duplicate, and those rel=memento that have its hash, are where the content is; length and hash say what it is like
 
 	// ETag and Modified are of the content that the caller has: if the server says that it
 	// is still that one, nothing comes.
@@ -96,8 +101,8 @@ type Got struct {
 	Unchanged bool // it is the one that the caller has, by ETag or Modified; there is nothing in the file
 	Size      int64
 	SHA256    string // lower-case hex
-	ETag      string
-	Modified  string // Last-Modified of the answer
+	ETag      string // empty: the answer has none, or the content is not from its loc
+	Modified  string // Last-Modified of the answer; empty as ETag
 }
 
 // A Failure means that the content could not be got, or is not right. It says nothing of
@@ -129,46 +134,69 @@ func (f *Fetcher) Get(ctx context.Context, w Wanted, to *os.File) (*Got, error) 
 			return nil, err
 		}
 	}
-	var first error
-	for _, place := range places(w.Change) {
+	var why *Failure
+	for _, place := range f.places(w.Change) {
 		got, err := g.from(ctx, place)
-		if _, failed := errors.AsType[*Failure](err); err == nil || !failed {
+		failure, failed := errors.AsType[*Failure](err)
+		if err == nil && place != w.Change.Loc {
+			got.ETag, got.Modified = "", "" // at its loc, the resource has others
+		}
+		if !failed {
 			return got, err
 		}
-		if first == nil {
-			first = err
+		if why == nil || place == w.Change.Loc {
+			why = failure
 		}
 	}
-	return nil, first
+	why.Part = g.Part // what is in the file may be of a place after that
+	return nil, why
 }
 
-// places returns the URLs at which a content is: its loc, and its duplicates, those with
-// the lowest pri first.
-func places(c *resourcesync.Change) []string {
-	all := []string{c.Loc}
-	const most = 5
+// places returns the URLs at which a content is, in the order in which they are tried. A
+// memento of the version that is wanted comes last: it is all that is left when the resource
+// has changed again. A version without a hash cannot be told from others.
+func (f *Fetcher) places(c *resourcesync.Change) []string {
+	all := linked(c, "duplicate", func(*resourcesync.Link) bool { return true })
+	if f.opts.DuplicatesFirst {
+		all = append(all, c.Loc)
+	} else {
+		all = append([]string{c.Loc}, all...)
+	}
+	return append(all, linked(c, "memento", func(l *resourcesync.Link) bool { return shareHash(l.Hash, c.Hash) })...)
+}
+
+// linked returns where the links of a relation lead that fit, at most five; those with the
+// lowest pri first.
+func linked(c *resourcesync.Change, rel string, fits func(*resourcesync.Link) bool) (all []string) {
+	const most, lowest = 5, 999_999
 	pri := func(l *resourcesync.Link) int {
 		if l.Pri == 0 {
-			return 1 << 30
+			return lowest // core section 7
 		}
 		return l.Pri
 	}
-	var mirrors []*resourcesync.Link
+	var links []*resourcesync.Link
 	for i := range c.Links {
-		if l := &c.Links[i]; l.Rel == "duplicate" && (strings.HasPrefix(l.Href, "https://") || strings.HasPrefix(l.Href, "http://")) {
-			at := len(mirrors)
-			for at > 0 && pri(mirrors[at-1]) > pri(l) {
-				at--
-			}
-			mirrors = append(mirrors[:at], append([]*resourcesync.Link{l}, mirrors[at:]...)...)
+		if l := &c.Links[i]; l.Rel == rel && (strings.HasPrefix(l.Href, "https://") || strings.HasPrefix(l.Href, "http://")) && fits(l) {
+			links = append(links, l)
 		}
 	}
-	for i, l := range mirrors {
-		if i < most {
-			all = append(all, l.Href)
-		}
+	slices.SortStableFunc(links, func(a, b *resourcesync.Link) int { return pri(a) - pri(b) })
+	for _, l := range links[:min(len(links), most)] {
+		all = append(all, l.Href)
 	}
 	return all
+}
+
+// shareHash reports whether two texts in the form of resourcesync.Change.Hash have a hash in
+// common.
+func shareHash(a, b string) bool {
+	for hash := range strings.FieldsSeq(a) {
+		if slices.ContainsFunc(strings.Fields(b), func(other string) bool { return strings.EqualFold(hash, other) }) {
+			return true
+		}
+	}
+	return false
 }
 
 // A getting is one Get.

@@ -335,19 +335,6 @@ func TestHostOf(t *testing.T) {
 	}
 }
 
-func TestDuplicate(t *testing.T) {
-	t.Parallel()
-	b := newBench(t, Options{}, nil)
-	c := &resourcesync.Change{Loc: "http://127.0.0.1:1/a", Links: []resourcesync.Link{
-		{Rel: "duplicate", Href: "ftp://example.org/"}, {Rel: "duplicate", Href: b.URL + "/last", Pri: 9},
-		{Rel: "duplicate", Href: b.URL + "/first", Pri: 1}, {Rel: "describedby", Href: b.URL + "/never", Pri: 1},
-	}}
-	b.right(b.get(Wanted{Change: c}))
-	if got := b.last.Load().URL.Path; got != "/first" {
-		t.Errorf("it was asked for at %s", got)
-	}
-}
-
 func TestBusyHost(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, Options{}, func(n int, w http.ResponseWriter, _ *http.Request) bool {
