@@ -7,6 +7,7 @@ import (
 	"io"
 	"iter"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -15,64 +16,90 @@ import (
 )
 
 // A Dump is a Resource Dump: packages with the contents of all resources of a source, as
-// they were at one time.
+// they were at one time. Or it is a Change Dump: packages with what changed, and the contents.
 type Dump struct {
-	At       time.Time // every change up to then is in it; zero: it does not say
-	Packages []Package // in their order
+	At       time.Time // of a Resource Dump: every change up to then is in it; zero: it does not say
+	From     time.Time // of a Change Dump: it reaches back to then; zero: it does not say
+	Packages []Package // in their order; of a Change Dump oldest first, if they say when they begin
 }
 
 // A Package is a ZIP file of a Dump.
 type Package struct {
 	Change   resourcesync.Change // loc, and perhaps hash, length and lastmod, of the ZIP file
-	At       time.Time
-	Manifest string // the URL of a copy of its manifest; empty: the source names none
+	At       time.Time           // of a Resource Dump
+	From     time.Time           // of a Change Dump: no change is earlier; zero: it does not say
+	Until    time.Time           // of a Change Dump: no change is later; zero: it does not say
+	Manifest string              // the URL of a copy of its manifest; empty: the source names none
 }
 
 // Dump reads a Resource Dump, or an index of Resource Dumps. It reads no packages. The
 // errors are those of Resources.
 func (l *Lister) Dump(ctx context.Context, at string) (*Dump, error) {
-	d := new(Dump)
-	parts, err := l.dump(ctx, "the Resource Dump", at, d, true)
-	for i, part := range parts {
+	return l.dump(ctx, "Resource Dump", resourcesync.ResourceDump, at, time.Time{})
+}
+
+// ChangeDump reads a Change Dump, or an index of Change Dumps, as Dump does. It leaves out
+// packages and dumps that end before since.
+func (l *Lister) ChangeDump(ctx context.Context, at string, since time.Time) (*Dump, error) {
+	return l.dump(ctx, "Change Dump", resourcesync.ChangeDump, at, since)
+}
+
+func (l *Lister) dump(ctx context.Context, what, capability, at string, since time.Time) (*Dump, error) {
+	r := &dumpReader{Lister: l, ctx: ctx, capability: capability, since: since}
+	parts, err := r.read("the "+what, at, true)
+	for i := range parts {
 		if err == nil {
-			_, err = l.dump(ctx, fmt.Sprintf("Resource Dump %d of the index", i+1), part, d, false)
+			_, err = r.read(fmt.Sprintf("%s %d of the index", what, i+1), parts[i].Change.Loc, false)
 		}
 	}
 	if err != nil {
 		return nil, err
 	}
-	return d, nil
+	r.dump.Packages = oldestFirst(r.dump.Packages)
+	return &r.dump, nil
 }
 
-// dump adds the packages of one document to a Dump. It returns what the document names if
+// A dumpReader reads the documents of a Dump.
+type dumpReader struct {
+	*Lister
+	ctx        context.Context
+	capability string
+	since      time.Time
+	dump       Dump
+	begun      bool // dump.From is that of a dump that was read
+}
+
+// read adds the packages of one document to the Dump. It returns what the document names if
 // it is an index.
-func (l *Lister) dump(ctx context.Context, what, at string, d *Dump, first bool) (parts []string, err error) {
-	a, err := l.Getter.Get(ctx, what, at, Version{})
+func (d *dumpReader) read(what, at string, first bool) (parts []Package, err error) {
+	a, err := d.Getter.Get(d.ctx, what, at, Version{})
 	if err != nil {
 		return nil, err
 	}
 	defer a.Close()
-	this := &listing{Lister: l, ctx: ctx}
-	if parts, err = this.packages(a, d, first); err != nil {
-		return nil, fmt.Errorf("%s (%s): %w", what, Plain(a.URL), Explain(ctx, err))
+	if parts, err = d.document(a, first); err != nil {
+		return nil, fmt.Errorf("%s (%s): %w", what, Plain(a.URL), Explain(d.ctx, err))
 	}
-	return parts, nil
+	return oldestFirst(parts), nil
 }
 
-func (l *listing) packages(a *Answer, d *Dump, first bool) (parts []string, err error) {
+func (d *dumpReader) document(a *Answer, first bool) (parts []Package, err error) {
 	said := map[string]bool{}
-	r := resourcesync.NewXMLReader(a.Body, resourcesync.Limits{Bytes: l.bytes(), Entries: l.entries(), Depth: l.Limits.Depth})
+	l := &listing{Lister: d.Lister, ctx: d.ctx}
+	r := resourcesync.NewXMLReader(a.Body, resourcesync.Limits{Bytes: l.bytes(), Entries: l.entries(), Depth: d.Limits.Depth})
 	r.Tolerate(func(mistake *resourcesync.Error) { l.once(a, mistake, said) })
 	h, err := r.Header()
 	switch {
 	case err != nil:
 		return nil, err
-	case h.Capability != resourcesync.ResourceDump:
-		return nil, resourcesync.Invalid("its capability is %.40q, not resourcedump", h.Capability)
+	case h.Capability != d.capability:
+		return nil, resourcesync.Invalid("its capability is %.40q, not %s", h.Capability, d.capability)
 	case h.Index && !first:
 		return nil, resourcesync.Invalid("it is an index, and an index names it: an index names dumps only")
+	case !h.Index && !d.begun:
+		d.dump.From, d.begun = l.past(h.From), true
 	}
-	d.since(h.At)
+	d.dump.at(l.past(h.At))
 	for n := 1; ; n++ {
 		it, err := r.Next()
 		if err == io.EOF {
@@ -81,51 +108,64 @@ func (l *listing) packages(a *Answer, d *Dump, first bool) (parts []string, err 
 		if err != nil {
 			return nil, err
 		}
+		p := Package{Change: it.Change, At: it.At, From: it.From, Until: it.Until}
 		loc, err := address(a.URL, it.Loc)
 		if err != nil {
 			return nil, entryError(n, &it.Change, "loc: "+err.Error())
 		}
-		it.Loc = loc.String()
-		d.since(it.At)
-		if h.Index {
-			parts = append(parts, it.Loc)
+		p.Change.Loc, p.Change.Links = loc.String(), nil
+		d.dump.at(l.past(it.At))
+		switch {
+		case n > l.entries() || n > maxEntries || len(d.dump.Packages) == l.entries():
+			return nil, &resourcesync.Error{Err: resourcesync.ErrTooLarge, Entry: n, Rule: fmt.Sprintf("a dump has at most %d packages", min(l.entries(), maxEntries))}
+		case !p.Until.IsZero() && p.Until.Before(d.since):
+			continue
+		case h.Index:
+			parts = append(parts, p)
 			continue
 		}
-		if len(d.Packages) == l.entries() {
-			return nil, &resourcesync.Error{Err: resourcesync.ErrTooLarge, Entry: n, Rule: fmt.Sprintf("a dump has at most %d packages", l.entries())}
-		}
-		p := Package{Change: it.Change, At: it.At}
 		for _, ln := range it.Links {
 			if to, err := address(a.URL, ln.Href); err == nil && strings.EqualFold(ln.Rel, "contents") {
 				p.Manifest = to.String()
 			}
 		}
-		p.Change.Links = nil
-		d.Packages = append(d.Packages, p)
+		d.dump.Packages = append(d.dump.Packages, p)
 	}
 }
 
-// since notes when a part of the dump was begun. The earliest time counts.
-func (d *Dump) since(at time.Time) {
+// at notes when a part of the dump was begun. The earliest time counts.
+func (d *Dump) at(at time.Time) {
 	if !at.IsZero() && (d.At.IsZero() || at.Before(d.At)) {
 		d.At = at
 	}
 }
 
-// Manifest yields the resources of the manifest of a package, which was got from base.
-// The path of each says where it is in the package. The rest is as with Resources.
-func (l *Lister) Manifest(ctx context.Context, in io.Reader, base *url.URL) iter.Seq2[*feed.Entry, error] {
-	return l.manifest(ctx, func() (*Answer, error) { return &Answer{Body: in, URL: base, Complete: true, close: func() {}}, nil })
+// oldestFirst sorts packages, or dumps, if each says when it begins.
+func oldestFirst(all []Package) []Package {
+	if !slices.ContainsFunc(all, func(p Package) bool { return p.From.IsZero() }) {
+		slices.SortStableFunc(all, func(a, b Package) int { return a.From.Compare(b.From) })
+	}
+	return all
 }
 
-// ManifestAt yields the resources of the manifest at a URL.
-func (l *Lister) ManifestAt(ctx context.Context, at string) iter.Seq2[*feed.Entry, error] {
-	return l.manifest(ctx, func() (*Answer, error) { return l.Getter.Get(ctx, "the manifest of a package", at, Version{}) })
+// Manifest yields the resources of the manifest of a package of a Dump, which was got from
+// base; or the changes, as Changes does, if the capability is that of the manifest of a Change
+// Dump. The path of each says where it is in the package. The rest is as with Resources.
+func (l *Lister) Manifest(ctx context.Context, capability string, in io.Reader, base *url.URL) iter.Seq2[*feed.Entry, error] {
+	return l.manifest(ctx, capability, func() (*Answer, error) { return &Answer{Body: in, URL: base, Complete: true, close: func() {}}, nil })
 }
 
-func (l *Lister) manifest(ctx context.Context, get func() (*Answer, error)) iter.Seq2[*feed.Entry, error] {
+// ManifestAt yields what is in the manifest at a URL.
+func (l *Lister) ManifestAt(ctx context.Context, capability, at string) iter.Seq2[*feed.Entry, error] {
+	return l.manifest(ctx, capability, func() (*Answer, error) { return l.Getter.Get(ctx, "the manifest of a package", at, Version{}) })
+}
+
+func (l *Lister) manifest(ctx context.Context, capability string, get func() (*Answer, error)) iter.Seq2[*feed.Entry, error] {
 	return func(yield func(*feed.Entry, error) bool) {
-		this := &listing{Lister: l, ctx: ctx, yield: yield, manifest: true, now: Seen{Versions: map[string]Version{}}}
+		this := &listing{Lister: l, ctx: ctx, yield: yield, manifest: capability, reach: new(Reach), now: Seen{Versions: map[string]Version{}}}
+		if capability == resourcesync.ChangeDumpManifest {
+			this.change = func(c *resourcesync.Change, _ error) bool { return yield(&feed.Entry{Change: *c}, nil) }
+		}
 		a, err := get()
 		if err == nil {
 			_, err = this.document(a, part{what: "the manifest", url: a.URL.String(), index: true}, &progress{seed: maphash.MakeSeed()})

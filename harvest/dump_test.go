@@ -60,7 +60,7 @@ func TestManifest(t *testing.T) {
 	l := new(Lister)
 	text := rsOpen + `<rs:md capability="resourcedump-manifest"/><url><loc>/1</loc><rs:md path="/x/1"/></url><url><loc>https://b.example/2</loc><rs:md path="no slash"/></url></urlset>`
 	var got []string
-	for e, err := range l.Manifest(t.Context(), strings.NewReader(text), base) {
+	for e, err := range l.Manifest(t.Context(), resourcesync.ResourceDumpManifest, strings.NewReader(text), base) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -75,7 +75,7 @@ func TestManifest(t *testing.T) {
 		text[:len(text)-20]:                                    "ends early",
 	} {
 		var failed error
-		for _, err := range l.Manifest(t.Context(), strings.NewReader(text), base) {
+		for _, err := range l.Manifest(t.Context(), resourcesync.ResourceDumpManifest, strings.NewReader(text), base) {
 			failed = err
 		}
 		if failed == nil || !strings.Contains(failed.Error(), says) {

@@ -79,7 +79,8 @@ func (l *Lister) Since(ctx context.Context, list string, seen *Seen) iter.Seq2[*
 
 // A Reach says which changes a reading of Change Lists could see.
 type Reach struct {
-	From time.Time // the lists that were read begin here; zero: they do not say
+	From  time.Time // the lists that were read begin here; zero: they do not say
+	Until time.Time // every change up to then is in them; zero: they do not say
 }
 
 // Changes yields the changes of the Change List at a URL, or of the lists that an index of
@@ -269,21 +270,21 @@ func (l *listing) xml(a *Answer, in io.Reader, p part) (parts []part, err error)
 		return nil, err
 	}
 	switch {
-	case l.change != nil && h.Capability != resourcesync.ChangeList:
+	case l.manifest != "" && (h.Index || h.Capability != l.manifest):
+		return nil, resourcesync.Invalid("its capability is %.40q, not %s", h.Capability, l.manifest)
+	case l.change != nil && l.manifest == "" && h.Capability != resourcesync.ChangeList:
 		return nil, resourcesync.Invalid("its capability is %.40q, not changelist", h.Capability)
 	case l.change != nil:
 		l.begin(&h)
-	case l.manifest && (h.Index || h.Capability != resourcesync.ResourceDumpManifest):
-		return nil, resourcesync.Invalid("its capability is %.40q, not resourcedump-manifest", h.Capability)
-	case l.manifest:
+	case l.manifest != "":
 	case h.Capability != "" && h.Capability != resourcesync.ResourceList:
 		return nil, resourcesync.Invalid("its capability is %.40q: a list of resources has resourcelist, or is a sitemap without any", h.Capability)
 	}
 	if h.Index && !p.index {
 		return nil, resourcesync.Invalid("it is an index, and an index names it: an index names lists only")
 	}
-	if len(l.now.Documents) == 0 && !l.ahead(h.At) {
-		l.now.At = h.At
+	if len(l.now.Documents) == 0 {
+		l.now.At = l.past(h.At)
 	}
 	var lists []listed
 	for n := 1; ; n++ {
@@ -310,18 +311,26 @@ func (l *listing) xml(a *Answer, in io.Reader, p part) (parts []part, err error)
 	}
 }
 
-// begin notes where a Change List begins.
+// begin notes what a Change List reaches over.
 func (l *listing) begin(h *resourcesync.Header) {
-	from := h.From
-	if l.ahead(from) {
-		from = time.Time{}
+	if h.Index {
+		return
 	}
-	if !h.Index && !l.begun {
+	from, until := l.past(h.From), l.past(h.Until)
+	if !l.begun {
 		l.reach.From, l.begun = from, true
 	}
-	if !h.Index && from.After(l.last) {
+	if l.reach.Until = until; from.After(l.last) {
 		l.last = from
 	}
+}
+
+// past returns a time, unless it lies too far in the future.
+func (l *listing) past(t time.Time) time.Time {
+	if l.ahead(t) {
+		return time.Time{}
+	}
+	return t
 }
 
 // named returns the lists that an index names, each once.

@@ -29,7 +29,7 @@ type listing struct {
 
 	unpacked int64 // bytes of all documents so far
 
-	manifest bool // it is the manifest of a package, no Resource List
+	manifest string // the capability of the manifest of a package; empty: it is no manifest
 
 	// Of Change Lists; change is nil for lists of resources.
 	change func(*resourcesync.Change, error) bool
@@ -159,7 +159,7 @@ func (l *listing) document(a *Answer, p part, got *progress) (parts []part, err 
 	isText, err := text(in)
 	switch {
 	case err != nil:
-	case isText && (l.change != nil || l.manifest):
+	case isText && (l.change != nil || l.manifest != ""):
 		err = resourcesync.Invalid("it is text, and no document of ResourceSync")
 	case isText && !a.Complete:
 		err = resourcesync.Invalid("it is text, and its server does not say where it ends: nobody can tell whether it is whole")

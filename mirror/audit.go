@@ -285,12 +285,12 @@ func (a *auditing) changedSince(ctx context.Context, at time.Time) (map[string]r
 
 // changedInDump adds the newest change of each resource that the Change Dump names since a time.
 func (a *auditing) changedInDump(ctx context.Context, at time.Time, newest map[string]resourcesync.Change) error {
-	_, spans, err := a.changeDump(ctx, at)
+	d, err := a.lister.ChangeDump(ctx, a.source.ChangeDump, at)
 	if err != nil {
-		return err
+		return &SourceError{err}
 	}
-	for i := range spans {
-		err := a.manifest(ctx, changeManifests{a.Mirror}, &spans[i].Package, false, func(e *feed.Entry, _ *member) error {
+	for i := range d.Packages {
+		err := a.manifest(ctx, resourcesync.ChangeDumpManifest, &d.Packages[i], false, func(e *feed.Entry, _ *member) error {
 			if a.wants(e) && !e.Change.Datetime.Before(at) && !e.Change.Datetime.Before(newest[e.Change.Loc].Datetime) {
 				newest[e.Change.Loc] = e.Change
 			}

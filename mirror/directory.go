@@ -488,7 +488,7 @@ func (d *Directory) remove(ctx context.Context, gone []feed.Entry) error {
 	if b.Empty() {
 		return nil
 	}
-	t, err := d.toll(int64(len(files)))
+	t, err := d.toll(uint64(len(files)))
 	if err != nil {
 		return err
 	}
@@ -512,35 +512,23 @@ func (d *Directory) remove(ctx context.Context, gone []feed.Entry) error {
 	return nil
 }
 
-// A toll counts what was deleted within a day.
-type toll struct {
-	Since   time.Time `json:"since"`
-	Deleted int64     `json:"deleted"`
-	Held    int64     `json:"held"` // how many files there were at its beginning
-}
-
-// mayDelete returns a *TooMany if so many resources are too many to be deleted now.
+// mayDelete returns a *reconcile.TooMany if so many resources are too many to be deleted now.
 func (d *Directory) mayDelete(n, _ uint64) error {
-	_, err := d.toll(int64(n))
+	_, err := d.toll(n)
 	return err
 }
 
-// toll returns the toll with deletions added. It refuses them if they are too many.
-func (d *Directory) toll(n int64) (t toll, err error) {
+// toll returns what was deleted within a day, with deletions added. It refuses them if they are
+// too many.
+func (d *Directory) toll(n uint64) (t reconcile.Toll, err error) {
 	if _, err := d.home.Ledger.Meta("deletions", &t); err != nil {
 		return t, err
 	}
-	if now := time.Now(); now.Sub(t.Since) > 24*time.Hour || now.Before(t.Since) {
-		t = toll{Since: now, Held: d.home.Ledger.Counts().Files}
+	held, now := uint64(d.home.Ledger.Counts().Files), time.Now()
+	if err := t.Check(d.opts.MaxDelete, n, held, max(held, 1), now); err != nil {
+		return t, err
 	}
-	all, held := uint64(t.Deleted+n), uint64(t.Held)
-	if !d.opts.MaxDelete.Allows(all, held, 1) {
-		return t, &TooMany{Deleted: t.Deleted, More: n, Held: t.Held}
-	}
-	t.Deleted += n
-	if !(reconcile.Bound{}).Allows(all, held, 1) { // somebody has allowed it: the next deletions are others
-		t = toll{Since: time.Now(), Held: d.home.Ledger.Counts().Files - n}
-	}
+	t.Count(d.opts.MaxDelete, n, held, now)
 	return t, nil
 }
 

@@ -412,13 +412,13 @@ func TestMaxDelete(t *testing.T) {
 	b.apply(entries...)
 	b.apply(gone[:15]...)
 	b.apply(gone[:20]...) // those that are gone already do not count
-	many, ok := errors.AsType[*TooMany](b.Apply(t.Context(), gone[20:21]))
-	if !ok || many.Deleted != 20 || many.More != 1 || many.Held != 200 {
+	many, ok := errors.AsType[*reconcile.TooMany](b.Apply(t.Context(), gone[20:21]))
+	if !ok || many.Before != 20 || many.Deleted != 1 || many.Held != 200 {
 		t.Errorf("one more than a tenth: %+v", many)
 	}
 	b.has("20", "x")
 	b.reopen(DirectoryOptions{}) // another run is no way around it
-	if _, ok := errors.AsType[*TooMany](b.Apply(t.Context(), gone[20:21])); !ok {
+	if _, ok := errors.AsType[*reconcile.TooMany](b.Apply(t.Context(), gone[20:21])); !ok {
 		t.Error("a new run deletes what the old one did not")
 	}
 	all, err := reconcile.ParseBound("all")
@@ -429,6 +429,14 @@ func TestMaxDelete(t *testing.T) {
 	b.apply(gone[:100]...)
 	b.reopen(DirectoryOptions{})
 	b.apply(gone[100:110]...) // what was allowed does not count any more
+	most, err := reconcile.ParseBound("25")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.reopen(DirectoryOptions{MaxDelete: most}) // but a bound that is given counts all
+	if err := b.Apply(t.Context(), gone[110:130]); err == nil {
+		t.Error("more than the bound is deleted by another run")
+	}
 	if n := b.home.Ledger.Counts().Files; n != 90 {
 		t.Errorf("%d files are left", n)
 	}

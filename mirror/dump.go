@@ -12,6 +12,7 @@ import (
 	"github.com/rshub/rshub/harvest"
 	"github.com/rshub/rshub/mirror/fetch"
 	"github.com/rshub/rshub/mirror/ledger"
+	"github.com/rshub/rshub/resourcesync"
 )
 
 // dumped is what a mirror remembers of a Resource Dump that it is reading, so that it reads
@@ -80,7 +81,7 @@ func (m *Mirror) takeDump(ctx context.Context, st *looks) error {
 // unpack takes over one package.
 func (t *taking) unpack(ctx context.Context, p *harvest.Package) error {
 	_, contents := t.sink.(*Directory)
-	return t.manifest(ctx, t.lister, p, contents, func(e *feed.Entry, in *member) error {
+	return t.manifest(ctx, resourcesync.ResourceDumpManifest, p, contents, func(e *feed.Entry, in *member) error {
 		if !t.wants(e) {
 			return nil
 		}
@@ -94,8 +95,8 @@ func (t *taking) unpack(ctx context.Context, p *harvest.Package) error {
 // manifest calls each with the resources, or the changes, of a package, and where the content
 // of each is, which may be nil; and then end. With contents it gets the package. Else it is
 // content with a copy of the manifest, if the source has one.
-func (m *Mirror) manifest(ctx context.Context, r manifests, p *harvest.Package, contents bool, each func(*feed.Entry, *member) error, end func() error) (err error) {
-	resources := r.ManifestAt(ctx, p.Manifest)
+func (m *Mirror) manifest(ctx context.Context, capability string, p *harvest.Package, contents bool, each func(*feed.Entry, *member) error, end func() error) (err error) {
+	resources := m.lister.ManifestAt(ctx, capability, p.Manifest)
 	in := new(pack)
 	if contents || p.Manifest == "" {
 		file, err := m.getPackage(ctx, p)
@@ -111,7 +112,7 @@ func (m *Mirror) manifest(ctx context.Context, r manifests, p *harvest.Package, 
 			return &SourceError{aboutPackage(p, err)}
 		}
 		defer text.Close()
-		resources = r.Manifest(ctx, text, at)
+		resources = m.lister.Manifest(ctx, capability, text, at)
 	}
 	for e, err := range resources {
 		if err != nil {
@@ -206,7 +207,7 @@ func (m *Mirror) listing(ctx context.Context) (at time.Time, each func(func(*fee
 	}
 	return d.At, func(each func(*feed.Entry) error) error {
 		for i := range d.Packages {
-			if err := m.manifest(ctx, m.lister, &d.Packages[i], false, func(e *feed.Entry, _ *member) error { return each(e) }, func() error { return nil }); err != nil {
+			if err := m.manifest(ctx, resourcesync.ResourceDumpManifest, &d.Packages[i], false, func(e *feed.Entry, _ *member) error { return each(e) }, func() error { return nil }); err != nil {
 				return err
 			}
 		}

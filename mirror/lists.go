@@ -31,12 +31,19 @@ type looks struct {
 	Changed time.Time     `json:"changed"`           // every change up to then is taken over
 	Lists   *harvest.Seen `json:"lists"`             // the Change Lists that were read; nil: none
 	Package string        `json:"package,omitempty"` // the print of the package of the Change Dump that was taken over last
-	Until   time.Time     `json:"until,omitzero"`    // every change up to then is in that package or in one before it; zero: the dump does not say
+	Until   time.Time     `json:"until,omitzero"`    // every change up to then was in what was read; zero: the source does not say
 }
 
 // from lets the next look at the changes begin at a time; zero: with all that there are.
 func (st *looks) from(at time.Time) {
 	st.Changed, st.Lists, st.Package, st.Until = at, nil, "", time.Time{}
+}
+
+// lost reports whether changes may be missing between the last look and what the changes of
+// the source reach back to now. A look cannot have seen all changes up to a time that is still
+// to come.
+func (st *looks) lost(from time.Time) bool {
+	return !st.Changed.IsZero() && (from.After(st.Changed) && from.After(st.Until) || harvest.Ahead(st.Changed, time.Now()))
 }
 
 // resources returns the URL of the listing of all resources; empty: there is none.
@@ -223,6 +230,9 @@ func (m *Mirror) listedAt(ctx context.Context) (time.Time, error) {
 	if err != nil {
 		return time.Time{}, &SourceError{fmt.Errorf("the Resource List %s: %w", harvest.Plain(a.URL), err)}
 	}
+	if harvest.Ahead(h.At, time.Now()) {
+		return time.Time{}, nil
+	}
 	return h.At, nil
 }
 
@@ -264,7 +274,15 @@ func (t *taking) add(ctx context.Context, c resourcesync.Change) error {
 
 // newer reports whether a change was taken over that the listing does not have yet.
 func (t *taking) newer(l *ledger.Listed) bool {
-	return !t.at.IsZero() && l.Entry.Micros > t.at.UnixMicro()
+	return !t.at.IsZero() && micros(&l.Entry) > t.at.UnixMicro()
+}
+
+// micros returns when an entry was changed; 0 if it says that this is still to come.
+func micros(e *feed.Entry) int64 {
+	if harvest.Ahead(time.UnixMicro(e.Micros), time.Now()) {
+		return 0
+	}
+	return e.Micros
 }
 
 func sameVersion(a, b *resourcesync.Change) bool {
@@ -348,6 +366,9 @@ func (t *taking) leftovers(ctx context.Context, hub bool) error {
 // them; of the Change Dump, if the source has no Change List. gap says that they do not reach
 // back to the last look; then nothing was taken over.
 func (m *Mirror) takeChanges(ctx context.Context, st *looks) (gap bool, err error) {
+	if st.lost(time.Time{}) {
+		return true, nil
+	}
 	if m.source.ChangeList == "" {
 		return m.takeChangeDump(ctx, st)
 	}
@@ -356,7 +377,6 @@ func (m *Mirror) takeChanges(ctx context.Context, st *looks) (gap bool, err erro
 		seen = *st.Lists
 	}
 	var reach harvest.Reach
-	lost := func() bool { return !st.Changed.IsZero() && reach.From.After(st.Changed) }
 	newest, batch := st.Changed, make([]resourcesync.Change, 0, listBatch)
 	for c, err := range m.lister.Changes(ctx, m.source.ChangeList, st.Changed, &seen, &reach) {
 		switch {
@@ -364,7 +384,7 @@ func (m *Mirror) takeChanges(ctx context.Context, st *looks) (gap bool, err erro
 			return false, nil
 		case err != nil:
 			return false, &SourceError{err}
-		case lost():
+		case st.lost(reach.From):
 			return true, nil
 		case !strings.HasPrefix(c.Loc, m.opts.Prefix):
 			continue
@@ -381,13 +401,13 @@ func (m *Mirror) takeChanges(ctx context.Context, st *looks) (gap bool, err erro
 			batch = batch[:0]
 		}
 	}
-	if lost() {
+	if st.lost(reach.From) {
 		return true, nil
 	}
 	if err := m.applyChanges(ctx, batch, nil, st); err != nil {
 		return false, err
 	}
-	st.Changed, st.Lists = newest, &seen
+	st.Changed, st.Until, st.Lists = newest, reach.Until, &seen
 	return false, m.keep(st)
 }
 
@@ -405,8 +425,8 @@ func (m *Mirror) applyChanges(ctx context.Context, changes []resourcesync.Change
 		if err != nil {
 			return err
 		}
-		if known && before.Entry.Micros >= e.Micros {
-			again := before.Entry.Micros > e.Micros || before.Entry.Change.Change == c.Change && sameVersion(&before.Entry.Change, &c)
+		if had := micros(&before.Entry); known && had >= e.Micros {
+			again := had > e.Micros || before.Entry.Change.Change == c.Change && sameVersion(&before.Entry.Change, &c)
 			if again || last[c.Loc] > i && changes[last[c.Loc]].Datetime.Equal(c.Datetime) {
 				continue // taken over already; a resource may change several times within the precision of the times
 			}

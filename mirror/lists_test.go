@@ -103,6 +103,57 @@ func TestListBreaks(t *testing.T) {
 	})
 }
 
+// One change that is dated 2099 is applied, and hides nothing of what comes after it. A mirror
+// that has gone on to such a time reads everything again.
+func TestFuture(t *testing.T) {
+	b := newBench(t)
+	changed := func(name, text, at string) string {
+		b.set(name, text)
+		return fmt.Sprintf(`<url><loc>%s%s</loc><rs:md change="updated" datetime="%s" hash="%s"/></url>`, b.URL, name, at, sumOf(text))
+	}
+	var changes []string
+	list := func(entry ...string) {
+		changes = append(changes, entry...)
+		b.set("/changes.xml", document("changelist", `from="2026-01-01T00:00:00Z"`, changes...))
+	}
+	source := &discovery.Source{ChangeList: b.URL + "/changes.xml"}
+	look := func(want string) {
+		t.Helper()
+		var notes []string
+		m := New(b.home, source, b.Directory, Options{HTTP: b.Client(), Note: func(format string, a ...any) { notes = append(notes, fmt.Sprintf(format, a...)) }})
+		if left, err := m.Run(t.Context(), true); err != nil || left.Resources != 0 {
+			t.Fatalf("%+v is left, %v", left, err)
+		}
+		if got := strings.Join(notes, "\n"); !strings.Contains(got, want) {
+			t.Errorf("it notes %q, not %q", got, want)
+		}
+	}
+	list(changed("/a", "a1", "2026-01-02T00:00:00Z"), changed("/b", "b1", "2099-01-01T00:00:00Z"))
+	look("lies in the future")
+	b.has("/b", "b1")
+	list(changed("/a", "a2", "2026-01-03T00:00:00Z"))
+	look("")
+	b.has("/a", "a2")
+	list(changed("/b", "b2", "2026-01-04T00:00:00Z"))
+	look("")
+	b.has("/b", "b2")
+
+	var st looks
+	if _, err := b.home.Ledger.Meta("looks", &st); err != nil {
+		t.Fatal(err)
+	}
+	st.Changed = time.Now().Add(10_000 * time.Hour)
+	if err := New(b.home, source, b.Directory, Options{}).keep(&st); err != nil {
+		t.Fatal(err)
+	}
+	list(changed("/c", "c1", "2026-01-05T00:00:00Z"))
+	look("changes between are lost")
+	b.has("/c", "c1")
+	list(changed("/c", "c2", "2026-01-06T00:00:00Z"))
+	look("")
+	b.has("/c", "c2")
+}
+
 // A counter is a Sink that counts.
 type counter struct {
 	n    atomic.Int64

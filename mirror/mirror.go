@@ -16,6 +16,7 @@ import (
 	"github.com/rshub/rshub/internal/backoff"
 	"github.com/rshub/rshub/mirror/fetch"
 	"github.com/rshub/rshub/mirror/ledger"
+	"github.com/rshub/rshub/reconcile"
 	"github.com/rshub/rshub/resourcesync"
 )
 
@@ -49,6 +50,9 @@ type Mirror struct {
 
 	packages *fetch.Fetcher // of dumps
 
+	oddly sync.Mutex
+	said  map[string]bool // what was odd in documents of the source
+
 	working    sync.Mutex      // held while what the source says is taken over
 	replicated *client.Replica // that gave the last update; nil: there was none
 	applied    feed.Cursor     // of that update
@@ -64,10 +68,24 @@ func New(h *Home, source *discovery.Source, sink Sink, o Options) *Mirror {
 	if o.Note == nil {
 		o.Note = func(string, ...any) {}
 	}
-	m := &Mirror{home: h, sink: sink, source: *source, opts: o}
-	m.lister = &harvest.Lister{Getter: &harvest.Getter{Client: o.HTTP, UserAgent: o.UserAgent, Wait: o.Patience}}
+	m := &Mirror{home: h, sink: sink, source: *source, opts: o, said: map[string]bool{}}
+	m.lister = &harvest.Lister{Getter: &harvest.Getter{Client: o.HTTP, UserAgent: o.UserAgent, Wait: o.Patience}, Odd: m.odd}
 	m.packages = fetch.New(fetch.Options{Client: o.HTTP, MaxSize: o.MaxSize, UserAgent: o.UserAgent})
 	return m
+}
+
+// maxSaid is how many mistakes of a source are noted.
+const maxSaid = 1000
+
+// odd notes what is wrong in a document of the source without that anything is lost by it. It
+// says so once.
+func (m *Mirror) odd(document string, mistake *resourcesync.Error) {
+	m.oddly.Lock()
+	defer m.oddly.Unlock()
+	if key := document + " " + mistake.Rule; !m.said[key] && len(m.said) < maxSaid {
+		m.said[key] = true
+		m.opts.Note("%s: %v", document, mistake)
+	}
 }
 
 // ErrNoLists means that a source offers nothing that a mirror can be made from.
@@ -82,7 +100,7 @@ func (s *SourceError) Unwrap() error { return s.Err }
 
 // Run mirrors the source until ctx is done. If once, Run ends when the sink has all that
 // the source has, and everything that failed was tried again. Then Left says what is
-// missing. An error of the sink ends Run, such as a *TooMany. When ctx is done, the error
+// missing. An error of the sink ends Run, such as a *reconcile.TooMany. When ctx is done, the error
 // is nil unless once.
 func (m *Mirror) Run(ctx context.Context, once bool) (Left, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -250,7 +268,7 @@ func (m *Mirror) replica(ctx context.Context, c *client.Client, set string, once
 		updates = r.Follow(ctx)
 	}
 	for u, err := range updates {
-		if many, ok := errors.AsType[*TooMany](err); ok {
+		if many, ok := errors.AsType[*reconcile.TooMany](err); ok {
 			return false, many
 		}
 		if err != nil {

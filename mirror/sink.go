@@ -2,7 +2,6 @@ package mirror
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/rshub/rshub/feed"
@@ -26,18 +25,6 @@ type Sink interface {
 type Left struct {
 	Resources int64
 	Next      time.Time // when something is due; zero: there is nothing left
-}
-
-// A TooMany means that more resources would be deleted than is allowed. None of those in
-// question is.
-type TooMany struct {
-	Deleted int64 // within the last day
-	More    int64 // that are to be deleted
-	Held    int64 // that the mirror had a day ago, or when the first was deleted
-}
-
-func (t *TooMany) Error() string {
-	return fmt.Sprintf("%d resources are to be deleted, and %d were within a day, of %d", t.More, t.Deleted, t.Held)
 }
 
 // newest returns of each resource its last entry: what to get, and what to remove.

@@ -114,9 +114,9 @@ func (e *TooMany) Most() uint64 { return e.Deleted + e.Before }
 func (e *TooMany) Error() string {
 	switch {
 	case e.Listed == 0:
-		return fmt.Sprintf("the source has no resource at all, and the hub knows %d", e.Held)
+		return fmt.Sprintf("the source has no resource at all, and %d are known", e.Held)
 	case e.Before > 0:
-		return fmt.Sprintf("%d more of the %d resources that the hub knew would be deleted, after %d within a day", e.Deleted, e.Held, e.Before)
+		return fmt.Sprintf("%d more of the %d known resources would be deleted, after %d within a day", e.Deleted, e.Held, e.Before)
 	}
-	return fmt.Sprintf("%d of the %d resources that the hub knows would be deleted", e.Deleted, e.Held)
+	return fmt.Sprintf("%d of the %d known resources would be deleted", e.Deleted, e.Held)
 }

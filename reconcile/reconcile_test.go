@@ -488,12 +488,12 @@ func TestToll(t *testing.T) {
 	run(12, Bound{}, "<nil>")
 	now = now.Add(23 * time.Hour)
 	run(8, Bound{}, "<nil>")
-	run(4, Bound{}, "4 more of the 200 resources that the hub knew would be deleted, after 20 within a day")
+	run(4, Bound{}, "4 more of the 200 known resources would be deleted, after 20 within a day")
 	if kept != 2 {
 		t.Errorf("the toll was kept %d times", kept)
 	}
 	run(0, some, "<nil>") // somebody allows it: what comes is counted anew without that bound
-	run(9, some, "9 more of the 200 resources that the hub knew would be deleted, after 24 within a day")
+	run(9, some, "9 more of the 200 known resources would be deleted, after 24 within a day")
 	run(0, Bound{}, "<nil>")
 	now = now.Add(25 * time.Hour)
 	run(10, Bound{}, "<nil>")

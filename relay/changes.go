@@ -24,6 +24,7 @@ const (
 type Mark struct {
 	Begin    time.Time            `json:"begin"`            // changes before were never read: everything was compared as of then
 	Datetime time.Time            `json:"datetime"`         // of the newest one; zero: none
+	Until    time.Time            `json:"until,omitzero"`   // every change up to then was read; zero: the lists do not say
 	Recent   map[string]time.Time `json:"recent,omitempty"` // those of the overlap before it, by a hash; if it is empty, all after Datetime are new
 }
 
@@ -77,12 +78,12 @@ func (r *Relay) changeList(ctx context.Context, full, lost bool) (Result, error)
 			return res, err
 		}
 	}
-	was := r.st.Mark.Datetime
+	was, until := r.st.Mark.Datetime, r.st.Mark.Until
 	res, reach, err := r.increments(ctx)
 	if err != nil {
 		return res, err
 	}
-	if !was.IsZero() && reach.From.After(was) {
+	if !was.IsZero() && reach.From.After(was) && reach.From.After(until) {
 		r.opts.Note(fmt.Sprintf("the Change List begins at %s, and what was published ends at %s: changes between are missing", reach.From.Format(time.RFC3339), was.Format(time.RFC3339)))
 		if compares {
 			return r.mended(ctx, res)
@@ -155,6 +156,7 @@ func (r *Relay) baseline(ctx context.Context, lost bool) (Result, error) {
 				return
 			}
 		}
+		next.Until = reach.Until
 		if short = reach.From.After(at); short && !lost && !r.st.Mark.Datetime.IsZero() {
 			yield(nil, errShort)
 		} else if short {
@@ -197,6 +199,7 @@ func (r *Relay) increments(ctx context.Context) (res Result, reach harvest.Reach
 		return res, reach, err
 	}
 	next.trim()
+	next.Until = reach.Until
 	r.st.Mark, r.st.Seen = next, seen
 	return res, reach, nil
 }

@@ -593,7 +593,7 @@ func TestRepository(t *testing.T) {
 		r.Delete("oai:x:" + id)
 	}
 	w.clock = w.clock.Add(time.Minute)
-	w.look("3 more of the 6 resources that the hub knew would be deleted, after 1 within a day")
+	w.look("3 more of the 6 known resources would be deleted, after 1 within a day")
 	put("a", "d", "e")
 	w.clock = w.clock.Add(time.Minute)
 	w.look("changes 0 3 0")

@@ -18,6 +18,7 @@ import (
 	"github.com/rshub/rshub/internal/build"
 	"github.com/rshub/rshub/internal/progress"
 	"github.com/rshub/rshub/mirror"
+	"github.com/rshub/rshub/reconcile"
 )
 
 // The exit codes. Scripts rely on them. help.go explains them to users.
@@ -76,7 +77,7 @@ var errDiffers = errors.New("there are differences")
 // exit says what went wrong, and returns the exit code.
 func (p *program) exit(ctx context.Context, err error) int {
 	say := func(text string, args ...any) { fmt.Fprintf(p.stderr, "rsmirror: "+text+"\n", args...) }
-	_, tooMany := errors.AsType[*mirror.TooMany](err)
+	_, tooMany := errors.AsType[*reconcile.TooMany](err)
 	_, source := errors.AsType[*mirror.SourceError](err)
 	switch {
 	case err == nil:

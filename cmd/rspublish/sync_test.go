@@ -111,7 +111,7 @@ func TestDeletionsOfADay(t *testing.T) {
 	sync(0, 200)
 	sync(0, 185)
 	sync(exitTooMany, 175)
-	b.says("10 more of the 200 resources", "after 15 within a day", "-max-delete 25")
+	b.says("10 more of the 200 known resources", "after 15 within a day", "-max-delete 25")
 	sync(exitTooMany, 170, "-dry-run", "-max-delete", "10")
 	sync(0, 175, "-max-delete", "25")
 	sync(0, 160) // what somebody has allowed does not count any more

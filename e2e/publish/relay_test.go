@@ -92,7 +92,7 @@ func TestRelaySitemap(t *testing.T) {
 	}
 	look(3, "the document ends early")
 	sitemap(t, dir, 2*time.Hour)
-	look(5, "the source has no resource at all, and the hub knows 3")
+	look(5, "the source has no resource at all, and 3 are known")
 	wantResources(t, h, "site", "https://example.org/0", "https://example.org/1", "https://example.org/3")
 	sitemap(t, dir, time.Hour, "2026-01-01", "2026-02-02", "", "2026-01-03T10:00:00+02:00")
 	look(0, "relayed to site: 0 created, 0 updated, 0 deleted")
