@@ -200,6 +200,16 @@ func (b Block) Entries(last feed.Cursor) ([]feed.Entry, error) {
 	return entries, nil
 }
 
+// Count returns how many entries the block has. It believes the head of the block, and
+// is 0 if there is none.
+func (b Block) Count() uint64 {
+	if len(b) == 0 {
+		return 0
+	}
+	d := headDecoder{b: b[1:]}
+	return d.uvarint()
+}
+
 // Size returns how many bytes the encoded entries have before compression. It
 // decompresses nothing: it believes the head of the block.
 func (b Block) Size() int {

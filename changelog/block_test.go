@@ -133,7 +133,11 @@ func TestBlockSize(t *testing.T) {
 		for i := range changes {
 			body = packed.AppendChange(body, &changes[i])
 		}
-		size := seal(body, n).Size()
+		block := seal(body, n)
+		if block.Count() != uint64(n) {
+			t.Errorf("%d entries are %d", n, block.Count())
+		}
+		size := block.Size()
 		if len(body) < 256 && n >= compressFrom { // zstd does not note the size of a small body
 			body = body[:0]
 		}
@@ -241,6 +245,7 @@ func FuzzBlockEntries(f *testing.F) {
 			block = seal(b, int(how))
 		}
 		_ = block.Size()
+		count := block.Count()
 		entries, err := block.Entries(feed.Cursor{Position: position, Micros: 1_000_000})
 		if err != nil {
 			if !errors.Is(err, ErrCorrupt) || entries != nil {
@@ -248,8 +253,8 @@ func FuzzBlockEntries(f *testing.F) {
 			}
 			return
 		}
-		if n := len(entries); n == 0 || entries[n-1].Cursor != (feed.Cursor{Position: position, Micros: 1_000_000}) {
-			t.Errorf("%d entries", n)
+		if n := len(entries); n == 0 || count != uint64(n) || entries[n-1].Cursor != (feed.Cursor{Position: position, Micros: 1_000_000}) {
+			t.Errorf("%d entries, and %d are said", n, count)
 		}
 		for i := 1; i < len(entries); i++ {
 			if a, b := entries[i-1], entries[i]; a.Position+1 != b.Position || a.Micros >= b.Micros {

@@ -59,7 +59,8 @@ local function deleted(log) return string.match(log, '^deleted (%d+)$') end
 -- and the log has another begin, the answer is anew: the set was made anew since the
 -- hub looked. The set has two stores of blocks, packed and live. A store has the blocks with the numbers from
 -- first to last. The blocks from swept to first - 1 are left over: sweep removes
--- them. upto is the cursor of the last entry of the last block.
+-- them. upto is the cursor of the last entry of the last block, and ends has the cursors of
+-- the last entries of the blocks that search has looked at, by number.
 local function open(begin)
   local v = redis.call('HMGET', SET, 'memory', 'size', 'log', 'begin', 'was')
   if not v[3] or deleted(v[3]) then return nil, { 'noset' } end
@@ -70,8 +71,8 @@ local function open(begin)
   local s = { log = v[3], size = tonumber(v[2]), begin = v[4], was = tonumber(v[5] or 0), latest = n[5], call = n[18], answer = n[19] }
   for i = 1, 17 do n[i] = tonumber(n[i]) end
   s.floor, s.head = cursor(n[1], n[2]), cursor(n[3], n[4])
-  s.packed = { key = PACKED, upto = cursor(n[6], n[7]), swept = n[8], first = n[9], last = n[10] }
-  s.live = { key = LIVE, upto = s.head, swept = n[11], first = n[12], last = n[13] }
+  s.packed = { key = PACKED, upto = cursor(n[6], n[7]), swept = n[8], first = n[9], last = n[10], ends = {} }
+  s.live = { key = LIVE, upto = s.head, swept = n[11], first = n[12], last = n[13], ends = {} }
   s.known, s.forgot, s.turns, s.turned = n[14], n[15], n[16], n[17]
   return s
 end
@@ -129,10 +130,28 @@ local function uvarint(block, i)
   end
 end
 
+-- count returns how many entries a block says that it has. at is the index at which its
+-- bytes begin.
+local function count(block, at) return (uvarint(block, at + 1)) end
+
+-- follows returns a block that search has found, if it begins where the block before it
+-- ends. The checksum of a block does not cover its cursor. Without this check, a cursor
+-- that is damaged could move entries to other positions. by and goal are those of search:
+-- the block before must not hold what was sought.
+local function follows(s, found, by, goal)
+  local store, n = found.store, found.number - 1
+  local before = store == s.live and s.packed.upto or s.floor
+  if n >= store.first then before = store.ends[n] or last(blocks(store, n, n)[1]) end
+  if found.last.position - found.count ~= before.position or before[by] >= goal then
+    damaged('the block that ends at position ' .. text(found.last.position) .. ' does not begin behind position ' .. text(before.position))
+  end
+  return found
+end
+
 -- search returns the block that holds the first entry whose position (or micros, as
 -- by says) is goal or more. goal lies behind the floor and not behind the head. The
--- result has the block's store, number, bytes and last cursor. search guesses the
--- block's number by interpolation, and takes the middle after each wrong guess.
+-- result has the block's store, number, bytes, last cursor and count of entries. search
+-- guesses the block's number by interpolation, and takes the middle after each wrong guess.
 local function search(s, by, goal)
   local store, before = s.packed, s.floor
   if goal > store.upto[by] then store, before = s.live, store.upto end
@@ -147,30 +166,17 @@ local function search(s, by, goal)
     end
     local block = blocks(store, n, n)[1]
     local upto, at = last(block)
+    store.ends[n] = upto
     if upto[by] < goal then
       if n >= high then damaged('no block of ' .. store.key .. ' has ' .. by .. ' ' .. text(goal)) end
       low, below = n + 1, upto[by]
     else
       high, above = n, upto[by]
-      found = { store = store, number = n, block = block, last = upto }
-      if by == 'position' and upto.position - uvarint(block, at + 1) < goal then return found end
+      found = { store = store, number = n, block = block, last = upto, count = count(block, at) }
+      if by == 'position' and upto.position - found.count < goal then break end
     end
   end
-  return found
-end
-
--- begins checks that a block that search has found begins where the block before it
--- ends. The checksum of a block does not cover its cursor. Without this check, a cursor
--- that is damaged could move entries to other positions, for a reader who begins in the
--- middle of the block. Whoever reads on from block to block notices it by the counts.
-local function begins(s, found)
-  local store, n = found.store, found.number - 1
-  local before = store == s.live and s.packed.upto.position or s.floor.position
-  if n >= store.first then before = last(blocks(store, n, n)[1]).position end
-  local _, i = last(found.block)
-  if found.last.position - uvarint(found.block, i + 1) ~= before then
-    damaged('the block that ends at position ' .. text(found.last.position) .. ' does not begin behind position ' .. text(before))
-  end
+  return follows(s, found, by, goal)
 end
 
 -- runs reads the head of a block that search has found. It returns a list of the
@@ -203,7 +209,6 @@ local function at(s, position)
   if position == s.floor.position then return s.floor end
   local found = search(s, 'position', position)
   if found.last.position == position then return found.last end
-  begins(s, found)
   for _, run in ipairs(runs(found)) do
     local n = position - run.position
     if n >= 0 and n < run.count then return cursor(position, run.micros + n) end
@@ -217,7 +222,6 @@ local function newest(s, micros)
   if micros <= s.floor.micros then return s.floor end
   if micros >= s.head.micros then return s.head end
   local block = search(s, 'micros', micros + 1)
-  begins(s, block)
   local list = runs(block)
   local found
   for _, run in ipairs(list) do

@@ -22,8 +22,6 @@ end
 local answer = { 'ok', write(after), diverged, write(s.head) }
 if after.position == s.head.position then return answer end
 local found = search(s, 'position', after.position + 1)
-local _, head = last(found.block)
-if found.last.position - uvarint(found.block, head + 1) ~= after.position then begins(s, found) end -- after lies in its middle
 local store, number, list = found.store, found.number, { found.block }
 local position, entries, bytes, count = after.position, 0, 0, 0
 while true do

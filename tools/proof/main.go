@@ -4,7 +4,7 @@
 //	proof all [PART...]      the parts that are named, else all: those first that have not
 //	                         passed at this commit
 //	proof concerned SINCE    the parts that the changes since a commit concern
-//	proof list               the parts, and what each of them concerns
+//	proof list               the parts, what each of them holds, and which changes concern it
 //
 // A test that fails is run once more, and named when it passes then. At most two are, in the gate
 // or in a part, and none after a data race, a panic, or a package that failed and named no test.
@@ -73,9 +73,7 @@ func run(ctx context.Context, args []string) error {
 		}
 		return t.run(ctx, parts, false)
 	case "list":
-		for _, p := range prove {
-			fmt.Printf("%-10s %s\n", p.name, strings.Join(p.concerns, " "))
-		}
+		fmt.Print(list())
 		return nil
 	default:
 		return fmt.Errorf("there is no %q: say gate, all, concerned or list", verb)

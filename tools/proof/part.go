@@ -9,6 +9,7 @@ import (
 // A part is what is run, and shown in the table, as one. It is red with its first step that is.
 type part struct {
 	name     string
+	holds    string   // of a part of prove: what its tests hold, for the table in CONTRIBUTING.md
 	concerns []string // folders of the repository whose change may break it; the product's packages say that by their imports
 	steps    []step
 }
@@ -33,7 +34,7 @@ var gate = []part{
 	{name: "lint", steps: []step{{command: "make lint"}}},
 	{name: "unit", steps: []step{
 		{tests: []string{"./..."}, without: slices.Concat(racy, apart), flags: []string{"-short", "-parallel=6", "-p=3"}},
-		{dir: "tools", tests: []string{"./proof"}},
+		{dir: "tools", tests: []string{"./proof"}, flags: []string{"-count=1"}}, // go's cache does not see a change of CONTRIBUTING.md, which is not in that module
 	}},
 	{name: "race", steps: []step{{tests: racy, race: true, flags: []string{"-short", "-parallel=6", "-p=3"}}}},
 	{name: "smoke", steps: []step{{dir: "e2e", tests: []string{"./smoke"}, flags: []string{"-count=1", "-parallel=4"}}}},
@@ -56,33 +57,33 @@ func e2e(flags string, packages ...string) []step {
 
 // prove is all that the gate leaves out. No part takes more than about twenty minutes on two cores.
 var prove = []part{
-	{name: "stores", concerns: stores, steps: []step{
+	{name: "stores", holds: "the contract suites of both stores, of inventories and subscriptions, in full", concerns: stores, steps: []step{
 		{tests: stores, flags: []string{"-parallel=6", "-timeout=0"}},
 	}},
-	{name: "points", concerns: stores, steps: []step{
+	{name: "points", holds: "each fault point: every operation of the disk and every request to Redis fails once, every byte is damaged once", concerns: stores, steps: []step{
 		{tests: []string{"./changelog/disklog", "./changelog/redislog"}, env: []string{"RSHUB_PROVE=1"}, flags: []string{"-count=1", "-timeout=0", "-parallel=6", "-run=^(TestFaultPoints|TestDamageAtRest)$"}},
 		{tests: []string{"./changelog/disklog", "./changelog/redislog", "./inventory", "./inventory/diskpages"}, env: []string{"RSHUB_PROVE=1"}, flags: []string{"-count=1", "-timeout=0", "-run=^(TestInventories|TestInventory|TestMemoryInventory)$"}},
 		{tests: []string{"./directory"}, env: []string{"RSHUB_PROVE=1"}, flags: []string{"-count=1", "-timeout=0", "-run=^TestWatcher"}},
 	}},
-	{name: "long", steps: []step{{tests: []string{"./..."}, without: slices.Concat(stores, []string{"./bench/..."}), flags: []string{"-timeout=0"}}}},
-	{name: "race", steps: []step{{tests: []string{"./..."}, without: slices.Concat(racy, apart), race: true, flags: []string{"-short", "-timeout=0"}}}},
-	{name: "attack", concerns: slices.Concat(program, []string{"access", "limit", "e2e/attack"}), steps: e2e("-p=1", "./attack")},
-	{name: "callback", concerns: slices.Concat(program, []string{"callback", "conformance", "e2e/callback"}), steps: e2e("-p=1 -parallel=4", "./callback")},
-	{name: "cluster", concerns: slices.Concat(program, []string{"changelog", "claim", "hub", "e2e/cluster", "e2e/linear"}), steps: e2e("-p=1 -parallel=4", "./cluster", "./linear")},
-	{name: "ends", concerns: slices.Concat(program, []string{"client", "directory", "discovery", "harvest", "mirror", "poll", "reconcile", "relay", "e2e/ends"}), steps: e2e("-p=1 -parallel=4", "./ends")},
-	{name: "follow", concerns: slices.Concat(program, []string{"hub", "subscribe", "e2e/follow", "e2e/publish"}), steps: e2e("-p=2 -parallel=4", "./follow", "./publish")},
-	{name: "inventory", concerns: slices.Concat(program, []string{"inventory", "documents", "client", "e2e/inventory"}), steps: e2e("-p=1 -parallel=4", "./inventory")},
-	{name: "mirror", concerns: slices.Concat(program, []string{"client", "directory", "mirror", "reconcile", "e2e/mirror", "e2e/source"}), steps: e2e("-p=2 -parallel=4", "./mirror", "./source")},
-	{name: "operate", concerns: slices.Concat(program, []string{"access", "docs", "e2e/operate"}), steps: e2e("-p=1 -parallel=4", "./operate")},
-	{name: "clients", concerns: slices.Concat(program, []string{"client", "clients", "docs", "examples", "README.md", "e2e/clients"}), steps: e2e("-p=1 -parallel=4", "./clients")},
-	{name: "page", concerns: slices.Concat(program, []string{"activity", "page", "e2e/page"}), steps: e2e("-p=1 -parallel=4", "./page")},
-	{name: "proxy", concerns: slices.Concat(program, []string{"deploy/proxy", "e2e/proxy"}), steps: e2e("-p=1 -parallel=4", "./proxy")},
-	{name: "deploy", concerns: slices.Concat(program, []string{"deploy", "e2e/deploy", "e2e/alerts", "e2e/chart", "tools/image", "tools/release"}), steps: append(
+	{name: "long", holds: "the long tests of all other packages, and `conformance`", steps: []step{{tests: []string{"./..."}, without: slices.Concat(stores, []string{"./bench/..."}), flags: []string{"-timeout=0"}}}},
+	{name: "race", holds: "the race detector, for packages that the gate runs without it", steps: []step{{tests: []string{"./..."}, without: slices.Concat(racy, apart), race: true, flags: []string{"-short", "-timeout=0"}}}},
+	{name: "attack", holds: "those who mean harm, while others use the hub", concerns: slices.Concat(program, []string{"access", "limit", "e2e/attack"}), steps: e2e("-p=1", "./attack")},
+	{name: "callback", holds: "WebSub, killed and hung hubs, many callbacks", concerns: slices.Concat(program, []string{"callback", "conformance", "e2e/callback"}), steps: e2e("-p=1 -parallel=4", "./callback")},
+	{name: "cluster", holds: "several hubs on one Redis and one NATS; histories held against one memory", concerns: slices.Concat(program, []string{"changelog", "claim", "hub", "e2e/cluster", "e2e/linear"}), steps: e2e("-p=1 -parallel=4", "./cluster", "./linear")},
+	{name: "ends", holds: "from a directory, a site or a repository to a mirror, everything killed", concerns: slices.Concat(program, []string{"client", "directory", "discovery", "harvest", "mirror", "poll", "reconcile", "relay", "e2e/ends"}), steps: e2e("-p=1 -parallel=4", "./ends")},
+	{name: "follow", holds: "WebSockets, event streams, browsers; every way to publish", concerns: slices.Concat(program, []string{"hub", "subscribe", "e2e/follow", "e2e/publish"}), steps: e2e("-p=2 -parallel=4", "./follow", "./publish")},
+	{name: "inventory", holds: "baselines, Resource Lists, audits", concerns: slices.Concat(program, []string{"inventory", "documents", "client", "e2e/inventory"}), steps: e2e("-p=1 -parallel=4", "./inventory")},
+	{name: "mirror", holds: "`rsmirror`, `rspublish sync` and `watch`", concerns: slices.Concat(program, []string{"client", "directory", "mirror", "reconcile", "e2e/mirror", "e2e/source"}), steps: e2e("-p=2 -parallel=4", "./mirror", "./source")},
+	{name: "operate", holds: "starting, stopping, backups, tokens, logs, metrics", concerns: slices.Concat(program, []string{"access", "docs", "e2e/operate"}), steps: e2e("-p=1 -parallel=4", "./operate")},
+	{name: "clients", holds: "the Python client, the examples, the commands of the documentation", concerns: slices.Concat(program, []string{"client", "clients", "docs", "examples", "README.md", "e2e/clients"}), steps: e2e("-p=1 -parallel=4", "./clients")},
+	{name: "page", holds: "the web page in Chromium, with axe", concerns: slices.Concat(program, []string{"activity", "page", "e2e/page"}), steps: e2e("-p=1 -parallel=4", "./page")},
+	{name: "proxy", holds: "the configurations for nginx, HAProxy and Caddy", concerns: slices.Concat(program, []string{"deploy/proxy", "e2e/proxy"}), steps: e2e("-p=1 -parallel=4", "./proxy")},
+	{name: "deploy", holds: "the chart, the image, compose, packages", concerns: slices.Concat(program, []string{"deploy", "e2e/deploy", "e2e/alerts", "e2e/chart", "tools/image", "tools/release"}), steps: append(
 		[]step{{command: "make chart"}, {command: "make tools packaging"}}, e2e("-p=1 -parallel=4", "./deploy")...)},
-	{name: "soak", concerns: slices.Concat(program, []string{"callback", "changelog", "claim", "hub", "subscribe", "e2e/soak"}), steps: []step{{command: "make soak SOAK=${SOAK:-10m}"}}},
-	{name: "mutants", concerns: []string{"tools/mutants"}, steps: []step{{command: "make mutants"}}},
-	{name: "licences", concerns: []string{"THIRD_PARTY.md", "tools/licences"}, steps: []step{{command: "make thirdparty"}}},
-	{name: "bench", concerns: []string{"bench"}, steps: []step{{tests: []string{"./bench/..."}, flags: []string{"-timeout=0"}}}},
+	{name: "soak", holds: "faults at random in a cluster under load, with the race detector: `SOAK=2h SEED=7 make prove PART=soak`", concerns: slices.Concat(program, []string{"callback", "changelog", "claim", "hub", "subscribe", "e2e/soak"}), steps: []step{{command: "make soak SOAK=${SOAK:-10m}"}}},
+	{name: "mutants", holds: "that a test notices each wrong edit", concerns: []string{"tools/mutants"}, steps: []step{{command: "make mutants"}}},
+	{name: "licences", holds: "THIRD_PARTY.md, and the checksums of all modules", concerns: []string{"THIRD_PARTY.md", "tools/licences"}, steps: []step{{command: "make thirdparty"}}},
+	{name: "bench", holds: "that the measurements work", concerns: []string{"bench"}, steps: []step{{tests: []string{"./bench/..."}, flags: []string{"-timeout=0"}}}},
 }
 
 // named returns the parts of these names, and all of them for no name.

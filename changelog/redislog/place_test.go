@@ -1,0 +1,137 @@
+package redislog
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/internal/redisconn"
+)
+
+// A scattered is a set with packed and live blocks of several sizes. So a search by
+// interpolation guesses wrong, and looks at blocks that it does not need.
+type scattered struct {
+	log     *Log
+	admin   *redis.Client
+	entries []feed.Entry
+}
+
+func scatter(t *testing.T) *scattered {
+	t.Helper()
+	l := start(t, shared.url(), Options{})
+	makeSet(t, l, 5)
+	singles(t, l, "packed", 10)
+	_, err := l.Pack(t.Context(), "set")
+	ok(t, err)
+	for i, n := range []int{1, 1, 1, 2, 1, 1, 1, 1, 1, 3, 1} {
+		add(t, l, fmt.Sprint("live", i), n)
+	}
+	return &scattered{l, shared.admin(t), all(t, l, feed.Cursor{})}
+}
+
+// moved says of each block in turn, for each position of the log, that the block ends there.
+// It puts back each block afterwards.
+func (s *scattered) moved(t *testing.T, check func(key, what string)) {
+	t.Helper()
+	ctx := t.Context()
+	for _, key := range s.log.keys("set")[1:3] {
+		for _, number := range s.admin.HKeys(ctx, key).Val() {
+			whole := s.admin.HGet(ctx, key, number).Val()
+			last, bytes, err := block(whole)
+			ok(t, err)
+			for position := range uint64(len(s.entries) + 2) {
+				if position == last.Position {
+					continue
+				}
+				there := feed.Cursor{Position: position, Micros: last.Micros}
+				ok(t, s.admin.HSet(ctx, key, number, there.String()+" "+string(bytes)).Err())
+				check(key, fmt.Sprintf("block %s of %s says that it ends at %d instead of %d", number, key, position, last.Position))
+			}
+			ok(t, s.admin.HSet(ctx, key, number, whole).Err())
+		}
+	}
+}
+
+// The checksum of a block does not cover its place. All the same, no reader gets an entry at
+// a position that is not its own, whichever block has whichever wrong position, and wherever
+// the reader begins: the answer is right, or an error that says that the memory is damaged.
+// Whoever reads everything gets the error.
+func TestDamageOfPlace(t *testing.T) {
+	t.Parallel()
+	s := scatter(t)
+	ctx := t.Context()
+	starts := []feed.Cursor{state(t, s.log).Floor}
+	for _, e := range s.entries {
+		starts = append(starts, e.Cursor)
+	}
+	s.moved(t, func(_, what string) {
+		right := func(how string, err error, got, want any) {
+			t.Helper()
+			if !errors.Is(err, changelog.ErrCorrupt) && (err != nil || !reflect.DeepEqual(got, want)) {
+				t.Errorf("%s, and %s: %v, %v, want %v", what, how, got, err, want)
+			}
+		}
+		for i, c := range starts {
+			b, err := s.log.Since(ctx, "set", c, 2)
+			switch want := s.entries[i:]; {
+			case err != nil:
+				right(fmt.Sprint("after ", c), err, nil, nil)
+			case b.Diverged, len(b.Entries) == 0 && len(want) > 0:
+				t.Errorf("%s, and %v is not known: %v", what, c, b)
+			default:
+				right(fmt.Sprint("after ", c), nil, b.Entries, append([]feed.Entry(nil), want[:len(b.Entries)]...)) // a batch may be shorter than its limit
+			}
+			at, err := s.log.At(ctx, "set", c.Position)
+			right(fmt.Sprint("at ", c.Position), err, at, c)
+			if i > 0 {
+				seek, err := s.log.Seek(ctx, "set", c.Micros)
+				right(fmt.Sprint("before ", c.Micros), err, seek, starts[i-1])
+			}
+		}
+		var err error
+		c := starts[0]
+		for range starts {
+			var b *feed.Batch
+			if b, err = s.log.Since(ctx, "set", c, 3); err != nil {
+				break
+			}
+			c = b.Cursor
+		}
+		if !errors.Is(err, changelog.ErrCorrupt) {
+			t.Errorf("%s, and nobody notices it: %v", what, err)
+		}
+	})
+}
+
+// Retention removes nothing that it has to keep, and packing moves no block, when a block has
+// a wrong position.
+func TestDamageOfPlaceStays(t *testing.T) {
+	t.Parallel()
+	s := scatter(t)
+	l, ctx := s.log, t.Context()
+	begin, keys := state(t, l).Begin, l.keys("set")
+	log := s.admin.HGet(ctx, keys[0], "log").Val()
+	s.moved(t, func(key, what string) {
+		defer func() { ok(t, s.admin.HSet(ctx, keys[0], "log", log).Err()) }()
+		// Only the step that decides: the next one would remove what this test puts back.
+		err := l.read(ctx, func(try *redisconn.Try) error {
+			_, err := l.ask(try, l.scripts.trim, keys, begin, 0, 5, 0, 1, "")
+			return err
+		})
+		if floor := state(t, l).Floor; floor.Position > 0 && floor != s.entries[14].Cursor || err == nil && floor.Position == 0 {
+			t.Errorf("%s, and everything up to %v is removed: %v", what, floor, err)
+		}
+		if err != nil {
+			wants(t, changelog.ErrCorrupt, err)
+		}
+		ok(t, s.admin.HSet(ctx, keys[0], "log", log).Err())
+		if moved, err := l.packSome(ctx, "set"); key == keys[2] && !errors.Is(err, changelog.ErrCorrupt) {
+			t.Errorf("%s, and %d entries are packed: %v", what, moved, err)
+		}
+	})
+}
