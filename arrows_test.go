@@ -20,7 +20,7 @@ var arrows = map[string][]string{
 	"limit":            {"problem"},
 	"access":           {"feed", "limit", "problem"},
 	"access/jwt":       {"access", "internal/backoff", "problem"},
-	"discovery":        {"feed", "harvest", "outbound", "resourcesync"},
+	"source/discovery": {"feed", "source/harvest", "outbound", "resourcesync"},
 	"client":           {"feed", "internal/backoff", "inventory", "inventory/audit", "inventory/digest", "problem", "resourcesync"},
 
 	// What several parts of a hub stand on.
@@ -61,38 +61,38 @@ var arrows = map[string][]string{
 	"callback/outlet":       {"callback/subscription", "feed", "outbound"},
 	"callback":              {"callback/outlet", "callback/subscription", "claim", "feed", "internal/backoff", "internal/flight", "outbound", "outbound/meter", "resourcesync"},
 	"callback/websub":       {"access", "callback/outlet", "callback/subscription", "changelog", "feed", "internal/forwarded", "internal/trail", "outbound", "problem", "resourcesync"},
-	"harvest":               {"feed", "internal/backoff", "outbound", "resourcesync"},
-	"harvest/oaipmh":        {"feed", "harvest", "outbound", "resourcesync"},
-	"poll":                  {"claim", "client", "feed", "harvest", "internal/backoff", "internal/redisconn", "inventory/audit", "outbound", "reconcile", "relay", "resourcesync"},
+	"source/harvest":        {"feed", "internal/backoff", "outbound", "resourcesync"},
+	"source/harvest/oaipmh": {"feed", "source/harvest", "outbound", "resourcesync"},
+	"source/poll":           {"claim", "client", "feed", "source/harvest", "internal/backoff", "internal/redisconn", "inventory/audit", "outbound", "source/reconcile", "source/relay", "resourcesync"},
 
 	"page": {"feed", "internal/accept", "problem"},
 
 	"activity": {"feed"},
 
-	"relay": {"discovery", "feed", "harvest", "harvest/oaipmh", "outbound", "reconcile", "resourcesync"},
+	"source/relay": {"source/discovery", "feed", "source/harvest", "source/harvest/oaipmh", "outbound", "source/reconcile", "resourcesync"},
 
 	// The hub, and the programs.
 	"server": {
 		"access", "activity", "callback", "callback/subscription", "callback/websub", "changelog", "changelog/disklog", "changelog/metered", "changelog/redislog", "claim", "client",
-		"documents", "feed", "harvest", "hub", "internal/budget", "internal/certificate", "internal/forwarded", "internal/nearest", "internal/redisconn", "internal/setting", "internal/trail", "inventory", "inventory/live", "inventory/web", "limit", "outbound", "outbound/meter", "page", "poll", "problem", "resourcesync", "subscribe",
+		"documents", "feed", "source/harvest", "hub", "internal/budget", "internal/certificate", "internal/forwarded", "internal/nearest", "internal/redisconn", "internal/setting", "internal/trail", "inventory", "inventory/live", "inventory/web", "limit", "outbound", "outbound/meter", "page", "source/poll", "problem", "resourcesync", "subscribe",
 	},
 	"inventory/diskpages": {"feed", "inventory", "resourcesync"},
-	"reconcile":           {"client", "feed", "inventory", "inventory/audit", "inventory/digest", "inventory/diskpages", "resourcesync"},
-	"directory":           {"feed", "internal/backoff", "reconcile", "resourcesync"},
+	"source/reconcile":    {"client", "feed", "inventory", "inventory/audit", "inventory/digest", "inventory/diskpages", "resourcesync"},
+	"source/directory":    {"feed", "internal/backoff", "source/reconcile", "resourcesync"},
 	"internal/build":      {},
 	"internal/setting":    {},
 	"cmd/rshub":           {"access", "access/jwt", "changelog", "changelog/disklog", "client", "feed", "internal/build", "internal/nearest", "internal/progress", "internal/setting", "internal/trail", "inventory", "inventory/audit", "inventory/digest", "inventory/diskpages", "limit", "problem", "resourcesync", "server"},
-	"cmd/rspublish":       {"client", "directory", "feed", "harvest", "harvest/oaipmh", "internal/backoff", "internal/build", "internal/progress", "internal/setting", "inventory/audit", "inventory/digest", "reconcile", "relay", "resourcesync"},
+	"cmd/rspublish":       {"client", "source/directory", "feed", "source/harvest", "source/harvest/oaipmh", "internal/backoff", "internal/build", "internal/progress", "internal/setting", "inventory/audit", "inventory/digest", "source/reconcile", "source/relay", "resourcesync"},
 
 	// The destination's end.
 	"mirror/filename": {"resourcesync"},
 	"mirror/fetch":    {"internal/backoff", "resourcesync"},
 	"mirror/ledger":   {"feed", "mirror/filename", "resourcesync"},
 	"mirror": {
-		"client", "discovery", "feed", "harvest", "internal/backoff", "inventory", "inventory/audit", "inventory/digest", "inventory/diskpages",
-		"mirror/fetch", "mirror/filename", "mirror/ledger", "reconcile", "resourcesync",
+		"client", "source/discovery", "feed", "source/harvest", "internal/backoff", "inventory", "inventory/audit", "inventory/digest", "inventory/diskpages",
+		"mirror/fetch", "mirror/filename", "mirror/ledger", "source/reconcile", "resourcesync",
 	},
-	"cmd/rsmirror": {"client", "discovery", "harvest", "internal/backoff", "internal/build", "internal/progress", "internal/setting", "mirror", "mirror/fetch", "outbound", "reconcile"},
+	"cmd/rsmirror": {"client", "source/discovery", "source/harvest", "internal/backoff", "internal/build", "internal/progress", "internal/setting", "mirror", "mirror/fetch", "outbound", "source/reconcile"},
 
 	// The program that tries any hub.
 	"conformance/trial": {"resourcesync"},
@@ -134,21 +134,21 @@ var edges = map[string][]string{
 	"github.com/cockroachdb/":     {"changelog/disklog", "inventory/diskpages", "mirror/ledger"},
 	"github.com/prometheus/":      {"callback", "changelog/metered", "hub", "internal/metricstest", "inventory/live", "outbound/meter", "server", "subscribe"},
 	"github.com/kelseyhightower/": {"cmd/rshub"},
-	"golang.org/x/net":            {"discovery"},
+	"golang.org/x/net":            {"source/discovery"},
 	"github.com/go-jose/":         {"access/jwt"},
-	"github.com/fsnotify/":        {"directory"},
+	"github.com/fsnotify/":        {"source/directory"},
 }
 
 // apart says what a package must not link, however indirectly.
 var apart = map[string][]string{
-	"access":        {"github.com/prometheus/", "github.com/klauspost/compress/zstd", module + "changelog"},
-	"problem":       {"github.com/prometheus/", "github.com/klauspost/compress/zstd", module + "changelog"},
-	"changelog":     {"net/http", "github.com/prometheus/"},
-	"discovery":     {"github.com/cockroachdb/", "github.com/redis/", "github.com/prometheus/", module + "changelog"},
-	"client":        {"github.com/cockroachdb/", "github.com/redis/", "github.com/prometheus/", module + "changelog"},
-	"harvest":       {"github.com/cockroachdb/", "github.com/redis/", "github.com/prometheus/", module + "changelog"},
-	"cmd/rspublish": {"github.com/redis/", "github.com/nats-io/", module + "changelog"}, // it sorts lists in Pebble
-	"cmd/rsmirror":  {"github.com/redis/", module + "changelog"},
+	"access":           {"github.com/prometheus/", "github.com/klauspost/compress/zstd", module + "changelog"},
+	"problem":          {"github.com/prometheus/", "github.com/klauspost/compress/zstd", module + "changelog"},
+	"changelog":        {"net/http", "github.com/prometheus/"},
+	"source/discovery": {"github.com/cockroachdb/", "github.com/redis/", "github.com/prometheus/", module + "changelog"},
+	"client":           {"github.com/cockroachdb/", "github.com/redis/", "github.com/prometheus/", module + "changelog"},
+	"source/harvest":   {"github.com/cockroachdb/", "github.com/redis/", "github.com/prometheus/", module + "changelog"},
+	"cmd/rspublish":    {"github.com/redis/", "github.com/nats-io/", module + "changelog"}, // it sorts lists in Pebble
+	"cmd/rsmirror":     {"github.com/redis/", module + "changelog"},
 	// Who tries another hub should not have to build this one.
 	"conformance": {"github.com/prometheus/", "github.com/klauspost/compress/zstd", "github.com/redis/", "github.com/gorilla/", module + "changelog"},
 }

@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rshub/rshub/discovery"
 	"github.com/rshub/rshub/internal/until"
+	"github.com/rshub/rshub/source/discovery"
 )
 
 // An audit beside a mirror that runs finds what is wrong, and leaves nothing.

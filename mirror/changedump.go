@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/rshub/rshub/feed"
-	"github.com/rshub/rshub/harvest"
 	"github.com/rshub/rshub/resourcesync"
+	"github.com/rshub/rshub/source/harvest"
 )
 
 // spanOf returns a text that is another one for another package of a Change Dump; empty: the

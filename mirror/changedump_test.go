@@ -9,8 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rshub/rshub/discovery"
-	"github.com/rshub/rshub/reconcile"
+	"github.com/rshub/rshub/source/discovery"
+	"github.com/rshub/rshub/source/reconcile"
 )
 
 // changed returns an entry of the manifest of a package, at a day of January 2026; an empty

@@ -16,7 +16,7 @@ import (
 	"github.com/rshub/rshub/mirror/fetch"
 	"github.com/rshub/rshub/mirror/filename"
 	"github.com/rshub/rshub/mirror/ledger"
-	"github.com/rshub/rshub/reconcile"
+	"github.com/rshub/rshub/source/reconcile"
 )
 
 // DirectoryOptions say how a Directory works. Zero values are the defaults.

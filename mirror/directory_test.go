@@ -15,11 +15,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rshub/rshub/discovery"
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/mirror/filename"
-	"github.com/rshub/rshub/reconcile"
 	"github.com/rshub/rshub/resourcesync"
+	"github.com/rshub/rshub/source/discovery"
+	"github.com/rshub/rshub/source/reconcile"
 )
 
 // An origin serves texts, and counts who asks.

@@ -9,10 +9,10 @@ import (
 	"time"
 
 	"github.com/rshub/rshub/feed"
-	"github.com/rshub/rshub/harvest"
 	"github.com/rshub/rshub/mirror/fetch"
 	"github.com/rshub/rshub/mirror/ledger"
 	"github.com/rshub/rshub/resourcesync"
+	"github.com/rshub/rshub/source/harvest"
 )
 
 // dumped is what a mirror remembers of a Resource Dump that it is reading, so that it reads

@@ -14,9 +14,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rshub/rshub/discovery"
 	"github.com/rshub/rshub/mirror/fetch"
-	"github.com/rshub/rshub/reconcile"
+	"github.com/rshub/rshub/source/discovery"
+	"github.com/rshub/rshub/source/reconcile"
 )
 
 // document returns a document of ResourceSync.

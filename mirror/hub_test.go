@@ -9,13 +9,13 @@ import (
 	"time"
 
 	"github.com/rshub/rshub/client"
-	"github.com/rshub/rshub/discovery"
-	"github.com/rshub/rshub/harvest"
 	"github.com/rshub/rshub/internal/logged"
 	"github.com/rshub/rshub/internal/running"
 	"github.com/rshub/rshub/internal/until"
 	"github.com/rshub/rshub/resourcesync"
 	"github.com/rshub/rshub/server"
+	"github.com/rshub/rshub/source/discovery"
+	"github.com/rshub/rshub/source/harvest"
 )
 
 // A followed is a set of a real hub, and a bench that mirrors what begins with its origin.

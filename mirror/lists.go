@@ -10,11 +10,11 @@ import (
 	"time"
 
 	"github.com/rshub/rshub/feed"
-	"github.com/rshub/rshub/harvest"
 	"github.com/rshub/rshub/internal/backoff"
 	"github.com/rshub/rshub/inventory/audit"
 	"github.com/rshub/rshub/mirror/ledger"
 	"github.com/rshub/rshub/resourcesync"
+	"github.com/rshub/rshub/source/harvest"
 )
 
 const listBatch = 1_000 // entries that are applied at once

@@ -11,9 +11,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rshub/rshub/discovery"
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/internal/until"
+	"github.com/rshub/rshub/source/discovery"
 )
 
 // A list that breaks, in whatever way, deletes nothing and ends nothing: the mirror looks

@@ -10,14 +10,14 @@ import (
 	"time"
 
 	"github.com/rshub/rshub/client"
-	"github.com/rshub/rshub/discovery"
 	"github.com/rshub/rshub/feed"
-	"github.com/rshub/rshub/harvest"
 	"github.com/rshub/rshub/internal/backoff"
 	"github.com/rshub/rshub/mirror/fetch"
 	"github.com/rshub/rshub/mirror/ledger"
-	"github.com/rshub/rshub/reconcile"
 	"github.com/rshub/rshub/resourcesync"
+	"github.com/rshub/rshub/source/discovery"
+	"github.com/rshub/rshub/source/harvest"
+	"github.com/rshub/rshub/source/reconcile"
 )
 
 // Options say how a Mirror works. Zero values are the defaults.

@@ -13,11 +13,11 @@ import (
 	"github.com/rshub/rshub/access"
 	"github.com/rshub/rshub/client"
 	"github.com/rshub/rshub/feed"
-	"github.com/rshub/rshub/harvest"
 	"github.com/rshub/rshub/outbound"
 	"github.com/rshub/rshub/outbound/meter"
-	"github.com/rshub/rshub/poll"
 	"github.com/rshub/rshub/resourcesync"
+	"github.com/rshub/rshub/source/harvest"
+	"github.com/rshub/rshub/source/poll"
 )
 
 // sourceKeep is the place of what came of looks at sources, in a change memory on the disk.

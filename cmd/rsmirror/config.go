@@ -11,7 +11,7 @@ import (
 
 	"github.com/rshub/rshub/internal/setting"
 	"github.com/rshub/rshub/mirror"
-	"github.com/rshub/rshub/reconcile"
+	"github.com/rshub/rshub/source/reconcile"
 )
 
 // config is what the command line and the environment ask for.

@@ -11,12 +11,12 @@ import (
 	"time"
 
 	"github.com/rshub/rshub/client"
-	"github.com/rshub/rshub/discovery"
-	"github.com/rshub/rshub/harvest"
 	"github.com/rshub/rshub/internal/backoff"
 	"github.com/rshub/rshub/internal/build"
 	"github.com/rshub/rshub/mirror"
 	"github.com/rshub/rshub/outbound"
+	"github.com/rshub/rshub/source/discovery"
+	"github.com/rshub/rshub/source/harvest"
 )
 
 func userAgent() string { return "rsmirror/" + build.Version() }

@@ -18,7 +18,7 @@ import (
 	"github.com/rshub/rshub/internal/build"
 	"github.com/rshub/rshub/internal/progress"
 	"github.com/rshub/rshub/mirror"
-	"github.com/rshub/rshub/reconcile"
+	"github.com/rshub/rshub/source/reconcile"
 )
 
 // The exit codes. Scripts rely on them. help.go explains them to users.

@@ -13,12 +13,12 @@ import (
 	"time"
 
 	"github.com/rshub/rshub/feed"
-	"github.com/rshub/rshub/harvest"
-	"github.com/rshub/rshub/harvest/oaipmh"
 	"github.com/rshub/rshub/internal/backoff"
 	"github.com/rshub/rshub/internal/progress"
-	"github.com/rshub/rshub/reconcile"
-	"github.com/rshub/rshub/relay"
+	"github.com/rshub/rshub/source/harvest"
+	"github.com/rshub/rshub/source/harvest/oaipmh"
+	"github.com/rshub/rshub/source/reconcile"
+	"github.com/rshub/rshub/source/relay"
 )
 
 // shown is how many notes, and how many gaps, of one look are printed.

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/rshub/rshub/internal/helptest"
-	"github.com/rshub/rshub/relay"
+	"github.com/rshub/rshub/source/relay"
 )
 
 // The help names every flag and exit code, and no other.

@@ -8,10 +8,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/rshub/rshub/harvest/oaipmh"
 	"github.com/rshub/rshub/internal/setting"
-	"github.com/rshub/rshub/reconcile"
-	"github.com/rshub/rshub/relay"
+	"github.com/rshub/rshub/source/harvest/oaipmh"
+	"github.com/rshub/rshub/source/reconcile"
+	"github.com/rshub/rshub/source/relay"
 )
 
 // leastEvery is how often relay looks at most: other people's servers have other guests.

@@ -17,11 +17,11 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/rshub/rshub/directory"
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/inventory/audit"
-	"github.com/rshub/rshub/reconcile"
 	"github.com/rshub/rshub/resourcesync"
+	"github.com/rshub/rshub/source/directory"
+	"github.com/rshub/rshub/source/reconcile"
 
 	"github.com/rshub/rshub/internal/progress"
 )

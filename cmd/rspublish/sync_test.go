@@ -10,11 +10,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rshub/rshub/directory"
 	"github.com/rshub/rshub/internal/helptest"
 	"github.com/rshub/rshub/internal/logged"
 	"github.com/rshub/rshub/internal/running"
 	"github.com/rshub/rshub/server"
+	"github.com/rshub/rshub/source/directory"
 )
 
 // The help and docs/sources.md name every flag and exit code, and no other.

@@ -9,10 +9,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/rshub/rshub/directory"
 	"github.com/rshub/rshub/internal/build"
 	"github.com/rshub/rshub/internal/setting"
-	"github.com/rshub/rshub/reconcile"
+	"github.com/rshub/rshub/source/directory"
+	"github.com/rshub/rshub/source/reconcile"
 )
 
 // syncConfig is what the command line and the environment ask of sync and watch.

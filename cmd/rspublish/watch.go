@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/rshub/rshub/directory"
-	"github.com/rshub/rshub/reconcile"
+	"github.com/rshub/rshub/source/directory"
+	"github.com/rshub/rshub/source/reconcile"
 
 	"github.com/rshub/rshub/internal/progress"
 )

@@ -14,12 +14,12 @@ import (
 
 	"github.com/rshub/rshub/client"
 	"github.com/rshub/rshub/feed"
-	"github.com/rshub/rshub/harvest"
 	"github.com/rshub/rshub/inventory/audit"
 	"github.com/rshub/rshub/inventory/digest"
-	"github.com/rshub/rshub/reconcile"
-	"github.com/rshub/rshub/relay"
 	"github.com/rshub/rshub/resourcesync"
+	"github.com/rshub/rshub/source/harvest"
+	"github.com/rshub/rshub/source/reconcile"
+	"github.com/rshub/rshub/source/relay"
 )
 
 // A weblist is the list at a URL, and the set that it is compared with. It remembers from

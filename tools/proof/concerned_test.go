@@ -9,7 +9,7 @@ import (
 // list names it, and all of them if nothing knows it.
 func TestConcerned(t *testing.T) {
 	importers := map[string][]string{
-		".": {"."}, "relay": {"relay", "poll", "server", "cmd/rshub"}, "client": {"client", "mirror"}, "changelog/disklog": {"changelog/disklog"}, "bench": {"bench"},
+		".": {"."}, "source/relay": {"source/relay", "source/poll", "server", "cmd/rshub"}, "client": {"client", "mirror"}, "changelog/disklog": {"changelog/disklog"}, "bench": {"bench"},
 	}
 	var all []string
 	for _, p := range prove {
@@ -19,7 +19,7 @@ func TestConcerned(t *testing.T) {
 		file      string
 		yes, none []string
 	}{
-		{"relay/relay.go", []string{"long", "race", "ends", "attack", "soak"}, []string{"stores", "points", "bench", "licences", "mutants"}},
+		{"source/relay/relay.go", []string{"long", "race", "ends", "attack", "soak"}, []string{"stores", "points", "bench", "licences", "mutants"}},
 		{"client/replica.go", []string{"long", "ends", "mirror", "clients"}, []string{"stores", "attack", "proxy", "soak"}},
 		{"changelog/disklog/testdata/x", []string{"stores", "points", "cluster"}, []string{"long", "page", "bench"}},
 		{"bench/floor.go", []string{"bench"}, []string{"long", "race", "ends"}},

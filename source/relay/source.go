@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/rshub/rshub/discovery"
-	"github.com/rshub/rshub/harvest"
-	"github.com/rshub/rshub/harvest/oaipmh"
 	"github.com/rshub/rshub/outbound"
+	"github.com/rshub/rshub/source/discovery"
+	"github.com/rshub/rshub/source/harvest"
+	"github.com/rshub/rshub/source/harvest/oaipmh"
 )
 
 // A Source says where a source has what. It has a Change List, a list of resources, or

@@ -10,9 +10,9 @@ import (
 	"time"
 
 	"github.com/rshub/rshub/feed"
-	"github.com/rshub/rshub/harvest"
-	"github.com/rshub/rshub/reconcile"
 	"github.com/rshub/rshub/resourcesync"
+	"github.com/rshub/rshub/source/harvest"
+	"github.com/rshub/rshub/source/reconcile"
 )
 
 const (

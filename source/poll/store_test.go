@@ -8,7 +8,7 @@ import (
 	"github.com/rshub/rshub/internal/redisconn"
 	"github.com/rshub/rshub/internal/redisconn/conntest"
 	"github.com/rshub/rshub/internal/redistest"
-	"github.com/rshub/rshub/poll"
+	"github.com/rshub/rshub/source/poll"
 )
 
 // TestOutcomes keeps outcomes in both stores.

@@ -14,9 +14,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rshub/rshub/harvest"
 	"github.com/rshub/rshub/internal/oaitest"
 	"github.com/rshub/rshub/resourcesync"
+	"github.com/rshub/rshub/source/harvest"
 )
 
 // A world is a repository, whose clock the test moves, and who harvests it.

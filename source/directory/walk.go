@@ -16,8 +16,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/rshub/rshub/feed"
-	"github.com/rshub/rshub/reconcile"
 	"github.com/rshub/rshub/resourcesync"
+	"github.com/rshub/rshub/source/reconcile"
 )
 
 // maxLoc is how long the loc of a resource may be, in bytes.

@@ -15,8 +15,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rshub/rshub/reconcile"
 	"github.com/rshub/rshub/resourcesync"
+	"github.com/rshub/rshub/source/reconcile"
 )
 
 // A clock stands still until somebody sleeps or moves it.

@@ -8,9 +8,9 @@ import (
 	"time"
 
 	"github.com/rshub/rshub/feed"
-	"github.com/rshub/rshub/harvest"
-	"github.com/rshub/rshub/reconcile"
 	"github.com/rshub/rshub/resourcesync"
+	"github.com/rshub/rshub/source/harvest"
+	"github.com/rshub/rshub/source/reconcile"
 )
 
 // maxGaps is how many gaps of a list are told one by one; more are one gap of which no loc is

@@ -16,11 +16,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rshub/rshub/discovery"
-	"github.com/rshub/rshub/harvest"
 	"github.com/rshub/rshub/internal/logged"
 	"github.com/rshub/rshub/internal/running"
 	"github.com/rshub/rshub/server"
+	"github.com/rshub/rshub/source/discovery"
+	"github.com/rshub/rshub/source/harvest"
 )
 
 func getter() *harvest.Getter { return &harvest.Getter{Client: http.DefaultClient, Tries: 1} }

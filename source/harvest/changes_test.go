@@ -68,7 +68,7 @@ func TestChangesOfIndex(t *testing.T) {
 
 // A list of version 1.0 has the time of a change in lastmod.
 func TestChangesOfVersion10(t *testing.T) {
-	text, err := os.ReadFile("../resourcesync/testdata/examples/resourcesync_ex_19.xml")
+	text, err := os.ReadFile("../../resourcesync/testdata/examples/resourcesync_ex_19.xml")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,8 +12,8 @@ import (
 	"net/url"
 	"time"
 
-	"github.com/rshub/rshub/harvest"
 	"github.com/rshub/rshub/resourcesync"
+	"github.com/rshub/rshub/source/harvest"
 )
 
 // A Granularity is how fine the datestamps of a repository are.

@@ -9,11 +9,11 @@ import (
 
 	"github.com/rshub/rshub/client"
 	"github.com/rshub/rshub/feed"
-	"github.com/rshub/rshub/harvest"
 	"github.com/rshub/rshub/inventory/audit"
-	"github.com/rshub/rshub/reconcile"
-	"github.com/rshub/rshub/relay"
 	"github.com/rshub/rshub/resourcesync"
+	"github.com/rshub/rshub/source/harvest"
+	"github.com/rshub/rshub/source/reconcile"
+	"github.com/rshub/rshub/source/relay"
 )
 
 // A Look looks at out.Source for a set, of the log that began at out.Begin, once. It publishes

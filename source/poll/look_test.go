@@ -14,12 +14,12 @@ import (
 
 	"github.com/rshub/rshub/client"
 	"github.com/rshub/rshub/feed"
-	"github.com/rshub/rshub/harvest"
 	"github.com/rshub/rshub/internal/keeptest"
 	"github.com/rshub/rshub/internal/logged"
 	"github.com/rshub/rshub/internal/running"
-	"github.com/rshub/rshub/poll"
 	"github.com/rshub/rshub/server"
+	"github.com/rshub/rshub/source/harvest"
+	"github.com/rshub/rshub/source/poll"
 )
 
 // A site is a website with a sitemap.

@@ -18,10 +18,10 @@ import (
 	"time"
 
 	"github.com/rshub/rshub/feed"
-	"github.com/rshub/rshub/harvest"
 	"github.com/rshub/rshub/internal/backoff"
 	"github.com/rshub/rshub/outbound"
 	"github.com/rshub/rshub/resourcesync"
+	"github.com/rshub/rshub/source/harvest"
 )
 
 const (

@@ -15,7 +15,7 @@ import (
 
 	"github.com/fsnotify/fsnotify"
 
-	"github.com/rshub/rshub/reconcile"
+	"github.com/rshub/rshub/source/reconcile"
 )
 
 // ErrLost means that the Watcher does not know any more what may have changed. The caller

@@ -10,8 +10,8 @@ import (
 	"strings"
 
 	"github.com/rshub/rshub/feed"
-	"github.com/rshub/rshub/harvest"
 	"github.com/rshub/rshub/resourcesync"
+	"github.com/rshub/rshub/source/harvest"
 )
 
 const maxPages = 200 // that one Find requests; most are the descriptions of an index

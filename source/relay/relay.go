@@ -15,11 +15,11 @@ import (
 	"time"
 
 	"github.com/rshub/rshub/feed"
-	"github.com/rshub/rshub/harvest"
-	"github.com/rshub/rshub/harvest/oaipmh"
 	"github.com/rshub/rshub/outbound"
-	"github.com/rshub/rshub/reconcile"
 	"github.com/rshub/rshub/resourcesync"
+	"github.com/rshub/rshub/source/harvest"
+	"github.com/rshub/rshub/source/harvest/oaipmh"
+	"github.com/rshub/rshub/source/reconcile"
 )
 
 // Bounds of one list. There are lists of half a million resources in one document, ten

@@ -20,17 +20,17 @@ import (
 
 	"github.com/rshub/rshub/client"
 	"github.com/rshub/rshub/feed"
-	"github.com/rshub/rshub/harvest"
 	"github.com/rshub/rshub/internal/logged"
 	"github.com/rshub/rshub/internal/oaitest"
 	"github.com/rshub/rshub/internal/pipenet"
 	"github.com/rshub/rshub/internal/running"
 	"github.com/rshub/rshub/inventory/audit"
 	"github.com/rshub/rshub/inventory/digest"
-	"github.com/rshub/rshub/reconcile"
-	"github.com/rshub/rshub/relay"
 	"github.com/rshub/rshub/resourcesync"
 	"github.com/rshub/rshub/server"
+	"github.com/rshub/rshub/source/harvest"
+	"github.com/rshub/rshub/source/reconcile"
+	"github.com/rshub/rshub/source/relay"
 )
 
 // A hub is a set of a hub in this process.
