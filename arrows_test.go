@@ -63,7 +63,7 @@ var arrows = map[string][]string{
 	"callback/websub":       {"access", "callback/outlet", "callback/subscription", "changelog", "feed", "internal/forwarded", "internal/trail", "outbound", "problem", "resourcesync"},
 	"source/harvest":        {"feed", "internal/backoff", "outbound", "resourcesync"},
 	"source/harvest/oaipmh": {"feed", "source/harvest", "outbound", "resourcesync"},
-	"source/poll":           {"claim", "client", "feed", "source/harvest", "internal/backoff", "internal/redisconn", "inventory/audit", "outbound", "source/reconcile", "source/relay", "resourcesync"},
+	"source/poll":           {"claim", "feed", "source/harvest", "internal/backoff", "internal/redisconn", "outbound", "source/reconcile", "source/relay", "resourcesync"},
 
 	"page": {"feed", "internal/accept", "problem"},
 
@@ -74,7 +74,7 @@ var arrows = map[string][]string{
 	// The hub, and the programs.
 	"server": {
 		"access", "activity", "callback", "callback/subscription", "callback/websub", "changelog", "changelog/disklog", "changelog/metered", "changelog/redislog", "claim", "client",
-		"documents", "feed", "source/harvest", "hub", "internal/budget", "internal/certificate", "internal/forwarded", "internal/nearest", "internal/redisconn", "internal/setting", "internal/trail", "inventory", "inventory/live", "inventory/web", "limit", "outbound", "outbound/meter", "page", "source/poll", "problem", "resourcesync", "subscribe",
+		"documents", "feed", "source/harvest", "hub", "internal/backoff", "internal/budget", "internal/certificate", "internal/forwarded", "internal/nearest", "internal/redisconn", "internal/setting", "internal/trail", "inventory", "inventory/audit", "inventory/digest", "inventory/live", "inventory/web", "limit", "outbound", "outbound/meter", "page", "source/poll", "source/reconcile", "problem", "resourcesync", "subscribe",
 	},
 	"inventory/diskpages": {"feed", "inventory", "resourcesync"},
 	"source/reconcile":    {"client", "feed", "inventory", "inventory/audit", "inventory/digest", "inventory/diskpages", "resourcesync"},

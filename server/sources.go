@@ -1,23 +1,18 @@
 package server
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
-	"io"
-	"net/http"
 	"time"
 
-	"github.com/rshub/rshub/access"
-	"github.com/rshub/rshub/client"
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/outbound"
 	"github.com/rshub/rshub/outbound/meter"
 	"github.com/rshub/rshub/resourcesync"
 	"github.com/rshub/rshub/source/harvest"
 	"github.com/rshub/rshub/source/poll"
+	"github.com/rshub/rshub/source/reconcile"
 )
 
 // sourceKeep is the place of what came of looks at sources, in a change memory on the disk.
@@ -27,15 +22,13 @@ const sourceKeep = "sources"
 type sources struct {
 	poller   *poll.Poller
 	outcomes poll.Outcomes
-	inside   *inside // the way to the hub itself
 }
 
 // Bounds of the looks at sources.
 const (
-	sourceBytes   = 8 << 30         // of all documents of one source, unpacked
-	sourceEntries = 10_000_000      // of the same
-	sortBytes     = 64 << 20        // of memory, to sort what a source has
-	pollPatience  = 5 * time.Minute // for the hub's own memory or inventory
+	sourceBytes   = 8 << 30    // of all documents of one source, unpacked
+	sourceEntries = 10_000_000 // of the same
+	sortBytes     = 64 << 20   // of memory, to sort what a source has
 )
 
 // wireSources returns what looks at sources. The hub compares and publishes as any source
@@ -45,13 +38,8 @@ func (s *Server) wireSources(base feed.Base, store *store, p *parts, attempts *m
 	if store.disk != nil {
 		outcomes, pings, dir = poll.OnDisk(store.disk.Keep(sourceKeep)), nil, s.config.Data
 	}
-	way := &inside{}
-	hub, err := client.New("http://hub.invalid", client.Options{UserAgent: "rshub", Patience: pollPatience, HTTP: &http.Client{Transport: way}})
-	if err != nil {
-		panic(err) // the URL is right
-	}
 	getter := &harvest.Getter{Client: p.outbound.HTTP(), Check: p.outbound.Check, Robots: true, Tries: 2, Wait: 30 * time.Second} // the poller comes again
-	look := poll.Relayed(getter, hub, outcomes, poll.RelayOptions{
+	look := poll.Relayed(getter, func(set string) reconcile.Hub { return &ownSet{p, set} }, outcomes, poll.RelayOptions{
 		Dir: dir, Room: newSpools(store, p.quota).take, Total: resourcesync.Limits{Bytes: sourceBytes, Entries: sourceEntries},
 		Memory: func(ctx context.Context) (func(), error) {
 			share, err := p.streams.Wait(ctx, sortBytes)
@@ -79,7 +67,7 @@ func (s *Server) wireSources(base feed.Base, store *store, p *parts, attempts *m
 	if p.live != nil {
 		o.Mine = p.live.Mine
 	}
-	return &sources{poll.New(store.memory, outcomes, look, o), outcomes, way}
+	return &sources{poll.New(store.memory, outcomes, look, o), outcomes}
 }
 
 // A looked is what came of the last look at a source, as the API shows it.
@@ -114,50 +102,4 @@ func (s *sources) looked(ctx context.Context, st feed.State) (*looked, error) {
 		l.Result = "unchanged"
 	}
 	return l, nil
-}
-
-// An inside is a way to a handler of this program, with all rights. It holds a whole answer
-// in memory.
-type inside struct{ handler http.Handler }
-
-// RoundTrip calls the handler.
-func (t *inside) RoundTrip(r *http.Request) (*http.Response, error) {
-	if r.Body == nil {
-		r.Body = http.NoBody
-	}
-	defer r.Body.Close()
-	served := r.Clone(access.NewContext(r.Context(), access.Caller{Rights: access.All()}))
-	served.RequestURI, served.RemoteAddr = r.URL.RequestURI(), "inside"
-	w := &answer{header: http.Header{}}
-	t.handler.ServeHTTP(w, served)
-	if err := r.Context().Err(); err != nil {
-		return nil, err
-	}
-	if w.status == 0 {
-		w.status = http.StatusOK
-	}
-	return &http.Response{
-		Status: fmt.Sprintf("%d %s", w.status, http.StatusText(w.status)), StatusCode: w.status, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
-		Header: w.header, Body: io.NopCloser(&w.body), ContentLength: int64(w.body.Len()), Request: r,
-	}, nil
-}
-
-// An answer is what a handler answers.
-type answer struct {
-	header http.Header
-	status int
-	body   bytes.Buffer
-}
-
-func (a *answer) Header() http.Header { return a.header }
-
-func (a *answer) WriteHeader(status int) {
-	if a.status == 0 && status >= 200 {
-		a.status = status
-	}
-}
-
-func (a *answer) Write(b []byte) (int, error) {
-	a.WriteHeader(http.StatusOK)
-	return a.body.Write(b)
 }

@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"net/netip"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -84,5 +85,88 @@ func TestSource(t *testing.T) {
 		if status, text := do(0, "PUT", "/sets/other", test.body); status != http.StatusBadRequest || !strings.Contains(text, test.want) {
 			t.Errorf("PUT %s: %d %s, want 400 and %q", test.body, status, text, test.want)
 		}
+	}
+}
+
+// A set with a source follows it: what changed there, what others did to the set, and also
+// while others publish. A set that was deleted is not made anew.
+func TestSourceAgain(t *testing.T) {
+	t.Parallel()
+	var pages atomic.Value // "path date" each, by comma
+	pages.Store("a 2026-01-01,b 2026-01-01,c 2026-01-01")
+	meanwhile := make(chan func(), 1) // is called while the list is read
+	source := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		select {
+		case do := <-meanwhile:
+			do()
+		default:
+		}
+		fmt.Fprint(w, `<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9">`)
+		for _, page := range strings.Split(pages.Load().(string), ",") {
+			path, date, _ := strings.Cut(page, " ")
+			fmt.Fprintf(w, "<url><loc>https://example.org/%s</loc><lastmod>%s</lastmod></url>", path, date)
+		}
+		fmt.Fprint(w, `</urlset>`)
+	}))
+	defer source.Close()
+	h := start(t, Config{CallbackAllow: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}})
+	do := func(method, path, body string, headers ...string) string {
+		resp, text := running.Do(t, method, h.URL+path, body, headers...)
+		if resp.StatusCode >= 300 {
+			t.Fatalf("%s %s: %d %s", method, path, resp.StatusCode, text)
+		}
+		return text
+	}
+	cursor := "start"
+	// said returns the changes since the last call, when there are so many.
+	said := func(n int) string {
+		t.Helper()
+		var all []string
+		for len(all) < n {
+			var batch struct {
+				Cursor  string
+				Changes []struct{ Loc, Change string }
+			}
+			if err := json.Unmarshal([]byte(do("GET", "/sets/demo/changes?wait=30s&since="+cursor, "")), &batch); err != nil {
+				t.Fatal(err)
+			}
+			for _, c := range batch.Changes {
+				all = append(all, strings.TrimPrefix(c.Loc, "https://example.org/")+" "+c.Change)
+			}
+			cursor = batch.Cursor
+		}
+		return strings.Join(all, ",")
+	}
+	ping := func() {
+		t.Helper()
+		do("POST", "/hub", "hub.mode=publish&hub.url="+h.URL+"/sets/demo/changes", "Content-Type", "application/x-www-form-urlencoded")
+	}
+	do("PUT", "/sets/demo", `{"source":"`+source.URL+`/sitemap.xml"}`)
+	if got := said(3); got != "a created,b created,c created" {
+		t.Errorf("at first it says %s\n%s", got, h.log)
+	}
+	pages.Store("a 2026-01-01,b 2026-02-02,d 2026-01-01")
+	ping()
+	if got := said(3); got != "b updated,d created,c deleted" {
+		t.Errorf("then it says %s\n%s", got, h.log)
+	}
+	do("POST", "/sets/demo/changes", `{"changes":[{"loc":"https://example.org/a","change":"deleted"}]}`, "Content-Type", "application/json")
+	said(1)
+	ping()
+	if got := said(1); got != "a created" {
+		t.Errorf("of what others deleted it says %s\n%s", got, h.log)
+	}
+	pages.Store("a 2026-01-01,b 2026-03-03,d 2026-04-04")
+	meanwhile <- func() {
+		do("POST", "/sets/demo/changes", `{"changes":[{"loc":"https://example.org/b","change":"updated","lastmod":"2026-03-03"}]}`, "Content-Type", "application/json")
+	}
+	ping()
+	if got := said(2); got != "b updated,d updated" {
+		t.Errorf("while others publish it says %s\n%s", got, h.log)
+	}
+	do("DELETE", "/sets/demo", "")
+	running.Do(t, "POST", h.URL+"/hub", "hub.mode=publish&hub.url="+h.URL+"/sets/demo/changes", "Content-Type", "application/x-www-form-urlencoded")
+	if resp, text := running.Do(t, "GET", h.URL+"/sets/demo", ""); resp.StatusCode != http.StatusNotFound {
+		t.Errorf("the set is there again: %d %s", resp.StatusCode, text)
 	}
 }

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 
@@ -48,17 +49,18 @@ func (s *Server) ReopenAuditLog() {
 // hubItself is who the audit log names for what the hub does for the source of a set.
 const hubItself = "(hub)"
 
-// keep passes requests that come over no network to next, and has the audit log say what
-// they do.
-func (q *requests) keep(next http.Handler) http.Handler {
+// fetched returns a context in which a publish of what was found at a source is noted, and what
+// adds it to the audit log.
+func (q *requests) fetched(ctx context.Context, set string) (context.Context, func(error)) {
 	if q.trail == nil {
-		return next
+		return ctx, func(error) {}
 	}
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		record := &trail.Record{Caller: hubItself}
-		answer := &notedAnswer{ResponseWriter: w}
-		next.ServeHTTP(answer, r.WithContext(trail.NewContext(r.Context(), record)))
-		answer.note(http.StatusOK)
-		q.trail.Add(record, answer.status)
-	})
+	record := &trail.Record{Caller: hubItself, Action: trail.Publish, Set: set}
+	return trail.NewContext(ctx, record), func(err error) {
+		status := http.StatusOK
+		if err != nil {
+			status = 0
+		}
+		q.trail.Add(record, status)
+	}
 }

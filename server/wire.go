@@ -148,9 +148,6 @@ func (s *Server) site(base feed.Base, guard *guard, store *store, p *parts) http
 	site := &site{base: base, hub: p.hub, subscribe: p.subscribe, documents: p.documents, web: p.web, websub: p.websub, sets: sets, pages: pages, inventory: p.inventory, tickets: s.callers.tickets, follows: s.callers.follows}
 	mux := newRouter(s.metrics, s.errors)
 	site.routes(mux)
-	if p.sources != nil {
-		p.sources.inside.handler = s.requests.keep(mux)
-	}
 	return mux.counted(readOn(guard.keep(s.callers.limited(mux))))
 }
 

@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/internal/backoff"
 	"github.com/rshub/rshub/internal/progress"
 	"github.com/rshub/rshub/source/harvest"
@@ -90,10 +89,6 @@ func (r *relaying) run(ctx context.Context) error {
 		Find: again,
 		Full: r.cfg.full, MaxDelete: r.cfg.maxDelete, Now: r.now,
 		Note: r.note, Gap: r.gap, Save: r.save,
-		Holds: func(ctx context.Context, at feed.Cursor) (bool, error) {
-			held, err := c.Holds(ctx, r.cfg.set, at)
-			return held, hub.failed(err)
-		},
 	})
 	for {
 		next := r.now().Add(backoff.Jitter(r.cfg.every))

@@ -34,6 +34,11 @@ func (s *site) Publish(ctx context.Context, key string, changes []resourcesync.C
 	return at, s.failed(err)
 }
 
+func (s *site) Holds(ctx context.Context, at feed.Cursor) (bool, error) {
+	held, err := s.Set.Holds(ctx, at)
+	return held, s.failed(err)
+}
+
 func (s *site) Make(ctx context.Context) error { return s.failed(s.Set.Make(ctx)) }
 
 func (s *site) Complete(ctx context.Context) error { return s.failed(s.Set.Complete(ctx)) }

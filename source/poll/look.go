@@ -5,11 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"iter"
 
-	"github.com/rshub/rshub/client"
-	"github.com/rshub/rshub/feed"
-	"github.com/rshub/rshub/inventory/audit"
 	"github.com/rshub/rshub/resourcesync"
 	"github.com/rshub/rshub/source/harvest"
 	"github.com/rshub/rshub/source/reconcile"
@@ -32,7 +28,7 @@ type RelayOptions struct {
 
 // Relayed returns the Look at sources as package relay knows them. hub is a client of the
 // hub itself. What is needed to see what changed since the last look is kept in outcomes, too.
-func Relayed(getter *harvest.Getter, hub *client.Client, outcomes Outcomes, o RelayOptions) Look {
+func Relayed(getter *harvest.Getter, hub func(set string) reconcile.Hub, outcomes Outcomes, o RelayOptions) Look {
 	return func(ctx context.Context, set string, out *Outcome) error {
 		kept, err := readState(ctx, outcomes, set, out)
 		if err != nil {
@@ -50,7 +46,7 @@ func Relayed(getter *harvest.Getter, hub *client.Client, outcomes Outcomes, o Re
 			}
 			kept.State.Version = relay.StateVersion
 		}
-		r := relay.New(&site{reconcile.Set{Client: hub, Name: set, Keys: "poll-"}}, getter, &kept.State, relay.Options{
+		r := relay.New(hub(set), getter, &kept.State, relay.Options{
 			Dir:    o.Dir,
 			Total:  o.Total,
 			Memory: o.Memory,
@@ -58,7 +54,6 @@ func Relayed(getter *harvest.Getter, hub *client.Client, outcomes Outcomes, o Re
 			Find:   find,
 			Note:   func(text string) { o.Note(set, text) },
 			Gap:    func(gap error) { o.Note(set, gap.Error()) },
-			Holds:  func(ctx context.Context, at feed.Cursor) (bool, error) { return hub.Holds(ctx, set, at) },
 			Save: func(st *relay.State) error {
 				text, err := json.Marshal(state{out.Begin, out.Source, *st})
 				if err == nil {
@@ -100,20 +95,3 @@ func readState(ctx context.Context, outcomes Outcomes, set string, out *Outcome)
 	}
 	return kept, nil
 }
-
-// A site is a set of this hub.
-type site struct{ reconcile.Set }
-
-func (s *site) Differences(ctx context.Context, tally reconcile.Tally, own client.Own, look func(audit.Look)) iter.Seq2[audit.Difference, error] {
-	return reconcile.Failing(s.Set.Differences(ctx, tally, own, look), func(err error) error {
-		if errors.Is(err, feed.ErrNoSet) {
-			return errDeleted
-		}
-		return err
-	})
-}
-
-// errDeleted is not feed.ErrNoSet, so that a set that was deleted is not made anew.
-var errDeleted = errors.New("the set was deleted")
-
-func (s *site) Make(context.Context) error { return errDeleted }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -17,9 +18,11 @@ import (
 	"github.com/rshub/rshub/internal/keeptest"
 	"github.com/rshub/rshub/internal/logged"
 	"github.com/rshub/rshub/internal/running"
+	"github.com/rshub/rshub/inventory/audit"
 	"github.com/rshub/rshub/server"
 	"github.com/rshub/rshub/source/harvest"
 	"github.com/rshub/rshub/source/poll"
+	"github.com/rshub/rshub/source/reconcile"
 )
 
 // A site is a website with a sitemap.
@@ -73,6 +76,22 @@ func (s *site) is(sitemap string) int {
 	return n
 }
 
+// An ofHub is a set that is not made anew when it was deleted.
+type ofHub struct{ reconcile.Set }
+
+var errDeleted = errors.New("the set was deleted")
+
+func (s *ofHub) Differences(ctx context.Context, tally reconcile.Tally, own client.Own, look func(audit.Look)) iter.Seq2[audit.Difference, error] {
+	return reconcile.Failing(s.Set.Differences(ctx, tally, own, look), func(err error) error {
+		if errors.Is(err, feed.ErrNoSet) {
+			return errDeleted
+		}
+		return err
+	})
+}
+
+func (*ofHub) Make(context.Context) error { return errDeleted }
+
 // TestRelayed shows what becomes of what a sitemap says.
 func TestRelayed(t *testing.T) {
 	var log logged.Log
@@ -86,7 +105,7 @@ func TestRelayed(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := newSite(t)
-	look := poll.Relayed(&harvest.Getter{Client: s.Client(), Tries: 1}, c, poll.OnDisk(&keeptest.Map{}), poll.RelayOptions{
+	look := poll.Relayed(&harvest.Getter{Client: s.Client(), Tries: 1}, func(set string) reconcile.Hub { return &ofHub{reconcile.Set{Client: c, Name: set}} }, poll.OnDisk(&keeptest.Map{}), poll.RelayOptions{
 		Dir: t.TempDir(), Note: func(set, text string) { t.Log(set, text) },
 		Room:   func(context.Context, string, int64) error { return nil },
 		Memory: func(context.Context) (func(), error) { return func() {}, nil },

@@ -53,6 +53,10 @@ type Hub interface {
 	// same key are published once. It returns the cursor of the last change.
 	Publish(ctx context.Context, key string, changes []resourcesync.Change) (feed.Cursor, error)
 
+	// Holds reports whether the hub's log still has the entry at a cursor, or had it until
+	// retention removed it. If not, the hub lost what was published to it.
+	Holds(ctx context.Context, at feed.Cursor) (bool, error)
+
 	// Make makes the set, if there is none.
 	Make(ctx context.Context) error
 

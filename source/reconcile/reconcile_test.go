@@ -113,6 +113,10 @@ func (h *hubOf) Publish(_ context.Context, key string, changes []resourcesync.Ch
 	return h.head, nil
 }
 
+func (h *hubOf) Holds(_ context.Context, at feed.Cursor) (bool, error) {
+	return at.Position <= h.head.Position, nil
+}
+
 func (h *hubOf) Make(context.Context) error     { h.exists = true; return nil }
 func (h *hubOf) Complete(context.Context) error { h.complete = true; return nil }
 

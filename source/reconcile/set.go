@@ -42,6 +42,11 @@ func (s *Set) Publish(ctx context.Context, key string, changes []resourcesync.Ch
 	return feed.ParseCursor(receipt.Cursor)
 }
 
+// Holds reports whether the log holds a cursor.
+func (s *Set) Holds(ctx context.Context, at feed.Cursor) (bool, error) {
+	return s.Client.Holds(ctx, s.Name, at)
+}
+
 // Make makes the set.
 func (s *Set) Make(ctx context.Context) error {
 	return s.Client.Describe(ctx, s.Name, feed.Description{})

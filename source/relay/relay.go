@@ -38,10 +38,6 @@ type Options struct {
 	MaxDelete reconcile.Bound // of the resources that comparisons delete within a day; default: see reconcile.Bound
 	Dir       string          // where temporary files are made; default os.TempDir
 
-	// Holds reports whether the hub's log still has the entry at a cursor. If it has not,
-	// everything is compared. Default: it has.
-	Holds func(ctx context.Context, at feed.Cursor) (bool, error)
-
 	// Find finds out where the source is, when it is not any more where it was. Default:
 	// nobody finds out, and the look fails.
 	Find func(ctx context.Context) (Source, error)
@@ -128,9 +124,6 @@ type Relay struct {
 func New(hub reconcile.Hub, getter *harvest.Getter, st *State, o Options) *Relay {
 	if o.Full <= 0 {
 		o.Full = DefaultFull
-	}
-	if o.Holds == nil {
-		o.Holds = func(context.Context, feed.Cursor) (bool, error) { return true, nil }
 	}
 	if o.Note == nil {
 		o.Note = func(string) {}
@@ -234,7 +227,7 @@ func (r *Relay) needsFull(ctx context.Context) (full, lost bool, err error) {
 	if err != nil || at.IsZero() {
 		return full, false, nil
 	}
-	held, err := r.opts.Holds(ctx, at)
+	held, err := r.hub.Holds(ctx, at)
 	if err == nil && !held || errors.Is(err, feed.ErrNoSet) {
 		r.opts.Note("the hub does not have any more what was published to it: everything is compared")
 		return true, true, nil

@@ -56,6 +56,10 @@ func (h *hub) Publish(ctx context.Context, key string, changes []resourcesync.Ch
 	return feed.ParseCursor(r.Cursor)
 }
 
+func (h *hub) Holds(ctx context.Context, at feed.Cursor) (bool, error) {
+	return h.Client.Holds(ctx, "demo", at)
+}
+
 func (h *hub) Make(ctx context.Context) error { return h.Describe(ctx, "demo", feed.Description{}) }
 
 func (h *hub) Complete(ctx context.Context) error { return h.Client.Complete(ctx, "demo", true) }
@@ -98,7 +102,6 @@ func newWorld(t *testing.T, source http.Handler) *world {
 			w.state, err = json.Marshal(st)
 			return err
 		},
-		Holds: func(ctx context.Context, at feed.Cursor) (bool, error) { return c.Holds(ctx, "demo", at) },
 	}
 	return w
 }

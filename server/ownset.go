@@ -1,0 +1,241 @@
+package server
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"iter"
+	"time"
+
+	"github.com/rshub/rshub/access"
+	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/client"
+	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/internal/backoff"
+	"github.com/rshub/rshub/inventory"
+	"github.com/rshub/rshub/inventory/audit"
+	"github.com/rshub/rshub/inventory/digest"
+	"github.com/rshub/rshub/resourcesync"
+	"github.com/rshub/rshub/source/reconcile"
+)
+
+// An ownSet is a set of this hub, for what looks at its source: it is compared and published
+// to without a request, and with all rights.
+type ownSet struct {
+	*parts
+	name string
+}
+
+var _ reconcile.Hub = (*ownSet)(nil)
+
+const (
+	ownPatience = 5 * time.Minute // for the hub's own memory and inventory
+	ownWait     = 5 * time.Second // for the newest inventory
+	ownAudits   = 5               // how often a comparison begins anew because its inventory is not kept any more
+	ownFound    = 10_000          // differences that are held until the log was asked about them
+	ownPage     = 1_000           // entries of the log that are read at once
+)
+
+// errDeleted is not feed.ErrNoSet, so that a set that was deleted is not made anew.
+var errDeleted = errors.New("the set was deleted")
+
+// patiently calls f until it succeeds, as long as its error says that it may later.
+func (s *ownSet) patiently(ctx context.Context, f func() error) error {
+	for end := time.Now().Add(ownPatience); ; {
+		err := f()
+		if errors.Is(err, feed.ErrNoSet) {
+			return errDeleted
+		}
+		e, ok := errors.AsType[*feed.Error](err)
+		if !ok || e.Retry == 0 || time.Now().After(end) {
+			return err
+		}
+		if backoff.Sleep(ctx, time.Duration(e.Retry)*time.Second) != nil {
+			return errors.Join(err, ctx.Err())
+		}
+	}
+}
+
+// Differences compares by content.
+func (s *ownSet) Differences(ctx context.Context, tally reconcile.Tally, own client.Own, look func(audit.Look)) iter.Seq2[audit.Difference, error] {
+	return func(yield func(audit.Difference, error) bool) {
+		c := &comparison{ownSet: s, yield: yield, named: map[string]bool{}}
+		for n := 1; ; n++ {
+			err := c.run(ctx, tally, own, look)
+			if errors.Is(err, feed.ErrGone) && !c.begun && n < ownAudits {
+				continue
+			}
+			if err != nil && err != errNoMore {
+				yield(audit.Difference{}, err)
+			}
+			return
+		}
+	}
+}
+
+var errNoMore = errors.New("nobody wants more")
+
+// A comparison is one call of Differences.
+type comparison struct {
+	*ownSet
+	yield func(audit.Difference, error) bool
+	since feed.Cursor     // where named goes on in the log
+	named map[string]bool // locs that the log names since the first look
+	found []audit.Difference
+	begun bool // something was yielded
+}
+
+func (c *comparison) run(ctx context.Context, tally reconcile.Tally, own client.Own, look func(audit.Look)) error {
+	l, err := c.look(ctx)
+	if err != nil {
+		return err
+	}
+	look(l)
+	if c.since.IsZero() {
+		c.since = l.Cursor
+	}
+	t, err := tally(ctx)
+	if err != nil || t.Count == l.Count && t.Digest(digest.ByContent) == l.Content {
+		return err
+	}
+	mine, err := own(ctx)
+	if err != nil {
+		return err
+	}
+	ask := func(ctx context.Context, q audit.Question) (audit.Reply, error) {
+		q.At = l.Cursor
+		return c.ask(ctx, q)
+	}
+	c.found = nil
+	for d, err := range audit.Compare(ctx, mine, digest.ByContent, inventory.Range{}, ask) {
+		if err != nil {
+			return err
+		}
+		if c.found = append(c.found, d); len(c.found) == ownFound {
+			if err := c.tell(ctx); err != nil {
+				return err
+			}
+		}
+	}
+	return c.tell(ctx)
+}
+
+// look looks at the newest inventory.
+func (c *comparison) look(ctx context.Context) (l audit.Look, err error) {
+	err = c.patiently(ctx, func() error {
+		held, err := (states{c.live}).State(ctx, c.name, feed.Cursor{}, ownWait)
+		if err != nil {
+			return err
+		}
+		defer held.Release()
+		l, err = audit.LookAt(ctx, held.State, inventory.Range{})
+		l.Set, l.Complete = c.name, held.Complete
+		return err
+	})
+	return l, err
+}
+
+// ask answers a question; one with too large an answer in parts.
+func (c *comparison) ask(ctx context.Context, q audit.Question) (reply audit.Reply, err error) {
+	err = c.patiently(ctx, func() error {
+		held, err := (states{c.live}).At(ctx, c.name, q.At)
+		if err != nil {
+			return err
+		}
+		defer held.Release()
+		reply, err = audit.Answer(ctx, held.State, q)
+		reply.Set = c.name
+		return err
+	})
+	half := len(q.Ranges) / 2
+	if !errors.Is(err, resourcesync.ErrTooLarge) || half == 0 {
+		return reply, err
+	}
+	first, second := q, q
+	first.Ranges, second.Ranges = q.Ranges[:half], q.Ranges[half:]
+	if reply, err = c.ask(ctx, first); err != nil {
+		return reply, err
+	}
+	rest, err := c.ask(ctx, second)
+	reply.Ranges = append(reply.Ranges, rest.Ranges...)
+	return reply, err
+}
+
+// tell yields what was found, but for what somebody has published since the first look.
+func (c *comparison) tell(ctx context.Context) error {
+	for end := false; !end; {
+		var b *feed.Batch
+		err := c.patiently(ctx, func() (err error) {
+			b, err = c.memory.Since(ctx, c.name, c.since, ownPage)
+			return err
+		})
+		if err == nil && b.Diverged {
+			err = fmt.Errorf("%w: the log of set %q does not hold %v", feed.ErrGone, c.name, c.since)
+		}
+		if err != nil {
+			return err
+		}
+		for i := range b.Entries {
+			c.named[b.Entries[i].Change.Loc] = true
+		}
+		end, c.since = len(b.Entries) == 0, b.Cursor
+	}
+	for _, d := range c.found {
+		if c.named[d.Loc] {
+			continue
+		}
+		if c.begun = true; !c.yield(d, nil) {
+			return errNoMore
+		}
+	}
+	c.found = c.found[:0]
+	return nil
+}
+
+// Publish publishes under a key of the poller.
+func (s *ownSet) Publish(ctx context.Context, key string, changes []resourcesync.Change) (at feed.Cursor, err error) {
+	h := sha256.New()
+	var line []byte
+	for i := range changes {
+		line = append(resourcesync.AppendJSONMembers(line[:0], &changes[i]), '\n')
+		h.Write(line)
+	}
+	p := changelog.Publish{Changes: changes, Key: "poll-" + key, Hash: [32]byte(h.Sum(nil))}
+	ctx = access.NewContext(ctx, access.Caller{Rights: access.All()})
+	err = s.patiently(ctx, func() error {
+		if _, err := s.memory.State(ctx, s.name); err != nil {
+			return err
+		}
+		noting, noted := s.requests.fetched(ctx, s.name)
+		a, err := s.hub.Publish(noting, s.name, p)
+		noted(err)
+		at = a.Cursor
+		return err
+	})
+	return at, err
+}
+
+// Holds reports whether the log holds a cursor, or held it until retention removed it.
+func (s *ownSet) Holds(ctx context.Context, at feed.Cursor) (held bool, err error) {
+	err = s.patiently(ctx, func() error {
+		b, err := s.memory.Since(ctx, s.name, at, 1)
+		if !errors.Is(err, feed.ErrGone) {
+			held = err == nil && !b.Diverged
+			return err
+		}
+		// Either retention removed the entry, or the log is another one, which began later.
+		st, err := s.memory.State(ctx, s.name)
+		held = err == nil && st.Begin <= at.Micros && st.Floor.Position >= at.Position
+		return err
+	})
+	return held, err
+}
+
+// Make makes no set: only a set that there is has a source.
+func (s *ownSet) Make(context.Context) error { return errDeleted }
+
+// Complete says that the hub knows all resources of the set.
+func (s *ownSet) Complete(ctx context.Context) error {
+	return s.patiently(ctx, func() error { return s.live.Complete(ctx, s.name, true) })
+}
