@@ -9,7 +9,7 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// A batch gathers changes, and publishes them.
+// A Batch gathers changes, and publishes them: at most MaxBatch together.
 //
 // Its key is made of the changes and of the newest cursor that is known of the hub's log.
 // A run that was interrupted while a batch was under way may have published it or not. If
@@ -17,19 +17,28 @@ import (
 // and a batch that arrives late is not taken twice. If the same changes come again later,
 // because a resource went back to what it was, the cursor has moved, and so the key is
 // another one.
-type batch struct {
+type Batch struct {
 	hub  Hub
 	head feed.Cursor
-	sent func([]resourcesync.Change) error // is told what was published
+	sent func([]resourcesync.Change) error
 
 	changes []resourcesync.Change
 	bytes   int
 }
 
-// add adds a change. If the batch is full, it is published before.
-func (b *batch) add(ctx context.Context, c *resourcesync.Change) error {
+// NewBatch returns a Batch for a hub whose newest cursor that is known is head. sent is told
+// what was published; its error is that of Send.
+func NewBatch(hub Hub, head feed.Cursor, sent func([]resourcesync.Change) error) *Batch {
+	return &Batch{hub: hub, head: head, sent: sent}
+}
+
+// Head returns the newest cursor that is known by now.
+func (b *Batch) Head() feed.Cursor { return b.head }
+
+// Add adds a change. If the Batch is full, it is published before.
+func (b *Batch) Add(ctx context.Context, c *resourcesync.Change) error {
 	if n := len(b.changes); n == MaxBatch || n > 0 && b.bytes+c.Size() > maxBatchBytes {
-		if err := b.send(ctx); err != nil {
+		if err := b.Send(ctx); err != nil {
 			return err
 		}
 	}
@@ -38,8 +47,8 @@ func (b *batch) add(ctx context.Context, c *resourcesync.Change) error {
 	return nil
 }
 
-// send publishes what was added.
-func (b *batch) send(ctx context.Context) error {
+// Send publishes what was added. It blocks until the hub has it.
+func (b *Batch) Send(ctx context.Context) error {
 	if len(b.changes) == 0 {
 		return nil
 	}

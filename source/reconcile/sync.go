@@ -325,16 +325,16 @@ func (r *run) dry(ctx context.Context) error {
 
 // publish publishes the changes.
 func (r *run) publish(ctx context.Context) error {
-	b := batch{hub: r.hub, head: r.result.Cursor, sent: r.sent}
+	b := NewBatch(r.hub, r.result.Cursor, r.sent)
 	for c, err := range r.all(ctx) {
 		if err == nil {
-			err = b.add(ctx, c)
+			err = b.Add(ctx, c)
 		}
 		if err != nil {
 			return err
 		}
 	}
-	err := b.send(ctx)
+	err := b.Send(ctx)
 	r.result.Cursor = b.head
 	return err
 }

@@ -140,16 +140,16 @@ func (u *update) publish(ctx context.Context) error {
 		return err
 	}
 	all := append(u.changes, u.gone...)
-	b := batch{hub: u.hub, head: u.head, sent: u.sent}
+	b := NewBatch(u.hub, u.head, u.sent)
 	entries := make([]feed.Entry, len(all))
 	for i := range all {
-		if err := b.add(ctx, &all[i]); err != nil {
+		if err := b.Add(ctx, &all[i]); err != nil {
 			return err
 		}
 		u.position++
 		entries[i] = feed.Entry{Cursor: feed.Cursor{Position: u.position}, Change: all[i]}
 	}
-	if err := b.send(ctx); err != nil {
+	if err := b.Send(ctx); err != nil {
 		return err
 	}
 	if len(all) > 0 && b.head.Position < u.head.Position+uint64(len(all)) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/base64"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"time"
@@ -178,7 +177,7 @@ func (r *Relay) increments(ctx context.Context) (res Result, reach harvest.Reach
 	res.How = Changes
 	was, seen := r.st.Mark, r.st.Seen
 	next := Mark{Begin: was.Begin, Datetime: was.Datetime, Recent: map[string]time.Time{}}
-	p := &publication{Relay: r, base: was.Datetime.Format(time.RFC3339Nano), res: &res}
+	p := r.batch(&res)
 	for c, err := range r.lister.Changes(ctx, r.st.Source.ChangeList, was.since(), &seen, &reach) {
 		if errors.Is(err, harvest.ErrUnchanged) {
 			res.How = Unchanged
@@ -191,11 +190,11 @@ func (r *Relay) increments(ctx context.Context) (res Result, reach harvest.Reach
 			continue
 		}
 		pass(c)
-		if err := p.add(ctx, c); err != nil {
+		if err := p.Add(ctx, c); err != nil {
 			return res, reach, err
 		}
 	}
-	if err := p.send(ctx); err != nil {
+	if err := p.Send(ctx); err != nil {
 		return res, reach, err
 	}
 	next.trim()
@@ -232,51 +231,24 @@ func (m *Mark) trim() {
 	}
 }
 
-// A publication publishes changes in batches.
-type publication struct {
-	*Relay
-	base    string // names the state before, so that the same changes at another time have another key
-	res     *Result
-	number  int
-	changes []resourcesync.Change
-}
-
-func (p *publication) add(ctx context.Context, c *resourcesync.Change) error {
-	if p.changes = append(p.changes, *c); len(p.changes) == reconcile.MaxBatch {
-		return p.send(ctx)
-	}
-	return nil
-}
-
-func (p *publication) send(ctx context.Context) error {
-	if len(p.changes) == 0 {
-		return nil
-	}
-	p.number++
-	h := sha256.New()
-	fmt.Fprintf(h, "%s\n%s\n%d\n", p.base, p.st.Cursor, p.number)
-	var line []byte
-	for i := range p.changes {
-		line = append(resourcesync.AppendJSONMembers(line[:0], &p.changes[i]), '\n')
-		h.Write(line)
-	}
-	at, err := p.hub.Publish(ctx, hex.EncodeToString(h.Sum(nil)[:16]), p.changes)
-	if err != nil {
-		return err
-	}
-	if at != (feed.Cursor{}) {
-		p.res.Cursor = at
-	}
-	for i := range p.changes {
-		switch p.changes[i].Change {
-		case resourcesync.Created:
-			p.res.Created++
-		case resourcesync.Updated:
-			p.res.Updated++
-		case resourcesync.Deleted:
-			p.res.Deleted++
+// batch returns a batch for changes that are published as they are found. It counts them in a
+// Result.
+func (r *Relay) batch(res *Result) *reconcile.Batch {
+	head, _ := feed.ParseCursor(r.st.Cursor) // the zero cursor, if nothing was published
+	var b *reconcile.Batch
+	b = reconcile.NewBatch(r.hub, head, func(changes []resourcesync.Change) error {
+		res.Cursor = b.Head()
+		for i := range changes {
+			switch changes[i].Change {
+			case resourcesync.Created:
+				res.Created++
+			case resourcesync.Updated:
+				res.Updated++
+			case resourcesync.Deleted:
+				res.Deleted++
+			}
 		}
-	}
-	p.changes = p.changes[:0]
-	return nil
+		return nil
+	})
+	return b
 }

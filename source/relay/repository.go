@@ -50,13 +50,13 @@ func (r *Relay) repository(ctx context.Context, full bool) (Result, error) {
 	if err := r.st.Toll.Check(r.opts.MaxDelete, deleted, held, held, r.opts.Now()); err != nil {
 		return res, err
 	}
-	p := &publication{Relay: r, base: r.st.Harvest.Low.Format(time.RFC3339Nano), res: &res}
+	p := r.batch(&res)
 	for i := range changes {
-		if err := p.add(ctx, &changes[i]); err != nil {
+		if err := p.Add(ctx, &changes[i]); err != nil {
 			return res, err
 		}
 	}
-	if err := p.send(ctx); err != nil {
+	if err := p.Send(ctx); err != nil {
 		return res, err
 	}
 	r.st.Toll.Count(r.opts.MaxDelete, deleted, held, r.opts.Now())
