@@ -93,6 +93,10 @@ func TestReadersLimits(t *testing.T) {
 			t.Fatalf("publish is %d %s", resp.StatusCode, body)
 		}
 	}
+	until.Done(t, "the inventory is written with all resources", func() bool { // a baseline of fewer is soon over
+		_, body := running.Do(t, "GET", h.URL+"/sets?details=1", "")
+		return strings.Contains(body, `"resources":8000`)
+	})
 	for _, test := range []struct {
 		path, accept string
 		others       []string // that are refused meanwhile
