@@ -119,7 +119,7 @@ func TestMadeAnew(t *testing.T) {
 	publish(t, h, "demo", fill(5)...)
 	complete(t, h, "demo")
 	for _, args := range [][]string{{"-once", "-strip", o.URL, h.Topic("demo"), dir}, {"-strip", o.URL, h.Topic("demo"), dir}, {"audit", "-repair", dir}} {
-		if _, stderr := rsmirror(t, 5, args...); !strings.Contains(stderr, "25 resources") || !strings.Contains(stderr, "-max-delete") {
+		if _, stderr := rsmirror(t, 5, args...); !strings.Contains(stderr, "25 of the 30 known resources") || !strings.Contains(stderr, "-max-delete") {
 			t.Errorf("it says %s", stderr)
 		}
 		if after := contents(t, dir); after != before {

@@ -216,7 +216,7 @@ func TestSync(t *testing.T) {
 	s.remove("2")
 	s.write("4/more", "1")
 	s.directory(5)
-	if sum, _ := s.directory(0, "-max-delete", "20%"); sum.Deleted != 300 || sum.Created != 1 {
+	if sum, _ := s.directory(0, "-max-delete", "25%"); sum.Deleted != 300 || sum.Created != 1 {
 		t.Errorf("%+v", sum)
 	}
 	s.proved()

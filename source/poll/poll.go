@@ -13,6 +13,7 @@ import (
 	"errors"
 	"log/slog"
 	"maps"
+	"regexp"
 	"slices"
 	"sync"
 	"time"
@@ -426,7 +427,7 @@ func (p *Poller) once(ctx context.Context, st feed.State, url string, every time
 	if err != nil {
 		out.Error = err.Error()
 		out.Failures++
-		logger.Warn("a source cannot be polled", "err", err, "failures", out.Failures)
+		logger.Warn("a source cannot be polled", "err", discreet(err), "failures", out.Failures)
 	} else {
 		out.Failures = 0
 		logger.Debug("a source was polled", "created", out.Created, "updated", out.Updated, "deleted", out.Deleted)
@@ -444,6 +445,13 @@ func (p *Poller) once(ctx context.Context, st feed.State, url string, every time
 	}
 	return out, next
 }
+
+// urls are URLs in the text of an error, up to the host, and what follows it.
+var urls = regexp.MustCompile(`(https?://[^/\s()]+)/[^\s()]*`)
+
+// discreet returns the text of an error for the log, which shows of URLs no more than the
+// host: where a source is may be a secret.
+func discreet(err error) string { return urls.ReplaceAllString(err.Error(), "$1/…") }
 
 // after returns when the next look is due after one that ended with an error or none; zero:
 // when the source pings.

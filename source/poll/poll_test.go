@@ -207,6 +207,14 @@ func TestTimes(t *testing.T) {
 	})
 }
 
+// The log does not show where a source is.
+func TestDiscreet(t *testing.T) {
+	got := discreet(errors.New("list 2 of the index (https://a.example:81/secret?…): entry 1 (http://b.example/c): the answer is 404"))
+	if want := "list 2 of the index (https://a.example:81/…): entry 1 (http://b.example/…): the answer is 404"; got != want {
+		t.Errorf("it is %s", got)
+	}
+}
+
 // TestPing shows that a ping begins a look, that one more follows for those that come during
 // a look, and that a look which fails is tried again a few times.
 func TestPing(t *testing.T) {
