@@ -19,6 +19,7 @@ import (
 // wraps the error of the reader that the document comes from.
 type Reader struct {
 	in      *xmlTokens
+	room    *room // bounds the text of one entry: the decoder holds it, also blanks
 	limits  Limits
 	header  Header
 	entry   string            // name of the element of an entry: url or sitemap
@@ -38,7 +39,8 @@ type Reader struct {
 // until Header or Next.
 func NewXMLReader(r io.Reader, l Limits) *Reader {
 	l = l.withDefaults()
-	return &Reader{in: newXMLTokens(r, l), limits: l}
+	m := &room{r: r}
+	return &Reader{in: newXMLTokens(m, l), room: m, limits: l}
 }
 
 // Tolerate lets the Reader pass over mistakes that lose no entry, as the documents of
@@ -148,6 +150,7 @@ func (r *Reader) Skip() bool {
 }
 
 func (r *Reader) read(it *Item) error {
+	r.room.begun = r.room.read
 	r.begin()
 	if r.err != nil {
 		return r.err

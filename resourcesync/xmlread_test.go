@@ -405,3 +405,30 @@ func TestTolerate(t *testing.T) {
 		}
 	}
 }
+
+// The decoder holds the text between two entries, so that has a bound, too.
+func TestReaderBoundsBlanks(t *testing.T) {
+	entry := "<url><loc>urn:x:a</loc></url>"
+	for name, test := range map[string]struct {
+		inner   string
+		entries int
+		bad     bool
+	}{
+		"long":   {strings.Repeat(entry+strings.Repeat(" ", maxEntry/4), 12), 12, false},
+		"blanks": {entry + strings.Repeat(" ", 3*maxEntry) + entry, 1, true},
+		"header": {"<!--" + strings.Repeat(" ", 3*maxEntry) + "-->" + entry, 0, true},
+	} {
+		r := NewXMLReader(strings.NewReader(document(test.inner)), Limits{Bytes: 1 << 30})
+		n := 0
+		var err error
+		for {
+			if _, err = r.Next(); err != nil {
+				break
+			}
+			n++
+		}
+		if n != test.entries || errors.Is(err, ErrTooLarge) != test.bad || !test.bad && err != io.EOF {
+			t.Errorf("%s: %d entries, %v", name, n, err)
+		}
+	}
+}
