@@ -128,6 +128,10 @@ func TestRenew(t *testing.T) {
 		if n, _, _ := c.counts(); n != tries+1 {
 			t.Errorf("%d tries after the renewal", n-tries)
 		}
+		// The store has the cursor of before: what was delivered since is saved later.
+		if r := w.saved(id); r.Secret != "new" || r.Cursor != (feed.Cursor{}) {
+			t.Errorf("the renewal saved %+v", r)
+		}
 		d := c.last()
 		if d.header.Get("X-Hub-Signature") != signed("new", d.body) {
 			t.Error("it is not signed with the new secret")
