@@ -43,6 +43,7 @@ type source struct {
 	faults    *rand.Rand // nil: there are none
 	files     map[string]string
 	was       map[string][]version
+	ahead     map[string]bool // what was dated ahead at some time
 	parts     []part
 	listed    time.Time // when the Resource List was made
 	list      []byte
@@ -53,7 +54,7 @@ type source struct {
 }
 
 func newSource(t testing.TB) *source {
-	s := &source{files: map[string]string{}, was: map[string][]version{}, documents: map[string][]byte{}, served: map[string]int{}}
+	s := &source{files: map[string]string{}, was: map[string][]version{}, ahead: map[string]bool{}, documents: map[string][]byte{}, served: map[string]int{}}
 	s.parts = []part{{from: time.Now()}}
 	s.Server = httptest.NewServer(s)
 	t.Cleanup(func() {
@@ -101,6 +102,7 @@ func (s *source) put(name, content string, off time.Duration) {
 		}
 	}
 	s.was[name] = append(s.was[name], version{content, now})
+	s.ahead[name] = s.ahead[name] || off > 0
 	open := &s.parts[len(s.parts)-1]
 	open.entries = append(open.entries, s.entry(name, fmt.Sprintf(` change="%s" datetime="%s"`, change, s.stamp(now.Add(off)))))
 }
