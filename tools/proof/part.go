@@ -77,6 +77,7 @@ var prove = []part{
 	{name: "operate", holds: "starting, stopping, backups, tokens, logs, metrics", concerns: slices.Concat(program, []string{"access", "docs", "e2e/operate"}), steps: e2e("-p=1 -parallel=4", "./operate")},
 	{name: "clients", holds: "the Python client, the examples, the commands of the documentation", concerns: slices.Concat(program, []string{"client", "clients", "docs", "examples", "README.md", "e2e/clients"}), steps: e2e("-p=1 -parallel=4", "./clients")},
 	{name: "page", holds: "the web page in Chromium, with axe", concerns: slices.Concat(program, []string{"activity", "page", "e2e/page"}), steps: e2e("-p=1 -parallel=4", "./page")},
+	{name: "polled", holds: "sources that can only be polled: stale, wrong and moved ones, and hostile ones in a crowd", concerns: slices.Concat(program, []string{"client", "discovery", "harvest", "mirror", "poll", "reconcile", "relay", "e2e/polled"}), steps: e2e("-p=1 -parallel=4", "./polled")},
 	{name: "proxy", holds: "the configurations for nginx, HAProxy and Caddy", concerns: slices.Concat(program, []string{"deploy/proxy", "e2e/proxy"}), steps: e2e("-p=1 -parallel=4", "./proxy")},
 	{name: "deploy", holds: "the chart, the image, compose, packages", concerns: slices.Concat(program, []string{"deploy", "e2e/deploy", "e2e/alerts", "e2e/chart", "tools/image", "tools/release"}), steps: append(
 		[]step{{command: "make chart"}, {command: "make tools packaging"}}, e2e("-p=1 -parallel=4", "./deploy")...)},
