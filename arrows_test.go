@@ -69,7 +69,7 @@ var arrows = map[string][]string{
 
 	"activity": {"feed"},
 
-	"source/relay": {"source/discovery", "feed", "source/harvest", "source/harvest/oaipmh", "outbound", "source/reconcile", "resourcesync"},
+	"source/relay": {"source/discovery", "feed", "source/harvest", "source/harvest/oaipmh", "inventory/audit", "outbound", "source/reconcile", "resourcesync"},
 
 	// The hub, and the programs.
 	"server": {

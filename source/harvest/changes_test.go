@@ -86,7 +86,9 @@ func TestChangesAhead(t *testing.T) {
 	now := func() time.Time { return time.Date(2026, 1, 20, 0, 0, 0, 0, time.UTC) }
 	for _, test := range []struct{ list, since, want string }{
 		{listOf(` from="`+day("1")+`"`, "a created 3", "b created 31", "c created 5"), "", "a created 3, b created 3, c created 5"},
-		{listOf(` from="`+day("1")+`"`, "a created 3", "b created 31", "c created 5"), "4", "c created 5"},
+		{listOf(` from="`+day("1")+`"`, "a created 3", "b created 31", "c created 5"), "4", "b created 3, c created 5"},
+		{listOf(` from="`+day("1")+`"`, "a created 3", "b created 31", "c created 5"), "6", ""},
+		{listOf(` from="`+day("1")+`"`, "a created 3", "b created 31"), "6", "b created 3"},
 		{listOf(` from="`+day("1")+`"`, "b created 31", "c created 5"), "", "b created 1, c created 5"},
 		{listOf(` from="`+day("31")+`"`, "b created 31", "c created 5"), "4", "b created 4, c created 5"},
 		{listOf("", "b created 31"), "", "b created 1"}, // of 1970

@@ -88,7 +88,8 @@ type Reach struct {
 // before since, and does not read lists that end before. Each change has a datetime; what
 // a list of version 1.0 says as lastmod is taken for it. A datetime more than an hour ahead
 // cannot be right, and whoever goes on there would miss all that comes before it: it is taken
-// for that of the change before, or for the beginning of the list.
+// for that of the change before, or for the beginning of the list. It is left out if what
+// follows it in the list is before since.
 //
 // seen and the errors are those of Since, and reach, if it is not nil, says from the first
 // change on what the lists reach back to. If that is later than since, changes between are
@@ -290,7 +291,7 @@ func (l *listing) xml(a *Answer, in io.Reader, p part) (parts []part, err error)
 	for n := 1; ; n++ {
 		it, err := r.Next()
 		if err == io.EOF {
-			return l.named(a, p, inOrder(lists)), nil
+			return l.named(a, p, inOrder(lists)), l.flush(a, said)
 		}
 		if err != nil {
 			return nil, err
@@ -401,12 +402,40 @@ func (l *listing) changed(a *Answer, n int, c *resourcesync.Change, said map[str
 		if c.Datetime.IsZero() {
 			c.Datetime = time.Unix(0, 0).UTC()
 		}
-	} else {
-		l.last = c.Datetime
+		if l.undated = append(l.undated, undated{n, *c}); len(l.undated) < maxUndated {
+			return nil
+		}
+		return l.flush(a, said)
 	}
-	if c.Datetime.Before(l.since) {
+	if l.last = c.Datetime; c.Datetime.Before(l.since) {
+		l.undated = l.undated[:0]
 		return nil
 	}
+	if err := l.flush(a, said); err != nil {
+		return err
+	}
+	return l.tell(a, n, c, said)
+}
+
+// An undated is a change of which nobody knows when it was, until the one after it says so.
+type undated struct {
+	n int
+	c resourcesync.Change
+}
+
+// flush yields the changes of which nobody knows when they were: what follows them is new.
+func (l *listing) flush(a *Answer, said map[string]bool) error {
+	for i := range l.undated {
+		if err := l.tell(a, l.undated[i].n, &l.undated[i].c, said); err != nil {
+			return err
+		}
+	}
+	l.undated = l.undated[:0]
+	return nil
+}
+
+// tell yields a change.
+func (l *listing) tell(a *Answer, n int, c *resourcesync.Change, said map[string]bool) error {
 	if err := l.check(a, n, c, said); err != nil {
 		return err
 	}

@@ -14,6 +14,7 @@ import (
 
 const (
 	maxDocuments  = 100_000   // of one listing
+	maxUndated    = 1_000     // changes of the future that are held
 	maxRemembered = 1_000     // documents of which a Seen remembers the version
 	maxAhead      = time.Hour // how far a time of a source may lie in the future
 )
@@ -32,11 +33,12 @@ type listing struct {
 	manifest string // the capability of the manifest of a package; empty: it is no manifest
 
 	// Of Change Lists; change is nil for lists of resources.
-	change func(*resourcesync.Change, error) bool
-	since  time.Time
-	reach  *Reach
-	begun  bool      // reach is that of a list that was read
-	last   time.Time // of the changes so far that do not lie in the future; else when the lists begin
+	change  func(*resourcesync.Change, error) bool
+	since   time.Time
+	reach   *Reach
+	begun   bool      // reach is that of a list that was read
+	undated []undated // changes of the future, until the one after them
+	last    time.Time // of the changes so far that do not lie in the future; else when the lists begin
 }
 
 func (l *listing) read(list string, seen *Seen) error {
@@ -152,7 +154,7 @@ func (l *listing) compare(seen *Seen) error {
 // document names, if it is an index.
 func (l *listing) document(a *Answer, p part, got *progress) (parts []part, err error) {
 	defer a.Close()
-	l.got = got
+	l.got, l.undated = got, nil
 	got.passed, got.again = 0, 0
 	name := fmt.Sprintf("%s (%s)", p.what, Plain(a.URL))
 	in := bufio.NewReaderSize(totalled{a.Body, l}, 32<<10)

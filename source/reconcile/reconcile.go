@@ -111,6 +111,10 @@ type Options struct {
 	// Gap is called with each gap of the list; default: gaps are only counted.
 	Gap func(*Gap)
 
+	// Looked is called with the first look at the hub, before the list is read. It is not
+	// called if there is no such set. Default: nobody is told.
+	Looked func(audit.Look)
+
 	// Planned is called before anything is published, with what will be; default: nobody is told.
 	Planned func(Result)
 
@@ -161,6 +165,9 @@ type Source struct {
 func New(hub Hub, listing Listing, o Options) *Source {
 	if o.Gap == nil {
 		o.Gap = func(*Gap) {}
+	}
+	if o.Looked == nil {
+		o.Looked = func(audit.Look) {}
 	}
 	if o.Planned == nil {
 		o.Planned = func(Result) {}

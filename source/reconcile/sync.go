@@ -143,6 +143,7 @@ func (r *run) differences(ctx context.Context) iter.Seq2[*feed.Entry, error] {
 		look := func(l audit.Look) {
 			if r.look.Set == "" { // the newest would count what others publish meanwhile
 				r.result.Held, r.result.Complete = l.Count, l.Complete
+				r.opts.Looked(l)
 			}
 			r.look, r.result.Cursor = l, l.Cursor
 		}

@@ -19,6 +19,9 @@ const (
 	maxRecent = 20_000    // changes that a Mark remembers
 )
 
+// undated is when a change was of which nobody knows it: it is always recent.
+var undated = time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)
+
 // A Mark says which changes of a source were published.
 type Mark struct {
 	Begin    time.Time            `json:"begin"`            // changes before were never read: everything was compared as of then
@@ -61,11 +64,14 @@ func (r *Relay) changeList(ctx context.Context, full, lost bool) (Result, error)
 		r.st.Mark, r.st.Seen = Mark{}, harvest.Seen{}
 	}
 	if full && compares {
-		res, err := r.baseline(ctx, lost)
+		res, err := r.baseline(ctx)
 		many, refused := errors.AsType[*reconcile.TooMany](err)
 		switch known := !lost && !r.st.Mark.Datetime.IsZero(); {
 		case errors.Is(err, errShort):
 			r.short(err)
+			if lost {
+				r.st.Mark, r.st.Seen = Mark{}, harvest.Seen{} // all that the Change Lists have
+			}
 		case refused && known: // the changes that are new are right all the same
 			res, _, err := r.increments(ctx)
 			if err == nil {
@@ -100,7 +106,7 @@ func (r *Relay) mended(ctx context.Context, before Result) (Result, error) {
 	if err := r.opts.Save(r.st); err != nil {
 		return before, fmt.Errorf("keep the state: %w", err)
 	}
-	res, err := r.baseline(ctx, false)
+	res, err := r.baseline(ctx)
 	if errors.Is(err, errShort) {
 		r.short(err)
 		return before, nil
@@ -122,13 +128,14 @@ func (r *Relay) short(err error) {
 // baseline compares everything. The Resource List may be of yesterday, so what the Change
 // Lists say since it was made is laid over it: the hub is compared with what the source has
 // now, and nothing is published that would be wrong by now. The error is errShort if that
-// cannot be told; but if lost, or at the first time, the hub is told what the list has.
-func (r *Relay) baseline(ctx context.Context, lost bool) (Result, error) {
+// cannot be told; but a hub that knows nothing of the set is told what the list has.
+func (r *Relay) baseline(ctx context.Context) (Result, error) {
 	begun := r.opts.Now()
 	seen, trust := harvest.Seen{}, r.st.Trust.begin()
 	next := new(Mark)
 	var changes harvest.Seen
 	short := false
+	held := uint64(0)
 	list := func(yield func(*feed.Entry, error) bool) {
 		n := uint64(0)
 		for e, err := range r.believed(r.lister.Since(ctx, r.st.Source.ResourceList, &seen), trust) {
@@ -148,7 +155,7 @@ func (r *Relay) baseline(ctx context.Context, lost bool) (Result, error) {
 				yield(nil, err)
 				return
 			}
-			next.add(c)
+			next.add(c, at)
 			pass(c)
 			n++
 			if !yield(&feed.Entry{Cursor: feed.Cursor{Position: n}, Change: *c}, nil) {
@@ -156,13 +163,13 @@ func (r *Relay) baseline(ctx context.Context, lost bool) (Result, error) {
 			}
 		}
 		next.Until = reach.Until
-		if short = reach.From.After(at); short && !lost && !r.st.Mark.Datetime.IsZero() {
+		if short = reach.From.After(at); short && held > 0 {
 			yield(nil, errShort)
 		} else if short {
 			yield(nil, &reconcile.Gap{Err: fmt.Errorf("the Resource List is of %s, and the Change List begins at %s: nobody can tell what was deleted between", at.Format(time.RFC3339), reach.From.Format(time.RFC3339))})
 		}
 	}
-	res, err := r.compare(ctx, list, nil)
+	res, err := r.compare(ctx, list, nil, &held)
 	if err != nil {
 		return res, err
 	}
@@ -186,7 +193,7 @@ func (r *Relay) increments(ctx context.Context) (res Result, reach harvest.Reach
 		if err != nil {
 			return res, reach, err
 		}
-		if _, had := was.Recent[next.add(c)]; had {
+		if _, had := was.Recent[next.add(c, was.since())]; had {
 			continue
 		}
 		pass(c)
@@ -203,13 +210,17 @@ func (r *Relay) increments(ctx context.Context) (res Result, reach harvest.Reach
 	return res, reach, nil
 }
 
-// add takes in a change, and returns its key.
-func (m *Mark) add(c *resourcesync.Change) (key string) {
+// add takes in a change of a reading that began at since, and returns its key.
+func (m *Mark) add(c *resourcesync.Change, since time.Time) (key string) {
 	key = keyOf(c)
 	if c.Datetime.After(m.Datetime) {
 		m.Datetime = c.Datetime
 	}
-	if m.Recent[key] = c.Datetime; len(m.Recent) > 2*maxRecent {
+	at := c.Datetime
+	if at.Before(since) {
+		at = undated // nobody knows when it was, so it is read again as long as the list has it
+	}
+	if m.Recent[key] = at; len(m.Recent) > 2*maxRecent {
 		m.trim()
 	}
 	return key

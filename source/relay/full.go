@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/inventory/audit"
 	"github.com/rshub/rshub/resourcesync"
 	"github.com/rshub/rshub/source/harvest"
 	"github.com/rshub/rshub/source/reconcile"
@@ -19,7 +20,9 @@ const maxGaps = 1000
 
 // compare compares the list of a source with the hub, and publishes what differs. Of what
 // the hub has and a whole list has not, keep says what must not be deleted yet; nil: nothing.
-func (r *Relay) compare(ctx context.Context, list iter.Seq2[*feed.Entry, error], keep func(missing []string) (keep []string, whole bool)) (Result, error) {
+// Before the list is read, held becomes the number of resources that the hub knows, unless it
+// is nil.
+func (r *Relay) compare(ctx context.Context, list iter.Seq2[*feed.Entry, error], keep func(missing []string) (keep []string, whole bool), held *uint64) (Result, error) {
 	gaps := 0
 	o := reconcile.Options{
 		MaxDelete: r.opts.MaxDelete, Toll: &r.st.Toll, Doubles: true, Dir: r.opts.Dir, Now: r.opts.Now, Room: r.opts.Room, Memory: r.opts.Memory,
@@ -28,6 +31,9 @@ func (r *Relay) compare(ctx context.Context, list iter.Seq2[*feed.Entry, error],
 			gaps++
 			r.opts.Gap(gap)
 		},
+	}
+	if held != nil {
+		o.Looked = func(l audit.Look) { *held = l.Count }
 	}
 	if keep != nil {
 		o.Missing = func(missing []string) ([]string, bool) {
@@ -77,7 +83,7 @@ func (r *Relay) list(ctx context.Context, full bool) (Result, error) {
 		seen = harvest.Seen{} // a server that says unchanged is not believed for ever
 	}
 	trust := r.st.Trust.begin()
-	res, err := r.compare(ctx, r.believed(r.lister.Since(ctx, r.st.Source.ResourceList, &seen), trust), nil)
+	res, err := r.compare(ctx, r.believed(r.lister.Since(ctx, r.st.Source.ResourceList, &seen), trust), nil, nil)
 	if errors.Is(err, harvest.ErrUnchanged) {
 		return Result{How: Unchanged}, nil
 	}

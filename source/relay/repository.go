@@ -98,7 +98,7 @@ func (r *Relay) harvestAll(ctx context.Context, h *oaipmh.Harvest) (Result, erro
 			return gone, false // nobody can tell yet what it is
 		}
 		return keep, true
-	})
+	}, nil)
 	res.Gaps += n.count
 	if err != nil {
 		return res, err
