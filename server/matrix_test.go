@@ -125,14 +125,18 @@ func TestMatrix(t *testing.T) {
 					for _, set := range []string{public, hidden} {
 						m.make(t, c.sets+set)
 					}
+					some := func(rows []row) []row { return rows }
+					if testing.Short() && (!slices.Contains(curious, c.name) || hub.name != "open" && len(c.has) > 0) {
+						some = oneOfEach
+					}
 					c := cell{kind: c.kind, authorized: c.authorized, set: c.sets}
 					if c.ticket != nil {
 						m.giveTickets(t, &c)
 					}
-					for _, c.row = range site {
+					for _, c.row = range some(site) {
 						m.try(t, m.URL, c)
 					}
-					for _, c.row = range ops {
+					for _, c.row = range some(ops) {
 						m.try(t, m.Ops, c)
 					}
 				})
@@ -278,6 +282,27 @@ var lists = []string{"/", "/sets", "/.well-known/resourcesync"}
 // curious are the kinds of callers that try methods that a path does not take. The others
 // have the same rights in another way.
 var curious = []string{"none", "follow", "publish", "operate", "everything", "token for another set", "unknown token", "JWT EdDSA[follow publish]", "ticket for this set"}
+
+// oneOfEach returns one request of each method for each right, and the lists. That is enough
+// with -short for callers who have the same rights in another way, because who a caller is, is
+// found out before it is known what the caller asks for. And it is enough for callers with
+// rights of their own at a second hub, where anyone may do something else.
+func oneOfEach(rows []row) (some []row) {
+	type shape struct {
+		method string
+		needs  right
+		makes  bool
+	}
+	made := map[shape]bool{}
+	for _, r := range rows {
+		s := shape{r.method, r.needs, r.makes}
+		if !made[s] || slices.Contains(lists, r.path()) {
+			some = append(some, r)
+		}
+		made[s] = true
+	}
+	return some
+}
 
 // try makes a request for each of the sets of a caller, whose names begin with c.set.
 func (m *matrix) try(t *testing.T, base string, c cell) {

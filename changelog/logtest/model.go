@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sort"
 	"strings"
+	"testing"
 	"time"
 
 	"github.com/rshub/rshub/changelog"
@@ -20,11 +21,16 @@ var modelTests = []test{
 	{"random, with a clock that goes wrong", true, func(m *memory) { m.random(true) }},
 }
 
-// random compares a memory with the model of it, step by step.
+// random compares a memory with the model of it, step by step. With -short it makes one run in
+// place of four.
 func (m *memory) random(wild bool) {
 	was := make(map[string]changelog.Left)
 	seed := chance.Seed(m.T)
-	for i := range uint64(4) {
+	runs := uint64(4)
+	if testing.Short() {
+		runs = 1
+	}
+	for i := range runs {
 		r := &run{memory: m, Rand: rand.New(rand.NewPCG(seed, i)), sets: make(map[string]*modelSet), was: was, wild: wild}
 		for range 1_000 {
 			r.step()

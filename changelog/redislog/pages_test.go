@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/feed"
@@ -262,7 +263,7 @@ func TestPagesWithoutInfo(t *testing.T) {
 // A Swap that is Durable waits for replicas, and no other.
 func TestDurableWaits(t *testing.T) {
 	t.Parallel()
-	l := startOn(t, connect(t, shared.url(), redisconn.Options{Wait: 1, WaitTimeout: 1}), Options{})
+	l := startOn(t, connect(t, shared.url(), redisconn.Options{Wait: 1, WaitTimeout: time.Millisecond}), Options{})
 	s := l.Inventories()
 	if err := l.Make(t.Context(), "set", feed.Description{}, 10); !errors.Is(err, feed.ErrUnknown) {
 		t.Fatal(err)
