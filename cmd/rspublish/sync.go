@@ -128,12 +128,9 @@ func (s *syncing) tooMany(err error) error {
 // readToll reads what was deleted within a day by earlier runs, and has it kept. Without a
 // place for it, -max-delete counts for one run only.
 func (s *syncing) readToll(o *reconcile.Options) error {
-	dir := s.cfg.state
-	if dir == "" {
-		dir, _ = s.defaultState() // openState has warned
-	}
-	if dir == "" || s.cfg.dry {
-		return nil
+	dir, err := s.stateDir()
+	if err != nil || s.cfg.dry {
+		return nil // openState has warned
 	}
 	path := filepath.Join(dir, "deletions.json")
 	b, err := os.ReadFile(path)
@@ -270,12 +267,9 @@ func (s *syncing) directory(o *reconcile.Options) (reconcile.Listing, func(), er
 // openState makes and locks the directory that keeps what is remembered between two runs,
 // and clears it of what a run that was killed has left.
 func (s *syncing) openState() (dir string, release func(), err error) {
-	dir = s.cfg.state
-	if dir == "" {
-		if dir, err = s.defaultState(); err != nil {
-			s.bar.Note("rspublish: warning: there is no place to remember what is listed, so all is read each time (-state gives one): %v", err)
-			return "", func() {}, nil
-		}
+	if dir, err = s.stateDir(); err != nil {
+		s.bar.Note("rspublish: warning: there is no place to remember what is listed, so all is read each time (-state gives one): %v", err)
+		return "", func() {}, nil
 	}
 	if s.cfg.kind == aDirectory && within(dir, s.cfg.what) {
 		return "", nil, fail(exitUsage, "-state: %s is in the directory that is synced, and would be published with it", dir)
@@ -312,8 +306,12 @@ func within(path, dir string) bool {
 	return err == nil && filepath.IsLocal(rel)
 }
 
-// defaultState returns the directory for the state of this source and set.
-func (s *syncing) defaultState() (string, error) {
+// stateDir returns the directory for the state: the one that the user names, or one of this
+// source and set.
+func (s *syncing) stateDir() (string, error) {
+	if s.cfg.state != "" {
+		return s.cfg.state, nil
+	}
 	cache, err := s.cacheDir()
 	if err != nil {
 		return "", err

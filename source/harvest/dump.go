@@ -7,7 +7,6 @@ import (
 	"io"
 	"iter"
 	"net/url"
-	"slices"
 	"strings"
 	"time"
 
@@ -55,7 +54,7 @@ func (l *Lister) dump(ctx context.Context, what, capability, at string, since ti
 	if err != nil {
 		return nil, err
 	}
-	r.dump.Packages = oldestFirst(r.dump.Packages)
+	r.dump.Packages = oldestFirst(r.dump.Packages, begins)
 	return &r.dump, nil
 }
 
@@ -80,7 +79,7 @@ func (d *dumpReader) read(what, at string, first bool) (parts []Package, err err
 	if parts, err = d.document(a, first); err != nil {
 		return nil, fmt.Errorf("%s (%s): %w", what, Plain(a.URL), Explain(d.ctx, err))
 	}
-	return oldestFirst(parts), nil
+	return oldestFirst(parts, begins), nil
 }
 
 func (d *dumpReader) document(a *Answer, first bool) (parts []Package, err error) {
@@ -140,13 +139,7 @@ func (d *Dump) at(at time.Time) {
 	}
 }
 
-// oldestFirst sorts packages, or dumps, if each says when it begins.
-func oldestFirst(all []Package) []Package {
-	if !slices.ContainsFunc(all, func(p Package) bool { return p.From.IsZero() }) {
-		slices.SortStableFunc(all, func(a, b Package) int { return a.From.Compare(b.From) })
-	}
-	return all
-}
+func begins(p *Package) time.Time { return p.From }
 
 // Manifest yields the resources of the manifest of a package of a Dump, which was got from
 // base; or the changes, as Changes does, if the capability is that of the manifest of a Change

@@ -93,7 +93,8 @@ type Reach struct {
 //
 // seen and the errors are those of Since, and reach, if it is not nil, says from the first
 // change on what the lists reach back to. If that is later than since, changes between are
-// unknown. At most one change is held, and a list is not read before those before it were.
+// unknown. At most one change is held, but for those of the future, and a list is not read before
+// those before it were.
 func (l *Lister) Changes(ctx context.Context, list string, since time.Time, seen *Seen, reach *Reach) iter.Seq2[*resourcesync.Change, error] {
 	return func(yield func(*resourcesync.Change, error) bool) {
 		if reach == nil {
@@ -237,16 +238,6 @@ func (l *listing) ahead(t time.Time) bool {
 // comes until then would be hidden.
 func Ahead(t, now time.Time) bool { return t.After(now.Add(maxAhead)) }
 
-// counts counts an entry that is yielded.
-func (l *listing) counts(n int, c *resourcesync.Change) error {
-	if l.count++; l.Total.Entries > 0 && l.count > uint64(l.Total.Entries) {
-		e := entryError(n, c, fmt.Sprintf("all documents together have at most %d entries", l.Total.Entries))
-		e.Err = resourcesync.ErrTooLarge
-		return e
-	}
-	return nil
-}
-
 // A bounded reads at most so many bytes; more are an error.
 type bounded struct {
 	io.Reader
@@ -291,7 +282,7 @@ func (l *listing) xml(a *Answer, in io.Reader, p part) (parts []part, err error)
 	for n := 1; ; n++ {
 		it, err := r.Next()
 		if err == io.EOF {
-			return l.named(a, p, inOrder(lists)), l.flush(a, said)
+			return l.named(a, p, oldestFirst(lists, func(l *listed) time.Time { return l.from })), l.flush(a, said)
 		}
 		if err != nil {
 			return nil, err
@@ -371,13 +362,7 @@ func (l *listing) resource(a *Answer, n int, c *resourcesync.Change, said map[st
 		return entryError(n, c, "it is deleted: a list has only resources that exist")
 	}
 	c.Change = resourcesync.Updated
-	if err := l.check(a, n, c, said); err != nil {
-		return err
-	}
-	if had, err := l.got.had(c.Loc); had || err != nil {
-		return err
-	}
-	if err := l.counts(n, c); err != nil {
+	if had, err := l.takeIn(a, n, c, said); had || err != nil {
 		return err
 	}
 	if !l.yield(&feed.Entry{Cursor: feed.Cursor{Position: l.count}, Change: *c}, nil) {
@@ -436,19 +421,30 @@ func (l *listing) flush(a *Answer, said map[string]bool) error {
 
 // tell yields a change.
 func (l *listing) tell(a *Answer, n int, c *resourcesync.Change, said map[string]bool) error {
-	if err := l.check(a, n, c, said); err != nil {
-		return err
-	}
-	if had, err := l.got.had(c.Loc); had || err != nil {
-		return err
-	}
-	if err := l.counts(n, c); err != nil {
+	if had, err := l.takeIn(a, n, c, said); had || err != nil {
 		return err
 	}
 	if !l.change(c, nil) {
 		return errStopped
 	}
 	return nil
+}
+
+// takeIn checks and counts entry n of a document. It reports whether an earlier reading of the
+// document had it.
+func (l *listing) takeIn(a *Answer, n int, c *resourcesync.Change, said map[string]bool) (had bool, err error) {
+	if err := l.check(a, n, c, said); err != nil {
+		return false, err
+	}
+	if had, err := l.got.had(c.Loc); had || err != nil {
+		return had, err
+	}
+	if l.count++; l.Total.Entries > 0 && l.count > uint64(l.Total.Entries) {
+		e := entryError(n, c, fmt.Sprintf("all documents together have at most %d entries", l.Total.Entries))
+		e.Err = resourcesync.ErrTooLarge
+		return false, e
+	}
+	return false, nil
 }
 
 func entryError(n int, c *resourcesync.Change, rule string) *resourcesync.Error {

@@ -6,10 +6,17 @@ import (
 	"fmt"
 	"hash/maphash"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/resourcesync"
+)
+
+// Bounds of a document are those of the standard, unless a Lister has others.
+const (
+	maxList    = 50 << 20 // bytes
+	maxEntries = 50_000
 )
 
 const (
@@ -77,6 +84,23 @@ func (l *listing) read(list string, seen *Seen) error {
 		}
 	}
 	return nil
+}
+
+// A listed is one Change List that an index names.
+type listed struct {
+	number int // place in the index, from 1
+	url    string
+	from   time.Time
+	until  time.Time // no change in the list is later; zero: unknown
+}
+
+// oldestFirst sorts what an index or a dump names, if each says when it begins: the standard
+// demands that order, and not every source keeps to it.
+func oldestFirst[T any](all []T, from func(*T) time.Time) []T {
+	if !slices.ContainsFunc(all, func(t T) bool { return from(&t).IsZero() }) {
+		slices.SortStableFunc(all, func(a, b T) int { return from(&a).Compare(from(&b)) })
+	}
+	return all
 }
 
 // A part is one document of a listing.

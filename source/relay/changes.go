@@ -74,10 +74,6 @@ func (r *Relay) changeList(ctx context.Context, full, lost bool) (Result, error)
 			}
 		case refused && known: // the changes that are new are right all the same
 			res, _, err := r.increments(ctx)
-			if err == nil {
-				r.keepCursor(&res)
-				err = r.opts.Save(r.st)
-			}
 			return res, errors.Join(many, err)
 		default:
 			return res, err
@@ -102,9 +98,8 @@ func (r *Relay) changeList(ctx context.Context, full, lost bool) (Result, error)
 
 // mended compares everything because changes are missing before those that were published.
 func (r *Relay) mended(ctx context.Context, before Result) (Result, error) {
-	r.keepCursor(&before)
-	if err := r.opts.Save(r.st); err != nil {
-		return before, fmt.Errorf("keep the state: %w", err)
+	if err := r.keep(&before); err != nil {
+		return before, err
 	}
 	res, err := r.baseline(ctx)
 	if errors.Is(err, errShort) {

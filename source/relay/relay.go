@@ -159,14 +159,19 @@ func (r *Relay) Look(ctx context.Context) (Result, error) {
 	if isGone(err) && r.moved(ctx) {
 		res, err = r.look(ctx, true, true)
 	}
-	if err != nil {
+	if _, refused := errors.AsType[*reconcile.TooMany](err); err != nil && !refused {
 		return res, err
 	}
-	r.keepCursor(&res)
+	return res, errors.Join(err, r.keep(&res))
+}
+
+// keep keeps the state, with the cursor of the newest change that was published.
+func (r *Relay) keep(res *Result) error {
+	r.keepCursor(res)
 	if err := r.opts.Save(r.st); err != nil {
-		return res, fmt.Errorf("keep the state: %w", err)
+		return fmt.Errorf("keep the state: %w", err)
 	}
-	return res, nil
+	return nil
 }
 
 // keepCursor keeps the cursor of the newest change, or says it if nothing was published.

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"iter"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -15,17 +14,12 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/rshub/rshub/client"
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/internal/logged"
-	"github.com/rshub/rshub/internal/oaitest"
-	"github.com/rshub/rshub/internal/pipenet"
 	"github.com/rshub/rshub/internal/running"
-	"github.com/rshub/rshub/inventory/audit"
-	"github.com/rshub/rshub/inventory/digest"
 	"github.com/rshub/rshub/resourcesync"
 	"github.com/rshub/rshub/server"
 	"github.com/rshub/rshub/source/harvest"
@@ -35,34 +29,22 @@ import (
 
 // A hub is a set of a hub in this process.
 type hub struct {
-	*client.Client
+	reconcile.Set
 	fails int // of the publishes to come, the number of the one that fails after the hub has it; 0: none
-}
-
-func (h *hub) Differences(ctx context.Context, tally reconcile.Tally, own client.Own, look func(audit.Look)) iter.Seq2[audit.Difference, error] {
-	return h.Audit(ctx, "demo", own, client.AuditOptions{By: digest.ByContent, Tally: tally, Settle: 1, Look: look})
 }
 
 var errLost = errors.New("the answer was lost")
 
 func (h *hub) Publish(ctx context.Context, key string, changes []resourcesync.Change) (feed.Cursor, error) {
-	r, err := h.Client.Publish(ctx, "demo", key, changes)
+	at, err := h.Set.Publish(ctx, key, changes)
 	if err != nil {
 		return feed.Cursor{}, err
 	}
 	if h.fails--; h.fails == 0 {
 		return feed.Cursor{}, errLost
 	}
-	return feed.ParseCursor(r.Cursor)
+	return at, nil
 }
-
-func (h *hub) Holds(ctx context.Context, at feed.Cursor) (bool, error) {
-	return h.Client.Holds(ctx, "demo", at)
-}
-
-func (h *hub) Make(ctx context.Context) error { return h.Describe(ctx, "demo", feed.Description{}) }
-
-func (h *hub) Complete(ctx context.Context) error { return h.Client.Complete(ctx, "demo", true) }
 
 // A world is a hub, a source, and a relay between them. The test moves its clock.
 type world struct {
@@ -92,7 +74,7 @@ func newWorld(t *testing.T, source http.Handler) *world {
 	}
 	web := httptest.NewServer(source)
 	t.Cleanup(web.Close)
-	w := &world{t: t, base: running.URL, hub: &hub{Client: c}, url: web.URL, clock: time.Now().UTC()}
+	w := &world{t: t, base: running.URL, hub: &hub{Set: reconcile.Set{Client: c, Name: "demo"}}, url: web.URL, clock: time.Now().UTC()}
 	w.opts = relay.Options{
 		Dir:  t.TempDir(),
 		Now:  func() time.Time { return w.clock },
@@ -333,7 +315,7 @@ func TestChangeList(t *testing.T) {
 	w.look("the answer was lost")
 	w.look("changes 1 0 0")
 	batches, cursor := 0, ""
-	for b, err := range w.hub.Follow(t.Context(), "demo", "start", client.FollowOptions{Wait: 1}) {
+	for b, err := range w.hub.Client.Follow(t.Context(), "demo", "start", client.FollowOptions{Wait: 1}) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -535,185 +517,4 @@ func TestRefusedComparison(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.look("compared 0 0 20")
-}
-
-func TestRepository(t *testing.T) {
-	r := new(oaitest.Repository)
-	w := newWorld(t, r)
-	r.Now = func() time.Time { return w.clock }
-	put := func(ids ...string) {
-		for _, id := range ids {
-			r.Put("oai:x:"+id, "https://a.example/"+id, "")
-		}
-	}
-	put("a", "b", "c", "d", "e", "f")
-	w.clock = w.clock.Add(time.Hour)
-	source, err := relay.Find(t.Context(), w.getter(), w.url)
-	if err != nil || source.Repository == nil {
-		t.Fatalf("it is %+v, %v", source, err)
-	}
-	source.Repository.Loc = "https://a.example/{local}"
-	w.open(&relay.State{Source: source})
-	if res := w.look("compared 6 0 0"); !res.Complete {
-		t.Error("the set is not complete")
-	}
-	w.clock = w.clock.Add(15 * time.Minute)
-	put("a", "g")
-	r.Delete("oai:x:b")
-	w.clock = w.clock.Add(time.Minute)
-	w.hub.fails = 1
-	w.look("the answer was lost")
-	w.look("changes 0 2 1")
-	w.clock = w.clock.Add(time.Minute)
-	w.look("changes 0 0 0")
-	w.has("a", "c", "d", "e", "f", "g")
-
-	// What vanishes is deleted when two comparisons missed it.
-	r.Vanish("oai:x:c")
-	w.clock = w.clock.Add(25 * time.Hour)
-	if res := w.look("compared 0 0 0"); res.Kept != 1 {
-		t.Errorf("the result is %+v", res)
-	}
-	w.clock = w.clock.Add(time.Hour)
-	w.look("changes 0 0 0")
-	w.clock = w.clock.Add(25 * time.Hour)
-	r.Misbehave(oaitest.Faults{BadRecord: true})
-	if res := w.look("compared 0 0 0"); res.Kept != 1 || res.Gaps != 2 || len(w.gaps) != 2 {
-		t.Errorf("the result is %+v, the gaps are %q", res, w.gaps)
-	}
-	r.Misbehave(oaitest.Faults{})
-	w.clock = w.clock.Add(25 * time.Hour)
-	w.look("compared 0 0 1")
-	w.has("a", "d", "e", "f", "g")
-
-	// A repository that says for a while that all is deleted.
-	w.opts.MaxDelete, err = reconcile.ParseBound("2")
-	if err != nil {
-		t.Fatal(err)
-	}
-	w.clock = w.clock.Add(15 * time.Minute)
-	for _, id := range []string{"a", "d", "e"} {
-		r.Delete("oai:x:" + id)
-	}
-	w.clock = w.clock.Add(time.Minute)
-	w.look("3 more of the 6 known resources would be deleted, after 1 within a day")
-	put("a", "d", "e")
-	w.clock = w.clock.Add(time.Minute)
-	w.look("changes 0 3 0")
-	w.has("a", "d", "e", "f", "g")
-}
-
-// A record without an identifier may be one that seems to have vanished, but only if it was
-// not there before without one. So it does not keep others from being deleted for ever.
-func TestRepositoryNameless(t *testing.T) {
-	r := new(oaitest.Repository)
-	w := newWorld(t, r)
-	r.Now = func() time.Time { return w.clock }
-	for _, id := range []string{"a", "b", "c", "d"} {
-		r.Put("oai:x:"+id, "", "")
-	}
-	r.Misbehave(oaitest.Faults{BadRecord: true})
-	w.clock = w.clock.Add(time.Hour)
-	w.open(&relay.State{Source: relay.Source{Repository: &relay.Repository{URL: w.url, Loc: "https://a.example/{local}"}}})
-	day := func(want string, gaps, kept int, complete bool) {
-		t.Helper()
-		if res := w.look(want); res.Gaps != gaps || res.Kept != kept || res.Complete != complete {
-			t.Errorf("the result is %+v", res)
-		}
-		w.clock = w.clock.Add(25 * time.Hour)
-	}
-	day("compared 4 0 0", 2, 0, false)
-	day("compared 0 0 0", 2, 0, true) // there is nothing new without a name
-	r.Vanish("oai:x:a")
-	day("compared 0 0 0", 2, 1, true)
-	day("compared 0 0 1", 2, 0, true)
-	w.has("b", "c", "d")
-
-	// They are gone, and come again together with the vanishing of another: it may be one of them.
-	r.Misbehave(oaitest.Faults{})
-	day("compared 0 0 0", 0, 0, true)
-	r.Misbehave(oaitest.Faults{BadRecord: true})
-	r.Vanish("oai:x:b")
-	day("compared 0 0 0", 2, 1, true)
-	for range 3 {
-		day("compared 0 0 0", 2, 1, true)
-	}
-	r.Vanish("oai:x:c") // but this one is not
-	day("compared 0 0 0", 2, 2, true)
-	day("compared 0 0 1", 2, 1, true)
-	w.has("b", "d")
-	r.Misbehave(oaitest.Faults{})
-	day("compared 0 0 1", 0, 0, true)
-	w.has("d")
-}
-
-// Of a site, only its address is known. What it lists moves.
-func TestSite(t *testing.T) {
-	s := new(site)
-	w := newWorld(t, s)
-	w.opts.Find = func(ctx context.Context) (relay.Source, error) { return relay.Find(ctx, w.getter(), w.url) }
-	s.put("/", "<html>hello")
-	s.put("/robots.txt", "Sitemap: /a.xml\nSitemap: /b.xml\n")
-	s.put("/a.xml", listOf("a1@2026-01-01", "a2@2026-01-01"))
-	s.put("/b.xml", listOf("b1@2026-01-01", "a2@2026-01-01"))
-	w.begin("/")
-	if res := w.look("compared 3 0 0"); !res.Complete {
-		t.Errorf("the result is %+v", res)
-	}
-	w.look("unchanged 0 0 0")
-	s.put("/b.xml", listOf("b1@2026-02-01", "a2@2026-01-01"))
-	w.look("compared 0 1 0")
-	s.put("/robots.txt", "User-agent: *\nDisallow:")
-	w.look("it is a robots.txt that names no sitemap")
-	s.drop("/robots.txt")
-	s.drop("/a.xml")
-	w.look("the answer is 404") // nor is there anything else
-	s.put("/sitemap.xml", listOf("a1@2026-01-01", "b1@2026-02-01"))
-	w.look("compared 0 0 1")
-	w.look("unchanged 0 0 0")
-	w.has("a1", "b1")
-	if len(w.notes) != 1 || !strings.Contains(w.notes[0], "at another place") {
-		t.Errorf("the notes are %q", w.notes)
-	}
-	s.put("/sitemap.xml", listOf())
-	w.look("the source has no resource at all")
-}
-
-// While a server is busy, finding out what it has begins anew, when the server wants that.
-func TestFindBusy(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var network pipenet.Network
-		defer network.Close()
-		n := 0
-		network.Serve("a.example:80", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			if n++; n == 1 {
-				w.Header().Set("Retry-After", "77")
-				w.WriteHeader(http.StatusServiceUnavailable)
-				return
-			}
-			_, _ = io.WriteString(w, listOf("a"))
-		}))
-		transport := network.Transport()
-		defer transport.CloseIdleConnections()
-		var notes []string
-		g := &harvest.Getter{Client: &http.Client{Transport: transport}, Tries: 2, Note: func(err error, _ time.Duration) { notes = append(notes, err.Error()) }}
-		begin := time.Now()
-		source, err := relay.Find(t.Context(), g, "http://a.example/list?key=SECRET")
-		if err != nil || source.ResourceList == "" || time.Since(begin) < 77*time.Second || len(notes) != 1 || strings.Contains(notes[0], "SECRET") {
-			t.Errorf("after %v it is %+v, %v; the notes are %q", time.Since(begin), source, err, notes)
-		}
-	})
-}
-
-func TestFindNothing(t *testing.T) {
-	s := new(site)
-	w := newWorld(t, s)
-	s.put("/page", "<html><body>hello</body></html>")
-	s.put("/list.txt", "https://a.example/1\n")
-	if _, err := relay.Find(t.Context(), w.getter(), w.url+"/page"); err == nil || !strings.Contains(err.Error(), "no source that can be relayed") {
-		t.Errorf("the error is %v", err)
-	}
-	if source, err := relay.Find(t.Context(), w.getter(), w.url+"/list.txt"); err != nil || source.ResourceList == "" {
-		t.Errorf("it is %+v, %v", source, err)
-	}
 }

@@ -4,40 +4,18 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"slices"
 	"sync/atomic"
 	"time"
 
 	"github.com/rshub/rshub/outbound"
 )
 
-// Bounds of reading one list.
+// An answer of which fewer bytes than these come in each of these times is given up: a source
+// that drips must not hold what others wait for.
 const (
-	maxList = 50 << 20 // bytes: the standard's limit for a document
-
-	maxEntries = 50_000 // the same of entries
-
-	// A list of which fewer bytes than these come in each of these times is given up:
-	// a source that drips must not hold what others wait for.
 	paceTime  = 10 * time.Second
 	paceBytes = 32 << 10
 )
-
-// A listed is one Change List that an index names.
-type listed struct {
-	number int // place in the index, from 1
-	url    string
-	from   time.Time
-	until  time.Time // no change in the list is later; zero: unknown
-}
-
-// inOrder sorts the lists of an index if each says when it begins.
-func inOrder(lists []listed) []listed {
-	if !slices.ContainsFunc(lists, func(l listed) bool { return l.from.IsZero() }) {
-		slices.SortStableFunc(lists, func(a, b listed) int { return a.from.Compare(b.from) })
-	}
-	return lists
-}
 
 // A paced reads an answer, and cancels the request when too little of it comes. Only the
 // time of reading counts: whoever works on what came may take longer.

@@ -1,0 +1,86 @@
+package relay_test
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rshub/rshub/internal/pipenet"
+	"github.com/rshub/rshub/source/harvest"
+	"github.com/rshub/rshub/source/relay"
+)
+
+// Of a site, only its address is known. What it lists moves.
+func TestSite(t *testing.T) {
+	s := new(site)
+	w := newWorld(t, s)
+	w.opts.Find = func(ctx context.Context) (relay.Source, error) { return relay.Find(ctx, w.getter(), w.url) }
+	s.put("/", "<html>hello")
+	s.put("/robots.txt", "Sitemap: /a.xml\nSitemap: /b.xml\n")
+	s.put("/a.xml", listOf("a1@2026-01-01", "a2@2026-01-01"))
+	s.put("/b.xml", listOf("b1@2026-01-01", "a2@2026-01-01"))
+	w.begin("/")
+	if res := w.look("compared 3 0 0"); !res.Complete {
+		t.Errorf("the result is %+v", res)
+	}
+	w.look("unchanged 0 0 0")
+	s.put("/b.xml", listOf("b1@2026-02-01", "a2@2026-01-01"))
+	w.look("compared 0 1 0")
+	s.put("/robots.txt", "User-agent: *\nDisallow:")
+	w.look("it is a robots.txt that names no sitemap")
+	s.drop("/robots.txt")
+	s.drop("/a.xml")
+	w.look("the answer is 404") // nor is there anything else
+	s.put("/sitemap.xml", listOf("a1@2026-01-01", "b1@2026-02-01"))
+	w.look("compared 0 0 1")
+	w.look("unchanged 0 0 0")
+	w.has("a1", "b1")
+	if len(w.notes) != 1 || !strings.Contains(w.notes[0], "at another place") {
+		t.Errorf("the notes are %q", w.notes)
+	}
+	s.put("/sitemap.xml", listOf())
+	w.look("the source has no resource at all")
+}
+
+// While a server is busy, finding out what it has begins anew, when the server wants that.
+func TestFindBusy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var network pipenet.Network
+		defer network.Close()
+		n := 0
+		network.Serve("a.example:80", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			if n++; n == 1 {
+				w.Header().Set("Retry-After", "77")
+				w.WriteHeader(http.StatusServiceUnavailable)
+				return
+			}
+			_, _ = io.WriteString(w, listOf("a"))
+		}))
+		transport := network.Transport()
+		defer transport.CloseIdleConnections()
+		var notes []string
+		g := &harvest.Getter{Client: &http.Client{Transport: transport}, Tries: 2, Note: func(err error, _ time.Duration) { notes = append(notes, err.Error()) }}
+		begin := time.Now()
+		source, err := relay.Find(t.Context(), g, "http://a.example/list?key=SECRET")
+		if err != nil || source.ResourceList == "" || time.Since(begin) < 77*time.Second || len(notes) != 1 || strings.Contains(notes[0], "SECRET") {
+			t.Errorf("after %v it is %+v, %v; the notes are %q", time.Since(begin), source, err, notes)
+		}
+	})
+}
+
+func TestFindNothing(t *testing.T) {
+	s := new(site)
+	w := newWorld(t, s)
+	s.put("/page", "<html><body>hello</body></html>")
+	s.put("/list.txt", "https://a.example/1\n")
+	if _, err := relay.Find(t.Context(), w.getter(), w.url+"/page"); err == nil || !strings.Contains(err.Error(), "no source that can be relayed") {
+		t.Errorf("the error is %v", err)
+	}
+	if source, err := relay.Find(t.Context(), w.getter(), w.url+"/list.txt"); err != nil || source.ResourceList == "" {
+		t.Errorf("it is %+v, %v", source, err)
+	}
+}
