@@ -362,7 +362,7 @@ func (p *Poller) start(ctx context.Context) {
 	slices.SortFunc(due, func(a, b *source) int { return a.next.Compare(b.next) })
 	for _, s := range due {
 		if !p.opts.Mine(s.state.Set) {
-			delete(p.sources, s.state.Set)
+			p.leave(ctx, s)
 			continue
 		}
 		in := p.quick
@@ -381,6 +381,21 @@ func (p *Poller) start(ctx context.Context) {
 			p.done <- s
 		})
 	}
+}
+
+// leave leaves a source to the hub that looks at it now. A ping goes with it; without other
+// hubs it waits until this one has its sets, just after its start.
+func (p *Poller) leave(ctx context.Context, s *source) {
+	if s.every == 0 {
+		if p.opts.Pings == nil {
+			return
+		}
+		if err := p.opts.Pings.Add(ctx, s.state.Set); err != nil {
+			p.opts.Logger.Warn("a ping cannot be handed to another hub yet", "set", s.state.Set, "err", err)
+			return
+		}
+	}
+	delete(p.sources, s.state.Set)
 }
 
 // shift moves looks that are slow to where they keep nobody waiting. If there is no room,

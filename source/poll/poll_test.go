@@ -294,6 +294,24 @@ func TestPingOfAnother(t *testing.T) {
 	})
 }
 
+// A ping that comes before this hub has its sets waits for them.
+func TestPingAtTheStart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		w.sets["a"] = feed.State{Set: "a", Begin: 1, Description: feed.Description{ChangeList: "http://a.example/"}}
+		w.others["a"] = true
+		p, stop := w.run(t, OnDisk(&keeptest.Map{}))
+		if err := p.Ping(t.Context(), "a"); err != nil {
+			t.Fatal(err)
+		}
+		w.want(t, time.Minute)
+		w.set(func() { delete(w.others, "a") })
+		w.want(t, 2*scanEvery, "a 1")
+		w.want(t, time.Hour)
+		stop()
+	})
+}
+
 // A pinged is Pings in memory.
 type pinged struct {
 	mu   sync.Mutex
