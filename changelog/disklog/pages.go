@@ -142,9 +142,6 @@ func (p *pages) swapLocked(s *set, swap inventory.Swap) (*pebble.Batch, error) {
 		return nil, err
 	}
 	b := l.db.NewBatch()
-	if r.version == 0 {
-		removeAll(b, s.name, "page/")
-	}
 	put(b, invKey(s.name), inventoryRecord{swap.Begin, swap.Version + 1, swap.Attempt, swap.Head}.encode())
 	if swap.Durable {
 		return b, l.apply(b)
