@@ -10,9 +10,8 @@ import (
 	"github.com/rshub/rshub/changelog"
 )
 
-var _ changelog.Exporter = (*Log)(nil)
-
-// Keys yields the publishes that a set knows by their keys, see changelog.Exporter.
+// Keys yields the publishes that a set knows by their keys, in the order of
+// their numbers. After an error it yields nothing more.
 func (l *Log) Keys(ctx context.Context, name string) iter.Seq2[changelog.Known, error] {
 	return func(yield func(changelog.Known, error) bool) {
 		if err := l.keys(ctx, name, func(k changelog.Known) bool { return yield(k, nil) }); err != nil {
