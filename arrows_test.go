@@ -41,7 +41,7 @@ var arrows = map[string][]string{
 	// What a set holds now.
 	"inventory/digest": {"feed", "resourcesync"},
 	"inventory/page":   {"feed", "internal/packed", "inventory/digest", "resourcesync"},
-	"inventory":        {"feed", "internal/packed", "inventory/digest", "inventory/page", "resourcesync"},
+	"inventory":        {"feed", "internal/lru", "internal/packed", "inventory/digest", "inventory/page", "resourcesync"},
 	"inventory/audit":  {"feed", "inventory", "inventory/digest", "resourcesync"},
 
 	// The change memory.
@@ -53,7 +53,7 @@ var arrows = map[string][]string{
 	// The parts of a hub. They never import each other: each declares the small
 	// interface that it needs, and server introduces them.
 	"hub":                   {"access", "changelog", "feed", "internal/backoff", "internal/budget", "internal/trail", "limit", "problem", "resourcesync"},
-	"documents":             {"access", "changelog", "feed", "internal/accept", "internal/budget", "internal/flight", "inventory", "inventory/digest", "problem", "resourcesync"},
+	"documents":             {"access", "changelog", "feed", "internal/accept", "internal/budget", "internal/flight", "internal/lru", "inventory", "inventory/digest", "problem", "resourcesync"},
 	"subscribe":             {"changelog", "feed", "internal/accept", "internal/budget", "inventory", "inventory/digest", "problem", "resourcesync"},
 	"inventory/live":        {"claim", "feed", "internal/backoff", "internal/packed", "inventory", "resourcesync"},
 	"inventory/web":         {"feed", "internal/accept", "internal/budget", "inventory", "inventory/audit", "problem", "resourcesync"},
@@ -112,6 +112,7 @@ var arrows = map[string][]string{
 	"internal/chance":                    {},
 	"internal/helptest":                  {},
 	"internal/keeptest":                  {},
+	"internal/lru":                       {},
 	"internal/logged":                    {},
 	"internal/memorytest":                {"changelog", "changelog/disklog", "feed", "resourcesync"},
 	"internal/metricstest":               {},

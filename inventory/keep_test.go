@@ -315,24 +315,6 @@ func TestNeighboursMerge(t *testing.T) {
 	}
 }
 
-// TestCache bounds what a cache holds.
-func TestCache(t *testing.T) {
-	c := NewCache(1000)
-	for i := range uint64(100) {
-		c.put(cacheKey{number: i}, i, 100)
-		if c.used > c.room || c.order.Len() != len(c.pages) {
-			t.Fatalf("%d bytes, %d pages of %d", c.used, c.order.Len(), len(c.pages))
-		}
-		if c.get(cacheKey{number: max(i, 1) - 1}) == nil {
-			t.Fatalf("the page before page %d is not there", i)
-		}
-	}
-	c.put(cacheKey{number: 1000}, 1, 10_000)
-	if c.get(cacheKey{number: 1000}) != nil || len(c.pages) == 0 {
-		t.Error("a page that is too large drove out others")
-	}
-}
-
 // A counting store counts the bytes that are put.
 type counting struct {
 	Store
