@@ -50,7 +50,7 @@ var deliveries = []rule{
 			replies = append(replies, trial.Status(code, "Location: "+elsewhere.URL))
 		}
 		failing(t, tp, replies...)
-		if n := len(elsewhere.Arrivals()); n > 0 {
+		if n := len(elsewhere.Got()); n > 0 {
 			t.Errorf("redirects are followed %d times", n)
 		}
 	}},
@@ -145,7 +145,7 @@ var signatures = []rule{
 		c, tp := t.Callback(""), t.Topic()
 		t.Subscribed(c, tp, "hub.secret", secret)
 		t.Delivered(c, t.Publish(tp))
-		for _, a := range c.Arrivals() {
+		for _, a := range c.Got() {
 			if text := fmt.Sprint(a.Target, a.Header, string(a.Body)); strings.Contains(text, secret) {
 				t.Errorf("the secret is in %s", trial.Tail(text))
 			}

@@ -145,12 +145,12 @@ func (c *Callback) On(kind string, answers ...Reply) {
 	c.answers[kind] = answers
 }
 
-// Got returns what arrived of a kind so far, as copies.
-func (c *Callback) Got(kind string) (all []Arrival) {
+// Got returns what arrived of a kind so far, or of all kinds, as copies.
+func (c *Callback) Got(kinds ...string) (all []Arrival) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, a := range c.arrived {
-		if a.kind == kind {
+		if len(kinds) == 0 || slices.Contains(kinds, a.kind) {
 			all = append(all, *a)
 		}
 	}
@@ -159,25 +159,13 @@ func (c *Callback) Got(kind string) (all []Arrival) {
 
 // describe shows what arrived, for the log.
 func (c *Callback) describe() string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	var b strings.Builder
-	for i, a := range c.arrived {
+	for i, a := range c.Got() {
 		if i == 20 {
-			fmt.Fprintf(&b, "and %d more\n", len(c.arrived)-i)
+			b.WriteString("and more\n")
 			break
 		}
 		fmt.Fprintf(&b, "%s %s %s, %d bytes, answered %d; %v\n", a.At.Format("05.000"), a.kind, a.Target, len(a.Body), a.Status, a.Header)
 	}
 	return b.String()
-}
-
-// Arrivals returns all that arrived, as copies.
-func (c *Callback) Arrivals() (all []Arrival) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, a := range c.arrived {
-		all = append(all, *a)
-	}
-	return all
 }
