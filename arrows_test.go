@@ -94,10 +94,6 @@ var arrows = map[string][]string{
 	},
 	"cmd/rsmirror": {"client", "source/discovery", "source/harvest", "internal/backoff", "internal/build", "internal/progress", "internal/setting", "mirror", "mirror/fetch", "outbound", "source/reconcile"},
 
-	// The program that tries any hub.
-	"conformance/trial": {"resourcesync"},
-	"conformance":       {"conformance/trial", "resourcesync"},
-
 	// What users copy: it stands on nothing of rshub.
 	"examples/callback": {},
 
@@ -150,8 +146,6 @@ var apart = map[string][]string{
 	"source/harvest":   {"github.com/cockroachdb/", "github.com/redis/", "github.com/prometheus/", module + "changelog"},
 	"cmd/rspublish":    {"github.com/redis/", "github.com/nats-io/", module + "changelog"}, // it sorts lists in Pebble
 	"cmd/rsmirror":     {"github.com/redis/", module + "changelog"},
-	// Who tries another hub should not have to build this one.
-	"conformance": {"github.com/prometheus/", "github.com/klauspost/compress/zstd", "github.com/redis/", "github.com/gorilla/", module + "changelog"},
 }
 
 const module = "github.com/rshub/rshub/"

@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rshub/rshub/conformance/trial"
 	"github.com/rshub/rshub/e2e/internal/hubtest"
+	"github.com/rshub/rshub/e2e/internal/trial"
 )
 
 // TestRedisHangs has a Redis that takes requests and does not answer, and gets

@@ -14,8 +14,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rshub/rshub/conformance/trial"
 	"github.com/rshub/rshub/e2e/internal/hubtest"
+	"github.com/rshub/rshub/e2e/internal/trial"
 )
 
 // TestAlerts causes the condition of each alert at real hubs, and evaluates all
@@ -319,7 +319,7 @@ func callbackOverrun(t *testing.T, w *alertWatch) {
 	w.lookShared(t)
 	cb.On(trial.Delivery, trial.Status(http.StatusOK))
 	tr.Hub = hubtest.HubOf(h)
-	hubtest.Must(t, http.StatusAccepted, http.MethodPost, h.URL+"/sets/"+tp.Set+"/subscriptions/"+tr.IDOf(tp, cb)+"/retry", []byte{})
+	hubtest.Must(t, http.StatusAccepted, http.MethodPost, h.URL+"/sets/"+tp.Set+"/subscriptions/"+hubtest.SubscriptionsOf(t, h, tp.Set)[0].ID+"/retry", []byte{})
 	hubtest.Until(t, "it is told of the gap", func() error {
 		all := cb.Got(trial.Delivery)
 		if last := all[len(all)-1]; last.Header.Get("RS-Gap") == "" {

@@ -9,8 +9,8 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/rshub/rshub/conformance/trial"
 	"github.com/rshub/rshub/e2e/internal/hubtest"
+	"github.com/rshub/rshub/e2e/internal/trial"
 )
 
 // TestCopy moves a memory from the disk to Redis. Nobody who publishes, follows or reads

@@ -14,8 +14,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/rshub/rshub/conformance/trial"
 	"github.com/rshub/rshub/e2e/internal/hubtest"
+	"github.com/rshub/rshub/e2e/internal/trial"
 )
 
 // byCallback is the way in which a reader is called.

@@ -1,11 +1,9 @@
 package trial
 
 import (
-	"bytes"
 	"io"
 	"net/http"
 	"strings"
-	"time"
 )
 
 // A Reply answers an arrival.
@@ -69,54 +67,5 @@ func First(do func(), then Reply) Reply {
 func HangUp(w http.ResponseWriter, _ *Arrival, _ <-chan struct{}) {
 	if conn, _, err := http.NewResponseController(w).Hijack(); err == nil {
 		_ = conn.Close()
-	}
-}
-
-// Raw writes bytes to the connection, and closes it.
-func Raw(text string) Reply {
-	return func(w http.ResponseWriter, _ *Arrival, _ <-chan struct{}) {
-		if conn, _, err := http.NewResponseController(w).Hijack(); err == nil {
-			_, _ = io.WriteString(conn, text)
-			_ = conn.Close()
-		}
-	}
-}
-
-// Trickle sends an answer that never ends, byte by byte.
-func Trickle(w http.ResponseWriter, _ *Arrival, over <-chan struct{}) {
-	conn, _, err := http.NewResponseController(w).Hijack()
-	if err != nil {
-		return
-	}
-	defer conn.Close()
-	if _, err := io.WriteString(conn, "HTTP/1.1 200 OK\r\nX-Slow: "); err != nil {
-		return
-	}
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		select {
-		case <-over:
-			return
-		case <-tick.C:
-			if _, err := io.WriteString(conn, "x"); err != nil {
-				return
-			}
-		}
-	}
-}
-
-// Flood answers with so many bytes behind what begins the body, or as many as
-// the hub takes.
-func Flood(begin func(a *Arrival) string, n int64) Reply {
-	return func(w http.ResponseWriter, a *Arrival, _ <-chan struct{}) {
-		w.WriteHeader(http.StatusOK)
-		_, _ = io.WriteString(w, begin(a))
-		block := bytes.Repeat([]byte("x"), 64<<10)
-		for ; n > 0; n -= int64(len(block)) {
-			if _, err := w.Write(block); err != nil {
-				return
-			}
-		}
 	}
 }

@@ -3,7 +3,7 @@ package trial
 import (
 	"io"
 	"net/http"
-	"time"
+	"strings"
 )
 
 // An Answer is a whole response.
@@ -13,13 +13,16 @@ type Answer struct {
 	Body   []byte
 }
 
-// Plain keeps no connections: a hub that is killed would else leave some that
-// look alive. It does not ask to close them either: net/http cuts such a
-// connection off so soon that a client which still sends sees no answer.
-var Plain = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: -1}, Timeout: 2 * time.Minute}
-
-// ExchangeBy makes a request and reads the whole answer.
-func ExchangeBy(client *http.Client, req *http.Request) (*Answer, error) {
+// Exchange makes a request with headers "Name: value", and reads the whole answer.
+func Exchange(client *http.Client, method, url string, body io.Reader, headers ...string) (*Answer, error) {
+	req, err := http.NewRequest(method, url, body)
+	if err != nil {
+		return nil, err
+	}
+	for _, h := range headers {
+		name, value, _ := strings.Cut(h, ": ")
+		req.Header.Add(name, value)
+	}
 	resp, err := client.Do(req)
 	if err != nil {
 		return nil, err

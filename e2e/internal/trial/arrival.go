@@ -6,7 +6,6 @@ import (
 	"crypto/sha256"
 	"crypto/sha512"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"hash"
 	"net/http"
@@ -48,12 +47,7 @@ func (a Arrival) Param(name string) string {
 
 // Challenge is what the subscriber has to send back. A callback may have a
 // parameter of that name itself: the hub's is the last.
-func (a Arrival) Challenge() string {
-	if all := a.Query["hub.challenge"]; len(all) > 0 {
-		return all[len(all)-1]
-	}
-	return ""
-}
+func (a Arrival) Challenge() string { return a.Param("hub.challenge") }
 
 // SignedBy checks a delivery's signature.
 func SignedBy(d *Arrival, secret string) error {
@@ -75,23 +69,10 @@ func SignedBy(d *Arrival, secret string) error {
 	return nil
 }
 
-// Unsigned says that a delivery is signed.
-func Unsigned(d *Arrival) error {
-	if d.Header.Get("X-Hub-Signature") != "" {
-		return errors.New("it is signed")
-	}
-	return nil
-}
-
 var linkForm = regexp.MustCompile(`<([^>]*)>([^,<]*)`)
 
-// LinksOf are the targets of a delivery's links with a relation.
-func LinksOf(d *Arrival, rel string) (targets []string) {
-	return LinksIn(d.Header, rel)
-}
-
-// LinksIn are the targets of the links with a relation in a header.
-func LinksIn(h http.Header, rel string) (targets []string) {
+// Links are the targets of the links with a relation in a header.
+func Links(h http.Header, rel string) (targets []string) {
 	for _, l := range linkForm.FindAllStringSubmatch(strings.Join(h.Values("Link"), ", "), -1) {
 		for p := range strings.SplitSeq(l[2], ";") {
 			name, value, _ := strings.Cut(strings.TrimSpace(p), "=")
@@ -106,7 +87,7 @@ func LinksIn(h http.Header, rel string) (targets []string) {
 }
 
 // SelfOf is the topic that a delivery says it is of.
-func SelfOf(d *Arrival) string { return strings.Join(LinksOf(d, "self"), " ") }
+func SelfOf(d *Arrival) string { return strings.Join(Links(d.Header, "self"), " ") }
 
 // PathOf is a URL's path with its query, as they are written.
 func PathOf(u string) string {

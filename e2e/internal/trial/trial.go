@@ -1,59 +1,43 @@
 // Package trial is what it takes to try a hub: a source that publishes, callbacks
 // that answer well or badly and remember what arrived, and what a hub has to make
-// of both. It knows no testing.T, so that a program can try hubs too.
+// of both.
 package trial
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
-	"io"
-	"log"
 	"net/http"
-	"net/http/httptest"
 	"net/url"
 	"strings"
+	"testing"
 	"time"
-
-	"github.com/rshub/rshub/resourcesync"
 )
 
 // AsForm is the header of a subscriber's request.
 const AsForm = "Content-Type: application/x-www-form-urlencoded"
 
-// A T is told how a trial goes, as a *testing.T is. Fatal, Fatalf and Skip
-// end the goroutine that calls them.
-type T interface {
-	Helper()
-	Cleanup(end func())
-	Error(args ...any)
-	Errorf(format string, args ...any)
-	Fatal(args ...any)
-	Fatalf(format string, args ...any)
-	Skip(args ...any)
-	Failed() bool
+// A Hub is the hub that is tried, seen from outside.
+type Hub struct {
+	URL      string       // without a slash at the end
+	Client   *http.Client // for all requests to it
+	Patience time.Duration
+	Before   func(http.Handler) http.Handler // sees what the hub sends before the callbacks do, if it is not nil
 }
 
 // A Trial is a source and any number of subscribers, who try a hub together. It
 // lasts as long as its test.
 type Trial struct {
-	T
+	testing.TB
 	Hub       *Hub
 	Server    *Server // of its own: what callbacks of one host do may hold up others there
 	callbacks []*Callback
-	topics    int
 }
 
 // New starts a trial. Everything that it starts ends with the test.
-func New(t T, h *Hub) *Trial {
-	tr := &Trial{T: t, Hub: h}
-	if tr.Server = h.shared; tr.Server == nil {
-		tr.Server = tr.Elsewhere()
-	}
-	t.Cleanup(func() {
-		for _, c := range tr.callbacks {
-			c.end()
-		}
-	})
+func New(t testing.TB, h *Hub) *Trial {
+	tr := &Trial{TB: t, Hub: h}
+	tr.Server = tr.Elsewhere()
 	return tr
 }
 
@@ -65,6 +49,9 @@ func (t *Trial) Describe() string {
 	}
 	return b.String()
 }
+
+// ErrNotYet is what who waits for a condition says of one that is not true yet.
+var ErrNotYet = errors.New("not yet")
 
 // Wait waits until cond returns nil, and gives up with its last error.
 func (t *Trial) Wait(what string, cond func() error) {
@@ -93,38 +80,46 @@ func Soon(patience time.Duration, cond func() error) error {
 	}
 }
 
-// Elsewhere starts another server for callbacks. Where there is one URL for all
-// callbacks the check is skipped.
+// Elsewhere starts another server for callbacks.
 func (t *Trial) Elsewhere() *Server {
 	t.Helper()
-	if t.Hub.shared != nil {
-		t.Skip("it needs callbacks at several addresses")
-	}
-	return Serve(t, t.Hub.address(), t.Hub.Before)
+	return Serve(t, "127.0.0.1:0", t.Hub.Before)
 }
 
 // Callback makes a callback, with more behind its path.
 func (t *Trial) Callback(rest string) *Callback { return t.CallbackAt(t.Server, rest) }
-
-// TLSCallback makes a callback with a certificate that the hub cannot trust.
-func (t *Trial) TLSCallback() *Callback {
-	if t.Hub.shared != nil {
-		t.Skip("it needs callbacks at several addresses")
-	}
-	s := newServer()
-	server := httptest.NewUnstartedServer(s)
-	server.Config.ErrorLog = log.New(io.Discard, "", 0) // handshakes fail
-	server.StartTLS()
-	t.Cleanup(server.Close)
-	s.URL = server.URL
-	return t.CallbackAt(s, "")
-}
 
 // CallbackAt makes a callback at another server.
 func (t *Trial) CallbackAt(s *Server, rest string) *Callback {
 	c := s.Add(rest)
 	t.callbacks = append(t.callbacks, c)
 	return c
+}
+
+// Send makes a request with headers "Name: value".
+func (t *Trial) Send(method, u string, body []byte, headers ...string) *Answer {
+	t.Helper()
+	a, err := Exchange(t.Hub.Client, method, u, bytes.NewReader(body), headers...)
+	if err != nil {
+		t.Fatalf("%s %s: %v", method, u, err)
+	}
+	return a
+}
+
+// Fetch makes a request that is answered with a status.
+func (t *Trial) Fetch(status int, method, u string, body []byte, headers ...string) *Answer {
+	t.Helper()
+	a := t.Send(method, u, body, headers...)
+	if a.Status != status {
+		t.Fatalf("%s %s is answered %d, not %d: %s", method, u, a.Status, status, Tail(string(a.Body)))
+	}
+	return a
+}
+
+// Post sends a form to the hub.
+func (t *Trial) Post(form string) *Answer {
+	t.Helper()
+	return t.Send(http.MethodPost, t.Hub.URL+"/hub", []byte(form), AsForm)
 }
 
 // Form is a request of a subscriber. Parameters come in pairs; one that is there
@@ -141,11 +136,13 @@ func Form(mode, callback, topic string, params ...string) url.Values {
 
 // Request asks for a subscription, or for its end.
 func (t *Trial) Request(mode string, c *Callback, tp *Topic, params ...string) *Answer {
+	t.Helper()
 	return t.Post(Form(mode, c.URL, tp.URL, params...).Encode())
 }
 
 // Accepted makes a request that has to be accepted.
 func (t *Trial) Accepted(mode string, c *Callback, tp *Topic, params ...string) {
+	t.Helper()
 	if a := t.Request(mode, c, tp, params...); a.Status != http.StatusAccepted {
 		t.Fatalf("%s %q is answered %d, not 202: %s", mode, params, a.Status, Tail(string(a.Body)))
 	}
@@ -154,32 +151,21 @@ func (t *Trial) Accepted(mode string, c *Callback, tp *Topic, params ...string) 
 // Verified makes a request that has to be accepted and verified, and returns the
 // verification.
 func (t *Trial) Verified(mode string, c *Callback, tp *Topic, params ...string) Arrival {
+	t.Helper()
 	n := len(c.Got(Verification))
 	t.Accepted(mode, c, tp, params...)
 	return t.Arrives(c, Verification, n+1)[n]
 }
 
-// Subscribed makes a subscription that is active.
+// Subscribed makes a subscription, which gets all that is published from now on.
 func (t *Trial) Subscribed(c *Callback, tp *Topic, params ...string) Arrival {
 	t.Helper()
-	v := t.Verified("subscribe", c, tp, params...)
-	if t.Hub.IsRshub {
-		return v
-	}
-	t.Wait("the subscription is active", func() error {
-		mark := t.Publish(tp)
-		return Soon(min(t.Hub.Patience/10, time.Second), func() error {
-			if c.Times(mark) == 0 {
-				return errors.New("a change is not delivered")
-			}
-			return nil
-		})
-	})
-	return v
+	return t.Verified("subscribe", c, tp, params...)
 }
 
 // Arrives waits until so many requests of a kind have arrived.
 func (t *Trial) Arrives(c *Callback, kind string, n int) (all []Arrival) {
+	t.Helper()
 	t.Wait(fmt.Sprintf("%d of kind %s arrive", n, kind), func() error {
 		if all = c.Got(kind); len(all) < n {
 			return fmt.Errorf("there are %d", len(all))
@@ -189,9 +175,23 @@ func (t *Trial) Arrives(c *Callback, kind string, n int) (all []Arrival) {
 	return all
 }
 
+// Answered says whether so many arrivals of a kind were answered.
+func Answered(c *Callback, kind string, n int) error {
+	for _, a := range c.Got(kind) {
+		if a.Status != 0 {
+			n--
+		}
+	}
+	if n > 0 {
+		return fmt.Errorf("%d are not answered", n)
+	}
+	return nil
+}
+
 // Delivered waits until a change was delivered, and returns the delivery that
 // was answered with 2xx.
 func (t *Trial) Delivered(c *Callback, mark string) (d Arrival) {
+	t.Helper()
 	t.Wait("the change is delivered", func() error {
 		for _, d = range c.Got(Delivery) {
 			if d.Has(mark) && d.Status/100 == 2 {
@@ -216,42 +216,13 @@ func (c *Callback) Times(mark string) (n int) {
 // Rounds publishes changes, and waits until another subscriber has each. A
 // subscriber of the same topic had time to get them too.
 func (t *Trial) Rounds(tp *Topic, witness *Callback, n int) (marks []string) {
+	t.Helper()
 	for range n {
 		mark := t.Publish(tp)
 		t.Delivered(witness, mark)
 		marks = append(marks, mark)
 	}
 	return marks
-}
-
-// Nothing checks that a callback gets no changes any more, soon or at once.
-func (t *Trial) Nothing(c *Callback, tp *Topic, witness *Callback) {
-	t.Wait("nothing is delivered any more", func() error {
-		for _, mark := range t.Rounds(tp, witness, 8) {
-			if c.Times(mark) > 0 {
-				return errors.New("changes are delivered")
-			}
-		}
-		return nil
-	})
-}
-
-// Never checks that a callback never got anything delivered, while another did.
-func (t *Trial) Never(c *Callback, tp *Topic) {
-	witness := t.Callback("")
-	t.Subscribed(witness, tp)
-	t.Rounds(tp, witness, 3)
-	if all := c.Got(Delivery); len(all) > 0 {
-		t.Fatalf("%d deliveries arrived, the first: %s", len(all), Tail(string(all[0].Body)))
-	}
-}
-
-// PublishLocs publishes that these resources were created, and returns the mark
-// of the last.
-func (t *Trial) PublishLocs(tp *Topic, locs ...string) (mark string) {
-	t.Helper()
-	t.PublishAll(tp, Created(locs...))
-	return MarkOf(locs[len(locs)-1])
 }
 
 // Notification reads a delivery.
@@ -262,47 +233,4 @@ func (t *Trial) Notification(d Arrival) *List {
 		t.Fatalf("%v: %s", err, Tail(string(d.Body)))
 	}
 	return l
-}
-
-// Taken are the changes that a callback has taken, in their order, of resources
-// whose loc begins so.
-func (t *Trial) Taken(c *Callback, prefix string) (all []resourcesync.Change) {
-	t.Helper()
-	for _, d := range c.Got(Delivery) {
-		if d.Status/100 == 2 {
-			for _, it := range t.Notification(d).Items {
-				if strings.HasPrefix(it.Loc, prefix) {
-					all = append(all, it.Change)
-				}
-			}
-		}
-	}
-	return all
-}
-
-// ErrNotYet is what who waits for a condition says of one that is not true yet.
-var ErrNotYet = errors.New("not yet")
-
-// Answered says whether so many arrivals of a kind were answered.
-func Answered(c *Callback, kind string, n int) error {
-	for _, a := range c.Got(kind) {
-		if a.Status != 0 {
-			n--
-		}
-	}
-	if n > 0 {
-		return fmt.Errorf("%d are not answered", n)
-	}
-	return nil
-}
-
-// OneDelivered publishes a change and says whether it arrives soon.
-func OneDelivered(t *Trial, c *Callback, tp *Topic) error {
-	mark := t.Publish(tp)
-	return Soon(t.Hub.Patience/10, func() error {
-		if c.Times(mark) == 0 {
-			return ErrNotYet
-		}
-		return nil
-	})
 }

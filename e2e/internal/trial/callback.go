@@ -10,29 +10,20 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"testing"
 	"time"
 )
 
 // A Server is a destination's HTTP server, with any number of callbacks.
 type Server struct {
-	URL      string
-	listener net.Listener
-	close    func() // ends the server, and lets go what is kept waiting
+	URL string
 
 	mu        sync.Mutex
 	callbacks map[string]*Callback // by the first two segments of the path
-	contents  map[string]content   // of topics, by path
-	strays    []string             // requests for none of them
 }
 
-// A content is what a topic says at the moment.
-type content struct {
-	text  []byte
-	links string
-}
-
-// NewName makes a name that no other callback or topic has.
-func NewName() string { return strconv.FormatUint(rand.Uint64(), 36) }
+// newName makes a name that no other callback or topic has.
+func newName() string { return strconv.FormatUint(rand.Uint64(), 36) }
 
 // A Callback is one callback URL: what it answers, and what arrived.
 type Callback struct {
@@ -44,30 +35,15 @@ type Callback struct {
 	arrived []*Arrival
 }
 
-func newServer() *Server {
-	return &Server{callbacks: map[string]*Callback{}, contents: map[string]content{}}
-}
-
-// Serve starts a server on an address, such as 127.0.0.1:0, until the
-// end of the test. What is before it sees the requests first, if it is not nil.
-func Serve(t T, addr string, before func(http.Handler) http.Handler) *Server {
+// Serve starts a server on an address, such as 127.0.0.1:0, until the end of the
+// test. What is before it sees the requests first, if it is not nil.
+func Serve(t testing.TB, addr string, before func(http.Handler) http.Handler) *Server {
 	t.Helper()
-	s, err := Listen(addr, before)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(s.close)
-	return s
-}
-
-// Listen starts a server, until it is closed.
-func Listen(addr string, before func(http.Handler) http.Handler) (*Server, error) {
 	l, err := net.Listen("tcp", addr)
 	if err != nil {
-		return nil, fmt.Errorf("listen for callbacks: %w", err)
+		t.Fatalf("listen for callbacks: %v", err)
 	}
-	s := newServer()
-	s.URL, s.listener = "http://"+l.Addr().String(), l
+	s := &Server{URL: "http://" + l.Addr().String(), callbacks: map[string]*Callback{}}
 	var h http.Handler = s
 	if before != nil {
 		h = before(h)
@@ -78,23 +54,16 @@ func Listen(addr string, before func(http.Handler) http.Handler) (*Server, error
 		defer close(done)
 		_ = server.Serve(l) // until it is closed
 	}()
-	s.close = sync.OnceFunc(func() {
+	t.Cleanup(func() {
 		s.mu.Lock()
 		for _, c := range s.callbacks {
-			c.end()
+			close(c.over) // lets go what is kept waiting
 		}
 		s.mu.Unlock()
 		_ = server.Close()
 		<-done
 	})
-	return s, nil
-}
-
-// serve has the server serve a topic, for a hub that fetches it.
-func (s *Server) serve(tp *Topic, text []byte, hub string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.contents["/topic/"+tp.Set] = content{text, fmt.Sprintf(`<%s>; rel="hub", <%s>; rel="self"`, hub, tp.URL)}
+	return s
 }
 
 // Add makes a callback that confirms all and takes all. The rest comes behind
@@ -102,7 +71,7 @@ func (s *Server) serve(tp *Topic, text []byte, hub string) {
 func (s *Server) Add(rest string) *Callback {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	path := "/callback/" + NewName()
+	path := "/callback/" + newName()
 	c := &Callback{URL: s.URL + path + rest, over: make(chan struct{}), answers: map[string][]Reply{
 		Verification: {Confirm}, Denial: {Status(http.StatusOK)}, Delivery: {Status(http.StatusOK)},
 	}}
@@ -110,24 +79,14 @@ func (s *Server) Add(rest string) *Callback {
 	return c
 }
 
-// ServeHTTP answers what the hub asks of callbacks and topics.
+// ServeHTTP answers what the hub asks of callbacks.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	segments := strings.SplitN(r.URL.EscapedPath(), "/", 4) // "", callback, number, rest
 	var c *Callback
-	s.mu.Lock()
-	text, isTopic := s.contents[r.URL.Path]
 	if len(segments) > 2 {
+		s.mu.Lock()
 		c = s.callbacks["/"+segments[1]+"/"+segments[2]]
-	}
-	if c == nil && !isTopic {
-		s.strays = append(s.strays, r.Method+" "+r.RequestURI)
-	}
-	s.mu.Unlock()
-	if isTopic {
-		w.Header().Set("Content-Type", "application/xml")
-		w.Header().Set("Link", text.links)
-		_, _ = w.Write(text.text) // the hub may be gone
-		return
+		s.mu.Unlock()
 	}
 	if c == nil {
 		http.NotFound(w, r)
@@ -178,17 +137,6 @@ func (n *statusNote) WriteHeader(status int) {
 
 func (n *statusNote) Unwrap() http.ResponseWriter { return n.ResponseWriter }
 
-// end lets go what is kept waiting.
-func (c *Callback) end() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	select {
-	case <-c.over:
-	default:
-		close(c.over)
-	}
-}
-
 // On says how arrivals of a kind are answered, one after the other; the last
 // answer stays.
 func (c *Callback) On(kind string, answers ...Reply) {
@@ -197,12 +145,12 @@ func (c *Callback) On(kind string, answers ...Reply) {
 	c.answers[kind] = answers
 }
 
-// Got returns what arrived of a kind so far, as copies.
-func (c *Callback) Got(kind string) (all []Arrival) {
+// Got returns what arrived of a kind so far, or of all kinds, as copies.
+func (c *Callback) Got(kinds ...string) (all []Arrival) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, a := range c.arrived {
-		if a.kind == kind {
+		if len(kinds) == 0 || slices.Contains(kinds, a.kind) {
 			all = append(all, *a)
 		}
 	}
@@ -211,25 +159,13 @@ func (c *Callback) Got(kind string) (all []Arrival) {
 
 // describe shows what arrived, for the log.
 func (c *Callback) describe() string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	var b strings.Builder
-	for i, a := range c.arrived {
+	for i, a := range c.Got() {
 		if i == 20 {
-			fmt.Fprintf(&b, "and %d more\n", len(c.arrived)-i)
+			b.WriteString("and more\n")
 			break
 		}
 		fmt.Fprintf(&b, "%s %s %s, %d bytes, answered %d; %v\n", a.At.Format("05.000"), a.kind, a.Target, len(a.Body), a.Status, a.Header)
 	}
 	return b.String()
-}
-
-// Arrivals returns all that arrived, as copies.
-func (c *Callback) Arrivals() (all []Arrival) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, a := range c.arrived {
-		all = append(all, *a)
-	}
-	return all
 }
