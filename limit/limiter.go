@@ -12,10 +12,9 @@ import (
 type Options struct {
 	Caller  Limits // of each caller with a name, where it has none of its own
 	Address Limits // of each address, for what comes without a name: an IPv4 address, a /64 of IPv6
-	Total   Limits // of all together
 
-	// Refused is called each time that a limit refuses somebody. whose is "caller",
-	// "address" or "hub". It must not block. Default: nobody is told.
+	// Refused is called each time that a limit refuses somebody. whose is "caller"
+	// or "address". It must not block. Default: nobody is told.
 	Refused func(whose string, kind Kind)
 }
 
@@ -25,7 +24,6 @@ type Options struct {
 type Limiter struct {
 	opts      Options
 	begun     time.Time
-	total     *User
 	callers   table
 	addresses table
 }
@@ -54,12 +52,11 @@ func New(o Options) *Limiter {
 	for _, t := range []*table{&l.callers, &l.addresses} {
 		t.seed, t.most = maphash.MakeSeed(), maxUsers
 	}
-	l.total = l.user("this hub", "hub", &l.opts.Total)
 	return l
 }
 
 func (l *Limiter) user(whose, sort string, limits *Limits) *User {
-	u := &User{whose: whose, sort: sort, limiter: l, total: l.total}
+	u := &User{whose: whose, sort: sort, limiter: l}
 	u.limits.Store(limits)
 	return u
 }

@@ -10,13 +10,12 @@ import (
 	"github.com/rshub/rshub/problem"
 )
 
-// A User is a caller, an address, or the hub as a whole, and what it uses. Its methods may
+// A User is a caller or an address, and what it uses. Its methods may
 // be called at the same time, and never block. A nil *User has no limits.
 type User struct {
 	whose   string // begins the sentence "… has reached its limit"
 	sort    string // for Options.Refused
 	limiter *Limiter
-	total   *User // all together, who have limits besides; nil: this is that
 	limits  atomic.Pointer[Limits]
 
 	full [rates]atomic.Int64 // when all of a limit will have come back; it is a time of clock
@@ -35,11 +34,7 @@ func (u *User) Use(kind Kind, n int64) error {
 	if p := u.check(kind, now); p != nil {
 		return p
 	}
-	if p := u.total.check(kind, now); p != nil {
-		return p
-	}
 	u.spend(kind, n, now)
-	u.total.spend(kind, n, now)
 	return nil
 }
 
@@ -50,9 +45,7 @@ func (u *User) Check(kind Kind) error { return u.Use(kind, 0) }
 // be larger than was known before.
 func (u *User) Spend(kind Kind, n int64) {
 	if u != nil {
-		now := u.limiter.clock()
-		u.spend(kind, n, now)
-		u.total.spend(kind, n, now)
+		u.spend(kind, n, u.limiter.clock())
 	}
 }
 
@@ -61,14 +54,10 @@ func (u *User) Wait(kind Kind) time.Duration {
 	if u == nil {
 		return 0
 	}
-	now := u.limiter.clock()
-	return max(u.wait(kind, now), u.total.wait(kind, now))
+	return u.wait(kind, u.limiter.clock())
 }
 
 func (u *User) wait(kind Kind, now int64) time.Duration {
-	if u == nil {
-		return 0
-	}
 	l := u.limits.Load()[kind]
 	if l.Most == None || l.Most == 0 {
 		return 0
@@ -113,7 +102,7 @@ func spoken(d time.Duration) string {
 }
 
 func (u *User) spend(kind Kind, n, now int64) {
-	if u == nil || n == 0 {
+	if n == 0 {
 		return
 	}
 	l := u.limits.Load()[kind]
@@ -143,26 +132,9 @@ func (u *User) Open() (done func(), err error) {
 	if u == nil {
 		return func() {}, nil
 	}
-	if err := u.enter(); err != nil {
-		return nil, err
-	}
-	if err := u.total.enter(); err != nil {
-		u.open.Add(-1)
-		return nil, err
-	}
-	return func() {
-		u.total.leave()
-		u.leave()
-	}, nil
-}
-
-func (u *User) enter() error {
-	if u == nil {
-		return nil
-	}
 	most := u.limits.Load()[Connections].Most
 	if n := u.open.Add(1); most == 0 || n <= most {
-		return nil
+		return func() { u.open.Add(-1) }, nil
 	}
 	u.open.Add(-1)
 	u.refuse(Connections)
@@ -172,13 +144,7 @@ func (u *User) enter() error {
 		"Ratelimit-Policy": {`"connections";q=` + strconv.FormatInt(most, 10)},
 		"Ratelimit":        {`"connections";r=0`},
 	}
-	return p
-}
-
-func (u *User) leave() {
-	if u != nil {
-		u.open.Add(-1)
-	}
+	return nil, p
 }
 
 // idle reports whether forgetting u changes nothing: it has used nothing lately that did

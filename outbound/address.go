@@ -50,8 +50,7 @@ func prefix6(a, b uint16, bits int) netip.Prefix {
 // unicast addresses, and the networks that the operator allows.
 type addresses struct {
 	allow []netip.Prefix
-	ports []uint16 // the ports that may be reached; empty: 80, 443, and 1024 and above
-	self  string   // the hub's own host and port, see hostOf
+	self  string // the hub's own host and port, see hostOf
 }
 
 // control is a net.Dialer.Control. It sees the address to which the socket is
@@ -66,7 +65,7 @@ func (a *addresses) control(network, address string, _ syscall.RawConn) error {
 	if err != nil {
 		return fmt.Errorf("%w: %q", ErrAddress, address)
 	}
-	if !a.port(ap.Port()) || !a.reaches(ap.Addr()) {
+	if !mayPort(ap.Port()) || !a.reaches(ap.Addr()) {
 		return fmt.Errorf("%w: %s", ErrAddress, ap)
 	}
 	return nil
@@ -86,21 +85,8 @@ func (a *addresses) reaches(addr netip.Addr) bool {
 	return !slices.ContainsFunc(special[:], contains)
 }
 
-// port reports whether a port may be reached.
-func (a *addresses) port(p uint16) bool {
-	if len(a.ports) == 0 {
-		return p == 80 || p == 443 || p >= 1024
-	}
-	return slices.Contains(a.ports, p)
-}
-
-// portsText names the ports that may be reached, for error messages.
-func (a *addresses) portsText() string {
-	if len(a.ports) == 0 {
-		return "80, 443 and from 1024 on"
-	}
-	return strings.Trim(strings.ReplaceAll(fmt.Sprint(a.ports), " ", ", "), "[]")
-}
+// mayPort reports whether a port may be reached: 80, 443, and all from 1024 on.
+func mayPort(p uint16) bool { return p == 80 || p == 443 || p >= 1024 }
 
 // check refuses URLs to which the hub makes no request. name says what the URL
 // is, for errors. check asks no resolver: it only tells the person who gives a
@@ -134,12 +120,12 @@ func (a *addresses) check(name, target string) error {
 // checkHost refuses the hosts and ports to which the hub makes no request.
 func (a *addresses) checkHost(name string, u *url.URL) error {
 	host := nameOf(u)
-	port, err := strconv.ParseUint(portOf(u), 10, 16)
+	number, err := strconv.ParseUint(portOf(u), 10, 16)
 	switch {
 	case err != nil || portOf(u)[0] == '0':
 		return resourcesync.Invalid("the %s's port, %.10q, is no number from 1 to 65535 without zeros before it", name, portOf(u))
-	case !a.port(uint16(port)):
-		return resourcesync.Invalid("a %s on port %d is not allowed: the ports are %s", name, port, a.portsText())
+	case !mayPort(uint16(number)):
+		return resourcesync.Invalid("a %s on port %d is not allowed: the ports are 80, 443 and from 1024 on", name, number)
 	case len(host) > 253:
 		return resourcesync.Invalid("the %s's host is longer than the 253 bytes that a name has at most", name)
 	case hostOf(u) == a.self:

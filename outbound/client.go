@@ -32,7 +32,6 @@ const UserAgent = "rshub (+https://github.com/rshub/rshub)"
 type Options struct {
 	Self  string         // the hub's own URL, to which no request may lead; default: none
 	Allow []netip.Prefix // networks that may be reached besides the public addresses; default: none
-	Ports []uint16       // ports that may be reached; default: 80, 443, and 1024 and above
 	CAs   *x509.CertPool // certificate authorities to trust; default: the system's
 
 	ConnectTimeout time.Duration // of connecting, and of the TLS handshake; default 5 s
@@ -74,7 +73,7 @@ func New(o Options) *Client {
 	if o.PerAddress == 0 {
 		o.PerAddress = 8 * o.PerHost
 	}
-	c := &Client{addresses: addresses{allow: o.Allow, ports: o.Ports}, crowds: crowds{most: o.PerAddress, counts: map[crowd]int{}}}
+	c := &Client{addresses: addresses{allow: o.Allow}, crowds: crowds{most: o.PerAddress, counts: map[crowd]int{}}}
 	if u, err := url.Parse(o.Self); err == nil && u.Host != "" {
 		c.addresses.self = hostOf(u)
 	}

@@ -31,22 +31,19 @@ type Config struct {
 	OpsListen string // address (HOST:PORT) for health, metrics, profiles and backups; default: the hub serves none of them
 	BaseURL   string // URL (http or https) by which others reach the hub; required with RedisURL, and if Listen is beyond loopback; default: http:// (with TLS https://) and the address
 
-	// Paths of the files (PEM) of the TLS certificates, with their chains, and of their
-	// keys: for Listen, and for OpsListen. The hub reads them anew when they change.
-	// Default: no TLS.
-	TLSCertFile, TLSKeyFile, OpsTLSCertFile, OpsTLSKeyFile string
+	// Paths of the files (PEM) of the TLS certificate for Listen, with its chain, and of its
+	// key. The hub reads them anew when they change. Default: no TLS.
+	TLSCertFile, TLSKeyFile string
 
 	AuditLog string // path of the audit log, or trail.Stderr; default: none
 
 	Data        string // directory of the change memory, made if it does not exist; required without RedisURL
 	DiskReserve uint64 // with less free disk space than this, in bytes, the hub takes no changes; default 64 MiB
 
-	RedisURL           string        // URL of a Redis that keeps the change memory, for several hubs; the hub then does not use Data; default: none
-	RedisTimeout       time.Duration // how long the hub waits for a connection to Redis, and for each answer from Redis; default 5 s
-	RedisWait          int           // number of Redis replicas that must have a change, or a WebSub request, before the hub answers it; default 0
-	RedisWaitTimeout   time.Duration // how long the hub waits for these replicas; if they do not confirm in time, it answers 503; default 1 s
-	RedisAllowEviction bool          // accept a Redis that may evict keys, or that does not say whether it does; changes that it evicts are lost
-	StartTimeout       time.Duration // how long Run waits for Redis; default 1 minute
+	RedisURL     string        // URL of a Redis that keeps the change memory, for several hubs; the hub then does not use Data; default: none
+	RedisTimeout time.Duration // how long the hub waits for a connection to Redis, and for each answer from Redis; default 5 s
+	RedisWait    int           // number of Redis replicas that must have a change, or a WebSub request, before the hub answers it; default 0
+	StartTimeout time.Duration // how long Run waits for Redis; default 1 minute
 
 	NATSURL         string // URLs of NATS servers, by comma, to announce changes to the other hubs; default: none; they then find changes up to 2 s later
 	NATSCredentials string // path of a NATS credentials file; default: none
@@ -69,37 +66,27 @@ type Config struct {
 	Hosts    []string             // names that the hub has besides that of BaseURL, in lower case, without ports; *: any; default: none
 	Origins  []string             // origins of web pages that may use the hub, in lower case, such as https://example.org; *: all origins; default: only the hub's own
 
-	// How much each caller with a token, each address without one, and all of them together
-	// may use; also what is not there has a default, except of all together. They do not
-	// count for who may operate the hub. Each hub counts by itself.
-	CallerLimits, AddressLimits, TotalLimits limit.Limits
+	// How much each caller with a token, and each address without one, may use; also what is
+	// not there has a default. They do not count for who may operate the hub. Each hub counts
+	// by itself.
+	CallerLimits, AddressLimits limit.Limits
 
 	SetQuota int64 // how many bytes one set may keep; 0: four fifths of what the store has room for, if that is known; negative: any number
 
 	TrustedProxies []netip.Prefix // networks of proxies that are believed when they say, in X-Forwarded-For or Forwarded, who the client is; default: none
 
 	CallbackAllow    []netip.Prefix // networks that callbacks may be in, besides public addresses; default: none
-	CallbackPorts    []uint16       // ports that callbacks may have; default: 80, 443, and all from 1024 on
 	CallbackCAs      *x509.CertPool // CA certificates to trust for callbacks; default: the system's
 	CallbackTimeout  time.Duration  // how long one delivery may take, from the connection to the answer; default 15 s
-	CallbackInFlight int            // how many requests to callbacks may be under way at the same time; default 1,024
-	CallbackPerHost  int            // how many requests to callbacks at one host and port may be under way at the same time; one address may have eight times as many; default 8
 	CallbackRequests int            // how many requests for new subscriptions the hub takes in a minute for callbacks at one host, all ports together; default 1,000
 
-	CallbackMaxPerHost    int // how many subscriptions may have callbacks at one host and port; default 10,000
-	CallbackMaxPerSet     int // how many subscriptions one set may have; default 100,000
-	CallbackMaxUnverified int // how many subscriptions with callbacks at one host and port may wait for their verification; default 1,000
-
-	// Shortest lease of a WebSub subscription, lease of one that asks for none, and
-	// longest lease; default 300 s, 10 days and 31 days.
-	LeaseMin, LeaseDefault, LeaseMax time.Duration
+	LeaseMin time.Duration // shortest lease of a WebSub subscription; default 300 s
 
 	SecretKeys string // keys that encrypt the secrets of WebSub subscriptions where they are kept: ID:BASE64, by comma or line; the first encrypts, all decrypt; default: secrets are kept in clear
 
 	MaxBody      int64         // largest body of a publish in bytes, compressed and decompressed; an NDJSON stream may be longer; default 50 MiB
 	Heartbeat    time.Duration // time between signs of life on a connection that follows changes; default 30 s
 	WriteTimeout time.Duration // the hub closes the connection of a client that takes no data for this long; default 15 s
-	ClockSkew    time.Duration // by how much the clocks of hubs, of Redis and of clients may differ; default 1 minute
 	DrainDelay   time.Duration // how long a hub that is told to stop still serves, but says that it is not ready, so that load balancers notice; default 0
 	Grace        time.Duration // how long the hub then waits for its connections to end, before it cuts them; negative: it does not wait; default 25 s
 
@@ -121,7 +108,6 @@ func (c Config) withDefaults() Config {
 	c.Prefix = cmp.Or(c.Prefix, "rshub")
 	c.WriteTimeout = cmp.Or(c.WriteTimeout, 15*time.Second)
 	c.Grace = cmp.Or(c.Grace, 25*time.Second)
-	c.CallbackInFlight = cmp.Or(c.CallbackInFlight, 1024)
 	return c
 }
 
@@ -153,9 +139,8 @@ func (c *Config) check() error {
 		field string
 		value time.Duration
 	}{
-		{"RedisTimeout", c.RedisTimeout}, {"RedisWaitTimeout", c.RedisWaitTimeout}, {"StartTimeout", c.StartTimeout}, {"CallbackTimeout", c.CallbackTimeout},
-		{"LeaseMin", c.LeaseMin}, {"LeaseDefault", c.LeaseDefault}, {"LeaseMax", c.LeaseMax},
-		{"ResourceListInterval", c.ResourceListInterval}, {"Heartbeat", c.Heartbeat}, {"WriteTimeout", c.WriteTimeout}, {"ClockSkew", c.ClockSkew},
+		{"RedisTimeout", c.RedisTimeout}, {"StartTimeout", c.StartTimeout}, {"CallbackTimeout", c.CallbackTimeout},
+		{"LeaseMin", c.LeaseMin}, {"ResourceListInterval", c.ResourceListInterval}, {"Heartbeat", c.Heartbeat}, {"WriteTimeout", c.WriteTimeout},
 	} {
 		if d.value < 0 {
 			refuse(d.field, "is %v; it is not negative", d.value)
@@ -165,10 +150,8 @@ func (c *Config) check() error {
 		field string
 		value int64
 	}{
-		{"RedisWait", int64(c.RedisWait)}, {"MaxBody", c.MaxBody}, {"CallbackInFlight", int64(c.CallbackInFlight)}, {"CallbackPerHost", int64(c.CallbackPerHost)},
-		{"MaxBaselines", int64(c.MaxBaselines)}, {"MaxAudits", int64(c.MaxAudits)},
-		{"CallbackRequests", int64(c.CallbackRequests)}, {"CallbackMaxPerHost", int64(c.CallbackMaxPerHost)},
-		{"CallbackMaxPerSet", int64(c.CallbackMaxPerSet)}, {"CallbackMaxUnverified", int64(c.CallbackMaxUnverified)},
+		{"RedisWait", int64(c.RedisWait)}, {"MaxBody", c.MaxBody},
+		{"MaxBaselines", int64(c.MaxBaselines)}, {"MaxAudits", int64(c.MaxAudits)}, {"CallbackRequests", int64(c.CallbackRequests)},
 	} {
 		if n.value < 0 {
 			refuse(n.field, "is %d; it is not negative", n.value)
@@ -208,9 +191,6 @@ func (c *Config) checkAddresses(refuse func(field, format string, args ...any)) 
 	}
 	if (c.TLSCertFile == "") != (c.TLSKeyFile == "") {
 		refuse("TLSCertFile", "and Config.TLSKeyFile are a pair, and one is empty")
-	}
-	if (c.OpsTLSCertFile == "") != (c.OpsTLSKeyFile == "") {
-		refuse("OpsTLSCertFile", "and Config.OpsTLSKeyFile are a pair, and one is empty")
 	}
 	if c.TLSCertFile != "" && strings.HasPrefix(strings.ToLower(c.BaseURL), "http:") {
 		refuse("BaseURL", "is %s, and the hub speaks TLS (Config.TLSCertFile): it begins with https", c.BaseURL)

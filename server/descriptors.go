@@ -3,6 +3,8 @@ package server
 import (
 	"errors"
 	"math"
+
+	"github.com/rshub/rshub/callback"
 )
 
 // Shares say how the file descriptors that the process may have are shared out. Users
@@ -50,7 +52,7 @@ func (s *Server) shareDescriptors() shares {
 		s.log.Warn("the limit of file descriptors is unknown, so connections are not bounded by it", "err", err)
 		return shares{users: math.MaxInt64}
 	}
-	all := share(limit, int64(s.config.CallbackInFlight))
+	all := share(limit, callback.InFlight)
 	if !all.fits() {
 		s.log.Warn("the limit of file descriptors is low: half of them are kept for the store, callbacks and operators", "limit", limit, "connections", all.users, "good", all.good)
 	}

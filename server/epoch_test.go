@@ -38,7 +38,7 @@ func TestEpochOfBackup(t *testing.T) {
 	hubs := []*started{original}
 	for _, name := range []string{"first", "second"} {
 		dir := filepath.Join(t.TempDir(), name)
-		if _, _, err := FetchBackup(t.Context(), strings.TrimPrefix(original.Ops, "http://"), "", "", dir); err != nil {
+		if _, _, err := FetchBackup(t.Context(), strings.TrimPrefix(original.Ops, "http://"), "", dir); err != nil {
 			t.Fatal(err)
 		}
 		hubs = append(hubs, start(t, Config{Data: dir, BaseURL: original.URL}))

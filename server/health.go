@@ -14,6 +14,7 @@ import (
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/hub"
+	"github.com/rshub/rshub/internal/certificate"
 	"github.com/rshub/rshub/internal/trail"
 	"github.com/rshub/rshub/problem"
 )
@@ -54,8 +55,8 @@ type needs struct {
 	bus     *hub.Bus // nil: the hub uses no NATS
 	callers *callers
 
-	certificates certificates
-	trail        *trail.Log // nil: there is no audit log
+	certificate *certificate.Files // nil: there is none
+	trail       *trail.Log         // nil: there is no audit log
 }
 
 // newHealth returns the health of a hub that is starting.
@@ -70,8 +71,8 @@ func (h *health) leave(why string) { h.away.Store(&why) }
 
 // open makes /readyz say that the hub is ready, as long as its required dependencies
 // are OK.
-func (h *health) open(memory changelog.Log, bus *hub.Bus, callers *callers, certificates certificates, trail *trail.Log) {
-	h.needs.Store(&needs{memory, bus, callers, certificates, trail})
+func (h *health) open(memory changelog.Log, bus *hub.Bus, callers *callers, certificate *certificate.Files, trail *trail.Log) {
+	h.needs.Store(&needs{memory, bus, callers, certificate, trail})
 	h.away.Store(nil)
 }
 
@@ -91,8 +92,8 @@ func (h *health) dependencies(ctx context.Context) map[string]dependency {
 	if needs.callers.authenticator != nil {
 		all["callers"] = newDependency(false, needs.callers.err()) // the tokens or keys before are in force
 	}
-	for name, files := range needs.certificates {
-		all[name] = newDependency(false, files.Err()) // the certificate before is in force
+	if needs.certificate != nil {
+		all["certificate"] = newDependency(false, needs.certificate.Err()) // the certificate before is in force
 	}
 	if needs.trail != nil {
 		all["audit_log"] = newDependency(false, needs.trail.Err())

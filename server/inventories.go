@@ -39,7 +39,7 @@ const inventoryHubs = "inventory-hubs"
 // inventoriesInRedis returns the inventories beside a memory in Redis. A hub that keeps
 // none (RSHUB_INVENTORY=off) is not among those that share the claims on them.
 func (c *Config) inventoriesInRedis(conn *redisconn.Conn, memory *redislog.Log) inventoryStore {
-	keepers := claim.NewRedis(conn, c.Prefix, live.Kind, claim.RedisOptions{ClockSkew: c.ClockSkew, Hubs: inventoryHubs})
+	keepers := claim.NewRedis(conn, c.Prefix, live.Kind, claim.RedisOptions{Hubs: inventoryHubs})
 	return inventoryStore{
 		store: memory.Inventories(), claims: keepers, poll: pollRedis, sweep: memory.SweepDeleted,
 		scarce: func(ctx context.Context) bool {

@@ -37,14 +37,14 @@ func newLimiter(c *Config, r prometheus.Registerer) (*limit.Limiter, func(whose 
 	refused := promauto.With(r).NewCounterVec(prometheus.CounterOpts{
 		Name: "rshub_limit_refused_total", Help: "Requests, and batches of streams, that were refused because a limit was reached, by whose limit it was, and of what.",
 	}, []string{"whose", "limit"})
-	for _, whose := range []string{"caller", "address", "hub"} {
+	for _, whose := range []string{"caller", "address"} {
 		for kind := range limit.Connections + 1 {
 			refused.WithLabelValues(whose, kind.String())
 		}
 	}
 	count := func(whose string, kind limit.Kind) { refused.WithLabelValues(whose, kind.String()).Inc() }
 	return limit.New(limit.Options{
-		Caller: c.CallerLimits.Or(callerLimits), Address: c.AddressLimits.Or(addressLimits), Total: c.TotalLimits, Refused: count,
+		Caller: c.CallerLimits.Or(callerLimits), Address: c.AddressLimits.Or(addressLimits), Refused: count,
 	}), count
 }
 

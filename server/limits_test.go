@@ -47,7 +47,7 @@ func TestLimitsOfEach(t *testing.T) {
 		t.Fatal(err)
 	}
 	h := start(t, Config{
-		Callers: known, CallerLimits: limits(t, "publishes:4/h,requests:none"), AddressLimits: limits(t, "requests:20/h"), TotalLimits: limits(t, "publishes:5/h"),
+		Callers: known, CallerLimits: limits(t, "publishes:4/h,requests:none"), AddressLimits: limits(t, "requests:20/h"),
 	})
 	publish := func(token string) (*http.Response, string) {
 		return running.Do(t, "POST", h.URL+"/sets/demo/changes", running.OneChange, "Content-Type", "application/json", "Authorization", "Bearer "+token)
@@ -57,7 +57,7 @@ func TestLimitsOfEach(t *testing.T) {
 		want   string // in the detail of the problem; empty: it is taken
 	}{
 		{1, ""}, {1, ""}, {1, "callerb has reached its limit of 2 publishes in an hour"},
-		{0, ""}, {0, ""}, {0, ""}, {0, "this hub has reached its limit of 5 publishes in an hour"},
+		{0, ""}, {0, ""}, {0, ""}, {0, ""}, {0, "callera has reached its limit of 4 publishes in an hour"},
 		{2, ""}, {2, ""},
 	} {
 		resp, body := publish(texts[test.caller])
@@ -93,7 +93,7 @@ func TestLimitsOfEach(t *testing.T) {
 		}
 	}
 	_, metrics := running.Do(t, "GET", h.Ops+"/metrics", "")
-	for _, want := range []string{`rshub_limit_refused_total{limit="publishes",whose="caller"} 1`, `rshub_limit_refused_total{limit="publishes",whose="hub"} 1`, `rshub_limit_refused_total{limit="requests",whose="address"} 2`} {
+	for _, want := range []string{`rshub_limit_refused_total{limit="publishes",whose="caller"} 2`, `rshub_limit_refused_total{limit="requests",whose="address"} 2`} {
 		if !strings.Contains(metrics, want) {
 			t.Errorf("the metrics lack %s", want)
 		}

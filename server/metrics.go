@@ -63,7 +63,7 @@ func newReadyGauge(h *health) *readyGauge {
 	return &readyGauge{
 		health:     h,
 		ready:      prometheus.NewDesc("rshub_ready", "Whether the hub is ready, as /readyz says it: 1 or 0.", nil, nil),
-		dependency: prometheus.NewDesc("rshub_dependency_ok", "Whether the change memory, and NATS where there is one, can be used now, and whether the newest tokens and keys of callers (callers) and certificates (certificate, ops_certificate) are in force, and whether the audit log could be written last (audit_log): 1 or 0. It is looked at when this is read.", []string{"dependency"}, nil),
+		dependency: prometheus.NewDesc("rshub_dependency_ok", "Whether the change memory, and NATS where there is one, can be used now, and whether the newest tokens and keys of callers (callers) and the certificate are in force, and whether the audit log could be written last (audit_log): 1 or 0. It is looked at when this is read.", []string{"dependency"}, nil),
 	}
 }
 

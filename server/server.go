@@ -22,6 +22,7 @@ import (
 	"github.com/rshub/rshub/callback/websub"
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/hub"
+	"github.com/rshub/rshub/internal/certificate"
 	"github.com/rshub/rshub/internal/trail"
 	"github.com/rshub/rshub/problem"
 )
@@ -37,9 +38,9 @@ type Server struct {
 	health   *health
 	front    *front
 
-	certificates certificates
-	reopen       atomic.Pointer[trail.Log] // while the hub runs; nil: there is no audit log
-	ready        chan struct{}
+	certificate *certificate.Files        // nil: the hub speaks no TLS
+	reopen      atomic.Pointer[trail.Log] // while the hub runs; nil: there is no audit log
+	ready       chan struct{}
 }
 
 // New returns the hub that c describes, or an error that names everything that is
@@ -59,12 +60,13 @@ func New(c Config) (*Server, error) {
 	}}
 	s.callers = newCallers(&c, s.metrics, s.errors, s.log)
 	s.requests = &requests{log: s.log, proxies: c.TrustedProxies}
-	if err := s.openCertificates(); err != nil {
+	if err := s.openCertificate(); err != nil {
 		return nil, err
 	}
 	s.front = newFront(s.requests, c.WriteTimeout, s.log)
-	s.certificates.secure(s.front.public, publicCertificate)
-	s.certificates.secure(s.front.ops, opsCertificate)
+	if s.certificate != nil {
+		secure(s.front.public, s.certificate)
+	}
 	return s, nil
 }
 
@@ -125,7 +127,7 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	p := s.wire(base, guard, store, bus, descriptors.idle)
 	s.callers.open(ctx, store.memory, p.hub.Waits, store.ticketKeys, descriptors.one)
-	s.health.open(store.memory, bus, s.callers, s.certificates, s.requests.trail)
+	s.health.open(store.memory, bus, s.callers, s.certificate, s.requests.trail)
 	f.open(s.site(base, guard, store, p), s.ops(guard, store))
 	s.requests.starting.Store(false)
 	s.announce(base)
@@ -166,7 +168,10 @@ func (s *Server) serve(ctx context.Context, p *parts) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	runs := p.runs()
-	runs["callers"], runs["certificates"] = s.callers.run, s.certificates.run
+	runs["callers"] = s.callers.run
+	if s.certificate != nil {
+		runs["certificate"] = func(ctx context.Context) error { s.certificate.Watch(ctx); return nil }
+	}
 	for name, run := range runs {
 		wg.Go(func() {
 			if err := run(background); err != nil {

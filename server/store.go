@@ -126,7 +126,7 @@ func (c *Config) subscriptionsInRedis(conn *redisconn.Conn) (subscription.Regist
 	if err != nil {
 		return nil, nil, fmt.Errorf("open the subscriptions: %w", err)
 	}
-	return r, claim.NewRedis(conn, c.Prefix, subscription.ClaimKind, claim.RedisOptions{ClockSkew: c.ClockSkew}), nil
+	return r, claim.NewRedis(conn, c.Prefix, subscription.ClaimKind, claim.RedisOptions{}), nil
 }
 
 // subscriptionsOnDisk opens the subscriptions beside a memory on the disk.
@@ -195,14 +195,14 @@ func (s *Server) awaitRedis(ctx context.Context, conn *redisconn.Conn) (*redislo
 }
 
 func (c *Config) diskOptions() disklog.Options {
-	return disklog.Options{ClockSkew: c.ClockSkew, Reserve: c.DiskReserve}
+	return disklog.Options{Reserve: c.DiskReserve}
 }
 
 func (c *Config) redisOptions() redislog.Options {
-	return redislog.Options{Prefix: c.Prefix, ClockSkew: c.ClockSkew, Logger: c.Logger, AllowEviction: c.RedisAllowEviction}
+	return redislog.Options{Prefix: c.Prefix, Logger: c.Logger}
 }
 
 // connectRedis prepares the connections to Redis. The first call makes them.
 func (c *Config) connectRedis() (*redisconn.Conn, error) {
-	return redisconn.Open(c.RedisURL, redisconn.Options{Timeout: c.RedisTimeout, Wait: c.RedisWait, WaitTimeout: c.RedisWaitTimeout})
+	return redisconn.Open(c.RedisURL, redisconn.Options{Timeout: c.RedisTimeout, Wait: c.RedisWait})
 }

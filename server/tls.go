@@ -1,7 +1,6 @@
 package server
 
 import (
-	"context"
 	"fmt"
 	"net/http"
 
@@ -12,57 +11,22 @@ import (
 	"github.com/rshub/rshub/internal/certificate"
 )
 
-// Certificates are what the hub speaks TLS with, by what /readyz and metrics call them. A
-// listener without one speaks without TLS.
-type certificates map[string]*certificate.Files
-
-const (
-	publicCertificate = "certificate"     // of Config.Listen
-	opsCertificate    = "ops_certificate" // of Config.OpsListen
-)
-
-// openCertificates opens the files that c names. c has been checked.
-func (s *Server) openCertificates() error {
-	c := &s.config
-	s.certificates = certificates{}
-	for _, f := range []struct{ name, field, cert, key string }{
-		{publicCertificate, "Config.TLSCertFile", c.TLSCertFile, c.TLSKeyFile}, {opsCertificate, "Config.OpsTLSCertFile", c.OpsTLSCertFile, c.OpsTLSKeyFile},
-	} {
-		if f.cert == "" {
-			continue
-		}
-		opened, err := certificate.Open(f.cert, f.key, s.log)
-		if err != nil {
-			return fmt.Errorf("%s: %w", f.field, err)
-		}
-		s.certificates[f.name] = opened
-		promauto.With(s.metrics).NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "rshub_certificate_expires_timestamp_seconds", Help: "When the TLS certificate in force ends, that of RSHUB_LISTEN (certificate) and that of RSHUB_OPS_LISTEN (ops_certificate); only where the hub speaks TLS.",
-			ConstLabels: prometheus.Labels{"certificate": f.name},
-		}, func() float64 { return float64(opened.Expires().Unix()) })
+// openCertificate opens the files that c names, if it names some. c has been checked.
+func (s *Server) openCertificate() (err error) {
+	if s.config.TLSCertFile == "" {
+		return nil
 	}
+	if s.certificate, err = certificate.Open(s.config.TLSCertFile, s.config.TLSKeyFile, s.log); err != nil {
+		return fmt.Errorf("Config.TLSCertFile: %w", err)
+	}
+	promauto.With(s.metrics).NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "rshub_certificate_expires_timestamp_seconds", Help: "When the TLS certificate in force ends; only where the hub speaks TLS.",
+	}, func() float64 { return float64(s.certificate.Expires().Unix()) })
 	return nil
 }
 
-// run reads the certificates anew when they change, until ctx is done.
-func (c certificates) run(ctx context.Context) error {
-	done := make(chan struct{})
-	for _, files := range c {
-		go func() { files.Watch(ctx); done <- struct{}{} }()
-	}
-	for range c {
-		<-done
-	}
-	return nil
-}
-
-// secure makes srv speak TLS with a certificate, if there is one, and HTTP/2 with whom
-// asks for it (ALPN).
-func (c certificates) secure(srv *http.Server, name string) {
-	files := c[name]
-	if files == nil {
-		return
-	}
+// secure makes srv speak TLS with a certificate, and HTTP/2 with whom asks for it (ALPN).
+func secure(srv *http.Server, files *certificate.Files) {
 	srv.TLSConfig = files.Config()
 	if srv.Protocols == nil {
 		srv.Protocols = new(http.Protocols)
@@ -74,8 +38,8 @@ func (c certificates) secure(srv *http.Server, name string) {
 
 // fits tells the log if the certificate is not for the host in the hub's URL.
 func (s *Server) fits(base feed.Base) {
-	if files := s.certificates[publicCertificate]; files != nil {
-		if err := files.Names(hostName(string(base))); err != nil {
+	if s.certificate != nil {
+		if err := s.certificate.Names(hostName(string(base))); err != nil {
 			s.log.Warn("the certificate is not for the host in the hub's URL, so clients will refuse it", "url", base, "err", err)
 		}
 	}

@@ -25,7 +25,7 @@ import (
 	"github.com/rshub/rshub/internal/until"
 )
 
-// A secured is a hub that speaks TLS on both addresses.
+// A secured is a hub that speaks TLS.
 type secured struct {
 	*started
 	pair *certtest.Pair
@@ -35,10 +35,10 @@ type secured struct {
 func startTLS(t *testing.T, c Config) *secured {
 	t.Helper()
 	s := &secured{pair: certtest.New(t)}
-	c.TLSCertFile, c.TLSKeyFile, c.OpsTLSCertFile, c.OpsTLSKeyFile = s.pair.Cert, s.pair.Key, s.pair.Cert, s.pair.Key
+	c.TLSCertFile, c.TLSKeyFile = s.pair.Cert, s.pair.Key
 	c.Metrics = prometheus.NewRegistry()
 	s.started = start(t, c)
-	s.URL, s.Ops = strings.Replace(s.URL, "http:", "https:", 1), strings.Replace(s.Ops, "http:", "https:", 1)
+	s.URL = strings.Replace(s.URL, "http:", "https:", 1)
 	s.http = s.client(&tls.Config{}, true)
 	return s
 }
@@ -145,14 +145,8 @@ func TestTLS(t *testing.T) {
 	if _, body := s.do(s.http, "GET", s.URL+"/sets/demo/capabilitylist.xml", ""); !strings.Contains(body, s.URL+"/sets/demo/") {
 		t.Errorf("the base is another: %s", body)
 	}
-	if resp, body := s.do(s.http, "GET", s.Ops+"/readyz", ""); resp.StatusCode != http.StatusOK || !strings.Contains(body, `"certificate":{"ok":true,"required":false}`) || !strings.Contains(body, `"ops_certificate":{"ok":true`) {
+	if resp, body := s.do(s.http, "GET", s.Ops+"/readyz", ""); resp.StatusCode != http.StatusOK || !strings.Contains(body, `"certificate":{"ok":true,"required":false}`) {
 		t.Errorf("ready: %d %s", resp.StatusCode, body)
-	}
-	if files, _, err := FetchBackup(t.Context(), strings.TrimPrefix(s.Ops, "https://"), s.pair.Cert, "", t.TempDir()+"/copy"); err != nil || files == 0 {
-		t.Errorf("backup: %d files, %v", files, err)
-	}
-	if _, _, err := FetchBackup(t.Context(), strings.TrimPrefix(s.Ops, "https://"), certtest.New(t).Cert, "", t.TempDir()+"/copy"); err == nil || !strings.Contains(err.Error(), "the certificate is not that in") {
-		t.Errorf("backup with another certificate: %v", err)
 	}
 }
 
@@ -268,7 +262,7 @@ func TestCertificateIsReplaced(t *testing.T) {
 	s.pair.Renew(ends)
 	until.Done(t, "the new certificate", func() bool { return serial() == 2 })
 	_, metrics := s.do(s.http, "GET", s.Ops+"/metrics", "")
-	if want := fmt.Sprintf(`rshub_certificate_expires_timestamp_seconds{certificate="certificate"} %g`, float64(ends.Unix())); !strings.Contains(metrics, want) {
+	if want := fmt.Sprintf(`rshub_certificate_expires_timestamp_seconds %g`, float64(ends.Unix())); !strings.Contains(metrics, want) {
 		t.Errorf("metrics lack %s", want)
 	}
 	s.pair.Write(s.pair.Key, []byte("no key"))
@@ -289,27 +283,21 @@ func TestCertificateIsReplaced(t *testing.T) {
 // Browsers are told to use TLS only where that breaks nothing else: not if the hub itself is
 // reached without TLS, and not for localhost, whose other ports are others'.
 func TestStrictTransport(t *testing.T) {
-	pair := certtest.New(t)
-	plain := start(t, Config{BaseURL: "http://hub.example.org", Hosts: []string{"hub.example.org"}, OpsTLSCertFile: pair.Cert, OpsTLSKeyFile: pair.Key})
-	both := startTLS(t, Config{BaseURL: "https://hub.example.org"})
-	client := &http.Client{Transport: &http.Transport{TLSClientConfig: pair.Client()}}
-	defer client.CloseIdleConnections()
+	s := startTLS(t, Config{BaseURL: "https://hub.example.org"})
 	for _, test := range []struct {
-		client    *http.Client
 		url, host string
 		strict    bool
 	}{
-		{client, strings.Replace(plain.Ops, "http:", "https:", 1), "hub.example.org", false},
-		{both.http, both.URL, "hub.example.org", true},
-		{both.http, both.Ops, "hub.example.org", true},
-		{both.http, both.URL, "localhost:8080", false},
+		{s.URL, "hub.example.org", true},
+		{s.Ops, "hub.example.org", false}, // without TLS, browsers do not believe it
+		{s.URL, "localhost:8080", false},
 	} {
 		r, err := http.NewRequestWithContext(t.Context(), "GET", test.url+"/healthz", nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		r.Host = test.host
-		resp, err := test.client.Do(r)
+		resp, err := s.http.Do(r)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -325,7 +313,7 @@ func TestStrictTransport(t *testing.T) {
 func TestHandshakeIsBounded(t *testing.T) {
 	pair, log := certtest.New(t), &logged.Log{}
 	server, err := New(Config{Listen: "127.0.0.1:0", OpsListen: "127.0.0.1:0", Data: t.TempDir(), Logger: log.Logger(slog.LevelInfo),
-		TLSCertFile: pair.Cert, TLSKeyFile: pair.Key, OpsTLSCertFile: pair.Cert, OpsTLSKeyFile: pair.Key})
+		TLSCertFile: pair.Cert, TLSKeyFile: pair.Key})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -367,11 +355,11 @@ func TestCrowdTLS(t *testing.T) {
 	}
 	pair, log := certtest.New(t), slog.New(slog.DiscardHandler)
 	s := &Server{config: Config{TLSCertFile: pair.Cert, TLSKeyFile: pair.Key}, log: log, metrics: prometheus.NewRegistry()}
-	if err := s.openCertificates(); err != nil {
+	if err := s.openCertificate(); err != nil {
 		t.Fatal(err)
 	}
 	f := newFront(&requests{log: log}, time.Minute, log)
-	s.certificates.secure(f.public, publicCertificate)
+	secure(f.public, s.certificate)
 	c := newCrowd(l, shares{users: 1, away: 1}, log, prometheus.NewRegistry())
 	f.listener = c
 	f.serve(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), nil)
@@ -397,7 +385,6 @@ func TestTLSConfig(t *testing.T) {
 		says   string
 	}{
 		{Config{TLSCertFile: pair.Cert}, "Config.TLSCertFile and Config.TLSKeyFile are a pair"},
-		{Config{OpsTLSKeyFile: pair.Key}, "Config.OpsTLSCertFile and Config.OpsTLSKeyFile are a pair"},
 		{Config{TLSCertFile: pair.Cert, TLSKeyFile: pair.Cert}, "Config.TLSCertFile: read the certificate in"},
 		{Config{TLSCertFile: pair.Cert, TLSKeyFile: pair.Key, BaseURL: "http://hub.example.org"}, "Config.BaseURL is http://hub.example.org, and the hub speaks TLS"},
 		{Config{TLSCertFile: pair.Cert, TLSKeyFile: pair.Key, BaseURL: "https://hub.example.org"}, ""},

@@ -77,34 +77,33 @@ func (s *Server) wire(base feed.Base, guard *guard, store *store, bus *hub.Bus, 
 	p.quota = newQuota(store, c.SetQuota, s.log)
 	p.hub = hub.New(log, hub.Options{
 		Base: base, Sets: c.Sets, ListSize: c.ChangeListSize, MaxBody: c.MaxBody, Retention: c.Retention,
-		ClockSkew: c.ClockSkew, Logger: s.log, Metrics: s.metrics, Bus: bus, Shared: shared, Hold: hold,
+		Logger: s.log, Metrics: s.metrics, Bus: bus, Shared: shared, Hold: hold,
 		Intake: budget.New(max(intakeBytes, 10*c.MaxBody), budget.Patience).Divide(holder), Full: p.quota.full, Grew: p.quota.grew,
 		Admit: s.callers.admit(),
 	})
 	p.activity = activity.New(log, activity.Options{Following: p.following, Logger: s.log})
 	p.subscribe = subscribe.New(p.hub, log, subscribe.Options{
 		Base: base, Waits: p.hub.Waits, CheckOrigin: guard.allows,
-		Heartbeat: c.Heartbeat, WriteTimeout: c.WriteTimeout, ClockSkew: c.ClockSkew, Logger: s.log,
+		Heartbeat: c.Heartbeat, WriteTimeout: c.WriteTimeout, Logger: s.log,
 		Metrics: s.metrics, Behind: p.hub.Behind, Attend: p.hub.Attend, Answers: answers,
 		Streams: p.streams, Snapshot: p.snapshot, Hold: s.callers.hold, Delivered: p.activity.Delivered,
 	})
 	p.web = web.New(states{p.live}, base, web.Options{Answers: answers, Streams: p.streams, Logger: s.log})
 	p.documents = documents.New(log, base, documents.Options{
-		ClockSkew: c.ClockSkew,
-		Waits:     p.hub.Waits,
-		NoPush:    func(set string) bool { return slices.Contains(c.NoPushSets, set) },
-		Logger:    s.log,
-		Answers:   answers,
-		Streams:   p.streams,
+		Waits:   p.hub.Waits,
+		NoPush:  func(set string) bool { return slices.Contains(c.NoPushSets, set) },
+		Logger:  s.log,
+		Answers: answers,
+		Streams: p.streams,
 
 		Inventories: p.live != nil,
 		List:        p.resourceList,
 	})
 	attempts := meter.New(s.metrics)
-	p.outbound = outbound.New(outbound.Options{Self: string(base), Allow: c.CallbackAllow, Ports: c.CallbackPorts, CAs: c.CallbackCAs, PerHost: c.CallbackPerHost, Idle: idle})
+	p.outbound = outbound.New(outbound.Options{Self: string(base), Allow: c.CallbackAllow, CAs: c.CallbackCAs, Idle: idle})
 	caller := websub.NewCaller(p.outbound, base, websub.CallerOptions{Timeout: c.CallbackTimeout, Inventory: p.inventory})
 	p.engine = callback.New(store.subscriptions, store.claims, log, p.hub, caller, caller, callback.Options{
-		InFlight: c.CallbackInFlight, PerHost: c.CallbackPerHost, Logger: s.log, Metrics: s.metrics, Meter: attempts, Rights: s.callers.rights(),
+		Logger: s.log, Metrics: s.metrics, Meter: attempts, Rights: s.callers.rights(),
 		Delivered: p.activity.Delivered, Outcome: p.called,
 	})
 	var ping func(context.Context, string) error
@@ -113,9 +112,7 @@ func (s *Server) wire(base feed.Base, guard *guard, store *store, bus *hub.Bus, 
 		ping = p.sources.poller.Ping
 	}
 	p.websub = websub.NewServer(p.engine, store.subscriptions, log, p.outbound.Check, base, websub.Options{
-		Waits: p.hub.Waits, Inventory: p.inventory, Ping: ping, LeaseMin: c.LeaseMin, LeaseDefault: c.LeaseDefault, LeaseMax: c.LeaseMax,
-		MaxRequests: c.CallbackRequests, MaxPerHost: c.CallbackMaxPerHost, MaxPerSet: c.CallbackMaxPerSet, MaxUnverified: c.CallbackMaxUnverified,
-		ClockSkew: c.ClockSkew,
+		Waits: p.hub.Waits, Inventory: p.inventory, Ping: ping, LeaseMin: c.LeaseMin, MaxRequests: c.CallbackRequests,
 	})
 	s.health.missing = p.engine.Missing
 	s.metrics.MustRegister(newReadyGauge(s.health))

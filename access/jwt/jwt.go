@@ -28,11 +28,13 @@ const (
 	maxTries = 4       // keys that one token is tried with
 )
 
+// rightsClaim is the claim that has the rights: a text, or a list of texts (RFC 8693, 4.2).
+const rightsClaim = "scope"
+
 // Options of an Authenticator. Those without a default are required.
 type Options struct {
 	Issuer   string   // iss of each token
 	Audience []string // aud of each token is one of these
-	Claim    string   // has the rights: a text, or a list of texts; default scope
 
 	// Skew is by how much the clocks of the issuer and of this machine may differ when a
 	// token begins (nbf, iat). It does not prolong a token. Default 1 minute.
@@ -68,9 +70,6 @@ type known struct {
 func New(keys *Keys, o Options) (*Authenticator, error) {
 	if o.Issuer == "" || len(o.Audience) == 0 {
 		return nil, errors.New("JWTs need an issuer and an audience: a token for another service must not be good here")
-	}
-	if o.Claim == "" {
-		o.Claim = "scope"
 	}
 	if o.Skew == 0 {
 		o.Skew = time.Minute
@@ -239,9 +238,9 @@ func (a *Authenticator) read(registered *jwt.Claims, claims map[string]json.RawM
 	case registered.Subject == "" || len(registered.Subject) > maxName || strings.ContainsFunc(registered.Subject, func(c rune) bool { return c < ' ' || c == 0x7F || c == 0xFFFD }):
 		return known{}, access.Unknown(fmt.Sprintf("the JWT does not say whose it is (sub), in at most %d bytes", maxName))
 	}
-	rights, err := readRights(claims[a.opts.Claim])
+	rights, err := readRights(claims[rightsClaim])
 	if err != nil {
-		return known{}, access.Unknown("the JWT's claim " + a.opts.Claim + ": " + err.Error())
+		return known{}, access.Unknown("the JWT's claim " + rightsClaim + ": " + err.Error())
 	}
 	begins := registered.NotBefore.Time()
 	if issued := registered.IssuedAt.Time(); issued.After(begins) {

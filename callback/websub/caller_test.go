@@ -42,7 +42,6 @@ func TestRealCallbacks(t *testing.T) {
 	}{
 		"allowed":     {plain.URL, outbound.Options{Allow: loopback}, ""},
 		"not allowed": {plain.URL, outbound.Options{}, "not allowed"},
-		"other port":  {plain.URL, outbound.Options{Allow: loopback, Ports: []uint16{1}}, "not allowed"},
 		"own CA":      {secure.URL, outbound.Options{Allow: loopback, CAs: secure.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs}, ""},
 		"unknown CA":  {secure.URL, outbound.Options{Allow: loopback}, "TLS"},
 		"no TLS":      {strings.Replace(plain.URL, "http:", "https:", 1), outbound.Options{Allow: loopback}, "TLS"},

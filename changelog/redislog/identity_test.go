@@ -194,7 +194,7 @@ func TestSecretWithoutInfo(t *testing.T) {
 	s := newServer(t)
 	ctx := t.Context()
 	ok(t, s.admin(t).Do(ctx, "ACL", "SETUSER", "hub", "on", ">pass", "~*", "&*", "+@all", "-info").Err())
-	o := Options{Prefix: prefix(), AllowEviction: true}
+	o := Options{Prefix: prefix()}
 	url := "redis://hub:pass@" + s.addr
 	a, b := start(t, url, o), start(t, url, o)
 	if a.Secret() == "" || a.Secret() != b.Secret() {

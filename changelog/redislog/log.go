@@ -38,10 +38,6 @@ type Options struct {
 
 	Existing bool // to copy from: Open fails when there is no memory, instead of making one, and begins no epoch
 
-	// AllowEviction makes Open accept a Redis that may evict keys, or that does not
-	// say whether it does (INFO is forbidden). Changes that Redis evicts are lost.
-	AllowEviction bool
-
 	edit func(script string) string // changes each script, for tests
 }
 
@@ -86,7 +82,7 @@ var _ changelog.Log = (*Log)(nil)
 // memory is a copy, Open begins a new epoch of every set. The log speaks through conn,
 // which belongs to the caller: the caller closes conn, after the last call of the log.
 //
-// Open refuses a Redis that may evict keys, because it would lose changes in silence.
+// Open refuses a Redis that says that it may evict keys, because it would lose changes in silence.
 // MayPass says of an error whether to try again.
 func Open(ctx context.Context, conn *redisconn.Conn, opts Options) (*Log, error) {
 	return open(ctx, conn, opts, func(l *Log) error { return l.identify(ctx) })

@@ -249,7 +249,7 @@ func TestFullForPages(t *testing.T) {
 func TestPagesWithoutInfo(t *testing.T) {
 	server := newServer(t)
 	ok(t, server.admin(t).ACLSetUser(t.Context(), "hub", "on", ">secret", "~*", "+@all", "-info").Err())
-	l := startOn(t, connect(t, "redis://hub:secret@"+server.addr, redisconn.Options{}), Options{AllowEviction: true})
+	l := startOn(t, connect(t, "redis://hub:secret@"+server.addr, redisconn.Options{}), Options{})
 	s := l.Inventories()
 	makeSet(t, l, 10)
 	r := swapped(t, s, 7, feed.Cursor{}, "x")

@@ -63,10 +63,10 @@ func (l *Log) look(ctx context.Context, first bool) error {
 func (l *Log) lookAt(t *redisconn.Try, first bool) error {
 	text, err := t.Info()
 	if redisconn.Forbidden(err) {
-		if l.opts.AllowEviction {
-			return nil
+		if first {
+			l.opts.Logger.Warn("Redis does not say whether it evicts keys, because its user may not ask INFO: make sure that its maxmemory-policy is noeviction", "err", err)
 		}
-		return refuse("%w: it does not say whether it evicts keys (%v); allow the user INFO, or allow eviction", errUnfit, err)
+		return nil
 	}
 	if err != nil {
 		return err
@@ -76,12 +76,7 @@ func (l *Log) lookAt(t *redisconn.Try, first bool) error {
 		return refuse("%w: it is version %s, and 6.2 is needed", errUnfit, v)
 	}
 	if policy := info["maxmemory_policy"]; policy != "noeviction" {
-		if !l.opts.AllowEviction {
-			return refuse("%w: it may evict keys (its maxmemory-policy is %q): set maxmemory-policy to noeviction", errUnfit, policy)
-		}
-		if first {
-			l.opts.Logger.Warn("Redis may evict the change memory: maxmemory-policy should be noeviction", "policy", policy)
-		}
+		return refuse("%w: it may evict keys (its maxmemory-policy is %q): set maxmemory-policy to noeviction", errUnfit, policy)
 	}
 	if first && info["aof_enabled"] == "0" {
 		l.opts.Logger.Warn("Redis has no append-only file: a crash of Redis loses changes that were accepted; set appendonly yes")

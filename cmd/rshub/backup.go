@@ -21,7 +21,7 @@ func backup(ctx context.Context, args []string, stdout io.Writer) error {
 	if err != nil {
 		return err
 	}
-	files, bytes, err := server.FetchBackup(ctx, c.OpsListen, c.OpsTLSCertFile, os.Getenv("RSHUB_TOKEN"), dir)
+	files, bytes, err := server.FetchBackup(ctx, c.OpsListen, os.Getenv("RSHUB_TOKEN"), dir)
 	if err != nil {
 		return inVariables(err)
 	}

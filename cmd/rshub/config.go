@@ -45,8 +45,6 @@ type config struct {
 	Insecure       string           `envconfig:"RSHUB_INSECURE" desc:"anyone-may-publish: the hub listens beyond loopback although there are no tokens"`
 	TLSCertFile    string           `envconfig:"RSHUB_TLS_CERT_FILE" desc:"path of a file with a TLS certificate and its chain (PEM); the hub then speaks TLS on RSHUB_LISTEN, and sees changes of the file within seconds; empty: no TLS"`
 	TLSKeyFile     string           `envconfig:"RSHUB_TLS_KEY_FILE" desc:"path of the file with the key (PEM) of the certificate in RSHUB_TLS_CERT_FILE"`
-	OpsTLSCertFile string           `envconfig:"RSHUB_OPS_TLS_CERT_FILE" desc:"the same as RSHUB_TLS_CERT_FILE for RSHUB_OPS_LISTEN; it may be the same file; empty: no TLS there"`
-	OpsTLSKeyFile  string           `envconfig:"RSHUB_OPS_TLS_KEY_FILE" desc:"the same as RSHUB_TLS_KEY_FILE for RSHUB_OPS_LISTEN"`
 
 	Sets           []string      `group:"Sets, and how long changes are kept" envconfig:"RSHUB_SETS" desc:"names of the sets that take changes, by comma; empty: every set takes changes, and the first publish makes it"`
 	NoPushSets     []string      `envconfig:"RSHUB_NO_PUSH_SETS" desc:"names of sets, by comma, whose Capability List does not name the push channel, for clients that cannot read a list that names it"`
@@ -54,49 +52,31 @@ type config struct {
 	RetentionAge   time.Duration `envconfig:"RSHUB_RETENTION_AGE" default:"90d" desc:"the hub removes Change Lists that are older than this; 0 keeps lists for ever"`
 	RetentionCount uint64        `envconfig:"RSHUB_RETENTION_COUNT" default:"0" desc:"the hub removes the oldest Change Lists of a set while the other lists still have this many changes; 0 keeps any number"`
 	DiskReserve    setting.Size  `envconfig:"RSHUB_DISK_RESERVE" default:"64MiB" desc:"with less free disk space than this the hub takes no changes; bytes, or a number with KiB, MiB or GiB"`
-	SetQuota       setting.Size  `envconfig:"RSHUB_SET_QUOTA" default:"0" desc:"how many bytes one set may keep, about; 0: four fifths of what the disk or Redis has room for, where that is known"`
 
 	Inventory            string        `group:"Inventories and audits" envconfig:"RSHUB_INVENTORY" default:"on" desc:"on or off: whether the hub keeps inventories of what sets hold now, for baselines, Resource Lists and audits; all hubs that share a Redis should have the same; a set may turn its own off"`
 	Poll                 string        `envconfig:"RSHUB_POLL" default:"on" desc:"on or off: whether the hub looks at the sources that sets are described with, now and then or when a source pings"`
 	ResourceListInterval time.Duration `envconfig:"RSHUB_RESOURCELIST_INTERVAL" default:"1h" desc:"how often the Resource List of a set is renewed, if anything changed"`
-	MaxBaselines         int           `envconfig:"RSHUB_MAX_BASELINES" default:"128" desc:"how many baselines may be read at the same time from this hub; one more is answered 429"`
-	MaxAudits            int           `envconfig:"RSHUB_MAX_AUDITS" default:"128" desc:"how many audits and lists of resources may be read at the same time from this hub; one more is answered 429"`
 
 	JWTKeys       string       `group:"Callers: JWTs, limits and the audit log" envconfig:"RSHUB_JWT_KEYS" desc:"keys that sign JWTs (JSON Web Tokens): an https URL of a JWK Set, or the path of a file with a JWK Set or with public keys (PEM); empty: JWTs are not known"`
 	JWTIssuer     string       `envconfig:"RSHUB_JWT_ISSUER" desc:"issuer (iss) of each JWT; required with RSHUB_JWT_KEYS"`
 	JWTAudience   []string     `envconfig:"RSHUB_JWT_AUDIENCE" desc:"audiences, by comma, of which each JWT has one (aud); default RSHUB_BASE_URL"`
-	JWTRights     string       `envconfig:"RSHUB_JWT_RIGHTS" default:"scope" desc:"claim of a JWT that has the rights, as words such as publish:SET; other words in it do not count"`
 	CallerLimits  limit.Limits `envconfig:"RSHUB_LIMITS_CALLER" desc:"how much each caller with a token may use of this hub, such as publishes:100/s,changes:1000000/m,bytes:1GiB/m,sets:100/h,requests:5000/m,connections:500; limits= in a line of RSHUB_TOKENS_FILE counts before it; what is not there keeps its default"`
 	AddressLimits limit.Limits `envconfig:"RSHUB_LIMITS_ADDRESS" desc:"the same for each address of callers without a token; an IPv6 address is one with all of its /64"`
-	TotalLimits   limit.Limits `envconfig:"RSHUB_LIMITS_TOTAL" desc:"the same for all of them together; what is not there is not limited"`
 	MaxBody       setting.Size `envconfig:"RSHUB_MAX_BODY" default:"50MiB" desc:"largest body of a publish, compressed and decompressed; a stream of NDJSON may be longer"`
 	AuditLog      string       `envconfig:"RSHUB_AUDIT_LOG" desc:"path of a file to which the hub writes who published, described, deleted, subscribed or was refused, as lines of JSON; or stderr; empty: nowhere"`
 
-	CallbackAllow         setting.Networks `group:"Callbacks (WebSub)" envconfig:"RSHUB_CALLBACK_ALLOW" desc:"networks (CIDR, by comma) that callbacks may be in, besides public addresses, such as 10.0.0.0/8"`
-	CallbackPorts         setting.Ports    `envconfig:"RSHUB_CALLBACK_PORTS" desc:"ports that callbacks may have, by comma; default 80, 443, and all from 1024 on"`
-	CallbackCA            string           `envconfig:"RSHUB_CALLBACK_CA_FILE" desc:"path of a file with CA certificates (PEM) to trust for callbacks, besides the system's"`
-	CallbackTimeout       time.Duration    `envconfig:"RSHUB_CALLBACK_TIMEOUT" default:"15s" desc:"how long one delivery may take, from the connection to the answer"`
-	CallbackInFlight      int              `envconfig:"RSHUB_CALLBACK_IN_FLIGHT" default:"1024" desc:"how many requests to callbacks may be under way at the same time"`
-	CallbackPerHost       int              `envconfig:"RSHUB_CALLBACK_PER_HOST" default:"8" desc:"how many requests to callbacks at one host and port may be under way at the same time; one address may have eight times as many, for all names and ports together"`
-	CallbackRequests      int              `envconfig:"RSHUB_CALLBACK_REQUESTS" default:"1000" desc:"how many requests for new subscriptions the hub takes in a minute for callbacks at one host, all ports together; one caller gets half of it"`
-	CallbackMaxPerHost    int              `envconfig:"RSHUB_CALLBACK_MAX_PER_HOST" default:"10000" desc:"how many subscriptions may have callbacks at one host and port; with several hubs the number is approximate"`
-	CallbackMaxPerSet     int              `envconfig:"RSHUB_CALLBACK_MAX_PER_SET" default:"100000" desc:"how many subscriptions one set may have; with several hubs the number is approximate"`
-	CallbackMaxUnverified int              `envconfig:"RSHUB_CALLBACK_MAX_UNVERIFIED" default:"1000" desc:"how many subscriptions with callbacks at one host and port may wait for their verification, half of them for one caller; with several hubs the number is approximate"`
-	LeaseMin              time.Duration    `envconfig:"RSHUB_LEASE_MIN" default:"5m" desc:"shortest lease of a WebSub subscription"`
-	LeaseDefault          time.Duration    `envconfig:"RSHUB_LEASE_DEFAULT" default:"10d" desc:"lease of a WebSub subscription that asks for none"`
-	LeaseMax              time.Duration    `envconfig:"RSHUB_LEASE_MAX" default:"31d" desc:"longest lease of a WebSub subscription"`
-	SecretKeys            string           `envconfig:"RSHUB_SECRET_KEYS" desc:"keys that encrypt the secrets of WebSub subscriptions where they are kept, as ID:KEY by comma, where KEY is 32 bytes in base64; the first encrypts, all of them decrypt; empty: secrets are kept in clear"`
-	SecretKeysFile        string           `envconfig:"RSHUB_SECRET_KEYS_FILE" desc:"path of a file with such keys, one a line, in place of RSHUB_SECRET_KEYS"`
+	CallbackAllow   setting.Networks `group:"Callbacks (WebSub)" envconfig:"RSHUB_CALLBACK_ALLOW" desc:"networks (CIDR, by comma) that callbacks may be in, besides public addresses, such as 10.0.0.0/8"`
+	CallbackCA      string           `envconfig:"RSHUB_CALLBACK_CA_FILE" desc:"path of a file with CA certificates (PEM) to trust for callbacks, besides the system's"`
+	CallbackTimeout time.Duration    `envconfig:"RSHUB_CALLBACK_TIMEOUT" default:"15s" desc:"how long one delivery may take, from the connection to the answer"`
+	LeaseMin        time.Duration    `envconfig:"RSHUB_LEASE_MIN" default:"5m" desc:"shortest lease of a WebSub subscription"`
+	SecretKeys      string           `envconfig:"RSHUB_SECRET_KEYS" desc:"keys that encrypt the secrets of WebSub subscriptions where they are kept, as ID:KEY by comma, where KEY is 32 bytes in base64; the first encrypts, all of them decrypt; empty: secrets are kept in clear"`
 
-	NATSURL            string        `group:"Several hubs: Redis and NATS" envconfig:"RSHUB_NATS_URL" desc:"URLs of NATS servers, by comma, to announce changes to the other hubs; without NATS the other hubs find changes up to two seconds later"`
-	NATSCreds          string        `envconfig:"RSHUB_NATS_CREDENTIALS" desc:"path of a NATS credentials file"`
-	NATSCA             string        `envconfig:"RSHUB_NATS_CA_FILE" desc:"path of a file with the CA certificates (PEM) to trust for tls:// servers of NATS, in place of the system's"`
-	Prefix             string        `envconfig:"RSHUB_PREFIX" default:"rshub" desc:"beginning of every Redis key and NATS subject; with different prefixes, several installations can share one Redis and one NATS"`
-	RedisTimeout       time.Duration `envconfig:"RSHUB_REDIS_TIMEOUT" default:"5s" desc:"how long the hub waits for a connection to Redis, and for each answer from Redis"`
-	RedisWait          int           `envconfig:"RSHUB_REDIS_WAIT" default:"0" desc:"number of Redis replicas that must have a change, or a WebSub request, before the hub answers it (WAIT); 0: the hub waits for none"`
-	RedisWaitTimeout   time.Duration `envconfig:"RSHUB_REDIS_WAIT_TIMEOUT" default:"1s" desc:"how long the hub waits for these replicas; if they do not confirm in time, it answers 503"`
-	RedisAllowEviction bool          `envconfig:"RSHUB_REDIS_ALLOW_EVICTION" default:"false" desc:"true: accept a Redis that may evict keys, or that does not say whether it does; changes that it evicts are lost"`
-	ClockSkew          time.Duration `envconfig:"RSHUB_CLOCK_SKEW" default:"1m" desc:"by how much the clocks of hubs, of Redis and of clients may differ"`
+	NATSURL      string        `group:"Several hubs: Redis and NATS" envconfig:"RSHUB_NATS_URL" desc:"URLs of NATS servers, by comma, to announce changes to the other hubs; without NATS the other hubs find changes up to two seconds later"`
+	NATSCreds    string        `envconfig:"RSHUB_NATS_CREDENTIALS" desc:"path of a NATS credentials file"`
+	NATSCA       string        `envconfig:"RSHUB_NATS_CA_FILE" desc:"path of a file with the CA certificates (PEM) to trust for tls:// servers of NATS, in place of the system's"`
+	Prefix       string        `envconfig:"RSHUB_PREFIX" default:"rshub" desc:"beginning of every Redis key and NATS subject; with different prefixes, several installations can share one Redis and one NATS"`
+	RedisTimeout time.Duration `envconfig:"RSHUB_REDIS_TIMEOUT" default:"5s" desc:"how long the hub waits for a connection to Redis, and for each answer from Redis"`
+	RedisWait    int           `envconfig:"RSHUB_REDIS_WAIT" default:"0" desc:"number of Redis replicas that must have a change, or a WebSub request, before the hub answers it (WAIT); 0: the hub waits for none"`
 
 	Heartbeat    time.Duration `group:"Running" envconfig:"RSHUB_HEARTBEAT" default:"30s" desc:"time between signs of life on a connection that follows changes"`
 	WriteTimeout time.Duration `envconfig:"RSHUB_WRITE_TIMEOUT" default:"15s" desc:"the hub closes the connection of a client that takes no data for this long"`
@@ -131,7 +111,7 @@ func readConfig() (*config, error) {
 	if c.ChangeListSize < 1 || c.ChangeListSize > changelog.MaxListSize {
 		p.add("RSHUB_CHANGELIST_SIZE", "is %d; it is 1 to %d", c.ChangeListSize, changelog.MaxListSize)
 	}
-	c.readSecretKeys(p)
+	c.checkSecretKeys(p)
 	if c.Insecure != "" && c.Insecure != insecure {
 		p.add("RSHUB_INSECURE", "is %q; the only value is %s", c.Insecure, insecure)
 	}
@@ -162,42 +142,20 @@ func readConfig() (*config, error) {
 	}{
 		{"RSHUB_RETENTION_AGE", c.RetentionAge, 0}, {"RSHUB_RESOURCELIST_INTERVAL", c.ResourceListInterval, time.Second}, {"RSHUB_HEARTBEAT", c.Heartbeat, time.Second},
 		{"RSHUB_WRITE_TIMEOUT", c.WriteTimeout, 100 * time.Millisecond},
-		{"RSHUB_CLOCK_SKEW", c.ClockSkew, time.Second}, {"RSHUB_START_TIMEOUT", c.StartTimeout, time.Millisecond}, {"RSHUB_DRAIN_DELAY", c.DrainDelay, 0}, {"RSHUB_GRACE", c.Grace, 0},
+		{"RSHUB_START_TIMEOUT", c.StartTimeout, time.Millisecond}, {"RSHUB_DRAIN_DELAY", c.DrainDelay, 0}, {"RSHUB_GRACE", c.Grace, 0},
 		{"RSHUB_CALLBACK_TIMEOUT", c.CallbackTimeout, 100 * time.Millisecond}, {"RSHUB_LEASE_MIN", c.LeaseMin, time.Second},
-		{"RSHUB_LEASE_DEFAULT", c.LeaseDefault, c.LeaseMin}, {"RSHUB_LEASE_MAX", c.LeaseMax, c.LeaseDefault},
-		{"RSHUB_REDIS_TIMEOUT", c.RedisTimeout, 100 * time.Millisecond}, {"RSHUB_REDIS_WAIT_TIMEOUT", c.RedisWaitTimeout, time.Millisecond},
+		{"RSHUB_REDIS_TIMEOUT", c.RedisTimeout, 100 * time.Millisecond},
 	} {
 		if d.value < d.least {
 			p.add(d.name, "is %v; it is at least %v", d.value, d.least)
 		}
 	}
-	for _, n := range []struct {
-		name  string
-		value int
-	}{{"RSHUB_MAX_BASELINES", c.MaxBaselines}, {"RSHUB_MAX_AUDITS", c.MaxAudits}, {"RSHUB_CALLBACK_IN_FLIGHT", c.CallbackInFlight}, {"RSHUB_CALLBACK_PER_HOST", c.CallbackPerHost}, {"RSHUB_CALLBACK_REQUESTS", c.CallbackRequests},
-		{"RSHUB_CALLBACK_MAX_PER_HOST", c.CallbackMaxPerHost}, {"RSHUB_CALLBACK_MAX_PER_SET", c.CallbackMaxPerSet}, {"RSHUB_CALLBACK_MAX_UNVERIFIED", c.CallbackMaxUnverified}} {
-		if n.value < 1 {
-			p.add(n.name, "is %d; it is at least 1", n.value)
-		}
-	}
 	return &c, errors.Join(p.errs...)
 }
 
-// readSecretKeys reads the file of keys, if there is one, and checks the keys.
-func (c *config) readSecretKeys(p *problems) {
-	if c.SecretKeysFile != "" {
-		text, err := os.ReadFile(c.SecretKeysFile)
-		switch {
-		case c.SecretKeys != "":
-			p.add("RSHUB_SECRET_KEYS_FILE", "is set, and so is RSHUB_SECRET_KEYS: one of them has all keys")
-			return
-		case err != nil:
-			p.add("RSHUB_SECRET_KEYS_FILE", "cannot be read: %w", err)
-			return
-		}
-		c.SecretKeys = string(text)
-	}
-	if c.SecretKeys == "" && c.SecretKeysFile == "" {
+// checkSecretKeys checks the keys, if there are any.
+func (c *config) checkSecretKeys(p *problems) {
+	if c.SecretKeys == "" {
 		return
 	}
 	if err := server.CheckSecretKeys(c.SecretKeys); err != nil {
@@ -398,15 +356,12 @@ func (c *config) server(log *slog.Logger) (server.Config, error) {
 	s.Retention = changelog.Retention{Age: c.RetentionAge, Count: c.RetentionCount}
 	s.NoPoll = c.Poll == "off"
 	s.NoInventory, s.ResourceListInterval = c.Inventory == "off", c.ResourceListInterval
-	s.MaxBaselines, s.MaxAudits = c.MaxBaselines, c.MaxAudits
 	s.Callers, s.Insecure, s.Hosts, s.Origins = callers, c.Insecure == insecure, c.Hosts, c.Origins
-	s.TLSCertFile, s.TLSKeyFile, s.OpsTLSCertFile, s.OpsTLSKeyFile = c.TLSCertFile, c.TLSKeyFile, c.OpsTLSCertFile, c.OpsTLSKeyFile
+	s.TLSCertFile, s.TLSKeyFile = c.TLSCertFile, c.TLSKeyFile
 	s.AuditLog, s.TrustedProxies = c.AuditLog, c.TrustedProxies
-	s.CallerLimits, s.AddressLimits, s.TotalLimits, s.SetQuota = c.CallerLimits, c.AddressLimits, c.TotalLimits, int64(c.SetQuota)
-	s.CallbackAllow, s.CallbackPorts, s.CallbackCAs, s.CallbackTimeout = c.CallbackAllow, c.CallbackPorts, cas, c.CallbackTimeout
-	s.CallbackInFlight, s.CallbackPerHost, s.CallbackRequests = c.CallbackInFlight, c.CallbackPerHost, c.CallbackRequests
-	s.CallbackMaxPerHost, s.CallbackMaxPerSet, s.CallbackMaxUnverified = c.CallbackMaxPerHost, c.CallbackMaxPerSet, c.CallbackMaxUnverified
-	s.LeaseMin, s.LeaseDefault, s.LeaseMax = c.LeaseMin, c.LeaseDefault, c.LeaseMax
+	s.CallerLimits, s.AddressLimits = c.CallerLimits, c.AddressLimits
+	s.CallbackAllow, s.CallbackCAs, s.CallbackTimeout = c.CallbackAllow, cas, c.CallbackTimeout
+	s.LeaseMin = c.LeaseMin
 	s.MaxBody, s.Heartbeat, s.WriteTimeout = int64(c.MaxBody), c.Heartbeat, c.WriteTimeout
 	s.StartTimeout, s.DrainDelay, s.Grace = c.StartTimeout, c.DrainDelay, c.Grace
 	if s.Grace == 0 {
@@ -439,7 +394,7 @@ func (c *config) callers(log *slog.Logger) (access.Authenticator, error) {
 	if len(audience) == 0 {
 		audience = []string{c.BaseURL}
 	}
-	return jwt.New(keys, jwt.Options{Issuer: c.JWTIssuer, Audience: audience, Claim: c.JWTRights, Skew: c.ClockSkew, Others: tokens})
+	return jwt.New(keys, jwt.Options{Issuer: c.JWTIssuer, Audience: audience, Others: tokens})
 }
 
 // store returns the part of the configuration that says where the change memory is,
@@ -448,8 +403,7 @@ func (c *config) store() server.Config {
 	return server.Config{
 		Data: c.Data, DiskReserve: max(uint64(c.DiskReserve), 1), // 0 would mean the default
 		RedisURL: c.RedisURL, Prefix: c.Prefix, RedisTimeout: c.RedisTimeout,
-		RedisWait: c.RedisWait, RedisWaitTimeout: c.RedisWaitTimeout, RedisAllowEviction: c.RedisAllowEviction,
-		ClockSkew: c.ClockSkew, SecretKeys: c.SecretKeys,
+		RedisWait: c.RedisWait, SecretKeys: c.SecretKeys,
 	}
 }
 

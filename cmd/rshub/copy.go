@@ -38,7 +38,7 @@ that is not finished.
 func copyMemory(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	c, p := new(config), &problems{unreadable: map[string]bool{}}
 	c.read(p)
-	c.readSecretKeys(p)
+	c.checkSecretKeys(p)
 	if err := errors.Join(p.errs...); err != nil {
 		return fmt.Errorf("configuration:\n%w", err)
 	}

@@ -88,7 +88,7 @@ func TestHelp(t *testing.T) {
 		}
 	}
 	// Names that are settled, of what there is so far.
-	for _, name := range []string{"LISTEN", "OPS_LISTEN", "BASE_URL", "DATA", "TOKENS_FILE", "INSECURE", "CLOCK_SKEW", "DISK_RESERVE",
+	for _, name := range []string{"LISTEN", "OPS_LISTEN", "BASE_URL", "DATA", "TOKENS_FILE", "INSECURE", "DISK_RESERVE",
 		"CHANGELIST_SIZE", "RETENTION_AGE", "RETENTION_COUNT"} {
 		if !strings.Contains(words, " RSHUB_"+name+" ") {
 			t.Errorf("RSHUB_%s is not explained", name)

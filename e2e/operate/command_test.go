@@ -57,7 +57,7 @@ func TestConfiguration(t *testing.T) {
 		{"everything", []string{
 			"RSHUB_LISTEN=nowhere", "RSHUB_OPS_LISTEN=127.0.0.1", "RSHUB_BASE_URL=ftp://x", "RSHUB_DISK_RESERVE=lots", "RSHUB_SETS=a/b",
 			"RSHUB_CHANGELIST_SIZE=25001", "RSHUB_RETENTION_AGE=old", "RSHUB_RETENTION_COUNT=-1", "RSHUB_INSECURE=yes", "RSHUB_ORIGINS=example.org",
-			"RSHUB_MAX_BODY=1", "RSHUB_HEARTBEAT=1ms", "RSHUB_WRITE_TIMEOUT=-1s", "RSHUB_CLOCK_SKEW=0", "RSHUB_GRACE=soon", "RSHUB_LOG_LEVEL=loud",
+			"RSHUB_MAX_BODY=1", "RSHUB_HEARTBEAT=1ms", "RSHUB_WRITE_TIMEOUT=-1s", "RSHUB_GRACE=soon", "RSHUB_LOG_LEVEL=loud",
 		}, nil},
 		{"misspelt", []string{"RSHUB_RETENTION_AG=1h"}, []string{"RSHUB_RETENTION_AG means nothing to rshub; did you mean RSHUB_RETENTION_AGE?"}},
 		{"port in use", []string{"RSHUB_LISTEN=" + h.Host}, []string{"RSHUB_LISTEN", "address already in use"}},

@@ -6,7 +6,6 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -151,40 +150,3 @@ func (f *Files) Expires() time.Time { return f.leaf().NotAfter.UTC() }
 func (f *Files) Names(host string) error { return f.leaf().VerifyHostname(host) }
 
 func (f *Files) leaf() *x509.Certificate { return f.current.Load().Leaf }
-
-// Client returns the configuration of a TLS client on the same machine, which trusts
-// exactly the certificate in the file cert, by whatever address it reaches the server.
-func Client(cert string) (*tls.Config, error) {
-	text, err := os.ReadFile(cert)
-	if err != nil {
-		return nil, fmt.Errorf("read the certificate: %w", err)
-	}
-	leaf, err := first(text)
-	if err != nil {
-		return nil, fmt.Errorf("read the certificate in %s: %w", cert, err)
-	}
-	return &tls.Config{
-		MinVersion:         tls.VersionTLS12,
-		InsecureSkipVerify: true, // a name or an authority need not fit: VerifyConnection compares the certificate itself
-		VerifyConnection: func(s tls.ConnectionState) error {
-			if !s.PeerCertificates[0].Equal(leaf) {
-				return fmt.Errorf("the certificate is not that in %s", cert)
-			}
-			return nil
-		},
-	}, nil
-}
-
-// first returns the first certificate in a text (PEM).
-func first(text []byte) (*x509.Certificate, error) {
-	for {
-		block, rest := pem.Decode(text)
-		switch {
-		case block == nil:
-			return nil, errors.New("there is none")
-		case block.Type == "CERTIFICATE":
-			return x509.ParseCertificate(block.Bytes)
-		}
-		text = rest
-	}
-}

@@ -51,21 +51,6 @@ func (n *Networks) Decode(text string) error {
 	return nil
 }
 
-// Ports are numbers of ports, by comma.
-type Ports []uint16
-
-// Decode reads ports. envconfig calls it.
-func (p *Ports) Decode(text string) error {
-	for _, part := range parts(text) {
-		n, err := strconv.ParseUint(part, 10, 16)
-		if err != nil || n == 0 {
-			return fmt.Errorf("%q is no port: it is a number from 1 to 65535", part)
-		}
-		*p = append(*p, uint16(n))
-	}
-	return nil
-}
-
 // parts splits a text at its commas, and removes the blanks around each part. An empty
 // text has no parts.
 func parts(text string) []string {
