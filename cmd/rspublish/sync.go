@@ -44,7 +44,6 @@ type syncing struct {
 	cfg  *syncConfig
 	bar  *report
 	tree *directory.Tree // of a directory
-	list *weblist        // of a URL
 
 	synced bool // the hub had all once in this run
 }
@@ -84,12 +83,7 @@ func (s *syncing) run(ctx context.Context) error {
 	if err := s.readToll(&o); err != nil {
 		return err
 	}
-	var hub reconcile.Hub = newSite(c, &s.cfg.config, s.cfg.prefix)
-	if s.list != nil {
-		s.list.site = newSite(c, &s.cfg.config, s.cfg.prefix)
-		hub = s.list
-	}
-	source := reconcile.New(hub, list, o)
+	source := reconcile.New(newSite(c, &s.cfg.config, s.cfg.prefix), list, o)
 	defer source.Close() // what it keeps is temporary
 	if s.cfg.watch {
 		return s.watch(ctx, source)
@@ -100,9 +94,6 @@ func (s *syncing) run(ctx context.Context) error {
 // sync syncs once.
 func (s *syncing) sync(ctx context.Context, source *reconcile.Source) error {
 	r, err := source.Sync(ctx)
-	if s.list != nil {
-		r, err = s.list.end(r, err)
-	}
 	s.bar.Clear()
 	if err != nil {
 		return s.tooMany(err)
@@ -172,9 +163,7 @@ func (s *syncing) listing(ctx context.Context, o *reconcile.Options) (list recon
 	case aDirectory:
 		list, done, err = s.directory(o)
 	case aURL:
-		if s.list, done, err = s.openList(); err == nil {
-			list = s.list.resources
-		}
+		list, done = s.weblist(), func() {}
 	default:
 		list, done, err = s.lines(ctx)
 	}
