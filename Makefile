@@ -98,7 +98,7 @@ tools:
 	@$(call check,tools,./...)
 
 # Not vetted, only because that takes long. Not cached: the chart is outside of that module.
-# UPDATE=-update writes the golden files and the table of values anew.
+# UPDATE=-update writes the golden files anew.
 chart:
 	cd e2e && $(TOOL) staticcheck ./alerts ./chart && $(GO) test -count=1 -vet=off ./chart $(UPDATE)
 

@@ -82,7 +82,7 @@ var arrows = map[string][]string{
 	"internal/build":      {},
 	"internal/setting":    {},
 	"cmd/rshub":           {"access", "access/jwt", "changelog", "changelog/disklog", "client", "feed", "internal/build", "internal/nearest", "internal/progress", "internal/setting", "internal/trail", "inventory", "inventory/audit", "inventory/digest", "inventory/diskpages", "limit", "problem", "resourcesync", "server"},
-	"cmd/rspublish":       {"client", "source/directory", "feed", "source/harvest", "source/harvest/oaipmh", "internal/backoff", "internal/build", "internal/progress", "internal/setting", "inventory/audit", "inventory/digest", "source/reconcile", "source/relay", "resourcesync"},
+	"cmd/rspublish":       {"client", "source/directory", "feed", "source/harvest", "source/harvest/oaipmh", "internal/backoff", "internal/build", "internal/progress", "internal/setting", "inventory/audit", "source/reconcile", "source/relay", "resourcesync"},
 
 	// The destination's end.
 	"mirror/filename": {"resourcesync"},
@@ -106,7 +106,7 @@ var arrows = map[string][]string{
 	"inventory/storetest":                {"changelog", "feed", "inventory", "inventory/digest", "resourcesync"},
 	"internal/certificate/certtest":      {},
 	"internal/chance":                    {},
-	"internal/helptest":                  {},
+	"internal/unittest":                  {},
 	"internal/keeptest":                  {},
 	"internal/lru":                       {},
 	"internal/logged":                    {},

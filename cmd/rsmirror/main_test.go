@@ -1,7 +1,6 @@
 package main
 
 import (
-	"flag"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -11,19 +10,8 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/rshub/rshub/internal/helptest"
+	"github.com/rshub/rshub/internal/unittest"
 )
-
-// The help and docs/destinations.md name every flag and every exit code, and no other.
-func TestEverythingIsExplained(t *testing.T) {
-	flags := helptest.Flags(map[string]*flag.FlagSet{
-		"mirror": new(config).flags(new(string)),
-		"audit":  (&config{audit: true}).flags(new(string)),
-	})
-	codes := []string{"0", "1", "2", "3", "4", "5", "130"}
-	helptest.Help(t, help, flags, codes...)
-	helptest.Page(t, "../../docs/destinations.md", flags, codes...)
-}
 
 func TestCommandLine(t *testing.T) {
 	dir := t.TempDir()
@@ -103,7 +91,7 @@ func TestDuplicatesFirst(t *testing.T) {
 
 // The unit of systemd starts rsmirror with flags that there are.
 func TestUnit(t *testing.T) {
-	args := helptest.Unit(t, "../../deploy/systemd/rsmirror@.service", map[string]string{"URL": "https://example.org/", "ARGS": "-public -q"})
+	args := unittest.Args(t, "../../deploy/systemd/rsmirror@.service", map[string]string{"URL": "https://example.org/", "ARGS": "-public -q"})
 	cfg, err := parse(args, func(string) string { return "" })
 	if err != nil || cfg.settings.URL != "https://example.org/" || cfg.dir != "/var/lib/rsmirror/name" || !cfg.public {
 		t.Errorf("%q is read as %+v, %v", args, cfg, err)

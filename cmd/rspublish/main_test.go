@@ -281,27 +281,6 @@ func TestUsage(t *testing.T) {
 	}
 }
 
-func TestHelpNamesEveryExitCodeAndVariable(t *testing.T) {
-	b := newBench(t)
-	b.runBare(exitOK, "version")
-	b.runBare(exitOK, "help")
-	for _, text := range []string{"\n  0 ", "\n  1 ", "\n  2 ", "\n  3 ", "\n  4 ", "\n  130 ", "RSPUBLISH_HUB", "RSPUBLISH_SET", "RSPUBLISH_TOKEN",
-		"-hub", "-set", "-token-file", "-created", "-updated", "-deleted", "-check", "-retry", "-again", "-key", "-q", "-json", "-version"} {
-		if !strings.Contains(b.stdout, text) {
-			t.Errorf("the help lacks %q", text)
-		}
-	}
-	for line := range strings.Lines(b.stdout) {
-		if len(line) > 91 {
-			t.Errorf("long line: %s", line)
-		}
-	}
-	b.runBare(exitOK, "-version")
-	if !strings.HasPrefix(b.stdout, "rspublish ") {
-		t.Errorf("version %q", b.stdout)
-	}
-}
-
 func TestEnvironment(t *testing.T) {
 	b := newBench(t)
 	b.env["RSPUBLISH_HUB"], b.env["RSPUBLISH_SET"] = b.hub.URL+"/", "peps"

@@ -2,7 +2,6 @@ package main
 
 import (
 	"encoding/json"
-	"flag"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -11,15 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rshub/rshub/internal/helptest"
 	"github.com/rshub/rshub/source/relay"
 )
-
-// The help names every flag and exit code, and no other.
-func TestRelayFlagsAreExplained(t *testing.T) {
-	flags := new(relayConfig).flags(func(string) string { return "" }, new(string), new(string))
-	helptest.Help(t, relayHelp, helptest.Flags(map[string]*flag.FlagSet{"relay": flags}), "0", "1", "2", "3", "4", "5", "6", "130")
-}
 
 func TestParseRelay(t *testing.T) {
 	t.Parallel()

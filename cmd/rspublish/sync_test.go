@@ -1,7 +1,6 @@
 package main
 
 import (
-	"flag"
 	"fmt"
 	"log/slog"
 	"os"
@@ -10,33 +9,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rshub/rshub/internal/helptest"
 	"github.com/rshub/rshub/internal/logged"
 	"github.com/rshub/rshub/internal/running"
 	"github.com/rshub/rshub/server"
-	"github.com/rshub/rshub/source/directory"
 )
-
-// The help and docs/sources.md name every flag and exit code, and no other.
-func TestSyncFlagsAreExplained(t *testing.T) {
-	none, s := func(string) string { return "" }, new(string)
-	flags := helptest.Flags(map[string]*flag.FlagSet{
-		"sync":  new(syncConfig).flags(none, s, s),
-		"watch": (&syncConfig{watch: true}).flags(none, s, s),
-	})
-	codes := []string{"0", "1", "2", "3", "4", "5", "6", "130"}
-	helptest.Help(t, syncHelp, flags, codes...)
-	helptest.Page(t, "../../docs/sources.md", flags, codes...)
-	doc, err := os.ReadFile("../../docs/sources.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, pattern := range directory.TemporaryNames {
-		if !strings.Contains(string(doc), "`"+pattern+"`") || !strings.Contains(syncHelp, pattern) {
-			t.Errorf("%s is not explained", pattern)
-		}
-	}
-}
 
 func TestParseSync(t *testing.T) {
 	dir := t.TempDir()

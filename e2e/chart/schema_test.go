@@ -2,47 +2,14 @@ package chart
 
 import (
 	"encoding/json"
-	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
-	"strings"
 	"testing"
 
 	"go.yaml.in/yaml/v3"
 )
-
-// A value is a row of the README's table.
-type value struct{ name, fallback, meaning string }
-
-// documented returns the values that have a comment of the form "# -- meaning", in
-// their order. A value without one is an error, unless it holds values that have.
-func documented(t *testing.T, n *yaml.Node, prefix string) (values []value) {
-	t.Helper()
-	for i := 0; i < len(n.Content); i += 2 {
-		key, content := n.Content[i], n.Content[i+1]
-		name := prefix + key.Value
-		_, meaning, ok := strings.Cut(key.HeadComment, "# -- ")
-		switch {
-		case ok:
-			var v any
-			if err := content.Decode(&v); err != nil {
-				t.Fatal(err)
-			}
-			text, err := json.Marshal(v)
-			if err != nil {
-				t.Fatal(err)
-			}
-			values = append(values, value{name, string(text), strings.Join(strings.Split(meaning, "\n# "), " ")})
-		case content.Kind == yaml.MappingNode && len(content.Content) > 0:
-			values = append(values, documented(t, content, name+".")...)
-		default:
-			t.Errorf("%s says not what it is for", name)
-		}
-	}
-	return values
-}
 
 func readValues(t *testing.T) *yaml.Node {
 	t.Helper()
@@ -55,27 +22,6 @@ func readValues(t *testing.T) *yaml.Node {
 		t.Fatal(err)
 	}
 	return doc.Content[0]
-}
-
-// The README has a table of all values.
-func TestTable(t *testing.T) {
-	file := filepath.Join(chartDir, "README.md")
-	readme, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var table strings.Builder
-	table.WriteString("| value | default | |\n|---|---|---|\n")
-	for _, v := range documented(t, readValues(t), "") {
-		fmt.Fprintf(&table, "| `%s` | `%s` | %s |\n", v.name, strings.ReplaceAll(v.fallback, "|", `\|`), strings.ReplaceAll(v.meaning, "|", `\|`))
-	}
-	const begin, end = "<!-- from values.yaml: go test ./... -update in e2e/chart -->\n", "<!-- end -->"
-	before, rest, ok := strings.Cut(string(readme), begin)
-	_, after, ok2 := strings.Cut(rest, end)
-	if !ok || !ok2 {
-		t.Fatalf("%s has no place for the table", file)
-	}
-	compare(t, file, before+begin+table.String()+end+after)
 }
 
 // A property is a part of a schema, as far as it is looked at.
