@@ -79,7 +79,7 @@ var prove = []part{
 	{name: "page", holds: "the web page in Chromium, with axe", concerns: slices.Concat(program, []string{"activity", "page", "e2e/page"}), steps: e2e("-p=1 -parallel=4", "./page")},
 	{name: "polled", holds: "sources that can only be polled: stale, wrong and moved ones, and hostile ones in a crowd", concerns: slices.Concat(program, []string{"client", "discovery", "harvest", "mirror", "poll", "reconcile", "relay", "e2e/polled"}), steps: e2e("-p=1 -parallel=4", "./polled")},
 	{name: "proxy", holds: "the configurations for nginx, HAProxy and Caddy", concerns: slices.Concat(program, []string{"deploy/proxy", "e2e/proxy"}), steps: e2e("-p=1 -parallel=4", "./proxy")},
-	{name: "deploy", holds: "the chart, the image, compose, packages", concerns: slices.Concat(program, []string{"deploy", "e2e/deploy", "e2e/alerts", "e2e/chart", "tools/image", "tools/release"}), steps: append(
+	{name: "deploy", holds: "the chart, the alerts and the dashboard, the image, compose, packages", concerns: slices.Concat(program, []string{"deploy", "e2e/deploy", "e2e/alerts", "e2e/chart", "tools/image", "tools/release"}), steps: append(
 		[]step{{command: "make chart"}, {command: "make tools packaging"}}, e2e("-p=1 -parallel=4", "./deploy")...)},
 	{name: "soak", holds: "faults at random in a cluster under load, with the race detector: `SOAK=2h SEED=7 make prove PART=soak`", concerns: slices.Concat(program, []string{"callback", "changelog", "claim", "hub", "subscribe", "e2e/soak"}), steps: []step{{command: "make soak SOAK=${SOAK:-10m}"}}},
 	{name: "mutants", holds: "that a test notices each wrong edit", concerns: []string{"tools/mutants"}, steps: []step{{command: "make mutants"}}},
