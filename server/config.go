@@ -73,7 +73,7 @@ type Config struct {
 
 	SetQuota int64 // how many bytes one set may keep; 0: four fifths of what the store has room for, if that is known; negative: any number
 
-	TrustedProxies []netip.Prefix // networks of proxies that are believed when they say, in X-Forwarded-For or Forwarded, who the client is; default: none
+	TrustedProxies []netip.Prefix // networks of proxies that are believed when they say, in X-Forwarded-For, who the client is; default: none
 
 	CallbackAllow    []netip.Prefix // networks that callbacks may be in, besides public addresses; default: none
 	CallbackCAs      *x509.CertPool // CA certificates to trust for callbacks; default: the system's

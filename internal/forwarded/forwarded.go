@@ -20,30 +20,18 @@ type Proxies []netip.Prefix
 // Client returns the address of the client that sent r, without a zone; an IPv4 address
 // within IPv6 as IPv4. It is the zero Addr if r came over no network.
 //
-// If the connection comes from a trusted proxy, X-Forwarded-For or Forwarded (RFC 7239)
-// says who was before it. The addresses there are read from the right, because each proxy
-// adds at the right who spoke to it. The first address that is no trusted proxy is the
-// client: what stands left of it may be invented. If there is none, the address furthest
-// to the left is the client. Where an element is no address, reading ends, and the address
-// before is the client; at the right end that is the connection's. If both headers are
-// there and do not name the same client, neither counts, because a proxy that writes one
-// of them passes on the other as it came.
+// If the connection comes from a trusted proxy, X-Forwarded-For says who was before it. The
+// addresses there are read from the right, because each proxy adds at the right who spoke to
+// it. The first address that is no trusted proxy is the client: what stands left of it may
+// be invented. If there is none, the address furthest to the left is the client. Where an
+// element is no address, reading ends, and the address before is the client; at the right
+// end that is the connection's.
 func (p Proxies) Client(r *http.Request) netip.Addr {
 	peer := connection(r)
 	if !p.trust(peer) {
 		return peer
 	}
-	list, elements := r.Header.Values("X-Forwarded-For"), r.Header.Values("Forwarded")
-	switch {
-	case len(elements) == 0:
-		return p.before(peer, list)
-	case len(list) == 0:
-		return p.before(peer, nodes(elements))
-	}
-	if client := p.before(peer, list); client == p.before(peer, nodes(elements)) {
-		return client
-	}
-	return peer
+	return p.before(peer, r.Header.Values("X-Forwarded-For"))
 }
 
 // before returns the client, of whom peer and then lines tell. Each line is a list of
@@ -104,77 +92,6 @@ func parse(text string) (addr netip.Addr, ok bool) {
 }
 
 func plain(addr netip.Addr) netip.Addr { return addr.Unmap().WithZone("") }
-
-// nodes returns, as one list by comma, what the lines of Forwarded say in their
-// for-parameters. The lines are one list (RFC 9110 section 5.3), and a client may have left
-// a quoted string open in it, so a mistake anywhere spoils all of it.
-func nodes(lines []string) []string {
-	var list []string
-	rest := strings.Join(lines, ",")
-	for node, seen := "", false; ; {
-		name, after, ok := strings.Cut(rest, "=")
-		name = strings.Trim(name, " \t")
-		if !ok || name == "" || strings.ContainsAny(name, ` ,;"`) {
-			return []string{""} // no address
-		}
-		value, end, after, ok := value(after)
-		if !ok {
-			return []string{""}
-		}
-		if strings.EqualFold(name, "for") {
-			if seen {
-				return []string{""}
-			}
-			node, seen = value, true
-		}
-		if end != ';' {
-			list = append(list, node) // empty, and so no address, if there was no for
-			node, seen = "", false
-		}
-		if end == 0 {
-			return list
-		}
-		rest = after
-	}
-}
-
-// value reads the value of a parameter, which may be a quoted string. end is the byte
-// behind the value, a comma or a semicolon, or 0 if nothing follows; after is what follows.
-// No address has a comma, so a value with one is refused.
-func value(text string) (value string, end byte, after string, ok bool) {
-	text = strings.TrimLeft(text, " \t")
-	if quoted, is := strings.CutPrefix(text, `"`); is {
-		var b strings.Builder
-		i := 0
-		for ; i < len(quoted) && quoted[i] != '"'; i++ {
-			if quoted[i] == '\\' {
-				if i++; i == len(quoted) {
-					return "", 0, "", false
-				}
-			}
-			b.WriteByte(quoted[i])
-		}
-		if i == len(quoted) {
-			return "", 0, "", false
-		}
-		value, text = b.String(), strings.TrimLeft(quoted[i+1:], " \t")
-	} else {
-		i := strings.IndexAny(text, ",;")
-		if i < 0 {
-			i = len(text)
-		}
-		value, text = strings.TrimRight(text[:i], " \t"), text[i:]
-	}
-	switch {
-	case strings.Contains(value, ","):
-		return "", 0, "", false
-	case text == "":
-		return value, 0, "", true
-	case text[0] == ',' || text[0] == ';':
-		return value, text[0], text[1:], true
-	}
-	return "", 0, "", false
-}
 
 type contextKey struct{}
 
