@@ -41,7 +41,7 @@ var arrows = map[string][]string{
 	// What a set holds now.
 	"inventory/digest": {"feed", "resourcesync"},
 	"inventory/page":   {"feed", "internal/packed", "inventory/digest", "resourcesync"},
-	"inventory":        {"feed", "internal/packed", "inventory/digest", "inventory/page", "resourcesync"},
+	"inventory":        {"feed", "internal/lru", "internal/packed", "inventory/digest", "inventory/page", "resourcesync"},
 	"inventory/audit":  {"feed", "inventory", "inventory/digest", "resourcesync"},
 
 	// The change memory.
@@ -53,7 +53,7 @@ var arrows = map[string][]string{
 	// The parts of a hub. They never import each other: each declares the small
 	// interface that it needs, and server introduces them.
 	"hub":                   {"access", "changelog", "feed", "internal/backoff", "internal/budget", "internal/trail", "limit", "problem", "resourcesync"},
-	"documents":             {"access", "changelog", "feed", "internal/accept", "internal/budget", "internal/flight", "inventory", "inventory/digest", "problem", "resourcesync"},
+	"documents":             {"access", "changelog", "feed", "internal/accept", "internal/budget", "internal/flight", "internal/lru", "inventory", "inventory/digest", "problem", "resourcesync"},
 	"subscribe":             {"changelog", "feed", "internal/accept", "internal/budget", "inventory", "inventory/digest", "problem", "resourcesync"},
 	"inventory/live":        {"claim", "feed", "internal/backoff", "internal/packed", "inventory", "resourcesync"},
 	"inventory/web":         {"feed", "internal/accept", "internal/budget", "inventory", "inventory/audit", "problem", "resourcesync"},
@@ -94,10 +94,6 @@ var arrows = map[string][]string{
 	},
 	"cmd/rsmirror": {"client", "source/discovery", "source/harvest", "internal/backoff", "internal/build", "internal/progress", "internal/setting", "mirror", "mirror/fetch", "outbound", "source/reconcile"},
 
-	// The program that tries any hub.
-	"conformance/trial": {"resourcesync"},
-	"conformance":       {"conformance/trial", "resourcesync"},
-
 	// What users copy: it stands on nothing of rshub.
 	"examples/callback": {},
 
@@ -112,6 +108,7 @@ var arrows = map[string][]string{
 	"internal/chance":                    {},
 	"internal/helptest":                  {},
 	"internal/keeptest":                  {},
+	"internal/lru":                       {},
 	"internal/logged":                    {},
 	"internal/memorytest":                {"changelog", "changelog/disklog", "feed", "resourcesync"},
 	"internal/metricstest":               {},
@@ -149,8 +146,6 @@ var apart = map[string][]string{
 	"source/harvest":   {"github.com/cockroachdb/", "github.com/redis/", "github.com/prometheus/", module + "changelog"},
 	"cmd/rspublish":    {"github.com/redis/", "github.com/nats-io/", module + "changelog"}, // it sorts lists in Pebble
 	"cmd/rsmirror":     {"github.com/redis/", module + "changelog"},
-	// Who tries another hub should not have to build this one.
-	"conformance": {"github.com/prometheus/", "github.com/klauspost/compress/zstd", "github.com/redis/", "github.com/gorilla/", module + "changelog"},
 }
 
 const module = "github.com/rshub/rshub/"

@@ -390,7 +390,8 @@ func TestClaimsLeave(t *testing.T) {
 	var hubs []*desk
 	var ends []func()
 	for range 2 {
-		r := NewRedis(conntest.Open(t, s.Addr, redisconn.Options{}), "test", "work", RedisOptions{ClaimFor: time.Minute, LiveFor: time.Minute})
+		// A claim whose answer is lost would be nobody's for a minute, so no answer may be late.
+		r := NewRedis(conntest.Open(t, s.Addr, redisconn.Options{Timeout: time.Minute}), "test", "work", RedisOptions{ClaimFor: time.Minute, LiveFor: time.Minute})
 		d := newDesk(t, r, w)
 		d.slow = time.Millisecond
 		ctx, stop := context.WithCancel(t.Context())

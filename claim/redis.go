@@ -16,8 +16,6 @@ import (
 var (
 	//go:embed lua/join.lua
 	joinLua string
-	//go:embed lua/alive.lua
-	aliveLua string
 	//go:embed lua/acquire.lua
 	acquireLua string
 	//go:embed lua/renew.lua
@@ -38,7 +36,6 @@ type RedisOptions struct {
 	ClockSkew time.Duration
 
 	Hubs string // name of the key of the hubs that share the work; kinds of work that the same hubs share may have the same; default "hubs"
-	Name string // this hub's name, which no other hub may have; default a random one
 }
 
 // A Redis is a Store that several hubs share. Its keys in Redis, after the prefix
@@ -57,7 +54,7 @@ type Redis struct {
 	name   string
 	now    func() time.Time
 
-	join, alive, acquire, renew, release *redisconn.Script
+	join, acquire, renew, release *redisconn.Script
 }
 
 var _ Store = (*Redis)(nil)
@@ -77,12 +74,9 @@ func NewRedis(conn *redisconn.Conn, prefix, kind string, opts RedisOptions) *Red
 	if opts.Hubs == "" {
 		opts.Hubs = "hubs"
 	}
-	if opts.Name == "" {
-		opts.Name = rand.Text()
-	}
 	return &Redis{
-		conn: conn, prefix: prefix, kind: kind, opts: opts, name: opts.Name, now: time.Now,
-		join: script(joinLua), alive: script(aliveLua), acquire: script(acquireLua), renew: script(renewLua), release: script(releaseLua),
+		conn: conn, prefix: prefix, kind: kind, opts: opts, name: rand.Text(), now: time.Now,
+		join: script(joinLua), acquire: script(acquireLua), renew: script(renewLua), release: script(releaseLua),
 	}
 }
 
@@ -137,23 +131,6 @@ func (s *Redis) Join(ctx context.Context) (live []string, err error) {
 	}
 	slices.Sort(live)
 	return live, nil
-}
-
-// Alive returns the names of all hubs that are alive, sorted. It does not join them.
-func (s *Redis) Alive(ctx context.Context) (alive []string, err error) {
-	err = s.once(ctx, "look who is alive", func(t *redisconn.Try) error {
-		a, err := t.Run(s.alive, []string{s.hubsKey()}, s.opts.LiveFor.Microseconds())
-		alive = alive[:0]
-		for i := range a {
-			alive = append(alive, a.Text(i))
-		}
-		return err
-	})
-	if err != nil {
-		return nil, err
-	}
-	slices.Sort(alive)
-	return alive, nil
 }
 
 // Leave says that this hub is not alive any more.

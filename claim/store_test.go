@@ -1,7 +1,6 @@
 package claim_test
 
 import (
-	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -50,35 +49,4 @@ func TestRedisCluster(t *testing.T) {
 	t.Parallel()
 	s := redistest.StartCluster(t)
 	claimtest.Run(t, claimsOn(nil, func(t testing.TB) *redisconn.Conn { return conntest.OpenCluster(t, s.Addr, redisconn.Options{}) }))
-}
-
-// TestAlive looks at the hubs of two kinds of work that are shared by different hubs.
-func TestAlive(t *testing.T) {
-	t.Parallel()
-	conn := conntest.Open(t, redistest.Start(t).Addr, redisconn.Options{})
-	open := func(hubs, name string) *claim.Redis {
-		return claim.NewRedis(conn, "p", "work", claim.RedisOptions{LiveFor: time.Minute, Hubs: hubs, Name: name})
-	}
-	all := open("", "")
-	alive := func(s *claim.Redis, want ...string) {
-		t.Helper()
-		slices.Sort(want)
-		if got, err := s.Alive(t.Context()); err != nil || !slices.Equal(got, want) {
-			t.Errorf("alive are %v, %v; want %v", got, err, want)
-		}
-	}
-	some := open("some", all.Name())
-	alive(all)
-	for _, s := range []claim.Store{open("hubs", "b"), all, some, open("", "a")} {
-		if _, err := s.Join(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-	}
-	alive(all, "a", "b", all.Name())
-	alive(some, all.Name())
-	if err := some.Leave(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	alive(some)
-	alive(all, "a", "b", all.Name())
 }

@@ -157,7 +157,7 @@ func (d *Server) send(w http.ResponseWriter, r *http.Request, doc *document, eta
 		if i+1 == n {
 			return
 		}
-		if b, _ = d.bodies.get(etag); b == nil {
+		if b, _ = d.bodies.Get(etag); b == nil {
 			if err := d.stream(w, r, doc, compress, sent); err != nil {
 				d.breakOff(r, err)
 			}

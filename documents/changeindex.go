@@ -87,7 +87,7 @@ type boundaries struct {
 // closes.
 func (d *Server) boundaries(ctx context.Context, s feed.State, from, to uint64) ([]feed.Cursor, error) {
 	k := uint64(s.ListSize)
-	b, _ := d.bounds.get(s.Set)
+	b, _ := d.bounds.Get(s.Set)
 	cursors, err := d.stillTrue(ctx, s, b, from, to)
 	if err != nil {
 		return nil, err
@@ -99,7 +99,7 @@ func (d *Server) boundaries(ctx context.Context, s feed.State, from, to uint64) 
 		}
 		cursors = append(cursors, c)
 	}
-	d.bounds.add(s.Set, boundaries{begin: s.Begin, first: from, cursors: cursors}, int64(16*len(cursors))+cachedOverhead)
+	d.bounds.Add(s.Set, boundaries{begin: s.Begin, first: from, cursors: cursors}, int64(16*len(cursors))+cachedOverhead)
 	return cursors, nil
 }
 

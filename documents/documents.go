@@ -291,9 +291,9 @@ func (d *Server) plan(ctx context.Context, set, name string, plan planner) (*doc
 	key := set + "/" + name
 	doc, err := d.planNow(ctx, set, plan)
 	if err == nil {
-		d.plans.add(key, doc, 1)
+		d.plans.Add(key, doc, 1)
 	} else if errors.Is(err, feed.ErrUnavailable) {
-		if last, ok := d.plans.get(key); ok {
+		if last, ok := d.plans.Get(key); ok {
 			return last, nil
 		}
 	}

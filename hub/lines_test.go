@@ -3,7 +3,6 @@ package hub
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
 	"fmt"
 	"io"
 	"net/http"
@@ -238,29 +237,6 @@ func TestKeyOfTwoForms(t *testing.T) {
 				}
 			})
 		}
-	}
-}
-
-// The version before this one took a key of two forms for two keys. Both stay known.
-func TestKeyOfTwoFormsBefore(t *testing.T) {
-	h, log := newHub(t, Options{})
-	document := `{"changes":[{"loc":"https://example.org/1","change":"updated"}]}`
-	for _, form := range []struct{ mediaType, body, key string }{
-		{"application/json", document, h.callerKey(t.Context(), "document", "key")},
-		{"application/x-ndjson", numbered(1), h.callerKey(t.Context(), "lines", "key", "1")},
-	} {
-		changes := []resourcesync.Change{{Loc: "https://example.org/1", Change: resourcesync.Updated}}
-		if _, err := h.Publish(t.Context(), "demo", changelog.Publish{Changes: changes, Key: form.key, Hash: sha256.Sum256([]byte(form.body))}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for mediaType, body := range map[string]string{"application/json": document, "application/x-ndjson": numbered(1)} {
-		if r := receiptOf(t, post(h, body, "Content-Type", mediaType, "Idempotency-Key", "key")); !r.Replayed {
-			t.Errorf("%s: the receipt is %+v", mediaType, r)
-		}
-	}
-	if n := len(locs(t, log, "demo")); n != 2 {
-		t.Errorf("the memory has %d entries", n)
 	}
 }
 

@@ -225,7 +225,7 @@ func TestAllErrors(t *testing.T) {
 	for _, test := range []struct {
 		name, mediaType, body, entries, detail string
 	}{
-		{"JSON", jsonType, `{"changes":[` + good + "," + wrong + `,{"url":"urn:x:a"},` + good + `,{"loc":"urn:x:b","change":"gone"}]}`, "2 3 5", `did you mean "loc"?`},
+		{"JSON", jsonType, `{"changes":[` + good + "," + wrong + `,{"url":"urn:x:a"},` + good + `,{"loc":"urn:x:b","change":"gone"}]}`, "2 3 5", `unknown member "url" in a change`},
 		{"XML", xmlType, list + `<rs:md capability="changelist"/>` + url(`change="updated"`) + url("") + url(`change="moved"`) + "</urlset>", "2 3", "entry 3"},
 		{"NDJSON", ndjson, good + "\n" + wrong + "\n\nx\n" + good + "\n" + wrong + "\n", "2 3 5", "line 6"},
 		{"one", ndjson, good + "\n" + wrong + "\n" + good + "\n", "", "line 2"},

@@ -170,45 +170,6 @@ func TestComplete(t *testing.T) {
 	}
 }
 
-// TestCopy copies one root of an inventory to another store.
-func TestCopy(t *testing.T) {
-	ctx := t.Context()
-	from := New(NewMemory(nil), "set", Options{PageBytes: 1000})
-	commit(t, from, 300)
-	root := commit(t, from, 500)
-	rec, head, err := from.Load(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	store := NewMemory(nil)
-	if err := store.Swap(ctx, "copy", Swap{Attempt: 7}); err != nil {
-		t.Fatal(err)
-	}
-	for page, err := range from.Tree(root).Pages(ctx) {
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := store.Put(ctx, "copy", rec.Log.Begin, 7, []Page{page}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	copied, err := store.Load(ctx, "copy")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := store.Swap(ctx, "copy", Swap{Version: copied.Version, Head: head.Only(root)}); err != nil {
-		t.Fatal(err)
-	}
-	to := New(store, "copy", Options{})
-	if got := lives(t, to); !slices.Equal(got, []uint64{root.Upto}) {
-		t.Fatalf("in the copy live %d", got)
-	}
-	if again := commit(t, to, 600); again.Tally.Count != 600 {
-		t.Fatalf("a commit on top of the copy made %v", again)
-	}
-	lives(t, to)
-}
-
 // TestCost compares what commits write with what Cost says.
 func TestCost(t *testing.T) {
 	v := New(NewMemory(nil), "set", Options{PageBytes: 1000})
@@ -351,24 +312,6 @@ func TestNeighboursMerge(t *testing.T) {
 		if small > root.Height {
 			t.Errorf("%d pages of %d are nearly empty", small, root.Pages)
 		}
-	}
-}
-
-// TestCache bounds what a cache holds.
-func TestCache(t *testing.T) {
-	c := NewCache(1000)
-	for i := range uint64(100) {
-		c.put(cacheKey{number: i}, i, 100)
-		if c.used > c.room || c.order.Len() != len(c.pages) {
-			t.Fatalf("%d bytes, %d pages of %d", c.used, c.order.Len(), len(c.pages))
-		}
-		if c.get(cacheKey{number: max(i, 1) - 1}) == nil {
-			t.Fatalf("the page before page %d is not there", i)
-		}
-	}
-	c.put(cacheKey{number: 1000}, 1, 10_000)
-	if c.get(cacheKey{number: 1000}) != nil || len(c.pages) == 0 {
-		t.Error("a page that is too large drove out others")
 	}
 }
 

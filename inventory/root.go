@@ -123,13 +123,3 @@ func (h *Head) broken() string {
 	}
 	return ""
 }
-
-// Only returns the head, encoded, of a copy that has one of the roots and no other:
-// without pins, lists of dead pages and attempts.
-func (h *Head) Only(r Root) []byte {
-	o := Head{Next: h.Next, Complete: h.Complete, Why: h.Why}
-	if r.Upto > 0 {
-		o.Roots = []Kept{{Root: r}}
-	}
-	return o.encode()
-}

@@ -34,58 +34,53 @@ func ReadBaselinePage(r io.Reader, l Limits, each func(PageEntry) error) (Baseli
 }
 
 func (j *jsonInput) baseline(p *BaselinePage, l Limits, each func(*Change) error) error {
-	if err := j.open('{', "the page"); err != nil {
-		return err
-	}
 	var baseline, resources, changes bool // which of them are there
-	for {
-		name, err := j.name()
-		if err != nil {
-			return err
-		}
+	err := j.object("the page", func(name []byte) (err error) {
 		switch string(name) {
-		case "":
-			if err := j.require(member{"set", p.Set != ""}, member{"baseline", baseline}, member{"cursor", p.Cursor != ""}, member{"resources", resources || !p.Baseline}, member{"changes", changes || p.Baseline}); err != nil {
-				return err
-			}
-			if resources && changes {
-				return j.fail("resources of a baseline and changes do not stand in one page")
-			}
-			return j.close()
 		case "set":
-			err = j.string("set", &p.Set)
+			return j.string("set", &p.Set)
 		case "baseline":
 			baseline = !j.null()
 			p.Baseline, err = j.bool("baseline")
+			return err
 		case "after":
-			err = j.string("after", &p.After)
+			return j.string("after", &p.After)
 		case "cursor":
-			err = j.string("cursor", &p.Cursor)
+			return j.string("cursor", &p.Cursor)
 		case "complete":
 			p.Complete, err = j.bool("complete")
+			return err
 		case "count":
 			p.Count, err = j.count()
+			return err
 		case "restart":
 			p.Restart, err = j.bool("restart")
+			return err
 		case "position":
-			err = j.string("position", &p.Position)
+			return j.string("position", &p.Position)
 		case "content":
-			err = j.string("content", &p.Content)
+			return j.string("content", &p.Content)
 		case "next":
-			err = j.string("next", &p.Next)
+			return j.string("next", &p.Next)
 		case "resources":
 			resources = true
-			err = j.changes(`"resources"`, l, nil, each)
+			return j.changes(`"resources"`, l, nil, each)
 		case "changes":
 			changes = true
-			err = j.changes(`"changes"`, l, nil, func(*Change) error { return j.fail("the end of a baseline has no changes yet") })
-		default:
-			err = j.pass()
+			return j.changes(`"changes"`, l, nil, func(*Change) error { return j.fail("the end of a baseline has no changes yet") })
 		}
-		if err != nil {
-			return err
-		}
+		return j.pass()
+	})
+	if err != nil {
+		return err
 	}
+	if err := j.require(member{"set", p.Set != ""}, member{"baseline", baseline}, member{"cursor", p.Cursor != ""}, member{"resources", resources || !p.Baseline}, member{"changes", changes || p.Baseline}); err != nil {
+		return err
+	}
+	if resources && changes {
+		return j.fail("resources of a baseline and changes do not stand in one page")
+	}
+	return nil
 }
 
 func (j *jsonInput) count() (uint64, error) {

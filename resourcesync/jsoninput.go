@@ -29,42 +29,38 @@ func (j *jsonInput) unknown(of string, name []byte) error {
 	hint := ""
 	if of == "a document" && string(name) == "loc" { // a change alone: what many try first
 		hint = `; changes stand in {"changes": [...]}, or one on each line as application/x-ndjson`
-	} else if meant := meantMember(of, string(name)); meant != "" {
+	} else if meant := nearest.Of(string(name), members[of]); meant != "" {
 		hint = `; did you mean "` + meant + `"?`
 	}
 	return j.fail("unknown member " + quote(string(name)) + " in " + of + hint)
-}
-
-// meantMember returns the member that somebody probably meant by another name; "" if
-// nobody can tell.
-func meantMember(of, name string) string {
-	if of == "a change" {
-		switch strings.ToLower(name) {
-		case "url", "uri", "href", "id", "@id", "location":
-			return "loc"
-		case "action", "event", "op", "operation":
-			return "change"
-		case "time", "timestamp", "date":
-			return "datetime"
-		case "modified", "updated":
-			return "lastmod"
-		case "mime", "mimetype", "media_type", "mediatype", "contenttype", "content_type", "content-type", "format":
-			return "type"
-		case "size", "bytes", "content_length":
-			return "length"
-		case "checksum", "digest", "md5", "sha256", "sha-256":
-			return "hash"
-		case "links":
-			return "ln"
-		}
-	}
-	return nearest.Of(name, members[of])
 }
 
 var members = map[string][]string{
 	"a document":   {"changes", "from", "until", "capability"},
 	"a change":     {"loc", "change", "datetime", "lastmod", "changefreq", "hash", "length", "type", "encoding", "path", "ln"},
 	"a link in ln": {"rel", "href", "pri", "modified", "hash", "length", "type", "encoding", "path", "profile"},
+}
+
+// object reads an object, and calls member with the name of each member to read its value.
+// The name is valid until then. what names the object in errors.
+func (j *jsonInput) object(what string, member func(name []byte) error) error {
+	if err := j.open('{', what); err != nil {
+		return err
+	}
+	for j.dec.PeekKind() != '}' {
+		raw, err := j.dec.ReadValue()
+		if err != nil {
+			return jsonError(err)
+		}
+		name := unquoted(raw)
+		if len(name) == 0 {
+			return j.fail("a member has no name")
+		}
+		if err := member(name); err != nil {
+			return err
+		}
+	}
+	return j.skip()
 }
 
 // open reads the beginning of an object or an array.
@@ -81,9 +77,6 @@ func (j *jsonInput) open(kind jsontext.Kind, what string) error {
 	}
 	return j.skip()
 }
-
-// close reads the end of an object or an array.
-func (j *jsonInput) close() error { return j.skip() }
 
 // skip reads a token whose kind is known.
 func (j *jsonInput) skip() error {
@@ -103,23 +96,6 @@ func (j *jsonInput) end() error {
 	default:
 		return jsonError(err)
 	}
-}
-
-// name reads the name of the next member. The name is valid until the next read. At
-// the end of the object it is empty; the caller then calls close.
-func (j *jsonInput) name() ([]byte, error) {
-	if j.dec.PeekKind() == '}' {
-		return nil, nil
-	}
-	raw, err := j.dec.ReadValue()
-	if err != nil {
-		return nil, jsonError(err)
-	}
-	name := unquoted(raw)
-	if len(name) == 0 {
-		return nil, j.fail("a member has no name")
-	}
-	return name, nil
 }
 
 // unquoted returns the text of a JSON string. If the string has no escapes, the result

@@ -58,41 +58,30 @@ func readPage(r io.Reader, l Limits, each func(PageEntry) error, read func(*json
 }
 
 func (j *jsonInput) page(p *Page, l Limits, each func(*Change) error) error {
-	if err := j.open('{', "the page"); err != nil {
-		return err
-	}
 	changes := false
-	for {
-		name, err := j.name()
-		if err != nil {
-			return err
-		}
+	err := j.object("the page", func(name []byte) (err error) {
 		switch string(name) {
-		case "":
-			if err := j.require(member{"set", p.Set != ""}, member{"after", p.After != ""}, member{"cursor", p.Cursor != ""}, member{"changes", changes}); err != nil {
-				return err
-			}
-			return j.close()
 		case "set":
-			err = j.string("set", &p.Set)
+			return j.string("set", &p.Set)
 		case "after":
-			err = j.string("after", &p.After)
+			return j.string("after", &p.After)
 		case "cursor":
-			err = j.string("cursor", &p.Cursor)
+			return j.string("cursor", &p.Cursor)
 		case "next":
-			err = j.string("next", &p.Next)
+			return j.string("next", &p.Next)
 		case "diverged":
 			p.Diverged, err = j.bool("diverged")
+			return err
 		case "changes":
 			changes = true
-			err = j.changes(`"changes"`, l, nil, each)
-		default:
-			err = j.pass()
+			return j.changes(`"changes"`, l, nil, each)
 		}
-		if err != nil {
-			return err
-		}
+		return j.pass()
+	})
+	if err != nil {
+		return err
 	}
+	return j.require(member{"set", p.Set != ""}, member{"after", p.After != ""}, member{"cursor", p.Cursor != ""}, member{"changes", changes})
 }
 
 // A member is one that a page must have, and whether the page has it.

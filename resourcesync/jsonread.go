@@ -78,24 +78,12 @@ func (p *ChangeParser) Parse(b []byte) (*Change, error) {
 }
 
 func (j *jsonInput) document(d *Document, l Limits, m *room, wrong *mistakes) error {
-	if err := j.open('{', "the document"); err != nil {
-		return err
-	}
 	changes := false
-	for {
-		name, err := j.name()
-		if err != nil {
-			return err
-		}
+	err := j.object("the document", func(name []byte) error {
 		switch string(name) {
-		case "":
-			if !changes {
-				return j.fail(`"changes" is missing`)
-			}
-			return j.close()
 		case "changes":
 			changes = true
-			err = j.changes(`"changes"`, l, wrong, func(c *Change) error {
+			return j.changes(`"changes"`, l, wrong, func(c *Change) error {
 				if err := m.add(c); err != nil {
 					return err
 				}
@@ -110,20 +98,20 @@ func (j *jsonInput) document(d *Document, l Limits, m *room, wrong *mistakes) er
 				return nil
 			})
 		case "from":
-			err = j.time("from", &d.From)
+			return j.time("from", &d.From)
 		case "until":
-			err = j.time("until", &d.Until)
+			return j.time("until", &d.Until)
 		case "capability":
-			err = j.string("capability", &d.Capability)
+			return j.string("capability", &d.Capability)
 		case "set", "after", "cursor", "next", "diverged":
-			err = j.ignore()
-		default:
-			err = j.unknown("a document", name)
+			return j.ignore()
 		}
-		if err != nil {
-			return err
-		}
+		return j.unknown("a document", name)
+	})
+	if err == nil && !changes {
+		err = j.fail(`"changes" is missing`)
 	}
+	return err
 }
 
 // changes reads an array of changes, and calls each for every one of them. what names
@@ -158,7 +146,7 @@ func (j *jsonInput) changes(what string, l Limits, wrong *mistakes, each func(*C
 			return err
 		}
 	}
-	return j.close()
+	return j.skip()
 }
 
 // leave reads up to the end of an entry that is wrong. The entry begins behind the offset
@@ -176,53 +164,42 @@ func (j *jsonInput) leave(depth int, begin int64) bool {
 }
 
 func (j *jsonInput) change(c *Change) error {
-	if err := j.open('{', "a change"); err != nil {
-		return err
-	}
-	for {
-		name, err := j.name()
-		if err != nil {
-			return err
-		}
+	err := j.object("a change", func(name []byte) (err error) {
 		switch string(name) {
-		case "":
-			if c.Loc == "" {
-				return j.fail("loc is missing")
-			}
-			return j.close()
 		case "loc":
-			err = j.string("loc", &c.Loc)
+			return j.string("loc", &c.Loc)
 		case "change":
-			err = j.changeType(&c.Change)
+			return j.changeType(&c.Change)
 		case "datetime":
-			err = j.time("datetime", &c.Datetime)
+			return j.time("datetime", &c.Datetime)
 		case "lastmod":
-			err = j.time("lastmod", &c.Lastmod)
+			return j.time("lastmod", &c.Lastmod)
 		case "changefreq":
-			err = j.string("changefreq", &c.Changefreq)
+			return j.string("changefreq", &c.Changefreq)
 		case "hash":
-			err = j.hash(&c.Hash)
+			return j.hash(&c.Hash)
 		case "length":
 			c.Length, err = j.length()
-		case "type":
-			err = j.string("type", &c.Type)
-		case "encoding":
-			err = j.string("encoding", &c.Encoding)
-		case "path":
-			err = j.string("path", &c.Path)
-		case "ln":
-			err = j.links(&c.Links)
-		case "position":
-			err = j.position()
-		case "sourceDatetime":
-			err = j.sourceDatetime()
-		default:
-			err = j.foreign(&c.Attrs, "a change", name)
-		}
-		if err != nil {
 			return err
+		case "type":
+			return j.string("type", &c.Type)
+		case "encoding":
+			return j.string("encoding", &c.Encoding)
+		case "path":
+			return j.string("path", &c.Path)
+		case "ln":
+			return j.links(&c.Links)
+		case "position":
+			return j.position()
+		case "sourceDatetime":
+			return j.sourceDatetime()
 		}
+		return j.foreign(&c.Attrs, "a change", name)
+	})
+	if err == nil && c.Loc == "" {
+		err = j.fail("loc is missing")
 	}
+	return err
 }
 
 func (j *jsonInput) links(links *[]Link) error {
@@ -242,51 +219,41 @@ func (j *jsonInput) links(links *[]Link) error {
 		}
 		*links = append(*links, l)
 	}
-	return j.close()
+	return j.skip()
 }
 
 func (j *jsonInput) link(l *Link) error {
-	if err := j.open('{', "a link in ln"); err != nil {
-		return err
-	}
-	for {
-		name, err := j.name()
-		if err != nil {
-			return err
-		}
+	err := j.object("a link in ln", func(name []byte) (err error) {
 		switch string(name) {
-		case "":
-			if l.Rel == "" || l.Href == "" {
-				return j.fail("a link in ln has a rel and an href")
-			}
-			return j.close()
 		case "rel":
-			err = j.string("rel", &l.Rel)
+			return j.string("rel", &l.Rel)
 		case "href":
-			err = j.string("href", &l.Href)
+			return j.string("href", &l.Href)
 		case "pri":
 			l.Pri, err = j.pri()
+			return err
 		case "modified":
-			err = j.time("modified", &l.Modified)
+			return j.time("modified", &l.Modified)
 		case "hash":
-			err = j.hash(&l.Hash)
+			return j.hash(&l.Hash)
 		case "length":
 			l.Length, err = j.length()
-		case "type":
-			err = j.string("type", &l.Type)
-		case "encoding":
-			err = j.string("encoding", &l.Encoding)
-		case "path":
-			err = j.string("path", &l.Path)
-		case "profile":
-			err = j.string("profile", &l.Profile)
-		default:
-			err = j.foreign(&l.Attrs, "a link in ln", name)
-		}
-		if err != nil {
 			return err
+		case "type":
+			return j.string("type", &l.Type)
+		case "encoding":
+			return j.string("encoding", &l.Encoding)
+		case "path":
+			return j.string("path", &l.Path)
+		case "profile":
+			return j.string("profile", &l.Profile)
 		}
+		return j.foreign(&l.Attrs, "a link in ln", name)
+	})
+	if err == nil && (l.Rel == "" || l.Href == "") {
+		err = j.fail("a link in ln has a rel and an href")
 	}
+	return err
 }
 
 // foreign reads a member "{namespace}name" as a foreign attribute.

@@ -3,7 +3,6 @@ package server
 import (
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/rshub/rshub/changelog/disklog"
@@ -23,9 +22,8 @@ type inventoryStore struct {
 	store  inventory.Store
 	claims claim.Store
 	poll   time.Duration                           // how often to look at sets that change
-	old    func(context.Context) (bool, error)     // whether a hub is alive that keeps none; nil: none is
 	scarce func(context.Context) bool              // whether the store has little room left
-	sweep  func(context.Context, int) (int, error) // see live.Options
+	sweep  func(context.Context, int) (int, error) // see live.Options; nil: nothing is left
 }
 
 // How often the maker of inventories looks at sets that change. A look at Redis costs
@@ -38,24 +36,12 @@ const (
 // inventoryHubs is the name of the key of the hubs that keep inventories.
 const inventoryHubs = "inventory-hubs"
 
-// inventoriesInRedis returns the inventories beside a memory in Redis. Every hub, also an
-// older one, is among those that share the claims on subscriptions. A hub that keeps inventories is
-// also among those that share the claims on them, under the same name.
-func (c *Config) inventoriesInRedis(conn *redisconn.Conn, memory *redislog.Log, all *claim.Redis) inventoryStore {
-	keepers := claim.NewRedis(conn, c.Prefix, live.Kind, claim.RedisOptions{ClockSkew: c.ClockSkew, Hubs: inventoryHubs, Name: all.Name()})
+// inventoriesInRedis returns the inventories beside a memory in Redis. A hub that keeps
+// none (RSHUB_INVENTORY=off) is not among those that share the claims on them.
+func (c *Config) inventoriesInRedis(conn *redisconn.Conn, memory *redislog.Log) inventoryStore {
+	keepers := claim.NewRedis(conn, c.Prefix, live.Kind, claim.RedisOptions{ClockSkew: c.ClockSkew, Hubs: inventoryHubs})
 	return inventoryStore{
 		store: memory.Inventories(), claims: keepers, poll: pollRedis, sweep: memory.SweepDeleted,
-		old: func(ctx context.Context) (bool, error) {
-			alive, err := all.Alive(ctx)
-			if err != nil {
-				return false, err
-			}
-			keep, err := keepers.Alive(ctx)
-			if err != nil {
-				return false, err
-			}
-			return slices.ContainsFunc(alive, func(name string) bool { return !slices.Contains(keep, name) }), nil
-		},
 		scarce: func(ctx context.Context) bool {
 			used, most, err := memory.Memory(ctx)
 			return err == nil && most > 0 && used > most/100*85
@@ -70,7 +56,7 @@ func inventoriesOnDisk(ctx context.Context, memory *disklog.Log) (inventoryStore
 		return inventoryStore{}, fmt.Errorf("open the inventories: %w", err)
 	}
 	return inventoryStore{
-		store: memory.Inventories(), claims: claims, poll: pollDisk, sweep: memory.SweepDeleted,
+		store: memory.Inventories(), claims: claims, poll: pollDisk,
 		scarce: func(context.Context) bool {
 			free, reserve, err := memory.Space()
 			return err == nil && free < 2*reserve
@@ -150,7 +136,7 @@ func (s *Server) wireInventories(store *store) *live.Live {
 	}
 	kept := &store.inventories
 	return live.New(store.memory, kept.store, kept.claims, live.Options{
-		Poll: kept.poll, List: s.config.ResourceListInterval, Old: kept.old, Scarce: kept.scarce, SweepDeleted: kept.sweep,
+		Poll: kept.poll, List: s.config.ResourceListInterval, Scarce: kept.scarce, SweepDeleted: kept.sweep,
 		Baselines: s.config.MaxBaselines, States: s.config.MaxAudits, Logger: s.log, Metrics: s.metrics,
 	})
 }

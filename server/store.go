@@ -76,7 +76,7 @@ func (s *Server) openRedis(ctx context.Context) (*store, error) {
 	}
 	return &store{
 		memory: metered.New(memory, s.metrics), subscriptions: subscriptions, claims: claims,
-		inventories: c.inventoriesInRedis(conn, memory, claims), redis: conn, kept: memory.Kept,
+		inventories: c.inventoriesInRedis(conn, memory), redis: conn, kept: memory.Kept,
 		ticketKeys: &sharedTicketKeys{conn, c.Prefix},
 		capacity: func(ctx context.Context) (int64, error) {
 			_, most, err := memory.Memory(ctx)

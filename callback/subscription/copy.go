@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/rshub/rshub/changelog"
@@ -15,57 +13,31 @@ import (
 
 // How much Copy handles at once.
 const (
-	copiedShards   = 8
 	copiedRecords  = 500
 	copiedRequests = 100
 )
 
-// Copy makes the registry to hold what from holds: the records, and the
-// requests that wait. It removes what else is in to, so a copy that was
-// interrupted can be made again. It returns how many subscriptions there are.
-// It blocks until all is copied, ctx ends, or something fails.
-//
-// Hubs may go on working on from. The copy then has each subscription as it was
-// at some moment. It may have a request that was carried out meanwhile;
-// carrying it out again does no harm. No hub may work on to. claims are the
-// claims on the shards of to.
+// Copy makes the registry to hold what from holds: the records, and the requests that
+// wait. It removes what else is in to, so a copy that was interrupted can be made again. It
+// returns how many subscriptions there are. It blocks until all is copied, ctx ends, or
+// something fails. No hub may work on from or to. claims are the claims on the shards of to.
 func Copy(ctx context.Context, from, to Registry, claims claim.Store) (subscriptions int, err error) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	var next, n atomic.Int64
-	var wg sync.WaitGroup
-	for range copiedShards {
-		wg.Go(func() {
-			for shard := int(next.Add(1)) - 1; shard < Shards && ctx.Err() == nil; shard = int(next.Add(1)) - 1 {
-				some, err := copyShard(ctx, from, to, claims, shard)
-				if err != nil {
-					cancel(fmt.Errorf("copy the subscriptions of shard %d: %w", shard, err))
-				}
-				n.Add(int64(some))
-			}
-		})
+	for shard := range Shards {
+		n, err := copyShard(ctx, from, to, claims, shard)
+		if err != nil {
+			return subscriptions, fmt.Errorf("copy the subscriptions of shard %d: %w", shard, err)
+		}
+		subscriptions += n
 	}
-	wg.Wait()
-	return int(n.Load()), context.Cause(ctx)
+	return subscriptions, nil
 }
 
-// copyShard copies one shard. It reads the requests first: a request that is
-// carried out meanwhile leaves the inbox, and its outcome is then in the
-// records.
 func copyShard(ctx context.Context, from, to Registry, claims claim.Store, shard int) (n int, err error) {
-	requests, err := allRequests(ctx, from, shard)
+	records, requests, err := contents(ctx, from, shard)
 	if err != nil {
 		return 0, err
 	}
-	records, err := allRecords(ctx, from, shard)
-	if err != nil {
-		return 0, err
-	}
-	old, err := allRecords(ctx, to, shard)
-	if err != nil {
-		return 0, err
-	}
-	waiting, err := allRequests(ctx, to, shard)
+	old, waiting, err := contents(ctx, to, shard)
 	if err != nil || len(records)+len(requests)+len(old)+len(waiting) == 0 {
 		return 0, err
 	}
@@ -115,31 +87,25 @@ func claimToCopy(ctx context.Context, to claim.Store, shard int) (claim.Claim, e
 	}
 }
 
-// allRecords returns all records of a shard. It fails if one of them cannot be
-// read.
-func allRecords(ctx context.Context, r Registry, shard int) (all []Record, err error) {
+// contents returns all records of a shard, and all requests in its inbox. It fails if one
+// of them cannot be read.
+func contents(ctx context.Context, r Registry, shard int) (records []Record, requests []Request, err error) {
 	for record, err := range r.Load(ctx, shard) {
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
-		all = append(all, record)
+		records = append(records, record)
 	}
-	return all, nil
-}
-
-// allRequests returns all requests in a shard's inbox. It fails if one of them
-// cannot be read.
-func allRequests(ctx context.Context, r Registry, shard int) (all []Request, err error) {
-	for after := uint64(0); ; after = all[len(all)-1].Number {
+	for after := uint64(0); ; after = requests[len(requests)-1].Number {
 		some, err := r.Inbox(ctx, shard, after, copiedRequests)
 		if err != nil || len(some) == 0 {
-			return all, err
+			return records, requests, err
 		}
 		for i := range some {
 			if some[i].Mode == "" {
-				return nil, fmt.Errorf("%w: request %d in the inbox of shard %d", changelog.ErrCorrupt, some[i].Number, shard)
+				return nil, nil, fmt.Errorf("%w: request %d in the inbox of shard %d", changelog.ErrCorrupt, some[i].Number, shard)
 			}
 		}
-		all = append(all, some...)
+		requests = append(requests, some...)
 	}
 }

@@ -20,10 +20,6 @@ type Keep struct {
 // have nothing in common.
 func (l *Log) Keep(name string) *Keep { return &Keep{l, "keep/" + name + "/"} }
 
-// Keep returns the map of a name in a copy, for what is copied besides logs. Write
-// to it before Finish.
-func (m *Import) Keep(name string) *Keep { return m.log.Keep(name) }
-
 // Get returns the value of a key, nil when there is none.
 func (k *Keep) Get(ctx context.Context, key string) ([]byte, error) {
 	err := ctx.Err()

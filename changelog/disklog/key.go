@@ -11,7 +11,7 @@ import (
 
 // The store holds, numbers in eight bytes big endian:
 //
-//	meta/format                  formatVersion, until a copy is finished formatUnfinished
+//	meta/format                  formatVersion
 //	meta/id                      the identity
 //	meta/clock                   when Tick noted the time last, and since when the clock is in doubt, or 0
 //	set/<set>                    record, as JSON
@@ -26,11 +26,8 @@ import (
 //	keep/<name>/<key>            what else the hub keeps, see Keep
 //
 // A set's name has no slash, so what begins with log/<set>/ is that set's. Besides,
-// the directory of a copy has a file of the name copyMark, see markCopy.
-const (
-	formatVersion    = "1"
-	formatUnfinished = "unfinished copy"
-)
+// the directory of a backup has a file of the name copyMark, see markCopy.
+const formatVersion = "1"
 
 var (
 	formatKey = []byte("meta/format")

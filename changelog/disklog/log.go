@@ -42,8 +42,7 @@ type Options struct {
 	// with status 1.
 	Fatal func(msg string, err error)
 
-	tune        func(*pebble.Options) // changes the options of Pebble, for tests
-	importBytes int                   // how much an Import gathers for one fsync; default 4 MiB
+	tune func(*pebble.Options) // changes the options of Pebble, for tests
 }
 
 func (o Options) withDefaults() Options {
@@ -58,9 +57,6 @@ func (o Options) withDefaults() Options {
 	}
 	if o.FS == nil {
 		o.FS = vfs.Default
-	}
-	if o.importBytes == 0 {
-		o.importBytes = 4 << 20
 	}
 	last := io.Discard // where Fatal writes when there is no logger
 	if o.Logger == nil {
@@ -196,10 +192,7 @@ func (l *Log) identify() error {
 	}
 	if format == nil {
 		l.id = rand.Text()
-		return l.found(formatVersion)
-	}
-	if string(format) == formatUnfinished {
-		return changelog.ErrUnfinished
+		return l.found()
 	}
 	if string(format) != formatVersion {
 		return fmt.Errorf("it has format %q, and this version of rshub knows only format %s: start the version that wrote it, or a newer one", format, formatVersion)
@@ -214,9 +207,8 @@ func (l *Log) identify() error {
 	return nil
 }
 
-// found makes an empty store a change memory of the identity l.id. format says
-// whether the memory is usable or an unfinished copy.
-func (l *Log) found(format string) error {
+// found makes an empty store a change memory of the identity l.id.
+func (l *Log) found() error {
 	it, err := l.db.NewIter(nil)
 	if err != nil {
 		return err
@@ -229,7 +221,7 @@ func (l *Log) found(format string) error {
 		return errors.New("it is a Pebble store of another program")
 	}
 	b := l.db.NewBatch()
-	put(b, formatKey, []byte(format))
+	put(b, formatKey, []byte(formatVersion))
 	put(b, idKey, []byte(l.id))
 	return l.commit(b)
 }

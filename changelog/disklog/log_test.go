@@ -11,12 +11,9 @@ import (
 
 // In memory, so that a slow disk does not decide how long the tests take.
 func TestLog(t *testing.T) {
-	logtest.Run(t, logtest.Backend{FakeClock: true, New: func(t *testing.T, o logtest.Options) logtest.Store {
-		opts := Options{FS: vfs.NewMem(), Now: o.Now, ClockSkew: o.ClockSkew, Fatal: fatal(t), importBytes: 1}
-		return logtest.Store{
-			Open:   func() (changelog.Log, error) { return Open("data", opts) },
-			Import: func(id string) (changelog.Importer, error) { return OpenImport("data", id, opts) },
-		}
+	logtest.Run(t, logtest.Backend{FakeClock: true, New: func(t *testing.T, o logtest.Options) func() (changelog.Log, error) {
+		opts := Options{FS: vfs.NewMem(), Now: o.Now, ClockSkew: o.ClockSkew, Fatal: fatal(t)}
+		return func() (changelog.Log, error) { return Open("data", opts) }
 	}})
 }
 

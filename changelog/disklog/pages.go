@@ -16,10 +16,7 @@ import (
 
 // Pages are the pages of the inventories of a Log's sets. They share the write-ahead log
 // with the sets' logs, so a crash leaves a prefix of both.
-type pages struct {
-	log   *Log
-	flush func(context.Context) error // called before a look at a set, for copies; nil: nothing
-}
+type pages struct{ log *Log }
 
 var _ inventory.Store = (*pages)(nil)
 
@@ -69,16 +66,8 @@ func (p *pages) Load(ctx context.Context, set string) (inventory.Record, error) 
 	return r, nil
 }
 
-// look comes before a look at a set.
-func (p *pages) look(ctx context.Context) error {
-	if p.flush != nil {
-		return p.flush(ctx)
-	}
-	return ctx.Err()
-}
-
 func (p *pages) load(ctx context.Context, set string) (r inventory.Record, err error) {
-	if err := p.look(ctx); err != nil {
+	if err := ctx.Err(); err != nil {
 		return r, err
 	}
 	s := p.log.find(set)
@@ -110,7 +99,7 @@ func (p *pages) swap(ctx context.Context, set string, swap inventory.Swap) error
 	if len(swap.Head) > inventory.MaxHead {
 		return fmt.Errorf("a head of %d bytes; it has at most %d", len(swap.Head), inventory.MaxHead)
 	}
-	if err := p.look(ctx); err != nil {
+	if err := ctx.Err(); err != nil {
 		return err
 	}
 	s, err := p.lock(ctx, set)
@@ -142,9 +131,6 @@ func (p *pages) swapLocked(s *set, swap inventory.Swap) (*pebble.Batch, error) {
 		return nil, err
 	}
 	b := l.db.NewBatch()
-	if r.version == 0 {
-		removeAll(b, s.name, "page/")
-	}
 	put(b, invKey(s.name), inventoryRecord{swap.Begin, swap.Version + 1, swap.Attempt, swap.Head}.encode())
 	if swap.Durable {
 		return b, l.apply(b)

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -116,100 +115,6 @@ func TestInventoryAfterCrash(t *testing.T) {
 			t.Errorf("%d pages with %+v", len(pages), r)
 		}
 		stop(t, crashed)
-	}
-}
-
-// Programs that know no inventories delete sets and make them anew, and leave the record and
-// the pages behind. They count as none, and the first Swap of the new log removes the pages.
-func TestOldProgramMakesSetAnew(t *testing.T) {
-	l := start(t, "data", Options{FS: vfs.NewMem()})
-	defer stop(t, l)
-	ctx, s := t.Context(), l.Inventories()
-	ok(t, l.Make(ctx, "set", feed.Description{}, 10))
-	ok(t, l.Make(ctx, "sets", feed.Description{}, 10))
-	ok(t, l.Make(ctx, "set.x", feed.Description{}, 10))
-	r := swapped(t, s, inventory.Swap{Attempt: 7, Head: []byte("head")})
-	ok(t, s.Put(ctx, "set", r.Log.Begin, 7, somePages(1, 300)))
-	for _, other := range []string{"sets", "set.x"} {
-		o, err := s.Load(ctx, other)
-		ok(t, err)
-		ok(t, s.Swap(ctx, other, inventory.Swap{Begin: o.Log.Begin, Attempt: 7}))
-		ok(t, s.Put(ctx, other, o.Log.Begin, 7, somePages(1, 3)))
-	}
-	left, err := l.get(invKey("set"))
-	ok(t, err)
-	ok(t, l.Delete(ctx, "set"))
-	for _, key := range [][]byte{invKey("set"), pageKey("set", 1), pageKey("set", 300)} {
-		if v, err := l.get(key); v != nil || err != nil {
-			t.Errorf("%q is left, %v", key, err)
-		}
-	}
-	_, err = s.Load(ctx, "set")
-	wants(t, feed.ErrNoSet, err)
-	ok(t, l.Make(ctx, "set", feed.Description{}, 10))
-	b := l.db.NewBatch() // as if that had been done by such a program
-	put(b, invKey("set"), left)
-	put(b, pageKey("set", 1), []byte("old"))
-	ok(t, l.commit(b))
-
-	anew := load(t, s)
-	if !reflect.DeepEqual(anew, inventory.Record{Log: anew.Log, Now: anew.Now}) || anew.Log.Begin == r.Log.Begin {
-		t.Errorf("the record is %+v", anew)
-	}
-	wants(t, inventory.ErrRaced, s.Put(ctx, "set", anew.Log.Begin, 7, somePages(1, 1)))
-	if pages := there(t, s, anew.Log.Begin); len(pages) > 0 {
-		t.Errorf("pages %d", pages)
-	}
-	if found, err := s.Get(ctx, "set", anew.Log.Begin, []uint64{1, 2}); err != nil || found[0] != nil {
-		t.Errorf("page 1 is %q, %v", found[0], err)
-	}
-	wants(t, inventory.ErrLog, s.Swap(ctx, "set", inventory.Swap{Begin: r.Log.Begin, Version: r.Version}))
-	swapped(t, s, inventory.Swap{Attempt: 8, At: anew.Log.Head})
-	if v, err := l.get(pageKey("set", 1)); v != nil || err != nil {
-		t.Errorf("a page is left, %v", err)
-	}
-	for _, other := range []string{"sets", "set.x"} {
-		o, err := s.Load(ctx, other)
-		ok(t, err)
-		if found, err := s.Get(ctx, other, o.Log.Begin, []uint64{1, 2, 3, 4}); err != nil || found[2] == nil || found[3] != nil {
-			t.Errorf("%s has %q, %v", other, found, err)
-		}
-	}
-}
-
-// What such programs leave of sets that are not made again is removed, of some sets at a
-// time, and nothing else is.
-func TestSweepDeleted(t *testing.T) {
-	l := start(t, "data", Options{FS: vfs.NewMem()})
-	defer stop(t, l)
-	ctx, s := t.Context(), l.Inventories()
-	ok(t, l.Make(ctx, "set", feed.Description{}, 10))
-	r := swapped(t, s, inventory.Swap{Attempt: 7, Head: []byte("head")})
-	ok(t, s.Put(ctx, "set", r.Log.Begin, 7, somePages(1, 300)))
-	record, err := l.get(invKey("set"))
-	ok(t, err)
-	for _, name := range []string{"se", "set.x", "sets", "zero"} {
-		ok(t, l.Make(ctx, name, feed.Description{}, 10))
-		ok(t, l.Delete(ctx, name))
-		b := l.db.NewBatch()
-		put(b, invKey(name), record)
-		put(b, pageKey(name, 1), []byte("old"))
-		ok(t, l.commit(b))
-	}
-	for i, want := range []int{3, 1, 0} {
-		if n, err := l.SweepDeleted(ctx, 3); n != want || err != nil {
-			t.Errorf("round %d sweeps %d sets, %v; want %d", i, n, err, want)
-		}
-	}
-	for _, name := range []string{"se", "set.x", "sets", "zero"} {
-		for _, key := range [][]byte{invKey(name), pageKey(name, 1)} {
-			if v, err := l.get(key); v != nil || err != nil {
-				t.Errorf("%q is left, %v", key, err)
-			}
-		}
-	}
-	if pages := there(t, s, r.Log.Begin); len(pages) != 300 {
-		t.Errorf("%d pages of a set that exists", len(pages))
 	}
 }
 

@@ -2,7 +2,6 @@ package disklog
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -260,39 +259,6 @@ func removeSet(b *pebble.Batch, name string) {
 	remove(b, invKey(name))
 	remove(b, setKey(name))
 	remove(b, tipKey(name))
-}
-
-// SweepDeleted removes the inventories that are left of deleted sets, of at most so many
-// sets, and returns of how many: programs that know no inventories leave them behind.
-func (l *Log) SweepDeleted(ctx context.Context, most int) (n int, err error) {
-	if n, err = l.sweepDeleted(ctx, most); err != nil {
-		return n, fmt.Errorf("remove what deleted sets have left: %w", err)
-	}
-	return n, nil
-}
-
-func (l *Log) sweepDeleted(ctx context.Context, most int) (n int, err error) {
-	if err := ctx.Err(); err != nil {
-		return 0, err
-	}
-	l.making.Lock()
-	defer l.making.Unlock()
-	b := l.db.NewBatch()
-	err = l.scan("inv/", func(name string, _ []byte) error {
-		if n < most && l.find(name) == nil {
-			removeAll(b, name, "page/")
-			remove(b, invKey(name))
-			n++
-		}
-		return nil
-	})
-	if err != nil || n == 0 {
-		return 0, errors.Join(err, b.Close())
-	}
-	if err := l.commit(b); err != nil {
-		return 0, err
-	}
-	return n, nil
 }
 
 // removeAll removes everything that a set has under the prefixes.

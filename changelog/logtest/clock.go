@@ -124,23 +124,6 @@ var clockTests = []test{
 			m.gone(old)
 		}
 	}},
-	{"a copy keeps in mind what was", true, func(m *memory) {
-		old := m.spoil()
-		m.ok(m.Delete(m.ctx, name))
-		for range 2 { // first the set is deleted, then it is made anew
-			store := m.store()
-			_, err := m.copyTo(store, nil)
-			m.ok(err)
-			copied := m.opened(store)
-			copied.make(name, k)
-			copied.same("was", copied.state().Was, old[10].Micros)
-			copied.add(12)
-			copied.gone(old)
-			m.ok(copied.Close())
-			m.clock.advance(step)
-			m.make(name, k)
-		}
-	}},
 	{"a clock that goes as it should is not in doubt", true, func(m *memory) {
 		for range 200 {
 			m.ticks(false)

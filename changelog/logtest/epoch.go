@@ -142,37 +142,6 @@ var epochTests = []test{
 		m.begins(feed.Cursor{})
 		m.same("closed lists", m.epochs(2), []string{"", ""})
 	}},
-	{"a copy begins one", false, func(m *memory) {
-		m.make(name, k)
-		m.add(15)
-		m.begins(feed.Cursor{})
-		m.add(10)
-		source := m.state()
-		names := m.epochs(3)
-		seen := map[string]bool{names[1]: true, names[2]: true}
-		for range 2 {
-			store := m.store()
-			_, err := m.copyTo(store, nil)
-			m.ok(err)
-			log, err := store.Open()
-			m.ok(err)
-			s, err := log.State(m.ctx, name)
-			m.ok(err)
-			m.ok(log.Close())
-			m.same("closed list 1", s.Epochs.Of(1), "")
-			m.same("closed list 2", s.Epochs.Of(2), names[1])
-			if open := s.Epochs.Of(3); open == "" || seen[open] {
-				m.Errorf("the open list of a copy is of epoch %q, as in the original or in another copy", open)
-			} else {
-				seen[open] = true
-			}
-			again := m.opened(store)
-			m.same("state when it is opened again", again.state(), s)
-		}
-		m.same("state of the original", m.state(), source)
-		m.reopen()
-		m.same("state of the original", m.state(), source)
-	}},
 	{"many at once", false, func(m *memory) {
 		m.make(name, k)
 		m.add(25)

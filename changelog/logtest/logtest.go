@@ -18,23 +18,14 @@ import (
 
 // A Backend is a kind of change memory.
 type Backend struct {
-	// New makes an empty Store for one memory. The backend cleans it up when the test
-	// ends.
-	New func(t *testing.T, o Options) Store
+	// New makes an empty store for one memory, and returns what opens it. At first the
+	// memory is empty. After Close, it is opened again with everything that it holds. It is
+	// open at most once at a time. The backend cleans it up when the test ends.
+	New func(t *testing.T, o Options) (open func() (changelog.Log, error))
 
 	// FakeClock says that the memory's clock is Options.Now. If it is not, the tests
 	// that set the clock are skipped.
 	FakeClock bool
-}
-
-// A Store is where one memory is kept. It is open at most once at a time.
-type Store struct {
-	// Open opens the memory. At first the memory is empty. After Close, Open opens it
-	// again with everything that it holds.
-	Open func() (changelog.Log, error)
-
-	// Import opens the store to copy a memory into it.
-	Import func(id string) (changelog.Importer, error)
 }
 
 // Options are what a memory under test is configured with.
@@ -61,7 +52,7 @@ func Run(t *testing.T, b Backend) {
 		{"clock", clockTests},
 		{"together", togetherTests},
 		{"model", modelTests},
-		{"copy", copyTests},
+
 		{"epochs", epochTests},
 	} {
 		t.Run(group.name, func(t *testing.T) {
@@ -92,16 +83,14 @@ type memory struct {
 	reopen func() // closes and opens again
 	clock  *clock
 	fake   bool
-	store  func() Store // makes a Store for another memory with the same clock
 }
 
 func (b Backend) open(t *testing.T) *memory {
 	m := &memory{T: t, ctx: t.Context(), clock: new(clock), fake: b.FakeClock}
 	m.clock.set(time.Date(2026, 3, 4, 5, 6, 7, 89_000, time.UTC))
-	m.store = func() Store { return b.New(t, Options{Now: m.clock.now, ClockSkew: skew}) }
-	store := m.store()
+	open := b.New(t, Options{Now: m.clock.now, ClockSkew: skew})
 	start := func() {
-		log, err := store.Open()
+		log, err := open()
 		if err != nil {
 			t.Fatalf("open: %v", err)
 		}

@@ -4,9 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
+	"maps"
 	"slices"
-	"strconv"
-	"strings"
 
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/feed"
@@ -14,21 +14,38 @@ import (
 	"github.com/rshub/rshub/inventory"
 )
 
-// An Import is a changelog.Importer into a Redis. If two Imports work on the same
-// copy, only the one that was opened last can go on: the steps of the other fail.
+// A Source is a change memory that is copied. Nobody may write to it meanwhile.
+type Source interface {
+	changelog.Log
+
+	// Keys yields the publishes that a set knows by their keys, in the order of their
+	// numbers. After an error it yields nothing more.
+	Keys(ctx context.Context, set string) iter.Seq2[changelog.Known, error]
+
+	// Deleted returns what the sets left that were deleted and not made again.
+	Deleted(ctx context.Context) (map[string]changelog.Left, error)
+}
+
+// An Import makes an empty Redis a copy of a memory. No hub can start on the copy before
+// Finish has returned nil: changelog.ErrUnfinished. One goroutine uses an Import. If two
+// Imports work on the same copy, only the one that was opened last can go on: the steps of
+// the other fail.
 type Import struct {
 	log   *Log
 	run   int64 // each Import of a copy has a higher number than the one before
 	steps int64 // how many steps this one has begun
 }
 
-var _ changelog.Importer = (*Import)(nil)
+// Copied says how much an Import has copied.
+type Copied struct {
+	Sets    int
+	Changes uint64
+}
 
 // OpenImport opens a Redis that is to hold a copy of the memory with the identity id
-// behind the prefix. It goes on with an unfinished copy of that memory. It returns
-// changelog.ErrCopied for a finished copy, and another error for anything else, which
-// it does not change. It refuses the same servers as Open. The caller closes conn,
-// after the last call of the Import.
+// behind the prefix. An unfinished copy of that memory is begun anew. Anything else that
+// is there is an error, and is not changed. OpenImport refuses the same servers as Open. The
+// caller closes first the Import and then conn.
 func OpenImport(ctx context.Context, conn *redisconn.Conn, id string, opts Options) (*Import, error) {
 	m := &Import{}
 	l, err := open(ctx, conn, opts, func(l *Log) error {
@@ -43,8 +60,10 @@ func OpenImport(ctx context.Context, conn *redisconn.Conn, id string, opts Optio
 	return m, nil
 }
 
-// adopt makes an empty store an unfinished copy of the memory of l, or goes on with
-// such a copy.
+// Close releases what the Import has, but not the connections.
+func (m *Import) Close() error { return m.log.Close() }
+
+// adopt makes an empty store an unfinished copy of the memory of l.
 func (m *Import) adopt(ctx context.Context, l *Log) error {
 	a, err := l.runAdopt(ctx)
 	if err != nil {
@@ -52,12 +71,10 @@ func (m *Import) adopt(ctx context.Context, l *Log) error {
 	}
 	format, held := a.Text(1), a.Text(2)
 	switch {
-	case held != l.ID() && format == formatUnfinished:
-		return fmt.Errorf("it holds an unfinished copy of another memory (%s), and was left as it is: take another prefix, or remove that one first", held)
 	case held != l.ID():
 		return fmt.Errorf("it holds another memory (%s), and was left as it is: take another prefix, or remove that one first", held)
 	case format == formatVersion:
-		return changelog.ErrCopied
+		return errors.New("it holds a finished copy of this memory already. Start from it; to copy once more, take another prefix or remove it first")
 	case format != formatUnfinished:
 		return unknownFormat(format)
 	}
@@ -74,19 +91,66 @@ func (l *Log) runAdopt(ctx context.Context, finish ...any) (a redisconn.Answer, 
 	return a, err
 }
 
-// Sets returns what the store holds so far.
-func (m *Import) Sets(ctx context.Context) ([]feed.State, error) {
-	states, err := m.log.states(ctx, nil)
+// Copy copies a memory: its identity, its sets, their entries with positions, datetimes
+// and epochs, and their keys. So the copy gives the same answers, until a hub starts on it:
+// that begins new epochs. Inventories are not copied. The entries come in full blocks. After
+// each step Copy calls report. It blocks until all is copied, ctx ends, or something fails.
+func (m *Import) Copy(ctx context.Context, from Source, report func(Copied)) (done Copied, err error) {
+	states, err := from.Sets(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("list the sets of an unfinished copy: %w", err)
+		return done, err
 	}
-	slices.SortFunc(states, func(a, b feed.State) int { return strings.Compare(a.Set, b.Set) })
-	return states, nil
+	for _, s := range states {
+		if err := m.set(ctx, from, s, &done, report); err != nil {
+			return done, fmt.Errorf("copy set %q: %w", s.Set, err)
+		}
+		done.Sets++
+	}
+	left, err := from.Deleted(ctx)
+	if err != nil {
+		return done, err
+	}
+	for _, set := range slices.Sorted(maps.Keys(left)) {
+		if err := m.deleted(ctx, set, left[set]); err != nil {
+			return done, err
+		}
+	}
+	return done, nil
 }
 
-// stepsOfRun is how many steps a run may have: a step's number is the run's times this,
-// and its own.
-const stepsOfRun = 1e9
+// set copies a set.
+func (m *Import) set(ctx context.Context, from Source, s feed.State, done *Copied, report func(Copied)) error {
+	if err := m.begin(ctx, s); err != nil {
+		return err
+	}
+	for after := s.Floor; after != s.Head; {
+		b, err := from.Since(ctx, s.Set, after, readLimit)
+		if err != nil {
+			return err
+		}
+		if b.Diverged || b.After != after || len(b.Entries) == 0 {
+			return errors.New("it changed while it was copied: stop the hub first")
+		}
+		if err := m.add(ctx, s, after, b.Entries); err != nil {
+			return err
+		}
+		after = b.Cursor
+		done.Changes += uint64(len(b.Entries))
+		report(*done)
+	}
+	if err := m.keys(ctx, from, s.Set); err != nil {
+		return err
+	}
+	return m.step(ctx, "done", s.Set)
+}
+
+// How much one step takes.
+const (
+	readLimit  = 10_000  // entries in one read
+	addBytes   = 1 << 20 // about so many bytes of blocks
+	keysAtOnce = 1_000
+	stepsOfRun = 1e9 // a step's number is the run's times this, and its own
+)
 
 // step runs one step of import.lua on a set.
 func (m *Import) step(ctx context.Context, step, set string, args ...any) error {
@@ -110,24 +174,12 @@ func (m *Import) step(ctx context.Context, step, set string, args ...any) error 
 
 var errBusy = errors.New("something else writes to it, perhaps another rshub copy")
 
-// Begin makes a set, see changelog.Importer.
-func (m *Import) Begin(ctx context.Context, s feed.State, after feed.Cursor) error {
-	if err := feed.CheckSet(s.Set); err != nil {
-		return err
-	}
-	if after == s.Floor {
-		held, err := m.log.state(ctx, s.Set)
-		if err == nil {
-			err = m.Deleted(ctx, s.Set, changelog.Left{Upto: held.Head.Micros, Ever: held.Head.Micros})
-		}
-		if err != nil && !errors.Is(err, feed.ErrNoSet) {
-			return err
-		}
-	}
+// begin makes a set without entries and keys, and removes what an earlier run left of it.
+func (m *Import) begin(ctx context.Context, s feed.State) error {
 	if err := m.name(ctx, s.Set); err != nil {
 		return err
 	}
-	return m.step(ctx, "begin", s.Set, s.ListSize, s.Title, s.DescribedBy, s.ChangeList, s.Begin, s.Floor.String(), s.Latest.String(), after.String(), s.Was, string(s.Epochs), moreOf(s.Description))
+	return m.step(ctx, "begin", s.Set, s.ListSize, s.Title, s.DescribedBy, s.ChangeList, s.Begin, s.Floor.String(), s.Latest.String(), s.Was, string(s.Epochs), moreOf(s.Description))
 }
 
 // name adds the name of a set to the names of all sets. It comes before the set is
@@ -143,54 +195,72 @@ func (m *Import) name(ctx context.Context, set string) error {
 	return nil
 }
 
-// Inventories returns the store of the inventories of the copy.
-func (m *Import) Inventories() inventory.Store { return m.log.Inventories() }
-
-// Add adds blocks behind the head of a set, which must be after.
-func (m *Import) Add(ctx context.Context, set string, after feed.Cursor, blocks []changelog.PlacedBlock) error {
-	args := make([]any, 0, 2+len(blocks))
-	args = append(args, after.String(), blocks[len(blocks)-1].Last.String())
-	for _, b := range blocks {
-		value := append(b.Last.Append(make([]byte, 0, 40+len(b.Block))), ' ')
-		args = append(args, append(value, b.Block...))
+// add adds entries behind the head of a set, which must be after.
+func (m *Import) add(ctx context.Context, s feed.State, after feed.Cursor, entries []feed.Entry) error {
+	for len(entries) > 0 {
+		var blocks []any
+		size, last := 0, after
+		for len(entries) > 0 && size < addBytes {
+			block, n := changelog.FillBlock(entries, s.ListSize)
+			last = entries[n-1].Cursor
+			blocks = append(blocks, append(append(last.Append(nil), ' '), block...))
+			size += len(block)
+			entries = entries[n:]
+		}
+		if err := m.step(ctx, "add", s.Set, append([]any{after.String(), last.String()}, blocks...)...); err != nil {
+			return err
+		}
+		after = last
 	}
-	return m.step(ctx, "add", set, args...)
+	return nil
 }
 
-// AddKeys adds known publishes to a set.
-func (m *Import) AddKeys(ctx context.Context, set string, keys []changelog.Known) error {
-	args := make([]any, 0, 3*len(keys))
-	for _, k := range keys {
-		args = append(args, k.Number, k.Key, encodeKnown(k))
+// keys copies the publishes that a set knows by their keys.
+func (m *Import) keys(ctx context.Context, from Source, set string) error {
+	var args []any
+	for k, err := range from.Keys(ctx, set) {
+		if err != nil {
+			return err
+		}
+		if args = append(args, k.Number, k.Key, encodeKnown(k)); len(args) == 3*keysAtOnce {
+			if err := m.step(ctx, "keys", set, args...); err != nil {
+				return err
+			}
+			args = args[:0]
+		}
+	}
+	if len(args) == 0 {
+		return nil
 	}
 	return m.step(ctx, "keys", set, args...)
 }
 
-// Deleted removes a set, and notes what it left for a new set of the same name.
-func (m *Import) Deleted(ctx context.Context, set string, left changelog.Left) error {
-	if err := feed.CheckSet(set); err != nil {
-		return err
-	}
+// encodeKnown writes what is kept of a publish that had a key, besides its number: see
+// known in lib.lua.
+func encodeKnown(k changelog.Known) []byte {
+	b := append(make([]byte, 0, 100+len(k.Key)), k.Hash[:]...)
+	b = append(k.After.Append(b), ' ')
+	b = append(k.Cursor.Append(b), ' ')
+	return append(b, k.Key...)
+}
+
+// deleted removes what an earlier run left of a set, and notes what the deleted set left
+// for a new set of the same name.
+func (m *Import) deleted(ctx context.Context, set string, left changelog.Left) error {
 	if err := m.name(ctx, set); err != nil {
 		return err
 	}
-	begin := ""
-	switch held, err := m.log.state(ctx, set); {
-	case err == nil:
-		begin = strconv.FormatInt(held.Begin, 10)
-	case !errors.Is(err, feed.ErrNoSet):
+	if err := m.step(ctx, "delete", set, left.Upto, left.Ever); err != nil {
 		return err
 	}
-	if err := m.step(ctx, "delete", set, left.Upto, left.Ever, begin); err != nil {
-		return err
-	}
-	return m.log.write(ctx, func(t *redisconn.Try) error {
-		_, err := m.log.tell(t, m.log.scripts.sweep, m.log.allKeys(set))
-		return err
-	})
+	return m.step(ctx, "done", set)
 }
 
-// Finish makes the store a memory.
+// Inventories returns the store of the inventories of the sets that were copied.
+func (m *Import) Inventories() inventory.Store { return m.log.Inventories() }
+
+// Finish makes the store a memory with the mark of a copy. Only Close may be called after
+// it.
 func (m *Import) Finish(ctx context.Context) error {
 	a, err := m.log.runAdopt(ctx, formatVersion, m.run)
 	switch {
@@ -207,6 +277,3 @@ func (m *Import) Finish(ctx context.Context) error {
 	}
 	return nil
 }
-
-// Close does nothing: the connections belong to the caller of OpenImport.
-func (m *Import) Close() error { return m.log.Close() }

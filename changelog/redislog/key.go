@@ -49,8 +49,8 @@ import (
 //
 // The record of an inventory is one text: the begin of the log that it belongs to, its
 // version, the attempt, the run of the server in which the attempt began, and the head; see
-// inventory.Record. Programs that know no inventories leave it behind, and the pages, when
-// they delete a set. So a record with another begin than that of the log counts as none.
+// inventory.Record. A hub that is killed while it deletes a set leaves it behind, and the
+// pages. So a record with another begin than that of the log counts as none.
 //
 // The braces put all keys of a set into one slot of a cluster. Two prefixes never
 // have a key in common, although a prefix may have colons: a prefix has no brace, and

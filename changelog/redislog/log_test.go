@@ -17,17 +17,12 @@ func storeClock(script string) string {
 }
 
 func backend(url string, fake bool) logtest.Backend {
-	return logtest.Backend{FakeClock: fake, New: func(t *testing.T, o logtest.Options) logtest.Store {
+	return logtest.Backend{FakeClock: fake, New: func(t *testing.T, o logtest.Options) func() (changelog.Log, error) {
 		opts := Options{Prefix: prefix(), ClockSkew: o.ClockSkew}
 		if fake {
 			opts.Now, opts.edit = o.Now, storeClock
 		}
-		return logtest.Store{
-			Open: func() (changelog.Log, error) { return openAt(t, url, opts) },
-			Import: func(id string) (changelog.Importer, error) {
-				return OpenImport(t.Context(), connect(t, url, redisconn.Options{}), id, opts)
-			},
-		}
+		return func() (changelog.Log, error) { return openAt(t, url, opts) }
 	}}
 }
 

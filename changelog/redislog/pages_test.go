@@ -86,9 +86,10 @@ func there(t testing.TB, s inventory.Store, begin int64) (numbers []uint64) {
 	return numbers
 }
 
-// Programs that know no inventories delete sets and make them anew, and leave the record and
-// the pages behind. They count as none, and the first Swap of the new log removes the pages.
-func TestOldProgramMakesSetAnew(t *testing.T) {
+// A hub that is killed while it deletes a set leaves the record of the inventory and the
+// pages behind. They count as none when the set is made anew, and the first Swap of the new
+// log removes the pages.
+func TestSetAnewAfterHalfDelete(t *testing.T) {
 	l := start(t, shared.url(), Options{Prefix: "old" + prefix()})
 	admin, ctx, s := shared.admin(t), t.Context(), l.Inventories()
 	makeSet(t, l, 10)
@@ -100,7 +101,7 @@ func TestOldProgramMakesSetAnew(t *testing.T) {
 		t.Errorf("%d keys are left", n)
 	}
 	makeSet(t, l, 10)
-	// As if that had been done by such a program.
+	// As if the hub had been killed.
 	ok(t, admin.HSet(ctx, l.setKey("set"), "inventory", left).Err())
 	ok(t, admin.HSet(ctx, l.pageKey("set", 0), "1", "old").Err())
 
@@ -122,7 +123,7 @@ func TestOldProgramMakesSetAnew(t *testing.T) {
 	}
 }
 
-// What such programs leave of sets that are not made again is removed, of some sets at a
+// What such hubs leave of sets that are not made again is removed, of some sets at a
 // time, and nothing else is.
 func TestSweepDeleted(t *testing.T) {
 	l := start(t, shared.url(), Options{Prefix: "sweep" + prefix()})

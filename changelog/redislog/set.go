@@ -156,8 +156,8 @@ func (l *Log) delete(ctx context.Context, set string) error {
 }
 
 // SweepDeleted removes what is left of deleted sets besides their names and datetimes, of
-// at most so many sets, and returns of how many. Programs that know no inventories leave
-// inventories behind, and a hub that is killed while it deletes a set leaves all of it.
+// at most so many sets, and returns of how many. A hub that is killed while it deletes a
+// set leaves all of it.
 func (l *Log) SweepDeleted(ctx context.Context, most int) (n int, err error) {
 	if n, err = l.sweepDeleted(ctx, most); err != nil {
 		return n, fmt.Errorf("remove what deleted sets have left: %w", err)

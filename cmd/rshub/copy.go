@@ -7,44 +7,34 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"math"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"time"
 
-	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/changelog/disklog"
 	"github.com/rshub/rshub/internal/progress"
 	"github.com/rshub/rshub/server"
 )
 
-const copyUsage = `rshub copy --from MEMORY --to MEMORY copies a change memory with everything in it:
-a hub that starts on the copy goes on as if nothing had happened. Cursors,
-positions, datetimes, closed Change Lists and idempotency keys stay the same, inventories
-are taken along, and WebSub subscriptions go on where they are. Only the Change Lists that are open get new
-names at that start, because hubs may go on with the original too.
-Secrets that are encrypted stay so. With RSHUB_SECRET_KEYS, the copy has all of them encrypted
-with the first key.
+const copyUsage = `rshub copy --from DIR --to URL copies what a hub keeps from its data directory into a
+Redis, so that several hubs can go on with it. Cursors, positions, datetimes, closed
+Change Lists and idempotency keys stay the same, and WebSub subscriptions go on where they
+are. Only the Change Lists that are open get new names when the first hub starts, because
+the original may go on too. Secrets that are encrypted stay so. With RSHUB_SECRET_KEYS, the
+copy has all of them encrypted with the first key.
 
-  --from MEMORY          the memory to copy: a data directory, as in RSHUB_DATA, or
-                         the URL of a Redis, as in RSHUB_REDIS_URL
-  --to MEMORY            where to copy it to: a data directory or the URL of a Redis;
-                         it must be new, or hold an unfinished copy of the same memory
-  --from-prefix PREFIX   the beginning of the memory's keys, if it is in Redis
-  --to-prefix PREFIX     the beginning of the copy's keys, if it is in Redis; the
-                         default of both is RSHUB_PREFIX, or else rshub
+  --from DIR   the data directory, as in RSHUB_DATA. Stop its hub first, or copy what
+               rshub backup made of it
+  --to URL     the Redis, as in RSHUB_REDIS_URL. RSHUB_PREFIX begins the keys there. It must
+               hold no change memory, or an unfinished copy of this one
 
-You may interrupt the command. Run it again, and it goes on where it stopped. No hub
-can start on a copy that is not finished.
+Inventories are not copied: the hubs make them from the log. If retention has removed a part
+of the log of a set, publish all its resources once, and say again that it is complete.
 
-Stop the hub before you copy its data directory (or copy what rshub backup made).
-Hubs on a Redis may run meanwhile. Then the copy holds each set as it was when the
-command copied that set, which is good for a backup. To move to the copy, stop the
-hubs first.
+You may interrupt the command. Run it again, and it begins anew. No hub can start on a copy
+that is not finished.
 `
 
-// copyMemory copies a change memory into another store.
+// copyMemory copies a change memory from the disk into Redis.
 func copyMemory(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	c, p := new(config), &problems{unreadable: map[string]bool{}}
 	c.read(p)
@@ -54,167 +44,70 @@ func copyMemory(ctx context.Context, args []string, stdout, stderr io.Writer) er
 	}
 	flags := flag.NewFlagSet("rshub copy", flag.ContinueOnError)
 	flags.SetOutput(io.Discard)
-	from, to := location{config: c, flag: "--from", log: newLogger(stderr, slog.LevelWarn)}, location{config: c, flag: "--to", log: newLogger(stderr, slog.LevelWarn)}
-	flags.StringVar(&from.Name, "from", "", "")
-	flags.StringVar(&from.Prefix, "from-prefix", c.Prefix, "")
-	flags.StringVar(&to.Name, "to", "", "")
-	flags.StringVar(&to.Prefix, "to-prefix", c.Prefix, "")
+	from, to := flags.String("from", "", ""), flags.String("to", "", "")
 	switch err := flags.Parse(args); {
 	case errors.Is(err, flag.ErrHelp):
 		_, err = fmt.Fprint(stdout, copyUsage)
 		return err
 	case err != nil:
 		return usageError(err.Error())
-	case flags.NArg() > 0 || from.Name == "" || to.Name == "":
-		return usageError("rshub copy --from MEMORY --to MEMORY: a memory is a data directory or the URL of a Redis")
-	}
-	if err := errors.Join(from.check(), to.check()); err != nil {
-		return usageError(err.Error())
-	}
-	if from.Same(to.Location) {
-		return usageError("--from and --to are the same memory")
-	}
-	source, err := from.open(ctx)
-	if err != nil {
-		return err
-	}
-	defer source.Close() // the error does not matter: the copy is complete without it
-	target, err := to.openTarget(ctx, source.ID())
-	if errors.Is(err, changelog.ErrCopied) {
-		return copied(ctx, source, to, stdout)
-	}
-	if err != nil {
-		return err
+	case flags.NArg() > 0 || *from == "" || *to == "":
+		return usageError("rshub copy --from DIR --to URL")
+	case inRedis(*from):
+		return usageError(fmt.Sprintf("--from %s is no directory: a memory in Redis is copied with what Redis has for that", withoutSecret(*from)))
+	case !inRedis(*to):
+		return usageError(fmt.Sprintf("--to %s is no URL such as redis://localhost:6379", *to))
 	}
 	begin := time.Now()
-	done, err := runCopy(ctx, source, target, from.log, stderr)
-	err = errors.Join(err, target.Close())
-	switch {
-	case ctx.Err() != nil && err != nil:
-		return fmt.Errorf("stopped; run the same command again and it goes on where it stopped")
-	case err != nil:
-		return fmt.Errorf("copy %s to %s: %w; run the same command again and it goes on where it stopped", from, to, err)
-	}
-	took := time.Since(begin)
-	fmt.Fprintf(stdout, "%s holds the change memory now: %s, %s", to, progress.Count(done.Sets, "set"), progress.Count(done.Changes, "change"))
-	if done.Before > 0 {
-		fmt.Fprintf(stdout, ", %d of them from an earlier run", done.Before)
-	}
-	if done.Inventories > 0 {
-		fmt.Fprintf(stdout, ", %s of %s", progress.Count(done.Inventories, "inventory"), progress.Count(done.Resources, "resource"))
-	}
-	fmt.Fprintf(stdout, ", %s; in %v, %.0f changes a second. Start from it with %s\n", progress.Count(done.Subscriptions, "subscription"), took.Round(time.Millisecond),
-		float64(done.Changes-done.Before)/math.Max(took.Seconds(), 1e-3), to.variables())
-	return nil
-}
-
-// runCopy copies the memory, and writes to stderr each second how far it is.
-func runCopy(ctx context.Context, source *server.Source, target *server.Target, log *slog.Logger, stderr io.Writer) (server.Copied, error) {
-	var now atomic.Pointer[changelog.Progress]
-	tick := time.NewTicker(time.Second)
-	defer tick.Stop()
-	end := make(chan struct{})
-	var wg sync.WaitGroup
-	defer wg.Wait()
-	defer close(end)
-	wg.Go(func() {
-		last := uint64(0)
-		for {
-			select {
-			case <-end:
-				return
-			case <-tick.C:
-			}
-			if p := now.Load(); p != nil {
-				last = max(last, p.Before) // what an earlier run copied does not count as speed
-				fmt.Fprintf(stderr, "%d of %d sets, %d of %d changes, %d a second\n",
-					p.SetsDone, p.Sets, p.ChangesDone, p.Changes, p.ChangesDone-min(last, p.ChangesDone))
-				last = p.ChangesDone
-			}
+	line := progress.Line{W: stderr, Terminal: progress.IsTerminal(stderr), Now: time.Now}
+	line.Begin()
+	store := c.storeAt(*to, stderr)
+	store.Data = *from
+	done, err := server.Copy(ctx, store, func(now server.Copied) {
+		text := func(time.Time) string {
+			return fmt.Sprintf("%s and %s are copied", progress.Count(now.Sets, "set"), progress.Count(now.Changes, "change"))
 		}
+		line.Update(text, text)
 	})
-	return server.Copy(ctx, source, target, log, func(p changelog.Progress) { now.Store(&p) })
-}
-
-// copied tells the user that an earlier run has finished the copy. It fails if the copy
-// and the source are not the same any more.
-func copied(ctx context.Context, source *server.Source, to location, stdout io.Writer) error {
-	target, err := to.open(ctx)
-	if err != nil {
-		return err
-	}
-	defer target.Close() // the error does not matter: it was only read
-	alike, err := server.Alike(ctx, source, target)
+	line.Clear()
 	switch {
+	case errors.Is(err, disklog.ErrInUse):
+		return fmt.Errorf("--from %s: stop the hub that runs on it first, or copy what rshub backup DIR makes of it: %w", *from, err)
+	case ctx.Err() != nil && err != nil:
+		return errors.New("stopped; run the same command again: it begins anew")
 	case err != nil:
-		return err
-	case !alike:
-		return fmt.Errorf("%s holds a finished copy of this memory, and a hub has run on one of the two since: "+
-			"they are not the same any more. Start from the one that is to go on. To copy once more, empty %s or choose another place", to, to)
+		return fmt.Errorf("copy %s to %s: %w", *from, withoutSecret(*to), err)
 	}
-	fmt.Fprintf(stdout, "%s holds a finished copy of this memory already; there is nothing to do. Start from it with %s\n", to, to.variables())
+	variables := "RSHUB_REDIS_URL"
+	if c.Prefix != "rshub" {
+		variables += " and RSHUB_PREFIX=" + c.Prefix
+	}
+	fmt.Fprintf(stdout, "%s holds the change memory now: %s, %s, %s; in %v. Start from it with %s\n", withoutSecret(*to), progress.Count(done.Sets, "set"),
+		progress.Count(done.Changes, "change"), progress.Count(done.Subscriptions, "subscription"), time.Since(begin).Round(time.Millisecond), variables)
 	return nil
 }
 
-// A location is a server.Location that a flag names.
-type location struct {
-	server.Location
-	config *config
-	log    *slog.Logger
-	flag   string
-}
+// inRedis reports whether a change memory is in a Redis, and not in a directory.
+func inRedis(memory string) bool { return strings.Contains(memory, "://") }
 
-// variables returns the variables that a hub needs to start on the location.
-func (l location) variables() string {
-	switch {
-	case !l.InRedis():
-		return "RSHUB_DATA=" + l.Name
-	case l.Prefix != "rshub":
-		return "RSHUB_REDIS_URL and RSHUB_PREFIX=" + l.Prefix
+// withoutSecret names a change memory without the password in its URL.
+func withoutSecret(memory string) string {
+	scheme, rest, ok := strings.Cut(memory, "://")
+	if !ok {
+		return memory
 	}
-	return "RSHUB_REDIS_URL"
+	rest, _, _ = strings.Cut(rest, "?")
+	return scheme + "://" + rest[strings.LastIndexByte(rest, '@')+1:]
 }
 
-// check returns nil when the location can be one of a memory. It refuses a name such as
-// localhost:6379, which was probably meant as a server: else rshub would make a
-// directory of that name.
-func (l location) check() error {
-	switch {
-	case l.InRedis() && !prefixForm.MatchString(l.Prefix):
-		return fmt.Errorf("%s-prefix is %q; it is 1 to 40 of a-z, A-Z, 0-9, hyphen and underscore", l.flag, l.Prefix)
-	case !l.InRedis() && strings.Contains(l.Name, ":") && !strings.ContainsAny(l.Name, `/\`):
-		return fmt.Errorf("%s %s is no URL such as redis://localhost:6379; a directory of that name is ./%s", l.flag, l.Name, l.Name)
+// storeAt returns the configuration that opens the change memory of a name: a directory, or
+// the URL of a Redis.
+func (c *config) storeAt(memory string, stderr io.Writer) server.Config {
+	s := c.store()
+	s.Logger = newLogger(stderr, slog.LevelWarn)
+	s.Data, s.RedisURL = memory, ""
+	if inRedis(memory) {
+		s.Data, s.RedisURL = "", memory
 	}
-	return nil
-}
-
-// store returns the configuration that opens the location.
-func (l location) store() server.Config {
-	c := l.Of(l.config.store())
-	c.Logger = l.log
-	return c
-}
-
-// open opens the memory that is there.
-func (l location) open(ctx context.Context) (*server.Source, error) {
-	source, err := server.OpenSource(ctx, l.store())
-	switch {
-	case errors.Is(err, disklog.ErrInUse):
-		return nil, fmt.Errorf("%s %s: stop the hub that runs on it first (to copy it, you can also copy what rshub backup DIR makes of it): %w", l.flag, l, err)
-	case err != nil:
-		return nil, fmt.Errorf("%s %s: %w", l.flag, l, err)
-	}
-	return source, nil
-}
-
-// openTarget opens the location to become a copy of the memory with an identity.
-func (l location) openTarget(ctx context.Context, id string) (*server.Target, error) {
-	target, err := server.OpenTarget(ctx, l.store(), id)
-	switch {
-	case errors.Is(err, disklog.ErrInUse):
-		return nil, fmt.Errorf("%s %s: a hub, or another rshub copy, is at work there: %w", l.flag, l, err)
-	case err != nil:
-		return nil, fmt.Errorf("%s %s: %w", l.flag, l, err)
-	}
-	return target, nil
+	return s
 }

@@ -2,12 +2,11 @@ package main
 
 import (
 	"context"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/rshub/rshub/internal/logged"
+	"github.com/rshub/rshub/internal/redistest"
 	"github.com/rshub/rshub/internal/running"
 )
 
@@ -21,31 +20,21 @@ func runCommand(t *testing.T, ctx context.Context, args ...string) (code int, st
 
 func TestCopyCalls(t *testing.T) {
 	setenv(t)
-	dir := t.TempDir()
-	t.Chdir(dir)
-	if err := os.Mkdir("empty", 0o700); err != nil {
-		t.Fatal(err)
-	}
+	t.Chdir(t.TempDir())
 	const nobody = "redis://user:secret@127.0.0.1:1"
 	for _, test := range []struct {
 		args string
 		code int
 		says string
 	}{
-		{"-h", 0, "--from MEMORY"},
-		{"", 2, "--from MEMORY --to MEMORY"},
-		{"--from a", 2, "--from MEMORY --to MEMORY"},
-		{"--from a --to b c", 2, "--from MEMORY --to MEMORY"},
+		{"-h", 0, "--from DIR"},
+		{"", 2, "--from DIR --to URL"},
+		{"--from a", 2, "--from DIR --to URL"},
+		{"--from a --to b c", 2, "--from DIR --to URL"},
 		{"--form a", 2, "-form"},
 		{"--from a --to localhost:6379", 2, "no URL such as redis://localhost:6379"},
-		{"--from redis:6379 --to a", 2, "no URL such as redis://localhost:6379"},
-		{"--from empty --to ./empty/", 2, "the same memory"},
-		{"--from " + nobody + " --to redis://127.0.0.1:1", 2, "the same memory"},
-		{"--from redis://a --from-prefix a:b --to redis://a", 2, "--from-prefix is \"a:b\""},
-		{"--from none --to b", 1, "no change memory in none"},
-		{"--from empty --to b", 1, "no change memory in empty"},
-		{"--from http://127.0.0.1:1 --to b", 1, `its scheme is "http"`},
-		{"--from " + nobody + " --to b", 1, "--from redis://127.0.0.1:1 (prefix rshub): open the change memory in Redis: the change memory cannot be reached"},
+		{"--from " + nobody + " --to a", 2, "is no directory"},
+		{"--from none --to " + nobody, 1, "no change memory in none"},
 	} {
 		code, stdout, stderr := runCommand(t, t.Context(), append([]string{"copy"}, strings.Fields(test.args)...)...)
 		if code != test.code || !strings.Contains(stdout+stderr, test.says) {
@@ -55,39 +44,31 @@ func TestCopyCalls(t *testing.T) {
 			t.Errorf("rshub copy %s tells the password: %s", test.args, stderr)
 		}
 	}
-	if files, err := os.ReadDir(dir); err != nil || len(files) != 1 {
-		t.Errorf("there is %v now, %v", files, err)
-	}
 }
 
-func TestCopyToDirectory(t *testing.T) {
+func TestCopy(t *testing.T) {
 	h := start(t)
 	publishOne(t, h.URL)
-	dir := filepath.Join(t.TempDir(), "a", "copy")
-	if code, _, stderr := runCommand(t, t.Context(), "copy", "--from", h.data, "--to", dir); code != 1 || !strings.Contains(stderr, "stop the hub") {
-		t.Errorf("from a memory in use it ended with %d: %s", code, stderr)
-	}
-	h.Stop()
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if code, _, stderr := runCommand(t, ctx, "copy", "--from", h.data, "--to", dir); code != 1 || !strings.Contains(stderr, "run the same command again") {
-		t.Errorf("interrupted it ended with %d: %s", code, stderr)
-	}
-	for _, says := range []string{"1 set, 1 change,", "nothing to do"} {
-		if code, stdout, stderr := runCommand(t, t.Context(), "copy", "--from", h.data, "--to", dir); code != 0 || !strings.Contains(stdout, says) {
-			t.Errorf("it ended with %d: %s%s", code, stdout, stderr)
+	running.Do(t, "PUT", h.URL+"/sets/demo", `{"complete":true}`, "Content-Type", "application/json")
+	copyTo := func(ctx context.Context, url string, code int, says string) {
+		t.Helper()
+		if got, stdout, stderr := runCommand(t, ctx, "copy", "--from", h.data, "--to", url); got != code || !strings.Contains(stdout+stderr, says) {
+			t.Errorf("it ended with %d, want %d and %q: %s%s", got, code, says, stdout, stderr)
 		}
 	}
-	other := start(t)
-	other.Stop()
-	if code, _, stderr := runCommand(t, t.Context(), "copy", "--from", h.data, "--to", other.data); code != 1 || !strings.Contains(stderr, "another memory") {
-		t.Errorf("over another memory it ended with %d: %s", code, stderr)
-	}
-	again := start(t, "RSHUB_DATA", dir)
+	url := "redis://" + redistest.Start(t).Addr
+	copyTo(t.Context(), url, 1, "stop the hub")
+	h.Stop()
+	copyTo(t.Context(), "redis://user:secret@127.0.0.1:1", 1, "to redis://127.0.0.1:1: open the change memory in Redis: the change memory cannot be reached")
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	copyTo(ctx, url, 1, "run the same command again")
+	copyTo(t.Context(), url, 0, "1 set, 1 change, 0 subscriptions;")
+	copyTo(t.Context(), url, 1, "holds a finished copy of this memory already")
+	again := start(t, "RSHUB_REDIS_URL", url, "RSHUB_BASE_URL", "https://hub.example.org")
 	publishOne(t, again.URL)
-	again.Stop()
-	if code, _, stderr := runCommand(t, t.Context(), "copy", "--from", h.data, "--to", dir); code != 1 || !strings.Contains(stderr, "not the same any more") {
-		t.Errorf("to a copy that has gone on it ended with %d: %s", code, stderr)
+	if resp, text := running.Do(t, "GET", again.URL+"/sets/demo/resources", ""); resp.StatusCode != 200 || !strings.Contains(text, `"complete":true`) {
+		t.Errorf("the resources are answered %s: %s", resp.Status, text)
 	}
 }
 

@@ -5,10 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"strings"
 
 	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/changelog/disklog"
 	"github.com/rshub/rshub/internal/progress"
 	"github.com/rshub/rshub/server"
 )
@@ -23,22 +23,19 @@ func beginEpochs(ctx context.Context, args []string, stdout, stderr io.Writer) e
 	if len(args) != 1 || args[0] == "" || strings.HasPrefix(args[0], "-") {
 		return usageError("rshub epoch MEMORY: a memory is a data directory or the URL of a Redis")
 	}
-	l := location{Location: server.Location{Name: args[0], Prefix: c.Prefix}, config: c, flag: "MEMORY", log: newLogger(stderr, slog.LevelWarn)}
-	if err := l.check(); err != nil {
-		return usageError(err.Error())
+	memory := withoutSecret(args[0])
+	if !inRedis(memory) && strings.Contains(memory, ":") && !strings.ContainsAny(memory, `/\`) {
+		return usageError(fmt.Sprintf("%s is no URL such as redis://localhost:6379; a directory of that name is ./%s", memory, memory))
 	}
-	memory, err := l.open(ctx)
-	if err != nil {
-		return err
+	sets, err := server.BeginEpochs(ctx, c.storeAt(args[0], stderr))
+	switch {
+	case errors.Is(err, disklog.ErrInUse):
+		return fmt.Errorf("%s: stop the hub that runs on it first: %w", memory, err)
+	case errors.Is(err, changelog.ErrCorrupt):
+		return fmt.Errorf("begin a new epoch in %s: %d sets have one, but not all: %w", memory, sets, err)
+	case err != nil:
+		return fmt.Errorf("begin a new epoch in %s: %w; run the same command again", memory, err)
 	}
-	sets, err := changelog.BeginEpochs(ctx, memory)
-	damaged := errors.Is(err, changelog.ErrCorrupt)
-	if err = errors.Join(err, memory.Close()); damaged {
-		return fmt.Errorf("begin a new epoch in %s: %d sets have one, but not all: %w", l, sets, err)
-	}
-	if err != nil {
-		return fmt.Errorf("begin a new epoch in %s: %w; run the same command again", l, err)
-	}
-	fmt.Fprintf(stdout, "%s has begun a new epoch: the open Change Lists of %s have new names\n", l, progress.Count(sets, "set"))
+	fmt.Fprintf(stdout, "%s has begun a new epoch: the open Change Lists of %s have new names\n", memory, progress.Count(sets, "set"))
 	return nil
 }

@@ -24,12 +24,12 @@ const usage = `rshub is a ResourceSync push hub.
                        must not exist; a hub starts from it with RSHUB_DATA=DIR.
                        If the hub has tokens, set RSHUB_TOKEN to one with the
                        right operate
-  rshub copy --from MEMORY --to MEMORY
-                       copy a change memory with positions, datetimes, cursors
-                       and idempotency keys, from disk to Redis or back; MEMORY
-                       is a data directory or the URL of a Redis. rshub copy -h
-                       explains more
-  rshub epoch MEMORY   give new names to the Change Lists that are open; run it
+  rshub copy --from DIR --to URL
+                       copy what a hub keeps from its data directory into a Redis,
+                       with positions, datetimes, cursors, idempotency keys and
+                       subscriptions. rshub copy -h explains more
+  rshub epoch MEMORY   give new names to the Change Lists that are open; MEMORY is a
+                       data directory or the URL of a Redis; run it
                        after a memory was put back to an earlier state by other
                        means than rshub backup and rshub copy, before hubs start
   rshub follow -set SET

@@ -25,8 +25,6 @@ type config struct {
 	login      *login // for the source, if that wants one
 	key        string
 	retry      time.Duration
-	restart    bool
-	goOn       bool // -continue
 	again      bool
 	check      bool
 	allowEmpty bool
@@ -48,8 +46,6 @@ func parse(args []string, env func(string) string) (*config, error) {
 	fs.StringVar(&tokenFile, "token-file", "", "")
 	fs.StringVar(&cfg.key, "key", "", "")
 	setting.DurationVar(fs, &cfg.retry, "retry", 10*time.Minute, "")
-	fs.BoolVar(&cfg.restart, "restart", false, "")
-	fs.BoolVar(&cfg.goOn, "continue", false, "")
 	fs.BoolVar(&cfg.again, "again", false, "")
 	fs.BoolVar(&cfg.check, "check", false, "")
 	fs.BoolVar(&cfg.allowEmpty, "allow-empty", false, "")
@@ -104,8 +100,6 @@ func (c *config) arguments() error {
 		return errors.New("nothing to publish: name files, or - for standard input, or give -created, -updated or -deleted")
 	case len(c.files) > 0 && len(c.changes) > 0:
 		return errors.New("publish either files or the changes of -created, -updated and -deleted, not both at once")
-	case c.restart && c.goOn:
-		return errors.New("-restart and -continue exclude each other")
 	case c.retry < 0:
 		return errors.New("-retry is not negative")
 	case c.key != "" && (len(c.key) > 200 || strings.ContainsFunc(c.key, func(r rune) bool { return r <= ' ' || r > '~' || r == '"' })):

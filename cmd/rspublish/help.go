@@ -41,11 +41,7 @@ What
 How
   -retry DURATION   how long to try again while the hub cannot be reached or is
                     busy, such as 90s or 2h (default 10m; 0: do not try again)
-  -continue         go on with a file that has changed since it was begun: skip as
-                    many changes as the hub has accepted. Of a file that was
-                    published whole and has only grown since, publish the new end
-  -again            publish a file again that was published and has not changed
-  -restart          forget that a file was begun; publish it from its beginning
+  -again            publish files again although they were published within a day
   -key KEY          the name of this run, for one input. The same input with the same
                     key is published once within a day, however often you send it,
                     and from whichever machine
@@ -60,29 +56,24 @@ Bad input
   changes, each before it is sent; the batches before a bad one are published.
 
 Interrupted?
-  Run the same command again. The state file FILE.rspublish beside a file says how
-  far the publishing came. (If that cannot be written, the state file is in your
-  cache directory.) It also holds the batch that is under way, so after Ctrl-C, a
-  crash or an outage the same command first sends that batch again as it was, and
-  then goes on. For a day, the hub recognises a batch that it has already. The state
-  file holds no token.
-  It stays when the file is published: the same command then publishes nothing, until
-  the file changes (a changed file is published whole) or you say -again. The state
-  file knows one hub and set, the last one.
-  If the set was deleted in between, or the hub lost changes, rspublish says so and
-  ends with 1: it does not go on in the middle.
-  For standard input, rspublish prints the key to go on with. A crash may prevent
-  that, so you may choose a key yourself:
+  Run the same command again. The hub recognises a file by its content, for a day: what
+  it has already is not published twice, from whichever machine. So the same command
+  goes on after Ctrl-C, a crash or an outage, and a file that is published whole is not
+  published again, unless you say -again. Of a file that has grown, or was mended, the
+  batches of 1,000 changes before the first difference are not published again. After
+  a day, or if the set was deleted in between, all is published again.
+  Standard input and changes given as flags are new each time: two runs may mean two
+  changes. rspublish prints the key to go on with. A crash may prevent that, so you may
+  choose a key yourself:
     rspublish -set articles -key 2026-02-03 - < changes.jsonl
 
 Exit codes
   0    everything is published, now or before; standard output says so in one line:
        published 20681 changes to articles, cursor 20681-1795...
   1    the hub refused it, for example the token, the set or an entry; or the hub
-       does not hold any more what was published before
+       does not hold any more what this run published
   2    the command line is wrong
-  3    bad input: a file is unreadable, invalid, in use by another rspublish, or
-       has changed since it was begun
+  3    bad input: a file is unreadable, invalid, or was changed meanwhile
   4    the hub could not be reached, or was not ready, for as long as -retry says;
        run the same command again to go on
   130  interrupted (SIGINT or SIGTERM); run the same command again to go on

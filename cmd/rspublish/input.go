@@ -38,8 +38,7 @@ type entry struct {
 	line   int // from 1; 0 if the format has no lines
 }
 
-// openInput opens a file. It locks a regular file, so that no other rspublish
-// publishes it before close.
+// openInput opens a file, or takes standard input.
 func openInput(ctx context.Context, name string, stdin io.Reader) (*input, error) {
 	if name == "-" {
 		return &input{name: "standard input", stream: interruptible(ctx, stdin), total: -1}, nil
@@ -54,18 +53,13 @@ func openInput(ctx context.Context, name string, stdin io.Reader) (*input, error
 	case info.IsDir():
 		err = fmt.Errorf("%s is a directory", name)
 	case info.Mode().IsRegular():
-		if err = lock(f); err == nil {
-			return &input{name: name, file: f, size: info.Size(), total: -1}, nil
-		}
-		err = fmt.Errorf("%s: %w", name, err)
+		return &input{name: name, file: f, size: info.Size(), total: -1}, nil
 	default: // a named pipe, or the shell's <(command)
 		return &input{name: name, stream: interruptible(ctx, f), total: -1}, nil
 	}
 	f.Close()
 	return nil, err
 }
-
-var errInUse = errors.New("another rspublish is publishing it, or it is named twice")
 
 func (in *input) close() {
 	if in.file != nil {
@@ -109,13 +103,6 @@ type sum struct{ hash.Hash }
 func newSum() sum { return sum{sha256.New()} }
 
 func (s sum) text() string { return hex.EncodeToString(s.Sum(nil)) }
-
-// sumOf returns the sum of the first size bytes of a file.
-func (in *input) sumOf(size int64) (string, error) {
-	sum := newSum()
-	_, err := io.Copy(sum, io.NewSectionReader(in.file, 0, size))
-	return sum.text(), err
-}
 
 // read yields the input's changes from its beginning. Each of them is valid. After an
 // error it yields nothing more. It writes the bytes of a file to sum.

@@ -3,10 +3,8 @@ package main
 import (
 	"bytes"
 	"compress/gzip"
-	"errors"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -89,9 +87,6 @@ func TestFormats(t *testing.T) {
 			if want := "published " + progress.Count(test.want, "change") + " to peps"; !strings.HasPrefix(b.stdout, want) {
 				t.Errorf("stdout %q", b.stdout)
 			}
-			if test.want > 0 {
-				b.leftovers("any.name.rspublish")
-			}
 
 			b.hub.locs = nil
 			b.stdin = strings.NewReader(test.content)
@@ -164,7 +159,6 @@ func TestBadInput(t *testing.T) {
 			if len(b.hub.requests) > 0 || b.stdout != "" {
 				t.Errorf("%d requests, stdout %q", len(b.hub.requests), b.stdout)
 			}
-			b.leftovers()
 		})
 	}
 }
@@ -191,35 +185,6 @@ func TestUnreadableFiles(t *testing.T) {
 	b.says("nosuch")
 	b.run(exitInput, b.dir)
 	b.says("is a directory")
-}
-
-func TestOneFileIsPublishedByOneAtATime(t *testing.T) {
-	b := newBench(t)
-	file := b.write("a", lines(1, 1))
-	f, err := os.Open(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	if err := lock(f); err != nil {
-		t.Fatal(err)
-	}
-	again, _ := os.Open(file)
-	defer again.Close()
-	if err := lock(again); !errors.Is(err, errInUse) {
-		t.Skip("no locks here")
-	}
-	b.run(exitInput, file)
-	b.says("another rspublish is publishing it")
-	f.Close()
-	b.run(0, file)
-}
-
-func TestNamedTwice(t *testing.T) {
-	b := newBench(t)
-	file := b.write("a", lines(1, 1))
-	b.run(exitInput, file, file)
-	b.says("named twice")
 }
 
 func FuzzOpen(f *testing.F) {

@@ -8,14 +8,11 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// lock locks f for this process until f is closed or the process ends. If another
-// process has it, lock returns errInUse. On a file system without locks it returns nil.
-func lock(f *os.File) error {
+// lock locks f for this process until f is closed or the process ends. It returns false if
+// another process has it. On a file system without locks it returns true.
+func lock(f *os.File) bool {
 	// Others cannot read a locked range, so the range lies behind the end of any file.
 	far := &windows.Overlapped{OffsetHigh: math.MaxInt32}
 	err := windows.LockFileEx(windows.Handle(f.Fd()), windows.LOCKFILE_EXCLUSIVE_LOCK|windows.LOCKFILE_FAIL_IMMEDIATELY, 0, 1, 0, far)
-	if errors.Is(err, windows.ERROR_LOCK_VIOLATION) {
-		return errInUse
-	}
-	return nil
+	return !errors.Is(err, windows.ERROR_LOCK_VIOLATION)
 }

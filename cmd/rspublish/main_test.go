@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -21,14 +20,6 @@ import (
 	"github.com/rshub/rshub/problem"
 )
 
-// TestMain lets the test binary be rspublish itself, for a test that kills it.
-func TestMain(m *testing.M) {
-	if os.Getenv("RSPUBLISH_TEST_MAIN") != "" {
-		main()
-	}
-	os.Exit(m.Run())
-}
-
 // A testHub does what the hub's API says of NDJSON batches with keys.
 type testHub struct {
 	*httptest.Server
@@ -37,9 +28,7 @@ type testHub struct {
 	locs     []string // accepted, in order
 	first    map[string]request
 	ends     map[string]int
-	began    int  // when the log began; the entry at position p has the datetime began+p
-	floor    int  // the position that retention has removed
-	closed   bool // nobody may read the set
+	began    int // when the log began; the entry at position p has the datetime began+p
 
 	// before and after run around the acceptance of request n, from 1. When
 	// one returns true, it has answered.
@@ -67,37 +56,7 @@ func (h *testHub) cursor(position int) string {
 	return fmt.Sprintf("%d-%d", position, h.began+position)
 }
 
-// read answers a GET of a page, which is always empty, and of the set.
-func (h *testHub) read(w http.ResponseWriter, r *http.Request) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.closed {
-		writeProblem(w, 403, `"detail":"publishing only"`)
-		return
-	}
-	w.Header().Set("Content-Type", "application/json")
-	if r.URL.Path == "/sets/peps" {
-		fmt.Fprintf(w, `{"set":"peps","begin":%q,"floor":%q}`, time.UnixMicro(int64(h.began)).UTC().Format(time.RFC3339Nano), h.cursor(h.floor))
-		return
-	}
-	since := r.URL.Query().Get("since")
-	var position, micros int
-	_, _ = fmt.Sscanf(since, "%d-%d", &position, &micros)
-	switch {
-	case position >= h.floor && position <= len(h.locs) && since == h.cursor(position):
-		fmt.Fprintf(w, `{"set":"peps","after":%q,"cursor":%[1]q,"changes":[]}`, since)
-	case micros >= h.began+h.floor:
-		fmt.Fprintf(w, `{"set":"peps","after":%q,"cursor":%[1]q,"diverged":true,"changes":[]}`, h.cursor(0))
-	default:
-		problem.Write(w, r, feed.ErrGone)
-	}
-}
-
 func (h *testHub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if r.Method == http.MethodGet {
-		h.read(w, r)
-		return
-	}
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
 		return
@@ -150,23 +109,17 @@ func writeProblem(w http.ResponseWriter, status int, members string) {
 	fmt.Fprintf(w, `{"status":%d,"title":%q,%s}`, status, http.StatusText(status), members)
 }
 
-// keys returns the keys as they were sent, cut of what all share, and fails
-// when they do not share it.
-func (h *testHub) keys(t *testing.T) []string {
-	t.Helper()
-	var run string
-	var keys []string
+// batches returns which batch each request was, counted from 1: requests with the same
+// key have the same number.
+func (h *testHub) batches() (numbers []int) {
+	known := map[string]int{}
 	for _, r := range h.requests {
-		key, i, _ := strings.Cut(r.key, "/")
-		if run == "" {
-			run = key
+		if known[r.key] == 0 {
+			known[r.key] = len(known) + 1
 		}
-		if key != run || len(key) < 16 {
-			t.Errorf("key %q, others are %q", key, run)
-		}
-		keys = append(keys, i)
+		numbers = append(numbers, known[r.key])
 	}
-	return keys
+	return numbers
 }
 
 // A testClock moves when somebody waits, and never waits.
@@ -259,20 +212,6 @@ func (b *bench) published(n int) {
 	}
 }
 
-func (b *bench) leftovers(want ...string) {
-	b.t.Helper()
-	got, _ := filepath.Glob(filepath.Join(b.dir, "*.rspublish*"))
-	cached, _ := filepath.Glob(filepath.Join(b.cache, "rspublish", "*"))
-	if got = append(got, cached...); len(got) != len(want) {
-		b.t.Errorf("states %q, want %q", got, want)
-	}
-	for i := range min(len(got), len(want)) {
-		if filepath.Base(got[i]) != want[i] {
-			b.t.Errorf("states %q, want %q", got, want)
-		}
-	}
-}
-
 func testLoc(i int) string { return fmt.Sprintf("https://example.org/%d", i) }
 
 func lines(from, to int) string {
@@ -324,7 +263,6 @@ func TestUsage(t *testing.T) {
 		{"unreadable URL", []string{"-set", "peps", "-hub", "http://me:pw@h:x", file}, "not a URL"},
 		{"key of two inputs", []string{"-set", "peps", "-key", "k", file, "-"}, "-key is for one input"},
 		{"bad key", []string{"-set", "peps", "-key", "a b", "-"}, "-key is at most"},
-		{"continue and restart", []string{"-set", "peps", "-continue", "-restart", file}, "exclude"},
 		{"negative retry", []string{"-set", "peps", "-retry", "-1s", file}, "-retry"},
 		{"no token file", []string{"-set", "peps", "-token-file", file + ".nosuch", file}, "read the token"},
 	} {
@@ -348,7 +286,7 @@ func TestHelpNamesEveryExitCodeAndVariable(t *testing.T) {
 	b.runBare(exitOK, "version")
 	b.runBare(exitOK, "help")
 	for _, text := range []string{"\n  0 ", "\n  1 ", "\n  2 ", "\n  3 ", "\n  4 ", "\n  130 ", "RSPUBLISH_HUB", "RSPUBLISH_SET", "RSPUBLISH_TOKEN",
-		"-hub", "-set", "-token-file", "-created", "-updated", "-deleted", "-check", "-retry", "-continue", "-again", "-restart", "-key", "-q", "-json", "-version"} {
+		"-hub", "-set", "-token-file", "-created", "-updated", "-deleted", "-check", "-retry", "-again", "-key", "-q", "-json", "-version"} {
 		if !strings.Contains(b.stdout, text) {
 			t.Errorf("the help lacks %q", text)
 		}
@@ -378,11 +316,8 @@ func TestTokenIsSentAndNeverShown(t *testing.T) {
 	const token = "s3cret-tok3n"
 	b := newBench(t)
 	b.env["RSPUBLISH_TOKEN"] = token
-	var state string
 	file := b.write("a", lines(1, 3))
 	b.hub.before = func(n int, w http.ResponseWriter, r *http.Request) bool {
-		s, _ := os.ReadFile(file + ".rspublish")
-		state += string(s)
 		if n < 3 {
 			writeProblem(w, 503, `"detail":"later"`)
 		}
@@ -405,11 +340,8 @@ func TestTokenIsSentAndNeverShown(t *testing.T) {
 			t.Errorf("Authorization %q", r.auth)
 		}
 	}
-	if state == "" {
-		t.Error("there was no state")
-	}
-	if strings.Contains(output+state, token) {
-		t.Errorf("the token shows:\n%s%s", output, state)
+	if strings.Contains(output, token) {
+		t.Errorf("the token shows:\n%s", output)
 	}
 	b.env["RSPUBLISH_TOKEN"] = token + "\n" + token
 	b.run(exitUsage, file)
@@ -454,10 +386,7 @@ func TestCheckSendsNothing(t *testing.T) {
 	if len(b.hub.requests) > 0 || b.stdout != "checked 5 changes\n" {
 		t.Errorf("%d requests, stdout %q", len(b.hub.requests), b.stdout)
 	}
-	b.leftovers()
 }
-
-func sha(s string) string { return fmt.Sprintf("%x", sha256.Sum256([]byte(s))) }
 
 func newTLSHub(t *testing.T) string {
 	h := newHub(t)
@@ -467,15 +396,4 @@ func newTLSHub(t *testing.T) string {
 	h.StartTLS()
 	t.Cleanup(h.Close)
 	return h.URL
-}
-
-func readJSON(t *testing.T, path string, v any) {
-	t.Helper()
-	b, err := os.ReadFile(path)
-	if err == nil {
-		err = json.Unmarshal(b, v)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
 }

@@ -14,17 +14,16 @@ type report struct {
 	name    string
 	checked bool // the input is being checked, not published
 	total   int  // -1 while unknown
-	from    int  // how many changes were done before this run
 	done    int
 	began   time.Time
 }
 
 // start begins the reports about an input.
-func (p *report) start(name string, checked bool, from, total int) {
-	p.name, p.checked, p.from, p.done, p.total = name, checked, from, from, total
+func (p *report) start(name string, checked bool, total int) {
+	p.name, p.checked, p.done, p.total = name, checked, 0, total
 	p.began = p.Now()
 	p.Begin()
-	p.update(from)
+	p.update(0)
 }
 
 // update notes that done changes of the input are done, and reports it if it is time to.
@@ -37,7 +36,7 @@ func (p *report) update(done int) {
 func (p *report) finish() {
 	p.update(p.done)
 	took := p.Now().Sub(p.began)
-	p.Note("%s: %s published in %s%s", p.name, changes(p.done-p.from), took.Round(time.Millisecond), p.rate(took, " (", "/s)"))
+	p.Note("%s: %s published in %s%s", p.name, changes(p.done), took.Round(time.Millisecond), p.rate(took, " (", "/s)"))
 }
 
 func (p *report) bar(now time.Time) string {
@@ -60,8 +59,8 @@ func (p *report) figures(now time.Time) string {
 		return changes(0)
 	}
 	s := fmt.Sprintf("%s/%s  %d%%%s", progress.Group(p.done), progress.Group(p.total), 100*p.done/p.total, p.rate(took, "  ", "/s"))
-	if done := p.done - p.from; done > 0 && p.done < p.total {
-		left := time.Duration(float64(took) / float64(done) * float64(p.total-p.done))
+	if p.done > 0 && p.done < p.total {
+		left := time.Duration(float64(took) / float64(p.done) * float64(p.total-p.done))
 		s += "  " + left.Round(time.Second).String() + " left"
 	}
 	return s
@@ -70,10 +69,10 @@ func (p *report) figures(now time.Time) string {
 // rate returns the changes per second, between the texts before and after. It is empty
 // while nothing is done yet.
 func (p *report) rate(took time.Duration, before, after string) string {
-	if took <= 0 || p.done == p.from {
+	if took <= 0 || p.done == 0 {
 		return ""
 	}
-	return before + progress.Group(int(float64(p.done-p.from)/took.Seconds())) + after
+	return before + progress.Group(int(float64(p.done)/took.Seconds())) + after
 }
 
 func changes(n int) string {

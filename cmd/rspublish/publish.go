@@ -2,19 +2,19 @@ package main
 
 import (
 	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
+	"hash"
 	"net/http"
-	"time"
 
 	"github.com/rshub/rshub/client"
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/internal/progress"
 	"github.com/rshub/rshub/resourcesync"
 )
-
-// keyLife is how long the hub remembers a key (changelog.KeyAge).
-const keyLife = 24 * time.Hour
 
 // A publication is one run over all inputs.
 type publication struct {
@@ -24,21 +24,42 @@ type publication struct {
 	client  *client.Client
 	jobs    []*job
 
-	total   int    // how many changes are published, or checked
-	already int    // how many of these were published before this run
-	cursor  string // of the last published change
-
-	newest feed.Cursor // the newest that the hub gave for any of the inputs
+	total   int         // how many changes are published, or checked
+	already int         // how many of these were published before this run
+	newest  feed.Cursor // of what this run has published
+	cursor  string      // of the last published change
 }
 
 // A job is an input and how far its publishing came.
 type job struct {
-	in    *input
-	st    *state
-	shelf shelf
-	fresh bool // no earlier run has begun it
-	begun bool // the hub may have some of its changes; the state of a file is on disk
-	blind bool // an earlier version may have sent a batch that is not noted, and the file has changed since
+	in      *input
+	name    string    // begins the keys of its batches; empty: the keys follow from the content
+	content hash.Hash // of the batches so far
+	begun   bool      // the hub may have some of its changes
+	done    bool
+	batches int // accepted
+	changes int // accepted
+}
+
+// newJob returns the job of an input. A file is recognised by its content, so it is not
+// published twice within a day. Other inputs are new each time, unless they have a name.
+func newJob(in *input, cfg *config) *job {
+	j := &job{in: in, name: cfg.key, content: sha256.New()}
+	if j.name == "" && (in.file == nil || cfg.again) {
+		j.name = rand.Text()
+	}
+	return j
+}
+
+// key returns the idempotency key of the next batch. The hub knows keys for a day. Without
+// a name, the key is a digest of all batches up to this one: so what two files have in
+// common at their beginning has the same keys.
+func (j *job) key(b *batch) string {
+	if j.name != "" {
+		return fmt.Sprintf("%s/%d", j.name, j.batches+1)
+	}
+	j.content.Write(b.body)
+	return hex.EncodeToString(j.content.Sum(nil))
 }
 
 func (r *publication) close() {
@@ -48,8 +69,7 @@ func (r *publication) close() {
 }
 
 // run checks all inputs that can be read twice. Then it publishes the inputs, one after
-// the other. Their states stay, so the same command, run again, publishes no change
-// twice.
+// the other.
 func (r *publication) run(ctx context.Context) error {
 	if err := r.open(ctx); err != nil {
 		return err
@@ -57,20 +77,12 @@ func (r *publication) run(ctx context.Context) error {
 	if err := r.check(ctx); err != nil || r.cfg.check {
 		return err
 	}
-	for _, j := range r.jobs {
-		if err := r.prepare(j); err != nil {
-			return fmt.Errorf("%s: %w", j.in.name, err)
-		}
-	}
 	var err error
 	if r.client, err = r.program.newClient(r.cfg, r.bar.Note); err != nil {
 		return err
 	}
 	for _, j := range r.jobs {
 		if err := r.publish(ctx, j); err != nil {
-			if j.begun && !j.blind {
-				r.save(j.st)
-			}
 			return err
 		}
 	}
@@ -79,23 +91,16 @@ func (r *publication) run(ctx context.Context) error {
 
 func (r *publication) open(ctx context.Context) error {
 	if len(r.cfg.changes) > 0 {
-		r.jobs = append(r.jobs, &job{in: &input{name: "the command line", given: r.cfg.changes, total: -1}})
+		r.jobs = append(r.jobs, newJob(&input{name: "the command line", given: r.cfg.changes, total: -1}, r.cfg))
 	}
 	for _, name := range r.cfg.files {
-		if isState(name) {
-			r.bar.Note("%s: left out, because it only says how far the publishing of another file came", name)
-			continue
-		}
 		in, err := openInput(ctx, name, r.program.stdin)
 		if err != nil {
 			return err
 		}
-		r.jobs = append(r.jobs, &job{in: in})
+		r.jobs = append(r.jobs, newJob(in, r.cfg))
 	}
-	switch {
-	case len(r.jobs) == 0:
-		return fail(exitUsage, "nothing to publish: the files are only states of the publishing of others")
-	case r.cfg.key != "" && len(r.jobs) > 1:
+	if r.cfg.key != "" && len(r.jobs) > 1 {
 		return fail(exitUsage, "-key is for one input, and there are %d", len(r.jobs))
 	}
 	return nil
@@ -106,7 +111,7 @@ func (r *publication) check(ctx context.Context) error {
 		if j.in.stream != nil && !r.cfg.check {
 			continue // it can be read only once
 		}
-		r.bar.start(j.in.name, true, 0, -1)
+		r.bar.start(j.in.name, true, -1)
 		if err := j.in.check(ctx, r.bar.update); err != nil {
 			return err
 		}
@@ -129,109 +134,13 @@ func (r *publication) filled(j *job, total int) error {
 	return advise(exitInput, "%s: there is no change in it; -allow-empty takes it nevertheless", j.in.name)
 }
 
-// prepare finds out whether an earlier run has begun the job, and whether this run may go
-// on with it.
-func (r *publication) prepare(j *job) error {
-	j.st, j.fresh = newState(j.in, r.cfg), true
-	if j.in.file == nil {
-		return nil
-	}
-	j.shelf = newShelf(j.in.name, r.program.cacheDir)
-	if r.cfg.restart {
-		return j.shelf.clear()
-	}
-	old, err := j.shelf.load()
-	if err != nil || old == nil {
-		return err
-	}
-	if old.Done {
-		if ok, err := r.counts(j, old); !ok || err != nil {
-			return errors.Join(err, j.shelf.clear())
-		}
-	} else if err := r.mayGoOn(j, old); err != nil {
-		return err
-	}
-	if old.Hub != r.cfg.hub || old.Set != r.cfg.set {
-		r.bar.Note("rspublish: warning: %s was begun to be published to %s at %s, which may have the first %s; it is published to %s at %s now",
-			j.in.name, old.Set, old.Hub, changes(old.sent()), r.cfg.set, r.cfg.hub)
-	}
-	j.blind = old.Version == 1 && old.SHA256 != j.in.sum
-	old.Version, old.Hub, old.Set, old.SHA256, old.Size = stateVersion, r.cfg.hub, r.cfg.set, j.in.sum, j.in.size
-	j.st, j.fresh, j.begun = old, false, true
-	return nil
-}
-
-// mayGoOn returns nil if this run may go on with a publishing that is not finished.
-func (r *publication) mayGoOn(j *job, old *state) error {
-	other, changed := old.Hub != r.cfg.hub || old.Set != r.cfg.set, old.SHA256 != j.in.sum
-	switch {
-	case other && old.Changes > 0: // until then no hub is known to have any of it
-		return fmt.Errorf("a run that publishes it to %s at %s is not finished (%s): finish that first, or forget it with -restart", old.Set, old.Hub, old.path)
-	case r.cfg.key != "" && r.cfg.key != old.Key:
-		return fmt.Errorf("a run with the key %s is not finished (%s): finish that first, or forget it with -restart", old.Key, old.path)
-	case changed && !r.cfg.goOn:
-		return fmt.Errorf("it has changed since %s of its changes were published: -continue goes on after as many, -restart starts anew", progress.Group(old.Changes))
-	case j.in.total < old.sent():
-		return fmt.Errorf("it has %s now, fewer than the %s that were sent: -restart starts anew", changes(j.in.total), progress.Group(old.sent()))
-	}
-	if age := r.program.now().Sub(old.Updated); age > keyLife {
-		r.bar.Note("rspublish: warning: %s was begun %s ago, and the hub knows a batch again for a day; if it took one without our knowing, that comes twice",
-			j.in.name, age.Round(time.Hour))
-	}
-	return nil
-}
-
-// counts reports whether this run need not publish again what a finished one did: the
-// file to the same set, or the beginning of the file if -continue is given. Otherwise
-// this is another publishing, of the whole file.
-func (r *publication) counts(j *job, old *state) (bool, error) {
-	switch {
-	case r.cfg.again || old.Hub != r.cfg.hub || old.Set != r.cfg.set:
-		return false, nil
-	case old.SHA256 == j.in.sum:
-		return true, nil
-	case !r.cfg.goOn || old.Size == 0 || old.Size >= j.in.size:
-		return false, nil
-	}
-	before, err := j.in.sumOf(old.Size)
-	if err != nil || before != old.SHA256 {
-		return false, err
-	}
-	old.Done = false
-	return true, nil
-}
-
 func (r *publication) publish(ctx context.Context, j *job) error {
-	st := j.st
-	if st.Cursor != "" {
-		if err := r.look(ctx, j); err != nil {
-			return err
-		}
-	}
-	r.total += st.Changes
-	r.already += st.Changes
-	if st.Done {
-		r.bar.Note("%s: published already, on %s, and has not changed since; -again publishes it again", j.in.name, st.Updated.Format(time.DateTime))
-		return nil
-	}
-	if st.Changes > 0 {
-		r.bar.Note("%s: going on after %s", j.in.name, changes(st.Changes))
-	}
-	r.bar.start(j.in.name, false, st.Changes, j.in.total)
-	if st.Sending != "" {
-		if err := r.send(ctx, j, st.sending()); err != nil {
-			return err
-		}
-	}
-
+	r.bar.start(j.in.name, false, j.in.total)
 	sum := newSum()
-	b := &batch{first: st.Changes + 1}
+	b := &batch{first: 1}
 	for e, err := range j.in.read(ctx, sum) {
 		if err != nil {
 			return err
-		}
-		if e.number < b.first {
-			continue
 		}
 		if !b.add(e) {
 			if err := r.send(ctx, j, b); err != nil {
@@ -246,151 +155,74 @@ func (r *publication) publish(ctx context.Context, j *job) error {
 			return err
 		}
 	}
-	if err := r.filled(j, st.Changes); err != nil {
+	if err := r.filled(j, j.changes); err != nil {
 		return err
 	}
 	if j.in.file != nil && sum.text() != j.in.sum {
 		return fmt.Errorf("%s: it was changed while it was being published", j.in.name)
 	}
 	r.bar.finish()
-	st.Done = true
-	if j.begun {
-		r.save(st)
-	}
+	j.done = true
 	return nil
-}
-
-// look asks the hub whether it still holds what an earlier run published. Otherwise a
-// part of the file would be in the set, and the run would call that a success.
-func (r *publication) look(ctx context.Context, j *job) error {
-	at, err := feed.ParseCursor(j.st.Cursor)
-	if err != nil {
-		return fmt.Errorf("%s: %s says: %w", j.in.name, j.st.path, err)
-	}
-	r.cursor, r.newest = j.st.Cursor, later(r.newest, at)
-	held, err := r.client.Holds(ctx, r.cfg.set, at)
-	_, refused := errors.AsType[*client.Refused](err)
-	switch {
-	case refused || errors.Is(err, client.ErrNoHub): // the token need not allow to read; receipts are compared too
-		return nil
-	case err != nil:
-		return fmt.Errorf("%s: %w", j.in.name, unsent(err, r.cfg))
-	case !held:
-		return r.lost(j, at)
-	}
-	return nil
-}
-
-// lost is the error for a hub that does not hold any more what it accepted before.
-func (r *publication) lost(j *job, at feed.Cursor) error {
-	return advise(exitRefused, "%s: the hub accepted %s of it up to cursor %v, and does not hold that any more: the set was deleted, or the hub's memory lost its newest changes. -restart publishes the file from its beginning",
-		j.in.name, changes(j.st.Changes), at)
-}
-
-func later(a, b feed.Cursor) feed.Cursor {
-	if b.Micros > a.Micros {
-		return b
-	}
-	return a
-}
-
-// begin notes a batch before the hub first sees it. So even after a crash the next run
-// can send it again as it was, and with its key.
-func (r *publication) begin(j *job, b *batch) error {
-	j.begun = true
-	st := j.st
-	if j.in.file == nil || j.blind || st.Sending == string(b.body) {
-		return nil
-	}
-	st.Sending, st.Updated = string(b.body), r.program.now().UTC()
-	if st.path == "" {
-		return j.shelf.put(st)
-	}
-	return st.save()
-}
-
-// save saves how far a job came. If that fails, the state of before stays on disk, which
-// does no harm: the next run sends a batch again, and the hub recognises it.
-func (r *publication) save(st *state) {
-	if err := st.save(); err != nil {
-		r.bar.Note("rspublish: warning: %v", err)
-	}
 }
 
 func (r *publication) send(ctx context.Context, j *job, b *batch) error {
-	st := j.st
-	again := st.Sending != "" // an earlier run may have sent it
-	if err := r.begin(j, b); err != nil {
-		return fmt.Errorf("%s: %w", j.in.name, err)
-	}
-	got, err := r.client.PublishLines(ctx, r.cfg.set, fmt.Sprintf("%s/%d", st.Key, st.Batches+1), b.body, len(b.lines))
+	before := j.begun
+	j.begun = true
+	got, err := r.client.PublishLines(ctx, r.cfg.set, j.key(b), b.body, len(b.lines))
 	if err != nil {
-		return r.failed(j, b, again, err)
+		return r.failed(j, b, before, err)
 	}
-	j.blind = false
-	if err := r.follows(j, got, again); err != nil {
+	if err := r.follows(j, got); err != nil {
 		return err
 	}
-	st.Changes += got.Count
-	st.Batches++
-	st.Cursor, st.Sending, st.Updated = got.Cursor, "", r.program.now().UTC()
+	j.changes += got.Count
+	j.batches++
 	r.total += got.Count
 	r.cursor = got.Cursor
 	if got.Replayed {
 		r.already += got.Count
 	}
-	r.bar.update(st.Changes)
+	r.bar.update(j.changes)
 	return nil
 }
 
-// follows checks that a batch came behind the changes that the hub accepted before. If
+// follows checks that a batch came behind those that the hub has accepted in this run. If
 // the set was deleted in between, the batch is in a new log, which begins at position 1.
-func (r *publication) follows(j *job, got *feed.Receipt, again bool) error {
+func (r *publication) follows(j *job, got *feed.Receipt) error {
 	first, err := feed.ParseCursor(got.First)
 	last, lerr := feed.ParseCursor(got.Cursor)
 	if err := errors.Join(err, lerr); err != nil {
 		return fail(exitRefused, "%s: the hub's receipt: %w", j.in.name, err)
 	}
-	before := r.newest
-	if again || got.Replayed { // it may have come before another input's changes
-		before = feed.Cursor{}
-		if j.st.Cursor != "" {
-			before, _ = feed.ParseCursor(j.st.Cursor) // look has parsed it
-		}
+	if got.Replayed { // it may have come before another input's changes
+		return nil
 	}
-	if first.Position <= before.Position || first.Micros <= before.Micros {
-		return r.lost(j, before)
+	if first.Position <= r.newest.Position || first.Micros <= r.newest.Micros {
+		return advise(exitRefused, "%s: the hub accepted changes up to cursor %v, and does not hold them any more: the set was deleted, or the hub's memory lost its newest changes. Run the same command again",
+			j.in.name, r.newest)
 	}
-	r.newest = later(r.newest, last)
+	r.newest = last
 	return nil
 }
 
-// failed returns the error for a batch that was not published. If the hub surely does
-// not have the batch, failed forgets that it was sent, and a changed file is cut anew.
-func (r *publication) failed(j *job, b *batch, again bool, err error) error {
+// failed returns the error for a batch that was not published. before says that the hub may
+// have had changes of the job before.
+func (r *publication) failed(j *job, b *batch, before bool, err error) error {
 	refused, _ := errors.AsType[*client.Refused](err)
 	unavailable, _ := errors.AsType[*client.Unavailable](err)
 	bad := refused != nil && (refused.Status == http.StatusBadRequest || refused.Status == http.StatusRequestEntityTooLarge)
-	never := refused != nil && !refused.Doubt || unavailable != nil && unavailable.Unsent
+	if bad || refused != nil && !refused.Doubt || unavailable != nil && unavailable.Unsent {
+		j.begun = before // the hub surely does not have it
+	}
 	reused := errors.Is(err, feed.ErrKeyReused)
 	err = unsent(err, r.cfg)
-	if bad || never && !again { // a hub that refuses these bytes did not take them earlier
-		j.st.Sending = ""
-		if j.fresh && j.st.Changes == 0 {
-			j.begun = false
-			err = errors.Join(err, j.st.remove())
-		}
-	}
 	if refused != nil {
 		if located := b.locate(refused); located != nil {
 			return fail(exitRefused, "%s: %w (the hub refused it: %d)", j.in.name, located, refused.Status)
 		}
 	}
-	switch {
-	case reused && j.blind:
-		return advise(exitRefused, "%s: an earlier version of rspublish sent a batch behind the first %s, and did not note which: bring the file back to what it was, run the same command once without -continue, and then change it again (or -restart starts anew)",
-			j.in.name, changes(j.st.Changes))
-	case reused && r.cfg.key != "":
+	if reused && r.cfg.key != "" {
 		return advise(exitRefused, "%s: %w: the key %s was used for another input, or this one has changed since; another input needs another -key", j.in.name, err, r.cfg.key)
 	}
 	return fmt.Errorf("%s: %w", j.in.name, err)
@@ -403,39 +235,37 @@ func (r *publication) howToGoOn(err error) []string {
 		return nil
 	}
 	var lines []string
-	begun, files := false, false
+	begun, again := false, false
 	for _, j := range r.jobs {
 		if !j.begun {
 			continue
 		}
 		begun = true
-		files = files || j.in.file != nil
-		switch st := j.st; {
-		case st.Done && j.in.file != nil:
-		case st.Done:
-			lines = append(lines, fmt.Sprintf("%s is published; so that it is not published again, use -key %s", j.in.name, st.Key))
-		case j.in.file != nil || j.in.given != nil:
-			lines = append(lines, fmt.Sprintf("%s: published so far: %s of %s", j.in.name, progress.Group(st.Changes), changes(j.in.total)))
+		again = again || j.name == ""
+		switch {
+		case j.done && j.name != "":
+			lines = append(lines, fmt.Sprintf("%s is published; so that it is not published again, use -key %s", j.in.name, j.name))
+		case j.done:
+		case j.in.total >= 0:
+			lines = append(lines, fmt.Sprintf("%s: published so far: %s of %s", j.in.name, progress.Group(j.changes), changes(j.in.total)))
 		default:
-			lines = append(lines, fmt.Sprintf("%s: published so far: %s", j.in.name, changes(st.Changes)))
+			lines = append(lines, fmt.Sprintf("%s: published so far: %s", j.in.name, changes(j.changes)))
 		}
 		switch {
-		case j.in.file != nil || j.st.Done:
-		case j.in.given != nil:
-			lines = append(lines, "to go on, run the same command again with -key "+j.st.Key)
+		case j.done || j.name == "":
+		case j.in.stream != nil:
+			lines = append(lines, "to go on, give the same input again from its beginning, with -key "+j.name)
 		default:
-			lines = append(lines, "to go on, give the same input again from its beginning, with -key "+j.st.Key)
+			lines = append(lines, "to go on, run the same command again with -key "+j.name)
 		}
 	}
 	_, bad := errors.AsType[*resourcesync.Error](err)
 	switch {
 	case !begun:
 		return []string{"nothing was sent"}
-	case files && bad:
-		lines = append(lines, "mend the file, then -continue goes on after them, or -restart starts anew")
-	case files && r.cfg.restart:
-		lines = append(lines, "run the same command again to go on, but without -restart")
-	case files:
+	case again && bad:
+		lines = append(lines, "mend the file and run the same command again: what is the same up to there is not published twice")
+	case again:
 		lines = append(lines, "run the same command again to go on")
 	}
 	return lines

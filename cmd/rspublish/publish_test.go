@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/http"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -16,8 +15,8 @@ func TestBatches(t *testing.T) {
 	b := newBench(t)
 	b.run(0, b.write("a", lines(1, 2500)))
 	b.published(2500)
-	if got := b.hub.keys(t); !slices.Equal(got, []string{"1", "2", "3"}) {
-		t.Errorf("batches %q", got)
+	if got := b.hub.batches(); !slices.Equal(got, []int{1, 2, 3}) {
+		t.Errorf("batches %d", got)
 	}
 	for i, want := range []int{1000, 1000, 500} {
 		if got := strings.Count(b.hub.requests[i].body, "\n"); got != want {
@@ -27,7 +26,6 @@ func TestBatches(t *testing.T) {
 	if want := "published 2500 changes to peps, cursor 2500-2500\n"; b.stdout != want {
 		t.Errorf("stdout %q, want %q", b.stdout, want)
 	}
-	b.leftovers("a.rspublish")
 }
 
 func TestBatchesAreBoundedInBytes(t *testing.T) {
@@ -54,7 +52,6 @@ func TestSeveralFilesInOrder(t *testing.T) {
 	b.stdin = strings.NewReader(lines(1501, 1600))
 	b.run(0, b.write("z", lines(1, 1200)), b.write("a.xml", document("changelist", 1201, 1500)), "-", b.write("b.json", jsonDocument(1601, 1700)))
 	b.published(1700)
-	b.leftovers("a.xml.rspublish", "b.json.rspublish", "z.rspublish")
 }
 
 func TestRetries(t *testing.T) {
@@ -89,7 +86,6 @@ func TestRetries(t *testing.T) {
 			b.run(0, b.write("a", lines(1, 2500)))
 			b.published(2500)
 			b.says(test.says)
-			b.hub.keys(t)
 			if len(b.clock.waits) == 0 {
 				t.Error("there was no wait")
 			}
@@ -117,8 +113,8 @@ func TestAnswerLostAfterAcceptance(t *testing.T) {
 	}
 	b.run(0, b.write("a", lines(1, 2500)))
 	b.published(2500)
-	if got := b.hub.keys(t); !slices.Equal(got, []string{"1", "2", "2", "3"}) {
-		t.Errorf("batches %q", got)
+	if got := b.hub.batches(); !slices.Equal(got, []int{1, 2, 2, 3}) {
+		t.Errorf("batches %d", got)
 	}
 	if b.hub.requests[1] != b.hub.requests[2] {
 		t.Error("the retry differs")
@@ -147,7 +143,6 @@ func TestRetryLimit(t *testing.T) {
 		t.Errorf("waited %v, want 2m", waited)
 	}
 	b.says("503", "gave up after", "published so far: 1,000 of 2,500 changes", "run the same command again to go on")
-	b.leftovers("a.rspublish")
 	if b.stdout != "" {
 		t.Errorf("stdout %q", b.stdout)
 	}
@@ -161,7 +156,6 @@ func TestRetryLimit(t *testing.T) {
 	down = false
 	b.run(0, file)
 	b.published(2500)
-	b.hub.keys(t)
 }
 
 func TestRetryAfterBeyondTheLimitIsNotWaitedFor(t *testing.T) {
@@ -229,13 +223,11 @@ func TestRefusals(t *testing.T) {
 			if strings.Contains(b.stderr, "\x1b") {
 				t.Errorf("stderr %q", b.stderr)
 			}
-			b.leftovers("a.rspublish")
 			if len(b.hub.requests) != 2 {
 				t.Errorf("%d requests", len(b.hub.requests))
 			}
 			b.run(0, file)
 			b.published(2500)
-			b.hub.keys(t)
 		})
 	}
 }
@@ -253,7 +245,7 @@ func TestRedirectIsNotFollowed(t *testing.T) {
 	}
 }
 
-func TestRefusedAtOnceLeavesNothing(t *testing.T) {
+func TestRefusedAtOnce(t *testing.T) {
 	b := newBench(t)
 	b.hub.before = func(n int, w http.ResponseWriter, r *http.Request) bool {
 		writeProblem(w, 403, `"detail":"no"`)
@@ -261,18 +253,6 @@ func TestRefusedAtOnceLeavesNothing(t *testing.T) {
 	}
 	b.run(exitRefused, b.write("a", lines(1, 10)))
 	b.says("nothing was sent")
-	b.leftovers()
-
-	// But not if the hub may have accepted an earlier try.
-	b.hub.before = func(n int, w http.ResponseWriter, r *http.Request) bool {
-		if n == 2 {
-			panic(http.ErrAbortHandler)
-		}
-		writeProblem(w, 403, `"detail":"no"`)
-		return true
-	}
-	b.run(exitRefused, filepath.Join(b.dir, "a"))
-	b.leftovers("a.rspublish")
 }
 
 func TestTLSMistakesAreFinal(t *testing.T) {
@@ -287,16 +267,11 @@ func TestTLSMistakesAreFinal(t *testing.T) {
 	}
 }
 
+// A run that was interrupted is done again. The hub knows what it has, also the batch that
+// was under way.
 func TestInterruptedAndResumed(t *testing.T) {
-	for _, test := range []struct {
-		name     string
-		accepted bool // the batch in flight is
-		sent     []string
-	}{
-		{"before acceptance", false, []string{"1", "2", "3", "3", "4"}},
-		{"after acceptance", true, []string{"1", "2", "3", "3", "4"}},
-	} {
-		t.Run(test.name, func(t *testing.T) {
+	for _, accepted := range []bool{false, true} { // the batch that is under way
+		t.Run(fmt.Sprint(accepted), func(t *testing.T) {
 			b := newBench(t)
 			ctx, cancel := context.WithCancel(b.ctx)
 			b.ctx = ctx
@@ -307,30 +282,21 @@ func TestInterruptedAndResumed(t *testing.T) {
 				}
 				return n == 3
 			}
-			if test.accepted {
-				b.hub.after = stop
+			already := 2000
+			if accepted {
+				b.hub.after, already = stop, 3000
 			} else {
 				b.hub.before = stop
 			}
 			file := b.write("a", lines(1, 3500))
 			b.run(exitInterrupted, file)
 			b.says("interrupted", "published so far: 2,000 of 3,500 changes", "run the same command again to go on")
-			var st state
-			readJSON(t, file+".rspublish", &st)
-			if st.Changes != 2000 || st.Batches != 2 || st.Cursor != "2000-2000" || st.SHA256 != sha(lines(1, 3500)) || st.Hub != b.hub.URL || st.Set != "peps" {
-				t.Errorf("state %+v", st)
-			}
 
 			b.ctx = t.Context()
 			b.run(0, file)
 			b.published(3500)
-			if got := b.hub.keys(t); !slices.Equal(got, test.sent) {
-				t.Errorf("batches %q, want %q", got, test.sent)
-			}
-			b.says("going on after 2,000 changes")
-			already := 2000
-			if test.accepted {
-				already = 3000
+			if got := b.hub.batches(); !slices.Equal(got, []int{1, 2, 3, 1, 2, 3, 4}) {
+				t.Errorf("batches %d", got)
 			}
 			if want := fmt.Sprintf("published 3500 changes to peps, cursor 3500-3500 (%d were there already)\n", already); b.stdout != want {
 				t.Errorf("stdout %q, want %q", b.stdout, want)
@@ -367,15 +333,10 @@ func TestInterruptedAmongSeveralFiles(t *testing.T) {
 	}
 	files := []string{b.write("a", lines(1, 1500)), b.write("b", lines(1501, 3000)), b.write("c", lines(3001, 3100))}
 	b.run(exitInterrupted, files...)
-	b.leftovers("a.rspublish", "b.rspublish")
 
 	b.ctx = t.Context()
 	b.run(0, files...)
-	b.says("a: published already")
 	b.published(3100)
-	if len(b.hub.requests) != 6 { // 1 1 | 1 -, 1 | 1
-		t.Errorf("%d requests", len(b.hub.requests))
-	}
 	if want := "published 3100 changes to peps, cursor 3100-3100 (2500 were there already)\n"; b.stdout != want {
 		t.Errorf("stdout %q, want %q", b.stdout, want)
 	}
@@ -403,8 +364,6 @@ func TestInterruptedStandardInput(t *testing.T) {
 	b.stdin = strings.NewReader(lines(1, 2500))
 	b.run(0, "-key", strings.TrimSpace(key), "-")
 	b.published(2500)
-	b.hub.keys(t)
-	b.leftovers()
 }
 
 func TestInterruptedWhileStandardInputIsSilent(t *testing.T) {
@@ -423,4 +382,89 @@ func TestInterruptedWhileStandardInputIsSilent(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.run(exitInterrupted, "-")
+}
+
+func TestChangedWhileItIsPublished(t *testing.T) {
+	b := newBench(t)
+	file := b.write("a", lines(1, 3000))
+	b.hub.before = func(n int, w http.ResponseWriter, r *http.Request) bool {
+		if n == 1 {
+			f, err := os.OpenFile(file, os.O_WRONLY, 0)
+			if err != nil {
+				t.Error(err)
+				return false
+			}
+			defer f.Close()
+			// A later change, in place, and one appended.
+			size := int64(len(lines(1, 3000)))
+			_, _ = f.WriteAt([]byte("created"), size-int64(len("updated\"}\n")))
+			_, _ = f.WriteAt([]byte(lines(3001, 3001)), size)
+		}
+		return false
+	}
+	b.run(exitInput, file)
+	b.says("changed while it was being published")
+	b.published(3000) // what was appended is for another run
+}
+
+func TestSetDeletedWhileItIsPublished(t *testing.T) {
+	b := newBench(t)
+	a, c := b.write("a", lines(1, 1500)), b.write("c", lines(1501, 1600))
+	b.hub.before = func(n int, w http.ResponseWriter, r *http.Request) bool {
+		if n == 3 {
+			b.hub.delete()
+		}
+		return false
+	}
+	b.run(exitRefused, a, c)
+	b.says("c: the hub accepted", "does not hold them any more")
+	b.hub.delete()
+	b.run(0, a, c)
+	b.published(1600)
+}
+
+// A file is known by its content, wherever it is. What it has in common with an earlier
+// one at its beginning, in whole batches, is known too.
+func TestKnownByContent(t *testing.T) {
+	b := newBench(t)
+	file := b.write("a", lines(1, 2000))
+	b.run(0, file)
+	for _, args := range [][]string{{file}, {b.write("copy", lines(1, 2000))}, {file, file}} {
+		b.run(0, args...)
+		if !strings.Contains(b.stdout, "were there already") {
+			t.Errorf("it says %s", b.stdout)
+		}
+		b.published(2000)
+	}
+	b.run(0, b.write("a", lines(1, 2700))) // it has grown
+	b.published(2700)
+	b.write("a", lines(1, 1000)+strings.Replace(lines(1001, 2000), "updated", "created", 1))
+	b.run(0, file)
+	if n := len(b.hub.locs); n != 3700 { // its second batch is another one
+		t.Errorf("the hub has %d changes", n)
+	}
+	b.run(0, "-again", file)
+	if n := len(b.hub.locs); n != 5700 {
+		t.Errorf("again, the hub has %d changes", n)
+	}
+	b.hub.delete() // a new set knows nothing
+	b.run(0, b.write("a", lines(1, 1500)))
+	b.published(1500)
+}
+
+// What is given as flags, or comes from a stream, is new each time, unless it has a key.
+func TestNewEachTime(t *testing.T) {
+	b := newBench(t)
+	for range 2 {
+		b.run(0, "-updated", testLoc(1))
+		b.stdin = strings.NewReader(lines(1, 1))
+		b.run(0, "-")
+		b.stdin = strings.NewReader(lines(1, 1))
+		b.run(0, "-key", "night", "-")
+	}
+	if n := len(b.hub.locs); n != 5 {
+		t.Errorf("the hub has %d changes", n)
+	}
+	b.run(exitRefused, "-key", "night", b.write("a", lines(1, 2)))
+	b.says("the key night was used for another input, or this one has changed since")
 }

@@ -232,7 +232,7 @@ func (r *relaying) open() (release func(), err error) {
 		return nil, fmt.Errorf("open the state: %w", err)
 	}
 	release = func() { _ = f.Close() }
-	if err := lock(f); err != nil {
+	if !lock(f) {
 		release()
 		return nil, fmt.Errorf("another rspublish relays with the state %s", want.path)
 	}

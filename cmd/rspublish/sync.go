@@ -63,7 +63,7 @@ func (s *syncing) run(ctx context.Context) error {
 			s.bar.Clear()
 			fmt.Fprintf(s.stderr, "rspublish: %v\n", g)
 		},
-		Planned:   func(r reconcile.Result) { s.bar.start(s.cfg.what, false, 0, r.Changes()) },
+		Planned:   func(r reconcile.Result) { s.bar.start(s.cfg.what, false, r.Changes()) },
 		Published: func(n int) { s.bar.update(s.bar.done + n) },
 	}
 	if s.cfg.dry {
@@ -281,7 +281,7 @@ func (s *syncing) openState() (dir string, release func(), err error) {
 	if err != nil {
 		return "", nil, fmt.Errorf("open the state: %w", err)
 	}
-	if err := lock(f); err != nil {
+	if !lock(f) {
 		_ = f.Close()
 		return "", nil, fmt.Errorf("another rspublish syncs or watches %s (it has %s)", s.cfg.what, dir)
 	}

@@ -5,8 +5,8 @@ import (
 	"strconv"
 	"testing"
 
-	"github.com/rshub/rshub/conformance/trial"
 	"github.com/rshub/rshub/e2e/internal/hubtest"
+	"github.com/rshub/rshub/e2e/internal/trial"
 )
 
 // TestManyCallbacks has many callbacks of one set, some of which fail at random

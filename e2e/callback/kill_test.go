@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rshub/rshub/conformance/trial"
 	"github.com/rshub/rshub/e2e/internal/hubtest"
+	"github.com/rshub/rshub/e2e/internal/trial"
 )
 
 // TestHubKilledAtEachStep kills a hub with SIGKILL at each step from the answer
@@ -224,7 +224,7 @@ func TestRetentionOverrunsCallback(t *testing.T) {
 		}
 		return nil
 	})
-	if s := hubtest.Get[trial.Subscription](t, u); s.Gaps != 1 {
+	if s := hubtest.Get[hubtest.Subscription](t, u); s.Gaps != 1 {
 		t.Errorf("rs.status shows %d gaps", s.Gaps)
 	}
 }

@@ -1,5 +1,4 @@
-// Package callback tests WebSub: the checks of the standards, and subscriptions through kills, copies and
-// crowds.
+// Package callback tests WebSub subscriptions through kills, copies and crowds.
 package callback
 
 import (

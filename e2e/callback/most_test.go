@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rshub/rshub/conformance/trial"
 	"github.com/rshub/rshub/e2e/internal/hubtest"
+	"github.com/rshub/rshub/e2e/internal/trial"
 )
 
 // TestMostCallbacks fills a host at one hub up to what it may have, all at once:

@@ -15,8 +15,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rshub/rshub/conformance/trial"
 	"github.com/rshub/rshub/e2e/internal/hubtest"
+	"github.com/rshub/rshub/e2e/internal/trial"
 )
 
 // vectors are the signatures that callback/websub is tested with, too.

@@ -24,8 +24,8 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/rshub/rshub/conformance/trial"
 	"github.com/rshub/rshub/e2e/internal/hubtest"
+	"github.com/rshub/rshub/e2e/internal/trial"
 )
 
 // crowd is how many follow while the image's hub is stopped.

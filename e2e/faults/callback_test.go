@@ -12,8 +12,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/rshub/rshub/conformance/trial"
 	"github.com/rshub/rshub/e2e/internal/hubtest"
+	"github.com/rshub/rshub/e2e/internal/trial"
 )
 
 // A called is a reader that the hubs call, by WebSub. It fails, stalls, refuses what is

@@ -10,8 +10,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/rshub/rshub/conformance/trial"
 	"github.com/rshub/rshub/e2e/internal/hubtest"
+	"github.com/rshub/rshub/e2e/internal/trial"
 )
 
 // checkpoint has nobody publish until everybody has caught up, and compares what was

@@ -1,7 +1,6 @@
 package faults
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
@@ -10,8 +9,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/rshub/rshub/conformance/trial"
 	"github.com/rshub/rshub/e2e/internal/hubtest"
+	"github.com/rshub/rshub/e2e/internal/trial"
 )
 
 // A source publishes with keys, each batch to a random set at a random hub. Without an
@@ -101,15 +100,9 @@ func (p *source) batch(i int) error {
 // post publishes once, at a random hub, and waits only some seconds. Without a receipt it
 // returns what was said, and whether that was a refusal.
 func (p *source) post(set, body, kind, key string) (r *hubtest.Receipt, said string, refused bool) {
-	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second+upTo(p.r, 4*time.Second))
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, p.hub(p.r).Topic(set), strings.NewReader(body))
-	if err != nil {
-		return nil, err.Error(), true
-	}
-	req.Header.Set("Content-Type", kind)
-	req.Header.Set("Idempotency-Key", key)
-	a, err := trial.ExchangeBy(hubtest.Client, req)
+	client := *hubtest.Client
+	client.Timeout = 3*time.Second + upTo(p.r, 4*time.Second)
+	a, err := trial.Exchange(&client, http.MethodPost, p.hub(p.r).Topic(set), strings.NewReader(body), "Content-Type: "+kind, "Idempotency-Key: "+key)
 	switch {
 	case err != nil:
 		p.add("publishes without an answer", 1)

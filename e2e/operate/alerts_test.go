@@ -14,8 +14,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rshub/rshub/conformance/trial"
 	"github.com/rshub/rshub/e2e/internal/hubtest"
+	"github.com/rshub/rshub/e2e/internal/trial"
 )
 
 // TestAlerts causes the condition of each alert at real hubs, and evaluates all
@@ -319,7 +319,7 @@ func callbackOverrun(t *testing.T, w *alertWatch) {
 	w.lookShared(t)
 	cb.On(trial.Delivery, trial.Status(http.StatusOK))
 	tr.Hub = hubtest.HubOf(h)
-	hubtest.Must(t, http.StatusAccepted, http.MethodPost, h.URL+"/sets/"+tp.Set+"/subscriptions/"+tr.IDOf(tp, cb)+"/retry", []byte{})
+	hubtest.Must(t, http.StatusAccepted, http.MethodPost, h.URL+"/sets/"+tp.Set+"/subscriptions/"+hubtest.SubscriptionsOf(t, h, tp.Set)[0].ID+"/retry", []byte{})
 	hubtest.Until(t, "it is told of the gap", func() error {
 		all := cb.Got(trial.Delivery)
 		if last := all[len(all)-1]; last.Header.Get("RS-Gap") == "" {
@@ -330,12 +330,14 @@ func callbackOverrun(t *testing.T, w *alertWatch) {
 	w.lookShared(t)
 }
 
-// inventoryHeldUp has a hub that keeps no inventories beside one that does.
+// inventoryHeldUp has something else in Redis where pages of an inventory belong.
 func inventoryHeldUp(t *testing.T, w *alertWatch) {
 	const set = "heldup"
 	c := hubtest.StartCluster(t, 1)
-	without := hubtest.JoinCluster(t, c.Hubs[0].URL, c.Redis.Addr, c.NATS.Addr, "RSHUB_INVENTORY=off")
-	w.hubs = []*hubtest.Hub{c.Hubs[0], without}
+	w.hubs = c.Hubs
+	for i := range 64 {
+		c.Redis.Tell(t, "SET", fmt.Sprintf("rshub:{%s}:page%d", set, i), "no hash")
+	}
 	w.eventful, w.late = time.Hour, "rshub_inventory_lag_seconds"
 	hubtest.Publish(t, c.Hubs[0], set, hubtest.Changes("waiting", 100))
 	hubtest.Until(t, "it waits", func() error { return w.over("rshub_inventory_lag_seconds", 1) })

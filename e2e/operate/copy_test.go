@@ -4,18 +4,17 @@ import (
 	"bytes"
 	"errors"
 	"net/http"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"syscall"
 	"testing"
 
-	"github.com/rshub/rshub/conformance/trial"
 	"github.com/rshub/rshub/e2e/internal/hubtest"
+	"github.com/rshub/rshub/e2e/internal/trial"
 )
 
-// TestCopy moves a memory from the disk to Redis and back. Nobody who publishes,
-// follows or reads documents may notice.
+// TestCopy moves a memory from the disk to Redis. Nobody who publishes, follows or reads
+// documents may notice.
 func TestCopy(t *testing.T) {
 	t.Parallel()
 	const set, other = "moved", "a-small" // the small one is copied first
@@ -44,26 +43,19 @@ func TestCopy(t *testing.T) {
 	before := documents(t, h, set, other)
 	h.Stop(t)
 
-	// Two copies that end in the middle, one by kill -9 and one on demand.
-	for i, end := range []syscall.Signal{syscall.SIGKILL, syscall.SIGTERM} {
-		p := hubtest.StartProxy(t, redis.Addr)
-		p.HoldAfter(250_000)
-		c := hubtest.Start(t, nil, nil, hubtest.Rshub, "copy", "--from", h.Data, "--to", "redis://"+p.Addr())
-		hubtest.Until(t, "the copy is in the middle", func() error {
-			if !p.Holds() {
-				return errors.New("it has not sent enough")
-			}
-			return nil
-		})
-		c.Signal(end)
-		if code := c.Wait(); code == 0 {
-			t.Fatalf("copy %d was finished: %s", i, c.Stdout.String())
+	// A copy that is killed in the middle.
+	p := hubtest.StartProxy(t, redis.Addr)
+	p.HoldAfter(250_000)
+	c := hubtest.Start(t, nil, nil, hubtest.Rshub, "copy", "--from", h.Data, "--to", "redis://"+p.Addr())
+	hubtest.Until(t, "the copy is in the middle", func() error {
+		if !p.Holds() {
+			return errors.New("it has not sent enough")
 		}
-		if end == syscall.SIGTERM && !strings.Contains(c.Stderr.String(), "run the same command again") {
-			t.Errorf("a copy that was stopped says %q", c.Stderr.String())
-		}
-		p.Point("") // what it held is lost
-	}
+		return nil
+	})
+	c.Signal(syscall.SIGKILL)
+	c.Wait()
+	p.Point("") // what it held is lost
 	inRedis := &hubtest.Hub{Host: h.Host, URL: h.URL, Data: t.TempDir()}
 	inRedis.Env = append(h.Env[:len(h.Env):len(h.Env)], "RSHUB_REDIS_URL="+url, "RSHUB_BASE_URL="+h.URL)
 	code, _, stderr = hubtest.Run(t, inRedis.Env, nil, hubtest.Rshub)
@@ -71,14 +63,10 @@ func TestCopy(t *testing.T) {
 		t.Errorf("a hub that starts on an unfinished copy ended with %d: %s", code, stderr)
 	}
 	code, stdout, stderr := hubtest.Run(t, nil, nil, hubtest.Rshub, "copy", "--from", h.Data, "--to", url)
-	if code != 0 || !strings.Contains(stdout, "from an earlier run") {
+	if code != 0 {
 		t.Fatalf("the copy ended with %d: %s%s", code, stdout, stderr)
 	}
 	t.Log(stdout)
-	code, stdout, stderr = hubtest.Run(t, nil, nil, hubtest.Rshub, "copy", "--from", h.Data, "--to", url)
-	if code != 0 || !strings.Contains(stdout, "nothing to do") {
-		t.Errorf("the copy of what is copied ended with %d: %s%s", code, stdout, stderr)
-	}
 
 	inRedis.Start(t)
 	alike(t, documents(t, inRedis, set, other), before)
@@ -103,27 +91,6 @@ func TestCopy(t *testing.T) {
 	all = append(all, hubtest.Memory(t, inRedis, set)[len(all):]...)
 	hubtest.Same(t, "who followed all the time", follower.Has(t, len(all)), all)
 
-	// A hub has run on it since.
-	code, _, stderr = hubtest.Run(t, nil, nil, hubtest.Rshub, "copy", "--from", h.Data, "--to", url)
-	if code != 1 || !strings.Contains(stderr, "not the same any more") {
-		t.Errorf("the copy to a memory that has gone on ended with %d: %s", code, stderr)
-	}
-	before = documents(t, inRedis, set, other, "gone")
-	inRedis.Stop(t)
-
-	// And back.
-	dir := filepath.Join(t.TempDir(), "back")
-	code, stdout, stderr = hubtest.Run(t, nil, nil, hubtest.Rshub, "copy", "--from", url, "--to", dir)
-	if code != 0 {
-		t.Fatalf("the copy back ended with %d: %s%s", code, stdout, stderr)
-	}
-	back := &hubtest.Hub{Host: h.Host, URL: h.URL, Data: dir}
-	back.Env = append(h.Env[:len(h.Env):len(h.Env)], "RSHUB_DATA="+dir, "RSHUB_BASE_URL="+h.URL)
-	back.Start(t)
-	alike(t, documents(t, back, set, other, "gone"), before)
-	hubtest.Publish(t, back, set, hubtest.Change("back"))
-	all = append(all, hubtest.Memory(t, back, set)[len(all):]...)
-	hubtest.Same(t, "who followed all the time", follower.Has(t, len(all)), all)
 	if follower.Diverged > 0 {
 		t.Error("who followed all the time is told that the memory diverged")
 	}

@@ -11,8 +11,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rshub/rshub/conformance/trial"
 	"github.com/rshub/rshub/e2e/internal/hubtest"
+	"github.com/rshub/rshub/e2e/internal/trial"
 )
 
 // TestReserve has less free space than the hub keeps in reserve.

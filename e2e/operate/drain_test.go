@@ -10,8 +10,8 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/rshub/rshub/conformance/trial"
 	"github.com/rshub/rshub/e2e/internal/hubtest"
+	"github.com/rshub/rshub/e2e/internal/trial"
 )
 
 // TestDrainDelay has a hub that is told to stop go on for a while: it is not

@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rshub/rshub/conformance/trial"
 	"github.com/rshub/rshub/e2e/internal/hubtest"
+	"github.com/rshub/rshub/e2e/internal/trial"
 )
 
 // TestKill kills the hub while everybody is busy. What it has acknowledged has

@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rshub/rshub/conformance/trial"
 	"github.com/rshub/rshub/e2e/internal/hubtest"
+	"github.com/rshub/rshub/e2e/internal/trial"
 )
 
 // A pinger is a source that keeps a Change List and pings hubs when it grows.

@@ -3,8 +3,8 @@ package smoke
 import (
 	"testing"
 
-	"github.com/rshub/rshub/conformance/trial"
 	"github.com/rshub/rshub/e2e/internal/hubtest"
+	"github.com/rshub/rshub/e2e/internal/trial"
 )
 
 // TestWays publishes one change to followers by every way: WebSocket, event stream, long

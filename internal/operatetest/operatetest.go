@@ -1,5 +1,5 @@
-// Package operatetest compares tables of docs/operate.md with the code that they are made
-// from, for tests.
+// Package operatetest compares tables of docs/operate.md, and of other pages, with the code
+// that they are made from, for tests.
 package operatetest
 
 import (
@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-var update = flag.Bool("update", false, "write the tables of docs/operate.md that are made from the code")
+var update = flag.Bool("update", false, "write the tables of the documentation that are made from the code")
 
 // Cell returns a text as it is written in a table of Markdown.
 func Cell(text string) string {
@@ -17,7 +17,7 @@ func Cell(text string) string {
 }
 
 // Check compares a table with the text between the marks of name in file, which is
-// docs/operate.md. With the flag -update it writes the table into the file.
+// a page. With the flag -update it writes the table into the file.
 func Check(t *testing.T, file, name, table string) {
 	t.Helper()
 	b, err := os.ReadFile(file)

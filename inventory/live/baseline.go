@@ -38,7 +38,7 @@ func (v *view) baseline(ctx context.Context, late bool) (*Held, error) {
 	if err != nil {
 		return nil, err
 	}
-	if head.Newest().Upto == 0 && rec.Log.Head != rec.Log.Floor && !late && !v.live.elders.present(ctx) {
+	if head.Newest().Upto == 0 && rec.Log.Head != rec.Log.Floor && !late {
 		v.live.maker.ask(v.set, false)
 		return nil, fmt.Errorf("set %q: %w", v.set, errBare)
 	}

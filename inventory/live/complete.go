@@ -9,20 +9,12 @@ import (
 	"github.com/rshub/rshub/inventory"
 )
 
-// errElders is the feed.ErrUnavailable while a hub is alive that keeps no inventories.
-var errElders = &feed.Error{Code: feed.ErrUnavailable.Code, Status: feed.ErrUnavailable.Status, Retry: 30, Text: "a hub is alive that keeps no inventories",
-	Detail: "a hub of an older release, or one with RSHUB_INVENTORY=off, is alive beside this one; no inventory is written meanwhile. Ask again when all hubs keep inventories"}
-
 // completeTries is how often Complete goes on when the log moves meanwhile.
 const completeTries = 5
 
 // Complete says that the hub knows all resources of a set, as of the head of its log, or
-// that it does not. It is durable when Complete returns nil. feed.ErrNoInventory, feed.ErrNoSet, feed.ErrUnavailable
-// while a hub is alive that keeps no inventories.
+// that it does not. It is durable when Complete returns nil. feed.ErrNoInventory, feed.ErrNoSet.
 func (l *Live) Complete(ctx context.Context, set string, complete bool) error {
-	if l.elders.present(ctx) {
-		return fmt.Errorf("set %q: %w", set, errElders)
-	}
 	v := l.inventory(set)
 	for try := 1; ; try++ {
 		rec, _, err := load(ctx, v)

@@ -132,22 +132,6 @@ func (j *job) turn(ctx context.Context) {
 	}
 }
 
-// peek finds out how far behind the inventory is, while nothing may be written.
-func (j *job) peek(ctx context.Context) {
-	if j.loaded.IsZero() || time.Since(j.loaded) >= relookEvery {
-		if err := j.load(ctx); err != nil {
-			j.retry = time.Now().Add(maxPause)
-			return
-		}
-	}
-	if j.since > 0 || j.state.Head.Position <= j.root.Cursor.Position {
-		return
-	}
-	if b, err := j.maker.live.log.Since(ctx, j.set, j.root.Cursor, 1); err == nil && len(b.Entries) > 0 {
-		j.since = b.Entries[0].Micros
-	}
-}
-
 func (j *job) work(ctx context.Context) error {
 	err := j.steps(ctx)
 	if errors.Is(err, inventory.ErrDamaged) {

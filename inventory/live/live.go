@@ -71,10 +71,6 @@ type Options struct {
 	Baselines int // how many baselines may be read at a time; default 128
 	States    int // how many states may be read at a time, for audits and listings; default 128
 
-	// Old reports whether a hub is alive that keeps no inventories. Its retention would
-	// pass them, so nothing is written meanwhile. Default: none is.
-	Old func(ctx context.Context) (bool, error)
-
 	// Scarce reports whether the store has so little room left that retention must not
 	// wait for inventories. Default: it has room.
 	Scarce func(ctx context.Context) bool
@@ -91,9 +87,6 @@ func (o *Options) defaults() {
 	o.Poll, o.List, o.Keep = cmp.Or(o.Poll, 500*time.Millisecond), cmp.Or(o.List, time.Hour), cmp.Or(o.Keep, 10*time.Minute)
 	o.WaitBytes, o.StateBytes, o.CacheBytes = cmp.Or(o.WaitBytes, 64<<20), cmp.Or(o.StateBytes, 128<<20), cmp.Or(o.CacheBytes, 32<<20)
 	o.Baselines, o.States = cmp.Or(o.Baselines, 128), cmp.Or(o.States, 128)
-	if o.Old == nil {
-		o.Old = func(context.Context) (bool, error) { return false, nil }
-	}
 	if o.Scarce == nil {
 		o.Scarce = func(context.Context) bool { return false }
 	}
@@ -118,7 +111,6 @@ type Live struct {
 	maker   *maker
 	metrics *metrics
 	started time.Time
-	elders  elders
 
 	mu sync.Mutex
 
@@ -138,7 +130,6 @@ func New(log Log, store inventory.Store, claims claim.Store, o Options) *Live {
 		log: log, store: store, opts: o, logger: o.Logger, holder: claims.Name(), cache: inventory.NewCache(o.CacheBytes),
 		metrics: newMetrics(o.Metrics), started: time.Now(), shards: map[int]*claim.Hold{}, views: map[string]*view{},
 	}
-	l.elders.ask = o.Old
 	l.maker = newMaker(l)
 	l.keeper = claim.NewKeeper(claims, worker{l}, Shards, nil, o.Logger.With("work", "inventories"))
 	if o.Metrics != nil {

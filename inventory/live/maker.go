@@ -24,8 +24,6 @@ type maker struct {
 	waiting int             // bytes of all backlogs
 	recent  *recent         // of all backlogs
 	scanned time.Time       // when all sets were looked at
-	paused  time.Time       // since when elders are alive; zero: none is
-	warned  bool            // that was logged
 	said    string          // the last failure to look at the sets, which was logged
 
 	mu      sync.Mutex
@@ -43,7 +41,6 @@ func newMaker(l *Live) *maker {
 const (
 	scanShare   = 200         // a look at all sets takes one of so many parts of the time at most
 	activeFor   = time.Minute // a set that changed is looked at often for so long
-	warnElders  = 10 * time.Second
 	scanEndless = time.Minute // of one look at the heads of sets
 )
 
@@ -90,14 +87,10 @@ func (m *maker) round(ctx context.Context) {
 	asked, scan := m.asked, m.scan
 	m.asked, m.scan = map[string]bool{}, false
 	m.mu.Unlock()
-	paused := m.mayNot(ctx)
 	if scan {
 		m.scanned = time.Time{}
 	}
 	for set, damaged := range asked {
-		if paused {
-			break // whoever asked asks again
-		}
 		j := m.jobs[set]
 		if j == nil {
 			j = newJob(m, set)
@@ -127,35 +120,11 @@ func (m *maker) round(ctx context.Context) {
 		}
 		worked = true
 		m.pace.begin(j.asked)
-		if paused {
-			j.peek(ctx)
-		} else {
-			j.turn(ctx)
-		}
+		j.turn(ctx)
 	}
 	if worked || len(todo) > 0 {
 		m.tell()
 	}
-}
-
-// mayNot reports whether nothing may be written now, because of elders.
-func (m *maker) mayNot(ctx context.Context) bool {
-	if !m.live.elders.present(ctx) {
-		m.paused = time.Time{}
-		return false
-	}
-	now := time.Now()
-	if m.paused.IsZero() {
-		m.paused = now
-		m.warned = false
-	} else if !m.warned && now.Sub(m.paused) >= warnElders {
-		m.warned = true
-		m.live.logger.Warn("no inventory is written while a hub is alive that keeps none: its retention would pass them")
-	}
-	for _, j := range m.jobs {
-		j.drop()
-	}
-	return true
 }
 
 // compare looks at the heads of the sets that change, and now and then of all. It

@@ -337,37 +337,6 @@ func TestTogether(t *testing.T) {
 	})
 }
 
-// TestElders shows that nothing is written while a hub is alive that keeps no inventories.
-func TestElders(t *testing.T) {
-	bubble(t, func(t *testing.T, w *world) {
-		w.log.make("a")
-		w.log.publish("a", many(100)...)
-		var elder atomic.Bool
-		elder.Store(true)
-		l, _ := w.hub(Options{Old: func(context.Context) (bool, error) { return elder.Load(), nil }})
-		w.after(time.Minute)
-		if n := len(w.head("a").Roots); n > 0 {
-			t.Errorf("%d roots were made beside an older hub", n)
-		}
-		w.state(l, "a") // from the log alone
-		h, err := l.Baseline(t.Context(), "a")
-		w.ok(err)
-		w.has(h, nil) // everything comes behind it
-		h.Release()
-		if err := l.Complete(t.Context(), "a", true); !errors.Is(err, feed.ErrUnavailable) {
-			t.Errorf("Complete beside an older hub: %v", err)
-		}
-		if n := strings.Count(w.text.String(), "keeps none"); n != 1 {
-			t.Errorf("it was logged %d times", n)
-		}
-		elder.Store(false)
-		w.after(10 * time.Second)
-		if n := len(w.head("a").Roots); n == 0 {
-			t.Error("no root was made when the older hub had gone")
-		}
-	})
-}
-
 // TestOff turns the inventory of a set off, and on again.
 func TestOff(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {

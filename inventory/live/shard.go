@@ -1,10 +1,7 @@
 package live
 
 import (
-	"context"
 	"hash/fnv"
-	"sync"
-	"time"
 
 	"github.com/rshub/rshub/claim"
 )
@@ -45,30 +42,4 @@ func (w worker) Lost(h *claim.Hold) {
 func (w worker) Yield(h *claim.Hold) {
 	w.Lost(h)
 	w.live.keeper.Release(h)
-}
-
-// Elders are hubs that keep no inventories.
-type elders struct {
-	ask func(context.Context) (bool, error)
-
-	mu    sync.Mutex
-	alive bool
-	asked time.Time
-}
-
-// elderEvery is for how long an answer about elders holds.
-const elderEvery = time.Second
-
-// present reports whether an elder is alive, or that may be. Then nothing may be written.
-func (e *elders) present(ctx context.Context) bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if now := time.Now(); e.asked.IsZero() || now.Sub(e.asked) >= elderEvery {
-		alive, err := e.ask(ctx)
-		if err != nil {
-			return true // the next call asks again
-		}
-		e.alive, e.asked = alive, now
-	}
-	return e.alive
 }

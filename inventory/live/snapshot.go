@@ -95,7 +95,7 @@ func (l *Live) unuse(s *snapshot) {
 
 // pin pins a root. A store that is full takes no pins, but no commits either.
 func (v *view) pin(ctx context.Context, r inventory.Root) (*snapshot, error) {
-	if r.Upto > 0 && !v.live.elders.present(ctx) {
+	if r.Upto > 0 {
 		_, err := v.inv.Pin(ctx, r.Upto, v.live.holder, pinFor)
 		if errors.Is(err, feed.ErrGone) {
 			return nil, fmt.Errorf("set %q: pin the root at %v: %w", v.set, r.Cursor, errMoved)

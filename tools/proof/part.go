@@ -41,7 +41,7 @@ var gate = []part{
 }
 
 // apart are packages of the product's module that are a part of their own.
-var apart = []string{"./bench/...", "./conformance/..."}
+var apart = []string{"./bench/..."}
 
 // stores keep something, and pass contract suites. Their long form is a part of its own.
 var stores = []string{"./changelog/...", "./inventory/...", "./callback/subscription/...", "./claim/...", "./internal/redisconn/..."}
@@ -65,10 +65,10 @@ var prove = []part{
 		{tests: []string{"./changelog/disklog", "./changelog/redislog", "./inventory", "./inventory/diskpages"}, env: []string{"RSHUB_PROVE=1"}, flags: []string{"-count=1", "-timeout=0", "-run=^(TestInventories|TestInventory|TestMemoryInventory)$"}},
 		{tests: []string{"./source/directory"}, env: []string{"RSHUB_PROVE=1"}, flags: []string{"-count=1", "-timeout=0", "-run=^TestWatcher"}},
 	}},
-	{name: "long", holds: "the long tests of all other packages, and `conformance`", steps: []step{{tests: []string{"./..."}, without: slices.Concat(stores, []string{"./bench/..."}), flags: []string{"-timeout=0"}}}},
+	{name: "long", holds: "the long tests of all other packages", steps: []step{{tests: []string{"./..."}, without: slices.Concat(stores, apart), flags: []string{"-timeout=0"}}}},
 	{name: "race", holds: "the race detector, for packages that the gate runs without it", steps: []step{{tests: []string{"./..."}, without: slices.Concat(racy, apart), race: true, flags: []string{"-short", "-timeout=0"}}}},
 	{name: "attack", holds: "those who mean harm, while others use the hub", concerns: slices.Concat(program, []string{"access", "limit", "e2e/attack"}), steps: e2e("-p=1", "./attack")},
-	{name: "callback", holds: "WebSub, killed and hung hubs, many callbacks", concerns: slices.Concat(program, []string{"callback", "conformance", "e2e/callback"}), steps: e2e("-p=1 -parallel=4", "./callback")},
+	{name: "callback", holds: "WebSub, rule by rule; killed and hung hubs, many callbacks", concerns: slices.Concat(program, []string{"callback", "e2e/callback", "e2e/conformance"}), steps: e2e("-p=1 -parallel=4", "./callback", "./conformance")},
 	{name: "cluster", holds: "several hubs on one Redis and one NATS; each fault at random; histories held against one memory", concerns: slices.Concat(program, []string{"changelog", "claim", "hub", "e2e/cluster", "e2e/faults"}), steps: e2e("-p=1 -parallel=4 -skip=^TestEnds$", "./cluster", "./faults")},
 	{name: "ends", holds: "from a directory, a site or a repository to a mirror, everything killed", concerns: slices.Concat(program, []string{"client", "mirror", "source", "e2e/faults"}), steps: e2e("-p=1 -parallel=4 -run=^TestEnds$", "./faults")},
 	{name: "follow", holds: "WebSockets, event streams, browsers; every way to publish", concerns: slices.Concat(program, []string{"hub", "subscribe", "e2e/follow", "e2e/publish"}), steps: e2e("-p=2 -parallel=4", "./follow", "./publish")},

@@ -25,24 +25,13 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-)
 
-// A Report is what one callback has taken.
-type Report struct {
-	Verified   int      // verifications that were confirmed
-	Denied     int      // denials
-	Deliveries int      // that were taken
-	Entries    int      // in them, without repeats
-	Position   uint64   // of the last one
-	Digest     string   // of the positions and locs, in the order they came, without repeats
-	Repeats    int      // deliveries that held what was taken before
-	Gaps       []string // RS-Gap, as it was told
-	Faults     []string // what should not be
-}
+	"github.com/rshub/rshub/e2e/internal/trial"
+)
 
 type callback struct {
 	mu sync.Mutex
-	Report
+	trial.Report
 	digest hash.Hash
 }
 
@@ -108,7 +97,7 @@ func (cs *callbacks) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (cs *callbacks) report(w http.ResponseWriter) {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
-	all := map[string]Report{}
+	all := map[string]trial.Report{}
 	for path, c := range cs.all {
 		c.mu.Lock()
 		all[path] = c.Report

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rshub/rshub/conformance/trial"
+	"github.com/rshub/rshub/e2e/internal/trial"
 )
 
 // Client keeps no connections: a hub that is killed would else leave some that
@@ -40,20 +40,7 @@ type Receipt struct {
 
 // Request makes a request with headers "Name: value".
 func Request(method, url string, body io.Reader, headers ...string) (*trial.Answer, error) {
-	return requestBy(Client, method, url, body, headers...)
-}
-
-// requestBy is request with another client.
-func requestBy(client *http.Client, method, url string, body io.Reader, headers ...string) (*trial.Answer, error) {
-	req, err := http.NewRequest(method, url, body)
-	if err != nil {
-		return nil, err
-	}
-	for _, h := range headers {
-		name, value, _ := strings.Cut(h, ": ")
-		req.Header.Add(name, value)
-	}
-	return trial.ExchangeBy(client, req)
+	return trial.Exchange(Client, method, url, body, headers...)
 }
 
 // Must makes a request that is answered with a status.

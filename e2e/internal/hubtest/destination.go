@@ -15,7 +15,7 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/rshub/rshub/conformance/trial"
+	"github.com/rshub/rshub/e2e/internal/trial"
 )
 
 // A Destination is a process with callbacks, see the program in internal/callbacks.
@@ -59,18 +59,10 @@ func (d *Destination) URLs(path string, n int) (all []string) {
 	return all
 }
 
-// A report is what one callback has taken, as its process says.
-type report struct {
-	Verified, Denied, Deliveries, Entries, Repeats int
-	Position                                       uint64
-	Digest                                         string
-	Gaps, Faults                                   []string
-}
-
 // Reports returns them by path.
-func (d *Destination) Reports(t testing.TB) map[string]report {
+func (d *Destination) Reports(t testing.TB) map[string]trial.Report {
 	t.Helper()
-	return Get[map[string]report](t, "http://"+d.addrs[0]+"/report")
+	return Get[map[string]trial.Report](t, "http://"+d.addrs[0]+"/report")
 }
 
 // SubscribeAll asks for all subscriptions at once, from the start, at one hub
@@ -123,7 +115,7 @@ func digestOf(t testing.TB, all []trial.Entry) string {
 func (d *Destination) AllTook(t testing.TB, callbacks []string, all []trial.Entry) (repeats int) {
 	t.Helper()
 	want := digestOf(t, all)
-	var got map[string]report
+	var got map[string]trial.Report
 	Until(t, fmt.Sprintf("%d callbacks have taken %d changes", len(callbacks), len(all)), func() error {
 		got = d.Reports(t)
 		late := 0

@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rshub/rshub/conformance/trial"
+	"github.com/rshub/rshub/e2e/internal/trial"
 )
 
 // The ways to follow.

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rshub/rshub/conformance/trial"
+	"github.com/rshub/rshub/e2e/internal/trial"
 	"github.com/rshub/rshub/resourcesync"
 )
 

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rshub/rshub/conformance/trial"
+	"github.com/rshub/rshub/e2e/internal/trial"
 )
 
 // An output is the file that a process writes to: a run of hours writes much.

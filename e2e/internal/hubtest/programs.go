@@ -11,6 +11,8 @@ import (
 	"runtime"
 	"testing"
 	"time"
+
+	"github.com/rshub/rshub/e2e/internal/trial"
 )
 
 // Rshub, Rspublish and Rsmirror are the built programs.
@@ -59,19 +61,7 @@ func buildAndRun(m *testing.M) int {
 // when that takes too long.
 func Until(t testing.TB, what string, cond func() error) {
 	t.Helper()
-	deadline := time.NewTimer(Patience)
-	defer deadline.Stop()
-	tick := time.NewTicker(2 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		err := cond()
-		if err == nil {
-			return
-		}
-		select {
-		case <-tick.C:
-		case <-deadline.C:
-			t.Fatalf("waited %v in vain until %s: %v", Patience, what, err)
-		}
+	if err := trial.Soon(Patience, cond); err != nil {
+		t.Fatalf("waited %v in vain until %s: %v", Patience, what, err)
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rshub/rshub/conformance/trial"
+	"github.com/rshub/rshub/e2e/internal/trial"
 )
 
 // A Publisher publishes small batches one after the other, and remembers what
@@ -85,7 +85,7 @@ func (p *Publisher) batch(ctx context.Context, topic string, i int) {
 	body := `{"changes":[` + strings.Join(lines, ",") + `]}`
 	deadline := time.Now().Add(Patience)
 	for time.Now().Before(deadline) {
-		a, err := requestBy(p.Client, http.MethodPost, topic, strings.NewReader(body), headers...)
+		a, err := trial.Exchange(p.Client, http.MethodPost, topic, strings.NewReader(body), headers...)
 		p.mu.Lock()
 		b.Tries++
 		switch {

@@ -3,7 +3,7 @@ package hubtest
 import (
 	"testing"
 
-	"github.com/rshub/rshub/conformance/trial"
+	"github.com/rshub/rshub/e2e/internal/trial"
 )
 
 // Callable are variables with which a hub calls this machine, and grants short leases.
@@ -29,11 +29,25 @@ func TrialOf(t testing.TB, h *Hub) *trial.Trial {
 
 // HubOf is a hub as trials see it.
 func HubOf(h *Hub) *trial.Hub {
-	return &trial.Hub{URL: h.URL + "/hub", Topics: h.Topic("{}"), Publishing: trial.ByTopic, IsRshub: true, Patience: Patience}
+	return &trial.Hub{URL: h.URL, Client: Client, Patience: Patience}
+}
+
+// A Subscription is what a hub shows of a subscription.
+type Subscription struct {
+	ID, Callback string
+	Gaps         int
 }
 
 // SubscriptionsOf lists the subscriptions of a set.
-func SubscriptionsOf(t testing.TB, h *Hub, set string) []trial.Subscription {
+func SubscriptionsOf(t testing.TB, h *Hub, set string) (all []Subscription) {
 	t.Helper()
-	return TrialOf(t, h).Subscriptions(set)
+	type page struct {
+		Subscriptions []Subscription
+		Next          string
+	}
+	for next := h.URL + "/sets/" + set + "/subscriptions?limit=1000"; next != ""; {
+		p := Get[page](t, next)
+		all, next = append(all, p.Subscriptions...), p.Next
+	}
+	return all
 }

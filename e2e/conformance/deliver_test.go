@@ -1,0 +1,189 @@
+package conformance
+
+import (
+	"encoding/xml"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"github.com/rshub/rshub/e2e/internal/trial"
+)
+
+// deliveries are the rules of content distribution (WebSub 7).
+var deliveries = []rule{
+	{"7 the delivery has the topic's media type and document", func(t *trial.Trial) {
+		d, _ := someDelivery(t)
+		var doc struct{ XMLName xml.Name }
+		err := xml.Unmarshal(d.Body, &doc)
+		ct, ce := d.Header.Get("Content-Type"), d.Header.Get("Content-Encoding")
+		if ct != "application/xml" || ce != "" || err != nil || doc.XMLName.Local != "urlset" {
+			t.Errorf("Content-Type %q, Content-Encoding %q, %v, %v: %s", ct, ce, doc.XMLName, err, trial.Tail(string(d.Body)))
+		}
+	}},
+	{"7 the delivery links to the hub and, once, to the topic, in one field", func(t *trial.Trial) {
+		d, tp := someDelivery(t)
+		hubs := trial.Links(d.Header, "hub")
+		if len(hubs) == 0 || hubs[0] != t.Hub.URL+"/hub" || trial.SelfOf(&d) != tp.URL || len(d.Header.Values("Link")) != 1 {
+			t.Errorf("Link is %q", d.Header.Values("Link"))
+		}
+	}},
+	{"7 any 2xx with any body takes the delivery, which does not come again", func(t *trial.Trial) {
+		tp := t.Topic()
+		all := []*trial.Callback{taking(t, tp, trial.Say(200, func(string) string { return "hub.mode=unsubscribe" + strings.Repeat("x", 1<<20) }))}
+		for _, code := range []int{200, 201, 202, 204, 205, 226, 299} {
+			all = append(all, taking(t, tp, trial.Status(code)))
+		}
+		gets(t, tp, all...)
+	}},
+	{"7 all else is a failure: the change comes again, and the next one too", func(t *trial.Trial) {
+		tp := t.Topic()
+		var replies []trial.Reply
+		for _, code := range []int{304, 400, 401, 403, 404, 405, 413, 429, 500, 501, 503, 599} {
+			replies = append(replies, trial.Status(code))
+		}
+		failing(t, tp, append(replies, trial.HangUp)...)
+	}},
+	{"7 a redirect is a failure, and is not followed", func(t *trial.Trial) {
+		tp, elsewhere := t.Topic(), t.Callback("/elsewhere")
+		var replies []trial.Reply
+		for _, code := range []int{301, 302, 303, 307, 308} {
+			replies = append(replies, trial.Status(code, "Location: "+elsewhere.URL))
+		}
+		failing(t, tp, replies...)
+		if n := len(elsewhere.Got()); n > 0 {
+			t.Errorf("redirects are followed %d times", n)
+		}
+	}},
+	{"7 410 does not disturb others, and one may subscribe again", func(t *trial.Trial) {
+		tp, other := t.Topic(), t.Callback("")
+		t.Subscribed(other, tp)
+		c := taking(t, tp, trial.Status(http.StatusGone), trial.Status(http.StatusOK))
+		t.Rounds(tp, other, 3)
+		t.Arrives(c, trial.Delivery, 1)
+		t.Subscribed(c, tp)
+		t.Delivered(c, t.Publish(tp))
+		t.Delivered(other, tp.Mark())
+	}},
+	{"7 callbacks that hang or fail hold nobody up", func(t *trial.Trial) {
+		tp := t.Topic()
+		noEnd := func(w http.ResponseWriter, _ *trial.Arrival, over <-chan struct{}) {
+			w.WriteHeader(http.StatusOK)
+			_ = http.NewResponseController(w).Flush()
+			<-over
+		}
+		replies := []trial.Reply{trial.Status(500), noEnd}
+		for range 4 {
+			replies = append(replies, trial.Hang)
+		}
+		var bad []*trial.Callback
+		for _, r := range replies {
+			b := t.CallbackAt(t.Elsewhere(), "")
+			b.On(trial.Delivery, r)
+			t.Subscribed(b, tp)
+			bad = append(bad, b)
+		}
+		t.Publish(tp)
+		for _, b := range bad {
+			t.Arrives(b, trial.Delivery, 1)
+		}
+		c := t.Callback("")
+		t.Subscribed(c, tp)
+		t.Rounds(tp, c, 5)
+	}},
+	{"7 many subscriptions at once are all verified, and get a change", func(t *trial.Trial) {
+		tp := t.Topic()
+		var all []*trial.Callback
+		answers := make(chan string, 100)
+		for range cap(answers) {
+			c := t.Callback("")
+			all = append(all, c)
+			go func() {
+				form := strings.NewReader(trial.Form("subscribe", c.URL, tp.URL).Encode())
+				a, err := trial.Exchange(t.Hub.Client, http.MethodPost, t.Hub.URL+"/hub", form, trial.AsForm)
+				if err != nil {
+					answers <- err.Error()
+					return
+				}
+				answers <- fmt.Sprint(a.Status)
+			}()
+		}
+		for range all {
+			if a := <-answers; a != "202" {
+				t.Errorf("a subscription is answered %s", a)
+			}
+		}
+		gets(t, tp, all...)
+	}},
+}
+
+// signatures are the rules of authenticated distribution (WebSub 7.1 and 8.3).
+var signatures = []rule{
+	{"7.1 and 8.3 each attempt is signed with its subscriber's secret, by sha256 or better", func(t *trial.Trial) {
+		tp := t.Topic()
+		all := map[string]*trial.Callback{"a secret": t.Callback(""), "  a secret  ": t.Callback(""), "ä&=+%20 \t\"'<>€🌍\x01": t.Callback("")}
+		for secret, c := range all {
+			c.On(trial.Delivery, trial.Status(500), trial.Status(http.StatusOK))
+			t.Subscribed(c, tp, "hub.secret", secret)
+		}
+		mark := t.Publish(tp)
+		for secret, c := range all {
+			t.Delivered(c, mark)
+			for _, d := range c.Got(trial.Delivery) {
+				if signed(t, d, secret); strings.HasPrefix(d.Header.Get("X-Hub-Signature"), "sha1=") {
+					t.Errorf("X-Hub-Signature is %q", d.Header.Get("X-Hub-Signature"))
+				}
+			}
+		}
+	}},
+	{"7.1 without a secret there is no signature", func(t *trial.Trial) {
+		if d, _ := someDelivery(t); d.Header.Get("X-Hub-Signature") != "" {
+			t.Errorf("X-Hub-Signature is %q", d.Header.Get("X-Hub-Signature"))
+		}
+	}},
+	{"8.3 the secret itself is never sent", func(t *trial.Trial) {
+		const secret = "never-to-be-seen-again"
+		c, tp := t.Callback(""), t.Topic()
+		t.Subscribed(c, tp, "hub.secret", secret)
+		t.Delivered(c, t.Publish(tp))
+		for _, a := range c.Got() {
+			if text := fmt.Sprint(a.Target, a.Header, string(a.Body)); strings.Contains(text, secret) {
+				t.Errorf("the secret is in %s", trial.Tail(text))
+			}
+		}
+	}},
+}
+
+// someDelivery is a delivery of a subscription without a secret.
+func someDelivery(t *trial.Trial) (trial.Arrival, *trial.Topic) {
+	t.Helper()
+	c, tp := t.Callback(""), t.Topic()
+	t.Subscribed(c, tp)
+	return t.Delivered(c, t.Publish(tp)), tp
+}
+
+// taking is a subscriber that answers its deliveries so.
+func taking(t *trial.Trial, tp *trial.Topic, replies ...trial.Reply) *trial.Callback {
+	t.Helper()
+	c := t.Callback("")
+	c.On(trial.Delivery, replies...)
+	t.Subscribed(c, tp)
+	return c
+}
+
+// failing has a callback fail in each way once, and checks that it gets that change
+// again, and the next one.
+func failing(t *trial.Trial, tp *trial.Topic, replies ...trial.Reply) {
+	t.Helper()
+	var all []*trial.Callback
+	for _, r := range replies {
+		all = append(all, taking(t, tp, r, trial.Status(http.StatusOK)))
+	}
+	mark := t.Publish(tp)
+	for i, c := range all {
+		t.Delivered(c, mark)
+		if c.Times(mark) < 2 {
+			t.Errorf("way %d to fail counts as success", i+1)
+		}
+	}
+	gets(t, tp, all...)
+}

@@ -1,0 +1,149 @@
+package conformance
+
+import (
+	"bytes"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/rshub/rshub/e2e/internal/hubtest"
+	"github.com/rshub/rshub/e2e/internal/trial"
+	"github.com/rshub/rshub/resourcesync"
+)
+
+// notifications are the rules of Change Notification, sections 3 to 5: what goes over WebSub.
+var notifications = []rule{
+	{"4.1 the topic answers with media type, links and the latest notification", func(t *trial.Trial) {
+		tp := t.Topic()
+		mark := t.Publish(tp)
+		for _, method := range []string{http.MethodGet, http.MethodHead} {
+			a := t.Fetch(http.StatusOK, method, tp.URL, nil)
+			links := append(trial.Links(a.Header, "self"), trial.Links(a.Header, "hub")...)
+			if a.Header.Get("Content-Type") != "application/xml" || !slices.Equal(links, []string{tp.URL, t.Hub.URL + "/hub"}) {
+				t.Errorf("%s is answered with %v", method, a.Header)
+			}
+			if has := bytes.Contains(a.Body, []byte(mark)); has != (method == http.MethodGet) {
+				t.Errorf("%s is answered with %s", method, trial.Tail(string(a.Body)))
+			}
+		}
+	}},
+	{"4.1 a topic without a notification has an empty body", func(t *trial.Trial) {
+		u := t.Hub.URL + "/sets/" + t.Topic().Set + "-empty"
+		t.Fetch(http.StatusOK, http.MethodPut, u, []byte(`{"title":"none yet"}`))
+		if a := t.Fetch(http.StatusOK, http.MethodGet, u+"/changes", nil); len(a.Body) > 0 || a.Header.Get("Content-Length") != "0" {
+			t.Errorf("Content-Length is %q, the body %q", a.Header.Get("Content-Length"), a.Body)
+		}
+	}},
+	{"4.1 what is submitted to the hub is delivered, unless it is wrong", func(t *trial.Trial) {
+		c, tp := t.Callback(""), t.Topic()
+		t.Subscribed(c, tp)
+		right, wrong := "https://example.org/submitted/"+tp.Set, "https://example.org/wrong/"+tp.Set
+		links := fmt.Sprintf(`Link: <%s>; rel="self", <%s/hub>; rel="hub"`, tp.URL, t.Hub.URL)
+		bad := bytes.Replace(tp.Notify(wrong), []byte(`"created"`), []byte(`"moved"`), 1)
+		if a := t.Send(http.MethodPost, t.Hub.URL+"/hub", bad, hubtest.AsXML, links); a.Status/100 != 4 {
+			t.Errorf("what is wrong is answered %d: %s", a.Status, a.Body)
+		}
+		t.Fetch(http.StatusOK, http.MethodPost, t.Hub.URL+"/hub", tp.Notify(right), hubtest.AsXML, links)
+		t.Delivered(c, trial.MarkOf(right))
+		if n := c.Times(trial.MarkOf(wrong)); n > 0 {
+			t.Errorf("what is wrong is delivered %d times", n)
+		}
+	}},
+	{"3 the delivery is a change-notification, from and until, below a Capability List", func(t *trial.Trial) {
+		d, _ := someDelivery(t)
+		doc := t.Notification(d)
+		if doc.Capability != resourcesync.ChangeNotification || doc.Index || doc.From.IsZero() || doc.Until.Before(doc.From) {
+			t.Errorf("capability is %q, index %v, from %v until %v", doc.Capability, doc.Index, doc.From, doc.Until)
+		}
+		for _, l := range doc.Links {
+			if up := l.Rel == "up"; up && read(t, l.Href).Capability != resourcesync.CapabilityList {
+				t.Errorf("rel=up is %s", l.Href)
+			}
+		}
+	}},
+	{"3 and 4.3 intervals are consecutive, and every change comes once and in order of time", func(t *trial.Trial) {
+		c, tp := t.Callback(""), t.Topic()
+		t.Subscribed(c, tp)
+		c.On(trial.Delivery, trial.Status(200), trial.Status(500), trial.HangUp, trial.Status(200), trial.Status(429), trial.Status(200))
+		var want, got []string
+		for i := range 60 {
+			locs := numbered(fmt.Sprint(tp.Set, "/part", i), 1+i%4)
+			want = append(want, locs...)
+			t.PublishLocs(tp, locs...)
+		}
+		t.Delivered(c, trial.MarkOf(want[len(want)-1]))
+		var until time.Time
+		for i, d := range c.Got(trial.Delivery) {
+			doc := t.Notification(d)
+			if doc.Until.IsZero() || !until.IsZero() && !doc.From.Equal(until) {
+				t.Errorf("delivery %d is from %v, and the one before it was until %v", i+1, doc.From, until)
+			}
+			if d.Status/100 != 2 {
+				continue
+			}
+			last := doc.From
+			for _, it := range doc.Items {
+				if it.Datetime.Before(last) || it.Datetime.After(doc.Until) {
+					t.Errorf("delivery %d: %s is of %v, after %v, in %v to %v", i+1, it.Loc, it.Datetime, last, doc.From, doc.Until)
+				}
+				got, last = append(got, it.Loc), it.Datetime
+			}
+			until = doc.Until
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%d changes arrived, not %d as they were published: %q", len(got), len(want), got)
+		}
+	}},
+	{"4.2 the lease is 300 seconds to a month, if nothing else is asked for", func(t *trial.Trial) {
+		tp := t.Topic()
+		for _, asked := range []string{"-", "999999999"} {
+			v := t.Subscribed(t.Callback(""), tp, "hub.lease_seconds", asked)
+			if lease := trial.LeaseOf(&v); lease < 300 || lease > 2_678_400 {
+				t.Errorf("%s: %d seconds are granted", asked, lease)
+			}
+		}
+	}},
+	{"5 the Capability List names topic and hub", func(t *trial.Trial) {
+		tp := t.Topic()
+		for _, list := range read(t, t.Hub.URL+"/.well-known/resourcesync").Items {
+			if !strings.Contains(list.Loc, "/"+tp.Set+"/") {
+				continue
+			}
+			for _, it := range read(t, list.Loc).Items {
+				for _, l := range it.Links {
+					if it.Capability == resourcesync.ChangeNotification && it.Loc == tp.URL && l.Rel == "hub" && l.Href == t.Hub.URL+"/hub" {
+						return
+					}
+				}
+			}
+		}
+		t.Error("it names no hub")
+	}},
+	{"the draft of 2012: POST /subscribe takes callbackURI", func(t *trial.Trial) {
+		c, tp := t.Callback(""), t.Topic()
+		form := trial.Form("-", c.URL, tp.URL, "hub.mode", "-", "hub.callback", "-", "callbackURI", c.URL)
+		t.Fetch(http.StatusAccepted, http.MethodPost, t.Hub.URL+"/subscribe", []byte(form.Encode()), trial.AsForm)
+		t.Arrives(c, trial.Verification, 1)
+		gets(t, tp, c)
+	}},
+}
+
+// numbered are the locs of n resources, by a prefix and their number.
+func numbered(prefix string, n int) (locs []string) {
+	for i := range n {
+		locs = append(locs, fmt.Sprintf("https://example.org/%s/%d", prefix, i+1))
+	}
+	return locs
+}
+
+// read reads a ResourceSync document.
+func read(t *trial.Trial, u string) *trial.List {
+	t.Helper()
+	l, err := trial.ReadList(t.Fetch(http.StatusOK, http.MethodGet, u, nil).Body)
+	if err != nil {
+		t.Fatalf("%s: %v", u, err)
+	}
+	return l
+}

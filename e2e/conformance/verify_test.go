@@ -1,0 +1,244 @@
+package conformance
+
+import (
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/rshub/rshub/e2e/internal/trial"
+)
+
+// verifications are the rules of the verification of intent (WebSub 5.3, 5.3.1 and 8.2).
+var verifications = []rule{
+	{"5.3 the verification has mode, topic, challenge and lease, once each", func(t *trial.Trial) {
+		c, tp := t.Callback(""), t.Topic()
+		v := t.Subscribed(c, tp)
+		for _, name := range []string{"hub.mode", "hub.topic", "hub.challenge", "hub.lease_seconds"} {
+			if n := len(v.Query[name]); n != 1 {
+				t.Errorf("%s is there %d times", name, n)
+			}
+		}
+		if v.Param("hub.mode") != "subscribe" || v.Param("hub.topic") != tp.URL || trial.LeaseOf(&v) == 0 || len(v.Body) > 0 {
+			t.Errorf("it is for %s, with the body %q", v.Target, v.Body)
+		}
+	}},
+	{"8.2 each challenge is another, and long enough", func(t *trial.Trial) {
+		tp := t.Topic()
+		seen := map[string]bool{}
+		for range 5 {
+			c := t.Callback("")
+			for range 2 { // the second is a renewal
+				v := t.Subscribed(c, tp)
+				if ch := v.Challenge(); seen[ch] || len(ch) < 16 {
+					t.Fatalf("the challenge %q is short, or was there before", ch)
+				}
+				seen[v.Challenge()] = true
+			}
+		}
+	}},
+	{"5.3.1 a lease is a number of seconds, and not for ever", func(t *trial.Trial) {
+		const century = 100 * 365 * 24 * 3600
+		tp := t.Topic()
+		for _, asked := range []string{"0", "-1", "-300", "abc", "1.5", "1e3", "+5", "0x10", "", "99999999999", "9223372036854775807"} {
+			c := t.Callback("")
+			a := t.Request("subscribe", c, tp, "hub.lease_seconds", asked)
+			if a.Status/100 == 4 {
+				continue // it may be refused
+			}
+			if v := t.Arrives(c, trial.Verification, 1)[0]; trial.LeaseOf(&v) == 0 || trial.LeaseOf(&v) >= century {
+				t.Errorf("for %q seconds, answered %d, %q are granted", asked, a.Status, v.Query["hub.lease_seconds"])
+			}
+		}
+	}},
+	{"5.3.1 any 2xx with the challenge confirms", func(t *trial.Trial) {
+		tp := t.Topic()
+		replies := []trial.Reply{func(w http.ResponseWriter, a *trial.Arrival, _ <-chan struct{}) {
+			for _, r := range a.Challenge() { // in pieces
+				_, _ = w.Write([]byte(string(r)))
+				_ = http.NewResponseController(w).Flush()
+			}
+		}}
+		for _, code := range []int{200, 201, 202, 203, 226, 299} {
+			replies = append(replies, trial.ConfirmWith(code))
+		}
+		gets(t, tp, verified(t, tp, replies...)...)
+	}},
+	{"5.3.1 another status refuses", func(t *trial.Trial) {
+		tp := t.Topic()
+		never(t, tp, verified(t, tp, trial.Status(404), trial.ConfirmWith(404), trial.ConfirmWith(500))...)
+	}},
+	{"5.3.1 another body refuses", func(t *trial.Trial) {
+		tp := t.Topic()
+		never(t, tp, verified(t, tp,
+			trial.Status(200), trial.Status(204),
+			trial.Say(200, func(string) string { return "another" }),
+			trial.Say(200, func(ch string) string { return ch[:len(ch)/2] }),
+			trial.Say(200, func(ch string) string { return ch + "x" }),
+			trial.Say(200, func(ch string) string { return "<html>" + ch + "</html>" }),
+			trial.Say(200, strings.ToLower),
+			func(w http.ResponseWriter, a *trial.Arrival, _ <-chan struct{}) { _, _ = w.Write([]byte(a.Target)) })...)
+	}},
+	{"5.3.1 a redirect refuses, and is not followed", func(t *trial.Trial) {
+		tp, elsewhere := t.Topic(), t.Callback("/elsewhere")
+		var replies []trial.Reply
+		for _, code := range []int{301, 302, 303, 307, 308} {
+			replies = append(replies, func(w http.ResponseWriter, a *trial.Arrival, _ <-chan struct{}) {
+				w.Header().Set("Location", elsewhere.URL+"?"+a.Target[strings.Index(a.Target, "?")+1:])
+				trial.ConfirmWith(code)(w, a, nil)
+			})
+		}
+		never(t, tp, append(verified(t, tp, replies...), elsewhere)...)
+		if n := len(elsewhere.Got(trial.Verification)); n > 0 {
+			t.Errorf("%d redirects are followed", n)
+		}
+	}},
+	{"5.3 nothing is delivered before the subscriber confirms", func(t *trial.Trial) {
+		c, tp := t.Callback(""), t.Topic()
+		may := make(chan struct{})
+		c.On(trial.Verification, trial.HangUntil(may, trial.Confirm))
+		t.Subscribed(c, tp)
+		never(t, tp, c)
+		close(may)
+		t.Delivered(c, t.Publish(tp))
+	}},
+}
+
+// verified are callbacks that answer their verification so.
+func verified(t *trial.Trial, tp *trial.Topic, replies ...trial.Reply) (all []*trial.Callback) {
+	t.Helper()
+	for _, r := range replies {
+		c := t.Callback("")
+		c.On(trial.Verification, r)
+		t.Subscribed(c, tp)
+		all = append(all, c)
+	}
+	return all
+}
+
+// renewals are the rules of several subscriptions, and of a lease (WebSub 5.1 and 5.3.1).
+var renewals = []rule{
+	{"5.1 a topic has many subscribers", func(t *trial.Trial) {
+		tp := t.Topic()
+		gets(t, tp, verified(t, tp, trial.Confirm, trial.Confirm, trial.Confirm, trial.Confirm, trial.Confirm)...)
+	}},
+	{"5.1 a callback may subscribe to several topics", func(t *trial.Trial) {
+		c := t.Callback("")
+		for range 2 {
+			tp := t.Topic()
+			t.Subscribed(c, tp)
+			if d := t.Delivered(c, t.Publish(tp)); trial.SelfOf(&d) != tp.URL {
+				t.Errorf("the change of %s comes as one of %s", tp.URL, trial.SelfOf(&d))
+			}
+		}
+	}},
+	{"5.1 who subscribes again has one subscription", func(t *trial.Trial) {
+		c, tp := t.Callback(""), t.Topic()
+		for range 3 {
+			t.Subscribed(c, tp)
+		}
+		gets(t, tp, c)
+	}},
+	{"5.1 a renewal replaces the secret once it is verified", func(t *trial.Trial) {
+		c, tp := t.Callback(""), t.Topic()
+		t.Subscribed(c, tp, "hub.secret", "the old one")
+		signed(t, t.Delivered(c, t.Publish(tp)), "the old one")
+		t.Subscribed(c, tp, "hub.secret", "the new one")
+		t.Wait("it is signed with the new one", func() error {
+			d := t.Delivered(c, t.Publish(tp))
+			return trial.SignedBy(&d, "the new one")
+		})
+		t.Subscribed(c, tp)
+		t.Wait("nothing is signed", func() error {
+			if d := t.Delivered(c, t.Publish(tp)); d.Header.Get("X-Hub-Signature") != "" {
+				return trial.ErrNotYet
+			}
+			return nil
+		})
+	}},
+	{"5.1 a renewal that is not confirmed changes nothing", func(t *trial.Trial) {
+		tp, witness := t.Topic(), t.Callback("")
+		t.Subscribed(witness, tp)
+		for _, answer := range []trial.Reply{trial.Status(http.StatusNotFound), trial.Hang} {
+			c := t.Callback("")
+			t.Subscribed(c, tp, "hub.secret", "the old one")
+			c.On(trial.Verification, answer)
+			t.Subscribed(c, tp, "hub.secret", "the new one", "hub.lease_seconds", "300")
+			for _, mark := range t.Rounds(tp, witness, 3) {
+				signed(t, t.Delivered(c, mark), "the old one")
+			}
+		}
+	}},
+	{"5.3.1 a lease ends", func(t *trial.Trial) {
+		c, witness, tp := t.Callback(""), t.Callback(""), t.Topic()
+		t.Subscribed(witness, tp)
+		v := t.Subscribed(c, tp, "hub.lease_seconds", "2")
+		ends(t, v)
+		nothing(t, c, tp, witness)
+	}},
+	{"5.1 a renewal prolongs the lease", func(t *trial.Trial) {
+		c, tp := t.Callback(""), t.Topic()
+		v := t.Subscribed(c, tp, "hub.lease_seconds", "2")
+		t.Subscribed(c, tp, "hub.lease_seconds", "3600")
+		ends(t, v)
+		gets(t, tp, c)
+	}},
+}
+
+// ends waits until the lease that a verification granted is over.
+func ends(t *trial.Trial, v trial.Arrival) {
+	t.Helper()
+	end := v.At.Add(time.Duration(trial.LeaseOf(&v))*time.Second + 500*time.Millisecond)
+	t.Wait("the lease ends", func() error {
+		if time.Now().Before(end) {
+			return trial.ErrNotYet
+		}
+		return nil
+	})
+}
+
+// removals are the rules of unsubscribing (WebSub 5.1 and 5.3).
+var removals = []rule{
+	{"5.3 who unsubscribes is verified, gets nothing more, and may subscribe again", func(t *trial.Trial) {
+		c, witness, tp := t.Callback(""), t.Callback(""), t.Topic()
+		one := t.Subscribed(c, tp)
+		t.Subscribed(witness, tp)
+		v := t.Verified("unsubscribe", c, tp)
+		if v.Param("hub.mode") != "unsubscribe" || v.Param("hub.topic") != tp.URL || v.Challenge() == one.Challenge() {
+			t.Errorf("the verification is for %s", v.Target)
+		}
+		nothing(t, c, tp, witness)
+		t.Subscribed(c, tp)
+		gets(t, tp, c)
+	}},
+	{"5.3.1 to unsubscribe needs the subscriber's confirmation", func(t *trial.Trial) {
+		tp := t.Topic()
+		for _, answer := range []trial.Reply{trial.Status(404), trial.ConfirmWith(400), trial.Say(200, func(string) string { return "another" })} {
+			c, witness := t.Callback(""), t.Callback("")
+			t.Subscribed(c, tp)
+			t.Subscribed(witness, tp)
+			c.On(trial.Verification, answer)
+			t.Verified("unsubscribe", c, tp)
+			t.Rounds(tp, witness, 3)
+			gets(t, tp, c)
+		}
+	}},
+	{"5.1 the lease of who unsubscribes is ignored, and who has no subscription is answered", func(t *trial.Trial) {
+		c, tp := t.Callback(""), t.Topic()
+		for _, lease := range []string{"abc", "0", "-1", "86400"} {
+			t.Subscribed(c, tp)
+			t.Verified("unsubscribe", c, tp, "hub.lease_seconds", lease)
+		}
+		if a := t.Request("unsubscribe", t.Callback(""), tp); a.Status != http.StatusAccepted && a.Status/100 != 4 {
+			t.Errorf("it is answered %d: %s", a.Status, a.Body)
+		}
+	}},
+	{"5.1 to unsubscribe from one topic leaves the other", func(t *trial.Trial) {
+		c, witness, one, two := t.Callback(""), t.Callback(""), t.Topic(), t.Topic()
+		t.Subscribed(c, one)
+		t.Subscribed(c, two)
+		t.Subscribed(witness, one)
+		t.Verified("unsubscribe", c, one)
+		nothing(t, c, one, witness)
+		gets(t, two, c)
+	}},
+}

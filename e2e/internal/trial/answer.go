@@ -1,0 +1,42 @@
+package trial
+
+import (
+	"io"
+	"net/http"
+	"strings"
+)
+
+// An Answer is a whole response.
+type Answer struct {
+	Status int
+	Header http.Header
+	Body   []byte
+}
+
+// Exchange makes a request with headers "Name: value", and reads the whole answer.
+func Exchange(client *http.Client, method, url string, body io.Reader, headers ...string) (*Answer, error) {
+	req, err := http.NewRequest(method, url, body)
+	if err != nil {
+		return nil, err
+	}
+	for _, h := range headers {
+		name, value, _ := strings.Cut(h, ": ")
+		req.Header.Add(name, value)
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	return &Answer{resp.StatusCode, resp.Header, b}, err
+}
+
+// Tail is the end of a long text.
+func Tail(s string) string {
+	const most = 6000
+	if len(s) > most {
+		s = "…" + s[len(s)-most:]
+	}
+	return s
+}

@@ -1,0 +1,24 @@
+package lru
+
+import "testing"
+
+func TestBounded(t *testing.T) {
+	c := New[string, string](10)
+	for _, key := range []string{"a", "b", "c"} {
+		c.Add(key, key, 3)
+	}
+	if _, ok := c.Get("a"); !ok { // now a was used later than b
+		t.Fatal("a is not kept")
+	}
+	c.Add("d", "d", 3)
+	c.Add("large", "large", 11)
+	c.Add("d", "again", 4)
+	for key, want := range map[string]bool{"a": true, "b": false, "c": true, "d": true, "large": false} {
+		if _, ok := c.Get(key); ok != want {
+			t.Errorf("%s kept: %v, want %v", key, ok, want)
+		}
+	}
+	if c.size != 10 || c.order.Len() != 3 || len(c.items) != 3 {
+		t.Errorf("size %d, %d and %d items", c.size, c.order.Len(), len(c.items))
+	}
+}
