@@ -113,7 +113,7 @@ fuzz:
 	scripts/fuzz $(FUZZTIME)
 
 soak:
-	@cd e2e && RSHUB_E2E_RACE=1 RSHUB_SOAK=$(SOAK) RSHUB_SOAK_SEED=$(SEED) CGO_ENABLED=1 $(GO) test -race -tags=pebblegozstd -count=1 -timeout 0 -v -run '^TestSoak$$' ./soak
+	@cd e2e && RSHUB_E2E_RACE=1 RSHUB_SOAK=$(SOAK) RSHUB_E2E_SEED=$(SEED) CGO_ENABLED=1 $(GO) test -race -tags=pebblegozstd -count=1 -timeout 0 -v -run '^TestSoak$$' ./faults
 
 clean:
 	rm -rf bin dist

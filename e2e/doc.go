@@ -15,21 +15,20 @@
 //	inventory baselines, Resource Lists, and audits
 //	source    rspublish sync and watch
 //	mirror    rsmirror, and what breaks while it works
-//	ends      from a directory, a site or a repository to a mirror, everything killed
 //	polled    sources that can only be polled: stale, wrong and moved ones, and hostile ones in a crowd
 //	attack    what those who mean harm try, while others use the hub
-//	linear    histories of two hubs under faults, held against one memory
-//	soak      a cluster under load, with faults at random
+//	faults    faults at random: in a cluster under load, under callers whose histories are held
+//	          against one memory, and between a source and its mirrors
 //
 // One package runs after the other, for tests that measure time disturb each other:
 //
 //	go test -count=1 -p 1 ./...                     everything, in some minutes
 //	RSHUB_E2E_RACE=1 go test -count=1 -p 1 ./...    with programs built with -race
 //	RSHUB_E2E_NO_BROWSER=1 go test -count=1 ./follow    without Chromium
-//	RSHUB_E2E_FULL=1 go test -count=1 -timeout 0 ./attack ./callback ./ends ./inventory ./linear ./polled    in full size
+//	RSHUB_E2E_FULL=1 go test -count=1 -timeout 0 ./attack ./callback ./faults ./inventory ./polled    in full size
 //	RSHUB_E2E_SEED=n                                with the choices of another run
 //	RSHUB_E2E_PROGRAMS=DIR go test -count=1 -p 1 ./...    with the programs in DIR
-//	RSHUB_SOAK=2h go test -count=1 -timeout 0 -v -run '^TestSoak$' ./soak
+//	RSHUB_SOAK=2h go test -count=1 -timeout 0 -v -run '^TestSoak$' ./faults
 //	                                                random faults for so long; see make soak
 //
 // Without -count=1 go may show an old result: it does not know that these tests

@@ -2,121 +2,14 @@ package cluster
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
-	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/rshub/rshub/e2e/internal/hubtest"
 )
-
-// TestCluster publishes to all hubs at once, follows at all, takes NATS away and
-// kills a hub: what was acknowledged is in the memory once, and all followers at
-// all hubs see it in one order.
-func TestCluster(t *testing.T) {
-	t.Parallel()
-	const set = "shared.set"
-	c := hubtest.StartCluster(t, 3, "RSHUB_CHANGELIST_SIZE=500")
-	var followers []*hubtest.Follower
-	for _, h := range c.Hubs {
-		for _, way := range []string{hubtest.ByWebSocket, hubtest.ByEvents} {
-			followers = append(followers, hubtest.Follow(t, h, way, set, "start"))
-		}
-	}
-	var publishers []*hubtest.Publisher
-	for i, h := range c.Hubs {
-		publishers = append(publishers, hubtest.Publishing(t, h, set, "hub"+strconv.Itoa(i), true))
-	}
-	hubtest.GoesOn(t, 20, publishers...)
-
-	c.NATS.Stop()
-	hubtest.Until(t, "the hubs say that NATS is away", func() error {
-		if v := hubtest.Ready(t, c.Hubs[0]); !v.Degraded() {
-			return fmt.Errorf("%+v", v)
-		}
-		return nil
-	})
-	hubtest.GoesOn(t, 20, publishers...)
-	there := followers[0].Count()
-	hubtest.Until(t, "followers of other hubs go on without NATS", func() error {
-		for _, f := range followers {
-			if f.Count() < there+20 {
-				return errors.New(f.Way)
-			}
-		}
-		return nil
-	})
-	c.NATS.Start(t)
-	hubtest.Until(t, "NATS is back", func() error {
-		if v := hubtest.Ready(t, c.Hubs[0]); !v.Checks["nats"].OK {
-			return fmt.Errorf("%+v", v)
-		}
-		return nil
-	})
-	hubtest.GoesOn(t, 20, publishers...)
-
-	c.Hubs[2].Kill()
-	hubtest.GoesOn(t, 20, publishers[:2]...)
-	c.Hubs[2].Start(t)
-	hubtest.GoesOn(t, 20, publishers...)
-	for _, p := range publishers {
-		p.Finish()
-	}
-
-	all := hubtest.Memory(t, c.Hubs[0], set)
-	for _, p := range publishers {
-		p.Check(t, all)
-	}
-	for i, f := range followers {
-		hubtest.Same(t, "the "+f.Way+" "+strconv.Itoa(i), f.Has(t, len(all)), all)
-		if f.Diverged > 0 {
-			t.Errorf("the %s %d was told that the memory diverged", f.Way, i)
-		}
-	}
-	hubtest.Same(t, "the walk over all Change Lists", hubtest.Walk(t, c.Hubs[0], set), all)
-}
-
-// TestRedisKilled kills Redis under load, and starts it again from its
-// append-only file.
-func TestRedisKilled(t *testing.T) {
-	t.Parallel()
-	const set = "killed-below"
-	c := hubtest.StartCluster(t, 2)
-	var followers []*hubtest.Follower
-	var publishers []*hubtest.Publisher
-	for i, h := range c.Hubs {
-		followers = append(followers, hubtest.Follow(t, h, hubtest.ByWebSocket, set, "start"))
-		publishers = append(publishers, hubtest.Publishing(t, h, set, "hub"+strconv.Itoa(i), true))
-	}
-	for range 3 {
-		hubtest.GoesOn(t, 20, publishers...)
-		c.Redis.Kill()
-		hubtest.Until(t, "the hub says that Redis is away", func() error {
-			a, err := hubtest.Request(http.MethodGet, c.Hubs[0].Ops+"/readyz", nil)
-			if err == nil && a.Status != http.StatusServiceUnavailable {
-				err = errors.New(string(a.Body))
-			}
-			return err
-		})
-		c.Redis.Start(t)
-	}
-	hubtest.GoesOn(t, 20, publishers...)
-	for _, p := range publishers {
-		p.Finish()
-	}
-	all := hubtest.Memory(t, c.Hubs[0], set)
-	for _, p := range publishers {
-		p.Check(t, all)
-	}
-	for i, f := range followers {
-		hubtest.Same(t, "the follower of hub "+strconv.Itoa(i), f.Has(t, len(all)), all)
-		if f.Diverged > 0 {
-			t.Errorf("follower %d was told that the memory diverged", i)
-		}
-	}
-}
 
 // TestClusterDocuments compares what the hubs of a cluster serve, byte for byte.
 func TestClusterDocuments(t *testing.T) {
@@ -161,4 +54,53 @@ func TestClusterDelete(t *testing.T) {
 	f.Has(t, 3)
 	hubtest.Must(t, http.StatusNoContent, http.MethodDelete, c.Hubs[0].URL+"/sets/"+set, nil)
 	f.Ended(t, "4410")
+}
+
+// TestPrefixes has two installations, of two hubs each, on one Redis and one NATS. What
+// happens in one, nobody notices in the other.
+func TestPrefixes(t *testing.T) {
+	t.Parallel()
+	const set = "same.name"
+	redis, nats := hubtest.StartRedis(t), hubtest.StartNATS(t)
+	var hubs [2][]*hubtest.Hub
+	var followers [2][]*hubtest.Follower
+	for i, prefix := range []string{"rshub", "rshub-changes"} {
+		a := hubtest.JoinCluster(t, "", redis.Addr, nats.Addr, "RSHUB_PREFIX="+prefix)
+		hubs[i] = []*hubtest.Hub{a, hubtest.JoinCluster(t, a.URL, redis.Addr, nats.Addr, "RSHUB_PREFIX="+prefix)}
+		hubtest.Publish(t, a, "only-"+prefix, hubtest.Change("x"))
+		followers[i] = everybody(t, set, hubs[i]...)
+	}
+	for n := range 30 {
+		for i := range hubs {
+			hubtest.Publish(t, hubs[i][n%2], set, hubtest.Change(fmt.Sprint("in-", i, "-", n)))
+		}
+	}
+	for i := range hubs {
+		all := hubtest.Memory(t, hubs[i][1], set)
+		for n, e := range all {
+			if !strings.Contains(e.Text, fmt.Sprint("/in-", i, "-", n, `"`)) {
+				t.Errorf("installation %d has %s at position %d", i, e.Text, e.Position)
+			}
+		}
+		if len(all) != 30 {
+			t.Errorf("installation %d has %d changes", i, len(all))
+		}
+		allSaw(t, followers[i], all)
+		if v := hubtest.Get[struct{ Sets []struct{ Set string } }](t, hubs[i][0].URL+"/sets"); len(v.Sets) != 2 {
+			t.Errorf("installation %d has the sets %+v", i, v.Sets)
+		}
+	}
+	hubtest.Must(t, http.StatusNoContent, http.MethodDelete, hubs[0][0].URL+"/sets/"+set, nil)
+	for _, f := range followers[0] {
+		f.Ended(t, "gone")
+	}
+	hubtest.Publish(t, hubs[1][1], set, hubtest.Change("after"))
+	for _, f := range followers[1] {
+		if f.Has(t, 31); len(f.Ends) > 0 {
+			t.Errorf("the %s of the other installation was ended: %q", f.Way, f.Ends)
+		}
+	}
+	if at := hubtest.Head(t, hubs[0][1], set); at != "" {
+		t.Errorf("the deleted set is at %s", at)
+	}
 }

@@ -1,51 +1,41 @@
-package ends
+package faults
 
 import (
 	"bytes"
-	"cmp"
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"strconv"
 	"strings"
 	"sync"
-	"testing"
 	"time"
 )
-
-func sum(b []byte) string {
-	s := sha256.Sum256(b)
-	return hex.EncodeToString(s[:])
-}
 
 // An origin serves the files of a directory, and documents. While it is faulty, it breaks at
 // random.
 type origin struct {
 	*httptest.Server
-	dir    *os.Root
-	hashed bool // somebody says the hashes of the files
+	root   *os.Root
+	hashed bool   // somebody says the hashes of the files
+	tally  *tally // of requests for files, by what came of them
 
 	mu        sync.Mutex
 	r         *rand.Rand
 	faulty    bool
-	served    map[string]int    // requests for files, by what came of them
 	documents map[string][]byte // by path
 }
 
 // newOrigin starts an origin. Only if hashed is true, it serves a wrong content as if it were
 // the right one: without a hash no mirror can notice that.
-func newOrigin(t testing.TB, r *rand.Rand, dir string, hashed bool) *origin {
+func newOrigin(s *stage, dir string, hashed bool) *origin {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
-		t.Fatal(err)
+		s.Fatal(err)
 	}
-	o := &origin{dir: root, hashed: hashed, r: r, faulty: true, served: map[string]int{}, documents: map[string][]byte{}}
+	o := &origin{root: root, hashed: hashed, tally: &s.tally, r: s.of(2), faulty: true, documents: map[string][]byte{}}
 	o.Server = httptest.NewServer(o)
-	t.Cleanup(func() {
+	s.Cleanup(func() {
 		o.CloseClientConnections()
 		o.Close()
 		_ = root.Close()
@@ -79,43 +69,6 @@ func (o *origin) mend() {
 	o.faulty = false
 }
 
-// fault chooses what happens to a request; empty: nothing.
-func (o *origin) fault() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if !o.faulty {
-		return ""
-	}
-	switch n := o.r.IntN(1000); {
-	case n < 15:
-		return "500"
-	case n < 20:
-		return "503"
-	case n < 23:
-		return "429"
-	case n < 40:
-		return "cut"
-	case n < 50:
-		return "slow"
-	case n < 55 && o.hashed:
-		return "wrong"
-	}
-	return ""
-}
-
-func (o *origin) count(what string) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.served[what]++
-}
-
-func (o *origin) document(path string) (b []byte, ok bool) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	b, ok = o.documents[path]
-	return b, ok
-}
-
 // publish replaces a document.
 func (o *origin) publish(path string, b []byte) {
 	o.mu.Lock()
@@ -123,26 +76,47 @@ func (o *origin) publish(path string, b []byte) {
 	o.documents[path] = b
 }
 
-func (o *origin) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	fault := o.fault()
-	b, document := o.document(r.URL.Path)
+// open returns what is at a path, if there is anything, and chooses what happens to the
+// request.
+func (o *origin) open(path string) (b []byte, fault string, ok bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	b, document := o.documents[path]
 	if !document {
 		var err error
-		if b, err = o.dir.ReadFile(strings.TrimPrefix(r.URL.Path, "/files/")); err != nil {
-			o.count("404")
-			http.NotFound(w, r)
-			return
+		if b, err = o.root.ReadFile(strings.TrimPrefix(path, "/files/")); err != nil {
+			return nil, "", false
 		}
-		o.count(cmp.Or(fault, "200"))
-	} else if fault == "wrong" {
-		fault = "cut"
 	}
+	n := o.r.IntN(1000)
+	switch {
+	case !o.faulty:
+	case n < 15:
+		fault = "broken"
+	case n < 23:
+		fault = "busy"
+	case n < 40:
+		fault = "cut"
+	case n < 50:
+		fault = "slow"
+	case n < 55 && o.hashed && !document:
+		fault = "wrong"
+	}
+	return b, fault, true
+}
+
+func (o *origin) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	b, fault, ok := o.open(r.URL.Path)
+	if !ok {
+		http.NotFound(w, r)
+		return
+	}
+	o.tally.add("requests to the origin "+fault, 1)
 	w.Header().Set("ETag", `"`+sum(b)[:16]+`"`)
 	switch fault {
-	case "500", "503":
-		code, _ := strconv.Atoi(fault)
-		w.WriteHeader(code)
-	case "429":
+	case "broken":
+		w.WriteHeader(http.StatusInternalServerError)
+	case "busy":
 		w.Header().Set("Retry-After", "1")
 		w.WriteHeader(http.StatusTooManyRequests)
 	case "cut":
@@ -151,12 +125,12 @@ func (o *origin) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		_ = http.NewResponseController(w).Flush()
 		panic(http.ErrAbortHandler)
 	case "slow":
-		for part := range len(b) {
-			_, _ = w.Write(b[part : part+1])
-			if part%256 == 0 {
-				_ = http.NewResponseController(w).Flush()
-				time.Sleep(time.Millisecond) // this is what the fault is
-			}
+		for len(b) > 0 {
+			n := min(len(b), 256)
+			_, _ = w.Write(b[:n])
+			_ = http.NewResponseController(w).Flush()
+			time.Sleep(time.Millisecond) // this is what the fault is
+			b = b[n:]
 		}
 	case "wrong":
 		_, _ = w.Write([]byte("what a cache still had"))

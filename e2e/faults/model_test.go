@@ -1,4 +1,4 @@
-package linear
+package faults
 
 import (
 	"fmt"
@@ -45,6 +45,8 @@ type step struct {
 	// not touch a set that was made, or whose absence began, after the answer: the hub
 	// did not mean that one.
 	answered int64
+
+	called int64 // when its request began
 }
 
 // A sight is what a step showed to the caller.
@@ -57,18 +59,18 @@ type sight struct {
 }
 
 // take returns the set after a step, and whether the step is possible and shows that.
-func (s set) take(in step, out sight, called int64) (bool, set) {
+func (s set) take(in step, out sight) (bool, set) {
 	if in.answered > 0 {
 		if s.changed <= in.answered {
-			return true, s.change(in, called)
+			return true, s.change(in)
 		}
 		return true, s
 	}
+	all := s.entries()
 	switch in.what {
-	case makes, deletes:
 	case appends:
-		i := slices.Index(s.entries(), in.batch[0])
-		if known := i >= 0; !s.exists || out.replayed != known || known && out.first != i+1 || !known && out.first != len(s.entries())+1 {
+		i := slices.Index(all, in.batch[0])
+		if known := i >= 0; !s.exists || out.replayed != known || known && out.first != i+1 || !known && out.first != len(all)+1 {
 			return false, s
 		}
 	case describes:
@@ -78,11 +80,11 @@ func (s set) take(in step, out sight, called int64) (bool, set) {
 	case misses:
 		return !s.exists, s
 	case looks:
-		return s.exists && s.title == out.title && len(s.entries()) == out.head, s
+		return s.exists && s.title == out.title && len(all) == out.head, s
 	case gone:
-		return !slices.Contains(s.entries(), in.after), s
+		return !slices.Contains(all, in.after), s
 	case reads:
-		all, from := s.entries(), 0
+		from := 0
 		if in.after != "" {
 			if from = slices.Index(all, in.after) + 1; from == 0 {
 				return false, s
@@ -90,16 +92,16 @@ func (s set) take(in step, out sight, called int64) (bool, set) {
 		}
 		return slices.Equal(all[from:], out.entries), s
 	}
-	return true, s.change(in, called)
+	return true, s.change(in)
 }
 
 // change returns the set after a step that changes it.
-func (s set) change(in step, called int64) set {
+func (s set) change(in step) set {
 	switch {
 	case in.what == makes && !s.exists:
-		return set{exists: true, changed: called, title: in.title}
+		return set{exists: true, changed: in.called, title: in.title}
 	case in.what == deletes && s.exists:
-		return set{changed: called}
+		return set{changed: in.called}
 	case in.what == describes && s.exists:
 		s.title = in.title
 	case in.what == appends && s.exists && !slices.Contains(s.entries(), in.batch[0]):
@@ -108,69 +110,37 @@ func (s set) change(in step, called int64) set {
 	return s
 }
 
-// A timed step carries when its request began, because the model needs that too.
-type timed struct {
-	step
-	called int64
-}
-
-var model = porcupine.Model{
-	Init: func() any { return set{} },
-	Step: func(state, input, output any) (bool, any) {
-		in := input.(timed)
-		return state.(set).take(in.step, output.(sight), in.called)
-	},
-	DescribeOperation: func(input, output any) string { return describe(input.(timed).step, output.(sight)) },
-	DescribeState:     func(state any) string { return fmt.Sprintf("%+v", state) },
-}
-
-func describe(in step, out sight) string {
-	s := in.what
-	switch in.what {
-	case appends:
-		s += fmt.Sprintf(" %v at %d replayed=%v", in.batch, out.first, out.replayed)
-	case makes, describes:
-		s += fmt.Sprintf(" %q", in.title)
-	case looks:
-		s += fmt.Sprintf(": %q, head %d", out.title, out.head)
-	case reads:
-		s += fmt.Sprintf(" after %q: %v", in.after, out.entries)
-	case gone:
-		s += fmt.Sprintf(" after %q", in.after)
-	}
-	if in.answered > 0 {
-		s += ", unknown"
-	}
-	return s
-}
-
 // A history is what the callers of one set did and saw.
 type history []porcupine.Operation
 
-// operation returns a step as the checker takes it. A step whose end is unknown may
-// come at any time after its begin; a step that never came is one behind all others.
-func operation(client int, called, returned int64, in step, out sight) porcupine.Operation {
-	if in.answered > 0 {
+// add adds a step. A step whose end is unknown may come at any time after its begin; a step
+// that never came is one behind all others.
+func (h *history) add(client int, called, returned int64, in step, out sight) {
+	if in.called = called; in.answered > 0 {
 		returned = math.MaxInt64
 	}
-	return porcupine.Operation{ClientId: client, Input: timed{in, called}, Call: called, Output: out, Return: returned}
+	*h = append(*h, porcupine.Operation{ClientId: client, Input: in, Call: called, Output: out, Return: returned})
 }
 
-// check reports whether a single memory could have given the history.
+// check reports whether a single memory could have given the history, which does one thing
+// after the other.
 func (h history) check() porcupine.CheckResult {
-	return porcupine.CheckOperationsTimeout(model, h, time.Minute)
+	return porcupine.CheckOperationsTimeout(porcupine.Model{
+		Init: func() any { return set{} },
+		Step: func(state, in, out any) (bool, any) { return state.(set).take(in.(step), out.(sight)) },
+	}, h, time.Minute)
 }
 
 // String returns the history for people, in the order in which the requests began.
 func (h history) String() string {
-	sorted := slices.SortedFunc(slices.Values(h), func(a, b porcupine.Operation) int { return int(a.Call - b.Call) })
 	var b strings.Builder
-	for _, o := range sorted {
+	for _, o := range slices.SortedFunc(slices.Values(h), func(a, b porcupine.Operation) int { return int(a.Call - b.Call) }) {
+		in := o.Input.(step)
 		end := fmt.Sprint(time.Duration(o.Return))
-		if o.Return == math.MaxInt64 {
-			end = fmt.Sprintf("answered %v", time.Duration(o.Input.(timed).answered))
+		if in.answered > 0 {
+			end = fmt.Sprintf("unknown at %v", time.Duration(in.answered))
 		}
-		fmt.Fprintf(&b, "%12v  %-24s client %d: %s\n", time.Duration(o.Call), end, o.ClientId, describe(o.Input.(timed).step, o.Output.(sight)))
+		fmt.Fprintf(&b, "%12v  %-24s client %d: %s %q %q after %q: %+v\n", time.Duration(o.Call), end, o.ClientId, in.what, in.title, in.batch, in.after, o.Output)
 	}
 	return b.String()
 }

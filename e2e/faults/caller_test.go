@@ -1,10 +1,8 @@
-package linear
+package faults
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
-	"io"
 	"math"
 	"math/rand/v2"
 	"net/http"
@@ -13,13 +11,15 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/rshub/rshub/e2e/internal/hubtest"
 )
 
 // A recorder keeps the history of one set.
 type recorder struct {
 	set   string
-	hubs  []string // their URLs
-	http  *http.Client
+	hubs  []*hubtest.Hub
+	tally *tally // of the answers
 	begun time.Time
 	keeps bool // the set is not deleted
 
@@ -27,7 +27,6 @@ type recorder struct {
 	history history
 	sure    []string          // entries that came with a publish that was answered at once, so each is in one log only
 	cursors map[string]string // of these entries
-	counts  map[string]int    // of the answers, for the log
 	odd     []string          // what no history may have
 }
 
@@ -40,13 +39,12 @@ type caller struct {
 	made   int      // batches
 }
 
-func (r *recorder) now() int64 { return int64(time.Since(r.begun)) }
-
-// run lets callers do some things each, at the same time, and returns their history.
-func (r *recorder) run(rng *rand.Rand, callers, things int) {
+// record lets some callers of a set do some things each, at the same time.
+func (s *stage) record(number int, keeps bool) *recorder {
+	r := &recorder{set: fmt.Sprint("set-", number), hubs: s.Hubs, tally: &s.tally, begun: time.Now(), keeps: keeps, cursors: map[string]string{}}
 	var wg sync.WaitGroup
 	for i := range callers {
-		c := &caller{recorder: r, Rand: rand.New(rand.NewPCG(rng.Uint64(), 0)), number: i}
+		c := &caller{recorder: r, Rand: s.of(callers*number + i + 1), number: i}
 		wg.Go(func() {
 			for range things {
 				c.act()
@@ -54,6 +52,7 @@ func (r *recorder) run(rng *rand.Rand, callers, things int) {
 		})
 	}
 	wg.Wait()
+	return r
 }
 
 func (c *caller) act() {
@@ -78,69 +77,35 @@ func (c *caller) act() {
 	}
 }
 
-// An answer is a response of a hub, and when it came.
+// An answer is a response of a hub, and when it came. Without an answer the status is 0.
 type answer struct {
 	status           int
 	body             []byte
+	problem          string // the end of the type of a problem document
 	called, returned int64
 }
 
-// ask sends a request to one of the hubs. Without an answer the status is 0.
-func (c *caller) ask(method, path string, body string, headers ...string) answer {
-	a := answer{called: c.now()}
-	req, err := http.NewRequest(method, c.hubs[c.IntN(len(c.hubs))]+"/sets/"+c.set+path, strings.NewReader(body))
+// ask sends a request to one of the hubs, and counts the answer.
+func (c *caller) ask(what, method, path string, body string, headers ...string) (a answer) {
+	a.called = int64(time.Since(c.begun))
+	got, err := hubtest.Request(method, c.hubs[c.IntN(len(c.hubs))].URL+"/sets/"+c.set+path, strings.NewReader(body), headers...)
+	a.returned = int64(time.Since(c.begun))
 	if err == nil {
-		for i := 0; i < len(headers); i += 2 {
-			req.Header.Set(headers[i], headers[i+1])
+		var p hubtest.Problem
+		if a.status, a.body = got.Status, got.Body; a.status >= 300 {
+			_ = json.Unmarshal(a.body, &p)
 		}
-		var resp *http.Response
-		if resp, err = c.http.Do(req); err == nil {
-			a.status = resp.StatusCode
-			a.body, err = io.ReadAll(resp.Body)
-			resp.Body.Close()
-		}
+		a.problem = p.Type[strings.LastIndexByte(p.Type, '/')+1:]
 	}
-	if err != nil {
-		a.status = 0
-	}
-	a.returned = c.now()
+	c.tally.add(strings.TrimSpace(fmt.Sprintf("%s %d %s", what, a.status, a.problem)), 1)
 	return a
-}
-
-// problem returns the end of the type of a problem document.
-func (a answer) problem() string {
-	var p struct{ Type string }
-	_ = json.Unmarshal(a.body, &p)
-	return p.Type[strings.LastIndexByte(p.Type, '/')+1:]
 }
 
 // keep adds what a step showed.
 func (c *caller) keep(a answer, in step, out sight) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.history = append(c.history, operation(c.number, a.called, a.returned, in, out))
-}
-
-// maybe adds steps that the memory may have done, or may do yet.
-func (c *caller) maybe(a answer, steps ...step) {
-	for _, in := range steps {
-		in.answered = a.returned
-		if a.status == 0 {
-			in.answered = math.MaxInt64 - 1 // the hub may still be at it
-		}
-		c.keep(a, in, sight{})
-	}
-}
-
-// count counts an answer for the log.
-func (c *caller) count(a answer, what string) {
-	kind := fmt.Sprint(what, " ", a.status)
-	if a.status >= 300 {
-		kind += " " + a.problem()
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.counts[kind]++
+	c.history.add(c.number, a.called, a.returned, in, out)
 }
 
 // never notes an answer that no history may have.
@@ -150,17 +115,23 @@ func (c *caller) never(a answer, what string) {
 	c.odd = append(c.odd, fmt.Sprintf("%s: %d %s", what, a.status, a.body))
 }
 
-// failed adds the steps of a request that the hub did not carry out. first are the steps
-// that may have been done in any case. then are those that were done only if the hub
-// says that it does not know.
+// failed adds the steps of a request that the hub did not carry out: the memory may have done
+// them, or may do them yet. first are those that may have been done in any case. then are
+// those that were done only if the hub says that it does not know.
 func (c *caller) failed(a answer, what string, first, then []step) {
 	switch {
-	case a.status == 0, a.status == http.StatusServiceUnavailable && a.problem() == "unknown":
-		c.maybe(a, append(first, then...)...)
-	case a.status == http.StatusServiceUnavailable && a.problem() == "unavailable", a.status == http.StatusNotFound:
-		c.maybe(a, first...) // else nothing was written
+	case a.status == 0, a.status == http.StatusServiceUnavailable && a.problem == "unknown":
+		first = append(first, then...)
+	case a.status == http.StatusServiceUnavailable && a.problem == "unavailable", a.status == http.StatusNotFound: // nothing was written
 	default:
 		c.never(a, what)
+	}
+	for _, in := range first {
+		in.answered = a.returned
+		if a.status == 0 {
+			in.answered = math.MaxInt64 - 1 // the hub may still be at it
+		}
+		c.keep(a, in, sight{})
 	}
 }
 
@@ -171,8 +142,7 @@ func (c *caller) publish(lines string) {
 		_ = json.Unmarshal([]byte(line), &change)
 		batch = append(batch, change.Loc)
 	}
-	a := c.ask("POST", "/changes", lines, "Content-Type", "application/x-ndjson", "Idempotency-Key", batch[0])
-	c.count(a, "publish")
+	a := c.ask("publish", "POST", "/changes", lines, hubtest.AsNDJSON, "Idempotency-Key: "+batch[0])
 	make, add := step{what: makes}, step{what: appends, batch: batch}
 	if a.status != http.StatusOK {
 		if a.status == 0 || a.status == http.StatusServiceUnavailable {
@@ -181,11 +151,7 @@ func (c *caller) publish(lines string) {
 		c.failed(a, "publish", []step{make}, []step{add})
 		return
 	}
-	var r struct {
-		First, Cursor string
-		Count         int
-		Replayed      bool
-	}
+	var r hubtest.Receipt
 	if err := json.Unmarshal(a.body, &r); err != nil || r.Count != len(batch) {
 		c.never(a, "publish")
 		return
@@ -214,8 +180,7 @@ func (c *caller) read() {
 		since = c.cursors[after]
 	}
 	c.mu.Unlock()
-	a := c.ask("GET", "/changes?since="+url.QueryEscape(since), "", "Accept", "application/json")
-	c.count(a, "read")
+	a := c.ask("read", "GET", "/changes?since="+url.QueryEscape(since), "", "Accept: application/json")
 	switch {
 	case a.status == http.StatusGone && after != "":
 		c.keep(a, step{what: gone, after: after}, sight{})
@@ -267,9 +232,7 @@ func (c *caller) view(a answer) {
 }
 
 func (c *caller) look() {
-	a := c.ask("GET", "", "")
-	c.count(a, "look")
-	switch a.status {
+	switch a := c.ask("look", "GET", "", ""); a.status {
 	case http.StatusOK:
 		c.view(a)
 	case http.StatusNotFound:
@@ -282,27 +245,23 @@ func (c *caller) look() {
 
 func (c *caller) describe() {
 	title := fmt.Sprint("title ", c.Uint32())
-	body, _ := json.Marshal(map[string]string{"title": title})
-	a := c.ask("PUT", "", string(bytes.TrimSpace(body)), "Content-Type", "application/json")
-	c.count(a, "describe")
-	make, describe := step{what: makes, title: title}, step{what: describes, title: title}
-	if a.status != http.StatusOK {
-		var first []step
-		if a.status == http.StatusNotFound { // somebody else deleted the set meanwhile
-			first = []step{make, describe}
+	a := c.ask("describe", "PUT", "", fmt.Sprintf(`{"title":%q}`, title), hubtest.AsJSON)
+	steps := []step{{what: makes, title: title}, {what: describes, title: title}}
+	switch a.status {
+	case http.StatusOK:
+		for _, in := range steps {
+			c.keep(a, in, sight{})
 		}
-		c.failed(a, "describe", first, []step{make, describe})
-		return
+		c.view(a)
+	case http.StatusNotFound: // somebody else deleted the set meanwhile
+		c.failed(a, "describe", steps, nil)
+	default:
+		c.failed(a, "describe", nil, steps)
 	}
-	c.keep(a, make, sight{})
-	c.keep(a, describe, sight{})
-	c.view(a)
 }
 
 func (c *caller) delete() {
-	a := c.ask("DELETE", "", "")
-	c.count(a, "delete")
-	switch a.status {
+	switch a := c.ask("delete", "DELETE", "", ""); a.status {
 	case http.StatusNoContent: // also if the set was not there any more when a lost request was sent again
 		c.keep(a, step{what: deletes}, sight{})
 	case http.StatusNotFound:

@@ -1,0 +1,205 @@
+package faults
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rshub/rshub/e2e/internal/hubtest"
+)
+
+// A tree is a directory whose files change at random.
+type tree struct {
+	dir   string
+	r     *rand.Rand
+	names int      // how many names there are for new files
+	paths []string // of files that there were, and may be
+	n     int      // of the newest content
+}
+
+func newTree(t testing.TB, r *rand.Rand, files int) *tree {
+	w := &tree{dir: t.TempDir(), r: r, names: files + files/4}
+	for len(w.paths) < files {
+		w.create()
+	}
+	return w
+}
+
+// odd are names that a URL, a file system or a program may take for something else. %d is
+// the number of the name.
+var odd = []string{
+	"%d.xml", "%d.pdf", "%d", "%d.html", "a file %d.txt", "%d&b=c;d", "%d%%25.txt", "ü%d.txt", "u\u0308%d.txt", "%d#x?y=z", "+%d,v=2", "🦉%d",
+	".%d", "con.%d", "%d.", "'%d' \"q\"", "a:%d|<>*\\b", "tab\t%d", "new\nline %d", "CASE%d", "Case%d", "%%~file%d", "index%d.html/", " %d ",
+	strings.Repeat("long", 40) + "%d.tar.gz", strings.Repeat("é", 110) + "%d", "-%d", "%%2F%d", "$(%d)`", "{%d}[]^",
+}
+
+// name returns a path for a file; some differ in nothing but letter case.
+func (w *tree) name() string {
+	n := w.r.IntN(w.names)
+	q := n / len(odd)
+	p := fmt.Sprintf(odd[n%len(odd)], q)
+	if strings.HasSuffix(p, "/") {
+		p += "index.html"
+	}
+	for i := range q % 4 {
+		p = fmt.Sprintf([]string{"d%d", "dir %d", "D%d", "ö%d"}[(q+i)%4], (q/4+i)%(3+w.names/400)) + "/" + p
+	}
+	return p
+}
+
+func (w *tree) join(p string) string { return filepath.Join(w.dir, filepath.FromSlash(p)) }
+
+// any returns a file.
+func (w *tree) any() string {
+	for range 20 {
+		p := w.paths[w.r.IntN(len(w.paths))]
+		if info, err := os.Lstat(w.join(p)); err == nil && info.Mode().IsRegular() {
+			return p
+		}
+	}
+	return "nosuch"
+}
+
+// below returns the files of a directory, or the one file.
+func (w *tree) below(dir string) (all []string) {
+	_ = filepath.WalkDir(w.join(dir), func(p string, d fs.DirEntry, err error) error {
+		if err == nil && !d.IsDir() {
+			all = append(all, filepath.ToSlash(strings.TrimPrefix(p, w.dir+"/")))
+		}
+		return nil
+	})
+	return all
+}
+
+// many is how many files come, go or move with their directory at most.
+func (w *tree) many() int { return 20 + w.names/200 }
+
+// content returns what no file had before.
+func (w *tree) content() []byte {
+	w.n++
+	b := fmt.Appendf(nil, "content %d\n", w.n)
+	switch w.r.IntN(50) {
+	case 0:
+		return append(b, strings.Repeat(fmt.Sprintf("%08d", w.n), 20_000+w.r.IntN(20_000))...)
+	case 1:
+		return nil
+	}
+	return append(b, strings.Repeat("x", w.r.IntN(4_000))...)
+}
+
+// write makes the content of a file.
+func (w *tree) write(p string) bool { return os.WriteFile(w.join(p), w.content(), 0o644) == nil }
+
+// create makes a file, in a directory that may be new.
+func (w *tree) create() {
+	p := w.name()
+	if _, err := os.Lstat(w.join(p)); err == nil {
+		return
+	}
+	if os.MkdirAll(w.join(path.Dir(p)), 0o755) == nil && w.write(p) { // else there is a file
+		w.paths = append(w.paths, p)
+	}
+}
+
+// change does something at random. What cannot be done is left undone.
+func (w *tree) change() {
+	p, dir := w.any(), ""
+	if dir = path.Dir(p); dir == "." {
+		dir = "nosuch"
+	}
+	switch n := w.r.IntN(100); {
+	case n < 26:
+		w.create()
+	case n < 50:
+		w.write(p)
+	case n < 54: // slowly
+		if f, err := os.Create(w.join(p)); err == nil {
+			for range 3 {
+				_, _ = f.Write(w.content())
+				time.Sleep(upTo(w.r, 60*time.Millisecond)) // this is what slow means
+			}
+			_ = f.Close()
+		}
+	case n < 61: // as rsync does it
+		if w.write(p + "~") {
+			_ = os.Rename(w.join(p+"~"), w.join(p))
+		}
+	case n < 72:
+		_ = os.Remove(w.join(p))
+	case n < 83: // perhaps over another one
+		w.move(p, w.name())
+	case n < 89: // it and another one are exchanged
+		if other := w.any(); other != p && os.Rename(w.join(p), w.join("swapped~")) == nil {
+			_ = os.Rename(w.join(other), w.join(p))
+			_ = os.Rename(w.join("swapped~"), w.join(other))
+		}
+	case n < 92: // it becomes a directory
+		if strings.Count(p, "/") <= 5 && os.Remove(w.join(p)) == nil && os.Mkdir(w.join(p), 0o755) == nil && w.write(p+"/in") {
+			w.paths = append(w.paths, p+"/in")
+		}
+	case n < 95: // a directory moves with all that it has
+		to := fmt.Sprint("moved ", w.n)
+		if w.r.IntN(3) > 0 {
+			to = path.Join(path.Dir(w.any()), to)
+		}
+		if !strings.HasPrefix(to, dir+"/") && strings.Count(to, "/") <= 3 && len(w.below(dir)) <= w.many() {
+			w.move(dir, to)
+		}
+	case n < 97:
+		if len(w.below(dir)) <= w.many() {
+			_ = os.RemoveAll(w.join(dir))
+		}
+	default: // a directory comes with many files, all at once
+		w.n++
+		_ = os.MkdirAll(w.join("next~/deep"), 0o755)
+		for i := range 1 + w.r.IntN(w.many()) {
+			w.write(fmt.Sprintf([]string{"next~/%d", "next~/deep/%d"}[i%2], i))
+		}
+		w.move("next~", fmt.Sprint("brought ", w.n))
+	}
+}
+
+// move moves a file, or a directory.
+func (w *tree) move(from, to string) {
+	if os.MkdirAll(w.join(path.Dir(to)), 0o755) == nil && os.Rename(w.join(from), w.join(to)) == nil {
+		w.paths = append(w.paths, w.below(to)...)
+	}
+}
+
+// keep changes the tree for some steps, some of them in bursts.
+func (w *tree) keep(steps int, pause time.Duration) {
+	for burst := 0; steps > 0; steps-- {
+		w.change()
+		if burst > 0 {
+			burst--
+			continue
+		}
+		if w.r.IntN(40) == 0 {
+			burst = w.r.IntN(40)
+		}
+		time.Sleep(upTo(w.r, 2*pause)) // the pace of changes, not a wait for anything
+	}
+}
+
+func sum(b []byte) string {
+	s := sha256.Sum256(b)
+	return hex.EncodeToString(s[:])
+}
+
+// contents returns the SHA-256 of each file of a directory, without what is a program's own.
+func contents(dir string) (map[string]string, error) {
+	all := map[string]string{}
+	err := hubtest.EachFile(dir, func(name string, b []byte) error {
+		all[name] = sum(b)
+		return nil
+	})
+	return all, err
+}
