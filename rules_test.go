@@ -19,6 +19,7 @@ var exceptions = map[string]string{
 	"claim/until_test.go Acquire":                   "in fake time: its store is used there only",
 	"claim/until_test.go Renew":                     "in fake time: its store is used there only",
 	"hub/intake_test.go TestDrippingPublisher":      "a slow client; it may be slower",
+	"internal/chancetest/chancetest.go Seed":        "it says its seed, and takes a fixed one in the gate",
 	"internal/certificate/certificate_test.go look": "in fake time: its bench has no other",
 	"internal/trail/log_test.go pass":               "in fake time: its bench has no other",
 	"inventory/live/world_test.go after":            "in fake time: its world has no other",
@@ -111,20 +112,20 @@ func holdRules(t *testing.T, path string, used map[string]bool) error {
 						look(n.Args[1], true)
 						return false
 					case pkg == "math/rand/v2" && strings.HasPrefix(fn, "New") && readsClock(n):
-						broken(n, "a seed from the clock. Take a fixed one, or that of internal/chance")
+						broken(n, "a seed from the clock. Take a fixed one, or that of internal/chancetesttest")
 					}
 				case *ast.AssignStmt:
 					if to, ok := n.Lhs[0].(*ast.Ident); ok && strings.Contains(strings.ToLower(to.Name), "seed") && readsClock(n.Rhs[0]) {
-						broken(n, "a seed from the clock. Take a fixed one, or that of internal/chance")
+						broken(n, "a seed from the clock. Take a fixed one, or that of internal/chancetesttest")
 					}
 				case *ast.SelectorExpr:
 					switch pkg, fn := of(n); {
 					case pkg == "time" && fn == "Sleep" && !fake:
-						broken(n, "it sleeps outside of a function literal for synctest.Test. Wait for a condition (internal/until), or let time be fake")
+						broken(n, "it sleeps outside of a function literal for synctest.Test. Wait for a condition (internal/untiltest), or let time be fake")
 					case pkg == "math/rand":
 						broken(n, "math/rand. Take math/rand/v2")
 					case pkg == "math/rand/v2" && !strings.HasPrefix(fn, "New") && !slices.Contains([]string{"ChaCha8", "PCG", "Rand", "Source", "Zipf"}, fn):
-						broken(n, "rand."+fn+" is different in each run. Take rand.New with a fixed seed, or internal/chance")
+						broken(n, "rand."+fn+" is different in each run. Take rand.New with a fixed seed, or internal/chancetest")
 					}
 				}
 				return true

@@ -13,7 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/rshub/rshub/internal/logged"
+	"github.com/rshub/rshub/internal/loggedtest"
 )
 
 // A fileBench is a tokens file that is watched, in fake time.
@@ -21,7 +21,7 @@ type fileBench struct {
 	*testing.T
 	path string
 	file *TokensFile
-	log  logged.Log
+	log  loggedtest.Log
 }
 
 func watchFile(t *testing.T, lines ...string) *fileBench {

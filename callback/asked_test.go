@@ -12,7 +12,7 @@ import (
 
 	"github.com/rshub/rshub/callback/subscription"
 	"github.com/rshub/rshub/callback/websub"
-	"github.com/rshub/rshub/internal/logged"
+	"github.com/rshub/rshub/internal/loggedtest"
 )
 
 // A request to go on behind a cursor that the log has lost is taken, and the first
@@ -57,7 +57,7 @@ func TestSinceLostTail(t *testing.T) {
 // the path of its callback is not logged.
 func TestDiscretion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		log := &logged.Log{}
+		log := &loggedtest.Log{}
 		discreet := func(what, text string) {
 			t.Helper()
 			if strings.Contains(text, hushed) {

@@ -24,7 +24,7 @@ import (
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/hub"
 	"github.com/rshub/rshub/internal/memorytest"
-	"github.com/rshub/rshub/internal/pipenet"
+	"github.com/rshub/rshub/internal/pipetest"
 	"github.com/rshub/rshub/outbound"
 	"github.com/rshub/rshub/resourcesync"
 )
@@ -51,7 +51,7 @@ type world struct {
 	store    *outage // the registry that the engine has
 	engine   *Engine
 	ran      chan struct{} // closed when Run has returned
-	net      *pipenet.Network
+	net      *pipetest.Network
 	client   *outbound.Client
 	clock    atomic.Int64 // of claims, besides the fake time
 	names    sync.Map     // names of the network that are an address, as a netip.Addr
@@ -61,7 +61,7 @@ type world struct {
 
 func newWorld(t testing.TB, o Options) *world {
 	t.Helper()
-	w := &world{t: t, log: memorytest.Open(t), net: &pipenet.Network{}}
+	w := &world{t: t, log: memorytest.Open(t), net: &pipetest.Network{}}
 	w.hub = hub.New(w.log, hub.Options{Base: base})
 	t.Cleanup(w.hub.Close)
 	w.registry = registrytest.OpenDisk(t, w.log.Keep("callback"))

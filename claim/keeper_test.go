@@ -17,7 +17,7 @@ import (
 	"github.com/rshub/rshub/internal/redisconn"
 	"github.com/rshub/rshub/internal/redisconn/conntest"
 	"github.com/rshub/rshub/internal/redistest"
-	"github.com/rshub/rshub/internal/until"
+	"github.com/rshub/rshub/internal/untiltest"
 )
 
 // shards is how many shards the tests share.
@@ -328,27 +328,27 @@ func TestClaimsTogether(t *testing.T) {
 		return newRig(t, r, w)
 	}
 	a := hub()
-	until.Done(t, "one has all", func() bool { return balanced(a) })
+	untiltest.Done(t, "one has all", func() bool { return balanced(a) })
 	a.slow = 10 * time.Millisecond
 	b := hub()
 	c := hub()
 	begun := time.Now()
-	until.Done(t, "three share", func() bool { return balanced(a, b, c) })
+	untiltest.Done(t, "three share", func() bool { return balanced(a, b, c) })
 	t.Logf("three share after %v: %d, %d, %d", time.Since(begun), len(a.has()), len(b.has()), len(c.has()))
 
 	begun = time.Now()
 	c.kill()
-	until.Done(t, "two share", func() bool { return balanced(a, b) })
+	untiltest.Done(t, "two share", func() bool { return balanced(a, b) })
 	t.Logf("two share after %v", time.Since(begun))
 
 	before := b.has()
 	b.frozen.Store(true)
-	until.Done(t, "one has all", func() bool { return balanced(a) })
+	untiltest.Done(t, "one has all", func() bool { return balanced(a) })
 	if n := len(b.has()); n != 0 {
 		t.Errorf("who is frozen has %d shards", n)
 	}
 	b.frozen.Store(false)
-	until.Done(t, "two share", func() bool { return balanced(a, b) })
+	untiltest.Done(t, "two share", func() bool { return balanced(a, b) })
 	if b.lostSoFar() < len(before) {
 		t.Errorf("who was frozen had %d shards and lost %d", len(before), b.lostSoFar())
 	}
@@ -369,12 +369,12 @@ func TestClaimsForgotten(t *testing.T) {
 		r := NewRedis(conntest.Open(t, s.Addr, redisconn.Options{}), "test", "work", RedisOptions{ClaimFor: time.Second, LiveFor: 500 * time.Millisecond})
 		rigs = append(rigs, newRig(t, r, new(witness)))
 	}
-	until.Done(t, "two share", func() bool { return balanced(rigs...) })
+	untiltest.Done(t, "two share", func() bool { return balanced(rigs...) })
 	before := max(rigs[0].number(shards/2), rigs[1].number(shards/2))
 	if err := s.Client().FlushAll(t.Context()).Err(); err != nil {
 		t.Fatal(err)
 	}
-	until.Done(t, "all is claimed anew", func() bool {
+	untiltest.Done(t, "all is claimed anew", func() bool {
 		return balanced(rigs...) && min(rigs[0].lostSoFar(), rigs[1].lostSoFar()) > 0
 	})
 	if after := max(rigs[0].number(shards/2), rigs[1].number(shards/2)); after <= before {
@@ -402,13 +402,13 @@ func TestClaimsLeave(t *testing.T) {
 		}()
 		hubs, ends = append(hubs, d), append(ends, func() { stop(); <-ended })
 	}
-	until.Done(t, "two share", func() bool {
+	untiltest.Done(t, "two share", func() bool {
 		a, b := len(hubs[0].has()), len(hubs[1].has())
 		return a+b == shards && a > shards/4 && b > shards/4
 	})
 	begun := time.Now()
 	ends[0]()
-	until.Done(t, "one has all", func() bool { return len(hubs[1].has()) == shards })
+	untiltest.Done(t, "one has all", func() bool { return len(hubs[1].has()) == shards })
 	if d := time.Since(begun); d > hubs[0].ClaimFor()/2 {
 		t.Errorf("the other hub has all after %v", d)
 	} else {

@@ -15,7 +15,7 @@ import (
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/client"
 	"github.com/rshub/rshub/feed"
-	"github.com/rshub/rshub/internal/chance"
+	"github.com/rshub/rshub/internal/chancetest"
 	"github.com/rshub/rshub/inventory"
 	"github.com/rshub/rshub/inventory/audit"
 	"github.com/rshub/rshub/inventory/diskpages"
@@ -33,7 +33,7 @@ type destination struct {
 }
 
 func newDestination(t *testing.T, c *client.Client, store inventory.Store, o client.ReplicaOptions) *destination {
-	d := &destination{t: t, store: store, o: o, random: chance.New(t), held: map[string]uint64{}}
+	d := &destination{t: t, store: store, o: o, random: chancetest.New(t), held: map[string]uint64{}}
 	d.reopen(c)
 	return d
 }
@@ -573,7 +573,7 @@ func TestReplicaAudit(t *testing.T) {
 			}
 		}
 	})
-	random := chance.New(t)
+	random := chancetest.New(t)
 	wg.Go(func() {
 		for ctx.Err() == nil {
 			kind := []resourcesync.ChangeType{resourcesync.Updated, resourcesync.Deleted}[random.IntN(2)]

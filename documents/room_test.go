@@ -15,7 +15,7 @@ import (
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/documents"
 	"github.com/rshub/rshub/internal/budget"
-	"github.com/rshub/rshub/internal/until"
+	"github.com/rshub/rshub/internal/untiltest"
 	"github.com/rshub/rshub/resourcesync"
 )
 
@@ -116,7 +116,7 @@ func TestSlowClientsHoldNothing(t *testing.T) {
 	if most > before+all*2/3 {
 		t.Fatal("the lists are too small for this test")
 	}
-	until.Done(t, "the bodies are let go", func() bool { return heap() < most })
+	untiltest.Done(t, "the bodies are let go", func() bool { return heap() < most })
 }
 
 // A shortListener gives its connections little room for what is not read.

@@ -16,7 +16,7 @@ import (
 
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/feed"
-	"github.com/rshub/rshub/internal/logged"
+	"github.com/rshub/rshub/internal/loggedtest"
 )
 
 // heard returns what a hub announces of a batch.
@@ -364,7 +364,7 @@ func TestFlood(t *testing.T) {
 // one it is, once.
 func TestCompareBesideABadSet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var lines logged.Log
+		var lines loggedtest.Log
 		h, log := newHub(t, Options{Shared: 2 * time.Second, Logger: lines.Logger(slog.LevelInfo)})
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)

@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/rshub/rshub/changelog"
-	"github.com/rshub/rshub/internal/pipenet"
+	"github.com/rshub/rshub/internal/pipetest"
 )
 
 // serveOver sends a request, or a part of one, over a real connection and returns
@@ -108,7 +108,7 @@ func TestReadDeadlineIsTakenBack(t *testing.T) {
 			return nil
 		}
 		var cancelled error
-		var network pipenet.Network
+		var network pipetest.Network
 		srv := &httptest.Server{Listener: network.Listen("hub:80"), Config: &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			servePublish(h, w, r)
 			cancelled = errors.Join(cancelled, r.Context().Err())

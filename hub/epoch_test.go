@@ -12,7 +12,7 @@ import (
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/changelog/disklog"
 	"github.com/rshub/rshub/feed"
-	"github.com/rshub/rshub/internal/logged"
+	"github.com/rshub/rshub/internal/loggedtest"
 	"github.com/rshub/rshub/internal/memorytest"
 )
 
@@ -105,7 +105,7 @@ func (damaged) BeginEpoch(context.Context, string, feed.Cursor) (bool, error) {
 
 // A set that is damaged is named once, and not at each look.
 func TestLookBackAtDamage(t *testing.T) {
-	var lines logged.Log
+	var lines loggedtest.Log
 	h, log := newHub(t, Options{Shared: time.Second, Logger: lines.Logger(slog.LevelInfo)})
 	log.Log = damaged{log.Log}
 	for range 2 {

@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/rshub/rshub/internal/until"
+	"github.com/rshub/rshub/internal/untiltest"
 )
 
 // Followers that are behind share the room for what they read.
@@ -29,7 +29,7 @@ func TestReadsAreBounded(t *testing.T) {
 		readers = append(readers, follow(ctx, h, "a", first))
 	}
 	stack := make([]byte, 4<<20)
-	until.Done(t, "all want to read", func() bool {
+	untiltest.Done(t, "all want to read", func() bool {
 		return strings.Count(string(stack[:runtime.Stack(stack, true)]), "hub.(*Hub).read(") == followers
 	})
 	if n := most.Load(); n > readBytes/readRoom {

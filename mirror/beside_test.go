@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rshub/rshub/internal/until"
+	"github.com/rshub/rshub/internal/untiltest"
 	"github.com/rshub/rshub/source/discovery"
 )
 
@@ -70,7 +70,7 @@ func TestBeside(t *testing.T) {
 	if err := copied.Close(); err != nil {
 		t.Error(err)
 	}
-	until.Done(t, "nothing is left of the audits", func() bool {
+	untiltest.Done(t, "nothing is left of the audits", func() bool {
 		left, err := os.ReadDir(filepath.Join(b.dir, auditsDir))
 		return err == nil && len(left) == 0
 	})

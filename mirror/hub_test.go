@@ -9,9 +9,9 @@ import (
 	"time"
 
 	"github.com/rshub/rshub/client"
-	"github.com/rshub/rshub/internal/logged"
-	"github.com/rshub/rshub/internal/running"
-	"github.com/rshub/rshub/internal/until"
+	"github.com/rshub/rshub/internal/loggedtest"
+	"github.com/rshub/rshub/internal/servertest"
+	"github.com/rshub/rshub/internal/untiltest"
 	"github.com/rshub/rshub/resourcesync"
 	"github.com/rshub/rshub/server"
 	"github.com/rshub/rshub/source/discovery"
@@ -28,12 +28,12 @@ type followed struct {
 
 func newFollowed(t *testing.T) *followed {
 	t.Helper()
-	var log logged.Log
+	var log loggedtest.Log
 	sv, err := server.New(server.Config{Listen: "127.0.0.1:0", Data: t.TempDir(), Logger: log.Logger(slog.LevelInfo)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &followed{bench: newBench(t), hub: running.Start(t, sv, &log).URL}
+	f := &followed{bench: newBench(t), hub: servertest.Start(t, sv, &log).URL}
 	if f.Client, err = client.New(f.hub, client.Options{}); err != nil {
 		t.Fatal(err)
 	}
@@ -97,7 +97,7 @@ func TestDeletedMeanwhile(t *testing.T) {
 				others = append(others, resourcesync.Change{Loc: fmt.Sprint("urn:", i), Change: resourcesync.Updated})
 			}
 			f.tell(others...)
-			until.Done(f.t, "a baseline has it", func() bool {
+			untiltest.Done(f.t, "a baseline has it", func() bool {
 				for page, err := range f.Baseline(f.t.Context(), "demo", client.BaselineOptions{Limit: 1}) {
 					return err == nil && page.Place.Position > 3_000
 				}
@@ -105,7 +105,7 @@ func TestDeletedMeanwhile(t *testing.T) {
 			})
 		},
 		"the log was lost": func(f *followed) {
-			running.Do(f.t, http.MethodDelete, f.hub+"/sets/demo", "")
+			servertest.Do(f.t, http.MethodDelete, f.hub+"/sets/demo", "")
 			f.publish("/newer", "newer")
 		},
 	} {

@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rshub/rshub/internal/running"
-	"github.com/rshub/rshub/internal/until"
+	"github.com/rshub/rshub/internal/servertest"
+	"github.com/rshub/rshub/internal/untiltest"
 )
 
 // Details say what the hub knows of a set besides its log.
@@ -16,7 +16,7 @@ func TestDetails(t *testing.T) {
 	h := start(t, Config{})
 	h.Publish("demo")
 	get := func(path string) (v setView) {
-		_, body := running.Do(t, "GET", h.URL+path, "")
+		_, body := servertest.Do(t, "GET", h.URL+path, "")
 		var list struct{ Sets []setView }
 		if err := json.Unmarshal([]byte(body), &list); err == nil && len(list.Sets) > 0 {
 			return list.Sets[0]
@@ -30,7 +30,7 @@ func TestDetails(t *testing.T) {
 		t.Errorf("nobody asked for details: %+v", v)
 	}
 	for _, path := range []string{"/sets?details=1", "/sets/demo?details=1"} {
-		until.Done(t, path+" has details", func() bool {
+		untiltest.Done(t, path+" has details", func() bool {
 			v := get(path)
 			return v.Resources != nil && *v.Resources == 1 && v.Followers != nil && *v.Followers == 0 && v.Rate != nil
 		})
@@ -63,7 +63,7 @@ func TestActivity(t *testing.T) {
 			if who < len(texts) {
 				headers = []string{"Authorization", "Bearer " + texts[who]}
 			}
-			resp, body := running.Do(t, "GET", h.URL+test.path, "", headers...)
+			resp, body := servertest.Do(t, "GET", h.URL+test.path, "", headers...)
 			if resp.StatusCode != want {
 				t.Errorf("%s for caller %d is %d %s", test.path, who, resp.StatusCode, body)
 			}

@@ -11,8 +11,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rshub/rshub/internal/running"
-	"github.com/rshub/rshub/internal/until"
+	"github.com/rshub/rshub/internal/servertest"
+	"github.com/rshub/rshub/internal/untiltest"
 )
 
 // A backup of a hub with keys has no secret in clear, also of those that were kept in clear
@@ -25,12 +25,12 @@ func TestBackupHasNoSecret(t *testing.T) {
 		return start(t, Config{Data: data, BaseURL: base, SecretKeys: keys, CallbackAllow: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}})
 	}
 	has := func(h *started, line string) bool {
-		_, body := running.Do(t, "GET", h.Ops+"/metrics", "")
+		_, body := servertest.Do(t, "GET", h.Ops+"/metrics", "")
 		return strings.Contains(body, "\n"+line+"\n")
 	}
 	backup := func(h *started) string {
 		t.Helper()
-		resp, body := running.Do(t, "POST", h.Ops+"/backup", "")
+		resp, body := servertest.Do(t, "POST", h.Ops+"/backup", "")
 		if resp.StatusCode != http.StatusOK {
 			t.Fatalf("a backup is answered %d %s", resp.StatusCode, body)
 		}
@@ -39,16 +39,16 @@ func TestBackupHasNoSecret(t *testing.T) {
 	h := begin("")
 	h.Publish("a")
 	form := url.Values{"hub.mode": {"subscribe"}, "hub.topic": {base + "/sets/a/changes"}, "hub.callback": {c.URL}, "hub.secret": {secret}}
-	if resp, body := running.Do(t, "POST", h.URL+"/hub", form.Encode(), "Content-Type", "application/x-www-form-urlencoded"); resp.StatusCode != http.StatusAccepted {
+	if resp, body := servertest.Do(t, "POST", h.URL+"/hub", form.Encode(), "Content-Type", "application/x-www-form-urlencoded"); resp.StatusCode != http.StatusAccepted {
 		t.Fatalf("subscribing is answered %d: %s", resp.StatusCode, body)
 	}
-	until.Done(t, "there is a subscription", func() bool { return has(h, "rshub_callback_subscriptions 1") })
+	untiltest.Done(t, "there is a subscription", func() bool { return has(h, "rshub_callback_subscriptions 1") })
 	if !strings.Contains(backup(h), secret) {
 		t.Fatal("without keys there is no secret to be found in a backup")
 	}
 	h.Stop()
 	h = begin("A:" + strings.Repeat("A", 43) + "=")
-	until.Done(t, "the secret is encrypted", func() bool {
+	untiltest.Done(t, "the secret is encrypted", func() bool {
 		return has(h, "rshub_callback_subscriptions 1") && has(h, "rshub_callback_stale_secrets 0")
 	})
 	if strings.Contains(backup(h), secret) {

@@ -14,15 +14,15 @@ import (
 	"github.com/gorilla/websocket"
 
 	"github.com/rshub/rshub/access"
-	"github.com/rshub/rshub/internal/running"
-	"github.com/rshub/rshub/internal/until"
+	"github.com/rshub/rshub/internal/servertest"
+	"github.com/rshub/rshub/internal/untiltest"
 )
 
 // When a token is withdrawn, whatever follows with it ends, and nothing of others does.
 func TestRightsEnd(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "tokens")
-	file, texts := running.Tokens("publish:*,follow:*", "follow:a")
+	file, texts := servertest.Tokens("publish:*,follow:*", "follow:a")
 	write := func(text string) { t.Helper(); writeFile(t, path, text) }
 	write(file)
 	known, err := access.OpenTokensFile(path, slog.New(slog.DiscardHandler))
@@ -65,8 +65,8 @@ func TestRightsEnd(t *testing.T) {
 	}
 	polled := make(chan *http.Response, 1)
 	go func() { polled <- request("/sets/a/changes?since=now&wait=5m", "application/json") }()
-	until.Done(t, "the poll waits", func() bool {
-		_, body := running.Do(t, "GET", h.Ops+"/metrics", "")
+	untiltest.Done(t, "the poll waits", func() bool {
+		_, body := servertest.Do(t, "GET", h.Ops+"/metrics", "")
 		return strings.Contains(body, "\nrshub_followers{kind=\"longpoll\"} 1\n")
 	})
 
@@ -90,7 +90,7 @@ func TestRightsEnd(t *testing.T) {
 	if took := time.Since(begin); took > 30*time.Second { // about three seconds; the promise is ten
 		t.Errorf("that took %v", took)
 	}
-	resp, body := running.Do(t, "GET", h.URL+"/sets/a", "", "Authorization", "Bearer "+texts[1])
+	resp, body := servertest.Do(t, "GET", h.URL+"/sets/a", "", "Authorization", "Bearer "+texts[1])
 	checkProblem(t, resp, body, http.StatusUnauthorized, "unauthorized")
 
 	h.Publish("a", "Authorization", "Bearer "+texts[0])
@@ -103,7 +103,7 @@ func TestRightsEnd(t *testing.T) {
 
 	// A file with a mistake leaves the tokens in force, and /readyz says so.
 	write("nonsense\n")
-	until.Done(t, "/readyz names the file", func() bool {
+	untiltest.Done(t, "/readyz names the file", func() bool {
 		_, checks := readiness(t, h)
 		return !checks["callers"].OK && strings.Contains(checks["callers"].Reason, "line 1")
 	})

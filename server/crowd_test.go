@@ -14,8 +14,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
-	"github.com/rshub/rshub/internal/logged"
-	"github.com/rshub/rshub/internal/until"
+	"github.com/rshub/rshub/internal/loggedtest"
+	"github.com/rshub/rshub/internal/untiltest"
 )
 
 // Connections that are too many get an answer that says so, more than that are closed,
@@ -25,7 +25,7 @@ func TestCrowd(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	log := &logged.Log{}
+	log := &loggedtest.Log{}
 	c := newCrowd(l, shares{users: 2, away: 3}, log.Logger(slog.LevelInfo), prometheus.NewRegistry())
 	f := newFront(&requests{log: slog.New(slog.DiscardHandler)}, time.Minute, slog.New(slog.DiscardHandler))
 	f.listener = c
@@ -75,7 +75,7 @@ func TestCrowd(t *testing.T) {
 	}
 	for _, conn := range []net.Conn{one, two} {
 		_ = conn.Close()
-		until.Done(t, "a connection fits again", func() bool { return c.now.Load() < 2 })
+		untiltest.Done(t, "a connection fits again", func() bool { return c.now.Load() < 2 })
 		again, answer := ask("/")
 		if !strings.HasPrefix(answer, "HTTP/1.1 200 ") {
 			t.Fatal(answer)

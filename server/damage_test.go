@@ -8,8 +8,8 @@ import (
 	"testing"
 
 	"github.com/rshub/rshub/internal/redistest"
-	"github.com/rshub/rshub/internal/running"
-	"github.com/rshub/rshub/internal/until"
+	"github.com/rshub/rshub/internal/servertest"
+	"github.com/rshub/rshub/internal/untiltest"
 )
 
 // A damaged block is served to nobody, in no form. The log names it, and what is whole
@@ -40,7 +40,7 @@ func TestDamagedMemory(t *testing.T) {
 		{"/sets/demo/changelist.xml", ""},
 	} {
 		before := len(h.log.Lines(t, "request failed"))
-		resp, body := running.Do(t, "GET", h.URL+test.path, "", "Accept", test.accept)
+		resp, body := servertest.Do(t, "GET", h.URL+test.path, "", "Accept", test.accept)
 		checkProblem(t, resp, body, http.StatusInternalServerError, "internal")
 		lines := h.log.Lines(t, "request failed")
 		if len(lines) != before+1 {
@@ -52,7 +52,7 @@ func TestDamagedMemory(t *testing.T) {
 			}
 		}
 	}
-	resp, body := running.Do(t, "GET", h.URL+"/sets/demo/changes?since=start", "", "Accept", "text/event-stream")
+	resp, body := servertest.Do(t, "GET", h.URL+"/sets/demo/changes?since=start", "", "Accept", "text/event-stream")
 	if !strings.Contains(body, "event: error\ndata: ") || strings.Contains(body, "example.org") {
 		t.Errorf("an event stream is %d %s", resp.StatusCode, body)
 	}
@@ -61,7 +61,7 @@ func TestDamagedMemory(t *testing.T) {
 		t.Errorf("about the stream the log says %v", lines)
 	}
 	for _, path := range []string{"/sets/demo/changes?since=start&limit=2", "/sets/demo/changes", "/sets/other/changes?since=start", "/sets/other/changelist.xml"} {
-		resp, body := running.Do(t, "GET", h.URL+path, "")
+		resp, body := servertest.Do(t, "GET", h.URL+path, "")
 		if resp.StatusCode != http.StatusOK || !strings.Contains(body, "https://example.org/a") {
 			t.Errorf("%s is %d %s", path, resp.StatusCode, body)
 		}
@@ -102,12 +102,12 @@ func TestDamagedInventory(t *testing.T) {
 			if question != "" {
 				question = fmt.Sprintf(question, at)
 			}
-			ask := func() (*http.Response, string) { return running.Do(t, method, h.URL+"/sets/set"+path, question) }
+			ask := func() (*http.Response, string) { return servertest.Do(t, method, h.URL+"/sets/set"+path, question) }
 			resp, body := ask()
 			if resp.StatusCode != http.StatusServiceUnavailable || resp.Header.Get("Retry-After") == "" || method != "HEAD" && !names(body) {
 				t.Errorf("the answer is %d %s, want 503 that names a page of %v", resp.StatusCode, body, gone)
 			}
-			until.Done(t, "the inventory is made anew", func() bool {
+			untiltest.Done(t, "the inventory is made anew", func() bool {
 				resp, body = ask()
 				return resp.StatusCode == http.StatusOK
 			})

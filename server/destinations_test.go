@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rshub/rshub/internal/running"
-	"github.com/rshub/rshub/internal/until"
+	"github.com/rshub/rshub/internal/servertest"
+	"github.com/rshub/rshub/internal/untiltest"
 )
 
 // Whoever made a request sees that it was refused and why, and so do operators. Others do not.
@@ -21,19 +21,19 @@ func TestRequestsOfSubscribers(t *testing.T) {
 	callback := httptest.NewServer(http.NotFoundHandler())
 	defer callback.Close()
 	form := "hub.mode=subscribe&hub.topic=" + h.URL + "/sets/a/changes&hub.callback=" + callback.URL + "/here%3Fsecret%3D1"
-	if resp, body := running.Do(t, "POST", h.URL+"/hub", form, append(bearer(1), "Content-Type", "application/x-www-form-urlencoded")...); resp.StatusCode != http.StatusAccepted {
+	if resp, body := servertest.Do(t, "POST", h.URL+"/hub", form, append(bearer(1), "Content-Type", "application/x-www-form-urlencoded")...); resp.StatusCode != http.StatusAccepted {
 		t.Fatalf("%d %s", resp.StatusCode, body)
 	}
 	get := func(who int) (requests []askedView) {
 		t.Helper()
-		resp, body := running.Do(t, "GET", h.URL+"/sets/a/requests", "", bearer(who)...)
+		resp, body := servertest.Do(t, "GET", h.URL+"/sets/a/requests", "", bearer(who)...)
 		var answer struct{ Requests []askedView }
 		if err := json.Unmarshal([]byte(body), &answer); err != nil || resp.StatusCode != http.StatusOK {
 			t.Fatalf("%d %s", resp.StatusCode, body)
 		}
 		return answer.Requests
 	}
-	until.Done(t, "the request is refused", func() bool {
+	untiltest.Done(t, "the request is refused", func() bool {
 		all := get(1)
 		return len(all) == 1 && all[0].State == "refused"
 	})
@@ -45,11 +45,11 @@ func TestRequestsOfSubscribers(t *testing.T) {
 	if r := get(2); len(r) != 0 {
 		t.Errorf("somebody else sees %+v", r)
 	}
-	_, body := running.Do(t, "GET", h.URL+"/failures", "", bearer(0)...)
+	_, body := servertest.Do(t, "GET", h.URL+"/failures", "", bearer(0)...)
 	if !strings.Contains(body, callback.URL+`/here"`) || strings.Contains(body, "secret") {
 		t.Errorf("the failures are %s", body)
 	}
-	resp, body := running.Do(t, "GET", h.URL+"/sets/a/requests", "")
+	resp, body := servertest.Do(t, "GET", h.URL+"/sets/a/requests", "")
 	checkProblem(t, resp, body, http.StatusUnauthorized, "unauthorized")
 }
 
@@ -61,21 +61,21 @@ func TestListOfSources(t *testing.T) {
 	source := httptest.NewServer(http.NotFoundHandler())
 	defer source.Close()
 	h.Publish("other", operator...)
-	if resp, body := running.Do(t, "PUT", h.URL+"/sets/site", `{"source":"`+source.URL+`/sitemap.xml","every":"1h"}`, operator...); resp.StatusCode != http.StatusOK {
+	if resp, body := servertest.Do(t, "PUT", h.URL+"/sets/site", `{"source":"`+source.URL+`/sitemap.xml","every":"1h"}`, operator...); resp.StatusCode != http.StatusOK {
 		t.Fatalf("%d %s", resp.StatusCode, body)
 	}
-	until.Done(t, "the look has failed", func() bool {
-		_, body := running.Do(t, "GET", h.URL+"/sources", "", operator...)
+	untiltest.Done(t, "the look has failed", func() bool {
+		_, body := servertest.Do(t, "GET", h.URL+"/sources", "", operator...)
 		var answer struct{ Sources []sourceView }
 		if err := json.Unmarshal([]byte(body), &answer); err != nil {
 			t.Fatal(err)
 		}
 		return len(answer.Sources) == 1 && answer.Sources[0].Set == "site" && answer.Sources[0].Looked != nil && answer.Sources[0].Looked.Result == "failed"
 	})
-	_, body := running.Do(t, "GET", h.URL+"/failures", "", operator...)
+	_, body := servertest.Do(t, "GET", h.URL+"/failures", "", operator...)
 	if !strings.Contains(body, `"kind":"source","set":"site"`) {
 		t.Errorf("the failures are %s", body)
 	}
-	resp, body := running.Do(t, "GET", h.URL+"/sources", "", "Authorization", "Bearer "+texts[1])
+	resp, body := servertest.Do(t, "GET", h.URL+"/sources", "", "Authorization", "Bearer "+texts[1])
 	checkProblem(t, resp, body, http.StatusForbidden, "forbidden")
 }

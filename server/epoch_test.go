@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rshub/rshub/internal/running"
+	"github.com/rshub/rshub/internal/servertest"
 )
 
 var listForm = regexp.MustCompile(`/sets/demo/changelist-\d[^<]*`)
@@ -16,7 +16,7 @@ var listForm = regexp.MustCompile(`/sets/demo/changelist-\d[^<]*`)
 // lists returns the paths of the lists that the index of the set demo names.
 func (h *started) lists(t *testing.T) []string {
 	t.Helper()
-	resp, body := running.Do(t, http.MethodGet, h.URL+"/sets/demo/changelist-index.xml", "")
+	resp, body := servertest.Do(t, http.MethodGet, h.URL+"/sets/demo/changelist-index.xml", "")
 	if resp.StatusCode != http.StatusOK {
 		t.Fatalf("the index: %d %s", resp.StatusCode, body)
 	}
@@ -53,7 +53,7 @@ func TestEpochOfBackup(t *testing.T) {
 			t.Errorf("hub %d has the lists %q, there were %q", i, names, open)
 		}
 		for _, name := range names {
-			resp, body := running.Do(t, http.MethodGet, h.URL+name, "")
+			resp, body := servertest.Do(t, http.MethodGet, h.URL+name, "")
 			if resp.StatusCode != http.StatusOK {
 				t.Errorf("%s: %d", name, resp.StatusCode)
 			}
@@ -68,7 +68,7 @@ func TestEpochOfBackup(t *testing.T) {
 			if slices.Contains(h.lists(t), name) {
 				continue
 			}
-			if resp, _ := running.Do(t, http.MethodGet, h.URL+name, ""); resp.StatusCode != http.StatusNotFound {
+			if resp, _ := servertest.Do(t, http.MethodGet, h.URL+name, ""); resp.StatusCode != http.StatusNotFound {
 				t.Errorf("hub %d answers %s with %d", i, name, resp.StatusCode)
 			}
 		}

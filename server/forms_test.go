@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rshub/rshub/internal/running"
+	"github.com/rshub/rshub/internal/servertest"
 )
 
 // Whatever is wrong with a form, the answer is a line of text; what is neither a
@@ -38,7 +38,7 @@ func TestErrorsOfForms(t *testing.T) {
 		{guarded, "/sets/demo/changes", []string{"Content-Type", form, "Authorization", "Bearer rshub_WRONG"}, 401, false, "token"},
 		{guarded, "/hub", []string{"Content-Type", form, "Authorization", "Bearer " + texts[0]}, 400, true, "hub.mode"},
 	} {
-		resp, body := running.Do(t, "POST", test.h.URL+test.path, "", test.headers...)
+		resp, body := servertest.Do(t, "POST", test.h.URL+test.path, "", test.headers...)
 		want := "application/problem+json"
 		if test.text {
 			want = "text/plain; charset=utf-8"

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rshub/rshub/internal/logged"
+	"github.com/rshub/rshub/internal/loggedtest"
 )
 
 // Who takes nothing of a large answer is cut, whatever the answer.
@@ -48,7 +48,7 @@ func TestSlowReader(t *testing.T) {
 // Only what an operator has to know of net/http's complaints is more than debug, and it
 // is said once a minute.
 func TestNetHTTPLog(t *testing.T) {
-	log := &logged.Log{}
+	log := &loggedtest.Log{}
 	srv := newHTTPServer(nil, time.Second, log.Logger(slog.LevelInfo))
 	srv.ErrorLog.Print("http: URL query contains semicolon")
 	for range 10 {

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/rshub/rshub/access"
-	"github.com/rshub/rshub/internal/running"
+	"github.com/rshub/rshub/internal/servertest"
 )
 
 // Pages of others are kept away, and so are names that were bound to this
@@ -72,7 +72,7 @@ func TestGuard(t *testing.T) {
 				headers = append(headers, "Origin", origin)
 			}
 			for _, url := range []string{h.URL + "/sets", h.Ops + "/healthz"} {
-				resp, body := running.Do(t, "GET", url, "", headers...)
+				resp, body := servertest.Do(t, "GET", url, "", headers...)
 				want := test.status
 				if url == h.Ops+"/healthz" && test.config.Insecure {
 					want = http.StatusOK // probes have any name
@@ -108,7 +108,7 @@ func TestPreflight(t *testing.T) {
 	known, _ := tokens(t, "follow:*")
 	h := start(t, Config{Origins: []string{"https://friend.example"}, Callers: known})
 	ask := func(origin string) (*http.Response, string) {
-		return running.Do(t, "OPTIONS", h.URL+"/sets/demo/changes", "", "Origin", origin, "Access-Control-Request-Method", "POST",
+		return servertest.Do(t, "OPTIONS", h.URL+"/sets/demo/changes", "", "Origin", origin, "Access-Control-Request-Method", "POST",
 			"Access-Control-Request-Headers", "authorization,last-event-id")
 	}
 	resp, body := ask("https://friend.example") // which brings no token
@@ -127,7 +127,7 @@ func TestPreflight(t *testing.T) {
 	resp, body = ask("https://evil.example")
 	checkProblem(t, resp, body, http.StatusForbidden, "origin")
 	// Without an Origin it is no preflight.
-	resp, body = running.Do(t, "OPTIONS", h.URL+"/sets/demo/changes", "")
+	resp, body = servertest.Do(t, "OPTIONS", h.URL+"/sets/demo/changes", "")
 	checkProblem(t, resp, body, http.StatusMethodNotAllowed, "method-not-allowed")
 }
 
@@ -139,7 +139,7 @@ func TestProbes(t *testing.T) {
 
 		h := start(t, c)
 		for _, probe := range []string{"/healthz", "/readyz"} {
-			if resp, body := running.Do(t, "GET", h.Ops+probe, "", "Host", "10.1.2.3:8081"); resp.StatusCode != http.StatusOK {
+			if resp, body := servertest.Do(t, "GET", h.Ops+probe, "", "Host", "10.1.2.3:8081"); resp.StatusCode != http.StatusOK {
 				t.Errorf("insecure is %t, and %s is %d %s", c.Insecure, probe, resp.StatusCode, body)
 			}
 		}
@@ -181,7 +181,7 @@ func TestNoHost(t *testing.T) {
 // A page elsewhere cannot use the name that it has bound anew where anyone has rights,
 // though there are tokens, and cannot have what is for operators begin.
 func TestPagesElsewhere(t *testing.T) {
-	file, _ := running.Tokens("operate")
+	file, _ := servertest.Tokens("operate")
 	known, err := access.ReadTokens(strings.NewReader(file + "anyone - follow:*,publish:*\n"))
 	if err != nil {
 		t.Fatal(err)
@@ -209,7 +209,7 @@ func TestPagesElsewhere(t *testing.T) {
 		{"a profile by a tool", "GET", open.Ops + "/debug/pprof/heap", []string{"User-Agent", "Go-http-client/1.1"}, 200, ""},
 		{"a backup by a tool", "POST", open.Ops + "/backup", nil, 200, ""},
 	} {
-		resp, body := running.Do(t, test.method, test.url, "", test.headers...)
+		resp, body := servertest.Do(t, test.method, test.url, "", test.headers...)
 		if test.kind != "" {
 			checkProblem(t, resp, body, test.status, test.kind)
 		} else if resp.StatusCode != test.status {

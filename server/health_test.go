@@ -6,13 +6,13 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rshub/rshub/internal/running"
+	"github.com/rshub/rshub/internal/servertest"
 )
 
 // readiness asks whether a hub is ready, and by which checks.
 func readiness(t *testing.T, h *started) (ready bool, checks map[string]dependency) {
 	t.Helper()
-	resp, body := running.Do(t, "GET", h.Ops+"/readyz", "")
+	resp, body := servertest.Do(t, "GET", h.Ops+"/readyz", "")
 	var answer struct {
 		Ready  bool
 		Checks map[string]dependency
@@ -37,17 +37,17 @@ func TestDiskReserve(t *testing.T) {
 	if memory := checks["memory"]; !ready || memory.OK || memory.Required || !strings.Contains(memory.Reason, "full") {
 		t.Errorf("ready is %v, %v", ready, checks)
 	}
-	if _, body := running.Do(t, "GET", low.Ops+"/metrics", ""); !strings.Contains(body, "\nrshub_ready 1\n") || !strings.Contains(body, "\nrshub_dependency_ok{dependency=\"memory\"} 0\n") {
+	if _, body := servertest.Do(t, "GET", low.Ops+"/metrics", ""); !strings.Contains(body, "\nrshub_ready 1\n") || !strings.Contains(body, "\nrshub_dependency_ok{dependency=\"memory\"} 0\n") {
 		t.Errorf("the metrics are %s", body)
 	}
 	for _, set := range []string{"demo", "new"} {
-		resp, body := running.Do(t, "POST", low.URL+"/sets/"+set+"/changes", running.OneChange, "Content-Type", "application/json")
+		resp, body := servertest.Do(t, "POST", low.URL+"/sets/"+set+"/changes", servertest.OneChange, "Content-Type", "application/json")
 		checkProblem(t, resp, body, http.StatusInsufficientStorage, "full")
 	}
-	if resp, body := running.Do(t, "GET", low.URL+"/sets/demo/changes?since=start", ""); resp.StatusCode != http.StatusOK || !strings.Contains(body, "https://example.org/a") {
+	if resp, body := servertest.Do(t, "GET", low.URL+"/sets/demo/changes?since=start", ""); resp.StatusCode != http.StatusOK || !strings.Contains(body, "https://example.org/a") {
 		t.Errorf("the changes are %d %s", resp.StatusCode, body)
 	}
-	if resp, body := running.Do(t, "DELETE", low.URL+"/sets/demo", ""); resp.StatusCode != http.StatusNoContent {
+	if resp, body := servertest.Do(t, "DELETE", low.URL+"/sets/demo", ""); resp.StatusCode != http.StatusNoContent {
 		t.Errorf("making room is answered %d %s", resp.StatusCode, body)
 	}
 }

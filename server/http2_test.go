@@ -15,7 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/rshub/rshub/internal/metricstest"
-	"github.com/rshub/rshub/internal/until"
+	"github.com/rshub/rshub/internal/untiltest"
 )
 
 // A proxy speaks HTTP/2 without TLS to a hub.
@@ -173,7 +173,7 @@ func TestHTTP2(t *testing.T) {
 	events := p.follow(t, topic)
 	polled := make(chan *http.Response, 1)
 	go func() { polled <- p.do(t, "GET", topic+"?since=now&wait=1m", nil) }()
-	until.Done(t, "the poll waits", func() bool { return h.value(t, `rshub_followers{kind="longpoll"}`) == 1 })
+	untiltest.Done(t, "the poll waits", func() bool { return h.value(t, `rshub_followers{kind="longpoll"}`) == 1 })
 	p.publish(t, topic, "https://example.org/one", 0)
 	events.expect(t, "https://example.org/one")
 	if page, err := io.ReadAll((<-polled).Body); err != nil || !strings.Contains(string(page), "https://example.org/one") {
@@ -231,7 +231,7 @@ func TestHTTP2SlowReader(t *testing.T) {
 		p.publish(t, topic, loc, 100_000)
 		quick.expect(t, loc)
 	}
-	until.Done(t, "the slow stream is ended", func() bool {
+	untiltest.Done(t, "the slow stream is ended", func() bool {
 		return h.value(t, `rshub_followers_closed_total{kind="eventstream",reason="slow"}`) == 1
 	})
 	if _, err := io.Copy(io.Discard, slow.Body); err == nil {
@@ -260,7 +260,7 @@ func TestHTTP2Stalled(t *testing.T) {
 		other.publish(t, topic, loc, 1_000_000)
 		quick.expect(t, loc)
 	}
-	until.Done(t, "the connection is closed", func() bool { return h.value(t, `rshub_followers{kind="eventstream"}`) == 1 })
+	untiltest.Done(t, "the connection is closed", func() bool { return h.value(t, `rshub_followers{kind="eventstream"}`) == 1 })
 	other.publish(t, topic, "https://example.org/last", 0)
 	quick.expect(t, "https://example.org/last")
 }

@@ -8,8 +8,8 @@ import (
 	"testing"
 
 	"github.com/rshub/rshub/feed"
-	"github.com/rshub/rshub/internal/running"
-	"github.com/rshub/rshub/internal/until"
+	"github.com/rshub/rshub/internal/servertest"
+	"github.com/rshub/rshub/internal/untiltest"
 )
 
 // TestInventories reads what a set holds from a hub that keeps inventories, and stops it.
@@ -19,7 +19,7 @@ func TestInventories(t *testing.T) {
 	set := h.URL + "/sets/demo"
 	get := func(path string, status int) string {
 		t.Helper()
-		resp, body := running.Do(t, "GET", set+path, "")
+		resp, body := servertest.Do(t, "GET", set+path, "")
 		if resp.StatusCode != status {
 			t.Fatalf("%s is %d %s, want %d", path, resp.StatusCode, body, status)
 		}
@@ -31,24 +31,24 @@ func TestInventories(t *testing.T) {
 		}
 	}
 	get("/resourcelist.xml", http.StatusNotFound)
-	if resp, body := running.Do(t, "PUT", set, `{"complete":true}`); resp.StatusCode != http.StatusOK {
+	if resp, body := servertest.Do(t, "PUT", set, `{"complete":true}`); resp.StatusCode != http.StatusOK {
 		t.Fatalf("complete is %d %s", resp.StatusCode, body)
 	}
-	until.Done(t, "there is a Resource List", func() bool {
-		resp, _ := running.Do(t, "GET", set+"/resourcelist.xml", "")
+	untiltest.Done(t, "there is a Resource List", func() bool {
+		resp, _ := servertest.Do(t, "GET", set+"/resourcelist.xml", "")
 		return resp.StatusCode == http.StatusOK
 	})
-	until.Done(t, "the baseline is of a complete inventory", func() bool { // readers may share a state that is a moment older
+	untiltest.Done(t, "the baseline is of a complete inventory", func() bool { // readers may share a state that is a moment older
 		return strings.Contains(get("/changes?since=baseline", http.StatusOK), `"complete":true`)
 	})
-	if resp, body := running.Do(t, "PUT", set, `{"inventory":"off"}`); resp.StatusCode != http.StatusOK {
+	if resp, body := servertest.Do(t, "PUT", set, `{"inventory":"off"}`); resp.StatusCode != http.StatusOK {
 		t.Fatalf("off is %d %s", resp.StatusCode, body)
 	}
 	for _, path := range []string{"/resources", "/audit", "/changes?since=baseline", "/resourcelist.xml"} {
 		get(path, http.StatusNotFound)
 	}
 	for _, path := range []string{"/changes", "/changes?since=start", "/changes?since=1-1"} { // nothing names what there is not
-		resp, body := running.Do(t, "GET", set+path, "")
+		resp, body := servertest.Do(t, "GET", set+path, "")
 		for _, l := range feed.ParseLinks(resp.Header.Values("Link")) {
 			if l.Is(feed.RelBaseline) || l.Is(feed.RelResources) || l.Is(feed.RelAudit) {
 				t.Errorf("%s is %d %s with the link %+v", path, resp.StatusCode, body, l)
@@ -67,14 +67,14 @@ func TestNoInventories(t *testing.T) {
 	h.Publish("demo")
 	for _, request := range []string{"GET /resources", "GET /audit", "GET /changes?since=baseline", "GET /resourcelist.xml", "PUT "} {
 		method, path, _ := strings.Cut(request, " ")
-		if resp, body := running.Do(t, method, h.URL+"/sets/demo"+path, map[string]string{"PUT": `{"complete":true}`}[method]); resp.StatusCode != http.StatusNotFound {
+		if resp, body := servertest.Do(t, method, h.URL+"/sets/demo"+path, map[string]string{"PUT": `{"complete":true}`}[method]); resp.StatusCode != http.StatusNotFound {
 			t.Errorf("%s is %d %s", request, resp.StatusCode, body)
 		}
 	}
-	if _, body := running.Do(t, "GET", h.Ops+"/metrics", ""); strings.Contains(body, "rshub_inventory_") {
+	if _, body := servertest.Do(t, "GET", h.Ops+"/metrics", ""); strings.Contains(body, "rshub_inventory_") {
 		t.Error("it measures inventories")
 	}
-	if resp, body := running.Do(t, "GET", fmt.Sprint(h.Ops, "/readyz"), ""); resp.StatusCode != http.StatusOK {
+	if resp, body := servertest.Do(t, "GET", fmt.Sprint(h.Ops, "/readyz"), ""); resp.StatusCode != http.StatusOK {
 		t.Errorf("readyz is %d %s", resp.StatusCode, body)
 	}
 }
@@ -89,12 +89,12 @@ func TestReadersLimits(t *testing.T) {
 		for i := range 1_000 {
 			changes = append(changes, fmt.Sprintf(`{"loc":"https://example.org/%s/%06d","change":"created"}`, long, from+i))
 		}
-		if resp, body := running.Do(t, "POST", set+"/changes", `{"changes":[`+strings.Join(changes, ",")+`]}`, "Content-Type", "application/json"); resp.StatusCode != http.StatusOK {
+		if resp, body := servertest.Do(t, "POST", set+"/changes", `{"changes":[`+strings.Join(changes, ",")+`]}`, "Content-Type", "application/json"); resp.StatusCode != http.StatusOK {
 			t.Fatalf("publish is %d %s", resp.StatusCode, body)
 		}
 	}
-	until.Done(t, "the inventory is written with all resources", func() bool { // a baseline of fewer is soon over
-		_, body := running.Do(t, "GET", h.URL+"/sets?details=1", "")
+	untiltest.Done(t, "the inventory is written with all resources", func() bool { // a baseline of fewer is soon over
+		_, body := servertest.Do(t, "GET", h.URL+"/sets?details=1", "")
 		return strings.Contains(body, `"resources":8000`)
 	})
 	for _, test := range []struct {
@@ -114,7 +114,7 @@ func TestReadersLimits(t *testing.T) {
 				if method == "POST" {
 					at = `{"at":"0-0","by":"position","ranges":[{"count":0,"digest":"00000000000000000000000000000000"}]}`
 				}
-				resp, body := running.Do(t, method, set+path, at)
+				resp, body := servertest.Do(t, method, set+path, at)
 				if resp.StatusCode == http.StatusTooManyRequests {
 					checkProblem(t, resp, body, http.StatusTooManyRequests, "too-many")
 					if resp.Header.Get("Retry-After") != "5" {
@@ -141,7 +141,7 @@ func TestReadersLimits(t *testing.T) {
 				}
 			}
 			cancel()
-			until.Done(t, "the next one may read", func() bool { return status(test.others[0]) == http.StatusOK })
+			untiltest.Done(t, "the next one may read", func() bool { return status(test.others[0]) == http.StatusOK })
 		})
 	}
 }

@@ -7,8 +7,8 @@ import (
 	"testing"
 
 	"github.com/rshub/rshub/feed"
-	"github.com/rshub/rshub/internal/running"
-	"github.com/rshub/rshub/internal/until"
+	"github.com/rshub/rshub/internal/servertest"
+	"github.com/rshub/rshub/internal/untiltest"
 )
 
 // What a set holds is read at URLs that its documents and links name.
@@ -16,7 +16,7 @@ func TestInventory(t *testing.T) {
 	h := start(t, Config{})
 	h.Publish("demo")
 	get := func(path string, headers ...string) (*http.Response, string) {
-		return running.Do(t, "GET", h.URL+path, "", headers...)
+		return servertest.Do(t, "GET", h.URL+path, "", headers...)
 	}
 	for _, test := range []struct {
 		method, path string
@@ -45,7 +45,7 @@ func TestInventory(t *testing.T) {
 			if test.accept != "" {
 				headers = []string{"Accept", test.accept}
 			}
-			resp, body := running.Do(t, test.method, h.URL+test.path, "", headers...)
+			resp, body := servertest.Do(t, test.method, h.URL+test.path, "", headers...)
 			if test.status != 200 {
 				checkProblem(t, resp, body, test.status, test.want)
 			} else if resp.StatusCode != 200 || resp.Header.Get("Content-Type") != test.want {
@@ -72,10 +72,10 @@ func TestInventory(t *testing.T) {
 		t.Errorf("the topic links to %v", resp.Header.Values("Link"))
 	}
 
-	if resp, body := running.Do(t, "PUT", h.URL+"/sets/demo", `{"complete":true}`, "Content-Type", "application/json"); resp.StatusCode != 200 {
+	if resp, body := servertest.Do(t, "PUT", h.URL+"/sets/demo", `{"complete":true}`, "Content-Type", "application/json"); resp.StatusCode != 200 {
 		t.Fatalf("%d %s", resp.StatusCode, body)
 	}
-	until.Done(t, "there is a Resource List", func() bool {
+	untiltest.Done(t, "there is a Resource List", func() bool {
 		resp, _ := get("/sets/demo/resourcelist.xml")
 		return resp.StatusCode == 200
 	})
@@ -97,17 +97,17 @@ func TestInventory(t *testing.T) {
 func TestInventoryRights(t *testing.T) {
 	known, texts := tokens(t, "publish:demo", "follow:demo", "follow:other")
 	h := start(t, Config{Callers: known})
-	if resp, body := running.Do(t, "POST", h.URL+"/sets/demo/changes", running.OneChange, "Content-Type", "application/json", "Authorization", "Bearer "+texts[0]); resp.StatusCode != 200 {
+	if resp, body := servertest.Do(t, "POST", h.URL+"/sets/demo/changes", servertest.OneChange, "Content-Type", "application/json", "Authorization", "Bearer "+texts[0]); resp.StatusCode != 200 {
 		t.Fatalf("%d %s", resp.StatusCode, body)
 	}
 	for _, path := range []string{"resources", "audit", "changes?since=baseline"} {
 		for i, want := range []int{403, 200, 403} {
-			if resp, body := running.Do(t, "GET", h.URL+"/sets/demo/"+path, "", "Authorization", "Bearer "+texts[i]); resp.StatusCode != want {
+			if resp, body := servertest.Do(t, "GET", h.URL+"/sets/demo/"+path, "", "Authorization", "Bearer "+texts[i]); resp.StatusCode != want {
 				t.Errorf("%s with the token %d: %d %s", path, i, resp.StatusCode, body)
 			}
 		}
 	}
-	if resp, _ := running.Do(t, "POST", h.URL+"/sets/demo/audit", "{}", "Authorization", "Bearer "+texts[0]); resp.StatusCode != 403 {
+	if resp, _ := servertest.Do(t, "POST", h.URL+"/sets/demo/audit", "{}", "Authorization", "Bearer "+texts[0]); resp.StatusCode != 403 {
 		t.Errorf("a question of a publisher is %d", resp.StatusCode)
 	}
 }
@@ -117,14 +117,14 @@ func TestNoInventory(t *testing.T) {
 	h := start(t, Config{NoInventory: true})
 	h.Publish("demo")
 	for _, path := range []string{"resources", "audit", "changes?since=baseline", "resourcelist.xml"} {
-		resp, body := running.Do(t, "GET", h.URL+"/sets/demo/"+path, "")
+		resp, body := servertest.Do(t, "GET", h.URL+"/sets/demo/"+path, "")
 		checkProblem(t, resp, body, 404, "no-inventory")
 	}
-	resp, _ := running.Do(t, "GET", h.URL+"/sets/demo/changes", "")
+	resp, _ := servertest.Do(t, "GET", h.URL+"/sets/demo/changes", "")
 	if links := feed.ParseLinks(resp.Header.Values("Link")); len(links) != 2 {
 		t.Errorf("the topic links to %v", links)
 	}
-	if _, body := running.Do(t, "GET", h.URL+"/sets/demo/capabilitylist.xml", ""); strings.Contains(body, feed.RelBaseline) {
+	if _, body := servertest.Do(t, "GET", h.URL+"/sets/demo/capabilitylist.xml", ""); strings.Contains(body, feed.RelBaseline) {
 		t.Errorf("the Capability List is %s", body)
 	}
 }

@@ -22,9 +22,9 @@ import (
 	"github.com/rshub/rshub/access"
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/internal/forwarded"
-	"github.com/rshub/rshub/internal/logged"
-	"github.com/rshub/rshub/internal/running"
-	"github.com/rshub/rshub/internal/until"
+	"github.com/rshub/rshub/internal/loggedtest"
+	"github.com/rshub/rshub/internal/servertest"
+	"github.com/rshub/rshub/internal/untiltest"
 	"github.com/rshub/rshub/limit"
 	"github.com/rshub/rshub/problem"
 )
@@ -41,7 +41,7 @@ func limits(t testing.TB, text string) limit.Limits {
 // Limits count for callers and addresses, each on its own; operators and probes get in
 // whatever others have used up.
 func TestLimitsOfEach(t *testing.T) {
-	file, texts := running.Tokens("publish:*", "publish:* limits=publishes:2/h", "publish:* operate", "anyone - follow:*")
+	file, texts := servertest.Tokens("publish:*", "publish:* limits=publishes:2/h", "publish:* operate", "anyone - follow:*")
 	known, err := access.ReadTokens(strings.NewReader(file))
 	if err != nil {
 		t.Fatal(err)
@@ -50,7 +50,7 @@ func TestLimitsOfEach(t *testing.T) {
 		Callers: known, CallerLimits: limits(t, "publishes:4/h,requests:none"), AddressLimits: limits(t, "requests:20/h"),
 	})
 	publish := func(token string) (*http.Response, string) {
-		return running.Do(t, "POST", h.URL+"/sets/demo/changes", running.OneChange, "Content-Type", "application/json", "Authorization", "Bearer "+token)
+		return servertest.Do(t, "POST", h.URL+"/sets/demo/changes", servertest.OneChange, "Content-Type", "application/json", "Authorization", "Bearer "+token)
 	}
 	for i, test := range []struct {
 		caller int
@@ -75,24 +75,24 @@ func TestLimitsOfEach(t *testing.T) {
 
 	// Requests without a token, and those with a wrong one, count for the address.
 	for range 10 {
-		running.Do(t, "GET", h.URL+"/sets", "")
-		running.Do(t, "GET", h.URL+"/sets", "", "Authorization", "Bearer wrong")
+		servertest.Do(t, "GET", h.URL+"/sets", "")
+		servertest.Do(t, "GET", h.URL+"/sets", "", "Authorization", "Bearer wrong")
 	}
 	for _, headers := range [][]string{nil, {"Authorization", "Bearer wrong"}} {
-		resp, body := running.Do(t, "GET", h.URL+"/sets", "", headers...)
+		resp, body := servertest.Do(t, "GET", h.URL+"/sets", "", headers...)
 		if detail := checkProblem(t, resp, body, http.StatusTooManyRequests, "limit"); !strings.Contains(detail, "the address 127.0.0.1 has reached its limit of 20 requests in an hour") {
 			t.Error(detail)
 		}
 	}
-	if resp, body := running.Do(t, "GET", h.URL+"/sets", "", "Authorization", "Bearer "+texts[0]); resp.StatusCode != http.StatusOK {
+	if resp, body := servertest.Do(t, "GET", h.URL+"/sets", "", "Authorization", "Bearer "+texts[0]); resp.StatusCode != http.StatusOK {
 		t.Errorf("a caller from there: %d %s", resp.StatusCode, body)
 	}
 	for _, url := range []string{h.URL + "/sets", h.Ops + "/readyz", h.Ops + "/metrics", h.Ops + "/debug/pprof/"} {
-		if resp, body := running.Do(t, "GET", url, "", "Authorization", "Bearer "+texts[2]); resp.StatusCode != http.StatusOK {
+		if resp, body := servertest.Do(t, "GET", url, "", "Authorization", "Bearer "+texts[2]); resp.StatusCode != http.StatusOK {
 			t.Errorf("an operator at %s: %d %s", url, resp.StatusCode, body)
 		}
 	}
-	_, metrics := running.Do(t, "GET", h.Ops+"/metrics", "")
+	_, metrics := servertest.Do(t, "GET", h.Ops+"/metrics", "")
 	for _, want := range []string{`rshub_limit_refused_total{limit="publishes",whose="caller"} 2`, `rshub_limit_refused_total{limit="requests",whose="address"} 2`} {
 		if !strings.Contains(metrics, want) {
 			t.Errorf("the metrics lack %s", want)
@@ -105,7 +105,7 @@ func TestLimitsOfEach(t *testing.T) {
 func TestConnectionLimit(t *testing.T) {
 	known, texts := tokens(t, "publish:* operate", "anyone - follow:*")
 	h := start(t, Config{Callers: known, AddressLimits: limits(t, "connections:3"), Metrics: prometheus.NewRegistry()})
-	running.Do(t, "PUT", h.URL+"/sets/demo", "{}", "Authorization", "Bearer "+texts[0], "Content-Type", "application/json")
+	servertest.Do(t, "PUT", h.URL+"/sets/demo", "{}", "Authorization", "Bearer "+texts[0], "Content-Type", "application/json")
 	open := func(how string) (net.Conn, string) {
 		t.Helper()
 		conn, err := net.Dial("tcp", strings.TrimPrefix(h.URL, "http://"))
@@ -136,7 +136,7 @@ func TestConnectionLimit(t *testing.T) {
 		t.Fatal(err)
 	}
 	fmt.Fprint(three, "GET /sets/demo/changes?since=now&wait=1m HTTP/1.1\r\nHost: localhost\r\n\r\n")
-	until.Done(t, "the poll waits", func() bool { return h.value(t, `rshub_followers{kind="longpoll"}`) == 1 })
+	untiltest.Done(t, "the poll waits", func() bool { return h.value(t, `rshub_followers{kind="longpoll"}`) == 1 })
 	if _, body := open(stream); !strings.HasPrefix(body, "HTTP/1.1 429 ") ||
 		!strings.Contains(body, "RateLimit-Policy: \"connections\";q=3\r\n") && !strings.Contains(body, "Ratelimit-Policy: \"connections\";q=3\r\n") {
 		t.Error(body)
@@ -146,7 +146,7 @@ func TestConnectionLimit(t *testing.T) {
 	}
 	// The hub notices each end by itself. So that one place is free says nothing of the others.
 	for range 3 {
-		until.Done(t, "there is room for three again", func() bool {
+		untiltest.Done(t, "there is room for three again", func() bool {
 			_, answer := open(stream)
 			return strings.HasPrefix(answer, "HTTP/1.1 200 ")
 		})
@@ -154,13 +154,13 @@ func TestConnectionLimit(t *testing.T) {
 }
 
 // crowdOf serves connections as a hub with so many would.
-func crowdOf(t *testing.T, d shares) (*crowd, string, *logged.Log) {
+func crowdOf(t *testing.T, d shares) (*crowd, string, *loggedtest.Log) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	log := &logged.Log{}
+	log := &loggedtest.Log{}
 	c := newCrowd(l, d, log.Logger(slog.LevelInfo), prometheus.NewRegistry())
 	f := newFront(&requests{log: slog.New(slog.DiscardHandler)}, time.Minute, slog.New(slog.DiscardHandler))
 	f.listener = c
@@ -185,7 +185,7 @@ func TestIdleConnectionsMakeRoom(t *testing.T) {
 	fmt.Fprint(conns[0], "GET / HTTP/1.1\r\nHost: x\r\n\r\n") // from now on the newest of those that wait
 	_, _ = io.ReadAtLeast(conns[0], make([]byte, 300), 20)
 	fmt.Fprint(conns[1], "GET / HTTP/1.1\r\nHo") // it never sends the rest
-	until.Done(t, "a new connection is served", func() bool {
+	untiltest.Done(t, "a new connection is served", func() bool {
 		conn, err := net.Dial("tcp", addr)
 		if err != nil {
 			t.Fatal(err)
@@ -220,7 +220,7 @@ func TestIdleConnectionsOfOneAddressMakeRoom(t *testing.T) {
 		defer conn.Close()
 		fmt.Fprint(conn, "GET / HTTP/1.1\r\nHo") // it never sends the rest
 	}
-	until.Done(t, "a new connection is served", func() bool {
+	untiltest.Done(t, "a new connection is served", func() bool {
 		conn, err := net.Dial("tcp", addr)
 		if err != nil {
 			t.Fatal(err)
@@ -277,7 +277,7 @@ func TestQuota(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
 		kept, looks := map[string]int64{"big": 900, "small": 10}, map[string]int{}
-		log := &logged.Log{}
+		log := &loggedtest.Log{}
 		s := &store{
 			kept: func(_ context.Context, set string) (int64, error) {
 				mu.Lock()
@@ -449,9 +449,9 @@ func TestQuotaOnDisk(t *testing.T) {
 	h.Stop()
 	h = start(t, Config{SetQuota: 1, Data: h.data})
 	var body string
-	until.Done(t, "the set is full", func() bool {
+	untiltest.Done(t, "the set is full", func() bool {
 		var resp *http.Response
-		resp, body = running.Do(t, "POST", h.URL+"/sets/demo/changes", aLine, "Content-Type", "application/x-ndjson")
+		resp, body = servertest.Do(t, "POST", h.URL+"/sets/demo/changes", aLine, "Content-Type", "application/x-ndjson")
 		return resp.StatusCode == http.StatusInsufficientStorage
 	})
 	if !strings.Contains(body, "set-full") || !strings.Contains(body, "set demo keeps as much") {

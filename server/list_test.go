@@ -12,7 +12,7 @@ import (
 
 	"github.com/rshub/rshub/changelog/disklog"
 	"github.com/rshub/rshub/feed"
-	"github.com/rshub/rshub/internal/running"
+	"github.com/rshub/rshub/internal/servertest"
 )
 
 // A list of sets ends before it has too many bytes, and says where the rest is.
@@ -41,7 +41,7 @@ func TestSetsHaveABound(t *testing.T) {
 	var got []string
 	pages := 0
 	for next := h.URL + "/sets?limit=10000"; next != ""; pages++ {
-		resp, body := running.Do(t, "GET", next, "")
+		resp, body := servertest.Do(t, "GET", next, "")
 		var list struct {
 			Sets []setView
 			Next string
@@ -59,7 +59,7 @@ func TestSetsHaveABound(t *testing.T) {
 	}
 	small := 0
 	for next := h.URL + "/sets?after=set-1249"; next != ""; small++ {
-		_, body := running.Do(t, "GET", next, "")
+		_, body := servertest.Do(t, "GET", next, "")
 		var list struct {
 			Sets []setView
 			Next string
@@ -73,7 +73,7 @@ func TestSetsHaveABound(t *testing.T) {
 		t.Errorf("250 sets are on %d pages", small)
 	}
 	for _, bad := range []string{"0", "-1", "10001", "x"} {
-		resp, body := running.Do(t, "GET", h.URL+"/sets?limit="+bad, "")
+		resp, body := servertest.Do(t, "GET", h.URL+"/sets?limit="+bad, "")
 		checkProblem(t, resp, body, http.StatusBadRequest, "invalid")
 	}
 	if len(got) != n || pages != 2 || !slices.IsSorted(got) {

@@ -10,8 +10,8 @@ import (
 	"testing"
 
 	"github.com/rshub/rshub/access"
-	"github.com/rshub/rshub/internal/logged"
-	"github.com/rshub/rshub/internal/running"
+	"github.com/rshub/rshub/internal/loggedtest"
+	"github.com/rshub/rshub/internal/servertest"
 	"github.com/rshub/rshub/problem"
 	"github.com/rshub/rshub/resourcesync"
 )
@@ -21,10 +21,10 @@ const none = "none"
 
 // A started is a server that a test has started.
 type started struct {
-	*running.Hub
+	*servertest.Hub
 	server *Server
 	data   string
-	log    *logged.Log
+	log    *loggedtest.Log
 }
 
 // start starts a server with ports, a directory and a log of its own where c has
@@ -38,14 +38,14 @@ func start(t *testing.T, c Config, level ...slog.Level) *started {
 	if c.Data == "" {
 		c.Data = t.TempDir()
 	}
-	h := &started{data: c.Data, log: &logged.Log{}}
+	h := &started{data: c.Data, log: &loggedtest.Log{}}
 	c.Logger = h.log.Logger(append(level, slog.LevelInfo)[0])
 	c.Version = "v1.2.3"
 	var err error
 	if h.server, err = New(c); err != nil {
 		t.Fatal(err)
 	}
-	h.Hub = running.Start(t, h.server, h.log)
+	h.Hub = servertest.Start(t, h.server, h.log)
 	return h
 }
 
@@ -63,10 +63,10 @@ func checkProblem(t *testing.T, resp *http.Response, body string, status int, ki
 	return p.Detail
 }
 
-// tokens returns what knows the tokens of running.Tokens, and the tokens.
+// tokens returns what knows the tokens of servertest.Tokens, and the tokens.
 func tokens(t *testing.T, rights ...string) (known *access.Tokens, texts []string) {
 	t.Helper()
-	file, texts := running.Tokens(rights...)
+	file, texts := servertest.Tokens(rights...)
 	known, err := access.ReadTokens(strings.NewReader(file))
 	if err != nil {
 		t.Fatal(err)

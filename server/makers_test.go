@@ -19,8 +19,8 @@ import (
 	"github.com/go-jose/go-jose/v4"
 
 	"github.com/rshub/rshub/access"
-	"github.com/rshub/rshub/internal/running"
-	"github.com/rshub/rshub/internal/until"
+	"github.com/rshub/rshub/internal/servertest"
+	"github.com/rshub/rshub/internal/untiltest"
 )
 
 // A callee is a callback that agrees to everything, and notes what it is told.
@@ -57,7 +57,7 @@ func (c *callee) noted() (took int, denied string) {
 func TestSubscriptionsEnd(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "tokens")
-	file, texts := running.Tokens("publish:*,follow:*,operate", "follow:a")
+	file, texts := servertest.Tokens("publish:*,follow:*,operate", "follow:a")
 	write := func(text string) { t.Helper(); writeFile(t, path, text) }
 	write(file + "\nanyone - follow:*\n")
 	known, err := access.OpenTokensFile(path, slog.New(slog.DiscardHandler))
@@ -72,7 +72,7 @@ func TestSubscriptionsEnd(t *testing.T) {
 	}
 	statuses := func(set string) map[string]status {
 		t.Helper()
-		_, body := running.Do(t, "GET", h.URL+"/sets/"+set+"/subscriptions", "", operator...)
+		_, body := servertest.Do(t, "GET", h.URL+"/sets/"+set+"/subscriptions", "", operator...)
 		var page struct{ Subscriptions []status }
 		if err := json.Unmarshal([]byte(body), &page); err != nil {
 			t.Fatalf("%v: %s", err, body)
@@ -87,17 +87,17 @@ func TestSubscriptionsEnd(t *testing.T) {
 		t.Helper()
 		c := newCallee(t)
 		form := url.Values{"hub.mode": {"subscribe"}, "hub.topic": {h.URL + "/sets/" + set + "/changes"}, "hub.callback": {c.URL}, "hub.secret": {"s"}}
-		resp, body := running.Do(t, "POST", h.URL+"/hub", form.Encode(), append(headers, "Content-Type", "application/x-www-form-urlencoded")...)
+		resp, body := servertest.Do(t, "POST", h.URL+"/hub", form.Encode(), append(headers, "Content-Type", "application/x-www-form-urlencoded")...)
 		if resp.StatusCode != http.StatusAccepted {
 			t.Fatalf("subscribing is answered %d: %s", resp.StatusCode, body)
 		}
-		until.Done(t, "there is a subscription", func() bool { return statuses(set)[c.URL].State != "" })
+		untiltest.Done(t, "there is a subscription", func() bool { return statuses(set)[c.URL].State != "" })
 		return c
 	}
 	ended := func(what, set, reason string, begin time.Time, c *callee) {
 		t.Helper()
-		until.Done(t, what, func() bool { return statuses(set)[c.URL].State == "ended" })
-		until.Done(t, what+": the callback is told", func() bool { _, denied := c.noted(); return denied != "" })
+		untiltest.Done(t, what, func() bool { return statuses(set)[c.URL].State == "ended" })
+		untiltest.Done(t, what+": the callback is told", func() bool { _, denied := c.noted(); return denied != "" })
 		if took := time.Since(begin); took > 30*time.Second { // about three seconds; the promise is ten
 			t.Errorf("%s took %v", what, took)
 		}
@@ -119,14 +119,14 @@ func TestSubscriptionsEnd(t *testing.T) {
 	ended("the token is removed", "a", "not valid any more", time.Now(), theirs)
 
 	begin := time.Now()
-	if resp, body := running.Do(t, "PUT", h.URL+"/sets/b", `{"private":true}`, operator...); resp.StatusCode >= 300 {
+	if resp, body := servertest.Do(t, "PUT", h.URL+"/sets/b", `{"private":true}`, operator...); resp.StatusCode >= 300 {
 		t.Fatalf("PUT is answered %d: %s", resp.StatusCode, body)
 	}
 	ended("the set is private", "b", "a token is needed", begin, hidden)
 
 	before, _ := open.noted()
 	h.Publish("a", operator...)
-	until.Done(t, "the others get what comes", func() bool {
+	untiltest.Done(t, "the others get what comes", func() bool {
 		n, _ := open.noted()
 		m, _ := ours.noted()
 		return n > before && m > 0
@@ -135,11 +135,11 @@ func TestSubscriptionsEnd(t *testing.T) {
 	write(lines[0])
 	ended("nothing is open to anyone", "a", "a token is needed", begin, open)
 	h.Publish("a", operator...)
-	until.Done(t, "our own goes on", func() bool { n, denied := ours.noted(); return n > 1 && denied == "" })
+	untiltest.Done(t, "our own goes on", func() bool { n, denied := ours.noted(); return n > 1 && denied == "" })
 	if n, _ := theirs.noted(); n != 0 {
 		t.Errorf("%d deliveries after the token was removed", n)
 	}
-	resp, body := running.Do(t, "GET", h.Ops+"/metrics", "")
+	resp, body := servertest.Do(t, "GET", h.Ops+"/metrics", "")
 	if want := `rshub_callback_ended_total{reason="rights"} 3`; resp.StatusCode != 200 || !strings.Contains(body, want) {
 		t.Errorf("the metrics have no %s", want)
 	}
@@ -163,25 +163,25 @@ func TestSecretKeys(t *testing.T) {
 	h := begin("")
 	h.Publish("a")
 	form := url.Values{"hub.mode": {"subscribe"}, "hub.topic": {base + "/sets/a/changes"}, "hub.callback": {c.URL}, "hub.secret": {"s"}}
-	if resp, body := running.Do(t, "POST", h.URL+"/hub", form.Encode(), "Content-Type", "application/x-www-form-urlencoded"); resp.StatusCode != http.StatusAccepted {
+	if resp, body := servertest.Do(t, "POST", h.URL+"/hub", form.Encode(), "Content-Type", "application/x-www-form-urlencoded"); resp.StatusCode != http.StatusAccepted {
 		t.Fatalf("subscribing is answered %d: %s", resp.StatusCode, body)
 	}
 	took := func(h *started, what string) {
 		t.Helper()
 		before, _ := c.noted()
 		h.Publish("a")
-		until.Done(t, what, func() bool { n, _ := c.noted(); return n > before })
+		untiltest.Done(t, what, func() bool { n, _ := c.noted(); return n > before })
 	}
 	has := func(h *started, line string) bool {
-		_, body := running.Do(t, "GET", h.Ops+"/metrics", "")
+		_, body := servertest.Do(t, "GET", h.Ops+"/metrics", "")
 		return strings.Contains(body, "\n"+line+"\n")
 	}
-	until.Done(t, "there is a subscription", func() bool { return has(h, "rshub_callback_subscriptions 1") })
+	untiltest.Done(t, "there is a subscription", func() bool { return has(h, "rshub_callback_subscriptions 1") })
 	took(h, "in clear")
 	h.Stop()
 	for _, keys := range []string{key("AAA"), key("BBB") + "," + key("AAA"), key("BBB")} {
 		h = begin(keys)
-		until.Done(t, "its secret is encrypted with the first key", func() bool {
+		untiltest.Done(t, "its secret is encrypted with the first key", func() bool {
 			return has(h, "rshub_callback_subscriptions 1") && has(h, "rshub_callback_stale_secrets 0")
 		})
 		took(h, "with "+keys)
@@ -189,14 +189,14 @@ func TestSecretKeys(t *testing.T) {
 	}
 	for _, keys := range []string{"", key("AAA")} {
 		h = begin(keys)
-		until.Done(t, "the key is missing", func() bool {
+		untiltest.Done(t, "the key is missing", func() bool {
 			_, checks := readiness(t, h)
 			d := checks["secret_keys"]
 			return !d.OK && !d.Required && strings.Contains(d.Reason, "BBB")
 		})
 		before, _ := c.noted()
 		h.Publish("a")
-		_, body := running.Do(t, "GET", h.URL+"/sets/a/subscriptions", "")
+		_, body := servertest.Do(t, "GET", h.URL+"/sets/a/subscriptions", "")
 		if n, denied := c.noted(); n != before || denied != "" || !strings.Contains(body, `"state":"locked"`) || !strings.Contains(body, "the key BBB") || !has(h, "rshub_callback_locked 1") {
 			t.Errorf("%d deliveries, denied %q, shown is %s", n-before, denied, body)
 		}
@@ -204,7 +204,7 @@ func TestSecretKeys(t *testing.T) {
 	}
 	h = begin(key("BBB"))
 	before, _ := c.noted()
-	until.Done(t, "what waited is delivered", func() bool { n, _ := c.noted(); return n > before })
+	untiltest.Done(t, "what waited is delivered", func() bool { n, _ := c.noted(); return n > before })
 	h.Stop()
 }
 
@@ -220,19 +220,19 @@ func TestKeyIsWithdrawn(t *testing.T) {
 		t.Helper()
 		c := newCallee(t)
 		form := url.Values{"hub.mode": {"subscribe"}, "hub.topic": {h.URL + "/sets/a/changes"}, "hub.callback": {c.URL}}
-		resp, body := running.Do(t, "POST", h.URL+"/hub", form.Encode(), "Authorization", "Bearer "+o.jwt(t, algorithm, "follow:a", nil), "Content-Type", "application/x-www-form-urlencoded")
+		resp, body := servertest.Do(t, "POST", h.URL+"/hub", form.Encode(), "Authorization", "Bearer "+o.jwt(t, algorithm, "follow:a", nil), "Content-Type", "application/x-www-form-urlencoded")
 		if resp.StatusCode != http.StatusAccepted {
 			t.Fatalf("subscribing is answered %d: %s", resp.StatusCode, body)
 		}
-		until.Done(t, "the subscription is there", func() bool {
-			_, body := running.Do(t, "GET", h.URL+"/sets/a/subscriptions", "", operator...)
+		untiltest.Done(t, "the subscription is there", func() bool {
+			_, body := servertest.Do(t, "GET", h.URL+"/sets/a/subscriptions", "", operator...)
 			return strings.Contains(body, c.URL)
 		})
 		return c
 	}
 	stream := func(algorithm jose.SignatureAlgorithm) *http.Response {
 		t.Helper()
-		_, body := running.Do(t, "POST", h.URL+"/sets/a/ticket", "", "Authorization", "Bearer "+o.jwt(t, algorithm, "follow:a", nil))
+		_, body := servertest.Do(t, "POST", h.URL+"/sets/a/ticket", "", "Authorization", "Bearer "+o.jwt(t, algorithm, "follow:a", nil))
 		var ticket struct{ Ticket string }
 		if err := json.Unmarshal([]byte(body), &ticket); err != nil || ticket.Ticket == "" {
 			t.Fatalf("%v: %s", err, body)
@@ -257,10 +257,10 @@ func TestKeyIsWithdrawn(t *testing.T) {
 	if _, err := io.Copy(io.Discard, theirStream.Body); err != nil { // it returns when the stream ends
 		t.Logf("the stream ends with %v", err)
 	}
-	until.Done(t, "the subscription ends, and the callback is told", func() bool { _, denied := theirs.noted(); return denied != "" })
+	untiltest.Done(t, "the subscription ends, and the callback is told", func() bool { _, denied := theirs.noted(); return denied != "" })
 	before, _ := ours.noted()
 	h.Publish("a", operator...)
-	until.Done(t, "the other subscription goes on", func() bool { n, _ := ours.noted(); return n > before })
+	untiltest.Done(t, "the other subscription goes on", func() bool { n, _ := ours.noted(); return n > before })
 	lines := bufio.NewScanner(ourStream.Body)
 	for lines.Scan() && !strings.Contains(lines.Text(), `"position":2`) {
 	}

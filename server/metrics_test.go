@@ -19,7 +19,7 @@ import (
 	"github.com/rshub/rshub/internal/certificate/certtest"
 	"github.com/rshub/rshub/internal/operatetest"
 	"github.com/rshub/rshub/internal/redistest"
-	"github.com/rshub/rshub/internal/running"
+	"github.com/rshub/rshub/internal/servertest"
 )
 
 // A family is a metric as it is served.
@@ -31,7 +31,7 @@ type family struct {
 // scrape reads the metrics of a hub.
 func scrape(t *testing.T, h *started) (families map[string]*family, text string) {
 	t.Helper()
-	resp, text := running.Do(t, "GET", h.Ops+"/metrics", "")
+	resp, text := servertest.Do(t, "GET", h.Ops+"/metrics", "")
 	if resp.StatusCode != http.StatusOK {
 		t.Fatalf("the metrics are %d %s", resp.StatusCode, text)
 	}
@@ -76,11 +76,11 @@ func TestMetricsAreOpen(t *testing.T) {
 			t.Errorf("the metrics have no %q", want)
 		}
 	}
-	resp, text := running.Do(t, "GET", h.Ops+"/metrics", "", "Accept", "application/openmetrics-text;version=1.0.0")
+	resp, text := servertest.Do(t, "GET", h.Ops+"/metrics", "", "Accept", "application/openmetrics-text;version=1.0.0")
 	if !strings.HasPrefix(resp.Header.Get("Content-Type"), "application/openmetrics-text; version=1.0.0") || !strings.HasSuffix(text, "# EOF\n") {
 		t.Errorf("OpenMetrics is %s, and ends with %q", resp.Header.Get("Content-Type"), text[max(0, len(text)-20):])
 	}
-	resp, text = running.Do(t, "GET", h.Ops+"/metrics", "", "Accept-Encoding", "gzip")
+	resp, text = servertest.Do(t, "GET", h.Ops+"/metrics", "", "Accept-Encoding", "gzip")
 	z, err := gzip.NewReader(strings.NewReader(text))
 	if err != nil || resp.Header.Get("Content-Encoding") != "gzip" {
 		t.Fatalf("%s: %v", resp.Header.Get("Content-Encoding"), err)
@@ -88,7 +88,7 @@ func TestMetricsAreOpen(t *testing.T) {
 	if b, err := io.ReadAll(z); err != nil || !bytes.Contains(b, []byte("rshub_ready 1")) {
 		t.Errorf("%v %s", err, b)
 	}
-	if resp, _ := running.Do(t, "POST", h.Ops+"/metrics", ""); resp.StatusCode != http.StatusMethodNotAllowed {
+	if resp, _ := servertest.Do(t, "POST", h.Ops+"/metrics", ""); resp.StatusCode != http.StatusMethodNotAllowed {
 		t.Errorf("a POST is %d", resp.StatusCode)
 	}
 }
@@ -122,7 +122,7 @@ func TestResponses(t *testing.T) {
 		if len(r.headers) == 1 {
 			r.headers = append(r.headers, etag)
 		}
-		resp, _ := running.Do(t, r.method, h.URL+r.path, "", r.headers...)
+		resp, _ := servertest.Do(t, r.method, h.URL+r.path, "", r.headers...)
 		etag = resp.Header.Get("ETag")
 	}
 	families, _ := scrape(t, h)

@@ -12,7 +12,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rshub/rshub/internal/running"
+	"github.com/rshub/rshub/internal/servertest"
 )
 
 // elements returns the names of a page's elements in order, and its links. It
@@ -51,7 +51,7 @@ func elements(t *testing.T, page string) (names, links []string) {
 
 func TestPage(t *testing.T) {
 	h := start(t, Config{})
-	_, empty := running.Do(t, "GET", h.URL+"/", "")
+	_, empty := servertest.Do(t, "GET", h.URL+"/", "")
 	elements(t, empty)
 	if !strings.Contains(empty, "The first publish to a set makes it") {
 		t.Errorf("the page of a new hub is %s", empty)
@@ -60,12 +60,12 @@ func TestPage(t *testing.T) {
 		"evil": `{"title":"<script>alert(1)</script>","describedby":"https://example.org/%3Cscript%3E"}`,
 		"good": `{"title":"Fish & chips","describedby":"https://example.org/?a=1&b=2"}`,
 	} {
-		if resp, body := running.Do(t, "PUT", h.URL+"/sets/"+set, description); resp.StatusCode != http.StatusOK {
+		if resp, body := servertest.Do(t, "PUT", h.URL+"/sets/"+set, description); resp.StatusCode != http.StatusOK {
 			t.Fatalf("PUT: %d %s", resp.StatusCode, body)
 		}
 	}
 	h.Publish("good")
-	resp, page := running.Do(t, "GET", h.URL+"/", "")
+	resp, page := servertest.Do(t, "GET", h.URL+"/", "")
 	names, links := elements(t, page)
 	if scripts := slices.DeleteFunc(names, func(name string) bool { return name != "script" }); len(scripts) != 1 {
 		t.Errorf("a title became a script:\n%s", page)
@@ -80,7 +80,7 @@ func TestPage(t *testing.T) {
 			link = h.URL + "/" + own
 		}
 		if strings.HasPrefix(link, h.URL) {
-			if resp, _ := running.Do(t, "GET", link, ""); resp.StatusCode != http.StatusOK {
+			if resp, _ := servertest.Do(t, "GET", link, ""); resp.StatusCode != http.StatusOK {
 				t.Errorf("%s is %d", link, resp.StatusCode)
 			}
 		}
@@ -110,7 +110,7 @@ func TestPageOfInventories(t *testing.T) {
 	h := start(t, Config{})
 	reads := func(set string) {
 		t.Helper()
-		_, page := running.Do(t, "GET", h.URL+"/", "")
+		_, page := servertest.Do(t, "GET", h.URL+"/", "")
 		for _, path := range []string{"/changes?since=baseline'", "/resources'", "/audit'", "/resourcelist.xml<"} {
 			url := h.URL + "/sets/" + set + path
 			if strings.Contains(page, url) != (set != "") || set == "" && strings.Contains(page, path) {
@@ -123,7 +123,7 @@ func TestPageOfInventories(t *testing.T) {
 	h.Publish("b")
 	reads("a")
 	for _, step := range [][2]string{{"a", "b"}, {"b", ""}} {
-		if resp, body := running.Do(t, "PUT", h.URL+"/sets/"+step[0], `{"inventory":"off"}`); resp.StatusCode != http.StatusOK {
+		if resp, body := servertest.Do(t, "PUT", h.URL+"/sets/"+step[0], `{"inventory":"off"}`); resp.StatusCode != http.StatusOK {
 			t.Fatalf("%d %s", resp.StatusCode, body)
 		}
 		reads(step[1])
@@ -137,7 +137,7 @@ func TestPageOfInventories(t *testing.T) {
 func TestPageBelowAPath(t *testing.T) {
 	h := start(t, Config{BaseURL: "https://example.org/rs/"})
 	h.Publish("demo")
-	_, page := running.Do(t, "GET", h.URL+"/", "")
+	_, page := servertest.Do(t, "GET", h.URL+"/", "")
 	if !strings.Contains(page, "'https://example.org/rs/hub' -d hub.mode=subscribe -d 'hub.topic=https://example.org/rs/sets/demo/changes'") {
 		t.Error("the page does not say how to subscribe a callback")
 	}
@@ -160,7 +160,7 @@ func TestPageWithManySets(t *testing.T) {
 	h := start(t, Config{Sets: sets})
 	h.Publish(sets[len(sets)-1]) // they are made in order
 	for {
-		_, body := running.Do(t, "GET", h.URL+"/sets?limit=10000", "")
+		_, body := servertest.Do(t, "GET", h.URL+"/sets?limit=10000", "")
 		var answer struct{ Sets []setView }
 		if err := json.Unmarshal([]byte(body), &answer); err != nil {
 			t.Fatal(err)
@@ -169,7 +169,7 @@ func TestPageWithManySets(t *testing.T) {
 			break
 		}
 	}
-	_, page := running.Do(t, "GET", h.URL+"/", "")
+	_, page := servertest.Do(t, "GET", h.URL+"/", "")
 	if n := strings.Count(page, "<tr><td>"); n != maxShown || !strings.Contains(page, "And 3 more") {
 		t.Errorf("the page shows %d sets", n)
 	}
@@ -183,17 +183,17 @@ func TestPageOfASet(t *testing.T) {
 	owner := []string{"Authorization", "Bearer " + texts[0]}
 	h.Publish("shown", owner...)
 	h.Publish("hidden", owner...)
-	if resp, body := running.Do(t, "PUT", h.URL+"/sets/hidden", `{"private":true,"title":"a secret"}`, owner...); resp.StatusCode != http.StatusOK {
+	if resp, body := servertest.Do(t, "PUT", h.URL+"/sets/hidden", `{"private":true,"title":"a secret"}`, owner...); resp.StatusCode != http.StatusOK {
 		t.Fatalf("PUT: %d %s", resp.StatusCode, body)
 	}
 	const browsers = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
 	for _, accept := range []string{"", "*/*", "application/json", "text/html;q=0.5, application/json"} {
-		if resp, body := running.Do(t, "GET", h.URL+"/sets/shown", "", "Accept", accept); resp.Header.Get("Content-Type") != "application/json" {
+		if resp, body := servertest.Do(t, "GET", h.URL+"/sets/shown", "", "Accept", accept); resp.Header.Get("Content-Type") != "application/json" {
 			t.Errorf("Accept %q gives %s", accept, body)
 		}
 	}
 	get := func(set string) (*http.Response, string) {
-		resp, body := running.Do(t, "GET", h.URL+"/sets/"+set, "", "Accept", browsers)
+		resp, body := servertest.Do(t, "GET", h.URL+"/sets/"+set, "", "Accept", browsers)
 		elements(t, body)
 		if !strings.HasPrefix(resp.Header.Get("Content-Type"), "text/html") || !slices.Contains(resp.Header.Values("Vary"), "Accept") {
 			t.Errorf("a browser gets %v %s", resp.Header, body)
@@ -210,7 +210,7 @@ func TestPageOfASet(t *testing.T) {
 	}
 	for _, path := range []string{"/changelist.xml", "/changes", "/nothing.xml"} {
 		visit := func(set string) string {
-			resp, body := running.Do(t, "GET", h.URL+"/sets/"+set+path, "", "Accept", browsers, "Sec-Fetch-Dest", "document", "Sec-Fetch-Site", "none")
+			resp, body := servertest.Do(t, "GET", h.URL+"/sets/"+set+path, "", "Accept", browsers, "Sec-Fetch-Dest", "document", "Sec-Fetch-Site", "none")
 			return seen(resp, body, set)
 		}
 		if a, b := visit("hidden"), visit("missing"); a != b {
@@ -222,18 +222,18 @@ func TestPageOfASet(t *testing.T) {
 // The files of the page are kept for ever under a name that changes with them.
 func TestAssets(t *testing.T) {
 	h := start(t, Config{})
-	_, page := running.Do(t, "GET", h.URL+"/", "")
+	_, page := servertest.Do(t, "GET", h.URL+"/", "")
 	m := regexp.MustCompile(`src="\./(page/(\w+)/main\.js)"`).FindStringSubmatch(page)
 	if m == nil {
 		t.Fatalf("the page has no script: %s", page)
 	}
 	for path, want := range map[string]string{m[1]: "public, max-age=31536000, immutable", strings.Replace(m[1], m[2], "0123456789abcdef", 1): "no-cache"} {
-		resp, body := running.Do(t, "GET", h.URL+"/"+path, "")
+		resp, body := servertest.Do(t, "GET", h.URL+"/"+path, "")
 		if got := resp.Header.Get("Cache-Control"); got != want || resp.Header.Get("Content-Type") != "text/javascript; charset=utf-8" || !strings.Contains(body, "import") {
 			t.Errorf("%s: %d %v, want Cache-Control: %s", path, resp.StatusCode, resp.Header, want)
 		}
 	}
-	resp, body := running.Do(t, "GET", h.URL+"/page/"+m[2]+"/none.js", "")
+	resp, body := servertest.Do(t, "GET", h.URL+"/page/"+m[2]+"/none.js", "")
 	checkProblem(t, resp, body, http.StatusNotFound, "not-found")
 }
 
@@ -242,14 +242,14 @@ func TestCaller(t *testing.T) {
 	known, texts := tokens(t, "follow:a,operate", "follow:a", "anyone - follow:*")
 	h := start(t, Config{Callers: known})
 	for i, want := range []string{`"operate":true,"tokens":true}`, `"operate":false,"tokens":true}`} {
-		if resp, body := running.Do(t, "GET", h.URL+"/caller", "", "Authorization", "Bearer "+texts[i]); resp.StatusCode != http.StatusOK || !strings.Contains(body, want) || !strings.Contains(body, `"name":`) {
+		if resp, body := servertest.Do(t, "GET", h.URL+"/caller", "", "Authorization", "Bearer "+texts[i]); resp.StatusCode != http.StatusOK || !strings.Contains(body, want) || !strings.Contains(body, `"name":`) {
 			t.Errorf("caller %d is %s", i, body)
 		}
 	}
-	if _, body := running.Do(t, "GET", h.URL+"/caller", ""); body != `{"operate":false,"tokens":true}`+"\n" {
+	if _, body := servertest.Do(t, "GET", h.URL+"/caller", ""); body != `{"operate":false,"tokens":true}`+"\n" {
 		t.Errorf("whoever has no token is %s", body)
 	}
-	resp, body := running.Do(t, "GET", h.URL+"/caller", "", "Authorization", "Bearer rshub_WRONG")
+	resp, body := servertest.Do(t, "GET", h.URL+"/caller", "", "Authorization", "Bearer rshub_WRONG")
 	checkProblem(t, resp, body, http.StatusUnauthorized, "unauthorized")
 }
 
@@ -260,18 +260,18 @@ func TestRecent(t *testing.T) {
 		h.Publish("demo")
 	}
 	for n, want := range map[string]int{"1": 1, "3": 3, "5": 5, "100": 5} {
-		_, body := running.Do(t, "GET", h.URL+"/sets/demo?recent="+n, "")
+		_, body := servertest.Do(t, "GET", h.URL+"/sets/demo?recent="+n, "")
 		var st setView
 		if err := json.Unmarshal([]byte(body), &st); err != nil {
 			t.Fatal(err)
 		}
-		_, body = running.Do(t, "GET", h.URL+"/sets/demo/changes?since="+st.Recent, "")
+		_, body = servertest.Do(t, "GET", h.URL+"/sets/demo/changes?since="+st.Recent, "")
 		var page struct{ Changes []json.RawMessage }
 		if err := json.Unmarshal([]byte(body), &page); err != nil || len(page.Changes) != want {
 			t.Errorf("recent=%s leads to %s (%v)", n, body, err)
 		}
 	}
-	resp, body := running.Do(t, "GET", h.URL+"/sets/demo?recent=0", "")
+	resp, body := servertest.Do(t, "GET", h.URL+"/sets/demo?recent=0", "")
 	checkProblem(t, resp, body, http.StatusBadRequest, "invalid")
 }
 
@@ -296,7 +296,7 @@ func TestDocumentsForPeople(t *testing.T) {
 			{"a person", []string{"User-Agent", firefox, "Accept", browsers, "Sec-Fetch-Dest", "document", "Sec-Fetch-Site", "none"}, true},
 			{"a person at an origin that is not safe", []string{"User-Agent", firefox, "Accept", browsers}, true},
 		} {
-			resp, body := running.Do(t, "GET", h.URL+path, "", client.headers...)
+			resp, body := servertest.Do(t, "GET", h.URL+path, "", client.headers...)
 			html := strings.HasPrefix(resp.Header.Get("Content-Type"), "text/html")
 			if resp.StatusCode != http.StatusOK || html != client.people || !html && !strings.HasPrefix(body, "<?xml") || strings.Count(strings.Join(resp.Header.Values("Vary"), ", ")+",", "Accept,") != 1 {
 				t.Errorf("%s gets from %s: %d %v %.100s", client.name, path, resp.StatusCode, resp.Header, body)

@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/rshub/rshub/internal/running"
+	"github.com/rshub/rshub/internal/servertest"
 )
 
 // A source that only pings is read, for who may publish its set.
@@ -23,14 +23,14 @@ func TestPing(t *testing.T) {
 	known, texts := tokens(t, "publish:demo,follow:demo", "follow:demo")
 	h := start(t, Config{Callers: known, CallbackAllow: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}})
 	ping := func(who int, name, set string) (int, string) {
-		resp, body := running.Do(t, "POST", h.URL+"/hub", "hub.mode=publish&"+name+"="+h.URL+"/sets/"+set+"/changes",
+		resp, body := servertest.Do(t, "POST", h.URL+"/hub", "hub.mode=publish&"+name+"="+h.URL+"/sets/"+set+"/changes",
 			"Content-Type", "application/x-www-form-urlencoded", "Authorization", "Bearer "+texts[who])
 		return resp.StatusCode, body
 	}
 	if status, body := ping(0, "hub.url", "demo"); status != http.StatusBadRequest || !strings.Contains(body, "PUT "+h.URL+"/sets/demo with") {
 		t.Errorf("without a description a ping is answered %d %s", status, body)
 	}
-	resp, body := running.Do(t, "PUT", h.URL+"/sets/demo", `{"changelist":"`+source.URL+`/list"}`, "Authorization", "Bearer "+texts[0])
+	resp, body := servertest.Do(t, "PUT", h.URL+"/sets/demo", `{"changelist":"`+source.URL+`/list"}`, "Authorization", "Bearer "+texts[0])
 	if resp.StatusCode != http.StatusOK {
 		t.Fatalf("PUT: %d %s", resp.StatusCode, body)
 	}
@@ -42,7 +42,7 @@ func TestPing(t *testing.T) {
 			t.Errorf("%s: a ping is answered %d %s", name, status, body)
 		}
 	}
-	_, body = running.Do(t, "GET", h.URL+"/sets/demo/changes?since=start&wait=30s", "", "Authorization", "Bearer "+texts[1])
+	_, body = servertest.Do(t, "GET", h.URL+"/sets/demo/changes?since=start&wait=30s", "", "Authorization", "Bearer "+texts[1])
 	if strings.Count(body, `"loc"`) != 1 || !strings.Contains(body, `"sourceDatetime":"2026-01-01T00:00:00Z","loc":"https://example.org/fetched"`) {
 		t.Errorf("followers get %s\n%s", body, h.log)
 	}
@@ -54,7 +54,7 @@ func TestPing(t *testing.T) {
 	}
 	_, first, _ := strings.Cut(body, `"cursor":"`)
 	first, _, _ = strings.Cut(first, `"`)
-	_, body = running.Do(t, "GET", h.URL+"/sets/demo/changes?since="+first+"&wait=30s", "", "Authorization", "Bearer "+texts[1])
+	_, body = servertest.Do(t, "GET", h.URL+"/sets/demo/changes?since="+first+"&wait=30s", "", "Authorization", "Bearer "+texts[1])
 	if strings.Count(body, `"loc"`) != 1 || !strings.Contains(body, `"sourceDatetime":"2026-01-02T00:00:00Z"`) || !strings.Contains(body, `"loc":"https://example.org/more"`) {
 		t.Errorf("followers get %s\n%s", body, h.log)
 	}
@@ -63,10 +63,10 @@ func TestPing(t *testing.T) {
 // A hub may look at no sources.
 func TestNoPoll(t *testing.T) {
 	h := start(t, Config{NoPoll: true})
-	if resp, body := running.Do(t, "PUT", h.URL+"/sets/demo", `{"source":"https://example.org/"}`); resp.StatusCode != http.StatusBadRequest || !strings.Contains(body, "RSHUB_POLL=off") {
+	if resp, body := servertest.Do(t, "PUT", h.URL+"/sets/demo", `{"source":"https://example.org/"}`); resp.StatusCode != http.StatusBadRequest || !strings.Contains(body, "RSHUB_POLL=off") {
 		t.Errorf("a source: %d %s", resp.StatusCode, body)
 	}
-	resp, body := running.Do(t, "POST", h.URL+"/hub", "hub.mode=publish&hub.url="+h.URL+"/sets/demo/changes", "Content-Type", "application/x-www-form-urlencoded")
+	resp, body := servertest.Do(t, "POST", h.URL+"/hub", "hub.mode=publish&hub.url="+h.URL+"/sets/demo/changes", "Content-Type", "application/x-www-form-urlencoded")
 	if resp.StatusCode != http.StatusBadRequest || !strings.Contains(body, "fetches nothing") {
 		t.Errorf("a ping: %d %s", resp.StatusCode, body)
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/gorilla/websocket"
 
 	"github.com/rshub/rshub/access"
-	"github.com/rshub/rshub/internal/running"
+	"github.com/rshub/rshub/internal/servertest"
 )
 
 // Whoever follows by nothing but anyone's rights is cut off when a set becomes private.
@@ -35,7 +35,7 @@ func TestPrivate(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer events.Body.Close()
-	if resp, body := running.Do(t, "PUT", h.URL+"/sets/shown", `{"private":true}`, owner...); resp.StatusCode != http.StatusOK {
+	if resp, body := servertest.Do(t, "PUT", h.URL+"/sets/shown", `{"private":true}`, owner...); resp.StatusCode != http.StatusOK {
 		t.Fatalf("PUT is answered %d %s", resp.StatusCode, body)
 	}
 	for err == nil {
@@ -52,7 +52,7 @@ func TestPrivate(t *testing.T) {
 // A hub without tokens shows everything to everybody, so nothing is private there.
 func TestPrivateWithoutTokens(t *testing.T) {
 	h := start(t, Config{})
-	resp, body := running.Do(t, "PUT", h.URL+"/sets/demo", `{"private":true}`)
+	resp, body := servertest.Do(t, "PUT", h.URL+"/sets/demo", `{"private":true}`)
 	if detail := checkProblem(t, resp, body, http.StatusBadRequest, "invalid"); !strings.Contains(detail, "RSHUB_TOKENS_FILE") {
 		t.Errorf("the detail is %q", detail)
 	}
@@ -61,7 +61,7 @@ func TestPrivateWithoutTokens(t *testing.T) {
 // Where sets are configured, who may publish by nothing but anyone's rights does not find out
 // which of them are private; elsewhere not by what makes no set.
 func TestPrivateToPublishers(t *testing.T) {
-	file, texts := running.Tokens("publish:*,follow:*,operate", "follow:other")
+	file, texts := servertest.Tokens("publish:*,follow:*,operate", "follow:other")
 	known, err := access.ReadTokens(strings.NewReader(file + "anyone - follow:*,publish:*\n"))
 	if err != nil {
 		t.Fatal(err)
@@ -70,7 +70,7 @@ func TestPrivateToPublishers(t *testing.T) {
 	for _, h := range []*started{configured, open} {
 		owner := []string{"Authorization", "Bearer " + texts[0]}
 		h.Publish("hidden", owner...)
-		if resp, body := running.Do(t, "PUT", h.URL+"/sets/hidden", `{"title":"the hidden one","private":true,"changelist":"https://example.org/list.xml"}`, owner...); resp.StatusCode != http.StatusOK {
+		if resp, body := servertest.Do(t, "PUT", h.URL+"/sets/hidden", `{"title":"the hidden one","private":true,"changelist":"https://example.org/list.xml"}`, owner...); resp.StatusCode != http.StatusOK {
 			t.Fatalf("PUT is answered %d %s", resp.StatusCode, body)
 		}
 		form, lines := []string{"Content-Type", "application/x-www-form-urlencoded"}, []string{"Content-Type", "application/x-ndjson"}
@@ -81,12 +81,12 @@ func TestPrivateToPublishers(t *testing.T) {
 		}
 		all := []request{
 			{"POST", "/hub", "hub.mode=publish&hub.topic=" + h.URL + "/sets/SET/changes", form}, // makes no set
-			{"POST", "/sets/SET/changes", running.OneChange, []string{"Content-Type", "application/json"}},
+			{"POST", "/sets/SET/changes", servertest.OneChange, []string{"Content-Type", "application/json"}},
 			{"POST", "/sets/SET/changes", "nonsense", []string{"Content-Type", "application/json"}},
 			{"POST", "/sets/SET/changes", "nonsense", []string{"Content-Type", "text/plain"}},
 			{"POST", "/sets/SET/changes", "", []string{"Content-Type", "application/json"}},
 			{"POST", "/sets/SET/changes", `{"loc":"https://example.org/a","change":"updated"}`, lines},
-			{"POST", "/hub", running.OneChange, link},
+			{"POST", "/hub", servertest.OneChange, link},
 			{"POST", "/hub", "nonsense", link},
 			{"PUT", "/sets/SET", `{"title":"mine"}`, nil},
 			{"PUT", "/sets/SET", `{"complete":true}`, nil},
@@ -105,7 +105,7 @@ func TestPrivateToPublishers(t *testing.T) {
 					for i := range headers {
 						headers[i] = strings.ReplaceAll(headers[i], "SET", set)
 					}
-					resp, body := running.Do(t, r.method, h.URL+strings.ReplaceAll(r.path, "SET", set), strings.ReplaceAll(r.body, "SET", set), headers...)
+					resp, body := servertest.Do(t, r.method, h.URL+strings.ReplaceAll(r.path, "SET", set), strings.ReplaceAll(r.body, "SET", set), headers...)
 					return seen(resp, body, set)
 				}
 				if hidden, absent := ask("hidden"), ask("absent"); hidden != absent {

@@ -11,8 +11,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rshub/rshub/internal/logged"
-	"github.com/rshub/rshub/internal/running"
+	"github.com/rshub/rshub/internal/loggedtest"
+	"github.com/rshub/rshub/internal/servertest"
 	"github.com/rshub/rshub/problem"
 )
 
@@ -35,7 +35,7 @@ func TestRequestID(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			path := "/sets/demo/nothing-" + strings.ReplaceAll(test.name, " ", "-")
-			resp, body := running.Do(t, "GET", h.URL+path, "", requestIDHeader, test.id)
+			resp, body := servertest.Do(t, "GET", h.URL+path, "", requestIDHeader, test.id)
 			id := resp.Header.Get(requestIDHeader)
 			if (id == test.id) != test.kept || !goodRequestID(id) {
 				t.Errorf("the id %q is answered with %q", test.id, id)
@@ -55,8 +55,8 @@ func TestRequestID(t *testing.T) {
 			}
 		})
 	}
-	one, _ := running.Do(t, "GET", h.URL+"/", "")
-	two, _ := running.Do(t, "GET", h.Ops+"/healthz", "")
+	one, _ := servertest.Do(t, "GET", h.URL+"/", "")
+	two, _ := servertest.Do(t, "GET", h.Ops+"/healthz", "")
 	if a, b := one.Header.Get(requestIDHeader), two.Header.Get(requestIDHeader); a == b || a == "" || b == "" {
 		t.Errorf("two requests have the ids %q and %q", a, b)
 	}
@@ -65,7 +65,7 @@ func TestRequestID(t *testing.T) {
 // The line of a request has the status that the client got, also where the handler
 // wrote nothing or took the connection over.
 func TestLoggedStatus(t *testing.T) {
-	log := &logged.Log{}
+	log := &loggedtest.Log{}
 	q := &requests{log: slog.New(requestHandler{log.Logger(slog.LevelDebug).Handler()})}
 	mux := http.NewServeMux()
 	mux.HandleFunc("/nothing", func(http.ResponseWriter, *http.Request) {})
@@ -83,7 +83,7 @@ func TestLoggedStatus(t *testing.T) {
 	defer srv.Close()
 	var want []int
 	for _, path := range []string{"/nothing", "/written", "/taken", "/missing"} {
-		resp, _ := running.Do(t, "GET", srv.URL+path, "")
+		resp, _ := servertest.Do(t, "GET", srv.URL+path, "")
 		want = append(want, resp.StatusCode)
 	}
 	for len(log.Lines(t, "request")) < len(want) { // the last is written just after its answer
@@ -103,7 +103,7 @@ func TestLoggedStatus(t *testing.T) {
 // What is logged about a request that failed has its id, at a level that is seen.
 func TestFailedRequestIsLogged(t *testing.T) {
 	h := start(t, Config{DiskReserve: 1 << 60, Sets: []string{"demo"}})
-	running.Do(t, "POST", h.URL+"/sets/demo/changes", running.OneChange, "Content-Type", "application/json", requestIDHeader, "mine")
+	servertest.Do(t, "POST", h.URL+"/sets/demo/changes", servertest.OneChange, "Content-Type", "application/json", requestIDHeader, "mine")
 	for _, msg := range []string{"request refused", "request"} {
 		if all := h.log.Lines(t, msg); len(all) != 1 || all[0]["requestId"] != "mine" || all[0]["level"] != "WARN" {
 			t.Errorf("%q is logged %v", msg, all)
@@ -113,7 +113,7 @@ func TestFailedRequestIsLogged(t *testing.T) {
 
 // A panic is no secret, and ends nothing but its request.
 func TestPanicIsLogged(t *testing.T) {
-	log := &logged.Log{}
+	log := &loggedtest.Log{}
 	q := &requests{log: slog.New(requestHandler{log.Logger(slog.LevelInfo).Handler()})}
 	for _, what := range []any{"a bug", http.ErrAbortHandler} {
 		func() {
@@ -151,7 +151,7 @@ func TestShownPath(t *testing.T) {
 
 // A visitor who comes while the hub starts is told so, and is nothing to warn of.
 func TestEarlyVisitor(t *testing.T) {
-	log := &logged.Log{}
+	log := &loggedtest.Log{}
 	q := &requests{log: log.Logger(slog.LevelDebug)}
 	h := q.logged(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) }), slog.LevelWarn)
 	for _, test := range []struct {

@@ -17,7 +17,7 @@ import (
 
 	"github.com/rshub/rshub/access"
 	"github.com/rshub/rshub/internal/redistest"
-	"github.com/rshub/rshub/internal/running"
+	"github.com/rshub/rshub/internal/servertest"
 )
 
 // A tokensFile is a file of tokens that a test changes.
@@ -29,7 +29,7 @@ type tokensFile struct {
 
 func newTokensFile(t *testing.T, rights ...string) *tokensFile {
 	t.Helper()
-	file, texts := running.Tokens(rights...)
+	file, texts := servertest.Tokens(rights...)
 	f := &tokensFile{filepath.Join(t.TempDir(), "tokens"), strings.Split(strings.TrimSpace(file), "\n"), texts}
 	f.write(t, f.lines...)
 	return f
@@ -122,7 +122,7 @@ func askBy(t *testing.T, by *http.Client, method, url string, body io.Reader, he
 
 func makePrivate(t *testing.T, h *started, set string, private bool, headers ...string) {
 	t.Helper()
-	if resp, body := running.Do(t, "PUT", h.URL+"/sets/"+set, fmt.Sprintf(`{"private":%t}`, private), headers...); resp.StatusCode != http.StatusOK {
+	if resp, body := servertest.Do(t, "PUT", h.URL+"/sets/"+set, fmt.Sprintf(`{"private":%t}`, private), headers...); resp.StatusCode != http.StatusOK {
 		t.Fatalf("PUT is answered %d %s", resp.StatusCode, body)
 	}
 }
@@ -188,7 +188,7 @@ func TestStreamsEnd(t *testing.T) {
 		return lines.String()
 	}
 	for i := range 12 { // more than lies between here and there
-		if resp, body := running.Do(t, "POST", h.URL+"/sets/a/changes", batch(fmt.Sprint(i)), append(file.bearer(0), "Content-Type", "application/x-ndjson")...); resp.StatusCode != http.StatusOK {
+		if resp, body := servertest.Do(t, "POST", h.URL+"/sets/a/changes", batch(fmt.Sprint(i)), append(file.bearer(0), "Content-Type", "application/x-ndjson")...); resp.StatusCode != http.StatusOK {
 			t.Fatalf("publish: %d %s", resp.StatusCode, body)
 		}
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/rshub/rshub/callback/subscription"
 	"github.com/rshub/rshub/changelog/disklog"
 	"github.com/rshub/rshub/feed"
-	"github.com/rshub/rshub/internal/running"
+	"github.com/rshub/rshub/internal/servertest"
 )
 
 // What a hub says of itself does not grow with its sets and subscriptions: no
@@ -28,7 +28,7 @@ func TestLargeScrape(t *testing.T) {
 	fillWithIdle(t, filepath.Join(data, storeDir), sets, subscriptions)
 	h := start(t, Config{Data: data})
 	for there := fmt.Sprintf("\nrshub_callback_subscriptions %d\n", subscriptions); ; {
-		_, body := running.Do(t, "GET", h.Ops+"/metrics", "")
+		_, body := servertest.Do(t, "GET", h.Ops+"/metrics", "")
 		if len(body) >= most {
 			t.Fatalf("the metrics are %d bytes: %.10000s", len(body), body)
 		}

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rshub/rshub/internal/running"
+	"github.com/rshub/rshub/internal/servertest"
 )
 
 func TestStartup(t *testing.T) {
@@ -26,18 +26,18 @@ func TestStartup(t *testing.T) {
 	if line["msg"] != "rshub is running" || line["listen"] != listen || line["ops"] != ops || line["url"] != h.URL || line["memory"] != h.data || line["version"] != "v1.2.3" {
 		t.Errorf("the first line is %s", first)
 	}
-	if resp, body := running.Do(t, "GET", h.Ops+"/healthz", ""); resp.StatusCode != http.StatusOK || !strings.Contains(body, `"ok"`) {
+	if resp, body := servertest.Do(t, "GET", h.Ops+"/healthz", ""); resp.StatusCode != http.StatusOK || !strings.Contains(body, `"ok"`) {
 		t.Errorf("healthz is %d %s", resp.StatusCode, body)
 	}
 	if ready, checks := readiness(t, h); !ready || len(checks) != 1 || checks["memory"] != (dependency{OK: true, Required: true}) {
 		t.Errorf("ready is %v, %v", ready, checks)
 	}
-	if resp, _ := running.Do(t, "GET", h.Ops+"/debug/pprof/", ""); resp.StatusCode != http.StatusOK {
+	if resp, _ := servertest.Do(t, "GET", h.Ops+"/debug/pprof/", ""); resp.StatusCode != http.StatusOK {
 		t.Errorf("the profiles are %d", resp.StatusCode)
 	}
 	// What is for operators is not at the hub's own address.
 	for _, path := range []string{"/healthz", "/readyz", "/metrics", "/backup", "/debug/pprof/"} {
-		if resp, _ := running.Do(t, "GET", h.URL+path, ""); resp.StatusCode != http.StatusNotFound {
+		if resp, _ := servertest.Do(t, "GET", h.URL+path, ""); resp.StatusCode != http.StatusNotFound {
 			t.Errorf("%s is %d for everybody", path, resp.StatusCode)
 		}
 	}
@@ -86,7 +86,7 @@ func TestStopWhilePublishing(t *testing.T) {
 		t.Fatal(err)
 	}
 	for { // until the first batch is there: then the request is surely under way
-		if _, body := running.Do(t, "GET", h.URL+"/sets", ""); strings.Contains(body, `"changes":1000`) {
+		if _, body := servertest.Do(t, "GET", h.URL+"/sets", ""); strings.Contains(body, `"changes":1000`) {
 			break
 		}
 	}
@@ -99,7 +99,7 @@ func TestStopWhilePublishing(t *testing.T) {
 			break
 		}
 	}
-	if resp, _ := running.Do(t, "GET", h.Ops+"/healthz", ""); resp.StatusCode != http.StatusOK {
+	if resp, _ := servertest.Do(t, "GET", h.Ops+"/healthz", ""); resp.StatusCode != http.StatusOK {
 		t.Errorf("while stopping healthz is %d", resp.StatusCode)
 	}
 	for { // the listener is closed just after
@@ -120,7 +120,7 @@ func TestStopWhilePublishing(t *testing.T) {
 	}
 	h.Stop()
 	again := start(t, Config{Data: h.data})
-	if _, body := running.Do(t, "GET", again.URL+"/sets/demo", ""); !strings.Contains(body, `"changes":1001`) {
+	if _, body := servertest.Do(t, "GET", again.URL+"/sets/demo", ""); !strings.Contains(body, `"changes":1001`) {
 		t.Errorf("afterwards the set is %s", body)
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rshub/rshub/internal/running"
+	"github.com/rshub/rshub/internal/servertest"
 	"github.com/rshub/rshub/resourcesync"
 )
 
@@ -34,8 +34,8 @@ func TestRoutes(t *testing.T) {
 		{"POST", "/.well-known/resourcesync", "", nil, 405, "GET, HEAD"},
 
 		{"GET", "/hub", "", nil, 200, "text/plain; charset=utf-8"},
-		{"POST", "/hub", running.OneChange, []string{"Content-Type", "application/json", "Link", links}, 200, "application/json"},
-		{"POST", "/hub", running.OneChange, []string{"Content-Type", "application/json"}, 400, "invalid"},
+		{"POST", "/hub", servertest.OneChange, []string{"Content-Type", "application/json", "Link", links}, 200, "application/json"},
+		{"POST", "/hub", servertest.OneChange, []string{"Content-Type", "application/json"}, 400, "invalid"},
 		{"DELETE", "/hub", "", nil, 405, "GET, HEAD, POST"},
 
 		{"GET", "/sets", "", nil, 200, "application/json"},
@@ -51,8 +51,8 @@ func TestRoutes(t *testing.T) {
 
 		{"GET", "/sets/demo/changes", "", nil, 200, "application/xml"},
 		{"HEAD", "/sets/demo/changes", "", nil, 200, "application/xml"},
-		{"POST", "/sets/demo/changes", running.OneChange, []string{"Content-Type", "application/json"}, 200, "application/json"},
-		{"POST", "/sets/demo/changes", running.OneChange, nil, 415, "unsupported"},
+		{"POST", "/sets/demo/changes", servertest.OneChange, []string{"Content-Type", "application/json"}, 200, "application/json"},
+		{"POST", "/sets/demo/changes", servertest.OneChange, nil, 415, "unsupported"},
 		{"GET", "/sets/demo/changes?since=start", "", nil, 200, "application/json"},
 		{"GET", "/sets/demo/changes", "", []string{"Accept", "application/x-ndjson"}, 200, "application/x-ndjson"},
 		{"GET", "/sets/demo/changes?since=1-1", "", nil, 410, "gone"},
@@ -71,7 +71,7 @@ func TestRoutes(t *testing.T) {
 			for i, s := range test.headers {
 				headers[i] = strings.ReplaceAll(s, "BASE", h.URL)
 			}
-			resp, body := running.Do(t, test.method, h.URL+test.path, test.body, headers...)
+			resp, body := servertest.Do(t, test.method, h.URL+test.path, test.body, headers...)
 			switch {
 			case resp.StatusCode != test.status:
 				t.Errorf("the answer is %d %s", resp.StatusCode, body)
@@ -109,13 +109,13 @@ func TestSlashInSet(t *testing.T) {
 		{"GET", "/sets/%2e%2e%2fa/changes"}, {"GET", "/sets/A/b/changes"},
 	} {
 		t.Run(test.method+" "+test.path, func(t *testing.T) {
-			resp, body := running.Do(t, test.method, h.URL+test.path, running.OneChange, "Content-Type", "application/json")
+			resp, body := servertest.Do(t, test.method, h.URL+test.path, servertest.OneChange, "Content-Type", "application/json")
 			if detail := checkProblem(t, resp, body, http.StatusBadRequest, "invalid"); !strings.Contains(detail, "a name is 1 to 63 of a-z") {
 				t.Errorf("it says %q", detail)
 			}
 		})
 	}
-	_, body := running.Do(t, "GET", h.URL+"/sets", "")
+	_, body := servertest.Do(t, "GET", h.URL+"/sets", "")
 	if n := strings.Count(body, `"topic"`); n != 1 {
 		t.Errorf("there are %d sets: %s", n, body)
 	}
@@ -124,7 +124,7 @@ func TestSlashInSet(t *testing.T) {
 func TestDescribeAndDelete(t *testing.T) {
 	h := start(t, Config{})
 	const description = `{"title":"A <demo>","describedby":"https://example.org/about","changelist":"https://example.org/changelist.xml?a=1"}`
-	resp, body := running.Do(t, "PUT", h.URL+"/sets/demo", description)
+	resp, body := servertest.Do(t, "PUT", h.URL+"/sets/demo", description)
 	var v setView
 	if err := json.Unmarshal([]byte(body), &v); err != nil || resp.StatusCode != http.StatusOK {
 		t.Fatalf("PUT: %d %s", resp.StatusCode, body)
@@ -134,7 +134,7 @@ func TestDescribeAndDelete(t *testing.T) {
 	}
 	h.Publish("demo")
 	var after setView
-	if _, body = running.Do(t, "GET", h.URL+"/sets/demo", ""); json.Unmarshal([]byte(body), &after) != nil || after.Changes != 1 || after.Updated == "" || after.Title != v.Title {
+	if _, body = servertest.Do(t, "GET", h.URL+"/sets/demo", ""); json.Unmarshal([]byte(body), &after) != nil || after.Changes != 1 || after.Updated == "" || after.Title != v.Title {
 		t.Errorf("GET answers %s", body)
 	}
 	for _, test := range []struct {
@@ -167,15 +167,15 @@ func TestDescribeAndDelete(t *testing.T) {
 		{`{"complete":1}`, 400, "invalid", "the body is not"},
 		{`{"title":"` + strings.Repeat("x", 20_000) + `"}`, 413, "too-large", "16384"},
 	} {
-		resp, body := running.Do(t, "PUT", h.URL+"/sets/demo", test.body)
+		resp, body := servertest.Do(t, "PUT", h.URL+"/sets/demo", test.body)
 		if detail := checkProblem(t, resp, body, test.status, test.kind); !strings.Contains(detail, test.detail) {
 			t.Errorf("PUT %.40q says %q", test.body, detail)
 		}
 	}
-	if resp, body := running.Do(t, "DELETE", h.URL+"/sets/demo", ""); resp.StatusCode != http.StatusNoContent || body != "" {
+	if resp, body := servertest.Do(t, "DELETE", h.URL+"/sets/demo", ""); resp.StatusCode != http.StatusNoContent || body != "" {
 		t.Errorf("DELETE: %d %s", resp.StatusCode, body)
 	}
-	resp, body = running.Do(t, "GET", h.URL+"/sets/demo", "")
+	resp, body = servertest.Do(t, "GET", h.URL+"/sets/demo", "")
 	checkProblem(t, resp, body, http.StatusNotFound, "no-such-set")
 }
 
@@ -215,7 +215,7 @@ func TestRightsOfRoutes(t *testing.T) {
 		{nobody, "DELETE", "/sets/open", 401},
 		{nobody, "GET", "/", 200},
 	} {
-		resp, body := running.Do(t, test.method, h.URL+test.path, "", bearer(test.who)...)
+		resp, body := servertest.Do(t, test.method, h.URL+test.path, "", bearer(test.who)...)
 		if resp.StatusCode != test.status {
 			t.Errorf("caller %d: %s %s is %d %s, want %d", test.who, test.method, test.path, resp.StatusCode, body, test.status)
 		}
@@ -225,15 +225,15 @@ func TestRightsOfRoutes(t *testing.T) {
 	}
 	// The hub's own URL asks for the same right.
 	link := []string{"Link", "<" + h.URL + "/sets/demo/changes>; rel=self, <" + h.URL + "/hub>; rel=hub", "Content-Type", "application/json"}
-	if resp, body := running.Do(t, "POST", h.URL+"/hub", running.OneChange, append(link, bearer(follower)...)...); resp.StatusCode != http.StatusForbidden {
+	if resp, body := servertest.Do(t, "POST", h.URL+"/hub", servertest.OneChange, append(link, bearer(follower)...)...); resp.StatusCode != http.StatusForbidden {
 		t.Errorf("POST /hub is %d %s", resp.StatusCode, body)
 	}
-	if resp, body := running.Do(t, "POST", h.URL+"/hub", running.OneChange, append(link, bearer(publisher)...)...); resp.StatusCode != http.StatusOK {
+	if resp, body := servertest.Do(t, "POST", h.URL+"/hub", servertest.OneChange, append(link, bearer(publisher)...)...); resp.StatusCode != http.StatusOK {
 		t.Errorf("POST /hub is %d %s", resp.StatusCode, body)
 	}
 	for who, want := range map[int]bool{publisher: true, follower: false, nobody: false} {
 		for _, path := range []string{"/", "/sets", "/.well-known/resourcesync"} {
-			resp, body := running.Do(t, "GET", h.URL+path, "", bearer(who)...)
+			resp, body := servertest.Do(t, "GET", h.URL+path, "", bearer(who)...)
 			if got := strings.Contains(body, "/sets/demo/capabilitylist.xml"); got != want {
 				t.Errorf("caller %d sees the set at %s: %v", who, path, got)
 			}
@@ -242,7 +242,7 @@ func TestRightsOfRoutes(t *testing.T) {
 			}
 		}
 	}
-	resp, body := running.Do(t, "GET", h.URL+"/", "", "Authorization", "Bearer rshub_WRONG")
+	resp, body := servertest.Do(t, "GET", h.URL+"/", "", "Authorization", "Bearer rshub_WRONG")
 	if detail := checkProblem(t, resp, body, http.StatusUnauthorized, "unauthorized"); strings.Contains(detail, "WRONG") {
 		t.Errorf("the token is in %q", detail)
 	}
@@ -260,12 +260,12 @@ func TestWhoSeesTheChangeList(t *testing.T) {
 		return []string{"Authorization", "Bearer " + texts[who]}
 	}
 	const list = "https://example.org/secret/changelist.xml"
-	if resp, body := running.Do(t, "PUT", h.URL+"/sets/demo", `{"changelist":"`+list+`"}`, bearer(0)...); resp.StatusCode != http.StatusOK || !strings.Contains(body, list) {
+	if resp, body := servertest.Do(t, "PUT", h.URL+"/sets/demo", `{"changelist":"`+list+`"}`, bearer(0)...); resp.StatusCode != http.StatusOK || !strings.Contains(body, list) {
 		t.Fatalf("PUT is answered %d %s", resp.StatusCode, body)
 	}
 	for who, want := range []bool{true, false, true, false} {
 		for _, path := range []string{"/sets/demo", "/sets", "/", "/sets/demo/capabilitylist.xml", "/.well-known/resourcesync"} {
-			resp, body := running.Do(t, "GET", h.URL+path, "", bearer(who)...)
+			resp, body := servertest.Do(t, "GET", h.URL+path, "", bearer(who)...)
 			if resp.StatusCode != http.StatusOK || !strings.Contains(body, "demo") {
 				t.Errorf("caller %d: %s is %d %s", who, path, resp.StatusCode, body)
 			}
@@ -279,9 +279,9 @@ func TestWhoSeesTheChangeList(t *testing.T) {
 func TestConfiguredSets(t *testing.T) {
 	h := start(t, Config{Sets: []string{"demo"}})
 	h.Publish("demo")
-	resp, body := running.Do(t, "POST", h.URL+"/sets/other/changes", running.OneChange, "Content-Type", "application/json")
+	resp, body := servertest.Do(t, "POST", h.URL+"/sets/other/changes", servertest.OneChange, "Content-Type", "application/json")
 	checkProblem(t, resp, body, http.StatusNotFound, "no-such-set")
-	resp, body = running.Do(t, "GET", h.URL+"/sets/other/changes?since=now", "")
+	resp, body = servertest.Do(t, "GET", h.URL+"/sets/other/changes?since=now", "")
 	checkProblem(t, resp, body, http.StatusNotFound, "no-such-set")
 }
 
@@ -325,13 +325,13 @@ func TestUnknownParameters(t *testing.T) {
 		{"/sets?limits=1", `did you mean "limit"?`},
 		{"/sets/demo/ticket?limit=1", `which takes none`},
 	} {
-		resp, body := running.Do(t, "GET", h.URL+test.path, "")
+		resp, body := servertest.Do(t, "GET", h.URL+test.path, "")
 		if detail := checkProblem(t, resp, body, 400, "invalid"); !strings.Contains(detail, test.want) {
 			t.Errorf("%s: %s", test.path, detail)
 		}
 	}
 	for _, path := range []string{"/?x=1", "/sets/demo/changes?since=start&ticket=x", "/.well-known/resourcesync?x=1"} {
-		if resp, body := running.Do(t, "GET", h.URL+path, ""); resp.StatusCode != 200 {
+		if resp, body := servertest.Do(t, "GET", h.URL+path, ""); resp.StatusCode != 200 {
 			t.Errorf("%s: %d %s", path, resp.StatusCode, body)
 		}
 	}

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rshub/rshub/internal/running"
+	"github.com/rshub/rshub/internal/servertest"
 )
 
 // A set that is described with a source is filled from a sitemap, and then known whole.
@@ -30,7 +30,7 @@ func TestSource(t *testing.T) {
 	known, texts := tokens(t, "publish:*,follow:*", "follow:demo")
 	h := start(t, Config{Callers: known, CallbackAllow: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}})
 	do := func(who int, method, path, body string) (int, string) {
-		resp, text := running.Do(t, method, h.URL+path, body, "Authorization", "Bearer "+texts[who])
+		resp, text := servertest.Do(t, method, h.URL+path, body, "Authorization", "Bearer "+texts[who])
 		return resp.StatusCode, text
 	}
 	looked := func(set string) (view setView) {
@@ -111,7 +111,7 @@ func TestSourceAgain(t *testing.T) {
 	defer source.Close()
 	h := start(t, Config{CallbackAllow: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}})
 	do := func(method, path, body string, headers ...string) string {
-		resp, text := running.Do(t, method, h.URL+path, body, headers...)
+		resp, text := servertest.Do(t, method, h.URL+path, body, headers...)
 		if resp.StatusCode >= 300 {
 			t.Fatalf("%s %s: %d %s", method, path, resp.StatusCode, text)
 		}
@@ -165,8 +165,8 @@ func TestSourceAgain(t *testing.T) {
 		t.Errorf("while others publish it says %s\n%s", got, h.log)
 	}
 	do("DELETE", "/sets/demo", "")
-	running.Do(t, "POST", h.URL+"/hub", "hub.mode=publish&hub.url="+h.URL+"/sets/demo/changes", "Content-Type", "application/x-www-form-urlencoded")
-	if resp, text := running.Do(t, "GET", h.URL+"/sets/demo", ""); resp.StatusCode != http.StatusNotFound {
+	servertest.Do(t, "POST", h.URL+"/hub", "hub.mode=publish&hub.url="+h.URL+"/sets/demo/changes", "Content-Type", "application/x-www-form-urlencoded")
+	if resp, text := servertest.Do(t, "GET", h.URL+"/sets/demo", ""); resp.StatusCode != http.StatusNotFound {
 		t.Errorf("the set is there again: %d %s", resp.StatusCode, text)
 	}
 }

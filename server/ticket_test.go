@@ -15,8 +15,8 @@ import (
 
 	"github.com/rshub/rshub/access"
 	"github.com/rshub/rshub/internal/redistest"
-	"github.com/rshub/rshub/internal/running"
-	"github.com/rshub/rshub/internal/until"
+	"github.com/rshub/rshub/internal/servertest"
+	"github.com/rshub/rshub/internal/untiltest"
 )
 
 // ticketFor asks for a ticket.
@@ -26,7 +26,7 @@ func ticketFor(t *testing.T, h *started, token, set, body string) (ticketView, *
 	if token != "" {
 		headers = []string{"Authorization", "Bearer " + token}
 	}
-	resp, text := running.Do(t, "POST", h.URL+"/sets/"+set+"/ticket", body, headers...)
+	resp, text := servertest.Do(t, "POST", h.URL+"/sets/"+set+"/ticket", body, headers...)
 	var v ticketView
 	if err := json.Unmarshal([]byte(text), &v); err != nil || resp.StatusCode != http.StatusOK {
 		t.Fatalf("%d %s", resp.StatusCode, text)
@@ -76,11 +76,11 @@ func TestTicket(t *testing.T) {
 	defer stream.Body.Close()
 	for lines := bufio.NewScanner(stream.Body); lines.Scan() && !strings.Contains(lines.Text(), `"changes":[{`); {
 	}
-	resp, body := running.Do(t, "GET", topic+query, "", "Accept", "application/json")
+	resp, body := servertest.Do(t, "GET", topic+query, "", "Accept", "application/json")
 	if resp.StatusCode != http.StatusOK || strings.Contains(body, v.Ticket) || strings.Contains(strings.Join(resp.Header["Link"], ","), v.Ticket) {
 		t.Errorf("%d %s %v", resp.StatusCode, body, resp.Header)
 	}
-	resp, _ = running.Do(t, "GET", h.URL+"/sets/a/changelist.xml?ticket="+v.Ticket, "")
+	resp, _ = servertest.Do(t, "GET", h.URL+"/sets/a/changelist.xml?ticket="+v.Ticket, "")
 	if resp.StatusCode != http.StatusOK || strings.Contains(resp.Header.Get("Cache-Control"), "public") {
 		t.Errorf("%d %v", resp.StatusCode, resp.Header)
 	}
@@ -105,12 +105,12 @@ func TestTicket(t *testing.T) {
 		{"GET", "/sets/open/changes?since=start", "", 200, []string{"Cookie", "rshub-ticket=old", "Accept", "application/json"}},
 		{"GET", "/sets/a/changes?since=start", "", 401, []string{"Cookie", "rshub-ticket=old"}},
 	} {
-		resp, body := running.Do(t, test.method, h.URL+test.path, test.body, test.headers...)
+		resp, body := servertest.Do(t, test.method, h.URL+test.path, test.body, test.headers...)
 		if resp.StatusCode != test.status || strings.Contains(body, v.Ticket) {
 			t.Errorf("%s %.40s: %d %s, want %d", test.method, test.path, resp.StatusCode, body, test.status)
 		}
 	}
-	if resp, _ := running.Do(t, "GET", h.Ops+"/backup"+query, ""); resp.StatusCode != http.StatusUnauthorized && resp.StatusCode != http.StatusForbidden {
+	if resp, _ := servertest.Do(t, "GET", h.Ops+"/backup"+query, ""); resp.StatusCode != http.StatusUnauthorized && resp.StatusCode != http.StatusForbidden {
 		t.Error("a ticket is good at the operations address")
 	}
 	if strings.Contains(h.log.String(), v.Ticket) {
@@ -128,7 +128,7 @@ func TestTicket(t *testing.T) {
 		t.Errorf("without a token: %+v", v)
 	}
 	for body, want := range map[string]string{`{"seconds":0}`: "seconds", `{"seconds":3601}`: "seconds", `{"minutes":1}`: "minutes", `{} {}`: "follows", `[]`: "the body is"} {
-		resp, text := running.Do(t, "POST", h.URL+"/sets/a/ticket", body, "Authorization", "Bearer "+texts[1])
+		resp, text := servertest.Do(t, "POST", h.URL+"/sets/a/ticket", body, "Authorization", "Bearer "+texts[1])
 		if checkProblem(t, resp, text, 400, "invalid"); !strings.Contains(text, want) {
 			t.Errorf("%s: %s", body, text)
 		}
@@ -143,7 +143,7 @@ func TestTicketWithoutTokens(t *testing.T) {
 	if v.Ticket != "" || v.Expires != "" {
 		t.Errorf("%+v", v)
 	}
-	if resp, body := running.Do(t, "GET", v.URL+"?since=start&ticket=old", "", "Accept", "application/json"); resp.StatusCode != http.StatusOK {
+	if resp, body := servertest.Do(t, "GET", v.URL+"?since=start&ticket=old", "", "Accept", "application/json"); resp.StatusCode != http.StatusOK {
 		t.Errorf("%d %s", resp.StatusCode, body)
 	}
 }
@@ -152,7 +152,7 @@ func TestTicketWithoutTokens(t *testing.T) {
 func TestTicketOfSeveralHubs(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
-	file, texts := running.Tokens("publish:*,follow:*", "follow:a")
+	file, texts := servertest.Tokens("publish:*,follow:*", "follow:a")
 	path := t.TempDir() + "/tokens"
 	writeFile(t, path, file)
 	var hubs []*started
@@ -179,9 +179,9 @@ func TestTicketOfSeveralHubs(t *testing.T) {
 	if _, err := io.ReadAll(stream.Body); err != nil {
 		t.Errorf("the event stream: %v", err)
 	}
-	until.Done(t, "the ticket is good at no hub", func() bool {
+	untiltest.Done(t, "the ticket is good at no hub", func() bool {
 		for _, h := range hubs {
-			if resp, _ := running.Do(t, "GET", h.URL+"/sets/a/changes?ticket="+v.Ticket, ""); resp.StatusCode != http.StatusUnauthorized {
+			if resp, _ := servertest.Do(t, "GET", h.URL+"/sets/a/changes?ticket="+v.Ticket, ""); resp.StatusCode != http.StatusUnauthorized {
 				return false
 			}
 		}

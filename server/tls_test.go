@@ -20,9 +20,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/rshub/rshub/internal/certificate/certtest"
-	"github.com/rshub/rshub/internal/logged"
-	"github.com/rshub/rshub/internal/running"
-	"github.com/rshub/rshub/internal/until"
+	"github.com/rshub/rshub/internal/loggedtest"
+	"github.com/rshub/rshub/internal/servertest"
+	"github.com/rshub/rshub/internal/untiltest"
 )
 
 // A secured is a hub that speaks TLS.
@@ -138,7 +138,7 @@ func TestTLS(t *testing.T) {
 	if _, err := s.client(&tls.Config{MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS11}, true).Get(s.URL + "/sets"); err == nil || !strings.Contains(err.Error(), "protocol version") {
 		t.Errorf("TLS 1.1: %v", err)
 	}
-	if resp, body := running.Do(t, "GET", strings.Replace(s.URL, "https:", "http:", 1)+"/sets", ""); resp.StatusCode != http.StatusBadRequest || !strings.Contains(body, "HTTP request to an HTTPS server") {
+	if resp, body := servertest.Do(t, "GET", strings.Replace(s.URL, "https:", "http:", 1)+"/sets", ""); resp.StatusCode != http.StatusBadRequest || !strings.Contains(body, "HTTP request to an HTTPS server") {
 		t.Errorf("without TLS: %d %s", resp.StatusCode, body)
 	}
 	s.publish(3, 10)
@@ -234,7 +234,7 @@ func TestStalledTLS(t *testing.T) {
 		_, body := s.do(s.http, "GET", s.Ops+"/metrics", "")
 		return strings.Contains(body, `rshub_followers_closed_total{kind="websocket",reason="slow"} 1`)
 	}
-	until.Done(t, "the stalled client is cut", func() bool {
+	untiltest.Done(t, "the stalled client is cut", func() bool {
 		s.publish(1000, 1000)
 		s.read(healthy, 1000)
 		return closed()
@@ -260,13 +260,13 @@ func TestCertificateIsReplaced(t *testing.T) {
 	}
 	ends := time.Now().Add(48 * time.Hour).Truncate(time.Second)
 	s.pair.Renew(ends)
-	until.Done(t, "the new certificate", func() bool { return serial() == 2 })
+	untiltest.Done(t, "the new certificate", func() bool { return serial() == 2 })
 	_, metrics := s.do(s.http, "GET", s.Ops+"/metrics", "")
 	if want := fmt.Sprintf(`rshub_certificate_expires_timestamp_seconds %g`, float64(ends.Unix())); !strings.Contains(metrics, want) {
 		t.Errorf("metrics lack %s", want)
 	}
 	s.pair.Write(s.pair.Key, []byte("no key"))
-	until.Done(t, "the bad file is seen", func() bool {
+	untiltest.Done(t, "the bad file is seen", func() bool {
 		resp, body := s.do(s.http, "GET", s.Ops+"/readyz", "")
 		return resp.StatusCode == http.StatusOK && strings.Contains(body, `"certificate":{"ok":false,"required":false,"reason":"read the certificate in `)
 	})
@@ -311,7 +311,7 @@ func TestStrictTransport(t *testing.T) {
 // Who connects and does not shake hands is cut, on both addresses, and so is who speaks
 // HTTP/2 without TLS.
 func TestHandshakeIsBounded(t *testing.T) {
-	pair, log := certtest.New(t), &logged.Log{}
+	pair, log := certtest.New(t), &loggedtest.Log{}
 	server, err := New(Config{Listen: "127.0.0.1:0", OpsListen: "127.0.0.1:0", Data: t.TempDir(), Logger: log.Logger(slog.LevelInfo),
 		TLSCertFile: pair.Cert, TLSKeyFile: pair.Key})
 	if err != nil {
@@ -326,7 +326,7 @@ func TestHandshakeIsBounded(t *testing.T) {
 		}
 		srv.ReadHeaderTimeout = 100 * time.Millisecond
 	}
-	h := running.Start(t, server, log)
+	h := servertest.Start(t, server, log)
 	for _, url := range []string{h.URL, h.Ops} {
 		for _, says := range []string{"", "\x16\x03", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"} {
 			conn, err := net.Dial("tcp", strings.TrimPrefix(url, "http://"))

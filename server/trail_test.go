@@ -15,9 +15,9 @@ import (
 	"testing"
 
 	"github.com/rshub/rshub/internal/operatetest"
-	"github.com/rshub/rshub/internal/running"
+	"github.com/rshub/rshub/internal/servertest"
 	"github.com/rshub/rshub/internal/trail"
-	"github.com/rshub/rshub/internal/until"
+	"github.com/rshub/rshub/internal/untiltest"
 )
 
 // audited returns the lines of an audit log.
@@ -65,7 +65,7 @@ func TestAuditLogTable(t *testing.T) {
 		if token != "" {
 			headers = append(headers, "Authorization", "Bearer "+token)
 		}
-		resp, text := running.Do(t, method, url, body, headers...)
+		resp, text := servertest.Do(t, method, url, body, headers...)
 		if resp.StatusCode != want {
 			t.Fatalf("%s %s: %d %s", method, url, resp.StatusCode, text)
 		}
@@ -77,10 +77,10 @@ func TestAuditLogTable(t *testing.T) {
 	const forms = "application/x-www-form-urlencoded"
 	alice, operator := texts[0], texts[1]
 	do(operator, "PUT", h.URL+"/sets/demo", "application/json", "{}", 200)
-	do(alice, "POST", topic, "application/json", running.OneChange, 200)
+	do(alice, "POST", topic, "application/json", servertest.OneChange, 200)
 	do(alice, "POST", h.URL+"/hub", forms, form("subscribe"), 202)
 	var list struct{ Subscriptions []struct{ ID string } }
-	until.Done(t, "the subscription is there", func() bool {
+	untiltest.Done(t, "the subscription is there", func() bool {
 		if err := json.Unmarshal([]byte(do(operator, "GET", h.URL+"/sets/demo/subscriptions", "", "", 200)), &list); err != nil {
 			t.Fatal(err)
 		}
@@ -96,9 +96,9 @@ func TestAuditLogTable(t *testing.T) {
 	do(operator, "POST", h.Ops+"/backup", "", "", 200)
 	do(operator, "GET", h.Ops+"/debug/pprof/heap", "", "", 200)
 	do(operator, "DELETE", h.URL+"/sets/demo", "", "", 204)
-	do(alice, "POST", h.URL+"/sets/other/changes", "application/json", running.OneChange, 403)
+	do(alice, "POST", h.URL+"/sets/other/changes", "application/json", servertest.OneChange, 403)
 	do("rshub_WRONG", "GET", h.URL+"/sets/%0A%1B%5B2J?ticket="+query, "", "", 401)
-	if resp, _ := running.Do(t, "GET", h.URL+"/sets", "", "Host", "evil.example"); resp.StatusCode != http.StatusMisdirectedRequest {
+	if resp, _ := servertest.Do(t, "GET", h.URL+"/sets", "", "Host", "evil.example"); resp.StatusCode != http.StatusMisdirectedRequest {
 		t.Errorf("another host: %d", resp.StatusCode)
 	}
 	h.Stop()
@@ -173,15 +173,15 @@ func TestAuditLog(t *testing.T) {
 	for i := range 1500 {
 		fmt.Fprintf(&stream, `{"loc":"https://example.org/%d","change":"updated"}`+"\n", i)
 	}
-	running.Do(t, "POST", topic, stream.String(), "Content-Type", "application/x-ndjson", "Idempotency-Key", "k")
-	running.Do(t, "POST", topic, stream.String(), "Content-Type", "application/x-ndjson", "Idempotency-Key", "k")
-	running.Do(t, "POST", topic, stream.String()+"no change\n", "Content-Type", "application/x-ndjson")
-	running.Do(t, "GET", topic+"?since=start", "", "Accept", "application/json")
+	servertest.Do(t, "POST", topic, stream.String(), "Content-Type", "application/x-ndjson", "Idempotency-Key", "k")
+	servertest.Do(t, "POST", topic, stream.String(), "Content-Type", "application/x-ndjson", "Idempotency-Key", "k")
+	servertest.Do(t, "POST", topic, stream.String()+"no change\n", "Content-Type", "application/x-ndjson")
+	servertest.Do(t, "GET", topic+"?since=start", "", "Accept", "application/json")
 	if err := os.Rename(path, path+".1"); err != nil {
 		t.Fatal(err)
 	}
 	h.server.ReopenAuditLog()
-	until.Done(t, "the file is made anew", func() bool { _, err := os.Stat(path); return err == nil })
+	untiltest.Done(t, "the file is made anew", func() bool { _, err := os.Stat(path); return err == nil })
 	h.Publish("demo")
 	h.Stop()
 	want := []string{`"changes":1500,`, `"replayed":true,`, `"changes":1000,`}
@@ -200,12 +200,12 @@ func TestAuditLog(t *testing.T) {
 	if _, err := os.Stat("/dev/full"); err == nil {
 		full := start(t, Config{AuditLog: "/dev/full"})
 		full.Publish("demo")
-		until.Done(t, "the failure is seen", func() bool {
-			resp, body := running.Do(t, "GET", full.Ops+"/readyz", "")
+		untiltest.Done(t, "the failure is seen", func() bool {
+			resp, body := servertest.Do(t, "GET", full.Ops+"/readyz", "")
 			return resp.StatusCode == http.StatusOK && strings.Contains(body, `"audit_log":{"ok":false,"required":false,"reason":"write the audit log: `)
 		})
 		full.Publish("demo")
-		if _, body := running.Do(t, "GET", full.Ops+"/metrics", ""); !slices.ContainsFunc(strings.Split(body, "\n"), func(l string) bool {
+		if _, body := servertest.Do(t, "GET", full.Ops+"/metrics", ""); !slices.ContainsFunc(strings.Split(body, "\n"), func(l string) bool {
 			return strings.HasPrefix(l, "rshub_audit_log_lost_total ") && l != "rshub_audit_log_lost_total 0"
 		}) {
 			t.Error("metrics do not say that lines are missing")

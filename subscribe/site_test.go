@@ -18,7 +18,7 @@ import (
 	"github.com/rshub/rshub/changelog/disklog"
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/hub"
-	"github.com/rshub/rshub/internal/pipenet"
+	"github.com/rshub/rshub/internal/pipetest"
 	"github.com/rshub/rshub/problem"
 	"github.com/rshub/rshub/resourcesync"
 	"github.com/rshub/rshub/subscribe"
@@ -61,7 +61,7 @@ func newSite(t testing.TB, o settings) *site {
 		}
 	}
 	if o.fake {
-		var network pipenet.Network
+		var network pipetest.Network
 		s.http = &httptest.Server{Listener: network.Listen("127.0.0.1:0"), Config: &http.Server{}}
 		s.dials = network.Dial
 	} else {

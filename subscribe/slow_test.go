@@ -24,7 +24,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/rshub/rshub/feed"
-	"github.com/rshub/rshub/internal/chance"
+	"github.com/rshub/rshub/internal/chancetest"
 	"github.com/rshub/rshub/internal/metricstest"
 	"github.com/rshub/rshub/resourcesync"
 	"github.com/rshub/rshub/subscribe"
@@ -251,7 +251,7 @@ func slowButSteady(t *testing.T, o settings) {
 // of header, the stream goes on with the rest of it.
 func TestPartialWrites(t *testing.T) {
 	t.Parallel()
-	random := chance.New(t)
+	random := chancetest.New(t)
 	s := newSite(t, settings{sendBuffer: smallSend})
 	s.publish(1)
 	var wg sync.WaitGroup
@@ -301,7 +301,7 @@ func (c *client) readToEnd() error {
 // one by one; some are slow, some vanish. Everybody sees consecutive positions
 // from where it began.
 func TestComingAndGoing(t *testing.T) {
-	seed := chance.Seed(t)
+	seed := chancetest.Seed(t)
 	s := newSite(t, settings{Options: subscribe.Options{Heartbeat: 20 * time.Second}, sendBuffer: 16 << 10})
 	s.publish(1)
 	queries := []string{"", "", "?since=start", "?prefix=https://example.org/1", "?change=created", "?type=text/html&since=start"}

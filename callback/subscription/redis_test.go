@@ -18,7 +18,7 @@ import (
 	"github.com/rshub/rshub/internal/redisconn"
 	"github.com/rshub/rshub/internal/redisconn/conntest"
 	"github.com/rshub/rshub/internal/redistest"
-	"github.com/rshub/rshub/internal/until"
+	"github.com/rshub/rshub/internal/untiltest"
 )
 
 type redisClaims = claim.Redis
@@ -234,12 +234,12 @@ func TestRedisKilled(t *testing.T) {
 	})
 	for range 3 {
 		n := count()
-		until.Done(t, "more is sent", func() bool { return count() > n+300 || t.Failed() })
+		untiltest.Done(t, "more is sent", func() bool { return count() > n+300 || t.Failed() })
 		s.Kill()
 		s.Restart()
 	}
 	n := count()
-	until.Done(t, "more is sent", func() bool { return count() > n+100 || t.Failed() })
+	untiltest.Done(t, "more is sent", func() bool { return count() > n+100 || t.Failed() })
 	stop()
 	running.Wait()
 	if t.Failed() {
@@ -298,7 +298,7 @@ func TestRedisErrors(t *testing.T) {
 		}
 	}
 	s.Kill()
-	until.Done(t, "it cannot be reached", func() bool {
+	untiltest.Done(t, "it cannot be reached", func() bool {
 		err := r.Send(ctx, Request{Set: "set"})
 		if err == nil {
 			t.Fatal("no error")
@@ -363,7 +363,7 @@ func TestRedisWait(t *testing.T) {
 	patient := hubWith(t, conntest.Open(t, primary.Addr, redisconn.Options{Wait: 1, WaitTimeout: time.Minute}), "p", RedisOptions{}, claim.RedisOptions{})
 	some := subscriptions(1, 2)
 	request := Request{Mode: Subscribe, Set: "set", Callback: some[0].Callback}
-	until.Done(t, "the replica follows", func() bool { return r.Send(ctx, request) == nil })
+	untiltest.Done(t, "the replica follows", func() bool { return r.Send(ctx, request) == nil })
 	c := claimOn(t, r, 1)
 	all := Changes{Put: some, Progress: map[ID]Progress{some[0].ID(): {Failed: 1}}}
 	if err := patient.Commit(ctx, c, all); err != nil {

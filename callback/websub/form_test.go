@@ -17,7 +17,7 @@ import (
 	"github.com/rshub/rshub/changelog/disklog"
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/internal/keeptest"
-	"github.com/rshub/rshub/internal/logged"
+	"github.com/rshub/rshub/internal/loggedtest"
 	"github.com/rshub/rshub/internal/memorytest"
 	"github.com/rshub/rshub/outbound"
 	"github.com/rshub/rshub/resourcesync"
@@ -185,7 +185,7 @@ func FuzzForm(f *testing.F) {
 	f.Cleanup(func() { _ = log.Close() })
 	f.Fuzz(func(t *testing.T, body string) {
 		registry := registrytest.OpenDisk(t, &keeptest.Map{})
-		f := &front{t: t, log: log, logged: &logged.Log{}, registry: registry}
+		f := &front{t: t, log: log, logged: &loggedtest.Log{}, registry: registry}
 		sent := &noting{resting: resting{registry}}
 		f.server = NewServer(sent, registry, log, outbound.New(outbound.Options{}).Check, base, Options{})
 		w := httptest.NewRecorder()

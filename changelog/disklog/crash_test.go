@@ -19,7 +19,7 @@ import (
 
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/feed"
-	"github.com/rshub/rshub/internal/chance"
+	"github.com/rshub/rshub/internal/chancetest"
 	"github.com/rshub/rshub/resourcesync"
 )
 
@@ -110,7 +110,7 @@ func entries(t *testing.T, l *Log, set string) []feed.Entry {
 // while publishers, a reader and retention are at work.
 func TestCrash(t *testing.T) {
 	const sets = 3
-	rng := chance.New(t)
+	rng := chancetest.New(t)
 	fs := vfs.NewCrashableMem()
 	var acked, shown [sets]feed.Cursor // what must be there
 	keys := make(map[string]changelog.Appended)

@@ -17,7 +17,7 @@ import (
 
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/feed"
-	"github.com/rshub/rshub/internal/logged"
+	"github.com/rshub/rshub/internal/loggedtest"
 )
 
 // A failingFS cannot open or create files while fail holds an error, and counts the
@@ -74,7 +74,7 @@ func TestPatience(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				files, lines := &failingFS{FS: vfs.NewMem(), only: test.only}, &logged.Log{}
+				files, lines := &failingFS{FS: vfs.NewMem(), only: test.only}, &loggedtest.Log{}
 				l := start(t, "data", Options{FS: files, Logger: lines.Logger(slog.LevelInfo), tune: func(o *pebble.Options) {
 					o.MemTableSize, o.MemTableStopWritesThreshold = 256<<10, 1000
 				}})

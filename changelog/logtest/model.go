@@ -12,7 +12,7 @@ import (
 
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/feed"
-	"github.com/rshub/rshub/internal/chance"
+	"github.com/rshub/rshub/internal/chancetest"
 	"github.com/rshub/rshub/resourcesync"
 )
 
@@ -25,7 +25,7 @@ var modelTests = []test{
 // place of four.
 func (m *memory) random(wild bool) {
 	was := make(map[string]changelog.Left)
-	seed := chance.Seed(m.T)
+	seed := chancetest.Seed(m.T)
 	runs := uint64(4)
 	if testing.Short() {
 		runs = 1

@@ -9,13 +9,13 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rshub/rshub/internal/running"
+	"github.com/rshub/rshub/internal/servertest"
 )
 
 // post publishes changes, one on each line.
 func (h *started) post(set, lines string) {
 	h.t.Helper()
-	resp, text := running.Do(h.t, "POST", h.URL+"/sets/"+set+"/changes", lines, "Content-Type", "application/x-ndjson")
+	resp, text := servertest.Do(h.t, "POST", h.URL+"/sets/"+set+"/changes", lines, "Content-Type", "application/x-ndjson")
 	if resp.StatusCode != http.StatusOK {
 		h.t.Fatalf("publish: %d %s", resp.StatusCode, text)
 	}

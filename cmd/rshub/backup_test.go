@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rshub/rshub/internal/running"
-	"github.com/rshub/rshub/internal/until"
+	"github.com/rshub/rshub/internal/servertest"
+	"github.com/rshub/rshub/internal/untiltest"
 )
 
 // backupOf runs rshub backup against a hub.
@@ -31,13 +31,13 @@ func TestBackup(t *testing.T) {
 	}
 	h.Publish("demo")
 	state := func(h *started) string {
-		_, body := running.Do(t, "GET", h.URL+"/sets/demo/changes?since=start", "")
+		_, body := servertest.Do(t, "GET", h.URL+"/sets/demo/changes?since=start", "")
 		return body
 	}
 	if n := strings.Count(state(h), `"position"`); n != 2 {
 		t.Errorf("the hub has %d changes, want 2", n)
 	}
-	until.Done(t, "the hub removes what it has copied", func() bool { // after its last byte was sent
+	untiltest.Done(t, "the hub removes what it has copied", func() bool { // after its last byte was sent
 		left, err := filepath.Glob(filepath.Join(h.data, ".rshub-backup-*"))
 		return err == nil && len(left) == 0
 	})

@@ -5,15 +5,15 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rshub/rshub/internal/logged"
+	"github.com/rshub/rshub/internal/loggedtest"
 	"github.com/rshub/rshub/internal/redistest"
-	"github.com/rshub/rshub/internal/running"
+	"github.com/rshub/rshub/internal/servertest"
 )
 
 // runCommand runs rshub with arguments in a directory of its own.
 func runCommand(t *testing.T, ctx context.Context, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
-	var out, log logged.Log
+	var out, log loggedtest.Log
 	code = run(ctx, args, &out, &log)
 	return code, out.String(), log.String()
 }
@@ -49,7 +49,7 @@ func TestCopyCalls(t *testing.T) {
 func TestCopy(t *testing.T) {
 	h := start(t)
 	publishOne(t, h.URL)
-	running.Do(t, "PUT", h.URL+"/sets/demo", `{"complete":true}`, "Content-Type", "application/json")
+	servertest.Do(t, "PUT", h.URL+"/sets/demo", `{"complete":true}`, "Content-Type", "application/json")
 	copyTo := func(ctx context.Context, url string, code int, says string) {
 		t.Helper()
 		if got, stdout, stderr := runCommand(t, ctx, "copy", "--from", h.data, "--to", url); got != code || !strings.Contains(stdout+stderr, says) {
@@ -67,14 +67,14 @@ func TestCopy(t *testing.T) {
 	copyTo(t.Context(), url, 1, "holds a finished copy of this memory already")
 	again := start(t, "RSHUB_REDIS_URL", url, "RSHUB_BASE_URL", "https://hub.example.org")
 	publishOne(t, again.URL)
-	if resp, text := running.Do(t, "GET", again.URL+"/sets/demo/resources", ""); resp.StatusCode != 200 || !strings.Contains(text, `"complete":true`) {
+	if resp, text := servertest.Do(t, "GET", again.URL+"/sets/demo/resources", ""); resp.StatusCode != 200 || !strings.Contains(text, `"complete":true`) {
 		t.Errorf("the resources are answered %s: %s", resp.Status, text)
 	}
 }
 
 func publishOne(t *testing.T, url string) {
 	t.Helper()
-	resp, text := running.Do(t, "POST", url+"/sets/demo/changes", `{"changes":[{"loc":"https://example.org/a","change":"created"}]}`, "Content-Type", "application/json")
+	resp, text := servertest.Do(t, "POST", url+"/sets/demo/changes", `{"changes":[{"loc":"https://example.org/a","change":"created"}]}`, "Content-Type", "application/json")
 	if resp.StatusCode != 200 {
 		t.Fatalf("a publish is answered %s: %s", resp.Status, text)
 	}

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rshub/rshub/internal/running"
+	"github.com/rshub/rshub/internal/servertest"
 )
 
 func TestEpochCalls(t *testing.T) {
@@ -33,7 +33,7 @@ func TestEpoch(t *testing.T) {
 	h := start(t)
 	publishOne(t, h.URL)
 	index := func(url string) string {
-		_, text := running.Do(t, "GET", url+"/sets/demo/changelist-index.xml", "")
+		_, text := servertest.Do(t, "GET", url+"/sets/demo/changelist-index.xml", "")
 		_, text, _ = strings.Cut(text, "/sets/demo/changelist-")
 		name, _, _ := strings.Cut(text, "</loc>")
 		return name

@@ -12,8 +12,8 @@ import (
 	"testing"
 
 	"github.com/rshub/rshub/feed"
-	"github.com/rshub/rshub/internal/logged"
-	"github.com/rshub/rshub/internal/running"
+	"github.com/rshub/rshub/internal/loggedtest"
+	"github.com/rshub/rshub/internal/servertest"
 	"github.com/rshub/rshub/problem"
 	"github.com/rshub/rshub/resourcesync"
 )
@@ -24,7 +24,7 @@ type reading struct {
 	lines *bufio.Scanner
 	stop  context.CancelFunc
 	code  chan int
-	errs  logged.Log
+	errs  loggedtest.Log
 }
 
 func startFollow(t *testing.T, args ...string) *reading {
@@ -76,7 +76,7 @@ func (h *started) publishLocs(set string, locs ...string) {
 	for _, loc := range locs {
 		body.WriteString(`{"loc":"` + loc + `","change":"updated"}` + "\n")
 	}
-	resp, text := running.Do(h.t, "POST", h.URL+"/sets/"+set+"/changes", body.String(), "Content-Type", "application/x-ndjson")
+	resp, text := servertest.Do(h.t, "POST", h.URL+"/sets/"+set+"/changes", body.String(), "Content-Type", "application/x-ndjson")
 	if resp.StatusCode != http.StatusOK {
 		h.t.Fatalf("publish: %d %s", resp.StatusCode, text)
 	}

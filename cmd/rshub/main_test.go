@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rshub/rshub/internal/logged"
-	"github.com/rshub/rshub/internal/running"
+	"github.com/rshub/rshub/internal/loggedtest"
+	"github.com/rshub/rshub/internal/servertest"
 )
 
 // setenv makes name, value, name, value the only variables of rshub's.
@@ -30,29 +30,29 @@ func setenv(t *testing.T, variables ...string) {
 
 // A started is a hub in this process.
 type started struct {
-	*running.Hub
+	*servertest.Hub
 	t    *testing.T
 	data string
-	log  *logged.Log
+	log  *loggedtest.Log
 }
 
 // start starts a hub on ports of its own, with more variables.
 func start(t *testing.T, variables ...string) *started {
 	t.Helper()
-	h := &started{t: t, data: t.TempDir(), log: &logged.Log{}}
+	h := &started{t: t, data: t.TempDir(), log: &loggedtest.Log{}}
 	setenv(t, append([]string{"RSHUB_LISTEN", "127.0.0.1:0", "RSHUB_OPS_LISTEN", "127.0.0.1:0", "RSHUB_DATA", h.data}, variables...)...)
 	server, err := newHub(h.log)
 	if err != nil {
 		t.Fatal(err)
 	}
-	h.Hub = running.Start(t, server, h.log)
+	h.Hub = servertest.Start(t, server, h.log)
 	return h
 }
 
-// tokens writes the file of running.Tokens, and returns its path and the tokens.
+// tokens writes the file of servertest.Tokens, and returns its path and the tokens.
 func tokens(t *testing.T, rights ...string) (path string, texts []string) {
 	t.Helper()
-	file, texts := running.Tokens(rights...)
+	file, texts := servertest.Tokens(rights...)
 	path = filepath.Join(t.TempDir(), "tokens")
 	if err := os.WriteFile(path, []byte(file), 0o600); err != nil {
 		t.Fatal(err)

@@ -13,7 +13,7 @@ import (
 	"testing"
 
 	"github.com/rshub/rshub/internal/build"
-	"github.com/rshub/rshub/internal/running"
+	"github.com/rshub/rshub/internal/servertest"
 )
 
 // What serves is package server; here is how the environment says it.
@@ -80,7 +80,7 @@ func TestUnaskedAnswer(t *testing.T) {
 	closed := make(chan error, 1)
 	go func() { closed <- chatty(l) }()
 	form := url.Values{"hub.mode": {"subscribe"}, "hub.topic": {h.URL + "/sets/demo/changes"}, "hub.callback": {"http://" + l.Addr().String() + "/cb"}, "rs.since": {"start"}}
-	if resp, body := running.Do(t, "POST", h.URL+"/hub", form.Encode(), "Content-Type", "application/x-www-form-urlencoded"); resp.StatusCode != http.StatusAccepted {
+	if resp, body := servertest.Do(t, "POST", h.URL+"/hub", form.Encode(), "Content-Type", "application/x-www-form-urlencoded"); resp.StatusCode != http.StatusAccepted {
 		t.Fatalf("it is answered %d %s", resp.StatusCode, body)
 	}
 	if err := <-closed; err != nil {

@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rshub/rshub/internal/logged"
-	"github.com/rshub/rshub/internal/running"
+	"github.com/rshub/rshub/internal/loggedtest"
+	"github.com/rshub/rshub/internal/servertest"
 	"github.com/rshub/rshub/server"
 )
 
@@ -69,12 +69,12 @@ func TestStateOutside(t *testing.T) {
 
 // The bound on deletions is for all runs of a day together.
 func TestDeletionsOfADay(t *testing.T) {
-	var log logged.Log
+	var log loggedtest.Log
 	sv, err := server.New(server.Config{Listen: "127.0.0.1:0", Data: t.TempDir(), Logger: log.Logger(slog.LevelInfo)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	hub, b := running.Start(t, sv, &log), newBench(t)
+	hub, b := servertest.Start(t, sv, &log), newBench(t)
 	sync := func(code, have int, args ...string) {
 		t.Helper()
 		var list strings.Builder

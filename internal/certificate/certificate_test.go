@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/rshub/rshub/internal/certificate/certtest"
-	"github.com/rshub/rshub/internal/logged"
+	"github.com/rshub/rshub/internal/loggedtest"
 )
 
 // A bench is a certificate whose files are watched, in fake time.
@@ -20,7 +20,7 @@ type bench struct {
 	*testing.T
 	*certtest.Pair
 	files *Files
-	log   logged.Log
+	log   loggedtest.Log
 }
 
 func watch(t *testing.T) *bench {

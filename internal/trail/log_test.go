@@ -17,7 +17,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/rshub/rshub/feed"
-	"github.com/rshub/rshub/internal/logged"
+	"github.com/rshub/rshub/internal/loggedtest"
 )
 
 // A bench is an audit log, in fake time.
@@ -25,7 +25,7 @@ type bench struct {
 	*testing.T
 	*Log
 	path string
-	said logged.Log
+	said loggedtest.Log
 }
 
 func newBench(t *testing.T) *bench {

@@ -17,7 +17,7 @@ import (
 	"github.com/rshub/rshub/internal/redisconn"
 	"github.com/rshub/rshub/internal/redisconn/conntest"
 	"github.com/rshub/rshub/internal/redistest"
-	"github.com/rshub/rshub/internal/until"
+	"github.com/rshub/rshub/internal/untiltest"
 	"github.com/rshub/rshub/inventory"
 	"github.com/rshub/rshub/resourcesync"
 )
@@ -125,14 +125,14 @@ func together(t *testing.T, log changelog.Log, store inventory.Store, claims ...
 		hubs[i%len(hubs)].maker.ask(name(i), false)
 		s, err := log.State(ctx, name(i))
 		ok(err)
-		until.Done(t, "everything is committed", func() bool {
+		untiltest.Done(t, "everything is committed", func() bool {
 			_, head, err := v.Load(ctx)
 			ok(err)
 			return head.Newest().Cursor == s.Head
 		})
 		for _, l := range hubs {
 			ok(l.Complete(ctx, name(i), true))
-			until.Done(t, "there is a Resource List", func() bool {
+			untiltest.Done(t, "there is a Resource List", func() bool {
 				list, err := l.ResourceList(ctx, name(i), feed.Cursor{})
 				if err == nil {
 					check(i, list.Held, nil)

@@ -16,8 +16,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rshub/rshub/internal/logged"
-	"github.com/rshub/rshub/internal/running"
+	"github.com/rshub/rshub/internal/loggedtest"
+	"github.com/rshub/rshub/internal/servertest"
 	"github.com/rshub/rshub/server"
 	"github.com/rshub/rshub/source/discovery"
 	"github.com/rshub/rshub/source/harvest"
@@ -373,12 +373,12 @@ func TestFindOdd(t *testing.T) {
 // own Capability List, which names only the topic.
 func TestFindRSHub(t *testing.T) {
 	t.Parallel()
-	var log logged.Log
+	var log loggedtest.Log
 	server, err := server.New(server.Config{Listen: "127.0.0.1:0", Data: t.TempDir(), Logger: log.Logger(slog.LevelInfo)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	hub := running.Start(t, server, &log)
+	hub := servertest.Start(t, server, &log)
 	hub.Publish("articles")
 	hub.Publish("other")
 	source := site{"/capabilitylist.xml": document("urlset", "capabilitylist",

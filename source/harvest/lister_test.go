@@ -19,7 +19,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/rshub/rshub/internal/pipenet"
+	"github.com/rshub/rshub/internal/pipetest"
 	"github.com/rshub/rshub/outbound"
 	"github.com/rshub/rshub/resourcesync"
 )
@@ -354,7 +354,7 @@ func TestGetterWaits(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				var network pipenet.Network
+				var network pipetest.Network
 				defer network.Close()
 				n := 0
 				network.Serve("a.example:80", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -384,7 +384,7 @@ func TestGetterWaits(t *testing.T) {
 // Requests to one host come one after the other, as far apart as its robots.txt says.
 func TestGetterCrawlDelay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var network pipenet.Network
+		var network pipetest.Network
 		defer network.Close()
 		var at []time.Duration
 		begin := time.Now()

@@ -16,8 +16,8 @@ import (
 	"github.com/rshub/rshub/client"
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/internal/keeptest"
-	"github.com/rshub/rshub/internal/logged"
-	"github.com/rshub/rshub/internal/running"
+	"github.com/rshub/rshub/internal/loggedtest"
+	"github.com/rshub/rshub/internal/servertest"
 	"github.com/rshub/rshub/inventory/audit"
 	"github.com/rshub/rshub/server"
 	"github.com/rshub/rshub/source/harvest"
@@ -94,12 +94,12 @@ func (*ofHub) Make(context.Context) error { return errDeleted }
 
 // TestRelayed shows what becomes of what a sitemap says.
 func TestRelayed(t *testing.T) {
-	var log logged.Log
+	var log loggedtest.Log
 	hub, err := server.New(server.Config{Data: t.TempDir(), Listen: "127.0.0.1:0", Logger: log.Logger(slog.LevelInfo)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := running.Start(t, hub, &log)
+	h := servertest.Start(t, hub, &log)
 	c, err := client.New(h.URL, client.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -152,16 +152,16 @@ func TestRelayed(t *testing.T) {
 	s.etag = false
 	s.mu.Unlock()
 	again("demo", 4, 0, 0, 0, "")
-	if resp, body := running.Do(t, "POST", h.URL+"/sets/demo/changes", `{"changes":[{"loc":"https://example.org/a","change":"deleted"}]}`, "Content-Type", "application/json"); resp.StatusCode >= 300 {
+	if resp, body := servertest.Do(t, "POST", h.URL+"/sets/demo/changes", `{"changes":[{"loc":"https://example.org/a","change":"deleted"}]}`, "Content-Type", "application/json"); resp.StatusCode >= 300 {
 		t.Fatalf("publish: %d %s", resp.StatusCode, body)
 	}
 	again("demo", 4, 1, 0, 0, "")
 
-	if resp, body := running.Do(t, "DELETE", h.URL+"/sets/demo", ""); resp.StatusCode != http.StatusNoContent {
+	if resp, body := servertest.Do(t, "DELETE", h.URL+"/sets/demo", ""); resp.StatusCode != http.StatusNoContent {
 		t.Fatalf("delete: %d %s", resp.StatusCode, body)
 	}
 	again("demo", 0, 0, 0, 0, "deleted")
-	if resp, _ := running.Do(t, "GET", h.URL+"/sets/demo", ""); resp.StatusCode != http.StatusNotFound {
+	if resp, _ := servertest.Do(t, "GET", h.URL+"/sets/demo", ""); resp.StatusCode != http.StatusNotFound {
 		t.Error("a look has made a set anew that was deleted")
 	}
 

@@ -18,8 +18,8 @@ import (
 
 	"github.com/rshub/rshub/client"
 	"github.com/rshub/rshub/feed"
-	"github.com/rshub/rshub/internal/logged"
-	"github.com/rshub/rshub/internal/running"
+	"github.com/rshub/rshub/internal/loggedtest"
+	"github.com/rshub/rshub/internal/servertest"
 	"github.com/rshub/rshub/resourcesync"
 	"github.com/rshub/rshub/server"
 	"github.com/rshub/rshub/source/harvest"
@@ -62,12 +62,12 @@ type world struct {
 
 func newWorld(t *testing.T, source http.Handler) *world {
 	t.Helper()
-	var log logged.Log
+	var log loggedtest.Log
 	sv, err := server.New(server.Config{Listen: "127.0.0.1:0", Data: t.TempDir(), Logger: log.Logger(slog.LevelInfo)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	running := running.Start(t, sv, &log)
+	running := servertest.Start(t, sv, &log)
 	c, err := client.New(running.URL, client.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -134,7 +134,7 @@ func (w *world) look(want string) relay.Result {
 // has checks what the hub holds: the locs below the source, and the change of each.
 func (w *world) has(want ...string) {
 	w.t.Helper()
-	_, body := running.Do(w.t, http.MethodGet, w.base+"/sets/demo/resources", "", "Accept", "application/json")
+	_, body := servertest.Do(w.t, http.MethodGet, w.base+"/sets/demo/resources", "", "Accept", "application/json")
 	var page struct{ Resources []struct{ Loc string } }
 	if err := json.Unmarshal([]byte(body), &page); err != nil {
 		w.t.Fatal(err)
@@ -249,7 +249,7 @@ func TestList(t *testing.T) {
 
 // forget deletes the set at the hub.
 func (w *world) forget() error {
-	resp, body := running.Do(w.t, http.MethodDelete, w.base+"/sets/demo", "")
+	resp, body := servertest.Do(w.t, http.MethodDelete, w.base+"/sets/demo", "")
 	if resp.StatusCode/100 != 2 {
 		return fmt.Errorf("%s: %s", resp.Status, body)
 	}

@@ -9,7 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/rshub/rshub/internal/pipenet"
+	"github.com/rshub/rshub/internal/pipetest"
 	"github.com/rshub/rshub/source/harvest"
 	"github.com/rshub/rshub/source/relay"
 )
@@ -49,7 +49,7 @@ func TestSite(t *testing.T) {
 // While a server is busy, finding out what it has begins anew, when the server wants that.
 func TestFindBusy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var network pipenet.Network
+		var network pipetest.Network
 		defer network.Close()
 		n := 0
 		network.Serve("a.example:80", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

@@ -1,5 +1,5 @@
-// Package until waits in tests for a condition, instead of for a time.
-package until
+// Package untiltest waits in tests for a condition, instead of for a time.
+package untiltest
 
 import (
 	"testing"

@@ -1,5 +1,5 @@
-// Package running runs a hub in the process of a test, and makes requests to it.
-package running
+// Package servertest runs a hub in the process of a test, and makes requests to it.
+package servertest
 
 import (
 	"context"

@@ -1,6 +1,6 @@
-// Package chance is what tests choose at random with. What the gate runs chooses the same
+// Package chancetest is what tests choose at random with. What the gate runs chooses the same
 // each time; the long tests choose anew, and say how to repeat it.
-package chance
+package chancetest
 
 import (
 	"math/rand/v2"

@@ -1,5 +1,5 @@
-// Package logged keeps what a program logs, for tests.
-package logged
+// Package loggedtest keeps what a program logs, for tests.
+package loggedtest
 
 import (
 	"bytes"

@@ -1,6 +1,6 @@
-// Package pipenet is a network within the process. So tests of code that uses a network
+// Package pipetest is a network within the process. So tests of code that uses a network
 // can have fake time (testing/synctest).
-package pipenet
+package pipetest
 
 import (
 	"context"
