@@ -98,7 +98,7 @@ var arrows = map[string][]string{
 	"examples/callback": {},
 
 	// What only tests and measurements use.
-	"bench":                              {"access", "callback/subscription", "changelog", "changelog/disklog", "changelog/redislog", "claim", "client", "feed", "hub", "internal/packed", "internal/redisconn", "inventory", "inventory/audit", "inventory/live", "resourcesync"},
+	"bench":                              {"callback/subscription", "changelog", "changelog/disklog", "changelog/redislog", "claim", "feed", "hub", "internal/packed", "internal/redisconn", "inventory", "inventory/live", "resourcesync"},
 	"callback/subscription/registrytest": {"callback/subscription", "claim", "claim/claimtest", "feed", "internal/until", "resourcesync"},
 	"changelog/logtest":                  {"changelog", "documents", "feed", "internal/chance", "inventory", "resourcesync"},
 	"claim/claimtest":                    {"claim", "internal/until"},
