@@ -28,6 +28,7 @@ var arrows = map[string][]string{
 	"internal/backoff":     {},
 	"internal/budget":      {"feed"},
 	"internal/certificate": {},
+	"internal/lru":         {},
 	"internal/flight":      {},
 	"internal/trail":       {"feed"},
 	"internal/forwarded":   {},
@@ -98,7 +99,7 @@ var arrows = map[string][]string{
 	"examples/callback": {},
 
 	// What only tests and measurements use.
-	"bench":                              {"access", "callback/subscription", "changelog", "changelog/disklog", "changelog/redislog", "claim", "client", "feed", "hub", "internal/packed", "internal/redisconn", "inventory", "inventory/audit", "inventory/live", "resourcesync"},
+	"bench":                              {"callback/subscription", "changelog", "changelog/disklog", "changelog/redislog", "claim", "feed", "hub", "internal/packed", "internal/redisconn", "inventory", "inventory/live", "resourcesync"},
 	"callback/subscription/registrytest": {"callback/subscription", "claim", "claim/claimtest", "feed", "internal/untiltest", "resourcesync"},
 	"changelog/logtest":                  {"changelog", "documents", "feed", "internal/chancetest", "inventory", "resourcesync"},
 	"claim/claimtest":                    {"claim", "internal/untiltest"},
@@ -108,7 +109,6 @@ var arrows = map[string][]string{
 	"internal/chancetest":                {},
 	"internal/unittest":                  {},
 	"internal/keeptest":                  {},
-	"internal/lru":                       {},
 	"internal/loggedtest":                {},
 	"internal/memorytest":                {"changelog", "changelog/disklog", "feed", "resourcesync"},
 	"internal/metricstest":               {},

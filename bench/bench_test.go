@@ -5,90 +5,92 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
-	"net"
+	"io"
 	"net/http"
-	"path/filepath"
+	"net/http/httptest"
+	"os"
 	"slices"
-	"sync"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/resourcesync"
 )
 
-func TestSplitters(t *testing.T) {
-	sizes := []int{0, 1, 125, 126, 1 << 10, 1<<16 - 1, 1 << 16}
-	var frames, events []byte
-	var want []int
-	for _, n := range sizes {
-		body := bytes.Repeat([]byte("x"), n)
-		frames = appendFrame(frames, opText, body, false)
-		events = append(append(append(events, "data: "...), body...), "\n\n"...)
-		want = append(want, n)
+// The tests' program is a floor when the bench starts it as one.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 2 && os.Args[1] == "floor" {
+		fmt.Fprintln(os.Stderr, runFloor(os.Args[2], os.Args[3:]))
+		os.Exit(1)
 	}
-	for _, test := range []struct {
-		name  string
-		split splitter
-		sent  []byte
-		head  int
-	}{
-		{"frames", splitFrame, frames, 0},
-		{"events", splitEvent, events, len("data: ")},
-	} {
-		for _, piece := range []int{1, 7, 1000, len(test.sent)} {
-			var got []int
-			var have []byte
-			for part := range slices.Chunk(test.sent, piece) {
-				have = append(have, part...)
-				for {
-					m, rest, ok := test.split(have)
-					if !ok {
-						break
-					}
-					if m.op != opText {
-						t.Errorf("%s: opcode %d", test.name, m.op)
-					}
-					got = append(got, len(m.body)-test.head)
-					have = rest
-				}
-			}
-			if !slices.Equal(got, want) || len(have) > 0 {
-				t.Errorf("%s in pieces of %d: messages of %v bytes and %d left, want %v and none", test.name, piece, got, len(have), want)
-			}
-		}
+	os.Exit(m.Run())
+}
+
+// small is a bench that takes little time.
+func small(t *testing.T, out io.Writer) *bench {
+	most, err := raiseFiles()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &bench{
+		ctx: t.Context(), out: out, work: t.TempDir(), ops: "127.0.0.1:0", rounds: 1, aimless: true, maxOpen: most, changes: newContent(),
+		sizes: sizes{
+			length: 20 * time.Millisecond, connections: 20, idle: 200, behind: 2000, list: 1000, subscriptions: 3000,
+			large: 20_000, sets: 20, resources: 3000, following: 200 * time.Millisecond, files: 150, mirrored: 120,
+		},
 	}
 }
 
-func TestMark(t *testing.T) {
-	line, delivered := marked(messageSize)
-	if n := len(delivered); n != messageSize {
-		t.Errorf("a delivered message has %d bytes, want %d", n, messageSize)
+// Every part runs, and has figures. -run TestParts/flat runs one.
+func TestParts(t *testing.T) {
+	var out bytes.Buffer
+	b := small(t, &out)
+	rows := map[string]int{
+		"publish": 12, "publish-http": 24, "fanout": 8, "events": 4, "idle": 1, "catchup": 4, "documents": 7, "callbacks": 8, "callback-idle": 1,
+		"redis": 18, "cluster": 12, "flat": 2 + 2*3*4, "inventory": 8, "inventory-follow": 5, "sync": 2, "mirror": 2,
 	}
-	if c, err := resourcesync.ParseChange(bytes.TrimSpace(line)); err != nil || c.Validate() != nil {
-		t.Errorf("the line cannot be published: %v, %v", err, c.Validate())
+	for _, p := range parts {
+		t.Run(p.name, func(t *testing.T) {
+			out.Reset()
+			var figures table
+			run := p.run
+			p.run = func(b *bench, t *table) {
+				defer func() { figures = *t }()
+				run(b, t)
+			}
+			if err := b.runPart(p, io.Discard); err != nil {
+				t.Error(err)
+			}
+			t.Logf("%s", out.Bytes())
+			if len(figures.rows) != rows[p.name] {
+				t.Errorf("%d rows, want %d", len(figures.rows), rows[p.name])
+			}
+			for _, r := range figures.rows {
+				// CPU comes in steps of 10 ms, and memory by pages: little work may have taken none.
+				coarse := func(unit string) bool { return strings.Contains(r.Figure, unit) }
+				if !slices.ContainsFunc([]string{"CPU", "MiB", "KB", "bytes/"}, coarse) && !(r.Floor[0] > 0 && r.Rshub[0] > 0) {
+					t.Errorf("%s, %s: %v and %v", r.Case, r.Figure, r.Floor, r.Rshub)
+				}
+			}
+		})
 	}
-	for _, p := range [][]byte{line, delivered} {
-		stamp(p, 3<<feedShift|77, 1<<40+5)
-		seq, at, rest, ok := readMark(append(p, "@@"...))
-		if seq != 3<<feedShift|77 || at != 1<<40+5 || !ok || !bytes.HasSuffix(rest, markStart) {
-			t.Errorf("readMark = %d, %d, %q, %v", seq, at, rest, ok)
-		}
+}
+
+// A part that cannot run here says so, and is no failure. Any other error is one.
+func TestSkipped(t *testing.T) {
+	t.Setenv("PATH", "")
+	var out strings.Builder
+	b := small(t, &out)
+	err := b.runPart(part{name: "redis", run: (*bench).publishRedis}, io.Discard)
+	if err != nil || !strings.Contains(out.String(), "SKIPPED: it needs redis-server") {
+		t.Errorf("%v, %q", err, out.String())
 	}
-	// A message may have several publishes.
-	var r reader
-	var s subscriber
-	next := bytes.Clone(delivered)
-	stamp(delivered, 1, 0)
-	stamp(next, 2, 0)
-	if n := r.mark(&s, append(delivered, next...), 0); n != 2 || r.disorder != 0 {
-		t.Errorf("%d deliveries and %d out of order, want 2 and 0", n, r.disorder)
-	}
-	if r.mark(&s, next, 0); r.disorder != 1 {
-		t.Error("a repeated message was not noticed")
-	}
-	if _, _, _, ok := readMark([]byte("no mark but @@ in it")); ok {
-		t.Error("a mark where there is none")
+	failing := func(*bench, *table) { must(context.Canceled) }
+	if err := b.runPart(part{name: "x", run: failing}, io.Discard); !errors.Is(err, context.Canceled) {
+		t.Errorf("a failure is not one: %v", err)
 	}
 }
 
@@ -118,160 +120,121 @@ func TestStatistics(t *testing.T) {
 
 func TestAims(t *testing.T) {
 	for _, test := range []struct {
-		m           metric
+		aim
 		floor, ours float64
-		want        string
+		says, want  string
 	}{
-		{metric{}, 1, 100, ""},
-		{metric{limit: 12}, 1, 11, "met"},
-		{metric{limit: 12}, 1, 13, "MISSED"},
-		{metric{limit: 12, least: true}, 1, 13, "met"},
-		{metric{limit: 12, least: true}, 1, 11, "MISSED"},
-		{metric{limit: 1.6, ratio: true}, 10, 15, "met"},
-		{metric{limit: 1.6, ratio: true}, 10, 17, "MISSED"},
-		{metric{limit: 2, over: true}, 10, 11, "met"},
-		{metric{limit: 2, over: true}, 10, 13, "MISSED"},
+		{aim{}, 1, 100, "", ""},
+		{aim{limit: 12}, 1, 11, "≤ 12.0", "met"},
+		{aim{limit: 12}, 1, 13, "≤ 12.0", "MISSED"},
+		{aim{limit: 12, least: true}, 1, 13, "≥ 12.0", "met"},
+		{aim{limit: 12, least: true}, 1, 11, "≥ 12.0", "MISSED"},
+		{aim{limit: 1.6, ratio: true}, 10, 15, "≤ 1.60 x", "met"},
+		{aim{limit: 1.6, ratio: true}, 10, 17, "≤ 1.60 x", "MISSED"},
+		{aim{limit: .8, ratio: true, least: true}, 10, 7, "≥ 0.800 x", "MISSED"},
+		{aim{limit: 2, over: true}, 10, 11, "≤ 2.00 more", "met"},
+		{aim{limit: 2, over: true}, 10, 13, "≤ 2.00 more", "MISSED"},
 	} {
 		var tab table
-		tab.add("case", test.m, test.floor, test.ours, 0)
-		if got := tab.rows[0].verdict(); got != test.want {
-			t.Errorf("%+v with %v and %v: %q, want %q", test.m, test.floor, test.ours, got, test.want)
+		tab.add("case", each(0, "figure").should(test.aim), sample{each: []float64{test.floor}}, sample{each: []float64{test.ours}})
+		if got := tab.rows[0].verdict(); got != test.want || tab.rows[0].Aim != test.says {
+			t.Errorf("%+v with %v and %v: %q, %q, want %q", test.aim, test.floor, test.ours, tab.rows[0].Aim, got, test.want)
 		}
 	}
 }
 
-// A delivery to real sockets, through the floor and the reader.
-func TestDeliver(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+// What is published is valid; a collection is created whole, and updates are of what it has.
+func TestContent(t *testing.T) {
+	const n = collection(2500)
+	locs := map[string]bool{}
+	for batch := range 3 {
+		for _, c := range n.created(batch, 1000) {
+			if err := c.Validate(); err != nil || c.Change != resourcesync.Created {
+				t.Fatal(c, err)
+			}
+			locs[c.Loc] = true
+		}
 	}
-	defer l.Close()
-	go func() { _ = (&fanoutFloor{}).serve(l) }()
-	for _, events := range []bool{false, true} {
-		split := splitFrame
-		if events {
-			split = splitEvent
+	if len(locs) != int(n) {
+		t.Errorf("%d resources, want %d", len(locs), n)
+	}
+	for _, c := range n.updated(100) {
+		if !locs[c.Loc] || c.Change != resourcesync.Updated {
+			t.Error(c)
 		}
-		r, err := newReader(split)
-		if err != nil {
-			t.Fatal(err)
+	}
+	line, message := marked(messageSize)
+	if len(message) != messageSize {
+		t.Errorf("a delivered message has %d bytes, want %d", len(message), messageSize)
+	}
+	if c, err := resourcesync.ParseChange(bytes.TrimSpace(line)); err != nil || c.Validate() != nil {
+		t.Errorf("the line cannot be published: %v, %v", err, c.Validate())
+	}
+	for _, p := range [][]byte{line, message} {
+		stamp(p, 3<<feedShift|77, 1<<40+5)
+		seq, at, rest, ok := readMark(append(p, "@@"...))
+		if seq != 3<<feedShift|77 || at != 1<<40+5 || !ok || !bytes.HasSuffix(rest, markStart) {
+			t.Errorf("readMark = %d, %d, %q, %v", seq, at, rest, ok)
 		}
-		go r.run()
-		const subscribers, messages = 20, 50
-		if err := r.connect(l.Addr().String(), "/", events, subscribers); err != nil {
-			t.Fatal(err)
-		}
-		f, err := newFeeder(l.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, body := marked(messageSize)
-		one := publisher{post: f.post, body: body}
-		for i := range int64(messages) {
-			if err := one.publish(); err != nil {
-				t.Fatal(err)
-			}
-			if err := r.await(context.Background(), (i+1)*subscribers); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if err := r.check(); err != nil {
-			t.Error(err)
-		}
-		one.seq += 5 // as if five were lost
-		if err := one.publish(); err != nil {
-			t.Fatal(err)
-		}
-		if err := r.await(context.Background(), (messages+1)*subscribers); err != nil {
-			t.Fatal(err)
-		}
-		if r.check() == nil {
-			t.Error("lost messages were not noticed")
-		}
-		f.conn.Close()
-		r.close()
+	}
+	if _, _, _, ok := readMark([]byte("no mark but @@ in it")); ok {
+		t.Error("a mark where there is none")
 	}
 }
 
-func TestCatchUpCheck(t *testing.T) {
+// A reader notices what is lost or repeated, in messages with marks and in a catch-up.
+func TestDisorder(t *testing.T) {
+	b := small(t, io.Discard)
+	_, message := marked(messageSize)
+	at := func(seq uint32) []byte {
+		m := bytes.Clone(message)
+		stamp(m, seq, 0)
+		return m
+	}
 	batch := func(after uint64, n int) []byte {
 		return feed.NewBatch("s", feed.Cursor{Position: after, Micros: int64(after)},
-			feed.Cursor{Position: after + uint64(n), Micros: int64(after) + int64(n)}, synthetic()[:n]).JSON()
+			feed.Cursor{Position: after + uint64(n), Micros: int64(after) + int64(n)}, newContent()[:n]).JSON()
 	}
-	var r reader
-	var s subscriber
-	if n := r.batch(&s, batch(0, 10), 0) + r.batch(&s, batch(10, 3), 0); n != 13 || r.disorder != 0 {
-		t.Errorf("%d changes and %d out of order, want 13 and 0", n, r.disorder)
-	}
-	if r.batch(&s, batch(14, 3), 0); r.disorder != 1 {
-		t.Error("a hole was not noticed")
-	}
-}
-
-func TestCommitter(t *testing.T) {
-	c, err := newCommitter(filepath.Join(t.TempDir(), "f"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.f.Close()
-	var wg sync.WaitGroup
-	for i := range 16 {
-		wg.Go(func() {
-			for range 20 {
-				if err := c.append(fmt.Appendf(nil, "%02d\n", i)); err != nil {
-					t.Error(err)
-				}
+	for _, test := range []struct {
+		name       string
+		batches    bool
+		messages   [][]byte
+		deliveries int
+		disorder   int
+	}{
+		{"two publishes in a message", false, [][]byte{slices.Concat(at(1), at(2)), at(3)}, 3, 0},
+		{"two publishers", false, [][]byte{at(1), at(1<<feedShift | 1), at(2)}, 3, 0},
+		{"lost", false, [][]byte{at(1), at(3)}, 2, 1},
+		{"repeated", false, [][]byte{at(1), at(1)}, 2, 1},
+		{"catch-up", true, [][]byte{batch(0, 10), batch(10, 3)}, 13, 0},
+		{"a hole in it", true, [][]byte{batch(0, 10), batch(11, 3)}, 13, 1},
+	} {
+		r, s, n := b.newReader(), &subscriber{}, 0
+		for _, m := range test.messages {
+			if test.batches {
+				n += r.batch(s, m)
+			} else {
+				n += r.mark(s, m, 0)
 			}
-		})
-	}
-	wg.Wait()
-	if info, err := c.f.Stat(); err != nil || info.Size() != 16*20*3 {
-		t.Errorf("size %v, %v", info.Size(), err)
+		}
+		if n != test.deliveries || r.disorder != test.disorder || (r.check() == nil) != (test.disorder == 0) {
+			t.Errorf("%s: %d deliveries and %d out of order, %v", test.name, n, r.disorder, r.check())
+		}
 	}
 }
 
-// Deliveries to real sockets, through the floor and the sink.
-func TestCallbacks(t *testing.T) {
-	serve := func(serve func(net.Listener) error) *server {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
+// A sink notices a delivery that does not follow the one before.
+func TestSink(t *testing.T) {
+	s := &sink{at: map[string]uint64{}}
+	s.moved.L = &s.mu
+	for i, positions := range [][2]string{{"0", "1"}, {"1", "2"}, {"1", "2"}, {"2", "3"}} {
+		r := httptest.NewRequest(http.MethodPost, "/callback/1", bytes.NewReader(delivered(newContent()[:7]).XML()))
+		r.Header.Set("RS-Previous", positions[0])
+		r.Header.Set("RS-Position", positions[1])
+		s.take(httptest.NewRecorder(), r)
+		want := sinkReport{Deliveries: i + 1, Changes: 7 * (i + 1), Disorder: min(i/2, 1)}
+		if s.report != want {
+			t.Errorf("%+v, want %+v", s.report, want)
 		}
-		t.Cleanup(func() { l.Close() })
-		go func() { _ = serve(l) }()
-		return &server{addr: l.Addr().String(), end: func() {}}
-	}
-	const callbacks, changes = 30, 7
-	sink := serve(serveSink)
-	floor := serve(func(l net.Listener) error { return serveCallbackFloor(l, sink.addr, callbacks, benchSecret) })
-	conn, err := net.Dial("tcp", floor.addr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	c := &caller{server: floor, sink: sink, to: callbacks, feed: callbackFeed{conn}}
-	for range 5 {
-		c.sent += 2 * changes
-		if err := c.feed.post(2, changes, notification(synthetic()[:changes])); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if r, err := c.arrived(""); err != nil || r.Deliveries == 0 {
-		t.Errorf("%+v, %v", r, err)
-	}
-	r, err := http.NewRequest(http.MethodPost, callbackURL(sink.addr, 0), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.Header.Set("RS-Previous", "1") // was before
-	r.Header.Set("RS-Position", "2")
-	resp, err := http.DefaultClient.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	resp.Body.Close()
-	if _, err := c.arrived(""); err == nil {
-		t.Error("a repeated delivery was not noticed")
 	}
 }

@@ -3,288 +3,144 @@
 package main
 
 import (
-	"cmp"
-	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
-	"sync"
 	"time"
 
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/hub"
+	"github.com/rshub/rshub/resourcesync"
 )
 
 const (
-	fewChanges = 10_000 // in a small memory
-	fewRead    = 100    // changes in one read
+	few     = 10_000 // changes in a small memory
+	fewRead = 100    // changes in one read
 )
 
-var (
-	flatRate    = metric{name: "changes/s, 16 publishers by 100", limit: 0.8, least: true, ratio: true}
-	flatAppend  = metric{name: "append of 1, p50 ms", limit: 1.25, ratio: true}
-	flatNear    = metric{name: "read of the newest 100, p50 ms", limit: 1.25, ratio: true}
-	flatRandom  = metric{name: "read of 100 somewhere, p50 ms", limit: 1.25, ratio: true}
-	flatReceive = metric{name: "publish to receipt, p50 ms", limit: 1.25, ratio: true}
-)
+// dearer is the aim of what should cost the same.
+var dearer = aim{limit: 1.25, ratio: true}
 
-// A flatMemory is a change memory in a store of its own.
-type flatMemory struct {
-	log                 changelog.Log
-	publisher, follower *hub.Hub // the same where there can be one only
-	servers             []*server
-	sets                []string // that are used
-	close               func() error
+// flatFigures are those of a memory, in this process.
+var flatFigures = []metric{
+	each(0, "changes/s, 16 publishers by 100").should(aim{limit: .8, least: true, ratio: true}),
+	each(1, "append of 1, p50 ms").should(dearer),
+	each(2, "read of the newest 100, p50 ms").should(dearer),
+	each(3, "read of 100 somewhere, p50 ms").should(dearer),
 }
 
-// flatFigures are medians in ms, and changes a second.
-type flatFigures struct {
-	usage
-	rate, append, near, random, receive float64
+// flat compares small memories with large ones.
+func (b *bench) flat(t *table) {
+	b.flatSubscriptions(t)
+	b.inStores(func(s store) {
+		must(b.scope(func() { b.flatCompare(t, s, count(b.large)+" changes", b.flatFilled(s, b.large), benchSet) }))
+		b.flatSets(t, s)
+	})
 }
 
-// flat compares small memories with large ones. Each round has a new small one,
-// as measuring makes it grow.
-func (b *bench) flat(t *table, open func() (*flatMemory, error)) error {
-	t.heads = [2]string{"small", "large"}
-	compare := func(what string, large *flatMemory) error {
-		return alternate(b,
-			func() (f flatFigures, err error) {
-				small, err := open()
-				if err != nil {
-					return f, err
-				}
-				if err = b.fill(small.log, benchSet, fewChanges, 100, 10_000); err == nil {
-					f, err = b.flatMeasure(small)
-				}
-				return f, cmp.Or(err, small.close())
-			},
-			func() (flatFigures, error) { return b.flatMeasure(large) },
-			func(small, large flatFigures) {
-				others := max(small.others, large.others)
-				t.add(what, flatRate, small.rate, large.rate, others)
-				t.add(what, flatAppend, small.append, large.append, others)
-				t.add(what, flatNear, small.near, large.near, others)
-				t.add(what, flatRandom, small.random, large.random, others)
-				t.add(what, flatReceive, small.receive, large.receive, others)
-			})
-	}
-	if err := b.flatLong(open, compare); err != nil {
-		return err
-	}
-	return b.flatMany(open, compare)
-}
-
-// flatLong compares with a memory of many changes.
-func (b *bench) flatLong(open func() (*flatMemory, error), compare func(string, *flatMemory) error) error {
-	m, err := open()
-	if err != nil {
-		return err
-	}
-	err = b.fill(m.log, benchSet, b.changes, 100, 10_000)
-	if err == nil {
-		err = compare(format(float64(b.changes))+" changes", m)
-	}
-	return cmp.Or(err, m.close())
-}
-
-// flatMany compares with a memory of many sets, once with one set in use and once with all.
-func (b *bench) flatMany(open func() (*flatMemory, error), compare func(string, *flatMemory) error) error {
-	m, err := open()
-	if err != nil {
-		return err
-	}
+// flatSets compares with a memory of many sets, once with one set in use and once with all.
+func (b *bench) flatSets(t *table, s store) {
+	m := b.flatFilled(s, few)
 	sets := []string{benchSet}
 	for i := range b.sets - 1 {
 		sets = append(sets, fmt.Sprintf("set-%d", i))
 	}
-	err = inParallel(len(sets), func(i int) error {
-		return m.log.Make(b.ctx, sets[i], feed.Description{}, 10_000)
-	})
-	if err == nil {
-		err = b.fill(m.log, benchSet, fewChanges, 100, 10_000)
-	}
-	what := format(float64(b.sets)) + " sets, "
-	if err == nil {
-		err = compare(what+"one of them used", m)
-	}
-	if err == nil {
-		m.sets = sets
-		err = inParallel(len(sets), func(i int) error {
-			_, err := m.publisher.Publish(b.ctx, sets[i], changelog.Publish{Changes: b.content.batch(i, fewRead)})
-			return err
-		})
-	}
-	if err == nil {
-		err = compare(what+"all in turn", m)
-	}
-	return cmp.Or(err, m.close())
+	must(inParallel(16, len(sets), func(i int) error { return m.log.Make(b.ctx, sets[i], feed.Description{}, 10_000) }))
+	what := count(b.sets) + " sets, "
+	b.flatCompare(t, s, what+"one of them used", m, benchSet)
+	h := hub.New(m.log, hub.Options{})
+	must(inParallel(16, len(sets), func(i int) error {
+		_, err := h.Publish(b.ctx, sets[i], changelog.Publish{Changes: b.changes.batch(i, fewRead)})
+		return err
+	}))
+	h.Close()
+	b.flatCompare(t, s, what+"all in turn", m, sets...)
 }
 
-// inParallel calls do for the numbers below n, a few at a time.
-func inParallel(n int, do func(i int) error) error {
-	const atOnce = 16
-	var wg sync.WaitGroup
-	errs := make([]error, atOnce)
-	for w := range atOnce {
-		wg.Go(func() {
-			for i := w; i < n && errs[w] == nil; i += atOnce {
-				errs[w] = do(i)
-			}
-		})
-	}
-	wg.Wait()
-	return errors.Join(errs...)
+// flatFilled opens a memory, and publishes n changes to one set.
+func (b *bench) flatFilled(s store, n int) *memory {
+	m := s.open()
+	b.fill(m, n/100, 10_000, func(i int) []resourcesync.Change { return b.changes.batch(i, 100) })
+	return m
+}
+
+// flatCompare compares a memory of which some sets are used with a small one. Each round has
+// a new small one, as measuring makes it grow.
+func (b *bench) flatCompare(t *table, s store, what string, large *memory, sets ...string) {
+	b.compare(t, s.name+", "+what, flatFigures,
+		func() sample { return b.flatMeasure(b.flatFilled(s, few), benchSet) },
+		func() sample { return b.flatMeasure(large, sets...) })
 }
 
 // flatMeasure takes all figures of a memory. Reads come first: what is published
 // then makes it grow.
-func (b *bench) flatMeasure(m *flatMemory) (f flatFigures, err error) {
-	near, random, err := b.flatCursors(m)
-	if err != nil {
-		return f, err
-	}
-	f.usage, err = measure(func() error {
-		for _, step := range []struct {
-			p50 *float64
-			do  func(i int) error
-		}{
-			{&f.near, func(i int) error { return m.read(b.ctx, near[i%len(near)]) }},
-			{&f.random, func(i int) error { return m.read(b.ctx, random[i%len(random)]) }},
-			{&f.append, func(i int) error { return b.publishTo(m, i, 1) }},
-		} {
-			if *step.p50, err = b.p50(step.do); err != nil {
-				return err
-			}
-		}
-		if f.receive, err = b.flatReceive(m); err != nil {
-			return err
-		}
-		l := load{publishers: 16, n: 100, length: b.flatLength}
-		l.post = func(_, i int) error { return b.publishTo(m, i, l.n) }
-		begin := time.Now()
-		n, err := l.run()
-		f.rate = float64(n*l.n) / time.Since(begin).Seconds()
+func (b *bench) flatMeasure(m *memory, sets ...string) sample {
+	near, random := b.flatReads(m, sets)
+	h := hub.New(m.log, hub.Options{})
+	defer h.Close()
+	publish := func(i, n int) error {
+		_, err := h.Publish(b.ctx, sets[i%len(sets)], changelog.Publish{Changes: b.changes.batch(i, n)})
 		return err
+	}
+	values := make([]float64, len(flatFigures))
+	f := measure(func() {
+		values[2] = b.p50(func(i int) { near[i%len(near)]() })
+		values[3] = b.p50(func(i int) { random[i%len(random)]() })
+		values[1] = b.p50(func(i int) { must(publish(i, 1)) })
+		l := load{16, 100, b.length / 2}
+		s := l.measure(func(_, i int) error { return publish(i, l.n) }, m.servers...)
+		values[0] = s.count / s.seconds
 	}, m.servers...)
-	return f, err
+	f.each = values
+	return f
 }
 
 // p50 calls a function again and again for a while, and returns the median time of a call
 // in ms.
-func (b *bench) p50(do func(i int) error) (float64, error) {
+func (b *bench) p50(do func(i int)) float64 {
 	var took []float64
-	for begin := time.Now(); time.Since(begin) < b.flatLength; {
+	for begin := time.Now(); time.Since(begin) < b.length/2; {
 		one := time.Now()
-		if err := do(len(took)); err != nil {
-			return 0, err
-		}
+		do(len(took))
 		took = append(took, float64(time.Since(one).Nanoseconds())/1e6)
 	}
-	return median(took), nil
+	return median(took)
 }
 
-func (b *bench) publishTo(m *flatMemory, i, n int) error {
-	_, err := m.publisher.Publish(b.ctx, m.sets[i%len(m.sets)], changelog.Publish{Changes: b.content.batch(i, n)})
-	return err
-}
-
-// A flatCursor is where to read.
-type flatCursor struct {
-	set   string
-	after feed.Cursor
-}
-
-// flatCursors returns cursors near the heads and cursors anywhere in the logs. A given
-// number of changes follows each. Most of them are between two blocks of 100.
-func (b *bench) flatCursors(m *flatMemory) (near, random []flatCursor, err error) {
+// flatReads returns what reads a given number of changes near the heads, and anywhere in the
+// logs. Most of them begin between two blocks of 100.
+func (b *bench) flatReads(m *memory, sets []string) (near, random []func()) {
 	for range 256 {
-		set := m.sets[rand.IntN(len(m.sets))]
-		state, err := m.log.State(b.ctx, set)
-		if err != nil {
-			return nil, nil, err
-		}
-		last := state.Head.Position - fewRead
-		for _, in := range []struct {
-			list     *[]flatCursor
-			position uint64
-		}{{&near, last}, {&random, rand.Uint64N(last/100+1) * 100}} {
-			after, err := m.log.At(b.ctx, set, in.position)
-			if err != nil {
-				return nil, nil, err
-			}
-			*in.list = append(*in.list, flatCursor{set, after})
-		}
-	}
-	return near, random, nil
-}
-
-func (m *flatMemory) read(ctx context.Context, at flatCursor) error {
-	batch, err := m.log.Since(ctx, at.set, at.after, fewRead)
-	if err == nil && (len(batch.Entries) == 0 || batch.Entries[0].Position != at.after.Position+1) {
-		err = fmt.Errorf("set %s: %d changes follow %v, up to %v", at.set, len(batch.Entries), at.after, batch.Cursor)
-	}
-	return err
-}
-
-// flatReceive measures the time from before a publish at one hub until a follower at the
-// other hub has it, one publish at a time.
-func (b *bench) flatReceive(m *flatMemory) (float64, error) {
-	ctx, cancel := context.WithCancel(b.ctx)
-	defer cancel()
-	set := m.sets[0]
-	state, err := m.log.State(ctx, set)
-	if err != nil {
-		return 0, err
-	}
-	heard, ended := make(chan uint64), make(chan error, 1)
-	go func() {
-		for batches, err := range m.follower.Follow(ctx, set, state.Head) {
-			if err != nil {
-				ended <- err
-				return
-			}
-			select {
-			case heard <- batches[len(batches)-1].Cursor.Position:
-			case <-ctx.Done():
-			}
-		}
-		ended <- ctx.Err()
-	}()
-	// publish returns when the follower has the published change, or after patience.
-	publish := func(i int, patience time.Duration) error {
-		a, err := m.publisher.Publish(ctx, set, changelog.Publish{Changes: b.content.batch(i, 1)})
-		if err != nil {
-			return err
-		}
-		late := time.NewTimer(patience)
-		defer late.Stop()
-		for {
-			select {
-			case position := <-heard:
-				if position >= a.Cursor.Position {
-					return nil
+		set := sets[rand.IntN(len(sets))]
+		last := have(m.log.State(b.ctx, set)).Head.Position - fewRead
+		read := func(position uint64) func() {
+			after := have(m.log.At(b.ctx, set, position))
+			return func() {
+				batch := have(m.log.Since(b.ctx, set, after, fewRead))
+				if len(batch.Entries) == 0 || batch.Entries[0].Position != position+1 {
+					must(fmt.Errorf("set %s: %d changes follow %v, up to %v", set, len(batch.Entries), after, batch.Cursor))
 				}
-			case err := <-ended:
-				return err
-			case <-late.C:
-				return errLate
 			}
 		}
+		near, random = append(near, read(last)), append(random, read(rand.Uint64N(last/100+1)*100))
 	}
-	// The hub listens to the other one a little after the follower began.
-	err = errLate
-	for i := 0; i < 100 && errors.Is(err, errLate); i++ {
-		err = publish(i, 50*time.Millisecond)
-	}
-	if err != nil {
-		return 0, err
-	}
-	p50, err := b.p50(func(i int) error { return publish(i, stall) })
-	cancel()
-	<-ended
-	return p50, err
+	return near, random
 }
 
-var errLate = errors.New("LOST: what was published did not come")
+// flatSubscriptions compares a hub that has many subscriptions with one that has none, when
+// changes are published to a set that nobody is subscribed to.
+func (b *bench) flatSubscriptions(t *table) {
+	empty, full, _ := b.withSubscriptions()
+	l := load{16, 1, b.length}
+	bodies := b.changes.each(l.n, ndjson)
+	on := func(dir string) func() sample {
+		return func() sample {
+			s := b.rshub(dir)
+			b.rest(s)
+			return l.over(b, s, "/sets/nobody/changes", inLines, bodies)
+		}
+	}
+	b.compare(t, count(b.subscriptions)+" idle subscriptions", []metric{
+		perSecond("publishes").should(aim{limit: .8, least: true, ratio: true}), cpuEach("change").should(dearer),
+	}, on(empty), on(full))
+}

@@ -3,20 +3,25 @@
 package main
 
 import (
+	"encoding/binary"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
+	"runtime/debug"
+	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 
-	"github.com/rshub/rshub/changelog"
+	"github.com/gorilla/websocket"
 )
 
-// runFloor runs a floor that is a process of its own. It returns only when it fails.
+// runFloor runs a floor that is a process of its own, or the sink of callbacks. It returns
+// only when it fails.
 func runFloor(kind string, args []string) error {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -25,51 +30,28 @@ func runFloor(kind string, args []string) error {
 	if _, err := raiseFiles(); err != nil {
 		return err
 	}
-	var serve func() error
+	var h http.Handler
 	switch {
 	case kind == "fanout" && len(args) == 0:
-		serve = func() error { return (&fanoutFloor{}).serve(l) }
+		h = &fanoutFloor{}
 	case kind == "replay" && len(args) == 1:
-		b, err := os.ReadFile(args[0])
-		if err != nil {
-			return err
-		}
-		serve = func() error { return (&fanoutFloor{log: b}).serve(l) }
-	case kind == "publish" && len(args) == 2:
-		h, err := newPublishFloor(args[0], args[1])
-		if err != nil {
-			return err
-		}
-		serve = func() error { return http.Serve(l, h) }
-	case kind == "documents" && len(args) == 1:
-		h, err := newDocumentsFloor(args[0])
-		if err != nil {
-			return err
-		}
-		serve = func() error { return http.Serve(l, h) }
-	case kind == "answers" && len(args) == 1:
-		h, err := newAnswersFloor(args[0])
-		if err != nil {
-			return err
-		}
-		serve = func() error { return http.Serve(l, h) }
-	case kind == "origin" && len(args) == 0:
-		serve = func() error { return http.Serve(l, http.HandlerFunc(serveContent)) }
-	case kind == "metrics" && len(args) == 0:
-		serve = func() error { return serveMetricsFloor(l) }
+		h, err = newReplay(args[0])
+	case kind == "publish" && len(args) == 1:
+		h, err = newPublishFloor(args[0])
+	case kind == "files" && len(args) == 1:
+		h, err = newFiles(args[0])
 	case kind == "sink" && len(args) == 0:
-		serve = func() error { return serveSink(l) }
+		h, err = newSink(l.Addr().String())
 	case kind == "callbacks" && len(args) == 3:
-		n, err := strconv.Atoi(args[1])
-		if err != nil {
-			return err
-		}
-		serve = func() error { return serveCallbackFloor(l, args[0], n, args[2]) }
+		h, err = newCallbackFloor(args[0], args[1], args[2])
 	default:
 		return fmt.Errorf("there is no floor %s %q", kind, args)
 	}
+	if err != nil {
+		return err
+	}
 	fmt.Fprintf(os.Stderr, "{\"listen\":%q}\n", l.Addr())
-	return serve()
+	return http.Serve(l, h)
 }
 
 // A committer appends to a file and makes the appends durable, with one fsync for all
@@ -126,45 +108,25 @@ func (c *committer) append(b []byte) error {
 	return c.err
 }
 
-// encode returns what the memory stores of a batch: its blocks.
-func (c content) encode(i, n int) (out []byte) {
-	for _, block := range changelog.CutBlocks(c.batch(i, n), 1, 10_000) {
-		out = append(out, block.Block...)
-	}
-	return out
-}
-
-// encodeAll returns the blocks of all different batches of n.
-func (c content) encodeAll(n int) [][]byte {
-	out := make([][]byte, len(c)/n)
-	for i := range out {
-		out[i] = c.encode(i, n)
-	}
-	return out
-}
-
 // newPublishFloor returns the floor of publishes over HTTP: it reads the body,
 // appends a block that was encoded before, and answers. The path says how many
 // changes are in it.
-func newPublishFloor(dir, data string) (http.Handler, error) {
-	c, _, err := loadContent(data)
-	if err != nil {
-		return nil, err
-	}
+func newPublishFloor(dir string) (http.Handler, error) {
 	file, err := newCommitter(filepath.Join(dir, "floor"))
 	if err != nil {
 		return nil, err
 	}
-	blocks := map[string][]byte{}
+	c := newContent()
+	block := map[string][]byte{}
 	for _, n := range batchSizes {
-		blocks[strconv.Itoa(n)] = c.encode(0, n)
+		block[strconv.Itoa(n)] = blocks(c.batch(0, n))
 	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /{n}", func(w http.ResponseWriter, r *http.Request) {
 		body := make([]byte, r.ContentLength)
 		_, err := io.ReadFull(r.Body, body)
 		if err == nil {
-			err = file.append(blocks[r.PathValue("n")])
+			err = file.append(block[r.PathValue("n")])
 		}
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusInternalServerError)
@@ -173,4 +135,127 @@ func newPublishFloor(dir, data string) (http.Handler, error) {
 		fmt.Fprintln(w, `{"count":`+r.PathValue("n")+`}`)
 	})
 	return mux, nil
+}
+
+// A fanoutFloor does the least that a push server can do. It has bare connections, and
+// neither a goroutine nor a buffer for each. It makes a frame (or an event) of each body
+// that is posted once, and writes that to each connection with one system call.
+type fanoutFloor struct {
+	mu    sync.Mutex
+	conns map[bool][]net.Conn // by whether they are event streams
+	out   []byte
+}
+
+func (s *fanoutFloor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.Method == http.MethodPost {
+		body := make([]byte, r.ContentLength)
+		if _, err := io.ReadFull(r.Body, body); err != nil {
+			return // the bench notices by itself
+		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.out = appendFrame(s.out[:0], body)
+		s.write(false)
+		s.out = append(append(append(s.out[:0], "data: "...), body...), "\n\n"...)
+		s.write(true)
+		return
+	}
+	s.mu.Lock() // a subscriber that was answered gets every message from then on
+	defer s.mu.Unlock()
+	c, events, err := takeOver(w, r)
+	if err != nil {
+		return
+	}
+	if s.conns == nil {
+		s.conns = map[bool][]net.Conn{}
+	}
+	s.conns[events] = append(s.conns[events], c)
+	if len(s.conns[events])%100 == 0 {
+		debug.FreeOSMemory() // its memory is to be that of connections, not of handshakes
+	}
+}
+
+// write writes to every connection, and forgets those that are closed.
+func (s *fanoutFloor) write(events bool) {
+	s.conns[events] = slices.DeleteFunc(s.conns[events], func(c net.Conn) bool {
+		_, err := c.Write(s.out)
+		return err != nil
+	})
+}
+
+// takeOver answers a subscriber, and takes its connection.
+func takeOver(w http.ResponseWriter, r *http.Request) (c net.Conn, events bool, err error) {
+	if r.Header.Get("Upgrade") != "" {
+		ws, err := new(websocket.Upgrader).Upgrade(w, r, nil)
+		if err != nil {
+			return nil, false, err
+		}
+		return ws.NetConn(), false, nil
+	}
+	if c, _, err = w.(http.Hijacker).Hijack(); err == nil {
+		_, err = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n")
+	}
+	return c, true, err
+}
+
+// appendFrame appends a WebSocket frame with a message, as a server sends it.
+func appendFrame(dst, body []byte) []byte {
+	const final, text = 0x80, 1
+	dst = append(dst, final|text)
+	switch n := len(body); {
+	case n < 126:
+		dst = append(dst, byte(n))
+	case n < 1<<16:
+		dst = binary.BigEndian.AppendUint16(append(dst, 126), uint16(n))
+	default:
+		dst = binary.BigEndian.AppendUint64(append(dst, 127), uint64(n))
+	}
+	return append(dst, body...)
+}
+
+// newReplay returns what writes a file from memory to each subscriber, and waits until the
+// subscriber closes.
+func newReplay(name string) (http.Handler, error) {
+	log, err := os.ReadFile(name)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		c, _, err := takeOver(w, r)
+		if err != nil {
+			return
+		}
+		defer c.Close()
+		for part := range slices.Chunk(log, 256<<10) {
+			if _, err := c.Write(part); err != nil {
+				return
+			}
+		}
+		_, _ = io.Copy(io.Discard, c)
+	}), err
+}
+
+// newFiles serves the files below a directory from memory.
+func newFiles(dir string) (http.Handler, error) {
+	bodies := map[string][]byte{"/": nil}
+	err := filepath.WalkDir(dir, func(name string, d os.DirEntry, err error) error {
+		if err == nil && !d.IsDir() {
+			bodies[strings.TrimPrefix(name, dir)], err = os.ReadFile(name)
+		}
+		return err
+	})
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, ok := bodies[r.URL.Path]
+		if !ok {
+			http.NotFound(w, r)
+			return
+		}
+		etag := `"` + r.URL.Path + `"`
+		h := w.Header()
+		h.Set("ETag", etag)
+		if r.Header.Get("If-None-Match") == etag {
+			w.WriteHeader(http.StatusNotModified)
+			return
+		}
+		h.Set("Content-Type", "text/plain")
+		h.Set("Content-Length", strconv.Itoa(len(body)))
+		_, _ = w.Write(body) // the client may be gone
+	}), err
 }

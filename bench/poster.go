@@ -4,7 +4,6 @@ package main
 
 import (
 	"bufio"
-	"encoding/binary"
 	"fmt"
 	"io"
 	"net"
@@ -13,70 +12,43 @@ import (
 	"time"
 )
 
-// answerTime bounds how long one answer of a server may take.
-const answerTime = 20 * time.Second
+const inLines = "application/x-ndjson"
 
-// A poster POSTs on one kept connection, without net/http's client, which
+// A poster POSTs a body, and returns when the server has answered: rshub has published
+// the body, a floor has done what it does.
+type poster func(body []byte) error
+
+// posters returns n posters of bodies of a media type.
+func (b *bench) posters(n int, addr, path, mediaType string) []poster {
+	posts := make([]poster, n)
+	for i := range posts {
+		conn := have(net.Dial("tcp", addr))
+		b.later(conn.Close)
+		posts[i] = newPoster(conn, fmt.Sprintf("POST %s HTTP/1.1\r\nHost: %s\r\nContent-Type: %s\r\nContent-Length: ", path, addr, mediaType))
+	}
+	return posts
+}
+
+// newPoster returns one that posts on a kept connection, without net/http's client, which
 // would cost more than what is measured.
-type poster struct {
-	conn net.Conn
-	in   *bufio.Reader
-	head []byte
-	buf  []byte
-}
-
-// ndjsonHead is the header of a POST of NDJSON.
-const ndjsonHead = "Content-Type: application/x-ndjson\r\n"
-
-// newPoster returns a poster of NDJSON to a URL path.
-func newPoster(addr, path string) (*poster, error) { return newPosterWith(addr, path, ndjsonHead) }
-
-// newPosterWith returns a poster that sends header, whole lines of it.
-func newPosterWith(addr, path, header string) (*poster, error) {
-	conn, err := net.Dial("tcp", addr)
-	if err != nil {
-		return nil, err
-	}
-	head := fmt.Appendf(nil, "POST %s HTTP/1.1\r\nHost: %s\r\n%sContent-Length: ", path, addr, header)
-	return &poster{conn: conn, in: bufio.NewReader(conn), head: head}, nil
-}
-
-// post returns when body is published.
-func (p *poster) post(body []byte) error {
-	p.buf = strconv.AppendInt(append(p.buf[:0], p.head...), int64(len(body)), 10)
-	p.buf = append(append(p.buf, "\r\n\r\n"...), body...)
-	_ = p.conn.SetDeadline(time.Now().Add(answerTime))
-	if _, err := p.conn.Write(p.buf); err != nil {
+func newPoster(conn net.Conn, head string) poster {
+	in := bufio.NewReader(conn)
+	var out []byte
+	return func(body []byte) error {
+		out = strconv.AppendInt(append(out[:0], head...), int64(len(body)), 10)
+		out = append(append(out, "\r\n\r\n"...), body...)
+		_ = conn.SetDeadline(time.Now().Add(answerTime))
+		if _, err := conn.Write(out); err != nil {
+			return err
+		}
+		resp, err := http.ReadResponse(in, nil)
+		if err != nil {
+			return err
+		}
+		answer, err := io.ReadAll(resp.Body)
+		if err == nil && resp.StatusCode != http.StatusOK {
+			err = fmt.Errorf("POST: %s: %.300s", resp.Status, answer)
+		}
 		return err
 	}
-	resp, err := http.ReadResponse(p.in, nil)
-	if err != nil {
-		return err
-	}
-	answer, err := io.ReadAll(resp.Body)
-	if err == nil && resp.StatusCode != http.StatusOK {
-		err = fmt.Errorf("publish: %s: %.300s", resp.Status, answer)
-	}
-	return err
-}
-
-// A feeder hands the fan-out floor its messages: a length, and a frame's body.
-type feeder struct {
-	conn net.Conn
-	buf  []byte
-}
-
-func newFeeder(addr string) (*feeder, error) {
-	conn, err := net.Dial("tcp", addr)
-	if err != nil {
-		return nil, err
-	}
-	_, err = io.WriteString(conn, feedStart)
-	return &feeder{conn: conn}, err
-}
-
-func (f *feeder) post(body []byte) error {
-	f.buf = append(binary.BigEndian.AppendUint32(f.buf[:0], uint32(len(body))), body...)
-	_, err := f.conn.Write(f.buf)
-	return err
 }

@@ -3,202 +3,139 @@
 package main
 
 import (
-	"cmp"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strconv"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/rshub/rshub/changelog"
-	"github.com/rshub/rshub/changelog/disklog"
 	"github.com/rshub/rshub/hub"
+	"github.com/rshub/rshub/resourcesync"
 )
 
 var (
-	batchSizes = []int{1, 10, 100, 1000}
+	batchSizes = []int{1, 100, 1000}
 	publishers = []int{1, 16}
 )
 
-var (
-	publishesPerSecond = metric{name: "publishes/s"}
-	changesPerSecond   = metric{name: "changes/s"}
-	cpuPerChange       = metric{name: "CPU µs/change"}
-)
-
-// A load is what publishers do for a while. post publishes batch i of n changes.
+// A load is what publishers do for a while.
 type load struct {
-	publishers, n int
-	length        time.Duration
-	post          func(publisher, i int) error
-}
-
-// run returns how many publishes were answered.
-func (l load) run() (int, error) {
-	var count atomic.Int64
-	var wg sync.WaitGroup
-	errs := make(chan error, l.publishers)
-	end := time.Now().Add(l.length)
-	for p := range l.publishers {
-		wg.Go(func() {
-			for i := p * 1237; time.Now().Before(end); i++ { // each begins elsewhere in the content
-				if err := l.post(p, i); err != nil {
-					errs <- err
-					return
-				}
-				count.Add(1)
-			}
-		})
-	}
-	wg.Wait()
-	close(errs)
-	return int(count.Load()), <-errs
-}
-
-// A publishing has the time and the CPU that a load took.
-type publishing struct {
-	usage
-	publishes float64
-}
-
-func (l load) measure(servers ...*server) (p publishing, err error) {
-	p.usage, err = measure(func() error {
-		n, err := l.run()
-		p.publishes = float64(n)
-		return err
-	}, servers...)
-	return p, err
+	publishers int
+	n          int // changes in a publish
+	length     time.Duration
 }
 
 // String says what the load is.
 func (l load) String() string {
 	if l.publishers == 1 {
-		return fmt.Sprintf("1 publisher, batches of %d", l.n)
+		return fmt.Sprintf("1 publisher, by %s", count(l.n))
 	}
-	return fmt.Sprintf("%d publishers, batches of %d", l.publishers, l.n)
+	return fmt.Sprintf("%d publishers, by %s", l.publishers, count(l.n))
 }
 
-// publishing adds what a round of a case measured.
-func (t *table) publishing(l load, floor, ours publishing) {
-	what := l.String()
-	n, others := float64(l.n), max(floor.others, ours.others)
-	t.add(what, publishesPerSecond, floor.publishes/floor.seconds, ours.publishes/ours.seconds, others)
-	t.add(what, changesPerSecond, n*floor.publishes/floor.seconds, n*ours.publishes/ours.seconds, others)
-	t.add(what, cpuPerChange, 1e6*floor.cpu/(n*floor.publishes), 1e6*ours.cpu/(n*ours.publishes), others)
+// figures are those of a load. What is counted is changes.
+func (l load) figures() []metric {
+	rate := "changes"
+	if l.n == 1 {
+		rate = "publishes"
+	}
+	return []metric{perSecond(rate), cpuEach("change")}
 }
 
-// loads calls f for each number of publishers and size of batch.
-func (b *bench) loads(f func(load) error) error {
+// loads calls do for each number of publishers and size of batch.
+func (b *bench) loads(do func(load)) {
 	for _, writers := range publishers {
 		for _, n := range batchSizes {
-			if err := f(load{publishers: writers, n: n, length: b.publishing}); err != nil {
-				return err
-			}
+			do(load{writers, n, b.length})
 		}
 	}
-	return nil
 }
 
-// publish measures hub.Publish on a disklog, in this process.
-func (b *bench) publish(t *table) error {
-	return b.loads(func(l load) error {
-		blocks := b.content.encodeAll(l.n)
-		return alternate(b,
-			func() (publishing, error) { return b.publishFloor(l, blocks) },
-			func() (publishing, error) { return b.publishHere(l) },
-			func(floor, ours publishing) { t.publishing(l, floor, ours) })
+// measure has the publishers post, and returns what that took. post posts batch i.
+func (l load) measure(post func(publisher, i int) error, servers ...*server) sample {
+	var posted atomic.Int64
+	s := measure(func() {
+		begin := time.Now()
+		must(inParallel(l.publishers, l.publishers, func(p int) error {
+			for i := p * 1237; time.Since(begin) < l.length; i++ { // each begins elsewhere in the content
+				if err := post(p, i); err != nil {
+					return err
+				}
+				posted.Add(int64(l.n))
+			}
+			return nil
+		}))
+	}, servers...)
+	s.count = float64(posted.Load())
+	return s
+}
+
+// into measures publishes into a new memory, through a hub in this process.
+func (l load) into(b *bench, m *memory) sample {
+	h := hub.New(m.log, hub.Options{})
+	defer h.Close()
+	post := func(_, i int) error {
+		_, err := h.Publish(b.ctx, benchSet, changelog.Publish{Changes: b.changes.batch(i, l.n)})
+		return err
+	}
+	must(post(0, 0)) // makes the set
+	return l.measure(post, m.servers...)
+}
+
+// over measures POSTs of bodies to a server, each publisher on a connection of its own.
+func (l load) over(b *bench, s *server, path, mediaType string, bodies [][]byte) sample {
+	posts := b.posters(l.publishers, s.addr, path, mediaType)
+	for _, post := range posts {
+		must(post(bodies[0])) // warm
+	}
+	return l.measure(func(p, i int) error { return posts[p](bodies[i%len(bodies)]) }, s)
+}
+
+// publish measures hub.Publish on a disk, in this process.
+func (b *bench) publish(t *table) {
+	b.loads(func(l load) {
+		blocks := b.changes.each(l.n, blocks)
+		b.compare(t, l.String(), l.figures(),
+			func() sample {
+				file := have(newCommitter(filepath.Join(b.dir(), "floor")))
+				b.later(file.f.Close)
+				return l.measure(func(_, i int) error { return file.append(blocks[i%len(blocks)]) })
+			},
+			func() sample { return l.into(b, b.onDisk()) })
 	})
 }
 
-func (b *bench) publishFloor(l load, blocks [][]byte) (p publishing, err error) {
-	dir, err := b.dir()
-	if err != nil {
-		return p, err
-	}
-	file, err := newCommitter(filepath.Join(dir, "floor"))
-	if err != nil {
-		return p, err
-	}
-	l.post = func(_, i int) error { return file.append(blocks[i%len(blocks)]) }
-	p, err = l.measure()
-	return p, cmp.Or(err, file.f.Close(), os.RemoveAll(dir))
-}
-
-func (b *bench) publishHere(l load) (p publishing, err error) {
-	dir, err := b.dir()
-	if err != nil {
-		return p, err
-	}
-	log, err := disklog.Open(dir, disklog.Options{})
-	if err != nil {
-		return p, err
-	}
-	p, err = b.publishInto(log, l)
-	return p, cmp.Or(err, log.Close(), os.RemoveAll(dir))
-}
-
-// publishInto measures a load of publishes into a memory, through a hub.
-func (b *bench) publishInto(log changelog.Log, l load, servers ...*server) (p publishing, err error) {
-	h := hub.New(log, hub.Options{})
-	defer h.Close()
-	l.post = func(_, i int) error {
-		_, err := h.Publish(b.ctx, benchSet, changelog.Publish{Changes: b.content.batch(i, l.n)})
-		return err
-	}
-	if err := l.post(0, 0); err != nil { // makes the set
-		return p, err
-	}
-	return l.measure(servers...)
+// publishRedis measures hub.Publish in Redis, in this process, and Redis under it.
+func (b *bench) publishRedis(t *table) {
+	b.loads(func(l load) {
+		blocks := b.changes.each(l.n, blocks)
+		figures := append(l.figures(), ownEach("client CPU µs/change"))
+		if l.publishers > 1 && l.n == 100 {
+			figures[0] = figures[0].should(aim{limit: 100_000, least: true})
+		}
+		b.compare(t, l.String(), figures,
+			func() sample {
+				s := b.redisServer()
+				return l.measure(func(_, i int) error { return s.bareAppend(b.ctx, blocks[i%len(blocks)]) }, s.server)
+			},
+			func() sample { return l.into(b, b.inRedis()) })
+	})
 }
 
 // publishHTTP measures the program and its floor under POSTs from this process,
 // which takes its share of the cores.
-func (b *bench) publishHTTP(t *table) error {
-	dir, err := b.dir()
-	if err != nil {
-		return err
+func (b *bench) publishHTTP(t *table) {
+	ours, floor := b.rshub(b.dir()), b.floor("publish", b.data)
+	for _, form := range []struct {
+		name, mediaType string
+		encode          func([]resourcesync.Change) []byte
+	}{{"NDJSON", inLines, ndjson}, {"JSON", "application/json", inJSON}} {
+		b.loads(func(l load) {
+			bodies := b.changes.each(l.n, form.encode)
+			b.compare(t, form.name+", "+l.String(), l.figures(),
+				func() sample { return l.over(b, floor, "/"+strconv.Itoa(l.n), form.mediaType, bodies) },
+				func() sample { return l.over(b, ours, setPath, form.mediaType, bodies) })
+		})
 	}
-	floor, err := b.floor("publish", dir, b.data)
-	if err != nil {
-		return err
-	}
-	defer floor.stop()
-	ours, err := b.rshub(dir)
-	if err != nil {
-		return err
-	}
-	defer ours.stop()
-	return b.loads(func(l load) error {
-		bodies := make([][]byte, len(b.content)/l.n)
-		for i := range bodies {
-			bodies[i] = ndjson(b.content.batch(i, l.n))
-		}
-		return alternate(b,
-			func() (publishing, error) { return l.over(floor, "/"+strconv.Itoa(l.n), bodies) },
-			func() (publishing, error) { return l.over(ours, "/sets/"+benchSet+"/changes", bodies) },
-			func(f, o publishing) { t.publishing(l, f, o) })
-	})
-}
-
-// over posts bodies of NDJSON to a server's path, each publisher on a connection of its own.
-func (l load) over(s *server, path string, bodies [][]byte) (p publishing, err error) {
-	return l.with(s, path, ndjsonHead, bodies)
-}
-
-// with posts bodies as over does, with a header.
-func (l load) with(s *server, path, header string, bodies [][]byte) (p publishing, err error) {
-	posters := make([]*poster, l.publishers)
-	for i := range posters {
-		if posters[i], err = newPosterWith(s.addr, path, header); err != nil {
-			return p, err
-		}
-		defer posters[i].conn.Close()
-		if err := posters[i].post(bodies[0]); err != nil { // warm
-			return p, err
-		}
-	}
-	l.post = func(p, i int) error { return posters[p].post(bodies[i%len(bodies)]) }
-	return l.measure(s)
 }

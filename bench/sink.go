@@ -4,12 +4,16 @@ package main
 
 import (
 	"bytes"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
-	"slices"
+	"net/url"
+	"os"
 	"strconv"
 	"strings"
 	"sync"
@@ -20,49 +24,34 @@ import (
 // requests to one address.
 const sinkHosts = 20
 
-// A sink serves callbacks in a process of its own: every path that ends in a number. It
-// confirms subscriptions and counts deliveries. It checks that each delivery begins where
-// the last one ended.
+// A sink serves callbacks in a process of its own. It confirms subscriptions and counts
+// deliveries. It checks that each delivery begins where the last one ended.
 type sink struct {
-	bodies sync.Pool // of *bytes.Buffer
-
-	mu        sync.Mutex
-	moved     sync.Cond
-	at        map[string]uint64 // RS-Position by path
-	report    sinkReport
-	latencies []uint32 // µs
+	mu     sync.Mutex
+	moved  sync.Cond
+	at     map[string]uint64 // RS-Position by path
+	report sinkReport
 }
 
 // A sinkReport says what a sink has received.
-type sinkReport struct {
-	Verified   int
-	Deliveries int
-	Changes    int
-	Disorder   int
-	P50, P99   float64 // ms from the mark in a change until it was read
-}
+type sinkReport struct{ Verified, Deliveries, Changes, Disorder int }
 
-// serveSink serves the callbacks at sinkHosts addresses with l's port.
-func serveSink(l net.Listener) error {
+// newSink returns a sink, and serves it also at the further addresses with addr's port.
+func newSink(addr string) (http.Handler, error) {
 	s := &sink{at: map[string]uint64{}}
-	s.bodies.New = func() any { return new(bytes.Buffer) }
 	s.moved.L = &s.mu
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /report", s.tell)
 	mux.HandleFunc("GET /callback/{n}", s.verify)
 	mux.HandleFunc("POST /callback/{n}", s.take)
-	failed := make(chan error, 1)
-	for i := range sinkHosts {
-		also := l
-		if i > 0 {
-			var err error
-			if also, err = net.Listen("tcp", sinkHost(l.Addr().String(), i)); err != nil {
-				return err
-			}
+	for i := 1; i < sinkHosts; i++ {
+		l, err := net.Listen("tcp", sinkHost(addr, i))
+		if err != nil {
+			return nil, err
 		}
-		go func() { failed <- http.Serve(also, mux) }()
+		go func() { _ = http.Serve(l, mux) }() // it ends with the process
 	}
-	return <-failed
+	return mux, nil
 }
 
 // sinkHost returns the i-th address of a sink whose first one is addr.
@@ -84,17 +73,11 @@ func (s *sink) verify(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(w, r.FormValue("hub.challenge")) // the hub may be gone
 }
 
-var urlStart = []byte("<url>")
-
 func (s *sink) take(w http.ResponseWriter, r *http.Request) {
-	b := s.bodies.Get().(*bytes.Buffer)
-	defer s.bodies.Put(b)
-	b.Reset()
-	if _, err := b.ReadFrom(r.Body); err != nil {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
 		return
 	}
-	now := time.Now().UnixNano()
-	changes := bytes.Count(b.Bytes(), urlStart)
 	previous, err1 := strconv.ParseUint(r.Header.Get("RS-Previous"), 10, 64)
 	position, err2 := strconv.ParseUint(r.Header.Get("RS-Position"), 10, 64)
 	s.mu.Lock()
@@ -103,22 +86,14 @@ func (s *sink) take(w http.ResponseWriter, r *http.Request) {
 		s.report.Disorder++
 	}
 	s.at[r.URL.Path] = position
-	for rest := b.Bytes(); ; {
-		_, at, more, ok := readMark(rest)
-		if !ok {
-			break
-		}
-		s.latencies = append(s.latencies, uint32((now-at)/1000))
-		rest = more
-	}
 	s.report.Deliveries++
-	s.report.Changes += changes
+	s.report.Changes += bytes.Count(body, []byte("<url>"))
 	s.moved.Broadcast()
 	w.WriteHeader(http.StatusNoContent)
 }
 
 // tell answers with the report when the sink has received as much as the query asks for:
-// verified subscriptions, or changes. With reset, it drops the latencies of before.
+// verified subscriptions, or changes; or after a while.
 func (s *sink) tell(w http.ResponseWriter, r *http.Request) {
 	verified, _ := strconv.Atoi(r.FormValue("verified"))
 	changes, _ := strconv.Atoi(r.FormValue("changes"))
@@ -129,12 +104,81 @@ func (s *sink) tell(w http.ResponseWriter, r *http.Request) {
 	for (s.report.Verified < verified || s.report.Changes < changes) && time.Since(begin) < answerTime {
 		s.moved.Wait()
 	}
-	all := s.report
-	slices.Sort(s.latencies)
-	all.P50, all.P99 = quantile(s.latencies, .5)/1000, quantile(s.latencies, .99)/1000
-	if r.FormValue("reset") != "" {
-		s.latencies = nil
-	}
+	report := s.report
 	s.mu.Unlock()
-	_ = json.NewEncoder(w).Encode(all) // the bench may be gone
+	_ = json.NewEncoder(w).Encode(report) // the bench may be gone
+}
+
+// A callbackFloor is the least that delivers with net/http: a goroutine for each
+// callback, which POSTs what is posted to the floor, one after the other. It keeps
+// nothing, and knows of no failure.
+type callbackFloor struct {
+	client *http.Client
+	secret string
+	queues []chan []byte
+}
+
+// newCallbackFloor calls n callbacks of the sink at addr, and signs with the
+// secret if there is one.
+func newCallbackFloor(addr, n, secret string) (http.Handler, error) {
+	callbacks, err := strconv.Atoi(n)
+	if err != nil {
+		return nil, err
+	}
+	dialer := &net.Dialer{Timeout: 5 * time.Second}
+	f := &callbackFloor{secret: secret, client: &http.Client{Timeout: answerTime, Transport: &http.Transport{
+		DialContext: dialer.DialContext, MaxIdleConns: 1000, MaxIdleConnsPerHost: 8,
+		DisableCompression: true, ReadBufferSize: 1 << 10, WriteBufferSize: 4 << 10,
+	}}}
+	for i := range callbacks {
+		u, err := url.Parse(callbackURL(addr, i))
+		if err != nil {
+			return nil, err
+		}
+		queue := make(chan []byte, 1000)
+		f.queues = append(f.queues, queue)
+		go func() { // it ends with the process
+			for position := 0; ; position++ {
+				if err := f.post(u, <-queue, position); err != nil {
+					fmt.Fprintln(os.Stderr, "floor:", err)
+				}
+			}
+		}()
+	}
+	return f, nil
+}
+
+func (f *callbackFloor) ServeHTTP(_ http.ResponseWriter, r *http.Request) {
+	body := make([]byte, r.ContentLength)
+	if _, err := io.ReadFull(r.Body, body); err != nil {
+		return // the bench notices by itself
+	}
+	for _, queue := range f.queues {
+		queue <- body
+	}
+}
+
+// post sends one delivery, with the same headers as a hub.
+func (f *callbackFloor) post(u *url.URL, body []byte, position int) error {
+	h := http.Header{
+		"Content-Type": {"application/xml"},
+		"User-Agent":   {"rshub (+https://github.com/rshub/rshub)"},
+		"Link":         {`<http://127.0.0.1:12345/hub>; rel="hub", <http://127.0.0.1:12345/sets/bench/changes>; rel="self"`},
+		"Rs-Position":  {strconv.Itoa(position + 1)},
+		"Rs-Previous":  {strconv.Itoa(position)},
+		"Rs-Attempt":   {"1"},
+	}
+	if f.secret != "" {
+		mac := hmac.New(sha256.New, []byte(f.secret))
+		mac.Write(body)
+		h["X-Hub-Signature"] = []string{"sha256=" + hex.EncodeToString(mac.Sum(nil))}
+	}
+	resp, err := f.client.Do(&http.Request{
+		Method: http.MethodPost, URL: u, Host: u.Host, Header: h,
+		ContentLength: int64(len(body)), Body: io.NopCloser(bytes.NewReader(body)),
+	})
+	if err != nil {
+		return err
+	}
+	return resp.Body.Close()
 }

@@ -8,34 +8,26 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"text/tabwriter"
 )
 
-// A metric is what a figure says, and what it should be.
-type metric struct {
-	name  string
-	limit float64 // the aim; 0: there is none
-	least bool    // the aim is a minimum of the value, not a maximum
-	ratio bool    // the aim is for the ratio to the floor
-	over  bool    // the aim is for what comes on top of the floor
-}
-
-func (m metric) aim() string {
-	if m.limit == 0 {
+// String says what the aim is.
+func (a aim) String() string {
+	switch s := format(a.limit); {
+	case a.limit == 0:
 		return ""
+	case a.least && a.ratio:
+		return "≥ " + s + " x"
+	case a.least:
+		return "≥ " + s
+	case a.ratio:
+		return "≤ " + s + " x"
+	case a.over:
+		return "≤ " + s + " more"
+	default:
+		return "≤ " + s
 	}
-	s := "≤ "
-	if m.least {
-		s = "≥ "
-	}
-	s += format(m.limit)
-	if m.ratio {
-		s += " x"
-	}
-	if m.over {
-		s += " more"
-	}
-	return s
 }
 
 // A row is one figure over all rounds. It is also what a line of JSON holds.
@@ -44,54 +36,53 @@ type row struct {
 	Part, Case, Figure string
 	Aim                string    `json:",omitempty"`
 	Floor, Rshub       []float64 // by round
-	Others             float64   // share of the machine that others took, median
+	Others             float64   // share of the machine that others took, median; 0 where it does not matter
 
-	metric metric
+	aim    aim
 	others []float64
 }
 
 // A table gathers the figures of a part.
 type table struct {
 	run, part string
-	aimless   bool      // the run is too small for aims
-	heads     [2]string // of the two columns; empty: floor, rshub
+	aimless   bool
+	heads     [2]string
 	rows      []*row
 }
 
-// notMeasured stands for the share of other processes, for a figure that does not depend on it.
-const notMeasured = -1
-
-// add adds a round's figure for a case.
-func (t *table) add(what string, m metric, floor, ours, others float64) {
+// add adds what a round says of a case.
+func (t *table) add(what string, m metric, floor, ours sample) {
 	if t.aimless {
-		m.limit = 0
+		m.aim = aim{}
 	}
-	i := slices.IndexFunc(t.rows, func(r *row) bool { return r.Case == what && r.metric == m })
+	i := slices.IndexFunc(t.rows, func(r *row) bool { return r.Case == what && r.Figure == m.name })
 	if i < 0 {
 		i = len(t.rows)
-		t.rows = append(t.rows, &row{Run: t.run, Part: t.part, Case: what, Figure: m.name, Aim: m.aim(), metric: m})
+		t.rows = append(t.rows, &row{Run: t.run, Part: t.part, Case: what, Figure: m.name, Aim: m.aim.String(), aim: m.aim})
 	}
 	r := t.rows[i]
-	r.Floor, r.Rshub, r.others = append(r.Floor, floor), append(r.Rshub, ours), append(r.others, others)
+	r.Floor, r.Rshub = append(r.Floor, m.of(floor)), append(r.Rshub, m.of(ours))
+	r.others = append(r.others, max(floor.others, ours.others))
 	r.Others = median(r.others)
 }
 
 // verdict says whether the aim is met.
 func (r *row) verdict() string {
-	if r.metric.limit == 0 {
-		return ""
-	}
 	v := median(r.Rshub)
-	if r.metric.ratio {
+	if r.aim.ratio {
 		v = median(ratios(r.Floor, r.Rshub))
 	}
-	if r.metric.over {
+	if r.aim.over {
 		v -= median(r.Floor)
 	}
-	if v > r.metric.limit == r.metric.least || v == r.metric.limit {
+	switch {
+	case r.aim.limit == 0:
+		return ""
+	case v > r.aim.limit == r.aim.least || v == r.aim.limit:
 		return "met"
+	default:
+		return "MISSED"
 	}
-	return "MISSED"
 }
 
 // print writes the table for people. The ratio is the median over rounds of
@@ -106,13 +97,12 @@ func (t *table) print(w io.Writer) error {
 			what = ""
 		}
 		last = r.Case
-		ratio, spread := "", ""
+		ratio, spread, others := "", "", ""
 		if all := ratios(r.Floor, r.Rshub); len(all) > 0 {
 			ratio = format(median(all))
 			spread = "(" + format(slices.Min(all)) + "–" + format(slices.Max(all)) + ")"
 		}
-		others := ""
-		if r.Others != notMeasured {
+		if r.Others > 0 {
 			others = fmt.Sprintf("%.0f %%", 100*r.Others)
 		}
 		fmt.Fprintf(tw, "  %s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", what, r.Figure,
@@ -130,4 +120,58 @@ func (t *table) writeJSON(w io.Writer) error {
 		}
 	}
 	return nil
+}
+
+// median returns the middle value; of two in the middle their mean, of none 0.
+func median(values []float64) float64 {
+	n := len(values)
+	if n == 0 {
+		return 0
+	}
+	v := slices.Sorted(slices.Values(values))
+	return (v[(n-1)/2] + v[n/2]) / 2
+}
+
+// quantile returns the value that a share q of sorted values does not exceed.
+func quantile(sorted []uint32, q float64) float64 {
+	if len(sorted) == 0 {
+		return 0
+	}
+	return float64(sorted[min(int(q*float64(len(sorted))), len(sorted)-1)])
+}
+
+// ratios returns ours[i] / floor[i], without those whose floor is nothing.
+func ratios(floor, ours []float64) (r []float64) {
+	for i := range min(len(floor), len(ours)) {
+		if floor[i] > 0 {
+			r = append(r, ours[i]/floor[i])
+		}
+	}
+	return r
+}
+
+// format writes a number with three digits that count, thousands by comma.
+func format(v float64) string {
+	switch {
+	case v == 0:
+		return "0"
+	case v < 1:
+		return strconv.FormatFloat(v, 'f', 3, 64)
+	case v < 10:
+		return strconv.FormatFloat(v, 'f', 2, 64)
+	case v < 100:
+		return strconv.FormatFloat(v, 'f', 1, 64)
+	case v >= 10_000: // more digits than three say nothing here
+		v = float64(int64(v+50) / 100 * 100)
+	}
+	return count(int(v + .5))
+}
+
+// count writes how many there are.
+func count(n int) string {
+	s := strconv.Itoa(n)
+	for i := len(s) - 3; i > 0; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
 }

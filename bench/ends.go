@@ -1,0 +1,167 @@
+//go:build linux
+
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"time"
+)
+
+// filesPerDirectory of the directories that both ends work with.
+const filesPerDirectory = 100
+
+// pathOf returns the path of the i-th file.
+func pathOf(i int) string {
+	return fmt.Sprintf("part-%03d/file-%06d.txt", i/filesPerDirectory, i)
+}
+
+// contentOf returns the content of the i-th file: 1 KB.
+func contentOf(i int) []byte {
+	return bytes.Repeat(fmt.Appendf(nil, "%015d\n", i), 64)
+}
+
+// makeFiles fills a new directory with n files.
+func makeFiles(dir string, n int) {
+	for i := range n {
+		name := filepath.Join(dir, pathOf(i))
+		if i%filesPerDirectory == 0 {
+			must(os.MkdirAll(filepath.Dir(name), 0o755))
+		}
+		must(os.WriteFile(name, contentOf(i), 0o644))
+	}
+}
+
+// settled is how old a file has to be before its hash is remembered, and somewhat more.
+const settled = 2500 * time.Millisecond
+
+// A synced is a hub that has the files of a directory, and a server that has them.
+type synced struct {
+	*bench
+	n           int // files
+	dir         string
+	hub, origin *server
+}
+
+// synced makes a directory of n files, and syncs it with a hub.
+func (b *bench) synced(n int) *synced {
+	s := &synced{bench: b, n: n, dir: filepath.Join(b.data, "files")}
+	makeFiles(s.dir, n)
+	s.hub, s.origin = b.rshub(b.dir()), b.floor("files", s.dir)
+	time.Sleep(settled)
+	s.sync(n)
+	return s
+}
+
+// base is where the files are on the web.
+func (s *synced) base() string { return "http://" + s.origin.addr + "/" }
+
+// sync syncs, and checks what that did.
+func (s *synced) sync(created int) sample {
+	u, out := s.run(s.build("rspublish"), "sync", "-hub", "http://"+s.hub.addr, "-set", benchSet, "-base", s.base(),
+		"-state", filepath.Join(s.data, "state"), "-json", s.dir)
+	var did struct{ Listed, Created, Updated, Deleted int }
+	must(json.Unmarshal(out, &did))
+	if did.Listed != s.n || did.Created != created || did.Updated+did.Deleted > 0 {
+		must(fmt.Errorf("sync did %+v of %d resources, of which %d were new", did, s.n, created))
+	}
+	return u
+}
+
+// run runs a program until it ends. CPU is of the program. What the hub and the origin take
+// meanwhile is not that of others.
+func (s *synced) run(program string, args ...string) (u sample, out []byte) {
+	cmd := exec.CommandContext(s.ctx, program, args...)
+	var stdout, problems bytes.Buffer
+	cmd.Env, cmd.Stdout, cmd.Stderr = plainEnv(), &stdout, &problems
+	u = measure(func() {
+		if err := cmd.Run(); err != nil {
+			must(fmt.Errorf("%s: %w: %.500s", filepath.Base(program), err, problems.Bytes()))
+		}
+	}, s.hub, s.origin)
+	u.cpu = (cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()).Seconds()
+	u.others = max(0, u.others-u.cpu/u.seconds/float64(runtime.NumCPU()))
+	return u, stdout.Bytes()
+}
+
+// sync measures a sync that finds nothing to do.
+func (b *bench) sync(t *table) {
+	find, err := exec.LookPath("find")
+	if err != nil {
+		must(skipped("there is no find"))
+	}
+	s, three := b.synced(b.files), aim{limit: 3, ratio: true}
+	b.compare(t, count(s.n)+" files", []metric{
+		metric{name: "CPU s", of: func(s sample) float64 { return s.cpu }}.should(three),
+		metric{name: "s", of: func(s sample) float64 { return s.seconds }}.should(three),
+	},
+		func() sample { u, _ := s.run(find, s.dir, "-printf", "%y %s %T@ %C@ %i %P\n"); return u },
+		func() sample { return s.sync(0) })
+}
+
+// mirror measures a mirror from nothing.
+func (b *bench) mirror(t *table) {
+	s := b.synced(b.mirrored)
+	into := func(get func(dir string) sample) func() sample {
+		return func() sample {
+			dir := b.dir()
+			u := get(dir)
+			u.count = float64(s.n)
+			s.check(dir)
+			return u
+		}
+	}
+	b.compare(t, count(s.n)+" files of 1 KB",
+		[]metric{perSecond("files").should(aim{limit: .5, least: true, ratio: true}), cpuEach("file")},
+		into(func(dir string) sample {
+			u := measure(func() { must(s.download(dir)) }, s.hub, s.origin)
+			u.cpu = u.own
+			return u
+		}),
+		into(func(dir string) sample {
+			u, _ := s.run(s.build("rsmirror"), "-once", "-q", "-strip", s.base(), "http://"+s.hub.addr+setPath, dir)
+			return u
+		}))
+}
+
+// check checks a few of the files of a mirror, and their number.
+func (s *synced) check(dir string) {
+	if files := have(filepath.Glob(filepath.Join(dir, "part-*", "file-*"))); len(files) != s.n {
+		must(fmt.Errorf("there are %d files, not %d", len(files), s.n))
+	}
+	for i := 0; i < s.n; i += 1 + s.n/10 {
+		if text := have(os.ReadFile(filepath.Join(dir, pathOf(i)))); !bytes.Equal(text, contentOf(i)) {
+			must(fmt.Errorf("%s is wrong", pathOf(i)))
+		}
+	}
+}
+
+// download gets all contents in the plainest way, with as many requests at a time as
+// rsmirror sends to one host by default.
+func (s *synced) download(dir string) error {
+	const perHost = 4
+	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: perHost}, Timeout: answerTime}
+	defer client.CloseIdleConnections()
+	return inParallel(perHost, s.n, func(i int) error {
+		resp, err := client.Get(s.base() + pathOf(i))
+		if err != nil {
+			return err
+		}
+		defer resp.Body.Close()
+		part, name := filepath.Join(dir, fmt.Sprint("new-", i)), filepath.Join(dir, pathOf(i))
+		f, err := os.Create(part)
+		if err != nil {
+			return err
+		}
+		_, err = io.Copy(f, resp.Body)
+		return cmp.Or(err, f.Close(), os.MkdirAll(filepath.Dir(name), 0o755), os.Rename(part, name))
+	})
+}
