@@ -44,7 +44,7 @@ image:
 	@rm -rf dist/programs
 	GOOS=linux GOARCH=amd64 scripts/build dist/programs/linux_amd64
 	GOOS=linux GOARCH=arm64 scripts/build dist/programs/linux_arm64
-	cd tools/image && $(GO) run . -dockerfile $(CURDIR)/deploy/Dockerfile -programs $(CURDIR)/dist/programs -o $(CURDIR)/dist/image.tar \
+	cd tools/image && $(GO) run . -root $(CURDIR) -programs $(CURDIR)/dist/programs -o $(CURDIR)/dist/image.tar \
 	  -version '$(VERSION)' -tag "$$(sed -n 's/^appVersion: //p' $(CURDIR)/deploy/helm/rshub/Chart.yaml)" -revision "$$(git log -1 --format=%H)" -created "$$(git log -1 --format=%cI)"
 	@rm -r dist/programs
 

@@ -191,7 +191,7 @@ func makeImage(t *testing.T) (file string) {
 			t.Fatal(err)
 		}
 		file := programs + ".tar"
-		out, err := exec.Command(tool, "-dockerfile", "../../deploy/Dockerfile", "-programs", programs,
+		out, err := exec.Command(tool, "-root", "../..", "-programs", programs,
 			"-platforms", "linux/"+runtime.GOARCH, "-version", "v1.2.3", "-o", file).CombinedOutput()
 		if err != nil {
 			t.Fatalf("make the image: %v\n%s", err, out)

@@ -9,9 +9,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"path"
 	"path/filepath"
-	"strings"
 	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -23,21 +21,14 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/validate"
 )
 
-// emptyDirectory is what the build stage makes besides the programs. sources is where it
-// has the repository.
-const (
-	emptyDirectory = "/out/data"
-	sources        = "/src"
-)
-
 // newImage makes the image of one platform; the programs are in the directory
 // out, and root is the repository.
-func newImage(s *stage, root, out, system, architecture string, when time.Time) (v1.Image, error) {
+func newImage(c *contents, root, out, system, architecture string, when time.Time) (v1.Image, error) {
 	image := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
-	for _, c := range s.copies {
-		content, err := layer(c, root, out, when)
+	for _, f := range c.files {
+		content, err := layer(f, root, out, when)
 		if err != nil {
-			return nil, fmt.Errorf("copy %s: %w", c.from, err)
+			return nil, fmt.Errorf("add %s: %w", f.to, err)
 		}
 		l, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) {
 			return io.NopCloser(bytes.NewReader(content)), nil
@@ -47,7 +38,7 @@ func newImage(s *stage, root, out, system, architecture string, when time.Time) 
 		}
 		image, err = mutate.Append(image, mutate.Addendum{
 			Layer: l, MediaType: types.OCILayer,
-			History: v1.History{Created: v1.Time{Time: when}, CreatedBy: fmt.Sprintf("COPY %s %s", c.from, c.to)},
+			History: v1.History{Created: v1.Time{Time: when}, CreatedBy: "COPY " + f.to},
 		})
 		if err != nil {
 			return nil, err
@@ -58,33 +49,32 @@ func newImage(s *stage, root, out, system, architecture string, when time.Time) 
 		return nil, err
 	}
 	config = config.DeepCopy()
-	config.OS, config.Architecture, config.Created, config.Config = system, architecture, v1.Time{Time: when}, s.config
+	config.OS, config.Architecture, config.Created, config.Config = system, architecture, v1.Time{Time: when}, c.config
 	if image, err = mutate.ConfigFile(image, config); err != nil {
 		return nil, err
 	}
-	return mutate.Annotations(image, s.config.Labels).(v1.Image), nil
+	return mutate.Annotations(image, c.config.Labels).(v1.Image), nil
 }
 
-// layer returns the compressed tar of one COPY: a program, which anybody may run, a file
+// layer returns the compressed tar of one file: a program, which anybody may run, a file
 // of the repository, or an empty directory, which is its owner's alone.
-func layer(c copied, root, out string, when time.Time) ([]byte, error) {
+func layer(f file, root, out string, when time.Time) ([]byte, error) {
 	var b bytes.Buffer
 	z := gzip.NewWriter(&b)
 	w := tar.NewWriter(z)
 	h := &tar.Header{
-		Name: strings.TrimPrefix(c.to, "/"), Typeflag: tar.TypeReg, Mode: 0o755, Uid: c.uid, Gid: c.gid,
-		ModTime: when, Format: tar.FormatPAX,
+		Name: f.to, Typeflag: tar.TypeReg, Mode: 0o755, ModTime: when, Format: tar.FormatPAX,
 	}
 	var content []byte
-	if c.from == emptyDirectory {
-		h.Name, h.Typeflag, h.Mode = h.Name+"/", tar.TypeDir, 0o700
+	if f.from == "" {
+		h.Name, h.Typeflag, h.Mode, h.Uid, h.Gid = h.Name+"/", tar.TypeDir, 0o700, user, user
 	} else {
-		file := filepath.Join(out, path.Base(c.from))
-		if kept, ok := strings.CutPrefix(c.from, sources+"/"); ok {
-			file, h.Mode = filepath.Join(root, filepath.FromSlash(kept)), 0o644
+		dir := out
+		if f.kept {
+			dir, h.Mode = root, 0o644
 		}
 		var err error
-		if content, err = os.ReadFile(file); err != nil {
+		if content, err = os.ReadFile(filepath.Join(dir, f.from)); err != nil {
 			return nil, err
 		}
 		h.Size = int64(len(content))
@@ -106,8 +96,8 @@ func addImage(index v1.ImageIndex, image v1.Image, system, architecture string) 
 }
 
 // annotate says of the whole what the labels say of each image.
-func annotate(index v1.ImageIndex, s *stage) v1.ImageIndex {
-	return mutate.Annotations(index, s.config.Labels).(v1.ImageIndex)
+func annotate(index v1.ImageIndex, c *contents) v1.ImageIndex {
+	return mutate.Annotations(index, c.config.Labels).(v1.ImageIndex)
 }
 
 // localName is the name by which the image is known where its file is loaded: kind,

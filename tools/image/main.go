@@ -1,6 +1,6 @@
 // Command image makes the container image of rshub without a container engine:
-// from the programs, as scripts/build makes them, and the last stage of
-// deploy/Dockerfile. The same programs make the same image, byte for byte.
+// from the programs, as scripts/build makes them. The same programs make the same image,
+// byte for byte.
 package main
 
 import (
@@ -27,7 +27,7 @@ func main() {
 
 func run(args []string) error {
 	flags := flag.NewFlagSet("image", flag.ExitOnError)
-	dockerfile := flags.String("dockerfile", "deploy/Dockerfile", "`file` whose last stage says what the image holds; the repository is the directory above its own")
+	root := flags.String("root", ".", "`directory` of the repository")
 	programs := flags.String("programs", "", "`directory` with one for each platform, such as linux_amd64, that holds the programs")
 	platforms := flags.String("platforms", "linux/amd64,linux/arm64", "by comma")
 	version := flags.String("version", "", "of the programs")
@@ -46,24 +46,17 @@ func run(args []string) error {
 		return fmt.Errorf("-created: %w", err)
 	}
 	when = when.UTC()
-	text, err := os.ReadFile(*dockerfile)
-	if err != nil {
-		return err
-	}
-	s, err := readStage(string(text), map[string]string{"VERSION": *version, "REVISION": *revision, "CREATED": when.Format(time.RFC3339)})
-	if err != nil {
-		return fmt.Errorf("%s: %w", *dockerfile, err)
-	}
+	c := newContents(*version, *revision, when.Format(time.RFC3339))
 	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
 	for platform := range strings.SplitSeq(*platforms, ",") {
 		system, architecture, _ := strings.Cut(platform, "/")
-		image, err := newImage(s, filepath.Dir(filepath.Dir(*dockerfile)), filepath.Join(*programs, system+"_"+architecture), system, architecture, when)
+		image, err := newImage(c, *root, filepath.Join(*programs, system+"_"+architecture), system, architecture, when)
 		if err != nil {
 			return fmt.Errorf("%s: %w", platform, err)
 		}
 		index = addImage(index, image, system, architecture)
 	}
-	digest, err := writeImage(*out, annotate(index, s), cmp.Or(*tag, *version), when)
+	digest, err := writeImage(*out, annotate(index, c), cmp.Or(*tag, *version), when)
 	if err != nil {
 		return fmt.Errorf("write %s: %w", *out, err)
 	}

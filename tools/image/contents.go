@@ -1,0 +1,49 @@
+package main
+
+import v1 "github.com/google/go-containerregistry/pkg/v1"
+
+// Contents are what the image holds, and how it is run.
+type contents struct {
+	files  []file
+	config v1.Config
+}
+
+// A file of the image, or an empty directory of the user that the hub runs as.
+type file struct {
+	from string // in the directory of the programs, or in the repository; empty: it is a directory
+	to   string
+	kept bool // from is in the repository
+}
+
+// user is who the hub runs as.
+const user = 65532
+
+// newContents returns what the last stage of deploy/Dockerfile makes as well. Labels without
+// a value are left out.
+func newContents(version, revision, created string) *contents {
+	c := &contents{
+		files: []file{
+			{from: "rshub", to: "rshub"}, {from: "rspublish", to: "rspublish"}, {from: "rsmirror", to: "rsmirror"},
+			{from: "LICENSE", to: "LICENSE", kept: true}, {from: "THIRD_PARTY.md", to: "THIRD_PARTY.md", kept: true}, {to: "data"},
+		},
+		config: v1.Config{
+			User: "65532:65532", Env: []string{"RSHUB_LISTEN=:8080", "RSHUB_OPS_LISTEN=:8081", "RSHUB_DATA=/data"},
+			Volumes: map[string]struct{}{"/data": {}}, ExposedPorts: map[string]struct{}{"8080/tcp": {}, "8081/tcp": {}}, Entrypoint: []string{"/rshub"},
+			Labels: map[string]string{
+				"org.opencontainers.image.title":         "rshub",
+				"org.opencontainers.image.description":   "A ResourceSync push hub",
+				"org.opencontainers.image.url":           "https://github.com/rshub/rshub",
+				"org.opencontainers.image.source":        "https://github.com/rshub/rshub",
+				"org.opencontainers.image.documentation": "https://github.com/rshub/rshub#readme",
+				"org.opencontainers.image.licenses":      "Apache-2.0",
+				"org.opencontainers.image.created":       created,
+			},
+		},
+	}
+	for name, value := range map[string]string{"version": version, "revision": revision} {
+		if value != "" {
+			c.config.Labels["org.opencontainers.image."+name] = value
+		}
+	}
+	return c
+}
