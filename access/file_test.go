@@ -7,7 +7,6 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -185,19 +184,4 @@ func TestHold(t *testing.T) {
 			t.Errorf("%d are held", count())
 		}
 	})
-}
-
-// A file with 100,000 callers is read in a second; that is a benchmark, and here it is only
-// read right.
-func BenchmarkReadTokens(b *testing.B) {
-	var file strings.Builder
-	for i := range 100_000 {
-		file.WriteString("caller" + strings.Repeat("x", i%10) + Digest(strconv.Itoa(i))[7:20] + " " + Digest("token "+strconv.Itoa(i)) + " publish:set" + Digest(strconv.Itoa(i))[7:20] + ",follow:* expires=2099-01-01\n")
-	}
-	text := file.String()
-	for b.Loop() {
-		if _, err := ReadTokens(strings.NewReader(text)); err != nil {
-			b.Fatal(err)
-		}
-	}
 }

@@ -313,38 +313,3 @@ func FuzzBlockRoundTrip(f *testing.F) {
 		}
 	})
 }
-
-func BenchmarkBlock(b *testing.B) {
-	for _, n := range []int{1, 10, 100, 1000} {
-		changes := make([]resourcesync.Change, n)
-		for i := range changes {
-			length := int64(i * 7919)
-			changes[i] = resourcesync.Change{
-				Loc:    fmt.Sprintf("https://example.org/documents/document-%d.txt", i),
-				Change: resourcesync.Updated, Lastmod: time.Unix(int64(1e9+i*1000), 0).UTC(), Length: &length, Type: "text/plain",
-				Hash: fmt.Sprintf("md5:%016x%016x", uint64(i+1)*0x9e3779b97f4a7c15, uint64(i+7)*0xbf58476d1ce4e5b9),
-			}
-		}
-		per := func(b *testing.B) {
-			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*n), "ns/change")
-		}
-		b.Run(fmt.Sprintf("encode/%d", n), func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				CutBlocks(changes, 1, 10_000)
-			}
-			per(b)
-		})
-		b.Run(fmt.Sprintf("decode/%d", n), func(b *testing.B) {
-			block := CutBlocks(changes, 1, 10_000)[0].Block
-			b.ReportAllocs()
-			for b.Loop() {
-				if _, err := block.Entries(feed.Cursor{Position: uint64(n), Micros: 1e15}); err != nil {
-					b.Fatal(err)
-				}
-			}
-			per(b)
-			b.ReportMetric(float64(len(block))/float64(n), "bytes/change")
-		})
-	}
-}

@@ -16,6 +16,19 @@ import (
 	"github.com/rshub/rshub/inventory/sourcetest"
 )
 
+// peps yields n resources of the shape of Python's PEPs.
+func peps(n int) iter.Seq[*feed.Entry] { return pointers(sourcetest.PEPs(n)) }
+
+func pointers(entries []feed.Entry) iter.Seq[*feed.Entry] {
+	return func(yield func(*feed.Entry) bool) {
+		for i := range entries {
+			if !yield(&entries[i]) {
+				return
+			}
+		}
+	}
+}
+
 // commit makes the next root, which holds the first n PEPs.
 func commit(t *testing.T, v *Inventory, n int) Root {
 	t.Helper()

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"net/http"
 	"net/netip"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -256,35 +255,6 @@ func TestUseAtTheSameTime(t *testing.T) {
 	if n := l.Caller("ann", nil).open.Load(); n != 0 {
 		t.Errorf("%d are open", n)
 	}
-}
-
-// What one publish costs: the limits are looked up once, and used for each kind.
-func BenchmarkPublish(b *testing.B) {
-	l := New(Options{
-		Caller: parse(b, "requests:2000000000/s,publishes:2000000000/s,changes:2000000000/s,bytes:1000GiB/s,connections:10000"),
-	})
-	names := make([]string, 1000)
-	for i := range names {
-		names[i] = "caller-" + strconv.Itoa(i)
-	}
-	b.ReportAllocs()
-	b.RunParallel(func(pb *testing.PB) {
-		for i := 0; pb.Next(); i++ {
-			u := l.Caller(names[i%len(names)], nil)
-			if err := u.Use(Requests, 1); err != nil {
-				b.Fatal(err)
-			}
-			done, err := u.Open()
-			if err != nil {
-				b.Fatal(err)
-			}
-			_ = u.Use(Publishes, 1)
-			_ = u.Check(Bytes)
-			u.Spend(Bytes, 1000)
-			u.Spend(Changes, 10)
-			done()
-		}
-	})
 }
 
 // Whoever uses far more than a small limit waits for long, and is not free of it.

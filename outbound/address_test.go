@@ -218,12 +218,3 @@ func TestSpellingsOfAHost(t *testing.T) {
 		}
 	}
 }
-
-func BenchmarkControl(b *testing.B) {
-	a := &addresses{}
-	for b.Loop() {
-		if err := a.control("tcp4", "93.184.216.34:443", nil); err != nil {
-			b.Fatal(err)
-		}
-	}
-}

@@ -482,31 +482,3 @@ func FuzzCaller(f *testing.F) {
 		}
 	})
 }
-
-func BenchmarkCaller(b *testing.B) {
-	t := &testing.T{}
-	name := filepath.Join(b.TempDir(), "keys")
-	_ = os.WriteFile(name, set(t, "ec", "rsa"), 0o600)
-	keys, err := OpenKeys(name, slog.New(slog.DiscardHandler))
-	if err != nil {
-		b.Fatal(err)
-	}
-	a, _ := New(keys, Options{Issuer: issuer, Audience: []string{audience}})
-	for _, name := range []string{"ec", "rsa"} {
-		token := sign(t, pairs()[name], claims(nil))
-		b.Run(name+" once", func(b *testing.B) {
-			for b.Loop() {
-				if _, err := a.verify(token); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
-		b.Run(name+" again", func(b *testing.B) {
-			for b.Loop() {
-				if _, err := a.caller(token); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
-	}
-}

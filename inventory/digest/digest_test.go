@@ -4,7 +4,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rshub/rshub/inventory/sourcetest"
 	"github.com/rshub/rshub/resourcesync"
 )
 
@@ -32,13 +31,4 @@ func FuzzVersion(f *testing.F) {
 			t.Fatalf("%q: %q, %v, want %q", hash, got, weak, want)
 		}
 	})
-}
-
-// BenchmarkTallyOf makes the tally of one resource.
-func BenchmarkTallyOf(b *testing.B) {
-	e := sourcetest.PEPs(8)[7]
-	b.ReportAllocs()
-	for b.Loop() {
-		TallyOf(&e)
-	}
 }

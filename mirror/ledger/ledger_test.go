@@ -1,7 +1,6 @@
 package ledger
 
 import (
-	"fmt"
 	"math/rand/v2"
 	"reflect"
 	"strings"
@@ -158,23 +157,5 @@ func TestPlaces(t *testing.T) {
 	}
 	if n != len(held) || l.Counts().Files != int64(n) {
 		t.Errorf("%d files, counted %d, and there ought to be %d", n, l.Counts().Files, len(held))
-	}
-}
-
-func BenchmarkCommit(b *testing.B) {
-	l, err := Open(b.TempDir(), func(err error) { panic(err) })
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer l.Close()
-	for i := 0; b.Loop(); i++ {
-		var batch Batch
-		for j := range 256 {
-			loc := fmt.Sprintf("https://example.org/%d/%d", i, j)
-			batch.File(File{Loc: loc, Path: loc[8:], Entry: entry(loc, 1)})
-		}
-		if err := l.Commit(&batch); err != nil {
-			b.Fatal(err)
-		}
 	}
 }
