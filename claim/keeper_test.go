@@ -390,17 +390,22 @@ func TestClaimsLeave(t *testing.T) {
 	var hubs []*desk
 	var ends []func()
 	for range 2 {
-		// A claim whose answer is lost would be nobody's for a minute, so no answer may be late.
-		r := NewRedis(conntest.Open(t, s.Addr, redisconn.Options{Timeout: time.Minute}), "test", "work", RedisOptions{ClaimFor: time.Minute, LiveFor: time.Minute})
+		r := NewRedis(conntest.Open(t, s.Addr, redisconn.Options{}), "test", "work", RedisOptions{ClaimFor: time.Minute, LiveFor: time.Minute})
+		if _, err := r.Join(t.Context()); err != nil { // both, before either claims: the first would have all, and hand over a few each six seconds
+			t.Fatal(err)
+		}
 		d := newDesk(t, r, w)
 		d.slow = time.Millisecond
+		hubs = append(hubs, d)
+	}
+	for _, d := range hubs {
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan struct{})
 		go func() {
 			defer close(ended)
 			d.keeper.Run(ctx, 10*time.Second)
 		}()
-		hubs, ends = append(hubs, d), append(ends, func() { stop(); <-ended })
+		ends = append(ends, func() { stop(); <-ended })
 	}
 	untiltest.Done(t, "two share", func() bool {
 		a, b := len(hubs[0].has()), len(hubs[1].has())
