@@ -107,7 +107,7 @@ func TestKeep(t *testing.T) {
 		h, err := l.State(ctx, "a", feed.Cursor{}, 0)
 		w.ok(err)
 		held := h.Cursor()
-		for i := range 300 {
+		for i := range 150 {
 			w.log.publish("a", fmt.Sprintf("+%06d", i), fmt.Sprintf("+%06d", 4_999-i))
 			w.state(l, "a")
 			if n, _ := w.kept(l, "a"); n > 1<<18+keptBytes {
@@ -115,7 +115,7 @@ func TestKeep(t *testing.T) {
 			}
 		}
 		_, kept := w.kept(l, "a")
-		if n := len(kept); n < 10 || n > 299 {
+		if n := len(kept); n < 10 || n > 149 {
 			t.Errorf("%d states are kept in 256 KiB", n)
 		}
 		if kept[0] != held {
@@ -325,9 +325,9 @@ func TestResourceLists(t *testing.T) {
 		ctx := t.Context()
 		w.log.make("a")
 		w.log.make("empty")
-		w.log.publish("a", many(1_500)...)
-		a, _ := w.hub(Options{})
-		b := w.idle(Options{})
+		w.log.publish("a", many(300)...)
+		a, _ := w.hub(Options{List: 12 * time.Minute})
+		b := w.idle(Options{List: 12 * time.Minute})
 		w.after(time.Minute)
 		if _, err := a.ResourceList(ctx, "a", feed.Cursor{}); !errors.Is(err, ErrIncomplete) {
 			t.Errorf("a Resource List of an inventory that may not be complete: %v", err)
@@ -356,15 +356,15 @@ func TestResourceLists(t *testing.T) {
 			t.Errorf("another hub has a Resource List at %v, completed %v", other.Cursor(), other.Completed)
 		}
 
-		// Without a change it stays. With one it is renewed each hour, and one before it is kept.
-		w.after(3 * time.Hour)
+		// Without a change it stays. With one it is renewed each twelve minutes, and one before it is kept.
+		w.after(36 * time.Minute)
 		if got := list(b, feed.Cursor{}); got.Cursor() != at {
 			t.Error("a Resource List was renewed although nothing changed")
 		}
 		var lists []feed.Cursor
 		for range 50 {
 			w.log.publish("a", "+x", "-y")
-			w.after(5 * time.Minute)
+			w.after(time.Minute)
 			now := list(b, feed.Cursor{}).Cursor()
 			if len(lists) == 0 || lists[len(lists)-1] != now {
 				lists = append(lists, now)
@@ -379,7 +379,7 @@ func TestResourceLists(t *testing.T) {
 			}
 		}
 		if n := len(lists); n < 4 || n > 6 {
-			t.Errorf("%d Resource Lists in four hours and ten minutes", n)
+			t.Errorf("%d Resource Lists in fifty minutes", n)
 		}
 		w.ok(b.Complete(ctx, "a", false))
 		if _, err := a.ResourceList(ctx, "a", feed.Cursor{}); !errors.Is(err, ErrIncomplete) {

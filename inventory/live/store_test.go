@@ -49,7 +49,11 @@ func TestRedis(t *testing.T) {
 // together publishes at random to some sets, removes and makes sets anew, and reads from
 // all hubs meanwhile. Every state is what the log says.
 func together(t *testing.T, log changelog.Log, store inventory.Store, claims ...claim.Store) {
-	const sets, rounds, keys = 5, 60, 3_000
+	const sets, keys = 5, 3_000
+	rounds := 60
+	if testing.Short() {
+		rounds = 30
+	}
 	ctx, cancel := context.WithCancel(t.Context())
 	var hubs []*Live
 	var wg sync.WaitGroup
