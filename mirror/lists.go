@@ -32,6 +32,7 @@ type looks struct {
 	Lists   *harvest.Seen `json:"lists"`             // the Change Lists that were read; nil: none
 	Package string        `json:"package,omitempty"` // the print of the package of the Change Dump that was taken over last
 	Until   time.Time     `json:"until,omitzero"`    // every change up to then was in what was read; zero: the source does not say
+	Hole    time.Time     `json:"hole,omitzero"`     // changes before may be missing, until the Resource List is of a later time; zero: none are
 }
 
 // from lets the next look at the changes begin at a time; zero: with all that there are.
@@ -101,7 +102,7 @@ func (m *Mirror) look(ctx context.Context) error {
 	}
 	// Contents of a Change Dump are taken over as they were: one must know from when on they count.
 	unknown := m.source.ChangeList == "" && st.Changed.IsZero() && st.Package == ""
-	if m.listed() && (!st.Listed || !m.changing() || unknown) {
+	if m.listed() && (!st.Listed || !m.changing() || unknown || !st.Hole.IsZero()) {
 		if err := m.takeAll(ctx, &st); err != nil {
 			return err
 		}
@@ -125,16 +126,19 @@ func (m *Mirror) look(ctx context.Context) error {
 			return err
 		}
 	}
-	if st.Changed.Equal(before) {
-		st.from(time.Time{}) // nobody knows where to go on: take all changes that there are
+	if !st.Changed.Equal(before) {
+		if gap, err = m.takeChanges(ctx, &st); err != nil || !gap {
+			return err
+		}
 	}
-	gap, err = m.takeChanges(ctx, &st)
-	if gap && err == nil {
-		m.opts.Note("the %s does not reach back to the list of all resources: changes between may be missing", changes)
-		st.from(time.Time{})
-		_, err = m.takeChanges(ctx, &st)
+	// Nobody knows where to go on: take all changes that there are.
+	st.from(time.Time{})
+	if _, err := m.takeChanges(ctx, &st); err != nil || !m.listed() {
+		return err
 	}
-	return err
+	m.opts.Note("the %s does not reach back to the list of all resources: changes between may be missing until there is a newer list", changes)
+	st.Hole = st.Changed
+	return m.keep(&st)
 }
 
 // takeAll takes over all resources of the source: by its list, else by its dump.
@@ -193,6 +197,9 @@ func (t *taking) end(ctx context.Context, st *looks) error {
 func (t *taking) begin(st *looks) {
 	if t.changing() && (st.Changed.IsZero() || t.at.After(st.Changed)) {
 		st.from(t.at)
+	}
+	if t.at.IsZero() || !t.at.Before(st.Hole) {
+		st.Hole = time.Time{}
 	}
 }
 

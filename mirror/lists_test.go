@@ -154,6 +154,43 @@ func TestFuture(t *testing.T) {
 	b.has("/c", "c2")
 }
 
+// A Change List that begins later than the Resource List leaves a hole, until there is a newer
+// Resource List: that is read, although the Change List reaches back to each look since.
+func TestHole(t *testing.T) {
+	b := newBench(t)
+	entry := func(name, text, change string) string {
+		b.set(name, text)
+		return fmt.Sprintf(`<url><loc>%s%s</loc><rs:md %s hash="%s"/></url>`, b.URL, name, change, sumOf(text))
+	}
+	source := &discovery.Source{ResourceList: b.URL + "/list.xml", ChangeList: b.URL + "/changes.xml"}
+	look := func(want string) {
+		t.Helper()
+		var notes []string
+		m := New(b.home, source, b.Directory, Options{HTTP: b.Client(), Note: func(format string, a ...any) { notes = append(notes, fmt.Sprintf(format, a...)) }})
+		if _, err := m.Run(t.Context(), true); err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Join(notes, "\n"); !strings.Contains(got, want) || want == "" && got != "" {
+			t.Errorf("it notes %q, not %q", got, want)
+		}
+	}
+	b.set("/list.xml", document("resourcelist", `at="2026-01-01T00:00:00Z"`, entry("/a", "a1", ""), entry("/b", "b1", "")))
+	b.set("/changes.xml", document("changelist", `from="2026-01-03T00:00:00Z"`, entry("/c", "c1", `change="created" datetime="2026-01-03T12:00:00Z"`)))
+	look("may be missing until there is a newer list")
+	b.has("/c", "c1")
+	a2 := entry("/a", "a2", "") // changed on the second of January
+	look("")
+	b.has("/a", "a1")
+	b.set("/list.xml", document("resourcelist", `at="2026-01-04T00:00:00Z"`, a2, entry("/b", "b1", ""), entry("/c", "c1", "")))
+	look("")
+	b.has("/a", "a2")
+	b.requests("/list.xml")
+	look("")
+	if n := b.requests("/list.xml"); n != 0 {
+		t.Errorf("the list was asked for %d times although nothing is missing", n)
+	}
+}
+
 // A counter is a Sink that counts.
 type counter struct {
 	n    atomic.Int64
