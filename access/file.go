@@ -5,108 +5,61 @@ import (
 	"context"
 	"crypto/sha256"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"net/http"
 	"os"
-	"sync"
 	"sync/atomic"
-	"time"
-)
 
-// lookEvery is how often a TokensFile looks whether the file has changed.
-const lookEvery = 2 * time.Second
+	"github.com/rshub/rshub/internal/reread"
+)
 
 // A TokensFile is an Authenticator that reads its tokens anew when their file changes. A
 // file that cannot be read, or has a mistake, leaves the tokens before it in force.
 type TokensFile struct {
-	path    string
-	log     *slog.Logger
-	tokens  atomic.Pointer[Tokens]
-	version atomic.Uint64
-
-	mu  sync.Mutex
-	err error // why the file as it is now is not in force
-
-	// Only the goroutine of Watch uses these.
-	info fs.FileInfo // of the file when it was looked at
-	text [sha256.Size]byte
+	path     string
+	document reread.Document
+	tokens   atomic.Pointer[Tokens]
+	version  atomic.Uint64
+	sum      [sha256.Size]byte // of the text of tokens; only what reads the file uses it
 }
 
 var _ Authenticator = (*TokensFile)(nil)
 
 // OpenTokensFile reads the tokens file at path. Later changes are seen once Watch runs.
 func OpenTokensFile(path string, log *slog.Logger) (*TokensFile, error) {
-	f := &TokensFile{path: path, log: log}
-	if _, err := f.look(); err != nil {
+	f := &TokensFile{path: path}
+	f.document = reread.Document{What: "the tokens file", Log: log, Read: f.read}
+	if _, err := f.document.Look(context.Background()); err != nil {
 		return nil, err
 	}
 	return f, nil
 }
 
 // Watch reads the file anew when it changes, until ctx is done.
-func (f *TokensFile) Watch(ctx context.Context) {
-	ticker := time.NewTicker(lookEvery)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-		}
-		changed, err := f.look()
-		f.mu.Lock()
-		before := f.err
-		f.err = err
-		f.mu.Unlock()
-		switch {
-		case err != nil && (before == nil || before.Error() != err.Error()):
-			f.log.Error("the tokens file cannot be used, so the tokens before it stay in force", "err", err)
-		case err == nil && changed:
-			f.log.Info("the tokens file was read anew", "tokens", f.tokens.Load().Len())
-		case err == nil && before != nil:
-			f.log.Info("the tokens file can be used again, and is as it was before")
-		}
-	}
-}
+func (f *TokensFile) Watch(ctx context.Context) { f.document.Watch(ctx) }
 
-// look reads the file if it has changed. It reports whether there are other tokens now.
-func (f *TokensFile) look() (changed bool, err error) {
-	info, err := os.Stat(f.path)
-	if err != nil {
-		f.info = nil
-		return false, fmt.Errorf("read tokens: %w", err)
-	}
-	if f.info != nil && os.SameFile(f.info, info) && f.info.Size() == info.Size() && f.info.ModTime().Equal(info.ModTime()) {
-		return false, f.Err()
-	}
+// read reads the file. It reports whether there are other tokens now.
+func (f *TokensFile) read(context.Context) (changed bool, err error) {
 	text, err := os.ReadFile(f.path)
 	if err != nil {
-		f.info = nil
 		return false, fmt.Errorf("read tokens: %w", err)
 	}
 	sum := sha256.Sum256(text)
-	if f.tokens.Load() != nil && sum == f.text {
-		f.info = info
+	if f.tokens.Load() != nil && sum == f.sum {
 		return false, nil // those are in force
 	}
 	tokens, err := ReadTokens(bytes.NewReader(text))
-	f.info = info // also of a file with a mistake: nothing has to read that twice
 	if err != nil {
 		return false, fmt.Errorf("read tokens from %s: %w", f.path, err)
 	}
-	f.text = sum
+	f.sum = sum
 	f.tokens.Store(tokens)
 	f.version.Add(1)
 	return true, nil
 }
 
 // Err returns why the file as it is now is not in force. It is nil if it is.
-func (f *TokensFile) Err() error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.err
-}
+func (f *TokensFile) Err() error { return f.document.Err() }
 
 // Version returns how many times the file was read.
 func (f *TokensFile) Version() uint64 { return f.version.Load() }

@@ -27,6 +27,7 @@ import (
 	"github.com/go-jose/go-jose/v4"
 
 	"github.com/rshub/rshub/internal/backoff"
+	"github.com/rshub/rshub/internal/reread"
 )
 
 const (
@@ -35,7 +36,6 @@ const (
 	leastRSA     = 2048             // bits
 	leastSecret  = 32               // bytes of a key for HMAC
 	fetchTime    = 10 * time.Second // for a document of keys
-	fileEvery    = 2 * time.Second  // a look at a file
 	urlEvery     = 10 * time.Minute // a look at a URL, about
 	retryEvery   = 10 * time.Second // after a look at a URL that failed, about
 	askedEvery   = 30 * time.Second // a look at a URL because no key has signed a JWT, at most
@@ -45,15 +45,14 @@ const (
 // file, or public keys in a file (PEM). They change when the document does. If it cannot be
 // read, the keys before it stay in force.
 type Keys struct {
-	from string
-	http *http.Client // nil: from is a file
-	log  *slog.Logger
+	from     string
+	http     *http.Client // nil: from is a file
+	document reread.Document
 
 	mu      sync.Mutex
 	keys    []key
 	version uint64 // of keys; 0: there were none yet
 	sum     [sha256.Size]byte
-	err     error     // why the document as it is now is not in force
 	looked  time.Time // when the last look at a URL began
 	asked   chan struct{}
 }
@@ -69,7 +68,8 @@ type key struct {
 // OpenKeys returns the keys of a file, or of a URL that begins with https:// or, for this
 // machine only, with http://. Keys at a URL are there only once Watch runs.
 func OpenKeys(from string, log *slog.Logger) (*Keys, error) {
-	k := &Keys{from: from, log: log, asked: make(chan struct{}, 1)}
+	k := &Keys{from: from, asked: make(chan struct{}, 1)}
+	k.document = reread.Document{What: "the document of keys for JWTs", Log: log, Read: k.look, Pause: k.pause, Asked: k.asked}
 	if isURL(from) {
 		if err := checkURL(from); err != nil {
 			return nil, err
@@ -82,61 +82,39 @@ func OpenKeys(from string, log *slog.Logger) (*Keys, error) {
 		}
 		return k, nil
 	}
-	_, err := k.look(context.Background())
-	if err != nil {
+	if _, err := k.document.Look(context.Background()); err != nil {
 		return nil, err
 	}
 	return k, nil
 }
 
 // Watch looks for other keys until ctx is done.
-func (k *Keys) Watch(ctx context.Context) {
-	pause := time.Duration(0)
-	for {
-		timer := time.NewTimer(pause)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
-			return
-		case <-timer.C:
-		case <-k.asked:
-			timer.Stop()
-		}
-		before := k.Err()
-		changed, err := k.look(ctx)
-		switch {
-		case ctx.Err() != nil:
-			return
-		case err != nil && (before == nil || before.Error() != err.Error()):
-			k.log.Error("the keys for JWTs cannot be read, so the keys before stay in force", "err", err)
-		case changed:
-			k.log.Info("there are other keys for JWTs", "keys", k.count())
-		}
-		switch {
-		case k.http == nil:
-			pause = fileEvery
-		case err != nil:
-			pause = backoff.Jitter(retryEvery)
-		default:
-			pause = backoff.Jitter(urlEvery)
-		}
+func (k *Keys) Watch(ctx context.Context) { k.document.Watch(ctx) }
+
+// pause is the time until the document is read again.
+func (k *Keys) pause(err error) time.Duration {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	switch {
+	case k.http == nil:
+		return reread.Every
+	case k.looked.IsZero():
+		return 0
+	case err != nil:
+		return backoff.Jitter(retryEvery)
 	}
+	return backoff.Jitter(urlEvery)
 }
 
 // Err returns why the document as it is now is not in force. It is nil if it is.
 func (k *Keys) Err() error {
+	err := k.document.Err()
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.version == 0 && k.err == nil {
+	if k.version == 0 && err == nil {
 		return fmt.Errorf("the keys for JWTs were not read from %s yet", k.from)
 	}
-	return k.err
-}
-
-func (k *Keys) count() int {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return len(k.keys)
+	return err
 }
 
 // has reports whether the key with a thumbprint is there. While no keys were read yet, all are. If
@@ -207,7 +185,6 @@ func (k *Keys) look(ctx context.Context) (changed bool, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if err == nil && k.version > 0 && sum == k.sum {
-		k.err = nil
 		return false, nil
 	}
 	var keys []key
@@ -218,10 +195,9 @@ func (k *Keys) look(ctx context.Context) (changed bool, err error) {
 		keys[i].thumbprint, err = thumbprint(keys[i].key)
 	}
 	if err != nil {
-		k.err = fmt.Errorf("keys for JWTs from %s: %w", k.from, err)
-		return false, k.err
+		return false, fmt.Errorf("keys for JWTs from %s: %w", k.from, err)
 	}
-	k.keys, k.sum, k.err = keys, sum, nil
+	k.keys, k.sum = keys, sum
 	k.version++
 	return true, nil
 }

@@ -8,31 +8,25 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
-	"os"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/rshub/rshub/internal/reread"
 )
 
-// lookEvery is how often Watch looks whether the files have changed.
-const lookEvery = 2 * time.Second
+// Soon is how long before its end a certificate should have been renewed.
+const Soon = 7 * 24 * time.Hour
 
 // Files are the files of a certificate and of its key. Files that cannot be used leave the
 // certificate before them in force.
 type Files struct {
 	cert, key string
 	log       *slog.Logger
+	document  reread.Document
 	current   atomic.Pointer[tls.Certificate]
-
-	mu  sync.Mutex
-	err error // why the files as they are now are not in force
-
-	// Only the goroutine of Watch uses these.
-	infos [2]fs.FileInfo // of the files when their certificate came into force
-	soon  bool           // the log was told that the certificate ends soon
+	warned    time.Time // the end that the log was told of; only what reads the files uses it
 }
 
 // Open reads the certificate with its chain (PEM) at cert, and its key (PEM) at key. Later
@@ -40,7 +34,8 @@ type Files struct {
 // so: clients refuse it, but the server can do its other work.
 func Open(cert, key string, log *slog.Logger) (*Files, error) {
 	f := &Files{cert: cert, key: key, log: log}
-	if _, err := f.look(); err != nil {
+	f.document = reread.Document{What: "the certificate in " + cert, Log: log, Read: f.read}
+	if _, err := f.document.Look(context.Background()); err != nil {
 		return nil, err
 	}
 	return f, nil
@@ -55,58 +50,26 @@ func (f *Files) Config() *tls.Config {
 }
 
 // Watch reads the files anew when they change, until ctx is done.
-func (f *Files) Watch(ctx context.Context) {
-	ticker := time.NewTicker(lookEvery)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-		}
-		changed, err := f.look()
-		f.mu.Lock()
-		before := f.err
-		f.err = err
-		f.mu.Unlock()
-		switch {
-		case err != nil && (before == nil || before.Error() != err.Error()):
-			f.log.Error("the certificate's files cannot be used, so the certificate before them stays in force", "err", err, "expires", f.Expires())
-		case changed:
-			f.log.Info("the certificate was read anew", "file", f.cert, "expires", f.Expires())
-		case err == nil && before != nil:
-			f.log.Info("the certificate's files can be used again, and are as they were before", "file", f.cert)
-		}
-		f.warn(changed)
+func (f *Files) Watch(ctx context.Context) { f.document.Watch(ctx) }
+
+// read reads the files, and tells the log once that a certificate ends soon. It reports
+// whether another certificate is in force now.
+func (f *Files) read(context.Context) (changed bool, err error) {
+	changed, err = f.load()
+	if f.current.Load() == nil {
+		return changed, err
 	}
+	if end := f.Expires(); time.Until(end) < Soon && !end.Equal(f.warned) {
+		f.warned = end
+		f.log.Warn("the certificate ends soon, or has ended", "file", f.cert, "expires", end)
+	}
+	return changed, err
 }
 
-// Soon is how long before its end a certificate should have been renewed.
-const Soon = 7 * 24 * time.Hour
-
-// warn tells the log once that the certificate ends soon.
-func (f *Files) warn(changed bool) {
-	f.soon = f.soon && !changed
-	if left := time.Until(f.Expires()); left < Soon && !f.soon {
-		f.soon = true
-		f.log.Warn("the certificate ends soon, or has ended", "file", f.cert, "expires", f.Expires())
-	}
-}
-
-// look reads the files if they have changed. It reports whether another certificate is in
-// force now. After an error it reads them each time, because the two files may not have
-// been replaced at once, and a certificate whose time has not come will be good.
-func (f *Files) look() (changed bool, err error) {
-	var infos [2]fs.FileInfo
-	for i, path := range []string{f.cert, f.key} {
-		if infos[i], err = os.Stat(path); err != nil {
-			return false, fmt.Errorf("read the certificate: %w", err)
-		}
-	}
+// load reads the files, although they may be as they were: the two may not have been
+// replaced at once, and a certificate whose time has not come will be good.
+func (f *Files) load() (changed bool, err error) {
 	current := f.current.Load()
-	if current != nil && same(infos[0], f.infos[0]) && same(infos[1], f.infos[1]) {
-		return false, nil
-	}
 	read, err := tls.LoadX509KeyPair(f.cert, f.key)
 	if err != nil {
 		return false, fmt.Errorf("read the certificate in %s and its key in %s: %w", f.cert, f.key, err)
@@ -114,28 +77,20 @@ func (f *Files) look() (changed bool, err error) {
 	now := time.Now()
 	switch at := read.Leaf; {
 	case current != nil && slices.EqualFunc(read.Certificate, current.Certificate, slices.Equal):
-		f.infos = infos
 		return false, nil // that is in force
 	case current != nil && now.After(at.NotAfter):
 		return false, fmt.Errorf("the certificate in %s has expired at %s", f.cert, at.NotAfter.UTC().Format(time.RFC3339))
 	case current != nil && now.Before(at.NotBefore):
 		return false, fmt.Errorf("the certificate in %s is not good before %s", f.cert, at.NotBefore.UTC().Format(time.RFC3339))
 	}
-	f.infos = infos
 	f.current.Store(&read)
 	return true, nil
-}
-
-func same(a, b fs.FileInfo) bool {
-	return b != nil && os.SameFile(a, b) && a.Size() == b.Size() && a.ModTime().Equal(b.ModTime())
 }
 
 // Err returns why the files as they are now are not in force, or that the certificate in
 // force has expired. It is nil if all is well.
 func (f *Files) Err() error {
-	f.mu.Lock()
-	err := f.err
-	f.mu.Unlock()
+	err := f.document.Err()
 	if expires := f.Expires(); time.Now().After(expires) {
 		err = errors.Join(fmt.Errorf("the certificate has expired at %s", expires.Format(time.RFC3339)), err)
 	}

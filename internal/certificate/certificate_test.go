@@ -13,6 +13,7 @@ import (
 
 	"github.com/rshub/rshub/internal/certificate/certtest"
 	"github.com/rshub/rshub/internal/loggedtest"
+	"github.com/rshub/rshub/internal/reread"
 )
 
 // A bench is a certificate whose files are watched, in fake time.
@@ -38,7 +39,7 @@ func watch(t *testing.T) *bench {
 
 // look waits until the files were looked at.
 func (b *bench) look() {
-	time.Sleep(lookEvery + 1)
+	time.Sleep(reread.Every + 1)
 	synctest.Wait()
 }
 
@@ -65,7 +66,7 @@ func TestFilesAreReadAnew(t *testing.T) {
 		if b.serial() != want || !b.files.Expires().Equal(ends) || b.files.Err() != nil {
 			t.Errorf("certificate %d until %v, %v", b.serial(), b.files.Expires(), b.files.Err())
 		}
-		if lines := b.log.Lines(t, "the certificate was read anew"); len(lines) != 1 {
+		if lines := b.log.Lines(t, "the certificate in "+b.Cert+" changed, and the change is in force"); len(lines) != 1 {
 			t.Errorf("the log: %s", &b.log)
 		}
 	})
@@ -110,7 +111,7 @@ func TestDirectoryIsReplaced(t *testing.T) {
 		if err := os.Rename(link+".new", link); err != nil {
 			t.Fatal(err)
 		}
-		if changed, err := f.look(); !changed || err != nil || f.leaf().SerialNumber.Int64() != 2 {
+		if changed, err := f.load(); !changed || err != nil || f.leaf().SerialNumber.Int64() != 2 {
 			t.Errorf("changed %v, %v, certificate %v", changed, err, f.leaf().SerialNumber)
 		}
 	})
@@ -119,6 +120,7 @@ func TestDirectoryIsReplaced(t *testing.T) {
 func TestBadFiles(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := watch(t)
+		cannot := "the certificate in " + b.Cert + " cannot be used: what was there before stays in force"
 		other := certtest.New(t)
 		_, foreign := other.Make(time.Time{}, time.Now().Add(time.Hour))
 		for _, test := range []struct {
@@ -142,9 +144,9 @@ func TestBadFiles(t *testing.T) {
 			if err := b.files.Err(); err == nil || !strings.Contains(err.Error(), test.says) || b.serial() != before {
 				t.Errorf("%s: %v, certificate %d", test.name, err, b.serial())
 			}
-			said := len(b.log.Lines(t, "the certificate's files cannot be used, so the certificate before them stays in force"))
+			said := len(b.log.Lines(t, cannot))
 			b.look()
-			if again := len(b.log.Lines(t, "the certificate's files cannot be used, so the certificate before them stays in force")); said == 0 || again != said {
+			if again := len(b.log.Lines(t, cannot)); said == 0 || again != said {
 				t.Errorf("%s: said %d times, then %d", test.name, said, again)
 			}
 			want := b.Renew(time.Now().Add(time.Hour))
@@ -164,7 +166,7 @@ func TestBadFiles(t *testing.T) {
 		b.look()
 		b.Write(b.Cert, cert)
 		b.look()
-		if b.files.Err() != nil || len(b.log.Lines(t, "the certificate's files can be used again, and are as they were before")) != 1 {
+		if b.files.Err() != nil || len(b.log.Lines(t, "the certificate in "+b.Cert+" can be used again, and did not change")) != 1 {
 			t.Errorf("put back: %v", b.files.Err())
 		}
 	})
@@ -177,7 +179,7 @@ func TestTimeComes(t *testing.T) {
 		cert, key := b.Make(time.Now().Add(10*time.Minute), time.Now().Add(2*time.Hour))
 		b.Write(b.Cert, cert)
 		b.Write(b.Key, key)
-		time.Sleep(10*time.Minute + lookEvery)
+		time.Sleep(10*time.Minute + reread.Every)
 		b.look()
 		if b.serial() != 2 || b.files.Err() != nil {
 			t.Errorf("certificate %d, %v", b.serial(), b.files.Err())
