@@ -122,10 +122,3 @@ func (s *Server) Client() *redis.Client {
 	s.t.Cleanup(func() { _ = c.Close() })
 	return c
 }
-
-// ClusterClient is Client for a cluster.
-func (s *Server) ClusterClient() *redis.ClusterClient {
-	c := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{s.Addr}, MaxRetries: -1, DialerRetries: 1, ContextTimeoutEnabled: true})
-	s.t.Cleanup(func() { _ = c.Close() })
-	return c
-}

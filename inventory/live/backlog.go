@@ -185,14 +185,3 @@ func (b *backlog) entries() iter.Seq[*feed.Entry] {
 		}
 	}
 }
-
-// oldest returns the datetime of the oldest change that waits, in microseconds since
-// 1970; 0 if none does.
-func (b *backlog) oldest() int64 {
-	if len(b.chunks) == 0 || len(b.chunks[0]) == 0 {
-		return 0
-	}
-	_, n := binary.Uvarint(b.chunks[0])
-	micros, _ := binary.Varint(b.chunks[0][n:])
-	return cmp.Or(micros, 1)
-}

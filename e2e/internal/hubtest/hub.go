@@ -1,7 +1,6 @@
 package hubtest
 
 import (
-	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -17,12 +16,11 @@ import (
 // the same address and data.
 type Hub struct {
 	*Process
-	Program string // default: Rshub
-	Env     []string
-	URL     string // without a slash at the end
-	Host    string // host:port
-	Ops     string // URL of the operations address
-	Data    string
+	Env  []string
+	URL  string // without a slash at the end
+	Host string // host:port
+	Ops  string // URL of the operations address
+	Data string
 }
 
 // StartHub starts a hub with further variables, "NAME=value".
@@ -46,7 +44,7 @@ func NewHub(t testing.TB, env ...string) *Hub {
 // it listens.
 func (h *Hub) Start(t testing.TB, env ...string) {
 	t.Helper()
-	h.Process = Start(t, append(h.Env[:len(h.Env):len(h.Env)], env...), nil, cmp.Or(h.Program, Rshub))
+	h.Process = Start(t, append(h.Env[:len(h.Env):len(h.Env)], env...), nil, Rshub)
 	h.Running()
 }
 
