@@ -49,7 +49,7 @@ var arrows = map[string][]string{
 	// The change memory.
 	"changelog":          {"feed", "internal/packed", "resourcesync"},
 	"changelog/metered":  {"changelog", "feed", "resourcesync"},
-	"changelog/disklog":  {"changelog", "feed", "inventory", "resourcesync"},
+	"changelog/disklog":  {"changelog", "feed", "internal/backoff", "inventory", "resourcesync"},
 	"changelog/redislog": {"changelog", "feed", "internal/redisconn", "inventory", "resourcesync"},
 
 	// The parts of a hub. They never import each other: each declares the small

@@ -73,6 +73,4 @@ func (s *sub) setFailedLocked(n int) {
 }
 
 // retryWait returns how long to wait after a number of earlier failures.
-func retryWait(failed int) time.Duration {
-	return min(firstRetry<<min(failed, 16), lastRetry)
-}
+func retryWait(failed int) time.Duration { return backoff.Doubled(firstRetry, lastRetry, failed) }

@@ -89,7 +89,7 @@ func (e *Engine) forsakeLocked(t *topic) {
 // gone, or not made yet.
 func (e *Engine) follow(ctx context.Context, t *topic) {
 	for failures := 0; ctx.Err() == nil; failures++ {
-		if failures > 0 && !backoff.Wait(ctx, min(time.Second<<min(failures-1, 3), 5*time.Second)) {
+		if failures > 0 && !backoff.Wait(ctx, backoff.Doubled(time.Second, 5*time.Second, failures-1)) {
 			return
 		}
 		state, err := e.log.State(ctx, t.set)

@@ -125,10 +125,7 @@ func checkRedirect(_ *http.Request, via []*http.Request) error {
 // longestPause. Half of it is random, so that clients that failed together do not come
 // back together.
 func pause(try int) time.Duration {
-	d := longestPause
-	if try < 10 {
-		d = min(d, firstPause<<try)
-	}
+	d := backoff.Doubled(firstPause, longestPause, try)
 	return d/2 + rand.N(d/2)
 }
 

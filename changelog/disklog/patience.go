@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/rshub/rshub/internal/backoff"
 )
 
 // A patience waits before something is tried again that failed. Pebble does not: it
@@ -47,7 +49,7 @@ func (p *patience) table(err error) error {
 		return nil
 	}
 	if n := p.failures.Add(1); n > 1 {
-		time.Sleep(min(100*time.Millisecond<<min(n-2, 10), longestPause))
+		time.Sleep(backoff.Doubled(100*time.Millisecond, longestPause, int(n-2)))
 	}
 	return err
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/rshub/rshub/source/directory"
 	"github.com/rshub/rshub/source/reconcile"
 
+	"github.com/rshub/rshub/internal/backoff"
 	"github.com/rshub/rshub/internal/progress"
 )
 
@@ -41,10 +42,7 @@ func (s *syncing) watch(ctx context.Context, source *reconcile.Source) error {
 		case gone == nil || gone.lasting:
 			return err
 		}
-		pause := longestPause
-		if failures < 6 {
-			pause = firstPause << failures
-		}
+		pause := backoff.Doubled(firstPause, longestPause, failures)
 		failures++
 		s.bar.Note("rspublish: %v; syncing again in %s", err, pause)
 		if err := s.sleep(ctx, pause); err != nil {

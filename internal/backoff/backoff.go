@@ -20,6 +20,15 @@ func Sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
+// Doubled returns first, doubled as many times as something has failed before, but no more
+// than most.
+func Doubled(first, most time.Duration, times int) time.Duration {
+	for ; times > 0 && first < most; times-- {
+		first *= 2
+	}
+	return min(first, most)
+}
+
 // Wait waits for a random time between half of d and d, and returns true. If ctx is done
 // first, it returns false at once.
 func Wait(ctx context.Context, d time.Duration) bool {

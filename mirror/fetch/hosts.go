@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"sync"
 	"time"
+
+	"github.com/rshub/rshub/internal/backoff"
 )
 
 const (
@@ -126,7 +128,7 @@ func (h *hosts) answered(name string, resp *http.Response) {
 	}
 	pause, said := retryAfter(resp.Header.Get("Retry-After"))
 	if !said {
-		pause = min(firstPause<<min(at.busy, 10), mostPause)
+		pause = backoff.Doubled(firstPause, mostPause, at.busy)
 	}
 	at.busy++
 	if until := time.Now().Add(pause); until.After(at.until) {

@@ -477,7 +477,7 @@ func (p *Poller) after(err error, out *Outcome, every time.Duration) time.Time {
 		return time.Time{}
 	case err == nil:
 	case every > 0:
-		pause = min(backoff.Jitter(firstPause<<min(out.Failures, 20)), every)
+		pause = min(backoff.Jitter(backoff.Doubled(firstPause, every, out.Failures)), every)
 	case out.Failures < len(pingAgain):
 		pause = backoff.Jitter(pingAgain[out.Failures])
 	default:
