@@ -1,9 +1,6 @@
 package callback
 
 import (
-	"crypto/hmac"
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"net/http"
 	"testing"
@@ -31,12 +28,10 @@ func TestDeliver(t *testing.T) {
 		w.settled()
 		c.check(3, 3)
 		d := c.took[0]
-		mac := hmac.New(sha256.New, []byte("hush"))
-		mac.Write(d.body)
 		for name, want := range map[string]string{
 			"Content-Type":    "application/xml",
 			"Link":            `<https://hub.example.org/sets/demo/changes>; rel="self", <https://hub.example.org/hub>; rel="hub"`,
-			"X-Hub-Signature": "sha256=" + hex.EncodeToString(mac.Sum(nil)),
+			"X-Hub-Signature": signed("hush", d.body),
 			"RS-Attempt":      "1", "RS-Previous": "3", "RS-Gap": "", "RS-Diverged": "", "Idempotency-Key": "", "User-Agent": outbound.UserAgent,
 		} {
 			if got := d.header.Values(name); len(got) > 1 || d.header.Get(name) != want {
@@ -51,20 +46,6 @@ func TestDeliver(t *testing.T) {
 		if r := w.saved(id); r.Cursor != w.head() || len(r.Last) != 3 || r.Failed != 0 || r.Last[2].Status != 204 {
 			t.Errorf("saved: %+v", r.Progress)
 		}
-	})
-}
-
-func TestNoSecretNoSignature(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, Options{})
-		c := w.listen("a.example")
-		w.subscribe(c)
-		w.publish("a", 1)
-		w.settled()
-		if got := c.last().header.Values("X-Hub-Signature"); len(got) != 0 {
-			t.Errorf("X-Hub-Signature: %q", got)
-		}
-		c.check(0, 1)
 	})
 }
 
@@ -169,7 +150,7 @@ func TestNewChangesTryAgain(t *testing.T) {
 }
 
 func TestStatuses(t *testing.T) {
-	for _, code := range []int{301, 302, 307, 308, 400, 401, 404, 408, 418, 429, 500, 502, 503} {
+	for _, code := range []int{301, 307, 400, 404, 429, 500} {
 		t.Run(fmt.Sprint(code), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld(t, Options{})
@@ -210,7 +191,7 @@ func TestGoneEnds(t *testing.T) {
 			t.Error("the subscription is still there")
 		}
 		w.publish("b", 1)
-		time.Sleep(10 * time.Minute)
+		time.Sleep(lastRetry * 2)
 		if tries, _, asked := c.counts(); tries != 1 || asked != 1 {
 			t.Errorf("%d tries and %d questions, want one of each", tries, asked)
 		}
@@ -258,32 +239,4 @@ func TestRetryAfter(t *testing.T) {
 			})
 		})
 	}
-}
-
-// A callback that answers 413 gets fewer changes at once.
-func TestTooLargeHalves(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, Options{})
-		c := w.listen("a.example")
-		w.subscribe(c)
-		c.says(func(w http.ResponseWriter, r *http.Request) {
-			if r.ContentLength > 1500 {
-				w.WriteHeader(413)
-			}
-		})
-		w.publish("a", 100)
-		time.Sleep(time.Minute)
-		w.settled()
-		c.check(0, 100)
-		if tries, took, _ := c.counts(); took > 100 || tries-took > 12 {
-			t.Errorf("%d tries, %d taken", tries, took)
-		}
-		c.says(status(413)) // not even one change fits: tried again as after any other failure
-		w.publish("b", 1)
-		before, _, _ := c.counts()
-		time.Sleep(time.Minute)
-		if after, _, _ := c.counts(); after-before > 8 {
-			t.Errorf("%d tries in a minute", after-before)
-		}
-	})
 }

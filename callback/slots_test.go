@@ -50,7 +50,7 @@ func TestSlotsBounds(t *testing.T) {
 	t.Parallel()
 	s := newSlots(200, 8)
 	random := rand.New(rand.NewPCG(1, 2))
-	const n = 20_000
+	const n = 8_000
 	for i := range n {
 		place := random.IntN(8)
 		s.queue(s.newTask(fmt.Sprint("owner", random.IntN(3)), fmt.Sprintf("host%d-%d", place, random.IntN(5)), fmt.Sprint("place", place), lane(i%int(lanes))))

@@ -20,9 +20,11 @@ import (
 	"github.com/rshub/rshub/changelog/disklog"
 	"github.com/rshub/rshub/claim"
 	"github.com/rshub/rshub/hub"
+	"github.com/rshub/rshub/internal/metricstest"
 	"github.com/rshub/rshub/internal/redisconn"
 	"github.com/rshub/rshub/internal/redisconn/conntest"
 	"github.com/rshub/rshub/internal/redistest"
+	"github.com/rshub/rshub/internal/untiltest"
 	"github.com/rshub/rshub/outbound"
 	"github.com/rshub/rshub/resourcesync"
 )
@@ -74,41 +76,21 @@ func TestHandOver(t *testing.T) {
 		engines = append(engines, e)
 		ran.Go(func() { _ = e.Run(ctx) })
 	}
-	get := func(i int, name string) (sum float64) {
+	get := func(i int, name string) float64 {
 		t.Helper()
-		families, err := metrics[i].Gather()
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, f := range families {
-			if f.GetName() == "rshub_callback_"+name {
-				for _, m := range f.Metric {
-					sum += m.GetGauge().GetValue() + m.GetCounter().GetValue()
-				}
-			}
-		}
-		return sum
+		return metricstest.Values(t, metrics[i])["rshub_callback_"+name]
 	}
-	wait := func(what string, done func() bool) {
-		t.Helper()
-		for deadline := time.Now().Add(time.Minute); !done(); {
-			if time.Now().After(deadline) {
-				t.Fatalf("%s: one has %v claims, the other %v", what, get(0, "claims"), get(1, "claims"))
-			}
-			<-time.After(5 * time.Millisecond)
-		}
-	}
-	wait("both have shards, all are claimed", func() bool {
+	untiltest.Done(t, "both have shards, all are claimed", func() bool {
 		a, b := get(0, "claims"), get(1, "claims")
 		return a > 80 && b > 80 && a+b == subscription.Shards
 	})
-	const n = 50
+	const n = 20
 	for i := range n {
 		if err := engines[i%2].Send(ctx, subscription.Request{Mode: subscription.Subscribe, Set: "demo", Callback: fmt.Sprint(sink.URL, "/", i), Lease: time.Hour}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	wait("all are verified", func() bool { return get(0, "subscriptions")+get(1, "subscriptions") == n })
+	untiltest.Done(t, "all are verified", func() bool { return get(0, "subscriptions")+get(1, "subscriptions") == n })
 	publish := func(i int) {
 		t.Helper()
 		c := []resourcesync.Change{{Loc: fmt.Sprint("https://example.org/", i), Change: resourcesync.Updated}}
@@ -116,7 +98,7 @@ func TestHandOver(t *testing.T) {
 			t.Fatal(err)
 		}
 		want := fmt.Sprintf("%d-%d", i-1, i)
-		wait("a change is delivered to all", func() bool {
+		untiltest.Done(t, "a change is delivered to all", func() bool {
 			mu.Lock()
 			defer mu.Unlock()
 			arrived := 0

@@ -79,6 +79,10 @@ func TestNotConfirmed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld(t, Options{})
+				wait := time.Second
+				if test.tries > 1 {
+					wait = time.Minute
+				}
 				fresh, known := w.listen("fresh.example"), w.listen("known.example")
 				id := w.send(subscription.Request{Mode: subscription.Subscribe, Callback: known.url, Secret: "old", Lease: time.Hour, Start: w.head()})
 				w.settled()
@@ -87,10 +91,10 @@ func TestNotConfirmed(t *testing.T) {
 				known.agrees(test.agree)
 				other := w.send(subscription.Request{Mode: subscription.Subscribe, Callback: fresh.url})
 				w.send(subscription.Request{Mode: subscription.Subscribe, Callback: known.url, Secret: "new", Lease: 2 * time.Hour, Filter: feed.Filter{Prefix: "no"}, Move: true})
-				time.Sleep(time.Minute)
+				time.Sleep(wait)
 				w.publish("a", 1)
 				w.send(subscription.Request{Mode: subscription.Unsubscribe, Callback: known.url})
-				time.Sleep(time.Minute)
+				time.Sleep(wait)
 				w.settled()
 				after := w.saved(id)
 				if !w.gone(other) || after.Secret != "old" || !after.LeaseEnd.Equal(before.LeaseEnd) || !after.Filter.IsZero() {
@@ -118,7 +122,7 @@ func TestRenew(t *testing.T) {
 		w.settled()
 		c.says(status(500))
 		w.publish("a", 2)
-		time.Sleep(10 * time.Minute)
+		time.Sleep(time.Minute)
 		tries, _, _ := c.counts()
 		token := w.saved(id).Token
 		c.says(nil)
@@ -173,37 +177,6 @@ func TestUnsubscribe(t *testing.T) {
 		}
 		if left, err := w.registry.Inbox(t.Context(), id.Shard(), 0, 10); err != nil || len(left) != 0 {
 			t.Errorf("left in the inbox: %v, %v", left, err)
-		}
-	})
-}
-
-// Requests about one subscription are carried out in order, except for those that a newer
-// one replaces.
-func TestRequestsInOrder(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, Options{})
-		c := w.listen("a.example")
-		c.agrees(func(w http.ResponseWriter, r *http.Request) {
-			if c.questions() == 1 {
-				w.WriteHeader(500) // the first is asked again later
-				return
-			}
-			_, _ = io.WriteString(w, r.URL.Query().Get("hub.challenge"))
-		})
-		id := subscription.NewID("demo", c.url)
-		for i := range 5 {
-			w.send(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Lease: time.Duration(i+1) * time.Hour})
-			w.send(subscription.Request{Mode: subscription.Unsubscribe, Callback: c.url})
-		}
-		w.send(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Secret: "last"})
-		time.Sleep(time.Minute)
-		w.settled()
-		var modes []string
-		for _, r := range c.asked[1:] {
-			modes = append(modes, r.URL.Query().Get("hub.mode"))
-		}
-		if n := len(modes); n < 1 || n > 4 || modes[n-1] != "subscribe" || w.saved(id).Secret != "last" {
-			t.Errorf("asked %v", modes)
 		}
 	})
 }
@@ -309,7 +282,7 @@ func TestOperator(t *testing.T) {
 		time.Sleep(time.Second)
 		c.says(status(503))
 		w.publish("b", 1)
-		time.Sleep(10 * time.Minute)
+		time.Sleep(time.Minute)
 		c.says(nil)
 		w.send(subscription.Request{Mode: subscription.Retry, Callback: c.url})
 		w.settled()

@@ -6,9 +6,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
 )
 
 // New refuses what would break a hub, all at once, and calls the fields by their
@@ -81,23 +78,5 @@ func TestRunFails(t *testing.T) {
 				t.Errorf("it ended with %v", err)
 			}
 		})
-	}
-}
-
-// An embedder's own registry gets the metrics of the hub, and no more.
-func TestGivenMetrics(t *testing.T) {
-	r := prometheus.NewRegistry()
-	r.MustRegister(collectors.NewGoCollector())
-	start(t, Config{Metrics: r})
-	families, err := r.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	names := map[string]bool{}
-	for _, f := range families {
-		names[f.GetName()] = true
-	}
-	if !names["rshub_ready"] || !names["rshub_build_info"] || names["process_start_time_seconds"] {
-		t.Errorf("the registry has %v", names)
 	}
 }

@@ -3,13 +3,17 @@ package server
 import (
 	"fmt"
 	"net/http"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/rshub/rshub/changelog/disklog"
+	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/internal/redistest"
 	"github.com/rshub/rshub/internal/servertest"
 	"github.com/rshub/rshub/internal/untiltest"
+	"github.com/rshub/rshub/inventory"
 )
 
 // A damaged block is served to nobody, in no form. The log names it, and what is whole
@@ -72,39 +76,41 @@ func TestDamagedMemory(t *testing.T) {
 // the hub makes the inventory anew.
 func TestDamagedInventory(t *testing.T) {
 	t.Parallel()
+	const count = 1_000
+	var changes []string
+	for i := range count {
+		changes = append(changes, fmt.Sprintf(`{"loc":"https://example.org/%06d","change":"updated"}`, i))
+	}
 	for _, request := range []string{
-		"GET /resources?limit=10000 ",
-		"GET /resources?after=https://example.org/set/000300 ",
-		"HEAD /resources?prefix=https://example.org/set/0005 ",
-		"GET /audit?prefix=https://example.org/set/0005 ",
+		"GET /resources?after=https://example.org/000300 ",
 		`POST /audit {"at":"%s","by":"position","ranges":[{"count":0,"digest":"00000000000000000000000000000000"}]}`,
-		"GET /changes?since=baseline&prefix=https://example.org/set/0005 ",
+		"GET /changes?since=baseline&prefix=https://example.org/0005 ",
 	} {
 		t.Run(request, func(t *testing.T) {
-			c := Config{Data: t.TempDir()}
-			m := openMemory(t, c)
-			at := m.publish("set", 1_000)
-			root := m.commit("set")
-			var gone []uint64 // all but the top
-			for n, err := range m.store.Numbers(t.Context(), "set", root.Begin) {
-				if m.ok(err); n != root.Page {
-					gone = append(gone, n)
-				}
+			t.Parallel()
+			h := start(t, Config{})
+			if resp, body := servertest.Do(t, "POST", h.URL+"/sets/set/changes", `{"changes":[`+strings.Join(changes, ",")+`]}`, "Content-Type", "application/json"); resp.StatusCode != http.StatusOK {
+				t.Fatalf("publish is %d %s", resp.StatusCode, body)
 			}
-			m.ok(m.store.Remove(t.Context(), "set", root.Begin, gone))
-			m.ok(m.Close())
-			names := func(text string) bool {
-				return slices.ContainsFunc(gone, func(n uint64) bool { return strings.Contains(text, fmt.Sprintf("page %d of ", n)) })
-			}
-			h := start(t, c)
+			untiltest.Done(t, "the inventory is written", func() bool {
+				_, body := servertest.Do(t, "GET", h.URL+"/sets?details=1", "")
+				return strings.Contains(body, fmt.Sprintf(`"resources":%d`, count))
+			})
+			h.Stop()
+			at, gone := h.losePages(t)
+
+			h = start(t, Config{Data: h.data})
 			method, path, _ := strings.Cut(request, " ")
 			path, question, _ := strings.Cut(path, " ")
 			if question != "" {
 				question = fmt.Sprintf(question, at)
 			}
 			ask := func() (*http.Response, string) { return servertest.Do(t, method, h.URL+"/sets/set"+path, question) }
+			names := func(text string) bool {
+				return slices.ContainsFunc(gone, func(n uint64) bool { return strings.Contains(text, fmt.Sprintf("page %d of ", n)) })
+			}
 			resp, body := ask()
-			if resp.StatusCode != http.StatusServiceUnavailable || resp.Header.Get("Retry-After") == "" || method != "HEAD" && !names(body) {
+			if resp.StatusCode != http.StatusServiceUnavailable || resp.Header.Get("Retry-After") == "" || !names(body) {
 				t.Errorf("the answer is %d %s, want 503 that names a page of %v", resp.StatusCode, body, gone)
 			}
 			untiltest.Done(t, "the inventory is made anew", func() bool {
@@ -114,7 +120,35 @@ func TestDamagedInventory(t *testing.T) {
 			if lines := h.log.Lines(t, "a damaged inventory is made anew from the log"); len(lines) != 1 || !names(fmt.Sprint(lines[0]["err"])) {
 				t.Errorf("the log says %v", lines)
 			}
-			h.Stop()
 		})
 	}
+}
+
+// losePages removes all pages of the inventory of set, but the top, from the data of a hub
+// that has ended. It returns at which cursor the inventory is, and the pages.
+func (h *started) losePages(t *testing.T) (at feed.Cursor, gone []uint64) {
+	t.Helper()
+	memory, err := disklog.Open(filepath.Join(h.data, storeDir), disklog.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer memory.Close()
+	store := memory.Inventories()
+	_, head, err := inventory.New(store, "set", inventory.Options{}).Load(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	root := head.Newest()
+	for n, err := range store.Numbers(t.Context(), "set", root.Begin) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n != root.Page {
+			gone = append(gone, n)
+		}
+	}
+	if err := store.Remove(t.Context(), "set", root.Begin, gone); err != nil || len(gone) == 0 {
+		t.Fatalf("%d pages are removed, %v", len(gone), err)
+	}
+	return root.Cursor, gone
 }

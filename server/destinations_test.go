@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
-	"net/netip"
 	"strings"
 	"testing"
 
@@ -15,7 +14,7 @@ import (
 // Whoever made a request sees that it was refused and why, and so do operators. Others do not.
 func TestRequestsOfSubscribers(t *testing.T) {
 	known, texts := tokens(t, "publish:*,follow:*,operate", "follow:a", "follow:a")
-	h := start(t, Config{Callers: known, CallbackAllow: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}})
+	h := start(t, Config{Callers: known, CallbackAllow: loopback})
 	bearer := func(who int) []string { return []string{"Authorization", "Bearer " + texts[who]} }
 	h.Publish("a", bearer(0)...)
 	callback := httptest.NewServer(http.NotFoundHandler())
@@ -51,31 +50,4 @@ func TestRequestsOfSubscribers(t *testing.T) {
 	}
 	resp, body := servertest.Do(t, "GET", h.URL+"/sets/a/requests", "")
 	checkProblem(t, resp, body, http.StatusUnauthorized, "unauthorized")
-}
-
-// Operators see what came of looks at sources.
-func TestListOfSources(t *testing.T) {
-	known, texts := tokens(t, "publish:*,follow:*,operate", "follow:*")
-	h := start(t, Config{Callers: known, CallbackAllow: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}})
-	operator := []string{"Authorization", "Bearer " + texts[0]}
-	source := httptest.NewServer(http.NotFoundHandler())
-	defer source.Close()
-	h.Publish("other", operator...)
-	if resp, body := servertest.Do(t, "PUT", h.URL+"/sets/site", `{"source":"`+source.URL+`/sitemap.xml","every":"1h"}`, operator...); resp.StatusCode != http.StatusOK {
-		t.Fatalf("%d %s", resp.StatusCode, body)
-	}
-	untiltest.Done(t, "the look has failed", func() bool {
-		_, body := servertest.Do(t, "GET", h.URL+"/sources", "", operator...)
-		var answer struct{ Sources []sourceView }
-		if err := json.Unmarshal([]byte(body), &answer); err != nil {
-			t.Fatal(err)
-		}
-		return len(answer.Sources) == 1 && answer.Sources[0].Set == "site" && answer.Sources[0].Looked != nil && answer.Sources[0].Looked.Result == "failed"
-	})
-	_, body := servertest.Do(t, "GET", h.URL+"/failures", "", operator...)
-	if !strings.Contains(body, `"kind":"source","set":"site"`) {
-		t.Errorf("the failures are %s", body)
-	}
-	resp, body := servertest.Do(t, "GET", h.URL+"/sources", "", "Authorization", "Bearer "+texts[1])
-	checkProblem(t, resp, body, http.StatusForbidden, "forbidden")
 }

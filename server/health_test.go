@@ -41,8 +41,13 @@ func TestDiskReserve(t *testing.T) {
 		t.Errorf("the metrics are %s", body)
 	}
 	for _, set := range []string{"demo", "new"} {
-		resp, body := servertest.Do(t, "POST", low.URL+"/sets/"+set+"/changes", servertest.OneChange, "Content-Type", "application/json")
+		resp, body := servertest.Do(t, "POST", low.URL+"/sets/"+set+"/changes", servertest.OneChange, "Content-Type", "application/json", requestIDHeader, "mine-"+set)
 		checkProblem(t, resp, body, http.StatusInsufficientStorage, "full")
+	}
+	for _, msg := range []string{"request refused", "request"} { // at a level that is seen
+		if all := low.log.Lines(t, msg); len(all) != 2 || all[0]["requestId"] != "mine-demo" || all[0]["level"] != "WARN" {
+			t.Errorf("%q is logged %v", msg, all)
+		}
 	}
 	if resp, body := servertest.Do(t, "GET", low.URL+"/sets/demo/changes?since=start", ""); resp.StatusCode != http.StatusOK || !strings.Contains(body, "https://example.org/a") {
 		t.Errorf("the changes are %d %s", resp.StatusCode, body)

@@ -1,16 +1,15 @@
 package server
 
 import (
-	"bufio"
+	"cmp"
+	"crypto/rand"
 	"encoding/json"
 	"fmt"
 	"io"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
 	"net/url"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -18,7 +17,6 @@ import (
 
 	"github.com/go-jose/go-jose/v4"
 
-	"github.com/rshub/rshub/access"
 	"github.com/rshub/rshub/internal/servertest"
 	"github.com/rshub/rshub/internal/untiltest"
 )
@@ -27,6 +25,7 @@ import (
 type callee struct {
 	*httptest.Server
 	mu     sync.Mutex
+	asked  bool   // whether it was verified
 	took   int    // deliveries
 	denied string // hub.reason
 }
@@ -39,6 +38,7 @@ func newCallee(t *testing.T) *callee {
 		if r.Method == http.MethodPost {
 			c.took++
 		}
+		c.asked = c.asked || r.URL.Query().Has("hub.challenge")
 		c.denied += r.URL.Query().Get("hub.reason")
 		_, _ = io.WriteString(w, r.URL.Query().Get("hub.challenge"))
 	}))
@@ -52,20 +52,32 @@ func (c *callee) noted() (took int, denied string) {
 	return c.took, c.denied
 }
 
+// subscribe asks for a subscription of c to a set, and waits until it is there. The hub may
+// have another URL by which it is known.
+func (c *callee) subscribe(t *testing.T, h *started, set, secret string, headers ...string) {
+	t.Helper()
+	form := url.Values{"hub.mode": {"subscribe"}, "hub.topic": {cmp.Or(h.server.config.BaseURL, h.URL) + "/sets/" + set + "/changes"}, "hub.callback": {c.URL}, "hub.secret": {secret}}
+	resp, body := servertest.Do(t, "POST", h.URL+"/hub", form.Encode(), append(headers, "Content-Type", "application/x-www-form-urlencoded")...)
+	if resp.StatusCode != http.StatusAccepted {
+		t.Fatalf("subscribing is answered %d: %s", resp.StatusCode, body)
+	}
+	untiltest.Done(t, "the callback is asked", func() bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return c.asked
+	})
+}
+
+// loopback lets callbacks and sources be on this machine.
+var loopback = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
+
 // A subscription ends within ten seconds when the token that made it is removed, or the set is
 // not for anyone any more. The callback is told, and operators see why. Others go on.
 func TestSubscriptionsEnd(t *testing.T) {
 	t.Parallel()
-	path := filepath.Join(t.TempDir(), "tokens")
-	file, texts := servertest.Tokens("publish:*,follow:*,operate", "follow:a")
-	write := func(text string) { t.Helper(); writeFile(t, path, text) }
-	write(file + "\nanyone - follow:*\n")
-	known, err := access.OpenTokensFile(path, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
-	h := start(t, Config{Callers: known, CallbackAllow: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}})
-	operator := []string{"Authorization", "Bearer " + texts[0]}
+	file := newTokensFile(t, "publish:*,follow:*,operate", "follow:a", "anyone - follow:*")
+	h := start(t, Config{Callers: file.open(t), CallbackAllow: loopback})
+	operator := file.bearer(0)
 	type status struct {
 		Callback, State, Why, By string
 		Signed                   bool
@@ -86,11 +98,7 @@ func TestSubscriptionsEnd(t *testing.T) {
 	subscribe := func(set string, headers ...string) *callee {
 		t.Helper()
 		c := newCallee(t)
-		form := url.Values{"hub.mode": {"subscribe"}, "hub.topic": {h.URL + "/sets/" + set + "/changes"}, "hub.callback": {c.URL}, "hub.secret": {"s"}}
-		resp, body := servertest.Do(t, "POST", h.URL+"/hub", form.Encode(), append(headers, "Content-Type", "application/x-www-form-urlencoded")...)
-		if resp.StatusCode != http.StatusAccepted {
-			t.Fatalf("subscribing is answered %d: %s", resp.StatusCode, body)
-		}
+		c.subscribe(t, h, set, "s", headers...)
 		untiltest.Done(t, "there is a subscription", func() bool { return statuses(set)[c.URL].State != "" })
 		return c
 	}
@@ -108,20 +116,17 @@ func TestSubscriptionsEnd(t *testing.T) {
 	for _, set := range []string{"a", "b"} {
 		h.Publish(set, operator...)
 	}
-	theirs, ours := subscribe("a", "Authorization", "Bearer "+texts[1]), subscribe("a", operator...)
+	theirs, ours := subscribe("a", file.bearer(1)...), subscribe("a", operator...)
 	open, hidden := subscribe("a"), subscribe("b")
 	if by := statuses("a")[theirs.URL].By; !strings.HasPrefix(by, "token ") {
 		t.Errorf("it was made by %q", by)
 	}
 
-	lines := strings.SplitAfter(file, "\n")
-	write(lines[0] + "\nanyone - follow:*\n")
+	file.write(t, file.lines[0], file.lines[2])
 	ended("the token is removed", "a", "not valid any more", time.Now(), theirs)
 
 	begin := time.Now()
-	if resp, body := servertest.Do(t, "PUT", h.URL+"/sets/b", `{"private":true}`, operator...); resp.StatusCode >= 300 {
-		t.Fatalf("PUT is answered %d: %s", resp.StatusCode, body)
-	}
+	makePrivate(t, h, "b", true, operator...)
 	ended("the set is private", "b", "a token is needed", begin, hidden)
 
 	before, _ := open.noted()
@@ -132,7 +137,7 @@ func TestSubscriptionsEnd(t *testing.T) {
 		return n > before && m > 0
 	})
 	begin = time.Now()
-	write(lines[0])
+	file.write(t, file.lines[0])
 	ended("nothing is open to anyone", "a", "a token is needed", begin, open)
 	h.Publish("a", operator...)
 	untiltest.Done(t, "our own goes on", func() bool { n, denied := ours.noted(); return n > 1 && denied == "" })
@@ -147,25 +152,27 @@ func TestSubscriptionsEnd(t *testing.T) {
 
 // A hub without the key to a secret delivers nothing unsigned: it says which key is missing,
 // and goes on when it is there. What was in clear is encrypted at the start, and what was
-// encrypted with another key, too.
+// encrypted with another key, too, so that no backup has a secret in clear.
 func TestSecretKeys(t *testing.T) {
 	t.Parallel()
-	data := t.TempDir()
+	data, secret := t.TempDir(), "secret"+rand.Text()+rand.Text()
 	key := func(id string) string { return fmt.Sprintf("%s:%s=", id, strings.Repeat(id[:1], 43)) }
-	allow := []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
-	var base string
 	begin := func(keys string) *started {
 		t.Helper()
-		return start(t, Config{Data: data, BaseURL: base, SecretKeys: keys, CallbackAllow: allow})
+		return start(t, Config{Data: data, BaseURL: "http://hub.example.org", SecretKeys: keys, CallbackAllow: loopback})
+	}
+	inBackup := func(h *started) bool {
+		t.Helper()
+		resp, body := servertest.Do(t, "POST", h.Ops+"/backup", "")
+		if resp.StatusCode != http.StatusOK {
+			t.Fatalf("a backup is answered %d %s", resp.StatusCode, body)
+		}
+		return strings.Contains(body, secret)
 	}
 	c := newCallee(t)
-	base = "http://hub.example.org"
 	h := begin("")
 	h.Publish("a")
-	form := url.Values{"hub.mode": {"subscribe"}, "hub.topic": {base + "/sets/a/changes"}, "hub.callback": {c.URL}, "hub.secret": {"s"}}
-	if resp, body := servertest.Do(t, "POST", h.URL+"/hub", form.Encode(), "Content-Type", "application/x-www-form-urlencoded"); resp.StatusCode != http.StatusAccepted {
-		t.Fatalf("subscribing is answered %d: %s", resp.StatusCode, body)
-	}
+	c.subscribe(t, h, "a", secret)
 	took := func(h *started, what string) {
 		t.Helper()
 		before, _ := c.noted()
@@ -178,6 +185,9 @@ func TestSecretKeys(t *testing.T) {
 	}
 	untiltest.Done(t, "there is a subscription", func() bool { return has(h, "rshub_callback_subscriptions 1") })
 	took(h, "in clear")
+	if !inBackup(h) {
+		t.Fatal("without keys there is no secret to be found in a backup")
+	}
 	h.Stop()
 	for _, keys := range []string{key("AAA"), key("BBB") + "," + key("AAA"), key("BBB")} {
 		h = begin(keys)
@@ -185,6 +195,9 @@ func TestSecretKeys(t *testing.T) {
 			return has(h, "rshub_callback_subscriptions 1") && has(h, "rshub_callback_stale_secrets 0")
 		})
 		took(h, "with "+keys)
+		if inBackup(h) {
+			t.Errorf("with %s a backup has the secret in clear", keys)
+		}
 		h.Stop()
 	}
 	for _, keys := range []string{"", key("AAA")} {
@@ -214,57 +227,32 @@ func TestKeyIsWithdrawn(t *testing.T) {
 	t.Parallel()
 	o := newOffice(t)
 	operator := []string{"Authorization", "Bearer " + o.token(allRights)}
-	h := start(t, Config{Callers: o.open(t, ""), CallbackAllow: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}})
+	h := start(t, Config{Callers: o.open(t, ""), CallbackAllow: loopback})
 	h.Publish("a", operator...)
 	subscribe := func(algorithm jose.SignatureAlgorithm) *callee {
 		t.Helper()
 		c := newCallee(t)
-		form := url.Values{"hub.mode": {"subscribe"}, "hub.topic": {h.URL + "/sets/a/changes"}, "hub.callback": {c.URL}}
-		resp, body := servertest.Do(t, "POST", h.URL+"/hub", form.Encode(), "Authorization", "Bearer "+o.jwt(t, algorithm, "follow:a", nil), "Content-Type", "application/x-www-form-urlencoded")
-		if resp.StatusCode != http.StatusAccepted {
-			t.Fatalf("subscribing is answered %d: %s", resp.StatusCode, body)
-		}
+		c.subscribe(t, h, "a", "", "Authorization", "Bearer "+o.jwt(t, algorithm, "follow:a", nil))
 		untiltest.Done(t, "the subscription is there", func() bool {
 			_, body := servertest.Do(t, "GET", h.URL+"/sets/a/subscriptions", "", operator...)
 			return strings.Contains(body, c.URL)
 		})
 		return c
 	}
-	stream := func(algorithm jose.SignatureAlgorithm) *http.Response {
+	stream := func(algorithm jose.SignatureAlgorithm) *followed {
 		t.Helper()
-		_, body := servertest.Do(t, "POST", h.URL+"/sets/a/ticket", "", "Authorization", "Bearer "+o.jwt(t, algorithm, "follow:a", nil))
-		var ticket struct{ Ticket string }
-		if err := json.Unmarshal([]byte(body), &ticket); err != nil || ticket.Ticket == "" {
-			t.Fatalf("%v: %s", err, body)
-		}
-		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, h.URL+"/sets/a/changes?ticket="+ticket.Ticket, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		r.Header.Set("Accept", "text/event-stream")
-		resp, err := http.DefaultClient.Do(r)
-		if err != nil || resp.StatusCode != http.StatusOK {
-			t.Fatalf("%+v, %v", resp, err)
-		}
-		t.Cleanup(func() { _ = resp.Body.Close() })
-		return resp
+		v, _ := ticketFor(t, h, o.jwt(t, algorithm, "follow:a", nil), "a", "")
+		return events(t, h, "a", "Cookie", ticketCookie+"="+v.Ticket)
 	}
 	theirs, ours := subscribe(jose.EdDSA), subscribe(jose.RS256)
 	theirStream, ourStream := stream(jose.EdDSA), stream(jose.RS256)
 
 	delete(o.keys, jose.EdDSA)
 	o.writeKeys(t)
-	if _, err := io.Copy(io.Discard, theirStream.Body); err != nil { // it returns when the stream ends
-		t.Logf("the stream ends with %v", err)
-	}
+	theirStream.ends(time.Now())
 	untiltest.Done(t, "the subscription ends, and the callback is told", func() bool { _, denied := theirs.noted(); return denied != "" })
 	before, _ := ours.noted()
 	h.Publish("a", operator...)
 	untiltest.Done(t, "the other subscription goes on", func() bool { n, _ := ours.noted(); return n > before })
-	lines := bufio.NewScanner(ourStream.Body)
-	for lines.Scan() && !strings.Contains(lines.Text(), `"position":2`) {
-	}
-	if err := lines.Err(); err != nil {
-		t.Errorf("the other stream ends with %v", err)
-	}
+	ourStream.gets()
 }

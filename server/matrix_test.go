@@ -7,7 +7,6 @@ import (
 	"maps"
 	"net/http"
 	"net/http/httptest"
-	"net/netip"
 	"path"
 	"regexp"
 	"slices"
@@ -161,7 +160,7 @@ func (m *matrix) open(t *testing.T, c Config) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.CallbackAllow, c.CallbackRequests = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, 1_000_000
+	c.CallbackAllow, c.CallbackRequests = loopback, 1_000_000
 	c.CallerLimits, c.AddressLimits = none, none
 	m.started, m.callback = start(t, c), callback.URL
 	m.client = http.Client{
@@ -325,6 +324,12 @@ func (m *matrix) try(t *testing.T, base string, c cell) {
 		if resp.StatusCode != want {
 			t.Errorf("%s for %s: %s %s %q %q is %d, want %d: %.300s", c.name, set, c.method, c.url, c.headers, c.body, resp.StatusCode, want, body)
 		}
+		if asked := resp.Header.Get("WWW-Authenticate") != ""; asked != (resp.StatusCode == http.StatusUnauthorized) && !strings.HasPrefix(resp.Header.Get("Content-Type"), "text/html") { // a page asks by itself
+			t.Errorf("%s: %s %s is answered %d, with WWW-Authenticate: %t", c.name, c.method, c.url, resp.StatusCode, asked)
+		}
+		if secret := strings.TrimPrefix(c.authorized, "Bearer "); len(secret) > 20 && strings.Contains(body, secret) {
+			t.Errorf("%s finds the token in the answer to %s %s: %s", c.name, c.method, c.url, body)
+		}
 		if set == hidden && strings.Contains(body, title) && !slices.Contains(c.has, follow) && !c.may() {
 			t.Errorf("%s sees the title of a private set: %s %s: %s", c.name, c.method, c.url, body)
 		}
@@ -334,7 +339,7 @@ func (m *matrix) try(t *testing.T, base string, c cell) {
 		}
 		if !c.named() { // the sets make no difference
 			if resp.StatusCode == http.StatusOK && c.method == http.MethodGet && slices.Contains(lists, c.path()) {
-				m.checkList(t, sets, &c, body)
+				m.checkList(t, sets, &c, resp, body)
 			}
 			return
 		}
@@ -351,8 +356,12 @@ func (m *matrix) wantOf(c *cell, set string) int {
 	return m.want(&other)
 }
 
-// checkList checks that a list names the sets that a caller may follow.
-func (m *matrix) checkList(t *testing.T, sets string, c *cell, body string) {
+// checkList checks that a list names the sets that a caller may follow, and that no cache
+// gives it to another one.
+func (m *matrix) checkList(t *testing.T, sets string, c *cell, resp *http.Response, body string) {
+	if !strings.Contains(strings.Join(resp.Header.Values("Vary"), ","), "Authorization") {
+		t.Errorf("%s varies by %v", c.url, resp.Header.Values("Vary"))
+	}
 	own := slices.Contains(c.by(c.method).has, follow)
 	others := own && c.ticket == nil // a ticket is for one set
 	for set, sees := range map[string]bool{public: own || slices.Contains(m.anyone, follow), hidden: others, absent: false} {

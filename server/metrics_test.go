@@ -1,10 +1,7 @@
 package server
 
 import (
-	"bytes"
-	"compress/gzip"
 	"fmt"
-	"io"
 	"maps"
 	"net/http"
 	"regexp"
@@ -80,14 +77,6 @@ func TestMetricsAreOpen(t *testing.T) {
 	if !strings.HasPrefix(resp.Header.Get("Content-Type"), "application/openmetrics-text; version=1.0.0") || !strings.HasSuffix(text, "# EOF\n") {
 		t.Errorf("OpenMetrics is %s, and ends with %q", resp.Header.Get("Content-Type"), text[max(0, len(text)-20):])
 	}
-	resp, text = servertest.Do(t, "GET", h.Ops+"/metrics", "", "Accept-Encoding", "gzip")
-	z, err := gzip.NewReader(strings.NewReader(text))
-	if err != nil || resp.Header.Get("Content-Encoding") != "gzip" {
-		t.Fatalf("%s: %v", resp.Header.Get("Content-Encoding"), err)
-	}
-	if b, err := io.ReadAll(z); err != nil || !bytes.Contains(b, []byte("rshub_ready 1")) {
-		t.Errorf("%v %s", err, b)
-	}
 	if resp, _ := servertest.Do(t, "POST", h.Ops+"/metrics", ""); resp.StatusCode != http.StatusMethodNotAllowed {
 		t.Errorf("a POST is %d", resp.StatusCode)
 	}
@@ -107,28 +96,23 @@ func TestResponses(t *testing.T) {
 	defer ws.Close()
 	etag := ""
 	for _, r := range []struct {
-		method, path string
-		headers      []string
+		path    string
+		headers []string
 	}{
-		{"GET", "/", nil}, {"POST", "/", nil},
-		{"GET", "/.well-known/resourcesync", nil}, {"GET", "/sets/demo/changelist.xml", nil}, {"GET", "/sets/demo/changelist.xml", []string{"If-None-Match"}},
-		{"GET", "/hub", nil}, {"POST", "/publish", auth}, {"POST", "/subscribe", nil},
-		{"GET", "/sets", nil}, {"GET", "/sets/demo", nil}, {"GET", "/sets/other", nil},
-		{"GET", "/sets/demo/changes", nil}, {"POST", "/sets/demo/changes", nil}, {"GET", "/sets/demo/changes", []string{"Origin", "https://evil.example"}},
-		{"GET", "/sets/demo/subscriptions", auth}, {"GET", "/sets/demo/subscriptions/x", auth}, {"POST", "/sets/demo/subscriptions/x/retry", auth},
-		{"GET", "/subscriptions/none", nil},
-		{"GET", "/nothing", nil}, {"GET", "//sets", nil},
+		{"/", nil}, {"/sets/demo/changelist.xml", nil}, {"/sets/demo/changelist.xml", []string{"If-None-Match"}}, {"/hub", nil},
+		{"/sets", nil}, {"//sets", nil}, {"/sets/other", nil}, {"/sets/demo/changes", nil}, {"/sets/demo/changes", []string{"Origin", "https://evil.example"}},
+		{"/sets/demo/subscriptions", auth}, {"/sets/demo/subscriptions/x", auth}, {"/subscriptions/none", nil}, {"/nothing", nil},
 	} {
 		if len(r.headers) == 1 {
 			r.headers = append(r.headers, etag)
 		}
-		resp, _ := servertest.Do(t, r.method, h.URL+r.path, "", r.headers...)
+		resp, _ := servertest.Do(t, "GET", h.URL+r.path, "", r.headers...)
 		etag = resp.Header.Get("ETag")
 	}
 	families, _ := scrape(t, h)
 	want := map[string]float64{
-		"page 2xx": 1, "page 4xx": 1, "documents 2xx": 2, "documents 3xx": 1, "hub 2xx": 1, "hub 4xx": 2, "sets 2xx": 2, "sets 3xx": 1, "sets 4xx": 1,
-		"topic 101": 1, "topic 2xx": 2, "topic 4xx": 2, "subscriptions 2xx": 1, "subscriptions 4xx": 2, "status 4xx": 1, "other 4xx": 1,
+		"page 2xx": 1, "documents 2xx": 1, "documents 3xx": 1, "hub 2xx": 1, "sets 2xx": 1, "sets 3xx": 1, "sets 4xx": 1,
+		"topic 101": 1, "topic 2xx": 2, "topic 4xx": 1, "subscriptions 2xx": 1, "subscriptions 4xx": 1, "status 4xx": 1, "other 4xx": 1,
 	}
 	for sample, v := range families["rshub_http_responses_total"].samples {
 		code, route := label(sample, "code"), label(sample, "route")

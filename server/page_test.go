@@ -175,42 +175,40 @@ func TestPageWithManySets(t *testing.T) {
 	}
 }
 
-// A browser gets the view of a set, and a program its JSON, at one URL. The view of a
-// private set is that of a set that is not there.
+// A browser gets the view of a set, and a program its JSON, at one URL.
 func TestPageOfASet(t *testing.T) {
+	h := start(t, Config{})
+	h.Publish("shown")
+	for accept, want := range map[string]string{
+		"": "application/json", "*/*": "application/json", "text/html;q=0.5, application/json": "application/json",
+		"text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8": "text/html; charset=utf-8",
+	} {
+		resp, body := servertest.Do(t, "GET", h.URL+"/sets/shown", "", "Accept", accept)
+		if resp.Header.Get("Content-Type") != want || !slices.Contains(resp.Header.Values("Vary"), "Accept") {
+			t.Errorf("Accept %q gives %v %s", accept, resp.Header, body)
+		}
+		if strings.HasPrefix(want, "text/html") {
+			elements(t, body)
+			if !strings.Contains(body, h.URL+"/sets/shown/changes?since=start") {
+				t.Errorf("the view of a set is %s", body)
+			}
+		}
+	}
+}
+
+// asPerson are the headers of a browser that shows a document.
+var asPerson = []string{"Accept", "text/html,application/xml;q=0.9,*/*;q=0.8", "Sec-Fetch-Dest", "document", "Sec-Fetch-Site", "none"}
+
+// Whoever visits a private set sees what there is of one that is not there.
+func TestPageOfAPrivateSet(t *testing.T) {
 	known, texts := tokens(t, "publish:*,follow:*,operate", "anyone - follow:*")
 	h := start(t, Config{Callers: known})
 	owner := []string{"Authorization", "Bearer " + texts[0]}
-	h.Publish("shown", owner...)
 	h.Publish("hidden", owner...)
-	if resp, body := servertest.Do(t, "PUT", h.URL+"/sets/hidden", `{"private":true,"title":"a secret"}`, owner...); resp.StatusCode != http.StatusOK {
-		t.Fatalf("PUT: %d %s", resp.StatusCode, body)
-	}
-	const browsers = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
-	for _, accept := range []string{"", "*/*", "application/json", "text/html;q=0.5, application/json"} {
-		if resp, body := servertest.Do(t, "GET", h.URL+"/sets/shown", "", "Accept", accept); resp.Header.Get("Content-Type") != "application/json" {
-			t.Errorf("Accept %q gives %s", accept, body)
-		}
-	}
-	get := func(set string) (*http.Response, string) {
-		resp, body := servertest.Do(t, "GET", h.URL+"/sets/"+set, "", "Accept", browsers)
-		elements(t, body)
-		if !strings.HasPrefix(resp.Header.Get("Content-Type"), "text/html") || !slices.Contains(resp.Header.Values("Vary"), "Accept") {
-			t.Errorf("a browser gets %v %s", resp.Header, body)
-		}
-		return resp, body
-	}
-	if resp, body := get("shown"); resp.StatusCode != http.StatusOK || !strings.Contains(body, h.URL+"/sets/shown/changes?since=start") {
-		t.Errorf("the view of a set is %d %s", resp.StatusCode, body)
-	}
-	there, one := get("hidden")
-	missing, other := get("missing")
-	if a, b := seen(there, one, "hidden"), seen(missing, other, "missing"); a != b || there.StatusCode != http.StatusNotFound || strings.Contains(one, "secret") {
-		t.Errorf("a private set looks so:\n%s\none that is not there so:\n%s", a, b)
-	}
-	for _, path := range []string{"/changelist.xml", "/changes", "/nothing.xml"} {
+	makePrivate(t, h, "hidden", true, owner...)
+	for _, path := range []string{"", "/changelist.xml", "/changes", "/nothing.xml"} {
 		visit := func(set string) string {
-			resp, body := servertest.Do(t, "GET", h.URL+"/sets/"+set+path, "", "Accept", browsers, "Sec-Fetch-Dest", "document", "Sec-Fetch-Site", "none")
+			resp, body := servertest.Do(t, "GET", h.URL+"/sets/"+set+path, "", asPerson...)
 			return seen(resp, body, set)
 		}
 		if a, b := visit("hidden"), visit("missing"); a != b {
@@ -275,31 +273,20 @@ func TestRecent(t *testing.T) {
 	checkProblem(t, resp, body, http.StatusBadRequest, "invalid")
 }
 
-// A person in a browser gets a document as a page. All programs get its bytes, also those
-// that say they prefer HTML.
+// A person in a browser gets a document as a page, and a program gets its bytes.
 func TestDocumentsForPeople(t *testing.T) {
 	h := start(t, Config{})
 	h.Publish("demo")
-	const firefox = "Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0"
-	const browsers = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
 	for _, path := range []string{"/.well-known/resourcesync", "/sets/demo/capabilitylist.xml", "/sets/demo/changelist.xml", "/sets/demo/changelist-index.xml", "/sets/demo/changes", "/sets/demo/.well-known/resourcesync"} {
-		for _, client := range []struct {
-			name    string
-			headers []string
-			people  bool
-		}{
-			{"curl", []string{"User-Agent", "curl/8.14.1", "Accept", "*/*"}, false},
-			{"nothing", []string{"User-Agent", "", "Accept", ""}, false},
-			{"Java", []string{"User-Agent", "Java/21.0.2", "Accept", "text/html, image/gif, image/jpeg, *; q=.2, */*; q=.2"}, false},
-			{"a script in a page", []string{"User-Agent", firefox, "Accept", "*/*", "Sec-Fetch-Dest", "empty", "Sec-Fetch-Site", "same-origin"}, false},
-			{"a script that asks for HTML", []string{"User-Agent", firefox, "Accept", browsers, "Sec-Fetch-Dest", "empty", "Sec-Fetch-Site", "same-origin"}, false},
-			{"a person", []string{"User-Agent", firefox, "Accept", browsers, "Sec-Fetch-Dest", "document", "Sec-Fetch-Site", "none"}, true},
-			{"a person at an origin that is not safe", []string{"User-Agent", firefox, "Accept", browsers}, true},
-		} {
-			resp, body := servertest.Do(t, "GET", h.URL+path, "", client.headers...)
+		for _, person := range []bool{true, false} {
+			headers := []string{"User-Agent", "Java/21.0.2", "Accept", "text/html, image/gif, image/jpeg, *; q=.2, */*; q=.2"}
+			if person {
+				headers = append(slices.Clone(asPerson), "User-Agent", "Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0")
+			}
+			resp, body := servertest.Do(t, "GET", h.URL+path, "", headers...)
 			html := strings.HasPrefix(resp.Header.Get("Content-Type"), "text/html")
-			if resp.StatusCode != http.StatusOK || html != client.people || !html && !strings.HasPrefix(body, "<?xml") || strings.Count(strings.Join(resp.Header.Values("Vary"), ", ")+",", "Accept,") != 1 {
-				t.Errorf("%s gets from %s: %d %v %.100s", client.name, path, resp.StatusCode, resp.Header, body)
+			if resp.StatusCode != http.StatusOK || html != person || !html && !strings.HasPrefix(body, "<?xml") || strings.Count(strings.Join(resp.Header.Values("Vary"), ", ")+",", "Accept,") != 1 {
+				t.Errorf("a person (%t) gets from %s: %d %v %.100s", person, path, resp.StatusCode, resp.Header, body)
 			}
 			if html && resp.Header.Get("Cache-Control") != "no-store" {
 				t.Errorf("the page of %s may be kept: %v", path, resp.Header)

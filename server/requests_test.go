@@ -2,12 +2,9 @@ package server
 
 import (
 	"encoding/json"
-	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
-	"runtime"
-	"slices"
 	"strings"
 	"testing"
 
@@ -62,55 +59,6 @@ func TestRequestID(t *testing.T) {
 	}
 }
 
-// The line of a request has the status that the client got, also where the handler
-// wrote nothing or took the connection over.
-func TestLoggedStatus(t *testing.T) {
-	log := &loggedtest.Log{}
-	q := &requests{log: slog.New(requestHandler{log.Logger(slog.LevelDebug).Handler()})}
-	mux := http.NewServeMux()
-	mux.HandleFunc("/nothing", func(http.ResponseWriter, *http.Request) {})
-	mux.HandleFunc("/written", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("x")) })
-	mux.HandleFunc("/taken", func(w http.ResponseWriter, _ *http.Request) {
-		conn, _, err := http.NewResponseController(w).Hijack()
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		defer conn.Close()
-		_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\n\r\n")
-	})
-	srv := httptest.NewServer(q.logged(mux, slog.LevelWarn))
-	defer srv.Close()
-	var want []int
-	for _, path := range []string{"/nothing", "/written", "/taken", "/missing"} {
-		resp, _ := servertest.Do(t, "GET", srv.URL+path, "")
-		want = append(want, resp.StatusCode)
-	}
-	for len(log.Lines(t, "request")) < len(want) { // the last is written just after its answer
-		runtime.Gosched()
-	}
-	var got []int
-	for _, line := range log.Lines(t, "request") {
-		got = append(got, int(line["status"].(float64)))
-	}
-	slices.Sort(got)
-	slices.Sort(want)
-	if !slices.Equal(got, want) {
-		t.Errorf("the lines have %v, and the answers were %v", got, want)
-	}
-}
-
-// What is logged about a request that failed has its id, at a level that is seen.
-func TestFailedRequestIsLogged(t *testing.T) {
-	h := start(t, Config{DiskReserve: 1 << 60, Sets: []string{"demo"}})
-	servertest.Do(t, "POST", h.URL+"/sets/demo/changes", servertest.OneChange, "Content-Type", "application/json", requestIDHeader, "mine")
-	for _, msg := range []string{"request refused", "request"} {
-		if all := h.log.Lines(t, msg); len(all) != 1 || all[0]["requestId"] != "mine" || all[0]["level"] != "WARN" {
-			t.Errorf("%q is logged %v", msg, all)
-		}
-	}
-}
-
 // A panic is no secret, and ends nothing but its request.
 func TestPanicIsLogged(t *testing.T) {
 	log := &loggedtest.Log{}
@@ -145,36 +93,6 @@ func TestShownPath(t *testing.T) {
 	} {
 		if got := shownPath(path); got != want {
 			t.Errorf("shownPath(%q) = %q, want %q", path, got, want)
-		}
-	}
-}
-
-// A visitor who comes while the hub starts is told so, and is nothing to warn of.
-func TestEarlyVisitor(t *testing.T) {
-	log := &loggedtest.Log{}
-	q := &requests{log: log.Logger(slog.LevelDebug)}
-	h := q.logged(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) }), slog.LevelWarn)
-	for _, test := range []struct {
-		starting bool
-		want     string
-	}{{true, "DEBUG"}, {false, "WARN"}} {
-		q.starting.Store(test.starting)
-		before := len(log.Lines(t, "request"))
-		h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil))
-		if lines := log.Lines(t, "request"); len(lines) != before+1 || lines[before]["level"] != test.want {
-			t.Errorf("starting %v: %v", test.starting, lines[before:])
-		}
-	}
-}
-
-// A hub that is alone logs that it runs and that it stops, and nothing of sharing.
-func TestQuietAlone(t *testing.T) {
-	h := start(t, Config{})
-	h.Publish("demo")
-	h.Stop()
-	for line := range strings.Lines(h.log.String()) {
-		if !strings.Contains(line, "rshub is running") && !strings.Contains(line, "stop") {
-			t.Errorf("the log has %s", line)
 		}
 	}
 }

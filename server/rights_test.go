@@ -9,15 +9,17 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/gorilla/websocket"
+
 	"github.com/rshub/rshub/access"
 	"github.com/rshub/rshub/internal/redistest"
 	"github.com/rshub/rshub/internal/servertest"
+	"github.com/rshub/rshub/internal/untiltest"
 )
 
 // A tokensFile is a file of tokens that a test changes.
@@ -37,12 +39,7 @@ func newTokensFile(t *testing.T, rights ...string) *tokensFile {
 
 func (f *tokensFile) write(t *testing.T, lines ...string) {
 	t.Helper()
-	if err := os.WriteFile(f.path+".new", []byte(strings.Join(lines, "\n")+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Rename(f.path+".new", f.path); err != nil {
-		t.Fatal(err)
-	}
+	writeFile(t, f.path, strings.Join(lines, "\n")+"\n")
 }
 
 func (f *tokensFile) open(t *testing.T) *access.TokensFile {
@@ -127,14 +124,82 @@ func makePrivate(t *testing.T, h *started, set string, private bool, headers ...
 	}
 }
 
-// What one hub is told ends connections at all hubs. And what is public again can be
-// followed at all hubs at once, also where a hub has last seen it private.
+// What follows by rights that end is cut off within ten seconds, in each of the ways to
+// follow: when a set is not for anyone any more, and when a token is withdrawn. What others
+// follow goes on.
+func TestRightsEnd(t *testing.T) {
+	t.Parallel()
+	file := newTokensFile(t, "publish:*,follow:*", "follow:a", "anyone - follow:*")
+	h := start(t, Config{Callers: file.open(t)})
+	owner := file.bearer(0)
+	h.Publish("a", owner...)
+	connect := func(by []string) *websocket.Conn {
+		t.Helper()
+		header := http.Header{}
+		if by != nil {
+			header.Set(by[0], by[1])
+		}
+		ws, _, err := websocket.DefaultDialer.Dial("ws"+strings.TrimPrefix(h.URL, "http")+"/sets/a/changes?since=now", header)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = ws.Close() })
+		return ws
+	}
+	ours := connect(owner)
+	for _, step := range []struct {
+		by     []string
+		end    func()
+		status int // of what anyone gets of a private set, and of a token that is not good
+	}{
+		{nil, func() { makePrivate(t, h, "a", true, owner...) }, http.StatusNotFound},
+		{file.bearer(1), func() { file.write(t, file.lines[0]) }, http.StatusUnauthorized},
+	} {
+		ws, stream := connect(step.by), events(t, h, "a", step.by...)
+		polled := make(chan *http.Response, 1)
+		go func() { polled <- ask(t, "GET", h.URL+"/sets/a/changes?since=now&wait=5m", nil, step.by...) }()
+		untiltest.Done(t, "the poll waits", func() bool {
+			_, body := servertest.Do(t, "GET", h.Ops+"/metrics", "")
+			return strings.Contains(body, "\nrshub_followers{kind=\"longpoll\"} 1\n")
+		})
+		begin := time.Now()
+		step.end()
+		var err error
+		for err == nil {
+			_, _, err = ws.ReadMessage()
+		}
+		if !websocket.IsCloseError(err, 4401) {
+			t.Errorf("the WebSocket ends with %v", err)
+		}
+		if resp := <-polled; resp.StatusCode != step.status {
+			t.Errorf("the long poll is answered %+v", resp)
+		}
+		stream.ends(begin)
+	}
+	h.Publish("a", owner...)
+	for found := false; !found; {
+		_, message, err := ours.ReadMessage()
+		if err != nil {
+			t.Fatalf("the other WebSocket: %v", err)
+		}
+		found = strings.Contains(string(message), "example.org/a")
+	}
+	// A file with a mistake leaves the tokens in force, and /readyz says so.
+	file.write(t, "nonsense")
+	untiltest.Done(t, "/readyz names the file", func() bool {
+		ready, checks := readiness(t, h)
+		return ready && !checks["callers"].OK && !checks["callers"].Required && strings.Contains(checks["callers"].Reason, "line 1")
+	})
+	h.Publish("a", owner...)
+}
+
+// What one hub is told ends connections at all hubs, and a ticket, which is good at each of
+// them, ends with its token. What is public again can be followed at all hubs at once, also
+// where a hub has last seen it private.
 func TestRightsEndAtAllHubs(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
-	file := newTokensFile(t, "publish:*,follow:*", "follow:*")
-	file.lines = append(file.lines, "anyone - follow:*")
-	file.write(t, file.lines...)
+	file := newTokensFile(t, "publish:*,follow:*", "follow:*", "anyone - follow:*")
 	owner := file.bearer(0)
 	config := func() Config {
 		return Config{RedisURL: "redis://" + redis.Addr, BaseURL: "http://hub.example.org", Callers: file.open(t)}
@@ -155,7 +220,9 @@ func TestRightsEndAtAllHubs(t *testing.T) {
 	for _, h := range []*started{a, b} {
 		cut = append(cut, events(t, h, "shown"))
 	}
-	stays, theirs := events(t, b, "shown", owner...), []*followed{events(t, a, "shown", file.bearer(1)...), events(t, b, "shown", file.bearer(1)...)}
+	ticket, _ := ticketFor(t, a, file.texts[1], "shown", "")
+	withTicket := []string{"Cookie", ticketCookie + "=" + ticket.Ticket}
+	stays, theirs := events(t, b, "shown", owner...), []*followed{events(t, a, "shown", file.bearer(1)...), events(t, b, "shown", file.bearer(1)...), events(t, b, "shown", withTicket...)}
 	begin := time.Now()
 	makePrivate(t, a, "shown", true, owner...)
 	for _, f := range cut {
@@ -187,7 +254,7 @@ func TestStreamsEnd(t *testing.T) {
 		}
 		return lines.String()
 	}
-	for i := range 12 { // more than lies between here and there
+	for i := range 6 { // more than lies between here and there
 		if resp, body := servertest.Do(t, "POST", h.URL+"/sets/a/changes", batch(fmt.Sprint(i)), append(file.bearer(0), "Content-Type", "application/x-ndjson")...); resp.StatusCode != http.StatusOK {
 			t.Fatalf("publish: %d %s", resp.StatusCode, body)
 		}

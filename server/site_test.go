@@ -1,97 +1,70 @@
 package server
 
 import (
-	"bufio"
 	"encoding/json"
-	"io"
 	"net/http"
 	"strings"
 	"testing"
 
 	"github.com/rshub/rshub/internal/servertest"
-	"github.com/rshub/rshub/resourcesync"
 )
 
-// What each URL does with each method, where everybody may do everything.
+// What each URL answers with, and which methods it takes. All other statuses are in the
+// matrix.
 func TestRoutes(t *testing.T) {
 	h := start(t, Config{})
 	h.Publish("demo")
-	const links = "<BASE/sets/demo/changes>; rel=self, <BASE/hub>; rel=hub"
 	for _, test := range []struct {
 		method, path string
-		body         string
 		headers      []string
 		status       int
 		want         string // type of the content, or of the problem, or for 405 what is allowed
 	}{
-		{"GET", "/", "", nil, 200, "text/html; charset=utf-8"},
-		{"HEAD", "/", "", nil, 200, "text/html; charset=utf-8"},
-		{"POST", "/", "", nil, 405, "GET, HEAD"},
-		{"GET", "/nothing", "", nil, 404, "not-found"},
-		{"POST", "/nothing", "", nil, 404, "not-found"},
+		{"GET", "/", nil, 200, "text/html; charset=utf-8"},
+		{"POST", "/", nil, 405, "GET, HEAD"},
+		{"GET", "/nothing", nil, 404, "not-found"},
 
-		{"GET", "/.well-known/resourcesync", "", nil, 200, "application/xml"},
-		{"POST", "/.well-known/resourcesync", "", nil, 405, "GET, HEAD"},
+		{"GET", "/.well-known/resourcesync", nil, 200, "application/xml"},
+		{"POST", "/.well-known/resourcesync", nil, 405, "GET, HEAD"},
 
-		{"GET", "/hub", "", nil, 200, "text/plain; charset=utf-8"},
-		{"POST", "/hub", servertest.OneChange, []string{"Content-Type", "application/json", "Link", links}, 200, "application/json"},
-		{"POST", "/hub", servertest.OneChange, []string{"Content-Type", "application/json"}, 400, "invalid"},
-		{"DELETE", "/hub", "", nil, 405, "GET, HEAD, POST"},
+		{"GET", "/hub", nil, 200, "text/plain; charset=utf-8"},
+		{"DELETE", "/hub", nil, 405, "GET, HEAD, POST"},
 
-		{"GET", "/sets", "", nil, 200, "application/json"},
-		{"HEAD", "/sets", "", nil, 200, "application/json"},
-		{"POST", "/sets", "", nil, 405, "GET, HEAD"},
-		{"GET", "/sets/", "", nil, 404, "not-found"},
+		{"GET", "/sets", nil, 200, "application/json"},
+		{"POST", "/sets", nil, 405, "GET, HEAD"},
 
-		{"GET", "/sets/demo", "", nil, 200, "application/json"},
-		{"GET", "/sets/other", "", nil, 404, "no-such-set"},
-		{"DELETE", "/sets/other", "", nil, 404, "no-such-set"},
-		{"POST", "/sets/demo", "", nil, 405, "DELETE, GET, HEAD, PUT"},
-		{"GET", "/sets/Demo", "", nil, 400, "invalid"},
+		{"GET", "/sets/demo", nil, 200, "application/json"},
+		{"POST", "/sets/demo", nil, 405, "DELETE, GET, HEAD, PUT"},
 
-		{"GET", "/sets/demo/changes", "", nil, 200, "application/xml"},
-		{"HEAD", "/sets/demo/changes", "", nil, 200, "application/xml"},
-		{"POST", "/sets/demo/changes", servertest.OneChange, []string{"Content-Type", "application/json"}, 200, "application/json"},
-		{"POST", "/sets/demo/changes", servertest.OneChange, nil, 415, "unsupported"},
-		{"GET", "/sets/demo/changes?since=start", "", nil, 200, "application/json"},
-		{"GET", "/sets/demo/changes", "", []string{"Accept", "application/x-ndjson"}, 200, "application/x-ndjson"},
-		{"GET", "/sets/demo/changes?since=1-1", "", nil, 410, "gone"},
-		{"PUT", "/sets/demo/changes", "", nil, 405, "GET, HEAD, POST"},
-		{"DELETE", "/sets/demo/changes", "", nil, 405, "GET, HEAD, POST"},
+		{"GET", "/sets/demo/changes", nil, 200, "application/xml"},
+		{"HEAD", "/sets/demo/changes", nil, 200, "application/xml"},
+		{"GET", "/sets/demo/changes?since=start", nil, 200, "application/json"},
+		{"GET", "/sets/demo/changes", []string{"Accept", "application/x-ndjson"}, 200, "application/x-ndjson"},
+		{"PUT", "/sets/demo/changes", nil, 405, "GET, HEAD, POST"},
 
-		{"GET", "/sets/demo/capabilitylist.xml", "", nil, 200, "application/xml"},
-		{"GET", "/sets/demo/changelist.xml", "", nil, 200, "application/xml"},
-		{"GET", "/sets/demo/changelist-index.xml", "", nil, 200, "application/xml"},
-		{"GET", "/sets/demo/.well-known/resourcesync", "", nil, 200, "application/xml"},
-		{"POST", "/sets/demo/changelist.xml", "", nil, 405, "GET, HEAD"},
-		{"GET", "/sets/demo/other.xml", "", nil, 404, ""},
+		{"GET", "/sets/demo/capabilitylist.xml", nil, 200, "application/xml"},
+		{"GET", "/sets/demo/changelist.xml", nil, 200, "application/xml"},
+		{"GET", "/sets/demo/changelist-index.xml", nil, 200, "application/xml"},
+		{"GET", "/sets/demo/.well-known/resourcesync", nil, 200, "application/xml"},
+		{"POST", "/sets/demo/changelist.xml", nil, 405, "GET, HEAD"},
 	} {
 		t.Run(test.method+" "+test.path, func(t *testing.T) {
-			headers := make([]string, len(test.headers))
-			for i, s := range test.headers {
-				headers[i] = strings.ReplaceAll(s, "BASE", h.URL)
-			}
-			resp, body := servertest.Do(t, test.method, h.URL+test.path, test.body, headers...)
-			switch {
-			case resp.StatusCode != test.status:
+			resp, body := servertest.Do(t, test.method, h.URL+test.path, "", test.headers...)
+			if resp.StatusCode != test.status {
 				t.Errorf("the answer is %d %s", resp.StatusCode, body)
-			case test.status == http.StatusOK:
-				if got := resp.Header.Get("Content-Type"); got != test.want {
-					t.Errorf("the type is %q, want %q", got, test.want)
+			}
+			switch test.status {
+			case http.StatusOK:
+				if got := resp.Header.Get("Content-Type"); got != test.want || test.method == "HEAD" && body != "" {
+					t.Errorf("the type is %q, want %q: %q", got, test.want, body)
 				}
-				if test.method == "HEAD" && body != "" {
-					t.Errorf("HEAD has the body %q", body)
+			case http.StatusMethodNotAllowed:
+				checkProblem(t, resp, body, test.status, "method-not-allowed")
+				if got := resp.Header.Get("Allow"); got != test.want {
+					t.Errorf("allowed is %q, want %q", got, test.want)
 				}
-			case test.status == http.StatusMethodNotAllowed:
-				if got := resp.Header.Get("Allow"); got != test.want || !strings.Contains(body, resourcesync.Terms+"problems/method-not-allowed") {
-					t.Errorf("allowed is %q, want %q: %s", got, test.want, body)
-				}
-			case test.want != "":
-				checkProblem(t, resp, body, test.status, test.want)
 			default:
-				if resp.Header.Get("Content-Type") != "application/problem+json" {
-					t.Errorf("the answer is no problem: %s", body)
-				}
+				checkProblem(t, resp, body, test.status, test.want)
 			}
 		})
 	}
@@ -179,75 +152,6 @@ func TestDescribeAndDelete(t *testing.T) {
 	checkProblem(t, resp, body, http.StatusNotFound, "no-such-set")
 }
 
-// Each right opens its doors and no others, and a set that one may not follow
-// is not shown.
-func TestRightsOfRoutes(t *testing.T) {
-	known, texts := tokens(t, "publish:demo,follow:demo", "follow:other", "operate", "anyone - follow:open")
-	h := start(t, Config{Callers: known})
-	const publisher, follower, operator, nobody = 0, 1, 2, 3
-	bearer := func(who int) []string {
-		if texts[who] == "" {
-			return nil
-		}
-		return []string{"Authorization", "Bearer " + texts[who]}
-	}
-	h.Publish("demo", bearer(publisher)...)
-	for _, test := range []struct {
-		who          int
-		method, path string
-		status       int
-	}{
-		{publisher, "POST", "/sets/demo/changes", 415}, // may, but has no type
-		{publisher, "GET", "/sets/demo/changes", 200},
-		{publisher, "POST", "/sets/other/changes", 403},
-		{publisher, "GET", "/sets/other/changelist.xml", 403},
-		{publisher, "DELETE", "/sets/demo", 403},
-		{follower, "POST", "/sets/other/changes", 403},
-		{follower, "GET", "/sets/other/changes?since=start", 200},
-		{follower, "GET", "/sets/demo/changes?since=start", 403},
-		{follower, "PUT", "/sets/other", 403},
-		{operator, "GET", "/sets/demo/changes", 403},
-		{operator, "DELETE", "/sets/other", 404},
-		{nobody, "GET", "/sets/open/changes?since=start", 404}, // who has only rights that anyone has does not wait for a set
-		{nobody, "GET", "/sets/demo/changes", 401},
-		{nobody, "GET", "/sets/demo", 401},
-		{nobody, "POST", "/sets/open/changes", 401},
-		{nobody, "DELETE", "/sets/open", 401},
-		{nobody, "GET", "/", 200},
-	} {
-		resp, body := servertest.Do(t, test.method, h.URL+test.path, "", bearer(test.who)...)
-		if resp.StatusCode != test.status {
-			t.Errorf("caller %d: %s %s is %d %s, want %d", test.who, test.method, test.path, resp.StatusCode, body, test.status)
-		}
-		if got := resp.Header.Get("WWW-Authenticate") != ""; got != (test.status == http.StatusUnauthorized) {
-			t.Errorf("caller %d: %s %s has WWW-Authenticate: %v", test.who, test.method, test.path, got)
-		}
-	}
-	// The hub's own URL asks for the same right.
-	link := []string{"Link", "<" + h.URL + "/sets/demo/changes>; rel=self, <" + h.URL + "/hub>; rel=hub", "Content-Type", "application/json"}
-	if resp, body := servertest.Do(t, "POST", h.URL+"/hub", servertest.OneChange, append(link, bearer(follower)...)...); resp.StatusCode != http.StatusForbidden {
-		t.Errorf("POST /hub is %d %s", resp.StatusCode, body)
-	}
-	if resp, body := servertest.Do(t, "POST", h.URL+"/hub", servertest.OneChange, append(link, bearer(publisher)...)...); resp.StatusCode != http.StatusOK {
-		t.Errorf("POST /hub is %d %s", resp.StatusCode, body)
-	}
-	for who, want := range map[int]bool{publisher: true, follower: false, nobody: false} {
-		for _, path := range []string{"/", "/sets", "/.well-known/resourcesync"} {
-			resp, body := servertest.Do(t, "GET", h.URL+path, "", bearer(who)...)
-			if got := strings.Contains(body, "/sets/demo/capabilitylist.xml"); got != want {
-				t.Errorf("caller %d sees the set at %s: %v", who, path, got)
-			}
-			if !strings.Contains(strings.Join(resp.Header.Values("Vary"), ","), "Authorization") {
-				t.Errorf("%s varies by %v", path, resp.Header.Values("Vary"))
-			}
-		}
-	}
-	resp, body := servertest.Do(t, "GET", h.URL+"/", "", "Authorization", "Bearer rshub_WRONG")
-	if detail := checkProblem(t, resp, body, http.StatusUnauthorized, "unauthorized"); strings.Contains(detail, "WRONG") {
-		t.Errorf("the token is in %q", detail)
-	}
-}
-
 // Where a source's own Change List is may be a secret: only those see it who may
 // say it.
 func TestWhoSeesTheChangeList(t *testing.T) {
@@ -283,32 +187,6 @@ func TestConfiguredSets(t *testing.T) {
 	checkProblem(t, resp, body, http.StatusNotFound, "no-such-set")
 	resp, body = servertest.Do(t, "GET", h.URL+"/sets/other/changes?since=now", "")
 	checkProblem(t, resp, body, http.StatusNotFound, "no-such-set")
-}
-
-// A stream goes through all that is around it.
-func TestEventStream(t *testing.T) {
-	h := start(t, Config{})
-	r, err := http.NewRequestWithContext(t.Context(), "GET", h.URL+"/sets/demo/changes?since=start", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.Header.Set("Accept", "text/event-stream")
-	resp, err := http.DefaultClient.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	h.Publish("demo")
-	lines := bufio.NewScanner(resp.Body)
-	for lines.Scan() {
-		if strings.HasPrefix(lines.Text(), "data:") && strings.Contains(lines.Text(), `"https://example.org/a"`) {
-			break
-		}
-	}
-	go h.Cancel() // stopping ends the stream
-	if _, err := io.Copy(io.Discard, resp.Body); err != nil {
-		t.Errorf("the stream ended with %v", err)
-	}
 }
 
 // A parameter that is misspelt is refused with the one that was meant, whether the set is

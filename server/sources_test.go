@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"net/netip"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -27,8 +26,8 @@ func TestSource(t *testing.T) {
 			<url><loc>https://example.org/a</loc><lastmod>2026-01-01</lastmod></url><url><loc>https://example.org/b</loc></url></urlset>`)
 	}))
 	defer source.Close()
-	known, texts := tokens(t, "publish:*,follow:*", "follow:demo")
-	h := start(t, Config{Callers: known, CallbackAllow: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}})
+	known, texts := tokens(t, "publish:*,follow:*,operate", "follow:demo")
+	h := start(t, Config{Callers: known, CallbackAllow: loopback})
 	do := func(who int, method, path, body string) (int, string) {
 		resp, text := servertest.Do(t, method, h.URL+path, body, "Authorization", "Bearer "+texts[who])
 		return resp.StatusCode, text
@@ -73,6 +72,11 @@ func TestSource(t *testing.T) {
 	if l := looked("lost").Looked; l.Result != "failed" || !strings.Contains(l.Error, "404") || l.Created != 0 {
 		t.Errorf("the look at a source that is not there: %+v", l)
 	}
+	for path, want := range map[string]string{"/sources": `"set":"lost"`, "/failures": `"kind":"source","set":"lost"`} { // for operators
+		if status, text := do(0, "GET", path, ""); status != http.StatusOK || !strings.Contains(text, want) || !strings.Contains(text, "404") {
+			t.Errorf("%s is %d %s", path, status, text)
+		}
+	}
 
 	for _, test := range []struct{ body, want string }{
 		{`{"every":"15m"}`, "there is no source"},
@@ -109,7 +113,7 @@ func TestSourceAgain(t *testing.T) {
 		fmt.Fprint(w, `</urlset>`)
 	}))
 	defer source.Close()
-	h := start(t, Config{CallbackAllow: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}})
+	h := start(t, Config{CallbackAllow: loopback})
 	do := func(method, path, body string, headers ...string) string {
 		resp, text := servertest.Do(t, method, h.URL+path, body, headers...)
 		if resp.StatusCode >= 300 {

@@ -1,22 +1,15 @@
 package server
 
 import (
-	"bufio"
 	"encoding/json"
-	"io"
 	"log/slog"
 	"net/http"
-	"net/url"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/gorilla/websocket"
-
 	"github.com/rshub/rshub/access"
-	"github.com/rshub/rshub/internal/redistest"
 	"github.com/rshub/rshub/internal/servertest"
-	"github.com/rshub/rshub/internal/untiltest"
 )
 
 // ticketFor asks for a ticket.
@@ -34,12 +27,12 @@ func ticketFor(t *testing.T, h *started, token, set, body string) (ticketView, *
 	return v, resp
 }
 
-// With a ticket a browser follows a set that needs a token, on every transport, and can do
-// nothing else.
+// With a ticket a browser follows a set that needs a token, and nothing shows the ticket to
+// others. What can be done with it, and what not, is what TestMatrix says.
 func TestTicket(t *testing.T) {
 	known, texts := tokens(t, "publish:*,follow:*", "follow:a", "anyone - follow:open")
 	h := start(t, Config{Callers: known, BaseURL: "https://hub.example.org/rs"}, slog.LevelDebug)
-	for _, set := range []string{"a", "b", "open"} {
+	for _, set := range []string{"a", "open"} {
 		h.Publish(set, "Authorization", "Bearer "+texts[0])
 	}
 	v, resp := ticketFor(t, h, texts[1], "a", "")
@@ -49,69 +42,13 @@ func TestTicket(t *testing.T) {
 	if expires, err := time.Parse(time.RFC3339, v.Expires); err != nil || time.Until(expires) > access.TicketLasts || time.Until(expires) < access.TicketLasts-time.Minute {
 		t.Errorf("it expires at %s", v.Expires)
 	}
-	query := "?" + url.Values{"ticket": {v.Ticket}, "since": {"start"}}.Encode()
-	topic := h.URL + "/sets/a/changes"
-
-	ws, wsResp, err := websocket.DefaultDialer.Dial("ws"+strings.TrimPrefix(topic, "http")+query, nil)
-	if err != nil {
-		t.Fatal(err, wsResp)
-	}
-	defer ws.Close()
-	for found := false; !found; {
-		_, message, err := ws.ReadMessage()
-		if err != nil {
-			t.Fatal(err)
-		}
-		found = strings.Contains(string(message), `"changes":[{`)
-	}
-	events, err := http.NewRequestWithContext(t.Context(), "GET", topic+query, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	events.Header.Set("Accept", "text/event-stream")
-	stream, err := http.DefaultClient.Do(events)
-	if err != nil || stream.StatusCode != http.StatusOK {
-		t.Fatal(err, stream)
-	}
-	defer stream.Body.Close()
-	for lines := bufio.NewScanner(stream.Body); lines.Scan() && !strings.Contains(lines.Text(), `"changes":[{`); {
-	}
-	resp, body := servertest.Do(t, "GET", topic+query, "", "Accept", "application/json")
+	resp, body := servertest.Do(t, "GET", h.URL+"/sets/a/changes?since=start&ticket="+v.Ticket, "", "Accept", "application/json")
 	if resp.StatusCode != http.StatusOK || strings.Contains(body, v.Ticket) || strings.Contains(strings.Join(resp.Header["Link"], ","), v.Ticket) {
 		t.Errorf("%d %s %v", resp.StatusCode, body, resp.Header)
 	}
 	resp, _ = servertest.Do(t, "GET", h.URL+"/sets/a/changelist.xml?ticket="+v.Ticket, "")
 	if resp.StatusCode != http.StatusOK || strings.Contains(resp.Header.Get("Cache-Control"), "public") {
 		t.Errorf("%d %v", resp.StatusCode, resp.Header)
-	}
-
-	for _, test := range []struct {
-		method, path, body string
-		status             int
-		headers            []string
-	}{
-		{"GET", "/sets/b/changes" + query, "", 403, nil},
-		{"GET", "/sets/open/changes" + query, "", 200, []string{"Accept", "application/json"}},
-		{"POST", "/sets/a/changes?ticket=" + v.Ticket, `{"changes":[]}`, 401, []string{"Content-Type", "application/json"}},
-		{"PUT", "/sets/a?ticket=" + v.Ticket, `{}`, 401, nil},
-		{"DELETE", "/sets/a?ticket=" + v.Ticket, "", 401, nil},
-		{"POST", "/sets/a/ticket?ticket=" + v.Ticket, "", 401, nil},
-		{"GET", "/sets/a/ticket?ticket=" + v.Ticket, "", 405, nil},
-		{"GET", "/sets/a/subscriptions?ticket=" + v.Ticket, "", 403, nil},
-		{"GET", "/sets/a/changes?ticket=" + v.Ticket + "x", "", 401, nil},
-		{"GET", "/sets/open/changes?ticket=x", "", 401, nil},
-		{"GET", "/sets/b/changes" + query, "", 200, []string{"Authorization", "Bearer " + texts[0], "Accept", "application/json"}},
-		{"GET", "/sets/a/changes?since=start", "", 200, []string{"Cookie", "rshub-ticket=" + v.Ticket, "Accept", "application/json"}},
-		{"GET", "/sets/open/changes?since=start", "", 200, []string{"Cookie", "rshub-ticket=old", "Accept", "application/json"}},
-		{"GET", "/sets/a/changes?since=start", "", 401, []string{"Cookie", "rshub-ticket=old"}},
-	} {
-		resp, body := servertest.Do(t, test.method, h.URL+test.path, test.body, test.headers...)
-		if resp.StatusCode != test.status || strings.Contains(body, v.Ticket) {
-			t.Errorf("%s %.40s: %d %s, want %d", test.method, test.path, resp.StatusCode, body, test.status)
-		}
-	}
-	if resp, _ := servertest.Do(t, "GET", h.Ops+"/backup"+query, ""); resp.StatusCode != http.StatusUnauthorized && resp.StatusCode != http.StatusForbidden {
-		t.Error("a ticket is good at the operations address")
 	}
 	if strings.Contains(h.log.String(), v.Ticket) {
 		t.Error("the log shows the ticket")
@@ -146,45 +83,4 @@ func TestTicketWithoutTokens(t *testing.T) {
 	if resp, body := servertest.Do(t, "GET", v.URL+"?since=start&ticket=old", "", "Accept", "application/json"); resp.StatusCode != http.StatusOK {
 		t.Errorf("%d %s", resp.StatusCode, body)
 	}
-}
-
-// A ticket is good at every hub of several, and ends with its token at all of them.
-func TestTicketOfSeveralHubs(t *testing.T) {
-	t.Parallel()
-	redis := redistest.Start(t)
-	file, texts := servertest.Tokens("publish:*,follow:*", "follow:a")
-	path := t.TempDir() + "/tokens"
-	writeFile(t, path, file)
-	var hubs []*started
-	for range 2 {
-		known, err := access.OpenTokensFile(path, slog.New(slog.DiscardHandler))
-		if err != nil {
-			t.Fatal(err)
-		}
-		hubs = append(hubs, start(t, Config{Callers: known, RedisURL: "redis://" + redis.Addr, BaseURL: "https://hub.example.org"}))
-	}
-	hubs[0].Publish("a", "Authorization", "Bearer "+texts[0])
-	v, _ := ticketFor(t, hubs[0], texts[1], "a", `{"seconds":3600}`)
-	request, err := http.NewRequestWithContext(t.Context(), "GET", hubs[1].URL+"/sets/a/changes?since=now&ticket="+v.Ticket, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	request.Header.Set("Accept", "text/event-stream")
-	stream, err := http.DefaultClient.Do(request)
-	if err != nil || stream.StatusCode != http.StatusOK {
-		t.Fatal(err, stream)
-	}
-	defer stream.Body.Close()
-	writeFile(t, path, strings.SplitAfter(file, "\n")[0])
-	if _, err := io.ReadAll(stream.Body); err != nil {
-		t.Errorf("the event stream: %v", err)
-	}
-	untiltest.Done(t, "the ticket is good at no hub", func() bool {
-		for _, h := range hubs {
-			if resp, _ := servertest.Do(t, "GET", h.URL+"/sets/a/changes?ticket="+v.Ticket, ""); resp.StatusCode != http.StatusUnauthorized {
-				return false
-			}
-		}
-		return true
-	})
 }

@@ -196,9 +196,9 @@ func TestFollowTLS(t *testing.T) {
 	for _, size := range []int{10, 1000} {
 		var wg sync.WaitGroup
 		for _, ws := range sockets {
-			wg.Go(func() { s.read(ws, 20*300) })
+			wg.Go(func() { s.read(ws, 2*300) })
 		}
-		for range 20 {
+		for range 2 {
 			s.publish(300, size)
 		}
 		wg.Wait()
@@ -235,8 +235,8 @@ func TestStalledTLS(t *testing.T) {
 		return strings.Contains(body, `rshub_followers_closed_total{kind="websocket",reason="slow"} 1`)
 	}
 	untiltest.Done(t, "the stalled client is cut", func() bool {
-		s.publish(1000, 1000)
-		s.read(healthy, 1000)
+		s.publish(300, 1000)
+		s.read(healthy, 300)
 		return closed()
 	})
 }

@@ -53,7 +53,7 @@ func TestAuditLogTable(t *testing.T) {
 	known, texts := tokens(t, "publish:demo,follow:demo", "publish:*,follow:*,operate")
 	path := filepath.Join(t.TempDir(), "audit.jsonl")
 	h := start(t, Config{
-		Callers: known, AuditLog: path, CallbackAllow: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")},
+		Callers: known, AuditLog: path, CallbackAllow: loopback,
 		TrustedProxies: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")},
 	})
 	const secret, query = "hub-secret-of-the-test", "query-of-the-test"

@@ -60,15 +60,6 @@ func TestEvents(t *testing.T) {
 	s.problem(resp, body, 400, "since is a cursor")
 }
 
-func TestEventsHead(t *testing.T) {
-	s := newSite(t, settings{})
-	s.publish(1)
-	resp, body := s.do(http.MethodHead, s.url(""), "Accept", "text/event-stream")
-	if resp.StatusCode != 200 || resp.Header.Get("Content-Type") != "text/event-stream" || len(body) > 0 {
-		t.Errorf("%v %q", resp, body)
-	}
-}
-
 // A heartbeat is a comment, and no event. When a filter moved the cursor, it is an
 // event that has the cursor and no changes.
 func TestEventHeartbeats(t *testing.T) {
@@ -111,25 +102,6 @@ func TestEventsShutdown(t *testing.T) {
 		}
 		if e, err := events.event(); err != io.EOF {
 			t.Errorf("the stream does not end properly: %+v, %v", e, err)
-		}
-	})
-}
-
-// A stream that nobody reads ends at the write timeout, and its handler too.
-func TestEventsStalled(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newSite(t, settings{fake: true, Options: subscribe.Options{WriteTimeout: 200 * time.Millisecond}})
-		s.publish(1)
-		events := s.stream("")
-		events.next()
-		for range 20 {
-			s.publishLarge(1_000_000)
-		}
-		eventually(t, "the handler ends", func() bool { return !strings.Contains(stacks(), "subscribe.(*Server).serveEvents") })
-		for {
-			if _, err := events.event(); err != nil {
-				break
-			}
 		}
 	})
 }

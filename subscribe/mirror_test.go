@@ -76,6 +76,31 @@ func (m *mirror) take(o object) error {
 	return nil
 }
 
+// read takes what is read next.
+func (m *mirror) read(t testing.TB, read reading) object {
+	t.Helper()
+	o, err := read()
+	if err == nil {
+		err = m.take(o)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
+// readToHead reads until the mirror is at the head of the log.
+func (m *mirror) readToHead(t testing.TB, s *site, read reading) {
+	t.Helper()
+	head, err := s.log.State(t.Context(), "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for m.cursor != head.Head.String() {
+		m.read(t, read)
+	}
+}
+
 // is checks that the mirror holds what the log says.
 func (m *mirror) is(t testing.TB, s *site, sh *shelf) {
 	t.Helper()

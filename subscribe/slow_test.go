@@ -3,6 +3,7 @@
 package subscribe_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -55,44 +56,53 @@ func TestStalledClient(t *testing.T) {
 	for _, query := range []string{"", "?prefix=https:"} {
 		t.Run(query, func(t *testing.T) {
 			t.Parallel()
-			reg := prometheus.NewRegistry()
-			s := newSite(t, settings{Options: subscribe.Options{WriteTimeout: 3 * time.Second, Metrics: reg}, sendBuffer: smallSend})
-			s.publish(1)
-			stalled := s.dial(query, smallBuffers(smallRead))
-			stalled.next()
-			others := []*client{s.dial(query, dialer{}), s.dial(query, dialer{protocol: "rs.xml"}), s.dial("", dialer{})}
-			for _, c := range others {
-				c.next()
+			if testing.Short() { // with sockets it is a matter of seconds
+				synctest.Test(t, func(t *testing.T) { stalledClient(t, query, settings{fake: true}) })
+				return
 			}
-			var end feed.Cursor
-			const missed = 15
-			for range missed {
-				end = s.publishLarge(100_000)
-				for _, c := range others { // they have it all while one has not
-					c.readTo(end)
-				}
-			}
-			eventually(t, "it is given up", func() bool { return metricstest.Values(t, reg)[by("followers", "websocket")] == 3 })
-			err := stalled.readAll()
-			ce, closed := errors.AsType[*websocket.CloseError](err)
-			switch {
-			case closed && ce.Code == 4408:
-				if cursor, _, _ := strings.Cut(ce.Text, " "); cursor != stalled.cursor {
-					t.Errorf("closed with %q, but the last message was up to %s", ce.Text, stalled.cursor)
-				}
-			case closed && ce.Code == websocket.CloseAbnormalClosure, errors.Is(err, io.ErrUnexpectedEOF), isReset(err): // closed hard
-			default:
-				t.Errorf("the stalled client ended with %v", err)
-			}
-			if position(stalled.cursor) == end.Position {
-				t.Error("the stalled client did not stall")
-			}
-			again := s.dial(query+orQuery(query)+"since="+stalled.cursor, dialer{})
-			again.readTo(end)
-			if stalled.entries+again.entries != missed {
-				t.Errorf("%d entries before and %d after resuming, want %d", stalled.entries, again.entries, missed)
-			}
+			stalledClient(t, query, settings{sendBuffer: smallSend})
 		})
+	}
+}
+
+func stalledClient(t *testing.T, query string, o settings) {
+	reg := prometheus.NewRegistry()
+	o.WriteTimeout, o.Metrics = 3*time.Second, reg
+	s := newSite(t, o)
+	s.publish(1)
+	stalled := s.dial(query, smallBuffers(smallRead))
+	stalled.next()
+	others := []*client{s.dial(query, dialer{}), s.dial(query, dialer{protocol: "rs.xml"}), s.dial("", dialer{})}
+	for _, c := range others {
+		c.next()
+	}
+	var end feed.Cursor
+	const missed = 15
+	for range missed {
+		end = s.publishLarge(100_000)
+		for _, c := range others { // they have it all while one has not
+			c.readTo(end)
+		}
+	}
+	eventually(t, "it is given up", func() bool { return metricstest.Values(t, reg)[by("followers", "websocket")] == 3 })
+	err := stalled.readAll()
+	ce, closed := errors.AsType[*websocket.CloseError](err)
+	switch {
+	case closed && ce.Code == 4408:
+		if cursor, _, _ := strings.Cut(ce.Text, " "); cursor != stalled.cursor {
+			t.Errorf("closed with %q, but the last message was up to %s", ce.Text, stalled.cursor)
+		}
+	case closed && ce.Code == websocket.CloseAbnormalClosure, errors.Is(err, io.ErrUnexpectedEOF), isReset(err): // closed hard
+	default:
+		t.Errorf("the stalled client ended with %v", err)
+	}
+	if position(stalled.cursor) == end.Position {
+		t.Error("the stalled client did not stall")
+	}
+	again := s.dial(query+orQuery(query)+"since="+stalled.cursor, dialer{})
+	again.readTo(end)
+	if stalled.entries+again.entries != missed {
+		t.Errorf("%d entries before and %d after resuming, want %d", stalled.entries, again.entries, missed)
 	}
 }
 
@@ -185,26 +195,30 @@ func TestStalledMemory(t *testing.T) {
 // A client that reads again in time is told: it gets the frame that was begun,
 // and then the close with its cursor.
 func TestTooSlowIsTold(t *testing.T) {
-	if testing.Short() {
-		t.Skip("the client reads in the moment between two timeouts: make prove PART=long")
+	for _, query := range []string{"", "?prefix=https:"} {
+		synctest.Test(t, func(t *testing.T) {
+			const timeout = time.Second
+			s := newSite(t, settings{fake: true, Options: subscribe.Options{WriteTimeout: timeout}})
+			s.publish(1)
+			slow := &throttle{step: 1 << 30}
+			c := s.dial(query, dialer{slow: slow})
+			c.next()
+			end := s.publishLarge(1_000_000)
+			behind := s.publishLarge(1_000_000)
+			begun := make([]byte, 20_000)
+			if _, err := io.ReadFull(slow.Reader, begun); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(timeout * 22 / 10) // after 15/10 it is too slow, and after 25/10 for the rest as well
+			slow.Reader = io.MultiReader(bytes.NewReader(begun), slow.Reader)
+			reason := c.closed(4408)
+			if !strings.HasPrefix(reason, end.String()+" too slow") || c.cursor != end.String() {
+				t.Errorf("closed with %q at %s, want %v", reason, c.cursor, end)
+			}
+			again := s.dial(query+orQuery(query)+"since="+end.String(), dialer{})
+			again.readTo(behind)
+		})
 	}
-	t.Parallel()
-	const timeout = 600 * time.Millisecond
-	s := newSite(t, settings{Options: subscribe.Options{WriteTimeout: timeout}, sendBuffer: smallSend})
-	s.publish(1)
-	c := s.dial("", smallBuffers(smallRead))
-	c.next()
-	end := s.publishLarge(1_000_000)
-	behind := s.publishLarge(1_000_000)
-	// The kernel takes something at first, and perhaps a little later; then comes
-	// a timeout in which it takes nothing, and as long again for the rest.
-	<-time.After(timeout * 23 / 10)
-	reason := c.closed(4408)
-	if !strings.HasPrefix(reason, end.String()+" too slow") || c.cursor != end.String() {
-		t.Errorf("closed with %q at %s, want %v", reason, c.cursor, end)
-	}
-	again := s.dial("?since="+end.String(), dialer{})
-	again.readTo(behind)
 }
 
 // A client that reads slowly but steadily gets everything, however long a

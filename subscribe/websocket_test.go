@@ -18,27 +18,6 @@ import (
 	"github.com/rshub/rshub/subscribe"
 )
 
-func TestWebSocket(t *testing.T) {
-	s := newSite(t, settings{})
-	before := s.publish(3)
-	clients := []*client{s.dial("", dialer{}), s.dial("", dialer{protocol: "rs.json"}), s.dial("?since=now", dialer{protocol: "rs.xml"})}
-	for _, c := range clients {
-		if m := c.next(); m.Cursor != before.String() {
-			t.Errorf("now is %s, want %v", m.Cursor, before)
-		}
-	}
-	var end feed.Cursor
-	for n := range 20 {
-		end = s.publish(1 + n%4)
-	}
-	for _, c := range clients {
-		c.readTo(end)
-		if c.entries != 50 {
-			t.Errorf("%d entries, want 50", c.entries)
-		}
-	}
-}
-
 func TestWebSocketSince(t *testing.T) {
 	s := newSite(t, settings{})
 	s.publish(2)

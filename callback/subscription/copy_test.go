@@ -44,7 +44,7 @@ func TestCopy(t *testing.T) {
 	ctx := t.Context()
 	now := time.Date(2026, 3, 4, 5, 6, 0, 0, time.UTC)
 	disk := openDisk(t, &keeptest.Map{})
-	for n := range 300 {
+	for n := range 60 {
 		r := Record{
 			Subscription: Subscription{
 				Set: "demo", Callback: fmt.Sprintf("https://callback.example/%d", n), Secret: "secret",
@@ -59,14 +59,14 @@ func TestCopy(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for i := range 100 {
+	for i := range 30 {
 		r := Request{Mode: Subscribe, Set: "demo", Callback: fmt.Sprint("https://new.example/", i%7), Secret: "secret", Lease: time.Duration(i), At: now}
 		if err := disk.Send(ctx, r); err != nil {
 			t.Fatal(err)
 		}
 	}
 	records, requests := content(t, disk)
-	if len(records) != 300 || len(requests) == 0 {
+	if len(records) != 60 || len(requests) == 0 {
 		t.Fatalf("there are %d records, and requests in %d shards", len(records), len(requests))
 	}
 
@@ -80,7 +80,7 @@ func TestCopy(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for stop := 1; ; stop += 120 {
+	for stop := 1; ; stop += 40 {
 		hub := redis()
 		_, err := Copy(ctx, disk, &stopping{Registry: hub, left: stop}, hub)
 		if err == nil {
@@ -91,7 +91,7 @@ func TestCopy(t *testing.T) {
 		}
 	}
 	again := redis()
-	if n, err := Copy(ctx, disk, again, again); err != nil || n != 300 {
+	if n, err := Copy(ctx, disk, again, again); err != nil || n != 60 {
 		t.Errorf("%d are copied again, %v", n, err)
 	}
 	if a, b := content(t, redis()); !reflect.DeepEqual(a, records) || !reflect.DeepEqual(b, requests) {

@@ -69,10 +69,7 @@ func TestNotYours(t *testing.T) {
 		{"", asking("rs.status", status), 400, "rs.status"},
 	} {
 		before := len(f.waiting())
-		r := httptest.NewRequest(http.MethodPost, "/hub", strings.NewReader(test.form))
-		r = r.WithContext(access.NewContext(r.Context(), access.Caller{Name: test.caller, Rights: access.All()}))
-		w := httptest.NewRecorder()
-		f.serveHub(w, r)
+		w := f.as(test.caller, test.form)
 		if w.Code != test.status || !strings.Contains(w.Body.String(), test.says) || strings.Contains(w.Body.String(), secret) || strings.Contains(w.Body.String(), token) {
 			t.Errorf("%s of %q is answered %d: %s", test.form, test.caller, w.Code, w.Body)
 		}

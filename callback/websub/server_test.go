@@ -103,6 +103,14 @@ func (f *front) answer(r *http.Request, rights access.Rights) *httptest.Response
 	return w
 }
 
+// as POSTs a form of a caller who may do everything.
+func (f *front) as(caller, form string) *httptest.ResponseRecorder {
+	r := httptest.NewRequest(http.MethodPost, "/hub", strings.NewReader(form))
+	w := httptest.NewRecorder()
+	f.serveHub(w, r.WithContext(access.NewContext(r.Context(), access.Caller{Name: caller, Rights: access.All()})))
+	return w
+}
+
 // waiting returns the requests in all inboxes, in the order of their times.
 func (f *front) waiting() (all []subscription.Request) {
 	f.t.Helper()
@@ -374,10 +382,7 @@ func TestRates(t *testing.T) {
 	f.put(kept)
 	who := 0 // who asks next: each time somebody else
 	as := func(caller, callback string, more ...string) *httptest.ResponseRecorder {
-		r := httptest.NewRequest(http.MethodPost, "/hub", strings.NewReader(asking(append(more, "hub.callback", callback)...)))
-		w := httptest.NewRecorder()
-		f.serveHub(w, r.WithContext(access.NewContext(r.Context(), access.Caller{Name: caller, Rights: access.All()})))
-		return w
+		return f.as(caller, asking(append(more, "hub.callback", callback)...))
 	}
 	post := func(callback string, more ...string) *httptest.ResponseRecorder {
 		who++

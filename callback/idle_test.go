@@ -1,0 +1,61 @@
+package callback
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/rshub/rshub/callback/subscription"
+	"github.com/rshub/rshub/hub"
+	"github.com/rshub/rshub/internal/memorytest"
+)
+
+// TestIdleMemory holds what a subscription costs while nothing happens: memory
+// for itself, no goroutine and no timer.
+func TestIdleMemory(t *testing.T) {
+	long(t)
+	const n, sets, most = 100_000, 10, 1536
+	log := memorytest.Open(t)
+	h := hub.New(log, hub.Options{})
+	defer h.Close()
+	e := New(nil, nil, log, h, nil, nil, Options{})
+	s := &shard{engine: e, subs: map[subscription.ID]*sub{}, errands: map[subscription.ID]*errand{}, loaded: true, rested: make(chan struct{})}
+	s.ctx, s.cancel = context.WithCancel(e.ctx)
+	before, goroutines := heapBytes(), runtime.NumGoroutine()
+	e.mu.Lock()
+	for i := range n {
+		r := subscription.Record{
+			Subscription: subscription.Subscription{
+				Set: fmt.Sprint("set", i%sets), Callback: fmt.Sprintf("https://subscriber-%d.example.org/callbacks/resourcesync?key=%032x", i%1000, i),
+				Secret: fmt.Sprintf("%032x", i), LeaseEnd: time.Now().Add(time.Hour), Token: fmt.Sprintf("%026d", i), Made: time.Now(), Renewed: time.Now(),
+			},
+			Progress: subscription.Progress{Last: make([]subscription.Attempt, subscription.MaxAttempts)},
+		}
+		for k := range r.Last {
+			r.Last[k] = subscription.Attempt{At: time.Now(), Kind: "deliver", Status: 200, Took: time.Second, Changes: 1}
+		}
+		s.addLocked(&r).restLocked()
+	}
+	e.mu.Unlock()
+	per := float64(heapBytes()-before) / n
+	if extra := runtime.NumGoroutine() - goroutines; extra > sets {
+		t.Errorf("%d goroutines more", extra)
+	}
+	t.Logf("%.0f bytes for each idle subscription", per)
+	if per > most {
+		t.Errorf("%.0f bytes for each idle subscription, want at most %d", per, most)
+	}
+	e.cancel()
+	e.wg.Wait()
+	runtime.KeepAlive(s)
+}
+
+func heapBytes() uint64 {
+	runtime.GC()
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}
