@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"testing"
 
@@ -80,58 +79,4 @@ func TestHubBreaks(t *testing.T) {
 	if code := p.Wait(); code != 0 {
 		t.Errorf("it ended with %d: %s", code, p.Stderr)
 	}
-}
-
-// contents returns all files of a mirror.
-func contents(t *testing.T, dir string) string {
-	t.Helper()
-	all := ""
-	err := hubtest.EachFile(dir, func(name string, b []byte) error {
-		all += fmt.Sprintf("%s: %s\n", name, b)
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return all
-}
-
-// TestMadeAnew mirrors a set that is made anew with far fewer resources. That is refused, and
-// changes nothing, until -max-delete allows it.
-func TestMadeAnew(t *testing.T) {
-	t.Parallel()
-	h, o, dir := hubtest.StartHub(t), newOrigin(t), t.TempDir()
-	fill := func(n int) (lines [][]byte) {
-		for i := range n {
-			lines = append(lines, o.set(fmt.Sprintf("/f%d", i), fmt.Appendf(nil, "%d of %d", i, n), nil))
-		}
-		return lines
-	}
-	publish(t, h, "demo", fill(30)...)
-	complete(t, h, "demo")
-	rsmirror(t, 0, "-once", "-strip", o.URL, h.Topic("demo"), dir)
-	before := contents(t, dir)
-
-	hubtest.Must(t, http.StatusNoContent, http.MethodDelete, h.URL+"/sets/demo", nil)
-	for i := range 30 {
-		o.set(fmt.Sprintf("/f%d", i), nil, nil)
-	}
-	publish(t, h, "demo", fill(5)...)
-	complete(t, h, "demo")
-	for _, args := range [][]string{{"-once", "-strip", o.URL, h.Topic("demo"), dir}, {"-strip", o.URL, h.Topic("demo"), dir}, {"audit", "-repair", dir}} {
-		if _, stderr := rsmirror(t, 5, args...); !strings.Contains(stderr, "25 of the 30 known resources") || !strings.Contains(stderr, "-max-delete") {
-			t.Errorf("it says %s", stderr)
-		}
-		if after := contents(t, dir); after != before {
-			t.Errorf("what was refused leaves %s", after)
-		}
-	}
-	if _, stderr := rsmirror(t, 4, "audit", dir); !strings.Contains(stderr, "too far behind") {
-		t.Errorf("an audit says %s", stderr)
-	}
-	rsmirror(t, 0, "-once", "-max-delete", "all", "-strip", o.URL, h.Topic("demo"), dir)
-	if err := o.same(dir); err != nil {
-		t.Error(err)
-	}
-	rsmirror(t, 0, "audit", dir)
 }
