@@ -15,7 +15,7 @@ import (
 func TestCopy(t *testing.T) {
 	t.Parallel()
 	const set, other = "moved", "a-small" // the small one is copied first
-	l := hubtest.SomeLoad(t)
+	l := hubtest.GeneratedLoad(t, 20_000)
 	h := hubtest.StartHub(t, "RSHUB_CHANGELIST_SIZE=3000")
 	half := len(l.Lines) / 2
 	hubtest.Publish(t, h, set, l.NDJSON(0, half))

@@ -57,7 +57,7 @@ func TestRspublish(t *testing.T) {
 // each time runs the same command again.
 func TestRspublishInterrupted(t *testing.T) {
 	t.Parallel()
-	l := hubtest.SomeLoad(t)
+	l := hubtest.GeneratedLoad(t, 20_000)
 	h := hubtest.StartHub(t)
 	f := hubtest.Follow(t, h, hubtest.ByWebSocket, "torn", "start")
 	f.Begins(t)
