@@ -6,8 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -82,71 +80,9 @@ func TestDumpsOnly(t *testing.T) {
 		t.Errorf("the package was asked for %d times", n)
 	}
 	rsmirror(t, 0, "audit", dir)
-}
-
-// TestSitemap mirrors a site that has a sitemap only.
-func TestSitemap(t *testing.T) {
-	t.Parallel()
-	o, dir := newOrigin(t), t.TempDir()
-	o.set("/a", []byte("a"), nil)
-	o.set("/a/b", []byte("b"), nil)
-	o.set("/?q=1", []byte("c"), nil)
-	list := func(entries ...string) {
-		o.set("/sitemap.xml", []byte(`<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9">`+strings.Join(entries, "")+`</urlset>`), nil)
-	}
-	loc := func(name string) string { return "<url><loc>" + o.URL + name + "</loc></url>" }
-	list(loc("/a"), loc("/a/b"), loc("/?q=1"))
-	rsmirror(t, 0, "-once", "-strip", o.URL, o.URL+"/sitemap.xml", dir)
-	read := func(name string) string {
-		b, err := os.ReadFile(filepath.Join(dir, name))
-		if err != nil {
-			return err.Error()
-		}
-		return string(b)
-	}
-	if got := read("%~3Fq=1"); got != "c" {
-		t.Errorf("the file with a query has %q", got)
-	}
-	if got := read("a") + read("a%~file") + read("a/b") + read("a%~dir/b"); !strings.Contains(got, "a") || !strings.Contains(got, "b") {
-		t.Errorf("a and a/b have %q", got)
-	}
-	o.set("/?q=1", []byte("changed"), nil)
-	list(loc("/a"), loc("/?q=1"))
-	rsmirror(t, 0, "-once", "-strip", o.URL, o.URL+"/sitemap.xml", dir)
-	if got := read("%~3Fq=1"); got != "changed" {
-		t.Errorf("the file with a query has %q", got)
-	}
-	rsmirror(t, 0, "audit", dir)
-	if stdout, _ := rsmirror(t, 0, "-once", "-json", "-strip", o.URL, o.URL+"/sitemap.xml", dir); !strings.Contains(stdout, `"files":2,`) || !strings.Contains(stdout, `"missing":0`) {
+	if stdout, _ := rsmirror(t, 0, "-once", "-json", "-strip", site.URL, documents.URL+"/cap.xml", dir); !strings.Contains(stdout, `"files":2,`) || !strings.Contains(stdout, `"missing":0`) {
 		t.Errorf("the summary is %s", stdout)
 	}
-}
-
-// TestIncompleteHub takes the source's own list before what the hub knows.
-func TestIncompleteHub(t *testing.T) {
-	t.Parallel()
-	h, o, dir := hubtest.StartHub(t), newOrigin(t), t.TempDir()
-	site := newOrigin(t)
-	o.set("/old", []byte("old"), nil)
-	o.set("/other", []byte("other"), nil)
-	publish(t, h, "demo", o.set("/new", []byte("new"), nil))
-	site.set("/cap.xml", document("capabilitylist", "", `<url><loc>`+site.URL+`/list.xml</loc><rs:md capability="resourcelist"/></url>`,
-		`<url><loc>`+h.Topic("demo")+`</loc><rs:md capability="change-notification"/></url>`), nil)
-	entry := func(name string) string {
-		return `<url><loc>` + o.URL + name + `</loc><lastmod>2020-02-03T04:05:06Z</lastmod><rs:md hash="sha-256:` + sum(o.files[name]) + `"/></url>`
-	}
-	site.set("/list.xml", document("resourcelist", `at="2026-01-01T00:00:00Z"`, entry("/old"), entry("/other")), nil)
-	args := []string{"-once", "-strip", o.URL, site.URL + "/cap.xml", dir}
-	rsmirror(t, 0, args...)
-	if err := o.same(dir); err != nil {
-		t.Fatal(err)
-	}
-	publish(t, h, "demo", o.set("/old", nil, nil))
-	rsmirror(t, 0, args...)
-	if err := o.same(dir); err != nil {
-		t.Fatal(err)
-	}
-	rsmirror(t, 0, "audit", dir)
 }
 
 // TestTo brings changes to standard output.
