@@ -2,9 +2,12 @@ package mirror
 
 import (
 	"fmt"
+	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -78,5 +81,44 @@ func TestHubBreaks(t *testing.T) {
 	p.Signal(syscall.SIGTERM)
 	if code := p.Wait(); code != 0 {
 		t.Errorf("it ended with %d: %s", code, p.Stderr)
+	}
+}
+
+// TestMadeAnew mirrors a set that is made anew with far fewer resources. That is refused, and
+// deletes nothing, until -max-delete allows it.
+func TestMadeAnew(t *testing.T) {
+	t.Parallel()
+	h, o, dir := hubtest.StartHub(t), newOrigin(t), t.TempDir()
+	fill := func(n int) {
+		var lines [][]byte
+		for i := range n {
+			lines = append(lines, o.set(fmt.Sprintf("/f%d", i), fmt.Appendf(nil, "%d of %d", i, n), nil))
+		}
+		publish(t, h, "demo", lines...)
+		complete(t, h, "demo")
+	}
+	fill(30)
+	once := []string{"-once", "-strip", o.URL, h.Topic("demo"), dir}
+	rsmirror(t, 0, once...)
+	hubtest.Must(t, http.StatusNoContent, http.MethodDelete, h.URL+"/sets/demo", nil)
+	before := maps.Clone(o.files)
+	clear(o.files)
+	fill(5)
+	now := o.files
+	for _, args := range [][]string{once, {"audit", "-repair", dir}} {
+		if _, stderr := rsmirror(t, 5, args...); !strings.Contains(stderr, "25 of the 30 known resources") || !strings.Contains(stderr, "-max-delete") {
+			t.Errorf("it says %s", stderr)
+		}
+		o.files = before
+		if err := o.same(dir); err != nil {
+			t.Errorf("what was refused changes the mirror: %v", err)
+		}
+		o.files = now
+	}
+	rsmirror(t, 4, "audit", dir)
+	rsmirror(t, 0, slices.Concat([]string{"-max-delete", "all"}, once)...)
+	rsmirror(t, 0, "audit", dir)
+	if err := o.same(dir); err != nil {
+		t.Error(err)
 	}
 }
