@@ -77,7 +77,7 @@ func TestAttacks(t *testing.T) {
 				defer cancel()
 				a.ctx = ctx
 			}
-			if n := resident(t, h); n > 2<<30 {
+			if n := hubtest.Metric(t, h, "process_resident_memory_bytes"); n > 2<<30 {
 				t.Errorf("the hub has %.0f MB of memory", n/(1<<20))
 			} else {
 				t.Logf("the hub has %.0f MB of memory", n/(1<<20))

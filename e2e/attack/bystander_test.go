@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/rshub/rshub/e2e/internal/hubtest"
+	"github.com/rshub/rshub/e2e/internal/trial"
 )
 
 // A bystander uses a hub as one should: it publishes a change, follows an event stream, has
@@ -106,22 +107,11 @@ func (b *bystander) fault(format string, args ...any) {
 }
 
 func (b *bystander) request(method, url, body, mediaType string) (int, string) {
-	r, err := http.NewRequest(method, url, strings.NewReader(body))
+	a, err := trial.Exchange(b.client, method, url, strings.NewReader(body), "Authorization: Bearer "+b.token, "Content-Type: "+mediaType)
 	if err != nil {
 		return 0, err.Error()
 	}
-	r.Header.Set("Authorization", "Bearer "+b.token)
-	r.Header.Set("Content-Type", mediaType)
-	resp, err := b.client.Do(r)
-	if err != nil {
-		return 0, err.Error()
-	}
-	defer resp.Body.Close()
-	text, err := io.ReadAll(resp.Body)
-	if err != nil {
-		return 0, err.Error()
-	}
-	return resp.StatusCode, string(text)
+	return a.Status, string(a.Body)
 }
 
 // publish publishes change i. Each has to be taken at the first attempt.
@@ -141,14 +131,8 @@ func (b *bystander) publish(i int) {
 
 func (b *bystander) probe() {
 	begun := time.Now()
-	resp, err := b.client.Get(b.hub.Ops + "/readyz")
-	if err != nil {
-		b.fault("probe: %v", err)
-		return
-	}
-	defer resp.Body.Close()
-	if text, _ := io.ReadAll(resp.Body); resp.StatusCode != http.StatusOK {
-		b.fault("probe: %d %s", resp.StatusCode, text)
+	if a, err := trial.Exchange(b.client, http.MethodGet, b.hub.Ops+"/readyz", nil); err != nil || a.Status != http.StatusOK {
+		b.fault("probe: %+v, %v", a, err)
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()

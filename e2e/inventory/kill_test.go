@@ -2,8 +2,6 @@ package inventory
 
 import (
 	"fmt"
-	"net/http"
-	"strings"
 	"testing"
 
 	"github.com/rshub/rshub/e2e/internal/hubtest"
@@ -14,12 +12,7 @@ import (
 func commits(t *testing.T, hubs ...*hubtest.Hub) (all float64) {
 	t.Helper()
 	for _, h := range hubs {
-		for l := range strings.Lines(string(hubtest.Must(t, http.StatusOK, http.MethodGet, h.Ops+"/metrics", nil).Body)) {
-			var n float64
-			if _, err := fmt.Sscanf(l, "rshub_inventory_commits_total %g", &n); err == nil {
-				all += n
-			}
-		}
+		all += hubtest.Metric(t, h, "rshub_inventory_commits_total")
 	}
 	return all
 }
