@@ -1,7 +1,6 @@
 package attack
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"encoding/xml"
@@ -151,37 +150,23 @@ func (b *bystander) took(who string, all *[]time.Duration, loc string) {
 	*all = append(*all, time.Since(b.sent[i]))
 }
 
+// follow follows over one event stream.
 func (b *bystander) follow(ctx context.Context) {
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, b.hub.Topic(calmSet)+"?since=start", nil)
-	if err != nil {
-		b.fault("%v", err)
-		return
-	}
-	r.Header.Set("Authorization", "Bearer "+b.token)
-	r.Header.Set("Accept", "text/event-stream")
-	resp, err := (&http.Client{Transport: b.client.Transport}).Do(r)
-	if err != nil {
-		b.fault("follow: %v", err)
-		return
-	}
-	defer resp.Body.Close()
-	lines := bufio.NewScanner(resp.Body)
-	lines.Buffer(nil, 1<<20)
-	for lines.Scan() {
-		data, ok := strings.CutPrefix(lines.Text(), "data: ")
-		if !ok {
-			continue
-		}
-		var m struct{ Changes []struct{ Loc string } }
-		if err := json.Unmarshal([]byte(data), &m); err != nil {
-			b.fault("an event is %s", data)
-		}
-		for _, c := range m.Changes {
+	f := &hubtest.Follower{Way: hubtest.ByEvents, Set: calmSet, Hub: b.hub, Cursor: "start", Headers: []string{"Authorization: Bearer " + b.token}, HTTP: b.client.Transport}
+	f.Pace = func() { // after each event
+		b.mu.Lock()
+		taken := len(b.followed)
+		b.mu.Unlock()
+		for _, e := range f.Seen()[taken:] {
+			var c struct{ Loc string }
+			if err := json.Unmarshal([]byte(e.Text), &c); err != nil {
+				b.fault("an event has %s", e.Text)
+			}
 			b.took("the follower", &b.followed, c.Loc)
 		}
 	}
-	if ctx.Err() == nil {
-		b.fault("the event stream ended: %v", lines.Err())
+	if err := f.Connect(ctx); ctx.Err() == nil || len(f.Faults) > 0 {
+		b.fault("the event stream ended: %v, %q", err, f.Faults)
 	}
 }
 
