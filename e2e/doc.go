@@ -25,7 +25,7 @@
 //	go test -count=1 -p 1 ./...                     everything, in some minutes
 //	RSHUB_E2E_RACE=1 go test -count=1 -p 1 ./...    with programs built with -race
 //	RSHUB_E2E_NO_BROWSER=1 go test -count=1 ./follow    without Chromium
-//	RSHUB_E2E_FULL=1 go test -count=1 -timeout 0 ./attack ./callback ./faults ./inventory ./polled    in full size
+//	RSHUB_E2E_FULL=1 go test -count=1 -timeout 0 ./callback ./faults ./polled    in full size
 //	RSHUB_E2E_SEED=n                                with the choices of another run
 //	RSHUB_E2E_PROGRAMS=DIR go test -count=1 -p 1 ./...    with the programs in DIR
 //	RSHUB_SOAK=2h go test -count=1 -timeout 0 -v -run '^TestSoak$' ./faults

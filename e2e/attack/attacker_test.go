@@ -8,15 +8,14 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/rshub/rshub/e2e/internal/hubtest"
+	"github.com/rshub/rshub/e2e/internal/trial"
 )
 
 // An attacker does harm to a hub for a while, and notes what it is answered.
@@ -54,19 +53,8 @@ func (a *attacker) request(method, url string, body []byte, headers ...string) s
 
 // ask returns an answer; the status is 0 if there is none.
 func (a *attacker) ask(method, url string, body []byte, headers ...string) (status int, text string) {
-	r, err := http.NewRequestWithContext(context.WithoutCancel(a.ctx), method, url, bytes.NewReader(body))
-	if err != nil {
-		a.t.Error(err)
-		return 0, ""
-	}
-	for _, h := range headers {
-		name, value, _ := strings.Cut(h, ": ")
-		r.Header.Set(name, value)
-	}
-	if resp, err := a.client.Do(r); err == nil {
-		b, _ := io.ReadAll(resp.Body)
-		resp.Body.Close()
-		status, text = resp.StatusCode, string(b)
+	if answer, err := trial.Exchange(a.client, method, url, bytes.NewReader(body), headers...); err == nil {
+		status, text = answer.Status, string(answer.Body)
 	} else {
 		text = err.Error()
 	}
@@ -163,19 +151,4 @@ func gzipped(parts ...string) []byte {
 	}
 	_ = z.Close()
 	return b.Bytes()
-}
-
-var residentForm = regexp.MustCompile(`(?m)^process_resident_memory_bytes (\S+)`)
-
-// resident returns how much memory the hub has.
-func resident(t *testing.T, h *hubtest.Hub) float64 {
-	m := residentForm.FindSubmatch(hubtest.Must(t, http.StatusOK, http.MethodGet, h.Ops+"/metrics", nil).Body)
-	if m == nil {
-		t.Fatal("the hub does not say how much memory it has")
-	}
-	n, err := strconv.ParseFloat(string(m[1]), 64)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return n
 }

@@ -1,7 +1,6 @@
 package attack
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"encoding/xml"
@@ -19,6 +18,7 @@ import (
 	"time"
 
 	"github.com/rshub/rshub/e2e/internal/hubtest"
+	"github.com/rshub/rshub/e2e/internal/trial"
 )
 
 // A bystander uses a hub as one should: it publishes a change, follows an event stream, has
@@ -106,22 +106,11 @@ func (b *bystander) fault(format string, args ...any) {
 }
 
 func (b *bystander) request(method, url, body, mediaType string) (int, string) {
-	r, err := http.NewRequest(method, url, strings.NewReader(body))
+	a, err := trial.Exchange(b.client, method, url, strings.NewReader(body), "Authorization: Bearer "+b.token, "Content-Type: "+mediaType)
 	if err != nil {
 		return 0, err.Error()
 	}
-	r.Header.Set("Authorization", "Bearer "+b.token)
-	r.Header.Set("Content-Type", mediaType)
-	resp, err := b.client.Do(r)
-	if err != nil {
-		return 0, err.Error()
-	}
-	defer resp.Body.Close()
-	text, err := io.ReadAll(resp.Body)
-	if err != nil {
-		return 0, err.Error()
-	}
-	return resp.StatusCode, string(text)
+	return a.Status, string(a.Body)
 }
 
 // publish publishes change i. Each has to be taken at the first attempt.
@@ -141,14 +130,8 @@ func (b *bystander) publish(i int) {
 
 func (b *bystander) probe() {
 	begun := time.Now()
-	resp, err := b.client.Get(b.hub.Ops + "/readyz")
-	if err != nil {
-		b.fault("probe: %v", err)
-		return
-	}
-	defer resp.Body.Close()
-	if text, _ := io.ReadAll(resp.Body); resp.StatusCode != http.StatusOK {
-		b.fault("probe: %d %s", resp.StatusCode, text)
+	if a, err := trial.Exchange(b.client, http.MethodGet, b.hub.Ops+"/readyz", nil); err != nil || a.Status != http.StatusOK {
+		b.fault("probe: %+v, %v", a, err)
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -167,37 +150,23 @@ func (b *bystander) took(who string, all *[]time.Duration, loc string) {
 	*all = append(*all, time.Since(b.sent[i]))
 }
 
+// follow follows over one event stream.
 func (b *bystander) follow(ctx context.Context) {
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, b.hub.Topic(calmSet)+"?since=start", nil)
-	if err != nil {
-		b.fault("%v", err)
-		return
-	}
-	r.Header.Set("Authorization", "Bearer "+b.token)
-	r.Header.Set("Accept", "text/event-stream")
-	resp, err := (&http.Client{Transport: b.client.Transport}).Do(r)
-	if err != nil {
-		b.fault("follow: %v", err)
-		return
-	}
-	defer resp.Body.Close()
-	lines := bufio.NewScanner(resp.Body)
-	lines.Buffer(nil, 1<<20)
-	for lines.Scan() {
-		data, ok := strings.CutPrefix(lines.Text(), "data: ")
-		if !ok {
-			continue
-		}
-		var m struct{ Changes []struct{ Loc string } }
-		if err := json.Unmarshal([]byte(data), &m); err != nil {
-			b.fault("an event is %s", data)
-		}
-		for _, c := range m.Changes {
+	f := &hubtest.Follower{Way: hubtest.ByEvents, Set: calmSet, Hub: b.hub, Cursor: "start", Headers: []string{"Authorization: Bearer " + b.token}, HTTP: b.client.Transport}
+	f.Pace = func() { // after each event
+		b.mu.Lock()
+		taken := len(b.followed)
+		b.mu.Unlock()
+		for _, e := range f.Seen()[taken:] {
+			var c struct{ Loc string }
+			if err := json.Unmarshal([]byte(e.Text), &c); err != nil {
+				b.fault("an event has %s", e.Text)
+			}
 			b.took("the follower", &b.followed, c.Loc)
 		}
 	}
-	if ctx.Err() == nil {
-		b.fault("the event stream ended: %v", lines.Err())
+	if err := f.Connect(ctx); ctx.Err() == nil || len(f.Faults) > 0 {
+		b.fault("the event stream ended: %v, %q", err, f.Faults)
 	}
 }
 

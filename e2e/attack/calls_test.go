@@ -146,49 +146,35 @@ func notCalled(t *testing.T) *trap {
 }
 
 // forbiddenCallbacks names addresses of this machine, and of networks that are not public,
-// in every spelling, as callbacks and as what the hub reads of a source. A name whose
-// address changes is tried in package outbound: TestRebinding.
+// as callbacks and as what the hub reads of a source. All spellings are tried in package
+// outbound, and names whose address changes.
 func forbiddenCallbacks(a *attacker) {
 	p := notCalled(a.t)
 	const refused, asked = http.StatusBadRequest, http.StatusAccepted // a name may be any address until a connection is made
 	hosts := map[string]int{
-		"127.0.0.1": refused, "127.0.0.1.": refused, "127.1": refused, "127.0.1": refused, "127.000.000.001": refused, "127.0.0.01": refused,
-		"2130706433": refused, "017700000001": refused, "0177.0.0.1": refused, "0x7f000001": refused, "0x7f.0.0.1": refused, "0X7F.1": refused,
-		"0": refused, "0.0.0.0": refused, "0.0.0.0.": refused, "127.255.255.254": refused, "0.1.2.3": refused,
-		"[::1]": refused, "[::]": refused, "[0:0:0:0:0:0:0:1]": refused, "[::ffff:127.0.0.1]": refused, "[::ffff:7f00:1]": refused, "[::127.0.0.1]": refused,
-		"[::1%25lo]": refused, "[::1%25]": refused, "[fe80::1%25lo]": refused, "[fe80::1]": refused, "[64:ff9b::7f00:1]": refused, "[2002:7f00:1::]": refused,
-		"169.254.169.254": refused, "[::ffff:a9fe:a9fe]": refused, "[fd00:ec2::254]": refused, "168.63.129.16": refused, "100.100.100.200": refused,
-		"10.0.0.1": refused, "172.16.0.1": refused, "192.168.1.1": refused, "224.0.0.1": refused, "255.255.255.255": refused,
-		"example.org@127.0.0.1": refused, "127.0.0.1@example.org": refused, "user:pass@127.0.0.1": refused, "%6c%6f%63alhost%00": refused, "%6cocalhost": refused, "127.0.0.1%2f@x": refused,
-		"①②⑦.⓪.⓪.①": refused, "%EF%BC%91%EF%BC%92%EF%BC%97.0.0.1": refused, "127。0。0。1": refused, "127.0.0.1\\@example.org": refused, "127.0.0.1#@example.org": refused,
-		"127.0.0.1\r\nHost: x": refused, "[127.0.0.1]": refused, "::1": refused, "": refused,
-		"localhost": asked, "LOCALHOST": asked, "localhost.": asked, "ip6-localhost": asked, "localtest.invalid": asked,
+		"127.0.0.1": refused, "2130706433": refused, "0x7f.0.0.1": refused, "0.0.0.0": refused, "[::1]": refused, "[::ffff:7f00:1]": refused, "[fe80::1%25lo]": refused,
+		"169.254.169.254": refused, "10.0.0.1": refused, "user:pass@127.0.0.1": refused, "①②⑦.⓪.⓪.①": refused, "127.0.0.1\r\nHost: x": refused, "": refused,
+		"localhost": asked, "ip6-localhost": asked, "localtest.invalid": asked,
 	}
-	for a.ctx.Err() == nil {
-		for host, want := range hosts {
-			url := fmt.Sprintf("http://%s:%d/cb", host, p.port)
-			form := trial.Form("subscribe", url, a.hub.Topic(calmSet)).Encode()
-			if status, text := a.ask(http.MethodPost, a.hub.URL+"/hub", []byte(form), a.auth, trial.AsForm); status != want && status != http.StatusTooManyRequests {
-				a.t.Errorf("the callback %q is answered %d, want %d: %s", url, status, want, text)
-			}
-			if want == refused {
-				for _, member := range []string{"source", "changelist"} {
-					body, _ := json.Marshal(map[string]string{member: url}) // a string
-					if status, text := a.ask(http.MethodPut, a.hub.URL+"/sets/evil-source", body, a.auth, "Content-Type: application/json"); status != refused && status != http.StatusTooManyRequests {
-						a.t.Errorf("the %s %q is answered %d: %s", member, url, status, text)
-					}
+	for host, want := range hosts {
+		url := fmt.Sprintf("http://%s:%d/cb", host, p.port)
+		form := trial.Form("subscribe", url, a.hub.Topic(calmSet)).Encode()
+		if status, text := a.ask(http.MethodPost, a.hub.URL+"/hub", []byte(form), a.auth, trial.AsForm); status != want && status != http.StatusTooManyRequests {
+			a.t.Errorf("the callback %q is answered %d, want %d: %s", url, status, want, text)
+		}
+		if want == refused {
+			for _, member := range []string{"source", "changelist"} {
+				body, _ := json.Marshal(map[string]string{member: url}) // a string
+				if status, text := a.ask(http.MethodPut, a.hub.URL+"/sets/evil-source", body, a.auth, "Content-Type: application/json"); status != refused && status != http.StatusTooManyRequests {
+					a.t.Errorf("the %s %q is answered %d: %s", member, url, status, text)
 				}
 			}
 		}
-		for _, url := range []string{"file:///etc/passwd", "gopher://127.0.0.1:6379/_FLUSHALL", "ftp://127.0.0.1/", "//127.0.0.1/", "http:127.0.0.1", "http:///cb", "unix:///run/x", "jar:http://127.0.0.1!/", "\x00http://127.0.0.1/",
-			"http://127.0.0.1:22/", "http://8.8.8.8:25/", a.hub.URL + "/hub", a.hub.Ops + "/backup"} {
-			form := trial.Form("subscribe", url, a.hub.Topic(calmSet)).Encode()
-			if status, text := a.ask(http.MethodPost, a.hub.URL+"/hub", []byte(form), a.auth, trial.AsForm); status != refused && status != http.StatusTooManyRequests {
-				a.t.Errorf("the callback %q is answered %d: %s", url, status, text)
-			}
-		}
-		if !full() { // once is enough; what follows of the names comes within the bystander's time
-			break
+	}
+	for _, url := range []string{"file:///etc/passwd", "gopher://127.0.0.1:6379/_FLUSHALL", "//127.0.0.1/", "http://8.8.8.8:25/", a.hub.URL + "/hub", a.hub.Ops + "/backup"} {
+		form := trial.Form("subscribe", url, a.hub.Topic(calmSet)).Encode()
+		if status, text := a.ask(http.MethodPost, a.hub.URL+"/hub", []byte(form), a.auth, trial.AsForm); status != refused && status != http.StatusTooManyRequests {
+			a.t.Errorf("the callback %q is answered %d: %s", url, status, text)
 		}
 	}
 	a.only(202, 400, 429)

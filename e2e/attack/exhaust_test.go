@@ -15,7 +15,7 @@ func bombs() []attack {
 	bomb := func(name, mediaType string, parts ...string) attack {
 		body := gzipped(parts...)
 		return attack{name, func(a *attacker) {
-			a.parallel(many(3), func(int) {
+			a.parallel(3, func(int) {
 				a.request(http.MethodPost, a.hub.Topic("evil"), body, a.auth, "Content-Type: "+mediaType, "Content-Encoding: gzip")
 			})
 			a.only(413, 429, 503)

@@ -24,8 +24,7 @@ import (
 type issuer struct {
 	t    *testing.T
 	keys string // path of the public key
-	text []byte // of that file
-	der  []byte // the public key in it
+	der  []byte // the public key
 	key  ed25519.PrivateKey
 }
 
@@ -38,8 +37,8 @@ func newIssuer(t *testing.T, dir string) *issuer {
 	if err != nil {
 		t.Fatal(err)
 	}
-	i := &issuer{t: t, keys: filepath.Join(dir, "issuer.pem"), text: pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der}), der: der, key: private}
-	if err := os.WriteFile(i.keys, i.text, 0o600); err != nil {
+	i := &issuer{t: t, keys: filepath.Join(dir, "issuer.pem"), der: der, key: private}
+	if err := os.WriteFile(i.keys, pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der}), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	return i
@@ -74,12 +73,10 @@ func withSecret(secret []byte, header map[string]any, claims string) string {
 	return text + "." + base64.RawURLEncoding.EncodeToString(mac.Sum(nil))
 }
 
-// forgeries are tokens that nobody gave out, or that are over.
+// forgeries are tokens that nobody gave out, or that are over. Package access/jwt has all.
 func forgeries(i *issuer) []attack {
 	return []attack{{"forged and replayed tokens", func(a *attacker) {
 		elsewhere := notCalled(a.t) // where keys might be read from
-		own := base64.RawURLEncoding.EncodeToString(i.key.Public().(ed25519.PublicKey))
-		none := func(alg string) string { return part(map[string]any{"alg": alg}) + "." + claims(nil) + "." }
 		ed := map[string]any{"alg": "EdDSA"}
 		good := i.sign(ed, claims(map[string]any{"scope": "follow:calm"}))
 		cut := strings.LastIndexByte(good, '.')
@@ -88,44 +85,14 @@ func forgeries(i *issuer) []attack {
 			a.t.Fatal(err)
 		}
 		other := &issuer{key: mine}
-		ago, soon := time.Now().Add(-time.Hour).Unix(), time.Now().Add(time.Hour).Unix()
-		half := len(a.token) / 2
 		headers := map[string]string{
-			"cut":               "Bearer " + a.token[:len(a.token)-1],
-			"extended":          "Bearer " + a.token + "A",
-			"of two":            "Bearer " + a.token + " " + a.token,
-			"in other case":     "Bearer " + strings.ToLower(a.token),
-			"with one bit":      "Bearer " + a.token[:half] + string(a.token[half]^1) + a.token[half+1:],
-			"of another scheme": "Basic " + base64.StdEncoding.EncodeToString([]byte("evil:"+a.token)),
-			"without a scheme":  a.token,
-			"empty":             "Bearer ",
-			"the hash":          "Bearer sha256:" + strings.Repeat("0", 64),
-			"long":              "Bearer " + strings.Repeat("A", 20_000),
-			"a name":            "Bearer good",
+			"extended": "Bearer " + a.token + "A",
 
-			"none":                  "Bearer " + none("none"),
-			"None":                  "Bearer " + none("None"),
-			"none, signed":          "Bearer " + none("none") + good[cut+1:],
-			"no algorithm":          "Bearer " + part(map[string]any{}) + "." + claims(nil) + "." + good[cut+1:],
-			"the file as a secret":  "Bearer " + withSecret(i.text, map[string]any{"alg": "HS256"}, claims(nil)),
-			"the key as a secret":   "Bearer " + withSecret(i.der, map[string]any{"alg": "HS256"}, claims(nil)),
-			"an empty secret":       "Bearer " + withSecret(nil, map[string]any{"alg": "HS256"}, claims(nil)),
-			"a file for a key":      "Bearer " + withSecret(nil, map[string]any{"alg": "HS256", "kid": "../../../../../../dev/null"}, claims(nil)),
-			"a query for a key":     "Bearer " + withSecret([]byte("x"), map[string]any{"alg": "HS256", "kid": "x' UNION SELECT 'x"}, claims(nil)),
-			"keys elsewhere":        "Bearer " + other.sign(map[string]any{"alg": "EdDSA", "jku": elsewhere.url + "/keys", "x5u": elsewhere.url + "/chain"}, claims(nil)),
-			"its own key":           "Bearer " + other.sign(map[string]any{"alg": "EdDSA", "jwk": map[string]any{"kty": "OKP", "crv": "Ed25519", "x": own}}, claims(nil)),
-			"of another issuer":     "Bearer " + i.sign(ed, claims(map[string]any{"iss": "https://evil.example.org/"})),
-			"for another service":   "Bearer " + i.sign(ed, claims(map[string]any{"aud": "elsewhere"})),
-			"for nobody":            "Bearer " + i.sign(ed, claims(map[string]any{"aud": nil})),
-			"expired":               "Bearer " + i.sign(ed, claims(map[string]any{"exp": ago})),
-			"for ever":              "Bearer " + i.sign(ed, claims(map[string]any{"exp": nil})),
-			"not yet":               "Bearer " + i.sign(ed, claims(map[string]any{"nbf": soon})),
-			"a text for an end":     "Bearer " + i.sign(ed, claims(map[string]any{"exp": "9999999999"})),
-			"other claims":          "Bearer " + part(ed) + "." + claims(nil) + "." + good[cut+1:],
-			"the signature cut":     "Bearer " + good[:len(good)-4],
-			"without the signature": "Bearer " + good[:cut+1],
-			"of two parts":          "Bearer " + good[:cut],
-			"dots":                  "Bearer ..",
+			"none":                "Bearer " + part(map[string]any{"alg": "none"}) + "." + claims(nil) + ".",
+			"the key as a secret": "Bearer " + withSecret(i.der, map[string]any{"alg": "HS256"}, claims(nil)),
+			"keys elsewhere":      "Bearer " + other.sign(map[string]any{"alg": "EdDSA", "jku": elsewhere.url + "/keys", "x5u": elsewhere.url + "/chain"}, claims(nil)),
+			"expired":             "Bearer " + i.sign(ed, claims(map[string]any{"exp": time.Now().Add(-time.Hour).Unix()})),
+			"other claims":        "Bearer " + part(ed) + "." + claims(nil) + "." + good[cut+1:],
 		}
 		change := []byte(`{"changes":[{"loc":"https://evil.example.org/","change":"created"}]}`)
 		topic := a.hub.Topic(calmSet)

@@ -12,24 +12,17 @@ func pagesElsewhere() []attack {
 	return []attack{{"pages elsewhere", func(a *attacker) {
 		const change = `{"changes":[{"loc":"https://evil.example.org/","change":"created"}]}`
 		routes := []struct{ method, path string }{
-			{"GET", "/"}, {"GET", "/sets"}, {"GET", "/.well-known/resourcesync"}, {"GET", "/hub"}, {"POST", "/hub"}, {"POST", "/publish"}, {"GET", "/subscriptions/x"},
-			{"GET", "/sets/calm"}, {"PUT", "/sets/calm"}, {"DELETE", "/sets/calm"}, {"GET", "/sets/calm/changes"}, {"POST", "/sets/calm/changes"},
-			{"GET", "/sets/calm/changes?since=start"}, {"GET", "/sets/calm/resources"}, {"GET", "/sets/calm/audit"}, {"POST", "/sets/calm/audit"},
-			{"GET", "/sets/calm/subscriptions"}, {"DELETE", "/sets/calm/subscriptions/x"}, {"POST", "/sets/calm/subscriptions/x/retry"},
-			{"GET", "/sets/calm/capabilitylist.xml"}, {"GET", "/sets/calm/changelist.xml"}, {"GET", "/sets/calm/resourcelist.xml"}, {"GET", "/nowhere"},
+			{"GET", "/"}, {"GET", "/sets"}, {"POST", "/hub"}, {"PUT", "/sets/calm"}, {"DELETE", "/sets/calm"}, {"GET", "/sets/calm/changes"}, {"POST", "/sets/calm/changes"},
+			{"GET", "/sets/calm/changes?since=start"}, {"GET", "/sets/calm/resources"}, {"POST", "/sets/calm/audit"}, {"GET", "/sets/calm/changelist.xml"}, {"GET", "/nowhere"},
 		}
-		opsRoutes := []struct{ method, path string }{{"GET", "/healthz"}, {"GET", "/readyz"}, {"GET", "/metrics"}, {"GET", "/backup"}, {"POST", "/backup"}, {"GET", "/debug/pprof/"}, {"POST", "/debug/pprof/profile"}}
+		opsRoutes := []struct{ method, path string }{{"GET", "/metrics"}, {"GET", "/backup"}, {"POST", "/debug/pprof/profile"}}
 		socket := "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
 		ways := []struct{ name, host, headers string }{
 			{"a script", a.hub.Host, "Origin: https://evil.example\r\nSec-Fetch-Site: cross-site\r\nSec-Fetch-Mode: cors\r\n"},
-			{"a script of an older browser", a.hub.Host, "Origin: https://evil.example\r\n"},
 			{"a script in a frame without an origin", a.hub.Host, "Origin: null\r\nSec-Fetch-Site: cross-site\r\n"},
-			{"a script of the same host at another port", a.hub.Host, "Origin: http://127.0.0.1:1\r\nSec-Fetch-Site: same-site\r\n"},
-			{"a script of a name that begins alike", a.hub.Host, "Origin: http://" + a.hub.Host + ".evil.example\r\n"},
 			{"an image", a.hub.Host, "Sec-Fetch-Site: cross-site\r\nSec-Fetch-Mode: no-cors\r\nSec-Fetch-Dest: image\r\n"},
 			{"a WebSocket", a.hub.Host, "Origin: https://evil.example\r\n" + socket},
 			{"a name that was bound to this address", "evil.example", "Origin: http://evil.example\r\nSec-Fetch-Site: same-origin\r\n"},
-			{"such a name and an older browser", "evil.example:80", ""},
 			{"a preflight", a.hub.Host, "Origin: https://evil.example\r\nAccess-Control-Request-Method: DELETE\r\nAccess-Control-Request-Headers: authorization\r\n"},
 		}
 		try := func(addr, method, path, host, name, headers string) {
@@ -57,7 +50,7 @@ func pagesElsewhere() []attack {
 				try(a.hub.Host, r.method, r.path, way.host, way.name, way.headers)
 			}
 			for _, r := range opsRoutes {
-				if way.host != a.hub.Host && (r.path == "/healthz" || r.path == "/readyz" || r.path == "/metrics") {
+				if way.host != a.hub.Host && r.path == "/metrics" {
 					continue // probes come by any name, and it says nothing of anybody
 				}
 				try(ops, r.method, r.path, way.host, way.name, way.headers)

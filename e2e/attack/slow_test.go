@@ -10,14 +10,14 @@ func slowness() []attack {
 	const local = " HTTP/1.1\r\nHost: localhost\r\n"
 	hold := func(name string, n int, begin, drip string) attack {
 		return attack{name, func(a *attacker) {
-			a.hold(many(n), a.hub.Host, strings.ReplaceAll(begin, "AUTH", a.auth), drip)
+			a.hold(n, a.hub.Host, strings.ReplaceAll(begin, "AUTH", a.auth), drip)
 		}}
 	}
 	follow := fmt.Sprintf("GET /sets/%s/changes", calmSet) + local
 	return []attack{
 		hold("slow headers", 300, "GET /sets"+local+"X-Slow: ", "a"),
 		{"slow headers at the operations address", func(a *attacker) {
-			a.hold(many(300), strings.TrimPrefix(a.hub.Ops, "http://"), "GET /readyz"+local+"X-Slow: ", "a")
+			a.hold(300, strings.TrimPrefix(a.hub.Ops, "http://"), "GET /readyz"+local+"X-Slow: ", "a")
 		}},
 		hold("slow bodies", 300, "POST /sets/evil/changes"+local+"AUTH\r\nContent-Type: application/json\r\nContent-Length: 1000000\r\n\r\n{", " "),
 		hold("slow readers", 300, "GET /sets/evil/changes?since=start&limit=10000"+local+"AUTH\r\n\r\n", ""),

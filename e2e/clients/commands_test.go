@@ -25,10 +25,16 @@ func TestCommands(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	newcomers := 0 // pages for them
 	for _, page := range append([]string{root(t, "README.md")}, pages...) {
 		var run []*pagetest.Block
+		var says []string // what the first commands of a page for newcomers print
 		commands := 0
 		for _, b := range pagetest.Blocks(t, page) {
+			if b.Heading == "Five commands" && b.Language == "" {
+				says = strings.Split(strings.TrimSpace(b.Text), "\n")
+				newcomers++
+			}
 			_, not := b.Mark("not run")
 			_, file := b.Mark("file")
 			if b.Language == "sh" && !not {
@@ -45,9 +51,22 @@ func TestCommands(t *testing.T) {
 			t.Parallel()
 			python(t)
 			interpreter(t, "jq", "jq")
-			newSession(t).run(run)
+			said := numbers(newSession(t).run(run))
+			for _, line := range says {
+				if !strings.Contains(said, numbers(line)) {
+					t.Errorf("the commands do not say %s, but\n%s", line, said)
+				}
+			}
 		})
 	}
+	if newcomers != 2 {
+		t.Errorf("%d pages begin with five commands and what they say", newcomers)
+	}
+}
+
+// numbers replaces all numbers: the documentation of another day has other files.
+func numbers(text string) string {
+	return regexp.MustCompile(`\b[1-9][0-9]*(\.[0-9]+)?\b`).ReplaceAllString(text, "N")
 }
 
 // A session is a shell in which the commands of one page are typed.
@@ -98,8 +117,8 @@ func port(address string) string { return strings.TrimPrefix(address, "127.0.0.1
 // startsHub is a line that starts a hub.
 var startsHub = regexp.MustCompile(`(?m)^(\S+=\S+ )*(go run \./cmd/)?rshub( &.*)?$`)
 
-// run types the blocks of a page.
-func (s *session) run(blocks []*pagetest.Block) {
+// run types the blocks of a page, and returns what they print.
+func (s *session) run(blocks []*pagetest.Block) string {
 	s.t.Helper()
 	s.script.WriteString("cd " + s.dir + "\n" + begin)
 	if !slices.ContainsFunc(blocks, func(b *pagetest.Block) bool { return startsHub.MatchString(b.Text) }) {
@@ -130,6 +149,7 @@ func (s *session) run(blocks []*pagetest.Block) {
 	if code := p.Wait(); code != 0 {
 		s.t.Errorf("the commands end with %d:\n%s\n%s%s", code, s.script.String(), p.Stdout, p.Stderr)
 	}
+	return p.Stdout.String()
 }
 
 // typed types lines. Who types is slower than a server that starts, so it waits for those.

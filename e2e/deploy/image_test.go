@@ -4,7 +4,6 @@ package deploy
 
 import (
 	"bytes"
-	"context"
 	"crypto/sha256"
 	"crypto/tls"
 	"errors"
@@ -20,7 +19,6 @@ import (
 	"runtime"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 
@@ -28,14 +26,10 @@ import (
 	"github.com/rshub/rshub/e2e/internal/trial"
 )
 
-// crowd is how many follow while the image's hub is stopped.
-const crowd = 2000
-
 // What the image holds runs as Kubernetes runs it: as the image's user without
 // any capability, on a root that cannot be written to, with a volume at /data
 // and the variables that the Helm chart sets. It becomes ready, takes a publish,
-// reaches a callback over TLS, and when it is stopped it closes every connection
-// with its cursor.
+// reaches a callback over TLS, and stops.
 func TestImage(t *testing.T) {
 	switch {
 	case os.Geteuid() != 0:
@@ -98,28 +92,9 @@ func TestImage(t *testing.T) {
 
 	const set = "image"
 	bearer := "Authorization: Bearer " + token
-	ctx, cancel := context.WithCancel(t.Context())
-	followers := make([]*hubtest.Follower, crowd)
-	ends := make([]error, crowd)
-	var wg sync.WaitGroup
-	defer wg.Wait()
-	defer cancel()
-	for i := range followers {
-		way := hubtest.ByWebSocket
-		if i%2 == 1 {
-			way = hubtest.ByEvents
-		}
-		f := &hubtest.Follower{Way: way, Set: set, Hub: h, Cursor: "now", Headers: []string{bearer}}
-		followers[i] = f
-		wg.Go(func() { ends[i] = f.Connect(ctx) })
-	}
-	for _, f := range followers {
-		f.Begins(t)
-	}
-	last := hubtest.Publish(t, h, set, hubtest.Changes("image", 2), bearer).Cursor
-	for _, f := range followers {
-		f.Has(t, 2)
-	}
+	f := hubtest.Follow(t, h, hubtest.ByWebSocket, set, "start", bearer)
+	hubtest.Publish(t, h, set, hubtest.Changes("image", 2), bearer)
+	f.Has(t, 2)
 	form := url.Values{"hub.mode": {"subscribe"}, "hub.topic": {h.Topic(set)}, "hub.callback": {destination}}
 	hubtest.Must(t, http.StatusAccepted, http.MethodPost, h.URL+"/hub", []byte(form.Encode()), bearer, "Content-Type: application/x-www-form-urlencoded")
 	hubtest.Until(t, "the callback is asked over TLS", func() error {
@@ -130,19 +105,7 @@ func TestImage(t *testing.T) {
 	})
 
 	h.Stop(t)
-	wg.Wait()
-	for i, f := range followers {
-		want := "the stream ended: EOF"
-		if f.Way == hubtest.ByWebSocket {
-			want = " " + last + " "
-		}
-		if end := ends[i]; f.At() != last || end == nil || !strings.Contains(end.Error(), want) || f.Way == hubtest.ByWebSocket && !strings.Contains(end.Error(), "close 1001") {
-			t.Errorf("%s %d is at %s of %s, and ended with: %v", f.Way, i, f.At(), last, end)
-		}
-		for _, fault := range f.Faults {
-			t.Errorf("%s %d: %s", f.Way, i, fault)
-		}
-	}
+	f.Ended(t, "close 1001")
 	if said := h.Stderr.String(); strings.Contains(said, "after the grace period") || !strings.Contains(said, `"stopped"`) {
 		t.Errorf("it did not stop as it should: %s", trial.Tail(said))
 	}

@@ -1,77 +1,158 @@
 package inventory
 
 import (
-	"sync"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/signal"
+	"strconv"
+	"syscall"
 	"testing"
 
+	"github.com/rshub/rshub/client"
 	"github.com/rshub/rshub/e2e/internal/hubtest"
+	"github.com/rshub/rshub/inventory/audit"
+	"github.com/rshub/rshub/inventory/digest"
+	"github.com/rshub/rshub/inventory/diskpages"
 )
 
-// TestDestinations publishes a whole history while destinations join by a baseline at any
-// moment, are killed, and go on. In the end each holds what the fold of all changes does,
-// and proves it.
-func TestDestinations(t *testing.T) {
-	for _, load := range []struct {
-		name string
-		of   func(*testing.T) *hubtest.Load
-	}{
-		{"peps", func(t *testing.T) *hubtest.Load { return hubtest.PepsLoad(t) }},
-		{"generated", func(t *testing.T) *hubtest.Load { return hubtest.GeneratedLoad(t, 3_000) }},
-	} {
-		t.Run(load.name, func(t *testing.T) {
-			t.Run("a hub on disk", func(t *testing.T) {
-				t.Parallel()
-				join(t, load.of(t), hubtest.StartHub(t))
-			})
-			t.Run("two hubs on Redis", func(t *testing.T) {
-				t.Parallel()
-				l := load.of(t)
-				join(t, l, hubtest.StartCluster(t, 2).Hubs...)
-			})
-		})
+// What a destination is told: its hub, its set, the directory of its pages, and after how
+// many updates it kills itself; 0: never.
+const (
+	ofHub       = "RSHUB_E2E_HUB"
+	ofSet       = "RSHUB_E2E_SET"
+	inDirectory = "RSHUB_E2E_DIRECTORY"
+	dieAfter    = "RSHUB_E2E_DIE"
+)
+
+// beDestination is the main function of a destination: a replica with its pages on the
+// disk, which follows until SIGTERM, or kills itself.
+func beDestination() error {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	left, err := strconv.Atoi(os.Getenv(dieAfter))
+	if err != nil {
+		return err
+	}
+	store, err := diskpages.Open(os.Getenv(inDirectory), diskpages.Options{})
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	c, err := client.New(os.Getenv(ofHub), client.Options{Sleep: soon})
+	if err != nil {
+		return err
+	}
+	r, err := c.OpenReplica(ctx, os.Getenv(ofSet), store, client.ReplicaOptions{})
+	if err != nil {
+		return err
+	}
+	for _, err := range r.Follow(ctx) {
+		if err != nil {
+			return err
+		}
+		if left--; left == 0 {
+			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+			select {}
+		}
+	}
+	return nil
+}
+
+// A destination joins a set by a baseline, and is killed and goes on.
+type destination struct {
+	set, dir string
+	hubs     []*hubtest.Hub
+	process  *hubtest.Process // nil: it does not run
+	lives    int
+}
+
+// step does something at random to a destination: it joins, goes on, or is killed.
+func (d *destination) step(t *testing.T, r *rand.Rand) {
+	t.Helper()
+	switch {
+	case d.process != nil && d.process.Ended():
+		if code := d.process.Wait(); code != -1 {
+			t.Fatalf("the destination ends with %d: %s", code, d.process.Stderr)
+		}
+		d.process = nil
+	case d.process != nil && r.IntN(3) == 0:
+		d.process.Kill()
+	case d.process == nil && r.IntN(2) == 0:
+		d.lives++
+		self, err := os.Executable()
+		if err != nil {
+			t.Fatal(err)
+		}
+		env := []string{ofHub + "=" + d.hubs[r.IntN(len(d.hubs))].URL, ofSet + "=" + d.set, inDirectory + "=" + d.dir, fmt.Sprint(dieAfter, "=", r.IntN(12))}
+		d.process = hubtest.Start(t, env, nil, self)
 	}
 }
 
-func join(t *testing.T, l *hubtest.Load, hubs ...*hubtest.Hub) {
+// inSync ends the destination, brings it up to date, and proves that it holds what each of
+// the hubs does.
+func (d *destination) inSync(t *testing.T, s *source) {
+	t.Helper()
+	if d.process != nil {
+		d.process.Kill()
+	}
+	store, err := diskpages.Open(d.dir, diskpages.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	r := open(t, newClient(t, d.hubs[0]), d.set, store)
+	if err := catchUp(t.Context(), r); err != nil {
+		t.Fatal(err)
+	}
+	if at, whole := r.Cursor(); !whole || at != s.newest() {
+		t.Errorf("the destination is at %s, whole: %v, and the set at %s", at, whole, s.newest())
+	}
+	for _, h := range d.hubs {
+		r := open(t, newClient(t, h), d.set, store)
+		for _, by := range []digest.By{digest.ByPosition, digest.ByContent} {
+			names(t, "the destination", r.Audit(t.Context(), client.AuditOptions{By: by}), map[string]audit.Kind{})
+		}
+	}
+	t.Logf("the destination was in sync after %d lives", d.lives)
+}
+
+// TestDestinations publishes a whole history while destinations join by a baseline at any
+// moment, are killed, and go on. In the end each holds what all changes leave, and proves it.
+func TestDestinations(t *testing.T) {
+	t.Run("a hub on disk", func(t *testing.T) {
+		t.Parallel()
+		join(t, hubtest.StartHub(t))
+	})
+	t.Run("two hubs on Redis", func(t *testing.T) {
+		t.Parallel()
+		join(t, hubtest.StartCluster(t, 2).Hubs...)
+	})
+}
+
+func join(t *testing.T, hubs ...*hubtest.Hub) {
 	r := hubtest.Random(t)
-	s := newSource("joined")
-	// Besides the history there are resources that it does not touch: so baselines are long.
-	s.publish(t, hubs[0], resources("steady", size(5_000, 50_000)))
+	s := newStream("joined")
+	s.publish(t, hubs[0], resources(steady, 5_000)) // nothing touches them: so baselines are long
 	s.complete(t, hubs[0])
 	var all []*destination
-	for _, way := range []string{byWebSocket, byEvents, byReplica} {
-		all = append(all, newDestination(t, way, s.set, hubs))
+	for range 3 {
+		all = append(all, &destination{set: s.set, dir: t.TempDir(), hubs: hubs})
 	}
-	for at := 0; at < len(l.Lines); {
-		var wg sync.WaitGroup
-		for _, h := range hubs { // all at once
-			n := min(1+r.IntN(size(400, 60)), len(l.Lines)-at)
-			if n == 0 {
-				break
-			}
-			lines := l.Lines[at : at+n]
-			at += n
-			wg.Go(func() {
-				if err := s.send(h, lines); err != nil {
-					t.Error(err)
-				}
-			})
-		}
+	done := s.run(t, r.Uint64(), 1<<30, hubs)
+	for range 80 {
+		s.goesOn(t, uint64(r.IntN(300)))
 		for _, d := range all {
-			d.step(t, r, s)
-		}
-		wg.Wait()
-		if t.Failed() {
-			return
-		}
-		if r.IntN(20) == 0 {
-			s.proved(t, hubs[r.IntN(len(hubs))])
+			d.step(t, r)
 		}
 	}
+	s.end()
+	<-done
 	for _, h := range hubs {
-		s.proved(t, h)
+		s.completely(t, h)
 	}
 	for _, d := range all {
-		d.inSync(t, s)
+		d.inSync(t, s.source)
 	}
 }

@@ -3,6 +3,7 @@
 package inventory
 
 import (
+	"fmt"
 	"os"
 	"testing"
 
@@ -11,20 +12,11 @@ import (
 
 // The program of the tests is also that of their destinations.
 func TestMain(m *testing.M) {
-	if os.Getenv(asDestination) != "" {
-		beDestination()
-		return
+	if os.Getenv(inDirectory) == "" {
+		hubtest.Main(m)
 	}
-	hubtest.Main(m)
-}
-
-// full reports whether the tests run in their full size.
-func full() bool { return os.Getenv("RSHUB_E2E_FULL") != "" }
-
-// size returns what a test does much of: less by default than in full size.
-func size(usual, whole int) int {
-	if full() {
-		return whole
+	if err := beDestination(); err != nil {
+		fmt.Fprintln(os.Stderr, "destination:", err)
+		os.Exit(1)
 	}
-	return usual
 }

@@ -1,189 +1,159 @@
 package inventory
 
 import (
-	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
 	"net/http"
-	"net/url"
+	"slices"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/rshub/rshub/client"
 	"github.com/rshub/rshub/e2e/internal/hubtest"
+	"github.com/rshub/rshub/e2e/internal/trial"
+	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/inventory/digest"
+	"github.com/rshub/rshub/inventory/sourcetest"
+	"github.com/rshub/rshub/resourcesync"
 )
 
 // A source publishes, and remembers which change is at which position: that is all it
 // takes to know what the set holds.
 type source struct {
-	set  string
-	name string // of this life of the set
+	set string
 
-	mu      sync.Mutex
-	batches int
-	log     map[uint64]line
-	head    string // the cursor of the newest change
-	fold    fold   // of the log up to folded
-	folded  uint64
+	mu     sync.Mutex
+	log    map[uint64]resourcesync.Change
+	head   feed.Cursor    // of the newest change
+	held   sourcetest.Set // after the changes up to folded
+	folded uint64
 }
 
 func newSource(set string) *source {
-	return &source{set: set, name: set, log: map[uint64]line{}, fold: fold{}}
+	return &source{set: set, log: map[uint64]resourcesync.Change{}, held: sourcetest.Set{}}
 }
 
-// publish publishes lines of JSON as one batch. It tries again until the hub has it, with
-// a key, because the hub may be killed meanwhile.
-func (s *source) publish(t testing.TB, h *hubtest.Hub, lines [][]byte) {
+// newClient returns a client that does not wait for long: hubs of tests are back soon.
+func newClient(t testing.TB, h *hubtest.Hub) *client.Client {
 	t.Helper()
-	if err := s.send(h, lines); err != nil {
+	c, err := client.New(h.URL, client.Options{Sleep: soon, HTTP: hubtest.Client, Patience: hubtest.Patience})
+	if err != nil {
 		t.Fatal(err)
+	}
+	return c
+}
+
+func soon(ctx context.Context, d time.Duration) error {
+	select {
+	case <-time.After(min(d, 50*time.Millisecond)):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
 	}
 }
 
-// send is publish for who is not the goroutine of a test.
-func (s *source) send(h *hubtest.Hub, lines [][]byte) error {
-	s.mu.Lock()
-	s.batches++
-	key := fmt.Sprintf("Idempotency-Key: %s-%d", s.name, s.batches)
-	s.mu.Unlock()
-	body := append(bytes.Join(lines, []byte("\n")), '\n')
-	var r hubtest.Receipt
-	err := until(func() error {
-		a, err := hubtest.Request(http.MethodPost, h.Topic(s.set), bytes.NewReader(body), hubtest.AsNDJSON, key)
-		if err != nil {
-			return err
+// publish publishes changes.
+func (s *source) publish(t testing.TB, h *hubtest.Hub, changes []resourcesync.Change) {
+	t.Helper()
+	for batch := range slices.Chunk(changes, 5_000) {
+		if err := s.send(newClient(t, h), batch); err != nil {
+			t.Fatal(err)
 		}
-		if a.Status != http.StatusOK {
-			return fmt.Errorf("publishing is answered %d: %s", a.Status, a.Body)
-		}
-		return json.Unmarshal(a.Body, &r)
-	})
+	}
+}
+
+// send publishes changes as one batch, for who is not the goroutine of a test. The client
+// tries again until the hub has it, because the hub may be killed meanwhile.
+func (s *source) send(c *client.Client, changes []resourcesync.Change) error {
+	r, err := c.Publish(context.Background(), s.set, "", changes)
 	if err != nil {
 		return err
 	}
-	first, _, err := hubtest.SplitCursor(r.First)
-	if err != nil || r.Count != len(lines) {
-		return fmt.Errorf("the receipt %+v for %d changes: %v", r, len(lines), err)
+	head, err := feed.ParseCursor(r.Cursor)
+	if err != nil || r.Count != len(changes) {
+		return fmt.Errorf("the receipt %+v for %d changes: %v", r, len(changes), err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for i, text := range lines {
-		l := parseLine(text)
-		l.Position = first + uint64(i)
-		s.log[l.Position] = l
+	for i, change := range changes {
+		s.log[head.Position-uint64(len(changes)-1-i)] = change
 	}
-	if positionOf(r.Cursor) > positionOf(s.head) {
-		s.head = r.Cursor
+	if head.Position > s.head.Position {
+		s.head = head
 	}
 	return nil
 }
 
-// until waits until cond returns nil, or returns its last error. It is hubtest.Until for
-// who is not the goroutine of a test.
-func until(cond func() error) error {
-	deadline := time.Now().Add(hubtest.Patience)
-	for {
-		err := cond()
-		if err == nil || time.Now().After(deadline) {
-			return err
-		}
-		<-time.After(5 * time.Millisecond)
-	}
-}
-
-// positionOf is the position in a cursor, 0 if there is none.
-func positionOf(cursor string) uint64 {
-	p, _, err := hubtest.SplitCursor(cursor)
-	if err != nil {
-		return 0
-	}
-	return p
-}
-
-// at returns what the set held at a cursor. It waits until the receipts of all changes up
-// to there have come. The caller does not change what it gets.
-func (s *source) at(t testing.TB, cursor string) (f fold) {
-	t.Helper()
-	hubtest.Until(t, "the source knows what it published up to "+cursor, func() (err error) {
-		f, err = s.tryAt(cursor)
-		return err
-	})
-	return f
-}
-
-func (s *source) tryAt(cursor string) (fold, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	to := positionOf(cursor)
-	if to < s.folded {
-		s.fold, s.folded = fold{}, 0
-	}
-	for ; s.folded < to; s.folded++ {
-		l, ok := s.log[s.folded+1]
-		if !ok {
-			return nil, fmt.Errorf("nobody published what is at position %d of %s", s.folded+1, s.set)
-		}
-		s.fold.apply(l)
-	}
-	return maps.Clone(s.fold), nil
-}
-
-// atTime returns what the set held at the datetime of a change.
-func (s *source) atTime(t testing.TB, h *hubtest.Hub, at time.Time) fold {
-	t.Helper()
-	m := hubtest.Get[hubtest.Message](t, h.Topic(s.set)+"?limit=1&since="+url.QueryEscape(at.Format(time.RFC3339Nano)))
-	if len(m.Changes) == 0 {
-		t.Fatalf("there is no change at %v", at)
-	}
-	var l struct {
-		line
-		Datetime time.Time
-	}
-	if err := json.Unmarshal(m.Changes[0], &l); err != nil || !l.Datetime.Equal(at) {
-		t.Fatalf("the change at %v is %s: %v", at, m.Changes[0], err)
-	}
-	return s.at(t, fmt.Sprintf("%d-%d", l.Position, at.UnixMicro()))
-}
-
-// newest returns the cursor of the newest change, and what the set holds after it.
-func (s *source) newest(t testing.TB) (string, fold) {
-	t.Helper()
-	head := s.newestCursor()
-	return head, s.at(t, head)
-}
-
-func (s *source) newestCursor() string {
+func (s *source) newest() feed.Cursor {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.head
 }
 
-// complete makes the set if there is none, and says that the hub knows all resources.
-func (s *source) complete(t testing.TB, h *hubtest.Hub) {
+// goesOn waits until so many more changes are published.
+func (s *source) goesOn(t testing.TB, more uint64) {
 	t.Helper()
-	hubtest.Until(t, "the hub takes it that "+s.set+" is complete", func() error {
-		a, err := hubtest.Request(http.MethodPut, h.URL+"/sets/"+s.set, bytes.NewReader([]byte(`{"title":"`+s.set+`","complete":true}`)), hubtest.AsJSON)
-		if err == nil && a.Status != http.StatusOK {
-			err = fmt.Errorf("it is answered %d: %s", a.Status, a.Body)
+	from := s.newest().Position
+	hubtest.Until(t, "more is published", func() error {
+		if s.newest().Position < from+more {
+			return trial.ErrNotYet
 		}
-		return err
+		return nil
 	})
 }
 
-// proved waits until the hub looks at the newest change or a later one, and checks that
-// what it sees is the fold of all changes up to there.
-func (s *source) proved(t testing.TB, h *hubtest.Hub) look {
+// at returns what the set held at a position. It waits until the receipts of all changes
+// up to there have come.
+func (s *source) at(t testing.TB, position uint64) (held sourcetest.Set) {
 	t.Helper()
-	head, _ := s.newest(t)
-	return s.looks(t, h, head, "")
+	hubtest.Until(t, fmt.Sprint("the source knows what it published up to ", position), func() error {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if position < s.folded {
+			s.held, s.folded = sourcetest.Set{}, 0
+		}
+		for ; s.folded < position; s.folded++ {
+			change, ok := s.log[s.folded+1]
+			if !ok {
+				return fmt.Errorf("nobody published what is at position %d of %s", s.folded+1, s.set)
+			}
+			s.held.Add(feed.Entry{Cursor: feed.Cursor{Position: s.folded + 1, Micros: 1}, Change: change})
+		}
+		held = maps.Clone(s.held)
+		return nil
+	})
+	return held
 }
 
-func (s *source) looks(t testing.TB, h *hubtest.Hub, from, prefix string) (l look) {
+// complete makes the set if there is none, and says that the hub knows all resources.
+func (s *source) complete(t testing.TB, h *hubtest.Hub) {
 	t.Helper()
-	u := h.URL + "/sets/" + s.set + "/audit?from=" + from + "&prefix=" + url.QueryEscape(prefix)
-	hubtest.Until(t, "the hub looks at "+from, func() error {
-		a, err := hubtest.Request(http.MethodGet, u, nil)
+	if err := newClient(t, h).Describe(t.Context(), s.set, feed.Description{Title: s.set}); err != nil {
+		t.Fatal(err)
+	}
+	if err := newClient(t, h).Complete(t.Context(), s.set, true); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A look is what a hub says of all its resources.
+type look struct {
+	Cursor            string
+	Complete          bool
+	Count             uint64
+	Position, Content string // digests
+}
+
+// proved waits until the hub looks at the newest change or a later one, and checks that
+// what it sees is what all changes up to there leave.
+func (s *source) proved(t testing.TB, h *hubtest.Hub) (l look) {
+	t.Helper()
+	from := s.newest()
+	hubtest.Until(t, fmt.Sprint("the hub looks at ", from), func() error {
+		a, err := hubtest.Request(http.MethodGet, h.URL+"/sets/"+s.set+"/audit?from="+from.String(), nil)
 		if err == nil && a.Status != http.StatusOK {
 			err = fmt.Errorf("it answers %d: %s", a.Status, a.Body)
 		}
@@ -193,30 +163,73 @@ func (s *source) looks(t testing.TB, h *hubtest.Hub, from, prefix string) (l loo
 		l = look{}
 		return json.Unmarshal(a.Body, &l)
 	})
-	if positionOf(l.Cursor) < positionOf(from) {
-		t.Fatalf("the hub looks at %s, and was asked for %s", l.Cursor, from)
+	at, err := feed.ParseCursor(l.Cursor)
+	if err != nil || at.Position < from.Position {
+		t.Fatalf("the hub looks at %s, and was asked for %s: %v", l.Cursor, from, err)
 	}
-	want := s.at(t, l.Cursor).look(prefix)
-	if l.Set != s.set || l.Count != want.Count || l.Position != want.Position || l.Content != want.Content {
-		t.Fatalf("the hub sees %+v, and the fold of all changes is %+v", l, want)
+	var all digest.Tally
+	for _, e := range s.at(t, at.Position) {
+		one := digest.TallyOf(&e)
+		all.Add(&one)
+	}
+	want := look{l.Cursor, l.Complete, all.Count, all.Digest(digest.ByPosition).String(), all.Digest(digest.ByContent).String()}
+	if l != want {
+		t.Fatalf("the hub sees %+v, and what the changes leave is %+v", l, want)
 	}
 	return l
 }
 
-// resourceLine is the change of a resource with a hash that no other change has.
-func resourceLine(loc, change string, nonce uint64) []byte {
-	if change == "deleted" {
-		return fmt.Appendf(nil, `{"loc":%q,"change":"deleted"}`, loc)
+// completely is proved, of a hub that knows all resources.
+func (s *source) completely(t testing.TB, h *hubtest.Hub) {
+	t.Helper()
+	if l := s.proved(t, h); !l.Complete {
+		t.Fatalf("the inventory of %s is not complete any more", s.set)
 	}
-	return fmt.Appendf(nil, `{"loc":%q,"change":%q,"hash":"md5:%032x sha-256:%064x","length":%d,"type":"text/plain"}`, loc, change, nonce, nonce, nonce%100_000)
 }
 
-// resources are the first changes of n resources, "name 1" to "name n".
-func resources(name string, n int) (lines [][]byte) {
-	for i := range n {
-		lines = append(lines, resourceLine(locOf(name, i), "created", uint64(i)))
+// reads checks that a baseline has what the set holds.
+func (s *source) reads(t testing.TB, h *hubtest.Hub) {
+	t.Helper()
+	got, position := sourcetest.Set{}, uint64(0)
+	for p, err := range newClient(t, h).Baseline(t.Context(), s.set, client.BaselineOptions{Limit: 2_000}) {
+		if err != nil {
+			t.Fatalf("a baseline of %s: %v", s.set, err)
+		}
+		if p.Restart {
+			clear(got)
+		}
+		for _, e := range p.Entries {
+			got.Add(e)
+		}
+		position = p.Place.Cursor.Position
 	}
-	return lines
+	want := s.at(t, position)
+	for loc, e := range want {
+		if g := got[loc]; g.Position != e.Position || g.Change.Hash != e.Change.Hash {
+			t.Fatalf("the baseline of %d resources has %s at %d, not at %d", len(got), loc, g.Position, e.Position)
+		}
+	}
+	if len(got) != len(want) {
+		t.Fatalf("the baseline has %d resources, not %d", len(got), len(want))
+	}
+}
+
+// resource is the change of a resource with a hash that no other change has.
+func resource(loc string, nonce uint64) resourcesync.Change {
+	length := int64(nonce % 100_000)
+	return resourcesync.Change{Loc: loc, Change: resourcesync.Updated, Hash: fmt.Sprintf("md5:%032x sha-256:%064x", nonce, nonce), Length: &length, Type: "text/plain"}
+}
+
+func deleted(loc string) resourcesync.Change {
+	return resourcesync.Change{Loc: loc, Change: resourcesync.Deleted}
+}
+
+// resources are the first changes of n resources.
+func resources(name string, n int) (all []resourcesync.Change) {
+	for i := range n {
+		all = append(all, resource(locOf(name, i), uint64(i)))
+	}
+	return all
 }
 
 func locOf(name string, i int) string { return fmt.Sprintf("https://example.org/%s/%06d", name, i+1) }

@@ -7,6 +7,9 @@ import (
 	"testing"
 
 	"github.com/rshub/rshub/e2e/internal/hubtest"
+	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/inventory/sourcetest"
+	"github.com/rshub/rshub/resourcesync"
 )
 
 // A stream publishes changes of its own resources through several hubs at once,
@@ -15,8 +18,12 @@ type stream struct {
 	*source
 
 	mu    sync.Mutex
-	truth fold // what the source itself holds
-	over  bool // nothing more is to be published
+	truth sourcetest.Set // what the source itself holds
+	over  bool           // nothing more is to be published
+}
+
+func newStream(set string) *stream {
+	return &stream{source: newSource(set), truth: sourcetest.Set{}}
 }
 
 // end lets what is under way be answered, and publishes nothing more.
@@ -26,62 +33,43 @@ func (s *stream) end() {
 	s.over = true
 }
 
-func (s *stream) ended() bool {
+// batch makes changes of resources that have a number, and so they come to be true.
+func (s *stream) batch(r *rand.Rand, number, most int) (changes []resourcesync.Change) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.over
+	if s.over {
+		return nil
+	}
+	for range min(most, 1+r.IntN(60)) {
+		c := resource(fmt.Sprintf("https://example.org/busy/%d/%d", number, r.IntN(2_000)), r.Uint64())
+		if r.IntN(4) == 0 {
+			c = deleted(c.Loc)
+		}
+		changes = append(changes, c)
+		s.truth.Add(feed.Entry{Change: c})
+	}
+	return changes
 }
 
 // run publishes n changes, and closes done when all were accepted. No two hubs get
 // changes of one resource at a time. It ends with the test.
 func (s *stream) run(t *testing.T, seed uint64, n int, hubs []*hubtest.Hub) (done chan struct{}) {
-	batches := make([]func() [][]byte, len(hubs))
-	for i := range hubs {
-		r, left := rand.New(rand.NewPCG(seed, uint64(i))), n/len(hubs)
-		batches[i] = func() (lines [][]byte) {
-			batch := min(left, 1+r.IntN(60))
-			left -= batch
-			for range batch {
-				loc := fmt.Sprintf("https://example.org/busy/%d/%d", i, r.IntN(1+min(n, 30_000)/10))
-				lines = append(lines, resourceLine(loc, []string{"created", "updated", "updated", "deleted"}[r.IntN(4)], r.Uint64()))
-			}
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			for _, text := range lines {
-				s.truth.apply(parseLine(text))
-			}
-			return lines
-		}
-	}
-	return s.publishing(t, hubs, batches...)
-}
-
-// replay publishes lines, one after the other, through several hubs in turn.
-func (s *stream) replay(t *testing.T, r *rand.Rand, lines [][]byte, hubs []*hubtest.Hub) (done chan struct{}) {
-	mine := rand.New(rand.NewPCG(r.Uint64(), 0))
-	return s.publishing(t, hubs, func() [][]byte {
-		batch := lines[:min(len(lines), 1+mine.IntN(100))]
-		lines = lines[len(batch):]
-		return batch
-	})
-}
-
-// publishing publishes batches until there are no more, those of each function one after
-// the other, through the hubs in turn.
-func (s *stream) publishing(t *testing.T, hubs []*hubtest.Hub, batches ...func() [][]byte) (done chan struct{}) {
 	done = make(chan struct{})
 	var wg sync.WaitGroup
-	for i, next := range batches {
+	for i, h := range hubs {
+		c := newClient(t, h)
 		wg.Go(func() {
-			for n := i; !s.ended(); n++ {
-				lines := next()
-				if len(lines) == 0 {
+			r := rand.New(rand.NewPCG(seed, uint64(i)))
+			for left := n / len(hubs); left > 0; {
+				changes := s.batch(r, i, left)
+				if len(changes) == 0 {
 					return
 				}
-				if err := s.send(hubs[n%len(hubs)], lines); err != nil {
+				if err := s.send(c, changes); err != nil {
 					t.Error(err)
 					return
 				}
+				left -= len(changes)
 			}
 		})
 	}

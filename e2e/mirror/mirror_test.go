@@ -3,8 +3,6 @@ package mirror
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
-	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -12,96 +10,15 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/rshub/rshub/e2e/internal/hubtest"
 )
-
-// TestFaults mirrors an origin on which everything breaks, once each way.
-func TestFaults(t *testing.T) {
-	t.Parallel()
-	h, o, dir := hubtest.StartHub(t), newOrigin(t), t.TempDir()
-	r := rand.New(rand.NewPCG(1, 2))
-	var loop fault = func(_ int, w http.ResponseWriter, _ []byte) bool {
-		w.Header().Set("Location", "/loop")
-		w.WriteHeader(http.StatusFound)
-		return true
-	}
-	passing := map[string]fault{
-		"/slow":      slow,
-		"/busy":      first(1, status(http.StatusTooManyRequests, "Retry-After", "1")),
-		"/unready":   first(1, status(http.StatusServiceUnavailable)),
-		"/broken":    first(2, status(http.StatusInternalServerError)),
-		"/cut":       first(1, cut),
-		"/old":       first(1, says("what a cache still had")),
-		"/too-long":  first(1, endless),
-		"/too-short": first(1, says("x")),
-	}
-	lasting := map[string]fault{
-		"/absent":      status(http.StatusNotFound),
-		"/gone":        status(http.StatusGone),
-		"/wrong":       says("something else"),
-		"/loop":        loop,
-		"/endless":     endless,
-		"/forbidden":   status(http.StatusForbidden),
-		"/later":       status(http.StatusServiceUnavailable, "Retry-After", "3000"),
-		"/never-whole": cut,
-	}
-	var lines [][]byte
-	for name, f := range passing {
-		lines = append(lines, o.set(name, random(r, 3000), f))
-	}
-	lines = append(lines, o.set("/empty", []byte{}, nil), o.set("/fine/a", random(r, 100_000), nil))
-	publish(t, h, "demo", lines...)
-	complete(t, h, "demo")
-	rsmirror(t, 0, "-once", "-strip", o.URL, h.Topic("demo"), dir)
-	if err := o.same(dir); err != nil {
-		t.Fatal(err)
-	}
-	if o.ranges == 0 {
-		t.Error("what broke off was not gone on with")
-	}
-
-	// The host that asks to wait is another one, so that it keeps nobody else waiting.
-	later := newOrigin(t)
-	publish(t, h, "demo", later.set("/later", []byte("x"), lasting["/later"]))
-	delete(lasting, "/later")
-	lines = nil
-	for name, f := range lasting {
-		lines = append(lines, o.set(name, random(r, 3000), f))
-	}
-	publish(t, h, "demo", lines...)
-	stdout, stderr := rsmirror(t, 1, "-once", "-strip", o.URL, h.Topic("demo"), dir)
-	if !strings.Contains(stdout, fmt.Sprintf("%d missing", len(lasting)+1)) || !strings.Contains(stderr, later.URL+"/later: ") {
-		t.Errorf("it says %s%s", stdout, stderr)
-	}
-	stdout, _ = rsmirror(t, 1, "audit", dir)
-	if got := problems(t, o, stdout); len(got) != len(lasting)+1 || !slices.Contains(got, "missing file /absent") {
-		t.Errorf("audit names %q", got)
-	}
-	if later.asked["/later"] > 2 {
-		t.Errorf("a host that asked to wait for 50 minutes was asked %d times", later.asked["/later"])
-	}
-
-	// Everything is well again: the failures are gone, and the directory is right.
-	publish(t, h, "demo", later.set("/later", nil, nil))
-	o.mu.Lock()
-	clear(o.faults)
-	o.mu.Unlock()
-	rsmirror(t, 0, "-once", "-strip", o.URL, h.Topic("demo"), dir)
-	rsmirror(t, 0, "audit", dir)
-	if err := o.same(dir); err != nil {
-		t.Error(err)
-	}
-}
 
 // TestKilled kills rsmirror again and again while changes arrive and the origin breaks.
 func TestKilled(t *testing.T) {
 	t.Parallel()
 	h, o, dir := hubtest.StartHub(t), newOrigin(t), t.TempDir()
-	seed := uint64(time.Now().UnixNano())
-	t.Log("seed", seed)
-	r := rand.New(rand.NewPCG(seed, 0))
+	r := hubtest.Random(t)
 	var lines [][]byte
 	name := func() string { return fmt.Sprintf("/d%d/f%d", r.IntN(9), r.IntN(99)) }
 	for range 300 {

@@ -29,7 +29,6 @@ type origin struct {
 	files  map[string][]byte
 	faults map[string]fault // by path
 	asked  map[string]int   // requests by path
-	ranges int              // requests for the rest of a file
 }
 
 // A fault answers request n for a path, from 1. It returns false if it leaves the answer to
@@ -52,9 +51,6 @@ func (o *origin) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	o.asked[name]++
 	n, fault := o.asked[name], o.faults[name]
 	content, ok := o.files[name]
-	if r.Header.Get("Range") != "" {
-		o.ranges++
-	}
 	o.mu.Unlock()
 	if fault != nil && fault(n, w, content) {
 		return
@@ -161,31 +157,11 @@ func cut(_ int, w http.ResponseWriter, content []byte) bool {
 	panic(http.ErrAbortHandler)
 }
 
-// endless sends bytes until the client goes.
-func endless(_ int, w http.ResponseWriter, _ []byte) bool {
-	for {
-		if _, err := w.Write(make([]byte, 1<<16)); err != nil {
-			return true
-		}
-	}
-}
-
 func says(text string) fault {
 	return func(_ int, w http.ResponseWriter, _ []byte) bool {
 		_, _ = w.Write([]byte(text))
 		return true
 	}
-}
-
-func slow(_ int, w http.ResponseWriter, content []byte) bool {
-	for part := range len(content) {
-		_, _ = w.Write(content[part : part+1])
-		if part%64 == 0 {
-			_ = http.NewResponseController(w).Flush()
-			time.Sleep(time.Millisecond) // this is what the fault is
-		}
-	}
-	return true
 }
 
 // rsmirror runs rsmirror, which has to end with a code.

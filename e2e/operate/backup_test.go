@@ -2,7 +2,6 @@ package operate
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -51,44 +50,18 @@ func TestBackup(t *testing.T) {
 	hubtest.Same(t, "the copy", copied, all[:len(copied)])
 	t.Logf("the copy has %d of %d changes", len(copied), len(all))
 
-	// Who is ahead of the copy is told so, and misses nothing of what follows,
-	// whether the copy has gone on since or not.
-	ahead := begin.At()
-	for _, n := range []int{0, 10, len(all)} {
-		if n > 0 {
-			hubtest.Publish(t, second, set, hubtest.Changes(fmt.Sprint("new", n), n))
+	// Who is ahead of the copy is told so, and misses nothing of what follows.
+	ahead := hubtest.Follow(t, second, hubtest.ByWebSocket, set, begin.At())
+	hubtest.Until(t, "it is told that the memory diverged", func() error {
+		ahead.Mu.Lock()
+		defer ahead.Mu.Unlock()
+		if ahead.Diverged == 0 {
+			return fmt.Errorf("it is not; %q", ahead.Ends)
 		}
-		now := hubtest.Memory(t, second, set)
-		for _, way := range hubtest.AllWays {
-			t.Run(fmt.Sprintf("%s after %d", way, n), func(t *testing.T) {
-				f := hubtest.Follow(t, second, way, set, ahead)
-				hubtest.Until(t, "it is told that the memory diverged", func() error {
-					f.Mu.Lock()
-					defer f.Mu.Unlock()
-					if f.Diverged == 0 {
-						return fmt.Errorf("it is not; it has %d entries up to %s; %q", len(f.Entries), f.Cursor, f.Ends)
-					}
-					return nil
-				})
-				hubtest.Publish(t, second, set, hubtest.Change("last"))
-				now = append(now, hubtest.Memory(t, second, set)[len(now)])
-				hubtest.Until(t, "it has the newest change", func() error {
-					if e := f.Seen(); len(e) == 0 || e[len(e)-1] != now[len(now)-1] {
-						return fmt.Errorf("it has %d entries up to %s", len(e), f.At())
-					}
-					return nil
-				})
-				got := f.Seen()
-				if len(got) > len(now) {
-					t.Fatalf("it has %d entries of %d", len(got), len(now))
-				}
-				hubtest.Same(t, "who was ahead", got, now[len(now)-len(got):])
-				if first := got[0].Position; first > uint64(len(copied))+1 {
-					t.Errorf("it goes on at position %d, and the copy ended at %d", first, len(copied))
-				}
-			})
-		}
-	}
+		return nil
+	})
+	hubtest.Publish(t, second, set, hubtest.Changes("new", 10))
+	ahead.Has(t, 10)
 	// Who is not ahead notices nothing.
 	old, err := begin.Hub.CursorOf(all[len(copied)/2])
 	if err != nil {
@@ -99,18 +72,5 @@ func TestBackup(t *testing.T) {
 	hubtest.Same(t, "who was behind", f.Has(t, len(now)-len(copied)/2-1), now[len(copied)/2+1:])
 	if f.Diverged > 0 {
 		t.Error("who was behind is told that the memory diverged")
-	}
-}
-
-// TestBackupWithoutHub asks for a backup where nobody listens.
-func TestBackupWithoutHub(t *testing.T) {
-	t.Parallel()
-	dir := filepath.Join(t.TempDir(), "copy")
-	code, _, stderr := hubtest.Run(t, []string{"RSHUB_OPS_LISTEN=" + hubtest.FreePort(t)}, nil, hubtest.Rshub, "backup", dir)
-	if code != 1 || !strings.Contains(stderr, "is it running?") {
-		t.Errorf("it ended with %d: %s", code, stderr)
-	}
-	if left, _ := os.ReadDir(filepath.Dir(dir)); len(left) > 0 {
-		t.Errorf("it left %v", left)
 	}
 }

@@ -7,39 +7,12 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/rshub/rshub/e2e/internal/hubtest"
 	"github.com/rshub/rshub/e2e/internal/trial"
 )
-
-// TestReserve has less free space than the hub keeps in reserve.
-func TestReserve(t *testing.T) {
-	t.Parallel()
-	h := hubtest.StartHub(t)
-	hubtest.Publish(t, h, "full", hubtest.Changes("before", 100))
-	h.Stop(t)
-	h.Start(t, "RSHUB_DISK_RESERVE=1000000TiB")
-	a := hubtest.Must(t, http.StatusInsufficientStorage, http.MethodPost, h.Topic("full"), hubtest.Change("after"), "Content-Type: application/x-ndjson")
-	p, err := hubtest.ProblemOf(a)
-	if err != nil || !strings.Contains(p.Detail, "no room") || !strings.HasSuffix(p.Type, "/full") {
-		t.Errorf("the problem is %+v: %v", p, err)
-	}
-	for _, way := range hubtest.AllWays {
-		hubtest.Follow(t, h, way, "full", "start").Has(t, 100)
-	}
-	if n := len(hubtest.Walk(t, h, "full")); n != 100 {
-		t.Errorf("the Change Lists have %d changes", n)
-	}
-	if r := hubtest.Ready(t, h); !r.Ready || r.Checks["memory"].OK || !strings.Contains(r.Checks["memory"].Reason, "less than the reserve") {
-		t.Errorf("/readyz says %+v", r)
-	}
-	h.Stop(t)
-	h.Start(t)
-	hubtest.Publish(t, h, "full", hubtest.Change("after"))
-}
 
 // fillUp publishes until the hub dies, starts it again without the limit, and
 // checks that it has what it acknowledged. Where a small publish took the very
@@ -138,30 +111,4 @@ mount -o remount,size=400m "$1" && exec "$0"`
 			return nil
 		})
 	})
-}
-
-// TestDataDirectory starts hubs that cannot have their data directory.
-func TestDataDirectory(t *testing.T) {
-	t.Parallel()
-	h := hubtest.StartHub(t)
-	file := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(file, []byte("mine"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	for _, test := range []struct{ name, data, says string }{
-		{"in use", h.Data, "is in use by another process"},
-		{"a file", file, "not a directory"},
-		{"below a file", file + "/data", "not a directory"},
-		{"not creatable", "/proc/rshub-data", "/proc/rshub-data"},
-		{"read-only", "/sys/kernel", "/sys/kernel"},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			t.Parallel()
-			code, _, stderr := hubtest.Run(t, []string{"RSHUB_LISTEN=127.0.0.1:0", "RSHUB_OPS_LISTEN=127.0.0.1:0", "RSHUB_DATA=" + test.data}, nil, hubtest.Rshub)
-			if code != 1 || !strings.Contains(stderr, test.says) || !strings.HasPrefix(stderr, "rshub: ") || strings.Count(stderr, "\n") != 1 {
-				t.Errorf("it ended with %d and said: %s", code, stderr)
-			}
-			t.Log(stderr)
-		})
-	}
 }

@@ -138,16 +138,3 @@ func TestQuietLog(t *testing.T) {
 		t.Errorf("it has logged\n%s", strings.TrimPrefix(after, before))
 	}
 }
-
-// TestRequestIDs asks with an id, and finds it in the answer and in the log.
-func TestRequestIDs(t *testing.T) {
-	t.Parallel()
-	h := hubtest.StartHub(t, "RSHUB_LOG_LEVEL=debug")
-	a := hubtest.Must(t, http.StatusNotFound, http.MethodGet, h.URL+"/nothing", nil, "X-Request-Id: of-a-balancer")
-	var p struct{ RequestID string }
-	hubtest.Decode(t, a.Body, &p)
-	if a.Header.Get("X-Request-Id") != "of-a-balancer" || p.RequestID != "of-a-balancer" {
-		t.Errorf("the answer is %v %s", a.Header, a.Body)
-	}
-	h.Says(`"requestId":"of-a-balancer"`)
-}

@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"os"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -32,7 +30,6 @@ func TestStartBeforeRedis(t *testing.T) {
 	h := unstarted(t, "redis://"+redis.Addr, "RSHUB_START_TIMEOUT=1h", "RSHUB_INSECURE=anyone-may-publish")
 	h.Says("waiting for Redis")
 	hubtest.Must(t, http.StatusOK, http.MethodGet, h.Ops+"/healthz", nil)
-	healthByName(t, h)
 	var v hubtest.Readiness
 	hubtest.Until(t, "it says what it waits for", func() error {
 		hubtest.Decode(t, hubtest.Must(t, http.StatusServiceUnavailable, http.MethodGet, h.Ops+"/readyz", nil).Body, &v)
@@ -59,24 +56,6 @@ func TestStartBeforeRedis(t *testing.T) {
 	hubtest.Publish(t, h, "early", hubtest.Change("a"))
 }
 
-// healthByName checks that a probe may reach a hub by any name.
-func healthByName(t *testing.T, h *hubtest.Hub) {
-	t.Helper()
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, h.Ops+"/healthz", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.Host = "rshub.internal:8081"
-	resp, err := hubtest.Client.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		t.Errorf("a probe by another name is answered %s", resp.Status)
-	}
-}
-
 // TestStartGivesUp starts hubs whose Redis cannot be had, by now or at all: each
 // ends with one line that says why.
 func TestStartGivesUp(t *testing.T) {
@@ -89,16 +68,10 @@ func TestStartGivesUp(t *testing.T) {
 	guarded := &hubtest.RedisServer{Addr: hubtest.FreePort(t), Dir: t.TempDir()}
 	guarded.Start(t)
 	guarded.Tell(t, "CONFIG", "SET", "requirepass", "right")
-	evicting := hubtest.StartRedis(t)
-	evicting.Tell(t, "CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
 	for _, test := range []struct{ name, url, timeout, says string }{
-		{"nobody listens", "redis://" + hubtest.FreePort(t), "200ms", "waited for 200ms (RSHUB_START_TIMEOUT): "},
 		{"it does not answer", "redis://" + silent.Addr().String(), "200ms", "waited for 200ms (RSHUB_START_TIMEOUT): "},
-		{"no such host", "redis://redis.invalid", "200ms", "waited for 200ms (RSHUB_START_TIMEOUT): "},
 		// What waiting does not cure is said at once.
 		{"a wrong password", "redis://:wr0ng@" + guarded.Addr, "1h", "WRONGPASS"},
-		{"no password", "redis://" + guarded.Addr, "1h", "NOAUTH"},
-		{"it evicts", "redis://" + evicting.Addr, "1h", "noeviction"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -125,48 +98,14 @@ func TestStopWhileStarting(t *testing.T) {
 	}
 }
 
-// TestNATSIsLate starts a hub before its NATS: it runs at once, and says when
-// NATS is there.
-func TestNATSIsLate(t *testing.T) {
-	t.Parallel()
-	redis, nats := hubtest.StartRedis(t), &hubtest.NATSServer{Addr: hubtest.FreePort(t)}
-	h := hubtest.JoinCluster(t, "", redis.Addr, nats.Addr)
-	if v := hubtest.Ready(t, h); !v.Degraded() {
-		t.Errorf("readyz says %+v", v)
-	}
-	hubtest.Publish(t, h, "late", hubtest.Change("a"))
-	nats.Start(t)
-	t.Cleanup(nats.Stop)
-	h.Says("NATS is there")
-	hubtest.Until(t, "readyz says so", func() error {
-		if v := hubtest.Ready(t, h); !v.Checks["nats"].OK || v.Checks["nats"].Required {
-			return fmt.Errorf("%+v", v)
-		}
-		return nil
-	})
-}
-
-// TestPasswordsInStartErrors starts hubs with URLs that cannot be read.
+// TestPasswordsInStartErrors starts hubs with URLs of NATS that cannot be read.
 func TestPasswordsInStartErrors(t *testing.T) {
 	t.Parallel()
 	redis := hubtest.StartRedis(t)
-	notokens := filepath.Join(t.TempDir(), "tokens")
-	if err := os.WriteFile(notokens, []byte("me rshub_S3CRET publish:*\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	for name, env := range map[string][]string{
-		"Redis":              {"RSHUB_REDIS_URL=redis://me:S3CRET%zz@" + redis.Addr},
-		"NATS":               {"RSHUB_NATS_URL=nats://me:S3CRET@127.0.0.1:port"},
-		"NATS, a bad escape": {"RSHUB_NATS_URL=nats://me:S3CRET%zz@127.0.0.1:4222"},
-		"base":               {"RSHUB_BASE_URL=http://me:S3CRET@127.0.0.1:1"},
-		"tokens":             {"RSHUB_TOKENS_FILE=" + notokens},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			h := unstarted(t, "redis://"+redis.Addr, env...)
-			if code := h.Wait(); code != 1 || strings.Contains(h.Stderr.String(), "S3CRET") || !strings.Contains(h.Stderr.String(), "rshub: ") {
-				t.Errorf("it ends with %d and says\n%s", code, h.Stderr)
-			}
-		})
+	for _, url := range []string{"nats://me:S3CRET@127.0.0.1:port", "nats://me:S3CRET%zz@127.0.0.1:4222"} {
+		h := unstarted(t, "redis://"+redis.Addr, "RSHUB_NATS_URL="+url)
+		if code := h.Wait(); code != 1 || strings.Contains(h.Stderr.String(), "S3CRET") || !strings.Contains(h.Stderr.String(), "rshub: ") {
+			t.Errorf("with %s it ends with %d and says\n%s", url, code, h.Stderr)
+		}
 	}
 }

@@ -1,8 +1,6 @@
 package page
 
 import (
-	"bytes"
-	"context"
 	"errors"
 	"net/http"
 	"net/http/httptest"
@@ -10,31 +8,11 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
-	"syscall"
 	"testing"
 
 	"github.com/rshub/rshub/e2e/internal/browser"
 	"github.com/rshub/rshub/e2e/internal/hubtest"
 )
-
-// An output is what a program has written until now.
-type output struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (o *output) Write(p []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.text.Write(p)
-}
-
-func (o *output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.text.String()
-}
 
 // TestHowTo runs what the page tells people to paste, out of the page itself: for a set
 // that anyone may follow, and for one that needs a token.
@@ -100,25 +78,14 @@ func TestHowTo(t *testing.T) {
 						t.Fatalf("%v\n%s", err, out)
 					}
 				}
-				ctx, cancel := context.WithTimeout(t.Context(), 4*hubtest.Patience)
-				defer cancel()
-				cmd := exec.CommandContext(ctx, "bash", "-c", command)
-				var out output
-				cmd.Dir, cmd.Stdout, cmd.Stderr = dir, &out, &out
-				cmd.Env = append(os.Environ(), "TOKEN="+reader, "PYTHONPATH="+root+"/clients/python", "PATH="+filepath.Dir(hubtest.Rshub)+":"+os.Getenv("PATH"))
-				cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-				cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
-				if err := cmd.Start(); err != nil {
-					t.Fatal(err)
-				}
+				env := []string{"TOKEN=" + reader, "PYTHONPATH=" + root + "/clients/python", "PYTHONDONTWRITEBYTECODE=1", "PATH=" + filepath.Dir(hubtest.Rshub) + ":" + os.Getenv("PATH")}
+				p := hubtest.Start(t, env, nil, "bash", "-c", "cd "+dir+"\n"+command)
 				hubtest.Until(t, "the program shows the change", func() error {
-					if done(out.String()) {
-						return nil
+					if out := p.Stdout.String() + p.Stderr.String(); !done(out) {
+						return errors.New(out)
 					}
-					return errors.New(out.String())
+					return nil
 				})
-				cancel()
-				_ = cmd.Wait() // it was ended
 			})
 		}
 	}

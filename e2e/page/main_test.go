@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -123,7 +122,7 @@ func (b tab) on(s screen) {
 const axe = "node_modules/axe-core/axe.min.js"
 
 // looks checks a view on all screens: nothing is wider than the screen, axe-core finds
-// nothing, and no script has failed. With RSHUB_E2E_SCREENSHOTS it keeps pictures there.
+// nothing, and no script has failed.
 func (b tab) looks(view string) {
 	b.t.Helper()
 	script, err := os.ReadFile(axe)
@@ -141,15 +140,6 @@ func (b tab) looks(view string) {
 		found := browser.Evaluate[[]string](b.t, b, `axe.run().then(r => r.violations.map(v => v.id + ": " + v.help + " " + v.nodes.slice(0, 3).map(n => n.html + " " + (n.any[0]?.message ?? "")).join(" | ")))`, chromedp.EvalAwaitPromise)
 		if len(found) > 0 {
 			b.t.Errorf("axe-core finds in %s on %s:\n%s", view, s.name, strings.Join(found, "\n"))
-		}
-		if dir := os.Getenv("RSHUB_E2E_SCREENSHOTS"); dir != "" {
-			png, err := chromedp.Run(b, chromedp.CaptureScreenshot())
-			if err == nil {
-				err = os.WriteFile(filepath.Join(dir, view+"-"+s.name+".png"), png, 0o644)
-			}
-			if err != nil {
-				b.t.Error(err)
-			}
 		}
 	}
 	b.on(screens[0])

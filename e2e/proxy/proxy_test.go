@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/rshub/rshub/e2e/internal/hubtest"
+	"github.com/rshub/rshub/e2e/internal/trial"
 )
 
 // each runs a test with every proxy.
@@ -30,26 +31,11 @@ func each(t *testing.T, test func(t *testing.T, k kind)) {
 	}
 }
 
-// metric is the value of a series of a hub, 0 where there is none.
-func metric(t *testing.T, h *hubtest.Hub, series string) float64 {
-	t.Helper()
-	for line := range strings.Lines(string(hubtest.Must(t, http.StatusOK, http.MethodGet, h.Ops+"/metrics", nil).Body)) {
-		if rest, ok := strings.CutPrefix(line, series+" "); ok {
-			v, err := strconv.ParseFloat(strings.TrimSpace(rest), 64)
-			if err != nil {
-				t.Fatalf("%s: %v", line, err)
-			}
-			return v
-		}
-	}
-	return 0
-}
-
 // is waits until a series of a hub has a value.
 func is(t *testing.T, h *hubtest.Hub, series string, want float64) {
 	t.Helper()
 	hubtest.Until(t, fmt.Sprintf("%s is %v", series, want), func() error {
-		if v := metric(t, h, series); v != want {
+		if v := hubtest.Metric(t, h, series); v != want {
 			return fmt.Errorf("it is %v", v)
 		}
 		return nil
@@ -57,33 +43,13 @@ func is(t *testing.T, h *hubtest.Hub, series string, want float64) {
 }
 
 // exchange makes a request and reads the whole answer.
-func exchange(t *testing.T, c *http.Client, method, url string, body io.Reader, headers ...string) (*http.Response, []byte) {
+func exchange(t *testing.T, c *http.Client, method, url string, body io.Reader, headers ...string) *trial.Answer {
 	t.Helper()
-	resp, b, err := ask(c, method, url, body, headers...)
+	a, err := trial.Exchange(c, method, url, body, headers...)
 	if err != nil {
 		t.Fatalf("%s %s: %v", method, url, err)
 	}
-	return resp, b
-}
-
-// ask is exchange without a test, for other goroutines.
-func ask(c *http.Client, method, url string, body io.Reader, headers ...string) (*http.Response, []byte, error) {
-	req, err := http.NewRequest(method, url, body)
-	if err != nil {
-		return nil, nil, err
-	}
-	for _, h := range headers {
-		name, value, _ := strings.Cut(h, ": ")
-		req.Header.Add(name, value)
-	}
-	req.Host = req.Header.Get("Host")
-	resp, err := c.Do(req)
-	if err != nil {
-		return nil, nil, err
-	}
-	defer resp.Body.Close()
-	b, err := io.ReadAll(resp.Body)
-	return resp, b, err
+	return a
 }
 
 // TestOneHub does what clients do with a hub that has a proxy before it. Nothing but
@@ -142,7 +108,7 @@ func follow(t *testing.T, s *server) {
 	}
 
 	// A stream is sent as it is, and ends at the hub when its client leaves.
-	before := metric(t, h, `rshub_followers{kind="eventstream"}`)
+	before := hubtest.Metric(t, h, `rshub_followers{kind="eventstream"}`)
 	req, err := http.NewRequest(http.MethodGet, s.url+"/sets/"+set+"/changes?since=start", nil)
 	if err != nil {
 		t.Fatal(err)
@@ -169,15 +135,15 @@ func longPoll(t *testing.T, s *server) {
 	hubtest.Publish(t, h, set, hubtest.Change("a"))
 	c := s.client(t, "127.0.0.1", true)
 	var page hubtest.Message
-	resp, body := exchange(t, c, http.MethodGet, topic+"?since=now&wait=2s", nil, "Accept: application/json")
-	hubtest.Decode(t, body, &page)
-	if resp.StatusCode != http.StatusOK || len(page.Changes) > 0 {
-		t.Errorf("a wait that is over is answered %s: %s", resp.Status, body)
+	a := exchange(t, c, http.MethodGet, topic+"?since=now&wait=2s", nil, "Accept: application/json")
+	hubtest.Decode(t, a.Body, &page)
+	if a.Status != http.StatusOK || len(page.Changes) > 0 {
+		t.Errorf("a wait that is over is answered %d: %s", a.Status, a.Body)
 	}
 	done := make(chan error, 1)
 	go func() {
 		var err error
-		_, body, err = ask(c, http.MethodGet, topic+"?since="+page.Cursor+"&wait=60s", nil, "Accept: application/json")
+		a, err = trial.Exchange(c, http.MethodGet, topic+"?since="+page.Cursor+"&wait=60s", nil, "Accept: application/json")
 		done <- err
 	}()
 	for waits := true; waits; {
@@ -191,8 +157,8 @@ func longPoll(t *testing.T, s *server) {
 		case <-time.After(50 * time.Millisecond): // the first may have come before the poll
 		}
 	}
-	if !strings.Contains(string(body), "example.org/b") {
-		t.Errorf("the poll is answered %s", body)
+	if !strings.Contains(string(a.Body), "example.org/b") {
+		t.Errorf("the poll is answered %s", a.Body)
 	}
 }
 
@@ -216,10 +182,10 @@ func largePublish(t *testing.T, s *server) {
 		t.Errorf("the set is at %s, not at %d", at, n)
 	}
 	// And as one document: the bound is the hub's.
-	resp, body := exchange(t, s.client(t, "127.0.0.1", true), http.MethodPost, s.url+"/sets/document/changes",
+	a := exchange(t, s.client(t, "127.0.0.1", true), http.MethodPost, s.url+"/sets/document/changes",
 		io.MultiReader(strings.NewReader(`{"changes":[`), bytes.NewReader(bytes.ReplaceAll(lines.Bytes()[:lines.Len()-1], []byte("\n"), []byte(","))), strings.NewReader("]}")), hubtest.AsJSON)
-	if resp.StatusCode != http.StatusOK {
-		t.Errorf("a document of 20 MB is answered %s: %s", resp.Status, body)
+	if a.Status != http.StatusOK {
+		t.Errorf("a document of 20 MB is answered %d: %s", a.Status, a.Body)
 	}
 }
 
@@ -231,12 +197,12 @@ func unbuffered(t *testing.T, s *server) {
 		t.Cleanup(func() { _ = w.Close() })
 		answer := make(chan string, 1)
 		go func() {
-			resp, body, err := ask(c, http.MethodPost, s.url+"/sets/"+set+"/changes", r, hubtest.AsNDJSON)
+			a, err := trial.Exchange(c, http.MethodPost, s.url+"/sets/"+set+"/changes", r, hubtest.AsNDJSON)
 			if err != nil {
 				answer <- err.Error()
 				return
 			}
-			answer <- resp.Status + " " + string(body)
+			answer <- fmt.Sprintf("%d %s", a.Status, a.Body)
 		}()
 		if _, err := w.Write(hubtest.Changes("first", 1000)); err != nil {
 			t.Fatal(err)
@@ -260,24 +226,24 @@ func unbuffered(t *testing.T, s *server) {
 // names asks by http, and by a name that is not the hub's.
 func names(t *testing.T, s *server) {
 	c := s.client(t, "127.0.0.1", false)
-	resp, _ := exchange(t, c, http.MethodGet, s.plain+"/sets?limit=1", nil, "Host: localhost")
-	if to, err := url.Parse(resp.Header.Get("Location")); err != nil || resp.StatusCode != http.StatusPermanentRedirect || to.Scheme != "https" || to.Hostname() != "localhost" || to.RequestURI() != "/sets?limit=1" {
-		t.Errorf("http is answered %s, Location %q", resp.Status, resp.Header.Get("Location"))
+	a := exchange(t, c, http.MethodGet, s.plain+"/sets?limit=1", nil, "Host: localhost")
+	if to, err := url.Parse(a.Header.Get("Location")); err != nil || a.Status != http.StatusPermanentRedirect || to.Scheme != "https" || to.Hostname() != "localhost" || to.RequestURI() != "/sets?limit=1" {
+		t.Errorf("http is answered %d, Location %q", a.Status, a.Header.Get("Location"))
 	}
-	resp, body := exchange(t, c, http.MethodGet, s.url+"/sets", nil, "Host: evil.example")
-	if strings.Contains(string(body), `"sets"`) || s.name != "Caddy" && (resp.StatusCode != http.StatusMisdirectedRequest || !strings.Contains(string(body), "evil.example")) {
-		t.Errorf("another name is answered %s: %s", resp.Status, body)
+	a = exchange(t, c, http.MethodGet, s.url+"/sets", nil, "Host: evil.example")
+	if strings.Contains(string(a.Body), `"sets"`) || s.name != "Caddy" && (a.Status != http.StatusMisdirectedRequest || !strings.Contains(string(a.Body), "evil.example")) {
+		t.Errorf("another name is answered %d: %s", a.Status, a.Body)
 	}
-	resp, body = exchange(t, c, http.MethodGet, s.url+"/", nil)
-	if resp.StatusCode != http.StatusOK || resp.Header.Get("Strict-Transport-Security") == "" {
-		t.Errorf("the page is answered %s, %v: %s", resp.Status, resp.Header, body)
+	a = exchange(t, c, http.MethodGet, s.url+"/", nil)
+	if a.Status != http.StatusOK || a.Header.Get("Strict-Transport-Security") == "" {
+		t.Errorf("the page is answered %d, %v: %s", a.Status, a.Header, a.Body)
 	}
 	var v struct{ Sets []struct{ Topic string } }
 	hubtest.Publish(t, s.hubs[0], "named", hubtest.Change("a"))
-	_, body = exchange(t, c, http.MethodGet, s.url+"/sets", nil)
-	hubtest.Decode(t, body, &v)
+	a = exchange(t, c, http.MethodGet, s.url+"/sets", nil)
+	hubtest.Decode(t, a.Body, &v)
 	if len(v.Sets) == 0 || !strings.HasPrefix(v.Sets[0].Topic, s.url+"/sets/") {
-		t.Errorf("the sets are %s", body)
+		t.Errorf("the sets are %s", a.Body)
 	}
 }
 
@@ -295,9 +261,9 @@ func TestCallers(t *testing.T) {
 
 		// Three publishes of one address are the limit, with whatever it claims.
 		publish := func(from, id string) (status int) {
-			resp, _ := exchange(t, s.client(t, from, false), http.MethodPost, s.url+"/sets/open/changes", bytes.NewReader(hubtest.Change(id)), hubtest.AsNDJSON,
+			a := exchange(t, s.client(t, from, false), http.MethodPost, s.url+"/sets/open/changes", bytes.NewReader(hubtest.Change(id)), hubtest.AsNDJSON,
 				"X-Request-Id: "+id, "X-Forwarded-For: 198.51.100."+id)
-			return resp.StatusCode
+			return a.Status
 		}
 		for i, want := range []int{200, 200, 200, 429} {
 			if got := publish("127.0.0.2", strconv.Itoa(i)); got != want {
@@ -321,14 +287,14 @@ func TestCallers(t *testing.T) {
 		topic := "/sets/secret/changes"
 		c := s.client(t, "127.0.0.4", true)
 		exchange(t, c, http.MethodPost, s.url+topic, bytes.NewReader(hubtest.Change("a")), hubtest.AsNDJSON, "Authorization: Bearer "+token)
-		_, body := exchange(t, c, http.MethodPost, s.url+"/sets/secret/ticket", nil, "Authorization: Bearer "+token)
+		a := exchange(t, c, http.MethodPost, s.url+"/sets/secret/ticket", nil, "Authorization: Bearer "+token)
 		var given struct{ Ticket, URL string }
-		if err := json.Unmarshal(body, &given); err != nil || given.Ticket == "" {
-			t.Fatalf("there is no ticket: %s", body)
+		if err := json.Unmarshal(a.Body, &given); err != nil || given.Ticket == "" {
+			t.Fatalf("there is no ticket: %s", a.Body)
 		}
-		resp, body := exchange(t, c, http.MethodGet, given.URL+"&since=start", nil, "Accept: application/json")
-		if resp.StatusCode != http.StatusOK || !strings.Contains(string(body), "example.org/a") {
-			t.Errorf("a ticket is answered %s: %s", resp.Status, body)
+		a = exchange(t, c, http.MethodGet, given.URL+"&since=start", nil, "Accept: application/json")
+		if a.Status != http.StatusOK || !strings.Contains(string(a.Body), "example.org/a") {
+			t.Errorf("a ticket is answered %d: %s", a.Status, a.Body)
 		}
 		exchange(t, c, http.MethodGet, s.plain+topic+"?ticket="+given.Ticket, nil, "Host: localhost")
 		exchange(t, c, http.MethodGet, s.url+"/last-request", nil)

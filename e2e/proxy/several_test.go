@@ -14,12 +14,13 @@ import (
 	"time"
 
 	"github.com/rshub/rshub/e2e/internal/hubtest"
+	"github.com/rshub/rshub/e2e/internal/trial"
 )
 
 // answered is how many requests for documents and changes a hub has answered well.
 func answered(t *testing.T, h *hubtest.Hub) float64 {
 	t.Helper()
-	return metric(t, h, `rshub_http_responses_total{code="2xx",route="topic"}`)
+	return hubtest.Metric(t, h, `rshub_http_responses_total{code="2xx",route="topic"}`)
 }
 
 // A reader reads a set again and again, without retries. A read may be asked of another
@@ -34,26 +35,17 @@ func (r *reader) read(ctx context.Context, c *http.Client, url string) {
 	tick := time.NewTicker(2 * time.Millisecond) // leaves a processor to the others
 	defer tick.Stop()
 	for range tick.C {
-		status := ""
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-		if err == nil {
-			var resp *http.Response
-			if resp, err = c.Do(req); err == nil {
-				var body []byte
-				body, err = io.ReadAll(resp.Body)
-				_ = resp.Body.Close()
-				if resp.StatusCode != http.StatusOK {
-					status = resp.Status + ": " + string(body)
-				}
-			}
-		}
+		a, err := trial.Exchange(c, http.MethodGet, url, nil)
 		if ctx.Err() != nil {
 			return
 		}
+		if err == nil && a.Status != http.StatusOK {
+			err = fmt.Errorf("%d: %s", a.Status, a.Body)
+		}
 		r.mu.Lock()
 		r.reads++
-		if err != nil || status != "" {
-			r.wrong = append(r.wrong, fmt.Sprint(time.Now().Format("05.000"), " ", status, err))
+		if err != nil {
+			r.wrong = append(r.wrong, fmt.Sprint(time.Now().Format("05.000"), " ", err))
 		}
 		r.mu.Unlock()
 	}
@@ -193,9 +185,9 @@ func TestSeveralHubs(t *testing.T) {
 				if method == http.MethodPost {
 					sent = bytes.NewReader(hubtest.Change("last"))
 				}
-				resp, body := exchange(t, c, method, topic+query, sent, hubtest.AsNDJSON)
-				if resp.StatusCode != http.StatusServiceUnavailable || resp.Header.Get("Retry-After") == "" || !strings.Contains(string(body), `"type":"https://`) {
-					t.Errorf("without Redis a %s is answered %s, %v: %s", method, resp.Status, resp.Header, body)
+				a := exchange(t, c, method, topic+query, sent, hubtest.AsNDJSON)
+				if a.Status != http.StatusServiceUnavailable || a.Header.Get("Retry-After") == "" || !strings.Contains(string(a.Body), `"type":"https://`) {
+					t.Errorf("without Redis a %s is answered %d, %v: %s", method, a.Status, a.Header, a.Body)
 				}
 			}
 		}
@@ -216,9 +208,9 @@ func TestWaits(t *testing.T) {
 			p.hubs[0].Start(t)
 			s := p.start(t, swap{" 360s", " 6s"})
 			for wait, want := range map[string]int{"1s": http.StatusOK, "20s": http.StatusGatewayTimeout} {
-				resp, body := exchange(t, s.client(t, "127.0.0.1", true), http.MethodGet, s.url+"/sets/late/changes?since=now&wait="+wait, nil, "Accept: application/json")
-				if resp.StatusCode != want {
-					t.Errorf("a wait of %s is answered %s: %s", wait, resp.Status, body)
+				a := exchange(t, s.client(t, "127.0.0.1", true), http.MethodGet, s.url+"/sets/late/changes?since=now&wait="+wait, nil, "Accept: application/json")
+				if a.Status != want {
+					t.Errorf("a wait of %s is answered %d: %s", wait, a.Status, a.Body)
 				}
 			}
 		})

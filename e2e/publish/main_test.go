@@ -1,4 +1,4 @@
-// Package publish tests what is published to a hub, and how: requests good and bad, rspublish, pings.
+// Package publish tests how a source publishes to a hub: with rspublish, which is interrupted, and by pings.
 package publish
 
 import (

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/rshub/rshub/e2e/internal/hubtest"
-	"github.com/rshub/rshub/e2e/internal/trial"
 )
 
 // A pinger is a source that keeps a Change List and pings hubs when it grows.
@@ -139,59 +138,5 @@ func TestPing(t *testing.T) {
 	arrived(f)
 	if n := len(hubtest.Memory(t, two, "pings")); n != len(want) {
 		t.Errorf("the memory has %d changes of %d", n, len(want))
-	}
-}
-
-// TestHostileLists has lists without an end, lists that are where a hub must not
-// look, and redirects there. The hub says so in its log, and takes changes all
-// the while.
-func TestHostileLists(t *testing.T) {
-	t.Parallel()
-	inner := startPinger(t)
-	inner.add("https://example.org/secret")
-	endless := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		_, _ = w.Write([]byte(`<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9">`))
-		blanks := bytes.Repeat([]byte(" "), 1<<16)
-		for range 1 << 14 { // 1 GiB
-			if _, err := w.Write(blanks); err != nil {
-				return
-			}
-		}
-	}))
-	t.Cleanup(endless.Close)
-	redirect := httptest.NewServer(http.RedirectHandler("http://169.254.169.254/latest/", http.StatusTemporaryRedirect))
-	t.Cleanup(redirect.Close)
-	open, closed := hubtest.StartHub(t, hubtest.Callable...), hubtest.StartHub(t)
-	for _, test := range []struct {
-		hub             *hubtest.Hub
-		set, list, says string
-	}{
-		{open, "endless", endless.URL, "the text of one entry has at most 2,097,152 bytes"},
-		{open, "redirect", redirect.URL + "/?key=SECRET", "169.254.169.254 is not allowed"},
-		{closed, "loopback", strings.Replace(inner.url, "127.0.0.1", "localhost", 1), "the address is not allowed"},
-	} {
-		hubtest.Must(t, http.StatusOK, http.MethodPut, test.hub.URL+"/sets/"+test.set, []byte(`{"changelist":"`+test.list+`"}`))
-		ping(t, test.hub, test.hub.Topic(test.set), "hub.url")
-		hubtest.Publish(t, test.hub, test.set, hubtest.Change("meanwhile"))
-		hubtest.Until(t, "the hub says why it cannot take the list", func() error {
-			log := test.hub.Stderr.String()
-			if !strings.Contains(log, test.says) {
-				return errors.New(trial.Tail(log))
-			}
-			return nil
-		})
-		if strings.Contains(test.hub.Stderr.String(), "SECRET") {
-			t.Error("the log has the URL's query")
-		}
-		if n := len(hubtest.Memory(t, test.hub, test.set)); n != 1 {
-			t.Errorf("%s has %d changes", test.set, n)
-		}
-	}
-	a := hubtest.Must(t, http.StatusBadRequest, http.MethodPut, closed.URL+"/sets/direct", []byte(`{"changelist":"`+inner.url+`"}`))
-	if !strings.Contains(string(a.Body), "127.0.0.1 is not allowed") {
-		t.Errorf("a list on loopback is answered %s", a.Body)
-	}
-	if n := inner.requests(); n > 0 {
-		t.Errorf("the inner server was asked %d times", n)
 	}
 }

@@ -2,8 +2,6 @@ package hubtest
 
 import (
 	"errors"
-	"slices"
-	"strings"
 	"testing"
 )
 
@@ -19,21 +17,11 @@ type Cluster struct {
 // their own.
 func StartCluster(t *testing.T, n int, env ...string) *Cluster {
 	t.Helper()
-	c := &Cluster{NATS: &NATSServer{Addr: FreePort(t)}}
-	c.Redis = &RedisServer{Addr: FreePort(t), Dir: t.TempDir()}
-	c.Redis.Start(t)
-	c.NATS.Start(t)
-	t.Cleanup(c.NATS.Stop)
+	c := &Cluster{Redis: StartRedis(t), NATS: StartNATS(t)}
+	base := ""
 	for range n {
-		h := NewHub(t)
-		if len(c.Hubs) > 0 {
-			env = slices.DeleteFunc(env, func(v string) bool { return strings.HasPrefix(v, "RSHUB_BASE_URL=") })
-		}
-		env = append(env, "RSHUB_BASE_URL="+append(c.Hubs, h)[0].URL)
-		h.Env = append(h.Env, env...)
-		h.Env = append(h.Env, "RSHUB_REDIS_URL=redis://"+c.Redis.Addr, "RSHUB_NATS_URL=nats://"+c.NATS.Addr)
-		h.Start(t)
-		c.Hubs = append(c.Hubs, h)
+		c.Hubs = append(c.Hubs, JoinCluster(t, base, c.Redis.Addr, c.NATS.Addr, env...))
+		base = c.Hubs[0].URL
 	}
 	return c
 }

@@ -18,18 +18,13 @@ func StartWebSub(t testing.TB, env ...string) *Hub {
 // TrialOf is a trial of a hub, which lasts as long as the test.
 func TrialOf(t testing.TB, h *Hub) *trial.Trial {
 	t.Helper()
-	tr := trial.New(t, HubOf(h))
+	tr := trial.New(t, &trial.Hub{URL: h.URL, Client: Client, Patience: Patience})
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Log(tr.Describe())
 		}
 	})
 	return tr
-}
-
-// HubOf is a hub as trials see it.
-func HubOf(h *Hub) *trial.Hub {
-	return &trial.Hub{URL: h.URL, Client: Client, Patience: Patience}
 }
 
 // A Subscription is what a hub shows of a subscription.

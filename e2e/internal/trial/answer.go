@@ -23,6 +23,7 @@ func Exchange(client *http.Client, method, url string, body io.Reader, headers .
 		name, value, _ := strings.Cut(h, ": ")
 		req.Header.Add(name, value)
 	}
+	req.Host = req.Header.Get("Host") // empty: that of the URL
 	resp, err := client.Do(req)
 	if err != nil {
 		return nil, err

@@ -17,8 +17,8 @@ import (
 	"time"
 )
 
-// A Pair is the files of a certificate for 127.0.0.1 and hub.example.org, which signs
-// itself, and of its key.
+// A Pair is the files of a certificate for 127.0.0.1, localhost and hub.example.org, which
+// signs itself, and of its key.
 type Pair struct {
 	Cert, Key string // paths
 
@@ -64,7 +64,7 @@ func (p *Pair) Make(begins, expires time.Time) (cert, key []byte) {
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(p.serial), Subject: pkix.Name{CommonName: "rshub's tests"}, NotBefore: begins, NotAfter: expires,
 		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, DNSNames: []string{"hub.example.org"},
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, DNSNames: []string{"localhost", "hub.example.org"},
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
 	if err != nil {
