@@ -10,7 +10,7 @@ import (
 )
 
 // TestCopyCallbacks moves a memory with its subscriptions from the disk to two
-// hubs on Redis, and back. Every callback gets every change once: those that keep
+// hubs on Redis. Every callback gets every change once: those that keep
 // up, those that were dead all the time, and those that were not asked yet.
 func TestCopyCallbacks(t *testing.T) {
 	t.Parallel()
@@ -40,15 +40,10 @@ func TestCopyCallbacks(t *testing.T) {
 	dead.Kill()
 
 	url := "redis://" + redis.Addr
-	copies := func(from, to string) {
-		t.Helper()
-		code, stdout, stderr := hubtest.Run(t, nil, nil, hubtest.Rshub, "copy", "--from", from, "--to", to)
-		if code != 0 || !strings.Contains(stdout, "subscriptions") {
-			t.Fatalf("the copy ended with %d: %s%s", code, stdout, stderr)
-		}
-		t.Log(stdout)
+	code, stdout, stderr := hubtest.Run(t, nil, nil, hubtest.Rshub, "copy", "--from", onDisk.Data, "--to", url)
+	if code != 0 || !strings.Contains(stdout, "subscriptions") {
+		t.Fatalf("the copy ended with %d: %s%s", code, stdout, stderr)
 	}
-	copies(onDisk.Data, url)
 	dead.Start(t)
 	late.Start(t)
 	first := &hubtest.Hub{Host: onDisk.Host, URL: onDisk.URL, Data: t.TempDir()}
@@ -59,32 +54,17 @@ func TestCopyCallbacks(t *testing.T) {
 	late.Verified(t, new)
 	hubtest.Publish(t, second, set, hubtest.Changes("in-redis", 20))
 	all := hubtest.Memory(t, first, set)
-	check := func() {
-		t.Helper()
-		for _, d := range []struct {
-			*hubtest.Destination
-			urls []string
-		}{{here, good}, {dead, lost}, {late, new}} {
-			if n := d.AllTook(t, d.urls, all); n > 0 {
-				t.Errorf("%d deliveries are repeated", n)
-			}
+	for _, d := range []struct {
+		*hubtest.Destination
+		urls []string
+	}{{here, good}, {dead, lost}, {late, new}} {
+		if n := d.AllTook(t, d.urls, all); n > 0 {
+			t.Errorf("%d deliveries are repeated", n)
 		}
 	}
-	check()
 	if n := len(hubtest.SubscriptionsOf(t, second, set)); n != 50 {
 		t.Errorf("there are %d subscriptions", n)
 	}
-	second.Stop(t)
-	first.Stop(t)
-
-	dir := filepath.Join(t.TempDir(), "back")
-	copies(url, dir)
-	back := &hubtest.Hub{Host: onDisk.Host, URL: onDisk.URL, Data: dir}
-	back.Env = append(slices.Clone(onDisk.Env), "RSHUB_DATA="+dir, "RSHUB_BASE_URL="+onDisk.URL)
-	back.Start(t)
-	hubtest.Publish(t, back, set, hubtest.Changes("back", 20))
-	all = hubtest.Memory(t, back, set)
-	check()
 	for path, r := range here.Reports(t) {
 		if r.Verified != 1 {
 			t.Errorf("%s was verified %d times", path, r.Verified)
