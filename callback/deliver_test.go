@@ -195,7 +195,12 @@ func TestGoneEnds(t *testing.T) {
 		if tries, _, asked := c.counts(); tries != 1 || asked != 1 {
 			t.Errorf("%d tries and %d questions, want one of each", tries, asked)
 		}
-		if p := w.engine.present(); p.subscriptions != 0 || len(w.engine.topics)+len(w.engine.slots.hosts)+len(w.engine.schedule) != subscription.Shards {
+		w.settled()
+		e := w.engine
+		e.mu.Lock()
+		left := len(e.topics) + len(e.slots.hosts) + len(e.schedule)
+		e.mu.Unlock()
+		if p := e.present(); p.subscriptions != 0 || left != subscription.Shards {
 			t.Errorf("something is left: %+v", p)
 		}
 	})

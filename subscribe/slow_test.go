@@ -195,7 +195,8 @@ func TestStalledMemory(t *testing.T) {
 // A client that reads again in time is told: it gets the frame that was begun,
 // and then the close with its cursor.
 func TestTooSlowIsTold(t *testing.T) {
-	for _, query := range []string{"", "?prefix=https:"} {
+	const stuck = "?since=now&prefix=https:" // that client does not read again in time
+	for _, query := range []string{"", "?prefix=https:", stuck} {
 		synctest.Test(t, func(t *testing.T) {
 			const timeout = time.Second
 			s := newSite(t, settings{fake: true, Options: subscribe.Options{WriteTimeout: timeout}})
@@ -211,6 +212,13 @@ func TestTooSlowIsTold(t *testing.T) {
 			}
 			time.Sleep(timeout * 22 / 10) // after 15/10 it is too slow, and after 25/10 for the rest as well
 			slow.Reader = io.MultiReader(bytes.NewReader(begun), slow.Reader)
+			if query == stuck {
+				time.Sleep(timeout * 3)
+				if err := c.readAll(); websocket.IsCloseError(err, 4408) || c.cursor == end.String() {
+					t.Errorf("after all of the time it is at %s, and ends with %v", c.cursor, err)
+				}
+				return
+			}
 			reason := c.closed(4408)
 			if !strings.HasPrefix(reason, end.String()+" too slow") || c.cursor != end.String() {
 				t.Errorf("closed with %q at %s, want %v", reason, c.cursor, end)
