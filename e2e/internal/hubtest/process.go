@@ -68,7 +68,7 @@ func Start(t testing.TB, env []string, stdin io.Reader, name string, args ...str
 	return Launch(t, cmd)
 }
 
-// Launch starts a command, whose group is its own.
+// Launch starts a command, whose group is its own, and ends with it.
 func Launch(t testing.TB, cmd *exec.Cmd) *Process {
 	t.Helper()
 	p := &Process{t: t, name: cmd.Path, Cmd: cmd, Done: make(chan struct{})}
@@ -87,7 +87,8 @@ func Launch(t testing.TB, cmd *exec.Cmd) *Process {
 		_ = f.Close() // it is the process's alone: who writes to it notices its end
 	}
 	go func() {
-		_ = cmd.Wait() // the exit code says it
+		_ = cmd.Wait()                                      // the exit code says it
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // what it started does not outlive it
 		close(p.Done)
 	}()
 	t.Cleanup(func() {
