@@ -29,7 +29,7 @@ var arrows = map[string][]string{
 	"internal/budget":      {"feed"},
 	"internal/certificate": {"internal/reread"},
 	"internal/lru":         {},
-	"internal/reread":      {},
+	"internal/reread":      {"internal/backoff"},
 	"internal/flight":      {},
 	"internal/trail":       {"feed"},
 	"internal/forwarded":   {},
@@ -69,7 +69,7 @@ var arrows = map[string][]string{
 
 	"page": {"feed", "internal/accept", "problem"},
 
-	"activity": {"feed"},
+	"activity": {"feed", "internal/backoff"},
 
 	"source/relay": {"source/discovery", "feed", "source/harvest", "source/harvest/oaipmh", "inventory/audit", "outbound", "source/reconcile", "resourcesync"},
 

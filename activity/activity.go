@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/internal/backoff"
 )
 
 // How a Recorder looks around, and what it keeps.
@@ -90,12 +91,8 @@ func New(log Log, o Options) *Recorder {
 // Run looks around until ctx is done. It returns nil.
 func (r *Recorder) Run(ctx context.Context) error {
 	for pause := time.Duration(0); ; {
-		timer := time.NewTimer(pause)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
+		if backoff.Sleep(ctx, pause) != nil {
 			return nil
-		case <-timer.C:
 		}
 		begin := time.Now()
 		r.look(ctx)

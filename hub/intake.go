@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/rshub/rshub/internal/backoff"
 	"github.com/rshub/rshub/internal/budget"
 	"github.com/rshub/rshub/limit"
 	"github.com/rshub/rshub/problem"
@@ -71,12 +72,8 @@ const longestPace = 30 * time.Second
 func (in *intake) pace() error {
 	wait := max(in.user.Wait(limit.Publishes), in.user.Wait(limit.Changes), in.user.Wait(limit.Bytes))
 	if wait > 0 && wait <= longestPace {
-		timer := time.NewTimer(wait)
-		defer timer.Stop()
-		select {
-		case <-timer.C:
-		case <-in.ctx.Done():
-			return in.ctx.Err()
+		if err := backoff.Sleep(in.ctx, wait); err != nil {
+			return err
 		}
 	}
 	return in.admit()

@@ -15,6 +15,7 @@ import (
 	"github.com/rshub/rshub/access"
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/internal/backoff"
 	"github.com/rshub/rshub/internal/trail"
 	"github.com/rshub/rshub/limit"
 	"github.com/rshub/rshub/problem"
@@ -189,14 +190,8 @@ func (c *callers) look() {
 // comes from another hub, must not be judged by what was once.
 func (c *callers) lookAround(ctx context.Context) {
 	for pause := privateEvery; ; {
-		timer := time.NewTimer(pause)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
+		if backoff.SleepOrWake(ctx, pause, c.wake) != nil {
 			return
-		case <-timer.C:
-		case <-c.wake:
-			timer.Stop()
 		}
 		if anyone, _ := c.authenticator.Named("", ""); anyone.Rights.None() {
 			pause = privateEvery

@@ -9,15 +9,18 @@ import (
 )
 
 // Sleep waits for d. If ctx is done first, it returns ctx's error at once.
-func Sleep(ctx context.Context, d time.Duration) error {
+func Sleep(ctx context.Context, d time.Duration) error { return SleepOrWake(ctx, d, nil) }
+
+// SleepOrWake is Sleep, which ends also when something can be received from wake.
+func SleepOrWake(ctx context.Context, d time.Duration, wake <-chan struct{}) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
-		return ctx.Err()
+	case <-wake:
 	case <-ctx.Done():
-		return ctx.Err()
 	}
+	return ctx.Err()
 }
 
 // Doubled returns first, doubled as many times as something has failed before, but no more

@@ -7,6 +7,8 @@ import (
 	"log/slog"
 	"sync"
 	"time"
+
+	"github.com/rshub/rshub/internal/backoff"
 )
 
 // Every is how often a file is read.
@@ -35,14 +37,8 @@ func (d *Document) Watch(ctx context.Context) {
 		if d.Pause != nil {
 			pause = d.Pause(d.Err())
 		}
-		timer := time.NewTimer(pause)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
+		if backoff.SleepOrWake(ctx, pause, d.Asked) != nil {
 			return
-		case <-timer.C:
-		case <-d.Asked:
-			timer.Stop()
 		}
 		before := d.Err()
 		changed, err := d.Look(ctx)

@@ -107,12 +107,8 @@ func (h *hosts) wait(ctx context.Context, name string, at *host) error {
 		case left > shortPause:
 			return &Paused{name, until}
 		}
-		timer := time.NewTimer(left)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-			return ctx.Err()
+		if err := backoff.Sleep(ctx, left); err != nil {
+			return err
 		}
 	}
 }
