@@ -66,7 +66,7 @@ func TestHang(t *testing.T) {
 
 func TestUnreachable(t *testing.T) {
 	t.Parallel()
-	s := newServer(t)
+	s := newServer(t, "--appendfsync", "always")
 	l := start(t, s.url(), Options{})
 	makeSet(t, l, 10)
 	c := add(t, l, "a", 1).Cursor

@@ -133,7 +133,7 @@ func TestForeignSet(t *testing.T) {
 // All hubs of a memory have the same secret, also of a memory that was made before there
 // were secrets. Redis that runs again has another one, also when it is full.
 func TestSecret(t *testing.T) {
-	s := newServer(t)
+	s := newServer(t, "--appendfsync", "always")
 	ctx := t.Context()
 	o := Options{Prefix: prefix()}
 	a, b := start(t, s.url(), o), start(t, s.url(), o)
