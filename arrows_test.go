@@ -29,6 +29,7 @@ var arrows = map[string][]string{
 	"internal/budget":      {"feed"},
 	"internal/certificate": {"internal/reread"},
 	"internal/lru":         {},
+	"internal/pebbledb":    {},
 	"internal/reread":      {"internal/backoff"},
 	"internal/flight":      {},
 	"internal/trail":       {"feed"},
@@ -78,9 +79,9 @@ var arrows = map[string][]string{
 		"access", "activity", "callback", "callback/subscription", "callback/websub", "changelog", "changelog/disklog", "changelog/metered", "changelog/redislog", "claim", "client",
 		"documents", "feed", "source/harvest", "hub", "internal/backoff", "internal/budget", "internal/certificate", "internal/forwarded", "internal/nearest", "internal/redisconn", "internal/setting", "internal/trail", "inventory", "inventory/audit", "inventory/digest", "inventory/live", "inventory/web", "limit", "outbound", "outbound/meter", "page", "source/poll", "source/reconcile", "problem", "resourcesync", "subscribe",
 	},
-	"inventory/diskpages": {"feed", "inventory", "resourcesync"},
+	"inventory/diskpages": {"feed", "internal/pebbledb", "inventory", "resourcesync"},
 	"source/reconcile":    {"client", "feed", "inventory", "inventory/audit", "inventory/digest", "inventory/diskpages", "resourcesync"},
-	"source/directory":    {"feed", "internal/backoff", "source/reconcile", "resourcesync"},
+	"source/directory":    {"feed", "internal/backoff", "internal/pebbledb", "source/reconcile", "resourcesync"},
 	"internal/build":      {},
 	"internal/setting":    {},
 	"cmd/rshub":           {"access", "access/jwt", "changelog", "changelog/disklog", "client", "feed", "internal/build", "internal/nearest", "internal/progress", "internal/setting", "internal/trail", "inventory", "inventory/audit", "inventory/digest", "inventory/diskpages", "limit", "problem", "resourcesync", "server"},
@@ -89,9 +90,9 @@ var arrows = map[string][]string{
 	// The destination's end.
 	"mirror/filename": {"resourcesync"},
 	"mirror/fetch":    {"internal/backoff", "resourcesync"},
-	"mirror/ledger":   {"feed", "mirror/filename", "resourcesync"},
+	"mirror/ledger":   {"feed", "internal/pebbledb", "mirror/filename", "resourcesync"},
 	"mirror": {
-		"client", "source/discovery", "feed", "source/harvest", "internal/backoff", "inventory", "inventory/audit", "inventory/digest", "inventory/diskpages",
+		"client", "source/discovery", "feed", "source/harvest", "internal/backoff", "internal/pebbledb", "inventory", "inventory/audit", "inventory/digest", "inventory/diskpages",
 		"mirror/fetch", "mirror/filename", "mirror/ledger", "source/reconcile", "resourcesync",
 	},
 	"cmd/rsmirror": {"client", "source/discovery", "source/harvest", "internal/backoff", "internal/build", "internal/progress", "internal/setting", "mirror", "mirror/fetch", "outbound", "source/reconcile"},
@@ -129,7 +130,7 @@ var edges = map[string][]string{
 	"github.com/redis/":           {"internal/redisconn", "internal/redistest"},
 	"github.com/nats-io/":         {"hub"},
 	"github.com/gorilla/":         {"subscribe"},
-	"github.com/cockroachdb/":     {"changelog/disklog", "inventory/diskpages", "mirror/ledger"},
+	"github.com/cockroachdb/":     {"changelog/disklog", "internal/pebbledb", "inventory/diskpages", "mirror/ledger", "source/directory"},
 	"github.com/prometheus/":      {"callback", "changelog/metered", "hub", "internal/metricstest", "inventory/live", "outbound/meter", "server", "subscribe"},
 	"github.com/kelseyhightower/": {"cmd/rshub"},
 	"golang.org/x/net":            {"source/discovery"},
@@ -145,7 +146,7 @@ var apart = map[string][]string{
 	"source/discovery": {"github.com/cockroachdb/", "github.com/redis/", "github.com/prometheus/", module + "changelog"},
 	"client":           {"github.com/cockroachdb/", "github.com/redis/", "github.com/prometheus/", module + "changelog"},
 	"source/harvest":   {"github.com/cockroachdb/", "github.com/redis/", "github.com/prometheus/", module + "changelog"},
-	"cmd/rspublish":    {"github.com/redis/", "github.com/nats-io/", module + "changelog"}, // it sorts lists in Pebble
+	"cmd/rspublish":    {"github.com/redis/", "github.com/nats-io/", module + "changelog"}, // it sorts lists, and remembers hashes, in Pebble
 	"cmd/rsmirror":     {"github.com/redis/", module + "changelog"},
 }
 

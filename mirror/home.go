@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/rshub/rshub/internal/pebbledb"
 	"github.com/rshub/rshub/inventory/diskpages"
 	"github.com/rshub/rshub/mirror/filename"
 	"github.com/rshub/rshub/mirror/ledger"
@@ -65,7 +66,7 @@ func OpenHome(dir string, adopt bool) (*Home, error) {
 var ErrNoMirror = errors.New("it is no mirror")
 
 // ErrInUse means that another process has the home of a mirror open.
-var ErrInUse = ledger.ErrInUse
+var ErrInUse = pebbledb.ErrInUse
 
 // ReopenHome opens the home of a mirror that was made before.
 func ReopenHome(dir string) (*Home, error) { return reopen(dir, lockWait) }
@@ -98,7 +99,7 @@ func open(dir string, wait time.Duration) (*Home, error) {
 // openState opens a home whose state is in a directory below it.
 func openState(dir, state string) (_ *Home, err error) {
 	h := &Home{Dir: dir, state: state}
-	if h.Ledger, err = ledger.Open(filepath.Join(dir, state, ledgerName), func(err error) { fatal("", err) }); err != nil {
+	if h.Ledger, err = ledger.Open(filepath.Join(dir, state, ledgerName), fatal); err != nil {
 		return nil, err
 	}
 	if h.Root, err = os.OpenRoot(dir); err != nil {
@@ -168,7 +169,7 @@ func (h *Home) openPages() (p *diskpages.Store, closed func() error, err error) 
 
 // fatal ends the process because the disk does not take what is written. What was kept is
 // there when the home is opened again.
-func fatal(_ string, err error) {
+func fatal(err error) {
 	fmt.Fprintf(os.Stderr, "the mirror cannot be written: %v\n", err)
 	os.Exit(FatalStatus)
 }

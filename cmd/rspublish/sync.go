@@ -243,7 +243,7 @@ func (s *syncing) directory(o *reconcile.Options) (reconcile.Listing, func(), er
 		return nil, nil, err
 	}
 	if state != "" {
-		opts.Ledger, o.Dir = filepath.Join(state, "ledger"), state
+		opts.Ledger, o.Dir = filepath.Join(state, "hashes"), state
 	}
 	s.tree, err = directory.Open(s.cfg.what, s.cfg.base, opts)
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/internal/pebbledb"
 	"github.com/rshub/rshub/inventory"
 	"github.com/rshub/rshub/resourcesync"
 )
@@ -48,7 +49,7 @@ func (s *Store) record(ctx context.Context, set string) (r inventory.Record, beg
 			return r, 0, err
 		}
 	}
-	b, err := s.get([]byte(recordPrefix + set))
+	b, err := pebbledb.Get(s.db, recordPrefix+set)
 	if b == nil || err != nil {
 		return r, r.Log.Begin, err
 	}
@@ -170,7 +171,7 @@ func (s *Store) pages(ctx context.Context, set string, begin int64, numbers []ui
 	}
 	var err error
 	for i, n := range numbers {
-		if pages[i], err = s.get(pageKey(set, n)); err != nil {
+		if pages[i], err = pebbledb.Get(s.db, string(pageKey(set, n))); err != nil {
 			return nil, fmt.Errorf("page %d: %w", n, err)
 		}
 	}

@@ -1,14 +1,9 @@
 package diskpages
 
 import (
-	"errors"
-	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
-
-	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/rshub/rshub/inventory"
 )
@@ -63,37 +58,5 @@ func TestReopen(t *testing.T) {
 	}
 	if _, err := s.Load(ctx, "demo/1"); err == nil {
 		t.Error("a set's name has a slash")
-	}
-}
-
-// What is not such a store is not opened, and is not changed.
-func TestForeign(t *testing.T) {
-	dir := t.TempDir()
-	db, err := pebble.Open(dir, &pebble.Options{Logger: chatter{&Store{opts: Options{}.withDefaults()}}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := errors.Join(db.Set([]byte("a"), nil, pebble.Sync), db.Close()); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := Open(dir, Options{}); err == nil || !strings.Contains(err.Error(), "another program") {
-		t.Errorf("a foreign store opens with %v", err)
-	}
-
-	dir = t.TempDir()
-	s := open(t, dir, Options{})
-	if err := errors.Join(s.db.Set([]byte(formatKey), []byte("9"), pebble.Sync), s.Close()); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := Open(dir, Options{}); err == nil || !strings.Contains(err.Error(), `format "9"`) {
-		t.Errorf("a store of another format opens with %v", err)
-	}
-
-	file := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := Open(file, Options{}); err == nil {
-		t.Error("a file opens as a store")
 	}
 }

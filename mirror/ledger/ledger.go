@@ -13,13 +13,12 @@ import (
 	"iter"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
-	"github.com/cockroachdb/pebble/v2/bloom"
 
 	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/internal/pebbledb"
 	"github.com/rshub/rshub/mirror/filename"
 	"github.com/rshub/rshub/resourcesync"
 )
@@ -80,77 +79,20 @@ const (
 	listedPrefix  = "listed/"  // and the loc: a Listed
 	metaPrefix    = "meta/"    // and a name: a value of the caller
 	countsKey     = "counts"
-	formatKey     = "format"
-	format        = "1"
 )
 
-// ErrInUse means that another process has the ledger open.
-var ErrInUse = errors.New("it is in use by another process")
-
 // Open opens the ledger in a directory. It makes both if they do not exist. The caller
-// closes the Ledger.
-//
-// fatal ends the process because a write failed, and does not return: nobody knows then
-// what reached the disk. The ledger recovers when it is opened again.
+// closes the Ledger. For fatal, see pebbledb.Options.
 func Open(dir string, fatal func(error)) (*Ledger, error) {
-	o := &pebble.Options{
-		Logger:                      quiet{fatal},
-		FormatMajorVersion:          pebble.FormatWALSyncChunks,
-		CacheSize:                   8 << 20,
-		MemTableSize:                8 << 20,
-		MemTableStopWritesThreshold: 4,
-		MaxOpenFiles:                100,
-		// Pebble writes what waits again and again while the disk is full, and its Open
-		// does not return meanwhile.
-		EventListener: &pebble.EventListener{BackgroundError: func(err error) {
-			if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
-				fatal(fmt.Errorf("write the ledger in %s: %w", dir, err))
-			}
-		}},
-	}
-	// The default one looks ten times a second whether more compactions than before may run
-	// at the same time. That keeps an idle program busy, and here it is always one.
-	o.Experimental.CompactionScheduler = pebble.NewConcurrencyLimitSchedulerWithNoPeriodicGrantingForTest()
-	for i := range o.Levels { // most of what a new mirror asks for is not there
-		o.Levels[i].FilterPolicy = bloom.FilterPolicy(10)
-	}
-	db, err := pebble.Open(dir, o)
+	db, err := pebbledb.Open(dir, pebbledb.Options{What: "the ledger", Format: "1", Bloom: true, Fatal: fatal})
 	if err != nil {
-		if strings.Contains(err.Error(), "temporarily unavailable") || strings.Contains(err.Error(), "lock held") {
-			err = ErrInUse
-		}
-		return nil, fmt.Errorf("open the ledger in %s: %w", dir, err)
+		return nil, err
 	}
 	l := &Ledger{db: db}
-	if err := l.begin(); err != nil {
-		return nil, fmt.Errorf("open the ledger in %s: %w", dir, errors.Join(err, db.Close()))
+	if _, err := l.read(countsKey, &l.counts); err != nil {
+		return nil, errors.Join(err, db.Close())
 	}
 	return l, nil
-}
-
-// quiet is what Pebble logs to. Its errors are returned besides.
-type quiet struct{ fatal func(error) }
-
-func (quiet) Infof(string, ...any)  {}
-func (quiet) Errorf(string, ...any) {}
-func (q quiet) Fatalf(format string, args ...any) {
-	q.fatal(fmt.Errorf("write the ledger: "+format, args...))
-}
-
-// begin checks the format, and reads the counts.
-func (l *Ledger) begin() error {
-	switch v, err := l.get(formatKey); {
-	case err != nil:
-		return err
-	case v == nil:
-		if err := l.db.Set([]byte(formatKey), []byte(format), pebble.Sync); err != nil {
-			return err
-		}
-	case string(v) != format:
-		return fmt.Errorf("it has the format %.20q, and this program knows only %q", v, format)
-	}
-	_, err := l.read(countsKey, &l.counts)
-	return err
 }
 
 // Close closes the ledger. Nothing may be called after it.
@@ -166,18 +108,7 @@ func (l *Ledger) Copy(dir string) error {
 }
 
 // get returns the value of a key; nil if there is none.
-func (l *Ledger) get(key string) ([]byte, error) { return get(l.db, key) }
-
-func get(from pebble.Reader, key string) ([]byte, error) {
-	v, closer, err := from.Get([]byte(key))
-	if errors.Is(err, pebble.ErrNotFound) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	return append([]byte{}, v...), closer.Close()
-}
+func (l *Ledger) get(key string) ([]byte, error) { return pebbledb.Get(l.db, key) }
 
 // read reads the value of a key as JSON.
 func (l *Ledger) read(key string, into any) (ok bool, err error) {
@@ -283,7 +214,7 @@ type taken struct {
 }
 
 func (t *taken) File(path string) bool {
-	owner, err := get(t.in, pathPrefix+strings.ToLower(path))
+	owner, err := pebbledb.Get(t.in, pathPrefix+strings.ToLower(path))
 	t.err = errors.Join(t.err, err)
 	return owner != nil && string(owner) != t.loc
 }

@@ -29,7 +29,7 @@ type Options struct {
 	// TemporaryNames.
 	Temporary bool
 
-	// Ledger is the file that remembers hashes, so that a file is read again only if it
+	// Ledger is the directory that remembers hashes, so that a file is read again only if it
 	// has changed. It is made if there is none. One Tree at a time may use it. Default:
 	// every file is read each time.
 	Ledger string

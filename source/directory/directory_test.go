@@ -1,14 +1,17 @@
 package directory
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
 	"fmt"
 	"hash"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -206,64 +209,82 @@ func TestLedgerOfABrokenList(t *testing.T) {
 	for i := range 2_000 {
 		p.write(fmt.Sprintf("%04d", i), fmt.Sprint(i))
 	}
-	p.list()
-	whole, err := os.ReadFile(p.opts.Ledger)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, damage := range []struct {
-		name string
-		next []byte
-		most int // files that are read again
-	}{
-		{"nothing was written", nil, 0},
-		{"killed between blocks", whole[:len(magic)], 0},
-		{"killed in a block", whole[:len(whole)/2], 0},
-		{"a torn block", append(slices.Clone(whole[:len(whole)/2]), make([]byte, 100)...), 0},
-		{"something else", []byte("hello"), 0},
-	} {
-		if err := os.WriteFile(p.opts.Ledger+nextSuffix, damage.next, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if l := p.list(); l.Hashed > damage.most || len(l.files) != 2_000 {
-			t.Errorf("%s: it reads %d of %d files", damage.name, l.Hashed, len(l.files))
-		}
-	}
-	// The next ledger is all that a killed first list has left.
-	if err := os.WriteFile(p.opts.Ledger+nextSuffix, whole[:len(whole)*3/4], 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Remove(p.opts.Ledger); err != nil {
-		t.Fatal(err)
-	}
-	if l := p.list(); l.Hashed == 0 || l.Hashed > 1_200 {
-		t.Errorf("after a killed first list it reads %d of 2,000 files", l.Hashed)
-	}
-	// A flipped bit costs reading again, and is never taken for a hash.
-	damaged, err := os.ReadFile(p.opts.Ledger)
-	if err != nil {
-		t.Fatal(err)
-	}
-	damaged[len(damaged)/3] ^= 1
-	if err := os.WriteFile(p.opts.Ledger, damaged, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	l := p.list()
-	for i := range 2_000 {
-		if got := l.files[fmt.Sprintf("%04d", i)].Hash; got != fmt.Sprintf("sha-256:%x", sha256.Sum256([]byte(fmt.Sprint(i)))) {
-			t.Fatalf("file %d has the hash %s", i, got)
-		}
-	}
-	// A list that nobody wants to its end.
-	p.write("0001", "other")
+	killed := filepath.Join(t.TempDir(), "killed") // as the system has it when the process is killed
 	n := 0
 	for range p.open().Resources(t.Context()) {
-		if n++; n == 1_000 {
+		if n++; n == 1_500 {
+			for size(t, p.opts.Ledger) < 32<<10 { // it is written by another goroutine
+				runtime.Gosched()
+			}
+			if err := os.CopyFS(killed, os.DirFS(p.opts.Ledger)); err != nil {
+				t.Fatal(err)
+			}
 			break
 		}
 	}
-	if l := p.list(); l.Hashed != 0 {
-		t.Errorf("after a list that broke off it reads %d files", l.Hashed)
+	if l := p.list(); l.Hashed != 500 {
+		t.Errorf("after a list that broke off it reads %d of 2,000 files", l.Hashed)
+	}
+	p.write("0001", "other")
+	for range p.open().Resources(t.Context()) {
+		break
+	}
+	if l := p.list(); l.Hashed != 1 {
+		t.Errorf("after a list that broke off at once it reads %d files", l.Hashed)
+	}
+	p.opts.Ledger = killed
+	if l := p.list(); l.Hashed < 500 || l.Hashed > 1_900 {
+		t.Errorf("after a list that was killed it reads %d of 2,000 files", l.Hashed)
+	}
+}
+
+func size(t *testing.T, dir string) (all int64) {
+	names, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range names {
+		if info, err := n.Info(); err == nil {
+			all += info.Size()
+		}
+	}
+	return all
+}
+
+// Damage costs reading again, and is never taken for a hash.
+func TestDamagedLedger(t *testing.T) {
+	p := newPlace(t)
+	for i := range 2_000 {
+		p.write(fmt.Sprintf("%04d", i), fmt.Sprint(i))
+	}
+	p.list()
+	names, err := os.ReadDir(p.opts.Ledger)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range names {
+		name := filepath.Join(p.opts.Ledger, n.Name())
+		whole, err := os.ReadFile(name)
+		if errors.Is(err, fs.ErrNotExist) || err == nil && len(whole) == 0 {
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		whole[len(whole)/3] ^= 1
+		if err := os.WriteFile(name, whole, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			for i, f := range p.list().files {
+				if n := strings.TrimLeft(i, "0"); f.Hash != fmt.Sprintf("sha-256:%x", sha256.Sum256([]byte(cmp.Or(n, "0")))) {
+					t.Fatalf("%s is damaged: file %s has the hash %s", name, i, f.Hash)
+				}
+			}
+		}
+		if l := p.list(); l.Hashed != 0 {
+			t.Errorf("%s was damaged: it reads %d files still", name, l.Hashed)
+		}
 	}
 }
 
@@ -406,27 +427,6 @@ func TestVanished(t *testing.T) {
 			t.Errorf("it yields %v, %v", e, err)
 		}
 	}
-}
-
-func FuzzLedger(f *testing.F) {
-	r := record{path: "a/b", size: 3, mtime: -1, ctime: 1 << 60, inode: 7}
-	f.Add(r.append(nil))
-	f.Add([]byte{})
-	f.Add([]byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1})
-	f.Fuzz(func(t *testing.T, b []byte) {
-		var r record
-		path, rest, err := r.cut(b)
-		if err != nil {
-			return
-		}
-		r.path = string(path)
-		var again record
-		path, _, err = again.cut(r.append(nil))
-		again.path = string(path)
-		if err != nil || again != r || len(rest) > len(b)-len(r.path) {
-			t.Errorf("%+v is read as %+v, %v", r, again, err)
-		}
-	})
 }
 
 // Different paths have different locs, and a loc is a URL of the path.

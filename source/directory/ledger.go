@@ -1,39 +1,17 @@
 package directory
 
 import (
-	"bufio"
 	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"hash/crc32"
-	"io"
 	"io/fs"
 	"os"
-	"path/filepath"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/rshub/rshub/internal/pebbledb"
 )
-
-// A ledger remembers the hash of each file, with what the system said of the file then. It
-// is a file of records in the order of the paths, the order in which a Tree is walked. So a
-// walk reads the old ledger beside the files, and writes the next one, and needs memory
-// for one record of each.
-//
-// The next ledger replaces the old one when the walk ends. A walk that breaks off leaves
-// it behind, and the following walk takes the hashes in it: reading files may have taken
-// hours. Records are written in blocks with a checksum, so a block that a crash has torn
-// is seen, and only costs reading some files again.
-//
-//	ledger  magic, then blocks
-//	block   length of the records uint32, CRC-32C of the records uint32, records
-//	record  path as length uvarint and bytes; size, mtime, ctime varint; inode uvarint; sha-256
-
-const (
-	magic      = "rspublish ledger 1\n"
-	blockBytes = 32 << 10
-	maxBlock   = 1 << 20
-)
-
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // A record is what a ledger has of a file.
 type record struct {
@@ -52,273 +30,121 @@ func stat(path string, info fs.FileInfo) record {
 	return r
 }
 
-// same reports whether the system says the same of both, which have the same path. Then
-// they have the same hash.
-func (r *record) same(o *record) bool {
-	return r.size == o.size && r.mtime == o.mtime && r.ctime == o.ctime && r.inode == o.inode
-}
+// hash returns the hash as a resource has it.
+func (r *record) hash() string { return "sha-256:" + hex.EncodeToString(r.sha256[:]) }
 
-func (r *record) append(b []byte) []byte {
-	b = binary.AppendUvarint(b, uint64(len(r.path)))
-	b = append(b, r.path...)
-	b = binary.AppendVarint(b, r.size)
-	b = binary.AppendVarint(b, r.mtime)
-	b = binary.AppendVarint(b, r.ctime)
-	b = binary.AppendUvarint(b, r.inode)
+// value returns what the ledger has under the path: four numbers of eight bytes, and the hash.
+func (r *record) value() []byte {
+	b := make([]byte, 0, 4*8+len(r.sha256))
+	for _, n := range [...]uint64{uint64(r.size), uint64(r.mtime), uint64(r.ctime), r.inode} {
+		b = binary.BigEndian.AppendUint64(b, n)
+	}
 	return append(b, r.sha256[:]...)
 }
 
-var errTorn = errors.New("the ledger is torn")
+// A ledger remembers the hash of each file by its path, with what the system said of the file
+// then. A walk visits the files in the order of their paths, so it reads the ledger beside
+// them, and removes what it passes over. A walk that breaks off or is killed leaves what it has
+// found out, and what was known behind that: reading files may have taken hours. A ledger that is damaged
+// is begun anew, which only costs reading the files again.
+type ledger struct {
+	dir string
+	db  *pebble.DB // nil: nothing is remembered
+	old *pebble.Iterator
+	err error // the first
+}
 
-// cut takes a record off b. The path is a part of b.
-func (r *record) cut(b []byte) (path, rest []byte, err error) {
-	n, l := binary.Uvarint(b)
-	if l <= 0 || n > uint64(len(b)-l) {
-		return nil, nil, errTorn
+// openLedger opens the ledger in a directory for a walk. Without a directory nothing is
+// remembered.
+func openLedger(dir string) (*ledger, error) {
+	if dir == "" {
+		return &ledger{}, nil
 	}
-	path, b = b[l:l+int(n)], b[l+int(n):]
-	for _, v := range []*int64{&r.size, &r.mtime, &r.ctime} {
-		if *v, l = binary.Varint(b); l <= 0 {
-			return nil, nil, errTorn
+	o := pebbledb.Options{What: "the hashes of the walk before", Format: "1"}
+	db, err := pebbledb.Open(dir, o)
+	if pebble.IsCorruptionError(err) {
+		if err := os.RemoveAll(dir); err != nil {
+			return nil, err
 		}
-		b = b[l:]
+		db, err = pebbledb.Open(dir, o)
 	}
-	if r.inode, l = binary.Uvarint(b); l <= 0 || len(b)-l < len(r.sha256) {
-		return nil, nil, errTorn
-	}
-	b = b[l:]
-	return path, b[copy(r.sha256[:], b):], nil
-}
-
-// A ledgerReader reads the records of a ledger, up to its end or to the first block that
-// is torn.
-type ledgerReader struct {
-	file  *os.File
-	in    *bufio.Reader
-	block []byte // records that are not read yet
-	space []byte
-	path  []byte // of the next record; good until advance
-	next  record // without its path
-	ok    bool   // there is a next record
-}
-
-// openLedger opens a ledger. One that is not there, or not a ledger, has no records.
-func openLedger(name string) *ledgerReader {
-	r := &ledgerReader{}
-	f, err := os.Open(name)
 	if err != nil {
-		return r
+		return nil, err
 	}
-	r.file, r.in = f, bufio.NewReaderSize(f, 256<<10)
-	head := make([]byte, len(magic))
-	if _, err := io.ReadFull(r.in, head); err == nil && string(head) == magic {
-		r.advance()
+	l := &ledger{dir: dir, db: db}
+	if l.old, err = db.NewIter(&pebble.IterOptions{LowerBound: []byte(recordPrefix), UpperBound: []byte(recordsEnd)}); err != nil {
+		return nil, errors.Join(err, db.Close())
 	}
-	return r
+	l.old.First()
+	return l, nil
 }
 
-// advance goes to the next record.
-func (r *ledgerReader) advance() {
-	r.ok = false
-	for len(r.block) == 0 {
-		var head [8]byte
-		if _, err := io.ReadFull(r.in, head[:]); err != nil {
-			return
-		}
-		n := int(binary.BigEndian.Uint32(head[:]))
-		if n == 0 || n > maxBlock {
-			return
-		}
-		if cap(r.space) < n {
-			r.space = make([]byte, n)
-		}
-		r.block = r.space[:n]
-		if _, err := io.ReadFull(r.in, r.block); err != nil || crc32.Checksum(r.block, castagnoli) != binary.BigEndian.Uint32(head[4:]) {
-			r.block = nil
-			return
-		}
-	}
-	var err error
-	if r.path, r.block, err = r.next.cut(r.block); err == nil {
-		r.ok = true
-	}
-}
+// The keys of records: a prefix and the path. No path follows recordsEnd.
+const (
+	recordPrefix = "file/"
+	recordsEnd   = "file0"
+)
 
-// find returns the record of a path. Paths must be asked for in order.
-func (r *ledgerReader) find(path string) (*record, bool) {
-	for r.ok && string(r.path) < path {
-		r.advance()
-	}
-	return &r.next, r.ok && string(r.path) == path
-}
-
-// record returns the next record, whole.
-func (r *ledgerReader) record() *record {
-	r.next.path = string(r.path)
-	return &r.next
-}
-
-func (r *ledgerReader) close() {
-	if r.file != nil {
-		_ = r.file.Close() // it was only read
-	}
-}
-
-// A ledgerWriter writes the next ledger.
-type ledgerWriter struct {
-	file  *os.File
-	block []byte
-	err   error // the first
-}
-
-func newLedgerWriter(name string) *ledgerWriter {
-	w := &ledgerWriter{block: make([]byte, 8, blockBytes+4096)}
-	if w.file, w.err = os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600); w.err == nil {
-		_, w.err = w.file.WriteString(magic)
-	}
-	return w
-}
-
-// add writes a record. Records must come in the order of the paths.
-func (w *ledgerWriter) add(r *record) {
-	if w.block = r.append(w.block); len(w.block) >= blockBytes {
-		w.flush()
-	}
-}
-
-// flush hands what was added to the system.
-func (w *ledgerWriter) flush() {
-	if records := w.block[8:]; len(records) > 0 && w.err == nil {
-		binary.BigEndian.PutUint32(w.block, uint32(len(records)))
-		binary.BigEndian.PutUint32(w.block[4:], crc32.Checksum(records, castagnoli))
-		_, w.err = w.file.Write(w.block)
-	}
-	w.block = w.block[:8]
-}
-
-// close writes what is left. After the sync the ledger outlasts a crash of the machine.
-func (w *ledgerWriter) close(sync bool) error {
-	w.flush()
-	if w.file == nil {
-		return w.err
-	}
-	if sync && w.err == nil {
-		w.err = w.file.Sync()
-	}
-	return errors.Join(w.err, w.file.Close())
-}
-
-// nextSuffix is behind the name of a ledger that is being written.
-const nextSuffix = ".next"
-
-// A pair is the ledger of the walk before, and that of this one.
-type pair struct {
-	name string // empty: there is none
-	old  *ledgerReader
-	next *ledgerWriter
-}
-
-// openPair opens the ledger with a name, for a walk.
-func openPair(name string) (*pair, error) {
-	p := &pair{name: name, old: &ledgerReader{}}
-	if name == "" {
-		return p, nil
-	}
-	if err := recoverLedger(name); err != nil {
-		return nil, fmt.Errorf("the ledger of the walk before: %w", err)
-	}
-	p.old, p.next = openLedger(name), newLedgerWriter(name+nextSuffix)
-	if p.next.err != nil {
-		p.old.close()
-		return nil, fmt.Errorf("write the ledger: %w", p.next.err)
-	}
-	return p, nil
-}
-
-// recoverLedger puts what a walk that was killed has written in front of what the old
-// ledger has behind that.
-func recoverLedger(name string) error {
-	broken := openLedger(name + nextSuffix)
-	defer broken.close()
-	if broken.file == nil {
-		return nil
-	}
-	if !broken.ok {
-		return os.Remove(name + nextSuffix)
-	}
-	merged := newLedgerWriter(name + ".merged")
-	last := ""
-	for ; broken.ok; broken.advance() {
-		last = broken.record().path
-		merged.add(&broken.next)
-	}
-	old := openLedger(name)
-	defer old.close()
-	merged.rest(old, last)
-	if err := merged.close(true); err != nil {
-		return err
-	}
-	if err := os.Rename(name+".merged", name); err != nil {
-		return err
-	}
-	return os.Remove(name + nextSuffix)
-}
-
-// rest adds what a ledger has behind a path.
-func (w *ledgerWriter) rest(old *ledgerReader, last string) {
-	for ; old.ok; old.advance() {
-		if string(old.path) > last {
-			w.add(old.record())
-		}
-	}
-}
-
-// find returns what the old ledger has of a file, if the file has not changed since.
-func (p *pair) find(r *record) bool {
-	old, ok := p.old.find(r.path)
-	if !ok || !old.same(r) {
+// find sets the hash of a file, if the ledger has it and the file has not changed since. Files
+// must be asked for in the order of their paths.
+func (l *ledger) find(r *record) bool {
+	if l.db == nil {
 		return false
 	}
-	r.sha256 = old.sha256
+	key := recordPrefix + r.path
+	for l.old.Valid() && string(l.old.Key()) < key {
+		l.drop()
+	}
+	if !l.old.Valid() || string(l.old.Key()) != key {
+		return false
+	}
+	v, known := l.old.Value(), r.value()
+	stat := len(known) - len(r.sha256)
+	if len(v) != len(known) || string(v[:stat]) != string(known[:stat]) {
+		l.drop()
+		return false
+	}
+	copy(r.sha256[:], v[stat:])
+	l.old.Next()
 	return true
 }
 
-// add puts a file into the next ledger.
-func (p *pair) add(r *record) {
-	if p.next != nil {
-		p.next.add(r)
+// drop removes the record that find would look at next.
+func (l *ledger) drop() {
+	l.note(l.db.Delete(l.old.Key(), pebble.NoSync))
+	l.old.Next()
+}
+
+// add remembers the hash of a file.
+func (l *ledger) add(r *record) {
+	if l.db != nil {
+		l.note(l.db.Set([]byte(recordPrefix+r.path), r.value(), pebble.NoSync))
 	}
 }
 
-// flush hands what was added to the system, because to find it out again would take long.
-func (p *pair) flush() {
-	if p.next != nil {
-		p.next.flush()
+func (l *ledger) note(err error) {
+	if l.err == nil {
+		l.err = err
 	}
 }
 
-// close ends the walk at a path: what the old ledger has behind it stays. The path is
-// empty if the walk has seen all files.
-func (p *pair) close(last string, whole bool) error {
-	defer p.old.close()
-	if p.next == nil {
+// close ends the walk, and makes what it has found out durable. If it was whole, files that it
+// has not seen are forgotten.
+func (l *ledger) close(whole bool) error {
+	if l.db == nil {
 		return nil
 	}
-	if !whole {
-		p.next.rest(p.old, last)
+	for whole && l.old.Valid() {
+		l.drop()
 	}
-	if err := p.next.close(true); err != nil {
-		return fmt.Errorf("write the ledger: %w", err)
+	l.note(l.old.Close())
+	l.note(l.db.LogData(nil, pebble.Sync))
+	l.note(l.db.Close())
+	if pebble.IsCorruptionError(l.err) {
+		l.err = os.RemoveAll(l.dir)
 	}
-	if err := os.Rename(p.name+nextSuffix, p.name); err != nil {
-		return fmt.Errorf("write the ledger: %w", err)
-	}
-	if dir, err := os.Open(filepath.Dir(p.name)); err == nil {
-		_ = dir.Sync() // not every file system can; then the rename is as durable as it gets
-		_ = dir.Close()
+	if l.err != nil {
+		return fmt.Errorf("remember the hashes: %w", l.err)
 	}
 	return nil
 }
-
-// hash returns the hash as a resource has it.
-func (r *record) hash() string { return "sha-256:" + hex.EncodeToString(r.sha256[:]) }

@@ -35,7 +35,6 @@ type reader struct {
 	root  *os.Root
 	sum   hash.Hash
 	space []byte
-	since int64 // bytes since the ledger was flushed
 }
 
 func newReader(t *Tree) (*reader, error) {

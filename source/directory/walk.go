@@ -48,11 +48,10 @@ type walk struct {
 	ctx      context.Context
 	yield    func(*feed.Entry, error) bool
 	reader   *reader
-	ledger   *pair
+	ledger   *ledger
 	types    map[string]string // media types by extension
 	patience time.Duration     // how long the walk still waits for files to settle
 
-	last     string // the path of the newest file
 	position uint64
 }
 
@@ -65,7 +64,7 @@ func (w *walk) run() (err error) {
 		return err
 	}
 	defer w.reader.close()
-	if w.ledger, err = openPair(w.opts.Ledger); err != nil {
+	if w.ledger, err = openLedger(w.opts.Ledger); err != nil {
 		return err
 	}
 	w.enter(".")
@@ -79,7 +78,7 @@ func (w *walk) run() (err error) {
 			err = errors.New("it was replaced by another directory meanwhile")
 		}
 	}
-	if closed := w.ledger.close(w.last, err == nil); err == nil {
+	if closed := w.ledger.close(err == nil); err == nil {
 		err = closed
 	}
 	return err
@@ -159,17 +158,9 @@ func (w *walk) one(n *name) error {
 		}
 		w.stats.Hashed++
 		w.stats.Bytes += r.size
-		w.last = r.path
 		if trusted {
 			w.ledger.add(&r)
 		}
-		if w.reader.since += r.size; w.reader.since > flushBytes {
-			w.reader.since = 0
-			w.ledger.flush()
-		}
-	} else {
-		w.last = r.path
-		w.ledger.add(&r)
 	}
 	w.stats.Files++
 	w.position++
@@ -178,9 +169,6 @@ func (w *walk) one(n *name) error {
 	}
 	return nil
 }
-
-// flushBytes is how many bytes are read before their hashes are handed to the system.
-const flushBytes = 64 << 20
 
 // directory lists what is in a directory.
 func (w *walk) directory(p string) error {

@@ -1,0 +1,49 @@
+package pebbledb
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2"
+)
+
+// What is no such database is not opened, and is not changed.
+func TestForeign(t *testing.T) {
+	dir := t.TempDir()
+	db, err := pebble.Open(dir, &pebble.Options{Logger: chatter{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(db.Set([]byte("a"), nil, pebble.Sync), db.Close()); err != nil {
+		t.Fatal(err)
+	}
+	o := Options{What: "the numbers", Format: "1"}
+	if _, err := Open(dir, o); err == nil || !strings.Contains(err.Error(), "another program") {
+		t.Errorf("a foreign database opens with %v", err)
+	}
+
+	dir = t.TempDir()
+	if db, err = Open(dir, Options{What: "the numbers", Format: "9"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(dir, o); !errors.Is(err, ErrInUse) {
+		t.Errorf("it opens twice: %v", err)
+	}
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(dir, o); err == nil || !strings.Contains(err.Error(), `format "9"`) {
+		t.Errorf("a database of another format opens with %v", err)
+	}
+
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(file, o); err == nil {
+		t.Error("a file opens as a database")
+	}
+}
