@@ -16,7 +16,7 @@ import (
 
 // TestBacklog holds a backlog against a map.
 func TestBacklog(t *testing.T) {
-	r, recent := rand.New(rand.NewPCG(1, 2)), newRecent()
+	r := rand.New(rand.NewPCG(1, 2))
 	for round := range 50 {
 		var b backlog
 		want := map[string]feed.Entry{}
@@ -32,12 +32,12 @@ func TestBacklog(t *testing.T) {
 				entries[i], want[e.Change.Loc] = e, e
 				at++
 			}
-			b.add(entries, recent)
+			b.add(entries)
 			if r.IntN(3) == 0 {
 				b.order()
 			}
 		}
-		if n := b.order(); n != len(want) || b.len() != n {
+		if n := b.len(); n != len(want) {
 			t.Fatalf("%d resources, want %d", n, len(want))
 		}
 		locs := slices.Collect(b.locs())

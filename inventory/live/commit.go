@@ -43,7 +43,7 @@ func (j *job) commit(ctx context.Context) error {
 // make makes a root of what waits, as c says.
 func (j *job) make(ctx context.Context, c inventory.Changes) error {
 	m := j.maker
-	n := j.backlog.order()
+	n := j.backlog.len()
 	c.Sorted, c.Runs = j.backlog.entries(), j.runs
 	c.Step = func() error { return m.pace.step(ctx) }
 	begin := time.Now()
@@ -80,7 +80,7 @@ func (j *job) spill(ctx context.Context) (err error) {
 			return fmt.Errorf("set %q: begin runs: %w", j.set, err)
 		}
 	}
-	n := j.backlog.order()
+	n := j.backlog.len()
 	if err := j.runs.Add(ctx, j.backlog.entries(), func() error { return j.maker.pace.step(ctx) }); err != nil {
 		j.lost(err)
 		return fmt.Errorf("set %q: write a run of %d resources: %w", j.set, n, err)

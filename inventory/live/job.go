@@ -232,7 +232,7 @@ func (j *job) read(ctx context.Context) error {
 // add adds what was read of the log to the backlog.
 func (j *job) add(b *feed.Batch) {
 	before := j.backlog.bytes
-	j.backlog.add(b.Entries, j.maker.recent)
+	j.backlog.add(b.Entries)
 	j.maker.waiting += j.backlog.bytes - before
 	if j.to = b.Cursor; j.to.Position > j.state.Head.Position {
 		j.state.Head = j.to
@@ -292,7 +292,6 @@ func (j *job) due(ctx context.Context, list bool) (bool, error) {
 	case age < commitEvery || n < j.next:
 		return false, nil
 	}
-	n = j.backlog.order()
 	cost, err := j.inv.Tree(j.root).Cost(ctx, j.backlog.locs())
 	if err != nil {
 		return false, err

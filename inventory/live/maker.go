@@ -22,7 +22,6 @@ type maker struct {
 	jobs    map[string]*job
 	active  map[string]*job // those of jobs that are looked at often
 	waiting int             // bytes of all backlogs
-	recent  *recent         // of all backlogs
 	scanned time.Time       // when all sets were looked at
 	said    string          // the last failure to look at the sets, which was logged
 
@@ -33,7 +32,7 @@ type maker struct {
 }
 
 func newMaker(l *Live) *maker {
-	m := &maker{live: l, recent: newRecent(), wake: make(chan struct{}, 1), jobs: map[string]*job{}, active: map[string]*job{}, asked: map[string]bool{}}
+	m := &maker{live: l, wake: make(chan struct{}, 1), jobs: map[string]*job{}, active: map[string]*job{}, asked: map[string]bool{}}
 	m.pace.look = m.glance
 	return m
 }

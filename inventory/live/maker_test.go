@@ -95,7 +95,7 @@ func TestCatchUp(t *testing.T) {
 		for _, set := range []string{"a", "b", "c"} {
 			w.state(l, set)
 		}
-		if n := w.waiting(l); n != 0 || most > 600_000+2*chunkBytes {
+		if n := w.waiting(l); n != 0 || most > 600_000+2*readEntries*250 {
 			t.Errorf("%d bytes wait although everything is committed; it was %d at most", n, most)
 		}
 	})
@@ -114,7 +114,7 @@ func TestWaiting(t *testing.T) {
 		l, _ := w.hub(Options{WaitBytes: 600_000})
 		for range 100 {
 			w.after(time.Second)
-			if n := w.waiting(l); n > 600_000+2*chunkBytes {
+			if n := w.waiting(l); n > 600_000+2*readEntries*250 {
 				t.Fatalf("%d bytes wait", n)
 			}
 		}
