@@ -28,14 +28,14 @@ var everything = filters{}.of(feed.Filter{})
 func TestCutIsTheBatch(t *testing.T) {
 	log := memorytest.Open(t)
 	batches := memorytest.Fill(t, log, "demo", memorytest.Changes("a", 3), memorytest.Changes("b", 2), memorytest.Changes("c", 4))
-	var w window
+	var w spans
 	for _, b := range batches {
-		w.add(b, windowBytes)
+		w.add(b)
 	}
 	begin := batches[0].After
 	for name, src := range map[string]*source{
-		"window": newSource(log, "demo", &w, limits{1000, 1 << 20}),
-		"memory": newSource(log, "demo", &window{}, limits{1000, 1 << 20}),
+		"kept":   newSource(log, "demo", &w, limits{1000, 1 << 20}),
+		"memory": newSource(log, "demo", &spans{}, limits{1000, 1 << 20}),
 	} {
 		all, err := log.Since(t.Context(), "demo", begin, 0)
 		if err != nil {
@@ -66,7 +66,7 @@ func TestCutIsTheBatch(t *testing.T) {
 		}
 	}
 	// Before the set was made: the log began just before its first entry.
-	c, err := newSource(log, "demo", &window{}, limits{1000, 1 << 20}).cut(t.Context(), &point{}, everything, 1000, 0)
+	c, err := newSource(log, "demo", &spans{}, limits{1000, 1 << 20}).cut(t.Context(), &point{}, everything, 1000, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,9 +81,9 @@ func TestCutLimits(t *testing.T) {
 	log := memorytest.Open(t)
 	batches := memorytest.Fill(t, log, "demo", memorytest.Changes("a", 30), memorytest.Changes("b", 1), memorytest.Changes("c", 45))
 	one := len(textOf(batches[1]))
-	var w window
+	var w spans
 	for _, b := range batches {
-		w.add(b, windowBytes)
+		w.add(b)
 	}
 	for _, test := range []struct {
 		name   string
@@ -96,7 +96,7 @@ func TestCutLimits(t *testing.T) {
 		{"bytes", limits{1000, 5*one + 50}, 1000, 5},
 		{"a single one is always taken", limits{1000, 1}, 1000, 1},
 	} {
-		for name, src := range map[string]*source{"window": newSource(log, "demo", &w, test.limits), "memory": newSource(log, "demo", &window{}, test.limits)} {
+		for name, src := range map[string]*source{"kept": newSource(log, "demo", &w, test.limits), "memory": newSource(log, "demo", &spans{}, test.limits)} {
 			at := &point{cursor: batches[0].After}
 			total := 0
 			for {
@@ -136,9 +136,9 @@ func TestCutFilter(t *testing.T) {
 	log := memorytest.Open(t)
 	batches := memorytest.Fill(t, log, "demo", memorytest.Changes("a", 3), memorytest.Changes("b", 2), memorytest.Changes("a", 1), memorytest.Changes("b", 1))
 	f := filters{}.of(feed.Filter{Prefix: "https://example.org/b/"})
-	var w window
+	var w spans
 	for _, b := range batches {
-		w.add(b, windowBytes)
+		w.add(b)
 	}
 	src := newSource(log, "demo", &w, limits{2, 1 << 20})
 	at := &point{cursor: batches[0].After}
@@ -175,9 +175,9 @@ func TestCutFilter(t *testing.T) {
 func TestCutAgain(t *testing.T) {
 	log := memorytest.Open(t)
 	batches := memorytest.Fill(t, log, "demo", memorytest.Changes("a", 3), memorytest.Changes("b", 2))
-	var w window
+	var w spans
 	for _, b := range batches {
-		w.add(b, windowBytes)
+		w.add(b)
 	}
 	at := point{cursor: batches[0].After}
 	first, err := newSource(log, "demo", &w, limits{1000, 1 << 20}).cut(t.Context(), &at, everything, 1000, 0)
@@ -185,12 +185,12 @@ func TestCutAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, b := range memorytest.Fill(t, log, "demo", memorytest.Changes("c", 1), memorytest.Changes("d", 7)) {
-		w.add(b, windowBytes)
+		w.add(b)
 	}
 	for name, src := range map[string]*source{
-		"window":         newSource(log, "demo", &w, limits{1000, 1 << 20}),
-		"memory":         newSource(log, "demo", &window{}, limits{1000, 1 << 20}),
-		"smaller limits": newSource(log, "demo", &window{}, limits{2, 100}),
+		"kept":           newSource(log, "demo", &w, limits{1000, 1 << 20}),
+		"memory":         newSource(log, "demo", &spans{}, limits{1000, 1 << 20}),
+		"smaller limits": newSource(log, "demo", &spans{}, limits{2, 100}),
 	} {
 		at := point{cursor: batches[0].After, until: first.cursor}
 		again, err := src.cut(t.Context(), &at, everything, 1, 0)

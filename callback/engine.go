@@ -38,7 +38,7 @@ import (
 //
 // One mutex, mu, guards nearly all state, also that of shards, subs, errands, topics
 // and hosts. A function whose name ends in Locked needs mu held. The two exceptions,
-// shard.commitLocked and readings.dropLocked, say which mutex they need. Nobody holds mu
+// shard.commitLocked and spans.dropLocked, say which mutex they need. Nobody holds mu
 // while a request, a Commit or a read of the log blocks: each of them copies what it
 // needs before, and brings back its result after.
 type Engine struct {
@@ -66,7 +66,7 @@ type Engine struct {
 
 	// Guarded by a mutex of its own, which is locked after mu: deliveries use it while
 	// they read the log.
-	readings readings
+	spans spans
 
 	mu sync.Mutex
 

@@ -15,9 +15,8 @@ type extent struct {
 	parts   [][]byte    // the text of these, out of the spans
 }
 
-// take takes entries of a span from the index first on, at most n, and reports whether
-// more may be taken.
-func (x *extent) take(p *span, first, n int) bool {
+// take takes entries of a part, at most n, and reports whether more may be taken.
+func (x *extent) take(p part, n int) bool {
 	entries := p.batch.Entries
 	begin, end := 0, 0 // of the run of bytes that is not in parts yet
 	defer func() {
@@ -25,7 +24,7 @@ func (x *extent) take(p *span, first, n int) bool {
 			x.parts = append(x.parts, p.text[begin:end:end])
 		}
 	}()
-	for i := first; i < len(entries); i++ {
+	for i := p.first; i < len(entries); i++ {
 		if n == 0 {
 			return false
 		}

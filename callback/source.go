@@ -17,19 +17,17 @@ const readTime = 30 * time.Second
 // errNothing means that nothing follows a cursor now.
 var errNothing = errors.New("nothing to deliver")
 
-// A source is where a set's entries come from: the topic's window, then the readings,
-// then the log. It blocks, and its window function locks Engine.mu, so Engine.mu must
-// not be held when it is called.
+// A source is where a set's entries come from: what is kept in memory, then the log. It
+// blocks, so Engine.mu must not be held when it is called.
 type source struct {
 	// Set when the source is made, never changed.
 	set    string
 	log    Log
 	limits limits
-	window func(feed.Cursor, int) ([]*span, int) // window.behind of the topic
 
 	// Guarded by mutexes of their own.
-	readings *readings
-	reading  flight.Group[asked, *span]
+	spans   *spans
+	reading flight.Group[asked, *span]
 }
 
 // An asked is what a read of the log was for. It has the version of the topic, because a
@@ -55,7 +53,7 @@ func (s *source) cut(ctx context.Context, at *point, f *filter, limit, version i
 	if at.until.Position > at.cursor.Position {
 		want = int(at.until.Position - at.cursor.Position)
 	}
-	spans, first, err := s.spans(ctx, at, want, version)
+	parts, err := s.parts(ctx, at, want, version)
 	if err != nil {
 		return nil, err
 	}
@@ -63,11 +61,10 @@ func (s *source) cut(ctx context.Context, at *point, f *filter, limit, version i
 	if !at.until.IsZero() {
 		x.limit, x.bytes = want, 1<<31-1 // the same cut again, whatever the limits are by now
 	}
-	for _, p := range spans {
-		if !x.take(p, first, want-x.looked) {
+	for _, p := range parts {
+		if !x.take(p, want-x.looked) {
 			break
 		}
-		first = 0
 	}
 	c := &cut{from: at.begin(), cursor: x.cursor, first: x.begins, changes: x.changes}
 	if c.changes == 0 && c.from.IsZero() {
@@ -82,59 +79,51 @@ func (s *source) cut(ctx context.Context, at *point, f *filter, limit, version i
 	return c, nil
 }
 
-// spans returns the spans that hold the want entries behind a point, or fewer, and the
-// index of the first of these entries in the first span.
-func (s *source) spans(ctx context.Context, at *point, want, version int) ([]*span, int, error) {
-	if spans, first := s.window(at.cursor, want); len(spans) > 0 {
-		return spans, first, nil
-	}
-	p, first, err := s.read(ctx, at, version)
-	if err != nil {
-		return nil, 0, err
-	}
-	spans := []*span{p}
-	// Rare: a cut is tried again that came out of the window, or of several spans.
-	for !at.until.IsZero() && p.batch.Cursor.Position < at.until.Position {
-		next := point{cursor: p.batch.Cursor}
-		if p, _, err = s.read(ctx, &next, version); err != nil {
-			return nil, 0, err
+// parts returns what holds the want entries behind a point, or fewer.
+func (s *source) parts(ctx context.Context, at *point, want, version int) (parts []part, err error) {
+	for c := at.cursor; want > 0; c = parts[len(parts)-1].batch.Cursor {
+		more := s.spans.behind(s.set, c, want)
+		if len(more) == 0 {
+			// Rare: a cut is tried again, and not all of it is in memory any more.
+			if len(parts) > 0 && at.until.IsZero() {
+				break
+			}
+			p, err := s.read(ctx, c, version)
+			if err != nil {
+				return nil, err
+			}
+			if p.batch.Diverged && len(parts) > 0 { // what was tried is not in the log any more
+				at.until = feed.Cursor{}
+				break
+			}
+			if p.batch.Diverged {
+				*at = point{cursor: p.batch.After, diverged: true}
+			}
+			if len(p.batch.Entries) == 0 {
+				return nil, errNothing
+			}
+			more = []part{{span: p}}
 		}
-		if next.diverged {
-			at.until = feed.Cursor{}
-			break
+		for _, p := range more {
+			want -= len(p.batch.Entries) - p.first
 		}
-		spans = append(spans, p)
+		parts = append(parts, more...)
 	}
-	return spans, first, nil
+	return parts, nil
 }
 
-// read returns a span with entries behind a point, and the index of the first of them.
-// The span comes from the readings, or else from the log.
-func (s *source) read(ctx context.Context, at *point, version int) (*span, int, error) {
-	if p, first := s.readings.behind(s.set, at.cursor); p != nil {
-		return p, first, nil
-	}
-	p, err := s.reading.Do(ctx, asked{at.cursor, version}, func() (*span, error) {
+// read returns a span with the entries of the log behind a cursor.
+func (s *source) read(ctx context.Context, c feed.Cursor, version int) (*span, error) {
+	return s.reading.Do(ctx, asked{c, version}, func() (*span, error) {
 		ctx, cancel := context.WithTimeout(ctx, readTime)
 		defer cancel()
-		b, err := s.log.Since(ctx, s.set, at.cursor, s.limits.changes)
-		if err != nil {
-			return nil, fmt.Errorf("read set %q after %v: %w", s.set, at.cursor, err)
+		b, err := s.log.Since(ctx, s.set, c, s.limits.changes)
+		switch {
+		case err != nil:
+			return nil, fmt.Errorf("read set %q after %v: %w", s.set, c, err)
+		case len(b.Entries) == 0:
+			return newSpan(b), nil
 		}
-		p := newSpan(b)
-		if len(b.Entries) > 0 {
-			s.readings.add(s.set, p)
-		}
-		return p, nil
+		return s.spans.add(b), nil
 	})
-	if err != nil {
-		return nil, 0, err
-	}
-	if p.batch.Diverged {
-		*at = point{cursor: p.batch.After, diverged: true}
-	}
-	if len(p.batch.Entries) == 0 {
-		return nil, 0, errNothing
-	}
-	return p, 0, nil
 }

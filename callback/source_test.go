@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -15,8 +17,8 @@ import (
 	"github.com/rshub/rshub/internal/memorytest"
 )
 
-func newSource(log Log, set string, w *window, l limits) *source {
-	return &source{set: set, log: log, window: w.behind, readings: &readings{}, limits: l}
+func newSource(log Log, set string, s *spans, l limits) *source {
+	return &source{set: set, log: log, spans: s, limits: l}
 }
 
 // A counting counts the reads of a log.
@@ -37,7 +39,7 @@ func (c *counting) Since(ctx context.Context, set string, after feed.Cursor, lim
 func TestCutsShare(t *testing.T) {
 	log := &counting{Log: memorytest.Open(t)}
 	batches := memorytest.Fill(t, log.Log.(*disklog.Log), "demo", memorytest.Changes("a", 50), memorytest.Changes("b", 50), memorytest.Changes("c", 50))
-	src := newSource(log, "demo", &window{}, limits{1000, 1 << 20})
+	src := newSource(log, "demo", &spans{}, limits{1000, 1 << 20})
 	begin := batches[0].After
 	if _, err := src.cut(t.Context(), &point{cursor: begin}, everything, 1000, 0); err != nil {
 		t.Fatal(err)
@@ -66,8 +68,8 @@ func TestCutsShare(t *testing.T) {
 	}
 	wg.Wait()
 	// All of it is one span; only the head itself needs another read.
-	if src.readings.used.Len() != 1 {
-		t.Errorf("%d pages were made", src.readings.used.Len())
+	if src.spans.used.Len() != 1 {
+		t.Errorf("%d pages were made", src.spans.used.Len())
 	}
 	t.Logf("%d reads", log.sinces)
 }
@@ -75,7 +77,7 @@ func TestCutsShare(t *testing.T) {
 func TestCutDivergedAndGone(t *testing.T) {
 	log := memorytest.Open(t)
 	batches := memorytest.Fill(t, log, "demo", memorytest.Changes("a", 3), memorytest.Changes("b", 2))
-	src := newSource(log, "demo", &window{}, limits{1000, 1 << 20})
+	src := newSource(log, "demo", &spans{}, limits{1000, 1 << 20})
 	other := batches[1].Cursor
 	other.Micros -= 7 // the cursor of a log that had another tail
 	at := point{cursor: other, from: batches[0].Cursor, until: other}
@@ -111,7 +113,7 @@ func TestCutOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := changelog.Appended{After: feed.Cursor{Micros: 1}, Cursor: feed.Cursor{Position: 3, Micros: 9}, Count: 3}
 		log := &slowLog{batch: feed.NewBatch("demo", a.After, a.Cursor, memorytest.Changes("a", 3)), may: make(chan struct{})}
-		topic := &topic{source: newSource(log, "demo", &window{}, limits{1000, 1 << 20})}
+		topic := &topic{source: newSource(log, "demo", &spans{}, limits{1000, 1 << 20})}
 		cuts := make([]*cut, 10)
 		var wg sync.WaitGroup
 		for i := range cuts {
@@ -142,21 +144,73 @@ func TestCutOnce(t *testing.T) {
 	})
 }
 
-// The readings of all sets together are bounded.
-func TestReadingsAreBounded(t *testing.T) {
-	var r readings
-	b := &feed.Batch{Set: "x", Cursor: feed.Cursor{Position: 1}, Entries: make([]feed.Entry, 1)}
-	b.Entries[0].Cursor = b.Cursor
-	for i := range 100 {
-		p := newSpan(b)
-		p.size = 1 << 20
-		r.add(fmt.Sprint("set", i), p)
+// Whatever runs of a log are kept, and however they overlap, the parts behind a cursor are the
+// entries that follow it, without a hole.
+func TestPartsFollow(t *testing.T) {
+	log := memorytest.Open(t)
+	begin := memorytest.Fill(t, log, "demo", memorytest.Changes("a", 60))[0].After
+	whole, err := log.Since(t.Context(), "demo", begin, 0)
+	if err != nil {
+		t.Fatal(err)
 	}
-	if r.bytes > readBytes || r.used.Len() != readBytes>>20 || len(r.sets) != r.used.Len() {
-		t.Errorf("%d bytes, %d pages, %d sets", r.bytes, r.used.Len(), len(r.sets))
+	cursors := []feed.Cursor{begin}
+	for _, e := range whole.Entries {
+		cursors = append(cursors, e.Cursor)
 	}
-	r.forget("set99")
-	if p, _ := r.behind("set99", feed.Cursor{}); p != nil || r.used.Len() != readBytes>>20-1 {
+	r := rand.New(rand.NewPCG(1, 2))
+	found := 0
+	for range 300 {
+		var all spans
+		for range 1 + r.IntN(8) {
+			from := r.IntN(60)
+			to := from + 1 + r.IntN(60-from)
+			all.add(&feed.Batch{Set: "demo", After: cursors[from], Cursor: cursors[to], Entries: whole.Entries[from:to]})
+		}
+		for i := range cursors {
+			next := i
+			for _, p := range all.behind("demo", cursors[i], 1+r.IntN(60)) {
+				for _, e := range p.batch.Entries[p.first:] {
+					if next++; e.Cursor != cursors[next] {
+						t.Fatalf("%v comes behind %v", e.Cursor, cursors[next-1])
+					}
+					found++
+				}
+			}
+		}
+		if other := (feed.Cursor{Position: 30, Micros: 1}); all.behind("demo", other, 1) != nil {
+			t.Fatal("something follows a cursor of another log")
+		}
+	}
+	if found < 10_000 {
+		t.Errorf("%d entries were found", found)
+	}
+}
+
+// The spans of all sets together are bounded, in bytes and in number.
+func TestSpansAreBounded(t *testing.T) {
+	var all spans
+	for i := range 200 {
+		b := feed.NewBatch(fmt.Sprint("set", i), feed.Cursor{}, feed.Cursor{Position: 1, Micros: 1}, memorytest.Changes("a", 1))
+		b.Entries[0].Change.Hash = "md5:" + strings.Repeat("0", 1<<19)
+		all.add(b)
+	}
+	n := all.used.Len()
+	if all.bytes > spansBytes || n < 120 || n >= 200 || len(all.sets) != n {
+		t.Errorf("%d bytes, %d spans, %d sets", all.bytes, n, len(all.sets))
+	}
+	if all.behind("set0", feed.Cursor{}, 1) != nil || len(all.behind("set199", feed.Cursor{}, 1)) != 1 {
+		t.Error("the oldest is kept, or the newest is not")
+	}
+	all.forget("set199")
+	if all.behind("set199", feed.Cursor{}, 1) != nil || all.used.Len() != n-1 {
 		t.Error("a set is not forgotten")
+	}
+	b := feed.NewBatch("set", feed.Cursor{}, feed.Cursor{Position: 1, Micros: 1}, memorytest.Changes("a", 1))
+	for range 2 * mostSpans {
+		all.add(b)
+		b = feed.NewBatch("set", b.Cursor, feed.Cursor{Position: b.Cursor.Position + 1, Micros: b.Cursor.Micros + 1}, memorytest.Changes("a", 1))
+	}
+	if n := all.used.Len(); n != mostSpans || len(all.sets) != 1 {
+		t.Errorf("%d spans of %d sets", n, len(all.sets))
 	}
 }

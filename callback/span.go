@@ -1,6 +1,7 @@
 package callback
 
 import (
+	"container/list"
 	"sync"
 
 	"github.com/rshub/rshub/feed"
@@ -10,8 +11,9 @@ import (
 // encoded once, for all subscriptions that it is delivered to, wherever their cuts
 // begin.
 type span struct {
-	batch *feed.Batch // never changed
-	size  int         // bytes that the batch and its text take at most; never changed
+	batch *feed.Batch   // never changed
+	size  int           // bytes that the batch and its text take at most; never changed
+	at    *list.Element // in spans.used, which guards it
 
 	// Set under once, never changed after that.
 	once sync.Once

@@ -78,7 +78,7 @@ func (s *sub) owner() string { return s.about.By }
 func (s *sub) waitLocked() {
 	s.leaveLocked()
 	if len(s.topic.behind) == 0 {
-		s.topic.window = window{} // no sub needs it: windows are for sets that have a sub behind
+		s.shard.engine.spans.forget(s.topic.set) // no sub needs them
 		s.topic.made.Store(nil)
 	}
 	s.topic.idle.add(s)

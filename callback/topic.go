@@ -27,10 +27,10 @@ type Log interface {
 }
 
 // A topic is a set that has subscriptions on this hub. It is followed once for all of
-// them, and what comes is kept for them in a window.
+// them, and what comes is kept for them in spans.
 //
 // Deliveries make their cuts without Engine.mu, so the log can be read. publish adds to
-// the window under Engine.mu and raises version; a delivery takes the version along and
+// the spans under Engine.mu and raises version; a delivery takes the version along and
 // makes a cut that has at least what there was at that version.
 type topic struct {
 	// Set when the topic is made, never changed.
@@ -48,10 +48,9 @@ type topic struct {
 	ready   bool        // head is known
 	head    feed.Cursor // of the entries that came
 	version int         // how often something new came
-	window  window
-	idle    pool // subs that wait for what is new
-	failing pool // subs that wait after a failure
-	behind  pool // all others that do not end: see sub
+	idle    pool        // subs that wait for what is new
+	failing pool        // subs that wait after a failure
+	behind  pool        // all others that do not end: see sub
 }
 
 // topicLocked returns the topic of a set, which gets one more sub.
@@ -61,13 +60,8 @@ func (e *Engine) topicLocked(set string) *topic {
 		ctx, cancel := context.WithCancel(e.ctx)
 		t = &topic{set: set, cancel: cancel}
 		t.source = &source{
-			set: set, log: e.log, readings: &e.readings,
+			set: set, log: e.log, spans: &e.spans,
 			limits: limits{e.opts.MaxChanges, e.opts.MaxBytes},
-			window: func(c feed.Cursor, n int) ([]*span, int) {
-				e.mu.Lock()
-				defer e.mu.Unlock()
-				return t.window.behind(c, n)
-			},
 		}
 		e.topics[set] = t
 		e.wg.Go(func() { e.follow(ctx, t) })
@@ -81,11 +75,11 @@ func (e *Engine) forsakeLocked(t *topic) {
 	if t.subs--; t.subs == 0 {
 		t.cancel()
 		delete(e.topics, t.set)
-		e.readings.forget(t.set)
+		e.spans.forget(t.set)
 	}
 }
 
-// follow keeps a topic's window up to date until ctx is done. It waits for a set that is
+// follow keeps a topic up to date until ctx is done. It waits for a set that is
 // gone, or not made yet.
 func (e *Engine) follow(ctx context.Context, t *topic) {
 	for failures := 0; ctx.Err() == nil; failures++ {
@@ -114,21 +108,21 @@ func (e *Engine) follow(ctx context.Context, t *topic) {
 	}
 }
 
-// restart begins a topic's window anew at a head. The log may be another one than
+// restart begins a topic anew at a head. The log may be another one than
 // before, so each idle sub looks whether its cursor is still in it.
 func (e *Engine) restart(t *topic, head feed.Cursor) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	t.window, t.head, t.ready = window{}, head, true
+	t.head, t.ready = head, true
 	t.version++
-	e.readings.forget(t.set)
+	e.spans.forget(t.set)
 	for _, s := range t.idle.take() {
 		s.restLocked()
 	}
 	e.fillLocked()
 }
 
-// publish adds what is new to a topic's window, and wakes its subs.
+// publish keeps what is new of a topic, and wakes its subs.
 func (e *Engine) publish(t *topic, batches []*feed.Batch) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -139,12 +133,11 @@ func (e *Engine) publish(t *topic, batches []*feed.Batch) {
 	passes := map[*filter]bool{}
 	for _, b := range batches {
 		if b.Diverged {
-			t.window = window{}
-			e.readings.forget(t.set)
+			e.spans.forget(t.set)
 			passes = nil // no sub can be skipped: each has to look whether its cursor is still in the log
 		}
 		if len(b.Entries) > 0 {
-			t.window.add(b, min(windowBytes, allWindows/len(e.topics)))
+			e.spans.add(b)
 			first = cmp.Or(first, b.Entries[0].Micros)
 		}
 		t.head = b.Cursor

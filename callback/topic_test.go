@@ -9,16 +9,16 @@ import (
 	"github.com/rshub/rshub/feed"
 )
 
-// A window that all subscriptions have got is not kept in memory.
-func TestWindowIsForThoseBehind(t *testing.T) {
+// What all subscriptions have got is not kept in memory.
+func TestSpansAreForThoseBehind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, Options{})
 		c := w.listen("a.example")
 		w.subscribe(c)
 		kept := func() int {
-			w.engine.mu.Lock()
-			defer w.engine.mu.Unlock()
-			return w.engine.topics["demo"].window.bytes
+			w.engine.spans.mu.Lock()
+			defer w.engine.spans.mu.Unlock()
+			return w.engine.spans.bytes
 		}
 		c.says(func(http.ResponseWriter, *http.Request) { time.Sleep(time.Second) })
 		w.publish("a", 5)
@@ -51,7 +51,7 @@ func TestPublishToNobody(t *testing.T) {
 			t.Fatal(err)
 		}
 		e.publish(topic, []*feed.Batch{batch})
-		if n := topic.window.bytes; n != 0 {
+		if n := e.spans.bytes; n != 0 {
 			t.Errorf("%d bytes are kept", n)
 		}
 	})
