@@ -30,7 +30,7 @@ func TestDeliver(t *testing.T) {
 		d := c.took[0]
 		for name, want := range map[string]string{
 			"Content-Type":    "application/xml",
-			"Link":            `<https://hub.example.org/sets/demo/changes>; rel="self", <https://hub.example.org/hub>; rel="hub"`,
+			"Link":            `<https://hub.example.org/sets/demo/changes>; rel="self", <https://hub.example.org/hub>; rel="hub", <https://hub.example.org/sets/demo/capabilitylist.xml>; rel="resourcesync"`,
 			"X-Hub-Signature": signed("hush", d.body),
 			"RS-Attempt":      "1", "RS-Previous": "3", "RS-Gap": "", "RS-Diverged": "", "Idempotency-Key": "", "User-Agent": outbound.UserAgent,
 		} {

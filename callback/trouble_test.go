@@ -191,7 +191,7 @@ func TestGap(t *testing.T) {
 			if got := c.last().header.Get("RS-Gap"); got != want || c.last().header.Get("RS-Previous") != fmt.Sprint(floor.Floor.Position) {
 				t.Errorf("RS-Gap %q, want %q; %v", got, want, c.last().header)
 			}
-			if links := feed.ParseLinks(c.last().header.Values("Link")); len(links) != 5 || !links[0].Is("self") || !links[1].Is("hub") || !links[2].Is(feed.RelBaseline) || links[2].URI != string(base)+"/sets/demo/changes?since=baseline" {
+			if links := feed.ParseLinks(c.last().header.Values("Link")); len(links) != 6 || !links[0].Is("self") || !links[1].Is("hub") || !links[2].Is("resourcesync") || !links[3].Is(feed.RelBaseline) || links[3].URI != string(base)+"/sets/demo/changes?since=baseline" {
 				t.Errorf("where changes are gone, the links are %v", links)
 			}
 			if r := w.saved(id); r.Gaps != 1 || r.Gap.Position != 5 {
@@ -208,7 +208,7 @@ func TestGap(t *testing.T) {
 		if got := c.last().header.Get("RS-Gap"); got != "" {
 			t.Errorf("RS-Gap %q is said once too often", got)
 		}
-		if links := feed.ParseLinks(c.last().header.Values("Link")); len(links) != 2 {
+		if links := feed.ParseLinks(c.last().header.Values("Link")); len(links) != 3 {
 			t.Errorf("where nothing is gone, the links are %v", links)
 		}
 		if got := len(c.locs()); got != 5+65-int(floor.Floor.Position)+1 {

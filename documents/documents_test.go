@@ -417,7 +417,7 @@ func TestLatestIsTheNotification(t *testing.T) {
 	if !bytes.Equal(w.Body.Bytes(), b.XML()) {
 		t.Errorf("at the topic:\n%s\npushed:\n%s", w.Body, b.XML())
 	}
-	if got, want := w.Header().Values("Link"), `<https://hub.example.org/sets/peps/changes>; rel="self", <https://hub.example.org/hub>; rel="hub"`; len(got) != 1 || got[0] != want {
+	if got, want := w.Header().Values("Link"), `<https://hub.example.org/sets/peps/changes>; rel="self", <https://hub.example.org/hub>; rel="hub", <https://hub.example.org/sets/peps/capabilitylist.xml>; rel="resourcesync"`; len(got) != 1 || got[0] != want {
 		t.Errorf("Link = %q", got)
 	}
 	if got := w.Header().Get("Vary"); got != "Accept, Accept-Encoding" {

@@ -64,10 +64,10 @@ func (b Base) Subscriptions(set string) string { return b.Document(set, "subscri
 func (b Base) Status(name string) string { return string(b) + "/subscriptions/" + name }
 
 // Link returns the value of the Link header that a set's topic and each of its
-// deliveries have (Change Notification sections 4.1 and 4.3): the relations
-// self and hub in one field.
+// deliveries have: the relations self and hub (Change Notification sections 4.1 and 4.3),
+// and resourcesync, which leads to the Capability List (core section 6.3.3), in one field.
 func (b Base) Link(set string) string {
-	return "<" + b.Topic(set) + `>; rel="self", <` + b.Hub() + `>; rel="hub"`
+	return "<" + b.Topic(set) + `>; rel="self", <` + b.Hub() + `>; rel="hub", <` + b.CapabilityList(set) + `>; rel="resourcesync"`
 }
 
 // The relations of links to what the inventory of a set offers.

@@ -107,8 +107,12 @@ var baselineNDJSON = &BaselineWriter{
 	Tail:  func(dst []byte, _ *BaselinePart, _ string) []byte { return dst },
 }
 
-// baselineXML returns a writer that shows a part as a Resource List (core section 10.1),
-// and the end of a baseline as a change notification without changes.
+// baselineCapability is what a part of a baseline is in XML. It looks like a Resource List,
+// and is none (core section 10.1): it is only a part, and of what the hub knows.
+const baselineCapability = resourcesync.Terms + "baseline"
+
+// baselineXML returns a writer that shows a part like a Resource List, and the end of a
+// baseline as a change notification without changes.
 func baselineXML() *BaselineWriter {
 	w := NewXMLWriter()
 	return &BaselineWriter{
@@ -164,7 +168,7 @@ func (p *BaselinePart) appendJSONMembers(dst []byte) []byte {
 }
 
 func (p *BaselinePart) header() *resourcesync.Header {
-	h := &resourcesync.Header{Capability: resourcesync.ResourceList, At: p.Place.Time()}
+	h := &resourcesync.Header{Capability: baselineCapability, At: p.Place.Time()}
 	if p.End {
 		h = &resourcesync.Header{Capability: resourcesync.ChangeNotification, From: h.At, Until: h.At}
 	}

@@ -76,7 +76,7 @@ func TestBaselineFormats(t *testing.T) {
 func TestBaselineXML(t *testing.T) {
 	part, end, _ := strings.Cut(parts(XML, ""), "|")
 	d, err := resourcesync.ReadXML(strings.NewReader(part), resourcesync.Limits{})
-	if err != nil || d.Capability != resourcesync.ResourceList || d.At.UnixMicro() != 1_700_000_000_000_007 || len(d.Items) != 1 {
+	if err != nil || d.Capability != baselineCapability || d.At.UnixMicro() != 1_700_000_000_000_007 || len(d.Items) != 1 {
 		t.Fatalf("the part is %+v, %v", d, err)
 	}
 	if it := d.Items[0]; it.Change.Change != "" || !it.Datetime.IsZero() {

@@ -1,6 +1,7 @@
 package feed
 
 import (
+	"slices"
 	"strconv"
 	"time"
 
@@ -40,11 +41,26 @@ func (w *XMLWriter) AppendHeader(dst []byte, h *resourcesync.Header) []byte {
 // AppendEntry appends one entry. Its position is the attribute h:position, and
 // the source's own datetime the attribute h:sourceDatetime.
 func (w *XMLWriter) AppendEntry(dst []byte, e *Entry) []byte {
-	w.item.Change = e.Change
+	w.take(&e.Change)
 	w.item.Datetime = e.Time()
 	w.attrs = append(w.sourceDatetime(w.position(e), e), e.Change.Attrs...)
 	w.item.Attrs = w.attrs
 	return resourcesync.AppendXMLItem(dst, &w.item, w.ns)
+}
+
+// take makes c the item that is written, without its paths: they are for the manifests of
+// packages alone (core section 7).
+func (w *XMLWriter) take(c *resourcesync.Change) {
+	w.item.Change = *c
+	w.item.Path = ""
+	has := func(l resourcesync.Link) bool { return l.Path != "" }
+	if !slices.ContainsFunc(c.Links, has) {
+		return
+	}
+	w.item.Links = slices.Clone(c.Links)
+	for i := range w.item.Links {
+		w.item.Links[i].Path = ""
+	}
 }
 
 // AppendResource appends a resource of a Resource List by its newest change e (core
@@ -64,7 +80,7 @@ func (w *XMLWriter) appendBaseline(dst []byte, e *Entry) []byte {
 }
 
 func (w *XMLWriter) appendResource(dst []byte, e *Entry, attrs []resourcesync.Attr) []byte {
-	w.item.Change = e.Change
+	w.take(&e.Change)
 	w.item.Change.Change, w.item.Datetime = "", time.Time{}
 	w.attrs = append(attrs, e.Change.Attrs...)
 	w.item.Attrs = w.attrs

@@ -82,6 +82,9 @@ var tooLarge = "an entry has at most " + group(maxChange) + " bytes as it is wri
 
 var tooManyLinks = fmt.Sprintf("an entry has at most %d links", maxLinks)
 
+// relPatch is the relation to a description of the change itself (core section 14.4).
+const relPatch = "http://www.openarchives.org/rs/terms/patch"
+
 func (l *Link) rule() string {
 	switch {
 	case l.Rel == "":
@@ -90,6 +93,8 @@ func (l *Link) rule() string {
 		return "href is missing"
 	case l.Pri < 0 || l.Pri > maxPri:
 		return "pri is 1 to 999999"
+	case l.Rel == relPatch && l.Type == "":
+		return "type is missing: it says how the patch is applied"
 	}
 	if rule := relRule(l.Rel); rule != "" {
 		return rule

@@ -120,7 +120,9 @@ func TestChangeValidate(t *testing.T) {
 		{"path too long", path("/" + strings.Repeat("a", 1024)), "longer than 1024"},
 
 		{"links", link(func(l *Link) { l.Pri, l.Profile = 999_999, "http://purl.org/dc/terms/" }), ""},
-		{"rel as a URI", link(func(l *Link) { l.Rel = "http://www.openarchives.org/rs/terms/patch" }), ""},
+		{"rel as a URI", link(func(l *Link) { l.Rel = "http://purl.org/dc/terms/isPartOf" }), ""},
+		{"patch", link(func(l *Link) { l.Rel, l.Type = "http://www.openarchives.org/rs/terms/patch", "application/json-patch" }), ""},
+		{"patch without a type", link(func(l *Link) { l.Rel = "http://www.openarchives.org/rs/terms/patch" }), "ln 2: type is missing"},
 		{"no rel", link(func(l *Link) { l.Rel = "" }), "ln 2: rel is missing"},
 		{"no href", link(func(l *Link) { l.Href = "" }), "ln 2: href is missing"},
 		{"rel in capitals", link(func(l *Link) { l.Rel = "describedBy" }), "ln 2: rel is one"},

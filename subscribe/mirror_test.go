@@ -211,7 +211,7 @@ func parseXMLObject(b []byte) (o object, err error) {
 	if is := said("baseline"); is != "" {
 		baseline := is == "true"
 		o.Baseline = &baseline
-		if baseline != (d.Capability == resourcesync.ResourceList) {
+		if baseline != (d.Capability == resourcesync.Terms+"baseline") {
 			return o, fmt.Errorf("the capability is %s", d.Capability)
 		}
 	}

@@ -218,7 +218,7 @@ func TestLatest(t *testing.T) {
 		t.Errorf("the latest notification has %d changes up to %s, not 3 up to %s", len(doc.Entries), doc.Cursor, r.Cursor)
 	}
 	a := hubtest.Must(t, http.StatusOK, http.MethodHead, h.Topic("latest"), nil)
-	if link := a.Header.Get("Link"); link != fmt.Sprintf(`<%s>; rel="self", <%s/hub>; rel="hub"`, h.Topic("latest"), h.URL) {
+	if link := a.Header.Get("Link"); link != fmt.Sprintf(`<%s>; rel="self", <%s/hub>; rel="hub", <%s/sets/latest/capabilitylist.xml>; rel="resourcesync"`, h.Topic("latest"), h.URL, h.URL) {
 		t.Errorf("Link: %s", link)
 	}
 	hubtest.Must(t, http.StatusNotModified, http.MethodGet, h.Topic("latest"), nil, "If-None-Match: "+a.Header.Get("ETag"), "Accept-Encoding: identity")

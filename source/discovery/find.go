@@ -175,8 +175,7 @@ func (p *page) isTopic() bool {
 		(p.doc == nil || p.doc.Capability == "" || p.doc.Capability == resourcesync.ChangeNotification || p.doc.Capability == resourcesync.ChangeListNotification)
 }
 
-// topic returns what belongs to a topic. A topic need not name its Capability List; that
-// of an rshub stands beside it.
+// topic returns what belongs to a topic. A topic need not name its Capability List.
 func (f *finder) topic(ctx context.Context, p *page) (*Source, error) {
 	s := &Source{Topic: p.rel("self")[0]}
 	for _, l := range p.links {
@@ -185,9 +184,6 @@ func (f *finder) topic(ctx context.Context, p *page) (*Source, error) {
 	lists := p.rel("resourcesync")
 	if p.doc != nil {
 		lists = append(lists, linked(p.doc.Links, "up"))
-	}
-	if hub, set, ok := splitTopic(s.Topic); ok {
-		lists = append(lists, feed.Base(hub).CapabilityList(set))
 	}
 	for _, list := range lists {
 		if o := f.capabilitiesAt(ctx, list); o != nil {
