@@ -27,7 +27,7 @@ import (
 // writerVersion is part of every ETag. It must change with everything that
 // changes the bytes of a document: the form that resourcesync or feed.XMLWriter
 // writes, and the level or the library of gzip.
-const writerVersion = 1
+const writerVersion = 2
 
 // immutableAfter is how old the last entry of a closed list must be before
 // clients are told to keep the list for ever. After a failover, a memory that

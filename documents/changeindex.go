@@ -34,7 +34,7 @@ func (d *Server) index(ctx context.Context, s feed.State) (*document, error) {
 	}
 	return &document{
 		// There is no modified: retention removes lists, and no datetime says when.
-		tag:  d.tag("index", s.Set, history(s), s.Floor, k, last, begun),
+		tag:  d.tag("index", s.Set, history(s), s.Floor, k, last, begun, s.Lastmod),
 		keep: min(d.opts.CacheBytes/2, 4<<10+int64(newest+1-oldest)*1<<10),
 		write: func(ctx context.Context, w io.Writer) error {
 			ends, err := d.boundaries(ctx, s, oldest-1, open-1)
@@ -47,17 +47,17 @@ func (d *Server) index(ctx context.Context, s feed.State) (*document, error) {
 			h := &resourcesync.Header{
 				Index:      true,
 				Capability: resourcesync.ChangeList,
-				From:       ends[0].Time(),
+				From:       s.Lastmod.Down(ends[0].Time()),
 				Links:      []resourcesync.Link{{Rel: "up", Href: d.base.CapabilityList(s.Set)}},
 			}
-			ns := &resourcesync.Namespaces{Index: true, Micros: true}
+			ns := &resourcesync.Namespaces{Index: true, Micros: s.Lastmod != feed.LastmodInSeconds}
 			buf := resourcesync.AppendXMLHeader(nil, h, ns)
 			for n := oldest; n <= newest; n++ {
 				var item resourcesync.Item
 				item.Loc = d.base.Document(s.Set, listName(s, n))
-				item.From = ends[n-oldest].Time()
+				item.From = s.Lastmod.Down(ends[n-oldest].Time())
 				if n < open {
-					item.Until = ends[n-oldest+1].Time()
+					item.Until = s.Lastmod.Up(ends[n-oldest+1].Time())
 				}
 				buf = resourcesync.AppendXMLItem(buf, &item, ns)
 				if len(buf) >= writePage {

@@ -28,9 +28,13 @@ const (
 // listName names Change List n of a set. The name says when the log began and in
 // which epoch the list is. A log that was made again has another beginning, and
 // a log that may fill a list anew has another epoch, so a name never means two
-// different lists.
+// different lists. Nor does it when lastmod comes to mean something else.
 func listName(s feed.State, n uint64) string {
-	return "changelist-" + listLog(s, n) + "-" + strconv.FormatUint(n, 10) + ".xml"
+	name := "changelist-" + listLog(s, n) + "-" + strconv.FormatUint(n, 10)
+	if s.Lastmod != feed.LastmodOfSource {
+		name += "-" + string(s.Lastmod)
+	}
+	return name + ".xml"
 }
 
 // listLog returns when the log of Change List n began, and the list's epoch.
@@ -48,6 +52,7 @@ func listNumber(name string) (n uint64, ok bool) {
 	rest, ok := strings.CutPrefix(name, "changelist-")
 	rest, isXML := strings.CutSuffix(rest, ".xml")
 	_, number, hasTwo := strings.Cut(rest, "-")
+	number, _, _ = strings.Cut(number, "-")
 	n, err := strconv.ParseUint(number, 10, 64)
 	return n, ok && isXML && hasTwo && err == nil && n > 0
 }
@@ -72,7 +77,7 @@ func (d *Server) rolling(_ context.Context, s feed.State) (*document, error) {
 		start = max(start, (open-2)*uint64(s.ListSize))
 	}
 	return &document{
-		tag:      d.tag("changelist", s.Set, history(s), start, s.Head),
+		tag:      d.tag("changelist", s.Set, history(s), start, s.Head, s.Lastmod),
 		modified: s.Head.Micros,
 		keep:     d.keep(s.Head.Position - start),
 		write: func(ctx context.Context, w io.Writer) error {
@@ -80,7 +85,7 @@ func (d *Server) rolling(_ context.Context, s feed.State) (*document, error) {
 			if err != nil {
 				return err
 			}
-			return d.writeEntries(ctx, w, s.Set, d.listHeader(s.Set, after, s.Head), after, s.Head)
+			return d.writeEntries(ctx, w, s.Set, s.Lastmod, d.listHeader(s.Set, after, s.Head), after, s.Head)
 		},
 	}, nil
 }
@@ -110,7 +115,7 @@ func (d *Server) numbered(ctx context.Context, s feed.State, name string, n uint
 		}
 	}
 	return &document{
-		tag:      d.tag("changelist", s.Set, listLog(s, n), n, closed, last),
+		tag:      d.tag("changelist", s.Set, listLog(s, n), n, closed, last, s.Lastmod),
 		modified: last.Micros,
 		closed:   closed,
 		keep:     d.keep(last.Position - (n-1)*k),
@@ -123,7 +128,7 @@ func (d *Server) numbered(ctx context.Context, s feed.State, name string, n uint
 			if closed {
 				h.Until = last.Time()
 			}
-			return d.writeEntries(ctx, w, s.Set, h, after, last)
+			return d.writeEntries(ctx, w, s.Set, s.Lastmod, h, after, last)
 		},
 	}, nil
 }
@@ -162,7 +167,7 @@ func (d *Server) since(s feed.State, micros int64) *document {
 	var after, last feed.Cursor // known once the document was written for the first time, as far as it could be kept
 	return &document{
 		// Whether and where it is cut follows from the log up to its head.
-		tag:      d.tag("changelist from", s.Set, history(s), micros, s.Head),
+		tag:      d.tag("changelist from", s.Set, history(s), micros, s.Head, s.Lastmod),
 		modified: s.Head.Micros,
 		keep:     min(keepFrom, d.opts.CacheBytes/2),
 		write: func(ctx context.Context, w io.Writer) error {
@@ -186,7 +191,7 @@ func (d *Server) since(s feed.State, micros int64) *document {
 				next := d.base.ChangeList(s.Set) + "?from=" + url.QueryEscape(string(resourcesync.AppendTimeMicro(nil, last.Micros)))
 				h.Links = append(h.Links, resourcesync.Link{Rel: "next", Href: next})
 			}
-			return d.writeEntries(ctx, w, s.Set, h, after, last)
+			return d.writeEntries(ctx, w, s.Set, s.Lastmod, h, after, last)
 		},
 	}
 }
@@ -239,8 +244,8 @@ func (d *Server) listHeader(set string, after, last feed.Cursor) *resourcesync.H
 // after up to last. Its bytes and the sizes of its writes depend only on these,
 // not on how the log pages. If the log no longer has exactly these entries, it
 // returns an error, and never writes a document that looks complete.
-func (d *Server) writeEntries(ctx context.Context, w io.Writer, set string, h *resourcesync.Header, after, last feed.Cursor) error {
-	xml := feed.NewXMLWriter()
+func (d *Server) writeEntries(ctx context.Context, w io.Writer, set string, lastmod feed.Lastmod, h *resourcesync.Header, after, last feed.Cursor) error {
+	xml := feed.NewListWriter(lastmod)
 	buf := xml.AppendHeader(make([]byte, 0, writePage+4<<10), h)
 	for after.Position < last.Position {
 		b, err := d.log.Since(ctx, set, after, int(min(readPage, last.Position-after.Position)))

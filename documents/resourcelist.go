@@ -124,7 +124,7 @@ func (d *Server) resourceList(ctx context.Context, s feed.State) (*document, err
 		return nil, err
 	}
 	doc := &document{
-		tag:      d.tag("resourcelist", s.Set, l.Cursor(), l.Completed.UnixMicro()),
+		tag:      d.tag("resourcelist", s.Set, l.Cursor(), l.Completed.UnixMicro(), s.Lastmod),
 		modified: l.Completed.UnixMicro(),
 		keep:     min(keepFrom, d.opts.CacheBytes/2), // see keepFrom: most clients read a Resource List once
 	}
@@ -135,12 +135,12 @@ func (d *Server) resourceList(ctx context.Context, s feed.State) (*document, err
 		}
 		if len(b.pieces) == 1 {
 			doc.write = func(ctx context.Context, w io.Writer) error {
-				return d.writeResources(ctx, w, d.resourcesHeader(s.Set, l), l, b.pieces[0])
+				return d.writeResources(ctx, w, s.Lastmod, d.resourcesHeader(s.Set, l), l, b.pieces[0])
 			}
 			return doc, nil
 		}
 	}
-	doc.write = func(ctx context.Context, w io.Writer) error { return d.writeResourceIndex(ctx, w, s.Set, l, all.Count) }
+	doc.write = func(ctx context.Context, w io.Writer) error { return d.writeResourceIndex(ctx, w, s, l, all.Count) }
 	return doc, nil
 }
 
@@ -168,13 +168,13 @@ func (d *Server) resourcePart(ctx context.Context, s feed.State, at feed.Cursor,
 	h := d.resourcesHeader(s.Set, l)
 	h.Links = append(h.Links, resourcesync.Link{Rel: "index", Href: d.base.ResourceList(s.Set)})
 	return &document{
-		tag:       d.tag("resourcelist part", s.Set, l.Cursor(), l.Completed.UnixMicro(), number, n),
+		tag:       d.tag("resourcelist part", s.Set, l.Cursor(), l.Completed.UnixMicro(), number, n, s.Lastmod),
 		modified:  l.Completed.UnixMicro(),
-		closed:    true,
+		closed:    s.Lastmod != feed.LastmodInSeconds, // the name is that of the list with fractions
 		immutable: true,
 		keep:      min(keepFrom, d.opts.CacheBytes/2),
 		write: func(ctx context.Context, w io.Writer) error {
-			return d.writeResources(ctx, w, h, l, b.pieces[n-1])
+			return d.writeResources(ctx, w, s.Lastmod, h, l, b.pieces[n-1])
 		},
 	}, nil
 }
@@ -257,20 +257,21 @@ func (d *Server) resourcesHeader(set string, l *List) *resourcesync.Header {
 }
 
 // writeResourceIndex writes a Resource List Index.
-func (d *Server) writeResourceIndex(ctx context.Context, w io.Writer, set string, l *List, count uint64) error {
-	h := d.resourcesHeader(set, l)
+func (d *Server) writeResourceIndex(ctx context.Context, w io.Writer, s feed.State, l *List, count uint64) error {
+	h := d.resourcesHeader(s.Set, l)
 	h.Index = true
-	ns := resourcesync.NewNamespaces("h", resourcesync.Terms)
-	ns.Index, ns.Micros = true, true
+	h.At, h.Completed = s.Lastmod.Down(h.At), s.Lastmod.Up(h.Completed)
+	ns := s.Lastmod.Namespaces()
+	ns.Index = true
 	buf := resourcesync.AppendXMLHeader(nil, h, ns)
 	for n := range blocks(count) {
-		b, err := d.block(ctx, set, l, count, n+1)
+		b, err := d.block(ctx, s.Set, l, count, n+1)
 		if err != nil {
 			return err
 		}
 		for i := range b.pieces {
 			item := resourcesync.Item{At: h.At, Completed: h.Completed}
-			item.Loc = d.base.Document(set, partName(l.Cursor(), b.number, i+1))
+			item.Loc = d.base.Document(s.Set, partName(l.Cursor(), b.number, i+1))
 			buf = resourcesync.AppendXMLItem(buf, &item, ns)
 		}
 		if len(buf) >= writePage {
@@ -285,8 +286,8 @@ func (d *Server) writeResourceIndex(ctx context.Context, w io.Writer, set string
 }
 
 // writeResources writes a Resource List with the resources of one piece.
-func (d *Server) writeResources(ctx context.Context, w io.Writer, h *resourcesync.Header, l *List, p piece) error {
-	xml := feed.NewXMLWriter()
+func (d *Server) writeResources(ctx context.Context, w io.Writer, lastmod feed.Lastmod, h *resourcesync.Header, l *List, p piece) error {
+	xml := feed.NewListWriter(lastmod)
 	buf, n := xml.AppendHeader(make([]byte, 0, writePage+4<<10), h), 0
 	for e, err := range l.Walk(ctx, p.Range) {
 		if err != nil {

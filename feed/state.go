@@ -16,6 +16,8 @@ type Description struct {
 	NoInventory bool `json:"noInventory,omitempty"` // the source wants no inventory of the set
 	Private     bool `json:"private,omitempty"`     // what anyone may do does not count for the set
 
+	Lastmod Lastmod `json:"lastmod,omitempty"` // of the entries of Change Lists
+
 	Source string        `json:"source,omitempty"` // URL of a list of the set's resources that the hub polls; no document shows it
 	Every  time.Duration `json:"every,omitempty"`  // how often; 0 if there is no Source
 

@@ -21,29 +21,36 @@ func (b *Batch) appendXML(dst []byte) []byte {
 // An XMLWriter writes entries as XML, with the attributes of the hub on them.
 // It keeps scratch space, so only one goroutine may use it.
 type XMLWriter struct {
+	lastmod Lastmod
+
 	ns    *resourcesync.Namespaces
 	item  resourcesync.Item
 	attrs []resourcesync.Attr
 }
 
 // NewXMLWriter returns a writer for one urlset.
-func NewXMLWriter() *XMLWriter {
-	ns := resourcesync.NewNamespaces("h", resourcesync.Terms)
-	ns.Micros = true
-	return &XMLWriter{ns: ns}
-}
+func NewXMLWriter() *XMLWriter { return NewListWriter(LastmodOfSource) }
+
+// NewListWriter returns a writer for one list of a set whose description says l.
+func NewListWriter(l Lastmod) *XMLWriter { return &XMLWriter{lastmod: l, ns: l.Namespaces()} }
 
 // AppendHeader appends the beginning of a document, up to its first entry.
 func (w *XMLWriter) AppendHeader(dst []byte, h *resourcesync.Header) []byte {
-	return resourcesync.AppendXMLHeader(dst, h, w.ns)
+	return resourcesync.AppendXMLHeader(dst, w.lastmod.header(h), w.ns)
 }
 
 // AppendEntry appends one entry. Its position is the attribute h:position, and
-// the source's own datetime the attribute h:sourceDatetime.
+// the source's own datetime the attribute h:sourceDatetime. If lastmod is the datetime of
+// the hub, that of the source is the attribute h:sourceLastmod.
 func (w *XMLWriter) AppendEntry(dst []byte, e *Entry) []byte {
 	w.take(&e.Change)
-	w.item.Datetime = e.Time()
-	w.attrs = append(w.sourceDatetime(w.position(e), e), e.Change.Attrs...)
+	w.item.Datetime = w.lastmod.Down(e.Time())
+	attrs := w.source(w.position(e), "sourceDatetime", e.Change.Datetime)
+	if w.lastmod != LastmodOfSource {
+		attrs = w.source(attrs, "sourceLastmod", e.Change.Lastmod)
+		w.item.Lastmod = w.item.Datetime
+	}
+	w.attrs = append(attrs, e.Change.Attrs...)
 	w.item.Attrs = w.attrs
 	return resourcesync.AppendXMLItem(dst, &w.item, w.ns)
 }
@@ -76,12 +83,13 @@ func (w *XMLWriter) appendBaseline(dst []byte, e *Entry) []byte {
 	attrs := append(w.position(e),
 		resourcesync.Attr{Namespace: resourcesync.Terms, Name: "change", Value: string(e.Change.Change)},
 		resourcesync.Attr{Namespace: resourcesync.Terms, Name: "datetime", Value: string(resourcesync.AppendTimeMicro(nil, e.Micros))})
-	return w.appendResource(dst, e, w.sourceDatetime(attrs, e))
+	return w.appendResource(dst, e, w.source(attrs, "sourceDatetime", e.Change.Datetime))
 }
 
 func (w *XMLWriter) appendResource(dst []byte, e *Entry, attrs []resourcesync.Attr) []byte {
 	w.take(&e.Change)
 	w.item.Change.Change, w.item.Datetime = "", time.Time{}
+	w.item.Lastmod = w.lastmod.Down(w.item.Lastmod)
 	w.attrs = append(attrs, e.Change.Attrs...)
 	w.item.Attrs = w.attrs
 	return resourcesync.AppendXMLItem(dst, &w.item, w.ns)
@@ -92,12 +100,12 @@ func (w *XMLWriter) position(e *Entry) []resourcesync.Attr {
 	return append(w.attrs[:0], resourcesync.Attr{Namespace: resourcesync.Terms, Name: "position", Value: strconv.FormatUint(e.Position, 10)})
 }
 
-// sourceDatetime appends the attribute h:sourceDatetime, if the source gave a datetime.
-func (w *XMLWriter) sourceDatetime(attrs []resourcesync.Attr, e *Entry) []resourcesync.Attr {
-	if e.Change.Datetime.IsZero() {
+// source appends an attribute with a time that the source gave, if it did.
+func (w *XMLWriter) source(attrs []resourcesync.Attr, name string, t time.Time) []resourcesync.Attr {
+	if t.IsZero() {
 		return attrs
 	}
-	return append(attrs, resourcesync.Attr{Namespace: resourcesync.Terms, Name: "sourceDatetime", Value: string(resourcesync.AppendTime(nil, e.Change.Datetime))})
+	return append(attrs, resourcesync.Attr{Namespace: resourcesync.Terms, Name: name, Value: string(resourcesync.AppendTime(nil, t))})
 }
 
 // CursorAttrs returns the attributes that say where a document stands in the

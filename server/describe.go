@@ -30,6 +30,7 @@ type described struct {
 	ChangeDump   string `json:"changedump"`
 	Inventory    string `json:"inventory"` // "on", which is the default, or "off"
 	Private      bool   `json:"private"`   // what anyone may do does not count for the set
+	Lastmod      string `json:"lastmod"`   // of Change Lists: "source", which is the default, "datetime" or "seconds"
 	Source       string `json:"source"`    // URL of a list of resources that the hub polls
 	Every        string `json:"every"`     // how often, such as 15m
 	Complete     *bool  `json:"complete"`  // whether the hub knows all resources; nil: that stays as it is
@@ -89,7 +90,7 @@ func (d *described) description() feed.Description {
 	return feed.Description{
 		Title: d.Title, DescribedBy: d.DescribedBy, ChangeList: d.ChangeList,
 		ResourceList: d.ResourceList, ResourceDump: d.ResourceDump, ChangeDump: d.ChangeDump,
-		NoInventory: d.Inventory == "off", Private: d.Private, Source: d.Source, Every: d.every,
+		NoInventory: d.Inventory == "off", Private: d.Private, Lastmod: feed.Lastmod(strings.TrimPrefix(d.Lastmod, "source")), Source: d.Source, Every: d.every,
 	}
 }
 
@@ -108,7 +109,7 @@ func readDescribed(body io.Reader) (*described, error) {
 		}
 	}
 	if err != nil {
-		return nil, resourcesync.Invalid(`the body is not {"title": "…", "describedby": "URI", "changelist": "URL", "resourcelist": "URL", "resourcedump": "URL", "changedump": "URL", "inventory": "on" or "off", "private": true or false, "source": "URL", "every": "15m", "complete": true or false}: %v`, err)
+		return nil, resourcesync.Invalid(`the body is not {"title": "…", "describedby": "URI", "changelist": "URL", "resourcelist": "URL", "resourcedump": "URL", "changedump": "URL", "inventory": "on" or "off", "private": true or false, "lastmod": "source", "datetime" or "seconds", "source": "URL", "every": "15m", "complete": true or false}: %v`, err)
 	}
 	var members map[string]any
 	_ = json.Unmarshal(text, &members) // it could be read as an object before
@@ -123,6 +124,11 @@ func (d *described) check() error {
 	}
 	if d.Inventory != "" && d.Inventory != "on" && d.Inventory != "off" {
 		return resourcesync.Invalid("inventory is on or off, not %q", resourcesync.Shorten(d.Inventory))
+	}
+	switch d.Lastmod {
+	case "", "source", string(feed.LastmodIsDatetime), string(feed.LastmodInSeconds):
+	default:
+		return resourcesync.Invalid("lastmod is source, datetime or seconds, not %q", resourcesync.Shorten(d.Lastmod))
 	}
 	if d.Inventory == "off" && d.Complete != nil && *d.Complete {
 		return resourcesync.Invalid("a set without an inventory cannot be complete")

@@ -54,6 +54,7 @@ type setView struct {
 	ChangeDump     string   `json:"changedump,omitempty"`
 	Inventory      string   `json:"inventory,omitempty"` // "off" if the source wants none
 	Private        bool     `json:"private,omitempty"`
+	Lastmod        string   `json:"lastmod,omitempty"` // of Change Lists; empty: that of the source
 	Source         string   `json:"source,omitempty"` // what the hub polls; only publishers and operators see it, and the next
 	Every          string   `json:"every,omitempty"`
 	Looked         *looked  `json:"looked,omitempty"` // what came of the last look at the source; only in the view of one set
@@ -91,7 +92,7 @@ func (s *sets) view(st feed.State, rights access.Rights) setView {
 	if rights.Operate() {
 		v.By = st.By
 	}
-	v.Private = st.Private
+	v.Private, v.Lastmod = st.Private, string(st.Lastmod)
 	if st.NoInventory {
 		v.Inventory = "off"
 	}

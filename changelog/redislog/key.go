@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/feed"
@@ -162,27 +161,15 @@ func (l *Log) decodeState(set string, values []any) (feed.State, error) {
 	return s, nil
 }
 
-// A more is the part of a description that has no field of its own. A program that does
-// not know it leaves it as it is when it describes a set.
-type more struct {
-	ResourceList string `json:"resourcelist,omitempty"`
-	ResourceDump string `json:"resourcedump,omitempty"`
-	ChangeDump   string `json:"changedump,omitempty"`
-	NoInventory  bool   `json:"noInventory,omitempty"`
-	Private      bool   `json:"private,omitempty"`
-
-	Source string        `json:"source,omitempty"`
-	Every  time.Duration `json:"every,omitempty"` // nanoseconds
-	By     string        `json:"by,omitempty"`
-}
-
-// moreOf returns the part of a description that the field more has, as JSON, or nothing.
+// moreOf returns the part of a description that the field more has: all that has no field of
+// its own, as JSON; or nothing. A program that knows less leaves the field as it is when it
+// describes a set.
 func moreOf(d feed.Description) string {
-	m := more{d.ResourceList, d.ResourceDump, d.ChangeDump, d.NoInventory, d.Private, d.Source, d.Every, d.By}
-	if m == (more{}) {
+	d.Title, d.DescribedBy, d.ChangeList = "", "", ""
+	if d == (feed.Description{}) {
 		return ""
 	}
-	b, _ := json.Marshal(m) // strings, bools and a number
+	b, _ := json.Marshal(d) // strings, bools and a number
 	return string(b)
 }
 
@@ -191,9 +178,9 @@ func readMore(text string, d *feed.Description) error {
 	if text == "" {
 		return nil
 	}
-	var m more
-	err := json.Unmarshal([]byte(text), &m)
-	d.ResourceList, d.ResourceDump, d.ChangeDump, d.NoInventory, d.Private = m.ResourceList, m.ResourceDump, m.ChangeDump, m.NoInventory, m.Private
-	d.Source, d.Every, d.By = m.Source, m.Every, m.By
+	more := feed.Description{}
+	err := json.Unmarshal([]byte(text), &more)
+	more.Title, more.DescribedBy, more.ChangeList = d.Title, d.DescribedBy, d.ChangeList
+	*d = more
 	return err
 }
