@@ -20,6 +20,8 @@ func (c *Client) Describe(ctx context.Context, set string, d feed.Description) e
 		feed.Description
 		NoInventory bool   `json:"noInventory,omitempty"` // a PUT says it as inventory
 		Inventory   string `json:"inventory,omitempty"`
+		NoPush      bool   `json:"noPush,omitempty"` // a PUT says it as push
+		Push        string `json:"push,omitempty"`
 		Every       string `json:"every,omitempty"` // as text
 	}{Description: d}
 	if d.Every > 0 {
@@ -27,6 +29,9 @@ func (c *Client) Describe(ctx context.Context, set string, d feed.Description) e
 	}
 	if d.NoInventory {
 		body.Inventory = "off"
+	}
+	if d.NoPush {
+		body.Push = "off"
 	}
 	text, err := json.Marshal(body)
 	if err != nil {

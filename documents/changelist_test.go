@@ -73,8 +73,10 @@ func TestTraps(t *testing.T) {
 	if link(doc.Links, "up") != base+"/.well-known/resourcesync" || link(doc.Links, "describedby") != "https://peps.example.org/about" {
 		t.Errorf("links of the capability list: %v", doc.Links)
 	}
-	quiet := newServer(m, documents.Options{NoPush: func(set string) bool { return set == "peps" }})
-	if doc := quiet.read("/sets/peps/capabilitylist.xml"); len(doc.URLs) != 1 {
+	if err := m.Describe(m.Context(), "peps", feed.Description{NoPush: true}); err != nil {
+		t.Fatal(err)
+	}
+	if doc := s.read("/sets/peps/capabilitylist.xml"); len(doc.URLs) != 1 {
 		t.Errorf("trap 6: %v", doc.URLs)
 	}
 	m.make("other", 3)

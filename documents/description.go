@@ -50,7 +50,7 @@ func (d *Server) descriptionTag(ctx context.Context, states []feed.State) string
 }
 
 func (d *Server) writeDescription(ctx context.Context, w io.Writer, states []feed.State) error {
-	h, ns := &resourcesync.Header{Capability: resourcesync.Description}, &resourcesync.Namespaces{}
+	h, ns := d.descriptionHeader(), &resourcesync.Namespaces{}
 	buf := resourcesync.AppendXMLHeader(nil, h, ns)
 	for i := range states {
 		if !access.FromContext(ctx).Rights.Sees(states[i]) {
@@ -68,12 +68,16 @@ func (d *Server) writeDescription(ctx context.Context, w io.Writer, states []fee
 	return err
 }
 
+func (d *Server) descriptionHeader() *resourcesync.Header {
+	return &resourcesync.Header{Capability: resourcesync.Description, Links: describedBy(d.opts.DescribedBy)}
+}
+
 // setDescription returns a Source Description with one set. A well-known client
 // looks for it beside the set's lists, and fails on a description with several
 // sets.
 func (d *Server) setDescription(_ context.Context, s feed.State) (*document, error) {
 	return d.small(&resourcesync.Document{
-		Header: resourcesync.Header{Capability: resourcesync.Description},
+		Header: *d.descriptionHeader(),
 		Items:  []resourcesync.Item{d.setItem(s)},
 	}), nil
 }
@@ -81,7 +85,7 @@ func (d *Server) setDescription(_ context.Context, s feed.State) (*document, err
 // setItem returns a set's item in a Source Description.
 func (d *Server) setItem(s feed.State) resourcesync.Item {
 	return resourcesync.Item{
-		Change:     resourcesync.Change{Loc: d.base.CapabilityList(s.Set), Links: describedBy(s)},
+		Change:     resourcesync.Change{Loc: d.base.CapabilityList(s.Set), Links: describedBy(s.DescribedBy)},
 		Capability: resourcesync.CapabilityList,
 	}
 }
@@ -101,13 +105,13 @@ func (d *Server) capabilityList(ctx context.Context, s feed.State) (*document, e
 	}
 	doc := &resourcesync.Document{Header: resourcesync.Header{
 		Capability: resourcesync.CapabilityList,
-		Links:      append(describedBy(s), resourcesync.Link{Rel: "up", Href: d.base.Description()}),
+		Links:      append(describedBy(s.DescribedBy), resourcesync.Link{Rel: "up", Href: d.base.Description()}),
 	}}
 	doc.Items = appendCapability(doc.Items, resourcesync.ResourceList, resourceList)
 	doc.Items = appendCapability(doc.Items, resourcesync.ResourceDump, s.ResourceDump)
 	doc.Items = appendCapability(doc.Items, resourcesync.ChangeList, d.base.ChangeListIndex(s.Set))
 	doc.Items = appendCapability(doc.Items, resourcesync.ChangeDump, s.ChangeDump)
-	if !d.opts.NoPush(s.Set) {
+	if !s.NoPush {
 		topic := d.base.Topic(s.Set)
 		links := []resourcesync.Link{
 			{Rel: "hub", Href: d.base.Hub()},
@@ -136,11 +140,11 @@ func appendCapability(items []resourcesync.Item, capability, url string) []resou
 	return append(items, resourcesync.Item{Change: resourcesync.Change{Loc: url}, Capability: capability})
 }
 
-// describedBy returns the link to the source's document about the set, if there
+// describedBy returns the link to a document about a set, or about all of them, if there
 // is one.
-func describedBy(s feed.State) []resourcesync.Link {
-	if s.DescribedBy == "" {
+func describedBy(url string) []resourcesync.Link {
+	if url == "" {
 		return nil
 	}
-	return []resourcesync.Link{{Rel: "describedby", Href: s.DescribedBy}}
+	return []resourcesync.Link{{Rel: "describedby", Href: url}}
 }

@@ -38,7 +38,7 @@ import (
 //	{base}/sets/{set}/resourcelist.xml               what the set held at one time: the Resource List, or the index of several
 //	{base}/sets/{set}/resourcelist-{cursor}-{n}.xml  the Resource Lists that it names
 //
-// and {base}/.well-known/resourcesync, the Source Description.
+// and {base}/.well-known/resourcesync, the Source Description, and {base}/robots.txt.
 //
 // Every answer has a strong ETag, which depends only on the set's state and the
 // base URL. So all hubs of a cluster give the same ETag for the same bytes. A 304
@@ -61,6 +61,10 @@ type Server struct {
 
 // Options of a Server. Zero values are the defaults.
 type Options struct {
+	// DescribedBy is the URL of a document about all that the hub serves, which the Source
+	// Description names. Default: none.
+	DescribedBy string
+
 	// CacheBytes bounds the memory for documents that are kept; default 64 MiB.
 	CacheBytes int64
 
@@ -81,11 +85,6 @@ type Options struct {
 	// Waits reports whether a publish may make a set. The topic of such a set is
 	// served before the set is made. Default: no set.
 	Waits func(set string) bool
-
-	// NoPush reports whether a set's Capability List leaves out its push channel.
-	// That is for rs-aggregator, which refuses a whole set when it does not know one
-	// of the set's capabilities. Default: no set.
-	NoPush func(set string) bool
 
 	// Inventories says that the hub keeps what sets hold. Capability Lists then link to
 	// where that is read, unless a set's source wants no inventory of it.
@@ -126,9 +125,6 @@ func New(log changelog.Log, base feed.Base, o Options) *Server {
 	}
 	if o.Waits == nil {
 		o.Waits = func(string) bool { return false }
-	}
-	if o.NoPush == nil {
-		o.NoPush = func(string) bool { return false }
 	}
 	if o.List == nil {
 		o.List = func(context.Context, string, feed.Cursor) (*List, error) { return nil, feed.ErrNoInventory }

@@ -192,8 +192,11 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func (s *server) serve(w http.ResponseWriter, r *http.Request) error {
 	path := r.URL.Path
-	if path == "/.well-known/resourcesync" {
+	switch path {
+	case "/.well-known/resourcesync":
 		return s.ServeDescription(w, r)
+	case "/robots.txt":
+		return s.ServeRobots(w, r)
 	}
 	set, name, _ := strings.Cut(strings.TrimPrefix(path, "/sets/"), "/")
 	if name == "changes" {
@@ -331,7 +334,10 @@ func TestGolden(t *testing.T) {
 	m.add("peps", 3)
 	m.add("peps", 5)
 	m.add("peps", 2)
-	s := newServer(m, documents.Options{NoPush: func(set string) bool { return set == "rfcs" }})
+	if err := m.Describe(m.Context(), "rfcs", feed.Description{DescribedBy: "https://peps.example.org/about", NoPush: true}); err != nil {
+		t.Fatal(err)
+	}
+	s := newServer(m, documents.Options{DescribedBy: "https://example.org/about"})
 	peps := m.state("peps")
 	for _, test := range []struct{ name, url string }{
 		{"description", "/.well-known/resourcesync"},

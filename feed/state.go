@@ -17,6 +17,8 @@ type Description struct {
 	Private     bool `json:"private,omitempty"`     // what anyone may do does not count for the set
 
 	Lastmod Lastmod `json:"lastmod,omitempty"` // of the entries of Change Lists
+	NoPush  bool    `json:"noPush,omitempty"`  // the Capability List does not name the push channel: some clients refuse a list that does
+	Sitemap bool    `json:"sitemap,omitempty"` // robots.txt names the hub's Resource List of the set
 
 	Source string        `json:"source,omitempty"` // URL of a list of the set's resources that the hub polls; no document shows it
 	Every  time.Duration `json:"every,omitempty"`  // how often; 0 if there is no Source

@@ -9,7 +9,6 @@ import (
 	"net"
 	"net/netip"
 	"net/url"
-	"slices"
 	"strings"
 	"time"
 
@@ -51,7 +50,7 @@ type Config struct {
 	Prefix          string // beginning of every Redis key and NATS subject; default "rshub"
 
 	Sets           []string            // names of the sets that take changes; default: every set does, and the first publish makes it
-	NoPushSets     []string            // names of sets whose Capability List does not name the push channel; default: none
+	DescribedBy    string              // URL of a document about all that the hub serves; default: none
 	ChangeListSize int                 // number of changes in one Change List, at most changelog.MaxListSize; only for new sets; default 10,000
 	Retention      changelog.Retention // which Change Lists the hub removes; default: none
 
@@ -127,9 +126,9 @@ func (c *Config) check() error {
 	if c.NATSURL != "" && c.RedisURL == "" {
 		refuse("NATSURL", "announces to other hubs, which there are only with RedisURL")
 	}
-	for _, set := range slices.Concat(c.Sets, c.NoPushSets) {
+	for _, set := range c.Sets {
 		if err := feed.CheckSet(set); err != nil {
-			refuse("Sets or NoPushSets", "has a name that is none: %w", err)
+			refuse("Sets", "has a name that is none: %w", err)
 		}
 	}
 	if c.ChangeListSize < 0 || c.ChangeListSize > changelog.MaxListSize {

@@ -21,7 +21,7 @@ func TestNewRefuses(t *testing.T) {
 		{"a Redis is enough", Config{RedisURL: "redis://x", BaseURL: "https://hub.example.org/rs/"}, nil},
 		{"nothing", Config{}, []string{"Config.Data is empty"}},
 		{"all at once", Config{Listen: "here", OpsListen: "there", BaseURL: "hub.example.org", Sets: []string{"a", "B"}, ChangeListSize: 25_001, Heartbeat: -1, CallbackRequests: -1, Data: "x"},
-			[]string{"Config.Listen is no HOST:PORT", "Config.OpsListen is no HOST:PORT", "Config.BaseURL is no URL", "Config.Sets or NoPushSets has", "Config.ChangeListSize is 25001", "Config.Heartbeat is -1ns", "Config.CallbackRequests is -1"}},
+			[]string{"Config.Listen is no HOST:PORT", "Config.OpsListen is no HOST:PORT", "Config.BaseURL is no URL", "Config.Sets has", "Config.ChangeListSize is 25001", "Config.Heartbeat is -1ns", "Config.CallbackRequests is -1"}},
 		{"beyond loopback", Config{Listen: ":8080", OpsListen: ":8081", Data: "x"}, []string{"Config.Listen is :8080, beyond loopback", "Config.OpsListen is :8081, beyond loopback"}},
 		{"without a name", Config{Listen: ":8080", Data: "x", Insecure: true}, []string{"Config.BaseURL is empty"}},
 		{"with tokens", Config{Listen: ":8080", OpsListen: ":8081", Data: "x", Callers: known, BaseURL: "https://hub.example.org"}, nil},

@@ -29,6 +29,8 @@ type described struct {
 	ResourceDump string `json:"resourcedump"`
 	ChangeDump   string `json:"changedump"`
 	Inventory    string `json:"inventory"` // "on", which is the default, or "off"
+	Push         string `json:"push"`      // "on", which is the default, or "off"
+	Sitemap      bool   `json:"sitemap"`   // robots.txt names the Resource List
 	Private      bool   `json:"private"`   // what anyone may do does not count for the set
 	Lastmod      string `json:"lastmod"`   // of Change Lists: "source", which is the default, "datetime" or "seconds"
 	Source       string `json:"source"`    // URL of a list of resources that the hub polls
@@ -90,7 +92,7 @@ func (d *described) description() feed.Description {
 	return feed.Description{
 		Title: d.Title, DescribedBy: d.DescribedBy, ChangeList: d.ChangeList,
 		ResourceList: d.ResourceList, ResourceDump: d.ResourceDump, ChangeDump: d.ChangeDump,
-		NoInventory: d.Inventory == "off", Private: d.Private, Lastmod: feed.Lastmod(strings.TrimPrefix(d.Lastmod, "source")), Source: d.Source, Every: d.every,
+		NoInventory: d.Inventory == "off", NoPush: d.Push == "off", Sitemap: d.Sitemap, Private: d.Private, Lastmod: feed.Lastmod(strings.TrimPrefix(d.Lastmod, "source")), Source: d.Source, Every: d.every,
 	}
 }
 
@@ -109,7 +111,7 @@ func readDescribed(body io.Reader) (*described, error) {
 		}
 	}
 	if err != nil {
-		return nil, resourcesync.Invalid(`the body is not {"title": "…", "describedby": "URI", "changelist": "URL", "resourcelist": "URL", "resourcedump": "URL", "changedump": "URL", "inventory": "on" or "off", "private": true or false, "lastmod": "source", "datetime" or "seconds", "source": "URL", "every": "15m", "complete": true or false}: %v`, err)
+		return nil, resourcesync.Invalid(`the body is not {"title": "…", "describedby": "URI", "changelist": "URL", "resourcelist": "URL", "resourcedump": "URL", "changedump": "URL", "inventory": "on" or "off", "push": "on" or "off", "sitemap": true or false, "private": true or false, "lastmod": "source", "datetime" or "seconds", "source": "URL", "every": "15m", "complete": true or false}: %v`, err)
 	}
 	var members map[string]any
 	_ = json.Unmarshal(text, &members) // it could be read as an object before
@@ -122,8 +124,10 @@ func (d *described) check() error {
 	if len(d.Title) > 1000 || strings.ContainsFunc(d.Title, func(c rune) bool { return c < ' ' || c == 0xFFFD }) {
 		return resourcesync.Invalid("title is one line of at most 1,000 bytes")
 	}
-	if d.Inventory != "" && d.Inventory != "on" && d.Inventory != "off" {
-		return resourcesync.Invalid("inventory is on or off, not %q", resourcesync.Shorten(d.Inventory))
+	for _, s := range []struct{ name, is string }{{"inventory", d.Inventory}, {"push", d.Push}} {
+		if s.is != "" && s.is != "on" && s.is != "off" {
+			return resourcesync.Invalid("%s is on or off, not %q", s.name, resourcesync.Shorten(s.is))
+		}
 	}
 	switch d.Lastmod {
 	case "", "source", string(feed.LastmodIsDatetime), string(feed.LastmodInSeconds):

@@ -53,9 +53,11 @@ type setView struct {
 	ResourceDump   string   `json:"resourcedump,omitempty"`
 	ChangeDump     string   `json:"changedump,omitempty"`
 	Inventory      string   `json:"inventory,omitempty"` // "off" if the source wants none
+	Push           string   `json:"push,omitempty"`      // "off" if the Capability List does not name the push channel
+	Sitemap        bool     `json:"sitemap,omitempty"`
 	Private        bool     `json:"private,omitempty"`
 	Lastmod        string   `json:"lastmod,omitempty"` // of Change Lists; empty: that of the source
-	Source         string   `json:"source,omitempty"` // what the hub polls; only publishers and operators see it, and the next
+	Source         string   `json:"source,omitempty"`  // what the hub polls; only publishers and operators see it, and the next
 	Every          string   `json:"every,omitempty"`
 	Looked         *looked  `json:"looked,omitempty"` // what came of the last look at the source; only in the view of one set
 	Topic          string   `json:"topic"`
@@ -95,6 +97,9 @@ func (s *sets) view(st feed.State, rights access.Rights) setView {
 	v.Private, v.Lastmod = st.Private, string(st.Lastmod)
 	if st.NoInventory {
 		v.Inventory = "off"
+	}
+	if v.Sitemap = st.Sitemap; st.NoPush {
+		v.Push = "off"
 	}
 	if v.Changes > 0 {
 		v.Updated = string(resourcesync.AppendTimeMicro(nil, st.Head.Micros))

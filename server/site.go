@@ -45,6 +45,7 @@ func (s *site) routes(mux *router) {
 	mux.handle("/failures", pageRoute, takes(s.pages.serveFailures))
 	mux.handle("/sources", pageRoute, takes(s.pages.serveSources, "after"))
 	mux.handle("/.well-known/resourcesync", documentsRoute, s.serveDescription)
+	mux.handle("/robots.txt", documentsRoute, takes(s.documents.ServeRobots))
 	for _, path := range hubPaths {
 		mux.handle(path, hubRoute, s.serveHub)
 	}

@@ -3,7 +3,6 @@ package server
 import (
 	"context"
 	"net/http"
-	"slices"
 	"time"
 
 	"github.com/rshub/rshub/activity"
@@ -90,8 +89,9 @@ func (s *Server) wire(base feed.Base, guard *guard, store *store, bus *hub.Bus, 
 	})
 	p.web = web.New(states{p.live}, base, web.Options{Answers: answers, Streams: p.streams, Logger: s.log})
 	p.documents = documents.New(log, base, documents.Options{
+		DescribedBy: c.DescribedBy,
+
 		Waits:   p.hub.Waits,
-		NoPush:  func(set string) bool { return slices.Contains(c.NoPushSets, set) },
 		Logger:  s.log,
 		Answers: answers,
 		Streams: p.streams,

@@ -54,7 +54,7 @@ var setTests = []test{
 			{DescribedBy: "https://example.org/new", ChangeList: "https://example.org/new.xml"},
 			{ResourceList: "https://example.org/resources.xml", ResourceDump: "https://example.org/dump.xml?a=\"b\"", ChangeDump: "https://example.org/changedump.xml", NoInventory: true},
 			{},
-			{NoInventory: true, Lastmod: feed.LastmodInSeconds},
+			{NoInventory: true, Lastmod: feed.LastmodInSeconds, NoPush: true, Sitemap: true},
 			{Source: "https://example.org/sitemap.xml?a=1", Every: 15 * time.Minute},
 		} {
 			m.ok(m.Describe(m.ctx, name, want.Description))

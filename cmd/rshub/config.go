@@ -24,6 +24,7 @@ import (
 	"github.com/rshub/rshub/internal/nearest"
 	"github.com/rshub/rshub/internal/setting"
 	"github.com/rshub/rshub/limit"
+	"github.com/rshub/rshub/resourcesync"
 	"github.com/rshub/rshub/server"
 )
 
@@ -47,7 +48,7 @@ type config struct {
 	TLSKeyFile     string           `envconfig:"RSHUB_TLS_KEY_FILE" desc:"path of the file with the key (PEM) of the certificate in RSHUB_TLS_CERT_FILE"`
 
 	Sets           []string      `group:"Sets, and how long changes are kept" envconfig:"RSHUB_SETS" desc:"names of the sets that take changes, by comma; empty: every set takes changes, and the first publish makes it"`
-	NoPushSets     []string      `envconfig:"RSHUB_NO_PUSH_SETS" desc:"names of sets, by comma, whose Capability List does not name the push channel, for clients that cannot read a list that names it"`
+	DescribedBy    string        `envconfig:"RSHUB_DESCRIBED_BY" desc:"URL of a document about all that the hub serves, which its Source Description names"`
 	ChangeListSize int           `envconfig:"RSHUB_CHANGELIST_SIZE" default:"10000" desc:"number of changes in one Change List, 1 to 25000; it is for new sets: the sets that exist keep theirs"`
 	RetentionAge   time.Duration `envconfig:"RSHUB_RETENTION_AGE" default:"90d" desc:"the hub removes Change Lists that are older than this; 0 keeps lists for ever"`
 	RetentionCount uint64        `envconfig:"RSHUB_RETENTION_COUNT" default:"0" desc:"the hub removes the oldest Change Lists of a set while the other lists still have this many changes; 0 keeps any number"`
@@ -107,7 +108,9 @@ func readConfig() (*config, error) {
 	c.read(p)
 	c.checkAddresses(p)
 	checkSets(p, "RSHUB_SETS", c.Sets)
-	checkSets(p, "RSHUB_NO_PUSH_SETS", c.NoPushSets)
+	if c.DescribedBy != "" && resourcesync.CheckURI("", c.DescribedBy) != nil {
+		p.add("RSHUB_DESCRIBED_BY", "is %q; it is a URL", c.DescribedBy)
+	}
 	if c.ChangeListSize < 1 || c.ChangeListSize > changelog.MaxListSize {
 		p.add("RSHUB_CHANGELIST_SIZE", "is %d; it is 1 to %d", c.ChangeListSize, changelog.MaxListSize)
 	}
@@ -352,7 +355,7 @@ func (c *config) server(log *slog.Logger) (server.Config, error) {
 	s := c.store()
 	s.Listen, s.OpsListen, s.BaseURL = c.Listen, c.OpsListen, c.BaseURL
 	s.NATSURL, s.NATSCredentials, s.NATSRootCAs = c.NATSURL, c.NATSCreds, c.NATSCA
-	s.Sets, s.NoPushSets, s.ChangeListSize = c.Sets, c.NoPushSets, c.ChangeListSize
+	s.Sets, s.DescribedBy, s.ChangeListSize = c.Sets, c.DescribedBy, c.ChangeListSize
 	s.Retention = changelog.Retention{Age: c.RetentionAge, Count: c.RetentionCount}
 	s.NoPoll = c.Poll == "off"
 	s.NoInventory, s.ResourceListInterval = c.Inventory == "off", c.ResourceListInterval

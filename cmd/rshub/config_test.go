@@ -55,9 +55,9 @@ func TestConfigProblems(t *testing.T) {
 		want      []string // a part of each problem, in order
 	}{
 		{"all at once", []string{"RSHUB_LISTEN", "here", "RSHUB_OPS_LISTEN", "there", "RSHUB_HEARTBEAT", "often", "RSHUB_CHANGELIST_SIZE", "many",
-			"RSHUB_SETS", "a,B", "RSHUB_NO_PUSH_SETS", "C", "RSHUB_INSECURE", "yes", "RSHUB_LOG_LEVEL", "loud", "RSHUB_DISK_RESERVE", "1 apple"},
+			"RSHUB_SETS", "a,B", "RSHUB_DESCRIBED_BY", "about", "RSHUB_INSECURE", "yes", "RSHUB_LOG_LEVEL", "loud", "RSHUB_DISK_RESERVE", "1 apple"},
 			[]string{`RSHUB_CHANGELIST_SIZE is "many"`, `RSHUB_DISK_RESERVE is "1 apple"`, `RSHUB_HEARTBEAT is "often"`, `RSHUB_LOG_LEVEL is "loud"`,
-				`RSHUB_LISTEN is "here"`, `RSHUB_OPS_LISTEN is "there"`, `RSHUB_SETS has`, `RSHUB_NO_PUSH_SETS has`, `RSHUB_INSECURE is "yes"`}},
+				`RSHUB_LISTEN is "here"`, `RSHUB_OPS_LISTEN is "there"`, `RSHUB_SETS has`, `RSHUB_DESCRIBED_BY is "about"`, `RSHUB_INSECURE is "yes"`}},
 		{"list size", []string{"RSHUB_CHANGELIST_SIZE", "25001"}, []string{"RSHUB_CHANGELIST_SIZE is 25001; it is 1 to 25000"}},
 		{"no list size", []string{"RSHUB_CHANGELIST_SIZE", "0"}, []string{"RSHUB_CHANGELIST_SIZE is 0"}},
 		{"times", []string{"RSHUB_RETENTION_AGE", "-1h", "RSHUB_HEARTBEAT", "1ms", "RSHUB_LEASE_MIN", "1ms", "RSHUB_WRITE_TIMEOUT", "0", "RSHUB_GRACE", "-1s"},
