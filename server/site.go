@@ -108,7 +108,7 @@ var hubPaths = []string{"/hub", "/publish", "/subscribe"}
 // WebSub.
 func (s *site) serveHub(w http.ResponseWriter, r *http.Request) error {
 	switch {
-	case r.Method == http.MethodPost && websub.IsForm(r.Header):
+	case r.Method == http.MethodPost && (websub.IsForm(r.Header) || isDraft(r)):
 		return s.websub.ServeHub(w, r)
 	case r.Method == http.MethodPost && hub.IsPublish(r.Header):
 		return s.hub.ServeHub(w, r)
@@ -125,6 +125,11 @@ func (s *site) serveHub(w http.ResponseWriter, r *http.Request) error {
 		return nil
 	}
 	return problem.NotAllowed(r, "GET, HEAD, POST")
+}
+
+// isDraft reports whether r subscribes as in the draft of 2012, which names no media type.
+func isDraft(r *http.Request) bool {
+	return strings.HasSuffix(r.URL.Path, "/subscribe") && r.Header.Get("Content-Type") == "" && r.Header.Get("Link") == ""
 }
 
 // serveInventory serves what a set holds now, to callers who may follow it, and as long as

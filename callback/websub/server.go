@@ -155,9 +155,12 @@ func (s *Server) ServeHub(w http.ResponseWriter, r *http.Request) error {
 // returns the text of the answer.
 func (s *Server) take(r *http.Request, form url.Values, mode subscription.Mode) (note string, err error) {
 	var set string
-	if form.Has("callbackURI") && !form.Has("hub.topic") {
+	switch draft := form.Has("callbackURI") && !form.Has("hub.topic"); {
+	case draft && form.Has("topic"):
+		set, err = s.parseTopic(form, "topic")
+	case draft:
 		set, err = s.onlySet(r.Context())
-	} else {
+	default:
 		set, err = s.parseTopic(form, "hub.topic")
 	}
 	if err != nil {
@@ -198,7 +201,7 @@ func hostOf(callback string) string {
 }
 
 // onlySet returns the set that a request of the draft of 2012 is about. That
-// draft knew no topics, so the caller must be allowed to follow exactly one
+// draft knew no topics, so the caller names one in topic, or may follow exactly one
 // set.
 func (s *Server) onlySet(ctx context.Context) (string, error) {
 	sets, err := s.log.Sets(ctx)
@@ -207,7 +210,7 @@ func (s *Server) onlySet(ctx context.Context) (string, error) {
 	}
 	sets = slices.DeleteFunc(sets, func(st feed.State) bool { return !access.FromContext(ctx).Rights.Sees(st) })
 	if len(sets) != 1 {
-		return "", resourcesync.Invalid("hub.topic is missing, and there are %d sets here that you may follow: GET %s lists them", len(sets), s.base.Sets())
+		return "", resourcesync.Invalid("topic (or hub.topic) is missing, and there are %d sets here that you may follow: send topic=%s; GET %s lists the sets", len(sets), s.base.Topic("SET"), s.base.Sets())
 	}
 	return sets[0].Set, nil
 }

@@ -225,8 +225,13 @@ func TestDraftOf2012(t *testing.T) {
 	if status, text := f.post(draft); status != 400 || !strings.Contains(text, "2 sets") {
 		t.Errorf("with two sets it is answered %d: %s", status, text)
 	}
-	if status, _ := f.post(draft + "&hub.topic=" + base + "/sets/second/changes"); status != 202 || f.newest().Set != "second" {
-		t.Errorf("with a topic it is answered %d", status)
+	for _, topic := range []string{"hub.topic", "topic"} {
+		if status, _ := f.post(draft + "&" + topic + "=" + base + "/sets/second/changes"); status != 202 || f.newest().Set != "second" {
+			t.Errorf("with %s it is answered %d", topic, status)
+		}
+	}
+	if status, text := f.post(draft + "&topic=second"); status != 404 || !strings.Contains(text, "topic=") {
+		t.Errorf("with another topic it is answered %d: %s", status, text)
 	}
 }
 
