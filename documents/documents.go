@@ -13,6 +13,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 
@@ -29,6 +30,7 @@ import (
 // standard, over HTTP. It serves, of each set:
 //
 //	{base}/sets/{set}/changes                        the latest change notification
+//	{base}/sets/{set}/changes/{position}             one change
 //	{base}/sets/{set}/.well-known/resourcesync       a Source Description with this set alone
 //	{base}/sets/{set}/capabilitylist.xml             the Capability List
 //	{base}/sets/{set}/changelist.xml                 the newest changes, always one open Change List
@@ -174,6 +176,9 @@ func (d *Server) ServeDescription(w http.ResponseWriter, r *http.Request) error 
 // set. It returns a 404 when there is no document of that name, and
 // feed.ErrGone when the memory no longer has it.
 func (d *Server) ServeSet(w http.ResponseWriter, r *http.Request, set, name string) error {
+	if position, ok := strings.CutPrefix(name, "changes/"); ok {
+		return d.serveChange(w, r, set, position)
+	}
 	w.Header().Add("Vary", "Accept-Encoding")
 	var plan planner
 	switch name {
