@@ -75,6 +75,9 @@ func (s *sub) turnLocked() turn {
 		return nil
 	}
 	e := s.shard.engine
+	if s.burst == 0 {
+		s.burst = s.topic.head.Position
+	}
 	s.running = &delivery{
 		sub: s, engine: e, about: s.about, topic: s.topic, filter: s.filter, point: s.point,
 		gap: s.gap, gaps: s.gaps, failed: s.failed, first: s.standing == untried, limit: cmp.Or(s.appetite.most, e.opts.MaxChanges), moves: s.moves, version: s.topic.version,
@@ -189,6 +192,7 @@ func (d *delivery) settleLocked() {
 		s.setFailedLocked(0)
 		s.next, s.earliest = time.Time{}, time.Time{}
 		s.standing = speed(d.attempt.Took)
+		s.calmLocked()
 		s.restLocked()
 	case outlet.Over:
 		s.endLocked(ended)

@@ -49,6 +49,49 @@ func TestDeliver(t *testing.T) {
 	})
 }
 
+// With rs.every, deliveries come in bursts: each goes to the end of what there was when it
+// began, and the next begins no sooner than the interval after it. An operator need not wait.
+func TestEvery(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, Options{MaxChanges: 10})
+		c := w.listen("a.example")
+		id := w.send(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Start: w.head(), Every: 10 * time.Minute})
+		w.settled()
+		took := func(want int) {
+			t.Helper()
+			w.settled()
+			if _, took, _ := c.counts(); took != want {
+				t.Fatalf("%d deliveries, want %d", took, want)
+			}
+		}
+		w.publish("a", 1)
+		took(1) // at once
+		for range 9 {
+			time.Sleep(time.Minute)
+			w.publish("b", 4)
+		}
+		took(1)
+		time.Sleep(time.Minute + time.Second)
+		took(5) // 36 changes are four deliveries, one after the other
+		w.publish("c", 1)
+		time.Sleep(9 * time.Minute)
+		took(5)
+		w.send(subscription.Request{Mode: subscription.Retry, Callback: c.url})
+		took(6)
+		c.says(status(500))
+		time.Sleep(11 * time.Minute)
+		w.publish("d", 1)
+		took(6)
+		c.says(nil)
+		time.Sleep(time.Minute) // a failure is tried again sooner
+		took(7)
+		c.check(0, 39)
+		if r := w.saved(id); r.Every != 10*time.Minute {
+			t.Errorf("saved is %v", r.Every)
+		}
+	})
+}
+
 // What cannot be delivered for an hour comes coalesced, in order and complete.
 func TestFailsForAnHour(t *testing.T) {
 	long(t)

@@ -45,7 +45,7 @@ type pending struct {
 func (x *errand) addLocked(p *pending) {
 	same := func(q *pending) bool {
 		return q.Mode == p.Mode && q.Move == p.Move && q.confirmed == nil &&
-			p.May(&subscription.Subscription{Secret: q.Secret, Filter: q.Filter, By: q.By}) == nil
+			p.May(&subscription.Subscription{Secret: q.Secret, Filter: q.Filter, Every: q.Every, By: q.By}) == nil
 	}
 	for i, q := range x.requests {
 		between := slices.ContainsFunc(x.requests[i:], func(r *pending) bool { return r.Mode == subscription.Unsubscribe })

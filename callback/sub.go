@@ -13,7 +13,7 @@ import (
 //
 //	topic.idle     for what is published next
 //	topic.failing  for its next try after a failure; a new change may bring that forward
-//	topic.behind   for its turn, for the end of its turn, or, if it left failing, for earliest
+//	topic.behind   for its turn, for the end of its turn, for the end of quiet, or, if it left failing, for earliest
 //	none           for nothing: over says why it ends
 //
 // During its turn, a delivery works with a copy of the sub's state, and
@@ -35,6 +35,10 @@ type sub struct {
 	first    int64 // datetime of the entry behind cursor; 0: not known
 	moves    int   // how often the sub was made to go on elsewhere: a delivery that began before moves nothing
 	appetite appetite
+
+	// With about.Every, changes are delivered in bursts; guarded by Engine.mu.
+	burst uint64    // position up to which the present one goes; 0: there is none
+	quiet time.Time // the next one begins no sooner
 
 	// What the sub waits for; guarded by Engine.mu.
 	pool     *pool             // of topic
@@ -66,8 +70,19 @@ func (s *sub) restLocked() {
 		e.remindLocked(&s.task, earlier(s.next, s.about.LeaseEnd))
 	case !s.topic.ready, s.cursor == s.topic.head:
 		s.waitLocked()
+	case s.quiet.After(now):
+		s.topic.behind.add(s)
+		e.remindLocked(&s.task, earlier(s.quiet, s.about.LeaseEnd))
 	default:
 		e.queueLocked(s)
+	}
+}
+
+// calmLocked ends a burst of deliveries that has reached what there was when it began. What
+// comes meanwhile is delivered together.
+func (s *sub) calmLocked() {
+	if s.about.Every > 0 && s.cursor.Position >= s.burst {
+		s.burst, s.quiet = 0, time.Now().Add(s.about.Every)
 	}
 }
 
@@ -166,7 +181,7 @@ func (s *shard) putLocked(r *subscription.Record, moved bool) {
 	known.filter = f
 	renewed.Set, renewed.Filter = known.topic.set, f.Filter
 	known.setAboutLocked(&renewed)
-	known.appetite = appetite{}
+	known.appetite, known.burst, known.quiet = appetite{}, 0, time.Time{}
 	s.uncheckLocked(known)
 	if moved {
 		known.moves++

@@ -66,7 +66,7 @@ func (r *Request) May(s *Subscription) error {
 		return nil
 	case r.Mode == Unsubscribe && !strings.HasPrefix(s.By, byToken):
 		return nil
-	case r.Mode == Subscribe && s.Sealed == "" && r.Secret == s.Secret && r.Filter.Key() == s.Filter.Key() && !r.Move:
+	case r.Mode == Subscribe && s.Sealed == "" && r.Secret == s.Secret && r.Filter.Key() == s.Filter.Key() && r.Every == s.Every && !r.Move:
 		return nil
 	}
 	return ErrNotYours

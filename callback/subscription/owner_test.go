@@ -36,6 +36,7 @@ func TestMay(t *testing.T) {
 		{"a stranger with the token leaves", alice, Request{Mode: Unsubscribe, By: other, Token: "t"}, true},
 
 		{"a stranger prolongs", somebody, Request{Mode: Subscribe, By: other}, true},
+		{"a stranger slows it down", somebody, Request{Mode: Subscribe, By: other, Every: time.Hour}, false},
 		{"a stranger filters", somebody, Request{Mode: Subscribe, By: other, Filter: filter}, false},
 		{"a stranger moves", somebody, Request{Mode: Subscribe, By: other, Move: true}, false},
 		{"a stranger adds a secret", somebody, Request{Mode: Subscribe, By: other, Secret: "new"}, false},

@@ -173,6 +173,25 @@ func (s *Server) parseLease(form url.Values) (time.Duration, error) {
 	return min(max(time.Duration(min(n, uint64(s.opts.LeaseMax/time.Second)))*time.Second, s.opts.LeaseMin), s.opts.LeaseMax), nil
 }
 
+// Bounds of rs.every.
+const (
+	everyAtLeast = time.Second
+	everyAtMost  = 24 * time.Hour
+)
+
+// parseEvery reads rs.every.
+func parseEvery(form url.Values) (time.Duration, error) {
+	text, err := one(form, "rs.every")
+	if err != nil || text == "" {
+		return 0, err
+	}
+	every, err := time.ParseDuration(text)
+	if err != nil || every < everyAtLeast || every > everyAtMost {
+		return 0, resourcesync.Invalid("rs.every=%.40q: it is a duration from %v to %v, such as 15m", text, everyAtLeast, everyAtMost)
+	}
+	return every, nil
+}
+
 // parseFilter reads rs.prefix, rs.change and rs.type.
 func parseFilter(form url.Values) (feed.Filter, error) {
 	q := url.Values{}

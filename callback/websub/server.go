@@ -248,6 +248,9 @@ func (s *Server) parse(from *http.Request, form url.Values, mode subscription.Mo
 	if r.Filter, err = parseFilter(form); err != nil {
 		return r, err
 	}
+	if r.Every, err = parseEvery(form); err != nil {
+		return r, err
+	}
 	since, err := one(form, "rs.since")
 	if err != nil {
 		return r, err

@@ -30,6 +30,7 @@ type shown struct {
 	Prefix   string     `json:"rs.prefix,omitempty"`
 	Change   []string   `json:"rs.change,omitempty"`
 	Type     []string   `json:"rs.type,omitempty"`
+	Every    string     `json:"rs.every,omitempty"`
 	Signed   bool       `json:"signed"`           // it has a secret
 	Failed   int        `json:"failed,omitempty"` // number of attempts since the last success
 	Next     *time.Time `json:"next,omitempty"`   // time of the next attempt
@@ -63,6 +64,9 @@ func (s *Server) view(ctx context.Context, r *subscription.Record) (shown, error
 		ID: id.String(), Topic: s.base.Topic(r.Set), Callback: r.Callback, Cursor: r.Cursor.String(),
 		Prefix: r.Filter.Prefix, Type: r.Filter.Types, Signed: r.Secret != "",
 		Failed: r.Failed, Gaps: r.Gaps, Made: r.Made, LeaseEnd: r.LeaseEnd, Attempts: []tried{},
+	}
+	if r.Every > 0 {
+		v.Every = r.Every.String()
 	}
 	for _, c := range r.Filter.Changes {
 		v.Change = append(v.Change, string(c))

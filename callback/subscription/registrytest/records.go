@@ -21,6 +21,7 @@ func record(set string, n int) subscription.Record {
 	return subscription.Record{
 		Subscription: subscription.Subscription{
 			Set: set, Callback: url(n), Secret: strings.Repeat("ß€𝄞\x00\"\\\n\u2028", 12) + "1234567",
+			Every:    90 * time.Minute,
 			Filter:   feed.Filter{Prefix: "https://example.org/*", Changes: []resourcesync.ChangeType{resourcesync.Created}, Types: []string{"text/*"}},
 			LeaseEnd: at.Add(time.Hour), Token: fmt.Sprint("token", n), By: subscription.ByToken("ä"), Made: at, Renewed: at.Add(time.Minute),
 		},
