@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"slices"
 
 	"github.com/rshub/rshub/access"
 	"github.com/rshub/rshub/feed"
@@ -20,10 +21,14 @@ var errOtherSets = errors.New("the sets have changed")
 
 // description returns the Source Description (core section 8), with the
 // Capability Lists of the sets that the caller in ctx may follow. The standard
-// has no place for a set's title. Writing it fails with errOtherSets when the sets have
-// changed meanwhile.
-func (d *Server) description(ctx context.Context, states []feed.State) *document {
-	tag := d.descriptionTag(ctx, states)
+// has no place for a set's title. If one document cannot hold them, it is an index of parts,
+// and part is the number of one of them, from 1; 0: the document itself. Writing it fails with
+// errOtherSets when the sets have changed meanwhile.
+func (d *Server) description(ctx context.Context, states []feed.State, part int) (*document, error) {
+	tag, err := d.descriptionTag(ctx, states, part)
+	if err != nil {
+		return nil, err
+	}
 	return &document{
 		tag:  tag,
 		keep: min(d.opts.CacheBytes/2, int64(1+len(states))*4<<10),
@@ -32,32 +37,62 @@ func (d *Server) description(ctx context.Context, states []feed.State) *document
 			if err != nil {
 				return err
 			}
-			if d.descriptionTag(ctx, states) != tag {
+			if is, err := d.descriptionTag(ctx, states, part); err != nil || is != tag {
 				return errOtherSets
 			}
-			return d.writeDescription(ctx, w, states)
+			return d.writeDescription(ctx, w, states, part)
 		},
-	}
+	}, nil
 }
 
 // descriptionTag returns the tag of a description: that of its bytes, as in small.
-func (d *Server) descriptionTag(ctx context.Context, states []feed.State) string {
+func (d *Server) descriptionTag(ctx context.Context, states []feed.State, part int) (string, error) {
 	h := d.newTag()
-	_, _ = io.WriteString(h, "small ")
-	_ = d.writeDescription(ctx, h, states) // a hash does not fail
+	_, _ = io.WriteString(h, "small ") // a hash does not fail
+	if err := d.writeDescription(ctx, h, states, part); err != nil {
+		return "", err
+	}
 	_, _ = io.WriteString(h, "\n")
-	return sum(h)
+	return sum(h), nil
 }
 
-func (d *Server) writeDescription(ctx context.Context, w io.Writer, states []feed.State) error {
-	h, ns := d.descriptionHeader(), &resourcesync.Namespaces{}
-	buf := resourcesync.AppendXMLHeader(nil, h, ns)
-	for i := range states {
-		if !access.FromContext(ctx).Rights.Sees(states[i]) {
-			continue
+// writeDescription writes a Source Description, an index of several, or one of these. It
+// returns a 404 if there is no such part.
+func (d *Server) writeDescription(ctx context.Context, w io.Writer, states []feed.State, part int) error {
+	states = slices.DeleteFunc(slices.Clone(states), func(s feed.State) bool { return !access.FromContext(ctx).Rights.Sees(s) })
+	ends := d.descriptionEnds(states)
+	h, items := d.descriptionHeader(), func(yield func(*resourcesync.Item) bool) {
+		for i := range states {
+			if item := d.setItem(states[i]); !yield(&item) {
+				return
+			}
 		}
-		item := d.setItem(states[i])
-		if buf = resourcesync.AppendXMLItem(buf, &item, ns); len(buf) >= writePage {
+	}
+	switch n := len(ends); {
+	case part > n || part > 0 && n == 1:
+		return notFound("there is no such part of the Source Description " + d.base.Description())
+	case part > 0:
+		h.Links = append(h.Links, resourcesync.Link{Rel: "index", Href: d.base.Description()})
+		begin := 0
+		if part > 1 {
+			begin = ends[part-2]
+		}
+		states = states[begin:ends[part-1]]
+	case n > 1:
+		h.Index = true
+		items = func(yield func(*resourcesync.Item) bool) {
+			for i := range ends {
+				item := resourcesync.Item{Change: resourcesync.Change{Loc: d.base.DescriptionPart(i + 1)}, Capability: resourcesync.Description}
+				if !yield(&item) {
+					return
+				}
+			}
+		}
+	}
+	ns := &resourcesync.Namespaces{Index: h.Index}
+	buf := resourcesync.AppendXMLHeader(nil, h, ns)
+	for item := range items {
+		if buf = resourcesync.AppendXMLItem(buf, item, ns); len(buf) >= writePage {
 			if _, err := w.Write(buf); err != nil {
 				return err
 			}
@@ -66,6 +101,22 @@ func (d *Server) writeDescription(ctx context.Context, w io.Writer, states []fee
 	}
 	_, err := w.Write(resourcesync.AppendXMLFooter(buf, h))
 	return err
+}
+
+// descriptionEnds returns where each part of a Source Description ends among the sets: each
+// holds maxItems, and maxBytes, at most.
+func (d *Server) descriptionEnds(states []feed.State) (ends []int) {
+	count, size := 0, bytesOfHead
+	for i := range states {
+		item := d.setItem(states[i])
+		n := item.Change.Size()
+		if count == maxItems || count > 0 && size+n > maxBytes {
+			ends = append(ends, i)
+			count, size = 0, bytesOfHead
+		}
+		count, size = count+1, size+n
+	}
+	return append(ends, len(states))
 }
 
 func (d *Server) descriptionHeader() *resourcesync.Header {

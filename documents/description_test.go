@@ -1,10 +1,15 @@
 package documents_test
 
 import (
+	"context"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"slices"
+	"strings"
 	"testing"
 
+	"github.com/rshub/rshub/access"
 	"github.com/rshub/rshub/documents"
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/resourcesync"
@@ -105,5 +110,89 @@ func TestSetsKeepChanging(t *testing.T) {
 	}
 	if looks > 20 {
 		t.Errorf("%d looks at the sets", looks)
+	}
+}
+
+// A hall has many sets. Only their list is looked at.
+type hall struct {
+	*memory
+	states []feed.State
+}
+
+func (h *hall) Sets(context.Context, ...string) ([]feed.State, error) { return h.states, nil }
+
+// More sets than one document may hold, by number or by bytes, are in the parts of an index,
+// each once.
+func TestDescriptionIsCut(t *testing.T) {
+	m := newMemory(t)
+	for _, test := range []struct {
+		name   string
+		sets   int
+		about  string
+		hidden int // sets that the caller may not follow
+		parts  int // 0: no index
+	}{
+		{"as many as fit", 50_000, "", 0, 0},
+		{"one more", 50_001, "", 0, 2},
+		{"one more, which nobody sees", 50_001, "", 1, 0},
+		{"long ones", 30_000, "https://example.org/" + strings.Repeat("x", 1_900), 0, 2},
+	} {
+		h := &hall{memory: m}
+		for i := range test.sets {
+			name := "s"
+			if i < test.hidden {
+				name = "hidden"
+			}
+			h.states = append(h.states, feed.State{Set: fmt.Sprintf("%s%06d", name, i), Description: feed.Description{DescribedBy: test.about}})
+		}
+		d := documents.New(h, base, documents.Options{Now: m.clock})
+		read := func(url string) *resourcesync.Document {
+			t.Helper()
+			rights, err := access.ParseRights("follow:s*")
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx := access.NewContext(t.Context(), access.Caller{Rights: rights})
+			w := httptest.NewRecorder()
+			if err := d.ServeDescription(w, httptest.NewRequestWithContext(ctx, http.MethodGet, url, nil)); err != nil {
+				t.Fatalf("%s: GET %s: %v", test.name, url, err)
+			}
+			if n := w.Body.Len(); n > 50<<20 {
+				t.Errorf("%s: %s has %d bytes", test.name, url, n)
+			}
+			doc, err := resourcesync.ReadXML(w.Body, resourcesync.Limits{})
+			if err != nil || doc.Capability != resourcesync.Description {
+				t.Fatalf("%s: %s is %+v, %v", test.name, url, doc.Header, err)
+			}
+			return doc
+		}
+		all, parts := read("/.well-known/resourcesync"), 0
+		docs := []*resourcesync.Document{all}
+		if all.Index {
+			docs = nil
+			for _, it := range all.Items {
+				docs = append(docs, read(strings.TrimPrefix(it.Loc, base)))
+				parts++
+			}
+		}
+		seen := map[string]bool{}
+		for _, doc := range docs {
+			for _, it := range doc.Items {
+				seen[it.Loc] = true
+			}
+			if len(doc.Items) > 50_000 || doc.Index || parts > 0 && (len(doc.Links) != 1 || doc.Links[0].Rel != "index" || doc.Links[0].Href != base+"/.well-known/resourcesync") {
+				t.Errorf("%s: a part has %d sets, and the links %v", test.name, len(doc.Items), doc.Links)
+			}
+		}
+		want := test.sets - test.hidden
+		if parts != test.parts || len(seen) != want {
+			t.Errorf("%s: %d parts with %d sets, want %d with %d", test.name, parts, len(seen), test.parts, want)
+		}
+	}
+	s := newServer(m, documents.Options{})
+	for part, status := range map[string]int{"1": 404, "2": 404, "0": 400, "x": 400} {
+		if w := s.get("/.well-known/resourcesync?part=" + part); w.Code != status {
+			t.Errorf("part %s of a description that is no index is %d: %s", part, w.Code, w.Body)
+		}
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -160,12 +161,24 @@ func (d *Server) ServeDescription(w http.ResponseWriter, r *http.Request) error 
 	if err := problem.OnlyRead(r, "GET, HEAD"); err != nil {
 		return err
 	}
+	part := 0
+	if text := r.URL.Query().Get("part"); text != "" {
+		n, err := strconv.Atoi(text)
+		if err != nil || n < 1 {
+			return resourcesync.Invalid("part=%.20q: it is a number from 1 on", text)
+		}
+		part = n
+	}
 	for range descriptionTries {
 		states, err := d.log.Sets(r.Context())
 		if err != nil {
 			return err
 		}
-		if err := d.answer(w, r, d.description(r.Context(), states)); !errors.Is(err, errOtherSets) {
+		doc, err := d.description(r.Context(), states, part)
+		if err == nil {
+			err = d.answer(w, r, doc)
+		}
+		if !errors.Is(err, errOtherSets) {
 			return err
 		}
 	}

@@ -1,6 +1,7 @@
 package feed
 
 import (
+	"strconv"
 	"strings"
 
 	"github.com/rshub/rshub/resourcesync"
@@ -23,6 +24,9 @@ func (b Base) Set(set string) string { return b.Sets() + "/" + set }
 
 // Description returns the URL of the Source Description with every set.
 func (b Base) Description() string { return string(b) + "/.well-known/resourcesync" }
+
+// DescriptionPart returns the URL of a part of it, if it is an index.
+func (b Base) DescriptionPart(n int) string { return b.Description() + "?part=" + strconv.Itoa(n) }
 
 // Topic returns the URL of a set's change notification channel.
 func (b Base) Topic(set string) string { return b.Document(set, "changes") }
