@@ -3,6 +3,7 @@ package build
 
 import (
 	"fmt"
+	"regexp"
 	"runtime"
 	"runtime/debug"
 	"strings"
@@ -12,8 +13,12 @@ import (
 // history, such as that of an image: there the toolchain cannot know the version.
 var version string
 
-// Version returns the version of this program: v1.2.3, or what Go calls a commit
-// that has no tag, or devel.
+// next is the release that a build without a tag comes before.
+const next = "v0.1.0"
+
+// Version returns the version of this program: v1.2.3, or v1.2.3-dev+REVISION for a commit
+// without a tag that comes before that release; with .dirty if the files differ from the
+// commit. Without a history, the revision is left out.
 func Version() string {
 	info, _ := debug.ReadBuildInfo()
 	return versionOf(version, info)
@@ -26,14 +31,21 @@ func Line(program string) string {
 	return line(program, version, info)
 }
 
+// pseudo is what Go calls a commit without a tag.
+var pseudo = regexp.MustCompile(`-(?:0\.)?\d{14}-([0-9a-f]{12})(\+dirty)?$`)
+
 func versionOf(linked string, info *debug.BuildInfo) string {
 	switch {
 	case linked != "":
 		return linked
 	case info == nil || info.Main.Version == "" || info.Main.Version == "(devel)":
-		return "devel"
+		return next + "-dev"
 	}
-	return info.Main.Version
+	m := pseudo.FindStringSubmatch(info.Main.Version)
+	if m == nil {
+		return info.Main.Version
+	}
+	return next + "-dev+" + m[1] + strings.Replace(m[2], "+", ".", 1)
 }
 
 func line(program, linked string, info *debug.BuildInfo) string {

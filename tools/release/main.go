@@ -58,7 +58,7 @@ func run(ctx context.Context, args []string) (err error) {
 	flags := flag.NewFlagSet("release", flag.ExitOnError)
 	root := flags.String("root", ".", "`directory` of the repository")
 	dist := flags.String("dist", "dist", "`directory` in it for what is made; what is there is removed")
-	version := flags.String("version", "", "such as v1.2.3; default: the release that CHANGELOG.md begins with, if it has no tag yet, else the commit's tag, or what Go calls a commit without one")
+	version := flags.String("version", "", "such as v1.2.3; default: the release that CHANGELOG.md begins with, if it has no tag yet, else the commit's tag, or v1.2.3-dev+REVISION")
 	platforms := flags.String("platforms", allPlatforms, "by comma; fewer are for trying out")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -144,9 +144,6 @@ func (r *release) buildPrograms(ctx context.Context) error {
 	}
 	if info.Main.Version == "(devel)" {
 		return errors.New("the programs do not know their commit, as in a worktree of git: release from a clone")
-	}
-	if r.version == "" {
-		r.version = info.Main.Version
 	}
 	if err := r.verifyVersion(ctx); err != nil {
 		return err

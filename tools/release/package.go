@@ -30,7 +30,7 @@ func (r *release) makeImage(ctx context.Context) error {
 	for _, p := range r.linux() {
 		platforms = append(platforms, p.system+"/"+p.architecture)
 	}
-	digest, err := r.output(ctx, nil, program, "-programs", r.work, "-platforms", strings.Join(platforms, ","), "-version", r.number(), "-revision", r.revision,
+	digest, err := r.output(ctx, nil, program, "-programs", r.work, "-platforms", strings.Join(platforms, ","), "-version", r.number(), "-tag", strings.ReplaceAll(r.number(), "+", "_"), "-revision", r.revision,
 		"-created", r.when.Format(time.RFC3339), "-o", filepath.Join(r.dist, "rshub_"+r.number()+"_image.tar"))
 	fmt.Println("  ", digest)
 	return err

@@ -80,8 +80,8 @@ func (r *release) makeWheel(context.Context) error {
 	return writeFile(filepath.Join(r.dist, "rshub-"+version+"-py3-none-any.whl"), func(w io.Writer) error { return r.writeZip(w, members) })
 }
 
-// pythonVersion writes a version of Go as Python has versions (PEP 440): v1.2.3-rc.1 is
-// 1.2.3rc1, and a commit without a tag is .dev with its time.
+// pythonVersion writes a version as Python has versions (PEP 440): v1.2.3-rc.1 is 1.2.3rc1,
+// and v1.2.3-dev+REVISION is 1.2.3.dev0+REVISION.
 func pythonVersion(version string) (string, error) {
 	m := goVersion.FindStringSubmatch(version)
 	if m == nil {
@@ -92,12 +92,12 @@ func pythonVersion(version string) (string, error) {
 		v += map[string]string{"alpha": "a", "beta": "b", "rc": "rc"}[m[2]] + m[3]
 	}
 	if m[4] != "" {
-		v += ".dev" + m[4]
+		v += ".dev0+" + m[4]
 	}
 	return v, nil
 }
 
-var goVersion = regexp.MustCompile(`^v(\d+\.\d+\.\d+)(?:-(alpha|beta|rc)\.?(\d+))?(?:[-.](?:0\.)?(\d{14})-[0-9a-f]{12})?$`)
+var goVersion = regexp.MustCompile(`^v(\d+\.\d+\.\d+)(?:-(alpha|beta|rc)\.?(\d+))?(?:-dev\+([0-9a-f]{12}))?$`)
 
 // verifyWheel has Python import the client from the wheel, and look at what it says of
 // itself.
