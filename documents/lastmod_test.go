@@ -65,6 +65,11 @@ func TestLastmod(t *testing.T) {
 				t.Errorf("%s has no time", url)
 			}
 		}
+		for _, it := range read("/sets/peps/resourcelist.xml").Items {
+			if mode != feed.LastmodOfSource && it.Lastmod.Before(began.Add(-time.Second)) {
+				t.Errorf("%s: the Resource List has the lastmod %v of the source", mode, it.Lastmod)
+			}
+		}
 		for _, url := range lists {
 			if strings.Contains(url, "changelist-") {
 				names[url] = true

@@ -170,7 +170,7 @@ func (d *Server) resourcePart(ctx context.Context, s feed.State, at feed.Cursor,
 	return &document{
 		tag:       d.tag("resourcelist part", s.Set, l.Cursor(), l.Completed.UnixMicro(), number, n, s.Lastmod),
 		modified:  l.Completed.UnixMicro(),
-		closed:    s.Lastmod != feed.LastmodInSeconds, // the name is that of the list with fractions
+		closed:    s.Lastmod == feed.LastmodOfSource, // else the name is also that of the list as it was before
 		immutable: true,
 		keep:      min(keepFrom, d.opts.CacheBytes/2),
 		write: func(ctx context.Context, w io.Writer) error {

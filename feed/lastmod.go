@@ -6,7 +6,7 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// A Lastmod says what the lastmod of an entry of a Change List is. Core 1.1 has a datetime
+// A Lastmod says what the lastmod of an entry of a Change List or a Resource List is. Core 1.1 has a datetime
 // for when a change happened. In core 1.0 lastmod was that time, and every entry had one, so
 // readers of 1.0 look nowhere else.
 type Lastmod string

@@ -16,7 +16,7 @@ type Description struct {
 	NoInventory bool `json:"noInventory,omitempty"` // the source wants no inventory of the set
 	Private     bool `json:"private,omitempty"`     // what anyone may do does not count for the set
 
-	Lastmod Lastmod `json:"lastmod,omitempty"` // of the entries of Change Lists
+	Lastmod Lastmod `json:"lastmod,omitempty"` // of the entries of Change Lists and Resource Lists
 	NoPush  bool    `json:"noPush,omitempty"`  // the Capability List does not name the push channel: some clients refuse a list that does
 	Sitemap bool    `json:"sitemap,omitempty"` // robots.txt names the hub's Resource List of the set
 

@@ -46,11 +46,7 @@ func (w *XMLWriter) AppendEntry(dst []byte, e *Entry) []byte {
 	w.take(&e.Change)
 	w.item.Datetime = w.lastmod.Down(e.Time())
 	attrs := w.source(w.position(e), "sourceDatetime", e.Change.Datetime)
-	if w.lastmod != LastmodOfSource {
-		attrs = w.source(attrs, "sourceLastmod", e.Change.Lastmod)
-		w.item.Lastmod = w.item.Datetime
-	}
-	w.attrs = append(attrs, e.Change.Attrs...)
+	w.attrs = append(w.setLastmod(attrs, e), e.Change.Attrs...)
 	w.item.Attrs = w.attrs
 	return resourcesync.AppendXMLItem(dst, &w.item, w.ns)
 }
@@ -68,6 +64,15 @@ func (w *XMLWriter) take(c *resourcesync.Change) {
 	for i := range w.item.Links {
 		w.item.Links[i].Path = ""
 	}
+}
+
+// setLastmod sets the lastmod of the item. It appends that of the source, if it is another.
+func (w *XMLWriter) setLastmod(attrs []resourcesync.Attr, e *Entry) []resourcesync.Attr {
+	if w.lastmod == LastmodOfSource {
+		return attrs
+	}
+	w.item.Lastmod = w.lastmod.Down(e.Time())
+	return w.source(attrs, "sourceLastmod", e.Change.Lastmod)
 }
 
 // AppendResource appends a resource of a Resource List by its newest change e (core
@@ -89,8 +94,7 @@ func (w *XMLWriter) appendBaseline(dst []byte, e *Entry) []byte {
 func (w *XMLWriter) appendResource(dst []byte, e *Entry, attrs []resourcesync.Attr) []byte {
 	w.take(&e.Change)
 	w.item.Change.Change, w.item.Datetime = "", time.Time{}
-	w.item.Lastmod = w.lastmod.Down(w.item.Lastmod)
-	w.attrs = append(attrs, e.Change.Attrs...)
+	w.attrs = append(w.setLastmod(attrs, e), e.Change.Attrs...)
 	w.item.Attrs = w.attrs
 	return resourcesync.AppendXMLItem(dst, &w.item, w.ns)
 }

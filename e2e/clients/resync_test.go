@@ -1,0 +1,136 @@
+package clients
+
+import (
+	"fmt"
+	"io/fs"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rshub/rshub/e2e/internal/hubtest"
+)
+
+// TestResync has the Python client "resync" copy a site by what a hub says of it: the
+// Resource List first, then the Change List, as it does for readers of core 1.0 and of 1.1.
+// RSHUB_RESYNC is a checkout of https://github.com/resync/resync, which is no package of
+// Debian.
+func TestResync(t *testing.T) {
+	t.Parallel()
+	checkout := os.Getenv("RSHUB_RESYNC")
+	if checkout == "" {
+		t.Skip("RSHUB_RESYNC is not set: git clone https://github.com/resync/resync, and give the path")
+	}
+	if code, _, said := hubtest.Run(t, nil, nil, python(t), "-c", "import dateutil, defusedxml"); code != 0 {
+		t.Skipf("resync needs more: apt-get install python3-dateutil python3-defusedxml: %s", said)
+	}
+	for _, version := range []string{"1.0", "1.1"} {
+		t.Run(version, func(t *testing.T) {
+			t.Parallel()
+			h := hubtest.StartHub(t, "RSHUB_RESOURCELIST_INTERVAL=1s")
+			site, copied, home := t.TempDir(), t.TempDir(), t.TempDir()
+			web := httptest.NewServer(http.FileServer(http.Dir(site)))
+			defer web.Close()
+			put := func(name, content string) {
+				t.Helper()
+				if err := os.WriteFile(filepath.Join(site, name), []byte(content), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			publish := func() {
+				t.Helper()
+				if code, _, said := hubtest.Run(t, nil, nil, hubtest.Rspublish, "sync", "-hub", h.URL, "-set", "site", "-base", web.URL+"/", "-state", home, "-max-delete", "all", site); code != 0 {
+					t.Fatalf("sync ends with %d: %s", code, said)
+				}
+			}
+			resync := func(args ...string) {
+				t.Helper()
+				script := `import os, sys; os.chdir(sys.argv[1]); sys.path.insert(0, sys.argv[2]); sys.argv = sys.argv[2:]; exec(open(os.path.join(sys.argv[0], "resync-sync")).read())`
+				args = append([]string{"-c", script, home, checkout, "--noauth", "--verbose", "--spec-version", version,
+					"--sitemap", h.URL + "/sets/site/resourcelist.xml"}, append(args, web.URL+"/="+copied)...)
+				if code, out, said := hubtest.Run(t, []string{"no_proxy=127.0.0.1"}, nil, python(t), args...); code != 0 || strings.Contains(out+said, "Error") {
+					t.Fatalf("resync ends with %d: %s%s", code, out, said)
+				}
+			}
+			same := func() {
+				t.Helper()
+				if got, want := files(t, copied), files(t, site); got != want {
+					t.Fatalf("the copy has\n%s, want\n%s", got, want)
+				}
+			}
+
+			describe(t, h, "site", `{"lastmod":"datetime"}`) // else it repeats what is older than the copy
+			for i := range 5 {
+				put(fmt.Sprintf("%d.txt", i), fmt.Sprint("content ", i))
+			}
+			publish()
+			hubtest.Until(t, "the Resource List is there", func() error {
+				answer, err := http.Get(h.URL + "/sets/site/resourcelist.xml")
+				if err == nil {
+					err = answer.Body.Close()
+				}
+				if err == nil && answer.StatusCode != http.StatusOK {
+					err = fmt.Errorf("it is %s", answer.Status)
+				}
+				return err
+			})
+			resync("--baseline")
+			same()
+
+			hubtest.Until(t, "another second has begun", func() error { // resync compares whole seconds
+				if begun := time.Now().Truncate(time.Second); time.Since(begun) > 100*time.Millisecond {
+					return fmt.Errorf("it is %v", begun)
+				}
+				return nil
+			})
+			put("0.txt", "changed")
+			put("new.txt", "new")
+			// Not the newest one: resync begins with the change that it knows, and takes a creation
+			// and a deletion in one list for nothing.
+			if err := os.Remove(filepath.Join(site, "1.txt")); err != nil {
+				t.Fatal(err)
+			}
+			publish()
+			resync("--incremental", "--delete", "--changelist-uri", h.URL+"/sets/site/changelist.xml")
+			same()
+		})
+	}
+}
+
+// describe describes a set.
+func describe(t *testing.T, h *hubtest.Hub, set, text string) {
+	t.Helper()
+	r, err := http.NewRequest(http.MethodPut, h.URL+"/sets/"+set, strings.NewReader(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	if answer.StatusCode >= 300 {
+		t.Fatalf("PUT %s is %s", set, answer.Status)
+	}
+}
+
+// files returns the names and contents in a directory.
+func files(t *testing.T, dir string) string {
+	t.Helper()
+	var b strings.Builder
+	err := fs.WalkDir(os.DirFS(dir), ".", func(name string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		content, err := os.ReadFile(filepath.Join(dir, name))
+		fmt.Fprintf(&b, "%s: %s\n", name, content)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
