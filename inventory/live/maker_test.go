@@ -65,7 +65,7 @@ func TestCommits(t *testing.T) {
 		before := w.log.reads
 		w.log.mu.Unlock()
 		root := w.head("large").Newest()
-		w.after(3 * time.Hour)
+		w.after(time.Hour)
 		if got := w.head("large").Newest(); got.Upto != root.Upto {
 			t.Error("a root was made although nothing changed")
 		}
@@ -323,7 +323,11 @@ func TestTogether(t *testing.T) {
 		w.log.make("a")
 		a, _ := w.hub(Options{})
 		b, _ := w.hub(Options{Poll: 700 * time.Millisecond})
-		for i := range 200 {
+		rounds := 200
+		if testing.Short() {
+			rounds = 80
+		}
+		for i := range rounds {
 			w.log.publish("a", many(50+i)...)
 			w.after(400 * time.Millisecond)
 			w.state(a, "a")

@@ -109,7 +109,12 @@ func TestKeep(t *testing.T) {
 		held := h.Cursor()
 		for i := range 150 {
 			w.log.publish("a", fmt.Sprintf("+%06d", i), fmt.Sprintf("+%06d", 4_999-i))
-			w.state(l, "a")
+			if h, err := l.State(ctx, "a", feed.Cursor{}, 0); i%10 == 0 {
+				w.held("a")(h, err)
+			} else {
+				w.ok(err)
+				h.Release()
+			}
 			if n, _ := w.kept(l, "a"); n > 1<<18+keptBytes {
 				t.Fatalf("%d bytes are kept", n)
 			}

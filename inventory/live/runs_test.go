@@ -54,6 +54,9 @@ func TestRuns(t *testing.T) {
 		{"another begins once", 1, 2, 3},
 		{"another begins again and again", 4, 2, 5},
 	} {
+		if testing.Short() && test.races == 1 {
+			continue
+		}
 		t.Run(test.name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, w *world) {
 				store := &racing{Store: w.store}

@@ -247,8 +247,13 @@ func (w *world) idle(o Options) *Live {
 	claims, err := claim.OpenLocal(w.t.Context(), &keeptest.Map{}, Shards)
 	w.ok(err)
 	o.Logger = slog.New(slog.NewTextHandler(w.text, nil))
-	return New(w.log, w.store, claims, o)
+	return New(w.log, w.store, seldom{claims}, o)
 }
+
+// seldom are claims that are renewed seldom, because hours pass in a bubble.
+type seldom struct{ claim.Store }
+
+func (seldom) ClaimFor() time.Duration { return 24 * time.Hour }
 
 func (w *world) ok(err error) {
 	w.t.Helper()
