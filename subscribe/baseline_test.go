@@ -52,6 +52,7 @@ func (s *site) history(n int) {
 
 // A baseline names what there is, over every transport, and then the changes follow.
 func TestBaseline(t *testing.T) {
+	t.Parallel()
 	for _, n := range []int{0, 1, 2_500} {
 		s, sh := newBaselineSite(t, settings{sets: []string{"a"}})
 		s.history(n)
@@ -84,6 +85,7 @@ func TestBaseline(t *testing.T) {
 
 // A baseline is read to its end also if every connection ends after one part.
 func TestBaselineResumes(t *testing.T) {
+	t.Parallel()
 	s, sh := newBaselineSite(t, settings{})
 	s.history(2_500)
 	for name, begin := range transports {
@@ -110,6 +112,7 @@ func TestBaselineResumes(t *testing.T) {
 // When the snapshot is gone, the baseline begins anew on the same connection, and what
 // the client then holds is no mixture.
 func TestBaselineBeginsAnew(t *testing.T) {
+	t.Parallel()
 	for name, begin := range transports {
 		t.Run(name, func(t *testing.T) {
 			s, sh := newBaselineSite(t, settings{})
@@ -134,6 +137,7 @@ func TestBaselineBeginsAnew(t *testing.T) {
 // When the log does not reach back to the snapshot at the end, the baseline begins anew.
 // When no snapshot is better, the client is told.
 func TestBaselineBehindTheLog(t *testing.T) {
+	t.Parallel()
 	for _, better := range []bool{true, false} {
 		t.Run(fmt.Sprint(better), func(t *testing.T) {
 			s, sh := newBaselineSite(t, settings{listSize: 10})
@@ -257,17 +261,20 @@ func TestSlowBaseline(t *testing.T) {
 	streams := budget.New(64<<20, patience)
 	s, sh := newBaselineSite(t, settings{Options: subscribe.Options{WriteTimeout: patience, Streams: streams}, sendBuffer: smallSend})
 	s.ordinary(3_000)
-	const clients = 40
+	clients := 40
+	if testing.Short() {
+		clients = 20
+	}
 	for _, query := range []string{"?since=baseline&limit=10000", "?since=baseline"} {
 		before, slow := heap(), []*slowPage{}
 		for range clients {
 			slow = append(slow, s.slowly(query, "application/json, text/event-stream;q=0."+fmt.Sprint(len(query)%2)))
 		}
 		eventually(t, "all of them are under way", func() bool { return sh.holding() == clients })
-		if taken := streams.Taken(); taken != clients<<20 {
+		if taken := streams.Taken(); taken != int64(clients)<<20 {
 			t.Errorf("%d bytes of room are taken", taken)
 		}
-		if after := heap(); after > before+clients<<20 {
+		if after := heap(); after > before+uint64(clients)<<20 {
 			t.Errorf("%d bytes are held", after-before)
 		}
 		if _, body := s.get("?since=baseline&limit=10000"); strings.Count(string(body), `{"position":`) != 3_000 {
@@ -285,7 +292,7 @@ func TestBaselineShutdown(t *testing.T) {
 	t.Parallel()
 	s, _ := newBaselineSite(t, settings{sendBuffer: 8 << 10})
 	s.ordinary(3_000)
-	c := s.dial("?since=baseline", dialer{readBuffer: 8 << 10})
+	c := s.dial("?since=baseline", smallBuffers(8<<10))
 	done := make(chan struct{})
 	for last := ""; ; {
 		_, b, err := c.ws.ReadMessage()
@@ -303,6 +310,7 @@ func TestBaselineShutdown(t *testing.T) {
 		if !strings.Contains(err.Error(), last+" the hub is stopping") || !strings.Contains(last, "~") {
 			t.Errorf("behind %s it ends with %v", last, err)
 		}
+		_ = c.ws.Close()
 		break
 	}
 	<-done
@@ -311,6 +319,7 @@ func TestBaselineShutdown(t *testing.T) {
 // A cursor alone does not say what the set held. Resumed in another snapshot at the same
 // cursor, or without a word of which it is, a baseline begins anew; it is never a mixture.
 func TestBaselineOfAnotherRoot(t *testing.T) {
+	t.Parallel()
 	s, sh := newBaselineSite(t, settings{})
 	s.history(2_500)
 	for name, begin := range transports {

@@ -223,7 +223,7 @@ func (c *client) readTo(cur feed.Cursor) {
 	}
 }
 
-// closed reads until the connection is closed, with a code.
+// closed reads until the connection is closed with a code, and closes its socket.
 func (c *client) closed(code int) (reason string) {
 	c.Helper()
 	for {
@@ -235,6 +235,7 @@ func (c *client) closed(code int) (reason string) {
 		if !ok || ce.Code != code {
 			c.Fatalf("ended with %v, want a close with %d", err, code)
 		}
+		_ = c.ws.Close() // the hub waits a while for that
 		return ce.Text
 	}
 }

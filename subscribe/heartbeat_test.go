@@ -49,7 +49,7 @@ func TestPings(t *testing.T) {
 // a socket takes them without the client.
 func TestSilentClient(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, settings{Options: subscribe.Options{Heartbeat: 1500 * time.Millisecond}})
+	s := newSite(t, settings{Options: subscribe.Options{Heartbeat: 300 * time.Millisecond}})
 	s.publish(1)
 	silent := s.dial("", dialer{})
 	silent.next()

@@ -28,9 +28,10 @@ const pageBytes = 4<<20 + 1000
 // A page ends before it has too many bytes, whatever its limit is, and the pages that
 // follow have the rest. A change that is larger than a page comes alone.
 func TestPageHasABound(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, settings{})
 	var changes []resourcesync.Change
-	for i := range 40 {
+	for i := range 26 {
 		c := change(fmt.Sprint(i), resourcesync.Updated, "text/html")
 		size := 200_000
 		if i == 20 {
@@ -62,7 +63,7 @@ func TestPageHasABound(t *testing.T) {
 			}
 			next = nextURL(t, resp)
 		}
-		if seen != len(changes) || pages != 3 { // 20 changes, the one that is larger than a page, and 19
+		if seen != len(changes) || pages != 3 { // 20 changes, the one that is larger than a page, and 5
 			t.Errorf("%s: %d changes on %d pages", accept, seen, pages)
 		}
 	}
@@ -277,8 +278,8 @@ func TestSlowEventStreams(t *testing.T) {
 	f := &counter{}
 	s := newSite(t, settings{Options: subscribe.Options{WriteTimeout: patience}, sendBuffer: smallSend, listSize: 10_000,
 		follower: func(h subscribe.Follower) subscribe.Follower { f.Follower = h; return f }})
-	for range 40 {
-		s.publishLarge(200_000)
+	for range 20 {
+		s.publishLarge(100_000)
 	}
 	s.slowly("?since=start", "text/event-stream")
 	eventually(t, "the stream is written", func() bool { return strings.Contains(stacks(), "subscribe.(*Server).write(") })

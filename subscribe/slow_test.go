@@ -57,17 +57,19 @@ func TestStalledClient(t *testing.T) {
 		t.Run(query, func(t *testing.T) {
 			t.Parallel()
 			if testing.Short() { // with sockets it is a matter of seconds
-				synctest.Test(t, func(t *testing.T) { stalledClient(t, query, settings{fake: true}) })
+				synctest.Test(t, func(t *testing.T) {
+					stalledClient(t, query, settings{fake: true, Options: subscribe.Options{WriteTimeout: 100 * time.Millisecond}})
+				})
 				return
 			}
-			stalledClient(t, query, settings{sendBuffer: smallSend})
+			stalledClient(t, query, settings{sendBuffer: smallSend, Options: subscribe.Options{WriteTimeout: 3 * time.Second}})
 		})
 	}
 }
 
 func stalledClient(t *testing.T, query string, o settings) {
 	reg := prometheus.NewRegistry()
-	o.WriteTimeout, o.Metrics = 3*time.Second, reg
+	o.Metrics = reg
 	s := newSite(t, o)
 	s.publish(1)
 	stalled := s.dial(query, smallBuffers(smallRead))
@@ -77,7 +79,7 @@ func stalledClient(t *testing.T, query string, o settings) {
 		c.next()
 	}
 	var end feed.Cursor
-	const missed = 15
+	const missed = 10
 	for range missed {
 		end = s.publishLarge(100_000)
 		for _, c := range others { // they have it all while one has not
@@ -177,7 +179,7 @@ func TestStalledMemory(t *testing.T) {
 		stalled = append(stalled, c)
 	}
 	other := s.dial("", dialer{})
-	for range 14 {
+	for range 10 {
 		end = s.publishLarge(200_000)
 		other.readTo(end)
 	}
@@ -195,6 +197,7 @@ func TestStalledMemory(t *testing.T) {
 // A client that reads again in time is told: it gets the frame that was begun,
 // and then the close with its cursor.
 func TestTooSlowIsTold(t *testing.T) {
+	t.Parallel()
 	const stuck = "?since=now&prefix=https:" // that client does not read again in time
 	for _, query := range []string{"", "?prefix=https:", stuck} {
 		synctest.Test(t, func(t *testing.T) {
@@ -204,12 +207,12 @@ func TestTooSlowIsTold(t *testing.T) {
 			slow := &throttle{step: 1 << 30}
 			c := s.dial(query, dialer{slow: slow})
 			c.next()
-			end := s.publishLarge(1_000_000)
-			behind := s.publishLarge(1_000_000)
+			end := s.publishLarge(200_000)
 			begun := make([]byte, 20_000)
 			if _, err := io.ReadFull(slow.Reader, begun); err != nil {
 				t.Fatal(err)
 			}
+			behind := s.publishLarge(200_000)
 			time.Sleep(timeout * 22 / 10) // after 15/10 it is too slow, and after 25/10 for the rest as well
 			slow.Reader = io.MultiReader(bytes.NewReader(begun), slow.Reader)
 			if query == stuck {
@@ -233,11 +236,11 @@ func TestTooSlowIsTold(t *testing.T) {
 // message takes. On a busy machine it may not be steady over a socket, so the gate has
 // fake time.
 func TestSlowButSteady(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		synctest.Test(t, func(t *testing.T) { slowButSteady(t, settings{fake: true}) })
 		return
 	}
-	t.Parallel()
 	slowButSteady(t, settings{sendBuffer: smallSend})
 }
 
@@ -288,7 +291,11 @@ func TestPartialWrites(t *testing.T) {
 			}
 		})
 	}
-	for range 120 {
+	rounds := 120
+	if testing.Short() {
+		rounds = 50
+	}
+	for range rounds {
 		switch random.IntN(4) {
 		case 0:
 			s.publishLarge(random.IntN(120_000))
@@ -331,7 +338,7 @@ func TestComingAndGoing(t *testing.T) {
 	var seen atomic.Int64
 	clients := 200
 	if testing.Short() {
-		clients = 80
+		clients = 50
 	}
 	for i := range clients {
 		random := rand.New(rand.NewPCG(seed, uint64(i)))
@@ -430,7 +437,7 @@ func TestNoGoroutineIsLeft(t *testing.T) {
 		s.publishLarge(100_000)
 	}
 	eventually(t, "the page is waited for", func() bool { return strings.Contains(stacks(), "subscribe.(*Server).collect") || s.Failed() })
-	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond) // some take nothing: it does not wait for them
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond) // some take nothing: it does not wait for them
 	defer cancel()
 	if err := s.server.Shutdown(ctx); err != nil && !errors.Is(err, context.DeadlineExceeded) {
 		t.Error("Shutdown:", err)

@@ -6,8 +6,8 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
-	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/gorilla/websocket"
@@ -170,8 +170,10 @@ func TestSetNotMade(t *testing.T) {
 
 // Messages of a filtered stream follow each other: what was left out belongs to
 // the interval of the next message, or of the next heartbeat.
-func TestFilters(t *testing.T) {
-	s := newSite(t, settings{Options: subscribe.Options{Heartbeat: 2 * time.Second}})
+func TestFilters(t *testing.T) { synctest.Test(t, filters) }
+
+func filters(t *testing.T) {
+	s := newSite(t, settings{fake: true, Options: subscribe.Options{Heartbeat: 2 * time.Second}})
 	s.publish(1)
 	kinds := []resourcesync.ChangeType{resourcesync.Created, resourcesync.Updated, resourcesync.Deleted}
 	types := []string{"text/html", "text/plain; charset=utf-8", "image/png"}
@@ -194,21 +196,12 @@ func TestFilters(t *testing.T) {
 			}
 		}
 	}
-	var wg sync.WaitGroup
 	for query, c := range clients {
-		wg.Go(func() { // together: who does not read is silent for too long
-			for c.cursor != end.String() { // by a heartbeat at the latest
-				if _, err := c.read(); err != nil {
-					t.Errorf("%s: %v", query, err)
-					return
-				}
-			}
-			if c.entries != want[query] {
-				t.Errorf("%s: %d entries, want %d", query, c.entries, want[query])
-			}
-		})
+		c.readTo(end) // by a heartbeat at the latest
+		if c.entries != want[query] {
+			t.Errorf("%s: %d entries, want %d", query, c.entries, want[query])
+		}
 	}
-	wg.Wait()
 	// The same, read from the memory by goroutines of their own.
 	for query := range clients {
 		c := s.dial(query+"&since=start", dialer{protocol: "rs.xml"})
@@ -222,7 +215,8 @@ func TestFilters(t *testing.T) {
 // Two connections with one filter that were told different cursors each get a
 // message that begins at their own.
 func TestFilterVariants(t *testing.T) {
-	s := newSite(t, settings{})
+	t.Parallel()
+	s := newSite(t, settings{Options: subscribe.Options{Heartbeat: time.Hour}}) // it would tell the cursor, too
 	s.publish(1)
 	var clients []*client
 	for i := range 150 {
