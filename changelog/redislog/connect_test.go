@@ -35,6 +35,7 @@ func works(t *testing.T, url string, o redisconn.Options) *Log {
 }
 
 func TestSocket(t *testing.T) {
+	t.Parallel()
 	path := filepath.Join(t.TempDir(), "redis.sock")
 	newServer(t, "--unixsocket", path)
 	works(t, "unix://"+path+"?db=2", redisconn.Options{})
@@ -84,6 +85,7 @@ func newSentinel(t *testing.T, config string) *server {
 }
 
 func TestTLS(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	ok(t, err)

@@ -30,7 +30,7 @@ func within(t *testing.T, do func()) {
 func TestHang(t *testing.T) {
 	t.Parallel()
 	p := redistest.NewProxy(t, shared.addr)
-	l := startOn(t, connect(t, "redis://"+p.Addr(), redisconn.Options{Timeout: 2 * time.Second}), Options{})
+	l := startOn(t, connect(t, "redis://"+p.Addr(), redisconn.Options{Timeout: time.Second}), Options{})
 	makeSet(t, l, 10)
 	first := add(t, l, "first", 1)
 	p.Hang(true)
@@ -141,6 +141,7 @@ func TestLostAnswer(t *testing.T) {
 // A delayed request may arrive when the set has forgotten its answer. Then it is refused,
 // because the time in it is too old.
 func TestLateRequest(t *testing.T) {
+	t.Parallel()
 	var now atomic.Int64
 	now.Store(time.Now().UnixMicro())
 	admin := shared.admin(t)
@@ -186,6 +187,7 @@ func TestLateRequest(t *testing.T) {
 // While the clock is years ahead, sets are trimmed. When it is right again, the answers to
 // appends are forgotten in time as before.
 func TestClockSetBack(t *testing.T) {
+	t.Parallel()
 	var now atomic.Int64
 	now.Store(time.Now().UnixMicro())
 	l := start(t, shared.url(), Options{ClockSkew: time.Second, Now: func() time.Time { return time.UnixMicro(now.Load()) }, edit: storeClock})
@@ -208,6 +210,7 @@ func TestClockSetBack(t *testing.T) {
 }
 
 func TestNoScript(t *testing.T) {
+	t.Parallel()
 	s := newServer(t)
 	l := start(t, s.url(), Options{})
 	makeSet(t, l, 10)
@@ -222,6 +225,7 @@ func TestNoScript(t *testing.T) {
 }
 
 func TestEmptied(t *testing.T) {
+	t.Parallel()
 	s := newServer(t)
 	l := start(t, s.url(), Options{})
 	makeSet(t, l, 10)
@@ -242,6 +246,7 @@ func TestEmptied(t *testing.T) {
 }
 
 func TestFull(t *testing.T) {
+	t.Parallel()
 	s := newServer(t)
 	l := start(t, s.url(), Options{})
 	makeSet(t, l, 10)
@@ -277,6 +282,7 @@ func TestFull(t *testing.T) {
 }
 
 func TestEviction(t *testing.T) {
+	t.Parallel()
 	s := newServer(t, "--maxmemory-policy", "allkeys-lru")
 	_, err := openAt(t, s.url(), Options{})
 	wants(t, feed.ErrUnavailable, err)

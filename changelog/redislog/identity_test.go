@@ -17,6 +17,7 @@ import (
 // Redis is emptied. A hub that starts makes a new memory before the other hubs notice.
 // Whatever the others do next, they go on in the new memory.
 func TestReplaced(t *testing.T) {
+	t.Parallel()
 	s := newServer(t)
 	for name, next := range map[string]func(*testing.T, *Log, feed.Cursor){
 		"append": func(t *testing.T, l *Log, _ feed.Cursor) { add(t, l, "next", 2) },
@@ -78,6 +79,7 @@ func TestReplaced(t *testing.T) {
 
 // Between two steps of Make, Redis is emptied and another memory is made.
 func TestReplacedWhileMaking(t *testing.T) {
+	t.Parallel()
 	s := newServer(t)
 	var calls atomic.Int64
 	var third *Log
@@ -133,6 +135,7 @@ func TestForeignSet(t *testing.T) {
 // All hubs of a memory have the same secret, also of a memory that was made before there
 // were secrets. Redis that runs again has another one, also when it is full.
 func TestSecret(t *testing.T) {
+	t.Parallel()
 	s := newServer(t, "--appendfsync", "always")
 	ctx := t.Context()
 	o := Options{Prefix: prefix()}
@@ -166,6 +169,7 @@ func TestSecret(t *testing.T) {
 // A clone of Redis has the identity of the original and another secret, so that hubs of
 // the clone do not believe hubs of the original, nor the other way round.
 func TestSecretOfAClone(t *testing.T) {
+	t.Parallel()
 	original, clone := newServer(t), newServer(t)
 	ctx := t.Context()
 	o := Options{Prefix: prefix()}

@@ -9,6 +9,7 @@ import (
 
 // Memories with different prefixes share no key, also if one prefix begins with the other.
 func TestPrefixes(t *testing.T) {
+	t.Parallel()
 	s := newServer(t)
 	var logs []*Log
 	for _, p := range []string{"a", "a:b", "a:memory", "a:sets", "A"} {
