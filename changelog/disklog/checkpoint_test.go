@@ -13,6 +13,7 @@ import (
 )
 
 func TestCheckpoint(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	l := filled(t, filepath.Join(dir, "data"), Options{tune: small})
 	defer stop(t, l)
@@ -68,6 +69,7 @@ func TestCheckpoint(t *testing.T) {
 // Every start of a backup begins an epoch of its own, and only its first. The original
 // is not affected.
 func TestCheckpointBeginsEpoch(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	l := filled(t, filepath.Join(dir, "data"), Options{})
 	before, err := l.State(t.Context(), "set")

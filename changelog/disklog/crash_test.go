@@ -109,6 +109,7 @@ func entries(t *testing.T, l *Log, set string) []feed.Entry {
 // TestCrash lets the machine lose its power at random moments, again and again,
 // while publishers, a reader and retention are at work.
 func TestCrash(t *testing.T) {
+	t.Parallel()
 	const sets = 3
 	rng := chancetest.New(t)
 	fs := vfs.NewCrashableMem()
@@ -234,6 +235,7 @@ func TestCrash(t *testing.T) {
 // TestCrashEverywhere lets the power fail before every single write of a life
 // of a memory, from its first opening to its closing.
 func TestCrashEverywhere(t *testing.T) {
+	t.Parallel()
 	base := vfs.NewCrashableMem()
 	type crash struct {
 		fs   *vfs.MemFS
@@ -305,6 +307,7 @@ func TestKill(t *testing.T) {
 	if dir := os.Getenv("DISKLOG_TEST_KILL"); dir != "" {
 		publishUntilKilled(t, dir)
 	}
+	t.Parallel()
 	dir := t.TempDir()
 	for range 3 {
 		cmd := exec.Command(os.Args[0], "-test.run=^TestKill$")

@@ -254,6 +254,7 @@ const lastChunk = 1024
 // crash had come before it was written. Followers are told even then. RSHUB_PROVE tries
 // every byte.
 func TestDamageAtRest(t *testing.T) {
+	t.Parallel()
 	const dir = "memory"
 	fs := vfs.NewMem()
 	w := live(t, fs, dir)

@@ -48,6 +48,7 @@ func names(t *testing.T, err error, words ...string) {
 }
 
 func TestDamagedBlock(t *testing.T) {
+	t.Parallel()
 	l := filled(t, "data", Options{FS: vfs.NewMem()})
 	defer stop(t, l)
 	ctx := t.Context()
@@ -124,6 +125,7 @@ func TestDamagedBlock(t *testing.T) {
 }
 
 func TestDamagedFile(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	l := filled(t, dir, Options{})
 	for i := range 200 {
@@ -162,6 +164,7 @@ func TestDamagedFile(t *testing.T) {
 // TestFailedWrite wants a write that fails to end the process, and no
 // acknowledgement from then on.
 func TestFailedWrite(t *testing.T) {
+	t.Parallel()
 	is := func(op errorfs.Op, suffix string, kinds ...errorfs.OpKind) bool {
 		for _, k := range kinds {
 			if op.Kind == k && (strings.HasSuffix(op.Path, suffix) || strings.HasPrefix(filepath.Base(op.Path), suffix)) {
@@ -313,6 +316,7 @@ func TestInUse(t *testing.T) {
 		fmt.Println(err)
 		os.Exit(0)
 	}
+	t.Parallel()
 	dir := t.TempDir()
 	l := filled(t, dir, Options{})
 	_, err := Open(dir, Options{})
@@ -406,6 +410,7 @@ func TestDefaultFatal(t *testing.T) {
 	if os.Getenv("DISKLOG_TEST_FATAL") != "" {
 		Options{}.withDefaults().Fatal("a write failed", io.ErrShortWrite)
 	}
+	t.Parallel()
 	cmd := exec.Command(os.Args[0], "-test.run=^TestDefaultFatal$")
 	cmd.Env = append(os.Environ(), "DISKLOG_TEST_FATAL=1")
 	out, err := cmd.CombinedOutput()

@@ -40,6 +40,7 @@ func apply(t *testing.T, k *Keep, writes map[string][]byte) {
 }
 
 func TestKeep(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	l := filled(t, filepath.Join(dir, "data"), Options{})
 	k, other := l.Keep("some"), l.Keep("some2")
@@ -105,6 +106,7 @@ func TestKeep(t *testing.T) {
 
 // Steps that overlap are each applied whole or not at all, and survive a crash.
 func TestKeepTogether(t *testing.T) {
+	t.Parallel()
 	fs := vfs.NewCrashableMem()
 	l := start(t, "data", Options{FS: fs, Reserve: 1})
 	k := l.Keep("some")
@@ -152,6 +154,7 @@ func TestKeepFull(t *testing.T) {
 
 // What a key had before is in no file of a copy that is made after Forget.
 func TestKeepForget(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	o := Options{tune: func(o *pebble.Options) {
 		o.ApplyCompressionSettings(func() pebble.DBCompressionSettings { return pebble.DBCompressionNone })

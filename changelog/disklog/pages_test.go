@@ -16,9 +16,15 @@ import (
 	"github.com/rshub/rshub/inventory/storetest"
 )
 
-func TestPages(t *testing.T) { storetest.Store(t, env) }
+func TestPages(t *testing.T) {
+	t.Parallel()
+	storetest.Store(t, env)
+}
 
-func TestInventories(t *testing.T) { storetest.Inventory(t, env) }
+func TestInventories(t *testing.T) {
+	t.Parallel()
+	storetest.Inventory(t, env)
+}
 
 // env makes a memory of one test.
 func env(t *testing.T) storetest.Env {
@@ -87,6 +93,7 @@ func there(t testing.TB, s inventory.Store, begin int64) (numbers []uint64) {
 // A crash leaves a prefix of what was done to the log and to the inventory, and all that came
 // before what was acknowledged as durable.
 func TestInventoryAfterCrash(t *testing.T) {
+	t.Parallel()
 	disk := vfs.NewCrashableMem()
 	l := start(t, "data", Options{FS: disk})
 	defer stop(t, l)

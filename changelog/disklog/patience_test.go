@@ -62,6 +62,7 @@ func (f *failingFS) Open(name string, o ...vfs.OpenOption) (vfs.File, error) {
 // can. It says so once a minute. When they can be made again, it goes on, and nothing is
 // lost.
 func TestPatience(t *testing.T) {
+	t.Parallel()
 	for _, test := range []struct {
 		name, only string
 		err        error

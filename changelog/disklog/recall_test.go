@@ -37,10 +37,15 @@ func TestKeyCount(t *testing.T) {
 // TestForget wants no keys to be left in the store after they have expired, however often
 // they were used again.
 func TestForget(t *testing.T) {
+	t.Parallel()
 	now := time.Now()
 	l := filled(t, "data", Options{FS: vfs.NewMem(), Now: func() time.Time { return now }})
 	defer stop(t, l)
-	for round := range 3 {
+	rounds := 3
+	if testing.Short() {
+		rounds = 2
+	}
+	for round := range rounds {
 		for call := range 4 {
 			var publishes []changelog.Publish
 			for i := range forgetStep / 2 {
