@@ -47,11 +47,8 @@ func TestSentinel(t *testing.T) {
 	}
 	t.Parallel()
 	first, second := newServer(t), newServer(t)
+	follow(t, second, first)
 	host, port, _ := strings.Cut(first.addr, ":")
-	ok(t, second.admin(t).ReplicaOf(t.Context(), host, port).Err())
-	waitFor(t, func() bool {
-		return strings.Contains(second.admin(t).Info(t.Context(), "replication").Val(), "master_link_status:up")
-	})
 	config := filepath.Join(t.TempDir(), "sentinel.conf")
 	ok(t, os.WriteFile(config, []byte("sentinel monitor one "+host+" "+port+" 1\nsentinel down-after-milliseconds one 300\nsentinel failover-timeout one 3000\n"), 0o600))
 	sentinel := newSentinel(t, config)
@@ -74,14 +71,19 @@ func TestSentinel(t *testing.T) {
 
 // newSentinel is a server of another kind.
 func newSentinel(t *testing.T, config string) *server {
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	ok(t, err)
-	s := &server{addr: free.Addr().String(), dir: filepath.Dir(config)}
-	ok(t, free.Close())
+	s := &server{addr: freeAddr(t), dir: filepath.Dir(config)}
 	_, port, _ := net.SplitHostPort(s.addr)
 	ok(t, s.run(config, "--sentinel", "--bind", "127.0.0.1", "--port", port))
 	t.Cleanup(s.kill)
 	return s
+}
+
+func freeAddr(t *testing.T) string {
+	t.Helper()
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	ok(t, err)
+	ok(t, free.Close())
+	return free.Addr().String()
 }
 
 func TestTLS(t *testing.T) {
@@ -100,11 +102,8 @@ func TestTLS(t *testing.T) {
 	crt, pkcs := filepath.Join(dir, "crt"), filepath.Join(dir, "key")
 	ok(t, os.WriteFile(crt, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certificate}), 0o600))
 	ok(t, os.WriteFile(pkcs, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private}), 0o600))
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	ok(t, err)
-	addr := free.Addr().String()
+	addr := freeAddr(t)
 	_, port, _ := net.SplitHostPort(addr)
-	ok(t, free.Close())
 	newServer(t, "--tls-port", port, "--tls-cert-file", crt, "--tls-key-file", pkcs, "--tls-auth-clients", "no")
 	works(t, "rediss://"+addr+"?ca_file="+crt, redisconn.Options{})
 	_, err = openAt(t, "rediss://"+addr, Options{})

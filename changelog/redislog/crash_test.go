@@ -89,6 +89,17 @@ func TestKill(t *testing.T) {
 	}
 }
 
+// follow makes a server the replica of another one, and returns when it follows.
+func follow(t *testing.T, replica, primary *server) {
+	t.Helper()
+	host, port, _ := strings.Cut(primary.addr, ":")
+	admin := replica.admin(t)
+	ok(t, admin.ReplicaOf(t.Context(), host, port).Err())
+	waitFor(t, func() bool {
+		return strings.Contains(admin.Info(t.Context(), "replication").Val(), "master_link_status:up")
+	})
+}
+
 // A replica is promoted that does not have the last writes.
 func TestFailover(t *testing.T) {
 	if testing.Short() {
@@ -96,14 +107,7 @@ func TestFailover(t *testing.T) {
 	}
 	t.Parallel()
 	primary, replica := newServer(t), newServer(t)
-	host, port, _ := strings.Cut(primary.addr, ":")
-	follow := func() {
-		ok(t, replica.admin(t).ReplicaOf(t.Context(), host, port).Err())
-		waitFor(t, func() bool {
-			return strings.Contains(replica.admin(t).Info(t.Context(), "replication").Val(), "master_link_status:up")
-		})
-	}
-	follow()
+	follow(t, replica, primary)
 	const skew = 50 * time.Millisecond
 	before := startOn(t, connect(t, primary.url(), redisconn.Options{Wait: 1, WaitTimeout: time.Second}), Options{})
 	o := Options{Prefix: before.opts.Prefix}
@@ -168,7 +172,7 @@ func TestFailover(t *testing.T) {
 		}
 	}
 	// A replica takes no writes.
-	ok(t, replica.admin(t).ReplicaOf(t.Context(), host, port).Err())
+	follow(t, replica, primary)
 	_, err = after.Append(t.Context(), "set", changelog.Publish{Changes: changes("x", 1)})
 	wants(t, feed.ErrUnavailable, err)
 }
@@ -187,8 +191,7 @@ func TestWait(t *testing.T) {
 		wants(t, feed.ErrUnknown, err)
 	}
 	wants(t, feed.ErrUnknown, l.Check(ctx))
-	host, port, _ := strings.Cut(primary.addr, ":")
-	ok(t, replica.admin(t).ReplicaOf(ctx, host, port).Err())
+	follow(t, replica, primary)
 	waitFor(t, func() bool { return l.Check(ctx) == nil })
 	l = startOn(t, connect(t, primary.url(), redisconn.Options{Wait: 1, WaitTimeout: time.Minute}), Options{Prefix: l.opts.Prefix}) // a replica may take its time
 	ok(t, primary.admin(t).ScriptFlush(ctx).Err())

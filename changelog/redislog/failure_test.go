@@ -177,8 +177,14 @@ func TestLateRequest(t *testing.T) {
 	if n := state(t, l).Head.Position; n != 401 {
 		t.Errorf("head is at %d", n)
 	}
+	fewCalls(t, l)
+}
+
+// fewCalls checks that the set does not remember all calls.
+func fewCalls(t *testing.T, l *Log) {
+	t.Helper()
 	for _, calls := range l.keys("set")[5:7] {
-		if n := admin.HLen(t.Context(), calls).Val(); n > 100 {
+		if n := shared.admin(t).HLen(t.Context(), calls).Val(); n > 100 {
 			t.Errorf("%d calls are remembered", n)
 		}
 	}
@@ -202,26 +208,7 @@ func TestClockSetBack(t *testing.T) {
 		now.Add(25_000)
 		add(t, l, "a", 1)
 	}
-	for _, calls := range l.keys("set")[5:7] {
-		if n := shared.admin(t).HLen(t.Context(), calls).Val(); n > 100 {
-			t.Errorf("%d calls are remembered", n)
-		}
-	}
-}
-
-func TestNoScript(t *testing.T) {
-	t.Parallel()
-	s := newServer(t)
-	l := start(t, s.url(), Options{})
-	makeSet(t, l, 10)
-	for range 3 {
-		ok(t, s.admin(t).ScriptFlush(t.Context()).Err())
-		a := add(t, l, "a", 3)
-		ok(t, s.admin(t).ScriptFlush(t.Context()).Err())
-		if b, err := l.Since(t.Context(), "set", a.After, 0); err != nil || len(b.Entries) != 3 {
-			t.Errorf("%v, %v", b, err)
-		}
-	}
+	fewCalls(t, l)
 }
 
 func TestEmptied(t *testing.T) {
@@ -254,12 +241,21 @@ func TestFull(t *testing.T) {
 	_, err := l.Append(t.Context(), "set", kept)
 	ok(t, err)
 	add(t, l, "a", 39)
+	pages := l.Inventories()
+	begin := swapped(t, pages, 7, feed.Cursor{}, "").Log.Begin
+	ok(t, pages.Put(t.Context(), "set", begin, 7, somePages(1, 70)))
 	before := state(t, l)
 	ok(t, s.admin(t).ConfigSet(t.Context(), "maxmemory", "1000000").Err())
 	_, err = l.Append(t.Context(), "set", changelog.Publish{Changes: changes("b", 3)})
 	wants(t, feed.ErrFull, err)
 	wants(t, feed.ErrFull, l.Check(t.Context()))
 	wants(t, feed.ErrFull, l.Make(t.Context(), "other", feed.Description{}, 10))
+	wants(t, feed.ErrFull, pages.Put(t.Context(), "set", begin, 7, somePages(71, 140)))
+	swapped(t, pages, 8, feed.Cursor{}, "x") // a record is taken, and pages are removed
+	ok(t, pages.Remove(t.Context(), "set", begin, []uint64{3, 64}))
+	if n := len(there(t, pages, begin)); n != 68 {
+		t.Errorf("%d pages", n)
+	}
 	if s := state(t, l); s != before {
 		t.Errorf("state is %v, was %v", s, before)
 	}
@@ -284,33 +280,54 @@ func TestFull(t *testing.T) {
 func TestEviction(t *testing.T) {
 	t.Parallel()
 	s := newServer(t, "--maxmemory-policy", "allkeys-lru")
+	policy := func(is string) { ok(t, s.admin(t).ConfigSet(t.Context(), "maxmemory-policy", is).Err()) }
 	_, err := openAt(t, s.url(), Options{})
 	wants(t, feed.ErrUnavailable, err)
 	if !strings.Contains(err.Error(), "allkeys-lru") || !strings.Contains(err.Error(), "noeviction") {
 		t.Errorf("error is %v", err)
 	}
-	ok(t, s.admin(t).ConfigSet(t.Context(), "maxmemory-policy", "noeviction").Err())
+	policy("noeviction")
 	l := start(t, s.url(), Options{})
 	makeSet(t, l, 10)
 	add(t, l, "a", 1)
-	ok(t, s.admin(t).ConfigSet(t.Context(), "maxmemory-policy", "volatile-lru").Err())
+	policy("volatile-lru")
 	wants(t, feed.ErrUnavailable, l.Check(t.Context()))
 	_, err = l.Append(t.Context(), "set", changelog.Publish{Changes: changes("b", 1)})
 	wants(t, feed.ErrUnavailable, err)
-	ok(t, s.admin(t).ConfigSet(t.Context(), "maxmemory-policy", "noeviction").Err())
+	policy("noeviction")
 	ok(t, l.Check(t.Context()))
 	add(t, l, "b", 1)
+}
 
-	// A user who may not ask.
-	ok(t, s.admin(t).ACLSetUser(t.Context(), "hub", "on", ">pass#word", "~*", "+@all", "-info").Err())
-	url := "redis://hub:pass%23word@" + s.addr
+// A user who may not ask INFO is told what to look after, and has a secret and inventories
+// all the same.
+func TestWithoutInfo(t *testing.T) {
+	t.Parallel()
+	server := newServer(t)
+	ok(t, server.admin(t).ACLSetUser(t.Context(), "hub", "on", ">pass#word", "~*", "&*", "+@all", "-info").Err())
+	url := "redis://hub:pass%23word@" + server.addr
 	var log bytes.Buffer
-	start(t, url, Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	o := Options{Prefix: prefix()}
+	a := start(t, url, o)
+	o.Logger = slog.New(slog.NewTextHandler(&log, nil))
+	b := start(t, url, o)
 	if text := log.String(); !strings.Contains(text, "make sure that its maxmemory-policy is noeviction") || strings.Contains(text, "word") {
 		t.Errorf("the log is %s", text)
 	}
-	if _, err = openAt(t, "redis://hub:wrong@"+s.addr, Options{}); !errors.Is(err, feed.ErrUnavailable) {
-		t.Errorf("error is %v", err)
+	if a.Secret() == "" || a.Secret() != b.Secret() {
+		t.Errorf("the secrets are %q and %q", a.Secret(), b.Secret())
+	}
+	_, err := openAt(t, "redis://hub:wrong@"+server.addr, Options{})
+	wants(t, feed.ErrUnavailable, err)
+
+	makeSet(t, a, 10)
+	s := a.Inventories()
+	r := swapped(t, s, 7, feed.Cursor{}, "x")
+	ok(t, s.Put(t.Context(), "set", r.Log.Begin, 7, somePages(1, 3)))
+	ok(t, s.Remove(t.Context(), "set", r.Log.Begin, []uint64{2}))
+	swapped(t, s, 0, feed.Cursor{}, "y")
+	if n := len(there(t, s, r.Log.Begin)); n != 2 {
+		t.Errorf("%d pages", n)
 	}
 }
 

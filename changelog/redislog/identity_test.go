@@ -192,16 +192,3 @@ func TestSecretOfAClone(t *testing.T) {
 		t.Errorf("the secrets are %q and %q: %v", c.Secret(), l.Secret(), err)
 	}
 }
-
-// A server that does not tell its run has a secret all the same.
-func TestSecretWithoutInfo(t *testing.T) {
-	s := newServer(t)
-	ctx := t.Context()
-	ok(t, s.admin(t).Do(ctx, "ACL", "SETUSER", "hub", "on", ">pass", "~*", "&*", "+@all", "-info").Err())
-	o := Options{Prefix: prefix()}
-	url := "redis://hub:pass@" + s.addr
-	a, b := start(t, url, o), start(t, url, o)
-	if a.Secret() == "" || a.Secret() != b.Secret() {
-		t.Errorf("the secrets are %q and %q", a.Secret(), b.Secret())
-	}
-}

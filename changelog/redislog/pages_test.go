@@ -232,41 +232,6 @@ func TestLostRecord(t *testing.T) {
 	}
 }
 
-// A Redis that is full takes no page, but a record, and it removes pages.
-func TestFullForPages(t *testing.T) {
-	t.Parallel()
-	server := newServer(t)
-	l := start(t, server.url(), Options{Prefix: prefix()})
-	ctx, s := t.Context(), l.Inventories()
-	makeSet(t, l, 10)
-	r := swapped(t, s, 7, feed.Cursor{}, "")
-	ok(t, s.Put(ctx, "set", r.Log.Begin, 7, somePages(1, 70)))
-	ok(t, server.admin(t).ConfigSet(ctx, "maxmemory", "1").Err())
-	wants(t, feed.ErrFull, s.Put(ctx, "set", r.Log.Begin, 7, somePages(71, 140)))
-	swapped(t, s, 8, feed.Cursor{}, "x")
-	ok(t, s.Remove(ctx, "set", r.Log.Begin, []uint64{3, 64}))
-	if n := len(there(t, s, r.Log.Begin)); n != 68 {
-		t.Errorf("%d pages", n)
-	}
-}
-
-// A user who may not ask INFO has inventories all the same.
-func TestPagesWithoutInfo(t *testing.T) {
-	t.Parallel()
-	server := newServer(t)
-	ok(t, server.admin(t).ACLSetUser(t.Context(), "hub", "on", ">secret", "~*", "+@all", "-info").Err())
-	l := startOn(t, connect(t, "redis://hub:secret@"+server.addr, redisconn.Options{}), Options{})
-	s := l.Inventories()
-	makeSet(t, l, 10)
-	r := swapped(t, s, 7, feed.Cursor{}, "x")
-	ok(t, s.Put(t.Context(), "set", r.Log.Begin, 7, somePages(1, 3)))
-	ok(t, s.Remove(t.Context(), "set", r.Log.Begin, []uint64{2}))
-	swapped(t, s, 0, feed.Cursor{}, "y")
-	if n := len(there(t, s, r.Log.Begin)); n != 2 {
-		t.Errorf("%d pages", n)
-	}
-}
-
 // A Swap that is Durable waits for replicas, and no other.
 func TestDurableWaits(t *testing.T) {
 	t.Parallel()
