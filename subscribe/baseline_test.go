@@ -148,9 +148,7 @@ func TestBaselineBehindTheLog(t *testing.T) {
 				t.Fatalf("%s: %v", body, err)
 			}
 			old, err := s.log.State(t.Context(), "a")
-			if err != nil {
-				t.Fatal(err)
-			}
+			ok(t, err)
 			s.history(40)
 			if _, err := s.log.Trim(t.Context(), "a", changelog.Retention{Count: 10}); err != nil {
 				t.Fatal(err)
@@ -301,9 +299,7 @@ func TestBaselineShutdown(t *testing.T) {
 		}
 		if err == nil {
 			var o object
-			if err := json.Unmarshal(b, &o); err != nil {
-				t.Fatal(err)
-			}
+			ok(t, json.Unmarshal(b, &o))
 			last = o.Cursor
 			continue
 		}

@@ -285,17 +285,13 @@ func (s *site) stream(query string, header ...string) *stream {
 	s.Helper()
 	ctx, cancel := context.WithCancel(s.Context())
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, s.url(query), nil)
-	if err != nil {
-		s.Fatal(err)
-	}
+	ok(s, err)
 	r.Header.Set("Accept", "text/event-stream")
 	for i := 0; i < len(header); i += 2 {
 		r.Header.Set(header[i], header[i+1])
 	}
 	resp, err := s.transport().RoundTrip(r)
-	if err != nil {
-		s.Fatal(err)
-	}
+	ok(s, err)
 	s.Cleanup(func() { cancel(); resp.Body.Close() })
 	if resp.StatusCode != http.StatusOK || resp.Header.Get("Content-Type") != "text/event-stream" {
 		b, _ := io.ReadAll(resp.Body)
@@ -347,16 +343,20 @@ func (s *stream) next() (event, message) {
 		return e, message{}
 	}
 	m, err := parseJSON([]byte(e.data))
-	if err != nil {
-		s.Fatal(err)
-	}
+	ok(s, err)
 	if m.Cursor != e.id {
 		s.Fatalf("the id %s is not the cursor %s", e.id, m.Cursor)
 	}
-	if err := s.add(m); err != nil {
-		s.Fatal(err)
-	}
+	ok(s, s.add(m))
 	return e, m
+}
+
+// readTo reads until the cursor is there.
+func (s *stream) readTo(cur feed.Cursor) {
+	s.Helper()
+	for s.cursor != cur.String() {
+		s.next()
+	}
 }
 
 // nextChanges skips what has no changes.

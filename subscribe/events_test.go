@@ -125,6 +125,13 @@ type script struct {
 	err  error // after next is closed
 }
 
+func newScript(t *testing.T, f *script) *site {
+	return newSite(t, settings{
+		follower: func(subscribe.Follower) subscribe.Follower { return f },
+		memory:   func(subscribe.Memory) subscribe.Memory { return f },
+	})
+}
+
 func (f *script) Follow(ctx context.Context, _ string, _ feed.Cursor) iter.Seq2[[]*feed.Batch, error] {
 	return func(yield func([]*feed.Batch, error) bool) {
 		for {
@@ -173,10 +180,7 @@ func TestDivergedInTheMiddle(t *testing.T) {
 	const old, young = 1_000_000, 2_000_000
 	for _, query := range []string{"", "?prefix=https:", "?prefix=nothing"} {
 		f := &script{head: run(old, 0, 7).Cursor, next: make(chan []*feed.Batch)}
-		s := newSite(t, settings{
-			follower: func(subscribe.Follower) subscribe.Follower { return f },
-			memory:   func(subscribe.Memory) subscribe.Memory { return f },
-		})
+		s := newScript(t, f)
 		c := s.dial(query, dialer{})
 		c.next()
 		eventually(t, "it is in its group", func() bool { return !strings.Contains(stacks(), "subscribe.(*conn).follow") })
@@ -188,28 +192,21 @@ func TestDivergedInTheMiddle(t *testing.T) {
 		for !c.next().Diverged {
 		}
 		if query != "?prefix=nothing" {
-			for c.cursor != run(young, 9, 10).Cursor.String() {
-				c.next()
-			}
+			c.readTo(run(young, 9, 10).Cursor)
 		}
 		if c.cursor[:1] == "7" || c.cursor[:1] == "1" && !strings.HasPrefix(c.cursor, "10-2") {
 			t.Errorf("%s ended at %s", query, c.cursor)
 		}
 	}
 	f := &script{head: run(old, 0, 7).Cursor, next: make(chan []*feed.Batch, 3)}
-	s := newSite(t, settings{
-		follower: func(subscribe.Follower) subscribe.Follower { return f },
-		memory:   func(subscribe.Memory) subscribe.Memory { return f },
-	})
+	s := newScript(t, f)
 	diverged := run(young, 5, 9)
 	diverged.Diverged = true
 	f.next <- []*feed.Batch{run(old, 7, 8)}
 	f.next <- []*feed.Batch{diverged}
 	f.next <- []*feed.Batch{run(young, 9, 10)}
 	events := s.stream("")
-	for events.cursor != run(young, 9, 10).Cursor.String() {
-		events.next()
-	}
+	events.readTo(run(young, 9, 10).Cursor)
 	if events.entries != 6 {
 		t.Errorf("%d entries, want 6", events.entries)
 	}
@@ -218,10 +215,7 @@ func TestDivergedInTheMiddle(t *testing.T) {
 // A failure of the memory closes those who follow, with their cursors.
 func TestFailure(t *testing.T) {
 	f := &script{head: run(0, 0, 7).Cursor, next: make(chan []*feed.Batch), err: errors.New("secret")}
-	s := newSite(t, settings{
-		follower: func(subscribe.Follower) subscribe.Follower { return f },
-		memory:   func(subscribe.Memory) subscribe.Memory { return f },
-	})
+	s := newScript(t, f)
 	var clients []*client
 	for range 10 {
 		c := s.dial("", dialer{})

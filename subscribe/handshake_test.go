@@ -16,18 +16,14 @@ func TestHandshake(t *testing.T) {
 	ask := func(t *testing.T, headers ...string) *http.Response {
 		t.Helper()
 		conn, err := net.Dial("tcp", s.http.Listener.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
+		ok(t, err)
 		t.Cleanup(func() { conn.Close() })
 		request := "GET /sets/a/changes HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n" + strings.Join(headers, "\r\n") + "\r\n\r\n"
 		if _, err := io.WriteString(conn, request); err != nil {
 			t.Fatal(err)
 		}
 		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		ok(t, err)
 		return resp
 	}
 	const key = "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA=="

@@ -46,9 +46,7 @@ func TestWalkPages(t *testing.T) {
 	} {
 		q, _ := url.ParseQuery(test.filter)
 		filter, err := feed.ParseFilter(q)
-		if err != nil {
-			t.Fatal(err)
-		}
+		ok(t, err)
 		var want []string
 		for i := range changes {
 			if filter.Match(&changes[i]) {
@@ -84,9 +82,7 @@ func (s *site) walk(next, accept string, limit int, filtered bool) (locs []strin
 		n := len(locs)
 		if accept == "application/json" {
 			m, err := parseJSON(body)
-			if err != nil {
-				s.Fatal(err)
-			}
+			ok(s, err)
 			if cursor != "" && m.After != cursor || m.Next != next {
 				s.Fatalf("after %s came %s; next is %s, in the header %s", cursor, m.After, m.Next, next)
 			}
@@ -191,9 +187,7 @@ func TestLongPoll(t *testing.T) {
 		done <- resp.StatusCode
 	}()
 	eventually(t, "it waits", waiting)
-	if err := s.hub.Delete(t.Context(), "a"); err != nil {
-		t.Fatal(err)
-	}
+	ok(t, s.hub.Delete(t.Context(), "a"))
 	if status := <-done; status != 410 {
 		t.Errorf("status %d, want 410", status)
 	}

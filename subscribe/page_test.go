@@ -95,21 +95,15 @@ type slowPage struct {
 func (s *site) slowly(query, accept string) *slowPage {
 	s.Helper()
 	conn, err := (&net.Dialer{Control: smallBuffers(0).control}).Dial("tcp", s.http.Listener.Addr().String())
-	if err != nil {
-		s.Fatal(err)
-	}
+	ok(s, err)
 	s.Cleanup(func() { _ = conn.Close() })
-	if err := conn.(*net.TCPConn).SetReadBuffer(smallRead); err != nil {
-		s.Fatal(err)
-	}
+	ok(s, conn.(*net.TCPConn).SetReadBuffer(smallRead))
 	_, err = fmt.Fprintf(conn, "GET /sets/a/changes%s HTTP/1.1\r\nHost: x\r\nAccept: %s\r\n\r\n", query, accept)
 	p := &slowPage{conn: conn, in: bufio.NewReaderSize(conn, 16)}
 	if err == nil {
 		_, err = p.in.Peek(16)
 	}
-	if err != nil {
-		s.Fatal(err)
-	}
+	ok(s, err)
 	return p
 }
 
@@ -228,9 +222,7 @@ func TestNoRoomForAPage(t *testing.T) {
 	s := newSite(t, settings{Options: subscribe.Options{Answers: answers}})
 	s.publish(1)
 	share, err := answers.Take(t.Context(), 32<<20)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ok(t, err)
 	resp, body := s.get("?since=start")
 	s.problem(resp, body, http.StatusServiceUnavailable, "problems/overloaded")
 	if resp.Header.Get("Retry-After") == "" {

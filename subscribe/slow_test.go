@@ -260,9 +260,7 @@ func slowButSteady(t *testing.T, o settings) {
 	end := s.publishLarge(2_000_000)
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		for events.cursor != end.String() {
-			events.next()
-		}
+		events.readTo(end)
 	})
 	begun := time.Now()
 	c.readTo(end)

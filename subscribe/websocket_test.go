@@ -146,9 +146,7 @@ func TestSetNotMade(t *testing.T) {
 	if e, m := events.next(); e.id != "0-0" || len(m.Changes) > 0 {
 		t.Errorf("first event: %+v", e)
 	}
-	if err := s.log.Make(t.Context(), "a", feed.Description{}, 10); err != nil {
-		t.Fatal(err)
-	}
+	ok(t, s.log.Make(t.Context(), "a", feed.Description{}, 10))
 	late := []*client{s.dial("", dialer{}), s.dial("?prefix=https:", dialer{})}
 	for _, c := range late {
 		if m := c.next(); position(m.Cursor) != 0 || m.Cursor == "0-0" {
@@ -163,9 +161,7 @@ func TestSetNotMade(t *testing.T) {
 			t.Errorf("%d entries, want 5", c.entries)
 		}
 	}
-	for events.cursor != end.String() {
-		events.next()
-	}
+	events.readTo(end)
 }
 
 // Messages of a filtered stream follow each other: what was left out belongs to
@@ -264,9 +260,7 @@ func TestDeletedSet(t *testing.T) {
 	}
 	events := s.stream("")
 	events.next()
-	if err := s.hub.Delete(t.Context(), "a"); err != nil {
-		t.Fatal(err)
-	}
+	ok(t, s.hub.Delete(t.Context(), "a"))
 	for _, c := range clients {
 		if reason := c.closed(4410); !strings.HasPrefix(reason, "gone") {
 			t.Errorf("reason %q", reason)
@@ -301,9 +295,7 @@ func TestDivergedStart(t *testing.T) {
 	if e, m := events.next(); !m.Diverged || e.id != m.After || events.resp.Header.Get("RS-Diverged") != "true" {
 		t.Errorf("first event %+v", e)
 	}
-	for events.cursor != end.String() {
-		events.next()
-	}
+	events.readTo(end)
 	resp, body := s.get("?since=" + lost)
 	if m, err := parseJSON(body); !m.Diverged || resp.Header.Get("RS-Diverged") != "true" || err != nil {
 		t.Errorf("page %s, %v", body, err)
@@ -384,9 +376,7 @@ func TestResumeAfterShutdown(t *testing.T) {
 func mustCursor(t testing.TB, s string) feed.Cursor {
 	t.Helper()
 	c, err := feed.ParseCursor(s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ok(t, err)
 	return c
 }
 
@@ -433,9 +423,7 @@ func TestClientMessages(t *testing.T) {
 				if when == "live" {
 					c.next()
 				}
-				if err := test.send(c.ws); err != nil {
-					t.Fatal(err)
-				}
+				ok(t, test.send(c.ws))
 				reason := c.closed(test.code)
 				if test.code != websocket.CloseNoStatusReceived && !strings.HasPrefix(reason, end.String()) {
 					t.Errorf("reason %q", reason)

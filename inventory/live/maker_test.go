@@ -180,8 +180,7 @@ func TestLost(t *testing.T) {
 		w.log.tear("a", 4_001)
 		at = w.log.publish("a", "+fifth")
 		w.after(20 * time.Second)
-		h, err := l.State(t.Context(), "a", feed.Cursor{}, 0)
-		w.ok(err)
+		h = w.got(l.State(t.Context(), "a", feed.Cursor{}, 0))
 		h.Release()
 		if h.Complete || h.Cursor() != at || !strings.Contains(w.text.String(), "not complete any more") {
 			t.Errorf("at %v, complete is %v although a root has lost its log", h.Cursor(), h.Complete)
@@ -242,8 +241,7 @@ func TestPassed(t *testing.T) {
 		}
 		l, _ = w.hub(Options{})
 		w.after(2 * time.Second)
-		h, err := l.State(t.Context(), "a", feed.Cursor{}, 0)
-		w.ok(err)
+		h := w.got(l.State(t.Context(), "a", feed.Cursor{}, 0))
 		if h.Complete || h.Cursor().Position != 3_003 {
 			t.Errorf("at %v, complete is %v although retention has passed the inventory", h.Cursor(), h.Complete)
 		}
@@ -275,25 +273,13 @@ func TestAnew(t *testing.T) {
 		w.log.publish("a", many(3_000)...)
 		l, _ := w.hub(Options{})
 		w.after(2 * time.Second)
-		base, err := l.Baseline(t.Context(), "a")
-		w.ok(err)
+		base := w.got(l.Baseline(t.Context(), "a"))
 		defer base.Release()
-		old, err := l.State(t.Context(), "a", feed.Cursor{}, 0)
-		w.ok(err)
+		old := w.got(l.State(t.Context(), "a", feed.Cursor{}, 0))
 		old.Release()
 		w.log.publish("a", "+x")
 		w.log.delete("a")
-		for _, read := range []func() error{
-			func() error { _, err := l.State(t.Context(), "a", feed.Cursor{}, 0); return err },
-			func() error { _, err := l.At(t.Context(), "a", old.Cursor()); return err },
-			func() error { _, err := l.Baseline(t.Context(), "a"); return err },
-			func() error { _, err := l.ResourceList(t.Context(), "a", feed.Cursor{}); return err },
-			func() error { return l.Complete(t.Context(), "a", true) },
-		} {
-			if err := read(); !errors.Is(err, feed.ErrNoSet) {
-				t.Errorf("of a set that was deleted: %v", err)
-			}
-		}
+		refuses(t, l, old.Cursor(), feed.ErrNoSet)
 		w.log.make("a")
 		w.log.publish("a", "+new")
 		if _, err := l.At(t.Context(), "a", old.Cursor()); !errors.Is(err, feed.ErrGone) {
@@ -314,6 +300,21 @@ func TestAnew(t *testing.T) {
 			}
 		}
 	})
+}
+
+// refuses checks that every question about the set is answered with an error.
+func refuses(t *testing.T, l *Live, at feed.Cursor, want error) {
+	t.Helper()
+	ctx := t.Context()
+	_, state := l.State(ctx, "a", feed.Cursor{}, 0)
+	_, exactly := l.At(ctx, "a", at)
+	_, baseline := l.Baseline(ctx, "a")
+	_, list := l.ResourceList(ctx, "a", feed.Cursor{})
+	for i, err := range []error{state, exactly, baseline, list, l.Complete(ctx, "a", true)} {
+		if !errors.Is(err, want) {
+			t.Errorf("question %d is answered with %v, want %v", i, err, want)
+		}
+	}
 }
 
 // TestTogether lets two hubs make the same inventories at the same time.
@@ -353,17 +354,9 @@ func TestOff(t *testing.T) {
 		if n := len(w.head("a").Roots); n > 0 {
 			t.Errorf("%d roots of a set whose source wants no inventory", n)
 		}
-		for _, read := range []func() error{
-			func() error { _, err := l.State(t.Context(), "a", feed.Cursor{}, 0); return err },
-			func() error { _, err := l.At(t.Context(), "a", feed.Cursor{}); return err },
-			func() error { _, err := l.Baseline(t.Context(), "a"); return err },
-			func() error { _, err := l.BaselineAt(t.Context(), "a", feed.Cursor{}); return err },
-			func() error { _, err := l.ResourceList(t.Context(), "a", feed.Cursor{}); return err },
-			func() error { return l.Complete(t.Context(), "a", true) },
-		} {
-			if err := read(); !errors.Is(err, feed.ErrNoInventory) {
-				t.Errorf("of a set without an inventory: %v", err)
-			}
+		refuses(t, l, feed.Cursor{}, feed.ErrNoInventory)
+		if _, err := l.BaselineAt(t.Context(), "a", feed.Cursor{}); !errors.Is(err, feed.ErrNoInventory) {
+			t.Errorf("a baseline of a set without an inventory: %v", err)
 		}
 		if _, ok := l.Hold(t.Context(), "a"); ok {
 			t.Error("retention waits for an inventory that is off")
@@ -431,21 +424,19 @@ func TestDamaged(t *testing.T) {
 				return err
 			},
 		} {
-			h, err := l.Baseline(ctx, "a")
-			w.ok(err)
+			h := w.got(l.Baseline(ctx, "a"))
 			w.without("a", h.Tree().Root())
 			h.Release()
 			w.text.Reset()
 			reader, stop := w.hub(Options{}) // which has no page in memory
-			h, err = reader.Baseline(ctx, "a")
-			w.ok(err)
+			h = w.got(reader.Baseline(ctx, "a"))
 			if err := read(h); !errors.Is(err, inventory.ErrDamaged) {
 				t.Errorf("%s: missing pages are %v", name, err)
 			}
 			h.Release()
 			w.after(10 * time.Second)
-			if h, err = reader.Baseline(ctx, "a"); err != nil || !h.Complete {
-				t.Fatalf("%s: a baseline after a reader has found damage: %v", name, err)
+			if h = w.got(reader.Baseline(ctx, "a")); !h.Complete {
+				t.Fatalf("%s: a baseline after a reader has found damage is not complete", name)
 			}
 			w.holds("a", h)
 			h.Release()
@@ -485,8 +476,7 @@ func TestDamagedAndTrimmed(t *testing.T) {
 		w.store = counted
 		l, _ := w.hub(Options{})
 		for range 200 {
-			h, err := l.Baseline(ctx, "a")
-			w.ok(err)
+			h := w.got(l.Baseline(ctx, "a"))
 			if _, _, err := h.Get(ctx, "http://example.org/001500"); !errors.Is(err, inventory.ErrDamaged) {
 				t.Fatalf("missing pages are %v", err)
 			}

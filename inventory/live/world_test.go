@@ -262,6 +262,13 @@ func (w *world) ok(err error) {
 	}
 }
 
+// got returns what is read without an error.
+func (w *world) got(h *Held, err error) *Held {
+	w.t.Helper()
+	w.ok(err)
+	return h
+}
+
 // after lets time pass.
 func (w *world) after(d time.Duration) {
 	time.Sleep(d)
