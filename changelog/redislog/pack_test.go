@@ -5,8 +5,6 @@ import (
 	"math/rand/v2"
 	"reflect"
 	"slices"
-	"sync"
-	"sync/atomic"
 	"testing"
 
 	"github.com/rshub/rshub/changelog"
@@ -140,75 +138,6 @@ func TestTrimPacks(t *testing.T) {
 		if packed, live := lengths(t, l); packed > 0 != test.packs {
 			t.Errorf("%+v: %d packed and %d live blocks", test, packed, live)
 		}
-	}
-}
-
-// Several hubs publish, pack, trim and follow at once.
-func TestPackTogether(t *testing.T) {
-	t.Parallel()
-	o := Options{Prefix: prefix()}
-	hubs := []*Log{start(t, shared.url(), o), start(t, shared.url(), o), start(t, shared.url(), o)}
-	makeSet(t, hubs[0], 50)
-	const publishers = 4
-	each := 300
-	if testing.Short() {
-		each = 100
-	}
-	var publishing, others sync.WaitGroup
-	var done atomic.Bool
-	for p := range publishers {
-		publishing.Go(func() {
-			for i := range each {
-				if _, err := hubs[p%3].Append(t.Context(), "set", changelog.Publish{Changes: changes(fmt.Sprintf("%d-%d", p, i), 1)}); err != nil {
-					t.Error(err)
-					return
-				}
-			}
-		})
-	}
-	for _, l := range hubs[:2] {
-		others.Go(func() {
-			for !done.Load() {
-				if _, err := l.Pack(t.Context(), "set"); err != nil {
-					t.Error(err)
-					return
-				}
-			}
-		})
-	}
-	for f := range 3 {
-		others.Go(func() {
-			var c feed.Cursor
-			for last := false; !last || c.Position < uint64(publishers*each); {
-				last = done.Load()
-				b, err := hubs[f].Since(t.Context(), "set", c, 1+f*30)
-				if err != nil || b.Diverged || b.After != c {
-					t.Errorf("after %v: %v, %v", c, b, err)
-					return
-				}
-				for _, e := range b.Entries {
-					if e.Position != c.Position+1 || e.Micros <= c.Micros {
-						t.Errorf("%v follows %v", e.Cursor, c)
-						return
-					}
-					c = e.Cursor
-				}
-				if last && len(b.Entries) == 0 && c.Position < uint64(publishers*each) {
-					t.Errorf("the end is %v", c)
-					return
-				}
-			}
-		})
-	}
-	publishing.Wait()
-	done.Store(true)
-	others.Wait()
-	seen := make(map[string]bool)
-	for _, e := range all(t, hubs[2], feed.Cursor{}) {
-		seen[e.Change.Loc] = true
-	}
-	if len(seen) != publishers*each {
-		t.Errorf("%d changes", len(seen))
 	}
 }
 

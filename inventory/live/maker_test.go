@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -75,32 +74,6 @@ func TestCommits(t *testing.T) {
 	})
 }
 
-// TestCatchUp makes inventories of logs that are longer than what may wait.
-func TestCatchUp(t *testing.T) {
-	t.Parallel()
-	bubble(t, func(t *testing.T, w *world) {
-		for _, set := range []string{"a", "b", "c"} {
-			w.log.make(set)
-			for range 4 {
-				w.log.publish(set, many(3_000)...)
-			}
-			w.log.publish(set, "-000000", "-000001")
-		}
-		l, _ := w.hub(Options{WaitBytes: 600_000})
-		most := 0
-		for w.head("a").Newest().Cursor.Position+w.head("b").Newest().Cursor.Position+w.head("c").Newest().Cursor.Position < 3*12_002 {
-			w.after(time.Second)
-			most = max(most, w.waiting(l))
-		}
-		for _, set := range []string{"a", "b", "c"} {
-			w.state(l, set)
-		}
-		if n := w.waiting(l); n != 0 || most > 600_000+2*chunkBytes {
-			t.Errorf("%d bytes wait although everything is committed; it was %d at most", n, most)
-		}
-	})
-}
-
 // TestWaiting shows that what waits is bounded, also when nothing can be committed.
 func TestWaiting(t *testing.T) {
 	t.Parallel()
@@ -109,8 +82,14 @@ func TestWaiting(t *testing.T) {
 		w.log.publish("a", many(20_000)...)
 		w.log.make("b")
 		w.log.publish("b", many(20_000)...)
-		broken := &breaking{Store: w.store, err: feed.ErrFull}
-		w.store = broken
+		var full atomic.Bool
+		full.Store(true)
+		w.store = &watched{Store: w.store, before: func(context.Context, string) error {
+			if full.Load() {
+				return feed.ErrFull
+			}
+			return nil
+		}}
 		l, _ := w.hub(Options{WaitBytes: 600_000})
 		for range 100 {
 			w.after(time.Second)
@@ -118,10 +97,13 @@ func TestWaiting(t *testing.T) {
 				t.Fatalf("%d bytes wait", n)
 			}
 		}
-		broken.set(nil)
+		full.Store(false)
 		w.after(3 * time.Minute)
 		w.state(l, "a")
 		w.state(l, "b")
+		if n := w.waiting(l); n != 0 {
+			t.Errorf("%d bytes wait although everything is committed", n)
+		}
 		if n := strings.Count(w.text.String(), "cannot be made up to date"); n != 2 {
 			t.Errorf("the log has %d lines:\n%s", n, w.text)
 		}
@@ -472,8 +454,8 @@ func TestDamagedAndTrimmed(t *testing.T) {
 		stop()
 		w.log.trim("a", 3_000)
 		w.without("a", w.head("a").Newest())
-		counted := &counting{Store: w.store}
-		w.store = counted
+		var scans atomic.Int32
+		w.store = &watched{Store: w.store, numbers: func() { scans.Add(1) }}
 		l, _ := w.hub(Options{})
 		for range 200 {
 			h := w.got(l.Baseline(ctx, "a"))
@@ -483,24 +465,13 @@ func TestDamagedAndTrimmed(t *testing.T) {
 			h.Release()
 			w.after(100 * time.Millisecond)
 		}
-		if n := counted.scans.Load(); n < 2 || n > 10 {
+		if n := scans.Load(); n < 2 || n > 10 {
 			t.Errorf("in 20 seconds it was looked at %d times", n)
 		}
 		if !strings.Contains(w.text.String(), "it cannot be made anew") {
 			t.Error("nothing was logged")
 		}
 	})
-}
-
-// A counting store counts the looks at all pages.
-type counting struct {
-	inventory.Store
-	scans atomic.Int32
-}
-
-func (c *counting) Numbers(ctx context.Context, set string, begin int64) iter.Seq2[uint64, error] {
-	c.scans.Add(1)
-	return c.Store.Numbers(ctx, set, begin)
 }
 
 // TestSweepDeleted removes what deleted sets have left: soon, some at a time, and then

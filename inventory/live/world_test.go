@@ -3,6 +3,7 @@ package live
 import (
 	"context"
 	"fmt"
+	"iter"
 	"log/slog"
 	"maps"
 	"slices"
@@ -189,6 +190,43 @@ type world struct {
 	log   *memory
 	store inventory.Store
 	text  *text
+}
+
+// A watched is a Store that tells a test of its calls.
+type watched struct {
+	inventory.Store
+	before  func(ctx context.Context, call string) error // is asked before each Put and Swap
+	swapped func(inventory.Swap)                         // is told of each Swap that was done
+	numbers func()                                       // is told of each look at all pages
+}
+
+func (s *watched) Put(ctx context.Context, set string, begin int64, attempt uint64, pages []inventory.Page) error {
+	if s.before != nil {
+		if err := s.before(ctx, "put"); err != nil {
+			return err
+		}
+	}
+	return s.Store.Put(ctx, set, begin, attempt, pages)
+}
+
+func (s *watched) Swap(ctx context.Context, set string, swap inventory.Swap) error {
+	if s.before != nil {
+		if err := s.before(ctx, "swap"); err != nil {
+			return err
+		}
+	}
+	err := s.Store.Swap(ctx, set, swap)
+	if err == nil && s.swapped != nil {
+		s.swapped(swap)
+	}
+	return err
+}
+
+func (s *watched) Numbers(ctx context.Context, set string, begin int64) iter.Seq2[uint64, error] {
+	if s.numbers != nil {
+		s.numbers()
+	}
+	return s.Store.Numbers(ctx, set, begin)
 }
 
 // bubble runs a test in a bubble in which time is fake.
