@@ -15,6 +15,7 @@ import (
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/internal/budget"
+	"github.com/rshub/rshub/internal/untiltest"
 	"github.com/rshub/rshub/resourcesync"
 	"github.com/rshub/rshub/subscribe"
 )
@@ -27,7 +28,7 @@ func newBaselineSite(t testing.TB, o settings) (*site, *shelf) {
 	sh.log = s.log
 	t.Cleanup(func() {
 		s.shutdown()
-		eventually(t, "every snapshot is released", func() bool { return sh.holding() == 0 })
+		untiltest.Done(t, "every snapshot is released", func() bool { return sh.holding() == 0 })
 	})
 	return s, sh
 }
@@ -268,7 +269,7 @@ func TestSlowBaseline(t *testing.T) {
 		for range clients {
 			slow = append(slow, s.slowly(query, "application/json, text/event-stream;q=0."+fmt.Sprint(len(query)%2)))
 		}
-		eventually(t, "all of them are under way", func() bool { return sh.holding() == clients })
+		untiltest.Done(t, "all of them are under way", func() bool { return sh.holding() == clients })
 		if taken := streams.Taken(); taken != int64(clients)<<20 {
 			t.Errorf("%d bytes of room are taken", taken)
 		}
@@ -281,7 +282,7 @@ func TestSlowBaseline(t *testing.T) {
 		for _, p := range slow {
 			_ = p.conn.Close()
 		}
-		eventually(t, "the room is free again", func() bool { return streams.Taken() == 0 })
+		untiltest.Done(t, "the room is free again", func() bool { return streams.Taken() == 0 })
 	}
 }
 

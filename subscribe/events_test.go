@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/internal/untiltest"
 	"github.com/rshub/rshub/resourcesync"
 	"github.com/rshub/rshub/subscribe"
 )
@@ -183,7 +184,7 @@ func TestDivergedInTheMiddle(t *testing.T) {
 		s := newScript(t, f)
 		c := s.dial(query, dialer{})
 		c.next()
-		eventually(t, "it is in its group", func() bool { return !strings.Contains(stacks(), "subscribe.(*conn).follow") })
+		untiltest.Done(t, "it is in its group", func() bool { return !strings.Contains(stacks(), "subscribe.(*conn).follow") })
 		f.next <- []*feed.Batch{run(old, 7, 10), run(old, 10, 12)}
 		diverged := run(young, 5, 9)
 		diverged.Diverged = true

@@ -74,14 +74,6 @@ func TestThirdFormat(t *testing.T) {
 	}
 }
 
-// A client that asks for none of the subprotocols is told which there are.
-func TestUnknownSubprotocol(t *testing.T) {
-	s := newSite(t, settings{sets: []string{"a"}})
-	resp, body := s.get("", "Connection", "Upgrade", "Upgrade", "websocket", "Sec-WebSocket-Version", "13",
-		"Sec-WebSocket-Key", "AAAAAAAAAAAAAAAAAAAAAA==", "Sec-WebSocket-Protocol", "rs.cbor, chat")
-	s.problem(resp, body, 400, `it is rs.json or rs.xml, or none`)
-}
-
 func TestWants(t *testing.T) {
 	s := subscribe.New(nil, nil, subscribe.Options{})
 	for _, test := range []struct {

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// A handshake of another version is told which version there is. The lines of a header
+// A handshake of another version, or for none of the subprotocols, is told which there are. The lines of a header
 // are one list.
 func TestHandshake(t *testing.T) {
 	s := newSite(t, settings{sets: []string{"a"}})
@@ -44,6 +44,9 @@ func TestHandshake(t *testing.T) {
 	}
 	resp, body := s.get("", "Sec-WebSocket-Key", "AAAAAAAAAAAAAAAAAAAAAA==", "Sec-WebSocket-Version", "13") // what some proxies leave of a handshake
 	s.problem(resp, body, http.StatusUpgradeRequired, "a proxy on the way")
+	resp, body = s.get("", "Connection", "Upgrade", "Upgrade", "websocket", "Sec-WebSocket-Version", "13",
+		"Sec-WebSocket-Key", "AAAAAAAAAAAAAAAAAAAAAA==", "Sec-WebSocket-Protocol", "rs.cbor, chat")
+	s.problem(resp, body, 400, `it is rs.json or rs.xml, or none`)
 	for _, protocols := range [][]string{
 		{"Sec-WebSocket-Protocol: chat, rs.xml"}, {"Sec-WebSocket-Protocol: chat", "Sec-WebSocket-Protocol: rs.xml"}, {"Sec-WebSocket-Protocol: chat,", "Sec-WebSocket-Protocol: x,rs.xml"},
 	} {

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/internal/untiltest"
 	"github.com/rshub/rshub/resourcesync"
 )
 
@@ -163,7 +164,7 @@ func TestLongPoll(t *testing.T) {
 		t.Errorf("got %+v", a.m)
 	}
 	poll("?wait=60&prefix=https://example.org/b")
-	eventually(t, "it waits", waiting)
+	untiltest.Done(t, "it waits", waiting)
 	s.publishChanges(change("a", resourcesync.Created, ""))
 	end := s.publishChanges(change("b", resourcesync.Created, ""))
 	a := <-answers
@@ -175,7 +176,7 @@ func TestLongPoll(t *testing.T) {
 	}
 	// Nothing passes: it is empty, and the cursor moved.
 	poll("?wait=300ms&prefix=https://example.org/b")
-	eventually(t, "it waits", waiting)
+	untiltest.Done(t, "it waits", waiting)
 	end = s.publishChanges(change("a", resourcesync.Deleted, ""))
 	if a := <-answers; len(a.m.Changes) != 0 || a.m.Cursor != end.String() {
 		t.Errorf("got %+v, want the cursor %v", a.m, end)
@@ -186,7 +187,7 @@ func TestLongPoll(t *testing.T) {
 		resp, _ := s.get("?wait=1m")
 		done <- resp.StatusCode
 	}()
-	eventually(t, "it waits", waiting)
+	untiltest.Done(t, "it waits", waiting)
 	ok(t, s.hub.Delete(t.Context(), "a"))
 	if status := <-done; status != 410 {
 		t.Errorf("status %d, want 410", status)
@@ -194,7 +195,7 @@ func TestLongPoll(t *testing.T) {
 	// Shutdown answers at once.
 	s.publish(1)
 	poll("?wait=5m")
-	eventually(t, "it waits", waiting)
+	untiltest.Done(t, "it waits", waiting)
 	if err := s.server.Shutdown(t.Context()); err != nil {
 		t.Error(err)
 	}

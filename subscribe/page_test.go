@@ -18,6 +18,7 @@ import (
 
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/internal/budget"
+	"github.com/rshub/rshub/internal/untiltest"
 	"github.com/rshub/rshub/resourcesync"
 	"github.com/rshub/rshub/subscribe"
 )
@@ -138,8 +139,8 @@ func TestSlowPages(t *testing.T) {
 			for range clients {
 				slow = append(slow, s.slowly(query, accept))
 			}
-			eventually(t, "the room is free again", func() bool { return answers.Taken() == 0 })
-			eventually(t, "the texts are let go", func() bool { return heap() < before+clients*(256<<10) })
+			untiltest.Done(t, "the room is free again", func() bool { return answers.Taken() == 0 })
+			untiltest.Done(t, "the texts are let go", func() bool { return heap() < before+clients*(256<<10) })
 			if _, again := s.get(query, "Accept", accept); !bytes.Equal(again, want) {
 				t.Error("another client gets another page")
 			}
@@ -206,7 +207,7 @@ func TestSlowPageIsBrokenOff(t *testing.T) {
 			for _, accept := range []string{"application/json", "application/x-ndjson"} {
 				memory.since.Store(nil)
 				p := s.slowly("?since=start&limit=10000", accept)
-				eventually(t, "the text is let go", func() bool { return answers.Taken() == 0 })
+				untiltest.Done(t, "the text is let go", func() bool { return answers.Taken() == 0 })
 				memory.since.Store(&change)
 				if got, err := p.rest(); err == nil {
 					t.Errorf("%s: a whole page of %d bytes", accept, len(got))
@@ -253,7 +254,7 @@ func TestWaitingTakesNoRoom(t *testing.T) {
 			got <- string(body)
 		}()
 	}
-	eventually(t, "all wait", func() bool {
+	untiltest.Done(t, "all wait", func() bool {
 		return strings.Count(stacks(), "subscribe.(*Server).collect") >= clients && answers.Taken() == 0
 	})
 	end := s.publish(1)
@@ -262,7 +263,7 @@ func TestWaitingTakesNoRoom(t *testing.T) {
 			t.Error(body)
 		}
 	}
-	eventually(t, "no room is taken", func() bool { return answers.Taken() == 0 })
+	untiltest.Done(t, "no room is taken", func() bool { return answers.Taken() == 0 })
 }
 
 // An event stream whose client does not read keeps no batches besides what comes next.
@@ -274,6 +275,6 @@ func TestSlowEventStreams(t *testing.T) {
 		s.publishLarge(100_000)
 	}
 	s.slowly("?since=start", "text/event-stream")
-	eventually(t, "the stream is written", func() bool { return strings.Contains(stacks(), "subscribe.(*Server).write(") })
-	eventually(t, "what it has not taken is let go", func() bool { return f.kept() == 0 })
+	untiltest.Done(t, "the stream is written", func() bool { return strings.Contains(stacks(), "subscribe.(*Server).write(") })
+	untiltest.Done(t, "what it has not taken is let go", func() bool { return f.kept() == 0 })
 }

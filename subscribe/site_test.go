@@ -175,20 +175,6 @@ func ok(t testing.TB, err error) {
 	}
 }
 
-// eventually waits until a condition holds.
-func eventually(t testing.TB, what string, condition func() bool) {
-	t.Helper()
-	tick := time.NewTicker(2 * time.Millisecond)
-	defer tick.Stop()
-	deadline := time.Now().Add(patience)
-	for !condition() {
-		if time.Now().After(deadline) {
-			t.Fatal("waited in vain:", what)
-		}
-		<-tick.C
-	}
-}
-
 // stacks returns what all goroutines are doing.
 func stacks() string {
 	buf := make([]byte, 4<<20)

@@ -27,6 +27,7 @@ import (
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/internal/chancetest"
 	"github.com/rshub/rshub/internal/metricstest"
+	"github.com/rshub/rshub/internal/untiltest"
 	"github.com/rshub/rshub/resourcesync"
 	"github.com/rshub/rshub/subscribe"
 )
@@ -86,7 +87,7 @@ func stalledClient(t *testing.T, query string, o settings) {
 			c.readTo(end)
 		}
 	}
-	eventually(t, "it is given up", func() bool { return metricstest.Values(t, reg)[by("followers", "websocket")] == 3 })
+	untiltest.Done(t, "it is given up", func() bool { return metricstest.Values(t, reg)[by("followers", "websocket")] == 3 })
 	err := stalled.readAll()
 	ce, closed := errors.AsType[*websocket.CloseError](err)
 	switch {
@@ -188,7 +189,7 @@ func TestStalledMemory(t *testing.T) {
 		c.nextChanges()
 	}
 	other.ws.Close()
-	eventually(t, "what was missed is let go", func() bool { return f.kept() == 0 })
+	untiltest.Done(t, "what was missed is let go", func() bool { return f.kept() == 0 })
 	for _, c := range stalled {
 		c.readTo(end)
 	}
@@ -434,7 +435,7 @@ func TestNoGoroutineIsLeft(t *testing.T) {
 	for range 20 {
 		s.publishLarge(100_000)
 	}
-	eventually(t, "the page is waited for", func() bool { return strings.Contains(stacks(), "subscribe.(*Server).collect") || s.Failed() })
+	untiltest.Done(t, "the page is waited for", func() bool { return strings.Contains(stacks(), "subscribe.(*Server).collect") || s.Failed() })
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond) // some take nothing: it does not wait for them
 	defer cancel()
 	if err := s.server.Shutdown(ctx); err != nil && !errors.Is(err, context.DeadlineExceeded) {
@@ -469,7 +470,7 @@ func TestNothingIsKept(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	eventually(t, "all goroutines end", func() bool {
+	untiltest.Done(t, "all goroutines end", func() bool {
 		all := stacks()
 		return !strings.Contains(all, "subscribe.(*conn)") && !strings.Contains(all, "subscribe.(*Server).run(")
 	})

@@ -19,6 +19,7 @@ import (
 
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/inventory"
 )
 
 // filled is a memory with one set of blocks that end at 10, 20, ... 100.
@@ -202,11 +203,16 @@ func TestFatalReturns(t *testing.T) {
 	}
 }
 
+// A disk that is full takes nothing that grows. It takes the rest: records, keys that do not
+// grow the map, and the removal of pages and entries.
 func TestFull(t *testing.T) {
 	ctx := t.Context()
 	fs := vfs.NewMem()
 	l := filled(t, "data", Options{FS: fs})
 	defer stop(t, l)
+	k, pages := l.Keep("some"), l.Inventories()
+	begin := swapped(t, pages, inventory.Swap{Attempt: 7}).Log.Begin
+	ok(t, pages.Put(ctx, "set", begin, 7, somePages(1, 70)))
 	before := state(t, l, "set")
 	fs.TestingSetDiskUsage(vfs.DiskUsage{AvailBytes: 64<<20 - 1, TotalBytes: 1 << 40})
 	_, err := l.Append(ctx, "set", changelog.Publish{Changes: changes("x", 1)})
@@ -218,6 +224,19 @@ func TestFull(t *testing.T) {
 	}
 	if n := len(entries(t, l, "set")); n != 100 {
 		t.Errorf("%d entries", n)
+	}
+	for _, grows := range []bool{true, false} {
+		err := k.Apply(ctx, map[string][]byte{"a": []byte("1")}, grows)
+		v, getErr := k.Get(ctx, "a")
+		if getErr != nil || errors.Is(err, feed.ErrFull) != grows || (v == nil) != grows {
+			t.Errorf("a step that grows the map, %t: %v; it has %q, %v", grows, err, v, getErr)
+		}
+	}
+	wants(t, feed.ErrFull, pages.Put(ctx, "set", begin, 7, somePages(71, 140)))
+	swapped(t, pages, inventory.Swap{Attempt: 8, Head: []byte("x"), Durable: true})
+	ok(t, pages.Remove(ctx, "set", begin, []uint64{3, 64, 999}))
+	if n := len(there(t, pages, begin)); n != 68 {
+		t.Errorf("%d pages", n)
 	}
 	if n, err := l.Trim(ctx, "set", changelog.Retention{Count: 50}); err != nil || n != 50 {
 		t.Errorf("retention removes %d, %v", n, err) // this is how room comes back

@@ -1,7 +1,6 @@
 package disklog
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"maps"
@@ -14,8 +13,6 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
-
-	"github.com/rshub/rshub/feed"
 )
 
 // kept returns what is in a Keep behind a key.
@@ -123,22 +120,6 @@ func TestKeepTogether(t *testing.T) {
 	keys, values := kept(t, l.Keep("some"), "", "")
 	if len(keys) != 2+8 || values["x"] != values["y"] || values["x"] == "" {
 		t.Errorf("after the crash: %q", slices.Sorted(maps.Values(values)))
-	}
-}
-
-// A disk without room refuses the steps that grow the map, and takes the others.
-func TestKeepFull(t *testing.T) {
-	l := start(t, t.TempDir(), Options{Reserve: 1 << 62})
-	defer stop(t, l)
-	k := l.Keep("some")
-	writes := map[string][]byte{"a": []byte("1")}
-	wants(t, feed.ErrFull, k.Apply(t.Context(), writes, true))
-	if v, err := k.Get(t.Context(), "a"); err != nil || v != nil {
-		t.Errorf("it has %q, %v", v, err)
-	}
-	ok(t, k.Apply(t.Context(), writes, false))
-	if v, err := k.Get(t.Context(), "a"); err != nil || !bytes.Equal(v, []byte("1")) {
-		t.Errorf("it has %q, %v", v, err)
 	}
 }
 

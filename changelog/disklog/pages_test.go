@@ -125,23 +125,6 @@ func TestInventoryAfterCrash(t *testing.T) {
 	}
 }
 
-// A disk that is full takes no page, but a record, and pages are removed from it.
-func TestFullForPages(t *testing.T) {
-	l := start(t, t.TempDir(), Options{})
-	defer stop(t, l)
-	ctx, s := t.Context(), l.Inventories()
-	ok(t, l.Make(ctx, "set", feed.Description{}, 10))
-	r := swapped(t, s, inventory.Swap{Attempt: 7})
-	ok(t, s.Put(ctx, "set", r.Log.Begin, 7, somePages(1, 70)))
-	l.opts.Reserve = 1 << 62
-	wants(t, feed.ErrFull, s.Put(ctx, "set", r.Log.Begin, 7, somePages(71, 140)))
-	swapped(t, s, inventory.Swap{Attempt: 8, Head: []byte("x"), Durable: true})
-	ok(t, s.Remove(ctx, "set", r.Log.Begin, []uint64{3, 64, 999}))
-	if n := len(there(t, s, r.Log.Begin)); n != 68 {
-		t.Errorf("%d pages", n)
-	}
-}
-
 // What is damaged is said to be.
 func TestDamagedRecord(t *testing.T) {
 	l := start(t, "data", Options{FS: vfs.NewMem()})

@@ -11,6 +11,7 @@ import (
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/internal/redisconn"
+	"github.com/rshub/rshub/internal/untiltest"
 )
 
 // Redis is killed under load and comes back. Every acknowledged change must be there. Every
@@ -64,12 +65,12 @@ func TestKill(t *testing.T) {
 	}
 	for range kills {
 		n := progress()
-		waitFor(t, func() bool { return progress() > n+100 || t.Failed() })
+		untiltest.Done(t, "100 publishes more are acknowledged", func() bool { return progress() > n+100 || t.Failed() })
 		s.kill()
 		ok(t, s.start())
 	}
 	n := progress()
-	waitFor(t, func() bool { return progress() > n+20 || t.Failed() })
+	untiltest.Done(t, "20 publishes more are acknowledged", func() bool { return progress() > n+20 || t.Failed() })
 	close(stop)
 	running.Wait()
 	at := make(map[string]feed.Cursor)
@@ -95,7 +96,7 @@ func follow(t *testing.T, replica, primary *server) {
 	host, port, _ := strings.Cut(primary.addr, ":")
 	admin := replica.admin(t)
 	ok(t, admin.ReplicaOf(t.Context(), host, port).Err())
-	waitFor(t, func() bool {
+	untiltest.Done(t, "the replica follows", func() bool {
 		return strings.Contains(admin.Info(t.Context(), "replication").Val(), "master_link_status:up")
 	})
 }
@@ -119,7 +120,7 @@ func TestFailover(t *testing.T) {
 		return last
 	}
 	kept := singles(before, "kept", 30)
-	waitFor(t, func() bool { // its entries get older than the skew
+	untiltest.Done(t, "the entries are older than the skew", func() bool {
 		now, err := before.same(t.Context(), "")
 		ok(t, err)
 		return now > kept.Cursor.Micros+2*skew.Microseconds()
@@ -192,7 +193,7 @@ func TestWait(t *testing.T) {
 	}
 	wants(t, feed.ErrUnknown, l.Check(ctx))
 	follow(t, replica, primary)
-	waitFor(t, func() bool { return l.Check(ctx) == nil })
+	untiltest.Done(t, "the replica has it all", func() bool { return l.Check(ctx) == nil })
 	l = startOn(t, connect(t, primary.url(), redisconn.Options{Wait: 1, WaitTimeout: time.Minute}), Options{Prefix: l.opts.Prefix}) // a replica may take its time
 	ok(t, primary.admin(t).ScriptFlush(ctx).Err())
 	before := written(t, primary)

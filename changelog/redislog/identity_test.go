@@ -33,10 +33,7 @@ func TestReplaced(t *testing.T) {
 		"sets":  func(t *testing.T, l *Log, _ feed.Cursor) { _, err := l.Sets(t.Context()); ok(t, err) },
 		"check": func(t *testing.T, l *Log, _ feed.Cursor) { ok(t, l.Check(t.Context())) },
 		"make":  func(t *testing.T, l *Log, _ feed.Cursor) { makeSet(t, l, 10) },
-		"trim": func(t *testing.T, l *Log, _ feed.Cursor) {
-			_, err := l.Trim(t.Context(), "set", changelog.Retention{})
-			ok(t, err)
-		},
+		"trim":  func(t *testing.T, l *Log, _ feed.Cursor) { trim(t, l, 0) },
 		"describe": func(t *testing.T, l *Log, _ feed.Cursor) {
 			ok(t, l.Describe(t.Context(), "set", feed.Description{}))
 		},

@@ -105,8 +105,7 @@ func TestPack(t *testing.T) {
 				t.Errorf("%d entries", n)
 			}
 			for _, keep := range []uint64{4000, 1000, 1} {
-				_, err = l.Trim(t.Context(), "set", changelog.Retention{Count: keep})
-				ok(t, err)
+				trim(t, l, keep)
 				s := state(t, l)
 				if n := uint64(len(all(t, l, s.Floor))); n != s.Head.Position-s.Floor.Position || n >= keep+2*uint64(listSize) {
 					t.Errorf("%d entries from %v to %v, want %d", n, s.Floor, s.Head, keep)
@@ -133,8 +132,7 @@ func TestTrimPacks(t *testing.T) {
 		}
 		_, err := l.Append(t.Context(), "set", p...)
 		ok(t, err)
-		_, err = l.Trim(t.Context(), "set", changelog.Retention{})
-		ok(t, err)
+		trim(t, l, 0)
 		if packed, live := lengths(t, l); packed > 0 != test.packs {
 			t.Errorf("%+v: %d packed and %d live blocks", test, packed, live)
 		}
@@ -145,14 +143,8 @@ func TestTrimPacks(t *testing.T) {
 func TestPackIsOvertaken(t *testing.T) {
 	t.Parallel()
 	for name, meanwhile := range map[string]func(*testing.T, *Log){
-		"by another": func(t *testing.T, l *Log) {
-			_, err := l.Pack(t.Context(), "set")
-			ok(t, err)
-		},
-		"by retention": func(t *testing.T, l *Log) {
-			_, err := l.Trim(t.Context(), "set", changelog.Retention{Count: 20})
-			ok(t, err)
-		},
+		"by another":   pack,
+		"by retention": func(t *testing.T, l *Log) { trim(t, l, 20) },
 		"by a new set": func(t *testing.T, l *Log) {
 			ok(t, l.Delete(t.Context(), "set"))
 			makeSet(t, l, 10)

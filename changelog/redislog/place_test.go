@@ -26,8 +26,7 @@ func scatter(t *testing.T) *scattered {
 	l := start(t, shared.url(), Options{})
 	makeSet(t, l, 5)
 	singles(t, l, "packed", 10)
-	_, err := l.Pack(t.Context(), "set")
-	ok(t, err)
+	pack(t, l)
 	for i, n := range []int{1, 1, 1, 2, 1, 1, 1, 1, 1, 3, 1} {
 		add(t, l, fmt.Sprint("live", i), n)
 	}

@@ -105,12 +105,10 @@ var tornSteps = []struct {
 func history(t *testing.T, l *Log) {
 	t.Helper()
 	singles(t, l, "packed", 100)
-	_, err := l.Pack(t.Context(), "set")
-	ok(t, err)
-	_, err = l.Trim(t.Context(), "set", changelog.Retention{Count: 60})
-	ok(t, err)
+	pack(t, l)
+	trim(t, l, 60)
 	singles(t, l, "live", 50)
-	_, err = l.Append(t.Context(), "set", changelog.Publish{Changes: changes("kept", 7), Key: "kept"})
+	_, err := l.Append(t.Context(), "set", changelog.Publish{Changes: changes("kept", 7), Key: "kept"})
 	ok(t, err)
 }
 
@@ -162,13 +160,11 @@ var laterSteps = []struct {
 	{"pack", func(t *testing.T, l *Log) {
 		l.makeIf(t)
 		singles(t, l, "later", 13)
-		_, err := l.Pack(t.Context(), "set")
-		ok(t, err)
+		pack(t, l)
 	}},
 	{"trim all", func(t *testing.T, l *Log) {
 		l.makeIf(t)
-		_, err := l.Trim(t.Context(), "set", changelog.Retention{Count: 1})
-		ok(t, err)
+		trim(t, l, 1)
 	}},
 	{"describe", func(t *testing.T, l *Log) {
 		l.makeIf(t)
@@ -236,8 +232,7 @@ func goesOnAfter(t *testing.T, l *Log) {
 	tellAppend(t, l)
 	add(t, l, "new", 3)
 	singles(t, l, "new", 10)
-	_, err := l.Pack(ctx, "set")
-	ok(t, err)
+	pack(t, l)
 	removed, err := l.Trim(ctx, "set", changelog.Retention{Count: 30})
 	ok(t, err)
 	now := all(t, l, state(t, l).Floor)

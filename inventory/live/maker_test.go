@@ -389,14 +389,6 @@ func TestDamaged(t *testing.T) {
 				}
 				return err
 			},
-			"Look": func(h *Held) error {
-				_, err := audit.LookAt(ctx, h.State, inventory.Prefix("http://example.org/0015"))
-				return err
-			},
-			"Get": func(h *Held) error {
-				_, _, err := h.Get(ctx, "http://example.org/001500")
-				return err
-			},
 			"Nth": func(h *Held) error {
 				_, _, err := h.Nth(ctx, 1_500)
 				return err
