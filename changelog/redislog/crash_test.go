@@ -19,8 +19,7 @@ import (
 func TestKill(t *testing.T) {
 	t.Parallel()
 	s := newServer(t, "--appendfsync", "always")
-	l := start(t, s.url(), Options{})
-	makeSet(t, l, 100)
+	l := startSet(t, s, 100, Options{})
 	const publishers, kills = 6, 3
 	var running sync.WaitGroup
 	var mu sync.Mutex

@@ -67,8 +67,7 @@ func TestHang(t *testing.T) {
 func TestUnreachable(t *testing.T) {
 	t.Parallel()
 	s := newServer(t, "--appendfsync", "always")
-	l := start(t, s.url(), Options{})
-	makeSet(t, l, 10)
+	l := startSet(t, s, 10, Options{})
 	c := add(t, l, "a", 1).Cursor
 	s.kill()
 	within(t, func() {
@@ -196,8 +195,7 @@ func TestClockSetBack(t *testing.T) {
 	t.Parallel()
 	var now atomic.Int64
 	now.Store(time.Now().UnixMicro())
-	l := start(t, shared.url(), Options{ClockSkew: time.Second, Now: func() time.Time { return time.UnixMicro(now.Load()) }, edit: storeClock})
-	makeSet(t, l, 10)
+	l := startSet(t, shared, 10, Options{ClockSkew: time.Second, Now: func() time.Time { return time.UnixMicro(now.Load()) }, edit: storeClock})
 	add(t, l, "a", 1)
 	const years = 10 * 365 * 24 * time.Hour
 	now.Add(years.Microseconds())
@@ -213,8 +211,7 @@ func TestClockSetBack(t *testing.T) {
 func TestEmptied(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
-	l := start(t, s.url(), Options{})
-	makeSet(t, l, 10)
+	l := startSet(t, s, 10, Options{})
 	c := add(t, l, "a", 3).Cursor
 	ok(t, s.admin(t).FlushAll(t.Context()).Err())
 	_, err := l.Append(t.Context(), "set", changelog.Publish{Changes: changes("b", 1)})
@@ -234,8 +231,7 @@ func TestEmptied(t *testing.T) {
 func TestFull(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
-	l := start(t, s.url(), Options{})
-	makeSet(t, l, 10)
+	l := startSet(t, s, 10, Options{})
 	kept := changelog.Publish{Changes: changes("kept", 1), Key: "key"}
 	_, err := l.Append(t.Context(), "set", kept)
 	ok(t, err)
@@ -286,8 +282,7 @@ func TestEviction(t *testing.T) {
 		t.Errorf("error is %v", err)
 	}
 	policy("noeviction")
-	l := start(t, s.url(), Options{})
-	makeSet(t, l, 10)
+	l := startSet(t, s, 10, Options{})
 	add(t, l, "a", 1)
 	policy("volatile-lru")
 	wants(t, feed.ErrUnavailable, l.Check(t.Context()))
@@ -332,8 +327,7 @@ func TestWithoutInfo(t *testing.T) {
 
 func TestClocks(t *testing.T) {
 	var off atomic.Int64
-	l := start(t, shared.url(), Options{Now: func() time.Time { return time.Now().Add(time.Duration(off.Load())) }})
-	makeSet(t, l, 10)
+	l := startSet(t, shared, 10, Options{Now: func() time.Time { return time.Now().Add(time.Duration(off.Load())) }})
 	add(t, l, "a", 1)
 	for _, d := range []time.Duration{2 * time.Minute, -2 * time.Minute} {
 		off.Store(int64(d))
@@ -351,8 +345,7 @@ func TestClocks(t *testing.T) {
 }
 
 func TestDamage(t *testing.T) {
-	l := start(t, shared.url(), Options{})
-	makeSet(t, l, 100)
+	l := startSet(t, shared, 100, Options{})
 	for range 5 {
 		add(t, l, "a", 10)
 	}

@@ -44,13 +44,11 @@ func TestReplaced(t *testing.T) {
 			o := Options{Prefix: prefix()}
 			idle := start(t, s.url(), o)
 			o.Logger = slog.New(slog.NewTextHandler(&logged, nil))
-			l := start(t, s.url(), o)
-			makeSet(t, l, 10)
+			l := startSet(t, s, 10, o)
 			c := add(t, l, "lost", 7).Cursor
 			was := l.ID()
 			ok(t, s.admin(t).FlushAll(ctx).Err())
-			third := start(t, s.url(), Options{Prefix: o.Prefix})
-			makeSet(t, third, 5)
+			third := startSet(t, s, 5, Options{Prefix: o.Prefix})
 			add(t, third, "new", 4)
 			next(t, l, c)
 			if l.ID() != third.ID() || l.ID() == was {
@@ -110,8 +108,7 @@ func TestReplacedWhileMaking(t *testing.T) {
 
 // No hub writes to a set whose identity is not that of the memory.
 func TestForeignSet(t *testing.T) {
-	l := start(t, shared.url(), Options{})
-	makeSet(t, l, 10)
+	l := startSet(t, shared, 10, Options{})
 	c := add(t, l, "a", 3).Cursor
 	ctx := t.Context()
 	ok(t, shared.admin(t).HSet(ctx, l.memoryKey(), "id", "another").Err())

@@ -77,8 +77,7 @@ func TestPack(t *testing.T) {
 		}
 		t.Run(fmt.Sprint("lists of ", listSize), func(t *testing.T) {
 			t.Parallel()
-			l := start(t, shared.url(), Options{})
-			makeSet(t, l, listSize)
+			l := startSet(t, shared, listSize, Options{})
 			singles(t, l, "a", 1100)
 			add(t, l, "b", 950)
 			add(t, l, "c", 900)
@@ -124,8 +123,7 @@ func TestTrimPacks(t *testing.T) {
 	}{
 		{10_000, 1500, 1, true}, {10_000, 130, 10, true}, {10_000, 20, 100, false}, {1, 50, 1, false}, {20, 500, 1, true},
 	} {
-		l := start(t, shared.url(), Options{})
-		makeSet(t, l, test.listSize)
+		l := startSet(t, shared, test.listSize, Options{})
 		p := make([]changelog.Publish, test.publishes)
 		for i := range p {
 			p[i].Changes = changes("a", test.each)

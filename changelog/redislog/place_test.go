@@ -23,8 +23,7 @@ type scattered struct {
 
 func scatter(t *testing.T) *scattered {
 	t.Helper()
-	l := start(t, shared.url(), Options{})
-	makeSet(t, l, 5)
+	l := startSet(t, shared, 5, Options{})
 	singles(t, l, "packed", 10)
 	pack(t, l)
 	for i, n := range []int{1, 1, 1, 2, 1, 1, 1, 1, 1, 3, 1} {

@@ -43,6 +43,14 @@ func startOn(t testing.TB, conn *redisconn.Conn, o Options) *Log {
 	return l
 }
 
+// startSet opens a log on a server, and makes the set in it.
+func startSet(t testing.TB, s *server, listSize int, o Options) *Log {
+	t.Helper()
+	l := start(t, s.url(), o)
+	makeSet(t, l, listSize)
+	return l
+}
+
 func ok(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {

@@ -34,8 +34,7 @@ func TestTorn(t *testing.T) {
 			for c, clock := range []func() time.Time{func() time.Time { return frozen }, time.Now} {
 				// With a clock that stands, what comes later gets the same cursors.
 				opts := Options{Prefix: prefix(), Now: clock, edit: storeClock}
-				l := start(t, s.url(), opts)
-				makeSet(t, l, 20)
+				l := startSet(t, s, 20, opts)
 				ok(t, l.Make(t.Context(), "other", feed.Description{}, 20))
 				step.before(t, l)
 				before := readAOF(t, s)

@@ -117,10 +117,7 @@ func TestWaiting(t *testing.T) {
 func TestLost(t *testing.T) {
 	t.Parallel()
 	bubble(t, func(t *testing.T, w *world) {
-		w.log.make("a")
-		w.log.publish("a", many(3_000)...)
-		l, _ := w.hub(Options{})
-		w.after(2 * time.Second)
+		l, _ := w.made(3_000, Options{})
 		w.ok(l.Complete(t.Context(), "a", true))
 		w.after(3 * time.Minute)
 		old := w.state(l, "a")
@@ -183,10 +180,7 @@ func TestLost(t *testing.T) {
 // that was said.
 func TestCompleteLost(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
-		w.log.make("a")
-		w.log.publish("a", many(3_000)...)
-		l, _ := w.hub(Options{})
-		w.after(2 * time.Second)
+		l, _ := w.made(3_000, Options{})
 		idle := w.idle(Options{}) // whoever is asked makes the root, so ask one that makes nothing
 		w.log.publish("a", "+b", "+c")
 		w.ok(idle.Complete(t.Context(), "a", true))
@@ -210,10 +204,7 @@ func TestCompleteLost(t *testing.T) {
 // TestPassed lets retention remove what an inventory has not got.
 func TestPassed(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
-		w.log.make("a")
-		w.log.publish("a", many(3_000)...)
-		l, stop := w.hub(Options{})
-		w.after(2 * time.Second)
+		l, stop := w.made(3_000, Options{})
 		w.ok(l.Complete(t.Context(), "a", true))
 		stop()
 		w.log.publish("a", "+lost", "+kept", "-000000")
@@ -251,10 +242,7 @@ func TestPassed(t *testing.T) {
 // TestAnew deletes a set and makes it anew while its inventory is made and read.
 func TestAnew(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
-		w.log.make("a")
-		w.log.publish("a", many(3_000)...)
-		l, _ := w.hub(Options{})
-		w.after(2 * time.Second)
+		l, _ := w.made(3_000, Options{})
 		base := w.got(l.Baseline(t.Context(), "a"))
 		defer base.Release()
 		old := w.got(l.State(t.Context(), "a", feed.Cursor{}, 0))
@@ -327,10 +315,7 @@ func TestTogether(t *testing.T) {
 // TestOff turns the inventory of a set off, and on again.
 func TestOff(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
-		w.log.make("a")
-		w.log.publish("a", many(100)...)
-		l, _ := w.hub(Options{})
-		w.after(2 * time.Second)
+		l, _ := w.made(100, Options{})
 		w.log.describe("a", true)
 		w.after(10 * time.Second)
 		if n := len(w.head("a").Roots); n > 0 {
@@ -356,10 +341,7 @@ func TestOff(t *testing.T) {
 func TestDamaged(t *testing.T) {
 	t.Parallel()
 	bubble(t, func(t *testing.T, w *world) {
-		w.log.make("a")
-		w.log.publish("a", many(3_000)...)
-		l, stop := w.hub(Options{})
-		w.after(2 * time.Second)
+		l, stop := w.made(3_000, Options{})
 		w.ok(l.Complete(t.Context(), "a", true))
 		w.after(2 * time.Second)
 		stop()
@@ -439,10 +421,7 @@ func (w *world) without(set string, r inventory.Root) {
 func TestDamagedAndTrimmed(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		ctx := t.Context()
-		w.log.make("a")
-		w.log.publish("a", many(3_000)...)
-		_, stop := w.hub(Options{})
-		w.after(2 * time.Second)
+		_, stop := w.made(3_000, Options{})
 		stop()
 		w.log.trim("a", 3_000)
 		w.without("a", w.head("a").Newest())

@@ -28,10 +28,7 @@ func TestStates(t *testing.T) {
 	t.Parallel()
 	bubble(t, func(t *testing.T, w *world) {
 		ctx := t.Context()
-		w.log.make("a")
-		w.log.publish("a", many(4_000)...)
-		a, _ := w.hub(Options{})
-		w.after(5 * time.Second)
+		a, _ := w.made(4_000, Options{})
 		b := w.idle(Options{})
 		check := w.held("a")
 		root := w.head("a").Newest().Cursor
@@ -99,10 +96,7 @@ func TestKeep(t *testing.T) {
 	t.Parallel()
 	bubble(t, func(t *testing.T, w *world) {
 		ctx := t.Context()
-		w.log.make("a")
-		w.log.publish("a", many(5_000)...)
-		_, _ = w.hub(Options{})
-		w.after(3 * time.Second)
+		_, _ = w.made(5_000, Options{})
 		l, _ := w.hub(Options{StateBytes: 1 << 18})
 		h := w.got(l.State(ctx, "a", feed.Cursor{}, 0))
 		held := h.Cursor()
@@ -170,10 +164,7 @@ func TestKeptOfLost(t *testing.T) {
 func TestLimits(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		ctx := t.Context()
-		w.log.make("a")
-		w.log.publish("a", many(100)...)
-		l, _ := w.hub(Options{States: 2, Baselines: 3})
-		w.after(2 * time.Second)
+		l, _ := w.made(100, Options{States: 2, Baselines: 3})
 		for _, kind := range []struct {
 			n    int
 			read func() (*Held, error)
@@ -286,10 +277,7 @@ func TestBaselines(t *testing.T) {
 // TestUnpin takes pins away that nobody needs.
 func TestUnpin(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
-		w.log.make("a")
-		w.log.publish("a", many(50)...)
-		l, stop := w.hub(Options{})
-		w.after(2 * time.Second)
+		l, stop := w.made(50, Options{})
 		pins := func() int { return len(w.head("a").Roots[0].Pins) }
 		h := w.got(l.Baseline(t.Context(), "a"))
 		for range 10 {

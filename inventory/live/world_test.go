@@ -279,6 +279,16 @@ func (w *world) hub(o Options) (l *Live, stop func()) {
 	return l, stop
 }
 
+// made returns a hub that has made the inventory of the set a, of n resources.
+func (w *world) made(n int, o Options) (l *Live, stop func()) {
+	w.t.Helper()
+	w.log.make("a")
+	w.log.publish("a", many(n)...)
+	l, stop = w.hub(o)
+	w.after(3 * time.Second)
+	return l, stop
+}
+
 // idle returns a hub that makes nothing.
 func (w *world) idle(o Options) *Live {
 	w.t.Helper()
