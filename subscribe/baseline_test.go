@@ -20,8 +20,8 @@ import (
 	"github.com/rshub/rshub/subscribe"
 )
 
-// newBaselineSite returns a site whose set a has baselines.
-func newBaselineSite(t testing.TB, o settings) (*site, *shelf) {
+// newBaselineSite returns a site whose set a has baselines, and a history of n resources.
+func newBaselineSite(t testing.TB, o settings, n int) (*site, *shelf) {
 	sh := &shelf{kept: map[feed.Cursor]resources{}, complete: true}
 	o.Snapshot = sh.snapshot
 	s := newSite(t, o)
@@ -30,6 +30,7 @@ func newBaselineSite(t testing.TB, o settings) (*site, *shelf) {
 		s.shutdown()
 		untiltest.Done(t, "every snapshot is released", func() bool { return sh.holding() == 0 })
 	})
+	s.history(n)
 	return s, sh
 }
 
@@ -55,8 +56,7 @@ func (s *site) history(n int) {
 func TestBaseline(t *testing.T) {
 	t.Parallel()
 	for _, n := range []int{0, 1, 2_500} {
-		s, sh := newBaselineSite(t, settings{sets: []string{"a"}})
-		s.history(n)
+		s, sh := newBaselineSite(t, settings{sets: []string{"a"}}, n)
 		for name, begin := range transports {
 			for _, prefix := range []string{"", "https://example.org/b/", "https://example.org/none"} {
 				if prefix != "" && n == 1 {
@@ -87,8 +87,7 @@ func TestBaseline(t *testing.T) {
 // A baseline is read to its end also if every connection ends after one part.
 func TestBaselineResumes(t *testing.T) {
 	t.Parallel()
-	s, sh := newBaselineSite(t, settings{})
-	s.history(2_500)
+	s, sh := newBaselineSite(t, settings{}, 2_500)
 	for name, begin := range transports {
 		t.Run(name, func(t *testing.T) {
 			s := s.in(t)
@@ -116,8 +115,7 @@ func TestBaselineBeginsAnew(t *testing.T) {
 	t.Parallel()
 	for name, begin := range transports {
 		t.Run(name, func(t *testing.T) {
-			s, sh := newBaselineSite(t, settings{})
-			s.history(3_500)
+			s, sh := newBaselineSite(t, settings{}, 3_500)
 			sh.walks = 3
 			read, m := begin(s, "?since=baseline", ""), &mirror{}
 			for !m.ended {
@@ -141,8 +139,7 @@ func TestBaselineBehindTheLog(t *testing.T) {
 	t.Parallel()
 	for _, better := range []bool{true, false} {
 		t.Run(fmt.Sprint(better), func(t *testing.T) {
-			s, sh := newBaselineSite(t, settings{listSize: 10})
-			s.history(40)
+			s, sh := newBaselineSite(t, settings{listSize: 10}, 40)
 			resp, body := s.get("?since=baseline")
 			var o object
 			if err := json.Unmarshal(body, &o); err != nil || len(o.Resources) == 0 {
@@ -194,7 +191,7 @@ func TestBaselineBehindTheLog(t *testing.T) {
 
 // What cannot be a baseline is refused before it begins.
 func TestBaselineRefused(t *testing.T) {
-	s, sh := newBaselineSite(t, settings{})
+	s, sh := newBaselineSite(t, settings{}, 0)
 	s.publish(1)
 	for _, test := range []struct {
 		query  string
@@ -230,8 +227,7 @@ func TestBaselineRefused(t *testing.T) {
 
 // The header says what the JSON says, because NDJSON has no place for it.
 func TestBaselineAsNDJSON(t *testing.T) {
-	s, _ := newBaselineSite(t, settings{})
-	s.history(30)
+	s, _ := newBaselineSite(t, settings{}, 30)
 	next, lines := s.url("?since=baseline&limit=7"), 0
 	for range 100 {
 		resp, body := s.do(http.MethodGet, next, "Accept", "application/x-ndjson")
@@ -258,7 +254,7 @@ func TestBaselineAsNDJSON(t *testing.T) {
 // Clients that do not read take no memory, and others get their baselines.
 func TestSlowBaseline(t *testing.T) {
 	streams := budget.New(64<<20, patience)
-	s, sh := newBaselineSite(t, settings{Options: subscribe.Options{WriteTimeout: patience, Streams: streams}, sendBuffer: smallSend})
+	s, sh := newBaselineSite(t, settings{Options: subscribe.Options{WriteTimeout: patience, Streams: streams}, sendBuffer: smallSend}, 0)
 	s.ordinary(3_000)
 	clients := 40
 	if testing.Short() {
@@ -289,7 +285,7 @@ func TestSlowBaseline(t *testing.T) {
 // A hub that stops tells a reader of a baseline where to go on.
 func TestBaselineShutdown(t *testing.T) {
 	t.Parallel()
-	s, _ := newBaselineSite(t, settings{sendBuffer: 8 << 10})
+	s, _ := newBaselineSite(t, settings{sendBuffer: 8 << 10}, 0)
 	s.ordinary(3_000)
 	c := s.dial("?since=baseline", smallBuffers(8<<10))
 	done := make(chan struct{})
@@ -317,8 +313,7 @@ func TestBaselineShutdown(t *testing.T) {
 // cursor, or without a word of which it is, a baseline begins anew; it is never a mixture.
 func TestBaselineOfAnotherRoot(t *testing.T) {
 	t.Parallel()
-	s, sh := newBaselineSite(t, settings{})
-	s.history(2_500)
+	s, sh := newBaselineSite(t, settings{}, 2_500)
 	for name, begin := range transports {
 		t.Run(name, func(t *testing.T) {
 			s := s.in(t)

@@ -140,6 +140,14 @@ func (s *site) dial(query string, d dialer) *client {
 	return c
 }
 
+// follow dials, and reads the first message.
+func (s *site) follow(query string, d dialer) *client {
+	s.Helper()
+	c := s.dial(query, d)
+	c.next()
+	return c
+}
+
 func (s *site) tryDial(query string, d dialer) (*client, *http.Response, error) {
 	wd := websocket.Dialer{HandshakeTimeout: patience}
 	if d.protocol != "" {
@@ -298,6 +306,14 @@ func (s *site) stream(query string, header ...string) *stream {
 		s.Fatalf("%s: %s %s", query, resp.Status, b)
 	}
 	return &stream{TB: s, resp: resp, r: bufio.NewReader(resp.Body), cancel: cancel, chain: chain{filtered: strings.Contains(query, "prefix=")}}
+}
+
+// followEvents begins a stream, and reads the first event.
+func (s *site) followEvents(query string) *stream {
+	s.Helper()
+	st := s.stream(query)
+	st.next()
+	return st
 }
 
 // event reads what comes up to an empty line, or a comment. It fails on an event

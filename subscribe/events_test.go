@@ -23,8 +23,7 @@ func TestEvents(t *testing.T) {
 	s := newSite(t, settings{})
 	s.publish(2)
 	begin := s.publish(3)
-	ws := s.dial("", dialer{})
-	ws.next()
+	ws := s.follow("", dialer{})
 	events := s.stream("")
 	e, first := events.next()
 	if e.id != begin.String() || first.Set != "a" || first.After != begin.String() || len(first.Changes) > 0 || events.retry != "1000" {
@@ -67,8 +66,7 @@ func TestEventHeartbeats(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t, settings{fake: true, Options: subscribe.Options{Heartbeat: 30 * time.Second}})
 		begin := s.publish(1)
-		events := s.stream("?prefix=https://example.org/b")
-		events.next()
+		events := s.followEvents("?prefix=https://example.org/b")
 		if e, _ := events.next(); !e.comment || e.id != "" || e.data != "" {
 			t.Errorf("a silent heartbeat is %+v", e)
 		}
@@ -95,8 +93,7 @@ func TestEventsShutdown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t, settings{fake: true, Options: subscribe.Options{WriteTimeout: 10 * time.Second}})
 		s.publish(1)
-		events := s.stream("")
-		events.next()
+		events := s.followEvents("")
 		time.Sleep(20 * time.Second) // a deadline that was left behind would be over
 		if err := s.server.Shutdown(t.Context()); err != nil {
 			t.Error(err)
@@ -182,8 +179,7 @@ func TestDivergedInTheMiddle(t *testing.T) {
 	for _, query := range []string{"", "?prefix=https:", "?prefix=nothing"} {
 		f := &script{head: run(old, 0, 7).Cursor, next: make(chan []*feed.Batch)}
 		s := newScript(t, f)
-		c := s.dial(query, dialer{})
-		c.next()
+		c := s.follow(query, dialer{})
 		untiltest.Done(t, "it is in its group", func() bool { return !strings.Contains(stacks(), "subscribe.(*conn).follow") })
 		f.next <- []*feed.Batch{run(old, 7, 10), run(old, 10, 12)}
 		diverged := run(young, 5, 9)
@@ -219,12 +215,9 @@ func TestFailure(t *testing.T) {
 	s := newScript(t, f)
 	var clients []*client
 	for range 10 {
-		c := s.dial("", dialer{})
-		c.next()
-		clients = append(clients, c)
+		clients = append(clients, s.follow("", dialer{}))
 	}
-	events := s.stream("")
-	events.next()
+	events := s.followEvents("")
 	close(f.next)
 	for _, c := range clients {
 		if reason := c.closed(1011); !strings.HasPrefix(reason, f.head.String()) || strings.Contains(reason, "secret") {

@@ -33,15 +33,11 @@ func TestMetrics(t *testing.T) {
 	s := newSite(t, settings{Options: subscribe.Options{Metrics: reg}})
 	metricstest.Check(t, reg, nil)
 	s.publish(2)
-	start := s.dial("?since=start", dialer{}) // its own following brings it 2 changes
-	start.next()
+	start := s.follow("?since=start", dialer{}) // its own following brings it 2 changes
 	start.nextChanges()
-	filtered := s.dial("?prefix=https://example.org/1", dialer{}) // of what comes it gets one change of 3
-	filtered.next()
-	now := s.dial("", dialer{protocol: "rs.xml"})
-	now.next()
-	events := s.stream("")
-	events.next()
+	filtered := s.follow("?prefix=https://example.org/1", dialer{}) // of what comes it gets one change of 3
+	now := s.follow("", dialer{protocol: "rs.xml"})
+	events := s.followEvents("")
 	page := make(chan int, 1)
 	go func() {
 		_, body := s.get("?wait=1m", "Accept", "application/json")
@@ -94,12 +90,9 @@ func TestLag(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	s := newSite(t, settings{Options: subscribe.Options{Metrics: reg, WriteTimeout: time.Minute}, sendBuffer: smallSend})
 	s.publish(1)
-	stalled := s.dial("", smallBuffers(smallRead))
-	stalled.next()
-	other := s.dial("", dialer{})
-	other.next()
-	stream := s.stream("")
-	stream.next()
+	stalled := s.follow("", smallBuffers(smallRead))
+	other := s.follow("", dialer{})
+	stream := s.followEvents("")
 	var end feed.Cursor
 	const published = 20
 	for range published {
@@ -179,8 +172,7 @@ func TestClosedReasons(t *testing.T) {
 		close        func(s *site)
 	}{
 		{"websocket", "client", subscribe.Options{}, func(s *site) {
-			c := s.dial("", dialer{})
-			c.next()
+			c := s.follow("", dialer{})
 			// As browsers do when a page is left: the code is the client's.
 			_ = c.ws.WriteMessage(websocket.CloseMessage, websocket.FormatCloseMessage(websocket.CloseGoingAway, ""))
 			c.closed(websocket.CloseGoingAway)
@@ -197,14 +189,12 @@ func TestClosedReasons(t *testing.T) {
 			c.closed(4410)
 		}},
 		{"websocket", "stopping", subscribe.Options{}, func(s *site) {
-			c := s.dial("", dialer{})
-			c.next()
+			c := s.follow("", dialer{})
 			go s.shutdown()
 			_ = c.readAll() // and its socket stays open
 		}},
 		{"websocket", "error", subscribe.Options{}, func(s *site) {
-			c := s.dial("", dialer{})
-			c.next()
+			c := s.follow("", dialer{})
 			s.publishChanges(change("break", resourcesync.Updated, ""))
 			c.closed(websocket.CloseInternalServerErr)
 		}},
@@ -213,8 +203,7 @@ func TestClosedReasons(t *testing.T) {
 			s.publishLarge(100_000)
 		}},
 		{"eventstream", "gone", subscribe.Options{}, func(s *site) {
-			e := s.stream("")
-			e.next()
+			s.followEvents("")
 			if err := s.hub.Delete(s.Context(), "a"); err != nil {
 				s.Error(err)
 			}
@@ -259,10 +248,8 @@ func TestFollowing(t *testing.T) {
 	if f := s.server.Following(); len(f) != 0 {
 		t.Errorf("nobody follows, and %v do", f)
 	}
-	start := s.dial("?since=start", dialer{})
-	start.next()
-	events := s.stream("?since=start")
-	events.next()
+	start := s.follow("?since=start", dialer{})
+	events := s.followEvents("?since=start")
 	end := s.publish(3)
 	start.readTo(end)
 	events.nextChanges()

@@ -73,8 +73,7 @@ func stalledClient(t *testing.T, query string, o settings) {
 	o.Metrics = reg
 	s := newSite(t, o)
 	s.publish(1)
-	stalled := s.dial(query, smallBuffers(smallRead))
-	stalled.next()
+	stalled := s.follow(query, smallBuffers(smallRead))
 	others := []*client{s.dial(query, dialer{}), s.dial(query, dialer{protocol: "rs.xml"}), s.dial("", dialer{})}
 	for _, c := range others {
 		c.next()
@@ -175,9 +174,7 @@ func TestStalledMemory(t *testing.T) {
 	end := s.publish(1)
 	var stalled []*client
 	for _, query := range []string{"", "?prefix=https:", "?since=start"} {
-		c := s.dial(query, smallBuffers(smallRead))
-		c.next()
-		stalled = append(stalled, c)
+		stalled = append(stalled, s.follow(query, smallBuffers(smallRead)))
 	}
 	other := s.dial("", dialer{})
 	for range 10 {
@@ -206,8 +203,7 @@ func TestTooSlowIsTold(t *testing.T) {
 			s := newSite(t, settings{fake: true, Options: subscribe.Options{WriteTimeout: timeout}})
 			s.publish(1)
 			slow := &throttle{step: 1 << 30}
-			c := s.dial(query, dialer{slow: slow})
-			c.next()
+			c := s.follow(query, dialer{slow: slow})
 			end := s.publishLarge(200_000)
 			begun := make([]byte, 20_000)
 			if _, err := io.ReadFull(slow.Reader, begun); err != nil {
@@ -253,10 +249,8 @@ func slowButSteady(t *testing.T, o settings) {
 	slow := &throttle{step: 20_000, pause: timeout / 20}
 	d := smallBuffers(smallRead)
 	d.slow = slow
-	c := s.dial("", d)
-	c.next()
-	events := s.stream("")
-	events.next()
+	c := s.follow("", d)
+	events := s.followEvents("")
 	events.r.Reset(&throttle{Reader: events.resp.Body, step: 20_000, pause: timeout / 20})
 	end := s.publishLarge(2_000_000)
 	var wg sync.WaitGroup
@@ -429,8 +423,7 @@ func TestNoGoroutineIsLeft(t *testing.T) {
 			go c.readAll()
 		}
 	}
-	events := s.stream("")
-	events.next()
+	s.followEvents("")
 	go s.get("?wait=1m&change=deleted", "Accept", "application/json")
 	for range 20 {
 		s.publishLarge(100_000)

@@ -216,9 +216,7 @@ func TestFilterVariants(t *testing.T) {
 	s.publish(1)
 	var clients []*client
 	for i := range 150 {
-		c := s.dial("?change=created", dialer{})
-		c.next()
-		clients = append(clients, c)
+		clients = append(clients, s.follow("?change=created", dialer{}))
 		if i%3 == 0 {
 			s.publishChanges(change("u", resourcesync.Updated, ""))
 		}
@@ -258,8 +256,7 @@ func TestDeletedSet(t *testing.T) {
 	for _, c := range clients {
 		c.next()
 	}
-	events := s.stream("")
-	events.next()
+	events := s.followEvents("")
 	ok(t, s.hub.Delete(t.Context(), "a"))
 	for _, c := range clients {
 		if reason := c.closed(4410); !strings.HasPrefix(reason, "gone") {
@@ -342,8 +339,7 @@ func TestShutdown(t *testing.T) {
 func TestResumeAfterShutdown(t *testing.T) {
 	s := newSite(t, settings{})
 	s.publish(1)
-	c := s.dial("?since=start", dialer{})
-	c.next()
+	c := s.follow("?since=start", dialer{})
 	stop, stopped := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(stopped)
