@@ -1,6 +1,7 @@
 package disklog
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -58,57 +59,51 @@ func TestDamagedBlock(t *testing.T) {
 		return c
 	}
 	at40, at45, at47, at50 := at(40), at(45), at(47), at(50)
-	put := func(v []byte) {
-		ok(t, l.db.Set(key, v, pebble.Sync))
+	put := func(v []byte) { ok(t, l.db.Set(key, v, pebble.Sync)) }
+	bad := func(after feed.Cursor, says string) {
+		t.Helper()
+		_, err := l.Since(ctx, "set", after, 0)
+		names(t, err, `"set"`, says)
+	}
+	good50 := func(after feed.Cursor) {
+		t.Helper()
+		if b, err := l.Since(ctx, "set", after, 50); err != nil || len(b.Entries) != 50 {
+			t.Errorf("after %v: %v", after, err)
+		}
 	}
 	for i := 8; i < len(good); i++ {
-		bad := append([]byte(nil), good...)
-		bad[i] ^= 1 << (i % 8)
-		put(bad)
-		_, err := l.Since(ctx, "set", at40, 0)
-		names(t, err, `"set"`, "position 50")
+		flipped := bytes.Clone(good)
+		flipped[i] ^= 1 << (i % 8)
+		put(flipped)
+		bad(at40, "position 50")
 	}
-	_, err = l.Since(ctx, "set", at45, 0)
-	names(t, err, `"set"`, "position 50")
+	bad(at45, "position 50")
 	_, err = l.At(ctx, "set", 47)
 	names(t, err, `"set"`, "position 50")
 	_, err = l.Seek(ctx, "set", at47.Micros)
 	names(t, err, `"set"`, "position 50")
 	// The rest is there: before it, and behind it.
-	if _, err := l.Since(ctx, "set", feed.Cursor{}, 40); err != nil {
-		t.Error(err)
-	}
-	if b, err := l.Since(ctx, "set", at50, 0); err != nil || len(b.Entries) != 50 {
-		t.Errorf("behind the damage: %v", err)
-	}
+	_, err = l.Since(ctx, "set", feed.Cursor{}, 40)
+	ok(t, err)
+	good50(at50)
 	for n := range 12 { // cut short
 		put(good[:n])
-		_, err := l.Since(ctx, "set", at40, 0)
-		names(t, err, `"set"`, "position 50")
+		bad(at40, "position 50")
 	}
 	// A sound block with a datetime that goes back.
-	late := append([]byte(nil), good...)
-	copy(late, []byte{0, 0, 0, 0, 0, 0, 0, 1})
-	put(late)
-	_, err = l.Since(ctx, "set", feed.Cursor{}, 0)
-	names(t, err, `"set"`, "position 41")
+	put(append([]byte{0, 0, 0, 0, 0, 0, 0, 1}, good[8:]...))
+	bad(feed.Cursor{}, "position 41")
 	// A hole.
 	ok(t, l.db.Delete(key, pebble.Sync))
-	_, err = l.Since(ctx, "set", feed.Cursor{}, 0)
-	names(t, err, `"set"`, "41")
-	_, err = l.Since(ctx, "set", at40, 0)
-	names(t, err, `"set"`, "41")
+	bad(feed.Cursor{}, "41")
+	bad(at40, "41")
 	_, err = l.At(ctx, "set", 45)
 	names(t, err, `"set"`, "45")
 	// A hole at the end.
 	ok(t, l.db.Delete(logKey("set", 100), pebble.Sync))
-	at90 := at(90)
-	_, err = l.Since(ctx, "set", at90, 0)
-	names(t, err, `"set"`, "91 to 100")
+	bad(at(90), "91 to 100")
 	put(good)
-	if b, err := l.Since(ctx, "set", at40, 50); err != nil || len(b.Entries) != 50 {
-		t.Errorf("after repair: %v", err)
-	}
+	good50(at40)
 }
 
 // TestFailedWrite wants a write that fails to end the process, and no
