@@ -15,20 +15,22 @@ import (
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/internal/budget"
+	"github.com/rshub/rshub/internal/untiltest"
 	"github.com/rshub/rshub/resourcesync"
 	"github.com/rshub/rshub/subscribe"
 )
 
-// newBaselineSite returns a site whose set a has baselines.
-func newBaselineSite(t testing.TB, o settings) (*site, *shelf) {
+// newBaselineSite returns a site whose set a has baselines, and a history of n resources.
+func newBaselineSite(t testing.TB, o settings, n int) (*site, *shelf) {
 	sh := &shelf{kept: map[feed.Cursor]resources{}, complete: true}
 	o.Snapshot = sh.snapshot
 	s := newSite(t, o)
 	sh.log = s.log
 	t.Cleanup(func() {
 		s.shutdown()
-		eventually(t, "every snapshot is released", func() bool { return sh.holding() == 0 })
+		untiltest.Done(t, "every snapshot is released", func() bool { return sh.holding() == 0 })
 	})
+	s.history(n)
 	return s, sh
 }
 
@@ -52,9 +54,9 @@ func (s *site) history(n int) {
 
 // A baseline names what there is, over every transport, and then the changes follow.
 func TestBaseline(t *testing.T) {
+	t.Parallel()
 	for _, n := range []int{0, 1, 2_500} {
-		s, sh := newBaselineSite(t, settings{sets: []string{"a"}})
-		s.history(n)
+		s, sh := newBaselineSite(t, settings{sets: []string{"a"}}, n)
 		for name, begin := range transports {
 			for _, prefix := range []string{"", "https://example.org/b/", "https://example.org/none"} {
 				if prefix != "" && n == 1 {
@@ -84,8 +86,8 @@ func TestBaseline(t *testing.T) {
 
 // A baseline is read to its end also if every connection ends after one part.
 func TestBaselineResumes(t *testing.T) {
-	s, sh := newBaselineSite(t, settings{})
-	s.history(2_500)
+	t.Parallel()
+	s, sh := newBaselineSite(t, settings{}, 2_500)
 	for name, begin := range transports {
 		t.Run(name, func(t *testing.T) {
 			s := s.in(t)
@@ -110,10 +112,10 @@ func TestBaselineResumes(t *testing.T) {
 // When the snapshot is gone, the baseline begins anew on the same connection, and what
 // the client then holds is no mixture.
 func TestBaselineBeginsAnew(t *testing.T) {
+	t.Parallel()
 	for name, begin := range transports {
 		t.Run(name, func(t *testing.T) {
-			s, sh := newBaselineSite(t, settings{})
-			s.history(3_500)
+			s, sh := newBaselineSite(t, settings{}, 3_500)
 			sh.walks = 3
 			read, m := begin(s, "?since=baseline", ""), &mirror{}
 			for !m.ended {
@@ -134,19 +136,17 @@ func TestBaselineBeginsAnew(t *testing.T) {
 // When the log does not reach back to the snapshot at the end, the baseline begins anew.
 // When no snapshot is better, the client is told.
 func TestBaselineBehindTheLog(t *testing.T) {
+	t.Parallel()
 	for _, better := range []bool{true, false} {
 		t.Run(fmt.Sprint(better), func(t *testing.T) {
-			s, sh := newBaselineSite(t, settings{listSize: 10})
-			s.history(40)
+			s, sh := newBaselineSite(t, settings{listSize: 10}, 40)
 			resp, body := s.get("?since=baseline")
 			var o object
 			if err := json.Unmarshal(body, &o); err != nil || len(o.Resources) == 0 {
 				t.Fatalf("%s: %v", body, err)
 			}
 			old, err := s.log.State(t.Context(), "a")
-			if err != nil {
-				t.Fatal(err)
-			}
+			ok(t, err)
 			s.history(40)
 			if _, err := s.log.Trim(t.Context(), "a", changelog.Retention{Count: 10}); err != nil {
 				t.Fatal(err)
@@ -191,7 +191,7 @@ func TestBaselineBehindTheLog(t *testing.T) {
 
 // What cannot be a baseline is refused before it begins.
 func TestBaselineRefused(t *testing.T) {
-	s, sh := newBaselineSite(t, settings{})
+	s, sh := newBaselineSite(t, settings{}, 0)
 	s.publish(1)
 	for _, test := range []struct {
 		query  string
@@ -227,8 +227,7 @@ func TestBaselineRefused(t *testing.T) {
 
 // The header says what the JSON says, because NDJSON has no place for it.
 func TestBaselineAsNDJSON(t *testing.T) {
-	s, _ := newBaselineSite(t, settings{})
-	s.history(30)
+	s, _ := newBaselineSite(t, settings{}, 30)
 	next, lines := s.url("?since=baseline&limit=7"), 0
 	for range 100 {
 		resp, body := s.do(http.MethodGet, next, "Accept", "application/x-ndjson")
@@ -255,19 +254,22 @@ func TestBaselineAsNDJSON(t *testing.T) {
 // Clients that do not read take no memory, and others get their baselines.
 func TestSlowBaseline(t *testing.T) {
 	streams := budget.New(64<<20, patience)
-	s, sh := newBaselineSite(t, settings{Options: subscribe.Options{WriteTimeout: patience, Streams: streams}, sendBuffer: smallSend})
+	s, sh := newBaselineSite(t, settings{Options: subscribe.Options{WriteTimeout: patience, Streams: streams}, sendBuffer: smallSend}, 0)
 	s.ordinary(3_000)
-	const clients = 40
+	clients := 40
+	if testing.Short() {
+		clients = 20
+	}
 	for _, query := range []string{"?since=baseline&limit=10000", "?since=baseline"} {
 		before, slow := heap(), []*slowPage{}
 		for range clients {
 			slow = append(slow, s.slowly(query, "application/json, text/event-stream;q=0."+fmt.Sprint(len(query)%2)))
 		}
-		eventually(t, "all of them are under way", func() bool { return sh.holding() == clients })
-		if taken := streams.Taken(); taken != clients<<20 {
+		untiltest.Done(t, "all of them are under way", func() bool { return sh.holding() == clients })
+		if taken := streams.Taken(); taken != int64(clients)<<20 {
 			t.Errorf("%d bytes of room are taken", taken)
 		}
-		if after := heap(); after > before+clients<<20 {
+		if after := heap(); after > before+uint64(clients)<<20 {
 			t.Errorf("%d bytes are held", after-before)
 		}
 		if _, body := s.get("?since=baseline&limit=10000"); strings.Count(string(body), `{"position":`) != 3_000 {
@@ -276,16 +278,16 @@ func TestSlowBaseline(t *testing.T) {
 		for _, p := range slow {
 			_ = p.conn.Close()
 		}
-		eventually(t, "the room is free again", func() bool { return streams.Taken() == 0 })
+		untiltest.Done(t, "the room is free again", func() bool { return streams.Taken() == 0 })
 	}
 }
 
 // A hub that stops tells a reader of a baseline where to go on.
 func TestBaselineShutdown(t *testing.T) {
 	t.Parallel()
-	s, _ := newBaselineSite(t, settings{sendBuffer: 8 << 10})
+	s, _ := newBaselineSite(t, settings{sendBuffer: 8 << 10}, 0)
 	s.ordinary(3_000)
-	c := s.dial("?since=baseline", dialer{readBuffer: 8 << 10})
+	c := s.dial("?since=baseline", smallBuffers(8<<10))
 	done := make(chan struct{})
 	for last := ""; ; {
 		_, b, err := c.ws.ReadMessage()
@@ -294,15 +296,14 @@ func TestBaselineShutdown(t *testing.T) {
 		}
 		if err == nil {
 			var o object
-			if err := json.Unmarshal(b, &o); err != nil {
-				t.Fatal(err)
-			}
+			ok(t, json.Unmarshal(b, &o))
 			last = o.Cursor
 			continue
 		}
 		if !strings.Contains(err.Error(), last+" the hub is stopping") || !strings.Contains(last, "~") {
 			t.Errorf("behind %s it ends with %v", last, err)
 		}
+		_ = c.ws.Close()
 		break
 	}
 	<-done
@@ -311,8 +312,8 @@ func TestBaselineShutdown(t *testing.T) {
 // A cursor alone does not say what the set held. Resumed in another snapshot at the same
 // cursor, or without a word of which it is, a baseline begins anew; it is never a mixture.
 func TestBaselineOfAnotherRoot(t *testing.T) {
-	s, sh := newBaselineSite(t, settings{})
-	s.history(2_500)
+	t.Parallel()
+	s, sh := newBaselineSite(t, settings{}, 2_500)
 	for name, begin := range transports {
 		t.Run(name, func(t *testing.T) {
 			s := s.in(t)

@@ -23,6 +23,7 @@ func testChunk() *chunk {
 // Wherever a write stops, what was written and what cut says is missing are
 // together whole frames, up to the cursor that cut returns. from knows that cursor.
 func TestCut(t *testing.T) {
+	t.Parallel()
 	c := testChunk()
 	for offset := 0; offset <= len(c.buf); offset++ {
 		cursor, head, rest := c.cut(offset)

@@ -140,6 +140,14 @@ func (s *site) dial(query string, d dialer) *client {
 	return c
 }
 
+// follow dials, and reads the first message.
+func (s *site) follow(query string, d dialer) *client {
+	s.Helper()
+	c := s.dial(query, d)
+	c.next()
+	return c
+}
+
 func (s *site) tryDial(query string, d dialer) (*client, *http.Response, error) {
 	wd := websocket.Dialer{HandshakeTimeout: patience}
 	if d.protocol != "" {
@@ -223,7 +231,7 @@ func (c *client) readTo(cur feed.Cursor) {
 	}
 }
 
-// closed reads until the connection is closed, with a code.
+// closed reads until the connection is closed with a code, and closes its socket.
 func (c *client) closed(code int) (reason string) {
 	c.Helper()
 	for {
@@ -235,6 +243,7 @@ func (c *client) closed(code int) (reason string) {
 		if !ok || ce.Code != code {
 			c.Fatalf("ended with %v, want a close with %d", err, code)
 		}
+		_ = c.ws.Close() // the hub waits a while for that
 		return ce.Text
 	}
 }
@@ -284,23 +293,27 @@ func (s *site) stream(query string, header ...string) *stream {
 	s.Helper()
 	ctx, cancel := context.WithCancel(s.Context())
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, s.url(query), nil)
-	if err != nil {
-		s.Fatal(err)
-	}
+	ok(s, err)
 	r.Header.Set("Accept", "text/event-stream")
 	for i := 0; i < len(header); i += 2 {
 		r.Header.Set(header[i], header[i+1])
 	}
 	resp, err := s.transport().RoundTrip(r)
-	if err != nil {
-		s.Fatal(err)
-	}
+	ok(s, err)
 	s.Cleanup(func() { cancel(); resp.Body.Close() })
 	if resp.StatusCode != http.StatusOK || resp.Header.Get("Content-Type") != "text/event-stream" {
 		b, _ := io.ReadAll(resp.Body)
 		s.Fatalf("%s: %s %s", query, resp.Status, b)
 	}
 	return &stream{TB: s, resp: resp, r: bufio.NewReader(resp.Body), cancel: cancel, chain: chain{filtered: strings.Contains(query, "prefix=")}}
+}
+
+// followEvents begins a stream, and reads the first event.
+func (s *site) followEvents(query string) *stream {
+	s.Helper()
+	st := s.stream(query)
+	st.next()
+	return st
 }
 
 // event reads what comes up to an empty line, or a comment. It fails on an event
@@ -346,16 +359,20 @@ func (s *stream) next() (event, message) {
 		return e, message{}
 	}
 	m, err := parseJSON([]byte(e.data))
-	if err != nil {
-		s.Fatal(err)
-	}
+	ok(s, err)
 	if m.Cursor != e.id {
 		s.Fatalf("the id %s is not the cursor %s", e.id, m.Cursor)
 	}
-	if err := s.add(m); err != nil {
-		s.Fatal(err)
-	}
+	ok(s, s.add(m))
 	return e, m
+}
+
+// readTo reads until the cursor is there.
+func (s *stream) readTo(cur feed.Cursor) {
+	s.Helper()
+	for s.cursor != cur.String() {
+		s.next()
+	}
 }
 
 // nextChanges skips what has no changes.

@@ -28,6 +28,7 @@ func (silentLog) Follow(ctx context.Context, _ string, _ feed.Cursor) iter.Seq2[
 // What happens to a connection brings it from each state to another, or leaves it
 // there. Its socket takes nothing now.
 func TestStates(t *testing.T) {
+	t.Parallel()
 	for _, test := range []struct {
 		name   string
 		happen func(*conn)

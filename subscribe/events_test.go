@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/internal/untiltest"
 	"github.com/rshub/rshub/resourcesync"
 	"github.com/rshub/rshub/subscribe"
 )
@@ -22,8 +23,7 @@ func TestEvents(t *testing.T) {
 	s := newSite(t, settings{})
 	s.publish(2)
 	begin := s.publish(3)
-	ws := s.dial("", dialer{})
-	ws.next()
+	ws := s.follow("", dialer{})
 	events := s.stream("")
 	e, first := events.next()
 	if e.id != begin.String() || first.Set != "a" || first.After != begin.String() || len(first.Changes) > 0 || events.retry != "1000" {
@@ -66,8 +66,7 @@ func TestEventHeartbeats(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t, settings{fake: true, Options: subscribe.Options{Heartbeat: 30 * time.Second}})
 		begin := s.publish(1)
-		events := s.stream("?prefix=https://example.org/b")
-		events.next()
+		events := s.followEvents("?prefix=https://example.org/b")
 		if e, _ := events.next(); !e.comment || e.id != "" || e.data != "" {
 			t.Errorf("a silent heartbeat is %+v", e)
 		}
@@ -94,8 +93,7 @@ func TestEventsShutdown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t, settings{fake: true, Options: subscribe.Options{WriteTimeout: 10 * time.Second}})
 		s.publish(1)
-		events := s.stream("")
-		events.next()
+		events := s.followEvents("")
 		time.Sleep(20 * time.Second) // a deadline that was left behind would be over
 		if err := s.server.Shutdown(t.Context()); err != nil {
 			t.Error(err)
@@ -123,6 +121,13 @@ type script struct {
 	head feed.Cursor
 	next chan []*feed.Batch
 	err  error // after next is closed
+}
+
+func newScript(t *testing.T, f *script) *site {
+	return newSite(t, settings{
+		follower: func(subscribe.Follower) subscribe.Follower { return f },
+		memory:   func(subscribe.Memory) subscribe.Memory { return f },
+	})
 }
 
 func (f *script) Follow(ctx context.Context, _ string, _ feed.Cursor) iter.Seq2[[]*feed.Batch, error] {
@@ -173,13 +178,9 @@ func TestDivergedInTheMiddle(t *testing.T) {
 	const old, young = 1_000_000, 2_000_000
 	for _, query := range []string{"", "?prefix=https:", "?prefix=nothing"} {
 		f := &script{head: run(old, 0, 7).Cursor, next: make(chan []*feed.Batch)}
-		s := newSite(t, settings{
-			follower: func(subscribe.Follower) subscribe.Follower { return f },
-			memory:   func(subscribe.Memory) subscribe.Memory { return f },
-		})
-		c := s.dial(query, dialer{})
-		c.next()
-		eventually(t, "it is in its group", func() bool { return !strings.Contains(stacks(), "subscribe.(*conn).follow") })
+		s := newScript(t, f)
+		c := s.follow(query, dialer{})
+		untiltest.Done(t, "it is in its group", func() bool { return !strings.Contains(stacks(), "subscribe.(*conn).follow") })
 		f.next <- []*feed.Batch{run(old, 7, 10), run(old, 10, 12)}
 		diverged := run(young, 5, 9)
 		diverged.Diverged = true
@@ -188,28 +189,21 @@ func TestDivergedInTheMiddle(t *testing.T) {
 		for !c.next().Diverged {
 		}
 		if query != "?prefix=nothing" {
-			for c.cursor != run(young, 9, 10).Cursor.String() {
-				c.next()
-			}
+			c.readTo(run(young, 9, 10).Cursor)
 		}
 		if c.cursor[:1] == "7" || c.cursor[:1] == "1" && !strings.HasPrefix(c.cursor, "10-2") {
 			t.Errorf("%s ended at %s", query, c.cursor)
 		}
 	}
 	f := &script{head: run(old, 0, 7).Cursor, next: make(chan []*feed.Batch, 3)}
-	s := newSite(t, settings{
-		follower: func(subscribe.Follower) subscribe.Follower { return f },
-		memory:   func(subscribe.Memory) subscribe.Memory { return f },
-	})
+	s := newScript(t, f)
 	diverged := run(young, 5, 9)
 	diverged.Diverged = true
 	f.next <- []*feed.Batch{run(old, 7, 8)}
 	f.next <- []*feed.Batch{diverged}
 	f.next <- []*feed.Batch{run(young, 9, 10)}
 	events := s.stream("")
-	for events.cursor != run(young, 9, 10).Cursor.String() {
-		events.next()
-	}
+	events.readTo(run(young, 9, 10).Cursor)
 	if events.entries != 6 {
 		t.Errorf("%d entries, want 6", events.entries)
 	}
@@ -218,18 +212,12 @@ func TestDivergedInTheMiddle(t *testing.T) {
 // A failure of the memory closes those who follow, with their cursors.
 func TestFailure(t *testing.T) {
 	f := &script{head: run(0, 0, 7).Cursor, next: make(chan []*feed.Batch), err: errors.New("secret")}
-	s := newSite(t, settings{
-		follower: func(subscribe.Follower) subscribe.Follower { return f },
-		memory:   func(subscribe.Memory) subscribe.Memory { return f },
-	})
+	s := newScript(t, f)
 	var clients []*client
 	for range 10 {
-		c := s.dial("", dialer{})
-		c.next()
-		clients = append(clients, c)
+		clients = append(clients, s.follow("", dialer{}))
 	}
-	events := s.stream("")
-	events.next()
+	events := s.followEvents("")
 	close(f.next)
 	for _, c := range clients {
 		if reason := c.closed(1011); !strings.HasPrefix(reason, f.head.String()) || strings.Contains(reason, "secret") {

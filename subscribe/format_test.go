@@ -37,9 +37,7 @@ func TestThirdFormat(t *testing.T) {
 	for range 3 {
 		d := websocket.Dialer{HandshakeTimeout: patience, Subprotocols: []string{"test.unknown", locs.Name}}
 		ws, _, err := d.Dial("ws"+strings.TrimPrefix(s.url(""), "http"), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		ok(t, err)
 		t.Cleanup(func() { ws.Close() })
 		clients = append(clients, ws)
 	}
@@ -69,21 +67,11 @@ func TestThirdFormat(t *testing.T) {
 		t.Errorf("a page of %s: %q, want %q", resp.Header.Get("Content-Type"), page, body)
 	}
 	r, err := http.NewRequest(http.MethodGet, s.url(""), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ok(t, err)
 	r.Header.Set("Accept", locs.MediaType)
 	if !s.server.Wants(r) || subscribe.New(nil, nil, subscribe.Options{}).Wants(r) {
 		t.Error("who accepts a format of pages wants to follow, and nobody else")
 	}
-}
-
-// A client that asks for none of the subprotocols is told which there are.
-func TestUnknownSubprotocol(t *testing.T) {
-	s := newSite(t, settings{sets: []string{"a"}})
-	resp, body := s.get("", "Connection", "Upgrade", "Upgrade", "websocket", "Sec-WebSocket-Version", "13",
-		"Sec-WebSocket-Key", "AAAAAAAAAAAAAAAAAAAAAA==", "Sec-WebSocket-Protocol", "rs.cbor, chat")
-	s.problem(resp, body, 400, `it is rs.json or rs.xml, or none`)
 }
 
 func TestWants(t *testing.T) {
@@ -100,9 +88,7 @@ func TestWants(t *testing.T) {
 		{"", "application/json;q=0.5", true}, {"", "text/*", false}, {"", "APPLICATION/JSON", true}, {"", "application/json;;", false},
 	} {
 		r, err := http.NewRequest(http.MethodGet, "/sets/a/changes"+test.query, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		ok(t, err)
 		r.Header.Set("Accept", test.accept)
 		if got := s.Wants(r); got != test.want {
 			t.Errorf("Wants(%s, Accept: %s) = %v", test.query, test.accept, got)

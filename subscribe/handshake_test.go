@@ -9,25 +9,21 @@ import (
 	"testing"
 )
 
-// A handshake of another version is told which version there is. The lines of a header
+// A handshake of another version, or for none of the subprotocols, is told which there are. The lines of a header
 // are one list.
 func TestHandshake(t *testing.T) {
 	s := newSite(t, settings{sets: []string{"a"}})
 	ask := func(t *testing.T, headers ...string) *http.Response {
 		t.Helper()
 		conn, err := net.Dial("tcp", s.http.Listener.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
+		ok(t, err)
 		t.Cleanup(func() { conn.Close() })
 		request := "GET /sets/a/changes HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n" + strings.Join(headers, "\r\n") + "\r\n\r\n"
 		if _, err := io.WriteString(conn, request); err != nil {
 			t.Fatal(err)
 		}
 		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		ok(t, err)
 		return resp
 	}
 	const key = "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA=="
@@ -48,6 +44,9 @@ func TestHandshake(t *testing.T) {
 	}
 	resp, body := s.get("", "Sec-WebSocket-Key", "AAAAAAAAAAAAAAAAAAAAAA==", "Sec-WebSocket-Version", "13") // what some proxies leave of a handshake
 	s.problem(resp, body, http.StatusUpgradeRequired, "a proxy on the way")
+	resp, body = s.get("", "Connection", "Upgrade", "Upgrade", "websocket", "Sec-WebSocket-Version", "13",
+		"Sec-WebSocket-Key", "AAAAAAAAAAAAAAAAAAAAAA==", "Sec-WebSocket-Protocol", "rs.cbor, chat")
+	s.problem(resp, body, 400, `it is rs.json or rs.xml, or none`)
 	for _, protocols := range [][]string{
 		{"Sec-WebSocket-Protocol: chat, rs.xml"}, {"Sec-WebSocket-Protocol: chat", "Sec-WebSocket-Protocol: rs.xml"}, {"Sec-WebSocket-Protocol: chat,", "Sec-WebSocket-Protocol: x,rs.xml"},
 	} {

@@ -19,8 +19,7 @@ func TestPings(t *testing.T) {
 		const heartbeat = 3 * time.Second
 		s := newSite(t, settings{fake: true, Options: subscribe.Options{Heartbeat: heartbeat}})
 		s.publish(1)
-		c := s.dial("", dialer{})
-		c.next()
+		c := s.follow("", dialer{})
 		pings, pongs := 0, []string{}
 		answer := c.ws.PingHandler()
 		c.ws.SetPingHandler(func(data string) error {
@@ -49,10 +48,9 @@ func TestPings(t *testing.T) {
 // a socket takes them without the client.
 func TestSilentClient(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, settings{Options: subscribe.Options{Heartbeat: 1500 * time.Millisecond}})
+	s := newSite(t, settings{Options: subscribe.Options{Heartbeat: 300 * time.Millisecond}})
 	s.publish(1)
-	silent := s.dial("", dialer{})
-	silent.next()
+	silent := s.follow("", dialer{})
 	silent.ws.SetPingHandler(func(string) error { return nil })
 	if _, err := silent.read(); !websocket.IsCloseError(err, websocket.CloseAbnormalClosure) {
 		t.Errorf("a silent client is kept: %v", err)
@@ -70,8 +68,7 @@ func TestPingsWhileMemoryIsAway(t *testing.T) {
 			memory:  func(m subscribe.Memory) subscribe.Memory { away.Memory = m; return away },
 		})
 		s.publish(1)
-		c := s.dial("", dialer{})
-		c.next()
+		c := s.follow("", dialer{})
 		pings := 0
 		answer := c.ws.PingHandler()
 		c.ws.SetPingHandler(func(data string) error {

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/internal/untiltest"
 	"github.com/rshub/rshub/resourcesync"
 )
 
@@ -46,9 +47,7 @@ func TestWalkPages(t *testing.T) {
 	} {
 		q, _ := url.ParseQuery(test.filter)
 		filter, err := feed.ParseFilter(q)
-		if err != nil {
-			t.Fatal(err)
-		}
+		ok(t, err)
 		var want []string
 		for i := range changes {
 			if filter.Match(&changes[i]) {
@@ -84,9 +83,7 @@ func (s *site) walk(next, accept string, limit int, filtered bool) (locs []strin
 		n := len(locs)
 		if accept == "application/json" {
 			m, err := parseJSON(body)
-			if err != nil {
-				s.Fatal(err)
-			}
+			ok(s, err)
 			if cursor != "" && m.After != cursor || m.Next != next {
 				s.Fatalf("after %s came %s; next is %s, in the header %s", cursor, m.After, m.Next, next)
 			}
@@ -167,7 +164,7 @@ func TestLongPoll(t *testing.T) {
 		t.Errorf("got %+v", a.m)
 	}
 	poll("?wait=60&prefix=https://example.org/b")
-	eventually(t, "it waits", waiting)
+	untiltest.Done(t, "it waits", waiting)
 	s.publishChanges(change("a", resourcesync.Created, ""))
 	end := s.publishChanges(change("b", resourcesync.Created, ""))
 	a := <-answers
@@ -179,7 +176,7 @@ func TestLongPoll(t *testing.T) {
 	}
 	// Nothing passes: it is empty, and the cursor moved.
 	poll("?wait=300ms&prefix=https://example.org/b")
-	eventually(t, "it waits", waiting)
+	untiltest.Done(t, "it waits", waiting)
 	end = s.publishChanges(change("a", resourcesync.Deleted, ""))
 	if a := <-answers; len(a.m.Changes) != 0 || a.m.Cursor != end.String() {
 		t.Errorf("got %+v, want the cursor %v", a.m, end)
@@ -190,17 +187,15 @@ func TestLongPoll(t *testing.T) {
 		resp, _ := s.get("?wait=1m")
 		done <- resp.StatusCode
 	}()
-	eventually(t, "it waits", waiting)
-	if err := s.hub.Delete(t.Context(), "a"); err != nil {
-		t.Fatal(err)
-	}
+	untiltest.Done(t, "it waits", waiting)
+	ok(t, s.hub.Delete(t.Context(), "a"))
 	if status := <-done; status != 410 {
 		t.Errorf("status %d, want 410", status)
 	}
 	// Shutdown answers at once.
 	s.publish(1)
 	poll("?wait=5m")
-	eventually(t, "it waits", waiting)
+	untiltest.Done(t, "it waits", waiting)
 	if err := s.server.Shutdown(t.Context()); err != nil {
 		t.Error(err)
 	}

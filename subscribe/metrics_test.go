@@ -18,6 +18,7 @@ import (
 
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/internal/metricstest"
+	"github.com/rshub/rshub/internal/untiltest"
 	"github.com/rshub/rshub/resourcesync"
 	"github.com/rshub/rshub/subscribe"
 )
@@ -32,21 +33,17 @@ func TestMetrics(t *testing.T) {
 	s := newSite(t, settings{Options: subscribe.Options{Metrics: reg}})
 	metricstest.Check(t, reg, nil)
 	s.publish(2)
-	start := s.dial("?since=start", dialer{}) // its own following brings it 2 changes
-	start.next()
+	start := s.follow("?since=start", dialer{}) // its own following brings it 2 changes
 	start.nextChanges()
-	filtered := s.dial("?prefix=https://example.org/1", dialer{}) // of what comes it gets one change of 3
-	filtered.next()
-	now := s.dial("", dialer{protocol: "rs.xml"})
-	now.next()
-	events := s.stream("")
-	events.next()
+	filtered := s.follow("?prefix=https://example.org/1", dialer{}) // of what comes it gets one change of 3
+	now := s.follow("", dialer{protocol: "rs.xml"})
+	events := s.followEvents("")
 	page := make(chan int, 1)
 	go func() {
 		_, body := s.get("?wait=1m", "Accept", "application/json")
 		page <- len(body)
 	}()
-	eventually(t, "all are current", func() bool {
+	untiltest.Done(t, "all are current", func() bool {
 		return metricstest.Values(t, reg)[by("followers", "longpoll")] == 1 && strings.Contains(stacks(), "subscribe.(*Server).collect") &&
 			!strings.Contains(stacks(), "subscribe.(*conn).follow")
 	})
@@ -74,7 +71,7 @@ func TestMetrics(t *testing.T) {
 		by("delivered_bytes_total", "longpoll"):    float64(polled + len(body)),
 	}
 	// It is counted a moment after it was sent.
-	eventually(t, "all is counted", func() bool {
+	untiltest.Done(t, "all is counted", func() bool {
 		got := metricstest.Values(t, reg)
 		for _, kind := range []string{"websocket", "eventstream", "longpoll"} {
 			if name := by("delivered_bytes_total", kind); got[name] < want[name] {
@@ -89,15 +86,13 @@ func TestMetrics(t *testing.T) {
 // A client that takes nothing is behind by the changes that the hub has not begun
 // to write to it. The gauges show that client and not another one of its kind.
 func TestLag(t *testing.T) {
+	t.Parallel()
 	reg := prometheus.NewRegistry()
 	s := newSite(t, settings{Options: subscribe.Options{Metrics: reg, WriteTimeout: time.Minute}, sendBuffer: smallSend})
 	s.publish(1)
-	stalled := s.dial("", smallBuffers(smallRead))
-	stalled.next()
-	other := s.dial("", dialer{})
-	other.next()
-	stream := s.stream("")
-	stream.next()
+	stalled := s.follow("", smallBuffers(smallRead))
+	other := s.follow("", dialer{})
+	stream := s.followEvents("")
 	var end feed.Cursor
 	const published = 20
 	for range published {
@@ -109,12 +104,10 @@ func TestLag(t *testing.T) {
 	if behind < 1 || behind > published || age <= 0 || age > patience.Seconds() {
 		t.Errorf("the slowest WebSocket is %v changes and %v s behind", behind, age)
 	}
-	eventually(t, "the stream is behind too", func() bool { return metricstest.Values(t, reg)[by("follower_lag_changes", "eventstream")] > 0 })
+	untiltest.Done(t, "the stream is behind too", func() bool { return metricstest.Values(t, reg)[by("follower_lag_changes", "eventstream")] > 0 })
 	stalled.readTo(end)
-	for stream.cursor != end.String() {
-		stream.next()
-	}
-	eventually(t, "nobody is behind", func() bool {
+	stream.readTo(end)
+	untiltest.Done(t, "nobody is behind", func() bool {
 		for name, v := range metricstest.Values(t, reg) {
 			if strings.HasPrefix(name, "rshub_follower_lag") && v != 0 {
 				return false
@@ -132,9 +125,7 @@ func TestLagOfFilteredLongPoll(t *testing.T) {
 	s.publish(3)
 	ctx, leave := context.WithCancel(t.Context())
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, s.url("?since=start&wait=5m&prefix=https://example.org/none"), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ok(t, err)
 	ended := make(chan error, 1)
 	go func() {
 		resp, err := http.DefaultClient.Do(r)
@@ -147,9 +138,9 @@ func TestLagOfFilteredLongPoll(t *testing.T) {
 		got := metricstest.Values(t, reg)
 		return got[by("followers", "longpoll")] == 1 && got[by("follower_lag_changes", "longpoll")] == 0 && strings.Contains(stacks(), "subscribe.(*Server).collect")
 	}
-	eventually(t, "it is not behind by what was there", current)
+	untiltest.Done(t, "it is not behind by what was there", current)
 	s.publish(3)
-	eventually(t, "nor by what comes", current)
+	untiltest.Done(t, "nor by what comes", current)
 	leave()
 	if err := <-ended; !errors.Is(err, context.Canceled) {
 		t.Errorf("it ended before: %v", err)
@@ -174,22 +165,21 @@ func (f breaking) Follow(ctx context.Context, set string, after feed.Cursor) ite
 
 // Why connections end is counted, once for each.
 func TestClosedReasons(t *testing.T) {
+	t.Parallel()
 	for _, test := range []struct {
 		kind, reason string
 		options      subscribe.Options
 		close        func(s *site)
 	}{
 		{"websocket", "client", subscribe.Options{}, func(s *site) {
-			c := s.dial("", dialer{})
-			c.next()
+			c := s.follow("", dialer{})
 			// As browsers do when a page is left: the code is the client's.
 			_ = c.ws.WriteMessage(websocket.CloseMessage, websocket.FormatCloseMessage(websocket.CloseGoingAway, ""))
 			c.closed(websocket.CloseGoingAway)
-			c.ws.Close()
 		}},
 		{"websocket", "slow", subscribe.Options{WriteTimeout: 100 * time.Millisecond}, func(s *site) {
 			s.dial("", dialer{}).next()
-			s.publishLarge(3_000_000)
+			s.publishLarge(100_000)
 		}},
 		{"websocket", "silent", subscribe.Options{Heartbeat: 32 * time.Millisecond}, func(s *site) {
 			s.dial("", dialer{}).next() // and it never reads again: no ping is answered
@@ -197,29 +187,23 @@ func TestClosedReasons(t *testing.T) {
 		{"websocket", "gone", subscribe.Options{}, func(s *site) {
 			c := s.dial("?since=5-5", dialer{})
 			c.closed(4410)
-			c.ws.Close()
 		}},
 		{"websocket", "stopping", subscribe.Options{}, func(s *site) {
-			c := s.dial("", dialer{})
-			c.next()
+			c := s.follow("", dialer{})
 			go s.shutdown()
-			c.closed(websocket.CloseGoingAway)
-			c.ws.Close()
+			_ = c.readAll() // and its socket stays open
 		}},
 		{"websocket", "error", subscribe.Options{}, func(s *site) {
-			c := s.dial("", dialer{})
-			c.next()
+			c := s.follow("", dialer{})
 			s.publishChanges(change("break", resourcesync.Updated, ""))
 			c.closed(websocket.CloseInternalServerErr)
-			c.ws.Close()
 		}},
 		{"eventstream", "slow", subscribe.Options{WriteTimeout: 100 * time.Millisecond}, func(s *site) {
 			s.stream("").next()
-			s.publishLarge(3_000_000)
+			s.publishLarge(100_000)
 		}},
 		{"eventstream", "gone", subscribe.Options{}, func(s *site) {
-			e := s.stream("")
-			e.next()
+			s.followEvents("")
 			if err := s.hub.Delete(s.Context(), "a"); err != nil {
 				s.Error(err)
 			}
@@ -264,20 +248,18 @@ func TestFollowing(t *testing.T) {
 	if f := s.server.Following(); len(f) != 0 {
 		t.Errorf("nobody follows, and %v do", f)
 	}
-	start := s.dial("?since=start", dialer{})
-	start.next()
-	events := s.stream("?since=start")
-	events.next()
+	start := s.follow("?since=start", dialer{})
+	events := s.followEvents("?since=start")
 	end := s.publish(3)
 	start.readTo(end)
 	events.nextChanges()
 	s.get("?since=start")
-	eventually(t, "all that was sent is counted", func() bool {
+	untiltest.Done(t, "all that was sent is counted", func() bool {
 		mu.Lock()
 		defer mu.Unlock()
 		return len(got) == 1 && got["a"] == 3*3
 	})
-	eventually(t, "both are current", func() bool {
+	untiltest.Done(t, "both are current", func() bool {
 		f := s.server.Following()
 		return len(f) == 1 && f["a"].Followers == 2 && f["demo"].Changes == 0 && f["demo"].Lag == 0
 	})

@@ -83,9 +83,7 @@ func (m *mirror) read(t testing.TB, read reading) object {
 	if err == nil {
 		err = m.take(o)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	ok(t, err)
 	return o
 }
 
@@ -93,9 +91,7 @@ func (m *mirror) read(t testing.TB, read reading) object {
 func (m *mirror) readToHead(t testing.TB, s *site, read reading) {
 	t.Helper()
 	head, err := s.log.State(t.Context(), "a")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ok(t, err)
 	for m.cursor != head.Head.String() {
 		m.read(t, read)
 	}
@@ -105,13 +101,9 @@ func (m *mirror) readToHead(t testing.TB, s *site, read reading) {
 func (m *mirror) is(t testing.TB, s *site, sh *shelf) {
 	t.Helper()
 	state, err := s.log.State(t.Context(), "a")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ok(t, err)
 	r, err := sh.fold(t.Context(), state)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ok(t, err)
 	want := map[string]uint64{}
 	for _, e := range r.entries {
 		if strings.HasPrefix(e.Change.Loc, m.prefix) {

@@ -18,6 +18,7 @@ import (
 
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/internal/budget"
+	"github.com/rshub/rshub/internal/untiltest"
 	"github.com/rshub/rshub/resourcesync"
 	"github.com/rshub/rshub/subscribe"
 )
@@ -28,9 +29,10 @@ const pageBytes = 4<<20 + 1000
 // A page ends before it has too many bytes, whatever its limit is, and the pages that
 // follow have the rest. A change that is larger than a page comes alone.
 func TestPageHasABound(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, settings{})
 	var changes []resourcesync.Change
-	for i := range 40 {
+	for i := range 26 {
 		c := change(fmt.Sprint(i), resourcesync.Updated, "text/html")
 		size := 200_000
 		if i == 20 {
@@ -62,7 +64,7 @@ func TestPageHasABound(t *testing.T) {
 			}
 			next = nextURL(t, resp)
 		}
-		if seen != len(changes) || pages != 3 { // 20 changes, the one that is larger than a page, and 19
+		if seen != len(changes) || pages != 3 { // 20 changes, the one that is larger than a page, and 5
 			t.Errorf("%s: %d changes on %d pages", accept, seen, pages)
 		}
 	}
@@ -94,21 +96,15 @@ type slowPage struct {
 func (s *site) slowly(query, accept string) *slowPage {
 	s.Helper()
 	conn, err := (&net.Dialer{Control: smallBuffers(0).control}).Dial("tcp", s.http.Listener.Addr().String())
-	if err != nil {
-		s.Fatal(err)
-	}
+	ok(s, err)
 	s.Cleanup(func() { _ = conn.Close() })
-	if err := conn.(*net.TCPConn).SetReadBuffer(smallRead); err != nil {
-		s.Fatal(err)
-	}
+	ok(s, conn.(*net.TCPConn).SetReadBuffer(smallRead))
 	_, err = fmt.Fprintf(conn, "GET /sets/a/changes%s HTTP/1.1\r\nHost: x\r\nAccept: %s\r\n\r\n", query, accept)
 	p := &slowPage{conn: conn, in: bufio.NewReaderSize(conn, 16)}
 	if err == nil {
 		_, err = p.in.Peek(16)
 	}
-	if err != nil {
-		s.Fatal(err)
-	}
+	ok(s, err)
 	return p
 }
 
@@ -143,8 +139,8 @@ func TestSlowPages(t *testing.T) {
 			for range clients {
 				slow = append(slow, s.slowly(query, accept))
 			}
-			eventually(t, "the room is free again", func() bool { return answers.Taken() == 0 })
-			eventually(t, "the texts are let go", func() bool { return heap() < before+clients*(256<<10) })
+			untiltest.Done(t, "the room is free again", func() bool { return answers.Taken() == 0 })
+			untiltest.Done(t, "the texts are let go", func() bool { return heap() < before+clients*(256<<10) })
 			if _, again := s.get(query, "Accept", accept); !bytes.Equal(again, want) {
 				t.Error("another client gets another page")
 			}
@@ -211,7 +207,7 @@ func TestSlowPageIsBrokenOff(t *testing.T) {
 			for _, accept := range []string{"application/json", "application/x-ndjson"} {
 				memory.since.Store(nil)
 				p := s.slowly("?since=start&limit=10000", accept)
-				eventually(t, "the text is let go", func() bool { return answers.Taken() == 0 })
+				untiltest.Done(t, "the text is let go", func() bool { return answers.Taken() == 0 })
 				memory.since.Store(&change)
 				if got, err := p.rest(); err == nil {
 					t.Errorf("%s: a whole page of %d bytes", accept, len(got))
@@ -227,9 +223,7 @@ func TestNoRoomForAPage(t *testing.T) {
 	s := newSite(t, settings{Options: subscribe.Options{Answers: answers}})
 	s.publish(1)
 	share, err := answers.Take(t.Context(), 32<<20)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ok(t, err)
 	resp, body := s.get("?since=start")
 	s.problem(resp, body, http.StatusServiceUnavailable, "problems/overloaded")
 	if resp.Header.Get("Retry-After") == "" {
@@ -260,7 +254,7 @@ func TestWaitingTakesNoRoom(t *testing.T) {
 			got <- string(body)
 		}()
 	}
-	eventually(t, "all wait", func() bool {
+	untiltest.Done(t, "all wait", func() bool {
 		return strings.Count(stacks(), "subscribe.(*Server).collect") >= clients && answers.Taken() == 0
 	})
 	end := s.publish(1)
@@ -269,7 +263,7 @@ func TestWaitingTakesNoRoom(t *testing.T) {
 			t.Error(body)
 		}
 	}
-	eventually(t, "no room is taken", func() bool { return answers.Taken() == 0 })
+	untiltest.Done(t, "no room is taken", func() bool { return answers.Taken() == 0 })
 }
 
 // An event stream whose client does not read keeps no batches besides what comes next.
@@ -277,10 +271,10 @@ func TestSlowEventStreams(t *testing.T) {
 	f := &counter{}
 	s := newSite(t, settings{Options: subscribe.Options{WriteTimeout: patience}, sendBuffer: smallSend, listSize: 10_000,
 		follower: func(h subscribe.Follower) subscribe.Follower { f.Follower = h; return f }})
-	for range 40 {
-		s.publishLarge(200_000)
+	for range 20 {
+		s.publishLarge(100_000)
 	}
 	s.slowly("?since=start", "text/event-stream")
-	eventually(t, "the stream is written", func() bool { return strings.Contains(stacks(), "subscribe.(*Server).write(") })
-	eventually(t, "what it has not taken is let go", func() bool { return f.kept() == 0 })
+	untiltest.Done(t, "the stream is written", func() bool { return strings.Contains(stacks(), "subscribe.(*Server).write(") })
+	untiltest.Done(t, "what it has not taken is let go", func() bool { return f.kept() == 0 })
 }

@@ -51,14 +51,10 @@ type settings struct {
 func newSite(t testing.TB, o settings) *site {
 	t.Helper()
 	log, err := disklog.Open(t.TempDir(), disklog.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	ok(t, err)
 	s := &site{TB: t, log: log, hub: hub.New(log, hub.Options{Sets: o.sets, ListSize: max(o.listSize, 10)})}
 	for _, set := range o.sets {
-		if err := log.Make(t.Context(), set, feed.Description{}, max(o.listSize, 10)); err != nil {
-			t.Fatal(err)
-		}
+		ok(t, log.Make(t.Context(), set, feed.Description{}, max(o.listSize, 10)))
 	}
 	if o.fake {
 		var network pipetest.Network
@@ -172,17 +168,10 @@ func change(loc string, c resourcesync.ChangeType, mediaType string) resourcesyn
 	return resourcesync.Change{Loc: "https://example.org/" + loc, Change: c, Type: mediaType}
 }
 
-// eventually waits until a condition holds.
-func eventually(t testing.TB, what string, condition func() bool) {
+func ok(t testing.TB, err error) {
 	t.Helper()
-	tick := time.NewTicker(2 * time.Millisecond)
-	defer tick.Stop()
-	deadline := time.Now().Add(patience)
-	for !condition() {
-		if time.Now().After(deadline) {
-			t.Fatal("waited in vain:", what)
-		}
-		<-tick.C
+	if err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -201,9 +190,7 @@ func (s *site) get(query string, header ...string) (*http.Response, []byte) {
 func (s *site) do(method, url string, header ...string) (*http.Response, []byte) {
 	s.Helper()
 	r, err := http.NewRequestWithContext(s.Context(), method, url, nil)
-	if err != nil {
-		s.Fatal(err)
-	}
+	ok(s, err)
 	for i := 0; i < len(header); i += 2 {
 		r.Header.Set(header[i], header[i+1])
 	}
@@ -213,14 +200,10 @@ func (s *site) do(method, url string, header ...string) (*http.Response, []byte)
 		defer client.CloseIdleConnections()
 	}
 	resp, err := client.Do(r)
-	if err != nil {
-		s.Fatal(err)
-	}
+	ok(s, err)
 	defer resp.Body.Close()
 	b, err := io.ReadAll(resp.Body)
-	if err != nil {
-		s.Fatal(err)
-	}
+	ok(s, err)
 	return resp, b
 }
 

@@ -27,6 +27,7 @@ import (
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/internal/chancetest"
 	"github.com/rshub/rshub/internal/metricstest"
+	"github.com/rshub/rshub/internal/untiltest"
 	"github.com/rshub/rshub/resourcesync"
 	"github.com/rshub/rshub/subscribe"
 )
@@ -57,34 +58,35 @@ func TestStalledClient(t *testing.T) {
 		t.Run(query, func(t *testing.T) {
 			t.Parallel()
 			if testing.Short() { // with sockets it is a matter of seconds
-				synctest.Test(t, func(t *testing.T) { stalledClient(t, query, settings{fake: true}) })
+				synctest.Test(t, func(t *testing.T) {
+					stalledClient(t, query, settings{fake: true, Options: subscribe.Options{WriteTimeout: 100 * time.Millisecond}})
+				})
 				return
 			}
-			stalledClient(t, query, settings{sendBuffer: smallSend})
+			stalledClient(t, query, settings{sendBuffer: smallSend, Options: subscribe.Options{WriteTimeout: 3 * time.Second}})
 		})
 	}
 }
 
 func stalledClient(t *testing.T, query string, o settings) {
 	reg := prometheus.NewRegistry()
-	o.WriteTimeout, o.Metrics = 3*time.Second, reg
+	o.Metrics = reg
 	s := newSite(t, o)
 	s.publish(1)
-	stalled := s.dial(query, smallBuffers(smallRead))
-	stalled.next()
+	stalled := s.follow(query, smallBuffers(smallRead))
 	others := []*client{s.dial(query, dialer{}), s.dial(query, dialer{protocol: "rs.xml"}), s.dial("", dialer{})}
 	for _, c := range others {
 		c.next()
 	}
 	var end feed.Cursor
-	const missed = 15
+	const missed = 10
 	for range missed {
 		end = s.publishLarge(100_000)
 		for _, c := range others { // they have it all while one has not
 			c.readTo(end)
 		}
 	}
-	eventually(t, "it is given up", func() bool { return metricstest.Values(t, reg)[by("followers", "websocket")] == 3 })
+	untiltest.Done(t, "it is given up", func() bool { return metricstest.Values(t, reg)[by("followers", "websocket")] == 3 })
 	err := stalled.readAll()
 	ce, closed := errors.AsType[*websocket.CloseError](err)
 	switch {
@@ -172,12 +174,10 @@ func TestStalledMemory(t *testing.T) {
 	end := s.publish(1)
 	var stalled []*client
 	for _, query := range []string{"", "?prefix=https:", "?since=start"} {
-		c := s.dial(query, smallBuffers(smallRead))
-		c.next()
-		stalled = append(stalled, c)
+		stalled = append(stalled, s.follow(query, smallBuffers(smallRead)))
 	}
 	other := s.dial("", dialer{})
-	for range 14 {
+	for range 10 {
 		end = s.publishLarge(200_000)
 		other.readTo(end)
 	}
@@ -186,7 +186,7 @@ func TestStalledMemory(t *testing.T) {
 		c.nextChanges()
 	}
 	other.ws.Close()
-	eventually(t, "what was missed is let go", func() bool { return f.kept() == 0 })
+	untiltest.Done(t, "what was missed is let go", func() bool { return f.kept() == 0 })
 	for _, c := range stalled {
 		c.readTo(end)
 	}
@@ -195,6 +195,7 @@ func TestStalledMemory(t *testing.T) {
 // A client that reads again in time is told: it gets the frame that was begun,
 // and then the close with its cursor.
 func TestTooSlowIsTold(t *testing.T) {
+	t.Parallel()
 	const stuck = "?since=now&prefix=https:" // that client does not read again in time
 	for _, query := range []string{"", "?prefix=https:", stuck} {
 		synctest.Test(t, func(t *testing.T) {
@@ -202,14 +203,13 @@ func TestTooSlowIsTold(t *testing.T) {
 			s := newSite(t, settings{fake: true, Options: subscribe.Options{WriteTimeout: timeout}})
 			s.publish(1)
 			slow := &throttle{step: 1 << 30}
-			c := s.dial(query, dialer{slow: slow})
-			c.next()
-			end := s.publishLarge(1_000_000)
-			behind := s.publishLarge(1_000_000)
+			c := s.follow(query, dialer{slow: slow})
+			end := s.publishLarge(200_000)
 			begun := make([]byte, 20_000)
 			if _, err := io.ReadFull(slow.Reader, begun); err != nil {
 				t.Fatal(err)
 			}
+			behind := s.publishLarge(200_000)
 			time.Sleep(timeout * 22 / 10) // after 15/10 it is too slow, and after 25/10 for the rest as well
 			slow.Reader = io.MultiReader(bytes.NewReader(begun), slow.Reader)
 			if query == stuck {
@@ -233,11 +233,11 @@ func TestTooSlowIsTold(t *testing.T) {
 // message takes. On a busy machine it may not be steady over a socket, so the gate has
 // fake time.
 func TestSlowButSteady(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		synctest.Test(t, func(t *testing.T) { slowButSteady(t, settings{fake: true}) })
 		return
 	}
-	t.Parallel()
 	slowButSteady(t, settings{sendBuffer: smallSend})
 }
 
@@ -249,17 +249,13 @@ func slowButSteady(t *testing.T, o settings) {
 	slow := &throttle{step: 20_000, pause: timeout / 20}
 	d := smallBuffers(smallRead)
 	d.slow = slow
-	c := s.dial("", d)
-	c.next()
-	events := s.stream("")
-	events.next()
+	c := s.follow("", d)
+	events := s.followEvents("")
 	events.r.Reset(&throttle{Reader: events.resp.Body, step: 20_000, pause: timeout / 20})
 	end := s.publishLarge(2_000_000)
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		for events.cursor != end.String() {
-			events.next()
-		}
+		events.readTo(end)
 	})
 	begun := time.Now()
 	c.readTo(end)
@@ -288,7 +284,11 @@ func TestPartialWrites(t *testing.T) {
 			}
 		})
 	}
-	for range 120 {
+	rounds := 120
+	if testing.Short() {
+		rounds = 50
+	}
+	for range rounds {
 		switch random.IntN(4) {
 		case 0:
 			s.publishLarge(random.IntN(120_000))
@@ -331,7 +331,7 @@ func TestComingAndGoing(t *testing.T) {
 	var seen atomic.Int64
 	clients := 200
 	if testing.Short() {
-		clients = 80
+		clients = 50
 	}
 	for i := range clients {
 		random := rand.New(rand.NewPCG(seed, uint64(i)))
@@ -423,14 +423,13 @@ func TestNoGoroutineIsLeft(t *testing.T) {
 			go c.readAll()
 		}
 	}
-	events := s.stream("")
-	events.next()
+	s.followEvents("")
 	go s.get("?wait=1m&change=deleted", "Accept", "application/json")
 	for range 20 {
 		s.publishLarge(100_000)
 	}
-	eventually(t, "the page is waited for", func() bool { return strings.Contains(stacks(), "subscribe.(*Server).collect") || s.Failed() })
-	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond) // some take nothing: it does not wait for them
+	untiltest.Done(t, "the page is waited for", func() bool { return strings.Contains(stacks(), "subscribe.(*Server).collect") || s.Failed() })
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond) // some take nothing: it does not wait for them
 	defer cancel()
 	if err := s.server.Shutdown(ctx); err != nil && !errors.Is(err, context.DeadlineExceeded) {
 		t.Error("Shutdown:", err)
@@ -464,7 +463,7 @@ func TestNothingIsKept(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	eventually(t, "all goroutines end", func() bool {
+	untiltest.Done(t, "all goroutines end", func() bool {
 		all := stacks()
 		return !strings.Contains(all, "subscribe.(*conn)") && !strings.Contains(all, "subscribe.(*Server).run(")
 	})

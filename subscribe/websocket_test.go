@@ -6,8 +6,8 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
-	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/gorilla/websocket"
@@ -146,9 +146,7 @@ func TestSetNotMade(t *testing.T) {
 	if e, m := events.next(); e.id != "0-0" || len(m.Changes) > 0 {
 		t.Errorf("first event: %+v", e)
 	}
-	if err := s.log.Make(t.Context(), "a", feed.Description{}, 10); err != nil {
-		t.Fatal(err)
-	}
+	ok(t, s.log.Make(t.Context(), "a", feed.Description{}, 10))
 	late := []*client{s.dial("", dialer{}), s.dial("?prefix=https:", dialer{})}
 	for _, c := range late {
 		if m := c.next(); position(m.Cursor) != 0 || m.Cursor == "0-0" {
@@ -163,15 +161,15 @@ func TestSetNotMade(t *testing.T) {
 			t.Errorf("%d entries, want 5", c.entries)
 		}
 	}
-	for events.cursor != end.String() {
-		events.next()
-	}
+	events.readTo(end)
 }
 
 // Messages of a filtered stream follow each other: what was left out belongs to
 // the interval of the next message, or of the next heartbeat.
-func TestFilters(t *testing.T) {
-	s := newSite(t, settings{Options: subscribe.Options{Heartbeat: 2 * time.Second}})
+func TestFilters(t *testing.T) { synctest.Test(t, filters) }
+
+func filters(t *testing.T) {
+	s := newSite(t, settings{fake: true, Options: subscribe.Options{Heartbeat: 2 * time.Second}})
 	s.publish(1)
 	kinds := []resourcesync.ChangeType{resourcesync.Created, resourcesync.Updated, resourcesync.Deleted}
 	types := []string{"text/html", "text/plain; charset=utf-8", "image/png"}
@@ -194,21 +192,12 @@ func TestFilters(t *testing.T) {
 			}
 		}
 	}
-	var wg sync.WaitGroup
 	for query, c := range clients {
-		wg.Go(func() { // together: who does not read is silent for too long
-			for c.cursor != end.String() { // by a heartbeat at the latest
-				if _, err := c.read(); err != nil {
-					t.Errorf("%s: %v", query, err)
-					return
-				}
-			}
-			if c.entries != want[query] {
-				t.Errorf("%s: %d entries, want %d", query, c.entries, want[query])
-			}
-		})
+		c.readTo(end) // by a heartbeat at the latest
+		if c.entries != want[query] {
+			t.Errorf("%s: %d entries, want %d", query, c.entries, want[query])
+		}
 	}
-	wg.Wait()
 	// The same, read from the memory by goroutines of their own.
 	for query := range clients {
 		c := s.dial(query+"&since=start", dialer{protocol: "rs.xml"})
@@ -222,13 +211,12 @@ func TestFilters(t *testing.T) {
 // Two connections with one filter that were told different cursors each get a
 // message that begins at their own.
 func TestFilterVariants(t *testing.T) {
-	s := newSite(t, settings{})
+	t.Parallel()
+	s := newSite(t, settings{Options: subscribe.Options{Heartbeat: time.Hour}}) // it would tell the cursor, too
 	s.publish(1)
 	var clients []*client
 	for i := range 150 {
-		c := s.dial("?change=created", dialer{})
-		c.next()
-		clients = append(clients, c)
+		clients = append(clients, s.follow("?change=created", dialer{}))
 		if i%3 == 0 {
 			s.publishChanges(change("u", resourcesync.Updated, ""))
 		}
@@ -268,11 +256,8 @@ func TestDeletedSet(t *testing.T) {
 	for _, c := range clients {
 		c.next()
 	}
-	events := s.stream("")
-	events.next()
-	if err := s.hub.Delete(t.Context(), "a"); err != nil {
-		t.Fatal(err)
-	}
+	events := s.followEvents("")
+	ok(t, s.hub.Delete(t.Context(), "a"))
 	for _, c := range clients {
 		if reason := c.closed(4410); !strings.HasPrefix(reason, "gone") {
 			t.Errorf("reason %q", reason)
@@ -307,9 +292,7 @@ func TestDivergedStart(t *testing.T) {
 	if e, m := events.next(); !m.Diverged || e.id != m.After || events.resp.Header.Get("RS-Diverged") != "true" {
 		t.Errorf("first event %+v", e)
 	}
-	for events.cursor != end.String() {
-		events.next()
-	}
+	events.readTo(end)
 	resp, body := s.get("?since=" + lost)
 	if m, err := parseJSON(body); !m.Diverged || resp.Header.Get("RS-Diverged") != "true" || err != nil {
 		t.Errorf("page %s, %v", body, err)
@@ -356,8 +339,7 @@ func TestShutdown(t *testing.T) {
 func TestResumeAfterShutdown(t *testing.T) {
 	s := newSite(t, settings{})
 	s.publish(1)
-	c := s.dial("?since=start", dialer{})
-	c.next()
+	c := s.follow("?since=start", dialer{})
 	stop, stopped := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(stopped)
@@ -390,9 +372,7 @@ func TestResumeAfterShutdown(t *testing.T) {
 func mustCursor(t testing.TB, s string) feed.Cursor {
 	t.Helper()
 	c, err := feed.ParseCursor(s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ok(t, err)
 	return c
 }
 
@@ -439,9 +419,7 @@ func TestClientMessages(t *testing.T) {
 				if when == "live" {
 					c.next()
 				}
-				if err := test.send(c.ws); err != nil {
-					t.Fatal(err)
-				}
+				ok(t, test.send(c.ws))
 				reason := c.closed(test.code)
 				if test.code != websocket.CloseNoStatusReceived && !strings.HasPrefix(reason, end.String()) {
 					t.Errorf("reason %q", reason)

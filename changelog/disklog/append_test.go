@@ -1,6 +1,7 @@
 package disklog
 
 import (
+	"bytes"
 	"runtime"
 	"strings"
 	"sync"
@@ -44,10 +45,7 @@ func TestNotDurableYet(t *testing.T) {
 		return time.Now()
 	}})
 	defer stop(t, l)
-	before, err := l.State(ctx, "set")
-	if err != nil {
-		t.Fatal(err)
-	}
+	before := state(t, l, "set")
 	hold()
 	s := l.find("set")
 	var running sync.WaitGroup
@@ -73,8 +71,8 @@ func TestNotDurableYet(t *testing.T) {
 		for range 100 {
 			runtime.Gosched() // a chance to answer too early
 		}
-		if now, err := l.State(ctx, "set"); err != nil || now != before {
-			t.Errorf("state is %+v, %v; want %+v", now, err, before)
+		if now := state(t, l, "set"); now != before {
+			t.Errorf("state is %+v, want %+v", now, before)
 		}
 		if b, err := l.Since(ctx, "set", before.Latest, 0); err != nil || b.Cursor != before.Head {
 			t.Errorf("reads to %v, %v; want %v", b.Cursor, err, before.Head)
@@ -93,8 +91,8 @@ func TestNotDurableYet(t *testing.T) {
 	if a.Cursor != b.Cursor || a.Replayed == b.Replayed {
 		t.Errorf("answers are %+v and %+v", a, b)
 	}
-	if now, err := l.State(ctx, "set"); err != nil || now.Head != a.Cursor {
-		t.Errorf("head is %v, %v; want %v", now.Head, err, a.Cursor)
+	if now := state(t, l, "set"); now.Head != a.Cursor {
+		t.Errorf("head is %v, want %v", now.Head, a.Cursor)
 	}
 }
 
@@ -105,27 +103,31 @@ func TestBlocksStayWithinLists(t *testing.T) {
 	defer stop(t, l)
 	first := changelog.Publish{Key: "key", Changes: changes("first", 3)}
 	for range 3 {
-		if _, err := l.Append(t.Context(), "set", first, changelog.Publish{Changes: changes("x", 18)}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	from, to := bounds("log/", "set")
-	it, err := l.db.NewIter(&pebble.IterOptions{LowerBound: from, UpperBound: to})
-	if err != nil {
-		t.Fatal(err)
+		_, err := l.Append(t.Context(), "set", first, changelog.Publish{Changes: changes("x", 18)})
+		ok(t, err)
 	}
 	var before uint64
-	for it.First(); it.Valid(); it.Next() {
-		last := number(it.Key())
+	for _, key := range keysOf(t, l, "log/") {
+		last := number(key)
 		if before/10 != (last-1)/10 {
 			t.Errorf("the block of the positions %d to %d crosses a boundary", before+1, last)
 		}
 		before = last
 	}
-	if err := it.Close(); err != nil {
-		t.Error(err)
-	}
 	if before != 157 {
 		t.Errorf("blocks end at %d", before)
 	}
+}
+
+// keysOf returns the keys of the set that begin with a prefix.
+func keysOf(t *testing.T, l *Log, prefix string) (keys [][]byte) {
+	t.Helper()
+	from, to := bounds(prefix, "set")
+	it, err := l.db.NewIter(&pebble.IterOptions{LowerBound: from, UpperBound: to})
+	ok(t, err)
+	for it.First(); it.Valid(); it.Next() {
+		keys = append(keys, bytes.Clone(it.Key()))
+	}
+	ok(t, it.Close())
+	return keys
 }

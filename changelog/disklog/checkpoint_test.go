@@ -13,6 +13,7 @@ import (
 )
 
 func TestCheckpoint(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	l := filled(t, filepath.Join(dir, "data"), Options{tune: small})
 	defer stop(t, l)
@@ -42,22 +43,17 @@ func TestCheckpoint(t *testing.T) {
 		}
 		copied := filepath.Join(dir, fmt.Sprint("copy", i))
 		before := acked.Load()
-		if err := l.Checkpoint(copied); err != nil {
-			t.Fatal(err)
-		}
+		ok(t, l.Checkpoint(copied))
 		says(t, l.Checkpoint(copied), copied, "exist")
 		c := start(t, copied, Options{})
 		if c.ID() != l.ID() {
 			t.Errorf("identity is %q, want %q", c.ID(), l.ID())
 		}
 		entries(t, c, "set")
-		s, err := c.State(t.Context(), "set")
-		if err != nil || s.Head.Position < before {
-			t.Errorf("the copy ends at %v, %d was acknowledged before, %v", s.Head, before, err)
+		if s := state(t, c, "set"); s.Head.Position < before {
+			t.Errorf("the copy ends at %v, %d was acknowledged before", s.Head, before)
 		}
-		if _, err := c.Append(t.Context(), "set", changelog.Publish{Changes: changes("copy", 3)}); err != nil {
-			t.Error(err) // it is a memory of its own
-		}
+		add(t, c, "set", "copy", 3) // it is a memory of its own
 		stop(t, c)
 	}
 	done.Store(true)
@@ -68,35 +64,26 @@ func TestCheckpoint(t *testing.T) {
 // Every start of a backup begins an epoch of its own, and only its first. The original
 // is not affected.
 func TestCheckpointBeginsEpoch(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	l := filled(t, filepath.Join(dir, "data"), Options{})
-	before, err := l.State(t.Context(), "set")
-	if err != nil {
-		t.Fatal(err)
-	}
+	before := state(t, l, "set")
 	backup := filepath.Join(dir, "backup")
-	if err := l.Checkpoint(backup); err != nil {
-		t.Fatal(err)
-	}
+	ok(t, l.Checkpoint(backup))
 	_, open := before.Lists()
 	seen := map[string]bool{"": true}
 	for i := range 3 {
 		restored := filepath.Join(dir, fmt.Sprint("restored", i))
-		if err := os.CopyFS(restored, os.DirFS(backup)); err != nil {
-			t.Fatal(err)
-		}
+		ok(t, os.CopyFS(restored, os.DirFS(backup)))
 		source := start(t, restored, Options{Existing: true}) // to copy from it
-		if s, err := source.State(t.Context(), "set"); err != nil || s != before {
-			t.Errorf("a backup that no hub has started on is %+v, want %+v, %v", s, before, err)
+		if s := state(t, source, "set"); s != before {
+			t.Errorf("a backup that no hub has started on is %+v, want %+v", s, before)
 		}
 		stop(t, source)
 		var epochs feed.Epochs
 		for range 3 {
 			c := start(t, restored, Options{})
-			s, err := c.State(t.Context(), "set")
-			if err != nil {
-				t.Fatal(err)
-			}
+			s := state(t, c, "set")
 			if epochs == "" {
 				epochs = s.Epochs
 			}
@@ -110,7 +97,7 @@ func TestCheckpointBeginsEpoch(t *testing.T) {
 	stop(t, l)
 	l = start(t, filepath.Join(dir, "data"), Options{})
 	defer stop(t, l)
-	if s, err := l.State(t.Context(), "set"); err != nil || s != before {
-		t.Errorf("the original is %+v, want %+v, %v", s, before, err)
+	if s := state(t, l, "set"); s != before {
+		t.Errorf("the original is %+v, want %+v", s, before)
 	}
 }

@@ -1,12 +1,10 @@
 package disklog
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
-	"os"
-	"os/exec"
 	"reflect"
 	"strings"
 	"sync"
@@ -44,10 +42,24 @@ func start(t *testing.T, dir string, o Options) *Log {
 		o.Fatal = fatal(t)
 	}
 	l, err := Open(dir, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ok(t, err)
 	return l
+}
+
+// state returns the state of a set.
+func state(t *testing.T, l *Log, set string) feed.State {
+	t.Helper()
+	s, err := l.State(t.Context(), set)
+	ok(t, err)
+	return s
+}
+
+// add appends n changes to a set in one publish.
+func add(t *testing.T, l *Log, set, name string, n int) changelog.Appended {
+	t.Helper()
+	a, err := l.Append(t.Context(), set, changelog.Publish{Changes: changes(name, n)})
+	ok(t, err)
+	return a[0]
 }
 
 func stop(t *testing.T, l *Log) {
@@ -61,16 +73,11 @@ func stop(t *testing.T, l *Log) {
 // is there in part.
 func entries(t *testing.T, l *Log, set string) []feed.Entry {
 	t.Helper()
-	s, err := l.State(t.Context(), set)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := state(t, l, set)
 	var all []feed.Entry
 	for c := s.Floor; ; {
 		b, err := l.Since(t.Context(), set, c, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		ok(t, err)
 		if b.After != c || b.Diverged {
 			t.Fatalf("after %v, diverged %t, want %v", b.After, b.Diverged, c)
 		}
@@ -93,12 +100,10 @@ func entries(t *testing.T, l *Log, set string) []feed.Entry {
 	if n := len(all); n > 0 { // the last publish must be whole
 		path := strings.Split(all[n-1].Change.Loc, "/")
 		var i, of int
-		if _, err := fmt.Sscan(path[len(path)-2], &i); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := fmt.Sscan(path[len(path)-1], &of); err != nil {
-			t.Fatal(err)
-		}
+		_, err := fmt.Sscan(path[len(path)-2], &i)
+		ok(t, err)
+		_, err = fmt.Sscan(path[len(path)-1], &of)
+		ok(t, err)
 		if i != of-1 {
 			t.Fatalf("the log ends in the middle of a publish: %s", all[n-1].Change.Loc)
 		}
@@ -109,6 +114,7 @@ func entries(t *testing.T, l *Log, set string) []feed.Entry {
 // TestCrash lets the machine lose its power at random moments, again and again,
 // while publishers, a reader and retention are at work.
 func TestCrash(t *testing.T) {
+	t.Parallel()
 	const sets = 3
 	rng := chancetest.New(t)
 	fs := vfs.NewCrashableMem()
@@ -125,9 +131,7 @@ func TestCrash(t *testing.T) {
 		}
 		for i := range sets {
 			set := fmt.Sprint("set", i)
-			if err := l.Make(t.Context(), set, feed.Description{}, 50); err != nil {
-				t.Fatal(err)
-			}
+			ok(t, l.Make(t.Context(), set, feed.Description{}, 50))
 			entries(t, l, set)
 			for _, c := range []feed.Cursor{acked[i], shown[i]} {
 				b, err := l.Since(t.Context(), set, c, 1)
@@ -141,9 +145,7 @@ func TestCrash(t *testing.T) {
 		}
 		for key, want := range keys {
 			a, err := l.Append(t.Context(), "set0", changelog.Publish{Key: key, Changes: changes(key, 1)})
-			if err != nil {
-				t.Fatal(err)
-			}
+			ok(t, err)
 			if want.Replayed = true; !reflect.DeepEqual(a[0], want) {
 				t.Fatalf("round %d: key %q has %+v, want %+v", round, key, a[0], want)
 			}
@@ -160,8 +162,7 @@ func TestCrash(t *testing.T) {
 		for p := range 6 {
 			local := rand.New(rand.NewPCG(rng.Uint64(), 0))
 			running.Go(func() {
-				for n := range left {
-					_ = n
+				for range left {
 					i := p % sets
 					name := fmt.Sprintf("%d-%d-%d", round, p, local.Uint32())
 					publish := changelog.Publish{Changes: changes(name, 1+local.IntN(40))}
@@ -217,10 +218,7 @@ func TestCrash(t *testing.T) {
 			<-left
 		}
 		mu.Lock() // everything that is acknowledged or shown so far must be there after the crash
-		wasAcked, wasShown, wasKeys := acked, shown, make(map[string]changelog.Appended)
-		for k, a := range keys {
-			wasKeys[k] = a
-		}
+		wasAcked, wasShown, wasKeys := acked, shown, maps.Clone(keys)
 		mu.Unlock()
 		crashed := fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: rng.IntN(3) * 50, RNG: rng})
 		running.Wait()
@@ -234,6 +232,7 @@ func TestCrash(t *testing.T) {
 // TestCrashEverywhere lets the power fail before every single write of a life
 // of a memory, from its first opening to its closing.
 func TestCrashEverywhere(t *testing.T) {
+	t.Parallel()
 	base := vfs.NewCrashableMem()
 	type crash struct {
 		fs   *vfs.MemFS
@@ -258,23 +257,16 @@ func TestCrashEverywhere(t *testing.T) {
 	life := func() {
 		l := start(t, "a/b/data", Options{FS: fs, tune: small})
 		defer stop(t, l)
-		if err := l.Make(t.Context(), "set", feed.Description{}, 10); err != nil {
-			t.Fatal(err)
-		}
+		ok(t, l.Make(t.Context(), "set", feed.Description{}, 10))
 		made.Store(true)
 		for i := range 12 {
 			a, err := l.Append(t.Context(), "set", changelog.Publish{Changes: changes(fmt.Sprint(i), 25)}, changelog.Publish{Changes: changes(fmt.Sprint(i, "b"), 2)})
-			if err != nil {
-				t.Fatal(err)
-			}
+			ok(t, err)
 			head.Store(a[1].Cursor.Position)
-			if _, err := l.Trim(t.Context(), "set", changelog.Retention{Count: 100}); err != nil {
-				t.Fatal(err)
-			}
+			_, err = l.Trim(t.Context(), "set", changelog.Retention{Count: 100})
+			ok(t, err)
 			if i == 6 {
-				if err := l.db.Flush(); err != nil {
-					t.Fatal(err)
-				}
+				ok(t, l.db.Flush())
 			}
 		}
 	}
@@ -285,79 +277,13 @@ func TestCrashEverywhere(t *testing.T) {
 	for i, c := range crashes {
 		l := start(t, "a/b/data", Options{FS: c.fs})
 		if c.made {
-			if s, err := l.State(t.Context(), "set"); err != nil || s.Head.Position < c.head {
-				t.Fatalf("crash %d: head is %v, acknowledged was %d, %v", i, s.Head, c.head, err)
+			if s := state(t, l, "set"); s.Head.Position < c.head {
+				t.Fatalf("crash %d: head is %v, acknowledged was %d", i, s.Head, c.head)
 			}
 			entries(t, l, "set")
 		}
-		if err := l.Make(t.Context(), "set", feed.Description{}, 10); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := l.Append(t.Context(), "set", changelog.Publish{Changes: changes("after", 3)}); err != nil {
-			t.Fatal(err)
-		}
+		ok(t, l.Make(t.Context(), "set", feed.Description{}, 10))
+		add(t, l, "set", "after", 3)
 		stop(t, l)
 	}
-}
-
-// TestKill ends a process that publishes with SIGKILL.
-func TestKill(t *testing.T) {
-	if dir := os.Getenv("DISKLOG_TEST_KILL"); dir != "" {
-		publishUntilKilled(t, dir)
-	}
-	dir := t.TempDir()
-	for range 3 {
-		cmd := exec.Command(os.Args[0], "-test.run=^TestKill$")
-		cmd.Env = append(os.Environ(), "DISKLOG_TEST_KILL="+dir)
-		out, err := cmd.StdoutPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		var position uint64
-		for lines := bufio.NewScanner(out); lines.Scan(); {
-			var p uint64
-			if _, err := fmt.Sscanf(lines.Text(), "acknowledged %d", &p); err != nil {
-				t.Fatalf("%q: %v", lines.Text(), err)
-			}
-			if position = max(position, p); position%1000 > 800 {
-				break
-			}
-		}
-		if err := cmd.Process.Kill(); err != nil {
-			t.Fatal(err)
-		}
-		_ = cmd.Wait() // it was killed
-		l := start(t, dir, Options{})
-		if n := uint64(len(entries(t, l, "set"))); n < position || position == 0 {
-			t.Errorf("%d entries after %d were acknowledged", n, position)
-		}
-		stop(t, l)
-	}
-}
-
-func publishUntilKilled(t *testing.T, dir string) {
-	l, err := Open(dir, Options{tune: small})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := l.Make(t.Context(), "set", feed.Description{}, 1000); err != nil {
-		t.Fatal(err)
-	}
-	var running sync.WaitGroup
-	for range 4 {
-		running.Go(func() {
-			for {
-				a, err := l.Append(t.Context(), "set", changelog.Publish{Changes: changes("x", 7)})
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				fmt.Printf("acknowledged %d\n", a[0].Cursor.Position)
-			}
-		})
-	}
-	running.Wait()
 }

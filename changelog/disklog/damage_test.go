@@ -27,14 +27,10 @@ func readDisk(t *testing.T, fs vfs.FS, dir string) disk {
 	t.Helper()
 	d := disk{}
 	names, err := fs.List(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ok(t, err)
 	for _, name := range names {
 		f, err := fs.Open(fs.PathJoin(dir, name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		ok(t, err)
 		if d[name], err = io.ReadAll(f); err != nil {
 			t.Fatal(err)
 		}
@@ -46,9 +42,7 @@ func readDisk(t *testing.T, fs vfs.FS, dir string) disk {
 func (d disk) write(t *testing.T, dir string) vfs.FS {
 	t.Helper()
 	fs := vfs.NewMem()
-	if err := fs.MkdirAll(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	ok(t, fs.MkdirAll(dir, 0o755))
 	for name, b := range d {
 		f, err := fs.Create(fs.PathJoin(dir, name), vfs.WriteCategoryUnspecified)
 		if err == nil {
@@ -57,9 +51,7 @@ func (d disk) write(t *testing.T, dir string) vfs.FS {
 		if err == nil {
 			err = f.Close()
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		ok(t, err)
 	}
 	return fs
 }
@@ -83,9 +75,7 @@ func live(t *testing.T, fs vfs.FS, dir string) (w truth) {
 	keep := l.Keep("test")
 	sets := []string{"a", "b"}
 	for _, set := range sets {
-		if err := l.Make(t.Context(), set, feed.Description{Title: "the set " + set, DescribedBy: "https://example.org/" + set}, 10); err != nil {
-			t.Fatal(err)
-		}
+		ok(t, l.Make(t.Context(), set, feed.Description{Title: "the set " + set, DescribedBy: "https://example.org/" + set}, 10))
 	}
 	for i := range 24 {
 		for _, set := range sets {
@@ -94,33 +84,22 @@ func live(t *testing.T, fs vfs.FS, dir string) (w truth) {
 				p.Key = fmt.Sprint("key", i)
 			}
 			a, err := l.Append(t.Context(), set, p)
-			if err != nil {
-				t.Fatal(err)
-			}
+			ok(t, err)
 			if p.Key != "" {
 				w.keys[p.Key] = a[0]
 			}
 		}
 		name, value := fmt.Sprint("name", i), fmt.Sprint("value", i)
-		if err := keep.Apply(t.Context(), map[string][]byte{name: []byte(value)}, true); err != nil {
-			t.Fatal(err)
-		}
+		ok(t, keep.Apply(t.Context(), map[string][]byte{name: []byte(value)}, true))
 		w.kept[name] = value
 		if i == 7 || i == 15 {
-			if err := l.db.Flush(); err != nil {
-				t.Fatal(err)
-			}
+			ok(t, l.db.Flush())
 		}
 	}
-	if _, err := l.Trim(t.Context(), "b", changelog.Retention{Count: 40}); err != nil {
-		t.Fatal(err)
-	}
+	_, err := l.Trim(t.Context(), "b", changelog.Retention{Count: 40})
+	ok(t, err)
 	for _, set := range sets {
-		s, err := l.State(t.Context(), set)
-		if err != nil {
-			t.Fatal(err)
-		}
-		w.states[set], w.entries[set] = s, entries(t, l, set)
+		w.states[set], w.entries[set] = state(t, l, set), entries(t, l, set)
 	}
 	return w
 }
@@ -254,6 +233,7 @@ const lastChunk = 1024
 // crash had come before it was written. Followers are told even then. RSHUB_PROVE tries
 // every byte.
 func TestDamageAtRest(t *testing.T) {
+	t.Parallel()
 	const dir = "memory"
 	fs := vfs.NewMem()
 	w := live(t, fs, dir)

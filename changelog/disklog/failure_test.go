@@ -1,6 +1,7 @@
 package disklog
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -19,18 +20,15 @@ import (
 
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/inventory"
 )
 
 // filled is a memory with one set of blocks that end at 10, 20, ... 100.
 func filled(t *testing.T, dir string, o Options) *Log {
 	t.Helper()
 	l := start(t, dir, o)
-	if err := l.Make(t.Context(), "set", feed.Description{}, 10); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := l.Append(t.Context(), "set", changelog.Publish{Changes: changes("x", 100)}); err != nil {
-		t.Fatal(err)
-	}
+	ok(t, l.Make(t.Context(), "set", feed.Description{}, 10))
+	add(t, l, "set", "x", 100)
 	return l
 }
 
@@ -48,120 +46,70 @@ func names(t *testing.T, err error, words ...string) {
 }
 
 func TestDamagedBlock(t *testing.T) {
+	t.Parallel()
 	l := filled(t, "data", Options{FS: vfs.NewMem()})
 	defer stop(t, l)
 	ctx := t.Context()
 	key := logKey("set", 50)
 	good, err := l.get(key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ok(t, err)
 	at := func(p uint64) feed.Cursor {
 		c, err := l.At(ctx, "set", p)
-		if err != nil {
-			t.Fatal(err)
-		}
+		ok(t, err)
 		return c
 	}
 	at40, at45, at47, at50 := at(40), at(45), at(47), at(50)
-	put := func(v []byte) {
-		if err := l.db.Set(key, v, pebble.Sync); err != nil {
-			t.Fatal(err)
+	put := func(v []byte) { ok(t, l.db.Set(key, v, pebble.Sync)) }
+	bad := func(after feed.Cursor, says string) {
+		t.Helper()
+		_, err := l.Since(ctx, "set", after, 0)
+		names(t, err, `"set"`, says)
+	}
+	good50 := func(after feed.Cursor) {
+		t.Helper()
+		if b, err := l.Since(ctx, "set", after, 50); err != nil || len(b.Entries) != 50 {
+			t.Errorf("after %v: %v", after, err)
 		}
 	}
 	for i := 8; i < len(good); i++ {
-		bad := append([]byte(nil), good...)
-		bad[i] ^= 1 << (i % 8)
-		put(bad)
-		_, err := l.Since(ctx, "set", at40, 0)
-		names(t, err, `"set"`, "position 50")
+		flipped := bytes.Clone(good)
+		flipped[i] ^= 1 << (i % 8)
+		put(flipped)
+		bad(at40, "position 50")
 	}
-	_, err = l.Since(ctx, "set", at45, 0)
-	names(t, err, `"set"`, "position 50")
+	bad(at45, "position 50")
 	_, err = l.At(ctx, "set", 47)
 	names(t, err, `"set"`, "position 50")
 	_, err = l.Seek(ctx, "set", at47.Micros)
 	names(t, err, `"set"`, "position 50")
 	// The rest is there: before it, and behind it.
-	if _, err := l.Since(ctx, "set", feed.Cursor{}, 40); err != nil {
-		t.Error(err)
-	}
-	if b, err := l.Since(ctx, "set", at50, 0); err != nil || len(b.Entries) != 50 {
-		t.Errorf("behind the damage: %v", err)
-	}
+	_, err = l.Since(ctx, "set", feed.Cursor{}, 40)
+	ok(t, err)
+	good50(at50)
 	for n := range 12 { // cut short
 		put(good[:n])
-		_, err := l.Since(ctx, "set", at40, 0)
-		names(t, err, `"set"`, "position 50")
+		bad(at40, "position 50")
 	}
 	// A sound block with a datetime that goes back.
-	late := append([]byte(nil), good...)
-	copy(late, []byte{0, 0, 0, 0, 0, 0, 0, 1})
-	put(late)
-	_, err = l.Since(ctx, "set", feed.Cursor{}, 0)
-	names(t, err, `"set"`, "position 41")
+	put(append([]byte{0, 0, 0, 0, 0, 0, 0, 1}, good[8:]...))
+	bad(feed.Cursor{}, "position 41")
 	// A hole.
-	if err := l.db.Delete(key, pebble.Sync); err != nil {
-		t.Fatal(err)
-	}
-	_, err = l.Since(ctx, "set", feed.Cursor{}, 0)
-	names(t, err, `"set"`, "41")
-	_, err = l.Since(ctx, "set", at40, 0)
-	names(t, err, `"set"`, "41")
+	ok(t, l.db.Delete(key, pebble.Sync))
+	bad(feed.Cursor{}, "41")
+	bad(at40, "41")
 	_, err = l.At(ctx, "set", 45)
 	names(t, err, `"set"`, "45")
 	// A hole at the end.
-	if err := l.db.Delete(logKey("set", 100), pebble.Sync); err != nil {
-		t.Fatal(err)
-	}
-	at90 := at(90)
-	_, err = l.Since(ctx, "set", at90, 0)
-	names(t, err, `"set"`, "91 to 100")
+	ok(t, l.db.Delete(logKey("set", 100), pebble.Sync))
+	bad(at(90), "91 to 100")
 	put(good)
-	if b, err := l.Since(ctx, "set", at40, 50); err != nil || len(b.Entries) != 50 {
-		t.Errorf("after repair: %v", err)
-	}
-}
-
-func TestDamagedFile(t *testing.T) {
-	dir := t.TempDir()
-	l := filled(t, dir, Options{})
-	for i := range 200 {
-		if _, err := l.Append(t.Context(), "set", changelog.Publish{Changes: changes(fmt.Sprint(i), 10)}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := l.db.Flush(); err != nil {
-		t.Fatal(err)
-	}
-	stop(t, l)
-	tables, err := filepath.Glob(filepath.Join(dir, "*.sst"))
-	if err != nil || len(tables) == 0 {
-		t.Fatalf("tables %v, %v", tables, err)
-	}
-	for _, table := range tables {
-		b, err := os.ReadFile(table)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for i := 0; i < len(b)/2; i += 100 {
-			b[i] ^= 0xff
-		}
-		if err := os.WriteFile(table, b, 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	l, err = Open(dir, Options{Fatal: fatal(t)})
-	if err == nil { // the damage may be in a part of the file that Open does not read
-		defer stop(t, l)
-		_, err = l.Since(t.Context(), "set", feed.Cursor{}, 0)
-	}
-	names(t, err)
+	good50(at40)
 }
 
 // TestFailedWrite wants a write that fails to end the process, and no
 // acknowledgement from then on.
 func TestFailedWrite(t *testing.T) {
+	t.Parallel()
 	is := func(op errorfs.Op, suffix string, kinds ...errorfs.OpKind) bool {
 		for _, k := range kinds {
 			if op.Kind == k && (strings.HasSuffix(op.Path, suffix) || strings.HasPrefix(filepath.Base(op.Path), suffix)) {
@@ -238,59 +186,60 @@ func TestFatalReturns(t *testing.T) {
 	}))
 	l := filled(t, "data", Options{FS: fs, Fatal: func(string, error) {}})
 	broken.Store(true)
-	s, err := l.State(t.Context(), "set")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, err = l.Append(t.Context(), "set", changelog.Publish{Changes: changes("x", 1)})
-	if !errors.Is(err, feed.ErrUnknown) {
-		t.Errorf("error is %v, want %v", err, feed.ErrUnknown)
-	}
+	s := state(t, l, "set")
+	_, err := l.Append(t.Context(), "set", changelog.Publish{Changes: changes("x", 1)})
+	wants(t, feed.ErrUnknown, err)
 	_, err = l.Append(t.Context(), "set", changelog.Publish{Changes: changes("y", 1)})
 	if !errors.Is(err, feed.ErrUnavailable) || errors.Is(err, feed.ErrUnknown) {
 		t.Errorf("error is %v, want %v: nothing may be tried", err, feed.ErrUnavailable)
 	}
-	if now, err := l.State(t.Context(), "set"); err != nil || now != s {
-		t.Errorf("state is %+v, %v; want %+v", now, err, s)
+	if now := state(t, l, "set"); now != s {
+		t.Errorf("state is %+v, want %+v", now, s)
 	}
 }
 
+// A disk that is full takes nothing that grows. It takes the rest: records, keys that do not
+// grow the map, and the removal of pages and entries.
 func TestFull(t *testing.T) {
 	ctx := t.Context()
 	fs := vfs.NewMem()
 	l := filled(t, "data", Options{FS: fs})
 	defer stop(t, l)
-	before, err := l.State(ctx, "set")
-	if err != nil {
-		t.Fatal(err)
-	}
+	k, pages := l.Keep("some"), l.Inventories()
+	begin := swapped(t, pages, inventory.Swap{Attempt: 7}).Log.Begin
+	ok(t, pages.Put(ctx, "set", begin, 7, somePages(1, 70)))
+	before := state(t, l, "set")
 	fs.TestingSetDiskUsage(vfs.DiskUsage{AvailBytes: 64<<20 - 1, TotalBytes: 1 << 40})
-	_, err = l.Append(ctx, "set", changelog.Publish{Changes: changes("x", 1)})
-	if !errors.Is(err, feed.ErrFull) {
-		t.Errorf("error is %v, want %v", err, feed.ErrFull)
-	}
-	if err := l.Check(ctx); !errors.Is(err, feed.ErrFull) {
-		t.Errorf("error is %v, want %v", err, feed.ErrFull)
-	}
-	if err := l.Make(ctx, "other", feed.Description{}, 10); !errors.Is(err, feed.ErrFull) {
-		t.Errorf("error is %v, want %v", err, feed.ErrFull)
-	}
-	if s, err := l.State(ctx, "set"); err != nil || s != before {
-		t.Errorf("state is %+v, %v; want %+v", s, err, before)
+	_, err := l.Append(ctx, "set", changelog.Publish{Changes: changes("x", 1)})
+	wants(t, feed.ErrFull, err)
+	wants(t, feed.ErrFull, l.Check(ctx))
+	wants(t, feed.ErrFull, l.Make(ctx, "other", feed.Description{}, 10))
+	if s := state(t, l, "set"); s != before {
+		t.Errorf("state is %+v, want %+v", s, before)
 	}
 	if n := len(entries(t, l, "set")); n != 100 {
 		t.Errorf("%d entries", n)
+	}
+	for _, grows := range []bool{true, false} {
+		err := k.Apply(ctx, map[string][]byte{"a": []byte("1")}, grows)
+		v, getErr := k.Get(ctx, "a")
+		if getErr != nil || errors.Is(err, feed.ErrFull) != grows || (v == nil) != grows {
+			t.Errorf("a step that grows the map, %t: %v; it has %q, %v", grows, err, v, getErr)
+		}
+	}
+	wants(t, feed.ErrFull, pages.Put(ctx, "set", begin, 7, somePages(71, 140)))
+	swapped(t, pages, inventory.Swap{Attempt: 8, Head: []byte("x"), Durable: true})
+	ok(t, pages.Remove(ctx, "set", begin, []uint64{3, 64, 999}))
+	if n := len(there(t, pages, begin)); n != 68 {
+		t.Errorf("%d pages", n)
 	}
 	if n, err := l.Trim(ctx, "set", changelog.Retention{Count: 50}); err != nil || n != 50 {
 		t.Errorf("retention removes %d, %v", n, err) // this is how room comes back
 	}
 	fs.TestingSetDiskUsage(vfs.DiskUsage{AvailBytes: 64 << 20, TotalBytes: 1 << 40})
-	if err := l.Check(ctx); err != nil {
-		t.Error(err)
-	}
-	a, err := l.Append(ctx, "set", changelog.Publish{Changes: changes("x", 1)})
-	if err != nil || a[0].After != before.Head {
-		t.Errorf("answer %+v, %v", a, err)
+	ok(t, l.Check(ctx))
+	if a := add(t, l, "set", "x", 1); a.After != before.Head {
+		t.Errorf("answer %+v", a)
 	}
 }
 
@@ -313,6 +262,7 @@ func TestInUse(t *testing.T) {
 		fmt.Println(err)
 		os.Exit(0)
 	}
+	t.Parallel()
 	dir := t.TempDir()
 	l := filled(t, dir, Options{})
 	_, err := Open(dir, Options{})
@@ -320,9 +270,7 @@ func TestInUse(t *testing.T) {
 	cmd := exec.Command(os.Args[0], "-test.run=^TestInUse$")
 	cmd.Env = append(os.Environ(), "DISKLOG_TEST_IN_USE="+dir)
 	out, err := cmd.CombinedOutput()
-	if err != nil {
-		t.Fatal(err)
-	}
+	ok(t, err)
 	says(t, errors.New(string(out)), dir, "in use by another process")
 	if n := len(entries(t, l, "set")); n != 100 {
 		t.Errorf("%d entries", n)
@@ -335,9 +283,7 @@ func TestInUse(t *testing.T) {
 func TestCannotOpen(t *testing.T) {
 	t.Run("a file in its place", func(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "data")
-		if err := os.WriteFile(path, nil, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		ok(t, os.WriteFile(path, nil, 0o644))
 		_, err := Open(path, Options{})
 		says(t, err, path, "cannot be made")
 		_, err = Open(filepath.Join(path, "below"), Options{})
@@ -358,46 +304,28 @@ func TestCannotOpen(t *testing.T) {
 	t.Run("newer format", func(t *testing.T) {
 		fs := vfs.NewMem()
 		l := filled(t, "data", Options{FS: fs})
-		if err := l.db.Set(formatKey, []byte("2"), pebble.Sync); err != nil {
-			t.Fatal(err)
-		}
+		ok(t, l.db.Set(formatKey, []byte("2"), pebble.Sync))
 		stop(t, l)
-		_, err := Open("data", Options{FS: fs})
-		says(t, err, "data", `format "2"`, "newer")
+		for range 2 { // a failed call must leave nothing locked
+			_, err := Open("data", Options{FS: fs})
+			says(t, err, "data", `format "2"`, "newer")
+		}
 	})
 	t.Run("another program's", func(t *testing.T) {
 		fs := vfs.NewMem()
 		db, err := pebble.Open("data", &pebble.Options{FS: fs, Logger: chatter{&Log{opts: Options{}.withDefaults()}}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := errors.Join(db.Set([]byte("a"), []byte("b"), pebble.Sync), db.Close()); err != nil {
-			t.Fatal(err)
-		}
+		ok(t, err)
+		ok(t, errors.Join(db.Set([]byte("a"), []byte("b"), pebble.Sync), db.Close()))
 		_, err = Open("data", Options{FS: fs})
 		says(t, err, "data", "another program")
 	})
 	t.Run("no tip", func(t *testing.T) {
 		fs := vfs.NewMem()
 		l := filled(t, "data", Options{FS: fs})
-		if err := l.db.Delete(tipKey("set"), pebble.Sync); err != nil {
-			t.Fatal(err)
-		}
+		ok(t, l.db.Delete(tipKey("set"), pebble.Sync))
 		stop(t, l)
 		_, err := Open("data", Options{FS: fs})
 		names(t, err, "data", `"set"`)
-	})
-	t.Run("and then", func(t *testing.T) { // a failed call must leave nothing locked
-		fs := vfs.NewMem()
-		l := filled(t, "data", Options{FS: fs})
-		if err := l.db.Set(formatKey, []byte("2"), pebble.Sync); err != nil {
-			t.Fatal(err)
-		}
-		stop(t, l)
-		for range 2 {
-			_, err := Open("data", Options{FS: fs})
-			says(t, err, `format "2"`)
-		}
 	})
 }
 
@@ -406,6 +334,7 @@ func TestDefaultFatal(t *testing.T) {
 	if os.Getenv("DISKLOG_TEST_FATAL") != "" {
 		Options{}.withDefaults().Fatal("a write failed", io.ErrShortWrite)
 	}
+	t.Parallel()
 	cmd := exec.Command(os.Args[0], "-test.run=^TestDefaultFatal$")
 	cmd.Env = append(os.Environ(), "DISKLOG_TEST_FATAL=1")
 	out, err := cmd.CombinedOutput()

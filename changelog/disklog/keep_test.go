@@ -1,7 +1,6 @@
 package disklog
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"maps"
@@ -14,32 +13,27 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
-
-	"github.com/rshub/rshub/feed"
 )
 
 // kept returns what is in a Keep behind a key.
 func kept(t *testing.T, k *Keep, prefix, after string) (keys []string, values map[string]string) {
 	t.Helper()
 	values = make(map[string]string)
-	if err := k.Scan(t.Context(), prefix, after, func(key string, v []byte) bool {
+	ok(t, k.Scan(t.Context(), prefix, after, func(key string, v []byte) bool {
 		keys = append(keys, key)
 		values[key] = string(v)
 		return true
-	}); err != nil {
-		t.Fatal(err)
-	}
+	}))
 	return keys, values
 }
 
 func apply(t *testing.T, k *Keep, writes map[string][]byte) {
 	t.Helper()
-	if err := k.Apply(t.Context(), writes, true); err != nil {
-		t.Fatal(err)
-	}
+	ok(t, k.Apply(t.Context(), writes, true))
 }
 
 func TestKeep(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	l := filled(t, filepath.Join(dir, "data"), Options{})
 	k, other := l.Keep("some"), l.Keep("some2")
@@ -87,9 +81,7 @@ func TestKeep(t *testing.T) {
 
 	// A backup has it, and so has the store when it is opened again.
 	copied := filepath.Join(dir, "copy")
-	if err := l.Checkpoint(copied); err != nil {
-		t.Fatal(err)
-	}
+	ok(t, l.Checkpoint(copied))
 	apply(t, k, map[string][]byte{"later": []byte("x")})
 	c := start(t, copied, Options{})
 	check(c.Keep("some"))
@@ -105,6 +97,7 @@ func TestKeep(t *testing.T) {
 
 // Steps that overlap are each applied whole or not at all, and survive a crash.
 func TestKeepTogether(t *testing.T) {
+	t.Parallel()
 	fs := vfs.NewCrashableMem()
 	l := start(t, "data", Options{FS: fs, Reserve: 1})
 	k := l.Keep("some")
@@ -130,61 +123,34 @@ func TestKeepTogether(t *testing.T) {
 	}
 }
 
-// A disk without room refuses the steps that grow the map, and takes the others.
-func TestKeepFull(t *testing.T) {
-	l := start(t, t.TempDir(), Options{Reserve: 1 << 62})
-	defer stop(t, l)
-	k := l.Keep("some")
-	writes := map[string][]byte{"a": []byte("1")}
-	if err := k.Apply(t.Context(), writes, true); !errors.Is(err, feed.ErrFull) {
-		t.Errorf("error is %v, want %v", err, feed.ErrFull)
-	}
-	if v, err := k.Get(t.Context(), "a"); err != nil || v != nil {
-		t.Errorf("it has %q, %v", v, err)
-	}
-	if err := k.Apply(t.Context(), writes, false); err != nil {
-		t.Error(err)
-	}
-	if v, err := k.Get(t.Context(), "a"); err != nil || !bytes.Equal(v, []byte("1")) {
-		t.Errorf("it has %q, %v", v, err)
-	}
-}
-
 // What a key had before is in no file of a copy that is made after Forget.
 func TestKeepForget(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	o := Options{tune: func(o *pebble.Options) {
 		o.ApplyCompressionSettings(func() pebble.DBCompressionSettings { return pebble.DBCompressionNone })
 	}}
 	open := func() *Log {
 		l, err := Open(filepath.Join(dir, "data"), o)
-		if err != nil {
-			t.Fatal(err)
-		}
+		ok(t, err)
 		return l
 	}
 	l := open()
 	apply(t, l.Keep("a"), map[string][]byte{"key": []byte("in clear"), "removed": []byte("in clear, too")})
-	if err := errors.Join(l.db.Flush(), l.Close()); err != nil {
-		t.Fatal(err)
-	}
+	ok(t, errors.Join(l.db.Flush(), l.Close()))
 	l = open()
 	defer l.Close()
 	copied := func(name string) string {
 		t.Helper()
 		to := filepath.Join(dir, name)
-		if err := l.Checkpoint(to); err != nil {
-			t.Fatal(err)
-		}
+		ok(t, l.Checkpoint(to))
 		all := ""
 		files, err := os.ReadDir(to)
 		for _, f := range files {
 			text, readErr := os.ReadFile(filepath.Join(to, f.Name()))
 			all, err = all+string(text), errors.Join(err, readErr)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		ok(t, err)
 		return all
 	}
 	apply(t, l.Keep("a"), map[string][]byte{"key": []byte("sealed"), "removed": nil})
@@ -192,16 +158,12 @@ func TestKeepForget(t *testing.T) {
 	if !strings.Contains(copied("before"), "in clear") {
 		t.Fatal("it is forgotten without Forget")
 	}
-	if err := l.Keep("a").Forget(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	ok(t, l.Keep("a").Forget(t.Context()))
 	if all := copied("after"); strings.Contains(all, "in clear") || !strings.Contains(all, "sealed") {
 		t.Error("what was replaced is still there, or what is there is not")
 	}
 	if _, values := kept(t, l.Keep("a"), "", ""); len(values) != 1 || values["key"] != "sealed" {
 		t.Errorf("kept is %q", values)
 	}
-	if err := l.Keep("c").Forget(t.Context()); err != nil {
-		t.Errorf("of an empty map: %v", err)
-	}
+	ok(t, l.Keep("c").Forget(t.Context())) // an empty map
 }

@@ -11,6 +11,7 @@ import (
 
 // In memory, so that a slow disk does not decide how long the tests take.
 func TestLog(t *testing.T) {
+	t.Parallel()
 	logtest.Run(t, logtest.Backend{FakeClock: true, New: func(t *testing.T, o logtest.Options) func() (changelog.Log, error) {
 		opts := Options{FS: vfs.NewMem(), Now: o.Now, ClockSkew: o.ClockSkew, Fatal: fatal(t)}
 		return func() (changelog.Log, error) { return Open("data", opts) }

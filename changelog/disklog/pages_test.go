@@ -16,9 +16,15 @@ import (
 	"github.com/rshub/rshub/inventory/storetest"
 )
 
-func TestPages(t *testing.T) { storetest.Store(t, env) }
+func TestPages(t *testing.T) {
+	t.Parallel()
+	storetest.Store(t, env)
+}
 
-func TestInventories(t *testing.T) { storetest.Inventory(t, env) }
+func TestInventories(t *testing.T) {
+	t.Parallel()
+	storetest.Inventory(t, env)
+}
 
 // env makes a memory of one test.
 func env(t *testing.T) storetest.Env {
@@ -87,6 +93,7 @@ func there(t testing.TB, s inventory.Store, begin int64) (numbers []uint64) {
 // A crash leaves a prefix of what was done to the log and to the inventory, and all that came
 // before what was acknowledged as durable.
 func TestInventoryAfterCrash(t *testing.T) {
+	t.Parallel()
 	disk := vfs.NewCrashableMem()
 	l := start(t, "data", Options{FS: disk})
 	defer stop(t, l)
@@ -115,23 +122,6 @@ func TestInventoryAfterCrash(t *testing.T) {
 			t.Errorf("%d pages with %+v", len(pages), r)
 		}
 		stop(t, crashed)
-	}
-}
-
-// A disk that is full takes no page, but a record, and pages are removed from it.
-func TestFullForPages(t *testing.T) {
-	l := start(t, t.TempDir(), Options{})
-	defer stop(t, l)
-	ctx, s := t.Context(), l.Inventories()
-	ok(t, l.Make(ctx, "set", feed.Description{}, 10))
-	r := swapped(t, s, inventory.Swap{Attempt: 7})
-	ok(t, s.Put(ctx, "set", r.Log.Begin, 7, somePages(1, 70)))
-	l.opts.Reserve = 1 << 62
-	wants(t, feed.ErrFull, s.Put(ctx, "set", r.Log.Begin, 7, somePages(71, 140)))
-	swapped(t, s, inventory.Swap{Attempt: 8, Head: []byte("x"), Durable: true})
-	ok(t, s.Remove(ctx, "set", r.Log.Begin, []uint64{3, 64, 999}))
-	if n := len(there(t, s, r.Log.Begin)); n != 68 {
-		t.Errorf("%d pages", n)
 	}
 }
 

@@ -14,54 +14,18 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/internal/loggedtest"
 )
 
-// A failingFS cannot open or create files while fail holds an error, and counts the
-// attempts.
-type failingFS struct {
-	vfs.FS
-	only string // the end of the names that fail
-	fail atomic.Pointer[error]
-	made atomic.Int64
-}
-
-func (f *failingFS) err(name string) error {
-	if err := f.fail.Load(); err != nil && strings.HasSuffix(name, f.only) {
-		f.made.Add(1)
-		return *err
-	}
-	return nil
-}
-
-func (f *failingFS) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) {
-	if err := f.err(name); err != nil {
-		return nil, err
-	}
-	return f.FS.Create(name, c)
-}
-
-func (f *failingFS) ReuseForWrite(old, name string, c vfs.DiskWriteCategory) (vfs.File, error) {
-	if err := f.err(name); err != nil {
-		return nil, err
-	}
-	return f.FS.ReuseForWrite(old, name, c)
-}
-
-func (f *failingFS) Open(name string, o ...vfs.OpenOption) (vfs.File, error) {
-	if err := f.err(name); err != nil {
-		return nil, err
-	}
-	return f.FS.Open(name, o...)
-}
-
 // While files cannot be made, the store tries again now and then, and not as fast as it
 // can. It says so once a minute. When they can be made again, it goes on, and nothing is
 // lost.
 func TestPatience(t *testing.T) {
+	t.Parallel()
 	for _, test := range []struct {
 		name, only string
 		err        error
@@ -74,15 +38,21 @@ func TestPatience(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				files, lines := &failingFS{FS: vfs.NewMem(), only: test.only}, &loggedtest.Log{}
+				var fails atomic.Bool
+				var tries atomic.Int64
+				files, lines := errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
+					makes := op.Kind == errorfs.OpCreate || op.Kind == errorfs.OpReuseForWrite || op.Kind == errorfs.OpOpen
+					if !fails.Load() || !makes || !strings.HasSuffix(op.Path, test.only) {
+						return nil
+					}
+					tries.Add(1)
+					return fmt.Errorf("open a file: %w", test.err)
+				})), &loggedtest.Log{}
 				l := start(t, "data", Options{FS: files, Logger: lines.Logger(slog.LevelInfo), tune: func(o *pebble.Options) {
 					o.MemTableSize, o.MemTableStopWritesThreshold = 256<<10, 1000
 				}})
-				if err := l.Make(t.Context(), "set", feed.Description{}, 1000); err != nil {
-					t.Fatal(err)
-				}
-				err := fmt.Errorf("open a file: %w", test.err)
-				files.fail.Store(&err)
+				ok(t, l.Make(t.Context(), "set", feed.Description{}, 1000))
+				fails.Store(true)
 				var publishing sync.WaitGroup
 				var added atomic.Int64
 				publishing.Go(func() {
@@ -97,7 +67,7 @@ func TestPatience(t *testing.T) {
 					}
 				})
 				time.Sleep(30 * time.Second)
-				if n := files.made.Load(); n == 0 || n > test.most {
+				if n := tries.Load(); n == 0 || n > test.most {
 					t.Errorf("it tried %d times in 30 seconds", n)
 				}
 				if n := strings.Count(lines.String(), `"level":"ERROR"`); n != 1 {
@@ -106,14 +76,14 @@ func TestPatience(t *testing.T) {
 				if waits := added.Load() < 40; waits != test.waits {
 					t.Errorf("%d publishes are answered", added.Load())
 				}
-				files.fail.Store(nil)
+				fails.Store(false)
 				publishing.Wait()
 				time.Sleep(time.Minute)
 				if m := l.db.Metrics(); m.Flush.Count == 0 {
 					t.Error("nothing was flushed")
 				}
-				if s, err := l.State(t.Context(), "set"); err != nil || s.Head.Position != 40 {
-					t.Errorf("state is %v, %v", s, err)
+				if s := state(t, l, "set"); s.Head.Position != 40 {
+					t.Errorf("state is %v", s)
 				}
 				stop(t, l)
 			})

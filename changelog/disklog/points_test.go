@@ -111,9 +111,7 @@ func TestFaultPoints(t *testing.T) {
 		}
 		operations = never.count.Load()
 		l.Keys(t, logtest.Steps())
-		if err := l.Log.Close(); err != nil {
-			t.Fatal(err)
-		}
+		ok(t, l.Log.Close())
 		return operations
 	}
 

@@ -30,9 +30,7 @@ func TestRemovedWhileRead(t *testing.T) {
 			l := filled(t, "data", Options{FS: fs})
 			defer stop(t, l)
 			first, err := l.At(ctx, "set", 1)
-			if err != nil {
-				t.Fatal(err)
-			}
+			ok(t, err)
 			hold()
 			var running sync.WaitGroup
 			running.Go(func() {

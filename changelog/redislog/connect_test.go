@@ -1,12 +1,6 @@
 package redislog
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/x509"
-	"encoding/pem"
-	"math/big"
 	"net"
 	"os"
 	"path/filepath"
@@ -18,7 +12,9 @@ import (
 
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/internal/certificate/certtest"
 	"github.com/rshub/rshub/internal/redisconn"
+	"github.com/rshub/rshub/internal/untiltest"
 )
 
 // works adds and reads by a URL.
@@ -35,6 +31,7 @@ func works(t *testing.T, url string, o redisconn.Options) *Log {
 }
 
 func TestSocket(t *testing.T) {
+	t.Parallel()
 	path := filepath.Join(t.TempDir(), "redis.sock")
 	newServer(t, "--unixsocket", path)
 	works(t, "unix://"+path+"?db=2", redisconn.Options{})
@@ -46,11 +43,8 @@ func TestSentinel(t *testing.T) {
 	}
 	t.Parallel()
 	first, second := newServer(t), newServer(t)
+	follow(t, second, first)
 	host, port, _ := strings.Cut(first.addr, ":")
-	ok(t, second.admin(t).ReplicaOf(t.Context(), host, port).Err())
-	waitFor(t, func() bool {
-		return strings.Contains(second.admin(t).Info(t.Context(), "replication").Val(), "master_link_status:up")
-	})
 	config := filepath.Join(t.TempDir(), "sentinel.conf")
 	ok(t, os.WriteFile(config, []byte("sentinel monitor one "+host+" "+port+" 1\nsentinel down-after-milliseconds one 300\nsentinel failover-timeout one 3000\n"), 0o600))
 	sentinel := newSentinel(t, config)
@@ -60,9 +54,9 @@ func TestSentinel(t *testing.T) {
 	id, head := l.ID(), state(t, l).Head
 	admin := redis.NewSentinelClient(&redis.Options{Addr: sentinel.addr})
 	defer admin.Close()
-	waitFor(t, func() bool { return len(admin.Replicas(t.Context(), "one").Val()) == 1 })
+	untiltest.Done(t, "the second server is known", func() bool { return len(admin.Replicas(t.Context(), "one").Val()) == 1 })
 	first.kill()
-	waitFor(t, func() bool {
+	untiltest.Done(t, "the second server takes appends", func() bool {
 		a, err := l.Append(t.Context(), "set", changelog.Publish{Changes: changes("b", 1), Key: "key"})
 		return err == nil && a[0].After == head
 	})
@@ -73,39 +67,29 @@ func TestSentinel(t *testing.T) {
 
 // newSentinel is a server of another kind.
 func newSentinel(t *testing.T, config string) *server {
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	ok(t, err)
-	s := &server{addr: free.Addr().String(), dir: filepath.Dir(config)}
-	ok(t, free.Close())
+	s := &server{addr: freeAddr(t), dir: filepath.Dir(config)}
 	_, port, _ := net.SplitHostPort(s.addr)
 	ok(t, s.run(config, "--sentinel", "--bind", "127.0.0.1", "--port", port))
 	t.Cleanup(s.kill)
 	return s
 }
 
-func TestTLS(t *testing.T) {
-	dir := t.TempDir()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	ok(t, err)
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature, IPAddresses: []net.IP{{127, 0, 0, 1}},
-	}
-	certificate, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	ok(t, err)
-	private, err := x509.MarshalPKCS8PrivateKey(key)
-	ok(t, err)
-	crt, pkcs := filepath.Join(dir, "crt"), filepath.Join(dir, "key")
-	ok(t, os.WriteFile(crt, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certificate}), 0o600))
-	ok(t, os.WriteFile(pkcs, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private}), 0o600))
+func freeAddr(t *testing.T) string {
+	t.Helper()
 	free, err := net.Listen("tcp", "127.0.0.1:0")
 	ok(t, err)
-	addr := free.Addr().String()
-	_, port, _ := net.SplitHostPort(addr)
 	ok(t, free.Close())
-	newServer(t, "--tls-port", port, "--tls-cert-file", crt, "--tls-key-file", pkcs, "--tls-auth-clients", "no")
-	works(t, "rediss://"+addr+"?ca_file="+crt, redisconn.Options{})
-	_, err = openAt(t, "rediss://"+addr, Options{})
+	return free.Addr().String()
+}
+
+func TestTLS(t *testing.T) {
+	t.Parallel()
+	cert := certtest.New(t)
+	addr := freeAddr(t)
+	_, port, _ := net.SplitHostPort(addr)
+	newServer(t, "--tls-port", port, "--tls-cert-file", cert.Cert, "--tls-key-file", cert.Key, "--tls-auth-clients", "no")
+	works(t, "rediss://"+addr+"?ca_file="+cert.Cert, redisconn.Options{})
+	_, err := openAt(t, "rediss://"+addr, Options{})
 	wants(t, feed.ErrUnavailable, err)
 	if !strings.Contains(err.Error(), "certificate") {
 		t.Errorf("error is %v", err)

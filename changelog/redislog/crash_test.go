@@ -11,6 +11,7 @@ import (
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/internal/redisconn"
+	"github.com/rshub/rshub/internal/untiltest"
 )
 
 // Redis is killed under load and comes back. Every acknowledged change must be there. Every
@@ -18,8 +19,7 @@ import (
 func TestKill(t *testing.T) {
 	t.Parallel()
 	s := newServer(t, "--appendfsync", "always")
-	l := start(t, s.url(), Options{})
-	makeSet(t, l, 100)
+	l := startSet(t, s, 100, Options{})
 	const publishers, kills = 6, 3
 	var running sync.WaitGroup
 	var mu sync.Mutex
@@ -64,12 +64,12 @@ func TestKill(t *testing.T) {
 	}
 	for range kills {
 		n := progress()
-		waitFor(t, func() bool { return progress() > n+100 || t.Failed() })
+		untiltest.Done(t, "100 publishes more are acknowledged", func() bool { return progress() > n+100 || t.Failed() })
 		s.kill()
 		ok(t, s.start())
 	}
 	n := progress()
-	waitFor(t, func() bool { return progress() > n+20 || t.Failed() })
+	untiltest.Done(t, "20 publishes more are acknowledged", func() bool { return progress() > n+20 || t.Failed() })
 	close(stop)
 	running.Wait()
 	at := make(map[string]feed.Cursor)
@@ -89,6 +89,17 @@ func TestKill(t *testing.T) {
 	}
 }
 
+// follow makes a server the replica of another one, and returns when it follows.
+func follow(t *testing.T, replica, primary *server) {
+	t.Helper()
+	host, port, _ := strings.Cut(primary.addr, ":")
+	admin := replica.admin(t)
+	ok(t, admin.ReplicaOf(t.Context(), host, port).Err())
+	untiltest.Done(t, "the replica follows", func() bool {
+		return strings.Contains(admin.Info(t.Context(), "replication").Val(), "master_link_status:up")
+	})
+}
+
 // A replica is promoted that does not have the last writes.
 func TestFailover(t *testing.T) {
 	if testing.Short() {
@@ -96,14 +107,7 @@ func TestFailover(t *testing.T) {
 	}
 	t.Parallel()
 	primary, replica := newServer(t), newServer(t)
-	host, port, _ := strings.Cut(primary.addr, ":")
-	follow := func() {
-		ok(t, replica.admin(t).ReplicaOf(t.Context(), host, port).Err())
-		waitFor(t, func() bool {
-			return strings.Contains(replica.admin(t).Info(t.Context(), "replication").Val(), "master_link_status:up")
-		})
-	}
-	follow()
+	follow(t, replica, primary)
 	const skew = 50 * time.Millisecond
 	before := startOn(t, connect(t, primary.url(), redisconn.Options{Wait: 1, WaitTimeout: time.Second}), Options{})
 	o := Options{Prefix: before.opts.Prefix}
@@ -115,7 +119,7 @@ func TestFailover(t *testing.T) {
 		return last
 	}
 	kept := singles(before, "kept", 30)
-	waitFor(t, func() bool { // its entries get older than the skew
+	untiltest.Done(t, "the entries are older than the skew", func() bool {
 		now, err := before.same(t.Context(), "")
 		ok(t, err)
 		return now > kept.Cursor.Micros+2*skew.Microseconds()
@@ -168,7 +172,7 @@ func TestFailover(t *testing.T) {
 		}
 	}
 	// A replica takes no writes.
-	ok(t, replica.admin(t).ReplicaOf(t.Context(), host, port).Err())
+	follow(t, replica, primary)
 	_, err = after.Append(t.Context(), "set", changelog.Publish{Changes: changes("x", 1)})
 	wants(t, feed.ErrUnavailable, err)
 }
@@ -187,9 +191,8 @@ func TestWait(t *testing.T) {
 		wants(t, feed.ErrUnknown, err)
 	}
 	wants(t, feed.ErrUnknown, l.Check(ctx))
-	host, port, _ := strings.Cut(primary.addr, ":")
-	ok(t, replica.admin(t).ReplicaOf(ctx, host, port).Err())
-	waitFor(t, func() bool { return l.Check(ctx) == nil })
+	follow(t, replica, primary)
+	untiltest.Done(t, "the replica has it all", func() bool { return l.Check(ctx) == nil })
 	l = startOn(t, connect(t, primary.url(), redisconn.Options{Wait: 1, WaitTimeout: time.Minute}), Options{Prefix: l.opts.Prefix}) // a replica may take its time
 	ok(t, primary.admin(t).ScriptFlush(ctx).Err())
 	before := written(t, primary)

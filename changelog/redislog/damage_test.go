@@ -25,8 +25,7 @@ func TestDamageAtRest(t *testing.T) {
 	if testing.Short() {
 		t.Skip("reads a memory for each damage")
 	}
-	l := start(t, shared.url(), Options{})
-	makeSet(t, l, 20)
+	l := startSet(t, shared, 20, Options{})
 	history(t, l)
 	admin, ctx := shared.admin(t), t.Context()
 	w := seenOf(t, l)

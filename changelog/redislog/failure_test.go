@@ -30,7 +30,7 @@ func within(t *testing.T, do func()) {
 func TestHang(t *testing.T) {
 	t.Parallel()
 	p := redistest.NewProxy(t, shared.addr)
-	l := startOn(t, connect(t, "redis://"+p.Addr(), redisconn.Options{Timeout: 2 * time.Second}), Options{})
+	l := startOn(t, connect(t, "redis://"+p.Addr(), redisconn.Options{Timeout: time.Second}), Options{})
 	makeSet(t, l, 10)
 	first := add(t, l, "first", 1)
 	p.Hang(true)
@@ -67,8 +67,7 @@ func TestHang(t *testing.T) {
 func TestUnreachable(t *testing.T) {
 	t.Parallel()
 	s := newServer(t, "--appendfsync", "always")
-	l := start(t, s.url(), Options{})
-	makeSet(t, l, 10)
+	l := startSet(t, s, 10, Options{})
 	c := add(t, l, "a", 1).Cursor
 	s.kill()
 	within(t, func() {
@@ -141,6 +140,7 @@ func TestLostAnswer(t *testing.T) {
 // A delayed request may arrive when the set has forgotten its answer. Then it is refused,
 // because the time in it is too old.
 func TestLateRequest(t *testing.T) {
+	t.Parallel()
 	var now atomic.Int64
 	now.Store(time.Now().UnixMicro())
 	admin := shared.admin(t)
@@ -176,8 +176,14 @@ func TestLateRequest(t *testing.T) {
 	if n := state(t, l).Head.Position; n != 401 {
 		t.Errorf("head is at %d", n)
 	}
+	fewCalls(t, l)
+}
+
+// fewCalls checks that the set does not remember all calls.
+func fewCalls(t *testing.T, l *Log) {
+	t.Helper()
 	for _, calls := range l.keys("set")[5:7] {
-		if n := admin.HLen(t.Context(), calls).Val(); n > 100 {
+		if n := shared.admin(t).HLen(t.Context(), calls).Val(); n > 100 {
 			t.Errorf("%d calls are remembered", n)
 		}
 	}
@@ -186,45 +192,26 @@ func TestLateRequest(t *testing.T) {
 // While the clock is years ahead, sets are trimmed. When it is right again, the answers to
 // appends are forgotten in time as before.
 func TestClockSetBack(t *testing.T) {
+	t.Parallel()
 	var now atomic.Int64
 	now.Store(time.Now().UnixMicro())
-	l := start(t, shared.url(), Options{ClockSkew: time.Second, Now: func() time.Time { return time.UnixMicro(now.Load()) }, edit: storeClock})
-	makeSet(t, l, 10)
+	l := startSet(t, shared, 10, Options{ClockSkew: time.Second, Now: func() time.Time { return time.UnixMicro(now.Load()) }, edit: storeClock})
 	add(t, l, "a", 1)
 	const years = 10 * 365 * 24 * time.Hour
 	now.Add(years.Microseconds())
-	_, err := l.Trim(t.Context(), "set", changelog.Retention{})
-	ok(t, err)
+	trim(t, l, 0)
 	now.Add(-years.Microseconds())
 	for range 400 { // ten seconds
 		now.Add(25_000)
 		add(t, l, "a", 1)
 	}
-	for _, calls := range l.keys("set")[5:7] {
-		if n := shared.admin(t).HLen(t.Context(), calls).Val(); n > 100 {
-			t.Errorf("%d calls are remembered", n)
-		}
-	}
-}
-
-func TestNoScript(t *testing.T) {
-	s := newServer(t)
-	l := start(t, s.url(), Options{})
-	makeSet(t, l, 10)
-	for range 3 {
-		ok(t, s.admin(t).ScriptFlush(t.Context()).Err())
-		a := add(t, l, "a", 3)
-		ok(t, s.admin(t).ScriptFlush(t.Context()).Err())
-		if b, err := l.Since(t.Context(), "set", a.After, 0); err != nil || len(b.Entries) != 3 {
-			t.Errorf("%v, %v", b, err)
-		}
-	}
+	fewCalls(t, l)
 }
 
 func TestEmptied(t *testing.T) {
+	t.Parallel()
 	s := newServer(t)
-	l := start(t, s.url(), Options{})
-	makeSet(t, l, 10)
+	l := startSet(t, s, 10, Options{})
 	c := add(t, l, "a", 3).Cursor
 	ok(t, s.admin(t).FlushAll(t.Context()).Err())
 	_, err := l.Append(t.Context(), "set", changelog.Publish{Changes: changes("b", 1)})
@@ -242,19 +229,28 @@ func TestEmptied(t *testing.T) {
 }
 
 func TestFull(t *testing.T) {
+	t.Parallel()
 	s := newServer(t)
-	l := start(t, s.url(), Options{})
-	makeSet(t, l, 10)
+	l := startSet(t, s, 10, Options{})
 	kept := changelog.Publish{Changes: changes("kept", 1), Key: "key"}
 	_, err := l.Append(t.Context(), "set", kept)
 	ok(t, err)
 	add(t, l, "a", 39)
+	pages := l.Inventories()
+	begin := swapped(t, pages, 7, feed.Cursor{}, "").Log.Begin
+	ok(t, pages.Put(t.Context(), "set", begin, 7, somePages(1, 70)))
 	before := state(t, l)
 	ok(t, s.admin(t).ConfigSet(t.Context(), "maxmemory", "1000000").Err())
 	_, err = l.Append(t.Context(), "set", changelog.Publish{Changes: changes("b", 3)})
 	wants(t, feed.ErrFull, err)
 	wants(t, feed.ErrFull, l.Check(t.Context()))
 	wants(t, feed.ErrFull, l.Make(t.Context(), "other", feed.Description{}, 10))
+	wants(t, feed.ErrFull, pages.Put(t.Context(), "set", begin, 7, somePages(71, 140)))
+	swapped(t, pages, 8, feed.Cursor{}, "x") // a record is taken, and pages are removed
+	ok(t, pages.Remove(t.Context(), "set", begin, []uint64{3, 64}))
+	if n := len(there(t, pages, begin)); n != 68 {
+		t.Errorf("%d pages", n)
+	}
 	if s := state(t, l); s != before {
 		t.Errorf("state is %v, was %v", s, before)
 	}
@@ -277,41 +273,61 @@ func TestFull(t *testing.T) {
 }
 
 func TestEviction(t *testing.T) {
+	t.Parallel()
 	s := newServer(t, "--maxmemory-policy", "allkeys-lru")
+	policy := func(is string) { ok(t, s.admin(t).ConfigSet(t.Context(), "maxmemory-policy", is).Err()) }
 	_, err := openAt(t, s.url(), Options{})
 	wants(t, feed.ErrUnavailable, err)
 	if !strings.Contains(err.Error(), "allkeys-lru") || !strings.Contains(err.Error(), "noeviction") {
 		t.Errorf("error is %v", err)
 	}
-	ok(t, s.admin(t).ConfigSet(t.Context(), "maxmemory-policy", "noeviction").Err())
-	l := start(t, s.url(), Options{})
-	makeSet(t, l, 10)
+	policy("noeviction")
+	l := startSet(t, s, 10, Options{})
 	add(t, l, "a", 1)
-	ok(t, s.admin(t).ConfigSet(t.Context(), "maxmemory-policy", "volatile-lru").Err())
+	policy("volatile-lru")
 	wants(t, feed.ErrUnavailable, l.Check(t.Context()))
 	_, err = l.Append(t.Context(), "set", changelog.Publish{Changes: changes("b", 1)})
 	wants(t, feed.ErrUnavailable, err)
-	ok(t, s.admin(t).ConfigSet(t.Context(), "maxmemory-policy", "noeviction").Err())
+	policy("noeviction")
 	ok(t, l.Check(t.Context()))
 	add(t, l, "b", 1)
+}
 
-	// A user who may not ask.
-	ok(t, s.admin(t).ACLSetUser(t.Context(), "hub", "on", ">pass#word", "~*", "+@all", "-info").Err())
-	url := "redis://hub:pass%23word@" + s.addr
+// A user who may not ask INFO is told what to look after, and has a secret and inventories
+// all the same.
+func TestWithoutInfo(t *testing.T) {
+	t.Parallel()
+	server := newServer(t)
+	ok(t, server.admin(t).ACLSetUser(t.Context(), "hub", "on", ">pass#word", "~*", "&*", "+@all", "-info").Err())
+	url := "redis://hub:pass%23word@" + server.addr
 	var log bytes.Buffer
-	start(t, url, Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	o := Options{Prefix: prefix()}
+	a := start(t, url, o)
+	o.Logger = slog.New(slog.NewTextHandler(&log, nil))
+	b := start(t, url, o)
 	if text := log.String(); !strings.Contains(text, "make sure that its maxmemory-policy is noeviction") || strings.Contains(text, "word") {
 		t.Errorf("the log is %s", text)
 	}
-	if _, err = openAt(t, "redis://hub:wrong@"+s.addr, Options{}); !errors.Is(err, feed.ErrUnavailable) {
-		t.Errorf("error is %v", err)
+	if a.Secret() == "" || a.Secret() != b.Secret() {
+		t.Errorf("the secrets are %q and %q", a.Secret(), b.Secret())
+	}
+	_, err := openAt(t, "redis://hub:wrong@"+server.addr, Options{})
+	wants(t, feed.ErrUnavailable, err)
+
+	makeSet(t, a, 10)
+	s := a.Inventories()
+	r := swapped(t, s, 7, feed.Cursor{}, "x")
+	ok(t, s.Put(t.Context(), "set", r.Log.Begin, 7, somePages(1, 3)))
+	ok(t, s.Remove(t.Context(), "set", r.Log.Begin, []uint64{2}))
+	swapped(t, s, 0, feed.Cursor{}, "y")
+	if n := len(there(t, s, r.Log.Begin)); n != 2 {
+		t.Errorf("%d pages", n)
 	}
 }
 
 func TestClocks(t *testing.T) {
 	var off atomic.Int64
-	l := start(t, shared.url(), Options{Now: func() time.Time { return time.Now().Add(time.Duration(off.Load())) }})
-	makeSet(t, l, 10)
+	l := startSet(t, shared, 10, Options{Now: func() time.Time { return time.Now().Add(time.Duration(off.Load())) }})
 	add(t, l, "a", 1)
 	for _, d := range []time.Duration{2 * time.Minute, -2 * time.Minute} {
 		off.Store(int64(d))
@@ -329,8 +345,7 @@ func TestClocks(t *testing.T) {
 }
 
 func TestDamage(t *testing.T) {
-	l := start(t, shared.url(), Options{})
-	makeSet(t, l, 100)
+	l := startSet(t, shared, 100, Options{})
 	for range 5 {
 		add(t, l, "a", 10)
 	}

@@ -17,6 +17,7 @@ import (
 // Redis is emptied. A hub that starts makes a new memory before the other hubs notice.
 // Whatever the others do next, they go on in the new memory.
 func TestReplaced(t *testing.T) {
+	t.Parallel()
 	s := newServer(t)
 	for name, next := range map[string]func(*testing.T, *Log, feed.Cursor){
 		"append": func(t *testing.T, l *Log, _ feed.Cursor) { add(t, l, "next", 2) },
@@ -32,10 +33,7 @@ func TestReplaced(t *testing.T) {
 		"sets":  func(t *testing.T, l *Log, _ feed.Cursor) { _, err := l.Sets(t.Context()); ok(t, err) },
 		"check": func(t *testing.T, l *Log, _ feed.Cursor) { ok(t, l.Check(t.Context())) },
 		"make":  func(t *testing.T, l *Log, _ feed.Cursor) { makeSet(t, l, 10) },
-		"trim": func(t *testing.T, l *Log, _ feed.Cursor) {
-			_, err := l.Trim(t.Context(), "set", changelog.Retention{})
-			ok(t, err)
-		},
+		"trim":  func(t *testing.T, l *Log, _ feed.Cursor) { trim(t, l, 0) },
 		"describe": func(t *testing.T, l *Log, _ feed.Cursor) {
 			ok(t, l.Describe(t.Context(), "set", feed.Description{}))
 		},
@@ -46,13 +44,11 @@ func TestReplaced(t *testing.T) {
 			o := Options{Prefix: prefix()}
 			idle := start(t, s.url(), o)
 			o.Logger = slog.New(slog.NewTextHandler(&logged, nil))
-			l := start(t, s.url(), o)
-			makeSet(t, l, 10)
+			l := startSet(t, s, 10, o)
 			c := add(t, l, "lost", 7).Cursor
 			was := l.ID()
 			ok(t, s.admin(t).FlushAll(ctx).Err())
-			third := start(t, s.url(), Options{Prefix: o.Prefix})
-			makeSet(t, third, 5)
+			third := startSet(t, s, 5, Options{Prefix: o.Prefix})
 			add(t, third, "new", 4)
 			next(t, l, c)
 			if l.ID() != third.ID() || l.ID() == was {
@@ -78,6 +74,7 @@ func TestReplaced(t *testing.T) {
 
 // Between two steps of Make, Redis is emptied and another memory is made.
 func TestReplacedWhileMaking(t *testing.T) {
+	t.Parallel()
 	s := newServer(t)
 	var calls atomic.Int64
 	var third *Log
@@ -111,8 +108,7 @@ func TestReplacedWhileMaking(t *testing.T) {
 
 // No hub writes to a set whose identity is not that of the memory.
 func TestForeignSet(t *testing.T) {
-	l := start(t, shared.url(), Options{})
-	makeSet(t, l, 10)
+	l := startSet(t, shared, 10, Options{})
 	c := add(t, l, "a", 3).Cursor
 	ctx := t.Context()
 	ok(t, shared.admin(t).HSet(ctx, l.memoryKey(), "id", "another").Err())
@@ -133,6 +129,7 @@ func TestForeignSet(t *testing.T) {
 // All hubs of a memory have the same secret, also of a memory that was made before there
 // were secrets. Redis that runs again has another one, also when it is full.
 func TestSecret(t *testing.T) {
+	t.Parallel()
 	s := newServer(t, "--appendfsync", "always")
 	ctx := t.Context()
 	o := Options{Prefix: prefix()}
@@ -166,6 +163,7 @@ func TestSecret(t *testing.T) {
 // A clone of Redis has the identity of the original and another secret, so that hubs of
 // the clone do not believe hubs of the original, nor the other way round.
 func TestSecretOfAClone(t *testing.T) {
+	t.Parallel()
 	original, clone := newServer(t), newServer(t)
 	ctx := t.Context()
 	o := Options{Prefix: prefix()}
@@ -186,18 +184,5 @@ func TestSecretOfAClone(t *testing.T) {
 	}
 	if _, err := l.Sets(ctx); err != nil || c.Secret() == l.Secret() || c.Secret() == "" {
 		t.Errorf("the secrets are %q and %q: %v", c.Secret(), l.Secret(), err)
-	}
-}
-
-// A server that does not tell its run has a secret all the same.
-func TestSecretWithoutInfo(t *testing.T) {
-	s := newServer(t)
-	ctx := t.Context()
-	ok(t, s.admin(t).Do(ctx, "ACL", "SETUSER", "hub", "on", ">pass", "~*", "&*", "+@all", "-info").Err())
-	o := Options{Prefix: prefix()}
-	url := "redis://hub:pass@" + s.addr
-	a, b := start(t, url, o), start(t, url, o)
-	if a.Secret() == "" || a.Secret() != b.Secret() {
-		t.Errorf("the secrets are %q and %q", a.Secret(), b.Secret())
 	}
 }

@@ -213,6 +213,7 @@ func isCopy(t *testing.T, from source, copied *Log) {
 // TestCopyIsPacked copies changes that were published one at a time. The copy must have
 // them in full blocks.
 func TestCopyIsPacked(t *testing.T) {
+	t.Parallel()
 	from := newSource(t)
 	from.make("set", 10_000)
 	for range 3_000 {
@@ -232,6 +233,7 @@ func TestCopyIsPacked(t *testing.T) {
 // TestLateSteps does steps of a copy late: after another Import of the same copy has begun,
 // or after the copy is finished and a hub has used it. None may change anything.
 func TestLateSteps(t *testing.T) {
+	t.Parallel()
 	ctx := t.Context()
 	from := newSource(t)
 	from.make("set", 10_000, changelog.Publish{Changes: changes("a", 25), Key: "key"})
@@ -268,6 +270,7 @@ func TestLateSteps(t *testing.T) {
 
 // TestImportIntoEmptied empties Redis in the middle of a copy.
 func TestImportIntoEmptied(t *testing.T) {
+	t.Parallel()
 	from := newSource(t)
 	from.make("set", 10, changelog.Publish{Changes: changes("a", 25)})
 	opts := Options{Prefix: prefix()}

@@ -9,11 +9,11 @@ import (
 
 // Memories with different prefixes share no key, also if one prefix begins with the other.
 func TestPrefixes(t *testing.T) {
+	t.Parallel()
 	s := newServer(t)
 	var logs []*Log
 	for _, p := range []string{"a", "a:b", "a:memory", "a:sets", "A"} {
-		l := start(t, s.url(), Options{Prefix: p})
-		makeSet(t, l, 10)
+		l := startSet(t, s, 10, Options{Prefix: p})
 		add(t, l, p, len(logs)+1)
 		logs = append(logs, l)
 	}

@@ -5,8 +5,6 @@ import (
 	"math/rand/v2"
 	"reflect"
 	"slices"
-	"sync"
-	"sync/atomic"
 	"testing"
 
 	"github.com/rshub/rshub/changelog"
@@ -72,11 +70,14 @@ func views(t *testing.T, l *Log, entries []feed.Entry) []any {
 func same(a, b feed.Entry) bool { return reflect.DeepEqual(a, b) }
 
 func TestPack(t *testing.T) {
-	for _, listSize := range []int{1, 7, 100, 10_000} {
+	t.Parallel()
+	for i, listSize := range []int{1, 7, 100, 10_000} {
+		if testing.Short() && i%2 == 0 {
+			continue
+		}
 		t.Run(fmt.Sprint("lists of ", listSize), func(t *testing.T) {
 			t.Parallel()
-			l := start(t, shared.url(), Options{})
-			makeSet(t, l, listSize)
+			l := startSet(t, shared, listSize, Options{})
 			singles(t, l, "a", 1100)
 			add(t, l, "b", 950)
 			add(t, l, "c", 900)
@@ -103,8 +104,7 @@ func TestPack(t *testing.T) {
 				t.Errorf("%d entries", n)
 			}
 			for _, keep := range []uint64{4000, 1000, 1} {
-				_, err = l.Trim(t.Context(), "set", changelog.Retention{Count: keep})
-				ok(t, err)
+				trim(t, l, keep)
 				s := state(t, l)
 				if n := uint64(len(all(t, l, s.Floor))); n != s.Head.Position-s.Floor.Position || n >= keep+2*uint64(listSize) {
 					t.Errorf("%d entries from %v to %v, want %d", n, s.Floor, s.Head, keep)
@@ -116,103 +116,33 @@ func TestPack(t *testing.T) {
 
 // Trim packs a set if that saves much memory, and only then.
 func TestTrimPacks(t *testing.T) {
+	t.Parallel()
 	for _, test := range []struct {
 		listSize, publishes, each int
 		packs                     bool
 	}{
 		{10_000, 1500, 1, true}, {10_000, 130, 10, true}, {10_000, 20, 100, false}, {1, 50, 1, false}, {20, 500, 1, true},
 	} {
-		l := start(t, shared.url(), Options{})
-		makeSet(t, l, test.listSize)
+		l := startSet(t, shared, test.listSize, Options{})
 		p := make([]changelog.Publish, test.publishes)
 		for i := range p {
 			p[i].Changes = changes("a", test.each)
 		}
 		_, err := l.Append(t.Context(), "set", p...)
 		ok(t, err)
-		_, err = l.Trim(t.Context(), "set", changelog.Retention{})
-		ok(t, err)
+		trim(t, l, 0)
 		if packed, live := lengths(t, l); packed > 0 != test.packs {
 			t.Errorf("%+v: %d packed and %d live blocks", test, packed, live)
 		}
 	}
 }
 
-// Several hubs publish, pack, trim and follow at once.
-func TestPackTogether(t *testing.T) {
-	o := Options{Prefix: prefix()}
-	hubs := []*Log{start(t, shared.url(), o), start(t, shared.url(), o), start(t, shared.url(), o)}
-	makeSet(t, hubs[0], 50)
-	const publishers, each = 4, 300
-	var publishing, others sync.WaitGroup
-	var done atomic.Bool
-	for p := range publishers {
-		publishing.Go(func() {
-			for i := range each {
-				if _, err := hubs[p%3].Append(t.Context(), "set", changelog.Publish{Changes: changes(fmt.Sprintf("%d-%d", p, i), 1)}); err != nil {
-					t.Error(err)
-					return
-				}
-			}
-		})
-	}
-	for _, l := range hubs[:2] {
-		others.Go(func() {
-			for !done.Load() {
-				if _, err := l.Pack(t.Context(), "set"); err != nil {
-					t.Error(err)
-					return
-				}
-			}
-		})
-	}
-	for f := range 3 {
-		others.Go(func() {
-			var c feed.Cursor
-			for last := false; !last || c.Position < publishers*each; {
-				last = done.Load()
-				b, err := hubs[f].Since(t.Context(), "set", c, 1+f*30)
-				if err != nil || b.Diverged || b.After != c {
-					t.Errorf("after %v: %v, %v", c, b, err)
-					return
-				}
-				for _, e := range b.Entries {
-					if e.Position != c.Position+1 || e.Micros <= c.Micros {
-						t.Errorf("%v follows %v", e.Cursor, c)
-						return
-					}
-					c = e.Cursor
-				}
-				if last && len(b.Entries) == 0 && c.Position < publishers*each {
-					t.Errorf("the end is %v", c)
-					return
-				}
-			}
-		})
-	}
-	publishing.Wait()
-	done.Store(true)
-	others.Wait()
-	seen := make(map[string]bool)
-	for _, e := range all(t, hubs[2], feed.Cursor{}) {
-		seen[e.Change.Loc] = true
-	}
-	if len(seen) != publishers*each {
-		t.Errorf("%d changes", len(seen))
-	}
-}
-
 // Between the reading and the swap anything may happen.
 func TestPackIsOvertaken(t *testing.T) {
+	t.Parallel()
 	for name, meanwhile := range map[string]func(*testing.T, *Log){
-		"by another": func(t *testing.T, l *Log) {
-			_, err := l.Pack(t.Context(), "set")
-			ok(t, err)
-		},
-		"by retention": func(t *testing.T, l *Log) {
-			_, err := l.Trim(t.Context(), "set", changelog.Retention{Count: 20})
-			ok(t, err)
-		},
+		"by another":   pack,
+		"by retention": func(t *testing.T, l *Log) { trim(t, l, 20) },
 		"by a new set": func(t *testing.T, l *Log) {
 			ok(t, l.Delete(t.Context(), "set"))
 			makeSet(t, l, 10)

@@ -90,6 +90,7 @@ func there(t testing.TB, s inventory.Store, begin int64) (numbers []uint64) {
 // pages behind. They count as none when the set is made anew, and the first Swap of the new
 // log removes the pages.
 func TestSetAnewAfterHalfDelete(t *testing.T) {
+	t.Parallel()
 	l := start(t, shared.url(), Options{Prefix: "old" + prefix()})
 	admin, ctx, s := shared.admin(t), t.Context(), l.Inventories()
 	makeSet(t, l, 10)
@@ -126,6 +127,7 @@ func TestSetAnewAfterHalfDelete(t *testing.T) {
 // What such hubs leave of sets that are not made again is removed, of some sets at a
 // time, and nothing else is.
 func TestSweepDeleted(t *testing.T) {
+	t.Parallel()
 	l := start(t, shared.url(), Options{Prefix: "sweep" + prefix()})
 	admin, ctx, s := shared.admin(t), t.Context(), l.Inventories()
 	makeSet(t, l, 10)
@@ -169,6 +171,7 @@ func TestSweepDeleted(t *testing.T) {
 // An attempt ends when Redis is restarted: pages may be lost. Whoever did not hear of it
 // writes nothing more, neither pages nor a record that needs them, and removes nothing.
 func TestAttemptEndsWithRun(t *testing.T) {
+	t.Parallel()
 	server := newServer(t, "--appendfsync", "always")
 	l := start(t, server.url(), Options{Prefix: prefix()})
 	ctx, s := t.Context(), l.Inventories()
@@ -205,6 +208,7 @@ func TestAttemptEndsWithRun(t *testing.T) {
 // Redis loses the newest record in a crash, and somebody writes another one. Whoever has seen
 // the lost one does not take the other for it.
 func TestLostRecord(t *testing.T) {
+	t.Parallel()
 	server := newServer(t, "--appendfsync", "always")
 	l := start(t, server.url(), Options{Prefix: prefix()})
 	ctx, s := t.Context(), l.Inventories()
@@ -225,39 +229,6 @@ func TestLostRecord(t *testing.T) {
 	wants(t, inventory.ErrLog, s.Swap(ctx, "set", inventory.Swap{Begin: r.Log.Begin, Version: other.Version, At: lost}))
 	if now := load(t, s); !reflect.DeepEqual(now.Head, other.Head) || now.Version != other.Version {
 		t.Errorf("the record is %+v", now)
-	}
-}
-
-// A Redis that is full takes no page, but a record, and it removes pages.
-func TestFullForPages(t *testing.T) {
-	server := newServer(t)
-	l := start(t, server.url(), Options{Prefix: prefix()})
-	ctx, s := t.Context(), l.Inventories()
-	makeSet(t, l, 10)
-	r := swapped(t, s, 7, feed.Cursor{}, "")
-	ok(t, s.Put(ctx, "set", r.Log.Begin, 7, somePages(1, 70)))
-	ok(t, server.admin(t).ConfigSet(ctx, "maxmemory", "1").Err())
-	wants(t, feed.ErrFull, s.Put(ctx, "set", r.Log.Begin, 7, somePages(71, 140)))
-	swapped(t, s, 8, feed.Cursor{}, "x")
-	ok(t, s.Remove(ctx, "set", r.Log.Begin, []uint64{3, 64}))
-	if n := len(there(t, s, r.Log.Begin)); n != 68 {
-		t.Errorf("%d pages", n)
-	}
-}
-
-// A user who may not ask INFO has inventories all the same.
-func TestPagesWithoutInfo(t *testing.T) {
-	server := newServer(t)
-	ok(t, server.admin(t).ACLSetUser(t.Context(), "hub", "on", ">secret", "~*", "+@all", "-info").Err())
-	l := startOn(t, connect(t, "redis://hub:secret@"+server.addr, redisconn.Options{}), Options{})
-	s := l.Inventories()
-	makeSet(t, l, 10)
-	r := swapped(t, s, 7, feed.Cursor{}, "x")
-	ok(t, s.Put(t.Context(), "set", r.Log.Begin, 7, somePages(1, 3)))
-	ok(t, s.Remove(t.Context(), "set", r.Log.Begin, []uint64{2}))
-	swapped(t, s, 0, feed.Cursor{}, "y")
-	if n := len(there(t, s, r.Log.Begin)); n != 2 {
-		t.Errorf("%d pages", n)
 	}
 }
 

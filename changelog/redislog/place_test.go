@@ -23,11 +23,9 @@ type scattered struct {
 
 func scatter(t *testing.T) *scattered {
 	t.Helper()
-	l := start(t, shared.url(), Options{})
-	makeSet(t, l, 5)
+	l := startSet(t, shared, 5, Options{})
 	singles(t, l, "packed", 10)
-	_, err := l.Pack(t.Context(), "set")
-	ok(t, err)
+	pack(t, l)
 	for i, n := range []int{1, 1, 1, 2, 1, 1, 1, 1, 1, 3, 1} {
 		add(t, l, fmt.Sprint("live", i), n)
 	}
@@ -35,17 +33,17 @@ func scatter(t *testing.T) *scattered {
 }
 
 // moved says of each block in turn, for each position of the log, that the block ends there.
-// It puts back each block afterwards.
+// It puts back each block afterwards. A short test tries one in eight.
 func (s *scattered) moved(t *testing.T, check func(key, what string)) {
 	t.Helper()
-	ctx := t.Context()
+	ctx, n := t.Context(), 0
 	for _, key := range s.log.keys("set")[1:3] {
 		for _, number := range s.admin.HKeys(ctx, key).Val() {
 			whole := s.admin.HGet(ctx, key, number).Val()
 			last, bytes, err := block(whole)
 			ok(t, err)
 			for position := range uint64(len(s.entries) + 2) {
-				if position == last.Position {
+				if n++; position == last.Position || testing.Short() && n%8 > 0 {
 					continue
 				}
 				there := feed.Cursor{Position: position, Micros: last.Micros}

@@ -93,9 +93,7 @@ func (s *server) client() *redis.Client {
 func newServer(t testing.TB, args ...string) *server {
 	t.Helper()
 	s, err := startServer(t.TempDir(), args...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ok(t, err)
 	t.Cleanup(s.kill)
 	return s
 }

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"testing"
-	"time"
 
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/feed"
@@ -44,6 +43,14 @@ func startOn(t testing.TB, conn *redisconn.Conn, o Options) *Log {
 	return l
 }
 
+// startSet opens a log on a server, and makes the set in it.
+func startSet(t testing.TB, s *server, listSize int, o Options) *Log {
+	t.Helper()
+	l := start(t, s.url(), o)
+	makeSet(t, l, listSize)
+	return l
+}
+
 func ok(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
@@ -55,21 +62,6 @@ func wants(t testing.TB, want, err error) {
 	t.Helper()
 	if !errors.Is(err, want) {
 		t.Fatalf("error is %v, want %v", err, want)
-	}
-}
-
-// waitFor waits until something is so.
-func waitFor(t testing.TB, so func() bool) {
-	t.Helper()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	limit := time.After(30 * time.Second)
-	for !so() {
-		select {
-		case <-tick.C:
-		case <-limit:
-			t.Fatal("it does not come to be so")
-		}
 	}
 }
 
@@ -92,6 +84,19 @@ func add(t testing.TB, l *Log, what string, n int) changelog.Appended {
 	a, err := l.Append(t.Context(), "set", changelog.Publish{Changes: changes(what, n)})
 	ok(t, err)
 	return a[0]
+}
+
+func pack(t *testing.T, l *Log) {
+	t.Helper()
+	_, err := l.Pack(t.Context(), "set")
+	ok(t, err)
+}
+
+// trim lets retention keep so many entries; 0: all.
+func trim(t *testing.T, l *Log, keep uint64) {
+	t.Helper()
+	_, err := l.Trim(t.Context(), "set", changelog.Retention{Count: keep})
+	ok(t, err)
 }
 
 // send sends the request of an append once, and returns the answer.

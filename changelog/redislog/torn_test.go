@@ -34,8 +34,7 @@ func TestTorn(t *testing.T) {
 			for c, clock := range []func() time.Time{func() time.Time { return frozen }, time.Now} {
 				// With a clock that stands, what comes later gets the same cursors.
 				opts := Options{Prefix: prefix(), Now: clock, edit: storeClock}
-				l := start(t, s.url(), opts)
-				makeSet(t, l, 20)
+				l := startSet(t, s, 20, opts)
 				ok(t, l.Make(t.Context(), "other", feed.Description{}, 20))
 				step.before(t, l)
 				before := readAOF(t, s)
@@ -105,12 +104,10 @@ var tornSteps = []struct {
 func history(t *testing.T, l *Log) {
 	t.Helper()
 	singles(t, l, "packed", 100)
-	_, err := l.Pack(t.Context(), "set")
-	ok(t, err)
-	_, err = l.Trim(t.Context(), "set", changelog.Retention{Count: 60})
-	ok(t, err)
+	pack(t, l)
+	trim(t, l, 60)
 	singles(t, l, "live", 50)
-	_, err = l.Append(t.Context(), "set", changelog.Publish{Changes: changes("kept", 7), Key: "kept"})
+	_, err := l.Append(t.Context(), "set", changelog.Publish{Changes: changes("kept", 7), Key: "kept"})
 	ok(t, err)
 }
 
@@ -162,13 +159,11 @@ var laterSteps = []struct {
 	{"pack", func(t *testing.T, l *Log) {
 		l.makeIf(t)
 		singles(t, l, "later", 13)
-		_, err := l.Pack(t.Context(), "set")
-		ok(t, err)
+		pack(t, l)
 	}},
 	{"trim all", func(t *testing.T, l *Log) {
 		l.makeIf(t)
-		_, err := l.Trim(t.Context(), "set", changelog.Retention{Count: 1})
-		ok(t, err)
+		trim(t, l, 1)
 	}},
 	{"describe", func(t *testing.T, l *Log) {
 		l.makeIf(t)
@@ -236,8 +231,7 @@ func goesOnAfter(t *testing.T, l *Log) {
 	tellAppend(t, l)
 	add(t, l, "new", 3)
 	singles(t, l, "new", 10)
-	_, err := l.Pack(ctx, "set")
-	ok(t, err)
+	pack(t, l)
 	removed, err := l.Trim(ctx, "set", changelog.Retention{Count: 30})
 	ok(t, err)
 	now := all(t, l, state(t, l).Floor)

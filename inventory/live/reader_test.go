@@ -28,10 +28,7 @@ func TestStates(t *testing.T) {
 	t.Parallel()
 	bubble(t, func(t *testing.T, w *world) {
 		ctx := t.Context()
-		w.log.make("a")
-		w.log.publish("a", many(4_000)...)
-		a, _ := w.hub(Options{})
-		w.after(5 * time.Second)
+		a, _ := w.made(4_000, Options{})
 		b := w.idle(Options{})
 		check := w.held("a")
 		root := w.head("a").Newest().Cursor
@@ -99,17 +96,18 @@ func TestKeep(t *testing.T) {
 	t.Parallel()
 	bubble(t, func(t *testing.T, w *world) {
 		ctx := t.Context()
-		w.log.make("a")
-		w.log.publish("a", many(5_000)...)
-		_, _ = w.hub(Options{})
-		w.after(3 * time.Second)
+		_, _ = w.made(5_000, Options{})
 		l, _ := w.hub(Options{StateBytes: 1 << 18})
-		h, err := l.State(ctx, "a", feed.Cursor{}, 0)
-		w.ok(err)
+		h := w.got(l.State(ctx, "a", feed.Cursor{}, 0))
 		held := h.Cursor()
 		for i := range 150 {
 			w.log.publish("a", fmt.Sprintf("+%06d", i), fmt.Sprintf("+%06d", 4_999-i))
-			w.state(l, "a")
+			if h, err := l.State(ctx, "a", feed.Cursor{}, 0); i%10 == 0 {
+				w.held("a")(h, err)
+			} else {
+				w.ok(err)
+				h.Release()
+			}
 			if n, _ := w.kept(l, "a"); n > 1<<18+keptBytes {
 				t.Fatalf("%d bytes are kept", n)
 			}
@@ -166,10 +164,7 @@ func TestKeptOfLost(t *testing.T) {
 func TestLimits(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		ctx := t.Context()
-		w.log.make("a")
-		w.log.publish("a", many(100)...)
-		l, _ := w.hub(Options{States: 2, Baselines: 3})
-		w.after(2 * time.Second)
+		l, _ := w.made(100, Options{States: 2, Baselines: 3})
 		for _, kind := range []struct {
 			n    int
 			read func() (*Held, error)
@@ -179,16 +174,14 @@ func TestLimits(t *testing.T) {
 		} {
 			var readers []*Held
 			for range kind.n {
-				h, err := kind.read()
-				w.ok(err)
+				h := w.got(kind.read())
 				readers = append(readers, h)
 			}
 			if _, err := kind.read(); !errors.Is(err, ErrTooMany) {
 				t.Errorf("one too many: %v", err)
 			}
 			readers[0].Release()
-			h, err := kind.read()
-			w.ok(err)
+			h := w.got(kind.read())
 			for _, h := range append(readers, h) {
 				h.Release()
 			}
@@ -209,8 +202,7 @@ func TestBaselines(t *testing.T) {
 		ctx := t.Context()
 		w.log.make("a")
 		a, _ := w.hub(Options{})
-		first, err := a.Baseline(ctx, "a")
-		w.ok(err)
+		first := w.got(a.Baseline(ctx, "a"))
 		w.holds("a", first) // nothing
 		first.Release()
 		w.after(11 * time.Minute)
@@ -220,8 +212,7 @@ func TestBaselines(t *testing.T) {
 		for i := range 30 {
 			w.log.publish("a", many(50)...)
 			w.after(10 * time.Second)
-			h, err := a.Baseline(ctx, "a")
-			w.ok(err)
+			h := w.got(a.Baseline(ctx, "a"))
 			readers = append(readers, h)
 			if i > 0 && h.Cursor() != readers[0].Cursor() {
 				t.Fatalf("a baseline at %v while one at %v is read", h.Cursor(), readers[0].Cursor())
@@ -237,8 +228,7 @@ func TestBaselines(t *testing.T) {
 
 		// Another hub goes on with it.
 		b := w.idle(Options{})
-		h, err := b.BaselineAt(ctx, "a", at)
-		w.ok(err)
+		h := w.got(b.BaselineAt(ctx, "a", at))
 		w.holds("a", h)
 		loc, ok, err := h.Tree().Nth(ctx, 7)
 		w.ok(err)
@@ -251,8 +241,7 @@ func TestBaselines(t *testing.T) {
 		w.after(10 * time.Minute)
 		w.log.publish("a", many(50)...)
 		w.after(10 * time.Second)
-		h, err = a.Baseline(ctx, "a")
-		w.ok(err)
+		h = w.got(a.Baseline(ctx, "a"))
 		if h.Cursor() == at {
 			t.Error("new readers get an old root")
 		}
@@ -288,13 +277,9 @@ func TestBaselines(t *testing.T) {
 // TestUnpin takes pins away that nobody needs.
 func TestUnpin(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
-		w.log.make("a")
-		w.log.publish("a", many(50)...)
-		l, stop := w.hub(Options{})
-		w.after(2 * time.Second)
+		l, stop := w.made(50, Options{})
 		pins := func() int { return len(w.head("a").Roots[0].Pins) }
-		h, err := l.Baseline(t.Context(), "a")
-		w.ok(err)
+		h := w.got(l.Baseline(t.Context(), "a"))
 		for range 10 {
 			w.after(time.Minute)
 			if pins() != 1 {
@@ -306,8 +291,7 @@ func TestUnpin(t *testing.T) {
 		if pins() != 0 {
 			t.Errorf("%d pins when nobody reads", pins())
 		}
-		_, err = l.Baseline(t.Context(), "a")
-		w.ok(err)
+		_ = w.got(l.Baseline(t.Context(), "a"))
 		if pins() != 1 {
 			t.Errorf("%d pins", pins())
 		}
@@ -396,8 +380,7 @@ func TestComplete(t *testing.T) {
 		before := w.log.publish("a", many(5_000)...)
 		l, _ := w.hub(Options{})
 		w.after(3 * time.Second)
-		base, err := l.Baseline(ctx, "a")
-		w.ok(err)
+		base := w.got(l.Baseline(ctx, "a"))
 		defer base.Release()
 		said := w.log.publish("a", "+x")
 		w.ok(l.Complete(ctx, "a", true))
@@ -406,22 +389,19 @@ func TestComplete(t *testing.T) {
 			at   feed.Cursor
 			want bool
 		}{{before, false}, {said, true}, {later, true}} {
-			h, err := l.At(ctx, "a", test.at)
-			w.ok(err)
+			h := w.got(l.At(ctx, "a", test.at))
 			if h.Complete != test.want {
 				t.Errorf("complete at %v is %v", test.at, h.Complete)
 			}
 			h.Release()
 		}
-		h, err := l.BaselineAt(ctx, "a", before)
-		w.ok(err)
+		h := w.got(l.BaselineAt(ctx, "a", before))
 		if h.Complete {
 			t.Error("a baseline from before is complete")
 		}
 		h.Release()
 		w.after(3 * time.Second)
-		h, err = l.Baseline(ctx, "a")
-		w.ok(err)
+		h = w.got(l.Baseline(ctx, "a"))
 		if !h.Complete {
 			t.Error("a new baseline is not complete, because another one is read that is not")
 		}

@@ -3,6 +3,7 @@ package live
 import (
 	"context"
 	"fmt"
+	"iter"
 	"log/slog"
 	"maps"
 	"slices"
@@ -191,6 +192,43 @@ type world struct {
 	text  *text
 }
 
+// A watched is a Store that tells a test of its calls.
+type watched struct {
+	inventory.Store
+	before  func(ctx context.Context, call string) error // is asked before each Put and Swap
+	swapped func(inventory.Swap)                         // is told of each Swap that was done
+	numbers func()                                       // is told of each look at all pages
+}
+
+func (s *watched) Put(ctx context.Context, set string, begin int64, attempt uint64, pages []inventory.Page) error {
+	if s.before != nil {
+		if err := s.before(ctx, "put"); err != nil {
+			return err
+		}
+	}
+	return s.Store.Put(ctx, set, begin, attempt, pages)
+}
+
+func (s *watched) Swap(ctx context.Context, set string, swap inventory.Swap) error {
+	if s.before != nil {
+		if err := s.before(ctx, "swap"); err != nil {
+			return err
+		}
+	}
+	err := s.Store.Swap(ctx, set, swap)
+	if err == nil && s.swapped != nil {
+		s.swapped(swap)
+	}
+	return err
+}
+
+func (s *watched) Numbers(ctx context.Context, set string, begin int64) iter.Seq2[uint64, error] {
+	if s.numbers != nil {
+		s.numbers()
+	}
+	return s.Store.Numbers(ctx, set, begin)
+}
+
 // bubble runs a test in a bubble in which time is fake.
 func bubble(t *testing.T, test func(*testing.T, *world)) {
 	synctest.Test(t, func(t *testing.T) {
@@ -241,20 +279,42 @@ func (w *world) hub(o Options) (l *Live, stop func()) {
 	return l, stop
 }
 
+// made returns a hub that has made the inventory of the set a, of n resources.
+func (w *world) made(n int, o Options) (l *Live, stop func()) {
+	w.t.Helper()
+	w.log.make("a")
+	w.log.publish("a", many(n)...)
+	l, stop = w.hub(o)
+	w.after(3 * time.Second)
+	return l, stop
+}
+
 // idle returns a hub that makes nothing.
 func (w *world) idle(o Options) *Live {
 	w.t.Helper()
 	claims, err := claim.OpenLocal(w.t.Context(), &keeptest.Map{}, Shards)
 	w.ok(err)
 	o.Logger = slog.New(slog.NewTextHandler(w.text, nil))
-	return New(w.log, w.store, claims, o)
+	return New(w.log, w.store, seldom{claims}, o)
 }
+
+// seldom are claims that are renewed seldom, because hours pass in a bubble.
+type seldom struct{ claim.Store }
+
+func (seldom) ClaimFor() time.Duration { return 24 * time.Hour }
 
 func (w *world) ok(err error) {
 	w.t.Helper()
 	if err != nil {
 		w.t.Fatalf("%v\n%s", err, w.text)
 	}
+}
+
+// got returns what is read without an error.
+func (w *world) got(h *Held, err error) *Held {
+	w.t.Helper()
+	w.ok(err)
+	return h
 }
 
 // after lets time pass.
