@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"testing"
 
-	"github.com/rshub/rshub/internal/servertest"
 	"github.com/rshub/rshub/internal/untiltest"
 )
 
@@ -14,12 +13,12 @@ func TestDetails(t *testing.T) {
 	h := start(t, Config{})
 	h.Publish("demo")
 	get := func(path string) (v setView) {
-		_, body := servertest.Do(t, "GET", h.URL+path, "")
+		body := []byte(h.wants(200, "GET", path, ""))
 		var list struct{ Sets []setView }
-		if err := json.Unmarshal([]byte(body), &list); err == nil && len(list.Sets) > 0 {
+		if err := json.Unmarshal(body, &list); err == nil && len(list.Sets) > 0 {
 			return list.Sets[0]
 		}
-		if err := json.Unmarshal([]byte(body), &v); err != nil {
+		if err := json.Unmarshal(body, &v); err != nil {
 			t.Fatal(err)
 		}
 		return v
@@ -30,21 +29,16 @@ func TestDetails(t *testing.T) {
 	for _, path := range []string{"/sets?details=1", "/sets/demo?details=1"} {
 		untiltest.Done(t, path+" has details", func() bool {
 			v := get(path)
-			return v.Resources != nil && *v.Resources == 1 && v.Followers != nil && *v.Followers == 0 && v.Rate != nil
+			return v.Resources != nil && *v.Resources == 1 && v.Followers != nil && *v.Followers == 0
 		})
 	}
 	if v := get("/sets?details=1&prefix=x"); v.Set != "" {
 		t.Errorf("a set that does not begin with x is there: %+v", v)
 	}
-}
-
-// An hour of what happens is shown, in one set and in all of them.
-func TestActivity(t *testing.T) {
-	h := start(t, Config{})
-	h.Publish("a")
-	for _, path := range []string{"/activity", "/sets/a/activity"} {
-		_, body := servertest.Do(t, "GET", h.URL+path, "")
+	// An hour of what happens is shown, in one set and in all of them.
+	for _, path := range []string{"/activity", "/sets/demo/activity"} {
 		var hour hourView
+		body := h.wants(200, "GET", path, "")
 		if err := json.Unmarshal([]byte(body), &hour); err != nil || len(hour.Changes) == 0 || len(hour.Changes) != len(hour.Deliveries) || hour.Step != 10 {
 			t.Errorf("%s is %s (%v)", path, body, err)
 		}

@@ -15,14 +15,12 @@ import (
 func TestRequestsOfSubscribers(t *testing.T) {
 	known, texts := tokens(t, "publish:*,follow:*,operate", "follow:a", "follow:a")
 	h := start(t, Config{Callers: known, CallbackAllow: loopback})
-	bearer := func(who int) []string { return []string{"Authorization", "Bearer " + texts[who]} }
+	bearer := func(who int) []string { return bearer(texts[who]) }
 	h.Publish("a", bearer(0)...)
 	callback := httptest.NewServer(http.NotFoundHandler())
 	defer callback.Close()
 	form := "hub.mode=subscribe&hub.topic=" + h.URL + "/sets/a/changes&hub.callback=" + callback.URL + "/here%3Fsecret%3D1"
-	if resp, body := servertest.Do(t, "POST", h.URL+"/hub", form, append(bearer(1), "Content-Type", "application/x-www-form-urlencoded")...); resp.StatusCode != http.StatusAccepted {
-		t.Fatalf("%d %s", resp.StatusCode, body)
-	}
+	h.wants(http.StatusAccepted, "POST", "/hub", form, append(bearer(1), "Content-Type", "application/x-www-form-urlencoded")...)
 	get := func(who int) (requests []askedView) {
 		t.Helper()
 		resp, body := servertest.Do(t, "GET", h.URL+"/sets/a/requests", "", bearer(who)...)
@@ -44,10 +42,9 @@ func TestRequestsOfSubscribers(t *testing.T) {
 	if r := get(2); len(r) != 0 {
 		t.Errorf("somebody else sees %+v", r)
 	}
-	_, body := servertest.Do(t, "GET", h.URL+"/failures", "", bearer(0)...)
+	body := h.wants(200, "GET", "/failures", "", bearer(0)...)
 	if !strings.Contains(body, callback.URL+`/here"`) || strings.Contains(body, "secret") {
 		t.Errorf("the failures are %s", body)
 	}
-	resp, body := servertest.Do(t, "GET", h.URL+"/sets/a/requests", "")
-	checkProblem(t, resp, body, http.StatusUnauthorized, "unauthorized")
+	h.refuses(http.StatusUnauthorized, "unauthorized", "GET", "/sets/a/requests", "")
 }

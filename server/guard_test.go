@@ -67,7 +67,7 @@ func TestGuard(t *testing.T) {
 				hubs[of] = start(guarded, test.config)
 			}
 			h := hubs[of]
-			headers := []string{"Authorization", "Bearer " + texts[0]}
+			headers := bearer(texts[0])
 			if test.host != "" {
 				headers = append(headers, "Host", test.host)
 			}
@@ -131,8 +131,7 @@ func TestPreflight(t *testing.T) {
 	resp, body = ask("https://evil.example")
 	checkProblem(t, resp, body, http.StatusForbidden, "origin")
 	// Without an Origin it is no preflight.
-	resp, body = servertest.Do(t, "OPTIONS", h.URL+"/sets/demo/changes", "")
-	checkProblem(t, resp, body, http.StatusMethodNotAllowed, "method-not-allowed")
+	h.refuses(http.StatusMethodNotAllowed, "method-not-allowed", "OPTIONS", "/sets/demo/changes", "")
 }
 
 // A client without a Host header is no browser, and cannot be led here by a name that
@@ -162,6 +161,7 @@ func TestNoHost(t *testing.T) {
 // A page elsewhere cannot use the name that it has bound anew where anyone has rights,
 // though there are tokens, and cannot have what is for operators begin.
 func TestPagesElsewhere(t *testing.T) {
+	t.Parallel()
 	file, _ := servertest.Tokens("operate")
 	known, err := access.ReadTokens(strings.NewReader(file + "anyone - follow:*,publish:*\n"))
 	if err != nil {

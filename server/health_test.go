@@ -29,6 +29,7 @@ func readiness(t *testing.T, h *started) (ready bool, checks map[string]dependen
 // Below the reserve it takes nothing and says so. It stays ready: what there is it
 // goes on to hand out, and who is refused learns why.
 func TestDiskReserve(t *testing.T) {
+	t.Parallel()
 	h := start(t, Config{})
 	h.Publish("demo")
 	h.Stop()
@@ -41,8 +42,7 @@ func TestDiskReserve(t *testing.T) {
 		t.Errorf("the metrics are %s", body)
 	}
 	for _, set := range []string{"demo", "new"} {
-		resp, body := servertest.Do(t, "POST", low.URL+"/sets/"+set+"/changes", servertest.OneChange, "Content-Type", "application/json", requestIDHeader, "mine-"+set)
-		checkProblem(t, resp, body, http.StatusInsufficientStorage, "full")
+		low.refuses(http.StatusInsufficientStorage, "full", "POST", "/sets/"+set+"/changes", servertest.OneChange, "Content-Type", "application/json", requestIDHeader, "mine-"+set)
 	}
 	for _, msg := range []string{"request refused", "request"} { // at a level that is seen
 		if all := low.log.Lines(t, msg); len(all) != 2 || all[0]["requestId"] != "mine-demo" || all[0]["level"] != "WARN" {
@@ -52,7 +52,5 @@ func TestDiskReserve(t *testing.T) {
 	if resp, body := servertest.Do(t, "GET", low.URL+"/sets/demo/changes?since=start", ""); resp.StatusCode != http.StatusOK || !strings.Contains(body, "https://example.org/a") {
 		t.Errorf("the changes are %d %s", resp.StatusCode, body)
 	}
-	if resp, body := servertest.Do(t, "DELETE", low.URL+"/sets/demo", ""); resp.StatusCode != http.StatusNoContent {
-		t.Errorf("making room is answered %d %s", resp.StatusCode, body)
-	}
+	low.wants(http.StatusNoContent, "DELETE", "/sets/demo", "")
 }

@@ -16,6 +16,7 @@ import (
 // What a set holds is read at URLs that its documents and links name, and nothing names
 // what there is not.
 func TestInventories(t *testing.T) {
+	t.Parallel()
 	h := start(t, Config{})
 	h.Publish("demo")
 	set := h.URL + "/sets/demo"
@@ -96,7 +97,7 @@ func TestNoInventories(t *testing.T) {
 		checkProblem(t, resp, body, http.StatusNotFound, "no-inventory")
 	}
 	resp, _ := servertest.Do(t, "GET", h.URL+"/sets/demo/changes", "")
-	_, list := servertest.Do(t, "GET", h.URL+"/sets/demo/capabilitylist.xml", "")
+	list := h.wants(200, "GET", "/sets/demo/capabilitylist.xml", "")
 	if links := feed.ParseLinks(resp.Header.Values("Link")); len(links) != 2 || strings.Contains(list, feed.RelBaseline) {
 		t.Errorf("the topic links to %v, and the Capability List is %s", links, list)
 	}
@@ -132,7 +133,7 @@ func TestReadersLimits(t *testing.T) {
 	}
 	put(`{"inventory":"on"}`)
 	untiltest.Done(t, "the inventory is written with all resources", func() bool { // a baseline of fewer is soon over
-		_, body := servertest.Do(t, "GET", h.URL+"/sets?details=1", "")
+		body := h.wants(200, "GET", "/sets?details=1", "")
 		return strings.Contains(body, fmt.Sprintf(`"resources":%d`, count))
 	})
 	for _, test := range []struct {

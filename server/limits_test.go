@@ -39,17 +39,10 @@ func limits(t testing.TB, text string) limit.Limits {
 // Limits count for callers and addresses, each on its own; operators and probes get in
 // whatever others have used up.
 func TestLimitsOfEach(t *testing.T) {
-	file, texts := servertest.Tokens("publish:*", "publish:* limits=publishes:2/h", "publish:* operate", "anyone - follow:*")
-	known, err := access.ReadTokens(strings.NewReader(file))
-	if err != nil {
-		t.Fatal(err)
-	}
+	known, texts := tokens(t, "publish:*", "publish:* limits=publishes:2/h", "publish:* operate", "anyone - follow:*")
 	h := start(t, Config{
 		Callers: known, CallerLimits: limits(t, "publishes:4/h,requests:none"), AddressLimits: limits(t, "requests:20/h"),
 	})
-	publish := func(token string) (*http.Response, string) {
-		return servertest.Do(t, "POST", h.URL+"/sets/demo/changes", servertest.OneChange, "Content-Type", "application/json", "Authorization", "Bearer "+token)
-	}
 	for i, test := range []struct {
 		caller int
 		want   string // in the detail of the problem; empty: it is taken
@@ -58,7 +51,7 @@ func TestLimitsOfEach(t *testing.T) {
 		{0, ""}, {0, ""}, {0, ""}, {0, ""}, {0, "callera has reached its limit of 4 publishes in an hour"},
 		{2, ""}, {2, ""},
 	} {
-		resp, body := publish(texts[test.caller])
+		resp, body := servertest.Do(t, "POST", h.topic("demo"), aPage, append(asJSON[:2:2], bearer(texts[test.caller])...)...)
 		if test.want == "" {
 			if resp.StatusCode != http.StatusOK {
 				t.Errorf("publish %d: %d %s", i, resp.StatusCode, body)
@@ -76,17 +69,14 @@ func TestLimitsOfEach(t *testing.T) {
 		servertest.Do(t, "GET", h.URL+"/sets", "")
 		servertest.Do(t, "GET", h.URL+"/sets", "", "Authorization", "Bearer wrong")
 	}
-	for _, headers := range [][]string{nil, {"Authorization", "Bearer wrong"}} {
-		resp, body := servertest.Do(t, "GET", h.URL+"/sets", "", headers...)
-		if detail := checkProblem(t, resp, body, http.StatusTooManyRequests, "limit"); !strings.Contains(detail, "the address 127.0.0.1 has reached its limit of 20 requests in an hour") {
+	for _, headers := range [][]string{nil, bearer("wrong")} {
+		if detail := h.refuses(http.StatusTooManyRequests, "limit", "GET", "/sets", "", headers...); !strings.Contains(detail, "the address 127.0.0.1 has reached its limit of 20 requests in an hour") {
 			t.Error(detail)
 		}
 	}
-	if resp, body := servertest.Do(t, "GET", h.URL+"/sets", "", "Authorization", "Bearer "+texts[0]); resp.StatusCode != http.StatusOK {
-		t.Errorf("a caller from there: %d %s", resp.StatusCode, body)
-	}
+	h.wants(200, "GET", "/sets", "", bearer(texts[0])...) // a caller from there
 	for _, url := range []string{h.URL + "/sets", h.Ops + "/readyz", h.Ops + "/metrics", h.Ops + "/debug/pprof/"} {
-		if resp, body := servertest.Do(t, "GET", url, "", "Authorization", "Bearer "+texts[2]); resp.StatusCode != http.StatusOK {
+		if resp, body := servertest.Do(t, "GET", url, "", bearer(texts[2])...); resp.StatusCode != http.StatusOK {
 			t.Errorf("an operator at %s: %d %s", url, resp.StatusCode, body)
 		}
 	}
@@ -103,7 +93,7 @@ func TestLimitsOfEach(t *testing.T) {
 func TestConnectionLimit(t *testing.T) {
 	known, texts := tokens(t, "publish:* operate", "anyone - follow:*")
 	h := start(t, Config{Callers: known, AddressLimits: limits(t, "connections:3"), Metrics: prometheus.NewRegistry()})
-	servertest.Do(t, "PUT", h.URL+"/sets/demo", "{}", "Authorization", "Bearer "+texts[0], "Content-Type", "application/json")
+	h.describes("demo", "{}", bearer(texts[0])...)
 	addr := strings.TrimPrefix(h.URL, "http://")
 	open := func(how string) net.Conn {
 		t.Helper()
@@ -121,7 +111,7 @@ func TestConnectionLimit(t *testing.T) {
 		t.Fatal(answer)
 	}
 	three := open("?since=now&wait=1m HTTP/1.1\r\nHost: localhost")
-	untiltest.Done(t, "the poll waits", func() bool { return h.value(t, `rshub_followers{kind="longpoll"}`) == 1 })
+	untiltest.Done(t, "the poll waits", func() bool { return h.value(`rshub_followers{kind="longpoll"}`) == 1 })
 	if answer := begun(open(stream)); !strings.HasPrefix(answer, "HTTP/1.1 429 ") || !strings.Contains(strings.ToLower(answer), "ratelimit-policy: \"connections\";q=3\r\n") {
 		t.Error(answer)
 	}
@@ -313,14 +303,10 @@ func TestQuotaOnDisk(t *testing.T) {
 	// when it opens.
 	h.Stop()
 	h = start(t, Config{SetQuota: 1, Data: h.data})
-	var body string
-	untiltest.Done(t, "the set is full", func() bool {
-		var resp *http.Response
-		resp, body = servertest.Do(t, "POST", h.URL+"/sets/demo/changes", aLine, "Content-Type", "application/x-ndjson")
-		return resp.StatusCode == http.StatusInsufficientStorage
-	})
-	if !strings.Contains(body, "set-full") || !strings.Contains(body, "set demo keeps as much") {
-		t.Error(body)
+	h.Publish("demo")
+	h.says("a set keeps as much as one set may")
+	if detail := h.refuses(http.StatusInsufficientStorage, "set-full", "POST", "/sets/demo/changes", aLine, asNDJSON...); !strings.Contains(detail, "set demo keeps as much") {
+		t.Error(detail)
 	}
 	h.Publish("other")
 }

@@ -61,7 +61,7 @@ func scrape(t *testing.T, h *started) (families map[string]*family, text string)
 func TestMetricsAreOpen(t *testing.T) {
 	known, texts := tokens(t, "publish:*")
 	h := start(t, Config{Callers: known})
-	h.Publish("secret-name", "Authorization", "Bearer "+texts[0])
+	h.Publish("secret-name", bearer(texts[0])...)
 	_, text := scrape(t, h)
 	for _, name := range []string{"secret-name", "callera", "example.org"} {
 		if strings.Contains(text, name) {
@@ -87,7 +87,7 @@ func TestMetricsAreOpen(t *testing.T) {
 func TestResponses(t *testing.T) {
 	known, texts := tokens(t, "publish:*,follow:*,operate", "anyone - follow:*")
 	h := start(t, Config{Callers: known})
-	auth := []string{"Authorization", "Bearer " + texts[0]}
+	auth := bearer(texts[0])
 	h.Publish("demo", auth...)
 	ws, _, err := websocket.DefaultDialer.Dial(strings.Replace(h.URL, "http", "ws", 1)+"/sets/demo/changes", nil)
 	if err != nil {
@@ -141,6 +141,7 @@ func label(sample, name string) string {
 // conventions of Prometheus, and docs/operate.md has it all. With -update the
 // table there is written.
 func TestMetricsTable(t *testing.T) {
+	t.Parallel()
 	redis := redistest.Start(t)
 	pair := certtest.New(t)
 	disk := start(t, Config{TLSCertFile: pair.Cert, TLSKeyFile: pair.Key})

@@ -12,8 +12,7 @@ import (
 // A hub without tokens shows everything to everybody, so nothing is private there.
 func TestPrivateWithoutTokens(t *testing.T) {
 	h := start(t, Config{})
-	resp, body := servertest.Do(t, "PUT", h.URL+"/sets/demo", `{"private":true}`)
-	if detail := checkProblem(t, resp, body, http.StatusBadRequest, "invalid"); !strings.Contains(detail, "RSHUB_TOKENS_FILE") {
+	if detail := h.refuses(http.StatusBadRequest, "invalid", "PUT", "/sets/demo", `{"private":true}`); !strings.Contains(detail, "RSHUB_TOKENS_FILE") {
 		t.Errorf("the detail is %q", detail)
 	}
 }
@@ -21,17 +20,16 @@ func TestPrivateWithoutTokens(t *testing.T) {
 // Where sets are configured, who may publish by nothing but anyone's rights does not find out
 // which of them are private. For other hubs TestMatrix says so.
 func TestPrivateToPublishers(t *testing.T) {
+	t.Parallel()
 	file, texts := servertest.Tokens("publish:*,follow:*,operate", "follow:other")
 	known, err := access.ReadTokens(strings.NewReader(file + "anyone - follow:*,publish:*\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	h := start(t, Config{Callers: known, Sets: []string{"hidden", "shown"}})
-	owner := []string{"Authorization", "Bearer " + texts[0]}
+	owner := bearer(texts[0])
 	h.Publish("hidden", owner...)
-	if resp, body := servertest.Do(t, "PUT", h.URL+"/sets/hidden", `{"title":"the hidden one","private":true,"changelist":"https://example.org/list.xml"}`, owner...); resp.StatusCode != http.StatusOK {
-		t.Fatalf("PUT is answered %d %s", resp.StatusCode, body)
-	}
+	h.describes("hidden", `{"title":"the hidden one","private":true,"changelist":"https://example.org/list.xml"}`, owner...)
 	form, lines := []string{"Content-Type", "application/x-www-form-urlencoded"}, []string{"Content-Type", "application/x-ndjson"}
 	link := []string{"Content-Type", "application/json", "Link", `<` + h.URL + `/sets/SET/changes>; rel="self", <` + h.URL + `/hub>; rel="hub"`}
 	type request struct {

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -12,28 +11,21 @@ import (
 
 // Who sends all of a large body before reading sees why it was refused.
 func TestRefusedUpload(t *testing.T) {
+	t.Parallel()
 	h := start(t, Config{})
-	const size = 20 << 20
+	const size = 12 << 20
 	for _, test := range []struct {
 		method, path, header string
 		status               int
 	}{
 		{"POST", "/sets/Bad/changes", "", 400},
-		{"POST", "/sets/demo/changes", "Content-Type: text/csv\r\n", 415},
-		{"POST", "/hub", "Content-Type: application/xml\r\n", 400},
 		{"POST", "/hub", "Content-Type: application/x-www-form-urlencoded\r\n", 413},
 		{"PUT", "/sets/demo", "", 413},
 		{"POST", "/nowhere", "", 404},
 	} {
 		t.Run(test.path+fmt.Sprint(test.status), func(t *testing.T) {
 			t.Parallel()
-			conn, err := net.Dial("tcp", strings.TrimPrefix(h.URL, "http://"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer conn.Close()
-			fmt.Fprintf(conn, "%s %s HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n%sContent-Length: %d\r\n\r\n",
-				test.method, test.path, strings.TrimPrefix(h.URL, "http://"), test.header, size)
+			conn := reach(t, "", strings.TrimPrefix(h.URL, "http://"), fmt.Sprintf("%s %s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n%sContent-Length: %d\r\n\r\n", test.method, test.path, test.header, size))
 			if _, err := io.CopyN(conn, zeros{}, size); err != nil {
 				t.Fatalf("send the body: %v", err)
 			}

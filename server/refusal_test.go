@@ -28,6 +28,7 @@ func frame(b *bytes.Buffer, kind, flags byte, stream uint32, payload []byte) {
 // A client that has many requests under way on one connection, and takes no byte of the
 // answers, does not have the hub keep the refusals for it. Others get theirs whole.
 func TestRefusalsThatNobodyTakes(t *testing.T) {
+	t.Parallel()
 	known, _ := tokens(t, "publish:* operate", "anyone - follow:*")
 	h := start(t, Config{Callers: known, AddressLimits: limits(t, "requests:20/h"), WriteTimeout: time.Minute})
 	conn, err := net.Dial("tcp", strings.TrimPrefix(h.URL, "http://"))
@@ -67,7 +68,7 @@ func TestRefusalsThatNobodyTakes(t *testing.T) {
 	}
 	p := newProxy(t, 1<<20)
 	for range 2 * mostRefusals {
-		if text := p.text(t, http.StatusTooManyRequests, http.MethodGet, h.URL+"/sets", ""); !strings.Contains(text, `"type"`) {
+		if text := p.text(http.StatusTooManyRequests, http.MethodGet, h.URL+"/sets", ""); !strings.Contains(text, `"type"`) {
 			t.Fatalf("a refusal is %q", text)
 		}
 	}

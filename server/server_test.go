@@ -37,9 +37,7 @@ func TestStartup(t *testing.T) {
 	}
 	// What is for operators is not at the hub's own address.
 	for _, path := range []string{"/healthz", "/readyz", "/metrics", "/backup", "/debug/pprof/"} {
-		if resp, _ := servertest.Do(t, "GET", h.URL+path, ""); resp.StatusCode != http.StatusNotFound {
-			t.Errorf("%s is %d for everybody", path, resp.StatusCode)
-		}
+		h.wants(http.StatusNotFound, "GET", path, "")
 	}
 	h.Stop()
 	if !strings.Contains(h.log.String(), `"msg":"stopped"`) || strings.Contains(h.log.String(), `"level":"ERROR"`) {
@@ -86,7 +84,7 @@ func TestStopWhilePublishing(t *testing.T) {
 		t.Fatal(err)
 	}
 	for { // until the first batch is there: then the request is surely under way
-		if _, body := servertest.Do(t, "GET", h.URL+"/sets", ""); strings.Contains(body, `"changes":1000`) {
+		if body := h.wants(200, "GET", "/sets", ""); strings.Contains(body, `"changes":1000`) {
 			break
 		}
 	}
@@ -120,7 +118,7 @@ func TestStopWhilePublishing(t *testing.T) {
 	}
 	h.Stop()
 	again := start(t, Config{Data: h.data})
-	if _, body := servertest.Do(t, "GET", again.URL+"/sets/demo", ""); !strings.Contains(body, `"changes":1001`) {
+	if body := again.wants(200, "GET", "/sets/demo", ""); !strings.Contains(body, `"changes":1001`) {
 		t.Errorf("afterwards the set is %s", body)
 	}
 }

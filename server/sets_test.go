@@ -2,17 +2,22 @@ package server
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/rshub/rshub/access"
 	"github.com/rshub/rshub/changelog/disklog"
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/hub"
+	"github.com/rshub/rshub/internal/budget"
 	"github.com/rshub/rshub/problem"
+	"github.com/rshub/rshub/resourcesync"
 )
 
 // A request without an idempotency key is not told to come again with the same key.
@@ -89,6 +94,53 @@ func TestComplete(t *testing.T) {
 		s.inventories = nil
 		if d, err := put(); !errors.Is(err, feed.ErrNoInventory) || d != old {
 			t.Errorf("%s without inventories describes %+v, %v", test.body, d, err)
+		}
+	}
+}
+
+// A list of sets ends before it has too many bytes, or too many sets, and says where the rest is.
+func TestSetsHaveABound(t *testing.T) {
+	t.Parallel()
+	const n = 600
+	link := "https://example.org/" + strings.Repeat("d", 2000)
+	memory := &listed{sets: make([]feed.State, n)}
+	for i := range memory.sets {
+		memory.sets[i] = feed.State{Set: fmt.Sprintf("set-%04d", i), Description: feed.Description{Title: strings.Repeat("t", 1000), DescribedBy: link, ResourceList: link, ResourceDump: link, ChangeDump: link}}
+	}
+	s := &sets{base: "http://hub.example.org", memory: memory, streams: budget.New(streamBytes, budget.Patience)}
+	read := func(next string) (got []string, pages int) {
+		for ; next != ""; pages++ {
+			w := httptest.NewRecorder()
+			r := httptest.NewRequest("GET", next, nil)
+			if err := s.serveAll(w, r.WithContext(access.NewContext(r.Context(), access.Caller{Rights: access.All()}))); err != nil {
+				t.Fatal(err)
+			}
+			var list struct {
+				Sets []setView
+				Next string
+			}
+			if err := json.Unmarshal(w.Body.Bytes(), &list); err != nil || w.Body.Len() > maxList+1000 {
+				t.Fatalf("%s: %d bytes, %v", next, w.Body.Len(), err)
+			}
+			for _, v := range list.Sets {
+				got = append(got, v.Set)
+			}
+			if link := w.Header().Get("Link"); (list.Next != "") != strings.Contains(link, "<"+list.Next+`>; rel="next"`) {
+				t.Errorf("next is %q, and Link is %s", list.Next, link)
+			}
+			next = list.Next
+		}
+		return got, pages
+	}
+	if got, pages := read("/sets?limit=10000"); len(got) != n || pages != 2 || !slices.IsSorted(got) {
+		t.Errorf("%d sets on %d pages", len(got), pages)
+	}
+	if got, pages := read("/sets?after=set-0349"); len(got) != 250 || pages != 3 {
+		t.Errorf("%d sets are on %d pages", len(got), pages)
+	}
+	for _, bad := range []string{"0", "-1", "10001", "x"} {
+		if err := s.serveAll(httptest.NewRecorder(), httptest.NewRequest("GET", "/sets?limit="+bad, nil)); !errors.Is(err, resourcesync.ErrInvalid) {
+			t.Errorf("limit=%s: %v", bad, err)
 		}
 	}
 }

@@ -88,7 +88,7 @@ func TestSlashInSet(t *testing.T) {
 			}
 		})
 	}
-	_, body := servertest.Do(t, "GET", h.URL+"/sets", "")
+	body := h.wants(200, "GET", "/sets", "")
 	if n := strings.Count(body, `"topic"`); n != 1 {
 		t.Errorf("there are %d sets: %s", n, body)
 	}
@@ -107,7 +107,7 @@ func TestDescribeAndDelete(t *testing.T) {
 	}
 	h.Publish("demo")
 	var after setView
-	if _, body = servertest.Do(t, "GET", h.URL+"/sets/demo", ""); json.Unmarshal([]byte(body), &after) != nil || after.Changes != 1 || after.Updated == "" || after.Title != v.Title {
+	if body = h.wants(200, "GET", "/sets/demo", ""); json.Unmarshal([]byte(body), &after) != nil || after.Changes != 1 || after.Updated == "" || after.Title != v.Title {
 		t.Errorf("GET answers %s", body)
 	}
 	for _, test := range []struct {
@@ -140,16 +140,12 @@ func TestDescribeAndDelete(t *testing.T) {
 		{`{"complete":1}`, 400, "invalid", "the body is not"},
 		{`{"title":"` + strings.Repeat("x", 20_000) + `"}`, 413, "too-large", "16384"},
 	} {
-		resp, body := servertest.Do(t, "PUT", h.URL+"/sets/demo", test.body)
-		if detail := checkProblem(t, resp, body, test.status, test.kind); !strings.Contains(detail, test.detail) {
+		if detail := h.refuses(test.status, test.kind, "PUT", "/sets/demo", test.body); !strings.Contains(detail, test.detail) {
 			t.Errorf("PUT %.40q says %q", test.body, detail)
 		}
 	}
-	if resp, body := servertest.Do(t, "DELETE", h.URL+"/sets/demo", ""); resp.StatusCode != http.StatusNoContent || body != "" {
-		t.Errorf("DELETE: %d %s", resp.StatusCode, body)
-	}
-	resp, body = servertest.Do(t, "GET", h.URL+"/sets/demo", "")
-	checkProblem(t, resp, body, http.StatusNotFound, "no-such-set")
+	h.wants(http.StatusNoContent, "DELETE", "/sets/demo", "")
+	h.refuses(http.StatusNotFound, "no-such-set", "GET", "/sets/demo", "")
 }
 
 // Where a source's own Change List is may be a secret: only those see it who may
@@ -161,7 +157,7 @@ func TestWhoSeesTheChangeList(t *testing.T) {
 		if texts[who] == "" {
 			return nil
 		}
-		return []string{"Authorization", "Bearer " + texts[who]}
+		return bearer(texts[who])
 	}
 	const list = "https://example.org/secret/changelist.xml"
 	if resp, body := servertest.Do(t, "PUT", h.URL+"/sets/demo", `{"changelist":"`+list+`"}`, bearer(0)...); resp.StatusCode != http.StatusOK || !strings.Contains(body, list) {
@@ -183,10 +179,8 @@ func TestWhoSeesTheChangeList(t *testing.T) {
 func TestConfiguredSets(t *testing.T) {
 	h := start(t, Config{Sets: []string{"demo"}})
 	h.Publish("demo")
-	resp, body := servertest.Do(t, "POST", h.URL+"/sets/other/changes", servertest.OneChange, "Content-Type", "application/json")
-	checkProblem(t, resp, body, http.StatusNotFound, "no-such-set")
-	resp, body = servertest.Do(t, "GET", h.URL+"/sets/other/changes?since=now", "")
-	checkProblem(t, resp, body, http.StatusNotFound, "no-such-set")
+	h.refuses(http.StatusNotFound, "no-such-set", "POST", "/sets/other/changes", servertest.OneChange, "Content-Type", "application/json")
+	h.refuses(http.StatusNotFound, "no-such-set", "GET", "/sets/other/changes?since=now", "")
 }
 
 // A parameter that is misspelt is refused with the one that was meant, whether the set is
@@ -203,8 +197,7 @@ func TestUnknownParameters(t *testing.T) {
 		{"/sets?limits=1", `did you mean "limit"?`},
 		{"/sets/demo/ticket?limit=1", `which takes none`},
 	} {
-		resp, body := servertest.Do(t, "GET", h.URL+test.path, "")
-		if detail := checkProblem(t, resp, body, 400, "invalid"); !strings.Contains(detail, test.want) {
+		if detail := h.refuses(400, "invalid", "GET", test.path, ""); !strings.Contains(detail, test.want) {
 			t.Errorf("%s: %s", test.path, detail)
 		}
 	}

@@ -13,16 +13,16 @@ import (
 )
 
 // ticketFor asks for a ticket.
-func ticketFor(t *testing.T, h *started, token, set, body string) (ticketView, *http.Response) {
-	t.Helper()
+func ticketFor(h *started, token, set, body string) (ticketView, *http.Response) {
+	h.Testing().Helper()
 	var headers []string
 	if token != "" {
-		headers = []string{"Authorization", "Bearer " + token}
+		headers = bearer(token)
 	}
-	resp, text := servertest.Do(t, "POST", h.URL+"/sets/"+set+"/ticket", body, headers...)
+	resp, text := servertest.Do(h.Testing(), "POST", h.URL+"/sets/"+set+"/ticket", body, headers...)
 	var v ticketView
 	if err := json.Unmarshal([]byte(text), &v); err != nil || resp.StatusCode != http.StatusOK {
-		t.Fatalf("%d %s", resp.StatusCode, text)
+		h.Testing().Fatalf("%d %s", resp.StatusCode, text)
 	}
 	return v, resp
 }
@@ -33,9 +33,9 @@ func TestTicket(t *testing.T) {
 	known, texts := tokens(t, "publish:*,follow:*", "follow:a", "anyone - follow:open")
 	h := start(t, Config{Callers: known, BaseURL: "https://hub.example.org/rs"}, slog.LevelDebug)
 	for _, set := range []string{"a", "open"} {
-		h.Publish(set, "Authorization", "Bearer "+texts[0])
+		h.Publish(set, bearer(texts[0])...)
 	}
-	v, resp := ticketFor(t, h, texts[1], "a", "")
+	v, resp := ticketFor(h, texts[1], "a", "")
 	if resp.Header.Get("Cache-Control") != "no-store" || !strings.HasPrefix(v.URL, "https://hub.example.org/rs/sets/a/changes?ticket=") || v.Ticket == "" || resp.Header.Get("Set-Cookie") != "" {
 		t.Errorf("%+v %v", v, resp.Header)
 	}
@@ -54,20 +54,19 @@ func TestTicket(t *testing.T) {
 		t.Error("the log shows the ticket")
 	}
 
-	_, resp = ticketFor(t, h, texts[1], "a", `{"cookie":true,"seconds":60}`)
+	_, resp = ticketFor(h, texts[1], "a", `{"cookie":true,"seconds":60}`)
 	cookie := resp.Header.Get("Set-Cookie")
 	for _, part := range []string{"rshub-ticket=", "; Path=/rs/sets/a/;", "; HttpOnly", "; Secure", "; SameSite=Strict"} {
 		if !strings.Contains(cookie, part) {
 			t.Errorf("the cookie %s has no %s", cookie, part)
 		}
 	}
-	if v, _ := ticketFor(t, h, "", "open", ""); v != (ticketView{URL: "https://hub.example.org/rs/sets/open/changes"}) {
+	if v, _ := ticketFor(h, "", "open", ""); v != (ticketView{URL: "https://hub.example.org/rs/sets/open/changes"}) {
 		t.Errorf("without a token: %+v", v)
 	}
 	for body, want := range map[string]string{`{"seconds":0}`: "seconds", `{"seconds":3601}`: "seconds", `{"minutes":1}`: "minutes", `{} {}`: "follows", `[]`: "the body is"} {
-		resp, text := servertest.Do(t, "POST", h.URL+"/sets/a/ticket", body, "Authorization", "Bearer "+texts[1])
-		if checkProblem(t, resp, text, 400, "invalid"); !strings.Contains(text, want) {
-			t.Errorf("%s: %s", body, text)
+		if detail := h.refuses(400, "invalid", "POST", "/sets/a/ticket", body, bearer(texts[1])...); !strings.Contains(detail, want) {
+			t.Errorf("%s: %s", body, detail)
 		}
 	}
 }
@@ -76,11 +75,9 @@ func TestTicket(t *testing.T) {
 func TestTicketWithoutTokens(t *testing.T) {
 	h := start(t, Config{})
 	h.Publish("a")
-	v, _ := ticketFor(t, h, "", "a", "")
+	v, _ := ticketFor(h, "", "a", "")
 	if v.Ticket != "" || v.Expires != "" {
 		t.Errorf("%+v", v)
 	}
-	if resp, body := servertest.Do(t, "GET", v.URL+"?since=start&ticket=old", "", "Accept", "application/json"); resp.StatusCode != http.StatusOK {
-		t.Errorf("%d %s", resp.StatusCode, body)
-	}
+	h.wants(200, "GET", "/sets/a/changes?since=start&ticket=old", "")
 }
