@@ -2,25 +2,18 @@ package server
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
 	"strings"
-	"sync"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/rshub/rshub/access"
-	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/internal/forwarded"
-	"github.com/rshub/rshub/internal/loggedtest"
 	"github.com/rshub/rshub/internal/servertest"
 	"github.com/rshub/rshub/internal/untiltest"
 	"github.com/rshub/rshub/limit"
@@ -124,191 +117,6 @@ func TestConnectionLimit(t *testing.T) {
 			return strings.HasPrefix(begun(open(stream)), "HTTP/1.1 200 ")
 		})
 	}
-}
-
-// A set that keeps as much as it may is found within seconds, and a set that is near is
-// looked at often.
-func TestQuota(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var mu sync.Mutex
-		kept, looks := map[string]int64{"big": 900, "small": 10}, map[string]int{}
-		log := &loggedtest.Log{}
-		s := &store{
-			kept: func(_ context.Context, set string) (int64, error) {
-				mu.Lock()
-				defer mu.Unlock()
-				looks[set]++
-				if set == "broken" {
-					return 0, errors.New("no answer")
-				}
-				return kept[set], nil
-			},
-			capacity: func(context.Context) (int64, error) { return 1000, nil },
-		}
-		q := newQuota(s, 0, log.Logger(slog.LevelInfo))
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan struct{})
-		go func() { defer close(done); _ = q.run(ctx) }()
-		synctest.Wait()
-		for _, set := range []string{"big", "small"} {
-			q.grew(set)
-			if _, full := q.full(set); full {
-				t.Errorf("%s is full before anybody looked", set)
-			}
-		}
-		time.Sleep(quotaEvery + 1)
-		synctest.Wait()
-		if most, full := q.full("big"); !full || most != 800 {
-			t.Errorf("big: %d, %v", most, full)
-		}
-		if _, full := q.full("small"); full {
-			t.Error("small is full")
-		}
-		time.Sleep(5 * quotaEvery)
-		synctest.Wait()
-		mu.Lock()
-		if looks["big"] < 5 || looks["small"] != 1 {
-			t.Errorf("looks: %v", looks)
-		}
-		mu.Unlock()
-		for range quotaOften {
-			q.grew("small")
-		}
-		time.Sleep(quotaEvery)
-		synctest.Wait()
-		mu.Lock()
-		if looks["small"] != 2 {
-			t.Errorf("%d looks at a set that much was published to", looks["small"])
-		}
-		kept["big"] = 700
-		mu.Unlock()
-		time.Sleep(quotaEvery)
-		synctest.Wait()
-		if _, full := q.full("big"); full {
-			t.Error("big is still full")
-		}
-		if text := log.String(); strings.Count(text, "\n") != 2 || !strings.Contains(text, "takes changes again") {
-			t.Errorf("the log is %s", text)
-		}
-		mu.Lock()
-		kept["big"], kept["small"] = 0, 0
-		mu.Unlock()
-		time.Sleep(2 * quotaForget)
-		synctest.Wait()
-		q.full("not-there") // nobody could publish to it
-		if len(q.sets) != 0 {
-			t.Errorf("%d sets are known", len(q.sets))
-		}
-		cancel()
-		<-done
-	})
-}
-
-// Whoever publishes to many sets does not get the full ones forgotten, nor keeps new ones
-// from being measured.
-func TestQuotaOfManySets(t *testing.T) {
-	t.Parallel()
-	q := newQuota(&store{kept: func(_ context.Context, set string) (int64, error) {
-		if strings.HasPrefix(set, "big") {
-			return 1000, nil
-		}
-		return 1, nil
-	}}, 800, slog.New(slog.DiscardHandler))
-	q.grew("big1")
-	for i := range mostMeasured {
-		q.grew(fmt.Sprint(i))
-	}
-	q.look(t.Context(), time.Now())
-	for i := range 5000 {
-		q.grew(fmt.Sprint("more", i))
-	}
-	q.grew("big2")
-	q.look(t.Context(), time.Now())
-	for _, set := range []string{"big1", "big2"} {
-		if _, full := q.full(set); !full {
-			t.Errorf("%s is not full", set)
-		}
-	}
-	if n := len(q.sets); n > mostMeasured {
-		t.Errorf("%d sets are measured", n)
-	}
-}
-
-// The sets of one maker keep together no more than one set; those of others go on.
-func TestQuotaOfAMaker(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var mu sync.Mutex
-		kept := map[string]int64{"alice1": 30, "alice2": 40, "alice3": 20, "bob": 60}
-		s := &store{
-			kept: func(_ context.Context, set string) (int64, error) {
-				mu.Lock()
-				defer mu.Unlock()
-				if _, ok := kept[set]; !ok {
-					return 0, feed.ErrNoSet
-				}
-				return kept[set], nil
-			},
-			maker: func(_ context.Context, set string) (string, error) { return strings.TrimRight(set, "123"), nil },
-		}
-		q := newQuota(s, 100, slog.New(slog.DiscardHandler))
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan struct{})
-		go func() { defer close(done); _ = q.run(ctx) }()
-		look := func(want string) {
-			t.Helper()
-			for _, set := range []string{"alice1", "alice2", "alice3", "bob"} {
-				q.grew(set)
-			}
-			time.Sleep(quotaSeldom + quotaEvery)
-			synctest.Wait()
-			got := ""
-			for _, set := range []string{"alice1", "alice2", "alice3", "bob"} {
-				if _, full := q.full(set); full {
-					got += set + " "
-				}
-			}
-			if got != want {
-				t.Errorf("full are %q, want %q", got, want)
-			}
-		}
-		look("")
-		keep := func(set string, bytes int64) {
-			mu.Lock()
-			defer mu.Unlock()
-			if kept[set] = bytes; bytes == 0 {
-				delete(kept, set)
-			}
-		}
-		keep("alice3", 30)
-		look("alice1 alice2 alice3 ")
-		keep("alice2", 0) // it is deleted
-		look("")
-		keep("bob", 100)
-		look("bob ")
-		time.Sleep(2 * quotaForget)
-		synctest.Wait()
-		keep("alice1", 80)         // also after a long time in which nobody published to alice3
-		look("alice1 alice3 bob ") // alice2 is gone, and whoever makes it anew may be another
-		cancel()
-		<-done
-	})
-}
-
-// A set of real data on the disk reaches its quota, and others go on.
-func TestQuotaOnDisk(t *testing.T) {
-	t.Parallel()
-	h := start(t, Config{SetQuota: 1})
-	h.Publish("demo")
-	// The newest changes are not counted before the store has written them down. It does so
-	// when it opens.
-	h.Stop()
-	h = start(t, Config{SetQuota: 1, Data: h.data})
-	h.Publish("demo")
-	h.says("a set keeps as much as one set may")
-	if detail := h.refuses(http.StatusInsufficientStorage, "set-full", "POST", "/sets/demo/changes", aLine, asNDJSON...); !strings.Contains(detail, "set demo keeps as much") {
-		t.Error(detail)
-	}
-	h.Publish("other")
 }
 
 // Behind a proxy one client does not get all connections, whoever it is, and gives back what it has.
