@@ -16,6 +16,7 @@ import (
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/hub"
 	"github.com/rshub/rshub/internal/budget"
+	"github.com/rshub/rshub/internal/untiltest"
 	"github.com/rshub/rshub/problem"
 	"github.com/rshub/rshub/resourcesync"
 )
@@ -141,6 +142,44 @@ func TestSetsHaveABound(t *testing.T) {
 	for _, bad := range []string{"0", "-1", "10001", "x"} {
 		if err := s.serveAll(httptest.NewRecorder(), httptest.NewRequest("GET", "/sets?limit="+bad, nil)); !errors.Is(err, resourcesync.ErrInvalid) {
 			t.Errorf("limit=%s: %v", bad, err)
+		}
+	}
+}
+
+// Details say what the hub knows of a set besides its log.
+func TestDetails(t *testing.T) {
+	t.Parallel()
+	h := start(t, Config{})
+	h.Publish("demo")
+	get := func(path string) (v setView) {
+		body := []byte(h.wants(200, "GET", path, ""))
+		var list struct{ Sets []setView }
+		if err := json.Unmarshal(body, &list); err == nil && len(list.Sets) > 0 {
+			return list.Sets[0]
+		}
+		if err := json.Unmarshal(body, &v); err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+	if v := get("/sets"); v.Followers != nil || v.Resources != nil {
+		t.Errorf("nobody asked for details: %+v", v)
+	}
+	for _, path := range []string{"/sets?details=1", "/sets/demo?details=1"} {
+		untiltest.Done(t, path+" has details", func() bool {
+			v := get(path)
+			return v.Resources != nil && *v.Resources == 1 && v.Followers != nil && *v.Followers == 0
+		})
+	}
+	if v := get("/sets?details=1&prefix=x"); v.Set != "" {
+		t.Errorf("a set that does not begin with x is there: %+v", v)
+	}
+	// An hour of what happens is shown, in one set and in all of them.
+	for _, path := range []string{"/activity", "/sets/demo/activity"} {
+		var hour hourView
+		body := h.wants(200, "GET", path, "")
+		if err := json.Unmarshal([]byte(body), &hour); err != nil || len(hour.Changes) == 0 || len(hour.Changes) != len(hour.Deliveries) || hour.Step != 10 {
+			t.Errorf("%s is %s (%v)", path, body, err)
 		}
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/gorilla/websocket"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/rshub/rshub/internal/certificate"
 	"github.com/rshub/rshub/internal/certificate/certtest"
 	"github.com/rshub/rshub/internal/loggedtest"
 	"github.com/rshub/rshub/internal/servertest"
@@ -293,31 +294,21 @@ func TestHandshakeIsBounded(t *testing.T) {
 
 // Over TLS, too, connections that are too many get an answer that says so.
 func TestCrowdTLS(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	pair := certtest.New(t)
+	files, err := certificate.Open(pair.Cert, pair.Key, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
-	pair, log := certtest.New(t), slog.New(slog.DiscardHandler)
-	s := &Server{config: Config{TLSCertFile: pair.Cert, TLSKeyFile: pair.Key}, log: log, metrics: prometheus.NewRegistry()}
-	if err := s.openCertificate(); err != nil {
-		t.Fatal(err)
-	}
-	f := newFront(&requests{log: log}, time.Minute, log)
-	secure(f.public, s.certificate)
-	c := newCrowd(l, shares{users: 1, away: 1}, log, prometheus.NewRegistry())
-	f.listener = c
-	f.serve(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), nil)
-	defer f.close()
+	_, addr, _ := crowdOf(t, shares{users: 1, away: 1}, files)
 	for _, want := range []string{"HTTP/1.1 200 ", "HTTP/1.1 503 "} {
-		conn, err := tls.Dial("tcp", l.Addr().String(), pair.Client())
+		conn, err := tls.Dial("tcp", addr, pair.Client())
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer conn.Close()
-		_, _ = io.WriteString(conn, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
-		b := make([]byte, 4096)
-		if n, _ := conn.Read(b); !strings.HasPrefix(string(b[:n]), want) {
-			t.Errorf("%q, want %q", b[:n], want)
+		_, _ = io.WriteString(conn, request)
+		if got := begun(conn); !strings.HasPrefix(got, want) {
+			t.Errorf("%q, want %q", got, want)
 		}
 	}
 }
