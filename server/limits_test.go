@@ -1,7 +1,6 @@
 package server
 
 import (
-	"context"
 	"log/slog"
 	"net"
 	"net/http"
@@ -123,78 +122,47 @@ func TestConnectionLimit(t *testing.T) {
 // A connection of its own counts where it is taken, and the operators' requests do not count.
 func TestShareBehindAProxy(t *testing.T) {
 	const one = 2
-	admins := make(map[string]access.Caller)
-	for name, rights := range map[string]string{"alice": "follow:*", "root": "operate"} {
-		r, err := access.ParseRights(rights)
-		if err != nil {
-			t.Fatal(err)
-		}
-		admins[name] = access.Caller{Name: name, Rights: r}
-	}
-	for _, test := range []struct {
-		name, token string
-		tokens      bool
-		bounded     bool
+	known, texts := tokens(t, "follow:*", "operate")
+	for name, test := range map[string]struct {
+		callers access.Authenticator
+		header  []string
+		bounded bool
 	}{
-		{"without tokens", "", false, true},
-		{"a caller", "alice", true, true},
-		{"an operator", "root", true, false},
+		"without tokens": {nil, bearer(""), true},
+		"a caller":       {known, bearer(texts[0]), true},
+		"an operator":    {known, bearer(texts[1]), false},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			config := &Config{}
-			if test.tokens {
-				config.Callers = named(admins)
+		c := newCallers(&Config{Callers: test.callers}, prometheus.NewRegistry(), &problem.Adapter{Logger: slog.New(slog.DiscardHandler)}, slog.New(slog.DiscardHandler))
+		c.share = limit.New(limit.Options{Address: limit.Limits{limit.Connections: {Most: one}}})
+		requests := &requests{log: slog.New(slog.DiscardHandler), proxies: forwarded.Proxies{netip.MustParsePrefix("10.0.0.0/8")}}
+		var held []func()
+		h := requests.logged(c.limited(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			held = append(held, holdVisit(r.Context())) // as a WebSocket does
+		})), slog.LevelError)
+		ask := func(peer, client string, want bool) {
+			t.Helper()
+			r := httptest.NewRequest(http.MethodGet, "/", nil)
+			r.RemoteAddr = peer
+			if client != "" {
+				r.Header.Set("X-Forwarded-For", client)
 			}
-			c := newCallers(config, prometheus.NewRegistry(), &problem.Adapter{Logger: slog.New(slog.DiscardHandler)}, slog.New(slog.DiscardHandler))
-			c.share = limit.New(limit.Options{Address: limit.Limits{limit.Connections: {Most: one}}})
-			requests := &requests{log: slog.New(slog.DiscardHandler), proxies: forwarded.Proxies{netip.MustParsePrefix("10.0.0.0/8")}}
-			var held []func()
-			h := requests.logged(c.limited(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-				held = append(held, holdVisit(r.Context())) // as a WebSocket does
-			})), slog.LevelError)
-			ask := func(peer, client string) int {
-				r := httptest.NewRequest(http.MethodGet, "/", nil)
-				r.RemoteAddr = peer
-				if client != "" {
-					r.Header.Set("X-Forwarded-For", client)
-				}
-				r.Header.Set("Authorization", test.token)
-				w := httptest.NewRecorder()
-				h.ServeHTTP(w, r)
-				return w.Code
+			r.Header.Set(test.header[0], test.header[1])
+			w := httptest.NewRecorder()
+			if h.ServeHTTP(w, r); (w.Code == http.StatusOK) != want || !want && w.Code != http.StatusTooManyRequests {
+				t.Errorf("%s: %s for %q with %d held is answered %d", name, peer, client, len(held), w.Code)
 			}
-			const proxy, client = "10.0.0.1:5", "198.51.100.1"
-			for range one {
-				if status := ask(proxy, client); status != http.StatusOK {
-					t.Fatalf("within the share: %d", status)
-				}
-			}
-			if status := ask(proxy, client); (status == http.StatusTooManyRequests) != test.bounded {
-				t.Errorf("beyond the share: %d", status)
-			}
-			for _, other := range []struct{ peer, client string }{{proxy, "198.51.100.2"}, {proxy, ""}, {client + ":5", ""}} {
-				if status := ask(other.peer, other.client); status != http.StatusOK {
-					t.Errorf("%v: %d", other, status)
-				}
-			}
-			for _, release := range held {
-				release()
-			}
-			if status := ask(proxy, client); status != http.StatusOK {
-				t.Errorf("when all are closed: %d", status)
-			}
-		})
+		}
+		const proxy, client = "10.0.0.1:5", "198.51.100.1"
+		for range one {
+			ask(proxy, client, true)
+		}
+		ask(proxy, client, !test.bounded)
+		ask(proxy, "198.51.100.2", true)
+		ask(proxy, "", true)
+		ask(client+":5", "", true)
+		for _, release := range held {
+			release()
+		}
+		ask(proxy, client, true)
 	}
-}
-
-// named knows callers by their names.
-type named map[string]access.Caller
-
-func (n named) Version() uint64                                 { return 0 }
-func (n named) Watch(ctx context.Context)                       { <-ctx.Done() }
-func (n named) Err() error                                      { return nil }
-func (n named) Named(name, _ string) (c access.Caller, ok bool) { c, ok = n[name]; return c, ok }
-
-func (n named) Caller(r *http.Request) (access.Caller, error) {
-	return n[r.Header.Get("Authorization")], nil
 }

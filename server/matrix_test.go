@@ -312,7 +312,10 @@ func oneOfEach(rows []row) (some []row) {
 func fewRefused(turn int) func(rows []row) []row {
 	return func(rows []row) (some []row) {
 		for _, r := range rows {
-			if turn += map[bool]int{true: 1}[r.refused]; !r.refused || turn%4 == 0 {
+			if r.refused {
+				turn++
+			}
+			if !r.refused || turn%4 == 0 {
 				some = append(some, r)
 			}
 		}

@@ -140,7 +140,9 @@ func TestPageBelowAPath(t *testing.T) {
 	}
 	h := start(t, Config{BaseURL: "https://example.org/rs/", Sets: sets})
 	h.Publish(sets[len(sets)-1]) // they are made in order
-	untiltest.Done(t, "all sets are made", func() bool { return strings.Count(h.wants(200, "GET", "/sets?limit=10000", ""), `"topic"`) == len(sets) })
+	untiltest.Done(t, "all sets are made", func() bool {
+		return strings.Count(h.wants(200, "GET", "/sets?limit=10000", ""), `"topic"`) == len(sets)
+	})
 	page := h.wants(200, "GET", "/", "")
 	if n := strings.Count(page, "<tr><td>"); n != maxShown || !strings.Contains(page, "And 3 more") {
 		t.Errorf("the page shows %d sets", n)

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -274,13 +273,7 @@ func TestHandshakeIsBounded(t *testing.T) {
 	h := servertest.Start(t, server, log)
 	for _, url := range []string{h.URL, h.Ops} {
 		for _, says := range []string{"", "\x16\x03", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"} {
-			conn, err := net.Dial("tcp", strings.TrimPrefix(url, "http://"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer conn.Close()
-			_, _ = io.WriteString(conn, says)
-			_ = conn.SetReadDeadline(time.Now().Add(time.Minute))
+			conn := reach(t, "", strings.TrimPrefix(url, "http://"), says)
 			var answer strings.Builder
 			if _, err := io.Copy(&answer, conn); errors.Is(err, context.DeadlineExceeded) || err != nil && strings.Contains(err.Error(), "timeout") {
 				t.Errorf("%q is waited for: %v", says, err)
