@@ -148,6 +148,10 @@ func TestSubscriptionsEnd(t *testing.T) {
 	if n := h.value(`rshub_callback_ended_total{reason="rights"}`); n != 3 {
 		t.Errorf("the metrics have %v that ended", n)
 	}
+	untiltest.Done(t, "the details count what is left, and how much is published", func() bool { // every five seconds
+		body := h.wants(200, "GET", "/sets/a?details=1", "", operator...)
+		return strings.Contains(body, `"followers":1,`) && strings.Contains(body, `"rate":`)
+	})
 }
 
 // A hub without the key to a secret delivers nothing unsigned: it says which key is missing,

@@ -332,8 +332,7 @@ func TestTicket(t *testing.T) {
 func TestTicketWithoutTokens(t *testing.T) {
 	h := start(t, Config{})
 	h.Publish("a")
-	v, _ := ticketFor(h, "", "a", "")
-	if v.Ticket != "" || v.Expires != "" {
+	if v, _ := ticketFor(h, "", "a", ""); v.Ticket != "" || v.Expires != "" {
 		t.Errorf("%+v", v)
 	}
 	h.wants(200, "GET", "/sets/a/changes?since=start&ticket=old", "")

@@ -41,17 +41,12 @@ func TestStartup(t *testing.T) {
 		h.wants(http.StatusNotFound, "GET", path, "")
 	}
 	h.Stop()
+	if none := start(t, Config{OpsListen: none}); none.Ops != "" || !strings.Contains(none.log.String(), `"ops":"none"`) {
+		t.Errorf("it listens on %q: %s", none.Ops, none.log)
+	}
 	if !strings.Contains(h.log.String(), `"msg":"stopped"`) || strings.Contains(h.log.String(), `"level":"ERROR"`) {
 		t.Errorf("the log is\n%s", h.log)
 	}
-}
-
-func TestNoOps(t *testing.T) {
-	h := start(t, Config{OpsListen: none})
-	if h.Ops != "" || !strings.Contains(h.log.String(), `"ops":"none"`) {
-		t.Errorf("it listens on %q: %s", h.Ops, h.log)
-	}
-	h.Publish("demo")
 }
 
 // A hub that is told to stop is not ready, takes no new connections, and lets a

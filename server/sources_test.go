@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/rshub/rshub/internal/untiltest"
@@ -79,6 +81,60 @@ func TestSource(t *testing.T) {
 			t.Errorf("PUT %s: %s, want %q", test.body, text, test.want)
 		}
 	}
+}
+
+// What others publish to a set while its source is looked at again stays as it is, and a set that
+// was deleted is not made anew. All else that comes of a look is what source/poll shows.
+func TestSourceAgain(t *testing.T) {
+	h := start(t, Config{CallbackAllow: loopback})
+	page := func(path, date string) string {
+		return "<url><loc>https://example.org/" + path + "</loc><lastmod>" + date + "</lastmod></url>"
+	}
+	var pages atomic.Value
+	pages.Store(page("a", "2026-01-01") + page("b", "2026-01-01") + page("c", "2026-01-01"))
+	meanwhile := make(chan string, 1) // is published while the list is read
+	source := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		select {
+		case line := <-meanwhile:
+			h.wants(200, "POST", "/sets/demo/changes", line, asNDJSON...)
+		default:
+		}
+		fmt.Fprint(w, `<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9">`, pages.Load(), `</urlset>`)
+	}))
+	defer source.Close()
+	cursor := "start"
+	said := func(want ...string) { // in order, since the last call
+		t.Helper()
+		var got []string
+		for len(got) < len(want) {
+			var batch struct {
+				Cursor  string
+				Changes []struct{ Loc, Change string }
+			}
+			if err := json.Unmarshal([]byte(h.wants(200, "GET", "/sets/demo/changes?wait=30s&since="+cursor, "")), &batch); err != nil {
+				t.Fatal(err)
+			}
+			for _, c := range batch.Changes {
+				got = append(got, strings.TrimPrefix(c.Loc, "https://example.org/")+" "+c.Change)
+			}
+			cursor = batch.Cursor
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("it says %q, want %q\n%s", got, want, h.log)
+		}
+	}
+	h.describes("demo", `{"source":"`+source.URL+`/sitemap.xml"}`)
+	said("a created", "b created", "c created")
+	pages.Store(page("a", "2026-01-01") + page("b", "2026-03-03") + page("d", "2026-04-04"))
+	meanwhile <- `{"loc":"https://example.org/b","change":"updated","lastmod":"2026-03-03"}`
+	ping := func(status int) {
+		h.wants(status, "POST", "/hub", "hub.mode=publish&hub.url="+h.topic("demo"), asForm...)
+	}
+	ping(204)
+	said("b updated", "d created", "c deleted")
+	h.wants(204, "DELETE", "/sets/demo", "")
+	ping(400)
+	h.wants(404, "GET", "/sets/demo", "")
 }
 
 // A source that only pings is read.

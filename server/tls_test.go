@@ -306,24 +306,8 @@ func TestCrowdTLS(t *testing.T) {
 	}
 }
 
-func TestTLSConfig(t *testing.T) {
-	pair := certtest.New(t)
-	for _, test := range []struct {
-		config Config
-		says   string
-	}{
-		{Config{TLSCertFile: pair.Cert}, "Config.TLSCertFile and Config.TLSKeyFile are a pair"},
-		{Config{TLSCertFile: pair.Cert, TLSKeyFile: pair.Cert}, "Config.TLSCertFile: read the certificate in"},
-		{Config{TLSCertFile: pair.Cert, TLSKeyFile: pair.Key, BaseURL: "http://hub.example.org"}, "Config.BaseURL is http://hub.example.org, and the hub speaks TLS"},
-		{Config{TLSCertFile: pair.Cert, TLSKeyFile: pair.Key, BaseURL: "https://hub.example.org"}, ""},
-	} {
-		test.config.Data = "x"
-		_, err := New(test.config)
-		if (err != nil) != (test.says != "") || err != nil && !strings.Contains(err.Error(), test.says) {
-			t.Errorf("%v, want %q", err, test.says)
-		}
-	}
-	s := start(t, Config{TLSCertFile: pair.Cert, TLSKeyFile: pair.Key, BaseURL: "https://other.example.org"})
+func TestCertificateOfAnother(t *testing.T) {
+	s := startTLS(t, Config{BaseURL: "https://other.example.org"})
 	if lines := s.log.Lines(t, "the certificate is not for the host in the hub's URL, so clients will refuse it"); len(lines) != 1 {
 		t.Errorf("the log: %s", s.log)
 	}

@@ -198,5 +198,8 @@ func TestAuditLog(t *testing.T) {
 			resp, body := servertest.Do(t, "GET", full.Ops+"/readyz", "")
 			return resp.StatusCode == http.StatusOK && strings.Contains(body, `"audit_log":{"ok":false,"required":false,"reason":"write the audit log: `)
 		})
+		if _, body := servertest.Do(t, "GET", full.Ops+"/metrics", ""); !strings.Contains(body, "\nrshub_audit_log_lost_total 1\n") {
+			t.Error("metrics do not say that a line is missing")
+		}
 	}
 }
