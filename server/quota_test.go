@@ -23,15 +23,19 @@ type keeper struct {
 	*quota
 	*testing.T
 	mu    sync.Mutex
-	kept  map[string]int64 // by set
-	looks map[string]int   // by set
+	kept  map[string]int64    // by set
+	looks map[string]int      // by set
+	pass  func(time.Duration) // lets time pass
 }
 
 // keeping runs a quota of so many bytes (0: four fifths of 1,000) until do returns. A set that
 // keeps nothing is not there.
 func keeping(t *testing.T, most int64, log *slog.Logger, kept map[string]int64, do func(k *keeper)) {
 	synctest.Test(t, func(t *testing.T) {
-		k := &keeper{T: t, kept: kept, looks: map[string]int{}}
+		k := &keeper{T: t, kept: kept, looks: map[string]int{}, pass: func(d time.Duration) {
+			time.Sleep(d)
+			synctest.Wait()
+		}}
 		s := &store{
 			kept: func(_ context.Context, set string) (int64, error) {
 				k.mu.Lock()
@@ -62,11 +66,10 @@ func (k *keeper) keep(set string, bytes int64) {
 	k.kept[set] = bytes
 }
 
-// wants waits, and then wants these sets to be full, and a set to have been looked at so often.
+// wants waits, and then wants these sets to be full.
 func (k *keeper) wants(after time.Duration, full string) {
 	k.Helper()
-	time.Sleep(after)
-	synctest.Wait()
+	k.pass(after)
 	var got []string
 	for _, set := range slices.Sorted(maps.Keys(k.kept)) {
 		if _, ok := k.full(set); ok {

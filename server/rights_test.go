@@ -180,7 +180,7 @@ func TestRightsEndAtAllHubs(t *testing.T) {
 func TestOtherHubMakesPrivate(t *testing.T) {
 	for _, takes := range []time.Duration{0, 20 * time.Millisecond, 2 * time.Second} {
 		synctest.Test(t, func(t *testing.T) {
-			memory := &listed{takes: takes, sets: []feed.State{{Set: "a"}}}
+			memory := &listed{sets: []feed.State{{Set: "a"}}, reads: func() { time.Sleep(takes) }}
 			known, _ := tokens(t, "anyone - follow:*")
 			c := newCallers(&Config{Callers: known}, prometheus.NewRegistry(), nil, slog.New(slog.DiscardHandler))
 			c.open(t.Context(), memory, func(string) bool { return true }, newOwnTicketKeys(), 0)
@@ -202,18 +202,18 @@ func TestOtherHubMakesPrivate(t *testing.T) {
 	}
 }
 
-// A listed is a memory that lists sets. It may take its time for that.
+// A listed is a memory that lists sets.
 type listed struct {
 	changelog.Log
 	sets    []feed.State
-	takes   time.Duration
+	reads   func()      // what else it does
 	private atomic.Bool // the first set
 }
 
 func (l *listed) Sets(context.Context, ...string) ([]feed.State, error) {
 	sets := slices.Clone(l.sets)
 	sets[0].Private = l.private.Load()
-	time.Sleep(l.takes)
+	l.reads()
 	return sets, nil
 }
 

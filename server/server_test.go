@@ -41,8 +41,8 @@ func TestStartup(t *testing.T) {
 		h.wants(http.StatusNotFound, "GET", path, "")
 	}
 	h.Stop()
-	if none := start(t, Config{OpsListen: none}); none.Ops != "" || !strings.Contains(none.log.String(), `"ops":"none"`) {
-		t.Errorf("it listens on %q: %s", none.Ops, none.log)
+	if quiet := start(t, Config{OpsListen: none}); quiet.Ops != "" || !strings.Contains(quiet.log.String(), `"ops":"none"`) {
+		t.Errorf("it listens on %q: %s", quiet.Ops, quiet.log)
 	}
 	if !strings.Contains(h.log.String(), `"msg":"stopped"`) || strings.Contains(h.log.String(), `"level":"ERROR"`) {
 		t.Errorf("the log is\n%s", h.log)

@@ -104,7 +104,7 @@ func TestSetsHaveABound(t *testing.T) {
 	t.Parallel()
 	const n = 600
 	link := "https://example.org/" + strings.Repeat("d", 2000)
-	memory := &listed{sets: make([]feed.State, n)}
+	memory := &listed{sets: make([]feed.State, n), reads: func() {}}
 	for i := range memory.sets {
 		memory.sets[i] = feed.State{Set: fmt.Sprintf("set-%04d", i), Description: feed.Description{Title: strings.Repeat("t", 1000), DescribedBy: link, ResourceList: link, ResourceDump: link, ChangeDump: link}}
 	}

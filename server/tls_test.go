@@ -144,9 +144,11 @@ func TestFollowTLS(t *testing.T) {
 		if err := json.Unmarshal([]byte(page), &at); err != nil {
 			t.Fatal(err)
 		}
-		go s.publish(1, 10)
-		if _, page = asked(t, c, "GET", s.topic("demo")+"?since="+at.Cursor+"&wait=30s", ""); strings.Count(page, `"loc":`) != 1 {
-			t.Errorf("long poll: %s", page)
+		polled := make(chan *http.Response, 1)
+		go func() { polled <- ask(t, c, "GET", s.topic("demo")+"?since="+at.Cursor+"&wait=30s", nil) }()
+		s.publish(1, 10)
+		if page, err := io.ReadAll((<-polled).Body); err != nil || strings.Count(string(page), `"loc":`) != 1 {
+			t.Errorf("long poll: %s, %v", page, err)
 		}
 		all(1)
 	}
