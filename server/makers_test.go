@@ -68,10 +68,10 @@ func (h *started) confirms(t *testing.T, host string) {
 	})
 }
 
-// gets waits for a delivery after the first of so many.
-func (c *callee) gets(t *testing.T, what string, more int) {
+// gets waits until there were more deliveries than so many.
+func (c *callee) gets(t *testing.T, what string, than int) {
 	t.Helper()
-	untiltest.Done(t, what, func() bool { n, _ := c.noted(); return n > more })
+	untiltest.Done(t, what, func() bool { n, _ := c.noted(); return n > than })
 }
 
 // isDenied waits until the callback is told that its subscription ended.
