@@ -6,12 +6,15 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/rshub/rshub/internal/certificate/certtest"
 )
 
 // New refuses what would break a hub, all at once, and calls the fields by their
 // names.
 func TestNewRefuses(t *testing.T) {
 	known, _ := tokens(t, "operate")
+	pair := certtest.New(t)
 	for _, test := range []struct {
 		name   string
 		config Config
@@ -28,6 +31,10 @@ func TestNewRefuses(t *testing.T) {
 		{"told so", Config{Listen: ":8080", Data: "x", Insecure: true, BaseURL: "https://hub.example.org"}, nil},
 		{"one of several", Config{RedisURL: "redis://x"}, []string{"Config.BaseURL is empty"}},
 		{"NATS alone", Config{Data: "x", NATSURL: "nats://x"}, []string{"Config.NATSURL"}},
+		{"a certificate alone", Config{Data: "x", TLSCertFile: pair.Cert}, []string{"Config.TLSCertFile and Config.TLSKeyFile are a pair"}},
+		{"a key that is none", Config{Data: "x", TLSCertFile: pair.Cert, TLSKeyFile: pair.Cert}, []string{"Config.TLSCertFile: read the certificate in"}},
+		{"TLS by http", Config{Data: "x", TLSCertFile: pair.Cert, TLSKeyFile: pair.Key, BaseURL: "http://hub.example.org"}, []string{"Config.BaseURL is http://hub.example.org, and the hub speaks TLS"}},
+		{"TLS", Config{Data: "x", TLSCertFile: pair.Cert, TLSKeyFile: pair.Key, BaseURL: "https://hub.example.org"}, nil},
 		{"a password", Config{Data: "x", BaseURL: "https://me:secret@hub.example.org"}, []string{"Config.BaseURL is no URL"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {

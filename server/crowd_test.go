@@ -15,12 +15,13 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
+	"github.com/rshub/rshub/internal/certificate"
 	"github.com/rshub/rshub/internal/loggedtest"
 	"github.com/rshub/rshub/internal/untiltest"
 )
 
 // crowdOf serves connections as a hub with so many would.
-func crowdOf(t *testing.T, d shares) (*crowd, string, *loggedtest.Log) {
+func crowdOf(t *testing.T, d shares, certificates ...*certificate.Files) (*crowd, string, *loggedtest.Log) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -30,6 +31,9 @@ func crowdOf(t *testing.T, d shares) (*crowd, string, *loggedtest.Log) {
 	c := newCrowd(l, d, log.Logger(slog.LevelInfo), prometheus.NewRegistry())
 	f := newFront(&requests{log: slog.New(slog.DiscardHandler)}, time.Minute, slog.New(slog.DiscardHandler))
 	f.listener = c
+	for _, files := range certificates {
+		secure(f.public, files)
+	}
 	f.serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/hijack" {
 			return
@@ -114,46 +118,34 @@ func TestCrowd(t *testing.T) {
 	}
 }
 
-// Connections without a request make room for others, those first that wait longest.
+// Connections without a request make room for others, those first that wait longest; where one
+// address has many, for others of the same, so that who keeps silent ones does not lock out a probe
+// that comes from there.
 func TestIdleConnectionsMakeRoom(t *testing.T) {
-	t.Parallel()
-	c, addr, _ := crowdOf(t, shares{users: 4, away: 1})
-	var conns []net.Conn
-	for range 4 {
-		conns = append(conns, reach(t, "", addr, ""))
-	}
-	fmt.Fprint(conns[0], request) // from now on the newest of those that wait
-	begun(conns[0])
-	fmt.Fprint(conns[1], half) // it never sends the rest
-	untiltest.Done(t, "a new connection is served", func() bool {
-		conn := reach(t, "", addr, request)
-		defer conn.Close()
-		return strings.HasPrefix(begun(conn), "HTTP/1.1 200 ")
-	})
-	if testutil.ToFloat64(c.ended) < 1 {
-		t.Error("no connection was ended")
-	}
-	fmt.Fprint(conns[0], request)
-	if begun(conns[0]) == "" {
-		t.Error("the newest was closed")
-	}
-}
-
-// Connections of one address that wait for a request make room for others of the same, so
-// that who keeps many silent ones does not lock out a probe that comes from there.
-func TestIdleConnectionsOfOneAddressMakeRoom(t *testing.T) {
-	t.Parallel()
-	c, addr, _ := crowdOf(t, shares{users: 100, one: 4, away: 2})
-	for range 4 {
-		reach(t, "", addr, half)
-	}
-	untiltest.Done(t, "a new connection is served", func() bool {
-		conn := reach(t, "", addr, request)
-		defer conn.Close()
-		return strings.HasPrefix(begun(conn), "HTTP/1.1 200 ")
-	})
-	if n := testutil.ToFloat64(c.ended); n < 1 || n > 4 {
-		t.Errorf("%v connections were ended", n)
+	for _, d := range []shares{{users: 4, away: 1}, {users: 100, one: 4, away: 2}} {
+		t.Run(fmt.Sprint(d.users), func(t *testing.T) {
+			t.Parallel()
+			c, addr, _ := crowdOf(t, d)
+			var conns []net.Conn
+			for range 4 {
+				conns = append(conns, reach(t, "", addr, ""))
+			}
+			fmt.Fprint(conns[0], request) // from now on the newest of those that wait
+			begun(conns[0])
+			fmt.Fprint(conns[1], half) // it never sends the rest
+			untiltest.Done(t, "a new connection is served", func() bool {
+				conn := reach(t, "", addr, request)
+				defer conn.Close()
+				return strings.HasPrefix(begun(conn), "HTTP/1.1 200 ")
+			})
+			if n := testutil.ToFloat64(c.ended); n < 1 || n > 4 {
+				t.Errorf("%v connections were ended", n)
+			}
+			fmt.Fprint(conns[0], request)
+			if begun(conns[0]) == "" {
+				t.Error("the newest was closed")
+			}
+		})
 	}
 }
 

@@ -1,7 +1,9 @@
 package server
 
 import (
+	"bufio"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -57,4 +59,83 @@ func TestNetHTTPLog(t *testing.T) {
 	if text := log.String(); strings.Count(text, "\n") != 1 || !strings.Contains(text, `"level":"ERROR"`) || !strings.Contains(text, "too many open files") {
 		t.Errorf("the log is %s", text)
 	}
+}
+
+// A recorder counts the pieces of an answer, and the deadlines that were set
+// before each.
+type recorder struct {
+	*httptest.ResponseRecorder
+	deadlines int
+	calls     [][2]int // size of a piece, and deadlines so far
+}
+
+func (r *recorder) SetWriteDeadline(time.Time) error { r.deadlines++; return nil }
+
+func (r *recorder) Write(p []byte) (int, error) {
+	r.calls = append(r.calls, [2]int{len(p), r.deadlines})
+	return r.ResponseRecorder.Write(p)
+}
+
+// A large answer may take its time as a whole: each piece has a deadline.
+func TestDeadlineOfEachPiece(t *testing.T) {
+	body := strings.Repeat("0123456789", 20_000)
+	r := &recorder{ResponseRecorder: httptest.NewRecorder()}
+	withDeadlines(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusOK)
+		if n, err := io.WriteString(w, body); n != len(body) || err != nil {
+			t.Errorf("Write() = %d, %v", n, err)
+		}
+		if n, err := w.Write(nil); n != 0 || err != nil {
+			t.Errorf("Write(nil) = %d, %v", n, err)
+		}
+	}), time.Second).ServeHTTP(r, httptest.NewRequest("GET", "/", nil))
+	if r.Body.String() != body || len(r.calls) != 5 {
+		t.Errorf("%d bytes came in %d pieces", r.Body.Len(), len(r.calls))
+	}
+	for i, call := range r.calls {
+		if call[0] > maxPiece || call[1] != i+2 { // one was for the header
+			t.Errorf("piece %d has %d bytes after %d deadlines", i+1, call[0], call[1])
+		}
+	}
+}
+
+// Who sends all of a large body before reading sees why it was refused.
+func TestRefusedUpload(t *testing.T) {
+	t.Parallel()
+	h := start(t, Config{})
+	const size = 12 << 20
+	for _, test := range []struct {
+		method, path, header string
+		status               int
+	}{
+		{"POST", "/sets/Bad/changes", "", 400},
+		{"POST", "/hub", "Content-Type: application/x-www-form-urlencoded\r\n", 413},
+		{"PUT", "/sets/demo", "", 413},
+		{"POST", "/nowhere", "", 404},
+	} {
+		t.Run(test.path+fmt.Sprint(test.status), func(t *testing.T) {
+			t.Parallel()
+			conn := reach(t, "", strings.TrimPrefix(h.URL, "http://"), fmt.Sprintf("%s %s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n%sContent-Length: %d\r\n\r\n", test.method, test.path, test.header, size))
+			if _, err := io.CopyN(conn, zeros{}, size); err != nil {
+				t.Fatalf("send the body: %v", err)
+			}
+			resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+			if err != nil {
+				t.Fatalf("read the answer: %v", err)
+			}
+			defer resp.Body.Close()
+			if resp.StatusCode != test.status {
+				t.Errorf("status %d, want %d", resp.StatusCode, test.status)
+			}
+		})
+	}
+}
+
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) {
+	for i := range p {
+		p[i] = '0'
+	}
+	return len(p), nil
 }

@@ -3,10 +3,10 @@ package server
 import (
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
-	"github.com/rshub/rshub/access"
 	"github.com/rshub/rshub/internal/servertest"
 )
 
@@ -67,7 +67,7 @@ func TestGuard(t *testing.T) {
 				hubs[of] = start(guarded, test.config)
 			}
 			h := hubs[of]
-			headers := []string{"Authorization", "Bearer " + texts[0]}
+			headers := bearer(texts[0])
 			if test.host != "" {
 				headers = append(headers, "Host", test.host)
 			}
@@ -131,8 +131,7 @@ func TestPreflight(t *testing.T) {
 	resp, body = ask("https://evil.example")
 	checkProblem(t, resp, body, http.StatusForbidden, "origin")
 	// Without an Origin it is no preflight.
-	resp, body = servertest.Do(t, "OPTIONS", h.URL+"/sets/demo/changes", "")
-	checkProblem(t, resp, body, http.StatusMethodNotAllowed, "method-not-allowed")
+	h.refuses(http.StatusMethodNotAllowed, "method-not-allowed", "OPTIONS", "/sets/demo/changes", "")
 }
 
 // A client without a Host header is no browser, and cannot be led here by a name that
@@ -162,11 +161,8 @@ func TestNoHost(t *testing.T) {
 // A page elsewhere cannot use the name that it has bound anew where anyone has rights,
 // though there are tokens, and cannot have what is for operators begin.
 func TestPagesElsewhere(t *testing.T) {
-	file, _ := servertest.Tokens("operate")
-	known, err := access.ReadTokens(strings.NewReader(file + "anyone - follow:*,publish:*\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	t.Parallel()
+	known, _ := tokens(t, "operate", "anyone - follow:*,publish:*")
 	const browser = "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36"
 	public, open := start(t, Config{Callers: known}), start(t, Config{})
 	for _, test := range []struct {
@@ -203,5 +199,56 @@ func TestPagesElsewhere(t *testing.T) {
 				t.Errorf("%s: %s is %q", test.name, header, got)
 			}
 		}
+	}
+}
+
+// Where sets are configured, who may publish by nothing but anyone's rights does not find out
+// which of them are private. For other hubs TestMatrix says so.
+func TestPrivateToPublishers(t *testing.T) {
+	t.Parallel()
+	known, texts := tokens(t, "publish:*,follow:*,operate", "follow:other", "anyone - follow:*,publish:*")
+	h := start(t, Config{Callers: known, Sets: []string{"hidden", "shown"}})
+	owner := bearer(texts[0])
+	h.Publish("hidden", owner...)
+	h.describes("hidden", `{"title":"the hidden one","private":true,"changelist":"https://example.org/list.xml"}`, owner...)
+	atHub := slices.Concat(asJSON, []string{"Link", `<` + h.URL + `/sets/SET/changes>; rel="self", <` + h.URL + `/hub>; rel="hub"`})
+	for _, r := range []struct {
+		method, path, body string
+		headers            []string
+	}{
+		{"POST", "/hub", "hub.mode=publish&hub.topic=" + h.URL + "/sets/SET/changes", asForm}, // makes no set
+		{"POST", "/sets/SET/changes", aPage, asJSON},
+		{"POST", "/sets/SET/changes", "nonsense", asJSON},
+		{"POST", "/sets/SET/changes", "nonsense", asText},
+		{"POST", "/sets/SET/changes", "", asJSON},
+		{"POST", "/sets/SET/changes", aLine, asNDJSON},
+		{"POST", "/hub", aPage, atHub},
+		{"POST", "/hub", "nonsense", atHub},
+		{"PUT", "/sets/SET", `{"title":"mine"}`, nil},
+		{"PUT", "/sets/SET", `{"complete":true}`, nil},
+		{"PUT", "/sets/SET", `nonsense`, nil},
+		{"GET", "/sets/SET", "", nil},
+		{"GET", "/sets/SET/changes?since=now", "", []string{"Accept", "text/event-stream"}},
+		{"DELETE", "/sets/SET", "", nil},
+	} {
+		h.alike(t, r.method, r.path, r.body, r.headers, "hidden", "absent")
+		h.alike(t, r.method, r.path, r.body, append(bearer(texts[1]), r.headers...), "hidden", "absent")
+	}
+}
+
+// alike checks that a request is answered alike for two sets. In its texts SET is the set.
+func (h *started) alike(t *testing.T, method, path, body string, headers []string, one, other string) {
+	t.Helper()
+	ask := func(set string) string {
+		fill := strings.NewReplacer("SET", set).Replace
+		filled := slices.Clone(headers)
+		for i := range filled {
+			filled[i] = fill(filled[i])
+		}
+		resp, text := servertest.Do(t, method, h.URL+fill(path), fill(body), filled...)
+		return seen(resp, text, set)
+	}
+	if a, b := ask(one), ask(other); a != b {
+		t.Errorf("%s %s %q with %q is answered for %s so:\n%s\nand for %s so:\n%s", method, path, body, headers, one, a, other, b)
 	}
 }

@@ -3,7 +3,6 @@ package server
 import (
 	"encoding/json"
 	"fmt"
-	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -16,16 +15,13 @@ import (
 // What a set holds is read at URLs that its documents and links name, and nothing names
 // what there is not.
 func TestInventories(t *testing.T) {
+	t.Parallel()
 	h := start(t, Config{})
 	h.Publish("demo")
 	set := h.URL + "/sets/demo"
 	get := func(path string, status int) string {
 		t.Helper()
-		resp, body := servertest.Do(t, "GET", set+path, "")
-		if resp.StatusCode != status {
-			t.Fatalf("%s is %d %s, want %d", path, resp.StatusCode, body, status)
-		}
-		return body
+		return h.wants(status, "GET", "/sets/demo"+path, "")
 	}
 	linked := func(path string) (all []string) {
 		resp, _ := servertest.Do(t, "GET", set+path, "")
@@ -46,11 +42,8 @@ func TestInventories(t *testing.T) {
 			t.Errorf("%s links to %q", path, got)
 		}
 	}
-	resp, body := servertest.Do(t, "GET", set+"/resourcelist.xml", "")
-	checkProblem(t, resp, body, http.StatusNotFound, "incomplete")
-	if resp, body := servertest.Do(t, "PUT", set, `{"complete":true}`); resp.StatusCode != http.StatusOK {
-		t.Fatalf("complete is %d %s", resp.StatusCode, body)
-	}
+	h.refuses(http.StatusNotFound, "incomplete", "GET", "/sets/demo/resourcelist.xml", "")
+	h.describes("demo", `{"complete":true}`)
 	untiltest.Done(t, "there is a Resource List", func() bool {
 		resp, _ := servertest.Do(t, "GET", set+"/resourcelist.xml", "")
 		return resp.StatusCode == http.StatusOK
@@ -69,9 +62,7 @@ func TestInventories(t *testing.T) {
 	if body := get("/capabilitylist.xml", http.StatusOK); !strings.Contains(body, set+"/resourcelist.xml") || !strings.Contains(body, feed.RelAudit) {
 		t.Errorf("the Capability List is %s", body)
 	}
-	if resp, body := servertest.Do(t, "PUT", set, `{"inventory":"off"}`); resp.StatusCode != http.StatusOK {
-		t.Fatalf("off is %d %s", resp.StatusCode, body)
-	}
+	h.describes("demo", `{"inventory":"off"}`)
 	for _, path := range []string{"/resources", "/audit", "/changes?since=baseline", "/resourcelist.xml"} {
 		get(path, http.StatusNotFound)
 	}
@@ -92,11 +83,10 @@ func TestNoInventories(t *testing.T) {
 	h.Publish("demo")
 	for _, request := range []string{"GET /resources", "GET /audit", "GET /changes?since=baseline", "GET /resourcelist.xml", "PUT "} {
 		method, path, _ := strings.Cut(request, " ")
-		resp, body := servertest.Do(t, method, h.URL+"/sets/demo"+path, map[string]string{"PUT": `{"complete":true}`}[method])
-		checkProblem(t, resp, body, http.StatusNotFound, "no-inventory")
+		h.refuses(http.StatusNotFound, "no-inventory", method, "/sets/demo"+path, map[string]string{"PUT": `{"complete":true}`}[method])
 	}
 	resp, _ := servertest.Do(t, "GET", h.URL+"/sets/demo/changes", "")
-	_, list := servertest.Do(t, "GET", h.URL+"/sets/demo/capabilitylist.xml", "")
+	list := h.wants(200, "GET", "/sets/demo/capabilitylist.xml", "")
 	if links := feed.ParseLinks(resp.Header.Values("Link")); len(links) != 2 || strings.Contains(list, feed.RelBaseline) {
 		t.Errorf("the topic links to %v, and the Capability List is %s", links, list)
 	}
@@ -112,28 +102,12 @@ func TestNoInventories(t *testing.T) {
 func TestReadersLimits(t *testing.T) {
 	t.Parallel()
 	h := start(t, Config{MaxBaselines: 1, MaxAudits: 1})
-	set, long := h.URL+"/sets/demo", strings.Repeat("x", 1_900)
-	const count = 4_000 // more than what a connection holds that nobody reads
-	put := func(body string) {
-		t.Helper()
-		if resp, body := servertest.Do(t, "PUT", set, body); resp.StatusCode != http.StatusOK {
-			t.Fatalf("PUT is %d %s", resp.StatusCode, body)
-		}
-	}
-	put(`{"inventory":"off"}`) // so that the first one has all resources
-	for from := 0; from < count; from += 1_000 {
-		var changes []string
-		for i := range 1_000 {
-			changes = append(changes, fmt.Sprintf(`{"loc":"https://example.org/%s/%06d","change":"created"}`, long, from+i))
-		}
-		if resp, body := servertest.Do(t, "POST", set+"/changes", `{"changes":[`+strings.Join(changes, ",")+`]}`, "Content-Type", "application/json"); resp.StatusCode != http.StatusOK {
-			t.Fatalf("publish is %d %s", resp.StatusCode, body)
-		}
-	}
-	put(`{"inventory":"on"}`)
+	const count = 4_000                        // more than what a connection holds that nobody reads
+	h.describes("demo", `{"inventory":"off"}`) // so that the first one has all resources
+	h.wants(200, "POST", "/sets/demo/changes", changes(count, 1_900), asNDJSON...)
+	h.describes("demo", `{"inventory":"on"}`)
 	untiltest.Done(t, "the inventory is written with all resources", func() bool { // a baseline of fewer is soon over
-		_, body := servertest.Do(t, "GET", h.URL+"/sets?details=1", "")
-		return strings.Contains(body, fmt.Sprintf(`"resources":%d`, count))
+		return strings.Contains(h.wants(200, "GET", "/sets?details=1", ""), fmt.Sprintf(`"resources":%d`, count))
 	})
 	for _, test := range []struct {
 		path, accept string
@@ -145,10 +119,10 @@ func TestReadersLimits(t *testing.T) {
 		ask := func(other string) (*http.Response, string) {
 			method, path, _ := strings.Cut(other, " ")
 			question := map[string]string{"POST": `{"at":"0-0","by":"position","ranges":[{"count":0,"digest":"00000000000000000000000000000000"}]}`}[method]
-			return servertest.Do(t, method, set+path, question)
+			return servertest.Do(t, method, h.URL+"/sets/demo"+path, question)
 		}
-		stalled := reach(t, "", strings.TrimPrefix(h.URL, "http://"), "")
-		if err := stalled.(*net.TCPConn).SetReadBuffer(64 << 10); err != nil {
+		stalled, err := smallBuffer(64<<10)(t.Context(), "tcp", strings.TrimPrefix(h.URL, "http://"))
+		if err != nil {
 			t.Fatal(err)
 		}
 		fmt.Fprintf(stalled, "GET /sets/demo%s HTTP/1.1\r\nHost: localhost\r\nAccept: %s\r\n\r\n", test.path, test.accept)

@@ -1,26 +1,18 @@
 package server
 
 import (
-	"context"
-	"errors"
-	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
 	"strings"
-	"sync"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/rshub/rshub/access"
-	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/internal/forwarded"
-	"github.com/rshub/rshub/internal/loggedtest"
 	"github.com/rshub/rshub/internal/servertest"
 	"github.com/rshub/rshub/internal/untiltest"
 	"github.com/rshub/rshub/limit"
@@ -39,17 +31,10 @@ func limits(t testing.TB, text string) limit.Limits {
 // Limits count for callers and addresses, each on its own; operators and probes get in
 // whatever others have used up.
 func TestLimitsOfEach(t *testing.T) {
-	file, texts := servertest.Tokens("publish:*", "publish:* limits=publishes:2/h", "publish:* operate", "anyone - follow:*")
-	known, err := access.ReadTokens(strings.NewReader(file))
-	if err != nil {
-		t.Fatal(err)
-	}
+	known, texts := tokens(t, "publish:*", "publish:* limits=publishes:2/h", "publish:* operate", "anyone - follow:*")
 	h := start(t, Config{
 		Callers: known, CallerLimits: limits(t, "publishes:4/h,requests:none"), AddressLimits: limits(t, "requests:20/h"),
 	})
-	publish := func(token string) (*http.Response, string) {
-		return servertest.Do(t, "POST", h.URL+"/sets/demo/changes", servertest.OneChange, "Content-Type", "application/json", "Authorization", "Bearer "+token)
-	}
 	for i, test := range []struct {
 		caller int
 		want   string // in the detail of the problem; empty: it is taken
@@ -58,7 +43,7 @@ func TestLimitsOfEach(t *testing.T) {
 		{0, ""}, {0, ""}, {0, ""}, {0, ""}, {0, "callera has reached its limit of 4 publishes in an hour"},
 		{2, ""}, {2, ""},
 	} {
-		resp, body := publish(texts[test.caller])
+		resp, body := servertest.Do(t, "POST", h.topic("demo"), aPage, append(asJSON[:2:2], bearer(texts[test.caller])...)...)
 		if test.want == "" {
 			if resp.StatusCode != http.StatusOK {
 				t.Errorf("publish %d: %d %s", i, resp.StatusCode, body)
@@ -76,17 +61,14 @@ func TestLimitsOfEach(t *testing.T) {
 		servertest.Do(t, "GET", h.URL+"/sets", "")
 		servertest.Do(t, "GET", h.URL+"/sets", "", "Authorization", "Bearer wrong")
 	}
-	for _, headers := range [][]string{nil, {"Authorization", "Bearer wrong"}} {
-		resp, body := servertest.Do(t, "GET", h.URL+"/sets", "", headers...)
-		if detail := checkProblem(t, resp, body, http.StatusTooManyRequests, "limit"); !strings.Contains(detail, "the address 127.0.0.1 has reached its limit of 20 requests in an hour") {
+	for _, headers := range [][]string{nil, bearer("wrong")} {
+		if detail := h.refuses(http.StatusTooManyRequests, "limit", "GET", "/sets", "", headers...); !strings.Contains(detail, "the address 127.0.0.1 has reached its limit of 20 requests in an hour") {
 			t.Error(detail)
 		}
 	}
-	if resp, body := servertest.Do(t, "GET", h.URL+"/sets", "", "Authorization", "Bearer "+texts[0]); resp.StatusCode != http.StatusOK {
-		t.Errorf("a caller from there: %d %s", resp.StatusCode, body)
-	}
+	h.wants(200, "GET", "/sets", "", bearer(texts[0])...) // a caller from there
 	for _, url := range []string{h.URL + "/sets", h.Ops + "/readyz", h.Ops + "/metrics", h.Ops + "/debug/pprof/"} {
-		if resp, body := servertest.Do(t, "GET", url, "", "Authorization", "Bearer "+texts[2]); resp.StatusCode != http.StatusOK {
+		if resp, body := servertest.Do(t, "GET", url, "", bearer(texts[2])...); resp.StatusCode != http.StatusOK {
 			t.Errorf("an operator at %s: %d %s", url, resp.StatusCode, body)
 		}
 	}
@@ -103,7 +85,7 @@ func TestLimitsOfEach(t *testing.T) {
 func TestConnectionLimit(t *testing.T) {
 	known, texts := tokens(t, "publish:* operate", "anyone - follow:*")
 	h := start(t, Config{Callers: known, AddressLimits: limits(t, "connections:3"), Metrics: prometheus.NewRegistry()})
-	servertest.Do(t, "PUT", h.URL+"/sets/demo", "{}", "Authorization", "Bearer "+texts[0], "Content-Type", "application/json")
+	h.describes("demo", "{}", bearer(texts[0])...)
 	addr := strings.TrimPrefix(h.URL, "http://")
 	open := func(how string) net.Conn {
 		t.Helper()
@@ -121,7 +103,7 @@ func TestConnectionLimit(t *testing.T) {
 		t.Fatal(answer)
 	}
 	three := open("?since=now&wait=1m HTTP/1.1\r\nHost: localhost")
-	untiltest.Done(t, "the poll waits", func() bool { return h.value(t, `rshub_followers{kind="longpoll"}`) == 1 })
+	untiltest.Done(t, "the poll waits", func() bool { return h.value(`rshub_followers{kind="longpoll"}`) == 1 })
 	if answer := begun(open(stream)); !strings.HasPrefix(answer, "HTTP/1.1 429 ") || !strings.Contains(strings.ToLower(answer), "ratelimit-policy: \"connections\";q=3\r\n") {
 		t.Error(answer)
 	}
@@ -136,271 +118,51 @@ func TestConnectionLimit(t *testing.T) {
 	}
 }
 
-// A set that keeps as much as it may is found within seconds, and a set that is near is
-// looked at often.
-func TestQuota(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var mu sync.Mutex
-		kept, looks := map[string]int64{"big": 900, "small": 10}, map[string]int{}
-		log := &loggedtest.Log{}
-		s := &store{
-			kept: func(_ context.Context, set string) (int64, error) {
-				mu.Lock()
-				defer mu.Unlock()
-				looks[set]++
-				if set == "broken" {
-					return 0, errors.New("no answer")
-				}
-				return kept[set], nil
-			},
-			capacity: func(context.Context) (int64, error) { return 1000, nil },
-		}
-		q := newQuota(s, 0, log.Logger(slog.LevelInfo))
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan struct{})
-		go func() { defer close(done); _ = q.run(ctx) }()
-		synctest.Wait()
-		for _, set := range []string{"big", "small"} {
-			q.grew(set)
-			if _, full := q.full(set); full {
-				t.Errorf("%s is full before anybody looked", set)
-			}
-		}
-		time.Sleep(quotaEvery + 1)
-		synctest.Wait()
-		if most, full := q.full("big"); !full || most != 800 {
-			t.Errorf("big: %d, %v", most, full)
-		}
-		if _, full := q.full("small"); full {
-			t.Error("small is full")
-		}
-		time.Sleep(5 * quotaEvery)
-		synctest.Wait()
-		mu.Lock()
-		if looks["big"] < 5 || looks["small"] != 1 {
-			t.Errorf("looks: %v", looks)
-		}
-		mu.Unlock()
-		for range quotaOften {
-			q.grew("small")
-		}
-		time.Sleep(quotaEvery)
-		synctest.Wait()
-		mu.Lock()
-		if looks["small"] != 2 {
-			t.Errorf("%d looks at a set that much was published to", looks["small"])
-		}
-		kept["big"] = 700
-		mu.Unlock()
-		time.Sleep(quotaEvery)
-		synctest.Wait()
-		if _, full := q.full("big"); full {
-			t.Error("big is still full")
-		}
-		if text := log.String(); strings.Count(text, "\n") != 2 || !strings.Contains(text, "takes changes again") {
-			t.Errorf("the log is %s", text)
-		}
-		mu.Lock()
-		kept["big"], kept["small"] = 0, 0
-		mu.Unlock()
-		time.Sleep(2 * quotaForget)
-		synctest.Wait()
-		q.full("not-there") // nobody could publish to it
-		if len(q.sets) != 0 {
-			t.Errorf("%d sets are known", len(q.sets))
-		}
-		cancel()
-		<-done
-	})
-}
-
-// Whoever publishes to many sets does not get the full ones forgotten, nor keeps new ones
-// from being measured.
-func TestQuotaOfManySets(t *testing.T) {
-	t.Parallel()
-	q := newQuota(&store{kept: func(_ context.Context, set string) (int64, error) {
-		if strings.HasPrefix(set, "big") {
-			return 1000, nil
-		}
-		return 1, nil
-	}}, 800, slog.New(slog.DiscardHandler))
-	q.grew("big1")
-	for i := range mostMeasured {
-		q.grew(fmt.Sprint(i))
-	}
-	q.look(t.Context(), time.Now())
-	for i := range 5000 {
-		q.grew(fmt.Sprint("more", i))
-	}
-	q.grew("big2")
-	q.look(t.Context(), time.Now())
-	for _, set := range []string{"big1", "big2"} {
-		if _, full := q.full(set); !full {
-			t.Errorf("%s is not full", set)
-		}
-	}
-	if n := len(q.sets); n > mostMeasured {
-		t.Errorf("%d sets are measured", n)
-	}
-}
-
-// The sets of one maker keep together no more than one set; those of others go on.
-func TestQuotaOfAMaker(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var mu sync.Mutex
-		kept := map[string]int64{"alice1": 30, "alice2": 40, "alice3": 20, "bob": 60}
-		s := &store{
-			kept: func(_ context.Context, set string) (int64, error) {
-				mu.Lock()
-				defer mu.Unlock()
-				if _, ok := kept[set]; !ok {
-					return 0, feed.ErrNoSet
-				}
-				return kept[set], nil
-			},
-			maker: func(_ context.Context, set string) (string, error) { return strings.TrimRight(set, "123"), nil },
-		}
-		q := newQuota(s, 100, slog.New(slog.DiscardHandler))
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan struct{})
-		go func() { defer close(done); _ = q.run(ctx) }()
-		look := func(want string) {
-			t.Helper()
-			for _, set := range []string{"alice1", "alice2", "alice3", "bob"} {
-				q.grew(set)
-			}
-			time.Sleep(quotaSeldom + quotaEvery)
-			synctest.Wait()
-			got := ""
-			for _, set := range []string{"alice1", "alice2", "alice3", "bob"} {
-				if _, full := q.full(set); full {
-					got += set + " "
-				}
-			}
-			if got != want {
-				t.Errorf("full are %q, want %q", got, want)
-			}
-		}
-		look("")
-		keep := func(set string, bytes int64) {
-			mu.Lock()
-			defer mu.Unlock()
-			if kept[set] = bytes; bytes == 0 {
-				delete(kept, set)
-			}
-		}
-		keep("alice3", 30)
-		look("alice1 alice2 alice3 ")
-		keep("alice2", 0) // it is deleted
-		look("")
-		keep("bob", 100)
-		look("bob ")
-		time.Sleep(2 * quotaForget)
-		synctest.Wait()
-		keep("alice1", 80)         // also after a long time in which nobody published to alice3
-		look("alice1 alice3 bob ") // alice2 is gone, and whoever makes it anew may be another
-		cancel()
-		<-done
-	})
-}
-
-// A set of real data on the disk reaches its quota, and others go on.
-func TestQuotaOnDisk(t *testing.T) {
-	t.Parallel()
-	h := start(t, Config{SetQuota: 1})
-	h.Publish("demo")
-	// The newest changes are not counted before the store has written them down. It does so
-	// when it opens.
-	h.Stop()
-	h = start(t, Config{SetQuota: 1, Data: h.data})
-	var body string
-	untiltest.Done(t, "the set is full", func() bool {
-		var resp *http.Response
-		resp, body = servertest.Do(t, "POST", h.URL+"/sets/demo/changes", aLine, "Content-Type", "application/x-ndjson")
-		return resp.StatusCode == http.StatusInsufficientStorage
-	})
-	if !strings.Contains(body, "set-full") || !strings.Contains(body, "set demo keeps as much") {
-		t.Error(body)
-	}
-	h.Publish("other")
-}
-
 // Behind a proxy one client does not get all connections, whoever it is, and gives back what it has.
 // A connection of its own counts where it is taken, and the operators' requests do not count.
 func TestShareBehindAProxy(t *testing.T) {
 	const one = 2
-	admins := make(map[string]access.Caller)
-	for name, rights := range map[string]string{"alice": "follow:*", "root": "operate"} {
-		r, err := access.ParseRights(rights)
-		if err != nil {
-			t.Fatal(err)
-		}
-		admins[name] = access.Caller{Name: name, Rights: r}
-	}
-	for _, test := range []struct {
-		name, token string
-		tokens      bool
-		bounded     bool
+	known, texts := tokens(t, "follow:*", "operate")
+	for name, test := range map[string]struct {
+		callers access.Authenticator
+		header  []string
+		bounded bool
 	}{
-		{"without tokens", "", false, true},
-		{"a caller", "alice", true, true},
-		{"an operator", "root", true, false},
+		"without tokens": {nil, bearer(""), true},
+		"a caller":       {known, bearer(texts[0]), true},
+		"an operator":    {known, bearer(texts[1]), false},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			config := &Config{}
-			if test.tokens {
-				config.Callers = named(admins)
+		c := newCallers(&Config{Callers: test.callers}, prometheus.NewRegistry(), &problem.Adapter{Logger: slog.New(slog.DiscardHandler)}, slog.New(slog.DiscardHandler))
+		c.share = limit.New(limit.Options{Address: limit.Limits{limit.Connections: {Most: one}}})
+		requests := &requests{log: slog.New(slog.DiscardHandler), proxies: forwarded.Proxies{netip.MustParsePrefix("10.0.0.0/8")}}
+		var held []func()
+		h := requests.logged(c.limited(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			held = append(held, holdVisit(r.Context())) // as a WebSocket does
+		})), slog.LevelError)
+		ask := func(peer, client string, want bool) {
+			t.Helper()
+			r := httptest.NewRequest(http.MethodGet, "/", nil)
+			r.RemoteAddr = peer
+			if client != "" {
+				r.Header.Set("X-Forwarded-For", client)
 			}
-			c := newCallers(config, prometheus.NewRegistry(), &problem.Adapter{Logger: slog.New(slog.DiscardHandler)}, slog.New(slog.DiscardHandler))
-			c.share = limit.New(limit.Options{Address: limit.Limits{limit.Connections: {Most: one}}})
-			requests := &requests{log: slog.New(slog.DiscardHandler), proxies: forwarded.Proxies{netip.MustParsePrefix("10.0.0.0/8")}}
-			var held []func()
-			h := requests.logged(c.limited(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-				held = append(held, holdVisit(r.Context())) // as a WebSocket does
-			})), slog.LevelError)
-			ask := func(peer, client string) int {
-				r := httptest.NewRequest(http.MethodGet, "/", nil)
-				r.RemoteAddr = peer
-				if client != "" {
-					r.Header.Set("X-Forwarded-For", client)
-				}
-				r.Header.Set("Authorization", test.token)
-				w := httptest.NewRecorder()
-				h.ServeHTTP(w, r)
-				return w.Code
+			r.Header.Set(test.header[0], test.header[1])
+			w := httptest.NewRecorder()
+			if h.ServeHTTP(w, r); (w.Code == http.StatusOK) != want || !want && w.Code != http.StatusTooManyRequests {
+				t.Errorf("%s: %s for %q with %d held is answered %d", name, peer, client, len(held), w.Code)
 			}
-			const proxy, client = "10.0.0.1:5", "198.51.100.1"
-			for range one {
-				if status := ask(proxy, client); status != http.StatusOK {
-					t.Fatalf("within the share: %d", status)
-				}
-			}
-			if status := ask(proxy, client); (status == http.StatusTooManyRequests) != test.bounded {
-				t.Errorf("beyond the share: %d", status)
-			}
-			for _, other := range []struct{ peer, client string }{{proxy, "198.51.100.2"}, {proxy, ""}, {client + ":5", ""}} {
-				if status := ask(other.peer, other.client); status != http.StatusOK {
-					t.Errorf("%v: %d", other, status)
-				}
-			}
-			for _, release := range held {
-				release()
-			}
-			if status := ask(proxy, client); status != http.StatusOK {
-				t.Errorf("when all are closed: %d", status)
-			}
-		})
+		}
+		const proxy, client = "10.0.0.1:5", "198.51.100.1"
+		for range one {
+			ask(proxy, client, true)
+		}
+		ask(proxy, client, !test.bounded)
+		ask(proxy, "198.51.100.2", true)
+		ask(proxy, "", true)
+		ask(client+":5", "", true)
+		for _, release := range held {
+			release()
+		}
+		ask(proxy, client, true)
 	}
-}
-
-// named knows callers by their names.
-type named map[string]access.Caller
-
-func (n named) Version() uint64                                 { return 0 }
-func (n named) Watch(ctx context.Context)                       { <-ctx.Done() }
-func (n named) Err() error                                      { return nil }
-func (n named) Named(name, _ string) (c access.Caller, ok bool) { c, ok = n[name]; return c, ok }
-
-func (n named) Caller(r *http.Request) (access.Caller, error) {
-	return n[r.Header.Get("Authorization")], nil
 }

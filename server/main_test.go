@@ -1,8 +1,11 @@
 package server
 
 import (
+	"bufio"
 	"cmp"
 	"encoding/json"
+	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"os"
@@ -11,7 +14,9 @@ import (
 
 	"github.com/rshub/rshub/access"
 	"github.com/rshub/rshub/internal/loggedtest"
+	"github.com/rshub/rshub/internal/metricstest"
 	"github.com/rshub/rshub/internal/servertest"
+	"github.com/rshub/rshub/internal/untiltest"
 	"github.com/rshub/rshub/problem"
 	"github.com/rshub/rshub/resourcesync"
 )
@@ -49,8 +54,45 @@ func start(t *testing.T, c Config, level ...slog.Level) *started {
 	return h
 }
 
+// wants makes a request of a path, which has to be answered with a status, and returns the
+// body of the answer.
+func (h *started) wants(status int, method, path, body string, headers ...string) string {
+	h.Testing().Helper()
+	resp, text := servertest.Do(h.Testing(), method, h.URL+path, body, headers...)
+	if resp.StatusCode != status {
+		h.Testing().Fatalf("%s %s: %d %.500s, want %d", method, path, resp.StatusCode, text, status)
+	}
+	return text
+}
+
+// describes puts a description of a set.
+func (h *started) describes(set, description string, headers ...string) string {
+	h.Testing().Helper()
+	return h.wants(http.StatusOK, "PUT", "/sets/"+set, description, headers...)
+}
+
+// refuses makes a request of a path, which has to be answered with a problem of a kind, and
+// returns its detail.
+func (h *started) refuses(status int, kind, method, path, body string, headers ...string) string {
+	h.Testing().Helper()
+	resp, text := servertest.Do(h.Testing(), method, h.URL+path, body, headers...)
+	return checkProblem(h.Testing(), resp, text, status, kind)
+}
+
+// says waits until the log has a text.
+func (h *started) says(text string) {
+	h.Testing().Helper()
+	untiltest.Done(h.Testing(), "the log has "+text, func() bool { return strings.Contains(h.log.String(), text) })
+}
+
+// value returns the value of one of the hub's metrics.
+func (h *started) value(name string) float64 {
+	h.Testing().Helper()
+	return metricstest.Values(h.Testing(), h.server.metrics)[name]
+}
+
 // checkProblem checks that an answer is a problem of a kind, and returns its detail.
-func checkProblem(t *testing.T, resp *http.Response, body string, status int, kind string) string {
+func checkProblem(t testing.TB, resp *http.Response, body string, status int, kind string) string {
 	t.Helper()
 	var p problem.Problem
 	if err := json.Unmarshal([]byte(body), &p); err != nil || resp.Header.Get("Content-Type") != "application/problem+json" {
@@ -61,6 +103,97 @@ func checkProblem(t *testing.T, resp *http.Response, body string, status int, ki
 		t.Errorf("the problem is %d %s, want %d %s", resp.StatusCode, body, status, kind)
 	}
 	return p.Detail
+}
+
+// ask makes a request by a client, and leaves the body of the answer to be read.
+func ask(t testing.TB, by *http.Client, method, url string, body io.Reader, headers ...string) *http.Response {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), method, url, body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := 0; i < len(headers); i += 2 {
+		r.Header.Add(headers[i], headers[i+1])
+	}
+	r.Host = r.Header.Get("Host") // empty: the URL's
+	resp, err := by.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { resp.Body.Close() })
+	return resp
+}
+
+// asked makes a request by a client, and reads the body of the answer.
+func asked(t testing.TB, by *http.Client, method, url, body string, headers ...string) (*http.Response, string) {
+	t.Helper()
+	resp := ask(t, by, method, url, strings.NewReader(body), headers...)
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp, string(text)
+}
+
+// A stream is an event stream that is read all the time.
+type stream struct {
+	t     testing.TB
+	what  string
+	lines chan string // closed at the end
+	err   error       // how it ended; only after lines is closed
+}
+
+// events follows a topic by an event stream, from now on, until the test ends.
+func events(t testing.TB, by *http.Client, topic string, headers ...string) *stream {
+	t.Helper()
+	resp := ask(t, by, "GET", topic+"?since=now", nil, append(headers, "Accept", "text/event-stream")...)
+	if resp.StatusCode != http.StatusOK {
+		t.Fatalf("following %s is answered %d", topic, resp.StatusCode)
+	}
+	s := &stream{t: t, what: "an event stream of " + topic, lines: make(chan string, 10_000)}
+	go func() {
+		defer close(s.lines)
+		lines := bufio.NewScanner(resp.Body)
+		lines.Buffer(nil, 4<<20)
+		for lines.Scan() {
+			s.lines <- lines.Text()
+		}
+		s.err = lines.Err()
+	}()
+	s.gets(`"changes":[]`)
+	return s
+}
+
+// gets waits for a line with a text.
+func (s *stream) gets(text string) {
+	s.t.Helper()
+	s.until(text, func(line string) bool { return strings.Contains(line, text) })
+}
+
+// lives waits for the next sign of life, which is no event.
+func (s *stream) lives() {
+	s.t.Helper()
+	s.until("a sign of life", func(line string) bool { return strings.HasPrefix(line, ":") })
+}
+
+func (s *stream) until(what string, found func(line string) bool) {
+	s.t.Helper()
+	for line := range s.lines {
+		if found(line) {
+			return
+		}
+	}
+	s.t.Fatalf("%s ends without %s: %v", s.what, what, s.err)
+}
+
+// ends waits until the stream has ended, without an error.
+func (s *stream) ends() {
+	s.t.Helper()
+	for range s.lines {
+	}
+	if s.err != nil {
+		s.t.Errorf("%s ends with %v", s.what, s.err)
+	}
 }
 
 // tokens returns what knows the tokens of servertest.Tokens, and the tokens.
@@ -74,8 +207,20 @@ func tokens(t *testing.T, rights ...string) (known *access.Tokens, texts []strin
 	return known, texts
 }
 
+// bearer is the header of a request with a token.
+func bearer(token string) []string { return []string{"Authorization", "Bearer " + token} }
+
+// changes is a body of n changes, as NDJSON, with locs of about size bytes.
+func changes(n, size int) string {
+	var b strings.Builder
+	for i := range n {
+		fmt.Fprintf(&b, `{"loc":"https://example.org/%06d/%s","change":"updated"}`+"\n", i, strings.Repeat("x", size))
+	}
+	return b.String()
+}
+
 // writeFile replaces a file as a whole, as editors and Kubernetes do it.
-func writeFile(t *testing.T, path, text string) {
+func writeFile(t testing.TB, path, text string) {
 	t.Helper()
 	if err := os.WriteFile(path+".new", []byte(text), 0o600); err != nil {
 		t.Fatal(err)

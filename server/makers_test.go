@@ -10,12 +10,13 @@ import (
 	"net/http/httptest"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/go-jose/go-jose/v4"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/rshub/rshub/internal/servertest"
 	"github.com/rshub/rshub/internal/untiltest"
@@ -25,7 +26,6 @@ import (
 type callee struct {
 	*httptest.Server
 	mu     sync.Mutex
-	asked  bool   // whether it was verified
 	took   int    // deliveries
 	denied string // hub.reason
 }
@@ -38,7 +38,6 @@ func newCallee(t *testing.T) *callee {
 		if r.Method == http.MethodPost {
 			c.took++
 		}
-		c.asked = c.asked || r.URL.Query().Has("hub.challenge")
 		c.denied += r.URL.Query().Get("hub.reason")
 		_, _ = io.WriteString(w, r.URL.Query().Get("hub.challenge"))
 	}))
@@ -57,97 +56,102 @@ func (c *callee) noted() (took int, denied string) {
 func (c *callee) subscribe(t *testing.T, h *started, set, secret string, headers ...string) {
 	t.Helper()
 	form := url.Values{"hub.mode": {"subscribe"}, "hub.topic": {cmp.Or(h.server.config.BaseURL, h.URL) + "/sets/" + set + "/changes"}, "hub.callback": {c.URL}, "hub.secret": {secret}}
-	resp, body := servertest.Do(t, "POST", h.URL+"/hub", form.Encode(), append(headers, "Content-Type", "application/x-www-form-urlencoded")...)
-	if resp.StatusCode != http.StatusAccepted {
-		t.Fatalf("subscribing is answered %d: %s", resp.StatusCode, body)
-	}
-	untiltest.Done(t, "the callback is asked", func() bool {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		return c.asked
+	h.wants(http.StatusAccepted, "POST", "/hub", form.Encode(), append(headers, asForm...)...)
+	h.confirms(t, c.Listener.Addr().String())
+}
+
+// confirms waits until a callback at a host has confirmed a request, and that is kept.
+func (h *started) confirms(t *testing.T, host string) {
+	t.Helper()
+	untiltest.Done(t, "the callback confirms", func() bool {
+		return slices.ContainsFunc(h.log.Lines(t, "callbacks: confirmed"), func(line map[string]any) bool { return line["host"] == host })
 	})
+}
+
+// gets waits until there were more deliveries than so many.
+func (c *callee) gets(t *testing.T, what string, than int) {
+	t.Helper()
+	untiltest.Done(t, what, func() bool { n, _ := c.noted(); return n > than })
+}
+
+// isDenied waits until the callback is told that its subscription ended.
+func (c *callee) isDenied(t *testing.T, what string) (why string) {
+	t.Helper()
+	untiltest.Done(t, what, func() bool { _, why = c.noted(); return why != "" })
+	return why
 }
 
 // loopback lets callbacks and sources be on this machine.
 var loopback = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
 
-// A subscription ends within ten seconds when the token that made it is removed, or the set is
-// not for anyone any more. The callback is told, and operators see why. Others go on.
+// A subscription ends when the token that made it is removed, or the set is not for anyone any
+// more. The callback is told, and operators see why. Others go on. How soon it ends is what
+// callback and TestOtherHubMakesPrivate show.
 func TestSubscriptionsEnd(t *testing.T) {
 	t.Parallel()
 	file := newTokensFile(t, "publish:*,follow:*,operate", "follow:a", "anyone - follow:*")
-	h := start(t, Config{Callers: file.open(t), CallbackAllow: loopback})
+	h := start(t, Config{Callers: file.open(t), CallbackAllow: loopback, Metrics: prometheus.NewRegistry()})
 	operator := file.bearer(0)
 	type status struct {
 		Callback, State, Why, By string
 		Signed                   bool
 	}
-	statuses := func(set string) map[string]status {
+	shown := func(set string, c *callee) (found status) {
 		t.Helper()
-		_, body := servertest.Do(t, "GET", h.URL+"/sets/"+set+"/subscriptions", "", operator...)
 		var page struct{ Subscriptions []status }
-		if err := json.Unmarshal([]byte(body), &page); err != nil {
-			t.Fatalf("%v: %s", err, body)
+		if err := json.Unmarshal([]byte(h.wants(200, "GET", "/sets/"+set+"/subscriptions", "", operator...)), &page); err != nil {
+			t.Fatal(err)
 		}
-		all := map[string]status{}
 		for _, s := range page.Subscriptions {
-			all[s.Callback] = s
+			if s.Callback == c.URL {
+				found = s
+			}
 		}
-		return all
+		return found
 	}
 	subscribe := func(set string, headers ...string) *callee {
 		t.Helper()
 		c := newCallee(t)
 		c.subscribe(t, h, set, "s", headers...)
-		untiltest.Done(t, "there is a subscription", func() bool { return statuses(set)[c.URL].State != "" })
 		return c
 	}
-	ended := func(what, set, reason string, begin time.Time, c *callee) {
+	ended := func(what, set, reason string, c *callee) {
 		t.Helper()
-		untiltest.Done(t, what, func() bool { return statuses(set)[c.URL].State == "ended" })
-		untiltest.Done(t, what+": the callback is told", func() bool { _, denied := c.noted(); return denied != "" })
-		if took := time.Since(begin); took > 30*time.Second { // about three seconds; the promise is ten
-			t.Errorf("%s took %v", what, took)
-		}
-		if _, denied := c.noted(); !strings.Contains(denied, reason) || statuses(set)[c.URL].Why != denied || statuses(set)[c.URL].Signed {
-			t.Errorf("%s: the callback is told %q, operators %+v", what, denied, statuses(set)[c.URL])
+		why := c.isDenied(t, what)
+		if s := shown(set, c); !strings.Contains(why, reason) || s.State != "ended" || s.Why != why || s.Signed {
+			t.Errorf("%s: the callback is told %q, operators %+v", what, why, s)
 		}
 	}
-	for _, set := range []string{"a", "b"} {
-		h.Publish(set, operator...)
-	}
+	h.Publish("a", operator...)
+	h.Publish("b", operator...)
 	theirs, ours := subscribe("a", file.bearer(1)...), subscribe("a", operator...)
 	open, hidden := subscribe("a"), subscribe("b")
-	if by := statuses("a")[theirs.URL].By; !strings.HasPrefix(by, "token ") {
+	if by := shown("a", theirs).By; !strings.HasPrefix(by, "token ") {
 		t.Errorf("it was made by %q", by)
 	}
 
 	file.write(t, file.lines[0], file.lines[2])
-	ended("the token is removed", "a", "not valid any more", time.Now(), theirs)
-
-	begin := time.Now()
-	makePrivate(t, h, "b", true, operator...)
-	ended("the set is private", "b", "a token is needed", begin, hidden)
-
-	before, _ := open.noted()
+	ended("the token is removed", "a", "not valid any more", theirs)
 	h.Publish("a", operator...)
-	untiltest.Done(t, "the others get what comes", func() bool {
-		n, _ := open.noted()
-		m, _ := ours.noted()
-		return n > before && m > 0
-	})
-	begin = time.Now()
+	open.gets(t, "others get what comes", 0)
+	ours.gets(t, "our own gets what comes", 0)
+
+	makePrivate(h, "b", true, operator...)
+	ended("the set is private", "b", "a token is needed", hidden)
 	file.write(t, file.lines[0])
-	ended("nothing is open to anyone", "a", "a token is needed", begin, open)
+	ended("nothing is open to anyone", "a", "a token is needed", open)
 	h.Publish("a", operator...)
-	untiltest.Done(t, "our own goes on", func() bool { n, denied := ours.noted(); return n > 1 && denied == "" })
+	ours.gets(t, "our own goes on", 1)
 	if n, _ := theirs.noted(); n != 0 {
 		t.Errorf("%d deliveries after the token was removed", n)
 	}
-	resp, body := servertest.Do(t, "GET", h.Ops+"/metrics", "")
-	if want := `rshub_callback_ended_total{reason="rights"} 3`; resp.StatusCode != 200 || !strings.Contains(body, want) {
-		t.Errorf("the metrics have no %s", want)
+	if n := h.value(`rshub_callback_ended_total{reason="rights"}`); n != 3 {
+		t.Errorf("the metrics have %v that ended", n)
 	}
+	untiltest.Done(t, "the details count what is left, and how much is published", func() bool { // every five seconds
+		body := h.wants(200, "GET", "/sets/a?details=1", "", operator...)
+		return strings.Contains(body, `"followers":1,`) && strings.Contains(body, `"rate":`)
+	})
 }
 
 // A hub without the key to a secret delivers nothing unsigned: it says which key is missing,
@@ -159,7 +163,7 @@ func TestSecretKeys(t *testing.T) {
 	key := func(id string) string { return fmt.Sprintf("%s:%s=", id, strings.Repeat(id[:1], 43)) }
 	begin := func(keys string) *started {
 		t.Helper()
-		return start(t, Config{Data: data, BaseURL: "http://hub.example.org", SecretKeys: keys, CallbackAllow: loopback})
+		return start(t, Config{Data: data, BaseURL: "http://hub.example.org", SecretKeys: keys, CallbackAllow: loopback, Metrics: prometheus.NewRegistry()})
 	}
 	inBackup := func(h *started) bool {
 		t.Helper()
@@ -170,20 +174,15 @@ func TestSecretKeys(t *testing.T) {
 		return strings.Contains(body, secret)
 	}
 	c := newCallee(t)
-	h := begin("")
-	h.Publish("a")
-	c.subscribe(t, h, "a", secret)
 	took := func(h *started, what string) {
 		t.Helper()
 		before, _ := c.noted()
 		h.Publish("a")
-		untiltest.Done(t, what, func() bool { n, _ := c.noted(); return n > before })
+		c.gets(t, what, before)
 	}
-	has := func(h *started, line string) bool {
-		_, body := servertest.Do(t, "GET", h.Ops+"/metrics", "")
-		return strings.Contains(body, "\n"+line+"\n")
-	}
-	untiltest.Done(t, "there is a subscription", func() bool { return has(h, "rshub_callback_subscriptions 1") })
+	h := begin("")
+	h.Publish("a")
+	c.subscribe(t, h, "a", secret)
 	took(h, "in clear")
 	if !inBackup(h) {
 		t.Fatal("without keys there is no secret to be found in a backup")
@@ -192,7 +191,7 @@ func TestSecretKeys(t *testing.T) {
 	for _, keys := range []string{key("AAA"), key("BBB") + "," + key("AAA"), key("BBB")} {
 		h = begin(keys)
 		untiltest.Done(t, "its secret is encrypted with the first key", func() bool {
-			return has(h, "rshub_callback_subscriptions 1") && has(h, "rshub_callback_stale_secrets 0")
+			return h.value("rshub_callback_subscriptions") == 1 && h.value("rshub_callback_stale_secrets") == 0
 		})
 		took(h, "with "+keys)
 		if inBackup(h) {
@@ -200,25 +199,22 @@ func TestSecretKeys(t *testing.T) {
 		}
 		h.Stop()
 	}
+	before, _ := c.noted()
 	for _, keys := range []string{"", key("AAA")} {
 		h = begin(keys)
-		untiltest.Done(t, "the key is missing", func() bool {
-			_, checks := readiness(t, h)
-			d := checks["secret_keys"]
-			return !d.OK && !d.Required && strings.Contains(d.Reason, "BBB")
-		})
-		before, _ := c.noted()
+		untiltest.Done(t, "the key is missing", func() bool { return h.value("rshub_callback_locked") == 1 })
+		if _, checks := readiness(t, h); checks["secret_keys"].OK || checks["secret_keys"].Required || !strings.Contains(checks["secret_keys"].Reason, "BBB") {
+			t.Errorf("ready: %v", checks)
+		}
 		h.Publish("a")
-		_, body := servertest.Do(t, "GET", h.URL+"/sets/a/subscriptions", "")
-		if n, denied := c.noted(); n != before || denied != "" || !strings.Contains(body, `"state":"locked"`) || !strings.Contains(body, "the key BBB") || !has(h, "rshub_callback_locked 1") {
+		body := h.wants(200, "GET", "/sets/a/subscriptions", "")
+		if n, denied := c.noted(); n != before || denied != "" || !strings.Contains(body, `"state":"locked"`) || !strings.Contains(body, "the key BBB") {
 			t.Errorf("%d deliveries, denied %q, shown is %s", n-before, denied, body)
 		}
 		h.Stop()
 	}
-	h = begin(key("BBB"))
-	before, _ := c.noted()
-	untiltest.Done(t, "what waited is delivered", func() bool { n, _ := c.noted(); return n > before })
-	h.Stop()
+	begin(key("BBB"))
+	c.gets(t, "what waited is delivered", before)
 }
 
 // When an issuer withdraws a key, what outlives a JWT that it verified ends: a stream that began with
@@ -226,33 +222,63 @@ func TestSecretKeys(t *testing.T) {
 func TestKeyIsWithdrawn(t *testing.T) {
 	t.Parallel()
 	o := newOffice(t)
-	operator := []string{"Authorization", "Bearer " + o.token(allRights)}
+	operator := bearer(o.token(allRights))
 	h := start(t, Config{Callers: o.open(t, ""), CallbackAllow: loopback})
 	h.Publish("a", operator...)
-	subscribe := func(algorithm jose.SignatureAlgorithm) *callee {
+	begin := func(algorithm jose.SignatureAlgorithm) (*callee, *stream) {
 		t.Helper()
-		c := newCallee(t)
-		c.subscribe(t, h, "a", "", "Authorization", "Bearer "+o.jwt(t, algorithm, "follow:a", nil))
-		untiltest.Done(t, "the subscription is there", func() bool {
-			_, body := servertest.Do(t, "GET", h.URL+"/sets/a/subscriptions", "", operator...)
-			return strings.Contains(body, c.URL)
-		})
-		return c
+		c, token := newCallee(t), o.jwt(t, algorithm, "follow:a", nil)
+		c.subscribe(t, h, "a", "", bearer(token)...)
+		v, _ := ticketFor(h, token, "a", "")
+		return c, events(t, http.DefaultClient, h.topic("a"), "Cookie", ticketCookie+"="+v.Ticket)
 	}
-	stream := func(algorithm jose.SignatureAlgorithm) *followed {
-		t.Helper()
-		v, _ := ticketFor(t, h, o.jwt(t, algorithm, "follow:a", nil), "a", "")
-		return events(t, h, "a", "Cookie", ticketCookie+"="+v.Ticket)
-	}
-	theirs, ours := subscribe(jose.EdDSA), subscribe(jose.RS256)
-	theirStream, ourStream := stream(jose.EdDSA), stream(jose.RS256)
+	theirs, theirStream := begin(jose.EdDSA)
+	ours, ourStream := begin(jose.RS256)
 
 	delete(o.keys, jose.EdDSA)
 	o.writeKeys(t)
-	theirStream.ends(time.Now())
-	untiltest.Done(t, "the subscription ends, and the callback is told", func() bool { _, denied := theirs.noted(); return denied != "" })
+	theirStream.ends()
+	theirs.isDenied(t, "the subscription ends, and the callback is told")
 	before, _ := ours.noted()
 	h.Publish("a", operator...)
-	untiltest.Done(t, "the other subscription goes on", func() bool { n, _ := ours.noted(); return n > before })
-	ourStream.gets()
+	ours.gets(t, "the other subscription goes on", before)
+	ourStream.gets(`"loc"`)
+}
+
+// Whoever made a request sees that it was refused and why, and so do operators. Others do not.
+func TestRequestsOfSubscribers(t *testing.T) {
+	known, texts := tokens(t, "publish:*,follow:*,operate", "follow:a", "follow:a")
+	h := start(t, Config{Callers: known, CallbackAllow: loopback})
+	bearer := func(who int) []string { return bearer(texts[who]) }
+	h.Publish("a", bearer(0)...)
+	callback := httptest.NewServer(http.NotFoundHandler())
+	defer callback.Close()
+	form := "hub.mode=subscribe&hub.topic=" + h.URL + "/sets/a/changes&hub.callback=" + callback.URL + "/here%3Fsecret%3D1"
+	h.wants(http.StatusAccepted, "POST", "/hub", form, append(bearer(1), "Content-Type", "application/x-www-form-urlencoded")...)
+	get := func(who int) (requests []askedView) {
+		t.Helper()
+		resp, body := servertest.Do(t, "GET", h.URL+"/sets/a/requests", "", bearer(who)...)
+		var answer struct{ Requests []askedView }
+		if err := json.Unmarshal([]byte(body), &answer); err != nil || resp.StatusCode != http.StatusOK {
+			t.Fatalf("%d %s", resp.StatusCode, body)
+		}
+		return answer.Requests
+	}
+	untiltest.Done(t, "the request is refused", func() bool {
+		all := get(1)
+		return len(all) == 1 && all[0].State == "refused"
+	})
+	for _, who := range []int{0, 1} {
+		if r := get(who); len(r) != 1 || r[0].Status != 404 || r[0].Mode != "subscribe" || !strings.Contains(r[0].Error, "no confirmation") || r[0].Callback != callback.URL+"/here?secret=1" {
+			t.Errorf("caller %d sees %+v", who, r)
+		}
+	}
+	if r := get(2); len(r) != 0 {
+		t.Errorf("somebody else sees %+v", r)
+	}
+	body := h.wants(200, "GET", "/failures", "", bearer(0)...)
+	if !strings.Contains(body, callback.URL+`/here"`) || strings.Contains(body, "secret") {
+		t.Errorf("the failures are %s", body)
+	}
+	h.refuses(http.StatusUnauthorized, "unauthorized", "GET", "/sets/a/requests", "")
 }

@@ -14,6 +14,7 @@ import (
 	"net/http"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -61,9 +62,12 @@ const (
 	matrixAudience = "https://hub.example.org"
 )
 
+// ofRSA is a key for all offices, because it takes long to make one.
+var ofRSA = sync.OnceValues(func() (*rsa.PrivateKey, error) { return rsa.GenerateKey(rand.Reader, 2048) })
+
 func newOffice(t *testing.T) *office {
 	t.Helper()
-	rsaKey, err := rsa.GenerateKey(rand.Reader, 2048)
+	rsaKey, err := ofRSA()
 	if err != nil {
 		t.Fatal(err)
 	}

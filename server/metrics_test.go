@@ -6,70 +6,34 @@ import (
 	"net/http"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/gorilla/websocket"
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 
 	"github.com/rshub/rshub/internal/certificate/certtest"
+	"github.com/rshub/rshub/internal/metricstest"
 	"github.com/rshub/rshub/internal/operatetest"
 	"github.com/rshub/rshub/internal/redistest"
 	"github.com/rshub/rshub/internal/servertest"
 )
-
-// A family is a metric as it is served.
-type family struct {
-	help, kind string
-	samples    map[string]float64 // by name and labels
-}
-
-// scrape reads the metrics of a hub.
-func scrape(t *testing.T, h *started) (families map[string]*family, text string) {
-	t.Helper()
-	resp, text := servertest.Do(t, "GET", h.Ops+"/metrics", "")
-	if resp.StatusCode != http.StatusOK {
-		t.Fatalf("the metrics are %d %s", resp.StatusCode, text)
-	}
-	families = map[string]*family{}
-	var f *family
-	for line := range strings.Lines(text) {
-		line = strings.TrimSpace(line)
-		if rest, ok := strings.CutPrefix(line, "# HELP "); ok {
-			name, help, _ := strings.Cut(rest, " ")
-			f = &family{help: help, samples: map[string]float64{}}
-			families[name] = f
-			continue
-		}
-		if rest, ok := strings.CutPrefix(line, "# TYPE "); ok {
-			_, f.kind, _ = strings.Cut(rest, " ")
-			continue
-		}
-		i := strings.LastIndexByte(line, ' ')
-		v, err := strconv.ParseFloat(line[i+1:], 64)
-		if err != nil {
-			t.Fatalf("%s: %v", line, err)
-		}
-		f.samples[line[:i]] = v
-	}
-	return families, text
-}
 
 // The metrics are there for whoever reaches the address for operations: as the
 // health, they name nobody and nothing.
 func TestMetricsAreOpen(t *testing.T) {
 	known, texts := tokens(t, "publish:*")
 	h := start(t, Config{Callers: known})
-	h.Publish("secret-name", "Authorization", "Bearer "+texts[0])
-	_, text := scrape(t, h)
+	h.Publish("secret-name", bearer(texts[0])...)
+	_, plain := servertest.Do(t, "GET", h.Ops+"/metrics", "")
 	for _, name := range []string{"secret-name", "callera", "example.org"} {
-		if strings.Contains(text, name) {
+		if strings.Contains(plain, name) {
 			t.Errorf("the metrics have %s", name)
 		}
 	}
 	for _, want := range []string{"\nrshub_published_changes_total 1\n", "\ngo_goroutines ", "\nprocess_resident_memory_bytes ", `rshub_build_info{goversion="go`} {
-		if !strings.Contains(text, want) {
+		if !strings.Contains(plain, want) {
 			t.Errorf("the metrics have no %q", want)
 		}
 	}
@@ -86,8 +50,8 @@ func TestMetricsAreOpen(t *testing.T) {
 // request gets there.
 func TestResponses(t *testing.T) {
 	known, texts := tokens(t, "publish:*,follow:*,operate", "anyone - follow:*")
-	h := start(t, Config{Callers: known})
-	auth := []string{"Authorization", "Bearer " + texts[0]}
+	h := start(t, Config{Callers: known, Metrics: prometheus.NewRegistry()})
+	auth := bearer(texts[0])
 	h.Publish("demo", auth...)
 	ws, _, err := websocket.DefaultDialer.Dial(strings.Replace(h.URL, "http", "ws", 1)+"/sets/demo/changes", nil)
 	if err != nil {
@@ -109,53 +73,39 @@ func TestResponses(t *testing.T) {
 		resp, _ := servertest.Do(t, "GET", h.URL+r.path, "", r.headers...)
 		etag = resp.Header.Get("ETag")
 	}
-	families, _ := scrape(t, h)
 	want := map[string]float64{
 		"page 2xx": 1, "documents 2xx": 1, "documents 3xx": 1, "hub 2xx": 1, "sets 2xx": 1, "sets 3xx": 1, "sets 4xx": 1,
 		"topic 101": 1, "topic 2xx": 2, "topic 4xx": 1, "subscriptions 2xx": 1, "subscriptions 4xx": 1, "status 4xx": 1, "other 4xx": 1,
 	}
-	for sample, v := range families["rshub_http_responses_total"].samples {
-		code, route := label(sample, "code"), label(sample, "route")
-		if v != want[route+" "+code] {
-			t.Errorf("%s %s: %v answers, want %v", route, code, v, want[route+" "+code])
+	got := map[string]float64{}
+	for name, v := range metricstest.Values(t, h.server.metrics) {
+		if m := responsesForm.FindStringSubmatch(name); m != nil && v > 0 {
+			got[m[2]+" "+m[1]] = v
 		}
-		delete(want, route+" "+code)
 	}
-	if len(want) > 0 {
-		t.Errorf("not there: %v", want)
+	if !maps.Equal(got, want) {
+		t.Errorf("the answers are %v, want %v", got, want)
 	}
 }
 
-var labelForm = regexp.MustCompile(`(\w+)="([^"]*)"`)
-
-func label(sample, name string) string {
-	for _, m := range labelForm.FindAllStringSubmatch(sample, -1) {
-		if m[1] == name {
-			return m[2]
-		}
-	}
-	return ""
-}
+var responsesForm = regexp.MustCompile(`^rshub_http_responses_total\{code="(\w+)",route="(\w+)"`)
 
 // What a hub serves on the disk, and on Redis with NATS, keeps to the
 // conventions of Prometheus, and docs/operate.md has it all. With -update the
 // table there is written.
 func TestMetricsTable(t *testing.T) {
+	t.Parallel()
 	redis := redistest.Start(t)
 	pair := certtest.New(t)
 	disk := start(t, Config{TLSCertFile: pair.Cert, TLSKeyFile: pair.Key})
-	all, text := scrape(t, disk)
-	disk.Stop()
 	shared := start(t, Config{RedisURL: "redis://" + redis.Addr, BaseURL: "http://127.0.0.1:1", NATSURL: "nats://127.0.0.1:1"})
-	more, sharedText := scrape(t, shared)
-	for name, f := range more {
-		if old := all[name]; old != nil {
-			maps.Copy(f.samples, old.samples)
+	all := map[string]*family{}
+	for _, h := range []*started{disk, shared} {
+		families, err := h.server.metrics.Gather()
+		if err != nil {
+			t.Fatal(err)
 		}
-		all[name] = f
-	}
-	for _, text := range []string{text, sharedText} {
-		problems, err := promlint.New(strings.NewReader(text)).Lint()
+		problems, err := promlint.NewWithMetricFamilies(families).Lint()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -164,39 +114,43 @@ func TestMetricsTable(t *testing.T) {
 				t.Errorf("%s: %s", p.Metric, p.Text)
 			}
 		}
+		for _, f := range families {
+			if all[f.GetName()] == nil {
+				all[f.GetName()] = &family{strings.ToLower(f.GetType().String()), f.GetHelp(), map[string]map[string]bool{}}
+			}
+			labels := all[f.GetName()].labels
+			for _, m := range f.GetMetric() {
+				for _, l := range m.GetLabel() {
+					if labels[l.GetName()] == nil {
+						labels[l.GetName()] = map[string]bool{}
+					}
+					labels[l.GetName()][l.GetValue()] = true
+				}
+			}
+		}
 	}
 	var table strings.Builder
 	table.WriteString("| metric | type | labels | meaning |\n|---|---|---|---|\n")
 	for _, name := range slices.Sorted(maps.Keys(all)) {
-		if f := all[name]; strings.HasPrefix(name, "rshub_") {
-			fmt.Fprintf(&table, "| `%s` | %s | %s | %s |\n", name, f.kind, f.labels(name), operatetest.Cell(f.help))
+		f := all[name]
+		if !strings.HasPrefix(name, "rshub_") {
+			continue
 		}
+		var labels []string
+		for _, label := range slices.Sorted(maps.Keys(f.labels)) {
+			text := "`" + label + "`"
+			if name != "rshub_build_info" {
+				text += ": " + strings.Join(slices.Sorted(maps.Keys(f.labels[label])), ", ")
+			}
+			labels = append(labels, text)
+		}
+		fmt.Fprintf(&table, "| `%s` | %s | %s | %s |\n", name, f.kind, strings.Join(labels, "; "), operatetest.Cell(f.help))
 	}
 	operatetest.Check(t, "../docs/operate.md", "metrics", table.String())
 }
 
-// labels names a family's labels, each with its values where the code has them
-// all.
-func (f *family) labels(name string) string {
-	values := map[string]map[string]bool{}
-	for sample := range f.samples {
-		for _, m := range labelForm.FindAllStringSubmatch(sample, -1) {
-			if m[1] == "le" {
-				continue // of a histogram
-			}
-			if values[m[1]] == nil {
-				values[m[1]] = map[string]bool{}
-			}
-			values[m[1]][m[2]] = true
-		}
-	}
-	var all []string
-	for _, label := range slices.Sorted(maps.Keys(values)) {
-		text := "`" + label + "`"
-		if name != "rshub_build_info" {
-			text += ": " + strings.Join(slices.Sorted(maps.Keys(values[label])), ", ")
-		}
-		all = append(all, text)
-	}
-	return strings.Join(all, "; ")
+// A family is a metric as it is served.
+type family struct {
+	kind, help string
+	labels     map[string]map[string]bool // their values, by name
 }

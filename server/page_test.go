@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/rshub/rshub/internal/servertest"
+	"github.com/rshub/rshub/internal/untiltest"
 )
 
 // elements returns the names of a page's elements in order, and its links. It
@@ -51,7 +52,7 @@ func elements(t *testing.T, page string) (names, links []string) {
 
 func TestPage(t *testing.T) {
 	h := start(t, Config{})
-	_, empty := servertest.Do(t, "GET", h.URL+"/", "")
+	empty := h.wants(200, "GET", "/", "")
 	elements(t, empty)
 	if !strings.Contains(empty, "The first publish to a set makes it") {
 		t.Errorf("the page of a new hub is %s", empty)
@@ -60,9 +61,7 @@ func TestPage(t *testing.T) {
 		"evil": `{"title":"<script>alert(1)</script>","describedby":"https://example.org/%3Cscript%3E"}`,
 		"good": `{"title":"Fish & chips","describedby":"https://example.org/?a=1&b=2"}`,
 	} {
-		if resp, body := servertest.Do(t, "PUT", h.URL+"/sets/"+set, description); resp.StatusCode != http.StatusOK {
-			t.Fatalf("PUT: %d %s", resp.StatusCode, body)
-		}
+		h.describes(set, description)
 	}
 	h.Publish("good")
 	resp, page := servertest.Do(t, "GET", h.URL+"/", "")
@@ -110,7 +109,7 @@ func TestPageOfInventories(t *testing.T) {
 	h := start(t, Config{})
 	reads := func(set string) {
 		t.Helper()
-		_, page := servertest.Do(t, "GET", h.URL+"/", "")
+		page := h.wants(200, "GET", "/", "")
 		for _, path := range []string{"/changes?since=baseline'", "/resources'", "/audit'", "/resourcelist.xml<"} {
 			url := h.URL + "/sets/" + set + path
 			if strings.Contains(page, url) != (set != "") || set == "" && strings.Contains(page, path) {
@@ -123,9 +122,7 @@ func TestPageOfInventories(t *testing.T) {
 	h.Publish("b")
 	reads("a")
 	for _, step := range [][2]string{{"a", "b"}, {"b", ""}} {
-		if resp, body := servertest.Do(t, "PUT", h.URL+"/sets/"+step[0], `{"inventory":"off"}`); resp.StatusCode != http.StatusOK {
-			t.Fatalf("%d %s", resp.StatusCode, body)
-		}
+		h.describes(step[0], `{"inventory":"off"}`)
 		reads(step[1])
 	}
 	h.Stop()
@@ -133,12 +130,24 @@ func TestPageOfInventories(t *testing.T) {
 	reads("")
 }
 
-// Links stay within the hub when it is reached below a path, through a proxy.
+// Links stay within the hub when it is reached below a path, through a proxy. Of many sets the page
+// shows the first.
 func TestPageBelowAPath(t *testing.T) {
-	h := start(t, Config{BaseURL: "https://example.org/rs/"})
-	h.Publish("demo")
-	_, page := servertest.Do(t, "GET", h.URL+"/", "")
-	if !strings.Contains(page, "'https://example.org/rs/hub' -d hub.mode=subscribe -d 'hub.topic=https://example.org/rs/sets/demo/changes'") {
+	t.Parallel()
+	sets := make([]string, maxShown+3)
+	for i := range sets {
+		sets[i] = fmt.Sprintf("set%04d", i)
+	}
+	h := start(t, Config{BaseURL: "https://example.org/rs/", Sets: sets})
+	h.Publish(sets[len(sets)-1]) // they are made in order
+	untiltest.Done(t, "all sets are made", func() bool {
+		return strings.Count(h.wants(200, "GET", "/sets?limit=10000", ""), `"topic"`) == len(sets)
+	})
+	page := h.wants(200, "GET", "/", "")
+	if n := strings.Count(page, "<tr><td>"); n != maxShown || !strings.Contains(page, "And 3 more") {
+		t.Errorf("the page shows %d sets", n)
+	}
+	if !strings.Contains(page, "'https://example.org/rs/hub' -d hub.mode=subscribe -d 'hub.topic=https://example.org/rs/sets/set0000/changes'") {
 		t.Error("the page does not say how to subscribe a callback")
 	}
 	_, links := elements(t, page)
@@ -149,29 +158,6 @@ func TestPageBelowAPath(t *testing.T) {
 		if !strings.HasPrefix(link, "https://example.org/rs/") && !strings.HasPrefix(link, "https://www.openarchives.org/") {
 			t.Errorf("a link leads to %s", link)
 		}
-	}
-}
-
-func TestPageWithManySets(t *testing.T) {
-	sets := make([]string, maxShown+3)
-	for i := range sets {
-		sets[i] = fmt.Sprintf("set%04d", i)
-	}
-	h := start(t, Config{Sets: sets})
-	h.Publish(sets[len(sets)-1]) // they are made in order
-	for {
-		_, body := servertest.Do(t, "GET", h.URL+"/sets?limit=10000", "")
-		var answer struct{ Sets []setView }
-		if err := json.Unmarshal([]byte(body), &answer); err != nil {
-			t.Fatal(err)
-		}
-		if len(answer.Sets) == len(sets) {
-			break
-		}
-	}
-	_, page := servertest.Do(t, "GET", h.URL+"/", "")
-	if n := strings.Count(page, "<tr><td>"); n != maxShown || !strings.Contains(page, "And 3 more") {
-		t.Errorf("the page shows %d sets", n)
 	}
 }
 
@@ -203,24 +189,18 @@ var asPerson = []string{"Accept", "text/html,application/xml;q=0.9,*/*;q=0.8", "
 func TestPageOfAPrivateSet(t *testing.T) {
 	known, texts := tokens(t, "publish:*,follow:*,operate", "anyone - follow:*")
 	h := start(t, Config{Callers: known})
-	owner := []string{"Authorization", "Bearer " + texts[0]}
+	owner := bearer(texts[0])
 	h.Publish("hidden", owner...)
-	makePrivate(t, h, "hidden", true, owner...)
+	makePrivate(h, "hidden", true, owner...)
 	for _, path := range []string{"", "/changelist.xml", "/changes", "/nothing.xml"} {
-		visit := func(set string) string {
-			resp, body := servertest.Do(t, "GET", h.URL+"/sets/"+set+path, "", asPerson...)
-			return seen(resp, body, set)
-		}
-		if a, b := visit("hidden"), visit("missing"); a != b {
-			t.Errorf("%s of a private set looks so:\n%s\nof one that is not there so:\n%s", path, a, b)
-		}
+		h.alike(t, "GET", "/sets/SET"+path, "", asPerson, "hidden", "missing")
 	}
 }
 
 // The files of the page are kept for ever under a name that changes with them.
 func TestAssets(t *testing.T) {
 	h := start(t, Config{})
-	_, page := servertest.Do(t, "GET", h.URL+"/", "")
+	page := h.wants(200, "GET", "/", "")
 	m := regexp.MustCompile(`src="\./(page/(\w+)/main\.js)"`).FindStringSubmatch(page)
 	if m == nil {
 		t.Fatalf("the page has no script: %s", page)
@@ -231,8 +211,7 @@ func TestAssets(t *testing.T) {
 			t.Errorf("%s: %d %v, want Cache-Control: %s", path, resp.StatusCode, resp.Header, want)
 		}
 	}
-	resp, body := servertest.Do(t, "GET", h.URL+"/page/"+m[2]+"/none.js", "")
-	checkProblem(t, resp, body, http.StatusNotFound, "not-found")
+	h.refuses(http.StatusNotFound, "not-found", "GET", "/page/"+m[2]+"/none.js", "")
 }
 
 // Who signs in learns whether the token is good.
@@ -240,15 +219,14 @@ func TestCaller(t *testing.T) {
 	known, texts := tokens(t, "follow:a,operate", "follow:a", "anyone - follow:*")
 	h := start(t, Config{Callers: known})
 	for i, want := range []string{`"operate":true,"tokens":true}`, `"operate":false,"tokens":true}`} {
-		if resp, body := servertest.Do(t, "GET", h.URL+"/caller", "", "Authorization", "Bearer "+texts[i]); resp.StatusCode != http.StatusOK || !strings.Contains(body, want) || !strings.Contains(body, `"name":`) {
+		if body := h.wants(200, "GET", "/caller", "", bearer(texts[i])...); !strings.Contains(body, want) || !strings.Contains(body, `"name":`) {
 			t.Errorf("caller %d is %s", i, body)
 		}
 	}
-	if _, body := servertest.Do(t, "GET", h.URL+"/caller", ""); body != `{"operate":false,"tokens":true}`+"\n" {
+	if body := h.wants(200, "GET", "/caller", ""); body != `{"operate":false,"tokens":true}`+"\n" {
 		t.Errorf("whoever has no token is %s", body)
 	}
-	resp, body := servertest.Do(t, "GET", h.URL+"/caller", "", "Authorization", "Bearer rshub_WRONG")
-	checkProblem(t, resp, body, http.StatusUnauthorized, "unauthorized")
+	h.refuses(http.StatusUnauthorized, "unauthorized", "GET", "/caller", "", "Authorization", "Bearer rshub_WRONG")
 }
 
 // The cursor before the newest changes leads to these.
@@ -258,19 +236,18 @@ func TestRecent(t *testing.T) {
 		h.Publish("demo")
 	}
 	for n, want := range map[string]int{"1": 1, "3": 3, "5": 5, "100": 5} {
-		_, body := servertest.Do(t, "GET", h.URL+"/sets/demo?recent="+n, "")
+		body := h.wants(200, "GET", "/sets/demo?recent="+n, "")
 		var st setView
 		if err := json.Unmarshal([]byte(body), &st); err != nil {
 			t.Fatal(err)
 		}
-		_, body = servertest.Do(t, "GET", h.URL+"/sets/demo/changes?since="+st.Recent, "")
+		body = h.wants(200, "GET", "/sets/demo/changes?since="+st.Recent, "")
 		var page struct{ Changes []json.RawMessage }
 		if err := json.Unmarshal([]byte(body), &page); err != nil || len(page.Changes) != want {
 			t.Errorf("recent=%s leads to %s (%v)", n, body, err)
 		}
 	}
-	resp, body := servertest.Do(t, "GET", h.URL+"/sets/demo?recent=0", "")
-	checkProblem(t, resp, body, http.StatusBadRequest, "invalid")
+	h.refuses(http.StatusBadRequest, "invalid", "GET", "/sets/demo?recent=0", "")
 }
 
 // A person in a browser gets a document as a page, and a program gets its bytes.

@@ -1,7 +1,6 @@
 package server
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -10,13 +9,19 @@ import (
 	"net"
 	"net/http"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/gorilla/websocket"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/rshub/rshub/access"
+	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/internal/redistest"
 	"github.com/rshub/rshub/internal/servertest"
 	"github.com/rshub/rshub/internal/untiltest"
@@ -51,77 +56,14 @@ func (f *tokensFile) open(t *testing.T) *access.TokensFile {
 	return known
 }
 
-func (f *tokensFile) bearer(i int) []string { return []string{"Authorization", "Bearer " + f.texts[i]} }
+func (f *tokensFile) bearer(i int) []string { return bearer(f.texts[i]) }
 
-// A followed is an event stream.
-type followed struct {
-	t     *testing.T
-	lines *bufio.Scanner
-	what  string
-}
+// topic is the URL of a set's topic.
+func (h *started) topic(set string) string { return h.URL + "/sets/" + set + "/changes" }
 
-// events follows a set by an event stream.
-func events(t *testing.T, h *started, set string, headers ...string) *followed {
-	t.Helper()
-	resp := ask(t, "GET", h.URL+"/sets/"+set+"/changes?since=now", nil, append(headers, "Accept", "text/event-stream")...)
-	if resp.StatusCode != http.StatusOK {
-		t.Fatalf("following is answered %d", resp.StatusCode)
-	}
-	lines := bufio.NewScanner(resp.Body)
-	lines.Buffer(nil, 4<<20)
-	return &followed{t, lines, fmt.Sprintf("an event stream of %s at %s", set, h.URL)}
-}
-
-// gets waits until a change has come.
-func (f *followed) gets() {
-	f.t.Helper()
-	for f.lines.Scan() {
-		if strings.Contains(f.lines.Text(), `"loc"`) {
-			return
-		}
-	}
-	f.t.Errorf("%s ends: %v", f.what, f.lines.Err())
-}
-
-// ends waits until the stream has ended, which takes ten seconds at most.
-func (f *followed) ends(begin time.Time) {
-	f.t.Helper()
-	for f.lines.Scan() {
-		continue
-	}
-	if took := time.Since(begin); f.lines.Err() != nil || took > 30*time.Second { // other work on the machine delays it
-		f.t.Errorf("%s ends after %v: %v", f.what, took, f.lines.Err())
-	}
-}
-
-// ask makes a request, and leaves the body of the answer to be read.
-func ask(t *testing.T, method, url string, body io.Reader, headers ...string) *http.Response {
-	t.Helper()
-	return askBy(t, http.DefaultClient, method, url, body, headers...)
-}
-
-func askBy(t *testing.T, by *http.Client, method, url string, body io.Reader, headers ...string) *http.Response {
-	t.Helper()
-	r, err := http.NewRequestWithContext(t.Context(), method, url, body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i := 0; i < len(headers); i += 2 {
-		r.Header.Add(headers[i], headers[i+1])
-	}
-	resp, err := by.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { resp.Body.Close() })
-	return resp
-}
-
-func makePrivate(t *testing.T, h *started, set string, private bool, headers ...string) {
-	t.Helper()
-	if resp, body := servertest.Do(t, "PUT", h.URL+"/sets/"+set, fmt.Sprintf(`{"private":%t}`, private), headers...); resp.StatusCode != http.StatusOK {
-		t.Fatalf("PUT is answered %d %s", resp.StatusCode, body)
-	}
+func makePrivate(h *started, set string, private bool, headers ...string) {
+	h.Testing().Helper()
+	h.describes(set, fmt.Sprintf(`{"private":%t}`, private), headers...)
 }
 
 // What follows by rights that end is cut off within ten seconds, in each of the ways to
@@ -130,7 +72,7 @@ func makePrivate(t *testing.T, h *started, set string, private bool, headers ...
 func TestRightsEnd(t *testing.T) {
 	t.Parallel()
 	file := newTokensFile(t, "publish:*,follow:*", "follow:a", "anyone - follow:*")
-	h := start(t, Config{Callers: file.open(t)})
+	h := start(t, Config{Callers: file.open(t), Metrics: prometheus.NewRegistry()})
 	owner := file.bearer(0)
 	h.Publish("a", owner...)
 	connect := func(by []string) *websocket.Conn {
@@ -139,7 +81,7 @@ func TestRightsEnd(t *testing.T) {
 		if by != nil {
 			header.Set(by[0], by[1])
 		}
-		ws, _, err := websocket.DefaultDialer.Dial("ws"+strings.TrimPrefix(h.URL, "http")+"/sets/a/changes?since=now", header)
+		ws, _, err := websocket.DefaultDialer.Dial(strings.Replace(h.topic("a"), "http", "ws", 1)+"?since=now", header)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -152,17 +94,15 @@ func TestRightsEnd(t *testing.T) {
 		end    func()
 		status int // of what anyone gets of a private set, and of a token that is not good
 	}{
-		{nil, func() { makePrivate(t, h, "a", true, owner...) }, http.StatusNotFound},
+		{nil, func() { makePrivate(h, "a", true, owner...) }, http.StatusNotFound},
 		{file.bearer(1), func() { file.write(t, file.lines[0]) }, http.StatusUnauthorized},
 	} {
-		ws, stream := connect(step.by), events(t, h, "a", step.by...)
+		ws, stream := connect(step.by), events(t, http.DefaultClient, h.topic("a"), step.by...)
 		polled := make(chan *http.Response, 1)
-		go func() { polled <- ask(t, "GET", h.URL+"/sets/a/changes?since=now&wait=5m", nil, step.by...) }()
-		untiltest.Done(t, "the poll waits", func() bool {
-			_, body := servertest.Do(t, "GET", h.Ops+"/metrics", "")
-			return strings.Contains(body, "\nrshub_followers{kind=\"longpoll\"} 1\n")
-		})
-		begin := time.Now()
+		go func() {
+			polled <- ask(t, http.DefaultClient, "GET", h.topic("a")+"?since=now&wait=5m", nil, step.by...)
+		}()
+		untiltest.Done(t, "the poll waits", func() bool { return h.value(`rshub_followers{kind="longpoll"}`) == 1 })
 		step.end()
 		var err error
 		for err == nil {
@@ -174,7 +114,7 @@ func TestRightsEnd(t *testing.T) {
 		if resp := <-polled; resp.StatusCode != step.status {
 			t.Errorf("the long poll is answered %+v", resp)
 		}
-		stream.ends(begin)
+		stream.ends()
 	}
 	h.Publish("a", owner...)
 	for found := false; !found; {
@@ -186,10 +126,10 @@ func TestRightsEnd(t *testing.T) {
 	}
 	// A file with a mistake leaves the tokens in force, and /readyz says so.
 	file.write(t, "nonsense")
-	untiltest.Done(t, "/readyz names the file", func() bool {
-		ready, checks := readiness(t, h)
-		return ready && !checks["callers"].OK && !checks["callers"].Required && strings.Contains(checks["callers"].Reason, "line 1")
-	})
+	untiltest.Done(t, "the file is read", func() bool { return h.server.callers.err() != nil })
+	if ready, checks := readiness(t, h); !ready || checks["callers"].OK || checks["callers"].Required || !strings.Contains(checks["callers"].Reason, "line 1") {
+		t.Errorf("ready is %t, %v", ready, checks)
+	}
 	h.Publish("a", owner...)
 }
 
@@ -204,41 +144,77 @@ func TestRightsEndAtAllHubs(t *testing.T) {
 	config := func() Config {
 		return Config{RedisURL: "redis://" + redis.Addr, BaseURL: "http://hub.example.org", Callers: file.open(t)}
 	}
+	follow := func(h *started, set string, by ...string) *stream {
+		return events(t, http.DefaultClient, h.topic(set), by...)
+	}
 	a := start(t, config())
 	a.Publish("shown", owner...)
 	a.Publish("hidden", owner...)
-	makePrivate(t, a, "hidden", true, owner...)
+	makePrivate(a, "hidden", true, owner...)
 	b := start(t, config()) // which sees at its start what is private
 
 	// Nobody has followed anything at b by anyone's rights.
-	makePrivate(t, a, "hidden", false, owner...)
-	open := events(t, b, "hidden")
-	a.Publish("hidden", owner...)
-	open.gets()
+	makePrivate(a, "hidden", false, owner...)
+	open := follow(b, "hidden")
+	b.Publish("hidden", owner...)
+	open.gets(`"loc"`)
 
-	var cut []*followed
-	for _, h := range []*started{a, b} {
-		cut = append(cut, events(t, h, "shown"))
-	}
-	ticket, _ := ticketFor(t, a, file.texts[1], "shown", "")
-	withTicket := []string{"Cookie", ticketCookie + "=" + ticket.Ticket}
-	stays, theirs := events(t, b, "shown", owner...), []*followed{events(t, a, "shown", file.bearer(1)...), events(t, b, "shown", file.bearer(1)...), events(t, b, "shown", withTicket...)}
-	begin := time.Now()
-	makePrivate(t, a, "shown", true, owner...)
-	for _, f := range cut {
-		f.ends(begin)
-	}
-	begin = time.Now()
+	ticket, _ := ticketFor(a, file.texts[1], "shown", "")
+	stays, cut := follow(b, "shown", owner...), []*stream{follow(a, "shown"), follow(b, "shown")}
+	theirs := []*stream{follow(a, "shown", file.bearer(1)...), follow(b, "shown", file.bearer(1)...), follow(b, "shown", "Cookie", ticketCookie+"="+ticket.Ticket)}
+	makePrivate(a, "shown", true, owner...)
 	file.write(t, file.lines[0], file.lines[2])
-	for _, f := range theirs {
-		f.ends(begin)
+	for _, s := range append(cut, theirs...) {
+		s.ends()
 	}
-	a.Publish("shown", owner...)
-	stays.gets()
-	makePrivate(t, b, "shown", false, owner...)
-	again := events(t, a, "shown")
 	b.Publish("shown", owner...)
-	again.gets()
+	stays.gets(`"loc"`)
+	makePrivate(b, "shown", false, owner...)
+	again := follow(a, "shown")
+	a.Publish("shown", owner...)
+	again.gets(`"loc"`)
+}
+
+// What another hub has made private ends here within the ten seconds of the promise, of which
+// what is held needs one more, however long a look takes.
+func TestOtherHubMakesPrivate(t *testing.T) {
+	for _, takes := range []time.Duration{0, 20 * time.Millisecond, 2 * time.Second} {
+		synctest.Test(t, func(t *testing.T) {
+			memory := &listed{sets: []feed.State{{Set: "a"}}, reads: func() { time.Sleep(takes) }}
+			known, _ := tokens(t, "anyone - follow:*")
+			c := newCallers(&Config{Callers: known}, prometheus.NewRegistry(), nil, slog.New(slog.DiscardHandler))
+			c.open(t.Context(), memory, func(string) bool { return true }, newOwnTicketKeys(), 0)
+			ctx, cancel := context.WithCancel(t.Context())
+			done := make(chan struct{})
+			go func() { defer close(done); _ = c.run(ctx) }()
+			anyone, _ := known.Named("", "")
+			ended := make(chan time.Time, 1)
+			defer c.follows(access.NewContext(ctx, anyone), "a", func(error) { ended <- time.Now() })()
+			time.Sleep(time.Minute + time.Millisecond)
+			memory.private.Store(true)
+			begin := time.Now()
+			if took := (<-ended).Sub(begin); took > 10*time.Second {
+				t.Errorf("with looks of %v it took %v", takes, took)
+			}
+			cancel()
+			<-done
+		})
+	}
+}
+
+// A listed is a memory that lists sets.
+type listed struct {
+	changelog.Log
+	sets    []feed.State
+	reads   func()      // what else it does
+	private atomic.Bool // the first set
+}
+
+func (l *listed) Sets(context.Context, ...string) ([]feed.State, error) {
+	sets := slices.Clone(l.sets)
+	sets[0].Private = l.private.Load()
+	l.reads()
+	return sets, nil
 }
 
 // When rights end, so does a stream of changes that is published, and one of resources that
@@ -247,46 +223,27 @@ func TestStreamsEnd(t *testing.T) {
 	t.Parallel()
 	file := newTokensFile(t, "publish:*,follow:*", "publish:*,follow:*")
 	h := start(t, Config{Callers: file.open(t)})
-	batch := func(name string) string {
-		var lines strings.Builder
-		for i := range 1000 {
-			fmt.Fprintf(&lines, `{"loc":"https://example.org/%s/%d/%s","change":"updated"}`+"\n", name, i, strings.Repeat("x", 1000))
-		}
-		return lines.String()
-	}
-	for i := range 6 { // more than lies between here and there
-		if resp, body := servertest.Do(t, "POST", h.URL+"/sets/a/changes", batch(fmt.Sprint(i)), append(file.bearer(0), "Content-Type", "application/x-ndjson")...); resp.StatusCode != http.StatusOK {
-			t.Fatalf("publish: %d %s", resp.StatusCode, body)
-		}
-	}
-	seen := events(t, h, "b", file.bearer(0)...)
-	slow := http.Client{Transport: &http.Transport{DisableCompression: true, DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
-		conn, err := (&net.Dialer{}).DialContext(ctx, network, addr)
-		if err == nil {
-			err = conn.(*net.TCPConn).SetReadBuffer(256 << 10)
-		}
-		return conn, err
-	}}}
+	lines := append(file.bearer(1), asNDJSON...)
+	h.wants(200, "POST", "/sets/a/changes", changes(6000, 1000), lines...) // more than lies between here and there
+	follows := func(by int) *stream { return events(t, http.DefaultClient, h.topic("b"), file.bearer(by)...) }
+	seen, theirs := follows(0), follows(1)
+	slow := http.Client{Transport: &http.Transport{DisableCompression: true, DialContext: smallBuffer(256 << 10)}}
 	defer slow.CloseIdleConnections()
-	resources := askBy(t, &slow, "GET", h.URL+"/sets/a/resources", nil, append(file.bearer(1), "Accept", "application/x-ndjson")...)
+	resources := ask(t, &slow, "GET", h.URL+"/sets/a/resources", nil, append(file.bearer(1), "Accept", "application/x-ndjson")...)
 	if _, err := resources.Body.Read(make([]byte, 1)); err != nil {
 		t.Fatal(err)
 	}
-	theirs := events(t, h, "b", file.bearer(1)...)
 	body, stream := io.Pipe()
 	defer stream.Close()
 	published := make(chan *http.Response, 1)
-	go func() {
-		published <- ask(t, "POST", h.URL+"/sets/b/changes", body, append(file.bearer(1), "Content-Type", "application/x-ndjson")...)
-	}()
-	if _, err := io.WriteString(stream, batch("b")); err != nil {
+	go func() { published <- ask(t, http.DefaultClient, "POST", h.topic("b"), body, lines...) }()
+	if _, err := io.WriteString(stream, changes(1000, 1000)); err != nil {
 		t.Fatal(err)
 	}
-	seen.gets()
+	seen.gets(`"loc"`)
 
-	begin := time.Now()
 	file.write(t, file.lines[0])
-	theirs.ends(begin)
+	theirs.ends()
 	if _, err := io.Copy(io.Discard, resources.Body); err == nil {
 		t.Error("the stream of resources goes on to its end")
 	}
@@ -296,11 +253,87 @@ func TestStreamsEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	checkProblem(t, resp, string(text), http.StatusUnauthorized, "unauthorized")
-	var p struct{ Accepted struct{ Count int } }
-	if err := json.Unmarshal(text, &p); err != nil || p.Accepted.Count != 1000 || resp.Header.Get("WWW-Authenticate") == "" {
-		t.Errorf("the publisher is told %s, %v", text, err)
+	if !strings.Contains(string(text), `"count":1000`) || resp.Header.Get("WWW-Authenticate") == "" {
+		t.Errorf("the publisher is told %s", text)
 	}
-	if took := time.Since(begin); took > 30*time.Second {
-		t.Errorf("that took %v", took)
+}
+
+// smallBuffer dials connections that take little ahead of who reads them.
+func smallBuffer(bytes int) func(ctx context.Context, network, addr string) (net.Conn, error) {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := (&net.Dialer{}).DialContext(ctx, network, addr)
+		if err == nil && bytes > 0 {
+			err = conn.(*net.TCPConn).SetReadBuffer(bytes)
+		}
+		return conn, err
 	}
+}
+
+// ticketFor asks for a ticket.
+func ticketFor(h *started, token, set, body string) (ticketView, *http.Response) {
+	h.Testing().Helper()
+	var headers []string
+	if token != "" {
+		headers = bearer(token)
+	}
+	resp, text := servertest.Do(h.Testing(), "POST", h.URL+"/sets/"+set+"/ticket", body, headers...)
+	var v ticketView
+	if err := json.Unmarshal([]byte(text), &v); err != nil || resp.StatusCode != http.StatusOK {
+		h.Testing().Fatalf("%d %s", resp.StatusCode, text)
+	}
+	return v, resp
+}
+
+// With a ticket a browser follows a set that needs a token, and nothing shows the ticket to
+// others. What can be done with it, and what not, is what TestMatrix says.
+func TestTicket(t *testing.T) {
+	known, texts := tokens(t, "publish:*,follow:*", "follow:a", "anyone - follow:open")
+	h := start(t, Config{Callers: known, BaseURL: "https://hub.example.org/rs"}, slog.LevelDebug)
+	for _, set := range []string{"a", "open"} {
+		h.Publish(set, bearer(texts[0])...)
+	}
+	v, resp := ticketFor(h, texts[1], "a", "")
+	if resp.Header.Get("Cache-Control") != "no-store" || !strings.HasPrefix(v.URL, "https://hub.example.org/rs/sets/a/changes?ticket=") || v.Ticket == "" || resp.Header.Get("Set-Cookie") != "" {
+		t.Errorf("%+v %v", v, resp.Header)
+	}
+	if expires, err := time.Parse(time.RFC3339, v.Expires); err != nil || time.Until(expires) > access.TicketLasts || time.Until(expires) < access.TicketLasts-time.Minute {
+		t.Errorf("it expires at %s", v.Expires)
+	}
+	resp, body := servertest.Do(t, "GET", h.URL+"/sets/a/changes?since=start&ticket="+v.Ticket, "", "Accept", "application/json")
+	if resp.StatusCode != http.StatusOK || strings.Contains(body, v.Ticket) || strings.Contains(strings.Join(resp.Header["Link"], ","), v.Ticket) {
+		t.Errorf("%d %s %v", resp.StatusCode, body, resp.Header)
+	}
+	resp, _ = servertest.Do(t, "GET", h.URL+"/sets/a/changelist.xml?ticket="+v.Ticket, "")
+	if resp.StatusCode != http.StatusOK || strings.Contains(resp.Header.Get("Cache-Control"), "public") {
+		t.Errorf("%d %v", resp.StatusCode, resp.Header)
+	}
+	if strings.Contains(h.log.String(), v.Ticket) {
+		t.Error("the log shows the ticket")
+	}
+
+	_, resp = ticketFor(h, texts[1], "a", `{"cookie":true,"seconds":60}`)
+	cookie := resp.Header.Get("Set-Cookie")
+	for _, part := range []string{"rshub-ticket=", "; Path=/rs/sets/a/;", "; HttpOnly", "; Secure", "; SameSite=Strict"} {
+		if !strings.Contains(cookie, part) {
+			t.Errorf("the cookie %s has no %s", cookie, part)
+		}
+	}
+	if v, _ := ticketFor(h, "", "open", ""); v != (ticketView{URL: "https://hub.example.org/rs/sets/open/changes"}) {
+		t.Errorf("without a token: %+v", v)
+	}
+	for body, want := range map[string]string{`{"seconds":0}`: "seconds", `{"seconds":3601}`: "seconds", `{"minutes":1}`: "minutes", `{} {}`: "follows", `[]`: "the body is"} {
+		if detail := h.refuses(400, "invalid", "POST", "/sets/a/ticket", body, bearer(texts[1])...); !strings.Contains(detail, want) {
+			t.Errorf("%s: %s", body, detail)
+		}
+	}
+}
+
+// Where there are no tokens, a ticket is not needed, and a page need not know that.
+func TestTicketWithoutTokens(t *testing.T) {
+	h := start(t, Config{})
+	h.Publish("a")
+	if v, _ := ticketFor(h, "", "a", ""); v.Ticket != "" || v.Expires != "" {
+		t.Errorf("%+v", v)
+	}
+	h.wants(200, "GET", "/sets/a/changes?since=start&ticket=old", "")
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -37,22 +38,15 @@ func TestStartup(t *testing.T) {
 	}
 	// What is for operators is not at the hub's own address.
 	for _, path := range []string{"/healthz", "/readyz", "/metrics", "/backup", "/debug/pprof/"} {
-		if resp, _ := servertest.Do(t, "GET", h.URL+path, ""); resp.StatusCode != http.StatusNotFound {
-			t.Errorf("%s is %d for everybody", path, resp.StatusCode)
-		}
+		h.wants(http.StatusNotFound, "GET", path, "")
 	}
 	h.Stop()
+	if quiet := start(t, Config{OpsListen: none}); quiet.Ops != "" || !strings.Contains(quiet.log.String(), `"ops":"none"`) {
+		t.Errorf("it listens on %q: %s", quiet.Ops, quiet.log)
+	}
 	if !strings.Contains(h.log.String(), `"msg":"stopped"`) || strings.Contains(h.log.String(), `"level":"ERROR"`) {
 		t.Errorf("the log is\n%s", h.log)
 	}
-}
-
-func TestNoOps(t *testing.T) {
-	h := start(t, Config{OpsListen: none})
-	if h.Ops != "" || !strings.Contains(h.log.String(), `"ops":"none"`) {
-		t.Errorf("it listens on %q: %s", h.Ops, h.log)
-	}
-	h.Publish("demo")
 }
 
 // A hub that is told to stop is not ready, takes no new connections, and lets a
@@ -60,33 +54,18 @@ func TestNoOps(t *testing.T) {
 func TestStopWhilePublishing(t *testing.T) {
 	h := start(t, Config{})
 	body, send := io.Pipe()
-	r, err := http.NewRequestWithContext(t.Context(), "POST", h.URL+"/sets/demo/changes", body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.Header.Set("Content-Type", "application/x-ndjson")
-	type answer struct {
-		status int
-		body   string
-		err    error
-	}
-	answers := make(chan answer, 1)
+	answers := make(chan string, 1)
 	go func() {
-		resp, err := http.DefaultClient.Do(r)
-		if err != nil {
-			answers <- answer{err: err}
-			return
-		}
-		defer resp.Body.Close()
+		resp := ask(t, http.DefaultClient, "POST", h.topic("demo"), body, asNDJSON...)
 		text, err := io.ReadAll(resp.Body)
-		answers <- answer{resp.StatusCode, string(text), err}
+		answers <- fmt.Sprint(resp.StatusCode, string(text), err)
 	}()
 	line := []byte(`{"loc":"https://example.org/a","change":"updated"}` + "\n")
 	if _, err := send.Write(bytes.Repeat(line, 1000)); err != nil {
 		t.Fatal(err)
 	}
 	for { // until the first batch is there: then the request is surely under way
-		if _, body := servertest.Do(t, "GET", h.URL+"/sets", ""); strings.Contains(body, `"changes":1000`) {
+		if body := h.wants(200, "GET", "/sets", ""); strings.Contains(body, `"changes":1000`) {
 			break
 		}
 	}
@@ -115,12 +94,12 @@ func TestStopWhilePublishing(t *testing.T) {
 	if err := send.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if a := <-answers; a.err != nil || a.status != http.StatusOK || !strings.Contains(a.body, `"count":1001`) {
-		t.Errorf("the publish was answered %+v", a)
+	if a := <-answers; !strings.HasPrefix(a, "200") || !strings.Contains(a, `"count":1001`) {
+		t.Errorf("the publish was answered %s", a)
 	}
 	h.Stop()
 	again := start(t, Config{Data: h.data})
-	if _, body := servertest.Do(t, "GET", again.URL+"/sets/demo", ""); !strings.Contains(body, `"changes":1001`) {
+	if body := again.wants(200, "GET", "/sets/demo", ""); !strings.Contains(body, `"changes":1001`) {
 		t.Errorf("afterwards the set is %s", body)
 	}
 }

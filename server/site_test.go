@@ -15,58 +15,37 @@ func TestRoutes(t *testing.T) {
 	h := start(t, Config{})
 	h.Publish("demo")
 	for _, test := range []struct {
-		method, path string
-		headers      []string
-		status       int
-		want         string // type of the content, or of the problem, or for 405 what is allowed
+		method, path, accept string
+		status               int
+		want                 string // type of the content, or for 405 what is allowed
 	}{
-		{"GET", "/", nil, 200, "text/html; charset=utf-8"},
-		{"POST", "/", nil, 405, "GET, HEAD"},
-		{"GET", "/nothing", nil, 404, "not-found"},
-
-		{"GET", "/.well-known/resourcesync", nil, 200, "application/xml"},
-		{"POST", "/.well-known/resourcesync", nil, 405, "GET, HEAD"},
-
-		{"GET", "/hub", nil, 200, "text/plain; charset=utf-8"},
-		{"DELETE", "/hub", nil, 405, "GET, HEAD, POST"},
-
-		{"GET", "/sets", nil, 200, "application/json"},
-		{"POST", "/sets", nil, 405, "GET, HEAD"},
-
-		{"GET", "/sets/demo", nil, 200, "application/json"},
-		{"POST", "/sets/demo", nil, 405, "DELETE, GET, HEAD, PUT"},
-
-		{"GET", "/sets/demo/changes", nil, 200, "application/xml"},
-		{"HEAD", "/sets/demo/changes", nil, 200, "application/xml"},
-		{"GET", "/sets/demo/changes?since=start", nil, 200, "application/json"},
-		{"GET", "/sets/demo/changes", []string{"Accept", "application/x-ndjson"}, 200, "application/x-ndjson"},
-		{"PUT", "/sets/demo/changes", nil, 405, "GET, HEAD, POST"},
-
-		{"GET", "/sets/demo/capabilitylist.xml", nil, 200, "application/xml"},
-		{"GET", "/sets/demo/changelist.xml", nil, 200, "application/xml"},
-		{"GET", "/sets/demo/changelist-index.xml", nil, 200, "application/xml"},
-		{"GET", "/sets/demo/.well-known/resourcesync", nil, 200, "application/xml"},
-		{"POST", "/sets/demo/changelist.xml", nil, 405, "GET, HEAD"},
+		{"GET", "/", "", 200, "text/html; charset=utf-8"},
+		{"POST", "/", "", 405, "GET, HEAD"},
+		{"GET", "/.well-known/resourcesync", "", 200, "application/xml"},
+		{"GET", "/hub", "", 200, "text/plain; charset=utf-8"},
+		{"DELETE", "/hub", "", 405, "GET, HEAD, POST"},
+		{"GET", "/sets", "", 200, "application/json"},
+		{"POST", "/sets", "", 405, "GET, HEAD"},
+		{"GET", "/sets/demo", "", 200, "application/json"},
+		{"POST", "/sets/demo", "", 405, "DELETE, GET, HEAD, PUT"},
+		{"GET", "/sets/demo/changes", "", 200, "application/xml"},
+		{"HEAD", "/sets/demo/changes", "", 200, "application/xml"},
+		{"GET", "/sets/demo/changes?since=start", "", 200, "application/json"},
+		{"GET", "/sets/demo/changes", "application/x-ndjson", 200, "application/x-ndjson"},
+		{"PUT", "/sets/demo/changes", "", 405, "GET, HEAD, POST"},
+		{"GET", "/sets/demo/capabilitylist.xml", "", 200, "application/xml"},
+		{"GET", "/sets/demo/.well-known/resourcesync", "", 200, "application/xml"},
+		{"POST", "/sets/demo/changelist.xml", "", 405, "GET, HEAD"},
 	} {
-		t.Run(test.method+" "+test.path, func(t *testing.T) {
-			resp, body := servertest.Do(t, test.method, h.URL+test.path, "", test.headers...)
-			if resp.StatusCode != test.status {
-				t.Errorf("the answer is %d %s", resp.StatusCode, body)
-			}
-			switch test.status {
-			case http.StatusOK:
-				if got := resp.Header.Get("Content-Type"); got != test.want || test.method == "HEAD" && body != "" {
-					t.Errorf("the type is %q, want %q: %q", got, test.want, body)
-				}
-			case http.StatusMethodNotAllowed:
-				checkProblem(t, resp, body, test.status, "method-not-allowed")
-				if got := resp.Header.Get("Allow"); got != test.want {
-					t.Errorf("allowed is %q, want %q", got, test.want)
-				}
-			default:
-				checkProblem(t, resp, body, test.status, test.want)
-			}
-		})
+		resp, body := servertest.Do(t, test.method, h.URL+test.path, "", "Accept", test.accept)
+		got := resp.Header.Get("Content-Type")
+		if test.status == http.StatusMethodNotAllowed {
+			got = resp.Header.Get("Allow")
+			checkProblem(t, resp, body, test.status, "method-not-allowed")
+		}
+		if resp.StatusCode != test.status || got != test.want || test.method == "HEAD" && body != "" {
+			t.Errorf("%s %s is answered %d with %q, want %d and %q: %s", test.method, test.path, resp.StatusCode, got, test.status, test.want, body)
+		}
 	}
 }
 
@@ -81,14 +60,11 @@ func TestSlashInSet(t *testing.T) {
 		{"GET", "/sets/a%2Fb/changelist.xml"}, {"GET", "/sets/a%2Fb"}, {"PUT", "/sets/a%2Fb"}, {"DELETE", "/sets/a%2Fb"},
 		{"GET", "/sets/%2e%2e%2fa/changes"}, {"GET", "/sets/A/b/changes"},
 	} {
-		t.Run(test.method+" "+test.path, func(t *testing.T) {
-			resp, body := servertest.Do(t, test.method, h.URL+test.path, servertest.OneChange, "Content-Type", "application/json")
-			if detail := checkProblem(t, resp, body, http.StatusBadRequest, "invalid"); !strings.Contains(detail, "a name is 1 to 63 of a-z") {
-				t.Errorf("it says %q", detail)
-			}
-		})
+		if detail := h.refuses(400, "invalid", test.method, test.path, aPage, asJSON...); !strings.Contains(detail, "a name is 1 to 63 of a-z") {
+			t.Errorf("%s %s says %q", test.method, test.path, detail)
+		}
 	}
-	_, body := servertest.Do(t, "GET", h.URL+"/sets", "")
+	body := h.wants(200, "GET", "/sets", "")
 	if n := strings.Count(body, `"topic"`); n != 1 {
 		t.Errorf("there are %d sets: %s", n, body)
 	}
@@ -97,17 +73,14 @@ func TestSlashInSet(t *testing.T) {
 func TestDescribeAndDelete(t *testing.T) {
 	h := start(t, Config{})
 	const description = `{"title":"A <demo>","describedby":"https://example.org/about","changelist":"https://example.org/changelist.xml?a=1"}`
-	resp, body := servertest.Do(t, "PUT", h.URL+"/sets/demo", description)
 	var v setView
-	if err := json.Unmarshal([]byte(body), &v); err != nil || resp.StatusCode != http.StatusOK {
-		t.Fatalf("PUT: %d %s", resp.StatusCode, body)
-	}
-	if v.Title != "A <demo>" || v.DescribedBy != "https://example.org/about" || v.ChangeList != "https://example.org/changelist.xml?a=1" || v.Topic != h.URL+"/sets/demo/changes" || v.Changes != 0 || v.Updated != "" {
+	body := h.describes("demo", description)
+	if err := json.Unmarshal([]byte(body), &v); err != nil || v.Title != "A <demo>" || v.DescribedBy != "https://example.org/about" || v.ChangeList != "https://example.org/changelist.xml?a=1" || v.Topic != h.URL+"/sets/demo/changes" || v.Changes != 0 || v.Updated != "" {
 		t.Errorf("PUT answers %+v", v)
 	}
 	h.Publish("demo")
 	var after setView
-	if _, body = servertest.Do(t, "GET", h.URL+"/sets/demo", ""); json.Unmarshal([]byte(body), &after) != nil || after.Changes != 1 || after.Updated == "" || after.Title != v.Title {
+	if body = h.wants(200, "GET", "/sets/demo", ""); json.Unmarshal([]byte(body), &after) != nil || after.Changes != 1 || after.Updated == "" || after.Title != v.Title {
 		t.Errorf("GET answers %s", body)
 	}
 	for _, test := range []struct {
@@ -137,19 +110,16 @@ func TestDescribeAndDelete(t *testing.T) {
 		{`{"changedump":"https://example.org/<a>"}`, 400, "invalid", "changedump: a URI does not have"},
 		{`{"inventory":"no"}`, 400, "invalid", "inventory is on or off"},
 		{`{"inventory":"off","complete":true}`, 400, "invalid", "without an inventory"},
+		{`{"private":true}`, 400, "invalid", "RSHUB_TOKENS_FILE"}, // there are no tokens, so nothing is private
 		{`{"complete":1}`, 400, "invalid", "the body is not"},
 		{`{"title":"` + strings.Repeat("x", 20_000) + `"}`, 413, "too-large", "16384"},
 	} {
-		resp, body := servertest.Do(t, "PUT", h.URL+"/sets/demo", test.body)
-		if detail := checkProblem(t, resp, body, test.status, test.kind); !strings.Contains(detail, test.detail) {
+		if detail := h.refuses(test.status, test.kind, "PUT", "/sets/demo", test.body); !strings.Contains(detail, test.detail) {
 			t.Errorf("PUT %.40q says %q", test.body, detail)
 		}
 	}
-	if resp, body := servertest.Do(t, "DELETE", h.URL+"/sets/demo", ""); resp.StatusCode != http.StatusNoContent || body != "" {
-		t.Errorf("DELETE: %d %s", resp.StatusCode, body)
-	}
-	resp, body = servertest.Do(t, "GET", h.URL+"/sets/demo", "")
-	checkProblem(t, resp, body, http.StatusNotFound, "no-such-set")
+	h.wants(http.StatusNoContent, "DELETE", "/sets/demo", "")
+	h.refuses(http.StatusNotFound, "no-such-set", "GET", "/sets/demo", "")
 }
 
 // Where a source's own Change List is may be a secret: only those see it who may
@@ -161,7 +131,7 @@ func TestWhoSeesTheChangeList(t *testing.T) {
 		if texts[who] == "" {
 			return nil
 		}
-		return []string{"Authorization", "Bearer " + texts[who]}
+		return bearer(texts[who])
 	}
 	const list = "https://example.org/secret/changelist.xml"
 	if resp, body := servertest.Do(t, "PUT", h.URL+"/sets/demo", `{"changelist":"`+list+`"}`, bearer(0)...); resp.StatusCode != http.StatusOK || !strings.Contains(body, list) {
@@ -183,10 +153,8 @@ func TestWhoSeesTheChangeList(t *testing.T) {
 func TestConfiguredSets(t *testing.T) {
 	h := start(t, Config{Sets: []string{"demo"}})
 	h.Publish("demo")
-	resp, body := servertest.Do(t, "POST", h.URL+"/sets/other/changes", servertest.OneChange, "Content-Type", "application/json")
-	checkProblem(t, resp, body, http.StatusNotFound, "no-such-set")
-	resp, body = servertest.Do(t, "GET", h.URL+"/sets/other/changes?since=now", "")
-	checkProblem(t, resp, body, http.StatusNotFound, "no-such-set")
+	h.refuses(http.StatusNotFound, "no-such-set", "POST", "/sets/other/changes", aPage, asJSON...)
+	h.refuses(http.StatusNotFound, "no-such-set", "GET", "/sets/other/changes?since=now", "")
 }
 
 // A parameter that is misspelt is refused with the one that was meant, whether the set is
@@ -203,14 +171,57 @@ func TestUnknownParameters(t *testing.T) {
 		{"/sets?limits=1", `did you mean "limit"?`},
 		{"/sets/demo/ticket?limit=1", `which takes none`},
 	} {
-		resp, body := servertest.Do(t, "GET", h.URL+test.path, "")
-		if detail := checkProblem(t, resp, body, 400, "invalid"); !strings.Contains(detail, test.want) {
+		if detail := h.refuses(400, "invalid", "GET", test.path, ""); !strings.Contains(detail, test.want) {
 			t.Errorf("%s: %s", test.path, detail)
 		}
 	}
 	for _, path := range []string{"/?x=1", "/sets/demo/changes?since=start&ticket=x", "/.well-known/resourcesync?x=1"} {
 		if resp, body := servertest.Do(t, "GET", h.URL+path, ""); resp.StatusCode != 200 {
 			t.Errorf("%s: %d %s", path, resp.StatusCode, body)
+		}
+	}
+}
+
+// Whatever is wrong with a form, the answer is a line of text; what is neither a
+// form nor a publish is told what both are.
+func TestErrorsOfForms(t *testing.T) {
+	t.Parallel()
+	known, texts := tokens(t, "follow:*,publish:*")
+	const form = "application/x-www-form-urlencoded"
+	open, guarded := start(t, Config{}), start(t, Config{Callers: known})
+	for _, test := range []struct {
+		h       *started
+		path    string
+		headers []string
+		status  int
+		text    bool // else a problem document
+		says    string
+	}{
+		{open, "/hub", []string{"Content-Type", form}, 400, true, "hub.mode"},
+		{open, "/hub", []string{"Content-Type", form + "; charset"}, 400, true, "hub.mode"},
+		{open, "/subscribe", []string{"Content-Type", form + "; charset=utf-8"}, 400, true, "hub.mode"},
+		{open, "/hub", []string{"Content-Type", "multipart/form-data; boundary=x"}, 415, true, form},
+		{open, "/subscribe", []string{"Content-Type", "text/plain"}, 415, true, "application/x-ndjson"},
+		{open, "/hub", nil, 415, true, form},
+		{open, "/hub", []string{"Content-Type", "application/json"}, 400, false, "Link"},
+		{open, "/hub", []string{"Content-Type", "text/plain", "Link", "<x>"}, 400, false, "Link"},
+		{open, "/hub", []string{"Content-Type", form, "Origin", "https://evil.example"}, 403, true, "evil.example"},
+		{open, "/hub", []string{"Content-Type", form, "Host", "evil.example"}, 421, true, "evil.example"},
+		{guarded, "/hub", []string{"Content-Type", form, "Authorization", "Bearer rshub_WRONG"}, 401, true, "token"},
+		{guarded, "/hub", []string{"Content-Type", "application/xml", "Authorization", "Bearer rshub_WRONG"}, 401, false, "token"},
+		{guarded, "/sets/demo/changes", []string{"Content-Type", form, "Authorization", "Bearer rshub_WRONG"}, 401, false, "token"},
+		{guarded, "/hub", []string{"Content-Type", form, "Authorization", "Bearer " + texts[0]}, 400, true, "hub.mode"},
+	} {
+		resp, body := servertest.Do(t, "POST", test.h.URL+test.path, "", test.headers...)
+		want := "application/problem+json"
+		if test.text {
+			want = "text/plain; charset=utf-8"
+		}
+		if resp.StatusCode != test.status || resp.Header.Get("Content-Type") != want || !strings.Contains(body, test.says) || strings.Count(body, "\n") != 1 {
+			t.Errorf("%s with %q is answered %d %s: %s", test.path, test.headers, resp.StatusCode, resp.Header.Get("Content-Type"), body)
+		}
+		if got := resp.Header.Get("WWW-Authenticate") != ""; got != (test.status == http.StatusUnauthorized) {
+			t.Errorf("%s with %q has WWW-Authenticate: %t", test.path, test.headers, got)
 		}
 	}
 }

@@ -5,12 +5,12 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
-	"github.com/rshub/rshub/internal/servertest"
+	"github.com/rshub/rshub/internal/untiltest"
 )
 
 // A set that is described with a source is filled from a sitemap, and then known whole.
@@ -28,53 +28,44 @@ func TestSource(t *testing.T) {
 	defer source.Close()
 	known, texts := tokens(t, "publish:*,follow:*,operate", "follow:demo")
 	h := start(t, Config{Callers: known, CallbackAllow: loopback})
-	do := func(who int, method, path, body string) (int, string) {
-		resp, text := servertest.Do(t, method, h.URL+path, body, "Authorization", "Bearer "+texts[who])
-		return resp.StatusCode, text
-	}
+	owner, follower := bearer(texts[0]), bearer(texts[1])
 	looked := func(set string) (view setView) {
 		t.Helper()
-		for deadline := time.Now().Add(time.Minute); view.Looked == nil; {
-			status, text := do(0, "GET", "/sets/"+set, "")
-			if err := json.Unmarshal([]byte(text), &view); err != nil || status != http.StatusOK {
-				t.Fatalf("GET: %d %s %v", status, text, err)
+		untiltest.Done(t, "the hub looks at the source", func() bool {
+			if err := json.Unmarshal([]byte(h.wants(200, "GET", "/sets/"+set, "", owner...)), &view); err != nil {
+				t.Fatal(err)
 			}
-			if time.Now().After(deadline) {
-				t.Fatalf("nobody looked at the source: %s\n%s", text, h.log)
-			}
-			if view.Looked == nil { // the next request waits a while, and the set may change meanwhile
-				do(0, "GET", "/sets/"+set+"/changes?since=now&wait=1s", "")
-			}
-		}
+			return view.Looked != nil
+		})
 		return view
 	}
 
-	if status, text := do(0, "PUT", "/sets/demo", `{"source":"`+source.URL+`/sitemap.xml","every":"15m"}`); status != http.StatusOK || !strings.Contains(text, `"every":"15m0s"`) {
-		t.Fatalf("PUT: %d %s", status, text)
+	if text := h.describes("demo", `{"source":"`+source.URL+`/sitemap.xml","every":"15m"}`, owner...); !strings.Contains(text, `"every":"15m0s"`) {
+		t.Errorf("PUT: %s", text)
 	}
 	view := looked("demo")
 	if l := view.Looked; l.Result != "ok" || l.Listed != 2 || l.Created != 2 || l.Next <= l.Time || view.Source != source.URL+"/sitemap.xml" {
 		t.Errorf("the look: %+v\n%s", l, h.log)
 	}
-	if _, text := do(1, "GET", "/sets/demo/changes?since=start", ""); strings.Count(text, `"loc"`) != 2 || !strings.Contains(text, `"https://example.org/a"`) {
+	if text := h.wants(200, "GET", "/sets/demo/changes?since=start", "", follower...); strings.Count(text, `"loc"`) != 2 || !strings.Contains(text, `"https://example.org/a"`) {
 		t.Errorf("followers get %s", text)
 	}
-	if _, text := do(1, "GET", "/sets/demo/audit", ""); !strings.Contains(text, `"complete":true`) || !strings.Contains(text, `"count":2`) {
+	if text := h.wants(200, "GET", "/sets/demo/audit", "", follower...); !strings.Contains(text, `"complete":true`) || !strings.Contains(text, `"count":2`) {
 		t.Errorf("the audit says %s", text)
 	}
-	if _, text := do(1, "GET", "/sets/demo", ""); strings.Contains(text, "sitemap") || strings.Contains(text, "looked") || strings.Contains(text, "every") {
+	if text := h.wants(200, "GET", "/sets/demo", "", follower...); strings.Contains(text, "sitemap") || strings.Contains(text, "looked") || strings.Contains(text, "every") {
 		t.Errorf("a follower sees %s", text)
 	}
 
-	if status, text := do(0, "PUT", "/sets/lost", `{"source":"`+source.URL+`/nothing.xml"}`); status != http.StatusOK || !strings.Contains(text, `"every":"1h0m0s"`) {
-		t.Fatalf("PUT: %d %s", status, text)
+	if text := h.describes("lost", `{"source":"`+source.URL+`/nothing.xml"}`, owner...); !strings.Contains(text, `"every":"1h0m0s"`) {
+		t.Errorf("PUT: %s", text)
 	}
 	if l := looked("lost").Looked; l.Result != "failed" || !strings.Contains(l.Error, "404") || l.Created != 0 {
 		t.Errorf("the look at a source that is not there: %+v", l)
 	}
 	for path, want := range map[string]string{"/sources": `"set":"lost"`, "/failures": `"kind":"source","set":"lost"`} { // for operators
-		if status, text := do(0, "GET", path, ""); status != http.StatusOK || !strings.Contains(text, want) || !strings.Contains(text, "404") {
-			t.Errorf("%s is %d %s", path, status, text)
+		if text := h.wants(200, "GET", path, "", owner...); !strings.Contains(text, want) || !strings.Contains(text, "404") {
+			t.Errorf("%s is %s", path, text)
 		}
 	}
 
@@ -86,91 +77,94 @@ func TestSource(t *testing.T) {
 		{`{"source":"http://10.1.2.3/sitemap.xml"}`, "source"},
 		{`{"source":"ftp://example.org/"}`, "source"},
 	} {
-		if status, text := do(0, "PUT", "/sets/other", test.body); status != http.StatusBadRequest || !strings.Contains(text, test.want) {
-			t.Errorf("PUT %s: %d %s, want 400 and %q", test.body, status, text, test.want)
+		if text := h.refuses(400, "invalid", "PUT", "/sets/other", test.body, owner...); !strings.Contains(text, test.want) {
+			t.Errorf("PUT %s: %s, want %q", test.body, text, test.want)
 		}
 	}
 }
 
-// A set with a source follows it: what changed there, what others did to the set, and also
-// while others publish. A set that was deleted is not made anew.
+// What others publish to a set while its source is looked at again stays as it is, and a set that
+// was deleted is not made anew. All else that comes of a look is what source/poll shows.
 func TestSourceAgain(t *testing.T) {
-	t.Parallel()
-	var pages atomic.Value // "path date" each, by comma
-	pages.Store("a 2026-01-01,b 2026-01-01,c 2026-01-01")
-	meanwhile := make(chan func(), 1) // is called while the list is read
+	h := start(t, Config{CallbackAllow: loopback})
+	page := func(path, date string) string {
+		return "<url><loc>https://example.org/" + path + "</loc><lastmod>" + date + "</lastmod></url>"
+	}
+	var pages atomic.Value
+	pages.Store(page("a", "2026-01-01") + page("b", "2026-01-01") + page("c", "2026-01-01"))
+	meanwhile := make(chan string, 1) // is published while the list is read
 	source := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		select {
-		case do := <-meanwhile:
-			do()
+		case line := <-meanwhile:
+			h.wants(200, "POST", "/sets/demo/changes", line, asNDJSON...)
 		default:
 		}
-		fmt.Fprint(w, `<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9">`)
-		for _, page := range strings.Split(pages.Load().(string), ",") {
-			path, date, _ := strings.Cut(page, " ")
-			fmt.Fprintf(w, "<url><loc>https://example.org/%s</loc><lastmod>%s</lastmod></url>", path, date)
-		}
-		fmt.Fprint(w, `</urlset>`)
+		fmt.Fprint(w, `<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9">`, pages.Load(), `</urlset>`)
 	}))
 	defer source.Close()
-	h := start(t, Config{CallbackAllow: loopback})
-	do := func(method, path, body string, headers ...string) string {
-		resp, text := servertest.Do(t, method, h.URL+path, body, headers...)
-		if resp.StatusCode >= 300 {
-			t.Fatalf("%s %s: %d %s", method, path, resp.StatusCode, text)
-		}
-		return text
-	}
 	cursor := "start"
-	// said returns the changes since the last call, when there are so many.
-	said := func(n int) string {
+	said := func(want ...string) { // in order, since the last call
 		t.Helper()
-		var all []string
-		for len(all) < n {
+		var got []string
+		for len(got) < len(want) {
 			var batch struct {
 				Cursor  string
 				Changes []struct{ Loc, Change string }
 			}
-			if err := json.Unmarshal([]byte(do("GET", "/sets/demo/changes?wait=30s&since="+cursor, "")), &batch); err != nil {
+			if err := json.Unmarshal([]byte(h.wants(200, "GET", "/sets/demo/changes?wait=30s&since="+cursor, "")), &batch); err != nil {
 				t.Fatal(err)
 			}
 			for _, c := range batch.Changes {
-				all = append(all, strings.TrimPrefix(c.Loc, "https://example.org/")+" "+c.Change)
+				got = append(got, strings.TrimPrefix(c.Loc, "https://example.org/")+" "+c.Change)
 			}
 			cursor = batch.Cursor
 		}
-		return strings.Join(all, ",")
+		if !slices.Equal(got, want) {
+			t.Errorf("it says %q, want %q\n%s", got, want, h.log)
+		}
 	}
-	ping := func() {
-		t.Helper()
-		do("POST", "/hub", "hub.mode=publish&hub.url="+h.URL+"/sets/demo/changes", "Content-Type", "application/x-www-form-urlencoded")
+	h.describes("demo", `{"source":"`+source.URL+`/sitemap.xml"}`)
+	said("a created", "b created", "c created")
+	pages.Store(page("a", "2026-01-01") + page("b", "2026-03-03") + page("d", "2026-04-04"))
+	meanwhile <- `{"loc":"https://example.org/b","change":"updated","lastmod":"2026-03-03"}`
+	ping := func(status int) {
+		h.wants(status, "POST", "/hub", "hub.mode=publish&hub.url="+h.topic("demo"), asForm...)
 	}
-	do("PUT", "/sets/demo", `{"source":"`+source.URL+`/sitemap.xml"}`)
-	if got := said(3); got != "a created,b created,c created" {
-		t.Errorf("at first it says %s\n%s", got, h.log)
+	ping(204)
+	said("b updated", "d created", "c deleted")
+	h.wants(204, "DELETE", "/sets/demo", "")
+	ping(400)
+	h.wants(404, "GET", "/sets/demo", "")
+}
+
+// A source that only pings is read.
+func TestPing(t *testing.T) {
+	source := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprint(w, `<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9" xmlns:rs="http://www.openarchives.org/rs/terms/"><rs:md capability="changelist"/>
+			<url><loc>https://example.org/fetched</loc><rs:md change="created" datetime="2026-01-01T00:00:00Z"/></url></urlset>`)
+	}))
+	defer source.Close()
+	h := start(t, Config{CallbackAllow: loopback})
+	ping := func(h *started, status int) string {
+		return h.wants(status, "POST", "/hub", "hub.mode=publish&hub.url="+h.topic("demo"), asForm...)
 	}
-	pages.Store("a 2026-01-01,b 2026-02-02,d 2026-01-01")
-	ping()
-	if got := said(3); got != "b updated,d created,c deleted" {
-		t.Errorf("then it says %s\n%s", got, h.log)
+	if body := ping(h, 400); !strings.Contains(body, "PUT "+h.URL+"/sets/demo with") {
+		t.Errorf("without a description a ping is answered %s", body)
 	}
-	do("POST", "/sets/demo/changes", `{"changes":[{"loc":"https://example.org/a","change":"deleted"}]}`, "Content-Type", "application/json")
-	said(1)
-	ping()
-	if got := said(1); got != "a created" {
-		t.Errorf("of what others deleted it says %s\n%s", got, h.log)
+	h.describes("demo", `{"changelist":"`+source.URL+`/list"}`)
+	if body := ping(h, 204); body != "" {
+		t.Errorf("a ping is answered %s", body)
 	}
-	pages.Store("a 2026-01-01,b 2026-03-03,d 2026-04-04")
-	meanwhile <- func() {
-		do("POST", "/sets/demo/changes", `{"changes":[{"loc":"https://example.org/b","change":"updated","lastmod":"2026-03-03"}]}`, "Content-Type", "application/json")
+	body := h.wants(200, "GET", "/sets/demo/changes?since=start&wait=30s", "")
+	if strings.Count(body, `"loc"`) != 1 || !strings.Contains(body, `"sourceDatetime":"2026-01-01T00:00:00Z","loc":"https://example.org/fetched"`) {
+		t.Errorf("followers get %s\n%s", body, h.log)
 	}
-	ping()
-	if got := said(2); got != "b updated,d updated" {
-		t.Errorf("while others publish it says %s\n%s", got, h.log)
+
+	none := start(t, Config{NoPoll: true}) // a hub may look at no sources
+	if detail := none.refuses(400, "invalid", "PUT", "/sets/demo", `{"source":"https://example.org/"}`); !strings.Contains(detail, "RSHUB_POLL=off") {
+		t.Errorf("a source: %s", detail)
 	}
-	do("DELETE", "/sets/demo", "")
-	servertest.Do(t, "POST", h.URL+"/hub", "hub.mode=publish&hub.url="+h.URL+"/sets/demo/changes", "Content-Type", "application/x-www-form-urlencoded")
-	if resp, text := servertest.Do(t, "GET", h.URL+"/sets/demo", ""); resp.StatusCode != http.StatusNotFound {
-		t.Errorf("the set is there again: %d %s", resp.StatusCode, text)
+	if body := ping(none, 400); !strings.Contains(body, "fetches nothing") {
+		t.Errorf("a ping: %s", body)
 	}
 }

@@ -1,7 +1,6 @@
 package server
 
 import (
-	"bufio"
 	"context"
 	"crypto/tls"
 	"encoding/json"
@@ -9,16 +8,15 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/gorilla/websocket"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/rshub/rshub/internal/certificate"
 	"github.com/rshub/rshub/internal/certificate/certtest"
 	"github.com/rshub/rshub/internal/loggedtest"
 	"github.com/rshub/rshub/internal/servertest"
@@ -28,13 +26,14 @@ import (
 // A secured is a hub that speaks TLS.
 type secured struct {
 	*started
+	t    *testing.T
 	pair *certtest.Pair
 	http *http.Client // speaks HTTP/2
 }
 
 func startTLS(t *testing.T, c Config) *secured {
 	t.Helper()
-	s := &secured{pair: certtest.New(t)}
+	s := &secured{t: t, pair: certtest.New(t)}
 	c.TLSCertFile, c.TLSKeyFile = s.pair.Cert, s.pair.Key
 	c.Metrics = prometheus.NewRegistry()
 	s.started = start(t, c)
@@ -47,76 +46,46 @@ func startTLS(t *testing.T, c Config) *secured {
 func (s *secured) client(config *tls.Config, http2 bool) *http.Client {
 	config.RootCAs = s.pair.Pool
 	transport := &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: http2}
-	s.t().Cleanup(transport.CloseIdleConnections)
+	s.t.Cleanup(transport.CloseIdleConnections)
 	return &http.Client{Transport: transport}
 }
 
-func (s *secured) t() testing.TB { return s.Testing() }
-
-func (s *secured) do(c *http.Client, method, url, body string) (*http.Response, string) {
-	s.t().Helper()
-	r, err := http.NewRequestWithContext(s.t().Context(), method, url, strings.NewReader(body))
-	if err != nil {
-		s.t().Fatal(err)
-	}
-	if body != "" {
-		r.Header.Set("Content-Type", "application/x-ndjson")
-	}
-	resp, err := c.Do(r)
-	if err != nil {
-		s.t().Fatal(err)
-	}
-	defer resp.Body.Close()
-	text, err := io.ReadAll(resp.Body)
-	if err != nil {
-		s.t().Fatal(err)
-	}
-	return resp, string(text)
-}
+// get reads a URL, over HTTP/2 where it is the hub's.
+func (s *secured) get(url string) (*http.Response, string) { return asked(s.t, s.http, "GET", url, "") }
 
 // publish publishes n changes of about size bytes each, as one batch.
 func (s *secured) publish(n, size int) {
-	s.t().Helper()
-	var body strings.Builder
-	for i := range n {
-		fmt.Fprintf(&body, `{"loc":"https://example.org/%d/%s","change":"updated"}`+"\n", i, strings.Repeat("x", size))
-	}
-	if resp, text := s.do(s.http, "POST", s.URL+"/sets/demo/changes", body.String()); resp.StatusCode != http.StatusOK {
-		s.t().Fatalf("publish: %d %s", resp.StatusCode, text)
+	s.t.Helper()
+	if resp, text := asked(s.t, s.http, "POST", s.topic("demo"), changes(n, size), asNDJSON...); resp.StatusCode != http.StatusOK {
+		s.t.Fatalf("publish: %d %s", resp.StatusCode, text)
 	}
 }
 
 // dial opens a WebSocket. A small buffer makes it a client that soon takes nothing.
 func (s *secured) dial(query string, buffer int) *websocket.Conn {
-	s.t().Helper()
-	dialer := websocket.Dialer{TLSClientConfig: s.pair.Client(), NetDialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
-		conn, err := (&net.Dialer{}).DialContext(ctx, network, addr)
-		if err == nil && buffer > 0 {
-			err = conn.(*net.TCPConn).SetReadBuffer(buffer)
-		}
-		return conn, err
-	}}
-	ws, _, err := dialer.DialContext(s.t().Context(), strings.Replace(s.URL, "https:", "wss:", 1)+"/sets/demo/changes"+query, nil)
+	s.t.Helper()
+	dialer := websocket.Dialer{TLSClientConfig: s.pair.Client(), NetDialContext: smallBuffer(buffer)}
+	ws, _, err := dialer.DialContext(s.t.Context(), strings.Replace(s.topic("demo"), "https:", "wss:", 1)+query, nil)
 	if err != nil {
-		s.t().Fatal(err)
+		s.t.Fatal(err)
 	}
-	s.t().Cleanup(func() { ws.Close() })
+	s.t.Cleanup(func() { ws.Close() })
 	_ = ws.SetReadDeadline(time.Now().Add(time.Minute))
 	return ws
 }
 
 // read reads messages until so many changes have come.
 func (s *secured) read(ws *websocket.Conn, changes int) {
-	s.t().Helper()
+	s.t.Helper()
 	for got := 0; got < changes; {
 		_, message, err := ws.ReadMessage()
 		if err != nil {
-			s.t().Errorf("after %d of %d changes: %v", got, changes, err)
+			s.t.Errorf("after %d of %d changes: %v", got, changes, err)
 			return
 		}
 		var m struct{ Changes []json.RawMessage }
 		if err := json.Unmarshal(message, &m); err != nil {
-			s.t().Errorf("%v in %.100q", err, message)
+			s.t.Errorf("%v in %.100q", err, message)
 			return
 		}
 		got += len(m.Changes)
@@ -127,12 +96,12 @@ func TestTLS(t *testing.T) {
 	s := startTLS(t, Config{})
 	http1 := s.client(&tls.Config{}, false)
 	for client, proto := range map[*http.Client]string{s.http: "HTTP/2.0", http1: "HTTP/1.1"} {
-		resp, _ := s.do(client, "GET", s.URL+"/sets", "")
+		resp, _ := asked(t, client, "GET", s.URL+"/sets", "")
 		if resp.StatusCode != http.StatusOK || resp.Proto != proto || resp.TLS.Version != tls.VersionTLS13 || resp.Header.Get("Strict-Transport-Security") != "max-age=31536000" {
 			t.Errorf("%s is answered %d by %s, TLS %x, %v", proto, resp.StatusCode, resp.Proto, resp.TLS.Version, resp.Header)
 		}
 	}
-	if resp, _ := s.do(s.client(&tls.Config{MaxVersion: tls.VersionTLS12}, true), "GET", s.URL+"/sets", ""); resp.TLS.Version != tls.VersionTLS12 {
+	if resp := ask(t, s.client(&tls.Config{MaxVersion: tls.VersionTLS12}, true), "GET", s.URL+"/sets", nil); resp.TLS.Version != tls.VersionTLS12 {
 		t.Errorf("TLS %x", resp.TLS.Version)
 	}
 	if _, err := s.client(&tls.Config{MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS11}, true).Get(s.URL + "/sets"); err == nil || !strings.Contains(err.Error(), "protocol version") {
@@ -142,10 +111,10 @@ func TestTLS(t *testing.T) {
 		t.Errorf("without TLS: %d %s", resp.StatusCode, body)
 	}
 	s.publish(3, 10)
-	if _, body := s.do(s.http, "GET", s.URL+"/sets/demo/capabilitylist.xml", ""); !strings.Contains(body, s.URL+"/sets/demo/") {
+	if _, body := s.get(s.URL + "/sets/demo/capabilitylist.xml"); !strings.Contains(body, s.URL+"/sets/demo/") {
 		t.Errorf("the base is another: %s", body)
 	}
-	if resp, body := s.do(s.http, "GET", s.Ops+"/readyz", ""); resp.StatusCode != http.StatusOK || !strings.Contains(body, `"certificate":{"ok":true,"required":false}`) {
+	if resp, body := s.get(s.Ops + "/readyz"); resp.StatusCode != http.StatusOK || !strings.Contains(body, `"certificate":{"ok":true,"required":false}`) {
 		t.Errorf("ready: %d %s", resp.StatusCode, body)
 	}
 }
@@ -154,54 +123,40 @@ func TestTLS(t *testing.T) {
 // and small ones.
 func TestFollowTLS(t *testing.T) {
 	t.Parallel()
-	s := startTLS(t, Config{Heartbeat: 4 * time.Second})
+	s := startTLS(t, Config{})
 	s.publish(10, 10)
 	sockets := []*websocket.Conn{s.dial("", 0), s.dial("?since=start", 0), s.dial("?since=start&prefix=https:", 0)}
 	s.read(sockets[1], 10)
 	s.read(sockets[2], 10)
-	for _, c := range []*http.Client{s.http, s.client(&tls.Config{}, false)} {
-		r, _ := http.NewRequestWithContext(t.Context(), "GET", s.URL+"/sets/demo/changes?since=start", nil)
-		r.Header.Set("Accept", "text/event-stream")
-		resp, err := c.Do(r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer resp.Body.Close()
-		lines := bufio.NewReaderSize(resp.Body, 1<<20)
-		go s.publish(1, 10)
-		for seen := 0; seen < 11; {
-			line, err := lines.ReadString('\n')
-			if err != nil {
-				t.Fatalf("event stream over %s: %v", resp.Proto, err)
-			}
-			seen += strings.Count(line, `"loc":`)
-		}
+	all := func(changes int) {
+		t.Helper()
 		for _, ws := range sockets {
-			s.read(ws, 1)
+			s.read(ws, changes)
 		}
-		_ = resp.Body.Close() // nobody reads it any more, and the hub would wait for that
-		_, page := s.do(c, "GET", s.URL+"/sets/demo/changes?since=now&wait=10ms", "")
+	}
+	for _, c := range []*http.Client{s.http, s.client(&tls.Config{}, false)} {
+		stream := events(t, c, s.topic("demo"))
+		s.publish(1, 10)
+		stream.gets(`"loc":`)
+		all(1)
+		_, page := asked(t, c, "GET", s.topic("demo")+"?since=now", "")
 		var at struct{ Cursor string }
 		if err := json.Unmarshal([]byte(page), &at); err != nil {
 			t.Fatal(err)
 		}
-		go s.publish(1, 10)
-		if _, page = s.do(c, "GET", s.URL+"/sets/demo/changes?since="+at.Cursor+"&wait=30s", ""); strings.Count(page, `"loc":`) != 1 {
-			t.Errorf("long poll: %s", page)
+		polled := make(chan *http.Response, 1)
+		go func() { polled <- ask(t, c, "GET", s.topic("demo")+"?since="+at.Cursor+"&wait=30s", nil) }()
+		s.publish(1, 10)
+		if page, err := io.ReadAll((<-polled).Body); err != nil || strings.Count(string(page), `"loc":`) != 1 {
+			t.Errorf("long poll: %s, %v", page, err)
 		}
-		for _, ws := range sockets {
-			s.read(ws, 1)
-		}
+		all(1)
 	}
 	for _, size := range []int{10, 1000} {
-		var wg sync.WaitGroup
-		for _, ws := range sockets {
-			wg.Go(func() { s.read(ws, 2*300) })
-		}
 		for range 2 {
 			s.publish(300, size)
 		}
-		wg.Wait()
+		all(2 * 300)
 	}
 	for _, ws := range sockets { // a ping is answered, and the hub says goodbye
 		if err := ws.WriteControl(websocket.PingMessage, []byte("x"), time.Now().Add(time.Minute)); err != nil {
@@ -226,54 +181,53 @@ func TestFollowTLS(t *testing.T) {
 // A WebSocket that takes nothing is cut, and delays nobody.
 func TestStalledTLS(t *testing.T) {
 	t.Parallel()
-	s := startTLS(t, Config{WriteTimeout: 3 * time.Second})
-	s.publish(1, 10)
+	s := startTLS(t, Config{WriteTimeout: 2 * time.Second})
 	healthy := s.dial("", 0)
 	s.dial("", 4096)
-	closed := func() bool {
-		_, body := s.do(s.http, "GET", s.Ops+"/metrics", "")
-		return strings.Contains(body, `rshub_followers_closed_total{kind="websocket",reason="slow"} 1`)
+	for range 10 { // more than lies between here and there
+		s.publish(300, 2000)
+		s.read(healthy, 300)
 	}
 	untiltest.Done(t, "the stalled client is cut", func() bool {
-		s.publish(300, 1000)
-		s.read(healthy, 300)
-		return closed()
+		s.get(s.topic("other") + "?since=now&wait=100ms") // so that it looks seldom
+		return s.value(`rshub_followers_closed_total{kind="websocket",reason="slow"}`) == 1
 	})
+	s.publish(1, 10)
+	s.read(healthy, 1)
 }
 
 // A new certificate is for new connections; those that are open go on.
 func TestCertificateIsReplaced(t *testing.T) {
 	t.Parallel()
 	s := startTLS(t, Config{})
-	serial := func() int64 {
+	ws := s.dial("?since=start", 0)
+	serial := func(want int64) {
+		t.Helper()
 		conn, err := tls.Dial("tcp", strings.TrimPrefix(s.URL, "https://"), s.pair.Client())
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer conn.Close()
-		return conn.ConnectionState().PeerCertificates[0].SerialNumber.Int64()
+		if got := conn.ConnectionState().PeerCertificates[0].SerialNumber.Int64(); got != want {
+			t.Errorf("certificate %d, want %d", got, want)
+		}
 	}
-	s.publish(1, 10)
-	ws := s.dial("", 0)
-	if serial() != 1 {
-		t.Fatalf("certificate %d", serial())
-	}
+	serial(1)
 	ends := time.Now().Add(48 * time.Hour).Truncate(time.Second)
 	s.pair.Renew(ends)
-	untiltest.Done(t, "the new certificate", func() bool { return serial() == 2 })
-	_, metrics := s.do(s.http, "GET", s.Ops+"/metrics", "")
+	s.says("changed, and the change is in force")
+	serial(2)
+	_, metrics := s.get(s.Ops + "/metrics")
 	if want := fmt.Sprintf(`rshub_certificate_expires_timestamp_seconds %g`, float64(ends.Unix())); !strings.Contains(metrics, want) {
 		t.Errorf("metrics lack %s", want)
 	}
 	s.pair.Write(s.pair.Key, []byte("no key"))
-	untiltest.Done(t, "the bad file is seen", func() bool {
-		resp, body := s.do(s.http, "GET", s.Ops+"/readyz", "")
-		return resp.StatusCode == http.StatusOK && strings.Contains(body, `"certificate":{"ok":false,"required":false,"reason":"read the certificate in `)
-	})
-	if serial() != 2 {
-		t.Errorf("certificate %d", serial())
+	s.says("what was there before stays in force")
+	serial(2)
+	if resp, body := s.get(s.Ops + "/readyz"); resp.StatusCode != http.StatusOK || !strings.Contains(body, `"certificate":{"ok":false,"required":false,"reason":"read the certificate in `) {
+		t.Errorf("ready: %d %s", resp.StatusCode, body)
 	}
-	if _, metrics := s.do(s.http, "GET", s.Ops+"/metrics", ""); !strings.Contains(metrics, `rshub_dependency_ok{dependency="certificate"} 0`) {
+	if _, metrics := s.get(s.Ops + "/metrics"); !strings.Contains(metrics, `rshub_dependency_ok{dependency="certificate"} 0`) {
 		t.Error("metrics do not say that the certificate is not in force")
 	}
 	s.publish(5, 10)
@@ -292,16 +246,7 @@ func TestStrictTransport(t *testing.T) {
 		{s.Ops, "hub.example.org", false}, // without TLS, browsers do not believe it
 		{s.URL, "localhost:8080", false},
 	} {
-		r, err := http.NewRequestWithContext(t.Context(), "GET", test.url+"/healthz", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		r.Host = test.host
-		resp, err := s.http.Do(r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		resp.Body.Close()
+		resp := ask(t, s.http, "GET", test.url+"/healthz", nil, "Host", test.host)
 		if got := resp.Header.Get("Strict-Transport-Security"); (got != "") != test.strict || resp.StatusCode == http.StatusMisdirectedRequest {
 			t.Errorf("%s at %s is answered %d with %q", test.host, test.url, resp.StatusCode, got)
 		}
@@ -311,6 +256,7 @@ func TestStrictTransport(t *testing.T) {
 // Who connects and does not shake hands is cut, on both addresses, and so is who speaks
 // HTTP/2 without TLS.
 func TestHandshakeIsBounded(t *testing.T) {
+	t.Parallel()
 	pair, log := certtest.New(t), &loggedtest.Log{}
 	server, err := New(Config{Listen: "127.0.0.1:0", OpsListen: "127.0.0.1:0", Data: t.TempDir(), Logger: log.Logger(slog.LevelInfo),
 		TLSCertFile: pair.Cert, TLSKeyFile: pair.Key})
@@ -329,13 +275,7 @@ func TestHandshakeIsBounded(t *testing.T) {
 	h := servertest.Start(t, server, log)
 	for _, url := range []string{h.URL, h.Ops} {
 		for _, says := range []string{"", "\x16\x03", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"} {
-			conn, err := net.Dial("tcp", strings.TrimPrefix(url, "http://"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer conn.Close()
-			_, _ = io.WriteString(conn, says)
-			_ = conn.SetReadDeadline(time.Now().Add(time.Minute))
+			conn := reach(t, "", strings.TrimPrefix(url, "http://"), says)
 			var answer strings.Builder
 			if _, err := io.Copy(&answer, conn); errors.Is(err, context.DeadlineExceeded) || err != nil && strings.Contains(err.Error(), "timeout") {
 				t.Errorf("%q is waited for: %v", says, err)
@@ -349,53 +289,27 @@ func TestHandshakeIsBounded(t *testing.T) {
 
 // Over TLS, too, connections that are too many get an answer that says so.
 func TestCrowdTLS(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	pair := certtest.New(t)
+	files, err := certificate.Open(pair.Cert, pair.Key, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
-	pair, log := certtest.New(t), slog.New(slog.DiscardHandler)
-	s := &Server{config: Config{TLSCertFile: pair.Cert, TLSKeyFile: pair.Key}, log: log, metrics: prometheus.NewRegistry()}
-	if err := s.openCertificate(); err != nil {
-		t.Fatal(err)
-	}
-	f := newFront(&requests{log: log}, time.Minute, log)
-	secure(f.public, s.certificate)
-	c := newCrowd(l, shares{users: 1, away: 1}, log, prometheus.NewRegistry())
-	f.listener = c
-	f.serve(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), nil)
-	defer f.close()
+	_, addr, _ := crowdOf(t, shares{users: 1, away: 1}, files)
 	for _, want := range []string{"HTTP/1.1 200 ", "HTTP/1.1 503 "} {
-		conn, err := tls.Dial("tcp", l.Addr().String(), pair.Client())
+		conn, err := tls.Dial("tcp", addr, pair.Client())
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer conn.Close()
-		_, _ = io.WriteString(conn, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
-		b := make([]byte, 4096)
-		if n, _ := conn.Read(b); !strings.HasPrefix(string(b[:n]), want) {
-			t.Errorf("%q, want %q", b[:n], want)
+		_, _ = io.WriteString(conn, request)
+		if got := begun(conn); !strings.HasPrefix(got, want) {
+			t.Errorf("%q, want %q", got, want)
 		}
 	}
 }
 
-func TestTLSConfig(t *testing.T) {
-	pair := certtest.New(t)
-	for _, test := range []struct {
-		config Config
-		says   string
-	}{
-		{Config{TLSCertFile: pair.Cert}, "Config.TLSCertFile and Config.TLSKeyFile are a pair"},
-		{Config{TLSCertFile: pair.Cert, TLSKeyFile: pair.Cert}, "Config.TLSCertFile: read the certificate in"},
-		{Config{TLSCertFile: pair.Cert, TLSKeyFile: pair.Key, BaseURL: "http://hub.example.org"}, "Config.BaseURL is http://hub.example.org, and the hub speaks TLS"},
-		{Config{TLSCertFile: pair.Cert, TLSKeyFile: pair.Key, BaseURL: "https://hub.example.org"}, ""},
-	} {
-		test.config.Data = "x"
-		_, err := New(test.config)
-		if (err != nil) != (test.says != "") || err != nil && !strings.Contains(err.Error(), test.says) {
-			t.Errorf("%v, want %q", err, test.says)
-		}
-	}
-	s := start(t, Config{TLSCertFile: pair.Cert, TLSKeyFile: pair.Key, BaseURL: "https://other.example.org"})
+func TestCertificateOfAnother(t *testing.T) {
+	s := startTLS(t, Config{BaseURL: "https://other.example.org"})
 	if lines := s.log.Lines(t, "the certificate is not for the host in the hub's URL, so clients will refuse it"); len(lines) != 1 {
 		t.Errorf("the log: %s", s.log)
 	}
