@@ -65,6 +65,8 @@ func TestComplete(t *testing.T) {
 		{`{"title":"","complete":true}`, "demo true", feed.Description{}},
 		{`{"resourcelist":"https://example.org/list","inventory":"on","complete":false}`, "demo false", feed.Description{ResourceList: "https://example.org/list"}},
 		{`{"inventory":"off"}`, "", feed.Description{NoInventory: true}},
+		{`{"push":"off","sitemap":true,"lastmod":"seconds"}`, "", feed.Description{NoPush: true, Sitemap: true, Lastmod: feed.LastmodInSeconds}},
+		{`{"push":"on","lastmod":"source"}`, "", feed.Description{}},
 		{`{"complete":null}`, "", feed.Description{}},
 		{`{}`, "", feed.Description{}},
 	} {

@@ -109,6 +109,8 @@ func TestDescribeAndDelete(t *testing.T) {
 		{`{"resourcedump":"https://me:secret@example.org/"}`, 400, "invalid", "resourcedump is a URL with no user name"},
 		{`{"changedump":"https://example.org/<a>"}`, 400, "invalid", "changedump: a URI does not have"},
 		{`{"inventory":"no"}`, 400, "invalid", "inventory is on or off"},
+		{`{"push":"no"}`, 400, "invalid", "push is on or off"},
+		{`{"lastmod":"now"}`, 400, "invalid", "lastmod is source, datetime or seconds"},
 		{`{"inventory":"off","complete":true}`, 400, "invalid", "without an inventory"},
 		{`{"private":true}`, 400, "invalid", "RSHUB_TOKENS_FILE"}, // there are no tokens, so nothing is private
 		{`{"complete":1}`, 400, "invalid", "the body is not"},
