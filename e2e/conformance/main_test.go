@@ -1,5 +1,6 @@
 // Package conformance holds the built hub against WebSub (W3C Recommendation of 23
-// January 2018) and ResourceSync Change Notification (1.0.1), rule by rule.
+// January 2018) and ResourceSync Change Notification (1.0.1), rule by rule, and walks its
+// documents with a reader that knows only the text of ResourceSync core 1.1.
 package conformance
 
 import (
