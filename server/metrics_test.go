@@ -91,7 +91,7 @@ func TestResponses(t *testing.T) {
 var responsesForm = regexp.MustCompile(`^rshub_http_responses_total\{code="(\w+)",route="(\w+)"`)
 
 // What a hub serves on the disk, and on Redis with NATS, keeps to the
-// conventions of Prometheus, and docs/operate.md has it all. With -update the
+// conventions of Prometheus, and docs/reference.md has it all. With -update the
 // table there is written.
 func TestMetricsTable(t *testing.T) {
 	t.Parallel()
@@ -146,7 +146,7 @@ func TestMetricsTable(t *testing.T) {
 		}
 		fmt.Fprintf(&table, "| `%s` | %s | %s | %s |\n", name, f.kind, strings.Join(labels, "; "), operatetest.Cell(f.help))
 	}
-	operatetest.Check(t, "../docs/operate.md", "metrics", table.String())
+	operatetest.Check(t, "../docs/reference.md", "metrics", table.String())
 }
 
 // A family is a metric as it is served.

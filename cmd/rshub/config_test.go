@@ -126,7 +126,7 @@ func TestUnknownVariables(t *testing.T) {
 	}
 }
 
-// docs/operate.md has every variable. With -update the table there is written.
+// docs/reference.md has every variable. With -update the table there is written.
 func TestConfigurationTable(t *testing.T) {
 	var table strings.Builder
 	for _, f := range reflect.VisibleFields(reflect.TypeFor[config]()) {
@@ -139,5 +139,5 @@ func TestConfigurationTable(t *testing.T) {
 		}
 		fmt.Fprintf(&table, "| `%s` | %s | %s |\n", f.Tag.Get("envconfig"), value, operatetest.Cell(f.Tag.Get("desc")))
 	}
-	operatetest.Check(t, "../../docs/operate.md", "configuration", strings.TrimPrefix(table.String(), "\n"))
+	operatetest.Check(t, "../../docs/reference.md", "configuration", strings.TrimPrefix(table.String(), "\n"))
 }

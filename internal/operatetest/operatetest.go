@@ -1,4 +1,4 @@
-// Package operatetest compares tables of docs/operate.md, and of other pages, with the code
+// Package operatetest compares tables of docs/reference.md, and of other pages, with the code
 // that they are made from, for tests.
 package operatetest
 
