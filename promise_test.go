@@ -81,6 +81,29 @@ func TestPromise(t *testing.T) {
 	}
 }
 
+// TestCapabilities holds the table in docs/capabilities.md against the tests: each row names
+// tests that are there, or says that the capability is not offered, and why.
+func TestCapabilities(t *testing.T) {
+	b, err := os.ReadFile("docs/capabilities.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := regexp.MustCompile(`(?m)^\| (.+?) \| (.+?) \|(.*)\|$`).FindAllStringSubmatch(string(b), -1)
+	if len(rows) < 20 {
+		t.Fatalf("it has %d rows", len(rows))
+	}
+	for _, row := range rows[1:] {
+		tests := promiseTest.FindAllStringSubmatch(row[3], -1)
+		refused := strings.HasPrefix(row[2], "not offered, because") || strings.HasPrefix(row[2], "not offered yet: ")
+		if refused == (len(tests) > 0) {
+			t.Errorf("%s: %d tests, and it says %q", row[1], len(tests), row[2])
+		}
+		for _, test := range tests {
+			exists(t, row[1], test[1], test[2])
+		}
+	}
+}
+
 // exists fails the test unless a package has a test of that name.
 func exists(t *testing.T, where, pkg, name string) {
 	t.Helper()
