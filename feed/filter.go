@@ -16,9 +16,14 @@ type Filter struct {
 	Prefix  string                    // the change's loc begins with it
 	Changes []resourcesync.ChangeType // the change is one of these
 	Types   []string                  // the media type is one of these; "text/*" means all of text
+
+	// Collection is the URI of a collection: the change has a link rel=collection to it (core
+	// section 14.7), or it is a deletion, which may name none. An update that takes a resource
+	// out of the collection does not pass.
+	Collection string
 }
 
-// ParseFilter reads the parameters prefix, change and type. The last two may
+// ParseFilter reads the parameters prefix, change, type and collection. Change and type may
 // have several values, repeated or separated by commas. An error is a
 // *resourcesync.Error with ErrInvalid, whose Rule begins with the parameter's
 // name.
@@ -47,6 +52,14 @@ func ParseFilter(q url.Values) (Filter, error) {
 		}
 		f.Types = append(f.Types, t)
 	}
+	if f.Collection = q.Get("collection"); len(q["collection"]) > 1 {
+		return f, resourcesync.Invalid("collection is given twice; it has only one value")
+	}
+	if f.Collection != "" {
+		if err := resourcesync.CheckURI("collection", f.Collection); err != nil {
+			return f, err
+		}
+	}
 	slices.Sort(f.Changes)
 	slices.Sort(f.Types)
 	f.Changes, f.Types = slices.Compact(f.Changes), slices.Compact(f.Types)
@@ -68,7 +81,9 @@ func values(q url.Values, name string) []string {
 }
 
 // IsZero reports whether everything passes.
-func (f Filter) IsZero() bool { return f.Prefix == "" && len(f.Changes) == 0 && len(f.Types) == 0 }
+func (f Filter) IsZero() bool {
+	return f.Prefix == "" && len(f.Changes) == 0 && len(f.Types) == 0 && f.Collection == ""
+}
 
 // Values returns the parameters from which ParseFilter makes the same Filter.
 func (f Filter) Values() url.Values {
@@ -81,6 +96,9 @@ func (f Filter) Values() url.Values {
 	}
 	if len(f.Types) > 0 {
 		q["type"] = f.Types
+	}
+	if f.Collection != "" {
+		q.Set("collection", f.Collection)
 	}
 	return q
 }
@@ -97,7 +115,12 @@ func (f Filter) Match(c *resourcesync.Change) bool {
 	if len(f.Changes) > 0 && !slices.Contains(f.Changes, c.Change) {
 		return false
 	}
-	return len(f.Types) == 0 || slices.ContainsFunc(f.Types, func(t string) bool { return matchType(t, c.Type) })
+	if len(f.Types) > 0 && !slices.ContainsFunc(f.Types, func(t string) bool { return matchType(t, c.Type) }) {
+		return false
+	}
+	return f.Collection == "" || c.Change == resourcesync.Deleted || slices.ContainsFunc(c.Links, func(l resourcesync.Link) bool {
+		return l.Rel == "collection" && l.Href == f.Collection
+	})
 }
 
 // matchType reports whether a media type fits a wanted one. It ignores letter

@@ -32,6 +32,9 @@ func TestParseFilter(t *testing.T) {
 		{"type=text/", Filter{}, false},
 		{"type=a/" + strings.Repeat("x", 254), Filter{}, false},
 		{"prefix=" + strings.Repeat("x", 2049), Filter{}, false},
+		{"collection=https://example.org/c?a=1", Filter{Collection: "https://example.org/c?a=1"}, true},
+		{"collection=c", Filter{}, false},
+		{"collection=urn:x:a&collection=urn:x:b", Filter{}, false},
 	} {
 		t.Run(test.query[:min(len(test.query), 40)], func(t *testing.T) {
 			q, err := url.ParseQuery(test.query)
@@ -61,7 +64,7 @@ func TestParseFilter(t *testing.T) {
 
 func TestFilterKey(t *testing.T) {
 	keys := make(map[string]string)
-	for _, query := range []string{"", "prefix=a", "prefix=a%26change=updated", "prefix=a&change=updated", "change=updated", "change=updated,deleted", "type=a/b", "prefix=type%3Da/b"} {
+	for _, query := range []string{"", "prefix=a", "prefix=a%26change=updated", "prefix=a&change=updated", "change=updated", "change=updated,deleted", "type=a/b", "prefix=type%3Da/b", "collection=urn:x:a", "prefix=urn:x:a"} {
 		q, _ := url.ParseQuery(query)
 		f, err := ParseFilter(q)
 		if err != nil {
@@ -113,6 +116,14 @@ func TestFilterMatch(t *testing.T) {
 				t.Errorf("match is %t, want %t", got, test.want)
 			}
 		})
+	}
+	in := resourcesync.Change{Loc: "https://example.org/a", Change: resourcesync.Updated, Links: []resourcesync.Link{
+		{Rel: "describedby", Href: "urn:x:b"}, {Rel: "collection", Href: "urn:x:a"}, {Rel: "collection", Href: "urn:x:c"}}}
+	gone := resourcesync.Change{Loc: "https://example.org/a", Change: resourcesync.Deleted}
+	for collection, want := range map[string]bool{"urn:x:a": true, "urn:x:c": true, "urn:x:b": false, "urn:x:d": false} {
+		if f := (Filter{Collection: collection}); f.Match(&in) != want || !f.Match(&gone) {
+			t.Errorf("%s: an update passes: %t, a deletion: %t", collection, f.Match(&in), f.Match(&gone))
+		}
 	}
 	if f := (Filter{Types: []string{"text/*"}}); f.Match(&resourcesync.Change{Loc: "a", Type: ""}) {
 		t.Error("a change without a type passes a filter by type")

@@ -70,8 +70,8 @@ func (s *Server) baseline(ctx context.Context, set, since string, filter feed.Fi
 	if err := feed.CheckSet(set); err != nil {
 		return nil, err
 	}
-	if len(filter.Changes) > 0 || len(filter.Types) > 0 {
-		return nil, resourcesync.Invalid("change and type cannot choose in a baseline, because it names resources and not changes; prefix can")
+	if len(filter.Changes) > 0 || len(filter.Types) > 0 || filter.Collection != "" {
+		return nil, resourcesync.Invalid("change, type and collection cannot choose in a baseline, because it names resources and not changes; prefix can")
 	}
 	b := &baseline{server: s, set: set, within: inventory.Prefix(filter.Prefix)}
 	var place feed.Place

@@ -10,6 +10,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -173,7 +174,7 @@ func (s *site) tryDial(query string, d dialer) (*client, *http.Response, error) 
 		return nil, resp, err
 	}
 	s.Cleanup(func() { ws.Close() })
-	filtered := strings.Contains(query, "prefix=") || strings.Contains(query, "change=") || strings.Contains(query, "type=")
+	filtered := slices.ContainsFunc([]string{"prefix=", "change=", "type=", "collection="}, func(s string) bool { return strings.Contains(query, s) })
 	return &client{TB: s, ws: ws, chain: chain{filtered: filtered}}, resp, nil
 }
 

@@ -173,7 +173,7 @@ func New(f Follower, m Memory, o Options) *Server {
 }
 
 // Parameters are the query parameters of a request that asks to follow.
-var Parameters = []string{"since", "limit", "wait", "prefix", "change", "type"}
+var Parameters = []string{"since", "limit", "wait", "prefix", "change", "type", "collection"}
 
 // Wants reports whether r, a GET of a topic, asks to follow the topic and not for the
 // latest change notification. It asks to follow if it has a parameter of the query, is

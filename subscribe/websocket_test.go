@@ -175,7 +175,7 @@ func filters(t *testing.T) {
 	types := []string{"text/html", "text/plain; charset=utf-8", "image/png"}
 	clients := map[string]*client{}
 	for _, query := range []string{"?prefix=https://example.org/b/", "?change=created", "?change=created,deleted", "?type=text/*",
-		"?type=image/png&change=updated", "?prefix=https://example.org/a/&type=text/html", "?prefix=https://example.org/nothing"} {
+		"?type=image/png&change=updated", "?prefix=https://example.org/a/&type=text/html", "?prefix=https://example.org/nothing", "?collection=https://example.org/c", "?collection=https://example.org/c&change=updated"} {
 		clients[query] = s.dial(query, dialer{})
 		clients[query].next()
 	}
@@ -184,6 +184,9 @@ func filters(t *testing.T) {
 	for i := range 60 {
 		dir := []string{"a/", "b/"}[i%2]
 		c := change(fmt.Sprint(dir, i), kinds[i%3], types[i/3%3])
+		if i%5 == 0 {
+			c.Links = []resourcesync.Link{{Rel: "collection", Href: "https://example.org/c"}}
+		}
 		end = s.publishChanges(c)
 		for query := range clients {
 			q, _ := url.ParseQuery(query[1:])

@@ -192,10 +192,10 @@ func parseEvery(form url.Values) (time.Duration, error) {
 	return every, nil
 }
 
-// parseFilter reads rs.prefix, rs.change and rs.type.
+// parseFilter reads rs.prefix, rs.change, rs.type and rs.collection.
 func parseFilter(form url.Values) (feed.Filter, error) {
 	q := url.Values{}
-	for _, name := range []string{"prefix", "change", "type"} {
+	for _, name := range []string{"prefix", "change", "type", "collection"} {
 		if v, ok := form["rs."+name]; ok {
 			q[name] = v
 		}

@@ -30,6 +30,7 @@ type shown struct {
 	Prefix   string     `json:"rs.prefix,omitempty"`
 	Change   []string   `json:"rs.change,omitempty"`
 	Type     []string   `json:"rs.type,omitempty"`
+	Within   string     `json:"rs.collection,omitempty"`
 	Every    string     `json:"rs.every,omitempty"`
 	Signed   bool       `json:"signed"`           // it has a secret
 	Failed   int        `json:"failed,omitempty"` // number of attempts since the last success
@@ -62,7 +63,7 @@ func (s *Server) view(ctx context.Context, r *subscription.Record) (shown, error
 	id := r.ID()
 	v := shown{
 		ID: id.String(), Topic: s.base.Topic(r.Set), Callback: r.Callback, Cursor: r.Cursor.String(),
-		Prefix: r.Filter.Prefix, Type: r.Filter.Types, Signed: r.Secret != "",
+		Prefix: r.Filter.Prefix, Type: r.Filter.Types, Within: r.Filter.Collection, Signed: r.Secret != "",
 		Failed: r.Failed, Gaps: r.Gaps, Made: r.Made, LeaseEnd: r.LeaseEnd, Attempts: []tried{},
 	}
 	if r.Every > 0 {

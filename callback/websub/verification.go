@@ -44,6 +44,9 @@ func extras(of *outlet.Question, status string) []param {
 	if len(r.Filter.Types) > 0 {
 		q = append(q, param{"rs.type", strings.Join(r.Filter.Types, ",")})
 	}
+	if r.Filter.Collection != "" {
+		q = append(q, param{"rs.collection", r.Filter.Collection})
+	}
 	if r.Every > 0 {
 		q = append(q, param{"rs.every", r.Every.String()})
 	}

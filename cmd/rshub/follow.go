@@ -30,6 +30,7 @@ change on each line.
   -change KINDS   print only changes of these kinds: created, updated, deleted, by
                   comma
   -type TYPES     print only changes of resources with these media types, by comma
+  -collection URI print only changes with a link rel=collection to URI, and deletions
   -count N        end after N changes
   -for DURATION   end after this time, such as 1m; if fewer than -count changes came
                   by then, the command fails
@@ -52,7 +53,7 @@ func follow(ctx context.Context, args []string, stdout, stderr io.Writer) error 
 	count := flags.Int("count", 0, "")
 	limit := flags.Duration("for", 0, "")
 	query := url.Values{}
-	for _, name := range []string{"since", "prefix", "change", "type"} {
+	for _, name := range []string{"since", "prefix", "change", "type", "collection"} {
 		flags.Func(name, "", func(v string) error { query.Set(name, v); return nil })
 	}
 	switch err := flags.Parse(args); {

@@ -65,6 +65,7 @@ class Client:
         prefix: str = "",
         change: str = "",
         type: str = "",
+        collection: str = "",
         limit: int = 1000,
         wait: float = 30.0,
         once: bool = False,
@@ -73,7 +74,8 @@ class Client:
         """Yields the changes of a set as they come, in order, batch by batch. It blocks while there are none.
 
         since says where to begin: after a cursor, at a datetime, at the oldest change that is kept ("start"), or
-        behind the newest ("now"). prefix (of the loc), change and type (several by comma) choose among the changes.
+        behind the newest ("now"). prefix (of the loc), change and type (several by comma) choose among the changes;
+        so does collection, the URI that a link rel=collection leads to. Deletions pass whatever the collection.
         The hub holds each request for up to wait seconds, at most 300, while there is no change.
 
         The first batch may have no changes; its cursor says where following begins. Keep the cursor of a batch
@@ -85,7 +87,7 @@ class Client:
         with TLS a handshake each. Some proxies hold events back; long polls pass everywhere. Raises Gone, Refused, or, at the beginning, NotAHub.
         See Batch.diverged for a hub that was restored from a backup.
         """
-        choose = {"prefix": prefix, "change": change, "type": type}
+        choose = {"prefix": prefix, "change": change, "type": type, "collection": collection}
         return _follow.follow(self, set_name, since, choose, limit, wait, once, stream)
 
     def baseline(self, set_name: str, *, prefix: str = "", after: str = "", limit: int = 5000) -> Iterator[_baseline.BaselinePage]:
