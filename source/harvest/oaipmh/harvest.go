@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -140,6 +141,7 @@ func (h *Harvest) resources(ctx context.Context, st *State, yield func(*feed.Ent
 				}
 				number++
 				e := &feed.Entry{Cursor: feed.Cursor{Position: number}, Change: resourcesync.Change{Loc: loc, Change: resourcesync.Updated}}
+				e.Change.Links = id.collections(rec, s.Prefix)
 				if !st.Volatile {
 					e.Change.Lastmod = rec.Time
 				}
@@ -336,7 +338,7 @@ func (w *window) see(rec *Record, l *List, prefix string) error {
 	if !rec.Time.After(l.Begun.Add(-freshTime)) || rec.Print != [8]byte{} {
 		w.recent[key] = version
 	}
-	c := resourcesync.Change{Loc: loc, Change: resourcesync.Updated, Lastmod: rec.Time}
+	c := resourcesync.Change{Loc: loc, Change: resourcesync.Updated, Lastmod: rec.Time, Links: w.id.collections(rec, prefix)}
 	if rec.Deleted {
 		c.Change, c.Lastmod = resourcesync.Deleted, time.Time{}
 	}
@@ -352,6 +354,22 @@ func (w *window) see(rec *Record, l *List, prefix string) error {
 	w.newest[loc] = len(w.found)
 	w.found = append(w.found, found{c, rec.Datestamp})
 	return nil
+}
+
+// collections returns the links to the sets of a record (core section 14.7). OAI-PMH has no
+// URIs for sets, so they lead to the list of what a set has, at the URL that the repository
+// calls its own: the one that it is asked at may have a secret.
+func (id *Identity) collections(rec *Record, prefix string) (links []resourcesync.Link) {
+	if id.BaseURL == "" {
+		return nil
+	}
+	for _, spec := range rec.Sets {
+		q := url.Values{"verb": {"ListIdentifiers"}, "metadataPrefix": {prefix}, "set": {spec}}
+		if href := id.BaseURL + "?" + q.Encode(); resourcesync.CheckURI("set", href) == nil {
+			links = append(links, resourcesync.Link{Rel: "collection", Href: href})
+		}
+	}
+	return links
 }
 
 // versionOf returns what State.Recent has of a record.

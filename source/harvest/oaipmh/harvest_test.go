@@ -426,6 +426,37 @@ func TestTemplate(t *testing.T) {
 	}
 }
 
+// Records name the sets that they are in, as collections: at the URL that the repository calls
+// its own, and never at the one with the secret.
+func TestCollections(t *testing.T) {
+	w := newWorld(t, &oaitest.Repository{})
+	w.Put("oai:a.example:1", "", "one")
+	w.wait(time.Hour)
+	var links []resourcesync.Link
+	for e, err := range w.Resources(t.Context(), w.state) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		links = append(links, e.Change.Links...)
+	}
+	w.wait(time.Hour)
+	w.Delete("oai:a.example:1")
+	w.wait(time.Hour)
+	changes, _, err := w.News(t.Context(), w.state)
+	if err != nil || len(changes) != 1 || changes[0].Change != resourcesync.Deleted {
+		t.Fatalf("%+v, %v", changes, err)
+	}
+	links = append(links, changes[0].Links...)
+	if len(links) != 2 {
+		t.Fatalf("%+v", links)
+	}
+	for _, l := range links {
+		if want := "?metadataPrefix=oai_dc&set=all&verb=ListIdentifiers"; l.Rel != "collection" || !strings.HasSuffix(l.Href, want) || strings.Contains(l.Href, "SECRET") {
+			t.Errorf("%+v, want %s", l, want)
+		}
+	}
+}
+
 func FuzzReadPart(f *testing.F) {
 	f.Add([]byte(`<OAI-PMH xmlns="x"><responseDate>2026-01-01T00:00:00Z</responseDate><ListRecords><record><header status="deleted"><identifier>a</identifier><datestamp>2026-01-01</datestamp></header>
 		<metadata><dc><identifier>https://a.example/1</identifier><x y="z">&amp;</x></dc></metadata></record><resumptionToken completeListSize="7" cursor="0">t&amp;</resumptionToken></ListRecords></OAI-PMH>`))

@@ -24,6 +24,7 @@ const (
 	maxRecords = 100_000
 	maxText    = 64 << 10 // bytes of one of the texts that are kept
 	maxURLs    = 20       // of a record
+	maxSets    = 20       // the same
 )
 
 // A Record is a record of a repository.
@@ -32,6 +33,7 @@ type Record struct {
 	Datestamp  string
 	Time       time.Time // of the datestamp; zero: it cannot be read
 	Deleted    bool
+	Sets       []string // setSpec, the first few
 	URLs       []string // that its metadata gives as an identifier, such as dc:identifier
 	Print      [8]byte  // the same for the same metadata; of a list of records only
 
@@ -291,6 +293,11 @@ func (in *partReader) header(el *xml.StartElement, rec *Record) error {
 		case "datestamp":
 			rec.Datestamp, err = in.text()
 			rec.Time, _ = readTime(rec.Datestamp)
+		case "setSpec":
+			var spec string
+			if spec, err = in.text(); spec != "" && len(rec.Sets) < maxSets {
+				rec.Sets = append(rec.Sets, spec)
+			}
 		default:
 			err = in.skip()
 		}
