@@ -1,6 +1,8 @@
 package disklog
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -8,6 +10,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/rshub/rshub/changelog"
+	"github.com/rshub/rshub/feed"
 )
 
 // TestKeyCount is the quick form of what logtest does with 100,000 publishes.
@@ -58,6 +61,56 @@ func TestForget(t *testing.T) {
 	for _, prefix := range []string{"key/", "age/"} {
 		if left := keysOf(t, l, prefix); len(left) > 0 {
 			t.Errorf("%q are left", left)
+		}
+	}
+}
+
+// Who copies the memory gets the keys that are known, in the order of their use, each as it was
+// used last; and of sets that were deleted what they left, unless they were made again.
+func TestKnown(t *testing.T) {
+	t.Parallel()
+	l := filled(t, "data", Options{FS: vfs.NewMem()})
+	defer stop(t, l)
+	appended := map[string]changelog.Appended{}
+	for _, key := range []string{"b", "a", "c"} {
+		a, err := l.Append(t.Context(), "set", changelog.Publish{Key: key, Hash: [32]byte{key[0]}, Changes: changes(key, 2)})
+		ok(t, err)
+		appended[key] = a[0]
+	}
+	var order string
+	for k, err := range l.Keys(t.Context(), "set") {
+		ok(t, err)
+		order += k.Key
+		if a := appended[k.Key]; k.Hash != [32]byte{k.Key[0]} || k.After != a.After || k.Cursor != a.Cursor {
+			t.Errorf("%s is known as %+v, and was %+v", k.Key, k, a)
+		}
+	}
+	if order != "bac" {
+		t.Errorf("the keys are %s", order)
+	}
+	for range l.Keys(t.Context(), "set") {
+		break // whoever wants no more gets no more
+	}
+	for _, set := range []string{"gone", "again"} {
+		ok(t, l.Make(t.Context(), set, feed.Description{}, 10))
+		_, err := l.Append(t.Context(), set, changelog.Publish{Changes: changes(set, 3)})
+		ok(t, err)
+		ok(t, l.Delete(t.Context(), set))
+	}
+	ok(t, l.Make(t.Context(), "again", feed.Description{}, 10))
+	left, err := l.Deleted(t.Context())
+	ok(t, err)
+	if len(left) != 1 || left["gone"] == (changelog.Left{}) {
+		t.Errorf("sets that were deleted left %+v", left)
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := l.Deleted(ended); !errors.Is(err, context.Canceled) {
+		t.Errorf("%v", err)
+	}
+	for _, err := range l.Keys(ended, "set") {
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("%v", err)
 		}
 	}
 }
