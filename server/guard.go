@@ -57,7 +57,7 @@ func (g *guard) keep(next http.Handler) http.Handler {
 			}
 			h := w.Header()
 			h.Set("Access-Control-Allow-Origin", origin)
-			h.Set("Access-Control-Expose-Headers", "ETag, Link, Last-Modified, RateLimit, RateLimit-Policy, Retry-After, RS-Diverged, X-Request-Id")
+			h.Set("Access-Control-Expose-Headers", "ETag, Link, Last-Modified, RateLimit, RateLimit-Policy, Retry-After, RS-Baseline, RS-Diverged, RS-Inventory, X-Request-Id")
 			if r.Method == http.MethodOptions {
 				h.Set("Access-Control-Allow-Methods", "DELETE, GET, HEAD, POST, PUT")
 				h.Set("Access-Control-Allow-Headers", "Authorization, Content-Type, Idempotency-Key, If-None-Match, Last-Event-ID, Link")

@@ -28,6 +28,7 @@ type site struct {
 	websub    *websub.Server
 	sets      *sets
 	pages     *pages
+	api       *description
 	tickets   *access.Tickets // nil: there are no tokens
 
 	inventory func(ctx context.Context, set string) bool // whether the hub keeps what a set holds
@@ -45,6 +46,7 @@ func (s *site) routes(mux *router) {
 	mux.handle("/failures", pageRoute, takes(s.pages.serveFailures))
 	mux.handle("/sources", pageRoute, takes(s.pages.serveSources, "after"))
 	mux.handle("/.well-known/resourcesync", documentsRoute, s.serveDescription)
+	mux.handle("/openapi.json", documentsRoute, takes(s.api.serve))
 	mux.handle("/robots.txt", documentsRoute, takes(s.documents.ServeRobots))
 	for _, path := range hubPaths {
 		mux.handle(path, hubRoute, s.serveHub)

@@ -142,7 +142,7 @@ func (s *Server) site(base feed.Base, guard *guard, store *store, p *parts) http
 		Server: page.New(base, page.Options{Version: s.config.Version, Fixed: len(s.config.Sets) > 0, Tokens: tokens, Holds: holds}),
 		sets:   sets, tokens: tokens, holds: holds, activity: p.activity, websub: p.websub,
 	}
-	site := &site{base: base, hub: p.hub, subscribe: p.subscribe, documents: p.documents, web: p.web, websub: p.websub, sets: sets, pages: pages, inventory: p.inventory, tickets: s.callers.tickets, follows: s.callers.follows}
+	site := &site{base: base, hub: p.hub, subscribe: p.subscribe, documents: p.documents, web: p.web, websub: p.websub, sets: sets, pages: pages, api: newDescription(base, s.config.Version), inventory: p.inventory, tickets: s.callers.tickets, follows: s.callers.follows}
 	mux := newRouter(s.metrics, s.errors)
 	site.routes(mux)
 	return mux.counted(readOn(guard.keep(s.callers.limited(mux))))
