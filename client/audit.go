@@ -33,8 +33,8 @@ type AuditOptions struct {
 	// Tally is for a state without a cursor that takes long to make. Audit calls it after
 	// its first look at the hub. It returns the tally of the state that own would return,
 	// within Prefix. If the hub's tally is equal, the audit ends without a call of own.
-	// An outdated tally must never equal the hub's by mistake. Default: own is always
-	// called.
+	// If it cannot be exact, it must return a tally that cannot equal the hub's. Default:
+	// own is always called.
 	Tally func(context.Context) (digest.Tally, error)
 
 	// Settle is how long Audit waits before its second look, if the state has no cursor
@@ -264,8 +264,8 @@ type second struct {
 	waited     bool
 }
 
-// look looks at the candidates again, and reports those that still differ. The first look
-// was at a cursor, and goes on after it.
+// look looks at the candidates again, and reports those that still differ. first is the
+// cursor of the first look.
 func (s *second) look(ctx context.Context, first feed.Cursor) error {
 	if !s.waited {
 		if err := s.client.opts.Sleep(ctx, s.opts.Settle); err != nil {
