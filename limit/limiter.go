@@ -13,8 +13,8 @@ type Options struct {
 	Caller  Limits // for each caller with a name, unless it has limits of its own
 	Address Limits // for each address that sends requests without a name: an IPv4 address, or a /64 of IPv6
 
-	// Refused is called each time that a limit refuses somebody. whose is "caller"
-	// or "address". It must not block. Default: nobody is told.
+	// Refused is called each time that a limit refuses somebody. whose is
+	// "caller" or "address". It must not block. Default: nothing is called.
 	Refused func(whose string, kind Kind)
 }
 
