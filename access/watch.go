@@ -52,8 +52,8 @@ func (w *Watch) Hold(ctx context.Context, may func(Caller) error, end func(error
 	}
 }
 
-// Run checks all holds until ctx is done, once a second. When it returns, the
-// remaining holds stay, and nobody checks them any more.
+// Run checks all holds within a second after rights may have changed, until ctx
+// is done. It does not end the holds that remain then.
 func (w *Watch) Run(ctx context.Context) {
 	ticker := time.NewTicker(sweepEvery)
 	defer ticker.Stop()
